@@ -1,0 +1,22 @@
+/* Arithmetic on numbers that come from files or flags: every sum and product is checked. */
+#ifndef SLUICE_BASE_CHECKED_H
+#define SLUICE_BASE_CHECKED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Each stores the result and returns true, or returns false and leaves *out alone when it would not fit. */
+static inline bool add_u64(uint64_t a, uint64_t b, uint64_t *out) {
+    return !__builtin_add_overflow(a, b, out);
+}
+
+static inline bool multiply_u64(uint64_t a, uint64_t b, uint64_t *out) {
+    return !__builtin_mul_overflow(a, b, out);
+}
+
+/* Rounds up to a multiple of align, a power of two. The caller knows that it fits. */
+static inline uint64_t align_up(uint64_t value, uint64_t align) {
+    return (value + align - 1) & ~(align - 1);
+}
+
+#endif

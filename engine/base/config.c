@@ -1,0 +1,79 @@
+/* Configurations: see config.h. */
+#include "engine/base/config.h"
+
+#include <math.h>
+#include <string.h>
+
+const struct config_value *config_find(const struct config *config, const char *key) {
+    for (int i = 0; i < config->n_values; i++)
+        if (!strcmp(config->values[i].key, key)) return &config->values[i];
+    return NULL;
+}
+
+static const struct config_value *find_given(const struct config *config, const char *key) {
+    const struct config_value *value = config_find(config, key);
+    return value && value->kind != CONFIG_NULL ? value : NULL;
+}
+
+static enum status bad_value(const struct config *config, const struct config_value *value, struct error *e) {
+    error_set(e, META, "configuration value '%s' is not usable", value->key);
+    error_where(e, "%s", config->path ? config->path : "configuration");
+    if (value->kind == CONFIG_STRING)
+        error_found(e, "\"%s\"", value->string);
+    else
+        error_found(e, "%.17g", value->number);
+    return e->code;
+}
+
+enum status config_int(const struct config *config, const char *key, int least, int most, int *out,
+                       struct error *e) {
+    const struct config_value *value = find_given(config, key);
+    if (!value) return OK;
+    if (value->kind != CONFIG_NUMBER || value->number != floor(value->number) || value->number < least ||
+        value->number > most) {
+        bad_value(config, value, e);
+        return error_expected(e, "an integer from %d to %d", least, most);
+    }
+    *out = (int)value->number;
+    return OK;
+}
+
+enum status config_float(const struct config *config, const char *key, double least, double most, double *out,
+                         struct error *e) {
+    const struct config_value *value = find_given(config, key);
+    if (!value) return OK;
+    if (value->kind != CONFIG_NUMBER || !(value->number >= least && value->number <= most)) {
+        bad_value(config, value, e);
+        return error_expected(e, "a number from %g to %g", least, most);
+    }
+    *out = value->number;
+    return OK;
+}
+
+enum status config_bool(const struct config *config, const char *key, bool *out, struct error *e) {
+    const struct config_value *value = find_given(config, key);
+    if (!value) return OK;
+    if (value->kind != CONFIG_BOOL) {
+        bad_value(config, value, e);
+        return error_expected(e, "true or false");
+    }
+    *out = value->number != 0;
+    return OK;
+}
+
+const char *config_string(const struct config *config, const char *key, const char *fallback) {
+    const struct config_value *value = config_find(config, key);
+    return value && value->kind == CONFIG_STRING ? value->string : fallback;
+}
+
+void config_destroy(struct config *config) {
+    for (int i = 0; i < config->n_values; i++) {
+        config->sys->release(config->sys, config->values[i].key);
+        config->sys->release(config->sys, config->values[i].string);
+    }
+    if (config->sys) {
+        config->sys->release(config->sys, config->values);
+        config->sys->release(config->sys, config->path);
+    }
+    *config = (struct config){0};
+}

@@ -1,0 +1,199 @@
+/* The real machine behind struct sys: POSIX. See sys.h. */
+#define _GNU_SOURCE
+#include "engine/base/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* What stands before every block that alloc hands out, so that release can count it. */
+struct block_header {
+    _Alignas(max_align_t) size_t bytes;
+    enum memory_line line;
+};
+
+static void count(struct sys *sys, enum memory_line line, int64_t bytes) {
+    int64_t live = __atomic_add_fetch(&sys->use.live_bytes[line], bytes, __ATOMIC_RELAXED);
+    int64_t peak = __atomic_load_n(&sys->use.peak_bytes[line], __ATOMIC_RELAXED);
+    while (live > peak && !__atomic_compare_exchange_n(&sys->use.peak_bytes[line], &peak, live, false,
+                                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+}
+
+static void *machine_alloc(struct sys *sys, enum memory_line line, size_t bytes) {
+    if (bytes > SIZE_MAX - sizeof(struct block_header)) return NULL;
+    struct block_header *header = calloc(1, sizeof *header + bytes);
+    if (!header) return NULL;
+    header->bytes = bytes;
+    header->line = line;
+    count(sys, line, (int64_t)bytes);
+    return header + 1;
+}
+
+static void machine_release(struct sys *sys, void *memory) {
+    if (!memory) return;
+    struct block_header *header = (struct block_header *)memory - 1;
+    count(sys, header->line, -(int64_t)header->bytes);
+    free(header);
+}
+
+static void *machine_map(struct sys *sys, enum memory_line line, size_t bytes) {
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return NULL;
+    count(sys, line, (int64_t)bytes);
+    return memory;
+}
+
+static void machine_unmap(struct sys *sys, enum memory_line line, void *memory, size_t bytes) {
+    if (!memory) return;
+    munmap(memory, bytes);
+    count(sys, line, -(int64_t)bytes);
+}
+
+static void machine_discard(struct sys *sys, void *memory, size_t bytes) {
+    (void)sys, (void)memory, (void)bytes;
+}
+
+static void machine_trim(struct sys *sys) {
+    (void)sys;
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
+/* Non-blocking, so that a FIFO with no writer is an error message and not a hang. */
+static int machine_open(struct sys *sys, const char *path) {
+    (void)sys;
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    return file < 0 ? -errno : file;
+}
+
+static int machine_identify(struct sys *sys, int file, struct file_identity *identity) {
+    (void)sys;
+    struct stat s;
+    if (fstat(file, &s) < 0) return -errno;
+    *identity = (struct file_identity){
+        .device = s.st_dev,
+        .inode = s.st_ino,
+        .bytes = s.st_size,
+        .modified_ns = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec,
+        .changed_ns = (int64_t)s.st_ctim.tv_sec * 1000000000 + s.st_ctim.tv_nsec,
+        .regular = S_ISREG(s.st_mode),
+    };
+    return 0;
+}
+
+static int64_t machine_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
+    (void)sys;
+    ssize_t n = pread(file, to, bytes, offset);
+    return n < 0 ? -errno : n;
+}
+
+static void machine_close(struct sys *sys, int file) {
+    (void)sys;
+    close(file);
+}
+
+static int machine_create(struct sys *sys, const char *path) {
+    (void)sys;
+    int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    return file < 0 ? -errno : file;
+}
+
+static int64_t machine_write(struct sys *sys, int file, const void *from, size_t bytes) {
+    (void)sys;
+    ssize_t n = write(file, from, bytes);
+    return n < 0 ? -errno : n;
+}
+
+static int machine_flush(struct sys *sys, int file) {
+    (void)sys;
+    return fsync(file) < 0 ? -errno : 0;
+}
+
+static int machine_rename(struct sys *sys, const char *from, const char *to) {
+    (void)sys;
+    return rename(from, to) < 0 ? -errno : 0;
+}
+
+static int machine_remove(struct sys *sys, const char *path) {
+    (void)sys;
+    return unlink(path) < 0 ? -errno : 0;
+}
+
+struct sys_thread {
+    pthread_t thread;
+    void (*main)(void *);
+    void *argument;
+};
+
+static void *thread_entry(void *argument) {
+    struct sys_thread *thread = argument;
+    thread->main(thread->argument);
+    return NULL;
+}
+
+static int machine_thread_start(struct sys *sys, struct sys_thread **out, void (*main)(void *), void *argument) {
+    struct sys_thread *thread = sys->alloc(sys, LINE_HOST, sizeof *thread);
+    if (!thread) return -ENOMEM;
+    thread->main = main;
+    thread->argument = argument;
+    int failed = pthread_create(&thread->thread, NULL, thread_entry, thread);
+    if (failed) {
+        sys->release(sys, thread);
+        return -failed;
+    }
+    *out = thread;
+    return 0;
+}
+
+static void machine_thread_join(struct sys *sys, struct sys_thread *thread) {
+    if (!thread) return;
+    pthread_join(thread->thread, NULL);
+    sys->release(sys, thread);
+}
+
+static double machine_clock(struct sys *sys) {
+    (void)sys;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void sys_init_machine(struct sys *sys) {
+    *sys = (struct sys){
+        .alloc = machine_alloc,
+        .release = machine_release,
+        .map = machine_map,
+        .unmap = machine_unmap,
+        .discard = machine_discard,
+        .trim = machine_trim,
+        .open = machine_open,
+        .identify = machine_identify,
+        .read_at = machine_read_at,
+        .close = machine_close,
+        .create = machine_create,
+        .write = machine_write,
+        .flush = machine_flush,
+        .rename = machine_rename,
+        .remove = machine_remove,
+        .thread_start = machine_thread_start,
+        .thread_join = machine_thread_join,
+        .clock = machine_clock,
+    };
+}
+
+struct memory_use sys_memory_use(struct sys *sys) {
+    struct memory_use use;
+    for (int i = 0; i < N_MEMORY_LINES; i++) {
+        use.live_bytes[i] = __atomic_load_n(&sys->use.live_bytes[i], __ATOMIC_RELAXED);
+        use.peak_bytes[i] = __atomic_load_n(&sys->use.peak_bytes[i], __ATOMIC_RELAXED);
+    }
+    return use;
+}

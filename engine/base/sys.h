@@ -1,0 +1,83 @@
+/* The one table through which the engine touches the world: memory, files, threads, clock.
+ *
+ * Tests put their own functions here to count, delay, fail or poison; nothing else in the engine knows that.
+ * A table may be used from several threads at once; its functions are thread-safe. */
+#ifndef SLUICE_BASE_SYS_H
+#define SLUICE_BASE_SYS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The plan's lines of memory of our own: every byte is taken under one of them. */
+enum memory_line {
+    LINE_HOST,       /* descriptors, indexes, tokenizer: small and long-lived */
+    LINE_STORE,      /* residents and ring */
+    LINE_STATE,      /* lane state and what crosses stages */
+    LINE_ACTIVATION, /* scratch of one visit */
+    LINE_WORKSPACE,  /* scratch of one operator */
+    N_MEMORY_LINES,
+};
+
+struct memory_use {
+    int64_t live_bytes[N_MEMORY_LINES];
+    int64_t peak_bytes[N_MEMORY_LINES];
+};
+
+/* Tells whether an open file is still the one that was opened. */
+struct file_identity {
+    uint64_t device, inode;
+    int64_t bytes;
+    int64_t modified_ns, changed_ns;
+    bool regular;
+};
+
+struct sys_thread; /* opaque to users of the table */
+
+struct sys {
+    void *context; /* the functions' own */
+
+    /* Zeroed memory, aligned for any object; NULL when there is none. release takes NULL. */
+    void *(*alloc)(struct sys *sys, enum memory_line line, size_t bytes);
+    void (*release)(struct sys *sys, void *memory);
+
+    /* Whole pages (zeroed, not yet resident); NULL when there are none. unmap gives them back at once. */
+    void *(*map)(struct sys *sys, enum memory_line line, size_t bytes);
+    void (*unmap)(struct sys *sys, enum memory_line line, void *memory, size_t bytes);
+
+    /* The contents of these bytes will not be read again before they are written. Does nothing here; a stress
+     * build fills them with 0xFF. */
+    void (*discard)(struct sys *sys, void *memory, size_t bytes);
+    /* Gives what the C library keeps of freed memory back to the machine. */
+    void (*trim)(struct sys *sys);
+
+    /* Files. Negative errno on failure. read_at may return less than asked for; 0 is the end. */
+    int (*open)(struct sys *sys, const char *path);
+    int (*identify)(struct sys *sys, int file, struct file_identity *identity);
+    int64_t (*read_at)(struct sys *sys, int file, void *to, size_t bytes, int64_t offset);
+    void (*close)(struct sys *sys, int file);
+    /* Output: a new file for writing (fails with -EEXIST if there is one), written in order, made durable,
+     * then renamed over its final name. */
+    int (*create)(struct sys *sys, const char *path);
+    int64_t (*write)(struct sys *sys, int file, const void *from, size_t bytes);
+    int (*flush)(struct sys *sys, int file);
+    int (*rename)(struct sys *sys, const char *from, const char *to);
+    int (*remove)(struct sys *sys, const char *path);
+
+    /* A thread that runs main(argument); 0 or negative errno. join waits for it and frees it. */
+    int (*thread_start)(struct sys *sys, struct sys_thread **thread, void (*main)(void *), void *argument);
+    void (*thread_join)(struct sys *sys, struct sys_thread *thread);
+
+    /* Monotonic seconds. */
+    double (*clock)(struct sys *sys);
+
+    struct memory_use use; /* kept by alloc, release, map and unmap; read with sys_memory_use */
+};
+
+/* The real machine. Initialises in place; nothing to destroy. */
+void sys_init_machine(struct sys *sys);
+
+/* A consistent copy of the counters. */
+struct memory_use sys_memory_use(struct sys *sys);
+
+#endif

@@ -1,0 +1,184 @@
+"""The dimensions and requests of each fixture.
+
+The two default specs are written out by hand: all dimensions differ, so that
+a mixed-up pair cannot pass.  Any other seed draws dimensions of its own
+under the same rules.
+"""
+
+import random
+from dataclasses import dataclass, field
+
+DEFAULT_SEED = 20261121
+
+# Two fixtures that differ in form: what a file says, and how.
+FORMS = {
+    "zimage_a": dict(
+        transformer_dtype="f32", text_dtype="f32", vae_dtype="f32",
+        transformer_shards=2, text_shards=1,
+        tokenizer_json=True,      # tokenizer.json alone
+        released_names=False,     # text encoder as transformers 5 saves it
+        lm_head=False,
+        quant_convs=False,
+        scheduler_shift=2.5,
+        extra_rings=True,         # noise and uniforms of many sizes
+    ),
+    "zimage_b": dict(
+        transformer_dtype="bf16", text_dtype="bf16", vae_dtype="f16",
+        transformer_shards=1, text_shards=2,
+        tokenizer_json=False,     # vocab.json + merges.txt + added tokens
+        released_names=True,      # "model." prefix, flat rope_theta
+        lm_head=True,             # untied head in the file: never read
+        quant_convs=True,
+        scheduler_shift=None,     # no key: the family's 3.0
+        extra_rings=False,
+    ),
+}
+
+FAMILY_SHIFT = 3.0
+
+
+@dataclass
+class Spec:
+    name: str
+    seed: int
+    form: dict
+    # transformer
+    heads: int
+    axes: list            # rope widths of the three axes; their sum is the head
+    layers: int
+    refiners: int
+    channels: int         # latent channels, also the VAE's
+    norm_eps: float
+    rope_theta: float
+    t_scale: float
+    # text encoder
+    text_hidden: int
+    text_heads: int
+    text_kv_heads: int
+    text_head_dim: int
+    text_layers: int
+    text_ffn: int
+    text_theta: float
+    text_eps: float
+    # VAE
+    vae_channels: list
+    vae_groups: int
+    vae_layers: int
+    scaling_factor: float
+    shift_factor: float
+    # tokenizer
+    merges: int
+    # requests
+    cases: list = field(default_factory=list)
+
+    @property
+    def head_dim(self):
+        return sum(self.axes)
+
+    @property
+    def dim(self):
+        return self.heads * self.head_dim
+
+    @property
+    def pixel_multiple(self):
+        return 2 * 2 ** (len(self.vae_channels) - 1)
+
+    @property
+    def shift(self):
+        shift = self.form["scheduler_shift"]
+        return FAMILY_SHIFT if shift is None else shift
+
+
+# A case: grid is (columns, rows) of 2x2 patches.  cond and uncond say how many
+# tokens the templated prompt shall have: (least, most), or "empty".
+def default_cases_a():
+    return [
+        # 7x5 = 35 image tokens, 29 image pads; a long prompt and a short negative
+        dict(grid=(7, 5), steps=4, cfg=4.0, seed=42, shift=None, cond=(40, 60), uncond=(16, 30)),
+        # 8x4 = 32 and 64 caption tokens: no pads at all; no guidance; --flow-shift
+        dict(grid=(8, 4), steps=3, cfg=1.0, seed=7, shift=5.0, cond=(64, 64), uncond="empty"),
+        # three seeds, empty negative; both captions under 32
+        dict(grid=(5, 3), steps=2, cfg=2.5, seed=123456789, shift=None, cond=(20, 31), uncond="empty", batch=3),
+    ]
+
+
+def default_cases_b():
+    return [
+        # 9x7 = 63: one image pad; the negative is the longer one
+        dict(grid=(9, 7), steps=5, cfg=3.0, seed=2024, shift=None, cond=(20, 31), uncond=(66, 90)),
+        # 4x16 = 64 image tokens, tall; 32 caption tokens
+        dict(grid=(4, 16), steps=2, cfg=1.0, seed=0, shift=None, cond=(32, 32), uncond="empty"),
+        # three seeds that cross 2^32: torch's engine keeps the low 32 bits
+        dict(grid=(11, 3), steps=3, cfg=5.5, seed=4294967295, shift=2.0, cond=(33, 60), uncond="empty", batch=3),
+    ]
+
+
+def spec_a():
+    return Spec(
+        "zimage_a", DEFAULT_SEED, FORMS["zimage_a"],
+        heads=3, axes=[8, 4, 6], layers=3, refiners=2, channels=16,
+        norm_eps=1e-5, rope_theta=256.0, t_scale=1000.0,
+        text_hidden=48, text_heads=6, text_kv_heads=2, text_head_dim=10, text_layers=4, text_ffn=77,
+        text_theta=10007.0, text_eps=1e-6,
+        vae_channels=[8, 12, 16, 20], vae_groups=4, vae_layers=1,
+        scaling_factor=0.3611, shift_factor=0.1159,
+        merges=390, cases=default_cases_a())
+
+
+def spec_b():
+    return Spec(
+        "zimage_b", DEFAULT_SEED, FORMS["zimage_b"],
+        heads=4, axes=[2, 8, 4], layers=2, refiners=3, channels=8,
+        norm_eps=3e-4, rope_theta=100.0, t_scale=850.0,
+        text_hidden=44, text_heads=4, text_kv_heads=4, text_head_dim=14, text_layers=3, text_ffn=91,
+        text_theta=1000000.0, text_eps=2e-5,
+        vae_channels=[9, 12, 21], vae_groups=3, vae_layers=2,
+        scaling_factor=0.52, shift_factor=-0.21,
+        merges=350, cases=default_cases_b())
+
+
+def random_spec(name, seed):
+    """Other dimensions, same rules: even rope axes, dim > 256 now and then."""
+    rng = random.Random(f"{seed} {name}")
+    form = FORMS[name]
+    axes = [2 * rng.randint(1, 5) for _ in range(3)]
+    heads = rng.randint(2, 7)
+    if rng.random() < 0.2:  # the modulation's input is min(dim, 256) wide
+        heads = 257 // sum(axes) + 1
+    kv_heads = rng.randint(1, 3)
+    groups = rng.choice([2, 3, 4, 5])
+    levels = rng.choice([2, 3, 4])
+    group_sizes = rng.sample(range(2, 8), levels)
+    cases = []
+    for k in range(3):
+        lengths = rng.choice([(20, 31), (33, 60), (66, 90)]) if k != 1 else rng.choice([(32, 32), (64, 64)])
+        grid = (8, 4 * rng.randint(1, 3)) if k == 1 else (rng.randint(2, 9), rng.randint(2, 9))
+        case = dict(grid=grid, steps=rng.randint(1, 6) if k else 4, cfg=1.0 if k == 1 else rng.choice([1.5, 2.5, 4.0, 6.0]),
+                    seed=rng.choice([rng.randint(0, 1000), rng.randint(0, 2**33)]),
+                    shift=rng.choice([None, None, 2.0, 3.7, 5.0]) if k else None,
+                    cond=lengths, uncond=rng.choice([(16, 31), (40, 60)]) if k == 0 else "empty")
+        if k == 2:
+            case["batch"] = 3
+        cases.append(case)
+    # a case 0 that needs no pad could not show the pad tokens' influence
+    columns, rows = cases[0]["grid"]
+    if columns * rows % 32 == 0:
+        cases[0]["grid"] = (columns + 1, 5)
+    return Spec(
+        name, seed, form,
+        heads=heads, axes=axes, layers=rng.randint(2, 5), refiners=rng.randint(2, 3),
+        channels=rng.choice([4, 8, 12, 16, 20]),
+        norm_eps=rng.choice([1e-5, 1e-6, 2e-4]), rope_theta=rng.choice([64.0, 256.0, 1000.0]),
+        t_scale=rng.choice([1000.0, 700.0]),
+        text_hidden=rng.randint(30, 70), text_heads=kv_heads * rng.randint(1, 3), text_kv_heads=kv_heads,
+        text_head_dim=2 * rng.randint(4, 10), text_layers=rng.randint(3, 5), text_ffn=rng.randint(60, 130),
+        text_theta=rng.choice([10000.0, 500000.0, 1000000.0]), text_eps=rng.choice([1e-6, 1e-5]),
+        vae_channels=[groups * s for s in group_sizes], vae_groups=groups, vae_layers=rng.randint(1, 2),
+        scaling_factor=round(rng.uniform(0.3, 1.5), 4), shift_factor=round(rng.uniform(-0.3, 0.3), 4),
+        merges=rng.randint(250, 420), cases=cases)
+
+
+def spec(name, seed):
+    if seed == DEFAULT_SEED:
+        return {"zimage_a": spec_a, "zimage_b": spec_b}[name]()
+    return random_spec(name, seed)

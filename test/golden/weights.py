@@ -1,0 +1,82 @@
+"""Random weights of which every single one matters.
+
+Scales are chosen by name so that
+- attention is neither uniform nor one-hot (scores have a deviation near 1),
+- gates stay where tanh is neither flat nor linear,
+- what goes into a norm is small (0.05 to 0.3) wherever the network allows it:
+  a wrong epsilon then shows, which at size 1 would hide below rounding.
+Each tensor has a seed of its own from its name, so adding one moves no other.
+"""
+
+import zlib
+
+import torch
+
+# (part of the name, gain of the weight, deviation of the bias); first hit wins.
+# A weight's deviation is gain / sqrt(fan in).
+TRANSFORMER = [
+    ("all_x_embedder", 0.2, 0.06),
+    ("cap_embedder.1", 0.2, 0.06),
+    ("t_embedder.mlp.0", 1.0, 0.3),
+    ("t_embedder.mlp.2", 2.0, 0.3),
+    ("all_final_layer.2-1.linear", 1.0, 0.3),
+    ("all_final_layer.2-1.adaLN_modulation", 0.7, 0.3),
+    ("adaLN_modulation", 0.5, 0.4),
+    ("to_q", 0.15, 0), ("to_k", 0.15, 0), ("to_v", 0.5, 0), ("to_out", 0.4, 0),
+    ("w1", 1.0, 0), ("w3", 1.0, 0), ("w2", 0.3, 0),
+]
+TEXT = [
+    ("q_proj", 0.15, 0), ("k_proj", 0.15, 0), ("v_proj", 0.5, 0), ("o_proj", 0.5, 0),
+    ("gate_proj", 1.0, 0), ("up_proj", 1.0, 0), ("down_proj", 0.4, 0),
+]
+VAE = [
+    ("decoder.conv_out", 0.9, 0.1),
+    ("conv_in", 0.08, 0.06),
+    ("conv_shortcut", 0.8, 0.05),
+    ("upsamplers", 0.9, 0.05),
+    ("downsamplers", 0.9, 0.05),
+    ("to_q", 1.3, 0.3), ("to_k", 1.3, 0.3), ("to_v", 0.6, 0.15), ("to_out", 0.5, 0.05),
+    ("conv1", 0.2, 0.1), ("conv2", 0.3, 0.08),
+    ("post_quant_conv", 1.0, 0.4), ("quant_conv", 1.0, 0.4),
+    ("conv_out", 0.5, 0.1),
+]
+
+
+def _rule(name, rules):
+    for part, gain, bias in rules:
+        if part in name:
+            return gain, bias
+    raise KeyError(name)
+
+
+def _draw(name, tensor, rules, seed):
+    generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
+    normal = torch.randn(tensor.shape, generator=generator)
+    if name.endswith("pad_token"):
+        return 0.3 * normal
+    if "norm" in name.split(".")[-2]:
+        if name.endswith("bias"):
+            return 0.3 * normal
+        return 1.0 + 0.3 * (2 * torch.rand(tensor.shape, generator=generator) - 1)
+    if "embed_tokens" in name:
+        return 0.12 * normal
+    if "lm_head" in name:
+        return 0.1 * normal
+    gain, bias = _rule(name, rules)
+    if name.endswith("bias"):
+        return bias * normal
+    fan_in = tensor[0].numel()
+    return gain / fan_in**0.5 * normal
+
+
+def randomize(model, rules, seed):
+    """Every parameter in place."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            # the one norm whose name does not say so
+            key = name
+            if name == "cap_embedder.0.weight":
+                key = "cap_embedder.norm.weight"
+            parameter.copy_(_draw(key, parameter, rules, seed))
+    model.requires_grad_(False)
+    return model.eval()
