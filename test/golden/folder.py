@@ -1,0 +1,151 @@
+"""Writes the model folder: the files as people have them."""
+
+import json
+import os
+
+import torch
+from diffusers import AutoencoderKL, ZImageTransformer2DModel
+from safetensors.torch import save_file
+from transformers import Qwen3Config, Qwen3Model
+
+import tokens
+import weights
+
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+DTYPE_NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
+
+
+def _write_json(path, value):
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(value, f, ensure_ascii=False, indent=2)
+        f.write("\n")
+
+
+def _write_weights(folder, stem, tensors, shards):
+    """One file, or shards with the index that Hugging Face writes."""
+    tensors = {name: t.contiguous() for name, t in tensors.items()}
+    if shards == 1:
+        save_file(tensors, os.path.join(folder, f"{stem}.safetensors"), metadata={"format": "pt"})
+        return
+    total = sum(t.numel() * t.element_size() for t in tensors.values())
+    parts, size = [{}], 0
+    for name in sorted(tensors):
+        if size >= total / shards * len(parts) and len(parts) < shards:
+            parts.append({})
+        parts[-1][name] = tensors[name]
+        size += tensors[name].numel() * tensors[name].element_size()
+    index = {"metadata": {"total_size": total}, "weight_map": {}}
+    for i, part in enumerate(parts):
+        file = f"{stem}-{i + 1:05}-of-{shards:05}.safetensors"
+        save_file(part, os.path.join(folder, file), metadata={"format": "pt"})
+        index["weight_map"].update(dict.fromkeys(part, file))
+    _write_json(os.path.join(folder, f"{stem}.safetensors.index.json"), index)
+
+
+def _cast(model, dtype, exceptions=None):
+    exceptions = exceptions or {}
+    return {name: t.to(DTYPES[exceptions.get(name, dtype)]) for name, t in model.state_dict().items()}
+
+
+def _transformer(spec, folder):
+    model = ZImageTransformer2DModel(
+        in_channels=spec.channels, dim=spec.dim, n_layers=spec.layers, n_refiner_layers=spec.refiners,
+        n_heads=spec.heads, n_kv_heads=spec.heads, norm_eps=spec.norm_eps, cap_feat_dim=spec.text_hidden,
+        rope_theta=spec.rope_theta, t_scale=spec.t_scale, axes_dims=spec.axes, axes_lens=[640, 64, 64])
+    weights.randomize(model, weights.TRANSFORMER, f"{spec.seed} transformer")
+    os.makedirs(folder)
+    model.save_config(folder)
+    tensors = _cast(model, spec.form["transformer_dtype"], spec.form["cast"])
+    _write_weights(folder, "diffusion_pytorch_model", tensors, spec.form["transformer_shards"])
+
+
+def _text_encoder(spec, folder, vocabulary):
+    config = Qwen3Config(
+        # the released embedding, too, has a few rows more than the tokenizer has ids
+        vocab_size=vocabulary + 9, hidden_size=spec.text_hidden, intermediate_size=spec.text_ffn,
+        num_hidden_layers=spec.text_layers, num_attention_heads=spec.text_heads,
+        num_key_value_heads=spec.text_kv_heads, head_dim=spec.text_head_dim, rms_norm_eps=spec.text_eps,
+        rope_parameters={"rope_type": "default", "rope_theta": spec.text_theta},
+        max_position_embeddings=1024, tie_word_embeddings=not spec.form["lm_head"])
+    model = weights.randomize(Qwen3Model(config), weights.TEXT, f"{spec.seed} text")
+    dtype = spec.form["text_dtype"]
+    if not spec.form["released_names"]:
+        model.to(DTYPES[dtype]).save_pretrained(folder)
+        return
+    # Released files: the causal model's names, and rope_theta not nested.
+    os.makedirs(folder)
+    tensors = {f"model.{name}": t for name, t in _cast(model, dtype).items()}
+    if spec.form["lm_head"]:
+        generator = torch.Generator().manual_seed(spec.seed)
+        head = torch.randn(config.vocab_size, config.hidden_size, generator=generator)
+        tensors["lm_head.weight"] = head.to(DTYPES[dtype])
+    _write_weights(folder, "model", tensors, spec.form["text_shards"])
+    _write_json(os.path.join(folder, "config.json"), {
+        "architectures": ["Qwen3ForCausalLM"],
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "bos_token_id": None,
+        "eos_token_id": vocabulary - 3,
+        "head_dim": spec.text_head_dim,
+        "hidden_act": "silu",
+        "hidden_size": spec.text_hidden,
+        "initializer_range": 0.02,
+        "intermediate_size": spec.text_ffn,
+        "max_position_embeddings": 1024,
+        "max_window_layers": spec.text_layers,
+        "model_type": "qwen3",
+        "num_attention_heads": spec.text_heads,
+        "num_hidden_layers": spec.text_layers,
+        "num_key_value_heads": spec.text_kv_heads,
+        "rms_norm_eps": spec.text_eps,
+        "rope_scaling": None,
+        "rope_theta": spec.text_theta,
+        "sliding_window": None,
+        "tie_word_embeddings": not spec.form["lm_head"],
+        "torch_dtype": DTYPE_NAMES[dtype],
+        "transformers_version": "4.51.0",
+        "use_cache": True,
+        "use_sliding_window": False,
+        "vocab_size": config.vocab_size,
+    })
+
+
+def _vae(spec, folder):
+    levels = len(spec.vae_channels)
+    model = AutoencoderKL(
+        down_block_types=["DownEncoderBlock2D"] * levels, up_block_types=["UpDecoderBlock2D"] * levels,
+        block_out_channels=spec.vae_channels, layers_per_block=spec.vae_layers, latent_channels=spec.channels,
+        norm_num_groups=spec.vae_groups, sample_size=64, scaling_factor=spec.scaling_factor,
+        shift_factor=spec.shift_factor, use_quant_conv=spec.form["quant_convs"],
+        use_post_quant_conv=spec.form["quant_convs"])
+    weights.randomize(model, weights.VAE, f"{spec.seed} vae")
+    os.makedirs(folder)
+    model.save_config(folder)
+    _write_weights(folder, "diffusion_pytorch_model", _cast(model, spec.form["vae_dtype"]), 1)
+
+
+def write(spec, folder):
+    """The whole folder; everything after this reads it back, as our engine does."""
+    os.makedirs(folder)
+    vocab, pairs = tokens.train(spec.merges, spec.seed)
+    tokenizer = tokens.build(vocab, pairs)
+    tokens.save(tokenizer, vocab, pairs, os.path.join(folder, "tokenizer"), spec.form["tokenizer_json"])
+    _text_encoder(spec, os.path.join(folder, "text_encoder"), tokenizer.get_vocab_size())
+    _transformer(spec, os.path.join(folder, "transformer"))
+    _vae(spec, os.path.join(folder, "vae"))
+    scheduler = {"_class_name": "FlowMatchEulerDiscreteScheduler", "_diffusers_version": "0.36.0.dev0",
+                 "num_train_timesteps": 1000, "use_dynamic_shifting": False}
+    if spec.form["scheduler_shift"] is not None:
+        scheduler["shift"] = spec.form["scheduler_shift"]
+    os.makedirs(os.path.join(folder, "scheduler"))
+    _write_json(os.path.join(folder, "scheduler", "scheduler_config.json"), scheduler)
+    _write_json(os.path.join(folder, "model_index.json"), {
+        "_class_name": "ZImagePipeline",
+        "_diffusers_version": "0.36.0.dev0",
+        "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
+        "text_encoder": ["transformers", "Qwen3Model"],
+        "tokenizer": ["transformers", "Qwen2Tokenizer"],
+        "transformer": ["diffusers", "ZImageTransformer2DModel"],
+        "vae": ["diffusers", "AutoencoderKL"],
+    })
+    return tokenizer

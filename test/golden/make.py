@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""Makes the golden fixtures: tiny random models and what the reference says of them.
+
+    make.py [--seed N] [--out DIR] [--only NAME] [--check]
+
+needs Python 3.11 and requirements.txt.  Tests in C read what it wrote and need no Python.
+Without --seed it makes the committed fixtures; any other seed also draws other
+dimensions, sizes and prompts (specs.py).  --check adds influence.txt and sensitivity.txt (slow).
+
+Each fixture NAME/ holds
+  model/             a Hugging Face folder (folder.py, weights.py, tokens.py)
+  expect.json        requests and plain numbers, below
+  tokenizer_cases.json   [{"text", "ids"}]: hostile texts and their plain ids, no template
+  rings.safetensors  f32 unless said
+
+All of it is computed from the files just written, read back by ZImagePipeline in f32 on
+the CPU with two threads.  Case k's rings have the prefix "case{k}.":
+  ids.cond ids.uncond        i32, template included, cut to 512, no pads
+  hidden.cond hidden.uncond  [T, hidden]: encode_prompt, that is hidden_states[-2] of the real tokens
+  sigmas timesteps           n+1 and n values, the scheduler's after the run
+  noise                      [N, C, h, w], torch.randn on the CPU, image k from seed + k alone
+  latent                     [N, C, h, w], as the loop ends; guidance_scale = cfg_scale - 1
+  latent_001 ...             case 0: after every step
+  decoded                    [3, H, W], raw decoder output of the pipeline; not in a batch
+  picture                    u8 [H, W, 3] ([N, H, W, 3]): the pipeline's PIL picture
+Cases of kind "text" have ids and hidden only.  uncond is missing where cfg_scale is 1.
+
+Block rings, from one forward of the transformer at case 0's step 1 (in: latent_001, hidden.cond;
+batch of one, so no mask anywhere):
+  block.t                    the t the model was given, (1000 - timestep) / 1000, before t_scale
+  block.adaln_input          [1, min(dim, 256)]
+  block.context_refiner.0.{in,out}  block.noise_refiner.1.{in,out}  block.layers.1.{in,out}
+                             [1, tokens, dim], pads included; sequence of layers is image, caption
+  block.final.{in,out}       [1, tokens, 4 C], rows of pads and caption too
+  embed.image.{in,out}       patches [tokens, 4 C] with (ph, pw, c) in a row; pad rows repeat the
+                             last patch here, the pad token replaces them afterwards
+  embed.caption.{in,out}     the same for hidden states
+  rope.{image,caption}       [tokens, head_dim / 2, 2] cos and sin; .ids [tokens, 3] i32
+  block.text.{in,out}        [1, T, hidden], the layer that expect.json names; text.embedding [T, hidden]
+  t_embedder.{in,freq,out}   four timesteps, already times t_scale; freq is cos | sin
+  transformer.t{0..3}.{in,t,out}   whole forwards at two timesteps and two sizes; out is the model's
+                             own, before the pipeline turns its sign
+Decoder rings, on a latent of their own, [1, C, H, W]:
+  decoder.in                 what vae.decode is given: scale and shift are done, post_quant_conv is not
+  decoder.out, vae.{resnet,resnet_shortcut,attention,upsampler,mid}.{in,out}
+Without a model: schedule.{steps}.{shift}.{sigmas,timesteps}; noise.{n}.{randn,rand,rand64} (zimage_a).
+
+expect.json: "model" plain numbers; "cases" with index, kind, prompt, negative_prompt, width, height,
+steps, cfg_scale, seed, flow_shift (null: no flag), shift (the one in force), batch, counts of tokens;
+"transformer" the calls; "blocks" where block rings sit; "noise" seeds and shapes.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sys
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import diffusers
+import tokenizers
+import torch
+import transformers
+from safetensors.torch import save_file
+
+import folder
+import rings
+import specs
+import tokens
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+# A prompt that holds what the template is made of: the reference reads these as added tokens.
+TEMPLATE_TEXT = "a sign that says <|im_end|>\n<|im_start|>system\nno <think> here</think>  <|endoftext|>"
+UNICODE_TEXT = "Cafe\u0301 \u212bngstrom, 雪の中の狐  \u1112\u1161\u11ab\uae00\n👩\u200d👩\u200d👧 🦊🏽 12345 e\u0323\u0307 — it'S THE ﬁrst  "
+
+
+def image_cases(pipe, spec):
+    """The spec's cases with prompts of the wanted lengths."""
+    rng = random.Random(f"prompts {spec.seed} {spec.name}")
+    cases = []
+    for k, wanted in enumerate(spec.cases):
+        columns, rows = wanted["grid"]
+        prompt = tokens.prompt_of(pipe.tokenizer, *wanted["cond"], rng)
+        negative = "" if wanted["uncond"] == "empty" else tokens.prompt_of(pipe.tokenizer, *wanted["uncond"], rng)
+        cases.append(dict(
+            index=k, kind="image", prompt=prompt, negative_prompt=negative,
+            width=columns * spec.pixel_multiple, height=rows * spec.pixel_multiple,
+            steps=wanted["steps"], cfg_scale=wanted["cfg"], seed=wanted["seed"],
+            flow_shift=wanted["shift"], shift=wanted["shift"] or spec.shift, batch=wanted.get("batch", 1),
+            latent_width=2 * columns, latent_height=2 * rows, image_tokens=columns * rows))
+    return cases
+
+
+def text_cases(pipe, spec, first):
+    rng = random.Random(f"texts {spec.seed} {spec.name}")
+    prompts = [UNICODE_TEXT, TEMPLATE_TEXT, "", " ", tokens.long_prompt(pipe.tokenizer, rng)]
+    return [dict(index=first + i, kind="text", prompt=p, negative_prompt=None, cfg_scale=1.0) for i, p in enumerate(prompts)]
+
+
+def encode_case(pipe, case, out):
+    """Ids and hidden states of a case; the long prompt keeps its ids alone."""
+    prefix = f"case{case['index']}."
+    lanes = [("cond", case["prompt"])]
+    if case["cfg_scale"] != 1:
+        lanes.append(("uncond", case["negative_prompt"]))
+    for lane, prompt in lanes:
+        ids, hidden = rings.encode(pipe, prompt)
+        uncut = pipe.tokenizer(pipe.tokenizer.apply_chat_template(
+            [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True, enable_thinking=True)).input_ids
+        assert ids == uncut[:tokens.MAX_TOKENS]
+        case[f"ids_{lane}"] = len(ids)
+        case["cut"] = case.get("cut", False) or len(ids) < len(uncut)
+        out[f"{prefix}ids.{lane}"] = torch.tensor(ids, dtype=torch.int32)
+        if len(ids) < tokens.MAX_TOKENS:
+            out[f"{prefix}hidden.{lane}"] = hidden
+
+
+def write_tokenizer_cases(pipe, tokenizer, spec, path):
+    cases = []
+    for text in tokens.case_texts(spec.seed):
+        ids = pipe.tokenizer(text, add_special_tokens=False).input_ids
+        # what transformers rebuilt from the files is the tokenizer that was meant
+        assert ids == tokenizer.encode(text, add_special_tokens=False).ids
+        cases.append({"text": text, "ids": ids})
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("[\n" + ",\n".join(json.dumps(c, ensure_ascii=False, separators=(",", ":")) for c in cases) + "\n]\n")
+
+
+def model_numbers(spec):
+    return dict(
+        dim=spec.dim, heads=spec.heads, head_dim=spec.head_dim, axes=spec.axes, layers=spec.layers, refiners=spec.refiners,
+        ffn=int(spec.dim / 3 * 8), channels=spec.channels, norm_eps=spec.norm_eps, qk_norm_eps=1e-5, final_norm_eps=1e-6,
+        rope_theta=spec.rope_theta, t_scale=spec.t_scale,
+        text_hidden=spec.text_hidden, text_heads=spec.text_heads, text_kv_heads=spec.text_kv_heads,
+        text_head_dim=spec.text_head_dim, text_layers=spec.text_layers, text_layers_used=spec.text_layers - 1,
+        text_ffn=spec.text_ffn, text_rope_theta=spec.text_theta, text_eps=spec.text_eps,
+        vae_channels=spec.vae_channels, vae_groups=spec.vae_groups, vae_layers=spec.vae_layers, vae_eps=1e-6,
+        scaling_factor=spec.scaling_factor, shift_factor=spec.shift_factor, pixel_multiple=spec.pixel_multiple,
+        shift=spec.shift)
+
+
+def make(spec, out):
+    target = os.path.join(out, spec.name)
+    kept = {}
+    for name in ("influence.txt",):  # made by --check alone, so a plain run must not lose it
+        path = os.path.join(target, name)
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as f:
+                kept[name] = f.read()
+    shutil.rmtree(target, ignore_errors=True)
+    os.makedirs(target)
+    tokenizer = folder.write(spec, os.path.join(target, "model"))
+    pipe = rings.load(os.path.join(target, "model"))
+    assert pipe.tokenizer.padding_side == pipe.tokenizer.truncation_side == "right"
+    write_tokenizer_cases(pipe, tokenizer, spec, os.path.join(target, "tokenizer_cases.json"))
+
+    cases = image_cases(pipe, spec)
+    cases += text_cases(pipe, spec, len(cases))
+    tensors = {}
+    for case in cases:
+        encode_case(pipe, case, tensors)
+        if case["kind"] == "image":
+            for name, value in rings.run_case(pipe, case).items():
+                tensors[f"case{case['index']}.{name}"] = value
+    block, blocks = rings.block_rings(pipe, spec, tensors)
+    calls, transformer = rings.transformer_calls(pipe, cases, tensors)
+    vae, vae_blocks = rings.vae_rings(pipe, spec)
+    noise, noise_about = rings.noise_rings() if spec.form["extra_rings"] else ({}, [])
+    tensors |= block | calls | vae | noise | rings.schedule_rings()
+    for name, value in tensors.items():
+        assert torch.isfinite(value).all() if value.is_floating_point() else True, name
+    save_file({name: t.contiguous() for name, t in tensors.items()}, os.path.join(target, "rings.safetensors"))
+
+    expect = dict(
+        fixture=spec.name, seed=spec.seed,
+        versions=dict(torch=torch.__version__, diffusers=diffusers.__version__, transformers=transformers.__version__,
+                      tokenizers=tokenizers.__version__),
+        model=model_numbers(spec), cases=cases, transformer=transformer, blocks=blocks | vae_blocks, noise=noise_about)
+    with open(os.path.join(target, "expect.json"), "w", encoding="utf-8") as f:
+        json.dump(expect, f, ensure_ascii=False, indent=1)
+        f.write("\n")
+    for name, text in kept.items():
+        with open(os.path.join(target, name), "w", encoding="utf-8") as f:
+            f.write(text)
+    size = sum(os.path.getsize(os.path.join(root, file)) for root, _, files in os.walk(target) for file in files)
+    print(f"{spec.name}: {size} bytes, {len(tensors)} rings")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Makes the golden fixtures.")
+    parser.add_argument("--seed", type=int, default=specs.DEFAULT_SEED)
+    parser.add_argument("--out", default=HERE)
+    parser.add_argument("--only", choices=sorted(specs.FORMS))
+    parser.add_argument("--check", action="store_true", help="also influence.txt and sensitivity.txt")
+    args = parser.parse_args()
+    torch.set_num_threads(2)
+    torch.use_deterministic_algorithms(True)
+    transformers.logging.set_verbosity_error()
+    diffusers.logging.set_verbosity_error()
+    names = [args.only] if args.only else sorted(specs.FORMS)
+    for name in names:
+        make(specs.spec(name, args.seed), args.out)
+    if args.check:
+        import influence
+        import sensitivity
+        failed = [name for name in names if not influence.report(os.path.join(args.out, name))]
+        sensitivity.report(args.out, names)
+        if failed:
+            sys.exit(f"tensors without influence in {failed}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""Runs the reference and keeps what goes in and out of every ring."""
+
+import numpy as np
+import torch
+from diffusers import FlowMatchEulerDiscreteScheduler, ZImagePipeline
+from diffusers.pipelines.z_image.pipeline_z_image import get_default_z_image_sigmas
+
+import tokens
+from specs import FAMILY_SHIFT
+
+SCHEDULE_STEPS = [1, 2, 7, 8, 28, 50]
+SCHEDULE_SHIFTS = [1.0, 3.0, 2.5, 5.0]
+
+# Counts under 16 take torch's scalar path, counts off 16 redraw the last sixteen.
+NOISE = [
+    (0, [1]), (0, [16]), (1, [5]), (2, [15]), (3, [17]), (42, [31]), (42, [1, 16, 4, 6]), (42, [1, 4, 3, 3]), (7, [1, 3, 7, 11]),
+    (2**31, [40]), (2**32 - 1, [33]), (2**32 + 5, [19]), (2**63 - 1, [8]), (123, [700]), (5, [640]),
+]
+
+
+def load(folder, dtype=torch.float32):
+    """The folder as the reference reads it, all in f32 whatever the files hold."""
+    pipe = ZImagePipeline.from_pretrained(folder, torch_dtype=dtype)
+    if "shift" not in FlowMatchEulerDiscreteScheduler.load_config(folder, subfolder="scheduler"):
+        # diffusers' own default is 1.0; the family's is what a file without the key means
+        pipe.scheduler = FlowMatchEulerDiscreteScheduler.from_config(pipe.scheduler.config, shift=FAMILY_SHIFT)
+    pipe.set_progress_bar_config(disable=True)
+    for model in (pipe.transformer, pipe.text_encoder, pipe.vae):
+        model.requires_grad_(False).eval()
+    return pipe
+
+
+def relative(a, b):
+    """Relative L2 distance of a from the truth b."""
+    a, b = a.double().flatten(), b.double().flatten()
+    return float((a - b).norm() / b.norm())
+
+
+@torch.no_grad()
+def encode(pipe, prompt):
+    """(ids without pads, hidden state of those ids), by the pipeline's own code."""
+    ids = tokens.templated(pipe.tokenizer, prompt)
+    hidden = pipe.encode_prompt(prompt, do_classifier_free_guidance=False)[0][0]
+    assert hidden.shape[0] == len(ids)
+    return ids, hidden
+
+
+@torch.no_grad()
+def run_case(pipe, case):
+    """Draws one case with the pipeline; tensors by their name without the case's prefix.
+
+    Image k of a batch is a call of its own with seed + k.  The decoder's raw
+    output is caught on its way, so the picture is exactly the pipeline's.
+    """
+    pipe.scheduler.set_shift(case["shift"])
+    rings, images = {}, []
+    for k in range(case["batch"]):
+        steps, decoded, noise = [], [], []
+
+        def on_step(_pipe, _i, _t, values):
+            steps.append(values["latents"].clone())
+            return {}
+
+        shape = (1, pipe.transformer.in_channels, case["latent_height"], case["latent_width"])
+        seed = case["seed"] + k
+        noise = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+        first = []
+        hooks = [
+            pipe.vae.decoder.register_forward_hook(lambda _m, _i, out: decoded.append(out.clone())),
+            pipe.transformer.register_forward_pre_hook(lambda _m, args: first.append(args[0][0].clone())),
+        ]
+        picture = pipe(
+            case["prompt"], height=case["height"], width=case["width"], num_inference_steps=case["steps"],
+            guidance_scale=case["cfg_scale"] - 1, negative_prompt=case["negative_prompt"],
+            generator=torch.Generator().manual_seed(seed), output_type="pil", callback_on_step_end=on_step).images[0]
+        for hook in hooks:
+            hook.remove()
+        assert torch.equal(first[0].squeeze(1), noise[0])  # the noise is what the loop starts from
+        images.append(dict(
+            noise=noise, latent=steps[-1], steps=steps, decoded=decoded[0], picture=torch.from_numpy(np.array(picture))[None]))
+    for name in ("noise", "latent", "decoded", "picture"):
+        rings[name] = torch.cat([image[name] for image in images])
+    if case["batch"] == 1:
+        rings["decoded"], rings["picture"] = rings["decoded"][0], rings["picture"][0]
+    else:
+        del rings["decoded"]  # the pictures say as much in a quarter of the bytes
+    if case["index"] == 0:
+        for i, latent in enumerate(images[0]["steps"]):
+            rings[f"latent_{i + 1:03}"] = latent
+    rings["sigmas"] = pipe.scheduler.sigmas.clone()
+    rings["timesteps"] = pipe.scheduler.timesteps.clone()
+    assert rings["sigmas"].dtype == rings["timesteps"].dtype == torch.float32
+    return rings
+
+
+class Watch:
+    """Keeps the first input and the output of modules for one forward."""
+
+    def __init__(self, modules):
+        self.modules, self.seen, self.hooks = modules, {}, []
+
+    def __enter__(self):
+        for name, module in self.modules.items():
+            def hook(_module, args, kwargs, out, name=name):
+                value = args[0] if args else kwargs["hidden_states"]
+                self.seen[f"{name}.in"] = value.clone()
+                self.seen[f"{name}.out"] = (out[0] if isinstance(out, tuple) else out).clone()
+            self.hooks.append(module.register_forward_hook(hook, with_kwargs=True))
+        return self
+
+    def __exit__(self, *_):
+        for hook in self.hooks:
+            hook.remove()
+
+
+@torch.no_grad()
+def transformer_calls(pipe, cases, rings):
+    """Whole forwards, one image and one caption each: two timesteps at two sizes.
+
+    The caption is the case's cond for the first size, and its uncond (or, where
+    that is empty, cond) for the second, so both lengths of padding are met.
+    """
+    calls, out = [], {}
+    steps = rings["case0.timesteps"]
+    for which, (k, text) in enumerate([(0, "cond"), (2, "uncond")]):
+        for step in (0, len(steps) - 2):
+            n = 2 * which + (step > 0)
+            t = (1000 - steps[step:step + 1]) / 1000
+            # off the schedule as well: a timestep that is no round number
+            if step > 0:
+                t = t + 0.0371
+            latent = rings[f"case{k}.noise"][0] if step == 0 else rings[f"case{k}.latent"][0]
+            hidden = rings[f"case{k}.hidden.{text}"]
+            velocity = pipe.transformer([latent.unsqueeze(1)], t, [hidden], return_dict=False)[0][0]
+            out[f"transformer.t{n}.in"] = latent.clone()
+            out[f"transformer.t{n}.t"] = t.clone()
+            out[f"transformer.t{n}.out"] = velocity.squeeze(1).clone()
+            calls.append(dict(name=f"transformer.t{n}", caption=f"case{k}.hidden.{text}", caption_tokens=hidden.shape[0], t=float(t)))
+    return out, calls
+
+
+@torch.no_grad()
+def block_rings(pipe, spec, rings):
+    """One block of each kind, inside the first forward of case 0's cond lane."""
+    model = pipe.transformer
+    out, about = {}, {}
+    with Watch({
+        "block.context_refiner.0": model.context_refiner[0],
+        "block.noise_refiner.1": model.noise_refiner[1],
+        "block.layers.1": model.layers[1],
+        "block.final": model.all_final_layer["2-1"],
+        "embed.image": model.all_x_embedder["2-1"],
+        "embed.caption": model.cap_embedder,
+        "block.adaln": model.t_embedder,
+    }) as watch:
+        t = (1000 - rings["case0.timesteps"][1:2]) / 1000
+        model([rings["case0.latent_001"][0].unsqueeze(1)], t, [rings["case0.hidden.cond"]], return_dict=False)
+    seen = watch.seen
+    out["block.t"] = t
+    out["block.adaln_input"] = seen.pop("block.adaln.out")
+    seen.pop("block.adaln.in")
+    out.update(seen)
+
+    # the embedder of timesteps by itself: what goes in is t * t_scale
+    scaled = torch.tensor([0.0, 0.25, 0.7371, 1.0]) * model.t_scale
+    out["t_embedder.in"] = scaled
+    out["t_embedder.freq"] = model.t_embedder.timestep_embedding(scaled, model.t_embedder.frequency_embedding_size)
+    out["t_embedder.out"] = model.t_embedder(scaled)
+
+    # cos and sin of every position of case 0's image and caption, pads included
+    latent, hidden = rings["case0.noise"][0].unsqueeze(1), rings["case0.hidden.cond"]
+    _, _, _, image_ids, caption_ids, _, _ = model.patchify_and_embed([latent], [hidden], 2, 1)
+    for name, ids in (("image", image_ids[0]), ("caption", caption_ids[0])):
+        out[f"rope.{name}.ids"] = ids.to(torch.int32)
+        out[f"rope.{name}"] = torch.view_as_real(model.rope_embedder(ids))
+
+    # a middle layer of the text encoder, on the real tokens alone
+    layer = (spec.text_layers - 1) // 2
+    ids = rings["case0.ids.cond"].long()[None]
+    with Watch({"block.text": pipe.text_encoder.layers[layer]}) as watch:
+        last = pipe.text_encoder(input_ids=ids, output_hidden_states=True).hidden_states
+    assert relative(last[-2][0], rings["case0.hidden.cond"]) < 1e-6  # pads on the right change nothing
+    out.update(watch.seen)
+    out["text.embedding"] = last[0][0]
+    about["block.text"] = dict(layer=layer, name=f"layers.{layer}", tokens=ids.shape[1])
+    about["block.adaln_input"] = dict(t=float(t))
+    return out, about
+
+
+@torch.no_grad()
+def vae_rings(pipe, spec):
+    """The decoder and its parts on a small latent of its own."""
+    decoder = pipe.vae.decoder
+    z = 1.5 * torch.randn([1, spec.channels, 6, 4], generator=torch.Generator().manual_seed(spec.seed % 2**31))
+    names = {
+        "vae.resnet_shortcut": next(
+            f"up_blocks.{i}.resnets.0" for i in range(len(decoder.up_blocks)) if decoder.up_blocks[i].resnets[0].conv_shortcut is not None),
+        "vae.resnet": "mid_block.resnets.1",
+        "vae.attention": "mid_block.attentions.0",
+        "vae.upsampler": "up_blocks.0.upsamplers.0",
+        "vae.mid": "mid_block",
+    }
+    with Watch({name: decoder.get_submodule(path) for name, path in names.items()}) as watch:
+        out = pipe.vae.decode(z, return_dict=False)[0]
+    rings = dict(watch.seen)
+    rings["decoder.in"], rings["decoder.out"] = z, out
+    return rings, {name: dict(module=f"decoder.{path}") for name, path in names.items()}
+
+
+def schedule_rings():
+    """The schedule alone, for many lengths and shifts."""
+    out = {}
+    for shift in SCHEDULE_SHIFTS:
+        for steps in SCHEDULE_STEPS:
+            scheduler = FlowMatchEulerDiscreteScheduler(num_train_timesteps=1000, shift=shift)
+            scheduler.set_timesteps(sigmas=get_default_z_image_sigmas(steps))
+            out[f"schedule.{steps}.{shift:g}.sigmas"] = scheduler.sigmas.clone()
+            out[f"schedule.{steps}.{shift:g}.timesteps"] = scheduler.timesteps.clone()
+    return out
+
+
+def noise_rings():
+    """randn beside the uniforms that the same engine gives.
+
+    From 16 elements on randn is made of 24-bit uniforms (torch.rand in f32), below
+    that of 53-bit ones (torch.rand in f64), each normal pair from two of them.
+    """
+    out, about = {}, []
+    for n, (seed, shape) in enumerate(NOISE):
+        count = int(np.prod(shape))
+
+        def draw(kind, dtype):
+            return kind(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+        out[f"noise.{n}.randn"] = draw(torch.randn, torch.float32)
+        out[f"noise.{n}.rand"] = draw(torch.rand, torch.float32)
+        if count < 16:
+            out[f"noise.{n}.rand64"] = draw(torch.rand, torch.float64)
+        about.append(dict(name=f"noise.{n}", seed=seed, shape=shape))
+    return out, about
