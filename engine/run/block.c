@@ -1,0 +1,149 @@
+/* Blocks: see block.h. */
+#include "engine/run/block.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+char *block_weight_name(const char *format, int number, char *out) {
+    const char *mark = strstr(format, "%d");
+    if (!mark)
+        snprintf(out, 2 * BLOCK_NAME_MAX, "%s", format);
+    else
+        snprintf(out, 2 * BLOCK_NAME_MAX, "%.*s%d%s", (int)(mark - format), format, number, mark + 2);
+    return out;
+}
+
+static struct index_entry *find_weight(const struct weight_spec *spec, int number, const struct tensor_index *index) {
+    char name[2 * BLOCK_NAME_MAX];
+    for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i]; i++) {
+        struct index_entry *entry = index_find(index, block_weight_name(spec->names[i], number, name));
+        if (entry) return entry;
+    }
+    return NULL;
+}
+
+static void print_shape(int rank, const int32_t *dim, char *out, size_t bytes) {
+    size_t n = (size_t)snprintf(out, bytes, "[");
+    for (int i = 0; i < rank && n < bytes; i++)
+        n += (size_t)snprintf(out + n, bytes - n, i ? ", %" PRId32 : "%" PRId32, dim[i]);
+    if (n < bytes) snprintf(out + n, bytes - n, "]");
+}
+
+/* Shapes agree when they do after leading and trailing ones are dropped: a 1x1 convolution is a matrix. */
+static bool same_shape(const struct index_entry *entry, int rank, const int32_t *dim) {
+    int from = 0, to = entry->rank;
+    while (to - from > rank && entry->dim[to - 1] == 1) to--;
+    while (to - from > rank && entry->dim[from] == 1) from++;
+    if (to - from != rank) return false;
+    for (int i = 0; i < rank; i++)
+        if (entry->dim[from + i] != dim[i]) return false;
+    return true;
+}
+
+static enum status check_weight(const struct index_entry *entry, const struct tensor_index *index, int rank,
+                                const int32_t *dim, struct error *e) {
+    const char *path = index->sources[entry->source].path;
+    char found[128], expected[128];
+    if (!same_shape(entry, rank, dim)) {
+        print_shape(entry->rank, entry->dim, found, sizeof found);
+        print_shape(rank, dim, expected, sizeof expected);
+        error_set(e, SHAPE, "tensor '%s' has the wrong shape", entry->name);
+        error_where(e, "%s", path);
+        error_found(e, "%s", found);
+        return error_expected(e, "%s", expected);
+    }
+    if (entry->dtype == DTYPE_F32 || entry->dtype == DTYPE_F16 || entry->dtype == DTYPE_BF16) return OK;
+    error_set(e, UNSUPPORTED, "tensor '%s' has an element type that cannot be computed with", entry->name);
+    error_where(e, "%s", path);
+    error_found(e, "%s", dtype_name(entry->dtype));
+    return error_expected(e, "F32, F16 or BF16");
+}
+
+static enum status missing_weight(const struct weight_spec *spec, int number, const struct tensor_index *index,
+                                  struct error *e) {
+    char name[2 * BLOCK_NAME_MAX];
+    error_set(e, MISSING, "tensor '%s' is missing", block_weight_name(spec->names[0], number, name));
+    return error_where(e, "%s", index->n_sources ? index->sources[0].path : "no file");
+}
+
+static enum status bind_weight(struct block *block, const struct weight_spec *spec, const int32_t *dims,
+                               struct error *e) {
+    struct index_entry *entry = find_weight(spec, block->number, block->index);
+    if (!entry) return spec->optional ? OK : missing_weight(spec, block->number, block->index, e);
+    int32_t dim[WEIGHT_RANK_MAX];
+    for (int i = 0; i < spec->rank; i++) dim[i] = dims[spec->dim[i]];
+    if (check_weight(entry, block->index, spec->rank, dim, e) != OK) return e->code;
+    entry->used = true;
+    block->tensors[block->n_tensors++] = (struct image_tensor){
+        .offset = spec->offset,
+        .image_offset = block->bytes,
+        .shape = tensor_make(NULL, entry->dtype, spec->rank, dim),
+    };
+    block->segments[block->n_segments++] = (struct image_segment){
+        .source = entry->source,
+        .file_offset = entry->offset,
+        .image_offset = block->bytes,
+        .bytes = entry->bytes,
+    };
+    block->bytes = align_up(block->bytes + entry->bytes, ARENA_ALIGN);
+    return OK;
+}
+
+static enum status begin_block(struct sys *sys, struct block *block, int n_segments, struct error *e) {
+    block->segments = sys->alloc(sys, LINE_HOST, (size_t)n_segments * sizeof *block->segments);
+    return block->segments ? OK : error_set(e, MEMORY, "no memory for the layout of block '%s'", block->name);
+}
+
+enum status block_bind(struct sys *sys, const struct block_kind *kind, int number,
+                       const struct tensor_index *index, const int32_t *dims, struct block *block, struct error *e) {
+    *block = (struct block){.kind = kind, .number = number, .index = index};
+    char name[2 * BLOCK_NAME_MAX];
+    snprintf(block->name, sizeof block->name, "%.*s", BLOCK_NAME_MAX - 1, block_weight_name(kind->format, number, name));
+    if (begin_block(sys, block, kind->n_weights + 1, e) != OK) return e->code;
+    for (int i = 0; i < kind->n_weights; i++)
+        if (bind_weight(block, &kind->weights[i], dims, e) != OK) return e->code;
+    return OK;
+}
+
+enum status block_gather_rows(struct sys *sys, const struct block *table, const int32_t *ids, int n_ids,
+                              struct block *rows, struct error *e) {
+    struct tensor whole = table->tensors[0].shape;
+    *rows = (struct block){.kind = table->kind, .number = table->number, .index = table->index, .n_tensors = 1};
+    snprintf(rows->name, sizeof rows->name, "%s", table->name);
+    if (begin_block(sys, rows, n_ids, e) != OK) return e->code;
+    for (int i = 0; i < n_ids; i++) {
+        if (ids[i] < 0 || ids[i] >= whole.dim[0]) {
+            error_set(e, SHAPE, "token id outside the embedding table '%s'", table->name);
+            error_where(e, "%s", table->index->sources[table->segments[0].source].path);
+            error_found(e, "id %" PRId32, ids[i]);
+            return error_expected(e, "an id below %" PRId32, whole.dim[0]);
+        }
+        rows->segments[i] = (struct image_segment){
+            .source = table->segments[0].source,
+            .file_offset = table->segments[0].file_offset + (uint64_t)ids[i] * (uint64_t)whole.row_bytes,
+            .image_offset = (uint64_t)i * (uint64_t)whole.row_bytes,
+            .bytes = (uint64_t)whole.row_bytes,
+        };
+    }
+    rows->n_segments = n_ids;
+    rows->tensors[0] = table->tensors[0];
+    rows->tensors[0].shape.dim[0] = n_ids;
+    rows->bytes = align_up((uint64_t)n_ids * (uint64_t)whole.row_bytes, ARENA_ALIGN);
+    return OK;
+}
+
+void block_point(const struct block *block, void *base, void *weights) {
+    memset(weights, 0, block->kind->weights_bytes);
+    for (int i = 0; i < block->n_tensors; i++) {
+        const struct image_tensor *t = &block->tensors[i];
+        struct tensor *place = (struct tensor *)((char *)weights + t->offset);
+        *place = t->shape;
+        place->data = base ? (char *)base + t->image_offset : NULL;
+    }
+}
+
+void block_destroy(struct sys *sys, struct block *block) {
+    sys->release(sys, block->segments);
+    *block = (struct block){0};
+}

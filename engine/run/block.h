@@ -1,0 +1,82 @@
+/* Blocks: what streams as one.
+ *
+ * A block kind is a weight table plus a forward function. Everything else about a block's weights is derived from
+ * the table: binding to a checkpoint, shape checks, the layout of the image, what `inspect` prints, and the
+ * checkpoints that `bench checkpoint` writes.
+ *
+ * A block image is a block's tensors at 256-byte-aligned offsets, a pure function of the table and of the stored type
+ * of each tensor. Its layout is the same wherever it lies, and its bytes keep the file's element type. */
+#ifndef SLUICE_RUN_BLOCK_H
+#define SLUICE_RUN_BLOCK_H
+
+#include "engine/base/index.h"
+#include "kernels/device.h"
+
+enum { WEIGHT_NAMES_MAX = 3, WEIGHT_RANK_MAX = 4, BLOCK_WEIGHTS_MAX = 24, BLOCK_NAME_MAX = 64 };
+
+/* One row of a weight table. */
+struct weight_spec {
+    size_t offset;                      /* of a struct tensor in the kind's weights structure */
+    const char *names[WEIGHT_NAMES_MAX]; /* alternatives; a %d stands for the block's number */
+    int rank;
+    int dim[WEIGHT_RANK_MAX];           /* shape as places in the family's dimensions, outermost first */
+    bool optional;                      /* absent: a tensor of rank 0 */
+    double spread;                      /* made-up weights: uniform in +- this times 1/sqrt(inputs); 0: around 1 */
+};
+
+struct visit_scope;
+
+struct block_kind {
+    const char *name;           /* "layer" */
+    const char *format;         /* a block's name, with %d for its number: "layers.%d" */
+    const struct weight_spec *weights;
+    int n_weights;
+    size_t weights_bytes;       /* size of the structure that the offsets point into */
+    bool gathers_rows;          /* an embedding table: only the rows asked for are read, see block_gather_rows */
+    /* Computes one visit for one lane. weights: the structure, bound. Never looks at tensor values (R0). */
+    void (*forward)(struct context *x, const void *weights, const struct visit_scope *scope);
+};
+
+/* Bytes of one source file that lie together in file and image. */
+struct image_segment {
+    int source;
+    uint64_t file_offset, image_offset, bytes;
+};
+
+struct image_tensor {
+    size_t offset; /* as in weight_spec */
+    uint64_t image_offset;
+    struct tensor shape; /* without data */
+};
+
+struct block {
+    const struct block_kind *kind;
+    int number;
+    char name[BLOCK_NAME_MAX];
+    const struct tensor_index *index;
+    struct image_segment *segments; /* in the order of the image */
+    int n_segments;
+    struct image_tensor tensors[BLOCK_WEIGHTS_MAX];
+    int n_tensors;
+    uint64_t bytes; /* of the image, a multiple of 256 */
+};
+
+/* Prints a table's name for a block; out has BLOCK_NAME_MAX * 2 bytes. Returns out. */
+char *block_weight_name(const char *format, int number, char *out);
+
+/* Finds a block's tensors in the index (marking them used), checks shapes and types, lays out the image. MISSING,
+ * SHAPE, UNSUPPORTED name tensor, file, found and expected. dims: the family's dimensions. */
+enum status block_bind(struct sys *sys, const struct block_kind *kind, int number,
+                       const struct tensor_index *index, const int32_t *dims, struct block *block, struct error *e);
+
+/* From a bound embedding table (kind->gathers_rows) the block of just these rows, in this order: its only tensor is
+ * [n_ids, columns]. An id outside the table is SHAPE. */
+enum status block_gather_rows(struct sys *sys, const struct block *table, const int32_t *ids, int n_ids,
+                              struct block *rows, struct error *e);
+
+/* Points the structure's tensors into an image at base (NULL under the dry device). */
+void block_point(const struct block *block, void *base, void *weights);
+
+void block_destroy(struct sys *sys, struct block *block);
+
+#endif

@@ -1,0 +1,64 @@
+/* Components: see family.h. */
+#include "engine/run/family.h"
+
+#include <string.h>
+
+int component_block(const struct component *c, const struct block_kind *kind, int number) {
+    for (int i = 0; i < c->n_blocks; i++)
+        if (c->blocks[i].kind == kind && c->blocks[i].number == number) return i;
+    return -1;
+}
+
+static bool ignorable(const struct family *family, const char *name) {
+    for (const char *const *prefix = family->ignorable; *prefix; prefix++)
+        if (!strncmp(name, *prefix, strlen(*prefix))) return true;
+    return false;
+}
+
+static enum status check_leftovers(struct component *c, struct error *e) {
+    for (int i = 0; i < c->index.n_entries; i++) {
+        struct index_entry *entry = &c->index.entries[i];
+        if (entry->used || ignorable(c->family, entry->name)) continue;
+        c->n_unknown++;
+        if (!strstr(entry->name, "scale")) continue;
+        error_set(e, UNUSED, "tensor '%s' looks like the scale of quantised weights, and nothing would apply it",
+                  entry->name);
+        return error_where(e, "%s", c->index.sources[entry->source].path);
+    }
+    return OK;
+}
+
+static void mark_unused(const struct component *c, const struct block_ref *ref) {
+    char name[2 * BLOCK_NAME_MAX];
+    for (int i = 0; i < ref->kind->n_weights; i++)
+        for (int k = 0; k < WEIGHT_NAMES_MAX && ref->kind->weights[i].names[k]; k++) {
+            struct index_entry *entry =
+                index_find(&c->index, block_weight_name(ref->kind->weights[i].names[k], ref->number, name));
+            if (entry) entry->used = true;
+        }
+}
+
+enum status component_bind(struct component *c, const struct config *config, struct error *e) {
+    struct sys *sys = c->sys;
+    if (c->family->configure(c, config, e) != OK) return e->code;
+    struct block_ref *refs = sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
+    if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
+    int n = c->family->blocks(c, refs);
+    c->blocks = sys->alloc(sys, LINE_HOST, (size_t)n * sizeof *c->blocks);
+    if (!c->blocks) error_set(e, MEMORY, "no memory for %d blocks", n);
+    for (int i = 0; i < n && e->code == OK; i++) {
+        if (refs[i].unused)
+            mark_unused(c, &refs[i]);
+        else
+            block_bind(sys, refs[i].kind, refs[i].number, &c->index, c->dims, &c->blocks[c->n_blocks++], e);
+    }
+    sys->release(sys, refs);
+    return e->code == OK ? check_leftovers(c, e) : e->code;
+}
+
+void component_destroy(struct component *c) {
+    for (int i = 0; i < c->n_blocks; i++) block_destroy(c->sys, &c->blocks[i]);
+    if (c->sys) c->sys->release(c->sys, c->blocks);
+    index_destroy(&c->index);
+    *c = (struct component){0};
+}

@@ -1,0 +1,82 @@
+/* Families and the components opened with them.
+ *
+ * A family is one file in models/: a name, a probe over the tensor index, a configuration read from shapes (and from
+ * config.json where shapes cannot tell), its block kinds, its lane state and the visits of its stage. */
+#ifndef SLUICE_RUN_FAMILY_H
+#define SLUICE_RUN_FAMILY_H
+
+#include "engine/base/config.h"
+#include "engine/run/block.h"
+#include "engine/run/visit.h"
+
+enum role { ROLE_TEXT, ROLE_DENOISER, ROLE_DECODER, N_ROLES };
+
+enum { FAMILY_DIMS_MAX = 48, FAMILY_SETTINGS_BYTES = 512 };
+
+/* A block that a checkpoint of this family has. */
+struct block_ref {
+    const struct block_kind *kind;
+    int number;
+    bool unused; /* in the file, but nothing that is wanted depends on it: never bound, never read */
+};
+
+enum { FAMILY_BLOCKS_MAX = 512 };
+
+struct component;
+
+/* One dimension of a family by name, for checkpoints of any size. */
+struct dimension {
+    const char *name;
+    int published; /* the size of the best-known model of the family */
+    int least;
+};
+
+struct family {
+    const char *name;
+    enum role role;
+    /* True if the index holds this family's tell-tale tensors. */
+    bool (*probe)(const struct tensor_index *index);
+    /* Reads dims and settings from shapes, then from the configuration. */
+    enum status (*configure)(struct component *c, const struct config *config, struct error *e);
+    /* All blocks in the order of their visits. Returns their number, at most FAMILY_BLOCKS_MAX. */
+    int (*blocks)(const struct component *c, struct block_ref *refs);
+    /* Names that may stand in a file without being used: prefixes, NULL-terminated. */
+    const char *const *ignorable;
+
+    size_t lane_state_bytes;
+    /* Declares every lane's state from its shapes: tensors from the arena (which only counts in a dry run), structures
+     * at lanes[i].state, zeroed by the caller. *ok becomes false if the arena is full. */
+    void (*declare)(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena, bool *ok);
+    /* Appends the visits of a stage with these lanes and evaluations. */
+    enum status (*visits)(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
+                          int evaluations, struct visit_list *list, struct error *e);
+
+    /* For writing checkpoints: the dimensions that may be chosen, what follows from them, and the configuration files
+     * of such a model. Weights come from the block kinds' tables. */
+    const struct dimension *dimensions;
+    int n_dimensions;
+    void (*derive)(struct component *c, const int *chosen);
+    int (*write_config)(const struct component *c, char *out, size_t out_bytes);
+};
+
+/* A family matched to files. Immutable once opened. */
+struct component {
+    const struct family *family;
+    struct sys *sys;
+    struct tensor_index index;
+    int32_t dims[FAMILY_DIMS_MAX];
+    _Alignas(16) unsigned char settings[FAMILY_SETTINGS_BYTES]; /* the family's configuration structure */
+    struct block *blocks; /* those that are used, in the order of visits */
+    int n_blocks;
+    int n_unknown; /* tensors that nobody knows */
+};
+
+/* The place of the block of that kind and number in c->blocks, or -1. */
+int component_block(const struct component *c, const struct block_kind *kind, int number);
+
+/* Configures and binds a component whose family and index are set. Leftover scale tensors are UNUSED, because weights
+ * without their scales are other weights; others are counted. On failure the caller destroys it. */
+enum status component_bind(struct component *c, const struct config *config, struct error *e);
+void component_destroy(struct component *c);
+
+#endif

@@ -1,0 +1,23 @@
+/* The visit list: see visit.h. */
+#include "engine/run/visit.h"
+
+#include <string.h>
+
+enum status visit_add(struct visit_list *list, struct visit visit, struct error *e) {
+    if (list->n_visits == list->capacity) {
+        int capacity = list->capacity ? 2 * list->capacity : 256;
+        struct visit *grown = list->sys->alloc(list->sys, LINE_HOST, (size_t)capacity * sizeof *grown);
+        if (!grown) return error_set(e, MEMORY, "no memory for %d visits", capacity);
+        if (list->n_visits) memcpy(grown, list->visits, (size_t)list->n_visits * sizeof *grown);
+        list->sys->release(list->sys, list->visits);
+        list->visits = grown;
+        list->capacity = capacity;
+    }
+    list->visits[list->n_visits++] = visit;
+    return OK;
+}
+
+void visit_list_destroy(struct visit_list *list) {
+    if (list->sys) list->sys->release(list->sys, list->visits);
+    *list = (struct visit_list){.sys = list->sys};
+}

@@ -1,0 +1,47 @@
+/* Visits: a run is a list of them, computed before it starts, from text encoder to decoder. */
+#ifndef SLUICE_RUN_VISIT_H
+#define SLUICE_RUN_VISIT_H
+
+#include "engine/base/error.h"
+#include "engine/base/sys.h"
+#include "engine/base/tensor.h"
+
+#include <stdbool.h>
+
+/* One thing being worked on in a stage: a prompt, one image under one guidance branch, one picture.
+ * The tensors cross stages and belong to the session; which of them a family reads and writes its role says. */
+struct lane {
+    struct tensor text;       /* [T, C]: conditioning, written by the text role, read by the denoiser */
+    struct tensor latent;     /* [C, Y, X]: read by the denoiser and the decoder */
+    struct tensor prediction; /* [C, Y, X]: written by the denoiser */
+    struct tensor rgb;        /* [Y, X, 3] u8: written by the decoder */
+    int prompt;               /* which prompt it is conditioned on: lanes of one prompt share what depends on it only */
+    void *state;              /* the family's own structure of tensors, declared by family->declare */
+};
+
+/* What a forward is told besides its weights. */
+struct visit_scope {
+    const void *settings;    /* the family's configuration */
+    const struct lane *lane;
+    int number;              /* the block's */
+    float timestep;          /* of this evaluation, as the family's recipe defines it */
+};
+
+struct visit {
+    int stage, block;         /* block: place in the stage's list */
+    int first_lane, n_lanes;
+    int evaluation;           /* -1: once before the first */
+    bool ends_evaluation;     /* the host's turn comes after it: sampler update, picture out */
+};
+
+struct visit_list {
+    struct sys *sys;
+    struct visit *visits;
+    int n_visits, capacity;
+};
+
+/* Appends; MEMORY. The list grows only while it is computed. */
+enum status visit_add(struct visit_list *list, struct visit visit, struct error *e);
+void visit_list_destroy(struct visit_list *list);
+
+#endif

@@ -1,0 +1,50 @@
+/* What a device must provide: a cost table, preparation, and operators.
+ *
+ * A device never learns where weights rest (R8) nor what the plan is. cost() is a pure function of the operator's
+ * shapes, types and the session's thread count (R1, R2); what it says is what run() is given and all it may use. */
+#ifndef SLUICE_KERNELS_DEVICE_H
+#define SLUICE_KERNELS_DEVICE_H
+
+#include "engine/base/arena.h"
+#include "engine/base/error.h"
+
+struct op;
+
+enum { OP_PRIMITIVES_MAX = 8 };
+
+/* What one operator call costs besides its operands. */
+struct op_cost {
+    uint64_t workspace_bytes; /* scratch of ours that run() is handed */
+    uint64_t hidden_bytes;    /* what a library allocates behind our back while it runs; 0 if nothing */
+    int n_primitives;         /* objects a library must build once before; kept for the session */
+    uint64_t primitive[OP_PRIMITIVES_MAX];       /* identifies each: equal number, equal object */
+    uint64_t primitive_bytes; /* heap that each of them keeps, an upper bound */
+};
+
+struct device {
+    const char *name;
+    void (*cost)(const struct device *device, const struct op *op, struct op_cost *cost);
+    /* Builds what the operator needs, so that run() allocates nothing. Operands' addresses are not looked at. */
+    enum status (*prepare)(struct device *device, const struct op *op, struct error *e);
+    /* Computes. workspace has the bytes that cost() said, aligned to 256. */
+    enum status (*run)(struct device *device, const struct op *op, void *workspace, struct error *e);
+    void (*destroy)(struct device *device);
+};
+
+/* What a forward computes with: a device, scratch memory, and the error that stops everything after it. */
+struct context {
+    struct device *device;
+    struct arena *scratch;     /* activations of one visit; reset between visits */
+    void *workspace;           /* of the largest operator */
+    uint64_t workspace_bytes;
+    struct error *error;
+    /* Called between operators with the work done so far in this visit: progress inside long visits, and cancelling
+     * them. Returns false to stop (the error is then set). May be NULL. */
+    bool (*tick)(void *user);
+    void *tick_user;
+};
+
+/* A tensor in the visit's scratch. On failure the context's error is set and the tensor has no data. */
+struct tensor context_tensor(struct context *x, enum dtype dtype, int rank, const int32_t *dim);
+
+#endif

@@ -1,0 +1,125 @@
+/* The operators. One line of mathematics each; every device computes the same.
+ *
+ * Letters: T tokens or rows, C channels, N outputs, K inputs, H heads, G key heads, D head size, Y X pixels.
+ * All activations are f32; weights are f32, bf16 or f16 and are widened exactly. Accumulation is f32 in an order that
+ * depends on shapes alone, norm statistics are double. Errors stick in the context: after one, operators do nothing.
+ * Wrappers check shapes once for every device; a mismatch is INTERNAL, because files were checked when they were bound.
+ * Tensors that are absent (optional) have rank 0. Source of the formulas: each family's reference implementation. */
+#ifndef SLUICE_KERNELS_OPS_H
+#define SLUICE_KERNELS_OPS_H
+
+#include "kernels/device.h"
+
+enum op_kind {
+    OP_LINEAR,           /* out[T,N] = residual + in[T,K] . weight[N,K]^T + bias */
+    OP_LINEAR_FEW,       /* the same for a few conditioning rows, one fixed order a row (R4); optional SiLU on in */
+    OP_ATTENTION,        /* out[T,H,D] = softmax(scale q k^T) v, grouped heads, optionally causal; out may be q */
+    OP_RMS_NORM,         /* out = base + gate * (in / sqrt(mean(in^2) + eps) * weight * (1 + scale)) */
+    OP_LAYER_NORM,       /* out = (in - mean) / sqrt(var + eps) * (1 + scale) */
+    OP_GROUP_STATISTICS, /* out[groups,2] = mean and 1/sqrt(var + eps) of in[Y,X,C] over pixels and group channels */
+    OP_GROUP_NORM,       /* out = (in - mean) * rstd * weight + bias, statistics given */
+    OP_ROPE_TABLE,       /* out[T,D/2,2] = cos, sin of position * theta^(-2i/d), axis by axis */
+    OP_ROPE,             /* rotates pairs of in[T,H,D] in place by the table: (2i,2i+1) or (i,i+D/2) */
+    OP_SWIGLU,           /* out = a * sigmoid(a) * b */
+    OP_WIDEN,            /* out[f32] = in[f32|bf16|f16] */
+    OP_REPEAT_ROW,       /* every row of out[T,C] = in[1,C] */
+    OP_PATCHIFY,         /* tokens[Y/p*X/p, p*p*C], order (py,px,c), from latent[C,Y,X] */
+    OP_UNPATCHIFY,       /* the way back, times factor */
+    OP_TIMESTEP,         /* out[1,D] = cos(t f), sin(t f), f_i = 10000^(-i/(D/2)) */
+    OP_CONV2D,           /* out[Y,X,N] = residual + conv(act(norm(up(in[Y,X,C])))) + bias, odd square kernel, same size */
+    OP_LATENT_TO_IMAGE,  /* out[Y,X,C] = in[C,Y,X] / factor + shift */
+    OP_IMAGE_TO_RGB,     /* out u8 = round_half_even(255 clamp(in / 2 + 1/2)) */
+    N_OP_KINDS,
+};
+
+enum activation { ACTIVATION_NONE, ACTIVATION_SILU };
+enum rope_pairs { ROPE_INTERLEAVED, ROPE_HALVES };
+
+struct epilogue {
+    struct tensor bias;     /* [N] */
+    struct tensor residual; /* as out; may be out itself */
+};
+
+struct modulation {
+    struct tensor scale; /* [C], added to 1 */
+    struct tensor gate;  /* [C], goes through tanh */
+    struct tensor base;  /* as out: what the gated norm is added to; may be out */
+};
+
+struct group_norm {
+    struct tensor statistics; /* [groups,2] */
+    struct tensor weight, bias;
+};
+
+struct conv_options {
+    struct group_norm norm; /* applied to the input on the way in, if statistics are present */
+    enum activation activation;
+    int upsample; /* 1, or 2: nearest neighbour before the convolution */
+};
+
+enum { ROPE_AXES_MAX = 3 };
+
+/* Positions as a list of grids: tokens of a grid run through its last axis fastest. */
+struct rope_grid {
+    int32_t start[ROPE_AXES_MAX], extent[ROPE_AXES_MAX];
+};
+
+enum { ROPE_GRIDS_MAX = 4 };
+
+struct rope_options {
+    double theta;
+    int n_axes, axis_dim[ROPE_AXES_MAX]; /* even, summing to D */
+    int n_grids;
+    struct rope_grid grid[ROPE_GRIDS_MAX];
+};
+
+/* One call, as devices see it. Which inputs and options an operator has, its wrapper below says. */
+struct op {
+    enum op_kind kind;
+    struct tensor out, in[5];
+    union {
+        struct epilogue epilogue;
+        struct modulation modulation;
+        struct conv_options conv;
+        struct rope_options rope;
+        enum rope_pairs pairs;
+    };
+    float scale, shift, eps;
+    bool causal;
+    enum activation activation;
+    int n; /* heads, groups or patch side */
+};
+
+void op_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight, struct epilogue e);
+/* activation: applied to in. T at most a few hundred. */
+void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight, struct tensor bias,
+                   enum activation activation);
+/* q, out [T,H*D], k and v [S,G*D]; rows may be strided. D at most 512, H a multiple of G. causal needs S >= T: row t
+ * sees keys up to S - T + t. */
+void op_attention(struct context *x, struct tensor out, struct tensor q, struct tensor k, struct tensor v, int heads,
+                  int key_heads, float scale, bool causal);
+/* weight [C]; rows of out and in have C values. */
+void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct tensor weight, float eps,
+                 struct modulation m);
+void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struct tensor scale, float eps);
+void op_group_statistics(struct context *x, struct tensor out, struct tensor in, int groups, float eps);
+void op_group_norm(struct context *x, struct tensor out, struct tensor in, struct group_norm norm);
+void op_rope_table(struct context *x, struct tensor out, const struct rope_options *options);
+void op_rope(struct context *x, struct tensor inout, struct tensor table, int heads, enum rope_pairs pairs);
+void op_swiglu(struct context *x, struct tensor out, struct tensor a, struct tensor b);
+void op_widen(struct context *x, struct tensor out, struct tensor in);
+void op_repeat_row(struct context *x, struct tensor out, struct tensor row);
+void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, int patch);
+void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens, int patch, float factor);
+void op_timestep(struct context *x, struct tensor out, float t);
+/* weight [N,C,k,k], k 1 or 3, in [Y,X,C], out and residual [Y*up,X*up,N]. */
+void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct tensor weight, struct epilogue e,
+               struct conv_options options);
+void op_latent_to_image(struct context *x, struct tensor out, struct tensor latent, float factor, float shift);
+void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in);
+
+const char *op_name(enum op_kind kind);
+/* Multiplications and additions of one call. */
+double op_flops(const struct op *op);
+
+#endif
