@@ -199,8 +199,6 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(2)
     torch.use_deterministic_algorithms(True)
-    transformers.logging.set_verbosity_error()
-    diffusers.logging.set_verbosity_error()
     names = [args.only] if args.only else sorted(specs.FORMS)
     for name in names:
         make(specs.spec(name, args.seed), args.out)

@@ -1,7 +1,9 @@
 """Runs the reference and keeps what goes in and out of every ring."""
 
+import diffusers
 import numpy as np
 import torch
+import transformers
 from diffusers import FlowMatchEulerDiscreteScheduler, ZImagePipeline
 from diffusers.pipelines.z_image.pipeline_z_image import get_default_z_image_sigmas
 
@@ -18,9 +20,14 @@ NOISE = [
 ]
 
 
+for library in (diffusers, transformers):  # a load report is no news here
+    library.utils.logging.set_verbosity_error()
+    library.utils.logging.disable_progress_bar()
+
+
 def load(folder, dtype=torch.float32):
     """The folder as the reference reads it, all in f32 whatever the files hold."""
-    pipe = ZImagePipeline.from_pretrained(folder, torch_dtype=dtype)
+    pipe = ZImagePipeline.from_pretrained(folder, dtype=dtype)
     if "shift" not in FlowMatchEulerDiscreteScheduler.load_config(folder, subfolder="scheduler"):
         # diffusers' own default is 1.0; the family's is what a file without the key means
         pipe.scheduler = FlowMatchEulerDiscreteScheduler.from_config(pipe.scheduler.config, shift=FAMILY_SHIFT)
@@ -113,6 +120,15 @@ class Watch:
             hook.remove()
 
 
+def positions(model, latent, hidden):
+    """Position ids of image and caption tokens, pads included.
+
+    The reference makes too many for a caption, its pads twice, and cuts the surplus later.
+    """
+    image, caption, _, image_ids, caption_ids, _, _ = model.patchify_and_embed([latent], [hidden], 2, 1)
+    return {"image": image_ids[0][:len(image[0])], "caption": caption_ids[0][:len(caption[0])]}
+
+
 @torch.no_grad()
 def transformer_calls(pipe, cases, rings):
     """Whole forwards, one image and one caption each: two timesteps at two sizes.
@@ -169,8 +185,7 @@ def block_rings(pipe, spec, rings):
 
     # cos and sin of every position of case 0's image and caption, pads included
     latent, hidden = rings["case0.noise"][0].unsqueeze(1), rings["case0.hidden.cond"]
-    _, _, _, image_ids, caption_ids, _, _ = model.patchify_and_embed([latent], [hidden], 2, 1)
-    for name, ids in (("image", image_ids[0]), ("caption", caption_ids[0])):
+    for name, ids in positions(model, latent, hidden).items():
         out[f"rope.{name}.ids"] = ids.to(torch.int32)
         out[f"rope.{name}"] = torch.view_as_real(model.rope_embedder(ids))
 

@@ -31,8 +31,8 @@ def blocks(pipe, tensors, expect, tables):
 
     adaln = tensors["block.adaln_input"].double()
     latent, hidden = tensors["case0.latent_001"][0].double(), tensors["case0.hidden.cond"].double()
-    _, _, _, image_ids, caption_ids, _, _ = model.patchify_and_embed([latent.unsqueeze(1)], [hidden], 2, 1)
-    image, caption = model.rope_embedder(image_ids[0]), model.rope_embedder(caption_ids[0])
+    ids = rings.positions(model, latent.unsqueeze(1), hidden)
+    image, caption = model.rope_embedder(ids["image"]), model.rope_embedder(ids["caption"])
     joint = torch.cat([image, caption])
     for name, block, freqs in (("block.context_refiner.0", model.context_refiner[0], caption),
                                ("block.noise_refiner.1", model.noise_refiner[1], image),
