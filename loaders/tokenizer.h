@@ -7,24 +7,26 @@
 
 struct tokenizer;
 
-/* Opens a folder (tokenizer.json wins; else vocab.json + merges.txt with added tokens from tokenizer_config.json's
- * added_tokens_decoder or added_tokens.json) or a tokenizer.json by name. Immutable afterwards: usable from several
- * threads. The tokenizer's memory is ours (LINE_HOST); what the JSON parser needed is given back before return. */
+/* Opens a folder (tokenizer.json wins; else vocab.json + merges.txt with added tokens from
+ * tokenizer_config.json's added_tokens_decoder or added_tokens.json) or a tokenizer.json by name. Immutable
+ * afterwards: usable from several threads. The tokenizer's memory is ours (LINE_HOST); what the JSON parser
+ * needed is given back before return. */
 enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer **tokenizer, struct error *e);
 void tokenizer_close(struct tokenizer *tokenizer);
 
-/* Ids of UTF-8 text exactly as the reference tokenizer gives them with add_special_tokens=False: added tokens are
- * recognised in the text, normalisation (NFC where the file says so), split, merges. *ids is freed with
- * sys->release. UTF8 for invalid text, LIMIT above 1 MB (exit class 2: text is what a user typed). Linear in the
- * text's length up to a logarithm. */
-enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, uint64_t bytes, int32_t **ids,
-                             int *n_ids, struct error *e);
+/* Ids of UTF-8 text exactly as the reference tokenizer gives them with add_special_tokens=False: added tokens
+ * are recognised in the text, normalisation (NFC where the file says so), split, merges. *ids is freed with
+ * sys->release. UTF8 for invalid text, LIMIT above 1 MB (exit class 2: text is what a user typed). Linear in
+ * the text's length up to a logarithm. */
+enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, uint64_t bytes,
+                             int32_t **ids, int *n_ids, struct error *e);
 
 /* One more than the highest id. */
 int tokenizer_size(const struct tokenizer *tokenizer);
 /* The id of an added token's exact text, or -1. */
 int tokenizer_special(const struct tokenizer *tokenizer, const char *text);
-/* Peak bytes of heap that opening this path needs beyond what it keeps, an upper bound from file sizes alone. */
+/* Peak bytes of heap that opening this path needs beyond what it keeps, an upper bound from file sizes alone.
+ */
 uint64_t tokenizer_open_bytes(struct sys *sys, const char *path);
 
 #endif

@@ -1,0 +1,192 @@
+/* Byte-level BPE tokenizers: opening, and one text's way from bytes to ids. See tokenizer.h and, for the
+ * steps, tokenizer_internal.h. */
+#include "loaders/tokenizer_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/checked.h"
+
+/* A text's way through the steps: everything that encoding one text allocates. */
+struct encoding {
+    const struct tokenizer *t;
+    pcre2_match_data *data;
+    pcre2_match_context *context;
+    struct bpe_scratch scratch;
+    struct id_list out;
+};
+
+static enum status encode_plain(struct encoding *c, struct span text, struct error *e) {
+    struct split split = {.t = c->t, .data = c->data, .context = c->context, .text = text};
+    struct span piece;
+    while (split_next(&split, &piece, e))
+        if (bpe_piece(c->t, &c->scratch, piece, &c->out, e)) return e->code;
+    return e->code;
+}
+
+/* What stands between one step's added tokens goes to the next step. */
+typedef enum status (*next_step)(struct encoding *c, struct span text, struct error *e);
+
+static enum status encode_around(struct encoding *c, const struct added_set *set, struct span text,
+                                 next_step next, struct error *e) {
+    struct added_search search = {.set = set, .text = text};
+    uint64_t taken = 0;
+    while (added_next(&search)) {
+        if (taken < search.start && next(c, (struct span){text.at + taken, search.start - taken}, e))
+            return e->code;
+        if (id_list_push(c->t->sys, &c->out, search.id, e)) return e->code;
+        taken = search.end;
+    }
+    return taken < text.bytes ? next(c, (struct span){text.at + taken, text.bytes - taken}, e) : OK;
+}
+
+static enum status encode_normalized(struct encoding *c, struct span text, struct error *e) {
+    char *nfc = NULL;
+    if (c->t->nfc && text_to_nfc(c->t->sys, text, &nfc, &text.bytes, e)) return e->code;
+    if (nfc) text.at = nfc;
+    encode_around(c, &c->t->normalized, text, encode_plain, e);
+    c->t->sys->release(c->t->sys, nfc);
+    return e->code;
+}
+
+static enum status check_text(const char *text, uint64_t bytes, struct error *e) {
+    if (bytes > TOKENIZER_TEXT_BYTES) {
+        error_set(e, LIMIT, "the text is too long");
+        error_found(e, "%" PRIu64 " bytes", bytes);
+        error_expected(e, "at most %d bytes", TOKENIZER_TEXT_BYTES);
+        return error_is_usage(e);
+    }
+    uint64_t valid = utf8_valid_bytes(text, bytes);
+    if (valid == bytes) return OK;
+    error_set(e, UTF8, "the text is not UTF-8");
+    error_where(e, "byte %" PRIu64 " of the text", valid);
+    error_found(e, "byte 0x%02x", (unsigned char)text[valid]);
+    error_expected(e, "valid UTF-8");
+    return error_is_usage(e);
+}
+
+/* A pattern may take a few steps per byte, as real ones do; one that backtracks without end comes from a
+ * hostile file and stops here. The room for its backtracking is ours too (LINE_HOST). */
+static enum status encoding_start(struct encoding *c, uint64_t bytes, struct error *e) {
+    c->data = pcre2_match_data_create_from_pattern(c->t->split, c->t->memory);
+    c->context = pcre2_match_context_create(c->t->memory);
+    if (!c->data || !c->context) return error_set(e, MEMORY, "no memory to split a text");
+    pcre2_set_match_limit(c->context, (uint32_t)(10000 + 16 * bytes));
+    pcre2_set_heap_limit(c->context, 64 * 1024);
+    return OK;
+}
+
+enum status tokenizer_encode(const struct tokenizer *t, const char *text, uint64_t bytes, int32_t **ids,
+                             int *n_ids, struct error *e) {
+    struct encoding c = {.t = t};
+    *ids = NULL;
+    *n_ids = 0;
+    if (check_text(text, bytes, e)) return e->code;
+    /* An array even for no ids, so that NULL means failure. */
+    c.out.ids = alloc_array(t->sys, 64, sizeof *c.out.ids, e);
+    c.out.capacity = 64;
+    if (e->code || encoding_start(&c, bytes, e)) goto out;
+    encode_around(&c, &t->raw, (struct span){text, bytes}, encode_normalized, e);
+out:
+    pcre2_match_data_free(c.data);
+    pcre2_match_context_free(c.context);
+    t->sys->release(t->sys, c.scratch.symbols);
+    t->sys->release(t->sys, c.scratch.heap);
+    if (e->code) {
+        t->sys->release(t->sys, c.out.ids);
+        return e->code;
+    }
+    *ids = c.out.ids;
+    *n_ids = (int)c.out.n;
+    return OK;
+}
+
+int tokenizer_size(const struct tokenizer *t) {
+    return t->size;
+}
+
+int tokenizer_special(const struct tokenizer *t, const char *text) {
+    for (int i = 0; i < t->n_added; i++)
+        if (!strcmp(t->added[i].content.at, text)) return t->added[i].id;
+    return -1;
+}
+
+/* The length of path if it can be opened, else -1. A folder has none. */
+static int64_t file_bytes(struct sys *sys, const char *path, bool *regular) {
+    struct file_identity identity = {0};
+    int file = sys->open(sys, path);
+    *regular = false;
+    if (file < 0) return -1;
+    int failed = sys->identify(sys, file, &identity);
+    sys->close(sys, file);
+    *regular = !failed && identity.regular;
+    return failed ? -1 : identity.bytes;
+}
+
+/* tokenizer.json in a folder, or path itself when it is a file. False if there is none. */
+static bool find_json(struct sys *sys, const char *path, char *json, int json_bytes) {
+    bool regular;
+    if (file_bytes(sys, path, &regular) >= 0 && regular) {
+        snprintf(json, (size_t)json_bytes, "%s", path);
+        return true;
+    }
+    snprintf(json, (size_t)json_bytes, "%s/tokenizer.json", path);
+    return file_bytes(sys, json, &regular) >= 0;
+}
+
+enum { PATH_BYTES = 4096 };
+
+enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer **tokenizer, struct error *e) {
+    char json[PATH_BYTES];
+    *tokenizer = NULL;
+    if (strlen(path) > PATH_BYTES - 64) return error_set(e, USAGE, "a tokenizer's path is too long");
+    struct tokenizer *t = alloc_array(sys, 1, sizeof *t, e);
+    if (!t) return e->code;
+    t->sys = sys;
+    t->unk = -1;
+    if (find_json(sys, path, json, sizeof json))
+        tokenizer_read_json(t, json, e);
+    else
+        tokenizer_read_folder(t, path, e);
+    sys->trim(sys);
+    if (!e->code) {
+        *tokenizer = t;
+        return OK;
+    }
+    tokenizer_close(t);
+    return e->code;
+}
+
+void tokenizer_close(struct tokenizer *t) {
+    if (!t) return;
+    struct sys *sys = t->sys;
+    for (int i = 0; i < t->n_added; i++) {
+        if (t->added[i].pattern.at != t->added[i].content.at)
+            sys->release(sys, (char *)t->added[i].pattern.at);
+        sys->release(sys, (char *)t->added[i].content.at);
+    }
+    void *const parts[] = {t->added,         t->raw.sorted,   t->normalized.sorted,
+                           t->merges.merges, t->merges.slots, t->words.blob,
+                           t->words.words,   t->words.slots,  t->path};
+    pcre2_code_free(t->split);
+    pcre2_general_context_free(t->memory);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) sys->release(sys, parts[i]);
+    sys->release(sys, t);
+}
+
+uint64_t tokenizer_open_bytes(struct sys *sys, const char *path) {
+    static const char *const names[] = {"vocab.json", "merges.txt", "tokenizer_config.json",
+                                        "added_tokens.json", "special_tokens_map.json"};
+    char name[PATH_BYTES];
+    uint64_t factor = 20, sum = 0;
+    bool regular;
+    if (strlen(path) > PATH_BYTES - 64) return 0;
+    if (find_json(sys, path, name, sizeof name)) return factor * (uint64_t)file_bytes(sys, name, &regular);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(name, sizeof name, "%s/%s", path, names[i]);
+        int64_t bytes = file_bytes(sys, name, &regular);
+        if (bytes > 0) sum += (uint64_t)bytes;
+    }
+    return factor * sum;
+}
