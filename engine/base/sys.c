@@ -56,6 +56,29 @@ static void machine_unmap(struct sys *sys, enum memory_line line, void *memory, 
     count(sys, line, -(int64_t)bytes);
 }
 
+static void *machine_reserve(struct sys *sys, size_t bytes) {
+    (void)sys;
+    void *memory = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static int machine_commit(struct sys *sys, enum memory_line line, void *memory, size_t bytes) {
+    if (mprotect(memory, bytes, PROT_READ | PROT_WRITE) < 0) return -errno;
+    count(sys, line, (int64_t)bytes);
+    return 0;
+}
+
+static void machine_decommit(struct sys *sys, enum memory_line line, void *memory, size_t bytes) {
+    madvise(memory, bytes, MADV_DONTNEED);
+    mprotect(memory, bytes, PROT_NONE);
+    count(sys, line, -(int64_t)bytes);
+}
+
+static void machine_unreserve(struct sys *sys, void *memory, size_t bytes) {
+    (void)sys;
+    if (memory) munmap(memory, bytes);
+}
+
 static void machine_discard(struct sys *sys, void *memory, size_t bytes) {
     (void)sys, (void)memory, (void)bytes;
 }
@@ -172,6 +195,10 @@ void sys_init_machine(struct sys *sys) {
         .release = machine_release,
         .map = machine_map,
         .unmap = machine_unmap,
+        .reserve = machine_reserve,
+        .commit = machine_commit,
+        .decommit = machine_decommit,
+        .unreserve = machine_unreserve,
         .discard = machine_discard,
         .trim = machine_trim,
         .open = machine_open,

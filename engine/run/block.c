@@ -6,11 +6,15 @@
 #include <string.h>
 
 char *block_weight_name(const char *format, int number, char *out) {
-    const char *mark = strstr(format, "%d");
-    if (!mark)
-        snprintf(out, 2 * BLOCK_NAME_MAX, "%s", format);
+    const char *first = strstr(format, "%d"), *second = first ? strstr(first + 2, "%d") : NULL;
+    size_t bytes = 2 * BLOCK_NAME_MAX;
+    if (!first)
+        snprintf(out, bytes, "%s", format);
+    else if (!second)
+        snprintf(out, bytes, "%.*s%d%s", (int)(first - format), format, number, first + 2);
     else
-        snprintf(out, 2 * BLOCK_NAME_MAX, "%.*s%d%s", (int)(mark - format), format, number, mark + 2);
+        snprintf(out, bytes, "%.*s%d%.*s%d%s", (int)(first - format), format, number / BLOCK_NUMBER_STEP,
+                 (int)(second - first - 2), first + 2, number % BLOCK_NUMBER_STEP, second + 2);
     return out;
 }
 

@@ -17,7 +17,7 @@ enum { WEIGHT_NAMES_MAX = 3, WEIGHT_RANK_MAX = 4, BLOCK_WEIGHTS_MAX = 24, BLOCK_
 /* One row of a weight table. */
 struct weight_spec {
     size_t offset;                      /* of a struct tensor in the kind's weights structure */
-    const char *names[WEIGHT_NAMES_MAX]; /* alternatives; a %d stands for the block's number */
+    const char *names[WEIGHT_NAMES_MAX]; /* alternatives; see block_weight_name */
     int rank;
     int dim[WEIGHT_RANK_MAX];           /* shape as places in the family's dimensions, outermost first */
     bool optional;                      /* absent: a tensor of rank 0 */
@@ -61,7 +61,11 @@ struct block {
     uint64_t bytes; /* of the image, a multiple of 256 */
 };
 
-/* Prints a table's name for a block; out has BLOCK_NAME_MAX * 2 bytes. Returns out. */
+/* Blocks that are counted twice ("up_blocks.2.resnets.1") have the number 100 * 2 + 1. */
+enum { BLOCK_NUMBER_STEP = 100 };
+
+/* Prints a table's name for a block: one %d is the block's number; of two, the first is number / 100 and the second
+ * number % 100. out has BLOCK_NAME_MAX * 2 bytes. Returns out. */
 char *block_weight_name(const char *format, int number, char *out);
 
 /* Finds a block's tensors in the index (marking them used), checks shapes and types, lays out the image. MISSING,

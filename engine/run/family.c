@@ -38,6 +38,22 @@ static void mark_unused(const struct component *c, const struct block_ref *ref) 
         }
 }
 
+void component_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
+    memcpy(dims, c->dims, sizeof c->dims);
+    if (c->family->block_dims) c->family->block_dims(c, ref, dims);
+}
+
+static enum status bind_ref(struct component *c, const struct block_ref *ref, struct error *e) {
+    if (ref->unused) {
+        mark_unused(c, ref);
+        return OK;
+    }
+    int32_t dims[FAMILY_DIMS_MAX];
+    component_block_dims(c, ref, dims);
+    struct block *block = ref->kind->gathers_rows ? &c->table : &c->blocks[c->n_blocks++];
+    return block_bind(c->sys, ref->kind, ref->number, &c->index, dims, block, e);
+}
+
 enum status component_bind(struct component *c, const struct config *config, struct error *e) {
     struct sys *sys = c->sys;
     if (c->family->configure(c, config, e) != OK) return e->code;
@@ -46,19 +62,16 @@ enum status component_bind(struct component *c, const struct config *config, str
     int n = c->family->blocks(c, refs);
     c->blocks = sys->alloc(sys, LINE_HOST, (size_t)n * sizeof *c->blocks);
     if (!c->blocks) error_set(e, MEMORY, "no memory for %d blocks", n);
-    for (int i = 0; i < n && e->code == OK; i++) {
-        if (refs[i].unused)
-            mark_unused(c, &refs[i]);
-        else
-            block_bind(sys, refs[i].kind, refs[i].number, &c->index, c->dims, &c->blocks[c->n_blocks++], e);
-    }
+    for (int i = 0; i < n && e->code == OK; i++) bind_ref(c, &refs[i], e);
     sys->release(sys, refs);
     return e->code == OK ? check_leftovers(c, e) : e->code;
 }
 
 void component_destroy(struct component *c) {
+    if (!c->sys) return;
     for (int i = 0; i < c->n_blocks; i++) block_destroy(c->sys, &c->blocks[i]);
-    if (c->sys) c->sys->release(c->sys, c->blocks);
+    block_destroy(c->sys, &c->table);
+    c->sys->release(c->sys, c->blocks);
     index_destroy(&c->index);
     *c = (struct component){0};
 }

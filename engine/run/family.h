@@ -40,6 +40,8 @@ struct family {
     enum status (*configure)(struct component *c, const struct config *config, struct error *e);
     /* All blocks in the order of their visits. Returns their number, at most FAMILY_BLOCKS_MAX. */
     int (*blocks)(const struct component *c, struct block_ref *refs);
+    /* Where blocks of one kind differ in shape: changes a copy of the component's dims for one block. May be NULL. */
+    void (*block_dims)(const struct component *c, const struct block_ref *ref, int32_t *dims);
     /* Names that may stand in a file without being used: prefixes, NULL-terminated. */
     const char *const *ignorable;
 
@@ -47,7 +49,8 @@ struct family {
     /* Declares every lane's state from its shapes: tensors from the arena (which only counts in a dry run), structures
      * at lanes[i].state, zeroed by the caller. *ok becomes false if the arena is full. */
     void (*declare)(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena, bool *ok);
-    /* Appends the visits of a stage with these lanes and evaluations. */
+    /* Appends the visits of a stage with these lanes and evaluations. A block's place is that in c->blocks; rows of an
+     * embedding table that were gathered for lane i have the place c->n_blocks + i. */
     enum status (*visits)(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
                           int evaluations, struct visit_list *list, struct error *e);
 
@@ -68,11 +71,15 @@ struct component {
     _Alignas(16) unsigned char settings[FAMILY_SETTINGS_BYTES]; /* the family's configuration structure */
     struct block *blocks; /* those that are used, in the order of visits */
     int n_blocks;
+    struct block table; /* the embedding table, if the family has one: no block, only rows of it are read */
     int n_unknown; /* tensors that nobody knows */
 };
 
 /* The place of the block of that kind and number in c->blocks, or -1. */
 int component_block(const struct component *c, const struct block_kind *kind, int number);
+
+/* The dimensions that a block's weight table refers to. */
+void component_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims);
 
 /* Configures and binds a component whose family and index are set. Leftover scale tensors are UNUSED, because weights
  * without their scales are other weights; others are counted. On failure the caller destroys it. */

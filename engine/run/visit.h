@@ -14,7 +14,7 @@ struct lane {
     struct tensor text;       /* [T, C]: conditioning, written by the text role, read by the denoiser */
     struct tensor latent;     /* [C, Y, X]: read by the denoiser and the decoder */
     struct tensor prediction; /* [C, Y, X]: written by the denoiser */
-    struct tensor rgb;        /* [Y, X, 3] u8: written by the decoder */
+    struct tensor picture;    /* [Y, X, 3], -1 to 1 and a little beyond: written by the decoder */
     int prompt;               /* which prompt it is conditioned on: lanes of one prompt share what depends on it only */
     void *state;              /* the family's own structure of tensors, declared by family->declare */
 };

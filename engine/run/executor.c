@@ -1,0 +1,224 @@
+/* The executor: see executor.h. */
+#include "engine/run/executor.h"
+
+#include "kernels/dry/dry.h"
+
+#include <string.h>
+
+enum { READERS = 2 };
+
+/* What a stage computes in: mapped in a run, counted in a dry one. */
+struct room {
+    struct arena state, scratch;
+    void *workspace;
+    uint64_t workspace_bytes;
+    void *lane_states; /* the families' structures, one a lane */
+    void *weights;     /* the structure that block_point fills */
+};
+
+struct execution {
+    const struct run *run;
+    struct error *e;
+    const struct visit *visit;
+    struct context *context;
+    struct store *store;
+    struct store_counters *counters;
+    double done; /* FLOPs of the visits behind us */
+};
+
+static size_t largest_weights(const struct stage *stage) {
+    size_t largest = 1;
+    for (int i = 0; i < stage->n_blocks; i++)
+        if (stage->blocks[i]->kind->weights_bytes > largest) largest = stage->blocks[i]->kind->weights_bytes;
+    return largest;
+}
+
+/* The host side of a stage's room: the same for both kinds of run. */
+static enum status open_room(struct sys *sys, struct stage *stage, struct room *room, struct error *e) {
+    const struct family *family = stage->component->family;
+    room->lane_states = sys->alloc(sys, LINE_HOST, (size_t)stage->n_lanes * family->lane_state_bytes);
+    room->weights = sys->alloc(sys, LINE_HOST, largest_weights(stage));
+    if (!room->lane_states || !room->weights) return error_set(e, MEMORY, "no memory for stage '%s'", stage->name);
+    bool ok = true;
+    for (int i = 0; i < stage->n_lanes; i++)
+        stage->lanes[i].state = (char *)room->lane_states + (size_t)i * family->lane_state_bytes;
+    family->declare(stage->component, stage->lanes, stage->n_lanes, &room->state, &ok);
+    return ok ? OK : error_set(e, INTERNAL, "the state of stage '%s' is larger than planned", stage->name);
+}
+
+static void close_room(struct sys *sys, struct room *room) {
+    sys->release(sys, room->lane_states);
+    sys->release(sys, room->weights);
+    room->lane_states = room->weights = NULL;
+}
+
+static enum status map_room(struct sys *sys, const struct plan_stage *plan, struct room *room, struct error *e) {
+    room->state = (struct arena){.bytes = plan->state_bytes};
+    room->scratch = (struct arena){.bytes = plan->activation_bytes};
+    room->workspace_bytes = plan->workspace_bytes;
+    if (room->state.bytes) room->state.base = sys->map(sys, LINE_STATE, room->state.bytes);
+    if (room->scratch.bytes) room->scratch.base = sys->map(sys, LINE_ACTIVATION, room->scratch.bytes);
+    if (room->workspace_bytes) room->workspace = sys->map(sys, LINE_WORKSPACE, room->workspace_bytes);
+    if ((room->state.base || !room->state.bytes) && (room->scratch.base || !room->scratch.bytes) &&
+        (room->workspace || !room->workspace_bytes))
+        return OK;
+    return error_set(e, MEMORY, "no memory for the activations of stage '%s'", plan->name);
+}
+
+static void unmap_room(struct sys *sys, struct room *room) {
+    sys->unmap(sys, LINE_STATE, room->state.base, room->state.bytes);
+    sys->unmap(sys, LINE_ACTIVATION, room->scratch.base, room->scratch.bytes);
+    sys->unmap(sys, LINE_WORKSPACE, room->workspace, room->workspace_bytes);
+    *room = (struct room){0};
+}
+
+/* One visit: the block's forward for each of its lanes. image is NULL in a dry run. */
+static enum status run_visit(struct context *x, const struct stage *stage, const struct visit *visit, void *image,
+                             void *weights) {
+    const struct block *block = stage->blocks[visit->block];
+    block_point(block, image, weights);
+    for (int i = visit->first_lane; i < visit->first_lane + visit->n_lanes; i++) {
+        struct visit_scope scope = {
+            .settings = stage->component->settings,
+            .lane = &stage->lanes[i],
+            .number = block->number,
+            .timestep = stage->timesteps && visit->evaluation >= 0 ? stage->timesteps[visit->evaluation] : 0,
+        };
+        x->scratch->used = 0;
+        block->kind->forward(x, weights, &scope);
+    }
+    return x->error->code;
+}
+
+/* ---- dry ---- */
+
+static void describe_stage(const struct run *run, int i_stage, struct stage_need *need) {
+    const struct stage *stage = &run->stages[i_stage];
+    strncpy(need->name, stage->name, sizeof need->name - 1);
+    strncpy(need->family, stage->component->family->name, sizeof need->family - 1);
+    need->evaluations = stage->evaluations;
+    need->lanes = stage->n_lanes;
+    need->n_blocks = stage->n_blocks;
+    for (int i = 0; i < stage->n_blocks; i++) {
+        need->block_bytes[i] = stage->blocks[i]->bytes;
+        need->block_lasts[i] = i < stage->n_lasting;
+    }
+}
+
+/* Evaluations have the same shapes, so the first stands for all. */
+static enum status measure_stage(const struct run *run, int i_stage, struct dry *dry, struct stage_need *need,
+                                 struct error *e) {
+    struct stage *stage = &run->stages[i_stage];
+    struct room room = {.state = arena_counting(), .scratch = arena_counting()};
+    struct context x = {.device = &dry->device, .scratch = &room.scratch, .error = e};
+    dry->workspace_bytes = dry->hidden_bytes = 0;
+    if (open_room(run->sys, stage, &room, e) != OK) goto out;
+    for (int i = 0; i < run->visits->n_visits; i++) {
+        const struct visit *visit = &run->visits->visits[i];
+        if (visit->stage != i_stage) continue;
+        if (visit->evaluation >= 0) need->block_repeats[visit->block] = true;
+        if (visit->evaluation > 0) continue;
+        x.flops = 0;
+        if (run_visit(&x, stage, visit, NULL, room.weights) != OK) goto out;
+        need->flops += x.flops * (visit->evaluation < 0 ? 1 : stage->evaluations);
+    }
+    need->state_bytes = room.state.peak;
+    need->activation_bytes = room.scratch.peak;
+    need->workspace_bytes = dry->workspace_bytes;
+    need->library_bytes = dry->hidden_bytes;
+out:
+    close_room(run->sys, &room);
+    return e->code;
+}
+
+enum status executor_measure(const struct run *run, bool prepare, struct run_need *need, struct error *e) {
+    struct dry dry;
+    dry_init(&dry, run->sys, run->device, prepare);
+    memset(need->stage, 0, sizeof need->stage);
+    need->n_stages = run->n_stages;
+    for (int i = 0; i < run->n_stages && e->code == OK; i++) {
+        describe_stage(run, i, &need->stage[i]);
+        measure_stage(run, i, &dry, &need->stage[i], e);
+    }
+    /* Primitives are built before the first visit and live through all stages. */
+    for (int i = 0; i < run->n_stages; i++) need->stage[i].library_bytes += dry.primitives_bytes;
+    dry_destroy(&dry);
+    return e->code;
+}
+
+/* ---- wet ---- */
+
+static bool execution_tick(void *user) {
+    struct execution *x = user;
+    if (x->counters) *x->counters = store_count(x->store);
+    return x->run->hooks->tick(x->run->hooks->user, x->visit, x->done + x->context->flops, x->e);
+}
+
+static enum status execute_visit(struct execution *x, int i_visit, struct room *room) {
+    const struct run *run = x->run;
+    const struct visit *visit = x->visit;
+    void *image;
+    x->context->flops = 0;
+    if (!execution_tick(x)) return x->e->code;
+    if (store_acquire(x->store, i_visit, &image, x->e) != OK) return x->e->code;
+    run_visit(x->context, &run->stages[visit->stage], visit, image, room->weights);
+    store_release(x->store, i_visit);
+    x->done += x->context->flops;
+    x->context->flops = 0;
+    if (x->e->code != OK || !visit->ends_evaluation) return x->e->code;
+    if (x->counters) *x->counters = store_count(x->store);
+    return run->hooks->evaluation_ended(run->hooks->user, visit, x->e);
+}
+
+static bool last_of_stage(const struct visit_list *visits, int i) {
+    return i + 1 == visits->n_visits || visits->visits[i + 1].stage != visits->visits[i].stage;
+}
+
+static enum status execute_stage(struct execution *x, int *i_visit, const struct plan *plan) {
+    const struct run *run = x->run;
+    int i_stage = run->visits->visits[*i_visit].stage;
+    struct room room = {0};
+    struct context context = {
+        .device = run->device, .scratch = &room.scratch, .error = x->e, .tick = execution_tick, .tick_user = x};
+    x->context = &context;
+    if (map_room(run->sys, &plan->stage[i_stage], &room, x->e) != OK) goto out;
+    context.workspace = room.workspace;
+    context.workspace_bytes = room.workspace_bytes;
+    if (open_room(run->sys, &run->stages[i_stage], &room, x->e) != OK) goto out;
+    if (store_begin_stage(x->store, i_stage, x->e) != OK) goto out;
+    for (bool last = false; !last && x->e->code == OK; ++*i_visit) {
+        x->visit = &run->visits->visits[*i_visit];
+        last = last_of_stage(run->visits, *i_visit);
+        execute_visit(x, *i_visit, &room);
+    }
+    store_end_stage(x->store, i_stage);
+    if (x->e->code == OK) run->hooks->stage_ended(run->hooks->user, i_stage, x->e);
+out:
+    close_room(run->sys, &room);
+    unmap_room(run->sys, &room);
+    return x->e->code;
+}
+
+enum status executor_run(const struct run *run, const struct run_need *need, const struct plan *plan,
+                         struct residents *residents, struct store_counters *counters, struct error *e) {
+    struct execution x = {.run = run, .e = e, .counters = counters};
+    struct store_stage stages[PLAN_STAGES_MAX];
+    for (int i = 0; i < run->n_stages; i++)
+        stages[i] = (struct store_stage){run->stages[i].blocks, run->stages[i].n_blocks, run->stages[i].n_lasting};
+    struct store_options options = {
+        .sys = run->sys,
+        .stages = stages,
+        .visits = run->visits,
+        .need = need,
+        .plan = plan,
+        .residents = residents,
+        .readers = READERS,
+        .tick = execution_tick,
+        .tick_user = &x,
+    };
+    if (store_open(&options, &x.store, e) != OK) return e->code;
+    for (int i = 0; i < run->visits->n_visits && e->code == OK;) execute_stage(&x, &i, plan);
+    if (counters) *counters = store_count(x.store);
+    store_close(x.store);
+    return e->code;
+}

@@ -1,0 +1,78 @@
+/* The plan: where bytes lie and when they move; never what is computed, nor in what shapes.
+ *
+ * A plain structure without pointers: printable, hashable, readable back. A pure function of visits, images, the dry
+ * run and budgets. What a stage needs (struct stage_need) comes from the dry run and from nowhere else. */
+#ifndef SLUICE_RUN_PLAN_H
+#define SLUICE_RUN_PLAN_H
+
+#include "engine/base/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { PLAN_STAGES_MAX = 6, PLAN_BLOCKS_MAX = 576, PLAN_PAGE = 4096 };
+
+/* What one stage needs, measured by the dry run. */
+struct stage_need {
+    char name[16], family[24];
+    int evaluations, lanes, n_blocks;
+    uint64_t block_bytes[PLAN_BLOCKS_MAX];
+    bool block_repeats[PLAN_BLOCKS_MAX]; /* visited anew in every evaluation */
+    bool block_lasts[PLAN_BLOCKS_MAX];   /* the model's, not this request's: may stay for the next run */
+    uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes;
+    double flops;
+};
+
+struct run_need {
+    int n_stages;
+    struct stage_need stage[PLAN_STAGES_MAX];
+    uint64_t base_bytes;  /* the process as it stands: a constant of the build */
+    uint64_t host_bytes;  /* descriptors of model and request */
+    uint64_t cross_bytes; /* tensors that cross stages */
+    uint64_t open_bytes;  /* peak before the first stage beyond base and host: tokenizer parsing */
+};
+
+struct plan_stage {
+    char name[16], family[24];
+    int32_t evaluations, lanes, n_blocks, unused;
+    uint64_t resident[PLAN_BLOCKS_MAX / 64]; /* bit set */
+    uint64_t ring_bytes, resident_bytes, streamed_bytes_per_evaluation;
+    uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes, peak_ram_bytes;
+    double flops;
+};
+
+struct plan {
+    int32_t n_stages;
+    int32_t keep; /* residents of all stages stay, for later stages and the session's next run */
+    struct plan_stage stage[PLAN_STAGES_MAX];
+    uint64_t base_bytes, host_bytes, cross_bytes;
+    uint64_t ram_budget_bytes, ram_peak_bytes, ram_least_bytes;
+};
+
+static inline bool plan_is_resident(const struct plan_stage *stage, int block) {
+    return stage->resident[block / 64] >> (block % 64) & 1;
+}
+
+static inline void plan_set_resident(struct plan_stage *stage, int block, bool resident) {
+    uint64_t bit = (uint64_t)1 << (block % 64);
+    stage->resident[block / 64] = (stage->resident[block / 64] & ~bit) | (resident ? bit : 0);
+}
+
+/* Where a resident block lies in its stage's resident memory: blocks in order, each at a multiple of 256. */
+uint64_t plan_resident_offset(const struct stage_need *need, const struct plan_stage *stage, int block);
+
+/* Chooses residents and rings for a budget. Always gives a plan: below the least budget it is the least plan, whose
+ * peak is then above its budget. Sizes are rounded to pages. */
+void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, struct plan *plan);
+
+/* Recomputes everything that follows from residents, rings and keep: sums, peaks. For plans that were read back. */
+void plan_evaluate(const struct run_need *need, struct plan *plan);
+
+/* BUDGET if the plan cannot work: peak above the budget (naming the least that would do), or a ring that is
+ * smaller than a block that must pass through it. */
+enum status plan_check(const struct run_need *need, const struct plan *plan, struct error *e);
+
+/* 16 hexadecimal digits over everything in the plan; out has 17 bytes. Returns out. */
+char *plan_hash(const struct plan *plan, char *out);
+
+#endif

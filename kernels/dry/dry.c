@@ -1,0 +1,86 @@
+/* The dry device: see dry.h. */
+#include "kernels/dry/dry.h"
+
+#include "kernels/ops.h"
+
+#include <string.h>
+
+static void insert(uint64_t *table, int capacity, uint64_t id) {
+    int i = (int)(id % (uint64_t)capacity);
+    while (table[i] && table[i] != id) i = (i + 1) % capacity;
+    table[i] = id;
+}
+
+static bool holds(const struct dry *d, uint64_t id) {
+    if (!d->capacity) return false;
+    int i = (int)(id % (uint64_t)d->capacity);
+    while (d->primitives[i] && d->primitives[i] != id) i = (i + 1) % d->capacity;
+    return d->primitives[i] == id;
+}
+
+static enum status grow(struct dry *d, struct error *e) {
+    int capacity = d->capacity ? 2 * d->capacity : 256;
+    uint64_t *table = d->sys->alloc(d->sys, LINE_HOST, (size_t)capacity * sizeof *table);
+    if (!table) return error_set(e, MEMORY, "no memory for a table of %d primitives", capacity);
+    for (int i = 0; i < d->capacity; i++)
+        if (d->primitives[i]) insert(table, capacity, d->primitives[i]);
+    d->sys->release(d->sys, d->primitives);
+    d->primitives = table;
+    d->capacity = capacity;
+    return OK;
+}
+
+static enum status count_primitive(struct dry *d, uint64_t id, uint64_t bytes, struct error *e) {
+    if (!id) id = 1;
+    if (holds(d, id)) return OK;
+    if (2 * (d->n_primitives + 1) > d->capacity && grow(d, e) != OK) return e->code;
+    insert(d->primitives, d->capacity, id);
+    d->n_primitives++;
+    d->primitives_bytes += bytes;
+    return OK;
+}
+
+static void dry_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
+    (void)device, (void)op;
+    *cost = (struct op_cost){0}; /* a dry run is handed no workspace */
+}
+
+static enum status dry_prepare(struct device *device, const struct op *op, struct error *e) {
+    (void)device, (void)op, (void)e;
+    return OK;
+}
+
+static enum status dry_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
+    (void)workspace;
+    struct dry *d = (struct dry *)device;
+    struct op_cost cost = {0};
+    d->target->cost(d->target, op, &cost);
+    if (cost.workspace_bytes > d->workspace_bytes) d->workspace_bytes = cost.workspace_bytes;
+    if (cost.hidden_bytes > d->hidden_bytes) d->hidden_bytes = cost.hidden_bytes;
+    for (int i = 0; i < cost.n_primitives; i++)
+        if (count_primitive(d, cost.primitive[i], cost.primitive_bytes, e) != OK) return e->code;
+    return d->prepare ? d->target->prepare(d->target, op, e) : OK;
+}
+
+static void dry_device_destroy(struct device *device) {
+    dry_destroy((struct dry *)device);
+}
+
+void dry_init(struct dry *dry, struct sys *sys, struct device *target, bool prepare) {
+    *dry = (struct dry){
+        .device = {.name = "dry",
+                   .cost = dry_cost,
+                   .prepare = dry_prepare,
+                   .run = dry_run,
+                   .destroy = dry_device_destroy},
+        .sys = sys,
+        .target = target,
+        .prepare = prepare,
+    };
+}
+
+void dry_destroy(struct dry *dry) {
+    dry->sys->release(dry->sys, dry->primitives);
+    dry->primitives = NULL;
+    dry->n_primitives = dry->capacity = 0;
+}

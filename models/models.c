@@ -1,0 +1,22 @@
+/* The table of families and recipes: see models.h. */
+#include "models/models.h"
+
+const struct family *const families[] = {&family_zimage, &family_qwen3, &family_vae_kl, NULL};
+
+/* Template and limits: diffusers 0.42, pipelines/z_image (Qwen3's chat template with thinking enabled adds no think
+ * block). Sizes and steps are those of the published Turbo model, which is distilled and takes no guidance. */
+static const struct recipe recipe_zimage = {
+    .name = "zimage",
+    .role = {[ROLE_TEXT] = &family_qwen3, [ROLE_DENOISER] = &family_zimage, [ROLE_DECODER] = &family_vae_kl},
+    .template_before = "<|im_start|>user\n",
+    .template_after = "<|im_end|>\n<|im_start|>assistant\n",
+    .tokens_max = 512,
+    .patch = 2,
+    .flow_shift = 3.0,
+    .width = 1024,
+    .height = 1024,
+    .steps = 8,
+    .cfg_scale = 1,
+};
+
+const struct recipe *const recipes[] = {&recipe_zimage, NULL};

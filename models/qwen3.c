@@ -1,0 +1,261 @@
+/* Qwen3 as a text encoder: embeddings, then decoder layers up to the hidden state that is used.
+ *
+ * A layer: x += out(attention(rope(norm(q)), rope(norm(k)), v)); x += down(silu(gate(n)) * up(n)), with RMS norms
+ * before each half, grouped key heads, causal attention, rope on halves. hidden_states[-2] is the input of the last
+ * layer, so the last layer, the final norm and the output head are never read.
+ * Reference: transformers 5, models/qwen3/modeling_qwen3.py. */
+#include "kernels/ops.h"
+#include "models/models.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { VOCABULARY, HIDDEN, Q, KV, HEAD, FEED_FORWARD, LAYERS, N_DIMS };
+
+struct qwen3_settings {
+    double rope_theta;
+    float norm_eps;
+};
+
+struct qwen3_state {
+    struct tensor rope; /* [T, HEAD/2, 2] */
+};
+
+struct embedding_weights {
+    struct tensor rows; /* [T, HIDDEN], gathered */
+};
+
+struct layer_weights {
+    struct tensor norm1, q, k, v, q_norm, k_norm, out, norm2, gate, up, down;
+};
+
+#define W(structure, field) offsetof(struct structure, field)
+
+static const struct weight_spec embedding_table[] = {
+    {.offset = W(embedding_weights, rows),
+     .names = {"model.embed_tokens.weight", "embed_tokens.weight"},
+     .rank = 2,
+     .dim = {VOCABULARY, HIDDEN},
+     .spread = 1},
+};
+
+/* Released files have the prefix "model."; transformers 5 drops it when it saves. */
+#define LAYER_WEIGHT(field, tail, r, ...)                                                                        \
+    {.offset = W(layer_weights, field), .names = {"model.layers.%d." tail, "layers.%d." tail}, .rank = r,         \
+     .dim = {__VA_ARGS__}, .spread = (r) > 1}
+
+static const struct weight_spec layer_table[] = {
+    LAYER_WEIGHT(norm1, "input_layernorm.weight", 1, HIDDEN),
+    LAYER_WEIGHT(q, "self_attn.q_proj.weight", 2, Q, HIDDEN),
+    LAYER_WEIGHT(k, "self_attn.k_proj.weight", 2, KV, HIDDEN),
+    LAYER_WEIGHT(v, "self_attn.v_proj.weight", 2, KV, HIDDEN),
+    LAYER_WEIGHT(q_norm, "self_attn.q_norm.weight", 1, HEAD),
+    LAYER_WEIGHT(k_norm, "self_attn.k_norm.weight", 1, HEAD),
+    LAYER_WEIGHT(out, "self_attn.o_proj.weight", 2, HIDDEN, Q),
+    LAYER_WEIGHT(norm2, "post_attention_layernorm.weight", 1, HIDDEN),
+    LAYER_WEIGHT(gate, "mlp.gate_proj.weight", 2, FEED_FORWARD, HIDDEN),
+    LAYER_WEIGHT(up, "mlp.up_proj.weight", 2, FEED_FORWARD, HIDDEN),
+    LAYER_WEIGHT(down, "mlp.down_proj.weight", 2, HIDDEN, FEED_FORWARD),
+};
+
+static void forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct embedding_weights *w = weights;
+    const struct qwen3_settings *settings = scope->settings;
+    const struct qwen3_state *state = scope->lane->state;
+    op_widen(x, scope->lane->text, w->rows);
+    struct rope_options rope = {
+        .theta = settings->rope_theta,
+        .n_axes = 1,
+        .axis_dim = {2 * state->rope.dim[1]},
+        .n_grids = 1,
+        .grid = {{.start = {0}, .extent = {state->rope.dim[0]}}},
+    };
+    op_rope_table(x, state->rope, &rope);
+}
+
+static void attend(struct context *x, const struct layer_weights *w, const struct visit_scope *scope,
+                   struct tensor tokens, struct tensor n) {
+    const struct qwen3_settings *settings = scope->settings;
+    const struct qwen3_state *state = scope->lane->state;
+    int32_t T = tokens.dim[0], head = w->q_norm.dim[0];
+    struct tensor q = context_tensor(x, DTYPE_F32, 2, (int32_t[]){T, w->q.dim[0]});
+    struct tensor k = context_tensor(x, DTYPE_F32, 2, (int32_t[]){T, w->k.dim[0]});
+    struct tensor v = context_tensor(x, DTYPE_F32, 2, (int32_t[]){T, w->v.dim[0]});
+    struct modulation plain = {0};
+    struct epilogue none = {0};
+    int heads = w->q.dim[0] / head, key_heads = w->k.dim[0] / head;
+    op_linear(x, q, n, w->q, none);
+    op_linear(x, k, n, w->k, none);
+    op_linear(x, v, n, w->v, none);
+    op_rms_norm(x, q, q, w->q_norm, settings->norm_eps, plain);
+    op_rms_norm(x, k, k, w->k_norm, settings->norm_eps, plain);
+    op_rope(x, q, state->rope, heads, ROPE_HALVES);
+    op_rope(x, k, state->rope, key_heads, ROPE_HALVES);
+    op_attention(x, q, q, k, v, heads, key_heads, 1 / sqrtf((float)head), true);
+    op_linear(x, tokens, q, w->out, (struct epilogue){.residual = tokens});
+}
+
+static void forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct layer_weights *w = weights;
+    const struct qwen3_settings *settings = scope->settings;
+    struct tensor tokens = scope->lane->text;
+    struct modulation plain = {0};
+    struct epilogue none = {0};
+    int32_t T = tokens.dim[0];
+    struct tensor n = context_tensor(x, DTYPE_F32, 2, tokens.dim);
+    op_rms_norm(x, n, tokens, w->norm1, settings->norm_eps, plain);
+    uint64_t mark = x->scratch->used;
+    attend(x, w, scope, tokens, n);
+    x->scratch->used = mark;
+    op_rms_norm(x, n, tokens, w->norm2, settings->norm_eps, plain);
+    struct tensor gate = context_tensor(x, DTYPE_F32, 2, (int32_t[]){T, w->gate.dim[0]});
+    struct tensor up = context_tensor(x, DTYPE_F32, 2, (int32_t[]){T, w->up.dim[0]});
+    op_linear(x, gate, n, w->gate, none);
+    op_linear(x, up, n, w->up, none);
+    op_swiglu(x, gate, gate, up);
+    op_linear(x, tokens, gate, w->down, (struct epilogue){.residual = tokens});
+}
+
+#define COUNT(table) (int)(sizeof table / sizeof table[0])
+
+static const struct block_kind kind_embedding = {
+    .name = "embedding",
+    .format = "embed_tokens",
+    .weights = embedding_table,
+    .n_weights = COUNT(embedding_table),
+    .weights_bytes = sizeof(struct embedding_weights),
+    .gathers_rows = true,
+    .forward = forward_embedding,
+};
+
+static const struct block_kind kind_layer = {
+    .name = "layer",
+    .format = "layers.%d",
+    .weights = layer_table,
+    .n_weights = COUNT(layer_table),
+    .weights_bytes = sizeof(struct layer_weights),
+    .forward = forward_layer,
+};
+
+static const struct index_entry *find_either(const struct tensor_index *index, const char *name) {
+    char prefixed[2 * BLOCK_NAME_MAX];
+    snprintf(prefixed, sizeof prefixed, "model.%s", name);
+    const struct index_entry *entry = index_find(index, prefixed);
+    return entry ? entry : index_find(index, name);
+}
+
+static bool probe(const struct tensor_index *index) {
+    return find_either(index, "layers.0.self_attn.q_norm.weight") && find_either(index, "embed_tokens.weight");
+}
+
+/* A dimension of a tensor that must be there. */
+static int32_t shape_of(struct component *c, const char *name, int rank, int place, struct error *e) {
+    const struct index_entry *entry = find_either(&c->index, name);
+    if (entry && entry->rank == rank && entry->dim[place] > 0) return entry->dim[place];
+    error_set(e, entry ? SHAPE : MISSING, "tensor '%s' %s", name, entry ? "has the wrong shape" : "is missing");
+    error_where(e, "%s", c->index.sources[0].path);
+    return 1;
+}
+
+static enum status configure(struct component *c, const struct config *config, struct error *e) {
+    struct qwen3_settings *settings = (struct qwen3_settings *)c->settings;
+    int32_t *d = c->dims;
+    d[VOCABULARY] = shape_of(c, "embed_tokens.weight", 2, 0, e);
+    d[HIDDEN] = shape_of(c, "embed_tokens.weight", 2, 1, e);
+    d[Q] = shape_of(c, "layers.0.self_attn.q_proj.weight", 2, 0, e);
+    d[KV] = shape_of(c, "layers.0.self_attn.k_proj.weight", 2, 0, e);
+    d[HEAD] = shape_of(c, "layers.0.self_attn.q_norm.weight", 1, 0, e);
+    d[FEED_FORWARD] = shape_of(c, "layers.0.mlp.gate_proj.weight", 2, 0, e);
+    int last = index_last_block(&c->index, "model.layers."), last_bare = index_last_block(&c->index, "layers.");
+    d[LAYERS] = (last > last_bare ? last : last_bare) + 1;
+    if (e->code != OK) return e->code;
+    if (d[Q] % d[HEAD] || d[KV] % d[HEAD] || d[Q] % d[KV] || d[HEAD] % 2 || d[HEAD] > 512 || d[LAYERS] < 2 ||
+        d[LAYERS] > FAMILY_BLOCKS_MAX - 1) {
+        error_set(e, SHAPE, "the text encoder's sizes do not fit together");
+        error_where(e, "%s", c->index.sources[0].path);
+        error_found(e, "queries %d, keys %d, head %d, layers %d", d[Q], d[KV], d[HEAD], d[LAYERS]);
+        return error_expected(e, "queries a multiple of keys, keys of an even head, at least 2 layers");
+    }
+    double eps = 1e-6;
+    settings->rope_theta = 1e6; /* Qwen3's published value */
+    config_float(config, "rope_theta", 1, 1e12, &settings->rope_theta, e);
+    config_float(config, "rope_parameters.rope_theta", 1, 1e12, &settings->rope_theta, e);
+    config_float(config, "rms_norm_eps", 0, 1, &eps, e);
+    settings->norm_eps = (float)eps;
+    return e->code;
+}
+
+static int blocks(const struct component *c, struct block_ref *refs) {
+    int n = 0;
+    refs[n++] = (struct block_ref){&kind_embedding, 0, false};
+    for (int i = 0; i < c->dims[LAYERS]; i++)
+        refs[n++] = (struct block_ref){&kind_layer, i, .unused = i == c->dims[LAYERS] - 1};
+    return n;
+}
+
+static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena, bool *ok) {
+    for (int i = 0; i < n_lanes; i++) {
+        struct qwen3_state *state = lanes[i].state;
+        state->rope = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){lanes[i].text.dim[0], c->dims[HEAD] / 2, 2}, ok);
+    }
+}
+
+static enum status visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
+                          int evaluations, struct visit_list *list, struct error *e) {
+    (void)lanes, (void)evaluations;
+    for (int i = 0; i < n_lanes; i++)
+        visit_add(list, (struct visit){.stage = stage, .block = c->n_blocks + i, .first_lane = i, .n_lanes = 1}, e);
+    for (int i = 0; i < c->n_blocks; i++)
+        visit_add(list, (struct visit){.stage = stage, .block = i, .n_lanes = n_lanes}, e);
+    return e->code;
+}
+
+int text_columns(const struct component *text) {
+    return text->dims[HIDDEN];
+}
+
+static const char *const ignorable[] = {"lm_head.", "model.norm.", "norm.", NULL};
+
+/* Qwen3-4B. */
+static const struct dimension dimensions[] = {
+    {"vocabulary", 151936, 300}, {"hidden", 2560, 8}, {"heads", 32, 1},      {"key_heads", 8, 1},
+    {"head_dim", 128, 2},        {"ff", 9728, 8},     {"text_layers", 36, 2},
+};
+
+static void derive(struct component *c, const int *chosen) {
+    int32_t *d = c->dims;
+    d[VOCABULARY] = chosen[0];
+    d[HIDDEN] = chosen[1];
+    d[Q] = chosen[2] * chosen[4];
+    d[KV] = chosen[3] * chosen[4];
+    d[HEAD] = chosen[4];
+    d[FEED_FORWARD] = chosen[5];
+    d[LAYERS] = chosen[6];
+}
+
+static int write_config(const struct component *c, char *out, size_t out_bytes) {
+    const int32_t *d = c->dims;
+    return snprintf(out, out_bytes,
+                    "{\"architectures\": [\"Qwen3ForCausalLM\"], \"model_type\": \"qwen3\", \"hidden_size\": %d, "
+                    "\"intermediate_size\": %d, \"num_hidden_layers\": %d, \"num_attention_heads\": %d, "
+                    "\"num_key_value_heads\": %d, \"head_dim\": %d, \"vocab_size\": %d, \"rms_norm_eps\": 1e-06, "
+                    "\"rope_theta\": 1000000, \"attention_bias\": false, \"tie_word_embeddings\": true, "
+                    "\"hidden_act\": \"silu\", \"max_position_embeddings\": 40960}\n",
+                    d[HIDDEN], d[FEED_FORWARD], d[LAYERS], d[Q] / d[HEAD], d[KV] / d[HEAD], d[HEAD], d[VOCABULARY]);
+}
+
+const struct family family_qwen3 = {
+    .name = "qwen3",
+    .role = ROLE_TEXT,
+    .probe = probe,
+    .configure = configure,
+    .blocks = blocks,
+    .ignorable = ignorable,
+    .lane_state_bytes = sizeof(struct qwen3_state),
+    .declare = declare,
+    .visits = visits,
+    .dimensions = dimensions,
+    .n_dimensions = COUNT(dimensions),
+    .derive = derive,
+    .write_config = write_config,
+};

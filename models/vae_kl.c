@@ -1,0 +1,434 @@
+/* The decoder of the KL autoencoder (Stable Diffusion, Flux, Z-Image): latent to picture.
+ *
+ * conv_in, two resnets around one single-head attention, then per level resnets and a nearest-neighbour upsampling
+ * convolution, group norm, SiLU, conv_out. A resnet: x' = shortcut(x) + conv2(silu(norm2(conv1(silu(norm1(x)))))).
+ * Each operator runs over the whole picture, in bands of its own; nothing is tiled or blended.
+ *
+ * Whole-picture buffers: a block's input and output lie at opposite ends of one canvas, which is as large as the
+ * largest such pair; a resnet that keeps its width works in place.
+ * Reference: diffusers 0.42, models/autoencoders/{autoencoder_kl,vae}.py, models/resnet.py. */
+#include "kernels/ops.h"
+#include "models/models.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { LEVELS_MAX = 8 };
+
+enum {
+    LATENT,     /* channels */
+    COLOURS,
+    K1, K3,     /* kernel sides */
+    LEVELS,
+    RESNETS,    /* a level */
+    IN, OUT,    /* of one block: set by block_dims */
+    CHANNELS,   /* CHANNELS + i: of level i as the decoder runs, deepest first */
+    N_DIMS = CHANNELS + LEVELS_MAX,
+};
+
+struct vae_settings {
+    float scale, shift;
+    int groups;
+    bool post_quant, attention;
+};
+
+struct vae_state {
+    struct tensor canvas;  /* rows of CANVAS_ROW floats; shared by all lanes, which run one after another */
+    struct tensor picture; /* [Y, X, C]: what the last block left, somewhere in the canvas */
+};
+
+enum { CANVAS_ROW = 64 };
+
+struct in_weights {
+    struct tensor post, post_bias, weight, bias;
+};
+
+struct resnet_weights {
+    struct tensor norm1, norm1_bias, conv1, conv1_bias, norm2, norm2_bias, conv2, conv2_bias, shortcut, shortcut_bias;
+};
+
+struct attention_weights {
+    struct tensor norm, norm_bias, q, q_bias, k, k_bias, v, v_bias, out, out_bias;
+};
+
+struct upsample_weights {
+    struct tensor weight, bias;
+};
+
+struct out_weights {
+    struct tensor norm, norm_bias, weight, bias;
+};
+
+#define WEIGHT(structure, field, name, spread_, r, ...)                                                          \
+    {.offset = offsetof(struct structure, field), .names = {name}, .rank = r, .dim = {__VA_ARGS__}, .spread = spread_}
+#define OPTIONAL(structure, field, name, spread_, r, ...)                                                        \
+    {.offset = offsetof(struct structure, field), .names = {name}, .rank = r, .dim = {__VA_ARGS__},               \
+     .optional = true, .spread = spread_}
+
+static const struct weight_spec in_table[] = {
+    OPTIONAL(in_weights, post, "post_quant_conv.weight", 1, 4, LATENT, LATENT, K1, K1),
+    OPTIONAL(in_weights, post_bias, "post_quant_conv.bias", 1, 1, LATENT),
+    WEIGHT(in_weights, weight, "decoder.conv_in.weight", 1, 4, OUT, LATENT, K3, K3),
+    WEIGHT(in_weights, bias, "decoder.conv_in.bias", 1, 1, OUT),
+};
+
+#define RESNET(prefix)                                                                                           \
+    WEIGHT(resnet_weights, norm1, prefix "norm1.weight", 0, 1, IN),                                               \
+        WEIGHT(resnet_weights, norm1_bias, prefix "norm1.bias", 1, 1, IN),                                        \
+        WEIGHT(resnet_weights, conv1, prefix "conv1.weight", 1, 4, OUT, IN, K3, K3),                              \
+        WEIGHT(resnet_weights, conv1_bias, prefix "conv1.bias", 1, 1, OUT),                                       \
+        WEIGHT(resnet_weights, norm2, prefix "norm2.weight", 0, 1, OUT),                                          \
+        WEIGHT(resnet_weights, norm2_bias, prefix "norm2.bias", 1, 1, OUT),                                       \
+        WEIGHT(resnet_weights, conv2, prefix "conv2.weight", 1, 4, OUT, OUT, K3, K3),                             \
+        WEIGHT(resnet_weights, conv2_bias, prefix "conv2.bias", 1, 1, OUT)
+
+static const struct weight_spec mid_resnet_table[] = {RESNET("decoder.mid_block.resnets.%d.")};
+static const struct weight_spec up_resnet_table[] = {RESNET("decoder.up_blocks.%d.resnets.%d.")};
+/* The first resnet of a level whose width differs from the one before. */
+static const struct weight_spec wider_resnet_table[] = {
+    RESNET("decoder.up_blocks.%d.resnets.%d."),
+    WEIGHT(resnet_weights, shortcut, "decoder.up_blocks.%d.resnets.%d.conv_shortcut.weight", 1, 4, OUT, IN, K1, K1),
+    WEIGHT(resnet_weights, shortcut_bias, "decoder.up_blocks.%d.resnets.%d.conv_shortcut.bias", 1, 1, OUT),
+};
+
+/* Older files name the projections differently and store them as 1x1 convolutions. */
+#define PROJECTION(field, name, old)                                                                             \
+    {.offset = offsetof(struct attention_weights, field), .names = {ATTENTION name ".weight", ATTENTION old ".weight"}, \
+     .rank = 2, .dim = {OUT, OUT}, .spread = 1},                                                                  \
+    {                                                                                                            \
+        .offset = offsetof(struct attention_weights, field##_bias),                                              \
+        .names = {ATTENTION name ".bias", ATTENTION old ".bias"}, .rank = 1, .dim = {OUT}, .spread = 1           \
+    }
+#define ATTENTION "decoder.mid_block.attentions.0."
+
+static const struct weight_spec attention_table[] = {
+    WEIGHT(attention_weights, norm, ATTENTION "group_norm.weight", 0, 1, OUT),
+    WEIGHT(attention_weights, norm_bias, ATTENTION "group_norm.bias", 1, 1, OUT),
+    PROJECTION(q, "to_q", "query"),
+    PROJECTION(k, "to_k", "key"),
+    PROJECTION(v, "to_v", "value"),
+    PROJECTION(out, "to_out.0", "proj_attn"),
+};
+
+static const struct weight_spec upsample_table[] = {
+    WEIGHT(upsample_weights, weight, "decoder.up_blocks.%d.upsamplers.0.conv.weight", 1, 4, OUT, OUT, K3, K3),
+    WEIGHT(upsample_weights, bias, "decoder.up_blocks.%d.upsamplers.0.conv.bias", 1, 1, OUT),
+};
+
+static const struct weight_spec out_table[] = {
+    WEIGHT(out_weights, norm, "decoder.conv_norm_out.weight", 0, 1, IN),
+    WEIGHT(out_weights, norm_bias, "decoder.conv_norm_out.bias", 1, 1, IN),
+    WEIGHT(out_weights, weight, "decoder.conv_out.weight", 1, 4, COLOURS, IN, K3, K3),
+    WEIGHT(out_weights, bias, "decoder.conv_out.bias", 1, 1, COLOURS),
+};
+
+/* ---- the canvas ---- */
+
+static int64_t canvas_rows(int64_t floats) {
+    return (floats + CANVAS_ROW - 1) / CANVAS_ROW;
+}
+
+/* A picture at the end of the canvas where the last one is not. */
+static struct tensor place_picture(const struct vae_state *state, int32_t Y, int32_t X, int32_t C) {
+    int32_t dim[3] = {Y, X, C};
+    struct tensor t = tensor_make(state->canvas.data, DTYPE_F32, 3, dim);
+    if (!t.data || state->picture.data != state->canvas.data) return t;
+    int64_t rows = canvas_rows(tensor_elements(&t));
+    t.data = (char *)t.data + (state->canvas.dim[0] - rows) * state->canvas.row_bytes;
+    return t;
+}
+
+/* Rows of the largest input and output that lie in the canvas together, for a latent of Y x X. */
+static int64_t largest_pair(const struct component *c, int64_t Y, int64_t X) {
+    const int32_t *d = c->dims;
+    int64_t now = canvas_rows(Y * X * d[CHANNELS]), largest = now;
+    for (int level = 0; level < d[LEVELS]; level++) {
+        int64_t next = canvas_rows(Y * X * d[CHANNELS + level]);
+        bool in_place = level == 0 || d[CHANNELS + level] == d[CHANNELS + level - 1];
+        if (!in_place && now + next > largest) largest = now + next;
+        now = next;
+        if (level + 1 == d[LEVELS]) break;
+        Y *= 2, X *= 2;
+        next = canvas_rows(Y * X * d[CHANNELS + level]);
+        if (now + next > largest) largest = now + next;
+        now = next;
+    }
+    return largest;
+}
+
+/* ---- forwards ---- */
+
+static struct group_norm measure(struct context *x, const struct vae_settings *settings, struct tensor picture,
+                                 struct tensor weight, struct tensor bias) {
+    struct group_norm norm = {.weight = weight, .bias = bias};
+    norm.statistics = context_tensor(x, DTYPE_F32, 2, (int32_t[]){settings->groups, 2});
+    op_group_statistics(x, norm.statistics, picture, settings->groups, 1e-6f);
+    return norm;
+}
+
+static void forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct in_weights *w = weights;
+    const struct vae_settings *settings = scope->settings;
+    struct vae_state *state = scope->lane->state;
+    struct tensor latent = scope->lane->latent;
+    int32_t Y = latent.dim[1], X = latent.dim[2], dim[3] = {Y, X, latent.dim[0]};
+    struct tensor image = context_tensor(x, DTYPE_F32, 3, dim), mixed = image;
+    struct conv_options plain = {.upsample = 1};
+    op_latent_to_image(x, image, latent, settings->scale, settings->shift);
+    if (w->post.rank) {
+        mixed = context_tensor(x, DTYPE_F32, 3, dim);
+        op_conv2d(x, mixed, image, w->post, (struct epilogue){.bias = w->post_bias}, plain);
+    }
+    state->picture = place_picture(state, Y, X, w->weight.dim[0]);
+    op_conv2d(x, state->picture, mixed, w->weight, (struct epilogue){.bias = w->bias}, plain);
+}
+
+static void forward_resnet(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct resnet_weights *w = weights;
+    const struct vae_settings *settings = scope->settings;
+    struct vae_state *state = scope->lane->state;
+    struct tensor in = state->picture, out = in;
+    int32_t Y = in.dim[0], X = in.dim[1], C = w->conv1.dim[0];
+    struct tensor h = context_tensor(x, DTYPE_F32, 3, (int32_t[]){Y, X, C});
+    struct conv_options options = {.activation = ACTIVATION_SILU, .upsample = 1};
+    options.norm = measure(x, settings, in, w->norm1, w->norm1_bias);
+    op_conv2d(x, h, in, w->conv1, (struct epilogue){.bias = w->conv1_bias}, options);
+    options.norm = measure(x, settings, h, w->norm2, w->norm2_bias);
+    if (w->shortcut.rank) {
+        out = place_picture(state, Y, X, C);
+        op_conv2d(x, out, in, w->shortcut, (struct epilogue){.bias = w->shortcut_bias},
+                  (struct conv_options){.upsample = 1});
+    }
+    op_conv2d(x, out, h, w->conv2, (struct epilogue){.bias = w->conv2_bias, .residual = out}, options);
+    state->picture = out;
+}
+
+static void forward_attention(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct attention_weights *w = weights;
+    struct vae_state *state = scope->lane->state;
+    struct tensor in = state->picture;
+    int32_t C = in.dim[2], dim[2] = {in.dim[0] * in.dim[1], C};
+    struct tensor tokens = tensor_reshape(in, 2, dim);
+    struct tensor n = context_tensor(x, DTYPE_F32, 3, in.dim);
+    struct tensor q = context_tensor(x, DTYPE_F32, 2, dim), k = context_tensor(x, DTYPE_F32, 2, dim);
+    struct tensor v = context_tensor(x, DTYPE_F32, 2, dim);
+    op_group_norm(x, n, in, measure(x, scope->settings, in, w->norm, w->norm_bias));
+    n = tensor_reshape(n, 2, dim);
+    op_linear(x, q, n, w->q, (struct epilogue){.bias = w->q_bias});
+    op_linear(x, k, n, w->k, (struct epilogue){.bias = w->k_bias});
+    op_linear(x, v, n, w->v, (struct epilogue){.bias = w->v_bias});
+    op_attention(x, q, q, k, v, 1, 1, 1 / sqrtf((float)C), false);
+    op_linear(x, tokens, q, w->out, (struct epilogue){.bias = w->out_bias, .residual = tokens});
+}
+
+static void forward_upsample(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct upsample_weights *w = weights;
+    struct vae_state *state = scope->lane->state;
+    struct tensor in = state->picture;
+    struct tensor out = place_picture(state, 2 * in.dim[0], 2 * in.dim[1], in.dim[2]);
+    op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias}, (struct conv_options){.upsample = 2});
+    state->picture = out;
+}
+
+static void forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct out_weights *w = weights;
+    struct vae_state *state = scope->lane->state;
+    struct tensor in = state->picture;
+    struct conv_options options = {.activation = ACTIVATION_SILU, .upsample = 1};
+    options.norm = measure(x, scope->settings, in, w->norm, w->norm_bias);
+    op_conv2d(x, scope->lane->picture, in, w->weight, (struct epilogue){.bias = w->bias}, options);
+}
+
+/* ---- the family ---- */
+
+#define COUNT(table) (int)(sizeof table / sizeof table[0])
+#define KIND(name_, format_, table, structure, forward_)                                                         \
+    {.name = name_, .format = format_, .weights = table, .n_weights = COUNT(table),                               \
+     .weights_bytes = sizeof(struct structure), .forward = forward_}
+
+static const struct block_kind kind_in = KIND("conv_in", "conv_in", in_table, in_weights, forward_in);
+static const struct block_kind kind_mid_resnet =
+    KIND("mid_resnet", "mid_block.resnets.%d", mid_resnet_table, resnet_weights, forward_resnet);
+static const struct block_kind kind_attention =
+    KIND("attention", "mid_block.attentions.0", attention_table, attention_weights, forward_attention);
+static const struct block_kind kind_up_resnet =
+    KIND("resnet", "up_blocks.%d.resnets.%d", up_resnet_table, resnet_weights, forward_resnet);
+static const struct block_kind kind_wider_resnet =
+    KIND("wider_resnet", "up_blocks.%d.resnets.%d", wider_resnet_table, resnet_weights, forward_resnet);
+static const struct block_kind kind_upsample =
+    KIND("upsample", "up_blocks.%d.upsample", upsample_table, upsample_weights, forward_upsample);
+static const struct block_kind kind_out = KIND("conv_out", "conv_out", out_table, out_weights, forward_out);
+
+static bool probe(const struct tensor_index *index) {
+    return index_find(index, "decoder.conv_in.weight") && index_find(index, "decoder.mid_block.resnets.0.conv1.weight");
+}
+
+static int32_t shape_of(struct component *c, const char *name, int place, struct error *e) {
+    const struct index_entry *entry = index_find(&c->index, name);
+    if (entry && entry->rank == 4 && entry->dim[place] > 0) return entry->dim[place];
+    error_set(e, entry ? SHAPE : MISSING, "tensor '%s' %s", name, entry ? "has the wrong shape" : "is missing");
+    error_where(e, "%s", c->index.sources[0].path);
+    return 1;
+}
+
+static enum status check_dims(const struct component *c, struct error *e) {
+    const struct vae_settings *s = (const struct vae_settings *)c->settings;
+    int bad = 0;
+    for (int i = 0; i < c->dims[LEVELS]; i++)
+        if (c->dims[CHANNELS + i] % s->groups) bad = c->dims[CHANNELS + i];
+    if (!bad && (!s->attention || c->dims[CHANNELS] <= 512) && s->scale != 0) return OK;
+    error_set(e, SHAPE, "the decoder's sizes do not fit together");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "%d channels in %d groups, attention over %d, scale %g", bad, s->groups, c->dims[CHANNELS],
+                (double)s->scale);
+    return error_expected(e, "whole groups, attention over at most 512 channels, a scale");
+}
+
+static enum status configure(struct component *c, const struct config *config, struct error *e) {
+    int32_t *d = c->dims;
+    char name[2 * BLOCK_NAME_MAX];
+    d[COLOURS] = 3;
+    d[K1] = 1;
+    d[K3] = 3;
+    d[LATENT] = shape_of(c, "decoder.conv_in.weight", 1, e);
+    d[LEVELS] = index_last_block(&c->index, "decoder.up_blocks.") + 1;
+    d[RESNETS] = index_last_block(&c->index, "decoder.up_blocks.0.resnets.") + 1;
+    if (d[LEVELS] < 1 || d[LEVELS] > LEVELS_MAX || d[RESNETS] < 1 || d[RESNETS] > 8) {
+        error_set(e, SHAPE, "the decoder has %d levels of %d resnets", d[LEVELS], d[RESNETS]);
+        error_where(e, "%s", c->index.sources[0].path);
+        return error_expected(e, "1 to %d levels of 1 to 8", LEVELS_MAX);
+    }
+    for (int i = 0; i < d[LEVELS]; i++)
+        d[CHANNELS + i] = shape_of(
+            c, block_weight_name("decoder.up_blocks.%d.resnets.0.conv1.weight", i, name), 0, e);
+    struct vae_settings *s = (struct vae_settings *)c->settings;
+    double scale = 0.3611, shift = 0.1159; /* Flux's and Z-Image's */
+    s->groups = 32;
+    config_float(config, "scaling_factor", -1e6, 1e6, &scale, e);
+    config_float(config, "shift_factor", -1e6, 1e6, &shift, e);
+    config_int(config, "norm_num_groups", 1, 4096, &s->groups, e);
+    s->scale = (float)scale;
+    s->shift = (float)shift;
+    s->post_quant = index_find(&c->index, "post_quant_conv.weight") != NULL;
+    s->attention = index_find(&c->index, "decoder.mid_block.attentions.0.group_norm.weight") != NULL;
+    return e->code == OK ? check_dims(c, e) : e->code;
+}
+
+static bool widens(const struct component *c, int level) {
+    return level > 0 && c->dims[CHANNELS + level] != c->dims[CHANNELS + level - 1];
+}
+
+static int blocks(const struct component *c, struct block_ref *refs) {
+    const struct vae_settings *s = (const struct vae_settings *)c->settings;
+    int n = 0, levels = c->dims[LEVELS];
+    refs[n++] = (struct block_ref){&kind_in, 0, false};
+    refs[n++] = (struct block_ref){&kind_mid_resnet, 0, false};
+    if (s->attention) refs[n++] = (struct block_ref){&kind_attention, 0, false};
+    refs[n++] = (struct block_ref){&kind_mid_resnet, 1, false};
+    for (int level = 0; level < levels; level++) {
+        for (int i = 0; i < c->dims[RESNETS]; i++) {
+            const struct block_kind *kind = i == 0 && widens(c, level) ? &kind_wider_resnet : &kind_up_resnet;
+            refs[n++] = (struct block_ref){kind, level * BLOCK_NUMBER_STEP + i, false};
+        }
+        if (level + 1 < levels) refs[n++] = (struct block_ref){&kind_upsample, level, false};
+    }
+    refs[n++] = (struct block_ref){&kind_out, 0, false};
+    return n;
+}
+
+static void block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
+    int level = 0;
+    if (ref->kind == &kind_up_resnet || ref->kind == &kind_wider_resnet) level = ref->number / BLOCK_NUMBER_STEP;
+    if (ref->kind == &kind_upsample) level = ref->number;
+    if (ref->kind == &kind_out) level = c->dims[LEVELS] - 1;
+    dims[OUT] = dims[CHANNELS + level];
+    dims[IN] = ref->kind == &kind_wider_resnet ? dims[CHANNELS + level - 1] : dims[OUT];
+}
+
+static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena, bool *ok) {
+    struct tensor canvas = {0};
+    for (int i = 0; i < n_lanes; i++) {
+        struct vae_state *state = lanes[i].state;
+        if (i == 0) {
+            int64_t rows = largest_pair(c, lanes[0].latent.dim[1], lanes[0].latent.dim[2]);
+            canvas = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){(int32_t)rows, CANVAS_ROW}, ok);
+        }
+        state->canvas = canvas;
+        state->picture = (struct tensor){0};
+    }
+}
+
+/* One picture after another: activations bind here, not weights. */
+static enum status visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
+                          int evaluations, struct visit_list *list, struct error *e) {
+    (void)lanes, (void)evaluations;
+    for (int lane = 0; lane < n_lanes; lane++)
+        for (int block = 0; block < c->n_blocks; block++)
+            visit_add(list,
+                      (struct visit){.stage = stage,
+                                     .block = block,
+                                     .first_lane = lane,
+                                     .n_lanes = 1,
+                                     .evaluation = lane,
+                                     .ends_evaluation = block + 1 == c->n_blocks},
+                      e);
+    return e->code;
+}
+
+int decoder_latent_channels(const struct component *decoder) {
+    return decoder->dims[LATENT];
+}
+
+int decoder_factor(const struct component *decoder) {
+    return 1 << (decoder->dims[LEVELS] - 1);
+}
+
+static const char *const ignorable[] = {"encoder.", "quant_conv.", NULL};
+
+/* Flux.1's and Z-Image's, as the decoder runs. */
+static const struct dimension dimensions[] = {
+    {"latent_channels", 16, 1}, {"vae0", 512, 1},    {"vae1", 512, 1},       {"vae2", 256, 1},
+    {"vae3", 128, 1},           {"vae_resnets", 3, 1}, {"vae_groups", 32, 1},
+};
+
+static void derive(struct component *c, const int *chosen) {
+    struct vae_settings *s = (struct vae_settings *)c->settings;
+    int32_t *d = c->dims;
+    *s = (struct vae_settings){.scale = 0.3611f, .shift = 0.1159f, .groups = chosen[6], .attention = true};
+    d[LATENT] = chosen[0];
+    d[COLOURS] = 3;
+    d[K1] = 1;
+    d[K3] = 3;
+    d[LEVELS] = 4;
+    d[RESNETS] = chosen[5];
+    for (int i = 0; i < 4; i++) d[CHANNELS + i] = chosen[1 + i];
+}
+
+static int write_config(const struct component *c, char *out, size_t out_bytes) {
+    const struct vae_settings *s = (const struct vae_settings *)c->settings;
+    const int32_t *d = c->dims;
+    return snprintf(out, out_bytes,
+                    "{\"_class_name\": \"AutoencoderKL\", \"in_channels\": 3, \"out_channels\": 3, "
+                    "\"latent_channels\": %d, \"block_out_channels\": [%d, %d, %d, %d], \"layers_per_block\": %d, "
+                    "\"norm_num_groups\": %d, \"scaling_factor\": %.9g, \"shift_factor\": %.9g, "
+                    "\"use_quant_conv\": false, \"use_post_quant_conv\": false}\n",
+                    d[LATENT], d[CHANNELS + 3], d[CHANNELS + 2], d[CHANNELS + 1], d[CHANNELS], d[RESNETS] - 1,
+                    s->groups, (double)s->scale, (double)s->shift);
+}
+
+const struct family family_vae_kl = {
+    .name = "vae_kl",
+    .role = ROLE_DECODER,
+    .probe = probe,
+    .configure = configure,
+    .blocks = blocks,
+    .block_dims = block_dims,
+    .ignorable = ignorable,
+    .lane_state_bytes = sizeof(struct vae_state),
+    .declare = declare,
+    .visits = visits,
+    .dimensions = dimensions,
+    .n_dimensions = COUNT(dimensions),
+    .derive = derive,
+    .write_config = write_config,
+};

@@ -1,0 +1,468 @@
+/* Z-Image: a single-stream diffusion transformer over image tokens followed by caption tokens.
+ *
+ * Caption: norm, linear, padded to a multiple of 32 with a learned token, context refiner; all that is done once a
+ * prompt. Image: 2x2 patches, linear, padded likewise, noise refiner; then both through the layers, and the final layer
+ * on the image's rows. Pads are attended to. Positions (caption index, y, x): captions count from 1 and on through their
+ * pads, the image starts after the padded caption, its pads sit at (0, 0, 0).
+ * Reference: diffusers 0.42, models/transformers/transformer_z_image.py. */
+#include "kernels/ops.h"
+#include "models/models.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { DIM, CAPTION, PATCH, ADA, TIME_MIDDLE, FREQUENCIES, FOUR_DIM, FEED_FORWARD, HEAD, LAYERS, REFINERS, ONE };
+
+/* Tokens come in multiples of PAD_TO; the feed-forward runs in chunks of FEED_FORWARD_ROWS, so that its wide rows stay
+ * few: a constant, because shapes may not come from the plan (R3). */
+enum { PAD_TO = 32, FEED_FORWARD_ROWS = 512, PATCH_SIDE = 2 };
+
+struct zimage_settings {
+    double rope_theta;
+    int axis_dim[3];
+    float norm_eps, time_scale;
+};
+
+struct zimage_state {
+    struct tensor tokens;  /* [image + caption rows, DIM], both padded */
+    struct tensor rope;    /* [image + caption rows, HEAD/2, 2] */
+    struct tensor caption; /* [caption rows, DIM], refined once a prompt; shared by its lanes, as is rope */
+    struct tensor time;    /* [1, ADA] */
+    int32_t image_rows;    /* padded */
+};
+
+struct caption_weights {
+    struct tensor norm, weight, bias, pad;
+};
+
+struct embedder_weights {
+    struct tensor time1, time1_bias, time2, time2_bias, patch, patch_bias, pad;
+};
+
+struct layer_weights {
+    struct tensor norm1, q, k, v, q_norm, k_norm, out, norm2, ffn_norm1, w1, w3, w2, ffn_norm2;
+    struct tensor ada, ada_bias; /* absent in the context refiner */
+};
+
+struct final_weights {
+    struct tensor ada, ada_bias, weight, bias;
+};
+
+#define WEIGHT(structure, field, spread_, name, r, ...)                                                          \
+    {.offset = offsetof(struct structure, field), .names = {name}, .rank = r, .dim = {__VA_ARGS__}, .spread = spread_}
+
+static const struct weight_spec caption_table[] = {
+    WEIGHT(caption_weights, norm, 0, "cap_embedder.0.weight", 1, CAPTION),
+    WEIGHT(caption_weights, weight, 1, "cap_embedder.1.weight", 2, DIM, CAPTION),
+    WEIGHT(caption_weights, bias, 1, "cap_embedder.1.bias", 1, DIM),
+    WEIGHT(caption_weights, pad, 1, "cap_pad_token", 2, ONE, DIM),
+};
+
+static const struct weight_spec embedder_table[] = {
+    WEIGHT(embedder_weights, time1, 1, "t_embedder.mlp.0.weight", 2, TIME_MIDDLE, FREQUENCIES),
+    WEIGHT(embedder_weights, time1_bias, 1, "t_embedder.mlp.0.bias", 1, TIME_MIDDLE),
+    WEIGHT(embedder_weights, time2, 1, "t_embedder.mlp.2.weight", 2, ADA, TIME_MIDDLE),
+    WEIGHT(embedder_weights, time2_bias, 1, "t_embedder.mlp.2.bias", 1, ADA),
+    WEIGHT(embedder_weights, patch, 1, "all_x_embedder.2-1.weight", 2, DIM, PATCH),
+    WEIGHT(embedder_weights, patch_bias, 1, "all_x_embedder.2-1.bias", 1, DIM),
+    WEIGHT(embedder_weights, pad, 1, "x_pad_token", 2, ONE, DIM),
+};
+
+/* Context refiner, noise refiner and main layers are one kind of layer under three prefixes. */
+#define LAYER_WEIGHTS(prefix)                                                                                    \
+    WEIGHT(layer_weights, norm1, 0, prefix "attention_norm1.weight", 1, DIM),                                     \
+        WEIGHT(layer_weights, q, 1, prefix "attention.to_q.weight", 2, DIM, DIM),                                 \
+        WEIGHT(layer_weights, k, 1, prefix "attention.to_k.weight", 2, DIM, DIM),                                 \
+        WEIGHT(layer_weights, v, 1, prefix "attention.to_v.weight", 2, DIM, DIM),                                 \
+        WEIGHT(layer_weights, q_norm, 0, prefix "attention.norm_q.weight", 1, HEAD),                              \
+        WEIGHT(layer_weights, k_norm, 0, prefix "attention.norm_k.weight", 1, HEAD),                              \
+        WEIGHT(layer_weights, out, 1, prefix "attention.to_out.0.weight", 2, DIM, DIM),                           \
+        WEIGHT(layer_weights, norm2, 0, prefix "attention_norm2.weight", 1, DIM),                                 \
+        WEIGHT(layer_weights, ffn_norm1, 0, prefix "ffn_norm1.weight", 1, DIM),                                   \
+        WEIGHT(layer_weights, w1, 1, prefix "feed_forward.w1.weight", 2, FEED_FORWARD, DIM),                      \
+        WEIGHT(layer_weights, w3, 1, prefix "feed_forward.w3.weight", 2, FEED_FORWARD, DIM),                      \
+        WEIGHT(layer_weights, w2, 1, prefix "feed_forward.w2.weight", 2, DIM, FEED_FORWARD),                      \
+        WEIGHT(layer_weights, ffn_norm2, 0, prefix "ffn_norm2.weight", 1, DIM)
+
+#define MODULATION_WEIGHTS(prefix)                                                                               \
+    WEIGHT(layer_weights, ada, 1, prefix "adaLN_modulation.0.weight", 2, FOUR_DIM, ADA),                          \
+        WEIGHT(layer_weights, ada_bias, 1, prefix "adaLN_modulation.0.bias", 1, FOUR_DIM)
+
+static const struct weight_spec context_table[] = {LAYER_WEIGHTS("context_refiner.%d.")};
+static const struct weight_spec noise_table[] = {LAYER_WEIGHTS("noise_refiner.%d."),
+                                                 MODULATION_WEIGHTS("noise_refiner.%d.")};
+static const struct weight_spec layer_table[] = {LAYER_WEIGHTS("layers.%d."), MODULATION_WEIGHTS("layers.%d.")};
+
+static const struct weight_spec final_table[] = {
+    WEIGHT(final_weights, ada, 1, "all_final_layer.2-1.adaLN_modulation.1.weight", 2, DIM, ADA),
+    WEIGHT(final_weights, ada_bias, 1, "all_final_layer.2-1.adaLN_modulation.1.bias", 1, DIM),
+    WEIGHT(final_weights, weight, 1, "all_final_layer.2-1.linear.weight", 2, PATCH, DIM),
+    WEIGHT(final_weights, bias, 1, "all_final_layer.2-1.linear.bias", 1, PATCH),
+};
+
+/* ---- forwards ---- */
+
+static int32_t padded(int32_t rows) {
+    return (rows + PAD_TO - 1) / PAD_TO * PAD_TO;
+}
+
+static struct tensor image_rows(struct tensor all, const struct zimage_state *state) {
+    return tensor_slice(all, 0, state->image_rows);
+}
+
+static struct tensor caption_rows(struct tensor all, const struct zimage_state *state) {
+    return tensor_slice(all, state->image_rows, all.dim[0] - state->image_rows);
+}
+
+/* Learned tokens in the rows from n on. */
+static void pad_rows(struct context *x, struct tensor rows, int32_t n, struct tensor pad) {
+    if (n < rows.dim[0]) op_repeat_row(x, tensor_slice(rows, n, rows.dim[0] - n), pad);
+}
+
+static void fill_rope(struct context *x, const struct visit_scope *scope) {
+    const struct zimage_settings *settings = scope->settings;
+    const struct zimage_state *state = scope->lane->state;
+    int32_t Y = scope->lane->latent.dim[1] / PATCH_SIDE, X = scope->lane->latent.dim[2] / PATCH_SIDE;
+    int32_t caption = state->caption.dim[0];
+    struct rope_options rope = {
+        .theta = settings->rope_theta,
+        .n_axes = 3,
+        .axis_dim = {settings->axis_dim[0], settings->axis_dim[1], settings->axis_dim[2]},
+        .n_grids = 1,
+        .grid = {{.start = {caption + 1, 0, 0}, .extent = {1, Y, X}}},
+    };
+    op_rope_table(x, tensor_slice(state->rope, 0, Y * X), &rope);
+    /* Pads all sit at the origin: a grid of one, once for each. */
+    rope.grid[0] = (struct rope_grid){.extent = {1, 1, 1}};
+    for (int32_t i = Y * X; i < state->image_rows; i++) op_rope_table(x, tensor_slice(state->rope, i, 1), &rope);
+    rope.grid[0] = (struct rope_grid){.start = {1, 0, 0}, .extent = {caption, 1, 1}};
+    op_rope_table(x, caption_rows(state->rope, state), &rope);
+}
+
+static void forward_caption(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct caption_weights *w = weights;
+    const struct zimage_settings *settings = scope->settings;
+    const struct zimage_state *state = scope->lane->state;
+    struct tensor text = scope->lane->text;
+    struct modulation plain = {0};
+    fill_rope(x, scope);
+    struct tensor n = context_tensor(x, DTYPE_F32, 2, text.dim);
+    op_rms_norm(x, n, text, w->norm, settings->norm_eps, plain);
+    op_linear(x, tensor_slice(state->caption, 0, text.dim[0]), n, w->weight, (struct epilogue){.bias = w->bias});
+    pad_rows(x, state->caption, text.dim[0], w->pad);
+}
+
+static void forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct embedder_weights *w = weights;
+    const struct zimage_settings *settings = scope->settings;
+    const struct zimage_state *state = scope->lane->state;
+    struct tensor latent = scope->lane->latent;
+    int32_t Y = latent.dim[1] / PATCH_SIDE, X = latent.dim[2] / PATCH_SIDE;
+    struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, w->time1.dim[1]});
+    struct tensor h = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, w->time1.dim[0]});
+    op_timestep(x, f, scope->timestep * settings->time_scale);
+    op_linear_few(x, h, f, w->time1, w->time1_bias, ACTIVATION_NONE);
+    op_linear_few(x, state->time, h, w->time2, w->time2_bias, ACTIVATION_SILU);
+    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){Y * X, w->patch.dim[1]});
+    struct tensor rows = image_rows(state->tokens, state);
+    op_patchify(x, patches, latent, PATCH_SIDE);
+    op_linear(x, tensor_slice(rows, 0, Y * X), patches, w->patch, (struct epilogue){.bias = w->patch_bias});
+    pad_rows(x, rows, Y * X, w->pad);
+    op_widen(x, caption_rows(state->tokens, state), state->caption);
+}
+
+static void attend(struct context *x, const struct layer_weights *w, struct tensor tokens, struct tensor rope,
+                   struct tensor n) {
+    int32_t head = w->q_norm.dim[0];
+    int heads = tokens.dim[1] / head;
+    float eps = 1e-5f; /* diffusers' Attention fixes it, whatever norm_eps says */
+    struct modulation plain = {0};
+    struct epilogue none = {0};
+    struct tensor q = context_tensor(x, DTYPE_F32, 2, tokens.dim);
+    struct tensor k = context_tensor(x, DTYPE_F32, 2, tokens.dim);
+    struct tensor v = context_tensor(x, DTYPE_F32, 2, tokens.dim);
+    op_linear(x, q, n, w->q, none);
+    op_linear(x, k, n, w->k, none);
+    op_linear(x, v, n, w->v, none);
+    op_rms_norm(x, q, q, w->q_norm, eps, plain);
+    op_rms_norm(x, k, k, w->k_norm, eps, plain);
+    op_rope(x, q, rope, heads, ROPE_INTERLEAVED);
+    op_rope(x, k, rope, heads, ROPE_INTERLEAVED);
+    op_attention(x, q, q, k, v, heads, heads, 1 / sqrtf((float)head), false);
+    op_linear(x, n, q, w->out, none);
+}
+
+static void feed_forward(struct context *x, const struct layer_weights *w, float eps, struct tensor tokens,
+                         struct tensor n, struct modulation in, struct modulation out) {
+    int32_t T = tokens.dim[0], chunk = T < FEED_FORWARD_ROWS ? T : FEED_FORWARD_ROWS;
+    struct epilogue none = {0};
+    struct tensor a = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, w->w1.dim[0]});
+    struct tensor b = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, w->w1.dim[0]});
+    for (int32_t first = 0; first < T; first += chunk) {
+        int32_t rows = T - first < chunk ? T - first : chunk;
+        struct tensor t = tensor_slice(tokens, first, rows), h = tensor_slice(n, first, rows);
+        struct tensor a_rows = tensor_slice(a, 0, rows), b_rows = tensor_slice(b, 0, rows);
+        op_rms_norm(x, h, t, w->ffn_norm1, eps, in);
+        op_linear(x, a_rows, h, w->w1, none);
+        op_linear(x, b_rows, h, w->w3, none);
+        op_swiglu(x, a_rows, a_rows, b_rows);
+        op_linear(x, h, a_rows, w->w2, none);
+        out.base = t;
+        op_rms_norm(x, t, h, w->ffn_norm2, eps, out);
+    }
+}
+
+static struct tensor quarter(struct tensor modulation, int i) {
+    int32_t all = modulation.dim[1], dim = all / 4;
+    return tensor_slice(tensor_reshape(modulation, 1, &all), i * dim, dim);
+}
+
+/* time has rank 0 in the context refiner, which is not modulated. */
+static void forward_layer(struct context *x, const struct layer_weights *w, const struct zimage_settings *settings,
+                          struct tensor tokens, struct tensor rope, struct tensor time) {
+    struct modulation attention_in = {0}, attention_out = {.base = tokens}, ffn_in = {0}, ffn_out = {0};
+    struct tensor n = context_tensor(x, DTYPE_F32, 2, tokens.dim);
+    if (time.rank) {
+        struct tensor m = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, w->ada.dim[0]});
+        op_linear_few(x, m, time, w->ada, w->ada_bias, ACTIVATION_NONE);
+        attention_in.scale = quarter(m, 0);
+        attention_out.gate = quarter(m, 1);
+        ffn_in.scale = quarter(m, 2);
+        ffn_out.gate = quarter(m, 3);
+    }
+    op_rms_norm(x, n, tokens, w->norm1, settings->norm_eps, attention_in);
+    uint64_t mark = x->scratch->used;
+    attend(x, w, tokens, rope, n);
+    x->scratch->used = mark;
+    op_rms_norm(x, tokens, n, w->norm2, settings->norm_eps, attention_out);
+    feed_forward(x, w, settings->norm_eps, tokens, n, ffn_in, ffn_out);
+}
+
+static void forward_context(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct zimage_state *state = scope->lane->state;
+    forward_layer(x, weights, scope->settings, state->caption, caption_rows(state->rope, state), (struct tensor){0});
+}
+
+static void forward_noise(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct zimage_state *state = scope->lane->state;
+    forward_layer(x, weights, scope->settings, image_rows(state->tokens, state), image_rows(state->rope, state),
+                  state->time);
+}
+
+static void forward_main(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct zimage_state *state = scope->lane->state;
+    forward_layer(x, weights, scope->settings, state->tokens, state->rope, state->time);
+}
+
+/* The model predicts data minus noise; flow matching wants noise minus data, hence the factor -1. */
+static void forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct final_weights *w = weights;
+    const struct zimage_state *state = scope->lane->state;
+    struct tensor latent = scope->lane->prediction;
+    int32_t rows = latent.dim[1] / PATCH_SIDE * (latent.dim[2] / PATCH_SIDE), dim = state->tokens.dim[1];
+    struct tensor scale = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, dim});
+    struct tensor n = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, dim});
+    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->weight.dim[0]});
+    op_linear_few(x, scale, state->time, w->ada, w->ada_bias, ACTIVATION_SILU);
+    op_layer_norm(x, n, tensor_slice(state->tokens, 0, rows), tensor_reshape(scale, 1, &dim), 1e-6f);
+    op_linear(x, patches, n, w->weight, (struct epilogue){.bias = w->bias});
+    op_unpatchify(x, latent, patches, PATCH_SIDE, -1);
+}
+
+/* ---- the family ---- */
+
+#define COUNT(table) (int)(sizeof table / sizeof table[0])
+#define KIND(name_, format_, table, structure, forward_)                                                         \
+    {.name = name_, .format = format_, .weights = table, .n_weights = COUNT(table),                               \
+     .weights_bytes = sizeof(struct structure), .forward = forward_}
+
+static const struct block_kind kind_caption =
+    KIND("caption", "cap_embedder", caption_table, caption_weights, forward_caption);
+static const struct block_kind kind_context =
+    KIND("context_refiner", "context_refiner.%d", context_table, layer_weights, forward_context);
+static const struct block_kind kind_embedder =
+    KIND("embedder", "embedder", embedder_table, embedder_weights, forward_embedder);
+static const struct block_kind kind_noise =
+    KIND("noise_refiner", "noise_refiner.%d", noise_table, layer_weights, forward_noise);
+static const struct block_kind kind_layer = KIND("layer", "layers.%d", layer_table, layer_weights, forward_main);
+static const struct block_kind kind_final = KIND("final", "final_layer", final_table, final_weights, forward_final);
+
+static bool probe(const struct tensor_index *index) {
+    return index_find(index, "cap_embedder.0.weight") && index_find(index, "x_pad_token");
+}
+
+static int32_t shape_of(struct component *c, const char *name, int rank, int place, struct error *e) {
+    const struct index_entry *entry = index_find(&c->index, name);
+    if (entry && entry->rank == rank && entry->dim[place] > 0) return entry->dim[place];
+    error_set(e, entry ? SHAPE : MISSING, "tensor '%s' %s", name, entry ? "has the wrong shape" : "is missing");
+    error_where(e, "%s", c->index.sources[0].path);
+    return 1;
+}
+
+static enum status check_dims(const struct component *c, struct error *e) {
+    const int32_t *d = c->dims;
+    const struct zimage_settings *s = (const struct zimage_settings *)c->settings;
+    int axes = 0;
+    bool odd = false;
+    for (int i = 0; i < 3; i++) axes += s->axis_dim[i], odd |= s->axis_dim[i] % 2;
+    if (!(d[DIM] % d[HEAD]) && axes == d[HEAD] && !odd && d[HEAD] <= 512 && !(d[PATCH] % (PATCH_SIDE * PATCH_SIDE)) &&
+        d[LAYERS] >= 1 && d[LAYERS] + 2 * d[REFINERS] + 3 <= FAMILY_BLOCKS_MAX && d[FREQUENCIES] % 2 == 0)
+        return OK;
+    error_set(e, SHAPE, "the transformer's sizes do not fit together");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "width %d, head %d, rope axes %d+%d+%d, %d layers", d[DIM], d[HEAD], s->axis_dim[0],
+                s->axis_dim[1], s->axis_dim[2], d[LAYERS]);
+    return error_expected(e, "a width of whole heads, even rope axes that sum to a head");
+}
+
+static enum status configure(struct component *c, const struct config *config, struct error *e) {
+    int32_t *d = c->dims;
+    d[ONE] = 1;
+    d[DIM] = shape_of(c, "x_pad_token", 2, 1, e);
+    d[CAPTION] = shape_of(c, "cap_embedder.0.weight", 1, 0, e);
+    d[PATCH] = shape_of(c, "all_x_embedder.2-1.weight", 2, 1, e);
+    d[ADA] = shape_of(c, "t_embedder.mlp.2.weight", 2, 0, e);
+    d[TIME_MIDDLE] = shape_of(c, "t_embedder.mlp.0.weight", 2, 0, e);
+    d[FREQUENCIES] = shape_of(c, "t_embedder.mlp.0.weight", 2, 1, e);
+    d[FEED_FORWARD] = shape_of(c, "layers.0.feed_forward.w1.weight", 2, 0, e);
+    d[HEAD] = shape_of(c, "layers.0.attention.norm_q.weight", 1, 0, e);
+    d[FOUR_DIM] = d[DIM] <= INT32_MAX / 4 ? 4 * d[DIM] : 0;
+    d[LAYERS] = index_last_block(&c->index, "layers.") + 1;
+    d[REFINERS] = index_last_block(&c->index, "noise_refiner.") + 1;
+    if (e->code != OK) return e->code;
+    struct zimage_settings *s = (struct zimage_settings *)c->settings;
+    double eps = 1e-5, scale = 1000;
+    *s = (struct zimage_settings){.rope_theta = 256, .axis_dim = {32, 48, 48}}; /* as published */
+    config_float(config, "rope_theta", 1, 1e12, &s->rope_theta, e);
+    config_float(config, "norm_eps", 0, 1, &eps, e);
+    config_float(config, "t_scale", 1e-6, 1e9, &scale, e);
+    config_int(config, "axes_dims.0", 2, 512, &s->axis_dim[0], e);
+    config_int(config, "axes_dims.1", 2, 512, &s->axis_dim[1], e);
+    config_int(config, "axes_dims.2", 2, 512, &s->axis_dim[2], e);
+    s->norm_eps = (float)eps;
+    s->time_scale = (float)scale;
+    return e->code == OK ? check_dims(c, e) : e->code;
+}
+
+static int blocks(const struct component *c, struct block_ref *refs) {
+    int n = 0, refiners = c->dims[REFINERS];
+    refs[n++] = (struct block_ref){&kind_caption, 0, false};
+    for (int i = 0; i < refiners; i++) refs[n++] = (struct block_ref){&kind_context, i, false};
+    refs[n++] = (struct block_ref){&kind_embedder, 0, false};
+    for (int i = 0; i < refiners; i++) refs[n++] = (struct block_ref){&kind_noise, i, false};
+    for (int i = 0; i < c->dims[LAYERS]; i++) refs[n++] = (struct block_ref){&kind_layer, i, false};
+    refs[n++] = (struct block_ref){&kind_final, 0, false};
+    return n;
+}
+
+/* The first lane of a prompt is the one that its once-a-prompt visits work on. */
+static int first_of_prompt(const struct lane *lanes, int i) {
+    int first = 0;
+    while (lanes[first].prompt != lanes[i].prompt) first++;
+    return first;
+}
+
+static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena, bool *ok) {
+    for (int i = 0; i < n_lanes; i++) {
+        struct zimage_state *s = lanes[i].state;
+        const struct zimage_state *shared = lanes[first_of_prompt(lanes, i)].state;
+        int32_t caption = padded(lanes[i].text.dim[0]), dim = c->dims[DIM];
+        s->image_rows = padded(lanes[i].latent.dim[1] / PATCH_SIDE * (lanes[i].latent.dim[2] / PATCH_SIDE));
+        int32_t rows = s->image_rows + caption;
+        s->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, dim}, ok);
+        s->time = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, c->dims[ADA]}, ok);
+        if (shared != s) {
+            s->rope = shared->rope;
+            s->caption = shared->caption;
+            continue;
+        }
+        s->rope = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){rows, c->dims[HEAD] / 2, 2}, ok);
+        s->caption = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){caption, dim}, ok);
+    }
+}
+
+static enum status visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
+                          int evaluations, struct visit_list *list, struct error *e) {
+    int once = 1 + c->dims[REFINERS]; /* caption and context refiner never see the timestep */
+    for (int block = 0; block < once; block++)
+        for (int i = 0; i < n_lanes; i++)
+            if (first_of_prompt(lanes, i) == i)
+                visit_add(list,
+                          (struct visit){
+                              .stage = stage, .block = block, .first_lane = i, .n_lanes = 1, .evaluation = -1},
+                          e);
+    for (int evaluation = 0; evaluation < evaluations; evaluation++)
+        for (int block = once; block < c->n_blocks; block++)
+            visit_add(list,
+                      (struct visit){.stage = stage,
+                                     .block = block,
+                                     .n_lanes = n_lanes,
+                                     .evaluation = evaluation,
+                                     .ends_evaluation = block + 1 == c->n_blocks},
+                      e);
+    return e->code;
+}
+
+int denoiser_latent_channels(const struct component *denoiser) {
+    return denoiser->dims[PATCH] / (PATCH_SIDE * PATCH_SIDE);
+}
+
+int denoiser_text_columns(const struct component *denoiser) {
+    return denoiser->dims[CAPTION];
+}
+
+static const char *const ignorable[] = {NULL};
+
+/* Z-Image and Z-Image-Turbo, 6.15 B. */
+static const struct dimension dimensions[] = {
+    {"heads", 30, 1},        {"axis0", 32, 2},         {"axis1", 48, 2}, {"axis2", 48, 2},
+    {"layers", 30, 1},       {"refiners", 2, 0},       {"hidden", 2560, 8}, {"latent_channels", 16, 1},
+};
+
+static void derive(struct component *c, const int *chosen) {
+    struct zimage_settings *s = (struct zimage_settings *)c->settings;
+    int32_t *d = c->dims;
+    d[ONE] = 1;
+    d[HEAD] = chosen[1] + chosen[2] + chosen[3];
+    d[DIM] = chosen[0] * d[HEAD];
+    d[FOUR_DIM] = 4 * d[DIM];
+    d[FEED_FORWARD] = (int32_t)((double)d[DIM] / 3 * 8);
+    d[ADA] = d[DIM] < 256 ? d[DIM] : 256;
+    d[TIME_MIDDLE] = 1024;
+    d[FREQUENCIES] = 256;
+    d[LAYERS] = chosen[4];
+    d[REFINERS] = chosen[5];
+    d[CAPTION] = chosen[6];
+    d[PATCH] = PATCH_SIDE * PATCH_SIDE * chosen[7];
+    for (int i = 0; i < 3; i++) s->axis_dim[i] = chosen[1 + i];
+}
+
+static int write_config(const struct component *c, char *out, size_t out_bytes) {
+    const int32_t *d = c->dims;
+    const struct zimage_settings *s = (const struct zimage_settings *)c->settings;
+    int heads = d[DIM] / d[HEAD];
+    return snprintf(out, out_bytes,
+                    "{\"_class_name\": \"ZImageTransformer2DModel\", \"all_patch_size\": [2], "
+                    "\"all_f_patch_size\": [1], \"in_channels\": %d, \"dim\": %d, \"n_layers\": %d, "
+                    "\"n_refiner_layers\": %d, \"n_heads\": %d, \"n_kv_heads\": %d, \"norm_eps\": 1e-05, "
+                    "\"qk_norm\": true, \"cap_feat_dim\": %d, \"rope_theta\": 256.0, \"t_scale\": 1000.0, "
+                    "\"axes_dims\": [%d, %d, %d], \"axes_lens\": [1536, 512, 512]}\n",
+                    d[PATCH] / (PATCH_SIDE * PATCH_SIDE), d[DIM], d[LAYERS], d[REFINERS], heads, heads, d[CAPTION],
+                    s->axis_dim[0], s->axis_dim[1], s->axis_dim[2]);
+}
+
+const struct family family_zimage = {
+    .name = "zimage",
+    .role = ROLE_DENOISER,
+    .probe = probe,
+    .configure = configure,
+    .blocks = blocks,
+    .ignorable = ignorable,
+    .lane_state_bytes = sizeof(struct zimage_state),
+    .declare = declare,
+    .visits = visits,
+    .dimensions = dimensions,
+    .n_dimensions = COUNT(dimensions),
+    .derive = derive,
+    .write_config = write_config,
+};
