@@ -1,0 +1,178 @@
+/* Reading the command line along the table of flags: see args.h. Must not know what any flag means. */
+#include "cli/args.h"
+
+#include "cli/fail.h"
+#include "cli/prompt.h"
+#include "cli/values.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int unknown_flag(const struct args *args, const char *typed, struct sluice_error *e) {
+    const char *nearest = flag_nearest(args->command->bit, typed);
+    if (flag_find(typed)) {
+        fail(e, SLUICE_USAGE, "this flag belongs to other commands");
+    } else if (nearest) {
+        fail(e, SLUICE_USAGE, "unknown flag, did you mean %s?", nearest);
+    } else {
+        fail(e, SLUICE_USAGE, "unknown flag");
+    }
+    fail_where(e, "sluice %s", args->command->name);
+    fail_found(e, "%s", typed);
+    return fail_expected(e, "a flag that sluice %s --help lists", args->command->name);
+}
+
+static int missing_value(const struct flag *flag, const char *found, struct sluice_error *e) {
+    fail(e, SLUICE_USAGE, "a value is missing");
+    fail_where(e, "%s", flag->name);
+    fail_found(e, "%s", found ? found : "nothing");
+    return fail_expected(e, "%s: %s", flag->value, flag->help);
+}
+
+/* The same flag twice with two values has no good reading; the same value twice has. */
+static int twice(const struct flag *flag, const char *first, const char *second, struct sluice_error *e) {
+    fail(e, SLUICE_USAGE, "given twice with different values");
+    fail_where(e, "%s", flag->name);
+    fail_found(e, "\"%s\" and \"%s\"", first, second);
+    return fail_expected(e, "one value");
+}
+
+static int store_string(const struct flag *flag, const char *text, const char **out, struct sluice_error *e) {
+    if (!*text) return fail_value(e, flag->name, text, flag->value);
+    *out = text;
+    return SLUICE_OK;
+}
+
+static int store(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
+    void *to = (char *)args + flag->offset;
+    switch (flag->kind) {
+    case FLAG_SWITCH:
+        *(bool *)to = true;
+        return SLUICE_OK;
+    case FLAG_STRING:
+        return store_string(flag, text, to, e);
+    case FLAG_PROMPT:
+        ((struct prompt_text *)to)->typed = text;
+        return SLUICE_OK;
+    case FLAG_WHOLE:
+        return value_whole(flag, text, to, e);
+    case FLAG_REAL:
+        return value_real(flag, text, to, e);
+    case FLAG_SEED:
+        return value_seed(flag, text, to, e);
+    case FLAG_SIZE:
+        return value_size(flag, text, to, e);
+    case FLAG_CHOICE:
+        *(const char **)to = text;
+        return value_choice(flag, text, e);
+    }
+    return fail(e, SLUICE_INTERNAL, "a flag of no kind");
+}
+
+static int take(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
+    long row = flag - flags;
+    bool repeatable = strcmp(flag->name, "--ref-image") == 0;
+    if (args->given[row] && text && !repeatable && strcmp(args->typed[row], text) != 0)
+        return twice(flag, args->typed[row], text, e);
+    args->given[row] = true;
+    args->typed[row] = text;
+    return store(args, flag, text, e);
+}
+
+/* argv[*i] is a flag, "--name value" or "--name=value"; moves *i to its last word. A value that is itself a
+ * flag of the program is a forgotten value; "--name=-m" says that it is meant. */
+static int read_flag(struct args *args, int argc, char **argv, int *i, struct sluice_error *e) {
+    char name[64];
+    const char *typed = argv[*i], *equals = strncmp(typed, "--", 2) == 0 ? strchr(typed, '=') : NULL;
+    size_t length = equals ? (size_t)(equals - typed) : strlen(typed);
+    if (length >= sizeof name) return unknown_flag(args, typed, e);
+    memcpy(name, typed, length);
+    name[length] = 0;
+    const struct flag *flag = flag_find(name);
+    if (!flag || !(flag->commands & args->command->bit)) return unknown_flag(args, name, e);
+    if (flag->kind == FLAG_SWITCH)
+        return equals ? fail_value(e, flag->name, equals + 1, "no value: it is a switch")
+                      : take(args, flag, NULL, e);
+    if (equals) return take(args, flag, equals + 1, e);
+    const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
+    if (!next || flag_find(next) || strcmp(next, "--help") == 0) return missing_value(flag, next, e);
+    ++*i;
+    return take(args, flag, next, e);
+}
+
+static int read_operand(struct args *args, const char *text, struct sluice_error *e) {
+    if (args->n_operands < args->command->n_operands && *text) {
+        args->operands[args->n_operands++] = text;
+        return SLUICE_OK;
+    }
+    fail(e, SLUICE_USAGE, "a word too many");
+    fail_where(e, "sluice %s", args->command->name);
+    fail_found(e, "\"%s\"", text);
+    return fail_expected(e, "flags%s%s", args->command->operands ? " and " : " only",
+                         args->command->operands ? args->command->operands : "");
+}
+
+static int read_word(struct args *args, int argc, char **argv, int *i, bool *only_operands,
+                     struct sluice_error *e) {
+    const char *word = argv[*i];
+    if (*only_operands || word[0] != '-' || !word[1]) return read_operand(args, word, e);
+    if (strcmp(word, "--") == 0) {
+        *only_operands = true;
+        return SLUICE_OK;
+    }
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+        args->help = true;
+        return SLUICE_OK;
+    }
+    return read_flag(args, argc, argv, i, e);
+}
+
+static int check_together(const struct args *args, struct sluice_error *e) {
+    if (args->quiet && args->verbose) {
+        fail(e, SLUICE_USAGE, "-q and -v contradict each other");
+        fail_where(e, "sluice %s", args->command->name);
+        return fail_expected(e, "one of them");
+    }
+    if (args->n_operands >= args->command->n_operands_least) return SLUICE_OK;
+    fail(e, SLUICE_USAGE, "a word is missing");
+    fail_where(e, "sluice %s", args->command->name);
+    return fail_expected(e, "%s", args->command->operands);
+}
+
+/* Files last, so that a mistyped flag is named before a disk is asked. */
+static int read_prompts(struct args *args, struct sluice_error *e) {
+    bool may_hold_nul = args->command->bit == TOKENIZE;
+    int status = SLUICE_OK;
+    if (args->prompt.typed) status = prompt_read(&args->prompt, "--prompt", may_hold_nul, e);
+    if (!status && args->negative_prompt.typed)
+        status = prompt_read(&args->negative_prompt, "--negative-prompt", false, e);
+    return status;
+}
+
+int args_parse(struct args *args, const struct command *command, int argc, char **argv,
+               struct sluice_error *e) {
+    bool only_operands = false;
+    int status = SLUICE_OK;
+    memset(args, 0, sizeof *args);
+    args->command = command;
+    args->model.struct_size = sizeof args->model;
+    for (int i = 0; i < argc; i++) {
+        struct sluice_error later;
+        int problem = read_word(args, argc, argv, &i, &only_operands, &later);
+        if (problem && !status) *e = later;
+        if (problem && !status) status = problem;
+    }
+    if (args->help) return SLUICE_OK;
+    if (!status) status = check_together(args, e);
+    if (!status) status = read_prompts(args, e);
+    return status;
+}
+
+void args_destroy(struct args *args) {
+    free(args->prompt.text);
+    free(args->negative_prompt.text);
+}
+
+bool args_given(const struct args *args, const char *name) {
+    return args->given[flag_find(name) - flags];
+}

@@ -1,0 +1,53 @@
+/* What the user typed, as numbers and names. Checked for syntax and range here; what needs the model or the
+ * disk is checked by the commands. */
+#ifndef SLUICE_CLI_ARGS_H
+#define SLUICE_CLI_ARGS_H
+
+#include "cli/flags.h"
+#include "engine/sluice.h"
+
+#include <stdbool.h>
+
+/* -p and -n: what was typed, and after prompt_read the text itself. */
+struct prompt_text {
+    const char *typed;
+    char *text; /* owned, terminated; may hold NULs when it came from a file */
+    size_t bytes;
+};
+
+struct seed {
+    uint64_t value;
+    bool random; /* -1: drawn when a command runs */
+};
+
+struct args {
+    const struct command *command;
+    bool given[N_FLAGS];        /* by the row of the table */
+    const char *typed[N_FLAGS]; /* its value as typed */
+    const char *operands[3];
+    int n_operands;
+
+    struct sluice_model_options model;
+    const char *high_noise_model, *clip_l, *clip_g, *t5xxl;
+    struct prompt_text prompt, negative_prompt;
+    int width, height, frames, fps, steps, batch, threads;
+    double cfg_scale, guidance, flow_shift, strength;
+    struct seed seed;
+    const char *sampler, *scheduler, *device, *precision, *vae_tiling;
+    const char *output, *init_image, *ref_image, *mask, *init_latent, *save_latent, *dump, *plan, *rates,
+        *report;
+    const char *dimensions;
+    int64_t max_ram_bytes, max_vram_bytes;
+    bool no_decode, no_replan, json, tensors, quiet, verbose, no_progress, help;
+};
+
+/* Reads argv[first..] as flags and operands of command. The first mistake is reported, but the rest is read
+ * all the same so that --report is known. Strings are borrowed from argv. */
+int args_parse(struct args *args, const struct command *command, int argc, char **argv,
+               struct sluice_error *e);
+void args_destroy(struct args *args);
+
+/* Was the flag of that long name given? The name must exist. */
+bool args_given(const struct args *args, const char *name);
+
+#endif

@@ -1,0 +1,17 @@
+/* The commands. Each does all of its work, writes what was asked for to stdout, and returns a code with *e
+ * filled. */
+#ifndef SLUICE_CLI_COMMANDS_H
+#define SLUICE_CLI_COMMANDS_H
+
+#include "cli/args.h"
+
+int generate_command(const struct args *args, struct sluice_error *e);
+int decode_command(const struct args *args, struct sluice_error *e);
+int plan_command(const struct args *args, struct sluice_error *e);
+int inspect_command(const struct args *args, struct sluice_error *e);
+int tokenize_command(const struct args *args, struct sluice_error *e);
+int convert_command(const struct args *args, struct sluice_error *e);
+int bench_command(const struct args *args, struct sluice_error *e);
+int devices_command(const struct args *args, struct sluice_error *e);
+
+#endif

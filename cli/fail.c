@@ -1,0 +1,102 @@
+/* Filling a sluice_error: see fail.h. Must not know of flags or files beyond their names. */
+#include "cli/fail.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int exit_of(int code) {
+    switch (code) {
+    case SLUICE_OK:
+        return 0;
+    case SLUICE_INTERNAL:
+        return 1;
+    case SLUICE_USAGE:
+        return 2;
+    case SLUICE_BUDGET:
+        return 4;
+    case SLUICE_DEVICE:
+    case SLUICE_MEMORY:
+        return 5;
+    case SLUICE_OUTPUT:
+        return 6;
+    case SLUICE_NONFINITE:
+        return 7;
+    case SLUICE_CANCELLED:
+        return 130;
+    default:
+        return 3;
+    }
+}
+
+/* Keeps both ends: of a path the end names the object, of a sentence the beginning says what it is about. */
+static void keep_ends(char *out, size_t out_bytes, const char *text) {
+    size_t length = strlen(text);
+    if (length < out_bytes) {
+        memcpy(out, text, length + 1);
+        return;
+    }
+    size_t tail = (out_bytes - 4) / 2, head = out_bytes - 4 - tail;
+    memcpy(out, text, head);
+    memcpy(out + head, "...", 3);
+    memcpy(out + head + 3, text + length - tail, tail + 1);
+}
+
+static void print(char *out, size_t out_bytes, const char *format, va_list list) {
+    char *text = NULL;
+    if (vasprintf(&text, format, list) < 0) {
+        out[0] = 0;
+        return;
+    }
+    keep_ends(out, out_bytes, text);
+    free(text);
+}
+
+int fail(struct sluice_error *e, int code, const char *what, ...) {
+    va_list list;
+    memset(e, 0, sizeof *e);
+    e->code = code;
+    e->exit_code = exit_of(code);
+    va_start(list, what);
+    print(e->what, sizeof e->what, what, list);
+    va_end(list);
+    return code;
+}
+
+int fail_where(struct sluice_error *e, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    print(e->where, sizeof e->where, format, list);
+    va_end(list);
+    return e->code;
+}
+
+int fail_found(struct sluice_error *e, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    print(e->found, sizeof e->found, format, list);
+    va_end(list);
+    return e->code;
+}
+
+int fail_expected(struct sluice_error *e, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    print(e->expected, sizeof e->expected, format, list);
+    va_end(list);
+    return e->code;
+}
+
+int fail_output(struct sluice_error *e, const char *path, int error_number) {
+    fail(e, SLUICE_OUTPUT, "the output could not be written");
+    fail_where(e, "%s", path);
+    return fail_found(e, "%s", strerror(error_number));
+}
+
+int fail_value(struct sluice_error *e, const char *flag, const char *found, const char *expected) {
+    fail(e, SLUICE_USAGE, "wrong value");
+    fail_where(e, "%s", flag);
+    fail_found(e, "\"%s\"", found);
+    return fail_expected(e, "%s", expected);
+}

@@ -1,0 +1,196 @@
+/* The tables of flags and commands: see flags.h. A row here is all that a flag needs to be parsed and
+ * explained; what it does stands in the command that reads its field. */
+#include "cli/flags.h"
+
+#include "cli/args.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#define RUNS      (GENERATE | PLAN)
+#define MODELS    (GENERATE | DECODE | PLAN | INSPECT | TOKENIZE)
+#define ALL       (MODELS | BENCH | DEVICES)
+#define AT(field) offsetof(struct args, field)
+
+const struct flag flags[N_FLAGS] = {
+    {"Model", MODELS, "-m", "--model", "PATH", FLAG_STRING, AT(model.model), 0, 0, NULL,
+     "Hugging Face folder with model_index.json"},
+    {NULL, MODELS, NULL, "--diffusion-model", "PATH", FLAG_STRING, AT(model.diffusion_model), 0, 0, NULL,
+     "the transformer, instead of what -m holds"},
+    {NULL, MODELS, NULL, "--high-noise-diffusion-model", "PATH", FLAG_STRING, AT(high_noise_model), 0, 0,
+     NULL, "second transformer (not in this build)"},
+    {NULL, MODELS, NULL, "--vae", "PATH", FLAG_STRING, AT(model.vae), 0, 0, NULL, "the autoencoder"},
+    {NULL, MODELS, NULL, "--llm", "PATH", FLAG_STRING, AT(model.llm), 0, 0, NULL, "the text encoder"},
+    {NULL, MODELS, NULL, "--clip_l", "PATH", FLAG_STRING, AT(clip_l), 0, 0, NULL,
+     "text encoder (not in this build)"},
+    {NULL, MODELS, NULL, "--clip_g", "PATH", FLAG_STRING, AT(clip_g), 0, 0, NULL,
+     "text encoder (not in this build)"},
+    {NULL, MODELS, NULL, "--t5xxl", "PATH", FLAG_STRING, AT(t5xxl), 0, 0, NULL,
+     "text encoder (not in this build)"},
+    {NULL, MODELS, NULL, "--tokenizer", "PATH", FLAG_STRING, AT(model.tokenizer), 0, 0, NULL,
+     "tokenizer.json or a folder with the tokenizer's files"},
+
+    {"Picture", RUNS | TOKENIZE, "-p", "--prompt", "TEXT", FLAG_PROMPT, AT(prompt), 0, 0, NULL,
+     "what to draw; @FILE reads a file"},
+    {NULL, RUNS, "-n", "--negative-prompt", "TEXT", FLAG_PROMPT, AT(negative_prompt), 0, 0, NULL,
+     "what to keep away from, where --cfg-scale is not 1; @FILE too; default empty"},
+    {NULL, RUNS, "-W", "--width", "N", FLAG_WHOLE, AT(width), 1, 65536, NULL, "pixels; default the model's"},
+    {NULL, RUNS, "-H", "--height", "N", FLAG_WHOLE, AT(height), 1, 65536, NULL,
+     "pixels; default the model's"},
+    {NULL, RUNS, NULL, "--steps", "N", FLAG_WHOLE, AT(steps), 1, 10000, NULL,
+     "denoising steps; default the model's"},
+    {NULL, RUNS, NULL, "--cfg-scale", "S", FLAG_REAL, AT(cfg_scale), 0, 1000, NULL,
+     "uncond + S*(cond - uncond); 1 halves the work; default the model's"},
+    {NULL, RUNS, NULL, "--guidance", "S", FLAG_REAL, AT(guidance), 0, 1000, NULL,
+     "distilled guidance, for models that take it; default the model's"},
+    {NULL, RUNS | BENCH, NULL, "--seed", "N", FLAG_SEED, AT(seed), 0, 0, NULL,
+     "-1 draws one and prints it; default 0"},
+    {NULL, RUNS, "-b", "--batch", "N", FLAG_WHOLE, AT(batch), 1, 1024, NULL,
+     "pictures, with seeds N, N+1, ...; default 1"},
+    {NULL, RUNS, NULL, "--sampler", "NAME", FLAG_CHOICE, AT(sampler), 0, 0, "euler", "default euler"},
+    {NULL, RUNS, NULL, "--scheduler", "NAME", FLAG_CHOICE, AT(scheduler), 0, 0, "discrete|simple",
+     "both names mean the model's own schedule, the default"},
+    {NULL, RUNS, NULL, "--flow-shift", "S", FLAG_REAL, AT(flow_shift), 1e-6, 1e6, NULL,
+     "S in S*u/(1+(S-1)*u); default the model's"},
+    {NULL, RUNS, NULL, "--init-latent", "FILE", FLAG_STRING, AT(init_latent), 0, 0, NULL,
+     "initial noise instead of the seed's: safetensors, tensor latent"},
+    {NULL, RUNS, "-i", "--init-img", "FILE", FLAG_STRING, AT(init_image), 0, 0, NULL,
+     "picture to start from (not in this build)"},
+    {NULL, RUNS, NULL, "--strength", "S", FLAG_REAL, AT(strength), 0, 1, NULL,
+     "how far to leave it (not in this build)"},
+    {NULL, RUNS, "-r", "--ref-image", "FILE", FLAG_STRING, AT(ref_image), 0, 0, NULL,
+     "picture to refer to (not in this build)"},
+    {NULL, RUNS, NULL, "--mask", "FILE", FLAG_STRING, AT(mask), 0, 0, NULL,
+     "where to draw (not in this build)"},
+    {NULL, RUNS, NULL, "--frames", "N", FLAG_WHOLE, AT(frames), 1, 100000, NULL,
+     "length of a video (not in this build)"},
+    {NULL, RUNS, NULL, "--fps", "N", FLAG_WHOLE, AT(fps), 1, 1000, NULL,
+     "frames a second (not in this build)"},
+
+    {"Output", RUNS | DECODE, "-o", "--output", "PATH", FLAG_STRING, AT(output), 0, 0, NULL,
+     "PNG; %d is the picture's number from 1; several without it: name-1.png ...; - is stdout; default "
+     "output.png"},
+    {NULL, RUNS, NULL, "--save-latent", "FILE", FLAG_STRING, AT(save_latent), 0, 0, NULL,
+     "the final latents: safetensors, tensor latent"},
+    {NULL, RUNS, NULL, "--no-decode", NULL, FLAG_SWITCH, AT(no_decode), 0, 0, NULL,
+     "stop after the latent: no picture"},
+    {NULL, RUNS | DECODE, NULL, "--dump", "DIR", FLAG_STRING, AT(dump), 0, 0, NULL,
+     "everything in between, as safetensors files, for comparing with a reference"},
+    {NULL, RUNS | DECODE, NULL, "--report", "FILE", FLAG_STRING, AT(report), 0, 0, NULL,
+     "what was planned and measured, as JSON, also when the run fails; - is stdout"},
+    {NULL, PLAN | INSPECT | TOKENIZE | DEVICES, NULL, "--json", NULL, FLAG_SWITCH, AT(json), 0, 0, NULL,
+     "JSON instead of text"},
+    {NULL, INSPECT, NULL, "--tensors", NULL, FLAG_SWITCH, AT(tensors), 0, 0, NULL,
+     "every tensor's name, type and shape"},
+
+    {"Memory and device", RUNS | DECODE, NULL, "--max-ram", "SIZE", FLAG_SIZE, AT(max_ram_bytes), 0, 0, NULL,
+     "the most the whole process takes: 3G, 2.5G, 512M, 123456B, 80%, a bare number is GiB; default what is "
+     "free, less a reserve"},
+    {NULL, RUNS | DECODE, NULL, "--max-vram", "SIZE", FLAG_SIZE, AT(max_vram_bytes), 0, 0, NULL,
+     "the most on the device; on the CPU only --max-ram applies"},
+    {NULL, RUNS | DECODE, NULL, "--plan", "FILE", FLAG_STRING, AT(plan), 0, 0, NULL,
+     "run exactly this plan, as `sluice plan --json` printed it or edited"},
+    {NULL, RUNS | DECODE, NULL, "--no-replan", NULL, FLAG_SWITCH, AT(no_replan), 0, 0, NULL,
+     "keep the first plan although measured rates differ"},
+    {NULL, RUNS | DECODE, NULL, "--rates", "FILE", FLAG_STRING, AT(rates), 0, 0, NULL,
+     "measured rates (not in this build)"},
+    {NULL, RUNS | DECODE, NULL, "--vae-tiling", "HOW", FLAG_CHOICE, AT(vae_tiling), 0, 0, "auto|on|off",
+     "where the decoder's large buffers lie on a device; nothing to choose on the CPU; default auto"},
+    {NULL, RUNS | DECODE, NULL, "--device", "NAME", FLAG_STRING, AT(device), 0, 0, NULL, "cpu; default cpu"},
+    {NULL, RUNS | DECODE, NULL, "--precision", "TYPE", FLAG_CHOICE, AT(precision), 0, 0, "f32|bf16|f16",
+     "arithmetic; f32 on the CPU, the default"},
+    {NULL, RUNS | DECODE, "-t", "--threads", "N", FLAG_WHOLE, AT(threads), 1, 4096, NULL,
+     "default the physical cores"},
+
+    {"Benchmark", BENCH, NULL, "--dims", "LIST", FLAG_STRING, AT(dimensions), 0, 0, NULL,
+     "name=value,... instead of the family's published sizes"},
+
+    {"Messages", ALL, "-q", "--quiet", NULL, FLAG_SWITCH, AT(quiet), 0, 0, NULL, "only warnings and errors"},
+    {NULL, RUNS | DECODE, "-v", "--verbose", NULL, FLAG_SWITCH, AT(verbose), 0, 0, NULL,
+     "also the plan, before the run"},
+    {NULL, RUNS | DECODE | BENCH, NULL, "--no-progress", NULL, FLAG_SWITCH, AT(no_progress), 0, 0, NULL,
+     "no progress line"},
+};
+
+const struct command commands[N_COMMANDS] = {
+    {"generate", GENERATE, NULL, 0, 0, "draw pictures from a prompt",
+     "sluice generate -m DIR -p \"a red fox in the snow\" -W 512 -H 384 --max-ram 3G -o fox.png"},
+    {"decode", DECODE, "LATENT.safetensors", 1, 1, "turn a saved latent into a picture",
+     "sluice decode fox.safetensors -m DIR -o fox.png"},
+    {"plan", PLAN, "[LATENT.safetensors]", 0, 1, "say what a run would need and take, without running it",
+     "sluice plan -m DIR -W 512 -H 384 --max-ram 3G"},
+    {"inspect", INSPECT, "[DIR]", 0, 1, "say what is in a model's files", "sluice inspect DIR --tensors"},
+    {"tokenize", TOKENIZE, NULL, 0, 0, "print a prompt's token ids as the model sees them",
+     "sluice tokenize -m DIR -p \"a red fox\""},
+    {"convert", CONVERT, NULL, 0, 0, "rewrite weights in another form (not built yet)",
+     "sluice convert --help"},
+    {"bench", BENCH, "checkpoint FAMILY DIR", 1, 3,
+     "write a model of random weights; bus, stream, ops and block are not built yet",
+     "sluice bench checkpoint z_image DIR --seed 1"},
+    {"devices", DEVICES, NULL, 0, 0, "list what a run can use", "sluice devices"},
+};
+
+const struct flag *flag_find(const char *typed) {
+    for (int i = 0; i < N_FLAGS; i++) {
+        bool letter = flags[i].letter && strcmp(flags[i].letter, typed) == 0;
+        if (letter || strcmp(flags[i].name, typed) == 0) return &flags[i];
+    }
+    return NULL;
+}
+
+const struct command *command_find(const char *name) {
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+    }
+    return NULL;
+}
+
+static int least(int a, int b) {
+    return a < b ? a : b;
+}
+
+/* Levenshtein's distance, case and _ for - ignored; names are short, longer ones count as far. */
+static int distance(const char *a, const char *b) {
+    enum { LONGEST = 40, FAR = 100 };
+    int row[LONGEST + 1];
+    size_t n_a = strlen(a), n_b = strlen(b);
+    if (n_a > LONGEST || n_b > LONGEST) return FAR;
+    for (size_t j = 0; j <= n_b; j++) row[j] = (int)j;
+    for (size_t i = 1; i <= n_a; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= n_b; j++) {
+            bool same = (a[i - 1] | 32) == (b[j - 1] | 32) || (a[i - 1] == '_' && b[j - 1] == '-');
+            int replaced = diagonal + !same;
+            diagonal = row[j];
+            row[j] = least(replaced, 1 + least(row[j], row[j - 1]));
+        }
+    }
+    return row[n_b];
+}
+
+/* A third of the letters may differ: "--step" is --steps, "--foo" is nothing. */
+static bool nearer(const char *typed, const char *name, int *best) {
+    int away = distance(typed, name), allowed = (int)strlen(name) / 3;
+    if (away > allowed || away >= *best) return false;
+    *best = away;
+    return true;
+}
+
+const char *flag_nearest(unsigned command, const char *typed) {
+    const char *name = NULL;
+    int best = 100;
+    for (int i = 0; i < N_FLAGS; i++) {
+        if (flags[i].commands & command && nearer(typed, flags[i].name, &best)) name = flags[i].name;
+    }
+    return name;
+}
+
+const char *command_nearest(const char *typed) {
+    const char *name = NULL;
+    int best = 100;
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (nearer(typed, commands[i].name, &best)) name = commands[i].name;
+    }
+    return name;
+}

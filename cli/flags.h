@@ -1,0 +1,63 @@
+/* The flags and commands as tables: parsing, --help and "did you mean" all come from them. */
+#ifndef SLUICE_CLI_FLAGS_H
+#define SLUICE_CLI_FLAGS_H
+
+#include <stddef.h>
+
+enum command_bit {
+    GENERATE = 1,
+    DECODE = 2,
+    PLAN = 4,
+    INSPECT = 8,
+    TOKENIZE = 16,
+    BENCH = 32,
+    DEVICES = 64,
+    CONVERT = 128,
+};
+
+enum flag_kind {
+    FLAG_SWITCH, /* bool; takes no value */
+    FLAG_STRING, /* const char *; not empty */
+    FLAG_PROMPT, /* struct prompt_text */
+    FLAG_WHOLE,  /* int within [least, most] */
+    FLAG_REAL,   /* double within [least, most] */
+    FLAG_SEED,   /* struct seed */
+    FLAG_SIZE,   /* int64_t bytes */
+    FLAG_CHOICE, /* const char *, one of choices */
+};
+
+struct flag {
+    const char *group;  /* heading of --help; NULL continues the one before */
+    unsigned commands;  /* enum command_bit */
+    const char *letter; /* "-m" or NULL */
+    const char *name;   /* "--model" */
+    const char *value;  /* how --help calls its value; NULL for a switch */
+    enum flag_kind kind;
+    size_t offset; /* of the value in struct args */
+    double least, most;
+    const char *choices; /* "auto|on|off" */
+    const char *help;
+};
+
+struct command {
+    const char *name;
+    enum command_bit bit;
+    const char *operands; /* as --help shows them, or NULL */
+    int n_operands_least, n_operands;
+    const char *summary;
+    const char *example;
+};
+
+#define N_FLAGS 48
+extern const struct flag flags[N_FLAGS];
+#define N_COMMANDS 8
+extern const struct command commands[N_COMMANDS];
+
+/* By its letter or name as typed; NULL if there is none. */
+const struct flag *flag_find(const char *typed);
+const struct command *command_find(const char *name);
+/* The flag of that command, or the command, nearest to what was typed, or NULL when nothing is near. */
+const char *flag_nearest(unsigned command, const char *typed);
+const char *command_nearest(const char *typed);
+
+#endif

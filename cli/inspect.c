@@ -1,0 +1,116 @@
+/* `sluice inspect`: what is in a model's files. */
+#include "cli/commands.h"
+#include "cli/fail.h"
+#include "cli/progress.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *text_of(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "-";
+}
+
+static void print_types(json_t *types) {
+    char bytes[32];
+    const char *type;
+    json_t *value;
+    json_object_foreach(types, type, value) {
+        printf("  %-10s %s\n", type, progress_bytes(json_number_value(value), bytes));
+    }
+}
+
+/* One line a value: strings bare, everything else as JSON. */
+static void print_value(const char *indent, const json_t *value) {
+    char *text = json_is_string(value)
+                     ? NULL
+                     : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));
+    printf("%s%s\n", indent, text ? text : json_string_value(value));
+    free(text);
+}
+
+static void print_list(const char *title, const json_t *list) {
+    size_t i;
+    json_t *value;
+    if (json_array_size(list) == 0) return;
+    printf("%s (%zu)\n", title, json_array_size(list));
+    json_array_foreach(list, i, value) {
+        print_value("  ", value);
+    }
+}
+
+static void print_config(json_t *config) {
+    const char *key;
+    json_t *value;
+    if (json_object_size(config)) printf("  configuration\n");
+    json_object_foreach(config, key, value) {
+        printf("    %s", key);
+        print_value(" ", value);
+    }
+}
+
+/* The tensors themselves, where --tensors asked for them. */
+static void print_tensors(const json_t *component) {
+    size_t i;
+    json_t *tensor;
+    json_array_foreach(json_object_get(component, "tensor_list"), i, tensor) {
+        char *shape = json_dumps(json_object_get(tensor, "shape"), JSON_ENCODE_ANY);
+        printf("    %-9s %-24s %s\n", text_of(tensor, "type"), shape ? shape : "", text_of(tensor, "name"));
+        free(shape);
+    }
+}
+
+static void print_component(const json_t *component) {
+    char bytes[32];
+    size_t i;
+    json_t *file;
+    printf("%s: %s, %.0f tensors, %s\n", text_of(component, "name"), text_of(component, "family"),
+           json_number_value(json_object_get(component, "tensors")),
+           progress_bytes(json_number_value(json_object_get(component, "bytes")), bytes));
+    json_array_foreach(json_object_get(component, "files"), i, file) {
+        print_value("  ", file);
+    }
+    print_types(json_object_get(component, "types"));
+    print_config(json_object_get(component, "config"));
+    print_tensors(component);
+}
+
+static int print_inspection(const char *json, struct sluice_error *e) {
+    size_t i;
+    json_t *component, *root = json_loads(json, 0, NULL);
+    if (!root) return fail(e, SLUICE_INTERNAL, "the library's description is no JSON");
+    json_array_foreach(json_object_get(root, "components"), i, component) {
+        print_component(component);
+    }
+    print_list("unknown", json_object_get(root, "unknown"));
+    print_list("missing", json_object_get(root, "missing"));
+    json_decref(root);
+    return SLUICE_OK;
+}
+
+static int check_operands(const struct args *args, struct sluice_error *e) {
+    const struct sluice_model_options *m = &args->model;
+    bool parts = m->model || m->diffusion_model || m->vae || m->llm || m->tokenizer;
+    bool twice = m->model && args->n_operands;
+    if ((parts || args->n_operands) && !twice) return SLUICE_OK;
+    fail(e, SLUICE_USAGE, twice ? "two models to inspect" : "inspect what?");
+    fail_where(e, "sluice inspect");
+    return fail_expected(e, "one DIR, with or without -m");
+}
+
+int inspect_command(const struct args *args, struct sluice_error *e) {
+    struct sluice_model_options options = args->model;
+    char *json = NULL;
+    int status = check_operands(args, e);
+    if (args->n_operands) options.model = args->operands[0];
+    if (!status) status = sluice_inspect(&options, args->tensors, &json, e);
+    if (!status && args->json) {
+        puts(json);
+    } else if (!status) {
+        status = print_inspection(json, e);
+    }
+    sluice_free(json);
+    return status;
+}

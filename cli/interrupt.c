@@ -1,0 +1,70 @@
+/* Ctrl-C and SIGTERM: see interrupt.h. The handler calls nothing that is not async-signal-safe, and does its
+ * work on the main thread only, so that no session can be closed under it. */
+#include "cli/interrupt.h"
+
+#include "cli/fail.h"
+#include "cli/outfile.h"
+#include "cli/say.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static atomic_int n_signals;
+static atomic_bool graceful;
+static sluice_session *_Atomic watched;
+
+static void act_on_signal(void) {
+    int before = atomic_fetch_add(&n_signals, 1);
+    sluice_session *session = atomic_load(&watched);
+    if (session) sluice_cancel(session);
+    if (before == 0 && atomic_load(&graceful)) return;
+    outfile_unlink_in_handler();
+    /* If the program's end is already speaking, it is about to exit with its own code. */
+    if (say_cancelled_in_handler()) _exit(130);
+}
+
+static void on_signal(int number) {
+    int saved = errno;
+    if (syscall(SYS_gettid) != getpid()) {
+        syscall(SYS_tgkill, getpid(), getpid(), number);
+    } else {
+        act_on_signal();
+    }
+    errno = saved;
+}
+
+void interrupt_install(void) {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    sigemptyset(&action.sa_mask);
+    sigaddset(&action.sa_mask, SIGINT);
+    sigaddset(&action.sa_mask, SIGTERM);
+    sigaction(SIGPIPE, &ignore, NULL);
+    sigaction(SIGXFSZ, &ignore, NULL); /* a file over the limit is a failed write too */
+    sigaction(SIGTERM, &action, NULL);
+    /* Also where SIGINT came in ignored, as in a shell's background jobs: scripts stop those with kill -INT.
+     */
+    sigaction(SIGINT, &action, NULL);
+}
+
+void interrupt_gracefully(void) {
+    atomic_store(&graceful, true);
+}
+
+void interrupt_watch(sluice_session *session) {
+    atomic_store(&watched, session);
+}
+
+bool interrupt_pending(void) {
+    sluice_session *session = atomic_load(&watched);
+    if (atomic_load(&n_signals) == 0) return false;
+    if (session) sluice_cancel(session);
+    return true;
+}
+
+int interrupt_error(struct sluice_error *error) {
+    return fail(error, SLUICE_CANCELLED, "cancelled");
+}

@@ -1,0 +1,33 @@
+/* A run as generate and decode share it: checks, model, session, pictures, report. */
+#ifndef SLUICE_CLI_JOB_H
+#define SLUICE_CLI_JOB_H
+
+#include "cli/args.h"
+#include "cli/progress.h"
+
+#include <stdbool.h>
+
+struct job {
+    const struct args *args;
+    const char *latent; /* decode: the file; generate: NULL */
+    sluice_model *model;
+    sluice_session *session;
+    struct sluice_request request;
+    char *plan_text; /* of --plan */
+    uint64_t seed;
+    int n_images; /* that names are made for */
+    int n_written;
+    bool ran; /* the session has a report of its own */
+    double started;
+    struct progress progress;
+    struct sluice_progress last; /* numbers of the latest progress call, for the summary */
+    struct sluice_error failure; /* the first of ours in a callback; code 0: none */
+};
+
+/* Opens model and session and fills the request from defaults and flags. */
+int job_open(struct job *job, struct sluice_error *e);
+void job_close(struct job *job);
+/* All of generate or decode, report and closing included. */
+int job_run(const struct args *args, const char *latent, struct sluice_error *e);
+
+#endif

@@ -1,0 +1,91 @@
+/* The program: which command, and how it ends. Exactly one line that begins "sluice: " is the last on stderr
+ * when the exit code is not 0; it is written here and nowhere else, but for a second Ctrl-C. */
+#include "cli/args.h"
+#include "cli/commands.h"
+#include "cli/fail.h"
+#include "cli/help.h"
+#include "cli/interrupt.h"
+#include "cli/outfile.h"
+#include "cli/output.h"
+#include "cli/report.h"
+#include "cli/say.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+static int (*const work[])(const struct args *, struct sluice_error *) = {
+    generate_command, decode_command,  plan_command,  inspect_command,
+    tokenize_command, convert_command, bench_command, devices_command,
+};
+
+/* With 0, 1 or 2 closed the next file opened would get that number, and messages would go into the picture.
+ * stdout opened for reading makes writes to it fail, as they should. */
+static void keep_standard_files(void) {
+    for (int file = 0; file < 3; file++) {
+        if (fcntl(file, F_GETFD) == -1 && errno == EBADF) open("/dev/null", file == 2 ? O_WRONLY : O_RDONLY);
+    }
+}
+
+static int unknown_command(const char *typed, struct sluice_error *e) {
+    const char *nearest = command_nearest(typed);
+    if (nearest) {
+        fail(e, SLUICE_USAGE, "unknown command, did you mean %s?", nearest);
+    } else {
+        fail(e, SLUICE_USAGE, *typed ? "unknown command" : "which command?");
+    }
+    if (*typed) fail_found(e, "%s", typed);
+    return fail_expected(e, "a command that sluice --help lists");
+}
+
+/* Scripts wait for the report, also of a run that was refused for a flag. */
+static void report_refusal(const struct args *args, struct sluice_error *e) {
+    struct sluice_error shared;
+    struct report report = {.name = args->report, .seed = args->seed.value};
+    if (output_check_report(args, args->batch ? args->batch : 1, &shared) == SLUICE_OK)
+        report_write(&report, e);
+}
+
+static int run_command(const struct command *command, int argc, char **argv, struct sluice_error *e) {
+    struct args args;
+    int status = args_parse(&args, command, argc, argv, e);
+    if (args.help) {
+        help_command(command);
+    } else if (status) {
+        report_refusal(&args, e);
+    } else {
+        status = work[command - commands](&args, e);
+    }
+    args_destroy(&args);
+    return status;
+}
+
+static int dispatch(int argc, char **argv, struct sluice_error *e) {
+    const char *first = argc > 1 ? argv[1] : "";
+    const struct command *command = command_find(first);
+    if (command) return run_command(command, argc - 2, argv + 2, e);
+    if (strcmp(first, "--version") == 0) {
+        printf("sluice %s\n", sluice_version());
+    } else if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0 || strcmp(first, "help") == 0) {
+        help_program();
+    } else {
+        return unknown_command(first, e);
+    }
+    return SLUICE_OK;
+}
+
+int main(int argc, char **argv) {
+    struct sluice_error error = {0};
+    keep_standard_files();
+    interrupt_install();
+    int status = dispatch(argc, argv, &error);
+    struct sluice_error unwritten;
+    if (outfile_flush_stdout(&unwritten) && !status) {
+        error = unwritten;
+        status = error.code;
+    }
+    if (!status) return 0;
+    say_failure(&error);
+    return error.exit_code;
+}

@@ -1,0 +1,37 @@
+/* A file that appears whole under its name, or not at all.
+ *
+ * Written as NAME.tmp.PID in the same folder, then fsync, close, rename, fsync of the folder. Something that
+ * is there and is no regular file (a device, a pipe) is written in place: renaming would replace it. One at a
+ * time. */
+#ifndef SLUICE_CLI_OUTFILE_H
+#define SLUICE_CLI_OUTFILE_H
+
+#include "engine/sluice.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+struct outfile {
+    FILE *file; /* write here; buffered */
+    bool renames;
+    char name[PATH_MAX], temporary[PATH_MAX];
+};
+
+/* Opens it; exit 6 where it cannot be written. On failure there is nothing to close. */
+int outfile_open(struct outfile *out, const char *name, struct sluice_error *e);
+/* Brings it under its name; on failure it is gone as after outfile_abandon. */
+int outfile_commit(struct outfile *out, struct sluice_error *e);
+/* Closes and removes it. */
+void outfile_abandon(struct outfile *out);
+/* Would outfile_open succeed? Leaves no trace. */
+int outfile_probe(const char *name, struct sluice_error *e);
+/* Removes the temporary file that is being written, if there is one. */
+void outfile_unlink_in_handler(void);
+
+/* text and a newline to a file or to stdout if name is "-". */
+int outfile_write_text(const char *name, const char *text, struct sluice_error *e);
+/* fflush of stdout with its error: exit 6. */
+int outfile_flush_stdout(struct sluice_error *e);
+
+#endif

@@ -1,0 +1,56 @@
+/* The text in a picture: see parameters.h. */
+#include "cli/parameters.h"
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The last part of the model's path; a path such as "." is resolved first. */
+static void model_name(const struct args *args, char out[PATH_MAX]) {
+    char resolved[PATH_MAX];
+    const char *path = args->model.model ? args->model.model : args->model.diffusion_model;
+    if (!path) path = "unknown";
+    if (realpath(path, resolved)) path = resolved;
+    const char *slash = strrchr(path, '/');
+    snprintf(out, PATH_MAX, "%s", slash && slash[1] ? slash + 1 : path);
+}
+
+/* Readers split at commas and colons, and take a JSON string where a value holds one. */
+static void print_quoted(FILE *to, const char *value) {
+    char *quoted = NULL;
+    json_t *string = strpbrk(value, ",:\n\"") ? json_string(value) : NULL;
+    if (string) quoted = json_dumps(string, JSON_ENCODE_ANY);
+    fputs(quoted ? quoted : value, to);
+    free(quoted);
+    json_decref(string);
+}
+
+static void print_settings(FILE *to, const struct args *args, const struct sluice_request *request) {
+    fprintf(to, "Steps: %d, Sampler: Euler, Schedule type: Simple, CFG scale: %.9g, ", request->steps,
+            request->cfg_scale);
+    if (request->guidance != 0) fprintf(to, "Distilled CFG Scale: %.9g, ", request->guidance);
+    if (args_given(args, "--flow-shift")) fprintf(to, "Shift: %.9g, ", args->flow_shift);
+}
+
+char *parameters_text(const struct args *args, const struct sluice_request *request,
+                      const struct sluice_image *image) {
+    char *text = NULL, name[PATH_MAX];
+    size_t bytes = 0;
+    FILE *to = open_memstream(&text, &bytes);
+    if (!to) return NULL;
+    bool drawn = args->command->bit == GENERATE;
+    if (drawn) fprintf(to, "%s\n", request->prompt);
+    if (drawn && request->negative_prompt && *request->negative_prompt)
+        fprintf(to, "Negative prompt: %s\n", request->negative_prompt);
+    if (drawn) print_settings(to, args, request);
+    if (drawn) fprintf(to, "Seed: %llu, ", (unsigned long long)image->seed);
+    fprintf(to, "Size: %dx%d, Model: ", image->width, image->height);
+    model_name(args, name);
+    print_quoted(to, name);
+    fprintf(to, ", Version: sluice %s", sluice_version());
+    if (fclose(to) == 0) return text;
+    free(text);
+    return NULL;
+}

@@ -1,0 +1,165 @@
+/* `sluice plan`: what a run would need and take. Must not compute anything: every number is the library's. */
+#include "cli/plan.h"
+
+#include "cli/commands.h"
+#include "cli/fail.h"
+#include "cli/job.h"
+#include "cli/report.h"
+#include "cli/request.h"
+#include "cli/say.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double number(const json_t *object, const char *key) {
+    return json_number_value(json_object_get(object, key));
+}
+
+static const char *string(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "-";
+}
+
+/* "name value" for every plain value of the request, whatever the library puts there. */
+static void print_request(FILE *to, json_t *request) {
+    const char *key, *separator = "request  ";
+    json_t *value;
+    json_object_foreach(request, key, value) {
+        char *text = json_is_null(value)
+                         ? NULL
+                         : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
+        if (text) fprintf(to, "%s%s %.60s%s", separator, key, text, strlen(text) > 60 ? "..." : "");
+        if (text) separator = ", ";
+        free(text);
+    }
+    fputc('\n', to);
+}
+
+static void print_memory(FILE *to, const json_t *plan, const char *title, const char *key) {
+    char text[32];
+    const json_t *memory = json_object_get(plan, key);
+    double ram = number(memory, "ram_bytes"), vram = number(memory, "vram_bytes");
+    fprintf(to, "%-8s %12s  (%.0f bytes)", title, progress_bytes(ram, text), ram);
+    if (vram > 0) fprintf(to, "  device %s (%.0f bytes)", progress_bytes(vram, text), vram);
+    fputc('\n', to);
+}
+
+static void print_time(FILE *to, const json_t *plan) {
+    char text[32];
+    if (!json_is_number(json_object_get(plan, "seconds"))) {
+        fprintf(to, "time     not known before the first run on this machine\n");
+        return;
+    }
+    fprintf(to, "time     %s", progress_duration(number(plan, "seconds"), text));
+    fprintf(to, ", bound by %s; floor %s\n", string(plan, "bound"),
+            progress_duration(number(plan, "floor_seconds"), text));
+}
+
+static const struct {
+    const char *title, *key;
+} columns[] = {
+    {"resident", "resident_bytes"},
+    {"streamed/ev", "streamed_bytes_per_evaluation"},
+    {"ring", "ring_bytes"},
+    {"state", "state_bytes"},
+    {"activation", "activation_bytes"},
+    {"workspace", "workspace_bytes"},
+    {"library", "library_bytes"},
+    {"peak", "peak_ram_bytes"},
+};
+enum { N_COLUMNS = sizeof columns / sizeof *columns };
+
+static void print_stage(FILE *to, const json_t *stage) {
+    char text[32], blocks[32];
+    size_t i, n_resident = 0;
+    json_t *block, *all = json_object_get(stage, "blocks");
+    json_array_foreach(all, i, block) {
+        n_resident += json_is_true(json_object_get(block, "resident"));
+    }
+    snprintf(blocks, sizeof blocks, "%zu/%zu", n_resident, json_array_size(all));
+    fprintf(to, "%-10s %-16s %5.0f %5.0f %9s", string(stage, "name"), string(stage, "family"),
+            number(stage, "evaluations"), number(stage, "lanes"), blocks);
+    for (int c = 0; c < N_COLUMNS; c++)
+        fprintf(to, " %11s", progress_bytes(number(stage, columns[c].key), text));
+    bool timed = json_is_number(json_object_get(stage, "seconds"));
+    if (timed)
+        fprintf(to, " %9s %s", progress_duration(number(stage, "seconds"), text), string(stage, "bound"));
+    fputc('\n', to);
+}
+
+static void print_stages(FILE *to, json_t *stages) {
+    size_t i;
+    json_t *stage;
+    fprintf(to, "\n%-10s %-16s %5s %5s %9s", "stage", "family", "evals", "lanes", "resident");
+    for (int c = 0; c < N_COLUMNS; c++) fprintf(to, " %11s", columns[c].title);
+    fputc('\n', to);
+    json_array_foreach(stages, i, stage) {
+        print_stage(to, stage);
+    }
+}
+
+int plan_print(FILE *to, const char *json, struct sluice_error *e) {
+    json_t *plan = json_loads(json, 0, NULL);
+    if (!plan) return fail(e, SLUICE_INTERNAL, "the library's plan is no JSON");
+    fprintf(to, "plan     %s on %s in %s\n", string(plan, "hash"), string(plan, "device"),
+            string(plan, "precision"));
+    print_request(to, json_object_get(plan, "request"));
+    print_memory(to, plan, "budget", "budget");
+    print_memory(to, plan, "peak", "peak");
+    print_memory(to, plan, "least", "least");
+    print_time(to, plan);
+    print_stages(to, json_object_get(plan, "stages"));
+    json_decref(plan);
+    return SLUICE_OK;
+}
+
+int plan_batch(const char *json) {
+    json_t *plan = json_loads(json, 0, NULL);
+    json_int_t batch = json_integer_value(json_object_get(json_object_get(plan, "request"), "batch"));
+    json_decref(plan);
+    return batch > 0 && batch < 1 << 20 ? (int)batch : 1;
+}
+
+/* The plan is what was asked for, so it is printed although it does not fit; the exit code says what a run
+ * would. */
+static int does_not_fit(const char *json, struct sluice_error *e) {
+    json_t *plan = json_loads(json, 0, NULL);
+    const json_t *least = json_object_get(plan, "least"), *budget = json_object_get(plan, "budget");
+    fail(e, SLUICE_BUDGET, "this request does not fit the budget");
+    fail_where(e, "--max-ram");
+    fail_found(e, "%.0fB", number(budget, "ram_bytes"));
+    fail_expected(e, "at least %.0fB", number(least, "ram_bytes"));
+    json_decref(plan);
+    return e->code;
+}
+
+static int print_plan(struct job *job, char **json, struct sluice_error *e) {
+    bool fits = true;
+    int status = sluice_plan_query(job->session, &job->request, job->latent, json, &fits, e);
+    if (status) return status;
+    if (job->args->json) {
+        puts(*json);
+    } else {
+        status = plan_print(stdout, *json, e);
+    }
+    if (!status && !fits) status = does_not_fit(*json, e);
+    return status;
+}
+
+int plan_command(const struct args *args, struct sluice_error *e) {
+    struct job job = {.args = args, .latent = args->operands[0]};
+    char *json = NULL;
+    int status = request_check(args, e);
+    if (!status) status = request_seed(args, &job.seed, e);
+    if (!status && args->seed.random) say_note("seed %llu", (unsigned long long)job.seed);
+    if (!status) status = job_open(&job, e);
+    if (!status && !args->prompt.text && !job.latent && !args->quiet)
+        say_note("no prompt: planned for the longest one");
+    if (!status) status = print_plan(&job, &json, e);
+    struct report report = {.name = args->report, .plan_json = json, .seed = job.seed};
+    status = report_write(&report, e);
+    sluice_free(json);
+    job_close(&job);
+    return status;
+}

@@ -1,0 +1,117 @@
+/* PNG: see png.h. libpng leaves its functions by longjmp, so everything between setjmp and the end lies in
+ * struct encoder, not in locals. */
+#include "cli/png.h"
+
+#include "cli/fail.h"
+#include "cli/outfile.h"
+
+#include <errno.h>
+#include <png.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct encoder {
+    png_structp png;
+    png_infop info;
+    FILE *to;
+    const struct sluice_image *image;
+    char *latin1; /* NULL when the text does not fit into Latin-1 */
+    const char *utf8;
+    int problem; /* errno of a failed write */
+    char message[160];
+};
+
+static void on_error(png_structp png, png_const_charp message) {
+    struct encoder *encoder = png_get_error_ptr(png);
+    snprintf(encoder->message, sizeof encoder->message, "%s", message);
+    png_longjmp(png, 1);
+}
+
+static void on_warning(png_structp png, png_const_charp message) {
+    (void)png;
+    (void)message;
+}
+
+static void write_bytes(png_structp png, png_bytep bytes, size_t n) {
+    struct encoder *encoder = png_get_io_ptr(png);
+    errno = 0;
+    if (fwrite(bytes, 1, n, encoder->to) == n) return;
+    encoder->problem = errno ? errno : EIO;
+    png_error(png, "write failed");
+}
+
+static void flush_bytes(png_structp png) {
+    (void)png;
+}
+
+/* Two-byte UTF-8 up to U+00FF is what Latin-1 has; the text is known to be well-formed. NULL if there is
+ * more. */
+static char *to_latin1(const char *utf8) {
+    char *out = malloc(strlen(utf8) + 1), *end = out;
+    for (const unsigned char *in = (const unsigned char *)utf8; out && *in; in++) {
+        if (*in > 0xC3) {
+            free(out);
+            return NULL;
+        }
+        unsigned code = *in;
+        if (code >= 0xC2) code = (code & 3) << 6 | (*++in & 0x3F);
+        *end++ = (char)code;
+    }
+    if (out) *end = 0;
+    return out;
+}
+
+static void set_text(struct encoder *encoder) {
+    char key[] = "parameters", *utf8 = (char *)(uintptr_t)encoder->utf8; /* libpng only reads it */
+    png_text text = {.key = key, .text = encoder->latin1 ? encoder->latin1 : utf8};
+    text.compression = encoder->latin1 ? PNG_TEXT_COMPRESSION_NONE : PNG_ITXT_COMPRESSION_NONE;
+    if (encoder->utf8) png_set_text(encoder->png, encoder->info, &text, 1);
+}
+
+/* False if libpng gave up. */
+static bool encode(struct encoder *encoder) {
+    const struct sluice_image *image = encoder->image;
+    if (setjmp(png_jmpbuf(encoder->png))) return false;
+    png_set_write_fn(encoder->png, encoder, write_bytes, flush_bytes);
+    png_set_IHDR(encoder->png, encoder->info, (png_uint_32)image->width, (png_uint_32)image->height, 8,
+                 PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
+                 PNG_FILTER_TYPE_DEFAULT);
+    set_text(encoder);
+    png_write_info(encoder->png, encoder->info);
+    for (size_t y = 0; y < (size_t)image->height; y++)
+        png_write_row(encoder->png, image->rgb + y * (size_t)image->width * 3);
+    png_write_end(encoder->png, encoder->info);
+    return true;
+}
+
+static int encode_to(FILE *to, const char *name, const struct sluice_image *image, const char *text,
+                     struct sluice_error *e) {
+    struct encoder encoder = {.to = to, .image = image, .utf8 = text};
+    encoder.png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &encoder, on_error, on_warning);
+    encoder.info = encoder.png ? png_create_info_struct(encoder.png) : NULL;
+    encoder.latin1 = text ? to_latin1(text) : NULL;
+    bool done = encoder.info && encode(&encoder);
+    free(encoder.latin1);
+    png_destroy_write_struct(&encoder.png, &encoder.info);
+    if (done) return SLUICE_OK;
+    if (encoder.problem) return fail_output(e, name, encoder.problem);
+    fail(e, SLUICE_OUTPUT, "the picture could not be encoded");
+    fail_where(e, "%s", name);
+    return fail_found(e, "%s", encoder.message[0] ? encoder.message : "no memory");
+}
+
+int png_write(const char *name, const struct sluice_image *image, const char *parameters,
+              struct sluice_error *e) {
+    struct outfile out;
+    if (strcmp(name, "-") == 0) {
+        int status = encode_to(stdout, "stdout", image, parameters, e);
+        return status ? status : outfile_flush_stdout(e);
+    }
+    int status = outfile_open(&out, name, e);
+    if (status) return status;
+    status = encode_to(out.file, name, image, parameters, e);
+    if (!status) return outfile_commit(&out, e);
+    outfile_abandon(&out);
+    return status;
+}

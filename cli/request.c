@@ -1,0 +1,150 @@
+/* From flags to a request: see request.h. */
+#include "cli/request.h"
+
+#include "cli/fail.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* Flags of the fixed surface that wait for their models. */
+static const struct {
+    const char *flag, *why;
+} not_built[] = {
+    {"--high-noise-diffusion-model", "no model of this build has a second transformer"},
+    {"--clip_l", "no model of this build has a CLIP text encoder"},
+    {"--clip_g", "no model of this build has a CLIP text encoder"},
+    {"--t5xxl", "no model of this build has a T5 text encoder"},
+    {"--init-img", "this build cannot start from a picture"},
+    {"--strength", "this build cannot start from a picture"},
+    {"--ref-image", "no model of this build takes reference pictures"},
+    {"--mask", "this build cannot start from a picture"},
+    {"--frames", "no model of this build makes videos"},
+    {"--fps", "no model of this build makes videos"},
+    {"--rates", "this build has no measured rates to read"},
+};
+
+static int refuse(const char *flag, const char *why, const char *found, const char *expected,
+                  struct sluice_error *e) {
+    fail(e, SLUICE_USAGE, "%s", why);
+    fail_where(e, "%s", flag);
+    fail_found(e, "\"%s\"", found);
+    return fail_expected(e, "%s", expected);
+}
+
+static int check_device(const struct args *args, struct sluice_error *e) {
+    bool plans = args->command->bit == PLAN; /* needs no device; the library says which it can plan for */
+    const char *device = args->device ? args->device : "cpu";
+    bool cpu = strcmp(device, "cpu") == 0, cuda = strncmp(device, "cuda", 4) == 0;
+    const char *index = cuda && device[4] == ':' ? device + 5 : "0";
+    if (!cpu &&
+        (!cuda || (device[4] && device[4] != ':') || !*index || strspn(index, "0123456789") != strlen(index)))
+        return fail_value(e, "--device", device, "cpu, cuda or cuda:N");
+    if (cuda && !plans) return refuse("--device", "this program was built without CUDA", device, "cpu", e);
+    if (cpu && args->precision && strcmp(args->precision, "f32") != 0)
+        return refuse("--precision", "the CPU of this build computes in f32 only", args->precision, "f32", e);
+    return SLUICE_OK;
+}
+
+static int check_parts(const struct args *args, struct sluice_error *e) {
+    const struct sluice_model_options *m = &args->model;
+    if (m->model || (m->diffusion_model && m->vae && m->llm && m->tokenizer)) return SLUICE_OK;
+    fail(e, SLUICE_USAGE, "which model?");
+    fail_where(e, "sluice %s", args->command->name);
+    fail_found(e, "no --model");
+    return fail_expected(e, "-m DIR, or --diffusion-model, --llm, --tokenizer and --vae");
+}
+
+static int check_prompt(const struct args *args, struct sluice_error *e) {
+    if (args->command->bit != GENERATE || args->prompt.text) return SLUICE_OK;
+    fail(e, SLUICE_USAGE, "draw what?");
+    fail_where(e, "sluice generate");
+    fail_found(e, "no --prompt");
+    return fail_expected(e, "-p TEXT or -p @FILE");
+}
+
+static int check_seeds(const struct args *args, struct sluice_error *e) {
+    if (args->batch < 2 || args->seed.value <= INT64_MAX - (uint64_t)(args->batch - 1)) return SLUICE_OK;
+    return fail_value(e, "--seed", "seeds beyond 9223372036854775807", "a seed that leaves room for --batch");
+}
+
+int request_check(const struct args *args, struct sluice_error *e) {
+    for (size_t i = 0; i < sizeof not_built / sizeof *not_built; i++) {
+        if (args_given(args, not_built[i].flag))
+            return refuse(not_built[i].flag, not_built[i].why,
+                          args->typed[flag_find(not_built[i].flag) - flags], "a run without this flag", e);
+    }
+    int status = check_device(args, e);
+    if (!status) status = check_parts(args, e);
+    if (!status) status = check_prompt(args, e);
+    if (!status) status = check_seeds(args, e);
+    return status;
+}
+
+/* 32 bits, as other programs draw: short enough to be typed again. */
+int request_seed(const struct args *args, uint64_t *seed, struct sluice_error *e) {
+    uint32_t drawn = 0;
+    *seed = args->seed.value;
+    if (!args->seed.random) return SLUICE_OK;
+    if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn) {
+        fail(e, SLUICE_INTERNAL, "no random number to be had");
+        return fail_found(e, "%s", strerror(errno));
+    }
+    *seed = drawn;
+    return SLUICE_OK;
+}
+
+static int plan_file_error(const char *path, int problem, struct sluice_error *e) {
+    fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "the plan cannot be read");
+    fail_where(e, "%s", path);
+    return fail_found(e, "%s", strerror(problem));
+}
+
+int request_read_plan(const struct args *args, char **text, struct sluice_error *e) {
+    enum { PLAN_BYTES_MAX = 64 << 20 };
+    size_t room = 1 << 16, bytes = 0;
+    if (!args->plan) return SLUICE_OK;
+    FILE *file = fopen(args->plan, "rb");
+    if (!file) return plan_file_error(args->plan, errno, e);
+    do {
+        room *= 2;
+        char *larger = realloc(*text, room + 1);
+        if (!larger) break;
+        *text = larger;
+        bytes += fread(larger + bytes, 1, room - bytes, file);
+    } while (bytes == room && room < PLAN_BYTES_MAX);
+    int problem = ferror(file) ? EIO : bytes == room ? EFBIG : 0;
+    fclose(file);
+    if (problem) return plan_file_error(args->plan, problem, e);
+    (*text)[bytes] = 0;
+    return SLUICE_OK;
+}
+
+static void fill_numbers(struct sluice_request *request, const struct args *args) {
+    if (args->width) request->width = args->width;
+    if (args->height) request->height = args->height;
+    if (args->steps) request->steps = args->steps;
+    if (args_given(args, "--cfg-scale")) request->cfg_scale = args->cfg_scale;
+    if (args_given(args, "--guidance")) request->guidance = args->guidance;
+    if (args_given(args, "--flow-shift")) request->flow_shift = args->flow_shift;
+    request->batch = args->batch ? args->batch : 1;
+    request->max_ram_bytes = args->max_ram_bytes;
+    request->max_vram_bytes = args->max_vram_bytes;
+}
+
+void request_fill(struct sluice_request *request, const sluice_model *model, const struct args *args,
+                  uint64_t seed, const char *plan_text) {
+    sluice_request_defaults(model, request);
+    fill_numbers(request, args);
+    request->prompt = args->prompt.text;
+    request->negative_prompt = args->negative_prompt.text;
+    request->seed = seed;
+    request->no_decode = args->no_decode;
+    if (args->precision) request->precision = args->precision;
+    request->init_latent = args->init_latent;
+    request->save_latent = args->save_latent;
+    request->dump = args->dump;
+    request->plan = plan_text;
+}

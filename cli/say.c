@@ -1,0 +1,77 @@
+/* stderr: see say.h. Uses write(2), not stdio, because a signal handler writes here too. */
+#include "cli/say.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static atomic_flag last_line_taken = ATOMIC_FLAG_INIT;
+static atomic_bool live; /* the cursor stands behind a line without newline */
+
+static void put(const char *text, size_t bytes) {
+    while (bytes) {
+        ssize_t done = write(STDERR_FILENO, text, bytes);
+        if (done <= 0) return; /* nobody is left to be told */
+        text += done;
+        bytes -= (size_t)done;
+    }
+}
+
+bool say_on_terminal(void) {
+    const char *term = getenv("TERM");
+    return isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
+}
+
+/* Wraps text as clear-live-line + prefix + text + newline and writes it at once. */
+static void put_line(const char *prefix, const char *text) {
+    char *line = NULL;
+    const char *clear = atomic_exchange(&live, false) ? "\r\033[K" : "";
+    int bytes = asprintf(&line, "%s%s%s\n", clear, prefix, text);
+    if (bytes < 0) return;
+    for (char *c = line + strlen(clear); c < line + bytes - 1; c++) {
+        if ((unsigned char)*c < 32 || *c == 127) *c = ' ';
+    }
+    put(line, (size_t)bytes);
+    free(line);
+}
+
+void say_note(const char *format, ...) {
+    char *text = NULL;
+    va_list list;
+    va_start(list, format);
+    int bytes = vasprintf(&text, format, list);
+    va_end(list);
+    if (bytes < 0) return;
+    put_line(strncmp(text, "sluice: ", 8) ? "" : " ", text); /* that beginning belongs to the last line */
+    free(text);
+}
+
+void say_live(const char *text) {
+    struct winsize size = {0};
+    int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1 : 79;
+    char line[512];
+    int bytes = snprintf(line, sizeof line, "\r\033[K%.*s", columns < 480 ? columns : 480, text);
+    atomic_store(&live, true);
+    put(line, (size_t)bytes);
+}
+
+void say_live_end(void) {
+    if (atomic_exchange(&live, false)) put("\n", 1);
+}
+
+void say_failure(const struct sluice_error *error) {
+    char line[1024];
+    if (atomic_flag_test_and_set(&last_line_taken)) return;
+    put_line("sluice: ", sluice_error_line(error, line, sizeof line));
+}
+
+bool say_cancelled_in_handler(void) {
+    if (atomic_flag_test_and_set(&last_line_taken)) return false;
+    if (atomic_exchange(&live, false)) put("\n", 1);
+    put("sluice: cancelled\n", 18);
+    return true;
+}

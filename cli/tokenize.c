@@ -1,0 +1,58 @@
+/* `sluice tokenize`: token ids, one line an encoder. */
+#include "cli/commands.h"
+#include "cli/fail.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+static void print_ids(const json_t *ids) {
+    size_t i;
+    json_t *id;
+    json_array_foreach(ids, i, id) {
+        printf("%s%" JSON_INTEGER_FORMAT, i ? " " : "", json_integer_value(id));
+    }
+    putchar('\n');
+}
+
+static void print_encoder(const json_t *encoder) {
+    const json_t *ids = json_object_get(encoder, "ids");
+    const char *name = json_string_value(json_object_get(encoder, "name"));
+    bool cut = json_is_true(json_object_get(encoder, "truncated"));
+    printf("%s: %zu tokens%s\n", name ? name : "encoder", json_array_size(ids),
+           cut ? ", cut to this length" : "");
+    print_ids(ids);
+}
+
+static int print_tokens(const char *json, struct sluice_error *e) {
+    size_t i;
+    json_t *encoder, *root = json_loads(json, 0, NULL);
+    if (!root) return fail(e, SLUICE_INTERNAL, "the library's ids are no JSON");
+    if (json_is_array(root)) print_ids(root);
+    json_array_foreach(json_object_get(root, "encoders"), i, encoder) {
+        print_encoder(encoder);
+    }
+    json_decref(root);
+    return SLUICE_OK;
+}
+
+static int check_flags(const struct args *args, struct sluice_error *e) {
+    bool model = args->model.model || args->model.llm || args->model.tokenizer;
+    if (model && args->prompt.text) return SLUICE_OK;
+    fail(e, SLUICE_USAGE, model ? "tokenize what?" : "with which tokenizer?");
+    fail_where(e, "sluice tokenize");
+    fail_found(e, model ? "no --prompt" : "neither --model nor --tokenizer");
+    return fail_expected(e, model ? "-p TEXT or -p @FILE" : "-m DIR or --tokenizer PATH");
+}
+
+int tokenize_command(const struct args *args, struct sluice_error *e) {
+    char *json = NULL;
+    int status = check_flags(args, e);
+    if (!status) status = sluice_tokenize(&args->model, args->prompt.text, args->prompt.bytes, &json, e);
+    if (!status && args->json) {
+        puts(json);
+    } else if (!status) {
+        status = print_tokens(json, e);
+    }
+    sluice_free(json);
+    return status;
+}

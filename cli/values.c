@@ -1,0 +1,105 @@
+/* Values of flags: see values.h. */
+#include "cli/values.h"
+
+#include "cli/fail.h"
+#include "cli/machine.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* strtod and strtoll alone would take spaces, hexadecimal, "inf" and "nan". */
+static bool starts_number(const char *text) {
+    if (*text == '-' || *text == '+') text++;
+    return isdigit((unsigned char)*text) || (*text == '.' && isdigit((unsigned char)text[1]));
+}
+
+static bool is_plain(const char *text) {
+    return starts_number(text) && !strpbrk(text, "xXpP");
+}
+
+int value_whole(const struct flag *flag, const char *text, int *out, struct sluice_error *e) {
+    char expected[96], *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    snprintf(expected, sizeof expected, "a whole number from %.0f to %.0f", flag->least, flag->most);
+    if (!is_plain(text) || *end || errno || (double)value < flag->least || (double)value > flag->most)
+        return fail_value(e, flag->name, text, expected);
+    *out = (int)value;
+    return SLUICE_OK;
+}
+
+int value_real(const struct flag *flag, const char *text, double *out, struct sluice_error *e) {
+    char expected[96], *end;
+    double value = strtod(text, &end);
+    snprintf(expected, sizeof expected, "a number from %g to %g", flag->least, flag->most);
+    if (!is_plain(text) || *end || !isfinite(value) || value < flag->least || value > flag->most)
+        return fail_value(e, flag->name, text, expected);
+    *out = value;
+    return SLUICE_OK;
+}
+
+int value_seed(const struct flag *flag, const char *text, struct seed *out, struct sluice_error *e) {
+    char *end;
+    errno = 0;
+    /* Up to 2^63-1, not 2^64-1: the report carries the seed as a JSON integer. */
+    long long value = strtoll(text, &end, 10);
+    if (!is_plain(text) || *end || errno || value < -1)
+        return fail_value(e, flag->name, text,
+                          "a whole number from 0 to 9223372036854775807, or -1 to draw one");
+    out->random = value < 0;
+    out->value = out->random ? 0 : (uint64_t)value;
+    return SLUICE_OK;
+}
+
+/* Bytes to one unit, by the suffix of a size; 0 if there is no such suffix. A percent is relative to the
+ * machine. */
+static long double unit_bytes(const char *suffix, int64_t machine) {
+    static const struct {
+        const char *suffix;
+        long double bytes;
+    } units[] = {
+        {"", 1073741824},     {"B", 1},      {"K", 1024},      {"M", 1048576},      {"G", 1073741824},
+        {"T", 1099511627776}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}, {"TiB", 1099511627776}};
+    if (strcmp(suffix, "%") == 0) return (long double)machine / 100;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (strcasecmp(suffix, units[i].suffix) == 0) return units[i].bytes;
+    }
+    return 0;
+}
+
+static int above_machine(const struct flag *flag, const char *text, int64_t machine, struct sluice_error *e) {
+    fail(e, SLUICE_USAGE, "a budget above the memory of this machine");
+    fail_where(e, "%s", flag->name);
+    fail_found(e, "\"%s\"", text);
+    return fail_expected(e, "at most %" PRId64 "B (%.2fG)", machine, (double)machine / 1073741824);
+}
+
+int value_size(const struct flag *flag, const char *text, int64_t *out, struct sluice_error *e) {
+    static const char expected[] = "more than 0, as 3G, 2.5G, 512M, 123456B, 80% or a bare number of GiB";
+    int64_t machine = machine_memory_bytes();
+    size_t digits = strspn(text, "0123456789.");
+    char *end;
+    if (!isdigit((unsigned char)*text) || digits > 40) return fail_value(e, flag->name, text, expected);
+    long double number = strtold(text, &end);
+    long double unit = end == text + digits ? unit_bytes(end, machine) : 0;
+    bool whole = unit != 1 || !memchr(text, '.', digits);
+    if (unit == 0 || !whole || number * unit < 1) return fail_value(e, flag->name, text, expected);
+    if (number * unit > (long double)machine) return above_machine(flag, text, machine, e);
+    *out = (int64_t)(number * unit);
+    return SLUICE_OK;
+}
+
+int value_choice(const struct flag *flag, const char *text, struct sluice_error *e) {
+    size_t bytes = strlen(text);
+    for (const char *choice = flag->choices; *choice;) {
+        size_t length = strcspn(choice, "|");
+        if (bytes == length && memcmp(choice, text, length) == 0) return SLUICE_OK;
+        choice += length + (choice[length] == '|');
+    }
+    return fail_value(e, flag->name, text, flag->choices);
+}

@@ -1,0 +1,16 @@
+/* Values of flags, from text. Each takes the whole text or refuses it, naming flag, found and expected (exit
+ * 2). */
+#ifndef SLUICE_CLI_VALUES_H
+#define SLUICE_CLI_VALUES_H
+
+#include "cli/args.h"
+
+int value_whole(const struct flag *flag, const char *text, int *out, struct sluice_error *e);
+int value_real(const struct flag *flag, const char *text, double *out, struct sluice_error *e);
+int value_seed(const struct flag *flag, const char *text, struct seed *out, struct sluice_error *e);
+/* 3G 2.5G 512M 64K (binary units), 123456B, 80% of the machine's memory, a bare number in GiB. Not above the
+ * machine. */
+int value_size(const struct flag *flag, const char *text, int64_t *out, struct sluice_error *e);
+int value_choice(const struct flag *flag, const char *text, struct sluice_error *e);
+
+#endif

@@ -1,0 +1,480 @@
+#!/bin/sh
+# The program as a user runs it: flags, exit codes, messages, files. Needs no Python and no network.
+#
+# usage: run.sh SLUICE MODEL_DIR [SCRATCH_DIR]
+#
+# Each run is checked for its exit code and for the rule of the last line: on any code but 0 exactly one line of stderr
+# begins "sluice: " and it is the last; on 0 none does. Environment variables STUB_* mean something only to a stub of the
+# library; the real one does not read them.
+sluice=$1 model=$2 scratch=${3:-}
+if [ ! -x "$sluice" ] || [ ! -d "$model" ]; then
+    echo "usage: run.sh SLUICE MODEL_DIR [SCRATCH_DIR]" >&2
+    exit 2
+fi
+case $sluice in /*) ;; *) sluice=$PWD/$sluice ;; esac
+case $model in /*) ;; *) model=$PWD/$model ;; esac
+if [ -z "$scratch" ]; then
+    scratch=$(mktemp -d) || exit 2
+    trap 'rm -rf "$scratch"' EXIT
+fi
+mkdir -p "$scratch" && cd "$scratch" || exit 2
+rm -rf work && mkdir work && cd work || exit 2
+
+passed=0 failed=0
+size="-W ${SIZE_W:-64} -H ${SIZE_H:-48}"
+
+ok() { passed=$((passed + 1)); }
+bad() {
+    failed=$((failed + 1))
+    echo "FAIL $name: $1"
+    [ -s ../err ] && sed 's/^/    | /' ../err | tail -5
+}
+check() { # check TEXT COMMAND...: the command succeeds
+    what=$1
+    shift
+    if "$@"; then ok; else bad "$what"; fi
+}
+has() { grep -aq -e "$2" "$1"; }
+lacks() { ! grep -aq -e "$2" "$1"; }
+absent() { [ ! -e "$1" ]; }
+empty_folder() { [ -z "$(ls -A "$1")" ]; }
+
+last_line_rule() { # last_line_rule CODE
+    n=$(tr '\r' '\n' <../err | grep -ac '^sluice: ')
+    if [ "$1" = 0 ]; then
+        [ "$n" = 0 ]
+    else
+        [ "$n" = 1 ] && tail -n 1 ../err | grep -aq '^sluice: '
+    fi
+}
+expect() { # expect CODE NAME ARGS...: runs sluice; output in ../out and ../err
+    want=$1 name=$2
+    shift 2
+    "$sluice" "$@" >../out 2>../err
+    code=$?
+    if [ $code = "$want" ]; then ok; else bad "exit $code, not $want"; fi
+    if last_line_rule $code; then ok; else bad "the last line"; fi
+}
+draw() { # draw CODE NAME ARGS...
+    draw_code=$1 draw_name=$2
+    shift 2
+    # shellcheck disable=SC2086
+    expect "$draw_code" "$draw_name" generate -m "$model" $size --steps 2 "$@"
+}
+
+# ---- help and version ----
+expect 0 version --version
+check "version line" has ../out '^sluice [0-9]*\.[0-9]*\.[0-9]*$'
+expect 0 help --help
+for command in generate decode plan inspect tokenize convert bench devices; do
+    check "lists $command" has ../out "^  $command "
+done
+for command in generate decode plan inspect tokenize convert bench devices; do
+    expect 0 "$command --help" $command --help
+    check "usage" has ../out "^usage: sluice $command"
+    check "stderr is empty" [ ! -s ../err ]
+done
+expect 0 "help beside nonsense" generate --help --nonsense
+expect 2 "no command"
+expect 2 "unknown command" genrate
+check "suggests" has ../err 'did you mean generate'
+expect 2 "unknown command, nothing near" xyzzy
+expect 2 "convert" convert
+check "says so" has ../err 'not built yet'
+
+# ---- wrong flags: command line | what the message holds ----
+while IFS='|' read -r line pattern; do
+    [ -z "$line" ] && continue
+    # shellcheck disable=SC2086
+    expect 2 "$line" $line
+    check "message has $pattern" has ../err "^sluice: .*$pattern"
+done <<END
+generate --stepz 3|did you mean --steps
+generate --cfg_scale 3|did you mean --cfg-scale
+generate --MODEL x|did you mean --model
+generate --xyzzy|unknown flag
+generate -z|unknown flag
+generate -b3|unknown flag
+generate --tensors|belongs to other commands
+inspect --steps 3|belongs to other commands
+generate --json|belongs to other commands
+generate word|word
+generate --steps|--steps
+generate --steps --seed 1|--steps
+generate -m -p x|--model
+generate --steps 0|--steps
+generate --steps -1|--steps
+generate --steps 3x|--steps
+generate --steps 3.5|--steps
+generate --steps=|--steps
+generate --steps 0x10|--steps
+generate --steps 99999999999999999999|--steps
+generate --steps 18446744073709551617|--steps
+generate --steps nan|--steps
+generate --steps +|--steps
+generate --no-decode=yes|--no-decode
+generate -W 0|--width
+generate -W -16|--width
+generate -H 0|--height
+generate -H 1e3|--height
+generate -b 0|--batch
+generate -t 0|--threads
+generate -t -1|--threads
+generate --cfg-scale nan|--cfg-scale
+generate --cfg-scale inf|--cfg-scale
+generate --cfg-scale 1,5|--cfg-scale
+generate --cfg-scale -1|--cfg-scale
+generate --guidance x|--guidance
+generate --flow-shift 0|--flow-shift
+generate --flow-shift -3|--flow-shift
+generate --strength 2|--strength
+generate --strength -0.1|--strength
+generate --seed -2|--seed
+generate --seed 1.5|--seed
+generate --seed 9223372036854775808|--seed
+generate --seed abc|--seed
+generate --max-ram 0|--max-ram
+generate --max-ram 0G|--max-ram
+generate --max-ram 0%|--max-ram
+generate --max-ram -1G|--max-ram
+generate --max-ram 3X|--max-ram
+generate --max-ram 3GG|--max-ram
+generate --max-ram 1.2.3G|--max-ram
+generate --max-ram G|--max-ram
+generate --max-ram 1.5B|--max-ram
+generate --max-ram 0.1B|--max-ram
+generate --max-ram 1e3M|--max-ram
+generate --max-ram 0x10G|--max-ram
+generate --max-ram nan|--max-ram
+generate --max-ram 101%|above the memory
+generate --max-ram 999999T|above the memory
+generate --max-ram 9223372036854775808B|above the memory
+generate --max-ram 18446744073709551617B|above the memory
+generate --max-ram 99999999999999999999999999999999999G|above the memory
+generate --max-vram 0|--max-vram
+generate --sampler dpm|--sampler
+generate --scheduler karras|--scheduler
+generate --vae-tiling maybe|--vae-tiling
+generate --precision f64|--precision
+generate -q -v|contradict
+generate --steps 3 --steps 4|given twice
+decode|LATENT
+decode a b|word
+plan --steps 0|--steps
+inspect|inspect what
+inspect -m a b|two models
+tokenize -m x|no --prompt
+tokenize -p x|tokenizer
+bench|checkpoint
+bench bus|not built yet
+bench stream|not built yet
+bench ops|not built yet
+bench block|not built yet
+bench checkpoint|FAMILY DIR
+bench checkpoint no_such_family $scratch/work/ck|no_such_family
+devices word|word
+END
+check "no folder of a failed bench checkpoint" absent ck
+check "no temporary folder" empty_folder .
+
+# ---- what this build cannot honour is refused, not ignored ----
+while IFS='|' read -r line pattern; do
+    [ -z "$line" ] && continue
+    # shellcheck disable=SC2086
+    draw 2 "$line" -p x -o a.png $line
+    check "message has $pattern" has ../err "^sluice: .*$pattern"
+done <<END
+--high-noise-diffusion-model x|--high-noise-diffusion-model
+--clip_l x|--clip_l
+--clip_g x|--clip_g
+--t5xxl x|--t5xxl
+-i x.png|--init-img
+--strength 0.5|--strength
+-r x.png|--ref-image
+--mask x.png|--mask
+--frames 5|--frames
+--fps 24|--fps
+--rates x|--rates
+--device cuda|--device
+--device cuda:1|--device
+--device cuda:x|--device
+--device tpu|--device
+--precision bf16|--precision
+--precision f16|--precision
+--seed 9223372036854775807 -b 2|--seed
+-o b.jpg|--output
+END
+name="nothing written"
+check "no file" empty_folder .
+expect 2 "no model" generate -p x
+expect 2 "no prompt" generate -m "$model"
+expect 2 "-W 17" generate -m "$model" -p x -W 17 -H 48 -o a.png
+expect 2 "jpg" generate -m "$model" -p x -o a.jpg
+expect 2 "no extension" generate -m "$model" -p x -o a
+expect 2 "twice %d" generate -m "$model" -p x -o %d%d.png
+expect 2 "batch to stdout" generate -m "$model" -p x -b 2 -o -
+expect 2 "one name for two outputs" generate -m "$model" -p x -o a.png --save-latent ./a.png
+expect 2 "report is the picture" generate -m "$model" -p x -b 2 -o a.png --report a-2.png
+printf keep >a.png
+expect 2 "report is the picture, and a wrong flag" generate --steps 0 -o a.png --report a.png
+check "the file stays as it was" [ "$(cat a.png)" = keep ]
+rm -f a.png
+check "no file" empty_folder .
+
+# ---- prompts ----
+printf 'a red fox\nin the snow' >../prompt
+printf 'bad \377 text' >../notutf8
+printf 'bad \355\240\200 text' >../surrogate
+printf 'nul\0text' >../nul
+expect 3 "missing prompt file" generate -m "$model" -p @../nowhere
+expect 2 "not UTF-8" generate -m "$model" -p x -n @../notutf8
+check "names byte" has ../err 'byte 4'
+expect 2 "surrogate" generate -m "$model" -p @../surrogate
+expect 2 "NUL" generate -m "$model" -p @../nul
+expect 2 "endless prompt" generate -m "$model" -p @/dev/zero
+expect 2 "not UTF-8 as typed" generate -m "$model" -p "$(printf 'x\377')"
+expect 0 "tokenize" tokenize -m "$model" -p "a fox"
+check "ids" has ../out '[0-9]'
+expect 0 "tokenize --json" tokenize -m "$model" -p "a fox" --json
+check "encoders" has ../out '"encoders"'
+expect 0 "tokenize empty" tokenize -m "$model" -p ""
+expect 0 "tokenize a file" tokenize -m "$model" -p @../prompt --json
+cp ../out ../out.file
+expect 0 "tokenize the same text" tokenize -m "$model" -p "$(cat ../prompt)" --json
+check "the same ids" cmp -s ../out ../out.file
+if [ -d "$model/tokenizer" ]; then
+    expect 0 "plain ids" tokenize --tokenizer "$model/tokenizer" -p "a fox" --json
+    check "one array" has ../out '^\[[0-9, ]*\]$'
+fi
+
+# ---- plan: sizes ----
+for text in 512M 0.5G 0.5 536870912B 524288K 512MiB; do
+    "$sluice" plan -m "$model" $size --max-ram $text --json >../out 2>../err
+    code=$? name="size $text"
+    check "0 or 4, not $code" [ $((code % 4)) = 0 ]
+    tr -d ' \n' <../out >../flat
+    check "536870912 bytes" has ../flat '"budget":{[^}]*"ram_bytes":536870912'
+done
+expect 0 "plan in percent" plan -m "$model" $size --max-ram 80%
+check "table" has ../out '^stage '
+check "longest prompt is said" has ../err 'longest'
+expect 4 "plan that does not fit" plan -m "$model" $size --max-ram 1B --json
+check "the plan all the same" has ../out '"least"'
+least=$(tr -d ' \n' <../out | sed 's/.*"least":{[^}]*"ram_bytes":\([0-9]*\).*/\1/')
+check "least is named" has ../err "$least"
+expect 2 "plan takes generate's flags and refusals" plan -m "$model" --mask x
+expect 3 "plan of no model" plan -m ../nowhere
+expect 3 "plan of a missing latent" plan ../nowhere -m "$model"
+
+# ---- generate ----
+draw 0 "one picture" -p "a fox" --seed 42 -o fox.png --report r.json
+check "PNG" [ "$(head -c 8 fox.png | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ]
+check "prompt in the text" has fox.png 'tEXtparameters'
+check "settings" has fox.png "^Steps: 2, Sampler: Euler, Schedule type: Simple, CFG scale: [0-9.]*, .*Seed: 42, Size: ${SIZE_W:-64}x${SIZE_H:-48}, Model: $(basename "$model"), Version: sluice "
+check "stdout is empty" [ ! -s ../out ]
+check "seed on stderr" has ../err '^seed 42$'
+check "name on stderr" has ../err '^wrote fox.png '
+check "summary on stderr" has ../err '^done: 1 picture '
+tr -d ' \n' <r.json >../flat
+check "report exit" has ../flat '"exit":0'
+check "report seed" has ../flat '"seed":42'
+for key in version plan seconds latent_sha256 image_sha256 measured stages steps; do
+    check "report has $key" has ../flat "\"$key\":"
+done
+check "no error" lacks ../flat '"error"'
+check "only these" [ "$(ls -A | tr '\n' ' ')" = "fox.png r.json " ]
+cp fox.png ../first.png
+draw 0 "again, over the old file" -p "a fox" --seed 42 -o fox.png -q
+check "the same file" cmp -s fox.png ../first.png
+check "-q says nothing" [ ! -s ../err ]
+rm -f fox.png r.json
+draw 0 "default name" -p x
+check "output.png" [ -s output.png ]
+rm -f output.png
+draw 0 "utf-8 in latin-1" -p "$(printf 'caf\303\251')" -n "$(printf '\303\274ber')" --cfg-scale 2 -o a.png
+check "tEXt" has a.png 'tEXtparameters'
+check "negative prompt" has a.png '^Negative prompt: '
+draw 0 "utf-8 beyond latin-1" -p "$(printf 'a \347\213\220 fox')" -o a.png
+check "iTXt" has a.png 'iTXtparameters'
+check "the text" has a.png "$(printf 'a \347\213\220 fox')"
+draw 0 "@FILE" -p @../prompt -o a.png
+check "second line" has a.png '^in the snow$'
+rm -f a.png
+draw 0 "batch" -p x -b 3 --seed 7 -o x.png
+check "three names" [ "$(ls -A | tr '\n' ' ')" = "x-1.png x-2.png x-3.png " ]
+check "seed of the third" has x-3.png 'Seed: 9,'
+rm -f ./*.png
+draw 0 "batch with %d" -p x -b 2 -o 'n%dm.png'
+check "names" [ "$(ls -A | tr '\n' ' ')" = "n1m.png n2m.png " ]
+rm -f ./*.png
+draw 0 "one with %d" -p x -o '%d.png'
+check "1.png" [ -s 1.png ]
+rm -f ./*.png
+draw 0 "stdout" -p x -o -
+check "a PNG and nothing else" [ "$(head -c 8 ../out | od -An -tx1 | tr -d ' \n')$(tail -c 8 ../out | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a49454e44ae426082 ]
+draw 0 "report on stdout" -p x -o a.png --report -
+check "JSON only" [ "$(head -c 1 ../out)" = "{" ]
+draw 2 "report and picture on stdout" -p x -o - --report -
+rm -f a.png
+draw 0 "drawn seed" -p x --seed -1 -o a.png
+seed=$(sed -n 's/^seed //p' ../err)
+check "printed and in the file" has a.png "Seed: $seed,"
+draw 0 "equals form, equal duplicate, end of flags" -p x --prompt=x --steps=2 -o a.png --
+rm -f a.png
+draw 0 "--no-decode" -p x --no-decode --save-latent l.safetensors
+check "latent only" [ "$(ls -A)" = l.safetensors ]
+expect 0 "decode" decode l.safetensors -m "$model" -o d.png --report -
+check "PNG" [ -s d.png ]
+check "no prompt in it" lacks d.png 'Steps:'
+check "report" has ../out '"exit"'
+expect 3 "decode nothing" decode ../nowhere -m "$model" -o d2.png
+check "no picture" absent d2.png
+rm -f ./*
+draw 0 "-v shows the plan" -p x -o a.png -v
+check "stages" has ../err '^stage '
+rm -f a.png
+
+# ---- budgets and missing models ----
+draw 4 "too small a budget" -p x -o a.png --max-ram 1B --report r.json
+tr -d ' \n' <r.json >../flat
+check "report exit" has ../flat '"exit":4'
+check "report error" has ../flat '"code":"BUDGET"'
+check "no picture" absent a.png
+rm -f r.json
+expect 3 "no such model" generate -m ../nowhere -p x -o a.png --report r.json
+tr -d ' \n' <r.json >../flat
+check "minimal report" has ../flat '"exit":3'
+for key in version plan seed seconds latent_sha256 image_sha256 measured stages steps error; do
+    check "it has $key" has ../flat "\"$key\":"
+done
+rm -f r.json
+expect 2 "report of wrong usage" generate --steps 0 --report r.json
+check "exit 2" has r.json '"exit": *2'
+rm -f r.json
+draw 3 "missing plan file" -p x -o a.png --plan ../nowhere
+
+# ---- outputs that cannot be written ----
+draw 6 "folder is missing" -p x -o nowhere/a.png --report r.json
+check "exit 6 in report" has r.json '"exit": *6'
+rm -f r.json
+draw 6 "/proc" -p x -o /proc/a.png
+mkdir folder.png
+draw 6 "a folder" -p x -o folder.png
+rmdir folder.png
+draw 6 "report nowhere" -p x -o a.png --report nowhere/r.json
+draw 6 "latent nowhere" -p x -o a.png --save-latent nowhere/l.safetensors
+draw 6 "dump nowhere" -p x -o a.png --dump nowhere/d
+check "nothing was left" empty_folder .
+ln -s /dev/full a.png
+draw 6 "full disk" -p x -o a.png --report r.json
+check "exit 6 in report" has r.json '"exit": *6'
+check "OUTPUT in report" has r.json '"OUTPUT"'
+rm -f a.png r.json
+ln -s /dev/full a-2.png
+draw 6 "second of three" -p x -b 3 -o a.png
+check "the first stays" [ -s a-1.png ]
+check "no third" absent a-3.png
+rm -f ./*
+draw 6 "report on a full disk" -p x -o a.png --report /dev/full
+rm -f a.png
+name="file size limit"
+(
+    ulimit -f 1
+    # shellcheck disable=SC2086
+    exec "$sluice" generate -m "$model" -W 256 -H 256 --steps 1 -p x -o a.png 2>../err
+)
+code=$?
+check "exit 6, not $code" [ $code = 6 ]
+check "last line" last_line_rule 6
+check "nothing was left" empty_folder .
+for command in "plan -m $model" "inspect $model" "tokenize -m $model -p x" devices --help; do
+    name="$command > /dev/full"
+    # shellcheck disable=SC2086
+    "$sluice" $command >/dev/full 2>../err
+    code=$?
+    check "exit 6, not $code" [ $code = 6 ]
+    check "last line" last_line_rule 6
+done
+name="closed pipe"
+(
+    sleep 0.3
+    "$sluice" generate --help 2>../err
+    echo $? >../rc
+) | true
+check "exit 6, not $(cat ../rc)" [ "$(cat ../rc)" = 6 ]
+name="stderr closed"
+# shellcheck disable=SC2086
+"$sluice" generate -m "$model" $size --steps 1 -p x -o a.png 2>&-
+check "exit 0" [ $? = 0 ]
+check "no message in the picture" [ "$(head -c 4 a.png | od -An -tx1 | tr -d ' \n')" = 89504e47 ]
+name="stdout closed"
+"$sluice" devices >&- 2>../err
+check "exit 6" [ $? = 6 ]
+rm -f a.png
+if [ "$(id -u)" != 0 ]; then
+    mkdir locked && chmod 555 locked
+    draw 6 "read-only folder" -p x -o locked/a.png
+    rmdir locked
+fi
+
+# ---- Ctrl-C ----
+start_long() { # a run of many minutes in the background; returns once a stage was announced
+    : >../err # the run before has announced stages too
+    # shellcheck disable=SC2086
+    "$sluice" generate -m "$model" $size --steps 10000 -p x -o c.png --report c.json "$@" >../out 2>../err &
+    pid=$!
+    n=0
+    while [ $n -lt 100 ] && ! grep -qE '^(text|denoise|encode)' ../err; do
+        sleep 0.1
+        n=$((n + 1))
+    done
+}
+for signal in INT TERM; do
+    name="one SIG$signal"
+    start_long
+    kill -$signal $pid
+    wait $pid
+    code=$?
+    check "exit 130, not $code" [ $code = 130 ]
+    check "last line" last_line_rule 130
+    check "no picture" absent c.png
+    check "report exit" has c.json '"exit": *130'
+    rm -f c.json
+    check "nothing else" empty_folder .
+done
+name="two SIGINT"
+STUB_DEAF=1 start_long
+kill -INT $pid
+sleep 0.2
+kill -INT $pid 2>/dev/null
+before=$(date +%s)
+wait $pid
+code=$?
+after=$(date +%s)
+check "exit 130, not $code" [ $code = 130 ]
+check "within a second" [ $((after - before)) -le 1 ]
+check "last line" last_line_rule 130
+check "no picture" absent c.png
+rm -f c.json
+check "nothing else" empty_folder .
+
+# ---- inspect, devices, bench checkpoint ----
+expect 0 "inspect" inspect "$model"
+expect 0 "inspect --json" inspect "$model" --json
+check "components" has ../out '"components"'
+expect 0 "inspect --tensors --json" inspect -m "$model" --tensors --json
+expect 3 "inspect nothing" inspect ../nowhere
+expect 0 "devices" devices
+check "cpu" has ../out '^cpu'
+expect 0 "devices --json" devices --json
+check "devices" has ../out '"devices"'
+mkdir full && : >full/file
+expect 6 "bench checkpoint into a full folder" bench checkpoint z_image full
+check "the file stays" [ -e full/file ]
+rm -rf full
+expect 6 "bench checkpoint nowhere" bench checkpoint z_image nowhere/ck
+expect 2 "bench checkpoint help" bench checkpoint help
+check "nothing was left" empty_folder .
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
