@@ -126,7 +126,7 @@ const struct command commands[N_COMMANDS] = {
      "sluice convert --help"},
     {"bench", BENCH, "checkpoint FAMILY DIR", 1, 3,
      "write a model of random weights; bus, stream, ops and block are not built yet",
-     "sluice bench checkpoint z_image DIR --seed 1"},
+     "sluice bench checkpoint zimage DIR --seed 1"},
     {"devices", DEVICES, NULL, 0, 0, "list what a run can use", "sluice devices"},
 };
 

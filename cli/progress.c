@@ -31,10 +31,10 @@ static void describe(const struct sluice_progress *now, char *out, size_t out_by
     char spent[32], left[32], read[32], step[40] = "";
     double waiting = now->seconds > 0 ? 100 * now->stall_seconds / now->seconds : 0;
     if (now->step > 0) snprintf(step, sizeof step, " %d/%d", now->step, now->of);
-    snprintf(out, out_bytes, "%s%s  %.0f %%  %s%s%s%s, %s read, %.0f %% of the time waiting for weights",
-             now->stage, step, 100 * now->fraction, progress_duration(now->seconds, spent),
-             now->eta >= 0 ? ", " : "", now->eta >= 0 ? progress_duration(now->eta, left) : "",
-             now->eta >= 0 ? " left" : "", progress_bytes((double)now->bytes_read, read), waiting);
+    snprintf(out, out_bytes, "%s%s  %.0f %%  %s%s%s%s, %s read, %.0f %% waiting for weights", now->stage,
+             step, 100 * now->fraction, progress_duration(now->seconds, spent), now->eta >= 0 ? ", " : "",
+             now->eta >= 0 ? progress_duration(now->eta, left) : "", now->eta >= 0 ? " left" : "",
+             progress_bytes((double)now->bytes_read, read), waiting);
 }
 
 /* A terminal is redrawn ten times a second; a log gets each stage, each step of a few seconds, and a sign of

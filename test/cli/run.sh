@@ -469,10 +469,10 @@ check "cpu" has ../out '^cpu'
 expect 0 "devices --json" devices --json
 check "devices" has ../out '"devices"'
 mkdir full && : >full/file
-expect 6 "bench checkpoint into a full folder" bench checkpoint z_image full
+expect 6 "bench checkpoint into a full folder" bench checkpoint zimage full
 check "the file stays" [ -e full/file ]
 rm -rf full
-expect 6 "bench checkpoint nowhere" bench checkpoint z_image nowhere/ck
+expect 6 "bench checkpoint nowhere" bench checkpoint zimage nowhere/ck
 expect 2 "bench checkpoint help" bench checkpoint help
 check "nothing was left" empty_folder .
 
