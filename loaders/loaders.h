@@ -1,35 +1,58 @@
 /* From files to what the engine works with: tensor indexes, configurations, token ids.
  *
- * Nothing here knows families or devices. Every parser validates the whole file before it returns. */
+ * Nothing here knows families or devices. Every parser validates the whole file before it returns, reads its
+ * header once into memory, and needs at most 64 MiB of our allocator beyond that header. Every error names
+ * the file, and the byte where one can be named. On failure nothing stays allocated and outputs are empty. */
 #ifndef SLUICE_LOADERS_LOADERS_H
 #define SLUICE_LOADERS_LOADERS_H
 
 #include "engine/base/config.h"
 #include "engine/base/index.h"
 
-/* Reads a small file whole, with a terminating NUL that is not counted. *text is freed with sys->release. LIMIT
- * when it is longer than limit_bytes. */
-enum status file_read_text(struct sys *sys, const char *path, uint64_t limit_bytes, char **text, uint64_t *bytes,
-                           struct error *e);
+/* Of one file and of one component. */
+enum { LOADER_TENSORS_MAX = 100000, LOADER_NAME_MAX = 1023, LOADER_NAMES_BYTES_MAX = 16 << 20 };
 
-/* JSON to a flat table. Depth up to 64, 1 MB. Duplicate keys, bad UTF-8, NaN are errors. */
+/* Reads a small file whole, with a terminating NUL that is not counted. *text is freed with sys->release;
+ * NULL on failure. LIMIT when it is longer than limit_bytes; MISSING, IO, TRUNC, CHANGED, MEMORY. */
+enum status file_read_text(struct sys *sys, const char *path, uint64_t limit_bytes, char **text,
+                           uint64_t *bytes, struct error *e);
+
+/* JSON to a flat table, sorted by key; empty objects and arrays leave no trace. Freed with config_destroy. At
+ * most 1 MB, 64 levels, 65,536 values, keys of 255 bytes with everything around them (LIMIT). Duplicate keys,
+ * also those that only flattening makes equal, are DUP; bad UTF-8 is UTF8; NaN and whatever else is not JSON
+ * is JSON. */
 enum status config_read(struct sys *sys, const char *path, struct config *config, struct error *e);
 
-/* One safetensors file. Adds its tensors as source 0 of a new index. */
+/* One safetensors file as source 0 of a new index, freed with index_destroy; only its header is read. Element
+ * types that are legal but unknown to the engine become DTYPE_OTHER, their bytes checked all the same. A file
+ * without tensors is an empty index: whether something is missing is for the family to say.
+ *
+ * Errors, after the format (https://huggingface.co/docs/safetensors, and safetensors 0.5's validate()):
+ * TRUNC, BADMAGIC (named: git-lfs pointer, zip, ...), LIMIT, JSON, UTF8, DUP, META (a field is missing or of
+ * the wrong kind), TYPE, SHAPE, BOUNDS (outside the file, holes, bytes of no tensor), OVERLAP, OVERFLOW. */
 enum status safetensors_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e);
 
-/* Writes f32/any tensors to a safetensors file: temporary name in the same folder, flushed, renamed; nothing is
- * left behind on failure (OUTPUT). Tensors must be packed host tensors. */
+/* Writes tensors to a safetensors file in the order given: temporary name in the same folder, flushed,
+ * renamed; nothing is left behind on failure (OUTPUT with the system's reason). Tensors must be packed host
+ * tensors of a known type. DUP and META for names that a reader would reject. Memory: the header alone; data
+ * is streamed. */
 struct named_tensor {
     const char *name;
     struct tensor tensor;
 };
-enum status safetensors_write(struct sys *sys, const char *path, const struct named_tensor *tensors, int n_tensors,
-                              struct error *e);
+enum status safetensors_write(struct sys *sys, const char *path, const struct named_tensor *tensors,
+                              int n_tensors, struct error *e);
 
-/* A component's weights: dir/<base>.safetensors.index.json (shards), or the single file, or path itself when it is
- * a file. Common bases are "diffusion_pytorch_model" and "model"; otherwise the only *.safetensors there is.
- * Precision variants ("model.fp16.safetensors") are taken when there is nothing else. */
+/* A component's weights as one index over one or more files. path is a safetensors file, a shard index
+ * (*.json), or a folder, in which these are looked for in this order:
+ *   1. diffusion_pytorch_model.safetensors.index.json, then model.safetensors.index.json
+ *   2. diffusion_pytorch_model.safetensors, then model.safetensors
+ *   3. the only other *.safetensors.index.json, then the only other *.safetensors
+ *   4. precision variants: *.safetensors.index.fp16.json, then *.fp16.safetensors (bf16, fp32, fp8, ema,
+ * non_ema) Shards are never taken without their index. MISSING (nothing found; a shard; a tensor that its
+ * shard lacks), UNSUPPORTED (several files, none preferred), BOUNDS (a shard's path leaves the folder;
+ * symlinks may), DUP (a tensor in two shards), META, LIMIT (256 shards, and the limits above over all
+ * shards), and all of safetensors_open's. */
 enum status component_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e);
 
 #endif

@@ -1,0 +1,161 @@
+/* Configuration files: a JSON document flattened into a table. See config.h and loaders.h.
+ *
+ * The document is visited twice without recursion, once to count its leaves and once to copy them. Keys
+ * repeat the names of everything around a leaf, so their length is limited: 1 MB of JSON could otherwise ask
+ * for gigabytes of keys. */
+#include "loaders/json.h"
+#include "loaders/loaders.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CONFIG_BYTES_MAX = 1 << 20, CONFIG_DEPTH_MAX = 64, CONFIG_VALUES_MAX = 65536, CONFIG_KEY_MAX = 255 };
+
+/* An object or array that is being visited. */
+struct frame {
+    json_t *node;
+    void *member; /* of an object: the next one */
+    size_t place; /* of an array: the next one */
+    size_t key_bytes;
+};
+
+struct flattening {
+    struct config *config; /* values is NULL while leaves are only counted */
+    int n_values;
+    int depth;
+    struct frame frames[CONFIG_DEPTH_MAX];
+    char key[CONFIG_KEY_MAX + 1];
+};
+
+static enum status fail(const struct flattening *f, enum status code, const char *what, struct error *e) {
+    error_set(e, code, "%s", what);
+    return error_where(e, "%s", f->config->path);
+}
+
+static char *copy_text(struct sys *sys, const char *text) {
+    size_t bytes = strlen(text) + 1;
+    char *copy = sys->alloc(sys, LINE_HOST, bytes);
+    return copy ? memcpy(copy, text, bytes) : NULL;
+}
+
+static enum status copy_leaf(struct flattening *f, const json_t *leaf, struct error *e) {
+    struct sys *sys = f->config->sys;
+    struct config_value *value = &f->config->values[f->n_values];
+    f->config->n_values = f->n_values + 1;
+    value->kind = json_is_number(leaf)    ? CONFIG_NUMBER
+                  : json_is_boolean(leaf) ? CONFIG_BOOL
+                  : json_is_string(leaf)  ? CONFIG_STRING
+                                          : CONFIG_NULL;
+    value->number = json_is_true(leaf) ? 1 : json_number_value(leaf);
+    value->integer = json_is_integer(leaf);
+    value->key = copy_text(sys, f->key);
+    if (json_is_string(leaf)) value->string = copy_text(sys, json_string_value(leaf));
+    if (value->key && (!json_is_string(leaf) || value->string)) return OK;
+    return fail(f, MEMORY, "no memory for a configuration", e);
+}
+
+static enum status add_leaf(struct flattening *f, const json_t *leaf, struct error *e) {
+    if (f->n_values == CONFIG_VALUES_MAX) {
+        fail(f, LIMIT, "configuration has too many values", e);
+        return error_expected(e, "at most %d", CONFIG_VALUES_MAX);
+    }
+    if (f->config->values && copy_leaf(f, leaf, e) != OK) return e->code;
+    f->n_values++;
+    return OK;
+}
+
+static void push(struct flattening *f, json_t *node) {
+    f->frames[f->depth++] =
+        (struct frame){.node = node, .member = json_object_iter(node), .key_bytes = strlen(f->key)};
+}
+
+/* Writes the key of what the frame visits next. */
+static enum status write_key(struct flattening *f, const struct frame *frame, struct error *e) {
+    char *end = f->key + frame->key_bytes;
+    size_t room = sizeof f->key - frame->key_bytes;
+    const char *dot = frame->key_bytes ? "." : "";
+    int n = json_is_object(frame->node)
+                ? snprintf(end, room, "%s%s", dot, json_object_iter_key(frame->member))
+                : snprintf(end, room, "%s%zu", dot, frame->place);
+    if (n >= 0 && (size_t)n < room) return OK;
+    fail(f, LIMIT, "configuration key is too long", e);
+    error_found(e, "%s", f->key);
+    return error_expected(e, "at most %d bytes with the names around it", CONFIG_KEY_MAX);
+}
+
+/* Steps to the next child of the innermost frame; NULL when there is none or on error. */
+static json_t *take_child(struct flattening *f, struct error *e) {
+    struct frame *frame = &f->frames[f->depth - 1];
+    if (json_is_object(frame->node) ? !frame->member : frame->place == json_array_size(frame->node))
+        return NULL;
+    if (write_key(f, frame, e) != OK) return NULL;
+    if (!json_is_object(frame->node)) return json_array_get(frame->node, frame->place++);
+    json_t *child = json_object_iter_value(frame->member);
+    frame->member = json_object_iter_next(frame->node, frame->member);
+    return child;
+}
+
+static enum status visit(struct flattening *f, json_t *root, struct error *e) {
+    f->n_values = 0;
+    f->key[0] = 0;
+    push(f, root);
+    while (f->depth) {
+        json_t *child = take_child(f, e);
+        if (e->code != OK) return e->code;
+        if (!child)
+            f->depth--;
+        else if (json_is_object(child) || json_is_array(child))
+            push(f, child);
+        else if (add_leaf(f, child, e) != OK)
+            return e->code;
+    }
+    return OK;
+}
+
+static int compare_keys(const void *a, const void *b) {
+    return strcmp(((const struct config_value *)a)->key, ((const struct config_value *)b)->key);
+}
+
+/* {"a.b": 1, "a": {"b": 2}} has no duplicate as JSON, but it has one as a table. */
+static enum status sort_values(struct flattening *f, struct error *e) {
+    struct config *config = f->config;
+    qsort(config->values, (size_t)config->n_values, sizeof *config->values, compare_keys);
+    for (int i = 1; i < config->n_values; i++) {
+        if (compare_keys(&config->values[i - 1], &config->values[i])) continue;
+        fail(f, DUP, "configuration key occurs twice", e);
+        return error_found(e, "%s", config->values[i].key);
+    }
+    return OK;
+}
+
+static enum status flatten(struct config *config, json_t *root, struct error *e) {
+    struct flattening f = {.config = config};
+    if (!json_is_object(root)) return fail(&f, JSON, "configuration is no JSON object", e);
+    if (visit(&f, root, e) != OK) return e->code;
+    config->values = config->sys->alloc(config->sys, LINE_HOST, (size_t)f.n_values * sizeof *config->values);
+    if (!config->values) return fail(&f, MEMORY, "no memory for a configuration", e);
+    if (visit(&f, root, e) != OK) return e->code;
+    return sort_values(&f, e);
+}
+
+enum status config_read(struct sys *sys, const char *path, struct config *config, struct error *e) {
+    json_t *root = NULL;
+    char *text = NULL;
+    uint64_t bytes;
+    *config = (struct config){.sys = sys};
+    if (file_read_text(sys, path, CONFIG_BYTES_MAX, &text, &bytes, e) != OK) goto out;
+    if (json_parse(path, text, bytes, CONFIG_DEPTH_MAX, &root, e) != OK) goto out;
+    config->path = copy_text(sys, path);
+    if (!config->path) {
+        error_set(e, MEMORY, "no memory for a path");
+        goto out;
+    }
+    flatten(config, root, e);
+out:
+    json_decref(root);
+    sys->release(sys, text);
+    if (e->code != OK) config_destroy(config);
+    return e->code;
+}

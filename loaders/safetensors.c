@@ -1,0 +1,469 @@
+/* Reading safetensors: 8 bytes of header length, a JSON header, and the tensors' bytes without holes.
+ *
+ * The header is walked twice: the first pass counts members and bytes of names, so that limits hold before
+ * anything is allocated; the second decodes one entry at a time, so that memory does not grow with what a
+ * hostile entry contains. Offsets are relative to the data until the layout has been checked. */
+#include "loaders/json.h"
+#include "loaders/loaders.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/checked.h"
+
+static const uint64_t header_bytes_max = 100000000;
+
+enum {
+    LENGTH_BYTES = 8,
+    DEPTH_MAX = 4,
+    ESCAPED_NAME_MAX = 6 * LOADER_NAME_MAX + 2, /* every byte as \u00XX, in quotes */
+    ENTRY_BYTES_MAX = 1 << 20,
+    METADATA_BYTES_MAX = 16 << 20,
+    METADATA_VALUES_MAX = 65536,
+};
+
+/* Legal types (safetensors 0.5, Dtype) and their sizes. */
+static const struct {
+    const char *name;
+    enum dtype dtype;
+    int bits;
+} types[] = {
+    {"F32", DTYPE_F32, 32},          {"F16", DTYPE_F16, 16},        {"BF16", DTYPE_BF16, 16},
+    {"F64", DTYPE_F64, 64},          {"I64", DTYPE_I64, 64},        {"I32", DTYPE_I32, 32},
+    {"I16", DTYPE_I16, 16},          {"I8", DTYPE_I8, 8},           {"U64", DTYPE_U64, 64},
+    {"U32", DTYPE_U32, 32},          {"U16", DTYPE_U16, 16},        {"U8", DTYPE_U8, 8},
+    {"BOOL", DTYPE_BOOL, 8},         {"F8_E4M3", DTYPE_F8_E4M3, 8}, {"F8_E5M2", DTYPE_F8_E5M2, 8},
+    {"C64", DTYPE_OTHER, 64},        {"F8_E8M0", DTYPE_OTHER, 8},   {"F8_E4M3FNUZ", DTYPE_OTHER, 8},
+    {"F8_E5M2FNUZ", DTYPE_OTHER, 8}, {"F6_E2M3", DTYPE_OTHER, 6},   {"F6_E3M2", DTYPE_OTHER, 6},
+    {"F4", DTYPE_OTHER, 4},
+};
+
+/* What stands at the start of files that people give instead. */
+static const struct {
+    const char *start;
+    size_t bytes;
+    const char *kind;
+} foreign[] = {
+    {"version ", 8, "a git-lfs pointer (run git lfs pull)"},
+    {"PK\3\4", 4, "a zip or PyTorch pickle archive"},
+    {"\x80\x02", 2, "a PyTorch pickle"},
+    {"\x80\x03", 2, "a pickle"},
+    {"\x80\x04", 2, "a pickle"},
+    {"GGUF", 4, "a GGUF file"},
+    {"<!DO", 4, "an HTML page"},
+    {"<!do", 4, "an HTML page"},
+    {"<htm", 4, "an HTML page"},
+    {"<HTM", 4, "an HTML page"},
+    {"<?xm", 4, "an XML document"},
+    {"\x1f\x8b", 2, "a gzip archive"},
+    {"\x89PNG", 4, "a PNG picture"},
+    {"\x89HDF", 4, "an HDF5 file"},
+};
+
+static const char *foreign_kind(const unsigned char *first) {
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        if (!memcmp(first, foreign[i].start, foreign[i].bytes)) return foreign[i].kind;
+    /* JSON in full: a letter or white space in the length's top byte makes it larger than any file. */
+    return first[0] == '{' && first[7] ? "a JSON document" : NULL;
+}
+
+static enum status check_header_bytes(const char *path, const unsigned char *first, uint64_t header_bytes,
+                                      uint64_t file_bytes, struct error *e) {
+    if (header_bytes <= header_bytes_max && header_bytes <= file_bytes - LENGTH_BYTES) return OK;
+    const char *kind = foreign_kind(first);
+    if (kind) {
+        error_set(e, BADMAGIC, "this is no safetensors file");
+        error_where(e, "%s, byte 0", path);
+        error_found(e, "%s", kind);
+        return error_expected(e, "safetensors");
+    }
+    bool too_long = header_bytes > header_bytes_max;
+    error_set(e, too_long ? LIMIT : BOUNDS, too_long ? "header is too long" : "header ends beyond the file");
+    error_where(e, "%s, byte 0", path);
+    error_found(e, "%" PRIu64 " bytes of header", header_bytes);
+    return error_expected(e, "at most %" PRIu64, too_long ? header_bytes_max : file_bytes - LENGTH_BYTES);
+}
+
+/* Reads the header into header->text, which the caller frees with sys->release. */
+static enum status read_header(const struct byte_source *source, struct json_text *header, struct error *e) {
+    struct sys *sys = source->sys;
+    uint64_t file_bytes = (uint64_t)source->identity.bytes;
+    if (file_bytes < LENGTH_BYTES) {
+        error_set(e, TRUNC, "file is too short for a safetensors header");
+        error_where(e, "%s, byte 0", source->path);
+        error_found(e, "%" PRIu64 " bytes", file_bytes);
+        return error_expected(e, "at least %d", LENGTH_BYTES);
+    }
+    unsigned char first[LENGTH_BYTES];
+    if (source_read(source, first, LENGTH_BYTES, 0, e) != OK) return e->code;
+    uint64_t header_bytes = 0;
+    for (int i = LENGTH_BYTES - 1; i >= 0; i--) header_bytes = header_bytes << 8 | first[i];
+    if (check_header_bytes(source->path, first, header_bytes, file_bytes, e) != OK) return e->code;
+
+    char *text = sys->alloc(sys, LINE_HOST, header_bytes);
+    if (!text) {
+        error_set(e, MEMORY, "no memory for a header of %" PRIu64 " bytes", header_bytes);
+        return error_where(e, "%s", source->path);
+    }
+    *header =
+        (struct json_text){.path = source->path, .text = text, .bytes = header_bytes, .offset = LENGTH_BYTES};
+    return source_read(source, text, header_bytes, LENGTH_BYTES, e);
+}
+
+static enum status fail_limit(const struct json_text *at, const char *what, uint64_t most, struct error *e) {
+    error_set(e, LIMIT, "%s", what);
+    error_where(e, "%s, byte %" PRIu64, at->path, at->offset);
+    return error_expected(e, "at most %" PRIu64, most);
+}
+
+/* The first pass. name_bytes is an upper bound: names in their escaped form. */
+static enum status count_members(const struct json_text *header, int *n_members, uint64_t *name_bytes,
+                                 struct error *e) {
+    struct json_walk walk;
+    struct json_member member;
+    *n_members = 0;
+    *name_bytes = 0;
+    if (json_walk_start(&walk, header, DEPTH_MAX, e) != OK) return e->code;
+    while (json_walk_next(&walk, &member, e)) {
+        /* One more than there may be tensors, for __metadata__. */
+        if (++*n_members > LOADER_TENSORS_MAX + 1)
+            return fail_limit(&member.name, "too many tensors", LOADER_TENSORS_MAX, e);
+        if (member.name.bytes > ESCAPED_NAME_MAX)
+            return fail_limit(&member.name, "name of a tensor is too long", LOADER_NAME_MAX, e);
+        *name_bytes += member.name.bytes;
+        if (*name_bytes > LOADER_NAMES_BYTES_MAX)
+            return fail_limit(&member.name, "names of all tensors are too long", LOADER_NAMES_BYTES_MAX, e);
+    }
+    return e->code;
+}
+
+/* An entry being decoded, for its errors. */
+struct entry_text {
+    const char *name;
+    struct json_text value;
+};
+
+static enum status fail(const struct entry_text *at, enum status code, const char *what, struct error *e) {
+    error_set(e, code, "tensor '%s': %s", at->name, what);
+    return error_where(e, "%s, byte %" PRIu64, at->value.path, at->value.offset);
+}
+
+static enum status read_dtype(const struct entry_text *at, const json_t *json, struct index_entry *entry,
+                              int *bits, struct error *e) {
+    const char *name = json_string_value(json_object_get(json, "dtype"));
+    if (!name) {
+        fail(at, META, "its dtype is missing or no string", e);
+        return error_expected(e, "the name of a type");
+    }
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (strcmp(types[i].name, name)) continue;
+        entry->dtype = types[i].dtype;
+        *bits = types[i].bits;
+        return OK;
+    }
+    fail(at, TYPE, "unknown dtype", e);
+    error_found(e, "\"%s\"", name);
+    return error_expected(e, "a type of the safetensors format, such as \"BF16\"");
+}
+
+static enum status read_dim(const struct entry_text *at, const json_t *json, int32_t *dim, struct error *e) {
+    if (!json_is_integer(json)) {
+        fail(at, META, "a dimension is no integer", e);
+        return error_expected(e, "integers in shape");
+    }
+    json_int_t value = json_integer_value(json);
+    if (value >= 0 && value <= INT32_MAX) {
+        *dim = (int32_t)value;
+        return OK;
+    }
+    fail(at, value < 0 ? SHAPE : LIMIT, "a dimension is out of range", e);
+    error_found(e, "%" JSON_INTEGER_FORMAT, value);
+    return error_expected(e, "0 to %d", INT32_MAX);
+}
+
+static enum status read_shape(const struct entry_text *at, const json_t *json, struct index_entry *entry,
+                              struct error *e) {
+    const json_t *shape = json_object_get(json, "shape");
+    if (!json_is_array(shape)) {
+        fail(at, META, "its shape is missing or no array", e);
+        return error_expected(e, "an array of integers");
+    }
+    size_t rank = json_array_size(shape), most = sizeof entry->dim / sizeof *entry->dim;
+    if (rank > most) {
+        fail(at, LIMIT, "too many dimensions", e);
+        error_found(e, "%zu", rank);
+        return error_expected(e, "at most %zu", most);
+    }
+    entry->rank = (int)rank;
+    for (size_t i = 0; i < rank; i++)
+        if (read_dim(at, json_array_get(shape, i), &entry->dim[i], e) != OK) return e->code;
+    return OK;
+}
+
+/* Bytes that shape and type ask for. A zero anywhere makes nothing of however large a rest, in any order. */
+static enum status size_of(const struct entry_text *at, const struct index_entry *entry, int bits,
+                           uint64_t *bytes, struct error *e) {
+    *bytes = 0;
+    for (int i = 0; i < entry->rank; i++)
+        if (!entry->dim[i]) return OK;
+    uint64_t all_bits = (uint64_t)bits;
+    for (int i = 0; i < entry->rank; i++)
+        if (!multiply_u64(all_bits, (uint64_t)entry->dim[i], &all_bits))
+            return fail(at, OVERFLOW, "the product of its dimensions is beyond 64 bits", e);
+    *bytes = all_bits / 8;
+    if (all_bits % 8 == 0) return OK;
+    fail(at, SHAPE, "its elements do not fill whole bytes", e);
+    return error_found(e, "%" PRIu64 " bits", all_bits);
+}
+
+/* Offset and bytes from data_offsets, which are relative to the end of the header. */
+static enum status read_extent(const struct entry_text *at, const json_t *json, struct index_entry *entry,
+                               struct error *e) {
+    const json_t *offsets = json_object_get(json, "data_offsets");
+    const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
+    if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end)) {
+        fail(at, META, "its data_offsets are missing or of the wrong kind", e);
+        return error_expected(e, "an array of two integers");
+    }
+    json_int_t from = json_integer_value(begin), to = json_integer_value(end);
+    if (from < 0 || to < from) {
+        fail(at, BOUNDS, "its data_offsets are no range", e);
+        return error_found(e, "[%" JSON_INTEGER_FORMAT ", %" JSON_INTEGER_FORMAT "]", from, to);
+    }
+    entry->offset = (uint64_t)from;
+    entry->bytes = (uint64_t)(to - from);
+    return OK;
+}
+
+/* An extent that contradicts the shape is called BOUNDS if it leaves the file as well. One that agrees and
+ * still leaves it belongs to a file cut short: check_layout says so. */
+static enum status check_size(const struct entry_text *at, const struct index_entry *entry, int bits,
+                              uint64_t data_bytes, struct error *e) {
+    uint64_t bytes;
+    if (size_of(at, entry, bits, &bytes, e) != OK) return e->code;
+    if (bytes == entry->bytes) return OK;
+    uint64_t end = entry->offset + entry->bytes;
+    if (end > data_bytes) {
+        fail(at, BOUNDS, "it ends beyond the file", e);
+        error_found(e, "data byte %" PRIu64, end);
+        return error_expected(e, "at most %" PRIu64, data_bytes);
+    }
+    fail(at, SHAPE, "its bytes do not match its shape and dtype", e);
+    error_found(e, "%" PRIu64 " bytes", entry->bytes);
+    return error_expected(e, "%" PRIu64, bytes);
+}
+
+static bool any_beyond_63_bits(const json_t *numbers) {
+    for (size_t i = 0; i < json_array_size(numbers); i++)
+        if (json_number_value(json_array_get(numbers, i)) >= 0x1p63) return true;
+    return false;
+}
+
+/* Whether the number that the parser refused is an offset: no file is that long, so it is out of bounds. */
+static bool offsets_overflow(const struct json_text *value) {
+    struct error ignored = {0};
+    json_t *json;
+    if (json_decode(value, JSON_DECODE_INT_AS_REAL, &json, &ignored) != OK) return false;
+    bool beyond = any_beyond_63_bits(json_object_get(json, "data_offsets")) &&
+                  !any_beyond_63_bits(json_object_get(json, "shape"));
+    json_decref(json);
+    return beyond;
+}
+
+static enum status decode_entry(const struct entry_text *at, json_t **json, struct error *e) {
+    struct error failure = {0};
+    if (at->value.bytes > ENTRY_BYTES_MAX)
+        return fail_limit(&at->value, "entry is too long", ENTRY_BYTES_MAX, e);
+    if (json_decode(&at->value, 0, json, &failure) == OK) return OK;
+    if (failure.code == LIMIT && offsets_overflow(&at->value))
+        return fail(at, BOUNDS, "its data_offsets are beyond 63 bits", e);
+    *e = failure;
+    return error_expected(e, "the entry of tensor '%s'", at->name);
+}
+
+static enum status read_entry(const struct entry_text *at, uint64_t data_bytes, struct index_entry *entry,
+                              struct error *e) {
+    json_t *json;
+    int bits = 0;
+    if (decode_entry(at, &json, e) != OK) return e->code;
+    if (!json_is_object(json)) {
+        fail(at, META, "its entry is no object", e);
+        goto out;
+    }
+    if (read_dtype(at, json, entry, &bits, e) != OK) goto out;
+    if (read_shape(at, json, entry, e) != OK) goto out;
+    if (read_extent(at, json, entry, e) != OK) goto out;
+    check_size(at, entry, bits, data_bytes, e);
+out:
+    json_decref(json);
+    return e->code;
+}
+
+/* The limits of __metadata__ and the kinds of its values, before anything is built from it. */
+static enum status check_metadata_values(const struct entry_text *at, struct error *e) {
+    struct json_walk walk;
+    struct json_member member;
+    if (at->value.bytes > METADATA_BYTES_MAX)
+        return fail_limit(&at->value, "__metadata__ is too long", METADATA_BYTES_MAX, e);
+    if (json_walk_start(&walk, &at->value, DEPTH_MAX - 1, e) != OK) return e->code;
+    for (int n = 0; json_walk_next(&walk, &member, e); n++) {
+        if (n == METADATA_VALUES_MAX)
+            return fail_limit(&member.name, "__metadata__ has too many values", METADATA_VALUES_MAX, e);
+        if (json_first_char(&member.value) == '"') continue;
+        struct entry_text value = {.name = at->name, .value = member.value};
+        return fail(&value, META, "a value is no string", e);
+    }
+    return e->code;
+}
+
+/* Strings by name, or null. Nothing here uses them, but a header is valid as a whole or not at all. */
+static enum status check_metadata(const struct json_text *text, struct error *e) {
+    struct entry_text at = {.name = "__metadata__", .value = *text};
+    char kind = json_first_char(text);
+    json_t *json;
+    if (kind != '{' && kind != 'n') {
+        fail(&at, META, "it is no object", e);
+        return error_expected(e, "an object of strings");
+    }
+    if (kind == '{' && check_metadata_values(&at, e) != OK) return e->code;
+    if (json_decode(text, 0, &json, e) != OK) return e->code;
+    json_decref(json);
+    return OK;
+}
+
+/* Decodes a name to *to, which has room for its escaped form, and moves *to behind its NUL. */
+static enum status read_name(const struct json_text *text, char **to, struct error *e) {
+    json_t *name;
+    if (json_decode(text, 0, &name, e) != OK) return error_expected(e, "the name of a tensor");
+    size_t bytes = json_string_length(name);
+    if (!bytes) {
+        error_set(e, META, "name of a tensor is empty");
+        error_where(e, "%s, byte %" PRIu64, text->path, text->offset);
+    } else if (bytes > LOADER_NAME_MAX) {
+        fail_limit(text, "name of a tensor is too long", LOADER_NAME_MAX, e);
+    } else {
+        memcpy(*to, json_string_value(name), bytes + 1);
+        *to += bytes + 1;
+    }
+    json_decref(name);
+    return e->code;
+}
+
+/* The second pass, into arrays that the first one sized. */
+static enum status read_members(const struct json_text *header, uint64_t data_bytes,
+                                struct tensor_index *index, struct error *e) {
+    struct json_walk walk;
+    struct json_member member;
+    bool metadata_seen = false;
+    char *to = index->names;
+    if (json_walk_start(&walk, header, DEPTH_MAX, e) != OK) return e->code;
+    while (json_walk_next(&walk, &member, e)) {
+        struct entry_text at = {.name = to, .value = member.value};
+        if (read_name(&member.name, &to, e) != OK) return e->code;
+        if (!strcmp(at.name, "__metadata__")) {
+            if (metadata_seen) return fail(&at, DUP, "it occurs twice", e);
+            metadata_seen = true;
+            if (check_metadata(&at.value, e) != OK) return e->code;
+            continue;
+        }
+        if (index->n_entries == LOADER_TENSORS_MAX)
+            return fail_limit(&member.name, "too many tensors", LOADER_TENSORS_MAX, e);
+        struct index_entry *entry = &index->entries[index->n_entries++];
+        entry->name = at.name;
+        if (read_entry(&at, data_bytes, entry, e) != OK) return e->code;
+    }
+    return e->code;
+}
+
+static int compare_places(const void *a, const void *b) {
+    const struct index_entry *x = a, *y = b;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(((const struct index_entry *)a)->name, ((const struct index_entry *)b)->name);
+}
+
+/* Data byte `at` belongs to no tensor, or to two. */
+static enum status fail_layout(const struct json_text *header, uint64_t at, enum status code,
+                               const char *what, struct error *e) {
+    error_set(e, code, "%s", what);
+    return error_where(e, "%s, byte %" PRIu64, header->path, header->offset + header->bytes + at);
+}
+
+/* Every data byte belongs to exactly one tensor. */
+static enum status check_layout(const struct json_text *header, uint64_t data_bytes,
+                                struct tensor_index *index, struct error *e) {
+    uint64_t at = 0;
+    qsort(index->entries, (size_t)index->n_entries, sizeof *index->entries, compare_places);
+    for (int i = 0; i < index->n_entries; i++) {
+        const struct index_entry *entry = &index->entries[i];
+        if (entry->offset != at) {
+            bool hole = entry->offset > at;
+            fail_layout(header, at, hole ? BOUNDS : OVERLAP, hole ? "uncovered bytes" : "tensors overlap", e);
+            error_found(e, "tensor '%s' at data byte %" PRIu64, entry->name, entry->offset);
+            return error_expected(e, "data byte %" PRIu64, at);
+        }
+        at += entry->bytes;
+    }
+    if (at == data_bytes) return OK;
+    bool short_file = at > data_bytes;
+    fail_layout(header, short_file ? data_bytes : at, short_file ? TRUNC : BOUNDS,
+                short_file ? "file ends early" : "uncovered bytes behind the last tensor", e);
+    error_found(e, "%" PRIu64 " bytes of data", data_bytes);
+    return error_expected(e, "%" PRIu64, at);
+}
+
+static enum status sort_names(const struct json_text *header, struct tensor_index *index, struct error *e) {
+    qsort(index->entries, (size_t)index->n_entries, sizeof *index->entries, compare_names);
+    for (int i = 1; i < index->n_entries; i++) {
+        if (compare_names(&index->entries[i - 1], &index->entries[i])) continue;
+        error_set(e, DUP, "two tensors have the same name");
+        error_where(e, "%s, header of %" PRIu64 " bytes", header->path, header->bytes);
+        return error_found(e, "'%s'", index->entries[i].name);
+    }
+    return OK;
+}
+
+static enum status read_index(const struct json_text *header, uint64_t data_bytes, struct tensor_index *index,
+                              struct error *e) {
+    struct sys *sys = index->sys;
+    int n_members;
+    uint64_t name_bytes;
+    if (count_members(header, &n_members, &name_bytes, e) != OK) return e->code;
+    uint64_t entry_bytes = (uint64_t)n_members * sizeof *index->entries;
+    index->entries = sys->alloc(sys, LINE_HOST, entry_bytes);
+    index->names = sys->alloc(sys, LINE_HOST, name_bytes);
+    if (!index->entries || !index->names) {
+        error_set(e, MEMORY, "no memory for an index of %d tensors", n_members);
+        return error_where(e, "%s", header->path);
+    }
+    index->host_bytes += entry_bytes + name_bytes;
+    if (read_members(header, data_bytes, index, e) != OK) return e->code;
+    /* Names first: a duplicate often overlaps itself, and its name says more than its bytes. */
+    if (sort_names(header, index, e) != OK) return e->code;
+    if (check_layout(header, data_bytes, index, e) != OK) return e->code;
+    qsort(index->entries, (size_t)index->n_entries, sizeof *index->entries, compare_names);
+    for (int i = 0; i < index->n_entries; i++) index->entries[i].offset += header->offset + header->bytes;
+    return OK;
+}
+
+enum status safetensors_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e) {
+    struct json_text header = {0};
+    *index = (struct tensor_index){.sys = sys};
+    index->sources = sys->alloc(sys, LINE_HOST, sizeof *index->sources);
+    if (!index->sources) return error_set(e, MEMORY, "no memory for an index");
+    if (source_open(sys, path, &index->sources[0], e) != OK) goto out;
+    index->n_sources = 1;
+    index->host_bytes = sizeof *index->sources + strlen(path) + 1;
+    if (read_header(&index->sources[0], &header, e) != OK) goto out;
+    uint64_t data_bytes = (uint64_t)index->sources[0].identity.bytes - LENGTH_BYTES - header.bytes;
+    read_index(&header, data_bytes, index, e);
+out:
+    sys->release(sys, (void *)header.text);
+    if (header.bytes > JSON_LARGE_BYTES) sys->trim(sys);
+    if (e->code != OK) index_destroy(index);
+    return e->code;
+}
