@@ -270,8 +270,8 @@ out:
 
 static enum status read_sharding(struct sharding *s, const struct json_text *text, struct tensor_index *index,
                                  struct error *e) {
-    int n_entries;
-    uint64_t name_bytes;
+    int n_entries = 0;
+    uint64_t name_bytes = 0;
     if (find_weight_map(s, text, e) != OK) return e->code;
     if (collect_shards(s, e) != OK) return e->code;
     if (open_shards(s, &n_entries, &name_bytes, e) != OK) return e->code;

@@ -143,7 +143,7 @@ static enum status flatten(struct config *config, json_t *root, struct error *e)
 enum status config_read(struct sys *sys, const char *path, struct config *config, struct error *e) {
     json_t *root = NULL;
     char *text = NULL;
-    uint64_t bytes;
+    uint64_t bytes = 0;
     *config = (struct config){.sys = sys};
     if (file_read_text(sys, path, CONFIG_BYTES_MAX, &text, &bytes, e) != OK) goto out;
     if (json_parse(path, text, bytes, CONFIG_DEPTH_MAX, &root, e) != OK) goto out;

@@ -240,7 +240,7 @@ static enum status read_extent(const struct entry_text *at, const json_t *json, 
  * still leaves it belongs to a file cut short: check_layout says so. */
 static enum status check_size(const struct entry_text *at, const struct index_entry *entry, int bits,
                               uint64_t data_bytes, struct error *e) {
-    uint64_t bytes;
+    uint64_t bytes = 0;
     if (size_of(at, entry, bits, &bytes, e) != OK) return e->code;
     if (bytes == entry->bytes) return OK;
     uint64_t end = entry->offset + entry->bytes;
@@ -430,8 +430,8 @@ static enum status sort_names(const struct json_text *header, struct tensor_inde
 static enum status read_index(const struct json_text *header, uint64_t data_bytes, struct tensor_index *index,
                               struct error *e) {
     struct sys *sys = index->sys;
-    int n_members;
-    uint64_t name_bytes;
+    int n_members = 0;
+    uint64_t name_bytes = 0;
     if (count_members(header, &n_members, &name_bytes, e) != OK) return e->code;
     uint64_t entry_bytes = (uint64_t)n_members * sizeof *index->entries;
     index->entries = sys->alloc(sys, LINE_HOST, entry_bytes);

@@ -120,7 +120,7 @@ enum status safetensors_write(struct sys *sys, const char *path, const struct na
                               int n_tensors, struct error *e) {
     struct output output = {.sys = sys, .path = path};
     char *header = NULL, *temporary = NULL;
-    uint64_t header_bytes;
+    uint64_t header_bytes = 0;
     if (describe(sys, path, tensors, n_tensors, &header, &header_bytes, e) != OK) goto out;
     temporary = temporary_name(sys, path);
     if (!temporary) {
