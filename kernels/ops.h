@@ -1,22 +1,24 @@
 /* The operators. One line of mathematics each; every device computes the same.
  *
  * Letters: T tokens or rows, C channels, N outputs, K inputs, H heads, G key heads, D head size, Y X pixels.
- * All activations are f32; weights are f32, bf16 or f16 and are widened exactly. Accumulation is f32 in an order that
- * depends on shapes alone, norm statistics are double. Errors stick in the context: after one, operators do nothing.
- * Wrappers check shapes once for every device; a mismatch is INTERNAL, because files were checked when they were bound.
- * Tensors that are absent (optional) have rank 0. Source of the formulas: each family's reference implementation. */
+ * All activations are f32; weights are f32, bf16 or f16 and are widened exactly. Accumulation is f32 in an
+ * order that depends on shapes alone, norm statistics are double. Errors stick in the context: after one,
+ * operators do nothing. Wrappers check shapes once for every device; a mismatch is INTERNAL, because files
+ * were checked when they were bound. Tensors that are absent (optional) have rank 0. Source of the formulas:
+ * each family's reference implementation. */
 #ifndef SLUICE_KERNELS_OPS_H
 #define SLUICE_KERNELS_OPS_H
 
 #include "kernels/device.h"
 
 enum op_kind {
-    OP_LINEAR,           /* out[T,N] = residual + in[T,K] . weight[N,K]^T + bias */
-    OP_LINEAR_FEW,       /* the same for a few conditioning rows, one fixed order a row (R4); optional SiLU on in */
-    OP_ATTENTION,        /* out[T,H,D] = softmax(scale q k^T) v, grouped heads, optionally causal; out may be q */
-    OP_RMS_NORM,         /* out = base + gate * (in / sqrt(mean(in^2) + eps) * weight * (1 + scale)) */
-    OP_LAYER_NORM,       /* out = (in - mean) / sqrt(var + eps) * (1 + scale) */
-    OP_GROUP_STATISTICS, /* out[groups,2] = mean and 1/sqrt(var + eps) of in[Y,X,C] over pixels and group channels */
+    OP_LINEAR,     /* out[T,N] = residual + in[T,K] . weight[N,K]^T + bias */
+    OP_LINEAR_FEW, /* the same for a few conditioning rows, one fixed order a row (R4); optional SiLU on in */
+    OP_ATTENTION,  /* out[T,H,D] = softmax(scale q k^T) v, grouped heads, optionally causal; out may be q */
+    OP_RMS_NORM,   /* out = base + gate * (in / sqrt(mean(in^2) + eps) * weight * (1 + scale)) */
+    OP_LAYER_NORM, /* out = (in - mean) / sqrt(var + eps) * (1 + scale) */
+    OP_GROUP_STATISTICS, /* out[groups,2] = mean and 1/sqrt(var + eps) of in[Y,X,C] over pixels and group
+                            channels */
     OP_GROUP_NORM,       /* out = (in - mean) * rstd * weight + bias, statistics given */
     OP_ROPE_TABLE,       /* out[T,D/2,2] = cos, sin of position * theta^(-2i/d), axis by axis */
     OP_ROPE,             /* rotates pairs of in[T,H,D] in place by the table: (2i,2i+1) or (i,i+D/2) */
@@ -26,9 +28,10 @@ enum op_kind {
     OP_PATCHIFY,         /* tokens[Y/p*X/p, p*p*C], order (py,px,c), from latent[C,Y,X] */
     OP_UNPATCHIFY,       /* the way back, times factor */
     OP_TIMESTEP,         /* out[1,D] = cos(t f), sin(t f), f_i = 10000^(-i/(D/2)) */
-    OP_CONV2D,           /* out[Y,X,N] = residual + conv(act(norm(up(in[Y,X,C])))) + bias, odd square kernel, same size */
-    OP_LATENT_TO_IMAGE,  /* out[Y,X,C] = in[C,Y,X] / factor + shift */
-    OP_IMAGE_TO_RGB,     /* out u8 = round_half_even(255 clamp(in / 2 + 1/2)) */
+    OP_CONV2D, /* out[Y,X,N] = residual + conv(act(norm(up(in[Y,X,C])))) + bias, odd square kernel, same size
+                */
+    OP_LATENT_TO_IMAGE, /* out[Y,X,C] = in[C,Y,X] / factor + shift */
+    OP_IMAGE_TO_RGB,    /* out u8 = round_half_even(255 clamp(in / 2 + 1/2)) */
     N_OP_KINDS,
 };
 
@@ -73,49 +76,64 @@ struct rope_options {
     struct rope_grid grid[ROPE_GRIDS_MAX];
 };
 
-/* One call, as devices see it. Which inputs and options an operator has, its wrapper below says. */
+/* One call, as devices see it. in[] holds the wrapper's tensors in the order of its arguments, with these
+ * exceptions: conv2d's in[] is in, weight, bias, residual; rope's out is what it rotates and in[0] the table;
+ * norms, modulation, linear's bias and residual and conv2d's norm are in the union. Key heads are k's columns
+ * / (q's columns / n). */
 struct op {
     enum op_kind kind;
     struct tensor out, in[5];
     union {
-        struct epilogue epilogue;
-        struct modulation modulation;
+        struct epilogue epilogue;     /* linear */
+        struct modulation modulation; /* rms_norm */
+        struct group_norm group_norm; /* group_norm */
         struct conv_options conv;
-        struct rope_options rope;
-        enum rope_pairs pairs;
+        struct rope_options rope; /* rope_table */
+        enum rope_pairs pairs;    /* rope */
     };
-    float scale, shift, eps;
+    float scale; /* attention's; unpatchify's and latent_to_image's factor; timestep's t */
+    float shift, eps;
     bool causal;
-    enum activation activation;
-    int n; /* heads, groups or patch side */
+    enum activation activation; /* linear_few */
+    int n;                      /* heads, groups or patch side */
 };
 
-void op_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight, struct epilogue e);
+/* weight packed, as everywhere. Rows of in may be strided, but that costs a copy of in. out is not in. */
+void op_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
+               struct epilogue e);
 /* activation: applied to in. T at most a few hundred. */
-void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight, struct tensor bias,
-                   enum activation activation);
-/* q, out [T,H*D], k and v [S,G*D]; rows may be strided. D at most 512, H a multiple of G. causal needs S >= T: row t
- * sees keys up to S - T + t. */
-void op_attention(struct context *x, struct tensor out, struct tensor q, struct tensor k, struct tensor v, int heads,
-                  int key_heads, float scale, bool causal);
-/* weight [C]; rows of out and in have C values. */
+void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
+                   struct tensor bias, enum activation activation);
+/* q, out [T,H*D], k and v [S,G*D]; rows may be strided. out may be q, but not k or v. D at most 512, H a
+ * multiple of G. causal needs S >= T: row t sees keys up to S - T + t. */
+void op_attention(struct context *x, struct tensor out, struct tensor q, struct tensor k, struct tensor v,
+                  int heads, int key_heads, float scale, bool causal);
+/* weight [C]; rows of out and in have a multiple of C values: each run of C is normed by itself, so that
+ * [T,H*D] with weight [D] norms heads. out may be in or base. */
 void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct tensor weight, float eps,
                  struct modulation m);
+/* scale [C] or absent. out may be in. */
 void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struct tensor scale, float eps);
 void op_group_statistics(struct context *x, struct tensor out, struct tensor in, int groups, float eps);
 void op_group_norm(struct context *x, struct tensor out, struct tensor in, struct group_norm norm);
+/* The angle is position * theta^(-2i/d) in double, rounded to f32, as the reference (diffusers, Z-Image)
+ * rounds it. */
 void op_rope_table(struct context *x, struct tensor out, const struct rope_options *options);
+/* inout [T,H*D], rows may be strided; table [T,D/2,2]. */
 void op_rope(struct context *x, struct tensor inout, struct tensor table, int heads, enum rope_pairs pairs);
+/* Rows may be strided (halves of one product); out may be a or b. */
 void op_swiglu(struct context *x, struct tensor out, struct tensor a, struct tensor b);
 void op_widen(struct context *x, struct tensor out, struct tensor in);
 void op_repeat_row(struct context *x, struct tensor out, struct tensor row);
 void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, int patch);
 void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens, int patch, float factor);
 void op_timestep(struct context *x, struct tensor out, float t);
-/* weight [N,C,k,k], k 1 or 3, in [Y,X,C], out and residual [Y*up,X*up,N]. */
-void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct tensor weight, struct epilogue e,
-               struct conv_options options);
-void op_latent_to_image(struct context *x, struct tensor out, struct tensor latent, float factor, float shift);
+/* weight [N,C,k,k], k 1 or 3, in [Y,X,C], out and residual [Y*up,X*up,N], out packed and not in. The zeros
+ * around the picture stay zero: norm and activation come before padding. */
+void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
+               struct epilogue e, struct conv_options options);
+void op_latent_to_image(struct context *x, struct tensor out, struct tensor latent, float factor,
+                        float shift);
 void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in);
 
 const char *op_name(enum op_kind kind);

@@ -1,0 +1,246 @@
+/* Norms. Statistics are double; a row (or a picture row) is summed in one order and rows are added one after
+ * another, so that the thread count changes nothing. */
+#include "kernels/cpu/operators.h"
+#include "kernels/cpu/simd.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+WIDE static double sum_squares(const float *x, int64_t n, double mean) {
+    double part[8] = {0};
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int j = 0; j < 8; j++) part[j] += (x[i + j] - mean) * (x[i + j] - mean);
+    for (int j = 0; i < n; i++, j++) part[j] += (x[i] - mean) * (x[i] - mean);
+    return sum_8(part);
+}
+
+WIDE static double sum_values(const float *x, int64_t n) {
+    double part[8] = {0};
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int j = 0; j < 8; j++) part[j] += x[i + j];
+    for (int j = 0; i < n; i++, j++) part[j] += x[i];
+    return sum_8(part);
+}
+
+/* --- rms_norm --- */
+
+struct vectors {
+    const float *factor, *gate; /* weight * (1 + scale); tanh(gate) or NULL */
+};
+
+static void rms_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
+    (void)cpu;
+    workspace_take(&cost->workspace_bytes, sizeof(float) * (uint64_t)op->in[1].dim[0]);
+    workspace_take(&cost->workspace_bytes, sizeof(float) * (uint64_t)op->in[1].dim[0]);
+}
+
+/* The gate's place first holds the scale, which is used up before the gate is made. */
+static struct vectors rms_vectors(const struct op *op, char *workspace) {
+    int64_t c = op->in[1].dim[0];
+    float *factor = (float *)workspace,
+          *gate = (float *)(workspace + align_up((uint64_t)c * sizeof(float), ARENA_ALIGN));
+    simd_widen(factor, op->in[1].data, op->in[1].dtype, c);
+    const float *scale = simd_vector(&op->modulation.scale, gate);
+    for (int64_t i = 0; scale && i < c; i++) factor[i] *= 1.0f + scale[i];
+    const float *plain = simd_vector(&op->modulation.gate, gate);
+    for (int64_t i = 0; plain && i < c; i++) gate[i] = tanhf(plain[i]);
+    return (struct vectors){factor, plain ? gate : NULL};
+}
+
+/* base may be NULL or to; from may be to. */
+WIDE static void rms_apply(float *to, const float *from, float rstd, const struct vectors *v,
+                           const float *base, int64_t c) {
+    const float *factor = v->factor, *gate = v->gate;
+    if (base && gate)
+#pragma omp simd
+        for (int64_t i = 0; i < c; i++) to[i] = base[i] + gate[i] * (from[i] * rstd * factor[i]);
+    else if (base)
+#pragma omp simd
+        for (int64_t i = 0; i < c; i++) to[i] = base[i] + from[i] * rstd * factor[i];
+    else if (gate)
+#pragma omp simd
+        for (int64_t i = 0; i < c; i++) to[i] = gate[i] * (from[i] * rstd * factor[i]);
+    else
+#pragma omp simd
+        for (int64_t i = 0; i < c; i++) to[i] = from[i] * rstd * factor[i];
+}
+
+static void rms_row(const struct op *op, int64_t row, const struct vectors *v) {
+    int64_t c = op->in[1].dim[0], columns = tensor_columns(&op->in[0]);
+    const float *from = tensor_row(&op->in[0], row);
+    const float *base = op->modulation.base.rank ? tensor_row(&op->modulation.base, row) : NULL;
+    float *to = tensor_row(&op->out, row);
+    for (int64_t i = 0; i < columns; i += c) {
+        double mean_square = sum_squares(from + i, c, 0) / (double)c;
+        float rstd = (float)(1 / sqrt(mean_square + (double)op->eps));
+        rms_apply(to + i, from + i, rstd, v, base ? base + i : NULL, c);
+    }
+}
+
+static enum status rms_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+    (void)e;
+    struct vectors v = rms_vectors(op, workspace);
+#pragma omp parallel for num_threads(cpu->threads) schedule(static)
+    for (int64_t i = 0; i < tensor_rows(&op->in[0]); i++) rms_row(op, i, &v);
+    return OK;
+}
+
+const struct cpu_operator cpu_rms_norm = {rms_cost, NULL, rms_run};
+
+/* --- layer_norm --- */
+
+static void layer_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
+    (void)cpu;
+    workspace_take(&cost->workspace_bytes, sizeof(float) * (uint64_t)tensor_columns(&op->in[0]));
+}
+
+/* scale may be NULL; from may be to. */
+WIDE static void layer_apply(float *to, const float *from, double mean, double rstd, const float *scale,
+                             int64_t c) {
+    if (scale)
+#pragma omp simd
+        for (int64_t i = 0; i < c; i++) to[i] = (float)((from[i] - mean) * rstd) * (1.0f + scale[i]);
+    else
+#pragma omp simd
+        for (int64_t i = 0; i < c; i++) to[i] = (float)((from[i] - mean) * rstd);
+}
+
+static enum status layer_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+    (void)e;
+    int64_t c = tensor_columns(&op->in[0]);
+    const float *scale = simd_vector(&op->in[1], (float *)workspace);
+#pragma omp parallel for num_threads(cpu->threads) schedule(static)
+    for (int64_t i = 0; i < tensor_rows(&op->in[0]); i++) {
+        const float *from = tensor_row(&op->in[0], i);
+        double mean = sum_values(from, c) / (double)c;
+        double variance = sum_squares(from, c, mean) / (double)c;
+        layer_apply(tensor_row(&op->out, i), from, mean, 1 / sqrt(variance + (double)op->eps), scale, c);
+    }
+    return OK;
+}
+
+const struct cpu_operator cpu_layer_norm = {layer_cost, NULL, layer_run};
+
+/* --- group norm --- */
+
+struct statistics_layout {
+    uint64_t channels; /* sums and squares of the channels of one row, for each thread */
+    uint64_t rows;     /* sums and squares of the groups, for each row of the picture */
+    uint64_t end;
+};
+
+static struct statistics_layout statistics_layout_of(const struct cpu *cpu, const struct op *op) {
+    struct statistics_layout l = {0};
+    uint64_t two = 2 * sizeof(double);
+    l.channels = workspace_take(&l.end, two * (uint64_t)op->in[0].dim[2] * (uint64_t)cpu->threads);
+    l.rows = workspace_take(&l.end, two * (uint64_t)op->n * (uint64_t)op->in[0].dim[0]);
+    return l;
+}
+
+static void statistics_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
+    cost->workspace_bytes = statistics_layout_of(cpu, op).end;
+}
+
+WIDE static void add_pixel(double *restrict sums, double *restrict squares, const float *restrict pixel,
+                           int64_t c) {
+    for (int64_t i = 0; i < c; i++) {
+        double value = pixel[i];
+        sums[i] += value;
+        squares[i] += value * value;
+    }
+}
+
+static double sum_in_order(const double *x, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i];
+    return sum;
+}
+
+/* Squares are not taken about the mean: in double that costs no more than 1e-16 (mean / deviation)^2. */
+static void statistics_row(const struct op *op, int32_t y, double *channels, double *row) {
+    int64_t c = op->in[0].dim[2], width = op->in[0].dim[1], each = c / op->n;
+    memset(channels, 0, (size_t)(2 * c) * sizeof *channels);
+    for (int64_t x = 0; x < width; x++)
+        add_pixel(channels, channels + c, tensor_row(&op->in[0], y * width + x), c);
+    for (int g = 0; g < op->n; g++) {
+        row[2 * g] = sum_in_order(channels + g * each, each);
+        row[2 * g + 1] = sum_in_order(channels + c + g * each, each);
+    }
+}
+
+static void statistics_group(const struct op *op, const double *rows, int group) {
+    double sum = 0, squares = 0;
+    for (int64_t y = 0; y < op->in[0].dim[0]; y++) {
+        sum += rows[2 * (y * op->n + group)];
+        squares += rows[2 * (y * op->n + group) + 1];
+    }
+    double count = (double)tensor_elements(&op->in[0]) / op->n, mean = sum / count;
+    double variance = squares / count - mean * mean;
+    float *out = (float *)op->out.data + 2 * group;
+    out[0] = (float)mean;
+    out[1] = (float)(1 / sqrt((variance > 0 ? variance : 0) + (double)op->eps));
+}
+
+static enum status statistics_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+    (void)e;
+    struct statistics_layout l = statistics_layout_of(cpu, op);
+    double *channels = (double *)(workspace + l.channels), *rows = (double *)(workspace + l.rows);
+    int64_t c = op->in[0].dim[2];
+#pragma omp parallel for num_threads(cpu->threads) schedule(static)
+    for (int32_t y = 0; y < op->in[0].dim[0]; y++)
+        statistics_row(op, y, channels + 2 * c * omp_get_thread_num(), rows + (int64_t)2 * op->n * y);
+    for (int g = 0; g < op->n; g++) statistics_group(op, rows, g);
+    return OK;
+}
+
+const struct cpu_operator cpu_group_statistics = {statistics_cost, NULL, statistics_run};
+
+static void group_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
+    (void)cpu;
+    cost->workspace_bytes = channel_norm_bytes(tensor_columns(&op->in[0]));
+}
+
+static enum status group_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+    (void)e;
+    int64_t c = tensor_columns(&op->in[0]);
+    struct channel_norm norm = channel_norm(&op->group_norm, c, workspace);
+#pragma omp parallel for num_threads(cpu->threads) schedule(static)
+    for (int64_t i = 0; i < tensor_rows(&op->in[0]); i++)
+        channel_norm_apply(&norm, tensor_row(&op->out, i), tensor_row(&op->in[0], i), c);
+    return OK;
+}
+
+const struct cpu_operator cpu_group_norm = {group_cost, NULL, group_run};
+
+uint64_t channel_norm_bytes(int64_t channels) {
+    return 3 * align_up((uint64_t)channels * sizeof(float), ARENA_ALIGN);
+}
+
+struct channel_norm channel_norm(const struct group_norm *norm, int64_t channels, char *workspace) {
+    uint64_t step = align_up((uint64_t)channels * sizeof(float), ARENA_ALIGN);
+    float *mean = (float *)workspace, *factor = (float *)(workspace + step),
+          *bias = (float *)(workspace + 2 * step);
+    const float *statistics = norm->statistics.data;
+    int64_t each = channels / norm->statistics.dim[0];
+    simd_widen(factor, norm->weight.data, norm->weight.dtype, channels);
+    simd_widen(bias, norm->bias.data, norm->bias.dtype, channels);
+    for (int64_t i = 0; i < channels; i++) {
+        mean[i] = statistics[2 * (i / each)];
+        factor[i] *= statistics[2 * (i / each) + 1];
+    }
+    return (struct channel_norm){mean, factor, bias};
+}
+
+/* to may be from. */
+WIDE static void channel_apply(float *to, const float *from, const float *mean, const float *factor,
+                               const float *bias, int64_t channels) {
+#pragma omp simd
+    for (int64_t i = 0; i < channels; i++) to[i] = (from[i] - mean[i]) * factor[i] + bias[i];
+}
+
+void channel_norm_apply(const struct channel_norm *norm, float *to, const float *from, int64_t channels) {
+    channel_apply(to, from, norm->mean, norm->factor, norm->bias, channels);
+}

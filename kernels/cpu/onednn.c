@@ -1,0 +1,396 @@
+/* oneDNN behind one door: see onednn.h. Versions 2 and 3 differ in how primitives are described; the first
+ * section hides that. Only 2.6.3 has been run. */
+#include "kernels/cpu/onednn.h"
+
+#include <assert.h>
+#include <dnnl.h>
+#include <omp.h>
+#include <string.h>
+
+/* --- the two versions --- */
+
+static const dnnl_dims_t ones = {1, 1}, zeros = {0, 0};
+
+#if DNNL_VERSION_MAJOR == 2
+
+typedef const dnnl_memory_desc_t *layout_ref;
+
+static layout_ref layout(const dnnl_memory_desc_t *l) {
+    return l;
+}
+
+static dnnl_status_t layout_create(dnnl_memory_desc_t *l, int rank, const dnnl_dims_t dim,
+                                   dnnl_format_tag_t tag) {
+    return dnnl_memory_desc_init_by_tag(l, rank, dim, dnnl_f32, tag);
+}
+
+static void layout_destroy(dnnl_memory_desc_t *l) {
+    (void)l;
+}
+
+static dnnl_status_t product_describe(dnnl_primitive_desc_t *d, dnnl_engine_t engine,
+                                      const dnnl_memory_desc_t *src, const dnnl_memory_desc_t *weights,
+                                      const dnnl_memory_desc_t *dst, dnnl_primitive_attr_t attr) {
+    dnnl_matmul_desc_t m;
+    dnnl_status_t s = dnnl_matmul_desc_init(&m, src, weights, NULL, dst);
+    return s ? s : dnnl_primitive_desc_create(d, &m, attr, engine, NULL);
+}
+
+/* l: src, weights, bias, dst */
+static dnnl_status_t conv_describe(dnnl_primitive_desc_t *d, dnnl_engine_t engine,
+                                   const dnnl_memory_desc_t *l, dnnl_primitive_attr_t attr) {
+    dnnl_convolution_desc_t c;
+    dnnl_status_t s = dnnl_convolution_forward_desc_init(&c, dnnl_forward_inference, dnnl_convolution_direct,
+                                                         &l[0], &l[1], &l[2], &l[3], ones, zeros, zeros);
+    return s ? s : dnnl_primitive_desc_create(d, &c, attr, engine, NULL);
+}
+
+#elif DNNL_VERSION_MAJOR == 3
+
+typedef const_dnnl_memory_desc_t layout_ref;
+
+static layout_ref layout(const dnnl_memory_desc_t *l) {
+    return *l;
+}
+
+static dnnl_status_t layout_create(dnnl_memory_desc_t *l, int rank, const dnnl_dims_t dim,
+                                   dnnl_format_tag_t tag) {
+    return dnnl_memory_desc_create_with_tag(l, rank, dim, dnnl_f32, tag);
+}
+
+static void layout_destroy(dnnl_memory_desc_t *l) {
+    if (*l) dnnl_memory_desc_destroy(*l);
+}
+
+static dnnl_status_t product_describe(dnnl_primitive_desc_t *d, dnnl_engine_t engine,
+                                      const dnnl_memory_desc_t *src, const dnnl_memory_desc_t *weights,
+                                      const dnnl_memory_desc_t *dst, dnnl_primitive_attr_t attr) {
+    return dnnl_matmul_primitive_desc_create(d, engine, *src, *weights, NULL, *dst, attr);
+}
+
+/* l: src, weights, bias, dst */
+static dnnl_status_t conv_describe(dnnl_primitive_desc_t *d, dnnl_engine_t engine,
+                                   const dnnl_memory_desc_t *l, dnnl_primitive_attr_t attr) {
+    return dnnl_convolution_forward_primitive_desc_create(d, engine, dnnl_forward_inference,
+                                                          dnnl_convolution_direct, l[0], l[1], l[2], l[3],
+                                                          ones, zeros, zeros, zeros, attr);
+}
+
+#else
+#error "Sluice knows oneDNN 2 and 3"
+#endif
+
+/* --- what is kept --- */
+
+enum { OPERAND_SRC, OPERAND_WEIGHTS, OPERAND_BIAS, OPERAND_DST, OPERAND_SCRATCH, N_OPERANDS };
+
+static const int operand_argument[N_OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST,
+                                                 DNNL_ARG_SCRATCHPAD};
+
+struct entry {
+    struct onednn_key key;
+    dnnl_primitive_t primitive; /* NULL: the place is free */
+    dnnl_memory_t memory[N_OPERANDS];
+    struct onednn_facts facts;
+};
+
+struct onednn {
+    struct sys *sys;
+    int threads;
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    dnnl_primitive_attr_t attr;
+    struct entry *entries; /* open addressing, at most half full */
+    uint64_t n_entries, capacity;
+};
+
+uint64_t onednn_signature(const struct onednn_key *key) {
+    uint64_t h = 0xcbf29ce484222325u ^ (uint64_t)(uint32_t)key->kind;
+    for (int i = 0; i < 5; i++) {
+        h = (h ^ (uint32_t)key->number[i]) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 29;
+    }
+    return h;
+}
+
+/* The entry of this key, or the free place where it belongs. */
+static struct entry *entry_find(const struct onednn *o, const struct onednn_key *key) {
+    uint64_t i = onednn_signature(key) & (o->capacity - 1);
+    while (o->entries[i].primitive && memcmp(&o->entries[i].key, key, sizeof *key) != 0)
+        i = (i + 1) & (o->capacity - 1);
+    return &o->entries[i];
+}
+
+static enum status grow(struct onednn *o, struct error *e) {
+    if (2 * (o->n_entries + 1) <= o->capacity) return OK;
+    struct onednn bigger = *o;
+    bigger.capacity = 2 * o->capacity;
+    bigger.entries = o->sys->alloc(o->sys, LINE_HOST, bigger.capacity * sizeof *bigger.entries);
+    if (!bigger.entries) return error_set(e, MEMORY, "no memory for the table of oneDNN primitives");
+    for (uint64_t i = 0; i < o->capacity; i++)
+        if (o->entries[i].primitive) *entry_find(&bigger, &o->entries[i].key) = o->entries[i];
+    o->sys->release(o->sys, o->entries);
+    *o = bigger;
+    return OK;
+}
+
+/* --- describing --- */
+
+static dnnl_status_t describe_product(const struct onednn *o, const struct onednn_key *key,
+                                      dnnl_primitive_desc_t *d) {
+    const int32_t *n = key->number;
+    dnnl_memory_desc_t l[3] = {0};
+    dnnl_status_t s = layout_create(&l[0], 2, (const dnnl_dims_t){n[0], n[2]}, dnnl_ab);
+    if (!s)
+        s = layout_create(&l[1], 2, (const dnnl_dims_t){n[2], n[1]},
+                          key->kind == ONEDNN_PRODUCT ? dnnl_ab : dnnl_ba);
+    if (!s) s = layout_create(&l[2], 2, (const dnnl_dims_t){n[0], n[1]}, dnnl_ab);
+    if (!s) s = product_describe(d, o->engine, &l[0], &l[1], &l[2], o->attr);
+    for (int i = 0; i < 3; i++) layout_destroy(&l[i]);
+    return s;
+}
+
+static dnnl_status_t describe_conv(const struct onednn *o, const struct onednn_key *key,
+                                   dnnl_primitive_desc_t *d) {
+    const int32_t *n = key->number, k = n[4];
+    dnnl_memory_desc_t l[4] = {0};
+    dnnl_status_t s =
+        layout_create(&l[0], 4, (const dnnl_dims_t){1, n[2], n[0] + k - 1, n[1] + k - 1}, dnnl_nhwc);
+    /* Plain weights would select the reference code. */
+    if (!s) s = layout_create(&l[1], 4, (const dnnl_dims_t){n[3], n[2], k, k}, dnnl_format_tag_any);
+    if (!s) s = layout_create(&l[2], 1, (const dnnl_dims_t){n[3]}, dnnl_a);
+    if (!s) s = layout_create(&l[3], 4, (const dnnl_dims_t){1, n[3], n[0], n[1]}, dnnl_nhwc);
+    if (!s) s = conv_describe(d, o->engine, l, o->attr);
+    for (int i = 0; i < 4; i++) layout_destroy(&l[i]);
+    return s;
+}
+
+static dnnl_status_t describe_repack(const struct onednn *o, const struct onednn_key *key,
+                                     dnnl_primitive_desc_t *d) {
+    const int32_t *n = key->number, k = n[4];
+    dnnl_memory_desc_t plain = {0};
+    dnnl_primitive_desc_t conv = NULL;
+    dnnl_status_t s = describe_conv(o, key, &conv);
+    if (!s) s = layout_create(&plain, 4, (const dnnl_dims_t){n[3], n[2], k, k}, dnnl_oihw);
+    if (!s) {
+        layout_ref packed = dnnl_primitive_desc_query_md(conv, dnnl_query_weights_md, 0);
+        s = dnnl_reorder_primitive_desc_create(d, layout(&plain), o->engine, packed, o->engine, o->attr);
+        layout_destroy(&plain);
+    }
+    if (conv) dnnl_primitive_desc_destroy(conv);
+    return s;
+}
+
+static dnnl_status_t describe(const struct onednn *o, const struct onednn_key *key,
+                              dnnl_primitive_desc_t *d) {
+    if (key->kind == ONEDNN_CONV) return describe_conv(o, key, d);
+    if (key->kind == ONEDNN_REPACK) return describe_repack(o, key, d);
+    return describe_product(o, key, d);
+}
+
+static uint64_t least(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+/* The path below AVX-512 packs blocks of both operands on each thread: at most 10,000 x 192 (bm x bk of its
+ * sgemm) of ours transposed, 384 x 192 of the other, the inner size rounded up. Other paths allocate
+ * descriptors only. Measured (malloc interposer, oneDNN 2.6.3): see test_ops; the packing path reaches 0.9 of
+ * this. */
+static uint64_t hidden_bytes(const struct onednn_key *key, const char *implementation, int threads) {
+    enum { DESCRIPTORS = 4096, BM = 10048, BN = 432, BK = 256, EXTRA = 64 << 10 };
+    if (!strstr(implementation, "gemm")) return DESCRIPTORS;
+    uint64_t m = (uint64_t)key->number[0], n = (uint64_t)key->number[1], k = (uint64_t)key->number[2];
+    uint64_t block = (least(n + 48, BM) + least(m + 48, BN)) * least(k + 64, BK) * sizeof(float);
+    return DESCRIPTORS + (uint64_t)threads * (block + EXTRA);
+}
+
+static uint64_t layout_bytes(const_dnnl_primitive_desc_t d, dnnl_query_t what) {
+    layout_ref l = dnnl_primitive_desc_query_md(d, what, 0);
+    return l ? dnnl_memory_desc_get_size(l) : 0;
+}
+
+static struct onednn_facts facts_read(const struct onednn *o, const struct onednn_key *key,
+                                      const_dnnl_primitive_desc_t d) {
+    const char *implementation = "";
+    dnnl_primitive_desc_query(d, dnnl_query_impl_info_str, 0, &implementation);
+    return (struct onednn_facts){.scratch_bytes = layout_bytes(d, dnnl_query_scratchpad_md),
+                                 .hidden_bytes = hidden_bytes(key, implementation, o->threads),
+                                 .weights_bytes = layout_bytes(d, dnnl_query_weights_md),
+                                 .reference = strstr(implementation, "ref") != NULL,
+                                 .supported = true};
+}
+
+/* oneDNN plans for as many threads as OpenMP would give its caller. Returns what to give to leave. */
+static int enter(const struct onednn *o) {
+    int before = omp_get_max_threads();
+    omp_set_num_threads(o->threads);
+    return before;
+}
+
+static void leave(int before) {
+    omp_set_num_threads(before);
+}
+
+struct onednn_facts onednn_facts(const struct onednn *o, const struct onednn_key *key) {
+    const struct entry *entry = entry_find(o, key);
+    if (entry->primitive) return entry->facts;
+    struct onednn_facts facts = {0};
+    dnnl_primitive_desc_t d = NULL;
+    int before = enter(o);
+    if (!describe(o, key, &d)) {
+        facts = facts_read(o, key, d);
+        dnnl_primitive_desc_destroy(d);
+    }
+    leave(before);
+    return facts;
+}
+
+uint64_t onednn_primitive_bytes(const struct onednn_key *key) {
+    return key->kind == ONEDNN_CONV ? 1 << 20 : 192 << 10;
+}
+
+/* --- building and running --- */
+
+static enum status failed(const struct onednn_key *key, const char *what, dnnl_status_t s, struct error *e) {
+    static const char *const kinds[] = {"product (transposed)", "product", "convolution", "repacking"};
+    const int32_t *n = key->number;
+    error_set(e, DEVICE, "oneDNN %s failed", what);
+    error_found(e, "status %d", (int)s);
+    return error_expected(e, "%s %d %d %d %d %d", kinds[key->kind], (int)n[0], (int)n[1], (int)n[2],
+                          (int)n[3], (int)n[4]);
+}
+
+static void entry_destroy(struct entry *entry) {
+    for (int i = 0; i < N_OPERANDS; i++)
+        if (entry->memory[i]) dnnl_memory_destroy(entry->memory[i]);
+    if (entry->primitive) dnnl_primitive_destroy(entry->primitive);
+}
+
+static dnnl_status_t create_memory(const struct onednn *o, const_dnnl_primitive_desc_t d,
+                                   struct entry *entry) {
+    static const struct {
+        dnnl_query_t what;
+        int index;
+    } queries[N_OPERANDS] = {{dnnl_query_src_md, 0},
+                             {dnnl_query_weights_md, 0},
+                             {dnnl_query_weights_md, 1},
+                             {dnnl_query_dst_md, 0},
+                             {dnnl_query_scratchpad_md, 0}};
+    for (int i = 0; i < N_OPERANDS; i++) {
+        layout_ref l = dnnl_primitive_desc_query_md(d, queries[i].what, queries[i].index);
+        if (!l || !dnnl_memory_desc_get_size(l)) continue;
+        dnnl_status_t s = dnnl_memory_create(&entry->memory[i], l, o->engine, DNNL_MEMORY_NONE);
+        if (s) return s;
+    }
+    return dnnl_success;
+}
+
+static dnnl_status_t entry_create(const struct onednn *o, const struct onednn_key *key, struct entry *entry) {
+    dnnl_primitive_desc_t d = NULL;
+    dnnl_status_t s = describe(o, key, &d);
+    if (s) return s;
+    *entry = (struct entry){.key = *key, .facts = facts_read(o, key, d)};
+    s = create_memory(o, d, entry);
+    if (!s) s = dnnl_primitive_create(&entry->primitive, d);
+    dnnl_primitive_desc_destroy(d);
+    if (s) entry_destroy(entry);
+    return s;
+}
+
+enum status onednn_prepare(struct onednn *o, const struct onednn_key *key, struct error *e) {
+    if (entry_find(o, key)->primitive) return OK;
+    if (grow(o, e)) return e->code;
+    struct entry entry;
+    int before = enter(o);
+    dnnl_status_t s = entry_create(o, key, &entry);
+    leave(before);
+    if (s) return failed(key, "primitive", s, e);
+    *entry_find(o, key) = entry;
+    o->n_entries++;
+    return OK;
+}
+
+enum status onednn_run(struct onednn *o, const struct onednn_key *key, struct onednn_operands operands,
+                       struct error *e) {
+    const struct entry *entry = entry_find(o, key);
+    if (!entry->primitive) {
+        error_set(e, INTERNAL, "a oneDNN primitive was not prepared");
+        return error_found(e, "kind %d: %d %d %d %d %d", (int)key->kind, (int)key->number[0],
+                           (int)key->number[1], (int)key->number[2], (int)key->number[3],
+                           (int)key->number[4]);
+    }
+    /* oneDNN takes no pointers to const. */
+    void *data[N_OPERANDS] = {(void *)(uintptr_t)operands.src, (void *)(uintptr_t)operands.weights,
+                              (void *)(uintptr_t)operands.bias, operands.dst, operands.scratch};
+    dnnl_exec_arg_t arguments[N_OPERANDS];
+    int n = 0, before = enter(o);
+    dnnl_status_t s = dnnl_success;
+    for (int i = 0; i < N_OPERANDS && !s; i++) {
+        if (!entry->memory[i]) continue;
+        s = dnnl_memory_set_data_handle(entry->memory[i], data[i]);
+        arguments[n++] = (dnnl_exec_arg_t){operand_argument[i], entry->memory[i]};
+    }
+    if (!s) s = dnnl_primitive_execute(entry->primitive, o->stream, n, arguments);
+    if (!s) s = dnnl_stream_wait(o->stream);
+    leave(before);
+    return s ? failed(key, "execution", s, e) : OK;
+}
+
+/* --- opening --- */
+
+/* The first product of each kind builds kernels for all of them, which stay for good, and OpenMP starts its
+ * threads: better now than inside a run. */
+static enum status warm(struct onednn *o, struct error *e) {
+    enum { SMALL = 20 };
+    static const float zero[SMALL * SMALL];
+    float out[SMALL * SMALL];
+    for (int kind = ONEDNN_PRODUCT_T; kind <= ONEDNN_PRODUCT; kind++) {
+        struct onednn_key key = {kind, {SMALL, SMALL, SMALL}};
+        if (onednn_prepare(o, &key, e)) return e->code;
+        uint64_t scratch_bytes = onednn_facts(o, &key).scratch_bytes;
+        void *scratch = o->sys->alloc(o->sys, LINE_HOST, scratch_bytes + 1);
+        if (!scratch) return error_set(e, MEMORY, "no memory to start oneDNN");
+        struct onednn_operands operands = {.src = zero, .weights = zero, .dst = out, .scratch = scratch};
+        enum status status = onednn_run(o, &key, operands, e);
+        o->sys->release(o->sys, scratch);
+        if (status) return status;
+    }
+    return OK;
+}
+
+static enum status start(struct onednn *o, struct error *e) {
+    enum { CAPACITY = 64 };
+    o->entries = o->sys->alloc(o->sys, LINE_HOST, CAPACITY * sizeof *o->entries);
+    if (!o->entries) return error_set(e, MEMORY, "no memory for the table of oneDNN primitives");
+    o->capacity = CAPACITY;
+    dnnl_status_t s = dnnl_set_primitive_cache_capacity(0);
+    if (!s) s = dnnl_engine_create(&o->engine, dnnl_cpu, 0);
+    if (!s) s = dnnl_stream_create(&o->stream, o->engine, dnnl_stream_default_flags);
+    if (!s) s = dnnl_primitive_attr_create(&o->attr);
+    if (!s) s = dnnl_primitive_attr_set_scratchpad_mode(o->attr, dnnl_scratchpad_mode_user);
+    if (s) return error_found((error_set(e, DEVICE, "oneDNN does not start"), e), "status %d", (int)s);
+    return warm(o, e);
+}
+
+struct onednn *onednn_open(struct sys *sys, int threads, struct error *e) {
+    struct onednn *o = sys->alloc(sys, LINE_HOST, sizeof *o);
+    if (!o) {
+        error_set(e, MEMORY, "no memory for oneDNN");
+        return NULL;
+    }
+    o->sys = sys;
+    o->threads = threads;
+    if (start(o, e) == OK) return o;
+    onednn_close(o);
+    return NULL;
+}
+
+void onednn_close(struct onednn *o) {
+    if (!o) return;
+    for (uint64_t i = 0; i < o->capacity; i++) entry_destroy(&o->entries[i]);
+    o->sys->release(o->sys, o->entries);
+    if (o->attr) dnnl_primitive_attr_destroy(o->attr);
+    if (o->stream) dnnl_stream_destroy(o->stream);
+    if (o->engine) dnnl_engine_destroy(o->engine);
+    o->sys->release(o->sys, o);
+}

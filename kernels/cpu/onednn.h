@@ -1,0 +1,64 @@
+/* The only door to oneDNN (2.6 and 3): matrix products, direct convolutions, and the repacking of their
+ * weights.
+ *
+ * Everything is f32 and packed: oneDNN 2.6 leaves its fast AVX-512 path when rows are strided, and one less
+ * degree of freedom is one less way to get other bits. A primitive is named by its shape, built by
+ * onednn_prepare and kept until onednn_close; onednn_run only looks it up. Invariants: the thread count is
+ * the one given to onednn_open, whatever the calling thread's OpenMP setting, which is left as it was;
+ * oneDNN's scratch is the caller's (user mode); oneDNN's own primitive cache is off, as ours is the one that
+ * is counted. */
+#ifndef SLUICE_CPU_ONEDNN_H
+#define SLUICE_CPU_ONEDNN_H
+
+#include "engine/base/error.h"
+#include "engine/base/sys.h"
+
+#include <stdbool.h>
+
+enum onednn_kind {
+    ONEDNN_PRODUCT_T, /* dst[M,N] = src[M,K] . weights[N,K]^T */
+    ONEDNN_PRODUCT,   /* dst[M,N] = src[M,K] . weights[K,N] */
+    ONEDNN_CONV, /* dst[Y,X,N] = bias + src[Y+k-1,X+k-1,C] * weights, without padding; C and N multiples of 8
+                  */
+    ONEDNN_REPACK, /* dst = the weights [N,C,k,k] in src as the convolution of the same numbers wants them */
+};
+
+/* Numbers: products {M, N, K}; convolutions {Y, X, C, N, k}. */
+struct onednn_key {
+    int32_t kind, number[5];
+};
+
+struct onednn_facts {
+    uint64_t scratch_bytes;
+    uint64_t hidden_bytes;  /* the most that oneDNN allocates while the primitive runs */
+    uint64_t weights_bytes; /* of a convolution's repacked weights */
+    bool reference;         /* oneDNN has only its slow reference code for this */
+    bool supported;
+};
+
+struct onednn_operands {
+    const void *src, *weights, *bias;
+    void *dst, *scratch;
+};
+
+/* Heap and JIT code that one primitive keeps, with our memory objects. Measured at most: see onednn.c. */
+uint64_t onednn_primitive_bytes(const struct onednn_key *key);
+
+struct onednn;
+
+/* MEMORY or DEVICE; NULL then. */
+struct onednn *onednn_open(struct sys *sys, int threads, struct error *e);
+void onednn_close(struct onednn *o);
+
+/* A pure function of key, thread count and instruction set, whether prepared or not. */
+struct onednn_facts onednn_facts(const struct onednn *o, const struct onednn_key *key);
+/* Equal keys, equal number. */
+uint64_t onednn_signature(const struct onednn_key *key);
+
+/* Builds the primitive unless it is there. MEMORY, or DEVICE if oneDNN refuses. */
+enum status onednn_prepare(struct onednn *o, const struct onednn_key *key, struct error *e);
+/* INTERNAL if it was not prepared, DEVICE if oneDNN fails. */
+enum status onednn_run(struct onednn *o, const struct onednn_key *key, struct onednn_operands operands,
+                       struct error *e);
+
+#endif

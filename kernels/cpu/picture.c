@@ -1,0 +1,87 @@
+/* Between latents, tokens and pictures: patchify, unpatchify, latent_to_image, image_to_rgb. */
+#include "kernels/cpu/operators.h"
+
+#include <math.h>
+
+/* A patch of the latent and its token. */
+struct patch {
+    int32_t y, x, side, channels;
+};
+
+static struct patch patch_of(const struct tensor *latent, int side, int64_t token) {
+    int64_t across = latent->dim[2] / side;
+    return (struct patch){(int32_t)(token / across) * side, (int32_t)(token % across) * side, side,
+                          latent->dim[0]};
+}
+
+/* Place i of a token is (py, px, c), c fastest. */
+static float *patch_value(const struct tensor *latent, const struct patch *p, int32_t i) {
+    int32_t c = i % p->channels, px = i / p->channels % p->side, py = i / p->channels / p->side;
+    return tensor_row(latent, (int64_t)c * latent->dim[1] + p->y + py) + p->x + px;
+}
+
+static enum status patchify_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    (void)e;
+#pragma omp parallel for num_threads(cpu->threads) schedule(static)
+    for (int32_t t = 0; t < op->out.dim[0]; t++) {
+        struct patch p = patch_of(&op->in[0], op->n, t);
+        float *token = tensor_row(&op->out, t);
+        for (int32_t i = 0; i < op->out.dim[1]; i++) token[i] = *patch_value(&op->in[0], &p, i);
+    }
+    return OK;
+}
+
+const struct cpu_operator cpu_patchify = {NULL, NULL, patchify_run};
+
+static enum status unpatchify_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    (void)e;
+#pragma omp parallel for num_threads(cpu->threads) schedule(static)
+    for (int32_t t = 0; t < op->in[0].dim[0]; t++) {
+        struct patch p = patch_of(&op->out, op->n, t);
+        const float *token = tensor_row(&op->in[0], t);
+        for (int32_t i = 0; i < op->in[0].dim[1]; i++) *patch_value(&op->out, &p, i) = token[i] * op->scale;
+    }
+    return OK;
+}
+
+const struct cpu_operator cpu_unpatchify = {NULL, NULL, unpatchify_run};
+
+static enum status latent_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    (void)e;
+    const struct tensor *latent = &op->in[0];
+    int32_t rows = op->out.dim[0], columns = op->out.dim[1], channels = op->out.dim[2];
+#pragma omp parallel for num_threads(cpu->threads) schedule(static)
+    for (int32_t y = 0; y < rows; y++)
+        for (int32_t x = 0; x < columns; x++) {
+            float *pixel = tensor_row(&op->out, (int64_t)y * columns + x);
+            for (int32_t c = 0; c < channels; c++)
+                pixel[c] = tensor_row(latent, (int64_t)c * rows + y)[x] / op->scale + op->shift;
+        }
+    return OK;
+}
+
+const struct cpu_operator cpu_latent_to_image = {NULL, NULL, latent_run};
+
+/* NaN becomes 0. rintf rounds halves to even: the engine leaves the rounding mode alone. */
+static uint8_t rgb_value(float value) {
+    float v = value / 2 + 0.5f;
+    v = v > 0 ? v : 0;
+    v = v < 1 ? v : 1;
+    return (uint8_t)rintf(255 * v);
+}
+
+static enum status rgb_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    (void)e;
+#pragma omp parallel for num_threads(cpu->threads) schedule(static)
+    for (int64_t i = 0; i < tensor_rows(&op->out); i++) {
+        uint8_t *pixel = (uint8_t *)op->out.data + i * op->out.row_bytes;
+        for (int32_t c = 0; c < op->out.dim[2]; c++) pixel[c] = rgb_value(tensor_row(&op->in[0], i)[c]);
+    }
+    return OK;
+}
+
+const struct cpu_operator cpu_image_to_rgb = {NULL, NULL, rgb_run};

@@ -1,0 +1,109 @@
+/* Positions and times as angles: rope table, rotation, timestep embedding. Angles are made in double. */
+#include "kernels/cpu/operators.h"
+#include "kernels/cpu/simd.h"
+
+#include <math.h>
+
+static void table_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
+    (void)cpu;
+    cost->workspace_bytes = sizeof(double) * (uint64_t)op->out.dim[1];
+}
+
+static void frequencies(const struct rope_options *rope, double *to) {
+    for (int a = 0; a < rope->n_axes; a++)
+        for (int i = 0; i < rope->axis_dim[a] / 2; i++)
+            *to++ = pow(rope->theta, -2.0 * i / rope->axis_dim[a]);
+}
+
+static int64_t grid_tokens(const struct rope_options *rope, int grid) {
+    int64_t n = 1;
+    for (int a = 0; a < rope->n_axes; a++) n *= rope->grid[grid].extent[a];
+    return n;
+}
+
+/* The position of a token on each axis. */
+static void token_position(const struct rope_options *rope, int64_t token, int32_t *position) {
+    int g = 0;
+    for (; token >= grid_tokens(rope, g); g++) token -= grid_tokens(rope, g);
+    for (int a = rope->n_axes - 1; a >= 0; a--) {
+        position[a] = rope->grid[g].start[a] + (int32_t)(token % rope->grid[g].extent[a]);
+        token /= rope->grid[g].extent[a];
+    }
+}
+
+static void table_row(const struct rope_options *rope, const double *frequency, int64_t token, float *to) {
+    int32_t position[ROPE_AXES_MAX];
+    token_position(rope, token, position);
+    for (int a = 0; a < rope->n_axes; a++)
+        for (int i = 0; i < rope->axis_dim[a] / 2; i++, to += 2) {
+            float angle = (float)(position[a] * *frequency++);
+            to[0] = (float)cos((double)angle);
+            to[1] = (float)sin((double)angle);
+        }
+}
+
+static enum status table_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+    (void)e;
+    double *frequency = (double *)workspace;
+    float *out = op->out.data;
+    int64_t row = (int64_t)op->out.dim[1] * 2;
+    frequencies(&op->rope, frequency);
+#pragma omp parallel for num_threads(cpu->threads) schedule(static)
+    for (int32_t t = 0; t < op->out.dim[0]; t++) table_row(&op->rope, frequency, t, out + t * row);
+    return OK;
+}
+
+const struct cpu_operator cpu_rope_table = {table_cost, NULL, table_run};
+
+/* n pairs, the members of one next to each other. */
+WIDE static void rotate_interleaved(float *restrict x, const float *restrict table, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        float c = table[2 * i], s = table[2 * i + 1], a = x[2 * i], b = x[2 * i + 1];
+        x[2 * i] = a * c - b * s;
+        x[2 * i + 1] = a * s + b * c;
+    }
+}
+
+WIDE static void rotate_halves(float *restrict x, const float *restrict table, int64_t n) {
+    float *restrict y = x + n;
+    for (int64_t i = 0; i < n; i++) {
+        float c = table[2 * i], s = table[2 * i + 1], a = x[i], b = y[i];
+        x[i] = a * c - b * s;
+        y[i] = a * s + b * c;
+    }
+}
+
+static enum status rope_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    (void)e;
+    const float *table = op->in[0].data;
+    int64_t pairs = op->in[0].dim[1];
+#pragma omp parallel for num_threads(cpu->threads) schedule(static)
+    for (int32_t t = 0; t < op->out.dim[0]; t++)
+        for (int h = 0; h < op->n; h++) {
+            float *x = tensor_row(&op->out, t) + 2 * pairs * h;
+            if (op->pairs == ROPE_HALVES)
+                rotate_halves(x, table + 2 * pairs * t, pairs);
+            else
+                rotate_interleaved(x, table + 2 * pairs * t, pairs);
+        }
+    return OK;
+}
+
+const struct cpu_operator cpu_rope = {NULL, NULL, rope_run};
+
+static enum status timestep_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+    (void)cpu;
+    (void)workspace;
+    (void)e;
+    float *out = op->out.data;
+    int32_t half = op->out.dim[1] / 2;
+    for (int32_t i = 0; i < half; i++) {
+        double angle = (double)op->scale * pow(10000, -(double)i / half);
+        out[i] = (float)cos(angle);
+        out[half + i] = (float)sin(angle);
+    }
+    return OK;
+}
+
+const struct cpu_operator cpu_timestep = {NULL, NULL, timestep_run};

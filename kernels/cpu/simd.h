@@ -1,0 +1,82 @@
+/* Small arithmetic that the compiler vectorises: exponential, widening, dot product.
+ *
+ * Every sum has 16 (f32) or 8 (double) running parts and one tree over them, whatever the vector width: the
+ * bits do not depend on the instruction set that the loop was compiled for. Multiplications and additions
+ * stay separate
+ * (-std=c11 does not contract them), for the same reason. */
+#ifndef SLUICE_CPU_SIMD_H
+#define SLUICE_CPU_SIMD_H
+
+#include "engine/base/tensor.h"
+
+/* Compiles a static function for three generations of x86-64 and picks one when the program starts. Not
+ * inlined into its callers, so it must be called once a row, not once an element. ThreadSanitizer cannot run
+ * the picking. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_THREAD__)
+#define WIDE __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
+#else
+#define WIDE
+#endif
+
+union float_bits {
+    float value;
+    uint32_t bits;
+};
+
+/* e^x for x in [-87, 88], clamped outside; NaN stays NaN. Largest error 1.2 ulp (test_ops, all floats in
+ * steps of 97). Coefficients: Cephes expf. The large constant rounds to an integer, which is left in the low
+ * bits. */
+static inline float exp_f32(float x) {
+    x = x < -87.0f ? -87.0f : x;
+    x = x > 88.0f ? 88.0f : x;
+    union float_bits shifted = {.value = x * 1.44269504f + 12582912.0f};
+    float n = shifted.value - 12582912.0f;
+    float r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    union float_bits power = {.bits = (shifted.bits << 23) + 0x3f800000u};
+    return (p * r * r + r + 1.0f) * power.value;
+}
+
+static inline float silu_f32(float x) {
+    return x / (1.0f + exp_f32(-x));
+}
+
+static inline float bf16_f32(uint16_t h) {
+    return (union float_bits){.bits = (uint32_t)h << 16}.value;
+}
+
+/* Exact, subnormals, infinities and NaN included: the exponent is moved by a multiplication. */
+static inline float f16_f32(uint16_t h) {
+    union float_bits f = {.bits = (uint32_t)(h & 0x7fff) << 13};
+    f.value *= 0x1p112f;
+    f.bits |= (h & 0x7c00) == 0x7c00 ? 0x7f800000u : 0;
+    f.bits |= (uint32_t)(h & 0x8000) << 16;
+    return f.value;
+}
+
+static inline float sum_16(const float *part) {
+    float s[8];
+    for (int i = 0; i < 8; i++) s[i] = part[i] + part[i + 8];
+    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
+
+static inline double sum_8(const double *part) {
+    return ((part[0] + part[4]) + (part[2] + part[6])) + ((part[1] + part[5]) + (part[3] + part[7]));
+}
+
+/* n values of a weight, widened to f32. to may not overlap from. */
+void simd_widen(float *to, const void *from, enum dtype dtype, int64_t n);
+/* A whole packed weight (or bias), by several threads. */
+void simd_widen_all(float *to, const struct tensor *from, int threads);
+/* A vector of weights as f32: its own data if it is f32, else widened into to. NULL if absent. */
+const float *simd_vector(const struct tensor *from, float *to);
+float simd_dot(const float *a, const float *b, int64_t n);
+/* Each in place or apart. */
+void simd_silu(float *to, const float *from, int64_t n);
+
+#endif

@@ -1,0 +1,396 @@
+/* Operator wrappers: every shape and type check, once for all devices, and the way to a device.
+ *
+ * Invariants: a device sees only calls that passed its wrapper, so it checks nothing again; a wrapper looks
+ * at descriptors and never at elements (data is NULL under the dry device); nothing runs after an error. */
+#include "kernels/ops.h"
+
+#include <stdio.h>
+
+enum {
+    F32 = 1 << DTYPE_F32,
+    U8 = 1 << DTYPE_U8,
+    WEIGHTS = 1 << DTYPE_F32 | 1 << DTYPE_BF16 | 1 << DTYPE_F16
+};
+
+static const char *const names[N_OP_KINDS] = {
+    [OP_LINEAR] = "linear",
+    [OP_LINEAR_FEW] = "linear_few",
+    [OP_ATTENTION] = "attention",
+    [OP_RMS_NORM] = "rms_norm",
+    [OP_LAYER_NORM] = "layer_norm",
+    [OP_GROUP_STATISTICS] = "group_statistics",
+    [OP_GROUP_NORM] = "group_norm",
+    [OP_ROPE_TABLE] = "rope_table",
+    [OP_ROPE] = "rope",
+    [OP_SWIGLU] = "swiglu",
+    [OP_WIDEN] = "widen",
+    [OP_REPEAT_ROW] = "repeat_row",
+    [OP_PATCHIFY] = "patchify",
+    [OP_UNPATCHIFY] = "unpatchify",
+    [OP_TIMESTEP] = "timestep",
+    [OP_CONV2D] = "conv2d",
+    [OP_LATENT_TO_IMAGE] = "latent_to_image",
+    [OP_IMAGE_TO_RGB] = "image_to_rgb",
+};
+
+const char *op_name(enum op_kind kind) {
+    return names[kind];
+}
+
+/* One wrapper's checks. The first that fails sets the context's error; the others then do nothing. */
+struct check {
+    struct context *x;
+    enum op_kind kind;
+    bool ok;
+};
+
+static struct check check_begin(struct context *x, enum op_kind kind) {
+    return (struct check){x, kind, x->error->code == OK};
+}
+
+static void format_tensor(const struct tensor *t, char *out, size_t out_bytes) {
+    int n = snprintf(out, out_bytes, "%s [", dtype_name(t->dtype));
+    for (int i = 0; i < t->rank; i++)
+        n += snprintf(out + n, out_bytes - (size_t)n, "%s%d", i ? ", " : "", (int)t->dim[i]);
+    snprintf(out + n, out_bytes - (size_t)n, "], %lld bytes a row", (long long)t->row_bytes);
+}
+
+static void check_fail(struct check *c, const char *what, const struct tensor *found, const char *expected) {
+    char shape[140];
+    format_tensor(found, shape, sizeof shape);
+    error_set(c->x->error, INTERNAL, "operator %s: %s does not fit", names[c->kind], what);
+    error_found(c->x->error, "%s", shape);
+    error_expected(c->x->error, "%s", expected);
+    c->ok = false;
+}
+
+static bool sound(const struct tensor *t) {
+    int element = dtype_bits(t->dtype) / 8;
+    if (t->rank > TENSOR_RANK_MAX || !element) return false;
+    for (int i = 0; i < t->rank; i++)
+        if (t->dim[i] < 1) return false;
+    return t->row_bytes % element == 0 && t->row_bytes >= (int64_t)tensor_columns(t) * element;
+}
+
+/* Of one of these types, with these dimensions (-1: any). */
+static void check_tensor(struct check *c, const char *what, const struct tensor *t, int dtypes, int rank,
+                         const int64_t *dim) {
+    if (!c->ok) return;
+    bool fits = t->rank == rank && (1 << t->dtype & dtypes) && sound(t);
+    for (int i = 0; fits && i < rank; i++) fits = dim[i] < 0 || t->dim[i] == dim[i];
+    if (fits) return;
+    char expected[140];
+    int n = snprintf(expected, sizeof expected, "%s [",
+                     dtypes == U8    ? "U8"
+                     : dtypes == F32 ? "F32"
+                                     : "F32, BF16 or F16");
+    for (int i = 0; i < rank; i++)
+        n += snprintf(expected + n, sizeof expected - (size_t)n, dim[i] < 0 ? "%sany" : "%s%lld",
+                      i ? ", " : "", (long long)dim[i]);
+    snprintf(expected + n, sizeof expected - (size_t)n, "]");
+    check_fail(c, what, t, expected);
+}
+
+#define DIMS(...)                                                                                            \
+    (const int64_t[]) {                                                                                      \
+        __VA_ARGS__                                                                                          \
+    }
+
+static void check_packed(struct check *c, const char *what, const struct tensor *t) {
+    if (c->ok && !tensor_packed(t)) check_fail(c, what, t, "rows without gaps");
+}
+
+static void check_true(struct check *c, bool fits, const char *what, const struct tensor *t,
+                       const char *expected) {
+    if (c->ok && !fits) check_fail(c, what, t, expected);
+}
+
+/* A weight of n values, or (if optional) nothing. */
+static void check_vector(struct check *c, const char *what, const struct tensor *t, int64_t n,
+                         bool optional) {
+    if (optional && t->rank == 0) return;
+    check_tensor(c, what, t, WEIGHTS, 1, DIMS(n));
+}
+
+/* f32 of the same dimensions as another. */
+static void check_like(struct check *c, const char *what, const struct tensor *t,
+                       const struct tensor *other) {
+    int64_t dim[TENSOR_RANK_MAX];
+    for (int i = 0; i < other->rank; i++) dim[i] = other->dim[i];
+    check_tensor(c, what, t, F32, other->rank, dim);
+}
+
+/* f32 of any rank but 0. */
+static void check_rows(struct check *c, const char *what, const struct tensor *t) {
+    check_true(c, t->rank >= 1 && t->dtype == DTYPE_F32 && sound(t), what, t, "F32 rows, rank at least 1");
+}
+
+static void dispatch(struct check *c, const struct op *op) {
+    struct context *x = c->x;
+    if (!c->ok || (x->tick && !x->tick(x->tick_user))) return;
+    struct op_cost cost = {0};
+    x->device->cost(x->device, op, &cost);
+    if (cost.workspace_bytes > x->workspace_bytes) {
+        error_set(x->error, INTERNAL, "operator %s: the workspace is too small", names[op->kind]);
+        error_found(x->error, "%llu bytes", (unsigned long long)x->workspace_bytes);
+        error_expected(x->error, "%llu bytes", (unsigned long long)cost.workspace_bytes);
+        return;
+    }
+    if (x->device->run(x->device, op, x->workspace, x->error) == OK) x->flops += op_flops(op);
+}
+
+struct tensor context_tensor(struct context *x, enum dtype dtype, int rank, const int32_t *dim) {
+    struct tensor t = tensor_make(NULL, dtype, rank, dim);
+    if (x->error->code != OK) return t;
+    bool ok = sound(&t);
+    if (ok) t = arena_tensor(x->scratch, dtype, rank, dim, &ok);
+    if (ok) return t;
+    char shape[140];
+    format_tensor(&t, shape, sizeof shape);
+    error_set(x->error, INTERNAL, "no room for a tensor in the visit's scratch");
+    error_found(x->error, "%llu of %llu bytes used", (unsigned long long)x->scratch->used,
+                (unsigned long long)x->scratch->bytes);
+    error_expected(x->error, "room for %s", shape);
+    return t;
+}
+
+static void check_epilogue(struct check *c, const struct tensor *out, const struct tensor *bias,
+                           const struct tensor *residual) {
+    check_vector(c, "bias", bias, tensor_columns(out), true);
+    if (residual->rank) check_like(c, "residual", residual, out);
+}
+
+void op_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
+               struct epilogue e) {
+    struct check c = check_begin(x, OP_LINEAR);
+    check_tensor(&c, "in", &in, F32, 2, DIMS(-1, -1));
+    check_tensor(&c, "weight", &weight, WEIGHTS, 2, DIMS(-1, in.dim[1]));
+    check_packed(&c, "weight", &weight);
+    check_tensor(&c, "out", &out, F32, 2, DIMS(in.dim[0], weight.dim[0]));
+    check_epilogue(&c, &out, &e.bias, &e.residual);
+    dispatch(&c, &(struct op){.kind = OP_LINEAR, .out = out, .in = {in, weight}, .epilogue = e});
+}
+
+void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
+                   struct tensor bias, enum activation activation) {
+    struct check c = check_begin(x, OP_LINEAR_FEW);
+    check_tensor(&c, "in", &in, F32, 2, DIMS(-1, -1));
+    check_tensor(&c, "weight", &weight, WEIGHTS, 2, DIMS(-1, in.dim[1]));
+    check_packed(&c, "weight", &weight);
+    check_tensor(&c, "out", &out, F32, 2, DIMS(in.dim[0], weight.dim[0]));
+    check_vector(&c, "bias", &bias, out.dim[1], true);
+    dispatch(&c, &(struct op){
+                     .kind = OP_LINEAR_FEW, .out = out, .in = {in, weight, bias}, .activation = activation});
+}
+
+void op_attention(struct context *x, struct tensor out, struct tensor q, struct tensor k, struct tensor v,
+                  int heads, int key_heads, float scale, bool causal) {
+    struct check c = check_begin(x, OP_ATTENTION);
+    check_tensor(&c, "q", &q, F32, 2, DIMS(-1, -1));
+    check_true(&c, heads > 0 && key_heads > 0 && heads % key_heads == 0, "heads", &q,
+               "a multiple of the key heads");
+    check_true(&c, c.ok && q.dim[1] % heads == 0 && q.dim[1] / heads <= 512, "q", &q,
+               "heads of at most 512 columns");
+    int64_t columns = c.ok ? (int64_t)q.dim[1] / heads * key_heads : 0;
+    check_tensor(&c, "k", &k, F32, 2, DIMS(-1, columns));
+    check_tensor(&c, "v", &v, F32, 2, DIMS(k.dim[0], columns));
+    check_like(&c, "out", &out, &q);
+    check_true(&c, !causal || k.dim[0] >= q.dim[0], "k", &k, "at least as many keys as queries");
+    dispatch(
+        &c,
+        &(struct op){
+            .kind = OP_ATTENTION, .out = out, .in = {q, k, v}, .n = heads, .scale = scale, .causal = causal});
+}
+
+void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct tensor weight, float eps,
+                 struct modulation m) {
+    struct check c = check_begin(x, OP_RMS_NORM);
+    check_rows(&c, "in", &in);
+    check_like(&c, "out", &out, &in);
+    check_vector(&c, "weight", &weight, -1, false);
+    check_true(&c, c.ok && tensor_columns(&in) % weight.dim[0] == 0, "in", &in,
+               "rows of whole groups of weights");
+    check_vector(&c, "scale", &m.scale, weight.dim[0], true);
+    check_vector(&c, "gate", &m.gate, weight.dim[0], true);
+    if (m.base.rank) check_like(&c, "base", &m.base, &in);
+    dispatch(&c,
+             &(struct op){.kind = OP_RMS_NORM, .out = out, .in = {in, weight}, .eps = eps, .modulation = m});
+}
+
+void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struct tensor scale, float eps) {
+    struct check c = check_begin(x, OP_LAYER_NORM);
+    check_rows(&c, "in", &in);
+    check_like(&c, "out", &out, &in);
+    check_vector(&c, "scale", &scale, tensor_columns(&in), true);
+    dispatch(&c, &(struct op){.kind = OP_LAYER_NORM, .out = out, .in = {in, scale}, .eps = eps});
+}
+
+void op_group_statistics(struct context *x, struct tensor out, struct tensor in, int groups, float eps) {
+    struct check c = check_begin(x, OP_GROUP_STATISTICS);
+    check_tensor(&c, "in", &in, F32, 3, DIMS(-1, -1, -1));
+    check_true(&c, c.ok && groups > 0 && in.dim[2] % groups == 0, "in", &in, "channels in whole groups");
+    check_tensor(&c, "out", &out, F32, 2, DIMS(groups, 2));
+    check_packed(&c, "out", &out);
+    dispatch(&c, &(struct op){.kind = OP_GROUP_STATISTICS, .out = out, .in = {in}, .n = groups, .eps = eps});
+}
+
+static void check_group_norm(struct check *c, const struct group_norm *norm, int64_t channels) {
+    check_tensor(c, "statistics", &norm->statistics, F32, 2, DIMS(-1, 2));
+    check_packed(c, "statistics", &norm->statistics);
+    check_true(c, c->ok && channels % norm->statistics.dim[0] == 0, "statistics", &norm->statistics,
+               "as many groups as divide the channels");
+    check_vector(c, "norm weight", &norm->weight, channels, false);
+    check_vector(c, "norm bias", &norm->bias, channels, false);
+}
+
+void op_group_norm(struct context *x, struct tensor out, struct tensor in, struct group_norm norm) {
+    struct check c = check_begin(x, OP_GROUP_NORM);
+    check_rows(&c, "in", &in);
+    check_like(&c, "out", &out, &in);
+    check_group_norm(&c, &norm, tensor_columns(&in));
+    dispatch(&c, &(struct op){.kind = OP_GROUP_NORM, .out = out, .in = {in}, .group_norm = norm});
+}
+
+void op_rope_table(struct context *x, struct tensor out, const struct rope_options *options) {
+    struct check c = check_begin(x, OP_ROPE_TABLE);
+    int64_t tokens = 0, pairs = 0;
+    bool fits = options->n_axes >= 1 && options->n_axes <= ROPE_AXES_MAX && options->n_grids >= 1 &&
+                options->n_grids <= ROPE_GRIDS_MAX;
+    for (int a = 0; fits && a < options->n_axes; a++) {
+        fits = options->axis_dim[a] > 0 && options->axis_dim[a] % 2 == 0;
+        pairs += options->axis_dim[a] / 2;
+    }
+    for (int g = 0; fits && g < options->n_grids; g++) {
+        int64_t n = 1;
+        for (int a = 0; a < options->n_axes; a++) n *= options->grid[g].extent[a];
+        fits = n > 0;
+        tokens += n;
+    }
+    check_true(&c, fits, "axes or grids", &out, "1 to 3 even axes, 1 to 4 grids that are not empty");
+    check_tensor(&c, "out", &out, F32, 3, DIMS(tokens, pairs, 2));
+    check_packed(&c, "out", &out);
+    dispatch(&c, &(struct op){.kind = OP_ROPE_TABLE, .out = out, .rope = *options});
+}
+
+void op_rope(struct context *x, struct tensor inout, struct tensor table, int heads, enum rope_pairs pairs) {
+    struct check c = check_begin(x, OP_ROPE);
+    check_tensor(&c, "inout", &inout, F32, 2, DIMS(-1, -1));
+    check_true(&c, c.ok && heads > 0 && inout.dim[1] % (2 * heads) == 0, "inout", &inout,
+               "heads of even size");
+    check_tensor(&c, "table", &table, F32, 3, DIMS(inout.dim[0], c.ok ? inout.dim[1] / heads / 2 : 0, 2));
+    check_packed(&c, "table", &table);
+    dispatch(&c, &(struct op){.kind = OP_ROPE, .out = inout, .in = {table}, .n = heads, .pairs = pairs});
+}
+
+void op_swiglu(struct context *x, struct tensor out, struct tensor a, struct tensor b) {
+    struct check c = check_begin(x, OP_SWIGLU);
+    check_rows(&c, "a", &a);
+    check_like(&c, "b", &b, &a);
+    check_like(&c, "out", &out, &a);
+    dispatch(&c, &(struct op){.kind = OP_SWIGLU, .out = out, .in = {a, b}});
+}
+
+void op_widen(struct context *x, struct tensor out, struct tensor in) {
+    struct check c = check_begin(x, OP_WIDEN);
+    check_rows(&c, "out", &out);
+    int64_t dim[TENSOR_RANK_MAX];
+    for (int i = 0; i < out.rank; i++) dim[i] = out.dim[i];
+    check_tensor(&c, "in", &in, WEIGHTS, out.rank, dim);
+    dispatch(&c, &(struct op){.kind = OP_WIDEN, .out = out, .in = {in}});
+}
+
+void op_repeat_row(struct context *x, struct tensor out, struct tensor row) {
+    struct check c = check_begin(x, OP_REPEAT_ROW);
+    check_tensor(&c, "out", &out, F32, 2, DIMS(-1, -1));
+    check_tensor(&c, "row", &row, WEIGHTS, 2, DIMS(1, out.dim[1]));
+    dispatch(&c, &(struct op){.kind = OP_REPEAT_ROW, .out = out, .in = {row}});
+}
+
+static void check_patches(struct check *c, const struct tensor *tokens, const struct tensor *latent,
+                          int patch) {
+    check_tensor(c, "latent", latent, F32, 3, DIMS(-1, -1, -1));
+    check_true(c, c->ok && patch > 0 && latent->dim[1] % patch == 0 && latent->dim[2] % patch == 0, "latent",
+               latent, "rows and columns in whole patches");
+    if (!c->ok) return;
+    int64_t n = (int64_t)(latent->dim[1] / patch) * (latent->dim[2] / patch);
+    check_tensor(c, "tokens", tokens, F32, 2, DIMS(n, (int64_t)patch * patch * latent->dim[0]));
+}
+
+void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, int patch) {
+    struct check c = check_begin(x, OP_PATCHIFY);
+    check_patches(&c, &tokens, &latent, patch);
+    dispatch(&c, &(struct op){.kind = OP_PATCHIFY, .out = tokens, .in = {latent}, .n = patch});
+}
+
+void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens, int patch, float factor) {
+    struct check c = check_begin(x, OP_UNPATCHIFY);
+    check_patches(&c, &tokens, &latent, patch);
+    dispatch(&c,
+             &(struct op){.kind = OP_UNPATCHIFY, .out = latent, .in = {tokens}, .n = patch, .scale = factor});
+}
+
+void op_timestep(struct context *x, struct tensor out, float t) {
+    struct check c = check_begin(x, OP_TIMESTEP);
+    check_tensor(&c, "out", &out, F32, 2, DIMS(1, -1));
+    check_true(&c, out.dim[1] % 2 == 0, "out", &out, "an even number of columns");
+    dispatch(&c, &(struct op){.kind = OP_TIMESTEP, .out = out, .scale = t});
+}
+
+void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
+               struct epilogue e, struct conv_options options) {
+    struct check c = check_begin(x, OP_CONV2D);
+    int64_t up = options.upsample;
+    check_tensor(&c, "in", &in, F32, 3, DIMS(-1, -1, -1));
+    check_true(&c, up == 1 || up == 2, "upsample", &in, "1 or 2");
+    check_tensor(&c, "weight", &weight, WEIGHTS, 4, DIMS(-1, in.dim[2], -1, weight.dim[2]));
+    check_packed(&c, "weight", &weight);
+    check_true(&c, weight.dim[2] == 1 || weight.dim[2] == 3, "weight", &weight, "a kernel of 1 or 3");
+    check_tensor(&c, "out", &out, F32, 3, DIMS(in.dim[0] * up, in.dim[1] * up, weight.dim[0]));
+    check_packed(&c, "out", &out);
+    check_epilogue(&c, &out, &e.bias, &e.residual);
+    if (options.norm.statistics.rank) check_group_norm(&c, &options.norm, in.dim[2]);
+    dispatch(&c, &(struct op){
+                     .kind = OP_CONV2D, .out = out, .in = {in, weight, e.bias, e.residual}, .conv = options});
+}
+
+void op_latent_to_image(struct context *x, struct tensor out, struct tensor latent, float factor,
+                        float shift) {
+    struct check c = check_begin(x, OP_LATENT_TO_IMAGE);
+    check_tensor(&c, "latent", &latent, F32, 3, DIMS(-1, -1, -1));
+    check_tensor(&c, "out", &out, F32, 3, DIMS(latent.dim[1], latent.dim[2], latent.dim[0]));
+    dispatch(&c,
+             &(struct op){
+                 .kind = OP_LATENT_TO_IMAGE, .out = out, .in = {latent}, .scale = factor, .shift = shift});
+}
+
+void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in) {
+    struct check c = check_begin(x, OP_IMAGE_TO_RGB);
+    check_tensor(&c, "in", &in, F32, 3, DIMS(-1, -1, -1));
+    check_tensor(&c, "out", &out, U8, 3, DIMS(in.dim[0], in.dim[1], in.dim[2]));
+    dispatch(&c, &(struct op){.kind = OP_IMAGE_TO_RGB, .out = out, .in = {in}});
+}
+
+/* Of the operators that do a fixed small amount of work for each output; 0: moves only. */
+static const unsigned char flops_per_output[N_OP_KINDS] = {
+    [OP_RMS_NORM] = 4,     [OP_LAYER_NORM] = 6, [OP_GROUP_NORM] = 3, [OP_ROPE_TABLE] = 2,
+    [OP_ROPE] = 3,         [OP_SWIGLU] = 4,     [OP_UNPATCHIFY] = 1, [OP_LATENT_TO_IMAGE] = 2,
+    [OP_IMAGE_TO_RGB] = 3, [OP_TIMESTEP] = 2,
+};
+
+double op_flops(const struct op *op) {
+    const struct tensor *in = op->in;
+    double outputs = (double)tensor_elements(&op->out);
+    switch (op->kind) {
+    case OP_LINEAR:
+    case OP_LINEAR_FEW:
+        return 2 * outputs * in[0].dim[1];
+    case OP_ATTENTION:
+        return 4 * outputs * in[1].dim[0];
+    case OP_CONV2D:
+        return 2 * outputs * in[1].dim[1] * in[1].dim[2] * in[1].dim[3];
+    case OP_GROUP_STATISTICS:
+        return 3 * (double)tensor_elements(&in[0]);
+    default:
+        return flops_per_output[op->kind] * outputs;
+    }
+}

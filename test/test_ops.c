@@ -1,0 +1,991 @@
+/* The CPU's operators against an independent computation in double, and what device.h promises of every call.
+ *
+ * All calls go through a watching device, which prepares, poisons the workspace, guards what lies behind it,
+ * repeats the call, compares the bits, and compares what oneDNN allocates with what cost() said. So each case
+ * below only describes operands and the expected values. Random cases: SEED in the environment repeats a run.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/onednn.h"
+#include "kernels/cpu/simd.h"
+#include "kernels/ops.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+/* --- what the libraries allocate --- */
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__ 1
+#endif
+#endif
+
+#ifndef __SANITIZE_ADDRESS__
+enum { COUNTS_HEAP = 1 };
+
+static int64_t heap_live, heap_peak;
+
+extern void *__libc_malloc(size_t);
+extern void *__libc_calloc(size_t, size_t);
+extern void *__libc_realloc(void *, size_t);
+extern void *__libc_memalign(size_t, size_t);
+extern void __libc_free(void *);
+
+static void *heap_taken(void *p) {
+    if (!p) return p;
+    int64_t live = __atomic_add_fetch(&heap_live, (int64_t)malloc_usable_size(p) + 16, __ATOMIC_SEQ_CST);
+    int64_t peak = __atomic_load_n(&heap_peak, __ATOMIC_SEQ_CST);
+    while (live > peak &&
+           !__atomic_compare_exchange_n(&heap_peak, &peak, live, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+    }
+    return p;
+}
+
+static void heap_given(void *p) {
+    if (p) __atomic_sub_fetch(&heap_live, (int64_t)malloc_usable_size(p) + 16, __ATOMIC_SEQ_CST);
+}
+
+void *malloc(size_t n) {
+    return heap_taken(__libc_malloc(n));
+}
+
+void *calloc(size_t n, size_t each) {
+    return heap_taken(__libc_calloc(n, each));
+}
+
+void *realloc(void *p, size_t n) {
+    heap_given(p);
+    return heap_taken(__libc_realloc(p, n));
+}
+
+void *memalign(size_t align, size_t n) {
+    return heap_taken(__libc_memalign(align, n));
+}
+
+void *aligned_alloc(size_t align, size_t n) {
+    return memalign(align, n);
+}
+
+int posix_memalign(void **p, size_t align, size_t n) {
+    *p = memalign(align, n);
+    return *p ? 0 : ENOMEM;
+}
+
+void free(void *p) {
+    heap_given(p);
+    __libc_free(p);
+}
+#else
+enum { COUNTS_HEAP = 0 };
+static int64_t heap_live, heap_peak;
+#endif
+
+/* --- the watching device --- */
+
+enum { CANARY = 4096, WORKSPACE_MAX = 256 << 20, POOL_BYTES = 512 << 20 };
+
+struct watch {
+    struct device device; /* first */
+    struct sys sys;
+    struct device *two, *one;  /* threads */
+    int64_t primitive_most[2]; /* heap kept by a product, a convolution */
+    double hidden_most;        /* of what was said */
+    int calls;
+};
+
+static struct watch watch;
+static struct context x;
+static struct error problem;
+static char *workspace, *pool;
+static size_t pool_used;
+
+static void watch_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
+    (void)device;
+    watch.two->cost(watch.two, op, cost);
+}
+
+static uint64_t hash_out(const struct op *op) {
+    uint64_t h = 0xcbf29ce484222325u;
+    int64_t bytes = (int64_t)tensor_columns(&op->out) * dtype_bits(op->out.dtype) / 8;
+    for (int64_t i = 0; i < tensor_rows(&op->out); i++)
+        for (int64_t j = 0; j < bytes; j++)
+            h = (h ^ ((unsigned char *)op->out.data)[i * op->out.row_bytes + j]) * 0x100000001b3u;
+    return h;
+}
+
+static void prepare_counted(const struct op *op, const struct op_cost *cost) {
+    int64_t before = heap_live, ours = sys_memory_use(&watch.sys).live_bytes[LINE_HOST];
+    assert_int_equal(watch.two->prepare(watch.two, op, &problem), OK);
+    int64_t kept = heap_live - before - (sys_memory_use(&watch.sys).live_bytes[LINE_HOST] - ours);
+    if (!COUNTS_HEAP) return;
+    int64_t *most = &watch.primitive_most[op->kind == OP_CONV2D];
+    if (cost->n_primitives && kept / cost->n_primitives > *most) *most = kept / cost->n_primitives;
+    assert_true(kept <= (int64_t)(cost->primitive_bytes * (uint64_t)cost->n_primitives));
+}
+
+/* Lets OpenMP make its team of the device's threads, which it keeps until another number works. */
+static void warm_team(const struct device *device) {
+    int sum = 0;
+#pragma omp parallel num_threads(device == watch.two ? 2 : 1) reduction(+ : sum)
+    sum++;
+    assert_int_equal(sum, device == watch.two ? 2 : 1);
+}
+
+static uint64_t run_guarded(struct device *device, const struct op *op) {
+    warm_team(device);
+    struct op_cost cost;
+    device->cost(device, op, &cost);
+    assert_true(cost.workspace_bytes + CANARY <= WORKSPACE_MAX);
+    memset(workspace, 0xff, cost.workspace_bytes);
+    memset(workspace + cost.workspace_bytes, 0xa5, CANARY);
+    struct memory_use use = sys_memory_use(&watch.sys);
+    int64_t before = heap_peak = heap_live;
+    assert_int_equal(device->run(device, op, workspace, &problem), OK);
+    if (COUNTS_HEAP) {
+        if (cost.hidden_bytes)
+            watch.hidden_most =
+                fmax(watch.hidden_most, (double)(heap_peak - before) / (double)cost.hidden_bytes);
+        if (heap_peak - before > (int64_t)cost.hidden_bytes)
+            fail_msg("%s hides %lld, said %llu", op_name(op->kind), (long long)(heap_peak - before),
+                     (unsigned long long)cost.hidden_bytes);
+        assert_int_equal(heap_live, before);
+    }
+    struct memory_use after = sys_memory_use(&watch.sys);
+    assert_memory_equal(&use, &after, sizeof use);
+    for (int i = 0; i < CANARY; i++)
+        assert_int_equal((unsigned char)workspace[cost.workspace_bytes + (uint64_t)i], 0xa5);
+    return hash_out(op);
+}
+
+static enum status watch_run(struct device *device, const struct op *op, void *unused, struct error *e) {
+    (void)device, (void)unused, (void)e;
+    struct op_cost cold, warm;
+    watch.two->cost(watch.two, op, &cold);
+    prepare_counted(op, &cold);
+    watch.two->cost(watch.two, op, &warm);
+    assert_true(cold.workspace_bytes == warm.workspace_bytes && cold.hidden_bytes == warm.hidden_bytes);
+    assert_true(cold.n_primitives == warm.n_primitives && cold.primitive_bytes == warm.primitive_bytes);
+    size_t bytes = (size_t)((tensor_rows(&op->out) - 1) * op->out.row_bytes) +
+                   (size_t)tensor_columns(&op->out) * (size_t)dtype_bits(op->out.dtype) / 8;
+    char *before = pool + pool_used; /* out may be an input: the second run must see the same */
+    assert_true(pool_used + bytes <= POOL_BYTES);
+    memcpy(before, op->out.data, bytes);
+    uint64_t first = run_guarded(watch.two, op);
+    memcpy(op->out.data, before, bytes);
+    if (cold.n_primitives == 0) {
+        assert_true(run_guarded(watch.one, op) == first);
+        memcpy(op->out.data, before, bytes);
+    }
+    assert_true(run_guarded(watch.two, op) == first);
+    watch.calls++;
+    return OK;
+}
+
+static int set_up(void **state) {
+    (void)state;
+    sys_init_machine(&watch.sys);
+    watch.device = (struct device){"watch", watch_cost, NULL, watch_run, NULL};
+    watch.two = cpu_open(&watch.sys, 2, &problem);
+    watch.one = cpu_open(&watch.sys, 1, &problem);
+    workspace = mmap(NULL, WORKSPACE_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    pool = mmap(NULL, POOL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    x = (struct context){
+        .device = &watch.device, .workspace = workspace, .workspace_bytes = WORKSPACE_MAX, .error = &problem};
+    return !watch.two || !watch.one || workspace == MAP_FAILED || pool == MAP_FAILED;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    watch.two->destroy(watch.two);
+    watch.one->destroy(watch.one);
+    assert_int_equal(sys_memory_use(&watch.sys).live_bytes[LINE_HOST], 0);
+    printf("  %d calls; heap a product keeps at most %lld, a convolution %lld; hidden at most %.2f of what "
+           "was said\n",
+           watch.calls, (long long)watch.primitive_most[0], (long long)watch.primitive_most[1],
+           watch.hidden_most);
+    return 0;
+}
+
+/* --- operands --- */
+
+static uint64_t random_state;
+
+static uint64_t random_bits(void) {
+    uint64_t z = random_state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static int random_int(int least, int most) {
+    return least + (int)(random_bits() % (uint64_t)(most - least + 1));
+}
+
+static float random_value(void) {
+    return (float)((double)(random_bits() >> 40) / (1 << 23) - 1);
+}
+
+static void *take(size_t bytes) {
+    void *p = pool + pool_used;
+    pool_used += (bytes + 511) / 256 * 256;
+    assert_true(pool_used <= POOL_BYTES);
+    return p;
+}
+
+/* Rounds towards zero; only for values that are normal in f16. */
+static uint16_t narrow_f16(float value) {
+    union float_bits f = {.value = value};
+    int exponent = (int)(f.bits >> 23 & 255) - 112;
+    if (exponent <= 0) return 0;
+    return (uint16_t)((f.bits >> 16 & 0x8000) | (uint32_t)exponent << 10 | (f.bits >> 13 & 0x3ff));
+}
+
+static void store(struct tensor *t, int64_t row, int32_t column, float value) {
+    char *at = (char *)t->data + row * t->row_bytes;
+    if (t->dtype == DTYPE_F32)
+        ((float *)at)[column] = value;
+    else if (t->dtype == DTYPE_F16)
+        ((uint16_t *)at)[column] = narrow_f16(value);
+    else
+        ((uint16_t *)at)[column] = (uint16_t)((union float_bits){.value = value}.bits >> 16);
+}
+
+static double load(const struct tensor *t, int64_t row, int64_t column) {
+    const char *at = (const char *)t->data + row * t->row_bytes;
+    if (t->dtype == DTYPE_F32) return ((const float *)at)[column];
+    uint16_t h = ((const uint16_t *)at)[column];
+    int bits = t->dtype == DTYPE_F16 ? 10 : 7, bias = t->dtype == DTYPE_F16 ? 15 : 127;
+    int exponent = (h & 0x7fff) >> bits, mantissa = h & ((1 << bits) - 1);
+    double size =
+        ldexp(exponent ? mantissa + (1 << bits) : mantissa, (exponent ? exponent : 1) - bias - bits);
+    return h & 0x8000 ? -size : size;
+}
+
+/* Random values in (-spread, spread); rows gap elements further apart than they are long. */
+static struct tensor tensor_random(enum dtype dtype, int rank, const int32_t *dim, int gap, double spread) {
+    struct tensor t = tensor_make(NULL, dtype, rank, dim);
+    t.row_bytes += (int64_t)gap * dtype_bits(dtype) / 8;
+    t.data = take((size_t)(tensor_rows(&t) * t.row_bytes));
+    memset(t.data, 0xff, (size_t)(tensor_rows(&t) * t.row_bytes));
+    for (int64_t i = 0; i < tensor_rows(&t); i++)
+        for (int32_t j = 0; j < tensor_columns(&t); j++) store(&t, i, j, random_value() * (float)spread);
+    return t;
+}
+
+#define SHAPE(...)                                                                                           \
+    (int)(sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t)), (int32_t[]) {                                 \
+        __VA_ARGS__                                                                                          \
+    }
+
+static const struct tensor absent;
+
+/* --- comparing --- */
+
+static struct {
+    double gate;     /* 3 times the largest measured (AVX-512, AVX2 and SSE4.1, seeds 1 to 5) */
+    double measured; /* in this run */
+} errors[N_OP_KINDS] = {
+    [OP_LINEAR] = {1, 0},     [OP_LINEAR_FEW] = {1, 0},      [OP_ATTENTION] = {1, 0},
+    [OP_RMS_NORM] = {1, 0},   [OP_LAYER_NORM] = {1, 0},      [OP_GROUP_STATISTICS] = {1, 0},
+    [OP_GROUP_NORM] = {1, 0}, [OP_ROPE_TABLE] = {1, 0},      [OP_ROPE] = {1, 0},
+    [OP_SWIGLU] = {1, 0},     [OP_UNPATCHIFY] = {1, 0},      [OP_TIMESTEP] = {1, 0},
+    [OP_CONV2D] = {1, 0},     [OP_LATENT_TO_IMAGE] = {1, 0},
+};
+
+static double *truth_make(const struct tensor *t) {
+    return take(sizeof(double) * (size_t)tensor_elements(t));
+}
+
+/* Relative L2 error of out against truth, row-major. Gate 0: equal. */
+static void expect(enum op_kind kind, const struct tensor *out, const double *truth) {
+    if (problem.code) {
+        char line[1200];
+        fail_msg("%s", error_line(&problem, line, sizeof line));
+    }
+    double wrong = 0, all = 1e-300;
+    int64_t columns = tensor_columns(out);
+    for (int64_t i = 0; i < tensor_elements(out); i++) {
+        double value = out->dtype == DTYPE_U8
+                           ? ((uint8_t *)out->data)[i / columns * out->row_bytes + i % columns]
+                           : load(out, i / columns, i % columns);
+        wrong += (value - truth[i]) * (value - truth[i]);
+        all += truth[i] * truth[i];
+    }
+    double error = sqrt(wrong / all);
+    if (!(error <= errors[kind].measured)) errors[kind].measured = error;
+    if (!(error <= errors[kind].gate))
+        fail_msg("%s: error %g, gate %g", op_name(kind), error, errors[kind].gate);
+}
+
+static double sigmoid(double v) {
+    return 1 / (1 + exp(-v));
+}
+
+/* --- one case of each operator --- */
+
+enum residual { RESIDUAL_NONE, RESIDUAL_APART, RESIDUAL_OUT };
+
+static void case_linear(int32_t t, int32_t n, int32_t k, enum dtype dtype, int gap, bool bias,
+                        enum residual r) {
+    pool_used = 0;
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, k), gap, 1);
+    struct tensor weight = tensor_random(dtype, SHAPE(n, k), 0, 1);
+    struct tensor out = tensor_random(DTYPE_F32, SHAPE(t, n), 2 * gap, 1);
+    struct epilogue e = {0};
+    if (bias) e.bias = tensor_random(dtype, SHAPE(n), 0, 1);
+    if (r == RESIDUAL_APART) e.residual = tensor_random(DTYPE_F32, SHAPE(t, n), gap, 1);
+    if (r == RESIDUAL_OUT) e.residual = out;
+    double *truth = truth_make(&out), *at = truth;
+    for (int32_t i = 0; i < t; i++)
+        for (int32_t j = 0; j < n; j++, at++) {
+            *at = (bias ? load(&e.bias, 0, j) : 0) + (r ? load(&e.residual, i, j) : 0);
+            for (int32_t l = 0; l < k; l++) *at += load(&in, i, l) * load(&weight, j, l);
+        }
+    op_linear(&x, out, in, weight, e);
+    expect(OP_LINEAR, &out, truth);
+}
+
+static void case_linear_few(int32_t t, int32_t n, int32_t k, enum dtype dtype, int gap, bool bias,
+                            bool silu) {
+    pool_used = 0;
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, k), gap, 3);
+    struct tensor weight = tensor_random(dtype, SHAPE(n, k), 0, 1);
+    struct tensor out = tensor_random(DTYPE_F32, SHAPE(t, n), gap, 1), b = absent;
+    if (bias) b = tensor_random(dtype, SHAPE(n), 0, 1);
+    double *truth = truth_make(&out), *at = truth;
+    for (int32_t i = 0; i < t; i++)
+        for (int32_t j = 0; j < n; j++, at++) {
+            *at = bias ? load(&b, 0, j) : 0;
+            for (int32_t l = 0; l < k; l++) {
+                double value = load(&in, i, l);
+                *at += (silu ? value * sigmoid(value) : value) * load(&weight, j, l);
+            }
+        }
+    op_linear_few(&x, out, in, weight, b, silu ? ACTIVATION_SILU : ACTIVATION_NONE);
+    expect(OP_LINEAR_FEW, &out, truth);
+    /* R4: each row alone has the same bits. */
+    struct tensor lone = tensor_random(DTYPE_F32, SHAPE(1, n), 0, 1);
+    op_linear_few(&x, lone, tensor_slice(in, t - 1, 1), weight, b, silu ? ACTIVATION_SILU : ACTIVATION_NONE);
+    assert_memory_equal(lone.data, (char *)out.data + (t - 1) * out.row_bytes, (size_t)n * sizeof(float));
+}
+
+struct attention_case {
+    int32_t t, s, heads, key_heads, d;
+    int gap;
+    bool causal, in_place;
+    float scale;
+};
+
+static void attention_row(const struct attention_case *c, const struct tensor *q, const struct tensor *k,
+                          const struct tensor *v, int32_t row, int32_t head, double *to) {
+    int32_t keys = c->causal ? c->s - c->t + row + 1 : c->s, key_head = head / (c->heads / c->key_heads);
+    double *p = take(sizeof *p * (size_t)keys), max = -1e300, sum = 0;
+    for (int32_t j = 0; j < keys; j++) {
+        p[j] = 0;
+        for (int32_t i = 0; i < c->d; i++)
+            p[j] += load(q, row, head * c->d + i) * load(k, j, key_head * c->d + i) * c->scale;
+        max = fmax(max, p[j]);
+    }
+    for (int32_t j = 0; j < keys; j++) sum += p[j] = exp(p[j] - max);
+    for (int32_t i = 0; i < c->d; i++) {
+        to[i] = 0;
+        for (int32_t j = 0; j < keys; j++) to[i] += p[j] / sum * load(v, j, key_head * c->d + i);
+    }
+    pool_used -= (sizeof *p * (size_t)keys + 511) / 256 * 256;
+}
+
+static void case_attention(struct attention_case c) {
+    pool_used = 0;
+    struct tensor q = tensor_random(DTYPE_F32, SHAPE(c.t, c.heads * c.d), c.gap, 2);
+    struct tensor k = tensor_random(DTYPE_F32, SHAPE(c.s, c.key_heads * c.d), c.gap, 2);
+    struct tensor v = tensor_random(DTYPE_F32, SHAPE(c.s, c.key_heads * c.d), 2 * c.gap, 1), out = q;
+    if (!c.in_place) out = tensor_random(DTYPE_F32, SHAPE(c.t, c.heads * c.d), 3 * c.gap, 1);
+    double *truth = truth_make(&out);
+    for (int32_t i = 0; i < c.t; i++)
+        for (int32_t h = 0; h < c.heads; h++)
+            attention_row(&c, &q, &k, &v, i, h, truth + ((int64_t)i * c.heads + h) * c.d);
+    op_attention(&x, out, q, k, v, c.heads, c.key_heads, c.scale, c.causal);
+    expect(OP_ATTENTION, &out, truth);
+}
+
+static void case_rms_norm(int32_t t, int32_t c, int32_t groups, enum dtype dtype, int gap, bool modulated,
+                          bool in_place) {
+    pool_used = 0;
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, c * groups), gap, 5);
+    struct tensor weight = tensor_random(dtype, SHAPE(c), 0, 1);
+    struct tensor out = tensor_random(DTYPE_F32, SHAPE(t, c * groups), gap, 1);
+    struct modulation m = {0};
+    if (modulated) {
+        m.scale = tensor_random(dtype, SHAPE(c), 0, 1);
+        m.gate = tensor_random(DTYPE_F32, SHAPE(c), 0, 2);
+        m.base = out;
+    } else if (in_place)
+        out = in;
+    double *truth = truth_make(&out);
+    for (int32_t i = 0; i < t; i++)
+        for (int32_t g = 0; g < groups; g++) {
+            double sum = 0;
+            for (int32_t j = 0; j < c; j++) sum += pow(load(&in, i, g * c + j), 2);
+            for (int32_t j = 0; j < c; j++) {
+                double value = load(&in, i, g * c + j) / sqrt(sum / c + 1e-5f) * load(&weight, 0, j);
+                if (modulated) value *= (1 + load(&m.scale, 0, j)) * tanh(load(&m.gate, 0, j));
+                truth[((int64_t)i * groups + g) * c + j] = value + (modulated ? load(&out, i, g * c + j) : 0);
+            }
+        }
+    op_rms_norm(&x, out, in, weight, 1e-5f, m);
+    expect(OP_RMS_NORM, &out, truth);
+}
+
+static void case_layer_norm(int32_t t, int32_t c, int gap, bool scaled, bool in_place) {
+    pool_used = 0;
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, c), gap, 5), scale = absent, out = in;
+    if (scaled) scale = tensor_random(DTYPE_BF16, SHAPE(c), 0, 1);
+    if (!in_place) out = tensor_random(DTYPE_F32, SHAPE(t, c), 0, 1);
+    double *truth = truth_make(&out);
+    for (int32_t i = 0; i < t; i++) {
+        double mean = 0, variance = 0;
+        for (int32_t j = 0; j < c; j++) mean += load(&in, i, j) / c;
+        for (int32_t j = 0; j < c; j++) variance += pow(load(&in, i, j) - mean, 2) / c;
+        for (int32_t j = 0; j < c; j++)
+            truth[(int64_t)i * c + j] =
+                (load(&in, i, j) - mean) / sqrt(variance + 1e-6f) * (scaled ? 1 + load(&scale, 0, j) : 1);
+    }
+    op_layer_norm(&x, out, in, scale, 1e-6f);
+    expect(OP_LAYER_NORM, &out, truth);
+}
+
+/* Statistics, then the norm with the statistics as they were computed. */
+static void case_group_norm(int32_t rows, int32_t columns, int32_t c, int groups, bool in_place) {
+    pool_used = 0;
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(rows, columns, c), 0, 3), out = in;
+    struct tensor statistics = tensor_random(DTYPE_F32, SHAPE(groups, 2), 0, 1);
+    struct tensor weight = tensor_random(DTYPE_BF16, SHAPE(c), 0, 1),
+                  bias = tensor_random(DTYPE_F32, SHAPE(c), 0, 1);
+    if (!in_place) out = tensor_random(DTYPE_F32, SHAPE(rows, columns, c), 1, 1);
+    double *truth = truth_make(&statistics), *normed = truth_make(&in);
+    int each = c / groups;
+    for (int g = 0; g < groups; g++) {
+        double mean = 0, variance = 0, n = (double)rows * columns * each;
+        for (int64_t i = 0; i < (int64_t)rows * columns * each; i++)
+            mean += load(&in, i / each, g * each + i % each) / n;
+        for (int64_t i = 0; i < (int64_t)rows * columns * each; i++)
+            variance += pow(load(&in, i / each, g * each + i % each) - mean, 2) / n;
+        truth[2 * g] = mean;
+        truth[2 * g + 1] = 1 / sqrt(variance + 1e-6f);
+    }
+    op_group_statistics(&x, statistics, in, groups, 1e-6f);
+    expect(OP_GROUP_STATISTICS, &statistics, truth);
+    for (int64_t i = 0; i < tensor_elements(&in); i++) {
+        int64_t j = i % c, g = j / each;
+        normed[i] =
+            (load(&in, i / c, j) - load(&statistics, g, 0)) * load(&statistics, g, 1) * load(&weight, 0, j) +
+            load(&bias, 0, j);
+    }
+    op_group_norm(&x, out, in, (struct group_norm){statistics, weight, bias});
+    expect(OP_GROUP_NORM, &out, normed);
+}
+
+static void case_rope_table(const struct rope_options *o) {
+    pool_used = 0;
+    int32_t tokens = 0, pairs = 0;
+    for (int a = 0; a < o->n_axes; a++) pairs += o->axis_dim[a] / 2;
+    for (int g = 0; g < o->n_grids; g++)
+        tokens += o->grid[g].extent[0] * o->grid[g].extent[1] * o->grid[g].extent[2];
+    struct tensor out = tensor_random(DTYPE_F32, SHAPE(tokens, pairs, 2), 0, 1);
+    double *truth = truth_make(&out), *at = truth;
+    for (int g = 0; g < o->n_grids; g++)
+        for (int32_t i = 0; i < o->grid[g].extent[0] * o->grid[g].extent[1] * o->grid[g].extent[2]; i++) {
+            const struct rope_grid *r = &o->grid[g];
+            int32_t place[3] = {i / r->extent[2] / r->extent[1], i / r->extent[2] % r->extent[1],
+                                i % r->extent[2]};
+            for (int a = 0; a < o->n_axes; a++)
+                for (int j = 0; j < o->axis_dim[a]; j += 2) {
+                    float angle =
+                        (float)((r->start[a] + place[a]) / pow(o->theta, (double)j / o->axis_dim[a]));
+                    *at++ = cos((double)angle);
+                    *at++ = sin((double)angle);
+                }
+        }
+    op_rope_table(&x, out, o);
+    expect(OP_ROPE_TABLE, &out, truth);
+}
+
+static void case_rope(int32_t t, int32_t heads, int32_t d, int gap, enum rope_pairs pairs) {
+    pool_used = 0;
+    struct tensor io = tensor_random(DTYPE_F32, SHAPE(t, heads * d), gap, 1);
+    struct tensor table = tensor_random(DTYPE_F32, SHAPE(t, d / 2, 2), 0, 1);
+    double *truth = truth_make(&io);
+    for (int32_t i = 0; i < t; i++)
+        for (int32_t j = 0; j < heads * d / 2; j++) {
+            int32_t h = j / (d / 2), p = j % (d / 2), at = (i * (d / 2) + p);
+            int32_t a = h * d + (pairs == ROPE_HALVES ? p : 2 * p),
+                    b = a + (pairs == ROPE_HALVES ? d / 2 : 1);
+            double c = load(&table, at, 0), s = load(&table, at, 1);
+            truth[(int64_t)i * heads * d + a] = load(&io, i, a) * c - load(&io, i, b) * s;
+            truth[(int64_t)i * heads * d + b] = load(&io, i, a) * s + load(&io, i, b) * c;
+        }
+    op_rope(&x, io, table, heads, pairs);
+    expect(OP_ROPE, &io, truth);
+}
+
+static void case_swiglu(int32_t t, int32_t f, int gap, int place) {
+    pool_used = 0;
+    struct tensor a = tensor_random(DTYPE_F32, SHAPE(t, f), gap, 20),
+                  b = tensor_random(DTYPE_F32, SHAPE(t, f), gap, 1);
+    struct tensor out = place == 1 ? a : place == 2 ? b : tensor_random(DTYPE_F32, SHAPE(t, f), 0, 1);
+    double *truth = truth_make(&out);
+    for (int64_t i = 0; i < (int64_t)t * f; i++)
+        truth[i] = load(&a, i / f, i % f) * sigmoid(load(&a, i / f, i % f)) * load(&b, i / f, i % f);
+    op_swiglu(&x, out, a, b);
+    expect(OP_SWIGLU, &out, truth);
+}
+
+static void case_widen(int32_t t, int32_t c, enum dtype dtype, int gap) {
+    pool_used = 0;
+    struct tensor in = tensor_random(dtype, SHAPE(t, c), gap, 1),
+                  out = tensor_random(DTYPE_F32, SHAPE(t, c), gap, 1);
+    struct tensor row = tensor_random(dtype, SHAPE(1, c), 0, 1);
+    double *truth = truth_make(&out);
+    for (int64_t i = 0; i < (int64_t)t * c; i++) truth[i] = load(&in, i / c, i % c);
+    op_widen(&x, out, in);
+    expect(OP_WIDEN, &out, truth);
+    for (int64_t i = 0; i < (int64_t)t * c; i++) truth[i] = load(&row, 0, i % c);
+    op_repeat_row(&x, out, row);
+    expect(OP_REPEAT_ROW, &out, truth);
+}
+
+static void case_patchify(int32_t c, int32_t rows, int32_t columns, int p, int gap) {
+    pool_used = 0;
+    struct tensor latent = tensor_random(DTYPE_F32, SHAPE(c, rows, columns), 0, 1);
+    struct tensor tokens = tensor_random(DTYPE_F32, SHAPE(rows / p * (columns / p), p * p * c), gap, 1);
+    double *truth = truth_make(&tokens), *back = truth_make(&latent);
+    for (int32_t ch = 0; ch < c; ch++)
+        for (int32_t i = 0; i < rows * columns; i++) {
+            int32_t y = i / columns, xx = i % columns, token = y / p * (columns / p) + xx / p;
+            truth[(int64_t)token * p * p * c + (y % p * p + xx % p) * c + ch] =
+                load(&latent, ch * rows + y, xx);
+            back[ch * rows * columns + i] = 1.7f * load(&latent, ch * rows + y, xx);
+        }
+    op_patchify(&x, tokens, latent, p);
+    expect(OP_PATCHIFY, &tokens, truth);
+    memset(latent.data, 0xff, (size_t)tensor_bytes(&latent));
+    op_unpatchify(&x, latent, tokens, p, 1.7f);
+    expect(OP_UNPATCHIFY, &latent, back);
+}
+
+static void case_timestep(int32_t d, float t) {
+    pool_used = 0;
+    struct tensor out = tensor_random(DTYPE_F32, SHAPE(1, d), 0, 1);
+    double *truth = truth_make(&out);
+    for (int i = 0; i < d / 2; i++) {
+        truth[i] = cos(t * exp(-log(10000) * i / (d / 2)));
+        truth[d / 2 + i] = sin(t * exp(-log(10000) * i / (d / 2)));
+    }
+    op_timestep(&x, out, t);
+    expect(OP_TIMESTEP, &out, truth);
+}
+
+struct conv_case {
+    int32_t rows, columns, c, n, k;
+    enum dtype dtype;
+    int up, groups; /* groups 0: no norm */
+    bool silu, bias;
+    enum residual residual;
+};
+
+static void conv_input(const struct conv_case *c, const struct tensor *in, const struct group_norm *norm,
+                       double *to) {
+    for (int64_t i = 0; i < tensor_elements(in); i++) {
+        int64_t j = i % c->c, g = c->groups ? j / (c->c / c->groups) : 0;
+        double v = load(in, i / c->c, j);
+        if (c->groups)
+            v = (v - load(&norm->statistics, g, 0)) * load(&norm->statistics, g, 1) *
+                    load(&norm->weight, 0, j) +
+                load(&norm->bias, 0, j);
+        to[i] = c->silu ? v * sigmoid(v) : v;
+    }
+}
+
+static double conv_value(const struct conv_case *c, const double *in, const double *w, int32_t y, int32_t xx,
+                         int32_t n) {
+    double sum = 0;
+    for (int32_t ky = 0; ky < c->k; ky++)
+        for (int32_t kx = 0; kx < c->k; kx++) {
+            int32_t sy = y + ky - c->k / 2, sx = xx + kx - c->k / 2;
+            if (sy < 0 || sx < 0 || sy >= c->rows * c->up || sx >= c->columns * c->up) continue;
+            const double *pixel = in + ((int64_t)(sy / c->up) * c->columns + sx / c->up) * c->c;
+            for (int32_t i = 0; i < c->c; i++) sum += pixel[i] * w[((n * c->c + i) * c->k + ky) * c->k + kx];
+        }
+    return sum;
+}
+
+static void case_conv(struct conv_case c) {
+    pool_used = 0;
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(c.rows, c.columns, c.c), 0, 1);
+    struct tensor weight = tensor_random(c.dtype, SHAPE(c.n, c.c, c.k, c.k), 0, 1);
+    struct tensor out = tensor_random(DTYPE_F32, SHAPE(c.rows * c.up, c.columns * c.up, c.n), 0, 1);
+    struct epilogue e = {0};
+    struct conv_options o = {.upsample = c.up, .activation = c.silu ? ACTIVATION_SILU : ACTIVATION_NONE};
+    if (c.bias) e.bias = tensor_random(c.dtype, SHAPE(c.n), 0, 1);
+    if (c.residual)
+        e.residual = c.residual == RESIDUAL_OUT ? out : tensor_random(DTYPE_F32, 3, out.dim, 0, 1);
+    if (c.groups)
+        o.norm = (struct group_norm){tensor_random(DTYPE_F32, SHAPE(c.groups, 2), 0, 1),
+                                     tensor_random(c.dtype, SHAPE(c.c), 0, 2),
+                                     tensor_random(DTYPE_F32, SHAPE(c.c), 0, 1)};
+    double *source = truth_make(&in), *w = truth_make(&weight), *truth = truth_make(&out);
+    conv_input(&c, &in, &o.norm, source);
+    for (int64_t i = 0; i < tensor_elements(&weight); i++) w[i] = load(&weight, i / c.k, i % c.k);
+    for (int64_t i = 0; i < tensor_elements(&out); i++) {
+        int32_t n = (int32_t)(i % c.n), xx = (int32_t)(i / c.n % out.dim[1]),
+                y = (int32_t)(i / c.n / out.dim[1]);
+        truth[i] = conv_value(&c, source, w, y, xx, n) + (c.bias ? load(&e.bias, 0, n) : 0) +
+                   (c.residual ? load(&e.residual, i / c.n, n) : 0);
+    }
+    op_conv2d(&x, out, in, weight, e, o);
+    expect(OP_CONV2D, &out, truth);
+}
+
+static void case_picture(int32_t c, int32_t rows, int32_t columns) {
+    pool_used = 0;
+    struct tensor latent = tensor_random(DTYPE_F32, SHAPE(c, rows, columns), 0, 1);
+    struct tensor image = tensor_random(DTYPE_F32, SHAPE(rows, columns, c), 0, 1);
+    struct tensor rgb = tensor_make(take((size_t)tensor_elements(&image)), DTYPE_U8, SHAPE(rows, columns, c));
+    double *truth = truth_make(&image);
+    for (int64_t i = 0; i < tensor_elements(&image); i++)
+        truth[i] = load(&latent, i % c * rows + i / c / columns, i / c % columns) / 0.36f + 0.12f;
+    op_latent_to_image(&x, image, latent, 0.36f, 0.12f);
+    expect(OP_LATENT_TO_IMAGE, &image, truth);
+    for (int64_t i = 0; i < tensor_elements(&image); i++) {
+        float half = (float)load(&image, i / c, i % c) / 2 + 0.5f;
+        truth[i] = nearbyint((double)(255 * fminf(fmaxf(half, 0), 1)));
+    }
+    op_image_to_rgb(&x, rgb, image);
+    expect(OP_IMAGE_TO_RGB, &rgb, truth);
+}
+
+/* --- tables of cases --- */
+
+static void test_linear(void **state) {
+    (void)state;
+    case_linear(1, 1, 1, DTYPE_F32, 0, false, RESIDUAL_NONE);
+    case_linear(1, 64, 256, DTYPE_BF16, 0, true, RESIDUAL_NONE);
+    case_linear(7, 36, 20, DTYPE_F16, 0, true, RESIDUAL_APART);
+    case_linear(33, 130, 77, DTYPE_F32, 3, false, RESIDUAL_OUT);
+    case_linear(100, 320, 512, DTYPE_BF16, 0, false, RESIDUAL_OUT);
+    case_linear(17, 200, 10240, DTYPE_BF16, 0, true, RESIDUAL_OUT); /* panels of 64, the last one of 8 */
+    case_linear(5, 200, 10240, DTYPE_F32, 16, true, RESIDUAL_NONE);
+    case_linear(3, 70, 20000, DTYPE_F16, 0, false, RESIDUAL_NONE);
+    case_linear(300, 512, 300, DTYPE_F32, 0, true, RESIDUAL_NONE);
+}
+
+static void test_linear_few(void **state) {
+    (void)state;
+    case_linear_few(1, 1, 1, DTYPE_F32, 0, false, false);
+    case_linear_few(1, 500, 256, DTYPE_BF16, 0, true, true);
+    case_linear_few(9, 77, 1000, DTYPE_F16, 3, true, false);
+    case_linear_few(40, 64, 3840, DTYPE_F32, 0, false, true);
+}
+
+static void test_attention(void **state) {
+    (void)state;
+    static const struct attention_case cases[] = {
+        {1, 1, 1, 1, 20, 0, false, false, 0.2f},    {128, 128, 2, 2, 128, 0, false, true, 0.09f},
+        {130, 77, 4, 2, 40, 8, false, true, 0.15f}, {300, 300, 6, 2, 20, 4, true, false, 0.3f},
+        {5, 300, 2, 1, 64, 0, true, true, 0.125f},  {64, 64, 1, 1, 512, 0, false, false, 0.04f},
+        {257, 400, 1, 1, 7, 0, false, true, 3},     {20, 20, 3, 3, 16, 0, false, false, -0.5f},
+        {129, 513, 1, 1, 33, 1, false, false, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) case_attention(cases[i]);
+}
+
+static void test_norms(void **state) {
+    (void)state;
+    case_rms_norm(1, 1, 1, DTYPE_F32, 0, false, false);
+    case_rms_norm(40, 20, 6, DTYPE_BF16, 5, false, true);
+    case_rms_norm(33, 256, 1, DTYPE_BF16, 0, true, false);
+    case_rms_norm(7, 1001, 1, DTYPE_F16, 3, true, false);
+    case_layer_norm(1, 3, 0, false, false);
+    case_layer_norm(50, 333, 3, true, true);
+    case_layer_norm(9, 3840, 0, true, false);
+    case_group_norm(1, 1, 4, 2, false);
+    case_group_norm(13, 7, 36, 4, true);
+    case_group_norm(64, 40, 128, 32, false);
+}
+
+static void test_rope(void **state) {
+    (void)state;
+    case_rope_table(
+        &(struct rope_options){256, 3, {4, 8, 8}, 2, {{{1, 0, 0}, {32, 1, 1}}, {{33, 0, 0}, {1, 6, 9}}}});
+    case_rope_table(&(struct rope_options){1e6, 1, {128}, 1, {{{0}, {300, 1, 1}}}});
+    case_rope(1, 1, 2, 0, ROPE_HALVES);
+    case_rope(33, 5, 20, 4, ROPE_INTERLEAVED);
+    case_rope(33, 3, 128, 0, ROPE_HALVES);
+    case_rope(20, 2, 36, 2, ROPE_HALVES);
+    case_timestep(2, 0);
+    case_timestep(256, 999.5f);
+}
+
+static void test_elementwise(void **state) {
+    (void)state;
+    for (int place = 0; place < 3; place++) case_swiglu(11, 77, 5, place);
+    case_swiglu(1, 1, 0, 0);
+    case_widen(5, 33, DTYPE_F16, 3);
+    case_widen(5, 33, DTYPE_BF16, 0);
+    case_widen(1, 7, DTYPE_F32, 0);
+    case_patchify(16, 8, 12, 2, 3);
+    case_patchify(3, 5, 1, 1, 0);
+    case_picture(3, 7, 9);
+    case_picture(16, 1, 1);
+}
+
+static void test_conv(void **state) {
+    (void)state;
+    static const struct conv_case cases[] = {
+        {1, 1, 3, 16, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
+        {8, 8, 16, 3, 3, DTYPE_BF16, 1, 4, true, true, RESIDUAL_NONE},
+        {5, 9, 4, 20, 1, DTYPE_F16, 1, 0, false, false, RESIDUAL_APART},
+        {12, 7, 20, 36, 3, DTYPE_BF16, 2, 0, false, true, RESIDUAL_OUT},
+        {6, 5, 36, 20, 3, DTYPE_F32, 1, 2, true, false, RESIDUAL_OUT},
+        {9, 600, 8, 4, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},  /* bands of 13 rows: one */
+        {37, 300, 8, 8, 3, DTYPE_F32, 1, 4, true, true, RESIDUAL_APART}, /* 27 and 10 */
+        {9, 3000, 3, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE}, /* 4, 4, 1 */
+        {16, 16, 128, 128, 3, DTYPE_BF16, 1, 32, true, true, RESIDUAL_OUT},
+        {4, 6, 512, 512, 1, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
+        {6, 4, 512, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
+        {6, 4, 4, 512, 3, DTYPE_F32, 2, 0, false, true, RESIDUAL_NONE},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) case_conv(cases[i]);
+}
+
+/* --- random cases --- */
+
+static int random_bool(void) {
+    return random_int(0, 1);
+}
+
+static enum dtype random_dtype(void) {
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    return dtypes[random_int(0, 2)];
+}
+
+/* Small mostly, sometimes up to most. */
+static int32_t random_size(int32_t most) {
+    return random_int(1, random_bool() ? most : most < 40 ? most : 40);
+}
+
+static void random_attention(void) {
+    struct attention_case c = {.t = random_size(300), .key_heads = random_int(1, 3), .d = random_size(160)};
+    c.causal = random_bool();
+    c.s = c.causal ? c.t + random_int(0, 40) : random_size(400);
+    c.heads = c.key_heads * random_int(1, 3);
+    c.gap = random_int(0, 1) * 4;
+    c.in_place = random_bool();
+    c.scale = 1 / sqrtf((float)c.d);
+    case_attention(c);
+}
+
+static void random_conv(void) {
+    struct conv_case c = {random_size(60),       random_size(60), random_size(80),  random_size(80),
+                          1 + 2 * random_bool(), random_dtype(),  random_int(1, 2), 0,
+                          random_bool(),         random_bool(),   random_int(0, 2)};
+    if (random_bool()) c.groups = c.c % 4 ? 1 : 4;
+    case_conv(c);
+}
+
+static void random_case(void) {
+    int gap = random_int(0, 1) * random_int(1, 9);
+    switch (random_int(0, 8)) {
+    case 0:
+        case_linear(random_size(300), random_size(700), random_size(1500), random_dtype(), gap, random_bool(),
+                    random_int(0, 2));
+        break;
+    case 1:
+        case_linear_few(random_size(30), random_size(300), random_size(500), random_dtype(), gap,
+                        random_bool(), random_bool());
+        break;
+    case 2:
+        random_attention();
+        break;
+    case 3:
+        case_rms_norm(random_size(200), random_size(300), random_int(1, 4), random_dtype(), gap,
+                      random_bool(), random_bool());
+        break;
+    case 4:
+        case_layer_norm(random_size(200), random_int(2, 900), gap, random_bool(), random_bool());
+        break;
+    case 5:
+        case_rope(random_size(200), random_int(1, 5), 2 * random_size(64), gap, random_bool());
+        break;
+    case 6:
+        case_swiglu(random_size(100), random_size(900), gap, random_int(0, 2));
+        break;
+    case 7:
+        case_group_norm(random_size(50), random_size(50), 4 * random_size(40), 4, random_bool());
+        break;
+    default:
+        random_conv();
+    }
+}
+
+static void test_random(void **state) {
+    (void)state;
+    const char *seed = getenv("SEED");
+    uint64_t start = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
+    printf("  SEED=%llu\n", (unsigned long long)start);
+    for (uint64_t i = 0; i < 200; i++) {
+        random_state = start * 1000 + i;
+        random_case();
+    }
+}
+
+/* --- the rest --- */
+
+static void test_exp(void **state) {
+    (void)state;
+    double worst = 0;
+    for (int sign = 0; sign < 2; sign++)
+        for (uint32_t bits = 0; bits < 0x42ae0000u; bits += 97) { /* up to 87 */
+            union float_bits f = {.bits = bits | (uint32_t)sign << 31};
+            double truth = exp((double)f.value), ulp = ldexp(1, ilogb(truth) - 23);
+            worst = fmax(worst, fabs((double)exp_f32(f.value) - truth) / ulp);
+        }
+    printf("  exp: %.3f ulp\n", worst);
+    assert_true(worst < 1.3);
+    assert_true(isnan(exp_f32(NAN)));
+}
+
+static void test_f16(void **state) {
+    (void)state;
+    for (uint32_t h = 0; h < 0x10000; h++) {
+        struct tensor t = tensor_make(&(uint16_t){(uint16_t)h}, DTYPE_F16, SHAPE(1));
+        float value = f16_f32((uint16_t)h);
+        if ((h & 0x7c00) != 0x7c00)
+            assert_true((double)value == load(&t, 0, 0) && !signbit(value) == !(h & 0x8000));
+        else
+            assert_true(h & 0x3ff ? isnan(value) : isinf(value) && !signbit(value) == !(h & 0x8000));
+    }
+}
+
+static void expect_error(const char *part) {
+    char line[1200];
+    assert_int_equal(problem.code, INTERNAL);
+    error_line(&problem, line, sizeof line);
+    if (!strstr(line, part)) fail_msg("%s", line);
+    problem = (struct error){0};
+}
+
+static bool stop(void *user) {
+    (void)user;
+    error_set(&problem, CANCELLED, "cancelled");
+    return false;
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    pool_used = 0;
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(4, 8), 0, 1),
+                  weight = tensor_random(DTYPE_F32, SHAPE(6, 9), 0, 1);
+    struct tensor out = tensor_random(DTYPE_F32, SHAPE(4, 6), 0, 1),
+                  empty = tensor_make(NULL, DTYPE_F32, SHAPE(0, 8));
+    op_linear(&x, out, in, weight, (struct epilogue){0});
+    expect_error("operator linear: weight does not fit: found F32 [6, 9], 36 bytes a row, expected F32, BF16 "
+                 "or F16 [any, 8]");
+    op_widen(&x, empty, empty);
+    expect_error("operator widen: out does not fit");
+    op_attention(&x, in, in, in, in, 3, 1, 1, false);
+    expect_error("operator attention: q does not fit");
+    op_swiglu(&x, out, in, in);
+    expect_error("operator swiglu: out does not fit");
+    int calls = watch.calls;
+    x.workspace_bytes = 100;
+    op_rms_norm(&x, in, in, tensor_random(DTYPE_F32, SHAPE(8), 0, 1), 1, (struct modulation){0});
+    expect_error("operator rms_norm: the workspace is too small: found 100 bytes, expected 512 bytes");
+    x.workspace_bytes = WORKSPACE_MAX;
+    x.tick = stop;
+    op_widen(&x, in, in);
+    assert_int_equal(problem.code, CANCELLED);
+    x.tick = NULL;
+    op_widen(&x, in, in);
+    assert_int_equal(calls, watch.calls);
+    problem = (struct error){0};
+    struct op op = {.kind = OP_LINEAR, .out = out, .in = {in, tensor_random(DTYPE_F32, SHAPE(6, 8), 0, 1)}};
+    watch.one->run(watch.one, &op, workspace, &problem);
+    expect_error("was not prepared");
+}
+
+static void test_context_tensor(void **state) {
+    (void)state;
+    struct arena arena = {.base = workspace, .bytes = 1024};
+    x.scratch = &arena;
+    assert_true(context_tensor(&x, DTYPE_F32, SHAPE(4, 32)).data == workspace);
+    assert_true(context_tensor(&x, DTYPE_F32, SHAPE(4, 33)).data == NULL);
+    expect_error("no room for a tensor");
+    assert_true(context_tensor(&x, DTYPE_F32, SHAPE(4, 0)).data == NULL);
+    expect_error("no room for a tensor");
+    x.scratch = NULL;
+}
+
+/* No convolution or product of the families may fall to oneDNN's reference code. */
+static void test_no_reference_code(void **state) {
+    (void)state;
+    static const int32_t channels[] = {8, 16, 24, 40, 64, 128, 256, 512};
+    struct onednn *o = onednn_open(&watch.sys, 2, &problem);
+    for (int i = 0; i < 8; i++)
+        for (int j = 0; j < 8; j++)
+            for (int k = 1; k <= 3; k += 2) {
+                struct onednn_key key = {
+                    ONEDNN_CONV, {random_int(1, 40), random_int(1, 500), channels[i], channels[j], k}};
+                struct onednn_facts facts = onednn_facts(o, &key);
+                assert_true(facts.supported && !facts.reference);
+                key.kind = ONEDNN_REPACK;
+                facts = onednn_facts(o, &key);
+                assert_true(facts.supported);
+            }
+    for (int i = 0; i < 100; i++) {
+        struct onednn_key key = {i & 1, {random_size(2000), random_size(2000), random_size(4000)}};
+        struct onednn_facts facts = onednn_facts(o, &key);
+        assert_true(facts.supported && !facts.reference);
+    }
+    onednn_close(o);
+}
+
+static void test_errors_are_small(void **state) {
+    (void)state;
+    for (int i = 0; i < N_OP_KINDS; i++)
+        if (errors[i].gate > 0)
+            printf("  %-18s %.3g (gate %.3g)\n", op_name(i), errors[i].measured, errors[i].gate);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_linear_few),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_elementwise),
+        cmocka_unit_test(test_conv),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_exp),
+        cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_context_tensor),
+        cmocka_unit_test(test_no_reference_code),
+        cmocka_unit_test(test_errors_are_small),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
