@@ -90,7 +90,7 @@ def _constants(pipe):
         (f"caption norm: eps {wrong:g} for {eps:g}", "transformer", [t.cap_embedder[0]], "eps", wrong),
         ("query and key norms: eps 1e-6 for 1e-5", "transformer", heads, "eps", 1e-6),
         (f"query and key norms: eps {eps if eps != 1e-5 else 2e-5:g} for 1e-5", "transformer", heads, "eps", eps if eps != 1e-5 else 2e-5),
-        ("final norm: eps 1e-5 for 1e-6", "transformer", [t.all_final_layer["2-1"].norm_final], "eps", 1e-5),
+        ("final norm: eps 1e-5 for 1e-6 (only the ring block.final_small shows it)", "transformer", [t.all_final_layer["2-1"].norm_final], "eps", 1e-5),
         ("t_scale 1 % off", "transformer", [t], "t_scale", t.t_scale * 1.01),
         ("rope theta 1 % off", "transformer", [t.rope_embedder], "theta", t.rope_embedder.theta * 1.01),
         (f"text norms: eps 1e-5 or 1e-6 for {text_eps:g}", "text_encoder", text_norms, "variance_epsilon", 1e-5 if text_eps == 1e-6 else 1e-6),

@@ -39,6 +39,7 @@ def blocks(pipe, tensors, expect, tables):
                                ("block.layers.1", model.layers[1], joint)):
         compare(f"{name}.out", block(tensors[f"{name}.in"].double(), None, freqs[None], adaln))
     compare("block.final.out", model.all_final_layer["2-1"](tensors["block.final.in"].double(), c=adaln))
+    compare("block.final_small.out", model.all_final_layer["2-1"](tensors["block.final_small.in"].double(), c=adaln))
     compare("embed.image.out", model.all_x_embedder["2-1"](tensors["embed.image.in"].double()))
     compare("embed.caption.out", model.cap_embedder(tensors["embed.caption.in"].double()))
     compare("t_embedder.out", model.t_embedder(tensors["t_embedder.in"]))

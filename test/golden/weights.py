@@ -26,8 +26,8 @@ TRANSFORMER = [
     ("w1", 1.0, 0), ("w3", 1.0, 0), ("w2", 0.3, 0),
 ]
 TEXT = [
-    ("q_proj", 0.15, 0), ("k_proj", 0.15, 0), ("v_proj", 0.5, 0), ("o_proj", 0.5, 0),
-    ("gate_proj", 1.0, 0), ("up_proj", 1.0, 0), ("down_proj", 0.4, 0),
+    ("q_proj", 0.15, 0), ("k_proj", 0.15, 0), ("v_proj", 0.5, 0), ("o_proj", 0.2, 0),
+    ("gate_proj", 1.0, 0), ("up_proj", 1.0, 0), ("down_proj", 0.16, 0),
 ]
 VAE = [
     ("decoder.conv_out", 0.9, 0.1),
@@ -59,7 +59,7 @@ def _draw(name, tensor, rules, seed):
             return 0.3 * normal
         return 1.0 + 0.3 * (2 * torch.rand(tensor.shape, generator=generator) - 1)
     if "embed_tokens" in name:
-        return 0.12 * normal
+        return 0.05 * normal
     if "lm_head" in name:
         return 0.1 * normal
     gain, bias = _rule(name, rules)
