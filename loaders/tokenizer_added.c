@@ -129,6 +129,7 @@ static bool stands_alone(struct span text, uint64_t start, uint64_t end) {
 
 static void strip_left(struct added_search *s) {
     uint64_t n;
+    if (s->start < s->taken) s->start = s->taken;
     while (s->start > s->taken && code_is_space(code_before(s->text, s->start, &n))) s->start -= n;
 }
 
@@ -155,9 +156,10 @@ bool added_next(struct added_search *s) {
         if (found->single_word && !stands_alone(s->text, s->start, s->end)) continue;
         if (found->lstrip) strip_left(s);
         if (found->rstrip) strip_right(s);
+        bool swallowed = s->start >= s->end; /* white space that the last match took already */
         s->taken = s->end;
         s->id = found->id;
-        return true;
+        if (!swallowed) return true;
     }
     return false;
 }

@@ -763,7 +763,11 @@ enum status tokenizer_read_folder(struct tokenizer *t, const char *folder, struc
     if (!f) return e->code;
     for (int i = 0; i <= N_FILES; i++) snprintf(f->path[i], sizeof f->path[i], "%s/%s", folder, names[i]);
     t->path = copy_text(t->sys, folder, strlen(folder), e);
-    if (t->path && !read_folder_files(t->sys, f, e)) read_folder_parts(&r, f, e);
+    if (t->path && !file_exists(t->sys, f->path[F_VOCAB])) {
+        fail(&r, MISSING, "the tokenizer", "has no files here", e);
+        error_expected(e, "tokenizer.json, or vocab.json and merges.txt");
+    }
+    if (!e->code && !read_folder_files(t->sys, f, e)) read_folder_parts(&r, f, e);
     finish(&r, e);
     for (int i = 0; i < N_FILES; i++) json_decref(f->root[i]);
     t->sys->release(t->sys, f);

@@ -141,8 +141,8 @@ struct added_search {
     uint64_t start, end; /* the match, with the white space that it takes */
     int32_t id;
 };
-/* The next match, or false. start may lie before the last match's end when that took the white space which
- * this one begins with; the reference then gives both. */
+/* The next match, or false. start lies before the last match's end if that took white space with which this
+ * one, without lstrip, begins; the reference fails on most such texts. */
 bool added_next(struct added_search *search);
 
 /* ---- tokenizer_split.c ---- */

@@ -1,8 +1,7 @@
 /* UTF-8 and NFC on top of utf8proc's tables.
  *
  * utf8proc_map is not used: its canonical ordering swaps neighbours, which is quadratic in a run of combining
- * marks (measured: 10^6 alternating marks take minutes), and it allocates behind our back. Here a run is
- * ordered by counting, so normalisation is linear in the text. */
+ * marks, and it allocates behind our back. Here a run is ordered by counting, so normalisation is linear. */
 #include "loaders/tokenizer_internal.h"
 
 #include <string.h>
