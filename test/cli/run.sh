@@ -6,6 +6,8 @@
 # Each run is checked for its exit code and for the rule of the last line: on any code but 0 exactly one line of stderr
 # begins "sluice: " and it is the last; on 0 none does. Environment variables STUB_* mean something only to a stub of the
 # library; the real one does not read them.
+LC_ALL=C
+export LC_ALL
 sluice=$1 model=$2 scratch=${3:-}
 if [ ! -x "$sluice" ] || [ ! -d "$model" ]; then
     echo "usage: run.sh SLUICE MODEL_DIR [SCRATCH_DIR]" >&2
@@ -293,6 +295,7 @@ check "output.png" [ -s output.png ]
 rm -f output.png
 draw 0 "utf-8 in latin-1" -p "$(printf 'caf\303\251')" -n "$(printf '\303\274ber')" --cfg-scale 2 -o a.png
 check "tEXt" has a.png 'tEXtparameters'
+check "in Latin-1" has a.png "^.*caf$(printf '\351')$"
 check "negative prompt" has a.png '^Negative prompt: '
 draw 0 "utf-8 beyond latin-1" -p "$(printf 'a \347\213\220 fox')" -o a.png
 check "iTXt" has a.png 'iTXtparameters'
@@ -319,6 +322,9 @@ rm -f a.png
 draw 0 "drawn seed" -p x --seed -1 -o a.png
 seed=$(sed -n 's/^seed //p' ../err)
 check "printed and in the file" has a.png "Seed: $seed,"
+draw 0 "another drawn seed" -p x --seed -1 -o a.png -q
+check "another, printed also with -q" lacks ../err "^seed $seed$"
+check "printed" has ../err "^seed [0-9]"
 draw 0 "equals form, equal duplicate, end of flags" -p x --prompt=x --steps=2 -o a.png --
 rm -f a.png
 draw 0 "--no-decode" -p x --no-decode --save-latent l.safetensors
