@@ -43,6 +43,15 @@ struct named_tensor {
 enum status safetensors_write(struct sys *sys, const char *path, const struct named_tensor *tensors,
                               int n_tensors, struct error *e);
 
+/* The same for tensors without data, whose bytes are made as they are written: make fills the next bytes (whole
+ * elements, at most 4 MiB) of tensor i. Anything but OK from it ends the writing. */
+struct tensor_maker {
+    void *user;
+    enum status (*make)(void *user, int i, void *to, uint64_t bytes, struct error *e);
+};
+enum status safetensors_write_made(struct sys *sys, const char *path, const struct named_tensor *tensors,
+                                   int n_tensors, const struct tensor_maker *maker, struct error *e);
+
 /* A component's weights as one index over one or more files. path is a safetensors file, a shard index
  * (*.json), or a folder, in which these are looked for in this order:
  *   1. diffusion_pytorch_model.safetensors.index.json, then model.safetensors.index.json

@@ -103,21 +103,40 @@ static char *temporary_name(struct sys *sys, const char *path) {
     return name;
 }
 
+/* A tensor without data, piece by piece. */
+static enum status write_made(const struct output *output, const struct tensor_maker *maker, int i,
+                              uint64_t bytes, struct error *e) {
+    enum { PIECE_BYTES = 4 << 20 };
+    struct sys *sys = output->sys;
+    void *piece = sys->alloc(sys, LINE_HOST, PIECE_BYTES);
+    if (!piece) return error_set(e, MEMORY, "no memory for a piece of %d bytes", PIECE_BYTES);
+    while (bytes && e->code == OK) {
+        uint64_t n = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
+        if (maker->make(maker->user, i, piece, n, e) == OK) write_all(output, piece, n, e);
+        bytes -= n;
+    }
+    sys->release(sys, piece);
+    return e->code;
+}
+
 /* The whole file under its temporary name, durable. Removing it after a failure is the caller's. */
 static enum status write_content(struct output *output, const char *header, uint64_t header_bytes,
-                                 const struct named_tensor *tensors, int n_tensors, struct error *e) {
+                                 const struct named_tensor *tensors, int n_tensors,
+                                 const struct tensor_maker *maker, struct error *e) {
     struct sys *sys = output->sys;
     write_all(output, header, header_bytes, e);
-    for (int i = 0; i < n_tensors && e->code == OK; i++)
-        write_all(output, tensors[i].tensor.data, (uint64_t)tensor_bytes(&tensors[i].tensor), e);
+    for (int i = 0; i < n_tensors && e->code == OK; i++) {
+        uint64_t bytes = (uint64_t)tensor_bytes(&tensors[i].tensor);
+        maker ? write_made(output, maker, i, bytes, e) : write_all(output, tensors[i].tensor.data, bytes, e);
+    }
     int failed = e->code == OK ? sys->flush(sys, output->file) : 0;
     if (failed) fail_output(output->path, "cannot write file", failed, e);
     sys->close(sys, output->file);
     return e->code;
 }
 
-enum status safetensors_write(struct sys *sys, const char *path, const struct named_tensor *tensors,
-                              int n_tensors, struct error *e) {
+enum status safetensors_write_made(struct sys *sys, const char *path, const struct named_tensor *tensors,
+                                   int n_tensors, const struct tensor_maker *maker, struct error *e) {
     struct output output = {.sys = sys, .path = path};
     char *header = NULL, *temporary = NULL;
     uint64_t header_bytes = 0;
@@ -132,7 +151,7 @@ enum status safetensors_write(struct sys *sys, const char *path, const struct na
         fail_output(temporary, "cannot create file", output.file, e);
         goto out;
     }
-    write_content(&output, header, header_bytes, tensors, n_tensors, e);
+    write_content(&output, header, header_bytes, tensors, n_tensors, maker, e);
     int failed = e->code == OK ? sys->rename(sys, temporary, path) : 0;
     if (failed) fail_output(path, "cannot rename file", failed, e);
     if (e->code != OK) sys->remove(sys, temporary);
@@ -140,4 +159,9 @@ out:
     sys->release(sys, temporary);
     sys->release(sys, header);
     return e->code;
+}
+
+enum status safetensors_write(struct sys *sys, const char *path, const struct named_tensor *tensors,
+                              int n_tensors, struct error *e) {
+    return safetensors_write_made(sys, path, tensors, n_tensors, NULL, e);
 }

@@ -218,8 +218,8 @@ static const char *const ignorable[] = {"lm_head.", "model.norm.", "norm.", NULL
 
 /* Qwen3-4B. */
 static const struct dimension dimensions[] = {
-    {"vocabulary", 151936, 300}, {"hidden", 2560, 8}, {"heads", 32, 1},      {"key_heads", 8, 1},
-    {"head_dim", 128, 2},        {"ff", 9728, 8},     {"text_layers", 36, 2},
+    {"vocabulary", 151936, 300}, {"hidden", 2560, 8}, {"text_heads", 32, 1},      {"text_key_heads", 8, 1},
+    {"text_head_dim", 128, 2},        {"text_ff", 9728, 8},     {"text_layers", 36, 2},
 };
 
 static void derive(struct component *c, const int *chosen) {

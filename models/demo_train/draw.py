@@ -4,7 +4,7 @@ A *scene* is what a caption says: one or two groups of equal shapes on a plain b
 prompt, `draw(scene, ...)` the picture, `read(image)` finds background, colours, shapes and places in any picture,
 `score(scene, reading)` compares. Everything is a pure function of its arguments and of the `random.Random` it is given.
 
-Sizes are in pixels at 128x128 and scale with the shorter side. Centres snap to 8 px, one latent cell: a token covers
+Sizes are in pixels at 128x128 and scale with the root of the area, as far as they fit. Centres snap to 8 px, one latent cell: a token covers
 16 px, and a finite set of edge positions is learned in far fewer samples than a continuous one.
 """
 import argparse
@@ -164,14 +164,17 @@ def snapped(rng, low, high):
 
 def layout(group, rng, width, height, halved):
     """[(cx, cy, r)] for the shapes of one group: a row or a column, where `place` says."""
-    unit = min(width, height) / 128
-    r = unit * rng.choice((HALF_RADII if halved else RADII)[group.count][group.size])
+    unit = (width * height) ** .5 / 128
     place = group.place or rng.choice(list(PLACES))
     column = place in ("left", "right") or (place == "centre" and height > width)
     n = group.count
     along, across = (height, width) if column else (width, height)
-    room = {1: 0, 2: max(64 * unit, .4 * along), 3: 42 * unit if along < 1.3 * across else .3 * along}[n]
-    spacing = rng.choice([room, max(2 * r + 8 * unit, .85 * room)]) if n == 2 else room
+    r = unit * rng.choice((HALF_RADII if halved else RADII)[n][group.size])
+    r = min(r, .4 * min(width, height), along / (2 * n) - 3, .22 * across if halved else along)
+    spacing = {1: 0, 2: max(64 * unit, .4 * along), 3: 42 * unit}[n]
+    if n == 2:
+        spacing = rng.choice([spacing, max(2 * r + 8 * unit, .85 * spacing)])
+    spacing = min(spacing, (along - 2 * r - 2) / max(1, n - 1))
     half = r + spacing * (n - 1) / 2  # half-extent along the line
     # Along the line: centred, with the play that is left but not enough to look like another side.
     play = min(along / 2 - half, 12 * unit)

@@ -26,11 +26,11 @@ def new_vae():
 
 
 def picture(seed):
-    """Two dense pictures for every drawing of the grammar."""
+    """As many dense pictures as drawings of the grammar."""
     rng = random.Random(seed)
-    if seed % 3:
+    if seed % 2:
         return draw.draw_dense(rng)
-    return draw.draw(draw.random_scene(rng, two_groups=seed % 2 == 0), rng)
+    return draw.draw(draw.random_scene(rng, two_groups=seed % 4 == 0), rng)
 
 
 def pictures(n, seed):
@@ -39,7 +39,7 @@ def pictures(n, seed):
 
 
 def to_tensor(images):
-    x = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float() / 127.5 - 1
+    x = torch.from_numpy(np.array(images)).permute(0, 3, 1, 2).float() / 127.5 - 1
     return x.contiguous(memory_format=torch.channels_last)
 
 
@@ -65,6 +65,7 @@ def readings(vae, n, seed):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", default="/opt/demo/vae")
+    parser.add_argument("--resume", help="start from this folder's weights instead of from scratch")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--pictures", type=int, default=9000)
@@ -73,7 +74,7 @@ def main():
     args = parser.parse_args()
     torch.manual_seed(0)
     pool = pictures(args.pictures, 10 ** 6)
-    vae = new_vae().to(memory_format=torch.channels_last)
+    vae = (AutoencoderKL.from_pretrained(args.resume) if args.resume else new_vae()).to(memory_format=torch.channels_last)
     print("parameters", sum(p.numel() for p in vae.parameters()))
     optimiser = torch.optim.AdamW(vae.parameters(), lr=args.rate, betas=(.9, .95), weight_decay=0.0)
     rng = np.random.default_rng(0)
@@ -83,9 +84,11 @@ def main():
         for group in optimiser.param_groups:  # the schedule follows the clock, so it always ends
             group["lr"] = args.rate * min(1, (step + 1) / 50) * (1 if done < .4 else max(0.0, (1 - done) / .6))
         x = to_tensor(pool[rng.integers(len(pool), size=args.batch)])
-        if done < .5:  # quarter pictures first: four times the steps a second, as many edges a pixel
+        if step % 3 < 2:  # quarter pictures: four times the steps a second, as many edges a pixel
             top, left = 8 * rng.integers(9, size=2)
             x = x[:, :, top:top + 64, left:left + 64].contiguous(memory_format=torch.channels_last)
+        else:
+            x = x[:args.batch // 4]
         posterior = vae.encode(x).latent_dist
         back = vae.decode(posterior.sample()).sample
         kl = (posterior.mean ** 2 + posterior.var - 1 - posterior.logvar).mean() / 2

@@ -1,0 +1,298 @@
+/* Jobs: see job.h. */
+#include "engine/api/job.h"
+
+#include "engine/api/machine.h"
+#include "engine/api/plan_json.h"
+#include "engine/sample/flow.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- the request ---- */
+
+static enum status usage(struct error *e, const char *flag, double found, const char *expected) {
+    error_set(e, USAGE, "%s cannot be used", flag);
+    error_found(e, "%g", found);
+    return error_expected(e, "%s", expected);
+}
+
+static enum status check_size(const struct job *job, struct error *e) {
+    const struct sluice_request *r = &job->request;
+    char multiple[64];
+    snprintf(multiple, sizeof multiple, "a multiple of %d from %d to 16384", job->model->size_step,
+             job->model->size_step);
+    int step = job->model->size_step;
+    if (r->width < step || r->width > 16384 || r->width % step) return usage(e, "the width (-W)", r->width, multiple);
+    if (r->height < step || r->height > 16384 || r->height % step)
+        return usage(e, "the height (-H)", r->height, multiple);
+    return OK;
+}
+
+static enum status check_request(const struct job *job, struct error *e) {
+    const struct sluice_request *r = &job->request;
+    if (check_size(job, e) != OK) return e->code;
+    if (r->steps < 1 || r->steps > 10000) return usage(e, "the number of steps", r->steps, "1 to 10000");
+    if (r->batch < 1 || r->batch > BATCH_MAX) return usage(e, "the batch", r->batch, "1 to 64 images");
+    if (!(r->cfg_scale >= 0 && r->cfg_scale <= 1000)) return usage(e, "--cfg-scale", r->cfg_scale, "0 to 1000");
+    if (!(r->flow_shift >= 1e-3 && r->flow_shift <= 1e3))
+        return usage(e, "--flow-shift", r->flow_shift, "0.001 to 1000");
+    if (r->guidance != 0) return usage(e, "--guidance", r->guidance, "nothing: this model is not guidance-distilled");
+    if (r->max_ram_bytes < 0) return usage(e, "the memory budget", (double)r->max_ram_bytes, "a positive size");
+    if (r->precision && strcmp(r->precision, "f32")) {
+        error_set(e, USAGE, "the precision cannot be used on this device");
+        error_found(e, "%s", r->precision);
+        return error_expected(e, "f32");
+    }
+    return OK;
+}
+
+static void fill_defaults(struct job *job) {
+    struct sluice_request *r = &job->request;
+    const struct sluice_model *m = job->model;
+    if (!r->width) r->width = m->width;
+    if (!r->height) r->height = m->height;
+    if (!r->batch) r->batch = 1;
+    if (r->flow_shift == 0) r->flow_shift = m->flow_shift;
+}
+
+/* ---- tokens ---- */
+
+/* Without a prompt (planning only): the longest there is. Ids do not matter, their number does. */
+static enum status longest_prompt(struct job *job, struct prompt_tokens *tokens, struct error *e) {
+    tokens->n_ids = job->model->recipe->tokens_max;
+    tokens->ids = job->sys->alloc(job->sys, LINE_HOST, (size_t)tokens->n_ids * sizeof *tokens->ids);
+    return tokens->ids ? OK : error_set(e, MEMORY, "no memory for tokens");
+}
+
+static enum status encode_prompt(struct job *job, const char *prompt, struct prompt_tokens *tokens, struct error *e) {
+    const struct recipe *recipe = job->model->recipe;
+    size_t before = strlen(recipe->template_before), after = strlen(recipe->template_after), n = strlen(prompt);
+    char *text = job->sys->alloc(job->sys, LINE_HOST, before + n + after + 1);
+    if (!text) return error_set(e, MEMORY, "no memory for a prompt of %zu bytes", n);
+    memcpy(text, recipe->template_before, before);
+    memcpy(text + before, prompt, n);
+    memcpy(text + before + n, recipe->template_after, after);
+    tokenizer_encode(job->model->tokenizer, text, before + n + after, &tokens->ids, &tokens->n_ids, e);
+    job->sys->release(job->sys, text);
+    if (e->code == OK && tokens->n_ids > recipe->tokens_max) {
+        tokens->n_ids = recipe->tokens_max;
+        tokens->cut = true;
+    }
+    return e->code;
+}
+
+static enum status encode_prompts(struct job *job, struct error *e) {
+    const struct sluice_request *r = &job->request;
+    job->n_prompts = r->cfg_scale == 1 ? 1 : 2;
+    if (!r->prompt)
+        longest_prompt(job, &job->tokens[0], e);
+    else
+        encode_prompt(job, r->prompt, &job->tokens[0], e);
+    if (e->code == OK && job->n_prompts > 1)
+        encode_prompt(job, r->negative_prompt ? r->negative_prompt : "", &job->tokens[1], e);
+    for (int i = 0; i < job->n_prompts && e->code == OK; i++)
+        block_gather_rows(job->sys, &job->model->component[ROLE_TEXT].table, job->tokens[i].ids,
+                          job->tokens[i].n_ids, &job->rows[i], e);
+    return e->code;
+}
+
+/* ---- schedule ---- */
+
+static enum status make_schedule(struct job *job, struct error *e) {
+    int n = job->request.steps;
+    struct sys *sys = job->sys;
+    job->sigmas = sys->alloc(sys, LINE_HOST, (size_t)(n + 1) * sizeof *job->sigmas);
+    job->timesteps = sys->alloc(sys, LINE_HOST, (size_t)n * sizeof *job->timesteps);
+    job->inputs = sys->alloc(sys, LINE_HOST, (size_t)n * sizeof *job->inputs);
+    if (!job->sigmas || !job->timesteps || !job->inputs) return error_set(e, MEMORY, "no memory for %d steps", n);
+    flow_schedule(n, job->request.flow_shift, job->sigmas, job->timesteps);
+    for (int i = 0; i < n; i++) job->inputs[i] = (1000 - job->timesteps[i]) / 1000;
+    return OK;
+}
+
+/* ---- layout ---- */
+
+/* Tensors that cross stages: run twice, counting and for real. */
+static void lay_out_cross(struct job *job, struct arena *arena) {
+    bool ok = true;
+    int32_t C = denoiser_latent_channels(&job->model->component[ROLE_DENOISER]);
+    int32_t latent[3] = {C, job->Y, job->X}, factor = decoder_factor(&job->model->component[ROLE_DECODER]);
+    for (int i = 0; i < job->n_prompts; i++)
+        job->text[i] = arena_tensor(
+            arena, DTYPE_F32, 2,
+            (int32_t[]){job->tokens[i].n_ids, text_columns(&job->model->component[ROLE_TEXT])}, &ok);
+    for (int i = 0; i < job->batch; i++) job->latent[i] = arena_tensor(arena, DTYPE_F32, 3, latent, &ok);
+    for (int i = 0; i < job->batch * job->n_prompts; i++)
+        job->prediction[i] = arena_tensor(arena, DTYPE_F32, 3, latent, &ok);
+    if (job->request.no_decode) return;
+    int32_t picture[3] = {job->Y * factor, job->X * factor, 3};
+    job->picture = arena_tensor(arena, DTYPE_F32, 3, picture, &ok);
+    job->rgb = arena_tensor(arena, DTYPE_U8, 3, picture, &ok);
+}
+
+/* Lanes of a prompt are neighbours: lane = prompt * batch + image. */
+static void connect_lanes(struct job *job) {
+    for (int s = 0; s < job->n_stages; s++)
+        for (int i = 0; i < job->stages[s].n_lanes; i++) {
+            struct lane *lane = &job->stages[s].lanes[i];
+            int image = job->kind[s] == STAGE_TEXT ? 0 : i % job->batch;
+            lane->prompt = job->kind[s] == STAGE_TEXT ? i : i / job->batch;
+            lane->text = job->text[lane->prompt];
+            lane->latent = job->latent[image];
+            if (job->kind[s] == STAGE_DENOISE) lane->prediction = job->prediction[i];
+            lane->picture = job->picture;
+        }
+}
+
+static void add_stage(struct job *job, enum stage_kind kind, enum role role, const char *name, int n_lanes,
+                      int evaluations) {
+    int s = job->n_stages++;
+    const struct component *c = &job->model->component[role];
+    struct stage *stage = &job->stages[s];
+    job->kind[s] = kind;
+    snprintf(stage->name, sizeof stage->name, "%s", name);
+    stage->component = c;
+    stage->n_lanes = n_lanes;
+    stage->evaluations = evaluations;
+    stage->n_lasting = c->n_blocks;
+    stage->n_blocks = c->n_blocks + (kind == STAGE_TEXT ? job->n_prompts : 0);
+    if (kind == STAGE_DENOISE) stage->timesteps = job->inputs;
+}
+
+static enum status lay_out_stages(struct job *job, struct error *e) {
+    struct sys *sys = job->sys;
+    int lanes = job->n_prompts * job->batch;
+    if (!job->decode_only) {
+        add_stage(job, STAGE_TEXT, ROLE_TEXT, "text", job->n_prompts, 1);
+        add_stage(job, STAGE_DENOISE, ROLE_DENOISER, "denoise", lanes, job->request.steps);
+    }
+    if (!job->request.no_decode) add_stage(job, STAGE_DECODE, ROLE_DECODER, "decode", job->batch, job->batch);
+    size_t n_blocks = 0, n_lanes = 0;
+    for (int s = 0; s < job->n_stages; s++) {
+        n_blocks += (size_t)job->stages[s].n_blocks;
+        n_lanes += (size_t)job->stages[s].n_lanes;
+        if (job->stages[s].n_blocks > PLAN_BLOCKS_MAX)
+            return error_set(e, UNSUPPORTED, "a model of %d blocks", job->stages[s].n_blocks);
+    }
+    job->block_lists = sys->alloc(sys, LINE_HOST, n_blocks * sizeof *job->block_lists);
+    job->lanes = sys->alloc(sys, LINE_HOST, n_lanes * sizeof *job->lanes);
+    if (!job->block_lists || !job->lanes) return error_set(e, MEMORY, "no memory for %zu blocks", n_blocks);
+    const struct block **list = job->block_lists;
+    struct lane *lane = job->lanes;
+    for (int s = 0; s < job->n_stages; s++) {
+        struct stage *stage = &job->stages[s];
+        stage->blocks = list;
+        stage->lanes = lane;
+        for (int i = 0; i < stage->n_lasting; i++) list[i] = &stage->component->blocks[i];
+        for (int i = stage->n_lasting; i < stage->n_blocks; i++) list[i] = &job->rows[i - stage->n_lasting];
+        list += stage->n_blocks;
+        lane += stage->n_lanes;
+    }
+    return OK;
+}
+
+static enum status list_visits(struct job *job, struct error *e) {
+    job->visits.sys = job->sys;
+    for (int s = 0; s < job->n_stages && e->code == OK; s++) {
+        const struct stage *stage = &job->stages[s];
+        stage->component->family->visits(stage->component, s, stage->lanes, stage->n_lanes, stage->evaluations,
+                                         &job->visits, e);
+    }
+    return e->code;
+}
+
+/* Descriptors of ours that a run takes from the heap, counted generously: visits, fills, lists. */
+static uint64_t host_bytes(const struct job *job) {
+    uint64_t a_visit = 256, a_token = 128;
+    uint64_t tokens = (uint64_t)(job->tokens[0].n_ids + job->tokens[1].n_ids);
+    return align_up(job->model->host_bytes + (uint64_t)job->visits.n_visits * a_visit + tokens * a_token + (1 << 19),
+                    1 << 16);
+}
+
+static enum status measure(struct job *job, struct error *e) {
+    struct run run = job_run(job, NULL);
+    struct arena counting = arena_counting();
+    lay_out_cross(job, &counting);
+    connect_lanes(job);
+    if (list_visits(job, e) != OK || executor_measure(&run, false, &job->need, e) != OK) return e->code;
+    job->need.base_bytes = machine_base_bytes();
+    job->need.host_bytes = host_bytes(job);
+    job->need.cross_bytes = align_up(counting.peak, PLAN_PAGE);
+    job->need.open_bytes = job->model->open_bytes;
+    return OK;
+}
+
+enum status job_open(struct job *job, const struct sluice_model *model, struct device *device,
+                     const struct sluice_request *request, const int32_t *latent_dim, struct error *e) {
+    *job = (struct job){.sys = model->sys, .model = model, .device = device};
+    copy_sized(&job->request, sizeof job->request, request);
+    struct sluice_request *r = &job->request;
+    int factor = decoder_factor(&model->component[ROLE_DECODER]);
+    if (latent_dim) {
+        job->decode_only = true;
+        r->no_decode = false;
+        r->batch = latent_dim[0];
+        r->height = latent_dim[2] * factor;
+        r->width = latent_dim[3] * factor;
+        r->cfg_scale = 1;
+        r->steps = 1;
+    }
+    fill_defaults(job);
+    if (check_request(job, e) != OK) return e->code;
+    job->batch = r->batch;
+    job->Y = r->height / factor;
+    job->X = r->width / factor;
+    if (!job->decode_only && (encode_prompts(job, e) != OK || make_schedule(job, e) != OK)) return e->code;
+    return lay_out_stages(job, e) == OK ? measure(job, e) : e->code;
+}
+
+enum status job_plan(struct job *job, struct error *e) {
+    int64_t budget = job->request.max_ram_bytes;
+    if (job->request.plan) return plan_read(job, job->request.plan, e);
+    plan_solve(&job->need, budget ? (uint64_t)budget : machine_default_budget(), &job->plan);
+    return OK;
+}
+
+enum status job_allocate(struct job *job, struct error *e) {
+    struct arena cross = {.bytes = job->need.cross_bytes};
+    cross.base = job->sys->map(job->sys, LINE_STATE, cross.bytes);
+    if (!cross.base) return error_set(e, MEMORY, "no memory for latents and pictures");
+    lay_out_cross(job, &cross);
+    job->cross = cross;
+    connect_lanes(job);
+    return OK;
+}
+
+void job_close(struct job *job) {
+    struct sys *sys = job->sys;
+    if (!sys) return;
+    sys->unmap(sys, LINE_STATE, job->cross.base, job->cross.bytes);
+    visit_list_destroy(&job->visits);
+    for (int i = 0; i < PROMPTS_MAX; i++) {
+        block_destroy(sys, &job->rows[i]);
+        sys->release(sys, job->tokens[i].ids);
+    }
+    sys->release(sys, job->sigmas);
+    sys->release(sys, job->timesteps);
+    sys->release(sys, job->inputs);
+    sys->release(sys, job->block_lists);
+    sys->release(sys, job->lanes);
+    *job = (struct job){0};
+}
+
+struct run job_run(struct job *job, const struct run_hooks *hooks) {
+    return (struct run){
+        .sys = job->sys,
+        .device = job->device,
+        .stages = job->stages,
+        .n_stages = job->n_stages,
+        .visits = &job->visits,
+        .hooks = hooks,
+    };
+}
+
+double job_flops(const struct job *job) {
+    double flops = 0;
+    for (int s = 0; s < job->n_stages; s++) flops += job->need.stage[s].flops;
+    return flops;
+}

@@ -1,0 +1,66 @@
+/* A job: a request made concrete for one model and device. Everything that can be known before a weight is read:
+ * tokens, schedule, lanes, stages, visits, what they need, the plan. */
+#ifndef SLUICE_API_JOB_H
+#define SLUICE_API_JOB_H
+
+#include "engine/api/model.h"
+#include "engine/run/executor.h"
+
+enum { PROMPTS_MAX = 2, BATCH_MAX = 64 };
+
+enum stage_kind { STAGE_TEXT, STAGE_DENOISE, STAGE_DECODE };
+
+struct prompt_tokens {
+    int32_t *ids;
+    int n_ids;
+    bool cut; /* it was longer than the model sees */
+};
+
+struct job {
+    struct sys *sys;
+    const struct sluice_model *model;
+    struct device *device;
+    struct sluice_request request;
+    bool decode_only;
+
+    int n_prompts, batch;      /* prompt 0 is the positive one */
+    int32_t Y, X;              /* of the latent */
+    struct prompt_tokens tokens[PROMPTS_MAX];
+    float *sigmas, *timesteps; /* steps + 1, steps */
+    float *inputs;             /* steps: what the denoiser is told of the timestep */
+
+    struct block rows[PROMPTS_MAX]; /* gathered embeddings */
+    struct stage stages[PLAN_STAGES_MAX];
+    enum stage_kind kind[PLAN_STAGES_MAX];
+    int n_stages;
+    const struct block **block_lists; /* storage of the stages' lists */
+    struct lane *lanes;               /* storage of the stages' lanes */
+    struct visit_list visits;
+
+    /* What crosses stages; without data until job_allocate. */
+    struct arena cross;
+    struct tensor text[PROMPTS_MAX];
+    struct tensor latent[BATCH_MAX], prediction[BATCH_MAX * PROMPTS_MAX];
+    struct tensor picture, rgb;
+
+    struct run_need need;
+    struct plan plan;
+};
+
+/* Checks the request (USAGE for what is wrong with it), reads tokens, lays everything out, and measures it dry.
+ * latent_dim: for decode_only, [N, C, Y, X] of the file. The job is closed by the caller also after failure. */
+enum status job_open(struct job *job, const struct sluice_model *model, struct device *device,
+                     const struct sluice_request *request, const int32_t *latent_dim, struct error *e);
+/* Makes the plan: solved for the budget, or the one that the request brings. Does not check whether it fits. */
+enum status job_plan(struct job *job, struct error *e);
+/* Takes the memory of what crosses stages. */
+enum status job_allocate(struct job *job, struct error *e);
+void job_close(struct job *job);
+
+/* The device-independent view of the job for the executor. */
+struct run job_run(struct job *job, const struct run_hooks *hooks);
+
+/* FLOPs of the whole job. */
+double job_flops(const struct job *job);
+
+#endif

@@ -1,0 +1,17 @@
+/* Latents and rings in and out of safetensors files. */
+#ifndef SLUICE_API_LATENTS_H
+#define SLUICE_API_LATENTS_H
+
+#include "engine/api/job.h"
+
+/* The tensor "latent" of a file: f32, [N, C, Y, X]. Headers only. The index stays open for latent_read. */
+enum status latent_open(struct sys *sys, const char *path, struct tensor_index *index, int32_t dim[4],
+                        struct error *e);
+/* Image i of it into to, [C, Y, X]. */
+enum status latent_read(const struct tensor_index *index, int i, struct tensor to, struct error *e);
+/* n latents that lie anywhere, as one tensor [n, C, Y, X]. */
+enum status latent_save(struct sys *sys, const char *path, const struct tensor *latents, int n, struct error *e);
+/* One tensor to FOLDER/NAME.safetensors under its own name. */
+enum status ring_save(struct sys *sys, const char *folder, const char *name, struct tensor tensor, struct error *e);
+
+#endif

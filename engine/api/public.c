@@ -1,0 +1,106 @@
+/* The small public functions, and the public face of errors. */
+#include "engine/api/machine.h"
+#include "engine/api/model.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SAME(name) _Static_assert((int)SLUICE_##name == (int)name, "public and internal codes agree")
+SAME(OK);
+SAME(TRUNC);
+SAME(BADMAGIC);
+SAME(LIMIT);
+SAME(OVERFLOW);
+SAME(BOUNDS);
+SAME(OVERLAP);
+SAME(DUP);
+SAME(TYPE);
+SAME(SHAPE);
+SAME(ALIGN);
+SAME(JSON);
+SAME(UTF8);
+SAME(META);
+SAME(MISSING);
+SAME(UNUSED);
+SAME(IO);
+SAME(CHANGED);
+SAME(UNSUPPORTED);
+SAME(INTERNAL);
+SAME(USAGE);
+SAME(BUDGET);
+SAME(DEVICE);
+SAME(MEMORY);
+SAME(OUTPUT);
+SAME(NONFINITE);
+SAME(CANCELLED);
+_Static_assert((int)SLUICE_VERSION_CODE == (int)VERSION, "public and internal codes agree");
+_Static_assert(sizeof(struct sluice_error) == 1024, "the public error keeps its size");
+
+int publish_error(const struct error *e, struct sluice_error *public) {
+    if (!public) return (int)e->code;
+    memset(public, 0, sizeof *public);
+    public->code = (int32_t)e->code;
+    public->exit_code = e->code == OK ? 0 : e->exit;
+    memcpy(public->what, e->what, sizeof public->what);
+    memcpy(public->where, e->where, sizeof public->where);
+    memcpy(public->found, e->found, sizeof public->found);
+    memcpy(public->expected, e->expected, sizeof public->expected);
+    return (int)e->code;
+}
+
+const char *sluice_code_name(int code) {
+    return status_name((enum status)code);
+}
+
+char *sluice_error_line(const struct sluice_error *error, char *out, size_t out_bytes) {
+    struct error e = {.code = (enum status)error->code};
+    memcpy(e.what, error->what, sizeof e.what);
+    memcpy(e.where, error->where, sizeof e.where);
+    memcpy(e.found, error->found, sizeof e.found);
+    memcpy(e.expected, error->expected, sizeof e.expected);
+    return error_line(&e, out, (int)out_bytes);
+}
+
+void sluice_free(char *text) {
+    free(text);
+}
+
+const char *sluice_version(void) {
+    return SLUICE_VERSION;
+}
+
+int sluice_model_open(const struct sluice_model_options *options, sluice_model **model, struct sluice_error *error) {
+    struct error e = {0};
+    model_open(NULL, options, model, &e);
+    return publish_error(&e, error);
+}
+
+void sluice_model_close(sluice_model *model) {
+    model_close(model);
+}
+
+void sluice_request_defaults(const sluice_model *model, struct sluice_request *request) {
+    struct sluice_request ours = {
+        .struct_size = request->struct_size,
+        .width = model->width,
+        .height = model->height,
+        .steps = model->steps,
+        .batch = 1,
+        .cfg_scale = model->cfg_scale,
+    };
+    size_t bytes = request->struct_size < sizeof ours ? request->struct_size : sizeof ours;
+    memset(request, 0, request->struct_size);
+    memcpy(request, &ours, bytes);
+}
+
+int sluice_devices(char **json, struct sluice_error *error) {
+    struct error e = {0};
+    json_t *list = json_pack("{s:i, s:[{s:s, s:I, s:i}]}", "version", 1, "devices", "name", "cpu", "bytes",
+                             (json_int_t)machine_memory_bytes(), "threads", machine_cores());
+    *json = list ? json_dumps(list, JSON_INDENT(1)) : NULL;
+    json_decref(list);
+    if (!*json) error_set(&e, MEMORY, "no memory for a list of devices");
+    return publish_error(&e, error);
+}

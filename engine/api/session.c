@@ -1,0 +1,474 @@
+/* Sessions: see session.h. Opening, planning, running; the host's turns between evaluations. */
+#include "engine/api/session.h"
+
+#include "engine/api/latents.h"
+#include "engine/api/machine.h"
+#include "engine/api/plan_json.h"
+#include "engine/sample/flow.h"
+#include "engine/sample/noise.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/ops.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a run keeps on the way. */
+struct running {
+    struct sluice_session *session;
+    struct job *job;
+    struct store_counters counters;     /* kept up to date by the executor */
+    struct store_counters at_stage, at_step, at_visit;
+    const struct visit *visit;          /* the last one seen by tick */
+    double began, stage_began, step_began, last_progress;
+    double worst_stall;                 /* of a visit in this step */
+    double done, all;                   /* FLOPs */
+    bool predicted;
+};
+
+static void say(struct sluice_session *session, int level, const char *format, ...) {
+    if (!session->options.on_log) return;
+    char line[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    session->options.on_log(session->options.user, level, line);
+}
+
+static double now(const struct running *r) {
+    return r->session->sys->clock(r->session->sys);
+}
+
+static struct store_counters since(struct store_counters now, struct store_counters then) {
+    return (struct store_counters){now.bytes_moved - then.bytes_moved, now.stall_seconds - then.stall_seconds};
+}
+
+/* ---- progress ---- */
+
+static void report_progress(struct running *r, const struct visit *visit) {
+    enum { TENTHS = 10 };
+    struct sluice_session *s = r->session;
+    double time = now(r);
+    if (!s->options.on_progress || (time - r->last_progress < 1.0 / TENTHS && !visit->ends_evaluation)) return;
+    r->last_progress = time;
+    const struct stage *stage = &r->job->stages[visit->stage];
+    double seconds = time - r->began, fraction = r->all > 0 ? r->done / r->all : 0;
+    struct sluice_progress progress = {
+        .struct_size = sizeof progress,
+        .stage = stage->name,
+        .step = visit->evaluation < 0 ? 0 : visit->evaluation + 1,
+        .of = stage->evaluations,
+        .fraction = fraction < 1 ? fraction : 1,
+        .seconds = seconds,
+        .eta = fraction > 0.01 ? seconds * (1 - fraction) / fraction : -1,
+        .stall_seconds = r->counters.stall_seconds,
+        .bytes_read = r->counters.bytes_moved,
+    };
+    s->options.on_progress(s->options.user, &progress);
+}
+
+/* Which block was waited for longest in this step. */
+static void note_stall(struct running *r, const struct visit *visit) {
+    if (r->visit == visit) return;
+    if (r->visit) {
+        double stall = since(r->counters, r->at_visit).stall_seconds;
+        int step = r->visit->evaluation;
+        struct report *report = &r->session->report;
+        if (r->job->kind[r->visit->stage] == STAGE_DENOISE && step >= 0 && stall > r->worst_stall) {
+            r->worst_stall = stall;
+            report->step[step].stall_block = r->job->stages[r->visit->stage].blocks[r->visit->block]->name;
+        }
+    }
+    r->visit = visit;
+    r->at_visit = r->counters;
+}
+
+static bool tick(void *user, const struct visit *visit, double done, struct error *e) {
+    struct running *r = user;
+    r->done = done;
+    note_stall(r, visit);
+    if (atomic_load_explicit(&r->session->cancelled, memory_order_relaxed)) {
+        error_set(e, CANCELLED, "cancelled");
+        error_where(e, "stage %s", r->job->stages[visit->stage].name);
+        return false;
+    }
+    report_progress(r, visit);
+    return true;
+}
+
+/* ---- the host's turns ---- */
+
+static enum status check_finite(struct tensor t, const char *what, const char *stage, int step, struct error *e) {
+    const float *values = t.data;
+    int64_t n = tensor_elements(&t), bad = 0;
+    for (int64_t i = 0; i < n; i++) bad += !isfinite(values[i]);
+    if (!bad) return OK;
+    error_set(e, NONFINITE, "%s holds values that are no finite numbers", what);
+    step < 0 ? error_where(e, "stage %s", stage) : error_where(e, "stage %s, step %d", stage, step + 1);
+    return error_found(e, "%lld of %lld", (long long)bad, (long long)n);
+}
+
+static enum status step_ended(struct running *r, int step, struct error *e) {
+    struct job *job = r->job;
+    const struct sluice_request *q = &job->request;
+    float sigma = job->sigmas[step], next = job->sigmas[step + 1];
+    for (int i = 0; i < job->batch && e->code == OK; i++) {
+        struct tensor latent = job->latent[i];
+        float *cond = job->prediction[i].data;
+        int64_t n = tensor_elements(&latent);
+        if (job->n_prompts > 1) flow_guide(cond, job->prediction[job->batch + i].data, n, q->cfg_scale);
+        flow_step(latent.data, cond, n, sigma, next);
+        check_finite(latent, "the latent", "denoise", step, e);
+        if (!q->dump || i || e->code != OK) continue;
+        char name[32];
+        snprintf(name, sizeof name, "latent_%03d", step + 1);
+        ring_save(job->sys, q->dump, name, latent, e);
+    }
+    double time = now(r);
+    struct step_record *record = &r->session->report.step[step];
+    record->seconds = time - r->step_began;
+    record->moved = since(r->counters, r->at_step);
+    r->session->report.n_steps = step + 1;
+    r->step_began = time;
+    r->at_step = r->counters;
+    r->worst_stall = 0;
+    return e->code;
+}
+
+static enum status to_rgb(struct running *r, struct error *e) {
+    struct job *job = r->job;
+    struct context x = {.device = job->device, .error = e};
+    op_image_to_rgb(&x, job->rgb, job->picture);
+    return e->code;
+}
+
+static enum status picture_ended(struct running *r, int image, struct error *e) {
+    struct job *job = r->job;
+    struct sluice_session *s = r->session;
+    struct report *report = &s->report;
+    if (check_finite(job->picture, "the picture", "decode", -1, e) != OK) return e->code;
+    if (job->request.dump && !image) ring_save(job->sys, job->request.dump, "decoded", job->picture, e);
+    if (e->code != OK || to_rgb(r, e) != OK) return e->code;
+    sha256_hex(job->rgb.data, (size_t)tensor_bytes(&job->rgb), report->image_sha256[image]);
+    report->n_images = image + 1;
+    struct sluice_image out = {
+        .struct_size = sizeof out,
+        .index = image,
+        .width = job->rgb.dim[1],
+        .height = job->rgb.dim[0],
+        .rgb = job->rgb.data,
+        .seed = job->request.seed + (uint64_t)image,
+        .sha256 = report->image_sha256[image],
+    };
+    if (s->options.on_image) s->options.on_image(s->options.user, &out);
+    return OK;
+}
+
+static enum status evaluation_ended(void *user, const struct visit *visit, struct error *e) {
+    struct running *r = user;
+    switch (r->job->kind[visit->stage]) {
+    case STAGE_DENOISE: step_ended(r, visit->evaluation, e); break;
+    case STAGE_DECODE: picture_ended(r, visit->evaluation, e); break;
+    case STAGE_TEXT: break;
+    }
+    report_progress(r, visit);
+    return e->code;
+}
+
+/* The size whose work is about a quarter of this job's, measured dry at sizes between. */
+static void quarter_size(struct running *r, int *width, int *height) {
+    enum { TRIES = 16 };
+    const struct job *job = r->job;
+    int step = job->model->size_step;
+    *width = *height = 0;
+    for (int i = TRIES - 1; i > 0; i--) {
+        struct sluice_request smaller = job->request;
+        smaller.width = (job->request.width * i / TRIES + step - 1) / step * step;
+        smaller.height = (job->request.height * i / TRIES + step - 1) / step * step;
+        struct job try;
+        struct error e = {0};
+        bool small = job_open(&try, job->model, job->device, &smaller, NULL, &e) == OK &&
+                     4 * job_flops(&try) <= job_flops(job) * 1.05;
+        job_close(&try);
+        if (!small) continue;
+        *width = smaller.width;
+        *height = smaller.height;
+        return;
+    }
+}
+
+/* One line before step 1, from the rate that the text stage reached. */
+static void predict(struct running *r) {
+    double seconds = now(r) - r->began, rest = r->all - r->done;
+    if (r->done <= 0 || seconds <= 0 || !r->session->options.on_log) return;
+    double minutes = rest / (r->done / seconds) / 60;
+    int width, height;
+    quarter_size(r, &width, &height);
+    char quarter[64] = "";
+    if (width) snprintf(quarter, sizeof quarter, "; %dx%d would take about a quarter", width, height);
+    say(r->session, SLUICE_INFO, "about %.1f minutes for %dx%d, %d steps%s", minutes, r->job->request.width,
+        r->job->request.height, r->job->request.steps, quarter);
+}
+
+static enum status text_ended(struct running *r, struct error *e) {
+    static const char *const names[PROMPTS_MAX] = {"cond", "uncond"};
+    struct job *job = r->job;
+    for (int i = 0; i < job->n_prompts && e->code == OK; i++) {
+        check_finite(job->text[i], "the conditioning", "text", -1, e);
+        if (job->request.dump && e->code == OK) ring_save(job->sys, job->request.dump, names[i], job->text[i], e);
+    }
+    if (e->code == OK) predict(r);
+    return e->code;
+}
+
+static enum status denoise_ended(struct running *r, struct error *e) {
+    struct job *job = r->job;
+    struct report *report = &r->session->report;
+    for (int i = 0; i < job->batch; i++)
+        sha256_hex(job->latent[i].data, (size_t)tensor_bytes(&job->latent[i]), report->latent_sha256[i]);
+    report->n_latents = job->batch;
+    if (job->request.save_latent) latent_save(job->sys, job->request.save_latent, job->latent, job->batch, e);
+    return e->code;
+}
+
+static enum status stage_ended(void *user, int stage, struct error *e) {
+    struct running *r = user;
+    struct report *report = &r->session->report;
+    double time = now(r);
+    report->stage[stage] = (struct stage_record){time - r->stage_began, since(r->counters, r->at_stage)};
+    report->n_stages = stage + 1;
+    if (r->job->kind[stage] == STAGE_TEXT) text_ended(r, e);
+    if (r->job->kind[stage] == STAGE_DENOISE) denoise_ended(r, e);
+    r->stage_began = r->step_began = now(r);
+    r->at_stage = r->at_step = r->counters;
+    return e->code;
+}
+
+/* ---- a run ---- */
+
+static enum status start_noise(struct job *job, struct error *e) {
+    struct generator *g = job->sys->alloc(job->sys, LINE_HOST, sizeof *g);
+    if (!g) return error_set(e, MEMORY, "no memory for a generator");
+    for (int i = 0; i < job->batch; i++) {
+        generator_seed(g, job->request.seed + (uint64_t)i);
+        generator_normals(g, job->latent[i].data, tensor_elements(&job->latent[i]));
+    }
+    job->sys->release(job->sys, g);
+    return OK;
+}
+
+static enum status load_latents(struct job *job, const char *path, struct error *e) {
+    struct tensor_index index;
+    int32_t dim[4];
+    if (latent_open(job->sys, path, &index, dim, e) == OK) {
+        const struct tensor *to = &job->latent[0];
+        if (dim[0] != job->batch || dim[1] != to->dim[0] || dim[2] != to->dim[1] || dim[3] != to->dim[2]) {
+            error_set(e, SHAPE, "the tensor 'latent' has the wrong shape");
+            error_where(e, "%s", path);
+            error_found(e, "[%d, %d, %d, %d]", dim[0], dim[1], dim[2], dim[3]);
+            error_expected(e, "[%d, %d, %d, %d]", job->batch, to->dim[0], to->dim[1], to->dim[2]);
+        }
+        for (int i = 0; i < job->batch && e->code == OK; i++) latent_read(&index, i, job->latent[i], e);
+        for (int i = 0; i < job->batch && e->code == OK; i++)
+            check_finite(job->latent[i], "the latent file", "start", -1, e);
+    }
+    index_destroy(&index);
+    return e->code;
+}
+
+static enum status dump_start(struct job *job, struct error *e) {
+    const char *folder = job->request.dump;
+    int32_t n = job->tokens[0].n_ids, n_sigmas = job->request.steps + 1;
+    ring_save(job->sys, folder, "tokens", tensor_make(job->tokens[0].ids, DTYPE_I32, 1, &n), e);
+    ring_save(job->sys, folder, "sigmas", tensor_make(job->sigmas, DTYPE_F32, 1, &n_sigmas), e);
+    return ring_save(job->sys, folder, "latent_000", job->latent[0], e);
+}
+
+static enum status prepare_steps(struct sluice_session *s, struct job *job, struct error *e) {
+    if (job->decode_only) return OK;
+    size_t n = (size_t)job->request.steps;
+    s->report.step = s->sys->alloc(s->sys, LINE_HOST, n * sizeof *s->report.step);
+    s->report.sigma = s->sys->alloc(s->sys, LINE_HOST, n * sizeof *s->report.sigma);
+    if (!s->report.step || !s->report.sigma) return error_set(e, MEMORY, "no memory for %zu steps", n);
+    memcpy(s->report.sigma, job->sigmas, n * sizeof *s->report.sigma);
+    return OK;
+}
+
+static void warn_of_cuts(struct sluice_session *s, const struct job *job) {
+    for (int i = 0; i < job->n_prompts; i++)
+        if (job->tokens[i].cut)
+            say(s, SLUICE_WARNING, "the %s is longer than %d tokens: the end of it is cut off",
+                i ? "negative prompt" : "prompt", job->model->recipe->tokens_max);
+    for (int i = 0; i < N_ROLES; i++)
+        if (s->model->component[i].n_unknown)
+            say(s, SLUICE_WARNING, "%d unknown tensors in the %s are not used; `inspect` lists them",
+                s->model->component[i].n_unknown, s->model->component[i].family->name);
+}
+
+static enum status execute(struct sluice_session *s, struct job *job, const char *latent_file, struct error *e) {
+    struct running r = {.session = s, .job = job, .all = job_flops(job)};
+    struct run_hooks hooks = {
+        .user = &r, .evaluation_ended = evaluation_ended, .stage_ended = stage_ended, .tick = tick};
+    struct run run = job_run(job, &hooks);
+    struct run_need need = job->need;
+    r.began = r.stage_began = r.step_began = now(&r);
+    for (int i = 0; i < job->n_stages; i++)
+        memcpy(s->report.stage_name[i], job->stages[i].name, sizeof s->report.stage_name[i]);
+    if (executor_measure(&run, true, &need, e) != OK || prepare_steps(s, job, e) != OK) return e->code;
+    if (job_allocate(job, e) != OK) return e->code;
+    const char *from = latent_file ? latent_file : job->request.init_latent;
+    from ? load_latents(job, from, e) : start_noise(job, e);
+    if (e->code == OK && job->request.dump && !job->decode_only) dump_start(job, e);
+    if (e->code == OK) executor_run(&run, &job->need, &job->plan, &s->residents, &r.counters, e);
+    s->report.seconds = now(&r) - r.began;
+    return e->code;
+}
+
+static enum status check_prompt(const struct job *job, struct error *e) {
+    return job->decode_only || job->request.prompt ? OK : error_set(e, USAGE, "no prompt was given");
+}
+
+static void measure_process(struct sluice_session *s) {
+    struct memory_use use = sys_memory_use(s->sys);
+    int64_t own = 0;
+    for (int i = 0; i < N_MEMORY_LINES; i++) own += use.peak_bytes[i];
+    s->report.peak_bytes = machine_peak_bytes();
+    uint64_t known = s->report.base_bytes + (uint64_t)own;
+    s->report.library_bytes = s->report.peak_bytes > known ? s->report.peak_bytes - known : 0;
+}
+
+static enum status run_job(struct sluice_session *s, const struct sluice_request *request, const char *latent_file,
+                           const int32_t *latent_dim, struct error *e) {
+    struct job job;
+    report_destroy(s->sys, &s->report);
+    s->report.base_bytes = machine_resident_bytes();
+    s->report.seed = request->seed;
+    atomic_store(&s->cancelled, 0);
+    if (job_open(&job, s->model, s->device, request, latent_dim, e) != OK || check_prompt(&job, e) != OK ||
+        job_plan(&job, e) != OK)
+        goto out;
+    s->report.plan = plan_json(&job);
+    if (plan_check(&job.need, &job.plan, e) != OK) goto out;
+    warn_of_cuts(s, &job);
+    execute(s, &job, latent_file, e);
+out:
+    job_close(&job);
+    s->report.error = *e;
+    measure_process(s);
+    return e->code;
+}
+
+/* ---- the public functions ---- */
+
+int sluice_session_open(sluice_model *model, const struct sluice_session_options *options, sluice_session **session,
+                        struct sluice_error *error) {
+    struct error e = {0};
+    struct sys *sys = model->sys;
+    struct sluice_session *s = sys->alloc(sys, LINE_HOST, sizeof *s);
+    *session = NULL;
+    if (!s) {
+        error_set(&e, MEMORY, "no memory for a session");
+        return publish_error(&e, error);
+    }
+    s->sys = sys;
+    s->model = model;
+    s->residents.sys = sys;
+    copy_sized(&s->options, sizeof s->options, options);
+    int threads = s->options.threads ? s->options.threads : machine_cores();
+    if (threads < 1 || threads > 1024) {
+        error_set(&e, USAGE, "the number of threads cannot be used");
+        error_found(&e, "%d", threads);
+        error_expected(&e, "1 to 1024");
+    } else if (s->options.device && strcmp(s->options.device, "cpu")) {
+        error_set(&e, USAGE, "there is no such device in this build");
+        error_found(&e, "%s", s->options.device);
+        error_expected(&e, "cpu");
+    } else {
+        s->device = cpu_open(sys, threads, &e);
+    }
+    if (e.code == OK)
+        *session = s;
+    else
+        sluice_session_close(s);
+    return publish_error(&e, error);
+}
+
+void sluice_session_close(sluice_session *s) {
+    if (!s) return;
+    residents_destroy(&s->residents);
+    report_destroy(s->sys, &s->report);
+    if (s->device) s->device->destroy(s->device);
+    s->sys->release(s->sys, s);
+}
+
+int sluice_run(sluice_session *session, const struct sluice_request *request, struct sluice_error *error) {
+    struct error e = {0};
+    struct sluice_request r;
+    copy_sized(&r, sizeof r, request);
+    run_job(session, &r, NULL, NULL, &e);
+    return publish_error(&e, error);
+}
+
+static enum status decode_dims(struct sluice_session *s, const char *path, int32_t dim[4], struct error *e) {
+    struct tensor_index index;
+    if (latent_open(s->sys, path, &index, dim, e) == OK) {
+        int channels = decoder_latent_channels(&s->model->component[ROLE_DECODER]);
+        if (dim[1] != channels || dim[0] < 1 || dim[0] > BATCH_MAX || dim[2] < 1 || dim[3] < 1 || dim[2] > 2048 ||
+            dim[3] > 2048) {
+            error_set(e, SHAPE, "the latent does not fit this model");
+            error_where(e, "%s", path);
+            error_found(e, "[%d, %d, %d, %d]", dim[0], dim[1], dim[2], dim[3]);
+            error_expected(e, "[1 to %d, %d, h, w]", BATCH_MAX, channels);
+        }
+    }
+    index_destroy(&index);
+    return e->code;
+}
+
+int sluice_decode(sluice_session *session, const struct sluice_request *request, const char *latent_file,
+                  struct sluice_error *error) {
+    struct error e = {0};
+    struct sluice_request r;
+    int32_t dim[4];
+    copy_sized(&r, sizeof r, request);
+    if (decode_dims(session, latent_file, dim, &e) == OK) run_job(session, &r, latent_file, dim, &e);
+    session->report.error = e;
+    return publish_error(&e, error);
+}
+
+int sluice_plan_query(sluice_session *session, const struct sluice_request *request, const char *decode_latent,
+                      char **json, bool *fits, struct sluice_error *error) {
+    struct error e = {0}, misfit = {0};
+    struct job job = {0};
+    int32_t dim[4];
+    *json = NULL;
+    *fits = false;
+    if (decode_latent && decode_dims(session, decode_latent, dim, &e) != OK) goto out;
+    if (job_open(&job, session->model, session->device, request, decode_latent ? dim : NULL, &e) != OK ||
+        job_plan(&job, &e) != OK)
+        goto out;
+    *fits = plan_check(&job.need, &job.plan, &misfit) == OK;
+    json_t *plan = plan_json(&job);
+    *json = plan ? json_dumps(plan, JSON_INDENT(1)) : NULL;
+    json_decref(plan);
+    if (!*json) error_set(&e, MEMORY, "no memory for the plan's text");
+out:
+    job_close(&job);
+    return publish_error(&e, error);
+}
+
+int sluice_report(sluice_session *session, char **json, struct sluice_error *error) {
+    struct error e = {0};
+    json_t *report = report_json(&session->report);
+    *json = report ? json_dumps(report, JSON_INDENT(1)) : NULL;
+    json_decref(report);
+    if (!*json) error_set(&e, MEMORY, "no memory for the report");
+    return publish_error(&e, error);
+}
+
+void sluice_cancel(sluice_session *session) {
+    atomic_store(&session->cancelled, 1);
+}

@@ -1,0 +1,267 @@
+"""Trains the demo model's text encoder and transformer together, from scratch, on cached latents.
+
+Two worker processes of one thread each share the parameters: a step's micro-batches are handed out from a counter, so
+that a worker whose core is taken by somebody else only does fewer of them. The schedule follows the clock: `--minutes`
+of training time in all, whatever the machine, and the learning rate ends at zero. Stop it at any time; the same command
+resumes. With a GPU there is one worker, on it.
+"""
+import argparse
+import csv
+import os
+import random
+import time
+
+import numpy as np
+import torch
+import torch.multiprocessing as mp
+from diffusers import AutoencoderKL
+
+import data
+import draw
+import train_vae
+from model import (IMAGE_TOKENS, Captions, Model, denoise, denoise_patches, encode_text, rope_tables, sample,
+                   save_tokenizer, to_patches)
+from muon import Layout, Optimiser
+
+ASPECTS = ["background", "colour", "side", "shape", "count"]
+KINDS = {"one": dict(counts=[1]), "many": dict(counts=[2, 3]), "pair": dict(two_groups=True)}
+PROBE_SIGMAS = [.9, .7, .5]
+
+
+def arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--work", default="/opt/demo", help="autoencoder, tokenizer, cached latents")
+    parser.add_argument("--run", default="/opt/demo/run", help="checkpoint and log")
+    parser.add_argument("--minutes", type=float, required=True)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--micro", type=int, default=16)
+    parser.add_argument("--rate", type=float, default=2e-3)
+    parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--refiners", type=int, default=1)
+    parser.add_argument("--hold", type=float, default=.45, help="share of the time before the rate falls")
+    parser.add_argument("--high-noise", type=float, default=.5, help="share of samples at shift 3, the rest at 1.3")
+    parser.add_argument("--adamw", action="store_true", help="AdamW for everything")
+    parser.add_argument("--curriculum", type=float, default=0, help="hold the curriculum at this stage (for comparisons)")
+    parser.add_argument("--eval-every", type=float, default=5, help="minutes")
+    parser.add_argument("--eval-prompts", type=int, default=32, help="of each kind")
+    return parser.parse_args()
+
+
+# --- one micro-batch -------------------------------------------------------------------------------------------------
+
+class Batches:
+    def __init__(self, args, pools, captions, transformer, device):
+        self.args, self.pools, self.device = args, pools, device
+        self.empty, self.pad = captions([""])[0][0], captions.pad
+        self.ropes = {p["latents"].shape[2:]: [a.to(device) for a in rope_tables(transformer, *p["latents"].shape[2:])]
+                      for sizes in pools.values() for p in sizes}
+
+    def __call__(self, step, index, done):
+        """The arguments of `loss_of` after the model; a pure function of the arguments."""
+        pick = random.Random(step * 1000 + index)
+        share = data.weights(self.args.curriculum or done)
+        pool = pick.choice(self.pools[pick.choices(list(share), list(share.values()))[0]])
+        rng = torch.Generator().manual_seed(step * 1000 + index)
+        n = self.args.micro
+        rows = torch.randint(len(pool["ids"]), (n,), generator=rng)
+        latents, ids = pool["latents"][rows].float(), pool["ids"][rows]
+        # One caption in ten is dropped, for guidance.
+        ids = torch.where((torch.rand(n, generator=rng) < .1)[:, None], self.empty, ids)
+        # Noise levels: one from each n-th of [0, 1), then shifted. Fewer accidents than independent ones.
+        u = (torch.randperm(n, generator=rng) + torch.rand(n, generator=rng)) / n
+        shift = torch.where(torch.rand(n, generator=rng) < self.args.high_noise, 3.0, 1.3)
+        sigma = shift * u / (1 + (shift - 1) * u)
+        noise = torch.randn(latents.shape, generator=rng)
+        height, width = latents.shape[2:]
+        is_image = torch.arange(IMAGE_TOKENS) < height // 2 * (width // 2)
+        batch = to_patches(latents), to_patches(noise), sigma, ids, ids == self.pad, is_image
+        return *[a.to(self.device) for a in batch], *self.ropes[latents.shape[2:]]
+
+
+def loss_of(model, blocks, latents, noise, sigma, ids, is_pad, is_image, cos, sin):
+    """Mean squared error of latent - noise, over the image's own tokens. latents, noise: patches (B, 64, 64)."""
+    noisy = torch.lerp(latents, noise, sigma[:, None, None])
+    text = encode_text(model.text, ids)
+    out = denoise_patches(model.transformer, noisy, sigma, text, is_pad, is_image, cos, sin, *blocks)
+    error = (out.float() - (latents - noise)).square().mean(-1) * is_image
+    return error.sum() / (len(error) * is_image.sum())
+
+
+# --- measuring -------------------------------------------------------------------------------------------------------
+
+def scenes(kind, n, seed):
+    rng = random.Random(seed)
+    return [draw.random_scene(rng, held_out=True, **KINDS[kind]) for _ in range(n)]
+
+
+def reader_scores(model, vae, captions, which, seed, device, steps=12, cfg_scale=3.0):
+    """[(right, asked)] by aspect over the scenes `which`, drawn by the model and read back."""
+    totals = np.zeros((len(ASPECTS), 2))
+    for i in range(0, len(which), 16):
+        some = which[i:i + 16]
+        noise = torch.randn(len(some), 16, 16, 16, generator=torch.Generator().manual_seed(seed + i))
+        latents = sample(model, captions, [draw.caption(s) for s in some], noise.to(device), steps, cfg_scale).cpu()
+        with torch.no_grad():
+            images = train_vae.to_images(vae.decode(data.denormalised(vae, latents)).sample)
+        for scene, image in zip(some, images):
+            for aspect, right in draw.score(scene, draw.read(image)).items():
+                totals[ASPECTS.index(aspect)] += right, 1
+    return totals
+
+
+@torch.no_grad()
+def word_probe(model, vae, captions, seed, device, n=64):
+    """How often the true shape word denoises an untrained picture best, by noise level. Moves long before pictures do."""
+    which = scenes("one", n, seed)
+    rng = random.Random(seed)
+    x = train_vae.to_tensor([draw.draw(s, rng) for s in which])
+    latents = data.normalised(vae, vae.encode(x).latent_dist.mode()).to(device)
+    noise = torch.randn(latents.shape, generator=torch.Generator().manual_seed(seed)).to(device)
+    rope = [a.to(device) for a in rope_tables(model.transformer, 16, 16)]
+    errors = torch.zeros(len(PROBE_SIGMAS), len(draw.SHAPES), n)
+    for j, shape in enumerate(draw.SHAPES):
+        prompts = [draw.caption(draw.Scene(s.background, [draw.Group(1, s.groups[0].colour, shape, s.groups[0].size,
+                                                                     s.groups[0].place)])) for s in which]
+        ids, is_pad = (a.to(device) for a in captions(prompts))
+        text = encode_text(model.text, ids)
+        for i, sigma in enumerate(PROBE_SIGMAS):
+            noisy = torch.lerp(latents, noise, sigma)
+            out = denoise(model.transformer, noisy, torch.full((n,), sigma, device=device), text, is_pad, rope)
+            errors[i, j] = (out - (latents - noise)).square().mean((1, 2, 3)).cpu()
+    truth = torch.tensor([draw.SHAPES.index(s.groups[0].shape) for s in which])
+    return (errors.argmin(1) == truth).float().mean(1).numpy()
+
+
+# --- the workers -----------------------------------------------------------------------------------------------------
+
+class Shared:
+    """What the workers share: parameters, moving average, optimiser state, gradients, counters."""
+
+    def __init__(self, size, workers, device):
+        make = lambda *shape: torch.zeros(*shape, device=device).share_memory_()
+        self.flat, self.ema, self.state, self.grads = make(size), make(size), make(2, size), make(workers, size)
+        self.loss, self.scores, self.probe = make(workers), make(workers, len(KINDS), len(ASPECTS), 2), make(3)
+        self.next, self.barrier = mp.Value("i", 0), mp.Barrier(workers)
+        self.step, self.elapsed = mp.Value("l", 0), mp.Value("d", 0.0)
+
+    def take(self):
+        with self.next.get_lock():
+            self.next.value += 1
+            return self.next.value - 1
+
+
+def rate_at(args, step, done):
+    return args.rate * min(1, (step + 1) / 100) * min(1.0, (1 - done) / (1 - args.hold))
+
+
+def save(args, shared):
+    state = {"flat": shared.flat, "ema": shared.ema, "state": shared.state, "step": shared.step.value,
+             "elapsed": shared.elapsed.value}
+    torch.save(state, f"{args.run}/checkpoint.pt.tmp")
+    os.rename(f"{args.run}/checkpoint.pt.tmp", f"{args.run}/checkpoint.pt")
+
+
+def log(args, shared, loss, samples_per_s):
+    scores = shared.scores.sum(0).cpu().numpy()
+    row = {"minutes": round(shared.elapsed.value / 60, 2), "step": shared.step.value,
+           "samples": shared.step.value * args.batch, "samples_per_s": round(samples_per_s, 1), "loss": round(loss, 5)}
+    row |= {f"word_{s}": round(float(p), 3) for s, p in zip(PROBE_SIGMAS, shared.probe)}
+    for kind, by_aspect in zip(KINDS, scores):
+        row |= {f"{kind}_{a}": round(right / max(asked, 1), 3) for a, (right, asked) in zip(ASPECTS, by_aspect)}
+    path = f"{args.run}/log.csv"
+    is_new = not os.path.exists(path)
+    with open(path, "a", newline="") as out:
+        writer = csv.DictWriter(out, list(row))
+        if is_new:
+            writer.writeheader()
+        writer.writerow(row)
+    print(row, flush=True)
+
+
+def worker(me, args, shared, layout, model, pools, device):
+    torch.set_num_threads(1 if args.workers > 1 else max(1, torch.get_num_threads()))
+    captions = Captions(f"{args.work}/tokenizer")
+    vae = AutoencoderKL.from_pretrained(f"{args.work}/vae").eval()
+    layout.bind(model, shared.flat, shared.grads[me])
+    averaged = Model(captions.tokenizer.get_vocab_size(), args.dim, args.layers, args.refiners).to(device)
+    layout.bind(averaged, shared.ema)
+    optimiser = Optimiser(layout, shared.flat, shared.state, me, args.workers)
+    batches = Batches(args, pools, captions, model.transformer, device)
+    mine = slice(layout.size * me // args.workers, layout.size * (me + 1) // args.workers)
+    total, micros = args.minutes * 60, args.batch // args.micro
+    last_eval, last_save, losses, since = shared.elapsed.value, time.time(), [], (time.time(), shared.step.value)
+    started = time.time() - shared.elapsed.value
+    while True:
+        step, done = shared.step.value, min(1.0, shared.elapsed.value / total)
+        if done >= 1:
+            break
+        shared.grads[me].zero_()
+        shared.loss[me] = 0
+        while (index := shared.take()) < micros:
+            loss = loss_of(model, *batches(step, index, done)) / micros
+            loss.backward()
+            shared.loss[me] += loss.detach()
+        shared.barrier.wait()
+        optimiser.step(list(shared.grads), rate_at(args, step, done), step + 1)
+        if me == 0:
+            losses.append(shared.loss.sum().item())
+            shared.next.value, shared.step.value, shared.elapsed.value = 0, step + 1, time.time() - started
+        shared.barrier.wait()
+        # A short average while everything moves fast, a longer one later.
+        shared.ema[mine].lerp_(shared.flat[mine], max(1 / (step / 4 + 1), .0015))
+        is_last = shared.elapsed.value >= total
+        if shared.elapsed.value - last_eval >= 60 * args.eval_every or is_last:
+            shared.barrier.wait()  # the other workers' part of the average
+            last_eval = shared.elapsed.value
+            for i, kind in enumerate(KINDS):
+                which = scenes(kind, args.eval_prompts, 77)[me::args.workers]
+                shared.scores[me, i] = torch.from_numpy(
+                    reader_scores(averaged, vae, captions, which, 1000 * me, device))
+            if me == args.workers - 1:
+                shared.probe.copy_(torch.from_numpy(word_probe(averaged, vae, captions, 78, device)))
+            shared.barrier.wait()
+            if me == 0:
+                speed = (shared.step.value - since[1]) * args.batch / (time.time() - since[0])
+                log(args, shared, float(np.mean(losses)), speed)
+                losses, since = [], (time.time(), shared.step.value)
+        elif me == 0 and (step + 1) % 200 == 0:
+            print(f"step {step + 1} {shared.elapsed.value / 60:.1f} min loss {np.mean(losses[-200:]):.4f}", flush=True)
+        if me == 0 and (time.time() - last_save > 180 or is_last):
+            last_save = time.time()
+            save(args, shared)
+
+
+def main():
+    args = arguments()
+    torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda":
+        args.workers, args.micro = 1, args.batch
+    torch.set_num_threads(torch.get_num_threads() if args.workers == 1 else 1)  # threads do not survive the fork
+    os.makedirs(args.run, exist_ok=True)
+    if not os.path.exists(f"{args.work}/tokenizer/tokenizer.json"):
+        save_tokenizer(f"{args.work}/tokenizer")
+    captions = Captions(f"{args.work}/tokenizer")
+    pools = data.load(AutoencoderKL.from_pretrained(f"{args.work}/vae").eval(), captions, f"{args.work}/latents")
+    model = Model(captions.tokenizer.get_vocab_size(), args.dim, args.layers, args.refiners).to(device)
+    layout = Layout(model, muon=not args.adamw)
+    shared = Shared(layout.size, args.workers, device)
+    layout.bind(model, shared.flat, fill=True)
+    shared.ema.copy_(shared.flat)
+    path = f"{args.run}/checkpoint.pt"
+    if os.path.exists(path):
+        state = torch.load(path, map_location=device)
+        for name in ("flat", "ema", "state"):
+            getattr(shared, name).copy_(state[name])
+        shared.step.value, shared.elapsed.value = state["step"], state["elapsed"]
+    print("trained parameters", layout.size, "from step", shared.step.value, flush=True)
+    if args.workers == 1:
+        worker(0, args, shared, layout, model, pools, device)
+    else:
+        mp.start_processes(worker, (args, shared, layout, model, pools, device), args.workers, start_method="fork")
+
+
+if __name__ == "__main__":
+    main()
