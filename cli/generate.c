@@ -1,7 +1,7 @@
-/* `sluice generate`: a job without a latent. */
+/* `sluice generate`: a run without a latent. */
 #include "cli/commands.h"
-#include "cli/job.h"
+#include "cli/drawing.h"
 
 int generate_command(const struct args *args, struct sluice_error *e) {
-    return job_run(args, NULL, e);
+    return drawing_run(args, NULL, e);
 }

@@ -55,7 +55,7 @@ static void print_config(json_t *config) {
 static void print_tensors(const json_t *component) {
     size_t i;
     json_t *tensor;
-    json_array_foreach(json_object_get(component, "tensor_list"), i, tensor) {
+    json_array_foreach(json_object_get(component, "list"), i, tensor) {
         char *shape = json_dumps(json_object_get(tensor, "shape"), JSON_ENCODE_ANY);
         printf("    %-9s %-24s %s\n", text_of(tensor, "type"), shape ? shape : "", text_of(tensor, "name"));
         free(shape);

@@ -3,7 +3,7 @@
 
 #include "cli/commands.h"
 #include "cli/fail.h"
-#include "cli/job.h"
+#include "cli/drawing.h"
 #include "cli/report.h"
 #include "cli/request.h"
 #include "cli/say.h"
@@ -134,11 +134,11 @@ static int does_not_fit(const char *json, struct sluice_error *e) {
     return e->code;
 }
 
-static int print_plan(struct job *job, char **json, struct sluice_error *e) {
+static int print_plan(struct drawing *drawing, char **json, struct sluice_error *e) {
     bool fits = true;
-    int status = sluice_plan_query(job->session, &job->request, job->latent, json, &fits, e);
+    int status = sluice_plan_query(drawing->session, &drawing->request, drawing->latent, json, &fits, e);
     if (status) return status;
-    if (job->args->json) {
+    if (drawing->args->json) {
         puts(*json);
     } else {
         status = plan_print(stdout, *json, e);
@@ -148,18 +148,18 @@ static int print_plan(struct job *job, char **json, struct sluice_error *e) {
 }
 
 int plan_command(const struct args *args, struct sluice_error *e) {
-    struct job job = {.args = args, .latent = args->operands[0]};
+    struct drawing drawing = {.args = args, .latent = args->operands[0]};
     char *json = NULL;
     int status = request_check(args, e);
-    if (!status) status = request_seed(args, &job.seed, e);
-    if (!status && args->seed.random) say_note("seed %llu", (unsigned long long)job.seed);
-    if (!status) status = job_open(&job, e);
-    if (!status && !args->prompt.text && !job.latent && !args->quiet)
+    if (!status) status = request_seed(args, &drawing.seed, e);
+    if (!status && args->seed.random) say_note("seed %llu", (unsigned long long)drawing.seed);
+    if (!status) status = drawing_open(&drawing, e);
+    if (!status && !args->prompt.text && !drawing.latent && !args->quiet)
         say_note("no prompt: planned for the longest one");
-    if (!status) status = print_plan(&job, &json, e);
-    struct report report = {.name = args->report, .plan_json = json, .seed = job.seed};
+    if (!status) status = print_plan(&drawing, &json, e);
+    struct report report = {.name = args->report, .plan_json = json, .seed = drawing.seed};
     status = report_write(&report, e);
     sluice_free(json);
-    job_close(&job);
+    drawing_close(&drawing);
     return status;
 }

@@ -2,7 +2,7 @@
 #include "cli/values.h"
 
 #include "cli/fail.h"
-#include "cli/machine.h"
+#include "cli/memory_limit.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -81,7 +81,7 @@ static int above_machine(const struct flag *flag, const char *text, int64_t mach
 
 int value_size(const struct flag *flag, const char *text, int64_t *out, struct sluice_error *e) {
     static const char expected[] = "more than 0, as 3G, 2.5G, 512M, 123456B, 80% or a bare number of GiB";
-    int64_t machine = machine_memory_bytes();
+    int64_t machine = memory_limit_bytes();
     size_t digits = strspn(text, "0123456789.");
     char *end;
     if (!isdigit((unsigned char)*text) || digits > 40) return fail_value(e, flag->name, text, expected);

@@ -1,13 +1,13 @@
 /* A run as generate and decode share it: checks, model, session, pictures, report. */
-#ifndef SLUICE_CLI_JOB_H
-#define SLUICE_CLI_JOB_H
+#ifndef SLUICE_CLI_DRAWING_H
+#define SLUICE_CLI_DRAWING_H
 
 #include "cli/args.h"
 #include "cli/progress.h"
 
 #include <stdbool.h>
 
-struct job {
+struct drawing {
     const struct args *args;
     const char *latent; /* decode: the file; generate: NULL */
     sluice_model *model;
@@ -25,9 +25,9 @@ struct job {
 };
 
 /* Opens model and session and fills the request from defaults and flags. */
-int job_open(struct job *job, struct sluice_error *e);
-void job_close(struct job *job);
+int drawing_open(struct drawing *drawing, struct sluice_error *e);
+void drawing_close(struct drawing *drawing);
 /* All of generate or decode, report and closing included. */
-int job_run(const struct args *args, const char *latent, struct sluice_error *e);
+int drawing_run(const struct args *args, const char *latent, struct sluice_error *e);
 
 #endif

@@ -1,5 +1,5 @@
-/* The machine's memory: see machine.h. Linux: /proc/meminfo and control groups, versions 1 and 2. */
-#include "cli/machine.h"
+/* The machine's memory: see memory_limit.h. Linux: /proc/meminfo and control groups, versions 1 and 2. */
+#include "cli/memory_limit.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -63,6 +63,6 @@ static int64_t total_memory(void) {
     return kib > 0 ? kib * 1024 : INT64_MAX;
 }
 
-int64_t machine_memory_bytes(void) {
+int64_t memory_limit_bytes(void) {
     return least(total_memory(), group_limit());
 }

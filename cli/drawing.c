@@ -1,0 +1,160 @@
+/* A run from checks to report: see drawing.h. Every failure leaves through drawing_run, so that one place
+ * writes the report and one error decides the exit code. */
+#include "cli/drawing.h"
+
+#include "cli/fail.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/parameters.h"
+#include "cli/plan.h"
+#include "cli/png.h"
+#include "cli/report.h"
+#include "cli/request.h"
+#include "cli/say.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double now_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* ---- callbacks ---- */
+
+static void on_log(void *user, int level, const char *line) {
+    struct drawing *drawing = user;
+    if (level == SLUICE_WARNING) say_note("warning: %s", line);
+    if (level != SLUICE_WARNING && !drawing->args->quiet) say_note("%s", line);
+    interrupt_pending();
+}
+
+static void on_progress(void *user, const struct sluice_progress *now) {
+    struct drawing *drawing = user;
+    drawing->last = *now;
+    progress_show(&drawing->progress, now);
+    interrupt_pending();
+}
+
+static int save_image(struct drawing *drawing, const struct sluice_image *image, struct sluice_error *e) {
+    char name[PATH_MAX];
+    /* A latent file may hold more pictures than its plan said: those still get names of their own. */
+    int n = image->index < drawing->n_images ? drawing->n_images : image->index + 1;
+    int status = output_name(output_pattern(drawing->args), image->index + 1, n, name, e);
+    if (status) return status;
+    char *text = parameters_text(drawing->args, &drawing->request, image);
+    if (!text) return fail(e, SLUICE_MEMORY, "no memory for the picture's text");
+    status = png_write(name, image, text, e);
+    free(text);
+    if (status) return status;
+    drawing->n_written++;
+    if (!drawing->args->quiet)
+        say_note("wrote %s (%dx%d, seed %llu, sha256 %s)", strcmp(name, "-") ? name : "the picture to stdout",
+                 image->width, image->height, (unsigned long long)image->seed, image->sha256);
+    return SLUICE_OK;
+}
+
+/* The callback cannot fail the run, so the first failure is kept and the run cancelled. */
+static void on_image(void *user, const struct sluice_image *image) {
+    struct drawing *drawing = user;
+    if (!drawing->failure.code && save_image(drawing, image, &drawing->failure))
+        sluice_cancel(drawing->session);
+}
+
+/* ---- one run ---- */
+
+int drawing_open(struct drawing *drawing, struct sluice_error *e) {
+    const struct args *args = drawing->args;
+    struct sluice_session_options options = {.struct_size = sizeof options,
+                                             .device = args->device,
+                                             .threads = args->threads,
+                                             .on_log = on_log,
+                                             .on_progress = on_progress,
+                                             .on_image = on_image,
+                                             .user = drawing};
+    int status = request_read_plan(args, &drawing->plan_text, e);
+    if (!status) status = sluice_model_open(&args->model, &drawing->model, e);
+    if (!status) status = sluice_session_open(drawing->model, &options, &drawing->session, e);
+    if (status) return status;
+    drawing->request.struct_size = sizeof drawing->request;
+    request_fill(&drawing->request, drawing->model, args, drawing->seed, drawing->plan_text);
+    interrupt_watch(drawing->session);
+    return SLUICE_OK;
+}
+
+void drawing_close(struct drawing *drawing) {
+    interrupt_watch(NULL);
+    sluice_session_close(drawing->session);
+    sluice_model_close(drawing->model);
+    free(drawing->plan_text);
+}
+
+/* How many pictures a latent holds stands in its plan; -v shows the plan. */
+static int look_at_plan(struct drawing *drawing, struct sluice_error *e) {
+    char *json = NULL;
+    bool fits;
+    if (!drawing->latent && !drawing->args->verbose) return SLUICE_OK;
+    int status = sluice_plan_query(drawing->session, &drawing->request, drawing->latent, &json, &fits, e);
+    if (status) return status;
+    if (drawing->latent) drawing->n_images = plan_batch(json);
+    if (drawing->args->verbose) status = plan_print(stderr, json, e);
+    sluice_free(json);
+    return status;
+}
+
+static int run(struct drawing *drawing, struct sluice_error *e) {
+    if (interrupt_pending()) return interrupt_error(e);
+    drawing->ran = true;
+    int status = drawing->latent ? sluice_decode(drawing->session, &drawing->request, drawing->latent, e)
+                                 : sluice_run(drawing->session, &drawing->request, e);
+    say_live_end();
+    if (!drawing->failure.code) return status;
+    *e = drawing->failure;
+    return e->code;
+}
+
+static void summarise(const struct drawing *drawing) {
+    char spent[32], read[32];
+    if (drawing->args->quiet) return;
+    double seconds = now_seconds() - drawing->started;
+    double waiting =
+        drawing->last.seconds > 0 ? 100 * drawing->last.stall_seconds / drawing->last.seconds : 0;
+    say_note("done: %d picture%s in %s, %s read, %.0f %% of the time waiting for weights", drawing->n_written,
+             drawing->n_written == 1 ? "" : "s", progress_duration(seconds, spent),
+             progress_bytes((double)drawing->last.bytes_read, read), waiting);
+}
+
+static int prepare(struct drawing *drawing, struct sluice_error *e) {
+    const struct args *args = drawing->args;
+    int status = request_check(args, e);
+    if (!status) status = output_check(args, drawing->n_images, e);
+    if (!status) status = request_seed(args, &drawing->seed, e);
+    if (status) return status;
+    if (args->seed.random || !(args->quiet || drawing->latent))
+        say_note("seed %llu", (unsigned long long)drawing->seed);
+    if (args->no_decode && args->output && !args->quiet) say_note("no picture is written: --no-decode");
+    return SLUICE_OK;
+}
+
+int drawing_run(const struct args *args, const char *latent, struct sluice_error *e) {
+    struct drawing drawing = {.args = args, .latent = latent, .started = now_seconds()};
+    drawing.n_images = args->batch ? args->batch : 1;
+    /* Before everything that could end in a report. */
+    if (output_check_report(args, drawing.n_images, e)) return e->code;
+    interrupt_gracefully();
+    progress_start(&drawing.progress, args->quiet || args->no_progress);
+    int status = prepare(&drawing, e);
+    if (!status) status = drawing_open(&drawing, e);
+    if (!status) status = look_at_plan(&drawing, e);
+    if (!status && latent) status = output_check(args, drawing.n_images, e);
+    if (!status) status = run(&drawing, e);
+    if (!status) summarise(&drawing);
+    struct report report = {
+        .name = args->report, .session = drawing.ran ? drawing.session : NULL, .seed = drawing.seed};
+    report.seconds = now_seconds() - drawing.started;
+    status = report_write(&report, e);
+    drawing_close(&drawing);
+    return status;
+}
