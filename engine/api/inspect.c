@@ -1,5 +1,6 @@
 /* What is in a model's files, and the ids of a text: the JSON of `inspect` and `tokenize`. */
 #include "engine/api/model.h"
+#include "engine/api/prompt.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -144,33 +145,17 @@ static enum status tokenize_plain(struct sys *sys, const char *path, const char 
     return e->code;
 }
 
-/* What the model sees: the recipe's template around the text, cut to its longest. */
 static enum status tokenize_seen(struct sys *sys, const char *path, const char *text, size_t bytes, char **json,
                                  struct error *e) {
-    const struct recipe *recipe = recipes[0];
-    size_t before = strlen(recipe->template_before), after = strlen(recipe->template_after);
     struct tokenizer *tokenizer;
-    int32_t *ids = NULL;
-    int n = 0;
+    struct prompt_tokens tokens = {0};
     if (tokenizer_open(sys, path, &tokenizer, e) != OK) return e->code;
-    char *whole = sys->alloc(sys, LINE_HOST, before + bytes + after + 1);
-    if (!whole) {
-        error_set(e, MEMORY, "no memory for a text of %zu bytes", bytes);
-        goto out;
-    }
-    memcpy(whole, recipe->template_before, before);
-    memcpy(whole + before, text, bytes);
-    memcpy(whole + before + bytes, recipe->template_after, after);
-    if (tokenizer_encode(tokenizer, whole, before + bytes + after, &ids, &n, e) == OK) {
-        bool cut = n > recipe->tokens_max;
-        if (cut) n = recipe->tokens_max;
+    if (prompt_encode(sys, recipes[0], tokenizer, text, bytes, &tokens, e) == OK)
         hand_out(json_pack("{s:i, s:[{s:s, s:i, s:b, s:o}]}", "version", 1, "encoders", "name", role_name[ROLE_TEXT],
-                           "tokens", n, "truncated", (int)cut, "ids", ids_json(ids, n)),
+                           "tokens", tokens.n_ids, "truncated", (int)tokens.cut, "ids",
+                           ids_json(tokens.ids, tokens.n_ids)),
                  json, e);
-    }
-    sys->release(sys, ids);
-out:
-    sys->release(sys, whole);
+    sys->release(sys, tokens.ids);
     tokenizer_close(tokenizer);
     return e->code;
 }

@@ -65,20 +65,7 @@ static enum status longest_prompt(struct job *job, struct prompt_tokens *tokens,
 }
 
 static enum status encode_prompt(struct job *job, const char *prompt, struct prompt_tokens *tokens, struct error *e) {
-    const struct recipe *recipe = job->model->recipe;
-    size_t before = strlen(recipe->template_before), after = strlen(recipe->template_after), n = strlen(prompt);
-    char *text = job->sys->alloc(job->sys, LINE_HOST, before + n + after + 1);
-    if (!text) return error_set(e, MEMORY, "no memory for a prompt of %zu bytes", n);
-    memcpy(text, recipe->template_before, before);
-    memcpy(text + before, prompt, n);
-    memcpy(text + before + n, recipe->template_after, after);
-    tokenizer_encode(job->model->tokenizer, text, before + n + after, &tokens->ids, &tokens->n_ids, e);
-    job->sys->release(job->sys, text);
-    if (e->code == OK && tokens->n_ids > recipe->tokens_max) {
-        tokens->n_ids = recipe->tokens_max;
-        tokens->cut = true;
-    }
-    return e->code;
+    return prompt_encode(job->sys, job->model->recipe, job->model->tokenizer, prompt, strlen(prompt), tokens, e);
 }
 
 static enum status encode_prompts(struct job *job, struct error *e) {

@@ -4,17 +4,12 @@
 #define SLUICE_API_JOB_H
 
 #include "engine/api/model.h"
+#include "engine/api/prompt.h"
 #include "engine/run/executor.h"
 
 enum { PROMPTS_MAX = 2, BATCH_MAX = 64 };
 
 enum stage_kind { STAGE_TEXT, STAGE_DENOISE, STAGE_DECODE };
-
-struct prompt_tokens {
-    int32_t *ids;
-    int n_ids;
-    bool cut; /* it was longer than the model sees */
-};
 
 struct job {
     struct sys *sys;

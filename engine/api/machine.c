@@ -1,5 +1,4 @@
 /* The machine: see machine.h. Linux. */
-#define _GNU_SOURCE
 #include "engine/api/machine.h"
 
 #include <inttypes.h>

@@ -1,5 +1,4 @@
 /* Opening models: see model.h. */
-#define _GNU_SOURCE
 #include "engine/api/model.h"
 
 #include <stdio.h>

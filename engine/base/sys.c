@@ -1,5 +1,4 @@
 /* The real machine behind struct sys: POSIX. See sys.h. */
-#define _GNU_SOURCE
 #include "engine/base/sys.h"
 
 #include <errno.h>

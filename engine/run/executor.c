@@ -3,6 +3,7 @@
 
 #include "kernels/dry/dry.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { READERS = 2 };
@@ -94,8 +95,8 @@ static enum status run_visit(struct context *x, const struct stage *stage, const
 
 static void describe_stage(const struct run *run, int i_stage, struct stage_need *need) {
     const struct stage *stage = &run->stages[i_stage];
-    strncpy(need->name, stage->name, sizeof need->name - 1);
-    strncpy(need->family, stage->component->family->name, sizeof need->family - 1);
+    memcpy(need->name, stage->name, sizeof need->name);
+    snprintf(need->family, sizeof need->family, "%s", stage->component->family->name);
     need->evaluations = stage->evaluations;
     need->lanes = stage->n_lanes;
     need->n_blocks = stage->n_blocks;

@@ -80,16 +80,17 @@ static void pack_head(const struct cpu *cpu, const struct tensor *from, int32_t 
         memcpy(to + i * d, tensor_row(from, first + i) + head * d, (size_t)d * sizeof *to);
 }
 
+/* Orders floats as integers: gcc does not vectorise comparisons that may trap. Positive NaN is above all,
+ * negative below; either ends up in the sum. */
+static inline int32_t ordered(float value) {
+    int32_t bits = (int32_t)(union float_bits){.value = value}.bits;
+    return bits ^ (bits >> 31 & 0x7fffffff);
+}
+
 WIDE static float row_max(const float *s, int64_t n) {
-    float part[16];
-    for (int j = 0; j < 16; j++) part[j] = s[0];
-    int64_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int j = 0; j < 16; j++) part[j] = part[j] > s[i + j] ? part[j] : s[i + j];
-    for (; i < n; i++) part[0] = part[0] > s[i] ? part[0] : s[i];
-    float max = part[0];
-    for (int j = 1; j < 16; j++) max = max > part[j] ? max : part[j];
-    return max;
+    int32_t max = INT32_MIN;
+    for (int64_t i = 0; i < n; i++) max = max > ordered(s[i]) ? max : ordered(s[i]);
+    return (union float_bits){.bits = (uint32_t)(max ^ (max >> 31 & 0x7fffffff))}.value;
 }
 
 /* s[i] becomes e^(scale (s[i] - offset)); returns their sum. */

@@ -23,15 +23,18 @@ union float_bits {
     uint32_t bits;
 };
 
-/* e^x for x in [-87, 88], clamped outside; NaN stays NaN. Largest error 1.2 ulp (test_ops, all floats in
- * steps of 97). Coefficients: Cephes expf. The large constant rounds to an integer, which is left in the low
- * bits. */
+/* e^x, x clamped to [-87, 87]; NaN stays NaN and infinities become NaN. Largest error 0.98 ulp (test_ops, all
+ * floats in steps of 97). Coefficients: Cephes expf. The large constant rounds to an integer, which is left
+ * in the low bits. The clamp compares integers, because comparisons of floats may trap, which keeps gcc from
+ * vectorising them. */
 static inline float exp_f32(float x) {
-    x = x < -87.0f ? -87.0f : x;
-    x = x > 88.0f ? 88.0f : x;
-    union float_bits shifted = {.value = x * 1.44269504f + 12582912.0f};
+    union float_bits clamped = {.value = x};
+    uint32_t sign = clamped.bits & 0x80000000u;
+    int32_t size = (int32_t)(clamped.bits & 0x7fffffffu), most = 0x42ae0000; /* 87 */
+    clamped.bits = (uint32_t)(size > most ? most : size) | sign;
+    union float_bits shifted = {.value = clamped.value * 1.44269504f + 12582912.0f};
     float n = shifted.value - 12582912.0f;
-    float r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    float r = clamped.value - n * 0.693359375f + n * 2.12194440e-4f;
     float p = 1.9875691500e-4f;
     p = p * r + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
@@ -39,7 +42,7 @@ static inline float exp_f32(float x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     union float_bits power = {.bits = (shifted.bits << 23) + 0x3f800000u};
-    return (p * r * r + r + 1.0f) * power.value;
+    return (p * r * r + r + 1.0f) * power.value + (x - x);
 }
 
 static inline float silu_f32(float x) {
