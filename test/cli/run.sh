@@ -246,7 +246,8 @@ expect 0 "tokenize the same text" tokenize -m "$model" -p "$(cat ../prompt)" --j
 check "the same ids" cmp -s ../out ../out.file
 if [ -d "$model/tokenizer" ]; then
     expect 0 "plain ids" tokenize --tokenizer "$model/tokenizer" -p "a fox" --json
-    check "one array" has ../out '^\[[0-9, ]*\]$'
+    tr -d ' \n' <../out >../flat
+    check "one array" has ../flat '^\[[0-9,]*\]$'
 fi
 
 # ---- plan: sizes ----
@@ -385,7 +386,7 @@ draw 6 "report on a full disk" -p x -o a.png --report /dev/full
 rm -f a.png
 name="file size limit"
 (
-    ulimit -f 1
+    ulimit -f 16 # not smaller: OpenMP runtimes keep a small file too
     # shellcheck disable=SC2086
     exec "$sluice" generate -m "$model" -W 256 -H 256 --steps 1 -p x -o a.png 2>../err
 )
