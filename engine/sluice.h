@@ -14,9 +14,8 @@
  *         if (argc < 4) return 2;
  *         struct sluice_error error;
  *         struct sluice_model_options from = {.struct_size = sizeof from, .model = argv[1]};
- *         struct sluice_session_options options = {.struct_size = sizeof options, .on_image = save, .user = argv[3]};
- *         struct sluice_request request = {.struct_size = sizeof request};
- *         sluice_model *model = NULL;
+ *         struct sluice_session_options options = {.struct_size = sizeof options, .on_image = save, .user =
+ * argv[3]}; struct sluice_request request = {.struct_size = sizeof request}; sluice_model *model = NULL;
  *         sluice_session *session = NULL;
  *         int status = sluice_model_open(&from, &model, &error);
  *         if (!status) status = sluice_session_open(model, &options, &session, &error);
@@ -27,10 +26,10 @@
  *         return status != 0;
  *     }
  *
- * Rules. Functions return SLUICE_OK or a code and fill *error. Every struct starts with struct_size, set by the
- * caller, and grows only at its end; fields that are 0 or NULL mean "the default". Strings are UTF-8 and borrowed
- * for the call, budgets are bytes, times are seconds. Text that the library hands out is freed with sluice_free. The
- * library never prints, exits, aborts, reads the environment or installs a signal handler.
+ * Rules. Functions return SLUICE_OK or a code and fill *error. Every struct starts with struct_size, set by
+ * the caller, and grows only at its end; fields that are 0 or NULL mean "the default". Strings are UTF-8 and
+ * borrowed for the call, budgets are bytes, times are seconds. Text that the library hands out is freed with
+ * sluice_free. The library never prints, exits, aborts, reads the environment or installs a signal handler.
  * Threads: a model is immutable and may be shared; a session belongs to one thread at a time, except
  * sluice_cancel, which any thread or signal handler may call. Callbacks run on the thread that called. */
 #ifndef SLUICE_H
@@ -44,7 +43,7 @@
 extern "C" {
 #endif
 
-#define SLUICE_API __attribute__((visibility("default")))
+#define SLUICE_API     __attribute__((visibility("default")))
 #define SLUICE_VERSION "0.1.0"
 
 /* Codes: pinned numbers, named in messages and reports. */
@@ -111,15 +110,15 @@ SLUICE_API int sluice_model_open(const struct sluice_model_options *options, slu
                                  struct sluice_error *error);
 SLUICE_API void sluice_model_close(sluice_model *model);
 
-/* What is in the files, as the JSON of `sluice inspect`; tensors adds every tensor's name, type and shape. Works on
- * folders with parts missing (listed under "missing"). */
+/* What is in the files, as the JSON of `sluice inspect`; tensors adds every tensor's name, type and shape.
+ * Works on folders with parts missing (listed under "missing"). */
 SLUICE_API int sluice_inspect(const struct sluice_model_options *options, bool tensors, char **json,
                               struct sluice_error *error);
 
-/* Token ids of a text. With a model: {"encoders":[{"name","ids":[...],"tokens","truncated"}]} as the model sees
- * them, template included. With options->tokenizer alone: one array of the plain ids. */
-SLUICE_API int sluice_tokenize(const struct sluice_model_options *options, const char *text, size_t text_bytes,
-                               char **json, struct sluice_error *error);
+/* Token ids of a text. With a model: {"encoders":[{"name","ids":[...],"tokens","truncated"}]} as the model
+ * sees them, template included. With options->tokenizer alone: one array of the plain ids. */
+SLUICE_API int sluice_tokenize(const struct sluice_model_options *options, const char *text,
+                               size_t text_bytes, char **json, struct sluice_error *error);
 
 /* ---- sessions ---- */
 
@@ -127,33 +126,33 @@ typedef struct sluice_session sluice_session;
 
 struct sluice_progress {
     size_t struct_size;
-    const char *stage;      /* "text", "denoise", "decode" */
-    int step, of;           /* evaluation of this stage, from 1; 0 before the first */
-    double fraction;        /* of the whole run's work, 0 to 1, moves inside long visits too */
-    double seconds, eta;    /* since the run began; eta is negative while unknown */
-    double stall_seconds;   /* spent waiting for weights so far */
+    const char *stage;    /* "text", "denoise", "decode" */
+    int step, of;         /* evaluation of this stage, from 1; 0 before the first */
+    double fraction;      /* of the whole run's work, 0 to 1, moves inside long visits too */
+    double seconds, eta;  /* since the run began; eta is negative while unknown */
+    double stall_seconds; /* spent waiting for weights so far */
     int64_t bytes_read;
 };
 
 struct sluice_image {
     size_t struct_size;
-    int index;              /* 0 .. batch-1 */
+    int index; /* 0 .. batch-1 */
     int width, height;
-    const uint8_t *rgb;     /* height rows of width RGB triples, packed; valid during the call */
+    const uint8_t *rgb; /* height rows of width RGB triples, packed; valid during the call */
     uint64_t seed;
-    const char *sha256;     /* hex, of the rows */
+    const char *sha256; /* hex, of the rows */
 };
 
 enum sluice_level { SLUICE_WARNING = 1, SLUICE_INFO = 2 };
 
 struct sluice_session_options {
     size_t struct_size;
-    const char *device;     /* "cpu" (default) */
-    int threads;            /* 0: the physical cores */
+    const char *device; /* "cpu" (default) */
+    int threads;        /* 0: the physical cores */
     void (*on_log)(void *user, int level, const char *line);
     void (*on_progress)(void *user, const struct sluice_progress *progress);
     void (*on_image)(void *user, const struct sluice_image *image);
-    void *user;             /* given back to every callback */
+    void *user; /* given back to every callback */
 };
 
 /* Cheap: allocates nothing of size. The model must outlive the session. */
@@ -174,46 +173,50 @@ struct sluice_request {
     double guidance;             /* distilled guidance, for families that take it */
     double flow_shift;           /* 0: the model's */
     uint64_t seed;
-    bool no_decode;              /* stop after the latent */
-    const char *precision;       /* "f32" */
-    const char *init_latent;     /* safetensors file with the initial noise (tensor "latent"), or NULL */
-    const char *save_latent;     /* where to write the final latents, or NULL */
-    const char *dump;            /* an existing folder for every ring, or NULL */
-    const char *plan;            /* JSON text of a plan to run exactly, or NULL */
-    int64_t max_ram_bytes;       /* budget for the whole process; 0: what is free less a reserve */
-    int64_t max_vram_bytes;      /* ignored on the CPU */
+    bool no_decode;          /* stop after the latent */
+    const char *precision;   /* "f32" */
+    const char *init_latent; /* safetensors file with the initial noise (tensor "latent"), or NULL */
+    const char *save_latent; /* where to write the final latents, or NULL */
+    const char *dump;        /* an existing folder for every ring, or NULL */
+    const char *plan;        /* JSON text of a plan to run exactly, or NULL */
+    int64_t max_ram_bytes;   /* budget for the whole process; 0: what is free less a reserve */
+    int64_t max_vram_bytes;  /* ignored on the CPU */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */
 SLUICE_API void sluice_request_defaults(const sluice_model *model, struct sluice_request *request);
 
-/* The plan as the JSON of `sluice plan --json`. Allocates nothing of size and reads no weights. A request that cannot
- * fit still gives its plan; fits says whether it would run. decode_latent: plan sluice_decode of that file instead. */
+/* The plan as the JSON of `sluice plan --json`. Allocates nothing of size and reads no weights. A request
+ * that cannot fit still gives its plan; fits says whether it would run. decode_latent: plan sluice_decode of
+ * that file instead. */
 SLUICE_API int sluice_plan_query(sluice_session *session, const struct sluice_request *request,
-                                 const char *decode_latent, char **json, bool *fits, struct sluice_error *error);
+                                 const char *decode_latent, char **json, bool *fits,
+                                 struct sluice_error *error);
 
-/* Runs a request: images through on_image as each is ready. BUDGET (naming the least that would do) before any
- * weight is read if it does not fit. A second run equals a fresh process bit for bit. */
-SLUICE_API int sluice_run(sluice_session *session, const struct sluice_request *request, struct sluice_error *error);
+/* Runs a request: images through on_image as each is ready. BUDGET (naming the least that would do) before
+ * any weight is read if it does not fit. A second run equals a fresh process bit for bit. */
+SLUICE_API int sluice_run(sluice_session *session, const struct sluice_request *request,
+                          struct sluice_error *error);
 
 /* Decodes saved latents (safetensors, tensor "latent", f32 [N, C, h, w]); width and height follow from it. */
-SLUICE_API int sluice_decode(sluice_session *session, const struct sluice_request *request, const char *latent_file,
-                             struct sluice_error *error);
+SLUICE_API int sluice_decode(sluice_session *session, const struct sluice_request *request,
+                             const char *latent_file, struct sluice_error *error);
 
 /* The report of the last run or decode, failed ones included, as the JSON of --report. */
 SLUICE_API int sluice_report(sluice_session *session, char **json, struct sluice_error *error);
 
-/* Ends the run at its next visit with CANCELLED. From any thread or signal handler; before a run it does nothing. */
+/* Ends the run at its next visit with CANCELLED. From any thread or signal handler; before a run it does
+ * nothing. */
 SLUICE_API void sluice_cancel(sluice_session *session);
 
 /* ---- benchmark material ---- */
 
-/* Writes a Hugging Face folder of that family with real names, shapes and types and random weights, streaming, with
- * no sparse extents. dimensions: "name=value,..." overriding the published sizes, or NULL; "help" as family or an
- * unknown name is a USAGE error that lists them. */
-SLUICE_API int sluice_checkpoint_write(const char *family, const char *folder, const char *dimensions, uint64_t seed,
-                                       void (*on_progress)(void *user, double fraction), void *user,
-                                       struct sluice_error *error);
+/* Writes a Hugging Face folder of that family with real names, shapes and types and random weights,
+ * streaming, with no sparse extents. dimensions: "name=value,..." overriding the published sizes, or NULL;
+ * "help" as family or an unknown name is a USAGE error that lists them. */
+SLUICE_API int sluice_checkpoint_write(const char *family, const char *folder, const char *dimensions,
+                                       uint64_t seed, void (*on_progress)(void *user, double fraction),
+                                       void *user, struct sluice_error *error);
 
 /* {"version":1,"devices":[{"name","bytes","threads"}]} */
 SLUICE_API int sluice_devices(char **json, struct sluice_error *error);

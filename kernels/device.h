@@ -1,12 +1,14 @@
 /* What a device must provide: a cost table, preparation, and operators.
  *
- * A device never learns where weights rest (R8) nor what the plan is. cost() is a pure function of the operator's
- * shapes, types and the session's thread count (R1, R2); what it says is what run() is given and all it may use. */
+ * A device never learns where weights rest (R8) nor what the plan is. cost() is a pure function of the
+ * operator's shapes, types and the session's thread count (R1, R2); what it says is what run() is given and
+ * all it may use. */
 #ifndef SLUICE_KERNELS_DEVICE_H
 #define SLUICE_KERNELS_DEVICE_H
 
 #include "engine/base/arena.h"
 #include "engine/base/error.h"
+#include "engine/base/sys.h"
 
 struct op;
 
@@ -17,14 +19,15 @@ struct op_cost {
     uint64_t workspace_bytes; /* scratch of ours that run() is handed */
     uint64_t hidden_bytes;    /* what a library allocates behind our back while it runs; 0 if nothing */
     int n_primitives;         /* objects a library must build once before; kept for the session */
-    uint64_t primitive[OP_PRIMITIVES_MAX];       /* identifies each: equal number, equal object */
-    uint64_t primitive_bytes; /* heap that each of them keeps, an upper bound */
+    uint64_t primitive[OP_PRIMITIVES_MAX]; /* identifies each: equal number, equal object */
+    uint64_t primitive_bytes;              /* heap that each of them keeps, an upper bound */
 };
 
 struct device {
     const char *name;
     void (*cost)(const struct device *device, const struct op *op, struct op_cost *cost);
-    /* Builds what the operator needs, so that run() allocates nothing. Operands' addresses are not looked at. */
+    /* Builds what the operator needs, so that run() allocates nothing. Operands' addresses are not looked at.
+     */
     enum status (*prepare)(struct device *device, const struct op *op, struct error *e);
     /* Computes. workspace has the bytes that cost() said, aligned to 256. */
     enum status (*run)(struct device *device, const struct op *op, void *workspace, struct error *e);
@@ -34,18 +37,36 @@ struct device {
 /* What a forward computes with: a device, scratch memory, and the error that stops everything after it. */
 struct context {
     struct device *device;
-    struct arena *scratch;     /* activations of one visit; reset between visits */
-    void *workspace;           /* of the largest operator */
+    struct arena *scratch; /* activations of one visit; reset between visits */
+    void *workspace;       /* of the largest operator */
     uint64_t workspace_bytes;
     struct error *error;
-    double flops;              /* done since the visit began */
-    /* Called between operators with the work done so far in this visit: progress inside long visits, and cancelling
-     * them. Returns false to stop (the error is then set). May be NULL. */
+    double flops; /* done since the visit began */
+    /* Called between operators with the work done so far in this visit: progress inside long visits, and
+     * cancelling them. Returns false to stop (the error is then set). May be NULL. */
     bool (*tick)(void *user);
     void *tick_user;
 };
 
 /* A tensor in the visit's scratch. On failure the context's error is set and the tensor has no data. */
 struct tensor context_tensor(struct context *x, enum dtype dtype, int rank, const int32_t *dim);
+
+/* The dry device: touches no memory and needs no hardware. It runs the very same forwards against another
+ * device's cost table and adds up what they would need. The planner has no other source of sizes. */
+struct dry {
+    struct device device;
+    struct sys *sys;
+    struct device *target;
+    bool prepare;              /* let the target build what each operator needs */
+    uint64_t workspace_bytes;  /* largest so far; the user may reset it */
+    uint64_t hidden_bytes;     /* likewise */
+    uint64_t primitives_bytes; /* of all different primitives so far */
+    uint64_t *primitives;      /* open addressing, 0 is free */
+    int n_primitives, capacity;
+};
+
+/* Makes a dry device in place. target is borrowed. */
+void dry_init(struct dry *dry, struct sys *sys, struct device *target, bool prepare);
+void dry_destroy(struct dry *dry);
 
 #endif

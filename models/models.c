@@ -3,8 +3,9 @@
 
 const struct family *const families[] = {&family_zimage, &family_qwen3, &family_vae_kl, NULL};
 
-/* Template and limits: diffusers 0.42, pipelines/z_image (Qwen3's chat template with thinking enabled adds no think
- * block). Sizes and steps are those of the published Turbo model, which is distilled and takes no guidance. */
+/* Template and limits: diffusers 0.42, pipelines/z_image (Qwen3's chat template with thinking enabled adds no
+ * think block). Sizes and steps are those of the published Turbo model, which is distilled and takes no
+ * guidance. */
 static const struct recipe recipe_zimage = {
     .name = "zimage",
     .role = {[ROLE_TEXT] = &family_qwen3, [ROLE_DENOISER] = &family_zimage, [ROLE_DECODER] = &family_vae_kl},

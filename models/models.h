@@ -11,23 +11,16 @@ extern const struct family family_vae_kl; /* autoencoder's decoder; models/vae_k
 /* All families, NULL-terminated. */
 extern const struct family *const families[];
 
-/* The denoiser's latent is [channels, y, x]; a decoder turns one latent pixel into factor x factor pixels. */
-int denoiser_latent_channels(const struct component *denoiser);
-int decoder_latent_channels(const struct component *decoder);
-int decoder_factor(const struct component *decoder);
-/* Columns that the denoiser expects of text, and that the text encoder gives. */
-int denoiser_text_columns(const struct component *denoiser);
-int text_columns(const struct component *text);
-
 /* A pipeline. One session runs every recipe. */
 struct recipe {
     const char *name; /* "zimage" */
     const struct family *role[N_ROLES];
-    /* Text: what stands before and after the prompt, and how many tokens are seen at most (the first ones). */
+    /* Text: what stands before and after the prompt, and how many tokens are seen at most (the first ones).
+     */
     const char *template_before, *template_after;
     int tokens_max;
-    int patch;        /* latent pixels on a token's side: width and height are multiples of patch * factor */
-    double flow_shift;  /* if scheduler_config.json has none */
+    int patch;         /* latent pixels on a token's side: width and height are multiples of patch * factor */
+    double flow_shift; /* if scheduler_config.json has none */
     /* Defaults where the model's folder has no sluice.json. */
     int width, height, steps;
     double cfg_scale;

@@ -1,9 +1,9 @@
 /* Qwen3 as a text encoder: embeddings, then decoder layers up to the hidden state that is used.
  *
- * A layer: x += out(attention(rope(norm(q)), rope(norm(k)), v)); x += down(silu(gate(n)) * up(n)), with RMS norms
- * before each half, grouped key heads, causal attention, rope on halves. hidden_states[-2] is the input of the last
- * layer, so the last layer, the final norm and the output head are never read.
- * Reference: transformers 5, models/qwen3/modeling_qwen3.py. */
+ * A layer: x += out(attention(rope(norm(q)), rope(norm(k)), v)); x += down(silu(gate(n)) * up(n)), with RMS
+ * norms before each half, grouped key heads, causal attention, rope on halves. hidden_states[-2] is the input
+ * of the last layer, so the last layer, the final norm and the output head are never read. Reference:
+ * transformers 5, models/qwen3/modeling_qwen3.py. */
 #include "kernels/ops.h"
 #include "models/models.h"
 
@@ -40,9 +40,11 @@ static const struct weight_spec embedding_table[] = {
 };
 
 /* Released files have the prefix "model."; transformers 5 drops it when it saves. */
-#define LAYER_WEIGHT(field, tail, r, ...)                                                                        \
-    {.offset = W(layer_weights, field), .names = {"model.layers.%d." tail, "layers.%d." tail}, .rank = r,         \
-     .dim = {__VA_ARGS__}, .spread = (r) > 1}
+#define LAYER_WEIGHT(field, tail, r, ...)                                                                    \
+    {                                                                                                        \
+        .offset = W(layer_weights, field), .names = {"model.layers.%d." tail, "layers.%d." tail}, .rank = r, \
+        .dim = {__VA_ARGS__}, .spread = (r) > 1                                                              \
+    }
 
 static const struct weight_spec layer_table[] = {
     LAYER_WEIGHT(norm1, "input_layernorm.weight", 1, HIDDEN),
@@ -145,14 +147,16 @@ static const struct index_entry *find_either(const struct tensor_index *index, c
 }
 
 static bool probe(const struct tensor_index *index) {
-    return find_either(index, "layers.0.self_attn.q_norm.weight") && find_either(index, "embed_tokens.weight");
+    return find_either(index, "layers.0.self_attn.q_norm.weight") &&
+           find_either(index, "embed_tokens.weight");
 }
 
 /* A dimension of a tensor that must be there. */
 static int32_t shape_of(struct component *c, const char *name, int rank, int place, struct error *e) {
     const struct index_entry *entry = find_either(&c->index, name);
     if (entry && entry->rank == rank && entry->dim[place] > 0) return entry->dim[place];
-    error_set(e, entry ? SHAPE : MISSING, "tensor '%s' %s", name, entry ? "has the wrong shape" : "is missing");
+    error_set(e, entry ? SHAPE : MISSING, "tensor '%s' %s", name,
+              entry ? "has the wrong shape" : "is missing");
     error_where(e, "%s", c->index.sources[0].path);
     return 1;
 }
@@ -166,7 +170,8 @@ static enum status configure(struct component *c, const struct config *config, s
     d[KV] = shape_of(c, "layers.0.self_attn.k_proj.weight", 2, 0, e);
     d[HEAD] = shape_of(c, "layers.0.self_attn.q_norm.weight", 1, 0, e);
     d[FEED_FORWARD] = shape_of(c, "layers.0.mlp.gate_proj.weight", 2, 0, e);
-    int last = index_last_block(&c->index, "model.layers."), last_bare = index_last_block(&c->index, "layers.");
+    int last = index_last_block(&c->index, "model.layers."),
+        last_bare = index_last_block(&c->index, "layers.");
     d[LAYERS] = (last > last_bare ? last : last_bare) + 1;
     if (e->code != OK) return e->code;
     if (d[Q] % d[HEAD] || d[KV] % d[HEAD] || d[Q] % d[KV] || d[HEAD] % 2 || d[HEAD] > 512 || d[LAYERS] < 2 ||
@@ -182,6 +187,7 @@ static enum status configure(struct component *c, const struct config *config, s
     config_float(config, "rope_parameters.rope_theta", 1, 1e12, &settings->rope_theta, e);
     config_float(config, "rms_norm_eps", 0, 1, &eps, e);
     settings->norm_eps = (float)eps;
+    c->text_columns = d[HIDDEN];
     return e->code;
 }
 
@@ -193,10 +199,12 @@ static int blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
-static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena, bool *ok) {
+static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                    bool *ok) {
     for (int i = 0; i < n_lanes; i++) {
         struct qwen3_state *state = lanes[i].state;
-        state->rope = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){lanes[i].text.dim[0], c->dims[HEAD] / 2, 2}, ok);
+        state->rope =
+            arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){lanes[i].text.dim[0], c->dims[HEAD] / 2, 2}, ok);
     }
 }
 
@@ -204,22 +212,19 @@ static enum status visits(const struct component *c, int stage, const struct lan
                           int evaluations, struct visit_list *list, struct error *e) {
     (void)lanes, (void)evaluations;
     for (int i = 0; i < n_lanes; i++)
-        visit_add(list, (struct visit){.stage = stage, .block = c->n_blocks + i, .first_lane = i, .n_lanes = 1}, e);
+        visit_add(list,
+                  (struct visit){.stage = stage, .block = c->n_blocks + i, .first_lane = i, .n_lanes = 1}, e);
     for (int i = 0; i < c->n_blocks; i++)
         visit_add(list, (struct visit){.stage = stage, .block = i, .n_lanes = n_lanes}, e);
     return e->code;
-}
-
-int text_columns(const struct component *text) {
-    return text->dims[HIDDEN];
 }
 
 static const char *const ignorable[] = {"lm_head.", "model.norm.", "norm.", NULL};
 
 /* Qwen3-4B. */
 static const struct dimension dimensions[] = {
-    {"vocabulary", 151936, 300}, {"hidden", 2560, 8}, {"text_heads", 32, 1},      {"text_key_heads", 8, 1},
-    {"text_head_dim", 128, 2},        {"text_ff", 9728, 8},     {"text_layers", 36, 2},
+    {"vocabulary", 151936, 300}, {"hidden", 2560, 8},  {"text_heads", 32, 1},  {"text_key_heads", 8, 1},
+    {"text_head_dim", 128, 2},   {"text_ff", 9728, 8}, {"text_layers", 36, 2},
 };
 
 static void derive(struct component *c, const int *chosen) {
@@ -235,13 +240,14 @@ static void derive(struct component *c, const int *chosen) {
 
 static int write_config(const struct component *c, char *out, size_t out_bytes) {
     const int32_t *d = c->dims;
-    return snprintf(out, out_bytes,
-                    "{\"architectures\": [\"Qwen3ForCausalLM\"], \"model_type\": \"qwen3\", \"hidden_size\": %d, "
-                    "\"intermediate_size\": %d, \"num_hidden_layers\": %d, \"num_attention_heads\": %d, "
-                    "\"num_key_value_heads\": %d, \"head_dim\": %d, \"vocab_size\": %d, \"rms_norm_eps\": 1e-06, "
-                    "\"rope_theta\": 1000000, \"attention_bias\": false, \"tie_word_embeddings\": true, "
-                    "\"hidden_act\": \"silu\", \"max_position_embeddings\": 40960}\n",
-                    d[HIDDEN], d[FEED_FORWARD], d[LAYERS], d[Q] / d[HEAD], d[KV] / d[HEAD], d[HEAD], d[VOCABULARY]);
+    return snprintf(
+        out, out_bytes,
+        "{\"architectures\": [\"Qwen3ForCausalLM\"], \"model_type\": \"qwen3\", \"hidden_size\": %d, "
+        "\"intermediate_size\": %d, \"num_hidden_layers\": %d, \"num_attention_heads\": %d, "
+        "\"num_key_value_heads\": %d, \"head_dim\": %d, \"vocab_size\": %d, \"rms_norm_eps\": 1e-06, "
+        "\"rope_theta\": 1000000, \"attention_bias\": false, \"tie_word_embeddings\": true, "
+        "\"hidden_act\": \"silu\", \"max_position_embeddings\": 40960}\n",
+        d[HIDDEN], d[FEED_FORWARD], d[LAYERS], d[Q] / d[HEAD], d[KV] / d[HEAD], d[HEAD], d[VOCABULARY]);
 }
 
 const struct family family_qwen3 = {

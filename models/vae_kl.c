@@ -1,12 +1,13 @@
 /* The decoder of the KL autoencoder (Stable Diffusion, Flux, Z-Image): latent to picture.
  *
- * conv_in, two resnets around one single-head attention, then per level resnets and a nearest-neighbour upsampling
- * convolution, group norm, SiLU, conv_out. A resnet: x' = shortcut(x) + conv2(silu(norm2(conv1(silu(norm1(x)))))).
- * Each operator runs over the whole picture, in bands of its own; nothing is tiled or blended.
+ * conv_in, two resnets around one single-head attention, then per level resnets and a nearest-neighbour
+ * upsampling convolution, group norm, SiLU, conv_out. A resnet: x' = shortcut(x) +
+ * conv2(silu(norm2(conv1(silu(norm1(x)))))). Each operator runs over the whole picture, in bands of its own;
+ * nothing is tiled or blended.
  *
- * Whole-picture buffers: a block's input and output lie at opposite ends of one canvas, which is as large as the
- * largest such pair; a resnet that keeps its width works in place.
- * Reference: diffusers 0.42, models/autoencoders/{autoencoder_kl,vae}.py, models/resnet.py. */
+ * Whole-picture buffers: a block's input and output lie at opposite ends of one canvas, which is as large as
+ * the largest such pair; a resnet that keeps its width works in place. Reference: diffusers 0.42,
+ * models/autoencoders/{autoencoder_kl,vae}.py, models/resnet.py. */
 #include "kernels/ops.h"
 #include "models/models.h"
 
@@ -16,13 +17,15 @@
 enum { LEVELS_MAX = 8 };
 
 enum {
-    LATENT,     /* channels */
+    LATENT, /* channels */
     COLOURS,
-    K1, K3,     /* kernel sides */
+    K1,
+    K3, /* kernel sides */
     LEVELS,
-    RESNETS,    /* a level */
-    IN, OUT,    /* of one block: set by block_dims */
-    CHANNELS,   /* CHANNELS + i: of level i as the decoder runs, deepest first */
+    RESNETS, /* a level */
+    IN,
+    OUT,      /* of one block: set by block_dims */
+    CHANNELS, /* CHANNELS + i: of level i as the decoder runs, deepest first */
     N_DIMS = CHANNELS + LEVELS_MAX,
 };
 
@@ -44,7 +47,8 @@ struct in_weights {
 };
 
 struct resnet_weights {
-    struct tensor norm1, norm1_bias, conv1, conv1_bias, norm2, norm2_bias, conv2, conv2_bias, shortcut, shortcut_bias;
+    struct tensor norm1, norm1_bias, conv1, conv1_bias, norm2, norm2_bias, conv2, conv2_bias, shortcut,
+        shortcut_bias;
 };
 
 struct attention_weights {
@@ -59,11 +63,16 @@ struct out_weights {
     struct tensor norm, norm_bias, weight, bias;
 };
 
-#define WEIGHT(structure, field, name, spread_, r, ...)                                                          \
-    {.offset = offsetof(struct structure, field), .names = {name}, .rank = r, .dim = {__VA_ARGS__}, .spread = spread_}
-#define OPTIONAL(structure, field, name, spread_, r, ...)                                                        \
-    {.offset = offsetof(struct structure, field), .names = {name}, .rank = r, .dim = {__VA_ARGS__},               \
-     .optional = true, .spread = spread_}
+#define WEIGHT(structure, field, name, spread_, r, ...)                                                      \
+    {                                                                                                        \
+        .offset = offsetof(struct structure, field), .names = {name}, .rank = r, .dim = {__VA_ARGS__},       \
+        .spread = spread_                                                                                    \
+    }
+#define OPTIONAL(structure, field, name, spread_, r, ...)                                                    \
+    {                                                                                                        \
+        .offset = offsetof(struct structure, field), .names = {name}, .rank = r, .dim = {__VA_ARGS__},       \
+        .optional = true, .spread = spread_                                                                  \
+    }
 
 static const struct weight_spec in_table[] = {
     OPTIONAL(in_weights, post, "post_quant_conv.weight", 1, 4, LATENT, LATENT, K1, K1),
@@ -72,14 +81,14 @@ static const struct weight_spec in_table[] = {
     WEIGHT(in_weights, bias, "decoder.conv_in.bias", 1, 1, OUT),
 };
 
-#define RESNET(prefix)                                                                                           \
-    WEIGHT(resnet_weights, norm1, prefix "norm1.weight", 0, 1, IN),                                               \
-        WEIGHT(resnet_weights, norm1_bias, prefix "norm1.bias", 1, 1, IN),                                        \
-        WEIGHT(resnet_weights, conv1, prefix "conv1.weight", 1, 4, OUT, IN, K3, K3),                              \
-        WEIGHT(resnet_weights, conv1_bias, prefix "conv1.bias", 1, 1, OUT),                                       \
-        WEIGHT(resnet_weights, norm2, prefix "norm2.weight", 0, 1, OUT),                                          \
-        WEIGHT(resnet_weights, norm2_bias, prefix "norm2.bias", 1, 1, OUT),                                       \
-        WEIGHT(resnet_weights, conv2, prefix "conv2.weight", 1, 4, OUT, OUT, K3, K3),                             \
+#define RESNET(prefix)                                                                                       \
+    WEIGHT(resnet_weights, norm1, prefix "norm1.weight", 0, 1, IN),                                          \
+        WEIGHT(resnet_weights, norm1_bias, prefix "norm1.bias", 1, 1, IN),                                   \
+        WEIGHT(resnet_weights, conv1, prefix "conv1.weight", 1, 4, OUT, IN, K3, K3),                         \
+        WEIGHT(resnet_weights, conv1_bias, prefix "conv1.bias", 1, 1, OUT),                                  \
+        WEIGHT(resnet_weights, norm2, prefix "norm2.weight", 0, 1, OUT),                                     \
+        WEIGHT(resnet_weights, norm2_bias, prefix "norm2.bias", 1, 1, OUT),                                  \
+        WEIGHT(resnet_weights, conv2, prefix "conv2.weight", 1, 4, OUT, OUT, K3, K3),                        \
         WEIGHT(resnet_weights, conv2_bias, prefix "conv2.bias", 1, 1, OUT)
 
 static const struct weight_spec mid_resnet_table[] = {RESNET("decoder.mid_block.resnets.%d.")};
@@ -87,17 +96,21 @@ static const struct weight_spec up_resnet_table[] = {RESNET("decoder.up_blocks.%
 /* The first resnet of a level whose width differs from the one before. */
 static const struct weight_spec wider_resnet_table[] = {
     RESNET("decoder.up_blocks.%d.resnets.%d."),
-    WEIGHT(resnet_weights, shortcut, "decoder.up_blocks.%d.resnets.%d.conv_shortcut.weight", 1, 4, OUT, IN, K1, K1),
+    WEIGHT(resnet_weights, shortcut, "decoder.up_blocks.%d.resnets.%d.conv_shortcut.weight", 1, 4, OUT, IN,
+           K1, K1),
     WEIGHT(resnet_weights, shortcut_bias, "decoder.up_blocks.%d.resnets.%d.conv_shortcut.bias", 1, 1, OUT),
 };
 
 /* Older files name the projections differently and store them as 1x1 convolutions. */
-#define PROJECTION(field, name, old)                                                                             \
-    {.offset = offsetof(struct attention_weights, field), .names = {ATTENTION name ".weight", ATTENTION old ".weight"}, \
-     .rank = 2, .dim = {OUT, OUT}, .spread = 1},                                                                  \
-    {                                                                                                            \
-        .offset = offsetof(struct attention_weights, field##_bias),                                              \
-        .names = {ATTENTION name ".bias", ATTENTION old ".bias"}, .rank = 1, .dim = {OUT}, .spread = 1           \
+#define PROJECTION(field, name, old)                                                                         \
+    {.offset = offsetof(struct attention_weights, field),                                                    \
+     .names = {ATTENTION name ".weight", ATTENTION old ".weight"},                                           \
+     .rank = 2,                                                                                              \
+     .dim = {OUT, OUT},                                                                                      \
+     .spread = 1},                                                                                           \
+    {                                                                                                        \
+        .offset = offsetof(struct attention_weights, field##_bias),                                          \
+        .names = {ATTENTION name ".bias", ATTENTION old ".bias"}, .rank = 1, .dim = {OUT}, .spread = 1       \
     }
 #define ATTENTION "decoder.mid_block.attentions.0."
 
@@ -158,8 +171,8 @@ static int64_t largest_pair(const struct component *c, int64_t Y, int64_t X) {
 
 /* ---- forwards ---- */
 
-static struct group_norm measure(struct context *x, const struct vae_settings *settings, struct tensor picture,
-                                 struct tensor weight, struct tensor bias) {
+static struct group_norm measure(struct context *x, const struct vae_settings *settings,
+                                 struct tensor picture, struct tensor weight, struct tensor bias) {
     struct group_norm norm = {.weight = weight, .bias = bias};
     norm.statistics = context_tensor(x, DTYPE_F32, 2, (int32_t[]){settings->groups, 2});
     op_group_statistics(x, norm.statistics, picture, settings->groups, 1e-6f);
@@ -226,7 +239,8 @@ static void forward_upsample(struct context *x, const void *weights, const struc
     struct vae_state *state = scope->lane->state;
     struct tensor in = state->picture;
     struct tensor out = place_picture(state, 2 * in.dim[0], 2 * in.dim[1], in.dim[2]);
-    op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias}, (struct conv_options){.upsample = 2});
+    op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias},
+              (struct conv_options){.upsample = 2});
     state->picture = out;
 }
 
@@ -242,9 +256,11 @@ static void forward_out(struct context *x, const void *weights, const struct vis
 /* ---- the family ---- */
 
 #define COUNT(table) (int)(sizeof table / sizeof table[0])
-#define KIND(name_, format_, table, structure, forward_)                                                         \
-    {.name = name_, .format = format_, .weights = table, .n_weights = COUNT(table),                               \
-     .weights_bytes = sizeof(struct structure), .forward = forward_}
+#define KIND(name_, format_, table, structure, forward_)                                                     \
+    {                                                                                                        \
+        .name = name_, .format = format_, .weights = table, .n_weights = COUNT(table),                       \
+        .weights_bytes = sizeof(struct structure), .forward = forward_                                       \
+    }
 
 static const struct block_kind kind_in = KIND("conv_in", "conv_in", in_table, in_weights, forward_in);
 static const struct block_kind kind_mid_resnet =
@@ -260,13 +276,15 @@ static const struct block_kind kind_upsample =
 static const struct block_kind kind_out = KIND("conv_out", "conv_out", out_table, out_weights, forward_out);
 
 static bool probe(const struct tensor_index *index) {
-    return index_find(index, "decoder.conv_in.weight") && index_find(index, "decoder.mid_block.resnets.0.conv1.weight");
+    return index_find(index, "decoder.conv_in.weight") &&
+           index_find(index, "decoder.mid_block.resnets.0.conv1.weight");
 }
 
 static int32_t shape_of(struct component *c, const char *name, int place, struct error *e) {
     const struct index_entry *entry = index_find(&c->index, name);
     if (entry && entry->rank == 4 && entry->dim[place] > 0) return entry->dim[place];
-    error_set(e, entry ? SHAPE : MISSING, "tensor '%s' %s", name, entry ? "has the wrong shape" : "is missing");
+    error_set(e, entry ? SHAPE : MISSING, "tensor '%s' %s", name,
+              entry ? "has the wrong shape" : "is missing");
     error_where(e, "%s", c->index.sources[0].path);
     return 1;
 }
@@ -299,8 +317,8 @@ static enum status configure(struct component *c, const struct config *config, s
         return error_expected(e, "1 to %d levels of 1 to 8", LEVELS_MAX);
     }
     for (int i = 0; i < d[LEVELS]; i++)
-        d[CHANNELS + i] = shape_of(
-            c, block_weight_name("decoder.up_blocks.%d.resnets.0.conv1.weight", i, name), 0, e);
+        d[CHANNELS + i] =
+            shape_of(c, block_weight_name("decoder.up_blocks.%d.resnets.0.conv1.weight", i, name), 0, e);
     struct vae_settings *s = (struct vae_settings *)c->settings;
     double scale = 0.3611, shift = 0.1159; /* Flux's and Z-Image's */
     s->groups = 32;
@@ -309,6 +327,8 @@ static enum status configure(struct component *c, const struct config *config, s
     config_int(config, "norm_num_groups", 1, 4096, &s->groups, e);
     s->scale = (float)scale;
     s->shift = (float)shift;
+    c->latent_channels = d[LATENT];
+    c->pixel_factor = 1 << (d[LEVELS] - 1);
     s->post_quant = index_find(&c->index, "post_quant_conv.weight") != NULL;
     s->attention = index_find(&c->index, "decoder.mid_block.attentions.0.group_norm.weight") != NULL;
     return e->code == OK ? check_dims(c, e) : e->code;
@@ -338,14 +358,16 @@ static int blocks(const struct component *c, struct block_ref *refs) {
 
 static void block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
     int level = 0;
-    if (ref->kind == &kind_up_resnet || ref->kind == &kind_wider_resnet) level = ref->number / BLOCK_NUMBER_STEP;
+    if (ref->kind == &kind_up_resnet || ref->kind == &kind_wider_resnet)
+        level = ref->number / BLOCK_NUMBER_STEP;
     if (ref->kind == &kind_upsample) level = ref->number;
     if (ref->kind == &kind_out) level = c->dims[LEVELS] - 1;
     dims[OUT] = dims[CHANNELS + level];
     dims[IN] = ref->kind == &kind_wider_resnet ? dims[CHANNELS + level - 1] : dims[OUT];
 }
 
-static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena, bool *ok) {
+static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                    bool *ok) {
     struct tensor canvas = {0};
     for (int i = 0; i < n_lanes; i++) {
         struct vae_state *state = lanes[i].state;
@@ -375,19 +397,11 @@ static enum status visits(const struct component *c, int stage, const struct lan
     return e->code;
 }
 
-int decoder_latent_channels(const struct component *decoder) {
-    return decoder->dims[LATENT];
-}
-
-int decoder_factor(const struct component *decoder) {
-    return 1 << (decoder->dims[LEVELS] - 1);
-}
-
 static const char *const ignorable[] = {"encoder.", "quant_conv.", NULL};
 
 /* Flux.1's and Z-Image's, as the decoder runs. */
 static const struct dimension dimensions[] = {
-    {"latent_channels", 16, 1}, {"vae0", 512, 1},    {"vae1", 512, 1},       {"vae2", 256, 1},
+    {"latent_channels", 16, 1}, {"vae0", 512, 1},      {"vae1", 512, 1},      {"vae2", 256, 1},
     {"vae3", 128, 1},           {"vae_resnets", 3, 1}, {"vae_groups", 32, 1},
 };
 
@@ -407,13 +421,14 @@ static void derive(struct component *c, const int *chosen) {
 static int write_config(const struct component *c, char *out, size_t out_bytes) {
     const struct vae_settings *s = (const struct vae_settings *)c->settings;
     const int32_t *d = c->dims;
-    return snprintf(out, out_bytes,
-                    "{\"_class_name\": \"AutoencoderKL\", \"in_channels\": 3, \"out_channels\": 3, "
-                    "\"latent_channels\": %d, \"block_out_channels\": [%d, %d, %d, %d], \"layers_per_block\": %d, "
-                    "\"norm_num_groups\": %d, \"scaling_factor\": %.9g, \"shift_factor\": %.9g, "
-                    "\"use_quant_conv\": false, \"use_post_quant_conv\": false}\n",
-                    d[LATENT], d[CHANNELS + 3], d[CHANNELS + 2], d[CHANNELS + 1], d[CHANNELS], d[RESNETS] - 1,
-                    s->groups, (double)s->scale, (double)s->shift);
+    return snprintf(
+        out, out_bytes,
+        "{\"_class_name\": \"AutoencoderKL\", \"in_channels\": 3, \"out_channels\": 3, "
+        "\"latent_channels\": %d, \"block_out_channels\": [%d, %d, %d, %d], \"layers_per_block\": %d, "
+        "\"norm_num_groups\": %d, \"scaling_factor\": %.9g, \"shift_factor\": %.9g, "
+        "\"use_quant_conv\": false, \"use_post_quant_conv\": false}\n",
+        d[LATENT], d[CHANNELS + 3], d[CHANNELS + 2], d[CHANNELS + 1], d[CHANNELS], d[RESNETS] - 1, s->groups,
+        (double)s->scale, (double)s->shift);
 }
 
 const struct family family_vae_kl = {

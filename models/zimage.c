@@ -1,20 +1,33 @@
 /* Z-Image: a single-stream diffusion transformer over image tokens followed by caption tokens.
  *
- * Caption: norm, linear, padded to a multiple of 32 with a learned token, context refiner; all that is done once a
- * prompt. Image: 2x2 patches, linear, padded likewise, noise refiner; then both through the layers, and the final layer
- * on the image's rows. Pads are attended to. Positions (caption index, y, x): captions count from 1 and on through their
- * pads, the image starts after the padded caption, its pads sit at (0, 0, 0).
- * Reference: diffusers 0.42, models/transformers/transformer_z_image.py. */
+ * Caption: norm, linear, padded to a multiple of 32 with a learned token, context refiner; all that is done
+ * once a prompt. Image: 2x2 patches, linear, padded likewise, noise refiner; then both through the layers,
+ * and the final layer on the image's rows. Pads are attended to. Positions (caption index, y, x): captions
+ * count from 1 and on through their pads, the image starts after the padded caption, its pads sit at (0, 0,
+ * 0). Reference: diffusers 0.42, models/transformers/transformer_z_image.py. */
 #include "kernels/ops.h"
 #include "models/models.h"
 
 #include <math.h>
 #include <stdio.h>
 
-enum { DIM, CAPTION, PATCH, ADA, TIME_MIDDLE, FREQUENCIES, FOUR_DIM, FEED_FORWARD, HEAD, LAYERS, REFINERS, ONE };
+enum {
+    DIM,
+    CAPTION,
+    PATCH,
+    ADA,
+    TIME_MIDDLE,
+    FREQUENCIES,
+    FOUR_DIM,
+    FEED_FORWARD,
+    HEAD,
+    LAYERS,
+    REFINERS,
+    ONE
+};
 
-/* Tokens come in multiples of PAD_TO; the feed-forward runs in chunks of FEED_FORWARD_ROWS, so that its wide rows stay
- * few: a constant, because shapes may not come from the plan (R3). */
+/* Tokens come in multiples of PAD_TO; the feed-forward runs in chunks of FEED_FORWARD_ROWS, so that its wide
+ * rows stay few: a constant, because shapes may not come from the plan (R3). */
 enum { PAD_TO = 32, FEED_FORWARD_ROWS = 512, PATCH_SIDE = 2 };
 
 struct zimage_settings {
@@ -48,8 +61,11 @@ struct final_weights {
     struct tensor ada, ada_bias, weight, bias;
 };
 
-#define WEIGHT(structure, field, spread_, name, r, ...)                                                          \
-    {.offset = offsetof(struct structure, field), .names = {name}, .rank = r, .dim = {__VA_ARGS__}, .spread = spread_}
+#define WEIGHT(structure, field, spread_, name, r, ...)                                                      \
+    {                                                                                                        \
+        .offset = offsetof(struct structure, field), .names = {name}, .rank = r, .dim = {__VA_ARGS__},       \
+        .spread = spread_                                                                                    \
+    }
 
 static const struct weight_spec caption_table[] = {
     WEIGHT(caption_weights, norm, 0, "cap_embedder.0.weight", 1, CAPTION),
@@ -69,29 +85,30 @@ static const struct weight_spec embedder_table[] = {
 };
 
 /* Context refiner, noise refiner and main layers are one kind of layer under three prefixes. */
-#define LAYER_WEIGHTS(prefix)                                                                                    \
-    WEIGHT(layer_weights, norm1, 0, prefix "attention_norm1.weight", 1, DIM),                                     \
-        WEIGHT(layer_weights, q, 1, prefix "attention.to_q.weight", 2, DIM, DIM),                                 \
-        WEIGHT(layer_weights, k, 1, prefix "attention.to_k.weight", 2, DIM, DIM),                                 \
-        WEIGHT(layer_weights, v, 1, prefix "attention.to_v.weight", 2, DIM, DIM),                                 \
-        WEIGHT(layer_weights, q_norm, 0, prefix "attention.norm_q.weight", 1, HEAD),                              \
-        WEIGHT(layer_weights, k_norm, 0, prefix "attention.norm_k.weight", 1, HEAD),                              \
-        WEIGHT(layer_weights, out, 1, prefix "attention.to_out.0.weight", 2, DIM, DIM),                           \
-        WEIGHT(layer_weights, norm2, 0, prefix "attention_norm2.weight", 1, DIM),                                 \
-        WEIGHT(layer_weights, ffn_norm1, 0, prefix "ffn_norm1.weight", 1, DIM),                                   \
-        WEIGHT(layer_weights, w1, 1, prefix "feed_forward.w1.weight", 2, FEED_FORWARD, DIM),                      \
-        WEIGHT(layer_weights, w3, 1, prefix "feed_forward.w3.weight", 2, FEED_FORWARD, DIM),                      \
-        WEIGHT(layer_weights, w2, 1, prefix "feed_forward.w2.weight", 2, DIM, FEED_FORWARD),                      \
+#define LAYER_WEIGHTS(prefix)                                                                                \
+    WEIGHT(layer_weights, norm1, 0, prefix "attention_norm1.weight", 1, DIM),                                \
+        WEIGHT(layer_weights, q, 1, prefix "attention.to_q.weight", 2, DIM, DIM),                            \
+        WEIGHT(layer_weights, k, 1, prefix "attention.to_k.weight", 2, DIM, DIM),                            \
+        WEIGHT(layer_weights, v, 1, prefix "attention.to_v.weight", 2, DIM, DIM),                            \
+        WEIGHT(layer_weights, q_norm, 0, prefix "attention.norm_q.weight", 1, HEAD),                         \
+        WEIGHT(layer_weights, k_norm, 0, prefix "attention.norm_k.weight", 1, HEAD),                         \
+        WEIGHT(layer_weights, out, 1, prefix "attention.to_out.0.weight", 2, DIM, DIM),                      \
+        WEIGHT(layer_weights, norm2, 0, prefix "attention_norm2.weight", 1, DIM),                            \
+        WEIGHT(layer_weights, ffn_norm1, 0, prefix "ffn_norm1.weight", 1, DIM),                              \
+        WEIGHT(layer_weights, w1, 1, prefix "feed_forward.w1.weight", 2, FEED_FORWARD, DIM),                 \
+        WEIGHT(layer_weights, w3, 1, prefix "feed_forward.w3.weight", 2, FEED_FORWARD, DIM),                 \
+        WEIGHT(layer_weights, w2, 1, prefix "feed_forward.w2.weight", 2, DIM, FEED_FORWARD),                 \
         WEIGHT(layer_weights, ffn_norm2, 0, prefix "ffn_norm2.weight", 1, DIM)
 
-#define MODULATION_WEIGHTS(prefix)                                                                               \
-    WEIGHT(layer_weights, ada, 1, prefix "adaLN_modulation.0.weight", 2, FOUR_DIM, ADA),                          \
+#define MODULATION_WEIGHTS(prefix)                                                                           \
+    WEIGHT(layer_weights, ada, 1, prefix "adaLN_modulation.0.weight", 2, FOUR_DIM, ADA),                     \
         WEIGHT(layer_weights, ada_bias, 1, prefix "adaLN_modulation.0.bias", 1, FOUR_DIM)
 
 static const struct weight_spec context_table[] = {LAYER_WEIGHTS("context_refiner.%d.")};
 static const struct weight_spec noise_table[] = {LAYER_WEIGHTS("noise_refiner.%d."),
                                                  MODULATION_WEIGHTS("noise_refiner.%d.")};
-static const struct weight_spec layer_table[] = {LAYER_WEIGHTS("layers.%d."), MODULATION_WEIGHTS("layers.%d.")};
+static const struct weight_spec layer_table[] = {LAYER_WEIGHTS("layers.%d."),
+                                                 MODULATION_WEIGHTS("layers.%d.")};
 
 static const struct weight_spec final_table[] = {
     WEIGHT(final_weights, ada, 1, "all_final_layer.2-1.adaLN_modulation.1.weight", 2, DIM, ADA),
@@ -134,7 +151,8 @@ static void fill_rope(struct context *x, const struct visit_scope *scope) {
     op_rope_table(x, tensor_slice(state->rope, 0, Y * X), &rope);
     /* Pads all sit at the origin: a grid of one, once for each. */
     rope.grid[0] = (struct rope_grid){.extent = {1, 1, 1}};
-    for (int32_t i = Y * X; i < state->image_rows; i++) op_rope_table(x, tensor_slice(state->rope, i, 1), &rope);
+    for (int32_t i = Y * X; i < state->image_rows; i++)
+        op_rope_table(x, tensor_slice(state->rope, i, 1), &rope);
     rope.grid[0] = (struct rope_grid){.start = {1, 0, 0}, .extent = {caption, 1, 1}};
     op_rope_table(x, caption_rows(state->rope, state), &rope);
 }
@@ -148,7 +166,8 @@ static void forward_caption(struct context *x, const void *weights, const struct
     fill_rope(x, scope);
     struct tensor n = context_tensor(x, DTYPE_F32, 2, text.dim);
     op_rms_norm(x, n, text, w->norm, settings->norm_eps, plain);
-    op_linear(x, tensor_slice(state->caption, 0, text.dim[0]), n, w->weight, (struct epilogue){.bias = w->bias});
+    op_linear(x, tensor_slice(state->caption, 0, text.dim[0]), n, w->weight,
+              (struct epilogue){.bias = w->bias});
     pad_rows(x, state->caption, text.dim[0], w->pad);
 }
 
@@ -218,8 +237,9 @@ static struct tensor quarter(struct tensor modulation, int i) {
 }
 
 /* time has rank 0 in the context refiner, which is not modulated. */
-static void forward_layer(struct context *x, const struct layer_weights *w, const struct zimage_settings *settings,
-                          struct tensor tokens, struct tensor rope, struct tensor time) {
+static void forward_layer(struct context *x, const struct layer_weights *w,
+                          const struct zimage_settings *settings, struct tensor tokens, struct tensor rope,
+                          struct tensor time) {
     struct modulation attention_in = {0}, attention_out = {.base = tokens}, ffn_in = {0}, ffn_out = {0};
     struct tensor n = context_tensor(x, DTYPE_F32, 2, tokens.dim);
     if (time.rank) {
@@ -240,13 +260,14 @@ static void forward_layer(struct context *x, const struct layer_weights *w, cons
 
 static void forward_context(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct zimage_state *state = scope->lane->state;
-    forward_layer(x, weights, scope->settings, state->caption, caption_rows(state->rope, state), (struct tensor){0});
+    forward_layer(x, weights, scope->settings, state->caption, caption_rows(state->rope, state),
+                  (struct tensor){0});
 }
 
 static void forward_noise(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct zimage_state *state = scope->lane->state;
-    forward_layer(x, weights, scope->settings, image_rows(state->tokens, state), image_rows(state->rope, state),
-                  state->time);
+    forward_layer(x, weights, scope->settings, image_rows(state->tokens, state),
+                  image_rows(state->rope, state), state->time);
 }
 
 static void forward_main(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -272,9 +293,11 @@ static void forward_final(struct context *x, const void *weights, const struct v
 /* ---- the family ---- */
 
 #define COUNT(table) (int)(sizeof table / sizeof table[0])
-#define KIND(name_, format_, table, structure, forward_)                                                         \
-    {.name = name_, .format = format_, .weights = table, .n_weights = COUNT(table),                               \
-     .weights_bytes = sizeof(struct structure), .forward = forward_}
+#define KIND(name_, format_, table, structure, forward_)                                                     \
+    {                                                                                                        \
+        .name = name_, .format = format_, .weights = table, .n_weights = COUNT(table),                       \
+        .weights_bytes = sizeof(struct structure), .forward = forward_                                       \
+    }
 
 static const struct block_kind kind_caption =
     KIND("caption", "cap_embedder", caption_table, caption_weights, forward_caption);
@@ -284,8 +307,10 @@ static const struct block_kind kind_embedder =
     KIND("embedder", "embedder", embedder_table, embedder_weights, forward_embedder);
 static const struct block_kind kind_noise =
     KIND("noise_refiner", "noise_refiner.%d", noise_table, layer_weights, forward_noise);
-static const struct block_kind kind_layer = KIND("layer", "layers.%d", layer_table, layer_weights, forward_main);
-static const struct block_kind kind_final = KIND("final", "final_layer", final_table, final_weights, forward_final);
+static const struct block_kind kind_layer =
+    KIND("layer", "layers.%d", layer_table, layer_weights, forward_main);
+static const struct block_kind kind_final =
+    KIND("final", "final_layer", final_table, final_weights, forward_final);
 
 static bool probe(const struct tensor_index *index) {
     return index_find(index, "cap_embedder.0.weight") && index_find(index, "x_pad_token");
@@ -294,7 +319,8 @@ static bool probe(const struct tensor_index *index) {
 static int32_t shape_of(struct component *c, const char *name, int rank, int place, struct error *e) {
     const struct index_entry *entry = index_find(&c->index, name);
     if (entry && entry->rank == rank && entry->dim[place] > 0) return entry->dim[place];
-    error_set(e, entry ? SHAPE : MISSING, "tensor '%s' %s", name, entry ? "has the wrong shape" : "is missing");
+    error_set(e, entry ? SHAPE : MISSING, "tensor '%s' %s", name,
+              entry ? "has the wrong shape" : "is missing");
     error_where(e, "%s", c->index.sources[0].path);
     return 1;
 }
@@ -305,8 +331,9 @@ static enum status check_dims(const struct component *c, struct error *e) {
     int axes = 0;
     bool odd = false;
     for (int i = 0; i < 3; i++) axes += s->axis_dim[i], odd |= s->axis_dim[i] % 2;
-    if (!(d[DIM] % d[HEAD]) && axes == d[HEAD] && !odd && d[HEAD] <= 512 && !(d[PATCH] % (PATCH_SIDE * PATCH_SIDE)) &&
-        d[LAYERS] >= 1 && d[LAYERS] + 2 * d[REFINERS] + 3 <= FAMILY_BLOCKS_MAX && d[FREQUENCIES] % 2 == 0)
+    if (!(d[DIM] % d[HEAD]) && axes == d[HEAD] && !odd && d[HEAD] <= 512 &&
+        !(d[PATCH] % (PATCH_SIDE * PATCH_SIDE)) && d[LAYERS] >= 1 &&
+        d[LAYERS] + 2 * d[REFINERS] + 3 <= FAMILY_BLOCKS_MAX && d[FREQUENCIES] % 2 == 0)
         return OK;
     error_set(e, SHAPE, "the transformer's sizes do not fit together");
     error_where(e, "%s", c->index.sources[0].path);
@@ -340,6 +367,8 @@ static enum status configure(struct component *c, const struct config *config, s
     config_int(config, "axes_dims.1", 2, 512, &s->axis_dim[1], e);
     config_int(config, "axes_dims.2", 2, 512, &s->axis_dim[2], e);
     s->norm_eps = (float)eps;
+    c->text_columns = d[CAPTION];
+    c->latent_channels = d[PATCH] / (PATCH_SIDE * PATCH_SIDE);
     s->time_scale = (float)scale;
     return e->code == OK ? check_dims(c, e) : e->code;
 }
@@ -362,7 +391,8 @@ static int first_of_prompt(const struct lane *lanes, int i) {
     return first;
 }
 
-static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena, bool *ok) {
+static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                    bool *ok) {
     for (int i = 0; i < n_lanes; i++) {
         struct zimage_state *s = lanes[i].state;
         const struct zimage_state *shared = lanes[first_of_prompt(lanes, i)].state;
@@ -387,10 +417,11 @@ static enum status visits(const struct component *c, int stage, const struct lan
     for (int block = 0; block < once; block++)
         for (int i = 0; i < n_lanes; i++)
             if (first_of_prompt(lanes, i) == i)
-                visit_add(list,
-                          (struct visit){
-                              .stage = stage, .block = block, .first_lane = i, .n_lanes = 1, .evaluation = -1},
-                          e);
+                visit_add(
+                    list,
+                    (struct visit){
+                        .stage = stage, .block = block, .first_lane = i, .n_lanes = 1, .evaluation = -1},
+                    e);
     for (int evaluation = 0; evaluation < evaluations; evaluation++)
         for (int block = once; block < c->n_blocks; block++)
             visit_add(list,
@@ -403,20 +434,12 @@ static enum status visits(const struct component *c, int stage, const struct lan
     return e->code;
 }
 
-int denoiser_latent_channels(const struct component *denoiser) {
-    return denoiser->dims[PATCH] / (PATCH_SIDE * PATCH_SIDE);
-}
-
-int denoiser_text_columns(const struct component *denoiser) {
-    return denoiser->dims[CAPTION];
-}
-
 static const char *const ignorable[] = {NULL};
 
 /* Z-Image and Z-Image-Turbo, 6.15 B. */
 static const struct dimension dimensions[] = {
-    {"heads", 30, 1},        {"axis0", 32, 2},         {"axis1", 48, 2}, {"axis2", 48, 2},
-    {"layers", 30, 1},       {"refiners", 2, 0},       {"hidden", 2560, 8}, {"latent_channels", 16, 1},
+    {"heads", 30, 1},  {"axis0", 32, 2},   {"axis1", 48, 2},    {"axis2", 48, 2},
+    {"layers", 30, 1}, {"refiners", 2, 0}, {"hidden", 2560, 8}, {"latent_channels", 16, 1},
 };
 
 static void derive(struct component *c, const int *chosen) {
@@ -447,8 +470,8 @@ static int write_config(const struct component *c, char *out, size_t out_bytes) 
                     "\"n_refiner_layers\": %d, \"n_heads\": %d, \"n_kv_heads\": %d, \"norm_eps\": 1e-05, "
                     "\"qk_norm\": true, \"cap_feat_dim\": %d, \"rope_theta\": 256.0, \"t_scale\": 1000.0, "
                     "\"axes_dims\": [%d, %d, %d], \"axes_lens\": [1536, 512, 512]}\n",
-                    d[PATCH] / (PATCH_SIDE * PATCH_SIDE), d[DIM], d[LAYERS], d[REFINERS], heads, heads, d[CAPTION],
-                    s->axis_dim[0], s->axis_dim[1], s->axis_dim[2]);
+                    d[PATCH] / (PATCH_SIDE * PATCH_SIDE), d[DIM], d[LAYERS], d[REFINERS], heads, heads,
+                    d[CAPTION], s->axis_dim[0], s->axis_dim[1], s->axis_dim[2]);
 }
 
 const struct family family_zimage = {

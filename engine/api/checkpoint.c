@@ -1,5 +1,5 @@
-/* Checkpoints of any size for benchmarks and tests: a Hugging Face folder of a pipeline with real names, shapes and
- * types and random weights, written as a stream from the families' weight tables. */
+/* Checkpoints of any size for benchmarks and tests: a Hugging Face folder of a pipeline with real names,
+ * shapes and types and random weights, written as a stream from the families' weight tables. */
 #include "engine/api/model.h"
 
 #include <jansson.h>
@@ -47,7 +47,8 @@ static enum status list_choices(const struct recipe *recipe, struct error *e) {
 }
 
 /* One "name=value" for every family that has a dimension of that name. */
-static enum status choose(struct writer *w, const char *name, size_t name_bytes, long value, struct error *e) {
+static enum status choose(struct writer *w, const char *name, size_t name_bytes, long value,
+                          struct error *e) {
     bool known = false;
     for (int r = 0; r < N_ROLES; r++)
         for (int i = 0; i < w->recipe->role[r]->n_dimensions; i++) {
@@ -141,8 +142,8 @@ static enum status make_weights(void *user, int i, void *to, uint64_t bytes, str
     return OK;
 }
 
-static enum status add_tensor(struct writer *w, const struct weight_spec *spec, int number, const int32_t *dims,
-                              struct error *e) {
+static enum status add_tensor(struct writer *w, const struct weight_spec *spec, int number,
+                              const int32_t *dims, struct error *e) {
     char name[2 * BLOCK_NAME_MAX];
     int32_t dim[WEIGHT_RANK_MAX];
     block_weight_name(spec->names[0], number, name);
@@ -247,13 +248,15 @@ static enum status write_tokenizer(struct writer *w, struct error *e) {
         }
         json_object_set_new(vocab, utf8, json_integer(byte));
     }
-    json_t *root = json_pack(
-        "{s:s, s:[{s:i, s:s, s:b, s:b}, {s:i, s:s, s:b, s:b}, {s:i, s:s, s:b, s:b}], s:{s:s}, s:{s:s, s:b, s:b, s:b}, "
-        "s:{s:s, s:o, s:[]}}",
-        "version", "1.0", "added_tokens", "id", 256, "content", "<|endoftext|>", "special", 1, "normalized", 0, "id",
-        257, "content", "<|im_start|>", "special", 1, "normalized", 0, "id", 258, "content", "<|im_end|>", "special", 1,
-        "normalized", 0, "normalizer", "type", "NFC", "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", 0,
-        "trim_offsets", 0, "use_regex", 1, "model", "type", "BPE", "vocab", vocab, "merges");
+    json_t *root =
+        json_pack("{s:s, s:[{s:i, s:s, s:b, s:b}, {s:i, s:s, s:b, s:b}, {s:i, s:s, s:b, s:b}], s:{s:s}, "
+                  "s:{s:s, s:b, s:b, s:b}, "
+                  "s:{s:s, s:o, s:[]}}",
+                  "version", "1.0", "added_tokens", "id", 256, "content", "<|endoftext|>", "special", 1,
+                  "normalized", 0, "id", 257, "content", "<|im_start|>", "special", 1, "normalized", 0, "id",
+                  258, "content", "<|im_end|>", "special", 1, "normalized", 0, "normalizer", "type", "NFC",
+                  "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0, "use_regex",
+                  1, "model", "type", "BPE", "vocab", vocab, "merges");
     char *text = root ? json_dumps(root, 0) : NULL;
     if (!text)
         error_set(e, MEMORY, "no memory for a tokenizer");
@@ -267,18 +270,20 @@ static enum status write_tokenizer(struct writer *w, struct error *e) {
 static enum status write_rest(struct writer *w, struct error *e) {
     char scheduler[160];
     snprintf(scheduler, sizeof scheduler,
-             "{\"_class_name\": \"FlowMatchEulerDiscreteScheduler\", \"num_train_timesteps\": 1000, \"shift\": %.3g}\n",
+             "{\"_class_name\": \"FlowMatchEulerDiscreteScheduler\", \"num_train_timesteps\": 1000, "
+             "\"shift\": %.3g}\n",
              w->recipe->flow_shift);
     write_part(w, "scheduler", "scheduler_config.json", scheduler, e);
     if (e->code == OK) write_tokenizer(w, e);
     char *path = e->code == OK ? path_join(w->sys, w->folder, "model_index.json") : NULL;
     if (path)
-        write_text(path,
-                   "{\"_class_name\": \"ZImagePipeline\", \"scheduler\": [\"diffusers\", "
-                   "\"FlowMatchEulerDiscreteScheduler\"], \"text_encoder\": [\"transformers\", \"Qwen3Model\"], "
-                   "\"tokenizer\": [\"transformers\", \"Qwen2Tokenizer\"], \"transformer\": [\"diffusers\", "
-                   "\"ZImageTransformer2DModel\"], \"vae\": [\"diffusers\", \"AutoencoderKL\"]}\n",
-                   e);
+        write_text(
+            path,
+            "{\"_class_name\": \"ZImagePipeline\", \"scheduler\": [\"diffusers\", "
+            "\"FlowMatchEulerDiscreteScheduler\"], \"text_encoder\": [\"transformers\", \"Qwen3Model\"], "
+            "\"tokenizer\": [\"transformers\", \"Qwen2Tokenizer\"], \"transformer\": [\"diffusers\", "
+            "\"ZImageTransformer2DModel\"], \"vae\": [\"diffusers\", \"AutoencoderKL\"]}\n",
+            e);
     w->sys->release(w->sys, path);
     return e->code;
 }
@@ -293,12 +298,17 @@ static const struct recipe *find_recipe(const char *name, struct error *e) {
 }
 
 int sluice_checkpoint_write(const char *family, const char *folder, const char *dimensions, uint64_t seed,
-                            void (*on_progress)(void *user, double fraction), void *user, struct sluice_error *error) {
+                            void (*on_progress)(void *user, double fraction), void *user,
+                            struct sluice_error *error) {
     struct error e = {0};
     struct sys sys;
     sys_init_machine(&sys);
-    struct writer w = {
-        .sys = &sys, .folder = folder, .dtype = DTYPE_BF16, .random = seed, .on_progress = on_progress, .user = user};
+    struct writer w = {.sys = &sys,
+                       .folder = folder,
+                       .dtype = DTYPE_BF16,
+                       .random = seed,
+                       .on_progress = on_progress,
+                       .user = user};
     w.recipe = find_recipe(family, &e);
     if (!w.recipe || read_choices(&w, dimensions, &e) != OK) return publish_error(&e, error);
     w.tensors = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.tensors);

@@ -11,8 +11,8 @@ static const char *const role_name[N_ROLES] = {"text_encoder", "transformer", "v
 static json_t *tensor_json(const struct index_entry *entry) {
     json_t *shape = json_array();
     for (int i = 0; i < entry->rank; i++) json_array_append_new(shape, json_integer(entry->dim[i]));
-    return json_pack("{s:s, s:s, s:o, s:I, s:b}", "name", entry->name, "type", dtype_name(entry->dtype), "shape",
-                     shape, "bytes", (json_int_t)entry->bytes, "used", (int)entry->used);
+    return json_pack("{s:s, s:s, s:o, s:I, s:b}", "name", entry->name, "type", dtype_name(entry->dtype),
+                     "shape", shape, "bytes", (json_int_t)entry->bytes, "used", (int)entry->used);
 }
 
 static json_t *config_json(const struct config *config) {
@@ -43,14 +43,16 @@ static json_t *component_json(const struct component *c, const struct config *co
                               bool tensors) {
     json_t *files = json_array(), *list = json_array();
     json_int_t bytes = 0;
-    for (int i = 0; i < c->index.n_sources; i++) json_array_append_new(files, json_string(c->index.sources[i].path));
+    for (int i = 0; i < c->index.n_sources; i++)
+        json_array_append_new(files, json_string(c->index.sources[i].path));
     for (int i = 0; i < c->index.n_entries; i++) {
         bytes += (json_int_t)c->index.entries[i].bytes;
         if (tensors) json_array_append_new(list, tensor_json(&c->index.entries[i]));
     }
-    json_t *json = json_pack("{s:s, s:s?, s:o, s:i, s:I, s:o, s:o}", "name", name, "family",
-                             c->family ? c->family->name : NULL, "files", files, "tensors", c->index.n_entries,
-                             "bytes", bytes, "types", types_json(&c->index), "config", config_json(config));
+    json_t *json =
+        json_pack("{s:s, s:s?, s:o, s:i, s:I, s:o, s:o}", "name", name, "family",
+                  c->family ? c->family->name : NULL, "files", files, "tensors", c->index.n_entries, "bytes",
+                  bytes, "types", types_json(&c->index), "config", config_json(config));
     if (tensors)
         json_object_set_new(json, "list", list);
     else
@@ -75,8 +77,8 @@ static void list_leftovers(const struct component *c, json_t *unknown) {
 }
 
 /* A component that does not bind is still shown; what is wrong with it is listed as missing. */
-static enum status inspect_role(struct sys *sys, const char *path, const char *name, bool tensors, json_t *components,
-                                json_t *unknown, json_t *missing, struct error *e) {
+static enum status inspect_role(struct sys *sys, const char *path, const char *name, bool tensors,
+                                json_t *components, json_t *unknown, json_t *missing, struct error *e) {
     struct component c = {.sys = sys};
     struct config config = {0};
     if (component_open_files(sys, path, &c, &config, e) == OK) {
@@ -100,7 +102,8 @@ static enum status hand_out(json_t *json, char **text, struct error *e) {
     return e->code;
 }
 
-int sluice_inspect(const struct sluice_model_options *options, bool tensors, char **json, struct sluice_error *error) {
+int sluice_inspect(const struct sluice_model_options *options, bool tensors, char **json,
+                   struct sluice_error *error) {
     struct error e = {0};
     struct sys sys;
     struct sluice_model_options o;
@@ -119,8 +122,8 @@ int sluice_inspect(const struct sluice_model_options *options, bool tensors, cha
         if (!parts.tokenizer) json_array_append_new(missing, json_string("tokenizer"));
         model_parts_destroy(&sys, &parts);
     }
-    hand_out(json_pack("{s:i, s:o, s:o, s:o}", "version", 1, "components", components, "unknown", unknown, "missing",
-                       missing),
+    hand_out(json_pack("{s:i, s:o, s:o, s:o}", "version", 1, "components", components, "unknown", unknown,
+                       "missing", missing),
              json, &e);
     return publish_error(&e, error);
 }
@@ -133,8 +136,8 @@ static json_t *ids_json(const int32_t *ids, int n) {
     return list;
 }
 
-static enum status tokenize_plain(struct sys *sys, const char *path, const char *text, size_t bytes, char **json,
-                                  struct error *e) {
+static enum status tokenize_plain(struct sys *sys, const char *path, const char *text, size_t bytes,
+                                  char **json, struct error *e) {
     struct tokenizer *tokenizer;
     int32_t *ids = NULL;
     int n = 0;
@@ -145,14 +148,14 @@ static enum status tokenize_plain(struct sys *sys, const char *path, const char 
     return e->code;
 }
 
-static enum status tokenize_seen(struct sys *sys, const char *path, const char *text, size_t bytes, char **json,
-                                 struct error *e) {
+static enum status tokenize_seen(struct sys *sys, const char *path, const char *text, size_t bytes,
+                                 char **json, struct error *e) {
     struct tokenizer *tokenizer;
     struct prompt_tokens tokens = {0};
     if (tokenizer_open(sys, path, &tokenizer, e) != OK) return e->code;
     if (prompt_encode(sys, recipes[0], tokenizer, text, bytes, &tokens, e) == OK)
-        hand_out(json_pack("{s:i, s:[{s:s, s:i, s:b, s:o}]}", "version", 1, "encoders", "name", role_name[ROLE_TEXT],
-                           "tokens", tokens.n_ids, "truncated", (int)tokens.cut, "ids",
+        hand_out(json_pack("{s:i, s:[{s:s, s:i, s:b, s:o}]}", "version", 1, "encoders", "name",
+                           role_name[ROLE_TEXT], "tokens", tokens.n_ids, "truncated", (int)tokens.cut, "ids",
                            ids_json(tokens.ids, tokens.n_ids)),
                  json, e);
     sys->release(sys, tokens.ids);
@@ -160,8 +163,8 @@ static enum status tokenize_seen(struct sys *sys, const char *path, const char *
     return e->code;
 }
 
-int sluice_tokenize(const struct sluice_model_options *options, const char *text, size_t text_bytes, char **json,
-                    struct sluice_error *error) {
+int sluice_tokenize(const struct sluice_model_options *options, const char *text, size_t text_bytes,
+                    char **json, struct sluice_error *error) {
     struct error e = {0};
     struct sys sys;
     struct sluice_model_options o;

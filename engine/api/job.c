@@ -22,7 +22,8 @@ static enum status check_size(const struct job *job, struct error *e) {
     snprintf(multiple, sizeof multiple, "a multiple of %d from %d to 16384", job->model->size_step,
              job->model->size_step);
     int step = job->model->size_step;
-    if (r->width < step || r->width > 16384 || r->width % step) return usage(e, "the width (-W)", r->width, multiple);
+    if (r->width < step || r->width > 16384 || r->width % step)
+        return usage(e, "the width (-W)", r->width, multiple);
     if (r->height < step || r->height > 16384 || r->height % step)
         return usage(e, "the height (-H)", r->height, multiple);
     return OK;
@@ -33,11 +34,14 @@ static enum status check_request(const struct job *job, struct error *e) {
     if (check_size(job, e) != OK) return e->code;
     if (r->steps < 1 || r->steps > 10000) return usage(e, "the number of steps", r->steps, "1 to 10000");
     if (r->batch < 1 || r->batch > BATCH_MAX) return usage(e, "the batch", r->batch, "1 to 64 images");
-    if (!(r->cfg_scale >= 0 && r->cfg_scale <= 1000)) return usage(e, "--cfg-scale", r->cfg_scale, "0 to 1000");
+    if (!(r->cfg_scale >= 0 && r->cfg_scale <= 1000))
+        return usage(e, "--cfg-scale", r->cfg_scale, "0 to 1000");
     if (!(r->flow_shift >= 1e-3 && r->flow_shift <= 1e3))
         return usage(e, "--flow-shift", r->flow_shift, "0.001 to 1000");
-    if (r->guidance != 0) return usage(e, "--guidance", r->guidance, "nothing: this model is not guidance-distilled");
-    if (r->max_ram_bytes < 0) return usage(e, "the memory budget", (double)r->max_ram_bytes, "a positive size");
+    if (r->guidance != 0)
+        return usage(e, "--guidance", r->guidance, "nothing: this model is not guidance-distilled");
+    if (r->max_ram_bytes < 0)
+        return usage(e, "the memory budget", (double)r->max_ram_bytes, "a positive size");
     if (r->precision && strcmp(r->precision, "f32")) {
         error_set(e, USAGE, "the precision cannot be used on this device");
         error_found(e, "%s", r->precision);
@@ -64,8 +68,10 @@ static enum status longest_prompt(struct job *job, struct prompt_tokens *tokens,
     return tokens->ids ? OK : error_set(e, MEMORY, "no memory for tokens");
 }
 
-static enum status encode_prompt(struct job *job, const char *prompt, struct prompt_tokens *tokens, struct error *e) {
-    return prompt_encode(job->sys, job->model->recipe, job->model->tokenizer, prompt, strlen(prompt), tokens, e);
+static enum status encode_prompt(struct job *job, const char *prompt, struct prompt_tokens *tokens,
+                                 struct error *e) {
+    return prompt_encode(job->sys, job->model->recipe, job->model->tokenizer, prompt, strlen(prompt), tokens,
+                         e);
 }
 
 static enum status encode_prompts(struct job *job, struct error *e) {
@@ -91,7 +97,8 @@ static enum status make_schedule(struct job *job, struct error *e) {
     job->sigmas = sys->alloc(sys, LINE_HOST, (size_t)(n + 1) * sizeof *job->sigmas);
     job->timesteps = sys->alloc(sys, LINE_HOST, (size_t)n * sizeof *job->timesteps);
     job->inputs = sys->alloc(sys, LINE_HOST, (size_t)n * sizeof *job->inputs);
-    if (!job->sigmas || !job->timesteps || !job->inputs) return error_set(e, MEMORY, "no memory for %d steps", n);
+    if (!job->sigmas || !job->timesteps || !job->inputs)
+        return error_set(e, MEMORY, "no memory for %d steps", n);
     flow_schedule(n, job->request.flow_shift, job->sigmas, job->timesteps);
     for (int i = 0; i < n; i++) job->inputs[i] = (1000 - job->timesteps[i]) / 1000;
     return OK;
@@ -102,12 +109,12 @@ static enum status make_schedule(struct job *job, struct error *e) {
 /* Tensors that cross stages: run twice, counting and for real. */
 static void lay_out_cross(struct job *job, struct arena *arena) {
     bool ok = true;
-    int32_t C = denoiser_latent_channels(&job->model->component[ROLE_DENOISER]);
-    int32_t latent[3] = {C, job->Y, job->X}, factor = decoder_factor(&job->model->component[ROLE_DECODER]);
+    int32_t C = job->model->component[ROLE_DENOISER].latent_channels;
+    int32_t latent[3] = {C, job->Y, job->X}, factor = job->model->component[ROLE_DECODER].pixel_factor;
     for (int i = 0; i < job->n_prompts; i++)
         job->text[i] = arena_tensor(
             arena, DTYPE_F32, 2,
-            (int32_t[]){job->tokens[i].n_ids, text_columns(&job->model->component[ROLE_TEXT])}, &ok);
+            (int32_t[]){job->tokens[i].n_ids, job->model->component[ROLE_TEXT].text_columns}, &ok);
     for (int i = 0; i < job->batch; i++) job->latent[i] = arena_tensor(arena, DTYPE_F32, 3, latent, &ok);
     for (int i = 0; i < job->batch * job->n_prompts; i++)
         job->prediction[i] = arena_tensor(arena, DTYPE_F32, 3, latent, &ok);
@@ -182,8 +189,8 @@ static enum status list_visits(struct job *job, struct error *e) {
     job->visits.sys = job->sys;
     for (int s = 0; s < job->n_stages && e->code == OK; s++) {
         const struct stage *stage = &job->stages[s];
-        stage->component->family->visits(stage->component, s, stage->lanes, stage->n_lanes, stage->evaluations,
-                                         &job->visits, e);
+        stage->component->family->visits(stage->component, s, stage->lanes, stage->n_lanes,
+                                         stage->evaluations, &job->visits, e);
     }
     return e->code;
 }
@@ -192,7 +199,8 @@ static enum status list_visits(struct job *job, struct error *e) {
 static uint64_t host_bytes(const struct job *job) {
     uint64_t a_visit = 256, a_token = 128;
     uint64_t tokens = (uint64_t)(job->tokens[0].n_ids + job->tokens[1].n_ids);
-    return align_up(job->model->host_bytes + (uint64_t)job->visits.n_visits * a_visit + tokens * a_token + (1 << 19),
+    return align_up(job->model->host_bytes + (uint64_t)job->visits.n_visits * a_visit + tokens * a_token +
+                        (1 << 19),
                     1 << 16);
 }
 
@@ -214,7 +222,7 @@ enum status job_open(struct job *job, const struct sluice_model *model, struct d
     *job = (struct job){.sys = model->sys, .model = model, .device = device};
     copy_sized(&job->request, sizeof job->request, request);
     struct sluice_request *r = &job->request;
-    int factor = decoder_factor(&model->component[ROLE_DECODER]);
+    int factor = model->component[ROLE_DECODER].pixel_factor;
     if (latent_dim) {
         job->decode_only = true;
         r->no_decode = false;

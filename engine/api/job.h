@@ -1,5 +1,5 @@
-/* A job: a request made concrete for one model and device. Everything that can be known before a weight is read:
- * tokens, schedule, lanes, stages, visits, what they need, the plan. */
+/* A job: a request made concrete for one model and device. Everything that can be known before a weight is
+ * read: tokens, schedule, lanes, stages, visits, what they need, the plan. */
 #ifndef SLUICE_API_JOB_H
 #define SLUICE_API_JOB_H
 
@@ -18,8 +18,8 @@ struct job {
     struct sluice_request request;
     bool decode_only;
 
-    int n_prompts, batch;      /* prompt 0 is the positive one */
-    int32_t Y, X;              /* of the latent */
+    int n_prompts, batch; /* prompt 0 is the positive one */
+    int32_t Y, X;         /* of the latent */
     struct prompt_tokens tokens[PROMPTS_MAX];
     float *sigmas, *timesteps; /* steps + 1, steps */
     float *inputs;             /* steps: what the denoiser is told of the timestep */
@@ -42,11 +42,13 @@ struct job {
     struct plan plan;
 };
 
-/* Checks the request (USAGE for what is wrong with it), reads tokens, lays everything out, and measures it dry.
- * latent_dim: for decode_only, [N, C, Y, X] of the file. The job is closed by the caller also after failure. */
+/* Checks the request (USAGE for what is wrong with it), reads tokens, lays everything out, and measures it
+ * dry. latent_dim: for decode_only, [N, C, Y, X] of the file. The job is closed by the caller also after
+ * failure. */
 enum status job_open(struct job *job, const struct sluice_model *model, struct device *device,
                      const struct sluice_request *request, const int32_t *latent_dim, struct error *e);
-/* Makes the plan: solved for the budget, or the one that the request brings. Does not check whether it fits. */
+/* Makes the plan: solved for the budget, or the one that the request brings. Does not check whether it fits.
+ */
 enum status job_plan(struct job *job, struct error *e);
 /* Takes the memory of what crosses stages. */
 enum status job_allocate(struct job *job, struct error *e);

@@ -21,17 +21,20 @@ enum status latent_open(struct sys *sys, const char *path, struct tensor_index *
     }
     error_set(e, SHAPE, "the tensor 'latent' cannot be used");
     error_where(e, "%s", path);
-    error_found(e, "%s of rank %d and %" PRIu64 " bytes", dtype_name(entry->dtype), entry->rank, entry->bytes);
+    error_found(e, "%s of rank %d and %" PRIu64 " bytes", dtype_name(entry->dtype), entry->rank,
+                entry->bytes);
     return error_expected(e, "F32 [N, C, h, w]");
 }
 
 enum status latent_read(const struct tensor_index *index, int i, struct tensor to, struct error *e) {
     const struct index_entry *entry = index_find(index, "latent");
     uint64_t bytes = (uint64_t)tensor_bytes(&to);
-    return source_read(&index->sources[entry->source], to.data, bytes, entry->offset + (uint64_t)i * bytes, e);
+    return source_read(&index->sources[entry->source], to.data, bytes, entry->offset + (uint64_t)i * bytes,
+                       e);
 }
 
-enum status latent_save(struct sys *sys, const char *path, const struct tensor *latents, int n, struct error *e) {
+enum status latent_save(struct sys *sys, const char *path, const struct tensor *latents, int n,
+                        struct error *e) {
     int32_t dim[4] = {n, latents->dim[0], latents->dim[1], latents->dim[2]};
     size_t each = (size_t)tensor_bytes(latents);
     /* Latents of a batch follow each other in memory only up to alignment. */
@@ -44,7 +47,8 @@ enum status latent_save(struct sys *sys, const char *path, const struct tensor *
     return e->code;
 }
 
-enum status ring_save(struct sys *sys, const char *folder, const char *name, struct tensor tensor, struct error *e) {
+enum status ring_save(struct sys *sys, const char *folder, const char *name, struct tensor tensor,
+                      struct error *e) {
     char file[64];
     snprintf(file, sizeof file, "%s.safetensors", name);
     char *path = path_join(sys, folder, file);

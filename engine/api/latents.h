@@ -10,8 +10,10 @@ enum status latent_open(struct sys *sys, const char *path, struct tensor_index *
 /* Image i of it into to, [C, Y, X]. */
 enum status latent_read(const struct tensor_index *index, int i, struct tensor to, struct error *e);
 /* n latents that lie anywhere, as one tensor [n, C, Y, X]. */
-enum status latent_save(struct sys *sys, const char *path, const struct tensor *latents, int n, struct error *e);
+enum status latent_save(struct sys *sys, const char *path, const struct tensor *latents, int n,
+                        struct error *e);
 /* One tensor to FOLDER/NAME.safetensors under its own name. */
-enum status ring_save(struct sys *sys, const char *folder, const char *name, struct tensor tensor, struct error *e);
+enum status ring_save(struct sys *sys, const char *folder, const char *name, struct tensor tensor,
+                      struct error *e);
 
 #endif

@@ -4,15 +4,16 @@
 
 #include <stdint.h>
 
-/* The process as it stands with its libraries loaded and warmed: the plan's line. A constant of the build, rounded up,
- * never read at run time, so that the same flags give the same plan. */
+/* The process as it stands with its libraries loaded and warmed: the plan's line. A constant of the build,
+ * rounded up, never read at run time, so that the same flags give the same plan. */
 uint64_t machine_base_bytes(void);
 /* Resident set of this process: now, and the highest so far (VmHWM). 0 where the system does not say. */
 uint64_t machine_resident_bytes(void);
 uint64_t machine_peak_bytes(void);
 /* Memory of the machine or of the control group, whichever is smaller. */
 uint64_t machine_memory_bytes(void);
-/* The budget when none is given: what is free, less a reserve of a tenth or 512 MiB, plus what the process has already. */
+/* The budget when none is given: what is free, less a reserve of a tenth or 512 MiB, plus what the process
+ * has already. */
 uint64_t machine_default_budget(void);
 /* Physical cores that this process may use, at least 1. */
 int machine_cores(void);

@@ -55,7 +55,8 @@ static char *part(struct sys *sys, const char *given, const char *model, const c
 enum status model_find_parts(struct sys *sys, const struct sluice_model_options *o, struct model_parts *parts,
                              struct error *e) {
     memset(parts, 0, sizeof *parts);
-    if (!o->model && !o->diffusion_model && !o->vae && !o->llm) return error_set(e, USAGE, "no model was given");
+    if (!o->model && !o->diffusion_model && !o->vae && !o->llm)
+        return error_set(e, USAGE, "no model was given");
     if (o->model && !path_exists(o->model)) {
         error_set(e, MISSING, "there is no such model");
         return error_where(e, "%s", o->model);
@@ -91,8 +92,8 @@ static char *config_beside(struct sys *sys, const char *path) {
     return path_join(sys, folder, "config.json");
 }
 
-enum status component_open_files(struct sys *sys, const char *path, struct component *c, struct config *config,
-                                 struct error *e) {
+enum status component_open_files(struct sys *sys, const char *path, struct component *c,
+                                 struct config *config, struct error *e) {
     c->sys = sys;
     *config = (struct config){0};
     if (component_open(sys, path, &c->index, e) != OK) return e->code;
@@ -138,12 +139,13 @@ static enum status open_role(struct sluice_model *m, enum role role, const char 
 
 /* Schedules that would give other sigmas are refused rather than ignored. */
 static enum status check_schedule(const struct config *config, struct error *e) {
-    static const char *const others[] = {"use_dynamic_shifting",  "use_karras_sigmas", "use_exponential_sigmas",
-                                         "use_beta_sigmas",       "invert_sigmas",     "stochastic_sampling",
-                                         "shift_terminal"};
+    static const char *const others[] = {
+        "use_dynamic_shifting", "use_karras_sigmas",   "use_exponential_sigmas", "use_beta_sigmas",
+        "invert_sigmas",        "stochastic_sampling", "shift_terminal"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         const struct config_value *value = config_find(config, others[i]);
-        if (!value || value->kind == CONFIG_NULL || (value->kind != CONFIG_STRING && value->number == 0)) continue;
+        if (!value || value->kind == CONFIG_NULL || (value->kind != CONFIG_STRING && value->number == 0))
+            continue;
         error_set(e, UNSUPPORTED, "the scheduler asks for '%s', which is not supported", others[i]);
         return error_where(e, "%s", config->path);
     }
@@ -178,7 +180,8 @@ static enum status read_defaults(struct sluice_model *m, const char *path, struc
     return e->code;
 }
 
-static enum status mismatch(const char *what, int a, const char *of_a, int b, const char *of_b, struct error *e) {
+static enum status mismatch(const char *what, int a, const char *of_a, int b, const char *of_b,
+                            struct error *e) {
     error_set(e, SHAPE, "the parts of this model do not fit together: %s", what);
     error_found(e, "%d in the %s", a, of_a);
     return error_expected(e, "%d as in the %s", b, of_b);
@@ -187,16 +190,19 @@ static enum status mismatch(const char *what, int a, const char *of_a, int b, co
 static enum status check_parts(const struct sluice_model *m, struct error *e) {
     const struct component *text = &m->component[ROLE_TEXT], *denoiser = &m->component[ROLE_DENOISER],
                            *decoder = &m->component[ROLE_DECODER];
-    int columns = text_columns(text), wanted = denoiser_text_columns(denoiser);
-    if (columns != wanted) return mismatch("text features", columns, "text encoder", wanted, "transformer", e);
-    int channels = decoder_latent_channels(decoder), latent = denoiser_latent_channels(denoiser);
-    if (channels != latent) return mismatch("latent channels", channels, "autoencoder", latent, "transformer", e);
+    int columns = text->text_columns, wanted = denoiser->text_columns;
+    if (columns != wanted)
+        return mismatch("text features", columns, "text encoder", wanted, "transformer", e);
+    int channels = decoder->latent_channels, latent = denoiser->latent_channels;
+    if (channels != latent)
+        return mismatch("latent channels", channels, "autoencoder", latent, "transformer", e);
     int ids = tokenizer_size(m->tokenizer), rows = text->table.tensors[0].shape.dim[0];
     if (ids > rows) return mismatch("token ids", ids, "tokenizer", rows, "text encoder's embedding rows", e);
     return OK;
 }
 
-static enum status open_tokenizer(struct sluice_model *m, const char *path, const char *model, struct error *e) {
+static enum status open_tokenizer(struct sluice_model *m, const char *path, const char *model,
+                                  struct error *e) {
     if (!path) {
         error_set(e, MISSING, "the model has no 'tokenizer'");
         return error_where(e, "%s", model ? model : "no folder given");
@@ -229,13 +235,13 @@ static enum status fill_model(struct sluice_model *m, const struct sluice_model_
     if (e->code == OK) check_parts(m, e);
     model_parts_destroy(m->sys, &parts);
     if (e->code != OK) return e->code;
-    m->size_step = m->recipe->patch * decoder_factor(&m->component[ROLE_DECODER]);
+    m->size_step = m->recipe->patch * m->component[ROLE_DECODER].pixel_factor;
     m->host_bytes = (uint64_t)(sys_memory_use(m->sys).live_bytes[LINE_HOST] - before);
     return OK;
 }
 
-enum status model_open(struct sys *sys, const struct sluice_model_options *options, struct sluice_model **model,
-                       struct error *e) {
+enum status model_open(struct sys *sys, const struct sluice_model_options *options,
+                       struct sluice_model **model, struct error *e) {
     struct sys machine;
     sys_init_machine(&machine);
     struct sys *from = sys ? sys : &machine;

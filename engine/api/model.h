@@ -17,9 +17,9 @@ struct sluice_model {
     double flow_shift;
     int width, height, steps; /* defaults */
     double cfg_scale;
-    int size_step;            /* width and height are multiples of it */
-    uint64_t host_bytes;      /* our allocator's, held by the model */
-    uint64_t open_bytes;      /* what opening needed for a while beyond that */
+    int size_step;       /* width and height are multiples of it */
+    uint64_t host_bytes; /* our allocator's, held by the model */
+    uint64_t open_bytes; /* what opening needed for a while beyond that */
 };
 
 /* Where each part of a model is: the option that overrides it, or its folder in -m. */
@@ -28,17 +28,17 @@ struct model_parts {
     char *tokenizer, *scheduler, *defaults;
 };
 
-enum status model_find_parts(struct sys *sys, const struct sluice_model_options *options, struct model_parts *parts,
-                             struct error *e);
+enum status model_find_parts(struct sys *sys, const struct sluice_model_options *options,
+                             struct model_parts *parts, struct error *e);
 void model_parts_destroy(struct sys *sys, struct model_parts *parts);
 
 /* Opens a component's files and reads the config.json beside them; does not match or bind a family. */
-enum status component_open_files(struct sys *sys, const char *path, struct component *c, struct config *config,
-                                 struct error *e);
+enum status component_open_files(struct sys *sys, const char *path, struct component *c,
+                                 struct config *config, struct error *e);
 
 /* sys: NULL for the machine. The model keeps the pointer. */
-enum status model_open(struct sys *sys, const struct sluice_model_options *options, struct sluice_model **model,
-                       struct error *e);
+enum status model_open(struct sys *sys, const struct sluice_model_options *options,
+                       struct sluice_model **model, struct error *e);
 void model_close(struct sluice_model *model);
 
 /* Joins two parts of a path; freed with sys->release. NULL: no memory. */

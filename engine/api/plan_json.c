@@ -15,32 +15,33 @@ static json_t *request_json(const struct job *job) {
     json_t *tokens = json_array();
     for (int i = 0; i < job->n_prompts && !job->decode_only; i++)
         json_array_append_new(tokens, json_integer(job->tokens[i].n_ids));
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:f, s:f, s:i, s:o, s:b, s:b}", "model", job->model->name, "family",
-                     job->model->recipe->name, "width", r->width, "height", r->height, "steps", r->steps, "cfg_scale",
-                     r->cfg_scale, "flow_shift", r->flow_shift, "batch", job->batch, "tokens", tokens,
-                     "longest_prompt_assumed", !job->decode_only && !r->prompt, "decode", !r->no_decode);
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:f, s:f, s:i, s:o, s:b, s:b}", "model", job->model->name,
+                     "family", job->model->recipe->name, "width", r->width, "height", r->height, "steps",
+                     r->steps, "cfg_scale", r->cfg_scale, "flow_shift", r->flow_shift, "batch", job->batch,
+                     "tokens", tokens, "longest_prompt_assumed", !job->decode_only && !r->prompt, "decode",
+                     !r->no_decode);
 }
 
 static json_t *blocks_json(const struct job *job, int s) {
     json_t *blocks = json_array();
     for (int i = 0; i < job->stages[s].n_blocks; i++)
-        json_array_append_new(blocks, json_pack("{s:s, s:I, s:b, s:b, s:s}", "name", job->stages[s].blocks[i]->name,
-                                                "bytes", integer(job->need.stage[s].block_bytes[i]), "resident",
-                                                (int)plan_is_resident(&job->plan.stage[s], i), "hoisted", 0, "tier",
-                                                "disk"));
+        json_array_append_new(
+            blocks, json_pack("{s:s, s:I, s:b, s:b, s:s}", "name", job->stages[s].blocks[i]->name, "bytes",
+                              integer(job->need.stage[s].block_bytes[i]), "resident",
+                              (int)plan_is_resident(&job->plan.stage[s], i), "hoisted", 0, "tier", "disk"));
     return blocks;
 }
 
 static json_t *stage_json(const struct job *job, int s) {
     const struct plan_stage *p = &job->plan.stage[s];
-    return json_pack("{s:s, s:s, s:i, s:i, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:f, s:n, s:n}", "name",
-                     p->name, "family", p->family, "evaluations", p->evaluations, "lanes", p->lanes, "blocks",
-                     blocks_json(job, s), "resident_bytes", integer(p->resident_bytes),
+    return json_pack("{s:s, s:s, s:i, s:i, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:f, s:n, s:n}",
+                     "name", p->name, "family", p->family, "evaluations", p->evaluations, "lanes", p->lanes,
+                     "blocks", blocks_json(job, s), "resident_bytes", integer(p->resident_bytes),
                      "streamed_bytes_per_evaluation", integer(p->streamed_bytes_per_evaluation), "ring_bytes",
                      integer(p->ring_bytes), "state_bytes", integer(p->state_bytes), "activation_bytes",
-                     integer(p->activation_bytes), "workspace_bytes", integer(p->workspace_bytes), "library_bytes",
-                     integer(p->library_bytes), "peak_vram_bytes", 0, "peak_ram_bytes", integer(p->peak_ram_bytes),
-                     "flops", p->flops, "seconds", "bound");
+                     integer(p->activation_bytes), "workspace_bytes", integer(p->workspace_bytes),
+                     "library_bytes", integer(p->library_bytes), "peak_vram_bytes", 0, "peak_ram_bytes",
+                     integer(p->peak_ram_bytes), "flops", p->flops, "seconds", "bound");
 }
 
 static json_t *two_budgets(uint64_t ram) {
@@ -52,12 +53,13 @@ json_t *plan_json(const struct job *job) {
     char hash[17];
     json_t *stages = json_array();
     for (int s = 0; s < p->n_stages; s++) json_array_append_new(stages, stage_json(job, s));
-    return json_pack("{s:i, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:b, s:I, s:I, s:I, s:n, s:n, s:n, s:o}", "version", 1,
-                     "request", request_json(job), "device", job->device->name, "precision", "f32", "hash",
-                     plan_hash(p, hash), "budget", two_budgets(p->ram_budget_bytes), "peak",
-                     two_budgets(p->ram_peak_bytes), "least", two_budgets(p->ram_least_bytes), "keep", (int)p->keep,
-                     "base_bytes", integer(p->base_bytes), "host_bytes", integer(p->host_bytes), "cross_bytes",
-                     integer(p->cross_bytes), "bound", "floor_seconds", "seconds", "stages", stages);
+    return json_pack("{s:i, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:b, s:I, s:I, s:I, s:n, s:n, s:n, s:o}",
+                     "version", 1, "request", request_json(job), "device", job->device->name, "precision",
+                     "f32", "hash", plan_hash(p, hash), "budget", two_budgets(p->ram_budget_bytes), "peak",
+                     two_budgets(p->ram_peak_bytes), "least", two_budgets(p->ram_least_bytes), "keep",
+                     (int)p->keep, "base_bytes", integer(p->base_bytes), "host_bytes", integer(p->host_bytes),
+                     "cross_bytes", integer(p->cross_bytes), "bound", "floor_seconds", "seconds", "stages",
+                     stages);
 }
 
 /* ---- reading ---- */
@@ -73,21 +75,25 @@ static enum status other_job(struct error *e, const char *what, const char *wher
     return error_where(e, "stage %s", where);
 }
 
-static enum status read_blocks(const struct job *job, int s, json_t *blocks, struct plan_stage *p, struct error *e) {
+static enum status read_blocks(const struct job *job, int s, json_t *blocks, struct plan_stage *p,
+                               struct error *e) {
     const struct stage *stage = &job->stages[s];
-    if ((int)json_array_size(blocks) != stage->n_blocks) return other_job(e, "another number of blocks", stage->name);
+    if ((int)json_array_size(blocks) != stage->n_blocks)
+        return other_job(e, "another number of blocks", stage->name);
     for (int i = 0; i < stage->n_blocks; i++) {
         json_t *block = json_array_get(blocks, (size_t)i);
         const char *name = json_string_value(json_object_get(block, "name"));
         json_t *resident = json_object_get(block, "resident");
-        if (!name || !json_is_boolean(resident)) return bad_plan(e, "a block without name or resident", stage->name);
+        if (!name || !json_is_boolean(resident))
+            return bad_plan(e, "a block without name or resident", stage->name);
         if (strcmp(name, stage->blocks[i]->name)) return other_job(e, "another block", name);
         plan_set_resident(p, i, json_is_true(resident));
     }
     return OK;
 }
 
-static enum status read_stage(const struct job *job, int s, json_t *from, struct plan_stage *p, struct error *e) {
+static enum status read_stage(const struct job *job, int s, json_t *from, struct plan_stage *p,
+                              struct error *e) {
     const char *name = json_string_value(json_object_get(from, "name"));
     json_t *ring = json_object_get(from, "ring_bytes"), *blocks = json_object_get(from, "blocks");
     if (!name || !json_is_integer(ring) || json_integer_value(ring) < 0 || !json_is_array(blocks))
@@ -105,9 +111,11 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     if (json_integer_value(json_object_get(root, "version")) != 1 || !json_is_array(stages))
         return bad_plan(e, "no version 1 or no stages", "plan");
     uint64_t bytes = (uint64_t)job->request.max_ram_bytes;
-    if (!bytes && json_is_integer(ram) && json_integer_value(ram) > 0) bytes = (uint64_t)json_integer_value(ram);
+    if (!bytes && json_is_integer(ram) && json_integer_value(ram) > 0)
+        bytes = (uint64_t)json_integer_value(ram);
     plan_solve(&job->need, bytes ? bytes : machine_default_budget(), &job->plan);
-    if ((int)json_array_size(stages) != job->n_stages) return other_job(e, "another number of stages", "plan");
+    if ((int)json_array_size(stages) != job->n_stages)
+        return other_job(e, "another number of stages", "plan");
     job->plan.keep = json_is_true(json_object_get(root, "keep"));
     for (int s = 0; s < job->n_stages && e->code == OK; s++)
         read_stage(job, s, json_array_get(stages, (size_t)s), &job->plan.stage[s], e);

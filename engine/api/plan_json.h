@@ -9,8 +9,9 @@
 /* A new reference, or NULL without memory. */
 json_t *plan_json(const struct job *job);
 
-/* Reads a plan for this job: residents, rings, keep and, unless the request has one, the budget are taken from text;
- * everything else follows from the job. META or JSON for what is no plan, BUDGET for a plan of another job. */
+/* Reads a plan for this job: residents, rings, keep and, unless the request has one, the budget are taken
+ * from text; everything else follows from the job. META or JSON for what is no plan, BUDGET for a plan of
+ * another job. */
 enum status plan_read(struct job *job, const char *text, struct error *e);
 
 #endif

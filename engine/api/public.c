@@ -71,7 +71,8 @@ const char *sluice_version(void) {
     return SLUICE_VERSION;
 }
 
-int sluice_model_open(const struct sluice_model_options *options, sluice_model **model, struct sluice_error *error) {
+int sluice_model_open(const struct sluice_model_options *options, sluice_model **model,
+                      struct sluice_error *error) {
     struct error e = {0};
     model_open(NULL, options, model, &e);
     return publish_error(&e, error);

@@ -34,9 +34,10 @@ static json_t *stages_json(const struct report *r) {
     for (int i = 0; i < r->n_stages; i++) {
         const struct stage_record *s = &r->stage[i];
         json_array_append_new(list, json_pack("{s:s, s:f, s:I, s:o, s:f, s:n, s:n}", "name", r->stage_name[i],
-                                              "seconds", s->seconds, "bytes_moved", (json_int_t)s->moved.bytes_moved,
-                                              "gbytes_per_second", rate_json(s), "stall_seconds",
-                                              s->moved.stall_seconds, "floor_seconds", "efficiency"));
+                                              "seconds", s->seconds, "bytes_moved",
+                                              (json_int_t)s->moved.bytes_moved, "gbytes_per_second",
+                                              rate_json(s), "stall_seconds", s->moved.stall_seconds,
+                                              "floor_seconds", "efficiency"));
     }
     return list;
 }
@@ -56,16 +57,16 @@ static json_t *steps_json(const struct report *r) {
 json_t *report_json(const struct report *r) {
     json_t *json = json_pack(
         "{s:i, s:i, s:O?, s:I, s:f, s:o, s:o, s:{s:i, s:I, s:I, s:I}, s:o, s:o}", "version", 1, "exit",
-        r->error.code == OK ? 0 : r->error.exit, "plan", r->plan, "seed", (json_int_t)r->seed, "seconds", r->seconds,
-        "latent_sha256", hashes_json(r->latent_sha256, r->n_latents), "image_sha256",
+        r->error.code == OK ? 0 : r->error.exit, "plan", r->plan, "seed", (json_int_t)r->seed, "seconds",
+        r->seconds, "latent_sha256", hashes_json(r->latent_sha256, r->n_latents), "image_sha256",
         hashes_json(r->image_sha256, r->n_images), "measured", "vram_bytes", 0, "ram_bytes",
         (json_int_t)r->peak_bytes, "base_bytes", (json_int_t)r->base_bytes, "library_bytes",
         (json_int_t)r->library_bytes, "stages", stages_json(r), "steps", steps_json(r));
     if (json && r->error.code != OK)
         json_object_set_new(json, "error",
                             json_pack("{s:s, s:s, s:s, s:s, s:s}", "code", status_name(r->error.code), "what",
-                                      r->error.what, "where", r->error.where, "found", r->error.found, "expected",
-                                      r->error.expected));
+                                      r->error.what, "where", r->error.where, "found", r->error.found,
+                                      "expected", r->error.expected));
     return json;
 }
 

@@ -19,12 +19,12 @@
 struct running {
     struct sluice_session *session;
     struct job *job;
-    struct store_counters counters;     /* kept up to date by the executor */
+    struct store_counters counters; /* kept up to date by the executor */
     struct store_counters at_stage, at_step, at_visit;
-    const struct visit *visit;          /* the last one seen by tick */
+    const struct visit *visit; /* the last one seen by tick */
     double began, stage_began, step_began, last_progress;
-    double worst_stall;                 /* of a visit in this step */
-    double done, all;                   /* FLOPs */
+    double worst_stall; /* of a visit in this step */
+    double done, all;   /* FLOPs */
     bool predicted;
 };
 
@@ -43,7 +43,8 @@ static double now(const struct running *r) {
 }
 
 static struct store_counters since(struct store_counters now, struct store_counters then) {
-    return (struct store_counters){now.bytes_moved - then.bytes_moved, now.stall_seconds - then.stall_seconds};
+    return (struct store_counters){now.bytes_moved - then.bytes_moved,
+                                   now.stall_seconds - then.stall_seconds};
 }
 
 /* ---- progress ---- */
@@ -52,7 +53,8 @@ static void report_progress(struct running *r, const struct visit *visit) {
     enum { TENTHS = 10 };
     struct sluice_session *s = r->session;
     double time = now(r);
-    if (!s->options.on_progress || (time - r->last_progress < 1.0 / TENTHS && !visit->ends_evaluation)) return;
+    if (!s->options.on_progress || (time - r->last_progress < 1.0 / TENTHS && !visit->ends_evaluation))
+        return;
     r->last_progress = time;
     const struct stage *stage = &r->job->stages[visit->stage];
     double seconds = time - r->began, fraction = r->all > 0 ? r->done / r->all : 0;
@@ -101,7 +103,8 @@ static bool tick(void *user, const struct visit *visit, double done, struct erro
 
 /* ---- the host's turns ---- */
 
-static enum status check_finite(struct tensor t, const char *what, const char *stage, int step, struct error *e) {
+static enum status check_finite(struct tensor t, const char *what, const char *stage, int step,
+                                struct error *e) {
     const float *values = t.data;
     int64_t n = tensor_elements(&t), bad = 0;
     for (int64_t i = 0; i < n; i++) bad += !isfinite(values[i]);
@@ -170,9 +173,14 @@ static enum status picture_ended(struct running *r, int image, struct error *e) 
 static enum status evaluation_ended(void *user, const struct visit *visit, struct error *e) {
     struct running *r = user;
     switch (r->job->kind[visit->stage]) {
-    case STAGE_DENOISE: step_ended(r, visit->evaluation, e); break;
-    case STAGE_DECODE: picture_ended(r, visit->evaluation, e); break;
-    case STAGE_TEXT: break;
+    case STAGE_DENOISE:
+        step_ended(r, visit->evaluation, e);
+        break;
+    case STAGE_DECODE:
+        picture_ended(r, visit->evaluation, e);
+        break;
+    case STAGE_TEXT:
+        break;
     }
     report_progress(r, visit);
     return e->code;
@@ -218,7 +226,8 @@ static enum status text_ended(struct running *r, struct error *e) {
     struct job *job = r->job;
     for (int i = 0; i < job->n_prompts && e->code == OK; i++) {
         check_finite(job->text[i], "the conditioning", "text", -1, e);
-        if (job->request.dump && e->code == OK) ring_save(job->sys, job->request.dump, names[i], job->text[i], e);
+        if (job->request.dump && e->code == OK)
+            ring_save(job->sys, job->request.dump, names[i], job->text[i], e);
     }
     if (e->code == OK) predict(r);
     return e->code;
@@ -308,7 +317,8 @@ static void warn_of_cuts(struct sluice_session *s, const struct job *job) {
                 s->model->component[i].n_unknown, s->model->component[i].family->name);
 }
 
-static enum status execute(struct sluice_session *s, struct job *job, const char *latent_file, struct error *e) {
+static enum status execute(struct sluice_session *s, struct job *job, const char *latent_file,
+                           struct error *e) {
     struct running r = {.session = s, .job = job, .all = job_flops(job)};
     struct run_hooks hooks = {
         .user = &r, .evaluation_ended = evaluation_ended, .stage_ended = stage_ended, .tick = tick};
@@ -340,8 +350,8 @@ static void measure_process(struct sluice_session *s) {
     s->report.library_bytes = s->report.peak_bytes > known ? s->report.peak_bytes - known : 0;
 }
 
-static enum status run_job(struct sluice_session *s, const struct sluice_request *request, const char *latent_file,
-                           const int32_t *latent_dim, struct error *e) {
+static enum status run_job(struct sluice_session *s, const struct sluice_request *request,
+                           const char *latent_file, const int32_t *latent_dim, struct error *e) {
     struct job job;
     report_destroy(s->sys, &s->report);
     s->report.base_bytes = machine_resident_bytes();
@@ -363,8 +373,8 @@ out:
 
 /* ---- the public functions ---- */
 
-int sluice_session_open(sluice_model *model, const struct sluice_session_options *options, sluice_session **session,
-                        struct sluice_error *error) {
+int sluice_session_open(sluice_model *model, const struct sluice_session_options *options,
+                        sluice_session **session, struct sluice_error *error) {
     struct error e = {0};
     struct sys *sys = model->sys;
     struct sluice_session *s = sys->alloc(sys, LINE_HOST, sizeof *s);
@@ -415,9 +425,9 @@ int sluice_run(sluice_session *session, const struct sluice_request *request, st
 static enum status decode_dims(struct sluice_session *s, const char *path, int32_t dim[4], struct error *e) {
     struct tensor_index index;
     if (latent_open(s->sys, path, &index, dim, e) == OK) {
-        int channels = decoder_latent_channels(&s->model->component[ROLE_DECODER]);
-        if (dim[1] != channels || dim[0] < 1 || dim[0] > BATCH_MAX || dim[2] < 1 || dim[3] < 1 || dim[2] > 2048 ||
-            dim[3] > 2048) {
+        int channels = s->model->component[ROLE_DECODER].latent_channels;
+        if (dim[1] != channels || dim[0] < 1 || dim[0] > BATCH_MAX || dim[2] < 1 || dim[3] < 1 ||
+            dim[2] > 2048 || dim[3] > 2048) {
             error_set(e, SHAPE, "the latent does not fit this model");
             error_where(e, "%s", path);
             error_found(e, "[%d, %d, %d, %d]", dim[0], dim[1], dim[2], dim[3]);
@@ -439,8 +449,8 @@ int sluice_decode(sluice_session *session, const struct sluice_request *request,
     return publish_error(&e, error);
 }
 
-int sluice_plan_query(sluice_session *session, const struct sluice_request *request, const char *decode_latent,
-                      char **json, bool *fits, struct sluice_error *error) {
+int sluice_plan_query(sluice_session *session, const struct sluice_request *request,
+                      const char *decode_latent, char **json, bool *fits, struct sluice_error *error) {
     struct error e = {0}, misfit = {0};
     struct job job = {0};
     int32_t dim[4];

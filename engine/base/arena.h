@@ -21,7 +21,8 @@ static inline struct arena arena_counting(void) {
     return (struct arena){.bytes = UINT64_MAX};
 }
 
-/* A packed tensor of these dimensions; its contents are undefined. *ok becomes false when the arena is full. */
+/* A packed tensor of these dimensions; its contents are undefined. *ok becomes false when the arena is full.
+ */
 static inline struct tensor arena_tensor(struct arena *arena, enum dtype dtype, int rank, const int32_t *dim,
                                          bool *ok) {
     struct tensor t = tensor_make(NULL, dtype, rank, dim);

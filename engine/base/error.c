@@ -7,55 +7,92 @@
 
 const char *status_name(enum status code) {
     switch (code) {
-    case OK: return "OK";
-    case TRUNC: return "TRUNC";
-    case BADMAGIC: return "BADMAGIC";
-    case VERSION: return "VERSION";
-    case LIMIT: return "LIMIT";
-    case OVERFLOW: return "OVERFLOW";
-    case BOUNDS: return "BOUNDS";
-    case OVERLAP: return "OVERLAP";
-    case DUP: return "DUP";
-    case TYPE: return "TYPE";
-    case SHAPE: return "SHAPE";
-    case ALIGN: return "ALIGN";
-    case JSON: return "JSON";
-    case UTF8: return "UTF8";
-    case META: return "META";
-    case MISSING: return "MISSING";
-    case UNUSED: return "UNUSED";
-    case IO: return "IO";
-    case CHANGED: return "CHANGED";
-    case UNSUPPORTED: return "UNSUPPORTED";
-    case INTERNAL: return "INTERNAL";
-    case USAGE: return "USAGE";
-    case BUDGET: return "BUDGET";
-    case DEVICE: return "DEVICE";
-    case MEMORY: return "MEMORY";
-    case OUTPUT: return "OUTPUT";
-    case NONFINITE: return "NONFINITE";
-    case CANCELLED: return "CANCELLED";
+    case OK:
+        return "OK";
+    case TRUNC:
+        return "TRUNC";
+    case BADMAGIC:
+        return "BADMAGIC";
+    case VERSION:
+        return "VERSION";
+    case LIMIT:
+        return "LIMIT";
+    case OVERFLOW:
+        return "OVERFLOW";
+    case BOUNDS:
+        return "BOUNDS";
+    case OVERLAP:
+        return "OVERLAP";
+    case DUP:
+        return "DUP";
+    case TYPE:
+        return "TYPE";
+    case SHAPE:
+        return "SHAPE";
+    case ALIGN:
+        return "ALIGN";
+    case JSON:
+        return "JSON";
+    case UTF8:
+        return "UTF8";
+    case META:
+        return "META";
+    case MISSING:
+        return "MISSING";
+    case UNUSED:
+        return "UNUSED";
+    case IO:
+        return "IO";
+    case CHANGED:
+        return "CHANGED";
+    case UNSUPPORTED:
+        return "UNSUPPORTED";
+    case INTERNAL:
+        return "INTERNAL";
+    case USAGE:
+        return "USAGE";
+    case BUDGET:
+        return "BUDGET";
+    case DEVICE:
+        return "DEVICE";
+    case MEMORY:
+        return "MEMORY";
+    case OUTPUT:
+        return "OUTPUT";
+    case NONFINITE:
+        return "NONFINITE";
+    case CANCELLED:
+        return "CANCELLED";
     }
     return "INTERNAL";
 }
 
 static int exit_of(enum status code) {
     switch (code) {
-    case OK: return 0;
-    case INTERNAL: return 1;
-    case USAGE: return 2;
-    case BUDGET: return 4;
+    case OK:
+        return 0;
+    case INTERNAL:
+        return 1;
+    case USAGE:
+        return 2;
+    case BUDGET:
+        return 4;
     case DEVICE:
-    case MEMORY: return 5;
-    case OUTPUT: return 6;
-    case NONFINITE: return 7;
-    case CANCELLED: return 130;
-    default: return 3;
+    case MEMORY:
+        return 5;
+    case OUTPUT:
+        return 6;
+    case NONFINITE:
+        return 7;
+    case CANCELLED:
+        return 130;
+    default:
+        return 3;
     }
 }
 
-/* Formats into out; what does not fit loses its middle, because paths differ at their ends. Control characters
- * become '?': names come from files, and an error is one line. */
+/* Formats into out; what does not fit loses its middle, because paths differ at their ends. Control
+ * characters become '?': names come from files, and an error is one line. */
 static void print_shortened(char *out, size_t out_bytes, const char *format, va_list args) {
     char whole[4096];
     vsnprintf(whole, sizeof whole, format, args);
@@ -85,14 +122,14 @@ enum status error_set(struct error *e, enum status code, const char *what, ...) 
 }
 
 /* The three fields are filled once: an outer caller must not overwrite what the inner one knew better. */
-#define FILL_FIELD(field)                                                                                        \
-    do {                                                                                                         \
-        if (e->field[0]) return e->code;                                                                         \
-        va_list args;                                                                                            \
-        va_start(args, format);                                                                                  \
-        print_shortened(e->field, sizeof e->field, format, args);                                                \
-        va_end(args);                                                                                            \
-        return e->code;                                                                                          \
+#define FILL_FIELD(field)                                                                                    \
+    do {                                                                                                     \
+        if (e->field[0]) return e->code;                                                                     \
+        va_list args;                                                                                        \
+        va_start(args, format);                                                                              \
+        print_shortened(e->field, sizeof e->field, format, args);                                            \
+        va_end(args);                                                                                        \
+        return e->code;                                                                                      \
     } while (0)
 
 enum status error_where(struct error *e, const char *format, ...) {

@@ -42,9 +42,9 @@ enum status {
 
 struct error {
     enum status code;
-    int exit;           /* exit class of engine/sluice.h and the program */
-    char what[240];     /* the thing that failed, as a noun or a short sentence */
-    char where[320];    /* file and byte offset, flag, stage; long paths are shortened in the middle */
+    int exit;        /* exit class of engine/sluice.h and the program */
+    char what[240];  /* the thing that failed, as a noun or a short sentence */
+    char where[320]; /* file and byte offset, flag, stage; long paths are shortened in the middle */
     char found[160];
     char expected[160];
 };
@@ -54,7 +54,8 @@ const char *status_name(enum status code);
 
 /* Starts an error: code and what (printf style), the exit class from the code, other fields empty.
  * The first error wins: if *e already holds one, nothing changes. e may not be NULL. Returns e->code. */
-enum status error_set(struct error *e, enum status code, const char *what, ...) __attribute__((format(printf, 3, 4)));
+enum status error_set(struct error *e, enum status code, const char *what, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Fill the other fields of the error just set. Each returns e->code, so that the last can be returned. */
 enum status error_where(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));

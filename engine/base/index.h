@@ -11,11 +11,11 @@
 struct index_entry {
     const char *name;
     enum dtype dtype;
-    int rank;                     /* up to 8 as files allow; families need at most TENSOR_RANK_MAX */
-    int32_t dim[8];               /* outermost first */
-    int source;                   /* which of the index's sources */
-    uint64_t offset, bytes;       /* in that file */
-    bool used;                    /* bound by a family, or known to be unnecessary; set while a model opens */
+    int rank;               /* up to 8 as files allow; families need at most TENSOR_RANK_MAX */
+    int32_t dim[8];         /* outermost first */
+    int source;             /* which of the index's sources */
+    uint64_t offset, bytes; /* in that file */
+    bool used;              /* bound by a family, or known to be unnecessary; set while a model opens */
 };
 
 struct tensor_index {
@@ -24,13 +24,14 @@ struct tensor_index {
     int n_entries;
     struct byte_source *sources;
     int n_sources;
-    char *names; /* storage of the entries' names, terminated by NULs */
+    char *names;         /* storage of the entries' names, terminated by NULs */
     uint64_t host_bytes; /* of our allocator held by this index */
 };
 
 /* The entry of that name, or NULL. */
 struct index_entry *index_find(const struct tensor_index *index, const char *name);
-/* The highest N for which a tensor's name starts with prefix, N and '.', or -1: "layers." gives the last layer. */
+/* The highest N for which a tensor's name starts with prefix, N and '.', or -1: "layers." gives the last
+ * layer. */
 int index_last_block(const struct tensor_index *index, const char *prefix);
 /* Closes the sources and frees everything; an all-zero index is fine. */
 void index_destroy(struct tensor_index *index);

@@ -18,7 +18,8 @@ enum status source_open(struct sys *sys, const char *path, struct byte_source *s
     if (failed || !source->identity.regular) {
         error_set(e, IO, "cannot read file");
         error_where(e, "%s", path);
-        failed ? error_found(e, "%s", strerror(-failed)) : error_found(e, "something that is no regular file");
+        failed ? error_found(e, "%s", strerror(-failed))
+               : error_found(e, "something that is no regular file");
         error_expected(e, "a regular file");
         source_close(source);
         return e->code;
@@ -58,7 +59,8 @@ enum status source_read(const struct byte_source *source, void *to, uint64_t byt
     struct sys *sys = source->sys;
     uint64_t done = 0;
     while (done < bytes) {
-        int64_t n = sys->read_at(sys, source->file, (char *)to + done, bytes - done, (int64_t)(offset + done));
+        int64_t n =
+            sys->read_at(sys, source->file, (char *)to + done, bytes - done, (int64_t)(offset + done));
         if (n == -EINTR) continue;
         if (n < 0) {
             error_set(e, IO, "cannot read file");

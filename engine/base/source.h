@@ -1,7 +1,8 @@
 /* A byte source: one file that weights are read from, by position, from any thread.
  *
- * Bytes are read, never mapped: a truncated file must be an error, not a signal. The file's identity is taken when
- * it is opened and compared after every read, so that a file that changes in mid-run is CHANGED, not other pixels. */
+ * Bytes are read, never mapped: a truncated file must be an error, not a signal. The file's identity is taken
+ * when it is opened and compared after every read, so that a file that changes in mid-run is CHANGED, not
+ * other pixels. */
 #ifndef SLUICE_BASE_SOURCE_H
 #define SLUICE_BASE_SOURCE_H
 

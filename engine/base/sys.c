@@ -22,7 +22,8 @@ static void count(struct sys *sys, enum memory_line line, int64_t bytes) {
     int64_t live = __atomic_add_fetch(&sys->use.live_bytes[line], bytes, __ATOMIC_RELAXED);
     int64_t peak = __atomic_load_n(&sys->use.peak_bytes[line], __ATOMIC_RELAXED);
     while (live > peak && !__atomic_compare_exchange_n(&sys->use.peak_bytes[line], &peak, live, false,
-                                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+                                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
 }
 
 static void *machine_alloc(struct sys *sys, enum memory_line line, size_t bytes) {
@@ -161,7 +162,8 @@ static void *thread_entry(void *argument) {
     return NULL;
 }
 
-static int machine_thread_start(struct sys *sys, struct sys_thread **out, void (*main)(void *), void *argument) {
+static int machine_thread_start(struct sys *sys, struct sys_thread **out, void (*main)(void *),
+                                void *argument) {
     struct sys_thread *thread = sys->alloc(sys, LINE_HOST, sizeof *thread);
     if (!thread) return -ENOMEM;
     thread->main = main;

@@ -45,8 +45,8 @@ struct sys {
     void *(*map)(struct sys *sys, enum memory_line line, size_t bytes);
     void (*unmap)(struct sys *sys, enum memory_line line, void *memory, size_t bytes);
 
-    /* The same in steps: address space first, then pages within it (multiples of 4,096 bytes), which may come and go.
-     * commit returns 0 or negative errno. Only committed bytes count. */
+    /* The same in steps: address space first, then pages within it (multiples of 4,096 bytes), which may come
+     * and go. commit returns 0 or negative errno. Only committed bytes count. */
     void *(*reserve)(struct sys *sys, size_t bytes);
     int (*commit)(struct sys *sys, enum memory_line line, void *memory, size_t bytes);
     void (*decommit)(struct sys *sys, enum memory_line line, void *memory, size_t bytes);

@@ -8,11 +8,11 @@ static const struct {
     const char *name;
     int bits;
 } dtypes[N_DTYPES] = {
-    [DTYPE_F32] = {"F32", 32},   [DTYPE_F16] = {"F16", 16},         [DTYPE_BF16] = {"BF16", 16},
-    [DTYPE_F64] = {"F64", 64},   [DTYPE_I64] = {"I64", 64},         [DTYPE_I32] = {"I32", 32},
-    [DTYPE_I16] = {"I16", 16},   [DTYPE_I8] = {"I8", 8},            [DTYPE_U64] = {"U64", 64},
-    [DTYPE_U32] = {"U32", 32},   [DTYPE_U16] = {"U16", 16},         [DTYPE_U8] = {"U8", 8},
-    [DTYPE_BOOL] = {"BOOL", 8},  [DTYPE_F8_E4M3] = {"F8_E4M3", 8},  [DTYPE_F8_E5M2] = {"F8_E5M2", 8},
+    [DTYPE_F32] = {"F32", 32},    [DTYPE_F16] = {"F16", 16},        [DTYPE_BF16] = {"BF16", 16},
+    [DTYPE_F64] = {"F64", 64},    [DTYPE_I64] = {"I64", 64},        [DTYPE_I32] = {"I32", 32},
+    [DTYPE_I16] = {"I16", 16},    [DTYPE_I8] = {"I8", 8},           [DTYPE_U64] = {"U64", 64},
+    [DTYPE_U32] = {"U32", 32},    [DTYPE_U16] = {"U16", 16},        [DTYPE_U8] = {"U8", 8},
+    [DTYPE_BOOL] = {"BOOL", 8},   [DTYPE_F8_E4M3] = {"F8_E4M3", 8}, [DTYPE_F8_E5M2] = {"F8_E5M2", 8},
     [DTYPE_OTHER] = {"OTHER", 0},
 };
 

@@ -18,7 +18,8 @@ char *block_weight_name(const char *format, int number, char *out) {
     return out;
 }
 
-static struct index_entry *find_weight(const struct weight_spec *spec, int number, const struct tensor_index *index) {
+static struct index_entry *find_weight(const struct weight_spec *spec, int number,
+                                       const struct tensor_index *index) {
     char name[2 * BLOCK_NAME_MAX];
     for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i]; i++) {
         struct index_entry *entry = index_find(index, block_weight_name(spec->names[i], number, name));
@@ -64,8 +65,8 @@ static enum status check_weight(const struct index_entry *entry, const struct te
     return error_expected(e, "F32, F16 or BF16");
 }
 
-static enum status missing_weight(const struct weight_spec *spec, int number, const struct tensor_index *index,
-                                  struct error *e) {
+static enum status missing_weight(const struct weight_spec *spec, int number,
+                                  const struct tensor_index *index, struct error *e) {
     char name[2 * BLOCK_NAME_MAX];
     error_set(e, MISSING, "tensor '%s' is missing", block_weight_name(spec->names[0], number, name));
     return error_where(e, "%s", index->n_sources ? index->sources[0].path : "no file");
@@ -100,10 +101,12 @@ static enum status begin_block(struct sys *sys, struct block *block, int n_segme
 }
 
 enum status block_bind(struct sys *sys, const struct block_kind *kind, int number,
-                       const struct tensor_index *index, const int32_t *dims, struct block *block, struct error *e) {
+                       const struct tensor_index *index, const int32_t *dims, struct block *block,
+                       struct error *e) {
     *block = (struct block){.kind = kind, .number = number, .index = index};
     char name[2 * BLOCK_NAME_MAX];
-    snprintf(block->name, sizeof block->name, "%.*s", BLOCK_NAME_MAX - 1, block_weight_name(kind->format, number, name));
+    snprintf(block->name, sizeof block->name, "%.*s", BLOCK_NAME_MAX - 1,
+             block_weight_name(kind->format, number, name));
     if (begin_block(sys, block, kind->n_weights + 1, e) != OK) return e->code;
     for (int i = 0; i < kind->n_weights; i++)
         if (bind_weight(block, &kind->weights[i], dims, e) != OK) return e->code;
@@ -113,7 +116,8 @@ enum status block_bind(struct sys *sys, const struct block_kind *kind, int numbe
 enum status block_gather_rows(struct sys *sys, const struct block *table, const int32_t *ids, int n_ids,
                               struct block *rows, struct error *e) {
     struct tensor whole = table->tensors[0].shape;
-    *rows = (struct block){.kind = table->kind, .number = table->number, .index = table->index, .n_tensors = 1};
+    *rows =
+        (struct block){.kind = table->kind, .number = table->number, .index = table->index, .n_tensors = 1};
     snprintf(rows->name, sizeof rows->name, "%s", table->name);
     if (begin_block(sys, rows, n_ids, e) != OK) return e->code;
     for (int i = 0; i < n_ids; i++) {

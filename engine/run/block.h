@@ -1,11 +1,12 @@
 /* Blocks: what streams as one.
  *
- * A block kind is a weight table plus a forward function. Everything else about a block's weights is derived from
- * the table: binding to a checkpoint, shape checks, the layout of the image, what `inspect` prints, and the
- * checkpoints that `bench checkpoint` writes.
+ * A block kind is a weight table plus a forward function. Everything else about a block's weights is derived
+ * from the table: binding to a checkpoint, shape checks, the layout of the image, what `inspect` prints, and
+ * the checkpoints that `bench checkpoint` writes.
  *
- * A block image is a block's tensors at 256-byte-aligned offsets, a pure function of the table and of the stored type
- * of each tensor. Its layout is the same wherever it lies, and its bytes keep the file's element type. */
+ * A block image is a block's tensors at 256-byte-aligned offsets, a pure function of the table and of the
+ * stored type of each tensor. Its layout is the same wherever it lies, and its bytes keep the file's element
+ * type. */
 #ifndef SLUICE_RUN_BLOCK_H
 #define SLUICE_RUN_BLOCK_H
 
@@ -16,23 +17,23 @@ enum { WEIGHT_NAMES_MAX = 3, WEIGHT_RANK_MAX = 4, BLOCK_WEIGHTS_MAX = 24, BLOCK_
 
 /* One row of a weight table. */
 struct weight_spec {
-    size_t offset;                      /* of a struct tensor in the kind's weights structure */
+    size_t offset;                       /* of a struct tensor in the kind's weights structure */
     const char *names[WEIGHT_NAMES_MAX]; /* alternatives; see block_weight_name */
     int rank;
-    int dim[WEIGHT_RANK_MAX];           /* shape as places in the family's dimensions, outermost first */
-    bool optional;                      /* absent: a tensor of rank 0 */
-    double spread;                      /* made-up weights: uniform in +- this times 1/sqrt(inputs); 0: around 1 */
+    int dim[WEIGHT_RANK_MAX]; /* shape as places in the family's dimensions, outermost first */
+    bool optional;            /* absent: a tensor of rank 0 */
+    double spread;            /* made-up weights: uniform in +- this times 1/sqrt(inputs); 0: around 1 */
 };
 
 struct visit_scope;
 
 struct block_kind {
-    const char *name;           /* "layer" */
-    const char *format;         /* a block's name, with %d for its number: "layers.%d" */
+    const char *name;   /* "layer" */
+    const char *format; /* a block's name, with %d for its number: "layers.%d" */
     const struct weight_spec *weights;
     int n_weights;
-    size_t weights_bytes;       /* size of the structure that the offsets point into */
-    bool gathers_rows;          /* an embedding table: only the rows asked for are read, see block_gather_rows */
+    size_t weights_bytes; /* size of the structure that the offsets point into */
+    bool gathers_rows;    /* an embedding table: only the rows asked for are read, see block_gather_rows */
     /* Computes one visit for one lane. weights: the structure, bound. Never looks at tensor values (R0). */
     void (*forward)(struct context *x, const void *weights, const struct visit_scope *scope);
 };
@@ -64,17 +65,18 @@ struct block {
 /* Blocks that are counted twice ("up_blocks.2.resnets.1") have the number 100 * 2 + 1. */
 enum { BLOCK_NUMBER_STEP = 100 };
 
-/* Prints a table's name for a block: one %d is the block's number; of two, the first is number / 100 and the second
- * number % 100. out has BLOCK_NAME_MAX * 2 bytes. Returns out. */
+/* Prints a table's name for a block: one %d is the block's number; of two, the first is number / 100 and the
+ * second number % 100. out has BLOCK_NAME_MAX * 2 bytes. Returns out. */
 char *block_weight_name(const char *format, int number, char *out);
 
-/* Finds a block's tensors in the index (marking them used), checks shapes and types, lays out the image. MISSING,
- * SHAPE, UNSUPPORTED name tensor, file, found and expected. dims: the family's dimensions. */
+/* Finds a block's tensors in the index (marking them used), checks shapes and types, lays out the image.
+ * MISSING, SHAPE, UNSUPPORTED name tensor, file, found and expected. dims: the family's dimensions. */
 enum status block_bind(struct sys *sys, const struct block_kind *kind, int number,
-                       const struct tensor_index *index, const int32_t *dims, struct block *block, struct error *e);
+                       const struct tensor_index *index, const int32_t *dims, struct block *block,
+                       struct error *e);
 
-/* From a bound embedding table (kind->gathers_rows) the block of just these rows, in this order: its only tensor is
- * [n_ids, columns]. An id outside the table is SHAPE. */
+/* From a bound embedding table (kind->gathers_rows) the block of just these rows, in this order: its only
+ * tensor is [n_ids, columns]. An id outside the table is SHAPE. */
 enum status block_gather_rows(struct sys *sys, const struct block *table, const int32_t *ids, int n_ids,
                               struct block *rows, struct error *e);
 

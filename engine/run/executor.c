@@ -1,8 +1,6 @@
 /* The executor: see executor.h. */
 #include "engine/run/executor.h"
 
-#include "kernels/dry/dry.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -39,7 +37,8 @@ static enum status open_room(struct sys *sys, struct stage *stage, struct room *
     const struct family *family = stage->component->family;
     room->lane_states = sys->alloc(sys, LINE_HOST, (size_t)stage->n_lanes * family->lane_state_bytes);
     room->weights = sys->alloc(sys, LINE_HOST, largest_weights(stage));
-    if (!room->lane_states || !room->weights) return error_set(e, MEMORY, "no memory for stage '%s'", stage->name);
+    if (!room->lane_states || !room->weights)
+        return error_set(e, MEMORY, "no memory for stage '%s'", stage->name);
     bool ok = true;
     for (int i = 0; i < stage->n_lanes; i++)
         stage->lanes[i].state = (char *)room->lane_states + (size_t)i * family->lane_state_bytes;
@@ -53,7 +52,8 @@ static void close_room(struct sys *sys, struct room *room) {
     room->lane_states = room->weights = NULL;
 }
 
-static enum status map_room(struct sys *sys, const struct plan_stage *plan, struct room *room, struct error *e) {
+static enum status map_room(struct sys *sys, const struct plan_stage *plan, struct room *room,
+                            struct error *e) {
     room->state = (struct arena){.bytes = plan->state_bytes};
     room->scratch = (struct arena){.bytes = plan->activation_bytes};
     room->workspace_bytes = plan->workspace_bytes;
@@ -74,8 +74,8 @@ static void unmap_room(struct sys *sys, struct room *room) {
 }
 
 /* One visit: the block's forward for each of its lanes. image is NULL in a dry run. */
-static enum status run_visit(struct context *x, const struct stage *stage, const struct visit *visit, void *image,
-                             void *weights) {
+static enum status run_visit(struct context *x, const struct stage *stage, const struct visit *visit,
+                             void *image, void *weights) {
     const struct block *block = stage->blocks[visit->block];
     block_point(block, image, weights);
     for (int i = visit->first_lane; i < visit->first_lane + visit->n_lanes; i++) {
@@ -179,8 +179,11 @@ static enum status execute_stage(struct execution *x, int *i_visit, const struct
     const struct run *run = x->run;
     int i_stage = run->visits->visits[*i_visit].stage;
     struct room room = {0};
-    struct context context = {
-        .device = run->device, .scratch = &room.scratch, .error = x->e, .tick = execution_tick, .tick_user = x};
+    struct context context = {.device = run->device,
+                              .scratch = &room.scratch,
+                              .error = x->e,
+                              .tick = execution_tick,
+                              .tick_user = x};
     x->context = &context;
     if (map_room(run->sys, &plan->stage[i_stage], &room, x->e) != OK) goto out;
     context.workspace = room.workspace;
@@ -205,7 +208,8 @@ enum status executor_run(const struct run *run, const struct run_need *need, con
     struct execution x = {.run = run, .e = e, .counters = counters};
     struct store_stage stages[PLAN_STAGES_MAX];
     for (int i = 0; i < run->n_stages; i++)
-        stages[i] = (struct store_stage){run->stages[i].blocks, run->stages[i].n_blocks, run->stages[i].n_lasting};
+        stages[i] =
+            (struct store_stage){run->stages[i].blocks, run->stages[i].n_blocks, run->stages[i].n_lasting};
     struct store_options options = {
         .sys = run->sys,
         .stages = stages,

@@ -1,7 +1,8 @@
-/* The executor: the only loop over visits. Cancelling, progress and the host's turns between evaluations hang on it.
+/* The executor: the only loop over visits. Cancelling, progress and the host's turns between evaluations hang
+ * on it.
  *
- * The same loop runs dry, with a device that only counts: what a run needs (struct run_need) comes from there and
- * from nowhere else. */
+ * The same loop runs dry, with a device that only counts: what a run needs (struct run_need) comes from there
+ * and from nowhere else. */
 #ifndef SLUICE_RUN_EXECUTOR_H
 #define SLUICE_RUN_EXECUTOR_H
 
@@ -25,7 +26,8 @@ struct run_hooks {
     /* The host's turn after an evaluation: sampler update, picture out. */
     enum status (*evaluation_ended)(void *user, const struct visit *visit, struct error *e);
     enum status (*stage_ended)(void *user, int stage, struct error *e);
-    /* Between operators and while waiting; done: work of all visits so far, in FLOPs. False cancels; *e is then set. */
+    /* Between operators and while waiting; done: work of all visits so far, in FLOPs. False cancels; *e is
+     * then set. */
     bool (*tick)(void *user, const struct visit *visit, double done, struct error *e);
 };
 
@@ -38,12 +40,13 @@ struct run {
     const struct run_hooks *hooks;
 };
 
-/* Runs the forwards dry against the device's cost table and fills need->stage (all but base, host, cross and open
- * bytes). prepare: also lets the device build what the operators need, so that the run itself builds nothing. */
+/* Runs the forwards dry against the device's cost table and fills need->stage (all but base, host, cross and
+ * open bytes). prepare: also lets the device build what the operators need, so that the run itself builds
+ * nothing. */
 enum status executor_measure(const struct run *run, bool prepare, struct run_need *need, struct error *e);
 
-/* Runs. The plan has been checked. residents belong to the session. counters, if not NULL, is kept up to date, so that
- * hooks can read what has been moved and waited for so far. */
+/* Runs. The plan has been checked. residents belong to the session. counters, if not NULL, is kept up to
+ * date, so that hooks can read what has been moved and waited for so far. */
 enum status executor_run(const struct run *run, const struct run_need *need, const struct plan *plan,
                          struct residents *residents, struct store_counters *counters, struct error *e);
 

@@ -21,7 +21,8 @@ static enum status check_leftovers(struct component *c, struct error *e) {
         if (entry->used || ignorable(c->family, entry->name)) continue;
         c->n_unknown++;
         if (!strstr(entry->name, "scale")) continue;
-        error_set(e, UNUSED, "tensor '%s' looks like the scale of quantised weights, and nothing would apply it",
+        error_set(e, UNUSED,
+                  "tensor '%s' looks like the scale of quantised weights, and nothing would apply it",
                   entry->name);
         return error_where(e, "%s", c->index.sources[entry->source].path);
     }

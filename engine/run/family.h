@@ -1,7 +1,8 @@
 /* Families and the components opened with them.
  *
- * A family is one file in models/: a name, a probe over the tensor index, a configuration read from shapes (and from
- * config.json where shapes cannot tell), its block kinds, its lane state and the visits of its stage. */
+ * A family is one file in models/: a name, a probe over the tensor index, a configuration read from shapes
+ * (and from config.json where shapes cannot tell), its block kinds, its lane state and the visits of its
+ * stage. */
 #ifndef SLUICE_RUN_FAMILY_H
 #define SLUICE_RUN_FAMILY_H
 
@@ -40,22 +41,24 @@ struct family {
     enum status (*configure)(struct component *c, const struct config *config, struct error *e);
     /* All blocks in the order of their visits. Returns their number, at most FAMILY_BLOCKS_MAX. */
     int (*blocks)(const struct component *c, struct block_ref *refs);
-    /* Where blocks of one kind differ in shape: changes a copy of the component's dims for one block. May be NULL. */
+    /* Where blocks of one kind differ in shape: changes a copy of the component's dims for one block. May be
+     * NULL. */
     void (*block_dims)(const struct component *c, const struct block_ref *ref, int32_t *dims);
     /* Names that may stand in a file without being used: prefixes, NULL-terminated. */
     const char *const *ignorable;
 
     size_t lane_state_bytes;
-    /* Declares every lane's state from its shapes: tensors from the arena (which only counts in a dry run), structures
-     * at lanes[i].state, zeroed by the caller. *ok becomes false if the arena is full. */
-    void (*declare)(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena, bool *ok);
-    /* Appends the visits of a stage with these lanes and evaluations. A block's place is that in c->blocks; rows of an
-     * embedding table that were gathered for lane i have the place c->n_blocks + i. */
+    /* Declares every lane's state from its shapes: tensors from the arena (which only counts in a dry run),
+     * structures at lanes[i].state, zeroed by the caller. *ok becomes false if the arena is full. */
+    void (*declare)(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                    bool *ok);
+    /* Appends the visits of a stage with these lanes and evaluations. A block's place is that in c->blocks;
+     * rows of an embedding table that were gathered for lane i have the place c->n_blocks + i. */
     enum status (*visits)(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
                           int evaluations, struct visit_list *list, struct error *e);
 
-    /* For writing checkpoints: the dimensions that may be chosen, what follows from them, and the configuration files
-     * of such a model. Weights come from the block kinds' tables. */
+    /* For writing checkpoints: the dimensions that may be chosen, what follows from them, and the
+     * configuration files of such a model. Weights come from the block kinds' tables. */
     const struct dimension *dimensions;
     int n_dimensions;
     void (*derive)(struct component *c, const int *chosen);
@@ -72,7 +75,12 @@ struct component {
     struct block *blocks; /* those that are used, in the order of visits */
     int n_blocks;
     struct block table; /* the embedding table, if the family has one: no block, only rows of it are read */
-    int n_unknown; /* tensors that nobody knows */
+    int n_unknown;      /* tensors that nobody knows */
+    /* What the parts of a pipeline must agree on, and sizes follow from; set by configure, 0 where it means
+     * nothing. */
+    int text_columns;    /* given by a text encoder, expected by a denoiser */
+    int latent_channels; /* of a denoiser and of a decoder */
+    int pixel_factor;    /* pixels on the side of a decoder's latent pixel */
 };
 
 /* The place of the block of that kind and number in c->blocks, or -1. */
@@ -81,8 +89,8 @@ int component_block(const struct component *c, const struct block_kind *kind, in
 /* The dimensions that a block's weight table refers to. */
 void component_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims);
 
-/* Configures and binds a component whose family and index are set. Leftover scale tensors are UNUSED, because weights
- * without their scales are other weights; others are counted. On failure the caller destroys it. */
+/* Configures and binds a component whose family and index are set. Leftover scale tensors are UNUSED, because
+ * weights without their scales are other weights; others are counted. On failure the caller destroys it. */
 enum status component_bind(struct component *c, const struct config *config, struct error *e);
 void component_destroy(struct component *c);
 

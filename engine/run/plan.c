@@ -1,8 +1,9 @@
 /* The solver: see plan.h.
  *
- * This first solver is simple: a ring for two of the largest blocks, so that one can arrive while another computes;
- * what is left goes to residents, evenly spread, because a prefix of residents leaves the reader idle. Only blocks
- * that are visited again are worth residence, unless everything fits and stays for the next run. */
+ * This first solver is simple: a ring for two of the largest blocks, so that one can arrive while another
+ * computes; what is left goes to residents, evenly spread, because a prefix of residents leaves the reader
+ * idle. Only blocks that are visited again are worth residence, unless everything fits and stays for the next
+ * run. */
 #include "engine/run/plan.h"
 
 #include "engine/base/arena.h"
@@ -36,8 +37,8 @@ uint64_t plan_resident_offset(const struct stage_need *need, const struct plan_s
 /* What a stage takes besides residents and ring. */
 static uint64_t fixed_bytes(const struct run_need *need, int s) {
     const struct stage_need *n = &need->stage[s];
-    return need->base_bytes + need->host_bytes + need->cross_bytes + n->library_bytes + pages(n->state_bytes) +
-           pages(n->activation_bytes) + pages(n->workspace_bytes);
+    return need->base_bytes + need->host_bytes + need->cross_bytes + n->library_bytes +
+           pages(n->state_bytes) + pages(n->activation_bytes) + pages(n->workspace_bytes);
 }
 
 static void evaluate_stage(const struct stage_need *need, struct plan_stage *stage) {
@@ -106,8 +107,10 @@ static bool worth_residence(const struct stage_need *need, int block) {
     return need->block_repeats[block] && need->block_lasts[block] && need->evaluations > 1;
 }
 
-/* Spreads at most available bytes of residents evenly over the blocks that are worth it. Returns what it used. */
-static uint64_t spread_residents(const struct stage_need *need, struct plan_stage *stage, uint64_t available) {
+/* Spreads at most available bytes of residents evenly over the blocks that are worth it. Returns what it
+ * used. */
+static uint64_t spread_residents(const struct stage_need *need, struct plan_stage *stage,
+                                 uint64_t available) {
     uint64_t worth = 0, used = 0;
     for (int i = 0; i < need->n_blocks; i++)
         if (worth_residence(need, i)) worth += need->block_bytes[i];
@@ -132,7 +135,8 @@ static void solve_stage(const struct stage_need *need, struct plan_stage *stage,
     stage->ring_bytes = ring > least ? ring : least;
     uint64_t rest = available - stage->ring_bytes;
     uint64_t used = spread_residents(need, stage, rest / PLAN_PAGE * PLAN_PAGE);
-    /* Everything that repeats may be resident although the ring has no room for two: then a smaller ring does. */
+    /* Everything that repeats may be resident although the ring has no room for two: then a smaller ring
+     * does. */
     uint64_t streamed_largest = largest_streamed(need, stage);
     if (used == 0 || stage->ring_bytes <= 2 * streamed_largest) return;
     stage->ring_bytes = 2 * streamed_largest;
@@ -157,7 +161,8 @@ void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, struct p
 
 enum status plan_check(const struct run_need *need, const struct plan *plan, struct error *e) {
     if (plan->ram_peak_bytes > plan->ram_budget_bytes) {
-        error_set(e, BUDGET, "does not fit the memory budget: the least that would do is --max-ram %" PRIu64 "B",
+        error_set(e, BUDGET,
+                  "does not fit the memory budget: the least that would do is --max-ram %" PRIu64 "B",
                   plan->ram_least_bytes);
         error_found(e, "a budget of %" PRIu64 " bytes", plan->ram_budget_bytes);
         return error_expected(e, "at least %" PRIu64 " bytes for this plan", plan->ram_peak_bytes);
@@ -166,7 +171,8 @@ enum status plan_check(const struct run_need *need, const struct plan *plan, str
         const struct plan_stage *stage = &plan->stage[s];
         uint64_t largest = largest_streamed(&need->stage[s], stage);
         if (stage->ring_bytes >= largest) continue;
-        error_set(e, BUDGET, "the plan cannot work: the ring of stage '%s' is smaller than a block that must pass",
+        error_set(e, BUDGET,
+                  "the plan cannot work: the ring of stage '%s' is smaller than a block that must pass",
                   stage->name);
         error_found(e, "a ring of %" PRIu64 " bytes", stage->ring_bytes);
         return error_expected(e, "at least %" PRIu64, largest);

@@ -1,7 +1,8 @@
 /* The plan: where bytes lie and when they move; never what is computed, nor in what shapes.
  *
- * A plain structure without pointers: printable, hashable, readable back. A pure function of visits, images, the dry
- * run and budgets. What a stage needs (struct stage_need) comes from the dry run and from nowhere else. */
+ * A plain structure without pointers: printable, hashable, readable back. A pure function of visits, images,
+ * the dry run and budgets. What a stage needs (struct stage_need) comes from the dry run and from nowhere
+ * else. */
 #ifndef SLUICE_RUN_PLAN_H
 #define SLUICE_RUN_PLAN_H
 
@@ -61,11 +62,12 @@ static inline void plan_set_resident(struct plan_stage *stage, int block, bool r
 /* Where a resident block lies in its stage's resident memory: blocks in order, each at a multiple of 256. */
 uint64_t plan_resident_offset(const struct stage_need *need, const struct plan_stage *stage, int block);
 
-/* Chooses residents and rings for a budget. Always gives a plan: below the least budget it is the least plan, whose
- * peak is then above its budget. Sizes are rounded to pages. */
+/* Chooses residents and rings for a budget. Always gives a plan: below the least budget it is the least plan,
+ * whose peak is then above its budget. Sizes are rounded to pages. */
 void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, struct plan *plan);
 
-/* Recomputes everything that follows from residents, rings and keep: sums, peaks. For plans that were read back. */
+/* Recomputes everything that follows from residents, rings and keep: sums, peaks. For plans that were read
+ * back. */
 void plan_evaluate(const struct run_need *need, struct plan *plan);
 
 /* BUDGET if the plan cannot work: peak above the budget (naming the least that would do), or a ring that is

@@ -12,12 +12,12 @@ enum fill_state { FILL_EMPTY, FILL_FILLING, FILL_READY, FILL_FAILED };
 /* The weights of one visit, or of several visits of one block that follow each other. */
 struct fill {
     const struct block *block;
-    int stage, place;           /* place: the block's in the stage */
-    int last_visit;             /* its release empties a ring slot */
+    int stage, place; /* place: the block's in the stage */
+    int last_visit;   /* its release empties a ring slot */
     bool resident;
     enum fill_state state;
     char *address;
-    int segment;                /* next piece to claim: segment and byte within it */
+    int segment; /* next piece to claim: segment and byte within it */
     uint64_t segment_done;
     int pieces_in_flight;
 };
@@ -26,7 +26,7 @@ struct store {
     struct store_options o;
     struct fill *fills;
     int n_fills;
-    int *fill_of_visit;         /* -1: a block without weights */
+    int *fill_of_visit; /* -1: a block without weights */
 
     pthread_mutex_t lock;       /* guards everything below and all fills */
     pthread_cond_t work, ready; /* readers wait for work, acquire for ready */
@@ -34,15 +34,15 @@ struct store {
     int n_threads;
     bool stopping;
 
-    int stage;                  /* the active one, or -1 */
-    int next_place;             /* next fill to place */
-    int next_claim;             /* first fill that may have unclaimed pieces */
+    int stage;      /* the active one, or -1 */
+    int next_place; /* next fill to place */
+    int next_claim; /* first fill that may have unclaimed pieces */
     char *ring;
     uint64_t ring_reserved, ring_committed;
-    uint64_t ring_head;         /* where the next fill goes */
-    int ring_oldest;            /* oldest live ring fill; n_fills if none */
+    uint64_t ring_head; /* where the next fill goes */
+    int ring_oldest;    /* oldest live ring fill; n_fills if none */
 
-    struct error error;         /* of the first read that failed */
+    struct error error; /* of the first read that failed */
     struct store_counters counters;
 };
 
@@ -53,7 +53,8 @@ static int next_live(const struct store *s, int from) {
     return from;
 }
 
-/* Finds room for n bytes, or returns false. Live bytes are [tail, head) or, wrapped, [tail, end) and [0, head). */
+/* Finds room for n bytes, or returns false. Live bytes are [tail, head) or, wrapped, [tail, end) and [0,
+ * head). */
 static bool place_in_ring(struct store *s, uint64_t n, uint64_t limit, uint64_t *at) {
     bool empty = s->ring_oldest >= s->next_place;
     if (empty) {
@@ -171,8 +172,8 @@ static void reader_main(void *argument) {
 /* ---- opening ---- */
 
 /* Kept residents are those of the same blocks at the same places; anything else is given back. */
-static bool same_layout(const struct resident_area *area, const struct run_need *need, const struct plan *plan,
-                        const struct store_stage *stage, int i_stage) {
+static bool same_layout(const struct resident_area *area, const struct run_need *need,
+                        const struct plan *plan, const struct store_stage *stage, int i_stage) {
     const struct plan_stage *p = &plan->stage[i_stage];
     if (!plan->keep || !area->memory || area->bytes != p->resident_bytes) return false;
     for (int i = 0; i < stage->n_lasting; i++)
@@ -224,7 +225,8 @@ static void list_fill(struct store *s, int i_visit) {
     if (joins_previous(s, v, resident)) found = s->n_fills - 1;
     if (found < 0) {
         found = s->n_fills++;
-        s->fills[found] = (struct fill){.block = block, .stage = v->stage, .place = v->block, .resident = resident};
+        s->fills[found] =
+            (struct fill){.block = block, .stage = v->stage, .place = v->block, .resident = resident};
         if (resident && s->o.residents->area[v->stage].ready[v->block]) {
             s->fills[found].segment = block->n_segments; /* kept from the run before: nothing to read */
         }
@@ -239,7 +241,8 @@ static enum status allocate(struct store *s, struct error *e) {
     s->fills = sys->alloc(sys, LINE_HOST, n * sizeof *s->fills);
     s->fill_of_visit = sys->alloc(sys, LINE_HOST, n * sizeof *s->fill_of_visit);
     for (int i = 0; i < s->o.plan->n_stages; i++)
-        if (s->o.plan->stage[i].ring_bytes > s->ring_reserved) s->ring_reserved = s->o.plan->stage[i].ring_bytes;
+        if (s->o.plan->stage[i].ring_bytes > s->ring_reserved)
+            s->ring_reserved = s->o.plan->stage[i].ring_bytes;
     if (s->ring_reserved) s->ring = sys->reserve(sys, s->ring_reserved);
     if (s->fills && s->fill_of_visit && (s->ring || !s->ring_reserved)) return OK;
     return error_set(e, MEMORY, "no memory for the store of %zu visits", n);
@@ -355,7 +358,8 @@ void residents_destroy(struct residents *residents) {
 
 /* A fill that was kept has no pieces, so no reader ever finishes it. */
 static bool is_ready(struct fill *f) {
-    if (f->state == FILL_FILLING && f->segment == f->block->n_segments && !f->pieces_in_flight) f->state = FILL_READY;
+    if (f->state == FILL_FILLING && f->segment == f->block->n_segments && !f->pieces_in_flight)
+        f->state = FILL_READY;
     return f->state == FILL_READY;
 }
 
@@ -376,7 +380,7 @@ static enum status wait_until_ready(struct store *s, struct fill *f, struct erro
     }
     s->counters.stall_seconds += s->o.sys->clock(s->o.sys) - since;
     if (f->state != FILL_READY && s->error.code != OK && e->code == OK) *e = s->error; /* I4 */
-    return f->state == FILL_READY ? OK : e->code; /* I2 */
+    return f->state == FILL_READY ? OK : e->code;                                      /* I2 */
 }
 
 enum status store_acquire(struct store *s, int visit, void **image, struct error *e) {

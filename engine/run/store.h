@@ -10,14 +10,14 @@
  *   I2  acquire yields only READY;
  *   I3  a slot in use is never refilled: ring space comes back in the order of the visits, at release;
  *   I4  a failed fill surfaces at acquire, never as stale bytes;
- *   I5  fills are placed in the order of the visit list, so whatever is acquired next has its place: no deadlock;
- *   I6  a resident block is a slot that is not recycled: its first visit fills it, later ones find it READY;
- *   I7  in a stage, the ring lies within that stage's ring_bytes; what is fetched ahead for the next stage lies within
- *       both stages' ring_bytes.
+ *   I5  fills are placed in the order of the visit list, so whatever is acquired next has its place: no
+ * deadlock; I6  a resident block is a slot that is not recycled: its first visit fills it, later ones find it
+ * READY; I7  in a stage, the ring lies within that stage's ring_bytes; what is fetched ahead for the next
+ * stage lies within both stages' ring_bytes.
  *
- * Readers are threads that pread pieces of at most PIECE_BYTES. They run ahead along the visit list as far as the ring
- * has room, over evaluations and into the next stage. One thread acquires and releases. The store knows nothing
- * of families, operators or pixels. */
+ * Readers are threads that pread pieces of at most PIECE_BYTES. They run ahead along the visit list as far as
+ * the ring has room, over evaluations and into the next stage. One thread acquires and releases. The store
+ * knows nothing of families, operators or pixels. */
 #ifndef SLUICE_RUN_STORE_H
 #define SLUICE_RUN_STORE_H
 
@@ -32,7 +32,8 @@ struct store_stage {
     int n_lasting; /* the first n_lasting are the model's; the others belong to this request */
 };
 
-/* Residents' memory. It belongs to the session, so that a plan that keeps them finds them again in the next run. */
+/* Residents' memory. It belongs to the session, so that a plan that keeps them finds them again in the next
+ * run. */
 struct resident_area {
     char *memory;
     uint64_t bytes;
@@ -56,8 +57,8 @@ struct store_options {
     const struct run_need *need;
     const struct plan *plan;
     struct residents *residents;
-    int readers;                  /* threads, at least 1 */
-    bool (*tick)(void *user);     /* called while acquire waits; false ends the wait with the error set by it */
+    int readers;              /* threads, at least 1 */
+    bool (*tick)(void *user); /* called while acquire waits; false ends the wait with the error set by it */
     void *tick_user;
 };
 
@@ -68,8 +69,8 @@ struct store_counters {
 
 struct store;
 
-/* Allocates everything that the run needs but pages, starts readers; they wait for the first stage. Options are copied,
- * what they point to must live as long. */
+/* Allocates everything that the run needs but pages, starts readers; they wait for the first stage. Options
+ * are copied, what they point to must live as long. */
 enum status store_open(const struct store_options *options, struct store **store, struct error *e);
 /* Stops readers (a read in flight is waited for) and frees everything but kept residents. */
 void store_close(struct store *store);
@@ -78,7 +79,8 @@ void store_close(struct store *store);
 enum status store_begin_stage(struct store *store, int stage, struct error *e);
 void store_end_stage(struct store *store, int stage);
 
-/* The base address of the image of a visit's block, waiting until it is READY. Fills *e with the fill's failure. */
+/* The base address of the image of a visit's block, waiting until it is READY. Fills *e with the fill's
+ * failure. */
 enum status store_acquire(struct store *store, int visit, void **image, struct error *e);
 void store_release(struct store *store, int visit);
 

@@ -9,29 +9,30 @@
 #include <stdbool.h>
 
 /* One thing being worked on in a stage: a prompt, one image under one guidance branch, one picture.
- * The tensors cross stages and belong to the session; which of them a family reads and writes its role says. */
+ * The tensors cross stages and belong to the session; which of them a family reads and writes its role says.
+ */
 struct lane {
     struct tensor text;       /* [T, C]: conditioning, written by the text role, read by the denoiser */
     struct tensor latent;     /* [C, Y, X]: read by the denoiser and the decoder */
     struct tensor prediction; /* [C, Y, X]: written by the denoiser */
     struct tensor picture;    /* [Y, X, 3], -1 to 1 and a little beyond: written by the decoder */
-    int prompt;               /* which prompt it is conditioned on: lanes of one prompt share what depends on it only */
-    void *state;              /* the family's own structure of tensors, declared by family->declare */
+    int prompt;  /* which prompt it is conditioned on: lanes of one prompt share what depends on it only */
+    void *state; /* the family's own structure of tensors, declared by family->declare */
 };
 
 /* What a forward is told besides its weights. */
 struct visit_scope {
-    const void *settings;    /* the family's configuration */
+    const void *settings; /* the family's configuration */
     const struct lane *lane;
-    int number;              /* the block's */
-    float timestep;          /* of this evaluation, as the family's recipe defines it */
+    int number;     /* the block's */
+    float timestep; /* of this evaluation, as the family's recipe defines it */
 };
 
 struct visit {
-    int stage, block;         /* block: place in the stage's list */
+    int stage, block; /* block: place in the stage's list */
     int first_lane, n_lanes;
-    int evaluation;           /* -1: once before the first */
-    bool ends_evaluation;     /* the host's turn comes after it: sampler update, picture out */
+    int evaluation;       /* -1: once before the first */
+    bool ends_evaluation; /* the host's turn comes after it: sampler update, picture out */
 };
 
 struct visit_list {

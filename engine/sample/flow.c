@@ -1,10 +1,12 @@
-/* Flow matching: see flow.h. Plain loops on the host: contraction into fused multiply-adds is off for the whole build. */
+/* Flow matching: see flow.h. Plain loops on the host: contraction into fused multiply-adds is off for the
+ * whole build. */
 #include "engine/sample/flow.h"
 
 #include <math.h>
 
-/* torch.linspace(1, 1/n, n) in float32: from both ends towards the middle, with the fused multiply-add that PyTorch's
- * AVX2 and AVX-512 builds make of it (measured: PyTorch 2, n to 130, no difference; without it 102 differ). */
+/* torch.linspace(1, 1/n, n) in float32: from both ends towards the middle, with the fused multiply-add that
+ * PyTorch's AVX2 and AVX-512 builds make of it (measured: PyTorch 2, n to 130, no difference; without it 102
+ * differ). */
 static float linspace_down(int i, int n) {
     float end = (float)(1.0 / n);
     if (n == 1) return 1;

@@ -1,6 +1,6 @@
-/* Flow matching: the schedule, guidance and the Euler step, in float32 and in diffusers' order of operations, so that
- * timesteps and sigmas equal diffusers' bit for bit.
- * Source: diffusers 0.42, schedulers/scheduling_flow_match_euler_discrete.py and pipelines/z_image. */
+/* Flow matching: the schedule, guidance and the Euler step, in float32 and in diffusers' order of operations,
+ * so that timesteps and sigmas equal diffusers' bit for bit. Source: diffusers 0.42,
+ * schedulers/scheduling_flow_match_euler_discrete.py and pipelines/z_image. */
 #ifndef SLUICE_SAMPLE_FLOW_H
 #define SLUICE_SAMPLE_FLOW_H
 

@@ -1,5 +1,5 @@
-/* Initial noise as PyTorch's CPU generator draws it: uniforms bit for bit, normals computed in double and rounded
- * (PyTorch's own differ between instruction sets by up to 1.9e-6). */
+/* Initial noise as PyTorch's CPU generator draws it: uniforms bit for bit, normals computed in double and
+ * rounded (PyTorch's own differ between instruction sets by up to 1.9e-6). */
 #ifndef SLUICE_SAMPLE_NOISE_H
 #define SLUICE_SAMPLE_NOISE_H
 
@@ -15,8 +15,9 @@ void generator_seed(struct generator *g, uint64_t seed);
 uint32_t generator_draw(struct generator *g);
 /* torch.rand: 24 bits, in [0, 1). */
 float generator_uniform(struct generator *g);
-/* torch.randn of n values in memory order. From 16 values on PyTorch fills uniforms and transforms them by sixteens, a
- * ragged end being drawn anew; below, it draws pairs in double. Source: ATen/native/cpu/DistributionTemplates.h. */
+/* torch.randn of n values in memory order. From 16 values on PyTorch fills uniforms and transforms them by
+ * sixteens, a ragged end being drawn anew; below, it draws pairs in double. Source:
+ * ATen/native/cpu/DistributionTemplates.h. */
 void generator_normals(struct generator *g, float *out, int64_t n);
 
 #endif

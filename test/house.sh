@@ -1,0 +1,57 @@
+#!/bin/sh
+# The house's rules, from the source text: which room may include what, how long a file may be, words that may not
+# occur. The table is the design's.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+failed=0
+passed=0
+complain() {
+    echo "house: $1"
+    failed=$((failed + 1))
+}
+# may ROOM PATTERN...: files of the room include only our headers that match one of the patterns.
+may() {
+    room=$1
+    shift
+    for file in $(git ls-files --cached --others --exclude-standard -- "$room/*.c" "$room/*.h"); do
+        case "$file" in $room/*/*) [ "$room" = kernels ] && continue ;; esac
+        for header in $(sed -n 's/^#include "\(.*\)"/\1/p' "$file"); do
+            ok=0
+            for pattern in "$@"; do
+                # shellcheck disable=SC2254
+                case "$header" in $pattern) ok=1 ;; esac
+            done
+            [ $ok = 1 ] && passed=$((passed + 1)) || complain "$file may not include $header"
+        done
+    done
+}
+may engine/base 'engine/base/*'
+may kernels 'engine/base/*' 'kernels/*.h'
+may kernels/dry 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/dry/*'
+may kernels/cpu 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/cpu/*'
+may loaders 'engine/base/*' 'loaders/*'
+may engine/run 'engine/base/*' 'engine/run/*' kernels/ops.h kernels/device.h
+may engine/sample 'engine/base/*' 'engine/sample/*'
+may models 'engine/base/*' 'engine/run/*' kernels/ops.h 'models/*'
+may engine/api 'engine/*' 'kernels/*' 'loaders/*' 'models/*'
+may cli engine/sluice.h 'cli/*'
+for file in $(git ls-files --cached --others --exclude-standard | grep -E '\.(c|h|cu|cuh|py|sh|mk)$'); do
+    [ -f "$file" ] || continue
+    lines=$(wc -l <"$file")
+    [ "$lines" -le 800 ] && passed=$((passed + 1)) || complain "$file has $lines lines; 800 are the most"
+    case "${file##*/}" in *util* | *common* | *misc*) complain "$file: no utils, common or misc" ;; esac
+done
+# The library must not exit, abort, read the environment or print; bits must not depend on fast mathematics.
+hits=$(grep -nE '\b(getenv|exit|abort|printf|puts)\(' -r engine kernels loaders models --include='*.c' |
+    grep -vE 'n?printf\(|_exit_' | grep -vE 'v?snprintf')
+[ -z "$hits" ] && passed=$((passed + 1)) || complain "the library must not do this:
+$hits"
+hits=$(grep -nE 'ffast-math|use_fast_math|Ofast' Makefile test/check.mk)
+[ -z "$hits" ] && passed=$((passed + 1)) || complain "$hits"
+for name in *; do
+    case "$name" in Makefile | README.md | engine | kernels | loaders | models | cli | bench | test | build) ;;
+    *) complain "$name does not belong at the top level" ;;
+    esac
+done
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
