@@ -12,6 +12,7 @@
 #include "cli/request.h"
 #include "cli/say.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -38,6 +39,14 @@ static void on_progress(void *user, const struct sluice_progress *now) {
     interrupt_pending();
 }
 
+/* A decoded latent has no seed that anybody knows. */
+static void note_written(const struct drawing *drawing, const char *name, const struct sluice_image *image) {
+    char seed[32] = "";
+    if (!drawing->latent) snprintf(seed, sizeof seed, "seed %llu, ", (unsigned long long)image->seed);
+    say_note("wrote %s (%dx%d, %ssha256 %s)", strcmp(name, "-") ? name : "the picture to stdout",
+             image->width, image->height, seed, image->sha256);
+}
+
 static int save_image(struct drawing *drawing, const struct sluice_image *image, struct sluice_error *e) {
     char name[PATH_MAX];
     /* A latent file may hold more pictures than its plan said: those still get names of their own. */
@@ -50,9 +59,7 @@ static int save_image(struct drawing *drawing, const struct sluice_image *image,
     free(text);
     if (status) return status;
     drawing->n_written++;
-    if (!drawing->args->quiet)
-        say_note("wrote %s (%dx%d, seed %llu, sha256 %s)", strcmp(name, "-") ? name : "the picture to stdout",
-                 image->width, image->height, (unsigned long long)image->seed, image->sha256);
+    if (!drawing->args->quiet) note_written(drawing, name, image);
     return SLUICE_OK;
 }
 
