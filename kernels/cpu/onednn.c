@@ -347,12 +347,14 @@ enum status onednn_run(struct onednn *o, const struct onednn_key *key, struct on
 
 /* --- opening --- */
 
-/* The first product of each kind builds kernels for all of them, which stay for good, and OpenMP starts its
- * threads: better now than inside a run. */
+/* The first product of each kind builds kernels for all of them, which stay for good: better now than inside
+ * a run. So do OpenMP's threads, which products this small do not start. */
 static enum status warm(struct onednn *o, struct error *e) {
     enum { SMALL = 20 };
     static const float zero[SMALL * SMALL];
     float out[SMALL * SMALL];
+#pragma omp parallel num_threads(o->threads)
+    (void)omp_get_thread_num();
     for (int kind = ONEDNN_PRODUCT_T; kind <= ONEDNN_PRODUCT; kind++) {
         struct onednn_key key = {kind, {SMALL, SMALL, SMALL}};
         if (onednn_prepare(o, &key, e)) return e->code;

@@ -12,7 +12,7 @@ static void table_cost(const struct cpu *cpu, const struct op *op, struct op_cos
 static void frequencies(const struct rope_options *rope, double *to) {
     for (int a = 0; a < rope->n_axes; a++)
         for (int i = 0; i < rope->axis_dim[a] / 2; i++)
-            *to++ = pow(rope->theta, -2.0 * i / rope->axis_dim[a]);
+            *to++ = 1 / pow(rope->theta, 2.0 * i / rope->axis_dim[a]);
 }
 
 static int64_t grid_tokens(const struct rope_options *rope, int grid) {
