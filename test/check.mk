@@ -1,0 +1,32 @@
+# Tests. Each test/test_NAME.c is one program that links the engine's objects and cmocka; it ends with cmocka's
+# summary. Rings in the order of their cost; test/run.sh counts and prints the minutes of each.
+TESTS := $(patsubst test/test_%.c,%,$(wildcard test/test_*.c))
+TEST_BINS := $(TESTS:%=$B/test_%)
+
+$B/test_%: test/test_%.c $(ENGINE_O)
+	@echo "  ld $@"
+	@$(CC) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(ENGINE_O) -lcmocka $(CLI_LIBS) $(LIBS)
+
+# Under the thread sanitizer no oneDNN: its OpenMP is not instrumented and gives false races.
+TSAN_O := $(patsubst %.c,$B/obj/%.o,$(wildcard engine/base/*.c engine/run/*.c kernels/*.c kernels/dry/*.c))
+$B/tsan_%: test/test_%.c $(TSAN_O)
+	@echo "  ld $@"
+	@$(CC) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(TSAN_O) -lcmocka -lm -lpthread
+
+.PHONY: tests
+tests: all $(TEST_BINS)
+
+-include $(wildcard $B/*.d)
+
+.PHONY: check test demo install
+check:
+	@sh test/check.sh
+install:
+	@sh test/install.sh build
+test:
+	@sh test/install.sh build check
+	@$(MAKE) --no-print-directory check
+demo:
+	@sh test/install.sh build
+	@$(MAKE) --no-print-directory -j2 all
+	@sh test/demo.sh $B/sluice build/demo

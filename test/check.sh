@@ -1,0 +1,71 @@
+#!/bin/sh
+# make check: every ring in the order of its cost, with its minutes, one sum at the end. Each ring is a command whose output
+# holds a line "N passed, N failed" or cmocka's summary; a ring that prints neither counts as failed.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+passed=0
+failed=0
+skips=
+log=build/check.log
+mkdir -p build
+: >"$log"
+ring() {
+    name=$1
+    shift
+    began=$(date +%s)
+    "$@" >build/ring.log 2>&1
+    status=$?
+    seconds=$(($(date +%s) - began))
+    counts=$(grep -E '^[0-9]+ passed, [0-9]+ failed' build/ring.log | tail -1)
+    good=$(echo "$counts" | sed -n 's/^\([0-9]*\) passed.*/\1/p')
+    bad=$(echo "$counts" | sed -n 's/.* \([0-9]*\) failed.*/\1/p')
+    if [ -z "$good" ]; then # cmocka's own summary
+        good=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' build/ring.log | awk '{ n += $1 } END { print n + 0 }')
+        bad=$(sed -n 's/^\[  FAILED  \] \([0-9]*\) test.*/\1/p' build/ring.log | awk '{ n += $1 } END { print n + 0 }')
+        [ "$good" != 0 ] || [ "$bad" != 0 ] || bad=1
+    fi
+    [ $status = 0 ] || [ "$bad" != 0 ] || bad=1
+    passed=$((passed + good))
+    failed=$((failed + bad))
+    printf '%-28s %5d passed %3d failed  %d.%d min\n' "$name" "$good" "$bad" $((seconds / 60)) $((seconds % 60 / 6))
+    { echo "=== $name"; cat build/ring.log; } >>"$log"
+    grep '^SKIP ' build/ring.log && skips="$skips $name"
+    if [ "$bad" != 0 ]; then
+        grep -vE '^(SKIP|\[ +(OK|RUN))' build/ring.log | tail -40
+    fi
+}
+format() {
+    if clang-format --dry-run -Werror $(git ls-files '*.c' '*.h'); then echo "1 passed, 0 failed"; else echo "0 passed, 1 failed"; fi
+}
+# The second compiler: warnings are errors there too. Nothing of it is linked: it has its own OpenMP.
+clang_reads() {
+    n=0
+    bad=0
+    for file in $(git ls-files '*.c'); do
+        n=$((n + 1))
+        clang -std=c11 -D_GNU_SOURCE -fopenmp -ffp-contract=off -I. -Wall -Wextra -Werror -Wshadow -Wvla \
+            -Wstrict-prototypes -Wmissing-prototypes -fsyntax-only "$file" || bad=$((bad + 1))
+    done
+    echo "$((n - bad)) passed, $bad failed"
+    [ $bad = 0 ]
+}
+build() {
+    make -s -j"$(nproc)" "$@" >build/make.log 2>&1 || { tail -30 build/make.log; echo "0 passed, 1 failed"; exit 1; }
+}
+tests=$(ls test/test_*.c | sed 's/.*test_\(.*\)\.c/\1/')
+
+ring house sh test/house.sh
+ring format format
+ring clang clang_reads
+build tests
+for name in $tests; do ring "release $name" "build/release/test_$name"; done
+ring "program" sh test/cli/run.sh build/release/sluice test/golden/zimage_a/model build/cli_test
+for script in test/test_*.sh; do [ -f "$script" ] && ring "$(basename "$script" .sh)" sh "$script" build/release; done
+build CONFIG=asan tests
+for name in $tests; do ring "asan $name" "build/asan/test_$name"; done
+build CONFIG=tsan build/tsan/tsan_store
+ring "tsan store" build/tsan/tsan_store
+# Every machine can run every ring so far, so no skip is expected.
+[ -z "$skips" ] || { echo "unexpected skips in:$skips"; failed=$((failed + 1)); }
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
