@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -526,18 +527,25 @@ static void test_t14_texts(void **state) {
     close_clean(t);
 }
 
-/* Seconds to encode bytes of text, the best of three. */
+/* This thread's own processor time: others may be busy on the machine. */
+static double processor_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Processor seconds to encode bytes of text, the best of five. */
 static double seconds(struct tokenizer *t, const char *text, size_t bytes) {
     double best = 1e9;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         struct error e = {0};
         int32_t *ids;
         int n;
-        double start = sys.clock(&sys);
+        double start = processor_seconds();
         alarm(HANG_SECONDS);
         assert_int_equal(tokenizer_encode(t, text, bytes, &ids, &n, &e), OK);
         alarm(0);
-        double took = sys.clock(&sys) - start;
+        double took = processor_seconds() - start;
         if (took < best) best = took;
         sys.release(&sys, ids);
     }
