@@ -313,8 +313,10 @@ static void case_timestep(int32_t d, float t) {
     struct tensor out = tensor_random(DTYPE_F32, SHAPE(1, d), 0, 1);
     double *truth = truth_make(&out);
     for (int i = 0; i < d / 2; i++) {
-        truth[i] = cos(t * exp(-log(10000) * i / (d / 2)));
-        truth[d / 2 + i] = sin(t * exp(-log(10000) * i / (d / 2)));
+        float exponent = (float)-log(10000) * (float)i / (float)(d / 2); /* f32 as in the reference */
+        float angle = t * (float)exp((double)exponent);
+        truth[i] = cos((double)angle);
+        truth[d / 2 + i] = sin((double)angle);
     }
     op_timestep(&x, out, t);
     expect(OP_TIMESTEP, &out, truth);
@@ -685,6 +687,42 @@ static void test_no_reference_code(void **state) {
     onednn_close(o);
 }
 
+/* Values that lie halfway between two bytes, just outside the range, and NaN. */
+static void test_rgb_rounding(void **state) {
+    (void)state;
+    pool_used = 0;
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(1, 86, 3), 0, 1);
+    struct tensor out = tensor_make(take(258), DTYPE_U8, SHAPE(1, 86, 3));
+    float *value = in.data;
+    for (int i = 0; i < 258; i++) value[i] = 2 * ((float)i + 0.5f) / 255 - 1;
+    value[255] = -1.01f, value[256] = NAN, value[257] = INFINITY;
+    op_image_to_rgb(&x, out, in);
+    const uint8_t *rgb = out.data;
+    int ties = 0;
+    for (int i = 0; i < 255; i++) {
+        float scaled = 255 * (value[i] / 2 + 0.5f);
+        ties += scaled == (float)i + 0.5f;
+        assert_int_equal(rgb[i], (int)nearbyint((double)scaled));
+    }
+    assert_true(ties > 100);
+    assert_true(rgb[255] == 0 && rgb[256] == 0 && rgb[257] == 255);
+}
+
+/* Nothing that was prepared outlives the device. */
+static void test_close_gives_back(void **state) {
+    (void)state;
+    int64_t before = heap_live;
+    struct onednn *o = onednn_open(&watch.sys, 2, &problem);
+    for (int i = 1; i <= 20; i++) {
+        assert_int_equal(
+            onednn_prepare(o, &(struct onednn_key){ONEDNN_CONV, {4 + i, 9, 24, 16, 3}}, &problem), OK);
+        assert_int_equal(onednn_prepare(o, &(struct onednn_key){ONEDNN_PRODUCT, {900 + i, 9, 24}}, &problem),
+                         OK);
+    }
+    onednn_close(o);
+    assert_true(heap_live - before < 4096);
+}
+
 static void test_print_errors(void **state) {
     (void)state;
     for (int i = 0; i < N_OP_KINDS; i++)
@@ -707,6 +745,8 @@ int main(void) {
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_context_tensor),
         cmocka_unit_test(test_no_reference_code),
+        cmocka_unit_test(test_rgb_rounding),
+        cmocka_unit_test(test_close_gives_back),
         cmocka_unit_test(test_print_errors),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
