@@ -127,6 +127,7 @@ void op_widen(struct context *x, struct tensor out, struct tensor in);
 void op_repeat_row(struct context *x, struct tensor out, struct tensor row);
 void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, int patch);
 void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens, int patch, float factor);
+/* Exponent, frequency and angle are rounded to f32 each, as the reference (diffusers) rounds them. */
 void op_timestep(struct context *x, struct tensor out, float t);
 /* weight [N,C,k,k], k 1 or 3, in [Y,X,C], out and residual [Y*up,X*up,N], out packed and not in. The zeros
  * around the picture stay zero: norm and activation come before padding. */
