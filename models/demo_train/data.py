@@ -2,14 +2,17 @@
 
 A pool is one kind of scene at one size. The curriculum weighs the pools by how far training is.
 """
+import argparse
 import os
 import random
 from concurrent.futures import ProcessPoolExecutor
 
 import torch
+from diffusers import AutoencoderKL
 
 import draw
 import train_vae
+from model import Captions, save_tokenizer
 
 # name: (counts, two groups?, sizes, pictures of each size)
 POOLS = {"one": ([1], False, [(128, 128)], 16000),
@@ -49,29 +52,39 @@ def encode_pool(vae, captions, jobs, executor):
     return {"latents": torch.cat(latents).contiguous(), "ids": ids}
 
 
-def load(vae, captions, folder):
-    """{name: [pool per size]}; each pool is {"latents": (N, 16, Y, X) f16, "ids": (N, 32)}. Made where missing."""
-    os.makedirs(folder, exist_ok=True)
-    pools = {}
-    with ProcessPoolExecutor(2) as executor:
-        list(executor.map(abs, range(4)))  # fork before torch has threads
-        for i, (name, (_, _, sizes, n)) in enumerate(POOLS.items()):
-            path = f"{folder}/{name}.pt"
-            if not os.path.exists(path):
-                made = [encode_pool(vae, captions, [(name, (10 * i + j) * 10 ** 6 + k, *size) for k in range(n)], executor)
-                        for j, size in enumerate(sizes)]
-                torch.save(made, path + ".tmp")
-                os.rename(path + ".tmp", path)
-            pools[name] = torch.load(path)
-    return pools
+def load(folder, name):
+    """[pool per size]; each pool is {"latents": (N, 16, Y, X) f16, "ids": (N, 32)}. Mapped: workers share the pages."""
+    return torch.load(f"{folder}/{name}.pt", mmap=True)
 
 
 def weights(done):
     """Share of each pool when `done` of the training is over: large single shapes, then counts, then two groups."""
     if done < .15:
         return {"one": 1.0}
-    if done < .45:
-        return {"one": .45, "many": .55}
     if done < .5:
-        return {"one": .3, "many": .35, "pair": .35}
+        return {"one": .45, "many": .55}
     return {"one": .2, "many": .3, "pair": .38, "wide": .12}
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Makes the pools that are missing.")
+    parser.add_argument("--work", default="/opt/demo")
+    work = parser.parse_args().work
+    folder = f"{work}/latents"
+    os.makedirs(folder, exist_ok=True)
+    with ProcessPoolExecutor(2) as executor:
+        list(executor.map(abs, range(4)))  # fork before torch has threads
+        vae = AutoencoderKL.from_pretrained(f"{work}/vae").eval().to(memory_format=torch.channels_last)
+        if not os.path.exists(f"{work}/tokenizer/tokenizer.json"):
+            save_tokenizer(f"{work}/tokenizer")
+        captions = Captions(f"{work}/tokenizer")
+        for i, (name, (_, _, sizes, n)) in enumerate(POOLS.items()):
+            path = f"{folder}/{name}.pt"
+            if not os.path.exists(path):
+                torch.save([encode_pool(vae, captions, [(name, (10 * i + j) * 10 ** 6 + k, *size) for k in range(n)],
+                                        executor) for j, size in enumerate(sizes)], path + ".tmp")
+                os.rename(path + ".tmp", path)
+
+
+if __name__ == "__main__":
+    main()

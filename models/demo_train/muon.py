@@ -10,11 +10,11 @@ def orthogonal(g, steps=5):
     """Newton-Schulz iteration: (K, M, N) matrices to about U V^T (Jordan et al., Muon, 2024)."""
     wide = g.shape[-2] <= g.shape[-1]
     x = g if wide else g.mT
-    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    x = (x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)).bfloat16()  # precise enough, and five times as fast
     for _ in range(steps):
         a = x @ x.mT
         x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
-    return x if wide else x.mT
+    return (x if wide else x.mT).float()
 
 
 def is_matrix_of_a_block(name, p):

@@ -19,8 +19,8 @@ from diffusers import AutoencoderKL
 import data
 import draw
 import train_vae
-from model import (IMAGE_TOKENS, Captions, Model, denoise, denoise_patches, encode_text, rope_tables, sample,
-                   save_tokenizer, to_patches)
+from model import (IMAGE_TOKENS, Captions, Model, block_forward, denoise, denoise_patches, encode_text, modulated,
+                   rope_tables, sample, to_patches)
 from muon import Layout, Optimiser
 
 ASPECTS = ["background", "colour", "side", "shape", "count"]
@@ -52,17 +52,22 @@ def arguments():
 # --- one micro-batch -------------------------------------------------------------------------------------------------
 
 class Batches:
-    def __init__(self, args, pools, captions, transformer, device):
-        self.args, self.pools, self.device = args, pools, device
+    def __init__(self, args, captions, transformer, device):
+        self.args, self.transformer, self.device, self.pools = args, transformer, device, {}
         self.empty, self.pad = captions([""])[0][0], captions.pad
-        self.ropes = {p["latents"].shape[2:]: [a.to(device) for a in rope_tables(transformer, *p["latents"].shape[2:])]
-                      for sizes in pools.values() for p in sizes}
+
+    def pools_of(self, name):
+        """[(pool, rope)] of every size, opened when the curriculum first asks."""
+        if name not in self.pools:
+            self.pools[name] = [(p, [a.to(self.device) for a in rope_tables(self.transformer, *p["latents"].shape[2:])])
+                                for p in data.load(f"{self.args.work}/latents", name)]
+        return self.pools[name]
 
     def __call__(self, step, index, done):
         """The arguments of `loss_of` after the model; a pure function of the arguments."""
         pick = random.Random(step * 1000 + index)
         share = data.weights(self.args.curriculum or done)
-        pool = pick.choice(self.pools[pick.choices(list(share), list(share.values()))[0]])
+        pool, rope = pick.choice(self.pools_of(pick.choices(list(share), list(share.values()))[0]))
         rng = torch.Generator().manual_seed(step * 1000 + index)
         n = self.args.micro
         rows = torch.randint(len(pool["ids"]), (n,), generator=rng)
@@ -77,7 +82,7 @@ class Batches:
         height, width = latents.shape[2:]
         is_image = torch.arange(IMAGE_TOKENS) < height // 2 * (width // 2)
         batch = to_patches(latents), to_patches(noise), sigma, ids, ids == self.pad, is_image
-        return *[a.to(self.device) for a in batch], *self.ropes[latents.shape[2:]]
+        return *[a.to(self.device) for a in batch], *rope
 
 
 def loss_of(model, blocks, latents, noise, sigma, ids, is_pad, is_image, cos, sin):
@@ -180,7 +185,7 @@ def log(args, shared, loss, samples_per_s):
     print(row, flush=True)
 
 
-def worker(me, args, shared, layout, model, pools, device):
+def worker(me, args, shared, layout, model, device):
     torch.set_num_threads(1 if args.workers > 1 else max(1, torch.get_num_threads()))
     captions = Captions(f"{args.work}/tokenizer")
     vae = AutoencoderKL.from_pretrained(f"{args.work}/vae").eval()
@@ -188,10 +193,22 @@ def worker(me, args, shared, layout, model, pools, device):
     averaged = Model(captions.tokenizer.get_vocab_size(), args.dim, args.layers, args.refiners).to(device)
     layout.bind(averaged, shared.ema)
     optimiser = Optimiser(layout, shared.flat, shared.state, me, args.workers)
-    batches = Batches(args, pools, captions, model.transformer, device)
+    batches = Batches(args, captions, model.transformer, device)
+    blocks = torch.compile(modulated, dynamic=False), torch.compile(block_forward, dynamic=False)
+
+    def backward(step, index, done):
+        with torch.autocast(device, dtype=torch.bfloat16):
+            loss = loss_of(model, blocks, *batches(step, index, done)) / micros
+        loss.backward()
+        return loss.detach()
+
     mine = slice(layout.size * me // args.workers, layout.size * (me + 1) // args.workers)
     total, micros = args.minutes * 60, args.batch // args.micro
     last_eval, last_save, losses, since = shared.elapsed.value, time.time(), [], (time.time(), shared.step.value)
+    for turn in range(args.workers):  # the first to compile leaves its code in the cache for the others
+        if turn == me:
+            backward(0, 0, 0)
+        shared.barrier.wait()
     started = time.time() - shared.elapsed.value
     while True:
         step, done = shared.step.value, min(1.0, shared.elapsed.value / total)
@@ -200,9 +217,7 @@ def worker(me, args, shared, layout, model, pools, device):
         shared.grads[me].zero_()
         shared.loss[me] = 0
         while (index := shared.take()) < micros:
-            loss = loss_of(model, *batches(step, index, done)) / micros
-            loss.backward()
-            shared.loss[me] += loss.detach()
+            shared.loss[me] += backward(step, index, done)
         shared.barrier.wait()
         optimiser.step(list(shared.grads), rate_at(args, step, done), step + 1)
         if me == 0:
@@ -241,10 +256,7 @@ def main():
         args.workers, args.micro = 1, args.batch
     torch.set_num_threads(torch.get_num_threads() if args.workers == 1 else 1)  # threads do not survive the fork
     os.makedirs(args.run, exist_ok=True)
-    if not os.path.exists(f"{args.work}/tokenizer/tokenizer.json"):
-        save_tokenizer(f"{args.work}/tokenizer")
     captions = Captions(f"{args.work}/tokenizer")
-    pools = data.load(AutoencoderKL.from_pretrained(f"{args.work}/vae").eval(), captions, f"{args.work}/latents")
     model = Model(captions.tokenizer.get_vocab_size(), args.dim, args.layers, args.refiners).to(device)
     layout = Layout(model, muon=not args.adamw)
     shared = Shared(layout.size, args.workers, device)
@@ -258,9 +270,9 @@ def main():
         shared.step.value, shared.elapsed.value = state["step"], state["elapsed"]
     print("trained parameters", layout.size, "from step", shared.step.value, flush=True)
     if args.workers == 1:
-        worker(0, args, shared, layout, model, pools, device)
+        worker(0, args, shared, layout, model, device)
     else:
-        mp.start_processes(worker, (args, shared, layout, model, pools, device), args.workers, start_method="fork")
+        mp.start_processes(worker, (args, shared, layout, model, device), args.workers, start_method="fork")
 
 
 if __name__ == "__main__":
