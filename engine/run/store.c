@@ -334,9 +334,22 @@ enum status store_begin_stage(struct store *s, int stage, struct error *e) {
     return OK;
 }
 
+/* A stage that is cut short may have fills under way: no more of them is claimed, and reads in flight are waited
+ * for, because the memory that they write goes next. */
+static void abandon_fills(struct store *s, int stage) {
+    for (int i = 0; i < s->next_place; i++) {
+        struct fill *f = &s->fills[i];
+        if (f->stage != stage || (f->state != FILL_FILLING && f->state != FILL_FAILED)) continue;
+        f->state = FILL_FAILED;
+        f->segment = f->block->n_segments;
+        while (f->pieces_in_flight) pthread_cond_wait(&s->ready, &s->lock);
+    }
+}
+
 void store_end_stage(struct store *s, int stage) {
     pthread_mutex_lock(&s->lock);
     s->stage = -1; /* nothing is placed until the next stage has its memory */
+    abandon_fills(s, stage);
     pthread_mutex_unlock(&s->lock);
     struct resident_area *area = &s->o.residents->area[stage];
     if (s->o.plan->keep) return;
