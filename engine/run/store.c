@@ -393,6 +393,7 @@ static enum status wait_until_ready(struct store *s, struct fill *f, struct erro
     }
     s->counters.stall_seconds += s->o.sys->clock(s->o.sys) - since;
     if (f->state != FILL_READY && s->error.code != OK && e->code == OK) *e = s->error; /* I4 */
+    if (f->state != FILL_READY && !go_on) error_set(e, CANCELLED, "cancelled while waiting for weights");
     return f->state == FILL_READY ? OK : e->code;                                      /* I2 */
 }
 
