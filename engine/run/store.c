@@ -183,15 +183,16 @@ static bool same_layout(const struct resident_area *area, const struct run_need 
     return true;
 }
 
+static void give_back_area(struct sys *sys, struct resident_area *area) {
+    sys->unmap(sys, LINE_STORE, area->memory, area->bytes);
+    memset(area, 0, sizeof *area);
+}
+
 static void lay_out_residents(struct store *s, int i_stage) {
     struct resident_area *area = &s->o.residents->area[i_stage];
     const struct store_stage *stage = &s->o.stages[i_stage];
     const struct plan_stage *p = &s->o.plan->stage[i_stage];
-    struct sys *sys = s->o.sys;
-    if (!same_layout(area, s->o.need, s->o.plan, stage, i_stage)) {
-        sys->unmap(sys, LINE_STORE, area->memory, area->bytes);
-        memset(area, 0, sizeof *area);
-    }
+    if (!same_layout(area, s->o.need, s->o.plan, stage, i_stage)) give_back_area(s->o.sys, area);
     area->n_blocks = stage->n_blocks;
     memcpy(area->resident, p->resident, sizeof area->resident);
     for (int i = 0; i < stage->n_blocks; i++) {
@@ -264,6 +265,8 @@ enum status store_open(const struct store_options *options, struct store **store
     pthread_condattr_destroy(&monotonic);
     if (allocate(s, e) != OK) goto out;
     for (int i = 0; i < s->o.plan->n_stages; i++) lay_out_residents(s, i);
+    for (int i = s->o.plan->n_stages; i < PLAN_STAGES_MAX; i++) /* of a run of more stages: not in this plan */
+        give_back_area(s->o.sys, &s->o.residents->area[i]);
     for (int i = 0; i < s->o.visits->n_visits; i++) list_fill(s, i);
     for (int i = 0; i < options->readers && i < READERS_MAX; i++) {
         int failed = sys->thread_start(sys, &s->threads[i], reader_main, s);
@@ -360,11 +363,7 @@ void store_end_stage(struct store *s, int stage) {
 }
 
 void residents_destroy(struct residents *residents) {
-    for (int i = 0; i < PLAN_STAGES_MAX; i++) {
-        struct resident_area *area = &residents->area[i];
-        residents->sys->unmap(residents->sys, LINE_STORE, area->memory, area->bytes);
-        memset(area, 0, sizeof *area);
-    }
+    for (int i = 0; i < PLAN_STAGES_MAX; i++) give_back_area(residents->sys, &residents->area[i]);
 }
 
 /* ---- visits ---- */
