@@ -175,7 +175,8 @@ static void reader_main(void *argument) {
 static bool same_layout(const struct resident_area *area, const struct run_need *need,
                         const struct plan *plan, const struct store_stage *stage, int i_stage) {
     const struct plan_stage *p = &plan->stage[i_stage];
-    if (!plan->keep || !area->memory || area->bytes != p->resident_bytes) return false;
+    if (!plan->keep || !area->memory || area->bytes != p->resident_bytes || area->first != stage->blocks[0])
+        return false;
     for (int i = 0; i < stage->n_lasting; i++)
         if (plan_is_resident(p, i) != (area->resident[i / 64] >> (i % 64) & 1) ||
             (plan_is_resident(p, i) && area->offset[i] != plan_resident_offset(&need->stage[i_stage], p, i)))
@@ -193,6 +194,7 @@ static void lay_out_residents(struct store *s, int i_stage) {
     const struct store_stage *stage = &s->o.stages[i_stage];
     const struct plan_stage *p = &s->o.plan->stage[i_stage];
     if (!same_layout(area, s->o.need, s->o.plan, stage, i_stage)) give_back_area(s->o.sys, area);
+    area->first = stage->blocks[0];
     area->n_blocks = stage->n_blocks;
     memcpy(area->resident, p->resident, sizeof area->resident);
     for (int i = 0; i < stage->n_blocks; i++) {
