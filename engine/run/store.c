@@ -267,7 +267,8 @@ enum status store_open(const struct store_options *options, struct store **store
     pthread_condattr_destroy(&monotonic);
     if (allocate(s, e) != OK) goto out;
     for (int i = 0; i < s->o.plan->n_stages; i++) lay_out_residents(s, i);
-    for (int i = s->o.plan->n_stages; i < PLAN_STAGES_MAX; i++) /* of a run of more stages: not in this plan */
+    for (int i = s->o.plan->n_stages; i < PLAN_STAGES_MAX;
+         i++) /* of a run of more stages: not in this plan */
         give_back_area(s->o.sys, &s->o.residents->area[i]);
     for (int i = 0; i < s->o.visits->n_visits; i++) list_fill(s, i);
     for (int i = 0; i < options->readers && i < READERS_MAX; i++) {
@@ -339,8 +340,8 @@ enum status store_begin_stage(struct store *s, int stage, struct error *e) {
     return OK;
 }
 
-/* A stage that is cut short may have fills under way: no more of them is claimed, and reads in flight are waited
- * for, because the memory that they write goes next. */
+/* A stage that is cut short may have fills under way: no more of them is claimed, and reads in flight are
+ * waited for, because the memory that they write goes next. */
 static void abandon_fills(struct store *s, int stage) {
     for (int i = 0; i < s->next_place; i++) {
         struct fill *f = &s->fills[i];
@@ -395,7 +396,7 @@ static enum status wait_until_ready(struct store *s, struct fill *f, struct erro
     s->counters.stall_seconds += s->o.sys->clock(s->o.sys) - since;
     if (f->state != FILL_READY && s->error.code != OK && e->code == OK) *e = s->error; /* I4 */
     if (f->state != FILL_READY && !go_on) error_set(e, CANCELLED, "cancelled while waiting for weights");
-    return f->state == FILL_READY ? OK : e->code;                                      /* I2 */
+    return f->state == FILL_READY ? OK : e->code; /* I2 */
 }
 
 enum status store_acquire(struct store *s, int visit, void **image, struct error *e) {
