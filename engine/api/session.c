@@ -186,25 +186,36 @@ static enum status evaluation_ended(void *user, const struct visit *visit, struc
     return e->code;
 }
 
-/* The size whose work is about a quarter of this job's, measured dry at sizes between. */
-static void quarter_size(struct running *r, int *width, int *height) {
-    enum { TRIES = 16 };
+/* FLOPs of the same request at i sixteenths of its sides, which go to width and height; 0 if it cannot be
+ * asked. */
+static double flops_at(const struct running *r, int i, int *width, int *height) {
     const struct job *job = r->job;
     int step = job->model->size_step;
+    struct sluice_request smaller = job->request;
+    smaller.width = *width = (smaller.width * i / 16 + step - 1) / step * step;
+    smaller.height = *height = (smaller.height * i / 16 + step - 1) / step * step;
+    struct job try;
+    struct error e = {0};
+    double flops = job_open(&try, job->model, job->device, &smaller, NULL, &e) == OK ? job_flops(&try) : 0;
+    job_close(&try);
+    return flops;
+}
+
+/* The largest size between whose work is at most about a quarter of this job's, measured dry; 0 if none is.
+ */
+static void quarter_size(const struct running *r, int *width, int *height) {
+    double quarter = job_flops(r->job) / 4 * 1.05;
+    int low = 0, high = 16; /* low fits or is 0, high does not fit */
     *width = *height = 0;
-    for (int i = TRIES - 1; i > 0; i--) {
-        struct sluice_request smaller = job->request;
-        smaller.width = (job->request.width * i / TRIES + step - 1) / step * step;
-        smaller.height = (job->request.height * i / TRIES + step - 1) / step * step;
-        struct job try;
-        struct error e = {0};
-        bool small = job_open(&try, job->model, job->device, &smaller, NULL, &e) == OK &&
-                     4 * job_flops(&try) <= job_flops(job) * 1.05;
-        job_close(&try);
-        if (!small) continue;
-        *width = smaller.width;
-        *height = smaller.height;
-        return;
+    while (high - low > 1) {
+        int w, h, middle = (low + high) / 2;
+        if (flops_at(r, middle, &w, &h) > quarter) {
+            high = middle;
+            continue;
+        }
+        low = middle;
+        *width = w;
+        *height = h;
     }
 }
 

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -80,7 +81,12 @@ static void machine_unreserve(struct sys *sys, void *memory, size_t bytes) {
 }
 
 static void machine_discard(struct sys *sys, void *memory, size_t bytes) {
-    (void)sys, (void)memory, (void)bytes;
+    (void)sys;
+#ifdef SLUICE_STRESS
+    memset(memory, 0xFF, bytes);
+#else
+    (void)memory, (void)bytes;
+#endif
 }
 
 static void machine_trim(struct sys *sys) {
