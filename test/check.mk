@@ -3,9 +3,10 @@
 TESTS := $(patsubst test/test_%.c,%,$(wildcard test/test_*.c))
 TEST_BINS := $(TESTS:%=$B/test_%)
 
+# Default visibility: a test may put its own malloc before the libraries'.
 $B/test_%: test/test_%.c $(ENGINE_O)
 	@echo "  ld $@"
-	@$(CC) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(ENGINE_O) -lcmocka $(CLI_LIBS) $(LIBS)
+	@$(CC) $(CFLAGS) -fvisibility=default -MMD -MP $(LDFLAGS) -o $@ $< $(ENGINE_O) -lcmocka $(CLI_LIBS) $(LIBS)
 
 # Under the thread sanitizer no oneDNN: its OpenMP is not instrumented and gives false races.
 TSAN_O := $(patsubst %.c,$B/obj/%.o,$(wildcard engine/base/*.c engine/run/*.c kernels/*.c kernels/dry/*.c))
