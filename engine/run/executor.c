@@ -185,19 +185,20 @@ static enum status execute_stage(struct execution *x, int *i_visit, const struct
                               .tick = execution_tick,
                               .tick_user = x};
     x->context = &context;
+    /* The store comes first: it gives back what of the last stage's ring is not for this one. */
+    if (store_begin_stage(x->store, i_stage, x->e) != OK) return x->e->code;
     if (map_room(run->sys, &plan->stage[i_stage], &room, x->e) != OK) goto out;
     context.workspace = room.workspace;
     context.workspace_bytes = room.workspace_bytes;
     if (open_room(run->sys, &run->stages[i_stage], &room, x->e) != OK) goto out;
-    if (store_begin_stage(x->store, i_stage, x->e) != OK) goto out;
     for (bool last = false; !last && x->e->code == OK; ++*i_visit) {
         x->visit = &run->visits->visits[*i_visit];
         last = last_of_stage(run->visits, *i_visit);
         execute_visit(x, *i_visit, &room);
     }
+out:
     store_end_stage(x->store, i_stage);
     if (x->e->code == OK) run->hooks->stage_ended(run->hooks->user, i_stage, x->e);
-out:
     close_room(run->sys, &room);
     unmap_room(run->sys, &room);
     return x->e->code;
