@@ -1,0 +1,290 @@
+/* What test_store drives the store with: a world of files, blocks, visits and a plan, all made up from a
+ * seed; a loop that acquires and releases its visits and checks every byte; and what must be read, worked out
+ * by another hand. */
+#ifndef SLUICE_TEST_STORE_WORLD_H
+#define SLUICE_TEST_STORE_WORLD_H
+
+#include "test/toy_family.h"
+
+enum { HANG_SECONDS = 60, STAGES = 3, BLOCKS = 14, READS = 4096 };
+
+/* --- a world: files, blocks, visits and a plan, all made up --- */
+
+struct raw_weights {
+    struct tensor part[3];
+};
+
+static const struct block_kind raw_kind = {
+    .name = "raw",
+    .format = "raw.%d",
+    .weights = (const struct weight_spec[]){{0, {"raw.%d.0"}, 1, {0}, 0, 1},
+                                            {sizeof(struct tensor), {"raw.%d.1"}, 1, {1}, 1, 1},
+                                            {2 * sizeof(struct tensor), {"raw.%d.2"}, 1, {2}, 1, 1}},
+    .n_weights = 3,
+    .weights_bytes = sizeof(struct raw_weights),
+};
+static const struct block_kind empty_kind = {.name = "empty", .format = "empty", .weights_bytes = 1};
+
+static struct world {
+    struct toy_files files;
+    struct block blocks[STAGES][BLOCKS];
+    const struct block *list[STAGES][BLOCKS];
+    int32_t dims[STAGES][BLOCKS][3]; /* 0: absent */
+    struct store_stage stages[STAGES];
+    struct visit_list visits;
+    struct run_need need;
+    struct plan plan;
+    struct residents residents;
+    uint64_t random;
+    int readers;
+    int stage;      /* where drive is, or -1 */
+    int ticks_left; /* of acquire's waiting; below 0: until it must be a hang */
+    double began;
+} world;
+
+static uint64_t below(uint64_t n) {
+    return random_below(&world.random, n);
+}
+
+static void make_sizes(int s, int n_blocks) {
+    static const uint64_t scales[] = {8, 300, 20000};
+    uint64_t scale = scales[below(3)];
+    for (int b = 0; b < n_blocks; b++) {
+        int parts = below(8) ? 1 + (int)below(3) : 0;
+        for (int i = 0; i < 3; i++) world.dims[s][b][i] = i < parts ? 1 + (int32_t)below(scale) : 0;
+        for (int i = 0; i < parts; i++) {
+            char name[TOY_NAME];
+            snprintf(name, sizeof name, "raw.%d.%d", s * 100 + b, i);
+            toy_files_add(&world.files, name, below(2) ? DTYPE_BF16 : DTYPE_F32, 1, &world.dims[s][b][i]);
+        }
+    }
+}
+
+static void make_blocks(int s, int n_blocks) {
+    struct error e = {0};
+    struct stage_need *need = &world.need.stage[s];
+    for (int b = 0; b < n_blocks; b++) {
+        const struct block_kind *kind = world.dims[s][b][0] ? &raw_kind : &empty_kind;
+        block_bind(&watch.sys, kind, s * 100 + b, &world.files.index, world.dims[s][b], &world.blocks[s][b],
+                   &e);
+        world.list[s][b] = &world.blocks[s][b];
+        need->block_bytes[b] = world.blocks[s][b].bytes;
+        need->block_repeats[b] = true;
+    }
+    assert_ok(&e);
+    int n_lasting = below(2) ? n_blocks : (int)below((uint64_t)n_blocks + 1);
+    world.stages[s] = (struct store_stage){world.list[s], n_blocks, n_lasting};
+    need->n_blocks = n_blocks;
+}
+
+/* Blocks in order, evaluation by evaluation; some left out, some visited twice or thrice in a row. */
+static void make_visits(int s) {
+    struct error e = {0};
+    int evaluations = 1 + (int)below(4), n = world.stages[s].n_blocks;
+    visit_add(&world.visits, (struct visit){.stage = s, .block = (int)below((uint64_t)n)}, &e);
+    for (int i = 0; i < evaluations; i++)
+        for (int b = 0; b < n; b++) {
+            int times = below(4) ? 1 : (int)below(4);
+            for (int t = 0; t < times; t++)
+                visit_add(&world.visits, (struct visit){.stage = s, .block = b, .evaluation = i}, &e);
+        }
+    assert_ok(&e);
+}
+
+/* Residents with some probability; rings from exactly the largest block to everything. */
+static void make_plan(bool keep) {
+    world.plan = (struct plan){.n_stages = world.need.n_stages, .keep = keep};
+    for (int s = 0; s < world.plan.n_stages; s++) {
+        struct plan_stage *p = &world.plan.stage[s];
+        uint64_t largest = 0, all = 0, odds = below(5);
+        for (int b = 0; b < world.stages[s].n_blocks; b++) {
+            uint64_t bytes = world.blocks[s][b].bytes;
+            plan_set_resident(p, b, below(4) < odds);
+            if (plan_is_resident(p, b)) continue;
+            all += bytes;
+            if (bytes > largest) largest = bytes;
+        }
+        largest = align_up(largest, PLAN_PAGE);
+        all = align_up(all, PLAN_PAGE);
+        uint64_t spare = (all - largest) / PLAN_PAGE;
+        p->ring_bytes = largest + PLAN_PAGE * (below(3) ? below(spare + 1) : below(2) * spare);
+    }
+    plan_evaluate(&world.need, &world.plan);
+}
+
+static void world_make(uint64_t seed) {
+    watch_init(&watch, seed);
+    memset(&world, 0, sizeof world);
+    world.random = seed;
+    world.readers = 1 + (int)below(4);
+    world.ticks_left = -1;
+    world.visits.sys = world.residents.sys = &watch.sys;
+    toy_files_begin(&world.files, &watch.sys, seed);
+    int n_stages = 1 + (int)below(STAGES), n_blocks[STAGES];
+    for (int s = 0; s < n_stages; s++) make_sizes(s, n_blocks[s] = 1 + (int)below(BLOCKS));
+    toy_files_end(&world.files);
+    world.need.n_stages = n_stages;
+    for (int s = 0; s < n_stages; s++) {
+        make_blocks(s, n_blocks[s]);
+        make_visits(s);
+    }
+    make_plan(below(3) == 0);
+    watch.delay_us = below(3) ? 0 : 200;
+    watch.short_reads = below(2);
+    watch_reset(&watch);
+}
+
+static void world_remove(void) {
+    residents_destroy(&world.residents);
+    for (int s = 0; s < world.need.n_stages; s++)
+        for (int b = 0; b < world.stages[s].n_blocks; b++) block_destroy(&watch.sys, &world.blocks[s][b]);
+    visit_list_destroy(&world.visits);
+    index_destroy(&world.files.index);
+    toy_files_remove(&world.files);
+    assert_no_violation();
+    assert_int_equal(watch_live(&watch), 0);
+    assert_int_equal(watch.pages_live, 0);
+}
+
+/* --- driving the store --- */
+
+static bool world_tick(void *user) {
+    struct error *e = user;
+    double now = watch.sys.clock(&watch.sys);
+    if (world.ticks_left > 0) world.ticks_left--;
+    if (world.ticks_left != 0 && now - world.began < HANG_SECONDS) return true;
+    error_set(e, world.ticks_left ? INTERNAL : CANCELLED, world.ticks_left ? "the store hangs" : "cancelled");
+    return false;
+}
+
+static struct store *world_open(struct error *e) {
+    struct store_options options = {
+        .sys = &watch.sys,
+        .stages = world.stages,
+        .visits = &world.visits,
+        .need = &world.need,
+        .plan = &world.plan,
+        .residents = &world.residents,
+        .readers = world.readers,
+        .tick = world_tick,
+        .tick_user = e,
+    };
+    struct store *store;
+    world.began = watch.sys.clock(&watch.sys);
+    world.stage = -1;
+    store_open(&options, &store, e);
+    return store;
+}
+
+static void check_image(const struct block *block, const char *image) {
+    if (!block->bytes) {
+        assert_null(image);
+        return;
+    }
+    assert_int_equal((uintptr_t)image % ARENA_ALIGN, 0);
+    for (int i = 0; i < block->n_segments; i++) {
+        const struct image_segment *g = &block->segments[i];
+        if (memcmp(image + g->image_offset, world.files.contents[g->source] + g->file_offset, g->bytes))
+            fail_msg("wrong bytes in %s, segment %d", block->name, i);
+    }
+}
+
+/* At the start of a stage exactly what is planned for it is held: ring, residents, those kept of others. */
+static void check_held(int stage) {
+    int64_t held = (int64_t)world.plan.stage[stage].ring_bytes;
+    for (int s = 0; s < world.plan.n_stages; s++)
+        if (s == stage || (world.plan.keep && world.residents.area[s].memory))
+            held += (int64_t)world.plan.stage[s].resident_bytes;
+    assert_int_equal(sys_memory_use(&watch.sys).live_bytes[LINE_STORE], held);
+}
+
+static enum status change_stage(struct store *store, int stage, struct error *e) {
+    if (stage == world.stage) return OK;
+    if (world.stage >= 0) store_end_stage(store, world.stage);
+    world.stage = -1;
+    if (store_begin_stage(store, stage, e) != OK) return e->code;
+    world.stage = stage;
+    check_held(stage);
+    return OK;
+}
+
+/* Visits all, or up to (not with) stop. The last stage stays open. */
+static int drive(struct store *store, int stop, struct error *e) {
+    int i = 0;
+    for (; i < world.visits.n_visits && i != stop; i++) {
+        const struct visit *v = &world.visits.visits[i];
+        const struct block *block = world.list[v->stage][v->block];
+        void *image;
+        if (change_stage(store, v->stage, e) != OK || store_acquire(store, i, &image, e) != OK) return i;
+        if (block->bytes) span_add(&watch, image, block->bytes, false);
+        if (watch.delay_us && !below(4)) usleep((useconds_t)below(200));
+        check_image(block, image);
+        if (block->bytes) span_remove(&watch, image);
+        store_release(store, i);
+    }
+    return i;
+}
+
+/* What must be read, in order: every fill of the list, from the definition and not from the store. */
+static int expected_reads(bool second_run, struct read_log *reads) {
+    bool there[STAGES][BLOCKS] = {{0}};
+    int n = 0, last_stage = -1, last_block = -1;
+    for (int i = 0; i < world.visits.n_visits; i++) {
+        int s = world.visits.visits[i].stage, b = world.visits.visits[i].block;
+        const struct block *block = world.list[s][b];
+        bool resident = plan_is_resident(&world.plan.stage[s], b);
+        if (!block->bytes) continue;
+        bool kept = second_run && resident && b < world.stages[s].n_lasting;
+        bool fills = resident ? !there[s][b] && !kept : s != last_stage || b != last_block;
+        if (!resident || !there[s][b]) last_stage = resident ? -1 : s, last_block = b;
+        there[s][b] = true;
+        for (int k = 0; fills && k < block->n_segments; k++) {
+            const struct image_segment *g = &block->segments[k];
+            assert_true(n < READS);
+            reads[n++] = (struct read_log){world.files.index.sources[g->source].file, (int64_t)g->file_offset,
+                                           (int64_t)g->bytes};
+        }
+    }
+    return n;
+}
+
+/* One reader reads exactly this and in this order (I5); several exactly this. Returns its bytes. */
+static int64_t check_reads(bool second_run) {
+    static struct read_log expected[READS];
+    int n = expected_reads(second_run, expected), at = 0;
+    int64_t all = 0, moved = 0, done = 0;
+    for (int i = 0; i < n; i++) all += expected[i].bytes;
+    for (int i = 0; i < watch.n_reads; i++) moved += watch.reads[i].bytes;
+    if (!watch.short_reads) assert_int_equal(moved, all); /* a short read is asked for again */
+    for (int i = 0; i < watch.n_reads && world.readers == 1; i++) {
+        assert_true(at < n);
+        assert_int_equal(watch.reads[i].file, expected[at].file);
+        assert_int_equal(watch.reads[i].offset, expected[at].offset + done);
+        done += watch.reads[i].bytes;
+        if (done == expected[at].bytes) at++, done = 0;
+    }
+    if (world.readers == 1) assert_int_equal(at, n);
+    return all;
+}
+
+static void run_whole(bool second_run) {
+    struct error e = {0};
+    int64_t most = 0, kept = 0;
+    struct store *store = world_open(&e);
+    assert_ok(&e);
+    assert_int_equal(drive(store, -1, &e), e.code ? -1 : world.visits.n_visits);
+    assert_ok(&e);
+    assert_int_equal(store_count(store).bytes_moved, check_reads(second_run));
+    store_end_stage(store, world.stage);
+    store_close(store);
+    for (int s = 0; s < world.plan.n_stages; s++) kept += (int64_t)world.plan.stage[s].resident_bytes;
+    for (int s = 0; s < world.plan.n_stages; s++) {
+        const struct plan_stage *p = &world.plan.stage[s];
+        int64_t takes = (int64_t)p->ring_bytes + (world.plan.keep ? kept : (int64_t)p->resident_bytes);
+        if (takes > most) most = takes;
+    }
+    assert_true(watch.pages_peak <= most);
+    assert_no_violation();
+}
+
+#endif
