@@ -415,7 +415,7 @@ static int sweep_budgets(const struct run_need *need, uint64_t least, double *wo
         for (int b = 0; b < need->stage[s].n_blocks; b++) all += need->stage[s].block_bytes[b];
     for (int i = 0; i < PLAN_STAGES_MAX; i++) before[i] = UINT64_MAX;
     for (uint64_t i = 0; i <= 40; i++) {
-        uint64_t budget = least + (all - least) / 40 * i + (i == 40 ? 8 * PLAN_PAGE : 0);
+        uint64_t budget = least + ((all - least) / 40 + 1) * i + (i == 40 ? 8 * PLAN_PAGE : 0);
         memset(&plan, 0xAA, sizeof plan);
         plan_solve(need, budget, &plan);
         plan_solve(need, budget, &again);
