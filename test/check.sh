@@ -60,7 +60,8 @@ ring clang clang_reads
 build tests
 for name in $tests; do ring "release $name" "build/release/test_$name"; done
 ring "program" sh test/cli/run.sh build/release/sluice test/golden/zimage_a/model build/cli_test
-for script in test/test_*.sh; do [ -f "$script" ] && ring "$(basename "$script" .sh)" sh "$script" build/release; done
+ring "header" sh test/test_header.sh build/release
+ring "budget" sh test/test_budget.sh build/release/sluice
 build CONFIG=asan tests
 for name in $tests; do ring "asan $name" "build/asan/test_$name"; done
 build CONFIG=tsan build/tsan/tsan_store

@@ -33,28 +33,78 @@ enum status latent_read(const struct tensor_index *index, int i, struct tensor t
                        e);
 }
 
-enum status latent_save(struct sys *sys, const char *path, const struct tensor *latents, int n,
-                        struct error *e) {
+/* What is written piece by piece, in order, so that nothing is copied whole. */
+struct stream {
+    const struct tensor *tensors;
+    uint64_t done; /* bytes */
+};
+
+static enum status next_of_stack(void *user, int i, void *to, uint64_t bytes, struct error *e) {
+    (void)i, (void)e;
+    struct stream *stream = user;
+    uint64_t each = (uint64_t)tensor_bytes(stream->tensors);
+    for (uint64_t filled = 0; filled < bytes;) {
+        uint64_t within = stream->done % each,
+                 n = each - within < bytes - filled ? each - within : bytes - filled;
+        memcpy((char *)to + filled, (const char *)stream->tensors[stream->done / each].data + within, n);
+        filled += n;
+        stream->done += n;
+    }
+    return OK;
+}
+
+static enum status next_of_planes(void *user, int i, void *to, uint64_t bytes, struct error *e) {
+    (void)i, (void)e;
+    struct stream *stream = user;
+    const float *picture = stream->tensors->data;
+    uint64_t pixels = (uint64_t)tensor_rows(stream->tensors), first = stream->done / sizeof *picture;
+    for (uint64_t k = 0; k < bytes / sizeof *picture; k++)
+        ((float *)to)[k] = picture[(first + k) % pixels * 3 + (first + k) / pixels];
+    stream->done += bytes;
+    return OK;
+}
+
+enum status latents_save(struct sys *sys, const char *path, const char *name, const struct tensor *latents,
+                         int n, struct error *e) {
     int32_t dim[4] = {n, latents->dim[0], latents->dim[1], latents->dim[2]};
-    size_t each = (size_t)tensor_bytes(latents);
-    /* Latents of a batch follow each other in memory only up to alignment. */
-    char *together = sys->map(sys, LINE_STATE, each * (size_t)n);
-    if (!together) return error_set(e, MEMORY, "no memory to write %d latents", n);
-    for (int i = 0; i < n; i++) memcpy(together + (size_t)i * each, latents[i].data, each);
-    struct named_tensor tensor = {"latent", tensor_make(together, DTYPE_F32, 4, dim)};
-    safetensors_write(sys, path, &tensor, 1, e);
-    sys->unmap(sys, LINE_STATE, together, each * (size_t)n);
-    return e->code;
+    struct named_tensor tensor = {name, tensor_make(NULL, DTYPE_F32, 4, dim)};
+    struct stream stream = {.tensors = latents};
+    return safetensors_write_made(sys, path, &tensor, 1, &(struct tensor_maker){&stream, next_of_stack}, e);
+}
+
+static char *ring_path(struct sys *sys, const char *folder, const char *name, struct error *e) {
+    char file[64];
+    snprintf(file, sizeof file, "%s.safetensors", name);
+    char *path = path_join(sys, folder, file);
+    if (!path) error_set(e, MEMORY, "no memory for a path");
+    return path;
 }
 
 enum status ring_save(struct sys *sys, const char *folder, const char *name, struct tensor tensor,
                       struct error *e) {
-    char file[64];
-    snprintf(file, sizeof file, "%s.safetensors", name);
-    char *path = path_join(sys, folder, file);
-    if (!path) return error_set(e, MEMORY, "no memory for a path");
+    char *path = ring_path(sys, folder, name, e);
     struct named_tensor named = {name, tensor};
-    safetensors_write(sys, path, &named, 1, e);
+    if (path) safetensors_write(sys, path, &named, 1, e);
+    sys->release(sys, path);
+    return e->code;
+}
+
+enum status ring_save_latents(struct sys *sys, const char *folder, const char *name,
+                              const struct tensor *latents, int n, struct error *e) {
+    char *path = ring_path(sys, folder, name, e);
+    if (path) latents_save(sys, path, name, latents, n, e);
+    sys->release(sys, path);
+    return e->code;
+}
+
+enum status ring_save_picture(struct sys *sys, const char *folder, const char *name, struct tensor picture,
+                              struct error *e) {
+    char *path = ring_path(sys, folder, name, e);
+    int32_t dim[4] = {1, 3, picture.dim[0], picture.dim[1]};
+    struct named_tensor tensor = {name, tensor_make(NULL, DTYPE_F32, 4, dim)};
+    struct stream stream = {.tensors = &picture};
+    if (path)
+        safetensors_write_made(sys, path, &tensor, 1, &(struct tensor_maker){&stream, next_of_planes}, e);
     sys->release(sys, path);
     return e->code;
 }

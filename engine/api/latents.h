@@ -9,11 +9,17 @@ enum status latent_open(struct sys *sys, const char *path, struct tensor_index *
                         struct error *e);
 /* Image i of it into to, [C, Y, X]. */
 enum status latent_read(const struct tensor_index *index, int i, struct tensor to, struct error *e);
-/* n latents that lie anywhere, as one tensor [n, C, Y, X]. */
-enum status latent_save(struct sys *sys, const char *path, const struct tensor *latents, int n,
-                        struct error *e);
-/* One tensor to FOLDER/NAME.safetensors under its own name. */
+/* n latents of one shape that lie anywhere, as one tensor NAME [n, C, Y, X]. */
+enum status latents_save(struct sys *sys, const char *path, const char *name, const struct tensor *latents,
+                         int n, struct error *e);
+
+/* Rings for comparing with a reference: FOLDER/NAME.safetensors holds one tensor of that name. */
 enum status ring_save(struct sys *sys, const char *folder, const char *name, struct tensor tensor,
                       struct error *e);
+enum status ring_save_latents(struct sys *sys, const char *folder, const char *name,
+                              const struct tensor *latents, int n, struct error *e);
+/* A picture [Y, X, 3] as [1, 3, Y, X]. */
+enum status ring_save_picture(struct sys *sys, const char *folder, const char *name, struct tensor picture,
+                              struct error *e);
 
 #endif

@@ -37,15 +37,15 @@ void copy_sized(void *to, size_t to_bytes, const void *from) {
 
 /* ---- parts ---- */
 
-static char *part(struct sys *sys, const char *given, const char *model, const char *name) {
-    if (given) {
-        char *copy = path_join(sys, given, "");
-        if (copy) copy[strlen(copy) - 1] = 0; /* a file's name must not end in a slash */
-        return copy;
-    }
-    if (!model) return NULL;
-    char *path = path_join(sys, model, name);
-    if (path && !path_exists(path)) {
+/* NULL where there is none, and with MEMORY. */
+static char *part(struct sys *sys, const char *given, const char *model, const char *name, struct error *e) {
+    if (!given && !model) return NULL;
+    char *path = given ? path_join(sys, given, "") : path_join(sys, model, name);
+    if (!path) {
+        error_set(e, MEMORY, "no memory for a path");
+    } else if (given) {
+        path[strlen(path) - 1] = 0; /* a file's name must not end in a slash */
+    } else if (!path_exists(path)) {
         sys->release(sys, path);
         return NULL;
     }
@@ -67,11 +67,11 @@ enum status model_find_parts(struct sys *sys, const struct sluice_model_options 
         return error_expected(e, "a Hugging Face folder (all-in-one files are not read yet)");
     }
     const char *given[N_ROLES] = {o->llm, o->diffusion_model, o->vae};
-    for (int i = 0; i < N_ROLES; i++) parts->role[i] = part(sys, given[i], o->model, role_folder[i]);
-    parts->tokenizer = part(sys, o->tokenizer, o->model, "tokenizer");
-    parts->scheduler = part(sys, NULL, o->model, "scheduler/scheduler_config.json");
-    parts->defaults = part(sys, NULL, o->model, "sluice.json");
-    return OK;
+    for (int i = 0; i < N_ROLES; i++) parts->role[i] = part(sys, given[i], o->model, role_folder[i], e);
+    parts->tokenizer = part(sys, o->tokenizer, o->model, "tokenizer", e);
+    parts->scheduler = part(sys, NULL, o->model, "scheduler/scheduler_config.json", e);
+    parts->defaults = part(sys, NULL, o->model, "sluice.json", e);
+    return e->code;
 }
 
 void model_parts_destroy(struct sys *sys, struct model_parts *parts) {
@@ -226,8 +226,8 @@ static enum status fill_model(struct sluice_model *m, const struct sluice_model_
     struct model_parts parts;
     int64_t before = sys_memory_use(m->sys).live_bytes[LINE_HOST];
     m->recipe = recipes[0];
-    if (model_find_parts(m->sys, o, &parts, e) != OK) return e->code;
-    name_model(m, o->model ? o->model : o->diffusion_model ? o->diffusion_model : "parts", e);
+    if (model_find_parts(m->sys, o, &parts, e) == OK)
+        name_model(m, o->model ? o->model : o->diffusion_model ? o->diffusion_model : "parts", e);
     if (e->code == OK) open_tokenizer(m, parts.tokenizer, o->model, e);
     for (int i = 0; i < N_ROLES && e->code == OK; i++) open_role(m, (enum role)i, parts.role[i], o->model, e);
     if (e->code == OK) read_schedule(m, parts.scheduler, e);

@@ -114,6 +114,19 @@ static enum status check_finite(struct tensor t, const char *what, const char *s
     return error_found(e, "%lld of %lld", (long long)bad, (long long)n);
 }
 
+static enum status dump_latents(struct job *job, int step, struct error *e) {
+    char name[32];
+    snprintf(name, sizeof name, "latent_%03d", step);
+    return ring_save_latents(job->sys, job->request.dump, name, job->latent, job->batch, e);
+}
+
+/* The first picture under the plain name, others numbered. */
+static enum status dump_picture(struct job *job, int image, struct error *e) {
+    char name[32] = "decoded";
+    if (image) snprintf(name, sizeof name, "decoded_%03d", image);
+    return ring_save_picture(job->sys, job->request.dump, name, job->picture, e);
+}
+
 static enum status step_ended(struct running *r, int step, struct error *e) {
     struct job *job = r->job;
     const struct sluice_request *q = &job->request;
@@ -125,11 +138,8 @@ static enum status step_ended(struct running *r, int step, struct error *e) {
         if (job->n_prompts > 1) flow_guide(cond, job->prediction[job->batch + i].data, n, q->cfg_scale);
         flow_step(latent.data, cond, n, sigma, next);
         check_finite(latent, "the latent", "denoise", step, e);
-        if (!q->dump || i || e->code != OK) continue;
-        char name[32];
-        snprintf(name, sizeof name, "latent_%03d", step + 1);
-        ring_save(job->sys, q->dump, name, latent, e);
     }
+    if (q->dump && e->code == OK) dump_latents(job, step + 1, e);
     double time = now(r);
     struct step_record *record = &r->session->report.step[step];
     record->seconds = time - r->step_began;
@@ -153,7 +163,7 @@ static enum status picture_ended(struct running *r, int image, struct error *e) 
     struct sluice_session *s = r->session;
     struct report *report = &s->report;
     if (check_finite(job->picture, "the picture", "decode", -1, e) != OK) return e->code;
-    if (job->request.dump && !image) ring_save(job->sys, job->request.dump, "decoded", job->picture, e);
+    if (job->request.dump) dump_picture(job, image, e);
     if (e->code != OK || to_rgb(r, e) != OK) return e->code;
     sha256_hex(job->rgb.data, (size_t)tensor_bytes(&job->rgb), report->image_sha256[image]);
     report->n_images = image + 1;
@@ -250,7 +260,8 @@ static enum status denoise_ended(struct running *r, struct error *e) {
     for (int i = 0; i < job->batch; i++)
         sha256_hex(job->latent[i].data, (size_t)tensor_bytes(&job->latent[i]), report->latent_sha256[i]);
     report->n_latents = job->batch;
-    if (job->request.save_latent) latent_save(job->sys, job->request.save_latent, job->latent, job->batch, e);
+    if (job->request.save_latent)
+        latents_save(job->sys, job->request.save_latent, "latent", job->latent, job->batch, e);
     return e->code;
 }
 
@@ -300,11 +311,13 @@ static enum status load_latents(struct job *job, const char *path, struct error 
 }
 
 static enum status dump_start(struct job *job, struct error *e) {
-    const char *folder = job->request.dump;
-    int32_t n = job->tokens[0].n_ids, n_sigmas = job->request.steps + 1;
-    ring_save(job->sys, folder, "tokens", tensor_make(job->tokens[0].ids, DTYPE_I32, 1, &n), e);
-    ring_save(job->sys, folder, "sigmas", tensor_make(job->sigmas, DTYPE_F32, 1, &n_sigmas), e);
-    return ring_save(job->sys, folder, "latent_000", job->latent[0], e);
+    static const char *const names[PROMPTS_MAX] = {"tokens", "tokens_uncond"};
+    int32_t n_sigmas = job->request.steps + 1;
+    for (int i = 0; i < job->n_prompts; i++)
+        ring_save(job->sys, job->request.dump, names[i],
+                  tensor_make(job->tokens[i].ids, DTYPE_I32, 1, &job->tokens[i].n_ids), e);
+    ring_save(job->sys, job->request.dump, "sigmas", tensor_make(job->sigmas, DTYPE_F32, 1, &n_sigmas), e);
+    return dump_latents(job, 0, e);
 }
 
 static enum status prepare_steps(struct sluice_session *s, struct job *job, struct error *e) {
