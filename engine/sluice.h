@@ -14,9 +14,11 @@
  *         if (argc < 4) return 2;
  *         struct sluice_error error;
  *         struct sluice_model_options from = {.struct_size = sizeof from, .model = argv[1]};
- *         struct sluice_session_options options = {.struct_size = sizeof options, .on_image = save, .user =
- * argv[3]}; struct sluice_request request = {.struct_size = sizeof request}; sluice_model *model = NULL;
+ *         struct sluice_session_options options = {.struct_size = sizeof options, .on_image = save};
+ *         struct sluice_request request = {.struct_size = sizeof request};
+ *         sluice_model *model = NULL;
  *         sluice_session *session = NULL;
+ *         options.user = argv[3];
  *         int status = sluice_model_open(&from, &model, &error);
  *         if (!status) status = sluice_session_open(model, &options, &session, &error);
  *         if (!status) sluice_request_defaults(model, &request), request.prompt = argv[2];

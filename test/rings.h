@@ -1,0 +1,364 @@
+/* What the golden tests share: fixtures (test/golden/make.py) found and opened, their rings read, errors
+ * compared with a table of gates, and a bench on which one block's real forward runs on the CPU device.
+ *
+ * GOLDEN=DIR takes other fixtures than the committed ones: make.py --seed N --out DIR draws other sizes. */
+#ifndef SLUICE_TEST_RINGS_H
+#define SLUICE_TEST_RINGS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "engine/api/model.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/ops.h"
+
+#include <dirent.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIXTURES_MAX = 16, RING_THREADS = 2, RING_SCRATCH = 64 << 20 };
+
+struct fixture {
+    char name[256], path[512];
+    json_t *expect;
+    struct tensor_index rings;
+    struct sluice_model *model;
+};
+
+/* How close a ring must be. measured: the worst of the committed fixtures and seeds 3 and 4, under AVX-512
+ * and under DNNL_MAX_CPU_ISA=AVX2. gate: about three times that, and never more than the project's (1e-5 a
+ * block, 2e-5 the final latent). An error of exactly the gate passes, so that a gate of 0 asks for equal
+ * bits. */
+struct gate {
+    const char *ring;
+    double measured, gate;
+};
+
+struct ring_test {
+    const char *name;
+    void (*body)(const struct fixture *f);
+};
+
+static struct rings_state {
+    struct sys sys;
+    struct fixture fixtures[FIXTURES_MAX];
+    int n_fixtures;
+    const struct gate *gates;
+    int misses;   /* of the test that runs */
+    void *memory; /* of the test that runs: each piece starts with a pointer to the one before */
+} rings_state;
+
+/* ---- memory and rings of one test ---- */
+
+enum { RING_HEAD = 64 };
+
+/* Zeroed, freed at the end of the test. */
+static inline void *test_memory(size_t bytes) {
+    size_t whole = (RING_HEAD + bytes + RING_HEAD - 1) / RING_HEAD * RING_HEAD;
+    char *memory = aligned_alloc(RING_HEAD, whole);
+    assert_non_null(memory);
+    memset(memory, 0, whole);
+    memcpy(memory, &rings_state.memory, sizeof rings_state.memory);
+    rings_state.memory = memory;
+    return memory + RING_HEAD;
+}
+
+/* Back to what rings_state.memory was, NULL for everything. */
+static inline void test_memory_free_to(void *mark) {
+    while (rings_state.memory != mark) {
+        void *memory = rings_state.memory;
+        memcpy(&rings_state.memory, memory, sizeof rings_state.memory);
+        free(memory);
+    }
+}
+
+static inline struct tensor test_tensor(enum dtype dtype, int rank, const int32_t *dim) {
+    struct tensor t = tensor_make(NULL, dtype, rank, dim);
+    t.data = test_memory((size_t)tensor_bytes(&t));
+    return t;
+}
+
+static inline struct tensor test_copy(struct tensor t) {
+    struct tensor copy = test_tensor(t.dtype, t.rank, t.dim);
+    memcpy(copy.data, t.data, (size_t)tensor_bytes(&t));
+    return copy;
+}
+
+static inline void assert_ok(const struct error *e) {
+    char line[1024];
+    if (e->code != OK) fail_msg("%s", error_line(e, line, sizeof line));
+}
+
+static inline struct tensor read_tensor(const struct tensor_index *index, const char *name) {
+    const struct index_entry *entry = index_find(index, name);
+    if (!entry) fail_msg("there is no tensor %s", name);
+    struct error e = {0};
+    struct tensor t = test_tensor(entry->dtype, entry->rank, entry->dim);
+    source_read(&index->sources[entry->source], t.data, entry->bytes, entry->offset, &e);
+    assert_ok(&e);
+    return t;
+}
+
+static inline bool has_ring(const struct fixture *f, const char *name) {
+    return index_find(&f->rings, name) != NULL;
+}
+
+static inline struct tensor ring(const struct fixture *f, const char *name) {
+    return read_tensor(&f->rings, name);
+}
+
+/* A ring without its batch of one. */
+static inline struct tensor ring_single(const struct fixture *f, const char *name) {
+    struct tensor t = ring(f, name);
+    assert_int_equal(t.dim[0], 1);
+    return tensor_reshape(t, t.rank - 1, t.dim + 1);
+}
+
+/* ---- comparing ---- */
+
+/* Relative L2 distance from the truth; infinite for what is no number. */
+static inline double distance(const float *a, const float *truth, int64_t n) {
+    double difference = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double d = (double)a[i] - (double)truth[i];
+        difference += d * d;
+        size += (double)truth[i] * (double)truth[i];
+    }
+    double error = sqrt(difference / size);
+    return isfinite(error) ? error : INFINITY;
+}
+
+static inline double largest_difference(const float *a, const float *b, int64_t n) {
+    double largest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double d = fabs((double)a[i] - (double)b[i]);
+        if (!(d <= largest)) largest = isnan(d) ? INFINITY : d;
+    }
+    return largest;
+}
+
+/* Prints a row of the table of errors and counts a miss; the test fails at its end, so that all rows are
+ * seen. */
+static inline void expect_error(const struct fixture *f, const char *name, const char *detail, double error) {
+    const struct gate *g = rings_state.gates;
+    while (g->ring && strcmp(g->ring, name)) g++;
+    if (!g->ring) fail_msg("no gate for ring %s", name);
+    bool good = error <= g->gate;
+    printf("  %-10s %-24s %-10s %.2e  known %.2e  gate %.2e%s\n", f->name, name, detail, error, g->measured,
+           g->gate, good ? "" : "  MISSED");
+    rings_state.misses += !good;
+}
+
+/* The relative error of t against packed values of the same number. */
+static inline void expect_close(const struct fixture *f, const char *name, struct tensor t,
+                                const float *truth) {
+    assert_true(tensor_packed(&t));
+    expect_error(f, name, "", distance(t.data, truth, tensor_elements(&t)));
+}
+
+/* ---- fixtures ---- */
+
+static inline int fixture_order(const void *a, const void *b) {
+    return strcmp(((const struct fixture *)a)->name, ((const struct fixture *)b)->name);
+}
+
+static inline void open_fixture(struct fixture *f) {
+    char path[1024];
+    struct error e = {0};
+    snprintf(path, sizeof path, "%s/rings.safetensors", f->path);
+    safetensors_open(&rings_state.sys, path, &f->rings, &e);
+    assert_ok(&e);
+    snprintf(path, sizeof path, "%s/model", f->path);
+    struct sluice_model_options options = {.struct_size = sizeof options, .model = path};
+    model_open(&rings_state.sys, &options, &f->model, &e);
+    assert_ok(&e);
+}
+
+static inline int open_fixtures(void **state) {
+    (void)state;
+    for (int i = 0; i < rings_state.n_fixtures; i++) open_fixture(&rings_state.fixtures[i]);
+    return 0;
+}
+
+static inline int close_fixtures(void **state) {
+    (void)state;
+    for (int i = 0; i < rings_state.n_fixtures; i++) {
+        struct fixture *f = &rings_state.fixtures[i];
+        json_decref(f->expect);
+        index_destroy(&f->rings);
+        model_close(f->model);
+    }
+    return 0;
+}
+
+/* Every folder with an expect.json. */
+static inline void find_fixtures(const char *folder) {
+    DIR *d = opendir(folder);
+    for (struct dirent *entry; d && (entry = readdir(d)) && rings_state.n_fixtures < FIXTURES_MAX;) {
+        struct fixture *f = &rings_state.fixtures[rings_state.n_fixtures];
+        char path[1024];
+        snprintf(f->name, sizeof f->name, "%s", entry->d_name);
+        snprintf(f->path, sizeof f->path, "%s/%s", folder, entry->d_name);
+        snprintf(path, sizeof path, "%s/expect.json", f->path);
+        f->expect = entry->d_name[0] == '.' ? NULL : json_load_file(path, 0, NULL);
+        rings_state.n_fixtures += f->expect != NULL;
+    }
+    if (d) closedir(d);
+    qsort(rings_state.fixtures, (size_t)rings_state.n_fixtures, sizeof *rings_state.fixtures, fixture_order);
+}
+
+struct ring_run {
+    const struct fixture *fixture;
+    const struct ring_test *test;
+};
+
+static inline void run_ring_test(void **state) {
+    const struct ring_run *run = *state;
+    rings_state.misses = 0;
+    run->test->body(run->fixture);
+    assert_int_equal(rings_state.misses, 0);
+}
+
+static inline int free_ring_test(void **state) {
+    (void)state;
+    test_memory_free_to(NULL);
+    return 0;
+}
+
+/* Runs all tests on all fixtures. gates ends with an empty one. Returns main's status. */
+static inline int rings_main(const char *group, const struct ring_test *tests, int n,
+                             const struct gate *gates) {
+    enum { RUNS_MAX = 256, LABEL = 320 };
+    static struct ring_run runs[RUNS_MAX];
+    static char labels[RUNS_MAX][LABEL];
+    static struct CMUnitTest units[RUNS_MAX];
+    const char *folder = getenv("GOLDEN");
+    sys_init_machine(&rings_state.sys);
+    rings_state.gates = gates;
+    find_fixtures(folder ? folder : "test/golden");
+    int n_runs = 0;
+    for (int i = 0; i < rings_state.n_fixtures; i++)
+        for (int k = 0; k < n && n_runs < RUNS_MAX; k++, n_runs++) {
+            runs[n_runs] = (struct ring_run){&rings_state.fixtures[i], &tests[k]};
+            snprintf(labels[n_runs], LABEL, "%s: %s", rings_state.fixtures[i].name, tests[k].name);
+            units[n_runs] = (struct CMUnitTest){.name = labels[n_runs],
+                                                .test_func = run_ring_test,
+                                                .teardown_func = free_ring_test,
+                                                .initial_state = &runs[n_runs]};
+        }
+    int failed =
+        n_runs ? _cmocka_run_group_tests(group, units, (size_t)n_runs, open_fixtures, close_fixtures) : 1;
+    if (!n_runs) printf("no fixtures in %s\n", folder ? folder : "test/golden");
+    printf("%d passed, %d failed\n", n_runs > failed ? n_runs - failed : 0, failed);
+    return failed != 0;
+}
+
+/* ---- the bench ---- */
+
+/* The CPU device that prepares an operator and finds it a workspace when it comes. */
+struct eager {
+    struct device device;
+    struct device *cpu;
+};
+
+static inline void eager_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
+    (void)device, (void)op;
+    *cost = (struct op_cost){0};
+}
+
+static inline enum status eager_run(struct device *device, const struct op *op, void *none, struct error *e) {
+    struct device *cpu = ((struct eager *)device)->cpu;
+    struct op_cost cost = {0};
+    (void)none;
+    cpu->cost(cpu, op, &cost);
+    void *workspace = aligned_alloc(ARENA_ALIGN, align_up(cost.workspace_bytes + 1, ARENA_ALIGN));
+    assert_non_null(workspace);
+    if (cpu->prepare(cpu, op, e) == OK) cpu->run(cpu, op, workspace, e);
+    free(workspace);
+    return e->code;
+}
+
+/* One lane of a component, on which its blocks' forwards run one by one. */
+struct bench {
+    const struct component *component;
+    struct lane lane;
+    const void *settings;
+    struct eager eager;
+    struct context context;
+    struct arena state, scratch;
+    struct error error;
+};
+
+/* The lane's tensors are the caller's; its state is declared here. */
+static inline struct bench *bench_open(const struct fixture *f, enum role role, struct lane lane) {
+    struct bench *b = test_memory(sizeof *b);
+    bool ok = true;
+    b->component = &f->model->component[role];
+    b->settings = b->component->settings;
+    b->lane = lane;
+    b->lane.state = test_memory(b->component->family->lane_state_bytes);
+    b->state = arena_counting();
+    b->component->family->declare(b->component, &b->lane, 1, &b->state, &ok);
+    b->state = (struct arena){.bytes = b->state.peak};
+    b->state.base = test_memory(b->state.bytes);
+    memset(b->lane.state, 0, b->component->family->lane_state_bytes);
+    b->component->family->declare(b->component, &b->lane, 1, &b->state, &ok);
+    assert_true(ok);
+    b->scratch = (struct arena){.bytes = RING_SCRATCH,
+                                .base = rings_state.sys.map(&rings_state.sys, LINE_ACTIVATION, RING_SCRATCH)};
+    b->eager = (struct eager){{.name = "eager", .cost = eager_cost, .run = eager_run},
+                              cpu_open(&rings_state.sys, RING_THREADS, &b->error)};
+    assert_ok(&b->error);
+    b->context = (struct context){.device = &b->eager.device, .scratch = &b->scratch, .error = &b->error};
+    return b;
+}
+
+static inline void bench_close(struct bench *b) {
+    b->eager.cpu->destroy(b->eager.cpu);
+    rings_state.sys.unmap(&rings_state.sys, LINE_ACTIVATION, b->scratch.base, RING_SCRATCH);
+}
+
+/* Reads the block's image and runs its forward once. */
+static inline void bench_visit(struct bench *b, const struct block *block, float timestep) {
+    char *image = aligned_alloc(ARENA_ALIGN, block->bytes);
+    void *weights = calloc(1, block->kind->weights_bytes);
+    for (int i = 0; i < block->n_segments; i++) {
+        const struct image_segment *s = &block->segments[i];
+        source_read(&block->index->sources[s->source], image + s->image_offset, s->bytes, s->file_offset,
+                    &b->error);
+    }
+    block_point(block, image, weights);
+    struct visit_scope scope = {
+        .settings = b->settings, .lane = &b->lane, .number = block->number, .timestep = timestep};
+    b->scratch.used = 0;
+    block->kind->forward(&b->context, weights, &scope);
+    free(weights);
+    free(image);
+    assert_ok(&b->error);
+}
+
+/* The block of that name. */
+static inline const struct block *bench_block(const struct bench *b, const char *name) {
+    for (int i = 0; i < b->component->n_blocks; i++)
+        if (!strcmp(b->component->blocks[i].name, name)) return &b->component->blocks[i];
+    fail_msg("there is no block %s", name);
+    return NULL;
+}
+
+/* All visits of one evaluation, as the family lists them. */
+static inline void bench_all(struct bench *b, float timestep) {
+    struct visit_list list = {.sys = &rings_state.sys};
+    b->component->family->visits(b->component, 0, &b->lane, 1, 1, &list, &b->error);
+    for (int i = 0; i < list.n_visits; i++)
+        bench_visit(b, &b->component->blocks[list.visits[i].block], timestep);
+    visit_list_destroy(&list);
+}
+
+#endif

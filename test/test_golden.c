@@ -1,0 +1,318 @@
+/* The whole engine against the reference: tokens, schedule, noise, hidden states, latents and pictures,
+ * through the public header where it shows them. Blocks one by one are in test_rings_zimage.c and
+ * test_rings_vae.c; that no tensor is left out is in test_influence.c. */
+#include "test/golden_run.h"
+
+#include "engine/api/prompt.h"
+#include "engine/sample/flow.h"
+#include "engine/sample/noise.h"
+
+static const struct gate gates[] = {
+    {"text.embedding", 0, 0},
+    {"block.text", 2.04e-7, 6e-7},
+    {"hidden", 7.57e-7, 2.5e-6},
+    {"noise.randn", 1.31e-6, 2e-6},
+    {"latent_000", 1.31e-6, 2e-6},
+    {"latent after a step", 4.04e-6, 1.2e-5},
+    {"latent", 4.04e-6, 1.2e-5},
+    {"decoded", 1.67e-6, 5e-6},
+    {"decoded, free-running", 5.64e-6, 2e-5},
+    {"picture, worst", 1, 1},
+    {"picture, share", 0.00026, 0.001},
+    {"free picture, worst", 1, 1},
+    {"free picture, share", 0.000434, 0.001},
+    {0},
+};
+
+static void expect_equal_bits(struct tensor ring, const float *ours) {
+    for (int64_t i = 0; i < tensor_elements(&ring); i++)
+        if (((float *)ring.data)[i] != ours[i])
+            fail_msg("value %d is %.9g, in the ring %.9g", (int)i, (double)ours[i],
+                     (double)((float *)ring.data)[i]);
+}
+
+/* ---- tokens ---- */
+
+static void expect_ids(const struct fixture *f, const json_t *c, const char *prompt, const char *tail) {
+    char name[NAME];
+    struct error e = {0};
+    struct prompt_tokens tokens = {0};
+    const struct sluice_model *m = f->model;
+    prompt_encode(&rings_state.sys, m->recipe, m->tokenizer, prompt, strlen(prompt), &tokens, &e);
+    assert_ok(&e);
+    struct tensor ids = ring(f, case_ring(c, tail, name));
+    assert_int_equal(ids.dtype, DTYPE_I32);
+    assert_int_equal(tokens.n_ids, ids.dim[0]);
+    assert_memory_equal(tokens.ids, ids.data, (size_t)tensor_bytes(&ids));
+    if (!strcmp(tail, "ids.cond")) assert_int_equal(tokens.cut, json_is_true(json_object_get(c, "cut")));
+    rings_state.sys.release(&rings_state.sys, tokens.ids);
+}
+
+static void test_ids(const struct fixture *f) {
+    json_t *cases = json_object_get(f->expect, "cases"), *c;
+    size_t i;
+    json_array_foreach(cases, i, c) {
+        char name[NAME];
+        expect_ids(f, c, text_of(c, "prompt"), "ids.cond");
+        if (has_ring(f, case_ring(c, "ids.uncond", name)))
+            expect_ids(f, c, text_of(c, "negative_prompt"), "ids.uncond");
+    }
+}
+
+/* ---- text ---- */
+
+/* The embedding of real ids, and a layer on the reference's input. */
+static void test_text_layer(const struct fixture *f) {
+    struct tensor ids = ring(f, "case0.ids.cond"), in = ring_single(f, "block.text.in");
+    struct tensor out = ring_single(f, "block.text.out");
+    struct bench *b = bench_open(f, ROLE_TEXT, (struct lane){.text = test_tensor(DTYPE_F32, 2, in.dim)});
+    struct block rows;
+    block_gather_rows(&rings_state.sys, &b->component->table, ids.data, ids.dim[0], &rows, &b->error);
+    assert_ok(&b->error);
+    bench_visit(b, &rows, 0);
+    expect_close(f, "text.embedding", b->lane.text, ring(f, "text.embedding").data);
+    memcpy(b->lane.text.data, in.data, (size_t)tensor_bytes(&in));
+    json_t *about = json_object_get(json_object_get(f->expect, "blocks"), "block.text");
+    bench_visit(b, bench_block(b, text_of(about, "name")), 0);
+    expect_close(f, "block.text", b->lane.text, out.data);
+    block_destroy(&rings_state.sys, &rows);
+    bench_close(b);
+}
+
+/* ---- schedule and noise ---- */
+
+static void expect_schedule(const struct fixture *f, const char *prefix, int steps, double shift) {
+    char name[NAME];
+    float *sigmas = test_memory(sizeof(float) * (size_t)(steps + 1));
+    float *timesteps = test_memory(sizeof(float) * (size_t)steps);
+    flow_schedule(steps, shift, sigmas, timesteps);
+    snprintf(name, sizeof name, "%s.sigmas", prefix);
+    struct tensor ring_sigmas = ring(f, name);
+    assert_int_equal(ring_sigmas.dim[0], steps + 1);
+    expect_equal_bits(ring_sigmas, sigmas);
+    snprintf(name, sizeof name, "%s.timesteps", prefix);
+    expect_equal_bits(ring(f, name), timesteps);
+}
+
+static void test_schedule(const struct fixture *f) {
+    json_t *cases = json_object_get(f->expect, "cases"), *c;
+    size_t k;
+    int n = 0;
+    for (int i = 0; i < f->rings.n_entries; i++) {
+        const char *name = f->rings.entries[i].name, *end = strstr(name, ".sigmas");
+        char prefix[NAME];
+        int steps;
+        double shift;
+        if (!end || sscanf(name, "schedule.%d.%lf", &steps, &shift) != 2) continue;
+        snprintf(prefix, sizeof prefix, "%.*s", (int)(end - name), name);
+        expect_schedule(f, prefix, steps, shift);
+        n++;
+    }
+    assert_true(n == 0 || n >= 24); /* one of the fixtures has them */
+    json_array_foreach(cases, k, c) {
+        char prefix[NAME];
+        snprintf(prefix, sizeof prefix, "case%d", (int)k);
+        if (is_image(c))
+            expect_schedule(f, prefix, number_of(c, "steps"), json_number_value(json_object_get(c, "shift")));
+    }
+}
+
+static double uniform53(struct generator *g) {
+    uint64_t high = generator_draw(g), low = generator_draw(g);
+    return (double)((high << 32 | low) & ((1ull << 53) - 1)) * 0x1p-53;
+}
+
+static void expect_uniforms(const struct fixture *f, const char *prefix, uint64_t seed) {
+    char name[NAME];
+    struct generator g;
+    snprintf(name, sizeof name, "%s.rand", prefix);
+    struct tensor floats = ring(f, name);
+    generator_seed(&g, seed);
+    for (int64_t i = 0; i < tensor_elements(&floats); i++)
+        assert_true(generator_uniform(&g) == ((float *)floats.data)[i]);
+    snprintf(name, sizeof name, "%s.rand64", prefix);
+    if (!has_ring(f, name)) return;
+    struct tensor doubles = ring(f, name);
+    generator_seed(&g, seed);
+    for (int64_t i = 0; i < tensor_elements(&doubles); i++)
+        assert_true(uniform53(&g) == ((double *)doubles.data)[i]);
+}
+
+static double noise_error(struct tensor ring, uint64_t seed) {
+    struct generator g;
+    float *ours = test_memory((size_t)tensor_bytes(&ring));
+    generator_seed(&g, seed);
+    generator_normals(&g, ours, tensor_elements(&ring));
+    return largest_difference(ours, ring.data, tensor_elements(&ring));
+}
+
+static void test_noise(const struct fixture *f) {
+    json_t *list = json_object_get(f->expect, "noise"), *about;
+    size_t i;
+    double worst = 0;
+    json_array_foreach(list, i, about) {
+        char name[NAME];
+        uint64_t seed = (uint64_t)json_integer_value(json_object_get(about, "seed"));
+        snprintf(name, sizeof name, "%s.randn", text_of(about, "name"));
+        double error = noise_error(ring(f, name), seed);
+        if (error > worst) worst = error;
+        expect_uniforms(f, text_of(about, "name"), seed);
+    }
+    expect_error(f, "noise.randn", "", worst);
+}
+
+/* ---- runs through the public header ---- */
+
+static void expect_dump(struct public_run *p, const json_t *c, const char *file, const char *gate,
+                        const char *tail) {
+    char name[NAME], detail[NAME];
+    const struct fixture *f = p->fixture;
+    if (!has_ring(f, case_ring(c, tail, name))) return;
+    struct tensor truth = ring(f, name), ours = read_dump(p, file, file);
+    int64_t n = tensor_elements(&truth);
+    snprintf(detail, sizeof detail, "case %d %s", number_of(c, "index"), file);
+    assert_int_equal(tensor_elements(&ours), n);
+    expect_error(f, gate, detail, distance(ours.data, truth.data, n));
+}
+
+/* Both prompts' hidden states. */
+static void expect_hidden(struct public_run *p, const json_t *c) {
+    expect_dump(p, c, "cond", "hidden", "hidden.cond");
+    expect_dump(p, c, "uncond", "hidden", "hidden.uncond");
+}
+
+static void test_hidden(const struct fixture *f) {
+    json_t *cases = json_object_get(f->expect, "cases"), *c;
+    size_t i;
+    char path[PATH];
+    struct public_run *p = open_run(f, model_path(f, path), true);
+    json_array_foreach(cases, i, c) {
+        struct sluice_error error;
+        struct sluice_request r = request_of(p, c);
+        if (is_image(c)) continue;
+        assert_public(sluice_run(p->session, &r, &error), &error);
+        expect_hidden(p, c);
+    }
+    close_run(p);
+}
+
+/* ---- pictures ---- */
+
+/* At most one step of 255, and that in few values. */
+static void expect_pictures(struct public_run *p, const json_t *c, const char *worst_gate,
+                            const char *share_gate) {
+    char name[NAME], detail[NAME];
+    struct tensor truth = ring(p->fixture, case_ring(c, "picture", name));
+    const uint8_t *expected = truth.data;
+    int n = number_of(c, "batch"), worst = 0;
+    int64_t differing = 0;
+    assert_int_equal(p->album.n, n);
+    assert_int_equal((int64_t)p->album.bytes * n, tensor_elements(&truth));
+    for (int k = 0; k < n; k++)
+        for (size_t i = 0; i < p->album.bytes; i++) {
+            int d = abs((int)p->album.rgb[k][i] - (int)expected[(size_t)k * p->album.bytes + i]);
+            differing += d != 0;
+            if (d > worst) worst = d;
+        }
+    snprintf(detail, sizeof detail, "case %d", number_of(c, "index"));
+    expect_error(p->fixture, worst_gate, detail, worst);
+    expect_error(p->fixture, share_gate, detail, (double)differing / (double)tensor_elements(&truth));
+}
+
+/* The decoder's output as it is dumped, [Y, X, 3], against [3, Y, X]. */
+static void expect_decoded(struct public_run *p, const json_t *c, const char *gate) {
+    char name[NAME], detail[NAME];
+    if (!has_ring(p->fixture, case_ring(c, "decoded", name))) return;
+    struct tensor truth = ring(p->fixture, name), dump = read_dump(p, "decoded", "decoded");
+    int64_t n = tensor_elements(&truth), pixels = n / 3;
+    float *ours = test_memory(sizeof *ours * (size_t)n);
+    assert_int_equal(tensor_elements(&dump), n);
+    for (int64_t i = 0; i < n; i++) ours[i % 3 * pixels + i / 3] = ((float *)dump.data)[i];
+    snprintf(detail, sizeof detail, "case %d", number_of(c, "index"));
+    expect_error(p->fixture, gate, detail, distance(ours, truth.data, n));
+}
+
+/* Each image of a batch by itself, against the reference's run with seed + k. */
+static void expect_latents(struct public_run *p, const json_t *c) {
+    char name[NAME], detail[NAME];
+    struct tensor truth = ring(p->fixture, case_ring(c, "latent", name)),
+                  ours = read_dump(p, "final", "latent");
+    struct tensor noise = ring(p->fixture, case_ring(c, "noise", name));
+    int64_t each = tensor_elements(&truth) / truth.dim[0];
+    assert_int_equal(tensor_elements(&ours), tensor_elements(&truth));
+    for (int k = 0; k < truth.dim[0]; k++) {
+        snprintf(detail, sizeof detail, "case %d image %d", number_of(c, "index"), k);
+        expect_error(p->fixture, "latent", detail,
+                     distance((float *)ours.data + k * each, (float *)truth.data + k * each, each));
+        expect_error(p->fixture, "noise.randn", detail,
+                     noise_error(tensor_slice(noise, k, 1),
+                                 (uint64_t)(json_integer_value(json_object_get(c, "seed")) + k)));
+    }
+}
+
+static void expect_steps(struct public_run *p, const json_t *c) {
+    char name[NAME], file[NAME];
+    struct tensor sigmas = read_dump(p, "sigmas", "sigmas");
+    expect_equal_bits(ring(p->fixture, case_ring(c, "sigmas", name)), sigmas.data);
+    for (int i = 1; i <= number_of(c, "steps"); i++) {
+        snprintf(file, sizeof file, "latent_%03d", i);
+        expect_dump(p, c, file, "latent after a step", file);
+    }
+    struct tensor noise = ring(p->fixture, case_ring(c, "noise", name));
+    struct tensor start = read_dump(p, "latent_000", "latent_000");
+    expect_error(p->fixture, "latent_000", "",
+                 largest_difference(start.data, noise.data, tensor_elements(&start)));
+}
+
+static void draw_case(struct public_run *p, const json_t *c) {
+    char latent[PATH];
+    struct sluice_error error;
+    struct sluice_request r = request_of(p, c);
+    snprintf(latent, sizeof latent, "%s/final.safetensors", p->folder);
+    r.save_latent = latent;
+    p->album.n = 0;
+    assert_public(sluice_run(p->session, &r, &error), &error);
+    expect_hidden(p, c);
+    expect_steps(p, c);
+    expect_latents(p, c);
+    expect_decoded(p, c, "decoded, free-running");
+    expect_pictures(p, c, "free picture, worst", "free picture, share");
+}
+
+/* The reference's latent through our decoder. */
+static void decode_case(struct public_run *p, const json_t *c) {
+    char name[NAME], path[PATH];
+    struct error e = {0};
+    struct sluice_error error;
+    struct tensor latent = ring(p->fixture, case_ring(c, "latent", name));
+    struct named_tensor saved = {"latent", latent};
+    snprintf(path, sizeof path, "%s/reference.safetensors", p->folder);
+    safetensors_write(&rings_state.sys, path, &saved, 1, &e);
+    assert_ok(&e);
+    struct sluice_request r = request_of(p, c);
+    p->album.n = 0;
+    assert_public(sluice_decode(p->session, &r, path, &error), &error);
+    expect_decoded(p, c, "decoded");
+    expect_pictures(p, c, "picture, worst", "picture, share");
+}
+
+static void test_images(const struct fixture *f) {
+    json_t *cases = json_object_get(f->expect, "cases"), *c;
+    size_t i;
+    char path[PATH];
+    struct public_run *p = open_run(f, model_path(f, path), true);
+    json_array_foreach(cases, i, c) {
+        if (!is_image(c)) continue;
+        draw_case(p, c);
+        decode_case(p, c);
+    }
+    close_run(p);
+}
+
+int main(void) {
+    static const struct ring_test tests[] = {
+        {"ids", test_ids},     {"text layer", test_text_layer}, {"schedule", test_schedule},
+        {"noise", test_noise}, {"hidden states", test_hidden},  {"images", test_images},
+    };
+    return rings_main("golden", tests, sizeof tests / sizeof tests[0], gates);
+}
