@@ -313,6 +313,7 @@ struct toy_scale {
 static void toy_once_forward(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct toy_state *s = scope->lane->state;
     op_repeat_row(x, s->base, ((const struct toy_once *)weights)->row);
+    op_swiglu(x, s->base, s->base, s->base);
 }
 
 static void toy_start_forward(struct context *x, const void *weights, const struct visit_scope *scope) {
