@@ -71,6 +71,7 @@ enum status model_find_parts(struct sys *sys, const struct sluice_model_options 
     parts->tokenizer = part(sys, o->tokenizer, o->model, "tokenizer", e);
     parts->scheduler = part(sys, NULL, o->model, "scheduler/scheduler_config.json", e);
     parts->defaults = part(sys, NULL, o->model, "sluice.json", e);
+    if (e->code != OK) model_parts_destroy(sys, parts);
     return e->code;
 }
 
