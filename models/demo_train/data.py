@@ -61,9 +61,9 @@ def weights(done):
     """Share of each pool when `done` of the training is over: large single shapes, then counts, then two groups."""
     if done < .15:
         return {"one": 1.0}
-    if done < .5:
+    if done < .55:
         return {"one": .45, "many": .55}
-    return {"one": .2, "many": .3, "pair": .38, "wide": .12}
+    return {"one": .2, "many": .36, "pair": .36, "wide": .08}
 
 
 def main():

@@ -30,7 +30,10 @@ def main():
     with open(f"{args.out}/sluice.json", "w") as out:
         json.dump({"width": 128, "height": 128, "steps": args.steps, "cfg_scale": args.cfg_scale}, out)
         out.write("\n")
-    size = sum(os.path.getsize(os.path.join(d, f)) for d, _, files in os.walk(args.out) for f in files)
+    paths = [os.path.join(d, f) for d, _, files in os.walk(args.out) for f in files]
+    for path in paths:
+        os.chmod(path, 0o644)  # safetensors writes 0600
+    size = sum(os.path.getsize(path) for path in paths)
     print(f"step {state['step']}, {state['elapsed'] / 60:.1f} minutes trained, {size / 1e6:.2f} MB in {args.out}")
 
 

@@ -242,6 +242,12 @@ def save_pipeline(model, vae, tokenizer_folder, out, dtype=torch.bfloat16):
                           vae, model.text, tokenizer, model.transformer)
     pipe.to(dtype).save_pretrained(out)
     save_tokenizer_files(tokenizer_folder, f"{out}/tokenizer")
+    path = f"{out}/text_encoder/config.json"
+    with open(path) as file:
+        config = json.load(file)
+    config["rope_theta"] = config["rope_parameters"]["rope_theta"]  # where readers older than transformers 5 look
+    with open(path, "w") as file:
+        json.dump(config, file, indent=2)
 
 
 def save_tokenizer_files(source, out):

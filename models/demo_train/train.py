@@ -34,7 +34,7 @@ def arguments():
     parser.add_argument("--run", default="/opt/demo/run", help="checkpoint and log")
     parser.add_argument("--minutes", type=float, required=True)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--micro", type=int, default=16)
     parser.add_argument("--rate", type=float, default=2e-3)
     parser.add_argument("--dim", type=int, default=128)
@@ -149,7 +149,7 @@ class Shared:
         self.flat, self.ema, self.state, self.grads = make(size), make(size), make(2, size), make(workers, size)
         self.loss, self.scores, self.probe = make(workers), make(workers, len(KINDS), len(ASPECTS), 2), make(3)
         self.next, self.barrier = mp.Value("i", 0), mp.Barrier(workers)
-        self.step, self.elapsed = mp.Value("l", 0), mp.Value("d", 0.0)
+        self.step, self.samples, self.elapsed = mp.Value("l", 0), mp.Value("l", 0), mp.Value("d", 0.0)
 
     def take(self):
         with self.next.get_lock():
@@ -163,7 +163,7 @@ def rate_at(args, step, done):
 
 def save(args, shared):
     state = {"flat": shared.flat, "ema": shared.ema, "state": shared.state, "step": shared.step.value,
-             "elapsed": shared.elapsed.value}
+             "samples": shared.samples.value, "elapsed": shared.elapsed.value}
     torch.save(state, f"{args.run}/checkpoint.pt.tmp")
     os.rename(f"{args.run}/checkpoint.pt.tmp", f"{args.run}/checkpoint.pt")
 
@@ -171,10 +171,10 @@ def save(args, shared):
 def log(args, shared, loss, samples_per_s):
     scores = shared.scores.sum(0).cpu().numpy()
     row = {"minutes": round(shared.elapsed.value / 60, 2), "step": shared.step.value,
-           "samples": shared.step.value * args.batch, "samples_per_s": round(samples_per_s, 1), "loss": round(loss, 5)}
+           "samples": shared.samples.value, "samples_per_s": round(samples_per_s, 1), "loss": round(loss, 5)}
     row |= {f"word_{s}": round(float(p), 3) for s, p in zip(PROBE_SIGMAS, shared.probe)}
     for kind, by_aspect in zip(KINDS, scores):
-        row |= {f"{kind}_{a}": round(right / max(asked, 1), 3) for a, (right, asked) in zip(ASPECTS, by_aspect)}
+        row |= {f"{kind}_{a}": round(float(right / max(asked, 1)), 3) for a, (right, asked) in zip(ASPECTS, by_aspect)}
     path = f"{args.run}/log.csv"
     is_new = not os.path.exists(path)
     with open(path, "a", newline="") as out:
@@ -223,14 +223,17 @@ def worker(me, args, shared, layout, model, device):
         if me == 0:
             losses.append(shared.loss.sum().item())
             shared.next.value, shared.step.value, shared.elapsed.value = 0, step + 1, time.time() - started
+            shared.samples.value += args.batch
         shared.barrier.wait()
         # A short average while everything moves fast, a longer one later.
-        shared.ema[mine].lerp_(shared.flat[mine], max(1 / (step / 4 + 1), .0015))
+        shared.ema[mine].lerp_(shared.flat[mine], max(1 / (step / 4 + 1), .001))
         is_last = shared.elapsed.value >= total
         if shared.elapsed.value - last_eval >= 60 * args.eval_every or is_last:
             shared.barrier.wait()  # the other workers' part of the average
             last_eval = shared.elapsed.value
             for i, kind in enumerate(KINDS):
+                if kind not in data.weights(args.curriculum or done):
+                    continue
                 which = scenes(kind, args.eval_prompts, 77)[me::args.workers]
                 shared.scores[me, i] = torch.from_numpy(
                     reader_scores(averaged, vae, captions, which, 1000 * me, device))
@@ -267,7 +270,8 @@ def main():
         state = torch.load(path, map_location=device)
         for name in ("flat", "ema", "state"):
             getattr(shared, name).copy_(state[name])
-        shared.step.value, shared.elapsed.value = state["step"], state["elapsed"]
+        shared.step.value, shared.samples.value = state["step"], state["samples"]
+        shared.elapsed.value = state["elapsed"]
     print("trained parameters", layout.size, "from step", shared.step.value, flush=True)
     if args.workers == 1:
         worker(0, args, shared, layout, model, device)
