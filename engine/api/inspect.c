@@ -119,6 +119,11 @@ int sluice_inspect(const struct sluice_model_options *options, bool tensors, cha
             else
                 json_array_append_new(missing, json_string(role_name[i]));
         }
+        if (e.code == OK && !json_array_size(components)) {
+            error_set(&e, MISSING, "there is no model here");
+            error_where(&e, "%s", o.model ? o.model : "the given parts");
+            error_expected(&e, "a folder with transformer, text_encoder or vae");
+        }
         if (!parts.tokenizer) json_array_append_new(missing, json_string("tokenizer"));
         model_parts_destroy(&sys, &parts);
     }

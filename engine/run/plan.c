@@ -164,6 +164,7 @@ enum status plan_check(const struct run_need *need, const struct plan *plan, str
         error_set(e, BUDGET,
                   "does not fit the memory budget: the least that would do is --max-ram %" PRIu64 "B",
                   plan->ram_least_bytes);
+        error_where(e, "memory");
         error_found(e, "a budget of %" PRIu64 " bytes", plan->ram_budget_bytes);
         return error_expected(e, "at least %" PRIu64 " bytes for this plan", plan->ram_peak_bytes);
     }
