@@ -348,6 +348,8 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
         .user = &r, .evaluation_ended = evaluation_ended, .stage_ended = stage_ended, .tick = tick};
     struct run run = job_run(job, &hooks);
     struct run_need need = job->need;
+    /* What an earlier run kept and this one does not comes first: it is in no line of this plan. */
+    if (!job->plan.keep) residents_destroy(&s->residents);
     r.began = r.stage_began = r.step_began = now(&r);
     for (int i = 0; i < job->n_stages; i++)
         memcpy(s->report.stage_name[i], job->stages[i].name, sizeof s->report.stage_name[i]);
