@@ -29,10 +29,8 @@ struct layer_weights {
     struct tensor norm1, q, k, v, q_norm, k_norm, out, norm2, gate, up, down;
 };
 
-#define W(structure, field) offsetof(struct structure, field)
-
 static const struct weight_spec embedding_table[] = {
-    {.offset = W(embedding_weights, rows),
+    {.offset = offsetof(struct embedding_weights, rows),
      .names = {"model.embed_tokens.weight", "embed_tokens.weight"},
      .rank = 2,
      .dim = {VOCABULARY, HIDDEN},
@@ -42,8 +40,9 @@ static const struct weight_spec embedding_table[] = {
 /* Released files have the prefix "model."; transformers 5 drops it when it saves. */
 #define LAYER_WEIGHT(field, tail, r, ...)                                                                    \
     {                                                                                                        \
-        .offset = W(layer_weights, field), .names = {"model.layers.%d." tail, "layers.%d." tail}, .rank = r, \
-        .dim = {__VA_ARGS__}, .spread = (r) > 1                                                              \
+        .offset = offsetof(struct layer_weights, field),                                                     \
+        .names = {"model.layers.%d." tail, "layers.%d." tail}, .rank = r, .dim = {__VA_ARGS__},              \
+        .spread = (r) > 1                                                                                    \
     }
 
 static const struct weight_spec layer_table[] = {
@@ -118,13 +117,11 @@ static void forward_layer(struct context *x, const void *weights, const struct v
     op_linear(x, tokens, gate, w->down, (struct epilogue){.residual = tokens});
 }
 
-#define COUNT(table) (int)(sizeof table / sizeof table[0])
-
 static const struct block_kind kind_embedding = {
     .name = "embedding",
     .format = "embed_tokens",
     .weights = embedding_table,
-    .n_weights = COUNT(embedding_table),
+    .n_weights = COUNT_OF(embedding_table),
     .weights_bytes = sizeof(struct embedding_weights),
     .gathers_rows = true,
     .forward = forward_embedding,
@@ -134,7 +131,7 @@ static const struct block_kind kind_layer = {
     .name = "layer",
     .format = "layers.%d",
     .weights = layer_table,
-    .n_weights = COUNT(layer_table),
+    .n_weights = COUNT_OF(layer_table),
     .weights_bytes = sizeof(struct layer_weights),
     .forward = forward_layer,
 };
@@ -151,25 +148,21 @@ static bool probe(const struct tensor_index *index) {
            find_either(index, "embed_tokens.weight");
 }
 
-/* A dimension of a tensor that must be there. */
-static int32_t shape_of(struct component *c, const char *name, int rank, int place, struct error *e) {
+/* A dimension of a tensor that must be there, under whichever of the two styles of names the file has. */
+static int32_t dim_of(const struct component *c, const char *name, int rank, int place, struct error *e) {
     const struct index_entry *entry = find_either(&c->index, name);
-    if (entry && entry->rank == rank && entry->dim[place] > 0) return entry->dim[place];
-    error_set(e, entry ? SHAPE : MISSING, "tensor '%s' %s", name,
-              entry ? "has the wrong shape" : "is missing");
-    error_where(e, "%s", c->index.sources[0].path);
-    return 1;
+    return component_dim(c, entry ? entry->name : name, rank, place, e);
 }
 
 static enum status configure(struct component *c, const struct config *config, struct error *e) {
     struct qwen3_settings *settings = (struct qwen3_settings *)c->settings;
     int32_t *d = c->dims;
-    d[VOCABULARY] = shape_of(c, "embed_tokens.weight", 2, 0, e);
-    d[HIDDEN] = shape_of(c, "embed_tokens.weight", 2, 1, e);
-    d[Q] = shape_of(c, "layers.0.self_attn.q_proj.weight", 2, 0, e);
-    d[KV] = shape_of(c, "layers.0.self_attn.k_proj.weight", 2, 0, e);
-    d[HEAD] = shape_of(c, "layers.0.self_attn.q_norm.weight", 1, 0, e);
-    d[FEED_FORWARD] = shape_of(c, "layers.0.mlp.gate_proj.weight", 2, 0, e);
+    d[VOCABULARY] = dim_of(c, "embed_tokens.weight", 2, 0, e);
+    d[HIDDEN] = dim_of(c, "embed_tokens.weight", 2, 1, e);
+    d[Q] = dim_of(c, "layers.0.self_attn.q_proj.weight", 2, 0, e);
+    d[KV] = dim_of(c, "layers.0.self_attn.k_proj.weight", 2, 0, e);
+    d[HEAD] = dim_of(c, "layers.0.self_attn.q_norm.weight", 1, 0, e);
+    d[FEED_FORWARD] = dim_of(c, "layers.0.mlp.gate_proj.weight", 2, 0, e);
     int last = index_last_block(&c->index, "model.layers."),
         last_bare = index_last_block(&c->index, "layers.");
     d[LAYERS] = (last > last_bare ? last : last_bare) + 1;
@@ -261,7 +254,7 @@ const struct family family_qwen3 = {
     .declare = declare,
     .visits = visits,
     .dimensions = dimensions,
-    .n_dimensions = COUNT(dimensions),
+    .n_dimensions = COUNT_OF(dimensions),
     .derive = derive,
     .write_config = write_config,
 };

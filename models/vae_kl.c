@@ -63,11 +63,6 @@ struct out_weights {
     struct tensor norm, norm_bias, weight, bias;
 };
 
-#define WEIGHT(structure, field, name, spread_, r, ...)                                                      \
-    {                                                                                                        \
-        .offset = offsetof(struct structure, field), .names = {name}, .rank = r, .dim = {__VA_ARGS__},       \
-        .spread = spread_                                                                                    \
-    }
 #define OPTIONAL(structure, field, name, spread_, r, ...)                                                    \
     {                                                                                                        \
         .offset = offsetof(struct structure, field), .names = {name}, .rank = r, .dim = {__VA_ARGS__},       \
@@ -77,28 +72,29 @@ struct out_weights {
 static const struct weight_spec in_table[] = {
     OPTIONAL(in_weights, post, "post_quant_conv.weight", 1, 4, LATENT, LATENT, K1, K1),
     OPTIONAL(in_weights, post_bias, "post_quant_conv.bias", 1, 1, LATENT),
-    WEIGHT(in_weights, weight, "decoder.conv_in.weight", 1, 4, OUT, LATENT, K3, K3),
-    WEIGHT(in_weights, bias, "decoder.conv_in.bias", 1, 1, OUT),
+    BLOCK_WEIGHT(in_weights, weight, 1, "decoder.conv_in.weight", 4, OUT, LATENT, K3, K3),
+    BLOCK_WEIGHT(in_weights, bias, 1, "decoder.conv_in.bias", 1, OUT),
 };
 
 #define RESNET(prefix)                                                                                       \
-    WEIGHT(resnet_weights, norm1, prefix "norm1.weight", 0, 1, IN),                                          \
-        WEIGHT(resnet_weights, norm1_bias, prefix "norm1.bias", 1, 1, IN),                                   \
-        WEIGHT(resnet_weights, conv1, prefix "conv1.weight", 1, 4, OUT, IN, K3, K3),                         \
-        WEIGHT(resnet_weights, conv1_bias, prefix "conv1.bias", 1, 1, OUT),                                  \
-        WEIGHT(resnet_weights, norm2, prefix "norm2.weight", 0, 1, OUT),                                     \
-        WEIGHT(resnet_weights, norm2_bias, prefix "norm2.bias", 1, 1, OUT),                                  \
-        WEIGHT(resnet_weights, conv2, prefix "conv2.weight", 1, 4, OUT, OUT, K3, K3),                        \
-        WEIGHT(resnet_weights, conv2_bias, prefix "conv2.bias", 1, 1, OUT)
+    BLOCK_WEIGHT(resnet_weights, norm1, 0, prefix "norm1.weight", 1, IN),                                    \
+        BLOCK_WEIGHT(resnet_weights, norm1_bias, 1, prefix "norm1.bias", 1, IN),                             \
+        BLOCK_WEIGHT(resnet_weights, conv1, 1, prefix "conv1.weight", 4, OUT, IN, K3, K3),                   \
+        BLOCK_WEIGHT(resnet_weights, conv1_bias, 1, prefix "conv1.bias", 1, OUT),                            \
+        BLOCK_WEIGHT(resnet_weights, norm2, 0, prefix "norm2.weight", 1, OUT),                               \
+        BLOCK_WEIGHT(resnet_weights, norm2_bias, 1, prefix "norm2.bias", 1, OUT),                            \
+        BLOCK_WEIGHT(resnet_weights, conv2, 1, prefix "conv2.weight", 4, OUT, OUT, K3, K3),                  \
+        BLOCK_WEIGHT(resnet_weights, conv2_bias, 1, prefix "conv2.bias", 1, OUT)
 
 static const struct weight_spec mid_resnet_table[] = {RESNET("decoder.mid_block.resnets.%d.")};
 static const struct weight_spec up_resnet_table[] = {RESNET("decoder.up_blocks.%d.resnets.%d.")};
 /* The first resnet of a level whose width differs from the one before. */
 static const struct weight_spec wider_resnet_table[] = {
     RESNET("decoder.up_blocks.%d.resnets.%d."),
-    WEIGHT(resnet_weights, shortcut, "decoder.up_blocks.%d.resnets.%d.conv_shortcut.weight", 1, 4, OUT, IN,
-           K1, K1),
-    WEIGHT(resnet_weights, shortcut_bias, "decoder.up_blocks.%d.resnets.%d.conv_shortcut.bias", 1, 1, OUT),
+    BLOCK_WEIGHT(resnet_weights, shortcut, 1, "decoder.up_blocks.%d.resnets.%d.conv_shortcut.weight", 4, OUT,
+                 IN, K1, K1),
+    BLOCK_WEIGHT(resnet_weights, shortcut_bias, 1, "decoder.up_blocks.%d.resnets.%d.conv_shortcut.bias", 1,
+                 OUT),
 };
 
 /* Older files name the projections differently and store them as 1x1 convolutions. */
@@ -115,8 +111,8 @@ static const struct weight_spec wider_resnet_table[] = {
 #define ATTENTION "decoder.mid_block.attentions.0."
 
 static const struct weight_spec attention_table[] = {
-    WEIGHT(attention_weights, norm, ATTENTION "group_norm.weight", 0, 1, OUT),
-    WEIGHT(attention_weights, norm_bias, ATTENTION "group_norm.bias", 1, 1, OUT),
+    BLOCK_WEIGHT(attention_weights, norm, 0, ATTENTION "group_norm.weight", 1, OUT),
+    BLOCK_WEIGHT(attention_weights, norm_bias, 1, ATTENTION "group_norm.bias", 1, OUT),
     PROJECTION(q, "to_q", "query"),
     PROJECTION(k, "to_k", "key"),
     PROJECTION(v, "to_v", "value"),
@@ -124,15 +120,16 @@ static const struct weight_spec attention_table[] = {
 };
 
 static const struct weight_spec upsample_table[] = {
-    WEIGHT(upsample_weights, weight, "decoder.up_blocks.%d.upsamplers.0.conv.weight", 1, 4, OUT, OUT, K3, K3),
-    WEIGHT(upsample_weights, bias, "decoder.up_blocks.%d.upsamplers.0.conv.bias", 1, 1, OUT),
+    BLOCK_WEIGHT(upsample_weights, weight, 1, "decoder.up_blocks.%d.upsamplers.0.conv.weight", 4, OUT, OUT,
+                 K3, K3),
+    BLOCK_WEIGHT(upsample_weights, bias, 1, "decoder.up_blocks.%d.upsamplers.0.conv.bias", 1, OUT),
 };
 
 static const struct weight_spec out_table[] = {
-    WEIGHT(out_weights, norm, "decoder.conv_norm_out.weight", 0, 1, IN),
-    WEIGHT(out_weights, norm_bias, "decoder.conv_norm_out.bias", 1, 1, IN),
-    WEIGHT(out_weights, weight, "decoder.conv_out.weight", 1, 4, COLOURS, IN, K3, K3),
-    WEIGHT(out_weights, bias, "decoder.conv_out.bias", 1, 1, COLOURS),
+    BLOCK_WEIGHT(out_weights, norm, 0, "decoder.conv_norm_out.weight", 1, IN),
+    BLOCK_WEIGHT(out_weights, norm_bias, 1, "decoder.conv_norm_out.bias", 1, IN),
+    BLOCK_WEIGHT(out_weights, weight, 1, "decoder.conv_out.weight", 4, COLOURS, IN, K3, K3),
+    BLOCK_WEIGHT(out_weights, bias, 1, "decoder.conv_out.bias", 1, COLOURS),
 };
 
 /* ---- the canvas ---- */
@@ -255,38 +252,23 @@ static void forward_out(struct context *x, const void *weights, const struct vis
 
 /* ---- the family ---- */
 
-#define COUNT(table) (int)(sizeof table / sizeof table[0])
-#define KIND(name_, format_, table, structure, forward_)                                                     \
-    {                                                                                                        \
-        .name = name_, .format = format_, .weights = table, .n_weights = COUNT(table),                       \
-        .weights_bytes = sizeof(struct structure), .forward = forward_                                       \
-    }
-
-static const struct block_kind kind_in = KIND("conv_in", "conv_in", in_table, in_weights, forward_in);
+static const struct block_kind kind_in = BLOCK_KIND("conv_in", "conv_in", in_table, in_weights, forward_in);
 static const struct block_kind kind_mid_resnet =
-    KIND("mid_resnet", "mid_block.resnets.%d", mid_resnet_table, resnet_weights, forward_resnet);
+    BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", mid_resnet_table, resnet_weights, forward_resnet);
 static const struct block_kind kind_attention =
-    KIND("attention", "mid_block.attentions.0", attention_table, attention_weights, forward_attention);
+    BLOCK_KIND("attention", "mid_block.attentions.0", attention_table, attention_weights, forward_attention);
 static const struct block_kind kind_up_resnet =
-    KIND("resnet", "up_blocks.%d.resnets.%d", up_resnet_table, resnet_weights, forward_resnet);
+    BLOCK_KIND("resnet", "up_blocks.%d.resnets.%d", up_resnet_table, resnet_weights, forward_resnet);
 static const struct block_kind kind_wider_resnet =
-    KIND("wider_resnet", "up_blocks.%d.resnets.%d", wider_resnet_table, resnet_weights, forward_resnet);
+    BLOCK_KIND("wider_resnet", "up_blocks.%d.resnets.%d", wider_resnet_table, resnet_weights, forward_resnet);
 static const struct block_kind kind_upsample =
-    KIND("upsample", "up_blocks.%d.upsample", upsample_table, upsample_weights, forward_upsample);
-static const struct block_kind kind_out = KIND("conv_out", "conv_out", out_table, out_weights, forward_out);
+    BLOCK_KIND("upsample", "up_blocks.%d.upsample", upsample_table, upsample_weights, forward_upsample);
+static const struct block_kind kind_out =
+    BLOCK_KIND("conv_out", "conv_out", out_table, out_weights, forward_out);
 
 static bool probe(const struct tensor_index *index) {
     return index_find(index, "decoder.conv_in.weight") &&
            index_find(index, "decoder.mid_block.resnets.0.conv1.weight");
-}
-
-static int32_t shape_of(struct component *c, const char *name, int place, struct error *e) {
-    const struct index_entry *entry = index_find(&c->index, name);
-    if (entry && entry->rank == 4 && entry->dim[place] > 0) return entry->dim[place];
-    error_set(e, entry ? SHAPE : MISSING, "tensor '%s' %s", name,
-              entry ? "has the wrong shape" : "is missing");
-    error_where(e, "%s", c->index.sources[0].path);
-    return 1;
 }
 
 static enum status check_dims(const struct component *c, struct error *e) {
@@ -308,7 +290,7 @@ static enum status configure(struct component *c, const struct config *config, s
     d[COLOURS] = 3;
     d[K1] = 1;
     d[K3] = 3;
-    d[LATENT] = shape_of(c, "decoder.conv_in.weight", 1, e);
+    d[LATENT] = component_dim(c, "decoder.conv_in.weight", 4, 1, e);
     d[LEVELS] = index_last_block(&c->index, "decoder.up_blocks.") + 1;
     d[RESNETS] = index_last_block(&c->index, "decoder.up_blocks.0.resnets.") + 1;
     if (d[LEVELS] < 1 || d[LEVELS] > LEVELS_MAX || d[RESNETS] < 1 || d[RESNETS] > 8) {
@@ -317,8 +299,8 @@ static enum status configure(struct component *c, const struct config *config, s
         return error_expected(e, "1 to %d levels of 1 to 8", LEVELS_MAX);
     }
     for (int i = 0; i < d[LEVELS]; i++)
-        d[CHANNELS + i] =
-            shape_of(c, block_weight_name("decoder.up_blocks.%d.resnets.0.conv1.weight", i, name), 0, e);
+        d[CHANNELS + i] = component_dim(
+            c, block_weight_name("decoder.up_blocks.%d.resnets.0.conv1.weight", i, name), 4, 0, e);
     struct vae_settings *s = (struct vae_settings *)c->settings;
     double scale = 0.3611, shift = 0.1159; /* Flux's and Z-Image's */
     s->groups = 32;
@@ -443,7 +425,7 @@ const struct family family_vae_kl = {
     .declare = declare,
     .visits = visits,
     .dimensions = dimensions,
-    .n_dimensions = COUNT(dimensions),
+    .n_dimensions = COUNT_OF(dimensions),
     .derive = derive,
     .write_config = write_config,
 };

@@ -61,48 +61,42 @@ struct final_weights {
     struct tensor ada, ada_bias, weight, bias;
 };
 
-#define WEIGHT(structure, field, spread_, name, r, ...)                                                      \
-    {                                                                                                        \
-        .offset = offsetof(struct structure, field), .names = {name}, .rank = r, .dim = {__VA_ARGS__},       \
-        .spread = spread_                                                                                    \
-    }
-
 static const struct weight_spec caption_table[] = {
-    WEIGHT(caption_weights, norm, 0, "cap_embedder.0.weight", 1, CAPTION),
-    WEIGHT(caption_weights, weight, 1, "cap_embedder.1.weight", 2, DIM, CAPTION),
-    WEIGHT(caption_weights, bias, 1, "cap_embedder.1.bias", 1, DIM),
-    WEIGHT(caption_weights, pad, 1, "cap_pad_token", 2, ONE, DIM),
+    BLOCK_WEIGHT(caption_weights, norm, 0, "cap_embedder.0.weight", 1, CAPTION),
+    BLOCK_WEIGHT(caption_weights, weight, 1, "cap_embedder.1.weight", 2, DIM, CAPTION),
+    BLOCK_WEIGHT(caption_weights, bias, 1, "cap_embedder.1.bias", 1, DIM),
+    BLOCK_WEIGHT(caption_weights, pad, 1, "cap_pad_token", 2, ONE, DIM),
 };
 
 static const struct weight_spec embedder_table[] = {
-    WEIGHT(embedder_weights, time1, 1, "t_embedder.mlp.0.weight", 2, TIME_MIDDLE, FREQUENCIES),
-    WEIGHT(embedder_weights, time1_bias, 1, "t_embedder.mlp.0.bias", 1, TIME_MIDDLE),
-    WEIGHT(embedder_weights, time2, 1, "t_embedder.mlp.2.weight", 2, ADA, TIME_MIDDLE),
-    WEIGHT(embedder_weights, time2_bias, 1, "t_embedder.mlp.2.bias", 1, ADA),
-    WEIGHT(embedder_weights, patch, 1, "all_x_embedder.2-1.weight", 2, DIM, PATCH),
-    WEIGHT(embedder_weights, patch_bias, 1, "all_x_embedder.2-1.bias", 1, DIM),
-    WEIGHT(embedder_weights, pad, 1, "x_pad_token", 2, ONE, DIM),
+    BLOCK_WEIGHT(embedder_weights, time1, 1, "t_embedder.mlp.0.weight", 2, TIME_MIDDLE, FREQUENCIES),
+    BLOCK_WEIGHT(embedder_weights, time1_bias, 1, "t_embedder.mlp.0.bias", 1, TIME_MIDDLE),
+    BLOCK_WEIGHT(embedder_weights, time2, 1, "t_embedder.mlp.2.weight", 2, ADA, TIME_MIDDLE),
+    BLOCK_WEIGHT(embedder_weights, time2_bias, 1, "t_embedder.mlp.2.bias", 1, ADA),
+    BLOCK_WEIGHT(embedder_weights, patch, 1, "all_x_embedder.2-1.weight", 2, DIM, PATCH),
+    BLOCK_WEIGHT(embedder_weights, patch_bias, 1, "all_x_embedder.2-1.bias", 1, DIM),
+    BLOCK_WEIGHT(embedder_weights, pad, 1, "x_pad_token", 2, ONE, DIM),
 };
 
 /* Context refiner, noise refiner and main layers are one kind of layer under three prefixes. */
 #define LAYER_WEIGHTS(prefix)                                                                                \
-    WEIGHT(layer_weights, norm1, 0, prefix "attention_norm1.weight", 1, DIM),                                \
-        WEIGHT(layer_weights, q, 1, prefix "attention.to_q.weight", 2, DIM, DIM),                            \
-        WEIGHT(layer_weights, k, 1, prefix "attention.to_k.weight", 2, DIM, DIM),                            \
-        WEIGHT(layer_weights, v, 1, prefix "attention.to_v.weight", 2, DIM, DIM),                            \
-        WEIGHT(layer_weights, q_norm, 0, prefix "attention.norm_q.weight", 1, HEAD),                         \
-        WEIGHT(layer_weights, k_norm, 0, prefix "attention.norm_k.weight", 1, HEAD),                         \
-        WEIGHT(layer_weights, out, 1, prefix "attention.to_out.0.weight", 2, DIM, DIM),                      \
-        WEIGHT(layer_weights, norm2, 0, prefix "attention_norm2.weight", 1, DIM),                            \
-        WEIGHT(layer_weights, ffn_norm1, 0, prefix "ffn_norm1.weight", 1, DIM),                              \
-        WEIGHT(layer_weights, w1, 1, prefix "feed_forward.w1.weight", 2, FEED_FORWARD, DIM),                 \
-        WEIGHT(layer_weights, w3, 1, prefix "feed_forward.w3.weight", 2, FEED_FORWARD, DIM),                 \
-        WEIGHT(layer_weights, w2, 1, prefix "feed_forward.w2.weight", 2, DIM, FEED_FORWARD),                 \
-        WEIGHT(layer_weights, ffn_norm2, 0, prefix "ffn_norm2.weight", 1, DIM)
+    BLOCK_WEIGHT(layer_weights, norm1, 0, prefix "attention_norm1.weight", 1, DIM),                          \
+        BLOCK_WEIGHT(layer_weights, q, 1, prefix "attention.to_q.weight", 2, DIM, DIM),                      \
+        BLOCK_WEIGHT(layer_weights, k, 1, prefix "attention.to_k.weight", 2, DIM, DIM),                      \
+        BLOCK_WEIGHT(layer_weights, v, 1, prefix "attention.to_v.weight", 2, DIM, DIM),                      \
+        BLOCK_WEIGHT(layer_weights, q_norm, 0, prefix "attention.norm_q.weight", 1, HEAD),                   \
+        BLOCK_WEIGHT(layer_weights, k_norm, 0, prefix "attention.norm_k.weight", 1, HEAD),                   \
+        BLOCK_WEIGHT(layer_weights, out, 1, prefix "attention.to_out.0.weight", 2, DIM, DIM),                \
+        BLOCK_WEIGHT(layer_weights, norm2, 0, prefix "attention_norm2.weight", 1, DIM),                      \
+        BLOCK_WEIGHT(layer_weights, ffn_norm1, 0, prefix "ffn_norm1.weight", 1, DIM),                        \
+        BLOCK_WEIGHT(layer_weights, w1, 1, prefix "feed_forward.w1.weight", 2, FEED_FORWARD, DIM),           \
+        BLOCK_WEIGHT(layer_weights, w3, 1, prefix "feed_forward.w3.weight", 2, FEED_FORWARD, DIM),           \
+        BLOCK_WEIGHT(layer_weights, w2, 1, prefix "feed_forward.w2.weight", 2, DIM, FEED_FORWARD),           \
+        BLOCK_WEIGHT(layer_weights, ffn_norm2, 0, prefix "ffn_norm2.weight", 1, DIM)
 
 #define MODULATION_WEIGHTS(prefix)                                                                           \
-    WEIGHT(layer_weights, ada, 1, prefix "adaLN_modulation.0.weight", 2, FOUR_DIM, ADA),                     \
-        WEIGHT(layer_weights, ada_bias, 1, prefix "adaLN_modulation.0.bias", 1, FOUR_DIM)
+    BLOCK_WEIGHT(layer_weights, ada, 1, prefix "adaLN_modulation.0.weight", 2, FOUR_DIM, ADA),               \
+        BLOCK_WEIGHT(layer_weights, ada_bias, 1, prefix "adaLN_modulation.0.bias", 1, FOUR_DIM)
 
 static const struct weight_spec context_table[] = {LAYER_WEIGHTS("context_refiner.%d.")};
 static const struct weight_spec noise_table[] = {LAYER_WEIGHTS("noise_refiner.%d."),
@@ -111,10 +105,10 @@ static const struct weight_spec layer_table[] = {LAYER_WEIGHTS("layers.%d."),
                                                  MODULATION_WEIGHTS("layers.%d.")};
 
 static const struct weight_spec final_table[] = {
-    WEIGHT(final_weights, ada, 1, "all_final_layer.2-1.adaLN_modulation.1.weight", 2, DIM, ADA),
-    WEIGHT(final_weights, ada_bias, 1, "all_final_layer.2-1.adaLN_modulation.1.bias", 1, DIM),
-    WEIGHT(final_weights, weight, 1, "all_final_layer.2-1.linear.weight", 2, PATCH, DIM),
-    WEIGHT(final_weights, bias, 1, "all_final_layer.2-1.linear.bias", 1, PATCH),
+    BLOCK_WEIGHT(final_weights, ada, 1, "all_final_layer.2-1.adaLN_modulation.1.weight", 2, DIM, ADA),
+    BLOCK_WEIGHT(final_weights, ada_bias, 1, "all_final_layer.2-1.adaLN_modulation.1.bias", 1, DIM),
+    BLOCK_WEIGHT(final_weights, weight, 1, "all_final_layer.2-1.linear.weight", 2, PATCH, DIM),
+    BLOCK_WEIGHT(final_weights, bias, 1, "all_final_layer.2-1.linear.bias", 1, PATCH),
 };
 
 /* ---- forwards ---- */
@@ -292,37 +286,21 @@ static void forward_final(struct context *x, const void *weights, const struct v
 
 /* ---- the family ---- */
 
-#define COUNT(table) (int)(sizeof table / sizeof table[0])
-#define KIND(name_, format_, table, structure, forward_)                                                     \
-    {                                                                                                        \
-        .name = name_, .format = format_, .weights = table, .n_weights = COUNT(table),                       \
-        .weights_bytes = sizeof(struct structure), .forward = forward_                                       \
-    }
-
 static const struct block_kind kind_caption =
-    KIND("caption", "cap_embedder", caption_table, caption_weights, forward_caption);
+    BLOCK_KIND("caption", "cap_embedder", caption_table, caption_weights, forward_caption);
 static const struct block_kind kind_context =
-    KIND("context_refiner", "context_refiner.%d", context_table, layer_weights, forward_context);
+    BLOCK_KIND("context_refiner", "context_refiner.%d", context_table, layer_weights, forward_context);
 static const struct block_kind kind_embedder =
-    KIND("embedder", "embedder", embedder_table, embedder_weights, forward_embedder);
+    BLOCK_KIND("embedder", "embedder", embedder_table, embedder_weights, forward_embedder);
 static const struct block_kind kind_noise =
-    KIND("noise_refiner", "noise_refiner.%d", noise_table, layer_weights, forward_noise);
+    BLOCK_KIND("noise_refiner", "noise_refiner.%d", noise_table, layer_weights, forward_noise);
 static const struct block_kind kind_layer =
-    KIND("layer", "layers.%d", layer_table, layer_weights, forward_main);
+    BLOCK_KIND("layer", "layers.%d", layer_table, layer_weights, forward_main);
 static const struct block_kind kind_final =
-    KIND("final", "final_layer", final_table, final_weights, forward_final);
+    BLOCK_KIND("final", "final_layer", final_table, final_weights, forward_final);
 
 static bool probe(const struct tensor_index *index) {
     return index_find(index, "cap_embedder.0.weight") && index_find(index, "x_pad_token");
-}
-
-static int32_t shape_of(struct component *c, const char *name, int rank, int place, struct error *e) {
-    const struct index_entry *entry = index_find(&c->index, name);
-    if (entry && entry->rank == rank && entry->dim[place] > 0) return entry->dim[place];
-    error_set(e, entry ? SHAPE : MISSING, "tensor '%s' %s", name,
-              entry ? "has the wrong shape" : "is missing");
-    error_where(e, "%s", c->index.sources[0].path);
-    return 1;
 }
 
 static enum status check_dims(const struct component *c, struct error *e) {
@@ -345,14 +323,14 @@ static enum status check_dims(const struct component *c, struct error *e) {
 static enum status configure(struct component *c, const struct config *config, struct error *e) {
     int32_t *d = c->dims;
     d[ONE] = 1;
-    d[DIM] = shape_of(c, "x_pad_token", 2, 1, e);
-    d[CAPTION] = shape_of(c, "cap_embedder.0.weight", 1, 0, e);
-    d[PATCH] = shape_of(c, "all_x_embedder.2-1.weight", 2, 1, e);
-    d[ADA] = shape_of(c, "t_embedder.mlp.2.weight", 2, 0, e);
-    d[TIME_MIDDLE] = shape_of(c, "t_embedder.mlp.0.weight", 2, 0, e);
-    d[FREQUENCIES] = shape_of(c, "t_embedder.mlp.0.weight", 2, 1, e);
-    d[FEED_FORWARD] = shape_of(c, "layers.0.feed_forward.w1.weight", 2, 0, e);
-    d[HEAD] = shape_of(c, "layers.0.attention.norm_q.weight", 1, 0, e);
+    d[DIM] = component_dim(c, "x_pad_token", 2, 1, e);
+    d[CAPTION] = component_dim(c, "cap_embedder.0.weight", 1, 0, e);
+    d[PATCH] = component_dim(c, "all_x_embedder.2-1.weight", 2, 1, e);
+    d[ADA] = component_dim(c, "t_embedder.mlp.2.weight", 2, 0, e);
+    d[TIME_MIDDLE] = component_dim(c, "t_embedder.mlp.0.weight", 2, 0, e);
+    d[FREQUENCIES] = component_dim(c, "t_embedder.mlp.0.weight", 2, 1, e);
+    d[FEED_FORWARD] = component_dim(c, "layers.0.feed_forward.w1.weight", 2, 0, e);
+    d[HEAD] = component_dim(c, "layers.0.attention.norm_q.weight", 1, 0, e);
     d[FOUR_DIM] = d[DIM] <= INT32_MAX / 4 ? 4 * d[DIM] : 0;
     d[LAYERS] = index_last_block(&c->index, "layers.") + 1;
     d[REFINERS] = index_last_block(&c->index, "noise_refiner.") + 1;
@@ -485,7 +463,7 @@ const struct family family_zimage = {
     .declare = declare,
     .visits = visits,
     .dimensions = dimensions,
-    .n_dimensions = COUNT(dimensions),
+    .n_dimensions = COUNT_OF(dimensions),
     .derive = derive,
     .write_config = write_config,
 };

@@ -25,6 +25,23 @@ struct weight_spec {
     double spread;            /* made-up weights: uniform in +- this times 1/sqrt(inputs); 0: around 1 */
 };
 
+/* A row of a weight table: the field of a weights structure, how made-up values spread, the tensor's name,
+ * and rank and places of its dimensions. */
+#define BLOCK_WEIGHT(structure, field, spread_, name, rank_, ...)                                            \
+    {                                                                                                        \
+        .offset = offsetof(struct structure, field), .names = {name}, .rank = rank_, .dim = {__VA_ARGS__},   \
+        .spread = spread_                                                                                    \
+    }
+
+/* A block kind over a table and its weights structure. */
+#define BLOCK_KIND(name_, format_, table, structure, forward_)                                               \
+    {                                                                                                        \
+        .name = name_, .format = format_, .weights = table, .n_weights = COUNT_OF(table),                    \
+        .weights_bytes = sizeof(struct structure), .forward = forward_                                       \
+    }
+
+#define COUNT_OF(table) (int)(sizeof table / sizeof table[0])
+
 struct visit_scope;
 
 struct block_kind {

@@ -3,10 +3,13 @@
 
 #include <string.h>
 
-int component_block(const struct component *c, const struct block_kind *kind, int number) {
-    for (int i = 0; i < c->n_blocks; i++)
-        if (c->blocks[i].kind == kind && c->blocks[i].number == number) return i;
-    return -1;
+int32_t component_dim(const struct component *c, const char *name, int rank, int place, struct error *e) {
+    const struct index_entry *entry = index_find(&c->index, name);
+    if (entry && entry->rank == rank && entry->dim[place] > 0) return entry->dim[place];
+    error_set(e, entry ? SHAPE : MISSING, "tensor '%s' %s", name,
+              entry ? "has the wrong shape" : "is missing");
+    error_where(e, "%s", c->index.sources[0].path);
+    return 1;
 }
 
 static bool ignorable(const struct family *family, const char *name) {

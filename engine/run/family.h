@@ -83,8 +83,9 @@ struct component {
     int pixel_factor;    /* pixels on the side of a decoder's latent pixel */
 };
 
-/* The place of the block of that kind and number in c->blocks, or -1. */
-int component_block(const struct component *c, const struct block_kind *kind, int number);
+/* Dimension number place of a tensor of that rank, for configure. On failure 1, and *e says MISSING or SHAPE.
+ */
+int32_t component_dim(const struct component *c, const char *name, int rank, int place, struct error *e);
 
 /* The dimensions that a block's weight table refers to. */
 void component_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims);
