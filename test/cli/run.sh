@@ -19,7 +19,7 @@ if [ -z "$scratch" ]; then
     scratch=$(mktemp -d) || exit 2
     trap 'rm -rf "$scratch"' EXIT
 fi
-mkdir -p "$scratch" && cd "$scratch" || exit 2
+mkdir -p "$scratch" && cd "$scratch" && scratch=$PWD || exit 2
 rm -rf work && mkdir work && cd work || exit 2
 
 passed=0 failed=0
