@@ -547,5 +547,7 @@ int main(void) {
         cmocka_unit_test(test_unwritable_tensors),
         cmocka_unit_test(test_every_alloc_fails_once),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, set_up, tear_down);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
 }

@@ -749,5 +749,7 @@ int main(void) {
         cmocka_unit_test(test_close_gives_back),
         cmocka_unit_test(test_print_errors),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, set_up, tear_down);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
 }

@@ -655,5 +655,8 @@ int main(void) {
         cmocka_unit_test(test_every_allocation_fails),
         cmocka_unit_test(test_open_bytes),
     };
-    return cmocka_run_group_tests(tests, make_test_folder, remove_test_folder);
+    int n = sizeof tests / sizeof *tests,
+        failed = cmocka_run_group_tests(tests, make_test_folder, remove_test_folder);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
 }
