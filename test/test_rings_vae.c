@@ -113,5 +113,5 @@ static void test_decoder(const struct fixture *f) {
 int main(void) {
     static const struct ring_test tests[] = {
         {"blocks", test_blocks}, {"mid", test_mid}, {"decoder", test_decoder}};
-    return rings_main("vae rings", tests, COUNT(tests), gates);
+    return rings_main("vae rings", tests, COUNT_OF(tests), gates);
 }

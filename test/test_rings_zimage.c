@@ -186,5 +186,5 @@ int main(void) {
         {"refiners", test_refiners},       {"layer", test_layer},     {"final", test_final},
         {"transformer", test_transformer},
     };
-    return rings_main("zimage rings", tests, COUNT(tests), gates);
+    return rings_main("zimage rings", tests, COUNT_OF(tests), gates);
 }
