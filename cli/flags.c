@@ -45,7 +45,7 @@ const struct flag flags[N_FLAGS] = {
      "distilled guidance, for models that take it; default the model's"},
     {NULL, RUNS | BENCH, NULL, "--seed", "N", FLAG_SEED, AT(seed), 0, 0, NULL,
      "-1 draws one and prints it; default 0"},
-    {NULL, RUNS, "-b", "--batch", "N", FLAG_WHOLE, AT(batch), 1, 1024, NULL,
+    {NULL, RUNS, "-b", "--batch", "N", FLAG_WHOLE, AT(batch), 1, 64, NULL,
      "pictures, with seeds N, N+1, ...; default 1"},
     {NULL, RUNS, NULL, "--sampler", "NAME", FLAG_CHOICE, AT(sampler), 0, 0, "euler", "default euler"},
     {NULL, RUNS, NULL, "--scheduler", "NAME", FLAG_CHOICE, AT(scheduler), 0, 0, "discrete|simple",

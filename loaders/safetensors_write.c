@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/base/checked.h"
@@ -135,11 +136,22 @@ static enum status write_content(struct output *output, const char *header, uint
     return e->code;
 }
 
+/* Renaming over a device or a pipe would replace it. */
+static enum status check_target(const char *path, struct error *e) {
+    struct stat s;
+    if (stat(path, &s) || S_ISREG(s.st_mode)) return OK;
+    error_set(e, OUTPUT, "cannot write file");
+    error_where(e, "%s", path);
+    error_found(e, "something that is no regular file");
+    return error_expected(e, "a regular file, or none yet");
+}
+
 enum status safetensors_write_made(struct sys *sys, const char *path, const struct named_tensor *tensors,
                                    int n_tensors, const struct tensor_maker *maker, struct error *e) {
     struct output output = {.sys = sys, .path = path};
     char *header = NULL, *temporary = NULL;
     uint64_t header_bytes = 0;
+    if (check_target(path, e) != OK) goto out;
     if (describe(sys, path, tensors, n_tensors, &header, &header_bytes, e) != OK) goto out;
     temporary = temporary_name(sys, path);
     if (!temporary) {

@@ -174,6 +174,11 @@ static enum status configure(struct component *c, const struct config *config, s
         error_found(e, "queries %d, keys %d, head %d, layers %d", d[Q], d[KV], d[HEAD], d[LAYERS]);
         return error_expected(e, "queries a multiple of keys, keys of an even head, at least 2 layers");
     }
+    config_expect(config, "hidden_act", "silu", e);
+    config_expect(config, "rope_parameters.rope_type", "default", e);
+    config_refuse(config, "rope_scaling", e);
+    config_refuse(config, "use_sliding_window", e);
+    config_refuse(config, "attention_bias", e);
     double eps = 1e-6;
     settings->rope_theta = 1e6; /* Qwen3's published value */
     config_float(config, "rope_theta", 1, 1e12, &settings->rope_theta, e);
@@ -216,8 +221,9 @@ static const char *const ignorable[] = {"lm_head.", "model.norm.", "norm.", NULL
 
 /* Qwen3-4B. */
 static const struct dimension dimensions[] = {
-    {"vocabulary", 151936, 300}, {"hidden", 2560, 8},  {"text_heads", 32, 1},  {"text_key_heads", 8, 1},
-    {"text_head_dim", 128, 2},   {"text_ff", 9728, 8}, {"text_layers", 36, 2},
+    {"vocabulary", 151936, 300, 1048576}, {"hidden", 2560, 8, 65536},     {"text_heads", 32, 1, 1024},
+    {"text_key_heads", 8, 1, 1024},       {"text_head_dim", 128, 2, 512}, {"text_ff", 9728, 8, 262144},
+    {"text_layers", 36, 2, 400},
 };
 
 static void derive(struct component *c, const int *chosen) {

@@ -304,6 +304,7 @@ static enum status configure(struct component *c, const struct config *config, s
     struct vae_settings *s = (struct vae_settings *)c->settings;
     double scale = 0.3611, shift = 0.1159; /* Flux's and Z-Image's */
     s->groups = 32;
+    config_expect(config, "act_fn", "silu", e);
     config_float(config, "scaling_factor", -1e6, 1e6, &scale, e);
     config_float(config, "shift_factor", -1e6, 1e6, &shift, e);
     config_int(config, "norm_num_groups", 1, 4096, &s->groups, e);
@@ -383,8 +384,9 @@ static const char *const ignorable[] = {"encoder.", "quant_conv.", NULL};
 
 /* Flux.1's and Z-Image's, as the decoder runs. */
 static const struct dimension dimensions[] = {
-    {"latent_channels", 16, 1}, {"vae0", 512, 1},      {"vae1", 512, 1},      {"vae2", 256, 1},
-    {"vae3", 128, 1},           {"vae_resnets", 3, 1}, {"vae_groups", 32, 1},
+    {"latent_channels", 16, 1, 1024}, {"vae0", 512, 1, 8192}, {"vae1", 512, 1, 8192},
+    {"vae2", 256, 1, 8192},           {"vae3", 128, 1, 8192}, {"vae_resnets", 3, 1, 8},
+    {"vae_groups", 32, 1, 4096},
 };
 
 static void derive(struct component *c, const int *chosen) {

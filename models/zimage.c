@@ -416,8 +416,10 @@ static const char *const ignorable[] = {NULL};
 
 /* Z-Image and Z-Image-Turbo, 6.15 B. */
 static const struct dimension dimensions[] = {
-    {"heads", 30, 1},  {"axis0", 32, 2},   {"axis1", 48, 2},    {"axis2", 48, 2},
-    {"layers", 30, 1}, {"refiners", 2, 0}, {"hidden", 2560, 8}, {"latent_channels", 16, 1},
+    {"heads", 30, 1, 1024},     {"axis0", 32, 2, 256},
+    {"axis1", 48, 2, 256},      {"axis2", 48, 2, 256},
+    {"layers", 30, 1, 400},     {"refiners", 2, 0, 40},
+    {"hidden", 2560, 8, 65536}, {"latent_channels", 16, 1, 1024},
 };
 
 static void derive(struct component *c, const int *chosen) {

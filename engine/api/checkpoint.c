@@ -37,13 +37,22 @@ struct writer {
 
 /* ---- dimensions ---- */
 
+static bool is_listed(const char *names, const char *name) {
+    char word[64];
+    snprintf(word, sizeof word, " %s ", name);
+    return strstr(names, word) != NULL;
+}
+
+/* One name may be two families'. */
 static enum status list_choices(const struct recipe *recipe, struct error *e) {
-    char names[160] = "";
-    size_t n = 0;
+    char names[320] = " dtype ";
+    size_t n = strlen(names);
     for (int r = 0; r < N_ROLES; r++)
         for (int i = 0; i < recipe->role[r]->n_dimensions && n < sizeof names; i++)
-            n += (size_t)snprintf(names + n, sizeof names - n, "%s ", recipe->role[r]->dimensions[i].name);
-    return error_expected(e, "%s", names);
+            if (!is_listed(names, recipe->role[r]->dimensions[i].name))
+                n +=
+                    (size_t)snprintf(names + n, sizeof names - n, "%s ", recipe->role[r]->dimensions[i].name);
+    return error_where(e, "known:%.*s", (int)strlen(names) - 1, names);
 }
 
 /* One "name=value" for every family that has a dimension of that name. */
@@ -55,10 +64,10 @@ static enum status choose(struct writer *w, const char *name, size_t name_bytes,
             const struct dimension *d = &w->recipe->role[r]->dimensions[i];
             if (strlen(d->name) != name_bytes || strncmp(d->name, name, name_bytes)) continue;
             known = true;
-            if (value < d->least || value > 1 << 20) {
+            if (value < d->least || value > d->most) {
                 error_set(e, USAGE, "the dimension '%s' cannot be used", d->name);
                 error_found(e, "%ld", value);
-                return error_expected(e, "%d to %d", d->least, 1 << 20);
+                return error_expected(e, "%d to %d", d->least, d->most);
             }
             w->chosen[r][i] = (int)value;
         }

@@ -158,7 +158,8 @@ static enum status tokenize_seen(struct sys *sys, const char *path, const char *
     struct tokenizer *tokenizer;
     struct prompt_tokens tokens = {0};
     if (tokenizer_open(sys, path, &tokenizer, e) != OK) return e->code;
-    if (prompt_encode(sys, recipes[0], tokenizer, text, bytes, &tokens, e) == OK)
+    if (prompt_check(recipes[0], tokenizer, e) == OK &&
+        prompt_encode(sys, recipes[0], tokenizer, text, bytes, &tokens, e) == OK)
         hand_out(json_pack("{s:i, s:[{s:s, s:i, s:b, s:o}]}", "version", 1, "encoders", "name",
                            role_name[ROLE_TEXT], "tokens", tokens.n_ids, "truncated", (int)tokens.cut, "ids",
                            ids_json(tokens.ids, tokens.n_ids)),

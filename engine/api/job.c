@@ -3,6 +3,7 @@
 
 #include "engine/api/machine.h"
 #include "engine/api/plan_json.h"
+#include "engine/api/rate.h"
 #include "engine/sample/flow.h"
 
 #include <stdio.h>
@@ -31,7 +32,7 @@ static enum status check_size(const struct job *job, struct error *e) {
 
 static enum status check_request(const struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
-    if (check_size(job, e) != OK) return e->code;
+    if (!job->decode_only && check_size(job, e) != OK) return e->code;
     if (r->steps < 1 || r->steps > 10000) return usage(e, "the number of steps", r->steps, "1 to 10000");
     if (r->batch < 1 || r->batch > BATCH_MAX) return usage(e, "the batch", r->batch, "1 to 64 images");
     if (!(r->cfg_scale >= 0 && r->cfg_scale <= 1000))
@@ -213,7 +214,8 @@ static enum status measure(struct job *job, struct error *e) {
     job->need.base_bytes = machine_base_bytes();
     job->need.host_bytes = host_bytes(job);
     job->need.cross_bytes = align_up(counting.peak, PLAN_PAGE);
-    job->need.open_bytes = job->model->open_bytes;
+    /* Neither lasts into the run, nor do they meet. */
+    job->need.open_bytes = job->model->open_bytes > RATE_BYTES ? job->model->open_bytes : RATE_BYTES;
     return OK;
 }
 

@@ -1,5 +1,6 @@
 /* Opening models: see model.h. */
 #include "engine/api/model.h"
+#include "engine/api/prompt.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,8 +20,10 @@ char *path_join(struct sys *sys, const char *folder, const char *name) {
     return path;
 }
 
+/* A link that leads nowhere is there: what it should lead to is missing, and reading it says so. */
 bool path_exists(const char *path) {
-    return access(path, F_OK) == 0;
+    struct stat s;
+    return lstat(path, &s) == 0;
 }
 
 static bool is_folder(const char *path) {
@@ -70,6 +73,7 @@ enum status model_find_parts(struct sys *sys, const struct sluice_model_options 
     for (int i = 0; i < N_ROLES; i++) parts->role[i] = part(sys, given[i], o->model, role_folder[i], e);
     parts->tokenizer = part(sys, o->tokenizer, o->model, "tokenizer", e);
     parts->scheduler = part(sys, NULL, o->model, "scheduler/scheduler_config.json", e);
+    parts->pipeline = part(sys, NULL, o->model, "model_index.json", e);
     parts->defaults = part(sys, NULL, o->model, "sluice.json", e);
     if (e->code != OK) model_parts_destroy(sys, parts);
     return e->code;
@@ -79,6 +83,7 @@ void model_parts_destroy(struct sys *sys, struct model_parts *parts) {
     for (int i = 0; i < N_ROLES; i++) sys->release(sys, parts->role[i]);
     sys->release(sys, parts->tokenizer);
     sys->release(sys, parts->scheduler);
+    sys->release(sys, parts->pipeline);
     sys->release(sys, parts->defaults);
     memset(parts, 0, sizeof *parts);
 }
@@ -143,14 +148,20 @@ static enum status check_schedule(const struct config *config, struct error *e) 
     static const char *const others[] = {
         "use_dynamic_shifting", "use_karras_sigmas",   "use_exponential_sigmas", "use_beta_sigmas",
         "invert_sigmas",        "stochastic_sampling", "shift_terminal"};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        const struct config_value *value = config_find(config, others[i]);
-        if (!value || value->kind == CONFIG_NULL || (value->kind != CONFIG_STRING && value->number == 0))
-            continue;
-        error_set(e, UNSUPPORTED, "the scheduler asks for '%s', which is not supported", others[i]);
-        return error_where(e, "%s", config->path);
-    }
-    return OK;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) config_refuse(config, others[i], e);
+    int timesteps = 1000;
+    config_int(config, "num_train_timesteps", 1000, 1000, &timesteps, e);
+    return config_expect(config, "_class_name", "FlowMatchEulerDiscreteScheduler", e);
+}
+
+/* A folder of another pipeline is refused by its name rather than by what does not fit in it. */
+static enum status check_pipeline(struct sluice_model *m, const char *path, struct error *e) {
+    struct config config = {0};
+    if (!path) return OK;
+    if (config_read(m->sys, path, &config, e) == OK)
+        config_expect(&config, "_class_name", m->recipe->pipeline, e);
+    config_destroy(&config);
+    return e->code;
 }
 
 static enum status read_schedule(struct sluice_model *m, const char *path, struct error *e) {
@@ -209,7 +220,10 @@ static enum status open_tokenizer(struct sluice_model *m, const char *path, cons
         return error_where(e, "%s", model ? model : "no folder given");
     }
     m->open_bytes = tokenizer_open_bytes(m->sys, path);
-    return tokenizer_open(m->sys, path, &m->tokenizer, e);
+    if (tokenizer_open(m->sys, path, &m->tokenizer, e) == OK &&
+        prompt_check(m->recipe, m->tokenizer, e) != OK)
+        error_where(e, "%s", path);
+    return e->code;
 }
 
 static enum status name_model(struct sluice_model *m, const char *path, struct error *e) {
@@ -229,6 +243,7 @@ static enum status fill_model(struct sluice_model *m, const struct sluice_model_
     m->recipe = recipes[0];
     if (model_find_parts(m->sys, o, &parts, e) == OK)
         name_model(m, o->model ? o->model : o->diffusion_model ? o->diffusion_model : "parts", e);
+    if (e->code == OK) check_pipeline(m, parts.pipeline, e);
     if (e->code == OK) open_tokenizer(m, parts.tokenizer, o->model, e);
     for (int i = 0; i < N_ROLES && e->code == OK; i++) open_role(m, (enum role)i, parts.role[i], o->model, e);
     if (e->code == OK) read_schedule(m, parts.scheduler, e);

@@ -25,7 +25,7 @@ struct sluice_model {
 /* Where each part of a model is: the option that overrides it, or its folder in -m. */
 struct model_parts {
     char *role[N_ROLES]; /* owned; a folder or a file; NULL where nothing is said about it */
-    char *tokenizer, *scheduler, *defaults;
+    char *tokenizer, *scheduler, *pipeline, *defaults;
 };
 
 enum status model_find_parts(struct sys *sys, const struct sluice_model_options *options,

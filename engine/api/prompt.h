@@ -11,6 +11,10 @@ struct prompt_tokens {
     bool cut; /* the text was longer than the model sees */
 };
 
+/* META when the tokenizer lacks a token of the recipe's template, which would be spelled out in other tokens.
+ */
+enum status prompt_check(const struct recipe *recipe, const struct tokenizer *tokenizer, struct error *e);
+
 enum status prompt_encode(struct sys *sys, const struct recipe *recipe, const struct tokenizer *tokenizer,
                           const char *text, size_t bytes, struct prompt_tokens *tokens, struct error *e);
 

@@ -10,6 +10,15 @@ const struct config_value *config_find(const struct config *config, const char *
     return NULL;
 }
 
+/* An array or object where a value belongs shows as keys below it. */
+static const struct config_value *find_below(const struct config *config, const char *key) {
+    size_t n = strlen(key);
+    for (int i = 0; i < config->n_values; i++)
+        if (!strncmp(config->values[i].key, key, n) && config->values[i].key[n] == '.')
+            return &config->values[i];
+    return NULL;
+}
+
 static const struct config_value *find_given(const struct config *config, const char *key) {
     const struct config_value *value = config_find(config, key);
     return value && value->kind != CONFIG_NULL ? value : NULL;
@@ -25,10 +34,18 @@ static enum status bad_value(const struct config *config, const struct config_va
     return e->code;
 }
 
+/* META for an array or object where a number belongs. */
+static enum status refuse_nested(const struct config *config, const char *key, struct error *e) {
+    const struct config_value *below = find_below(config, key);
+    if (!below) return OK;
+    bad_value(config, below, e);
+    return error_expected(e, "a number at '%s'", key);
+}
+
 enum status config_int(const struct config *config, const char *key, int least, int most, int *out,
                        struct error *e) {
     const struct config_value *value = find_given(config, key);
-    if (!value) return OK;
+    if (!value) return refuse_nested(config, key, e);
     if (value->kind != CONFIG_NUMBER || value->number != floor(value->number) || value->number < least ||
         value->number > most) {
         bad_value(config, value, e);
@@ -41,7 +58,7 @@ enum status config_int(const struct config *config, const char *key, int least, 
 enum status config_float(const struct config *config, const char *key, double least, double most, double *out,
                          struct error *e) {
     const struct config_value *value = find_given(config, key);
-    if (!value) return OK;
+    if (!value) return refuse_nested(config, key, e);
     if (value->kind != CONFIG_NUMBER || !(value->number >= least && value->number <= most)) {
         bad_value(config, value, e);
         return error_expected(e, "a number from %g to %g", least, most);
@@ -64,6 +81,29 @@ enum status config_bool(const struct config *config, const char *key, bool *out,
 const char *config_string(const struct config *config, const char *key, const char *fallback) {
     const struct config_value *value = config_find(config, key);
     return value && value->kind == CONFIG_STRING ? value->string : fallback;
+}
+
+static enum status unsupported(const struct config *config, const struct config_value *value,
+                               struct error *e) {
+    error_set(e, UNSUPPORTED, "the configuration asks for '%s', which is not supported", value->key);
+    error_where(e, "%s", config->path ? config->path : "configuration");
+    return value->kind == CONFIG_STRING ? error_found(e, "\"%s\"", value->string)
+                                        : error_found(e, "%g", value->number);
+}
+
+enum status config_expect(const struct config *config, const char *key, const char *expected,
+                          struct error *e) {
+    const struct config_value *value = find_given(config, key);
+    if (!value || (value->kind == CONFIG_STRING && !strcmp(value->string, expected))) return OK;
+    unsupported(config, value, e);
+    return error_expected(e, "\"%s\"", expected);
+}
+
+enum status config_refuse(const struct config *config, const char *key, struct error *e) {
+    const struct config_value *value = find_given(config, key);
+    if (!value) value = find_below(config, key);
+    if (!value || (value->kind != CONFIG_STRING && value->number == 0)) return OK;
+    return unsupported(config, value, e);
 }
 
 void config_destroy(struct config *config) {

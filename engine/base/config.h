@@ -35,6 +35,13 @@ enum status config_bool(const struct config *config, const char *key, bool *out,
 /* The string of that key, or fallback when the key is absent or no string. */
 const char *config_string(const struct config *config, const char *key, const char *fallback);
 
+/* UNSUPPORTED unless the key is absent, null, or this string: what would compute something else is refused.
+ */
+enum status config_expect(const struct config *config, const char *key, const char *expected,
+                          struct error *e);
+/* UNSUPPORTED if the key is true, a number but 0, or a string: for features that nothing here honours. */
+enum status config_refuse(const struct config *config, const char *key, struct error *e);
+
 void config_destroy(struct config *config);
 
 #endif

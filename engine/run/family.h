@@ -29,7 +29,7 @@ struct component;
 struct dimension {
     const char *name;
     int published; /* the size of the best-known model of the family */
-    int least;
+    int least, most;
 };
 
 struct family {

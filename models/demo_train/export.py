@@ -19,7 +19,7 @@ def main():
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--refiners", type=int, default=1)
     parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--cfg-scale", type=float, default=3.0)
+    parser.add_argument("--cfg-scale", type=float, default=4.0)
     args = parser.parse_args()
     torch.manual_seed(0)
     state = torch.load(f"{args.run}/checkpoint.pt", map_location="cpu")
