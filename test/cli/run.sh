@@ -481,6 +481,31 @@ check "the file stays" [ -e full/file ]
 rm -rf full
 expect 6 "bench checkpoint nowhere" bench checkpoint zimage nowhere/ck
 expect 2 "bench checkpoint help" bench checkpoint help
+expect 2 "bench checkpoint, too many layers" bench checkpoint zimage many --dims layers=1000
+check "nothing left" absent many
+expect 2 "bench checkpoint, unknown dimension" bench checkpoint zimage many --dims vae9=1
+check "lists the others" has ../err ' vae_groups'
+
+# ---- models that ask for what is not done, or lack what is needed ----
+copy() { # copy NAME: a copy of the model to spoil
+    rm -rf "$1" && cp -r "$model" "$1"
+}
+copy other && printf '{"_class_name": "FluxPipeline"}' >other/model_index.json
+expect 3 "another pipeline" plan -m other
+check "names it" has ../err 'FluxPipeline'
+copy other && printf '{"_class_name": "DPMSolverMultistepScheduler"}' >other/scheduler/scheduler_config.json
+expect 3 "another scheduler" plan -m other
+copy other && printf '{"shift": [3]}' >other/scheduler/scheduler_config.json
+expect 3 "a list for a number" plan -m other
+copy other && rm other/text_encoder/config.json && ln -s nowhere other/text_encoder/config.json
+expect 3 "a configuration that leads nowhere" plan -m other
+copy other && sed 's/<|im_start|>/<|im_other|>/g' "$model/tokenizer/tokenizer.json" >other/tokenizer/tokenizer.json 2>/dev/null
+expect 3 "a tokenizer without the template's tokens" tokenize -m other -p x
+if mknod nulldevice c 1 3 2>/dev/null; then
+    draw 6 "a latent over a device" -p x --no-decode --save-latent nulldevice
+    check "the device is still one" [ -c nulldevice ]
+fi
+rm -rf other nulldevice
 check "nothing was left" empty_folder .
 
 echo "$passed passed, $failed failed"
