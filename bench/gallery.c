@@ -201,6 +201,16 @@ static void say_summary(const struct gallery *g, const char *file, double second
     printf("the gallery: %s\n", file);
 }
 
+/* Half blocks are too coarse for the labels: there the prompts follow as text. */
+static void show(const char *file) {
+    enum terminal_kind kind = terminal_kind();
+    const char *failed = terminal_picture_show(file, kind);
+    if (failed) fprintf(stderr, "gallery: not shown in the terminal: %s\n", failed);
+    if (kind != TERMINAL_TRUECOLOR && kind != TERMINAL_256) return;
+    printf("from left to right, from the top:\n");
+    for (int i = 0; i < N_DRAWINGS; i++) printf("  %2d %s\n", i + 1, drawings[i].prompt);
+}
+
 int main(int argc, char **argv) {
     struct gallery g = {.live = isatty(2)};
     struct sluice_error error = {0};
@@ -209,13 +219,13 @@ int main(int argc, char **argv) {
     double began = seconds_now();
     int status = draw_all(&g, argv[1], &error);
     if (!status) status = write_sheet(&g, argv[2], &error);
+    double seconds = seconds_now() - began;
     if (status) {
         fprintf(stderr, "gallery: %s: %s\n", sluice_code_name(status),
                 sluice_error_line(&error, line, sizeof line));
     } else {
-        const char *failed = terminal_picture_show(argv[2], terminal_kind());
-        if (failed) fprintf(stderr, "gallery: not shown in the terminal: %s\n", failed);
-        say_summary(&g, argv[2], seconds_now() - began);
+        show(argv[2]);
+        say_summary(&g, argv[2], seconds);
     }
     sluice_session_close(g.session), sluice_model_close(g.model);
     for (int i = 0; i < N_DRAWINGS; i++) free((void *)(uintptr_t)g.pictures[i].rgb);
