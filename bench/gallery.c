@@ -193,9 +193,9 @@ static int write_sheet(struct gallery *g, const char *file, struct sluice_error 
 }
 
 static void say_summary(const struct gallery *g, const char *file, double seconds) {
-    printf("%d pictures in %.1f s under %.1f MiB, where everything resident would take %.1f: %.0f MiB of "
-           "weights streamed "
-           "while denoising (%.0f of them again, after a picture's first step), at most %.1f MiB held\n",
+    printf("%d pictures in %.1f s under %.1f MiB, where everything resident would take %.1f: "
+           "%.0f MiB of weights streamed while denoising (%.0f of them again, after a picture's first step), "
+           "at most %.1f MiB held\n",
            N_DRAWINGS, seconds, mib(g->least_bytes), mib(g->resident_bytes), mib(g->streamed_bytes),
            mib(g->again_bytes), mib(g->peak_bytes));
     printf("the gallery: %s\n", file);
