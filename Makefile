@@ -1,6 +1,6 @@
 # Sluice. One Makefile, one CONFIG, a build folder each.
 #   make            the program and the libraries, build/release
-#   make demo       installs what is missing, builds, draws a picture
+#   make demo       installs what is missing, builds, draws a gallery
 #   make test       installs what is missing, then make check
 #   make check      format, include rules, tests in release, asan and tsan
 CONFIG ?= release
@@ -53,7 +53,13 @@ $B/obj/%.o: %.c
 	@echo "  cc $@"
 	@$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
--include $(ENGINE_O:.o=.d) $(CLI_O:.o=.d)
+# make demo's gallery: the only one that needs cairo and libsixel, so not part of all.
+GALLERY_O := $(patsubst %,$B/obj/bench/%.o,gallery contact_sheet terminal_picture)
+$B/gallery: $(GALLERY_O) $B/libsluice.a
+	@echo "  ld $@"
+	@$(CC) $(LDFLAGS) -o $@ $^ -lcairo -lsixel $(LIBS)
+
+-include $(ENGINE_O:.o=.d) $(CLI_O:.o=.d) $(GALLERY_O:.o=.d)
 
 include test/check.mk
 

@@ -25,9 +25,9 @@ check:
 install:
 	@sh test/install.sh build
 test:
-	@sh test/install.sh build check
+	@sh test/install.sh build check demo
 	@$(MAKE) --no-print-directory check
 demo:
-	@sh test/install.sh build
-	@$(MAKE) --no-print-directory -j2 all
+	@sh test/install.sh build demo
+	@$(MAKE) --no-print-directory -j2 all $B/gallery
 	@sh test/demo.sh $B/sluice build/demo
