@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_COLOURS = 8, N_SHAPES = 4, PARTS_MAX = 64, UNCLEAR = N_COLOURS, FIT = 32 };
+enum { N_COLOURS = 8, N_SHAPES = 4, PARTS_MAX = 64, UNCLEAR = N_COLOURS };
 enum shape { CIRCLE, SQUARE, TRIANGLE, STAR };
 
 static const char *const colour_words[N_COLOURS] = {"red",    "green",  "blue",  "yellow",
@@ -122,75 +122,86 @@ static inline int flood(const struct canvas *c, int start) {
     return n;
 }
 
-static inline struct box part_box(const struct canvas *c) {
-    struct box b = {c->width, c->height, 0, 0};
-    for (int i = 0; i < c->n; i++) {
-        int x = i % c->width, y = i / c->width;
-        if (!c->part[i]) continue;
-        if (x < b.x0) b.x0 = x;
-        if (y < b.y0) b.y0 = y;
-        if (x >= b.x1) b.x1 = x + 1;
-        if (y >= b.y1) b.y1 = y + 1;
-    }
-    return b;
-}
-
 /* ---- shapes ---- */
 
-/* The star's corners, stretched to the box from -1 to 1. */
-static inline void star_corner(int i, double *x, double *y) {
-    const double pi = 3.14159265358979323846;
-    double radius = i % 2 ? .45 : 1.05, bottom = 1.05 * cos(pi / 5), width = 1.05 * sin(2 * pi / 5);
-    *x = radius * sin(i * pi / 5) / width;
-    *y = (-radius * cos(i * pi / 5) + 1.05) / (1.05 + bottom) * 2 - 1;
-}
+/* As draw.py draws them, with half-side 1, y down, around the centroid. */
+static const double shape_area[N_SHAPES] = {3.14159, 3.24, 1.8, 1.38861};
+
+/* The right half of the star's outline, from the top; the left one mirrors it. */
+static const double star_half[6][2] = {{0, -1.05},         {.264503, -.364058}, {.998609, -.324468},
+                                       {.427975, .139058}, {.617174, .849468},  {0, .45}};
 
 static inline bool in_star(double x, double y) {
     bool inside = false;
-    for (int i = 0; i < 10; i++) {
-        double ax, ay, bx, by;
-        star_corner(i, &ax, &ay);
-        star_corner((i + 1) % 10, &bx, &by);
-        if ((ay > y) != (by > y) && x < ax + (y - ay) / (by - ay) * (bx - ax)) inside = !inside;
+    for (int i = 0; i < 5; i++) {
+        const double *a = star_half[i], *b = star_half[i + 1];
+        if ((a[1] > y) != (b[1] > y) && x < a[0] + (y - a[1]) / (b[1] - a[1]) * (b[0] - a[0]))
+            inside = !inside;
     }
     return inside;
 }
 
-/* x and y from -1 to 1 over the shape's own box, y down. */
 static inline bool in_template(int shape, double x, double y) {
     switch (shape) {
     case CIRCLE:
         return x * x + y * y <= 1;
     case SQUARE:
-        return true;
+        return fmax(fabs(x), fabs(y)) <= .9;
     case TRIANGLE:
-        return 2 * fabs(x) <= y + 1;
+        return y <= .6 && fabs(x) <= (y + 1.2) / 1.8;
     default:
-        return in_star(x, y);
+        return in_star(fabs(x), y);
     }
 }
 
-/* Intersection over union of the part, stretched from its box, with a template. */
-static inline double overlap(const struct canvas *c, struct box b, int shape) {
-    int both = 0, either = 0;
-    for (int i = 0; i < FIT * FIT; i++) {
-        double u = (i % FIT + .5) / FIT, v = (i / FIT + .5) / FIT;
-        int x = b.x0 + (int)(u * (b.x1 - b.x0)), y = b.y0 + (int)(v * (b.y1 - b.y0));
-        bool drawn = c->part[y * c->width + x], wanted = in_template(shape, 2 * u - 1, 2 * v - 1);
-        both += drawn && wanted;
-        either += drawn || wanted;
+/* Where a component is: its box, its centroid and its pixels. */
+struct extent {
+    struct box box;
+    double x, y;
+    int n;
+};
+
+static inline struct extent part_extent(const struct canvas *c) {
+    struct extent e = {.box = {c->width, c->height, 0, 0}};
+    for (int i = 0; i < c->n; i++) {
+        int x = i % c->width, y = i / c->width;
+        if (!c->part[i]) continue;
+        if (x < e.box.x0) e.box.x0 = x;
+        if (y < e.box.y0) e.box.y0 = y;
+        if (x >= e.box.x1) e.box.x1 = x + 1;
+        if (y >= e.box.y1) e.box.y1 = y + 1;
+        e.x += x + .5;
+        e.y += y + .5;
+        e.n++;
     }
-    return (double)both / either;
+    e.x /= e.n;
+    e.y /= e.n;
+    return e;
 }
 
-static inline struct part describe(const struct canvas *c, int colour, int n_pixels) {
-    struct box b = part_box(c);
+/* Intersection over union of the component with the template of its area, centroid on centroid. A template
+ * stretched to the component's box, as draw.py's reader has it, loses stars whose tips are blurred away and
+ * whatever a stray pixel hangs on. */
+static inline double overlap(const struct canvas *c, const struct extent *e, int shape) {
+    double scale = sqrt(e->n / shape_area[shape]);
+    int both = 0, wanted = 0;
+    for (int i = 0; i < c->n; i++) {
+        double x = (i % c->width + .5 - e->x) / scale, y = (i / c->width + .5 - e->y) / scale;
+        bool inside = in_template(shape, x, y);
+        wanted += inside;
+        both += inside && c->part[i];
+    }
+    return (double)both / (e->n + wanted - both);
+}
+
+static inline struct part describe(const struct canvas *c, int colour) {
+    struct extent e = part_extent(c);
     double side = c->width < c->height ? c->width : c->height;
-    struct part p = {.colour = colour, .n_pixels = n_pixels};
-    p.dx = ((b.x0 + b.x1) / 2. - c->width / 2.) / side;
-    p.dy = ((b.y0 + b.y1) / 2. - c->height / 2.) / side;
+    struct part p = {.colour = colour, .n_pixels = e.n};
+    p.dx = ((e.box.x0 + e.box.x1) / 2. - c->width / 2.) / side;
+    p.dy = ((e.box.y0 + e.box.y1) / 2. - c->height / 2.) / side;
     for (int shape = 0; shape < N_SHAPES; shape++) {
-        double o = overlap(c, b, shape);
+        double o = overlap(c, &e, shape);
         if (o > p.overlap) {
             p.overlap = o;
             p.shape = shape;
@@ -230,7 +241,7 @@ static inline void read_colour(const struct canvas *c, int colour, struct readin
         int n = flood(c, i);
         if (n < least_share * c->n || r->n_parts == PARTS_MAX) continue;
         spread(c, c->part, 0, seam);
-        r->part[r->n_parts++] = describe(c, colour, n);
+        r->part[r->n_parts++] = describe(c, colour);
     }
 }
 
