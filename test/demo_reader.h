@@ -124,8 +124,10 @@ static inline int flood(const struct canvas *c, int start) {
 
 /* ---- shapes ---- */
 
-/* As draw.py draws them, with half-side 1, y down, around the centroid. */
-static const double shape_area[N_SHAPES] = {3.14159, 3.24, 1.8, 1.38861};
+/* As draw.py draws them, with half-side 1, y down, around the centroid: standard deviations of their pixels.
+ */
+static const double shape_spread[N_SHAPES][2] = {
+    {.5, .5}, {.519615, .519615}, {.408248, .424264}, {0.374973, 0.374973}};
 
 /* The right half of the star's outline, from the top; the left one mirrors it. */
 static const double star_half[6][2] = {{0, -1.05},         {.264503, -.364058}, {.998609, -.324468},
@@ -154,10 +156,10 @@ static inline bool in_template(int shape, double x, double y) {
     }
 }
 
-/* Where a component is: its box, its centroid and its pixels. */
+/* Where a component is: its box, its centroid, its standard deviations and its pixels. */
 struct extent {
     struct box box;
-    double x, y;
+    double x, y, spread_x, spread_y;
     int n;
 };
 
@@ -172,21 +174,26 @@ static inline struct extent part_extent(const struct canvas *c) {
         if (y >= e.box.y1) e.box.y1 = y + 1;
         e.x += x + .5;
         e.y += y + .5;
+        e.spread_x += (x + .5) * (x + .5);
+        e.spread_y += (y + .5) * (y + .5);
         e.n++;
     }
     e.x /= e.n;
     e.y /= e.n;
+    /* Never 0: an eroded and dilated component is 3 pixels wide. */
+    e.spread_x = sqrt(e.spread_x / e.n - e.x * e.x);
+    e.spread_y = sqrt(e.spread_y / e.n - e.y * e.y);
     return e;
 }
 
-/* Intersection over union of the component with the template of its area, centroid on centroid. A template
- * stretched to the component's box, as draw.py's reader has it, loses stars whose tips are blurred away and
- * whatever a stray pixel hangs on. */
+/* Intersection over union of the component with the template stretched to its standard deviations, centroid
+ * on centroid. Stretched to the box instead, as draw.py's reader has it, a star whose tips are blurred away
+ * reads as a circle or a triangle; not stretched at all, an oblong square does. */
 static inline double overlap(const struct canvas *c, const struct extent *e, int shape) {
-    double scale = sqrt(e->n / shape_area[shape]);
+    double scale_x = e->spread_x / shape_spread[shape][0], scale_y = e->spread_y / shape_spread[shape][1];
     int both = 0, wanted = 0;
     for (int i = 0; i < c->n; i++) {
-        double x = (i % c->width + .5 - e->x) / scale, y = (i / c->width + .5 - e->y) / scale;
+        double x = (i % c->width + .5 - e->x) / scale_x, y = (i / c->width + .5 - e->y) / scale_y;
         bool inside = in_template(shape, x, y);
         wanted += inside;
         both += inside && c->part[i];
