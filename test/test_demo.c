@@ -30,7 +30,7 @@ static const struct gate {
     double few, all; /* of PROMPTS_FEW, of PROMPTS_ALL */
 } gates[N_ASPECTS] = {
     {BACKGROUND, false, 100, 100}, {COLOUR, false, 100, 97.5}, {SIDE, false, 100, 99.4},
-    {SHAPE, true, 75, 79.1},       {COUNT, true, 100, 89.6},
+    {SHAPE, true, 70, 79.1},       {COUNT, true, 100, 89.6},
 };
 /* ============================================================================================ */
 
