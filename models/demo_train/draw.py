@@ -4,8 +4,8 @@ A *scene* is what a caption says: one or two groups of equal shapes on a plain b
 prompt, `draw(scene, ...)` the picture, `read(image)` finds background, colours, shapes and places in any picture,
 `score(scene, reading)` compares. Everything is a pure function of its arguments and of the `random.Random` it is given.
 
-Sizes are in pixels at 128x128 and scale with the root of the area, as far as they fit. Centres snap to 8 px, one latent cell: a token covers
-16 px, and a finite set of edge positions is learned in far fewer samples than a continuous one.
+Sizes are in pixels at 128x128 and scale with the root of the area, as far as they fit. Centres snap to 8 px, one latent
+cell: a token covers 16 px, and few edge positions are learned from fewer samples than any position would be.
 """
 import argparse
 import random
@@ -87,7 +87,10 @@ def key(group, background):
 
 
 def is_held_out(scene):
-    """A tenth of the (count, colour, shape, place, background) tuples is never trained; a group's place in a relation is its side."""
+    """A tenth of the (count, colour, shape, place, background) tuples is never trained.
+
+    In a relation a group's place is its side.
+    """
     return any(zlib.crc32(key(g, scene.background).encode()) % 10 == 0 for g in scene.groups)
 
 

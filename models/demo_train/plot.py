@@ -26,7 +26,9 @@ def main():
     titles = {"one": "one shape", "many": "two or three equal shapes", "pair": "two groups"}
     for axis, (kind, title) in zip(axes[1], titles.items()):
         for aspect in ("background", "colour", "side", "shape", "count"):
-            axis.plot(minutes, [r[f"{kind}_{aspect}"] for r in rows], ".-", label=aspect)
+            # Kinds that the curriculum had not reached are logged as zero throughout: not measured.
+            points = [(r["minutes"], r[f"{kind}_{aspect}"]) for r in rows if r[f"{kind}_background"]]
+            axis.plot(*zip(*points), ".-", label=aspect)
         axis.set(title=f"held-out prompts, {title}", ylim=(0, 1.05), xlabel="minutes of training")
     for axis in (axes[0, 1], *axes[1]):
         axis.legend(fontsize=8)
