@@ -32,7 +32,7 @@ enum {
 struct vae_settings {
     float scale, shift;
     int groups;
-    bool post_quant, attention;
+    bool attention;
 };
 
 struct vae_state {
@@ -312,7 +312,6 @@ static enum status configure(struct component *c, const struct config *config, s
     s->shift = (float)shift;
     c->latent_channels = d[LATENT];
     c->pixel_factor = 1 << (d[LEVELS] - 1);
-    s->post_quant = index_find(&c->index, "post_quant_conv.weight") != NULL;
     s->attention = index_find(&c->index, "decoder.mid_block.attentions.0.group_norm.weight") != NULL;
     return e->code == OK ? check_dims(c, e) : e->code;
 }

@@ -66,13 +66,6 @@ struct tensor tensor_slice(struct tensor t, int32_t first, int32_t n) {
     return t;
 }
 
-struct tensor tensor_columns_slice(struct tensor t, int32_t first, int32_t n) {
-    assert(t.rank == 2 && first >= 0 && first + n <= t.dim[1]);
-    if (t.data) t.data = (char *)t.data + (int64_t)first * dtype_bits(t.dtype) / 8;
-    t.dim[1] = n;
-    return t;
-}
-
 struct tensor tensor_reshape(struct tensor t, int rank, const int32_t *dim) {
     assert(tensor_packed(&t));
     struct tensor r = tensor_make(t.data, t.dtype, rank, dim);

@@ -62,8 +62,6 @@ int64_t tensor_bytes(const struct tensor *t);
 bool tensor_packed(const struct tensor *t);
 /* Rows [first, first + n) of the outermost dimension. Works with data == NULL. */
 struct tensor tensor_slice(struct tensor t, int32_t first, int32_t n);
-/* Columns [first, first + n) of a rank-2 tensor; rows keep their distance. */
-struct tensor tensor_columns_slice(struct tensor t, int32_t first, int32_t n);
 /* The same packed elements under other dimensions. */
 struct tensor tensor_reshape(struct tensor t, int rank, const int32_t *dim);
 

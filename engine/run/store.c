@@ -195,7 +195,6 @@ static void lay_out_residents(struct store *s, int i_stage) {
     const struct plan_stage *p = &s->o.plan->stage[i_stage];
     if (!same_layout(area, s->o.need, s->o.plan, stage, i_stage)) give_back_area(s->o.sys, area);
     area->first = stage->blocks[0];
-    area->n_blocks = stage->n_blocks;
     memcpy(area->resident, p->resident, sizeof area->resident);
     for (int i = 0; i < stage->n_blocks; i++) {
         area->offset[i] = plan_resident_offset(&s->o.need->stage[i_stage], p, i);

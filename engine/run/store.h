@@ -38,7 +38,6 @@ struct resident_area {
     char *memory;
     uint64_t bytes;
     const struct block *first; /* of the stage's blocks: tells one component's residents from another's */
-    int n_blocks;
     uint64_t offset[PLAN_BLOCKS_MAX];
     uint64_t resident[PLAN_BLOCKS_MAX / 64];
     bool ready[PLAN_BLOCKS_MAX];
