@@ -11,6 +11,7 @@
 #include "engine/base/sys.h"
 
 struct op;
+struct op_rates;
 
 enum { OP_PRIMITIVES_MAX = 8 };
 
@@ -57,11 +58,13 @@ struct dry {
     struct device device;
     struct sys *sys;
     struct device *target;
-    bool prepare;              /* let the target build what each operator needs */
-    uint64_t workspace_bytes;  /* largest so far; the user may reset it */
-    uint64_t hidden_bytes;     /* likewise */
-    uint64_t primitives_bytes; /* of all different primitives so far */
-    uint64_t *primitives;      /* open addressing, 0 is free */
+    bool prepare;                 /* let the target build what each operator needs */
+    const struct op_rates *rates; /* NULL: no seconds are counted */
+    double seconds;               /* of all calls at these rates; the user may reset it */
+    uint64_t workspace_bytes;     /* largest so far; the user may reset it */
+    uint64_t hidden_bytes;        /* likewise */
+    uint64_t primitives_bytes;    /* of all different primitives so far */
+    uint64_t *primitives;         /* open addressing, 0 is free */
     int n_primitives, capacity;
 };
 

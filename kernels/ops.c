@@ -394,3 +394,34 @@ double op_flops(const struct op *op) {
         return flops_per_output[op->kind] * outputs;
     }
 }
+
+enum op_class op_class_of(enum op_kind kind) {
+    switch (kind) {
+    case OP_LINEAR:
+        return CLASS_LINEAR;
+    case OP_ATTENTION:
+        return CLASS_ATTENTION;
+    case OP_CONV2D:
+        return CLASS_CONV;
+    default:
+        return CLASS_BYTES;
+    }
+}
+
+const char *op_class_name(enum op_class class) {
+    static const char *const class_names[N_OP_CLASSES] = {"linear", "attention", "conv", "bytes"};
+    return class_names[class];
+}
+
+static double op_bytes(const struct op *op) {
+    double bytes = (double)tensor_bytes(&op->out);
+    for (int i = 0; i < (int)(sizeof op->in / sizeof op->in[0]); i++)
+        if (op->in[i].rank) bytes += (double)tensor_bytes(&op->in[i]);
+    return bytes;
+}
+
+double op_seconds(const struct op *op, const struct op_rates *rates) {
+    enum op_class class = op_class_of(op->kind);
+    double rate = rates->per_second[class];
+    return rate > 0 ? (class == CLASS_BYTES ? op_bytes(op) : op_flops(op)) / rate : 0;
+}

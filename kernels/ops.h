@@ -138,6 +138,21 @@ void op_latent_to_image(struct context *x, struct tensor out, struct tensor late
 void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in);
 
 const char *op_name(enum op_kind kind);
+
+/* What an operator's time follows from: multiplications in products, attention and convolutions, bytes read
+ * and written in everything else (linear_few included: its weights are read for a few rows). */
+enum op_class { CLASS_LINEAR, CLASS_ATTENTION, CLASS_CONV, CLASS_BYTES, N_OP_CLASSES };
+
+/* FLOPs a second, of CLASS_BYTES bytes a second; 0: unknown, counts as no time. */
+struct op_rates {
+    double per_second[N_OP_CLASSES];
+};
+
+enum op_class op_class_of(enum op_kind kind);
+/* "linear", "attention", "conv", "bytes". */
+const char *op_class_name(enum op_class class);
+/* Seconds that a call takes at these rates. */
+double op_seconds(const struct op *op, const struct op_rates *rates);
 /* Multiplications and additions of one call. */
 double op_flops(const struct op *op);
 

@@ -119,8 +119,9 @@ static enum status measure_stage(const struct run *run, int i_stage, struct dry 
         if (visit->stage != i_stage) continue;
         if (visit->evaluation >= 0) need->block_repeats[visit->block] = true;
         if (visit->evaluation > 0) continue;
-        x.flops = 0;
+        x.flops = dry->seconds = 0;
         if (run_visit(&x, stage, visit, NULL, room.weights) != OK) goto out;
+        need->block_seconds[visit->block] += dry->seconds;
         need->flops += x.flops * (visit->evaluation < 0 ? 1 : stage->evaluations);
     }
     need->state_bytes = room.state.peak;
@@ -135,6 +136,7 @@ out:
 enum status executor_measure(const struct run *run, bool prepare, struct run_need *need, struct error *e) {
     struct dry dry;
     dry_init(&dry, run->sys, run->device, prepare);
+    dry.rates = &need->rates.ops;
     memset(need->stage, 0, sizeof need->stage);
     need->n_stages = run->n_stages;
     for (int i = 0; i < run->n_stages && e->code == OK; i++) {

@@ -7,6 +7,7 @@
 #define SLUICE_RUN_PLAN_H
 
 #include "engine/base/error.h"
+#include "engine/run/rates.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,38 +21,65 @@ struct stage_need {
     uint64_t block_bytes[PLAN_BLOCKS_MAX];
     bool block_repeats[PLAN_BLOCKS_MAX]; /* visited anew in every evaluation */
     bool block_lasts[PLAN_BLOCKS_MAX];   /* the model's, not this request's: may stay for the next run */
+    double
+        block_seconds[PLAN_BLOCKS_MAX]; /* of computing, all lanes, in one evaluation (or before the first) */
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes;
     double flops;
 };
 
 struct run_need {
+    struct rates rates; /* given, not measured */
+    bool separate;      /* the device has memory of its own: copies, a pinned pool, two budgets */
     int n_stages;
     struct stage_need stage[PLAN_STAGES_MAX];
-    uint64_t base_bytes;  /* the process as it stands: a constant of the build */
-    uint64_t host_bytes;  /* descriptors of model and request */
-    uint64_t cross_bytes; /* tensors that cross stages */
-    uint64_t open_bytes;  /* peak before the first stage beyond base and host: tokenizer parsing */
+    uint64_t base_bytes;   /* the process as it stands: a constant of the build */
+    uint64_t host_bytes;   /* descriptors of model and request */
+    uint64_t cross_bytes;  /* tensors that cross stages */
+    uint64_t open_bytes;   /* peak before the first stage beyond base and host: tokenizer parsing */
+    uint64_t device_bytes; /* taken on a separate device before any stage: context, handles, kernels */
 };
+
+/* What a time follows from. */
+enum bound { BOUND_COMPUTE, BOUND_BUS, BOUND_DISK, N_BOUNDS };
 
 struct plan_stage {
     char name[16], family[24];
-    int32_t evaluations, lanes, n_blocks, unused;
-    uint64_t resident[PLAN_BLOCKS_MAX / 64]; /* bit set */
+    int32_t evaluations, lanes, n_blocks;
+    /* How far the copier may run ahead. Solved plans leave these 0: as far as the ring allows, over
+     * evaluations, without waiting. Others are made by hand, to compare. */
+    int32_t depth;   /* 0: any; n: at most n visits ahead of the one that computes */
+    int32_t no_wrap; /* 1: nothing of the next evaluation before this one has ended */
+    int32_t waits;   /* 1: a copy begins only when the visit before it has ended: nothing overlaps */
+    uint64_t resident[PLAN_BLOCKS_MAX / 64]; /* bit set: stays on the device while the stage lasts */
+    /* On a separate device: bit set: a streamed block stays in the pinned pool; else it is read from the disk
+     * again each time, through the staging buffers. */
+    uint64_t pooled[PLAN_BLOCKS_MAX / 64];
     uint64_t ring_bytes, resident_bytes, streamed_bytes_per_evaluation;
-    uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes, peak_ram_bytes;
+    uint64_t pool_bytes, staging_bytes;
+    uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes, peak_ram_bytes, peak_vram_bytes;
     double flops;
+    double seconds, floor_seconds; /* of the whole stage, predicted; floor: max of compute, bus and disk */
+    int32_t bound, unused;         /* enum bound */
 };
 
 struct plan {
     int32_t n_stages;
-    int32_t keep; /* residents of all stages stay, for later stages and the session's next run */
+    int32_t keep; /* residents and pools of all stages stay, for later stages and the session's next run */
     struct plan_stage stage[PLAN_STAGES_MAX];
     uint64_t base_bytes, host_bytes, cross_bytes;
     uint64_t ram_budget_bytes, ram_peak_bytes, ram_least_bytes;
+    uint64_t vram_budget_bytes, vram_peak_bytes,
+        vram_least_bytes; /* 0 where device and host are one memory */
+    double seconds, floor_seconds;
+    int32_t bound, unused;
 };
 
 static inline bool plan_is_resident(const struct plan_stage *stage, int block) {
     return stage->resident[block / 64] >> (block % 64) & 1;
+}
+
+static inline bool plan_is_pooled(const struct plan_stage *stage, int block) {
+    return stage->pooled[block / 64] >> (block % 64) & 1;
 }
 
 static inline void plan_set_resident(struct plan_stage *stage, int block, bool resident) {

@@ -18,7 +18,7 @@ from model import Captions, save_tokenizer
 POOLS = {"one": ([1], False, [(128, 128)], 16000),
          "many": ([2, 3], False, [(128, 128)], 16000),
          "pair": ([1, 2, 3], True, [(128, 128)], 24000),
-         "wide": ([1, 2, 3], None, [(160, 96), (96, 160), (128, 96), (96, 128)], 2000)}
+         "wide": ([1, 2, 3], None, [(160, 96), (96, 160), (128, 96), (96, 128)], 5000)}
 
 
 def drawing(job):
@@ -63,7 +63,7 @@ def weights(done):
         return {"one": 1.0}
     if done < .55:
         return {"one": .45, "many": .55}
-    return {"one": .2, "many": .36, "pair": .36, "wide": .08}
+    return {"one": .18, "many": .36, "pair": .28, "wide": .18}
 
 
 def main():
