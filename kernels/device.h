@@ -26,6 +26,7 @@ struct op_cost {
 
 struct device {
     const char *name;
+    int threads; /* the session's, where the device computes with the host's processors; else 0 */
     void (*cost)(const struct device *device, const struct op *op, struct op_cost *cost);
     /* Builds what the operator needs, so that run() allocates nothing. Operands' addresses are not looked at.
      */
