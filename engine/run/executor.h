@@ -38,6 +38,7 @@ struct run {
     int n_stages;
     const struct visit_list *visits;
     const struct run_hooks *hooks;
+    int readers; /* of the store: see there */
 };
 
 /* Runs the forwards dry against the device's cost table and fills need->stage (all but base, host, cross and
