@@ -29,7 +29,7 @@ static bool on_progress(void *user, double fraction, const char *what) {
 }
 
 /* nftw has no argument for its callback. */
-static char largest[4096];
+static char largest[PATH_MAX];
 static off_t largest_bytes;
 
 static int look_at_file(const char *path, const struct stat *info, int kind, struct FTW *place) {
@@ -128,18 +128,19 @@ static int check_save(const struct args *args, struct sluice_error *e) {
     return outfile_probe(args->save, e);
 }
 
+/* Refusals first, then the work; the file is written last, so that a failure leaves the old one. */
 static int run(const struct args *args, measuring *measure, void (*print)(json_t *), struct sluice_error *e) {
     char *saved = NULL, *json = NULL, *rates = NULL;
+    interrupt_gracefully();
+    int status = check_save(args, e);
+    if (!status) status = read_saved(args->save, &saved, e);
     struct sluice_bench_options options = {.struct_size = sizeof options,
                                            .threads = args->threads,
                                            .folder = args->folder,
                                            .file = largest[0] ? largest : NULL,
+                                           .saved = saved,
                                            .on_progress = on_progress,
                                            .user = (void *)args};
-    interrupt_gracefully();
-    int status = check_save(args, e);
-    if (!status) status = read_saved(args->save, &saved, e);
-    options.saved = saved;
     if (!status) status = measure(&options, &json, &rates, e);
     say_live_end();
     if (!status) status = show(args, json, print, e);
