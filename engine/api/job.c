@@ -208,7 +208,8 @@ static uint64_t host_bytes(const struct job *job) {
 
 static enum status find_rates(struct job *job, struct error *e) {
     rates_default(job->device->name, job->device->threads, &job->need.rates);
-    return job->request.rates ? rates_read(job->request.rates, &job->need.rates, e) : OK;
+    return job->request.rates ? rates_read(job->request.rates_name, job->request.rates, &job->need.rates, e)
+                              : OK;
 }
 
 static enum status measure(struct job *job, struct error *e) {

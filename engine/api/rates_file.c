@@ -38,34 +38,40 @@ void rates_default(const char *device, int threads, struct rates *rates) {
 /* Above what any machine does in a second, and below what sums of times could lose. */
 static const double most_per_second = 1e18;
 
-static enum status bad_file(struct error *e, const char *key, const char *expected) {
+/* A member by its key, for messages. */
+struct place {
+    const char *file, *key;
+};
+
+static enum status bad_file(struct error *e, struct place at, const char *expected) {
     error_set(e, META, "the rates file is not usable");
-    error_where(e, "rates, key '%s'", key);
+    error_where(e, "%s, key '%s'", at.file, at.key);
     return error_expected(e, "%s", expected);
 }
 
-static enum status read_rate(const char *key, const json_t *value, double *rate, struct error *e) {
-    if (!json_is_number(value)) return bad_file(e, key, "a number of bytes or operations a second");
+static enum status read_rate(struct place at, const json_t *value, double *rate, struct error *e) {
+    if (!json_is_number(value)) return bad_file(e, at, "a number of bytes or operations a second");
     double number = json_number_value(value);
     if (number >= 1 && number <= most_per_second) {
         *rate = number;
         return OK;
     }
     error_set(e, USAGE, "a rate that no machine has");
-    error_where(e, "rates, key '%s'", key);
+    error_where(e, "%s, key '%s'", at.file, at.key);
     error_found(e, "%g", number);
     return error_expected(e, "1 to %g a second", most_per_second);
 }
 
-static enum status read_ops(json_t *ops, struct op_rates *rates, struct error *e) {
+static enum status read_ops(const char *file, json_t *ops, struct op_rates *rates, struct error *e) {
     const char *key;
     json_t *value;
-    if (!json_is_object(ops)) return bad_file(e, "ops", "an object");
+    if (!json_is_object(ops)) return bad_file(e, (struct place){file, "ops"}, "an object");
     json_object_foreach(ops, key, value) {
         int class = 0;
         while (class < N_OP_CLASSES && strcmp(key, op_class_name((enum op_class) class))) class ++;
-        if (class == N_OP_CLASSES) return bad_file(e, key, "in ops: linear, attention, conv, bytes");
-        if (read_rate(key, value, &rates->per_second[class], e) != OK) return e->code;
+        struct place at = {file, key};
+        if (class == N_OP_CLASSES) return bad_file(e, at, "in ops: linear, attention, conv, bytes");
+        if (read_rate(at, value, &rates->per_second[class], e) != OK) return e->code;
     }
     return OK;
 }
@@ -82,31 +88,32 @@ static double *path_rate(struct rates *rates, int i) {
     return (double *)((char *)rates + paths[i].offset);
 }
 
-static enum status read_member(const char *key, json_t *value, struct rates *rates, struct error *e) {
+static enum status read_member(struct place at, json_t *value, struct rates *rates, struct error *e) {
     for (int i = 0; i < N_PATHS; i++)
-        if (!strcmp(key, paths[i].key)) return read_rate(key, value, path_rate(rates, i), e);
-    if (!strcmp(key, "ops")) return read_ops(value, &rates->ops, e);
+        if (!strcmp(at.key, paths[i].key)) return read_rate(at, value, path_rate(rates, i), e);
+    if (!strcmp(at.key, "ops")) return read_ops(at.file, value, &rates->ops, e);
     /* For people: no number of a plan follows from these. */
-    if (!strcmp(key, "machine")) return json_is_string(value) ? OK : bad_file(e, key, "a text");
-    if (!strcmp(key, "threads")) return json_is_integer(value) ? OK : bad_file(e, key, "a whole number");
-    if (!strcmp(key, "version")) return json_integer_value(value) == 1 ? OK : bad_file(e, key, "1");
-    return bad_file(e, key, "version, machine, threads, disk, host_copy, h2d, ops");
+    if (!strcmp(at.key, "machine")) return json_is_string(value) ? OK : bad_file(e, at, "a text");
+    if (!strcmp(at.key, "threads")) return json_is_integer(value) ? OK : bad_file(e, at, "a whole number");
+    if (!strcmp(at.key, "version")) return json_integer_value(value) == 1 ? OK : bad_file(e, at, "1");
+    return bad_file(e, at, "version, machine, threads, disk, host_copy, h2d, ops");
 }
 
-static enum status parse(const char *text, json_t **root, struct rates *rates, struct error *e) {
+static enum status parse(const char *file, const char *text, json_t **root, struct rates *rates,
+                         struct error *e) {
     const char *key;
     json_t *value;
-    if (json_parse("rates", text, strlen(text), 4, root, e) != OK) return e->code;
-    if (!json_object_get(*root, "version")) return bad_file(e, "version", "1");
+    if (json_parse(file, text, strlen(text), 4, root, e) != OK) return e->code;
+    if (!json_object_get(*root, "version")) return bad_file(e, (struct place){file, "version"}, "1");
     json_object_foreach(*root, key, value) {
-        if (read_member(key, value, rates, e) != OK) return e->code;
+        if (read_member((struct place){file, key}, value, rates, e) != OK) return e->code;
     }
     return OK;
 }
 
-enum status rates_read(const char *text, struct rates *rates, struct error *e) {
+enum status rates_read(const char *file, const char *text, struct rates *rates, struct error *e) {
     json_t *root = NULL;
-    parse(text, &root, rates, e);
+    parse(file ? file : "rates", text, &root, rates, e);
     json_decref(root);
     return e->code;
 }
@@ -133,7 +140,7 @@ enum status rates_merge(const char *old, const struct rates *measured, const cha
     json_t *root = NULL;
     *text = NULL;
     if (old)
-        parse(old, &root, &ignored, e);
+        parse("rates", old, &root, &ignored, e);
     else
         root = json_pack("{s:i}", "version", 1);
     if (e->code == OK && root) {

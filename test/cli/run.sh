@@ -284,7 +284,7 @@ expect 3 "missing rates file" plan -m "$model" --rates ../nowhere
 check "names it" has ../err 'nowhere'
 expect 3 "rates that are a folder" plan -m "$model" --rates .
 rates 3 garbage
-check "says where" has ../err 'rates, byte'
+check "says where" has ../err 'rates.json, byte'
 rates 3 '{"version":1,"disk":1e9,"disk":1e9}'
 rates 3 '{"version":1,"disk":"fast"}'
 rates 3 '{"version":1,"disk":NaN}'
@@ -312,6 +312,9 @@ slow=$(number seconds)
 check "seconds are predicted" [ "$slow" != "$first" ]
 rates 0 '{"version":1,"disk":1e12,"ops":{"linear":1e12,"attention":1e12,"conv":1e12,"bytes":1e12}}'
 check "other rates, other seconds" [ "$(number seconds)" != "$slow" ]
+printf '{"version":1,"ops":{"linear":1000}}' >../rates.json
+draw 0 "generate with rates of a snail" -p x -o a.png --rates ../rates.json
+check "what they say is announced" has ../err '^about [1-9][0-9]* minutes'
 printf '{"version":1}' >../rates.json
 draw 0 "generate with rates" -p x -o a.png --rates ../rates.json --report ../r.json
 check "in the report" has ../r.json '"rates": "../rates.json"'
@@ -544,6 +547,7 @@ expect 2 "bench checkpoint, unknown dimension" bench checkpoint zimage many --di
 check "lists the others" has ../err ' vae_groups'
 
 # ---- bench bus, bench ops ----
+rm -f ../saved.json
 expect 0 "bench bus --json" bench bus --json --save ../saved.json -t 1
 tr -d ' \n' <../out >../flat
 check "rows" has ../flat '^{"version":1,"rows":\[{"path":"disk","bytes":65536,"gbytes_per_second":[0-9.e+-]*,'
