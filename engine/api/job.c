@@ -4,6 +4,7 @@
 #include "engine/api/machine.h"
 #include "engine/api/plan_json.h"
 #include "engine/api/rate.h"
+#include "engine/api/rates_file.h"
 #include "engine/sample/flow.h"
 
 #include <stdio.h>
@@ -205,11 +206,18 @@ static uint64_t host_bytes(const struct job *job) {
                     1 << 16);
 }
 
+static enum status find_rates(struct job *job, struct error *e) {
+    rates_default(job->device->name, job->device->threads, &job->need.rates);
+    return job->request.rates ? rates_read(job->request.rates_name, job->request.rates, &job->need.rates, e)
+                              : OK;
+}
+
 static enum status measure(struct job *job, struct error *e) {
     struct run run = job_run(job, NULL);
     struct arena counting = arena_counting();
     lay_out_cross(job, &counting);
     connect_lanes(job);
+    if (find_rates(job, e) != OK) return e->code;
     if (list_visits(job, e) != OK || executor_measure(&run, false, &job->need, e) != OK) return e->code;
     job->need.base_bytes = machine_base_bytes();
     job->need.host_bytes = host_bytes(job);
