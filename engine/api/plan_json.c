@@ -25,10 +25,11 @@ static json_t *request_json(const struct job *job) {
 static json_t *blocks_json(const struct job *job, int s) {
     json_t *blocks = json_array();
     for (int i = 0; i < job->stages[s].n_blocks; i++)
-        json_array_append_new(
-            blocks, json_pack("{s:s, s:I, s:b, s:b, s:s}", "name", job->stages[s].blocks[i]->name, "bytes",
-                              integer(job->need.stage[s].block_bytes[i]), "resident",
-                              (int)plan_is_resident(&job->plan.stage[s], i), "hoisted", 0, "tier", "disk"));
+        json_array_append_new(blocks,
+                              json_pack("{s:s, s:I, s:b, s:b, s:s}", "name", job->stages[s].blocks[i]->name,
+                                        "bytes", integer(job->need.stage[s].block_bytes[i]), "resident",
+                                        (int)plan_is_resident(&job->plan.stage[s], i), "hoisted",
+                                        (int)job->need.stage[s].block_hoisted[i], "tier", "disk"));
     return blocks;
 }
 
