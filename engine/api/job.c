@@ -183,8 +183,7 @@ static enum status lay_out_stages(struct job *job, struct error *e) {
         stage->lanes = lane;
         for (int i = 0; i < stage->n_lasting; i++) list[i] = &stage->component->blocks[i];
         for (int i = stage->n_lasting; i < stage->n_blocks; i++) list[i] = &job->rows[i - stage->n_lasting];
-        if (stage->hoists)
-            continue; /* the next stage has the same lanes, and the blocks until they are split */
+        if (stage->hoists) continue; /* the next has the same lanes, and the blocks until they are split */
         list += stage->n_blocks;
         lane += stage->n_lanes;
     }

@@ -17,8 +17,7 @@ struct lane {
     struct tensor prediction; /* [C, Y, X]: written by the denoiser */
     struct tensor picture;    /* [Y, X, 3], -1 to 1 and a little beyond: written by the decoder */
     int prompt;  /* which prompt it is conditioned on: lanes of one prompt share what depends on it only */
-    int hoisted; /* evaluations whose rows its state holds at once: all of them where they are hoisted, else 0
-                  */
+    int hoisted; /* evaluations whose rows its state holds at once: all if they are hoisted, else 0 */
     void *state; /* the family's own structure of tensors, declared by family->declare */
 };
 
