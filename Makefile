@@ -26,7 +26,7 @@ LDFLAGS := -fopenmp $(filter -fsanitize=% --coverage,$(CFLAGS_$(CONFIG)))
 LIBS := -ldnnl -ljansson -lpcre2-8 -lutf8proc -lnettle -lm -lpthread
 CLI_LIBS := -lpng -ljansson -lz
 
-ENGINE := $(wildcard engine/base/*.c engine/run/*.c engine/sample/*.c engine/api/*.c kernels/*.c kernels/dry/*.c \
+ENGINE := $(wildcard engine/base/*.c engine/run/*.c engine/sample/*.c engine/api/*.c kernels/*.c kernels/dry/*.c kernels/paced/*.c \
                      kernels/cpu/*.c loaders/*.c models/*.c)
 CLI := $(wildcard cli/*.c)
 ENGINE_O := $(ENGINE:%.c=$B/obj/%.o)

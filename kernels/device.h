@@ -24,8 +24,34 @@ struct op_cost {
     uint64_t primitive_bytes;              /* heap that each of them keeps, an upper bound */
 };
 
+struct device;
+
+/* Memory and order of a device that does not compute in the host's memory. Two queues run beside each other:
+ * operators, in the order of run(), and copies from host memory, in the order of copy(). A mark is a place in
+ * the first, a ticket one in the second; 0 is the beginning of both, behind which nobody waits. Functions may
+ * be called from several threads, but mark and await_copy only from the one that runs operators. */
+struct device_memory {
+    /* Address space, then pages within it (multiples of 4,096 bytes), as sys does for the host. */
+    void *(*reserve)(struct device *device, size_t bytes);
+    int (*commit)(struct device *device, void *memory, size_t bytes); /* 0 or negative errno */
+    void (*decommit)(struct device *device, void *memory, size_t bytes);
+    void (*unreserve)(struct device *device, void *memory, size_t bytes);
+    /* The place behind all operators so far. */
+    uint64_t (*mark)(struct device *device);
+    /* Queues a copy that begins after the mark; from stays untouched until its ticket has passed. */
+    uint64_t (*copy)(struct device *device, void *to, const void *from, size_t bytes, uint64_t mark);
+    /* Operators from here on wait for the copy. Returns the seconds that they wait, if that is known by now.
+     */
+    double (*await_copy)(struct device *device, uint64_t ticket);
+    /* The host waits for the copy. */
+    void (*wait_copy)(struct device *device, uint64_t ticket);
+    /* The host waits for both queues. */
+    void (*finish)(struct device *device);
+};
+
 struct device {
     const char *name;
+    const struct device_memory *memory; /* NULL: weights lie in the host's memory */
     void (*cost)(const struct device *device, const struct op *op, struct op_cost *cost);
     /* Builds what the operator needs, so that run() allocates nothing. Operands' addresses are not looked at.
      */

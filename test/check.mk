@@ -9,7 +9,7 @@ $B/test_%: test/test_%.c $(ENGINE_O)
 	@$(CC) $(CFLAGS) -fvisibility=default -MMD -MP $(LDFLAGS) -o $@ $< $(ENGINE_O) -lcmocka $(CLI_LIBS) $(LIBS)
 
 # Under the thread sanitizer no oneDNN: its OpenMP is not instrumented and gives false races.
-TSAN_O := $(patsubst %.c,$B/obj/%.o,$(wildcard engine/base/*.c engine/run/*.c kernels/*.c kernels/dry/*.c))
+TSAN_O := $(patsubst %.c,$B/obj/%.o,$(wildcard engine/base/*.c engine/run/*.c kernels/*.c kernels/dry/*.c kernels/paced/*.c))
 $B/tsan_%: test/test_%.c $(TSAN_O)
 	@echo "  ld $@"
 	@$(CC) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(TSAN_O) -lcmocka -lm -lpthread

@@ -28,6 +28,7 @@ may() {
 may engine/base 'engine/base/*'
 may kernels 'engine/base/*' 'kernels/*.h'
 may kernels/dry 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/dry/*'
+may kernels/paced 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/paced/*'
 may kernels/cpu 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/cpu/*'
 may loaders 'engine/base/*' 'loaders/*'
 may engine/run 'engine/base/*' 'engine/run/*' kernels/ops.h kernels/device.h

@@ -197,7 +197,7 @@ static enum status watch_run(struct device *device, const struct op *op, void *u
 static int set_up(void **state) {
     (void)state;
     sys_init_machine(&watch.sys);
-    watch.device = (struct device){"watch", watch_cost, NULL, watch_run, NULL};
+    watch.device = (struct device){.name = "watch", .cost = watch_cost, .run = watch_run};
     watch.two = cpu_open(&watch.sys, 2, &problem);
     watch.one = cpu_open(&watch.sys, 1, &problem);
     workspace = mmap(NULL, WORKSPACE_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -4,6 +4,7 @@
 #ifndef SLUICE_TEST_STORE_WORLD_H
 #define SLUICE_TEST_STORE_WORLD_H
 
+#include "kernels/paced/paced.h"
 #include "test/toy_family.h"
 
 enum { HANG_SECONDS = 60, STAGES = 3, BLOCKS = 14, READS = 4096 };
@@ -37,6 +38,7 @@ static struct world {
     struct residents residents;
     uint64_t random;
     int readers;
+    bool separate;  /* the device has memory of its own */
     int stage;      /* where drive is, or -1 */
     int ticks_left; /* of acquire's waiting; below 0: until it must be a hang */
     double began;
@@ -91,6 +93,21 @@ static void make_visits(int s) {
     assert_ok(&e);
 }
 
+/* On a separate device: which streamed blocks stay in the pool, and room for the others to pass. */
+static void make_tiers(void) {
+    uint64_t buffers = 1 + below(4), odds = below(5);
+    for (int s = 0; s < world.plan.n_stages; s++) {
+        struct plan_stage *p = &world.plan.stage[s];
+        for (int b = 0; b < world.stages[s].n_blocks; b++)
+            if (!plan_is_resident(p, b) && below(4) < odds) {
+                p->pooled[b / 64] |= (uint64_t)1 << (b % 64);
+                p->pool_bytes += world.blocks[s][b].bytes;
+            }
+        p->pool_bytes = align_up(p->pool_bytes, PLAN_PAGE);
+        p->staging_bytes = buffers * plan_staging_piece(&world.need);
+    }
+}
+
 /* Residents with some probability; rings from exactly the largest block to everything. */
 static void make_plan(bool keep) {
     world.plan = (struct plan){.n_stages = world.need.n_stages, .keep = keep};
@@ -108,7 +125,11 @@ static void make_plan(bool keep) {
         all = align_up(all, PLAN_PAGE);
         uint64_t spare = (all - largest) / PLAN_PAGE;
         p->ring_bytes = largest + PLAN_PAGE * (below(3) ? below(spare + 1) : below(2) * spare);
+        if (!below(4)) p->depth = 1 + (int32_t)below(3);
+        p->no_wrap = !below(6);
+        p->waits = !below(6);
     }
+    if (world.separate) make_tiers();
     plan_evaluate(&world.need, &world.plan);
 }
 
@@ -116,7 +137,8 @@ static void world_make(uint64_t seed) {
     watch_init(&watch, seed);
     memset(&world, 0, sizeof world);
     world.random = seed;
-    world.readers = 1 + (int)below(4);
+    world.readers = (int)below(5);
+    world.separate = below(2);
     world.ticks_left = -1;
     world.visits.sys = world.residents.sys = &watch.sys;
     toy_files_begin(&world.files, &watch.sys, seed);
@@ -128,6 +150,7 @@ static void world_make(uint64_t seed) {
         make_blocks(s, n_blocks[s]);
         make_visits(s);
     }
+    world.need.separate = world.separate;
     make_plan(below(3) == 0);
     watch.delay_us = below(3) ? 0 : 200;
     watch.short_reads = below(2);
@@ -136,6 +159,7 @@ static void world_make(uint64_t seed) {
 
 static void world_remove(void) {
     residents_destroy(&world.residents);
+    if (world.residents.device) world.residents.device->destroy(world.residents.device);
     for (int s = 0; s < world.need.n_stages; s++)
         for (int b = 0; b < world.stages[s].n_blocks; b++) block_destroy(&watch.sys, &world.blocks[s][b]);
     visit_list_destroy(&world.visits);
@@ -169,10 +193,12 @@ static struct store *world_open(struct error *e) {
         .tick = world_tick,
         .tick_user = e,
     };
-    struct store *store;
+    struct store *store = NULL;
     world.began = watch.sys.clock(&watch.sys);
     world.stage = -1;
-    store_open(&options, &store, e);
+    if (world.separate && !world.residents.device)
+        world.residents.device = paced_open(&watch.sys, NULL, 0, e);
+    if (e->code == OK) store_open(&options, &store, e);
     return store;
 }
 
@@ -192,10 +218,16 @@ static void check_image(const struct block *block, const char *image) {
 /* At the start of a stage exactly what is planned for it is held: ring, residents, those kept of others. */
 static void check_held(int stage) {
     int64_t held = (int64_t)world.plan.stage[stage].ring_bytes;
-    for (int s = 0; s < world.plan.n_stages; s++)
+    int64_t host = (int64_t)world.plan.stage[stage].staging_bytes;
+    for (int s = 0; s < world.plan.n_stages; s++) {
         if (s == stage || (world.plan.keep && world.residents.area[s].memory))
             held += (int64_t)world.plan.stage[s].resident_bytes;
-    assert_int_equal(sys_memory_use(&watch.sys).live_bytes[LINE_STORE], held);
+        if (s == stage || (world.plan.keep && world.residents.pool[s].memory))
+            host += (int64_t)world.plan.stage[s].pool_bytes;
+    }
+    struct memory_use use = sys_memory_use(&watch.sys);
+    assert_int_equal(use.live_bytes[LINE_STORE], world.separate ? host : held);
+    assert_int_equal(use.live_bytes[LINE_DEVICE], world.separate ? held : 0);
 }
 
 static enum status change_stage(struct store *store, int stage, struct error *e) {
@@ -234,8 +266,9 @@ static int expected_reads(bool second_run, struct read_log *reads) {
         const struct block *block = world.list[s][b];
         bool resident = plan_is_resident(&world.plan.stage[s], b);
         if (!block->bytes) continue;
-        bool kept = second_run && resident && b < world.stages[s].n_lasting;
-        bool fills = resident ? !there[s][b] && !kept : s != last_stage || b != last_block;
+        bool stays = resident || plan_is_pooled(&world.plan.stage[s], b);
+        bool kept = second_run && stays && b < world.stages[s].n_lasting;
+        bool fills = stays ? !there[s][b] && !kept : s != last_stage || b != last_block;
         if (!resident || !there[s][b]) last_stage = resident ? -1 : s, last_block = b;
         there[s][b] = true;
         for (int k = 0; fills && k < block->n_segments; k++) {
@@ -256,15 +289,19 @@ static int64_t check_reads(bool second_run) {
     for (int i = 0; i < n; i++) all += expected[i].bytes;
     for (int i = 0; i < watch.n_reads; i++) moved += watch.reads[i].bytes;
     if (!watch.short_reads) assert_int_equal(moved, all); /* a short read is asked for again */
-    for (int i = 0; i < watch.n_reads && world.readers == 1; i++) {
+    for (int i = 0; i < watch.n_reads && world.readers <= 1; i++) {
         assert_true(at < n);
         assert_int_equal(watch.reads[i].file, expected[at].file);
         assert_int_equal(watch.reads[i].offset, expected[at].offset + done);
         done += watch.reads[i].bytes;
         if (done == expected[at].bytes) at++, done = 0;
     }
-    if (world.readers == 1) assert_int_equal(at, n);
+    if (world.readers <= 1) assert_int_equal(at, n);
     return all;
+}
+
+static int64_t stays_bytes(int s) {
+    return (int64_t)(world.plan.stage[s].resident_bytes + world.plan.stage[s].pool_bytes);
 }
 
 static void run_whole(bool second_run) {
@@ -274,13 +311,15 @@ static void run_whole(bool second_run) {
     assert_ok(&e);
     assert_int_equal(drive(store, -1, &e), e.code ? -1 : world.visits.n_visits);
     assert_ok(&e);
-    assert_int_equal(store_count(store).bytes_moved, check_reads(second_run));
+    assert_int_equal(store_count(store).bytes_read, check_reads(second_run));
+    if (!world.separate) assert_int_equal(store_count(store).bytes_moved, store_count(store).bytes_read);
     store_end_stage(store, world.stage);
     store_close(store);
-    for (int s = 0; s < world.plan.n_stages; s++) kept += (int64_t)world.plan.stage[s].resident_bytes;
+    for (int s = 0; s < world.plan.n_stages; s++) kept += stays_bytes(s);
     for (int s = 0; s < world.plan.n_stages; s++) {
         const struct plan_stage *p = &world.plan.stage[s];
-        int64_t takes = (int64_t)p->ring_bytes + (world.plan.keep ? kept : (int64_t)p->resident_bytes);
+        int64_t takes =
+            (int64_t)(p->ring_bytes + p->staging_bytes) + (world.plan.keep ? kept : stays_bytes(s));
         if (takes > most) most = takes;
     }
     assert_true(watch.pages_peak <= most);

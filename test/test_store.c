@@ -22,7 +22,7 @@ static void test_every_layout(void **state) {
         run_whole(false);
         int64_t kept = 0;
         for (int s = 0; s < world.plan.n_stages && world.plan.keep; s++)
-            kept += (int64_t)world.plan.stage[s].resident_bytes;
+            kept += stays_bytes(s);
         assert_int_equal(watch.pages_live, kept);
         watch_reset(&watch);
         run_whole(world.plan.keep); /* the session's next run */

@@ -333,7 +333,9 @@ void job_close(struct job *job) {
 }
 
 struct run job_run(struct job *job, const struct run_hooks *hooks) {
+    enum { READERS = 2 };
     return (struct run){
+        .readers = READERS,
         .sys = job->sys,
         .device = job->device,
         .stages = job->stages,

@@ -45,8 +45,9 @@ static double now(const struct running *r) {
 }
 
 static struct store_counters since(struct store_counters now, struct store_counters then) {
-    return (struct store_counters){now.bytes_moved - then.bytes_moved,
-                                   now.stall_seconds - then.stall_seconds};
+    return (struct store_counters){.bytes_moved = now.bytes_moved - then.bytes_moved,
+                                   .stall_seconds = now.stall_seconds - then.stall_seconds,
+                                   .bytes_read = now.bytes_read - then.bytes_read};
 }
 
 /* ---- progress ---- */

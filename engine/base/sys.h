@@ -16,6 +16,7 @@ enum memory_line {
     LINE_STATE,      /* lane state and what crosses stages */
     LINE_ACTIVATION, /* scratch of one visit */
     LINE_WORKSPACE,  /* scratch of one operator */
+    LINE_DEVICE,     /* memory that plays a device's own: see kernels/paced */
     N_MEMORY_LINES,
 };
 

@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { READERS = 2 };
-
 /* What a stage computes in: mapped in a run, counted in a dry one. */
 struct room {
     struct arena state, scratch;
@@ -251,7 +249,7 @@ enum status executor_run(const struct run *run, const struct run_need *need, con
         .need = need,
         .plan = plan,
         .residents = residents,
-        .readers = READERS,
+        .readers = run->readers,
         .tick = execution_tick,
         .tick_user = &x,
     };

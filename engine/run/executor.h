@@ -41,6 +41,7 @@ struct run {
     int n_stages;
     const struct visit_list *visits;
     const struct run_hooks *hooks;
+    int readers; /* of the store: see there */
 };
 
 /* Bytes of the state of a stage's lanes. */

@@ -34,6 +34,14 @@ uint64_t plan_resident_offset(const struct stage_need *need, const struct plan_s
     return offset;
 }
 
+uint64_t plan_staging_piece(const struct run_need *need) {
+    uint64_t largest = 1;
+    for (int s = 0; s < need->n_stages; s++)
+        for (int i = 0; i < need->stage[s].n_blocks; i++)
+            if (need->stage[s].block_bytes[i] > largest) largest = need->stage[s].block_bytes[i];
+    return pages(smaller(largest, PLAN_COPY_PIECE));
+}
+
 /* What a stage takes besides residents and ring. */
 static uint64_t fixed_bytes(const struct run_need *need, int s) {
     const struct stage_need *n = &need->stage[s];

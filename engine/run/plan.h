@@ -14,6 +14,10 @@
 
 enum { PLAN_STAGES_MAX = 6, PLAN_BLOCKS_MAX = 1088, PLAN_PAGE = 4096 };
 
+/* Blocks travel in pieces of at most this: from files to host memory, and to a device with memory of its own.
+ */
+enum { PLAN_READ_PIECE = 8 << 20, PLAN_COPY_PIECE = 16 << 20 };
+
 /* What one stage needs, measured by the dry run. */
 struct stage_need {
     char name[16], family[24];
@@ -90,6 +94,9 @@ static inline void plan_set_resident(struct plan_stage *stage, int block, bool r
 
 /* Where a resident block lies in its stage's resident memory: blocks in order, each at a multiple of 256. */
 uint64_t plan_resident_offset(const struct stage_need *need, const struct plan_stage *stage, int block);
+
+/* What one staging buffer must hold: the largest piece of any block, in pages. */
+uint64_t plan_staging_piece(const struct run_need *need);
 
 /* Chooses residents and rings for a budget. Always gives a plan: below the least budget it is the least plan,
  * whose peak is then above its budget. Sizes are rounded to pages. */

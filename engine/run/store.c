@@ -5,42 +5,59 @@
 #include <string.h>
 #include <time.h>
 
-enum { PIECE_BYTES = 8 << 20, READERS_MAX = 8 };
-
 enum fill_state { FILL_EMPTY, FILL_FILLING, FILL_READY, FILL_FAILED };
 
 /* The weights of one visit, or of several visits of one block that follow each other. */
 struct fill {
     const struct block *block;
     int stage, place; /* place: the block's in the stage */
-    int last_visit;   /* its release empties a ring slot */
-    bool resident;
+    int first_visit;
+    int last_visit; /* its release empties a ring slot */
+    bool resident, pooled;
+    bool reads_pool; /* this fill is the one that fills the pool */
     enum fill_state state;
     char *address;
-    int segment; /* next piece to claim: segment and byte within it */
-    uint64_t segment_done;
+    uint64_t claimed; /* bytes of the image that readers have taken or done */
     int pieces_in_flight;
+    uint64_t mark;   /* of the device: copies wait for it (I3) */
+    uint64_t ticket; /* of the last copy so far */
 };
+
+/* Part of the host's memory that pieces pass through on their way from the disk to a device (I8). */
+struct staging {
+    bool taken;
+    uint64_t ticket; /* of the last copy out of it */
+};
+
+enum { STAGING_MAX = 64 };
 
 struct store {
     struct store_options o;
+    struct device *device; /* NULL where weights lie in the host's memory */
     struct fill *fills;
     int n_fills;
     int *fill_of_visit; /* -1: a block without weights */
 
     pthread_mutex_t lock;       /* guards everything below and all fills */
     pthread_cond_t work, ready; /* readers wait for work, acquire for ready */
-    struct sys_thread *threads[READERS_MAX];
+    struct sys_thread *threads[STORE_READERS_MAX];
     int n_threads;
     bool stopping;
 
-    int stage;      /* the active one, or -1 */
-    int next_place; /* next fill to place */
-    int next_claim; /* first fill that may have unclaimed pieces */
+    int stage;         /* the active one, or -1 */
+    int current_visit; /* the one being acquired or computed, or -1 */
+    int next_place;    /* next fill to place */
+    int next_claim;    /* first fill that may have unclaimed pieces */
+    uint64_t mark;     /* of the last release */
     char *ring;
     uint64_t ring_reserved, ring_committed;
     uint64_t ring_head; /* where the next fill goes */
     int ring_oldest;    /* oldest live ring fill; n_fills if none */
+
+    char *staging_memory;
+    uint64_t staging_bytes; /* of all buffers */
+    struct staging staging[STAGING_MAX];
+    int n_staging;
 
     struct error error; /* of the first read that failed */
     struct store_counters counters;
@@ -80,13 +97,24 @@ static uint64_t ring_limit(const struct store *s, const struct fill *f) {
     return here < there ? here : there; /* I7 */
 }
 
+/* What the plan allows beyond room: see depth, no_wrap and waits in plan.h. */
+static bool may_run_ahead(const struct store *s, const struct fill *f) {
+    const struct plan_stage *p = &s->o.plan->stage[s->stage];
+    const struct visit *visits = s->o.visits->visits;
+    if (f->first_visit <= s->current_visit) return true;
+    if (p->waits || (p->depth && f->first_visit > s->current_visit + p->depth)) return false;
+    if (!p->no_wrap) return true;
+    return s->current_visit >= 0 && f->stage == s->stage &&
+           visits[f->first_visit].evaluation <= visits[s->current_visit].evaluation;
+}
+
 /* Gives the next fill its place if it can have one. */
 static bool place_next(struct store *s) {
     if (s->next_place == s->n_fills || s->stage < 0) return false;
     struct fill *f = &s->fills[s->next_place];
-    if (f->stage > s->stage + (f->resident ? 0 : 1)) return false;
+    if (f->stage > s->stage + (f->resident || f->pooled ? 0 : 1) || !may_run_ahead(s, f)) return false;
     if (f->resident) {
-        struct resident_area *area = &s->o.residents->area[f->stage];
+        struct area *area = &s->o.residents->area[f->stage];
         f->address = area->memory + area->offset[f->place];
     } else {
         uint64_t at;
@@ -95,112 +123,164 @@ static bool place_next(struct store *s) {
         s->ring_head = at + f->block->bytes;
     }
     f->state = FILL_FILLING;
+    f->mark = s->mark;
     s->next_place++; /* I5 */
     s->ring_oldest = next_live(s, s->ring_oldest);
     return true;
 }
 
-/* ---- readers ---- */
+/* ---- pieces ---- */
 
+/* Bytes [from, to) of a fill's image. */
 struct piece {
     struct fill *fill;
-    const struct byte_source *source;
-    char *to;
-    uint64_t offset, bytes;
+    uint64_t from, to;
 };
+
+/* Several fills of a pooled block may be under way: the first reads, the others wait for it. */
+static bool pool_allows(struct store *s, struct fill *f) {
+    if (!f->pooled || s->o.residents->pool[f->stage].ready[f->place]) return true;
+    if (f->claimed) return f->reads_pool;
+    for (struct fill *other = s->fills; other < f; other++)
+        if (other->reads_pool && other->stage == f->stage && other->place == f->place) return false;
+    f->reads_pool = true;
+    return true;
+}
 
 /* Takes the next unread piece of the earliest placed fill. */
 static bool claim_piece(struct store *s, struct piece *piece) {
+    uint64_t most = s->device ? PLAN_COPY_PIECE : PLAN_READ_PIECE;
     for (; s->next_claim < s->next_place; s->next_claim++) {
         struct fill *f = &s->fills[s->next_claim];
-        if (f->state != FILL_FILLING || f->segment == f->block->n_segments) continue;
-        const struct image_segment *segment = &f->block->segments[f->segment];
-        uint64_t left = segment->bytes - f->segment_done;
-        *piece = (struct piece){
-            .fill = f,
-            .source = &f->block->index->sources[segment->source],
-            .to = f->address + segment->image_offset + f->segment_done,
-            .offset = segment->file_offset + f->segment_done,
-            .bytes = left < PIECE_BYTES ? left : PIECE_BYTES,
-        };
-        f->segment_done += piece->bytes;
-        if (f->segment_done == segment->bytes) f->segment++, f->segment_done = 0;
+        if (f->state != FILL_FILLING || f->claimed == f->block->bytes) continue;
+        if (!pool_allows(s, f)) return false;
+        uint64_t left = f->block->bytes - f->claimed;
+        *piece = (struct piece){f, f->claimed, f->claimed + (left < most ? left : most)};
+        f->claimed = piece->to;
         f->pieces_in_flight++;
         return true;
     }
     return false;
 }
 
-static void finish_piece(struct store *s, const struct piece *piece, const struct error *e) {
+/* Reads what files have of these bytes of the image to where byte 0 of the image would be. */
+static uint64_t read_bytes(const struct piece *piece, char *image, struct error *e) {
+    const struct block *block = piece->fill->block;
+    uint64_t moved = 0;
+    for (int i = 0; i < block->n_segments && e->code == OK; i++) {
+        const struct image_segment *g = &block->segments[i];
+        uint64_t from = g->image_offset, to = from + g->bytes;
+        if (from < piece->from) from = piece->from;
+        if (to > piece->to) to = piece->to;
+        if (from >= to) continue;
+        source_read(&block->index->sources[g->source], image + from, to - from,
+                    g->file_offset + (from - g->image_offset), e);
+        moved += to - from;
+    }
+    return moved;
+}
+
+/* A staging buffer whose last copy has passed (I8). There are as many as there are readers, or the reader
+ * waits here for another to finish. */
+static int take_staging(struct store *s) {
+    int i = 0;
+    while (s->staging[i].taken)
+        if (++i == s->n_staging) {
+            pthread_cond_wait(&s->work, &s->lock);
+            i = 0;
+        }
+    for (int k = i + 1; k < s->n_staging; k++)
+        if (!s->staging[k].taken && s->staging[k].ticket < s->staging[i].ticket) i = k;
+    s->staging[i].taken = true;
+    return i;
+}
+
+/* Moves one piece to a device with memory of its own. The lock is held on entry and exit. */
+static uint64_t move_to_device(struct store *s, const struct piece *piece, struct error *e) {
+    struct fill *f = piece->fill;
+    const struct area *pool = &s->o.residents->pool[f->stage];
+    bool in_pool = f->pooled && pool->ready[f->place];
+    int buffer = f->pooled ? -1 : take_staging(s);
+    char *from = f->pooled ? pool->memory + pool->offset[f->place]
+                           : s->staging_memory +
+                                 (uint64_t)buffer * (s->staging_bytes / (uint64_t)s->n_staging) - piece->from;
+    uint64_t passed = buffer < 0 ? 0 : s->staging[buffer].ticket, read = 0, ticket = 0;
+    pthread_mutex_unlock(&s->lock);
+    if (passed) s->device->memory->wait_copy(s->device, passed);
+    if (!in_pool) read = read_bytes(piece, from, e);
+    if (e->code == OK)
+        ticket = s->device->memory->copy(s->device, f->address + piece->from, from + piece->from,
+                                         piece->to - piece->from, f->mark);
+    pthread_mutex_lock(&s->lock);
+    if (ticket > f->ticket) f->ticket = ticket;
+    if (buffer >= 0) {
+        s->staging[buffer] = (struct staging){.ticket = ticket};
+        pthread_cond_broadcast(&s->work);
+    }
+    s->counters.bytes_read += (int64_t)read;
+    return piece->to - piece->from;
+}
+
+static uint64_t move_within_host(struct store *s, const struct piece *piece, struct error *e) {
+    pthread_mutex_unlock(&s->lock);
+    uint64_t read = read_bytes(piece, piece->fill->address, e); /* I1 */
+    pthread_mutex_lock(&s->lock);
+    s->counters.bytes_read += (int64_t)read;
+    return read;
+}
+
+static void finish_piece(struct store *s, const struct piece *piece, uint64_t moved, const struct error *e) {
     struct fill *f = piece->fill;
     f->pieces_in_flight--;
     if (e->code != OK) {
         if (s->error.code == OK) s->error = *e;
         f->state = FILL_FAILED; /* I4 */
     } else {
-        s->counters.bytes_moved += (int64_t)piece->bytes;
+        s->counters.bytes_moved += (int64_t)moved;
     }
-    if (f->pieces_in_flight || f->segment < f->block->n_segments) return;
+    if (f->pieces_in_flight || f->claimed < f->block->bytes) return;
     if (f->state == FILL_FILLING) {
         f->state = FILL_READY;
         if (f->resident) s->o.residents->area[f->stage].ready[f->place] = true;
+        if (f->reads_pool) s->o.residents->pool[f->stage].ready[f->place] = true;
+        if (f->reads_pool) pthread_cond_broadcast(&s->work);
     }
     pthread_cond_broadcast(&s->ready);
+}
+
+/* One thing that can be done now: a piece, or a place for the next fill. False if there is none. */
+static bool work_once(struct store *s) {
+    struct piece piece;
+    if (s->error.code != OK) return false;
+    if (claim_piece(s, &piece)) {
+        struct error e = {0};
+        uint64_t moved = s->device ? move_to_device(s, &piece, &e) : move_within_host(s, &piece, &e);
+        finish_piece(s, &piece, moved, &e);
+        return true;
+    }
+    if (!place_next(s)) return false;
+    pthread_cond_broadcast(&s->work);
+    return true;
 }
 
 static void reader_main(void *argument) {
     struct store *s = argument;
     pthread_mutex_lock(&s->lock);
     while (!s->stopping) {
-        struct piece piece;
-        if (s->error.code == OK && claim_piece(s, &piece)) {
-            pthread_mutex_unlock(&s->lock);
-            struct error e = {0};
-            source_read(piece.source, piece.to, piece.bytes, piece.offset, &e); /* I1 */
-            pthread_mutex_lock(&s->lock);
-            finish_piece(s, &piece, &e);
-        } else if (s->error.code == OK && place_next(s)) {
-            pthread_cond_broadcast(&s->work);
-        } else {
-            if (s->error.code != OK) pthread_cond_broadcast(&s->ready);
-            pthread_cond_wait(&s->work, &s->lock);
-        }
+        if (work_once(s)) continue;
+        if (s->error.code != OK) pthread_cond_broadcast(&s->ready);
+        pthread_cond_wait(&s->work, &s->lock);
     }
     pthread_mutex_unlock(&s->lock);
 }
 
-/* ---- opening ---- */
-
-/* Kept residents are those of the same blocks at the same places; anything else is given back. */
-static bool same_layout(const struct resident_area *area, const struct run_need *need,
-                        const struct plan *plan, const struct store_stage *stage, int i_stage) {
-    const struct plan_stage *p = &plan->stage[i_stage];
-    if (!plan->keep || !area->memory || area->bytes != p->resident_bytes || area->first != stage->blocks[0])
-        return false;
-    for (int i = 0; i < stage->n_lasting; i++)
-        if (plan_is_resident(p, i) != (area->resident[i / 64] >> (i % 64) & 1) ||
-            (plan_is_resident(p, i) && area->offset[i] != plan_resident_offset(&need->stage[i_stage], p, i)))
-            return false;
-    return true;
-}
-
-static void give_back_area(struct sys *sys, struct resident_area *area) {
-    sys->unmap(sys, LINE_STORE, area->memory, area->bytes);
-    memset(area, 0, sizeof *area);
-}
-
-static void lay_out_residents(struct store *s, int i_stage) {
-    struct resident_area *area = &s->o.residents->area[i_stage];
-    const struct store_stage *stage = &s->o.stages[i_stage];
-    const struct plan_stage *p = &s->o.plan->stage[i_stage];
-    if (!same_layout(area, s->o.need, s->o.plan, stage, i_stage)) give_back_area(s->o.sys, area);
-    area->first = stage->blocks[0];
-    memcpy(area->resident, p->resident, sizeof area->resident);
-    for (int i = 0; i < stage->n_blocks; i++) {
-        area->offset[i] = plan_resident_offset(&s->o.need->stage[i_stage], p, i);
-        if (i >= stage->n_lasting) area->ready[i] = false;
+/* Without readers: everything that can be done now. The lock is held. */
+static void work_inline(struct store *s) {
+    while (!s->n_threads && !s->stopping && work_once(s)) {
     }
 }
+
+/* ---- opening ---- */
 
 static bool joins_previous(const struct store *s, const struct visit *v, bool resident) {
     const struct fill *last = s->n_fills ? &s->fills[s->n_fills - 1] : NULL;
@@ -217,7 +297,8 @@ static int resident_fill(const struct store *s, const struct visit *v) {
 static void list_fill(struct store *s, int i_visit) {
     const struct visit *v = &s->o.visits->visits[i_visit];
     const struct block *block = s->o.stages[v->stage].blocks[v->block];
-    bool resident = plan_is_resident(&s->o.plan->stage[v->stage], v->block);
+    const struct plan_stage *p = &s->o.plan->stage[v->stage];
+    bool resident = plan_is_resident(p, v->block);
     int found = -1;
     if (!block->bytes) {
         s->fill_of_visit[i_visit] = -1;
@@ -227,14 +308,35 @@ static void list_fill(struct store *s, int i_visit) {
     if (joins_previous(s, v, resident)) found = s->n_fills - 1;
     if (found < 0) {
         found = s->n_fills++;
-        s->fills[found] =
-            (struct fill){.block = block, .stage = v->stage, .place = v->block, .resident = resident};
-        if (resident && s->o.residents->area[v->stage].ready[v->block]) {
-            s->fills[found].segment = block->n_segments; /* kept from the run before: nothing to read */
-        }
+        s->fills[found] = (struct fill){.block = block,
+                                        .stage = v->stage,
+                                        .place = v->block,
+                                        .first_visit = i_visit,
+                                        .resident = resident,
+                                        .pooled = s->device && !resident && plan_is_pooled(p, v->block)};
+        if (resident && s->o.residents->area[v->stage].ready[v->block])
+            s->fills[found].claimed = block->bytes; /* kept from the run before: nothing to read */
     }
     s->fills[found].last_visit = i_visit;
     s->fill_of_visit[i_visit] = found;
+}
+
+/* Address space for the largest ring, and the staging buffers, which all stages share. */
+static enum status take_memory(struct store *s, struct error *e) {
+    struct sys *sys = s->o.sys;
+    for (int i = 0; i < s->o.plan->n_stages; i++) {
+        const struct plan_stage *p = &s->o.plan->stage[i];
+        if (p->ring_bytes > s->ring_reserved) s->ring_reserved = p->ring_bytes;
+        if (s->device && p->staging_bytes > s->staging_bytes) s->staging_bytes = p->staging_bytes;
+    }
+    if (s->ring_reserved)
+        s->ring = s->device ? s->device->memory->reserve(s->device, s->ring_reserved)
+                            : sys->reserve(sys, s->ring_reserved);
+    if (s->staging_bytes) s->staging_memory = sys->map(sys, LINE_STORE, s->staging_bytes);
+    uint64_t buffers = s->staging_bytes / plan_staging_piece(s->o.need);
+    s->n_staging = buffers < STAGING_MAX ? (int)buffers : STAGING_MAX;
+    if ((!s->ring_reserved || s->ring) && (!s->staging_bytes || s->staging_memory)) return OK;
+    return error_set(e, MEMORY, "no memory for a ring of %llu bytes", (unsigned long long)s->ring_reserved);
 }
 
 static enum status allocate(struct store *s, struct error *e) {
@@ -242,12 +344,38 @@ static enum status allocate(struct store *s, struct error *e) {
     size_t n = (size_t)s->o.visits->n_visits;
     s->fills = sys->alloc(sys, LINE_HOST, n * sizeof *s->fills);
     s->fill_of_visit = sys->alloc(sys, LINE_HOST, n * sizeof *s->fill_of_visit);
-    for (int i = 0; i < s->o.plan->n_stages; i++)
-        if (s->o.plan->stage[i].ring_bytes > s->ring_reserved)
-            s->ring_reserved = s->o.plan->stage[i].ring_bytes;
-    if (s->ring_reserved) s->ring = sys->reserve(sys, s->ring_reserved);
-    if (s->fills && s->fill_of_visit && (s->ring || !s->ring_reserved)) return OK;
+    if (s->fills && s->fill_of_visit) return take_memory(s, e);
     return error_set(e, MEMORY, "no memory for the store of %zu visits", n);
+}
+
+static void lay_out_areas(struct store *s) {
+    static const uint64_t none[PLAN_BLOCKS_MAX / 64];
+    struct residents *r = s->o.residents;
+    for (int i = 0; i < s->o.plan->n_stages; i++) {
+        const struct plan_stage *p = &s->o.plan->stage[i];
+        const struct stage_need *need = &s->o.need->stage[i];
+        bool keep = s->o.plan->keep;
+        area_lay_out(&r->area[i], s->o.sys, s->device, &s->o.stages[i], p->resident, need, p->resident_bytes,
+                     keep);
+        area_lay_out(&r->pool[i], s->o.sys, NULL, &s->o.stages[i], s->device ? p->pooled : none, need,
+                     p->pool_bytes, keep);
+    }
+    for (int i = s->o.plan->n_stages; i < PLAN_STAGES_MAX; i++) { /* of a run of more stages */
+        area_end(&r->area[i], s->o.sys, s->device);
+        area_end(&r->pool[i], s->o.sys, NULL);
+    }
+}
+
+static enum status start_readers(struct store *s, struct error *e) {
+    for (int i = 0; i < s->o.readers && i < STORE_READERS_MAX; i++) {
+        int failed = s->o.sys->thread_start(s->o.sys, &s->threads[i], reader_main, s);
+        if (failed) {
+            error_set(e, DEVICE, "cannot start a reader thread");
+            return error_found(e, "%s", strerror(-failed));
+        }
+        s->n_threads++;
+    }
+    return OK;
 }
 
 enum status store_open(const struct store_options *options, struct store **store, struct error *e) {
@@ -256,7 +384,8 @@ enum status store_open(const struct store_options *options, struct store **store
     *store = s;
     if (!s) return error_set(e, MEMORY, "no memory for the store");
     s->o = *options;
-    s->stage = -1;
+    s->device = options->residents->device;
+    s->stage = s->current_visit = -1;
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -265,26 +394,32 @@ enum status store_open(const struct store_options *options, struct store **store
     pthread_cond_init(&s->ready, &monotonic);
     pthread_condattr_destroy(&monotonic);
     if (allocate(s, e) != OK) goto out;
-    for (int i = 0; i < s->o.plan->n_stages; i++) lay_out_residents(s, i);
-    for (int i = s->o.plan->n_stages; i < PLAN_STAGES_MAX;
-         i++) /* of a run of more stages: not in this plan */
-        give_back_area(s->o.sys, &s->o.residents->area[i]);
+    lay_out_areas(s);
     for (int i = 0; i < s->o.visits->n_visits; i++) list_fill(s, i);
-    for (int i = 0; i < options->readers && i < READERS_MAX; i++) {
-        int failed = sys->thread_start(sys, &s->threads[i], reader_main, s);
-        if (failed) {
-            error_set(e, DEVICE, "cannot start a reader thread");
-            error_found(e, "%s", strerror(-failed));
-            break;
-        }
-        s->n_threads++;
-    }
+    start_readers(s, e);
 out:
     if (e->code != OK) {
         store_close(s);
         *store = NULL;
     }
     return e->code;
+}
+
+/* Grows or shrinks the ring's pages; 0 or negative errno. */
+static int commit_ring(struct store *s, uint64_t bytes) {
+    struct sys *sys = s->o.sys;
+    uint64_t now = s->ring_committed;
+    int failed = 0;
+    if (bytes < now && s->device)
+        s->device->memory->decommit(s->device, s->ring + bytes, now - bytes);
+    else if (bytes < now)
+        sys->decommit(sys, LINE_STORE, s->ring + bytes, now - bytes);
+    else if (bytes > now && s->device)
+        failed = s->device->memory->commit(s->device, s->ring + now, bytes - now);
+    else if (bytes > now)
+        failed = sys->commit(sys, LINE_STORE, s->ring + now, bytes - now);
+    if (!failed) s->ring_committed = bytes;
+    return failed;
 }
 
 void store_close(struct store *s) {
@@ -296,8 +431,12 @@ void store_close(struct store *s) {
     pthread_mutex_unlock(&s->lock);
     for (int i = 0; i < s->n_threads; i++) sys->thread_join(sys, s->threads[i]);
     if (s->stage >= 0) store_end_stage(s, s->stage);
-    if (s->ring_committed) sys->decommit(sys, LINE_STORE, s->ring, s->ring_committed);
-    sys->unreserve(sys, s->ring, s->ring_reserved);
+    commit_ring(s, 0);
+    if (s->ring && s->device)
+        s->device->memory->unreserve(s->device, s->ring, s->ring_reserved);
+    else
+        sys->unreserve(sys, s->ring, s->ring_reserved);
+    sys->unmap(sys, LINE_STORE, s->staging_memory, s->staging_bytes);
     pthread_cond_destroy(&s->ready);
     pthread_cond_destroy(&s->work);
     pthread_mutex_destroy(&s->lock);
@@ -308,30 +447,14 @@ void store_close(struct store *s) {
 
 /* ---- stages ---- */
 
-/* Grows or shrinks the ring's pages to this stage's size; live bytes lie within both (I7). */
-static enum status resize_ring(struct store *s, uint64_t bytes, struct error *e) {
-    struct sys *sys = s->o.sys;
-    if (bytes < s->ring_committed)
-        sys->decommit(sys, LINE_STORE, s->ring + bytes, s->ring_committed - bytes);
-    else if (bytes > s->ring_committed &&
-             sys->commit(sys, LINE_STORE, s->ring + s->ring_committed, bytes - s->ring_committed))
-        return error_set(e, MEMORY, "no memory for a ring of %llu bytes", (unsigned long long)bytes);
-    s->ring_committed = bytes;
-    return OK;
-}
-
 enum status store_begin_stage(struct store *s, int stage, struct error *e) {
-    struct sys *sys = s->o.sys;
     const struct plan_stage *p = &s->o.plan->stage[stage];
-    struct resident_area *area = &s->o.residents->area[stage];
-    if (resize_ring(s, p->ring_bytes, e) != OK) return e->code;
-    if (p->resident_bytes && !area->memory) {
-        area->memory = sys->map(sys, LINE_STORE, p->resident_bytes);
-        if (!area->memory)
-            return error_set(e, MEMORY, "no memory for residents of %llu bytes",
-                             (unsigned long long)p->resident_bytes);
-        area->bytes = p->resident_bytes;
-    }
+    struct residents *r = s->o.residents;
+    if (commit_ring(s, p->ring_bytes)) /* live bytes lie within the ring of both stages (I7) */
+        return error_set(e, MEMORY, "no memory for a ring of %llu bytes", (unsigned long long)p->ring_bytes);
+    if (area_begin(&r->area[stage], s->o.sys, s->device, p->resident_bytes, e) != OK ||
+        (s->device && area_begin(&r->pool[stage], s->o.sys, NULL, p->pool_bytes, e) != OK))
+        return e->code;
     pthread_mutex_lock(&s->lock);
     s->stage = stage;
     pthread_cond_broadcast(&s->work);
@@ -346,7 +469,7 @@ static void abandon_fills(struct store *s, int stage) {
         struct fill *f = &s->fills[i];
         if (f->stage != stage || (f->state != FILL_FILLING && f->state != FILL_FAILED)) continue;
         f->state = FILL_FAILED;
-        f->segment = f->block->n_segments;
+        f->claimed = f->block->bytes;
         while (f->pieces_in_flight) pthread_cond_wait(&s->ready, &s->lock);
     }
 }
@@ -356,23 +479,25 @@ void store_end_stage(struct store *s, int stage) {
     s->stage = -1; /* nothing is placed until the next stage has its memory */
     abandon_fills(s, stage);
     pthread_mutex_unlock(&s->lock);
-    struct resident_area *area = &s->o.residents->area[stage];
+    struct residents *r = s->o.residents;
+    if (s->device) s->device->memory->finish(s->device);
     if (s->o.plan->keep) return;
-    s->o.sys->unmap(s->o.sys, LINE_STORE, area->memory, area->bytes);
-    area->memory = NULL;
-    area->bytes = 0;
-    memset(area->ready, 0, sizeof area->ready);
+    area_end(&r->area[stage], s->o.sys, s->device);
+    area_end(&r->pool[stage], s->o.sys, NULL);
 }
 
 void residents_destroy(struct residents *residents) {
-    for (int i = 0; i < PLAN_STAGES_MAX; i++) give_back_area(residents->sys, &residents->area[i]);
+    for (int i = 0; i < PLAN_STAGES_MAX; i++) {
+        area_end(&residents->area[i], residents->sys, residents->device);
+        area_end(&residents->pool[i], residents->sys, NULL);
+    }
 }
 
 /* ---- visits ---- */
 
 /* A fill that was kept has no pieces, so no reader ever finishes it. */
 static bool is_ready(struct fill *f) {
-    if (f->state == FILL_FILLING && f->segment == f->block->n_segments && !f->pieces_in_flight)
+    if (f->state == FILL_FILLING && f->claimed == f->block->bytes && !f->pieces_in_flight)
         f->state = FILL_READY;
     return f->state == FILL_READY;
 }
@@ -381,6 +506,7 @@ static enum status wait_until_ready(struct store *s, struct fill *f, struct erro
     enum { POLL_NS = 20000000 };
     double since = s->o.sys->clock(s->o.sys);
     bool go_on = true;
+    if (!s->n_threads && s->error.code == OK) return error_set(e, INTERNAL, "a visit found no place");
     while (!is_ready(f) && s->error.code == OK && go_on) {
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
@@ -403,8 +529,12 @@ enum status store_acquire(struct store *s, int visit, void **image, struct error
     if (s->fill_of_visit[visit] < 0) return OK;
     struct fill *f = &s->fills[s->fill_of_visit[visit]];
     pthread_mutex_lock(&s->lock);
+    s->current_visit = visit;
     pthread_cond_broadcast(&s->work);
+    work_inline(s);
     enum status status = is_ready(f) ? OK : wait_until_ready(s, f, e);
+    if (status == OK && s->device)
+        s->counters.stall_seconds += s->device->memory->await_copy(s->device, f->ticket);
     pthread_mutex_unlock(&s->lock);
     if (status == OK) *image = f->address;
     return status;
@@ -413,12 +543,15 @@ enum status store_acquire(struct store *s, int visit, void **image, struct error
 void store_release(struct store *s, int visit) {
     if (s->fill_of_visit[visit] < 0) return;
     struct fill *f = &s->fills[s->fill_of_visit[visit]];
-    if (f->resident || f->last_visit != visit) return;
-    s->o.sys->discard(s->o.sys, f->address, f->block->bytes);
+    uint64_t mark = s->device ? s->device->memory->mark(s->device) : 0;
+    bool empties = !f->resident && f->last_visit == visit;
+    if (empties && !s->device) s->o.sys->discard(s->o.sys, f->address, f->block->bytes);
     pthread_mutex_lock(&s->lock);
-    f->state = FILL_EMPTY; /* I3 */
+    s->mark = mark;
+    if (empties) f->state = FILL_EMPTY; /* I3 */
     s->ring_oldest = next_live(s, s->ring_oldest);
     pthread_cond_broadcast(&s->work);
+    work_inline(s);
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -2,50 +2,44 @@
  *
  * Every visit's weights are one fill. A fill goes
  *
- *     EMPTY --placed--> FILLING --all pieces read--> READY --acquire--> IN USE --release--> EMPTY
+ *     EMPTY --placed--> FILLING --all pieces there--> READY --acquire--> IN USE --release--> EMPTY
  *                          \--a read failed--> FAILED
+ *
+ * A piece is there when its bytes are, or, on a device with memory of its own, when its copy is queued: then
+ * acquire lets the device wait, not the host. There a piece comes from the pinned pool, or from the disk
+ * through a staging buffer.
  *
  * Invariants, cited where they are kept:
  *   I1  a slot is written only while FILLING, by readers, each byte by one of them;
  *   I2  acquire yields only READY;
- *   I3  a slot in use is never refilled: ring space comes back in the order of the visits, at release;
+ *   I3  a slot in use is never refilled: ring space comes back in the order of the visits, at release, and a
+ *       copy into it waits for the device's mark of that release;
  *   I4  a failed fill surfaces at acquire, never as stale bytes;
  *   I5  fills are placed in the order of the visit list, so whatever is acquired next has its place: no
- * deadlock; I6  a resident block is a slot that is not recycled: its first visit fills it, later ones find it
- * READY; I7  in a stage, the ring lies within that stage's ring_bytes; what is fetched ahead for the next
- * stage lies within both stages' ring_bytes.
+ *       deadlock;
+ *   I6  a resident block is a slot that is not recycled: its first visit fills it, later ones find it READY;
+ *   I7  in a stage, the ring lies within that stage's ring_bytes; what is fetched ahead for the next stage
+ * lies within both stages' ring_bytes; I8  a staging buffer is read into only when the copy out of it has
+ * passed.
  *
- * Readers are threads that pread pieces of at most PIECE_BYTES. They run ahead along the visit list as far as
- * the ring has room, over evaluations and into the next stage. One thread acquires and releases. The store
- * knows nothing of families, operators or pixels. */
+ * Readers are threads that move pieces. They run ahead along the visit list as far as the ring has room and
+ * the plan's depth, no_wrap and waits allow, over evaluations and into the next stage. Without readers (0)
+ * the thread that acquires and releases does their work in between: that is the order of a virtual clock. One
+ * thread acquires and releases. The store knows nothing of families, operators or pixels. */
 #ifndef SLUICE_RUN_STORE_H
 #define SLUICE_RUN_STORE_H
 
-#include "engine/run/block.h"
-#include "engine/run/plan.h"
+#include "engine/run/area.h"
 #include "engine/run/visit.h"
 
-/* What the store must know of a stage. */
-struct store_stage {
-    const struct block *const *blocks;
-    int n_blocks;
-    int n_lasting; /* the first n_lasting are the model's; the others belong to this request */
-};
+enum { STORE_READERS_MAX = 8 };
 
-/* Residents' memory. It belongs to the session, so that a plan that keeps them finds them again in the next
- * run. */
-struct resident_area {
-    char *memory;
-    uint64_t bytes;
-    const struct block *first; /* of the stage's blocks: tells one component's residents from another's */
-    uint64_t offset[PLAN_BLOCKS_MAX];
-    uint64_t resident[PLAN_BLOCKS_MAX / 64];
-    bool ready[PLAN_BLOCKS_MAX];
-};
-
+/* What stays from run to run. Belongs to the session. */
 struct residents {
     struct sys *sys;
-    struct resident_area area[PLAN_STAGES_MAX];
+    struct device *device;             /* NULL where weights lie in the host's memory */
+    struct area area[PLAN_STAGES_MAX]; /* on the device */
+    struct area pool[PLAN_STAGES_MAX]; /* on the host, for a device with memory of its own */
 };
 
 void residents_destroy(struct residents *residents);
@@ -57,14 +51,15 @@ struct store_options {
     const struct run_need *need;
     const struct plan *plan;
     struct residents *residents;
-    int readers;              /* threads, at least 1 */
+    int readers;              /* threads, at most STORE_READERS_MAX; 0: none, see above */
     bool (*tick)(void *user); /* called while acquire waits; false ends the wait with the error set by it */
     void *tick_user;
 };
 
 struct store_counters {
-    int64_t bytes_moved;
-    double stall_seconds; /* spent in acquire waiting */
+    int64_t bytes_moved;  /* to where weights are used: from files, or over the bus */
+    double stall_seconds; /* that computing waited for them */
+    int64_t bytes_read;   /* from files */
 };
 
 struct store;

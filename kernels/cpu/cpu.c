@@ -73,7 +73,11 @@ struct device *cpu_open(struct sys *sys, int threads, struct error *e) {
         error_set(e, MEMORY, "no memory for the CPU device");
         return NULL;
     }
-    *cpu = (struct cpu){.device = {"cpu", device_cost, device_prepare, device_run, device_destroy},
+    *cpu = (struct cpu){.device = {.name = "cpu",
+                                   .cost = device_cost,
+                                   .prepare = device_prepare,
+                                   .run = device_run,
+                                   .destroy = device_destroy},
                         .sys = sys,
                         .threads = threads};
     cpu->onednn = onednn_open(sys, threads, e);

@@ -1,0 +1,47 @@
+/* Areas: memory for the blocks of one stage that stay there, each at a fixed offset.
+ *
+ * Residents on the device and blocks in the host's pool are both kept in areas. Areas belong to the session,
+ * so that a plan that keeps them finds them again in the next run. A block is ready once it has been filled;
+ * nothing else is known here of how it gets there. */
+#ifndef SLUICE_RUN_AREA_H
+#define SLUICE_RUN_AREA_H
+
+#include "engine/run/block.h"
+#include "engine/run/plan.h"
+
+/* What the store must know of a stage. */
+struct store_stage {
+    const struct block *const *blocks;
+    int n_blocks;
+    int n_lasting; /* the first n_lasting are the model's; the others belong to this request */
+};
+
+struct area {
+    char *memory; /* NULL until the stage begins */
+    uint64_t bytes;
+    const struct block *first; /* of the stage's blocks: tells one component's blocks from another's */
+    uint64_t member[PLAN_BLOCKS_MAX / 64];
+    uint64_t offset[PLAN_BLOCKS_MAX];
+    bool ready[PLAN_BLOCKS_MAX];
+};
+
+static inline bool area_has(const struct area *area, int block) {
+    return area->member[block / 64] >> (block % 64) & 1;
+}
+
+/* Whole pages of the device, or of the host where device is NULL or has no memory of its own. weights_map
+ * returns NULL if there are none. */
+void *weights_map(struct sys *sys, struct device *device, uint64_t bytes);
+void weights_unmap(struct sys *sys, struct device *device, void *memory, uint64_t bytes);
+
+/* Lays out the members. What an earlier run left is kept only if keep is set and the same blocks lie at the
+ * same places; anything else is given back. */
+void area_lay_out(struct area *area, struct sys *sys, struct device *device, const struct store_stage *stage,
+                  const uint64_t *member, const struct stage_need *need, uint64_t bytes, bool keep);
+/* Takes the memory if it is not there yet. MEMORY. */
+enum status area_begin(struct area *area, struct sys *sys, struct device *device, uint64_t bytes,
+                       struct error *e);
+/* Gives the memory back and forgets what was ready, not the layout. */
+void area_end(struct area *area, struct sys *sys, struct device *device);
+
+#endif
