@@ -128,7 +128,7 @@ typedef struct sluice_session sluice_session;
 
 struct sluice_progress {
     size_t struct_size;
-    const char *stage;    /* "text", "denoise", "decode" */
+    const char *stage;    /* "text", "hoist", "denoise", "decode" */
     int step, of;         /* evaluation of this stage, from 1; 0 before the first */
     double fraction;      /* of the whole run's work, 0 to 1, moves inside long visits too */
     double seconds, eta;  /* since the run began; eta is negative while unknown */

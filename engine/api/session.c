@@ -205,6 +205,7 @@ static enum status evaluation_ended(void *user, const struct visit *visit, struc
         picture_ended(r, visit->evaluation, e);
         break;
     case STAGE_TEXT:
+    case STAGE_HOIST:
         break;
     }
     report_progress(r, visit);
