@@ -206,7 +206,7 @@ static void run(const struct course *c, const struct plan_stage *stage, double l
         simulate(&s, c->n_once, c->n, n == 0);
         ended[n] = end_of(&s, s.visit - 1);
         double now = ended[n] - s.bus_free, end = ended[n];
-        alike = n > 2 && same_length(now, lag, end) &&
+        alike = n > 1 && same_length(now, lag, end) &&
                 same_length(end - ended[n - 1], ended[n - 1] - ended[n - 2], end);
         lag = now;
     }

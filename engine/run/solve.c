@@ -24,13 +24,19 @@ enum {
     SET = PLAN_BLOCKS_MAX / 64,
     GRID = 256,
     POOL_GRID = 16,
-    EXACT_BLOCKS = 8,     /* all sets of residents are tried */
+    EXACT_POOL = 6, /* all sets of pooled blocks are tried */
+    STAGINGS = 4,
+    EXACT_BLOCKS = 12,    /* all sets of residents are tried */
     IMPROVED_BLOCKS = 16, /* paced sets are improved */
     ROUNDS = 6,
-    RINGS_MAX = 16,
+    WINDOWS = 16, /* blocks that follow each other: as many as an evaluation has, or a few of them twice */
+    RINGS_MAX = IMPROVED_BLOCKS * WINDOWS + 16,
     DISK_WEIGHT = 8, /* against the bus, where rates are unknown */
 };
 static const double TIE = 1.001;
+/* A plan that is at least as good in every respect is predicted to be faster, but for what extrapolation
+ * rounds. */
+static const double CLOSE = 0.995;
 
 struct search {
     const struct run_need *run;
@@ -42,6 +48,7 @@ struct search {
     uint64_t worth[SET], worth_bytes;  /* worth residence or pooling */
     int worth_place[PLAN_BLOCKS_MAX], n_worth;
     uint64_t all[SET];
+    double tie;     /* how far from the best is as good */
     double best;    /* of the first pass */
     bool choosing;  /* the second pass: the cheapest within TIE of the best */
     uint64_t cost;  /* of the chosen */
@@ -91,14 +98,18 @@ static double score(const struct search *s, const struct plan_stage *stage) {
     return s->timed ? course_pace(s->course, stage).seconds : untimed(s, stage);
 }
 
-/* Takes note of a plan that fits. Bounds only save time: a plan that they rule out would not be chosen. */
-static void try_plan(struct search *s, const struct plan_stage *stage) {
+/* Slower plans are of no interest. */
+static double limit(const struct search *s) {
+    return s->choosing ? s->best * s->tie : s->best;
+}
+
+/* Takes note of a plan that fits. Returns its seconds, or less. Bounds only save time: a plan that they rule
+ * out would not be chosen. */
+static double try_plan(struct search *s, const struct plan_stage *stage) {
     uint64_t cost = stage->resident_bytes + stage->ring_bytes;
-    double limit = s->choosing ? s->best * TIE : s->best;
-    if (s->choosing && cost > s->cost) return;
-    if (s->timed && course_bound(s->course, stage) > limit) return;
+    if (s->choosing && cost > s->cost) return 0;
     double seconds = score(s, stage);
-    if (seconds > limit) return;
+    if (seconds > limit(s)) return seconds;
     if (!s->choosing) {
         s->best = seconds;
     } else if (cost < s->cost || seconds < s->seconds) {
@@ -106,59 +117,19 @@ static void try_plan(struct search *s, const struct plan_stage *stage) {
         s->seconds = seconds;
         s->chosen = *stage;
     }
-}
-
-/* ---- pool and staging ---- */
-
-static bool try_pool(struct search *s, struct plan_stage *stage) {
-    bool fits = false;
-    uint64_t least = plan_least_staging(s->run, stage, s->stage), pool = 0, largest = 0;
-    for (int i = 0; i < s->need->n_blocks; i++) {
-        if (plan_is_resident(stage, i)) continue;
-        if (plan_is_pooled(stage, i))
-            pool += s->need->block_bytes[i];
-        else if (s->need->block_bytes[i] > largest)
-            largest = s->need->block_bytes[i];
-    }
-    /* Staging for two blocks keeps the disk reading while the bus is busy with pooled ones. */
-    uint64_t sizes[2] = {least, 2 * pages(largest) > least ? 2 * pages(largest) : least};
-    for (int i = 0; i < 2 && pages(pool) + sizes[i] <= s->host_bytes; i++) {
-        if (i && sizes[1] == sizes[0]) break;
-        stage->staging_bytes = sizes[i];
-        stage->pool_bytes = pages(pool);
-        try_plan(s, stage);
-        fits = true;
-    }
-    return fits;
-}
-
-static void try_pools(struct search *s, struct plan_stage *stage) {
-    uint64_t stream[SET], poolable[SET];
-    if (!s->run->separate) {
-        try_plan(s, stage);
-        return;
-    }
-    for (int i = 0; i < SET; i++) {
-        stream[i] = s->all[i] & ~stage->resident[i];
-        poolable[i] = s->worth[i] & ~stage->resident[i];
-    }
-    uint64_t bytes = set_bytes(s, poolable);
-    memcpy(stage->pooled, poolable, sizeof stage->pooled);
-    if (try_pool(s, stage) || !bytes) return; /* all of them: nothing is faster */
-    for (int i = POOL_GRID - 1; i >= 0; i--) {
-        struct spread spread = {stream, poolable, bytes * (uint64_t)i / POOL_GRID, 0};
-        course_spread(s->course, &spread, stage->pooled);
-        try_pool(s, stage);
-    }
+    return seconds;
 }
 
 /* ---- rings ---- */
 
+/* Largest first, each once. */
 static int add_size(uint64_t *sizes, int n, uint64_t bytes) {
+    int at = n;
     bytes = pages(bytes);
     for (int i = 0; i < n; i++)
         if (sizes[i] == bytes) return n;
-    sizes[n] = bytes;
+    for (; at && sizes[at - 1] < bytes; at--) sizes[at] = sizes[at - 1];
+    sizes[at] = bytes;
     return n + 1;
 }
 
@@ -173,26 +144,119 @@ static uint64_t window(const uint64_t *bytes, int n, int k) {
     return most;
 }
 
-/* From the least, in which nothing overlaps but what is smaller, to room for any 8 blocks that follow each
- * other. */
+/* What matters of a ring is which blocks that follow each other it holds. On small stages all such sums are
+ * sizes. */
+static int all_windows(const uint64_t *bytes, int n, uint64_t least, uint64_t *sizes, int n_sizes) {
+    for (int i = 0; i < n; i++) {
+        uint64_t sum = 0;
+        for (int k = 0; k < WINDOWS; k++) {
+            sum += bytes[(i + k) % n];
+            if (sum > least) n_sizes = add_size(sizes, n_sizes, sum);
+        }
+    }
+    return n_sizes;
+}
+
+/* From room for any 8 blocks that follow each other to the least, in which nothing overlaps but what is
+ * smaller. */
 static int ring_sizes(const struct search *s, const struct plan_stage *stage, uint64_t *sizes) {
-    static const int eighths[] = {8, 9, 10, 12, 14}, windows[] = {2, 3, 4, 6, 8};
+    static const int eighths[] = {9, 10, 12, 14}, windows[] = {2, 3, 4, 6, 8};
     uint64_t bytes[PLAN_BLOCKS_MAX], least = plan_least_ring(s->need, stage);
-    int n = 0, n_sizes = 0;
+    int n = 0, n_sizes = add_size(sizes, 0, least);
     for (int i = 0; i < s->course->n; i++)
         if (!plan_is_resident(stage, s->course->place[i]) && s->course->bytes[i])
             bytes[n++] = s->course->bytes[i];
-    if (!s->timed) {
-        n_sizes = add_size(sizes, 0, least);
-        return n > 1 ? add_size(sizes, n_sizes, 2 * least) : n_sizes;
-    }
-    for (int i = 0; i < 5 && (!i || n > 1); i++)
-        n_sizes = add_size(sizes, n_sizes, least * (uint64_t)eighths[i] / 8);
-    for (int i = 0; i < 5 && windows[i] <= n; i++) {
-        uint64_t most = window(bytes, n, windows[i]);
-        if (most > least) n_sizes = add_size(sizes, n_sizes, most);
-    }
+    if (!n) return n_sizes;
+    if (!s->timed) return add_size(sizes, n_sizes, 2 * least);
+    if (s->n_worth <= IMPROVED_BLOCKS && n <= IMPROVED_BLOCKS)
+        return all_windows(bytes, n, least, sizes, n_sizes);
+    for (int i = 0; i < 4; i++) n_sizes = add_size(sizes, n_sizes, least * (uint64_t)eighths[i] / 8);
+    for (int i = 0; i < 5; i++) n_sizes = add_size(sizes, n_sizes, window(bytes, n, windows[i]));
     return n_sizes;
+}
+
+/* Sizes from the largest: where one is too slow, smaller ones are slower. */
+static void try_rings(struct search *s, struct plan_stage *stage, const uint64_t *sizes, int n) {
+    stage->ring_bytes = sizes[0];
+    if (s->timed && course_bound(s->course, stage) > limit(s)) return;
+    for (int i = 0; i < n; i++) {
+        stage->ring_bytes = sizes[i];
+        if (stage->resident_bytes + sizes[i] > s->device_bytes) continue;
+        if (CLOSE * try_plan(s, stage) > limit(s)) return;
+    }
+}
+
+/* ---- pool and staging ---- */
+
+/* Returns whether all sizes of staging fit. */
+static bool try_pool(struct search *s, struct plan_stage *stage, const uint64_t *rings, int n_rings) {
+    uint64_t least = plan_least_staging(s->run, stage, s->stage), pool = 0, largest = 0;
+    for (int i = 0; i < s->need->n_blocks; i++) {
+        uint64_t bytes = s->need->block_bytes[i];
+        if (plan_is_pooled(stage, i)) pool += bytes;
+        if (bytes > largest) largest = bytes;
+    }
+    /* Staging for two blocks keeps the disk reading while the bus is busy with pooled ones. */
+    uint64_t sizes[STAGINGS] = {least, pages(largest), 2 * pages(largest), 4 * pages(largest)};
+    for (int i = 0; i < STAGINGS; i++) {
+        if (pages(pool) + sizes[i] > s->host_bytes) return false;
+        stage->staging_bytes = sizes[i];
+        stage->pool_bytes = pages(pool);
+        try_rings(s, stage, rings, n_rings);
+    }
+    return true;
+}
+
+/* All sets of pooled blocks, where there are few. */
+static void try_all_pools(struct search *s, struct plan_stage *stage, const uint64_t *poolable,
+                          const uint64_t *rings, int n_rings) {
+    int place[EXACT_POOL], n = 0;
+    for (int i = 0; i < s->n_worth; i++)
+        if (has(poolable, s->worth_place[i])) place[n++] = s->worth_place[i];
+    for (int bits = 0; bits < (1 << n) - 1; bits++) {
+        memset(stage->pooled, 0, sizeof stage->pooled);
+        for (int i = 0; i < n; i++)
+            if (bits >> i & 1) add(stage->pooled, place[i]);
+        try_pool(s, stage, rings, n_rings);
+    }
+}
+
+static int count(const struct search *s, const uint64_t *set) {
+    int n = 0;
+    for (int i = 0; i < s->n_worth; i++) n += has(set, s->worth_place[i]);
+    return n;
+}
+
+static void try_pools(struct search *s, struct plan_stage *stage, const uint64_t *rings, int n_rings) {
+    uint64_t stream[SET], poolable[SET];
+    if (!s->run->separate) {
+        try_rings(s, stage, rings, n_rings);
+        return;
+    }
+    for (int i = 0; i < SET; i++) {
+        stream[i] = s->all[i] & ~stage->resident[i];
+        poolable[i] = s->worth[i] & ~stage->resident[i];
+    }
+    uint64_t bytes = set_bytes(s, poolable);
+    memcpy(stage->pooled, poolable, sizeof stage->pooled);
+    if (try_pool(s, stage, rings, n_rings) || !bytes) return; /* all of them: nothing is faster */
+    if (s->timed && count(s, poolable) <= EXACT_POOL) {
+        try_all_pools(s, stage, poolable, rings, n_rings);
+        return;
+    }
+    for (int i = POOL_GRID - 1; i >= 0; i--) {
+        struct spread spread = {stream, poolable, bytes * (uint64_t)i / POOL_GRID, 0};
+        course_spread(s->course, &spread, stage->pooled);
+        try_pool(s, stage, rings, n_rings);
+    }
+}
+
+/* No size of the ring and no pool is faster with these residents. */
+static double bound_of_residents(const struct search *s, const struct plan_stage *stage) {
+    struct plan_stage best = *stage;
+    for (int i = 0; i < SET; i++) best.pooled[i] = s->all[i] & ~stage->resident[i];
+    best.ring_bytes = best.staging_bytes = (uint64_t)1 << 60;
+    return CLOSE * course_pace(s->course, &best).seconds;
 }
 
 static void try_residents(struct search *s, const uint64_t *set) {
@@ -200,11 +264,14 @@ static void try_residents(struct search *s, const uint64_t *set) {
     uint64_t sizes[RINGS_MAX];
     memcpy(stage.resident, set, sizeof stage.resident);
     stage.resident_bytes = pages(set_bytes(s, set));
-    int n = ring_sizes(s, &stage, sizes);
-    for (int i = 0; i < n; i++) {
-        stage.ring_bytes = sizes[i];
-        if (stage.resident_bytes + sizes[i] <= s->device_bytes) try_pools(s, &stage);
-    }
+    if (stage.resident_bytes + plan_least_ring(s->need, &stage) > s->device_bytes) return;
+    stage.ring_bytes = s->device_bytes - stage.resident_bytes; /* for the cheap bound before the dear one */
+    stage.staging_bytes = s->host_bytes;
+    memcpy(stage.pooled, s->all, sizeof stage.pooled);
+    if (s->timed && course_bound(s->course, &stage) > limit(s)) return;
+    if (s->timed && bound_of_residents(s, &stage) > limit(s)) return;
+    memset(stage.pooled, 0, sizeof stage.pooled);
+    try_pools(s, &stage, sizes, ring_sizes(s, &stage, sizes));
 }
 
 /* ---- sets of residents ---- */
@@ -318,6 +385,7 @@ static void search_begin(struct search *s, const struct run_need *run, int stage
 /* Runs both passes over the sets; residents: only this one. Writes what it chose to stage. */
 static bool search_run(struct search *s, const uint64_t *residents, struct plan_stage *stage) {
     s->best = 1e300;
+    s->tie = residents ? 1 : TIE; /* kept: whatever the ring takes besides is little */
     s->cost = UINT64_MAX;
     for (int pass = 0; pass < 2; pass++) {
         s->choosing = pass == 1;
