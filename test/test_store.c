@@ -456,12 +456,12 @@ static void check_refused(const struct run_need *need, uint64_t least) {
     static struct plan plan;
     struct error e = {0};
     char line[1200], number[32];
-    plan_solve(need, least - 1, &plan);
+    plan_solve(need, least - 1, 0, &plan);
     assert_int_equal(plan_check(need, &plan, &e), BUDGET);
     snprintf(number, sizeof number, "%lluB", (unsigned long long)least);
     assert_non_null(strstr(error_line(&e, line, sizeof line), number));
     e = (struct error){0};
-    plan_solve(need, least, &plan);
+    plan_solve(need, least, 0, &plan);
     assert_int_equal(plan_check(need, &plan, &e), OK);
     for (int s = 0; s < need->n_stages; s++) {
         uint64_t most = block_most(&need->stage[s], &plan.stage[s]);
@@ -484,8 +484,8 @@ static int sweep_budgets(const struct run_need *need, uint64_t least, double *wo
     for (uint64_t i = 0; i <= 40; i++) {
         uint64_t budget = least + ((all - least) / 40 + 1) * i + (i == 40 ? 8 * PLAN_PAGE : 0);
         memset(&plan, 0xAA, sizeof plan);
-        plan_solve(need, budget, &plan);
-        plan_solve(need, budget, &again);
+        plan_solve(need, budget, 0, &plan);
+        plan_solve(need, budget, 0, &again);
         check_plan(need, &plan);
         assert_int_equal(plan.ram_least_bytes, least);
         assert_true(plan.ram_peak_bytes <= budget);
@@ -515,13 +515,13 @@ static void test_plan(void **state) {
     for (int i = 0; i < NEEDS; i++) {
         make_need(&need, false);
         uint64_t least = least_of(&need);
-        plan_solve(&need, least, &plan);
+        plan_solve(&need, least, 0, &plan);
         assert_int_equal(plan.ram_peak_bytes, least);
         check_refused(&need, least);
         worse += sweep_budgets(&need, least, &worst);
     }
     print_message("more memory and more to stream: %d times, by at most %.1f %%\n", worse, 100 * (worst - 1));
-    assert_in_range(worse, 0, NEEDS / 2); /* of NEEDS * 41 plans; blocks of unlike size are spread greedily */
+    assert_true(worst <= 1.127); /* without rates a ring for two may be worth an eighth (solve.c), no more */
 }
 
 /* The longest run of streamed blocks in so many, going on at the start of the next evaluation after n. */
@@ -544,7 +544,7 @@ static void test_residents_are_spread(void **state) {
         uint64_t all = 0;
         for (int s = 0; s < need.n_stages; s++)
             all += block_sum(&need.stage[s], &(struct plan_stage){0}, false, false);
-        plan_solve(&need, least_of(&need) + below(all), &plan);
+        plan_solve(&need, least_of(&need) + below(all), 0, &plan);
         for (int s = 0; s < need.n_stages; s++) {
             int n = need.stage[s].n_blocks, residents = 0;
             for (int b = 0; b < n; b++) residents += plan_is_resident(&plan.stage[s], b);
@@ -632,7 +632,7 @@ static void test_run(void **state) {
         assert_int_equal(nan, isnan(latent[1][1][TOY_COLUMNS + 3]) != 0);
         for (uint64_t budget = least; budget < least + (700 << 10); budget += 8192) {
             struct error e = {0};
-            plan_solve(&toy.need, budget, &toy.plan);
+            plan_solve(&toy.need, budget, 0, &toy.plan);
             watch.delay_us = budget % 5 ? 0 : 300;
             toy_reset(nan);
             toy_execute(&e);
@@ -658,7 +658,7 @@ static void test_run_odd_plans(void **state) {
     world.random = seed_base + 9000;
     for (int i = 0; i < LAYOUTS / 4; i++) {
         struct error e = {0};
-        plan_solve(&toy.need, least_of(&toy.need), &toy.plan);
+        plan_solve(&toy.need, least_of(&toy.need), 0, &toy.plan);
         toy.plan.keep = !below(3);
         for (int s = 0; s < TOY_STAGES; s++) {
             for (int b = 0; b < toy.need.stage[s].n_blocks; b++)
@@ -668,7 +668,7 @@ static void test_run_odd_plans(void **state) {
         }
         if (i < TOY_STAGES) { /* little but a large ring in one stage: it must be gone before the next takes
                                  its room */
-            plan_solve(&toy.need, least_of(&toy.need), &toy.plan);
+            plan_solve(&toy.need, least_of(&toy.need), 0, &toy.plan);
             toy.plan.stage[i].ring_bytes = 64 * toy.plan.stage[i].ring_bytes;
         }
         plan_evaluate(&toy.need, &toy.plan);
@@ -686,7 +686,7 @@ static void test_cancel(void **state) {
     (void)state;
     toy_make();
     struct error ok = {0};
-    plan_solve(&toy.need, least_of(&toy.need) + (64 << 10), &toy.plan);
+    plan_solve(&toy.need, least_of(&toy.need) + (64 << 10), 0, &toy.plan);
     toy_reset(false);
     toy_execute(&ok);
     assert_ok(&ok);
@@ -712,7 +712,7 @@ static void test_cancel(void **state) {
 static void test_faults(void **state) {
     (void)state;
     toy_make();
-    plan_solve(&toy.need, least_of(&toy.need) + (64 << 10), &toy.plan);
+    plan_solve(&toy.need, least_of(&toy.need) + (64 << 10), 0, &toy.plan);
     int64_t before = watch_live(&watch);
     for (enum call call = 0; call < N_CALLS; call++)
         for (long n = 1; n < 500; n += call == CALL_READ ? STRIDE : 1) {

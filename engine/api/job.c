@@ -308,7 +308,8 @@ enum status job_open(struct job *job, const struct sluice_model *model, struct d
 enum status job_plan(struct job *job, struct error *e) {
     int64_t budget = job->request.max_ram_bytes;
     if (job->request.plan) return plan_read(job, job->request.plan, e);
-    plan_solve(&job->need, budget ? (uint64_t)budget : machine_default_budget(), &job->plan);
+    plan_solve(&job->need, budget ? (uint64_t)budget : machine_default_budget(),
+               (uint64_t)job->request.max_vram_bytes, &job->plan);
     return OK;
 }
 

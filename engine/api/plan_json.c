@@ -187,7 +187,8 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     uint64_t bytes = (uint64_t)job->request.max_ram_bytes;
     if (!bytes && json_is_integer(ram) && json_integer_value(ram) > 0)
         bytes = (uint64_t)json_integer_value(ram);
-    plan_solve(&job->need, bytes ? bytes : machine_default_budget(), &job->plan);
+    plan_solve(&job->need, bytes ? bytes : machine_default_budget(), (uint64_t)job->request.max_vram_bytes,
+               &job->plan);
     if ((int)json_array_size(stages) != job->n_stages)
         return other_job(e, "another number of stages", "plan");
     job->plan.keep = json_is_true(json_object_get(root, "keep"));

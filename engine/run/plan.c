@@ -1,30 +1,41 @@
-/* The solver: see plan.h.
- *
- * This first solver is simple: a ring for two of the largest blocks, so that one can arrive while another
- * computes; what is left goes to residents, evenly spread, because a prefix of residents leaves the reader
- * idle. Only blocks that are visited again are worth residence, unless everything fits and stays for the next
- * run. */
+/* What follows from a plan: sums, peaks, seconds, whether it can work. See plan.h; solve.c chooses. */
 #include "engine/run/plan.h"
 
 #include "engine/base/arena.h"
+#include "engine/run/pace.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+/* A plan is hashed byte by byte, so nothing may lie between its fields. */
+_Static_assert(sizeof(struct plan_stage) ==
+                   40 + 6 * 4 + (2 * (PLAN_BLOCKS_MAX / 64) + 5 + 6) * 8 + 3 * 8 + 2 * 4,
+               "padding in struct plan_stage");
+_Static_assert(sizeof(struct plan) ==
+                   2 * 4 + PLAN_STAGES_MAX * sizeof(struct plan_stage) + 9 * 8 + 2 * 8 + 2 * 4,
+               "padding in struct plan");
+
 static uint64_t pages(uint64_t bytes) {
     return align_up(bytes, PLAN_PAGE);
 }
 
-static uint64_t smaller(uint64_t a, uint64_t b) {
-    return a < b ? a : b;
-}
-
-static uint64_t largest_streamed(const struct stage_need *need, const struct plan_stage *stage) {
+uint64_t plan_least_ring(const struct stage_need *need, const struct plan_stage *stage) {
     uint64_t largest = 0;
     for (int i = 0; i < need->n_blocks; i++)
         if (!plan_is_resident(stage, i) && need->block_bytes[i] > largest) largest = need->block_bytes[i];
     return pages(largest);
+}
+
+/* Pooled blocks are read into the pool itself; residents and all others pass through staging. */
+uint64_t plan_least_staging(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
+    const struct stage_need *n = &need->stage[i_stage];
+    uint64_t largest = 0;
+    if (!need->separate) return 0;
+    for (int i = 0; i < n->n_blocks; i++)
+        if ((plan_is_resident(stage, i) || !plan_is_pooled(stage, i)) && n->block_bytes[i] > largest)
+            largest = n->block_bytes[i];
+    return largest < PLAN_STAGING ? pages(largest) : PLAN_STAGING;
 }
 
 uint64_t plan_resident_offset(const struct stage_need *need, const struct plan_stage *stage, int block) {
@@ -34,45 +45,76 @@ uint64_t plan_resident_offset(const struct stage_need *need, const struct plan_s
     return offset;
 }
 
-uint64_t plan_staging_piece(const struct run_need *need) {
-    uint64_t largest = 1;
-    for (int s = 0; s < need->n_stages; s++)
-        for (int i = 0; i < need->stage[s].n_blocks; i++)
-            if (need->stage[s].block_bytes[i] > largest) largest = need->stage[s].block_bytes[i];
-    return pages(smaller(largest, PLAN_COPY_PIECE));
+/* What a stage computes in. */
+static uint64_t room_bytes(const struct stage_need *n) {
+    return n->library_bytes + pages(n->state_bytes) + pages(n->activation_bytes) + pages(n->workspace_bytes);
 }
 
-/* What a stage takes besides residents and ring. */
-static uint64_t fixed_bytes(const struct run_need *need, int s) {
+uint64_t plan_fixed_ram(const struct run_need *need, int stage) {
+    return need->base_bytes + need->host_bytes + need->cross_bytes +
+           (need->separate ? 0 : room_bytes(&need->stage[stage]));
+}
+
+uint64_t plan_fixed_vram(const struct run_need *need, int stage) {
+    return need->separate ? need->device_bytes + room_bytes(&need->stage[stage]) : 0;
+}
+
+/* ---- what follows ---- */
+
+static void sum_stage(const struct run_need *need, int s, struct plan_stage *stage) {
     const struct stage_need *n = &need->stage[s];
-    return need->base_bytes + need->host_bytes + need->cross_bytes + n->library_bytes +
-           pages(n->state_bytes) + pages(n->activation_bytes) + pages(n->workspace_bytes);
+    stage->resident_bytes = pages(plan_resident_offset(n, stage, n->n_blocks));
+    stage->streamed_bytes_per_evaluation = stage->pool_bytes = 0;
+    for (int i = 0; i < n->n_blocks; i++) {
+        if (plan_is_resident(stage, i)) continue;
+        if (n->block_repeats[i]) stage->streamed_bytes_per_evaluation += n->block_bytes[i];
+        if (need->separate && plan_is_pooled(stage, i)) stage->pool_bytes += n->block_bytes[i];
+    }
+    stage->pool_bytes = pages(stage->pool_bytes);
+    if (!need->separate) stage->staging_bytes = 0;
 }
 
-static void evaluate_stage(const struct stage_need *need, struct plan_stage *stage) {
-    stage->resident_bytes = pages(plan_resident_offset(need, stage, need->n_blocks));
-    stage->streamed_bytes_per_evaluation = 0;
-    for (int i = 0; i < need->n_blocks; i++)
-        if (!plan_is_resident(stage, i) && need->block_repeats[i])
-            stage->streamed_bytes_per_evaluation += need->block_bytes[i];
+static void time_stages(const struct run_need *need, struct plan *plan) {
+    double longest = -1;
+    plan->seconds = plan->floor_seconds = 0;
+    for (int s = 0; s < need->n_stages; s++) {
+        struct plan_stage *stage = &plan->stage[s];
+        struct pace pace = pace_predict(need, plan, s);
+        stage->seconds = pace.seconds;
+        stage->floor_seconds = pace.floor_seconds;
+        stage->bound = (int32_t)pace.bound;
+        plan->seconds += pace.seconds;
+        plan->floor_seconds += pace.floor_seconds;
+        if (pace.seconds > longest) plan->bound = stage->bound, longest = pace.seconds;
+    }
+}
+
+static uint64_t most(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
 }
 
 void plan_evaluate(const struct run_need *need, struct plan *plan) {
-    uint64_t kept = 0, peak = need->base_bytes + need->host_bytes + need->open_bytes;
+    uint64_t residents = 0, pools = 0;
     for (int s = 0; s < need->n_stages; s++) {
-        evaluate_stage(&need->stage[s], &plan->stage[s]);
-        kept += plan->stage[s].resident_bytes;
+        sum_stage(need, s, &plan->stage[s]);
+        residents += plan->stage[s].resident_bytes;
+        pools += plan->stage[s].pool_bytes;
     }
+    plan->ram_peak_bytes = need->base_bytes + need->host_bytes + need->open_bytes;
+    plan->vram_peak_bytes = 0;
     for (int s = 0; s < need->n_stages; s++) {
         struct plan_stage *stage = &plan->stage[s];
-        stage->peak_ram_bytes =
-            fixed_bytes(need, s) + stage->ring_bytes + (plan->keep ? kept : stage->resident_bytes);
-        if (stage->peak_ram_bytes > peak) peak = stage->peak_ram_bytes;
+        uint64_t weights = stage->ring_bytes + (plan->keep ? residents : stage->resident_bytes);
+        uint64_t host = stage->staging_bytes + (plan->keep ? pools : stage->pool_bytes);
+        stage->peak_ram_bytes = plan_fixed_ram(need, s) + (need->separate ? host : weights);
+        stage->peak_vram_bytes = need->separate ? plan_fixed_vram(need, s) + weights : 0;
+        plan->ram_peak_bytes = most(plan->ram_peak_bytes, stage->peak_ram_bytes);
+        plan->vram_peak_bytes = most(plan->vram_peak_bytes, stage->peak_vram_bytes);
     }
-    plan->ram_peak_bytes = peak;
+    time_stages(need, plan);
 }
 
-static void copy_need(const struct run_need *need, struct plan *plan) {
+void plan_begin(const struct run_need *need, struct plan *plan) {
     memset(plan, 0, sizeof *plan);
     plan->n_stages = need->n_stages;
     plan->base_bytes = need->base_bytes;
@@ -94,97 +136,39 @@ static void copy_need(const struct run_need *need, struct plan *plan) {
     }
 }
 
-/* The least: nothing resident, a ring for the largest block. */
-static void solve_least(const struct run_need *need, struct plan *plan) {
-    for (int s = 0; s < need->n_stages; s++)
-        plan->stage[s].ring_bytes = largest_streamed(&need->stage[s], &plan->stage[s]);
-    plan_evaluate(need, plan);
+/* ---- checks ---- */
+
+static enum status over_budget(const char *flag, uint64_t budget, uint64_t peak, uint64_t least,
+                               struct error *e) {
+    error_set(e, BUDGET, "does not fit the memory budget: the least that would do is %s %" PRIu64 "B", flag,
+              least);
+    error_where(e, "memory");
+    error_found(e, "a budget of %" PRIu64 " bytes", budget);
+    return error_expected(e, "at least %" PRIu64 " bytes for this plan", peak);
 }
 
-static void solve_all_resident(const struct run_need *need, struct plan *plan) {
-    plan->keep = true;
-    for (int s = 0; s < need->n_stages; s++) {
-        for (int i = 0; i < need->stage[s].n_blocks; i++)
-            plan_set_resident(&plan->stage[s], i, need->stage[s].block_lasts[i]);
-        plan->stage[s].ring_bytes = largest_streamed(&need->stage[s], &plan->stage[s]);
-    }
-    plan_evaluate(need, plan);
-}
-
-static bool worth_residence(const struct stage_need *need, int block) {
-    return need->block_repeats[block] && need->block_lasts[block] && need->evaluations > 1;
-}
-
-/* Spreads at most available bytes of residents evenly over the blocks that are worth it. Returns what it
- * used. */
-static uint64_t spread_residents(const struct stage_need *need, struct plan_stage *stage,
-                                 uint64_t available) {
-    uint64_t worth = 0, used = 0;
-    for (int i = 0; i < need->n_blocks; i++)
-        if (worth_residence(need, i)) worth += need->block_bytes[i];
-    if (!worth) return 0;
-    double share = available >= worth ? 1 : (double)available / (double)worth, due = 0;
-    for (int i = 0; i < need->n_blocks; i++) {
-        uint64_t bytes = need->block_bytes[i];
-        if (!worth_residence(need, i)) continue;
-        due += share * (double)bytes;
-        bool resident = used + bytes <= available && (double)used + 0.5 * (double)bytes <= due;
-        plan_set_resident(stage, i, resident);
-        if (resident) used += bytes;
-    }
-    return used;
-}
-
-/* ring: what is left for weights, at least the largest block. */
-static void solve_stage(const struct stage_need *need, struct plan_stage *stage, uint64_t available) {
-    uint64_t least = largest_streamed(need, stage), all = 0;
-    for (int i = 0; i < need->n_blocks; i++) all += need->block_bytes[i];
-    uint64_t ring = smaller(smaller(2 * least, pages(all)), available / PLAN_PAGE * PLAN_PAGE);
-    stage->ring_bytes = ring > least ? ring : least;
-    uint64_t rest = available - stage->ring_bytes;
-    uint64_t used = spread_residents(need, stage, rest / PLAN_PAGE * PLAN_PAGE);
-    /* Everything that repeats may be resident although the ring has no room for two: then a smaller ring
-     * does. */
-    uint64_t streamed_largest = largest_streamed(need, stage);
-    if (used == 0 || stage->ring_bytes <= 2 * streamed_largest) return;
-    stage->ring_bytes = 2 * streamed_largest;
-}
-
-void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, struct plan *plan) {
-    copy_need(need, plan);
-    solve_least(need, plan);
-    uint64_t least = plan->ram_peak_bytes;
-    struct plan all = *plan;
-    solve_all_resident(need, &all);
-    if (all.ram_peak_bytes <= ram_budget_bytes) {
-        *plan = all;
-    } else if (least <= ram_budget_bytes) {
-        for (int s = 0; s < need->n_stages; s++)
-            solve_stage(&need->stage[s], &plan->stage[s], ram_budget_bytes - fixed_bytes(need, s));
-        plan_evaluate(need, plan);
-    }
-    plan->ram_least_bytes = least < all.ram_peak_bytes ? least : all.ram_peak_bytes;
-    plan->ram_budget_bytes = ram_budget_bytes;
+static enum status check_room(const char *what, const struct plan_stage *stage, uint64_t found,
+                              uint64_t least, struct error *e) {
+    if (found >= least) return OK;
+    error_set(e, BUDGET, "the plan cannot work: the %s of stage '%s' is smaller than a block that must pass",
+              what, stage->name);
+    error_found(e, "a %s of %" PRIu64 " bytes", what, found);
+    return error_expected(e, "at least %" PRIu64, least);
 }
 
 enum status plan_check(const struct run_need *need, const struct plan *plan, struct error *e) {
-    if (plan->ram_peak_bytes > plan->ram_budget_bytes) {
-        error_set(e, BUDGET,
-                  "does not fit the memory budget: the least that would do is --max-ram %" PRIu64 "B",
-                  plan->ram_least_bytes);
-        error_where(e, "memory");
-        error_found(e, "a budget of %" PRIu64 " bytes", plan->ram_budget_bytes);
-        return error_expected(e, "at least %" PRIu64 " bytes for this plan", plan->ram_peak_bytes);
-    }
+    if (plan->ram_peak_bytes > plan->ram_budget_bytes)
+        return over_budget("--max-ram", plan->ram_budget_bytes, plan->ram_peak_bytes, plan->ram_least_bytes,
+                           e);
+    if (need->separate && plan->vram_peak_bytes > plan->vram_budget_bytes)
+        return over_budget("--max-vram", plan->vram_budget_bytes, plan->vram_peak_bytes,
+                           plan->vram_least_bytes, e);
     for (int s = 0; s < need->n_stages; s++) {
         const struct plan_stage *stage = &plan->stage[s];
-        uint64_t largest = largest_streamed(&need->stage[s], stage);
-        if (stage->ring_bytes >= largest) continue;
-        error_set(e, BUDGET,
-                  "the plan cannot work: the ring of stage '%s' is smaller than a block that must pass",
-                  stage->name);
-        error_found(e, "a ring of %" PRIu64 " bytes", stage->ring_bytes);
-        return error_expected(e, "at least %" PRIu64, largest);
+        if (check_room("ring", stage, stage->ring_bytes, plan_least_ring(&need->stage[s], stage), e) != OK)
+            return e->code;
+        uint64_t least = plan_least_staging(need, stage, s);
+        if (check_room("staging", stage, stage->staging_bytes, least, e) != OK) return e->code;
     }
     return OK;
 }

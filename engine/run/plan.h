@@ -15,8 +15,8 @@
 enum { PLAN_STAGES_MAX = 6, PLAN_BLOCKS_MAX = 1088, PLAN_PAGE = 4096 };
 
 /* Blocks travel in pieces of at most this: from files to host memory, and to a device with memory of its own.
- */
-enum { PLAN_READ_PIECE = 8 << 20, PLAN_COPY_PIECE = 16 << 20 };
+ * Of two staging buffers one is filled from the disk while the other leaves for the device. */
+enum { PLAN_READ_PIECE = 8 << 20, PLAN_COPY_PIECE = 16 << 20, PLAN_STAGING = 2 * PLAN_COPY_PIECE };
 
 /* What one stage needs, measured by the dry run. */
 struct stage_need {
@@ -87,6 +87,11 @@ static inline bool plan_is_pooled(const struct plan_stage *stage, int block) {
     return stage->pooled[block / 64] >> (block % 64) & 1;
 }
 
+static inline void plan_set_pooled(struct plan_stage *stage, int block, bool pooled) {
+    uint64_t bit = (uint64_t)1 << (block % 64);
+    stage->pooled[block / 64] = (stage->pooled[block / 64] & ~bit) | (pooled ? bit : 0);
+}
+
 static inline void plan_set_resident(struct plan_stage *stage, int block, bool resident) {
     uint64_t bit = (uint64_t)1 << (block % 64);
     stage->resident[block / 64] = (stage->resident[block / 64] & ~bit) | (resident ? bit : 0);
@@ -95,20 +100,30 @@ static inline void plan_set_resident(struct plan_stage *stage, int block, bool r
 /* Where a resident block lies in its stage's resident memory: blocks in order, each at a multiple of 256. */
 uint64_t plan_resident_offset(const struct stage_need *need, const struct plan_stage *stage, int block);
 
-/* What one staging buffer must hold: the largest piece of any block, in pages. */
-uint64_t plan_staging_piece(const struct run_need *need);
+/* Chooses residents, rings, pools and staging for budgets of host and device memory; where they are one
+ * memory, vram_budget_bytes is not read. Always gives a plan: below the least budgets it is the least plan,
+ * whose peak is then above its budget. Sizes are rounded to pages. See solve.c. */
+void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
+                struct plan *plan);
 
-/* Chooses residents and rings for a budget. Always gives a plan: below the least budget it is the least plan,
- * whose peak is then above its budget. Sizes are rounded to pages. */
-void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, struct plan *plan);
-
-/* Recomputes everything that follows from residents, rings and keep: sums, peaks. For plans that were read
- * back. */
+/* Recomputes everything that follows from residents, rings, pools, staging and keep: sums, peaks, seconds.
+ * For plans that were read back. */
 void plan_evaluate(const struct run_need *need, struct plan *plan);
 
-/* BUDGET if the plan cannot work: peak above the budget (naming the least that would do), or a ring that is
- * smaller than a block that must pass through it. */
+/* BUDGET if the plan cannot work: a peak above its budget (naming the least that would do), a ring that is
+ * smaller than a block that must pass through it, or too little staging. */
 enum status plan_check(const struct run_need *need, const struct plan *plan, struct error *e);
+
+/* A plan of nothing: no residents, rings of 0; what follows from the need alone is filled in. */
+void plan_begin(const struct run_need *need, struct plan *plan);
+/* What a stage takes besides residents, ring, pool and staging: of host memory, and of device memory where
+ * that is separate. */
+uint64_t plan_fixed_ram(const struct run_need *need, int stage);
+uint64_t plan_fixed_vram(const struct run_need *need, int stage);
+/* The least that must be there for the stage to work, in whole pages: a ring for the largest streamed block;
+ * staging for what comes from the disk to a separate device. */
+uint64_t plan_least_ring(const struct stage_need *need, const struct plan_stage *stage);
+uint64_t plan_least_staging(const struct run_need *need, const struct plan_stage *stage, int i_stage);
 
 /* 16 hexadecimal digits over everything in the plan; out has 17 bytes. Returns out. */
 char *plan_hash(const struct plan *plan, char *out);

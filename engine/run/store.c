@@ -56,11 +56,12 @@ struct store {
     int ring_oldest;    /* oldest live ring fill; n_fills if none */
 
     char *staging_memory;
-    uint64_t staging_bytes; /* of all buffers */
+    uint64_t staging_bytes, staging_piece; /* of all buffers, of one */
     struct staging staging[STAGING_MAX];
     int n_staging;
 
-    struct error error; /* of the first read that failed */
+    int pieces_in_flight; /* of all fills */
+    struct error error;   /* of the first read that failed */
     struct store_counters counters;
 };
 
@@ -148,17 +149,23 @@ static bool pool_allows(struct store *s, struct fill *f) {
     return true;
 }
 
+static uint64_t largest_piece(const struct store *s, const struct fill *f) {
+    if (!s->device) return PLAN_READ_PIECE;
+    return f->pooled ? PLAN_COPY_PIECE : s->staging_piece;
+}
+
 /* Takes the next unread piece of the earliest placed fill. */
 static bool claim_piece(struct store *s, struct piece *piece) {
-    uint64_t most = s->device ? PLAN_COPY_PIECE : PLAN_READ_PIECE;
     for (; s->next_claim < s->next_place; s->next_claim++) {
         struct fill *f = &s->fills[s->next_claim];
         if (f->state != FILL_FILLING || f->claimed == f->block->bytes) continue;
         if (!pool_allows(s, f)) return false;
-        uint64_t left = f->block->bytes - f->claimed;
+        uint64_t left = f->block->bytes - f->claimed, most = largest_piece(s, f);
+        if (!most) return false; /* between two stages there is no staging */
         *piece = (struct piece){f, f->claimed, f->claimed + (left < most ? left : most)};
         f->claimed = piece->to;
         f->pieces_in_flight++;
+        s->pieces_in_flight++;
         return true;
     }
     return false;
@@ -203,8 +210,7 @@ static uint64_t move_to_device(struct store *s, const struct piece *piece, struc
     bool in_pool = f->pooled && pool->ready[f->place];
     int buffer = f->pooled ? -1 : take_staging(s);
     char *from = f->pooled ? pool->memory + pool->offset[f->place]
-                           : s->staging_memory +
-                                 (uint64_t)buffer * (s->staging_bytes / (uint64_t)s->n_staging) - piece->from;
+                           : s->staging_memory + (uint64_t)buffer * s->staging_piece - piece->from;
     uint64_t passed = buffer < 0 ? 0 : s->staging[buffer].ticket, read = 0, ticket = 0;
     pthread_mutex_unlock(&s->lock);
     if (passed) s->device->memory->wait_copy(s->device, passed);
@@ -233,6 +239,8 @@ static uint64_t move_within_host(struct store *s, const struct piece *piece, str
 static void finish_piece(struct store *s, const struct piece *piece, uint64_t moved, const struct error *e) {
     struct fill *f = piece->fill;
     f->pieces_in_flight--;
+    s->pieces_in_flight--;
+    if (s->stage < 0) pthread_cond_broadcast(&s->ready); /* somebody waits for all of them */
     if (e->code != OK) {
         if (s->error.code == OK) s->error = *e;
         f->state = FILL_FAILED; /* I4 */
@@ -322,19 +330,14 @@ static void list_fill(struct store *s, int i_visit) {
     s->fill_of_visit[i_visit] = found;
 }
 
-/* Address space for the largest ring, and the staging buffers, which all stages share. */
-static enum status take_memory(struct store *s, struct error *e) {
-    struct sys *sys = s->o.sys;
-    for (int i = 0; i < s->o.plan->n_stages; i++) {
-        const struct plan_stage *p = &s->o.plan->stage[i];
-        if (p->ring_bytes > s->ring_reserved) s->ring_reserved = p->ring_bytes;
-        if (s->device && p->staging_bytes > s->staging_bytes) s->staging_bytes = p->staging_bytes;
-    }
-    if (s->ring_reserved) s->ring = weights_reserve(sys, s->device, s->ring_reserved);
-    if (s->staging_bytes) s->staging_memory = sys->map(sys, LINE_STORE, s->staging_bytes);
-    uint64_t buffers = s->staging_bytes / plan_staging_piece(s->o.need);
-    s->n_staging = buffers < STAGING_MAX ? (int)buffers : STAGING_MAX;
-    if ((!s->ring_reserved || s->ring) && (!s->staging_bytes || s->staging_memory)) return OK;
+/* Address space for the largest ring. */
+static enum status reserve_ring(struct store *s, struct error *e) {
+    for (int i = 0; i < s->o.plan->n_stages; i++)
+        if (s->o.plan->stage[i].ring_bytes > s->ring_reserved)
+            s->ring_reserved = s->o.plan->stage[i].ring_bytes;
+    if (!s->ring_reserved) return OK;
+    s->ring = weights_reserve(s->o.sys, s->device, s->ring_reserved);
+    if (s->ring) return OK;
     return error_set(e, MEMORY, "no memory for a ring of %llu bytes", (unsigned long long)s->ring_reserved);
 }
 
@@ -343,7 +346,7 @@ static enum status allocate(struct store *s, struct error *e) {
     size_t n = (size_t)s->o.visits->n_visits;
     s->fills = sys->alloc(sys, LINE_HOST, n * sizeof *s->fills);
     s->fill_of_visit = sys->alloc(sys, LINE_HOST, n * sizeof *s->fill_of_visit);
-    if (s->fills && s->fill_of_visit) return take_memory(s, e);
+    if (s->fills && s->fill_of_visit) return reserve_ring(s, e);
     return error_set(e, MEMORY, "no memory for the store of %zu visits", n);
 }
 
@@ -430,7 +433,6 @@ void store_close(struct store *s) {
     if (s->stage >= 0) store_end_stage(s, s->stage);
     commit_ring(s, 0);
     if (s->ring) weights_unreserve(sys, s->device, s->ring, s->ring_reserved);
-    sys->unmap(sys, LINE_STORE, s->staging_memory, s->staging_bytes);
     pthread_cond_destroy(&s->ready);
     pthread_cond_destroy(&s->work);
     pthread_mutex_destroy(&s->lock);
@@ -441,6 +443,35 @@ void store_close(struct store *s) {
 
 /* ---- stages ---- */
 
+/* At least two buffers, if they can be of whole pages. */
+static enum status open_staging(struct store *s, uint64_t bytes, struct error *e) {
+    uint64_t n = bytes / PLAN_COPY_PIECE;
+    if (n < 2) n = bytes >= 2 * PLAN_PAGE ? 2 : 1;
+    if (n > STAGING_MAX) n = STAGING_MAX;
+    if (!s->device || !bytes) return OK;
+    s->staging_memory = s->o.sys->map(s->o.sys, LINE_STORE, bytes);
+    if (!s->staging_memory)
+        return error_set(e, MEMORY, "no memory for %llu bytes of staging", (unsigned long long)bytes);
+    s->staging_bytes = bytes;
+    s->staging_piece = bytes / n / PLAN_PAGE * PLAN_PAGE;
+    s->n_staging = (int)n;
+    memset(s->staging, 0, sizeof s->staging);
+    return OK;
+}
+
+/* Pieces of the next stage may be on their way; nothing new sets out while there is no staging. The lock is
+ * held. */
+static void close_staging(struct store *s) {
+    if (!s->device) return;
+    s->staging_piece = 0;
+    while (s->pieces_in_flight) pthread_cond_wait(&s->ready, &s->lock);
+    s->device->memory->finish(s->device);
+    s->o.sys->unmap(s->o.sys, LINE_STORE, s->staging_memory, s->staging_bytes);
+    s->staging_memory = NULL;
+    s->staging_bytes = 0;
+    s->n_staging = 0;
+}
+
 enum status store_begin_stage(struct store *s, int stage, struct error *e) {
     const struct plan_stage *p = &s->o.plan->stage[stage];
     struct residents *r = s->o.residents;
@@ -450,10 +481,10 @@ enum status store_begin_stage(struct store *s, int stage, struct error *e) {
         (s->device && area_begin(&r->pool[stage], s->o.sys, NULL, p->pool_bytes, e) != OK))
         return e->code;
     pthread_mutex_lock(&s->lock);
-    s->stage = stage;
+    if (open_staging(s, p->staging_bytes, e) == OK) s->stage = stage;
     pthread_cond_broadcast(&s->work);
     pthread_mutex_unlock(&s->lock);
-    return OK;
+    return e->code;
 }
 
 /* A stage that is cut short may have fills under way: no more of them is claimed, and reads in flight are
@@ -472,9 +503,9 @@ void store_end_stage(struct store *s, int stage) {
     pthread_mutex_lock(&s->lock);
     s->stage = -1; /* nothing is placed until the next stage has its memory */
     abandon_fills(s, stage);
+    close_staging(s);
     pthread_mutex_unlock(&s->lock);
     struct residents *r = s->o.residents;
-    if (s->device) s->device->memory->finish(s->device);
     if (s->o.plan->keep) return;
     area_end(&r->area[stage], s->o.sys, s->device);
     area_end(&r->pool[stage], s->o.sys, NULL);

@@ -1,0 +1,317 @@
+/* `bench stream`: see bench_stream.h. A layout is a plan made by hand, or a list of visits; the store knows
+ * none of their names. */
+#include "engine/api/bench_stream.h"
+
+#include "kernels/dry/timed.h"
+#include "kernels/paced/paced.h"
+
+#include <string.h>
+
+static const char *const layout_names[N_STREAM_LAYOUTS] = {
+    "ours", "prefix", "suffix", "even", "depth1", "no_wrap", "sync", "branches_apart",
+};
+
+/* ---- models ---- */
+
+/* The timed device multiplies at a rate so high that tokens can express any time to a few parts in 10^5. */
+static const double timed_flops = 1e15;
+/* Practical dense bf16 rates: ../shared/reference/streaming.md, section 1. */
+static const double flops_4060ti = 32e12, flops_4090 = 115e12;
+
+static void add_blocks(struct bench_model *m, int n, double bytes, double seconds) {
+    for (int i = 0; i < n; i++) m->sizes[m->n_blocks++] = bench_block_of(bytes, seconds, timed_flops);
+}
+
+/* Sizes of the published models in bf16, times at the resolution people use. */
+static void zimage_blocks(struct bench_model *m) { /* 1024x1024 and 200 tokens of text on a 4060 Ti */
+    const double layer = 354e6, flops = 61.3e12 / 32;
+    add_blocks(m, 2, layer, 0.95 * flops / flops_4060ti); /* noise refiners see the image only */
+    add_blocks(m, 30, layer, flops / flops_4060ti);
+}
+
+static void flux_blocks(struct bench_model *m) { /* 1024x1024 on a 4090 */
+    const double each = 74.3e12 / 57;
+    add_blocks(m, 19, 680e6, each / flops_4090);
+    add_blocks(m, 38, 283.2e6, each / flops_4090);
+}
+
+static void qwen_image_blocks(struct bench_model *m) { /* 1328x1328 on a 4090 */
+    add_blocks(m, 60, 680e6, 1.15 / 60);
+}
+
+static void uniform_blocks(struct bench_model *m) { /* a model whose computing takes as long as Gen4 x16 */
+    add_blocks(m, 40, 300e6, 0.5 / 40);
+}
+
+static const struct {
+    const char *name;
+    void (*add)(struct bench_model *m);
+} shapes[] = {
+    {"zimage", zimage_blocks},
+    {"flux", flux_blocks},
+    {"qwen_image", qwen_image_blocks},
+    {"uniform", uniform_blocks},
+};
+
+/* ---- layouts ---- */
+
+static uint64_t all_bytes(const struct stage_need *need) {
+    uint64_t sum = 0;
+    for (int i = 0; i < need->n_blocks; i++) sum += need->block_bytes[i];
+    return sum;
+}
+
+static uint64_t largest_block(const struct stage_need *need) {
+    uint64_t largest = 0;
+    for (int i = 0; i < need->n_blocks; i++)
+        if (need->block_bytes[i] > largest) largest = need->block_bytes[i];
+    return largest;
+}
+
+/* As many blocks as fit in want, in this order. */
+static void take_in_order(const struct stage_need *need, struct plan_stage *p, uint64_t want, int first,
+                          int step) {
+    uint64_t got = 0;
+    for (int i = first; i >= 0 && i < need->n_blocks; i += step)
+        if (got + need->block_bytes[i] <= want) {
+            plan_set_resident(p, i, true);
+            got += need->block_bytes[i];
+        }
+}
+
+static uint64_t even_bytes(const struct stage_need *need, int n) {
+    uint64_t bytes = 0;
+    for (int k = 0; k < n; k++) bytes += need->block_bytes[(2 * k + 1) * need->n_blocks / (2 * n)];
+    return bytes;
+}
+
+/* n blocks at even distances by index, the n that comes nearest to want from below. */
+static void take_evenly(const struct stage_need *need, struct plan_stage *p, uint64_t want) {
+    int best = 0;
+    for (int n = 1; n <= need->n_blocks; n++)
+        if (even_bytes(need, n) <= want && even_bytes(need, n) > even_bytes(need, best)) best = n;
+    for (int k = 0; k < best; k++) plan_set_resident(p, (2 * k + 1) * need->n_blocks / (2 * best), true);
+}
+
+/* A layout of others: residents of so many bytes, a ring for two of the largest blocks, all in the host's
+ * pool. */
+static void plan_by_hand(const struct run_need *need, enum stream_layout layout, uint64_t resident_bytes,
+                         struct plan *plan) {
+    const struct stage_need *n = &need->stage[0];
+    struct plan_stage *p = &plan->stage[0];
+    if (layout == LAYOUT_PREFIX)
+        take_in_order(n, p, resident_bytes, 0, 1);
+    else if (layout == LAYOUT_SUFFIX)
+        take_in_order(n, p, resident_bytes, n->n_blocks - 1, -1);
+    else
+        take_evenly(n, p, resident_bytes);
+    p->depth = layout == LAYOUT_DEPTH1;
+    p->no_wrap = layout == LAYOUT_NO_WRAP;
+    p->waits = layout == LAYOUT_SYNC;
+    p->ring_bytes = 2 * align_up(largest_block(n), PLAN_PAGE);
+    memset(p->pooled, 0, sizeof p->pooled);
+    for (int i = 0; i < n->n_blocks; i++)
+        if (!plan_is_resident(p, i)) p->pooled[i / 64] |= (uint64_t)1 << (i % 64);
+    plan_evaluate(need, plan);
+}
+
+/* The solver gets the memory that the others use: residents of so many bytes and a ring for two blocks. */
+static void plan_layout(const struct run_need *need, enum stream_layout layout, int resident_percent,
+                        struct plan *plan) {
+    const uint64_t unlimited = (uint64_t)1 << 50;
+    uint64_t resident = all_bytes(&need->stage[0]) / 100 * (uint64_t)resident_percent;
+    uint64_t ring = 2 * align_up(largest_block(&need->stage[0]), PLAN_PAGE);
+    plan_solve(need, unlimited, 0, plan); /* what else a stage takes */
+    uint64_t rest = plan->vram_least_bytes - align_up(largest_block(&need->stage[0]), PLAN_PAGE);
+    plan_solve(need, unlimited, rest + resident + ring, plan);
+    if (layout == LAYOUT_OURS || layout == LAYOUT_BRANCHES_APART) return;
+    memset(plan->stage[0].resident, 0, sizeof plan->stage[0].resident);
+    plan_by_hand(need, layout, resident, plan);
+}
+
+/* ---- one row ---- */
+
+static double compute_seconds(const struct run_need *need) {
+    double seconds = 0;
+    for (int i = 0; i < need->stage[0].n_blocks; i++) seconds += need->stage[0].block_seconds[i];
+    return seconds;
+}
+
+/* No step is shorter than its computing, nor than the bus takes for what one pass of the blocks streams. */
+static void set_floor(struct stream_row *row, double compute) {
+    row->floor_seconds = compute > row->copy_seconds ? compute : row->copy_seconds;
+}
+
+static enum status add_row(struct stream_table *table, struct bench_run *run, const char *shape,
+                           enum stream_layout layout, int resident_percent, struct error *e) {
+    struct run_need *need = run->model->sys->alloc(run->model->sys, LINE_HOST, sizeof *need);
+    struct plan *plan = run->model->sys->alloc(run->model->sys, LINE_HOST, sizeof *plan);
+    struct stream_row *row = &table->rows[table->n_rows];
+    if (!need || !plan) error_set(e, MEMORY, "no memory for a plan");
+    run->lanes = layout == LAYOUT_BRANCHES_APART ? 2 : 1;
+    run->branches_apart = layout == LAYOUT_BRANCHES_APART;
+    if (e->code == OK && bench_need(run, need, e) == OK) {
+        plan_layout(need, layout, resident_percent, plan);
+        *row = (struct stream_row){.blocks = shape,
+                                   .layout = layout_names[layout],
+                                   .resident_percent = resident_percent,
+                                   .bus = run->rates.h2d};
+        row->copy_seconds = (double)plan->stage[0].streamed_bytes_per_evaluation / row->bus;
+        set_floor(row, compute_seconds(need));
+        if (bench_execute(run, need, plan, &row->seconds, e) == OK) table->n_rows++;
+    }
+    run->model->sys->release(run->model->sys, plan);
+    run->model->sys->release(run->model->sys, need);
+    return e->code;
+}
+
+/* ---- the virtual clock ---- */
+
+static enum status timed_rows(struct stream_table *table, int shape, double bus, struct error *e) {
+    const struct op_rates rates = {{[CLASS_LINEAR] = timed_flops}};
+    const double disk = 3e9;
+    struct timed timed;
+    struct bench_model model = {0};
+    shapes[shape].add(&model);
+    timed_init(&timed, &rates, bus, disk);
+    bench_model_make(&model, &timed.sys);
+    struct bench_run run = {.model = &model,
+                            .device = &timed.device,
+                            .rates = {.ops = rates, .disk = disk, .host_copy = 2 * bus, .h2d = bus},
+                            .evaluations = BENCH_EVALUATIONS};
+    for (int percent = 0; percent <= 60; percent += 20)
+        for (int layout = 0; layout < N_STREAM_LAYOUTS && e->code == OK; layout++)
+            add_row(table, &run, shapes[shape].name, (enum stream_layout)layout, percent, e);
+    return e->code;
+}
+
+enum status stream_timed(struct stream_table *table, struct error *e) {
+    static const double buses[] = {12e9, 24e9, 56e9}; /* Gen3, Gen4, Gen5 x16 */
+    table->n_rows = 0;
+    for (int shape = 0; shape < COUNT_OF(shapes); shape++)
+        for (int i = 0; i < COUNT_OF(buses) && e->code == OK; i++) timed_rows(table, shape, buses[i], e);
+    return e->code;
+}
+
+/* ---- for real ---- */
+
+/* Weights of no value: zeros, as fast as memory. Everything else is the machine's. */
+static int64_t read_zeros(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
+    (void)sys, (void)file, (void)offset;
+    memset(to, 0, bytes);
+    return (int64_t)bytes;
+}
+
+static int identify_zeros(struct sys *sys, int file, struct file_identity *identity) {
+    (void)sys, (void)file;
+    *identity = (struct file_identity){.regular = true};
+    return 0;
+}
+
+/* The bus rate at which a block of this size is copied in the time in which it is computed. */
+static const double paced_balance = 0.5e9;
+static const double paced_buses[] = {0.25e9, 0.5e9, 2e9};
+enum { PACED_EVALUATIONS = 5 };
+
+static void paced_uniform(struct bench_model *m, double flops) {
+    for (int i = 0; i < 12; i++)
+        m->sizes[m->n_blocks++] = bench_block_of(4 << 20, (4 << 20) / paced_balance, flops);
+}
+
+/* Flux's proportions: the same work in every block, but 2.4 times the bytes in a third of them. */
+static void paced_flux(struct bench_model *m, double flops) {
+    for (int i = 0; i < 18; i++)
+        m->sizes[m->n_blocks++] =
+            bench_block_of(i < 6 ? 6.8e6 : 2.832e6, (6 * 6.8e6 + 12 * 2.832e6) / 18 / paced_balance, flops);
+}
+
+static const struct {
+    const char *name;
+    void (*add)(struct bench_model *m, double flops);
+} paced_shapes[] = {{"uniform", paced_uniform}, {"flux", paced_flux}};
+
+struct paced_bench {
+    struct sys sys;
+    struct device *compute;
+    struct bench_model model;
+    struct stream_table *table;
+    void (*progress)(void *user, double fraction);
+    void *user;
+    int done;
+    double step_seconds; /* of computing alone, measured */
+};
+
+/* A step with everything resident: what computing takes on this machine now. */
+static enum status measure_compute(struct paced_bench *b, struct bench_run *run, struct error *e) {
+    struct run_need *need = b->sys.alloc(&b->sys, LINE_HOST, sizeof *need);
+    struct plan *plan = b->sys.alloc(&b->sys, LINE_HOST, sizeof *plan);
+    if (!need || !plan) error_set(e, MEMORY, "no memory for a plan");
+    if (e->code == OK && bench_need(run, need, e) == OK) {
+        plan_solve(need, (uint64_t)1 << 50, (uint64_t)1 << 50, plan);
+        bench_execute(run, need, plan, &b->step_seconds, e);
+    }
+    b->sys.release(&b->sys, plan);
+    b->sys.release(&b->sys, need);
+    return e->code;
+}
+
+/* FLOPs a second of a model's own products: a first guess gives the sizes, its measured time the rate. */
+static enum status measure_rate(struct paced_bench *b, struct bench_run *run, double *flops,
+                                struct error *e) {
+    const double guess = 50e9;
+    b->model = (struct bench_model){0};
+    paced_uniform(&b->model, guess);
+    bench_model_make(&b->model, &b->sys);
+    run->rates.ops.per_second[CLASS_LINEAR] = guess;
+    if (measure_compute(b, run, e) != OK) return e->code;
+    *flops = guess * (b->model.n_blocks * (4 << 20) / paced_balance) / b->step_seconds;
+    return OK;
+}
+
+static enum status paced_rows(struct paced_bench *b, int shape, double flops, double bus, struct error *e) {
+    struct device *device = paced_open(&b->sys, b->compute, bus, e);
+    if (!device) return e->code;
+    struct bench_run run = {.model = &b->model,
+                            .device = device,
+                            .rates = {.disk = 1e9, .host_copy = 4e9, .h2d = bus},
+                            .lanes = 1,
+                            .readers = 2,
+                            .evaluations = PACED_EVALUATIONS};
+    run.rates.ops.per_second[CLASS_LINEAR] = flops;
+    b->model = (struct bench_model){0};
+    paced_shapes[shape].add(&b->model, flops);
+    bench_model_make(&b->model, &b->sys);
+    const int steps = COUNT_OF(paced_shapes) * COUNT_OF(paced_buses) * 2 * N_STREAM_LAYOUTS;
+    for (int percent = 0; percent <= 40; percent += 40)
+        for (int layout = 0; layout < N_STREAM_LAYOUTS && e->code == OK; layout++) {
+            run.lanes = 1;
+            run.branches_apart = false;
+            struct stream_row *row = &b->table->rows[b->table->n_rows];
+            if (measure_compute(b, &run, e) != OK) break; /* anew: the machine is shared */
+            add_row(b->table, &run, paced_shapes[shape].name, (enum stream_layout)layout, percent, e);
+            set_floor(row, b->step_seconds * run.lanes);
+            if (b->progress) b->progress(b->user, (double)++b->done / steps);
+        }
+    device->destroy(device);
+    return e->code;
+}
+
+enum status stream_paced(struct device *device, struct stream_table *table,
+                         void (*progress)(void *user, double fraction), void *user, struct error *e) {
+    struct paced_bench b = {.compute = device, .table = table, .progress = progress, .user = user};
+    sys_init_machine(&b.sys);
+    b.sys.read_at = read_zeros;
+    b.sys.identify = identify_zeros;
+    table->n_rows = 0;
+    double flops = 0;
+    struct device *free_bus = paced_open(&b.sys, device, 0, e);
+    if (!free_bus) return e->code;
+    struct bench_run run = {
+        .model = &b.model, .device = free_bus, .lanes = 1, .readers = 2, .evaluations = PACED_EVALUATIONS};
+    measure_rate(&b, &run, &flops, e);
+    free_bus->destroy(free_bus);
+    for (int shape = 0; shape < COUNT_OF(paced_shapes); shape++)
+        for (int i = 0; i < COUNT_OF(paced_buses) && e->code == OK; i++)
+            paced_rows(&b, shape, flops, paced_buses[i], e);
+    return e->code;
+}

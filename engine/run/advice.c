@@ -1,0 +1,83 @@
+/* Advice: see advice.h. */
+#include "engine/run/advice.h"
+
+#include "engine/run/pace.h"
+
+#include <string.h>
+
+enum { HALVINGS = 5 };
+
+static int longest_stage(const struct plan *plan) {
+    int longest = 0;
+    for (int s = 1; s < plan->n_stages; s++)
+        if (plan->stage[s].seconds > plan->stage[longest].seconds) longest = s;
+    return longest;
+}
+
+/* Whether computing alone sets the time of a step. */
+static bool computing_decides(const struct run_need *need, const struct plan *plan, int stage,
+                              double step_seconds) {
+    struct course course;
+    course_make(&need->stage[stage], &need->rates, need->separate, &course);
+    return step_seconds <= 1.005 * course_later_load(&course, &plan->stage[stage]).busy[BOUND_COMPUTE];
+}
+
+/* Solves with so many bytes more of a memory. */
+static struct advice ask(const struct run_need *need, const struct plan *now, int stage,
+                         enum advice_kind kind, uint64_t extra) {
+    struct plan plan;
+    struct advice a = {.kind = kind, .extra_bytes = extra};
+    plan_solve(need, now->ram_budget_bytes + (kind == ADVICE_RAM ? extra : 0),
+               now->vram_budget_bytes + (kind == ADVICE_VRAM ? extra : 0), &plan);
+    a.seconds = plan.seconds;
+    a.step_seconds = pace_predict(need, &plan, stage).evaluation_seconds;
+    a.computing_decides = computing_decides(need, &plan, stage, a.step_seconds);
+    return a;
+}
+
+/* On a separate device the pool helps against the disk, and only against it. */
+static enum advice_kind binding_memory(const struct run_need *need, const struct plan *plan, int stage) {
+    return need->separate && plan->stage[stage].bound != BOUND_DISK ? ADVICE_VRAM : ADVICE_RAM;
+}
+
+static void advise_memory(const struct run_need *need, const struct plan *plan, struct plan_advice *out) {
+    static const double more[] = {0.25, 0.5, 1};
+    enum advice_kind kind = binding_memory(need, plan, out->stage);
+    uint64_t budget = kind == ADVICE_RAM ? plan->ram_budget_bytes : plan->vram_budget_bytes, low = 0;
+    for (int i = 0; i < 3; i++) {
+        uint64_t extra = (uint64_t)(more[i] * (double)budget) + 1;
+        struct advice a = ask(need, plan, out->stage, kind, extra);
+        for (int k = 0; k < HALVINGS && a.computing_decides && extra - low > 1; k++) {
+            struct advice less = ask(need, plan, out->stage, kind, low + (a.extra_bytes - low) / 2);
+            if (less.computing_decides)
+                a = less;
+            else
+                low = less.extra_bytes;
+        }
+        out->advice[out->n++] = a;
+        if (a.computing_decides) return;
+        low = extra;
+    }
+}
+
+static void advise_link(const struct run_need *need, const struct plan *plan, enum advice_kind kind,
+                        struct plan_advice *out) {
+    struct run_need faster = *need;
+    double *rate = kind == ADVICE_BUS ? &faster.rates.h2d : &faster.rates.disk;
+    if (!(*rate > 0)) return;
+    *rate *= 2;
+    struct advice a = ask(&faster, plan, out->stage, kind, 0);
+    a.factor = 2;
+    out->advice[out->n++] = a;
+}
+
+void plan_advise(const struct run_need *need, const struct plan *plan, struct plan_advice *advice) {
+    memset(advice, 0, sizeof *advice);
+    if (!plan->n_stages) return;
+    int stage = advice->stage = longest_stage(plan);
+    advice->seconds = plan->seconds;
+    advice->step_seconds = pace_predict(need, plan, stage).evaluation_seconds;
+    if (!computing_decides(need, plan, stage, advice->step_seconds)) advise_memory(need, plan, advice);
+    if (need->separate) advise_link(need, plan, ADVICE_BUS, advice);
+    advise_link(need, plan, ADVICE_DISK, advice);
+}

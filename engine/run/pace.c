@@ -1,0 +1,269 @@
+/* Pace: see pace.h. */
+#include "engine/run/pace.h"
+
+#include <string.h>
+
+/* Evaluations grow alike after two or three; the mean of the last two also covers a rhythm of two. */
+enum { SIMULATED = 6, VISITS_MAX = PLAN_BLOCKS_MAX * (SIMULATED + 1) };
+/* What a block leaves of itself for the bus when its last byte has come from the disk. */
+static const double last_piece_bytes = 16 << 20;
+
+static double larger(double a, double b) {
+    return a > b ? a : b;
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+static double seconds_of(uint64_t bytes, double rate) {
+    return rate > 0 ? (double)bytes / rate : 0;
+}
+
+static bool in_set(const uint64_t *set, int place) {
+    return set[place / 64] >> (place % 64) & 1;
+}
+
+void course_make(const struct stage_need *need, const struct rates *rates, bool separate,
+                 struct course *course) {
+    course->separate = separate;
+    course->evaluations = need->evaluations > 1 ? need->evaluations : 1;
+    course->disk_rate = rates->disk;
+    course->n = course->n_once = 0;
+    for (int repeats = 0; repeats < 2; repeats++)
+        for (int i = 0; i < need->n_blocks; i++) {
+            if (need->block_repeats[i] != repeats) continue;
+            int to = course->n++;
+            course->n_once += !repeats;
+            course->place[to] = i;
+            course->bytes[to] = need->block_bytes[i];
+            course->compute[to] = need->block_seconds[i];
+            course->bus[to] = separate ? seconds_of(need->block_bytes[i], rates->h2d) : 0;
+            course->disk[to] = seconds_of(need->block_bytes[i], rates->disk);
+        }
+}
+
+/* ---- loads ---- */
+
+struct load course_first_load(const struct course *c) {
+    struct load load = {{0}};
+    for (int i = 0; i < c->n; i++) {
+        load.busy[BOUND_COMPUTE] += c->compute[i];
+        load.busy[BOUND_BUS] += c->bus[i];
+        load.busy[BOUND_DISK] += c->disk[i];
+    }
+    return load;
+}
+
+struct load course_later_load(const struct course *c, const struct plan_stage *stage) {
+    struct load load = {{0}};
+    for (int i = c->n_once; i < c->n; i++) {
+        load.busy[BOUND_COMPUTE] += c->compute[i];
+        if (plan_is_resident(stage, c->place[i])) continue;
+        load.busy[BOUND_BUS] += c->bus[i];
+        if (!c->separate || !plan_is_pooled(stage, c->place[i])) load.busy[BOUND_DISK] += c->disk[i];
+    }
+    return load;
+}
+
+static double largest_load(const struct load *load) {
+    return larger(load->busy[BOUND_COMPUTE], larger(load->busy[BOUND_BUS], load->busy[BOUND_DISK]));
+}
+
+/* What the ring (and staging) hold when the first evaluation ends need not be moved afterwards. */
+double course_bound(const struct course *c, const struct plan_stage *stage) {
+    struct load first = course_first_load(c), later = course_later_load(c, stage);
+    int more = c->evaluations - 1;
+    double ahead = 0, before = largest_load(&first), after = more * later.busy[BOUND_COMPUTE];
+    for (int b = BOUND_BUS; b <= BOUND_DISK; b++) {
+        uint64_t held = stage->ring_bytes + (b == BOUND_DISK ? stage->staging_bytes : 0);
+        const double *seconds = b == BOUND_BUS ? c->bus : c->disk;
+        for (int i = 0; i < c->n; i++) /* bytes to seconds at the link's rate, by any block that has bytes */
+            if (c->bytes[i]) {
+                ahead = (double)held * (seconds[i] / (double)c->bytes[i]);
+                break;
+            }
+        after = larger(after, more * later.busy[b] - ahead);
+    }
+    return (before + after) * (1 - 1e-9); /* sums in another order than the simulation's */
+}
+
+/* ---- simulation ---- */
+
+/* Bytes that are held in the order of the visits, and given back in it. */
+struct held {
+    int visit[VISITS_MAX], first, last;
+    uint64_t bytes;
+};
+
+struct simulation {
+    const struct course *c;
+    const struct plan_stage *stage;
+    int visit;                 /* the one at hand */
+    int evaluation_start;      /* the first visit of its evaluation */
+    double end[VISITS_MAX];    /* of computing */
+    double copied[VISITS_MAX]; /* when the last byte was there */
+    struct held ring, staging;
+    uint64_t moved[VISITS_MAX]; /* bytes of the visit's block */
+    double bus_free, disk_free;
+};
+
+static double end_of(const struct simulation *s, int visit) {
+    return visit < 0 ? 0 : s->end[visit];
+}
+
+/* When the visit at hand may begin to move: the plan's fields that hold the copier back. */
+static double gate(const struct simulation *s) {
+    double from = 0;
+    if (s->stage->depth) from = end_of(s, s->visit - s->stage->depth - 1);
+    if (s->stage->no_wrap) from = larger(from, end_of(s, s->evaluation_start - 1));
+    if (s->stage->waits) from = larger(from, end_of(s, s->visit - 1));
+    return from;
+}
+
+/* When there is room for so many bytes more, in a store of limit bytes that visits leave at freed[visit]. */
+static double wait_for_room(struct simulation *s, struct held *held, const double *freed, uint64_t limit) {
+    double from = 0;
+    uint64_t bytes = smaller(s->moved[s->visit], limit); /* what is larger passes alone */
+    while (held->bytes + bytes > limit && held->first < held->last) {
+        int oldest = held->visit[held->first++];
+        held->bytes -= smaller(s->moved[oldest], limit);
+        from = freed[oldest]; /* in order, so the last is the latest */
+    }
+    held->visit[held->last++] = s->visit;
+    held->bytes += bytes;
+    return from;
+}
+
+/* From disk through staging (or into the pool) and over the bus, both at once: the bus begins when the first
+ * piece is there and ends a piece after the disk. A block that is larger than staging waits for the bus with
+ * what does not fit. */
+static double disk_then_bus(struct simulation *s, int i, bool staged, double from, double bus_from) {
+    const struct course *c = s->c;
+    uint64_t bytes = c->bytes[i], limit = s->stage->staging_bytes;
+    double piece = larger(1, (double)bytes / last_piece_bytes);
+    if (staged) from = larger(from, wait_for_room(s, &s->staging, s->copied, limit));
+    double began = larger(s->disk_free, from), bus_began = larger(bus_from, began);
+    double read = began + c->disk[i];
+    if (staged && bytes > limit) read = larger(read, bus_began + seconds_of(bytes - limit, c->disk_rate));
+    s->disk_free = read;
+    return larger(bus_began + c->bus[i], read + c->bus[i] / piece);
+}
+
+/* When the bytes of the visit at hand are on the device. */
+static double arrival(struct simulation *s, int i, bool first) {
+    const struct course *c = s->c;
+    bool resident = plan_is_resident(s->stage, c->place[i]);
+    bool pooled = !resident && plan_is_pooled(s->stage, c->place[i]);
+    if (!c->bytes[i] || (resident && !first)) return 0;
+    s->moved[s->visit] = c->bytes[i];
+    double from = gate(s), bus_from = from;
+    if (!resident) bus_from = larger(from, wait_for_room(s, &s->ring, s->end, s->stage->ring_bytes));
+    bus_from = larger(bus_from, s->bus_free);
+    if (!c->separate)
+        s->bus_free = bus_from + c->disk[i];
+    else if (pooled && !first)
+        s->bus_free = bus_from + c->bus[i];
+    else
+        s->bus_free = disk_then_bus(s, i, !pooled, from, bus_from);
+    s->copied[s->visit] = s->bus_free;
+    return s->bus_free;
+}
+
+static void simulate(struct simulation *s, int from, int to, bool first) {
+    s->evaluation_start = s->visit;
+    for (int i = from; i < to; i++, s->visit++) {
+        double there = arrival(s, i, first);
+        s->end[s->visit] = larger(end_of(s, s->visit - 1), there) + s->c->compute[i];
+    }
+}
+
+/* The later evaluations: as long as they differ, and at most SIMULATED; then each takes as long as the last
+ * two. Never less than the load: a full ring may hide it for longer than we look. */
+static void extrapolate(const struct simulation *s, const double *ended, int n, double least,
+                        struct pace *pace) {
+    double last = n > 1 ? ended[n - 1] - ended[n - 2] : ended[0];
+    if (n > 2) last = (ended[n - 1] - ended[n - 3]) / 2;
+    pace->evaluation_seconds = n > 1 ? larger(last, least) : last;
+    pace->seconds = ended[n - 1] + (s->c->evaluations - n) * pace->evaluation_seconds;
+}
+
+static bool same_length(double a, double b, double of) {
+    return a - b < 1e-12 * of && b - a < 1e-12 * of;
+}
+
+static void run(const struct course *c, const struct plan_stage *stage, double least, struct pace *pace) {
+    struct simulation s; /* large, and written before it is read: not cleared */
+    double ended[SIMULATED], lag = -1;
+    int n = 0;
+    s.c = c;
+    s.stage = stage;
+    s.visit = s.ring.first = s.ring.last = s.staging.first = s.staging.last = 0;
+    s.ring.bytes = s.staging.bytes = 0;
+    s.bus_free = s.disk_free = 0;
+    simulate(&s, 0, c->n_once, true);
+    for (bool alike = false; n < c->evaluations && n < SIMULATED && !alike; n++) {
+        simulate(&s, c->n_once, c->n, n == 0);
+        ended[n] = end_of(&s, s.visit - 1);
+        double now = ended[n] - s.bus_free, end = ended[n];
+        alike = n > 1 && same_length(now, lag, end) &&
+                same_length(end - ended[n - 1], ended[n - 1] - ended[n - 2], end);
+        lag = now;
+    }
+    extrapolate(&s, ended, n, least, pace);
+}
+
+struct pace course_pace(const struct course *c, const struct plan_stage *stage) {
+    struct load first = course_first_load(c), later = course_later_load(c, stage);
+    struct pace pace = {.bound = BOUND_COMPUTE};
+    double longest = -1;
+    int more = c->evaluations - 1;
+    pace.floor_seconds = largest_load(&first) + more * largest_load(&later);
+    for (int b = 0; b < N_BOUNDS; b++) {
+        double busy = first.busy[b] + more * later.busy[b];
+        if (busy <= longest) continue;
+        longest = busy;
+        pace.bound = (enum bound)b;
+    }
+    if (c->n) run(c, stage, largest_load(&later), &pace);
+    return pace;
+}
+
+struct pace pace_predict(const struct run_need *need, const struct plan *plan, int stage) {
+    struct course course;
+    course_make(&need->stage[stage], &need->rates, need->separate, &course);
+    return course_pace(&course, &plan->stage[stage]);
+}
+
+/* ---- choosing in time ---- */
+
+/* Where computing takes no time that is known, bytes stand for it: the blocks are then spread evenly. */
+static double weight_of(const struct course *c, int i, bool timed) {
+    return timed ? c->compute[i] : (double)c->bytes[i];
+}
+
+void course_spread(const struct course *c, const struct spread *spread, uint64_t *taken) {
+    uint64_t bytes = 0, got = 0;
+    double all = 0, passed = 0, streamed = 0;
+    bool timed = false;
+    memset(taken, 0, PLAN_BLOCKS_MAX / 8);
+    for (int i = c->n_once; i < c->n; i++) timed = timed || c->compute[i] > 0;
+    for (int i = c->n_once; i < c->n; i++) {
+        all += weight_of(c, i, timed);
+        if (in_set(spread->stream, c->place[i])) bytes += c->bytes[i];
+    }
+    double rate = all > 0 && bytes > spread->most ? (double)(bytes - spread->most) / all : 0;
+    for (int i = c->n_once; i < c->n; i++) {
+        int place = c->place[i];
+        passed += weight_of(c, i, timed);
+        if (!in_set(spread->stream, place)) continue;
+        bool take = in_set(spread->eligible, place) && got + c->bytes[i] <= spread->most &&
+                    streamed + (double)c->bytes[i] > rate * passed + spread->allowance;
+        if (take) {
+            taken[place / 64] |= (uint64_t)1 << (place % 64);
+            got += c->bytes[i];
+        } else {
+            streamed += (double)c->bytes[i];
+        }
+    }
+}

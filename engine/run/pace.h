@@ -1,0 +1,70 @@
+/* Pace: how long a stage takes when weights stream through a ring, and which blocks to keep so that the
+ * stream flows evenly.
+ *
+ * The law: one copier moves blocks in the order of the visits and runs ahead as far as the ring has room;
+ * bytes come free in the order of the visits when a visit's computing ends; a visit begins when the one
+ * before it has ended and its bytes have arrived. Everything is a maximum or a sum of earlier times, so one
+ * pass over the visits gives every time exactly. An independent simulator of the same law is
+ * tools/residency_sim.py (its figures are in test_plan.c).
+ *
+ * Assumed: a block is one piece (smaller pieces can only be faster); the ring loses no room at its end. A
+ * rate of 0 is unknown and takes no time. No clock, no randomness: pure functions. Knows no devices and no
+ * store. */
+#ifndef SLUICE_RUN_PACE_H
+#define SLUICE_RUN_PACE_H
+
+#include "engine/run/plan.h"
+
+/* What a stage's copier sees: its blocks in the order of their visits, first those that come once, then those
+ * that come in every evaluation. Made once, because a solver asks for thousands of plans of one stage. */
+struct course {
+    bool separate;
+    int n, n_once, evaluations;
+    int place[PLAN_BLOCKS_MAX]; /* in the stage */
+    uint64_t bytes[PLAN_BLOCKS_MAX];
+    /* Seconds: of computing; of the bus (only on a separate device); of the disk, which is the only link
+     * where device and host are one memory. */
+    double compute[PLAN_BLOCKS_MAX], bus[PLAN_BLOCKS_MAX], disk[PLAN_BLOCKS_MAX];
+    double disk_rate;
+};
+
+/* Seconds that each of the three works, if it never waits. */
+struct load {
+    double busy[N_BOUNDS];
+};
+
+struct pace {
+    double seconds;            /* of the whole stage */
+    double evaluation_seconds; /* of one evaluation, once they are all alike */
+    double floor_seconds;      /* the first evaluation with all that comes once, then evaluations times the
+                                  largest load; a ring that runs ahead over evaluations may beat it by itself */
+    enum bound bound;          /* what works longest in the whole stage */
+};
+
+void course_make(const struct stage_need *need, const struct rates *rates, bool separate,
+                 struct course *course);
+
+/* What moves and computes up to the end of the first evaluation, and in every later one. On a separate device
+ * everything is read from the disk once: into the pool if it is pooled. */
+struct load course_first_load(const struct course *course);
+struct load course_later_load(const struct course *course, const struct plan_stage *stage);
+
+struct pace course_pace(const struct course *course, const struct plan_stage *stage);
+
+/* No plan with these residents, pool, ring and staging is predicted to be faster. Cheap. */
+double course_bound(const struct course *course, const struct plan_stage *stage);
+
+/* Chooses at most `most` bytes of eligible blocks to take out of a stream of blocks: a block is taken when
+ * the cumulative bytes of the stream would run further ahead of the cumulative computing time, scaled to what
+ * is to remain, than `allowance` bytes. stream, eligible and taken are sets by place. */
+struct spread {
+    const uint64_t *stream, *eligible;
+    uint64_t most;
+    double allowance;
+};
+void course_spread(const struct course *course, const struct spread *spread, uint64_t *taken);
+
+/* course_pace for a plan of the whole run. */
+struct pace pace_predict(const struct run_need *need, const struct plan *plan, int stage);
+
+#endif

@@ -1,0 +1,488 @@
+/* The solver: of all the plans that it knows, the one that is predicted to be fastest within the budgets.
+ *
+ * A stage's plans are a list that does not depend on the budget: sets of residents (paced in time for every
+ * 256th of the stage's bytes; on small stages improved block by block, or simply all sets) times a few sizes
+ * of the ring, and on a separate device times sets of pooled blocks paced in the same way and two sizes of
+ * staging. A budget only says which of them may be used. Hence *more memory is never slower*: it can only add
+ * to what is chosen from. Stages do not share memory over time, so each is solved by itself.
+ *
+ * Of plans that are within TIE of the fastest the one of the fewest device bytes is taken. So residents are
+ * added up to the useful residency (reference/streaming.md, r*) and no further: where computing binds, memory
+ * beyond it would buy nothing, and it is not taken although the budget would allow it. Such a plan is cheaper
+ * than every plan that a larger budget adds, so this rule does not break the one above. (A larger *host*
+ * budget may change the pool and then the choice within TIE.) The pool is the exception: host memory that is
+ * given is used, because a disk keeps its rate less well than memory does.
+ *
+ * Where a rate is unknown there are no times to compare: then fewer streamed bytes are better. */
+#include "engine/run/pace.h"
+
+#include "engine/base/arena.h"
+
+#include <string.h>
+
+enum {
+    SET = PLAN_BLOCKS_MAX / 64,
+    GRID = 256,
+    POOL_GRID = 16,
+    EXACT_POOL = 6, /* all sets of pooled blocks are tried */
+    STAGINGS = 4,
+    EXACT_BLOCKS = 12,    /* all sets of residents are tried */
+    IMPROVED_BLOCKS = 16, /* paced sets are improved */
+    ROUNDS = 6,
+    WINDOWS = 16, /* blocks that follow each other: as many as an evaluation has, or a few of them twice */
+    RINGS_MAX = IMPROVED_BLOCKS * WINDOWS + 16,
+    DISK_WEIGHT = 8, /* against the bus, where rates are unknown */
+};
+static const double TIE = 1.001;
+/* A plan that is at least as good in every respect is predicted to be faster, but for what extrapolation
+ * rounds. */
+static const double CLOSE = 0.995;
+
+struct search {
+    const struct run_need *run;
+    const struct stage_need *need;
+    const struct course *course;
+    int stage;
+    bool timed;                        /* rates are known */
+    uint64_t device_bytes, host_bytes; /* room for residents and ring; for pool and staging */
+    uint64_t worth[SET], worth_bytes;  /* worth residence or pooling */
+    int worth_place[PLAN_BLOCKS_MAX], n_worth;
+    uint64_t all[SET];
+    double tie;     /* how far from the best is as good */
+    double best;    /* of the first pass */
+    bool choosing;  /* the second pass: the cheapest within TIE of the best */
+    uint64_t cost;  /* of the chosen */
+    double seconds; /* of the chosen */
+    struct plan_stage chosen;
+};
+
+static uint64_t pages(uint64_t bytes) {
+    return align_up(bytes, PLAN_PAGE);
+}
+
+static void add(uint64_t *set, int place) {
+    set[place / 64] |= (uint64_t)1 << (place % 64);
+}
+
+static void toggle(uint64_t *set, int place) {
+    set[place / 64] ^= (uint64_t)1 << (place % 64);
+}
+
+static bool has(const uint64_t *set, int place) {
+    return set[place / 64] >> (place % 64) & 1;
+}
+
+static uint64_t set_bytes(const struct search *s, const uint64_t *set) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < s->need->n_blocks; i++)
+        if (has(set, i)) bytes += s->need->block_bytes[i];
+    return bytes;
+}
+
+/* ---- one plan ---- */
+
+/* Bytes of an evaluation stand for time; a ring that has no room for two blocks would keep the copier
+ * waiting, for at most half the time: we guess an eighth. */
+static double untimed(const struct search *s, const struct plan_stage *stage) {
+    double bus = 0, disk = 0, least = (double)plan_least_ring(s->need, stage);
+    for (int i = 0; i < s->need->n_blocks; i++) {
+        if (!s->need->block_repeats[i] || plan_is_resident(stage, i)) continue;
+        bus += (double)s->need->block_bytes[i];
+        if (s->run->separate && !plan_is_pooled(stage, i)) disk += (double)s->need->block_bytes[i];
+    }
+    double narrow = least > 0 ? 2 - (double)stage->ring_bytes / least : 0;
+    return (bus + DISK_WEIGHT * disk) * (1 + (narrow > 0 ? narrow / 8 : 0));
+}
+
+static double score(const struct search *s, const struct plan_stage *stage) {
+    return s->timed ? course_pace(s->course, stage).seconds : untimed(s, stage);
+}
+
+/* Slower plans are of no interest. */
+static double limit(const struct search *s) {
+    return s->choosing ? s->best * s->tie : s->best;
+}
+
+/* Takes note of a plan that fits. Returns its seconds, or less. Bounds only save time: a plan that they rule
+ * out would not be chosen. */
+static double try_plan(struct search *s, const struct plan_stage *stage) {
+    uint64_t cost = stage->resident_bytes + stage->ring_bytes;
+    if (s->choosing && cost > s->cost) return 0;
+    double seconds = score(s, stage);
+    if (seconds > limit(s)) return seconds;
+    if (!s->choosing) {
+        s->best = seconds;
+    } else if (cost < s->cost || seconds < s->seconds) {
+        s->cost = cost;
+        s->seconds = seconds;
+        s->chosen = *stage;
+    }
+    return seconds;
+}
+
+/* ---- rings ---- */
+
+/* Largest first, each once. */
+static int add_size(uint64_t *sizes, int n, uint64_t bytes) {
+    int at = n;
+    bytes = pages(bytes);
+    for (int i = 0; i < n; i++)
+        if (sizes[i] == bytes) return n;
+    for (; at && sizes[at - 1] < bytes; at--) sizes[at] = sizes[at - 1];
+    sizes[at] = bytes;
+    return n + 1;
+}
+
+/* The most bytes of k streamed blocks that follow each other, over the evaluation's end too. */
+static uint64_t window(const uint64_t *bytes, int n, int k) {
+    uint64_t sum = 0, most = 0;
+    for (int i = 0; i < n + k; i++) {
+        sum += bytes[i % n];
+        if (i >= k) sum -= bytes[(i - k) % n];
+        if (i >= k - 1 && sum > most) most = sum;
+    }
+    return most;
+}
+
+/* What matters of a ring is which blocks that follow each other it holds. On small stages all such sums are
+ * sizes. */
+static int all_windows(const uint64_t *bytes, int n, uint64_t least, uint64_t *sizes, int n_sizes) {
+    for (int i = 0; i < n; i++) {
+        uint64_t sum = 0;
+        for (int k = 0; k < WINDOWS; k++) {
+            sum += bytes[(i + k) % n];
+            if (sum > least) n_sizes = add_size(sizes, n_sizes, sum);
+        }
+    }
+    return n_sizes;
+}
+
+/* From room for any 8 blocks that follow each other to the least, in which nothing overlaps but what is
+ * smaller. */
+static int ring_sizes(const struct search *s, const struct plan_stage *stage, uint64_t *sizes) {
+    static const int eighths[] = {9, 10, 12, 14}, windows[] = {2, 3, 4, 6, 8};
+    uint64_t bytes[PLAN_BLOCKS_MAX], least = plan_least_ring(s->need, stage);
+    int n = 0, n_sizes = add_size(sizes, 0, least);
+    for (int i = 0; i < s->course->n; i++)
+        if (!plan_is_resident(stage, s->course->place[i]) && s->course->bytes[i])
+            bytes[n++] = s->course->bytes[i];
+    if (!n) return n_sizes;
+    if (!s->timed) return add_size(sizes, n_sizes, 2 * least);
+    if (s->n_worth <= IMPROVED_BLOCKS && n <= IMPROVED_BLOCKS)
+        return all_windows(bytes, n, least, sizes, n_sizes);
+    for (int i = 0; i < 4; i++) n_sizes = add_size(sizes, n_sizes, least * (uint64_t)eighths[i] / 8);
+    for (int i = 0; i < 5; i++) n_sizes = add_size(sizes, n_sizes, window(bytes, n, windows[i]));
+    return n_sizes;
+}
+
+/* Sizes from the largest: where one is too slow, smaller ones are slower. */
+static void try_rings(struct search *s, struct plan_stage *stage, const uint64_t *sizes, int n) {
+    stage->ring_bytes = sizes[0];
+    if (s->timed && course_bound(s->course, stage) > limit(s)) return;
+    for (int i = 0; i < n; i++) {
+        stage->ring_bytes = sizes[i];
+        if (stage->resident_bytes + sizes[i] > s->device_bytes) continue;
+        if (CLOSE * try_plan(s, stage) > limit(s)) return;
+    }
+}
+
+/* ---- pool and staging ---- */
+
+/* Returns whether all sizes of staging fit. */
+static bool try_pool(struct search *s, struct plan_stage *stage, const uint64_t *rings, int n_rings) {
+    uint64_t least = plan_least_staging(s->run, stage, s->stage), pool = 0, largest = 0;
+    for (int i = 0; i < s->need->n_blocks; i++) {
+        uint64_t bytes = s->need->block_bytes[i];
+        if (plan_is_pooled(stage, i)) pool += bytes;
+        if (bytes > largest) largest = bytes;
+    }
+    /* Staging for two blocks keeps the disk reading while the bus is busy with pooled ones. */
+    uint64_t sizes[STAGINGS] = {least, pages(largest), 2 * pages(largest), 4 * pages(largest)};
+    for (int i = 0; i < STAGINGS; i++) {
+        if (pages(pool) + sizes[i] > s->host_bytes) return false;
+        stage->staging_bytes = sizes[i];
+        stage->pool_bytes = pages(pool);
+        try_rings(s, stage, rings, n_rings);
+    }
+    return true;
+}
+
+/* All sets of pooled blocks, where there are few. */
+static void try_all_pools(struct search *s, struct plan_stage *stage, const uint64_t *poolable,
+                          const uint64_t *rings, int n_rings) {
+    int place[EXACT_POOL], n = 0;
+    for (int i = 0; i < s->n_worth; i++)
+        if (has(poolable, s->worth_place[i])) place[n++] = s->worth_place[i];
+    for (int bits = 0; bits < (1 << n) - 1; bits++) {
+        memset(stage->pooled, 0, sizeof stage->pooled);
+        for (int i = 0; i < n; i++)
+            if (bits >> i & 1) add(stage->pooled, place[i]);
+        try_pool(s, stage, rings, n_rings);
+    }
+}
+
+static int count(const struct search *s, const uint64_t *set) {
+    int n = 0;
+    for (int i = 0; i < s->n_worth; i++) n += has(set, s->worth_place[i]);
+    return n;
+}
+
+static void try_pools(struct search *s, struct plan_stage *stage, const uint64_t *rings, int n_rings) {
+    uint64_t stream[SET], poolable[SET];
+    if (!s->run->separate) {
+        try_rings(s, stage, rings, n_rings);
+        return;
+    }
+    for (int i = 0; i < SET; i++) {
+        stream[i] = s->all[i] & ~stage->resident[i];
+        poolable[i] = s->worth[i] & ~stage->resident[i];
+    }
+    uint64_t bytes = set_bytes(s, poolable);
+    memcpy(stage->pooled, poolable, sizeof stage->pooled);
+    if (try_pool(s, stage, rings, n_rings) || !bytes) return; /* all of them: nothing is faster */
+    if (s->timed && count(s, poolable) <= EXACT_POOL) {
+        try_all_pools(s, stage, poolable, rings, n_rings);
+        return;
+    }
+    for (int i = POOL_GRID - 1; i >= 0; i--) {
+        struct spread spread = {stream, poolable, bytes * (uint64_t)i / POOL_GRID, 0};
+        course_spread(s->course, &spread, stage->pooled);
+        try_pool(s, stage, rings, n_rings);
+    }
+}
+
+/* No size of the ring and no pool is faster with these residents. */
+static double bound_of_residents(const struct search *s, const struct plan_stage *stage) {
+    struct plan_stage best = *stage;
+    for (int i = 0; i < SET; i++) best.pooled[i] = s->all[i] & ~stage->resident[i];
+    best.ring_bytes = best.staging_bytes = (uint64_t)1 << 60;
+    return CLOSE * course_pace(s->course, &best).seconds;
+}
+
+static void try_residents(struct search *s, const uint64_t *set) {
+    struct plan_stage stage = {0};
+    uint64_t sizes[RINGS_MAX];
+    memcpy(stage.resident, set, sizeof stage.resident);
+    stage.resident_bytes = pages(set_bytes(s, set));
+    if (stage.resident_bytes + plan_least_ring(s->need, &stage) > s->device_bytes) return;
+    stage.ring_bytes = s->device_bytes - stage.resident_bytes; /* for the cheap bound before the dear one */
+    stage.staging_bytes = s->host_bytes;
+    memcpy(stage.pooled, s->all, sizeof stage.pooled);
+    if (s->timed && course_bound(s->course, &stage) > limit(s)) return;
+    if (s->timed && bound_of_residents(s, &stage) > limit(s)) return;
+    memset(stage.pooled, 0, sizeof stage.pooled);
+    try_pools(s, &stage, sizes, ring_sizes(s, &stage, sizes));
+}
+
+/* ---- sets of residents ---- */
+
+static void try_all_sets(struct search *s) {
+    for (int bits = 0; bits < 1 << s->n_worth; bits++) {
+        uint64_t set[SET] = {0};
+        for (int i = 0; i < s->n_worth; i++)
+            if (bits >> i & 1) add(set, s->worth_place[i]);
+        try_residents(s, set);
+    }
+}
+
+/* Seconds with a ring for any n_ring blocks and everything pooled: what sets are compared by. */
+static double seconds_of(const struct search *s, const uint64_t *set, int n_ring) {
+    struct plan_stage stage = {0};
+    memcpy(stage.resident, set, sizeof stage.resident);
+    for (int i = 0; i < SET; i++) stage.pooled[i] = s->worth[i] & ~set[i];
+    stage.ring_bytes = (uint64_t)n_ring * plan_least_ring(s->need, &stage);
+    stage.staging_bytes = PLAN_STAGING;
+    return course_pace(s->course, &stage).seconds;
+}
+
+/* The best of: one block more, or one for another, within the bytes. Returns false if none is better. */
+static bool improve_once(const struct search *s, uint64_t *set, uint64_t most, int n_ring, double *seconds) {
+    uint64_t used = set_bytes(s, set);
+    int best_in = -1, best_out = -1;
+    for (int in = 0; in < s->n_worth; in++)
+        for (int out = -1; out < s->n_worth; out++) {
+            int a = s->worth_place[in], b = out < 0 ? -1 : s->worth_place[out];
+            if (has(set, a) || (b >= 0 && !has(set, b))) continue;
+            uint64_t less = b < 0 ? 0 : s->need->block_bytes[b];
+            if (used - less + s->need->block_bytes[a] > most) continue;
+            toggle(set, a);
+            if (b >= 0) toggle(set, b);
+            double now = seconds_of(s, set, n_ring);
+            if (now < *seconds) *seconds = now, best_in = a, best_out = b;
+            toggle(set, a);
+            if (b >= 0) toggle(set, b);
+        }
+    if (best_in < 0) return false;
+    toggle(set, best_in);
+    if (best_out >= 0) toggle(set, best_out);
+    return true;
+}
+
+static void try_improved(struct search *s, const uint64_t *from, uint64_t most) {
+    for (int n_ring = 1; n_ring <= 2; n_ring++) {
+        uint64_t set[SET];
+        memcpy(set, from, sizeof set);
+        double seconds = seconds_of(s, set, n_ring);
+        for (int i = 0; i < ROUNDS && improve_once(s, set, most, n_ring, &seconds); i++)
+            try_residents(s, set);
+    }
+}
+
+/* How far the stream may run ahead of computing before a block is kept instead: the more, the larger the
+ * ring. */
+static void try_paced(struct search *s, double allowance) {
+    uint64_t set[SET] = {0}, last[SET] = {0};
+    bool improves = s->timed && s->n_worth > EXACT_BLOCKS && s->n_worth <= IMPROVED_BLOCKS;
+    for (uint64_t i = 1; i <= GRID; i++) {
+        struct spread spread = {s->all, s->worth, s->worth_bytes * i / GRID, allowance};
+        course_spread(s->course, &spread, set);
+        if (!memcmp(set, last, sizeof set)) continue;
+        try_residents(s, set);
+        if (improves) try_improved(s, set, spread.most);
+        memcpy(last, set, sizeof last);
+    }
+}
+
+static void try_sets(struct search *s) {
+    uint64_t largest = 0;
+    for (int i = 0; i < s->n_worth; i++) {
+        uint64_t bytes = s->need->block_bytes[s->worth_place[i]];
+        if (bytes > largest) largest = bytes;
+    }
+    try_residents(s, s->worth);
+    for (int i = 0; i <= 2 && s->n_worth; i++) try_paced(s, 0.4995 * i * (double)largest);
+    if (s->n_worth) try_residents(s, (uint64_t[SET]){0});
+    if (s->timed && s->n_worth <= EXACT_BLOCKS) try_all_sets(s);
+}
+
+/* ---- stages ---- */
+
+static bool timed(const struct run_need *run, const struct stage_need *need) {
+    double compute = 0;
+    for (int i = 0; i < need->n_blocks; i++) compute += need->block_seconds[i];
+    return compute > 0 && run->rates.disk > 0 && (!run->separate || run->rates.h2d > 0);
+}
+
+static void search_begin(struct search *s, const struct run_need *run, int stage, struct course *course) {
+    memset(s, 0, sizeof *s);
+    const struct stage_need *need = &run->stage[stage];
+    course_make(need, &run->rates, run->separate, course);
+    s->run = run;
+    s->need = need;
+    s->course = course;
+    s->stage = stage;
+    s->timed = timed(run, need);
+    for (int i = 0; i < need->n_blocks; i++) {
+        add(s->all, i);
+        bool worth = need->block_repeats[i] && need->block_lasts[i] && need->evaluations > 1;
+        if (!worth || !need->block_bytes[i]) continue;
+        add(s->worth, i);
+        s->worth_bytes += need->block_bytes[i];
+        s->worth_place[s->n_worth++] = i;
+    }
+}
+
+/* Runs both passes over the sets; residents: only this one. Writes what it chose to stage. */
+static bool search_run(struct search *s, const uint64_t *residents, struct plan_stage *stage) {
+    s->best = 1e300;
+    s->tie = residents ? 1 : TIE; /* kept: whatever the ring takes besides is little */
+    s->cost = UINT64_MAX;
+    for (int pass = 0; pass < 2; pass++) {
+        s->choosing = pass == 1;
+        if (residents)
+            try_residents(s, residents);
+        else
+            try_sets(s);
+    }
+    if (s->cost == UINT64_MAX) return false;
+    memcpy(stage->resident, s->chosen.resident, sizeof stage->resident);
+    memcpy(stage->pooled, s->chosen.pooled, sizeof stage->pooled);
+    stage->ring_bytes = s->chosen.ring_bytes;
+    stage->staging_bytes = s->chosen.staging_bytes;
+    return true;
+}
+
+/* Residents and ring on the device, pool and staging on the host: in what is left beside the fixed bytes and
+ * what other stages keep. */
+static bool solve_stage(const struct run_need *need, const struct plan *budget, uint64_t kept,
+                        const uint64_t *residents, int i_stage, struct plan_stage *stage) {
+    struct search s;
+    struct course course;
+    uint64_t fixed_ram = plan_fixed_ram(need, i_stage),
+             fixed = need->separate ? plan_fixed_vram(need, i_stage) : fixed_ram;
+    uint64_t device = need->separate ? budget->vram_budget_bytes : budget->ram_budget_bytes;
+    if (fixed + kept > device || fixed_ram > budget->ram_budget_bytes) return false;
+    search_begin(&s, need, i_stage, &course);
+    s.device_bytes = device - fixed - kept;
+    s.host_bytes = budget->ram_budget_bytes - fixed_ram;
+    return search_run(&s, residents, stage);
+}
+
+static bool fits(const struct run_need *need, const struct plan *plan) {
+    return plan->ram_peak_bytes <= plan->ram_budget_bytes &&
+           (!need->separate || plan->vram_peak_bytes <= plan->vram_budget_bytes);
+}
+
+/* ---- plans ---- */
+
+/* The least: nothing resident or pooled, a ring for the largest block. */
+static void solve_least(const struct run_need *need, struct plan *plan) {
+    for (int s = 0; s < need->n_stages; s++) {
+        plan->stage[s].ring_bytes = plan_least_ring(&need->stage[s], &plan->stage[s]);
+        plan->stage[s].staging_bytes = plan_least_staging(need, &plan->stage[s], s);
+    }
+    plan_evaluate(need, plan);
+}
+
+/* Everything that lasts is resident and kept; the rings are the least, then the best that fit. */
+static void solve_all_resident(const struct run_need *need, struct plan *plan) {
+    uint64_t all = 0;
+    plan->keep = true;
+    for (int s = 0; s < need->n_stages; s++)
+        for (int i = 0; i < need->stage[s].n_blocks; i++)
+            plan_set_resident(&plan->stage[s], i, need->stage[s].block_lasts[i]);
+    solve_least(need, plan);
+    if (!fits(need, plan)) return;
+    for (int s = 0; s < need->n_stages; s++) all += plan->stage[s].resident_bytes;
+    for (int s = 0; s < need->n_stages; s++) {
+        uint64_t residents[SET];
+        memcpy(residents, plan->stage[s].resident, sizeof residents);
+        solve_stage(need, plan, all - plan->stage[s].resident_bytes, residents, s, &plan->stage[s]);
+    }
+    plan_evaluate(need, plan);
+}
+
+/* The same plan with every lasting block that streams in a pool that is kept: the next run reads nothing. */
+static void keep_pools(const struct run_need *need, struct plan *plan) {
+    struct plan kept = *plan;
+    kept.keep = true;
+    for (int s = 0; s < need->n_stages; s++)
+        for (int i = 0; i < need->stage[s].n_blocks; i++)
+            plan_set_pooled(&kept.stage[s], i,
+                            need->stage[s].block_lasts[i] && !plan_is_resident(&kept.stage[s], i));
+    plan_evaluate(need, &kept);
+    if (need->separate && fits(need, &kept)) *plan = kept;
+}
+
+void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
+                struct plan *plan) {
+    plan_begin(need, plan);
+    plan->ram_budget_bytes = ram_budget_bytes;
+    plan->vram_budget_bytes = need->separate ? vram_budget_bytes : 0;
+    struct plan all = *plan;
+    solve_least(need, plan);
+    uint64_t least_ram = plan->ram_peak_bytes;
+    plan->vram_least_bytes = plan->vram_peak_bytes;
+    solve_all_resident(need, &all);
+    plan->ram_least_bytes = least_ram;
+    if (!need->separate && all.ram_peak_bytes < least_ram) plan->ram_least_bytes = all.ram_peak_bytes;
+    if (fits(need, plan)) {
+        for (int s = 0; s < need->n_stages; s++) solve_stage(need, plan, 0, NULL, s, &plan->stage[s]);
+        plan_evaluate(need, plan);
+        keep_pools(need, plan);
+    }
+    /* Keeping costs nothing: rings that are smaller for its sake could, a little. */
+    all.ram_least_bytes = plan->ram_least_bytes;
+    all.vram_least_bytes = plan->vram_least_bytes;
+    if (fits(need, &all) && (!fits(need, plan) || all.seconds <= plan->seconds * (1 + 1e-9))) *plan = all;
+}
