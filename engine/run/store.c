@@ -59,6 +59,7 @@ struct store {
     uint64_t staging_bytes, staging_piece; /* of all buffers, of one */
     struct staging staging[STAGING_MAX];
     int n_staging;
+    bool staging_open;
 
     int pieces_in_flight; /* of all fills */
     struct error error;   /* of the first read that failed */
@@ -151,7 +152,8 @@ static bool pool_allows(struct store *s, struct fill *f) {
 
 static uint64_t largest_piece(const struct store *s, const struct fill *f) {
     if (!s->device) return PLAN_READ_PIECE;
-    return f->pooled ? PLAN_COPY_PIECE : s->staging_piece;
+    if (f->pooled) return PLAN_COPY_PIECE;
+    return s->staging_open ? s->staging_piece : 0;
 }
 
 /* Takes the next unread piece of the earliest placed fill. */
@@ -455,6 +457,7 @@ static enum status open_staging(struct store *s, uint64_t bytes, struct error *e
     s->staging_bytes = bytes;
     s->staging_piece = bytes / n / PLAN_PAGE * PLAN_PAGE;
     s->n_staging = (int)n;
+    s->staging_open = true;
     memset(s->staging, 0, sizeof s->staging);
     return OK;
 }
@@ -463,7 +466,7 @@ static enum status open_staging(struct store *s, uint64_t bytes, struct error *e
  * held. */
 static void close_staging(struct store *s) {
     if (!s->device) return;
-    s->staging_piece = 0;
+    s->staging_open = false; /* those that wait for a buffer still need its size */
     while (s->pieces_in_flight) pthread_cond_wait(&s->ready, &s->lock);
     s->device->memory->finish(s->device);
     s->o.sys->unmap(s->o.sys, LINE_STORE, s->staging_memory, s->staging_bytes);
