@@ -380,7 +380,8 @@ static void try_sets(struct search *s) {
         if (bytes > largest) largest = bytes;
     }
     try_residents(s, s->worth);
-    for (int i = 0; i <= 2 && s->n_worth; i++) try_paced(s, 0.4995 * i * (double)largest);
+    for (int i = 0; i <= 2 && s->n_worth; i += s->run->separate ? 2 : 1)
+        try_paced(s, 0.4995 * i * (double)largest);
     if (s->n_worth) try_residents(s, (uint64_t[SET]){0});
     if (s->timed && s->n_worth <= exact_blocks(s)) try_all_sets(s);
 }
