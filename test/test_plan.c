@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { NEEDS = 30, BRUTE = 20 };
+enum { NEEDS = 20, BRUTE = 10 };
 #else
 enum { NEEDS = 200, BRUTE = 250 };
 #endif
@@ -40,9 +40,9 @@ static double from_to(double from, double to) {
     return from + (to - from) * (double)below(1 << 20) / (1 << 20);
 }
 
-static double now_seconds(void) {
+static double processor_seconds(void) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -144,7 +144,7 @@ static void test_simulator(void **state) {
 /* Many evaluations are extrapolated: as if each had been gone through. */
 static void test_many_evaluations(void **state) {
     (void)state;
-    for (int i = 0; i < NEEDS; i++) {
+    for (int i = 0; i < NEEDS / 4; i++) {
         random_state = seed_base + 100 + (uint64_t)i;
         make_need(i % 2, 1, 30);
         struct stage_need *n = &need.stage[0];
@@ -178,7 +178,6 @@ static void test_law_is_monotone(void **state) {
         p->ring_bytes = plan_least_ring(n, p) + below(1 << 20);
         p->staging_bytes = plan_least_staging(&need, p, 0);
         double before = pace_predict(&need, &plan, 0).seconds;
-        assert_true(before >= pace_predict(&need, &plan, 0).floor_seconds * 0.5);
         other = plan;
         other.stage[0].ring_bytes += below(1 << 22);
         assert_true(pace_predict(&need, &other, 0).seconds <= before * (1 + 1e-9));
@@ -303,7 +302,7 @@ static void test_budgets(void **state) {
     double faster = 1;
     for (int i = 0; i < NEEDS / 4; i++) {
         random_state = seed_base + 10000 + (uint64_t)i;
-        make_need(i % 3 == 2, 1 + (int)below(5), below(4) ? 16 : 60);
+        make_need(i % 3 == 2, 1 + (int)below(5), below(4) ? 10 : 60);
         uint64_t all = 0;
         for (int s = 0; s < need.n_stages; s++) all += all_bytes(&need.stage[s]) + 8 * PLAN_PAGE;
         plan_solve(&need, 0, 0, &plan);
@@ -311,8 +310,11 @@ static void test_budgets(void **state) {
         check_refused(ram - 1, vram);
         if (need.separate) check_refused(ram, vram - 1);
         double before = 1e300, first = 0;
-        for (int k = 0; k < 12; k++) {
-            solve_twice(ram, vram);
+        for (int k = 0; k < 10; k++) {
+            if (k % 5)
+                plan_solve(&need, ram, vram, &plan);
+            else
+                solve_twice(ram, vram);
             check_sums(ram, vram);
             if (plan.seconds > before * (need.separate ? 1.001 : 1 + 1e-12))
                 fail_msg("need %d: %.9g with %llu and %llu bytes, %.9g with less", i, plan.seconds,
@@ -326,7 +328,7 @@ static void test_budgets(void **state) {
             if (need.separate && below(2)) vram += step;
         }
         plan_solve(&need, ram + 4 * all, vram + 4 * all, &plan);
-        if (!plan.keep) printf("KEEP need %d sep %d: %.12g\n", i, need.separate, plan.seconds);
+        assert_true(plan.keep);
         if (first > 0 && plan.seconds / first < faster) faster = plan.seconds / first;
     }
     print_message("%d plans, %d kept; at best %.2f of the time of the least\n", plans, kept, faster);
@@ -348,7 +350,7 @@ static double bytes_to_move(void) {
 /* All that rates can be unknown: plans all the same, and more memory streams no more than an eighth more. */
 static void test_unknown_rates(void **state) {
     (void)state;
-    for (int i = 0; i < NEEDS; i++) {
+    for (int i = 0; i < NEEDS / 2; i++) {
         random_state = seed_base + 20000 + (uint64_t)i;
         make_need(i % 2, 2, 40);
         need.rates = (struct rates){.disk = 1e9 * (double)(i % 3 == 1), .h2d = 1e9 * (double)(i % 3 == 2)};
@@ -432,7 +434,9 @@ static void compare_with_brute_force(bool separate, int most_blocks, int cases, 
 static void test_brute_force(void **state) {
     (void)state;
     compare_with_brute_force(false, 12, BRUTE, 1.03);
-    compare_with_brute_force(true, 6, BRUTE, 1.05);
+    compare_with_brute_force(true, 6, BRUTE, 1.03);
+    /* Beyond what is tried exhaustively: paced sets, improved. Twelve is what we promise. */
+    compare_with_brute_force(false, 15, BRUTE / 5, 1.05);
 }
 
 /* ---- the shapes of real models ---- */
@@ -488,11 +492,11 @@ static void test_useful_residency(void **state) {
 /* ---- speed ---- */
 
 static void print_time(const char *what, uint64_t ram, uint64_t vram) {
-    double began = now_seconds();
+    double began = processor_seconds();
     int n = 0;
     do plan_solve(&need, ram, vram, &plan), n++;
-    while (now_seconds() - began < 0.2);
-    print_message("%-32s %6.2f ms\n", what, 1e3 * (now_seconds() - began) / n);
+    while (processor_seconds() - began < 0.2);
+    print_message("%-32s %6.2f ms\n", what, 1e3 * (processor_seconds() - began) / n);
 }
 
 static void test_speed(void **state) {
@@ -534,7 +538,7 @@ static void test_advice(void **state) {
     (void)state;
     struct plan_advice advice;
     int n_memory = 0;
-    for (int i = 0; i < NEEDS / 4; i++) {
+    for (int i = 0; i < NEEDS / 20 + 2; i++) {
         random_state = seed_base + 40000 + (uint64_t)i;
         make_need(i % 2, 1 + (int)below(3), 16);
         plan_solve(&need, 0, 0, &plan);

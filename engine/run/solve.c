@@ -1,10 +1,13 @@
 /* The solver: of all the plans that it knows, the one that is predicted to be fastest within the budgets.
  *
  * A stage's plans are a list that does not depend on the budget: sets of residents (paced in time for every
- * 256th of the stage's bytes; on small stages improved block by block, or simply all sets) times a few sizes
- * of the ring, and on a separate device times sets of pooled blocks paced in the same way and two sizes of
+ * GRID-th of the stage's bytes; on small stages improved block by block, or simply all sets) times some sizes
+ * of the ring, and on a separate device times sets of pooled blocks, paced in the same way, and sizes of
  * staging. A budget only says which of them may be used. Hence *more memory is never slower*: it can only add
  * to what is chosen from. Stages do not share memory over time, so each is solved by itself.
+ *
+ * Nothing is stored: the list is gone through twice, once for the best time and once for the cheapest plan
+ * that is as good. What cannot be chosen is passed over early, by bounds.
  *
  * Of plans that are within TIE of the fastest the one of the fewest device bytes is taken. So residents are
  * added up to the useful residency (reference/streaming.md, r*) and no further: where computing binds, memory
@@ -22,12 +25,14 @@
 
 enum {
     SET = PLAN_BLOCKS_MAX / 64,
-    GRID = 256,
+    GRID = 256, /* of a stage's bytes; on a separate device the pool multiplies the work */
+    SEPARATE_GRID = 64,
     POOL_GRID = 16,
-    EXACT_POOL = 6, /* all sets of pooled blocks are tried */
-    STAGINGS = 4,
-    EXACT_BLOCKS = 12,    /* all sets of residents are tried */
+    EXACT_POOL = 6,    /* all sets of pooled blocks are tried */
+    EXACT_BLOCKS = 12, /* all sets of residents are tried */
+    EXACT_SEPARATE = 8,
     IMPROVED_BLOCKS = 16, /* paced sets are improved */
+    IMPROVE_EVERY = 8,
     ROUNDS = 6,
     WINDOWS = 16, /* blocks that follow each other: as many as an evaluation has, or a few of them twice */
     RINGS_MAX = IMPROVED_BLOCKS * WINDOWS + 16,
@@ -37,6 +42,7 @@ static const double TIE = 1.001;
 /* A plan that is at least as good in every respect is predicted to be faster, but for what extrapolation
  * rounds. */
 static const double CLOSE = 0.995;
+static const double NEVER = 1e300;
 
 struct search {
     const struct run_need *run;
@@ -175,36 +181,58 @@ static int ring_sizes(const struct search *s, const struct plan_stage *stage, ui
     return n_sizes;
 }
 
-/* Sizes from the largest: where one is too slow, smaller ones are slower. */
-static void try_rings(struct search *s, struct plan_stage *stage, const uint64_t *sizes, int n) {
+/* Sizes from the largest: where one is too slow, smaller ones are slower. Returns the seconds of the largest
+ * that fits, or less; for none that fits, for ever. */
+static double try_rings(struct search *s, struct plan_stage *stage, const uint64_t *sizes, int n) {
+    double fastest = NEVER;
     stage->ring_bytes = sizes[0];
-    if (s->timed && course_bound(s->course, stage) > limit(s)) return;
+    if (s->timed && course_bound(s->course, stage) > limit(s)) return NEVER;
     for (int i = 0; i < n; i++) {
         stage->ring_bytes = sizes[i];
         if (stage->resident_bytes + sizes[i] > s->device_bytes) continue;
-        if (CLOSE * try_plan(s, stage) > limit(s)) return;
+        double seconds = try_plan(s, stage);
+        if (fastest == NEVER) fastest = seconds;
+        if (CLOSE * seconds > limit(s)) break;
     }
+    return fastest;
 }
 
 /* ---- pool and staging ---- */
 
-/* Returns whether all sizes of staging fit. */
-static bool try_pool(struct search *s, struct plan_stage *stage, const uint64_t *rings, int n_rings) {
-    uint64_t least = plan_least_staging(s->run, stage, s->stage), pool = 0, largest = 0;
-    for (int i = 0; i < s->need->n_blocks; i++) {
-        uint64_t bytes = s->need->block_bytes[i];
-        if (plan_is_pooled(stage, i)) pool += bytes;
-        if (bytes > largest) largest = bytes;
+/* Staging that holds what comes next from the disk keeps it reading while the bus is busy with pooled blocks:
+ * like a ring, it is as large as some blocks that follow each other. */
+static int staging_sizes(const struct search *s, const struct plan_stage *stage, uint64_t *sizes) {
+    uint64_t first[PLAN_BLOCKS_MAX], later[PLAN_BLOCKS_MAX], most = 0;
+    uint64_t least = plan_least_staging(s->run, stage, s->stage);
+    int n = 0, n_later = 0, n_sizes = add_size(sizes, 0, least);
+    for (int i = 0; i < s->course->n; i++) {
+        int place = s->course->place[i];
+        uint64_t bytes = s->course->bytes[i];
+        bool resident = plan_is_resident(stage, place);
+        if (!bytes || (plan_is_pooled(stage, place) && !resident)) continue;
+        first[n++] = bytes;
+        if (!resident) later[n_later++] = bytes;
+        if (bytes > most) most = bytes;
     }
-    /* Staging for two blocks keeps the disk reading while the bus is busy with pooled ones. */
-    uint64_t sizes[STAGINGS] = {least, pages(largest), 2 * pages(largest), 4 * pages(largest)};
-    for (int i = 0; i < STAGINGS; i++) {
-        if (pages(pool) + sizes[i] > s->host_bytes) return false;
+    if (n <= EXACT_POOL) n_sizes = all_windows(first, n, least, sizes, n_sizes);
+    if (n <= EXACT_POOL) n_sizes = all_windows(later, n_later, least, sizes, n_sizes);
+    for (uint64_t i = 1; i <= 4; i *= 2)
+        if (i * most > least) n_sizes = add_size(sizes, n_sizes, i * most);
+    return n_sizes;
+}
+
+static void try_pool(struct search *s, struct plan_stage *stage, const uint64_t *rings, int n_rings) {
+    uint64_t sizes[RINGS_MAX], pool = 0;
+    for (int i = 0; i < s->need->n_blocks; i++)
+        if (plan_is_pooled(stage, i)) pool += s->need->block_bytes[i];
+    stage->pool_bytes = pages(pool);
+    if (stage->pool_bytes + plan_least_staging(s->run, stage, s->stage) > s->host_bytes) return;
+    int n = staging_sizes(s, stage, sizes);
+    for (int i = 0; i < n; i++) {
         stage->staging_bytes = sizes[i];
-        stage->pool_bytes = pages(pool);
-        try_rings(s, stage, rings, n_rings);
+        if (stage->pool_bytes + sizes[i] > s->host_bytes) continue;
+        if (CLOSE * try_rings(s, stage, rings, n_rings) > limit(s)) return;
     }
-    return true;
 }
 
 /* All sets of pooled blocks, where there are few. */
@@ -239,7 +267,8 @@ static void try_pools(struct search *s, struct plan_stage *stage, const uint64_t
     }
     uint64_t bytes = set_bytes(s, poolable);
     memcpy(stage->pooled, poolable, sizeof stage->pooled);
-    if (try_pool(s, stage, rings, n_rings) || !bytes) return; /* all of them: nothing is faster */
+    try_pool(s, stage, rings, n_rings);
+    if (!bytes) return;
     if (s->timed && count(s, poolable) <= EXACT_POOL) {
         try_all_pools(s, stage, poolable, rings, n_rings);
         return;
@@ -275,6 +304,10 @@ static void try_residents(struct search *s, const uint64_t *set) {
 }
 
 /* ---- sets of residents ---- */
+
+static int exact_blocks(const struct search *s) {
+    return s->run->separate ? EXACT_SEPARATE : EXACT_BLOCKS;
+}
 
 static void try_all_sets(struct search *s) {
     for (int bits = 0; bits < 1 << s->n_worth; bits++) {
@@ -332,13 +365,13 @@ static void try_improved(struct search *s, const uint64_t *from, uint64_t most) 
  * ring. */
 static void try_paced(struct search *s, double allowance) {
     uint64_t set[SET] = {0}, last[SET] = {0};
-    bool improves = s->timed && s->n_worth > EXACT_BLOCKS && s->n_worth <= IMPROVED_BLOCKS;
-    for (uint64_t i = 1; i <= GRID; i++) {
-        struct spread spread = {s->all, s->worth, s->worth_bytes * i / GRID, allowance};
+    bool improves = s->timed && s->n_worth > exact_blocks(s) && s->n_worth <= IMPROVED_BLOCKS;
+    uint64_t grid = s->run->separate ? SEPARATE_GRID : GRID;
+    for (uint64_t i = 1; i <= grid; i++) {
+        struct spread spread = {s->all, s->worth, s->worth_bytes * i / grid, allowance};
         course_spread(s->course, &spread, set);
-        if (!memcmp(set, last, sizeof set)) continue;
-        try_residents(s, set);
-        if (improves) try_improved(s, set, spread.most);
+        if (memcmp(set, last, sizeof set)) try_residents(s, set);
+        if (improves && i % IMPROVE_EVERY == 0) try_improved(s, set, spread.most);
         memcpy(last, set, sizeof last);
     }
 }
@@ -350,9 +383,10 @@ static void try_sets(struct search *s) {
         if (bytes > largest) largest = bytes;
     }
     try_residents(s, s->worth);
-    for (int i = 0; i <= 2 && s->n_worth; i++) try_paced(s, 0.4995 * i * (double)largest);
+    for (int i = 0; i <= 2 && s->n_worth; i += s->run->separate ? 2 : 1)
+        try_paced(s, 0.4995 * i * (double)largest);
     if (s->n_worth) try_residents(s, (uint64_t[SET]){0});
-    if (s->timed && s->n_worth <= EXACT_BLOCKS) try_all_sets(s);
+    if (s->timed && s->n_worth <= exact_blocks(s)) try_all_sets(s);
 }
 
 /* ---- stages ---- */
@@ -384,7 +418,7 @@ static void search_begin(struct search *s, const struct run_need *run, int stage
 
 /* Runs both passes over the sets; residents: only this one. Writes what it chose to stage. */
 static bool search_run(struct search *s, const uint64_t *residents, struct plan_stage *stage) {
-    s->best = 1e300;
+    s->best = NEVER;
     s->tie = residents ? 1 : TIE; /* kept: whatever the ring takes besides is little */
     s->cost = UINT64_MAX;
     for (int pass = 0; pass < 2; pass++) {
