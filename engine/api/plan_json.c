@@ -34,8 +34,8 @@ static json_t *blocks_json(const struct job *job, int s) {
         json_array_append_new(blocks,
                               json_pack("{s:s, s:I, s:b, s:b, s:s}", "name", job->stages[s].blocks[i]->name,
                                         "bytes", integer(job->need.stage[s].block_bytes[i]), "resident",
-                                         (int)plan_is_resident(p, i), "hoisted",
-                                         (int)job->need.stage[s].block_hoisted[i], "tier", tier(p, i)));
+                                        (int)plan_is_resident(p, i), "hoisted",
+                                        (int)job->need.stage[s].block_hoisted[i], "tier", tier(p, i)));
     return blocks;
 }
 
