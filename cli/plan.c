@@ -45,6 +45,14 @@ static void print_memory(FILE *to, const json_t *plan, const char *title, const 
     fputc('\n', to);
 }
 
+static void print_reads(FILE *to, const json_t *plan) {
+    char text[32];
+    double bounce = number(plan, "bounce_bytes");
+    if (bounce > 0)
+        fprintf(to, "reads    past the system's file cache, through buffers of %s\n",
+                progress_bytes(bounce, text));
+}
+
 static void print_time(FILE *to, const json_t *plan) {
     char text[32];
     if (!json_is_number(json_object_get(plan, "seconds"))) {
@@ -108,6 +116,7 @@ int plan_print(FILE *to, const char *json, struct sluice_error *e) {
     print_memory(to, plan, "budget", "budget");
     print_memory(to, plan, "peak", "peak");
     print_memory(to, plan, "least", "least");
+    print_reads(to, plan);
     print_time(to, plan);
     print_stages(to, json_object_get(plan, "stages"));
     json_decref(plan);

@@ -148,4 +148,5 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->save_latent = args->save_latent;
     request->dump = args->dump;
     request->plan = plan_text;
+    request->direct_io = args->direct_io;
 }

@@ -183,6 +183,8 @@ struct sluice_request {
     const char *plan;        /* JSON text of a plan to run exactly, or NULL */
     int64_t max_ram_bytes;   /* budget for the whole process; 0: what is free less a reserve */
     int64_t max_vram_bytes;  /* ignored on the CPU */
+    const char *direct_io;   /* "on", "off": read weights past the page cache; "auto" or NULL: where the model
+                                is larger than what the cache of this machine could keep */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */

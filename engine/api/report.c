@@ -33,11 +33,11 @@ static json_t *stages_json(const struct report *r) {
     json_t *list = json_array();
     for (int i = 0; i < r->n_stages; i++) {
         const struct stage_record *s = &r->stage[i];
-        json_array_append_new(list, json_pack("{s:s, s:f, s:I, s:o, s:f, s:n, s:n}", "name", r->stage_name[i],
-                                              "seconds", s->seconds, "bytes_moved",
-                                              (json_int_t)s->moved.bytes_moved, "gbytes_per_second",
-                                              rate_json(s), "stall_seconds", s->moved.stall_seconds,
-                                              "floor_seconds", "efficiency"));
+        json_array_append_new(
+            list, json_pack("{s:s, s:f, s:I, s:I, s:o, s:f, s:n, s:n}", "name", r->stage_name[i], "seconds",
+                            s->seconds, "bytes_moved", (json_int_t)s->moved.bytes_moved, "bytes_direct",
+                            (json_int_t)s->moved.bytes_direct, "gbytes_per_second", rate_json(s),
+                            "stall_seconds", s->moved.stall_seconds, "floor_seconds", "efficiency"));
     }
     return list;
 }

@@ -45,7 +45,7 @@ uint64_t plan_staging_piece(const struct run_need *need) {
 /* What a stage takes besides residents and ring. */
 static uint64_t fixed_bytes(const struct run_need *need, int s) {
     const struct stage_need *n = &need->stage[s];
-    return need->base_bytes + need->host_bytes + need->cross_bytes + n->library_bytes +
+    return need->base_bytes + need->host_bytes + need->cross_bytes + need->bounce_bytes + n->library_bytes +
            pages(n->state_bytes) + pages(n->activation_bytes) + pages(n->workspace_bytes);
 }
 
@@ -78,6 +78,7 @@ static void copy_need(const struct run_need *need, struct plan *plan) {
     plan->base_bytes = need->base_bytes;
     plan->host_bytes = need->host_bytes;
     plan->cross_bytes = need->cross_bytes;
+    plan->bounce_bytes = need->bounce_bytes;
     for (int s = 0; s < need->n_stages; s++) {
         const struct stage_need *from = &need->stage[s];
         struct plan_stage *to = &plan->stage[s];
