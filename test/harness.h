@@ -315,10 +315,14 @@ static inline void temporary_remove(void) {
     if (temporary[0] && system(command)) puts("cannot remove the temporary folder");
 }
 
-static inline void temporary_make(void) {
-    strcpy(temporary, "/tmp/sluice_test_XXXXXX");
+static inline void temporary_make_in(const char *parent) {
+    snprintf(temporary, sizeof temporary, "%s/sluice_test_XXXXXX", parent);
     if (!mkdtemp(temporary)) abort();
     atexit(temporary_remove);
+}
+
+static inline void temporary_make(void) {
+    temporary_make_in("/tmp");
 }
 
 /* Weights outweigh activations in every stage at 48x32. */
