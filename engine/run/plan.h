@@ -20,7 +20,7 @@ enum { PLAN_READ_PIECE = 8 << 20, PLAN_COPY_PIECE = 16 << 20 };
 
 /* Threads of the store that read files, and what each of them needs to read past the page cache; measured:
  * bench/LOG.md. */
-enum { PLAN_READERS = 2, PLAN_BOUNCE_PIECE = 4 << 20, PLAN_BOUNCE = PLAN_READERS * PLAN_BOUNCE_PIECE };
+enum { PLAN_READERS = 2, PLAN_BOUNCE_PIECE = 2 << 20, PLAN_BOUNCE = PLAN_READERS * PLAN_BOUNCE_PIECE };
 
 /* What one stage needs, measured by the dry run. */
 struct stage_need {
