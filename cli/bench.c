@@ -1,114 +1,57 @@
-/* `sluice bench checkpoint`: a model of random weights, as large as wanted. It is written as DIR.tmp.PID and
- * gets its name when it is whole. */
+/* `sluice bench`: the table of its sub-commands, and which flags are whose. */
+#include "cli/bench.h"
+
 #include "cli/commands.h"
 #include "cli/fail.h"
-#include "cli/interrupt.h"
-#include "cli/request.h"
-#include "cli/say.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <ftw.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-struct writing {
-    const struct args *args;
-    char temporary[PATH_MAX];
-    int percent; /* last shown */
+static const struct {
+    const char *name;
+    int n_operands;    /* at most, with its name */
+    const char *flags; /* its own among those of bench; each between spaces */
+    int (*work)(const struct args *args, struct sluice_error *e);
+} benches[] = {
+    {"bus", 1, " --json --save --threads --dir --model ", bench_bus},
+    {"ops", 1, " --json --save --threads ", bench_ops},
+    {"checkpoint", 3, " --dims --seed ", bench_checkpoint},
 };
+enum { N_BENCHES = sizeof benches / sizeof *benches };
 
-static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *place) {
-    (void)info;
-    (void)kind;
-    (void)place;
-    return remove(path);
+/* What all of them take. */
+static const char shared_flags[] = " --quiet --no-progress ";
+
+static bool lists(const char *list, const char *name) {
+    char word[64];
+    int bytes = snprintf(word, sizeof word, " %s ", name);
+    return bytes < (int)sizeof word && strstr(list, word);
 }
 
-static void remove_tree(const char *folder) {
-    nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-/* The library cannot be told to stop here, so the program ends from within the callback. */
-static void end_if_interrupted(const struct writing *writing) {
-    struct sluice_error cancelled;
-    if (!interrupt_pending()) return;
-    remove_tree(writing->temporary);
-    interrupt_error(&cancelled);
-    say_failure(&cancelled);
-    _exit(cancelled.exit_code);
-}
-
-static void on_progress(void *user, double fraction) {
-    struct writing *writing = user;
-    char line[64];
-    int percent = (int)(100 * fraction);
-    end_if_interrupted(writing);
-    if (writing->args->quiet || writing->args->no_progress || percent == writing->percent) return;
-    snprintf(line, sizeof line, "writing %d %%", percent);
-    if (say_on_terminal()) {
-        say_live(line);
-    } else if (percent / 10 != writing->percent / 10) {
-        say_note("%s", line);
+/* A flag of another bench would be read and do nothing. */
+static int check_flags(const struct args *args, int bench, struct sluice_error *e) {
+    for (int i = 0; i < N_FLAGS; i++) {
+        if (!args->given[i] || lists(benches[bench].flags, flags[i].name) ||
+            lists(shared_flags, flags[i].name))
+            continue;
+        fail(e, SLUICE_USAGE, "this flag belongs to other benches");
+        fail_where(e, "sluice bench %s", benches[bench].name);
+        fail_found(e, "%s", flags[i].name);
+        return fail_expected(e, "%s", benches[bench].flags + 1);
     }
-    writing->percent = percent;
-}
-
-/* Only what is not there or empty is written to; rename(2) replaces an empty folder. */
-static int check_empty(const char *folder, struct sluice_error *e) {
-    DIR *dir = opendir(folder);
-    int n = 0;
-    if (!dir) return errno == ENOENT ? SLUICE_OK : fail_output(e, folder, errno);
-    while (n < 3 && readdir(dir)) n++;
-    closedir(dir);
-    return n < 3 ? SLUICE_OK : fail_output(e, folder, ENOTEMPTY);
-}
-
-static int make_temporary(const char *folder, struct writing *writing, struct sluice_error *e) {
-    size_t length = strlen(folder), room = sizeof writing->temporary;
-    while (length > 1 && folder[length - 1] == '/') length--;
-    int bytes = snprintf(writing->temporary, room, "%.*s.tmp.%ld", (int)length, folder, (long)getpid());
-    if (bytes < 0 || (size_t)bytes >= room) return fail_output(e, folder, ENAMETOOLONG);
-    remove_tree(writing->temporary);
-    if (mkdir(writing->temporary, 0777)) return fail_output(e, folder, errno);
-    return SLUICE_OK;
-}
-
-static int write_checkpoint(const struct args *args, uint64_t seed, struct sluice_error *e) {
-    struct writing writing = {.args = args, .percent = -1};
-    const char *folder = args->operands[2];
-    int status = check_empty(folder, e);
-    if (!status) status = make_temporary(folder, &writing, e);
-    if (status) return status;
-    interrupt_gracefully();
-    status = sluice_checkpoint_write(args->operands[1], writing.temporary, args->dimensions, seed,
-                                     on_progress, &writing, e);
-    say_live_end();
-    if (!status && rename(writing.temporary, folder)) status = fail_output(e, folder, errno);
-    if (status) {
-        remove_tree(writing.temporary);
-    } else if (!args->quiet) {
-        say_note("wrote %s (seed %llu)", folder, (unsigned long long)seed);
-    }
-    return status;
+    if (args->n_operands <= benches[bench].n_operands) return SLUICE_OK;
+    fail(e, SLUICE_USAGE, "a word too many");
+    fail_where(e, "sluice bench %s", benches[bench].name);
+    fail_found(e, "\"%s\"", args->operands[benches[bench].n_operands]);
+    return fail_expected(e, "flags only");
 }
 
 int bench_command(const struct args *args, struct sluice_error *e) {
-    uint64_t seed = 0;
-    if (strcmp(args->operands[0], "checkpoint") != 0)
-        return fail_value(e, "sluice bench", args->operands[0], "checkpoint: the others are not built yet");
-    bool help = args->n_operands == 2 && strcmp(args->operands[1], "help") == 0;
-    if (help) return sluice_checkpoint_write("help", "", NULL, 0, NULL, NULL, e);
-    if (args->n_operands < 3) {
-        fail(e, SLUICE_USAGE, "which family, into which folder?");
-        fail_where(e, "sluice bench checkpoint");
-        return fail_expected(e, "FAMILY DIR (sluice bench checkpoint help lists the families)");
-    }
-    int status = request_seed(args, &seed, e);
-    if (!status && args->seed.random) say_note("seed %llu", (unsigned long long)seed);
-    return status ? status : write_checkpoint(args, seed, e);
+    int bench = 0;
+    while (bench < N_BENCHES && strcmp(args->operands[0], benches[bench].name) != 0) bench++;
+    if (bench == N_BENCHES)
+        return fail_value(e, "sluice bench", args->operands[0],
+                          "bus, ops or checkpoint: the others are not built yet");
+    int status = check_flags(args, bench, e);
+    return status ? status : benches[bench].work(args, e);
 }

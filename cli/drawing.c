@@ -81,12 +81,12 @@ int drawing_open(struct drawing *drawing, struct sluice_error *e) {
                                              .on_progress = on_progress,
                                              .on_image = on_image,
                                              .user = drawing};
-    int status = request_read_plan(args, &drawing->plan_text, e);
+    int status = request_read_texts(args, &drawing->texts, e);
     if (!status) status = sluice_model_open(&args->model, &drawing->model, e);
     if (!status) status = sluice_session_open(drawing->model, &options, &drawing->session, e);
     if (status) return status;
     drawing->request.struct_size = sizeof drawing->request;
-    request_fill(&drawing->request, drawing->model, args, drawing->seed, drawing->plan_text);
+    request_fill(&drawing->request, drawing->model, args, drawing->seed, &drawing->texts);
     interrupt_watch(drawing->session);
     return SLUICE_OK;
 }
@@ -95,7 +95,7 @@ void drawing_close(struct drawing *drawing) {
     interrupt_watch(NULL);
     sluice_session_close(drawing->session);
     sluice_model_close(drawing->model);
-    free(drawing->plan_text);
+    request_free_texts(&drawing->texts);
 }
 
 /* How many pictures a latent holds stands in its plan; -v shows the plan. */

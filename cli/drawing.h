@@ -4,6 +4,7 @@
 
 #include "cli/args.h"
 #include "cli/progress.h"
+#include "cli/request.h"
 
 #include <stdbool.h>
 
@@ -13,7 +14,7 @@ struct drawing {
     sluice_model *model;
     sluice_session *session;
     struct sluice_request request;
-    char *plan_text; /* of --plan */
+    struct request_texts texts; /* of --plan and --rates */
     uint64_t seed;
     int n_images; /* that names are made for */
     int n_written;

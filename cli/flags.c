@@ -13,7 +13,7 @@
 #define AT(field) offsetof(struct args, field)
 
 const struct flag flags[N_FLAGS] = {
-    {"Model", MODELS, "-m", "--model", "PATH", FLAG_STRING, AT(model.model), 0, 0, NULL,
+    {"Model", MODELS | BENCH, "-m", "--model", "PATH", FLAG_STRING, AT(model.model), 0, 0, NULL,
      "Hugging Face folder with model_index.json"},
     {NULL, MODELS, NULL, "--diffusion-model", "PATH", FLAG_STRING, AT(model.diffusion_model), 0, 0, NULL,
      "the transformer, instead of what -m holds"},
@@ -78,8 +78,8 @@ const struct flag flags[N_FLAGS] = {
      "everything in between, as safetensors files, for comparing with a reference"},
     {NULL, RUNS | DECODE, NULL, "--report", "FILE", FLAG_STRING, AT(report), 0, 0, NULL,
      "what was planned and measured, as JSON, also when the run fails; - is stdout"},
-    {NULL, PLAN | INSPECT | TOKENIZE | DEVICES, NULL, "--json", NULL, FLAG_SWITCH, AT(json), 0, 0, NULL,
-     "JSON instead of text"},
+    {NULL, PLAN | INSPECT | TOKENIZE | BENCH | DEVICES, NULL, "--json", NULL, FLAG_SWITCH, AT(json), 0, 0,
+     NULL, "JSON instead of text"},
     {NULL, INSPECT, NULL, "--tensors", NULL, FLAG_SWITCH, AT(tensors), 0, 0, NULL,
      "every tensor's name, type and shape"},
 
@@ -93,7 +93,8 @@ const struct flag flags[N_FLAGS] = {
     {NULL, RUNS | DECODE, NULL, "--no-replan", NULL, FLAG_SWITCH, AT(no_replan), 0, 0, NULL,
      "keep the first plan although measured rates differ"},
     {NULL, RUNS | DECODE, NULL, "--rates", "FILE", FLAG_STRING, AT(rates), 0, 0, NULL,
-     "measured rates (not in this build)"},
+     "what this machine was measured to do, as `sluice bench bus --save` and `bench ops --save` wrote it; "
+     "default: stated assumptions"},
     {NULL, RUNS | DECODE, NULL, "--vae-tiling", "HOW", FLAG_CHOICE, AT(vae_tiling), 0, 0, "auto|on|off",
      "where the decoder's large buffers lie on a device; nothing to choose on the CPU; default auto"},
     {NULL, RUNS | DECODE, NULL, "--direct-io", "HOW", FLAG_CHOICE, AT(direct_io), 0, 0, "auto|on|off",
@@ -102,11 +103,16 @@ const struct flag flags[N_FLAGS] = {
     {NULL, RUNS | DECODE, NULL, "--device", "NAME", FLAG_STRING, AT(device), 0, 0, NULL, "cpu; default cpu"},
     {NULL, RUNS | DECODE, NULL, "--precision", "TYPE", FLAG_CHOICE, AT(precision), 0, 0, "f32|bf16|f16",
      "arithmetic; f32 on the CPU, the default"},
-    {NULL, RUNS | DECODE, "-t", "--threads", "N", FLAG_WHOLE, AT(threads), 1, 4096, NULL,
+    {NULL, RUNS | DECODE | BENCH, "-t", "--threads", "N", FLAG_WHOLE, AT(threads), 1, 4096, NULL,
      "default the physical cores"},
 
     {"Benchmark", BENCH, NULL, "--dims", "LIST", FLAG_STRING, AT(dimensions), 0, 0, NULL,
-     "name=value,... instead of the family's published sizes"},
+     "checkpoint: name=value,... instead of the family's published sizes"},
+    {NULL, BENCH, NULL, "--save", "FILE", FLAG_STRING, AT(save), 0, 0, NULL,
+     "bus, ops: add what was measured to this rates file, for --rates"},
+    {NULL, BENCH, NULL, "--dir", "DIR", FLAG_STRING, AT(folder), 0, 0, NULL,
+     "bus: the disk to measure: a file of 256 MiB is written and read there; default here. With -m a model's "
+     "largest file is read instead"},
 
     {"Messages", ALL, "-q", "--quiet", NULL, FLAG_SWITCH, AT(quiet), 0, 0, NULL, "only warnings and errors"},
     {NULL, RUNS | DECODE, "-v", "--verbose", NULL, FLAG_SWITCH, AT(verbose), 0, 0, NULL,
@@ -127,9 +133,9 @@ const struct command commands[N_COMMANDS] = {
      "sluice tokenize -m DIR -p \"a red fox\""},
     {"convert", CONVERT, NULL, 0, 0, "rewrite weights in another form (not built yet)",
      "sluice convert --help"},
-    {"bench", BENCH, "checkpoint FAMILY DIR", 1, 3,
-     "write a model of random weights; bus, stream, ops and block are not built yet",
-     "sluice bench checkpoint zimage DIR --seed 1"},
+    {"bench", BENCH, "bus|ops|checkpoint [FAMILY DIR]", 1, 3,
+     "measure disk and memory (bus) or arithmetic (ops); write a model of random weights (checkpoint)",
+     "sluice bench bus --save rates.json"},
     {"devices", DEVICES, NULL, 0, 0, "list what a run can use", "sluice devices"},
 };
 

@@ -53,15 +53,53 @@ static void print_reads(FILE *to, const json_t *plan) {
                 progress_bytes(bounce, text));
 }
 
+/* What a time follows from, in words; the library's own word where it is a new one. */
+static const char *bound_in_words(const json_t *object) {
+    const char *bound = string(object, "bound");
+    if (strcmp(bound, "compute") == 0) return "computing takes longest: weights are there in time";
+    if (strcmp(bound, "bus") == 0) return "the way to the device takes longest: it waits for weights";
+    if (strcmp(bound, "disk") == 0) return "the disk takes longest: it waits for weights";
+    return bound;
+}
+
+/* Seconds of one step; 0 if no stage has steps or their time is not known. */
+static double step_seconds(const json_t *plan) {
+    size_t i;
+    json_t *stage;
+    json_array_foreach(json_object_get(plan, "stages"), i, stage) {
+        double evaluations = number(stage, "evaluations");
+        if (strcmp(string(stage, "name"), "denoise") == 0 && evaluations > 0)
+            return number(stage, "seconds") / evaluations;
+    }
+    return 0;
+}
+
+/* A step of a small model takes milliseconds, which progress_duration would show as nothing. */
+static char *duration(double seconds, char out[32]) {
+    if (seconds >= 1) return progress_duration(seconds, out);
+    snprintf(out, 32, "%.3f s", seconds);
+    return out;
+}
+
 static void print_time(FILE *to, const json_t *plan) {
-    char text[32];
+    char all[32], step[32], least[32];
     if (!json_is_number(json_object_get(plan, "seconds"))) {
-        fprintf(to, "time     not known before the first run on this machine\n");
+        fprintf(to, "time     not known\n");
         return;
     }
-    fprintf(to, "time     %s", progress_duration(number(plan, "seconds"), text));
-    fprintf(to, ", bound by %s; floor %s\n", string(plan, "bound"),
-            progress_duration(number(plan, "floor_seconds"), text));
+    double one = step_seconds(plan);
+    fprintf(to, "time     %s in all", duration(number(plan, "seconds"), all));
+    if (one > 0) fprintf(to, ", %s a step", duration(one, step));
+    fprintf(to, "; at best %s\n", duration(number(plan, "floor_seconds"), least));
+    fprintf(to, "bound    %s\n", bound_in_words(plan));
+}
+
+static void print_rates(FILE *to, const json_t *plan) {
+    const char *rates = string(plan, "rates");
+    if (strcmp(rates, "default") == 0)
+        rates = "assumed; `sluice bench bus --save FILE` and `sluice bench ops --save FILE` measure them, "
+                "--rates FILE reads them";
+    fprintf(to, "rates    %s\n", rates);
 }
 
 static const struct {
@@ -91,8 +129,7 @@ static void print_stage(FILE *to, const json_t *stage) {
     for (int c = 0; c < N_COLUMNS; c++)
         fprintf(to, " %11s", progress_bytes(number(stage, columns[c].key), text));
     bool timed = json_is_number(json_object_get(stage, "seconds"));
-    if (timed)
-        fprintf(to, " %9s %s", progress_duration(number(stage, "seconds"), text), string(stage, "bound"));
+    if (timed) fprintf(to, " %9s %s", duration(number(stage, "seconds"), text), string(stage, "bound"));
     fputc('\n', to);
 }
 
@@ -118,6 +155,7 @@ int plan_print(FILE *to, const char *json, struct sluice_error *e) {
     print_memory(to, plan, "least", "least");
     print_reads(to, plan);
     print_time(to, plan);
+    print_rates(to, plan);
     print_stages(to, json_object_get(plan, "stages"));
     json_decref(plan);
     return SLUICE_OK;

@@ -2,9 +2,9 @@
 #include "cli/request.h"
 
 #include "cli/fail.h"
+#include "cli/textfile.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -23,7 +23,6 @@ static const struct {
     {"--mask", "this build cannot start from a picture"},
     {"--frames", "no model of this build makes videos"},
     {"--fps", "no model of this build makes videos"},
-    {"--rates", "this build has no measured rates to read"},
 };
 
 static int refuse(const char *flag, const char *why, const char *found, const char *expected,
@@ -97,30 +96,18 @@ int request_seed(const struct args *args, uint64_t *seed, struct sluice_error *e
     return SLUICE_OK;
 }
 
-static int plan_file_error(const char *path, int problem, struct sluice_error *e) {
-    fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "the plan cannot be read");
-    fail_where(e, "%s", path);
-    return fail_found(e, "%s", strerror(problem));
+int request_read_texts(const struct args *args, struct request_texts *texts, struct sluice_error *e) {
+    enum { PLAN_BYTES_MAX = 64 << 20, RATES_BYTES_MAX = 1 << 20 };
+    int status = SLUICE_OK;
+    if (args->plan) status = textfile_read(args->plan, "the plan", PLAN_BYTES_MAX, &texts->plan, e);
+    if (!status && args->rates)
+        status = textfile_read(args->rates, "the rates file", RATES_BYTES_MAX, &texts->rates, e);
+    return status;
 }
 
-int request_read_plan(const struct args *args, char **text, struct sluice_error *e) {
-    enum { PLAN_BYTES_MAX = 64 << 20 };
-    size_t room = 1 << 16, bytes = 0;
-    if (!args->plan) return SLUICE_OK;
-    FILE *file = fopen(args->plan, "rb");
-    if (!file) return plan_file_error(args->plan, errno, e);
-    do {
-        room *= 2;
-        char *larger = realloc(*text, room + 1);
-        if (!larger) break;
-        *text = larger;
-        bytes += fread(larger + bytes, 1, room - bytes, file);
-    } while (bytes == room && room < PLAN_BYTES_MAX);
-    int problem = ferror(file) ? EIO : bytes == room ? EFBIG : 0;
-    fclose(file);
-    if (problem) return plan_file_error(args->plan, problem, e);
-    (*text)[bytes] = 0;
-    return SLUICE_OK;
+void request_free_texts(struct request_texts *texts) {
+    free(texts->plan);
+    free(texts->rates);
 }
 
 static void fill_numbers(struct sluice_request *request, const struct args *args) {
@@ -136,7 +123,7 @@ static void fill_numbers(struct sluice_request *request, const struct args *args
 }
 
 void request_fill(struct sluice_request *request, const sluice_model *model, const struct args *args,
-                  uint64_t seed, const char *plan_text) {
+                  uint64_t seed, const struct request_texts *texts) {
     sluice_request_defaults(model, request);
     fill_numbers(request, args);
     request->prompt = args->prompt.text;
@@ -147,6 +134,8 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->init_latent = args->init_latent;
     request->save_latent = args->save_latent;
     request->dump = args->dump;
-    request->plan = plan_text;
+    request->plan = texts->plan;
+    request->rates = texts->rates;
+    request->rates_name = args->rates;
     request->direct_io = args->direct_io;
 }

@@ -8,10 +8,16 @@
 int request_check(const struct args *args, struct sluice_error *e);
 /* The seed as given, or drawn. */
 int request_seed(const struct args *args, uint64_t *seed, struct sluice_error *e);
-/* The text of --plan, to be freed; NULL without the flag. */
-int request_read_plan(const struct args *args, char **text, struct sluice_error *e);
-/* The model's defaults, then what was given. */
+/* What files the flags name hold; NULL without the flag. */
+struct request_texts {
+    char *plan, *rates;
+};
+
+/* Reads them; freed with request_free_texts also after failure. */
+int request_read_texts(const struct args *args, struct request_texts *texts, struct sluice_error *e);
+void request_free_texts(struct request_texts *texts);
+/* The model's defaults, then what was given. Borrows texts. */
 void request_fill(struct sluice_request *request, const sluice_model *model, const struct args *args,
-                  uint64_t seed, const char *plan_text);
+                  uint64_t seed, const struct request_texts *texts);
 
 #endif

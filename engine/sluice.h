@@ -128,7 +128,7 @@ typedef struct sluice_session sluice_session;
 
 struct sluice_progress {
     size_t struct_size;
-    const char *stage;    /* "text", "denoise", "decode" */
+    const char *stage;    /* "text", "hoist", "denoise", "decode" */
     int step, of;         /* evaluation of this stage, from 1; 0 before the first */
     double fraction;      /* of the whole run's work, 0 to 1, moves inside long visits too */
     double seconds, eta;  /* since the run began; eta is negative while unknown */
@@ -183,6 +183,8 @@ struct sluice_request {
     const char *plan;        /* JSON text of a plan to run exactly, or NULL */
     int64_t max_ram_bytes;   /* budget for the whole process; 0: what is free less a reserve */
     int64_t max_vram_bytes;  /* ignored on the CPU */
+    const char *rates;       /* JSON text of measured rates (a bench's), or NULL: stated defaults */
+    const char *rates_name;  /* what the plan calls them, a file's name; NULL: "given" */
     const char *direct_io;   /* "on", "off": read weights past the page cache; "auto" or NULL: where the model
                                 is larger than what the cache of this machine could keep */
 };
@@ -226,6 +228,32 @@ SLUICE_API int sluice_checkpoint_write(const char *family, const char *folder, c
 SLUICE_API int sluice_devices(char **json, struct sluice_error *error);
 
 SLUICE_API const char *sluice_version(void);
+
+/* ---- measuring the machine ---- */
+
+struct sluice_bench_options {
+    size_t struct_size;
+    int threads; /* 0: the physical cores */
+    const char *
+        folder; /* bus: where it writes a file of its own to read, which has no name soon after; NULL: here */
+    const char *file;  /* bus: read this one instead and write none; NULL */
+    const char *saved; /* text of an older rates file, which what is measured is written over; NULL: none */
+    /* Called about once a second; what is being measured. False ends the bench with CANCELLED. May be NULL.
+     */
+    bool (*on_progress)(void *user, double fraction, const char *what);
+    void *user;
+};
+
+/* How fast bytes move, by path and size of a piece: {"version":1,"rows":[{"path","bytes","gbytes_per_second",
+ * ...}],"links":{"disk":"SATA SSD"}}. *rates: the text of a rates file with disk and host_copy. Takes at most
+ * 160 MiB of memory, and 256 MiB of disk without a file; OUTPUT where that cannot be written. */
+SLUICE_API int sluice_bench_bus(const struct sluice_bench_options *options, char **json, char **rates,
+                                struct sluice_error *error);
+/* How fast the CPU device computes, by class of operators, type of weights and threads, at sizes like a
+ * Z-Image block's: {"version":1,"rows":[{"op","dtype","threads","flops_per_second" or "bytes_per_second",
+ * ...}]}. *rates: with ops, for options->threads. Takes at most 200 MiB. */
+SLUICE_API int sluice_bench_ops(const struct sluice_bench_options *options, char **json, char **rates,
+                                struct sluice_error *error);
 
 #ifdef __cplusplus
 }

@@ -13,7 +13,7 @@
 
 enum op_kind {
     OP_LINEAR,     /* out[T,N] = residual + in[T,K] . weight[N,K]^T + bias */
-    OP_LINEAR_FEW, /* the same for a few conditioning rows, one fixed order a row (R4); optional SiLU on in */
+    OP_LINEAR_FEW, /* the same for conditioning rows, one fixed order a row (R4); optional SiLU on in */
     OP_ATTENTION,  /* out[T,H,D] = softmax(scale q k^T) v, grouped heads, optionally causal; out may be q */
     OP_RMS_NORM,   /* out = base + gate * (in / sqrt(mean(in^2) + eps) * weight * (1 + scale)) */
     OP_LAYER_NORM, /* out = (in - mean) / sqrt(var + eps) * (1 + scale) */
@@ -101,7 +101,7 @@ struct op {
 /* weight packed, as everywhere. Rows of in may be strided, but that costs a copy of in. out is not in. */
 void op_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e);
-/* activation: applied to in. T at most a few hundred. */
+/* activation: applied to in. Any T: a row's bits do not depend on how many others there are. */
 void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                    struct tensor bias, enum activation activation);
 /* q, out [T,H*D], k and v [S,G*D]; rows may be strided. out may be q, but not k or v. D at most 512, H a

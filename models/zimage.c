@@ -1,10 +1,12 @@
 /* Z-Image: a single-stream diffusion transformer over image tokens followed by caption tokens.
  *
  * Caption: norm, linear, padded to a multiple of 32 with a learned token, context refiner; all that is done
- * once a prompt. Image: 2x2 patches, linear, padded likewise, noise refiner; then both through the layers,
- * and the final layer on the image's rows. Pads are attended to. Positions (caption index, y, x): captions
- * count from 1 and on through their pads, the image starts after the padded caption, its pads sit at (0, 0,
- * 0). Reference: diffusers 0.42, models/transformers/transformer_z_image.py. */
+ * once a prompt. Time: an embedding and from it a row of scales and gates for each block; these are blocks of
+ * their own, because they depend on the timestep alone and can be hoisted. Image: 2x2 patches, linear, padded
+ * likewise, noise refiner; then both through the layers, and the final layer on the image's rows. Pads are
+ * attended to. Positions (caption index, y, x): captions count from 1 and on through their pads, the image
+ * starts after the padded caption, its pads sit at (0, 0, 0). Reference: diffusers 0.42,
+ * models/transformers/transformer_z_image.py. */
 #include "kernels/ops.h"
 #include "models/models.h"
 
@@ -40,25 +42,35 @@ struct zimage_state {
     struct tensor tokens;  /* [image + caption rows, DIM], both padded */
     struct tensor rope;    /* [image + caption rows, HEAD/2, 2] */
     struct tensor caption; /* [caption rows, DIM], refined once a prompt; shared by its lanes, as is rope */
-    struct tensor time;    /* [1, ADA] */
     int32_t image_rows;    /* padded */
+    /* From the timestep alone, so all lanes share them; a row for each evaluation or, not hoisted, one. */
+    struct tensor time;                              /* [rows, ADA] */
+    struct tensor noise_modulation, main_modulation; /* [blocks, rows, FOUR_DIM] */
+    struct tensor final_scale;                       /* [rows, DIM] */
 };
 
 struct caption_weights {
     struct tensor norm, weight, bias, pad;
 };
 
+struct time_weights {
+    struct tensor in, in_bias, out, out_bias;
+};
+
+struct modulation_weights {
+    struct tensor weight, bias;
+};
+
 struct embedder_weights {
-    struct tensor time1, time1_bias, time2, time2_bias, patch, patch_bias, pad;
+    struct tensor patch, patch_bias, pad;
 };
 
 struct layer_weights {
     struct tensor norm1, q, k, v, q_norm, k_norm, out, norm2, ffn_norm1, w1, w3, w2, ffn_norm2;
-    struct tensor ada, ada_bias; /* absent in the context refiner */
 };
 
 struct final_weights {
-    struct tensor ada, ada_bias, weight, bias;
+    struct tensor weight, bias;
 };
 
 static const struct weight_spec caption_table[] = {
@@ -68,11 +80,14 @@ static const struct weight_spec caption_table[] = {
     BLOCK_WEIGHT(caption_weights, pad, 1, "cap_pad_token", 2, ONE, DIM),
 };
 
+static const struct weight_spec time_table[] = {
+    BLOCK_WEIGHT(time_weights, in, 1, "t_embedder.mlp.0.weight", 2, TIME_MIDDLE, FREQUENCIES),
+    BLOCK_WEIGHT(time_weights, in_bias, 1, "t_embedder.mlp.0.bias", 1, TIME_MIDDLE),
+    BLOCK_WEIGHT(time_weights, out, 1, "t_embedder.mlp.2.weight", 2, ADA, TIME_MIDDLE),
+    BLOCK_WEIGHT(time_weights, out_bias, 1, "t_embedder.mlp.2.bias", 1, ADA),
+};
+
 static const struct weight_spec embedder_table[] = {
-    BLOCK_WEIGHT(embedder_weights, time1, 1, "t_embedder.mlp.0.weight", 2, TIME_MIDDLE, FREQUENCIES),
-    BLOCK_WEIGHT(embedder_weights, time1_bias, 1, "t_embedder.mlp.0.bias", 1, TIME_MIDDLE),
-    BLOCK_WEIGHT(embedder_weights, time2, 1, "t_embedder.mlp.2.weight", 2, ADA, TIME_MIDDLE),
-    BLOCK_WEIGHT(embedder_weights, time2_bias, 1, "t_embedder.mlp.2.bias", 1, ADA),
     BLOCK_WEIGHT(embedder_weights, patch, 1, "all_x_embedder.2-1.weight", 2, DIM, PATCH),
     BLOCK_WEIGHT(embedder_weights, patch_bias, 1, "all_x_embedder.2-1.bias", 1, DIM),
     BLOCK_WEIGHT(embedder_weights, pad, 1, "x_pad_token", 2, ONE, DIM),
@@ -94,19 +109,22 @@ static const struct weight_spec embedder_table[] = {
         BLOCK_WEIGHT(layer_weights, w2, 1, prefix "feed_forward.w2.weight", 2, DIM, FEED_FORWARD),           \
         BLOCK_WEIGHT(layer_weights, ffn_norm2, 0, prefix "ffn_norm2.weight", 1, DIM)
 
-#define MODULATION_WEIGHTS(prefix)                                                                           \
-    BLOCK_WEIGHT(layer_weights, ada, 1, prefix "adaLN_modulation.0.weight", 2, FOUR_DIM, ADA),               \
-        BLOCK_WEIGHT(layer_weights, ada_bias, 1, prefix "adaLN_modulation.0.bias", 1, FOUR_DIM)
+#define MODULATION_WEIGHTS(prefix, columns)                                                                  \
+    BLOCK_WEIGHT(modulation_weights, weight, 1, prefix ".weight", 2, columns, ADA),                          \
+        BLOCK_WEIGHT(modulation_weights, bias, 1, prefix ".bias", 1, columns)
 
 static const struct weight_spec context_table[] = {LAYER_WEIGHTS("context_refiner.%d.")};
-static const struct weight_spec noise_table[] = {LAYER_WEIGHTS("noise_refiner.%d."),
-                                                 MODULATION_WEIGHTS("noise_refiner.%d.")};
-static const struct weight_spec layer_table[] = {LAYER_WEIGHTS("layers.%d."),
-                                                 MODULATION_WEIGHTS("layers.%d.")};
+static const struct weight_spec noise_table[] = {LAYER_WEIGHTS("noise_refiner.%d.")};
+static const struct weight_spec layer_table[] = {LAYER_WEIGHTS("layers.%d.")};
+
+static const struct weight_spec noise_modulation_table[] = {
+    MODULATION_WEIGHTS("noise_refiner.%d.adaLN_modulation.0", FOUR_DIM)};
+static const struct weight_spec layer_modulation_table[] = {
+    MODULATION_WEIGHTS("layers.%d.adaLN_modulation.0", FOUR_DIM)};
+static const struct weight_spec final_modulation_table[] = {
+    MODULATION_WEIGHTS("all_final_layer.2-1.adaLN_modulation.1", DIM)};
 
 static const struct weight_spec final_table[] = {
-    BLOCK_WEIGHT(final_weights, ada, 1, "all_final_layer.2-1.adaLN_modulation.1.weight", 2, DIM, ADA),
-    BLOCK_WEIGHT(final_weights, ada_bias, 1, "all_final_layer.2-1.adaLN_modulation.1.bias", 1, DIM),
     BLOCK_WEIGHT(final_weights, weight, 1, "all_final_layer.2-1.linear.weight", 2, PATCH, DIM),
     BLOCK_WEIGHT(final_weights, bias, 1, "all_final_layer.2-1.linear.bias", 1, PATCH),
 };
@@ -165,17 +183,58 @@ static void forward_caption(struct context *x, const void *weights, const struct
     pad_rows(x, state->caption, text.dim[0], w->pad);
 }
 
+/* The rows of this visit's evaluations, [n_evaluations, C]. Where they are not hoisted there is one row, of
+ * the evaluation under way. */
+static struct tensor rows_of(struct tensor rows, const struct visit_scope *scope) {
+    return tensor_slice(rows, rows.dim[0] == 1 ? 0 : scope->evaluation, scope->n_evaluations);
+}
+
+/* One block's rows of all blocks'. */
+static struct tensor rows_of_block(struct tensor all, const struct visit_scope *scope) {
+    return rows_of(tensor_reshape(tensor_slice(all, scope->number, 1), 2, all.dim + 1), scope);
+}
+
+static void forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct time_weights *w = weights;
+    const struct zimage_settings *settings = scope->settings;
+    const struct zimage_state *state = scope->lane->state;
+    int32_t n = scope->n_evaluations;
+    struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, w->in.dim[1]});
+    struct tensor h = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, w->in.dim[0]});
+    for (int32_t i = 0; i < n; i++)
+        op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i] * settings->time_scale);
+    op_linear_few(x, h, f, w->in, w->in_bias, ACTIVATION_NONE);
+    op_linear_few(x, rows_of(state->time, scope), h, w->out, w->out_bias, ACTIVATION_SILU);
+}
+
+static void modulate(struct context *x, const struct modulation_weights *w, struct tensor rows,
+                     const struct visit_scope *scope, enum activation activation) {
+    const struct zimage_state *state = scope->lane->state;
+    op_linear_few(x, rows, rows_of(state->time, scope), w->weight, w->bias, activation);
+}
+
+static void forward_noise_modulation(struct context *x, const void *weights,
+                                     const struct visit_scope *scope) {
+    const struct zimage_state *state = scope->lane->state;
+    modulate(x, weights, rows_of_block(state->noise_modulation, scope), scope, ACTIVATION_NONE);
+}
+
+static void forward_main_modulation(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct zimage_state *state = scope->lane->state;
+    modulate(x, weights, rows_of_block(state->main_modulation, scope), scope, ACTIVATION_NONE);
+}
+
+static void forward_final_modulation(struct context *x, const void *weights,
+                                     const struct visit_scope *scope) {
+    const struct zimage_state *state = scope->lane->state;
+    modulate(x, weights, rows_of(state->final_scale, scope), scope, ACTIVATION_SILU);
+}
+
 static void forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct embedder_weights *w = weights;
-    const struct zimage_settings *settings = scope->settings;
     const struct zimage_state *state = scope->lane->state;
     struct tensor latent = scope->lane->latent;
     int32_t Y = latent.dim[1] / PATCH_SIDE, X = latent.dim[2] / PATCH_SIDE;
-    struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, w->time1.dim[1]});
-    struct tensor h = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, w->time1.dim[0]});
-    op_timestep(x, f, scope->timestep * settings->time_scale);
-    op_linear_few(x, h, f, w->time1, w->time1_bias, ACTIVATION_NONE);
-    op_linear_few(x, state->time, h, w->time2, w->time2_bias, ACTIVATION_SILU);
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){Y * X, w->patch.dim[1]});
     struct tensor rows = image_rows(state->tokens, state);
     op_patchify(x, patches, latent, PATCH_SIDE);
@@ -230,19 +289,17 @@ static struct tensor quarter(struct tensor modulation, int i) {
     return tensor_slice(tensor_reshape(modulation, 1, &all), i * dim, dim);
 }
 
-/* time has rank 0 in the context refiner, which is not modulated. */
+/* modulation: [1, FOUR_DIM]; of rank 0 in the context refiner, which is not modulated. */
 static void forward_layer(struct context *x, const struct layer_weights *w,
                           const struct zimage_settings *settings, struct tensor tokens, struct tensor rope,
-                          struct tensor time) {
+                          struct tensor modulation) {
     struct modulation attention_in = {0}, attention_out = {.base = tokens}, ffn_in = {0}, ffn_out = {0};
     struct tensor n = context_tensor(x, DTYPE_F32, 2, tokens.dim);
-    if (time.rank) {
-        struct tensor m = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, w->ada.dim[0]});
-        op_linear_few(x, m, time, w->ada, w->ada_bias, ACTIVATION_NONE);
-        attention_in.scale = quarter(m, 0);
-        attention_out.gate = quarter(m, 1);
-        ffn_in.scale = quarter(m, 2);
-        ffn_out.gate = quarter(m, 3);
+    if (modulation.rank) {
+        attention_in.scale = quarter(modulation, 0);
+        attention_out.gate = quarter(modulation, 1);
+        ffn_in.scale = quarter(modulation, 2);
+        ffn_out.gate = quarter(modulation, 3);
     }
     op_rms_norm(x, n, tokens, w->norm1, settings->norm_eps, attention_in);
     uint64_t mark = x->scratch->used;
@@ -261,12 +318,13 @@ static void forward_context(struct context *x, const void *weights, const struct
 static void forward_noise(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct zimage_state *state = scope->lane->state;
     forward_layer(x, weights, scope->settings, image_rows(state->tokens, state),
-                  image_rows(state->rope, state), state->time);
+                  image_rows(state->rope, state), rows_of_block(state->noise_modulation, scope));
 }
 
 static void forward_main(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct zimage_state *state = scope->lane->state;
-    forward_layer(x, weights, scope->settings, state->tokens, state->rope, state->time);
+    forward_layer(x, weights, scope->settings, state->tokens, state->rope,
+                  rows_of_block(state->main_modulation, scope));
 }
 
 /* The model predicts data minus noise; flow matching wants noise minus data, hence the factor -1. */
@@ -275,11 +333,10 @@ static void forward_final(struct context *x, const void *weights, const struct v
     const struct zimage_state *state = scope->lane->state;
     struct tensor latent = scope->lane->prediction;
     int32_t rows = latent.dim[1] / PATCH_SIDE * (latent.dim[2] / PATCH_SIDE), dim = state->tokens.dim[1];
-    struct tensor scale = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, dim});
+    struct tensor scale = tensor_reshape(rows_of(state->final_scale, scope), 1, &dim);
     struct tensor n = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, dim});
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->weight.dim[0]});
-    op_linear_few(x, scale, state->time, w->ada, w->ada_bias, ACTIVATION_SILU);
-    op_layer_norm(x, n, tensor_slice(state->tokens, 0, rows), tensor_reshape(scale, 1, &dim), 1e-6f);
+    op_layer_norm(x, n, tensor_slice(state->tokens, 0, rows), scale, 1e-6f);
     op_linear(x, patches, n, w->weight, (struct epilogue){.bias = w->bias});
     op_unpatchify(x, latent, patches, PATCH_SIDE, -1);
 }
@@ -290,6 +347,17 @@ static const struct block_kind kind_caption =
     BLOCK_KIND("caption", "cap_embedder", caption_table, caption_weights, forward_caption);
 static const struct block_kind kind_context =
     BLOCK_KIND("context_refiner", "context_refiner.%d", context_table, layer_weights, forward_context);
+static const struct block_kind kind_time =
+    BLOCK_KIND("time", "time", time_table, time_weights, forward_time, .hoists = true);
+static const struct block_kind kind_noise_modulation =
+    BLOCK_KIND("noise_modulation", "noise_refiner.%d.modulation", noise_modulation_table, modulation_weights,
+               forward_noise_modulation, .hoists = true);
+static const struct block_kind kind_layer_modulation =
+    BLOCK_KIND("layer_modulation", "layers.%d.modulation", layer_modulation_table, modulation_weights,
+               forward_main_modulation, .hoists = true);
+static const struct block_kind kind_final_modulation =
+    BLOCK_KIND("final_modulation", "final_layer.modulation", final_modulation_table, modulation_weights,
+               forward_final_modulation, .hoists = true);
 static const struct block_kind kind_embedder =
     BLOCK_KIND("embedder", "embedder", embedder_table, embedder_weights, forward_embedder);
 static const struct block_kind kind_noise =
@@ -311,7 +379,7 @@ static enum status check_dims(const struct component *c, struct error *e) {
     for (int i = 0; i < 3; i++) axes += s->axis_dim[i], odd |= s->axis_dim[i] % 2;
     if (!(d[DIM] % d[HEAD]) && axes == d[HEAD] && !odd && d[HEAD] <= 512 &&
         !(d[PATCH] % (PATCH_SIDE * PATCH_SIDE)) && d[LAYERS] >= 1 &&
-        d[LAYERS] + 2 * d[REFINERS] + 3 <= FAMILY_BLOCKS_MAX && d[FREQUENCIES] % 2 == 0)
+        2 * d[LAYERS] + 3 * d[REFINERS] + 5 <= FAMILY_BLOCKS_MAX && d[FREQUENCIES] % 2 == 0)
         return OK;
     error_set(e, SHAPE, "the transformer's sizes do not fit together");
     error_where(e, "%s", c->index.sources[0].path);
@@ -351,13 +419,23 @@ static enum status configure(struct component *c, const struct config *config, s
     return e->code == OK ? check_dims(c, e) : e->code;
 }
 
+/* Modulation right before the block that reads it, as the visits of an evaluation have it if they are not
+ * hoisted. */
 static int blocks(const struct component *c, struct block_ref *refs) {
     int n = 0, refiners = c->dims[REFINERS];
     refs[n++] = (struct block_ref){&kind_caption, 0, false};
     for (int i = 0; i < refiners; i++) refs[n++] = (struct block_ref){&kind_context, i, false};
+    refs[n++] = (struct block_ref){&kind_time, 0, false};
     refs[n++] = (struct block_ref){&kind_embedder, 0, false};
-    for (int i = 0; i < refiners; i++) refs[n++] = (struct block_ref){&kind_noise, i, false};
-    for (int i = 0; i < c->dims[LAYERS]; i++) refs[n++] = (struct block_ref){&kind_layer, i, false};
+    for (int i = 0; i < refiners; i++) {
+        refs[n++] = (struct block_ref){&kind_noise_modulation, i, false};
+        refs[n++] = (struct block_ref){&kind_noise, i, false};
+    }
+    for (int i = 0; i < c->dims[LAYERS]; i++) {
+        refs[n++] = (struct block_ref){&kind_layer_modulation, i, false};
+        refs[n++] = (struct block_ref){&kind_layer, i, false};
+    }
+    refs[n++] = (struct block_ref){&kind_final_modulation, 0, false};
     refs[n++] = (struct block_ref){&kind_final, 0, false};
     return n;
 }
@@ -369,6 +447,22 @@ static int first_of_prompt(const struct lane *lanes, int i) {
     return first;
 }
 
+static void declare_rows(const struct component *c, struct zimage_state *s, int32_t rows, struct arena *arena,
+                         bool *ok) {
+    const int32_t *d = c->dims;
+    s->time = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[ADA]}, ok);
+    s->noise_modulation = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[REFINERS], rows, d[FOUR_DIM]}, ok);
+    s->main_modulation = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[LAYERS], rows, d[FOUR_DIM]}, ok);
+    s->final_scale = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[DIM]}, ok);
+}
+
+static void share_rows(struct zimage_state *s, const struct zimage_state *from) {
+    s->time = from->time;
+    s->noise_modulation = from->noise_modulation;
+    s->main_modulation = from->main_modulation;
+    s->final_scale = from->final_scale;
+}
+
 static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                     bool *ok) {
     for (int i = 0; i < n_lanes; i++) {
@@ -378,7 +472,8 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
         s->image_rows = padded(lanes[i].latent.dim[1] / PATCH_SIDE * (lanes[i].latent.dim[2] / PATCH_SIDE));
         int32_t rows = s->image_rows + caption;
         s->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, dim}, ok);
-        s->time = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, c->dims[ADA]}, ok);
+        i ? share_rows(s, lanes[0].state)
+          : declare_rows(c, s, lanes[0].hoisted ? lanes[0].hoisted : 1, arena, ok);
         if (shared != s) {
             s->rope = shared->rope;
             s->caption = shared->caption;
@@ -389,9 +484,9 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
     }
 }
 
-static enum status visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
-                          int evaluations, struct visit_list *list, struct error *e) {
-    int once = 1 + c->dims[REFINERS]; /* caption and context refiner never see the timestep */
+/* Caption and context refiner never see the timestep: once a prompt. once: how many blocks they are. */
+static void visit_captions(int stage, int once, const struct lane *lanes, int n_lanes,
+                           struct visit_list *list, struct error *e) {
     for (int block = 0; block < once; block++)
         for (int i = 0; i < n_lanes; i++)
             if (first_of_prompt(lanes, i) == i)
@@ -400,15 +495,30 @@ static enum status visits(const struct component *c, int stage, const struct lan
                     (struct visit){
                         .stage = stage, .block = block, .first_lane = i, .n_lanes = 1, .evaluation = -1},
                     e);
+}
+
+/* Rows are the first lane's, which shares them with the others. */
+static enum status visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
+                          int evaluations, struct visit_list *list, struct error *e) {
+    int once = 1 + c->dims[REFINERS], hoisted = lanes[0].hoisted;
+    visit_captions(stage, once, lanes, n_lanes, list, e);
+    for (int block = once; block < c->n_blocks && hoisted; block++)
+        if (c->blocks[block].kind->hoists)
+            visit_add(
+                list,
+                (struct visit){
+                    .stage = stage, .block = block, .n_lanes = 1, .evaluation = -1, .n_hoisted = hoisted},
+                e);
     for (int evaluation = 0; evaluation < evaluations; evaluation++)
         for (int block = once; block < c->n_blocks; block++)
-            visit_add(list,
-                      (struct visit){.stage = stage,
-                                     .block = block,
-                                     .n_lanes = n_lanes,
-                                     .evaluation = evaluation,
-                                     .ends_evaluation = block + 1 == c->n_blocks},
-                      e);
+            if (!hoisted || !c->blocks[block].kind->hoists)
+                visit_add(list,
+                          (struct visit){.stage = stage,
+                                         .block = block,
+                                         .n_lanes = c->blocks[block].kind->hoists ? 1 : n_lanes,
+                                         .evaluation = evaluation,
+                                         .ends_evaluation = block + 1 == c->n_blocks},
+                          e);
     return e->code;
 }
 

@@ -335,8 +335,11 @@ static inline void bench_visit(struct bench *b, const struct block *block, float
                     &b->error);
     }
     block_point(block, image, weights);
-    struct visit_scope scope = {
-        .settings = b->settings, .lane = &b->lane, .number = block->number, .timestep = timestep};
+    struct visit_scope scope = {.settings = b->settings,
+                                .lane = &b->lane,
+                                .number = block->number,
+                                .n_evaluations = 1,
+                                .timesteps = &timestep};
     b->scratch.used = 0;
     block->kind->forward(&b->context, weights, &scope);
     free(weights);

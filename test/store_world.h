@@ -40,6 +40,7 @@ static struct world {
     int readers;
     bool direct;    /* files are read past the page cache, where that is allowed */
     bool separate;  /* the device has memory of its own */
+    bool given_up;  /* residents were given up in mid-run: what is held is less than the plan says */
     int stage;      /* where drive is, or -1 */
     int ticks_left; /* of acquire's waiting; below 0: until it must be a hang */
     double began;
@@ -233,6 +234,7 @@ static void check_image(const struct block *block, const char *image) {
 
 /* At the start of a stage exactly what is planned for it is held: ring, residents, those kept of others. */
 static void check_held(int stage) {
+    if (world.given_up) return;
     int64_t held = (int64_t)world.plan.stage[stage].ring_bytes;
     int64_t bounce = (int64_t)world.plan.bounce_bytes;
     int64_t host = (int64_t)world.plan.stage[stage].staging_bytes;
@@ -257,9 +259,9 @@ static enum status change_stage(struct store *store, int stage, struct error *e)
     return OK;
 }
 
-/* Visits all, or up to (not with) stop. The last stage stays open. */
-static int drive(struct store *store, int stop, struct error *e) {
-    int i = 0;
+/* Visits from at on, to the end or up to (not with) stop. The last stage stays open. */
+static int drive_from(struct store *store, int at, int stop, struct error *e) {
+    int i = at;
     for (; i < world.visits.n_visits && i != stop; i++) {
         const struct visit *v = &world.visits.visits[i];
         const struct block *block = world.list[v->stage][v->block];
@@ -272,6 +274,10 @@ static int drive(struct store *store, int stop, struct error *e) {
         store_release(store, i);
     }
     return i;
+}
+
+static int drive(struct store *store, int stop, struct error *e) {
+    return drive_from(store, 0, stop, e);
 }
 
 /* What must be read, in order: every fill of the list, from the definition and not from the store. */

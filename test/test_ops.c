@@ -416,6 +416,38 @@ static void test_linear(void **state) {
     case_linear(300, 512, 300, DTYPE_F32, 0, true, RESIDUAL_NONE);
 }
 
+/* R4: a row has the same bits alone and among as many as there are steps. Sums have parts, so every short K
+ * counts. */
+static void case_rows_alike(int32_t k, enum dtype dtype, bool silu) {
+    static const int32_t rows[] = {7, 64, 1000};
+    enum { N = 5 };
+    enum activation activation = silu ? ACTIVATION_SILU : ACTIVATION_NONE;
+    pool_used = 0;
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(1000, k), 0, 3);
+    struct tensor weight = tensor_random(dtype, SHAPE(N, k), 0, 1),
+                  bias = tensor_random(dtype, SHAPE(N), 0, 1);
+    struct tensor lone = tensor_random(DTYPE_F32, SHAPE(1000, N), 0, 1);
+    for (int32_t t = 0; t < 1000; t++)
+        if (t < 64 || t % 37 == 0 || t == 999)
+            op_linear_few(&x, tensor_slice(lone, t, 1), tensor_slice(in, t, 1), weight, bias, activation);
+    for (int i = 0; i < 3; i++) {
+        struct tensor out = tensor_random(DTYPE_F32, SHAPE(rows[i], N), 0, 1);
+        op_linear_few(&x, out, tensor_slice(in, 0, rows[i]), weight, bias, activation);
+        for (int32_t t = 0; t < rows[i]; t++)
+            if (t < 64 || t % 37 == 0 || t == 999)
+                assert_memory_equal((char *)out.data + t * out.row_bytes,
+                                    (char *)lone.data + t * lone.row_bytes, N * sizeof(float));
+    }
+    assert_int_equal(problem.code, OK);
+}
+
+static void test_rows_alike(void **state) {
+    (void)state;
+    for (int32_t k = 1; k <= 70; k++) case_rows_alike(k, (enum dtype)(k % 3), k % 2);
+    static const int32_t sizes[] = {127, 256, 257, 1000, 1024, 3840};
+    for (int i = 0; i < 6; i++) case_rows_alike(sizes[i], DTYPE_BF16, i % 2);
+}
+
 static void test_linear_few(void **state) {
     (void)state;
     case_linear_few(1, 1, 1, DTYPE_F32, 0, false, false);
@@ -734,6 +766,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linear),
         cmocka_unit_test(test_linear_few),
+        cmocka_unit_test(test_rows_alike),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_norms),
         cmocka_unit_test(test_rope),

@@ -54,13 +54,13 @@ static void test_timestep(const struct fixture *f) {
     struct zimage_settings unscaled;
     memcpy(&unscaled, b->settings, sizeof unscaled);
     unscaled.time_scale = 1; /* the ring's inputs are scaled already */
-    bench_visit(b, bench_block(b, "embedder"), scalar(f, "block.t"));
+    bench_visit(b, bench_block(b, "time"), scalar(f, "block.t"));
     expect_close(f, "block.adaln_input", state_of(b)->time, ring(f, "block.adaln_input").data);
     b->settings = &unscaled;
     for (int i = 0; i < in.dim[0]; i++) {
         float t = ((float *)in.data)[i];
         op_timestep(&b->context, tensor_slice(ours, i, 1), t);
-        bench_visit(b, bench_block(b, "embedder"), t);
+        bench_visit(b, bench_block(b, "time"), t);
         put(tensor_slice(time, i, 1), state_of(b)->time);
     }
     expect_close(f, "t_embedder.freq", ours, freq.data);
@@ -100,6 +100,7 @@ static void test_refiners(const struct fixture *f) {
     expect_close(f, "block.context_refiner", s->caption, ring(f, "block.context_refiner.0.out").data);
     put(s->time, ring(f, "block.adaln_input"));
     put(image_rows(s->tokens, s), ring(f, "block.noise_refiner.1.in"));
+    bench_visit(b, bench_block(b, "noise_refiner.1.modulation"), 0);
     bench_visit(b, bench_block(b, "noise_refiner.1"), 0);
     expect_close(f, "block.noise_refiner", image_rows(s->tokens, s),
                  ring(f, "block.noise_refiner.1.out").data);
@@ -111,6 +112,7 @@ static void test_layer(const struct fixture *f) {
     struct zimage_state *s = state_of(b);
     put(s->time, ring(f, "block.adaln_input"));
     put(s->tokens, ring(f, "block.layers.1.in"));
+    bench_visit(b, bench_block(b, "layers.1.modulation"), 0);
     bench_visit(b, bench_block(b, "layers.1"), 0);
     expect_close(f, "block.layers", s->tokens, ring(f, "block.layers.1.out").data);
     bench_close(b);
@@ -144,6 +146,7 @@ static void final_layer(const struct fixture *f, const char *name) {
     struct zimage_state *s = state_of(b);
     put(s->time, ring(f, "block.adaln_input"));
     put(tensor_slice(s->tokens, 0, in.dim[0]), in);
+    bench_visit(b, bench_block(b, "final_layer.modulation"), 0);
     bench_visit(b, bench_block(b, "final_layer"), 0);
     expect_close(f, name, to_patches(b->lane.prediction), out.data);
     bench_close(b);

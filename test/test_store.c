@@ -291,6 +291,78 @@ static void test_store_faults(void **state) {
     world_remove();
 }
 
+/* --- residents given up in mid-run --- */
+
+static uint64_t paged(uint64_t bytes) {
+    return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
+}
+
+/* The first visit of an evaluation after the first, in any stage; -1 if there is none. */
+static int seam_after(int from) {
+    for (int i = from; i < world.visits.n_visits; i++) {
+        const struct visit *v = &world.visits.visits[i];
+        if (i && v->evaluation > 0 && v[-1].stage == v->stage && v[-1].evaluation < v->evaluation) return i;
+    }
+    return -1;
+}
+
+/* Fewer residents in every stage, and a ring that holds what now streams. */
+static void lesser_plan(struct plan *lesser) {
+    *lesser = world.plan;
+    for (int s = 0; s < lesser->n_stages; s++) {
+        uint64_t largest = 0;
+        for (int b = 0; b < world.stages[s].n_blocks; b++) {
+            if (below(2)) plan_set_resident(&lesser->stage[s], b, false);
+            if (!plan_is_resident(&lesser->stage[s], b) && world.blocks[s][b].bytes > largest)
+                largest = world.blocks[s][b].bytes;
+        }
+        if (lesser->stage[s].ring_bytes < paged(largest)) lesser->stage[s].ring_bytes = paged(largest);
+        if (below(3)) lesser->stage[s].ring_bytes += PLAN_PAGE * below(8);
+        if (world.separate) lesser->stage[s].staging_bytes = world.plan.stage[s].staging_bytes;
+    }
+    plan_evaluate(&world.need, lesser);
+}
+
+static int64_t resident_pages(void) {
+    int64_t bytes = 0;
+    for (int s = 0; s < world.plan.n_stages; s++) bytes += (int64_t)world.residents.area[s].bytes;
+    return bytes;
+}
+
+static void test_replan(void **state) {
+    (void)state;
+    static struct plan lesser[2];
+    int replanned = 0, smaller = 0;
+    for (uint64_t i = 0; i < LAYOUTS; i++) {
+        world_make(seed_base + 6000 + i);
+        struct error e = {0};
+        struct store *store = world_open(&e);
+        int at = 0, seam = 0, n = 0;
+        for (; n < 2 && (seam = seam_after(seam + 1)) >= 0; n++) {
+            drive_from(store, at, seam, &e);
+            assert_ok(&e);
+            at = seam;
+            lesser_plan(&lesser[n]);
+            int64_t before = watch.pages_live, held = resident_pages();
+            store_replan(store, &lesser[n], seam, &e);
+            assert_ok(&e);
+            smaller += watch.pages_live < before && held > 0;
+            world.plan = lesser[n]; /* what later stages are checked against */
+            world.given_up = true;
+            replanned++;
+        }
+        drive_from(store, at, -1, &e);
+        assert_ok(&e);
+        if (below(2)) store_end_stage(store, world.stage);
+        store_close(store);
+        watch_reset(&watch);
+        world.given_up = false;
+        run_again();
+        world_remove();
+    }
+    assert_true(replanned > 100 && smaller > 20);
+}
+
 /* --- visits --- */
 
 static void test_visits(void **state) {
@@ -313,10 +385,6 @@ static void test_visits(void **state) {
 }
 
 /* --- the plan --- */
-
-static uint64_t paged(uint64_t bytes) {
-    return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
-}
 
 /* equal: blocks of one size, all repeating and lasting, for the statistics of gaps. */
 static void make_need(struct run_need *need, bool equal) {
@@ -697,6 +765,7 @@ int main(void) {
         cmocka_unit_test(test_stall_is_counted),
         cmocka_unit_test(test_cut_file),
         cmocka_unit_test(test_store_faults),
+        cmocka_unit_test(test_replan),
         cmocka_unit_test(test_plan),
         cmocka_unit_test(test_residents_are_spread),
         cmocka_unit_test(test_measure),

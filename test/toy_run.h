@@ -142,7 +142,7 @@ static void plain_visit(const struct visit *v, struct context *x) {
     block_point(block, image, weights);
     for (int i = 0; i < stage->n_lanes; i++) {
         struct visit_scope scope = {.lane = &stage->lanes[i], .number = block->number};
-        if (v->evaluation >= 0) scope.timestep = stage->timesteps[v->evaluation];
+        if (v->evaluation >= 0) scope.timesteps = stage->timesteps + v->evaluation;
         x->scratch->used = 0;
         block->kind->forward(x, weights, &scope);
     }

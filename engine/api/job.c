@@ -4,6 +4,7 @@
 #include "engine/api/machine.h"
 #include "engine/api/plan_json.h"
 #include "engine/api/rate.h"
+#include "engine/api/rates_file.h"
 #include "engine/sample/flow.h"
 
 #include <stdio.h>
@@ -131,7 +132,7 @@ static void lay_out_cross(struct job *job, struct arena *arena) {
     job->rgb = arena_tensor(arena, DTYPE_U8, 3, picture, &ok);
 }
 
-/* Lanes of a prompt are neighbours: lane = prompt * batch + image. */
+/* Lanes of a prompt are neighbours: lane = prompt * batch + image. Hoist and denoise have the same. */
 static void connect_lanes(struct job *job) {
     for (int s = 0; s < job->n_stages; s++)
         for (int i = 0; i < job->stages[s].n_lanes; i++) {
@@ -140,6 +141,7 @@ static void connect_lanes(struct job *job) {
             lane->prompt = job->kind[s] == STAGE_TEXT ? i : i / job->batch;
             lane->text = job->text[lane->prompt];
             lane->latent = job->latent[image];
+            lane->hoisted = job->hoisted;
             if (job->kind[s] == STAGE_DENOISE) lane->prediction = job->prediction[i];
             lane->picture = job->picture;
         }
@@ -157,7 +159,8 @@ static void add_stage(struct job *job, enum stage_kind kind, enum role role, con
     stage->evaluations = evaluations;
     stage->n_lasting = c->n_blocks;
     stage->n_blocks = c->n_blocks + (kind == STAGE_TEXT ? job->n_prompts : 0);
-    if (kind == STAGE_DENOISE) stage->timesteps = job->inputs;
+    if (kind == STAGE_HOIST) stage->hoists = true;
+    if (kind == STAGE_HOIST || kind == STAGE_DENOISE) stage->timesteps = job->inputs;
 }
 
 static enum status lay_out_stages(struct job *job, struct error *e) {
@@ -165,6 +168,7 @@ static enum status lay_out_stages(struct job *job, struct error *e) {
     int lanes = job->n_prompts * job->batch;
     if (!job->decode_only) {
         add_stage(job, STAGE_TEXT, ROLE_TEXT, "text", job->n_prompts, 1);
+        add_stage(job, STAGE_HOIST, ROLE_DENOISER, "hoist", lanes, 1);
         add_stage(job, STAGE_DENOISE, ROLE_DENOISER, "denoise", lanes, job->request.steps);
     }
     if (!job->request.no_decode) add_stage(job, STAGE_DECODE, ROLE_DECODER, "decode", job->batch, job->batch);
@@ -186,19 +190,70 @@ static enum status lay_out_stages(struct job *job, struct error *e) {
         stage->lanes = lane;
         for (int i = 0; i < stage->n_lasting; i++) list[i] = &stage->component->blocks[i];
         for (int i = stage->n_lasting; i < stage->n_blocks; i++) list[i] = &job->rows[i - stage->n_lasting];
+        if (stage->hoists) continue; /* the next has the same lanes, and the blocks until they are split */
         list += stage->n_blocks;
         lane += stage->n_lanes;
     }
     return OK;
 }
 
+/* The family lists the visits of one stage. Those before its first evaluation are the hoist stage, and each
+ * of the two has the blocks that it visits, in that order. */
+static void split_hoisted(struct job *job, struct stage *hoist, int first_visit) {
+    struct stage *denoise = hoist + 1;
+    const struct block *all = denoise->component->blocks;
+    int place[FAMILY_BLOCKS_MAX];
+    memset(place, -1, sizeof place);
+    hoist->n_blocks = denoise->n_blocks = 0;
+    for (int i = first_visit; i < job->visits.n_visits; i++) {
+        struct visit *visit = &job->visits.visits[i];
+        struct stage *stage = visit->evaluation < 0 ? hoist : denoise;
+        if (stage == denoise && !denoise->n_blocks) denoise->blocks = hoist->blocks + hoist->n_blocks;
+        if (place[visit->block] < 0) {
+            place[visit->block] = stage->n_blocks;
+            stage->blocks[stage->n_blocks++] = &all[visit->block];
+        }
+        visit->block = place[visit->block];
+        visit->stage = (int)(stage - job->stages);
+    }
+    hoist->n_lasting = hoist->n_blocks;
+    denoise->n_lasting = denoise->n_blocks;
+}
+
 static enum status list_visits(struct job *job, struct error *e) {
     job->visits.sys = job->sys;
     for (int s = 0; s < job->n_stages && e->code == OK; s++) {
         const struct stage *stage = &job->stages[s];
+        int first = job->visits.n_visits;
+        if (stage->hoists) continue;
         stage->component->family->visits(stage->component, s, stage->lanes, stage->n_lanes,
                                          stage->evaluations, &job->visits, e);
+        if (job->kind[s] == STAGE_DENOISE && e->code == OK) split_hoisted(job, &job->stages[s - 1], first);
     }
+    return e->code;
+}
+
+static enum status state_bytes(struct job *job, struct stage *stage, int hoisted, uint64_t *bytes,
+                               struct error *e) {
+    job->hoisted = hoisted;
+    connect_lanes(job);
+    return executor_state_bytes(job->sys, stage, bytes, e);
+}
+
+/* Rows are hoisted where those of all evaluations take less memory than the weights that they replace: many
+ * steps of a small model would cost more than they save. The request alone decides, never a budget. */
+static enum status decide_hoisting(struct job *job, struct error *e) {
+    uint64_t plain = 0, hoisted = 0, weights = 0;
+    for (int s = 0; s < job->n_stages; s++) {
+        struct stage *stage = &job->stages[s];
+        if (job->kind[s] != STAGE_DENOISE || job->model->plain) continue;
+        for (int i = 0; i < stage->n_blocks; i++)
+            if (stage->blocks[i]->kind->hoists) weights += stage->blocks[i]->bytes;
+        state_bytes(job, stage, 0, &plain, e);
+        state_bytes(job, stage, stage->evaluations, &hoisted, e);
+        if (hoisted - plain >= weights) job->hoisted = 0;
+    }
+    connect_lanes(job);
     return e->code;
 }
 
@@ -227,12 +282,19 @@ static uint64_t model_bytes(const struct job *job) {
     return bytes;
 }
 
+static enum status find_rates(struct job *job, struct error *e) {
+    rates_default(job->device->name, job->device->threads, &job->need.rates);
+    return job->request.rates ? rates_read(job->request.rates_name, job->request.rates, &job->need.rates, e)
+                              : OK;
+}
+
 static enum status measure(struct job *job, struct error *e) {
     struct run run = job_run(job, NULL);
     struct arena counting = arena_counting();
     lay_out_cross(job, &counting);
-    connect_lanes(job);
-    if (list_visits(job, e) != OK || executor_measure(&run, false, &job->need, e) != OK) return e->code;
+    if (find_rates(job, e) != OK || decide_hoisting(job, e) != OK || list_visits(job, e) != OK ||
+        executor_measure(&run, false, &job->need, e) != OK)
+        return e->code;
     job->need.base_bytes = machine_base_bytes();
     job->need.host_bytes = host_bytes(job);
     job->need.cross_bytes = align_up(counting.peak, PLAN_PAGE);

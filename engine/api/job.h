@@ -9,7 +9,7 @@
 
 enum { PROMPTS_MAX = 2, BATCH_MAX = 64 };
 
-enum stage_kind { STAGE_TEXT, STAGE_DENOISE, STAGE_DECODE };
+enum stage_kind { STAGE_TEXT, STAGE_HOIST, STAGE_DENOISE, STAGE_DECODE };
 
 struct job {
     struct sys *sys;
@@ -19,6 +19,7 @@ struct job {
     bool decode_only;
 
     int n_prompts, batch; /* prompt 0 is the positive one */
+    int hoisted;          /* evaluations whose rows are computed before the loop: all of them, or 0 */
     int32_t Y, X;         /* of the latent */
     struct prompt_tokens tokens[PROMPTS_MAX];
     float *sigmas, *timesteps; /* steps + 1, steps */

@@ -82,3 +82,28 @@ int machine_cores(void) {
     }
     return cores > 0 ? cores : 1;
 }
+
+/* The processor as the system calls it; "a processor" where it does not say (other architectures). */
+static void processor_name(char *out, size_t out_bytes) {
+    char line[256];
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    snprintf(out, out_bytes, "a processor");
+    while (f && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        const char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) || !colon || !colon[1]) continue;
+        snprintf(out, out_bytes, "%s", colon + 2);
+        break;
+    }
+    if (f) fclose(f);
+    for (char *c = out; *c; c++)
+        if (*c < ' ' || *c > '~') *c = '?';
+}
+
+char *machine_describe(char *out, size_t out_bytes) {
+    char name[128];
+    processor_name(name, sizeof name);
+    snprintf(out, out_bytes, "%s, %d cores, %.0f GiB", name, machine_cores(),
+             (double)machine_memory_bytes() / (1 << 30));
+    return out;
+}

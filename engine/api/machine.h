@@ -2,6 +2,7 @@
 #ifndef SLUICE_API_MACHINE_H
 #define SLUICE_API_MACHINE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* The process as it stands with its libraries loaded and warmed: the plan's line. A constant of the build,
@@ -17,5 +18,7 @@ uint64_t machine_memory_bytes(void);
 uint64_t machine_default_budget(void);
 /* Physical cores that this process may use, at least 1. */
 int machine_cores(void);
+/* "AMD EPYC, 2 cores, 23 GiB" in ASCII into out; returns out. */
+char *machine_describe(char *out, size_t out_bytes);
 
 #endif

@@ -20,6 +20,7 @@ struct sluice_model {
     int size_step;       /* width and height are multiples of it */
     uint64_t host_bytes; /* our allocator's, held by the model */
     uint64_t open_bytes; /* what opening needed for a while beyond that */
+    bool plain;          /* nothing is hoisted: only for the test that this changes no bit */
 };
 
 /* Where each part of a model is: the option that overrides it, or its folder in -m. */

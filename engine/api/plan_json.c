@@ -4,6 +4,7 @@
 #include "engine/api/machine.h"
 #include "loaders/json.h"
 
+#include <stddef.h>
 #include <string.h>
 
 static json_int_t integer(uint64_t bytes) {
@@ -22,30 +23,71 @@ static json_t *request_json(const struct job *job) {
                      !r->no_decode);
 }
 
+static const char *tier(const struct plan_stage *stage, int block) {
+    return plan_is_resident(stage, block) || plan_is_pooled(stage, block) ? "ram" : "disk";
+}
+
 static json_t *blocks_json(const struct job *job, int s) {
+    const struct plan_stage *p = &job->plan.stage[s];
     json_t *blocks = json_array();
     for (int i = 0; i < job->stages[s].n_blocks; i++)
-        json_array_append_new(
-            blocks, json_pack("{s:s, s:I, s:b, s:b, s:s}", "name", job->stages[s].blocks[i]->name, "bytes",
-                              integer(job->need.stage[s].block_bytes[i]), "resident",
-                              (int)plan_is_resident(&job->plan.stage[s], i), "hoisted", 0, "tier", "disk"));
+        json_array_append_new(blocks,
+                              json_pack("{s:s, s:I, s:b, s:b, s:s}", "name", job->stages[s].blocks[i]->name,
+                                        "bytes", integer(job->need.stage[s].block_bytes[i]), "resident",
+                                        (int)plan_is_resident(p, i), "hoisted",
+                                        (int)job->need.stage[s].block_hoisted[i], "tier", tier(p, i)));
     return blocks;
 }
 
-static json_t *stage_json(const struct job *job, int s) {
-    const struct plan_stage *p = &job->plan.stage[s];
-    return json_pack("{s:s, s:s, s:i, s:i, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:f, s:n, s:n}",
-                     "name", p->name, "family", p->family, "evaluations", p->evaluations, "lanes", p->lanes,
-                     "blocks", blocks_json(job, s), "resident_bytes", integer(p->resident_bytes),
-                     "streamed_bytes_per_evaluation", integer(p->streamed_bytes_per_evaluation), "ring_bytes",
-                     integer(p->ring_bytes), "state_bytes", integer(p->state_bytes), "activation_bytes",
-                     integer(p->activation_bytes), "workspace_bytes", integer(p->workspace_bytes),
-                     "library_bytes", integer(p->library_bytes), "peak_vram_bytes", 0, "peak_ram_bytes",
-                     integer(p->peak_ram_bytes), "flops", p->flops, "seconds", "bound");
+/* Times are null as long as there are no rates to predict them from. */
+static void put_times(json_t *json, double seconds, double floor_seconds, int bound) {
+    static const char *const names[N_BOUNDS] = {"compute", "bus", "disk"};
+    bool known = seconds > 0;
+    json_object_set_new(json, "seconds", known ? json_real(seconds) : json_null());
+    json_object_set_new(json, "floor_seconds", known ? json_real(floor_seconds) : json_null());
+    json_object_set_new(json, "bound", known ? json_string(names[bound]) : json_null());
 }
 
-static json_t *two_budgets(uint64_t ram) {
-    return json_pack("{s:i, s:I}", "vram_bytes", 0, "ram_bytes", integer(ram));
+/* What hand-made plans hold the copier back with. */
+static const struct {
+    const char *key;
+    size_t offset;
+    int most;
+} restraints[] = {{"depth", offsetof(struct plan_stage, depth), 1 << 20},
+                  {"no_wrap", offsetof(struct plan_stage, no_wrap), 1},
+                  {"waits", offsetof(struct plan_stage, waits), 1}};
+enum { N_RESTRAINTS = sizeof restraints / sizeof *restraints };
+
+static int32_t *restraint(struct plan_stage *stage, int i) {
+    return (int32_t *)((char *)stage + restraints[i].offset);
+}
+
+static json_t *stage_json(const struct job *job, int s) {
+    struct plan_stage p = job->plan.stage[s];
+    json_t *json = json_pack(
+        "{s:s, s:s, s:i, s:i, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "name", p.name,
+        "family", p.family, "evaluations", p.evaluations, "lanes", p.lanes, "blocks", blocks_json(job, s),
+        "resident_bytes", integer(p.resident_bytes), "streamed_bytes_per_evaluation",
+        integer(p.streamed_bytes_per_evaluation), "ring_bytes", integer(p.ring_bytes), "state_bytes",
+        integer(p.state_bytes), "activation_bytes", integer(p.activation_bytes), "workspace_bytes",
+        integer(p.workspace_bytes), "library_bytes", integer(p.library_bytes), "peak_vram_bytes",
+        integer(p.peak_vram_bytes), "peak_ram_bytes", integer(p.peak_ram_bytes), "flops", p.flops);
+    if (!json) return NULL;
+    put_times(json, p.seconds, p.floor_seconds, p.bound);
+    for (int i = 0; i < N_RESTRAINTS; i++)
+        if (*restraint(&p, i)) json_object_set_new(json, restraints[i].key, json_integer(*restraint(&p, i)));
+    return json;
+}
+
+static json_t *two_budgets(uint64_t vram, uint64_t ram) {
+    return json_pack("{s:I, s:I}", "vram_bytes", integer(vram), "ram_bytes", integer(ram));
+}
+
+/* Names of files need not be UTF-8, JSON must be. */
+static json_t *rates_name(const struct job *job) {
+    const struct sluice_request *r = &job->request;
+    json_t *name = r->rates ? json_string(r->rates_name) : json_string("default");
+    return name ? name : json_string("given");
 }
 
 json_t *plan_json(const struct job *job) {
@@ -53,13 +95,21 @@ json_t *plan_json(const struct job *job) {
     char hash[17];
     json_t *stages = json_array();
     for (int s = 0; s < p->n_stages; s++) json_array_append_new(stages, stage_json(job, s));
-    return json_pack("{s:i, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:b, s:I, s:I, s:I, s:I, s:n, s:n, s:n, s:o}",
-                     "version", 1, "request", request_json(job), "device", job->device->name, "precision",
-                     "f32", "hash", plan_hash(p, hash), "budget", two_budgets(p->ram_budget_bytes), "peak",
-                     two_budgets(p->ram_peak_bytes), "least", two_budgets(p->ram_least_bytes), "keep",
-                     (int)p->keep, "base_bytes", integer(p->base_bytes), "host_bytes", integer(p->host_bytes),
-                     "cross_bytes", integer(p->cross_bytes), "bounce_bytes", integer(p->bounce_bytes),
-                     "bound", "floor_seconds", "seconds", "stages", stages);
+    json_t *json = json_pack(
+        "{s:i, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:I, s:I, s:I, s:I}", "version", 1, "request",
+        request_json(job), "device", job->device->name, "precision", "f32", "hash", plan_hash(p, hash),
+        "rates", rates_name(job), "budget", two_budgets(p->vram_budget_bytes, p->ram_budget_bytes), "peak",
+        two_budgets(p->vram_peak_bytes, p->ram_peak_bytes), "least",
+        two_budgets(p->vram_least_bytes, p->ram_least_bytes), "keep", (int)p->keep, "base_bytes",
+        integer(p->base_bytes), "host_bytes", integer(p->host_bytes), "cross_bytes", integer(p->cross_bytes),
+        "bounce_bytes", integer(p->bounce_bytes));
+    if (!json) {
+        json_decref(stages);
+        return NULL;
+    }
+    put_times(json, p->seconds, p->floor_seconds, p->bound);
+    json_object_set_new(json, "stages", stages);
+    return json;
 }
 
 /* ---- reading ---- */
@@ -75,6 +125,11 @@ static enum status other_job(struct error *e, const char *what, const char *wher
     return error_where(e, "stage %s", where);
 }
 
+static void set_pooled(struct plan_stage *stage, int block, bool pooled) {
+    uint64_t bit = (uint64_t)1 << (block % 64);
+    stage->pooled[block / 64] = (stage->pooled[block / 64] & ~bit) | (pooled ? bit : 0);
+}
+
 static enum status read_blocks(const struct job *job, int s, json_t *blocks, struct plan_stage *p,
                                struct error *e) {
     const struct stage *stage = &job->stages[s];
@@ -88,6 +143,25 @@ static enum status read_blocks(const struct job *job, int s, json_t *blocks, str
             return bad_plan(e, "a block without name or resident", stage->name);
         if (strcmp(name, stage->blocks[i]->name)) return other_job(e, "another block", name);
         plan_set_resident(p, i, json_is_true(resident));
+        const char *rests = json_string_value(json_object_get(block, "tier"));
+        set_pooled(p, i, job->need.separate && rests && !strcmp(rests, "ram") && !json_is_true(resident));
+    }
+    return OK;
+}
+
+/* Absent ones are 0, whatever a solved plan has. */
+static enum status read_restraints(json_t *from, struct plan_stage *p, struct error *e) {
+    for (int i = 0; i < N_RESTRAINTS; i++) {
+        json_t *value = json_object_get(from, restraints[i].key);
+        *restraint(p, i) = 0;
+        if (!value) continue;
+        json_int_t number = json_integer_value(value);
+        if (!json_is_integer(value) || number < 0 || number > restraints[i].most) {
+            bad_plan(e, "a value out of range", p->name);
+            return error_expected(e, "%s: a whole number from 0 to %d", restraints[i].key,
+                                  restraints[i].most);
+        }
+        *restraint(p, i) = (int32_t)number;
     }
     return OK;
 }
@@ -102,6 +176,7 @@ static enum status read_stage(const struct job *job, int s, json_t *from, struct
     uint64_t bytes = (uint64_t)json_integer_value(ring);
     if (bytes > (uint64_t)1 << 50) return other_job(e, "a ring beyond any machine", name);
     p->ring_bytes = align_up(bytes, PLAN_PAGE);
+    if (read_restraints(from, p, e) != OK) return e->code;
     return read_blocks(job, s, blocks, p, e);
 }
 

@@ -29,15 +29,22 @@ static json_t *rate_json(const struct stage_record *stage) {
     return seconds > 0 ? json_real((double)stage->moved.bytes_moved / seconds / 1e9) : json_null();
 }
 
+static json_t *known_json(double number, bool known) {
+    return known ? json_real(number) : json_null();
+}
+
 static json_t *stages_json(const struct report *r) {
     json_t *list = json_array();
     for (int i = 0; i < r->n_stages; i++) {
         const struct stage_record *s = &r->stage[i];
+        bool floor = s->floor_seconds > 0, both = floor && s->seconds > 0;
         json_array_append_new(
-            list, json_pack("{s:s, s:f, s:I, s:I, s:o, s:f, s:n, s:n}", "name", r->stage_name[i], "seconds",
-                            s->seconds, "bytes_moved", (json_int_t)s->moved.bytes_moved, "bytes_direct",
-                            (json_int_t)s->moved.bytes_direct, "gbytes_per_second", rate_json(s),
-                            "stall_seconds", s->moved.stall_seconds, "floor_seconds", "efficiency"));
+            list,
+            json_pack("{s:s, s:f, s:I, s:I, s:o, s:f, s:o, s:o}", "name", r->stage_name[i], "seconds",
+                      s->seconds, "bytes_moved", (json_int_t)s->moved.bytes_moved, "bytes_direct",
+                      (json_int_t)s->moved.bytes_direct, "gbytes_per_second", rate_json(s), "stall_seconds",
+                      s->moved.stall_seconds, "floor_seconds", known_json(s->floor_seconds, floor),
+                      "efficiency", known_json(both ? s->floor_seconds / s->seconds : 0, both)));
     }
     return list;
 }

@@ -9,7 +9,7 @@
 enum { SHA256_HEX = 65 };
 
 struct stage_record {
-    double seconds;
+    double seconds, floor_seconds; /* the floor is the plan's; 0: unknown */
     struct store_counters moved;
 };
 

@@ -27,7 +27,8 @@ struct running {
     double worst_stall; /* of a visit in this step */
     double done, all;   /* FLOPs */
     double done_at_stage;
-    double rate; /* FLOPs a second, measured before the run; 0 if unknown */
+    double rate;            /* FLOPs a second, measured before the run; 0 if unknown */
+    double planned_seconds; /* of the stages after the text, from measured rates; 0 if there are none */
 };
 
 static void say(struct sluice_session *session, int level, const char *format, ...) {
@@ -205,6 +206,7 @@ static enum status evaluation_ended(void *user, const struct visit *visit, struc
         picture_ended(r, visit->evaluation, e);
         break;
     case STAGE_TEXT:
+    case STAGE_HOIST:
         break;
     }
     report_progress(r, visit);
@@ -244,10 +246,13 @@ static void quarter_size(const struct running *r, int *width, int *height) {
     }
 }
 
-/* One line before step 1, from the rate measured before the run. */
+/* One line before step 1, from the plan's time if that follows from measured rates, else from the rate
+ * measured before the run. */
 static void predict(struct running *r) {
-    if (r->rate <= 0 || !r->session->options.on_log) return;
-    double minutes = (r->all - r->done) / (SHARE_OF_RATE * r->rate) / 60;
+    double seconds = r->planned_seconds;
+    if (seconds <= 0 && r->rate > 0) seconds = (r->all - r->done) / (SHARE_OF_RATE * r->rate);
+    if (seconds <= 0 || !r->session->options.on_log) return;
+    double minutes = seconds / 60;
     int width, height;
     quarter_size(r, &width, &height);
     char quarter[64] = "";
@@ -284,7 +289,9 @@ static enum status stage_ended(void *user, int stage, struct error *e) {
     struct running *r = user;
     struct report *report = &r->session->report;
     double time = now(r);
-    report->stage[stage] = (struct stage_record){time - r->stage_began, since(r->counters, r->at_stage)};
+    report->stage[stage] = (struct stage_record){.seconds = time - r->stage_began,
+                                                 .floor_seconds = r->job->plan.stage[stage].floor_seconds,
+                                                 .moved = since(r->counters, r->at_stage)};
     report->n_stages = stage + 1;
     if (r->job->kind[stage] == STAGE_TEXT) text_ended(r, e);
     if (r->job->kind[stage] == STAGE_DENOISE) denoise_ended(r, e);
@@ -346,6 +353,14 @@ static enum status prepare_steps(struct sluice_session *s, struct job *job, stru
     return OK;
 }
 
+/* Stated defaults are too low to be worth an announcement. */
+static double planned_seconds(const struct job *job) {
+    double seconds = 0;
+    for (int i = 0; i < job->n_stages && job->request.rates; i++)
+        if (job->kind[i] != STAGE_TEXT) seconds += job->plan.stage[i].seconds;
+    return seconds;
+}
+
 static void warn_of_cuts(struct sluice_session *s, const struct job *job) {
     for (int i = 0; i < job->n_prompts; i++)
         if (job->tokens[i].cut)
@@ -363,6 +378,8 @@ static void open_direct(struct sluice_session *s, struct job *job) {
     int refused = 0, n_refused = 0;
     for (int i = 0; i < job->n_stages && job->plan.bounce_bytes; i++) {
         const struct tensor_index *index = &job->stages[i].component->index;
+        if (i && job->stages[i].component == job->stages[i - 1].component)
+            continue; /* a file is asked once */
         for (int k = 0; k < index->n_sources; k++) {
             int failed = source_open_direct(&index->sources[k]);
             if (!failed || n_refused++) continue;
@@ -378,7 +395,8 @@ static void open_direct(struct sluice_session *s, struct job *job) {
 
 static enum status execute(struct sluice_session *s, struct job *job, const char *latent_file,
                            struct error *e) {
-    struct running r = {.session = s, .job = job, .all = job_flops(job)};
+    struct running r = {
+        .session = s, .job = job, .all = job_flops(job), .planned_seconds = planned_seconds(job)};
     struct run_hooks hooks = {
         .user = &r, .evaluation_ended = evaluation_ended, .stage_ended = stage_ended, .tick = tick};
     struct run run = job_run(job, &hooks);

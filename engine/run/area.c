@@ -3,38 +3,50 @@
 
 #include <string.h>
 
-void *weights_map(struct sys *sys, struct device *device, uint64_t bytes) {
-    if (!device || !device->memory) return sys->map(sys, LINE_STORE, bytes);
-    void *memory = device->memory->reserve(device, bytes);
-    if (memory && device->memory->commit(device, memory, bytes)) {
+/* ---- pages ---- */
+
+static bool on_device(const struct device *device) {
+    return device && device->memory;
+}
+
+void *weights_reserve(struct sys *sys, struct device *device, uint64_t bytes) {
+    return on_device(device) ? device->memory->reserve(device, bytes) : sys->reserve(sys, bytes);
+}
+
+int weights_commit(struct sys *sys, struct device *device, void *memory, uint64_t bytes) {
+    if (on_device(device)) return device->memory->commit(device, memory, bytes);
+    return sys->commit(sys, LINE_STORE, memory, bytes);
+}
+
+void weights_decommit(struct sys *sys, struct device *device, void *memory, uint64_t bytes) {
+    if (on_device(device))
+        device->memory->decommit(device, memory, bytes);
+    else
+        sys->decommit(sys, LINE_STORE, memory, bytes);
+}
+
+void weights_unreserve(struct sys *sys, struct device *device, void *memory, uint64_t bytes) {
+    if (on_device(device))
         device->memory->unreserve(device, memory, bytes);
-        return NULL;
-    }
-    return memory;
+    else
+        sys->unreserve(sys, memory, bytes);
 }
 
-void weights_unmap(struct sys *sys, struct device *device, void *memory, uint64_t bytes) {
-    if (!memory) return;
-    if (!device || !device->memory) {
-        sys->unmap(sys, LINE_STORE, memory, bytes);
-        return;
-    }
-    device->memory->decommit(device, memory, bytes);
-    device->memory->unreserve(device, memory, bytes);
-}
+/* ---- areas ---- */
 
-static uint64_t place(const struct area *area, const struct stage_need *need, uint64_t *offset) {
+static void place(struct area *area, const struct stage_need *need) {
     uint64_t at = 0;
+    area->n_blocks = need->n_blocks;
     for (int i = 0; i < need->n_blocks; i++) {
-        offset[i] = at;
+        area->offset[i] = at;
         if (area_has(area, i)) at += need->block_bytes[i];
     }
-    return at;
+    area->offset[need->n_blocks] = at;
 }
 
 static bool same_layout(const struct area *area, const struct area *wanted, const struct store_stage *stage,
                         uint64_t bytes) {
-    if (!area->memory || area->bytes != bytes || area->first != wanted->first) return false;
+    if (!area->memory || area->given_up || area->bytes != bytes || area->first != wanted->first) return false;
     for (int i = 0; i < stage->n_lasting; i++)
         if (area_has(area, i) != area_has(wanted, i) ||
             (area_has(wanted, i) && area->offset[i] != wanted->offset[i]))
@@ -46,13 +58,13 @@ void area_lay_out(struct area *area, struct sys *sys, struct device *device, con
                   const uint64_t *member, const struct stage_need *need, uint64_t bytes, bool keep) {
     struct area wanted = {.first = stage->n_blocks ? stage->blocks[0] : NULL};
     memcpy(wanted.member, member, sizeof wanted.member);
-    place(&wanted, need, wanted.offset);
+    place(&wanted, need);
     if (keep && same_layout(area, &wanted, stage, bytes)) {
         wanted.memory = area->memory;
         wanted.bytes = area->bytes;
         memcpy(wanted.ready, area->ready, (size_t)stage->n_lasting * sizeof *area->ready);
     } else {
-        weights_unmap(sys, device, area->memory, area->bytes);
+        area_end(area, sys, device);
     }
     *area = wanted;
 }
@@ -60,17 +72,53 @@ void area_lay_out(struct area *area, struct sys *sys, struct device *device, con
 enum status area_begin(struct area *area, struct sys *sys, struct device *device, uint64_t bytes,
                        struct error *e) {
     if (!bytes || area->memory) return OK;
-    area->memory = weights_map(sys, device, bytes);
-    if (!area->memory)
+    char *memory = weights_reserve(sys, device, bytes);
+    if (memory && weights_commit(sys, device, memory, bytes)) {
+        weights_unreserve(sys, device, memory, bytes);
+        memory = NULL;
+    }
+    if (!memory)
         return error_set(e, MEMORY, "no memory for %llu bytes of weights that stay",
                          (unsigned long long)bytes);
+    area->memory = memory;
     area->bytes = bytes;
+    area->given_up = false;
     return OK;
 }
 
+/* [first, last): the pages that only this block of the layout occupies. */
+static void own_pages(const struct area *area, int block, uint64_t *first, uint64_t *last) {
+    *first = align_up(area->offset[block], PLAN_PAGE);
+    *last = area->offset[block + 1] / PLAN_PAGE * PLAN_PAGE;
+    if (*last < *first) *last = *first;
+}
+
+void area_give_up(struct area *area, struct sys *sys, struct device *device, int block) {
+    uint64_t first, last;
+    if (!area_has(area, block)) return;
+    area->member[block / 64] &= ~((uint64_t)1 << (block % 64));
+    area->ready[block] = false;
+    own_pages(area, block, &first, &last);
+    if (!area->memory || first == last) return;
+    weights_decommit(sys, device, area->memory + first, last - first);
+    area->gone[block / 64] |= (uint64_t)1 << (block % 64);
+    area->given_up = true;
+}
+
 void area_end(struct area *area, struct sys *sys, struct device *device) {
-    weights_unmap(sys, device, area->memory, area->bytes);
+    uint64_t start = 0, first, last;
+    if (!area->memory) return;
+    for (int i = 0; area->given_up && i < area->n_blocks; i++) {
+        if (!(area->gone[i / 64] >> (i % 64) & 1)) continue;
+        own_pages(area, i, &first, &last);
+        if (first > start) weights_decommit(sys, device, area->memory + start, first - start);
+        start = last;
+    }
+    if (area->bytes > start) weights_decommit(sys, device, area->memory + start, area->bytes - start);
+    weights_unreserve(sys, device, area->memory, area->bytes);
     area->memory = NULL;
     area->bytes = 0;
+    area->given_up = false;
+    memset(area->gone, 0, sizeof area->gone);
     memset(area->ready, 0, sizeof area->ready);
 }

@@ -20,24 +20,32 @@ struct area {
     char *memory; /* NULL until the stage begins */
     uint64_t bytes;
     const struct block *first; /* of the stage's blocks: tells one component's blocks from another's */
+    int n_blocks;
     uint64_t member[PLAN_BLOCKS_MAX / 64];
-    uint64_t offset[PLAN_BLOCKS_MAX];
+    uint64_t offset[PLAN_BLOCKS_MAX + 1]; /* as laid out; a block ends where the next begins */
     bool ready[PLAN_BLOCKS_MAX];
+    bool given_up;                       /* some have been: not to be kept for another run */
+    uint64_t gone[PLAN_BLOCKS_MAX / 64]; /* of those the pages have been given back */
 };
 
 static inline bool area_has(const struct area *area, int block) {
     return area->member[block / 64] >> (block % 64) & 1;
 }
 
-/* Whole pages of the device, or of the host where device is NULL or has no memory of its own. weights_map
- * returns NULL if there are none. */
-void *weights_map(struct sys *sys, struct device *device, uint64_t bytes);
-void weights_unmap(struct sys *sys, struct device *device, void *memory, uint64_t bytes);
+/* Address space and pages of the device, or of the host (LINE_STORE) where device is NULL or has no memory of
+ * its own: as in sys. */
+void *weights_reserve(struct sys *sys, struct device *device, uint64_t bytes);
+int weights_commit(struct sys *sys, struct device *device, void *memory, uint64_t bytes);
+void weights_decommit(struct sys *sys, struct device *device, void *memory, uint64_t bytes);
+void weights_unreserve(struct sys *sys, struct device *device, void *memory, uint64_t bytes);
 
 /* Lays out the members. What an earlier run left is kept only if keep is set and the same blocks lie at the
  * same places; anything else is given back. */
 void area_lay_out(struct area *area, struct sys *sys, struct device *device, const struct store_stage *stage,
                   const uint64_t *member, const struct stage_need *need, uint64_t bytes, bool keep);
+/* Gives the pages that only this member occupies back, for good; it is no member any more. Nobody may be
+ * using it. */
+void area_give_up(struct area *area, struct sys *sys, struct device *device, int block);
 /* Takes the memory if it is not there yet. MEMORY. */
 enum status area_begin(struct area *area, struct sys *sys, struct device *device, uint64_t bytes,
                        struct error *e);

@@ -33,11 +33,11 @@ struct weight_spec {
         .spread = spread_                                                                                    \
     }
 
-/* A block kind over a table and its weights structure. */
-#define BLOCK_KIND(name_, format_, table, structure, forward_)                                               \
+/* A block kind over a table and its weights structure; more initialisers may follow. */
+#define BLOCK_KIND(name_, format_, table, structure, forward_, ...)                                          \
     {                                                                                                        \
         .name = name_, .format = format_, .weights = table, .n_weights = COUNT_OF(table),                    \
-        .weights_bytes = sizeof(struct structure), .forward = forward_                                       \
+        .weights_bytes = sizeof(struct structure), .forward = forward_, __VA_ARGS__                          \
     }
 
 #define COUNT_OF(table) (int)(sizeof table / sizeof table[0])
@@ -51,6 +51,10 @@ struct block_kind {
     int n_weights;
     size_t weights_bytes; /* size of the structure that the offsets point into */
     bool gathers_rows;    /* an embedding table: only the rows asked for are read, see block_gather_rows */
+    /* Its result is rows that depend on the timestep alone. One visit computes them for as many evaluations
+     * as it is told: all before the first (then they are hoisted: the weights are read once), or each its
+     * own. One row has the same bits either way, so its products go through op_linear_few (R4). */
+    bool hoists;
     /* Computes one visit for one lane. weights: the structure, bound. Never looks at tensor values (R0). */
     void (*forward)(struct context *x, const void *weights, const struct visit_scope *scope);
 };

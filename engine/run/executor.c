@@ -9,7 +9,7 @@ struct room {
     struct arena state, scratch;
     void *workspace;
     uint64_t workspace_bytes;
-    void *lane_states; /* the families' structures, one a lane */
+    void *lane_states; /* the families' structures, one a lane; from the stage before, if that hoists */
     void *weights;     /* the structure that block_point fills */
 };
 
@@ -30,18 +30,22 @@ static size_t largest_weights(const struct stage *stage) {
     return largest;
 }
 
-/* The host side of a stage's room: the same for both kinds of run. */
-static enum status open_room(struct sys *sys, struct stage *stage, struct room *room, struct error *e) {
+static enum status declare_lanes(struct sys *sys, struct stage *stage, struct room *room, struct error *e) {
     const struct family *family = stage->component->family;
     room->lane_states = sys->alloc(sys, LINE_HOST, (size_t)stage->n_lanes * family->lane_state_bytes);
-    room->weights = sys->alloc(sys, LINE_HOST, largest_weights(stage));
-    if (!room->lane_states || !room->weights)
-        return error_set(e, MEMORY, "no memory for stage '%s'", stage->name);
+    if (!room->lane_states) return error_set(e, MEMORY, "no memory for stage '%s'", stage->name);
     bool ok = true;
     for (int i = 0; i < stage->n_lanes; i++)
         stage->lanes[i].state = (char *)room->lane_states + (size_t)i * family->lane_state_bytes;
     family->declare(stage->component, stage->lanes, stage->n_lanes, &room->state, &ok);
     return ok ? OK : error_set(e, INTERNAL, "the state of stage '%s' is larger than planned", stage->name);
+}
+
+/* The host side of a stage's room: the same for both kinds of run. */
+static enum status open_room(struct sys *sys, struct stage *stage, struct room *room, struct error *e) {
+    room->weights = sys->alloc(sys, LINE_HOST, largest_weights(stage));
+    if (!room->weights) return error_set(e, MEMORY, "no memory for stage '%s'", stage->name);
+    return room->lane_states ? OK : declare_lanes(sys, stage, room, e);
 }
 
 static void close_room(struct sys *sys, struct room *room) {
@@ -52,10 +56,12 @@ static void close_room(struct sys *sys, struct room *room) {
 
 static enum status map_room(struct sys *sys, const struct plan_stage *plan, struct room *room,
                             struct error *e) {
-    room->state = (struct arena){.bytes = plan->state_bytes};
+    if (!room->lane_states) {
+        room->state = (struct arena){.bytes = plan->state_bytes};
+        if (room->state.bytes) room->state.base = sys->map(sys, LINE_STATE, room->state.bytes);
+    }
     room->scratch = (struct arena){.bytes = plan->activation_bytes};
     room->workspace_bytes = plan->workspace_bytes;
-    if (room->state.bytes) room->state.base = sys->map(sys, LINE_STATE, room->state.bytes);
     if (room->scratch.bytes) room->scratch.base = sys->map(sys, LINE_ACTIVATION, room->scratch.bytes);
     if (room->workspace_bytes) room->workspace = sys->map(sys, LINE_WORKSPACE, room->workspace_bytes);
     if ((room->state.base || !room->state.bytes) && (room->scratch.base || !room->scratch.bytes) &&
@@ -71,17 +77,33 @@ static void unmap_room(struct sys *sys, struct room *room) {
     *room = (struct room){0};
 }
 
+/* keeps_state: the next stage goes on with the lanes' state. Else a second time does nothing. */
+static void leave_room(struct sys *sys, struct room *room, bool keeps_state) {
+    struct room kept = {0};
+    if (keeps_state) {
+        kept = (struct room){.state = room->state, .lane_states = room->lane_states};
+        room->state = (struct arena){0};
+        room->lane_states = NULL;
+    }
+    close_room(sys, room);
+    unmap_room(sys, room);
+    *room = kept;
+}
+
 /* One visit: the block's forward for each of its lanes. image is NULL in a dry run. */
 static enum status run_visit(struct context *x, const struct stage *stage, const struct visit *visit,
                              void *image, void *weights) {
     const struct block *block = stage->blocks[visit->block];
+    int evaluation = visit->evaluation < 0 ? 0 : visit->evaluation;
     block_point(block, image, weights);
     for (int i = visit->first_lane; i < visit->first_lane + visit->n_lanes; i++) {
         struct visit_scope scope = {
             .settings = stage->component->settings,
             .lane = &stage->lanes[i],
             .number = block->number,
-            .timestep = stage->timesteps && visit->evaluation >= 0 ? stage->timesteps[visit->evaluation] : 0,
+            .evaluation = evaluation,
+            .n_evaluations = visit->evaluation < 0 ? visit->n_hoisted : 1,
+            .timesteps = stage->timesteps ? stage->timesteps + evaluation : NULL,
         };
         x->scratch->used = 0;
         block->kind->forward(x, weights, &scope);
@@ -90,6 +112,14 @@ static enum status run_visit(struct context *x, const struct stage *stage, const
 }
 
 /* ---- dry ---- */
+
+enum status executor_state_bytes(struct sys *sys, struct stage *stage, uint64_t *bytes, struct error *e) {
+    struct room room = {.state = arena_counting()};
+    declare_lanes(sys, stage, &room, e);
+    *bytes = room.state.peak;
+    close_room(sys, &room);
+    return e->code;
+}
 
 static void describe_stage(const struct run *run, int i_stage, struct stage_need *need) {
     const struct stage *stage = &run->stages[i_stage];
@@ -101,6 +131,7 @@ static void describe_stage(const struct run *run, int i_stage, struct stage_need
     for (int i = 0; i < stage->n_blocks; i++) {
         need->block_bytes[i] = stage->blocks[i]->bytes;
         need->block_lasts[i] = i < stage->n_lasting;
+        need->block_hoisted[i] = stage->hoists;
     }
 }
 
@@ -175,38 +206,38 @@ static bool last_of_stage(const struct visit_list *visits, int i) {
     return i + 1 == visits->n_visits || visits->visits[i + 1].stage != visits->visits[i].stage;
 }
 
-static enum status execute_stage(struct execution *x, int *i_visit, const struct plan *plan) {
+static enum status execute_stage(struct execution *x, int *i_visit, const struct plan *plan,
+                                 struct room *room) {
     const struct run *run = x->run;
     int i_stage = run->visits->visits[*i_visit].stage;
-    struct room room = {0};
     struct context context = {.device = run->device,
-                              .scratch = &room.scratch,
+                              .scratch = &room->scratch,
                               .error = x->e,
                               .tick = execution_tick,
                               .tick_user = x};
     x->context = &context;
     /* The store comes first: it gives back what of the last stage's ring is not for this one. */
     if (store_begin_stage(x->store, i_stage, x->e) != OK) return x->e->code;
-    if (map_room(run->sys, &plan->stage[i_stage], &room, x->e) != OK) goto out;
-    context.workspace = room.workspace;
-    context.workspace_bytes = room.workspace_bytes;
-    if (open_room(run->sys, &run->stages[i_stage], &room, x->e) != OK) goto out;
+    if (map_room(run->sys, &plan->stage[i_stage], room, x->e) != OK) goto out;
+    context.workspace = room->workspace;
+    context.workspace_bytes = room->workspace_bytes;
+    if (open_room(run->sys, &run->stages[i_stage], room, x->e) != OK) goto out;
     for (bool last = false; !last && x->e->code == OK; ++*i_visit) {
         x->visit = &run->visits->visits[*i_visit];
         last = last_of_stage(run->visits, *i_visit);
-        execute_visit(x, *i_visit, &room);
+        execute_visit(x, *i_visit, room);
     }
 out:
     store_end_stage(x->store, i_stage);
     if (x->e->code == OK) run->hooks->stage_ended(run->hooks->user, i_stage, x->e);
-    close_room(run->sys, &room);
-    unmap_room(run->sys, &room);
+    leave_room(run->sys, room, x->e->code == OK && run->stages[i_stage].hoists);
     return x->e->code;
 }
 
 enum status executor_run(const struct run *run, const struct run_need *need, const struct plan *plan,
                          struct residents *residents, struct store_counters *counters, struct error *e) {
     struct execution x = {.run = run, .e = e, .counters = counters};
+    struct room room = {0};
     struct store_stage stages[PLAN_STAGES_MAX];
     for (int i = 0; i < run->n_stages; i++)
         stages[i] =
@@ -223,7 +254,8 @@ enum status executor_run(const struct run *run, const struct run_need *need, con
         .tick_user = &x,
     };
     if (store_open(&options, &x.store, e) != OK) return e->code;
-    for (int i = 0; i < run->visits->n_visits && e->code == OK;) execute_stage(&x, &i, plan);
+    for (int i = 0; i < run->visits->n_visits && e->code == OK;) execute_stage(&x, &i, plan, &room);
+    leave_room(run->sys, &room, false);
     if (counters) *counters = store_count(x.store);
     store_close(x.store);
     return e->code;

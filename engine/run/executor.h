@@ -19,6 +19,9 @@ struct stage {
     int n_lanes;
     int evaluations;
     const float *timesteps; /* one an evaluation, or NULL where the family does not ask */
+    /* It computes once what the next stage reads: that one has the same component, lanes and timesteps, and
+     * goes on with the lanes' state. */
+    bool hoists;
 };
 
 struct run_hooks {
@@ -40,6 +43,9 @@ struct run {
     const struct run_hooks *hooks;
     int readers; /* of the store: see there */
 };
+
+/* Bytes of the state of a stage's lanes. */
+enum status executor_state_bytes(struct sys *sys, struct stage *stage, uint64_t *bytes, struct error *e);
 
 /* Runs the forwards dry against the device's cost table and fills need->stage (all but base, host, cross and
  * open bytes). prepare: also lets the device build what the operators need, so that the run itself builds

@@ -21,7 +21,7 @@ struct block_ref {
     bool unused; /* in the file, but nothing that is wanted depends on it: never bound, never read */
 };
 
-enum { FAMILY_BLOCKS_MAX = 512 };
+enum { FAMILY_BLOCKS_MAX = 1024 };
 
 struct component;
 
@@ -52,8 +52,9 @@ struct family {
      * structures at lanes[i].state, zeroed by the caller. *ok becomes false if the arena is full. */
     void (*declare)(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                     bool *ok);
-    /* Appends the visits of a stage with these lanes and evaluations. A block's place is that in c->blocks;
-     * rows of an embedding table that were gathered for lane i have the place c->n_blocks + i. */
+    /* Appends the visits of a stage with these lanes and evaluations, those before the first evaluation
+     * first. A block's place is that in c->blocks; rows of an embedding table that were gathered for lane i
+     * have the place c->n_blocks + i. */
     enum status (*visits)(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
                           int evaluations, struct visit_list *list, struct error *e);
 

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { PLAN_STAGES_MAX = 6, PLAN_BLOCKS_MAX = 576, PLAN_PAGE = 4096 };
+enum { PLAN_STAGES_MAX = 6, PLAN_BLOCKS_MAX = 1088, PLAN_PAGE = 4096 };
 
 /* Blocks travel in pieces of at most this: from files to host memory, and to a device with memory of its own.
  */
@@ -29,6 +29,7 @@ struct stage_need {
     uint64_t block_bytes[PLAN_BLOCKS_MAX];
     bool block_repeats[PLAN_BLOCKS_MAX]; /* visited anew in every evaluation */
     bool block_lasts[PLAN_BLOCKS_MAX];   /* the model's, not this request's: may stay for the next run */
+    bool block_hoisted[PLAN_BLOCKS_MAX]; /* computed once, before the evaluations of the next stage */
     double
         block_seconds[PLAN_BLOCKS_MAX]; /* of computing, all lanes, in one evaluation (or before the first) */
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes;

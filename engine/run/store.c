@@ -45,6 +45,7 @@ struct store {
     struct device *device; /* NULL where weights lie in the host's memory */
     struct fill *fills;
     int n_fills;
+    int oldest_fill;    /* of those under the present plan, residents apart */
     int *fill_of_visit; /* -1: a block without weights */
 
     pthread_mutex_t lock;       /* guards everything below and all fills */
@@ -286,7 +287,7 @@ static void work_inline(struct store *s) {
 /* ---- opening ---- */
 
 static bool joins_previous(const struct store *s, const struct visit *v, bool resident) {
-    const struct fill *last = s->n_fills ? &s->fills[s->n_fills - 1] : NULL;
+    const struct fill *last = s->n_fills > s->oldest_fill ? &s->fills[s->n_fills - 1] : NULL;
     return last && !resident && !last->resident && last->stage == v->stage && last->place == v->block;
 }
 
@@ -332,9 +333,7 @@ static enum status take_memory(struct store *s, struct error *e) {
         if (p->ring_bytes > s->ring_reserved) s->ring_reserved = p->ring_bytes;
         if (s->device && p->staging_bytes > s->staging_bytes) s->staging_bytes = p->staging_bytes;
     }
-    if (s->ring_reserved)
-        s->ring = s->device ? s->device->memory->reserve(s->device, s->ring_reserved)
-                            : sys->reserve(sys, s->ring_reserved);
+    if (s->ring_reserved) s->ring = weights_reserve(sys, s->device, s->ring_reserved);
     if (s->staging_bytes) s->staging_memory = sys->map(sys, LINE_STORE, s->staging_bytes);
     uint64_t buffers = s->staging_bytes / plan_staging_piece(s->o.need);
     s->n_staging = buffers < STAGING_MAX ? (int)buffers : STAGING_MAX;
@@ -381,6 +380,11 @@ static void lay_out_areas(struct store *s) {
     }
 }
 
+/* The fills of the visits from one on, behind those that there are. */
+static void list_fills(struct store *s, int first_visit) {
+    for (int i = first_visit; i < s->o.visits->n_visits; i++) list_fill(s, i);
+}
+
 static enum status start_readers(struct store *s, struct error *e) {
     for (int i = 0; i < s->o.readers; i++) {
         struct store_reader *r = &s->readers[i];
@@ -413,7 +417,7 @@ enum status store_open(const struct store_options *options, struct store **store
     pthread_condattr_destroy(&monotonic);
     if (allocate(s, e) != OK) goto out;
     lay_out_areas(s);
-    for (int i = 0; i < s->o.visits->n_visits; i++) list_fill(s, i);
+    list_fills(s, 0);
     start_readers(s, e);
 out:
     if (e->code != OK) {
@@ -425,17 +429,10 @@ out:
 
 /* Grows or shrinks the ring's pages; 0 or negative errno. */
 static int commit_ring(struct store *s, uint64_t bytes) {
-    struct sys *sys = s->o.sys;
     uint64_t now = s->ring_committed;
     int failed = 0;
-    if (bytes < now && s->device)
-        s->device->memory->decommit(s->device, s->ring + bytes, now - bytes);
-    else if (bytes < now)
-        sys->decommit(sys, LINE_STORE, s->ring + bytes, now - bytes);
-    else if (bytes > now && s->device)
-        failed = s->device->memory->commit(s->device, s->ring + now, bytes - now);
-    else if (bytes > now)
-        failed = sys->commit(sys, LINE_STORE, s->ring + now, bytes - now);
+    if (bytes < now) weights_decommit(s->o.sys, s->device, s->ring + bytes, now - bytes);
+    if (bytes > now) failed = weights_commit(s->o.sys, s->device, s->ring + now, bytes - now);
     if (!failed) s->ring_committed = bytes;
     return failed;
 }
@@ -450,10 +447,7 @@ void store_close(struct store *s) {
     for (int i = 0; i < s->n_threads; i++) sys->thread_join(sys, s->readers[i].thread);
     if (s->stage >= 0) store_end_stage(s, s->stage);
     commit_ring(s, 0);
-    if (s->ring && s->device)
-        s->device->memory->unreserve(s->device, s->ring, s->ring_reserved);
-    else
-        sys->unreserve(sys, s->ring, s->ring_reserved);
+    if (s->ring) weights_unreserve(sys, s->device, s->ring, s->ring_reserved);
     sys->unmap(sys, LINE_STORE, s->staging_memory, s->staging_bytes);
     sys->unmap(sys, LINE_STORE, s->bounce_memory, s->o.plan->bounce_bytes);
     pthread_cond_destroy(&s->ready);
@@ -510,6 +504,69 @@ void residents_destroy(struct residents *residents) {
         area_end(&residents->area[i], residents->sys, residents->device);
         area_end(&residents->pool[i], residents->sys, NULL);
     }
+}
+
+/* ---- another plan ---- */
+
+/* Drops the fills of visits that are still to come, but for residents that are there: those keep their fill.
+ */
+static void forget_from(struct store *s, int visit) {
+    int n = s->n_fills;
+    while (n && s->fills[n - 1].first_visit >= visit) n--;
+    s->n_fills = s->oldest_fill = n;
+    if (s->next_place > n) s->next_place = n;
+    if (s->next_claim > n) s->next_claim = n;
+    for (int i = 0; i < n; i++) /* one that visits before and after share is read again */
+        if (!s->fills[i].resident) s->fills[i].state = FILL_EMPTY;
+    s->ring_oldest = n;
+    s->ring_head = 0;
+}
+
+/* The ring is empty. Address space for the rings of all stages, pages for this one's. */
+static enum status renew_ring(struct store *s, const struct plan *plan) {
+    uint64_t most = 0;
+    for (int i = 0; i < plan->n_stages; i++)
+        if (plan->stage[i].ring_bytes > most) most = plan->stage[i].ring_bytes;
+    if (most > s->ring_reserved) {
+        commit_ring(s, 0);
+        if (s->ring) weights_unreserve(s->o.sys, s->device, s->ring, s->ring_reserved);
+        s->ring = weights_reserve(s->o.sys, s->device, most);
+        s->ring_reserved = s->ring ? most : 0;
+        if (!s->ring) return MEMORY;
+    }
+    return commit_ring(s, plan->stage[s->stage].ring_bytes) ? MEMORY : OK;
+}
+
+/* Residents that the new plan has not: their pages if they are there, else only their place. */
+static void drop_residents(struct store *s, const struct plan *plan) {
+    for (int k = 0; k < plan->n_stages; k++) {
+        struct area *area = &s->o.residents->area[k];
+        const struct plan_stage *p = &plan->stage[k];
+        if (!area->memory)
+            area_lay_out(area, s->o.sys, s->device, &s->o.stages[k], p->resident, &s->o.need->stage[k],
+                         p->resident_bytes, false);
+        for (int b = 0; b < s->o.stages[k].n_blocks; b++)
+            if (!plan_is_resident(p, b)) area_give_up(area, s->o.sys, s->device, b);
+    }
+}
+
+enum status store_replan(struct store *s, const struct plan *plan, int visit, struct error *e) {
+    int stage = s->stage;
+    pthread_mutex_lock(&s->lock);
+    s->stage = -1; /* nothing is placed meanwhile */
+    for (int k = 0; k < s->o.plan->n_stages; k++) abandon_fills(s, k);
+    if (s->device) s->device->memory->finish(s->device);
+    drop_residents(s, plan);
+    forget_from(s, visit);
+    s->o.plan = plan;
+    list_fills(s, visit);
+    s->stage = stage;
+    if (renew_ring(s, plan) != OK)
+        error_set(e, MEMORY, "no memory for a ring of %llu bytes",
+                  (unsigned long long)plan->stage[stage].ring_bytes);
+    pthread_cond_broadcast(&s->work);
+    pthread_mutex_unlock(&s->lock);
+    return e->code;
 }
 
 /* ---- visits ---- */

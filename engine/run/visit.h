@@ -17,6 +17,7 @@ struct lane {
     struct tensor prediction; /* [C, Y, X]: written by the denoiser */
     struct tensor picture;    /* [Y, X, 3], -1 to 1 and a little beyond: written by the decoder */
     int prompt;  /* which prompt it is conditioned on: lanes of one prompt share what depends on it only */
+    int hoisted; /* evaluations whose rows its state holds at once: all if they are hoisted, else 0 */
     void *state; /* the family's own structure of tensors, declared by family->declare */
 };
 
@@ -24,14 +25,18 @@ struct lane {
 struct visit_scope {
     const void *settings; /* the family's configuration */
     const struct lane *lane;
-    int number;     /* the block's */
-    float timestep; /* of this evaluation, as the family's recipe defines it */
+    int number; /* the block's */
+    /* The evaluations it is for: this one; all of them where its rows are hoisted; none for other visits
+     * before the first. */
+    int evaluation, n_evaluations;
+    const float *timesteps; /* of these evaluations, as the family's recipe defines them */
 };
 
 struct visit {
     int stage, block; /* block: place in the stage's list */
     int first_lane, n_lanes;
-    int evaluation;       /* -1: once before the first */
+    int evaluation; /* -1: once before the first */
+    int n_hoisted;  /* if -1: evaluations whose rows it computes, see block_kind.hoists; 0: it has none */
     bool ends_evaluation; /* the host's turn comes after it: sampler update, picture out */
 };
 

@@ -74,6 +74,7 @@ struct device *cpu_open(struct sys *sys, int threads, struct error *e) {
         return NULL;
     }
     *cpu = (struct cpu){.device = {.name = "cpu",
+                                   .threads = threads,
                                    .cost = device_cost,
                                    .prepare = device_prepare,
                                    .run = device_run,

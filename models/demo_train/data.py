@@ -68,7 +68,7 @@ def weights(done):
 
 def main():
     parser = argparse.ArgumentParser(description="Makes the pools that are missing.")
-    parser.add_argument("--work", default="/opt/demo")
+    parser.add_argument("--work", default="../../build/demo_train")
     work = parser.parse_args().work
     folder = f"{work}/latents"
     os.makedirs(folder, exist_ok=True)

@@ -12,8 +12,8 @@ from muon import Layout
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--work", default="/opt/demo")
-    parser.add_argument("--run", default="/opt/demo/run")
+    parser.add_argument("--work", default="../../build/demo_train")
+    parser.add_argument("--run", default="../../build/demo_train/run")
     parser.add_argument("--out", required=True)
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--layers", type=int, default=6)

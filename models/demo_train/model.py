@@ -242,10 +242,16 @@ def save_pipeline(model, vae, tokenizer_folder, out, dtype=torch.bfloat16):
                           vae, model.text, tokenizer, model.transformer)
     pipe.to(dtype).save_pretrained(out)
     save_tokenizer_files(tokenizer_folder, f"{out}/tokenizer")
-    path = f"{out}/text_encoder/config.json"
+    edit_json(f"{out}/vae/config.json", lambda config: config.pop("_name_or_path", None))  # a path of this machine
+    # Where readers older than transformers 5 look.
+    edit_json(f"{out}/text_encoder/config.json",
+              lambda config: config.update(rope_theta=config["rope_parameters"]["rope_theta"]))
+
+
+def edit_json(path, edit):
     with open(path) as file:
         config = json.load(file)
-    config["rope_theta"] = config["rope_parameters"]["rope_theta"]  # where readers older than transformers 5 look
+    edit(config)
     with open(path, "w") as file:
         json.dump(config, file, indent=2)
 
@@ -259,7 +265,7 @@ def save_tokenizer_files(source, out):
             dst.write(src.read())
 
 
-def check(tokenizer_folder="/opt/demo/tokenizer"):
+def check(tokenizer_folder="../../build/demo_train/tokenizer"):
     torch.manual_seed(0)
     save_tokenizer(tokenizer_folder)
     captions = Captions(tokenizer_folder)

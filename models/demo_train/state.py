@@ -38,8 +38,8 @@ def unpack(args):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=["pack", "unpack"])
-    parser.add_argument("--work", default="/opt/demo")
-    parser.add_argument("--run", default="/opt/demo/run")
+    parser.add_argument("--work", default="../../build/demo_train")
+    parser.add_argument("--run", default="../../build/demo_train/run")
     parser.add_argument("--state", default="state")
     parser.add_argument("--model", default="../demo")
     args = parser.parse_args()

@@ -30,8 +30,8 @@ PROBE_SIGMAS = [.9, .7, .5]
 
 def arguments():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--work", default="/opt/demo", help="autoencoder, tokenizer, cached latents")
-    parser.add_argument("--run", default="/opt/demo/run", help="checkpoint and log")
+    parser.add_argument("--work", default="../../build/demo_train", help="autoencoder, tokenizer, cached latents")
+    parser.add_argument("--run", default="../../build/demo_train/run", help="checkpoint and log")
     parser.add_argument("--minutes", type=float, required=True)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--batch", type=int, default=32)

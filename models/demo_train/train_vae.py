@@ -64,7 +64,7 @@ def readings(vae, n, seed):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--out", default="/opt/demo/vae")
+    parser.add_argument("--out", default="../../build/demo_train/vae")
     parser.add_argument("--resume", help="start from this folder's weights instead of from scratch")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--batch", type=int, default=16)

@@ -169,10 +169,17 @@ inspect -m a b|two models
 tokenize -m x|no --prompt
 tokenize -p x|tokenizer
 bench|checkpoint
-bench bus|not built yet
 bench stream|not built yet
-bench ops|not built yet
 bench block|not built yet
+bench bus word|a word too many
+bench ops a b|a word too many
+bench bus --dims a=1|belongs to other benches
+bench ops --dir .|belongs to other benches
+bench ops -m x|belongs to other benches
+bench checkpoint zimage ck --json|belongs to other benches
+bench bus --dir . -m x|contradict
+bench ops --save -|--save
+bench ops -t 0|--threads
 bench checkpoint|FAMILY DIR
 bench checkpoint no_such_family $scratch/work/ck|no_such_family
 devices word|word
@@ -197,7 +204,6 @@ done <<END
 --mask x.png|--mask
 --frames 5|--frames
 --fps 24|--fps
---rates x|--rates
 --device cuda|--device
 --device cuda:1|--device
 --device cuda:x|--device
@@ -271,6 +277,60 @@ expect 4 "plan that does not fit" plan -m "$model" $size --max-ram 1B --json
 check "the plan all the same" has ../out '"least"'
 least=$(tr -d ' \n' <../out | sed 's/.*"least":{[^}]*"ram_bytes":\([0-9]*\).*/\1/')
 check "least is named" has ../err "$least"
+
+# ---- rates ----
+number() { sed "s/.*\"$1\":\([0-9.e+-]*\)[,}].*/\1/" ../flat; } # number KEY: of the last in ../flat
+rates() { # rates CODE TEXT: a plan with a rates file that holds TEXT
+    printf '%s' "$2" >../rates.json
+    # shellcheck disable=SC2086
+    expect "$1" "rates $2" plan -m "$model" $size --max-ram 512M --rates ../rates.json --json
+    tr -d ' \n' <../out >../flat
+}
+expect 3 "missing rates file" plan -m "$model" --rates ../nowhere
+check "names it" has ../err 'nowhere'
+expect 3 "rates that are a folder" plan -m "$model" --rates .
+rates 3 garbage
+check "says where" has ../err 'rates.json, byte'
+rates 3 '{"version":1,"disk":1e9,"disk":1e9}'
+rates 3 '{"version":1,"disk":"fast"}'
+rates 3 '{"version":1,"disk":NaN}'
+rates 3 '{"version":1,"dsik":1e9}'
+rates 2 '{"version":1,"disk":0}'
+check "names the key" has ../err "key 'disk'"
+rates 2 '{"version":1,"ops":{"linear":-1}}'
+draw 2 "generate with a rate of 0" -p x -o a.png --rates ../rates.json
+check "no picture" absent a.png
+# shellcheck disable=SC2086
+expect 0 "default rates" plan -m "$model" $size --max-ram 512M --json
+tr -d ' \n' <../out >../flat
+check "says default" has ../flat '"rates":"default"'
+first=$(cat ../flat)
+# shellcheck disable=SC2086
+expect 0 "default rates again" plan -m "$model" $size --max-ram 512M --json
+tr -d ' \n' <../out >../flat
+check "the same plan, hash included" [ "$(cat ../flat)" = "$first" ]
+rates 0 '{"version":1,"disk":1e9,"ops":{"linear":1e9,"attention":1e9,"conv":1e9,"bytes":1e9}}'
+check "names the file" has ../flat '"rates":"../rates.json"'
+first=$(cat ../flat)
+rates 0 '{"version":1,"disk":1e9,"ops":{"linear":1e9,"attention":1e9,"conv":1e9,"bytes":1e9}}'
+check "the same plan, hash included" [ "$(cat ../flat)" = "$first" ]
+slow=$(number seconds)
+check "seconds are predicted" [ "$slow" != "$first" ]
+rates 0 '{"version":1,"disk":1e12,"ops":{"linear":1e12,"attention":1e12,"conv":1e12,"bytes":1e12}}'
+check "other rates, other seconds" [ "$(number seconds)" != "$slow" ]
+printf '{"version":1,"ops":{"linear":1000}}' >../rates.json
+draw 0 "generate with rates of a snail" -p x -o a.png --rates ../rates.json
+check "what they say is announced" has ../err '^about [1-9][0-9]* minutes'
+printf '{"version":1}' >../rates.json
+draw 0 "generate with rates" -p x -o a.png --rates ../rates.json --report ../r.json
+check "in the report" has ../r.json '"rates": "../rates.json"'
+rm -f a.png ../r.json
+# shellcheck disable=SC2086
+expect 0 "plan says in words" plan -m "$model" $size --max-ram 512M
+check "what rates" has ../out '^rates    assumed'
+check "time in all and a step" has ../out '^time .* in all, .* a step'
+check "what binds" has ../out '^bound .* takes longest'
+
 expect 2 "plan takes generate's flags and refusals" plan -m "$model" --mask x
 expect 3 "plan of no model" plan -m ../nowhere
 expect 3 "plan of a missing latent" plan ../nowhere -m "$model"
@@ -493,6 +553,57 @@ expect 2 "bench checkpoint, too many layers" bench checkpoint zimage many --dims
 check "nothing left" absent many
 expect 2 "bench checkpoint, unknown dimension" bench checkpoint zimage many --dims vae9=1
 check "lists the others" has ../err ' vae_groups'
+
+# ---- bench bus, bench ops ----
+rm -f ../saved.json
+expect 0 "bench bus --json" bench bus --json --save ../saved.json -t 1
+tr -d ' \n' <../out >../flat
+check "rows" has ../flat '^{"version":1,"rows":\[{"path":"disk","bytes":65536,"gbytes_per_second":[0-9.e+-]*,'
+check "host copies" has ../flat '{"path":"host_copy","bytes":33554432,"gbytes_per_second":[0-9.e+-]*,'
+check "a name for the disk" has ../flat '"links":{"disk":"[A-Za-z]'
+tr -d ' \n' <../saved.json >../flat
+check "saved" has ../flat '"host_copy":[1-9]'
+check "no ops yet" lacks ../flat '"ops"'
+copied=$(number host_copy)
+expect 0 "bench ops --json" bench ops --json --save ../saved.json -t 1
+tr -d ' \n' <../out >../flat
+for op in linear attention conv; do
+    check "$op" has ../flat "{\"op\":\"$op\",[^}]*\"threads\":1,\"flops_per_second\":[0-9.e+-]*}"
+done
+check "bytes" has ../flat '{"op":"bytes",[^}]*"bytes_per_second":[0-9.e+-]*}'
+tr -d ' \n' <../saved.json >../flat
+check "ops are saved" has ../flat '"ops":{"linear":[1-9]'
+check "beside what bus saved" [ "$(number host_copy)" = "$copied" ]
+expect 0 "plans read it" plan -m "$model" --rates ../saved.json --max-ram 60%
+expect 0 "bench bus of a model's file, as a table" bench bus -m "$model" -t 1
+check "table" has ../out '^host_copy'
+check "in words" has ../out '^disk: looks like'
+expect 3 "bench bus of no model" bench bus -m ../nowhere
+expect 6 "bench bus nowhere" bench bus --dir nowhere
+expect 6 "bench bus, save nowhere" bench bus --save nowhere/rates.json
+printf garbage >../bad.json
+expect 3 "bench bus over garbage" bench bus --save ../bad.json
+check "it stays" [ "$(cat ../bad.json)" = garbage ]
+name="bench bus, file size limit"
+(
+    ulimit -f 16
+    exec "$sluice" bench bus 2>../err >../out
+)
+code=$?
+check "exit 6, not $code" [ $code = 6 ]
+check "last line" last_line_rule 6
+for bench in bus ops; do
+    name="bench $bench, SIGINT"
+    "$sluice" bench $bench --save rates.json >../out 2>../err &
+    pid=$!
+    sleep 0.7
+    kill -INT $pid
+    wait $pid
+    code=$?
+    check "exit 130, not $code" [ $code = 130 ]
+    check "last line" last_line_rule 130
+done
+check "nothing was left" empty_folder .
 
 # ---- models that ask for what is not done, or lack what is needed ----
 copy() { # copy NAME: a copy of the model to spoil

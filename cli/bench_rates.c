@@ -1,0 +1,166 @@
+/* `sluice bench bus` and `sluice bench ops`: tables of what the library measures, and the rates file that
+ * plans read. Every number is the library's. */
+#include "cli/bench.h"
+
+#include "cli/fail.h"
+#include "cli/interrupt.h"
+#include "cli/outfile.h"
+#include "cli/progress.h"
+#include "cli/say.h"
+#include "cli/textfile.h"
+
+#include <ftw.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- while it measures ---- */
+
+static bool on_progress(void *user, double fraction, const char *what) {
+    const struct args *args = user;
+    char line[128];
+    if (!args->quiet && !args->no_progress && say_on_terminal()) {
+        snprintf(line, sizeof line, "measuring %.0f %%  %s", 100 * fraction, what);
+        say_live(line);
+    }
+    return !interrupt_pending();
+}
+
+/* nftw has no argument for its callback. */
+static char largest[PATH_MAX];
+static off_t largest_bytes;
+
+static int look_at_file(const char *path, const struct stat *info, int kind, struct FTW *place) {
+    (void)place;
+    if (kind != FTW_F || !S_ISREG(info->st_mode) || info->st_size <= largest_bytes) return 0;
+    if (strlen(path) >= sizeof largest) return 0;
+    strcpy(largest, path);
+    largest_bytes = info->st_size;
+    return 0;
+}
+
+/* The largest file of a model: what streams most lies there. Links are followed: caches are made of them. */
+static int find_file(const char *model, struct sluice_error *e) {
+    largest[0] = 0;
+    largest_bytes = 0;
+    if (!nftw(model, look_at_file, 16, 0) && largest[0]) return SLUICE_OK;
+    fail(e, SLUICE_MISSING, "no file to read in this model");
+    return fail_where(e, "%s", model);
+}
+
+/* What an older file says is kept; one that is no regular file (a pipe, a device) is only written. */
+static int read_saved(const char *path, char **text, struct sluice_error *e) {
+    struct stat info;
+    if (!path || stat(path, &info) || !S_ISREG(info.st_mode)) return SLUICE_OK;
+    return textfile_read(path, "the rates file", 1 << 20, text, e);
+}
+
+/* ---- tables ---- */
+
+static const char *string(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+static double number(const json_t *object, const char *key) {
+    return json_number_value(json_object_get(object, key));
+}
+
+static void print_bus(json_t *root) {
+    size_t i;
+    json_t *row;
+    char piece[32];
+    printf("%-12s %10s %8s %8s  %s\n", "path", "piece", "threads", "GB/s", "page cache");
+    json_array_foreach(json_object_get(root, "rows"), i, row) {
+        printf("%-12s %10s %8.0f %8.2f  %s\n", string(row, "path"),
+               progress_bytes(number(row, "bytes"), piece), number(row, "threads"),
+               number(row, "gbytes_per_second"), string(row, "page_cache"));
+    }
+    const char *path;
+    json_t *link;
+    json_object_foreach(json_object_get(root, "links"), path, link) {
+        printf("%s: looks like %s\n", path, json_string_value(link));
+    }
+}
+
+static void print_ops(json_t *root) {
+    size_t i;
+    json_t *row;
+    printf("%-10s %-36s %-8s %8s %12s\n", "op", "shape", "weights", "threads", "a second");
+    json_array_foreach(json_object_get(root, "rows"), i, row) {
+        double flops = number(row, "flops_per_second"), bytes = number(row, "bytes_per_second");
+        printf("%-10s %-36s %-8s %8.0f %6.1f %s\n", string(row, "op"), string(row, "shape"),
+               string(row, "dtype"), number(row, "threads"), (flops > 0 ? flops : bytes) / 1e9,
+               flops > 0 ? "GFLOP" : "GB");
+    }
+}
+
+/* ---- both benches ---- */
+
+typedef int measuring(const struct sluice_bench_options *options, char **json, char **rates,
+                      struct sluice_error *error);
+
+static int show(const struct args *args, const char *json, void (*print)(json_t *), struct sluice_error *e) {
+    if (args->json) {
+        puts(json);
+        return SLUICE_OK;
+    }
+    json_t *root = json_loads(json, 0, NULL);
+    if (!root) return fail(e, SLUICE_INTERNAL, "the library's table is no JSON");
+    print(root);
+    json_decref(root);
+    return SLUICE_OK;
+}
+
+static int save(const struct args *args, const char *rates, struct sluice_error *e) {
+    if (!args->save) return SLUICE_OK;
+    int status = outfile_write_text(args->save, rates, e);
+    if (!status && !args->quiet && strcmp(args->save, "-") != 0) say_note("saved to %s", args->save);
+    return status;
+}
+
+static int check_save(const struct args *args, struct sluice_error *e) {
+    if (!args->save) return SLUICE_OK;
+    if (strcmp(args->save, "-") == 0)
+        return fail_value(e, "--save", args->save, "a file: stdout takes the table");
+    return outfile_probe(args->save, e);
+}
+
+/* Refusals first, then the work; the file is written last, so that a failure leaves the old one. */
+static int run(const struct args *args, measuring *measure, void (*print)(json_t *), struct sluice_error *e) {
+    char *saved = NULL, *json = NULL, *rates = NULL;
+    interrupt_gracefully();
+    int status = check_save(args, e);
+    if (!status) status = read_saved(args->save, &saved, e);
+    struct sluice_bench_options options = {.struct_size = sizeof options,
+                                           .threads = args->threads,
+                                           .folder = args->folder,
+                                           .file = largest[0] ? largest : NULL,
+                                           .saved = saved,
+                                           .on_progress = on_progress,
+                                           .user = (void *)args};
+    if (!status) status = measure(&options, &json, &rates, e);
+    say_live_end();
+    if (!status) status = show(args, json, print, e);
+    if (!status) status = save(args, rates, e);
+    sluice_free(json);
+    sluice_free(rates);
+    free(saved);
+    return status;
+}
+
+int bench_bus(const struct args *args, struct sluice_error *e) {
+    if (args->model.model && args->folder) {
+        fail(e, SLUICE_USAGE, "--dir and --model contradict each other");
+        fail_where(e, "sluice bench bus");
+        return fail_expected(e, "one of them");
+    }
+    int status = args->model.model ? find_file(args->model.model, e) : SLUICE_OK;
+    return status ? status : run(args, sluice_bench_bus, print_bus, e);
+}
+
+int bench_ops(const struct args *args, struct sluice_error *e) {
+    return run(args, sluice_bench_ops, print_ops, e);
+}

@@ -1,0 +1,11 @@
+/* A text file that a flag names, read whole. */
+#ifndef SLUICE_CLI_TEXTFILE_H
+#define SLUICE_CLI_TEXTFILE_H
+
+#include "engine/sluice.h"
+
+/* *text is terminated and freed with free; what: how the message calls it ("the plan"). A NUL in the file
+ * ends the text for whoever reads it as a string, so it is refused. Exit 3 for all but lack of memory. */
+int textfile_read(const char *path, const char *what, size_t bytes_max, char **text, struct sluice_error *e);
+
+#endif

@@ -1,0 +1,155 @@
+/* Rates as text: see rates_file.h. */
+#include "engine/api/rates_file.h"
+
+#include "loaders/json.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* ---- defaults ---- */
+
+/* One thread of the CPU: about a third of what `bench ops -t 1` measured on an EPYC of the Zen 5 generation
+ * with AVX-512 (194, 175, 236 GFLOP/s, 27 GB/s: bench/LOG.md); a desktop with AVX2 reaches that. Low on
+ * purpose: a run that ends sooner than predicted annoys nobody. */
+static const struct op_rates thread_rates = {
+    .per_second = {[CLASS_LINEAR] = 60e9, [CLASS_ATTENTION] = 50e9, [CLASS_CONV] = 70e9, [CLASS_BYTES] = 8e9},
+};
+
+/* A SATA disk, one memory channel's copy, and the narrowest link that people have in a desktop (PCIe Gen3
+ * x8). Residents follow from the ratio: while the disk reads a byte a thread does 120 FLOPs here, 90 on that
+ * EPYC, so that assumed rates rather keep a block too many than wait for it. */
+enum { DISK_MB = 500, HOST_COPY_MB = 5000, H2D_MB = 6000 };
+
+/* Two channels of memory feed about four threads; more of them move no more bytes. */
+enum { THREADS_OF_MEMORY = 4 };
+
+void rates_default(const char *device, int threads, struct rates *rates) {
+    (void)device; /* the only one so far */
+    int n = threads > 0 ? threads : 1;
+    *rates = (struct rates){.disk = DISK_MB * 1e6, .host_copy = HOST_COPY_MB * 1e6, .h2d = H2D_MB * 1e6};
+    for (int i = 0; i < N_OP_CLASSES; i++) {
+        int n_useful = i == CLASS_BYTES && n > THREADS_OF_MEMORY ? THREADS_OF_MEMORY : n;
+        rates->ops.per_second[i] = n_useful * thread_rates.per_second[i];
+    }
+}
+
+/* ---- reading ---- */
+
+/* Above what any machine does in a second, and below what sums of times could lose. */
+static const double most_per_second = 1e18;
+
+/* A member by its key, for messages. */
+struct place {
+    const char *file, *key;
+};
+
+static enum status bad_file(struct error *e, struct place at, const char *expected) {
+    error_set(e, META, "the rates file is not usable");
+    error_where(e, "%s, key '%s'", at.file, at.key);
+    return error_expected(e, "%s", expected);
+}
+
+static enum status read_rate(struct place at, const json_t *value, double *rate, struct error *e) {
+    if (!json_is_number(value)) return bad_file(e, at, "a number of bytes or operations a second");
+    double number = json_number_value(value);
+    if (number >= 1 && number <= most_per_second) {
+        *rate = number;
+        return OK;
+    }
+    error_set(e, USAGE, "a rate that no machine has");
+    error_where(e, "%s, key '%s'", at.file, at.key);
+    error_found(e, "%g", number);
+    return error_expected(e, "1 to %g a second", most_per_second);
+}
+
+static enum status read_ops(const char *file, json_t *ops, struct op_rates *rates, struct error *e) {
+    const char *key;
+    json_t *value;
+    if (!json_is_object(ops)) return bad_file(e, (struct place){file, "ops"}, "an object");
+    json_object_foreach(ops, key, value) {
+        int class = 0;
+        while (class < N_OP_CLASSES && strcmp(key, op_class_name((enum op_class) class))) class ++;
+        struct place at = {file, key};
+        if (class == N_OP_CLASSES) return bad_file(e, at, "in ops: linear, attention, conv, bytes");
+        if (read_rate(at, value, &rates->per_second[class], e) != OK) return e->code;
+    }
+    return OK;
+}
+
+static const struct {
+    const char *key;
+    size_t offset;
+} paths[] = {{"disk", offsetof(struct rates, disk)},
+             {"host_copy", offsetof(struct rates, host_copy)},
+             {"h2d", offsetof(struct rates, h2d)}};
+enum { N_PATHS = sizeof paths / sizeof *paths };
+
+static double *path_rate(struct rates *rates, int i) {
+    return (double *)((char *)rates + paths[i].offset);
+}
+
+static enum status read_member(struct place at, json_t *value, struct rates *rates, struct error *e) {
+    for (int i = 0; i < N_PATHS; i++)
+        if (!strcmp(at.key, paths[i].key)) return read_rate(at, value, path_rate(rates, i), e);
+    if (!strcmp(at.key, "ops")) return read_ops(at.file, value, &rates->ops, e);
+    /* For people: no number of a plan follows from these. */
+    if (!strcmp(at.key, "machine")) return json_is_string(value) ? OK : bad_file(e, at, "a text");
+    if (!strcmp(at.key, "threads")) return json_is_integer(value) ? OK : bad_file(e, at, "a whole number");
+    if (!strcmp(at.key, "version")) return json_integer_value(value) == 1 ? OK : bad_file(e, at, "1");
+    return bad_file(e, at, "version, machine, threads, disk, host_copy, h2d, ops");
+}
+
+static enum status parse(const char *file, const char *text, json_t **root, struct rates *rates,
+                         struct error *e) {
+    const char *key;
+    json_t *value;
+    if (json_parse(file, text, strlen(text), 4, root, e) != OK) return e->code;
+    if (!json_object_get(*root, "version")) return bad_file(e, (struct place){file, "version"}, "1");
+    json_object_foreach(*root, key, value) {
+        if (read_member((struct place){file, key}, value, rates, e) != OK) return e->code;
+    }
+    return OK;
+}
+
+enum status rates_read(const char *file, const char *text, struct rates *rates, struct error *e) {
+    json_t *root = NULL;
+    parse(file ? file : "rates", text, &root, rates, e);
+    json_decref(root);
+    return e->code;
+}
+
+/* ---- writing ---- */
+
+static void put_rate(json_t *object, const char *key, double rate) {
+    if (rate > 0) json_object_set_new(object, key, json_real(rate));
+}
+
+static void put_measured(json_t *root, const struct rates *measured) {
+    struct rates rates = *measured;
+    json_t *ops = json_object_get(root, "ops"), *made = ops ? NULL : json_object();
+    for (int i = 0; i < N_PATHS; i++) put_rate(root, paths[i].key, *path_rate(&rates, i));
+    for (int i = 0; i < N_OP_CLASSES; i++)
+        put_rate(ops ? ops : made, op_class_name((enum op_class)i), rates.ops.per_second[i]);
+    if (made && json_object_size(made)) json_object_set(root, "ops", made);
+    json_decref(made);
+}
+
+enum status rates_merge(const char *old, const struct rates *measured, const char *machine, int threads,
+                        char **text, struct error *e) {
+    struct rates ignored = {0};
+    json_t *root = NULL;
+    *text = NULL;
+    if (old)
+        parse("rates", old, &root, &ignored, e);
+    else
+        root = json_pack("{s:i}", "version", 1);
+    if (e->code == OK && root) {
+        json_object_set_new(root, "machine", json_string(machine));
+        if (threads) json_object_set_new(root, "threads", json_integer(threads));
+        put_measured(root, measured);
+        /* Six digits are more than any measurement is worth, and people read this. */
+        *text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+    }
+    json_decref(root);
+    return e->code != OK || *text ? e->code : error_set(e, MEMORY, "no memory for the text of rates");
+}
