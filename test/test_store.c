@@ -360,7 +360,7 @@ static void test_replan(void **state) {
         run_again();
         world_remove();
     }
-    assert_true(replanned > 100 && smaller > 20);
+    assert_true(replanned > LAYOUTS && smaller > LAYOUTS / 10);
 }
 
 /* --- visits --- */

@@ -68,7 +68,8 @@ struct store {
     uint64_t staging_bytes; /* of all buffers */
     struct staging staging[STAGING_MAX];
     int n_staging;
-    char *bounce_memory; /* of all readers, as planned */
+    char *bounce_memory; /* of all readers, as first planned: another plan in mid-run does not move it */
+    uint64_t bounce_bytes;
 
     struct error error; /* of the first read that failed */
     struct store_counters counters;
@@ -344,6 +345,7 @@ static enum status take_memory(struct store *s, struct error *e) {
 /* Each reader's part of the bounce memory; a part without a page leaves them to the page cache. */
 static enum status take_bounces(struct store *s, struct error *e) {
     uint64_t all = s->o.plan->bounce_bytes, n = s->o.readers > 0 ? (uint64_t)s->o.readers : 1;
+    s->bounce_bytes = all;
     uint64_t part = all / n / PLAN_PAGE * PLAN_PAGE;
     if (all) s->bounce_memory = s->o.sys->map(s->o.sys, LINE_STORE, all);
     if (all && !s->bounce_memory)
@@ -449,7 +451,7 @@ void store_close(struct store *s) {
     commit_ring(s, 0);
     if (s->ring) weights_unreserve(sys, s->device, s->ring, s->ring_reserved);
     sys->unmap(sys, LINE_STORE, s->staging_memory, s->staging_bytes);
-    sys->unmap(sys, LINE_STORE, s->bounce_memory, s->o.plan->bounce_bytes);
+    sys->unmap(sys, LINE_STORE, s->bounce_memory, s->bounce_bytes);
     pthread_cond_destroy(&s->ready);
     pthread_cond_destroy(&s->work);
     pthread_mutex_destroy(&s->lock);
