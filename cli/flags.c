@@ -97,6 +97,9 @@ const struct flag flags[N_FLAGS] = {
      "default: stated assumptions"},
     {NULL, RUNS | DECODE, NULL, "--vae-tiling", "HOW", FLAG_CHOICE, AT(vae_tiling), 0, 0, "auto|on|off",
      "where the decoder's large buffers lie on a device; nothing to choose on the CPU; default auto"},
+    {NULL, RUNS | DECODE, NULL, "--direct-io", "HOW", FLAG_CHOICE, AT(direct_io), 0, 0, "auto|on|off",
+     "read the model past the system's file cache; auto: where it is larger than three quarters of the "
+     "machine's memory, and would push everything else out; default auto"},
     {NULL, RUNS | DECODE, NULL, "--device", "NAME", FLAG_STRING, AT(device), 0, 0, NULL, "cpu; default cpu"},
     {NULL, RUNS | DECODE, NULL, "--precision", "TYPE", FLAG_CHOICE, AT(precision), 0, 0, "f32|bf16|f16",
      "arithmetic; f32 on the CPU, the default"},

@@ -45,6 +45,14 @@ static void print_memory(FILE *to, const json_t *plan, const char *title, const 
     fputc('\n', to);
 }
 
+static void print_reads(FILE *to, const json_t *plan) {
+    char text[32];
+    double bounce = number(plan, "bounce_bytes");
+    if (bounce > 0)
+        fprintf(to, "reads    past the system's file cache, through buffers of %s\n",
+                progress_bytes(bounce, text));
+}
+
 /* What a time follows from, in words; the library's own word where it is a new one. */
 static const char *bound_in_words(const json_t *object) {
     const char *bound = string(object, "bound");
@@ -145,6 +153,7 @@ int plan_print(FILE *to, const char *json, struct sluice_error *e) {
     print_memory(to, plan, "budget", "budget");
     print_memory(to, plan, "peak", "peak");
     print_memory(to, plan, "least", "least");
+    print_reads(to, plan);
     print_time(to, plan);
     print_rates(to, plan);
     print_stages(to, json_object_get(plan, "stages"));

@@ -185,6 +185,8 @@ struct sluice_request {
     int64_t max_vram_bytes;  /* ignored on the CPU */
     const char *rates;       /* JSON text of measured rates (a bench's), or NULL: stated defaults */
     const char *rates_name;  /* what the plan calls them, a file's name; NULL: "given" */
+    const char *direct_io;   /* "on", "off": read weights past the page cache; "auto" or NULL: where the model
+                                is larger than what the cache of this machine could keep */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */

@@ -9,6 +9,7 @@
 #include "engine/api/session.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -39,12 +40,12 @@ __attribute__((format(printf, 2, 3))) static inline bool check(bool good, const 
 
 /* ---- the table that watches ---- */
 
-enum call { CALL_ALLOC, CALL_MAP, CALL_COMMIT, CALL_READ, CALL_THREAD, N_CALLS };
+enum call { CALL_ALLOC, CALL_MAP, CALL_COMMIT, CALL_READ, CALL_THREAD, CALL_OPEN_DIRECT, N_CALLS };
 
 struct watch {
     struct sys sys;     /* first: the engine hands its address back to the functions */
     struct sys machine; /* what really happens; counts in sys.use above */
-    bool delays, short_reads, poison;
+    bool delays, short_reads, interrupts, poison;
     atomic_ullong random;
     atomic_long count[N_CALLS];
     enum call fail;
@@ -99,6 +100,17 @@ static inline int watch_thread_start(struct sys *sys, struct sys_thread **thread
     return fails(w, CALL_THREAD) ? -EAGAIN : w->machine.thread_start(sys, thread, body, argument);
 }
 
+static inline int watch_open_direct(struct sys *sys, const char *path) {
+    struct watch *w = (struct watch *)sys;
+    return fails(w, CALL_OPEN_DIRECT) ? -EINVAL : w->machine.open_direct(sys, path);
+}
+
+/* Reads of a direct file are of whole blocks, short ones too. */
+static inline size_t shorten(int file, size_t bytes, uint64_t r) {
+    size_t unit = fcntl(file, F_GETFL) & O_DIRECT ? SYS_DIRECT_BLOCK : 1;
+    return unit * (1 + (size_t)r % (bytes / unit));
+}
+
 static inline int64_t watch_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
     struct watch *w = (struct watch *)sys;
     if (fails(w, CALL_READ)) return -EIO;
@@ -108,7 +120,8 @@ static inline int64_t watch_read_at(struct sys *sys, int file, void *to, size_t 
         struct timespec pause = {0, (long)(r >> 8) % 600000};
         nanosleep(&pause, NULL);
     }
-    if (w->short_reads && (r >> 40) % 3 == 0 && bytes > 1) bytes = 1 + (size_t)(r >> 16) % bytes;
+    if (w->interrupts && (r >> 50) % 3 == 0) return -EINTR;
+    if (w->short_reads && (r >> 40) % 3 == 0 && bytes > 1) bytes = shorten(file, bytes, r >> 16);
     return w->machine.read_at(sys, file, to, bytes, offset);
 }
 
@@ -129,6 +142,7 @@ static inline void watch_init(struct watch *w, uint64_t seed) {
     w->sys.reserve = watch_reserve;
     w->sys.commit = watch_commit;
     w->sys.thread_start = watch_thread_start;
+    w->sys.open_direct = watch_open_direct;
     w->sys.read_at = watch_read_at;
     w->sys.discard = watch_discard;
     w->poison = true;
@@ -301,10 +315,14 @@ static inline void temporary_remove(void) {
     if (temporary[0] && system(command)) puts("cannot remove the temporary folder");
 }
 
-static inline void temporary_make(void) {
-    strcpy(temporary, "/tmp/sluice_test_XXXXXX");
+static inline void temporary_make_in(const char *parent) {
+    snprintf(temporary, sizeof temporary, "%s/sluice_test_XXXXXX", parent);
     if (!mkdtemp(temporary)) abort();
     atexit(temporary_remove);
+}
+
+static inline void temporary_make(void) {
+    temporary_make_in("/tmp");
 }
 
 /* Weights outweigh activations in every stage at 48x32. */

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Planned = used, with the program itself: VmHWM of real runs never exceeds --max-ram and the plan is at most max(10 %,
 # 32 MiB) above it, at 12 budgets from the least to all resident, on a tiny fixture and on a checkpoint of 300 MB or more
-# whose least is under a third of all-resident. One byte under the least is refused, naming it; the least works.
+# whose least is under a third of all-resident. One byte under the least is refused, naming it; the least works. A model
+# ten times larger than --max-ram, read past the page cache, keeps the budget too, and every byte of it is read so.
 #     sh test/test_budget.sh build/release
 set -u
 bin=${1:-build/release}
@@ -79,6 +80,34 @@ table() { # name, model, flags
     under_least
 }
 
+# sum FILE KEY: of all numbers under this key
+sum() { grep -o "\"$2\": *[0-9]*" "$1" | awk -F: '{ n += $2 } END { printf "%d", n }'; }
+
+ten_times() {
+    name=ten model=$work/ten flags="-p fox -W 96 -H 64 --steps 2 --cfg-scale 1 --seed 1 -t 2 --direct-io off"
+    "$bin" bench checkpoint zimage "$model" --seed 3 -q --no-progress --dims \
+        "heads=8,axis0=16,axis1=24,axis2=24,layers=28,refiners=1,hidden=384,text_heads=8,text_key_heads=4,text_head_dim=48,text_ff=1536,text_layers=26,vocabulary=2000,vae0=64,vae1=64,vae2=32,vae3=32,vae_groups=16,dtype=f32" \
+        >/dev/null || check 1 "no checkpoint for ten times"
+    budget=$(($(cat "$model"/*/*.safetensors | wc -c) / 10))
+    draw $budget
+    check $status "$name, off: exit $status: $(cat "$work/stderr")"
+    picture=$(tr -d '\n ' <"$work/report.json" | grep -o '"image_sha256":\[[^]]*')
+    [ "$(sum "$work/report.json" bytes_direct)" = 0 ]
+    check $? "$name: direct reads although they are off"
+    flags=${flags%off}on
+    one_budget $budget
+    [ "$picture" = "$(tr -d '\n ' <"$work/report.json" | grep -o '"image_sha256":\[[^]]*')" ]
+    check $? "$name: another picture with direct reads"
+    if grep -q 'reading through the page cache' "$work/stderr"; then
+        echo "SKIP direct reads: the file system of $work does not allow them"
+        return
+    fi
+    moved=$(sum "$work/report.json" bytes_moved)
+    direct=$(sum "$work/report.json" bytes_direct)
+    [ "$moved" -gt $((budget * 10)) ] && [ "$direct" -ge $((budget * 10)) ]
+    check $? "$name: $moved bytes moved, $direct of them direct"
+}
+
 fixture=$(dirname "$0")/golden/zimage_a/model
 table tiny "$fixture" "-p fox -W 112 -H 80 --steps 2 --cfg-scale 2 --seed 1 -t 2"
 
@@ -91,5 +120,7 @@ check $? "the large checkpoint has only $bytes bytes"
 table large "$work/large" "-p fox -W 128 -H 96 --steps 2 --cfg-scale 1 --seed 1 -t 2"
 [ $((least * 3)) -lt "$all" ]
 check $? "the least $least is not under a third of all resident $all"
+rm -rf "$work/large"
+ten_times
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

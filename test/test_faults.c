@@ -6,7 +6,8 @@
 
 enum { TRIES = 10, LONGEST_SECONDS = 900 };
 
-static const char *const call_names[N_CALLS] = {"alloc", "map", "commit", "read", "thread_start"};
+static const char *const call_names[N_CALLS] = {"alloc", "map",          "commit",
+                                                "read",  "thread_start", "open_direct"};
 
 /* keep: everything resident, which stays; else most of it streams. */
 static struct sluice_request request_small(bool keep) {
@@ -22,8 +23,11 @@ static struct sluice_request request_small(bool keep) {
                                    .max_ram_bytes = keep ? plenty : 0};
 }
 
+static bool direct; /* requests read past the page cache */
+
 static struct sluice_request request_for(struct rig *rig, bool keep) {
     struct sluice_request request = request_small(keep);
+    request.direct_io = direct ? "on" : "off";
     json_int_t least, all;
     bounds(rig, request, &least, &all);
     if (!keep) request.max_ram_bytes = least + (all - least) / 4;
@@ -93,7 +97,8 @@ static void fail_kind(const char *folder, enum call call, bool keep) {
             fail_one(&rig, &request, &want, call, at, on);
         }
     }
-    printf("%-14s %s %ld calls in a run\n", call_names[call], keep ? "kept    " : "streamed", n);
+    printf("%-14s %s%s %ld calls in a run\n", call_names[call], keep ? "kept    " : "streamed",
+           direct ? ", direct" : "", n);
     result_free(&want);
     rig_close(&rig);
 }
@@ -282,10 +287,18 @@ int main(void) {
     alarm(LONGEST_SECONDS); /* a hang is a failure */
     temporary_make();
     const char *wide = wide_checkpoint();
-    for (int call = 0; call < N_CALLS; call++) {
+    for (int call = 0; call < CALL_OPEN_DIRECT; call++) { /* that one: test_direct */
         fail_kind(small, (enum call)call, false);
         fail_kind(small, (enum call)call, true);
     }
+    direct = true;
+    fail_kind(small, CALL_MAP, false);
+    fail_kind(small, CALL_READ, false);
+    fail_kind(small, CALL_READ, true);
+    for (int cut = 0; cut < 2; cut++)
+        changing_file(wide, "transformer/diffusion_pytorch_model.safetensors", cut);
+    cancelling(wide, false);
+    direct = false;
     fail_opening(small, CALL_ALLOC);
     fail_opening(small, CALL_READ);
     for (int cut = 0; cut < 2; cut++) {

@@ -59,7 +59,7 @@ static json_int_t planned_store(json_t *plan) {
         json_int_t here = number(stage, "ring_bytes") + (keep ? kept : number(stage, "resident_bytes"));
         if (here > most) most = here;
     }
-    return most;
+    return most + number(plan, "bounce_bytes");
 }
 
 /* Since watch_restart. */
@@ -148,6 +148,25 @@ static void budgets(struct rig *rig, struct sluice_request request, const struct
     check(t.streams[0] >= 6 && t.streams[1] >= 6, "%s: text streams at %d budgets, denoise at %d", name,
           t.streams[0], t.streams[1]);
     if (!request.no_decode) check(t.streams[2] >= 2, "%s: decode streams at %d budgets", name, t.streams[2]);
+}
+
+/* ---- direct reads ---- */
+
+/* On and off in turn, from the least to all resident. */
+static void direct_reads(struct rig *rig, struct sluice_request request, const struct result *want,
+                         const char *name) {
+    enum { RUNS = 5 };
+    json_int_t least, all;
+    for (int i = 0; i < RUNS; i++) {
+        char what[64];
+        request.direct_io = i % 2 ? "off" : "on";
+        bounds(rig, request, &least, &all);
+        request.max_ram_bytes = least + (all - least) * i / (RUNS - 1);
+        snprintf(what, sizeof what, "%s --direct-io %s %d", name, request.direct_io, i);
+        struct result r = run_same(rig, &request, want, what);
+        check((number(r.plan, "bounce_bytes") > 0) == !(i % 2), "%s: not what was asked for", what);
+        result_free(&r);
+    }
 }
 
 /* ---- edited plans ---- */
@@ -337,6 +356,7 @@ static void gate(const char *folder, const char *name, int threads, bool wide) {
         budgets(&rig, request, &latents, wide, name);
         request.no_decode = false;
     }
+    direct_reads(&rig, request, &want, name);
     edited_plans(&rig, request, &want, name);
     least_budget(&rig, request, name);
     batch_against_seeds(&rig, least, name);

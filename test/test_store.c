@@ -171,6 +171,13 @@ static void one_block(int32_t elements, uint64_t ring_bytes) {
     watch_reset(&watch);
 }
 
+static void read_directly(void) {
+    world_open_direct(UINT64_MAX);
+    world.plan.bounce_bytes = PLAN_PAGE * 15;
+    plan_evaluate(&world.need, &world.plan);
+    watch_reset(&watch);
+}
+
 static void test_acquire_yields_only_ready(void **state) {
     (void)state;
     one_block(1000, 0);
@@ -197,11 +204,14 @@ static void test_acquire_yields_only_ready(void **state) {
 /* More than two pieces, read by three threads, each byte by one of them (I1). */
 static void test_large_block(void **state) {
     (void)state;
-    one_block(5 << 20, 0);
-    watch.short_reads = true;
-    run_whole(false);
-    assert_true(watch.n_reads >= 3);
-    world_remove();
+    for (int direct = 0; direct < 2; direct++) {
+        one_block(5 << 20, 0);
+        if (direct) read_directly();
+        watch.short_reads = true;
+        run_whole(false);
+        assert_true(watch.n_reads >= 3);
+        world_remove();
+    }
 }
 
 /* Kept residents are the same blocks' and nobody else's. */
@@ -237,9 +247,9 @@ static void test_stall_is_counted(void **state) {
 }
 
 /* The file is cut after it was opened: an error that says so, never a signal or other bytes. */
-static void test_cut_file(void **state) {
-    (void)state;
+static void cut_file(bool direct) {
     one_block(100000, 0);
+    if (direct) read_directly();
     int file = world.files.index.entries[0].source;
     assert_int_equal(truncate(world.files.path[file], 1000), 0);
     struct error e = {0};
@@ -248,6 +258,12 @@ static void test_cut_file(void **state) {
     assert_int_equal(e.code, CHANGED);
     store_close(store);
     world_remove();
+}
+
+static void test_cut_file(void **state) {
+    (void)state;
+    cut_file(false);
+    cut_file(true);
 }
 
 static enum status expected_of(enum call call) {
@@ -377,6 +393,7 @@ static void make_need(struct run_need *need, bool equal) {
     need->base_bytes = below(1 << 20);
     need->host_bytes = below(1 << 18);
     need->cross_bytes = below(1 << 18);
+    need->bounce_bytes = below(3) ? 0 : PLAN_PAGE * below(64);
     need->open_bytes = below(6) ? below(1 << 18) : below(1 << 26);
     for (int s = 0; s < need->n_stages; s++) {
         struct stage_need *n = &need->stage[s];
@@ -429,7 +446,7 @@ static void check_plan(const struct run_need *need, const struct plan *plan) {
         assert_int_equal(p->library_bytes, n->library_bytes);
         assert_int_equal(p->ring_bytes % PLAN_PAGE, 0);
         assert_true(p->ring_bytes >= block_most(n, p));
-        uint64_t takes = common + need->cross_bytes + n->library_bytes + p->state_bytes +
+        uint64_t takes = common + need->cross_bytes + need->bounce_bytes + n->library_bytes + p->state_bytes +
                          p->activation_bytes + p->workspace_bytes + p->ring_bytes +
                          (plan->keep ? kept : p->resident_bytes);
         assert_int_equal(p->peak_ram_bytes, takes);
@@ -444,9 +461,9 @@ static uint64_t least_of(const struct run_need *need) {
     uint64_t least = need->base_bytes + need->host_bytes + need->open_bytes;
     for (int s = 0; s < need->n_stages; s++) {
         const struct stage_need *n = &need->stage[s];
-        uint64_t takes = need->base_bytes + need->host_bytes + need->cross_bytes + n->library_bytes +
-                         paged(n->state_bytes) + paged(n->activation_bytes) + paged(n->workspace_bytes) +
-                         paged(block_most(n, &nothing));
+        uint64_t takes = need->base_bytes + need->host_bytes + need->cross_bytes + need->bounce_bytes +
+                         n->library_bytes + paged(n->state_bytes) + paged(n->activation_bytes) +
+                         paged(n->workspace_bytes) + paged(block_most(n, &nothing));
         if (takes > least) least = takes;
     }
     return least;

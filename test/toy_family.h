@@ -19,6 +19,7 @@
 #include "kernels/ops.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +43,16 @@ static uint64_t random_below(uint64_t *state, uint64_t n) {
 
 /* --- the watching sys --- */
 
-enum call { CALL_ALLOC, CALL_MAP, CALL_RESERVE, CALL_COMMIT, CALL_THREAD, CALL_READ, N_CALLS };
+enum call {
+    CALL_ALLOC,
+    CALL_MAP,
+    CALL_RESERVE,
+    CALL_COMMIT,
+    CALL_THREAD,
+    CALL_OPEN_DIRECT,
+    CALL_READ,
+    N_CALLS
+};
 
 enum { SPANS_MAX = 64, READS_MAX = 1 << 15 };
 
@@ -157,12 +167,22 @@ static void watch_discard(struct sys *sys, void *memory, size_t bytes) {
     memset(memory, 0xFF, bytes);
 }
 
+static int watch_open_direct(struct sys *sys, const char *path) {
+    struct watch *w = (struct watch *)sys;
+    return watch_fails(w, CALL_OPEN_DIRECT) ? -EINVAL : w->machine.open_direct(sys, path);
+}
+
 static int64_t watch_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
     struct watch *w = (struct watch *)sys;
+    bool direct = fcntl(file, F_GETFL) & O_DIRECT;
+    if (direct && ((uintptr_t)to | bytes | (size_t)offset) % SYS_DIRECT_BLOCK)
+        watch_violated(w, "a direct read that is not of whole blocks");
     if (watch_fails(w, CALL_READ)) return -EIO;
     span_add(w, to, bytes, true);
     pthread_mutex_lock(&w->lock);
     if (w->short_reads && bytes > 1 && !random_below(&w->random, 4)) bytes = 1 + bytes / 2;
+    if (direct && bytes % SYS_DIRECT_BLOCK)
+        bytes = bytes < SYS_DIRECT_BLOCK ? SYS_DIRECT_BLOCK : bytes / SYS_DIRECT_BLOCK * SYS_DIRECT_BLOCK;
     int delay = w->delay_us ? (int)random_below(&w->random, (uint64_t)w->delay_us) : 0;
     if (w->n_reads < READS_MAX) w->reads[w->n_reads++] = (struct read_log){file, offset, (int64_t)bytes};
     pthread_mutex_unlock(&w->lock);
@@ -189,6 +209,7 @@ static void watch_init(struct watch *w, uint64_t seed) {
     w->sys.commit = watch_commit;
     w->sys.decommit = watch_decommit;
     w->sys.discard = watch_discard;
+    w->sys.open_direct = watch_open_direct;
     w->sys.read_at = watch_read_at;
     w->sys.thread_start = watch_thread_start;
     w->random = seed;
@@ -238,7 +259,8 @@ struct toy_files {
 
 static void toy_files_begin(struct toy_files *f, struct sys *sys, uint64_t seed) {
     *f = (struct toy_files){.sys = sys, .random = seed, .index.sys = sys};
-    strcpy(f->folder, "/tmp/sluice_store_XXXXXX");
+    /* In the build folder: what /tmp lies on may not allow direct reads. */
+    strcpy(f->folder, access("build", W_OK) ? "/tmp/sluice_store_XXXXXX" : "build/sluice_store_XXXXXX");
     if (!mkdtemp(f->folder)) abort();
     f->index.entries = sys->alloc(sys, LINE_HOST, TOY_ENTRIES_MAX * sizeof *f->index.entries);
     f->index.names = sys->alloc(sys, LINE_HOST, TOY_ENTRIES_MAX * TOY_NAME);

@@ -109,6 +109,7 @@ static void plan_by_hand(const struct run_need *need, enum stream_layout layout,
     p->no_wrap = layout == LAYOUT_NO_WRAP;
     p->waits = layout == LAYOUT_SYNC;
     p->ring_bytes = 2 * align_up(largest_block(n), PLAN_PAGE);
+    p->staging_bytes = PLAN_STAGING;
     memset(p->pooled, 0, sizeof p->pooled);
     for (int i = 0; i < n->n_blocks; i++)
         if (!plan_is_resident(p, i)) p->pooled[i / 64] |= (uint64_t)1 << (i % 64);

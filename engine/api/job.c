@@ -44,6 +44,12 @@ static enum status check_request(const struct job *job, struct error *e) {
         return usage(e, "--guidance", r->guidance, "nothing: this model is not guidance-distilled");
     if (r->max_ram_bytes < 0)
         return usage(e, "the memory budget", (double)r->max_ram_bytes, "a positive size");
+    if (r->direct_io && strcmp(r->direct_io, "on") && strcmp(r->direct_io, "off") &&
+        strcmp(r->direct_io, "auto")) {
+        error_set(e, USAGE, "--direct-io cannot be used like this");
+        error_found(e, "%s", r->direct_io);
+        return error_expected(e, "auto, on or off");
+    }
     if (r->precision && strcmp(r->precision, "f32")) {
         error_set(e, USAGE, "the precision cannot be used on this device");
         error_found(e, "%s", r->precision);
@@ -260,6 +266,22 @@ static uint64_t host_bytes(const struct job *job) {
                     1 << 16);
 }
 
+bool job_reads_direct(const char *direct_io, uint64_t model_bytes, uint64_t memory_bytes) {
+    if (direct_io && !strcmp(direct_io, "on")) return true;
+    if (direct_io && !strcmp(direct_io, "off")) return false;
+    /* A quarter is for processes: what is read in turn and does not fit the rest is gone from the cache
+     * before it is read again. */
+    return memory_bytes && model_bytes > memory_bytes / 4 * 3;
+}
+
+/* What of the files is read: an embedding table's few rows are not worth counting. */
+static uint64_t model_bytes(const struct job *job) {
+    uint64_t bytes = 0;
+    for (int s = 0; s < job->n_stages; s++)
+        for (int i = 0; i < job->stages[s].n_lasting; i++) bytes += job->stages[s].blocks[i]->bytes;
+    return bytes;
+}
+
 static enum status find_rates(struct job *job, struct error *e) {
     rates_default(job->device->name, job->device->threads, &job->need.rates);
     return job->request.rates ? rates_read(job->request.rates_name, job->request.rates, &job->need.rates, e)
@@ -276,6 +298,8 @@ static enum status measure(struct job *job, struct error *e) {
     job->need.base_bytes = machine_base_bytes();
     job->need.host_bytes = host_bytes(job);
     job->need.cross_bytes = align_up(counting.peak, PLAN_PAGE);
+    if (job_reads_direct(job->request.direct_io, model_bytes(job), machine_memory_bytes()))
+        job->need.bounce_bytes = PLAN_BOUNCE;
     /* Neither lasts into the run, nor do they meet. */
     job->need.open_bytes = job->model->open_bytes > RATE_BYTES ? job->model->open_bytes : RATE_BYTES;
     return OK;
@@ -341,9 +365,8 @@ void job_close(struct job *job) {
 }
 
 struct run job_run(struct job *job, const struct run_hooks *hooks) {
-    enum { READERS = 2 };
     return (struct run){
-        .readers = READERS,
+        .readers = PLAN_READERS,
         .sys = job->sys,
         .device = job->device,
         .stages = job->stages,

@@ -58,6 +58,10 @@ void job_close(struct job *job);
 /* The device-independent view of the job for the executor. */
 struct run job_run(struct job *job, const struct run_hooks *hooks);
 
+/* Are weights read past the page cache? direct_io: the request's; a model of this many bytes, a machine with
+ * this much memory. Pure, so that the same flags give the same plan. */
+bool job_reads_direct(const char *direct_io, uint64_t model_bytes, uint64_t memory_bytes);
+
 /* FLOPs of the whole job. */
 double job_flops(const struct job *job);
 

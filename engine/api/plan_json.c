@@ -96,12 +96,13 @@ json_t *plan_json(const struct job *job) {
     json_t *stages = json_array();
     for (int s = 0; s < p->n_stages; s++) json_array_append_new(stages, stage_json(job, s));
     json_t *json = json_pack(
-        "{s:i, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:I, s:I, s:I}", "version", 1, "request",
+        "{s:i, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:I, s:I, s:I, s:I}", "version", 1, "request",
         request_json(job), "device", job->device->name, "precision", "f32", "hash", plan_hash(p, hash),
         "rates", rates_name(job), "budget", two_budgets(p->vram_budget_bytes, p->ram_budget_bytes), "peak",
         two_budgets(p->vram_peak_bytes, p->ram_peak_bytes), "least",
         two_budgets(p->vram_least_bytes, p->ram_least_bytes), "keep", (int)p->keep, "base_bytes",
-        integer(p->base_bytes), "host_bytes", integer(p->host_bytes), "cross_bytes", integer(p->cross_bytes));
+        integer(p->base_bytes), "host_bytes", integer(p->host_bytes), "cross_bytes", integer(p->cross_bytes),
+        "bounce_bytes", integer(p->bounce_bytes));
     if (!json) {
         json_decref(stages);
         return NULL;
@@ -179,6 +180,17 @@ static enum status read_stage(const struct job *job, int s, json_t *from, struct
     return read_blocks(job, s, blocks, p, e);
 }
 
+/* The plan's word on direct reads, unless the request has one: like the budget's. */
+static enum status read_bounce(struct job *job, json_t *bounce, struct error *e) {
+    const char *asked = job->request.direct_io;
+    json_int_t bytes = json_integer_value(bounce), most = 1 << 30;
+    if (asked && strcmp(asked, "auto")) return OK;
+    if ((bounce && !json_is_integer(bounce)) || bytes < 0 || bytes > most)
+        return bad_plan(e, "bounce_bytes is no size up to 1 GiB", "plan");
+    job->need.bounce_bytes = align_up((uint64_t)bytes, PLAN_READERS * PLAN_PAGE);
+    return OK;
+}
+
 static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     json_t *stages = json_object_get(root, "stages"), *budget = json_object_get(root, "budget");
     json_t *ram = json_object_get(budget, "ram_bytes");
@@ -187,6 +199,7 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     uint64_t bytes = (uint64_t)job->request.max_ram_bytes;
     if (!bytes && json_is_integer(ram) && json_integer_value(ram) > 0)
         bytes = (uint64_t)json_integer_value(ram);
+    if (read_bounce(job, json_object_get(root, "bounce_bytes"), e) != OK) return e->code;
     plan_solve(&job->need, bytes ? bytes : machine_default_budget(), (uint64_t)job->request.max_vram_bytes,
                &job->plan);
     if ((int)json_array_size(stages) != job->n_stages)

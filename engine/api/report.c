@@ -39,11 +39,12 @@ static json_t *stages_json(const struct report *r) {
         const struct stage_record *s = &r->stage[i];
         bool floor = s->floor_seconds > 0, both = floor && s->seconds > 0;
         json_array_append_new(
-            list, json_pack("{s:s, s:f, s:I, s:o, s:f, s:o, s:o}", "name", r->stage_name[i], "seconds",
-                            s->seconds, "bytes_moved", (json_int_t)s->moved.bytes_moved, "gbytes_per_second",
-                            rate_json(s), "stall_seconds", s->moved.stall_seconds, "floor_seconds",
-                            known_json(s->floor_seconds, floor), "efficiency",
-                            known_json(both ? s->floor_seconds / s->seconds : 0, both)));
+            list,
+            json_pack("{s:s, s:f, s:I, s:I, s:o, s:f, s:o, s:o}", "name", r->stage_name[i], "seconds",
+                      s->seconds, "bytes_moved", (json_int_t)s->moved.bytes_moved, "bytes_direct",
+                      (json_int_t)s->moved.bytes_direct, "gbytes_per_second", rate_json(s), "stall_seconds",
+                      s->moved.stall_seconds, "floor_seconds", known_json(s->floor_seconds, floor),
+                      "efficiency", known_json(both ? s->floor_seconds / s->seconds : 0, both)));
     }
     return list;
 }

@@ -48,7 +48,8 @@ static double now(const struct running *r) {
 static struct store_counters since(struct store_counters now, struct store_counters then) {
     return (struct store_counters){.bytes_moved = now.bytes_moved - then.bytes_moved,
                                    .stall_seconds = now.stall_seconds - then.stall_seconds,
-                                   .bytes_read = now.bytes_read - then.bytes_read};
+                                   .bytes_read = now.bytes_read - then.bytes_read,
+                                   .bytes_direct = now.bytes_direct - then.bytes_direct};
 }
 
 /* ---- progress ---- */
@@ -371,6 +372,27 @@ static void warn_of_cuts(struct sluice_session *s, const struct job *job) {
                 s->model->component[i].n_unknown, s->model->component[i].family->name);
 }
 
+/* A file that cannot be read past the page cache is read through it, and one line says so. */
+static void open_direct(struct sluice_session *s, struct job *job) {
+    const char *first = NULL;
+    int refused = 0, n_refused = 0;
+    for (int i = 0; i < job->n_stages && job->plan.bounce_bytes; i++) {
+        const struct tensor_index *index = &job->stages[i].component->index;
+        if (i && job->stages[i].component == job->stages[i - 1].component)
+            continue; /* a file is asked once */
+        for (int k = 0; k < index->n_sources; k++) {
+            int failed = source_open_direct(&index->sources[k]);
+            if (!failed || n_refused++) continue;
+            refused = failed;
+            first = index->sources[k].path;
+        }
+    }
+    if (n_refused)
+        say(s, SLUICE_WARNING,
+            "reading through the page cache: direct reads of %d files are not allowed: %s: %s", n_refused,
+            first, strerror(-refused));
+}
+
 static enum status execute(struct sluice_session *s, struct job *job, const char *latent_file,
                            struct error *e) {
     struct running r = {
@@ -387,6 +409,7 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
         memcpy(s->report.stage_name[i], job->stages[i].name, sizeof s->report.stage_name[i]);
     if (executor_measure(&run, true, &need, e) != OK || prepare_steps(s, job, e) != OK) return e->code;
     if (job_allocate(job, e) != OK) return e->code;
+    open_direct(s, job);
     const char *from = latent_file ? latent_file : job->request.init_latent;
     from ? load_latents(job, from, e) : start_noise(job, e);
     if (e->code == OK && job->request.dump && !job->decode_only) dump_start(job, e);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum status source_open(struct sys *sys, const char *path, struct byte_source *source, struct error *e) {
-    *source = (struct byte_source){.sys = sys, .file = -1};
+    *source = (struct byte_source){.sys = sys, .file = -1, .direct = -1};
     int file = sys->open(sys, path);
     if (file < 0) {
         error_set(e, file == -ENOENT || file == -ENOTDIR ? MISSING : IO, "cannot open file");
@@ -36,9 +36,39 @@ enum status source_open(struct sys *sys, const char *path, struct byte_source *s
 
 void source_close(struct byte_source *source) {
     if (source->file >= 0) source->sys->close(source->sys, source->file);
+    if (source->direct >= 0) source->sys->close(source->sys, source->direct);
     if (source->path) source->sys->release(source->sys, source->path);
     source->path = NULL;
-    source->file = -1;
+    source->file = source->direct = -1;
+}
+
+/* 0 if the open file is the source's and lets itself be read: some file systems refuse only then. */
+static int try_direct(const struct byte_source *source, int file) {
+    _Alignas(SYS_DIRECT_BLOCK) char block[SYS_DIRECT_BLOCK];
+    struct file_identity identity;
+    int failed = source->sys->identify(source->sys, file, &identity);
+    if (failed) return failed;
+    if (identity.device != source->identity.device || identity.inode != source->identity.inode)
+        return -ESTALE;
+    int64_t n = -EINTR;
+    while (n == -EINTR) n = source->sys->read_at(source->sys, file, block, sizeof block, 0);
+    return n < 0 ? (int)n : 0;
+}
+
+bool source_is_direct(const struct byte_source *source) {
+    return __atomic_load_n(&source->direct, __ATOMIC_ACQUIRE) >= 0;
+}
+
+int source_open_direct(struct byte_source *source) {
+    if (source_is_direct(source)) return 0;
+    int file = source->sys->open_direct(source->sys, source->path);
+    if (file < 0) return file;
+    int failed = try_direct(source, file), none = -1;
+    /* Another session may have been faster; then its descriptor does for both. */
+    if (failed ||
+        !__atomic_compare_exchange_n(&source->direct, &none, file, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        source->sys->close(source->sys, file);
+    return failed;
 }
 
 static enum status check_unchanged(const struct byte_source *source, struct error *e) {
@@ -54,6 +84,13 @@ static enum status check_unchanged(const struct byte_source *source, struct erro
     return error_expected(e, "the file of %" PRId64 " bytes that was opened", then->bytes);
 }
 
+static enum status read_failed(const struct byte_source *source, uint64_t at, int64_t problem,
+                               struct error *e) {
+    error_set(e, IO, "cannot read file");
+    error_where(e, "%s, byte %" PRIu64, source->path, at);
+    return error_found(e, "%s", strerror((int)-problem));
+}
+
 enum status source_read(const struct byte_source *source, void *to, uint64_t bytes, uint64_t offset,
                         struct error *e) {
     struct sys *sys = source->sys;
@@ -62,11 +99,7 @@ enum status source_read(const struct byte_source *source, void *to, uint64_t byt
         int64_t n =
             sys->read_at(sys, source->file, (char *)to + done, bytes - done, (int64_t)(offset + done));
         if (n == -EINTR) continue;
-        if (n < 0) {
-            error_set(e, IO, "cannot read file");
-            error_where(e, "%s, byte %" PRIu64, source->path, offset + done);
-            return error_found(e, "%s", strerror((int)-n));
-        }
+        if (n < 0) return read_failed(source, offset + done, n, e);
         if (n == 0) {
             /* A file that shrank since it was opened is CHANGED; one that was always too short is TRUNC. */
             if (check_unchanged(source, e) != OK) return e->code;
@@ -76,6 +109,31 @@ enum status source_read(const struct byte_source *source, void *to, uint64_t byt
             return error_expected(e, "%" PRIu64 " bytes from byte %" PRIu64, bytes, offset);
         }
         done += (uint64_t)n;
+    }
+    return check_unchanged(source, e);
+}
+
+static uint64_t whole_blocks(uint64_t bytes) {
+    return (bytes + SYS_DIRECT_BLOCK - 1) / SYS_DIRECT_BLOCK * SYS_DIRECT_BLOCK;
+}
+
+enum status source_read_direct(const struct byte_source *source, const struct bounce *bounce, void *to,
+                               uint64_t bytes, uint64_t offset, struct error *e) {
+    struct sys *sys = source->sys;
+    int file = __atomic_load_n(&source->direct, __ATOMIC_ACQUIRE);
+    uint64_t done = 0;
+    while (done < bytes) {
+        uint64_t skip = (offset + done) % SYS_DIRECT_BLOCK, want = whole_blocks(skip + bytes - done);
+        if (want > bounce->bytes) want = bounce->bytes;
+        int64_t n = sys->read_at(sys, file, bounce->memory, want, (int64_t)(offset + done - skip));
+        if (n == -EINTR) continue;
+        if (n < 0) return read_failed(source, offset + done, n, e);
+        /* Nothing of what is wanted: the file ends here. source_read says which error that is. */
+        if ((uint64_t)n <= skip)
+            return source_read(source, (char *)to + done, bytes - done, offset + done, e);
+        uint64_t got = (uint64_t)n - skip < bytes - done ? (uint64_t)n - skip : bytes - done;
+        memcpy((char *)to + done, bounce->memory + skip, got);
+        done += got;
     }
     return check_unchanged(source, e);
 }

@@ -103,6 +103,12 @@ static int machine_open(struct sys *sys, const char *path) {
     return file < 0 ? -errno : file;
 }
 
+static int machine_open_direct(struct sys *sys, const char *path) {
+    (void)sys;
+    int file = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC | O_NONBLOCK);
+    return file < 0 ? -errno : file;
+}
+
 static int machine_identify(struct sys *sys, int file, struct file_identity *identity) {
     (void)sys;
     struct stat s;
@@ -209,6 +215,7 @@ void sys_init_machine(struct sys *sys) {
         .discard = machine_discard,
         .trim = machine_trim,
         .open = machine_open,
+        .open_direct = machine_open_direct,
         .identify = machine_identify,
         .read_at = machine_read_at,
         .close = machine_close,

@@ -33,6 +33,9 @@ struct file_identity {
     bool regular;
 };
 
+/* A multiple of every disk's sector and of what file systems ask of direct reads. */
+enum { SYS_DIRECT_BLOCK = 4096 };
+
 struct sys_thread; /* opaque to users of the table */
 
 struct sys {
@@ -61,6 +64,9 @@ struct sys {
 
     /* Files. Negative errno on failure. read_at may return less than asked for; 0 is the end. */
     int (*open)(struct sys *sys, const char *path);
+    /* The same file past the page cache, or what the file system says against it. There read_at takes memory,
+     * bytes and offset in multiples of SYS_DIRECT_BLOCK; the last read ends where the file ends. */
+    int (*open_direct)(struct sys *sys, const char *path);
     int (*identify)(struct sys *sys, int file, struct file_identity *identity);
     int64_t (*read_at)(struct sys *sys, int file, void *to, size_t bytes, int64_t offset);
     void (*close)(struct sys *sys, int file);

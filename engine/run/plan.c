@@ -13,7 +13,7 @@ _Static_assert(sizeof(struct plan_stage) ==
                    40 + 6 * 4 + (2 * (PLAN_BLOCKS_MAX / 64) + 5 + 6) * 8 + 3 * 8 + 2 * 4,
                "padding in struct plan_stage");
 _Static_assert(sizeof(struct plan) ==
-                   2 * 4 + PLAN_STAGES_MAX * sizeof(struct plan_stage) + 9 * 8 + 2 * 8 + 2 * 4,
+                   2 * 4 + PLAN_STAGES_MAX * sizeof(struct plan_stage) + 10 * 8 + 2 * 8 + 2 * 4,
                "padding in struct plan");
 
 static uint64_t pages(uint64_t bytes) {
@@ -51,7 +51,7 @@ static uint64_t room_bytes(const struct stage_need *n) {
 }
 
 uint64_t plan_fixed_ram(const struct run_need *need, int stage) {
-    return need->base_bytes + need->host_bytes + need->cross_bytes +
+    return need->base_bytes + need->host_bytes + need->cross_bytes + need->bounce_bytes +
            (need->separate ? 0 : room_bytes(&need->stage[stage]));
 }
 
@@ -120,6 +120,7 @@ void plan_begin(const struct run_need *need, struct plan *plan) {
     plan->base_bytes = need->base_bytes;
     plan->host_bytes = need->host_bytes;
     plan->cross_bytes = need->cross_bytes;
+    plan->bounce_bytes = need->bounce_bytes;
     for (int s = 0; s < need->n_stages; s++) {
         const struct stage_need *from = &need->stage[s];
         struct plan_stage *to = &plan->stage[s];

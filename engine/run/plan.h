@@ -18,6 +18,10 @@ enum { PLAN_STAGES_MAX = 6, PLAN_BLOCKS_MAX = 1088, PLAN_PAGE = 4096 };
  * Of two staging buffers one is filled from the disk while the other leaves for the device. */
 enum { PLAN_READ_PIECE = 8 << 20, PLAN_COPY_PIECE = 16 << 20, PLAN_STAGING = 2 * PLAN_COPY_PIECE };
 
+/* Threads of the store that read files, and what each of them needs to read past the page cache; measured:
+ * bench/LOG.md. */
+enum { PLAN_READERS = 2, PLAN_BOUNCE_PIECE = 2 << 20, PLAN_BOUNCE = PLAN_READERS * PLAN_BOUNCE_PIECE };
+
 /* What one stage needs, measured by the dry run. */
 struct stage_need {
     char name[16], family[24];
@@ -41,6 +45,7 @@ struct run_need {
     uint64_t host_bytes;   /* descriptors of model and request */
     uint64_t cross_bytes;  /* tensors that cross stages */
     uint64_t open_bytes;   /* peak before the first stage beyond base and host: tokenizer parsing */
+    uint64_t bounce_bytes; /* of all readers, in pages: files are read past the page cache; 0: through it */
     uint64_t device_bytes; /* taken on a separate device before any stage: context, handles, kernels */
 };
 
@@ -72,6 +77,7 @@ struct plan {
     int32_t keep; /* residents and pools of all stages stay, for later stages and the session's next run */
     struct plan_stage stage[PLAN_STAGES_MAX];
     uint64_t base_bytes, host_bytes, cross_bytes;
+    uint64_t bounce_bytes; /* the need's: see there */
     uint64_t ram_budget_bytes, ram_peak_bytes, ram_least_bytes;
     uint64_t vram_budget_bytes, vram_peak_bytes,
         vram_least_bytes; /* 0 where device and host are one memory */

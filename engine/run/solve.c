@@ -25,8 +25,8 @@
 
 enum {
     SET = PLAN_BLOCKS_MAX / 64,
-    GRID = 256, /* of a stage's bytes; on a separate device the pool multiplies the work */
-    SEPARATE_GRID = 64,
+    GRID = 256,       /* of a stage's bytes */
+    POOLED_GRID = 64, /* where the pool cannot hold all: choosing it multiplies the work */
     POOL_GRID = 16,
     EXACT_POOL = 6,    /* all sets of pooled blocks are tried */
     EXACT_BLOCKS = 12, /* all sets of residents are tried */
@@ -366,7 +366,8 @@ static void try_improved(struct search *s, const uint64_t *from, uint64_t most) 
 static void try_paced(struct search *s, double allowance) {
     uint64_t set[SET] = {0}, last[SET] = {0};
     bool improves = s->timed && s->n_worth > exact_blocks(s) && s->n_worth <= IMPROVED_BLOCKS;
-    uint64_t grid = s->run->separate ? SEPARATE_GRID : GRID;
+    bool pool_chosen = s->run->separate && s->host_bytes < s->worth_bytes + 2 * PLAN_STAGING;
+    uint64_t grid = pool_chosen ? POOLED_GRID : GRID; /* the first is a part of the second */
     for (uint64_t i = 1; i <= grid; i++) {
         struct spread spread = {s->all, s->worth, s->worth_bytes * i / grid, allowance};
         course_spread(s->course, &spread, set);

@@ -1,6 +1,8 @@
 /* The store: see store.h for the states and the invariants. */
 #include "engine/run/store.h"
 
+#include "engine/run/reader.h"
+
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
@@ -19,7 +21,6 @@ struct fill {
     char *address;
     uint64_t claimed; /* bytes of the image that readers have taken or done */
     int pieces_in_flight;
-    uint64_t mark;   /* of the device: copies wait for it (I3) */
     uint64_t ticket; /* of the last copy so far */
 };
 
@@ -31,6 +32,13 @@ struct staging {
 
 enum { STAGING_MAX = 64 };
 
+/* A thread's part of the store; without threads the first one is whoever acquires and releases. */
+struct store_reader {
+    struct store *store;
+    struct sys_thread *thread;
+    struct reader reader;
+};
+
 struct store {
     struct store_options o;
     struct device *device; /* NULL where weights lie in the host's memory */
@@ -41,7 +49,7 @@ struct store {
 
     pthread_mutex_t lock;       /* guards everything below and all fills */
     pthread_cond_t work, ready; /* readers wait for work, acquire for ready */
-    struct sys_thread *threads[STORE_READERS_MAX];
+    struct store_reader readers[STORE_READERS_MAX];
     int n_threads;
     bool stopping;
 
@@ -60,6 +68,8 @@ struct store {
     struct staging staging[STAGING_MAX];
     int n_staging;
     bool staging_open;
+    char *bounce_memory; /* of all readers, as first planned: another plan in mid-run does not move it */
+    uint64_t bounce_bytes;
 
     int pieces_in_flight; /* of all fills */
     struct error error;   /* of the first read that failed */
@@ -71,28 +81,6 @@ struct store {
 static int next_live(const struct store *s, int from) {
     while (from < s->next_place && (s->fills[from].resident || s->fills[from].state == FILL_EMPTY)) from++;
     return from;
-}
-
-/* Finds room for n bytes, or returns false. Live bytes are [tail, head) or, wrapped, [tail, end) and [0,
- * head). */
-static bool place_in_ring(struct store *s, uint64_t n, uint64_t limit, uint64_t *at) {
-    bool empty = s->ring_oldest >= s->next_place;
-    if (empty) {
-        *at = 0;
-        return n <= limit;
-    }
-    uint64_t tail = (uint64_t)(s->fills[s->ring_oldest].address - s->ring);
-    if (s->ring_head > tail) {
-        if (s->ring_head + n <= limit)
-            *at = s->ring_head;
-        else if (n <= tail && n <= limit)
-            *at = 0;
-        else
-            return false;
-        return true;
-    }
-    *at = s->ring_head;
-    return s->ring_head + n <= tail && s->ring_head + n <= limit;
 }
 
 static uint64_t ring_limit(const struct store *s, const struct fill *f) {
@@ -113,20 +101,20 @@ static bool may_run_ahead(const struct store *s, const struct fill *f) {
 
 /* Gives the next fill its place if it can have one. */
 static bool place_next(struct store *s) {
-    if (s->next_place == s->n_fills || s->stage < 0) return false;
+    if (s->next_place == s->n_fills || s->next_claim < s->next_place || s->stage < 0) return false;
     struct fill *f = &s->fills[s->next_place];
     if (f->stage > s->stage + (f->resident || f->pooled ? 0 : 1) || !may_run_ahead(s, f)) return false;
     if (f->resident) {
         struct area *area = &s->o.residents->area[f->stage];
         f->address = area->memory + area->offset[f->place];
     } else {
-        uint64_t at;
-        if (!place_in_ring(s, f->block->bytes, ring_limit(s, f), &at)) return false;
+        uint64_t limit = ring_limit(s, f), at = s->ring_head;
+        if (f->block->bytes > limit) return false;
+        if (at + f->block->bytes > limit) at = 0;
         f->address = s->ring + at;
         s->ring_head = at + f->block->bytes;
     }
     f->state = FILL_FILLING;
-    f->mark = s->mark;
     s->next_place++; /* I5 */
     s->ring_oldest = next_live(s, s->ring_oldest);
     return true;
@@ -138,7 +126,20 @@ static bool place_next(struct store *s) {
 struct piece {
     struct fill *fill;
     uint64_t from, to;
+    uint64_t mark; /* of the device, when the place was free: a copy waits for it (I3) */
 };
+
+/* The room of a fill may still hold earlier fills; its pieces follow as they are released (I3). */
+static bool room_is_free(const struct store *s, const struct fill *f, uint64_t from, uint64_t to) {
+    if (f->resident) return true;
+    for (int i = s->ring_oldest; &s->fills[i] < f; i++) {
+        const struct fill *other = &s->fills[i];
+        if (!other->resident && other->state != FILL_EMPTY && other->address < f->address + to &&
+            f->address + from < other->address + other->block->bytes)
+            return false;
+    }
+    return true;
+}
 
 /* Several fills of a pooled block may be under way: the first reads, the others wait for it. */
 static bool pool_allows(struct store *s, struct fill *f) {
@@ -164,30 +165,14 @@ static bool claim_piece(struct store *s, struct piece *piece) {
         if (!pool_allows(s, f)) return false;
         uint64_t left = f->block->bytes - f->claimed, most = largest_piece(s, f);
         if (!most) return false; /* between two stages there is no staging */
-        *piece = (struct piece){f, f->claimed, f->claimed + (left < most ? left : most)};
+        *piece = (struct piece){f, f->claimed, f->claimed + (left < most ? left : most), s->mark};
+        if (!room_is_free(s, f, piece->from, piece->to)) return false;
         f->claimed = piece->to;
         f->pieces_in_flight++;
         s->pieces_in_flight++;
         return true;
     }
     return false;
-}
-
-/* Reads what files have of these bytes of the image to where byte 0 of the image would be. */
-static uint64_t read_bytes(const struct piece *piece, char *image, struct error *e) {
-    const struct block *block = piece->fill->block;
-    uint64_t moved = 0;
-    for (int i = 0; i < block->n_segments && e->code == OK; i++) {
-        const struct image_segment *g = &block->segments[i];
-        uint64_t from = g->image_offset, to = from + g->bytes;
-        if (from < piece->from) from = piece->from;
-        if (to > piece->to) to = piece->to;
-        if (from >= to) continue;
-        source_read(&block->index->sources[g->source], image + from, to - from,
-                    g->file_offset + (from - g->image_offset), e);
-        moved += to - from;
-    }
-    return moved;
 }
 
 /* A staging buffer whose last copy has passed (I8). There are as many as there are readers, or the reader
@@ -205,37 +190,45 @@ static int take_staging(struct store *s) {
     return i;
 }
 
+static void count_reads(struct store *s, const struct reader *reader) {
+    s->counters.bytes_read += (int64_t)reader->bytes_read;
+    s->counters.bytes_direct += (int64_t)reader->bytes_direct;
+}
+
 /* Moves one piece to a device with memory of its own. The lock is held on entry and exit. */
-static uint64_t move_to_device(struct store *s, const struct piece *piece, struct error *e) {
+static uint64_t move_to_device(struct store *s, const struct piece *piece, struct reader *reader,
+                               struct error *e) {
     struct fill *f = piece->fill;
     const struct area *pool = &s->o.residents->pool[f->stage];
     bool in_pool = f->pooled && pool->ready[f->place];
     int buffer = f->pooled ? -1 : take_staging(s);
     char *from = f->pooled ? pool->memory + pool->offset[f->place]
                            : s->staging_memory + (uint64_t)buffer * s->staging_piece - piece->from;
-    uint64_t passed = buffer < 0 ? 0 : s->staging[buffer].ticket, read = 0, ticket = 0;
+    uint64_t passed = buffer < 0 ? 0 : s->staging[buffer].ticket, ticket = 0;
     pthread_mutex_unlock(&s->lock);
     if (passed) s->device->memory->wait_copy(s->device, passed);
-    if (!in_pool) read = read_bytes(piece, from, e);
+    if (!in_pool) reader_read(reader, f->block, piece->from, piece->to, from, e);
     if (e->code == OK)
         ticket = s->device->memory->copy(s->device, f->address + piece->from, from + piece->from,
-                                         piece->to - piece->from, f->mark);
+                                         piece->to - piece->from, piece->mark);
     pthread_mutex_lock(&s->lock);
     if (ticket > f->ticket) f->ticket = ticket;
     if (buffer >= 0) {
         s->staging[buffer] = (struct staging){.ticket = ticket};
         pthread_cond_broadcast(&s->work);
     }
-    s->counters.bytes_read += (int64_t)read;
+    if (!in_pool) count_reads(s, reader);
     return piece->to - piece->from;
 }
 
-static uint64_t move_within_host(struct store *s, const struct piece *piece, struct error *e) {
+static uint64_t move_within_host(struct store *s, const struct piece *piece, struct reader *reader,
+                                 struct error *e) {
+    const struct fill *f = piece->fill;
     pthread_mutex_unlock(&s->lock);
-    uint64_t read = read_bytes(piece, piece->fill->address, e); /* I1 */
+    reader_read(reader, f->block, piece->from, piece->to, f->address, e); /* I1 */
     pthread_mutex_lock(&s->lock);
-    s->counters.bytes_read += (int64_t)read;
-    return read;
+    count_reads(s, reader);
+    return reader->bytes_read;
 }
 
 static void finish_piece(struct store *s, const struct piece *piece, uint64_t moved, const struct error *e) {
@@ -260,12 +253,13 @@ static void finish_piece(struct store *s, const struct piece *piece, uint64_t mo
 }
 
 /* One thing that can be done now: a piece, or a place for the next fill. False if there is none. */
-static bool work_once(struct store *s) {
+static bool work_once(struct store *s, struct reader *reader) {
     struct piece piece;
     if (s->error.code != OK) return false;
     if (claim_piece(s, &piece)) {
         struct error e = {0};
-        uint64_t moved = s->device ? move_to_device(s, &piece, &e) : move_within_host(s, &piece, &e);
+        uint64_t moved =
+            s->device ? move_to_device(s, &piece, reader, &e) : move_within_host(s, &piece, reader, &e);
         finish_piece(s, &piece, moved, &e);
         return true;
     }
@@ -275,10 +269,11 @@ static bool work_once(struct store *s) {
 }
 
 static void reader_main(void *argument) {
-    struct store *s = argument;
+    struct store_reader *r = argument;
+    struct store *s = r->store;
     pthread_mutex_lock(&s->lock);
     while (!s->stopping) {
-        if (work_once(s)) continue;
+        if (work_once(s, &r->reader)) continue;
         if (s->error.code != OK) pthread_cond_broadcast(&s->ready);
         pthread_cond_wait(&s->work, &s->lock);
     }
@@ -287,7 +282,7 @@ static void reader_main(void *argument) {
 
 /* Without readers: everything that can be done now. The lock is held. */
 static void work_inline(struct store *s) {
-    while (!s->n_threads && !s->stopping && work_once(s)) {
+    while (!s->n_threads && !s->stopping && work_once(s, &s->readers[0].reader)) {
     }
 }
 
@@ -343,12 +338,25 @@ static enum status reserve_ring(struct store *s, struct error *e) {
     return error_set(e, MEMORY, "no memory for a ring of %llu bytes", (unsigned long long)s->ring_reserved);
 }
 
+/* Each reader's part of the bounce memory; a part without a page leaves them to the page cache. */
+static enum status take_bounces(struct store *s, struct error *e) {
+    uint64_t all = s->o.plan->bounce_bytes, n = s->o.readers > 0 ? (uint64_t)s->o.readers : 1;
+    s->bounce_bytes = all;
+    uint64_t part = all / n / PLAN_PAGE * PLAN_PAGE;
+    if (all) s->bounce_memory = s->o.sys->map(s->o.sys, LINE_STORE, all);
+    if (all && !s->bounce_memory)
+        return error_set(e, MEMORY, "no memory for bounce buffers of %llu bytes", (unsigned long long)all);
+    for (uint64_t i = 0; i < n && part; i++)
+        s->readers[i].reader.bounce = (struct bounce){s->bounce_memory + i * part, part};
+    return OK;
+}
+
 static enum status allocate(struct store *s, struct error *e) {
     struct sys *sys = s->o.sys;
     size_t n = (size_t)s->o.visits->n_visits;
     s->fills = sys->alloc(sys, LINE_HOST, n * sizeof *s->fills);
     s->fill_of_visit = sys->alloc(sys, LINE_HOST, n * sizeof *s->fill_of_visit);
-    if (s->fills && s->fill_of_visit) return reserve_ring(s, e);
+    if (s->fills && s->fill_of_visit) return reserve_ring(s, e) == OK ? take_bounces(s, e) : e->code;
     return error_set(e, MEMORY, "no memory for the store of %zu visits", n);
 }
 
@@ -376,8 +384,10 @@ static void list_fills(struct store *s, int first_visit) {
 }
 
 static enum status start_readers(struct store *s, struct error *e) {
-    for (int i = 0; i < s->o.readers && i < STORE_READERS_MAX; i++) {
-        int failed = s->o.sys->thread_start(s->o.sys, &s->threads[i], reader_main, s);
+    for (int i = 0; i < s->o.readers; i++) {
+        struct store_reader *r = &s->readers[i];
+        r->store = s;
+        int failed = s->o.sys->thread_start(s->o.sys, &r->thread, reader_main, r);
         if (failed) {
             error_set(e, DEVICE, "cannot start a reader thread");
             return error_found(e, "%s", strerror(-failed));
@@ -393,6 +403,7 @@ enum status store_open(const struct store_options *options, struct store **store
     *store = s;
     if (!s) return error_set(e, MEMORY, "no memory for the store");
     s->o = *options;
+    if (s->o.readers > STORE_READERS_MAX) s->o.readers = STORE_READERS_MAX;
     s->device = options->residents->device;
     s->stage = s->current_visit = -1;
     pthread_mutex_init(&s->lock, NULL);
@@ -431,10 +442,11 @@ void store_close(struct store *s) {
     s->stopping = true;
     pthread_cond_broadcast(&s->work);
     pthread_mutex_unlock(&s->lock);
-    for (int i = 0; i < s->n_threads; i++) sys->thread_join(sys, s->threads[i]);
+    for (int i = 0; i < s->n_threads; i++) sys->thread_join(sys, s->readers[i].thread);
     if (s->stage >= 0) store_end_stage(s, s->stage);
     commit_ring(s, 0);
     if (s->ring) weights_unreserve(sys, s->device, s->ring, s->ring_reserved);
+    sys->unmap(sys, LINE_STORE, s->bounce_memory, s->bounce_bytes);
     pthread_cond_destroy(&s->ready);
     pthread_cond_destroy(&s->work);
     pthread_mutex_destroy(&s->lock);

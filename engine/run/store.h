@@ -22,6 +22,9 @@
  * lies within both stages' ring_bytes; I8  a staging buffer is read into only when the copy out of it has
  * passed.
  *
+ * Where the plan has bounce memory, sources that have been opened for direct reads (source_open_direct) are
+ * read past the page cache, each reader through a part of that memory; the others through the page cache.
+ *
  * Readers are threads that move pieces. They run ahead along the visit list as far as the ring has room and
  * the plan's depth, no_wrap and waits allow, over evaluations and into the next stage. Without readers (0)
  * the thread that acquires and releases does their work in between: that is the order of a virtual clock. One
@@ -60,6 +63,7 @@ struct store_counters {
     int64_t bytes_moved;  /* to where weights are used: from files, or over the bus */
     double stall_seconds; /* that computing waited for them */
     int64_t bytes_read;   /* from files */
+    int64_t bytes_direct; /* of those, past the page cache */
 };
 
 struct store;

@@ -157,6 +157,7 @@ generate --max-vram 0|--max-vram
 generate --sampler dpm|--sampler
 generate --scheduler karras|--scheduler
 generate --vae-tiling maybe|--vae-tiling
+generate --direct-io maybe|--direct-io
 generate --precision f64|--precision
 generate -q -v|contradict
 generate --steps 3 --steps 4|given twice
@@ -267,6 +268,11 @@ done
 expect 0 "plan in percent" plan -m "$model" $size --max-ram 80%
 check "table" has ../out '^stage '
 check "longest prompt is said" has ../err 'longest'
+for how in on off; do
+    expect 0 "plan --direct-io $how" plan -m "$model" $size --max-ram 80% --direct-io $how
+    [ $how = on ] && found=has || found=lacks
+    check "reads past the cache are said" $found ../out "^reads .*past the system's file cache"
+done
 expect 4 "plan that does not fit" plan -m "$model" $size --max-ram 1B --json
 check "the plan all the same" has ../out '"least"'
 least=$(tr -d ' \n' <../out | sed 's/.*"least":{[^}]*"ram_bytes":\([0-9]*\).*/\1/')
@@ -350,6 +356,8 @@ cp fox.png ../first.png
 draw 0 "again, over the old file" -p "a fox" --seed 42 -o fox.png -q
 check "the same file" cmp -s fox.png ../first.png
 check "-q says nothing" [ ! -s ../err ]
+draw 0 "direct reads" -p "a fox" --seed 42 -o fox.png -q --direct-io on
+check "give the same file" cmp -s fox.png ../first.png
 rm -f fox.png r.json
 draw 0 "default name" -p x
 check "output.png" [ -s output.png ]
