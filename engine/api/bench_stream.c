@@ -2,7 +2,8 @@
  * none of their names. */
 #include "engine/api/bench_stream.h"
 
-#include "kernels/dry/timed.h"
+#include "engine/api/bench.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/paced/paced.h"
 
 #include <string.h>
@@ -143,55 +144,107 @@ static void set_floor(struct stream_row *row, double compute) {
     row->floor_seconds = compute > row->copy_seconds ? compute : row->copy_seconds;
 }
 
-static enum status add_row(struct stream_table *table, struct bench_run *run, const char *shape,
-                           enum stream_layout layout, int resident_percent, struct error *e) {
-    struct run_need *need = run->model->sys->alloc(run->model->sys, LINE_HOST, sizeof *need);
-    struct plan *plan = run->model->sys->alloc(run->model->sys, LINE_HOST, sizeof *plan);
-    struct stream_row *row = &table->rows[table->n_rows];
+/* A model under a layout; need and plan are given back. */
+struct stream_case {
+    const char *blocks;
+    enum stream_layout layout;
+    int resident_percent;
+};
+
+static enum status make_row(struct bench_run *run, const struct stream_case *c, struct run_need *need,
+                            struct plan *plan, struct stream_row *row, struct error *e) {
+    run->branches_apart = c->layout == LAYOUT_BRANCHES_APART;
+    run->lanes = run->branches_apart ? 2 : 1;
+    if (bench_need(run, need, e) != OK) return e->code;
+    plan_layout(need, c->layout, c->resident_percent, plan);
+    *row = (struct stream_row){.blocks = c->blocks,
+                               .layout = layout_names[c->layout],
+                               .resident_percent = c->resident_percent,
+                               .bus = run->rates.h2d};
+    row->copy_seconds = (double)plan->stage[0].streamed_bytes_per_evaluation / row->bus;
+    set_floor(row, compute_seconds(need));
+    return bench_execute(run, need, plan, &row->seconds, e);
+}
+
+static enum status add_row(struct stream_table *table, struct bench_run *run, const struct stream_case *c,
+                           struct error *e) {
+    struct sys *sys = run->model->sys;
+    struct run_need *need = sys->alloc(sys, LINE_HOST, sizeof *need);
+    struct plan *plan = sys->alloc(sys, LINE_HOST, sizeof *plan);
     if (!need || !plan) error_set(e, MEMORY, "no memory for a plan");
-    run->lanes = layout == LAYOUT_BRANCHES_APART ? 2 : 1;
-    run->branches_apart = layout == LAYOUT_BRANCHES_APART;
-    if (e->code == OK && bench_need(run, need, e) == OK) {
-        plan_layout(need, layout, resident_percent, plan);
-        *row = (struct stream_row){.blocks = shape,
-                                   .layout = layout_names[layout],
-                                   .resident_percent = resident_percent,
-                                   .bus = run->rates.h2d};
-        row->copy_seconds = (double)plan->stage[0].streamed_bytes_per_evaluation / row->bus;
-        set_floor(row, compute_seconds(need));
-        if (bench_execute(run, need, plan, &row->seconds, e) == OK) table->n_rows++;
-    }
-    run->model->sys->release(run->model->sys, plan);
-    run->model->sys->release(run->model->sys, need);
+    if (e->code == OK && make_row(run, c, need, plan, &table->rows[table->n_rows], e) == OK) table->n_rows++;
+    sys->release(sys, plan);
+    sys->release(sys, need);
     return e->code;
+}
+
+static bool watch_go_on(void *user) {
+    struct stream_watch *watch = user;
+    return !watch || watch->go_on(watch->user, watch->fraction);
+}
+
+static void watch_row(struct stream_watch *watch, int n_done, int n_rows) {
+    if (watch) watch->fraction = (double)n_done / n_rows;
 }
 
 /* ---- the virtual clock ---- */
 
-static enum status timed_rows(struct stream_table *table, int shape, double bus, struct error *e) {
+static const double timed_buses[] = {12e9, 24e9, 56e9}; /* Gen3, Gen4, Gen5 x16 */
+enum { N_TIMED = COUNT_OF(shapes) * COUNT_OF(timed_buses) * 4 * N_STREAM_LAYOUTS };
+
+/* What a timed run needs, made in place: all of it refers to itself. */
+struct timed_bench {
+    struct timed timed;
+    struct bench_model model;
+    struct bench_run run;
+};
+
+static void timed_bench_init(struct timed_bench *b, int shape, double bus, struct stream_watch *watch) {
     const struct op_rates rates = {{[CLASS_LINEAR] = timed_flops}};
     const double disk = 3e9;
-    struct timed timed;
-    struct bench_model model = {0};
-    shapes[shape].add(&model);
-    timed_init(&timed, &rates, bus, disk);
-    bench_model_make(&model, &timed.sys);
-    struct bench_run run = {.model = &model,
-                            .device = &timed.device,
-                            .rates = {.ops = rates, .disk = disk, .host_copy = 2 * bus, .h2d = bus},
-                            .evaluations = BENCH_EVALUATIONS};
+    b->model = (struct bench_model){0};
+    shapes[shape].add(&b->model);
+    timed_init(&b->timed, &rates, bus, disk);
+    bench_model_make(&b->model, &b->timed.sys);
+    b->run = (struct bench_run){.model = &b->model,
+                                .device = &b->timed.device,
+                                .rates = {.ops = rates, .disk = disk, .host_copy = 2 * bus, .h2d = bus},
+                                .evaluations = BENCH_EVALUATIONS,
+                                .go_on = watch_go_on,
+                                .user = watch};
+}
+
+static enum status timed_rows(struct stream_table *table, int shape, double bus, struct stream_watch *watch,
+                              struct error *e) {
+    struct timed_bench b;
+    timed_bench_init(&b, shape, bus, watch);
     for (int percent = 0; percent <= 60; percent += 20)
-        for (int layout = 0; layout < N_STREAM_LAYOUTS && e->code == OK; layout++)
-            add_row(table, &run, shapes[shape].name, (enum stream_layout)layout, percent, e);
+        for (int layout = 0; layout < N_STREAM_LAYOUTS && e->code == OK; layout++) {
+            struct stream_case c = {shapes[shape].name, (enum stream_layout)layout, percent};
+            watch_row(watch, table->n_rows, N_TIMED);
+            add_row(table, &b.run, &c, e);
+        }
     return e->code;
 }
 
-enum status stream_timed(struct stream_table *table, struct error *e) {
-    static const double buses[] = {12e9, 24e9, 56e9}; /* Gen3, Gen4, Gen5 x16 */
+enum status stream_timed(struct stream_table *table, struct stream_watch *watch, struct error *e) {
     table->n_rows = 0;
     for (int shape = 0; shape < COUNT_OF(shapes); shape++)
-        for (int i = 0; i < COUNT_OF(buses) && e->code == OK; i++) timed_rows(table, shape, buses[i], e);
+        for (int i = 0; i < COUNT_OF(timed_buses) && e->code == OK; i++)
+            timed_rows(table, shape, timed_buses[i], watch, e);
     return e->code;
+}
+
+enum status stream_timed_row(struct stream_view *view, struct error *e) {
+    struct stream_case c = {view->blocks, view->layout, view->resident_percent};
+    struct timed_bench b;
+    int shape = 0;
+    while (shape < COUNT_OF(shapes) && strcmp(shapes[shape].name, view->blocks) != 0) shape++;
+    if (shape == COUNT_OF(shapes)) return error_set(e, USAGE, "no such model to stream");
+    timed_bench_init(&b, shape, view->bus, NULL);
+    b.timed.trace = view->trace;
+    b.timed.trace_user = view->user;
+    return make_row(&b.run, &c, &view->need, &view->plan, &view->row, e);
 }
 
 /* ---- for real ---- */
@@ -230,15 +283,14 @@ static const struct {
     const char *name;
     void (*add)(struct bench_model *m, double flops);
 } paced_shapes[] = {{"uniform", paced_uniform}, {"flux", paced_flux}};
+enum { N_PACED = COUNT_OF(paced_shapes) * COUNT_OF(paced_buses) * 2 * N_STREAM_LAYOUTS };
 
 struct paced_bench {
     struct sys sys;
     struct device *compute;
     struct bench_model model;
     struct stream_table *table;
-    void (*progress)(void *user, double fraction);
-    void *user;
-    int done;
+    struct stream_watch *watch;
     double step_seconds; /* of computing alone, measured */
 };
 
@@ -277,29 +329,30 @@ static enum status paced_rows(struct paced_bench *b, int shape, double flops, do
                             .rates = {.disk = 1e9, .host_copy = 4e9, .h2d = bus},
                             .lanes = 1,
                             .readers = 2,
-                            .evaluations = PACED_EVALUATIONS};
+                            .evaluations = PACED_EVALUATIONS,
+                            .go_on = watch_go_on,
+                            .user = b->watch};
     run.rates.ops.per_second[CLASS_LINEAR] = flops;
     b->model = (struct bench_model){0};
     paced_shapes[shape].add(&b->model, flops);
     bench_model_make(&b->model, &b->sys);
-    const int steps = COUNT_OF(paced_shapes) * COUNT_OF(paced_buses) * 2 * N_STREAM_LAYOUTS;
     for (int percent = 0; percent <= 40; percent += 40)
         for (int layout = 0; layout < N_STREAM_LAYOUTS && e->code == OK; layout++) {
+            struct stream_case c = {paced_shapes[shape].name, (enum stream_layout)layout, percent};
+            struct stream_row *row = &b->table->rows[b->table->n_rows];
+            watch_row(b->watch, b->table->n_rows, N_PACED);
             run.lanes = 1;
             run.branches_apart = false;
-            struct stream_row *row = &b->table->rows[b->table->n_rows];
             if (measure_compute(b, &run, e) != OK) break; /* anew: the machine is shared */
-            add_row(b->table, &run, paced_shapes[shape].name, (enum stream_layout)layout, percent, e);
-            set_floor(row, b->step_seconds * run.lanes);
-            if (b->progress) b->progress(b->user, (double)++b->done / steps);
+            if (add_row(b->table, &run, &c, e) == OK) set_floor(row, b->step_seconds * run.lanes);
         }
     device->destroy(device);
     return e->code;
 }
 
-enum status stream_paced(struct device *device, struct stream_table *table,
-                         void (*progress)(void *user, double fraction), void *user, struct error *e) {
-    struct paced_bench b = {.compute = device, .table = table, .progress = progress, .user = user};
+enum status stream_paced(struct device *device, struct stream_table *table, struct stream_watch *watch,
+                         struct error *e) {
+    struct paced_bench b = {.compute = device, .table = table, .watch = watch};
     sys_init_machine(&b.sys);
     b.sys.read_at = read_zeros;
     b.sys.identify = identify_zeros;
@@ -307,12 +360,78 @@ enum status stream_paced(struct device *device, struct stream_table *table,
     double flops = 0;
     struct device *free_bus = paced_open(&b.sys, device, 0, e);
     if (!free_bus) return e->code;
-    struct bench_run run = {
-        .model = &b.model, .device = free_bus, .lanes = 1, .readers = 2, .evaluations = PACED_EVALUATIONS};
+    struct bench_run run = {.model = &b.model,
+                            .device = free_bus,
+                            .lanes = 1,
+                            .readers = 2,
+                            .evaluations = PACED_EVALUATIONS,
+                            .go_on = watch_go_on,
+                            .user = watch};
     measure_rate(&b, &run, &flops, e);
     free_bus->destroy(free_bus);
     for (int shape = 0; shape < COUNT_OF(paced_shapes); shape++)
         for (int i = 0; i < COUNT_OF(paced_buses) && e->code == OK; i++)
             paced_rows(&b, shape, flops, paced_buses[i], e);
     return e->code;
+}
+
+/* ---- as users see it ---- */
+
+struct stream_bench {
+    struct bench bench;
+    struct stream_table table;
+    double told; /* when the caller was asked last */
+};
+
+/* The caller is asked ten times a second: often enough to be cancelled at once, and costs nothing. */
+static bool ask_caller(void *user, double fraction) {
+    struct stream_bench *b = user;
+    struct error ignored = {0};
+    double now = b->bench.sys.clock(&b->bench.sys);
+    if (now < b->told + 0.1) return true;
+    b->told = now;
+    return bench_go_on(&b->bench, fraction, b->bench.options.clock, &ignored) == OK;
+}
+
+static enum status run_paced(struct stream_bench *b, struct stream_watch *watch, struct error *e) {
+    struct device *device = cpu_open(&b->bench.sys, b->bench.threads, e);
+    if (!device) return e->code;
+    stream_paced(device, &b->table, watch, e);
+    device->destroy(device);
+    return e->code;
+}
+
+static enum status list_rows(struct stream_bench *b, struct error *e) {
+    for (int i = 0; i < b->table.n_rows; i++) {
+        const struct stream_row *r = &b->table.rows[i];
+        json_t *row = json_pack("{s:s, s:s, s:i, s:f, s:f, s:f, s:f}", "blocks", r->blocks, "layout",
+                                r->layout, "resident_percent", r->resident_percent, "bus_gbytes_per_second",
+                                r->bus / 1e9, "seconds", r->seconds, "floor_seconds", r->floor_seconds,
+                                "efficiency", r->seconds > 0 ? r->floor_seconds / r->seconds : 0);
+        if (json_array_append_new(b->bench.rows, row)) return error_set(e, MEMORY, "no memory for a table");
+    }
+    return OK;
+}
+
+/* True if it is the clock asked for; none asked for is the timed one. */
+static bool is_clock(struct bench *bench, const char *name) {
+    if (!bench->options.clock) bench->options.clock = "timed";
+    return strcmp(bench->options.clock, name) == 0;
+}
+
+static enum status fill_table(struct stream_bench *b, struct stream_watch *watch, struct error *e) {
+    if (is_clock(&b->bench, "timed")) return stream_timed(&b->table, watch, e);
+    if (is_clock(&b->bench, "paced")) return run_paced(b, watch, e);
+    error_set(e, USAGE, "no such clock");
+    error_found(e, "\"%s\"", b->bench.options.clock);
+    return error_expected(e, "timed or paced");
+}
+
+int sluice_bench_stream(const struct sluice_bench_options *options, char **json, struct sluice_error *error) {
+    struct error e = {0};
+    struct stream_bench b = {0};
+    struct stream_watch watch = {.go_on = ask_caller, .user = &b};
+    if (bench_start(&b.bench, options, &e) == OK && fill_table(&b, &watch, &e) == OK) list_rows(&b, &e);
+    json_t *rest = e.code == OK ? json_pack("{s:s}", "clock", b.bench.options.clock) : NULL;
+    return bench_finish(&b.bench, rest, 0, json, NULL, &e, error);
 }
