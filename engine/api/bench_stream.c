@@ -111,23 +111,28 @@ static void plan_by_hand(const struct run_need *need, enum stream_layout layout,
     p->waits = layout == LAYOUT_SYNC;
     p->ring_bytes = 2 * align_up(largest_block(n), PLAN_PAGE);
     p->staging_bytes = PLAN_STAGING;
-    memset(p->pooled, 0, sizeof p->pooled);
     for (int i = 0; i < n->n_blocks; i++)
         if (!plan_is_resident(p, i)) p->pooled[i / 64] |= (uint64_t)1 << (i % 64);
     plan_evaluate(need, plan);
 }
 
 /* The solver gets the memory that the others use: residents of so many bytes and a ring for two blocks. */
+static void plan_ours(const struct run_need *need, uint64_t resident_bytes, struct plan *plan) {
+    const uint64_t unlimited = (uint64_t)1 << 50;
+    uint64_t block = align_up(largest_block(&need->stage[0]), PLAN_PAGE);
+    plan_solve(need, unlimited, 0, plan); /* what else a stage takes */
+    uint64_t rest = plan->vram_least_bytes - block;
+    plan_solve(need, unlimited, rest + resident_bytes + 2 * block, plan);
+}
+
 static void plan_layout(const struct run_need *need, enum stream_layout layout, int resident_percent,
                         struct plan *plan) {
-    const uint64_t unlimited = (uint64_t)1 << 50;
     uint64_t resident = all_bytes(&need->stage[0]) / 100 * (uint64_t)resident_percent;
-    uint64_t ring = 2 * align_up(largest_block(&need->stage[0]), PLAN_PAGE);
-    plan_solve(need, unlimited, 0, plan); /* what else a stage takes */
-    uint64_t rest = plan->vram_least_bytes - align_up(largest_block(&need->stage[0]), PLAN_PAGE);
-    plan_solve(need, unlimited, rest + resident + ring, plan);
-    if (layout == LAYOUT_OURS || layout == LAYOUT_BRANCHES_APART) return;
-    memset(plan->stage[0].resident, 0, sizeof plan->stage[0].resident);
+    if (layout == LAYOUT_OURS || layout == LAYOUT_BRANCHES_APART) {
+        plan_ours(need, resident, plan);
+        return;
+    }
+    plan_begin(need, plan);
     plan_by_hand(need, layout, resident, plan);
 }
 
