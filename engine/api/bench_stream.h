@@ -22,7 +22,7 @@ struct stream_row {
     int resident_percent;
     double bus;          /* bytes a second */
     double seconds;      /* of a step, when steady */
-    double copy_seconds; /* that the bus takes for what a step streams once */
+    double copy_seconds; /* that the bus takes for what a step must stream */
     double floor_seconds;
 };
 
