@@ -6,6 +6,7 @@
 #include "engine/api/bench_stream.h"
 
 #include <cairo/cairo.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -161,7 +162,8 @@ static void bar(const struct canvas *v, const struct timeline *t, const struct e
     if (start < 0) start = 0;
     if (end > v->span) end = v->span;
     cairo_set_source_rgb(v->c, rgb[0], rgb[1], rgb[2]);
-    cairo_rectangle(v->c, across(v, start), y, across(v, end) - across(v, start), ROW);
+    double left = round(across(v, start)); /* neighbours meet at one pixel */
+    cairo_rectangle(v->c, left, y, round(across(v, end)) - left, ROW);
     cairo_fill(v->c);
 }
 

@@ -20,12 +20,24 @@ enum { ROWS = 384, LAYOUTS = N_STREAM_LAYOUTS, SIMULATED = LAYOUTS - 1 };
 
 static struct stream_table table, again;
 
+#if defined(__SANITIZE_ADDRESS__)
+static const double compared = 0.2; /* of the rows: it is slow, and what it finds is in any of them */
+#else
+static const double compared = 2;
+#endif
+
+static bool refuse_after(void *user, double fraction) {
+    return fraction < *(const double *)user;
+}
+
 static int fill_tables(void **state) {
-    struct error e = {0};
+    struct error e = {0}, cut = {0};
+    double until = compared;
+    struct stream_watch watch = {.go_on = refuse_after, .user = &until};
     (void)state;
-    if (stream_timed(&table, NULL, &e) == OK && stream_timed(&again, NULL, &e) == OK) return 0;
-    printf("%s\n", e.what);
-    return 1;
+    if (stream_timed(&table, NULL, &e) == OK) stream_timed(&again, &watch, &cut);
+    printf("%s%s", e.what, e.code ? "\n" : "");
+    return e.code || (cut.code && cut.code != CANCELLED);
 }
 
 static bool is(const struct stream_row *row, const char *layout) {
@@ -78,8 +90,8 @@ static void test_complete(void **state) {
 
 static void test_same_again(void **state) {
     (void)state;
-    assert_int_equal(again.n_rows, table.n_rows);
-    for (int i = 0; i < table.n_rows; i++) {
+    assert_true(again.n_rows >= (compared < 1 ? compared : 1) * table.n_rows);
+    for (int i = 0; i < again.n_rows; i++) {
         const struct stream_row *a = &table.rows[i], *b = &again.rows[i];
         assert_string_equal(a->blocks, b->blocks);
         assert_string_equal(a->layout, b->layout);
@@ -350,14 +362,10 @@ static void test_cancel(void **state) {
     paced_world_close();
 }
 
-static bool refuse(void *user, double fraction) {
-    (void)user;
-    return fraction < 0.5;
-}
-
 static void test_cancel_table(void **state) {
     static struct stream_table part;
-    struct stream_watch watch = {.go_on = refuse};
+    double half = 0.5;
+    struct stream_watch watch = {.go_on = refuse_after, .user = &half};
     struct error e = {0};
     (void)state;
     assert_int_equal(stream_timed(&part, &watch, &e), CANCELLED);
