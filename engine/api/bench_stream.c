@@ -116,6 +116,11 @@ static void plan_by_hand(const struct run_need *need, enum stream_layout layout,
     plan_evaluate(need, plan);
 }
 
+/* Rounded up, or a byte would be missing where the share is a whole number of blocks. */
+static uint64_t share_of(const struct run_need *need, int percent) {
+    return (all_bytes(&need->stage[0]) * (uint64_t)percent + 99) / 100;
+}
+
 /* The solver gets the memory that the others use: residents of so many bytes and a ring for two blocks. */
 static void plan_ours(const struct run_need *need, uint64_t resident_bytes, struct plan *plan) {
     const uint64_t unlimited = (uint64_t)1 << 50;
@@ -127,7 +132,7 @@ static void plan_ours(const struct run_need *need, uint64_t resident_bytes, stru
 
 static void plan_layout(const struct run_need *need, enum stream_layout layout, int resident_percent,
                         struct plan *plan) {
-    uint64_t resident = all_bytes(&need->stage[0]) / 100 * (uint64_t)resident_percent;
+    uint64_t resident = share_of(need, resident_percent);
     if (layout == LAYOUT_OURS || layout == LAYOUT_BRANCHES_APART) {
         plan_ours(need, resident, plan);
         return;
@@ -147,9 +152,9 @@ static double compute_seconds(const struct run_need *need) {
 /* Bytes that one pass of the blocks must stream: no more than does not fit the share of residents, so that a
  * layout which leaves memory unused is not measured against itself. */
 static double least_bytes(const struct run_need *need, const struct plan *plan, int resident_percent) {
-    double share = (double)all_bytes(&need->stage[0]) * (100 - resident_percent) / 100;
+    double rest = (double)(all_bytes(&need->stage[0]) - share_of(need, resident_percent));
     double own = (double)plan->stage[0].streamed_bytes_per_evaluation;
-    return own < share ? own : share;
+    return own < rest ? own : rest;
 }
 
 /* No step is shorter than its computing, nor than the bus takes for those bytes. */
