@@ -36,7 +36,7 @@ struct args {
     const char *sampler, *scheduler, *device, *precision, *vae_tiling, *direct_io;
     const char *output, *init_image, *ref_image, *mask, *init_latent, *save_latent, *dump, *plan, *rates,
         *report;
-    const char *dimensions, *save, *folder;
+    const char *dimensions, *save, *folder, *clock;
     int64_t max_ram_bytes, max_vram_bytes;
     bool no_decode, no_replan, json, tensors, quiet, verbose, no_progress, help;
 };

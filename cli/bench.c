@@ -3,6 +3,8 @@
 
 #include "cli/commands.h"
 #include "cli/fail.h"
+#include "cli/interrupt.h"
+#include "cli/say.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +17,7 @@ static const struct {
 } benches[] = {
     {"bus", 1, " --json --save --threads --dir --model ", bench_bus},
     {"ops", 1, " --json --save --threads ", bench_ops},
+    {"stream", 1, " --json --threads --clock ", bench_stream},
     {"checkpoint", 3, " --dims --seed ", bench_checkpoint},
 };
 enum { N_BENCHES = sizeof benches / sizeof *benches };
@@ -26,6 +29,28 @@ static bool lists(const char *list, const char *name) {
     char word[64];
     int bytes = snprintf(word, sizeof word, " %s ", name);
     return bytes < (int)sizeof word && strstr(list, word);
+}
+
+bool bench_on_progress(void *user, double fraction, const char *what) {
+    const struct args *args = user;
+    char line[128];
+    if (!args->quiet && !args->no_progress && say_on_terminal()) {
+        snprintf(line, sizeof line, "measuring %.0f %%  %s", 100 * fraction, what);
+        say_live(line);
+    }
+    return !interrupt_pending();
+}
+
+int bench_show(const struct args *args, const char *json, void (*print)(json_t *), struct sluice_error *e) {
+    if (args->json) {
+        puts(json);
+        return SLUICE_OK;
+    }
+    json_t *root = json_loads(json, 0, NULL);
+    if (!root) return fail(e, SLUICE_INTERNAL, "the library's table is no JSON");
+    print(root);
+    json_decref(root);
+    return SLUICE_OK;
 }
 
 /* A flag of another bench would be read and do nothing. */
@@ -51,7 +76,7 @@ int bench_command(const struct args *args, struct sluice_error *e) {
     while (bench < N_BENCHES && strcmp(args->operands[0], benches[bench].name) != 0) bench++;
     if (bench == N_BENCHES)
         return fail_value(e, "sluice bench", args->operands[0],
-                          "bus, ops or checkpoint: the others are not built yet");
+                          "bus, ops, stream or checkpoint: block is not built yet");
     int status = check_flags(args, bench, e);
     return status ? status : benches[bench].work(args, e);
 }

@@ -5,8 +5,16 @@
 
 #include "cli/args.h"
 
+#include <jansson.h>
+
 int bench_checkpoint(const struct args *args, struct sluice_error *e);
 int bench_bus(const struct args *args, struct sluice_error *e);
 int bench_ops(const struct args *args, struct sluice_error *e);
+int bench_stream(const struct args *args, struct sluice_error *e);
+
+/* What they share. The progress line, as sluice_bench_options wants it; user is the struct args. */
+bool bench_on_progress(void *user, double fraction, const char *what);
+/* The library's table on stdout, as it is (--json) or printed by print. */
+int bench_show(const struct args *args, const char *json, void (*print)(json_t *), struct sluice_error *e);
 
 #endif

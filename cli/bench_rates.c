@@ -16,17 +16,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- while it measures ---- */
-
-static bool on_progress(void *user, double fraction, const char *what) {
-    const struct args *args = user;
-    char line[128];
-    if (!args->quiet && !args->no_progress && say_on_terminal()) {
-        snprintf(line, sizeof line, "measuring %.0f %%  %s", 100 * fraction, what);
-        say_live(line);
-    }
-    return !interrupt_pending();
-}
+/* ---- files ---- */
 
 /* nftw has no argument for its callback. */
 static char largest[PATH_MAX];
@@ -102,18 +92,6 @@ static void print_ops(json_t *root) {
 typedef int measuring(const struct sluice_bench_options *options, char **json, char **rates,
                       struct sluice_error *error);
 
-static int show(const struct args *args, const char *json, void (*print)(json_t *), struct sluice_error *e) {
-    if (args->json) {
-        puts(json);
-        return SLUICE_OK;
-    }
-    json_t *root = json_loads(json, 0, NULL);
-    if (!root) return fail(e, SLUICE_INTERNAL, "the library's table is no JSON");
-    print(root);
-    json_decref(root);
-    return SLUICE_OK;
-}
-
 static int save(const struct args *args, const char *rates, struct sluice_error *e) {
     if (!args->save) return SLUICE_OK;
     int status = outfile_write_text(args->save, rates, e);
@@ -139,11 +117,11 @@ static int run(const struct args *args, measuring *measure, void (*print)(json_t
                                            .folder = args->folder,
                                            .file = largest[0] ? largest : NULL,
                                            .saved = saved,
-                                           .on_progress = on_progress,
+                                           .on_progress = bench_on_progress,
                                            .user = (void *)args};
     if (!status) status = measure(&options, &json, &rates, e);
     say_live_end();
-    if (!status) status = show(args, json, print, e);
+    if (!status) status = bench_show(args, json, print, e);
     if (!status) status = save(args, rates, e);
     sluice_free(json);
     sluice_free(rates);

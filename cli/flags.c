@@ -110,6 +110,9 @@ const struct flag flags[N_FLAGS] = {
      "checkpoint: name=value,... instead of the family's published sizes"},
     {NULL, BENCH, NULL, "--save", "FILE", FLAG_STRING, AT(save), 0, 0, NULL,
      "bus, ops: add what was measured to this rates file, for --rates"},
+    {NULL, BENCH, NULL, "--clock", "WHICH", FLAG_CHOICE, AT(clock), 0, 0, "timed|paced",
+     "stream: a virtual clock, the same everywhere (seconds), or this machine's (minutes): the CPU behind a "
+     "bus of set rates; default timed"},
     {NULL, BENCH, NULL, "--dir", "DIR", FLAG_STRING, AT(folder), 0, 0, NULL,
      "bus: the disk to measure: a file of 256 MiB is written and read there; default here. With -m a model's "
      "largest file is read instead"},
@@ -133,8 +136,10 @@ const struct command commands[N_COMMANDS] = {
      "sluice tokenize -m DIR -p \"a red fox\""},
     {"convert", CONVERT, NULL, 0, 0, "rewrite weights in another form (not built yet)",
      "sluice convert --help"},
-    {"bench", BENCH, "bus|ops|checkpoint [FAMILY DIR]", 1, 3,
-     "measure disk and memory (bus) or arithmetic (ops); write a model of random weights (checkpoint)",
+    {"bench", BENCH, "bus|ops|stream|checkpoint [FAMILY DIR]", 1, 3,
+     "measure disk and memory (bus), arithmetic (ops) or how near to its floor a streamed step comes "
+     "(stream); "
+     "write a model of random weights (checkpoint)",
      "sluice bench bus --save rates.json"},
     {"devices", DEVICES, NULL, 0, 0, "list what a run can use", "sluice devices"},
 };

@@ -48,7 +48,7 @@ struct command {
     const char *example;
 };
 
-#define N_FLAGS 51
+#define N_FLAGS 52
 extern const struct flag flags[N_FLAGS];
 #define N_COMMANDS 8
 extern const struct command commands[N_COMMANDS];

@@ -242,6 +242,7 @@ struct sluice_bench_options {
      */
     bool (*on_progress)(void *user, double fraction, const char *what);
     void *user;
+    const char *clock; /* stream: "timed", a virtual one, or "paced", this machine's; NULL: timed */
 };
 
 /* How fast bytes move, by path and size of a piece: {"version":1,"rows":[{"path","bytes","gbytes_per_second",
@@ -254,6 +255,13 @@ SLUICE_API int sluice_bench_bus(const struct sluice_bench_options *options, char
  * ...}]}. *rates: with ops, for options->threads. Takes at most 200 MiB. */
 SLUICE_API int sluice_bench_ops(const struct sluice_bench_options *options, char **json, char **rates,
                                 struct sluice_error *error);
+/* How near to the floor (computing, or bytes over the bus, whichever is longer) a step of made-up models of
+ * real sizes comes, against the ways in which others lay out weights: {"version":1,"rows":[{"blocks",
+ * "layout","resident_percent","bus_gbytes_per_second","seconds","floor_seconds","efficiency"}]}. timed: the
+ * real plan, store and executor under a virtual clock, the same everywhere; paced: small models on the CPU,
+ * behind a bus of set rates on a thread of its own, measured; takes minutes and at most 300 MiB. */
+SLUICE_API int sluice_bench_stream(const struct sluice_bench_options *options, char **json,
+                                   struct sluice_error *error);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-/* What the two benches share: see bench.h. */
+/* What the benches share: see bench.h. */
 #include "engine/api/bench.h"
 
 #include "engine/api/machine.h"
@@ -38,15 +38,16 @@ static char *report_text(const struct bench *bench, json_t *rest) {
 int bench_finish(struct bench *bench, json_t *rest, int threads, char **json, char **rates, struct error *e,
                  struct sluice_error *error) {
     char machine[256];
-    *json = *rates = NULL;
-    if (e->code == OK)
+    *json = NULL;
+    if (rates) *rates = NULL;
+    if (e->code == OK && rates)
         rates_merge(bench->options.saved, &bench->measured, machine_describe(machine, sizeof machine),
                     threads, rates, e);
     if (e->code == OK) *json = report_text(bench, rest);
     if (e->code == OK && !*json) {
         error_set(e, MEMORY, "no memory for the table's text");
-        sluice_free(*rates);
-        *rates = NULL;
+        if (rates) sluice_free(*rates);
+        if (rates) *rates = NULL;
     }
     json_decref(rest);
     json_decref(bench->rows);

@@ -1,4 +1,4 @@
-/* What the two benches share: when they may go on, and how they end. */
+/* What the benches share: when they may go on, and how they end. */
 #ifndef SLUICE_API_BENCH_H
 #define SLUICE_API_BENCH_H
 
@@ -20,8 +20,9 @@ struct bench {
 enum status bench_start(struct bench *bench, const struct sluice_bench_options *options, struct error *e);
 /* CANCELLED if the caller wants no more. */
 enum status bench_go_on(const struct bench *bench, double fraction, const char *what, struct error *e);
-/* Gives out both texts (rest: more members of the report, stolen, or NULL) unless *e holds an error; frees
- * the bench. threads: of the operators, 0 where none were measured. Returns what the public function returns.
+/* Gives out both texts (rest: more members of the report, stolen, or NULL; rates may be NULL) unless *e holds
+ * an error; frees the bench. threads: of the operators, 0 where none were measured. Returns what the public
+ * function returns.
  */
 int bench_finish(struct bench *bench, json_t *rest, int threads, char **json, char **rates, struct error *e,
                  struct sluice_error *error);

@@ -81,6 +81,7 @@ void bench_model_make(struct bench_model *model, struct sys *sys) {
 
 /* What the executor is given, and what its hooks write down. */
 struct stand {
+    const struct bench_run *bench;
     struct stage stage;
     struct lane lanes[BENCH_LANES_MAX];
     struct visit_list visits;
@@ -101,8 +102,11 @@ static enum status stage_ended(void *user, int stage, struct error *e) {
 }
 
 static bool tick(void *user, const struct visit *visit, double done, struct error *e) {
-    (void)user, (void)visit, (void)done, (void)e;
-    return true;
+    const struct bench_run *run = ((const struct stand *)user)->bench;
+    (void)visit, (void)done;
+    if (!run->go_on || run->go_on(run->user)) return true;
+    error_set(e, CANCELLED, "cancelled");
+    return false;
 }
 
 static enum status add_visits(const struct bench_run *run, struct stand *stand, struct error *e) {
@@ -123,6 +127,7 @@ static enum status add_visits(const struct bench_run *run, struct stand *stand, 
 static enum status stand_up(const struct bench_run *run, struct stand *stand, struct error *e) {
     struct sys *sys = run->model->sys;
     *stand = (struct stand){
+        .bench = run,
         .stage = {.name = "denoise",
                   .component = &run->model->component,
                   .blocks = (const struct block **)run->model->list,

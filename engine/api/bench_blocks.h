@@ -42,6 +42,10 @@ struct bench_run {
     bool branches_apart; /* each lane has visits of its own: every block passes once a lane */
     int readers;
     int evaluations; /* 3 to BENCH_EVALUATIONS */
+    /* Called between operators and while they wait for weights; false ends the run with CANCELLED. May be
+     * NULL. */
+    bool (*go_on)(void *user);
+    void *user;
 };
 
 /* Lists the visits and measures dry; need->stage[0] then has bytes and seconds. */

@@ -2,7 +2,8 @@
  * none of their names. */
 #include "engine/api/bench_stream.h"
 
-#include "kernels/dry/timed.h"
+#include "engine/api/bench.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/paced/paced.h"
 
 #include <string.h>
@@ -110,23 +111,33 @@ static void plan_by_hand(const struct run_need *need, enum stream_layout layout,
     p->waits = layout == LAYOUT_SYNC;
     p->ring_bytes = 2 * align_up(largest_block(n), PLAN_PAGE);
     p->staging_bytes = PLAN_STAGING;
-    memset(p->pooled, 0, sizeof p->pooled);
     for (int i = 0; i < n->n_blocks; i++)
         if (!plan_is_resident(p, i)) p->pooled[i / 64] |= (uint64_t)1 << (i % 64);
     plan_evaluate(need, plan);
 }
 
+/* Rounded up, or a byte would be missing where the share is a whole number of blocks. */
+static uint64_t share_of(const struct run_need *need, int percent) {
+    return (all_bytes(&need->stage[0]) * (uint64_t)percent + 99) / 100;
+}
+
 /* The solver gets the memory that the others use: residents of so many bytes and a ring for two blocks. */
+static void plan_ours(const struct run_need *need, uint64_t resident_bytes, struct plan *plan) {
+    const uint64_t unlimited = (uint64_t)1 << 50;
+    uint64_t block = align_up(largest_block(&need->stage[0]), PLAN_PAGE);
+    plan_solve(need, unlimited, 0, plan); /* what else a stage takes */
+    uint64_t rest = plan->vram_least_bytes - block;
+    plan_solve(need, unlimited, rest + resident_bytes + 2 * block, plan);
+}
+
 static void plan_layout(const struct run_need *need, enum stream_layout layout, int resident_percent,
                         struct plan *plan) {
-    const uint64_t unlimited = (uint64_t)1 << 50;
-    uint64_t resident = all_bytes(&need->stage[0]) / 100 * (uint64_t)resident_percent;
-    uint64_t ring = 2 * align_up(largest_block(&need->stage[0]), PLAN_PAGE);
-    plan_solve(need, unlimited, 0, plan); /* what else a stage takes */
-    uint64_t rest = plan->vram_least_bytes - align_up(largest_block(&need->stage[0]), PLAN_PAGE);
-    plan_solve(need, unlimited, rest + resident + ring, plan);
-    if (layout == LAYOUT_OURS || layout == LAYOUT_BRANCHES_APART) return;
-    memset(plan->stage[0].resident, 0, sizeof plan->stage[0].resident);
+    uint64_t resident = share_of(need, resident_percent);
+    if (layout == LAYOUT_OURS || layout == LAYOUT_BRANCHES_APART) {
+        plan_ours(need, resident, plan);
+        return;
+    }
+    plan_begin(need, plan);
     plan_by_hand(need, layout, resident, plan);
 }
 
@@ -138,60 +149,120 @@ static double compute_seconds(const struct run_need *need) {
     return seconds;
 }
 
-/* No step is shorter than its computing, nor than the bus takes for what one pass of the blocks streams. */
+/* Bytes that one pass of the blocks must stream: no more than does not fit the share of residents, so that a
+ * layout which leaves memory unused is not measured against itself. */
+static double least_bytes(const struct run_need *need, const struct plan *plan, int resident_percent) {
+    double rest = (double)(all_bytes(&need->stage[0]) - share_of(need, resident_percent));
+    double own = (double)plan->stage[0].streamed_bytes_per_evaluation;
+    return own < rest ? own : rest;
+}
+
+/* No step is shorter than its computing, nor than the bus takes for those bytes. */
 static void set_floor(struct stream_row *row, double compute) {
     row->floor_seconds = compute > row->copy_seconds ? compute : row->copy_seconds;
 }
 
-static enum status add_row(struct stream_table *table, struct bench_run *run, const char *shape,
-                           enum stream_layout layout, int resident_percent, struct error *e) {
-    struct run_need *need = run->model->sys->alloc(run->model->sys, LINE_HOST, sizeof *need);
-    struct plan *plan = run->model->sys->alloc(run->model->sys, LINE_HOST, sizeof *plan);
-    struct stream_row *row = &table->rows[table->n_rows];
+/* A model under a layout; need and plan are given back. */
+struct stream_case {
+    const char *blocks;
+    enum stream_layout layout;
+    int resident_percent;
+};
+
+static enum status make_row(struct bench_run *run, const struct stream_case *c, struct run_need *need,
+                            struct plan *plan, struct stream_row *row, struct error *e) {
+    run->branches_apart = c->layout == LAYOUT_BRANCHES_APART;
+    run->lanes = run->branches_apart ? 2 : 1;
+    if (bench_need(run, need, e) != OK) return e->code;
+    plan_layout(need, c->layout, c->resident_percent, plan);
+    *row = (struct stream_row){.blocks = c->blocks,
+                               .layout = layout_names[c->layout],
+                               .resident_percent = c->resident_percent,
+                               .bus = run->rates.h2d};
+    row->copy_seconds = least_bytes(need, plan, c->resident_percent) / row->bus;
+    set_floor(row, compute_seconds(need));
+    return bench_execute(run, need, plan, &row->seconds, e);
+}
+
+static enum status add_row(struct stream_table *table, struct bench_run *run, const struct stream_case *c,
+                           struct error *e) {
+    struct sys *sys = run->model->sys;
+    struct run_need *need = sys->alloc(sys, LINE_HOST, sizeof *need);
+    struct plan *plan = sys->alloc(sys, LINE_HOST, sizeof *plan);
     if (!need || !plan) error_set(e, MEMORY, "no memory for a plan");
-    run->lanes = layout == LAYOUT_BRANCHES_APART ? 2 : 1;
-    run->branches_apart = layout == LAYOUT_BRANCHES_APART;
-    if (e->code == OK && bench_need(run, need, e) == OK) {
-        plan_layout(need, layout, resident_percent, plan);
-        *row = (struct stream_row){.blocks = shape,
-                                   .layout = layout_names[layout],
-                                   .resident_percent = resident_percent,
-                                   .bus = run->rates.h2d};
-        row->copy_seconds = (double)plan->stage[0].streamed_bytes_per_evaluation / row->bus;
-        set_floor(row, compute_seconds(need));
-        if (bench_execute(run, need, plan, &row->seconds, e) == OK) table->n_rows++;
-    }
-    run->model->sys->release(run->model->sys, plan);
-    run->model->sys->release(run->model->sys, need);
+    if (e->code == OK && make_row(run, c, need, plan, &table->rows[table->n_rows], e) == OK) table->n_rows++;
+    sys->release(sys, plan);
+    sys->release(sys, need);
     return e->code;
+}
+
+static bool watch_go_on(void *user) {
+    struct stream_watch *watch = user;
+    return !watch || watch->go_on(watch->user, watch->fraction);
+}
+
+static void watch_row(struct stream_watch *watch, int n_done, int n_rows) {
+    if (watch) watch->fraction = (double)n_done / n_rows;
 }
 
 /* ---- the virtual clock ---- */
 
-static enum status timed_rows(struct stream_table *table, int shape, double bus, struct error *e) {
+static const double timed_buses[] = {12e9, 24e9, 56e9}; /* Gen3, Gen4, Gen5 x16 */
+enum { N_TIMED = COUNT_OF(shapes) * COUNT_OF(timed_buses) * 4 * N_STREAM_LAYOUTS };
+
+/* What a timed run needs, made in place: all of it refers to itself. */
+struct timed_bench {
+    struct timed timed;
+    struct bench_model model;
+    struct bench_run run;
+};
+
+static void timed_bench_init(struct timed_bench *b, int shape, double bus, struct stream_watch *watch) {
     const struct op_rates rates = {{[CLASS_LINEAR] = timed_flops}};
     const double disk = 3e9;
-    struct timed timed;
-    struct bench_model model = {0};
-    shapes[shape].add(&model);
-    timed_init(&timed, &rates, bus, disk);
-    bench_model_make(&model, &timed.sys);
-    struct bench_run run = {.model = &model,
-                            .device = &timed.device,
-                            .rates = {.ops = rates, .disk = disk, .host_copy = 2 * bus, .h2d = bus},
-                            .evaluations = BENCH_EVALUATIONS};
+    b->model = (struct bench_model){0};
+    shapes[shape].add(&b->model);
+    timed_init(&b->timed, &rates, bus, disk);
+    bench_model_make(&b->model, &b->timed.sys);
+    b->run = (struct bench_run){.model = &b->model,
+                                .device = &b->timed.device,
+                                .rates = {.ops = rates, .disk = disk, .host_copy = 2 * bus, .h2d = bus},
+                                .evaluations = BENCH_EVALUATIONS,
+                                .go_on = watch_go_on,
+                                .user = watch};
+}
+
+static enum status timed_rows(struct stream_table *table, int shape, double bus, struct stream_watch *watch,
+                              struct error *e) {
+    struct timed_bench b;
+    timed_bench_init(&b, shape, bus, watch);
     for (int percent = 0; percent <= 60; percent += 20)
-        for (int layout = 0; layout < N_STREAM_LAYOUTS && e->code == OK; layout++)
-            add_row(table, &run, shapes[shape].name, (enum stream_layout)layout, percent, e);
+        for (int layout = 0; layout < N_STREAM_LAYOUTS && e->code == OK; layout++) {
+            struct stream_case c = {shapes[shape].name, (enum stream_layout)layout, percent};
+            watch_row(watch, table->n_rows, N_TIMED);
+            add_row(table, &b.run, &c, e);
+        }
     return e->code;
 }
 
-enum status stream_timed(struct stream_table *table, struct error *e) {
-    static const double buses[] = {12e9, 24e9, 56e9}; /* Gen3, Gen4, Gen5 x16 */
+enum status stream_timed(struct stream_table *table, struct stream_watch *watch, struct error *e) {
     table->n_rows = 0;
     for (int shape = 0; shape < COUNT_OF(shapes); shape++)
-        for (int i = 0; i < COUNT_OF(buses) && e->code == OK; i++) timed_rows(table, shape, buses[i], e);
+        for (int i = 0; i < COUNT_OF(timed_buses) && e->code == OK; i++)
+            timed_rows(table, shape, timed_buses[i], watch, e);
     return e->code;
+}
+
+enum status stream_timed_row(struct stream_view *view, struct error *e) {
+    struct stream_case c = {view->blocks, view->layout, view->resident_percent};
+    struct timed_bench b;
+    int shape = 0;
+    while (shape < COUNT_OF(shapes) && strcmp(shapes[shape].name, view->blocks) != 0) shape++;
+    if (shape == COUNT_OF(shapes)) return error_set(e, USAGE, "no such model to stream");
+    timed_bench_init(&b, shape, view->bus, NULL);
+    b.timed.trace = view->trace;
+    b.timed.trace_user = view->user;
+    return make_row(&b.run, &c, &view->need, &view->plan, &view->row, e);
 }
 
 /* ---- for real ---- */
@@ -212,7 +283,7 @@ static int identify_zeros(struct sys *sys, int file, struct file_identity *ident
 /* The bus rate at which a block of this size is copied in the time in which it is computed. */
 static const double paced_balance = 0.5e9;
 static const double paced_buses[] = {0.25e9, 0.5e9, 2e9};
-enum { PACED_EVALUATIONS = 5 };
+enum { PACED_EVALUATIONS = 5, PACED_TRIES = 2 };
 
 static void paced_uniform(struct bench_model *m, double flops) {
     for (int i = 0; i < 12; i++)
@@ -230,30 +301,43 @@ static const struct {
     const char *name;
     void (*add)(struct bench_model *m, double flops);
 } paced_shapes[] = {{"uniform", paced_uniform}, {"flux", paced_flux}};
+enum { N_PACED = COUNT_OF(paced_shapes) * COUNT_OF(paced_buses) * 2 * N_STREAM_LAYOUTS };
 
 struct paced_bench {
     struct sys sys;
     struct device *compute;
     struct bench_model model;
     struct stream_table *table;
-    void (*progress)(void *user, double fraction);
-    void *user;
-    int done;
-    double step_seconds; /* of computing alone, measured */
+    struct stream_watch *watch;
+    double step_seconds; /* of computing alone, with this model: the least measured so far; 0: not yet */
 };
 
-/* A step with everything resident: what computing takes on this machine now. */
-static enum status measure_compute(struct paced_bench *b, struct bench_run *run, struct error *e) {
+/* A step with everything resident: what computing takes. Measured again and again, since what else the
+ * machine does only ever makes it slower. */
+static enum status measure_compute(struct paced_bench *b, struct bench_run run, struct error *e) {
+    double seconds;
+    run.lanes = 1;
+    run.branches_apart = false;
+    run.evaluations = 3;
     struct run_need *need = b->sys.alloc(&b->sys, LINE_HOST, sizeof *need);
     struct plan *plan = b->sys.alloc(&b->sys, LINE_HOST, sizeof *plan);
     if (!need || !plan) error_set(e, MEMORY, "no memory for a plan");
-    if (e->code == OK && bench_need(run, need, e) == OK) {
+    if (e->code == OK && bench_need(&run, need, e) == OK) {
         plan_solve(need, (uint64_t)1 << 50, (uint64_t)1 << 50, plan);
-        bench_execute(run, need, plan, &b->step_seconds, e);
+        if (bench_execute(&run, need, plan, &seconds, e) == OK &&
+            (b->step_seconds <= 0 || seconds < b->step_seconds))
+            b->step_seconds = seconds;
     }
     b->sys.release(&b->sys, plan);
     b->sys.release(&b->sys, need);
     return e->code;
+}
+
+static double model_flops(const struct bench_model *m) {
+    double flops = 0;
+    for (int i = 0; i < m->n_blocks; i++)
+        flops += 2.0 * m->sizes[i].rows * m->sizes[i].columns * m->sizes[i].tokens;
+    return flops;
 }
 
 /* FLOPs a second of a model's own products: a first guess gives the sizes, its measured time the rate. */
@@ -264,9 +348,35 @@ static enum status measure_rate(struct paced_bench *b, struct bench_run *run, do
     paced_uniform(&b->model, guess);
     bench_model_make(&b->model, &b->sys);
     run->rates.ops.per_second[CLASS_LINEAR] = guess;
-    if (measure_compute(b, run, e) != OK) return e->code;
-    *flops = guess * (b->model.n_blocks * (4 << 20) / paced_balance) / b->step_seconds;
+    for (int i = 0; i < 3 && e->code == OK; i++) measure_compute(b, *run, e);
+    *flops = e->code == OK ? model_flops(&b->model) / b->step_seconds : 0;
+    return e->code;
+}
+
+/* One row, the best of a few tries. The plan is given the rate of computing as it is known by now. */
+static enum status paced_row(struct paced_bench *b, struct bench_run *run, const struct stream_case *c,
+                             struct error *e) {
+    struct stream_row *row = &b->table->rows[b->table->n_rows];
+    double least = 0;
+    for (int i = 0; i < PACED_TRIES; i++) {
+        if (measure_compute(b, *run, e) != OK) return e->code;
+        run->rates.ops.per_second[CLASS_LINEAR] = model_flops(&b->model) / b->step_seconds;
+        if (add_row(b->table, run, c, e) != OK) return e->code;
+        b->table->n_rows--;
+        if (i == 0 || row->seconds < least) least = row->seconds;
+    }
+    row->seconds = least;
+    b->table->n_rows++;
     return OK;
+}
+
+/* What computing takes is known best when all rows of a model are there. */
+static void set_floors(struct paced_bench *b, int first_row) {
+    for (int i = first_row; i < b->table->n_rows; i++) {
+        struct stream_row *row = &b->table->rows[i];
+        int lanes = row->layout == layout_names[LAYOUT_BRANCHES_APART] ? 2 : 1;
+        set_floor(row, b->step_seconds * lanes);
+    }
 }
 
 static enum status paced_rows(struct paced_bench *b, int shape, double flops, double bus, struct error *e) {
@@ -275,31 +385,30 @@ static enum status paced_rows(struct paced_bench *b, int shape, double flops, do
     struct bench_run run = {.model = &b->model,
                             .device = device,
                             .rates = {.disk = 1e9, .host_copy = 4e9, .h2d = bus},
-                            .lanes = 1,
                             .readers = 2,
-                            .evaluations = PACED_EVALUATIONS};
+                            .evaluations = PACED_EVALUATIONS,
+                            .go_on = watch_go_on,
+                            .user = b->watch};
+    int first_row = b->table->n_rows;
     run.rates.ops.per_second[CLASS_LINEAR] = flops;
+    b->step_seconds = 0;
     b->model = (struct bench_model){0};
     paced_shapes[shape].add(&b->model, flops);
     bench_model_make(&b->model, &b->sys);
-    const int steps = COUNT_OF(paced_shapes) * COUNT_OF(paced_buses) * 2 * N_STREAM_LAYOUTS;
     for (int percent = 0; percent <= 40; percent += 40)
         for (int layout = 0; layout < N_STREAM_LAYOUTS && e->code == OK; layout++) {
-            run.lanes = 1;
-            run.branches_apart = false;
-            struct stream_row *row = &b->table->rows[b->table->n_rows];
-            if (measure_compute(b, &run, e) != OK) break; /* anew: the machine is shared */
-            add_row(b->table, &run, paced_shapes[shape].name, (enum stream_layout)layout, percent, e);
-            set_floor(row, b->step_seconds * run.lanes);
-            if (b->progress) b->progress(b->user, (double)++b->done / steps);
+            struct stream_case c = {paced_shapes[shape].name, (enum stream_layout)layout, percent};
+            watch_row(b->watch, b->table->n_rows, N_PACED);
+            paced_row(b, &run, &c, e);
         }
+    set_floors(b, first_row);
     device->destroy(device);
     return e->code;
 }
 
-enum status stream_paced(struct device *device, struct stream_table *table,
-                         void (*progress)(void *user, double fraction), void *user, struct error *e) {
-    struct paced_bench b = {.compute = device, .table = table, .progress = progress, .user = user};
+enum status stream_paced(struct device *device, struct stream_table *table, struct stream_watch *watch,
+                         struct error *e) {
+    struct paced_bench b = {.compute = device, .table = table, .watch = watch};
     sys_init_machine(&b.sys);
     b.sys.read_at = read_zeros;
     b.sys.identify = identify_zeros;
@@ -307,12 +416,78 @@ enum status stream_paced(struct device *device, struct stream_table *table,
     double flops = 0;
     struct device *free_bus = paced_open(&b.sys, device, 0, e);
     if (!free_bus) return e->code;
-    struct bench_run run = {
-        .model = &b.model, .device = free_bus, .lanes = 1, .readers = 2, .evaluations = PACED_EVALUATIONS};
+    struct bench_run run = {.model = &b.model,
+                            .device = free_bus,
+                            .lanes = 1,
+                            .readers = 2,
+                            .evaluations = PACED_EVALUATIONS,
+                            .go_on = watch_go_on,
+                            .user = watch};
     measure_rate(&b, &run, &flops, e);
     free_bus->destroy(free_bus);
     for (int shape = 0; shape < COUNT_OF(paced_shapes); shape++)
         for (int i = 0; i < COUNT_OF(paced_buses) && e->code == OK; i++)
             paced_rows(&b, shape, flops, paced_buses[i], e);
     return e->code;
+}
+
+/* ---- as users see it ---- */
+
+struct stream_bench {
+    struct bench bench;
+    struct stream_table table;
+    double told; /* when the caller was asked last */
+};
+
+/* The caller is asked ten times a second: often enough to be cancelled at once, and costs nothing. */
+static bool ask_caller(void *user, double fraction) {
+    struct stream_bench *b = user;
+    struct error ignored = {0};
+    double now = b->bench.sys.clock(&b->bench.sys);
+    if (now < b->told + 0.1) return true;
+    b->told = now;
+    return bench_go_on(&b->bench, fraction, b->bench.options.clock, &ignored) == OK;
+}
+
+static enum status run_paced(struct stream_bench *b, struct stream_watch *watch, struct error *e) {
+    struct device *device = cpu_open(&b->bench.sys, b->bench.threads, e);
+    if (!device) return e->code;
+    stream_paced(device, &b->table, watch, e);
+    device->destroy(device);
+    return e->code;
+}
+
+static enum status list_rows(struct stream_bench *b, struct error *e) {
+    for (int i = 0; i < b->table.n_rows; i++) {
+        const struct stream_row *r = &b->table.rows[i];
+        json_t *row = json_pack("{s:s, s:s, s:i, s:f, s:f, s:f, s:f}", "blocks", r->blocks, "layout",
+                                r->layout, "resident_percent", r->resident_percent, "bus_gbytes_per_second",
+                                r->bus / 1e9, "seconds", r->seconds, "floor_seconds", r->floor_seconds,
+                                "efficiency", r->seconds > 0 ? r->floor_seconds / r->seconds : 0);
+        if (json_array_append_new(b->bench.rows, row)) return error_set(e, MEMORY, "no memory for a table");
+    }
+    return OK;
+}
+
+/* True if it is the clock asked for; none asked for is the timed one. */
+static bool is_clock(struct bench *bench, const char *name) {
+    if (!bench->options.clock) bench->options.clock = "timed";
+    return strcmp(bench->options.clock, name) == 0;
+}
+
+static enum status fill_table(struct stream_bench *b, struct stream_watch *watch, struct error *e) {
+    if (is_clock(&b->bench, "timed")) return stream_timed(&b->table, watch, e);
+    if (is_clock(&b->bench, "paced")) return run_paced(b, watch, e);
+    error_set(e, USAGE, "no such clock");
+    error_found(e, "\"%s\"", b->bench.options.clock);
+    return error_expected(e, "timed or paced");
+}
+
+int sluice_bench_stream(const struct sluice_bench_options *options, char **json, struct sluice_error *error) {
+    struct error e = {0};
+    struct stream_bench b = {0};
+    struct stream_watch watch = {.go_on = ask_caller, .user = &b};
+    if (bench_start(&b.bench, options, &e) == OK && fill_table(&b, &watch, &e) == OK) list_rows(&b, &e);
+    json_t *rest = e.code == OK ? json_pack("{s:s}", "clock", b.bench.options.clock) : NULL;
+    return bench_finish(&b.bench, rest, 0, json, NULL, &e, error);
 }

@@ -3,6 +3,7 @@
 #define SLUICE_API_BENCH_STREAM_H
 
 #include "engine/api/bench_blocks.h"
+#include "kernels/dry/timed.h"
 
 enum stream_layout {
     LAYOUT_OURS,           /* what the solver plans */
@@ -21,7 +22,7 @@ struct stream_row {
     int resident_percent;
     double bus;          /* bytes a second */
     double seconds;      /* of a step, when steady */
-    double copy_seconds; /* that the bus takes for what a step streams once */
+    double copy_seconds; /* that the bus takes for what a step must stream */
     double floor_seconds;
 };
 
@@ -32,12 +33,36 @@ struct stream_table {
     int n_rows;
 };
 
-/* The whole table under a virtual clock: the same on every machine. */
-enum status stream_timed(struct stream_table *table, struct error *e);
+/* Who waits for a table. */
+struct stream_watch {
+    bool (*go_on)(void *user, double fraction); /* called often; false ends the bench with CANCELLED */
+    void *user;
+    double fraction; /* done so far; the bench's own */
+};
+
+/* The whole table under a virtual clock: the same on every machine. watch may be NULL. */
+enum status stream_timed(struct stream_table *table, struct stream_watch *watch, struct error *e);
 
 /* Some of it for real, on the device given, behind a bus of three set rates: computing and copying are
- * measured. progress may be NULL. */
-enum status stream_paced(struct device *device, struct stream_table *table,
-                         void (*progress)(void *user, double fraction), void *user, struct error *e);
+ * measured. watch may be NULL. */
+enum status stream_paced(struct device *device, struct stream_table *table, struct stream_watch *watch,
+                         struct error *e);
+
+/* One row under the virtual clock, to look into. */
+struct stream_view {
+    const char *blocks; /* USAGE if there is no such model */
+    enum stream_layout layout;
+    int resident_percent;
+    double bus;
+    /* As in struct timed. Every visit is one operator, BENCH_EVALUATIONS steps follow each other. May be
+     * NULL. */
+    void (*trace)(void *user, enum timed_event event, uint64_t start, uint64_t end, uint64_t bytes);
+    void *user;
+    /* Given back. */
+    struct run_need need;
+    struct plan plan;
+    struct stream_row row;
+};
+enum status stream_timed_row(struct stream_view *view, struct error *e);
 
 #endif

@@ -15,6 +15,11 @@ static uint64_t later(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
+/* An event ends now or later; nothing is told of those that take no time. */
+static void tell(struct timed *t, enum timed_event event, uint64_t start, uint64_t end, uint64_t bytes) {
+    if (t->trace && end > start) t->trace(t->trace_user, event, start, end, bytes);
+}
+
 /* ---- operators ---- */
 
 static void timed_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
@@ -30,7 +35,9 @@ static enum status timed_prepare(struct device *device, const struct op *op, str
 static enum status timed_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
     struct timed *t = timed_of(device);
     (void)workspace, (void)e;
+    uint64_t start = t->compute;
     t->compute += picoseconds(op_seconds(op, &t->rates));
+    tell(t, TIMED_OPERATOR, start, t->compute, 0);
     return OK;
 }
 
@@ -65,13 +72,16 @@ static uint64_t timed_copy(struct device *device, void *to, const void *from, si
     struct timed *t = timed_of(device);
     (void)to, (void)from;
     uint64_t start = later(later(t->copies, t->reader), mark);
-    return t->copies = start + picoseconds((double)bytes / t->bus);
+    t->copies = start + picoseconds((double)bytes / t->bus);
+    tell(t, TIMED_COPY, start, t->copies, bytes);
+    return t->copies;
 }
 
 static double timed_await_copy(struct device *device, uint64_t ticket) {
     struct timed *t = timed_of(device);
     uint64_t before = t->compute;
     t->compute = later(before, ticket);
+    tell(t, TIMED_STALL, before, t->compute, 0);
     return (double)(t->compute - before) * 1e-12;
 }
 
@@ -114,7 +124,9 @@ static double timed_clock(struct sys *sys) {
 static int64_t timed_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
     struct timed *t = timed_of_sys(sys);
     (void)file, (void)to, (void)offset;
+    uint64_t start = t->reader;
     t->reader += picoseconds((double)bytes / t->disk);
+    tell(t, TIMED_READ, start, t->reader, bytes);
     return (int64_t)bytes;
 }
 

@@ -9,6 +9,9 @@
 
 #include "kernels/ops.h"
 
+/* What a queue did. A stall is computing that waits for a copy. */
+enum timed_event { TIMED_OPERATOR, TIMED_STALL, TIMED_COPY, TIMED_READ };
+
 struct timed {
     struct device device;
     struct sys
@@ -16,6 +19,9 @@ struct timed {
     struct op_rates rates;
     double bus, disk;                 /* bytes a second, above 0 */
     uint64_t compute, copies, reader; /* when each queue is free, in picoseconds */
+    /* Told of every event as it is queued, so in order within a queue only; bytes: of copies and reads. */
+    void (*trace)(void *user, enum timed_event event, uint64_t start, uint64_t end, uint64_t bytes);
+    void *trace_user;
 };
 
 /* Makes it in place; memory for descriptors and address space comes from the machine. */

@@ -169,7 +169,9 @@ inspect -m a b|two models
 tokenize -m x|no --prompt
 tokenize -p x|tokenizer
 bench|checkpoint
-bench stream|not built yet
+bench stream --clock sundial|timed.paced
+bench stream --save x|belongs to other benches
+bench ops --clock timed|belongs to other benches
 bench block|not built yet
 bench bus word|a word too many
 bench ops a b|a word too many
@@ -592,9 +594,10 @@ name="bench bus, file size limit"
 code=$?
 check "exit 6, not $code" [ $code = 6 ]
 check "last line" last_line_rule 6
-for bench in bus ops; do
+for bench in "bus --save rates.json" "ops --save rates.json" "stream --clock timed" "stream --clock paced"; do
     name="bench $bench, SIGINT"
-    "$sluice" bench $bench --save rates.json >../out 2>../err &
+    # shellcheck disable=SC2086
+    "$sluice" bench $bench >../out 2>../err &
     pid=$!
     sleep 0.7
     kill -INT $pid
@@ -604,6 +607,21 @@ for bench in bus ops; do
     check "last line" last_line_rule 130
 done
 check "nothing was left" empty_folder .
+
+# ---- bench stream: that it is right is test_stream's business ----
+expect 0 "bench stream --json" bench stream --json
+tr -d ' \n' <../out >../flat
+check "a whole object" has ../flat '^{"version":1,"rows":\[{"blocks":"zimage","layout":"ours".*}\],"clock":"timed"}$'
+check "every key" has ../flat '{"blocks":"flux","layout":"ours","resident_percent":20,"bus_gbytes_per_second":24.0,"seconds":[0-9.e-]*,"floor_seconds":[0-9.e-]*,"efficiency":[0-9.e-]*}'
+for layout in ours prefix suffix even depth1 no_wrap sync branches_apart; do
+    check "$layout, 48 rows" [ "$(grep -c "\"layout\": \"$layout\"" ../out)" = 48 ]
+done
+"$sluice" bench stream --clock timed --json -t 1 >../again 2>../err
+check "the same again" cmp -s ../out ../again
+expect 0 "bench stream, a table" bench stream
+check "its head" has ../out '^blocks .*prefix .*branches_apart$'
+check "a line" has ../out '^qwen_image  *24  60 %'
+check "nothing on stderr" [ ! -s ../err ]
 
 # ---- models that ask for what is not done, or lack what is needed ----
 copy() { # copy NAME: a copy of the model to spoil

@@ -29,7 +29,7 @@ def shapes():
 
 
 def want_of(blocks, percent):
-    return sum(b for b, _ in blocks) // 100 * percent
+    return (sum(b for b, _ in blocks) * percent + 99) // 100
 
 
 def picked(sim, blocks, want, how):

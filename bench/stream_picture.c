@@ -1,0 +1,288 @@
+/* A picture of streaming: one steady step of Flux under the virtual clock of `sluice bench stream`, as three
+ * layouts have it in the same memory. What the bus carries, what is computed, where computing waits, and how
+ * full the ring is. Looks into the bench (engine/api/bench_stream.h): the program shows only its table.
+ *
+ *     stream_picture OUT.png */
+#include "engine/api/bench_stream.h"
+
+#include <cairo/cairo.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    WIDTH = 1400,
+    LEFT = 110, /* of the time axis; labels stand before it */
+    RIGHT = 30,
+    HEAD = 96,   /* title and legend */
+    PANEL = 236, /* one layout */
+    ROW = 30,    /* bus, compute */
+    RING = 76,
+    FOOT = 46,
+    STEP = 3, /* the one shown; the first ones fill pool and ring */
+    N_PANELS = 3,
+};
+
+struct event {
+    enum timed_event kind;
+    double start, end; /* seconds */
+    uint64_t bytes;
+    int block; /* of the model */
+};
+
+struct timeline {
+    const char *says;
+    struct stream_view view;
+    struct event *events;
+    int n_events, capacity;
+    double from, to; /* of the step */
+};
+
+static struct timeline timelines[N_PANELS] = {
+    {.says = "ours: residents chosen in time, a ring of bytes that runs ahead",
+     .view = {.layout = LAYOUT_OURS}},
+    {.says = "prefix: the first blocks stay, a ring for two blocks", .view = {.layout = LAYOUT_PREFIX}},
+    {.says = "depth1: every n-th block stays, only the next block is fetched",
+     .view = {.layout = LAYOUT_DEPTH1}},
+};
+
+/* ---- what happened ---- */
+
+static void note(void *user, enum timed_event kind, uint64_t start, uint64_t end, uint64_t bytes) {
+    struct timeline *t = user;
+    if (t->n_events == t->capacity) {
+        t->capacity = t->capacity ? 2 * t->capacity : 4096;
+        t->events = realloc(t->events, (size_t)t->capacity * sizeof *t->events);
+        if (!t->events) exit(1);
+    }
+    t->events[t->n_events++] = (struct event){kind, (double)start * 1e-12, (double)end * 1e-12, bytes, -1};
+}
+
+static bool is_resident(const struct timeline *t, int block) {
+    return plan_is_resident(&t->view.plan.stage[0], block);
+}
+
+/* Blocks cross in the order of their visits, residents in the first step only; visit is the next to cross. */
+static int next_to_cross(const struct timeline *t, int visit) {
+    int n = t->view.need.stage[0].n_blocks;
+    while (visit >= n && is_resident(t, visit % n)) visit++;
+    return visit;
+}
+
+/* Which block every event is about, and when the step begins and ends. */
+static void name_blocks(struct timeline *t) {
+    const struct stage_need *need = &t->view.need.stage[0];
+    int n = need->n_blocks, n_done = 0, crossing = 0;
+    uint64_t crossed = 0;
+    for (struct event *e = t->events; e < t->events + t->n_events; e++) {
+        if (e->kind == TIMED_OPERATOR) {
+            e->block = n_done++ % n;
+            if (n_done == STEP * n) t->from = e->end;
+            if (n_done == (STEP + 1) * n) t->to = e->end;
+        } else if (e->kind == TIMED_COPY) {
+            e->block = crossing % n;
+            crossed += e->bytes;
+            if (crossed < need->block_bytes[e->block]) continue;
+            crossed = 0;
+            crossing = next_to_cross(t, crossing + 1);
+        }
+    }
+}
+
+static enum status look(struct timeline *t, struct error *e) {
+    t->view.blocks = "flux";
+    t->view.resident_percent = 20;
+    t->view.bus = 24e9;
+    t->view.trace = note;
+    t->view.user = t;
+    if (stream_timed_row(&t->view, e) == OK) name_blocks(t);
+    return e->code;
+}
+
+/* Bytes that lie in the ring: those that have come, until their block has been computed with. */
+static double ring_at(const struct timeline *t, double when) {
+    double bytes = 0;
+    for (const struct event *e = t->events; e < t->events + t->n_events; e++) {
+        if (e->block < 0 || is_resident(t, e->block)) continue;
+        if (e->kind == TIMED_OPERATOR && e->end <= when)
+            bytes -= (double)t->view.need.stage[0].block_bytes[e->block];
+        if (e->kind == TIMED_COPY && e->start < when)
+            bytes += (double)e->bytes * (e->end <= when ? 1 : (when - e->start) / (e->end - e->start));
+    }
+    return bytes;
+}
+
+static double stalled(const struct timeline *t) {
+    double seconds = 0;
+    for (const struct event *e = t->events; e < t->events + t->n_events; e++)
+        if (e->kind == TIMED_STALL && e->end > t->from && e->end <= t->to) seconds += e->end - e->start;
+    return seconds;
+}
+
+/* ---- drawing ---- */
+
+struct canvas {
+    cairo_t *c;
+    double span; /* seconds across the time axis */
+};
+
+static double across(const struct canvas *v, double seconds) {
+    return LEFT + (WIDTH - LEFT - RIGHT) * seconds / v->span;
+}
+
+static void text(cairo_t *c, double x, double y, double size, bool bold, const char *words) {
+    cairo_select_font_face(c, "DejaVu Sans", CAIRO_FONT_SLANT_NORMAL,
+                           bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
+    cairo_set_font_size(c, size);
+    cairo_move_to(c, x, y);
+    cairo_show_text(c, words);
+}
+
+static const double colours[][3] = {
+    {.16, .45, .72}, /* a streamed block, and the next one */
+    {.45, .69, .88},
+    {.68, .70, .72}, /* a resident */
+    {.84, .22, .18}, /* a stall */
+};
+enum { STREAMED, RESIDENT = 2, STALL };
+
+/* Neighbours among streamed blocks differ in shade; so a block has the same one on the bus and computing. */
+static int colour_of(const struct timeline *t, const struct event *e) {
+    int n = 0;
+    if (e->kind == TIMED_STALL) return STALL;
+    if (is_resident(t, e->block)) return RESIDENT;
+    for (int i = 0; i < e->block; i++) n += !is_resident(t, i);
+    return STREAMED + n % 2;
+}
+
+static void bar(const struct canvas *v, const struct timeline *t, const struct event *e, double y) {
+    const double *rgb = colours[colour_of(t, e)];
+    double start = e->start - t->from, end = e->end - t->from;
+    if (end <= 0 || start >= v->span) return;
+    if (start < 0) start = 0;
+    if (end > v->span) end = v->span;
+    cairo_set_source_rgb(v->c, rgb[0], rgb[1], rgb[2]);
+    double left = round(across(v, start)); /* neighbours meet at one pixel */
+    cairo_rectangle(v->c, left, y, round(across(v, end)) - left, ROW);
+    cairo_fill(v->c);
+}
+
+static void draw_ring(const struct canvas *v, const struct timeline *t, double y, double most) {
+    cairo_t *c = v->c;
+    double ring = (double)t->view.plan.stage[0].ring_bytes, foot = y + RING, left = LEFT;
+    cairo_set_source_rgb(c, .55, .75, .55);
+    cairo_move_to(c, left, foot);
+    for (int x = LEFT; x <= WIDTH - RIGHT; x++) {
+        double when = t->from + v->span * (x - LEFT) / (WIDTH - LEFT - RIGHT);
+        cairo_line_to(c, x, foot - RING * ring_at(t, when) / most);
+    }
+    cairo_line_to(c, WIDTH - RIGHT, foot);
+    cairo_fill(c);
+    cairo_set_source_rgb(c, .2, .45, .2);
+    cairo_set_line_width(c, 1);
+    cairo_move_to(c, left, foot - RING * ring / most);
+    cairo_line_to(c, WIDTH - RIGHT, foot - RING * ring / most);
+    cairo_stroke(c);
+}
+
+/* What comes after the step is paler: the next one has begun. */
+static void fade_rest(const struct canvas *v, const struct timeline *t, double y) {
+    double x = across(v, t->to - t->from);
+    cairo_set_source_rgba(v->c, 1, 1, 1, .62);
+    cairo_rectangle(v->c, x, y, WIDTH - RIGHT - x + 1, 2 * ROW + RING + 20);
+    cairo_fill(v->c);
+    cairo_set_source_rgb(v->c, .1, .1, .1);
+    cairo_set_line_width(v->c, 1.5);
+    cairo_move_to(v->c, x, y - 4);
+    cairo_line_to(v->c, x, y + 2 * ROW + RING + 24);
+    cairo_stroke(v->c);
+}
+
+static void draw_labels(const struct canvas *v, const struct timeline *t, double y) {
+    char line[256];
+    const struct stream_row *row = &t->view.row;
+    const struct plan_stage *p = &t->view.plan.stage[0];
+    snprintf(line, sizeof line, "%.3f s a step, floor %.3f s (%.0f %%); %.0f ms of it waiting", row->seconds,
+             row->floor_seconds, 100 * row->floor_seconds / row->seconds, 1e3 * stalled(t));
+    cairo_set_source_rgb(v->c, .1, .1, .1);
+    text(v->c, LEFT, y - 10, 15, true, t->says);
+    text(v->c, WIDTH - RIGHT - 480, y - 10, 15, false, line);
+    text(v->c, 24, y + 20, 14, false, "bus");
+    text(v->c, 24, y + ROW + 28, 14, false, "compute");
+    text(v->c, 24, y + 2 * ROW + 40, 14, false, "ring");
+    snprintf(line, sizeof line, "%.2f GB", (double)p->ring_bytes / 1e9);
+    text(v->c, 24, y + 2 * ROW + 58, 13, false, line);
+}
+
+static void draw_panel(const struct canvas *v, const struct timeline *t, double y, double most) {
+    draw_labels(v, t, y);
+    for (const struct event *e = t->events; e < t->events + t->n_events; e++) {
+        if (e->kind == TIMED_COPY) bar(v, t, e, y);
+        if (e->kind == TIMED_OPERATOR || e->kind == TIMED_STALL) bar(v, t, e, y + ROW + 8);
+    }
+    draw_ring(v, t, y + 2 * ROW + 16, most);
+    fade_rest(v, t, y);
+}
+
+static void draw_legend(cairo_t *c) {
+    static const char *const words[] = {"a streamed block", "the next one", "a resident", "computing waits"};
+    for (int i = 0; i < 4; i++) {
+        double x = LEFT + 190 * i;
+        cairo_set_source_rgb(c, colours[i][0], colours[i][1], colours[i][2]);
+        cairo_rectangle(c, x, 54, 22, 14);
+        cairo_fill(c);
+        cairo_set_source_rgb(c, .1, .1, .1);
+        text(c, x + 30, 66, 13, false, words[i]);
+    }
+    text(c, LEFT + 760, 66, 13, false, "green: bytes in the ring; line: its size; pale: the next step");
+}
+
+static void draw_axis(const struct canvas *v, double y) {
+    char line[32];
+    for (int i = 0; i * 0.1 < v->span; i++) {
+        snprintf(line, sizeof line, "%.1f s", i * 0.1);
+        text(v->c, across(v, i * 0.1) - 12, y + 22, 13, false, line);
+        cairo_move_to(v->c, across(v, i * 0.1), y);
+        cairo_line_to(v->c, across(v, i * 0.1), y + 6);
+        cairo_stroke(v->c);
+    }
+}
+
+static void draw(cairo_t *c) {
+    struct canvas v = {.c = c};
+    double most = 0;
+    for (int i = 0; i < N_PANELS; i++) {
+        const struct timeline *t = &timelines[i];
+        if (1.03 * (t->to - t->from) > v.span) v.span = 1.03 * (t->to - t->from);
+        if ((double)t->view.plan.stage[0].ring_bytes > most) most = (double)t->view.plan.stage[0].ring_bytes;
+    }
+    cairo_set_source_rgb(c, 1, 1, 1);
+    cairo_paint(c);
+    cairo_set_source_rgb(c, .1, .1, .1);
+    text(c, LEFT, 34, 20, true,
+         "Flux, one steady step: 23.7 GB of blocks, memory for 20 % of them, bus of 24 GB/s");
+    draw_legend(c);
+    for (int i = 0; i < N_PANELS; i++) draw_panel(&v, &timelines[i], HEAD + 24 + i * PANEL, most);
+    draw_axis(&v, HEAD + N_PANELS * PANEL - 14);
+}
+
+int main(int argc, char **argv) {
+    struct error e = {0};
+    if (argc != 2) {
+        fputs("usage: stream_picture OUT.png\n", stderr);
+        return 2;
+    }
+    for (int i = 0; i < N_PANELS && e.code == OK; i++) look(&timelines[i], &e);
+    cairo_surface_t *surface =
+        cairo_image_surface_create(CAIRO_FORMAT_RGB24, WIDTH, HEAD + N_PANELS * PANEL + FOOT);
+    cairo_t *c = cairo_create(surface);
+    cairo_set_antialias(
+        c, CAIRO_ANTIALIAS_NONE); /* else neighbouring pieces show seams; letters have their own */
+    if (e.code == OK) draw(c);
+    bool written = e.code == OK && !cairo_surface_write_to_png(surface, argv[1]);
+    cairo_destroy(c);
+    cairo_surface_destroy(surface);
+    for (int i = 0; i < N_PANELS; i++) free(timelines[i].events);
+    if (!written) fprintf(stderr, "stream_picture: %s\n", e.code ? e.what : "cannot write the picture");
+    return !written;
+}
