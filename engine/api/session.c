@@ -1,6 +1,7 @@
 /* Sessions: see session.h. Opening, planning, running; the host's turns between evaluations. */
 #include "engine/api/session.h"
 
+#include "engine/api/advice_json.h"
 #include "engine/api/latents.h"
 #include "engine/api/machine.h"
 #include "engine/api/plan_json.h"
@@ -599,6 +600,7 @@ int sluice_plan_query(sluice_session *session, const struct sluice_request *requ
         goto out;
     *fits = plan_check(&job.need, &job.plan, &misfit) == OK;
     json_t *plan = plan_json(&job);
+    if (plan) json_object_set_new(plan, "advice", advice_json(&job));
     *json = plan ? json_dumps(plan, JSON_INDENT(1)) : NULL;
     json_decref(plan);
     if (!*json) error_set(&e, MEMORY, "no memory for the plan's text");
