@@ -21,7 +21,7 @@
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { NEEDS = 20, BRUTE = 10 };
 #else
-enum { NEEDS = 200, BRUTE = 250 };
+enum { NEEDS = 80, BRUTE = 120 };
 #endif
 
 static uint64_t seed_base, random_state;
@@ -480,13 +480,14 @@ static void test_shapes(void **state) {
     }
 }
 
-/* Where computing binds, memory that buys nothing is left alone. */
-static void test_useful_residency(void **state) {
+/* Where computing binds anyway, memory that is given is used: rates may be wrong. */
+static void test_given_memory_is_used(void **state) {
     (void)state;
     solve_shape(QWEN, 0.9, 3, false);
     double useful = 1 - 1.15 * 24e9 / (60 * 680e6);
+    assert_true(useful < 0.5);
     assert_true(pace_predict(&need, &plan, 0).evaluation_seconds < 1.1501);
-    assert_true((double)plan.stage[0].resident_bytes < (useful + 0.1) * (double)all_bytes(&need.stage[0]));
+    assert_true((double)plan.stage[0].resident_bytes > 0.85 * (double)all_bytes(&need.stage[0]));
 }
 
 /* ---- speed ---- */
@@ -567,7 +568,7 @@ int main(void) {
         cmocka_unit_test(test_law_is_monotone), cmocka_unit_test(test_by_hand),
         cmocka_unit_test(test_speed),           cmocka_unit_test(test_tiers_by_hand),
         cmocka_unit_test(test_unknown_rates),   cmocka_unit_test(test_brute_force),
-        cmocka_unit_test(test_shapes),          cmocka_unit_test(test_useful_residency),
+        cmocka_unit_test(test_shapes),          cmocka_unit_test(test_given_memory_is_used),
         cmocka_unit_test(test_advice),          cmocka_unit_test(test_budgets),
     };
     const char *seed = getenv("SEED");

@@ -9,12 +9,11 @@
  * Nothing is stored: the list is gone through twice, once for the best time and once for the cheapest plan
  * that is as good. What cannot be chosen is passed over early, by bounds.
  *
- * Of plans that are within TIE of the fastest the one of the fewest device bytes is taken. So residents are
- * added up to the useful residency (reference/streaming.md, r*) and no further: where computing binds, memory
- * beyond it would buy nothing, and it is not taken although the budget would allow it. Such a plan is cheaper
- * than every plan that a larger budget adds, so this rule does not break the one above. (A larger *host*
- * budget may change the pool and then the choice within TIE.) The pool is the exception: host memory that is
- * given is used, because a disk keeps its rate less well than memory does.
+ * Of plans that are as fast (TIE is for rounding) the one that streams least is taken, and of those the one
+ * of the fewest bytes. So memory that is given is used even where computing binds and residents beyond the
+ * useful residency (reference/streaming.md, r*) are predicted to buy nothing: rates are assumed or were
+ * measured on another day, a bus or a disk may be slower than they say, and then what is resident need not be
+ * waited for.
  *
  * Where a rate is unknown there are no times to compare: then fewer streamed bytes are better. */
 #include "engine/run/pace.h"
@@ -38,7 +37,7 @@ enum {
     RINGS_MAX = IMPROVED_BLOCKS * WINDOWS + 16,
     DISK_WEIGHT = 8, /* against the bus, where rates are unknown */
 };
-static const double TIE = 1.001;
+static const double TIE = 1 + 1e-9;
 /* A plan that is at least as good in every respect is predicted to be faster, but for what extrapolation
  * rounds. */
 static const double CLOSE = 0.995;
@@ -54,10 +53,11 @@ struct search {
     uint64_t worth[SET], worth_bytes;  /* worth residence or pooling */
     int worth_place[PLAN_BLOCKS_MAX], n_worth;
     uint64_t all[SET];
-    double tie;     /* how far from the best is as good */
-    double best;    /* of the first pass */
-    bool choosing;  /* the second pass: the cheapest within TIE of the best */
-    uint64_t cost;  /* of the chosen */
+    double tie;    /* how far from the best is as good */
+    double best;   /* of the first pass */
+    bool choosing; /* the second pass: what streams least within TIE of the best */
+    uint64_t streamed,
+        bytes;      /* of the chosen: what it streams in an evaluation, what it takes of the device */
     double seconds; /* of the chosen */
     struct plan_stage chosen;
 };
@@ -112,14 +112,17 @@ static double limit(const struct search *s) {
 /* Takes note of a plan that fits. Returns its seconds, or less. Bounds only save time: a plan that they rule
  * out would not be chosen. */
 static double try_plan(struct search *s, const struct plan_stage *stage) {
-    uint64_t cost = stage->resident_bytes + stage->ring_bytes;
-    if (s->choosing && cost > s->cost) return 0;
+    uint64_t bytes = stage->resident_bytes + stage->ring_bytes, streamed = 0;
+    for (int i = 0; i < s->n_worth; i++)
+        if (!plan_is_resident(stage, s->worth_place[i])) streamed += s->need->block_bytes[s->worth_place[i]];
+    if (s->choosing && (streamed > s->streamed || (streamed == s->streamed && bytes > s->bytes))) return 0;
     double seconds = score(s, stage);
     if (seconds > limit(s)) return seconds;
     if (!s->choosing) {
         s->best = seconds;
-    } else if (cost < s->cost || seconds < s->seconds) {
-        s->cost = cost;
+    } else if (streamed < s->streamed || bytes < s->bytes || seconds < s->seconds) {
+        s->streamed = streamed;
+        s->bytes = bytes;
         s->seconds = seconds;
         s->chosen = *stage;
     }
@@ -420,8 +423,8 @@ static void search_begin(struct search *s, const struct run_need *run, int stage
 /* Runs both passes over the sets; residents: only this one. Writes what it chose to stage. */
 static bool search_run(struct search *s, const uint64_t *residents, struct plan_stage *stage) {
     s->best = NEVER;
-    s->tie = residents ? 1 : TIE; /* kept: whatever the ring takes besides is little */
-    s->cost = UINT64_MAX;
+    s->tie = residents ? 1 : TIE;
+    s->streamed = s->bytes = UINT64_MAX;
     for (int pass = 0; pass < 2; pass++) {
         s->choosing = pass == 1;
         if (residents)
@@ -429,7 +432,7 @@ static bool search_run(struct search *s, const uint64_t *residents, struct plan_
         else
             try_sets(s);
     }
-    if (s->cost == UINT64_MAX) return false;
+    if (s->bytes == UINT64_MAX) return false;
     memcpy(stage->resident, s->chosen.resident, sizeof stage->resident);
     memcpy(stage->pooled, s->chosen.pooled, sizeof stage->pooled);
     stage->ring_bytes = s->chosen.ring_bytes;

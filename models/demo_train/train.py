@@ -42,6 +42,7 @@ def arguments():
     parser.add_argument("--refiners", type=int, default=1)
     parser.add_argument("--hold", type=float, default=.45, help="share of the time before the rate falls")
     parser.add_argument("--high-noise", type=float, default=.5, help="share of samples at shift 3, the rest at 1.3")
+    parser.add_argument("--misname", type=float, default=.1, help="share of colour words that are replaced by any other")
     parser.add_argument("--adamw", action="store_true", help="AdamW for everything")
     parser.add_argument("--curriculum", type=float, default=0, help="hold the curriculum at this stage (for comparisons)")
     parser.add_argument("--eval-every", type=float, default=5, help="minutes")
@@ -55,6 +56,7 @@ class Batches:
     def __init__(self, args, captions, transformer, device):
         self.args, self.transformer, self.device, self.pools = args, transformer, device, {}
         self.empty, self.pad = captions([""])[0][0], captions.pad
+        self.colours = torch.tensor([captions.tokenizer.encode(f" {c}").ids[0] for c in draw.COLOURS])
 
     def pools_of(self, name):
         """[(pool, rope)] of every size, opened when the curriculum first asks."""
@@ -62,6 +64,12 @@ class Batches:
             self.pools[name] = [(p, [a.to(self.device) for a in rope_tables(self.transformer, *p["latents"].shape[2:])])
                                 for p in data.load(f"{self.args.work}/latents", name)]
         return self.pools[name]
+
+    def misname(self, ids, rng):
+        """Some colour words become others. The model then means it with so many colours only, and guidance mends that: else
+        so simple a world would need none."""
+        wrong = (torch.rand(ids.shape, generator=rng) < self.args.misname) & torch.isin(ids, self.colours)
+        return torch.where(wrong, self.colours[torch.randint(len(self.colours), ids.shape, generator=rng)], ids)
 
     def __call__(self, step, index, done):
         """The arguments of `loss_of` after the model; a pure function of the arguments."""
@@ -74,6 +82,7 @@ class Batches:
         latents, ids = pool["latents"][rows].float(), pool["ids"][rows]
         # One caption in ten is dropped, for guidance.
         ids = torch.where((torch.rand(n, generator=rng) < .1)[:, None], self.empty, ids)
+        ids = self.misname(ids, rng)
         # Noise levels: one from each n-th of [0, 1), then shifted. Fewer accidents than independent ones.
         u = (torch.randperm(n, generator=rng) + torch.rand(n, generator=rng)) / n
         shift = torch.where(torch.rand(n, generator=rng) < self.args.high_noise, 3.0, 1.3)
