@@ -11,6 +11,7 @@
 #include "cli/report.h"
 #include "cli/request.h"
 #include "cli/say.h"
+#include "cli/summary.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,14 +124,12 @@ static int run(struct drawing *drawing, struct sluice_error *e) {
 }
 
 static void summarise(const struct drawing *drawing) {
-    char spent[32], read[32];
-    if (drawing->args->quiet) return;
-    double seconds = now_seconds() - drawing->started;
-    double waiting =
-        drawing->last.seconds > 0 ? 100 * drawing->last.stall_seconds / drawing->last.seconds : 0;
-    say_note("done: %d picture%s in %s, %s read, %.0f %% of the time waiting for weights", drawing->n_written,
-             drawing->n_written == 1 ? "" : "s", progress_duration(seconds, spent),
-             progress_bytes((double)drawing->last.bytes_read, read), waiting);
+    struct summary summary = {.session = drawing->session,
+                              .n_pictures = drawing->n_written,
+                              .seconds = now_seconds() - drawing->started,
+                              .last = &drawing->last,
+                              .verbose = drawing->args->verbose};
+    if (!drawing->args->quiet) summary_say(&summary);
 }
 
 static int prepare(struct drawing *drawing, struct sluice_error *e) {

@@ -81,6 +81,12 @@ static char *duration(double seconds, char out[32]) {
     return out;
 }
 
+static bool fits(const json_t *plan) {
+    const json_t *peak = json_object_get(plan, "peak"), *budget = json_object_get(plan, "budget");
+    return number(peak, "ram_bytes") <= number(budget, "ram_bytes") &&
+           number(peak, "vram_bytes") <= number(budget, "vram_bytes");
+}
+
 static void print_time(FILE *to, const json_t *plan) {
     char all[32], step[32], least[32];
     if (!json_is_number(json_object_get(plan, "seconds"))) {
@@ -92,6 +98,43 @@ static void print_time(FILE *to, const json_t *plan) {
     if (one > 0) fprintf(to, ", %s a step", duration(one, step));
     fprintf(to, "; at best %s\n", duration(number(plan, "floor_seconds"), least));
     fprintf(to, "bound    %s\n", bound_in_words(plan));
+}
+
+/* More memory in the words of its kind: "+2.00 GiB of device memory". */
+static void print_memory_advice(FILE *to, const json_t *advice, const char *kind, char *time) {
+    char text[32];
+    fprintf(to, "advice   +%s%s: %s\n", progress_bytes(number(advice, "extra_bytes"), text),
+            strcmp(kind, "vram") ? "" : " of device memory", time);
+}
+
+static void print_one_advice(FILE *to, const json_t *advice) {
+    char text[32], time[64];
+    const char *kind = string(advice, "kind");
+    bool steps = strcmp(string(advice, "stage"), "denoise") == 0;
+    double factor = number(advice, "factor");
+    snprintf(time, sizeof time, "%s %s",
+             duration(number(advice, steps ? "seconds_per_step" : "seconds"), text),
+             steps ? "a step" : "in all");
+    if (strcmp(kind, "batch") == 0)
+        fprintf(to, "advice   %.0f images a step: %s an image\n", factor,
+                duration(number(advice, "seconds_per_step") / factor, text));
+    else if (strcmp(kind, "disk") == 0 || strcmp(kind, "bus") == 0)
+        fprintf(to, "advice   %s the %s: %s\n", factor == 2 ? "twice" : "a multiple of", kind, time);
+    else
+        print_memory_advice(to, advice, kind, time);
+}
+
+/* What would help, and where nothing of a kind would, that it would not. */
+static void print_advice(FILE *to, const json_t *plan) {
+    size_t i;
+    bool memory = false;
+    json_t *advice, *list = json_object_get(plan, "advice");
+    if (!list || !json_is_number(json_object_get(plan, "seconds"))) return;
+    json_array_foreach(list, i, advice) {
+        print_one_advice(to, advice);
+        memory = memory || json_object_get(advice, "extra_bytes");
+    }
+    if (!memory && fits(plan)) fprintf(to, "advice   more memory would not help\n");
 }
 
 static void print_rates(FILE *to, const json_t *plan) {
@@ -155,6 +198,7 @@ int plan_print(FILE *to, const char *json, struct sluice_error *e) {
     print_memory(to, plan, "least", "least");
     print_reads(to, plan);
     print_time(to, plan);
+    print_advice(to, plan);
     print_rates(to, plan);
     print_stages(to, json_object_get(plan, "stages"));
     json_decref(plan);

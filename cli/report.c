@@ -31,11 +31,11 @@ static json_t *error_json(const struct sluice_error *error) {
 
 static char *minimal(const struct report *report, const struct sluice_error *error) {
     json_t *plan = report->plan_json ? json_loads(report->plan_json, 0, NULL) : NULL;
-    json_t *json =
-        json_pack("{s:i, s:i, s:o, s:I, s:f, s:[], s:[], s:{s:n, s:n, s:n, s:n}, s:[], s:[]}", "version", 1,
-                  "exit", error->exit_code, "plan", plan ? plan : json_null(), "seed",
-                  (json_int_t)report->seed, "seconds", report->seconds, "latent_sha256", "image_sha256",
-                  "measured", "vram_bytes", "ram_bytes", "base_bytes", "library_bytes", "stages", "steps");
+    json_t *json = json_pack(
+        "{s:i, s:i, s:o, s:I, s:f, s:[], s:[], s:{s:n, s:n, s:n, s:n}, s:[], s:[], s:[]}", "version", 1,
+        "exit", error->exit_code, "plan", plan ? plan : json_null(), "seed", (json_int_t)report->seed,
+        "seconds", report->seconds, "latent_sha256", "image_sha256", "measured", "vram_bytes", "ram_bytes",
+        "base_bytes", "library_bytes", "stages", "steps", "replanned");
     if (error->code) json_object_set_new(json, "error", error_json(error));
     char *text = json ? json_dumps(json, JSON_INDENT(1)) : NULL;
     json_decref(json);

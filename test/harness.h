@@ -53,6 +53,11 @@ struct watch {
     bool fail_on;        /* and every later one */
     void (*on_read)(void *user, long n);
     void *on_read_user;
+    /* What other programs leave: plenty, but so little when the run asks between two evaluations, with a
+     * chance of so many percent. The first question is the run's own, before it begins. */
+    uint64_t free_bytes;
+    int free_percent;
+    long n_free;
     /* Releases of ring slots since something was last allocated: a run of them is the inside of a stage. */
     atomic_long n_discards, n_groups;
     atomic_bool in_group;
@@ -125,6 +130,13 @@ static inline int64_t watch_read_at(struct sys *sys, int file, void *to, size_t 
     return w->machine.read_at(sys, file, to, bytes, offset);
 }
 
+/* Asked by the thread that runs. */
+static inline uint64_t watch_free_bytes(struct sys *sys) {
+    struct watch *w = (struct watch *)sys;
+    bool little = w->n_free++ && (int)(draw(&w->random) % 100) < w->free_percent;
+    return little ? w->free_bytes : (uint64_t)1 << 40;
+}
+
 /* A NaN in every float: whoever reads a released slot cannot miss it. */
 static inline void watch_discard(struct sys *sys, void *memory, size_t bytes) {
     struct watch *w = (struct watch *)sys;
@@ -145,6 +157,7 @@ static inline void watch_init(struct watch *w, uint64_t seed) {
     w->sys.open_direct = watch_open_direct;
     w->sys.read_at = watch_read_at;
     w->sys.discard = watch_discard;
+    w->sys.free_bytes = watch_free_bytes;
     w->poison = true;
     atomic_store(&w->random, seed);
 }
@@ -152,6 +165,7 @@ static inline void watch_init(struct watch *w, uint64_t seed) {
 /* Counts calls and peaks from here on, fails nothing. */
 static inline void watch_restart(struct watch *w) {
     atomic_store(&w->fail_at, 0);
+    w->n_free = 0;
     for (int i = 0; i < N_CALLS; i++) atomic_store(&w->count[i], 0);
     for (int i = 0; i < N_MEMORY_LINES; i++) w->sys.use.peak_bytes[i] = w->sys.use.live_bytes[i];
     atomic_store(&w->n_discards, 0);

@@ -24,27 +24,36 @@ static json_t *hashes_json(const char (*hash)[SHA256_HEX], int n) {
     return list;
 }
 
-static json_t *rate_json(const struct stage_record *stage) {
-    double seconds = stage->seconds;
-    return seconds > 0 ? json_real((double)stage->moved.bytes_moved / seconds / 1e9) : json_null();
-}
-
 static json_t *known_json(double number, bool known) {
     return known ? json_real(number) : json_null();
+}
+
+/* What a stage and a step have in common. */
+static void put_work(json_t *json, double seconds, double floor_seconds, const struct store_counters *moved,
+                     const struct stall *stall) {
+    bool took = seconds > 0, floor = floor_seconds > 0;
+    double computing = seconds - moved->stall_seconds, bytes = (double)moved->bytes_moved;
+    json_object_set_new(json, "seconds", json_real(seconds));
+    json_object_set_new(json, "compute_seconds", json_real(computing > 0 ? computing : 0));
+    json_object_set_new(json, "bytes_moved", json_integer(moved->bytes_moved));
+    json_object_set_new(json, "gbytes_per_second", known_json(took ? bytes / seconds / 1e9 : 0, took));
+    json_object_set_new(json, "stall_seconds", json_real(moved->stall_seconds));
+    json_object_set_new(json, "stall_block", stall->seconds > 0 ? json_string(stall->block) : json_null());
+    json_object_set_new(json, "stall_block_seconds", json_real(stall->seconds));
+    json_object_set_new(json, "floor_seconds", known_json(floor_seconds, floor));
+    json_object_set_new(json, "efficiency", known_json(took ? floor_seconds / seconds : 0, took && floor));
 }
 
 static json_t *stages_json(const struct report *r) {
     json_t *list = json_array();
     for (int i = 0; i < r->n_stages; i++) {
         const struct stage_record *s = &r->stage[i];
-        bool floor = s->floor_seconds > 0, both = floor && s->seconds > 0;
-        json_array_append_new(
-            list,
-            json_pack("{s:s, s:f, s:I, s:I, s:o, s:f, s:o, s:o}", "name", r->stage_name[i], "seconds",
-                      s->seconds, "bytes_moved", (json_int_t)s->moved.bytes_moved, "bytes_direct",
-                      (json_int_t)s->moved.bytes_direct, "gbytes_per_second", rate_json(s), "stall_seconds",
-                      s->moved.stall_seconds, "floor_seconds", known_json(s->floor_seconds, floor),
-                      "efficiency", known_json(both ? s->floor_seconds / s->seconds : 0, both)));
+        json_t *stage =
+            json_pack("{s:s, s:I, s:I, s:I}", "name", r->stage_name[i], "bytes_direct",
+                      (json_int_t)s->moved.bytes_direct, "planned_ram_bytes", (json_int_t)s->planned_bytes,
+                      "measured_ram_bytes", (json_int_t)s->measured_bytes);
+        put_work(stage, s->seconds, s->floor_seconds, &s->moved, &s->stall);
+        json_array_append_new(list, stage);
     }
     return list;
 }
@@ -53,22 +62,31 @@ static json_t *steps_json(const struct report *r) {
     json_t *list = json_array();
     for (int i = 0; i < r->n_steps; i++) {
         const struct step_record *s = &r->step[i];
-        json_array_append_new(list, json_pack("{s:i, s:f, s:f, s:I, s:f, s:s?}", "index", i, "sigma",
-                                              (double)r->sigma[i], "seconds", s->seconds, "bytes_moved",
-                                              (json_int_t)s->moved.bytes_moved, "stall_seconds",
-                                              s->moved.stall_seconds, "stall_block", s->stall_block));
+        json_t *step = json_pack("{s:i, s:f}", "index", i, "sigma", (double)r->sigma[i]);
+        put_work(step, s->seconds, s->floor_seconds, &s->moved, &s->stall);
+        json_array_append_new(list, step);
     }
     return list;
 }
 
+static json_t *given_up_json(const struct report *r) {
+    json_t *list = json_array();
+    for (int i = 0; i < r->n_given_up; i++)
+        json_array_append_new(list, json_pack("{s:s, s:i, s:I}", "stage", r->given_up[i].stage, "step",
+                                              r->given_up[i].step, "given_up_bytes",
+                                              (json_int_t)r->given_up[i].bytes));
+    return list;
+}
+
 json_t *report_json(const struct report *r) {
-    json_t *json = json_pack(
-        "{s:i, s:i, s:O?, s:I, s:f, s:o, s:o, s:{s:i, s:I, s:I, s:I}, s:o, s:o}", "version", 1, "exit",
-        r->error.code == OK ? 0 : r->error.exit, "plan", r->plan, "seed", (json_int_t)r->seed, "seconds",
-        r->seconds, "latent_sha256", hashes_json(r->latent_sha256, r->n_latents), "image_sha256",
-        hashes_json(r->image_sha256, r->n_images), "measured", "vram_bytes", 0, "ram_bytes",
-        (json_int_t)r->peak_bytes, "base_bytes", (json_int_t)r->base_bytes, "library_bytes",
-        (json_int_t)r->library_bytes, "stages", stages_json(r), "steps", steps_json(r));
+    json_t *json = json_pack("{s:i, s:i, s:O?, s:I, s:f, s:o, s:o, s:{s:i, s:I, s:I, s:I}, s:o, s:o, s:o}",
+                             "version", 1, "exit", r->error.code == OK ? 0 : r->error.exit, "plan", r->plan,
+                             "seed", (json_int_t)r->seed, "seconds", r->seconds, "latent_sha256",
+                             hashes_json(r->latent_sha256, r->n_latents), "image_sha256",
+                             hashes_json(r->image_sha256, r->n_images), "measured", "vram_bytes", 0,
+                             "ram_bytes", (json_int_t)r->peak_bytes, "base_bytes", (json_int_t)r->base_bytes,
+                             "library_bytes", (json_int_t)r->library_bytes, "stages", stages_json(r), "steps",
+                             steps_json(r), "replanned", given_up_json(r));
     if (json && r->error.code != OK)
         json_object_set_new(json, "error",
                             json_pack("{s:s, s:s, s:s, s:s, s:s}", "code", status_name(r->error.code), "what",

@@ -8,16 +8,33 @@
 
 enum { SHA256_HEX = 65 };
 
+/* The block that was waited for longest at one visit; copied, because some last no longer than their run. */
+struct stall {
+    double seconds; /* 0: none */
+    char block[BLOCK_NAME_MAX];
+};
+
 struct stage_record {
     double seconds, floor_seconds; /* the floor is the plan's; 0: unknown */
     struct store_counters moved;
+    struct stall stall;
+    uint64_t planned_bytes, measured_bytes; /* peaks; measured: of the process so far, when it ended */
 };
 
 struct step_record {
-    double seconds;
+    double seconds, floor_seconds; /* as above */
     struct store_counters moved;
-    const char *stall_block; /* the block that was waited for longest, or NULL */
+    struct stall stall;
 };
+
+/* Residents given up in mid-run. */
+struct given_up {
+    const char *stage;
+    int step; /* from this one on */
+    uint64_t bytes;
+};
+
+enum { GIVEN_UP_MAX = 64 }; /* later ones are added to the last */
 
 struct report {
     json_t *plan; /* NULL until there is one */
@@ -28,6 +45,8 @@ struct report {
     int n_stages;
     char stage_name[PLAN_STAGES_MAX][16];
     struct stage_record stage[PLAN_STAGES_MAX];
+    int n_given_up;
+    struct given_up given_up[GIVEN_UP_MAX];
     int n_steps;
     struct step_record *step; /* owned, from sys */
     float *sigma;             /* owned, from sys: one a step */

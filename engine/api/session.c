@@ -1,12 +1,15 @@
 /* Sessions: see session.h. Opening, planning, running; the host's turns between evaluations. */
 #include "engine/api/session.h"
 
+#include "engine/api/advice_json.h"
 #include "engine/api/latents.h"
 #include "engine/api/machine.h"
 #include "engine/api/plan_json.h"
+#include "engine/api/pressure.h"
 #include "engine/api/rate.h"
 #include "engine/sample/flow.h"
 #include "engine/sample/noise.h"
+#include "engine/run/pace.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/ops.h"
 
@@ -24,11 +27,11 @@ struct running {
     struct store_counters at_stage, at_step, at_visit;
     const struct visit *visit; /* the last one seen by tick */
     double began, stage_began, step_began, last_progress;
-    double worst_stall; /* of a visit in this step */
-    double done, all;   /* FLOPs */
+    double done, all; /* FLOPs */
     double done_at_stage;
     double rate;            /* FLOPs a second, measured before the run; 0 if unknown */
     double planned_seconds; /* of the stages after the text, from measured rates; 0 if there are none */
+    uint64_t reserve;       /* free memory under which residents are given up */
 };
 
 static void say(struct sluice_session *session, int level, const char *format, ...) {
@@ -88,17 +91,24 @@ static void report_progress(struct running *r, const struct visit *visit) {
     s->options.on_progress(s->options.user, &progress);
 }
 
-/* Which block was waited for longest in this step. */
+static void note_longest(struct stall *longest, double seconds, const struct block *block) {
+    if (seconds <= longest->seconds) return;
+    longest->seconds = seconds;
+    memcpy(longest->block, block->name, sizeof longest->block);
+}
+
+/* Which block was waited for longest, in this step and stage. visit: the one that computes now; NULL: none,
+ * the last one's evaluation has ended. */
 static void note_stall(struct running *r, const struct visit *visit) {
-    if (r->visit == visit) return;
-    if (r->visit) {
-        double stall = since(r->counters, r->at_visit).stall_seconds;
-        int step = r->visit->evaluation;
+    const struct visit *last = r->visit;
+    if (last == visit) return;
+    if (last) {
+        double seconds = since(r->counters, r->at_visit).stall_seconds;
+        const struct block *block = r->job->stages[last->stage].blocks[last->block];
         struct report *report = &r->session->report;
-        if (r->job->kind[r->visit->stage] == STAGE_DENOISE && step >= 0 && stall > r->worst_stall) {
-            r->worst_stall = stall;
-            report->step[step].stall_block = r->job->stages[r->visit->stage].blocks[r->visit->block]->name;
-        }
+        note_longest(&report->stage[last->stage].stall, seconds, block);
+        if (r->job->kind[last->stage] == STAGE_DENOISE && last->evaluation >= 0)
+            note_longest(&report->step[last->evaluation].stall, seconds, block);
     }
     r->visit = visit;
     r->at_visit = r->counters;
@@ -163,7 +173,6 @@ static enum status step_ended(struct running *r, int step, struct error *e) {
     r->session->report.n_steps = step + 1;
     r->step_began = time;
     r->at_step = r->counters;
-    r->worst_stall = 0;
     return e->code;
 }
 
@@ -198,6 +207,7 @@ static enum status picture_ended(struct running *r, int image, struct error *e) 
 
 static enum status evaluation_ended(void *user, const struct visit *visit, struct error *e) {
     struct running *r = user;
+    note_stall(r, NULL);
     switch (r->job->kind[visit->stage]) {
     case STAGE_DENOISE:
         step_ended(r, visit->evaluation, e);
@@ -288,10 +298,13 @@ static enum status denoise_ended(struct running *r, struct error *e) {
 static enum status stage_ended(void *user, int stage, struct error *e) {
     struct running *r = user;
     struct report *report = &r->session->report;
-    double time = now(r);
-    report->stage[stage] = (struct stage_record){.seconds = time - r->stage_began,
-                                                 .floor_seconds = r->job->plan.stage[stage].floor_seconds,
-                                                 .moved = since(r->counters, r->at_stage)};
+    struct stage_record *record = &report->stage[stage];
+    note_stall(r, NULL);
+    record->seconds = now(r) - r->stage_began;
+    record->floor_seconds = r->job->plan.stage[stage].floor_seconds;
+    record->moved = since(r->counters, r->at_stage);
+    record->planned_bytes = r->job->plan.stage[stage].peak_ram_bytes;
+    record->measured_bytes = machine_peak_bytes();
     report->n_stages = stage + 1;
     if (r->job->kind[stage] == STAGE_TEXT) text_ended(r, e);
     if (r->job->kind[stage] == STAGE_DENOISE) denoise_ended(r, e);
@@ -299,6 +312,39 @@ static enum status stage_ended(void *user, int stage, struct error *e) {
     r->at_stage = r->at_step = r->counters;
     r->done_at_stage = r->done;
     return e->code;
+}
+
+/* ---- pressure ---- */
+
+static uint64_t bytes_needed(void *user) {
+    struct running *r = user;
+    struct sys *sys = r->session->sys;
+    return pressure_bytes(r->reserve, sys->free_bytes(sys));
+}
+
+static void gave_up(void *user, const struct visit *first, uint64_t bytes, bool again) {
+    struct running *r = user;
+    struct report *report = &r->session->report;
+    struct given_up *last = &report->given_up[GIVEN_UP_MAX - 1];
+    double mib = (double)bytes / (1 << 20);
+    if (report->n_given_up < GIVEN_UP_MAX)
+        report->given_up[report->n_given_up++] = (struct given_up){
+            report->stage_name[first->stage], first->evaluation < 0 ? 0 : first->evaluation, bytes};
+    else
+        last->bytes += bytes;
+    if (again)
+        say(r->session, SLUICE_WARNING,
+            "an operator found no memory: %.1f MiB of residents given up, it is computed again", mib);
+    else
+        say(r->session, SLUICE_WARNING,
+            "another program took memory: %.1f MiB of residents given up, the run goes on", mib);
+}
+
+/* Before anything of this run is taken. Where weights lie on a device of their own, giving them up would not
+ * help the host. */
+static uint64_t find_reserve(struct sluice_session *s, const struct job *job) {
+    if (s->device->memory) return 0;
+    return pressure_reserve(s->sys->free_bytes(s->sys), s->report.base_bytes, job->plan.ram_peak_bytes);
 }
 
 /* ---- a run ---- */
@@ -350,6 +396,12 @@ static enum status prepare_steps(struct sluice_session *s, struct job *job, stru
     s->report.sigma = s->sys->alloc(s->sys, LINE_HOST, n * sizeof *s->report.sigma);
     if (!s->report.step || !s->report.sigma) return error_set(e, MEMORY, "no memory for %zu steps", n);
     memcpy(s->report.sigma, job->sigmas, n * sizeof *s->report.sigma);
+    for (int i = 0; i < job->n_stages; i++) {
+        if (job->kind[i] != STAGE_DENOISE) continue;
+        struct pace pace = pace_predict(&job->need, &job->plan, i);
+        for (size_t k = 0; k < n; k++)
+            s->report.step[k].floor_seconds = k ? pace.later_floor_seconds : pace.first_floor_seconds;
+    }
     return OK;
 }
 
@@ -397,10 +449,15 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
                            struct error *e) {
     struct running r = {
         .session = s, .job = job, .all = job_flops(job), .planned_seconds = planned_seconds(job)};
-    struct run_hooks hooks = {
-        .user = &r, .evaluation_ended = evaluation_ended, .stage_ended = stage_ended, .tick = tick};
+    struct run_hooks hooks = {.user = &r,
+                              .evaluation_ended = evaluation_ended,
+                              .stage_ended = stage_ended,
+                              .bytes_needed = bytes_needed,
+                              .gave_up = gave_up,
+                              .tick = tick};
     struct run run = job_run(job, &hooks);
     struct run_need need = job->need;
+    r.reserve = find_reserve(s, job);
     /* What an earlier run kept and this one does not comes first: it is in no line of this plan. */
     if (!job->plan.keep) residents_destroy(&s->residents);
     if (s->options.on_log || s->options.on_progress) r.rate = rate_measure(s->sys, s->device);
@@ -543,6 +600,7 @@ int sluice_plan_query(sluice_session *session, const struct sluice_request *requ
         goto out;
     *fits = plan_check(&job.need, &job.plan, &misfit) == OK;
     json_t *plan = plan_json(&job);
+    if (plan) json_object_set_new(plan, "advice", advice_json(&job));
     *json = plan ? json_dumps(plan, JSON_INDENT(1)) : NULL;
     json_decref(plan);
     if (!*json) error_set(&e, MEMORY, "no memory for the plan's text");

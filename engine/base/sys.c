@@ -1,6 +1,8 @@
 /* The real machine behind struct sys: POSIX. See sys.h. */
 #include "engine/base/sys.h"
 
+#include "engine/base/free_memory.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -94,6 +96,11 @@ static void machine_trim(struct sys *sys) {
 #ifdef __GLIBC__
     malloc_trim(0);
 #endif
+}
+
+static uint64_t machine_free_bytes(struct sys *sys) {
+    (void)sys;
+    return free_memory_bytes();
 }
 
 /* Non-blocking, so that a FIFO with no writer is an error message and not a hang. */
@@ -214,6 +221,7 @@ void sys_init_machine(struct sys *sys) {
         .unreserve = machine_unreserve,
         .discard = machine_discard,
         .trim = machine_trim,
+        .free_bytes = machine_free_bytes,
         .open = machine_open,
         .open_direct = machine_open_direct,
         .identify = machine_identify,

@@ -61,6 +61,8 @@ struct sys {
     void (*discard)(struct sys *sys, void *memory, size_t bytes);
     /* Gives what the C library keeps of freed memory back to the machine. */
     void (*trim)(struct sys *sys);
+    /* Memory that other programs leave; 0: not known. See free_memory.h. */
+    uint64_t (*free_bytes)(struct sys *sys);
 
     /* Files. Negative errno on failure. read_at may return less than asked for; 0 is the end. */
     int (*open)(struct sys *sys, const char *path);

@@ -22,6 +22,11 @@ static bool computing_decides(const struct run_need *need, const struct plan *pl
     return step_seconds <= 1.005 * course_later_load(&course, &plan->stage[stage]).busy[BOUND_COMPUTE];
 }
 
+/* What plans print as the time of a step: the first one, which reads what stays, counts like the others. */
+static double mean_step(const struct plan *plan, int stage) {
+    return plan->stage[stage].seconds / plan->stage[stage].evaluations;
+}
+
 /* Solves with so many bytes more of a memory. */
 static struct advice ask(const struct run_need *need, const struct plan *now, int stage,
                          enum advice_kind kind, uint64_t extra) {
@@ -30,8 +35,9 @@ static struct advice ask(const struct run_need *need, const struct plan *now, in
     plan_solve(need, now->ram_budget_bytes + (kind == ADVICE_RAM ? extra : 0),
                now->vram_budget_bytes + (kind == ADVICE_VRAM ? extra : 0), &plan);
     a.seconds = plan.seconds;
-    a.step_seconds = pace_predict(need, &plan, stage).evaluation_seconds;
-    a.computing_decides = computing_decides(need, &plan, stage, a.step_seconds);
+    a.step_seconds = mean_step(&plan, stage);
+    a.computing_decides =
+        computing_decides(need, &plan, stage, pace_predict(need, &plan, stage).evaluation_seconds);
     return a;
 }
 
@@ -76,8 +82,9 @@ void plan_advise(const struct run_need *need, const struct plan *plan, struct pl
     if (!plan->n_stages) return;
     int stage = advice->stage = longest_stage(plan);
     advice->seconds = plan->seconds;
-    advice->step_seconds = pace_predict(need, plan, stage).evaluation_seconds;
-    if (!computing_decides(need, plan, stage, advice->step_seconds)) advise_memory(need, plan, advice);
+    advice->step_seconds = mean_step(plan, stage);
+    if (!computing_decides(need, plan, stage, pace_predict(need, plan, stage).evaluation_seconds))
+        advise_memory(need, plan, advice);
     if (need->separate) advise_link(need, plan, ADVICE_BUS, advice);
     advise_link(need, plan, ADVICE_DISK, advice);
 }

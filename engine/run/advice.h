@@ -14,7 +14,7 @@ struct advice {
     uint64_t extra_bytes;   /* of that memory */
     double factor;          /* of that rate, else 0 */
     double seconds;         /* of the whole run then */
-    double step_seconds;    /* of one evaluation of the stage that takes longest now */
+    double step_seconds;    /* of one evaluation of the stage that takes longest now, on average */
     bool computing_decides; /* from there on more of it would not help: computing binds that stage */
 };
 

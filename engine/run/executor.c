@@ -20,7 +20,14 @@ struct execution {
     struct context *context;
     struct store *store;
     struct store_counters *counters;
-    double done; /* FLOPs of the visits behind us */
+    double done, done_before; /* FLOPs of the visits behind us; when this evaluation began */
+
+    const struct run_need *need;
+    const struct residents *residents;
+    const struct plan *plan;   /* the present one */
+    struct plan lesser[2];     /* in turn, once residents have been given up */
+    int n_given_up, n_rescued; /* how often; of those for an operator, in this stage */
+    bool operator_failed;      /* for want of memory, in the last visit */
 };
 
 static size_t largest_weights(const struct stage *stage) {
@@ -191,9 +198,11 @@ static enum status execute_visit(struct execution *x, int i_visit, struct room *
     const struct visit *visit = x->visit;
     void *image;
     x->context->flops = 0;
+    x->operator_failed = false;
     if (!execution_tick(x)) return x->e->code;
     if (store_acquire(x->store, i_visit, &image, x->e) != OK) return x->e->code;
     run_visit(x->context, &run->stages[visit->stage], visit, image, room->weights);
+    x->operator_failed = x->e->code == MEMORY;
     store_release(x->store, i_visit);
     x->done += x->context->flops;
     x->context->flops = 0;
@@ -206,10 +215,79 @@ static bool last_of_stage(const struct visit_list *visits, int i) {
     return i + 1 == visits->n_visits || visits->visits[i + 1].stage != visits->visits[i].stage;
 }
 
-static enum status execute_stage(struct execution *x, int *i_visit, const struct plan *plan,
-                                 struct room *room) {
+static bool begins_evaluation(const struct visit_list *visits, int i) {
+    const struct visit *v = &visits->visits[i];
+    return !i || v[-1].stage != v->stage || v[-1].evaluation != v->evaluation;
+}
+
+/* ---- giving residents up ---- */
+
+/* Stages whose residents lie in memory now: the active one, and kept ones. */
+static uint32_t held_stages(const struct execution *x) {
+    uint32_t held = 0;
+    for (int s = 0; s < x->plan->n_stages; s++)
+        if (x->residents->area[s].memory) held |= (uint32_t)1 << s;
+    return held;
+}
+
+/* From this visit on, the first of an evaluation. False if there is nothing to give up or an error is set. */
+static bool give_up(struct execution *x, uint64_t bytes, int i_visit, bool again) {
+    const struct visit *first = &x->run->visits->visits[i_visit];
+    struct plan *lesser = &x->lesser[x->n_given_up % 2];
+    uint64_t given = plan_give_up(x->need, x->plan, first->stage, held_stages(x), bytes, lesser);
+    if (!given || store_replan(x->store, lesser, i_visit, x->e) != OK) return false;
+    x->plan = lesser;
+    x->n_given_up++;
+    if (x->run->hooks->gave_up) x->run->hooks->gave_up(x->run->hooks->user, first, given, again);
+    return true;
+}
+
+static void make_room(struct execution *x, int i_visit) {
+    const struct run_hooks *hooks = x->run->hooks;
+    uint64_t bytes = hooks->bytes_needed ? hooks->bytes_needed(hooks->user) : 0;
+    if (bytes) give_up(x, bytes, i_visit, false);
+}
+
+/* An operator found no memory: half of what is resident makes room, the second time all of it. Then there is
+ * nothing left, and the error stands. */
+static bool rescue(struct execution *x, int *i_visit) {
+    struct error found = *x->e;
+    uint64_t bytes = 0;
+    int first = *i_visit;
+    if (!x->operator_failed) return false;
+    while (!begins_evaluation(x->run->visits, first)) first--;
+    for (int s = 0; s < x->plan->n_stages; s++)
+        if (held_stages(x) >> s & 1) bytes += x->plan->stage[s].resident_bytes;
+    *x->e = (struct error){0};
+    if (give_up(x, x->n_rescued++ ? UINT64_MAX : bytes / 2, first, true)) {
+        *i_visit = first;
+        x->done = x->done_before;
+        return true;
+    }
+    if (x->e->code == OK) *x->e = found;
+    return false;
+}
+
+/* ---- stages ---- */
+
+/* One visit and what follows from how it ended. Returns the next. */
+static int execute_next(struct execution *x, int i_visit, struct room *room) {
+    const struct visit_list *visits = x->run->visits;
+    x->visit = &visits->visits[i_visit];
+    if (begins_evaluation(visits, i_visit)) x->done_before = x->done;
+    if (execute_visit(x, i_visit, room) != OK) {
+        rescue(x, &i_visit);
+        return i_visit;
+    }
+    bool last = last_of_stage(visits, i_visit++);
+    if (x->visit->ends_evaluation && !last) make_room(x, i_visit);
+    return i_visit;
+}
+
+static enum status execute_stage(struct execution *x, int *i_visit, struct room *room) {
     const struct run *run = x->run;
     int i_stage = run->visits->visits[*i_visit].stage;
+    const struct plan_stage *plan = &x->plan->stage[i_stage]; /* its room is the same under a lesser plan */
     struct context context = {.device = run->device,
                               .scratch = &room->scratch,
                               .error = x->e,
@@ -218,15 +296,14 @@ static enum status execute_stage(struct execution *x, int *i_visit, const struct
     x->context = &context;
     /* The store comes first: it gives back what of the last stage's ring is not for this one. */
     if (store_begin_stage(x->store, i_stage, x->e) != OK) return x->e->code;
-    if (map_room(run->sys, &plan->stage[i_stage], room, x->e) != OK) goto out;
+    if (map_room(run->sys, plan, room, x->e) != OK) goto out;
     context.workspace = room->workspace;
     context.workspace_bytes = room->workspace_bytes;
     if (open_room(run->sys, &run->stages[i_stage], room, x->e) != OK) goto out;
-    for (bool last = false; !last && x->e->code == OK; ++*i_visit) {
-        x->visit = &run->visits->visits[*i_visit];
-        last = last_of_stage(run->visits, *i_visit);
-        execute_visit(x, *i_visit, room);
-    }
+    x->n_rescued = 0;
+    while (x->e->code == OK && *i_visit < run->visits->n_visits &&
+           run->visits->visits[*i_visit].stage == i_stage)
+        *i_visit = execute_next(x, *i_visit, room);
 out:
     store_end_stage(x->store, i_stage);
     if (x->e->code == OK) run->hooks->stage_ended(run->hooks->user, i_stage, x->e);
@@ -236,7 +313,8 @@ out:
 
 enum status executor_run(const struct run *run, const struct run_need *need, const struct plan *plan,
                          struct residents *residents, struct store_counters *counters, struct error *e) {
-    struct execution x = {.run = run, .e = e, .counters = counters};
+    struct execution x = {
+        .run = run, .e = e, .counters = counters, .need = need, .residents = residents, .plan = plan};
     struct room room = {0};
     struct store_stage stages[PLAN_STAGES_MAX];
     for (int i = 0; i < run->n_stages; i++)
@@ -254,7 +332,7 @@ enum status executor_run(const struct run *run, const struct run_need *need, con
         .tick_user = &x,
     };
     if (store_open(&options, &x.store, e) != OK) return e->code;
-    for (int i = 0; i < run->visits->n_visits && e->code == OK;) execute_stage(&x, &i, plan, &room);
+    for (int i = 0; i < run->visits->n_visits && e->code == OK;) execute_stage(&x, &i, &room);
     leave_room(run->sys, &room, false);
     if (counters) *counters = store_count(x.store);
     store_close(x.store);

@@ -1,6 +1,12 @@
 /* The executor: the only loop over visits. Cancelling, progress and the host's turns between evaluations hang
  * on it.
  *
+ * Between two evaluations of a stage the run may go on with fewer residents (plan_give_up): because a hook
+ * asks for their memory, or because an operator found none. In the second case the evaluation is computed
+ * again from its first visit, which gives the same bits: an evaluation reads what was there before it (what
+ * crosses stages, and the state of the visits before the first evaluation) and writes nothing of that. Those
+ * before the first one count as one evaluation.
+ *
  * The same loop runs dry, with a device that only counts: what a run needs (struct run_need) comes from there
  * and from nowhere else. */
 #ifndef SLUICE_RUN_EXECUTOR_H
@@ -32,6 +38,11 @@ struct run_hooks {
     /* Between operators and while waiting; done: work of all visits so far, in FLOPs. False cancels; *e is
      * then set. */
     bool (*tick)(void *user, const struct visit *visit, double done, struct error *e);
+    /* Asked between two evaluations: bytes of residents that other programs need; 0: none. May be NULL. */
+    uint64_t (*bytes_needed)(void *user);
+    /* So many went back (at least) before the evaluation that begins with this visit. again: because an
+     * operator found no memory in it; it is computed once more. May be NULL. */
+    void (*gave_up)(void *user, const struct visit *first, uint64_t bytes, bool again);
 };
 
 struct run {

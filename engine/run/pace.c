@@ -218,7 +218,9 @@ struct pace course_pace(const struct course *c, const struct plan_stage *stage) 
     struct pace pace = {.bound = BOUND_COMPUTE};
     double longest = -1;
     int more = c->evaluations - 1;
-    pace.floor_seconds = largest_load(&first) + more * largest_load(&later);
+    pace.first_floor_seconds = largest_load(&first);
+    pace.later_floor_seconds = largest_load(&later);
+    pace.floor_seconds = pace.first_floor_seconds + more * pace.later_floor_seconds;
     for (int b = 0; b < N_BOUNDS; b++) {
         double busy = first.busy[b] + more * later.busy[b];
         if (busy <= longest) continue;

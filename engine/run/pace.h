@@ -38,7 +38,8 @@ struct pace {
     double evaluation_seconds; /* of one evaluation, once they are all alike */
     double floor_seconds;      /* the first evaluation with all that comes once, then evaluations times the
                                   largest load; a ring that runs ahead over evaluations may beat it by itself */
-    enum bound bound;          /* what works longest in the whole stage */
+    double first_floor_seconds, later_floor_seconds; /* of that the first evaluation, each later one */
+    enum bound bound;                                /* what works longest in the whole stage */
 };
 
 void course_make(const struct stage_need *need, const struct rates *rates, bool separate,

@@ -116,6 +116,15 @@ void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t
  * For plans that were read back. */
 void plan_evaluate(const struct run_need *need, struct plan *plan);
 
+/* The plan with fewer residents, so that at least `bytes` of their memory go back while `stage` is active, or
+ * as much as there is. held: set of the stages whose residents lie in memory now; those that are not active
+ * give first, then the active one, each spread evenly over its blocks. A ring grows to hold the largest block
+ * that now streams, or two of them where that leaves enough; never by more than its stage gives up, so that
+ * no peak rises. Returns what goes back now, counting only pages that a block has for itself wherever it
+ * lies; 0: nothing can be given up, and *lesser is the plan itself. See give_up.c. */
+uint64_t plan_give_up(const struct run_need *need, const struct plan *plan, int stage, uint32_t held,
+                      uint64_t bytes, struct plan *lesser);
+
 /* BUDGET if the plan cannot work: a peak above its budget (naming the least that would do), a ring that is
  * smaller than a block that must pass through it, or too little staging. */
 enum status plan_check(const struct run_need *need, const struct plan *plan, struct error *e);

@@ -588,6 +588,7 @@ enum status store_replan(struct store *s, const struct plan *plan, int visit, st
     s->o.plan = plan;
     list_fills(s, visit);
     s->stage = stage;
+    s->current_visit = visit - 1; /* an evaluation that is computed again goes back */
     if (renew_ring(s, plan) != OK)
         error_set(e, MEMORY, "no memory for a ring of %llu bytes",
                   (unsigned long long)plan->stage[stage].ring_bytes);

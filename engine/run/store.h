@@ -83,9 +83,10 @@ void store_end_stage(struct store *store, int stage);
 enum status store_acquire(struct store *store, int visit, void **image, struct error *e);
 void store_release(struct store *store, int visit);
 
-/* From this visit on (the first of an evaluation; everything before it has been released) the stage goes on
+/* From this visit on (the first of an evaluation; everything acquired has been released) the stage goes on
  * under another plan: the same but for residents given up, whose pages go back at once, and a ring that may
- * be larger. The plan must live as long as the store. What was fetched ahead is fetched again. */
+ * be larger. Visits from this one on that have been made already will be made again. The plan must live as
+ * long as the store. What was fetched ahead is fetched again. */
 enum status store_replan(struct store *store, const struct plan *plan, int visit, struct error *e);
 
 /* Since store_open. */

@@ -15,6 +15,7 @@ if [ ! -x "$sluice" ] || [ ! -d "$model" ]; then
 fi
 case $sluice in /*) ;; *) sluice=$PWD/$sluice ;; esac
 case $model in /*) ;; *) model=$PWD/$model ;; esac
+demo=$(cd "$(dirname "$0")/../../models/demo" && pwd) # a denoiser that streams at the least budget
 if [ -z "$scratch" ]; then
     scratch=$(mktemp -d) || exit 2
     trap 'rm -rf "$scratch"' EXIT
@@ -332,6 +333,27 @@ expect 0 "plan says in words" plan -m "$model" $size --max-ram 512M
 check "what rates" has ../out '^rates    assumed'
 check "time in all and a step" has ../out '^time .* in all, .* a step'
 check "what binds" has ../out '^bound .* takes longest'
+check "advice in words" has ../out '^advice '
+
+# ---- advice ----
+# Computing takes no time next to a disk this slow, so memory, the disk and images a step all help.
+printf '{"version":1,"disk":10000000}' >../rates.json
+"$sluice" plan -m "$demo" --max-ram 1B --json 2>../err | tr -d ' \n' >../flat
+least=$(sed 's/.*"least":{"vram_bytes":0,"ram_bytes":\([0-9]*\)}.*/\1/' ../flat)
+check "no advice where it does not fit" has ../flat '"advice":\[\]'
+: $((least += 1500000)) # four images have more state
+expect 0 "advice of a slow disk" plan -m "$demo" --max-ram "${least}B" --rates ../rates.json --json
+tr -d ' \n' <../out >../flat
+for kind in ram disk batch; do check "advice on $kind" has ../flat "\"kind\":\"$kind\""; done
+check "its numbers" has ../flat '"seconds_per_step":[0-9.e-]*,"extra_bytes":[0-9]'
+expect 0 "advice in words" plan -m "$demo" --max-ram "${least}B" --rates ../rates.json
+check "memory" has ../out '^advice   +[0-9.]* [KMG]*i*B: .* \(a step\|in all\)$'
+check "disk" has ../out '^advice   twice the disk: '
+check "images a step" has ../out '^advice   4 images a step: .* an image$'
+# shellcheck disable=SC2086
+expect 0 "nothing helps" plan -m "$model" $size --max-ram 80%
+check "and it says so" has ../out '^advice   more memory would not help$'
+rm -f ../rates.json
 
 expect 2 "plan takes generate's flags and refusals" plan -m "$model" --mask x
 expect 3 "plan of no model" plan -m ../nowhere
@@ -346,11 +368,19 @@ check "stdout is empty" [ ! -s ../out ]
 check "seed on stderr" has ../err '^seed 42$'
 check "name on stderr" has ../err '^wrote fox.png '
 check "summary on stderr" has ../err '^done: 1 picture '
+check "what set the time" has ../err '^\(computing set the time: it waited\|waited [0-9.]* s for the disk, most in stage .*, longest for block \) *'
 tr -d ' \n' <r.json >../flat
 check "report exit" has ../flat '"exit":0'
 check "report seed" has ../flat '"seed":42'
 for key in version plan seconds latent_sha256 image_sha256 measured stages steps; do
     check "report has $key" has ../flat "\"$key\":"
+done
+check "nothing was given up" has ../flat '"replanned":\[\]'
+for key in compute_seconds gbytes_per_second stall_block_seconds floor_seconds efficiency planned_ram_bytes measured_ram_bytes; do
+    check "a stage has $key" has ../flat "\"name\":\"denoise\"[^}]*\"$key\":"
+done
+for key in compute_seconds gbytes_per_second stall_seconds stall_block stall_block_seconds floor_seconds efficiency; do
+    check "a step has $key" has ../flat "\"index\":0[^}]*\"$key\":"
 done
 check "no error" lacks ../flat '"error"'
 check "only these" [ "$(ls -A | tr '\n' ' ')" = "fox.png r.json " ]
@@ -409,6 +439,7 @@ check "no picture" absent d2.png
 rm -f ./*
 draw 0 "-v shows the plan" -p x -o a.png -v
 check "stages" has ../err '^stage '
+check "what each did" has ../err '^stage denoise: .* s, computing .* GB/s.*; peak so far .*, planned '
 rm -f a.png
 
 # ---- budgets and missing models ----

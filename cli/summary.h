@@ -1,0 +1,19 @@
+/* What a run did, in a few lines on stderr: how long it took, and what it was bound by. */
+#ifndef SLUICE_CLI_SUMMARY_H
+#define SLUICE_CLI_SUMMARY_H
+
+#include "engine/sluice.h"
+
+#include <stdbool.h>
+
+struct summary {
+    sluice_session *session; /* whose last run ended well */
+    int n_pictures;
+    double seconds; /* of the program */
+    const struct sluice_progress *last;
+    bool verbose; /* a line for every stage too */
+};
+
+void summary_say(const struct summary *summary);
+
+#endif

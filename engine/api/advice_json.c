@@ -1,0 +1,75 @@
+/* Advice as JSON: see advice_json.h. */
+#include "engine/api/advice_json.h"
+
+#include "engine/run/advice.h"
+
+/* Less than that is lost in what rates do not know. */
+static const double HELPS = 0.98;
+
+enum { ADVISED_BATCH = 4 };
+
+static const char *const kinds[] = {
+    [ADVICE_RAM] = "ram", [ADVICE_VRAM] = "vram", [ADVICE_BUS] = "bus", [ADVICE_DISK] = "disk"};
+
+static void put_advice(json_t *list, const char *stage, const struct advice *a) {
+    bool memory = a->kind == ADVICE_RAM || a->kind == ADVICE_VRAM;
+    json_t *entry = json_pack("{s:s, s:s, s:f, s:f}", "kind", kinds[a->kind], "stage", stage, "seconds",
+                              a->seconds, "seconds_per_step", a->step_seconds);
+    if (memory)
+        json_object_set_new(entry, "extra_bytes", json_integer((json_int_t)a->extra_bytes));
+    else
+        json_object_set_new(entry, "factor", json_real(a->factor));
+    json_array_append_new(list, entry);
+}
+
+static void put_machine(const struct job *job, json_t *list) {
+    struct plan_advice found;
+    plan_advise(&job->need, &job->plan, &found);
+    double best = job->plan.seconds;
+    for (int i = 0; i < found.n; i++) {
+        const struct advice *a = &found.advice[i];
+        bool memory = a->kind == ADVICE_RAM || a->kind == ADVICE_VRAM;
+        if (a->seconds > HELPS * (memory ? best : job->plan.seconds)) continue;
+        if (memory) best = a->seconds;
+        put_advice(list, job->plan.stage[found.stage].name, a);
+    }
+}
+
+static int denoise_stage(const struct job *job) {
+    for (int s = 0; s < job->n_stages; s++)
+        if (job->kind[s] == STAGE_DENOISE) return s;
+    return -1;
+}
+
+static double step_seconds(const struct job *job, int stage) {
+    return job->plan.stage[stage].seconds / job->plan.stage[stage].evaluations;
+}
+
+/* The same request for several images under the same budget: a streamed byte serves them all. */
+static void put_batch(const struct job *job, json_t *list) {
+    int stage = denoise_stage(job);
+    if (stage < 0 || job->batch > 1 || !job->plan.stage[stage].streamed_bytes_per_evaluation) return;
+    struct sluice_request request = job->request;
+    struct job several;
+    struct error e = {0};
+    request.batch = ADVISED_BATCH;
+    request.plan = NULL;
+    request.max_ram_bytes = (int64_t)job->plan.ram_budget_bytes;
+    if (job_open(&several, job->model, job->device, &request, NULL, &e) == OK &&
+        job_plan(&several, &e) == OK && plan_check(&several.need, &several.plan, &e) == OK &&
+        step_seconds(&several, stage) <= HELPS * ADVISED_BATCH * step_seconds(job, stage))
+        json_array_append_new(list, json_pack("{s:s, s:s, s:f, s:f, s:f}", "kind", "batch", "stage",
+                                              job->plan.stage[stage].name, "factor", (double)ADVISED_BATCH,
+                                              "seconds", several.plan.seconds, "seconds_per_step",
+                                              step_seconds(&several, stage)));
+    job_close(&several);
+}
+
+json_t *advice_json(const struct job *job) {
+    struct error e = {0};
+    json_t *list = json_array();
+    if (!list || plan_check(&job->need, &job->plan, &e) != OK || !(job->plan.seconds > 0)) return list;
+    put_machine(job, list);
+    put_batch(job, list);
+    return list;
+}

@@ -1,0 +1,70 @@
+/* Giving residents up in mid-run: which of them, and what ring then holds what streams. See plan.h. */
+#include "engine/run/plan.h"
+
+/* Whole pages that a block occupies alone wherever it begins: no others go back (see area_give_up). */
+static uint64_t pages_alone(uint64_t bytes) {
+    uint64_t n = bytes / PLAN_PAGE;
+    return n > 1 ? (n - 1) * PLAN_PAGE : 0;
+}
+
+/* One stage's residents that are worth giving up. */
+struct givers {
+    const struct stage_need *need;
+    const struct plan_stage *stage; /* as it is */
+    bool active;                    /* its ring takes its pages now */
+    int place[PLAN_BLOCKS_MAX], n;
+};
+
+static void givers_find(struct givers *g) {
+    g->n = 0;
+    for (int i = 0; i < g->need->n_blocks; i++)
+        if (plan_is_resident(g->stage, i) && pages_alone(g->need->block_bytes[i])) g->place[g->n++] = i;
+}
+
+/* The stage without k of them, evenly spread: a prefix would leave the copier idle for the rest of the
+ * evaluation. n_ring: largest streamed blocks that the ring is to hold. Returns what goes back now; 0 if the
+ * ring would take it all. */
+static uint64_t give(const struct givers *g, int k, int n_ring, struct plan_stage *to) {
+    uint64_t freed = 0;
+    *to = *g->stage;
+    for (int i = 0; i < k; i++) {
+        int block = g->place[(2 * i + 1) * g->n / (2 * k)];
+        plan_set_resident(to, block, false);
+        freed += pages_alone(g->need->block_bytes[block]);
+    }
+    uint64_t ring = (uint64_t)n_ring * plan_least_ring(g->need, to), growth = 0;
+    if (ring > to->ring_bytes) {
+        growth = ring - to->ring_bytes;
+        to->ring_bytes = ring;
+    }
+    if (growth >= freed) return 0;
+    return g->active ? freed - growth : freed;
+}
+
+/* As few as are enough; a ring for two blocks overlaps reading with computing, one for one block does not. */
+static uint64_t give_enough(const struct givers *g, uint64_t bytes, struct plan_stage *to) {
+    for (int n_ring = 2; n_ring >= 1; n_ring--)
+        for (int k = 1; k <= g->n; k++) {
+            uint64_t given = give(g, k, n_ring, to);
+            if (given >= bytes) return given;
+        }
+    return give(g, g->n, 1, to);
+}
+
+uint64_t plan_give_up(const struct run_need *need, const struct plan *plan, int stage, uint32_t held,
+                      uint64_t bytes, struct plan *lesser) {
+    uint64_t given = 0;
+    *lesser = *plan;
+    for (int i = 0; i <= plan->n_stages && given < bytes; i++) {
+        int s = i < plan->n_stages ? i : stage; /* the active one comes last */
+        if ((i == stage && i < plan->n_stages) || !(held >> s & 1)) continue;
+        struct plan_stage to;
+        struct givers g = {.need = &need->stage[s], .stage = &plan->stage[s], .active = s == stage};
+        givers_find(&g);
+        uint64_t more = g.n ? give_enough(&g, bytes - given, &to) : 0;
+        if (more) lesser->stage[s] = to;
+        given += more;
+    }
+    if (given) plan_evaluate(need, lesser);
+    return given;
+}
