@@ -22,8 +22,8 @@ enum { PROMPTS_FEW = 30, PROMPTS_GUIDANCE = 200, PROMPTS_ALL = 200 };
 /* ==== the shipped model's scores, in percent: the only place that a better model changes ====
  * Background, colour and side over all prompts; shape and count over those with one group. A prompt is worth
  * 0.5 points of all 200 but 3 to 5 of the first 30, so each has its own number.
- * Measured: models/demo after 188 minutes of training, 2026-11-21. The margin is wide because other processors
- * round otherwise, and one of the first 20 one-group prompts is 5 points. */
+ * Measured: models/demo after 188 minutes of training, 2026-11-21. The margin is wide because other
+ * processors round otherwise, and one of the first 20 one-group prompts is 5 points. */
 static const double margin = 15;
 static const struct gate {
     enum aspect aspect;
