@@ -137,7 +137,10 @@ static enum status stand_up(const struct bench_run *run, struct stand *stand, st
                   .n_lanes = run->lanes,
                   .evaluations = run->evaluations},
         .visits.sys = sys,
-        .hooks = {stand, evaluation_ended, stage_ended, tick},
+        .hooks = {.user = stand,
+                  .evaluation_ended = evaluation_ended,
+                  .stage_ended = stage_ended,
+                  .tick = tick},
         .run = {sys, run->device, &stand->stage, 1, &stand->visits, &stand->hooks, run->readers},
     };
     return add_visits(run, stand, e);
