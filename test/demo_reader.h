@@ -14,11 +14,11 @@
 #include <string.h>
 
 enum { N_COLOURS = 8, N_SHAPES = 4, PARTS_MAX = 64, UNCLEAR = N_COLOURS };
-enum shape { CIRCLE, SQUARE, TRIANGLE, STAR };
+enum shape { CIRCLE, SQUARE, TRIANGLE, STAR, NO_SHAPE };
 
 static const char *const colour_words[N_COLOURS] = {"red",    "green",  "blue",  "yellow",
                                                     "orange", "purple", "black", "white"};
-static const char *const shape_words[N_SHAPES] = {"circle", "square", "triangle", "star"};
+static const char *const shape_words[N_SHAPES + 1] = {"circle", "square", "triangle", "star", "nothing"};
 static const int palette[N_COLOURS][3] = {{215, 30, 35},  {40, 165, 60},  {35, 75, 220}, {250, 225, 40},
                                           {250, 140, 20}, {150, 40, 180}, {20, 20, 20},  {245, 245, 245}};
 
@@ -201,6 +201,15 @@ static inline double overlap(const struct canvas *c, const struct extent *e, int
     return (double)both / (e->n + wanted - both);
 }
 
+/* What resembles its best template less than this, or has to be stretched more along one axis than the other,
+ * is no shape. True drawings overlap by 0.85 and more and are stretched by 1.1 at most. */
+static const double least_overlap = .65, most_stretch = 1.6;
+
+static inline bool is_stretched(const struct extent *e, int shape) {
+    double ratio = e->spread_x / shape_spread[shape][0] / (e->spread_y / shape_spread[shape][1]);
+    return ratio > most_stretch || ratio < 1 / most_stretch;
+}
+
 static inline struct part describe(const struct canvas *c, int colour) {
     struct extent e = part_extent(c);
     double side = c->width < c->height ? c->width : c->height;
@@ -214,6 +223,7 @@ static inline struct part describe(const struct canvas *c, int colour) {
             p.shape = shape;
         }
     }
+    if (p.overlap < least_overlap || is_stretched(&e, p.shape)) p.shape = NO_SHAPE;
     return p;
 }
 

@@ -22,16 +22,16 @@ enum { PROMPTS_FEW = 30, PROMPTS_GUIDANCE = 200, PROMPTS_ALL = 200 };
 /* ==== the shipped model's scores, in percent: the only place that a better model changes ====
  * Background, colour and side over all prompts; shape and count over those with one group. A prompt is worth
  * 0.5 points of all 200 but 3 to 5 of the first 30, so each has its own number.
- * Measured: models/demo after 188 minutes of training, 2026-11-21. The margin is wide because other
- * processors round otherwise, and one of the first 20 one-group prompts is 5 points. */
-static const double margin = 15;
+ * Measured: models/demo after 188 minutes of training, 2026-11-21. The margin is there because
+ * other processors round otherwise; one of the first 20 one-group prompts is 5 points. */
+static const double margin_few = 12, margin_all = 6;
 static const struct gate {
     enum aspect aspect;
     bool one_group;
     double few, all; /* of PROMPTS_FEW, of PROMPTS_ALL */
 } gates[N_ASPECTS] = {
     {BACKGROUND, false, 100, 100}, {COLOUR, false, 100, 99.5}, {SIDE, false, 100, 100},
-    {SHAPE, true, 90, 92.5},       {COUNT, true, 100, 96.3},
+    {SHAPE, true, 85, 88.1},       {COUNT, true, 100, 96.3},
 };
 /* ============================================================================================ */
 
@@ -351,7 +351,7 @@ static struct table test_scores(void) {
     print_table(&t, "held-out prompts");
     for (int i = 0; i < N_ASPECTS && demo.n_prompts >= PROMPTS_FEW; i++) {
         const struct gate *g = &gates[i];
-        double gate = (demo.n_prompts < PROMPTS_ALL ? g->few : g->all) - margin;
+        double gate = demo.n_prompts < PROMPTS_ALL ? g->few - margin_few : g->all - margin_all;
         double percent = score_percent(&t.row[g->one_group ? ROW_ONE_GROUP : ROW_ALL], g->aspect);
         check(percent >= gate, "%s %.1f %%, at least %.1f %%%s", aspect_words[g->aspect], percent, gate,
               g->one_group ? " on prompts with one group" : "");

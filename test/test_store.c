@@ -7,10 +7,10 @@
 #include "test/store_world.h"
 #include "test/toy_run.h"
 
-#ifdef __SANITIZE_THREAD__
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { LAYOUTS = 60, NEEDS = 60, STRIDE = 5 };
 #else
-enum { LAYOUTS = 260, NEEDS = 500, STRIDE = 1 };
+enum { LAYOUTS = 180, NEEDS = 500, STRIDE = 1 };
 #endif
 
 /* --- tests of the store --- */
