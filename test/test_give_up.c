@@ -214,18 +214,6 @@ static void choose_plan(void) {
     plan_evaluate(&toy.need, &toy.plan);
 }
 
-static int64_t planned_pages(void) {
-    uint64_t most = 0, kept = 0;
-    for (int s = 0; s < TOY_STAGES; s++) kept += toy.plan.stage[s].resident_bytes;
-    for (int s = 0; s < TOY_STAGES; s++) {
-        const struct plan_stage *p = &toy.plan.stage[s];
-        uint64_t takes = p->ring_bytes + (toy.plan.keep ? kept : p->resident_bytes) + p->state_bytes +
-                         p->activation_bytes + p->workspace_bytes;
-        if (takes > most) most = takes;
-    }
-    return (int64_t)most;
-}
-
 static void run_same(void) {
     struct error e = {0};
     toy.device.runs = 0;

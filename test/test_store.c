@@ -623,19 +623,6 @@ static void check_events(void) {
     assert_int_equal(toy.n_events, n);
 }
 
-/* All pages that the plan has lines for, at the worst moment. */
-static int64_t planned_pages(void) {
-    uint64_t most = 0, kept = 0;
-    for (int s = 0; s < TOY_STAGES; s++) kept += toy.plan.stage[s].resident_bytes;
-    for (int s = 0; s < TOY_STAGES; s++) {
-        const struct plan_stage *p = &toy.plan.stage[s];
-        uint64_t takes = p->ring_bytes + (toy.plan.keep ? kept : p->resident_bytes) + p->state_bytes +
-                         p->activation_bytes + p->workspace_bytes;
-        if (takes > most) most = takes;
-    }
-    return (int64_t)most;
-}
-
 /* Under every budget the same bits as the plain loop, NaN or not, and never a page more than planned. */
 static void test_run(void **state) {
     (void)state;

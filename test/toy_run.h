@@ -129,6 +129,19 @@ static void toy_execute(struct error *e) {
     executor_run(&toy.run, &toy.need, &toy.plan, &toy.residents, &toy.counters, e);
 }
 
+/* All pages that the plan has lines for, at the worst moment. */
+static int64_t planned_pages(void) {
+    uint64_t most = 0, kept = 0;
+    for (int s = 0; s < TOY_STAGES; s++) kept += toy.plan.stage[s].resident_bytes;
+    for (int s = 0; s < TOY_STAGES; s++) {
+        const struct plan_stage *p = &toy.plan.stage[s];
+        uint64_t takes = p->ring_bytes + (toy.plan.keep ? kept : p->resident_bytes) + p->state_bytes +
+                         p->activation_bytes + p->workspace_bytes;
+        if (takes > most) most = takes;
+    }
+    return (int64_t)most;
+}
+
 /* One visit by hand: weights read into memory of its own, then its lanes. */
 static void plain_visit(const struct visit *v, struct context *x) {
     const struct stage *stage = &toy.stages[v->stage];

@@ -327,11 +327,16 @@ static void list_fill(struct store *s, int i_visit) {
     s->fill_of_visit[i_visit] = found;
 }
 
+static uint64_t largest_ring(const struct plan *plan) {
+    uint64_t most = 0;
+    for (int i = 0; i < plan->n_stages; i++)
+        if (plan->stage[i].ring_bytes > most) most = plan->stage[i].ring_bytes;
+    return most;
+}
+
 /* Address space for the largest ring. */
 static enum status reserve_ring(struct store *s, struct error *e) {
-    for (int i = 0; i < s->o.plan->n_stages; i++)
-        if (s->o.plan->stage[i].ring_bytes > s->ring_reserved)
-            s->ring_reserved = s->o.plan->stage[i].ring_bytes;
+    s->ring_reserved = largest_ring(s->o.plan);
     if (!s->ring_reserved) return OK;
     s->ring = weights_reserve(s->o.sys, s->device, s->ring_reserved);
     if (s->ring) return OK;
@@ -551,9 +556,7 @@ static void forget_from(struct store *s, int visit) {
 
 /* The ring is empty. Address space for the rings of all stages, pages for this one's. */
 static enum status renew_ring(struct store *s, const struct plan *plan) {
-    uint64_t most = 0;
-    for (int i = 0; i < plan->n_stages; i++)
-        if (plan->stage[i].ring_bytes > most) most = plan->stage[i].ring_bytes;
+    uint64_t most = largest_ring(plan);
     if (most > s->ring_reserved) {
         commit_ring(s, 0);
         if (s->ring) weights_unreserve(s->o.sys, s->device, s->ring, s->ring_reserved);
