@@ -102,7 +102,7 @@ static void make_tiers(void) {
         struct plan_stage *p = &world.plan.stage[s];
         for (int b = 0; b < world.stages[s].n_blocks; b++)
             if (!plan_is_resident(p, b) && below(4) < odds) {
-                p->pooled[b / 64] |= (uint64_t)1 << (b % 64);
+                plan_set_pooled(p, b, true);
                 p->pool_bytes += world.blocks[s][b].bytes;
             }
         p->pool_bytes = align_up(p->pool_bytes, PLAN_PAGE);

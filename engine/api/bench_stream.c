@@ -112,7 +112,7 @@ static void plan_by_hand(const struct run_need *need, enum stream_layout layout,
     p->ring_bytes = 2 * align_up(largest_block(n), PLAN_PAGE);
     p->staging_bytes = PLAN_STAGING;
     for (int i = 0; i < n->n_blocks; i++)
-        if (!plan_is_resident(p, i)) p->pooled[i / 64] |= (uint64_t)1 << (i % 64);
+        if (!plan_is_resident(p, i)) plan_set_pooled(p, i, true);
     plan_evaluate(need, plan);
 }
 

@@ -125,11 +125,6 @@ static enum status other_job(struct error *e, const char *what, const char *wher
     return error_where(e, "stage %s", where);
 }
 
-static void set_pooled(struct plan_stage *stage, int block, bool pooled) {
-    uint64_t bit = (uint64_t)1 << (block % 64);
-    stage->pooled[block / 64] = (stage->pooled[block / 64] & ~bit) | (pooled ? bit : 0);
-}
-
 static enum status read_blocks(const struct job *job, int s, json_t *blocks, struct plan_stage *p,
                                struct error *e) {
     const struct stage *stage = &job->stages[s];
@@ -144,7 +139,8 @@ static enum status read_blocks(const struct job *job, int s, json_t *blocks, str
         if (strcmp(name, stage->blocks[i]->name)) return other_job(e, "another block", name);
         plan_set_resident(p, i, json_is_true(resident));
         const char *rests = json_string_value(json_object_get(block, "tier"));
-        set_pooled(p, i, job->need.separate && rests && !strcmp(rests, "ram") && !json_is_true(resident));
+        plan_set_pooled(p, i,
+                        job->need.separate && rests && !strcmp(rests, "ram") && !json_is_true(resident));
     }
     return OK;
 }
