@@ -62,16 +62,28 @@ static const char *bound_in_words(const json_t *object) {
     return bound;
 }
 
-/* Seconds of one step; 0 if no stage has steps or their time is not known. */
-static double step_seconds(const json_t *plan) {
+static const json_t *denoise_stage(const json_t *plan) {
     size_t i;
     json_t *stage;
     json_array_foreach(json_object_get(plan, "stages"), i, stage) {
-        double evaluations = number(stage, "evaluations");
-        if (strcmp(string(stage, "name"), "denoise") == 0 && evaluations > 0)
-            return number(stage, "seconds") / evaluations;
+        if (strcmp(string(stage, "name"), "denoise") == 0) return stage;
     }
-    return 0;
+    return NULL;
+}
+
+/* Seconds of one step; 0 if no stage has steps or their time is not known. */
+static double step_seconds(const json_t *plan) {
+    const json_t *stage = denoise_stage(plan);
+    double evaluations = number(stage, "evaluations");
+    return evaluations > 0 ? number(stage, "seconds") / evaluations * number(stage, "groups") : 0;
+}
+
+/* Where the memory does not allow all of them at once. */
+static void print_groups(FILE *to, const json_t *plan) {
+    double groups = number(denoise_stage(plan), "groups");
+    if (groups > 1)
+        fprintf(to, "images   %.0f in %.0f groups, one after another in every step\n",
+                number(json_object_get(plan, "request"), "batch"), groups);
 }
 
 /* A step of a small model takes milliseconds, which progress_duration would show as nothing. */
@@ -197,6 +209,7 @@ int plan_print(FILE *to, const char *json, struct sluice_error *e) {
     print_memory(to, plan, "peak", "peak");
     print_memory(to, plan, "least", "least");
     print_reads(to, plan);
+    print_groups(to, plan);
     print_time(to, plan);
     print_advice(to, plan);
     print_rates(to, plan);

@@ -183,10 +183,10 @@ static void forward_caption(struct context *x, const void *weights, const struct
     pad_rows(x, state->caption, text.dim[0], w->pad);
 }
 
-/* The rows of this visit's evaluations, [n_evaluations, C]. Where they are not hoisted there is one row, of
+/* The rows of this visit's timesteps, [n_timesteps, C]. Where they are not hoisted there is one row, of
  * the evaluation under way. */
 static struct tensor rows_of(struct tensor rows, const struct visit_scope *scope) {
-    return tensor_slice(rows, rows.dim[0] == 1 ? 0 : scope->evaluation, scope->n_evaluations);
+    return tensor_slice(rows, rows.dim[0] == 1 ? 0 : scope->timestep, scope->n_timesteps);
 }
 
 /* One block's rows of all blocks'. */
@@ -198,7 +198,7 @@ static void forward_time(struct context *x, const void *weights, const struct vi
     const struct time_weights *w = weights;
     const struct zimage_settings *settings = scope->settings;
     const struct zimage_state *state = scope->lane->state;
-    int32_t n = scope->n_evaluations;
+    int32_t n = scope->n_timesteps;
     struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, w->in.dim[1]});
     struct tensor h = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, w->in.dim[0]});
     for (int32_t i = 0; i < n; i++)

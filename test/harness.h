@@ -217,7 +217,7 @@ static inline void rig_close(struct rig *rig) {
 
 /* ---- runs ---- */
 
-enum { IMAGES = 4, HEX = 65 };
+enum { IMAGES = 8, HEX = 65 };
 
 struct result {
     int code;

@@ -338,7 +338,7 @@ static inline void bench_visit(struct bench *b, const struct block *block, float
     struct visit_scope scope = {.settings = b->settings,
                                 .lane = &b->lane,
                                 .number = block->number,
-                                .n_evaluations = 1,
+                                .n_timesteps = 1,
                                 .timesteps = &timestep};
     b->scratch.used = 0;
     block->kind->forward(&b->context, weights, &scope);

@@ -189,7 +189,7 @@ static void one_request(struct rig *hoisted, struct rig *plain, struct sluice_re
         r.max_ram_bytes = plain_least + (plain_all - plain_least) * i / (BUDGETS - 1);
         got = run_fresh(plain, &r);
         if (!number(stage_of(got.plan, "denoise"), "resident_bytes")) {
-            check_reads(r.steps, what);
+            check_reads((int)number(stage_of(got.plan, "denoise"), "evaluations"), what);
             n_streamed += r.steps > 1;
         }
         same(&want, &got, what);

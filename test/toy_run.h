@@ -94,6 +94,7 @@ static void toy_make_stage(int s, struct error *e) {
                                    .n_lasting = c->n_blocks,
                                    .lanes = toy.lanes[s],
                                    .n_lanes = toy_lanes[s],
+                                   .n_groups = 1,
                                    .evaluations = toy_evaluations[s],
                                    .timesteps = timesteps};
     snprintf(toy.stages[s].name, sizeof toy.stages[s].name, "stage %c", (char)('a' + s));

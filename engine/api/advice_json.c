@@ -24,7 +24,7 @@ static void put_advice(json_t *list, const char *stage, const struct advice *a) 
 
 static void put_machine(const struct job *job, json_t *list) {
     struct plan_advice found;
-    plan_advise(&job->need, &job->plan, &found);
+    plan_advise(job->needs, job->n_needs, (int)(job->need - job->needs), &job->plan, &found);
     double best = job->plan.seconds;
     for (int i = 0; i < found.n; i++) {
         const struct advice *a = &found.advice[i];
@@ -42,7 +42,8 @@ static int denoise_stage(const struct job *job) {
 }
 
 static double step_seconds(const struct job *job, int stage) {
-    return job->plan.stage[stage].seconds / job->plan.stage[stage].evaluations;
+    const struct plan_stage *s = &job->plan.stage[stage];
+    return s->seconds / s->evaluations * s->groups;
 }
 
 /* The same request for several images under the same budget: a streamed byte serves them all. */
@@ -56,7 +57,7 @@ static void put_batch(const struct job *job, json_t *list) {
     request.plan = NULL;
     request.max_ram_bytes = (int64_t)job->plan.ram_budget_bytes;
     if (job_open(&several, job->model, job->device, &request, NULL, &e) == OK &&
-        job_plan(&several, &e) == OK && plan_check(&several.need, &several.plan, &e) == OK &&
+        job_plan(&several, &e) == OK && plan_check(several.need, &several.plan, &e) == OK &&
         step_seconds(&several, stage) <= HELPS * ADVISED_BATCH * step_seconds(job, stage))
         json_array_append_new(list, json_pack("{s:s, s:s, s:f, s:f, s:f}", "kind", "batch", "stage",
                                               job->plan.stage[stage].name, "factor", (double)ADVISED_BATCH,
@@ -68,7 +69,7 @@ static void put_batch(const struct job *job, json_t *list) {
 json_t *advice_json(const struct job *job) {
     struct error e = {0};
     json_t *list = json_array();
-    if (!list || plan_check(&job->need, &job->plan, &e) != OK || !(job->plan.seconds > 0)) return list;
+    if (!list || plan_check(job->need, &job->plan, &e) != OK || !(job->plan.seconds > 0)) return list;
     put_machine(job, list);
     put_batch(job, list);
     return list;

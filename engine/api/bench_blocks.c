@@ -135,6 +135,7 @@ static enum status stand_up(const struct bench_run *run, struct stand *stand, st
                   .n_lasting = run->model->n_blocks,
                   .lanes = stand->lanes,
                   .n_lanes = run->lanes,
+                  .n_groups = 1,
                   .evaluations = run->evaluations},
         .visits.sys = sys,
         .hooks = {.user = stand,

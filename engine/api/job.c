@@ -124,7 +124,7 @@ static void lay_out_cross(struct job *job, struct arena *arena) {
             arena, DTYPE_F32, 2,
             (int32_t[]){job->tokens[i].n_ids, job->model->component[ROLE_TEXT].text_columns}, &ok);
     for (int i = 0; i < job->batch; i++) job->latent[i] = arena_tensor(arena, DTYPE_F32, 3, latent, &ok);
-    for (int i = 0; i < job->batch * job->n_prompts; i++)
+    for (int i = 0; i < job->together * job->n_prompts; i++)
         job->prediction[i] = arena_tensor(arena, DTYPE_F32, 3, latent, &ok);
     if (job->request.no_decode) return;
     int32_t picture[3] = {job->Y * factor, job->X * factor, 3};
@@ -132,19 +132,47 @@ static void lay_out_cross(struct job *job, struct arena *arena) {
     job->rgb = arena_tensor(arena, DTYPE_U8, 3, picture, &ok);
 }
 
-/* Lanes of a prompt are neighbours: lane = prompt * batch + image. Hoist and denoise have the same. */
+/* As even as can be, the larger ones first. */
+void job_images(const struct job *job, int group, int *first, int *n) {
+    *first = (group * job->batch + job->groups - 1) / job->groups;
+    *n = ((group + 1) * job->batch + job->groups - 1) / job->groups - *first;
+}
+
+static bool denoises(enum stage_kind kind) {
+    return kind == STAGE_HOIST || kind == STAGE_DENOISE;
+}
+
+/* Lane i of a stage that goes through prompts or pictures, not through groups. */
+static void connect_lane(struct job *job, enum stage_kind kind, int i, struct lane *lane) {
+    *lane = (struct lane){.picture = job->picture};
+    if (kind == STAGE_TEXT) lane->prompt = i;
+    lane->text = job->text[lane->prompt];
+    lane->latent = job->latent[kind == STAGE_TEXT ? 0 : i];
+}
+
+/* Lanes of a prompt are neighbours in their group: lane = prompt * together + place. */
+static void connect_group(struct job *job, int group, struct lane *lanes) {
+    int first, n;
+    job_images(job, group, &first, &n);
+    for (int i = 0; i < job->together * job->n_prompts; i++) {
+        int prompt = i / job->together, place = i % job->together;
+        lanes[i] = (struct lane){.prompt = prompt,
+                                 .text = job->text[prompt],
+                                 .latent = job->latent[place < n ? first + place : first],
+                                 .prediction = job->prediction[i],
+                                 .hoisted = job->hoisted,
+                                 .idle = place >= n};
+    }
+}
+
 static void connect_lanes(struct job *job) {
-    for (int s = 0; s < job->n_stages; s++)
-        for (int i = 0; i < job->stages[s].n_lanes; i++) {
-            struct lane *lane = &job->stages[s].lanes[i];
-            int image = job->kind[s] == STAGE_TEXT ? 0 : i % job->batch;
-            lane->prompt = job->kind[s] == STAGE_TEXT ? i : i / job->batch;
-            lane->text = job->text[lane->prompt];
-            lane->latent = job->latent[image];
-            lane->hoisted = job->hoisted;
-            if (job->kind[s] == STAGE_DENOISE) lane->prediction = job->prediction[i];
-            lane->picture = job->picture;
-        }
+    for (int s = 0; s < job->n_stages; s++) {
+        struct stage *stage = &job->stages[s];
+        for (int k = 0; k < stage->n_groups && denoises(job->kind[s]); k++)
+            connect_group(job, k, stage->lanes + k * stage->n_lanes);
+        for (int i = 0; i < stage->n_lanes && !denoises(job->kind[s]); i++)
+            connect_lane(job, job->kind[s], i, &stage->lanes[i]);
+    }
 }
 
 static void add_stage(struct job *job, enum stage_kind kind, enum role role, const char *name, int n_lanes,
@@ -156,11 +184,12 @@ static void add_stage(struct job *job, enum stage_kind kind, enum role role, con
     snprintf(stage->name, sizeof stage->name, "%s", name);
     stage->component = c;
     stage->n_lanes = n_lanes;
+    stage->n_groups = 1;
     stage->evaluations = evaluations;
     stage->n_lasting = c->n_blocks;
     stage->n_blocks = c->n_blocks + (kind == STAGE_TEXT ? job->n_prompts : 0);
     if (kind == STAGE_HOIST) stage->hoists = true;
-    if (kind == STAGE_HOIST || kind == STAGE_DENOISE) stage->timesteps = job->inputs;
+    if (denoises(kind)) stage->timesteps = job->inputs;
 }
 
 static enum status lay_out_stages(struct job *job, struct error *e) {
@@ -175,7 +204,8 @@ static enum status lay_out_stages(struct job *job, struct error *e) {
     size_t n_blocks = 0, n_lanes = 0;
     for (int s = 0; s < job->n_stages; s++) {
         n_blocks += (size_t)job->stages[s].n_blocks;
-        n_lanes += (size_t)job->stages[s].n_lanes;
+        n_lanes +=
+            2 * (size_t)job->stages[s].n_lanes; /* uneven groups have idle ones, but fewer than others */
         if (job->stages[s].n_blocks > PLAN_BLOCKS_MAX)
             return error_set(e, UNSUPPORTED, "a model of %d blocks", job->stages[s].n_blocks);
     }
@@ -192,7 +222,7 @@ static enum status lay_out_stages(struct job *job, struct error *e) {
         for (int i = stage->n_lasting; i < stage->n_blocks; i++) list[i] = &job->rows[i - stage->n_lasting];
         if (stage->hoists) continue; /* the next has the same lanes, and the blocks until they are split */
         list += stage->n_blocks;
-        lane += stage->n_lanes;
+        lane += 2 * stage->n_lanes;
     }
     return OK;
 }
@@ -222,6 +252,7 @@ static void split_hoisted(struct job *job, struct stage *hoist, int first_visit)
 
 static enum status list_visits(struct job *job, struct error *e) {
     job->visits.sys = job->sys;
+    job->visits.n_visits = 0;
     for (int s = 0; s < job->n_stages && e->code == OK; s++) {
         const struct stage *stage = &job->stages[s];
         int first = job->visits.n_visits;
@@ -261,8 +292,9 @@ static enum status decide_hoisting(struct job *job, struct error *e) {
 static uint64_t host_bytes(const struct job *job) {
     uint64_t a_visit = 256, a_token = 128;
     uint64_t tokens = (uint64_t)(job->tokens[0].n_ids + job->tokens[1].n_ids);
+    uint64_t needs = (uint64_t)job->n_needs * sizeof *job->needs;
     return align_up(job->model->host_bytes + (uint64_t)job->visits.n_visits * a_visit + tokens * a_token +
-                        (1 << 19),
+                        needs + (1 << 19),
                     1 << 16);
 }
 
@@ -282,27 +314,85 @@ static uint64_t model_bytes(const struct job *job) {
     return bytes;
 }
 
-static enum status find_rates(struct job *job, struct error *e) {
-    rates_default(job->device->name, job->device->threads, &job->need.rates);
-    return job->request.rates ? rates_read(job->request.rates_name, job->request.rates, &job->need.rates, e)
-                              : OK;
+static enum status find_rates(struct job *job, struct rates *rates, struct error *e) {
+    rates_default(job->device->name, job->device->threads, rates);
+    return job->request.rates ? rates_read(job->request.rates_name, job->request.rates, rates, e) : OK;
 }
 
-static enum status measure(struct job *job, struct error *e) {
+/* ---- groups ---- */
+
+/* What depends on how many images are denoised at once: lanes, and what crosses stages, by size. */
+static void lay_out_lanes(struct job *job, int groups) {
+    job->groups = groups;
+    job->together = (job->batch + groups - 1) / groups;
+    for (int s = 0; s < job->n_stages; s++) {
+        struct stage *stage = &job->stages[s];
+        if (!denoises(job->kind[s])) continue;
+        stage->n_lanes = job->together * job->n_prompts;
+        stage->n_groups = groups;
+        if (job->kind[s] == STAGE_DENOISE) stage->evaluations = job->request.steps * groups;
+    }
+    job->cross = arena_counting();
+    lay_out_cross(job, &job->cross);
+    connect_lanes(job);
+}
+
+static enum status lay_out_groups(struct job *job, int groups, struct error *e) {
+    lay_out_lanes(job, groups);
+    return list_visits(job, e);
+}
+
+/* As laid out now. */
+static enum status measure(struct job *job, const struct rates *rates, struct run_need *need,
+                           struct error *e) {
     struct run run = job_run(job, NULL);
-    struct arena counting = arena_counting();
-    lay_out_cross(job, &counting);
-    if (find_rates(job, e) != OK || decide_hoisting(job, e) != OK || list_visits(job, e) != OK ||
-        executor_measure(&run, false, &job->need, e) != OK)
-        return e->code;
-    job->need.base_bytes = machine_base_bytes();
-    job->need.host_bytes = host_bytes(job);
-    job->need.cross_bytes = align_up(counting.peak, PLAN_PAGE);
+    need->rates = *rates;
+    if (executor_measure(&run, false, need, e) != OK) return e->code;
+    need->base_bytes = machine_base_bytes();
+    need->host_bytes = host_bytes(job);
+    need->cross_bytes = align_up(job->cross.peak, PLAN_PAGE);
     if (job_reads_direct(job->request.direct_io, model_bytes(job), machine_memory_bytes()))
-        job->need.bounce_bytes = PLAN_BOUNCE;
+        need->bounce_bytes = PLAN_BOUNCE;
     /* Neither lasts into the run, nor do they meet. */
-    job->need.open_bytes = job->model->open_bytes > RATE_BYTES ? job->model->open_bytes : RATE_BYTES;
+    need->open_bytes = job->model->open_bytes > RATE_BYTES ? job->model->open_bytes : RATE_BYTES;
     return OK;
+}
+
+/* More groups of the same size would gain nothing: the next number of groups whose images are fewer, or 0. */
+static int next_groups(int batch, int groups) {
+    int together = (batch + groups - 1) / groups;
+    return together > 1 ? (batch + together - 2) / (together - 1) : 0;
+}
+
+static enum status measure_groups(struct job *job, struct error *e) {
+    struct rates rates;
+    int most = job->decode_only ? 1 : job->batch;
+    for (int groups = 1; groups; groups = next_groups(most, groups)) job->n_needs++;
+    job->needs = job->sys->alloc(job->sys, LINE_HOST, (size_t)job->n_needs * sizeof *job->needs);
+    if (!job->needs) return error_set(e, MEMORY, "no memory for what a run needs");
+    lay_out_lanes(job, 1);
+    if (find_rates(job, &rates, e) != OK || decide_hoisting(job, e) != OK) return e->code;
+    int groups = 1;
+    for (int i = 0; i < job->n_needs && e->code == OK; i++, groups = next_groups(most, groups))
+        if (lay_out_groups(job, groups, e) == OK) measure(job, &rates, &job->needs[i], e);
+    return e->code == OK ? job_group(job, 1, e) : e->code;
+}
+
+static int need_groups(const struct job *job, const struct run_need *need) {
+    int groups = 1;
+    for (int s = 0; s < job->n_stages; s++)
+        if (job->kind[s] == STAGE_DENOISE) groups = need->stage[s].groups;
+    return groups;
+}
+
+enum status job_group(struct job *job, int groups, struct error *e) {
+    job->need = NULL;
+    for (int i = 0; i < job->n_needs; i++)
+        if (need_groups(job, &job->needs[i]) == groups) job->need = &job->needs[i];
+    if (job->need) return job->groups == groups ? OK : lay_out_groups(job, groups, e);
+    error_set(e, BUDGET, "the images are not denoised in this many groups");
+    error_found(e, "%d groups of %d images", groups, job->batch);
+    return error_expected(e, "a number of groups that `plan` chooses");
 }
 
 enum status job_open(struct job *job, const struct sluice_model *model, struct device *device,
@@ -322,23 +412,24 @@ enum status job_open(struct job *job, const struct sluice_model *model, struct d
     }
     fill_defaults(job);
     if (check_request(job, e) != OK) return e->code;
-    job->batch = r->batch;
+    job->batch = job->together = r->batch;
+    job->groups = 1;
     job->Y = r->height / factor;
     job->X = r->width / factor;
     if (!job->decode_only && (encode_prompts(job, e) != OK || make_schedule(job, e) != OK)) return e->code;
-    return lay_out_stages(job, e) == OK ? measure(job, e) : e->code;
+    return lay_out_stages(job, e) == OK ? measure_groups(job, e) : e->code;
 }
 
 enum status job_plan(struct job *job, struct error *e) {
     int64_t budget = job->request.max_ram_bytes;
     if (job->request.plan) return plan_read(job, job->request.plan, e);
-    plan_solve(&job->need, budget ? (uint64_t)budget : machine_default_budget(),
-               (uint64_t)job->request.max_vram_bytes, &job->plan);
-    return OK;
+    int chosen = plan_choose(job->needs, job->n_needs, budget ? (uint64_t)budget : machine_default_budget(),
+                             (uint64_t)job->request.max_vram_bytes, &job->plan);
+    return job_group(job, need_groups(job, &job->needs[chosen]), e);
 }
 
 enum status job_allocate(struct job *job, struct error *e) {
-    struct arena cross = {.bytes = job->need.cross_bytes};
+    struct arena cross = {.bytes = job->need->cross_bytes};
     cross.base = job->sys->map(job->sys, LINE_STATE, cross.bytes);
     if (!cross.base) return error_set(e, MEMORY, "no memory for latents and pictures");
     lay_out_cross(job, &cross);
@@ -361,6 +452,7 @@ void job_close(struct job *job) {
     sys->release(sys, job->inputs);
     sys->release(sys, job->block_lists);
     sys->release(sys, job->lanes);
+    sys->release(sys, job->needs);
     *job = (struct job){0};
 }
 
@@ -378,6 +470,6 @@ struct run job_run(struct job *job, const struct run_hooks *hooks) {
 
 double job_flops(const struct job *job) {
     double flops = 0;
-    for (int s = 0; s < job->n_stages; s++) flops += job->need.stage[s].flops;
+    for (int s = 0; s < job->n_stages; s++) flops += job->need->stage[s].flops;
     return flops;
 }

@@ -33,9 +33,9 @@ static json_t *blocks_json(const struct job *job, int s) {
     for (int i = 0; i < job->stages[s].n_blocks; i++)
         json_array_append_new(blocks,
                               json_pack("{s:s, s:I, s:b, s:b, s:s}", "name", job->stages[s].blocks[i]->name,
-                                        "bytes", integer(job->need.stage[s].block_bytes[i]), "resident",
+                                        "bytes", integer(job->need->stage[s].block_bytes[i]), "resident",
                                         (int)plan_is_resident(p, i), "hoisted",
-                                        (int)job->need.stage[s].block_hoisted[i], "tier", tier(p, i)));
+                                        (int)job->need->stage[s].block_hoisted[i], "tier", tier(p, i)));
     return blocks;
 }
 
@@ -65,9 +65,9 @@ static int32_t *restraint(struct plan_stage *stage, int i) {
 static json_t *stage_json(const struct job *job, int s) {
     struct plan_stage p = job->plan.stage[s];
     json_t *json = json_pack(
-        "{s:s, s:s, s:i, s:i, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "name", p.name,
-        "family", p.family, "evaluations", p.evaluations, "lanes", p.lanes, "blocks", blocks_json(job, s),
-        "resident_bytes", integer(p.resident_bytes), "streamed_bytes_per_evaluation",
+        "{s:s, s:s, s:i, s:i, s:i, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "name", p.name,
+        "family", p.family, "evaluations", p.evaluations, "lanes", p.lanes, "groups", p.groups, "blocks",
+        blocks_json(job, s), "resident_bytes", integer(p.resident_bytes), "streamed_bytes_per_evaluation",
         integer(p.streamed_bytes_per_evaluation), "ring_bytes", integer(p.ring_bytes), "state_bytes",
         integer(p.state_bytes), "activation_bytes", integer(p.activation_bytes), "workspace_bytes",
         integer(p.workspace_bytes), "library_bytes", integer(p.library_bytes), "peak_vram_bytes",
@@ -140,7 +140,7 @@ static enum status read_blocks(const struct job *job, int s, json_t *blocks, str
         plan_set_resident(p, i, json_is_true(resident));
         const char *rests = json_string_value(json_object_get(block, "tier"));
         plan_set_pooled(p, i,
-                        job->need.separate && rests && !strcmp(rests, "ram") && !json_is_true(resident));
+                        job->need->separate && rests && !strcmp(rests, "ram") && !json_is_true(resident));
     }
     return OK;
 }
@@ -183,8 +183,21 @@ static enum status read_bounce(struct job *job, json_t *bounce, struct error *e)
     if (asked && strcmp(asked, "auto")) return OK;
     if ((bounce && !json_is_integer(bounce)) || bytes < 0 || bytes > most)
         return bad_plan(e, "bounce_bytes is no size up to 1 GiB", "plan");
-    job->need.bounce_bytes = align_up((uint64_t)bytes, PLAN_READERS * PLAN_PAGE);
+    job->need->bounce_bytes = align_up((uint64_t)bytes, PLAN_READERS * PLAN_PAGE);
     return OK;
+}
+
+/* Absent: all images at once. */
+static enum status read_groups(struct job *job, json_t *stages, struct error *e) {
+    for (int s = 0; s < job->n_stages; s++) {
+        json_t *groups = json_object_get(json_array_get(stages, (size_t)s), "groups");
+        if (job->kind[s] != STAGE_DENOISE || !groups) continue;
+        json_int_t n = json_integer_value(groups);
+        if (!json_is_integer(groups) || n < 1 || n > BATCH_MAX)
+            return bad_plan(e, "groups is no number of groups", "denoise");
+        return job_group(job, (int)n, e);
+    }
+    return job_group(job, 1, e);
 }
 
 static enum status read_plan(struct job *job, json_t *root, struct error *e) {
@@ -195,15 +208,16 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     uint64_t bytes = (uint64_t)job->request.max_ram_bytes;
     if (!bytes && json_is_integer(ram) && json_integer_value(ram) > 0)
         bytes = (uint64_t)json_integer_value(ram);
-    if (read_bounce(job, json_object_get(root, "bounce_bytes"), e) != OK) return e->code;
-    plan_solve(&job->need, bytes ? bytes : machine_default_budget(), (uint64_t)job->request.max_vram_bytes,
+    if (read_groups(job, stages, e) != OK || read_bounce(job, json_object_get(root, "bounce_bytes"), e) != OK)
+        return e->code;
+    plan_solve(job->need, bytes ? bytes : machine_default_budget(), (uint64_t)job->request.max_vram_bytes,
                &job->plan);
     if ((int)json_array_size(stages) != job->n_stages)
         return other_job(e, "another number of stages", "plan");
     job->plan.keep = json_is_true(json_object_get(root, "keep"));
     for (int s = 0; s < job->n_stages && e->code == OK; s++)
         read_stage(job, s, json_array_get(stages, (size_t)s), &job->plan.stage[s], e);
-    plan_evaluate(&job->need, &job->plan);
+    plan_evaluate(job->need, &job->plan);
     return e->code;
 }
 

@@ -80,8 +80,8 @@ static void report_progress(struct running *r, const struct visit *visit) {
     struct sluice_progress progress = {
         .struct_size = sizeof progress,
         .stage = stage->name,
-        .step = visit->evaluation < 0 ? 0 : visit->evaluation + 1,
-        .of = stage->evaluations,
+        .step = visit->evaluation < 0 ? 0 : visit->evaluation / stage->n_groups + 1,
+        .of = stage->evaluations / stage->n_groups,
         .fraction = fraction < 1 ? fraction : 1,
         .seconds = seconds,
         .eta = seconds_left(r),
@@ -108,7 +108,7 @@ static void note_stall(struct running *r, const struct visit *visit) {
         struct report *report = &r->session->report;
         note_longest(&report->stage[last->stage].stall, seconds, block);
         if (r->job->kind[last->stage] == STAGE_DENOISE && last->evaluation >= 0)
-            note_longest(&report->step[last->evaluation].stall, seconds, block);
+            note_longest(&report->step[last->evaluation / r->job->groups].stall, seconds, block);
     }
     r->visit = visit;
     r->at_visit = r->counters;
@@ -153,19 +153,26 @@ static enum status dump_picture(struct job *job, int image, struct error *e) {
     return ring_save_picture(job->sys, job->request.dump, name, job->picture, e);
 }
 
-static enum status step_ended(struct running *r, int step, struct error *e) {
-    struct job *job = r->job;
-    const struct sluice_request *q = &job->request;
+/* One group's images of the step. */
+static enum status group_ended(struct job *job, int step, int group, struct error *e) {
     float sigma = job->sigmas[step], next = job->sigmas[step + 1];
-    for (int i = 0; i < job->batch && e->code == OK; i++) {
-        struct tensor latent = job->latent[i];
+    int first, n;
+    job_images(job, group, &first, &n);
+    for (int i = 0; i < n && e->code == OK; i++) {
+        struct tensor latent = job->latent[first + i];
         float *cond = job->prediction[i].data;
-        int64_t n = tensor_elements(&latent);
-        if (job->n_prompts > 1) flow_guide(cond, job->prediction[job->batch + i].data, n, q->cfg_scale);
-        flow_step(latent.data, cond, n, sigma, next);
+        int64_t elements = tensor_elements(&latent);
+        if (job->n_prompts > 1)
+            flow_guide(cond, job->prediction[job->together + i].data, elements, job->request.cfg_scale);
+        flow_step(latent.data, cond, elements, sigma, next);
         check_finite(latent, "the latent", "denoise", step, e);
     }
-    if (q->dump && e->code == OK) dump_latents(job, step + 1, e);
+    return e->code;
+}
+
+static enum status step_ended(struct running *r, int step, struct error *e) {
+    struct job *job = r->job;
+    if (job->request.dump) dump_latents(job, step + 1, e);
     double time = now(r);
     struct step_record *record = &r->session->report.step[step];
     record->seconds = time - r->step_began;
@@ -174,6 +181,12 @@ static enum status step_ended(struct running *r, int step, struct error *e) {
     r->step_began = time;
     r->at_step = r->counters;
     return e->code;
+}
+
+static enum status denoised(struct running *r, int evaluation, struct error *e) {
+    int groups = r->job->groups, step = evaluation / groups, group = evaluation % groups;
+    if (group_ended(r->job, step, group, e) != OK || group + 1 < groups) return e->code;
+    return step_ended(r, step, e);
 }
 
 static enum status to_rgb(struct running *r, struct error *e) {
@@ -210,7 +223,7 @@ static enum status evaluation_ended(void *user, const struct visit *visit, struc
     note_stall(r, NULL);
     switch (r->job->kind[visit->stage]) {
     case STAGE_DENOISE:
-        step_ended(r, visit->evaluation, e);
+        denoised(r, visit->evaluation, e);
         break;
     case STAGE_DECODE:
         picture_ended(r, visit->evaluation, e);
@@ -329,7 +342,8 @@ static void gave_up(void *user, const struct visit *first, uint64_t bytes, bool 
     double mib = (double)bytes / (1 << 20);
     if (report->n_given_up < GIVEN_UP_MAX)
         report->given_up[report->n_given_up++] = (struct given_up){
-            report->stage_name[first->stage], first->evaluation < 0 ? 0 : first->evaluation, bytes};
+            report->stage_name[first->stage],
+            first->evaluation < 0 ? 0 : first->evaluation / r->job->stages[first->stage].n_groups, bytes};
     else
         last->bytes += bytes;
     if (again)
@@ -398,9 +412,10 @@ static enum status prepare_steps(struct sluice_session *s, struct job *job, stru
     memcpy(s->report.sigma, job->sigmas, n * sizeof *s->report.sigma);
     for (int i = 0; i < job->n_stages; i++) {
         if (job->kind[i] != STAGE_DENOISE) continue;
-        struct pace pace = pace_predict(&job->need, &job->plan, i);
+        struct pace pace = pace_predict(job->need, &job->plan, i);
         for (size_t k = 0; k < n; k++)
-            s->report.step[k].floor_seconds = k ? pace.later_floor_seconds : pace.first_floor_seconds;
+            s->report.step[k].floor_seconds = (k ? pace.later_floor_seconds : pace.first_floor_seconds) +
+                                              (job->groups - 1) * pace.later_floor_seconds;
     }
     return OK;
 }
@@ -456,7 +471,7 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
                               .gave_up = gave_up,
                               .tick = tick};
     struct run run = job_run(job, &hooks);
-    struct run_need need = job->need;
+    struct run_need need = *job->need;
     r.reserve = find_reserve(s, job);
     /* What an earlier run kept and this one does not comes first: it is in no line of this plan. */
     if (!job->plan.keep) residents_destroy(&s->residents);
@@ -470,7 +485,7 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
     const char *from = latent_file ? latent_file : job->request.init_latent;
     from ? load_latents(job, from, e) : start_noise(job, e);
     if (e->code == OK && job->request.dump && !job->decode_only) dump_start(job, e);
-    if (e->code == OK) executor_run(&run, &job->need, &job->plan, &s->residents, &r.counters, e);
+    if (e->code == OK) executor_run(&run, job->need, &job->plan, &s->residents, &r.counters, e);
     s->report.seconds = now(&r) - r.began;
     return e->code;
 }
@@ -499,7 +514,7 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
         job_plan(&job, e) != OK)
         goto out;
     s->report.plan = plan_json(&job);
-    if (plan_check(&job.need, &job.plan, e) != OK) goto out;
+    if (plan_check(job.need, &job.plan, e) != OK) goto out;
     warn_of_cuts(s, &job);
     execute(s, &job, latent_file, e);
 out:
@@ -598,7 +613,7 @@ int sluice_plan_query(sluice_session *session, const struct sluice_request *requ
     if (job_open(&job, session->model, session->device, request, decode_latent ? dim : NULL, &e) != OK ||
         job_plan(&job, &e) != OK)
         goto out;
-    *fits = plan_check(&job.need, &job.plan, &misfit) == OK;
+    *fits = plan_check(job.need, &job.plan, &misfit) == OK;
     json_t *plan = plan_json(&job);
     if (plan) json_object_set_new(plan, "advice", advice_json(&job));
     *json = plan ? json_dumps(plan, JSON_INDENT(1)) : NULL;

@@ -24,20 +24,29 @@ static bool computing_decides(const struct run_need *need, const struct plan *pl
 
 /* What plans print as the time of a step: the first one, which reads what stays, counts like the others. */
 static double mean_step(const struct plan *plan, int stage) {
-    return plan->stage[stage].seconds / plan->stage[stage].evaluations;
+    const struct plan_stage *s = &plan->stage[stage];
+    return s->seconds / s->evaluations * s->groups;
 }
 
+/* What advice is asked about: the run in all the ways that it may be grouped, and its plan. */
+struct question {
+    const struct run_need *needs;
+    int n;
+    const struct plan *now;
+    int stage;
+};
+
 /* Solves with so many bytes more of a memory. */
-static struct advice ask(const struct run_need *need, const struct plan *now, int stage,
-                         enum advice_kind kind, uint64_t extra) {
+static struct advice ask(const struct question *q, enum advice_kind kind, uint64_t extra) {
     struct plan plan;
     struct advice a = {.kind = kind, .extra_bytes = extra};
-    plan_solve(need, now->ram_budget_bytes + (kind == ADVICE_RAM ? extra : 0),
-               now->vram_budget_bytes + (kind == ADVICE_VRAM ? extra : 0), &plan);
+    int chosen = plan_choose(q->needs, q->n, q->now->ram_budget_bytes + (kind == ADVICE_RAM ? extra : 0),
+                             q->now->vram_budget_bytes + (kind == ADVICE_VRAM ? extra : 0), &plan);
+    const struct run_need *need = &q->needs[chosen];
     a.seconds = plan.seconds;
-    a.step_seconds = mean_step(&plan, stage);
+    a.step_seconds = mean_step(&plan, q->stage);
     a.computing_decides =
-        computing_decides(need, &plan, stage, pace_predict(need, &plan, stage).evaluation_seconds);
+        computing_decides(need, &plan, q->stage, pace_predict(need, &plan, q->stage).evaluation_seconds);
     return a;
 }
 
@@ -46,15 +55,15 @@ static enum advice_kind binding_memory(const struct run_need *need, const struct
     return need->separate && plan->stage[stage].bound != BOUND_DISK ? ADVICE_VRAM : ADVICE_RAM;
 }
 
-static void advise_memory(const struct run_need *need, const struct plan *plan, struct plan_advice *out) {
+static void advise_memory(const struct question *q, struct plan_advice *out) {
     static const double more[] = {0.25, 0.5, 1};
-    enum advice_kind kind = binding_memory(need, plan, out->stage);
-    uint64_t budget = kind == ADVICE_RAM ? plan->ram_budget_bytes : plan->vram_budget_bytes, low = 0;
+    enum advice_kind kind = binding_memory(q->needs, q->now, q->stage);
+    uint64_t budget = kind == ADVICE_RAM ? q->now->ram_budget_bytes : q->now->vram_budget_bytes, low = 0;
     for (int i = 0; i < 3; i++) {
         uint64_t extra = (uint64_t)(more[i] * (double)budget) + 1;
-        struct advice a = ask(need, plan, out->stage, kind, extra);
+        struct advice a = ask(q, kind, extra);
         for (int k = 0; k < HALVINGS && a.computing_decides && extra - low > 1; k++) {
-            struct advice less = ask(need, plan, out->stage, kind, low + (a.extra_bytes - low) / 2);
+            struct advice less = ask(q, kind, low + (a.extra_bytes - low) / 2);
             if (less.computing_decides)
                 a = less;
             else
@@ -66,25 +75,30 @@ static void advise_memory(const struct run_need *need, const struct plan *plan, 
     }
 }
 
+/* The lanes that compute together stay as they are. */
 static void advise_link(const struct run_need *need, const struct plan *plan, enum advice_kind kind,
                         struct plan_advice *out) {
     struct run_need faster = *need;
     double *rate = kind == ADVICE_BUS ? &faster.rates.h2d : &faster.rates.disk;
     if (!(*rate > 0)) return;
     *rate *= 2;
-    struct advice a = ask(&faster, plan, out->stage, kind, 0);
+    struct question q = {&faster, 1, plan, out->stage};
+    struct advice a = ask(&q, kind, 0);
     a.factor = 2;
     out->advice[out->n++] = a;
 }
 
-void plan_advise(const struct run_need *need, const struct plan *plan, struct plan_advice *advice) {
+void plan_advise(const struct run_need *needs, int n, int chosen, const struct plan *plan,
+                 struct plan_advice *advice) {
+    const struct run_need *need = &needs[chosen];
     memset(advice, 0, sizeof *advice);
     if (!plan->n_stages) return;
     int stage = advice->stage = longest_stage(plan);
+    struct question q = {needs, n, plan, stage};
     advice->seconds = plan->seconds;
     advice->step_seconds = mean_step(plan, stage);
     if (!computing_decides(need, plan, stage, pace_predict(need, plan, stage).evaluation_seconds))
-        advise_memory(need, plan, advice);
+        advise_memory(&q, advice);
     if (need->separate) advise_link(need, plan, ADVICE_BUS, advice);
     advise_link(need, plan, ADVICE_DISK, advice);
 }

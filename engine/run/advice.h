@@ -14,7 +14,7 @@ struct advice {
     uint64_t extra_bytes;   /* of that memory */
     double factor;          /* of that rate, else 0 */
     double seconds;         /* of the whole run then */
-    double step_seconds;    /* of one evaluation of the stage that takes longest now, on average */
+    double step_seconds;    /* of one step of the stage that takes longest now, all groups, on average */
     bool computing_decides; /* from there on more of it would not help: computing binds that stage */
 };
 
@@ -26,8 +26,9 @@ struct plan_advice {
 };
 
 /* Asks for a quarter, a half and twice the budget that binds (up to the least that makes computing decide,
- * found to a 32nd of the step before), and for links of twice the rate. The plan is solved and has its
- * budgets. */
-void plan_advise(const struct run_need *need, const struct plan *plan, struct plan_advice *advice);
+ * found to a 32nd of the step before), where other lanes may compute together too, and for links of twice the
+ * rate. The plan was chosen from these needs (it is of needs[chosen]) and has its budgets. */
+void plan_advise(const struct run_need *needs, int n, int chosen, const struct plan *plan,
+                 struct plan_advice *advice);
 
 #endif

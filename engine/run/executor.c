@@ -42,8 +42,9 @@ static enum status declare_lanes(struct sys *sys, struct stage *stage, struct ro
     room->lane_states = sys->alloc(sys, LINE_HOST, (size_t)stage->n_lanes * family->lane_state_bytes);
     if (!room->lane_states) return error_set(e, MEMORY, "no memory for stage '%s'", stage->name);
     bool ok = true;
-    for (int i = 0; i < stage->n_lanes; i++)
-        stage->lanes[i].state = (char *)room->lane_states + (size_t)i * family->lane_state_bytes;
+    for (int i = 0; i < stage->n_lanes * stage->n_groups; i++)
+        stage->lanes[i].state =
+            (char *)room->lane_states + (size_t)(i % stage->n_lanes) * family->lane_state_bytes;
     family->declare(stage->component, stage->lanes, stage->n_lanes, &room->state, &ok);
     return ok ? OK : error_set(e, INTERNAL, "the state of stage '%s' is larger than planned", stage->name);
 }
@@ -97,21 +98,24 @@ static void leave_room(struct sys *sys, struct room *room, bool keeps_state) {
     *room = kept;
 }
 
-/* One visit: the block's forward for each of its lanes. image is NULL in a dry run. */
+/* One visit: the block's forward for each of its lanes that the evaluation's group has. image is NULL in a
+ * dry run. */
 static enum status run_visit(struct context *x, const struct stage *stage, const struct visit *visit,
                              void *image, void *weights) {
     const struct block *block = stage->blocks[visit->block];
-    int evaluation = visit->evaluation < 0 ? 0 : visit->evaluation;
+    int evaluation = visit->evaluation < 0 ? 0 : visit->evaluation, timestep = evaluation / stage->n_groups;
+    const struct lane *lanes = stage->lanes + evaluation % stage->n_groups * stage->n_lanes;
     block_point(block, image, weights);
     for (int i = visit->first_lane; i < visit->first_lane + visit->n_lanes; i++) {
         struct visit_scope scope = {
             .settings = stage->component->settings,
-            .lane = &stage->lanes[i],
+            .lane = &lanes[i],
             .number = block->number,
-            .evaluation = evaluation,
-            .n_evaluations = visit->evaluation < 0 ? visit->n_hoisted : 1,
-            .timesteps = stage->timesteps ? stage->timesteps + evaluation : NULL,
+            .timestep = timestep,
+            .n_timesteps = visit->evaluation < 0 ? visit->n_hoisted : 1,
+            .timesteps = stage->timesteps ? stage->timesteps + timestep : NULL,
         };
+        if (lanes[i].idle) continue;
         x->scratch->used = 0;
         block->kind->forward(x, weights, &scope);
     }
@@ -134,6 +138,7 @@ static void describe_stage(const struct run *run, int i_stage, struct stage_need
     snprintf(need->family, sizeof need->family, "%s", stage->component->family->name);
     need->evaluations = stage->evaluations;
     need->lanes = stage->n_lanes;
+    need->groups = stage->n_groups;
     need->n_blocks = stage->n_blocks;
     for (int i = 0; i < stage->n_blocks; i++) {
         need->block_bytes[i] = stage->blocks[i]->bytes;
@@ -142,7 +147,8 @@ static void describe_stage(const struct run *run, int i_stage, struct stage_need
     }
 }
 
-/* Evaluations have the same shapes, so the first stands for all. */
+/* Evaluations of a group have the same shapes, so the first of each stands for all. An evaluation's seconds
+ * are the groups' mean. */
 static enum status measure_stage(const struct run *run, int i_stage, struct dry *dry, struct stage_need *need,
                                  struct error *e) {
     struct stage *stage = &run->stages[i_stage];
@@ -154,11 +160,12 @@ static enum status measure_stage(const struct run *run, int i_stage, struct dry 
         const struct visit *visit = &run->visits->visits[i];
         if (visit->stage != i_stage) continue;
         if (visit->evaluation >= 0) need->block_repeats[visit->block] = true;
-        if (visit->evaluation > 0) continue;
+        if (visit->evaluation >= stage->n_groups) continue;
+        int groups = visit->evaluation < 0 ? 1 : stage->n_groups;
         x.flops = dry->seconds = 0;
         if (run_visit(&x, stage, visit, NULL, room.weights) != OK) goto out;
-        need->block_seconds[visit->block] += dry->seconds;
-        need->flops += x.flops * (visit->evaluation < 0 ? 1 : stage->evaluations);
+        need->block_seconds[visit->block] += dry->seconds / groups;
+        need->flops += x.flops * (visit->evaluation < 0 ? 1 : stage->evaluations) / groups;
     }
     need->state_bytes = room.state.peak;
     need->activation_bytes = room.scratch.peak;

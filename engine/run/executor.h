@@ -21,10 +21,13 @@ struct stage {
     const struct component *component;
     const struct block **blocks; /* the component's, with this request's in place of embedding tables */
     int n_blocks, n_lasting;
+    /* Of n_lanes that compute together there are n_groups, one behind the other in lanes: lane i of every
+     * group computes in the same state. Evaluation k is one of group k % n_groups at timestep k / n_groups.
+     */
     struct lane *lanes;
-    int n_lanes;
+    int n_lanes, n_groups;
     int evaluations;
-    const float *timesteps; /* one an evaluation, or NULL where the family does not ask */
+    const float *timesteps; /* or NULL where the family does not ask */
     /* It computes once what the next stage reads: that one has the same component, lanes and timesteps, and
      * goes on with the lanes' state. */
     bool hoists;

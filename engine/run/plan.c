@@ -128,6 +128,7 @@ void plan_begin(const struct run_need *need, struct plan *plan) {
         memcpy(to->family, from->family, sizeof to->family);
         to->evaluations = from->evaluations;
         to->lanes = from->lanes;
+        to->groups = from->groups;
         to->n_blocks = from->n_blocks;
         to->state_bytes = pages(from->state_bytes);
         to->activation_bytes = pages(from->activation_bytes);

@@ -25,13 +25,14 @@ enum { PLAN_READERS = 2, PLAN_BOUNCE_PIECE = 2 << 20, PLAN_BOUNCE = PLAN_READERS
 /* What one stage needs, measured by the dry run. */
 struct stage_need {
     char name[16], family[24];
-    int evaluations, lanes, n_blocks;
+    int evaluations, n_blocks;
+    int lanes, groups; /* that compute together; so many of those take turns in the same memory */
     uint64_t block_bytes[PLAN_BLOCKS_MAX];
-    bool block_repeats[PLAN_BLOCKS_MAX]; /* visited anew in every evaluation */
-    bool block_lasts[PLAN_BLOCKS_MAX];   /* the model's, not this request's: may stay for the next run */
-    bool block_hoisted[PLAN_BLOCKS_MAX]; /* computed once, before the evaluations of the next stage */
-    double
-        block_seconds[PLAN_BLOCKS_MAX]; /* of computing, all lanes, in one evaluation (or before the first) */
+    bool block_repeats[PLAN_BLOCKS_MAX];   /* visited anew in every evaluation */
+    bool block_lasts[PLAN_BLOCKS_MAX];     /* the model's, not this request's: may stay for the next run */
+    bool block_hoisted[PLAN_BLOCKS_MAX];   /* computed once, before the evaluations of the next stage */
+    double block_seconds[PLAN_BLOCKS_MAX]; /* of computing, lanes of one group, in one evaluation (or before
+                                              the first) */
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes;
     double flops;
 };
@@ -69,7 +70,7 @@ struct plan_stage {
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes, peak_ram_bytes, peak_vram_bytes;
     double flops;
     double seconds, floor_seconds; /* of the whole stage, predicted; floor: max of compute, bus and disk */
-    int32_t bound, unused;         /* enum bound */
+    int32_t bound, groups;         /* enum bound; the need's */
 };
 
 struct plan {
@@ -110,6 +111,13 @@ uint64_t plan_resident_offset(const struct stage_need *need, const struct plan_s
  * memory, vram_budget_bytes is not read. Always gives a plan: below the least budgets it is the least plan,
  * whose peak is then above its budget. Sizes are rounded to pages. See solve.c. */
 void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
+                struct plan *plan);
+
+/* The same run may be needed in several ways, which differ in how many lanes compute together (lanes, groups,
+ * and what follows from them). Solves for each of the n needs and takes the fastest plan that works; of those
+ * that are as fast the first. The least budgets are those of all of them. Returns its need's place. See
+ * choose.c. */
+int plan_choose(const struct run_need *needs, int n, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
                 struct plan *plan);
 
 /* Recomputes everything that follows from residents, rings, pools, staging and keep: sums, peaks, seconds.

@@ -17,7 +17,8 @@ struct lane {
     struct tensor prediction; /* [C, Y, X]: written by the denoiser */
     struct tensor picture;    /* [Y, X, 3], -1 to 1 and a little beyond: written by the decoder */
     int prompt;  /* which prompt it is conditioned on: lanes of one prompt share what depends on it only */
-    int hoisted; /* evaluations whose rows its state holds at once: all if they are hoisted, else 0 */
+    int hoisted; /* timesteps whose rows its state holds at once: all if they are hoisted, else 0 */
+    bool idle;   /* of a group that has fewer lanes than others: never computed */
     void *state; /* the family's own structure of tensors, declared by family->declare */
 };
 
@@ -26,17 +27,17 @@ struct visit_scope {
     const void *settings; /* the family's configuration */
     const struct lane *lane;
     int number; /* the block's */
-    /* The evaluations it is for: this one; all of them where its rows are hoisted; none for other visits
-     * before the first. */
-    int evaluation, n_evaluations;
-    const float *timesteps; /* of these evaluations, as the family's recipe defines them */
+    /* The timesteps it is for: that of this evaluation; all of them where its rows are hoisted; none for
+     * other visits before the first. */
+    int timestep, n_timesteps;
+    const float *timesteps; /* these, as the family's recipe defines them */
 };
 
 struct visit {
     int stage, block; /* block: place in the stage's list */
     int first_lane, n_lanes;
     int evaluation; /* -1: once before the first */
-    int n_hoisted;  /* if -1: evaluations whose rows it computes, see block_kind.hoists; 0: it has none */
+    int n_hoisted;  /* if -1: timesteps whose rows it computes, see block_kind.hoists; 0: it has none */
     bool ends_evaluation; /* the host's turn comes after it: sampler update, picture out */
 };
 

@@ -1,0 +1,57 @@
+/* Choosing how many lanes compute together: see plan.h. Each grouping of the images is a need of its own,
+ * solved by itself; fewer groups stream less, more groups hold fewer lanes' state. */
+#include "engine/run/plan.h"
+
+/* Rounding apart, as fast is as good: then the first in the list. */
+static const double TIE = 1 + 1e-9;
+
+static bool works(const struct run_need *need, const struct plan *plan) {
+    struct error e = {0};
+    return plan_check(need, plan, &e) == OK;
+}
+
+/* The other budget as given: see SURFACE's `least`. */
+static void note_least(const struct run_need *need, const struct plan *found, uint64_t *ram, uint64_t *vram) {
+    bool ram_does = found->ram_least_bytes <= found->ram_budget_bytes;
+    bool vram_does = !need->separate || found->vram_least_bytes <= found->vram_budget_bytes;
+    if (vram_does && found->ram_least_bytes < *ram) *ram = found->ram_least_bytes;
+    if (ram_does && found->vram_least_bytes < *vram) *vram = found->vram_least_bytes;
+}
+
+static double streamed(const struct plan *plan) {
+    double bytes = 0;
+    for (int s = 0; s < plan->n_stages; s++)
+        bytes += (double)plan->stage[s].streamed_bytes_per_evaluation * plan->stage[s].evaluations;
+    return bytes;
+}
+
+/* Of plans that work the faster one, without rates the one that streams less; of others the one that takes
+ * least. */
+static bool is_better(const struct plan *found, bool found_works, const struct plan *best, bool best_works) {
+    if (found_works != best_works) return found_works;
+    if (!found_works)
+        return found->ram_least_bytes + found->vram_least_bytes <
+               best->ram_least_bytes + best->vram_least_bytes;
+    if (found->seconds > 0 && best->seconds > 0) return found->seconds * TIE < best->seconds;
+    return streamed(found) < streamed(best);
+}
+
+int plan_choose(const struct run_need *needs, int n, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
+                struct plan *plan) {
+    uint64_t least_ram = UINT64_MAX, least_vram = UINT64_MAX;
+    bool best_works = false;
+    int best = -1;
+    for (int i = 0; i < n; i++) {
+        struct plan found;
+        plan_solve(&needs[i], ram_budget_bytes, vram_budget_bytes, &found);
+        bool found_works = works(&needs[i], &found);
+        note_least(&needs[i], &found, &least_ram, &least_vram);
+        if (best >= 0 && !is_better(&found, found_works, plan, best_works)) continue;
+        *plan = found;
+        best = i;
+        best_works = found_works;
+    }
+    if (least_ram < plan->ram_least_bytes) plan->ram_least_bytes = least_ram;
+    if (least_vram < plan->vram_least_bytes) plan->vram_least_bytes = least_vram;
+    return best;
+}
