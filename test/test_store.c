@@ -178,7 +178,7 @@ static void read_directly(void) {
     watch_reset(&watch);
 }
 
-static void test_acquire_yields_only_ready(void **state) {
+static void test_await_yields_only_ready(void **state) {
     (void)state;
     one_block(1000, 0);
     watch.delay_us = 400000;
@@ -196,7 +196,8 @@ static void test_acquire_yields_only_ready(void **state) {
     store_begin_stage(store, 0, &e);
     void *image;
     enum status status = store_acquire(store, 0, &image, &e);
-    if (status == OK) check_image(&world.blocks[0][0], image);
+    if (status == OK) status = store_await(store, 0, world.blocks[0][0].bytes, &e);
+    if (status == OK) check_image(&world.blocks[0][0], image, 0, world.blocks[0][0].bytes);
     store_close(store);
     world_remove();
 }
@@ -746,7 +747,7 @@ int main(void) {
         cmocka_unit_test(test_failing_reads),
         cmocka_unit_test(test_close_in_the_middle),
         cmocka_unit_test(test_tick_ends_a_wait),
-        cmocka_unit_test(test_acquire_yields_only_ready),
+        cmocka_unit_test(test_await_yields_only_ready),
         cmocka_unit_test(test_large_block),
         cmocka_unit_test(test_other_component),
         cmocka_unit_test(test_stall_is_counted),

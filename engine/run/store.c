@@ -155,19 +155,17 @@ enum status store_replan(struct store *s, const struct plan *plan, int visit, st
 
 /* ---- visits ---- */
 
-/* A fill that was kept has no pieces, so no reader ever finishes it. */
-static bool is_ready(struct fill *f) {
-    if (f->state == FILL_FILLING && f->claimed == f->block->bytes && !f->pieces_in_flight)
-        f->state = FILL_READY;
-    return f->state == FILL_READY;
+static bool has_arrived(const struct store *s, const struct fill *f, uint64_t to) {
+    return (f->state == FILL_FILLING || f->state == FILL_READY) && pieces_there(s, f) >= to;
 }
 
-static enum status wait_until_ready(struct store *s, struct fill *f, struct error *e) {
+/* Until the fill has its place and bytes [0, to) of it are there. Lets go of the lock. */
+static enum status wait_for(struct store *s, struct fill *f, uint64_t to, struct error *e) {
     enum { POLL_NS = 20000000 };
     double since = s->o.sys->clock(s->o.sys);
     bool go_on = true;
     if (!s->n_threads && s->error.code == OK) return error_set(e, INTERNAL, "a visit found no place");
-    while (!is_ready(f) && s->error.code == OK && go_on) {
+    while (!has_arrived(s, f, to) && s->error.code == OK && go_on) {
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_nsec += POLL_NS;
@@ -179,9 +177,10 @@ static enum status wait_until_ready(struct store *s, struct fill *f, struct erro
         pthread_mutex_lock(&s->lock);
     }
     s->counters.stall_seconds += s->o.sys->clock(s->o.sys) - since;
-    if (f->state != FILL_READY && s->error.code != OK && e->code == OK) *e = s->error; /* I4 */
-    if (f->state != FILL_READY && !go_on) error_set(e, CANCELLED, "cancelled while waiting for weights");
-    return f->state == FILL_READY ? OK : e->code; /* I2 */
+    bool arrived = has_arrived(s, f, to);
+    if (!arrived && s->error.code != OK && e->code == OK) *e = s->error; /* I4 */
+    if (!arrived && !go_on) error_set(e, CANCELLED, "cancelled while waiting for weights");
+    return arrived ? OK : e->code; /* I2 */
 }
 
 enum status store_acquire(struct store *s, int visit, void **image, struct error *e) {
@@ -192,12 +191,31 @@ enum status store_acquire(struct store *s, int visit, void **image, struct error
     s->current_visit = visit;
     pthread_cond_broadcast(&s->work);
     pieces_move_inline(s);
-    enum status status = is_ready(f) ? OK : wait_until_ready(s, f, e);
-    if (status == OK && s->device)
-        s->counters.stall_seconds += s->device->memory->await_copy(s->device, f->ticket);
+    enum status status = has_arrived(s, f, 0) ? OK : wait_for(s, f, 0, e);
+    if (status == OK && !s->device) f->awaited = pieces_there(s, f);
     pthread_mutex_unlock(&s->lock);
     if (status == OK) *image = f->address;
     return status;
+}
+
+enum status store_await(struct store *s, int visit, uint64_t to, struct error *e) {
+    if (s->fill_of_visit[visit] < 0) return OK;
+    struct fill *f = &s->fills[s->fill_of_visit[visit]];
+    uint64_t ticket = 0;
+    if (to > f->block->bytes) to = f->block->bytes;
+    if (to <= f->awaited) return OK; /* most calls, so without the lock */
+    pthread_mutex_lock(&s->lock);
+    enum status status = has_arrived(s, f, to) ? OK : wait_for(s, f, to, e);
+    if (status == OK) ticket = pieces_last_ticket(s, f, &to);
+    pthread_mutex_unlock(&s->lock);
+    if (status != OK) return status;
+    f->awaited = to;
+    if (!s->device) return OK;
+    double stall = s->device->memory->await_copy(s->device, ticket); /* readers go on meanwhile */
+    pthread_mutex_lock(&s->lock);
+    s->counters.stall_seconds += stall;
+    pthread_mutex_unlock(&s->lock);
+    return OK;
 }
 
 void store_release(struct store *s, int visit) {
@@ -205,6 +223,9 @@ void store_release(struct store *s, int visit) {
     struct fill *f = &s->fills[s->fill_of_visit[visit]];
     uint64_t mark = s->device ? s->device->memory->mark(s->device) : 0;
     bool empties = !f->resident && f->last_visit == visit;
+    pthread_mutex_lock(&s->lock);
+    if (empties && f->state != FILL_READY) pieces_give_up(s, f); /* I1: nobody writes what is nobody's */
+    pthread_mutex_unlock(&s->lock);
     if (empties && !s->device) s->o.sys->discard(s->o.sys, f->address, f->block->bytes);
     pthread_mutex_lock(&s->lock);
     s->mark = mark;

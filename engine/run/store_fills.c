@@ -133,8 +133,8 @@ bool fills_place_next(struct store *s) {
         f->address = s->ring + at;
         s->ring_head = at + f->block->bytes;
     }
-    f->state = FILL_FILLING;
-    s->next_place++; /* I5 */
+    f->state = f->claimed == f->block->bytes ? FILL_READY : FILL_FILLING; /* kept: nobody fills it (I6) */
+    s->next_place++;                                                      /* I5 */
     s->ring_oldest = next_live(s, s->ring_oldest);
     return true;
 }

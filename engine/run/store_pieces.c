@@ -21,6 +21,13 @@ static uint64_t largest_piece(const struct store *s, const struct fill *f) {
     return s->staging_open ? s->staging_piece : 0;
 }
 
+/* Parts of whole pieces, as the first one is cut: then a part is over when its last piece is. Pieces that are
+ * cut otherwise in the next stage make it wait for more than it must, never for less. */
+static uint64_t part_bytes(uint64_t image_bytes, uint64_t piece_bytes) {
+    uint64_t all = piece_bytes * FILL_PARTS;
+    return piece_bytes * ((image_bytes + all - 1) / all);
+}
+
 /* Takes the next unread piece of the earliest placed fill. */
 static bool claim_piece(struct store *s, struct piece *piece) {
     for (; s->next_claim < s->next_place; s->next_claim++) {
@@ -29,9 +36,11 @@ static bool claim_piece(struct store *s, struct piece *piece) {
         if (!pool_allows(s, f)) return false;
         uint64_t left = f->block->bytes - f->claimed, most = largest_piece(s, f);
         if (!most) return false; /* between two stages there is no staging */
-        *piece = (struct piece){f, f->claimed, f->claimed + (left < most ? left : most), s->mark};
-        if (!fills_room_is_free(s, f, piece->from, piece->to)) return false;
-        f->claimed = piece->to;
+        uint64_t from = f->claimed, to = from + (left < most ? left : most);
+        if (!fills_room_is_free(s, f, from, to)) return false;
+        *piece = (struct piece){f, from, to, s->mark};
+        if (!f->claimed) f->part_bytes = part_bytes(left, most);
+        f->claimed = to;
         f->pieces_in_flight++;
         s->pieces_in_flight++;
         return true;
@@ -78,7 +87,8 @@ static uint64_t move_to_device(struct store *s, const struct piece *piece, struc
         ticket = s->device->memory->copy(s->device, f->address + piece->from, from + piece->from,
                                          piece->to - piece->from, piece->mark);
     pthread_mutex_lock(&s->lock);
-    if (ticket > f->ticket) f->ticket = ticket;
+    for (uint64_t i = piece->from / f->part_bytes; i * f->part_bytes < piece->to; i++)
+        if (ticket > f->ticket[i]) f->ticket[i] = ticket;
     if (buffer >= 0) {
         s->staging[buffer] = (struct staging){.ticket = ticket};
         pthread_cond_broadcast(&s->work);
@@ -101,7 +111,7 @@ static void finish_piece(struct store *s, const struct piece *piece, uint64_t mo
     struct fill *f = piece->fill;
     f->pieces_in_flight--;
     s->pieces_in_flight--;
-    if (s->stage < 0) pthread_cond_broadcast(&s->ready); /* somebody waits for all of them */
+    pthread_cond_broadcast(&s->ready);
     if (e->code != OK) {
         if (s->error.code == OK) s->error = *e;
         f->state = FILL_FAILED; /* I4 */
@@ -115,23 +125,42 @@ static void finish_piece(struct store *s, const struct piece *piece, uint64_t mo
         if (f->reads_pool) s->o.residents->pool[f->stage].ready[f->place] = true;
         if (f->reads_pool) pthread_cond_broadcast(&s->work);
     }
-    pthread_cond_broadcast(&s->ready);
 }
 
 /* One thing that can be done now: a piece, or a place for the next fill. False if there is none. */
-static bool work_once(struct store *s, struct reader *reader) {
-    struct piece piece;
+static bool work_once(struct store *s, struct store_reader *r) {
+    struct piece *piece = &r->piece;
     if (s->error.code != OK) return false;
-    if (claim_piece(s, &piece)) {
+    if (claim_piece(s, piece)) {
         struct error e = {0};
         uint64_t moved =
-            s->device ? move_to_device(s, &piece, reader, &e) : move_within_host(s, &piece, reader, &e);
-        finish_piece(s, &piece, moved, &e);
+            s->device ? move_to_device(s, piece, &r->reader, &e) : move_within_host(s, piece, &r->reader, &e);
+        finish_piece(s, piece, moved, &e);
+        piece->fill = NULL;
         return true;
     }
     if (!fills_place_next(s)) return false;
     pthread_cond_broadcast(&s->work);
     return true;
+}
+
+/* ---- what is there ---- */
+
+uint64_t pieces_there(const struct store *s, const struct fill *f) {
+    uint64_t there = f->claimed;
+    for (int i = 0; i < STORE_READERS_MAX && f->pieces_in_flight; i++) {
+        const struct piece *piece = &s->readers[i].piece;
+        if (piece->fill == f && piece->from < there) there = piece->from;
+    }
+    return there;
+}
+
+uint64_t pieces_last_ticket(const struct store *s, const struct fill *f, uint64_t *to) {
+    uint64_t last = 0, there = pieces_there(s, f), from = 0;
+    for (int i = 0; from < *to && f->part_bytes; i++, from += f->part_bytes)
+        if (f->ticket[i] > last) last = f->ticket[i];
+    *to = from && from < there ? from : there;
+    return last;
 }
 
 /* ---- readers ---- */
@@ -141,7 +170,7 @@ static void reader_main(void *argument) {
     struct store *s = r->store;
     pthread_mutex_lock(&s->lock);
     while (!s->stopping) {
-        if (work_once(s, &r->reader)) continue;
+        if (work_once(s, r)) continue;
         if (s->error.code != OK) pthread_cond_broadcast(&s->ready);
         pthread_cond_wait(&s->work, &s->lock);
     }
@@ -149,7 +178,7 @@ static void reader_main(void *argument) {
 }
 
 void pieces_move_inline(struct store *s) {
-    while (!s->n_threads && !s->stopping && work_once(s, &s->readers[0].reader)) {
+    while (!s->n_threads && !s->stopping && work_once(s, &s->readers[0])) {
     }
 }
 
@@ -179,13 +208,17 @@ enum status pieces_take_bounces(struct store *s, struct error *e) {
     return OK;
 }
 
+void pieces_give_up(struct store *s, struct fill *f) {
+    f->state = FILL_FAILED;
+    f->claimed = f->block->bytes;
+    f->reads_pool = false; /* another may */
+    while (f->pieces_in_flight) pthread_cond_wait(&s->ready, &s->lock);
+}
+
 void pieces_abandon(struct store *s, int stage) {
     for (int i = 0; i < s->next_place; i++) {
         struct fill *f = &s->fills[i];
-        if (f->stage != stage || (f->state != FILL_FILLING && f->state != FILL_FAILED)) continue;
-        f->state = FILL_FAILED;
-        f->claimed = f->block->bytes;
-        while (f->pieces_in_flight) pthread_cond_wait(&s->ready, &s->lock);
+        if (f->stage == stage && (f->state == FILL_FILLING || f->state == FILL_FAILED)) pieces_give_up(s, f);
     }
 }
 

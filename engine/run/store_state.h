@@ -16,6 +16,8 @@
 
 enum fill_state { FILL_EMPTY, FILL_FILLING, FILL_READY, FILL_FAILED };
 
+enum { FILL_PARTS = 16 };
+
 /* The weights of one visit, or of several visits of one block that follow each other. */
 struct fill {
     const struct block *block;
@@ -28,7 +30,11 @@ struct fill {
     char *address;
     uint64_t claimed; /* bytes of the image that readers have taken or done */
     int pieces_in_flight;
-    uint64_t ticket; /* of the last copy so far */
+    uint64_t awaited; /* bytes that whoever computes may use: only the thread that acquires looks here */
+    /* Of the last copy into each part of the image, on a device with memory of its own. A part is as many
+     * whole pieces as it takes to have no more parts than that: fills are as many as visits, and a ticket for
+     * each piece would make their memory grow with their blocks. */
+    uint64_t ticket[FILL_PARTS], part_bytes;
 };
 
 /* Part of the host's memory that pieces pass through on their way from the disk to a device (I8). */
@@ -51,6 +57,7 @@ struct store_reader {
     struct store *store;
     struct sys_thread *thread;
     struct reader reader;
+    struct piece piece; /* on its way; without a fill: none */
 };
 
 struct store {
@@ -62,7 +69,7 @@ struct store {
     int *fill_of_visit; /* -1: a block without weights */
 
     pthread_mutex_t lock;       /* guards everything below and all fills */
-    pthread_cond_t work, ready; /* readers wait for work, acquire for ready */
+    pthread_cond_t work, ready; /* readers wait for work, whoever needs their pieces for ready */
     struct store_reader readers[STORE_READERS_MAX];
     int n_threads;
     bool stopping;
@@ -119,8 +126,16 @@ enum status pieces_take_bounces(struct store *store, struct error *e);
 enum status pieces_start_readers(struct store *store, struct error *e);
 /* Without readers: everything that can be done now. Lets go of the lock. */
 void pieces_move_inline(struct store *store);
-/* A stage that is cut short may have fills under way: no more of them is claimed, and reads in flight are
- * waited for, because the memory that they write goes next. Lets go of the lock. */
+/* Bytes [0, n) of a fill's image are there: returns n. Readers claim pieces in order, but finish them in any,
+ * so it is what lies before the first that is still on its way. */
+uint64_t pieces_there(const struct store *store, const struct fill *fill);
+/* The last ticket of the copies of bytes [0, *to), which are there. Raises *to to the end of the part that it
+ * lies in, as far as that is there. */
+uint64_t pieces_last_ticket(const struct store *store, const struct fill *fill, uint64_t *to);
+/* The fill has FAILED: no more of it is claimed, and reads in flight are waited for, because others will
+ * write the memory that they write. Lets go of the lock. */
+void pieces_give_up(struct store *store, struct fill *fill);
+/* The same for all that a stage that is cut short has under way. */
 void pieces_abandon(struct store *store, int stage);
 /* At least two buffers, if they can be of whole pages. MEMORY. */
 enum status pieces_open_staging(struct store *store, uint64_t bytes, struct error *e);
