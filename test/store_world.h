@@ -187,6 +187,27 @@ static void world_remove(void) {
     assert_int_equal(watch.pages_live, 0);
 }
 
+/* One block of this many f32 in a stage of its own, visited once. */
+static void one_block(int32_t elements, uint64_t ring_bytes) {
+    watch_init(&watch, seed_base);
+    memset(&world, 0, sizeof world);
+    world.readers = 3;
+    world.ticks_left = -1;
+    world.visits.sys = world.residents.sys = &watch.sys;
+    toy_files_begin(&world.files, &watch.sys, seed_base);
+    world.dims[0][0][0] = elements;
+    toy_files_add(&world.files, "raw.0.0", DTYPE_F32, 1, &elements);
+    toy_files_end(&world.files);
+    world.need.n_stages = 1;
+    make_blocks(0, 1);
+    struct error e = {0};
+    visit_add(&world.visits, (struct visit){0}, &e);
+    world.plan = (struct plan){.n_stages = 1};
+    world.plan.stage[0].ring_bytes = align_up(world.blocks[0][0].bytes, PLAN_PAGE) + ring_bytes;
+    plan_evaluate(&world.need, &world.plan);
+    watch_reset(&watch);
+}
+
 /* --- driving the store --- */
 
 static bool world_tick(void *user) {

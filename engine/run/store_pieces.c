@@ -28,19 +28,37 @@ static uint64_t part_bytes(uint64_t image_bytes, uint64_t piece_bytes) {
     return piece_bytes * ((image_bytes + all - 1) / all);
 }
 
+/* The staging buffer that nobody reads into and whose last copy is the oldest; -1 if there is none. */
+static int free_staging(const struct store *s) {
+    int oldest = -1;
+    for (int i = 0; i < s->n_staging; i++)
+        if (!s->staging[i].taken && (oldest < 0 || s->staging[i].ticket < s->staging[oldest].ticket))
+            oldest = i;
+    return oldest;
+}
+
+/* The next piece of this fill, if it can set out now. A reader without a buffer claims nothing: the piece
+ * would come later than those that others claim after it, and hold up whoever awaits it. */
+static bool cut_piece(struct store *s, struct fill *f, struct piece *piece) {
+    uint64_t from = f->claimed, left = f->block->bytes - from, most = largest_piece(s, f);
+    uint64_t to = from + (left < most ? left : most);
+    bool staged = s->device && !f->pooled;
+    int buffer = staged ? free_staging(s) : -1;
+    if (!most || (staged && buffer < 0)) return false; /* between two stages there is no staging */
+    if (!fills_room_is_free(s, f, from, to)) return false;
+    *piece = (struct piece){f, from, to, s->mark, buffer};
+    if (staged) s->staging[buffer].taken = true;
+    if (!from) f->part_bytes = part_bytes(left, most);
+    return true;
+}
+
 /* Takes the next unread piece of the earliest placed fill. */
 static bool claim_piece(struct store *s, struct piece *piece) {
     for (; s->next_claim < s->next_place; s->next_claim++) {
         struct fill *f = &s->fills[s->next_claim];
         if (f->state != FILL_FILLING || f->claimed == f->block->bytes) continue;
-        if (!pool_allows(s, f)) return false;
-        uint64_t left = f->block->bytes - f->claimed, most = largest_piece(s, f);
-        if (!most) return false; /* between two stages there is no staging */
-        uint64_t from = f->claimed, to = from + (left < most ? left : most);
-        if (!fills_room_is_free(s, f, from, to)) return false;
-        *piece = (struct piece){f, from, to, s->mark};
-        if (!f->claimed) f->part_bytes = part_bytes(left, most);
-        f->claimed = to;
+        if (!pool_allows(s, f) || !cut_piece(s, f, piece)) return false;
+        f->claimed = piece->to;
         f->pieces_in_flight++;
         s->pieces_in_flight++;
         return true;
@@ -49,21 +67,6 @@ static bool claim_piece(struct store *s, struct piece *piece) {
 }
 
 /* ---- moving ---- */
-
-/* A staging buffer whose last copy has passed (I8). There are as many as there are readers, or the reader
- * waits here for another to finish. */
-static int take_staging(struct store *s) {
-    int i = 0;
-    while (s->staging[i].taken)
-        if (++i == s->n_staging) {
-            pthread_cond_wait(&s->work, &s->lock);
-            i = 0;
-        }
-    for (int k = i + 1; k < s->n_staging; k++)
-        if (!s->staging[k].taken && s->staging[k].ticket < s->staging[i].ticket) i = k;
-    s->staging[i].taken = true;
-    return i;
-}
 
 static void count_reads(struct store *s, const struct reader *reader) {
     s->counters.bytes_read += (int64_t)reader->bytes_read;
@@ -76,12 +79,12 @@ static uint64_t move_to_device(struct store *s, const struct piece *piece, struc
     struct fill *f = piece->fill;
     const struct area *pool = &s->o.residents->pool[f->stage];
     bool in_pool = f->pooled && pool->ready[f->place];
-    int buffer = f->pooled ? -1 : take_staging(s);
+    int buffer = piece->buffer;
     char *from = f->pooled ? pool->memory + pool->offset[f->place]
                            : s->staging_memory + (uint64_t)buffer * s->staging_piece - piece->from;
     uint64_t passed = buffer < 0 ? 0 : s->staging[buffer].ticket, ticket = 0;
     pthread_mutex_unlock(&s->lock);
-    if (passed) s->device->memory->wait_copy(s->device, passed);
+    if (passed) s->device->memory->wait_copy(s->device, passed); /* I8 */
     if (!in_pool) reader_read(reader, f->block, piece->from, piece->to, from, e);
     if (e->code == OK)
         ticket = s->device->memory->copy(s->device, f->address + piece->from, from + piece->from,
@@ -141,6 +144,7 @@ static bool work_once(struct store *s, struct store_reader *r) {
     }
     if (!fills_place_next(s)) return false;
     pthread_cond_broadcast(&s->work);
+    pthread_cond_broadcast(&s->ready);
     return true;
 }
 
@@ -211,8 +215,8 @@ enum status pieces_take_bounces(struct store *s, struct error *e) {
 void pieces_give_up(struct store *s, struct fill *f) {
     f->state = FILL_FAILED;
     f->claimed = f->block->bytes;
-    f->reads_pool = false; /* another may */
     while (f->pieces_in_flight) pthread_cond_wait(&s->ready, &s->lock);
+    f->reads_pool = false; /* now another may */
 }
 
 void pieces_abandon(struct store *s, int stage) {
@@ -242,7 +246,7 @@ enum status pieces_open_staging(struct store *s, uint64_t bytes, struct error *e
 
 void pieces_close_staging(struct store *s) {
     if (!s->device) return;
-    s->staging_open = false; /* those that wait for a buffer still need its size */
+    s->staging_open = false;
     while (s->pieces_in_flight) pthread_cond_wait(&s->ready, &s->lock);
     s->device->memory->finish(s->device);
     s->o.sys->unmap(s->o.sys, LINE_STORE, s->staging_memory, s->staging_bytes);

@@ -50,6 +50,7 @@ struct piece {
     struct fill *fill;
     uint64_t from, to;
     uint64_t mark; /* of the device, when the place was free: a copy waits for it (I3) */
+    int buffer;    /* staging that it passes through, or -1 */
 };
 
 /* A thread's part of the store; without threads the first one is whoever acquires and releases. */
