@@ -219,6 +219,12 @@ static void test_virtual_clock(void **state) {
 
 enum { PACED_ROWS = 512, LOOKS_EVERY = 61 };
 static const double paced_bus = 0.3e9;
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+static const double least_gain =
+    0; /* their own work takes as long as the bus: only the bytes are looked at */
+#else
+static const double least_gain = 0.15;
+#endif
 
 /* Words that tell from each other every place of a file. */
 static uint16_t pattern(uint64_t offset) {
@@ -302,7 +308,7 @@ static void test_paced(void **state) {
         printf("paced, %d readers: in order %.4f s a step, last first %.4f; one by one %.4f\n", readers,
                in_order, last_first, one_by_one);
         assert_true(last_first > one_by_one * 0.98);
-        assert_true(in_order < last_first * 0.85);
+        if (least_gain > 0) assert_true(in_order < last_first * (1 - least_gain));
     }
 }
 
