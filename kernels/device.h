@@ -9,6 +9,7 @@
 #include "engine/base/arena.h"
 #include "engine/base/error.h"
 #include "engine/base/sys.h"
+#include "engine/base/tensor.h"
 
 struct op;
 struct op_rates;
@@ -74,6 +75,10 @@ struct context {
      * cancelling them. Returns false to stop (the error is then set). May be NULL. */
     bool (*tick)(void *user);
     void *tick_user;
+    /* Called with each tensor that an operator reads, before it runs: a weight may be on its way still.
+     * Returns false to stop (the error is then set). May be NULL. */
+    bool (*await)(void *user, const struct tensor *tensor);
+    void *await_user;
 };
 
 /* A tensor in the visit's scratch. On failure the context's error is set and the tensor has no data. */

@@ -125,6 +125,44 @@ static void check_rows(struct check *c, const char *what, const struct tensor *t
     check_true(c, t->rank >= 1 && t->dtype == DTYPE_F32 && sound(t), what, t, "F32 rows, rank at least 1");
 }
 
+enum { OPERANDS_MAX = OP_INPUTS + 3 };
+
+/* What an operator reads, absent tensors too: the one place that knows which of the union's are its own. What
+ * it reads and writes (rope's out) is left out: weights are never written. */
+static int operands(const struct op *op, const struct tensor *list[OPERANDS_MAX]) {
+    int n = 0;
+    for (int i = 0; i < OP_INPUTS; i++) list[n++] = &op->in[i];
+    const struct group_norm *norm = op->kind == OP_CONV2D ? &op->conv.norm : &op->group_norm;
+    switch (op->kind) {
+    case OP_LINEAR:
+        list[n++] = &op->epilogue.bias;
+        list[n++] = &op->epilogue.residual;
+        break;
+    case OP_RMS_NORM:
+        list[n++] = &op->modulation.scale;
+        list[n++] = &op->modulation.gate;
+        list[n++] = &op->modulation.base;
+        break;
+    case OP_GROUP_NORM:
+    case OP_CONV2D:
+        list[n++] = &norm->statistics;
+        list[n++] = &norm->weight;
+        list[n++] = &norm->bias;
+        break;
+    default:
+        break;
+    }
+    return n;
+}
+
+static bool await_operands(struct context *x, const struct op *op) {
+    const struct tensor *list[OPERANDS_MAX];
+    int n = x->await ? operands(op, list) : 0;
+    for (int i = 0; i < n; i++)
+        if (list[i]->rank && !x->await(x->await_user, list[i])) return false;
+    return true;
+}
+
 static void dispatch(struct check *c, const struct op *op) {
     struct context *x = c->x;
     if (!c->ok || (x->tick && !x->tick(x->tick_user))) return;
@@ -136,6 +174,7 @@ static void dispatch(struct check *c, const struct op *op) {
         error_expected(x->error, "%llu bytes", (unsigned long long)cost.workspace_bytes);
         return;
     }
+    if (!await_operands(x, op)) return;
     if (x->device->run(x->device, op, x->workspace, x->error) == OK) x->flops += op_flops(op);
 }
 
@@ -415,7 +454,7 @@ const char *op_class_name(enum op_class class) {
 
 static double op_bytes(const struct op *op) {
     double bytes = (double)tensor_bytes(&op->out);
-    for (int i = 0; i < (int)(sizeof op->in / sizeof op->in[0]); i++)
+    for (int i = 0; i < OP_INPUTS; i++)
         if (op->in[i].rank) bytes += (double)tensor_bytes(&op->in[i]);
     return bytes;
 }

@@ -76,13 +76,15 @@ struct rope_options {
     struct rope_grid grid[ROPE_GRIDS_MAX];
 };
 
+enum { OP_INPUTS = 5 };
+
 /* One call, as devices see it. in[] holds the wrapper's tensors in the order of its arguments, with these
  * exceptions: conv2d's in[] is in, weight, bias, residual; rope's out is what it rotates and in[0] the table;
  * norms, modulation, linear's bias and residual and conv2d's norm are in the union. Key heads are k's columns
  * / (q's columns / n). */
 struct op {
     enum op_kind kind;
-    struct tensor out, in[5];
+    struct tensor out, in[OP_INPUTS];
     union {
         struct epilogue epilogue;     /* linear */
         struct modulation modulation; /* rms_norm */

@@ -71,8 +71,10 @@ ring "budget" sh test/test_budget.sh build/release/sluice
 build CONFIG=asan tests
 # A few prompts are enough for the sanitizer to see every line of the demo's reader.
 for name in $tests; do ring "asan $name" env DEMO_PROMPTS=4 "build/asan/test_$name"; done
-build CONFIG=tsan build/tsan/tsan_store build/tsan/tsan_give_up
+build CONFIG=tsan build/tsan/tsan_store build/tsan/tsan_pieces build/tsan/tsan_early build/tsan/tsan_give_up
 ring "tsan store" build/tsan/tsan_store
+ring "tsan pieces" build/tsan/tsan_pieces
+ring "tsan early" build/tsan/tsan_early
 ring "tsan give_up" build/tsan/tsan_give_up
 # Every machine can run every ring so far, so no skip is expected.
 [ -z "$skips" ] || { echo "unexpected skips in:$skips"; failed=$((failed + 1)); }

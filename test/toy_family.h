@@ -163,7 +163,13 @@ static void watch_decommit(struct sys *sys, enum memory_line line, void *memory,
 }
 
 static void watch_discard(struct sys *sys, void *memory, size_t bytes) {
-    (void)sys;
+    struct watch *w = (struct watch *)sys;
+    const char *from = memory;
+    pthread_mutex_lock(&w->lock);
+    for (int i = 0; i < w->n_spans; i++)
+        if (from < w->spans[i].to && from + bytes > w->spans[i].from)
+            watch_violated(w, "memory discarded in use or under a read");
+    pthread_mutex_unlock(&w->lock);
     memset(memory, 0xFF, bytes);
 }
 

@@ -176,7 +176,11 @@ static void plain_run(void) {
         struct stage *stage = &toy.stages[v->stage];
         struct arena state = {.base = memory, .bytes = ROOM},
                      scratch = {.base = memory + ROOM, .bytes = ROOM};
-        struct context x = {&toy.device.device, &scratch, memory + 2 * ROOM, ROOM, &e, 0, NULL, NULL};
+        struct context x = {.device = &toy.device.device,
+                            .scratch = &scratch,
+                            .workspace = memory + 2 * ROOM,
+                            .workspace_bytes = ROOM,
+                            .error = &e};
         for (int k = 0; k < stage->n_lanes; k++) stage->lanes[k].state = &states[k];
         toy_declare(stage->component, stage->lanes, stage->n_lanes, &state, &ok);
         plain_visit(v, &x);

@@ -290,7 +290,7 @@ static enum status decide_hoisting(struct job *job, struct error *e) {
 
 /* Descriptors of ours that a run takes from the heap, counted generously: visits, fills, lists. */
 static uint64_t host_bytes(const struct job *job) {
-    uint64_t a_visit = 256, a_token = 128;
+    uint64_t a_visit = 384, a_token = 128;
     uint64_t tokens = (uint64_t)(job->tokens[0].n_ids + job->tokens[1].n_ids);
     uint64_t needs = (uint64_t)job->n_needs * sizeof *job->needs;
     return align_up(job->model->host_bytes + (uint64_t)job->visits.n_visits * a_visit + tokens * a_token +

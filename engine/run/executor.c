@@ -19,6 +19,8 @@ struct execution {
     const struct visit *visit;
     struct context *context;
     struct store *store;
+    const char *image; /* the visit's, while it computes */
+    uint64_t image_bytes;
     struct store_counters *counters;
     double done, done_before; /* FLOPs of the visits behind us; when this evaluation began */
 
@@ -200,16 +202,28 @@ static bool execution_tick(void *user) {
     return x->run->hooks->tick(x->run->hooks->user, x->visit, x->done + x->context->flops, x->e);
 }
 
+/* An operator waits for the weights that it reads, and for what lies before them in the image. */
+static bool execution_await(void *user, const struct tensor *tensor) {
+    struct execution *x = user;
+    uint64_t from = (uintptr_t)tensor->data - (uintptr_t)x->image;
+    uint64_t bytes = (uint64_t)(tensor_rows(tensor) * tensor->row_bytes);
+    int i_visit = (int)(x->visit - x->run->visits->visits);
+    return from >= x->image_bytes || store_await(x->store, i_visit, from + bytes, x->e) == OK;
+}
+
 static enum status execute_visit(struct execution *x, int i_visit, struct room *room) {
     const struct run *run = x->run;
     const struct visit *visit = x->visit;
     void *image;
+    x->image_bytes = run->stages[visit->stage].blocks[visit->block]->bytes;
     x->context->flops = 0;
     x->operator_failed = false;
     if (!execution_tick(x)) return x->e->code;
     if (store_acquire(x->store, i_visit, &image, x->e) != OK) return x->e->code;
+    x->image = image;
     run_visit(x->context, &run->stages[visit->stage], visit, image, room->weights);
     x->operator_failed = x->e->code == MEMORY;
+    if (x->e->code == OK) store_await(x->store, i_visit, x->image_bytes, x->e); /* what nobody has read */
     store_release(x->store, i_visit);
     x->done += x->context->flops;
     x->context->flops = 0;
@@ -299,7 +313,9 @@ static enum status execute_stage(struct execution *x, int *i_visit, struct room 
                               .scratch = &room->scratch,
                               .error = x->e,
                               .tick = execution_tick,
-                              .tick_user = x};
+                              .tick_user = x,
+                              .await = execution_await,
+                              .await_user = x};
     x->context = &context;
     /* The store comes first: it gives back what of the last stage's ring is not for this one. */
     if (store_begin_stage(x->store, i_stage, x->e) != OK) return x->e->code;

@@ -7,7 +7,8 @@
  * pass over the visits gives every time exactly. An independent simulator of the same law is
  * tools/residency_sim.py (its figures are in test_plan.c).
  *
- * Assumed: a block is one piece (smaller pieces can only be faster); the ring loses no room at its end. A
+ * Assumed: a block is one piece, so this is an upper bound: a block really begins when its first tensors are
+ * there, and gains most where the ring holds only one; the ring loses no room at its end. A
  * rate of 0 is unknown and takes no time. No clock, no randomness: pure functions. Knows no devices and no
  * store. */
 #ifndef SLUICE_RUN_PACE_H

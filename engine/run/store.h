@@ -2,19 +2,20 @@
  *
  * Every visit's weights are one fill. A fill goes
  *
- *     EMPTY --placed--> FILLING --all pieces there--> READY --acquire--> IN USE --release--> EMPTY
- *                          \--a read failed--> FAILED
+ *     EMPTY --placed--> FILLING --all pieces there--> READY --release--> EMPTY
+ *                          \--a read failed, or given up--> FAILED --release--> EMPTY
  *
- * A piece is there when its bytes are, or, on a device with memory of its own, when its copy is queued: then
- * acquire lets the device wait, not the host. There a piece comes from the pinned pool, or from the disk
- * through a staging buffer.
+ * A visit acquires its fill as soon as that has its place, and awaits each tensor before it reads it: a large
+ * block begins when its first tensors are there. A piece is there when its bytes are, or, on a device with
+ * memory of its own, when its copy is queued: then await lets the device wait, not the host. There a piece
+ * comes from the pinned pool, or from the disk through a staging buffer.
  *
  * Invariants, cited where they are kept:
  *   I1  a slot is written only while FILLING, by readers, each byte by one of them;
- *   I2  acquire yields only READY;
+ *   I2  acquire yields only a place, await only bytes that are there;
  *   I3  a slot in use is never refilled: ring space comes back in the order of the visits, at release, and a
  *       copy into it waits for the device's mark of that release;
- *   I4  a failed fill surfaces at acquire, never as stale bytes;
+ *   I4  a failed fill surfaces at acquire or await, never as stale bytes;
  *   I5  fills are placed in the order of the visit list, so whatever is acquired next has its place: no
  *       deadlock;
  *   I6  a resident block is a slot that is not recycled: its first visit fills it, later ones find it READY;
@@ -28,7 +29,7 @@
  * Readers are threads that move pieces. They run ahead along the visit list as far as the ring has room and
  * the plan's depth, no_wrap and waits allow, over evaluations and into the next stage. Without readers (0)
  * the thread that acquires and releases does their work in between: that is the order of a virtual clock. One
- * thread acquires and releases. The store knows nothing of families, operators or pixels. */
+ * thread acquires, awaits and releases. The store knows nothing of families, operators or pixels. */
 #ifndef SLUICE_RUN_STORE_H
 #define SLUICE_RUN_STORE_H
 
@@ -55,7 +56,7 @@ struct store_options {
     const struct plan *plan;
     struct residents *residents;
     int readers;              /* threads, at most STORE_READERS_MAX; 0: none, see above */
-    bool (*tick)(void *user); /* called while acquire waits; false ends the wait with the error set by it */
+    bool (*tick)(void *user); /* called while the store waits; false ends the wait with the error set by it */
     void *tick_user;
 };
 
@@ -78,9 +79,15 @@ void store_close(struct store *store);
 enum status store_begin_stage(struct store *store, int stage, struct error *e);
 void store_end_stage(struct store *store, int stage);
 
-/* The base address of the image of a visit's block, waiting until it is READY. Fills *e with the fill's
- * failure. */
+/* The base address of the image of a visit's block, waiting until it has its place: nothing of it need be
+ * there. Fills *e with the fill's failure. */
 enum status store_acquire(struct store *store, int visit, void **image, struct error *e);
+/* Waits until bytes [0, to) of the acquired image are there; what lies beyond its end is not waited for. On a
+ * device with memory of its own, operators from here on wait for them. Free once they have been awaited.
+ * Fills *e with the fill's failure. */
+enum status store_await(struct store *store, int visit, uint64_t to, struct error *e);
+/* A visit that ends well has awaited all of its image. What another has not awaited is given up with its
+ * place: the run ends, or goes on from an earlier visit (store_replan). */
 void store_release(struct store *store, int visit);
 
 /* From this visit on (the first of an evaluation; everything acquired has been released) the stage goes on

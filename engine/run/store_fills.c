@@ -1,0 +1,156 @@
+/* Fills and their places: see store_state.h. */
+#include "engine/run/store_state.h"
+
+/* ---- the list ---- */
+
+static bool joins_previous(const struct store *s, const struct visit *v, bool resident) {
+    const struct fill *last = s->n_fills > s->oldest_fill ? &s->fills[s->n_fills - 1] : NULL;
+    return last && !resident && !last->resident && last->stage == v->stage && last->place == v->block;
+}
+
+/* The first fill of a resident block, or -1. */
+static int resident_fill(const struct store *s, const struct visit *v) {
+    for (int i = 0; i < s->n_fills; i++)
+        if (s->fills[i].resident && s->fills[i].stage == v->stage && s->fills[i].place == v->block) return i;
+    return -1;
+}
+
+static void list_fill(struct store *s, int i_visit) {
+    const struct visit *v = &s->o.visits->visits[i_visit];
+    const struct block *block = s->o.stages[v->stage].blocks[v->block];
+    const struct plan_stage *p = &s->o.plan->stage[v->stage];
+    bool resident = plan_is_resident(p, v->block);
+    int found = -1;
+    if (!block->bytes) {
+        s->fill_of_visit[i_visit] = -1;
+        return;
+    }
+    if (resident) found = resident_fill(s, v);
+    if (joins_previous(s, v, resident)) found = s->n_fills - 1;
+    if (found < 0) {
+        found = s->n_fills++;
+        s->fills[found] = (struct fill){.block = block,
+                                        .stage = v->stage,
+                                        .place = v->block,
+                                        .first_visit = i_visit,
+                                        .resident = resident,
+                                        .pooled = s->device && !resident && plan_is_pooled(p, v->block)};
+        if (resident && s->o.residents->area[v->stage].ready[v->block])
+            s->fills[found].claimed = block->bytes; /* kept from the run before: nothing to read */
+    }
+    s->fills[found].last_visit = i_visit;
+    s->fill_of_visit[i_visit] = found;
+}
+
+void fills_list(struct store *s, int first_visit) {
+    for (int i = first_visit; i < s->o.visits->n_visits; i++) list_fill(s, i);
+}
+
+void fills_forget_from(struct store *s, int visit) {
+    int n = s->n_fills;
+    while (n && s->fills[n - 1].first_visit >= visit) n--;
+    s->n_fills = s->oldest_fill = n;
+    if (s->next_place > n) s->next_place = n;
+    if (s->next_claim > n) s->next_claim = n;
+    for (int i = 0; i < n; i++) /* one that visits before and after share is read again */
+        if (!s->fills[i].resident) s->fills[i].state = FILL_EMPTY;
+    s->ring_oldest = n;
+    s->ring_head = 0;
+}
+
+/* ---- the ring's memory ---- */
+
+static uint64_t largest_ring(const struct plan *plan) {
+    uint64_t most = 0;
+    for (int i = 0; i < plan->n_stages; i++)
+        if (plan->stage[i].ring_bytes > most) most = plan->stage[i].ring_bytes;
+    return most;
+}
+
+enum status ring_reserve(struct store *s, struct error *e) {
+    s->ring_reserved = largest_ring(s->o.plan);
+    if (!s->ring_reserved) return OK;
+    s->ring = weights_reserve(s->o.sys, s->device, s->ring_reserved);
+    if (s->ring) return OK;
+    return error_set(e, MEMORY, "no memory for a ring of %llu bytes", (unsigned long long)s->ring_reserved);
+}
+
+int ring_commit(struct store *s, uint64_t bytes) {
+    uint64_t now = s->ring_committed;
+    int failed = 0;
+    if (bytes < now) weights_decommit(s->o.sys, s->device, s->ring + bytes, now - bytes);
+    if (bytes > now) failed = weights_commit(s->o.sys, s->device, s->ring + now, bytes - now);
+    if (!failed) s->ring_committed = bytes;
+    return failed;
+}
+
+enum status ring_renew(struct store *s, const struct plan *plan) {
+    uint64_t most = largest_ring(plan);
+    if (most > s->ring_reserved) {
+        ring_commit(s, 0);
+        if (s->ring) weights_unreserve(s->o.sys, s->device, s->ring, s->ring_reserved);
+        s->ring = weights_reserve(s->o.sys, s->device, most);
+        s->ring_reserved = s->ring ? most : 0;
+        if (!s->ring) return MEMORY;
+    }
+    return ring_commit(s, plan->stage[s->stage].ring_bytes) ? MEMORY : OK;
+}
+
+/* ---- places ---- */
+
+static int next_live(const struct store *s, int from) {
+    while (from < s->next_place && (s->fills[from].resident || s->fills[from].state == FILL_EMPTY)) from++;
+    return from;
+}
+
+static uint64_t ring_limit(const struct store *s, const struct fill *f) {
+    uint64_t here = s->o.plan->stage[s->stage].ring_bytes, there = s->o.plan->stage[f->stage].ring_bytes;
+    return here < there ? here : there; /* I7 */
+}
+
+/* What the plan allows beyond room: see depth, no_wrap and waits in plan.h. */
+static bool may_run_ahead(const struct store *s, const struct fill *f) {
+    const struct plan_stage *p = &s->o.plan->stage[s->stage];
+    const struct visit *visits = s->o.visits->visits;
+    if (f->first_visit <= s->current_visit) return true;
+    if (p->waits || (p->depth && f->first_visit > s->current_visit + p->depth)) return false;
+    if (!p->no_wrap) return true;
+    return s->current_visit >= 0 && f->stage == s->stage &&
+           visits[f->first_visit].evaluation <= visits[s->current_visit].evaluation;
+}
+
+bool fills_place_next(struct store *s) {
+    if (s->next_place == s->n_fills || s->next_claim < s->next_place || s->stage < 0) return false;
+    struct fill *f = &s->fills[s->next_place];
+    if (f->stage > s->stage + (f->resident || f->pooled ? 0 : 1) || !may_run_ahead(s, f)) return false;
+    if (f->resident) {
+        struct area *area = &s->o.residents->area[f->stage];
+        f->address = area->memory + area->offset[f->place];
+    } else {
+        uint64_t limit = ring_limit(s, f), at = s->ring_head;
+        if (f->block->bytes > limit) return false;
+        if (at + f->block->bytes > limit) at = 0;
+        f->address = s->ring + at;
+        s->ring_head = at + f->block->bytes;
+    }
+    f->state = f->claimed == f->block->bytes ? FILL_READY : FILL_FILLING; /* kept: nobody fills it (I6) */
+    s->next_place++;                                                      /* I5 */
+    s->ring_oldest = next_live(s, s->ring_oldest);
+    return true;
+}
+
+bool fills_room_is_free(const struct store *s, const struct fill *f, uint64_t from, uint64_t to) {
+    if (f->resident) return true;
+    for (int i = s->ring_oldest; &s->fills[i] < f; i++) {
+        const struct fill *other = &s->fills[i];
+        if (!other->resident && other->state != FILL_EMPTY && other->address < f->address + to &&
+            f->address + from < other->address + other->block->bytes)
+            return false;
+    }
+    return true;
+}
+
+void fills_empty(struct store *s, struct fill *f) {
+    f->state = FILL_EMPTY; /* I3 */
+    s->ring_oldest = next_live(s, s->ring_oldest);
+}

@@ -1,0 +1,256 @@
+/* Pieces and what moves them: see store_state.h. */
+#include "engine/run/store_state.h"
+
+#include <string.h>
+
+/* ---- claiming ---- */
+
+/* Several fills of a pooled block may be under way: the first reads, the others wait for it. */
+static bool pool_allows(struct store *s, struct fill *f) {
+    if (!f->pooled || s->o.residents->pool[f->stage].ready[f->place]) return true;
+    if (f->claimed) return f->reads_pool;
+    for (struct fill *other = s->fills; other < f; other++)
+        if (other->reads_pool && other->stage == f->stage && other->place == f->place) return false;
+    f->reads_pool = true;
+    return true;
+}
+
+static uint64_t largest_piece(const struct store *s, const struct fill *f) {
+    if (!s->device) return PLAN_READ_PIECE;
+    if (f->pooled) return PLAN_COPY_PIECE;
+    return s->staging_open ? s->staging_piece : 0;
+}
+
+/* Parts of whole pieces, as the first one is cut: then a part is over when its last piece is. Pieces that are
+ * cut otherwise in the next stage make it wait for more than it must, never for less. */
+static uint64_t part_bytes(uint64_t image_bytes, uint64_t piece_bytes) {
+    uint64_t all = piece_bytes * FILL_PARTS;
+    return piece_bytes * ((image_bytes + all - 1) / all);
+}
+
+/* The staging buffer that nobody reads into and whose last copy is the oldest; -1 if there is none. */
+static int free_staging(const struct store *s) {
+    int oldest = -1;
+    for (int i = 0; i < s->n_staging; i++)
+        if (!s->staging[i].taken && (oldest < 0 || s->staging[i].ticket < s->staging[oldest].ticket))
+            oldest = i;
+    return oldest;
+}
+
+/* The next piece of this fill, if it can set out now. A reader without a buffer claims nothing: the piece
+ * would come later than those that others claim after it, and hold up whoever awaits it. */
+static bool cut_piece(struct store *s, struct fill *f, struct piece *piece) {
+    uint64_t from = f->claimed, left = f->block->bytes - from, most = largest_piece(s, f);
+    uint64_t to = from + (left < most ? left : most);
+    bool staged = s->device && !f->pooled;
+    int buffer = staged ? free_staging(s) : -1;
+    if (!most || (staged && buffer < 0)) return false; /* between two stages there is no staging */
+    if (!fills_room_is_free(s, f, from, to)) return false;
+    *piece = (struct piece){f, from, to, s->mark, buffer};
+    if (staged) s->staging[buffer].taken = true;
+    if (!from) f->part_bytes = part_bytes(left, most);
+    return true;
+}
+
+/* Takes the next unread piece of the earliest placed fill. */
+static bool claim_piece(struct store *s, struct piece *piece) {
+    for (; s->next_claim < s->next_place; s->next_claim++) {
+        struct fill *f = &s->fills[s->next_claim];
+        if (f->state != FILL_FILLING || f->claimed == f->block->bytes) continue;
+        if (!pool_allows(s, f) || !cut_piece(s, f, piece)) return false;
+        f->claimed = piece->to;
+        f->pieces_in_flight++;
+        s->pieces_in_flight++;
+        return true;
+    }
+    return false;
+}
+
+/* ---- moving ---- */
+
+static void count_reads(struct store *s, const struct reader *reader) {
+    s->counters.bytes_read += (int64_t)reader->bytes_read;
+    s->counters.bytes_direct += (int64_t)reader->bytes_direct;
+}
+
+/* Moves one piece to a device with memory of its own. The lock is held on entry and exit. */
+static uint64_t move_to_device(struct store *s, const struct piece *piece, struct reader *reader,
+                               struct error *e) {
+    struct fill *f = piece->fill;
+    const struct area *pool = &s->o.residents->pool[f->stage];
+    bool in_pool = f->pooled && pool->ready[f->place];
+    int buffer = piece->buffer;
+    char *from = f->pooled ? pool->memory + pool->offset[f->place]
+                           : s->staging_memory + (uint64_t)buffer * s->staging_piece - piece->from;
+    uint64_t passed = buffer < 0 ? 0 : s->staging[buffer].ticket, ticket = 0;
+    pthread_mutex_unlock(&s->lock);
+    if (passed) s->device->memory->wait_copy(s->device, passed); /* I8 */
+    if (!in_pool) reader_read(reader, f->block, piece->from, piece->to, from, e);
+    if (e->code == OK)
+        ticket = s->device->memory->copy(s->device, f->address + piece->from, from + piece->from,
+                                         piece->to - piece->from, piece->mark);
+    pthread_mutex_lock(&s->lock);
+    for (uint64_t i = piece->from / f->part_bytes; i * f->part_bytes < piece->to; i++)
+        if (ticket > f->ticket[i]) f->ticket[i] = ticket;
+    if (buffer >= 0) {
+        s->staging[buffer] = (struct staging){.ticket = ticket};
+        pthread_cond_broadcast(&s->work);
+    }
+    if (!in_pool) count_reads(s, reader);
+    return piece->to - piece->from;
+}
+
+static uint64_t move_within_host(struct store *s, const struct piece *piece, struct reader *reader,
+                                 struct error *e) {
+    const struct fill *f = piece->fill;
+    pthread_mutex_unlock(&s->lock);
+    reader_read(reader, f->block, piece->from, piece->to, f->address, e); /* I1 */
+    pthread_mutex_lock(&s->lock);
+    count_reads(s, reader);
+    return reader->bytes_read;
+}
+
+static void finish_piece(struct store *s, const struct piece *piece, uint64_t moved, const struct error *e) {
+    struct fill *f = piece->fill;
+    f->pieces_in_flight--;
+    s->pieces_in_flight--;
+    pthread_cond_broadcast(&s->ready);
+    if (e->code != OK) {
+        if (s->error.code == OK) s->error = *e;
+        f->state = FILL_FAILED; /* I4 */
+    } else {
+        s->counters.bytes_moved += (int64_t)moved;
+    }
+    if (f->pieces_in_flight || f->claimed < f->block->bytes) return;
+    if (f->state == FILL_FILLING) {
+        f->state = FILL_READY;
+        if (f->resident) s->o.residents->area[f->stage].ready[f->place] = true;
+        if (f->reads_pool) s->o.residents->pool[f->stage].ready[f->place] = true;
+        if (f->reads_pool) pthread_cond_broadcast(&s->work);
+    }
+}
+
+/* One thing that can be done now: a piece, or a place for the next fill. False if there is none. */
+static bool work_once(struct store *s, struct store_reader *r) {
+    struct piece *piece = &r->piece;
+    if (s->error.code != OK) return false;
+    if (claim_piece(s, piece)) {
+        struct error e = {0};
+        uint64_t moved =
+            s->device ? move_to_device(s, piece, &r->reader, &e) : move_within_host(s, piece, &r->reader, &e);
+        finish_piece(s, piece, moved, &e);
+        piece->fill = NULL;
+        return true;
+    }
+    if (!fills_place_next(s)) return false;
+    pthread_cond_broadcast(&s->work);
+    pthread_cond_broadcast(&s->ready);
+    return true;
+}
+
+/* ---- what is there ---- */
+
+uint64_t pieces_there(const struct store *s, const struct fill *f) {
+    uint64_t there = f->claimed;
+    for (int i = 0; i < STORE_READERS_MAX && f->pieces_in_flight; i++) {
+        const struct piece *piece = &s->readers[i].piece;
+        if (piece->fill == f && piece->from < there) there = piece->from;
+    }
+    return there;
+}
+
+uint64_t pieces_last_ticket(const struct store *s, const struct fill *f, uint64_t *to) {
+    uint64_t last = 0, there = pieces_there(s, f), from = 0;
+    for (int i = 0; from < *to && f->part_bytes; i++, from += f->part_bytes)
+        if (f->ticket[i] > last) last = f->ticket[i];
+    *to = from && from < there ? from : there;
+    return last;
+}
+
+/* ---- readers ---- */
+
+static void reader_main(void *argument) {
+    struct store_reader *r = argument;
+    struct store *s = r->store;
+    pthread_mutex_lock(&s->lock);
+    while (!s->stopping) {
+        if (work_once(s, r)) continue;
+        if (s->error.code != OK) pthread_cond_broadcast(&s->ready);
+        pthread_cond_wait(&s->work, &s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+void pieces_move_inline(struct store *s) {
+    while (!s->n_threads && !s->stopping && work_once(s, &s->readers[0])) {
+    }
+}
+
+enum status pieces_start_readers(struct store *s, struct error *e) {
+    for (int i = 0; i < s->o.readers; i++) {
+        struct store_reader *r = &s->readers[i];
+        r->store = s;
+        int failed = s->o.sys->thread_start(s->o.sys, &r->thread, reader_main, r);
+        if (failed) {
+            error_set(e, DEVICE, "cannot start a reader thread");
+            return error_found(e, "%s", strerror(-failed));
+        }
+        s->n_threads++;
+    }
+    return OK;
+}
+
+enum status pieces_take_bounces(struct store *s, struct error *e) {
+    uint64_t all = s->o.plan->bounce_bytes, n = s->o.readers > 0 ? (uint64_t)s->o.readers : 1;
+    s->bounce_bytes = all;
+    uint64_t part = all / n / PLAN_PAGE * PLAN_PAGE;
+    if (all) s->bounce_memory = s->o.sys->map(s->o.sys, LINE_STORE, all);
+    if (all && !s->bounce_memory)
+        return error_set(e, MEMORY, "no memory for bounce buffers of %llu bytes", (unsigned long long)all);
+    for (uint64_t i = 0; i < n && part; i++)
+        s->readers[i].reader.bounce = (struct bounce){s->bounce_memory + i * part, part};
+    return OK;
+}
+
+void pieces_give_up(struct store *s, struct fill *f) {
+    f->state = FILL_FAILED;
+    f->claimed = f->block->bytes;
+    while (f->pieces_in_flight) pthread_cond_wait(&s->ready, &s->lock);
+    f->reads_pool = false; /* now another may */
+}
+
+void pieces_abandon(struct store *s, int stage) {
+    for (int i = 0; i < s->next_place; i++) {
+        struct fill *f = &s->fills[i];
+        if (f->stage == stage && (f->state == FILL_FILLING || f->state == FILL_FAILED)) pieces_give_up(s, f);
+    }
+}
+
+/* ---- staging ---- */
+
+enum status pieces_open_staging(struct store *s, uint64_t bytes, struct error *e) {
+    uint64_t n = bytes / PLAN_COPY_PIECE;
+    if (n < 2) n = bytes >= 2 * PLAN_PAGE ? 2 : 1;
+    if (n > STAGING_MAX) n = STAGING_MAX;
+    if (!s->device || !bytes) return OK;
+    s->staging_memory = s->o.sys->map(s->o.sys, LINE_STORE, bytes);
+    if (!s->staging_memory)
+        return error_set(e, MEMORY, "no memory for %llu bytes of staging", (unsigned long long)bytes);
+    s->staging_bytes = bytes;
+    s->staging_piece = bytes / n / PLAN_PAGE * PLAN_PAGE;
+    s->n_staging = (int)n;
+    s->staging_open = true;
+    memset(s->staging, 0, sizeof s->staging);
+    return OK;
+}
+
+void pieces_close_staging(struct store *s) {
+    if (!s->device) return;
+    s->staging_open = false;
+    while (s->pieces_in_flight) pthread_cond_wait(&s->ready, &s->lock);
+    s->device->memory->finish(s->device);
+    s->o.sys->unmap(s->o.sys, LINE_STORE, s->staging_memory, s->staging_bytes);
+    s->staging_memory = NULL;
+    s->staging_bytes = 0;
+    s->n_staging = 0;
+}

@@ -1,0 +1,147 @@
+/* What the store's files share, and nobody else includes. Each has one concept:
+ *
+ *   store_fills.c    which fills there are, and where in ring or areas each has its place (I3, I5, I6, I7)
+ *   store_pieces.c   how a fill's bytes come to its place, piece by piece, and who moves them (I1, I4, I8)
+ *   store.c          opening, stages, another plan, and what happens at a visit (I2, I4)
+ *
+ * The invariants are numbered in store.h. All but opening and closing is done under the store's lock; where a
+ * function lets go of it for a while, its comment says so. */
+#ifndef SLUICE_RUN_STORE_STATE_H
+#define SLUICE_RUN_STORE_STATE_H
+
+#include "engine/run/reader.h"
+#include "engine/run/store.h"
+
+#include <pthread.h>
+
+enum fill_state { FILL_EMPTY, FILL_FILLING, FILL_READY, FILL_FAILED };
+
+enum { FILL_PARTS = 16 };
+
+/* The weights of one visit, or of several visits of one block that follow each other. */
+struct fill {
+    const struct block *block;
+    int stage, place; /* place: the block's in the stage */
+    int first_visit;
+    int last_visit; /* its release empties a ring slot */
+    bool resident, pooled;
+    bool reads_pool; /* this fill is the one that fills the pool */
+    enum fill_state state;
+    char *address;
+    uint64_t claimed; /* bytes of the image that readers have taken or done */
+    int pieces_in_flight;
+    uint64_t awaited; /* bytes that whoever computes may use: only the thread that acquires looks here */
+    /* Of the last copy into each part of the image, on a device with memory of its own. A part is as many
+     * whole pieces as it takes to have no more parts than that: fills are as many as visits, and a ticket for
+     * each piece would make their memory grow with their blocks. */
+    uint64_t ticket[FILL_PARTS], part_bytes;
+};
+
+/* Part of the host's memory that pieces pass through on their way from the disk to a device (I8). */
+struct staging {
+    bool taken;
+    uint64_t ticket; /* of the last copy out of it */
+};
+
+enum { STAGING_MAX = 64 };
+
+/* Bytes [from, to) of a fill's image. */
+struct piece {
+    struct fill *fill;
+    uint64_t from, to;
+    uint64_t mark; /* of the device, when the place was free: a copy waits for it (I3) */
+    int buffer;    /* staging that it passes through, or -1 */
+};
+
+/* A thread's part of the store; without threads the first one is whoever acquires and releases. */
+struct store_reader {
+    struct store *store;
+    struct sys_thread *thread;
+    struct reader reader;
+    struct piece piece; /* on its way; without a fill: none */
+};
+
+struct store {
+    struct store_options o;
+    struct device *device; /* NULL where weights lie in the host's memory */
+    struct fill *fills;
+    int n_fills;
+    int oldest_fill;    /* of those under the present plan, residents apart */
+    int *fill_of_visit; /* -1: a block without weights */
+
+    pthread_mutex_t lock;       /* guards everything below and all fills */
+    pthread_cond_t work, ready; /* readers wait for work, whoever needs their pieces for ready */
+    struct store_reader readers[STORE_READERS_MAX];
+    int n_threads;
+    bool stopping;
+
+    int stage;         /* the active one, or -1 */
+    int current_visit; /* the one being acquired or computed, or -1 */
+    int next_place;    /* next fill to place */
+    int next_claim;    /* first fill that may have unclaimed pieces */
+    uint64_t mark;     /* of the last release */
+    char *ring;
+    uint64_t ring_reserved, ring_committed;
+    uint64_t ring_head; /* where the next fill goes */
+    int ring_oldest;    /* oldest live ring fill; n_fills if none */
+
+    char *staging_memory;
+    uint64_t staging_bytes, staging_piece; /* of all buffers, of one */
+    struct staging staging[STAGING_MAX];
+    int n_staging;
+    bool staging_open;
+    char *bounce_memory; /* of all readers, as first planned: another plan in mid-run does not move it */
+    uint64_t bounce_bytes;
+
+    int pieces_in_flight; /* of all fills */
+    struct error error;   /* of the first read that failed */
+    struct store_counters counters;
+};
+
+/* ---- store_fills.c ---- */
+
+/* Lists the fills of the visits from one on, behind those that there are. */
+void fills_list(struct store *store, int first_visit);
+/* Drops the fills of visits that are still to come, but for residents that are there: those keep their fill.
+ * The ring is empty then. */
+void fills_forget_from(struct store *store, int visit);
+/* Gives the next fill its place if it can have one. */
+bool fills_place_next(struct store *store);
+/* The room of a fill may still hold earlier fills; its pieces follow as they are released (I3). */
+bool fills_room_is_free(const struct store *store, const struct fill *fill, uint64_t from, uint64_t to);
+/* The fill is over, its room is free. */
+void fills_empty(struct store *store, struct fill *fill);
+
+/* Address space for the largest ring. MEMORY. */
+enum status ring_reserve(struct store *store, struct error *e);
+/* Grows or shrinks the ring's pages; 0 or negative errno. */
+int ring_commit(struct store *store, uint64_t bytes);
+/* The ring is empty. Address space for the rings of all stages, pages for this one's. MEMORY or OK. */
+enum status ring_renew(struct store *store, const struct plan *plan);
+
+/* ---- store_pieces.c ---- */
+
+/* Each reader's part of the bounce memory; a part without a page leaves them to the page cache. MEMORY. */
+enum status pieces_take_bounces(struct store *store, struct error *e);
+/* DEVICE. */
+enum status pieces_start_readers(struct store *store, struct error *e);
+/* Without readers: everything that can be done now. Lets go of the lock. */
+void pieces_move_inline(struct store *store);
+/* Bytes [0, n) of a fill's image are there: returns n. Readers claim pieces in order, but finish them in any,
+ * so it is what lies before the first that is still on its way. */
+uint64_t pieces_there(const struct store *store, const struct fill *fill);
+/* The last ticket of the copies of bytes [0, *to), which are there. Raises *to to the end of the part that it
+ * lies in, as far as that is there. */
+uint64_t pieces_last_ticket(const struct store *store, const struct fill *fill, uint64_t *to);
+/* The fill has FAILED: no more of it is claimed, and reads in flight are waited for, because others will
+ * write the memory that they write. Lets go of the lock. */
+void pieces_give_up(struct store *store, struct fill *fill);
+/* The same for all that a stage that is cut short has under way. */
+void pieces_abandon(struct store *store, int stage);
+/* At least two buffers, if they can be of whole pages. MEMORY. */
+enum status pieces_open_staging(struct store *store, uint64_t bytes, struct error *e);
+/* Pieces of the next stage may be on their way; nothing new sets out while there is no staging. Lets go of
+ * the lock. */
+void pieces_close_staging(struct store *store);
+
+#endif
