@@ -41,6 +41,7 @@ static const double TIE = 1 + 1e-9;
 /* A plan that is at least as good in every respect is predicted to be faster, but for what extrapolation
  * rounds. */
 static const double CLOSE = 0.995;
+static const double ROUNDED = 1e-12; /* of sums of the same seconds in another order */
 static const double NEVER = 1e300;
 
 struct search {
@@ -100,13 +101,24 @@ static double untimed(const struct search *s, const struct plan_stage *stage) {
     return (bus + DISK_WEIGHT * disk) * (1 + (narrow > 0 ? narrow / 8 : 0));
 }
 
-static double score(const struct search *s, const struct plan_stage *stage) {
-    return s->timed ? course_pace(s->course, stage).seconds : untimed(s, stage);
-}
-
 /* Slower plans are of no interest. */
 static double limit(const struct search *s) {
     return s->choosing ? s->best * s->tie : s->best;
+}
+
+/* Of plans that are too slow, less than they take, but more than CLOSE forgives. */
+static double score(const struct search *s, const struct plan_stage *stage) {
+    return s->timed ? course_seconds(s->course, stage, limit(s) / CLOSE) : untimed(s, stage);
+}
+
+/* Whether nothing that is not faster than these seconds is of interest: in the first pass, what is as fast as
+ * the best is not either. */
+static bool too_slow(const struct search *s, double seconds) {
+    return s->choosing ? seconds > limit(s) * (1 + ROUNDED) : seconds * (1 + ROUNDED) >= s->best;
+}
+
+static bool bound_too_slow(const struct search *s, const struct plan_stage *stage) {
+    return s->timed && too_slow(s, course_bound(s->course, stage));
 }
 
 /* Takes note of a plan that fits. Returns its seconds, or less. Bounds only save time: a plan that they rule
@@ -188,8 +200,7 @@ static int ring_sizes(const struct search *s, const struct plan_stage *stage, ui
  * that fits, or less; for none that fits, for ever. */
 static double try_rings(struct search *s, struct plan_stage *stage, const uint64_t *sizes, int n) {
     double fastest = NEVER;
-    stage->ring_bytes = sizes[0];
-    if (s->timed && course_bound(s->course, stage) > limit(s)) return NEVER;
+    if (bound_too_slow(s, stage)) return NEVER;
     for (int i = 0; i < n; i++) {
         stage->ring_bytes = sizes[i];
         if (stage->resident_bytes + sizes[i] > s->device_bytes) continue;
@@ -297,11 +308,9 @@ static void try_residents(struct search *s, const uint64_t *set) {
     memcpy(stage.resident, set, sizeof stage.resident);
     stage.resident_bytes = pages(set_bytes(s, set));
     if (stage.resident_bytes + plan_least_ring(s->need, &stage) > s->device_bytes) return;
-    stage.ring_bytes = s->device_bytes - stage.resident_bytes; /* for the cheap bound before the dear one */
-    stage.staging_bytes = s->host_bytes;
     memcpy(stage.pooled, s->all, sizeof stage.pooled);
-    if (s->timed && course_bound(s->course, &stage) > limit(s)) return;
-    if (s->timed && bound_of_residents(s, &stage) > limit(s)) return;
+    if (bound_too_slow(s, &stage)) return; /* the cheap bound before the dear one */
+    if (s->timed && too_slow(s, bound_of_residents(s, &stage))) return;
     memset(stage.pooled, 0, sizeof stage.pooled);
     try_pools(s, &stage, sizes, ring_sizes(s, &stage, sizes));
 }
@@ -371,7 +380,7 @@ static void try_paced(struct search *s, double allowance) {
     bool improves = s->timed && s->n_worth > exact_blocks(s) && s->n_worth <= IMPROVED_BLOCKS;
     bool pool_chosen = s->run->separate && s->host_bytes < s->worth_bytes + 2 * PLAN_STAGING;
     uint64_t grid = pool_chosen ? POOLED_GRID : GRID; /* the first is a part of the second */
-    for (uint64_t i = 1; i <= grid; i++) {
+    for (uint64_t i = grid; i > 0; i--) {
         struct spread spread = {s->all, s->worth, s->worth_bytes * i / grid, allowance};
         course_spread(s->course, &spread, set);
         if (memcmp(set, last, sizeof set)) try_residents(s, set);
