@@ -27,7 +27,7 @@ enum {
     GRID = 256,       /* of a stage's bytes */
     POOLED_GRID = 64, /* where the pool cannot hold all: choosing it multiplies the work */
     POOL_GRID = 16,
-    EXACT_POOL = 6,    /* all sets of pooled blocks are tried */
+    EXACT_POOL = 8,    /* all sets of pooled blocks are tried */
     EXACT_BLOCKS = 12, /* all sets of residents are tried */
     EXACT_SEPARATE = 8,
     IMPROVED_BLOCKS = 16, /* paced sets are improved */
@@ -121,12 +121,21 @@ static bool bound_too_slow(const struct search *s, const struct plan_stage *stag
     return s->timed && too_slow(s, course_bound(s->course, stage));
 }
 
+/* Whether no ring and no staging that fit would do, with these residents and this pool: all room that is left
+ * for both, which is tried after the cheap bound. */
+static bool hopeless(const struct search *s, const struct plan_stage *stage) {
+    struct plan_stage widest = *stage;
+    if (bound_too_slow(s, stage)) return true;
+    widest.ring_bytes = s->device_bytes - stage->resident_bytes;
+    widest.staging_bytes = s->host_bytes - stage->pool_bytes;
+    return s->timed && too_slow(s, CLOSE * course_seconds(s->course, &widest, limit(s) / CLOSE));
+}
+
 /* Takes note of a plan that fits. Returns its seconds, or less. Bounds only save time: a plan that they rule
  * out would not be chosen. */
 static double try_plan(struct search *s, const struct plan_stage *stage) {
-    uint64_t bytes = stage->resident_bytes + stage->ring_bytes, streamed = 0;
-    for (int i = 0; i < s->n_worth; i++)
-        if (!plan_is_resident(stage, s->worth_place[i])) streamed += s->need->block_bytes[s->worth_place[i]];
+    uint64_t bytes = stage->resident_bytes + stage->ring_bytes,
+             streamed = stage->streamed_bytes_per_evaluation;
     if (s->choosing && (streamed > s->streamed || (streamed == s->streamed && bytes > s->bytes))) return 0;
     double seconds = score(s, stage);
     if (seconds > limit(s)) return seconds;
@@ -154,45 +163,66 @@ static int add_size(uint64_t *sizes, int n, uint64_t bytes) {
     return n + 1;
 }
 
-/* The most bytes of k streamed blocks that follow each other, over the evaluation's end too. */
-static uint64_t window(const uint64_t *bytes, int n, int k) {
+/* Bytes in the order in which they pass a ring or staging: once through the first, then round the others. */
+struct passage {
+    uint64_t bytes[2 * PLAN_BLOCKS_MAX];
+    int n_first, n;
+};
+
+static uint64_t passage_at(const struct passage *p, int i) {
+    int n_later = p->n - p->n_first;
+    if (i < p->n) return p->bytes[i];
+    return n_later ? p->bytes[p->n_first + (i - p->n_first) % n_later] : 0;
+}
+
+/* The most bytes of k blocks that follow each other. */
+static uint64_t window(const struct passage *p, int k) {
     uint64_t sum = 0, most = 0;
-    for (int i = 0; i < n + k; i++) {
-        sum += bytes[i % n];
-        if (i >= k) sum -= bytes[(i - k) % n];
-        if (i >= k - 1 && sum > most) most = sum;
+    for (int i = 0; i < p->n + k; i++) {
+        sum += passage_at(p, i);
+        if (i >= k) sum -= passage_at(p, i - k);
+        if (sum > most) most = sum;
     }
     return most;
 }
 
 /* What matters of a ring is which blocks that follow each other it holds. On small stages all such sums are
  * sizes. */
-static int all_windows(const uint64_t *bytes, int n, uint64_t least, uint64_t *sizes, int n_sizes) {
-    for (int i = 0; i < n; i++) {
+static int all_windows(const struct passage *p, uint64_t least, uint64_t *sizes, int n_sizes) {
+    for (int i = 0; i < p->n; i++) {
         uint64_t sum = 0;
         for (int k = 0; k < WINDOWS; k++) {
-            sum += bytes[(i + k) % n];
+            sum += passage_at(p, i + k);
             if (sum > least) n_sizes = add_size(sizes, n_sizes, sum);
         }
     }
     return n_sizes;
 }
 
+/* Streamed blocks: what comes once, then an evaluation. */
+static void ring_passage(const struct search *s, const struct plan_stage *stage, struct passage *p) {
+    p->n_first = p->n = 0;
+    for (int i = 0; i < s->course->n; i++) {
+        if (plan_is_resident(stage, s->course->place[i]) || !s->course->bytes[i]) continue;
+        p->n_first += i < s->course->n_once;
+        p->bytes[p->n++] = s->course->bytes[i];
+    }
+}
+
 /* From room for any 8 blocks that follow each other to the least, in which nothing overlaps but what is
  * smaller. */
 static int ring_sizes(const struct search *s, const struct plan_stage *stage, uint64_t *sizes) {
     static const int eighths[] = {9, 10, 12, 14}, windows[] = {2, 3, 4, 6, 8};
-    uint64_t bytes[PLAN_BLOCKS_MAX], least = plan_least_ring(s->need, stage);
-    int n = 0, n_sizes = add_size(sizes, 0, least);
-    for (int i = 0; i < s->course->n; i++)
-        if (!plan_is_resident(stage, s->course->place[i]) && s->course->bytes[i])
-            bytes[n++] = s->course->bytes[i];
-    if (!n) return n_sizes;
+    struct passage p;
+    uint64_t least = plan_least_ring(s->need, stage);
+    int n_sizes = add_size(sizes, 0, least);
+    ring_passage(s, stage, &p);
+    if (!p.n) return n_sizes;
     if (!s->timed) return add_size(sizes, n_sizes, 2 * least);
-    if (s->n_worth <= IMPROVED_BLOCKS && n <= IMPROVED_BLOCKS)
-        return all_windows(bytes, n, least, sizes, n_sizes);
+    if (s->n_worth <= IMPROVED_BLOCKS && p.n <= IMPROVED_BLOCKS)
+        return all_windows(&p, least, sizes, n_sizes);
     for (int i = 0; i < 4; i++) n_sizes = add_size(sizes, n_sizes, least * (uint64_t)eighths[i] / 8);
-    for (int i = 0; i < 5; i++) n_sizes = add_size(sizes, n_sizes, window(bytes, n, windows[i]));
+    for (int i = 0; i < 5; i++) n_sizes = add_size(sizes, n_sizes, window(&p, windows[i]));
     return n_sizes;
 }
 
@@ -200,7 +230,6 @@ static int ring_sizes(const struct search *s, const struct plan_stage *stage, ui
  * that fits, or less; for none that fits, for ever. */
 static double try_rings(struct search *s, struct plan_stage *stage, const uint64_t *sizes, int n) {
     double fastest = NEVER;
-    if (bound_too_slow(s, stage)) return NEVER;
     for (int i = 0; i < n; i++) {
         stage->ring_bytes = sizes[i];
         if (stage->resident_bytes + sizes[i] > s->device_bytes) continue;
@@ -213,23 +242,31 @@ static double try_rings(struct search *s, struct plan_stage *stage, const uint64
 
 /* ---- pool and staging ---- */
 
+/* What comes from the disk through staging: residents in the first evaluation only. */
+static uint64_t staging_passage(const struct search *s, const struct plan_stage *stage, struct passage *p) {
+    uint64_t most = 0;
+    p->n = 0;
+    for (int later = 0; later < 2; later++) {
+        p->n_first = p->n;
+        for (int i = later ? s->course->n_once : 0; i < s->course->n; i++) {
+            int place = s->course->place[i];
+            bool resident = plan_is_resident(stage, place);
+            if (resident ? later : plan_is_pooled(stage, place)) continue;
+            if (!s->course->bytes[i]) continue;
+            p->bytes[p->n++] = s->course->bytes[i];
+            if (s->course->bytes[i] > most) most = s->course->bytes[i];
+        }
+    }
+    return most;
+}
+
 /* Staging that holds what comes next from the disk keeps it reading while the bus is busy with pooled blocks:
  * like a ring, it is as large as some blocks that follow each other. */
 static int staging_sizes(const struct search *s, const struct plan_stage *stage, uint64_t *sizes) {
-    uint64_t first[PLAN_BLOCKS_MAX], later[PLAN_BLOCKS_MAX], most = 0;
-    uint64_t least = plan_least_staging(s->run, stage, s->stage);
-    int n = 0, n_later = 0, n_sizes = add_size(sizes, 0, least);
-    for (int i = 0; i < s->course->n; i++) {
-        int place = s->course->place[i];
-        uint64_t bytes = s->course->bytes[i];
-        bool resident = plan_is_resident(stage, place);
-        if (!bytes || (plan_is_pooled(stage, place) && !resident)) continue;
-        first[n++] = bytes;
-        if (!resident) later[n_later++] = bytes;
-        if (bytes > most) most = bytes;
-    }
-    if (n <= EXACT_POOL) n_sizes = all_windows(first, n, least, sizes, n_sizes);
-    if (n <= EXACT_POOL) n_sizes = all_windows(later, n_later, least, sizes, n_sizes);
+    struct passage p;
+    uint64_t least = plan_least_staging(s->run, stage, s->stage), most = staging_passage(s, stage, &p);
+    int n_sizes = add_size(sizes, 0, least);
+    if (p.n_first <= EXACT_SEPARATE) n_sizes = all_windows(&p, least, sizes, n_sizes);
     for (uint64_t i = 1; i <= 4; i *= 2)
         if (i * most > least) n_sizes = add_size(sizes, n_sizes, i * most);
     return n_sizes;
@@ -241,6 +278,7 @@ static void try_pool(struct search *s, struct plan_stage *stage, const uint64_t 
         if (plan_is_pooled(stage, i)) pool += s->need->block_bytes[i];
     stage->pool_bytes = pages(pool);
     if (stage->pool_bytes + plan_least_staging(s->run, stage, s->stage) > s->host_bytes) return;
+    if (hopeless(s, stage)) return;
     int n = staging_sizes(s, stage, sizes);
     for (int i = 0; i < n; i++) {
         stage->staging_bytes = sizes[i];
@@ -294,14 +332,6 @@ static void try_pools(struct search *s, struct plan_stage *stage, const uint64_t
     }
 }
 
-/* No size of the ring and no pool is faster with these residents. */
-static double bound_of_residents(const struct search *s, const struct plan_stage *stage) {
-    struct plan_stage best = *stage;
-    for (int i = 0; i < SET; i++) best.pooled[i] = s->all[i] & ~stage->resident[i];
-    best.ring_bytes = best.staging_bytes = (uint64_t)1 << 60;
-    return CLOSE * course_pace(s->course, &best).seconds;
-}
-
 static void try_residents(struct search *s, const uint64_t *set) {
     struct plan_stage stage = {0};
     uint64_t sizes[RINGS_MAX];
@@ -309,9 +339,11 @@ static void try_residents(struct search *s, const uint64_t *set) {
     stage.resident_bytes = pages(set_bytes(s, set));
     if (stage.resident_bytes + plan_least_ring(s->need, &stage) > s->device_bytes) return;
     memcpy(stage.pooled, s->all, sizeof stage.pooled);
-    if (bound_too_slow(s, &stage)) return; /* the cheap bound before the dear one */
-    if (s->timed && too_slow(s, bound_of_residents(s, &stage))) return;
+    if (hopeless(s, &stage)) return;
     memset(stage.pooled, 0, sizeof stage.pooled);
+    for (int i = 0; i < s->n_worth; i++)
+        if (!has(set, s->worth_place[i]))
+            stage.streamed_bytes_per_evaluation += s->need->block_bytes[s->worth_place[i]];
     try_pools(s, &stage, sizes, ring_sizes(s, &stage, sizes));
 }
 
