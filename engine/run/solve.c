@@ -9,11 +9,11 @@
  * Nothing is stored: the list is gone through twice, once for the best time and once for the cheapest plan
  * that is as good. What cannot be chosen is passed over early, by bounds.
  *
- * Of plans that are as fast (TIE is for rounding) the one that streams least is taken, and of those the one
- * of the fewest bytes. So memory that is given is used even where computing binds and residents beyond the
- * useful residency (reference/streaming.md, r*) are predicted to buy nothing: rates are assumed or were
- * measured on another day, a bus or a disk may be slower than they say, and then what is resident need not be
- * waited for.
+ * Of plans that are as fast (TIE is for rounding) the one that streams least is taken, of those the one whose
+ * ring comes nearest to room for two blocks, and of those the one of the fewest bytes. So memory that is
+ * given is used even where computing binds and residents beyond the useful residency (reference/streaming.md,
+ * r*) are predicted to buy nothing: rates are assumed or were measured on another day, a bus or a disk may be
+ * slower than they say, and then what is resident need not be waited for.
  *
  * Where a rate is unknown there are no times to compare: then fewer streamed bytes are better. */
 #include "engine/run/pace.h"
@@ -44,6 +44,13 @@ static const double CLOSE = 0.995;
 static const double ROUNDED = 1e-12; /* of sums of the same seconds in another order */
 static const double NEVER = 1e300;
 
+/* What decides between plans that are as fast: the first of these that differs, the less the better. */
+struct cost {
+    uint64_t streamed; /* bytes in an evaluation */
+    uint64_t narrow;   /* bytes that the ring lacks for any two streamed blocks: room for what comes late */
+    uint64_t bytes;    /* of the device */
+};
+
 struct search {
     const struct run_need *run;
     const struct stage_need *need;
@@ -54,12 +61,11 @@ struct search {
     uint64_t worth[SET], worth_bytes;  /* worth residence or pooling */
     int worth_place[PLAN_BLOCKS_MAX], n_worth;
     uint64_t all[SET];
-    double tie;    /* how far from the best is as good */
-    double best;   /* of the first pass */
-    bool choosing; /* the second pass: what streams least within TIE of the best */
-    uint64_t streamed,
-        bytes;      /* of the chosen: what it streams in an evaluation, what it takes of the device */
-    double seconds; /* of the chosen */
+    double tie;       /* how far from the best is as good */
+    double best;      /* of the first pass */
+    bool choosing;    /* the second pass: what streams least within TIE of the best */
+    struct cost cost; /* of the chosen, like its seconds */
+    double seconds;
     struct plan_stage chosen;
 };
 
@@ -131,19 +137,31 @@ static bool hopeless(const struct search *s, const struct plan_stage *stage) {
     return s->timed && too_slow(s, CLOSE * course_seconds(s->course, &widest, limit(s) / CLOSE));
 }
 
+static int compare(const struct cost *a, const struct cost *b) {
+    if (a->streamed != b->streamed) return a->streamed < b->streamed ? -1 : 1;
+    if (a->narrow != b->narrow) return a->narrow < b->narrow ? -1 : 1;
+    return a->bytes == b->bytes ? 0 : a->bytes < b->bytes ? -1 : 1;
+}
+
+static struct cost cost_of(const struct search *s, const struct plan_stage *stage) {
+    uint64_t two = 2 * plan_least_ring(s->need, stage);
+    return (struct cost){.streamed = stage->streamed_bytes_per_evaluation,
+                         .narrow = two > stage->ring_bytes ? two - stage->ring_bytes : 0,
+                         .bytes = stage->resident_bytes + stage->ring_bytes};
+}
+
 /* Takes note of a plan that fits. Returns its seconds, or less. Bounds only save time: a plan that they rule
  * out would not be chosen. */
 static double try_plan(struct search *s, const struct plan_stage *stage) {
-    uint64_t bytes = stage->resident_bytes + stage->ring_bytes,
-             streamed = stage->streamed_bytes_per_evaluation;
-    if (s->choosing && (streamed > s->streamed || (streamed == s->streamed && bytes > s->bytes))) return 0;
+    struct cost cost = cost_of(s, stage);
+    int dearer = s->choosing ? compare(&cost, &s->cost) : -1;
+    if (dearer > 0) return 0;
     double seconds = score(s, stage);
     if (seconds > limit(s)) return seconds;
     if (!s->choosing) {
         s->best = seconds;
-    } else if (streamed < s->streamed || bytes < s->bytes || seconds < s->seconds) {
-        s->streamed = streamed;
-        s->bytes = bytes;
+    } else if (dearer < 0 || seconds < s->seconds) {
+        s->cost = cost;
         s->seconds = seconds;
         s->chosen = *stage;
     }
@@ -465,7 +483,7 @@ static void search_begin(struct search *s, const struct run_need *run, int stage
 static bool search_run(struct search *s, const uint64_t *residents, struct plan_stage *stage) {
     s->best = NEVER;
     s->tie = residents ? 1 : TIE;
-    s->streamed = s->bytes = UINT64_MAX;
+    s->cost = (struct cost){.streamed = UINT64_MAX};
     for (int pass = 0; pass < 2; pass++) {
         s->choosing = pass == 1;
         if (residents)
@@ -473,7 +491,7 @@ static bool search_run(struct search *s, const uint64_t *residents, struct plan_
         else
             try_sets(s);
     }
-    if (s->bytes == UINT64_MAX) return false;
+    if (s->cost.streamed == UINT64_MAX) return false;
     memcpy(stage->resident, s->chosen.resident, sizeof stage->resident);
     memcpy(stage->pooled, s->chosen.pooled, sizeof stage->pooled);
     stage->ring_bytes = s->chosen.ring_bytes;
