@@ -359,6 +359,28 @@ static void test_budgets(void **state) {
     print_message("%d plans, %d kept; at best %.2f of the time of the least\n", plans, kept, faster);
 }
 
+/* The same in many small steps, where plans of other residents, rings and pools are as fast. */
+static void test_small_steps(void **state) {
+    (void)state;
+    double worst = 0;
+    for (int i = 0; i < NEEDS / 5; i++) {
+        random_state = seed_base + 15000 + (uint64_t)i;
+        make_need(i % 2, 1, i % 4 < 2 ? 8 : 40);
+        uint64_t step = all_bytes(&need.stage[0]) / 50 + 1;
+        plan_solve(&need, 0, 0, &plan);
+        uint64_t ram = plan.ram_least_bytes, vram = plan.vram_least_bytes;
+        double before = 1e300;
+        for (int k = 0; k < 50; k++, ram += step, vram += step) {
+            plan_solve(&need, ram, vram, &plan);
+            assert_int_equal(plan_check(&need, &plan, &(struct error){0}), OK);
+            if (k && before > 0 && plan.seconds / before - 1 > worst) worst = plan.seconds / before - 1;
+            if (plan.seconds < before) before = plan.seconds;
+        }
+    }
+    print_message("with more memory at most %.1g slower\n", worst);
+    assert_true(worst < 1e-8); /* TIE, twice */
+}
+
 /* What stands for time where rates are unknown: a byte from the disk for 8 over the bus. */
 static double bytes_to_move(void) {
     double bytes = 0;
@@ -391,6 +413,70 @@ static void test_unknown_rates(void **state) {
             vram += below(1 << 23);
             ram += below(1 << 23);
         }
+    }
+}
+
+/* ---- bad input ---- */
+
+/* The least budgets are kept and are the least: a byte less of either is refused by name. Huge ones are used
+ * without a crash. */
+static void check_extremes(const char *what) {
+    struct error e = {0};
+    plan_solve(&need, 0, 0, &plan);
+    uint64_t ram = plan.ram_least_bytes, vram = plan.vram_least_bytes;
+    print_message("%s%s: at least %llu and %llu bytes\n", what, need.separate ? ", separate" : "",
+                  (unsigned long long)ram, (unsigned long long)vram);
+    check_refused(0, 0);
+    check_refused(1, 1);
+    check_refused(ram - 1, UINT64_MAX);
+    if (need.separate) check_refused(UINT64_MAX, vram - 1);
+    solve_twice(ram, vram);
+    check_sums(ram, vram);
+    assert_int_equal(plan_check(&need, &plan, &e), OK);
+    double slowest = plan.seconds;
+    solve_twice(UINT64_MAX, UINT64_MAX);
+    check_sums(UINT64_MAX, UINT64_MAX);
+    assert_true(plan.seconds <= slowest * (1 + 1e-9));
+}
+
+static void set_blocks(bool repeats, bool lasts, bool empty) {
+    struct stage_need *n = &need.stage[0];
+    for (int i = 0; i < n->n_blocks; i++) {
+        n->block_repeats[i] = repeats;
+        n->block_lasts[i] = lasts;
+        if (empty) n->block_bytes[i] = 0;
+    }
+}
+
+static void test_bad_input(void **state) {
+    (void)state;
+    static const char *const names[] = {"a block",      "nothing repeats", "nothing lasts",
+                                        "empty blocks", "no blocks",       "no computing",
+                                        "a giant",      "no evaluations",  "1088 blocks"};
+    enum { ONE, ONCE, PASSING, EMPTY, NONE, IDLE, GIANT, NEVER_RUN, MANY, N_CASES };
+    for (int i = 0; i < 2 * N_CASES; i++) {
+        int kind = i / 2;
+        random_state = seed_base + 60000 + (uint64_t)i;
+        make_need(i % 2, 1, 1);
+        struct stage_need *n = &need.stage[0];
+        make_stage(n, kind == ONE ? 1 : kind == NONE ? 0 : kind == MANY ? PLAN_BLOCKS_MAX : 10);
+        set_blocks(kind != ONCE, kind != PASSING, kind == EMPTY);
+        n->evaluations = kind == NEVER_RUN ? 0 : 5;
+        if (kind == GIANT) n->block_bytes[3] = 1000 * all_bytes(n) + 1;
+        for (int b = 0; kind == IDLE && b < n->n_blocks; b++) n->block_seconds[b] = 0;
+        check_extremes(names[kind]);
+    }
+}
+
+/* Each rate by itself and both at once. */
+static void test_no_rates(void **state) {
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        random_state = seed_base + 70000 + (uint64_t)i;
+        make_need(i % 2, 2, 12);
+        if (i & 2) need.rates.disk = 0;
+        if (i & 4) need.rates.h2d = 0;
+        check_extremes("rates of 0");
     }
 }
 
@@ -515,6 +601,22 @@ static void test_given_memory_is_used(void **state) {
     assert_true((double)plan.stage[0].resident_bytes > 0.85 * (double)all_bytes(&need.stage[0]));
 }
 
+/* What is too little for a resident widens the ring, although computing binds either way. */
+static void test_rest_widens_ring(void **state) {
+    (void)state;
+    struct stage_need *n = one_stage(5, 1e9);
+    need.separate = true;
+    need.rates.h2d = 0.5e9;
+    add_blocks(n, 6, 6.8e6, 8.3e-3);
+    add_blocks(n, 12, 2.832e6, 8.3e-3);
+    plan_solve(&need, (uint64_t)1 << 40, 43520000, &plan);
+    const struct plan_stage *p = &plan.stage[0];
+    uint64_t least = plan_least_ring(n, p), rest = 43520000 - plan.vram_peak_bytes;
+    assert_int_equal(p->bound, BOUND_COMPUTE);
+    assert_true(rest < (uint64_t)2832000);
+    assert_true(p->ring_bytes > least);
+}
+
 /* ---- speed ---- */
 
 static double solve_seconds(uint64_t ram, uint64_t vram) {
@@ -631,6 +733,10 @@ int main(void) {
         cmocka_unit_test(test_brute_force),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_given_memory_is_used),
+        cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(test_small_steps),
+        cmocka_unit_test(test_rest_widens_ring),
+        cmocka_unit_test(test_no_rates),
         cmocka_unit_test(test_advice),
         cmocka_unit_test(test_budgets),
     };
