@@ -2,9 +2,9 @@
  *
  * A stage's plans are a list that does not depend on the budget: sets of residents (paced in time for every
  * GRID-th of the stage's bytes; on small stages improved block by block, or simply all sets) times some sizes
- * of the ring, and on a separate device times sets of pooled blocks, paced in the same way, and sizes of
- * staging. A budget only says which of them may be used. Hence *more memory is never slower*: it can only add
- * to what is chosen from. Stages do not share memory over time, so each is solved by itself.
+ * of the ring (sizes.h), and on a separate device times sets of pooled blocks, paced in the same way, and
+ * sizes of staging. A budget only says which of them may be used. Hence *more memory is never slower*: it can
+ * only add to what is chosen from. Stages do not share memory over time, so each is solved by itself.
  *
  * Nothing is stored: the list is gone through twice, once for the best time and once for the cheapest plan
  * that is as good. What cannot be chosen is passed over early, by bounds.
@@ -17,6 +17,7 @@
  *
  * Where a rate is unknown there are no times to compare: then fewer streamed bytes are better. */
 #include "engine/run/pace.h"
+#include "engine/run/sizes.h"
 
 #include "engine/base/arena.h"
 
@@ -33,8 +34,6 @@ enum {
     IMPROVED_BLOCKS = 16, /* paced sets are improved */
     IMPROVE_EVERY = 8,
     ROUNDS = 6,
-    WINDOWS = 16, /* blocks that follow each other: as many as an evaluation has, or a few of them twice */
-    RINGS_MAX = IMPROVED_BLOCKS * WINDOWS + 16,
     DISK_WEIGHT = 8, /* against the bus, where rates are unknown */
 };
 static const double TIE = 1 + 1e-9;
@@ -170,80 +169,6 @@ static double try_plan(struct search *s, const struct plan_stage *stage) {
 
 /* ---- rings ---- */
 
-/* Largest first, each once. */
-static int add_size(uint64_t *sizes, int n, uint64_t bytes) {
-    int at = n;
-    bytes = pages(bytes);
-    for (int i = 0; i < n; i++)
-        if (sizes[i] == bytes) return n;
-    for (; at && sizes[at - 1] < bytes; at--) sizes[at] = sizes[at - 1];
-    sizes[at] = bytes;
-    return n + 1;
-}
-
-/* Bytes in the order in which they pass a ring or staging: once through the first, then round the others. */
-struct passage {
-    uint64_t bytes[2 * PLAN_BLOCKS_MAX];
-    int n_first, n;
-};
-
-static uint64_t passage_at(const struct passage *p, int i) {
-    int n_later = p->n - p->n_first;
-    if (i < p->n) return p->bytes[i];
-    return n_later ? p->bytes[p->n_first + (i - p->n_first) % n_later] : 0;
-}
-
-/* The most bytes of k blocks that follow each other. */
-static uint64_t window(const struct passage *p, int k) {
-    uint64_t sum = 0, most = 0;
-    for (int i = 0; i < p->n + k; i++) {
-        sum += passage_at(p, i);
-        if (i >= k) sum -= passage_at(p, i - k);
-        if (sum > most) most = sum;
-    }
-    return most;
-}
-
-/* What matters of a ring is which blocks that follow each other it holds. On small stages all such sums are
- * sizes. */
-static int all_windows(const struct passage *p, uint64_t least, uint64_t *sizes, int n_sizes) {
-    for (int i = 0; i < p->n; i++) {
-        uint64_t sum = 0;
-        for (int k = 0; k < WINDOWS; k++) {
-            sum += passage_at(p, i + k);
-            if (sum > least) n_sizes = add_size(sizes, n_sizes, sum);
-        }
-    }
-    return n_sizes;
-}
-
-/* Streamed blocks: what comes once, then an evaluation. */
-static void ring_passage(const struct search *s, const struct plan_stage *stage, struct passage *p) {
-    p->n_first = p->n = 0;
-    for (int i = 0; i < s->course->n; i++) {
-        if (plan_is_resident(stage, s->course->place[i]) || !s->course->bytes[i]) continue;
-        p->n_first += i < s->course->n_once;
-        p->bytes[p->n++] = s->course->bytes[i];
-    }
-}
-
-/* From room for any 8 blocks that follow each other to the least, in which nothing overlaps but what is
- * smaller. */
-static int ring_sizes(const struct search *s, const struct plan_stage *stage, uint64_t *sizes) {
-    static const int eighths[] = {9, 10, 12, 14}, windows[] = {2, 3, 4, 6, 8};
-    struct passage p;
-    uint64_t least = plan_least_ring(s->need, stage);
-    int n_sizes = add_size(sizes, 0, least);
-    ring_passage(s, stage, &p);
-    if (!p.n) return n_sizes;
-    if (!s->timed) return add_size(sizes, n_sizes, 2 * least);
-    if (s->n_worth <= IMPROVED_BLOCKS && p.n <= IMPROVED_BLOCKS)
-        return all_windows(&p, least, sizes, n_sizes);
-    for (int i = 0; i < 4; i++) n_sizes = add_size(sizes, n_sizes, least * (uint64_t)eighths[i] / 8);
-    for (int i = 0; i < 5; i++) n_sizes = add_size(sizes, n_sizes, window(&p, windows[i]));
-    return n_sizes;
-}
-
 /* Sizes from the largest: where one is too slow, smaller ones are slower. Returns the seconds of the largest
  * that fits, or less; for none that fits, for ever. */
 static double try_rings(struct search *s, struct plan_stage *stage, const uint64_t *sizes, int n) {
@@ -260,44 +185,14 @@ static double try_rings(struct search *s, struct plan_stage *stage, const uint64
 
 /* ---- pool and staging ---- */
 
-/* What comes from the disk through staging: residents in the first evaluation only. */
-static uint64_t staging_passage(const struct search *s, const struct plan_stage *stage, struct passage *p) {
-    uint64_t most = 0;
-    p->n = 0;
-    for (int later = 0; later < 2; later++) {
-        p->n_first = p->n;
-        for (int i = later ? s->course->n_once : 0; i < s->course->n; i++) {
-            int place = s->course->place[i];
-            bool resident = plan_is_resident(stage, place);
-            if (resident ? later : plan_is_pooled(stage, place)) continue;
-            if (!s->course->bytes[i]) continue;
-            p->bytes[p->n++] = s->course->bytes[i];
-            if (s->course->bytes[i] > most) most = s->course->bytes[i];
-        }
-    }
-    return most;
-}
-
-/* Staging that holds what comes next from the disk keeps it reading while the bus is busy with pooled blocks:
- * like a ring, it is as large as some blocks that follow each other. */
-static int staging_sizes(const struct search *s, const struct plan_stage *stage, uint64_t *sizes) {
-    struct passage p;
-    uint64_t least = plan_least_staging(s->run, stage, s->stage), most = staging_passage(s, stage, &p);
-    int n_sizes = add_size(sizes, 0, least);
-    if (p.n_first <= EXACT_SEPARATE) n_sizes = all_windows(&p, least, sizes, n_sizes);
-    for (uint64_t i = 1; i <= 4; i *= 2)
-        if (i * most > least) n_sizes = add_size(sizes, n_sizes, i * most);
-    return n_sizes;
-}
-
 static void try_pool(struct search *s, struct plan_stage *stage, const uint64_t *rings, int n_rings) {
-    uint64_t sizes[RINGS_MAX], pool = 0;
+    uint64_t sizes[SIZES_MAX], pool = 0;
     for (int i = 0; i < s->need->n_blocks; i++)
         if (plan_is_pooled(stage, i)) pool += s->need->block_bytes[i];
     stage->pool_bytes = pages(pool);
     if (stage->pool_bytes + plan_least_staging(s->run, stage, s->stage) > s->host_bytes) return;
     if (hopeless(s, stage)) return;
-    int n = staging_sizes(s, stage, sizes);
+    int n = sizes_of_staging(s->run, s->stage, s->course, stage, sizes);
     for (int i = 0; i < n; i++) {
         stage->staging_bytes = sizes[i];
         if (stage->pool_bytes + sizes[i] > s->host_bytes) continue;
@@ -350,9 +245,14 @@ static void try_pools(struct search *s, struct plan_stage *stage, const uint64_t
     }
 }
 
+static enum sizes_kind kind_of_sizes(const struct search *s) {
+    if (!s->timed) return SIZES_UNTIMED;
+    return s->n_worth <= IMPROVED_BLOCKS ? SIZES_ALL : SIZES_SOME;
+}
+
 static void try_residents(struct search *s, const uint64_t *set) {
     struct plan_stage stage = {0};
-    uint64_t sizes[RINGS_MAX];
+    uint64_t sizes[SIZES_MAX];
     memcpy(stage.resident, set, sizeof stage.resident);
     stage.resident_bytes = pages(set_bytes(s, set));
     if (stage.resident_bytes + plan_least_ring(s->need, &stage) > s->device_bytes) return;
@@ -362,7 +262,7 @@ static void try_residents(struct search *s, const uint64_t *set) {
     for (int i = 0; i < s->n_worth; i++)
         if (!has(set, s->worth_place[i]))
             stage.streamed_bytes_per_evaluation += s->need->block_bytes[s->worth_place[i]];
-    try_pools(s, &stage, sizes, ring_sizes(s, &stage, sizes));
+    try_pools(s, &stage, sizes, sizes_of_ring(s->need, s->course, &stage, kind_of_sizes(s), sizes));
 }
 
 /* ---- sets of residents ---- */
