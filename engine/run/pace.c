@@ -1,6 +1,7 @@
 /* Pace: see pace.h. */
 #include "engine/run/pace.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Evaluations grow alike after two or three; the mean of the last two also covers a rhythm of two. */
@@ -22,25 +23,6 @@ static double seconds_of(uint64_t bytes, double rate) {
 
 static bool in_set(const uint64_t *set, int place) {
     return set[place / 64] >> (place % 64) & 1;
-}
-
-void course_make(const struct stage_need *need, const struct rates *rates, bool separate,
-                 struct course *course) {
-    course->separate = separate;
-    course->evaluations = need->evaluations > 1 ? need->evaluations : 1;
-    course->disk_rate = rates->disk;
-    course->n = course->n_once = 0;
-    for (int repeats = 0; repeats < 2; repeats++)
-        for (int i = 0; i < need->n_blocks; i++) {
-            if (need->block_repeats[i] != repeats) continue;
-            int to = course->n++;
-            course->n_once += !repeats;
-            course->place[to] = i;
-            course->bytes[to] = need->block_bytes[i];
-            course->compute[to] = need->block_seconds[i];
-            course->bus[to] = separate ? seconds_of(need->block_bytes[i], rates->h2d) : 0;
-            course->disk[to] = seconds_of(need->block_bytes[i], rates->disk);
-        }
 }
 
 /* ---- loads ---- */
@@ -68,24 +50,6 @@ struct load course_later_load(const struct course *c, const struct plan_stage *s
 
 static double largest_load(const struct load *load) {
     return larger(load->busy[BOUND_COMPUTE], larger(load->busy[BOUND_BUS], load->busy[BOUND_DISK]));
-}
-
-/* What the ring (and staging) hold when the first evaluation ends need not be moved afterwards. */
-double course_bound(const struct course *c, const struct plan_stage *stage) {
-    struct load first = course_first_load(c), later = course_later_load(c, stage);
-    int more = c->evaluations - 1;
-    double ahead = 0, before = largest_load(&first), after = more * later.busy[BOUND_COMPUTE];
-    for (int b = BOUND_BUS; b <= BOUND_DISK; b++) {
-        uint64_t held = stage->ring_bytes + (b == BOUND_DISK ? stage->staging_bytes : 0);
-        const double *seconds = b == BOUND_BUS ? c->bus : c->disk;
-        for (int i = 0; i < c->n; i++) /* bytes to seconds at the link's rate, by any block that has bytes */
-            if (c->bytes[i]) {
-                ahead = (double)held * (seconds[i] / (double)c->bytes[i]);
-                break;
-            }
-        after = larger(after, more * later.busy[b] - ahead);
-    }
-    return (before + after) * (1 - 1e-9); /* sums in another order than the simulation's */
 }
 
 /* ---- simulation ---- */
@@ -161,7 +125,7 @@ static double arrival(struct simulation *s, int i, bool first) {
     if (!resident) bus_from = larger(from, wait_for_room(s, &s->ring, s->end, s->stage->ring_bytes));
     bus_from = larger(bus_from, s->bus_free);
     if (!c->separate)
-        s->bus_free = bus_from + c->disk[i];
+        s->bus_free = s->disk_free = bus_from + c->disk[i];
     else if (pooled && !first)
         s->bus_free = bus_from + c->bus[i];
     else
@@ -192,25 +156,86 @@ static bool same_length(double a, double b, double of) {
     return a - b < 1e-12 * of && b - a < 1e-12 * of;
 }
 
-static void run(const struct course *c, const struct plan_stage *stage, double least, struct pace *pace) {
+/* When each of the three is done with what was gone through. */
+static struct load load_so_far(const struct simulation *s) {
+    return (struct load){
+        {[BOUND_COMPUTE] = end_of(s, s->visit - 1), [BOUND_BUS] = s->bus_free, [BOUND_DISK] = s->disk_free}};
+}
+
+/* With n evaluations more in which nothing waits: never more than what is predicted, extrapolated or not. */
+static double least_seconds(const struct load *so_far, const struct load *later, int n) {
+    struct load load = *so_far;
+    for (int b = 0; b < N_BOUNDS; b++) load.busy[b] += n * later->busy[b];
+    return largest_load(&load);
+}
+
+static void simulation_begin(struct simulation *s, const struct course *c, const struct plan_stage *stage) {
+    s->c = c;
+    s->stage = stage;
+    s->visit = s->ring.first = s->ring.last = s->staging.first = s->staging.last = 0;
+    s->ring.bytes = s->staging.bytes = 0;
+    s->bus_free = s->disk_free = 0;
+    simulate(s, 0, c->n_once, true);
+}
+
+/* enough: see course_seconds; pace->seconds then is all that is set. */
+static void run(const struct course *c, const struct plan_stage *stage, double enough, struct pace *pace) {
     struct simulation s; /* large, and written before it is read: not cleared */
+    struct load later = course_later_load(c, stage);
     double ended[SIMULATED], lag = -1;
     int n = 0;
-    s.c = c;
-    s.stage = stage;
-    s.visit = s.ring.first = s.ring.last = s.staging.first = s.staging.last = 0;
-    s.ring.bytes = s.staging.bytes = 0;
-    s.bus_free = s.disk_free = 0;
-    simulate(&s, 0, c->n_once, true);
+    simulation_begin(&s, c, stage);
     for (bool alike = false; n < c->evaluations && n < SIMULATED && !alike; n++) {
         simulate(&s, c->n_once, c->n, n == 0);
+        struct load so_far = load_so_far(&s);
+        pace->seconds = least_seconds(&so_far, &later, c->evaluations - n - 1);
+        if (pace->seconds > enough) return;
         ended[n] = end_of(&s, s.visit - 1);
         double now = ended[n] - s.bus_free, end = ended[n];
         alike = n > 1 && same_length(now, lag, end) &&
                 same_length(end - ended[n - 1], ended[n - 1] - ended[n - 2], end);
         lag = now;
     }
-    extrapolate(&s, ended, n, least, pace);
+    extrapolate(&s, ended, n, largest_load(&later), pace);
+}
+
+static struct load start_of(const struct course *c) {
+    const struct plan_stage endless = {.ring_bytes = UINT64_MAX / 2, .staging_bytes = UINT64_MAX / 2};
+    struct simulation s;
+    simulation_begin(&s, c, &endless);
+    simulate(&s, c->n_once, c->n, true);
+    return load_so_far(&s);
+}
+
+void course_make(const struct stage_need *need, const struct rates *rates, bool separate,
+                 struct course *course) {
+    course->separate = separate;
+    course->evaluations = need->evaluations > 1 ? need->evaluations : 1;
+    course->disk_rate = rates->disk;
+    course->n = course->n_once = 0;
+    for (int repeats = 0; repeats < 2; repeats++)
+        for (int i = 0; i < need->n_blocks; i++) {
+            if (need->block_repeats[i] != repeats) continue;
+            int to = course->n++;
+            course->n_once += !repeats;
+            course->place[to] = i;
+            course->bytes[to] = need->block_bytes[i];
+            course->compute[to] = need->block_seconds[i];
+            course->bus[to] = separate ? seconds_of(need->block_bytes[i], rates->h2d) : 0;
+            course->disk[to] = seconds_of(need->block_bytes[i], rates->disk);
+        }
+    course->start = start_of(course);
+}
+
+double course_bound(const struct course *c, const struct plan_stage *stage) {
+    struct load later = course_later_load(c, stage);
+    return least_seconds(&c->start, &later, c->evaluations - 1);
+}
+
+double course_seconds(const struct course *c, const struct plan_stage *stage, double enough) {
+    struct pace pace = {0};
+    if (c->n) run(c, stage, enough, &pace);
+    return pace.seconds;
 }
 
 struct pace course_pace(const struct course *c, const struct plan_stage *stage) {
@@ -227,7 +252,7 @@ struct pace course_pace(const struct course *c, const struct plan_stage *stage) 
         longest = busy;
         pace.bound = (enum bound)b;
     }
-    if (c->n) run(c, stage, largest_load(&later), &pace);
+    if (c->n) run(c, stage, HUGE_VAL, &pace);
     return pace;
 }
 

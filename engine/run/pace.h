@@ -16,6 +16,11 @@
 
 #include "engine/run/plan.h"
 
+/* Seconds that each of the three works, if it never waits. */
+struct load {
+    double busy[N_BOUNDS];
+};
+
 /* What a stage's copier sees: its blocks in the order of their visits, first those that come once, then those
  * that come in every evaluation. Made once, because a solver asks for thousands of plans of one stage. */
 struct course {
@@ -27,11 +32,8 @@ struct course {
      * where device and host are one memory. */
     double compute[PLAN_BLOCKS_MAX], bus[PLAN_BLOCKS_MAX], disk[PLAN_BLOCKS_MAX];
     double disk_rate;
-};
-
-/* Seconds that each of the three works, if it never waits. */
-struct load {
-    double busy[N_BOUNDS];
+    struct load
+        start; /* when each of the three is done with the first evaluation, if nothing waits for room */
 };
 
 struct pace {
@@ -53,7 +55,11 @@ struct load course_later_load(const struct course *course, const struct plan_sta
 
 struct pace course_pace(const struct course *course, const struct plan_stage *stage);
 
-/* No plan with these residents, pool, ring and staging is predicted to be faster. Cheap. */
+/* course_pace's seconds, if they are at most `enough`; else any number between the two. Stops as soon as that
+ * is certain. */
+double course_seconds(const struct course *course, const struct plan_stage *stage, double enough);
+
+/* No plan with these residents and this pool is predicted to be faster, but for rounding. Cheap. */
 double course_bound(const struct course *course, const struct plan_stage *stage);
 
 /* Chooses at most `most` bytes of eligible blocks to take out of a stream of blocks: a block is taken when

@@ -2,21 +2,22 @@
  *
  * A stage's plans are a list that does not depend on the budget: sets of residents (paced in time for every
  * GRID-th of the stage's bytes; on small stages improved block by block, or simply all sets) times some sizes
- * of the ring, and on a separate device times sets of pooled blocks, paced in the same way, and sizes of
- * staging. A budget only says which of them may be used. Hence *more memory is never slower*: it can only add
- * to what is chosen from. Stages do not share memory over time, so each is solved by itself.
+ * of the ring (sizes.h), and on a separate device times sets of pooled blocks, paced in the same way, and
+ * sizes of staging. A budget only says which of them may be used. Hence *more memory is never slower*: it can
+ * only add to what is chosen from. Stages do not share memory over time, so each is solved by itself.
  *
  * Nothing is stored: the list is gone through twice, once for the best time and once for the cheapest plan
  * that is as good. What cannot be chosen is passed over early, by bounds.
  *
- * Of plans that are as fast (TIE is for rounding) the one that streams least is taken, and of those the one
- * of the fewest bytes. So memory that is given is used even where computing binds and residents beyond the
- * useful residency (reference/streaming.md, r*) are predicted to buy nothing: rates are assumed or were
- * measured on another day, a bus or a disk may be slower than they say, and then what is resident need not be
- * waited for.
+ * Of plans that are as fast (TIE is for rounding) the one that streams least is taken, of those the one whose
+ * ring comes nearest to room for two blocks, and of those the one of the fewest bytes. So memory that is
+ * given is used even where computing binds and residents beyond the useful residency (reference/streaming.md,
+ * r*) are predicted to buy nothing: rates are assumed or were measured on another day, a bus or a disk may be
+ * slower than they say, and then what is resident need not be waited for.
  *
  * Where a rate is unknown there are no times to compare: then fewer streamed bytes are better. */
 #include "engine/run/pace.h"
+#include "engine/run/sizes.h"
 
 #include "engine/base/arena.h"
 
@@ -27,21 +28,27 @@ enum {
     GRID = 256,       /* of a stage's bytes */
     POOLED_GRID = 64, /* where the pool cannot hold all: choosing it multiplies the work */
     POOL_GRID = 16,
-    EXACT_POOL = 6,    /* all sets of pooled blocks are tried */
+    EXACT_POOL = 8,    /* all sets of pooled blocks are tried */
     EXACT_BLOCKS = 12, /* all sets of residents are tried */
     EXACT_SEPARATE = 8,
     IMPROVED_BLOCKS = 16, /* paced sets are improved */
     IMPROVE_EVERY = 8,
     ROUNDS = 6,
-    WINDOWS = 16, /* blocks that follow each other: as many as an evaluation has, or a few of them twice */
-    RINGS_MAX = IMPROVED_BLOCKS * WINDOWS + 16,
     DISK_WEIGHT = 8, /* against the bus, where rates are unknown */
 };
 static const double TIE = 1 + 1e-9;
 /* A plan that is at least as good in every respect is predicted to be faster, but for what extrapolation
  * rounds. */
 static const double CLOSE = 0.995;
+static const double ROUNDED = 1e-12; /* of sums of the same seconds in another order */
 static const double NEVER = 1e300;
+
+/* What decides between plans that are as fast: the first of these that differs, the less the better. */
+struct cost {
+    uint64_t streamed; /* bytes in an evaluation */
+    uint64_t narrow;   /* bytes that the ring lacks for any two streamed blocks: room for what comes late */
+    uint64_t bytes;    /* of the device */
+};
 
 struct search {
     const struct run_need *run;
@@ -53,12 +60,11 @@ struct search {
     uint64_t worth[SET], worth_bytes;  /* worth residence or pooling */
     int worth_place[PLAN_BLOCKS_MAX], n_worth;
     uint64_t all[SET];
-    double tie;    /* how far from the best is as good */
-    double best;   /* of the first pass */
-    bool choosing; /* the second pass: what streams least within TIE of the best */
-    uint64_t streamed,
-        bytes;      /* of the chosen: what it streams in an evaluation, what it takes of the device */
-    double seconds; /* of the chosen */
+    double tie;       /* how far from the best is as good */
+    double best;      /* of the first pass */
+    bool choosing;    /* the second pass: what streams least within TIE of the best */
+    struct cost cost; /* of the chosen, like its seconds */
+    double seconds;
     struct plan_stage chosen;
 };
 
@@ -100,29 +106,61 @@ static double untimed(const struct search *s, const struct plan_stage *stage) {
     return (bus + DISK_WEIGHT * disk) * (1 + (narrow > 0 ? narrow / 8 : 0));
 }
 
-static double score(const struct search *s, const struct plan_stage *stage) {
-    return s->timed ? course_pace(s->course, stage).seconds : untimed(s, stage);
-}
-
 /* Slower plans are of no interest. */
 static double limit(const struct search *s) {
     return s->choosing ? s->best * s->tie : s->best;
 }
 
+/* Of plans that are too slow, less than they take, but more than CLOSE forgives. */
+static double score(const struct search *s, const struct plan_stage *stage) {
+    return s->timed ? course_seconds(s->course, stage, limit(s) / CLOSE) : untimed(s, stage);
+}
+
+/* Whether nothing that is not faster than these seconds is of interest: in the first pass, what is as fast as
+ * the best is not either. */
+static bool too_slow(const struct search *s, double seconds) {
+    return s->choosing ? seconds > limit(s) * (1 + ROUNDED) : seconds * (1 + ROUNDED) >= s->best;
+}
+
+static bool bound_too_slow(const struct search *s, const struct plan_stage *stage) {
+    return s->timed && too_slow(s, course_bound(s->course, stage));
+}
+
+/* Whether no ring and no staging that fit would do, with these residents and this pool: all room that is left
+ * for both, which is tried after the cheap bound. */
+static bool hopeless(const struct search *s, const struct plan_stage *stage) {
+    struct plan_stage widest = *stage;
+    if (bound_too_slow(s, stage)) return true;
+    widest.ring_bytes = s->device_bytes - stage->resident_bytes;
+    widest.staging_bytes = s->host_bytes - stage->pool_bytes;
+    return s->timed && too_slow(s, CLOSE * course_seconds(s->course, &widest, limit(s) / CLOSE));
+}
+
+static int compare(const struct cost *a, const struct cost *b) {
+    if (a->streamed != b->streamed) return a->streamed < b->streamed ? -1 : 1;
+    if (a->narrow != b->narrow) return a->narrow < b->narrow ? -1 : 1;
+    return a->bytes == b->bytes ? 0 : a->bytes < b->bytes ? -1 : 1;
+}
+
+static struct cost cost_of(const struct search *s, const struct plan_stage *stage) {
+    uint64_t two = 2 * plan_least_ring(s->need, stage);
+    return (struct cost){.streamed = stage->streamed_bytes_per_evaluation,
+                         .narrow = two > stage->ring_bytes ? two - stage->ring_bytes : 0,
+                         .bytes = stage->resident_bytes + stage->ring_bytes};
+}
+
 /* Takes note of a plan that fits. Returns its seconds, or less. Bounds only save time: a plan that they rule
  * out would not be chosen. */
 static double try_plan(struct search *s, const struct plan_stage *stage) {
-    uint64_t bytes = stage->resident_bytes + stage->ring_bytes, streamed = 0;
-    for (int i = 0; i < s->n_worth; i++)
-        if (!plan_is_resident(stage, s->worth_place[i])) streamed += s->need->block_bytes[s->worth_place[i]];
-    if (s->choosing && (streamed > s->streamed || (streamed == s->streamed && bytes > s->bytes))) return 0;
+    struct cost cost = cost_of(s, stage);
+    int dearer = s->choosing ? compare(&cost, &s->cost) : -1;
+    if (dearer > 0) return 0;
     double seconds = score(s, stage);
     if (seconds > limit(s)) return seconds;
     if (!s->choosing) {
         s->best = seconds;
-    } else if (streamed < s->streamed || bytes < s->bytes || seconds < s->seconds) {
-        s->streamed = streamed;
-        s->bytes = bytes;
+    } else if (dearer < 0 || seconds < s->seconds) {
+        s->cost = cost;
         s->seconds = seconds;
         s->chosen = *stage;
     }
@@ -131,65 +169,10 @@ static double try_plan(struct search *s, const struct plan_stage *stage) {
 
 /* ---- rings ---- */
 
-/* Largest first, each once. */
-static int add_size(uint64_t *sizes, int n, uint64_t bytes) {
-    int at = n;
-    bytes = pages(bytes);
-    for (int i = 0; i < n; i++)
-        if (sizes[i] == bytes) return n;
-    for (; at && sizes[at - 1] < bytes; at--) sizes[at] = sizes[at - 1];
-    sizes[at] = bytes;
-    return n + 1;
-}
-
-/* The most bytes of k streamed blocks that follow each other, over the evaluation's end too. */
-static uint64_t window(const uint64_t *bytes, int n, int k) {
-    uint64_t sum = 0, most = 0;
-    for (int i = 0; i < n + k; i++) {
-        sum += bytes[i % n];
-        if (i >= k) sum -= bytes[(i - k) % n];
-        if (i >= k - 1 && sum > most) most = sum;
-    }
-    return most;
-}
-
-/* What matters of a ring is which blocks that follow each other it holds. On small stages all such sums are
- * sizes. */
-static int all_windows(const uint64_t *bytes, int n, uint64_t least, uint64_t *sizes, int n_sizes) {
-    for (int i = 0; i < n; i++) {
-        uint64_t sum = 0;
-        for (int k = 0; k < WINDOWS; k++) {
-            sum += bytes[(i + k) % n];
-            if (sum > least) n_sizes = add_size(sizes, n_sizes, sum);
-        }
-    }
-    return n_sizes;
-}
-
-/* From room for any 8 blocks that follow each other to the least, in which nothing overlaps but what is
- * smaller. */
-static int ring_sizes(const struct search *s, const struct plan_stage *stage, uint64_t *sizes) {
-    static const int eighths[] = {9, 10, 12, 14}, windows[] = {2, 3, 4, 6, 8};
-    uint64_t bytes[PLAN_BLOCKS_MAX], least = plan_least_ring(s->need, stage);
-    int n = 0, n_sizes = add_size(sizes, 0, least);
-    for (int i = 0; i < s->course->n; i++)
-        if (!plan_is_resident(stage, s->course->place[i]) && s->course->bytes[i])
-            bytes[n++] = s->course->bytes[i];
-    if (!n) return n_sizes;
-    if (!s->timed) return add_size(sizes, n_sizes, 2 * least);
-    if (s->n_worth <= IMPROVED_BLOCKS && n <= IMPROVED_BLOCKS)
-        return all_windows(bytes, n, least, sizes, n_sizes);
-    for (int i = 0; i < 4; i++) n_sizes = add_size(sizes, n_sizes, least * (uint64_t)eighths[i] / 8);
-    for (int i = 0; i < 5; i++) n_sizes = add_size(sizes, n_sizes, window(bytes, n, windows[i]));
-    return n_sizes;
-}
-
 /* Sizes from the largest: where one is too slow, smaller ones are slower. Returns the seconds of the largest
  * that fits, or less; for none that fits, for ever. */
 static double try_rings(struct search *s, struct plan_stage *stage, const uint64_t *sizes, int n) {
     double fastest = NEVER;
-    stage->ring_bytes = sizes[0];
-    if (s->timed && course_bound(s->course, stage) > limit(s)) return NEVER;
     for (int i = 0; i < n; i++) {
         stage->ring_bytes = sizes[i];
         if (stage->resident_bytes + sizes[i] > s->device_bytes) continue;
@@ -202,35 +185,14 @@ static double try_rings(struct search *s, struct plan_stage *stage, const uint64
 
 /* ---- pool and staging ---- */
 
-/* Staging that holds what comes next from the disk keeps it reading while the bus is busy with pooled blocks:
- * like a ring, it is as large as some blocks that follow each other. */
-static int staging_sizes(const struct search *s, const struct plan_stage *stage, uint64_t *sizes) {
-    uint64_t first[PLAN_BLOCKS_MAX], later[PLAN_BLOCKS_MAX], most = 0;
-    uint64_t least = plan_least_staging(s->run, stage, s->stage);
-    int n = 0, n_later = 0, n_sizes = add_size(sizes, 0, least);
-    for (int i = 0; i < s->course->n; i++) {
-        int place = s->course->place[i];
-        uint64_t bytes = s->course->bytes[i];
-        bool resident = plan_is_resident(stage, place);
-        if (!bytes || (plan_is_pooled(stage, place) && !resident)) continue;
-        first[n++] = bytes;
-        if (!resident) later[n_later++] = bytes;
-        if (bytes > most) most = bytes;
-    }
-    if (n <= EXACT_POOL) n_sizes = all_windows(first, n, least, sizes, n_sizes);
-    if (n <= EXACT_POOL) n_sizes = all_windows(later, n_later, least, sizes, n_sizes);
-    for (uint64_t i = 1; i <= 4; i *= 2)
-        if (i * most > least) n_sizes = add_size(sizes, n_sizes, i * most);
-    return n_sizes;
-}
-
 static void try_pool(struct search *s, struct plan_stage *stage, const uint64_t *rings, int n_rings) {
-    uint64_t sizes[RINGS_MAX], pool = 0;
+    uint64_t sizes[SIZES_MAX], pool = 0;
     for (int i = 0; i < s->need->n_blocks; i++)
         if (plan_is_pooled(stage, i)) pool += s->need->block_bytes[i];
     stage->pool_bytes = pages(pool);
     if (stage->pool_bytes + plan_least_staging(s->run, stage, s->stage) > s->host_bytes) return;
-    int n = staging_sizes(s, stage, sizes);
+    if (hopeless(s, stage)) return;
+    int n = sizes_of_staging(s->run, s->stage, s->course, stage, sizes);
     for (int i = 0; i < n; i++) {
         stage->staging_bytes = sizes[i];
         if (stage->pool_bytes + sizes[i] > s->host_bytes) continue;
@@ -283,27 +245,24 @@ static void try_pools(struct search *s, struct plan_stage *stage, const uint64_t
     }
 }
 
-/* No size of the ring and no pool is faster with these residents. */
-static double bound_of_residents(const struct search *s, const struct plan_stage *stage) {
-    struct plan_stage best = *stage;
-    for (int i = 0; i < SET; i++) best.pooled[i] = s->all[i] & ~stage->resident[i];
-    best.ring_bytes = best.staging_bytes = (uint64_t)1 << 60;
-    return CLOSE * course_pace(s->course, &best).seconds;
+static enum sizes_kind kind_of_sizes(const struct search *s) {
+    if (!s->timed) return SIZES_UNTIMED;
+    return s->n_worth <= IMPROVED_BLOCKS ? SIZES_ALL : SIZES_SOME;
 }
 
 static void try_residents(struct search *s, const uint64_t *set) {
     struct plan_stage stage = {0};
-    uint64_t sizes[RINGS_MAX];
+    uint64_t sizes[SIZES_MAX];
     memcpy(stage.resident, set, sizeof stage.resident);
     stage.resident_bytes = pages(set_bytes(s, set));
     if (stage.resident_bytes + plan_least_ring(s->need, &stage) > s->device_bytes) return;
-    stage.ring_bytes = s->device_bytes - stage.resident_bytes; /* for the cheap bound before the dear one */
-    stage.staging_bytes = s->host_bytes;
     memcpy(stage.pooled, s->all, sizeof stage.pooled);
-    if (s->timed && course_bound(s->course, &stage) > limit(s)) return;
-    if (s->timed && bound_of_residents(s, &stage) > limit(s)) return;
+    if (hopeless(s, &stage)) return;
     memset(stage.pooled, 0, sizeof stage.pooled);
-    try_pools(s, &stage, sizes, ring_sizes(s, &stage, sizes));
+    for (int i = 0; i < s->n_worth; i++)
+        if (!has(set, s->worth_place[i]))
+            stage.streamed_bytes_per_evaluation += s->need->block_bytes[s->worth_place[i]];
+    try_pools(s, &stage, sizes, sizes_of_ring(s->need, s->course, &stage, kind_of_sizes(s), sizes));
 }
 
 /* ---- sets of residents ---- */
@@ -371,7 +330,7 @@ static void try_paced(struct search *s, double allowance) {
     bool improves = s->timed && s->n_worth > exact_blocks(s) && s->n_worth <= IMPROVED_BLOCKS;
     bool pool_chosen = s->run->separate && s->host_bytes < s->worth_bytes + 2 * PLAN_STAGING;
     uint64_t grid = pool_chosen ? POOLED_GRID : GRID; /* the first is a part of the second */
-    for (uint64_t i = 1; i <= grid; i++) {
+    for (uint64_t i = grid; i > 0; i--) {
         struct spread spread = {s->all, s->worth, s->worth_bytes * i / grid, allowance};
         course_spread(s->course, &spread, set);
         if (memcmp(set, last, sizeof set)) try_residents(s, set);
@@ -424,7 +383,7 @@ static void search_begin(struct search *s, const struct run_need *run, int stage
 static bool search_run(struct search *s, const uint64_t *residents, struct plan_stage *stage) {
     s->best = NEVER;
     s->tie = residents ? 1 : TIE;
-    s->streamed = s->bytes = UINT64_MAX;
+    s->cost = (struct cost){.streamed = UINT64_MAX};
     for (int pass = 0; pass < 2; pass++) {
         s->choosing = pass == 1;
         if (residents)
@@ -432,7 +391,7 @@ static bool search_run(struct search *s, const uint64_t *residents, struct plan_
         else
             try_sets(s);
     }
-    if (s->bytes == UINT64_MAX) return false;
+    if (s->cost.streamed == UINT64_MAX) return false;
     memcpy(stage->resident, s->chosen.resident, sizeof stage->resident);
     memcpy(stage->pooled, s->chosen.pooled, sizeof stage->pooled);
     stage->ring_bytes = s->chosen.ring_bytes;
