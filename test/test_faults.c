@@ -9,36 +9,16 @@ enum { TRIES = 10, LONGEST_SECONDS = 900 };
 static const char *const call_names[N_CALLS] = {"alloc", "map",          "commit",
                                                 "read",  "thread_start", "open_direct"};
 
-/* keep: everything resident, which stays; else most of it streams. */
-static struct sluice_request request_small(bool keep) {
-    return (struct sluice_request){.struct_size = sizeof(struct sluice_request),
-                                   .prompt = "two foxes",
-                                   .negative_prompt = "",
-                                   .width = 32,
-                                   .height = 48,
-                                   .steps = 2,
-                                   .batch = 1,
-                                   .cfg_scale = 2,
-                                   .seed = 9,
-                                   .max_ram_bytes = keep ? plenty : 0};
-}
-
 static bool direct; /* requests read past the page cache */
 
+/* keep: everything resident, which stays; else most of it streams. */
 static struct sluice_request request_for(struct rig *rig, bool keep) {
-    struct sluice_request request = request_small(keep);
+    struct sluice_request request = request_fox(32, 48, 2, 1, 2);
     request.direct_io = direct ? "on" : "off";
     json_int_t least, all;
     bounds(rig, request, &least, &all);
     if (!keep) request.max_ram_bytes = least + (all - least) / 4;
     return request;
-}
-
-/* Kept residents are the only memory of size that may outlive a run. */
-static void check_given_back(struct rig *rig, bool keep, const char *what) {
-    for (int i = LINE_STORE; i < N_MEMORY_LINES; i++)
-        check((keep && i == LINE_STORE) || rig->watch.sys.use.live_bytes[i] == 0,
-              "%s: line %d still has %lld bytes", what, i, (long long)rig->watch.sys.use.live_bytes[i]);
 }
 
 static bool documented(enum call call, int code) {
@@ -138,15 +118,6 @@ static void fail_opening(const char *folder, enum call call) {
 }
 
 /* ---- files that change ---- */
-
-static const char *copy_of(const char *folder, const char *name) {
-    static char to[160];
-    char command[512];
-    snprintf(to, sizeof to, "%s/%s", temporary, name);
-    snprintf(command, sizeof command, "rm -rf '%s' && cp -r '%s' '%s'", to, folder, to);
-    check(system(command) == 0, "%s", command);
-    return to;
-}
 
 struct change {
     char path[256];
