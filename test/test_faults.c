@@ -1,7 +1,7 @@
-/* Faults: every n-th allocation, mapping, commit, read and thread start fails, once and from then on; files
- * change under a run; weights hold NaN; runs are cancelled. A failure is a documented code, never a crash, a
- * hang, a leak or other bits in the next run of the same session. FAULTS=N tries N calls of a kind in place
- * of a seeded few. */
+/* Faults: every n-th allocation, mapping, commit, read and thread start fails, once and from then on; weights
+ * hold NaN; runs are cancelled. A failure is a documented code, never a crash, a hang, a leak or other bits
+ * in the next run of the same session. FAULTS=N tries N calls of a kind in place of a seeded few. Disks and
+ * files that change: test_disk.c. */
 #include "test/harness.h"
 
 enum { TRIES = 10, LONGEST_SECONDS = 900 };
@@ -117,46 +117,6 @@ static void fail_opening(const char *folder, enum call call) {
     printf("opening        %s %ld calls\n", call_names[call], n);
 }
 
-/* ---- files that change ---- */
-
-struct change {
-    char path[256];
-    bool cut;
-};
-
-static void change_file(void *user, long n) {
-    const struct change *change = user;
-    if (n != 60) return;
-    FILE *f = fopen(change->path, "r+b");
-    if (!f) return;
-    if (change->cut)
-        check(ftruncate(fileno(f), 20000) == 0, "truncate");
-    else
-        fputc(fgetc(f), f);
-    fclose(f);
-}
-
-static void changing_file(const char *wide, const char *part, bool cut) {
-    struct rig rig;
-    struct change change = {.cut = cut};
-    const char *folder = copy_of(wide, "changing");
-    snprintf(change.path, sizeof change.path, "%s/%s", folder, part);
-    if (!rig_open(&rig, folder, 1, 3)) return;
-    struct sluice_request request = request_for(&rig, false);
-    watch_restart(&rig.watch);
-    rig.watch.on_read = change_file;
-    rig.watch.on_read_user = &change;
-    struct result r = run(&rig, &request);
-    check((r.code == SLUICE_CHANGED || r.code == SLUICE_TRUNC) && r.error.exit_code == 3,
-          "%s %s in mid-run: %s, %s", part, cut ? "cut" : "rewritten", sluice_code_name(r.code),
-          r.error.what);
-    check(strstr(r.error.where, strrchr(part, '/') + 1) != NULL, "the error does not name the file: %s",
-          r.error.where);
-    check_given_back(&rig, false, part);
-    result_free(&r);
-    rig_close(&rig);
-}
-
 /* ---- NaN ---- */
 
 /* Byte of a tensor's first element in a safetensors file, or -1. */
@@ -266,16 +226,10 @@ int main(void) {
     fail_kind(small, CALL_MAP, false);
     fail_kind(small, CALL_READ, false);
     fail_kind(small, CALL_READ, true);
-    for (int cut = 0; cut < 2; cut++)
-        changing_file(wide, "transformer/diffusion_pytorch_model.safetensors", cut);
     cancelling(wide, false);
     direct = false;
     fail_opening(small, CALL_ALLOC);
     fail_opening(small, CALL_READ);
-    for (int cut = 0; cut < 2; cut++) {
-        changing_file(wide, "transformer/diffusion_pytorch_model.safetensors", cut);
-        changing_file(wide, "vae/diffusion_pytorch_model.safetensors", cut);
-    }
     nan_in(wide, "text_encoder/model.safetensors", "model.layers.1.mlp.down_proj.weight", "text");
     nan_in(wide, "transformer/diffusion_pytorch_model.safetensors", "layers.0.feed_forward.w2.weight",
            "denoise");
