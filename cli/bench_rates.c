@@ -3,6 +3,7 @@
 #include "cli/bench.h"
 
 #include "cli/fail.h"
+#include "cli/fields.h"
 #include "cli/interrupt.h"
 #include "cli/outfile.h"
 #include "cli/progress.h"
@@ -10,7 +11,6 @@
 #include "cli/textfile.h"
 
 #include <ftw.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,24 +49,15 @@ static int read_saved(const char *path, char **text, struct sluice_error *e) {
 
 /* ---- tables ---- */
 
-static const char *string(const json_t *object, const char *key) {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
-}
-
-static double number(const json_t *object, const char *key) {
-    return json_number_value(json_object_get(object, key));
-}
-
 static void print_bus(json_t *root) {
     size_t i;
     json_t *row;
     char piece[32];
     printf("%-12s %10s %8s %8s  %s\n", "path", "piece", "threads", "GB/s", "page cache");
     json_array_foreach(json_object_get(root, "rows"), i, row) {
-        printf("%-12s %10s %8.0f %8.2f  %s\n", string(row, "path"),
-               progress_bytes(number(row, "bytes"), piece), number(row, "threads"),
-               number(row, "gbytes_per_second"), string(row, "page_cache"));
+        printf("%-12s %10s %8.0f %8.2f  %s\n", field_string(row, "path"),
+               progress_bytes(field_number(row, "bytes"), piece), field_number(row, "threads"),
+               field_number(row, "gbytes_per_second"), field_string(row, "page_cache"));
     }
     const char *path;
     json_t *link;
@@ -80,9 +71,9 @@ static void print_ops(json_t *root) {
     json_t *row;
     printf("%-10s %-36s %-8s %8s %12s\n", "op", "shape", "weights", "threads", "a second");
     json_array_foreach(json_object_get(root, "rows"), i, row) {
-        double flops = number(row, "flops_per_second"), bytes = number(row, "bytes_per_second");
-        printf("%-10s %-36s %-8s %8.0f %6.1f %s\n", string(row, "op"), string(row, "shape"),
-               string(row, "dtype"), number(row, "threads"), (flops > 0 ? flops : bytes) / 1e9,
+        double flops = field_number(row, "flops_per_second"), bytes = field_number(row, "bytes_per_second");
+        printf("%-10s %-36s %-8s %8.0f %6.1f %s\n", field_string(row, "op"), field_string(row, "shape"),
+               field_string(row, "dtype"), field_number(row, "threads"), (flops > 0 ? flops : bytes) / 1e9,
                flops > 0 ? "GFLOP" : "GB");
     }
 }

@@ -2,29 +2,21 @@
  * to lay out weights side by side. */
 #include "cli/bench.h"
 
+#include "cli/fields.h"
 #include "cli/interrupt.h"
 #include "cli/say.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const char *string(const json_t *row, const char *key) {
-    const char *text = json_string_value(json_object_get(row, key));
-    return text ? text : "";
-}
-
-static double number(const json_t *row, const char *key) {
-    return json_number_value(json_object_get(row, key));
-}
-
 static bool on_one_line(const json_t *a, const json_t *b) {
-    return strcmp(string(a, "blocks"), string(b, "blocks")) == 0 &&
-           number(a, "bus_gbytes_per_second") == number(b, "bus_gbytes_per_second") &&
-           number(a, "resident_percent") == number(b, "resident_percent");
+    return strcmp(field_string(a, "blocks"), field_string(b, "blocks")) == 0 &&
+           field_number(a, "bus_gbytes_per_second") == field_number(b, "bus_gbytes_per_second") &&
+           field_number(a, "resident_percent") == field_number(b, "resident_percent");
 }
 
 static bool is_ours(const json_t *row) {
-    return strcmp(string(row, "layout"), "ours") == 0;
+    return strcmp(field_string(row, "layout"), "ours") == 0;
 }
 
 /* The layouts' names, from the rows of the first line. */
@@ -35,15 +27,16 @@ static void print_head(const json_t *rows) {
     json_array_foreach(rows, i, row) {
         if (!on_one_line(row, json_array_get(rows, 0))) break;
         if (!is_ours(row))
-            printf(" %*s", (int)strlen(string(row, "layout")) < 7 ? 7 : 0, string(row, "layout"));
+            printf(" %*s", (int)strlen(field_string(row, "layout")) < 7 ? 7 : 0, field_string(row, "layout"));
     }
     puts("");
 }
 
 static void print_ours(const json_t *row) {
-    printf("%-10s %6.4g %3.0f %%  %8.4g %8.4g %4.0f %% ", string(row, "blocks"),
-           number(row, "bus_gbytes_per_second"), number(row, "resident_percent"), number(row, "seconds"),
-           number(row, "floor_seconds"), 100 * number(row, "efficiency"));
+    printf("%-10s %6.4g %3.0f %%  %8.4g %8.4g %4.0f %% ", field_string(row, "blocks"),
+           field_number(row, "bus_gbytes_per_second"), field_number(row, "resident_percent"),
+           field_number(row, "seconds"), field_number(row, "floor_seconds"),
+           100 * field_number(row, "efficiency"));
 }
 
 /* Rows come line by line, ours first. */
@@ -57,8 +50,8 @@ static void print_stream(json_t *root) {
             if (i) puts("");
             print_ours(row);
         } else {
-            int width = (int)strlen(string(row, "layout"));
-            printf(" %*.4g", width < 7 ? 7 : width, number(row, "seconds"));
+            int width = (int)strlen(field_string(row, "layout"));
+            printf(" %*.4g", width < 7 ? 7 : width, field_number(row, "seconds"));
         }
     }
     puts("\n\nSeconds of a step. ours: what the solver plans in the memory that the others have; of it: "

@@ -6,7 +6,7 @@
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/parameters.h"
-#include "cli/plan.h"
+#include "cli/plan_table.h"
 #include "cli/png.h"
 #include "cli/report.h"
 #include "cli/request.h"
@@ -106,8 +106,8 @@ static int look_at_plan(struct drawing *drawing, struct sluice_error *e) {
     if (!drawing->latent && !drawing->args->verbose) return SLUICE_OK;
     int status = sluice_plan_query(drawing->session, &drawing->request, drawing->latent, &json, &fits, e);
     if (status) return status;
-    if (drawing->latent) drawing->n_images = plan_batch(json);
-    if (drawing->args->verbose) status = plan_print(stderr, json, e);
+    if (drawing->latent) drawing->n_images = plan_table_batch(json);
+    if (drawing->args->verbose) status = plan_table_print(stderr, json, e);
     sluice_free(json);
     return status;
 }

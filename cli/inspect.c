@@ -1,17 +1,12 @@
 /* `sluice inspect`: what is in a model's files. */
 #include "cli/commands.h"
 #include "cli/fail.h"
+#include "cli/fields.h"
 #include "cli/progress.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *text_of(const json_t *object, const char *key) {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "-";
-}
 
 static void print_types(json_t *types) {
     char bytes[32];
@@ -57,7 +52,8 @@ static void print_tensors(const json_t *component) {
     json_t *tensor;
     json_array_foreach(json_object_get(component, "list"), i, tensor) {
         char *shape = json_dumps(json_object_get(tensor, "shape"), JSON_ENCODE_ANY);
-        printf("    %-9s %-24s %s\n", text_of(tensor, "type"), shape ? shape : "", text_of(tensor, "name"));
+        printf("    %-9s %-24s %s\n", field_string(tensor, "type"), shape ? shape : "",
+               field_string(tensor, "name"));
         free(shape);
     }
 }
@@ -66,9 +62,8 @@ static void print_component(const json_t *component) {
     char bytes[32];
     size_t i;
     json_t *file;
-    printf("%s: %s, %.0f tensors, %s\n", text_of(component, "name"), text_of(component, "family"),
-           json_number_value(json_object_get(component, "tensors")),
-           progress_bytes(json_number_value(json_object_get(component, "bytes")), bytes));
+    printf("%s: %s, %.0f tensors, %s\n", field_string(component, "name"), field_string(component, "family"),
+           field_number(component, "tensors"), progress_bytes(field_number(component, "bytes"), bytes));
     json_array_foreach(json_object_get(component, "files"), i, file) {
         print_value("  ", file);
     }

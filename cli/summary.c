@@ -1,27 +1,18 @@
 /* The summary: see summary.h. Must not compute anything but sums: every number is the library's report. */
 #include "cli/summary.h"
 
+#include "cli/fields.h"
 #include "cli/progress.h"
 #include "cli/say.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
-
-static double number(const json_t *object, const char *key) {
-    return json_number_value(json_object_get(object, key));
-}
-
-static const char *string(const json_t *object, const char *key) {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "-";
-}
 
 /* What a stage waits for when it waits. */
 static const char *source_of(const json_t *report, size_t i_stage) {
     const json_t *plan = json_object_get(report, "plan");
     const json_t *stage = json_array_get(json_object_get(plan, "stages"), i_stage);
-    return strcmp(string(stage, "bound"), "bus") ? "disk" : "bus";
+    return strcmp(field_string(stage, "bound"), "bus") ? "disk" : "bus";
 }
 
 /* Under a fiftieth of the time nobody would gain from less. */
@@ -30,33 +21,34 @@ static void say_bound(const json_t *report) {
     json_t *stage, *stages = json_object_get(report, "stages");
     double waited = 0;
     json_array_foreach(stages, i, stage) {
-        waited += number(stage, "stall_seconds");
-        if (number(stage, "stall_seconds") > number(json_array_get(stages, worst), "stall_seconds"))
+        waited += field_number(stage, "stall_seconds");
+        if (field_number(stage, "stall_seconds") >
+            field_number(json_array_get(stages, worst), "stall_seconds"))
             worst = i;
     }
-    if (waited < 0.02 * number(report, "seconds")) {
+    if (waited < 0.02 * field_number(report, "seconds")) {
         say_note("computing set the time: it waited %.2f s for weights", waited);
         return;
     }
     stage = json_array_get(stages, worst);
     say_note("waited %.2f s for the %s, most in stage %s (%.2f s), longest for block %s (%.2f s)", waited,
-             source_of(report, worst), string(stage, "name"), number(stage, "stall_seconds"),
-             string(stage, "stall_block"), number(stage, "stall_block_seconds"));
+             source_of(report, worst), field_string(stage, "name"), field_number(stage, "stall_seconds"),
+             field_string(stage, "stall_block"), field_number(stage, "stall_block_seconds"));
 }
 
 static void say_stage(const json_t *stage) {
     char read[32], planned[32], measured[32], best[48] = "";
     const json_t *efficiency = json_object_get(stage, "efficiency");
     if (json_is_number(efficiency))
-        snprintf(best, sizeof best, ", floor %.2f s (%.0f %%)", number(stage, "floor_seconds"),
+        snprintf(best, sizeof best, ", floor %.2f s (%.0f %%)", field_number(stage, "floor_seconds"),
                  100 * json_number_value(efficiency));
     say_note(
         "stage %s: %.2f s, computing %.2f s, waiting %.2f s, %s at %.2f GB/s%s; peak so far %s, planned %s",
-        string(stage, "name"), number(stage, "seconds"), number(stage, "compute_seconds"),
-        number(stage, "stall_seconds"), progress_bytes(number(stage, "bytes_moved"), read),
-        number(stage, "gbytes_per_second"), best,
-        progress_bytes(number(stage, "measured_ram_bytes"), measured),
-        progress_bytes(number(stage, "planned_ram_bytes"), planned));
+        field_string(stage, "name"), field_number(stage, "seconds"), field_number(stage, "compute_seconds"),
+        field_number(stage, "stall_seconds"), progress_bytes(field_number(stage, "bytes_moved"), read),
+        field_number(stage, "gbytes_per_second"), best,
+        progress_bytes(field_number(stage, "measured_ram_bytes"), measured),
+        progress_bytes(field_number(stage, "planned_ram_bytes"), planned));
 }
 
 void summary_say(const struct summary *summary) {

@@ -205,6 +205,13 @@ static inline bool rig_open(struct rig *rig, const char *folder, int threads, ui
     return rig_open_session(rig, &options);
 }
 
+/* Kept residents are the only memory of size that may outlive a run. */
+static inline void check_given_back(struct rig *rig, bool keep, const char *what) {
+    for (int i = LINE_STORE; i < N_MEMORY_LINES; i++)
+        check((keep && i == LINE_STORE) || rig->watch.sys.use.live_bytes[i] == 0,
+              "%s: line %d still has %lld bytes", what, i, (long long)rig->watch.sys.use.live_bytes[i]);
+}
+
 static inline void rig_close(struct rig *rig) {
     sluice_session_close(rig->session);
     sluice_model_close(rig->model);
@@ -319,6 +326,37 @@ static inline void bounds(struct rig *rig, struct sluice_request request, json_i
     json_decref(plan);
 }
 
+/* Residents, ring and bounce buffers: what the plan has for them at its worst stage. */
+static inline json_int_t planned_store(json_t *plan) {
+    json_int_t most = 0, kept = 0;
+    size_t i;
+    json_t *stage, *stages = json_object_get(plan, "stages");
+    bool keep = json_is_true(json_object_get(plan, "keep"));
+    json_array_foreach(stages, i, stage) kept += number(stage, "resident_bytes");
+    json_array_foreach(stages, i, stage) {
+        json_int_t here = number(stage, "ring_bytes") + (keep ? kept : number(stage, "resident_bytes"));
+        if (here > most) most = here;
+    }
+    return most + number(plan, "bounce_bytes");
+}
+
+/* ---- requests ---- */
+
+/* A short prompt against another; any budget will do. */
+static inline struct sluice_request request_fox(int width, int height, int steps, int batch,
+                                                double cfg_scale) {
+    return (struct sluice_request){.struct_size = sizeof(struct sluice_request),
+                                   .prompt = "a red fox in the snow",
+                                   .negative_prompt = "blurry, low contrast",
+                                   .width = width,
+                                   .height = height,
+                                   .steps = steps,
+                                   .batch = batch,
+                                   .cfg_scale = cfg_scale,
+                                   .seed = 42,
+                                   .max_ram_bytes = plenty};
+}
+
 /* ---- fixtures ---- */
 
 static char temporary[64];
@@ -352,6 +390,16 @@ static inline const char *wide_checkpoint(void) {
         11, NULL, NULL, &e);
     check(!code, "wide checkpoint: %s (%s) %s", e.what, e.where, e.found);
     return folder;
+}
+
+/* A copy of a model to spoil. */
+static inline const char *copy_of(const char *folder, const char *name) {
+    static char to[160];
+    char command[512];
+    snprintf(to, sizeof to, "%s/%s", temporary, name);
+    snprintf(command, sizeof command, "rm -rf '%s' && cp -r '%s' '%s'", to, folder, to);
+    check(system(command) == 0, "%s", command);
+    return to;
 }
 
 static inline int finish(void) {

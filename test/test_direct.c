@@ -170,16 +170,12 @@ static void keep_line(void *user, int level, const char *line) {
     if (level == SLUICE_WARNING) snprintf(last_line, sizeof last_line, "%s", line);
 }
 
+/* The budget is the caller's or a plan's. */
 static struct sluice_request request_small(const char *direct_io) {
-    return (struct sluice_request){.struct_size = sizeof(struct sluice_request),
-                                   .prompt = "two foxes",
-                                   .width = 48,
-                                   .height = 32,
-                                   .steps = 2,
-                                   .batch = 1,
-                                   .cfg_scale = 1,
-                                   .seed = 4,
-                                   .direct_io = direct_io};
+    struct sluice_request request = request_fox(48, 32, 2, 1, 1);
+    request.direct_io = direct_io;
+    request.max_ram_bytes = 0;
+    return request;
 }
 
 static bool open_rig(struct rig *rig, const char *folder) {

@@ -1,7 +1,7 @@
-/* Faults: every n-th allocation, mapping, commit, read and thread start fails, once and from then on; files
- * change under a run; weights hold NaN; runs are cancelled. A failure is a documented code, never a crash, a
- * hang, a leak or other bits in the next run of the same session. FAULTS=N tries N calls of a kind in place
- * of a seeded few. */
+/* Faults: every n-th allocation, mapping, commit, read and thread start fails, once and from then on; weights
+ * hold NaN; runs are cancelled. A failure is a documented code, never a crash, a hang, a leak or other bits
+ * in the next run of the same session. FAULTS=N tries N calls of a kind in place of a seeded few. Disks and
+ * files that change: test_disk.c. */
 #include "test/harness.h"
 
 enum { TRIES = 10, LONGEST_SECONDS = 900 };
@@ -9,36 +9,16 @@ enum { TRIES = 10, LONGEST_SECONDS = 900 };
 static const char *const call_names[N_CALLS] = {"alloc", "map",          "commit",
                                                 "read",  "thread_start", "open_direct"};
 
-/* keep: everything resident, which stays; else most of it streams. */
-static struct sluice_request request_small(bool keep) {
-    return (struct sluice_request){.struct_size = sizeof(struct sluice_request),
-                                   .prompt = "two foxes",
-                                   .negative_prompt = "",
-                                   .width = 32,
-                                   .height = 48,
-                                   .steps = 2,
-                                   .batch = 1,
-                                   .cfg_scale = 2,
-                                   .seed = 9,
-                                   .max_ram_bytes = keep ? plenty : 0};
-}
-
 static bool direct; /* requests read past the page cache */
 
+/* keep: everything resident, which stays; else most of it streams. */
 static struct sluice_request request_for(struct rig *rig, bool keep) {
-    struct sluice_request request = request_small(keep);
+    struct sluice_request request = request_fox(32, 48, 2, 1, 2);
     request.direct_io = direct ? "on" : "off";
     json_int_t least, all;
     bounds(rig, request, &least, &all);
     if (!keep) request.max_ram_bytes = least + (all - least) / 4;
     return request;
-}
-
-/* Kept residents are the only memory of size that may outlive a run. */
-static void check_given_back(struct rig *rig, bool keep, const char *what) {
-    for (int i = LINE_STORE; i < N_MEMORY_LINES; i++)
-        check((keep && i == LINE_STORE) || rig->watch.sys.use.live_bytes[i] == 0,
-              "%s: line %d still has %lld bytes", what, i, (long long)rig->watch.sys.use.live_bytes[i]);
 }
 
 static bool documented(enum call call, int code) {
@@ -135,55 +115,6 @@ static void fail_opening(const char *folder, enum call call) {
         watch_restart(&w);
     }
     printf("opening        %s %ld calls\n", call_names[call], n);
-}
-
-/* ---- files that change ---- */
-
-static const char *copy_of(const char *folder, const char *name) {
-    static char to[160];
-    char command[512];
-    snprintf(to, sizeof to, "%s/%s", temporary, name);
-    snprintf(command, sizeof command, "rm -rf '%s' && cp -r '%s' '%s'", to, folder, to);
-    check(system(command) == 0, "%s", command);
-    return to;
-}
-
-struct change {
-    char path[256];
-    bool cut;
-};
-
-static void change_file(void *user, long n) {
-    const struct change *change = user;
-    if (n != 60) return;
-    FILE *f = fopen(change->path, "r+b");
-    if (!f) return;
-    if (change->cut)
-        check(ftruncate(fileno(f), 20000) == 0, "truncate");
-    else
-        fputc(fgetc(f), f);
-    fclose(f);
-}
-
-static void changing_file(const char *wide, const char *part, bool cut) {
-    struct rig rig;
-    struct change change = {.cut = cut};
-    const char *folder = copy_of(wide, "changing");
-    snprintf(change.path, sizeof change.path, "%s/%s", folder, part);
-    if (!rig_open(&rig, folder, 1, 3)) return;
-    struct sluice_request request = request_for(&rig, false);
-    watch_restart(&rig.watch);
-    rig.watch.on_read = change_file;
-    rig.watch.on_read_user = &change;
-    struct result r = run(&rig, &request);
-    check((r.code == SLUICE_CHANGED || r.code == SLUICE_TRUNC) && r.error.exit_code == 3,
-          "%s %s in mid-run: %s, %s", part, cut ? "cut" : "rewritten", sluice_code_name(r.code),
-          r.error.what);
-    check(strstr(r.error.where, strrchr(part, '/') + 1) != NULL, "the error does not name the file: %s",
-          r.error.where);
-    check_given_back(&rig, false, part);
-    result_free(&r);
-    rig_close(&rig);
 }
 
 /* ---- NaN ---- */
@@ -295,16 +226,10 @@ int main(void) {
     fail_kind(small, CALL_MAP, false);
     fail_kind(small, CALL_READ, false);
     fail_kind(small, CALL_READ, true);
-    for (int cut = 0; cut < 2; cut++)
-        changing_file(wide, "transformer/diffusion_pytorch_model.safetensors", cut);
     cancelling(wide, false);
     direct = false;
     fail_opening(small, CALL_ALLOC);
     fail_opening(small, CALL_READ);
-    for (int cut = 0; cut < 2; cut++) {
-        changing_file(wide, "transformer/diffusion_pytorch_model.safetensors", cut);
-        changing_file(wide, "vae/diffusion_pytorch_model.safetensors", cut);
-    }
     nan_in(wide, "text_encoder/model.safetensors", "model.layers.1.mlp.down_proj.weight", "text");
     nan_in(wide, "transformer/diffusion_pytorch_model.safetensors", "layers.0.feed_forward.w2.weight",
            "denoise");

@@ -72,17 +72,9 @@ static struct result run_fresh(struct rig *rig, const struct sluice_request *req
 }
 
 static struct sluice_request request_of(int steps, int batch, double cfg_scale) {
-    return (struct sluice_request){.struct_size = sizeof(struct sluice_request),
-                                   .prompt = "a red fox in the snow",
-                                   .negative_prompt = "blurry",
-                                   .width = 32,
-                                   .height = 16,
-                                   .steps = steps,
-                                   .batch = batch,
-                                   .cfg_scale = cfg_scale,
-                                   .seed = 42,
-                                   .no_decode = true,
-                                   .max_ram_bytes = plenty};
+    struct sluice_request request = request_fox(32, 16, steps, batch, cfg_scale);
+    request.no_decode = true;
+    return request;
 }
 
 /* ---- plans ---- */

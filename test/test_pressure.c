@@ -8,19 +8,6 @@
 
 enum { BUDGETS = 4, ROUNDS = 3 };
 
-static struct sluice_request request_of(int steps, int batch, double cfg_scale) {
-    return (struct sluice_request){.struct_size = sizeof(struct sluice_request),
-                                   .prompt = "a red fox in the snow",
-                                   .negative_prompt = "blurry",
-                                   .width = 48,
-                                   .height = 32,
-                                   .steps = steps,
-                                   .batch = batch,
-                                   .cfg_scale = cfg_scale,
-                                   .seed = 42,
-                                   .max_ram_bytes = plenty};
-}
-
 /* ---- what is asked for ---- */
 
 static void reserve(void) {
@@ -62,20 +49,6 @@ static struct replanned replanned(struct rig *rig) {
     }
     json_decref(report);
     return r;
-}
-
-/* Residents and ring: what the plan has for them at its worst stage. */
-static json_int_t planned_store(json_t *plan) {
-    json_int_t most = 0, kept = 0;
-    size_t i;
-    json_t *stage, *stages = json_object_get(plan, "stages");
-    bool keep = json_is_true(json_object_get(plan, "keep"));
-    json_array_foreach(stages, i, stage) kept += number(stage, "resident_bytes");
-    json_array_foreach(stages, i, stage) {
-        json_int_t here = number(stage, "ring_bytes") + (keep ? kept : number(stage, "resident_bytes"));
-        if (here > most) most = here;
-    }
-    return most + number(plan, "bounce_bytes");
 }
 
 static struct result run_within(struct rig *rig, const struct sluice_request *request,
@@ -139,9 +112,9 @@ static void gate(const char *folder, const char *name, int threads, bool all) {
     struct rig rig;
     if (!rig_open(&rig, folder, threads, 21)) return;
     rig.watch.delays = rig.watch.short_reads = true;
-    one_request(&rig, request_of(4, 1, 3.5), name);
-    if (all) one_request(&rig, request_of(4, 1, 1), name);
-    if (all) one_request(&rig, request_of(3, 2, 3.5), name);
+    one_request(&rig, request_fox(48, 32, 4, 1, 3.5), name);
+    if (all) one_request(&rig, request_fox(48, 32, 4, 1, 1), name);
+    if (all) one_request(&rig, request_fox(48, 32, 3, 2, 3.5), name);
     rig_close(&rig);
 }
 
@@ -166,7 +139,7 @@ static void operator_fails(const char *folder, bool keep) {
     json_int_t least, all;
     int rescued = 0;
     if (!rig_open(&rig, folder, 1, 4)) return;
-    struct sluice_request request = request_of(3, 2, 3.5);
+    struct sluice_request request = request_fox(48, 32, 3, 2, 3.5);
     bounds(&rig, request, &least, &all);
     if (!keep) request.max_ram_bytes = least + (all - least) * 3 / 4;
     operators.run = rig.session->device->run;

@@ -262,6 +262,44 @@ static void plans_name_their_rates(void **state) {
     close_planning(&p);
 }
 
+/* A number above 0, as JSON can hold it. */
+static void assert_seconds(const json_t *json, const char *key) {
+    const json_t *value = json_object_get(json, key);
+    assert_true(json_is_number(value) && json_number_value(value) > 0);
+}
+
+/* The slowest and the fastest that a file may say: times are numbers, and no advice divides by nothing. */
+static void plans_with_the_extremes_of_rates(void **state) {
+    (void)state;
+    static const char *const extremes[] = {
+        "{\"version\":1,\"disk\":1,\"ops\":{\"linear\":1,\"attention\":1,\"conv\":1,\"bytes\":1}}",
+        "{\"version\":1,\"disk\":1e18,\"ops\":{\"linear\":1e18,\"attention\":1e18,\"conv\":1e18,\"bytes\":"
+        "1e18}}",
+        "{\"version\":1,\"disk\":1,\"ops\":{\"linear\":1e18,\"attention\":1e18,\"conv\":1e18,\"bytes\":1e18}"
+        "}",
+        "{\"version\":1,\"disk\":1e18,\"ops\":{\"linear\":1,\"attention\":1,\"conv\":1,\"bytes\":1}}",
+    };
+    for (size_t i = 0; i < sizeof extremes / sizeof *extremes; i++) {
+        struct planning p = open_planning(1);
+        size_t k;
+        json_t *item;
+        p.request.rates = extremes[i];
+        json_t *plan = query(&p);
+        p.request.max_ram_bytes =
+            json_integer_value(json_object_get(json_object_get(plan, "least"), "ram_bytes"));
+        json_decref(plan);
+        plan = query(&p);
+        assert_seconds(plan, "seconds");
+        assert_seconds(plan, "floor_seconds");
+        json_array_foreach(json_object_get(plan, "stages"), k, item) assert_seconds(item, "seconds");
+        json_array_foreach(json_object_get(plan, "advice"), k, item) {
+            assert_seconds(item, "seconds");
+        }
+        json_decref(plan);
+        close_planning(&p);
+    }
+}
+
 static void refused_rates_are_an_error_of_the_request(void **state) {
     (void)state;
     struct planning p = open_planning(1);
@@ -417,6 +455,7 @@ int main(void) {
         cmocka_unit_test(names_links),
         cmocka_unit_test(rates_reach_what_is_planned),
         cmocka_unit_test(plans_name_their_rates),
+        cmocka_unit_test(plans_with_the_extremes_of_rates),
         cmocka_unit_test(refused_rates_are_an_error_of_the_request),
         cmocka_unit_test(restraints_of_the_copier_are_read_back),
         cmocka_unit_test(bus_measures_and_leaves_nothing),

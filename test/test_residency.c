@@ -1,40 +1,39 @@
-/* The residency gate: budget, residents, ring, delays, batch and the session's past change no bit of latent
- * or picture, and no memory line exceeds its plan. See test/harness.h for the world it runs in.
+/* The residency gate: what a plan chooses, delays, batch and the session's past change no bit of latent or
+ * picture, and no memory line exceeds its plan. See test/harness.h for the world it runs in.
+ *
+ * Where each choice is varied and compared with a run that nothing constrains:
+ *
+ *     which blocks are resident         budgets (the solver's sets), edited_plans (random ones)
+ *     ring, from the least to the whole edited_plans
+ *     depth, no_wrap, waits             edited_plans
+ *     direct reads, size of the bounce  direct_reads, edited_plans, requests, test_direct.c
+ *     keep, from one run to the next    edited_plans (every pair), sessions_past
+ *     batch, with and without guidance  requests, batch_against_seeds
+ *     length of prompts, shape          requests, sessions_past
+ *     hoisted or plain                  test_hoist.c
+ *     another plan in mid-run           test_pressure.c, test_give_up.c
  *
  * Hashes are compared within one process only. The program runs itself once more with oneDNN limited to AVX2:
  * most users have that, and it is the path whose rows are not independent of their neighbours. */
 #include "test/harness.h"
 
-enum { BUDGETS = 12, EDITS = 10, STAGES = 3 };
+enum { BUDGETS = 12, EDITS = 16, STAGES = 3 };
 
 static const char *const stage_names[STAGES] = {"text", "denoise", "decode"};
-static const char fox[] = "a red fox in the snow";
 static const char harbour[] = "an old harbour at dawn, fishing boats, gulls over the mole, mist on the "
                               "water, oil on canvas, 1890, \xe2\x98\x83";
 
-static struct sluice_request request_fox(uint64_t seed, int batch) {
-    return (struct sluice_request){.struct_size = sizeof(struct sluice_request),
-                                   .prompt = fox,
-                                   .negative_prompt = "blurry, low contrast",
-                                   .width = 48,
-                                   .height = 32,
-                                   .steps = 2,
-                                   .batch = batch,
-                                   .cfg_scale = 3.5,
-                                   .seed = seed,
-                                   .max_ram_bytes = plenty};
+static struct sluice_request request_snow(uint64_t seed, int batch) {
+    struct sluice_request request = request_fox(48, 32, 2, batch, 3.5);
+    request.seed = seed;
+    return request;
 }
 
 static struct sluice_request request_harbour(void) {
-    return (struct sluice_request){.struct_size = sizeof(struct sluice_request),
-                                   .prompt = harbour,
-                                   .width = 32,
-                                   .height = 80,
-                                   .steps = 2,
-                                   .batch = 1,
-                                   .cfg_scale = 1,
-                                   .seed = 7,
-                                   .max_ram_bytes = plenty};
+    struct sluice_request request = request_fox(32, 80, 2, 1, 1);
+    request.prompt = harbour;
+    request.seed = 7;
+    return request;
 }
 
 /* ---- planned = used ---- */
@@ -47,19 +46,6 @@ static json_int_t largest(json_t *plan, const char *key) {
         if (number(stage, key) > most) most = number(stage, key);
     }
     return most;
-}
-
-static json_int_t planned_store(json_t *plan) {
-    json_int_t most = 0, kept = 0;
-    size_t i;
-    json_t *stage;
-    bool keep = json_is_true(json_object_get(plan, "keep"));
-    json_array_foreach(json_object_get(plan, "stages"), i, stage) kept += number(stage, "resident_bytes");
-    json_array_foreach(json_object_get(plan, "stages"), i, stage) {
-        json_int_t here = number(stage, "ring_bytes") + (keep ? kept : number(stage, "resident_bytes"));
-        if (here > most) most = here;
-    }
-    return most + number(plan, "bounce_bytes");
 }
 
 /* Since watch_restart. */
@@ -175,36 +161,93 @@ static json_int_t pages(json_int_t bytes) {
     return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
 }
 
-/* Every block resident with chance percent; returns the largest that streams. */
-static json_int_t edit_stage(json_t *stage, int percent, atomic_ullong *random) {
-    json_int_t most = 0;
+/* What streams of a stage: the largest block, and all of them. */
+struct flow {
+    json_int_t largest, whole;
+};
+
+/* Every block resident with chance percent. */
+static struct flow edit_residents(json_t *stage, int percent, atomic_ullong *random) {
+    struct flow flow = {0};
     size_t i;
     json_t *block;
     json_array_foreach(json_object_get(stage, "blocks"), i, block) {
         bool resident = (int)(draw(random) % 100) < percent;
+        json_int_t bytes = resident ? 0 : number(block, "bytes");
         json_object_set_new(block, "resident", json_boolean(resident));
-        if (!resident && number(block, "bytes") > most) most = number(block, "bytes");
+        if (bytes > flow.largest) flow.largest = bytes;
+        flow.whole += bytes;
     }
-    return pages(most);
+    return (struct flow){pages(flow.largest), pages(flow.whole)};
+}
+
+static json_int_t ring_of(struct flow flow, int edit, atomic_ullong *random) {
+    if (edit % 3 == 0) return flow.largest;
+    if (edit % 3 == 1) return flow.whole;
+    return flow.largest + pages((json_int_t)(draw(random) % (uint64_t)(flow.whole - flow.largest + 1)));
+}
+
+static void edit_stage(json_t *stage, int edit, atomic_ullong *random, int64_t ring_less) {
+    static const int percents[] = {0, 100, 50, 20, 80};
+    json_int_t ring = ring_of(edit_residents(stage, percents[edit % 5], random), edit, random);
+    if (ring_less && ring >= ring_less) ring -= ring_less;
+    json_object_set_new(stage, "ring_bytes", json_integer(ring));
+    json_object_set_new(stage, "depth", json_integer((json_int_t)(draw(random) % 3)));
+    json_object_set_new(stage, "no_wrap", json_integer((json_int_t)(draw(random) % 2)));
+    json_object_set_new(stage, "waits", json_integer((json_int_t)(draw(random) % 2)));
 }
 
 static void edit_plan(json_t *plan, int edit, atomic_ullong *random, int64_t ring_less) {
-    static const int percents[] = {0, 100, 50, 20, 80};
+    static const int bounces[] = {0, 32 * PLAN_PAGE, PLAN_BOUNCE / 4,
+                                  PLAN_BOUNCE}; /* one page: test_direct.c */
     size_t i;
     json_t *stage;
-    json_array_foreach(json_object_get(plan, "stages"), i, stage) {
-        json_int_t ring = edit_stage(stage, percents[edit % 5], random);
-        if (edit % 3 == 1) ring += pages((json_int_t)(draw(random) % (uint64_t)(ring + 1)));
-        if (edit % 3 == 2) ring *= 5;
-        if (ring_less && ring >= ring_less) ring -= ring_less;
-        json_object_set_new(stage, "ring_bytes", json_integer(ring));
-    }
-    json_object_set_new(plan, "keep", json_boolean(draw(random) % 2));
+    json_array_foreach(json_object_get(plan, "stages"), i, stage) edit_stage(stage, edit, random, ring_less);
+    json_object_set_new(plan, "bounce_bytes", json_integer(bounces[draw(random) % 4]));
+    json_object_set_new(plan, "keep", json_boolean(edit / 2 % 2)); /* after each of both comes each of both */
+}
+
+/* How often the denoiser streamed under each value, so that no choice is varied in name only. */
+struct variety {
+    int depth[3], no_wrap[2], waits[2], direct[2];
+};
+
+static void note_variety(struct variety *v, json_t *plan) {
+    const json_t *stage = stage_of(plan, "denoise");
+    if (!number(stage_of(plan, "denoise"), "streamed_bytes_per_evaluation")) return;
+    v->depth[json_integer_value(json_object_get(stage, "depth"))]++;
+    v->no_wrap[json_integer_value(json_object_get(stage, "no_wrap"))]++;
+    v->waits[json_integer_value(json_object_get(stage, "waits"))]++;
+    v->direct[number(plan, "bounce_bytes") > 0]++;
+}
+
+static void check_variety(const struct variety *v, const char *name) {
+    check(v->depth[0] && v->depth[1] && v->depth[2], "%s: depth any %d, 1 %d, 2 %d", name, v->depth[0],
+          v->depth[1], v->depth[2]);
+    check(v->no_wrap[0] && v->no_wrap[1], "%s: wraps %d, not %d", name, v->no_wrap[0], v->no_wrap[1]);
+    check(v->waits[0] && v->waits[1], "%s: does not wait %d, waits %d", name, v->waits[0], v->waits[1]);
+    check(v->direct[0] && v->direct[1], "%s: cached %d, direct %d", name, v->direct[0], v->direct[1]);
+}
+
+/* Everything streams through the least ring. */
+static void edited_plan(struct rig *rig, struct sluice_request request, const struct result *want,
+                        const char *what) {
+    atomic_ullong random = 78;
+    json_t *plan = query(rig, &request, NULL);
+    edit_plan(plan, 0, &random, 0);
+    char *text = json_dumps(plan, 0);
+    request.plan = text;
+    struct result r = run_same(rig, &request, want, what);
+    if (r.plan) check(streamed(r.plan, "denoise") > 0, "%s: the denoiser should stream", what);
+    result_free(&r);
+    free(text);
+    json_decref(plan);
 }
 
 static void edited_plans(struct rig *rig, struct sluice_request request, const struct result *want,
                          const char *name) {
     atomic_ullong random = 77;
+    struct variety variety = {0};
     json_t *plan = query(rig, &request, NULL);
     request.max_ram_bytes = 0; /* the plan brings its own */
     for (int i = 0; i < EDITS; i++) {
@@ -214,6 +257,7 @@ static void edited_plans(struct rig *rig, struct sluice_request request, const s
         char *text = json_dumps(plan, 0);
         request.plan = text;
         struct result r = run_same(rig, &request, want, what);
+        if (r.plan) note_variety(&variety, r.plan);
         if (r.plan && i % 5 == 0)
             check(streamed(r.plan, "text") > 0 && streamed(r.plan, "denoise") > 0 &&
                       streamed(r.plan, "decode") > 0,
@@ -221,6 +265,7 @@ static void edited_plans(struct rig *rig, struct sluice_request request, const s
         result_free(&r);
         free(text);
     }
+    check_variety(&variety, name);
     edit_plan(plan, 0, &random, PLAN_PAGE);
     char *text = json_dumps(plan, 0);
     request.plan = text;
@@ -233,19 +278,55 @@ static void edited_plans(struct rig *rig, struct sluice_request request, const s
     json_decref(plan);
 }
 
+/* ---- requests ---- */
+
+/* Batches, guidance, shapes, prompts of other lengths: each at its least and past the page cache, and with a
+ * plan under which everything streams. */
+static void requests(struct rig *rig, const char *name) {
+    static const struct {
+        int width, height, batch;
+        double cfg_scale;
+        const char *prompt, *negative_prompt;
+    } kinds[] = {
+        {16, 64, 1, 1, "fox", NULL},      {80, 16, 1, 3.5, harbour, ""}, {48, 48, 2, 1, "", NULL},
+        {32, 80, 2, 3.5, "fox", harbour}, {64, 32, 3, 1, harbour, NULL}, {16, 48, 3, 3.5, "", "fox"},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        char what[128];
+        json_int_t least, all;
+        struct sluice_request request =
+            request_fox(kinds[i].width, kinds[i].height, 2, kinds[i].batch, kinds[i].cfg_scale);
+        request.prompt = kinds[i].prompt;
+        request.negative_prompt = kinds[i].negative_prompt;
+        snprintf(what, sizeof what, "%s, %dx%d, batch %d, cfg %g", name, request.width, request.height,
+                 request.batch, request.cfg_scale);
+        struct result want = run(rig, &request);
+        check(want.n_images == request.batch, "%s: %s", what, want.error.what);
+        edited_plan(rig, request, &want, what);
+        request.direct_io = "on";
+        bounds(rig, request, &least, &all);
+        request.max_ram_bytes = least;
+        struct result r = run_same(rig, &request, &want, what);
+        result_free(&r);
+        result_free(&want);
+    }
+}
+
 /* ---- batch and the session's past ---- */
 
-static void batch_against_seeds(struct rig *rig, json_int_t least, const char *name) {
-    struct sluice_request three = request_fox(42, 3);
+static void batch_against_seeds(struct rig *rig, double cfg_scale, json_int_t least, const char *name) {
+    struct sluice_request three = request_snow(42, 3);
+    three.cfg_scale = cfg_scale;
     struct result all = run(rig, &three);
     check(all.code == SLUICE_OK && all.n_images == 3, "%s: batch of 3: %s", name, all.error.what);
     check(strcmp(all.latent[0], all.latent[1]) && strcmp(all.image[1], all.image[2]),
           "%s: seeds do not differ", name);
     for (int k = 0; k < 3; k++) {
         char what[64];
-        struct sluice_request one = request_fox(42 + (uint64_t)k, 1);
+        struct sluice_request one = request_snow(42 + (uint64_t)k, 1);
+        one.cfg_scale = cfg_scale;
         if (k == 1) one.max_ram_bytes = least; /* a batch of 1 needs no more than one of 2 */
-        snprintf(what, sizeof what, "%s image %d of 3", name, k);
+        snprintf(what, sizeof what, "%s image %d of 3, cfg %g", name, k, cfg_scale);
         struct result r = run(rig, &one);
         same_from(&all, k, &r, what);
         result_free(&r);
@@ -270,7 +351,7 @@ static void cancel_at(void *user, long n) {
 /* Runs in between, of other size, prompt and lanes, cancelled, refused: the next is the same. */
 static void sessions_past(struct rig *rig, const char *folder, int threads, const struct result *want,
                           json_int_t least, const char *name) {
-    struct sluice_request first = request_fox(42, 2), other = request_harbour();
+    struct sluice_request first = request_snow(42, 2), other = request_harbour();
     struct result r, elsewhere = fresh(folder, threads, other);
     for (int i = 0; i < 4; i++) {
         char what[64];
@@ -342,7 +423,7 @@ static void least_budget(struct rig *rig, struct sluice_request request, const c
 
 static void gate(const char *folder, const char *name, int threads, bool wide) {
     struct rig rig;
-    struct sluice_request request = request_fox(42, 2);
+    struct sluice_request request = request_snow(42, 2);
     json_int_t least, all;
     if (!rig_open(&rig, folder, threads, (uint64_t)threads)) return;
     struct result want = fresh(folder, threads, request);
@@ -359,7 +440,9 @@ static void gate(const char *folder, const char *name, int threads, bool wide) {
     direct_reads(&rig, request, &want, name);
     edited_plans(&rig, request, &want, name);
     least_budget(&rig, request, name);
-    batch_against_seeds(&rig, least, name);
+    if (wide) requests(&rig, name);
+    batch_against_seeds(&rig, 3.5, least, name);
+    batch_against_seeds(&rig, 1, least, name);
     sessions_past(&rig, folder, threads, &want, least, name);
     result_free(&want);
     rig_close(&rig);

@@ -218,6 +218,13 @@ done <<END
 END
 name="nothing written"
 check "no file" empty_folder .
+for budget in 0 0B -1 -512M 101% 1000T 9223372036854775807B; do # nothing else is wrong with these
+    draw 2 "a budget of $budget" -p x -o a.png --save-latent l.safetensors --max-ram $budget
+    check "names the flag" has ../err '^sluice: .*--max-ram'
+    expect 2 "planned, a budget of $budget" plan -m "$model" --max-ram $budget
+    check "no plan" [ ! -s ../out ]
+done
+check "no file" empty_folder .
 expect 2 "no model" generate -p x
 expect 2 "no prompt" generate -m "$model"
 expect 2 "-W 17" generate -m "$model" -p x -W 17 -H 48 -o a.png
@@ -295,12 +302,26 @@ expect 3 "rates that are a folder" plan -m "$model" --rates .
 rates 3 garbage
 check "says where" has ../err 'rates.json, byte'
 rates 3 '{"version":1,"disk":1e9,"disk":1e9}'
-rates 3 '{"version":1,"disk":"fast"}'
-rates 3 '{"version":1,"disk":NaN}'
-rates 3 '{"version":1,"dsik":1e9}'
-rates 2 '{"version":1,"disk":0}'
-check "names the key" has ../err "key 'disk'"
+for value in '"fast"' NaN Infinity -Infinity null true [] {}; do
+    rates 3 "{\"version\":1,\"disk\":$value}"
+    check "names the file" has ../err '^sluice: .*rates.json'
+    check "no plan" [ ! -s ../out ]
+done
+for text in '' '{}' '[]' null '{"version":1,"dsik":1e9}' '{"version":1,"ops":[]}' '{"version":1,"ops":{"linear":"1"}}'; do
+    rates 3 "$text"
+    check "names the file" has ../err '^sluice: .*rates.json'
+done
+dd if=/dev/zero bs=65536 count=512 2>/dev/null | tr '\0' ' ' >../rates.json
+for file in ../rates.json /dev/zero; do
+    expect 3 "rates without end, $file" plan -m "$model" --rates $file
+    check "says so" has ../err '^sluice: .*File too large'
+done
+for value in 0 -1 -1e9 0.5 1e19; do
+    rates 2 "{\"version\":1,\"disk\":$value}"
+    check "names the key" has ../err "key 'disk'"
+done
 rates 2 '{"version":1,"ops":{"linear":-1}}'
+check "names the key" has ../err "key 'linear'"
 draw 2 "generate with a rate of 0" -p x -o a.png --rates ../rates.json
 check "no picture" absent a.png
 # shellcheck disable=SC2086

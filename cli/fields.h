@@ -1,0 +1,16 @@
+/* Members of the library's JSON as plain values: what is absent or null is 0, or "-". */
+#ifndef SLUICE_CLI_FIELDS_H
+#define SLUICE_CLI_FIELDS_H
+
+#include <jansson.h>
+
+static inline double field_number(const json_t *object, const char *key) {
+    return json_number_value(json_object_get(object, key));
+}
+
+static inline const char *field_string(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "-";
+}
+
+#endif

@@ -1,0 +1,215 @@
+/* A plan as a table: see plan_table.h. Must not compute anything: every number is the library's. */
+#include "cli/plan_table.h"
+
+#include "cli/fail.h"
+#include "cli/fields.h"
+#include "cli/progress.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* "name value" for every plain value of the request, whatever the library puts there. */
+static void print_request(FILE *to, json_t *request) {
+    const char *key, *separator = "request  ";
+    json_t *value;
+    json_object_foreach(request, key, value) {
+        char *text = json_is_null(value)
+                         ? NULL
+                         : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
+        if (text) fprintf(to, "%s%s %.60s%s", separator, key, text, strlen(text) > 60 ? "..." : "");
+        if (text) separator = ", ";
+        free(text);
+    }
+    fputc('\n', to);
+}
+
+static void print_memory(FILE *to, const json_t *plan, const char *title, const char *key) {
+    char text[32];
+    const json_t *memory = json_object_get(plan, key);
+    double ram = field_number(memory, "ram_bytes"), vram = field_number(memory, "vram_bytes");
+    fprintf(to, "%-8s %12s  (%.0f bytes)", title, progress_bytes(ram, text), ram);
+    if (vram > 0) fprintf(to, "  device %s (%.0f bytes)", progress_bytes(vram, text), vram);
+    fputc('\n', to);
+}
+
+static void print_reads(FILE *to, const json_t *plan) {
+    char text[32];
+    double bounce = field_number(plan, "bounce_bytes");
+    if (bounce > 0)
+        fprintf(to, "reads    past the system's file cache, through buffers of %s\n",
+                progress_bytes(bounce, text));
+}
+
+/* What a time follows from, in words; the library's own word where it is a new one. */
+static const char *bound_in_words(const json_t *object) {
+    const char *bound = field_string(object, "bound");
+    if (strcmp(bound, "compute") == 0) return "computing takes longest: weights are there in time";
+    if (strcmp(bound, "bus") == 0) return "the way to the device takes longest: it waits for weights";
+    if (strcmp(bound, "disk") == 0) return "the disk takes longest: it waits for weights";
+    return bound;
+}
+
+static const json_t *denoise_stage(const json_t *plan) {
+    size_t i;
+    json_t *stage;
+    json_array_foreach(json_object_get(plan, "stages"), i, stage) {
+        if (strcmp(field_string(stage, "name"), "denoise") == 0) return stage;
+    }
+    return NULL;
+}
+
+/* Seconds of one step; 0 if no stage has steps or their time is not known. */
+static double step_seconds(const json_t *plan) {
+    const json_t *stage = denoise_stage(plan);
+    double evaluations = field_number(stage, "evaluations");
+    return evaluations > 0 ? field_number(stage, "seconds") / evaluations * field_number(stage, "groups") : 0;
+}
+
+/* Where the memory does not allow all of them at once. */
+static void print_groups(FILE *to, const json_t *plan) {
+    double groups = field_number(denoise_stage(plan), "groups");
+    if (groups > 1)
+        fprintf(to, "images   %.0f in %.0f groups, one after another in every step\n",
+                field_number(json_object_get(plan, "request"), "batch"), groups);
+}
+
+/* A step of a small model takes milliseconds, which progress_duration would show as nothing. */
+static char *duration(double seconds, char out[32]) {
+    if (seconds >= 1) return progress_duration(seconds, out);
+    snprintf(out, 32, "%.3f s", seconds);
+    return out;
+}
+
+static bool fits(const json_t *plan) {
+    const json_t *peak = json_object_get(plan, "peak"), *budget = json_object_get(plan, "budget");
+    return field_number(peak, "ram_bytes") <= field_number(budget, "ram_bytes") &&
+           field_number(peak, "vram_bytes") <= field_number(budget, "vram_bytes");
+}
+
+static void print_time(FILE *to, const json_t *plan) {
+    char all[32], step[32], least[32];
+    if (!json_is_number(json_object_get(plan, "seconds"))) {
+        fprintf(to, "time     not known\n");
+        return;
+    }
+    double one = step_seconds(plan);
+    fprintf(to, "time     %s in all", duration(field_number(plan, "seconds"), all));
+    if (one > 0) fprintf(to, ", %s a step", duration(one, step));
+    fprintf(to, "; at best %s\n", duration(field_number(plan, "floor_seconds"), least));
+    fprintf(to, "bound    %s\n", bound_in_words(plan));
+}
+
+/* More memory in the words of its kind: "+2.00 GiB of device memory". */
+static void print_memory_advice(FILE *to, const json_t *advice, const char *kind, char *time) {
+    char text[32];
+    fprintf(to, "advice   +%s%s: %s\n", progress_bytes(field_number(advice, "extra_bytes"), text),
+            strcmp(kind, "vram") ? "" : " of device memory", time);
+}
+
+static void print_one_advice(FILE *to, const json_t *advice) {
+    char text[32], time[64];
+    const char *kind = field_string(advice, "kind");
+    bool steps = strcmp(field_string(advice, "stage"), "denoise") == 0;
+    double factor = field_number(advice, "factor");
+    snprintf(time, sizeof time, "%s %s",
+             duration(field_number(advice, steps ? "seconds_per_step" : "seconds"), text),
+             steps ? "a step" : "in all");
+    if (strcmp(kind, "batch") == 0)
+        fprintf(to, "advice   %.0f images a step: %s an image\n", factor,
+                duration(field_number(advice, "seconds_per_step") / factor, text));
+    else if (strcmp(kind, "disk") == 0 || strcmp(kind, "bus") == 0)
+        fprintf(to, "advice   %s the %s: %s\n", factor == 2 ? "twice" : "a multiple of", kind, time);
+    else
+        print_memory_advice(to, advice, kind, time);
+}
+
+/* What would help, and where nothing of a kind would, that it would not. */
+static void print_advice(FILE *to, const json_t *plan) {
+    size_t i;
+    bool memory = false;
+    json_t *advice, *list = json_object_get(plan, "advice");
+    if (!list || !json_is_number(json_object_get(plan, "seconds"))) return;
+    json_array_foreach(list, i, advice) {
+        print_one_advice(to, advice);
+        memory = memory || json_object_get(advice, "extra_bytes");
+    }
+    if (!memory && fits(plan)) fprintf(to, "advice   more memory would not help\n");
+}
+
+static void print_rates(FILE *to, const json_t *plan) {
+    const char *rates = field_string(plan, "rates");
+    if (strcmp(rates, "default") == 0)
+        rates = "assumed; `sluice bench bus --save FILE` and `sluice bench ops --save FILE` measure them, "
+                "--rates FILE reads them";
+    fprintf(to, "rates    %s\n", rates);
+}
+
+static const struct {
+    const char *title, *key;
+} columns[] = {
+    {"resident", "resident_bytes"},
+    {"streamed/ev", "streamed_bytes_per_evaluation"},
+    {"ring", "ring_bytes"},
+    {"state", "state_bytes"},
+    {"activation", "activation_bytes"},
+    {"workspace", "workspace_bytes"},
+    {"library", "library_bytes"},
+    {"peak", "peak_ram_bytes"},
+};
+enum { N_COLUMNS = sizeof columns / sizeof *columns };
+
+static void print_stage(FILE *to, const json_t *stage) {
+    char text[32], blocks[32];
+    size_t i, n_resident = 0;
+    json_t *block, *all = json_object_get(stage, "blocks");
+    json_array_foreach(all, i, block) {
+        n_resident += json_is_true(json_object_get(block, "resident"));
+    }
+    snprintf(blocks, sizeof blocks, "%zu/%zu", n_resident, json_array_size(all));
+    fprintf(to, "%-10s %-16s %5.0f %5.0f %9s", field_string(stage, "name"), field_string(stage, "family"),
+            field_number(stage, "evaluations"), field_number(stage, "lanes"), blocks);
+    for (int c = 0; c < N_COLUMNS; c++)
+        fprintf(to, " %11s", progress_bytes(field_number(stage, columns[c].key), text));
+    bool timed = json_is_number(json_object_get(stage, "seconds"));
+    if (timed)
+        fprintf(to, " %9s %s", duration(field_number(stage, "seconds"), text), field_string(stage, "bound"));
+    fputc('\n', to);
+}
+
+static void print_stages(FILE *to, json_t *stages) {
+    size_t i;
+    json_t *stage;
+    fprintf(to, "\n%-10s %-16s %5s %5s %9s", "stage", "family", "evals", "lanes", "resident");
+    for (int c = 0; c < N_COLUMNS; c++) fprintf(to, " %11s", columns[c].title);
+    fputc('\n', to);
+    json_array_foreach(stages, i, stage) {
+        print_stage(to, stage);
+    }
+}
+
+int plan_table_print(FILE *to, const char *json, struct sluice_error *e) {
+    json_t *plan = json_loads(json, 0, NULL);
+    if (!plan) return fail(e, SLUICE_INTERNAL, "the library's plan is no JSON");
+    fprintf(to, "plan     %s on %s in %s\n", field_string(plan, "hash"), field_string(plan, "device"),
+            field_string(plan, "precision"));
+    print_request(to, json_object_get(plan, "request"));
+    print_memory(to, plan, "budget", "budget");
+    print_memory(to, plan, "peak", "peak");
+    print_memory(to, plan, "least", "least");
+    print_reads(to, plan);
+    print_groups(to, plan);
+    print_time(to, plan);
+    print_advice(to, plan);
+    print_rates(to, plan);
+    print_stages(to, json_object_get(plan, "stages"));
+    json_decref(plan);
+    return SLUICE_OK;
+}
+
+int plan_table_batch(const char *json) {
+    json_t *plan = json_loads(json, 0, NULL);
+    json_int_t batch = json_integer_value(json_object_get(json_object_get(plan, "request"), "batch"));
+    json_decref(plan);
+    return batch > 0 && batch < 1 << 20 ? (int)batch : 1;
+}

@@ -1,0 +1,14 @@
+/* What people and runs read from a plan's JSON. */
+#ifndef SLUICE_CLI_PLAN_TABLE_H
+#define SLUICE_CLI_PLAN_TABLE_H
+
+#include "engine/sluice.h"
+
+#include <stdio.h>
+
+/* The plan as a table for people. */
+int plan_table_print(FILE *to, const char *json, struct sluice_error *e);
+/* How many pictures the request of this plan makes; 1 where it does not say. */
+int plan_table_batch(const char *json);
+
+#endif
