@@ -93,6 +93,8 @@ struct dry {
     bool prepare;                 /* let the target build what each operator needs */
     const struct op_rates *rates; /* NULL: no seconds are counted */
     double seconds;               /* of all calls at these rates; the user may reset it */
+    const struct arena *pictures; /* counts apart; NULL: the next stays 0 */
+    uint64_t picture_bytes;       /* that all calls read and write there; the user may reset it */
     uint64_t workspace_bytes;     /* largest so far; the user may reset it */
     uint64_t hidden_bytes;        /* likewise */
     uint64_t primitives_bytes;    /* of all different primitives so far */

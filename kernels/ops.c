@@ -155,6 +155,17 @@ static int operands(const struct op *op, const struct tensor *list[OPERANDS_MAX]
     return n;
 }
 
+uint64_t op_bytes_in(const struct op *op, const struct arena *arena) {
+    const struct tensor *list[OPERANDS_MAX + 2];
+    int n = operands(op, list);
+    uint64_t bytes = 0;
+    list[n++] = &op->out;
+    if (op->kind == OP_ROPE) list[n++] = &op->out; /* rotated in place: read and written */
+    for (int i = 0; i < n; i++)
+        if (list[i]->rank && arena_holds(arena, list[i]->data)) bytes += (uint64_t)tensor_bytes(list[i]);
+    return bytes;
+}
+
 static bool await_operands(struct context *x, const struct op *op) {
     const struct tensor *list[OPERANDS_MAX];
     int n = x->await ? operands(op, list) : 0;

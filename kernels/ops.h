@@ -155,6 +155,9 @@ enum op_class op_class_of(enum op_kind kind);
 const char *op_class_name(enum op_class class);
 /* Seconds that a call takes at these rates. */
 double op_seconds(const struct op *op, const struct op_rates *rates);
+/* Bytes of the operands that lie in the arena, each operand once for being read or written: what a kernel
+ * reads again (rows that bands share) is not in it. */
+uint64_t op_bytes_in(const struct op *op, const struct arena *arena);
 /* Multiplications and additions of one call. */
 double op_flops(const struct op *op);
 

@@ -198,7 +198,8 @@ static int blocks(const struct component *c, struct block_ref *refs) {
 }
 
 static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                    bool *ok) {
+                    struct arena *pictures, bool *ok) {
+    (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct qwen3_state *state = lanes[i].state;
         state->rope =

@@ -349,13 +349,14 @@ static void block_dims(const struct component *c, const struct block_ref *ref, i
 }
 
 static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                    bool *ok) {
+                    struct arena *pictures, bool *ok) {
     struct tensor canvas = {0};
+    (void)arena;
     for (int i = 0; i < n_lanes; i++) {
         struct vae_state *state = lanes[i].state;
         if (i == 0) {
             int64_t rows = largest_pair(c, lanes[0].latent.dim[1], lanes[0].latent.dim[2]);
-            canvas = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){(int32_t)rows, CANVAS_ROW}, ok);
+            canvas = arena_tensor(pictures, DTYPE_F32, 2, (int32_t[]){(int32_t)rows, CANVAS_ROW}, ok);
         }
         state->canvas = canvas;
         state->picture = (struct tensor){0};

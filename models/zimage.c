@@ -464,7 +464,8 @@ static void share_rows(struct zimage_state *s, const struct zimage_state *from) 
 }
 
 static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                    bool *ok) {
+                    struct arena *pictures, bool *ok) {
+    (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct zimage_state *s = lanes[i].state;
         const struct zimage_state *shared = lanes[first_of_prompt(lanes, i)].state;

@@ -305,11 +305,11 @@ static inline struct bench *bench_open(const struct fixture *f, enum role role, 
     b->lane = lane;
     b->lane.state = test_memory(b->component->family->lane_state_bytes);
     b->state = arena_counting();
-    b->component->family->declare(b->component, &b->lane, 1, &b->state, &ok);
+    b->component->family->declare(b->component, &b->lane, 1, &b->state, &b->state, &ok);
     b->state = (struct arena){.bytes = b->state.peak};
     b->state.base = test_memory(b->state.bytes);
     memset(b->lane.state, 0, b->component->family->lane_state_bytes);
-    b->component->family->declare(b->component, &b->lane, 1, &b->state, &ok);
+    b->component->family->declare(b->component, &b->lane, 1, &b->state, &b->state, &ok);
     assert_true(ok);
     b->scratch = (struct arena){.bytes = RING_SCRATCH,
                                 .base = rings_state.sys.map(&rings_state.sys, LINE_ACTIVATION, RING_SCRATCH)};

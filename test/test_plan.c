@@ -203,7 +203,7 @@ static void test_bounds(void **state) {
         struct plan_stage p = {.resident = {below(1 << 20) & below(1 << 20)}, .pooled = {below(1 << 20)}};
         p.ring_bytes = plan_least_ring(n, &p) + below(2) * below(1 << 22);
         p.staging_bytes = plan_least_staging(&need, &p, 0) + below(2) * below(1 << 22);
-        course_make(n, &need.rates, need.separate, &course);
+        course_make(n, &need.rates, need.separate, false, &course);
         double seconds = course_pace(&course, &p).seconds, enough = seconds * from_to(0.5, 1.5);
         assert_true(course_bound(&course, &p) <= seconds * (1 + 1e-12));
         double found = course_seconds(&course, &p, enough);
@@ -488,7 +488,7 @@ static double brute_force(uint64_t device, uint64_t host) {
     static struct course course;
     const struct stage_need *n = &need.stage[0];
     double best = 1e300;
-    course_make(n, &need.rates, need.separate, &course);
+    course_make(n, &need.rates, need.separate, false, &course);
     for (uint64_t bits = 0; bits < (uint64_t)1 << n->n_blocks; bits++) {
         struct plan_stage p = {.resident = {bits}, .pooled = {~bits}};
         uint64_t bytes = paged(plan_resident_offset(n, &p, n->n_blocks));
@@ -526,8 +526,8 @@ static void compare_with_brute_force(bool separate, int most_blocks, int cases, 
         plan_solve(&need, 0, 0, &plan);
         uint64_t all = all_bytes(n) + PLAN_PAGE, ram = plan.ram_least_bytes + below(all),
                  vram = plan.vram_least_bytes + below(all);
-        uint64_t host = ram - plan_fixed_ram(&need, 0), device = host;
-        if (separate) device = vram - plan_fixed_vram(&need, 0);
+        uint64_t host = ram - plan_fixed_ram(&need, 0, false), device = host;
+        if (separate) device = vram - plan_fixed_vram(&need, 0, false);
         plan_solve(&need, ram, vram, &plan);
         double best = brute_force(device, host), ratio = best > 0 ? plan.seconds / best : 1;
         if (ratio > limit)
@@ -567,7 +567,7 @@ static void check_shape(enum shape shape, double resident, double rings, bool se
     const struct plan_stage *p = &plan.stage[0];
     const struct pace pace = pace_predict(&need, &plan, 0);
     struct course course;
-    course_make(&need.stage[0], &need.rates, separate, &course);
+    course_make(&need.stage[0], &need.rates, separate, false, &course);
     struct load load = course_later_load(&course, p);
     double floor = load.busy[BOUND_COMPUTE], bus = (1 - resident) * (double)all_bytes(&need.stage[0]) / 24e9;
     if (bus > floor) floor = bus;

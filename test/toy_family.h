@@ -430,7 +430,8 @@ static void toy_block_dims(const struct component *c, const struct block_ref *re
 }
 
 static void toy_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                        bool *ok) {
+                        struct arena *pictures, bool *ok) {
+    (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct toy_state *s = lanes[i].state;
         s->x = arena_tensor(arena, DTYPE_F32, 2, (const int32_t[]){c->dims[TOY_T], c->dims[TOY_D]}, ok);

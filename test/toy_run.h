@@ -182,7 +182,7 @@ static void plain_run(void) {
                             .workspace_bytes = ROOM,
                             .error = &e};
         for (int k = 0; k < stage->n_lanes; k++) stage->lanes[k].state = &states[k];
-        toy_declare(stage->component, stage->lanes, stage->n_lanes, &state, &ok);
+        toy_declare(stage->component, stage->lanes, stage->n_lanes, &state, &state, &ok);
         plain_visit(v, &x);
         if (v->ends_evaluation) toy_evaluation_ended(NULL, v, &e);
         if (i + 1 == toy.visits.n_visits || toy.visits.visits[i + 1].stage != v->stage)

@@ -28,8 +28,8 @@ static const struct block_kind kind_product = {
 };
 
 static void declare_nothing(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                            bool *ok) {
-    (void)c, (void)lanes, (void)n_lanes, (void)arena, (void)ok;
+                            struct arena *pictures, bool *ok) {
+    (void)c, (void)lanes, (void)n_lanes, (void)arena, (void)pictures, (void)ok;
 }
 
 static const struct family family_bench = {

@@ -35,7 +35,7 @@ static json_t *blocks_json(const struct job *job, int s) {
                               json_pack("{s:s, s:I, s:b, s:b, s:s}", "name", job->stages[s].blocks[i]->name,
                                         "bytes", integer(job->need->stage[s].block_bytes[i]), "resident",
                                         (int)plan_is_resident(p, i), "hoisted",
-                                        (int)job->need->stage[s].block_hoisted[i], "tier", tier(p, i)));
+                                        (int)job->need->stage[s].hoists, "tier", tier(p, i)));
     return blocks;
 }
 
@@ -76,6 +76,7 @@ static json_t *stage_json(const struct job *job, int s) {
     put_times(json, p.seconds, p.floor_seconds, p.bound);
     for (int i = 0; i < N_RESTRAINTS; i++)
         if (*restraint(&p, i)) json_object_set_new(json, restraints[i].key, json_integer(*restraint(&p, i)));
+    if (p.pictures_on_host) json_object_set_new(json, "pictures_on_host", json_true());
     return json;
 }
 
@@ -172,6 +173,10 @@ static enum status read_stage(const struct job *job, int s, json_t *from, struct
     uint64_t bytes = (uint64_t)json_integer_value(ring);
     if (bytes > (uint64_t)1 << 50) return other_job(e, "a ring beyond any machine", name);
     p->ring_bytes = align_up(bytes, PLAN_PAGE);
+    json_t *pictures = json_object_get(from, "pictures_on_host");
+    if (pictures && !json_is_boolean(pictures))
+        return bad_plan(e, "pictures_on_host is neither true nor false", name);
+    p->pictures_on_host = json_is_true(pictures);
     if (read_restraints(from, p, e) != OK) return e->code;
     return read_blocks(job, s, blocks, p, e);
 }

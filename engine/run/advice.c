@@ -18,7 +18,8 @@ static int longest_stage(const struct plan *plan) {
 static bool computing_decides(const struct run_need *need, const struct plan *plan, int stage,
                               double step_seconds) {
     struct course course;
-    course_make(&need->stage[stage], &need->rates, need->separate, &course);
+    course_make(&need->stage[stage], &need->rates, need->separate, plan->stage[stage].pictures_on_host,
+                &course);
     return step_seconds <= 1.005 * course_later_load(&course, &plan->stage[stage]).busy[BOUND_COMPUTE];
 }
 

@@ -10,10 +10,10 @@ static bool works(const struct run_need *need, const struct plan *plan) {
     return plan_check(need, plan, &e) == OK;
 }
 
-/* The other budget as given: see SURFACE's `least`. */
+/* The other budget as given, where that does at all: see SURFACE's `least`. */
 static void note_least(const struct run_need *need, const struct plan *found, uint64_t *ram, uint64_t *vram) {
-    bool ram_does = found->ram_least_bytes <= found->ram_budget_bytes;
-    bool vram_does = !need->separate || found->vram_least_bytes <= found->vram_budget_bytes;
+    bool ram_does = plan_exists(need, found->ram_budget_bytes, found->vram_least_bytes);
+    bool vram_does = !need->separate || plan_exists(need, found->ram_least_bytes, found->vram_budget_bytes);
     if (vram_does && found->ram_least_bytes < *ram) *ram = found->ram_least_bytes;
     if (ram_does && found->vram_least_bytes < *vram) *vram = found->vram_least_bytes;
 }

@@ -1,17 +1,10 @@
 /* The executor: see executor.h. */
 #include "engine/run/executor.h"
 
+#include "engine/run/room.h"
+
 #include <stdio.h>
 #include <string.h>
-
-/* What a stage computes in: mapped in a run, counted in a dry one. */
-struct room {
-    struct arena state, scratch;
-    void *workspace;
-    uint64_t workspace_bytes;
-    void *lane_states; /* the families' structures, one a lane; from the stage before, if that hoists */
-    void *weights;     /* the structure that block_point fills */
-};
 
 struct execution {
     const struct run *run;
@@ -31,74 +24,6 @@ struct execution {
     int n_given_up, n_rescued; /* how often; of those for an operator, in this stage */
     bool operator_failed;      /* for want of memory, in the last visit */
 };
-
-static size_t largest_weights(const struct stage *stage) {
-    size_t largest = 1;
-    for (int i = 0; i < stage->n_blocks; i++)
-        if (stage->blocks[i]->kind->weights_bytes > largest) largest = stage->blocks[i]->kind->weights_bytes;
-    return largest;
-}
-
-static enum status declare_lanes(struct sys *sys, struct stage *stage, struct room *room, struct error *e) {
-    const struct family *family = stage->component->family;
-    room->lane_states = sys->alloc(sys, LINE_HOST, (size_t)stage->n_lanes * family->lane_state_bytes);
-    if (!room->lane_states) return error_set(e, MEMORY, "no memory for stage '%s'", stage->name);
-    bool ok = true;
-    for (int i = 0; i < stage->n_lanes * stage->n_groups; i++)
-        stage->lanes[i].state =
-            (char *)room->lane_states + (size_t)(i % stage->n_lanes) * family->lane_state_bytes;
-    family->declare(stage->component, stage->lanes, stage->n_lanes, &room->state, &ok);
-    return ok ? OK : error_set(e, INTERNAL, "the state of stage '%s' is larger than planned", stage->name);
-}
-
-/* The host side of a stage's room: the same for both kinds of run. */
-static enum status open_room(struct sys *sys, struct stage *stage, struct room *room, struct error *e) {
-    room->weights = sys->alloc(sys, LINE_HOST, largest_weights(stage));
-    if (!room->weights) return error_set(e, MEMORY, "no memory for stage '%s'", stage->name);
-    return room->lane_states ? OK : declare_lanes(sys, stage, room, e);
-}
-
-static void close_room(struct sys *sys, struct room *room) {
-    sys->release(sys, room->lane_states);
-    sys->release(sys, room->weights);
-    room->lane_states = room->weights = NULL;
-}
-
-static enum status map_room(struct sys *sys, const struct plan_stage *plan, struct room *room,
-                            struct error *e) {
-    if (!room->lane_states) {
-        room->state = (struct arena){.bytes = plan->state_bytes};
-        if (room->state.bytes) room->state.base = sys->map(sys, LINE_STATE, room->state.bytes);
-    }
-    room->scratch = (struct arena){.bytes = plan->activation_bytes};
-    room->workspace_bytes = plan->workspace_bytes;
-    if (room->scratch.bytes) room->scratch.base = sys->map(sys, LINE_ACTIVATION, room->scratch.bytes);
-    if (room->workspace_bytes) room->workspace = sys->map(sys, LINE_WORKSPACE, room->workspace_bytes);
-    if ((room->state.base || !room->state.bytes) && (room->scratch.base || !room->scratch.bytes) &&
-        (room->workspace || !room->workspace_bytes))
-        return OK;
-    return error_set(e, MEMORY, "no memory for the activations of stage '%s'", plan->name);
-}
-
-static void unmap_room(struct sys *sys, struct room *room) {
-    sys->unmap(sys, LINE_STATE, room->state.base, room->state.bytes);
-    sys->unmap(sys, LINE_ACTIVATION, room->scratch.base, room->scratch.bytes);
-    sys->unmap(sys, LINE_WORKSPACE, room->workspace, room->workspace_bytes);
-    *room = (struct room){0};
-}
-
-/* keeps_state: the next stage goes on with the lanes' state. Else a second time does nothing. */
-static void leave_room(struct sys *sys, struct room *room, bool keeps_state) {
-    struct room kept = {0};
-    if (keeps_state) {
-        kept = (struct room){.state = room->state, .lane_states = room->lane_states};
-        room->state = (struct arena){0};
-        room->lane_states = NULL;
-    }
-    close_room(sys, room);
-    unmap_room(sys, room);
-    *room = kept;
-}
 
 /* One visit: the block's forward for each of its lanes that the evaluation's group has. image is NULL in a
  * dry run. */
@@ -127,10 +52,10 @@ static enum status run_visit(struct context *x, const struct stage *stage, const
 /* ---- dry ---- */
 
 enum status executor_state_bytes(struct sys *sys, struct stage *stage, uint64_t *bytes, struct error *e) {
-    struct room room = {.state = arena_counting()};
-    declare_lanes(sys, stage, &room, e);
+    struct room room = room_counting();
+    room_open(sys, stage, &room, e);
     *bytes = room.state.peak;
-    close_room(sys, &room);
+    room_close(sys, &room);
     return e->code;
 }
 
@@ -141,11 +66,11 @@ static void describe_stage(const struct run *run, int i_stage, struct stage_need
     need->evaluations = stage->evaluations;
     need->lanes = stage->n_lanes;
     need->groups = stage->n_groups;
+    need->hoists = stage->hoists;
     need->n_blocks = stage->n_blocks;
     for (int i = 0; i < stage->n_blocks; i++) {
         need->block_bytes[i] = stage->blocks[i]->bytes;
         need->block_lasts[i] = i < stage->n_lasting;
-        need->block_hoisted[i] = stage->hoists;
     }
 }
 
@@ -154,10 +79,15 @@ static void describe_stage(const struct run *run, int i_stage, struct stage_need
 static enum status measure_stage(const struct run *run, int i_stage, struct dry *dry, struct stage_need *need,
                                  struct error *e) {
     struct stage *stage = &run->stages[i_stage];
-    struct room room = {.state = arena_counting(), .scratch = arena_counting()};
+    struct room room = room_counting();
     struct context x = {.device = &dry->device, .scratch = &room.scratch, .error = e};
     dry->workspace_bytes = dry->hidden_bytes = 0;
-    if (open_room(run->sys, stage, &room, e) != OK) goto out;
+    dry->pictures = &room.pictures;
+    if (room_open(run->sys, stage, &room, e) != OK) goto out;
+    if (room.pictures.peak && stage->n_blocks > PLAN_PICTURE_BLOCKS_MAX) {
+        error_set(e, UNSUPPORTED, "a decoder of %d blocks", stage->n_blocks);
+        goto out;
+    }
     for (int i = 0; i < run->visits->n_visits; i++) {
         const struct visit *visit = &run->visits->visits[i];
         if (visit->stage != i_stage) continue;
@@ -165,16 +95,20 @@ static enum status measure_stage(const struct run *run, int i_stage, struct dry 
         if (visit->evaluation >= stage->n_groups) continue;
         int groups = visit->evaluation < 0 ? 1 : stage->n_groups;
         x.flops = dry->seconds = 0;
+        dry->picture_bytes = 0;
         if (run_visit(&x, stage, visit, NULL, room.weights) != OK) goto out;
         need->block_seconds[visit->block] += dry->seconds / groups;
+        if (room.pictures.peak)
+            need->block_picture_bytes[visit->block] += dry->picture_bytes / (unsigned)groups;
         need->flops += x.flops * (visit->evaluation < 0 ? 1 : stage->evaluations) / groups;
     }
     need->state_bytes = room.state.peak;
+    need->picture_bytes = room.pictures.peak;
     need->activation_bytes = room.scratch.peak;
     need->workspace_bytes = dry->workspace_bytes;
     need->library_bytes = dry->hidden_bytes;
 out:
-    close_room(run->sys, &room);
+    room_close(run->sys, &room);
     return e->code;
 }
 
@@ -319,10 +253,10 @@ static enum status execute_stage(struct execution *x, int *i_visit, struct room 
     x->context = &context;
     /* The store comes first: it gives back what of the last stage's ring is not for this one. */
     if (store_begin_stage(x->store, i_stage, x->e) != OK) return x->e->code;
-    if (map_room(run->sys, plan, room, x->e) != OK) goto out;
-    context.workspace = room->workspace;
-    context.workspace_bytes = room->workspace_bytes;
-    if (open_room(run->sys, &run->stages[i_stage], room, x->e) != OK) goto out;
+    if (room_take(run, &x->need->stage[i_stage], plan, room, x->e) != OK) goto out;
+    context.workspace = room->workspace.base;
+    context.workspace_bytes = room->workspace.bytes;
+    if (room_open(run->sys, &run->stages[i_stage], room, x->e) != OK) goto out;
     x->n_rescued = 0;
     while (x->e->code == OK && *i_visit < run->visits->n_visits &&
            run->visits->visits[*i_visit].stage == i_stage)
@@ -330,7 +264,7 @@ static enum status execute_stage(struct execution *x, int *i_visit, struct room 
 out:
     store_end_stage(x->store, i_stage);
     if (x->e->code == OK) run->hooks->stage_ended(run->hooks->user, i_stage, x->e);
-    leave_room(run->sys, room, x->e->code == OK && run->stages[i_stage].hoists);
+    room_leave(run, room, x->e->code == OK && run->stages[i_stage].hoists);
     return x->e->code;
 }
 
@@ -356,7 +290,7 @@ enum status executor_run(const struct run *run, const struct run_need *need, con
     };
     if (store_open(&options, &x.store, e) != OK) return e->code;
     for (int i = 0; i < run->visits->n_visits && e->code == OK;) execute_stage(&x, &i, &room);
-    leave_room(run->sys, &room, false);
+    room_leave(run, &room, false);
     if (counters) *counters = store_count(x.store);
     store_close(x.store);
     return e->code;

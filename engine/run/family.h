@@ -48,10 +48,12 @@ struct family {
     const char *const *ignorable;
 
     size_t lane_state_bytes;
-    /* Declares every lane's state from its shapes: tensors from the arena (which only counts in a dry run),
-     * structures at lanes[i].state, zeroed by the caller. *ok becomes false if the arena is full. */
+    /* Declares every lane's state from its shapes: tensors from the arenas (which only count in a dry run),
+     * structures at lanes[i].state, zeroed by the caller. *ok becomes false if an arena is full. pictures is
+     * for whole-picture buffers, which a plan may keep in the host's memory while everything else is the
+     * device's; where it does not, both are one arena. Not for a stage that hoists: its state goes on. */
     void (*declare)(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                    bool *ok);
+                    struct arena *pictures, bool *ok);
     /* Appends the visits of a stage with these lanes and evaluations, those before the first evaluation
      * first. A block's place is that in c->blocks; rows of an embedding table that were gathered for lane i
      * have the place c->n_blocks + i. */

@@ -208,7 +208,7 @@ static struct load start_of(const struct course *c) {
 }
 
 void course_make(const struct stage_need *need, const struct rates *rates, bool separate,
-                 struct course *course) {
+                 bool pictures_on_host, struct course *course) {
     course->separate = separate;
     course->evaluations = need->evaluations > 1 ? need->evaluations : 1;
     course->disk_rate = rates->disk;
@@ -221,6 +221,7 @@ void course_make(const struct stage_need *need, const struct rates *rates, bool 
             course->place[to] = i;
             course->bytes[to] = need->block_bytes[i];
             course->compute[to] = need->block_seconds[i];
+            if (pictures_on_host) course->compute[to] += seconds_of(need->block_picture_bytes[i], rates->h2d);
             course->bus[to] = separate ? seconds_of(need->block_bytes[i], rates->h2d) : 0;
             course->disk[to] = seconds_of(need->block_bytes[i], rates->disk);
         }
@@ -258,7 +259,8 @@ struct pace course_pace(const struct course *c, const struct plan_stage *stage) 
 
 struct pace pace_predict(const struct run_need *need, const struct plan *plan, int stage) {
     struct course course;
-    course_make(&need->stage[stage], &need->rates, need->separate, &course);
+    course_make(&need->stage[stage], &need->rates, need->separate, plan->stage[stage].pictures_on_host,
+                &course);
     return course_pace(&course, &plan->stage[stage]);
 }
 

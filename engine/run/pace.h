@@ -8,8 +8,10 @@
  * tools/residency_sim.py (its figures are in test_plan.c).
  *
  * Assumed: a block is one piece, so this is an upper bound: a block really begins when its first tensors are
- * there, and gains most where the ring holds only one; the ring loses no room at its end. A
- * rate of 0 is unknown and takes no time. No clock, no randomness: pure functions. Knows no devices and no
+ * there, and gains most where the ring holds only one; the ring loses no room at its end. Where pictures lie
+ * in the host's memory, operators wait for every byte of them over the bus, in either direction at its rate,
+ * and hide none of it behind their computing; weights that travel meanwhile lose nothing by it. A rate of 0
+ * is unknown and takes no time. No clock, no randomness: pure functions. Knows no devices and no
  * store. */
 #ifndef SLUICE_RUN_PACE_H
 #define SLUICE_RUN_PACE_H
@@ -45,8 +47,9 @@ struct pace {
     enum bound bound;                                /* what works longest in the whole stage */
 };
 
+/* pictures_on_host: see the plan. */
 void course_make(const struct stage_need *need, const struct rates *rates, bool separate,
-                 struct course *course);
+                 bool pictures_on_host, struct course *course);
 
 /* What moves and computes up to the end of the first evaluation, and in every later one. On a separate device
  * everything is read from the disk once: into the pool if it is pooled. */

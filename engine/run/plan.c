@@ -10,7 +10,7 @@
 
 /* A plan is hashed byte by byte, so nothing may lie between its fields. */
 _Static_assert(sizeof(struct plan_stage) ==
-                   40 + 6 * 4 + (2 * (PLAN_BLOCKS_MAX / 64) + 5 + 6) * 8 + 3 * 8 + 2 * 4,
+                   40 + 6 * 4 + (2 * (PLAN_BLOCKS_MAX / 64) + 5 + 6) * 8 + 3 * 8 + 2 * 2 + 4,
                "padding in struct plan_stage");
 _Static_assert(sizeof(struct plan) ==
                    2 * 4 + PLAN_STAGES_MAX * sizeof(struct plan_stage) + 10 * 8 + 2 * 8 + 2 * 4,
@@ -45,18 +45,24 @@ uint64_t plan_resident_offset(const struct stage_need *need, const struct plan_s
     return offset;
 }
 
-/* What a stage computes in. */
-static uint64_t room_bytes(const struct stage_need *n) {
-    return n->library_bytes + pages(n->state_bytes) + pages(n->activation_bytes) + pages(n->workspace_bytes);
+static uint64_t state_bytes(const struct stage_need *n, bool pictures_on_host) {
+    return pages(n->state_bytes + (pictures_on_host ? 0 : n->picture_bytes));
 }
 
-uint64_t plan_fixed_ram(const struct run_need *need, int stage) {
+/* What a stage computes in, but for pictures on the host. */
+static uint64_t room_bytes(const struct stage_need *n, bool pictures_on_host) {
+    return n->library_bytes + state_bytes(n, pictures_on_host) + pages(n->activation_bytes) +
+           pages(n->workspace_bytes);
+}
+
+uint64_t plan_fixed_ram(const struct run_need *need, int stage, bool pictures_on_host) {
+    const struct stage_need *n = &need->stage[stage];
     return need->base_bytes + need->host_bytes + need->cross_bytes + need->bounce_bytes +
-           (need->separate ? 0 : room_bytes(&need->stage[stage]));
+           (pictures_on_host ? pages(n->picture_bytes) : 0) + (need->separate ? 0 : room_bytes(n, false));
 }
 
-uint64_t plan_fixed_vram(const struct run_need *need, int stage) {
-    return need->separate ? need->device_bytes + room_bytes(&need->stage[stage]) : 0;
+uint64_t plan_fixed_vram(const struct run_need *need, int stage, bool pictures_on_host) {
+    return need->separate ? need->device_bytes + room_bytes(&need->stage[stage], pictures_on_host) : 0;
 }
 
 /* ---- what follows ---- */
@@ -72,6 +78,8 @@ static void sum_stage(const struct run_need *need, int s, struct plan_stage *sta
     }
     stage->pool_bytes = pages(stage->pool_bytes);
     if (!need->separate) stage->staging_bytes = 0;
+    if (!need->separate || !n->picture_bytes) stage->pictures_on_host = 0;
+    stage->state_bytes = state_bytes(n, stage->pictures_on_host);
 }
 
 static void time_stages(const struct run_need *need, struct plan *plan) {
@@ -82,7 +90,7 @@ static void time_stages(const struct run_need *need, struct plan *plan) {
         struct pace pace = pace_predict(need, plan, s);
         stage->seconds = pace.seconds;
         stage->floor_seconds = pace.floor_seconds;
-        stage->bound = (int32_t)pace.bound;
+        stage->bound = (int16_t)pace.bound;
         plan->seconds += pace.seconds;
         plan->floor_seconds += pace.floor_seconds;
         if (pace.seconds > longest) plan->bound = stage->bound, longest = pace.seconds;
@@ -106,8 +114,9 @@ void plan_evaluate(const struct run_need *need, struct plan *plan) {
         struct plan_stage *stage = &plan->stage[s];
         uint64_t weights = stage->ring_bytes + (plan->keep ? residents : stage->resident_bytes);
         uint64_t host = stage->staging_bytes + (plan->keep ? pools : stage->pool_bytes);
-        stage->peak_ram_bytes = plan_fixed_ram(need, s) + (need->separate ? host : weights);
-        stage->peak_vram_bytes = need->separate ? plan_fixed_vram(need, s) + weights : 0;
+        bool pictures = stage->pictures_on_host;
+        stage->peak_ram_bytes = plan_fixed_ram(need, s, pictures) + (need->separate ? host : weights);
+        stage->peak_vram_bytes = need->separate ? plan_fixed_vram(need, s, pictures) + weights : 0;
         plan->ram_peak_bytes = most(plan->ram_peak_bytes, stage->peak_ram_bytes);
         plan->vram_peak_bytes = most(plan->vram_peak_bytes, stage->peak_vram_bytes);
     }
@@ -130,7 +139,7 @@ void plan_begin(const struct run_need *need, struct plan *plan) {
         to->lanes = from->lanes;
         to->groups = from->groups;
         to->n_blocks = from->n_blocks;
-        to->state_bytes = pages(from->state_bytes);
+        to->state_bytes = state_bytes(from, false);
         to->activation_bytes = pages(from->activation_bytes);
         to->workspace_bytes = pages(from->workspace_bytes);
         to->library_bytes = from->library_bytes;

@@ -22,17 +22,22 @@ enum { PLAN_READ_PIECE = 8 << 20, PLAN_COPY_PIECE = 16 << 20, PLAN_STAGING = 2 *
  * bench/LOG.md. */
 enum { PLAN_READERS = 2, PLAN_BOUNCE_PIECE = 2 << 20, PLAN_BOUNCE = PLAN_READERS * PLAN_BOUNCE_PIECE };
 
+/* Blocks that a stage with whole-picture buffers may have: decoders have tens. */
+enum { PLAN_PICTURE_BLOCKS_MAX = 128 };
+
 /* What one stage needs, measured by the dry run. */
 struct stage_need {
     char name[16], family[24];
     int evaluations, n_blocks;
     int lanes, groups; /* that compute together; so many of those take turns in the same memory */
+    bool hoists;       /* computed once, before the evaluations of the next stage */
     uint64_t block_bytes[PLAN_BLOCKS_MAX];
     bool block_repeats[PLAN_BLOCKS_MAX];   /* visited anew in every evaluation */
     bool block_lasts[PLAN_BLOCKS_MAX];     /* the model's, not this request's: may stay for the next run */
-    bool block_hoisted[PLAN_BLOCKS_MAX];   /* computed once, before the evaluations of the next stage */
     double block_seconds[PLAN_BLOCKS_MAX]; /* of computing, lanes of one group, in one evaluation (or before
                                               the first) */
+    /* Of whole-picture buffers; what each block's operators read and write there in that time. */
+    uint64_t picture_bytes, block_picture_bytes[PLAN_PICTURE_BLOCKS_MAX];
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes;
     double flops;
 };
@@ -70,7 +75,11 @@ struct plan_stage {
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes, peak_ram_bytes, peak_vram_bytes;
     double flops;
     double seconds, floor_seconds; /* of the whole stage, predicted; floor: max of compute, bus and disk */
-    int32_t bound, groups;         /* enum bound; the need's */
+    int16_t bound;                 /* enum bound */
+    /* On a separate device: 1: whole-picture buffers lie in the host's memory, where operators of the device
+     * reach them over the bus; else they are a part of the state. */
+    int16_t pictures_on_host;
+    int32_t groups; /* the need's */
 };
 
 struct plan {
@@ -107,11 +116,16 @@ static inline void plan_set_resident(struct plan_stage *stage, int block, bool r
 /* Where a resident block lies in its stage's resident memory: blocks in order, each at a multiple of 256. */
 uint64_t plan_resident_offset(const struct stage_need *need, const struct plan_stage *stage, int block);
 
-/* Chooses residents, rings, pools and staging for budgets of host and device memory; where they are one
- * memory, vram_budget_bytes is not read. Always gives a plan: below the least budgets it is the least plan,
- * whose peak is then above its budget. Sizes are rounded to pages. See solve.c. */
+/* Chooses residents, rings, pools, staging and where pictures lie for budgets of host and device memory;
+ * where they are one memory, vram_budget_bytes is not read. Always gives a plan: below the least budgets it
+ * is the least plan, whose peak is then above its budget. A least budget is the one that would do with the
+ * other as given; where the other never does, with the least of that. Sizes are rounded to pages. See
+ * solve.c. */
 void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
                 struct plan *plan);
+
+/* Whether any plan works. */
+bool plan_exists(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes);
 
 /* The same run may be needed in several ways, which differ in how many lanes compute together (lanes, groups,
  * and what follows from them). Solves for each of the n needs and takes the fastest plan that works; of those
@@ -140,9 +154,9 @@ enum status plan_check(const struct run_need *need, const struct plan *plan, str
 /* A plan of nothing: no residents, rings of 0; what follows from the need alone is filled in. */
 void plan_begin(const struct run_need *need, struct plan *plan);
 /* What a stage takes besides residents, ring, pool and staging: of host memory, and of device memory where
- * that is separate. */
-uint64_t plan_fixed_ram(const struct run_need *need, int stage);
-uint64_t plan_fixed_vram(const struct run_need *need, int stage);
+ * that is separate. pictures_on_host: as in its plan. */
+uint64_t plan_fixed_ram(const struct run_need *need, int stage, bool pictures_on_host);
+uint64_t plan_fixed_vram(const struct run_need *need, int stage, bool pictures_on_host);
 /* The least that must be there for the stage to work, in whole pages: a ring for the largest streamed block;
  * staging for what comes from the disk to a separate device. */
 uint64_t plan_least_ring(const struct stage_need *need, const struct plan_stage *stage);

@@ -4,7 +4,8 @@
  * GRID-th of the stage's bytes; on small stages improved block by block, or simply all sets) times some sizes
  * of the ring (sizes.h), and on a separate device times sets of pooled blocks, paced in the same way, and
  * sizes of staging. A budget only says which of them may be used. Hence *more memory is never slower*: it can
- * only add to what is chosen from. Stages do not share memory over time, so each is solved by itself.
+ * only add to what is chosen from. Stages do not share memory over time, so each is solved by itself;
+ * on a separate device one with whole-picture buffers is solved for either place of those.
  *
  * Nothing is stored: the list is gone through twice, once for the best time and once for the cheapest plan
  * that is as good. What cannot be chosen is passed over early, by bounds.
@@ -56,6 +57,7 @@ struct search {
     const struct course *course;
     int stage;
     bool timed;                        /* rates are known */
+    double picture_traffic;            /* bytes in an evaluation, of pictures on the host */
     uint64_t device_bytes, host_bytes; /* room for residents and ring; for pool and staging */
     uint64_t worth[SET], worth_bytes;  /* worth residence or pooling */
     int worth_place[PLAN_BLOCKS_MAX], n_worth;
@@ -103,7 +105,7 @@ static double untimed(const struct search *s, const struct plan_stage *stage) {
         if (s->run->separate && !plan_is_pooled(stage, i)) disk += (double)s->need->block_bytes[i];
     }
     double narrow = least > 0 ? 2 - (double)stage->ring_bytes / least : 0;
-    return (bus + DISK_WEIGHT * disk) * (1 + (narrow > 0 ? narrow / 8 : 0));
+    return (bus + DISK_WEIGHT * disk) * (1 + (narrow > 0 ? narrow / 8 : 0)) + s->picture_traffic;
 }
 
 /* Slower plans are of no interest. */
@@ -360,10 +362,13 @@ static bool timed(const struct run_need *run, const struct stage_need *need) {
     return compute > 0 && run->rates.disk > 0 && (!run->separate || run->rates.h2d > 0);
 }
 
-static void search_begin(struct search *s, const struct run_need *run, int stage, struct course *course) {
+static void search_begin(struct search *s, const struct run_need *run, int stage, bool pictures_on_host,
+                         struct course *course) {
     memset(s, 0, sizeof *s);
     const struct stage_need *need = &run->stage[stage];
-    course_make(need, &run->rates, run->separate, course);
+    course_make(need, &run->rates, run->separate, pictures_on_host, course);
+    for (int i = 0; pictures_on_host && i < need->n_blocks; i++)
+        s->picture_traffic += (double)need->block_picture_bytes[i];
     s->run = run;
     s->need = need;
     s->course = course;
@@ -399,20 +404,40 @@ static bool search_run(struct search *s, const uint64_t *residents, struct plan_
     return true;
 }
 
+/* What a stage is solved for. */
+struct question {
+    const struct run_need *need;
+    const struct plan *budget;
+    int stage;
+    uint64_t kept;             /* on the device, by other stages */
+    const uint64_t *residents; /* NULL: to be chosen */
+};
+
 /* Residents and ring on the device, pool and staging on the host: in what is left beside the fixed bytes and
- * what other stages keep. */
-static bool solve_stage(const struct run_need *need, const struct plan *budget, uint64_t kept,
-                        const uint64_t *residents, int i_stage, struct plan_stage *stage) {
+ * what other stages keep. Returns the seconds, or what stands for them; NEVER if nothing fits. */
+static double solve_place(const struct question *q, bool pictures_on_host, struct plan_stage *stage) {
     struct search s;
     struct course course;
-    uint64_t fixed_ram = plan_fixed_ram(need, i_stage),
-             fixed = need->separate ? plan_fixed_vram(need, i_stage) : fixed_ram;
-    uint64_t device = need->separate ? budget->vram_budget_bytes : budget->ram_budget_bytes;
-    if (fixed + kept > device || fixed_ram > budget->ram_budget_bytes) return false;
-    search_begin(&s, need, i_stage, &course);
-    s.device_bytes = device - fixed - kept;
-    s.host_bytes = budget->ram_budget_bytes - fixed_ram;
-    return search_run(&s, residents, stage);
+    const struct run_need *need = q->need;
+    uint64_t fixed_ram = plan_fixed_ram(need, q->stage, pictures_on_host),
+             fixed = need->separate ? plan_fixed_vram(need, q->stage, pictures_on_host) : fixed_ram;
+    uint64_t device = need->separate ? q->budget->vram_budget_bytes : q->budget->ram_budget_bytes;
+    if (fixed + q->kept > device || fixed_ram > q->budget->ram_budget_bytes) return NEVER;
+    search_begin(&s, need, q->stage, pictures_on_host, &course);
+    s.device_bytes = device - fixed - q->kept;
+    s.host_bytes = q->budget->ram_budget_bytes - fixed_ram;
+    if (!search_run(&s, q->residents, stage)) return NEVER;
+    stage->pictures_on_host = pictures_on_host;
+    return s.seconds;
+}
+
+/* Of two places that are as fast the device, which frees the bus. */
+static void solve_stage(const struct question *q, struct plan_stage *stage) {
+    struct plan_stage host = *stage;
+    double seconds = solve_place(q, false, stage);
+    if (!q->need->separate || !q->need->stage[q->stage].picture_bytes) return;
+    double on_host = solve_place(q, true, &host);
+    if (on_host * TIE < seconds) *stage = host;
 }
 
 static bool fits(const struct run_need *need, const struct plan *plan) {
@@ -422,13 +447,37 @@ static bool fits(const struct run_need *need, const struct plan *plan) {
 
 /* ---- plans ---- */
 
-/* The least: nothing resident or pooled, a ring for the largest block. */
+/* The least with these residents: nothing pooled, a ring for the largest block; pictures on the device, which
+ * takes the least of the host, unless they do not fit there. */
 static void solve_least(const struct run_need *need, struct plan *plan) {
     for (int s = 0; s < need->n_stages; s++) {
         plan->stage[s].ring_bytes = plan_least_ring(&need->stage[s], &plan->stage[s]);
         plan->stage[s].staging_bytes = plan_least_staging(need, &plan->stage[s], s);
     }
     plan_evaluate(need, plan);
+    bool moved = false;
+    for (int s = 0; s < need->n_stages; s++) {
+        if (plan->stage[s].peak_vram_bytes <= plan->vram_budget_bytes || !need->stage[s].picture_bytes)
+            continue;
+        plan->stage[s].pictures_on_host = 1;
+        moved = true;
+    }
+    if (moved) plan_evaluate(need, plan);
+}
+
+/* Of the device, of that least plan in either place: pictures on the host, unless that is too small for them
+ * but not for the rest. */
+static uint64_t least_vram(const struct run_need *need, const struct plan *least) {
+    uint64_t most = 0, ram = least->ram_budget_bytes;
+    for (int s = 0; s < need->n_stages; s++) {
+        uint64_t staging = least->stage[s].staging_bytes;
+        bool host = need->separate && need->stage[s].picture_bytes &&
+                    (plan_fixed_ram(need, s, true) + staging <= ram ||
+                     plan_fixed_ram(need, s, false) + staging > ram);
+        uint64_t bytes = plan_fixed_vram(need, s, host) + least->stage[s].ring_bytes;
+        if (bytes > most && need->separate) most = bytes;
+    }
+    return most;
 }
 
 /* Everything that lasts is resident and kept; the rings are the least, then the best that fit. */
@@ -444,7 +493,8 @@ static void solve_all_resident(const struct run_need *need, struct plan *plan) {
     for (int s = 0; s < need->n_stages; s++) {
         uint64_t residents[SET];
         memcpy(residents, plan->stage[s].resident, sizeof residents);
-        solve_stage(need, plan, all - plan->stage[s].resident_bytes, residents, s, &plan->stage[s]);
+        struct question q = {need, plan, s, all - plan->stage[s].resident_bytes, residents};
+        solve_stage(&q, &plan->stage[s]);
     }
     plan_evaluate(need, plan);
 }
@@ -461,6 +511,15 @@ static void keep_pools(const struct run_need *need, struct plan *plan) {
     if (need->separate && fits(need, &kept)) *plan = kept;
 }
 
+bool plan_exists(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes) {
+    struct plan plan;
+    plan_begin(need, &plan);
+    plan.ram_budget_bytes = ram_budget_bytes;
+    plan.vram_budget_bytes = vram_budget_bytes;
+    solve_least(need, &plan);
+    return fits(need, &plan);
+}
+
 void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
                 struct plan *plan) {
     plan_begin(need, plan);
@@ -469,12 +528,13 @@ void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t
     struct plan all = *plan;
     solve_least(need, plan);
     uint64_t least_ram = plan->ram_peak_bytes;
-    plan->vram_least_bytes = plan->vram_peak_bytes;
+    plan->vram_least_bytes = least_vram(need, plan);
     solve_all_resident(need, &all);
     plan->ram_least_bytes = least_ram;
     if (!need->separate && all.ram_peak_bytes < least_ram) plan->ram_least_bytes = all.ram_peak_bytes;
     if (fits(need, plan)) {
-        for (int s = 0; s < need->n_stages; s++) solve_stage(need, plan, 0, NULL, s, &plan->stage[s]);
+        for (int s = 0; s < need->n_stages; s++)
+            solve_stage(&(struct question){.need = need, .budget = plan, .stage = s}, &plan->stage[s]);
         plan_evaluate(need, plan);
         keep_pools(need, plan);
     }

@@ -56,6 +56,7 @@ static enum status dry_run(struct device *device, const struct op *op, void *wor
     struct op_cost cost = {0};
     d->target->cost(d->target, op, &cost);
     if (d->rates) d->seconds += op_seconds(op, d->rates);
+    if (d->pictures) d->picture_bytes += op_bytes_in(op, d->pictures);
     if (cost.workspace_bytes > d->workspace_bytes) d->workspace_bytes = cost.workspace_bytes;
     if (cost.hidden_bytes > d->hidden_bytes) d->hidden_bytes = cost.hidden_bytes;
     for (int i = 0; i < cost.n_primitives; i++)
