@@ -131,7 +131,7 @@ static void toy_execute(struct error *e) {
 }
 
 /* All pages that the plan has lines for, at the worst moment. */
-static int64_t planned_pages(void) {
+static inline int64_t planned_pages(void) {
     uint64_t most = 0, kept = 0;
     for (int s = 0; s < TOY_STAGES; s++) kept += toy.plan.stage[s].resident_bytes;
     for (int s = 0; s < TOY_STAGES; s++) {
