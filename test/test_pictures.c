@@ -150,7 +150,9 @@ static void test_faster_place(void **state) {
         make_need(true, 1);
         device = host = need;
         device.stage[0].state_bytes += need.stage[0].picture_bytes;
-        host.base_bytes += paged(need.stage[0].picture_bytes);
+        uint64_t pictures = paged(need.stage[0].picture_bytes);
+        host.base_bytes += pictures;
+        host.open_bytes = need.open_bytes > pictures ? need.open_bytes - pictures : 0; /* not there by then */
         device.stage[0].picture_bytes = host.stage[0].picture_bytes = 0;
         for (int b = 0; b < need.stage[0].n_blocks; b++)
             host.stage[0].block_seconds[b] += (double)need.stage[0].block_picture_bytes[b] / need.rates.h2d;
@@ -199,7 +201,8 @@ static void test_monotone(void **state) {
         int on_host[STEPS][STEPS];
         random_state = seed_base + 3000 + (uint64_t)i;
         make_need(true, 1 + (int)below(3));
-        uint64_t ram = least(false, UINT64_MAX), vram = least(true, UINT64_MAX), step = all_bytes() / STEPS;
+        uint64_t ram = least(false, UINT64_MAX), vram = least(true, UINT64_MAX),
+                 step = all_bytes() / (STEPS - 2);
         for (uint64_t r = 0; r < STEPS; r++)
             for (uint64_t v = 0; v < STEPS; v++) {
                 plan_solve(&need, ram + r * step, vram + v * step, &plan);
@@ -216,8 +219,8 @@ static void test_monotone(void **state) {
     assert_true(moved > 0);
 }
 
-/* One byte less is refused by name. least_of: of the first of n needs or of all. */
-static void check_least(uint64_t ram, uint64_t vram) {
+/* Refused, by the name of the memory that lacks. */
+static void check_refused(uint64_t ram, uint64_t vram) {
     struct error e = {0};
     char number[32];
     plan_solve(&need, ram, vram, &plan);
@@ -245,8 +248,8 @@ static void test_least(void **state) {
         assert_int_equal(plan_exists(&need, r, v), ram_of_v && r >= ram_of_v);
         given_up[0] += !ram_of_v, given_up[1] += !vram_of_r;
         if (!ram_of_v || !vram_of_r) continue;
-        check_least(ram_of_v - 1, v);
-        check_least(r, vram_of_r - 1);
+        check_refused(ram_of_v - 1, v);
+        check_refused(r, vram_of_r - 1);
         plan_solve(&need, ram_of_v, v, &plan);
         check_peaks();
         plan_solve(&need, r, vram_of_r, &plan);
