@@ -53,7 +53,7 @@ struct device_memory {
 struct device {
     const char *name;
     int threads; /* the session's, where the device computes with the host's processors; else 0 */
-    const struct device_memory *memory; /* NULL: weights lie in the host's memory */
+    const struct device_memory *memory; /* NULL: everything lies in the host's memory */
     void (*cost)(const struct device *device, const struct op *op, struct op_cost *cost);
     /* Builds what the operator needs, so that run() allocates nothing. Operands' addresses are not looked at.
      */

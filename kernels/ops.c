@@ -1,7 +1,7 @@
 /* Operator wrappers: every shape and type check, once for all devices, and the way to a device.
  *
  * Invariants: a device sees only calls that passed its wrapper, so it checks nothing again; a wrapper looks
- * at descriptors and never at elements (data is NULL under the dry device); nothing runs after an error. */
+ * at descriptors and never at elements (there are none under the dry device); nothing runs after an error. */
 #include "kernels/ops.h"
 
 #include <stdio.h>

@@ -6,8 +6,8 @@
  * nothing is tiled or blended.
  *
  * Whole-picture buffers: a block's input and output lie at opposite ends of one canvas, which is as large as
- * the largest such pair; a resnet that keeps its width works in place. Reference: diffusers 0.42,
- * models/autoencoders/{autoencoder_kl,vae}.py, models/resnet.py. */
+ * the largest such pair and lies where the plan says; a resnet that keeps its width works in place.
+ * Reference: diffusers 0.42, models/autoencoders/{autoencoder_kl,vae}.py, models/resnet.py. */
 #include "kernels/ops.h"
 #include "models/models.h"
 

@@ -3,6 +3,8 @@
  * sides and have the same bits.
  *
  * Random cases: SEED in the environment moves all of them. */
+#include "engine/api/job.h"
+#include "engine/api/plan_json.h"
 #include "engine/run/pace.h"
 #include "kernels/paced/paced.h"
 
@@ -188,6 +190,28 @@ static void test_plenty(void **state) {
         plan_solve(&need, PLENTY, PLENTY, &plan);
         check_peaks();
         for (int s = 0; s < need.n_stages; s++) assert_int_equal(plan.stage[s].pictures_on_host, 0);
+    }
+}
+
+/* Without rates bytes stand for time: two blocks of a megabyte more over the bus against the pictures' bytes.
+ */
+static void test_unknown_rates(void **state) {
+    (void)state;
+    for (int dear = 0; dear < 2; dear++) {
+        memset(&need, 0, sizeof need);
+        need.separate = true;
+        need.n_stages = 1;
+        struct stage_need *n = &need.stage[0];
+        n->evaluations = n->n_blocks = 4;
+        for (int i = 0; i < 4; i++) {
+            n->block_bytes[i] = 1 << 20;
+            n->block_repeats[i] = n->block_lasts[i] = true;
+            n->block_picture_bytes[i] = dear ? 1 << 24 : 1 << 16;
+        }
+        n->picture_bytes = 2 << 20;
+        plan_solve(&need, PLENTY, 3 << 20, &plan);
+        check_peaks();
+        assert_int_equal(plan.stage[0].pictures_on_host, !dear);
     }
 }
 
@@ -474,14 +498,74 @@ static void test_no_memory(void **state) {
     toy_remove_pictures();
 }
 
+/* ---- JSON ---- */
+
+static const char *const model_path = "test/golden/zimage_a/model";
+
+/* plan with the pictures of its last stage on the host, as text that is freed by the caller; said: what the
+ * stage says about it, which is left alone where NULL. */
+static char *plan_text(struct job *job, json_t *said) {
+    struct plan_stage *decode = &job->plan.stage[job->n_stages - 1];
+    decode->pictures_on_host = 1;
+    plan_evaluate(job->need, &job->plan);
+    json_t *json = plan_json(job);
+    json_t *stage = json_array_get(json_object_get(json, "stages"), (size_t)job->n_stages - 1);
+    assert_true(json_is_true(json_object_get(stage, "pictures_on_host")));
+    if (said) json_object_set_new(stage, "pictures_on_host", said);
+    char *text = json_dumps(json, 0);
+    json_decref(json);
+    return text;
+}
+
+/* What was printed is what is read, for a job whose device is said to have memory of its own. */
+static void test_read_back(void **state) {
+    (void)state;
+    static struct job job;
+    static struct sys sys;
+    struct error e = {0};
+    struct sluice_model *model = NULL;
+    struct arithmetic device = arithmetic_make();
+    struct sluice_model_options options = {.struct_size = sizeof options, .model = model_path};
+    struct sluice_request request = {.struct_size = sizeof request,
+                                     .prompt = "fox",
+                                     .width = 64,
+                                     .height = 64,
+                                     .steps = 2,
+                                     .cfg_scale = 1,
+                                     .flow_shift = 1,
+                                     .max_ram_bytes = PLENTY,
+                                     .max_vram_bytes = PLENTY};
+    char hash[17], again[17];
+    sys_init_machine(&sys);
+    model_open(&sys, &options, &model, &e);
+    assert_ok(&e);
+    job_open(&job, model, &device.device, &request, NULL, &e);
+    assert_ok(&e);
+    for (int i = 0; i < job.n_needs; i++) job.needs[i].separate = true;
+    job_plan(&job, &e);
+    assert_ok(&e);
+    assert_int_equal(job.plan.stage[job.n_stages - 1].pictures_on_host, 0);
+    char *text = plan_text(&job, NULL), *bad = plan_text(&job, json_integer(1));
+    plan_hash(&job.plan, hash);
+    plan_read(&job, text, &e);
+    assert_ok(&e);
+    assert_string_equal(plan_hash(&job.plan, again), hash);
+    assert_int_equal(plan_read(&job, bad, &e), META);
+    free(text);
+    free(bad);
+    job_close(&job);
+    model_close(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_hand),   cmocka_unit_test(test_faster_place),
-        cmocka_unit_test(test_plenty),    cmocka_unit_test(test_monotone),
-        cmocka_unit_test(test_least),     cmocka_unit_test(test_least_of_all),
-        cmocka_unit_test(test_unified),   cmocka_unit_test(test_measured),
-        cmocka_unit_test(test_runs),      cmocka_unit_test(test_runs_at_least),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_by_hand),       cmocka_unit_test(test_faster_place),
+        cmocka_unit_test(test_plenty),        cmocka_unit_test(test_unknown_rates),
+        cmocka_unit_test(test_monotone),      cmocka_unit_test(test_least),
+        cmocka_unit_test(test_least_of_all),  cmocka_unit_test(test_unified),
+        cmocka_unit_test(test_measured),      cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_runs_at_least), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_read_back),
     };
     const char *seed = getenv("SEED");
     seed_base = seed ? strtoull(seed, NULL, 0) : 1;

@@ -1,7 +1,8 @@
 /* The tensor: a small descriptor passed by value, which borrows its memory.
  *
  * Row-major: the last dimension is contiguous, rows may be further apart than they are long (row_bytes).
- * Tokens are rows; pictures are rows x columns x channels. data is NULL under the dry device. */
+ * Tokens are rows; pictures are rows x columns x channels. Under the dry device data is NULL or
+ * an address that is nobody's. */
 #ifndef SLUICE_BASE_TENSOR_H
 #define SLUICE_BASE_TENSOR_H
 

@@ -58,7 +58,7 @@ struct run {
     int readers; /* of the store: see there */
 };
 
-/* Bytes of the state of a stage's lanes. */
+/* Bytes of the state of a stage's lanes, without whole-picture buffers. */
 enum status executor_state_bytes(struct sys *sys, struct stage *stage, uint64_t *bytes, struct error *e);
 
 /* Runs the forwards dry against the device's cost table and fills need->stage (all but base, host, cross and

@@ -1,8 +1,9 @@
 /* The paced device: another device's operators behind a bus of a set rate.
  *
  * It has memory of its own (more of the host's) and a copy queue on its own thread, which moves bytes no
- * faster than it is told. Overlap of copies and computing is real and can be measured without a GPU; nothing
- * above this room can tell it from one. */
+ * faster than it is told. What operators reach in the host's memory themselves is not slowed down: that can
+ * be computed with here, not measured. Overlap of copies and computing is real and can be measured without a
+ * GPU; nothing above this room can tell it from one. */
 #ifndef SLUICE_PACED_PACED_H
 #define SLUICE_PACED_PACED_H
 
