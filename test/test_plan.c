@@ -7,16 +7,10 @@
 #include "engine/run/plan.h"
 
 #include "test/pace_table.h"
+#include "test/seeded.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { NEEDS = 20, BRUTE = 10 };
@@ -24,16 +18,12 @@ enum { NEEDS = 20, BRUTE = 10 };
 enum { NEEDS = 80, BRUTE = 120 };
 #endif
 
-static uint64_t seed_base, random_state;
+static uint64_t random_state;
 static struct run_need need;
 static struct plan plan, other;
 
-/* splitmix64, Steele et al. 2014 */
 static uint64_t below(uint64_t n) {
-    uint64_t z = random_state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (z ^ z >> 31) % n;
+    return random_below(&random_state, n);
 }
 
 static double from_to(double from, double to) {
@@ -740,9 +730,5 @@ int main(void) {
         cmocka_unit_test(test_advice),
         cmocka_unit_test(test_budgets),
     };
-    const char *seed = getenv("SEED");
-    seed_base = seed ? strtoull(seed, NULL, 0) : 1;
-    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, NULL, NULL);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return seeded_run(tests, sizeof tests / sizeof *tests);
 }
