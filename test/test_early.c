@@ -129,6 +129,7 @@ static void world_make(struct sys *sys, struct device *device, int32_t rows, boo
                                  .n_lasting = BLOCKS,
                                  .lanes = &world.lane,
                                  .n_lanes = 1,
+                                 .n_groups = 1,
                                  .evaluations = STEPS};
     for (int i = 0; i < STEPS * BLOCKS; i++)
         visit_add(&world.visits,

@@ -159,7 +159,8 @@ static double try_plan(struct search *s, const struct plan_stage *stage) {
     if (seconds > limit(s)) return seconds;
     if (!s->choosing) {
         s->best = seconds;
-    } else if (dearer < 0 || seconds < s->seconds) {
+    } else if (dearer < 0 ||
+               seconds <= s->seconds) { /* of equals the last: sets are tried from the densest */
         s->cost = cost;
         s->seconds = seconds;
         s->chosen = *stage;
