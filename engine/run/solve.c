@@ -34,7 +34,7 @@ enum {
     EXACT_POOL = 8,       /* all sets of pooled blocks are tried */
     EXACT_BLOCKS = 16,    /* all sets of residents are tried */
     EXACT_SEPARATE = 12,  /* and with each all sets of pooled blocks */
-    EXACT_VISITS = 24,    /* but only where all blocks are few: each costs time in every simulation */
+    EXACT_VISITS = 16,    /* but only where all blocks are few: each costs time in every simulation */
     IMPROVED_BLOCKS = 16, /* paced sets are improved */
     IMPROVE_EVERY = 8,
     ROUNDS = 6,
@@ -169,12 +169,6 @@ static bool dear(const struct search *s, const struct plan_stage *stage) {
     return s->choosing && compare(&least, &s->cost) >= 0;
 }
 
-/* In the second pass, whether these residents are chosen: with another pool they would cost as much. */
-static bool is_chosen(const struct search *s, const struct plan_stage *stage) {
-    return s->choosing && s->cost.streamed == stage->streamed_bytes_per_evaluation &&
-           !memcmp(s->chosen.resident, stage->resident, sizeof stage->resident);
-}
-
 /* Takes note of a plan that fits. Returns its seconds, or less. Bounds only save time: a plan that they rule
  * out would not be chosen. */
 static double try_plan(struct search *s, const struct plan_stage *stage) {
@@ -211,43 +205,45 @@ static double try_rings(struct search *s, struct plan_stage *stage, const uint64
 
 /* ---- pool and staging ---- */
 
-static void try_pool(struct search *s, struct plan_stage *stage, const uint64_t *rings, int n_rings) {
+/* Returns true if other pools with these residents need not be tried: in the second pass, if this one does,
+ * since they would cost as much. */
+static bool try_pool(struct search *s, struct plan_stage *stage, const uint64_t *rings, int n_rings) {
     uint64_t sizes[SIZES_MAX], pool = 0;
     for (int i = 0; i < s->need->n_blocks; i++)
         if (plan_is_pooled(stage, i)) pool += s->need->block_bytes[i];
     stage->pool_bytes = pages(pool);
-    if (stage->pool_bytes + plan_least_staging(s->run, stage, s->stage) > s->host_bytes) return;
-    if (hopeless(s, stage)) return;
+    if (stage->pool_bytes + plan_least_staging(s->run, stage, s->stage) > s->host_bytes) return false;
+    if (hopeless(s, stage)) return false;
+    bool done = false;
     int n = sizes_of_staging(s->run, s->stage, s->course, stage, sizes);
     for (int i = 0; i < n; i++) {
         stage->staging_bytes = sizes[i];
         if (stage->pool_bytes + sizes[i] > s->host_bytes) continue;
-        if (too_slow(s, try_rings(s, stage, rings, n_rings))) return;
+        if (too_slow(s, try_rings(s, stage, rings, n_rings))) break;
+        done = s->choosing;
     }
+    return done;
 }
 
-/* All sets of pooled blocks: those before place i are chosen, the others still all pooled. */
+/* All sets of pooled blocks, where there are few. */
 struct pools {
     struct plan_stage *stage;
     const uint64_t *rings;
     int n_rings, n, place[EXACT_SEPARATE];
 };
 
-/* The chosen ones' bytes bound what is left for staging, and the others count as pooled: so what is hopeless
- * here is hopeless with every set that begins like this. */
-static void try_pools_from(struct search *s, struct pools *p, int i, uint64_t bytes) {
-    if (is_chosen(s, p->stage)) return;
-    if (i == p->n) {
-        try_pool(s, p->stage, p->rings, p->n_rings);
-        return;
-    }
+/* Of the blocks before place i those with so many bytes are chosen; the others are still all pooled. Only
+ * what is chosen takes from staging: so what is hopeless here is hopeless with every set that begins like
+ * this. */
+static bool try_pools_from(struct search *s, struct pools *p, int i, uint64_t bytes) {
+    if (i == p->n) return try_pool(s, p->stage, p->rings, p->n_rings);
+    uint64_t more = bytes + s->need->block_bytes[p->place[i]];
+    if (more <= s->host_bytes && try_pools_from(s, p, i + 1, more)) return true;
+    toggle(p->stage->pooled, p->place[i]);
     p->stage->pool_bytes = bytes;
-    if (bytes > s->host_bytes || hopeless(s, p->stage)) return;
-    uint64_t more = s->need->block_bytes[p->place[i]];
-    if (bytes + more <= s->host_bytes) try_pools_from(s, p, i + 1, bytes + more);
+    bool done = !hopeless(s, p->stage) && try_pools_from(s, p, i + 1, bytes);
     toggle(p->stage->pooled, p->place[i]);
-    try_pools_from(s, p, i + 1, bytes);
-    toggle(p->stage->pooled, p->place[i]);
+    return done;
 }
 
 static void try_all_pools(struct search *s, struct plan_stage *stage, const uint64_t *poolable,
@@ -277,8 +273,7 @@ static void try_pools(struct search *s, struct plan_stage *stage, const uint64_t
     }
     uint64_t bytes = set_bytes(s, poolable);
     memcpy(stage->pooled, poolable, sizeof stage->pooled);
-    try_pool(s, stage, rings, n_rings);
-    if (!bytes) return;
+    if (try_pool(s, stage, rings, n_rings) || !bytes) return;
     if (s->exact || (s->timed && count(s, poolable) <= EXACT_POOL)) {
         try_all_pools(s, stage, poolable, rings, n_rings);
         return;
