@@ -9,7 +9,7 @@
  *
  * Nothing is stored: the list is gone through twice, once for the best time and once for the cheapest plan
  * that is as good. What cannot be chosen is passed over early, by bounds. They rely on more of anything never
- * being predicted slower: certain for what is simulated, while what is extrapolated broke it in 1 of 8
+ * being predicted slower: certain for what is simulated, while what is extrapolated broke it in 1 of 9
  * million random pairs, by 2 % (a rhythm of three evaluations).
  *
  * Of plans that are as fast (TIE is for rounding) the one that streams least is taken, of those the one whose
