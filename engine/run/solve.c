@@ -160,17 +160,19 @@ static struct cost cost_of(const struct search *s, const struct plan_stage *stag
                          .bytes = stage->resident_bytes + stage->ring_bytes};
 }
 
-/* Whether no ring with these residents costs less than what is chosen. */
+/* Whether no ring with these residents costs less than what is chosen. Without times it may cost as much:
+ * then nothing but the order tells even sets from others. */
 static bool dear(const struct search *s, const struct plan_stage *stage) {
     struct plan_stage ideal = *stage;
     uint64_t two = 2 * plan_least_ring(s->need, stage), room = s->device_bytes - stage->resident_bytes;
     ideal.ring_bytes = two < room ? two : room; /* what is narrower costs more */
     struct cost least = cost_of(s, &ideal);
-    return s->choosing && compare(&least, &s->cost) >= 0;
+    return s->choosing && compare(&least, &s->cost) >= (s->timed ? 0 : 1);
 }
 
-/* Takes note of a plan that fits. Returns its seconds, or less. Bounds only save time: a plan that they rule
- * out would not be chosen. */
+/* Takes note of a plan that fits; of equals the last, because of sets that take as much the last is the most
+ * even. Returns its seconds, or less. Bounds only save time: a plan that they rule out would not be chosen.
+ */
 static double try_plan(struct search *s, const struct plan_stage *stage) {
     struct cost cost = cost_of(s, stage);
     int dearer = s->choosing ? compare(&cost, &s->cost) : -1;
@@ -179,8 +181,7 @@ static double try_plan(struct search *s, const struct plan_stage *stage) {
     if (seconds > limit(s)) return seconds;
     if (!s->choosing) {
         s->best = seconds;
-    } else if (dearer < 0 ||
-               seconds <= s->seconds) { /* of equals the last: sets are tried from the densest */
+    } else if (dearer < 0 || seconds <= s->seconds) {
         s->cost = cost;
         s->seconds = seconds;
         s->chosen = *stage;
