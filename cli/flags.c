@@ -91,7 +91,7 @@ const struct flag flags[N_FLAGS] = {
     {NULL, RUNS | DECODE, NULL, "--plan", "FILE", FLAG_STRING, AT(plan), 0, 0, NULL,
      "run exactly this plan, as `sluice plan --json` printed it or edited"},
     {NULL, RUNS | DECODE, NULL, "--no-replan", NULL, FLAG_SWITCH, AT(no_replan), 0, 0, NULL,
-     "keep the first plan although measured rates differ"},
+     "keep the first plan although measured rates differ; accepted, but plans never change for that yet"},
     {NULL, RUNS | DECODE, NULL, "--rates", "FILE", FLAG_STRING, AT(rates), 0, 0, NULL,
      "what this machine was measured to do, as `sluice bench bus --save` and `bench ops --save` wrote it; "
      "default: stated assumptions"},

@@ -15,6 +15,7 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/ops.h"
+#include "test/random.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -226,10 +227,7 @@ static int tear_down(void **state) {
 static uint64_t random_state;
 
 static uint64_t random_bits(void) {
-    uint64_t z = random_state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
+    return random_next(&random_state);
 }
 
 static int random_int(int least, int most) {

@@ -8,6 +8,7 @@
 #include "engine/sluice.h"
 #include "test/demo_reader.h"
 #include "test/demo_scene.h"
+#include "test/random.h"
 
 #include <png.h>
 #include <stdio.h>
@@ -158,15 +159,8 @@ static void test_reader(void) {
 
 /* ---- held-out prompts ---- */
 
-static uint64_t draw_bits(uint64_t *state) { /* splitmix64, Steele et al. 2014 */
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
 static int draw_below(uint64_t *state, int n) {
-    return (int)(draw_bits(state) % (uint64_t)n);
+    return (int)random_below(state, (uint64_t)n);
 }
 
 /* Half of the captions say no size, as in training. */

@@ -304,10 +304,5 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_plans), cmocka_unit_test(test_evenly),
                                        cmocka_unit_test(test_pressure), cmocka_unit_test(test_operator),
                                        cmocka_unit_test(test_operator_for_good)};
-    const char *seed = getenv("SEED");
-    seed_base = seed ? strtoull(seed, NULL, 0) : 1;
-    alarm(900); /* a deadlock that no tick sees ends the program with a signal */
-    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, NULL, NULL);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return seeded_run(tests, sizeof tests / sizeof *tests);
 }

@@ -10,7 +10,9 @@
  *     keep, from one run to the next    edited_plans (every pair), sessions_past
  *     batch, with and without guidance  requests, batch_against_seeds
  *     length of prompts, shape          requests, sessions_past
+ *     images that compute together      test_lanes.c
  *     hoisted or plain                  test_hoist.c
+ *     pieces, and when they are there   test_pieces.c, test_early.c
  *     another plan in mid-run           test_pressure.c, test_give_up.c
  *
  * Hashes are compared within one process only. The program runs itself once more with oneDNN limited to AVX2:

@@ -8,38 +8,14 @@
 #ifndef SLUICE_TEST_TOY_FAMILY_H
 #define SLUICE_TEST_TOY_FAMILY_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "engine/run/executor.h"
 #include "kernels/ops.h"
+#include "test/seeded.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-/* --- random numbers --- */
-
-static uint64_t seed_base;
-
-static uint64_t random_next(uint64_t *state) {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-static uint64_t random_below(uint64_t *state, uint64_t n) {
-    return random_next(state) % n;
-}
 
 /* --- the watching sys --- */
 

@@ -6,7 +6,7 @@
 #include "engine/run/pace.h"
 
 /* Up to so many blocks all sums are sizes. */
-enum { SIZES_RING_BLOCKS = 16, SIZES_STAGING_BLOCKS = 8, SIZES_MAX = SIZES_RING_BLOCKS * 16 + 16 };
+enum { SIZES_RING_BLOCKS = 16, SIZES_STAGING_BLOCKS = 12, SIZES_MAX = 2 * SIZES_STAGING_BLOCKS * 16 + 16 };
 
 enum sizes_kind {
     SIZES_SOME,

@@ -1,0 +1,29 @@
+/* Tests of random cases: SEED in the environment moves all of them. */
+#ifndef SLUICE_TEST_SEEDED_H
+#define SLUICE_TEST_SEEDED_H
+
+#include "test/random.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static uint64_t seed_base;
+
+/* Runs them and prints their sum; what main returns. */
+static inline int seeded_run(const struct CMUnitTest *tests, size_t n_tests) {
+    const char *seed = getenv("SEED");
+    seed_base = seed ? strtoull(seed, NULL, 0) : 1;
+    alarm(900); /* a deadlock that no tick sees ends the program with a signal */
+    int n = (int)n_tests, failed = _cmocka_run_group_tests("tests", tests, n_tests, NULL, NULL);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
+}
+
+#endif
