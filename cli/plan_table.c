@@ -41,9 +41,13 @@ static void print_reads(FILE *to, const json_t *plan) {
                 progress_bytes(bounce, text));
 }
 
-/* What a time follows from, in words; the library's own word where it is a new one. */
-static const char *bound_in_words(const json_t *object) {
-    const char *bound = field_string(object, "bound");
+/* What a time follows from, in words; the library's own word where it is a new one. Beyond the floor by a
+ * tenth, neither link nor computing is busy all the time: for want of room. */
+static const char *bound_in_words(const json_t *plan) {
+    const char *bound = field_string(plan, "bound");
+    bool narrow = field_number(plan, "seconds") > 1.1 * field_number(plan, "floor_seconds");
+    if (strcmp(bound, "compute") == 0 && narrow)
+        return "computing takes longest, yet it waits for weights: too little memory to read far ahead";
     if (strcmp(bound, "compute") == 0) return "computing takes longest: weights are there in time";
     if (strcmp(bound, "bus") == 0) return "the way to the device takes longest: it waits for weights";
     if (strcmp(bound, "disk") == 0) return "the disk takes longest: it waits for weights";
@@ -107,10 +111,12 @@ static void print_memory_advice(FILE *to, const json_t *advice, const char *kind
             strcmp(kind, "vram") ? "" : " of device memory", time);
 }
 
-static void print_one_advice(FILE *to, const json_t *advice) {
+/* A step's time where that is what gets better, else the whole run's. step: as things are. */
+static void print_one_advice(FILE *to, const json_t *advice, double step) {
     char text[32], time[64];
     const char *kind = field_string(advice, "kind");
-    bool steps = strcmp(field_string(advice, "stage"), "denoise") == 0;
+    bool steps = strcmp(field_string(advice, "stage"), "denoise") == 0 &&
+                 field_number(advice, "seconds_per_step") < 0.98 * step;
     double factor = field_number(advice, "factor");
     snprintf(time, sizeof time, "%s %s",
              duration(field_number(advice, steps ? "seconds_per_step" : "seconds"), text),
@@ -131,7 +137,7 @@ static void print_advice(FILE *to, const json_t *plan) {
     json_t *advice, *list = json_object_get(plan, "advice");
     if (!list || !json_is_number(json_object_get(plan, "seconds"))) return;
     json_array_foreach(list, i, advice) {
-        print_one_advice(to, advice);
+        print_one_advice(to, advice, step_seconds(plan));
         memory = memory || json_object_get(advice, "extra_bytes");
     }
     if (!memory && fits(plan)) fprintf(to, "advice   more memory would not help\n");

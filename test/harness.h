@@ -246,6 +246,17 @@ static inline void result_free(struct result *r) {
     r->plan = NULL;
 }
 
+/* Nothing is faster than its floor, of stages or steps. */
+static inline void check_floors(json_t *list) {
+    size_t i;
+    json_t *work;
+    json_array_foreach(list, i, work) {
+        double floor = json_number_value(json_object_get(work, "floor_seconds"));
+        double seconds = json_number_value(json_object_get(work, "seconds"));
+        check(floor <= seconds, "%g s are less than the floor of %g", seconds, floor);
+    }
+}
+
 static inline struct result run(struct rig *rig, const struct sluice_request *request) {
     struct result r = {0};
     char *text = NULL;
@@ -256,6 +267,8 @@ static inline struct result run(struct rig *rig, const struct sluice_request *re
     r.n_latents = read_hashes(json_object_get(report, "latent_sha256"), r.latent);
     r.n_images = read_hashes(json_object_get(report, "image_sha256"), r.image);
     r.plan = json_incref(json_object_get(report, "plan"));
+    check_floors(json_object_get(report, "stages"));
+    check_floors(json_object_get(report, "steps"));
     json_decref(report);
     return r;
 }

@@ -28,10 +28,28 @@ static void reads_a_full_file(void **state) {
     (void)state;
     struct rates r = {0};
     struct error e = {0};
-    assert_int_equal(rates_read(NULL, full, &r, &e), OK);
+    assert_int_equal(rates_read(NULL, full, 0, &r, &e), OK);
     assert_true(r.disk == 5e8 && r.host_copy == 6e9 && r.h2d == 1.25e10);
     for (int i = 0; i < N_OP_CLASSES - 1; i++) assert_true(r.ops.per_second[i] == (i + 1) * 1e11);
     assert_true(r.ops.per_second[CLASS_BYTES] == 4e10);
+}
+
+/* Fewer threads than were measured are slower, at memory only where there are few; more are not faster. */
+static void fewer_threads_are_slower(void **state) {
+    (void)state;
+    static const struct {
+        int threads;
+        double linear, bytes;
+    } cases[] = {{1, 1.25e10, 1e10}, {4, 5e10, 4e10}, {6, 7.5e10, 4e10}, {8, 1e11, 4e10}, {64, 1e11, 4e10}};
+    for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
+        struct rates r = {0};
+        struct error e = {0};
+        static const char text[] =
+            "{\"version\":1,\"threads\":8,\"disk\":5e8,\"ops\":{\"linear\":1e11,\"bytes\":4e10}}";
+        assert_int_equal(rates_read(NULL, text, cases[i].threads, &r, &e), OK);
+        assert_true(r.ops.per_second[CLASS_LINEAR] == cases[i].linear && r.disk == 5e8);
+        assert_true(r.ops.per_second[CLASS_BYTES] == cases[i].bytes);
+    }
 }
 
 /* What a file does not say stays as it was. */
@@ -41,7 +59,7 @@ static void leaves_the_rest(void **state) {
     struct error e = {0};
     rates_default("cpu", 2, &before);
     r = before;
-    assert_int_equal(rates_read(NULL, "{\"version\":1,\"ops\":{\"conv\":7}}", &r, &e), OK);
+    assert_int_equal(rates_read(NULL, "{\"version\":1,\"ops\":{\"conv\":7}}", 0, &r, &e), OK);
     assert_true(r.ops.per_second[CLASS_CONV] == 7);
     r.ops.per_second[CLASS_CONV] = before.ops.per_second[CLASS_CONV];
     assert_memory_equal(&r, &before, sizeof r);
@@ -78,6 +96,9 @@ static const struct {
     {"{\"version\":1,\"dics\":1}", META, 3},
     {"{\"version\":1,\"machine\":7}", META, 3},
     {"{\"version\":1,\"threads\":1.5}", META, 3},
+    {"{\"version\":1,\"threads\":0}", META, 3},
+    {"{\"version\":1,\"threads\":-1}", META, 3},
+    {"{\"version\":1,\"threads\":1000000000000000000}", META, 3},
     {"{\"version\":1,\"ops\":1}", META, 3},
     {"{\"version\":1,\"ops\":{\"linaer\":1}}", META, 3},
     {"{\"version\":1,\"ops\":{\"linear\":0}}", USAGE, 2},
@@ -94,7 +115,7 @@ static void refuses_hostile_files(void **state) {
         struct rates r = {0};
         struct error e = {0};
         char *text = NULL;
-        rates_read(NULL, hostile[i].text, &r, &e);
+        rates_read(NULL, hostile[i].text, 0, &r, &e);
         if (e.code != hostile[i].code || e.exit != hostile[i].exit)
             fail_msg("%s: %s, exit %d", hostile[i].text, status_name(e.code), e.exit);
         assert_true(e.what[0] && e.where[0]);
@@ -135,7 +156,7 @@ static void merges_what_two_benches_measured(void **state) {
     assert_null(strstr(first, "ops"));
     assert_null(strstr(first, "threads"));
     assert_int_equal(rates_merge(first, &ops, "two", 8, &second, &e), OK);
-    assert_int_equal(rates_read(NULL, second, &r, &e), OK);
+    assert_int_equal(rates_read(NULL, second, 0, &r, &e), OK);
     assert_true(r.disk == 2e9 && r.host_copy == 1e10 && r.h2d == 0);
     assert_true(r.ops.per_second[CLASS_LINEAR] == 3e11 && r.ops.per_second[CLASS_CONV] == 0);
     assert_non_null(strstr(second, "\"two\""));
@@ -143,7 +164,7 @@ static void merges_what_two_benches_measured(void **state) {
     /* Over a file that has ops already: only what is new changes. */
     ops = (struct rates){.ops.per_second[CLASS_CONV] = 5e11};
     assert_int_equal(rates_merge(second, &ops, "two", 8, &third, &e), OK);
-    assert_int_equal(rates_read(NULL, third, &r, &e), OK);
+    assert_int_equal(rates_read(NULL, third, 0, &r, &e), OK);
     assert_true(r.ops.per_second[CLASS_LINEAR] == 3e11 && r.ops.per_second[CLASS_CONV] == 5e11);
     assert_true(r.disk == 2e9);
     free(first), free(second), free(third);
@@ -408,7 +429,7 @@ static void bus_measures_and_leaves_nothing(void **state) {
         assert_true(json_real_value(json_object_get(row, "gbytes_per_second")) > 0);
     }
     assert_true(n_disk >= 4 && n_copies == 4);
-    assert_int_equal(rates_read(NULL, rates, &r, &e), OK);
+    assert_int_equal(rates_read(NULL, rates, 0, &r, &e), OK);
     assert_true(r.host_copy > 0 && r.host_copy != 6e9 && r.ops.per_second[CLASS_LINEAR] == 1e11);
     json_decref(root);
     sluice_free(json), sluice_free(rates);
@@ -449,6 +470,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_a_full_file),
         cmocka_unit_test(leaves_the_rest),
+        cmocka_unit_test(fewer_threads_are_slower),
         cmocka_unit_test(refuses_hostile_files),
         cmocka_unit_test(defaults_follow_from_device_and_threads),
         cmocka_unit_test(merges_what_two_benches_measured),

@@ -316,7 +316,9 @@ static uint64_t model_bytes(const struct job *job) {
 
 static enum status find_rates(struct job *job, struct rates *rates, struct error *e) {
     rates_default(job->device->name, job->device->threads, rates);
-    return job->request.rates ? rates_read(job->request.rates_name, job->request.rates, rates, e) : OK;
+    return job->request.rates
+               ? rates_read(job->request.rates_name, job->request.rates, job->device->threads, rates, e)
+               : OK;
 }
 
 /* ---- groups ---- */

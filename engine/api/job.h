@@ -21,8 +21,8 @@ struct job {
     int n_prompts, batch; /* prompt 0 is the positive one */
     /* Images that are denoised at once, at most; they make so many groups, which take turns in every step. */
     int together, groups;
-    int hoisted;          /* evaluations whose rows are computed before the loop: all of them, or 0 */
-    int32_t Y, X;         /* of the latent */
+    int hoisted;  /* evaluations whose rows are computed before the loop: all of them, or 0 */
+    int32_t Y, X; /* of the latent */
     struct prompt_tokens tokens[PROMPTS_MAX];
     float *sigmas, *timesteps; /* steps + 1, steps */
     float *inputs;             /* steps: what the denoiser is told of the timestep */
@@ -42,8 +42,8 @@ struct job {
     struct tensor prediction[BATCH_MAX * PROMPTS_MAX]; /* of one group: prompt * together + place in it */
     struct tensor picture, rgb;
 
-    /* What it needs in each number of groups that makes a difference, fewest groups first; the one that the job
-     * is laid out for. */
+    /* What it needs in each number of groups that makes a difference, fewest groups first; the one that the
+     * job is laid out for. */
     struct run_need *needs;
     int n_needs;
     struct run_need *need;

@@ -219,10 +219,15 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
                &job->plan);
     if ((int)json_array_size(stages) != job->n_stages)
         return other_job(e, "another number of stages", "plan");
-    job->plan.keep = json_is_true(json_object_get(root, "keep"));
+    json_t *keep = json_object_get(root, "keep");
+    if (keep && !json_is_boolean(keep)) return bad_plan(e, "keep is neither true nor false", "plan");
+    job->plan.keep = json_is_true(keep);
     for (int s = 0; s < job->n_stages && e->code == OK; s++)
         read_stage(job, s, json_array_get(stages, (size_t)s), &job->plan.stage[s], e);
     plan_evaluate(job->need, &job->plan);
+    /* Exactly this plan runs with no less. */
+    job->plan.ram_least_bytes = job->plan.ram_peak_bytes;
+    job->plan.vram_least_bytes = job->plan.vram_peak_bytes;
     return e->code;
 }
 

@@ -21,16 +21,19 @@ static const struct op_rates thread_rates = {
 enum { DISK_MB = 500, HOST_COPY_MB = 5000, H2D_MB = 6000 };
 
 /* Two channels of memory feed about four threads; more of them move no more bytes. */
-enum { THREADS_OF_MEMORY = 4 };
+enum { THREADS_OF_MEMORY = 4, THREADS_MAX = 1024 };
+
+/* Threads that make this class faster. */
+static double useful_threads(int class, int threads) {
+    return class == CLASS_BYTES && threads > THREADS_OF_MEMORY ? THREADS_OF_MEMORY : threads;
+}
 
 void rates_default(const char *device, int threads, struct rates *rates) {
     (void)device; /* the only one so far */
     int n = threads > 0 ? threads : 1;
     *rates = (struct rates){.disk = DISK_MB * 1e6, .host_copy = HOST_COPY_MB * 1e6, .h2d = H2D_MB * 1e6};
-    for (int i = 0; i < N_OP_CLASSES; i++) {
-        int n_useful = i == CLASS_BYTES && n > THREADS_OF_MEMORY ? THREADS_OF_MEMORY : n;
-        rates->ops.per_second[i] = n_useful * thread_rates.per_second[i];
-    }
+    for (int i = 0; i < N_OP_CLASSES; i++)
+        rates->ops.per_second[i] = useful_threads(i, n) * thread_rates.per_second[i];
 }
 
 /* ---- reading ---- */
@@ -88,13 +91,19 @@ static double *path_rate(struct rates *rates, int i) {
     return (double *)((char *)rates + paths[i].offset);
 }
 
+static enum status read_threads(struct place at, const json_t *value, struct error *e) {
+    json_int_t n = json_integer_value(value);
+    bool usable = json_is_integer(value) && n >= 1 && n <= THREADS_MAX;
+    return usable ? OK : bad_file(e, at, "a whole number from 1 to 1024");
+}
+
 static enum status read_member(struct place at, json_t *value, struct rates *rates, struct error *e) {
     for (int i = 0; i < N_PATHS; i++)
         if (!strcmp(at.key, paths[i].key)) return read_rate(at, value, path_rate(rates, i), e);
     if (!strcmp(at.key, "ops")) return read_ops(at.file, value, &rates->ops, e);
-    /* For people: no number of a plan follows from these. */
+    /* For people: no number of a plan follows from it. */
     if (!strcmp(at.key, "machine")) return json_is_string(value) ? OK : bad_file(e, at, "a text");
-    if (!strcmp(at.key, "threads")) return json_is_integer(value) ? OK : bad_file(e, at, "a whole number");
+    if (!strcmp(at.key, "threads")) return read_threads(at, value, e);
     if (!strcmp(at.key, "version")) return json_integer_value(value) == 1 ? OK : bad_file(e, at, "1");
     return bad_file(e, at, "version, machine, threads, disk, host_copy, h2d, ops");
 }
@@ -111,9 +120,28 @@ static enum status parse(const char *file, const char *text, json_t **root, stru
     return OK;
 }
 
-enum status rates_read(const char *file, const char *text, struct rates *rates, struct error *e) {
+/* What was measured with more threads than will compute is as much slower as they are fewer. More of them
+ * than were measured are not known to be faster. */
+static double share_of_threads(int class, int threads, int measured) {
+    if (!threads || threads >= measured) return 1;
+    return useful_threads(class, threads) / useful_threads(class, measured);
+}
+
+static void put_over(const struct rates *said, int threads, int measured, struct rates *rates) {
+    struct rates from = *said;
+    for (int i = 0; i < N_PATHS; i++)
+        if (*path_rate(&from, i) > 0) *path_rate(rates, i) = *path_rate(&from, i);
+    for (int i = 0; i < N_OP_CLASSES; i++)
+        if (from.ops.per_second[i] > 0)
+            rates->ops.per_second[i] = from.ops.per_second[i] * share_of_threads(i, threads, measured);
+}
+
+enum status rates_read(const char *file, const char *text, int threads, struct rates *rates,
+                       struct error *e) {
     json_t *root = NULL;
-    parse(file ? file : "rates", text, &root, rates, e);
+    struct rates said = {0};
+    if (parse(file ? file : "rates", text, &root, &said, e) == OK)
+        put_over(&said, threads, (int)json_integer_value(json_object_get(root, "threads")), rates);
     json_decref(root);
     return e->code;
 }

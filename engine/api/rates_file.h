@@ -16,9 +16,10 @@
 void rates_default(const char *device, int threads, struct rates *rates);
 
 /* Puts what text says over *rates. JSON, DUP, LIMIT, UTF8 or META for what is no rates file; USAGE for a rate
- * that is 0, negative or beyond any machine. *rates is then half read. file: its name for messages, or NULL.
- */
-enum status rates_read(const char *file, const char *text, struct rates *rates, struct error *e);
+ * that is 0, negative or beyond any machine; *rates then stays as it is. file: its name for messages, or
+ * NULL. threads: the session's; operators that were measured with more of them count as so much slower. 0: as
+ * measured. */
+enum status rates_read(const char *file, const char *text, int threads, struct rates *rates, struct error *e);
 
 /* New text, freed with free: what old says (NULL: nothing), with what *measured says over it where that is
  * not 0. threads: what the operators were measured with; 0: they were not. The errors of rates_read for old,

@@ -15,7 +15,8 @@ struct stall {
 };
 
 struct stage_record {
-    double seconds, floor_seconds; /* the floor is the plan's; 0: unknown */
+    double seconds,
+        floor_seconds; /* measured; what it had to take: of measured computing and the link's rate */
     struct store_counters moved;
     struct stall stall;
     uint64_t planned_bytes, measured_bytes; /* peaks; measured: of the process so far, when it ended */

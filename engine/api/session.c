@@ -9,7 +9,6 @@
 #include "engine/api/rate.h"
 #include "engine/sample/flow.h"
 #include "engine/sample/noise.h"
-#include "engine/run/pace.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/ops.h"
 
@@ -153,6 +152,17 @@ static enum status dump_picture(struct job *job, int image, struct error *e) {
     return ring_save_picture(job->sys, job->request.dump, name, job->picture, e);
 }
 
+/* What the work had to take, had nobody waited who need not: the computing that was measured, or the bytes at
+ * the link's rate. A rate that the measurement refutes (bytes came faster, out of a cache) says nothing. */
+static double measured_floor(const struct running *r, double seconds, const struct store_counters *moved) {
+    const struct run_need *need = r->job->need;
+    double rate = need->separate ? need->rates.h2d : need->rates.disk;
+    double link = rate > 0 ? (double)moved->bytes_moved / rate : 0,
+           computing = seconds - moved->stall_seconds;
+    if (computing < 0) computing = 0;
+    return link > computing && link <= seconds ? link : computing;
+}
+
 /* One group's images of the step. */
 static enum status group_ended(struct job *job, int step, int group, struct error *e) {
     float sigma = job->sigmas[step], next = job->sigmas[step + 1];
@@ -177,6 +187,7 @@ static enum status step_ended(struct running *r, int step, struct error *e) {
     struct step_record *record = &r->session->report.step[step];
     record->seconds = time - r->step_began;
     record->moved = since(r->counters, r->at_step);
+    record->floor_seconds = measured_floor(r, record->seconds, &record->moved);
     r->session->report.n_steps = step + 1;
     r->step_began = time;
     r->at_step = r->counters;
@@ -314,8 +325,8 @@ static enum status stage_ended(void *user, int stage, struct error *e) {
     struct stage_record *record = &report->stage[stage];
     note_stall(r, NULL);
     record->seconds = now(r) - r->stage_began;
-    record->floor_seconds = r->job->plan.stage[stage].floor_seconds;
     record->moved = since(r->counters, r->at_stage);
+    record->floor_seconds = measured_floor(r, record->seconds, &record->moved);
     record->planned_bytes = r->job->plan.stage[stage].peak_ram_bytes;
     record->measured_bytes = machine_peak_bytes();
     report->n_stages = stage + 1;
@@ -403,20 +414,13 @@ static enum status dump_start(struct job *job, struct error *e) {
     return dump_latents(job, 0, e);
 }
 
-static enum status prepare_steps(struct sluice_session *s, struct job *job, struct error *e) {
+static enum status prepare_steps(struct sluice_session *s, const struct job *job, struct error *e) {
     if (job->decode_only) return OK;
     size_t n = (size_t)job->request.steps;
     s->report.step = s->sys->alloc(s->sys, LINE_HOST, n * sizeof *s->report.step);
     s->report.sigma = s->sys->alloc(s->sys, LINE_HOST, n * sizeof *s->report.sigma);
     if (!s->report.step || !s->report.sigma) return error_set(e, MEMORY, "no memory for %zu steps", n);
     memcpy(s->report.sigma, job->sigmas, n * sizeof *s->report.sigma);
-    for (int i = 0; i < job->n_stages; i++) {
-        if (job->kind[i] != STAGE_DENOISE) continue;
-        struct pace pace = pace_predict(job->need, &job->plan, i);
-        for (size_t k = 0; k < n; k++)
-            s->report.step[k].floor_seconds = (k ? pace.later_floor_seconds : pace.first_floor_seconds) +
-                                              (job->groups - 1) * pace.later_floor_seconds;
-    }
     return OK;
 }
 

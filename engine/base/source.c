@@ -80,7 +80,12 @@ static enum status check_unchanged(const struct byte_source *source, struct erro
         return OK;
     error_set(e, CHANGED, "file changed while it was in use");
     error_where(e, "%s", source->path);
-    error_found(e, "%" PRId64 " bytes", failed ? -1 : now.bytes);
+    if (failed)
+        error_found(e, "%s", strerror(-failed));
+    else if (now.bytes == then->bytes)
+        error_found(e, "%" PRId64 " bytes of another time", now.bytes);
+    else
+        error_found(e, "%" PRId64 " bytes", now.bytes);
     return error_expected(e, "the file of %" PRId64 " bytes that was opened", then->bytes);
 }
 

@@ -73,7 +73,7 @@ static void sum_stage(const struct run_need *need, int s, struct plan_stage *sta
     stage->streamed_bytes_per_evaluation = stage->pool_bytes = 0;
     for (int i = 0; i < n->n_blocks; i++) {
         if (plan_is_resident(stage, i)) continue;
-        if (n->block_repeats[i]) stage->streamed_bytes_per_evaluation += n->block_bytes[i];
+        if (n->block_repeats[i] || n->hoists) stage->streamed_bytes_per_evaluation += n->block_bytes[i];
         if (need->separate && plan_is_pooled(stage, i)) stage->pool_bytes += n->block_bytes[i];
     }
     stage->pool_bytes = pages(stage->pool_bytes);

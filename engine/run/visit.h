@@ -36,8 +36,8 @@ struct visit_scope {
 struct visit {
     int stage, block; /* block: place in the stage's list */
     int first_lane, n_lanes;
-    int evaluation; /* -1: once before the first */
-    int n_hoisted;  /* if -1: timesteps whose rows it computes, see block_kind.hoists; 0: it has none */
+    int evaluation;       /* -1: once before the first */
+    int n_hoisted;        /* if -1: timesteps whose rows it computes, see block_kind.hoists; 0: it has none */
     bool ends_evaluation; /* the host's turn comes after it: sampler update, picture out */
 };
 
