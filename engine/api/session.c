@@ -280,20 +280,22 @@ static void quarter_size(const struct running *r, int *width, int *height) {
     }
 }
 
+enum { WORTH_A_LINE = 2 }; /* seconds */
+
 /* One line before step 1, from the plan's time if that follows from measured rates, else from the rate
  * measured before the run. */
 static void predict(struct running *r) {
     double seconds = r->planned_seconds;
     if (seconds <= 0 && r->rate > 0) seconds = (r->all - r->done) / (SHARE_OF_RATE * r->rate);
-    if (seconds <= 0 || !r->session->options.on_log) return;
-    double minutes = seconds / 60;
-    int width, height;
-    quarter_size(r, &width, &height);
+    if (seconds < WORTH_A_LINE || !r->session->options.on_log) return;
+    bool long_one = seconds >= 60;
+    int width = 0, height = 0;
+    if (long_one) quarter_size(r, &width, &height);
     char quarter[64] = "";
     if (width) snprintf(quarter, sizeof quarter, "; %dx%d would take about a quarter", width, height);
-    say(r->session, SLUICE_INFO,
-        minutes < 1 ? "about %.2f minutes for %dx%d, %d steps%s" : "about %.0f minutes for %dx%d, %d steps%s",
-        minutes, r->job->request.width, r->job->request.height, r->job->request.steps, quarter);
+    say(r->session, SLUICE_INFO, "about %.0f %s for %dx%d, %d steps%s", long_one ? seconds / 60 : seconds,
+        long_one ? "minutes" : "seconds", r->job->request.width, r->job->request.height,
+        r->job->request.steps, quarter);
 }
 
 static enum status text_ended(struct running *r, struct error *e) {
