@@ -9,6 +9,7 @@
 #include "kernels/dry/timed.h"
 #include "kernels/ops.h"
 #include "kernels/paced/paced.h"
+#include "test/word_file.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -228,21 +229,8 @@ static const double least_gain = 0.15;
 #endif
 
 /* Words that tell from each other every place of a file. */
-static uint16_t pattern(uint64_t offset) {
+static uint16_t word_at(uint64_t offset) {
     return (uint16_t)(offset / 2 * 0x9e3779b97f4a7c15u >> 40);
-}
-
-static int64_t read_pattern(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
-    uint16_t *words = to;
-    (void)sys, (void)file;
-    for (size_t i = 0; i < bytes / 2; i++) words[i] = pattern((uint64_t)offset + 2 * i);
-    return (int64_t)bytes;
-}
-
-static int identify_nothing(struct sys *sys, int file, struct file_identity *identity) {
-    (void)sys, (void)file;
-    *identity = (struct file_identity){.regular = true};
-    return 0;
 }
 
 /* Computes nothing in a set time, but looks at every weight before, all over. */
@@ -273,7 +261,7 @@ static enum status look(struct device *device, const struct op *op, void *worksp
     bool right = true;
     (void)workspace;
     for (uint64_t k = 0; k < bytes / 2; k += LOOKS_EVERY)
-        right = right && words[k] == pattern(offset + 2 * k);
+        right = right && words[k] == word_at(offset + 2 * k);
     l->n_wrong += !right;
     l->n_operators++;
     nanosleep(&(struct timespec){.tv_nsec = (long)(l->seconds * 1e9)}, NULL);
@@ -288,8 +276,8 @@ static double run_paced(bool last_first, int readers) {
         .device = {.name = "looking", .cost = free_of_cost, .prepare = nothing_to_prepare, .run = look}};
     looking.seconds = PACED_ROWS * COLUMNS * 2 / paced_bus; /* as long as the bus takes for one weight */
     sys_init_machine(&sys);
-    sys.read_at = read_pattern;
-    sys.identify = identify_nothing;
+    sys.read_at = read_words;
+    sys.identify = identify_words;
     struct device *paced = paced_open(&sys, &looking.device, paced_bus, &e);
     assert_non_null(paced);
     world_make(&sys, paced, PACED_ROWS, last_first, readers);

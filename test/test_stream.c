@@ -7,6 +7,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/ops.h"
 #include "kernels/paced/paced.h"
+#include "test/word_file.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -215,23 +216,9 @@ enum { PACED_BLOCKS = 24, PACED_BLOCK_BYTES = 1 << 20, PACED_STEPS = 5 };
 static const double paced_bus = 0.4e9;
 
 /* Halves of words that tell from each other every place of a file; as bf16 all are near 0.01. */
-static uint16_t pattern(uint64_t offset) {
+static uint16_t word_at(uint64_t offset) {
     uint64_t z = offset / 2 * 0x9e3779b97f4a7c15u;
     return (uint16_t)(0x3C00 + (z >> 40) % 128);
-}
-
-static int64_t read_pattern(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
-    uint16_t *words = to;
-    (void)sys, (void)file;
-    assert_true(offset % 2 == 0 && bytes % 2 == 0);
-    for (size_t i = 0; i < bytes / 2; i++) words[i] = pattern((uint64_t)offset + 2 * i);
-    return (int64_t)bytes;
-}
-
-static int identify_nothing(struct sys *sys, int file, struct file_identity *identity) {
-    (void)sys, (void)file;
-    *identity = (struct file_identity){.regular = true};
-    return 0;
 }
 
 /* The CPU, but it looks at every weight before it computes with it. */
@@ -254,7 +241,7 @@ static enum status looking_prepare(struct device *device, const struct op *op, s
 static bool weight_is(const struct tensor *weight, uint64_t offset) {
     const uint16_t *words = weight->data;
     for (int64_t i = 0; i < tensor_bytes(weight) / 2; i++)
-        if (words[i] != pattern(offset + 2 * (uint64_t)i)) return false;
+        if (words[i] != word_at(offset + 2 * (uint64_t)i)) return false;
     return true;
 }
 
@@ -281,8 +268,8 @@ static void paced_world_open(struct error *e) {
     struct paced_world *w = &world;
     memset(w, 0, sizeof *w);
     sys_init_machine(&w->sys);
-    w->sys.read_at = read_pattern;
-    w->sys.identify = identify_nothing;
+    w->sys.read_at = read_words;
+    w->sys.identify = identify_words;
     w->looking.cpu = cpu_open(&w->sys, 1, e);
     assert_non_null(w->looking.cpu);
     w->looking.device = *w->looking.cpu;
