@@ -1,6 +1,6 @@
 /* Residents given up in mid-run: which ones, as a pure function; and that a run goes on with the same bits
- * and less memory, because a hook asked for it or because an operator found none. Builds without oneDNN, so
- * that the thread sanitizer can watch.
+ * and less memory, because a hook asked for it, because an operator found none, or because a stage found none
+ * to begin with. Builds without oneDNN, so that the thread sanitizer can watch.
  *
  * Random cases: SEED in the environment moves all of them. */
 #include "test/toy_run.h"
@@ -148,7 +148,7 @@ static void test_evenly(void **state) {
 
 static struct {
     uint64_t bytes; /* wanted, with a chance of one in three */
-    int asked, given_up, again;
+    int asked, given_up, again, begun_again;
     int64_t live;           /* pages, when it was asked */
     int fail_at, fail_more; /* runs of an operator, counted from 1; 0: none */
 } pressure;
@@ -160,14 +160,16 @@ static uint64_t bytes_needed(void *user) {
     return below(3) ? 0 : pressure.bytes;
 }
 
-static void gave_up(void *user, const struct visit *first, uint64_t bytes, bool again) {
+static void gave_up(void *user, const struct visit *first, uint64_t bytes, enum give_up_reason reason) {
     (void)user;
     assert_true(first == toy.visits.visits || first[-1].stage != first->stage ||
                 first[-1].evaluation != first->evaluation);
     assert_true(bytes > 0);
-    if (!again) assert_true(watch.pages_live <= pressure.live - (int64_t)bytes);
+    if (reason == GIVE_UP_ASKED) assert_true(watch.pages_live <= pressure.live - (int64_t)bytes);
     pressure.given_up++;
-    pressure.again += again;
+    pressure.again += reason == GIVE_UP_OPERATOR;
+    pressure.begun_again += reason == GIVE_UP_STAGE;
+    if (reason == GIVE_UP_STAGE) assert_true(first == toy.visits.visits || first[-1].stage != first->stage);
 }
 
 static bool no_tick(void *user, const struct visit *visit, double done, struct error *e) {
@@ -300,9 +302,82 @@ static void test_operator_for_good(void **state) {
     toy_remove();
 }
 
+/* ---- stages that find no memory to begin with ---- */
+
+static struct {
+    int begun, stood; /* runs that went on; that did not, although memory was there again soon */
+} starts;
+
+/* Whether the stage that did not begin had anything to give up. */
+static bool could_give_up(void) {
+    int stage = 0;
+    for (int i = 0; i < toy.n_events; i++) stage += toy.events[i] < 0;
+    uint32_t held = (uint32_t)1 << stage;
+    for (int s = 0; s < TOY_STAGES; s++)
+        if (toy.residents.area[s].memory) held |= (uint32_t)1 << s;
+    return plan_give_up(&toy.need, &toy.plan, stage, held, UINT64_MAX, &lesser) > 0;
+}
+
+/* Of a run's calls of one kind some fail. False if there were not as many. What fails before readers have
+ * started is the store's own. */
+static bool start_fails(enum call call, long at, long more) {
+    struct error e = {0};
+    pressure.begun_again = 0;
+    toy.device.runs = 0;
+    toy_reset(false);
+    watch_reset(&watch);
+    watch.fail_at[call] = at;
+    watch.fail_more[call] = more;
+    executor_run(&toy.run, &toy.need, &toy.plan, &toy.residents, &toy.counters, &e);
+    bool there = watch.calls[call] >= at;
+    struct memory_use use = sys_memory_use(&watch.sys);
+    for (int line = toy.plan.keep ? LINE_STATE : LINE_STORE; line < N_MEMORY_LINES; line++)
+        assert_int_equal(use.live_bytes[line], 0);
+    assert_true(watch.pages_peak <= planned_pages());
+    if (!there) assert_ok(&e);
+    if (e.code == OK) assert_memory_equal(want, toy.latent, sizeof want);
+    if (e.code == OK) assert_true(there == (pressure.begun_again > 0));
+    if (e.code != OK) assert_int_equal(e.code, MEMORY);
+    if (e.code != OK && !more && watch.calls[CALL_THREAD]) assert_false(could_give_up());
+    assert_in_range(pressure.begun_again, 0, more <= 1 ? more + 1 : 2 * TOY_STAGES);
+    if (there && e.code == OK) starts.begun++;
+    if (there && e.code != OK && more <= 1) starts.stood++;
+    return there;
+}
+
+/* Once; twice, which is half of the residents and then all of them; for good. */
+static void one_plan(void) {
+    static const long more[] = {0, 1, 1 << 20};
+    static const enum call calls[] = {CALL_MAP, CALL_RESERVE, CALL_COMMIT};
+    for (int k = 0; k < 9; k++)
+        for (long at = 1;; at++) {
+            if (below(2)) residents_destroy(&toy.residents);
+            if (!start_fails(calls[k % 3], at, more[k / 3])) break;
+            run_same();
+        }
+    residents_destroy(&toy.residents);
+}
+
+static void test_stage(void **state) {
+    (void)state;
+    make();
+    memset(&pressure, 0, sizeof pressure);
+    memset(&starts, 0, sizeof starts);
+    for (uint64_t i = 0; i < PLANS / 100; i++) {
+        random_state = seed_base + 70000 + i;
+        choose_plan();
+        one_plan();
+    }
+    assert_true(starts.begun > 2 * starts.stood && starts.stood > 0);
+    toy_remove();
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_plans), cmocka_unit_test(test_evenly),
-                                       cmocka_unit_test(test_pressure), cmocka_unit_test(test_operator),
-                                       cmocka_unit_test(test_operator_for_good)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_plans),
+                                       cmocka_unit_test(test_evenly),
+                                       cmocka_unit_test(test_pressure),
+                                       cmocka_unit_test(test_operator),
+                                       cmocka_unit_test(test_operator_for_good),
+                                       cmocka_unit_test(test_stage)};
     return seeded_run(tests, sizeof tests / sizeof *tests);
 }

@@ -1,6 +1,6 @@
-/* Pressure: another program takes memory during a run, or an operator finds none. Residents are given up, the
- * run goes on with the same bits within what was announced, and the session's next run is right too. See
- * test/harness.h for the world it runs in. */
+/* Pressure: another program takes memory during a run, an operator finds none, or a stage finds none to begin
+ * with. Residents are given up, the run goes on with the same bits within what was announced, and the
+ * session's next run is right too. See test/harness.h for the world it runs in. */
 #include "engine/api/pressure.h"
 #include "test/harness.h"
 
@@ -173,6 +173,67 @@ static void operator_fails(const char *folder, bool keep) {
     rig_close(&rig);
 }
 
+/* ---- a stage ---- */
+
+/* Whether the first thing that was given up was for this stage. */
+static bool given_up_for(struct rig *rig, const char *stage) {
+    char *text = NULL;
+    sluice_report(rig->session, &text, NULL);
+    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
+    sluice_free(text);
+    json_t *first = json_array_get(json_object_get(report, "replanned"), 0);
+    bool found = first && !strcmp(json_string_value(json_object_get(first, "stage")), stage);
+    json_decref(report);
+    return found;
+}
+
+/* Every call of a kind in a run that has everything resident, once. Those of the text stage, of the other two
+ * with what they go on with, and of the decoder: each is given memory at the second try. */
+static void calls_fail(struct rig *rig, struct sluice_request *request, const struct result *want,
+                       enum call call, const char *name) {
+    int n_denoise = 0, n_decode = 0, went_on = 0;
+    for (long at = 1;; at++) {
+        char what[64];
+        snprintf(what, sizeof what, "%s %ld fails", name, at);
+        residents_destroy(&rig->session->residents); /* the run before kept them */
+        watch_fail(&rig->watch, call, at, false);
+        struct result r = run(rig, request);
+        bool reached = atomic_load(&rig->watch.count[call]) >= at;
+        bool opened = atomic_load(&rig->watch.count[CALL_THREAD]) > 0; /* before: the store's own, and host */
+        int given = replanned(rig).n;
+        if (reached && r.code == SLUICE_OK) {
+            same(want, &r, what);
+            check(given == 1, "%s: %d times given up", what, given);
+            check(rig->watch.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan), "%s: above the plan",
+                  what);
+            went_on++;
+            n_denoise += given_up_for(rig, "denoise");
+            n_decode += given_up_for(rig, "decode");
+        } else if (reached) {
+            check(!opened && r.code == SLUICE_MEMORY, "%s: %s", what, r.error.what);
+        }
+        check_given_back(rig, json_is_true(json_object_get(r.plan, "keep")), what);
+        result_free(&r);
+        r = run_within(rig, request, want, what);
+        result_free(&r);
+        if (!reached) break;
+    }
+    check(n_denoise > 0 && n_decode > 0, "%s: %d times in denoise, %d in decode", name, n_denoise, n_decode);
+    printf("stages: %d runs went on without a %s\n", went_on, name);
+}
+
+static void stage_fails(const char *folder, double cfg_scale) {
+    struct rig rig;
+    if (!rig_open(&rig, folder, 1, 5)) return;
+    struct sluice_request request = request_fox(48, 32, 2, 1, cfg_scale);
+    struct result want = run(&rig, &request);
+    check(want.code == SLUICE_OK, "%s", want.error.what);
+    calls_fail(&rig, &request, &want, CALL_MAP, "map");
+    calls_fail(&rig, &request, &want, CALL_COMMIT, "commit");
+    result_free(&want);
+    rig_close(&rig);
+}
+
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
@@ -184,5 +245,6 @@ int main(void) {
     printf("%d times given up\n", n_given_up);
     operator_fails(wide, false);
     operator_fails(wide, true);
+    stage_fails(wide, 3.5);
     return finish();
 }

@@ -42,6 +42,7 @@ struct watch {
     struct sys machine; /* what it stands for */
     pthread_mutex_t lock;
     long calls[N_CALLS], fail_at[N_CALLS]; /* 0: never */
+    long fail_more[N_CALLS];               /* so many behind it too */
     struct span {
         const char *from, *to;
         bool reading;
@@ -54,11 +55,13 @@ struct watch {
     int delay_us; /* reads take up to this long */
     bool short_reads;
     int64_t pages_live, pages_peak; /* mapped and committed */
+    int64_t reserved;               /* address space */
 };
 
 static bool watch_fails(struct watch *w, enum call call) {
     pthread_mutex_lock(&w->lock);
-    bool fails = ++w->calls[call] == w->fail_at[call];
+    long n = ++w->calls[call], at = w->fail_at[call];
+    bool fails = at && n >= at && n <= at + w->fail_more[call];
     pthread_mutex_unlock(&w->lock);
     return fails;
 }
@@ -122,7 +125,19 @@ static void watch_unmap(struct sys *sys, enum memory_line line, void *memory, si
 
 static void *watch_reserve(struct sys *sys, size_t bytes) {
     struct watch *w = (struct watch *)sys;
-    return watch_fails(w, CALL_RESERVE) ? NULL : w->machine.reserve(sys, bytes);
+    void *memory = watch_fails(w, CALL_RESERVE) ? NULL : w->machine.reserve(sys, bytes);
+    pthread_mutex_lock(&w->lock);
+    if (memory) w->reserved += (int64_t)bytes;
+    pthread_mutex_unlock(&w->lock);
+    return memory;
+}
+
+static void watch_unreserve(struct sys *sys, void *memory, size_t bytes) {
+    struct watch *w = (struct watch *)sys;
+    pthread_mutex_lock(&w->lock);
+    if (memory) w->reserved -= (int64_t)bytes;
+    pthread_mutex_unlock(&w->lock);
+    w->machine.unreserve(sys, memory, bytes);
 }
 
 static int watch_commit(struct sys *sys, enum memory_line line, void *memory, size_t bytes) {
@@ -188,6 +203,7 @@ static void watch_init(struct watch *w, uint64_t seed) {
     w->sys.map = watch_map;
     w->sys.unmap = watch_unmap;
     w->sys.reserve = watch_reserve;
+    w->sys.unreserve = watch_unreserve;
     w->sys.commit = watch_commit;
     w->sys.decommit = watch_decommit;
     w->sys.discard = watch_discard;
@@ -203,6 +219,7 @@ static void watch_reset(struct watch *w) {
     pthread_mutex_lock(&w->lock);
     memset(w->calls, 0, sizeof w->calls);
     memset(w->fail_at, 0, sizeof w->fail_at);
+    memset(w->fail_more, 0, sizeof w->fail_more);
     w->n_reads = 0;
     w->pages_peak = w->pages_live;
     pthread_mutex_unlock(&w->lock);

@@ -123,6 +123,7 @@ static void toy_remove(void) {
     }
     assert_no_violation();
     assert_int_equal(watch_live(&watch), 0);
+    assert_int_equal(watch.reserved, 0);
 }
 
 static void toy_execute(struct error *e) {

@@ -348,7 +348,13 @@ static uint64_t bytes_needed(void *user) {
     return pressure_bytes(r->reserve, sys->free_bytes(sys));
 }
 
-static void gave_up(void *user, const struct visit *first, uint64_t bytes, bool again) {
+static void gave_up(void *user, const struct visit *first, uint64_t bytes, enum give_up_reason reason) {
+    static const char *const said[] = {
+        [GIVE_UP_ASKED] = "another program took memory: %.1f MiB of residents given up, the run goes on",
+        [GIVE_UP_OPERATOR] =
+            "an operator found no memory: %.1f MiB of residents given up, it is computed again",
+        [GIVE_UP_STAGE] = "a stage found no memory: %.1f MiB of residents given up, it begins again",
+    };
     struct running *r = user;
     struct report *report = &r->session->report;
     struct given_up *last = &report->given_up[GIVEN_UP_MAX - 1];
@@ -359,12 +365,7 @@ static void gave_up(void *user, const struct visit *first, uint64_t bytes, bool 
             first->evaluation < 0 ? 0 : first->evaluation / r->job->stages[first->stage].n_groups, bytes};
     else
         last->bytes += bytes;
-    if (again)
-        say(r->session, SLUICE_WARNING,
-            "an operator found no memory: %.1f MiB of residents given up, it is computed again", mib);
-    else
-        say(r->session, SLUICE_WARNING,
-            "another program took memory: %.1f MiB of residents given up, the run goes on", mib);
+    say(r->session, SLUICE_WARNING, said[reason], mib);
 }
 
 /* Before anything of this run is taken. Where weights lie on a device of their own, giving them up would not

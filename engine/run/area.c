@@ -32,6 +32,12 @@ void weights_unreserve(struct sys *sys, struct device *device, void *memory, uin
         sys->unreserve(sys, memory, bytes);
 }
 
+/* Address space too, for it may be what is limited; a device's goes back as it was taken, in one. */
+static void give_pages_back(struct sys *sys, struct device *device, char *memory, uint64_t bytes) {
+    weights_decommit(sys, device, memory, bytes);
+    if (!on_device(device)) sys->unreserve(sys, memory, bytes);
+}
+
 /* ---- areas ---- */
 
 static void place(struct area *area, const struct stage_need *need) {
@@ -100,7 +106,7 @@ void area_give_up(struct area *area, struct sys *sys, struct device *device, int
     area->ready[block] = false;
     own_pages(area, block, &first, &last);
     if (!area->memory || first == last) return;
-    weights_decommit(sys, device, area->memory + first, last - first);
+    give_pages_back(sys, device, area->memory + first, last - first);
     area->gone[block / 64] |= (uint64_t)1 << (block % 64);
     area->given_up = true;
 }
@@ -111,11 +117,11 @@ void area_end(struct area *area, struct sys *sys, struct device *device) {
     for (int i = 0; area->given_up && i < area->n_blocks; i++) {
         if (!(area->gone[i / 64] >> (i % 64) & 1)) continue;
         own_pages(area, i, &first, &last);
-        if (first > start) weights_decommit(sys, device, area->memory + start, first - start);
+        if (first > start) give_pages_back(sys, device, area->memory + start, first - start);
         start = last;
     }
-    if (area->bytes > start) weights_decommit(sys, device, area->memory + start, area->bytes - start);
-    weights_unreserve(sys, device, area->memory, area->bytes);
+    if (area->bytes > start) give_pages_back(sys, device, area->memory + start, area->bytes - start);
+    if (on_device(device)) weights_unreserve(sys, device, area->memory, area->bytes);
     area->memory = NULL;
     area->bytes = 0;
     area->given_up = false;

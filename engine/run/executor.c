@@ -21,7 +21,7 @@ struct execution {
     const struct residents *residents;
     const struct plan *plan;   /* the present one */
     struct plan lesser[2];     /* in turn, once residents have been given up */
-    int n_given_up, n_rescued; /* how often; of those for an operator, in this stage */
+    int n_given_up, n_rescued; /* how often; of those because memory was not to be had, in this stage */
     bool operator_failed;      /* for want of memory, in the last visit */
 };
 
@@ -177,50 +177,55 @@ static bool begins_evaluation(const struct visit_list *visits, int i) {
 
 /* ---- giving residents up ---- */
 
-/* Stages whose residents lie in memory now: the active one, and kept ones. */
-static uint32_t held_stages(const struct execution *x) {
-    uint32_t held = 0;
+/* Stages whose residents lie in memory now, and the one that has them or is about to take them. */
+static uint32_t held_stages(const struct execution *x, int stage) {
+    uint32_t held = (uint32_t)1 << stage;
     for (int s = 0; s < x->plan->n_stages; s++)
         if (x->residents->area[s].memory) held |= (uint32_t)1 << s;
     return held;
 }
 
 /* From this visit on, the first of an evaluation. False if there is nothing to give up or an error is set. */
-static bool give_up(struct execution *x, uint64_t bytes, int i_visit, bool again) {
+static bool give_up(struct execution *x, uint64_t bytes, int i_visit, enum give_up_reason reason) {
     const struct visit *first = &x->run->visits->visits[i_visit];
     struct plan *lesser = &x->lesser[x->n_given_up % 2];
-    uint64_t given = plan_give_up(x->need, x->plan, first->stage, held_stages(x), bytes, lesser);
+    uint64_t given =
+        plan_give_up(x->need, x->plan, first->stage, held_stages(x, first->stage), bytes, lesser);
     if (!given || store_replan(x->store, lesser, i_visit, x->e) != OK) return false;
     x->plan = lesser;
     x->n_given_up++;
-    if (x->run->hooks->gave_up) x->run->hooks->gave_up(x->run->hooks->user, first, given, again);
+    if (x->run->hooks->gave_up) x->run->hooks->gave_up(x->run->hooks->user, first, given, reason);
     return true;
 }
 
 static void make_room(struct execution *x, int i_visit) {
     const struct run_hooks *hooks = x->run->hooks;
     uint64_t bytes = hooks->bytes_needed ? hooks->bytes_needed(hooks->user) : 0;
-    if (bytes) give_up(x, bytes, i_visit, false);
+    if (bytes) give_up(x, bytes, i_visit, GIVE_UP_ASKED);
 }
 
-/* An operator found no memory: half of what is resident makes room, the second time all of it. Then there is
+/* Memory was not to be had: half of the residents make room, the second time all of them. Then there is
  * nothing left, and the error stands. */
-static bool rescue(struct execution *x, int *i_visit) {
+static bool give_up_more(struct execution *x, int i_visit, enum give_up_reason reason) {
     struct error found = *x->e;
     uint64_t bytes = 0;
-    int first = *i_visit;
-    if (!x->operator_failed) return false;
-    while (!begins_evaluation(x->run->visits, first)) first--;
+    uint32_t held = held_stages(x, x->run->visits->visits[i_visit].stage);
     for (int s = 0; s < x->plan->n_stages; s++)
-        if (held_stages(x) >> s & 1) bytes += x->plan->stage[s].resident_bytes;
+        if (held >> s & 1) bytes += x->plan->stage[s].resident_bytes;
     *x->e = (struct error){0};
-    if (give_up(x, x->n_rescued++ ? UINT64_MAX : bytes / 2, first, true)) {
-        *i_visit = first;
-        x->done = x->done_before;
-        return true;
-    }
+    if (give_up(x, x->n_rescued++ ? UINT64_MAX : bytes / 2, i_visit, reason)) return true;
     if (x->e->code == OK) *x->e = found;
     return false;
+}
+
+/* For an operator: its evaluation is computed again. */
+static void rescue(struct execution *x, int *i_visit) {
+    int first = *i_visit;
+    if (!x->operator_failed) return;
+    while (!begins_evaluation(x->run->visits, first)) first--;
+    if (!give_up_more(x, first, GIVE_UP_OPERATOR)) return;
+    *i_visit = first;
+    x->done = x->done_before;
 }
 
 /* ---- stages ---- */
@@ -239,10 +244,32 @@ static int execute_next(struct execution *x, int i_visit, struct room *room) {
     return i_visit;
 }
 
+/* The store comes first: it gives back what of the last stage's ring is not for this one. */
+static enum status take_stage(struct execution *x, int i_stage, struct room *room) {
+    const struct run *run = x->run;
+    if (store_begin_stage(x->store, i_stage, x->e) != OK) return x->e->code;
+    if (room_take(run, &x->need->stage[i_stage], &x->plan->stage[i_stage], room, x->e) != OK)
+        return x->e->code;
+    return room_open(run->sys, &run->stages[i_stage], room, x->e);
+}
+
+/* Takes what the stage needs, with fewer residents where it is not to be had. */
+static enum status begin_stage(struct execution *x, int i_visit, struct room *room) {
+    int i_stage = x->run->visits->visits[i_visit].stage;
+    bool goes_on = room->lane_states; /* with the state of the stage before */
+    x->n_rescued = 0;
+    while (take_stage(x, i_stage, room) != OK) {
+        store_end_stage(x->store, i_stage);
+        room_leave(x->run, room, goes_on);
+        if (x->e->code != MEMORY || !give_up_more(x, i_visit, GIVE_UP_STAGE)) break;
+    }
+    x->n_rescued = 0;
+    return x->e->code;
+}
+
 static enum status execute_stage(struct execution *x, int *i_visit, struct room *room) {
     const struct run *run = x->run;
     int i_stage = run->visits->visits[*i_visit].stage;
-    const struct plan_stage *plan = &x->plan->stage[i_stage]; /* its room is the same under a lesser plan */
     struct context context = {.device = run->device,
                               .scratch = &room->scratch,
                               .error = x->e,
@@ -251,17 +278,12 @@ static enum status execute_stage(struct execution *x, int *i_visit, struct room 
                               .await = execution_await,
                               .await_user = x};
     x->context = &context;
-    /* The store comes first: it gives back what of the last stage's ring is not for this one. */
-    if (store_begin_stage(x->store, i_stage, x->e) != OK) return x->e->code;
-    if (room_take(run, &x->need->stage[i_stage], plan, room, x->e) != OK) goto out;
+    if (begin_stage(x, *i_visit, room) != OK) return x->e->code;
     context.workspace = room->workspace.base;
     context.workspace_bytes = room->workspace.bytes;
-    if (room_open(run->sys, &run->stages[i_stage], room, x->e) != OK) goto out;
-    x->n_rescued = 0;
     while (x->e->code == OK && *i_visit < run->visits->n_visits &&
            run->visits->visits[*i_visit].stage == i_stage)
         *i_visit = execute_next(x, *i_visit, room);
-out:
     store_end_stage(x->store, i_stage);
     if (x->e->code == OK) run->hooks->stage_ended(run->hooks->user, i_stage, x->e);
     room_leave(run, room, x->e->code == OK && run->stages[i_stage].hoists);

@@ -2,10 +2,11 @@
  * on it.
  *
  * Between two evaluations of a stage the run may go on with fewer residents (plan_give_up): because a hook
- * asks for their memory, or because an operator found none. In the second case the evaluation is computed
- * again from its first visit, which gives the same bits: an evaluation reads what was there before it (what
- * crosses stages, and the state of the visits before the first evaluation) and writes nothing of that. Those
- * before the first one count as one evaluation.
+ * asks for their memory, or because an operator found none; and a stage may begin with fewer, because it
+ * found none for itself. After an operator the evaluation is computed again from its first visit, which gives
+ * the same bits: an evaluation reads what was there before it (what crosses stages, and the state of the
+ * visits before the first evaluation) and writes nothing of that. Those before the first one count as one
+ * evaluation.
  *
  * The same loop runs dry, with a device that only counts: what a run needs (struct run_need) comes from there
  * and from nowhere else. */
@@ -33,6 +34,13 @@ struct stage {
     bool hoists;
 };
 
+/* Why residents were given up. */
+enum give_up_reason {
+    GIVE_UP_ASKED,    /* other programs need their memory */
+    GIVE_UP_OPERATOR, /* one found no memory; its evaluation is computed once more */
+    GIVE_UP_STAGE,    /* a stage found no memory to begin with; it begins once more */
+};
+
 struct run_hooks {
     void *user;
     /* The host's turn after an evaluation: sampler update, picture out. */
@@ -43,9 +51,9 @@ struct run_hooks {
     bool (*tick)(void *user, const struct visit *visit, double done, struct error *e);
     /* Asked between two evaluations: bytes of residents that other programs need; 0: none. May be NULL. */
     uint64_t (*bytes_needed)(void *user);
-    /* So many went back (at least) before the evaluation that begins with this visit. again: because an
-     * operator found no memory in it; it is computed once more. May be NULL. */
-    void (*gave_up)(void *user, const struct visit *first, uint64_t bytes, bool again);
+    /* So many bytes of residents went back (at least), or will not be taken, before the evaluation that
+     * begins with this visit. May be NULL. */
+    void (*gave_up)(void *user, const struct visit *first, uint64_t bytes, enum give_up_reason reason);
 };
 
 struct run {

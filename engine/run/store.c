@@ -87,7 +87,7 @@ void store_close(struct store *s) {
 enum status store_begin_stage(struct store *s, int stage, struct error *e) {
     const struct plan_stage *p = &s->o.plan->stage[stage];
     struct residents *r = s->o.residents;
-    if (ring_commit(s, p->ring_bytes)) /* live bytes lie within the ring of both stages (I7) */
+    if (ring_renew(s, p->ring_bytes)) /* live bytes lie within the ring of both stages (I7) */
         return error_set(e, MEMORY, "no memory for a ring of %llu bytes", (unsigned long long)p->ring_bytes);
     if (area_begin(&r->area[stage], s->o.sys, s->device, p->resident_bytes, e) != OK ||
         (s->device && area_begin(&r->pool[stage], s->o.sys, NULL, p->pool_bytes, e) != OK))
@@ -145,9 +145,9 @@ enum status store_replan(struct store *s, const struct plan *plan, int visit, st
     fills_list(s, visit);
     s->stage = stage;
     s->current_visit = visit - 1; /* an evaluation that is computed again goes back */
-    if (ring_renew(s, plan) != OK)
-        error_set(e, MEMORY, "no memory for a ring of %llu bytes",
-                  (unsigned long long)plan->stage[stage].ring_bytes);
+    uint64_t ring_bytes = stage < 0 ? 0 : plan->stage[stage].ring_bytes;
+    if (ring_renew(s, ring_bytes))
+        error_set(e, MEMORY, "no memory for a ring of %llu bytes", (unsigned long long)ring_bytes);
     pthread_cond_broadcast(&s->work);
     pthread_mutex_unlock(&s->lock);
     return e->code;

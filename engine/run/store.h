@@ -75,7 +75,8 @@ enum status store_open(const struct store_options *options, struct store **store
 /* Stops readers (a read in flight is waited for) and frees everything but kept residents. */
 void store_close(struct store *store);
 
-/* Takes and gives back a stage's memory. Between them its visits are acquired, in order. */
+/* Takes and gives back a stage's memory. Between them its visits are acquired, in order. A stage that did not
+ * begin is ended too. MEMORY. */
 enum status store_begin_stage(struct store *store, int stage, struct error *e);
 void store_end_stage(struct store *store, int stage);
 
@@ -93,7 +94,8 @@ void store_release(struct store *store, int visit);
 /* From this visit on (the first of an evaluation; everything acquired has been released) the stage goes on
  * under another plan: the same but for residents given up, whose pages go back at once, and a ring that may
  * be larger. Visits from this one on that have been made already will be made again. The plan must live as
- * long as the store. What was fetched ahead is fetched again. */
+ * long as the store. What was fetched ahead is fetched again. Between two stages the same, with the first
+ * visit of the next; the ring's pages go back until that begins. */
 enum status store_replan(struct store *store, const struct plan *plan, int visit, struct error *e);
 
 /* Since store_open. */

@@ -1,6 +1,8 @@
 /* Fills and their places: see store_state.h. */
 #include "engine/run/store_state.h"
 
+#include <errno.h>
+
 /* ---- the list ---- */
 
 static bool joins_previous(const struct store *s, const struct visit *v, bool resident) {
@@ -84,16 +86,16 @@ int ring_commit(struct store *s, uint64_t bytes) {
     return failed;
 }
 
-enum status ring_renew(struct store *s, const struct plan *plan) {
-    uint64_t most = largest_ring(plan);
-    if (most > s->ring_reserved) {
+int ring_renew(struct store *s, uint64_t bytes) {
+    uint64_t most = largest_ring(s->o.plan);
+    if (bytes && most > s->ring_reserved) {
         ring_commit(s, 0);
         if (s->ring) weights_unreserve(s->o.sys, s->device, s->ring, s->ring_reserved);
         s->ring = weights_reserve(s->o.sys, s->device, most);
         s->ring_reserved = s->ring ? most : 0;
-        if (!s->ring) return MEMORY;
+        if (!s->ring) return -ENOMEM;
     }
-    return ring_commit(s, plan->stage[s->stage].ring_bytes) ? MEMORY : OK;
+    return ring_commit(s, bytes);
 }
 
 /* ---- places ---- */

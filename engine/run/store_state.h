@@ -116,8 +116,9 @@ void fills_empty(struct store *store, struct fill *fill);
 enum status ring_reserve(struct store *store, struct error *e);
 /* Grows or shrinks the ring's pages; 0 or negative errno. */
 int ring_commit(struct store *store, uint64_t bytes);
-/* The ring is empty. Address space for the rings of all stages, pages for this one's. MEMORY or OK. */
-enum status ring_renew(struct store *store, const struct plan *plan);
+/* The same under a plan that may be another: if its rings need more address space than there is, the ring
+ * moves, and must be empty. */
+int ring_renew(struct store *store, uint64_t bytes);
 
 /* ---- store_pieces.c ---- */
 
