@@ -40,7 +40,7 @@ __attribute__((format(printf, 2, 3))) static inline bool check(bool good, const 
 
 /* ---- the table that watches ---- */
 
-enum call { CALL_ALLOC, CALL_MAP, CALL_COMMIT, CALL_READ, CALL_THREAD, CALL_OPEN_DIRECT, N_CALLS };
+enum call { CALL_ALLOC, CALL_MAP, CALL_COMMIT, CALL_ROOM, CALL_READ, CALL_THREAD, CALL_OPEN_DIRECT, N_CALLS };
 
 struct watch {
     struct sys sys;     /* first: the engine hands its address back to the functions */
@@ -72,7 +72,7 @@ static inline uint64_t draw(atomic_ullong *state) { /* splitmix64, Steele et al.
 
 static inline bool fails(struct watch *w, enum call call) {
     long n = atomic_fetch_add(&w->count[call], 1) + 1, at = atomic_load(&w->fail_at);
-    if (call != CALL_READ && call != CALL_THREAD) atomic_store(&w->in_group, false);
+    if (call != CALL_READ && call != CALL_THREAD && call != CALL_ROOM) atomic_store(&w->in_group, false);
     return at && w->fail == call && (n == at || (w->fail_on && n > at));
 }
 
@@ -94,6 +94,11 @@ static inline void *watch_reserve(struct sys *sys, size_t bytes) {
 static inline int watch_commit(struct sys *sys, enum memory_line line, void *memory, size_t bytes) {
     struct watch *w = (struct watch *)sys;
     return fails(w, CALL_COMMIT) ? -ENOMEM : w->machine.commit(sys, line, memory, bytes);
+}
+
+static inline bool watch_has_room(struct sys *sys, size_t bytes) {
+    struct watch *w = (struct watch *)sys;
+    return !fails(w, CALL_ROOM) && w->machine.has_room(sys, bytes);
 }
 
 static inline int watch_thread_start(struct sys *sys, struct sys_thread **thread, void (*body)(void *),
@@ -153,6 +158,7 @@ static inline void watch_init(struct watch *w, uint64_t seed) {
     w->sys.map = watch_map;
     w->sys.reserve = watch_reserve;
     w->sys.commit = watch_commit;
+    w->sys.has_room = watch_has_room;
     w->sys.thread_start = watch_thread_start;
     w->sys.open_direct = watch_open_direct;
     w->sys.read_at = watch_read_at;

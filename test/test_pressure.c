@@ -173,6 +173,38 @@ static void operator_fails(const char *folder, bool keep) {
     rig_close(&rig);
 }
 
+/* What a library takes is not to be had: before an operator, which is the operator's failure; and before a
+ * primitive is built, which is the run's. */
+static void room_fails(const char *folder) {
+    enum { TRIES = 6 };
+    struct rig rig;
+    if (!rig_open(&rig, folder, 1, 6)) return;
+    struct sluice_request request = request_fox(48, 32, 2, 1, 1);
+    watch_fail(&rig.watch, CALL_ROOM, 3, false);
+    struct result r = run(&rig, &request);
+    check(r.code == SLUICE_MEMORY && strstr(r.error.what, "primitive"), "a primitive: %s", r.error.what);
+    result_free(&r);
+    watch_restart(&rig.watch);
+    struct result prepared = run(&rig, &request);
+    watch_restart(&rig.watch);
+    struct result want = run(&rig, &request);
+    same(&prepared, &want, "after a primitive");
+    long n = atomic_load(&rig.watch.count[CALL_ROOM]);
+    check(n > 100, "asked for room %ld times", n);
+    for (int i = 0; i < TRIES; i++) {
+        char what[64];
+        snprintf(what, sizeof what, "room fails %d", i);
+        watch_fail(&rig.watch, CALL_ROOM, 1 + (n - 2) * i / (TRIES - 1), false);
+        r = run(&rig, &request);
+        same(&want, &r, what);
+        check(replanned(&rig).n == 1, "%s: %d times given up", what, replanned(&rig).n);
+        result_free(&r);
+    }
+    result_free(&prepared);
+    result_free(&want);
+    rig_close(&rig);
+}
+
 /* ---- a stage ---- */
 
 /* Whether the first thing that was given up was for this stage. */
@@ -245,6 +277,7 @@ int main(void) {
     printf("%d times given up\n", n_given_up);
     operator_fails(wide, false);
     operator_fails(wide, true);
+    room_fails(wide);
     stage_fails(wide, 3.5);
     return finish();
 }

@@ -98,6 +98,14 @@ static void machine_trim(struct sys *sys) {
 #endif
 }
 
+static bool machine_has_room(struct sys *sys, size_t bytes) {
+    (void)sys;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return false;
+    munmap(memory, bytes);
+    return true;
+}
+
 static uint64_t machine_free_bytes(struct sys *sys) {
     (void)sys;
     return free_memory_bytes();
@@ -221,6 +229,7 @@ void sys_init_machine(struct sys *sys) {
         .unreserve = machine_unreserve,
         .discard = machine_discard,
         .trim = machine_trim,
+        .has_room = machine_has_room,
         .free_bytes = machine_free_bytes,
         .open = machine_open,
         .open_direct = machine_open_direct,

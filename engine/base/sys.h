@@ -61,6 +61,9 @@ struct sys {
     void (*discard)(struct sys *sys, void *memory, size_t bytes);
     /* Gives what the C library keeps of freed memory back to the machine. */
     void (*trim)(struct sys *sys);
+    /* Whether so much could be had now, on top of what is: where a limit is set (RLIMIT_AS, RLIMIT_DATA,
+     * strict overcommit), by that; else nearly always. Takes nothing, touches nothing, counts nothing. */
+    bool (*has_room)(struct sys *sys, size_t bytes);
     /* Memory that other programs leave; 0: not known. See free_memory.h. */
     uint64_t (*free_bytes)(struct sys *sys);
 

@@ -319,6 +319,9 @@ static dnnl_status_t entry_create(const struct onednn *o, const struct onednn_ke
 enum status onednn_prepare(struct onednn *o, const struct onednn_key *key, struct error *e) {
     if (entry_find(o, key)->primitive) return OK;
     if (grow(o, e)) return e->code;
+    if (!o->sys->has_room(o->sys, onednn_primitive_bytes(key) + ONEDNN_MARGIN)) /* it would not return */
+        return error_set(e, MEMORY, "no memory for a oneDNN primitive of %llu bytes",
+                         (unsigned long long)onednn_primitive_bytes(key));
     struct entry entry;
     int before = enter(o);
     dnnl_status_t s = entry_create(o, key, &entry);

@@ -41,6 +41,10 @@ struct onednn_operands {
     void *dst, *scratch;
 };
 
+/* Of address space, beyond what an allocation asks for: the C library's heap grows in steps, of 1 MiB where
+ * it cannot grow in place. */
+enum { ONEDNN_MARGIN = 1 << 20 };
+
 /* Heap and JIT code that one primitive keeps, with our memory objects. Measured at most: see onednn.c. */
 uint64_t onednn_primitive_bytes(const struct onednn_key *key);
 
