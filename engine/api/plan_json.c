@@ -205,6 +205,12 @@ static enum status read_groups(struct job *job, json_t *stages, struct error *e)
     return job_group(job, 1, e);
 }
 
+/* A plan that is asked for and does not fit runs with no less than it takes, whatever another one would. */
+static void name_own_least(struct plan *plan) {
+    if (plan->ram_peak_bytes > plan->ram_budget_bytes) plan->ram_least_bytes = plan->ram_peak_bytes;
+    if (plan->vram_peak_bytes > plan->vram_budget_bytes) plan->vram_least_bytes = plan->vram_peak_bytes;
+}
+
 static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     json_t *stages = json_object_get(root, "stages"), *budget = json_object_get(root, "budget");
     json_t *ram = json_object_get(budget, "ram_bytes");
@@ -225,9 +231,7 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     for (int s = 0; s < job->n_stages && e->code == OK; s++)
         read_stage(job, s, json_array_get(stages, (size_t)s), &job->plan.stage[s], e);
     plan_evaluate(job->need, &job->plan);
-    /* Exactly this plan runs with no less. */
-    job->plan.ram_least_bytes = job->plan.ram_peak_bytes;
-    job->plan.vram_least_bytes = job->plan.vram_peak_bytes;
+    name_own_least(&job->plan);
     return e->code;
 }
 
