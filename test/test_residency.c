@@ -19,7 +19,7 @@
  * most users have that, and it is the path whose rows are not independent of their neighbours. */
 #include "test/harness.h"
 
-enum { BUDGETS = 12, EDITS = 16, STAGES = 3 };
+enum { BUDGETS = 10, EDITS = 16, STAGES = 3 };
 
 static const char *const stage_names[STAGES] = {"text", "denoise", "decode"};
 static const char harbour[] = "an old harbour at dawn, fishing boats, gulls over the mole, mist on the "

@@ -10,7 +10,7 @@
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { LAYOUTS = 60, NEEDS = 60, STRIDE = 5 };
 #else
-enum { LAYOUTS = 180, NEEDS = 500, STRIDE = 1 };
+enum { LAYOUTS = 180, NEEDS = 200, STRIDE = 1 };
 #endif
 
 /* --- tests of the store --- */
