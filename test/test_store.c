@@ -692,8 +692,14 @@ static void test_cancel(void **state) {
     toy_remove();
 }
 
+static bool has_residents(const struct plan *plan) {
+    uint64_t bytes = 0;
+    for (int s = 0; s < plan->n_stages; s++) bytes += plan->stage[s].resident_bytes;
+    return bytes > 0;
+}
+
 /* The n-th call of every kind fails once, in the measuring or in the run: a clean error and nothing left
- * behind. */
+ * behind; or the run goes on with fewer residents (test_give_up has the bits). */
 static void test_faults(void **state) {
     (void)state;
     toy_make();
@@ -713,6 +719,7 @@ static void test_faults(void **state) {
                 assert_ok(&e);
                 break;
             }
+            if (e.code == OK && expected_of(call) == MEMORY && has_residents(&toy.plan)) continue;
             if (call != CALL_ALLOC || e.code != DEVICE) assert_int_equal(e.code, expected_of(call));
         }
     toy_remove();
