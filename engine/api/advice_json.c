@@ -41,11 +41,6 @@ static int denoise_stage(const struct job *job) {
     return -1;
 }
 
-static double step_seconds(const struct job *job, int stage) {
-    const struct plan_stage *s = &job->plan.stage[stage];
-    return s->seconds / s->evaluations * s->groups;
-}
-
 /* The same request for several images under the same budget: a streamed byte serves them all. */
 static void put_batch(const struct job *job, json_t *list) {
     int stage = denoise_stage(job);
@@ -58,11 +53,12 @@ static void put_batch(const struct job *job, json_t *list) {
     request.max_ram_bytes = (int64_t)job->plan.ram_budget_bytes;
     if (job_open(&several, job->model, job->device, &request, NULL, &e) == OK &&
         job_plan(&several, &e) == OK && plan_check(several.need, &several.plan, &e) == OK &&
-        step_seconds(&several, stage) <= HELPS * ADVISED_BATCH * step_seconds(job, stage))
+        plan_step_seconds(&several.plan.stage[stage]) <=
+            HELPS * ADVISED_BATCH * plan_step_seconds(&job->plan.stage[stage]))
         json_array_append_new(list, json_pack("{s:s, s:s, s:f, s:f, s:f}", "kind", "batch", "stage",
                                               job->plan.stage[stage].name, "factor", (double)ADVISED_BATCH,
                                               "seconds", several.plan.seconds, "seconds_per_step",
-                                              step_seconds(&several, stage)));
+                                              plan_step_seconds(&several.plan.stage[stage])));
     job_close(&several);
 }
 

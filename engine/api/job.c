@@ -414,8 +414,7 @@ enum status job_open(struct job *job, const struct sluice_model *model, struct d
     }
     fill_defaults(job);
     if (check_request(job, e) != OK) return e->code;
-    job->batch = job->together = r->batch;
-    job->groups = 1;
+    job->batch = r->batch;
     job->Y = r->height / factor;
     job->X = r->width / factor;
     if (!job->decode_only && (encode_prompts(job, e) != OK || make_schedule(job, e) != OK)) return e->code;

@@ -23,12 +23,6 @@ static bool computing_decides(const struct run_need *need, const struct plan *pl
     return step_seconds <= 1.005 * course_later_load(&course, &plan->stage[stage]).busy[BOUND_COMPUTE];
 }
 
-/* What plans print as the time of a step: the first one, which reads what stays, counts like the others. */
-static double mean_step(const struct plan *plan, int stage) {
-    const struct plan_stage *s = &plan->stage[stage];
-    return s->seconds / s->evaluations * s->groups;
-}
-
 /* What advice is asked about: the run in all the ways that it may be grouped, and its plan. */
 struct question {
     const struct run_need *needs;
@@ -45,7 +39,7 @@ static struct advice ask(const struct question *q, enum advice_kind kind, uint64
                              q->now->vram_budget_bytes + (kind == ADVICE_VRAM ? extra : 0), &plan);
     const struct run_need *need = &q->needs[chosen];
     a.seconds = plan.seconds;
-    a.step_seconds = mean_step(&plan, q->stage);
+    a.step_seconds = plan_step_seconds(&plan.stage[q->stage]);
     a.computing_decides =
         computing_decides(need, &plan, q->stage, pace_predict(need, &plan, q->stage).evaluation_seconds);
     return a;
@@ -97,7 +91,7 @@ void plan_advise(const struct run_need *needs, int n, int chosen, const struct p
     int stage = advice->stage = longest_stage(plan);
     struct question q = {needs, n, plan, stage};
     advice->seconds = plan->seconds;
-    advice->step_seconds = mean_step(plan, stage);
+    advice->step_seconds = plan_step_seconds(&plan->stage[stage]);
     if (!computing_decides(need, plan, stage, pace_predict(need, plan, stage).evaluation_seconds))
         advise_memory(&q, advice);
     if (need->separate) advise_link(need, plan, ADVICE_BUS, advice);

@@ -113,6 +113,11 @@ static inline void plan_set_resident(struct plan_stage *stage, int block, bool r
     stage->resident[block / 64] = (stage->resident[block / 64] & ~bit) | (resident ? bit : 0);
 }
 
+/* Of one step, all groups, on average: the first one, which reads what stays, counts like the others. */
+static inline double plan_step_seconds(const struct plan_stage *stage) {
+    return stage->seconds / stage->evaluations * stage->groups;
+}
+
 /* Where a resident block lies in its stage's resident memory: blocks in order, each at a multiple of 256. */
 uint64_t plan_resident_offset(const struct stage_need *need, const struct plan_stage *stage, int block);
 
