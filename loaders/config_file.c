@@ -140,19 +140,19 @@ static enum status flatten(struct config *config, json_t *root, struct error *e)
     return sort_values(&f, e);
 }
 
-enum status config_parse(struct sys *sys, const char *path, const char *text, const char *const *members,
+enum status config_parse(struct sys *sys, const char *path, const char *text, const char *member,
                          struct config *config, struct error *e) {
     json_t *root = NULL;
     *config = (struct config){.sys = sys};
     if (json_parse(path, text, strlen(text), CONFIG_DEPTH_MAX, &root, e) != OK) return e->code;
-    json_t *own = NULL;
-    for (; members && *members && !own; members++)
-        if (json_is_object(json_object_get(root, *members))) own = json_object_get(root, *members);
+    json_t *object = member ? json_object_get(root, member) : root;
+    if (member && !json_is_object(object)) goto out;
     config->path = copy_text(sys, path);
     if (!config->path)
         error_set(e, MEMORY, "no memory for a path");
     else
-        flatten(config, own ? own : root, e);
+        flatten(config, object, e);
+out:
     json_decref(root);
     if (e->code != OK) config_destroy(config);
     return e->code;

@@ -25,9 +25,9 @@ enum status file_read_text(struct sys *sys, const char *path, uint64_t limit_byt
  * is JSON. */
 enum status config_read(struct sys *sys, const char *path, struct config *config, struct error *e);
 
-/* The same from a text; path names where it came from, for messages. If the document has an object under one
- * of these names (NULL-terminated), it is that object alone. */
-enum status config_parse(struct sys *sys, const char *path, const char *text, const char *const *members,
+/* The same from a text; path names where it came from, for messages. member: the object under that name
+ * alone, and config->path stays NULL if there is none; NULL: the whole document. */
+enum status config_parse(struct sys *sys, const char *path, const char *text, const char *member,
                          struct config *config, struct error *e);
 
 /* BADMAGIC for a file that begins as no text does, naming what it is and what was expected. */
