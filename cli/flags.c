@@ -14,7 +14,7 @@
 
 const struct flag flags[N_FLAGS] = {
     {"Model", MODELS | BENCH, "-m", "--model", "PATH", FLAG_STRING, AT(model.model), 0, 0, NULL,
-     "Hugging Face folder with model_index.json"},
+     "Hugging Face folder, folder of parts, or one file with all of them"},
     {NULL, MODELS, NULL, "--diffusion-model", "PATH", FLAG_STRING, AT(model.diffusion_model), 0, 0, NULL,
      "the transformer, instead of what -m holds"},
     {NULL, MODELS, NULL, "--high-noise-diffusion-model", "PATH", FLAG_STRING, AT(high_noise_model), 0, 0,
@@ -131,7 +131,7 @@ const struct command commands[N_COMMANDS] = {
      "sluice decode fox.safetensors -m DIR -o fox.png"},
     {"plan", PLAN, "[LATENT.safetensors]", 0, 1, "say what a run would need and take, without running it",
      "sluice plan -m DIR -W 512 -H 384 --max-ram 3G"},
-    {"inspect", INSPECT, "[DIR]", 0, 1, "say what is in a model's files", "sluice inspect DIR --tensors"},
+    {"inspect", INSPECT, "[PATH]", 0, 1, "say what is in a model's files", "sluice inspect PATH --tensors"},
     {"tokenize", TOKENIZE, NULL, 0, 0, "print a prompt's token ids as the model sees them",
      "sluice tokenize -m DIR -p \"a red fox\""},
     {"convert", CONVERT, NULL, 0, 0, "rewrite weights in another form (not built yet)",

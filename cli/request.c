@@ -54,7 +54,7 @@ static int check_parts(const struct args *args, struct sluice_error *e) {
     fail(e, SLUICE_USAGE, "which model?");
     fail_where(e, "sluice %s", args->command->name);
     fail_found(e, "no --model");
-    return fail_expected(e, "-m DIR, or --diffusion-model, --llm, --tokenizer and --vae");
+    return fail_expected(e, "-m PATH, or --diffusion-model, --llm, --tokenizer and --vae");
 }
 
 static int check_prompt(const struct args *args, struct sluice_error *e) {

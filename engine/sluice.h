@@ -99,7 +99,10 @@ SLUICE_API void sluice_free(char *text);
 
 typedef struct sluice_model sluice_model;
 
-/* Where the parts are. model: a Hugging Face folder; the others override one part each (a folder or file). */
+/* Where the parts are. model: a Hugging Face folder, a folder of parts in any arrangement, or a file that
+ * holds several; the others override one part each (a file, a shard index or a folder). Parts are told apart
+ * by the names of their tensors: diffusers' or their authors', q, k and v fused or not. A tokenizer that is
+ * not given is looked for in the model's folder, then beside the text encoder. */
 struct sluice_model_options {
     size_t struct_size;
     const char *model;

@@ -192,6 +192,12 @@ static char *append_part(struct tensor_index *index, struct tensor_index *part, 
         names += bytes;
     }
     index->host_bytes += strlen(part->sources[0].path) + 1;
+    index->quantised |= part->quantised;
+    if (!index->config && part->config) {
+        index->config = part->config;
+        index->host_bytes += strlen(part->config) + 1;
+        part->config = NULL;
+    }
     index->sources[index->n_sources++] = part->sources[0];
     part->n_sources = 0;
     index_destroy(part);
@@ -385,6 +391,14 @@ static enum status check_choice(const struct choice *choice, const char *folder,
     error_where(e, "%s", folder);
     error_found(e, "%s and %s", choice->name, choice->other);
     return error_expected(e, "one, or the path of one");
+}
+
+bool component_is_candidate(const char *name) {
+    static const char *const others[] = {".sft", ".gguf", ".ckpt", ".pt", ".pth"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (ends_with(name, others[i])) return true;
+    enum place place = place_of(name);
+    return place != NO_WEIGHTS && place != LONE_SHARD;
 }
 
 static enum status open_file(struct sys *sys, const char *path, struct tensor_index *index, struct error *e) {

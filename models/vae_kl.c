@@ -76,58 +76,74 @@ static const struct weight_spec in_table[] = {
     BLOCK_WEIGHT(in_weights, bias, 1, "decoder.conv_in.bias", 1, OUT),
 };
 
-#define RESNET(prefix)                                                                                       \
-    BLOCK_WEIGHT(resnet_weights, norm1, 0, prefix "norm1.weight", 1, IN),                                    \
-        BLOCK_WEIGHT(resnet_weights, norm1_bias, 1, prefix "norm1.bias", 1, IN),                             \
-        BLOCK_WEIGHT(resnet_weights, conv1, 1, prefix "conv1.weight", 4, OUT, IN, K3, K3),                   \
-        BLOCK_WEIGHT(resnet_weights, conv1_bias, 1, prefix "conv1.bias", 1, OUT),                            \
-        BLOCK_WEIGHT(resnet_weights, norm2, 0, prefix "norm2.weight", 1, OUT),                               \
-        BLOCK_WEIGHT(resnet_weights, norm2_bias, 1, prefix "norm2.bias", 1, OUT),                            \
-        BLOCK_WEIGHT(resnet_weights, conv2, 1, prefix "conv2.weight", 4, OUT, OUT, K3, K3),                  \
-        BLOCK_WEIGHT(resnet_weights, conv2_bias, 1, prefix "conv2.bias", 1, OUT)
+#define RESNET_WEIGHT(field, spread_, prefix, original_, name, rank_, ...)                                   \
+    BLOCK_WEIGHT_ORIGINALLY(resnet_weights, field, spread_, prefix name, original_ name, rank_, __VA_ARGS__)
 
-static const struct weight_spec mid_resnet_table[] = {RESNET("decoder.mid_block.resnets.%d.")};
-static const struct weight_spec up_resnet_table[] = {RESNET("decoder.up_blocks.%d.resnets.%d.")};
+#define RESNET(prefix, original)                                                                             \
+    RESNET_WEIGHT(norm1, 0, prefix, original, "norm1.weight", 1, IN),                                        \
+        RESNET_WEIGHT(norm1_bias, 1, prefix, original, "norm1.bias", 1, IN),                                 \
+        RESNET_WEIGHT(conv1, 1, prefix, original, "conv1.weight", 4, OUT, IN, K3, K3),                       \
+        RESNET_WEIGHT(conv1_bias, 1, prefix, original, "conv1.bias", 1, OUT),                                \
+        RESNET_WEIGHT(norm2, 0, prefix, original, "norm2.weight", 1, OUT),                                   \
+        RESNET_WEIGHT(norm2_bias, 1, prefix, original, "norm2.bias", 1, OUT),                                \
+        RESNET_WEIGHT(conv2, 1, prefix, original, "conv2.weight", 4, OUT, OUT, K3, K3),                      \
+        RESNET_WEIGHT(conv2_bias, 1, prefix, original, "conv2.bias", 1, OUT)
+
+/* The authors' names count the middle's resnets from 1, and the levels from the picture's. */
+#define UP_RESNET          "decoder.up_blocks.%d.resnets.%d."
+#define UP_RESNET_ORIGINAL "decoder.up.%d.block.%d."
+
+static const struct weight_spec mid_resnet_table[] = {
+    RESNET("decoder.mid_block.resnets.%d.", "decoder.mid.block_%d.")};
+static const struct weight_spec up_resnet_table[] = {RESNET(UP_RESNET, UP_RESNET_ORIGINAL)};
 /* The first resnet of a level whose width differs from the one before. */
 static const struct weight_spec wider_resnet_table[] = {
-    RESNET("decoder.up_blocks.%d.resnets.%d."),
-    BLOCK_WEIGHT(resnet_weights, shortcut, 1, "decoder.up_blocks.%d.resnets.%d.conv_shortcut.weight", 4, OUT,
-                 IN, K1, K1),
-    BLOCK_WEIGHT(resnet_weights, shortcut_bias, 1, "decoder.up_blocks.%d.resnets.%d.conv_shortcut.bias", 1,
-                 OUT),
+    RESNET(UP_RESNET, UP_RESNET_ORIGINAL),
+    BLOCK_WEIGHT_ORIGINALLY(resnet_weights, shortcut, 1, UP_RESNET "conv_shortcut.weight",
+                            UP_RESNET_ORIGINAL "nin_shortcut.weight", 4, OUT, IN, K1, K1),
+    BLOCK_WEIGHT_ORIGINALLY(resnet_weights, shortcut_bias, 1, UP_RESNET "conv_shortcut.bias",
+                            UP_RESNET_ORIGINAL "nin_shortcut.bias", 1, OUT),
 };
 
-/* Older files name the projections differently and store them as 1x1 convolutions. */
-#define PROJECTION(field, name, old)                                                                         \
+/* Older files and the authors' name the projections differently and store them as 1x1 convolutions. */
+#define PROJECTION(field, name, old, original_)                                                              \
     {.offset = offsetof(struct attention_weights, field),                                                    \
      .names = {ATTENTION name ".weight", ATTENTION old ".weight"},                                           \
+     .original = ATTENTION_ORIGINAL original_ ".weight",                                                     \
      .rank = 2,                                                                                              \
      .dim = {OUT, OUT},                                                                                      \
      .spread = 1},                                                                                           \
     {                                                                                                        \
         .offset = offsetof(struct attention_weights, field##_bias),                                          \
-        .names = {ATTENTION name ".bias", ATTENTION old ".bias"}, .rank = 1, .dim = {OUT}, .spread = 1       \
+        .names = {ATTENTION name ".bias", ATTENTION old ".bias"},                                            \
+        .original = ATTENTION_ORIGINAL original_ ".bias", .rank = 1, .dim = {OUT}, .spread = 1               \
     }
-#define ATTENTION "decoder.mid_block.attentions.0."
+#define ATTENTION          "decoder.mid_block.attentions.0."
+#define ATTENTION_ORIGINAL "decoder.mid.attn_1."
 
 static const struct weight_spec attention_table[] = {
-    BLOCK_WEIGHT(attention_weights, norm, 0, ATTENTION "group_norm.weight", 1, OUT),
-    BLOCK_WEIGHT(attention_weights, norm_bias, 1, ATTENTION "group_norm.bias", 1, OUT),
-    PROJECTION(q, "to_q", "query"),
-    PROJECTION(k, "to_k", "key"),
-    PROJECTION(v, "to_v", "value"),
-    PROJECTION(out, "to_out.0", "proj_attn"),
+    BLOCK_WEIGHT_ORIGINALLY(attention_weights, norm, 0, ATTENTION "group_norm.weight",
+                            ATTENTION_ORIGINAL "norm.weight", 1, OUT),
+    BLOCK_WEIGHT_ORIGINALLY(attention_weights, norm_bias, 1, ATTENTION "group_norm.bias",
+                            ATTENTION_ORIGINAL "norm.bias", 1, OUT),
+    PROJECTION(q, "to_q", "query", "q"),
+    PROJECTION(k, "to_k", "key", "k"),
+    PROJECTION(v, "to_v", "value", "v"),
+    PROJECTION(out, "to_out.0", "proj_attn", "proj_out"),
 };
 
 static const struct weight_spec upsample_table[] = {
-    BLOCK_WEIGHT(upsample_weights, weight, 1, "decoder.up_blocks.%d.upsamplers.0.conv.weight", 4, OUT, OUT,
-                 K3, K3),
-    BLOCK_WEIGHT(upsample_weights, bias, 1, "decoder.up_blocks.%d.upsamplers.0.conv.bias", 1, OUT),
+    BLOCK_WEIGHT_ORIGINALLY(upsample_weights, weight, 1, "decoder.up_blocks.%d.upsamplers.0.conv.weight",
+                            "decoder.up.%d.upsample.conv.weight", 4, OUT, OUT, K3, K3),
+    BLOCK_WEIGHT_ORIGINALLY(upsample_weights, bias, 1, "decoder.up_blocks.%d.upsamplers.0.conv.bias",
+                            "decoder.up.%d.upsample.conv.bias", 1, OUT),
 };
 
 static const struct weight_spec out_table[] = {
-    BLOCK_WEIGHT(out_weights, norm, 0, "decoder.conv_norm_out.weight", 1, IN),
-    BLOCK_WEIGHT(out_weights, norm_bias, 1, "decoder.conv_norm_out.bias", 1, IN),
+    BLOCK_WEIGHT_ORIGINALLY(out_weights, norm, 0, "decoder.conv_norm_out.weight", "decoder.norm_out.weight",
+                            1, IN),
+    BLOCK_WEIGHT_ORIGINALLY(out_weights, norm_bias, 1, "decoder.conv_norm_out.bias", "decoder.norm_out.bias",
+                            1, IN),
     BLOCK_WEIGHT(out_weights, weight, 1, "decoder.conv_out.weight", 4, COLOURS, IN, K3, K3),
     BLOCK_WEIGHT(out_weights, bias, 1, "decoder.conv_out.bias", 1, COLOURS),
 };
@@ -268,7 +284,22 @@ static const struct block_kind kind_out =
 
 static bool probe(const struct tensor_index *index) {
     return index_find(index, "decoder.conv_in.weight") &&
-           index_find(index, "decoder.mid_block.resnets.0.conv1.weight");
+           (index_find(index, "decoder.mid_block.resnets.0.conv1.weight") ||
+            index_find(index, "decoder.mid.block_1.conv1.weight"));
+}
+
+/* Width of a level. Files of the authors count from the picture's end. */
+static int32_t level_channels(const struct component *c, int level, struct error *e) {
+    char name[2 * BLOCK_NAME_MAX], original[2 * BLOCK_NAME_MAX];
+    int from_end = c->dims[LEVELS] - 1 - level;
+    block_weight_name(UP_RESNET "conv1.weight", level * BLOCK_NUMBER_STEP, name);
+    block_weight_name(UP_RESNET_ORIGINAL "conv1.weight", from_end * BLOCK_NUMBER_STEP, original);
+    return component_dim(c, component_either(c, name, original), 4, 0, e);
+}
+
+static int last_of_either(const struct component *c, const char *prefix, const char *original) {
+    int last = index_last_block(&c->index, prefix);
+    return last < 0 ? index_last_block(&c->index, original) : last;
 }
 
 static enum status check_dims(const struct component *c, struct error *e) {
@@ -286,21 +317,18 @@ static enum status check_dims(const struct component *c, struct error *e) {
 
 static enum status configure(struct component *c, const struct config *config, struct error *e) {
     int32_t *d = c->dims;
-    char name[2 * BLOCK_NAME_MAX];
     d[COLOURS] = 3;
     d[K1] = 1;
     d[K3] = 3;
     d[LATENT] = component_dim(c, "decoder.conv_in.weight", 4, 1, e);
-    d[LEVELS] = index_last_block(&c->index, "decoder.up_blocks.") + 1;
-    d[RESNETS] = index_last_block(&c->index, "decoder.up_blocks.0.resnets.") + 1;
+    d[LEVELS] = last_of_either(c, "decoder.up_blocks.", "decoder.up.") + 1;
+    d[RESNETS] = last_of_either(c, "decoder.up_blocks.0.resnets.", "decoder.up.0.block.") + 1;
     if (d[LEVELS] < 1 || d[LEVELS] > LEVELS_MAX || d[RESNETS] < 1 || d[RESNETS] > 8) {
         error_set(e, SHAPE, "the decoder has %d levels of %d resnets", d[LEVELS], d[RESNETS]);
         error_where(e, "%s", c->index.sources[0].path);
         return error_expected(e, "1 to %d levels of 1 to 8", LEVELS_MAX);
     }
-    for (int i = 0; i < d[LEVELS]; i++)
-        d[CHANNELS + i] = component_dim(
-            c, block_weight_name("decoder.up_blocks.%d.resnets.0.conv1.weight", i, name), 4, 0, e);
+    for (int i = 0; i < d[LEVELS]; i++) d[CHANNELS + i] = level_channels(c, i, e);
     struct vae_settings *s = (struct vae_settings *)c->settings;
     double scale = 0.3611, shift = 0.1159; /* Flux's and Z-Image's */
     s->groups = 32;
@@ -312,7 +340,8 @@ static enum status configure(struct component *c, const struct config *config, s
     s->shift = (float)shift;
     c->latent_channels = d[LATENT];
     c->pixel_factor = 1 << (d[LEVELS] - 1);
-    s->attention = index_find(&c->index, "decoder.mid_block.attentions.0.group_norm.weight") != NULL;
+    s->attention = index_find(&c->index, component_either(c, ATTENTION "group_norm.weight",
+                                                          ATTENTION_ORIGINAL "norm.weight")) != NULL;
     return e->code == OK ? check_dims(c, e) : e->code;
 }
 
@@ -323,18 +352,21 @@ static bool widens(const struct component *c, int level) {
 static int blocks(const struct component *c, struct block_ref *refs) {
     const struct vae_settings *s = (const struct vae_settings *)c->settings;
     int n = 0, levels = c->dims[LEVELS];
-    refs[n++] = (struct block_ref){&kind_in, 0, false};
-    refs[n++] = (struct block_ref){&kind_mid_resnet, 0, false};
-    if (s->attention) refs[n++] = (struct block_ref){&kind_attention, 0, false};
-    refs[n++] = (struct block_ref){&kind_mid_resnet, 1, false};
+    refs[n++] = (struct block_ref){.kind = &kind_in};
+    refs[n++] = (struct block_ref){.kind = &kind_mid_resnet, .number = 0, .original = 1};
+    if (s->attention) refs[n++] = (struct block_ref){.kind = &kind_attention};
+    refs[n++] = (struct block_ref){.kind = &kind_mid_resnet, .number = 1, .original = 1};
     for (int level = 0; level < levels; level++) {
-        for (int i = 0; i < c->dims[RESNETS]; i++) {
-            const struct block_kind *kind = i == 0 && widens(c, level) ? &kind_wider_resnet : &kind_up_resnet;
-            refs[n++] = (struct block_ref){kind, level * BLOCK_NUMBER_STEP + i, false};
-        }
-        if (level + 1 < levels) refs[n++] = (struct block_ref){&kind_upsample, level, false};
+        int turned = levels - 1 - 2 * level; /* from this level's number to the authors' */
+        for (int i = 0; i < c->dims[RESNETS]; i++)
+            refs[n++] =
+                (struct block_ref){.kind = i == 0 && widens(c, level) ? &kind_wider_resnet : &kind_up_resnet,
+                                   .number = level * BLOCK_NUMBER_STEP + i,
+                                   .original = turned * BLOCK_NUMBER_STEP};
+        if (level + 1 < levels)
+            refs[n++] = (struct block_ref){.kind = &kind_upsample, .number = level, .original = turned};
     }
-    refs[n++] = (struct block_ref){&kind_out, 0, false};
+    refs[n++] = (struct block_ref){.kind = &kind_out};
     return n;
 }
 
@@ -381,6 +413,7 @@ static enum status visits(const struct component *c, int stage, const struct lan
 }
 
 static const char *const ignorable[] = {"encoder.", "quant_conv.", NULL};
+static const char *const prefixes[] = {"", "first_stage_model.", "vae.", NULL};
 
 /* Flux.1's and Z-Image's, as the decoder runs. */
 static const struct dimension dimensions[] = {
@@ -418,6 +451,9 @@ static int write_config(const struct component *c, char *out, size_t out_bytes) 
 const struct family family_vae_kl = {
     .name = "vae_kl",
     .role = ROLE_DECODER,
+    .prefixes = prefixes,
+    .config_key = "_class_name",
+    .config_value = "AutoencoderKL",
     .probe = probe,
     .configure = configure,
     .blocks = blocks,

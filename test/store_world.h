@@ -69,8 +69,8 @@ static void make_blocks(int s, int n_blocks) {
     struct stage_need *need = &world.need.stage[s];
     for (int b = 0; b < n_blocks; b++) {
         const struct block_kind *kind = world.dims[s][b][0] ? &raw_kind : &empty_kind;
-        block_bind(&watch.sys, kind, s * 100 + b, &world.files.index, world.dims[s][b], &world.blocks[s][b],
-                   &e);
+        const struct block_ref ref = {.kind = kind, .number = s * 100 + b};
+        block_bind(&watch.sys, &ref, &world.files.index, world.dims[s][b], &world.blocks[s][b], &e);
         world.list[s][b] = &world.blocks[s][b];
         need->block_bytes[b] = world.blocks[s][b].bytes;
         need->block_repeats[b] = true;

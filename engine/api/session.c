@@ -533,6 +533,12 @@ out:
 
 /* ---- the public functions ---- */
 
+static void say_assumptions(struct sluice_session *s) {
+    char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES];
+    int n = model_notes(s->model, lines);
+    for (int i = 0; i < n; i++) say(s, SLUICE_INFO, "%s", lines[i]);
+}
+
 int sluice_session_open(sluice_model *model, const struct sluice_session_options *options,
                         sluice_session **session, struct sluice_error *error) {
     struct error e = {0};
@@ -559,10 +565,12 @@ int sluice_session_open(sluice_model *model, const struct sluice_session_options
     } else {
         s->device = cpu_open(sys, threads, &e);
     }
-    if (e.code == OK)
+    if (e.code == OK) {
         *session = s;
-    else
+        say_assumptions(s);
+    } else {
         sluice_session_close(s);
+    }
     return publish_error(&e, error);
 }
 
