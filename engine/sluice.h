@@ -1,26 +1,23 @@
 /* Sluice: diffusion models that are bigger than the memory they run in.
  *
- * A complete program:
+ * A complete program: MODEL PROMPT > picture.ppm. cc program.c $(pkg-config --cflags --libs sluice)
  *
- *     #include "engine/sluice.h"
+ *     #include <sluice.h>
  *     #include <stdio.h>
- *     static void save(void *user, const struct sluice_image *image) {
- *         FILE *f = fopen(user, "wb");
- *         fprintf(f, "P6 %d %d 255\n", image->width, image->height);
- *         fwrite(image->rgb, 3, (size_t)image->width * (size_t)image->height, f);
- *         fclose(f);
+ *     static void save(void *file, const struct sluice_image *image) {
+ *         fprintf((FILE *)file, "P6 %d %d 255\n", image->width, image->height);
+ *         fwrite(image->rgb, 3, (size_t)image->width * (size_t)image->height, (FILE *)file);
  *     }
  *     int main(int argc, char **argv) {
- *         if (argc < 4) return 2;
+ *         if (argc < 3) return 2;
  *         struct sluice_error error;
  *         struct sluice_model_options from = {.struct_size = sizeof from, .model = argv[1]};
- *         struct sluice_session_options options = {.struct_size = sizeof options, .on_image = save};
+ *         struct sluice_session_options to = {.struct_size = sizeof to, .on_image = save, .user = stdout};
  *         struct sluice_request request = {.struct_size = sizeof request};
  *         sluice_model *model = NULL;
  *         sluice_session *session = NULL;
- *         options.user = argv[3];
  *         int status = sluice_model_open(&from, &model, &error);
- *         if (!status) status = sluice_session_open(model, &options, &session, &error);
+ *         if (!status) status = sluice_session_open(model, &to, &session, &error);
  *         if (!status) sluice_request_defaults(model, &request), request.prompt = argv[2];
  *         if (!status) status = sluice_run(session, &request, &error);
  *         if (status) fprintf(stderr, "%s: %s\n", sluice_code_name(status), error.what);
