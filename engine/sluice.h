@@ -221,7 +221,9 @@ SLUICE_API int sluice_checkpoint_write(const char *family, const char *folder, c
                                        uint64_t seed, void (*on_progress)(void *user, double fraction),
                                        void *user, struct sluice_error *error);
 
-/* {"version":1,"devices":[{"name","bytes","threads"}]} */
+/* {"version":1,"devices":[{"name","processor","bytes","free_bytes","threads" (a session's, unless it says
+ * otherwise),
+ * "hardware_threads","instructions","library","precisions":["f32"]}],"absent":[{"name","reason"}]} */
 SLUICE_API int sluice_devices(char **json, struct sluice_error *error);
 
 SLUICE_API const char *sluice_version(void);
