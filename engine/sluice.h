@@ -242,6 +242,7 @@ struct sluice_bench_options {
     bool (*on_progress)(void *user, double fraction, const char *what);
     void *user;
     const char *clock; /* stream: "timed", a virtual one, or "paced", this machine's; NULL: timed */
+    const struct sluice_model_options *model; /* load: the one to read */
 };
 
 /* How fast bytes move, by path and size of a piece: {"version":1,"rows":[{"path","bytes","gbytes_per_second",
@@ -254,6 +255,14 @@ SLUICE_API int sluice_bench_bus(const struct sluice_bench_options *options, char
  * ...}]}. *rates: with ops, for options->threads. Takes at most 200 MiB. */
 SLUICE_API int sluice_bench_ops(const struct sluice_bench_options *options, char **json, char **rates,
                                 struct sluice_error *error);
+/* How fast the store reads a model's blocks, beside what dd does with its files in the same run: out of the
+ * page cache, through it, past it:
+ * {"version":1,"rows":[{"path":"load","page_cache":"kept|dropped|bypassed","bytes",
+ * "threads","gbytes_per_second","dd_gbytes_per_second","share"}],"open_seconds"}; the last is how long
+ * opening takes once the files are warm. At most 4 GiB of the model, ten times each; memory for two of its
+ * blocks. */
+SLUICE_API int sluice_bench_load(const struct sluice_bench_options *options, char **json,
+                                 struct sluice_error *error);
 /* How near to the floor (computing, or bytes over the bus, whichever is longer) a step of made-up models of
  * real sizes comes, against the ways in which others lay out weights: {"version":1,"rows":[{"blocks",
  * "layout","resident_percent","bus_gbytes_per_second","seconds","floor_seconds","efficiency"}]}. timed: the
