@@ -259,8 +259,8 @@ SLUICE_API int sluice_bench_ops(const struct sluice_bench_options *options, char
  * page cache, through it, past it:
  * {"version":1,"rows":[{"path":"load","page_cache":"kept|dropped|bypassed","bytes",
  * "threads","gbytes_per_second","dd_gbytes_per_second","share"}],"open_seconds"}; the last is how long
- * opening takes once the files are warm. At most 4 GiB of the model, ten times each; memory for two of its
- * blocks. */
+ * opening takes once the files are warm. At most 4 GiB of the model, seven times each way; memory for two of
+ * its blocks. */
 SLUICE_API int sluice_bench_load(const struct sluice_bench_options *options, char **json,
                                  struct sluice_error *error);
 /* How near to the floor (computing, or bytes over the bus, whichever is longer) a step of made-up models of

@@ -1,6 +1,8 @@
 /* The machine: see machine.h. Linux. */
 #include "engine/api/machine.h"
 
+#include "kernels/cpu/cpu.h"
+
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
@@ -11,7 +13,7 @@
 enum { BASE_MIB = 12 };
 
 uint64_t machine_base_bytes(void) {
-    return (uint64_t)BASE_MIB << 20;
+    return ((uint64_t)BASE_MIB << 20) + cpu_library_more_bytes();
 }
 
 /* "NAME:   123 kB" in a file of /proc. */

@@ -75,6 +75,10 @@ const char *cpu_instructions(void) {
     return onednn_instructions();
 }
 
+uint64_t cpu_library_more_bytes(void) {
+    return onednn_more_bytes();
+}
+
 void cpu_library(char *out, size_t out_bytes) {
     onednn_version(out, out_bytes);
 }
