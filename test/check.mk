@@ -19,10 +19,10 @@ tests: all $(TEST_BINS)
 
 -include $(wildcard $B/*.d)
 
-.PHONY: check test demo install
+.PHONY: check test demo packages
 check:
 	@sh test/check.sh
-install:
+packages:
 	@sh test/install.sh build
 test:
 	@sh test/install.sh build check demo

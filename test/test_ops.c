@@ -740,9 +740,7 @@ static void test_rgb_rounding(void **state) {
     assert_true(rgb[255] == 0 && rgb[256] == 0 && rgb[257] == 255);
 }
 
-/* Nothing that was prepared outlives the device. */
-static void test_close_gives_back(void **state) {
-    (void)state;
+static int64_t left_by_a_device(void) {
     int64_t before = heap_live;
     struct onednn *o = onednn_open(&watch.sys, 2, &problem);
     for (int i = 1; i <= 20; i++) {
@@ -752,7 +750,15 @@ static void test_close_gives_back(void **state) {
                          OK);
     }
     onednn_close(o);
-    assert_true(heap_live - before < 4096);
+    return heap_live - before;
+}
+
+/* Nothing that was prepared outlives the device. oneDNN 3.2 keeps something once, from the first such shapes
+ * on (11 KB with AVX-512, 34 with AVX2, nothing after that), so the second device counts. */
+static void test_close_gives_back(void **state) {
+    (void)state;
+    left_by_a_device();
+    assert_true(left_by_a_device() < 4096);
 }
 
 static void test_print_errors(void **state) {

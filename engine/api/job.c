@@ -459,7 +459,7 @@ void job_close(struct job *job) {
 
 struct run job_run(struct job *job, const struct run_hooks *hooks) {
     return (struct run){
-        .readers = PLAN_READERS,
+        .readers = plan_readers(&job->plan),
         .sys = job->sys,
         .device = job->device,
         .stages = job->stages,

@@ -188,7 +188,7 @@ static enum status read_bounce(struct job *job, json_t *bounce, struct error *e)
     if (asked && strcmp(asked, "auto")) return OK;
     if ((bounce && !json_is_integer(bounce)) || bytes < 0 || bytes > most)
         return bad_plan(e, "bounce_bytes is no size up to 1 GiB", "plan");
-    job->need->bounce_bytes = align_up((uint64_t)bytes, PLAN_READERS * PLAN_PAGE);
+    job->need->bounce_bytes = align_up((uint64_t)bytes, PLAN_DIRECT_READERS * PLAN_PAGE);
     return OK;
 }
 

@@ -18,9 +18,15 @@ enum { PLAN_STAGES_MAX = 6, PLAN_BLOCKS_MAX = 1088, PLAN_PAGE = 4096 };
  * Of two staging buffers one is filled from the disk while the other leaves for the device. */
 enum { PLAN_READ_PIECE = 8 << 20, PLAN_COPY_PIECE = 16 << 20, PLAN_STAGING = 2 * PLAN_COPY_PIECE };
 
-/* Threads of the store that read files, and what each of them needs to read past the page cache; measured:
- * bench/LOG.md. */
-enum { PLAN_READERS = 2, PLAN_BOUNCE_PIECE = 2 << 20, PLAN_BOUNCE = PLAN_READERS * PLAN_BOUNCE_PIECE };
+/* Threads of the store that read files: two through the page cache, which reads ahead by itself and gets
+ * confused by more; four past it, for a disk is busy only with what is asked of it, and the bounce memory
+ * that each of those needs. Measured: bench/LOG.md. */
+enum {
+    PLAN_READERS = 2,
+    PLAN_DIRECT_READERS = 4,
+    PLAN_BOUNCE_PIECE = 1 << 20,
+    PLAN_BOUNCE = PLAN_DIRECT_READERS * PLAN_BOUNCE_PIECE,
+};
 
 /* Blocks that a stage with whole-picture buffers may have: decoders have tens. */
 enum { PLAN_PICTURE_BLOCKS_MAX = 128 };
@@ -94,6 +100,10 @@ struct plan {
     double seconds, floor_seconds;
     int32_t bound, unused;
 };
+
+static inline int plan_readers(const struct plan *plan) {
+    return plan->bounce_bytes ? PLAN_DIRECT_READERS : PLAN_READERS;
+}
 
 static inline bool plan_is_resident(const struct plan_stage *stage, int block) {
     return stage->resident[block / 64] >> (block % 64) & 1;

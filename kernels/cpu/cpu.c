@@ -71,6 +71,18 @@ void cost_add_primitive(const struct cpu *cpu, const struct onednn_key *key, str
     if (facts.scratch_bytes > *scratch_bytes) *scratch_bytes = facts.scratch_bytes;
 }
 
+const char *cpu_instructions(void) {
+    return onednn_instructions();
+}
+
+uint64_t cpu_library_more_bytes(void) {
+    return onednn_more_bytes();
+}
+
+void cpu_library(char *out, size_t out_bytes) {
+    onednn_version(out, out_bytes);
+}
+
 struct device *cpu_open(struct sys *sys, int threads, struct error *e) {
     if (threads < 1 || threads > 1024) {
         error_set(e, USAGE, "the number of threads is out of range");

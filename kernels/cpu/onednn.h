@@ -54,6 +54,11 @@ struct onednn;
 struct onednn *onednn_open(struct sys *sys, int threads, struct error *e);
 void onednn_close(struct onednn *o);
 
+/* See cpu.h: cpu_instructions, cpu_library_more_bytes, cpu_library. */
+const char *onednn_instructions(void);
+uint64_t onednn_more_bytes(void);
+void onednn_version(char *out, size_t out_bytes);
+
 /* A pure function of key, thread count and instruction set, whether prepared or not. */
 struct onednn_facts onednn_facts(const struct onednn *o, const struct onednn_key *key);
 /* Equal keys, equal number. */

@@ -594,7 +594,11 @@ check "components" has ../out '"components"'
 expect 0 "inspect --tensors --json" inspect -m "$model" --tensors --json
 expect 3 "inspect nothing" inspect ../nowhere
 expect 0 "devices" devices
-check "cpu" has ../out '^cpu'
+check "cpu" has ../out '^cpu: .'
+check "its memory" has ../out '^  memory .* free$'
+check "its instructions" has ../out '^  instructions .*oneDNN [23]\.'
+check "what it computes in" has ../out '^  computes in .*f32'
+check "cuda" has ../out '^cuda: not in this build$'
 expect 0 "devices --json" devices --json
 check "devices" has ../out '"devices"'
 mkdir full && : >full/file
