@@ -21,8 +21,8 @@
 
 static const char full[] =
     "{\"version\":1,\"machine\":\"a \\u00fc machine\",\"threads\":4,\"disk\":5e8,"
-    "\"host_copy\":6000000000,\"h2d\":1.25e10,\"ops\":{\"linear\":1e11,\"attention\":2e11,"
-    "\"conv\":3e11,\"bytes\":4e10}}";
+    "\"host_copy\":6000000000,\"h2d\":1.25e10,\"ops\":{\"linear\":1e11,\"linear_bf16\":2e11,"
+    "\"attention\":3e11,\"conv\":4e11,\"bytes\":4e10}}";
 
 static void reads_a_full_file(void **state) {
     (void)state;
@@ -48,6 +48,7 @@ static void fewer_threads_are_slower(void **state) {
             "{\"version\":1,\"threads\":8,\"disk\":5e8,\"ops\":{\"linear\":1e11,\"bytes\":4e10}}";
         assert_int_equal(rates_read(NULL, text, cases[i].threads, &r, &e), OK);
         assert_true(r.ops.per_second[CLASS_LINEAR] == cases[i].linear && r.disk == 5e8);
+        assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == cases[i].linear / 2); /* assumed */
         assert_true(r.ops.per_second[CLASS_BYTES] == cases[i].bytes);
     }
 }
