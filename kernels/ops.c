@@ -223,11 +223,9 @@ void op_linear(struct context *x, struct tensor out, struct tensor in, struct te
     check_packed(&c, "weight", &weight);
     check_tensor(&c, "out", &out, F32, 2, DIMS(in.dim[0], weight.dim[0]));
     check_epilogue(&c, &out, &e.bias, &e.residual);
-    dispatch(&c, &(struct op){.kind = OP_LINEAR,
-                              .out = out,
-                              .in = {in, weight},
-                              .epilogue = e,
-                              .precision = x->precision});
+    dispatch(
+        &c, &(struct op){
+                .kind = OP_LINEAR, .out = out, .in = {in, weight}, .epilogue = e, .precision = x->precision});
 }
 
 void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
@@ -469,7 +467,7 @@ enum op_class op_class_of(const struct op *op) {
 
 const char *op_class_name(enum op_class class) {
     static const char *const class_names[N_OP_CLASSES] = {"linear", "linear_bf16", "attention", "conv",
-                                                           "bytes"};
+                                                          "bytes"};
     return class_names[class];
 }
 

@@ -3,10 +3,10 @@
  * Letters: T tokens or rows, C channels, N outputs, K inputs, H heads, G key heads, D head size, Y X pixels.
  * All activations are f32; weights are f32, bf16 or f16 and are widened exactly. Where the context computes
  * in bf16, OP_LINEAR rounds in and weight to bf16, to nearest even; nothing else is rounded. Accumulation is
- * f32 in an order that depends on shapes alone, norm statistics are double. Errors stick in the context: after one,
- * operators do nothing. Wrappers check shapes once for every device; a mismatch is INTERNAL, because files
- * were checked when they were bound. Tensors that are absent (optional) have rank 0. Source of the formulas:
- * each family's reference implementation. */
+ * f32 in an order that depends on shapes alone, norm statistics are double. Errors stick in the context:
+ * after one, operators do nothing. Wrappers check shapes once for every device; a mismatch is INTERNAL,
+ * because files were checked when they were bound. Tensors that are absent (optional) have rank 0. Source of
+ * the formulas: each family's reference implementation. */
 #ifndef SLUICE_KERNELS_OPS_H
 #define SLUICE_KERNELS_OPS_H
 
@@ -143,8 +143,9 @@ void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in);
 
 const char *op_name(enum op_kind kind);
 
-/* What an operator's time follows from: multiplications in products (by their precision), attention and convolutions, bytes read
- * and written in everything else (linear_few included: its weights are read for a few rows). */
+/* What an operator's time follows from: multiplications in products (by their precision), attention and
+ * convolutions, bytes read and written in everything else (linear_few included: its weights are read for a
+ * few rows). */
 enum op_class { CLASS_LINEAR, CLASS_LINEAR_BF16, CLASS_ATTENTION, CLASS_CONV, CLASS_BYTES, N_OP_CLASSES };
 
 /* FLOPs a second, of CLASS_BYTES bytes a second; 0: unknown, counts as no time. */

@@ -96,14 +96,15 @@ json_t *plan_json(const struct job *job) {
     char hash[17];
     json_t *stages = json_array();
     for (int s = 0; s < p->n_stages; s++) json_array_append_new(stages, stage_json(job, s));
-    json_t *json = json_pack(
-        "{s:i, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:I, s:I, s:I, s:I}", "version", 1, "request",
-        request_json(job), "device", job->device->name, "precision", precision_name(job->precision), "hash", plan_hash(p, hash),
-        "rates", rates_name(job), "budget", two_budgets(p->vram_budget_bytes, p->ram_budget_bytes), "peak",
-        two_budgets(p->vram_peak_bytes, p->ram_peak_bytes), "least",
-        two_budgets(p->vram_least_bytes, p->ram_least_bytes), "keep", (int)p->keep, "base_bytes",
-        integer(p->base_bytes), "host_bytes", integer(p->host_bytes), "cross_bytes", integer(p->cross_bytes),
-        "bounce_bytes", integer(p->bounce_bytes));
+    json_t *json =
+        json_pack("{s:i, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:I, s:I, s:I, s:I}", "version", 1,
+                  "request", request_json(job), "device", job->device->name, "precision",
+                  precision_name(job->precision), "hash", plan_hash(p, hash), "rates", rates_name(job),
+                  "budget", two_budgets(p->vram_budget_bytes, p->ram_budget_bytes), "peak",
+                  two_budgets(p->vram_peak_bytes, p->ram_peak_bytes), "least",
+                  two_budgets(p->vram_least_bytes, p->ram_least_bytes), "keep", (int)p->keep, "base_bytes",
+                  integer(p->base_bytes), "host_bytes", integer(p->host_bytes), "cross_bytes",
+                  integer(p->cross_bytes), "bounce_bytes", integer(p->bounce_bytes));
     if (!json) {
         json_decref(stages);
         return NULL;

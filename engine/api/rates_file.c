@@ -15,8 +15,9 @@ static const struct op_rates thread_rates = {
     .per_second = {[CLASS_LINEAR] = 60e9, [CLASS_ATTENTION] = 50e9, [CLASS_CONV] = 70e9, [CLASS_BYTES] = 8e9},
 };
 
-/* Of products in bf16 to those in f32, where only these are known: what an Intel server without AMX does (0.53
- * measured: bench/LOG.md), whose bf16 instruction is issued at a quarter of the rate. Others reach 2 and more. */
+/* Of products in bf16 to those in f32, where only these are known: what an Intel server without AMX does
+ * (0.53 measured: bench/LOG.md), whose bf16 instruction is issued at a quarter of the rate. Others reach 2
+ * and more. */
 static const double bf16_share = 0.5;
 
 static void assume_bf16(struct op_rates *rates) {
@@ -82,7 +83,8 @@ static enum status read_ops(const char *file, json_t *ops, struct op_rates *rate
         int class = 0;
         while (class < N_OP_CLASSES && strcmp(key, op_class_name((enum op_class) class))) class ++;
         struct place at = {file, key};
-        if (class == N_OP_CLASSES) return bad_file(e, at, "in ops: linear, linear_bf16, attention, conv, bytes");
+        if (class == N_OP_CLASSES)
+            return bad_file(e, at, "in ops: linear, linear_bf16, attention, conv, bytes");
         if (read_rate(at, value, &rates->per_second[class], e) != OK) return e->code;
     }
     return OK;

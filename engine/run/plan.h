@@ -43,8 +43,8 @@ struct stage_need {
 };
 
 struct run_need {
-    struct rates rates; /* given, not measured */
-    bool separate;      /* the device has memory of its own: copies, a pinned pool, two budgets */
+    struct rates rates;       /* given, not measured */
+    bool separate;            /* the device has memory of its own: copies, a pinned pool, two budgets */
     enum precision precision; /* the request's: what a plan is for is part of its hash */
     int n_stages;
     struct stage_need stage[PLAN_STAGES_MAX];

@@ -118,7 +118,8 @@ static const void *convert_in(const struct cpu *cpu, const struct tensor *in, en
 static const void *convert_panel(const struct cpu *cpu, const struct tensor *weight, enum dtype dtype,
                                  char *to) {
     enum { PIECE = 1 << 14 };
-    int64_t n = tensor_elements(weight), from = dtype_bits(weight->dtype) / 8, element = dtype_bits(dtype) / 8;
+    int64_t n = tensor_elements(weight), from = dtype_bits(weight->dtype) / 8,
+            element = dtype_bits(dtype) / 8;
 #pragma omp parallel for num_threads(cpu->threads) schedule(static)
     for (int64_t i = 0; i < n; i += PIECE)
         convert(to + i * element, dtype, (const char *)weight->data + i * from, weight->dtype,

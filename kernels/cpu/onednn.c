@@ -155,8 +155,8 @@ static dnnl_status_t describe_conv(const struct onednn *o, const struct onednn_k
                                    dnnl_primitive_desc_t *d) {
     const int32_t *n = key->number, k = n[4];
     dnnl_memory_desc_t l[4] = {0};
-    dnnl_status_t s =
-        layout_create(&l[0], 4, (const dnnl_dims_t){1, n[2], n[0] + k - 1, n[1] + k - 1}, dnnl_f32, dnnl_nhwc);
+    dnnl_status_t s = layout_create(&l[0], 4, (const dnnl_dims_t){1, n[2], n[0] + k - 1, n[1] + k - 1},
+                                    dnnl_f32, dnnl_nhwc);
     /* Plain weights would select the reference code. */
     if (!s) s = layout_create(&l[1], 4, (const dnnl_dims_t){n[3], n[2], k, k}, dnnl_f32, dnnl_format_tag_any);
     if (!s) s = layout_create(&l[2], 1, (const dnnl_dims_t){n[3]}, dnnl_f32, dnnl_a);
@@ -285,7 +285,8 @@ uint64_t onednn_primitive_bytes(const struct onednn_key *key) {
 /* --- building and running --- */
 
 static enum status failed(const struct onednn_key *key, const char *what, dnnl_status_t s, struct error *e) {
-    static const char *const kinds[] = {"product (transposed)", "bf16 product", "product", "convolution", "repacking"};
+    static const char *const kinds[] = {"product (transposed)", "bf16 product", "product", "convolution",
+                                        "repacking"};
     const int32_t *n = key->number;
     error_set(e, DEVICE, "oneDNN %s failed", what);
     error_found(e, "status %d", (int)s);

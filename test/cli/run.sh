@@ -224,12 +224,12 @@ for isa in AVX2 AVX512_CORE; do
     draw 2 "bf16 within $isa" -p x -o a.png --precision bf16
     check "says what it lacks" has ../err '^sluice: --precision .*bf16.*AVX512_BF16'
     expect 2 "planned, bf16 within $isa" plan -m "$model" --precision bf16
-    draw 0 "f32 within $isa" -p x -o a.png --steps 1 --precision f32
+    draw 0 "f32 within $isa" -p x -o a.png --precision f32
     rm -f a.png
 done
 unset DNNL_MAX_CPU_ISA
 if grep -qE '^flags.*(avx512_bf16|amx_bf16)' /proc/cpuinfo; then
-    draw 0 "bf16" -p x -o a.png --steps 1 --precision bf16
+    draw 0 "bf16" -p x -o a.png --precision bf16
     expect 0 "planned, bf16" plan -m "$model" --precision bf16 --json
     check "the plan says so" [ "$(grep -c '"precision": *"bf16"' ../out)" = 2 ]
     rm -f a.png
