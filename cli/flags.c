@@ -102,7 +102,7 @@ const struct flag flags[N_FLAGS] = {
      "machine's memory, and would push everything else out; default auto"},
     {NULL, RUNS | DECODE, NULL, "--device", "NAME", FLAG_STRING, AT(device), 0, 0, NULL, "cpu; default cpu"},
     {NULL, RUNS | DECODE, NULL, "--precision", "TYPE", FLAG_CHOICE, AT(precision), 0, 0, "f32|bf16|f16",
-     "arithmetic; f32 on the CPU, the default"},
+     "of text encoder and transformer; default f32"},
     {NULL, RUNS | DECODE | BENCH, "-t", "--threads", "N", FLAG_WHOLE, AT(threads), 1, 4096, NULL,
      "default the physical cores"},
 

@@ -42,8 +42,6 @@ static int check_device(const struct args *args, struct sluice_error *e) {
         (!cuda || (device[4] && device[4] != ':') || !*index || strspn(index, "0123456789") != strlen(index)))
         return fail_value(e, "--device", device, "cpu, cuda or cuda:N");
     if (cuda && !plans) return refuse("--device", "this program was built without CUDA", device, "cpu", e);
-    if (cpu && args->precision && strcmp(args->precision, "f32") != 0)
-        return refuse("--precision", "the CPU of this build computes in f32 only", args->precision, "f32", e);
     return SLUICE_OK;
 }
 

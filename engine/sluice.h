@@ -176,7 +176,7 @@ struct sluice_request {
     double flow_shift;           /* 0: the model's */
     uint64_t seed;
     bool no_decode;          /* stop after the latent */
-    const char *precision;   /* "f32" */
+    const char *precision;   /* of transformer and text encoder: "f32" or NULL, or "bf16" */
     const char *init_latent; /* safetensors file with the initial noise (tensor "latent"), or NULL */
     const char *save_latent; /* where to write the final latents, or NULL */
     const char *dump;        /* an existing folder for every ring, or NULL */

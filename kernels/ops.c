@@ -37,6 +37,11 @@ const char *op_name(enum op_kind kind) {
     return names[kind];
 }
 
+const char *precision_name(enum precision precision) {
+    static const char *const precision_names[N_PRECISIONS] = {"f32", "bf16", "f16"};
+    return precision_names[precision];
+}
+
 /* One wrapper's checks. The first that fails sets the context's error; the others then do nothing. */
 struct check {
     struct context *x;
@@ -218,7 +223,9 @@ void op_linear(struct context *x, struct tensor out, struct tensor in, struct te
     check_packed(&c, "weight", &weight);
     check_tensor(&c, "out", &out, F32, 2, DIMS(in.dim[0], weight.dim[0]));
     check_epilogue(&c, &out, &e.bias, &e.residual);
-    dispatch(&c, &(struct op){.kind = OP_LINEAR, .out = out, .in = {in, weight}, .epilogue = e});
+    dispatch(
+        &c, &(struct op){
+                .kind = OP_LINEAR, .out = out, .in = {in, weight}, .epilogue = e, .precision = x->precision});
 }
 
 void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
@@ -445,10 +452,10 @@ double op_flops(const struct op *op) {
     }
 }
 
-enum op_class op_class_of(enum op_kind kind) {
-    switch (kind) {
+enum op_class op_class_of(const struct op *op) {
+    switch (op->kind) {
     case OP_LINEAR:
-        return CLASS_LINEAR;
+        return op->precision == PRECISION_BF16 ? CLASS_LINEAR_BF16 : CLASS_LINEAR;
     case OP_ATTENTION:
         return CLASS_ATTENTION;
     case OP_CONV2D:
@@ -459,7 +466,8 @@ enum op_class op_class_of(enum op_kind kind) {
 }
 
 const char *op_class_name(enum op_class class) {
-    static const char *const class_names[N_OP_CLASSES] = {"linear", "attention", "conv", "bytes"};
+    static const char *const class_names[N_OP_CLASSES] = {"linear", "linear_bf16", "attention", "conv",
+                                                          "bytes"};
     return class_names[class];
 }
 
@@ -471,7 +479,7 @@ static double op_bytes(const struct op *op) {
 }
 
 double op_seconds(const struct op *op, const struct op_rates *rates) {
-    enum op_class class = op_class_of(op->kind);
+    enum op_class class = op_class_of(op);
     double rate = rates->per_second[class];
     return rate > 0 ? (class == CLASS_BYTES ? op_bytes(op) : op_flops(op)) / rate : 0;
 }

@@ -1,11 +1,12 @@
 /* The operators. One line of mathematics each; every device computes the same.
  *
  * Letters: T tokens or rows, C channels, N outputs, K inputs, H heads, G key heads, D head size, Y X pixels.
- * All activations are f32; weights are f32, bf16 or f16 and are widened exactly. Accumulation is f32 in an
- * order that depends on shapes alone, norm statistics are double. Errors stick in the context: after one,
- * operators do nothing. Wrappers check shapes once for every device; a mismatch is INTERNAL, because files
- * were checked when they were bound. Tensors that are absent (optional) have rank 0. Source of the formulas:
- * each family's reference implementation. */
+ * All activations are f32; weights are f32, bf16 or f16 and are widened exactly. Where the context computes
+ * in bf16, OP_LINEAR rounds in and weight to bf16, to nearest even; nothing else is rounded. Accumulation is
+ * f32 in an order that depends on shapes alone, norm statistics are double. Errors stick in the context:
+ * after one, operators do nothing. Wrappers check shapes once for every device; a mismatch is INTERNAL,
+ * because files were checked when they were bound. Tensors that are absent (optional) have rank 0. Source of
+ * the formulas: each family's reference implementation. */
 #ifndef SLUICE_KERNELS_OPS_H
 #define SLUICE_KERNELS_OPS_H
 
@@ -98,6 +99,7 @@ struct op {
     bool causal;
     enum activation activation; /* linear_few */
     int n;                      /* heads, groups or patch side */
+    enum precision precision;   /* linear */
 };
 
 /* weight packed, as everywhere. Rows of in may be strided, but that costs a copy of in. out is not in. */
@@ -141,17 +143,18 @@ void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in);
 
 const char *op_name(enum op_kind kind);
 
-/* What an operator's time follows from: multiplications in products, attention and convolutions, bytes read
- * and written in everything else (linear_few included: its weights are read for a few rows). */
-enum op_class { CLASS_LINEAR, CLASS_ATTENTION, CLASS_CONV, CLASS_BYTES, N_OP_CLASSES };
+/* What an operator's time follows from: multiplications in products (by their precision), attention and
+ * convolutions, bytes read and written in everything else (linear_few included: its weights are read for a
+ * few rows). */
+enum op_class { CLASS_LINEAR, CLASS_LINEAR_BF16, CLASS_ATTENTION, CLASS_CONV, CLASS_BYTES, N_OP_CLASSES };
 
 /* FLOPs a second, of CLASS_BYTES bytes a second; 0: unknown, counts as no time. */
 struct op_rates {
     double per_second[N_OP_CLASSES];
 };
 
-enum op_class op_class_of(enum op_kind kind);
-/* "linear", "attention", "conv", "bytes". */
+enum op_class op_class_of(const struct op *op);
+/* "linear", "linear_bf16", "attention", "conv", "bytes". */
 const char *op_class_name(enum op_class class);
 /* Seconds that a call takes at these rates. */
 double op_seconds(const struct op *op, const struct op_rates *rates);

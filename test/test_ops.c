@@ -712,7 +712,8 @@ static void test_no_reference_code(void **state) {
                 assert_true(facts.supported);
             }
     for (int i = 0; i < 100; i++) {
-        struct onednn_key key = {i & 1, {random_size(2000), random_size(2000), random_size(4000)}};
+        struct onednn_key key = {i & 1 ? ONEDNN_PRODUCT : ONEDNN_PRODUCT_T,
+                                 {random_size(2000), random_size(2000), random_size(4000)}};
         struct onednn_facts facts = onednn_facts(o, &key);
         assert_true(facts.supported && !facts.reference);
     }

@@ -209,7 +209,9 @@ static void test_places(const struct fixture *f) {
 }
 
 int main(void) {
-    static const struct ring_test tests[] = {
-        {"blocks", test_blocks}, {"mid", test_mid}, {"decoder", test_decoder}, {"places", test_places}};
+    static const struct ring_test tests[] = {{"blocks", test_blocks, PRECISION_F32},
+                                             {"mid", test_mid, PRECISION_F32},
+                                             {"decoder", test_decoder, PRECISION_F32},
+                                             {"places", test_places, PRECISION_F32}};
     return rings_main("vae rings", tests, COUNT_OF(tests), gates);
 }

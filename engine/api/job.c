@@ -50,12 +50,21 @@ static enum status check_request(const struct job *job, struct error *e) {
         error_found(e, "%s", r->direct_io);
         return error_expected(e, "auto, on or off");
     }
-    if (r->precision && strcmp(r->precision, "f32")) {
-        error_set(e, USAGE, "the precision cannot be used on this device");
-        error_found(e, "%s", r->precision);
-        return error_expected(e, "f32");
-    }
     return OK;
+}
+
+static enum status find_precision(struct job *job, struct error *e) {
+    const char *name = job->request.precision;
+    int precision = 0;
+    while (name && precision < N_PRECISIONS && strcmp(name, precision_name((enum precision)precision)))
+        precision++;
+    const char *lacks =
+        precision < N_PRECISIONS ? job->device->lacks[precision] : "there is no such precision";
+    job->precision = (enum precision)precision;
+    if (!lacks) return OK;
+    error_set(e, USAGE, "--precision cannot be used: %s", lacks);
+    error_found(e, "%s", name);
+    return error_expected(e, job->device->lacks[PRECISION_BF16] ? "f32" : "f32 or bf16");
 }
 
 static void fill_defaults(struct job *job) {
@@ -185,6 +194,7 @@ static void add_stage(struct job *job, enum stage_kind kind, enum role role, con
     stage->component = c;
     stage->n_lanes = n_lanes;
     stage->n_groups = 1;
+    stage->precision = kind == STAGE_DECODE ? PRECISION_F32 : job->precision;
     stage->evaluations = evaluations;
     stage->n_lasting = c->n_blocks;
     stage->n_blocks = c->n_blocks + (kind == STAGE_TEXT ? job->n_prompts : 0);
@@ -349,6 +359,7 @@ static enum status measure(struct job *job, const struct rates *rates, struct ru
                            struct error *e) {
     struct run run = job_run(job, NULL);
     need->rates = *rates;
+    need->precision = job->precision;
     if (executor_measure(&run, false, need, e) != OK) return e->code;
     need->base_bytes = machine_base_bytes();
     need->host_bytes = host_bytes(job);
@@ -413,7 +424,7 @@ enum status job_open(struct job *job, const struct sluice_model *model, struct d
         r->steps = 1;
     }
     fill_defaults(job);
-    if (check_request(job, e) != OK) return e->code;
+    if (check_request(job, e) != OK || find_precision(job, e) != OK) return e->code;
     job->batch = r->batch;
     job->Y = r->height / factor;
     job->X = r->width / factor;

@@ -17,6 +17,7 @@ struct job {
     struct device *device;
     struct sluice_request request;
     bool decode_only;
+    enum precision precision; /* of text encoder and denoiser */
 
     int n_prompts, batch; /* prompt 0 is the positive one */
     /* Images that are denoised at once, at most; they make so many groups, which take turns in every step. */

@@ -16,11 +16,11 @@ static json_t *request_json(const struct job *job) {
     json_t *tokens = json_array();
     for (int i = 0; i < job->n_prompts && !job->decode_only; i++)
         json_array_append_new(tokens, json_integer(job->tokens[i].n_ids));
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:f, s:f, s:i, s:o, s:b, s:b}", "model", job->model->name,
-                     "family", job->model->recipe->name, "width", r->width, "height", r->height, "steps",
-                     r->steps, "cfg_scale", r->cfg_scale, "flow_shift", r->flow_shift, "batch", job->batch,
-                     "tokens", tokens, "longest_prompt_assumed", !job->decode_only && !r->prompt, "decode",
-                     !r->no_decode);
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:f, s:f, s:i, s:s, s:o, s:b, s:b}", "model",
+                     job->model->name, "family", job->model->recipe->name, "width", r->width, "height",
+                     r->height, "steps", r->steps, "cfg_scale", r->cfg_scale, "flow_shift", r->flow_shift,
+                     "batch", job->batch, "precision", precision_name(job->precision), "tokens", tokens,
+                     "longest_prompt_assumed", !job->decode_only && !r->prompt, "decode", !r->no_decode);
 }
 
 static const char *tier(const struct plan_stage *stage, int block) {
@@ -96,14 +96,15 @@ json_t *plan_json(const struct job *job) {
     char hash[17];
     json_t *stages = json_array();
     for (int s = 0; s < p->n_stages; s++) json_array_append_new(stages, stage_json(job, s));
-    json_t *json = json_pack(
-        "{s:i, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:I, s:I, s:I, s:I}", "version", 1, "request",
-        request_json(job), "device", job->device->name, "precision", "f32", "hash", plan_hash(p, hash),
-        "rates", rates_name(job), "budget", two_budgets(p->vram_budget_bytes, p->ram_budget_bytes), "peak",
-        two_budgets(p->vram_peak_bytes, p->ram_peak_bytes), "least",
-        two_budgets(p->vram_least_bytes, p->ram_least_bytes), "keep", (int)p->keep, "base_bytes",
-        integer(p->base_bytes), "host_bytes", integer(p->host_bytes), "cross_bytes", integer(p->cross_bytes),
-        "bounce_bytes", integer(p->bounce_bytes));
+    json_t *json =
+        json_pack("{s:i, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:I, s:I, s:I, s:I}", "version", 1,
+                  "request", request_json(job), "device", job->device->name, "precision",
+                  precision_name(job->precision), "hash", plan_hash(p, hash), "rates", rates_name(job),
+                  "budget", two_budgets(p->vram_budget_bytes, p->ram_budget_bytes), "peak",
+                  two_budgets(p->vram_peak_bytes, p->ram_peak_bytes), "least",
+                  two_budgets(p->vram_least_bytes, p->ram_least_bytes), "keep", (int)p->keep, "base_bytes",
+                  integer(p->base_bytes), "host_bytes", integer(p->host_bytes), "cross_bytes",
+                  integer(p->cross_bytes), "bounce_bytes", integer(p->bounce_bytes));
     if (!json) {
         json_decref(stages);
         return NULL;
@@ -225,6 +226,9 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
                &job->plan);
     if ((int)json_array_size(stages) != job->n_stages)
         return other_job(e, "another number of stages", "plan");
+    const char *precision = json_string_value(json_object_get(root, "precision"));
+    if (precision && strcmp(precision, precision_name(job->precision)))
+        return other_job(e, "another precision", "plan");
     json_t *keep = json_object_get(root, "keep");
     if (keep && !json_is_boolean(keep)) return bad_plan(e, "keep is neither true nor false", "plan");
     job->plan.keep = json_is_true(keep);

@@ -482,7 +482,7 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
     r.reserve = find_reserve(s, job);
     /* What an earlier run kept and this one does not comes first: it is in no line of this plan. */
     if (!job->plan.keep) residents_destroy(&s->residents);
-    if (s->options.on_log || s->options.on_progress) r.rate = rate_measure(s->sys, s->device);
+    if (s->options.on_log || s->options.on_progress) r.rate = rate_measure(s->sys, s->device, job->precision);
     r.began = r.stage_began = r.step_began = now(&r);
     for (int i = 0; i < job->n_stages; i++)
         memcpy(s->report.stage_name[i], job->stages[i].name, sizeof s->report.stage_name[i]);

@@ -80,7 +80,8 @@ static enum status measure_stage(const struct run *run, int i_stage, struct dry 
                                  struct error *e) {
     struct stage *stage = &run->stages[i_stage];
     struct room room = room_counting();
-    struct context x = {.device = &dry->device, .scratch = &room.scratch, .error = e};
+    struct context x = {
+        .device = &dry->device, .precision = stage->precision, .scratch = &room.scratch, .error = e};
     dry->workspace_bytes = dry->hidden_bytes = 0;
     dry->pictures = &room.pictures;
     if (room_open(run->sys, stage, &room, e) != OK) goto out;
@@ -271,6 +272,7 @@ static enum status execute_stage(struct execution *x, int *i_visit, struct room 
     const struct run *run = x->run;
     int i_stage = run->visits->visits[*i_visit].stage;
     struct context context = {.device = run->device,
+                              .precision = run->stages[i_stage].precision,
                               .scratch = &room->scratch,
                               .error = x->e,
                               .tick = execution_tick,

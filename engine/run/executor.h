@@ -28,6 +28,7 @@ struct stage {
     struct lane *lanes;
     int n_lanes, n_groups;
     int evaluations;
+    enum precision precision;
     const float *timesteps; /* or NULL where the family does not ask */
     /* It computes once what the next stage reads: that one has the same component, lanes and timesteps, and
      * goes on with the lanes' state. */

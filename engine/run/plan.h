@@ -49,8 +49,9 @@ struct stage_need {
 };
 
 struct run_need {
-    struct rates rates; /* given, not measured */
-    bool separate;      /* the device has memory of its own: copies, a pinned pool, two budgets */
+    struct rates rates;       /* given, not measured */
+    bool separate;            /* the device has memory of its own: copies, a pinned pool, two budgets */
+    enum precision precision; /* the request's: what a plan is for is part of its hash */
     int n_stages;
     struct stage_need stage[PLAN_STAGES_MAX];
     uint64_t base_bytes;   /* the process as it stands: a constant of the build */
@@ -98,7 +99,8 @@ struct plan {
     uint64_t vram_budget_bytes, vram_peak_bytes,
         vram_least_bytes; /* 0 where device and host are one memory */
     double seconds, floor_seconds;
-    int32_t bound, unused;
+    int32_t bound;
+    int32_t precision; /* the need's */
 };
 
 static inline int plan_readers(const struct plan *plan) {

@@ -103,6 +103,9 @@ struct device *cpu_open(struct sys *sys, int threads, struct error *e) {
                                    .destroy = device_destroy},
                         .sys = sys,
                         .threads = threads};
+    cpu->device.lacks[PRECISION_F16] = "the CPU device of this build has no arithmetic in f16";
+    if (!onednn_has_bf16())
+        cpu->device.lacks[PRECISION_BF16] = "this processor has no instructions for bf16 (AVX512_BF16)";
     cpu->onednn = onednn_open(sys, threads, e);
     if (cpu->onednn) return &cpu->device;
     sys->release(sys, cpu);

@@ -211,12 +211,31 @@ done <<END
 --device cuda:1|--device
 --device cuda:x|--device
 --device tpu|--device
---precision bf16|--precision
---precision f16|--precision
+--precision f16|--precision.*f16
 --seed 9223372036854775807 -b 2|--seed
 -o b.jpg|--output
 END
 name="nothing written"
+check "no file" empty_folder .
+# bf16 needs its instructions: the emulation that oneDNN has below them does not count
+for isa in AVX2 AVX512_CORE; do
+    DNNL_MAX_CPU_ISA=$isa
+    export DNNL_MAX_CPU_ISA
+    draw 2 "bf16 within $isa" -p x -o a.png --precision bf16
+    check "says what it lacks" has ../err '^sluice: --precision .*bf16.*AVX512_BF16'
+    expect 2 "planned, bf16 within $isa" plan -m "$model" --precision bf16
+    draw 0 "f32 within $isa" -p x -o a.png --precision f32
+    rm -f a.png
+done
+unset DNNL_MAX_CPU_ISA
+if grep -qE '^flags.*(avx512_bf16|amx_bf16)' /proc/cpuinfo; then
+    draw 0 "bf16" -p x -o a.png --precision bf16
+    expect 0 "planned, bf16" plan -m "$model" --precision bf16 --json
+    check "the plan says so" [ "$(grep -c '"precision": *"bf16"' ../out)" = 2 ]
+    rm -f a.png
+else
+    echo "SKIP bf16: this processor has no instructions for it"
+fi
 check "no file" empty_folder .
 for budget in 0 0B -1 -512M 101% 1000T 9223372036854775807B; do # nothing else is wrong with these
     draw 2 "a budget of $budget" -p x -o a.png --save-latent l.safetensors --max-ram $budget
