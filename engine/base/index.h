@@ -24,8 +24,9 @@ struct tensor_index {
     int n_entries;
     struct byte_source *sources;
     int n_sources;
-    char *names;         /* storage of the entries' names, terminated by NULs */
-    uint64_t host_bytes; /* of our allocator held by this index */
+    char *names;            /* storage of the entries' names, terminated by NULs */
+    uint64_t host_bytes;    /* of our allocator held by this index */
+    uint64_t claimed_bytes; /* of all tensors, by the shard index's total_size; 0: nothing is claimed */
 };
 
 /* The entry of that name, or NULL. */
@@ -33,6 +34,8 @@ struct index_entry *index_find(const struct tensor_index *index, const char *nam
 /* The highest N for which a tensor's name starts with prefix, N and '.', or -1: "layers." gives the last
  * layer. */
 int index_last_block(const struct tensor_index *index, const char *prefix);
+/* Bytes of all tensors. */
+uint64_t index_bytes(const struct tensor_index *index);
 /* Closes the sources and frees everything; an all-zero index is fine. */
 void index_destroy(struct tensor_index *index);
 
