@@ -113,6 +113,11 @@ enum status component_open_files(struct sys *sys, const char *path, struct compo
 }
 
 static enum status wrong_family(const struct component *c, const struct family *wanted, struct error *e) {
+    if (!c->index.n_entries) {
+        error_set(e, MISSING, "there are no tensors");
+        error_where(e, "%s", c->index.n_sources ? c->index.sources[0].path : "");
+        return error_expected(e, "the weights of %s", wanted->name);
+    }
     error_set(e, UNSUPPORTED, "these weights do not fit their slot");
     error_where(e, "%s", c->index.n_sources ? c->index.sources[0].path : "");
     const char *found = "an unknown kind";
