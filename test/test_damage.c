@@ -218,8 +218,9 @@ static void judge(int code, const struct sluice_error *e, double seconds, const 
     if (check(good, "%s, %s: %s, exit %d, %.1f s: %s", name, how, sluice_code_name(code), e->exit_code,
               seconds, e->what))
         return;
+    if (!path) return;
     snprintf(command, sizeof command, "cp '%s' build/damaged_%d", path, n_failed);
-    if (path && system(command)) puts("cannot keep it");
+    if (system(command)) puts("cannot keep it");
 }
 
 static void read_once(const struct victim *v, const char *path, const char *how, bool must_fail) {
