@@ -1,6 +1,7 @@
 /* What is in a model's files, and the ids of a text: the JSON of `inspect` and `tokenize`. */
 #include "engine/api/model.h"
 #include "engine/api/prompt.h"
+#include "loaders/json.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -44,7 +45,7 @@ static json_t *component_json(const struct component *c, const struct config *co
     json_t *files = json_array(), *list = json_array();
     json_int_t bytes = 0;
     for (int i = 0; i < c->index.n_sources; i++)
-        json_array_append_new(files, json_string(c->index.sources[i].path));
+        json_array_append_new(files, json_string_of(c->index.sources[i].path));
     for (int i = 0; i < c->index.n_entries; i++) {
         bytes += (json_int_t)c->index.entries[i].bytes;
         if (tensors) json_array_append_new(list, tensor_json(&c->index.entries[i]));
@@ -86,13 +87,31 @@ static enum status inspect_role(struct sys *sys, const char *path, const char *n
         struct error misfit = {0};
         char line[1024];
         if (c.family && component_bind(&c, &config, &misfit) != OK)
-            json_array_append_new(missing, json_string(error_line(&misfit, line, sizeof line)));
+            json_array_append_new(missing, json_string_of(error_line(&misfit, line, sizeof line)));
         list_leftovers(&c, unknown);
         json_array_append_new(components, component_json(&c, &config, name, tensors));
     }
     config_destroy(&config);
     component_destroy(&c);
     return e->code;
+}
+
+/* The name that model_index.json gives, or null; what is wrong with the file is listed as missing, and so is
+ * a pipeline that this program cannot run: its parts are shown all the same. */
+static json_t *pipeline_json(struct sys *sys, const char *path, json_t *missing, struct error *e) {
+    struct config config = {0};
+    struct error misfit = {0};
+    json_t *name = NULL;
+    char line[1024];
+    if (!path || e->code != OK) return NULL;
+    if (config_read(sys, path, &config, &misfit) == OK) {
+        name = json_string(config_string(&config, "_class_name", ""));
+        config_expect(&config, "_class_name", recipes[0]->pipeline, &misfit);
+    }
+    if (misfit.code != OK)
+        json_array_append_new(missing, json_string_of(error_line(&misfit, line, sizeof line)));
+    config_destroy(&config);
+    return name;
 }
 
 static enum status hand_out(json_t *json, char **text, struct error *e) {
@@ -111,6 +130,7 @@ int sluice_inspect(const struct sluice_model_options *options, bool tensors, cha
     sys_init_machine(&sys);
     copy_sized(&o, sizeof o, options);
     *json = NULL;
+    json_t *pipeline = NULL;
     json_t *components = json_array(), *unknown = json_array(), *missing = json_array();
     if (model_find_parts(&sys, &o, &parts, &e) == OK) {
         for (int i = 0; i < N_ROLES && e.code == OK; i++) {
@@ -125,10 +145,11 @@ int sluice_inspect(const struct sluice_model_options *options, bool tensors, cha
             error_expected(&e, "a folder with transformer, text_encoder or vae");
         }
         if (!parts.tokenizer) json_array_append_new(missing, json_string("tokenizer"));
+        pipeline = pipeline_json(&sys, parts.pipeline, missing, &e);
         model_parts_destroy(&sys, &parts);
     }
-    hand_out(json_pack("{s:i, s:o, s:o, s:o}", "version", 1, "components", components, "unknown", unknown,
-                       "missing", missing),
+    hand_out(json_pack("{s:i, s:o?, s:o, s:o, s:o}", "version", 1, "pipeline", pipeline, "components",
+                       components, "unknown", unknown, "missing", missing),
              json, &e);
     return publish_error(&e, error);
 }
