@@ -77,6 +77,8 @@ static int print_inspection(const char *json, struct sluice_error *e) {
     size_t i;
     json_t *component, *root = json_loads(json, 0, NULL);
     if (!root) return fail(e, SLUICE_INTERNAL, "the library's description is no JSON");
+    const char *pipeline = json_string_value(json_object_get(root, "pipeline"));
+    if (pipeline) printf("pipeline: %s\n", pipeline);
     json_array_foreach(json_object_get(root, "components"), i, component) {
         print_component(component);
     }

@@ -178,7 +178,7 @@ struct sluice_request {
     bool no_decode;          /* stop after the latent */
     const char *precision;   /* of transformer and text encoder: "f32" or NULL, or "bf16" */
     const char *init_latent; /* safetensors file with the initial noise (tensor "latent"), or NULL */
-    const char *save_latent; /* where to write the final latents, or NULL */
+    const char *save_latent; /* where to write the final latents, or NULL: NAME.tmp.PID, then renamed */
     const char *dump;        /* an existing folder for every ring, or NULL */
     const char *plan;        /* JSON text of a plan to run exactly, or NULL */
     int64_t max_ram_bytes;   /* budget for the whole process; 0: what is free less a reserve */

@@ -19,9 +19,12 @@ tests: all $(TEST_BINS)
 
 -include $(wildcard $B/*.d)
 
-.PHONY: check test demo packages
+.PHONY: check check-all test demo packages
 check:
 	@sh test/check.sh
+# Every fault, prompt and sanitizer: hours.
+check-all:
+	@sh test/check.sh all
 packages:
 	@sh test/install.sh build
 test:

@@ -1,8 +1,11 @@
 #!/bin/sh
-# make check: every ring in the order of its cost, with its minutes, one sum at the end. Each ring is a command whose output
+# make check, make check-all: every ring in the order of its cost, with its minutes, one sum at the end. Each ring is a command whose output
 # holds a line "N passed, N failed" or cmocka's summary; a ring that prints neither counts as failed.
 set -u
 cd "$(dirname "$0")/.." || exit 1
+# all: every n of every kind of fault instead of a seeded few, every held-out prompt, and the readers of files once more in debug.
+all=${1:-}
+[ "$all" != all ] || export FAULTS=all DEMO_PROMPTS=200
 # OpenMP's threads sleep rather than spin while they wait: tests share the machine with others.
 export OMP_WAIT_POLICY=passive
 passed=0
@@ -87,6 +90,11 @@ ring "budget" sh test/test_budget.sh build/release/sluice
 build CONFIG=asan tests
 # A few prompts are enough for the sanitizer to see every line of the demo's reader.
 for name in $tests; do ring "asan $name" env DEMO_PROMPTS=4 "build/asan/test_$name"; done
+if [ "$all" = all ]; then
+    build CONFIG=debug build/debug/test_loaders build/debug/test_tokenizer build/debug/test_faults
+    for name in loaders tokenizer; do ring "debug $name" "build/debug/test_$name"; done
+    ring "debug faults" env -u FAULTS build/debug/test_faults
+fi
 build CONFIG=tsan build/tsan/tsan_store build/tsan/tsan_pieces build/tsan/tsan_early build/tsan/tsan_give_up
 ring "tsan store" build/tsan/tsan_store
 ring "tsan pieces" build/tsan/tsan_pieces

@@ -1,6 +1,7 @@
 /* What is in a model's files, and the ids of a text: the JSON of `inspect` and `tokenize`. */
 #include "engine/api/model.h"
 #include "engine/api/prompt.h"
+#include "loaders/json.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -44,7 +45,7 @@ static json_t *component_json(const struct component *c, const struct config *co
     json_int_t bytes = 0;
     int n = 0;
     for (int i = 0; i < c->index.n_sources; i++)
-        json_array_append_new(files, json_string(c->index.sources[i].path));
+        json_array_append_new(files, json_string_of(c->index.sources[i].path));
     for (int i = 0; i < c->index.n_entries; i++) {
         if (!index_has(&c->index, &c->index.entries[i])) continue;
         n++;
@@ -80,7 +81,7 @@ struct findings {
 
 static void add_line(json_t *list, const struct error *e) {
     char line[1024];
-    json_array_append_new(list, json_string(error_line(e, line, sizeof line)));
+    json_array_append_new(list, json_string_of(error_line(e, line, sizeof line)));
 }
 
 /* A component that does not bind is still shown; what is wrong with it is listed as missing. */
@@ -125,6 +126,22 @@ static enum status inspect_parts(struct sys *sys, struct model_parts *parts, str
     return e->code;
 }
 
+/* The name that model_index.json gives, or null; what is wrong with the file is listed as missing, and so is
+ * a pipeline that this program cannot run: its parts are shown all the same. */
+static json_t *pipeline_json(struct sys *sys, const char *path, json_t *missing, struct error *e) {
+    struct config config = {0};
+    struct error misfit = {0};
+    json_t *name = NULL;
+    if (!path || e->code != OK) return NULL;
+    if (config_read(sys, path, &config, &misfit) == OK) {
+        name = json_string(config_string(&config, "_class_name", ""));
+        config_expect(&config, "_class_name", recipes[0]->pipeline, &misfit);
+    }
+    if (misfit.code != OK) add_line(missing, &misfit);
+    config_destroy(&config);
+    return name;
+}
+
 static enum status hand_out(json_t *json, char **text, struct error *e) {
     *text = json && e->code == OK ? json_dumps(json, JSON_INDENT(1)) : NULL;
     json_decref(json);
@@ -141,6 +158,7 @@ int sluice_inspect(const struct sluice_model_options *options, bool tensors, cha
     sys_init_machine(&sys);
     copy_sized(&o, sizeof o, options);
     *json = NULL;
+    json_t *pipeline = NULL;
     struct findings to = {tensors, json_array(), json_array(), json_array()};
     if (parts_locate(&sys, &o, &parts, &e) == OK) {
         if (parts_open(&sys, &o, &parts, &e) == OK) inspect_parts(&sys, &parts, &to, &e);
@@ -150,10 +168,12 @@ int sluice_inspect(const struct sluice_model_options *options, bool tensors, cha
             error_expected(&e, "transformer, text encoder or autoencoder, in a folder or a file");
             if (parts.failure.code != OK) e = parts.failure;
         }
+        pipeline = pipeline_json(&sys, parts.pipeline, to.missing, &e);
     }
     const char *schedule = parts.scheduler ? "scheduler_config.json" : "default";
-    json_t *all = json_pack("{s:i, s:o, s:o, s:o, s:s}", "version", 1, "components", to.components, "unknown",
-                            to.unknown, "missing", to.missing, "schedule", schedule);
+    json_t *all =
+        json_pack("{s:i, s:o?, s:o, s:o, s:o, s:s}", "version", 1, "pipeline", pipeline, "components",
+                  to.components, "unknown", to.unknown, "missing", to.missing, "schedule", schedule);
     parts_destroy(&sys, &parts);
     hand_out(all, json, &e);
     return publish_error(&e, error);

@@ -15,6 +15,11 @@ void copy_sized(void *to, size_t to_bytes, const void *from) {
 /* ---- components ---- */
 
 static enum status wrong_family(const struct component *c, const struct family *wanted, struct error *e) {
+    if (!c->index.n_entries) {
+        error_set(e, MISSING, "there are no tensors");
+        error_where(e, "%s", c->index.n_sources ? c->index.sources[0].path : "");
+        return error_expected(e, "the weights of %s", wanted->name);
+    }
     const struct family *family = parts_family(&c->index);
     error_set(e, UNSUPPORTED, "these weights do not fit their slot");
     error_where(e, "%s", c->index.sources[0].path);

@@ -16,11 +16,12 @@ static json_t *request_json(const struct job *job) {
     json_t *tokens = json_array();
     for (int i = 0; i < job->n_prompts && !job->decode_only; i++)
         json_array_append_new(tokens, json_integer(job->tokens[i].n_ids));
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:f, s:f, s:i, s:s, s:o, s:b, s:b}", "model",
-                     job->model->name, "family", job->model->recipe->name, "width", r->width, "height",
-                     r->height, "steps", r->steps, "cfg_scale", r->cfg_scale, "flow_shift", r->flow_shift,
-                     "batch", job->batch, "precision", precision_name(job->precision), "tokens", tokens,
-                     "longest_prompt_assumed", !job->decode_only && !r->prompt, "decode", !r->no_decode);
+    return json_pack("{s:o, s:s, s:i, s:i, s:i, s:f, s:f, s:i, s:s, s:o, s:b, s:b}", "model",
+                     json_string_of(job->model->name), "family", job->model->recipe->name, "width", r->width,
+                     "height", r->height, "steps", r->steps, "cfg_scale", r->cfg_scale, "flow_shift",
+                     r->flow_shift, "batch", job->batch, "precision", precision_name(job->precision),
+                     "tokens", tokens, "longest_prompt_assumed", !job->decode_only && !r->prompt, "decode",
+                     !r->no_decode);
 }
 
 static const char *tier(const struct plan_stage *stage, int block) {
@@ -87,8 +88,7 @@ static json_t *two_budgets(uint64_t vram, uint64_t ram) {
 /* Names of files need not be UTF-8, JSON must be. */
 static json_t *rates_name(const struct job *job) {
     const struct sluice_request *r = &job->request;
-    json_t *name = r->rates ? json_string(r->rates_name) : json_string("default");
-    return name ? name : json_string("given");
+    return json_string_of(!r->rates ? "default" : r->rates_name ? r->rates_name : "given");
 }
 
 json_t *plan_json(const struct job *job) {

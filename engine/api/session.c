@@ -435,15 +435,23 @@ static double planned_seconds(const struct job *job) {
     return seconds;
 }
 
+static void warn_of_component(struct sluice_session *s, const struct component *c) {
+    uint64_t bytes = index_bytes(&c->index), claimed = c->index.claimed_bytes;
+    if (c->n_unknown)
+        say(s, SLUICE_WARNING, "%d unknown tensors in the %s are not used; `inspect` lists them",
+            c->n_unknown, c->family->name);
+    if (claimed && claimed != bytes)
+        say(s, SLUICE_WARNING,
+            "the shard index of the %s says total_size %llu, its tensors have %llu bytes: the tensors count",
+            c->family->name, (unsigned long long)claimed, (unsigned long long)bytes);
+}
+
 static void warn_of_cuts(struct sluice_session *s, const struct job *job) {
     for (int i = 0; i < job->n_prompts; i++)
         if (job->tokens[i].cut)
             say(s, SLUICE_WARNING, "the %s is longer than %d tokens: the end of it is cut off",
                 i ? "negative prompt" : "prompt", job->model->recipe->tokens_max);
-    for (int i = 0; i < N_ROLES; i++)
-        if (s->model->component[i].n_unknown)
-            say(s, SLUICE_WARNING, "%d unknown tensors in the %s are not used; `inspect` lists them",
-                s->model->component[i].n_unknown, s->model->component[i].family->name);
+    for (int i = 0; i < N_ROLES; i++) warn_of_component(s, &s->model->component[i]);
 }
 
 /* A file that cannot be read past the page cache is read through it, and one line says so. */

@@ -55,6 +55,12 @@ int index_last_block(const struct tensor_index *index, const char *prefix) {
     return last;
 }
 
+uint64_t index_bytes(const struct tensor_index *index) {
+    uint64_t bytes = 0; /* of disjoint parts of files: cannot wrap */
+    for (int i = 0; i < index->n_entries; i++) bytes += index->entries[i].bytes;
+    return bytes;
+}
+
 void index_destroy(struct tensor_index *index) {
     if (index->sys) {
         for (int i = 0; i < index->n_sources; i++) source_close(&index->sources[i]);

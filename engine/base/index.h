@@ -29,12 +29,13 @@ struct tensor_index {
     int n_entries;
     struct byte_source *sources;
     int n_sources;
-    char *names;         /* storage of the entries' names, terminated by NULs */
-    char *config;        /* what the files' metadata has under `config`, JSON text; NULL: nothing */
-    bool quantised;      /* their metadata describes a quantisation */
-    uint64_t host_bytes; /* of our allocator held by this index */
-    const char *prefix;  /* of the names of this view, borrowed; NULL: none */
-    int view;            /* number of this view */
+    char *names;            /* storage of the entries' names, terminated by NULs */
+    char *config;           /* what the files' metadata has under `config`, JSON text; NULL: nothing */
+    bool quantised;         /* their metadata describes a quantisation */
+    uint64_t host_bytes;    /* of our allocator held by this index */
+    const char *prefix;     /* of the names of this view, borrowed; NULL: none */
+    int view;               /* number of this view */
+    uint64_t claimed_bytes; /* of all tensors, by the shard index's total_size; 0: nothing is claimed */
 };
 
 /* A view that borrows, of the entries behind this prefix. */
@@ -51,6 +52,8 @@ struct index_entry *index_find(const struct tensor_index *index, const char *nam
 /* The highest N for which a tensor's name starts with prefix, N and '.', or -1: "layers." gives the last
  * layer. */
 int index_last_block(const struct tensor_index *index, const char *prefix);
+/* Bytes of all tensors. */
+uint64_t index_bytes(const struct tensor_index *index);
 /* Closes the sources and frees everything that this view owns; an all-zero index is fine. */
 void index_destroy(struct tensor_index *index);
 

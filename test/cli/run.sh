@@ -270,9 +270,20 @@ check "names byte" has ../err 'byte 4'
 expect 2 "surrogate" generate -m "$model" -p @../surrogate
 expect 2 "NUL" generate -m "$model" -p @../nul
 expect 2 "endless prompt" generate -m "$model" -p @/dev/zero
+mkfifo ../pipe
+expect 3 "a prompt from a pipe that nobody writes to" tokenize -m "$model" -p @../pipe
+check "says so" has ../err 'nobody writes to'
+expect 3 "a plan from such a pipe" plan -m "$model" --plan ../pipe
+{ sleep 1.5 && printf 'a fox'; } >../pipe &
+expect 0 "a prompt from a slow pipe" tokenize -m "$model" -p @../pipe
+cp ../out ../out.pipe
+wait
+expect 3 "a prompt from a folder" tokenize -m "$model" -p @..
+rm -f ../pipe
 expect 2 "not UTF-8 as typed" generate -m "$model" -p "$(printf 'x\377')"
 expect 0 "tokenize" tokenize -m "$model" -p "a fox"
 check "ids" has ../out '[0-9]'
+check "the same from a pipe" cmp -s ../out ../out.pipe
 expect 0 "tokenize --json" tokenize -m "$model" -p "a fox" --json
 check "encoders" has ../out '"encoders"'
 expect 0 "tokenize empty" tokenize -m "$model" -p ""
@@ -318,6 +329,7 @@ rates() { # rates CODE TEXT: a plan with a rates file that holds TEXT
 expect 3 "missing rates file" plan -m "$model" --rates ../nowhere
 check "names it" has ../err 'nowhere'
 expect 3 "rates that are a folder" plan -m "$model" --rates .
+check "says so" has ../err 'Is a directory'
 rates 3 garbage
 check "says where" has ../err 'rates.json, byte'
 rates 3 '{"version":1,"disk":1e9,"disk":1e9}'
@@ -610,6 +622,7 @@ check "nothing else" empty_folder .
 expect 0 "inspect" inspect "$model"
 expect 0 "inspect --json" inspect "$model" --json
 check "components" has ../out '"components"'
+check "pipeline" has ../out '"pipeline": "ZImagePipeline"'
 expect 0 "inspect --tensors --json" inspect -m "$model" --tensors --json
 expect 3 "inspect nothing" inspect ../nowhere
 expect 0 "devices" devices
@@ -706,6 +719,9 @@ copy() { # copy NAME: a copy of the model to spoil
 copy other && printf '{"_class_name": "FluxPipeline"}' >other/model_index.json
 expect 3 "another pipeline" plan -m other
 check "names it" has ../err 'FluxPipeline'
+expect 0 "another pipeline, inspected" inspect other
+check "names it" has ../out '^pipeline: FluxPipeline$'
+check "and what is wanted" has ../out 'expected .*ZImagePipeline'
 copy other && printf '{"_class_name": "DPMSolverMultistepScheduler"}' >other/scheduler/scheduler_config.json
 expect 3 "another scheduler" plan -m other
 copy other && printf '{"shift": [3]}' >other/scheduler/scheduler_config.json
@@ -714,6 +730,34 @@ copy other && rm other/text_encoder/config.json && ln -s nowhere other/text_enco
 expect 3 "a configuration that leads nowhere" plan -m other
 copy other && sed 's/<|im_start|>/<|im_other|>/g' "$model/tokenizer/tokenizer.json" >other/tokenizer/tokenizer.json 2>/dev/null
 expect 3 "a tokenizer without the template's tokens" tokenize -m other -p x
+shard=transformer/diffusion_pytorch_model-00001-of-00002.safetensors # of the model that `make check` gives
+wrong() { # wrong CODE NAME PATTERN: drawing with the spoilt copy ends so, and leaves nothing
+    draw_model=$model model=$PWD/other
+    draw "$1" "$2" -p x -o a.png --save-latent a.safetensors --seed 1
+    model=$draw_model
+    check "message has $3" has ../err "^sluice: .*$3"
+    rm -rf other
+    check "nothing is left" empty_folder .
+}
+if [ -e "$model/$shard" ]; then
+    copy other && rm "other/$shard"
+    wrong 3 "a missing shard" "$shard"
+    copy other && truncate -s -2 "other/$shard"
+    wrong 3 "a truncated shard" 'file ends early (.*found .*, expected'
+    copy other && sed -i 's/"shape":\[64,36\]/"shape":[36,64]/' "other/$shard"
+    wrong 3 "a wrong shape" 'found \[36, 64\], expected \[64, 36\]'
+    copy other && sed -i 's/linear.bias":{"dtype":"F32/linear.bias":{"dtype":"I32/' "other/$shard"
+    wrong 3 "an element type" 'found I32, expected F32, F16 or BF16'
+    copy other && sed -i 's,: "diffusion_pytorch_model-00001,: "../fusion_pytorch_model-00001,' other/transformer/*.index.json
+    wrong 3 "an index that escapes" 'escapes'
+    copy other && size_of=$(wc -c <"other/$shard") && printf '\300\177' | dd of="other/$shard" bs=1 seek=$((size_of - 2)) conv=notrunc 2>/dev/null
+    wrong 7 "NaN in weights" 'stage '
+fi
+odd=$(printf 'od\377d') # a path that is no UTF-8
+copy "$odd"
+expect 0 "a model's path that is no UTF-8" plan -m "$odd" --json
+check "a plan" has ../out '"hash"'
+rm -rf "$odd"
 if mknod nulldevice c 1 3 2>/dev/null; then
     draw 6 "a latent over a device" -p x --no-decode --save-latent nulldevice
     check "the device is still one" [ -c nulldevice ]
