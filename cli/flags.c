@@ -136,9 +136,9 @@ const struct command commands[N_COMMANDS] = {
      "sluice tokenize -m DIR -p \"a red fox\""},
     {"convert", CONVERT, NULL, 0, 0, "rewrite weights in another form (not built yet)",
      "sluice convert --help"},
-    {"bench", BENCH, "bus|ops|stream|checkpoint [FAMILY DIR]", 1, 3,
-     "measure disk and memory (bus), arithmetic (ops) or how near to its floor a streamed step comes "
-     "(stream); "
+    {"bench", BENCH, "bus|ops|stream|block|checkpoint [FAMILY DIR]", 1, 3,
+     "measure disk and memory (bus), arithmetic (ops), how near to its floor a streamed step comes (stream) "
+     "or how near to its products a block and a decoder (block); "
      "write a model of random weights (checkpoint)",
      "sluice bench bus --save rates.json"},
     {"devices", DEVICES, NULL, 0, 0, "list what a run can use", "sluice devices"},
