@@ -217,9 +217,10 @@ SLUICE_API void sluice_cancel(sluice_session *session);
 
 /* ---- benchmark material ---- */
 
-/* Writes a Hugging Face folder of that family with real names, shapes and types and random weights,
- * streaming, with no sparse extents. dimensions: "name=value,..." overriding the published sizes, or NULL;
- * "help" as family or an unknown name is a USAGE error that lists them. */
+/* Writes a Hugging Face folder of that family with real names, shapes, types and shards, random weights and a
+ * tokenizer of the real kind and size, streaming, with no sparse extents. OUTPUT before the first weight if
+ * the disk has no room. dimensions: "name=value,..." overriding the published sizes, or NULL; "help" as
+ * family or an unknown name is a USAGE error that lists them. */
 SLUICE_API int sluice_checkpoint_write(const char *family, const char *folder, const char *dimensions,
                                        uint64_t seed, void (*on_progress)(void *user, double fraction),
                                        void *user, struct sluice_error *error);

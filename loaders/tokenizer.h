@@ -30,4 +30,14 @@ int tokenizer_special(const struct tokenizer *tokenizer, const char *text);
  * tokenizer keeps 3.9 MB, 9.5 MB with ignore_merges. 0 when the path is too long to open. */
 uint64_t tokenizer_open_bytes(struct sys *sys, const char *path);
 
+/* The files of a made-up tokenizer of Qwen2's kind, for checkpoints of random weights: the real pattern,
+ * added tokens, template and, where n_ids allows (Qwen3's embedding has 151,936 rows), number of merges;
+ * which merges is made up, the same at every call. Always fewer than or as many ids as n_ids, at least 282
+ * (USAGE below, MEMORY). Texts are the C library's. */
+struct made_tokenizer {
+    char *json, *vocab, *merges, *config; /* tokenizer.json, vocab.json, merges.txt, tokenizer_config.json */
+};
+enum status tokenizer_make(struct sys *sys, int n_ids, struct made_tokenizer *made, struct error *e);
+void made_tokenizer_destroy(struct made_tokenizer *made);
+
 #endif

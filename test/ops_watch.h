@@ -15,7 +15,7 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/ops.h"
-#include "test/random.h"
+#include "engine/base/random.h"
 
 #include <errno.h>
 #include <malloc.h>

@@ -2,7 +2,7 @@
 #ifndef SLUICE_TEST_SEEDED_H
 #define SLUICE_TEST_SEEDED_H
 
-#include "test/random.h"
+#include "engine/base/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -8,7 +8,7 @@
 #include "engine/sluice.h"
 #include "test/demo_reader.h"
 #include "test/demo_scene.h"
-#include "test/random.h"
+#include "engine/base/random.h"
 
 #include <png.h>
 #include <stdio.h>

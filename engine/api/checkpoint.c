@@ -8,15 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
-enum { CHOICES_MAX = 16, TENSORS_MAX = FAMILY_BLOCKS_MAX * BLOCK_WEIGHTS_MAX };
+enum { CHOICES_MAX = 16, CHECKPOINT_SHARDS_MAX = 99, TENSORS_MAX = FAMILY_BLOCKS_MAX * BLOCK_WEIGHTS_MAX };
+
+/* Large parts are published in shards of about this size; what is made here has two at least, so that small
+ * models are read as large ones are. */
+static const uint64_t shard_bytes_most = 5000000000;
+enum { SHARDS_LEAST = 2 };
 
 static const struct {
     const char *folder, *file;
+    bool sharded;
 } places[N_ROLES] = {
-    {"text_encoder", "model.safetensors"},
-    {"transformer", "diffusion_pytorch_model.safetensors"},
-    {"vae", "diffusion_pytorch_model.safetensors"},
+    {"text_encoder", "model", true},
+    {"transformer", "diffusion_pytorch_model", true},
+    {"vae", "diffusion_pytorch_model", false},
 };
 
 struct writer {
@@ -29,8 +36,8 @@ struct writer {
     /* the component being written */
     struct named_tensor *tensors;
     const struct weight_spec **specs;
-    int n_tensors;
-    uint64_t done, all; /* bytes */
+    int n_tensors, shard_first; /* the first tensor of the file being written */
+    uint64_t done, all;         /* bytes */
     void (*on_progress)(void *user, double fraction);
     void *user;
 };
@@ -113,8 +120,9 @@ static enum status read_choices(struct writer *w, const char *text, struct error
 
 static enum status make_weights(void *user, int i, void *to, uint64_t bytes, struct error *e) {
     struct writer *w = user;
+    int at = w->shard_first + i;
     (void)e;
-    made_weights(&w->random, &w->tensors[i].tensor, w->specs[i]->spread, to, bytes);
+    made_weights(&w->random, &w->tensors[at].tensor, w->specs[at]->spread, to, bytes);
     w->done += bytes;
     if (w->on_progress) w->on_progress(w->user, (double)w->done / (double)w->all);
     return OK;
@@ -158,6 +166,18 @@ static enum status make_folder(const char *path, struct error *e) {
     return error_where(e, "%s", path);
 }
 
+/* Better now than after minutes of writing. */
+static enum status check_room(const struct writer *w, struct error *e) {
+    struct statvfs s;
+    if (statvfs(w->folder, &s)) return OK;
+    uint64_t room = (uint64_t)s.f_bavail * s.f_frsize;
+    if (room >= w->all) return OK;
+    error_set(e, OUTPUT, "the checkpoint does not fit the disk");
+    error_where(e, "%s", w->folder);
+    error_found(e, "%.2f GB free", (double)room / 1e9);
+    return error_expected(e, "%.2f GB", (double)w->all / 1e9);
+}
+
 static enum status write_text(const char *path, const char *text, struct error *e) {
     FILE *f = fopen(path, "w");
     bool ok = f && fputs(text, f) >= 0;
@@ -179,17 +199,78 @@ static enum status write_part(struct writer *w, const char *folder, const char *
     return e->code;
 }
 
-static enum status write_weights(struct writer *w, enum role role, struct error *e) {
+/* Shard i of n is the tensors [first[i], first[i + 1]) of a component, in the order of its blocks. */
+struct shards {
+    int n, first[CHECKPOINT_SHARDS_MAX + 1];
+    uint64_t bytes;
+};
+
+static struct shards divide(const struct writer *w, enum role role) {
+    struct shards s = {.n = 1};
+    for (int i = 0; i < w->n_tensors; i++) s.bytes += (uint64_t)tensor_bytes(&w->tensors[i].tensor);
+    if (places[role].sharded) s.n = (int)(s.bytes / shard_bytes_most) + 1;
+    if (places[role].sharded && s.n < SHARDS_LEAST) s.n = SHARDS_LEAST;
+    if (s.n > CHECKPOINT_SHARDS_MAX) s.n = CHECKPOINT_SHARDS_MAX;
+    uint64_t bytes = 0;
+    for (int i = 0, shard = 0; i < w->n_tensors; i++) {
+        while (shard < s.n && bytes >= s.bytes / (uint64_t)s.n * (uint64_t)shard) s.first[shard++] = i;
+        bytes += (uint64_t)tensor_bytes(&w->tensors[i].tensor);
+    }
+    s.first[s.n] = w->n_tensors;
+    return s;
+}
+
+/* As published: "model-00001-of-00003.safetensors", or the whole in "model.safetensors". */
+static void shard_name(enum role role, int shard, int n, char *out, size_t bytes) {
+    if (n == 1)
+        snprintf(out, bytes, "%s.safetensors", places[role].file);
+    else
+        snprintf(out, bytes, "%s-%05d-of-%05d.safetensors", places[role].file, shard + 1, n);
+}
+
+static enum status write_index(struct writer *w, enum role role, const struct shards *s, struct error *e) {
+    char file[80];
+    json_t *map = json_object();
+    for (int shard = 0; shard < s->n; shard++) {
+        shard_name(role, shard, s->n, file, sizeof file);
+        for (int i = s->first[shard]; i < s->first[shard + 1]; i++)
+            json_object_set_new(map, w->tensors[i].name, json_string(file));
+    }
+    json_t *root =
+        json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)s->bytes, "weight_map", map);
+    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    snprintf(file, sizeof file, "%s.safetensors.index.json", places[role].file);
+    if (!text)
+        error_set(e, MEMORY, "no memory for an index of shards");
+    else
+        write_part(w, places[role].folder, file, text, e);
+    free(text);
+    json_decref(root);
+    return e->code;
+}
+
+static enum status write_shard(struct writer *w, enum role role, const struct shards *s, int shard,
+                               struct error *e) {
+    char file[80];
+    shard_name(role, shard, s->n, file, sizeof file);
     char *inner = path_join(w->sys, w->folder, places[role].folder);
-    char *path = inner ? path_join(w->sys, inner, places[role].file) : NULL;
+    char *path = inner ? path_join(w->sys, inner, file) : NULL;
     struct tensor_maker maker = {w, make_weights};
+    w->shard_first = s->first[shard];
     if (!path)
         error_set(e, MEMORY, "no memory for a path");
     else
-        safetensors_write_made(w->sys, path, w->tensors, w->n_tensors, &maker, e);
+        safetensors_write_made(w->sys, path, w->tensors + w->shard_first,
+                               s->first[shard + 1] - w->shard_first, &maker, e);
     w->sys->release(w->sys, path);
     w->sys->release(w->sys, inner);
     return e->code;
+}
+
+static enum status write_weights(struct writer *w, enum role role, struct error *e) {
+    struct shards s = divide(w, role);
+    for (int shard = 0; shard < s.n && e->code == OK; shard++) write_shard(w, role, &s, shard, e);
+    return s.n == 1 || e->code != OK ? e->code : write_index(w, role, &s, e);
 }
 
 static void forget_tensors(struct writer *w) {
@@ -212,36 +293,26 @@ out:
     return e->code;
 }
 
-/* A byte-level tokenizer without merges: every byte a token, and the two that the template needs. */
+static enum status write_tokenizer_files(struct writer *w, const struct made_tokenizer *made,
+                                         struct error *e) {
+    const char *const files[][2] = {{"tokenizer.json", made->json},
+                                    {"vocab.json", made->vocab},
+                                    {"merges.txt", made->merges},
+                                    {"tokenizer_config.json", made->config}};
+    for (size_t i = 0; i < sizeof files / sizeof *files && e->code == OK; i++)
+        write_part(w, "tokenizer", files[i][0], files[i][1], e);
+    return e->code;
+}
+
+/* Of the kind that the encoder has, with no more ids than its embedding has rows. */
 static enum status write_tokenizer(struct writer *w, struct error *e) {
-    json_t *vocab = json_object();
-    int next = 256;
-    for (int byte = 0; byte < 256; byte++) {
-        bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
-        int code = printable ? byte : next++;
-        char utf8[3] = {(char)code, 0, 0};
-        if (code >= 0x80) {
-            utf8[0] = (char)(0xc0 | code >> 6);
-            utf8[1] = (char)(0x80 | (code & 63));
-        }
-        json_object_set_new(vocab, utf8, json_integer(byte));
-    }
-    json_t *root =
-        json_pack("{s:s, s:[{s:i, s:s, s:b, s:b}, {s:i, s:s, s:b, s:b}, {s:i, s:s, s:b, s:b}], s:{s:s}, "
-                  "s:{s:s, s:b, s:b, s:b}, "
-                  "s:{s:s, s:o, s:[]}}",
-                  "version", "1.0", "added_tokens", "id", 256, "content", "<|endoftext|>", "special", 1,
-                  "normalized", 0, "id", 257, "content", "<|im_start|>", "special", 1, "normalized", 0, "id",
-                  258, "content", "<|im_end|>", "special", 1, "normalized", 0, "normalizer", "type", "NFC",
-                  "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0, "use_regex",
-                  1, "model", "type", "BPE", "vocab", vocab, "merges");
-    char *text = root ? json_dumps(root, 0) : NULL;
-    if (!text)
-        error_set(e, MEMORY, "no memory for a tokenizer");
-    else
-        write_part(w, "tokenizer", "tokenizer.json", text, e);
-    free(text);
-    json_decref(root);
+    struct component c = {.family = w->recipe->role[ROLE_TEXT], .sys = w->sys};
+    struct made_tokenizer made = {0};
+    c.family->derive(&c, w->chosen[ROLE_TEXT]);
+    if (list_tensors(w, &c, e) == OK && tokenizer_make(w->sys, w->tensors[0].tensor.dim[0], &made, e) == OK)
+        write_tokenizer_files(w, &made, e);
+    made_tokenizer_destroy(&made);
+    forget_tensors(w);
     return e->code;
 }
 
@@ -293,7 +364,7 @@ int sluice_checkpoint_write(const char *family, const char *folder, const char *
     w.specs = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.specs);
     if (!w.tensors || !w.specs) error_set(&e, MEMORY, "no memory for a list of tensors");
     for (int r = 0; r < N_ROLES && e.code == OK; r++) do_role(&w, (enum role)r, false, &e);
-    if (e.code == OK) make_folder(folder, &e);
+    if (e.code == OK && make_folder(folder, &e) == OK) check_room(&w, &e);
     if (e.code == OK) write_rest(&w, &e);
     for (int r = 0; r < N_ROLES && e.code == OK; r++) do_role(&w, (enum role)r, true, &e);
     sys.release(&sys, w.tensors);

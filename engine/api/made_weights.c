@@ -1,15 +1,10 @@
 /* Random weights: see made_weights.h. */
 #include "engine/api/made_weights.h"
 
+#include "engine/base/random.h"
+
 #include <math.h>
 #include <string.h>
-
-static uint64_t draw(uint64_t *state) { /* splitmix64, Steele et al. 2014 */
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
 
 static uint16_t to_bf16(float value) {
     uint32_t bits;
@@ -30,7 +25,7 @@ void made_weights(uint64_t *random, const struct tensor *shape, double spread, v
         (float)(spread == 0 ? 0.2 : 2 * spread * (shape->rank > 1 ? sqrt(3 / inputs_of(shape)) : 0.1));
     uint64_t n = bytes * 8 / (uint64_t)dtype_bits(shape->dtype);
     for (uint64_t k = 0; k < n; k++) {
-        float value = middle + range * ((float)(draw(random) >> 40) * 0x1p-24f - 0.5f);
+        float value = middle + range * ((float)(random_next(random) >> 40) * 0x1p-24f - 0.5f);
         if (shape->dtype == DTYPE_F32)
             ((float *)to)[k] = value;
         else

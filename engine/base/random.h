@@ -1,6 +1,7 @@
-/* Random numbers that are the same everywhere: splitmix64 (Steele et al. 2014). */
-#ifndef SLUICE_TEST_RANDOM_H
-#define SLUICE_TEST_RANDOM_H
+/* Random numbers that are the same everywhere, for made-up weights and tests: splitmix64 (Steele et al.
+ * 2014). A picture's noise is engine/sample/noise.h. */
+#ifndef SLUICE_BASE_RANDOM_H
+#define SLUICE_BASE_RANDOM_H
 
 #include <stdint.h>
 

@@ -1,0 +1,132 @@
+/* Made-up checkpoints: the published layout (shards, their index, a tokenizer as large as the encoder's
+ * embedding), every byte really on the disk, and weights of which each counts: a bit flipped anywhere that is
+ * read gives another latent. SEED in the environment moves what is flipped. */
+#include "test/harness.h"
+
+#include "engine/base/random.h"
+
+#include <dirent.h>
+
+enum { FLIPS = 12, LONGEST_SECONDS = 300 };
+
+static uint64_t random_state;
+
+static int64_t allocated, apparent; /* bytes of all files */
+
+static int count_shards(const char *folder, const char *part) {
+    char path[512];
+    int shards = 0;
+    snprintf(path, sizeof path, "%s/%s", folder, part);
+    DIR *dir = opendir(path);
+    if (!check(dir != NULL, "no %s", path)) return 0;
+    for (struct dirent *file; (file = readdir(dir));) {
+        char name[800];
+        struct stat s;
+        snprintf(name, sizeof name, "%s/%s", path, file->d_name);
+        if (stat(name, &s) || !S_ISREG(s.st_mode)) continue;
+        shards += strstr(file->d_name, "-of-") != NULL;
+        allocated += 512 * (int64_t)s.st_blocks;
+        apparent += s.st_size;
+    }
+    closedir(dir);
+    return shards;
+}
+
+static void test_layout(const char *folder) {
+    check(count_shards(folder, "transformer") >= 2, "the transformer is not in shards");
+    check(count_shards(folder, "text_encoder") >= 2, "the text encoder is not in shards");
+    check(count_shards(folder, "vae") == 0, "the autoencoder is in shards");
+    check(allocated >= apparent, "%lld bytes lie in holes", (long long)(apparent - allocated));
+}
+
+/* The tokenizer has merges that ordinary text meets, and no id without a row in the embedding. */
+static void test_tokenizer(const struct sluice_model *model, int vocabulary) {
+    static const char text[] = "In the snow, the fox: 12 of them, don't 雪";
+    struct error e = {0};
+    int32_t *ids = NULL;
+    int n = 0;
+    check(tokenizer_size(model->tokenizer) == vocabulary, "%d ids for %d rows",
+          tokenizer_size(model->tokenizer), vocabulary);
+    check(tokenizer_special(model->tokenizer, "<|im_start|>") == vocabulary - 25, "no <|im_start|>");
+    check(!tokenizer_encode(model->tokenizer, text, sizeof text - 1, &ids, &n, &e), "encoding: %s", e.what);
+    check(n > 5 && n < (int)sizeof text - 8, "%d ids of %zu bytes: nothing is merged", n, sizeof text - 1);
+    model->sys->release(model->sys, ids);
+}
+
+static void flip(const char *path, uint64_t offset) {
+    unsigned char byte = 0;
+    FILE *f = fopen(path, "r+b");
+    if (!check(f && !fseek(f, (long)offset, SEEK_SET) && fread(&byte, 1, 1, f) == 1, "cannot read %s", path))
+        return;
+    byte ^= 1; /* of a bf16's mantissa, or of its exponent's last */
+    check(!fseek(f, (long)offset, SEEK_SET) && fwrite(&byte, 1, 1, f) == 1 && !fclose(f), "cannot write %s",
+          path);
+}
+
+static struct result draw_from(const char *folder) {
+    struct rig rig;
+    struct result r = {.code = -1};
+    struct sluice_request request = request_fox(48, 32, 2, 1, 2);
+    request.no_decode = true;
+    if (!rig_open(&rig, folder, 1, 3)) return r;
+    r = run(&rig, &request);
+    rig_close(&rig);
+    return r;
+}
+
+/* A byte of a tensor that every run reads, in the shard with this number. */
+static uint64_t some_byte(const struct component *c, int source) {
+    for (;;) {
+        const struct block *block = &c->blocks[random_below(&random_state, (uint64_t)c->n_blocks)];
+        const struct image_segment *s =
+            &block->segments[random_below(&random_state, (uint64_t)block->n_segments)];
+        if (s->source == source) return s->file_offset + random_below(&random_state, s->bytes);
+    }
+}
+
+static void test_flips(const char *folder, const struct sluice_model *model) {
+    static const enum role roles[] = {ROLE_TEXT, ROLE_DENOISER};
+    struct result want = draw_from(folder);
+    for (int i = 0; i < FLIPS; i++) {
+        const struct component *c = &model->component[roles[i & 1]];
+        int source = i / 2 % c->index.n_sources;
+        const char *path = c->index.sources[source].path;
+        uint64_t offset = some_byte(c, source);
+        flip(path, offset);
+        struct result got = draw_from(folder);
+        check(got.code == SLUICE_OK && strcmp(got.latent[0], want.latent[0]), "%s, byte %llu does not count",
+              path, (unsigned long long)offset);
+        flip(path, offset);
+        result_free(&got);
+    }
+    struct result again = draw_from(folder);
+    same(&want, &again, "every bit flipped back");
+    result_free(&want);
+    result_free(&again);
+}
+
+int main(void) {
+    enum { VOCABULARY = 1200 };
+    const char *seed = getenv("SEED");
+    char folder[128];
+    struct sluice_error e;
+    struct sluice_model *model = NULL;
+    random_state = seed ? strtoull(seed, NULL, 0) : 1;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    alarm(LONGEST_SECONDS);
+    temporary_make();
+    snprintf(folder, sizeof folder, "%s/made", temporary);
+    int code = sluice_checkpoint_write(
+        "zimage", folder,
+        "heads=3,axis0=16,axis1=24,axis2=24,layers=5,refiners=1,hidden=160,text_heads=4,text_key_heads=2,"
+        "text_head_dim=32,text_ff=416,text_layers=5,vocabulary=1200,vae0=32,vae1=32,vae2=32,vae3=32,vae_"
+        "groups=8",
+        random_state, NULL, NULL, &e);
+    struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
+    if (!check(!code && !sluice_model_open(&from, &model, &e), "%s (%s)", e.what, e.where)) return finish();
+    test_layout(folder);
+    test_tokenizer(model, VOCABULARY);
+    test_flips(folder, model);
+    sluice_model_close(model);
+    return finish();
+}
