@@ -19,6 +19,7 @@ static const struct {
     {"ops", 1, " --json --save --threads ", bench_ops},
     {"load", 1, " --json --model ", bench_load},
     {"stream", 1, " --json --threads --clock ", bench_stream},
+    {"block", 1, " --json --threads ", bench_block},
     {"checkpoint", 3, " --dims --seed ", bench_checkpoint},
 };
 enum { N_BENCHES = sizeof benches / sizeof *benches };
@@ -77,7 +78,7 @@ int bench_command(const struct args *args, struct sluice_error *e) {
     while (bench < N_BENCHES && strcmp(args->operands[0], benches[bench].name) != 0) bench++;
     if (bench == N_BENCHES)
         return fail_value(e, "sluice bench", args->operands[0],
-                          "bus, ops, load, stream or checkpoint: block is not built yet");
+                          "bus, ops, load, stream, block or checkpoint");
     int status = check_flags(args, bench, e);
     return status ? status : benches[bench].work(args, e);
 }

@@ -12,6 +12,7 @@ int bench_bus(const struct args *args, struct sluice_error *e);
 int bench_ops(const struct args *args, struct sluice_error *e);
 int bench_load(const struct args *args, struct sluice_error *e);
 int bench_stream(const struct args *args, struct sluice_error *e);
+int bench_block(const struct args *args, struct sluice_error *e);
 
 /* What they share. The progress line, as sluice_bench_options wants it; user is the struct args. */
 bool bench_on_progress(void *user, double fraction, const char *what);

@@ -136,10 +136,9 @@ const struct command commands[N_COMMANDS] = {
      "sluice tokenize -m DIR -p \"a red fox\""},
     {"convert", CONVERT, NULL, 0, 0, "rewrite weights in another form (not built yet)",
      "sluice convert --help"},
-    {"bench", BENCH, "bus|ops|load|stream|checkpoint [FAMILY DIR]", 1, 3,
-     "measure disk and memory (bus), arithmetic (ops), how fast a model comes to memory (load) or how near "
-     "to "
-     "its floor a streamed step comes (stream); "
+    {"bench", BENCH, "bus|ops|load|stream|block|checkpoint [FAMILY DIR]", 1, 3,
+     "measure disk and memory (bus), arithmetic (ops), how fast a model comes to memory (load), how near to "
+     "its floor a streamed step comes (stream) or to its products a block and a decoder (block); "
      "write a model of random weights (checkpoint)",
      "sluice bench bus --save rates.json"},
     {"devices", DEVICES, NULL, 0, 0, "list what a run can use", "sluice devices"},

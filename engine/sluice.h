@@ -274,6 +274,13 @@ SLUICE_API int sluice_bench_load(const struct sluice_bench_options *options, cha
  * behind a bus of set rates on a thread of its own, measured; takes minutes and at most 300 MiB. */
 SLUICE_API int sluice_bench_stream(const struct sluice_bench_options *options, char **json,
                                    struct sluice_error *error);
+/* How near one Z-Image block (1056 tokens) and the autoencoder's decoder at 512 x 512 come to oneDNN's own
+ * rate for their products, of real sizes and made-up weights: {"version":1,"rows":[{"part":"block|decoder",
+ * "what":"all|library|linear|conv|attention|bytes","seconds","flops_per_second","product_rate_share",
+ * "time_share", ...}]}; medians of rounds. on_progress is called before each round with a new text, outside
+ * what is timed. Takes minutes and at most 1.2 GiB. */
+SLUICE_API int sluice_bench_block(const struct sluice_bench_options *options, char **json,
+                                  struct sluice_error *error);
 
 #ifdef __cplusplus
 }

@@ -29,8 +29,9 @@ enum {
     ONE
 };
 
-/* Tokens come in multiples of PAD_TO; the feed-forward runs in chunks of FEED_FORWARD_ROWS, so that its wide
- * rows stay few: a constant, because shapes may not come from the plan (R3). */
+/* Tokens come in multiples of PAD_TO; the feed-forward runs in equal chunks of about FEED_FORWARD_ROWS, so
+ * that its wide rows stay few and no chunk is so short that widening its weights takes longer than
+ * multiplying. */
 enum { PAD_TO = 32, FEED_FORWARD_ROWS = 512, PATCH_SIDE = 2 };
 
 struct zimage_settings {
@@ -280,9 +281,16 @@ static void attend(struct context *x, const struct layer_weights *w, struct tens
     op_linear(x, n, q, w->out, none);
 }
 
+/* Rows of a chunk, three quarters to one and a half times FEED_FORWARD_ROWS: a function of T alone, because
+ * shapes may not come from the plan (R3). */
+static int32_t feed_forward_rows(int32_t T) {
+    int32_t chunks = (T + FEED_FORWARD_ROWS / 2) / FEED_FORWARD_ROWS;
+    return chunks < 2 ? T : (T + chunks - 1) / chunks;
+}
+
 static void feed_forward(struct context *x, const struct layer_weights *w, float eps, struct tensor tokens,
                          struct tensor n, struct modulation in, struct modulation out) {
-    int32_t T = tokens.dim[0], chunk = T < FEED_FORWARD_ROWS ? T : FEED_FORWARD_ROWS;
+    int32_t T = tokens.dim[0], chunk = feed_forward_rows(T);
     struct epilogue none = {0};
     struct tensor a = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, w->w1.dim[0]});
     struct tensor b = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, w->w1.dim[0]});

@@ -1,11 +1,10 @@
 /* Checkpoints of any size for benchmarks and tests: a Hugging Face folder of a pipeline with real names,
  * shapes and types and random weights, written as a stream from the families' weight tables. */
+#include "engine/api/made_weights.h"
 #include "engine/api/model.h"
-#include "engine/base/random.h"
 
 #include <errno.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,34 +119,11 @@ static enum status read_choices(struct writer *w, const char *text, struct error
 
 /* ---- weights ---- */
 
-static uint16_t to_bf16(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-/* Inputs of one output: what a sum of products runs over. */
-static double inputs_of(const struct tensor *t) {
-    double inputs = 1;
-    for (int i = 1; i < t->rank; i++) inputs *= t->dim[i];
-    return inputs;
-}
-
 static enum status make_weights(void *user, int i, void *to, uint64_t bytes, struct error *e) {
     struct writer *w = user;
-    const struct tensor *t = &w->tensors[w->shard_first + i].tensor;
-    double spread = w->specs[w->shard_first + i]->spread;
-    float middle = spread == 0 ? 1 : 0;
-    float range = (float)(spread == 0 ? 0.2 : 2 * spread * (t->rank > 1 ? sqrt(3 / inputs_of(t)) : 0.1));
-    uint64_t n = bytes * 8 / (uint64_t)dtype_bits(t->dtype);
+    int at = w->shard_first + i;
     (void)e;
-    for (uint64_t k = 0; k < n; k++) {
-        float value = middle + range * ((float)(random_next(&w->random) >> 40) * 0x1p-24f - 0.5f);
-        if (t->dtype == DTYPE_F32)
-            ((float *)to)[k] = value;
-        else
-            ((uint16_t *)to)[k] = to_bf16(value);
-    }
+    made_weights(&w->random, &w->tensors[at].tensor, w->specs[at]->spread, to, bytes);
     w->done += bytes;
     if (w->on_progress) w->on_progress(w->user, (double)w->done / (double)w->all);
     return OK;

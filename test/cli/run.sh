@@ -173,7 +173,7 @@ bench|checkpoint
 bench stream --clock sundial|timed.paced
 bench stream --save x|belongs to other benches
 bench ops --clock timed|belongs to other benches
-bench block|not built yet
+bench block --save x|belongs to other benches
 bench bus word|a word too many
 bench ops a b|a word too many
 bench bus --dims a=1|belongs to other benches
@@ -683,7 +683,7 @@ code=$?
 check "exit 6, not $code" [ $code = 6 ]
 check "last line" last_line_rule 6
 # The timed one is done before a signal could be sent.
-for bench in "bus --save rates.json" "ops --save rates.json" "stream --clock paced"; do
+for bench in "bus --save rates.json" "ops --save rates.json" "stream --clock paced" block; do
     name="bench $bench, SIGINT"
     # shellcheck disable=SC2086
     "$sluice" bench $bench >../out 2>../err &

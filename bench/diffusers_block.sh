@@ -1,0 +1,8 @@
+#!/bin/sh
+# `sluice bench block` beside diffusers, in one process, turn by turn. PYTHON: one with torch and diffusers.
+#   PYTHON=/opt/ref/venv/bin/python sh bench/diffusers_block.sh [THREADS]
+set -eu
+cd "$(dirname "$0")/.."
+make -s build/release/libsluice.so
+export OMP_WAIT_POLICY=passive # two runtimes share the cores
+exec "${PYTHON:-python3}" bench/diffusers_block.py build/release/libsluice.so "${1:-$(nproc)}"

@@ -1,0 +1,160 @@
+/* The measuring of `bench block` at sizes that take no time: that it computes what it says, counts the work
+ * of the formulas, and stops when told to. How fast anything is is not tested: machines differ. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "engine/api/bench_block.h"
+#include "kernels/cpu/cpu.h"
+#include "models/models.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { HEADS = 2, HEAD = 32, DIM = HEADS * HEAD, TEXT = 64, SIDE = 8, TOKENS = SIDE * SIDE / 4 + 16 + 64 };
+
+/* Image tokens are padded to 32. */
+static const int block_sizes[] = {HEADS, 8, 12, 12, 1, 1, 64, 16};
+static const struct bench_block_case block_case = {
+    .name = "block",
+    .shape = "small",
+    .rounds = 2,
+    .to = 1,
+    .sizes = {&family_zimage, "layer", block_sizes, TEXT, 64, 16, SIDE, 1}};
+
+static const int decoder_sizes[] = {4, 16, 16, 8, 8, 1, 4};
+static const struct bench_block_case decoder_case = {
+    .name = "decoder",
+    .shape = "small",
+    .rounds = 2,
+    .to = 1,
+    .sizes = {&family_vae_kl, NULL, decoder_sizes, 1, 1, 4, SIDE, 8 * SIDE}};
+
+/* Calls back until the announced round, then says no. */
+struct listener {
+    int calls, refuse_at;
+    char last[64];
+    int rounds; /* different texts so far */
+};
+
+static bool on_progress(void *user, double fraction, const char *what) {
+    struct listener *l = user;
+    assert_true(fraction >= 0 && fraction <= 1);
+    if (strcmp(what, l->last) != 0) l->rounds++;
+    strncpy(l->last, what, sizeof l->last - 1);
+    return ++l->calls != l->refuse_at;
+}
+
+static enum status measure(const struct bench_block_case *c, struct listener *l, struct bench *bench,
+                           struct error *e) {
+    struct sluice_bench_options options = {
+        .struct_size = sizeof options, .threads = 2, .on_progress = on_progress, .user = l};
+    bench_start(bench, &options, e);
+    struct device *device = cpu_open(&bench->sys, 2, e);
+    assert_non_null(device);
+    bench_block_measure(bench, device, c, e);
+    device->destroy(device);
+    struct memory_use use = sys_memory_use(&bench->sys);
+    for (int i = 0; i < N_MEMORY_LINES; i++) assert_int_equal(use.live_bytes[i], 0);
+    return e->code;
+}
+
+static double number(const json_t *row, const char *name) {
+    const json_t *value = json_object_get(row, name);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+static const json_t *row_of(const struct bench *bench, const char *what) {
+    size_t i;
+    json_t *row;
+    json_array_foreach(bench->rows, i, row) {
+        if (!strcmp(json_string_value(json_object_get(row, "what")), what)) return row;
+    }
+    fail_msg("there is no row %s", what);
+    return NULL;
+}
+
+/* Every row is there, takes time, and the shares are those of the seconds. */
+static void check_rows(const struct bench *bench, const char *const *whats, int n) {
+    assert_int_equal(json_array_size(bench->rows), n);
+    for (int i = 0; i < n; i++) {
+        const json_t *row = row_of(bench, whats[i]);
+        assert_true(number(row, "seconds") > 0);
+        assert_int_equal((int)number(row, "rounds"), 2);
+    }
+    assert_true(number(row_of(bench, "all"), "product_rate_share") > 0);
+    assert_true(number(row_of(bench, "attention"), "time_share") < 1);
+}
+
+static void test_block(void **state) {
+    (void)state;
+    struct listener l = {0};
+    struct bench bench;
+    struct error e = {0};
+    assert_int_equal(measure(&block_case, &l, &bench, &e), OK);
+    check_rows(&bench, (const char *const[]){"all", "library", "linear", "attention", "bytes"}, 5);
+    double T = TOKENS, F = (int)(DIM / 3.0 * 8);
+    double products = 2 * T * DIM * (4 * DIM + 3 * F), attention = 4 * T * T * DIM;
+    assert_true(fabs(number(row_of(&bench, "linear"), "flops") / products - 1) < 1e-12);
+    assert_true(fabs(number(row_of(&bench, "library"), "flops") / products - 1) < 1e-12);
+    assert_true(fabs(number(row_of(&bench, "attention"), "flops") / attention - 1) < 1e-12);
+    assert_true(fabs(number(row_of(&bench, "all"), "flops") / (products + attention) - 1) < 1e-12);
+    assert_int_equal(l.rounds, 3); /* one to warm up, two that count */
+    json_decref(bench.rows);
+}
+
+/* conv_in, per resnet two convolutions and a shortcut where it widens, upsamplings at the new size, conv_out;
+ * four projections and an attention in the middle. */
+static double decoder_convolutions(void) {
+    double flops = 0, pixels = SIDE * SIDE;
+    const double width[4] = {16, 16, 8, 8};
+    flops += 2 * pixels * 4 * 16 * 9 + 4 * 2 * pixels * 16 * 16 * 9;
+    for (int level = 0; level < 4; level++) {
+        double out = width[level], in = level ? width[level - 1] : out;
+        flops += 2 * pixels * 9 * (in * out + out * out) + (in == out ? 0 : 2 * pixels * in * out);
+        if (level < 3) pixels *= 4, flops += 2 * pixels * 9 * out * out;
+    }
+    return flops + 2 * pixels * 9 * 8 * 3;
+}
+
+static void test_decoder(void **state) {
+    (void)state;
+    struct listener l = {0};
+    struct bench bench;
+    struct error e = {0};
+    assert_int_equal(measure(&decoder_case, &l, &bench, &e), OK);
+    check_rows(&bench, (const char *const[]){"all", "library", "linear", "attention", "conv", "bytes"}, 6);
+    double projections = 4 * 2.0 * SIDE * SIDE * 16 * 16, convolutions = decoder_convolutions();
+    assert_true(fabs(number(row_of(&bench, "conv"), "flops") / convolutions - 1) < 1e-12);
+    assert_true(fabs(number(row_of(&bench, "library"), "flops") / (convolutions + projections) - 1) < 1e-12);
+    json_decref(bench.rows);
+}
+
+static void test_cancelled(void **state) {
+    (void)state;
+    const struct bench_block_case *cases[] = {&block_case, &decoder_case};
+    for (int i = 0; i < 2; i++)
+        for (int refuse_at = 1; refuse_at <= 3; refuse_at++) {
+            struct listener l = {.refuse_at = refuse_at};
+            struct bench bench;
+            struct error e = {0};
+            assert_int_equal(measure(cases[i], &l, &bench, &e), CANCELLED);
+            assert_int_equal(json_array_size(bench.rows), 0);
+            json_decref(bench.rows);
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_block),
+        cmocka_unit_test(test_decoder),
+        cmocka_unit_test(test_cancelled),
+    };
+    int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, NULL, NULL);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
+}
