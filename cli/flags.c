@@ -96,7 +96,9 @@ const struct flag flags[N_FLAGS] = {
      "what this machine was measured to do, as `sluice bench bus --save` and `bench ops --save` wrote it; "
      "default: stated assumptions"},
     {NULL, RUNS | DECODE, NULL, "--vae-tiling", "HOW", FLAG_CHOICE, AT(vae_tiling), 0, 0, "auto|on|off",
-     "where the decoder's large buffers lie on a device; nothing to choose on the CPU; default auto"},
+     "the decoder's large buffers: on: the least memory (on a device: in the host's), for a little time; "
+     "off: "
+     "all kept; the picture is the same; default auto: the faster that fits"},
     {NULL, RUNS | DECODE, NULL, "--direct-io", "HOW", FLAG_CHOICE, AT(direct_io), 0, 0, "auto|on|off",
      "read the model past the system's file cache; auto: where it is larger than three quarters of the "
      "machine's memory, and would push everything else out; default auto"},

@@ -136,4 +136,5 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->rates = texts->rates;
     request->rates_name = args->rates;
     request->direct_io = args->direct_io;
+    request->vae_tiling = args->vae_tiling;
 }

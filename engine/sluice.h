@@ -187,6 +187,9 @@ struct sluice_request {
     const char *rates_name;  /* what the plan calls them, a file's name; NULL: "given" */
     const char *direct_io;   /* "on", "off": read weights past the page cache; "auto" or NULL: where the model
                                 is larger than what the cache of this machine could keep */
+    const char *vae_tiling;  /* the decoder's whole-picture buffers: "on": the least memory, at the cost of
+                                computing some of it twice, and of the bus where the device has memory of its
+                                own; "off": all kept, on the device; "auto" or NULL: the faster that fits */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */

@@ -18,8 +18,8 @@ enum op_kind {
     OP_ATTENTION,  /* out[T,H,D] = softmax(scale q k^T) v, grouped heads, optionally causal; out may be q */
     OP_RMS_NORM,   /* out = base + gate * (in / sqrt(mean(in^2) + eps) * weight * (1 + scale)) */
     OP_LAYER_NORM, /* out = (in - mean) / sqrt(var + eps) * (1 + scale) */
-    OP_GROUP_STATISTICS, /* out[groups,2] = mean and 1/sqrt(var + eps) of in[Y,X,C] over pixels and group
-                            channels */
+    OP_GROUP_STATISTICS, /* out[groups,2] = mean and 1/sqrt(var + eps) of in[Y,X,C], and of the rows before
+                            it, over pixels and group channels */
     OP_GROUP_NORM,       /* out = (in - mean) * rstd * weight + bias, statistics given */
     OP_ROPE_TABLE,       /* out[T,D/2,2] = cos, sin of position * theta^(-2i/d), axis by axis */
     OP_ROPE,             /* rotates pairs of in[T,H,D] in place by the table: (2i,2i+1) or (i,i+D/2) */
@@ -58,7 +58,14 @@ struct group_norm {
 struct conv_options {
     struct group_norm norm; /* applied to the input on the way in, if statistics are present */
     enum activation activation;
-    int upsample; /* 1, or 2: nearest neighbour before the convolution */
+    int upsample;      /* 1, or 2: nearest neighbour before the convolution */
+    int32_t first_row; /* out is the rows from this one on, as many as it has; 0 where it upsamples */
+};
+
+/* Statistics of a picture that comes in pieces, from the top. */
+struct rows_before {
+    struct tensor sums; /* [groups,2] F64: of the rows so far, kept from call to call; absent: in is all */
+    int32_t rows;       /* so many came before in; 0: sums begins here */
 };
 
 enum { ROPE_AXES_MAX = 3 };
@@ -93,6 +100,7 @@ struct op {
         struct conv_options conv;
         struct rope_options rope; /* rope_table */
         enum rope_pairs pairs;    /* rope */
+        int32_t rows_before;      /* group_statistics, whose sums are in[1] */
     };
     float scale; /* attention's; unpatchify's and latent_to_image's factor; timestep's t */
     float shift, eps;
@@ -118,7 +126,9 @@ void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct 
                  struct modulation m);
 /* scale [C] or absent. out may be in. */
 void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struct tensor scale, float eps);
-void op_group_statistics(struct context *x, struct tensor out, struct tensor in, int groups, float eps);
+/* Rows are added one after another, from the top: a picture in pieces has the bits of the whole. */
+void op_group_statistics(struct context *x, struct tensor out, struct tensor in, struct rows_before before,
+                         int groups, float eps);
 void op_group_norm(struct context *x, struct tensor out, struct tensor in, struct group_norm norm);
 /* The angle is position * theta^(-2i/d) in double, rounded to f32, as the reference (diffusers, Z-Image)
  * rounds it. */
@@ -133,10 +143,19 @@ void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, 
 void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens, int patch, float factor);
 /* Exponent, frequency and angle are rounded to f32 each, as the reference (diffusers) rounds them. */
 void op_timestep(struct context *x, struct tensor out, float t);
-/* weight [N,C,k,k], k 1 or 3, in [Y,X,C], out and residual [Y*up,X*up,N], out packed and not in. The zeros
- * around the picture stay zero: norm and activation come before padding. */
+/* weight [N,C,k,k], k 1 or 3, in [Y,X,C], out and residual [Y*up,X*up,N] or rows of that, out packed. The
+ * zeros around the picture stay zero: norm and activation come before padding.
+ *
+ * Every device goes through out from the top in bands of at most conv_band_rows and writes a band after those
+ * above it. So out may run into in, and into a residual that is not out itself, if it begins so far before
+ * them (conv_lead) that no band is written over rows which it or a later one reads. */
 void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e, struct conv_options options);
+int32_t conv_band_rows(int32_t columns);
+/* How far before row 0 of in row 0 of out must lie, in the unit of the two rows' sizes: rows and columns of
+ * out, halo rows that are read above and below. Also for several convolutions in turn, with the halo that
+ * they have together. */
+int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t in_row, int64_t out_row);
 void op_latent_to_image(struct context *x, struct tensor out, struct tensor latent, float factor,
                         float shift);
 void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in);

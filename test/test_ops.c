@@ -208,7 +208,7 @@ static void case_group_norm(int32_t rows, int32_t columns, int32_t c, int groups
         truth[2 * g] = mean;
         truth[2 * g + 1] = 1 / sqrt(variance + 1e-6f);
     }
-    op_group_statistics(&x, statistics, in, groups, 1e-6f);
+    op_group_statistics(&x, statistics, in, (struct rows_before){0}, groups, 1e-6f);
     expect(OP_GROUP_STATISTICS, &statistics, truth);
     for (int64_t i = 0; i < tensor_elements(&in); i++) {
         int64_t j = i % c, g = j / each;

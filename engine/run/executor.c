@@ -51,10 +51,12 @@ static enum status run_visit(struct context *x, const struct stage *stage, const
 
 /* ---- dry ---- */
 
-enum status executor_state_bytes(struct sys *sys, struct stage *stage, uint64_t *bytes, struct error *e) {
+enum status executor_state_bytes(struct sys *sys, struct stage *stage, uint64_t *bytes,
+                                 uint64_t *picture_bytes, struct error *e) {
     struct room room = room_counting();
     room_open(sys, stage, &room, e);
     *bytes = room.state.peak;
+    *picture_bytes = room.pictures.peak;
     room_close(sys, &room);
     return e->code;
 }
@@ -67,6 +69,7 @@ static void describe_stage(const struct run *run, int i_stage, struct stage_need
     need->lanes = stage->n_lanes;
     need->groups = stage->n_groups;
     need->hoists = stage->hoists;
+    need->tiled = stage->lanes->tiled;
     need->n_blocks = stage->n_blocks;
     for (int i = 0; i < stage->n_blocks; i++) {
         need->block_bytes[i] = stage->blocks[i]->bytes;
