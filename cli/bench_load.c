@@ -13,7 +13,8 @@ static void print_load(json_t *root) {
     size_t i;
     json_t *row;
     char bytes[32];
-    printf("headers opened in %.1f ms\n", 1e3 * field_number(root, "open_seconds"));
+    printf("headers opened in %.1f ms; the whole model, tokenizer included, in %.1f\n",
+           1e3 * field_number(root, "header_seconds"), 1e3 * field_number(root, "open_seconds"));
     printf("%-12s %10s %8s %8s %8s %8s\n", "page cache", "read", "threads", "GB/s", "dd", "of dd");
     json_array_foreach(json_object_get(root, "rows"), i, row) {
         printf("%-12s %10s %8.0f %8.2f %8.2f %6.0f %%\n", field_string(row, "page_cache"),

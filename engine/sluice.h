@@ -264,10 +264,10 @@ SLUICE_API int sluice_bench_ops(const struct sluice_bench_options *options, char
                                 struct sluice_error *error);
 /* How fast the store reads a model's blocks, beside what dd does with its files in the same run: out of the
  * page cache, through it, past it:
- * {"version":1,"rows":[{"path":"load","page_cache":"kept|dropped|bypassed","bytes",
- * "threads","gbytes_per_second","dd_gbytes_per_second","share"}],"open_seconds"}; the last is how long
- * opening takes once the files are warm. At most 4 GiB of the model, seven times each way; memory for two of
- * its blocks. */
+ * {"version":1,"rows":[{"path":"load","page_cache":"kept|dropped|bypassed","bytes","threads",
+ * "gbytes_per_second","dd_gbytes_per_second","share"}],"header_seconds","open_seconds"}: how long opening
+ * takes, of all headers once they are warm, and of the whole model with its tokenizer. At most 4 GiB of the
+ * model, seven times each way; memory for two of its blocks. */
 SLUICE_API int sluice_bench_load(const struct sluice_bench_options *options, char **json,
                                  struct sluice_error *error);
 /* How near to the floor (computing, or bytes over the bus, whichever is longer) a step of made-up models of

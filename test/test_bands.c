@@ -2,7 +2,7 @@
  * input from so far before it as conv_lead says; nearer is refused.
  *
  * Random cases: SEED in the environment moves all of them. */
-#include "test/random.h"
+#include "engine/base/random.h"
 #include "test/rings.h"
 
 enum { CASES = 40, COLUMNS_MOST = 1500, WORKSPACE = 64 << 20 };

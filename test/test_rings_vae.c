@@ -11,7 +11,7 @@
 
 #include "engine/run/executor.h"
 #include "kernels/paced/paced.h"
-#include "test/random.h"
+#include "engine/base/random.h"
 #include "test/rings.h"
 
 static const struct gate gates[] = {

@@ -179,6 +179,8 @@ bench ops a b|a word too many
 bench bus --dims a=1|belongs to other benches
 bench ops --dir .|belongs to other benches
 bench ops -m x|belongs to other benches
+bench load|-m DIR
+bench load -m x -t 1|belongs to other benches
 bench checkpoint zimage ck --json|belongs to other benches
 bench bus --dir . -m x|contradict
 bench ops --save -|--save
@@ -669,6 +671,18 @@ expect 0 "bench bus of a model's file, as a table" bench bus -m "$model" -t 1
 check "table" has ../out '^host_copy'
 check "in words" has ../out '^disk: looks like'
 expect 3 "bench bus of no model" bench bus -m ../nowhere
+expect 0 "bench load --json" bench load -m "$model" --json
+tr -d ' \n' <../out >../flat
+weights=$(sed 's/.*"bytes":\([0-9]*\),"threads":2,.*/\1/' ../flat)
+check "kept" has ../flat '^{"version":1,"rows":\[{"path":"load","page_cache":"kept","bytes":[1-9]'
+check "dropped, and beside dd" has ../flat '"page_cache":"dropped",[^}]*"dd_gbytes_per_second":[0-9.e+-]*,"share":[0-9.e+-]*}'
+check "headers" has ../flat '"header_seconds":[0-9.e+-]*,"open_seconds":[0-9.e+-]*}$'
+"$sluice" inspect "$model" --json | tr -d ' \n' >../flat
+all=$(grep -o '"bytes":[0-9]*' ../flat | awk -F: '{ n += $2 } END { print n }')
+check "all but embeddings is read: $weights of $all" [ "$weights" -gt $((all / 2)) ] && [ "$weights" -lt "$all" ]
+expect 0 "bench load, as a table" bench load -m "$model"
+check "opened" has ../out '^headers opened in [0-9.]* ms;'
+expect 3 "bench load of no model" bench load -m ../nowhere
 expect 6 "bench bus nowhere" bench bus --dir nowhere
 expect 6 "bench bus, save nowhere" bench bus --save nowhere/rates.json
 printf garbage >../bad.json
