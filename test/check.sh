@@ -5,7 +5,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 # all: every n of every kind of fault instead of a seeded few, every held-out prompt, and the readers of files once more in debug.
 all=${1:-}
-[ "$all" != all ] || export FAULTS=all DEMO_PROMPTS=200
+[ "$all" != all ] || export FAULTS=all DEMO_PROMPTS=200 DAMAGE=500
 # OpenMP's threads sleep rather than spin while they wait: tests share the machine with others.
 export OMP_WAIT_POLICY=passive
 passed=0

@@ -1,7 +1,11 @@
 /* Safetensors files that are wrong in one way each: rows S* of the table of malformed inputs, and the helpers
  * by which test_loaders.c, of which this is a part, makes every other file. Each is opened under a hang
  * guard, must give back all memory, and must stay within 64 MiB of our allocator beyond its own size; small
- * ones are opened again cut at every byte. */
+ * ones are opened again cut at every byte. *
+ * Row -> test. S01 test_S01_short_files; S02 test_S02_lengths and rows; S08, S20, S25, S26 the test of that
+ * name, S08 also rows; S03 to S07, S09 to S19, S21 to S24, S27, S28 rows. What a model makes of S11 (an
+ * element type that it needs) and S28 (no tensors): test_mistakes.c. Random damage: test_damage.c.
+ */
 #ifndef SLUICE_TEST_MALFORMED_SAFETENSORS_H
 #define SLUICE_TEST_MALFORMED_SAFETENSORS_H
 

@@ -3,7 +3,11 @@
  * The goldens' cases were made with Hugging Face tokenizers (test/golden/tokens.py). Rows T* are those of the
  * table of malformed inputs; every file is made here from one small tokenizer: 256 bytes with ids in byte
  * order, a few merges. Each opening runs under a hang guard, must give back all memory, and must stay within
- * 64 MiB of our allocator beyond its own size. */
+ * 64 MiB of our allocator beyond its own size.
+ *
+ * Row -> test. T01 to T06 and T14 the test that begins so; T06 also test_t06_backtracking; T14's linear time
+ * test_linear_time, its token limit test_mistakes.c. T13, and T04's id beyond the embedding's rows, need a
+ * model: they are no tests of this file. T01 cuts the file at every byte; random damage: test_damage.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -7,6 +7,7 @@
  * that. */
 #include "engine/api/bench.h"
 #include "engine/api/model.h"
+#include "engine/api/parts.h"
 #include "engine/run/store.h"
 
 #include <errno.h>
@@ -38,20 +39,13 @@ struct load {
 
 /* ---- what is read ---- */
 
-/* Files and configurations of all parts, and nothing else. */
+/* The headers of all parts, and nothing else. */
 static enum status open_headers(struct load *l, const struct sluice_model_options *from, struct error *e) {
     struct sys *sys = &l->bench->sys;
     struct model_parts parts = {0};
     double began = sys->clock(sys);
-    model_find_parts(sys, from, &parts, e);
-    for (int i = 0; i < N_ROLES && e->code == OK; i++) {
-        struct component c = {.sys = sys};
-        struct config config = {0};
-        component_open_files(sys, parts.role[i], &c, &config, e);
-        config_destroy(&config);
-        component_destroy(&c);
-    }
-    model_parts_destroy(sys, &parts);
+    if (parts_locate(sys, from, &parts, e) == OK) parts_open(sys, from, &parts, e);
+    parts_destroy(sys, &parts);
     l->header_seconds = sys->clock(sys) - began;
     return e->code;
 }

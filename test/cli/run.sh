@@ -549,6 +549,19 @@ code=$?
 check "exit 6, not $code" [ $code = 6 ]
 check "last line" last_line_rule 6
 check "nothing was left" empty_folder .
+for output in "--save-latent l.safetensors" "--dump ."; do
+    name="file size limit, $output"
+    (
+        ulimit -f 16
+        # shellcheck disable=SC2086
+        exec "$sluice" generate -m "$model" -W 256 -H 256 --steps 1 -p x --no-decode $output 2>../err
+    )
+    code=$?
+    check "exit 6, not $code" [ $code = 6 ]
+    check "last line" last_line_rule 6
+    check "no temporary file, none half" [ -z "$(ls -A | grep -v -e '^tokens' -e '^sigmas')" ]
+    rm -f ./*
+done
 for command in "plan -m $model" "inspect $model" "tokenize -m $model -p x" devices --help; do
     name="$command > /dev/full"
     # shellcheck disable=SC2086
