@@ -24,10 +24,10 @@ static enum status wrong_family(const struct component *c, const struct family *
     error_set(e, UNSUPPORTED, "these weights do not fit their slot");
     error_where(e, "%s", c->index.sources[0].path);
     if (family)
-        error_found(e, "a %s (%s)", role_word[family->role], family->name);
+        error_found(e, "%s (%s)", role_word[family->role], family->name);
     else
         error_found(e, "an unknown kind with %d tensors", c->index.n_entries);
-    return error_expected(e, "a %s (%s) for %s", role_word[wanted->role], wanted->name,
+    return error_expected(e, "%s (%s) for %s", role_word[wanted->role], wanted->name,
                           role_flag[wanted->role]);
 }
 

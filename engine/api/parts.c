@@ -158,7 +158,7 @@ static enum status check_contents(const struct tensor_index *whole, const struct
             if (one->role != other->role && strcmp(prefix, second)) continue;
             error_set(e, UNSUPPORTED, "one file holds two parts that cannot be told apart");
             error_where(e, "%s", whole->sources[0].path);
-            error_found(e, "a %s behind '%s' and a %s behind '%s'", role_word[one->role], prefix,
+            error_found(e, "%s behind '%s' and %s behind '%s'", role_word[one->role], prefix,
                         role_word[other->role], second);
             return error_expected(e, "one %s, or prefixes", role_word[other->role]);
         }
@@ -234,7 +234,7 @@ static enum status two_files(const struct search *s, enum role role, const char 
     const char *one = s->parts->path[role], *names[2] = {one, path};
     for (int i = 0; i < 2; i++)
         if (!strncmp(names[i], s->model, folder) && names[i][folder]) names[i] += folder;
-    error_set(e, UNSUPPORTED, "two files hold a %s", role_word[role]);
+    error_set(e, UNSUPPORTED, "two files hold the %s", role_word[role]);
     error_where(e, "%s", s->model);
     error_found(e, "%s and %s", names[0] + (*names[0] == '/'), names[1] + (*names[1] == '/'));
     return error_expected(e, "%s with the one to use", role_flag[role]);
