@@ -351,18 +351,30 @@ static long tensor_offset(FILE *f, const char *tensor) {
     return offset;
 }
 
+/* Writes value over the tensor's first element, in whichever shard of the part has it. */
+static bool put_in(const char *part, const char *tensor, float value) {
+    DIR *shards = opendir(part);
+    bool put = false;
+    for (struct dirent *shard; shards && !put && (shard = readdir(shards));) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", part, shard->d_name);
+        bool weights = strstr(shard->d_name, ".safetensors") && !strstr(shard->d_name, ".json");
+        FILE *f = weights ? fopen(path, "r+b") : NULL;
+        long at = f ? tensor_offset(f, tensor) : -1;
+        put = at > 0 && !fseek(f, at, SEEK_SET) && fwrite(&value, sizeof value, 1, f) == 1;
+        if (f) fclose(f);
+    }
+    if (shards) closedir(shards);
+    return put;
+}
+
 static void nonfinite_in(const char *wide, const char *part, const char *tensor, const char *stage,
                          float value) {
     struct rig rig;
     char path[256];
     const char *folder = copy_of(wide, "nan");
     snprintf(path, sizeof path, "%s/%s", folder, part);
-    FILE *f = fopen(path, "r+b");
-    long at = f ? tensor_offset(f, tensor) : -1;
-    if (!check(at > 0, "there is no %s in %s", tensor, part)) return;
-    fseek(f, at, SEEK_SET);
-    fwrite(&value, sizeof value, 1, f);
-    fclose(f);
+    if (!check(put_in(path, tensor, value), "there is no %s in %s", tensor, part)) return;
     if (!rig_open(&rig, folder, 1, 3)) return;
     struct sluice_request request = request_kept(&rig, false);
     struct result r = run(&rig, &request);
@@ -375,12 +387,10 @@ static void nonfinite_in(const char *wide, const char *part, const char *tensor,
 }
 
 static void nonfinite(const char *wide) {
-    static const char denoiser[] = "transformer/diffusion_pytorch_model.safetensors";
-    nonfinite_in(wide, "text_encoder/model.safetensors", "model.layers.1.mlp.down_proj.weight", "text", NAN);
-    nonfinite_in(wide, denoiser, "layers.0.feed_forward.w2.weight", "denoise", NAN);
-    nonfinite_in(wide, denoiser, "layers.1.attention.to_out.0.weight", "denoise", INFINITY);
-    nonfinite_in(wide, "vae/diffusion_pytorch_model.safetensors", "decoder.conv_in.weight", "decode",
-                 -INFINITY);
+    nonfinite_in(wide, "text_encoder", "model.layers.1.mlp.down_proj.weight", "text", NAN);
+    nonfinite_in(wide, "transformer", "layers.0.feed_forward.w2.weight", "denoise", NAN);
+    nonfinite_in(wide, "transformer", "layers.1.attention.to_out.0.weight", "denoise", INFINITY);
+    nonfinite_in(wide, "vae", "decoder.conv_in.weight", "decode", -INFINITY);
 }
 
 /* ---- cancelling ---- */
