@@ -76,8 +76,7 @@ int bench_command(const struct args *args, struct sluice_error *e) {
     int bench = 0;
     while (bench < N_BENCHES && strcmp(args->operands[0], benches[bench].name) != 0) bench++;
     if (bench == N_BENCHES)
-        return fail_value(e, "sluice bench", args->operands[0],
-                          "bus, ops, stream, block or checkpoint");
+        return fail_value(e, "sluice bench", args->operands[0], "bus, ops, stream, block or checkpoint");
     int status = check_flags(args, bench, e);
     return status ? status : benches[bench].work(args, e);
 }

@@ -76,6 +76,9 @@ static inline double sum_8(const double *part) {
 void simd_widen(float *to, const void *from, enum dtype dtype, int64_t n);
 /* A whole packed weight (or bias), by several threads. */
 void simd_widen_all(float *to, const struct tensor *from, int threads);
+/* A packed bf16 or f16 weight [N,K] as [N/64,K,64] (ONEDNN_PRODUCT_PACKED), by several threads. N in 64s, K
+ * in 16s. */
+void simd_widen_packed(float *to, const struct tensor *from, int threads);
 /* A vector of weights as f32: its own data if it is f32, else widened into to. NULL if absent. */
 const float *simd_vector(const struct tensor *from, float *to);
 float simd_dot(const float *a, const float *b, int64_t n);
