@@ -418,31 +418,6 @@ static void test_linear(void **state) {
                 RESIDUAL_OUT); /* packed: 65 tiles of 16, the last one odd */
 }
 
-/* Weights that are widened may be packed on the way, f32 ones are used where they lie: the same values give
- * the same bits. */
-static void case_types_alike(int32_t t, int32_t n, int32_t k, enum dtype dtype) {
-    pool_used = 0;
-    struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, k), 0, 1);
-    struct tensor weight = tensor_random(dtype, SHAPE(n, k), 0, 1);
-    struct tensor wide = tensor_random(DTYPE_F32, SHAPE(n, k), 0, 1);
-    struct tensor out = tensor_random(DTYPE_F32, SHAPE(t, n), 0, 1);
-    struct tensor again = tensor_random(DTYPE_F32, SHAPE(t, n), 0, 2);
-    op_widen(&x, wide, weight);
-    op_linear(&x, out, in, weight, (struct epilogue){0});
-    op_linear(&x, again, in, wide, (struct epilogue){0});
-    assert_int_equal(problem.code, OK);
-    assert_memory_equal(out.data, again.data, (size_t)tensor_bytes(&out));
-}
-
-static void test_types_alike(void **state) {
-    (void)state;
-    static const int32_t sizes[][3] = {
-        {1, 64, 16}, {7, 128, 48}, {33, 576, 1040}, {100, 192, 10240}, {65, 320, 770}};
-    for (int i = 0; i < 5; i++)
-        for (int half = 0; half < 2; half++)
-            case_types_alike(sizes[i][0], sizes[i][1], sizes[i][2], half ? DTYPE_F16 : DTYPE_BF16);
-}
-
 /* R4: a row has the same bits alone and among as many as there are steps. Sums have parts, so every short K
  * counts. */
 static void case_rows_alike(int32_t k, enum dtype dtype, bool silu) {
@@ -792,7 +767,6 @@ static void test_print_errors(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_types_alike),
         cmocka_unit_test(test_linear_few),
         cmocka_unit_test(test_rows_alike),
         cmocka_unit_test(test_attention),
