@@ -3,15 +3,20 @@
 #   make demo       installs what is missing, builds, draws a gallery
 #   make test       installs what is missing, then make check
 #   make check      format, include rules, tests in release, asan and tsan
+#   make install    to PREFIX (/usr/local) under DESTDIR; make uninstall takes it away again
+# DNNL_PREFIX=FOLDER builds against the oneDNN in FOLDER/include and FOLDER/lib, in a build folder of its own.
 CONFIG ?= release
+comma := ,
 ifeq ($(origin CC),default)
 CC := gcc
 endif
-B := build/$(CONFIG)
+B := build/$(CONFIG)$(if $(DNNL_PREFIX),-$(notdir $(DNNL_PREFIX)))
 
 WARN := -Wall -Wextra -Werror -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes
 # No contraction into fused multiply-adds and no fast-math: bits must not depend on what the compiler fancies.
-BASE := -std=c11 -D_GNU_SOURCE -fopenmp -ffp-contract=off -fvisibility=hidden -fPIC -I. $(WARN)
+# The folder of the clone stays out of what is built: two clones build the same bytes.
+BASE := -std=c11 -D_GNU_SOURCE -fopenmp -ffp-contract=off -fvisibility=hidden -fPIC -I. $(WARN) \
+        -ffile-prefix-map=$(CURDIR)=. $(addprefix -isystem ,$(addsuffix /include,$(DNNL_PREFIX)))
 CFLAGS_release := -O3 -g
 CFLAGS_debug   := -O0 -g
 CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -23,12 +28,16 @@ $(error CONFIG=$(CONFIG) is not one of release debug asan tsan stress cov)
 endif
 CFLAGS := $(BASE) $(CFLAGS_$(CONFIG)) $(EXTRA_CFLAGS)
 LDFLAGS := -fopenmp $(filter -fsanitize=% --coverage,$(CFLAGS_$(CONFIG)))
-LIBS := -ldnnl -ljansson -lpcre2-8 -lutf8proc -lnettle -lm -lpthread
+DNNL_LIBS := $(if $(DNNL_PREFIX),-L$(DNNL_PREFIX)/lib -Wl$(comma)-rpath$(comma)$(DNNL_PREFIX)/lib) -ldnnl
+LIBS := $(DNNL_LIBS) -ljansson -lpcre2-8 -lutf8proc -lnettle -lm -lpthread
 CLI_LIBS := -lpng -ljansson -lz
 
-ENGINE := $(wildcard engine/base/*.c engine/run/*.c engine/sample/*.c engine/api/*.c kernels/*.c kernels/dry/*.c kernels/paced/*.c \
-                     kernels/cpu/*.c loaders/*.c models/*.c)
-CLI := $(wildcard cli/*.c)
+VERSION := $(shell sed -n 's/^\#define SLUICE_VERSION *"\(.*\)"/\1/p' engine/sluice.h)
+SONAME := libsluice.so.$(firstword $(subst ., ,$(VERSION)))
+
+ENGINE := $(sort $(wildcard engine/base/*.c engine/run/*.c engine/sample/*.c engine/api/*.c kernels/*.c kernels/dry/*.c kernels/paced/*.c \
+                     kernels/cpu/*.c loaders/*.c models/*.c))
+CLI := $(sort $(wildcard cli/*.c))
 ENGINE_O := $(ENGINE:%.c=$B/obj/%.o)
 CLI_O := $(CLI:%.c=$B/obj/%.o)
 
@@ -47,7 +56,8 @@ $B/libsluice.a: $(ENGINE_O) Makefile
 	@$(AR) rcs $@ $B/libsluice.o
 $B/libsluice.so: $(ENGINE_O)
 	@echo "  ld $@"
-	@$(CC) -shared $(LDFLAGS) -o $@ $^ $(LIBS)
+	@$(CC) -shared -Wl,-soname,$(SONAME) $(LDFLAGS) -o $@ $^ $(LIBS)
+	@ln -sf libsluice.so $B/$(SONAME)
 $B/obj/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc $@"
@@ -68,6 +78,44 @@ $B/stream_picture: $(PICTURE_O) $(ENGINE_O)
 -include $(ENGINE_O:.o=.d) $(CLI_O:.o=.d) $(GALLERY_O:.o=.d) $(PICTURE_O:.o=.d)
 
 include test/check.mk
+
+# ---- installing ----
+
+PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+INSTALLED := $(BINDIR)/sluice $(INCLUDEDIR)/sluice.h $(addprefix $(LIBDIR)/,libsluice.a libsluice.so.$(VERSION) $(SONAME) \
+                 libsluice.so pkgconfig/sluice.pc)
+
+# The archive needs what is private; as -l, not as Requires.private, for which even pkg-config --cflags wants all their
+# .pc files, and oneDNN 2 has none.
+define PKG_CONFIG_FILE
+prefix=$(PREFIX)
+libdir=$(LIBDIR)
+includedir=$(INCLUDEDIR)
+
+Name: sluice
+Description: Diffusion models that are bigger than the memory they run in
+Version: $(VERSION)
+Cflags: -I$${includedir}
+Libs: -L$${libdir} -lsluice
+Libs.private: -fopenmp $(LIBS)
+endef
+
+.PHONY: install uninstall
+install: export PKG_CONFIG_FILE := $(PKG_CONFIG_FILE)
+install: all
+	@install -d $(addprefix $(DESTDIR),$(BINDIR) $(INCLUDEDIR) $(LIBDIR)/pkgconfig)
+	@install $B/sluice $(DESTDIR)$(BINDIR)/sluice
+	@install -m 644 engine/sluice.h $(DESTDIR)$(INCLUDEDIR)/sluice.h
+	@install -m 644 $B/libsluice.a $(DESTDIR)$(LIBDIR)/libsluice.a
+	@install -m 755 $B/libsluice.so $(DESTDIR)$(LIBDIR)/libsluice.so.$(VERSION)
+	@ln -sf libsluice.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
+	@ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libsluice.so
+	@printf '%s\n' "$$PKG_CONFIG_FILE" >$(DESTDIR)$(LIBDIR)/pkgconfig/sluice.pc
+uninstall:
+	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
 
 .PHONY: clean
 clean:

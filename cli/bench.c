@@ -17,6 +17,7 @@ static const struct {
 } benches[] = {
     {"bus", 1, " --json --save --threads --dir --model ", bench_bus},
     {"ops", 1, " --json --save --threads ", bench_ops},
+    {"load", 1, " --json --model ", bench_load},
     {"stream", 1, " --json --threads --clock ", bench_stream},
     {"block", 1, " --json --threads ", bench_block},
     {"checkpoint", 3, " --dims --seed ", bench_checkpoint},
@@ -76,7 +77,8 @@ int bench_command(const struct args *args, struct sluice_error *e) {
     int bench = 0;
     while (bench < N_BENCHES && strcmp(args->operands[0], benches[bench].name) != 0) bench++;
     if (bench == N_BENCHES)
-        return fail_value(e, "sluice bench", args->operands[0], "bus, ops, stream, block or checkpoint");
+        return fail_value(e, "sluice bench", args->operands[0],
+                          "bus, ops, load, stream, block or checkpoint");
     int status = check_flags(args, bench, e);
     return status ? status : benches[bench].work(args, e);
 }

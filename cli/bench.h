@@ -10,6 +10,7 @@
 int bench_checkpoint(const struct args *args, struct sluice_error *e);
 int bench_bus(const struct args *args, struct sluice_error *e);
 int bench_ops(const struct args *args, struct sluice_error *e);
+int bench_load(const struct args *args, struct sluice_error *e);
 int bench_stream(const struct args *args, struct sluice_error *e);
 int bench_block(const struct args *args, struct sluice_error *e);
 

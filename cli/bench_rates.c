@@ -69,10 +69,10 @@ static void print_bus(json_t *root) {
 static void print_ops(json_t *root) {
     size_t i;
     json_t *row;
-    printf("%-10s %-36s %-8s %8s %12s\n", "op", "shape", "weights", "threads", "a second");
+    printf("%-11s %-36s %-8s %8s %12s\n", "op", "shape", "weights", "threads", "a second");
     json_array_foreach(json_object_get(root, "rows"), i, row) {
         double flops = field_number(row, "flops_per_second"), bytes = field_number(row, "bytes_per_second");
-        printf("%-10s %-36s %-8s %8.0f %6.1f %s\n", field_string(row, "op"), field_string(row, "shape"),
+        printf("%-11s %-36s %-8s %8.0f %6.1f %s\n", field_string(row, "op"), field_string(row, "shape"),
                field_string(row, "dtype"), field_number(row, "threads"), (flops > 0 ? flops : bytes) / 1e9,
                flops > 0 ? "GFLOP" : "GB");
     }

@@ -1,22 +1,36 @@
 /* `sluice devices`: what a run can use. */
 #include "cli/commands.h"
 #include "cli/fail.h"
+#include "cli/fields.h"
 #include "cli/progress.h"
 
 #include <jansson.h>
 #include <stdio.h>
 
+static void print_device(const json_t *device) {
+    char all[32], unused[32];
+    size_t i;
+    json_t *precision;
+    printf("%s: %s\n", field_string(device, "name"), field_string(device, "processor"));
+    printf("  memory        %s, %s free\n", progress_bytes(field_number(device, "bytes"), all),
+           progress_bytes(field_number(device, "free_bytes"), unused));
+    printf("  threads       %.0f, of %.0f that the hardware has\n", field_number(device, "threads"),
+           field_number(device, "hardware_threads"));
+    printf("  instructions  %s (%s)\n", field_string(device, "instructions"),
+           field_string(device, "library"));
+    printf("  computes in  ");
+    json_array_foreach(json_object_get(device, "precisions"), i, precision)
+        printf(" %s", json_string_value(precision));
+    printf("\n");
+}
+
 static int print_devices(const char *json, struct sluice_error *e) {
     size_t i;
-    char bytes[32];
     json_t *device, *root = json_loads(json, 0, NULL);
     if (!root) return fail(e, SLUICE_INTERNAL, "the library's list of devices is no JSON");
-    json_array_foreach(json_object_get(root, "devices"), i, device) {
-        const char *name = json_string_value(json_object_get(device, "name"));
-        printf("%s: %s, %.0f threads\n", name ? name : "-",
-               progress_bytes(json_number_value(json_object_get(device, "bytes")), bytes),
-               json_number_value(json_object_get(device, "threads")));
-    }
+    json_array_foreach(json_object_get(root, "devices"), i, device) print_device(device);
+    json_array_foreach(json_object_get(root, "absent"), i, device)
+        printf("%s: %s\n", field_string(device, "name"), field_string(device, "reason"));
     json_decref(root);
     return SLUICE_OK;
 }

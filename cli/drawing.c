@@ -4,6 +4,7 @@
 
 #include "cli/fail.h"
 #include "cli/interrupt.h"
+#include "cli/outfile.h"
 #include "cli/output.h"
 #include "cli/parameters.h"
 #include "cli/plan_table.h"
@@ -88,12 +89,14 @@ int drawing_open(struct drawing *drawing, struct sluice_error *e) {
     if (status) return status;
     drawing->request.struct_size = sizeof drawing->request;
     request_fill(&drawing->request, drawing->model, args, drawing->seed, &drawing->texts);
+    outfile_of_library(args->save_latent);
     interrupt_watch(drawing->session);
     return SLUICE_OK;
 }
 
 void drawing_close(struct drawing *drawing) {
     interrupt_watch(NULL);
+    outfile_of_library(NULL);
     sluice_session_close(drawing->session);
     sluice_model_close(drawing->model);
     request_free_texts(&drawing->texts);

@@ -14,7 +14,7 @@
 
 const struct flag flags[N_FLAGS] = {
     {"Model", MODELS | BENCH, "-m", "--model", "PATH", FLAG_STRING, AT(model.model), 0, 0, NULL,
-     "Hugging Face folder with model_index.json"},
+     "Hugging Face folder, folder of parts, or one file with all of them"},
     {NULL, MODELS, NULL, "--diffusion-model", "PATH", FLAG_STRING, AT(model.diffusion_model), 0, 0, NULL,
      "the transformer, instead of what -m holds"},
     {NULL, MODELS, NULL, "--high-noise-diffusion-model", "PATH", FLAG_STRING, AT(high_noise_model), 0, 0,
@@ -96,13 +96,15 @@ const struct flag flags[N_FLAGS] = {
      "what this machine was measured to do, as `sluice bench bus --save` and `bench ops --save` wrote it; "
      "default: stated assumptions"},
     {NULL, RUNS | DECODE, NULL, "--vae-tiling", "HOW", FLAG_CHOICE, AT(vae_tiling), 0, 0, "auto|on|off",
-     "where the decoder's large buffers lie on a device; nothing to choose on the CPU; default auto"},
+     "the decoder's large buffers: on: the least memory (on a device: in the host's), for a little time; "
+     "off: "
+     "all kept; the picture is the same; default auto: the faster that fits"},
     {NULL, RUNS | DECODE, NULL, "--direct-io", "HOW", FLAG_CHOICE, AT(direct_io), 0, 0, "auto|on|off",
      "read the model past the system's file cache; auto: where it is larger than three quarters of the "
      "machine's memory, and would push everything else out; default auto"},
     {NULL, RUNS | DECODE, NULL, "--device", "NAME", FLAG_STRING, AT(device), 0, 0, NULL, "cpu; default cpu"},
     {NULL, RUNS | DECODE, NULL, "--precision", "TYPE", FLAG_CHOICE, AT(precision), 0, 0, "f32|bf16|f16",
-     "arithmetic; f32 on the CPU, the default"},
+     "of text encoder and transformer; default f32"},
     {NULL, RUNS | DECODE | BENCH, "-t", "--threads", "N", FLAG_WHOLE, AT(threads), 1, 4096, NULL,
      "default the physical cores"},
 
@@ -131,14 +133,14 @@ const struct command commands[N_COMMANDS] = {
      "sluice decode fox.safetensors -m DIR -o fox.png"},
     {"plan", PLAN, "[LATENT.safetensors]", 0, 1, "say what a run would need and take, without running it",
      "sluice plan -m DIR -W 512 -H 384 --max-ram 3G"},
-    {"inspect", INSPECT, "[DIR]", 0, 1, "say what is in a model's files", "sluice inspect DIR --tensors"},
+    {"inspect", INSPECT, "[PATH]", 0, 1, "say what is in a model's files", "sluice inspect PATH --tensors"},
     {"tokenize", TOKENIZE, NULL, 0, 0, "print a prompt's token ids as the model sees them",
      "sluice tokenize -m DIR -p \"a red fox\""},
     {"convert", CONVERT, NULL, 0, 0, "rewrite weights in another form (not built yet)",
      "sluice convert --help"},
-    {"bench", BENCH, "bus|ops|stream|block|checkpoint [FAMILY DIR]", 1, 3,
-     "measure disk and memory (bus), arithmetic (ops), how near to its floor a streamed step comes (stream) "
-     "or how near to its products a block and a decoder (block); "
+    {"bench", BENCH, "bus|ops|load|stream|block|checkpoint [FAMILY DIR]", 1, 3,
+     "measure disk and memory (bus), arithmetic (ops), how fast a model comes to memory (load), how near to "
+     "its floor a streamed step comes (stream) or to its products a block and a decoder (block); "
      "write a model of random weights (checkpoint)",
      "sluice bench bus --save rates.json"},
     {"devices", DEVICES, NULL, 0, 0, "list what a run can use", "sluice devices"},

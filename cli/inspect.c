@@ -68,6 +68,7 @@ static void print_component(const json_t *component) {
         print_value("  ", file);
     }
     print_types(json_object_get(component, "types"));
+    printf("  what shapes cannot tell: %s\n", field_string(component, "config_from"));
     print_config(json_object_get(component, "config"));
     print_tensors(component);
 }
@@ -76,11 +77,14 @@ static int print_inspection(const char *json, struct sluice_error *e) {
     size_t i;
     json_t *component, *root = json_loads(json, 0, NULL);
     if (!root) return fail(e, SLUICE_INTERNAL, "the library's description is no JSON");
+    const char *pipeline = json_string_value(json_object_get(root, "pipeline"));
+    if (pipeline) printf("pipeline: %s\n", pipeline);
     json_array_foreach(json_object_get(root, "components"), i, component) {
         print_component(component);
     }
     print_list("unknown", json_object_get(root, "unknown"));
     print_list("missing", json_object_get(root, "missing"));
+    printf("schedule: %s\n", field_string(root, "schedule"));
     json_decref(root);
     return SLUICE_OK;
 }
@@ -92,7 +96,7 @@ static int check_operands(const struct args *args, struct sluice_error *e) {
     if ((parts || args->n_operands) && !twice) return SLUICE_OK;
     fail(e, SLUICE_USAGE, twice ? "two models to inspect" : "inspect what?");
     fail_where(e, "sluice inspect");
-    return fail_expected(e, "one DIR, with or without -m");
+    return fail_expected(e, "one PATH, with or without -m");
 }
 
 int inspect_command(const struct args *args, struct sluice_error *e) {

@@ -10,19 +10,29 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The handler's copy of the path: filled before the flag goes up, so that the handler never sees half of it.
- */
-static char pending_path[PATH_MAX];
-static atomic_bool pending;
+/* The handler's copies of the paths: filled before the flags go up, so that the handler never sees half of
+ * one. */
+static char pending_path[PATH_MAX], library_path[PATH_MAX];
+static atomic_bool pending, library_pending;
 
 void outfile_unlink_in_handler(void) {
     if (atomic_load(&pending)) unlink(pending_path);
+    if (atomic_load(&library_pending)) unlink(library_path);
+}
+
+static bool name_temporary(char temporary[PATH_MAX], const char *name) {
+    int bytes = snprintf(temporary, PATH_MAX, "%s.tmp.%ld", name, (long)getpid());
+    return bytes >= 0 && bytes < PATH_MAX;
+}
+
+void outfile_of_library(const char *name) {
+    atomic_store(&library_pending, false);
+    if (name && name_temporary(library_path, name)) atomic_store(&library_pending, true);
 }
 
 static int set_names(struct outfile *out, const char *name) {
     struct stat info;
-    int bytes = snprintf(out->temporary, sizeof out->temporary, "%s.tmp.%ld", name, (long)getpid());
-    if (bytes < 0 || (size_t)bytes >= sizeof out->temporary) return ENAMETOOLONG;
+    if (!name_temporary(out->temporary, name)) return ENAMETOOLONG;
     strcpy(out->name, name);
     out->renames = true;
     if (stat(name, &info) == 0) {

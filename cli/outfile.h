@@ -26,7 +26,9 @@ int outfile_commit(struct outfile *out, struct sluice_error *e);
 void outfile_abandon(struct outfile *out);
 /* Would outfile_open succeed? Leaves no trace. */
 int outfile_probe(const char *name, struct sluice_error *e);
-/* Removes the temporary file that is being written, if there is one. */
+/* The library writes name itself, the same way. NULL: no longer. */
+void outfile_of_library(const char *name);
+/* Removes the temporary files that are being written, if there are any. */
 void outfile_unlink_in_handler(void);
 
 /* text and a newline to a file or to stdout if name is "-". */

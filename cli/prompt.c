@@ -2,10 +2,10 @@
 #include "cli/prompt.h"
 
 #include "cli/fail.h"
+#include "cli/textfile.h"
 
 #include <errno.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,32 +49,13 @@ static int too_long(const char *flag, struct sluice_error *e) {
     return fail_expected(e, "at most %u bytes", PROMPT_BYTES_MAX);
 }
 
-static int unreadable(const char *flag, const char *path, struct sluice_error *e) {
-    int problem = errno;
+static int read_file(struct prompt_text *prompt, const char *flag, const char *path, struct sluice_error *e) {
+    int problem = textfile_read_bytes(path, PROMPT_BYTES_MAX, &prompt->text, &prompt->bytes);
+    if (problem == ENOMEM) return fail(e, SLUICE_MEMORY, "no memory for the prompt");
+    if (!problem) return prompt->bytes > PROMPT_BYTES_MAX ? too_long(flag, e) : SLUICE_OK;
     fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "the file of %s cannot be read", flag);
     fail_where(e, "%s", path);
-    return fail_found(e, "%s", strerror(problem));
-}
-
-static int read_file(struct prompt_text *prompt, const char *flag, const char *path, struct sluice_error *e) {
-    size_t room = 0;
-    int status = SLUICE_OK;
-    FILE *file = fopen(path, "rb");
-    if (!file) return unreadable(flag, path, e);
-    do {
-        room = room ? room * 2 : 4096;
-        char *larger = realloc(prompt->text, room + 1);
-        if (!larger) {
-            status = fail(e, SLUICE_MEMORY, "no memory for the prompt");
-            break;
-        }
-        prompt->text = larger;
-        prompt->bytes += fread(prompt->text + prompt->bytes, 1, room - prompt->bytes, file);
-    } while (prompt->bytes == room && room <= PROMPT_BYTES_MAX);
-    if (!status && ferror(file)) status = unreadable(flag, path, e);
-    if (!status && prompt->bytes > PROMPT_BYTES_MAX) status = too_long(flag, e);
-    fclose(file);
-    return status;
+    return fail_found(e, "%s", problem == EPIPE ? "a pipe that nobody writes to" : strerror(problem));
 }
 
 int prompt_read(struct prompt_text *prompt, const char *flag, bool may_hold_nul, struct sluice_error *e) {

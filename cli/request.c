@@ -42,8 +42,6 @@ static int check_device(const struct args *args, struct sluice_error *e) {
         (!cuda || (device[4] && device[4] != ':') || !*index || strspn(index, "0123456789") != strlen(index)))
         return fail_value(e, "--device", device, "cpu, cuda or cuda:N");
     if (cuda && !plans) return refuse("--device", "this program was built without CUDA", device, "cpu", e);
-    if (cpu && args->precision && strcmp(args->precision, "f32") != 0)
-        return refuse("--precision", "the CPU of this build computes in f32 only", args->precision, "f32", e);
     return SLUICE_OK;
 }
 
@@ -54,7 +52,7 @@ static int check_parts(const struct args *args, struct sluice_error *e) {
     fail(e, SLUICE_USAGE, "which model?");
     fail_where(e, "sluice %s", args->command->name);
     fail_found(e, "no --model");
-    return fail_expected(e, "-m DIR, or --diffusion-model, --llm, --tokenizer and --vae");
+    return fail_expected(e, "-m PATH, or --diffusion-model, --llm, --tokenizer and --vae");
 }
 
 static int check_prompt(const struct args *args, struct sluice_error *e) {
@@ -138,4 +136,5 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->rates = texts->rates;
     request->rates_name = args->rates;
     request->direct_io = args->direct_io;
+    request->vae_tiling = args->vae_tiling;
 }

@@ -1,26 +1,23 @@
 /* Sluice: diffusion models that are bigger than the memory they run in.
  *
- * A complete program:
+ * A complete program: MODEL PROMPT > picture.ppm. cc program.c $(pkg-config --cflags --libs sluice)
  *
- *     #include "engine/sluice.h"
+ *     #include <sluice.h>
  *     #include <stdio.h>
- *     static void save(void *user, const struct sluice_image *image) {
- *         FILE *f = fopen(user, "wb");
- *         fprintf(f, "P6 %d %d 255\n", image->width, image->height);
- *         fwrite(image->rgb, 3, (size_t)image->width * (size_t)image->height, f);
- *         fclose(f);
+ *     static void save(void *file, const struct sluice_image *image) {
+ *         fprintf((FILE *)file, "P6 %d %d 255\n", image->width, image->height);
+ *         fwrite(image->rgb, 3, (size_t)image->width * (size_t)image->height, (FILE *)file);
  *     }
  *     int main(int argc, char **argv) {
- *         if (argc < 4) return 2;
+ *         if (argc < 3) return 2;
  *         struct sluice_error error;
  *         struct sluice_model_options from = {.struct_size = sizeof from, .model = argv[1]};
- *         struct sluice_session_options options = {.struct_size = sizeof options, .on_image = save};
+ *         struct sluice_session_options to = {.struct_size = sizeof to, .on_image = save, .user = stdout};
  *         struct sluice_request request = {.struct_size = sizeof request};
  *         sluice_model *model = NULL;
  *         sluice_session *session = NULL;
- *         options.user = argv[3];
  *         int status = sluice_model_open(&from, &model, &error);
- *         if (!status) status = sluice_session_open(model, &options, &session, &error);
+ *         if (!status) status = sluice_session_open(model, &to, &session, &error);
  *         if (!status) sluice_request_defaults(model, &request), request.prompt = argv[2];
  *         if (!status) status = sluice_run(session, &request, &error);
  *         if (status) fprintf(stderr, "%s: %s\n", sluice_code_name(status), error.what);
@@ -99,7 +96,10 @@ SLUICE_API void sluice_free(char *text);
 
 typedef struct sluice_model sluice_model;
 
-/* Where the parts are. model: a Hugging Face folder; the others override one part each (a folder or file). */
+/* Where the parts are. model: a Hugging Face folder, a folder of parts in any arrangement, or a file that
+ * holds several; the others override one part each (a file, a shard index or a folder). Parts are told apart
+ * by the names of their tensors: diffusers' or their authors', q, k and v fused or not. A tokenizer that is
+ * not given is looked for in the model's folder, then beside the text encoder. */
 struct sluice_model_options {
     size_t struct_size;
     const char *model;
@@ -176,9 +176,9 @@ struct sluice_request {
     double flow_shift;           /* 0: the model's */
     uint64_t seed;
     bool no_decode;          /* stop after the latent */
-    const char *precision;   /* "f32" */
+    const char *precision;   /* of transformer and text encoder: "f32" or NULL, or "bf16" */
     const char *init_latent; /* safetensors file with the initial noise (tensor "latent"), or NULL */
-    const char *save_latent; /* where to write the final latents, or NULL */
+    const char *save_latent; /* where to write the final latents, or NULL: NAME.tmp.PID, then renamed */
     const char *dump;        /* an existing folder for every ring, or NULL */
     const char *plan;        /* JSON text of a plan to run exactly, or NULL */
     int64_t max_ram_bytes;   /* budget for the whole process; 0: what is free less a reserve */
@@ -187,6 +187,9 @@ struct sluice_request {
     const char *rates_name;  /* what the plan calls them, a file's name; NULL: "given" */
     const char *direct_io;   /* "on", "off": read weights past the page cache; "auto" or NULL: where the model
                                 is larger than what the cache of this machine could keep */
+    const char *vae_tiling;  /* the decoder's whole-picture buffers: "on": the least memory, at the cost of
+                                computing some of it twice, and of the bus where the device has memory of its
+                                own; "off": all kept, on the device; "auto" or NULL: the faster that fits */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */
@@ -225,7 +228,9 @@ SLUICE_API int sluice_checkpoint_write(const char *family, const char *folder, c
                                        uint64_t seed, void (*on_progress)(void *user, double fraction),
                                        void *user, struct sluice_error *error);
 
-/* {"version":1,"devices":[{"name","bytes","threads"}]} */
+/* {"version":1,"devices":[{"name","processor","bytes","free_bytes","threads" (a session's, unless it says
+ * otherwise),
+ * "hardware_threads","instructions","library","precisions":["f32"]}],"absent":[{"name","reason"}]} */
 SLUICE_API int sluice_devices(char **json, struct sluice_error *error);
 
 SLUICE_API const char *sluice_version(void);
@@ -244,6 +249,7 @@ struct sluice_bench_options {
     bool (*on_progress)(void *user, double fraction, const char *what);
     void *user;
     const char *clock; /* stream: "timed", a virtual one, or "paced", this machine's; NULL: timed */
+    const struct sluice_model_options *model; /* load: the one to read */
 };
 
 /* How fast bytes move, by path and size of a piece: {"version":1,"rows":[{"path","bytes","gbytes_per_second",
@@ -256,6 +262,14 @@ SLUICE_API int sluice_bench_bus(const struct sluice_bench_options *options, char
  * ...}]}. *rates: with ops, for options->threads. Takes at most 200 MiB. */
 SLUICE_API int sluice_bench_ops(const struct sluice_bench_options *options, char **json, char **rates,
                                 struct sluice_error *error);
+/* How fast the store reads a model's blocks, beside what dd does with its files in the same run: out of the
+ * page cache, through it, past it:
+ * {"version":1,"rows":[{"path":"load","page_cache":"kept|dropped|bypassed","bytes","threads",
+ * "gbytes_per_second","dd_gbytes_per_second","share"}],"header_seconds","open_seconds"}: how long opening
+ * takes, of all headers once they are warm, and of the whole model with its tokenizer. At most 4 GiB of the
+ * model, seven times each way; memory for two of its blocks. */
+SLUICE_API int sluice_bench_load(const struct sluice_bench_options *options, char **json,
+                                 struct sluice_error *error);
 /* How near to the floor (computing, or bytes over the bus, whichever is longer) a step of made-up models of
  * real sizes comes, against the ways in which others lay out weights: {"version":1,"rows":[{"blocks",
  * "layout","resident_percent","bus_gbytes_per_second","seconds","floor_seconds","efficiency"}]}. timed: the

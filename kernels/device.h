@@ -16,6 +16,13 @@ struct op_rates;
 
 enum { OP_PRIMITIVES_MAX = 8 };
 
+/* What the large products round both operands to, once each, to nearest even. Sums, results and everything
+ * between products are f32 in any. */
+enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_F16, N_PRECISIONS };
+
+/* "f32", "bf16", "f16". */
+const char *precision_name(enum precision precision);
+
 /* What one operator call costs besides its operands. */
 struct op_cost {
     uint64_t workspace_bytes; /* scratch of ours that run() is handed */
@@ -53,6 +60,7 @@ struct device_memory {
 struct device {
     const char *name;
     int threads; /* the session's, where the device computes with the host's processors; else 0 */
+    const char *lacks[N_PRECISIONS];    /* why it cannot compute in this precision; NULL: it can */
     const struct device_memory *memory; /* NULL: everything lies in the host's memory */
     void (*cost)(const struct device *device, const struct op *op, struct op_cost *cost);
     /* Builds what the operator needs, so that run() allocates nothing. Operands' addresses are not looked at.
@@ -66,6 +74,7 @@ struct device {
 /* What a forward computes with: a device, scratch memory, and the error that stops everything after it. */
 struct context {
     struct device *device;
+    enum precision precision;
     struct arena *scratch; /* activations of one visit; reset between visits */
     void *workspace;       /* of the largest operator */
     uint64_t workspace_bytes;

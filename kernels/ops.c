@@ -8,6 +8,7 @@
 
 enum {
     F32 = 1 << DTYPE_F32,
+    F64 = 1 << DTYPE_F64,
     U8 = 1 << DTYPE_U8,
     WEIGHTS = 1 << DTYPE_F32 | 1 << DTYPE_BF16 | 1 << DTYPE_F16
 };
@@ -35,6 +36,11 @@ static const char *const names[N_OP_KINDS] = {
 
 const char *op_name(enum op_kind kind) {
     return names[kind];
+}
+
+const char *precision_name(enum precision precision) {
+    static const char *const precision_names[N_PRECISIONS] = {"f32", "bf16", "f16"};
+    return precision_names[precision];
 }
 
 /* One wrapper's checks. The first that fails sets the context's error; the others then do nothing. */
@@ -82,6 +88,7 @@ static void check_tensor(struct check *c, const char *what, const struct tensor 
     char expected[140];
     int n = snprintf(expected, sizeof expected, "%s [",
                      dtypes == U8    ? "U8"
+                     : dtypes == F64 ? "F64"
                      : dtypes == F32 ? "F32"
                                      : "F32, BF16 or F16");
     for (int i = 0; i < rank; i++)
@@ -218,7 +225,9 @@ void op_linear(struct context *x, struct tensor out, struct tensor in, struct te
     check_packed(&c, "weight", &weight);
     check_tensor(&c, "out", &out, F32, 2, DIMS(in.dim[0], weight.dim[0]));
     check_epilogue(&c, &out, &e.bias, &e.residual);
-    dispatch(&c, &(struct op){.kind = OP_LINEAR, .out = out, .in = {in, weight}, .epilogue = e});
+    dispatch(
+        &c, &(struct op){
+                .kind = OP_LINEAR, .out = out, .in = {in, weight}, .epilogue = e, .precision = x->precision});
 }
 
 void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
@@ -275,13 +284,23 @@ void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struc
     dispatch(&c, &(struct op){.kind = OP_LAYER_NORM, .out = out, .in = {in, scale}, .eps = eps});
 }
 
-void op_group_statistics(struct context *x, struct tensor out, struct tensor in, int groups, float eps) {
+void op_group_statistics(struct context *x, struct tensor out, struct tensor in, struct rows_before before,
+                         int groups, float eps) {
     struct check c = check_begin(x, OP_GROUP_STATISTICS);
     check_tensor(&c, "in", &in, F32, 3, DIMS(-1, -1, -1));
     check_true(&c, c.ok && groups > 0 && in.dim[2] % groups == 0, "in", &in, "channels in whole groups");
     check_tensor(&c, "out", &out, F32, 2, DIMS(groups, 2));
     check_packed(&c, "out", &out);
-    dispatch(&c, &(struct op){.kind = OP_GROUP_STATISTICS, .out = out, .in = {in}, .n = groups, .eps = eps});
+    if (before.sums.rank) check_tensor(&c, "sums", &before.sums, F64, 2, DIMS(groups, 2));
+    if (before.sums.rank) check_packed(&c, "sums", &before.sums);
+    check_true(&c, before.rows >= 0 && (before.sums.rank || !before.rows), "rows before", &in,
+               "none without sums");
+    dispatch(&c, &(struct op){.kind = OP_GROUP_STATISTICS,
+                              .out = out,
+                              .in = {in, before.sums},
+                              .n = groups,
+                              .eps = eps,
+                              .rows_before = before.rows});
 }
 
 static void check_group_norm(struct check *c, const struct group_norm *norm, int64_t channels) {
@@ -386,18 +405,56 @@ void op_timestep(struct context *x, struct tensor out, float t) {
     dispatch(&c, &(struct op){.kind = OP_TIMESTEP, .out = out, .scale = t});
 }
 
+/* 8,192 pixels: what a band reads and writes stays in the cache of a core, and keeps all of them busy. */
+int32_t conv_band_rows(int32_t columns) {
+    enum { PIXELS = 8192, ROWS_LEAST = 4 };
+    return PIXELS / columns > ROWS_LEAST ? PIXELS / columns : ROWS_LEAST;
+}
+
+/* A band that ends before row e of out reads no row of in above (e - band - halo) / upsample, rounded down.
+ * That row's place less the band's end is linear in e but for the rounding, so its ends are the least: e = 0
+ * and e = rows. */
+int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t in_row, int64_t out_row) {
+    int32_t band = conv_band_rows(columns);
+    int64_t reach = ((band < rows ? band : rows) + halo + 2 * (upsample - 1)) / upsample;
+    int64_t growth = rows * out_row - rows / upsample * in_row;
+    return reach * in_row + (growth > 0 ? growth : 0);
+}
+
+/* out does not reach a picture of these rows, of which a halo is read, or begins far enough before it. */
+static bool clear_of(const struct tensor *out, const struct tensor *in, int32_t first_row, int halo, int up) {
+    uintptr_t from = (uintptr_t)out->data, to = (uintptr_t)in->data;
+    bool apart = from + (uintptr_t)tensor_bytes(out) <= to ||
+                 to + (uintptr_t)(tensor_rows(in) * in->row_bytes) <= from;
+    if (!out->data || apart) return true;
+    int64_t in_row = in->row_bytes * in->dim[1], out_row = out->row_bytes * out->dim[1];
+    int64_t lead = conv_lead(out->dim[0], out->dim[1], halo, up, in_row, out_row);
+    return (int64_t)(to - from) + first_row * in_row >= lead;
+}
+
+static void check_overlap(struct check *c, const struct tensor *out, const struct tensor *in,
+                          const struct tensor *residual, const struct conv_options *o, int halo) {
+    if (!c->ok) return;
+    check_true(c, clear_of(out, in, o->first_row, halo, o->upsample), "out", out, "far enough before in");
+    if (residual->rank && residual->data != out->data)
+        check_true(c, clear_of(out, residual, 0, 0, 1), "out", out, "residual, or far enough before it");
+}
+
 void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e, struct conv_options options) {
     struct check c = check_begin(x, OP_CONV2D);
-    int64_t up = options.upsample;
+    int64_t up = options.upsample, first = options.first_row;
     check_tensor(&c, "in", &in, F32, 3, DIMS(-1, -1, -1));
     check_true(&c, up == 1 || up == 2, "upsample", &in, "1 or 2");
     check_tensor(&c, "weight", &weight, WEIGHTS, 4, DIMS(-1, in.dim[2], -1, weight.dim[2]));
     check_packed(&c, "weight", &weight);
     check_true(&c, weight.dim[2] == 1 || weight.dim[2] == 3, "weight", &weight, "a kernel of 1 or 3");
-    check_tensor(&c, "out", &out, F32, 3, DIMS(in.dim[0] * up, in.dim[1] * up, weight.dim[0]));
+    check_tensor(&c, "out", &out, F32, 3, DIMS(-1, in.dim[1] * up, weight.dim[0]));
+    check_true(&c, first >= 0 && (up == 1 || !first) && first + out.dim[0] <= in.dim[0] * up, "out", &out,
+               "rows of the result");
     check_packed(&c, "out", &out);
     check_epilogue(&c, &out, &e.bias, &e.residual);
+    check_overlap(&c, &out, &in, &e.residual, &options, weight.dim[2] / 2);
     if (options.norm.statistics.rank) check_group_norm(&c, &options.norm, in.dim[2]);
     dispatch(&c, &(struct op){
                      .kind = OP_CONV2D, .out = out, .in = {in, weight, e.bias, e.residual}, .conv = options});
@@ -445,10 +502,10 @@ double op_flops(const struct op *op) {
     }
 }
 
-enum op_class op_class_of(enum op_kind kind) {
-    switch (kind) {
+enum op_class op_class_of(const struct op *op) {
+    switch (op->kind) {
     case OP_LINEAR:
-        return CLASS_LINEAR;
+        return op->precision == PRECISION_BF16 ? CLASS_LINEAR_BF16 : CLASS_LINEAR;
     case OP_ATTENTION:
         return CLASS_ATTENTION;
     case OP_CONV2D:
@@ -459,7 +516,8 @@ enum op_class op_class_of(enum op_kind kind) {
 }
 
 const char *op_class_name(enum op_class class) {
-    static const char *const class_names[N_OP_CLASSES] = {"linear", "attention", "conv", "bytes"};
+    static const char *const class_names[N_OP_CLASSES] = {"linear", "linear_bf16", "attention", "conv",
+                                                          "bytes"};
     return class_names[class];
 }
 
@@ -471,7 +529,7 @@ static double op_bytes(const struct op *op) {
 }
 
 double op_seconds(const struct op *op, const struct op_rates *rates) {
-    enum op_class class = op_class_of(op->kind);
+    enum op_class class = op_class_of(op);
     double rate = rates->per_second[class];
     return rate > 0 ? (class == CLASS_BYTES ? op_bytes(op) : op_flops(op)) / rate : 0;
 }

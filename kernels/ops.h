@@ -1,11 +1,12 @@
 /* The operators. One line of mathematics each; every device computes the same.
  *
  * Letters: T tokens or rows, C channels, N outputs, K inputs, H heads, G key heads, D head size, Y X pixels.
- * All activations are f32; weights are f32, bf16 or f16 and are widened exactly. Accumulation is f32 in an
- * order that depends on shapes alone, norm statistics are double. Errors stick in the context: after one,
- * operators do nothing. Wrappers check shapes once for every device; a mismatch is INTERNAL, because files
- * were checked when they were bound. Tensors that are absent (optional) have rank 0. Source of the formulas:
- * each family's reference implementation. */
+ * All activations are f32; weights are f32, bf16 or f16 and are widened exactly. Where the context computes
+ * in bf16, OP_LINEAR rounds in and weight to bf16, to nearest even; nothing else is rounded. Accumulation is
+ * f32 in an order that depends on shapes alone, norm statistics are double. Errors stick in the context:
+ * after one, operators do nothing. Wrappers check shapes once for every device; a mismatch is INTERNAL,
+ * because files were checked when they were bound. Tensors that are absent (optional) have rank 0. Source of
+ * the formulas: each family's reference implementation. */
 #ifndef SLUICE_KERNELS_OPS_H
 #define SLUICE_KERNELS_OPS_H
 
@@ -17,8 +18,8 @@ enum op_kind {
     OP_ATTENTION,  /* out[T,H,D] = softmax(scale q k^T) v, grouped heads, optionally causal; out may be q */
     OP_RMS_NORM,   /* out = base + gate * (in / sqrt(mean(in^2) + eps) * weight * (1 + scale)) */
     OP_LAYER_NORM, /* out = (in - mean) / sqrt(var + eps) * (1 + scale) */
-    OP_GROUP_STATISTICS, /* out[groups,2] = mean and 1/sqrt(var + eps) of in[Y,X,C] over pixels and group
-                            channels */
+    OP_GROUP_STATISTICS, /* out[groups,2] = mean and 1/sqrt(var + eps) of in[Y,X,C], and of the rows before
+                            it, over pixels and group channels */
     OP_GROUP_NORM,       /* out = (in - mean) * rstd * weight + bias, statistics given */
     OP_ROPE_TABLE,       /* out[T,D/2,2] = cos, sin of position * theta^(-2i/d), axis by axis */
     OP_ROPE,             /* rotates pairs of in[T,H,D] in place by the table: (2i,2i+1) or (i,i+D/2) */
@@ -57,7 +58,14 @@ struct group_norm {
 struct conv_options {
     struct group_norm norm; /* applied to the input on the way in, if statistics are present */
     enum activation activation;
-    int upsample; /* 1, or 2: nearest neighbour before the convolution */
+    int upsample;      /* 1, or 2: nearest neighbour before the convolution */
+    int32_t first_row; /* out is the rows from this one on, as many as it has; 0 where it upsamples */
+};
+
+/* Statistics of a picture that comes in pieces, from the top. */
+struct rows_before {
+    struct tensor sums; /* [groups,2] F64: of the rows so far, kept from call to call; absent: in is all */
+    int32_t rows;       /* so many came before in; 0: sums begins here */
 };
 
 enum { ROPE_AXES_MAX = 3 };
@@ -92,12 +100,14 @@ struct op {
         struct conv_options conv;
         struct rope_options rope; /* rope_table */
         enum rope_pairs pairs;    /* rope */
+        int32_t rows_before;      /* group_statistics, whose sums are in[1] */
     };
     float scale; /* attention's; unpatchify's and latent_to_image's factor; timestep's t */
     float shift, eps;
     bool causal;
     enum activation activation; /* linear_few */
     int n;                      /* heads, groups or patch side */
+    enum precision precision;   /* linear */
 };
 
 /* weight packed, as everywhere. Rows of in may be strided, but that costs a copy of in. out is not in. */
@@ -116,7 +126,9 @@ void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct 
                  struct modulation m);
 /* scale [C] or absent. out may be in. */
 void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struct tensor scale, float eps);
-void op_group_statistics(struct context *x, struct tensor out, struct tensor in, int groups, float eps);
+/* Rows are added one after another, from the top: a picture in pieces has the bits of the whole. */
+void op_group_statistics(struct context *x, struct tensor out, struct tensor in, struct rows_before before,
+                         int groups, float eps);
 void op_group_norm(struct context *x, struct tensor out, struct tensor in, struct group_norm norm);
 /* The angle is position * theta^(-2i/d) in double, rounded to f32, as the reference (diffusers, Z-Image)
  * rounds it. */
@@ -131,27 +143,37 @@ void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, 
 void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens, int patch, float factor);
 /* Exponent, frequency and angle are rounded to f32 each, as the reference (diffusers) rounds them. */
 void op_timestep(struct context *x, struct tensor out, float t);
-/* weight [N,C,k,k], k 1 or 3, in [Y,X,C], out and residual [Y*up,X*up,N], out packed and not in. The zeros
- * around the picture stay zero: norm and activation come before padding. */
+/* weight [N,C,k,k], k 1 or 3, in [Y,X,C], out and residual [Y*up,X*up,N] or rows of that, out packed. The
+ * zeros around the picture stay zero: norm and activation come before padding.
+ *
+ * Every device goes through out from the top in bands of at most conv_band_rows and writes a band after those
+ * above it. So out may run into in, and into a residual that is not out itself, if it begins so far before
+ * them (conv_lead) that no band is written over rows which it or a later one reads. */
 void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e, struct conv_options options);
+int32_t conv_band_rows(int32_t columns);
+/* How far before row 0 of in row 0 of out must lie, in the unit of the two rows' sizes: rows and columns of
+ * out, halo rows that are read above and below. Also for several convolutions in turn, with the halo that
+ * they have together. */
+int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t in_row, int64_t out_row);
 void op_latent_to_image(struct context *x, struct tensor out, struct tensor latent, float factor,
                         float shift);
 void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in);
 
 const char *op_name(enum op_kind kind);
 
-/* What an operator's time follows from: multiplications in products, attention and convolutions, bytes read
- * and written in everything else (linear_few included: its weights are read for a few rows). */
-enum op_class { CLASS_LINEAR, CLASS_ATTENTION, CLASS_CONV, CLASS_BYTES, N_OP_CLASSES };
+/* What an operator's time follows from: multiplications in products (by their precision), attention and
+ * convolutions, bytes read and written in everything else (linear_few included: its weights are read for a
+ * few rows). */
+enum op_class { CLASS_LINEAR, CLASS_LINEAR_BF16, CLASS_ATTENTION, CLASS_CONV, CLASS_BYTES, N_OP_CLASSES };
 
 /* FLOPs a second, of CLASS_BYTES bytes a second; 0: unknown, counts as no time. */
 struct op_rates {
     double per_second[N_OP_CLASSES];
 };
 
-enum op_class op_class_of(enum op_kind kind);
-/* "linear", "attention", "conv", "bytes". */
+enum op_class op_class_of(const struct op *op);
+/* "linear", "linear_bf16", "attention", "conv", "bytes". */
 const char *op_class_name(enum op_class class);
 /* Seconds that a call takes at these rates. */
 double op_seconds(const struct op *op, const struct op_rates *rates);

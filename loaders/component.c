@@ -23,6 +23,7 @@ struct sharding {
     char *name[SHARDS_MAX];      /* as the index writes them */
     struct tensor_index part[SHARDS_MAX];
     int n_shards, n_parts;
+    uint64_t claimed_bytes; /* metadata.total_size, or 0 */
 };
 
 static enum status fail_at(const struct json_text *at, enum status code, const char *what, struct error *e) {
@@ -121,26 +122,30 @@ static enum status collect_shards(struct sharding *s, struct error *e) {
     return e->code;
 }
 
-/* Finds weight_map among the index's members. The others (metadata) need only be JSON: total_size is known to
- * be wrong in published files. */
+static bool is_named(const struct json_member *member, const char *name) {
+    size_t bytes = strlen(name);
+    return member->name.bytes == bytes + 2 && !memcmp(member->name.text + 1, name, bytes);
+}
+
+/* Finds weight_map among the index's members. The others need only be JSON; what metadata claims is no reason
+ * to refuse: total_size is known to be wrong in published files. */
 static enum status find_weight_map(struct sharding *s, const struct json_text *text, struct error *e) {
     struct json_walk walk;
     struct json_member member;
     if (json_walk_start(&walk, text, INDEX_DEPTH_MAX, e) != OK) return e->code;
     while (json_walk_next(&walk, &member, e)) {
-        static const char wanted[] = "\"weight_map\"";
-        bool is_map =
-            member.name.bytes == sizeof wanted - 1 && !memcmp(member.name.text, wanted, sizeof wanted - 1);
-        if (is_map) {
+        if (is_named(&member, "weight_map")) {
             if (s->weight_map.text) return fail_at(&member.name, DUP, "weight_map occurs twice", e);
             s->weight_map = member.value;
             continue;
         }
-        json_t *ignored;
+        json_t *other;
         if (member.value.bytes > INDEX_MEMBER_BYTES_MAX)
             return fail_at(&member.value, LIMIT, "member of the index is too long", e);
-        if (json_decode(&member.value, 0, &ignored, e) != OK) return e->code;
-        json_decref(ignored);
+        if (json_decode(&member.value, 0, &other, e) != OK) return e->code;
+        json_int_t claim = json_integer_value(json_object_get(other, "total_size"));
+        if (is_named(&member, "metadata") && claim > 0) s->claimed_bytes = (uint64_t)claim;
+        json_decref(other);
     }
     if (e->code != OK) return e->code;
     if (s->weight_map.text && json_first_char(&s->weight_map) == '{') return OK;
@@ -192,6 +197,12 @@ static char *append_part(struct tensor_index *index, struct tensor_index *part, 
         names += bytes;
     }
     index->host_bytes += strlen(part->sources[0].path) + 1;
+    index->quantised |= part->quantised;
+    if (!index->config && part->config) {
+        index->config = part->config;
+        index->host_bytes += strlen(part->config) + 1;
+        part->config = NULL;
+    }
     index->sources[index->n_sources++] = part->sources[0];
     part->n_sources = 0;
     index_destroy(part);
@@ -212,6 +223,7 @@ static enum status merge_parts(struct sharding *s, int n_entries, uint64_t name_
     index->sources = sys->alloc(sys, LINE_HOST, source_bytes);
     if (!index->entries || !index->names || !index->sources) return fail_memory(s->path, e);
     index->host_bytes = entry_bytes + name_bytes + source_bytes;
+    index->claimed_bytes = s->claimed_bytes;
     char *names = index->names;
     for (int i = 0; i < s->n_shards; i++) names = append_part(index, &s->part[i], names);
     qsort(index->entries, (size_t)index->n_entries, sizeof *index->entries, compare_names);
@@ -385,6 +397,14 @@ static enum status check_choice(const struct choice *choice, const char *folder,
     error_where(e, "%s", folder);
     error_found(e, "%s and %s", choice->name, choice->other);
     return error_expected(e, "one, or the path of one");
+}
+
+bool component_is_candidate(const char *name) {
+    static const char *const others[] = {".sft", ".gguf", ".ckpt", ".pt", ".pth"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (ends_with(name, others[i])) return true;
+    enum place place = place_of(name);
+    return place != NO_WEIGHTS && place != LONE_SHARD;
 }
 
 static enum status open_file(struct sys *sys, const char *path, struct tensor_index *index, struct error *e) {

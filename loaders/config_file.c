@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONFIG_BYTES_MAX = 1 << 20, CONFIG_DEPTH_MAX = 64, CONFIG_VALUES_MAX = 65536, CONFIG_KEY_MAX = 255 };
+enum { CONFIG_DEPTH_MAX = 64, CONFIG_VALUES_MAX = 65536, CONFIG_KEY_MAX = 255 };
 
 /* An object or array that is being visited. */
 struct frame {
@@ -140,22 +140,33 @@ static enum status flatten(struct config *config, json_t *root, struct error *e)
     return sort_values(&f, e);
 }
 
-enum status config_read(struct sys *sys, const char *path, struct config *config, struct error *e) {
+enum status config_parse(struct sys *sys, const char *path, const char *text, const char *member,
+                         struct config *config, struct error *e) {
     json_t *root = NULL;
+    *config = (struct config){.sys = sys};
+    if (json_parse(path, text, strlen(text), CONFIG_DEPTH_MAX, &root, e) != OK) return e->code;
+    json_t *object = member ? json_object_get(root, member) : root;
+    if (member && !json_is_object(object)) goto out;
+    config->path = copy_text(sys, path);
+    if (!config->path)
+        error_set(e, MEMORY, "no memory for a path");
+    else
+        flatten(config, object, e);
+out:
+    json_decref(root);
+    if (e->code != OK) config_destroy(config);
+    return e->code;
+}
+
+enum status config_read(struct sys *sys, const char *path, struct config *config, struct error *e) {
     char *text = NULL;
     uint64_t bytes = 0;
     *config = (struct config){.sys = sys};
-    if (file_read_text(sys, path, CONFIG_BYTES_MAX, &text, &bytes, e) != OK) goto out;
-    if (json_parse(path, text, bytes, CONFIG_DEPTH_MAX, &root, e) != OK) goto out;
-    config->path = copy_text(sys, path);
-    if (!config->path) {
-        error_set(e, MEMORY, "no memory for a path");
-        goto out;
-    }
-    flatten(config, root, e);
-out:
-    json_decref(root);
+    if (file_read_text(sys, path, LOADER_CONFIG_BYTES_MAX, &text, &bytes, e) != OK) return e->code;
+    if (strlen(text) == bytes)
+        config_parse(sys, path, text, NULL, config, e);
+    else
+        error_where((error_set(e, JSON, "configuration holds a NUL"), e), "%s", path);
     sys->release(sys, text);
-    if (e->code != OK) config_destroy(config);
     return e->code;
 }

@@ -2,6 +2,7 @@
 #include "loaders/json.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const uint64_t document_bytes_max = 256000000;
@@ -105,6 +106,17 @@ static void skip_space(const struct json_text *t, uint64_t *at) {
 static char peek(const struct json_text *t, uint64_t *at) {
     skip_space(t, at);
     return *at < t->bytes ? t->text[*at] : 0;
+}
+
+json_t *json_string_of(const char *text) {
+    json_t *string = json_string(text);
+    if (string) return string;
+    char *ascii = strdup(text);
+    for (char *c = ascii; c && *c; c++)
+        if (*c & 0x80) *c = '?';
+    string = ascii ? json_string(ascii) : NULL;
+    free(ascii);
+    return string;
 }
 
 char json_first_char(const struct json_text *value) {

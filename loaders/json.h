@@ -40,6 +40,10 @@ enum status json_decode(const struct json_text *value, size_t flags, json_t **ro
 /* The first character that is no white space, which tells the value's kind; 0 if there is none. */
 char json_first_char(const struct json_text *value);
 
+/* A string of text that need not be UTF-8 (a path, a message with one, shortened in the middle of a
+ * character): then '?' stands for every byte above 127. NULL without memory. */
+json_t *json_string_of(const char *text);
+
 struct json_member {
     struct json_text name;  /* with its quotes and escapes */
     struct json_text value; /* bounded by nesting and quotes only: json_decode says whether it is JSON */

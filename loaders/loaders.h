@@ -9,6 +9,8 @@
 #include "engine/base/config.h"
 #include "engine/base/index.h"
 
+/* A configuration, in a file of its own or in metadata. */
+enum { LOADER_CONFIG_BYTES_MAX = 1 << 20 };
 /* Of one file and of one component. */
 enum { LOADER_TENSORS_MAX = 100000, LOADER_NAME_MAX = 1023, LOADER_NAMES_BYTES_MAX = 16 << 20 };
 
@@ -23,9 +25,21 @@ enum status file_read_text(struct sys *sys, const char *path, uint64_t limit_byt
  * is JSON. */
 enum status config_read(struct sys *sys, const char *path, struct config *config, struct error *e);
 
+/* The same from a text; path names where it came from, for messages. member: the object under that name
+ * alone, and config->path stays NULL if there is none; NULL: the whole document. */
+enum status config_parse(struct sys *sys, const char *path, const char *text, const char *member,
+                         struct config *config, struct error *e);
+
+/* BADMAGIC for a file that begins as no text does, naming what it is and what was expected. */
+enum status file_check_text(struct sys *sys, const char *path, const char *expected, struct error *e);
+
+/* UNSUPPORTED if this view's weights are quantised in a way that is recognised, naming form and tensor. */
+enum status index_check_quantised(const struct tensor_index *index, struct error *e);
+
 /* One safetensors file as source 0 of a new index, freed with index_destroy; only its header is read. Element
  * types that are legal but unknown to the engine become DTYPE_OTHER, their bytes checked all the same. A file
- * without tensors is an empty index: whether something is missing is for the family to say.
+ * without tensors is an empty index: whether something is missing is for the family to say. Of the metadata
+ * index->config and index->quantised are kept.
  *
  * Errors, after the format (https://huggingface.co/docs/safetensors, and safetensors 0.5's validate()):
  * TRUNC, BADMAGIC (named: git-lfs pointer, zip, ...), LIMIT, JSON, UTF8, DUP, META (a field is missing or of
@@ -63,5 +77,9 @@ enum status safetensors_write_made(struct sys *sys, const char *path, const stru
  * symlinks may), DUP (a tensor in two shards), META, LIMIT (256 shards, and the limits above over all
  * shards), and all of safetensors_open's. */
 enum status component_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e);
+
+/* Is a file of that name worth opening as weights? Shard indexes are, their shards are not; files of other
+ * kinds are, so that they can be refused by name. */
+bool component_is_candidate(const char *name);
 
 #endif

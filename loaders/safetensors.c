@@ -3,6 +3,7 @@
  * The header is walked twice: the first pass counts members and bytes of names, so that limits hold before
  * anything is allocated; the second decodes one entry at a time, so that memory does not grow with what a
  * hostile entry contains. Offsets are relative to the data until the layout has been checked. */
+#include "loaders/foreign.h"
 #include "loaders/json.h"
 #include "loaders/loaders.h"
 
@@ -39,35 +40,6 @@ static const struct {
     {"F4", DTYPE_OTHER, 4},
 };
 
-/* What stands at the start of files that people give instead. */
-static const struct {
-    const char *start;
-    size_t bytes;
-    const char *kind;
-} foreign[] = {
-    {"version ", 8, "a git-lfs pointer (run git lfs pull)"},
-    {"PK\3\4", 4, "a zip or PyTorch pickle archive"},
-    {"\x80\x02", 2, "a PyTorch pickle"},
-    {"\x80\x03", 2, "a pickle"},
-    {"\x80\x04", 2, "a pickle"},
-    {"GGUF", 4, "a GGUF file"},
-    {"<!DO", 4, "an HTML page"},
-    {"<!do", 4, "an HTML page"},
-    {"<htm", 4, "an HTML page"},
-    {"<HTM", 4, "an HTML page"},
-    {"<?xm", 4, "an XML document"},
-    {"\x1f\x8b", 2, "a gzip archive"},
-    {"\x89PNG", 4, "a PNG picture"},
-    {"\x89HDF", 4, "an HDF5 file"},
-};
-
-static const char *foreign_kind(const unsigned char *first) {
-    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
-        if (!memcmp(first, foreign[i].start, foreign[i].bytes)) return foreign[i].kind;
-    /* JSON in full: a letter or white space in the length's top byte makes it larger than any file. */
-    return first[0] == '{' && first[7] ? "a JSON document" : NULL;
-}
-
 static enum status check_header_bytes(const char *path, const unsigned char *first, uint64_t header_bytes,
                                       uint64_t file_bytes, struct error *e) {
     if (header_bytes <= header_bytes_max && header_bytes <= file_bytes - LENGTH_BYTES) return OK;
@@ -76,7 +48,7 @@ static enum status check_header_bytes(const char *path, const unsigned char *fir
         error_set(e, BADMAGIC, "this is no safetensors file");
         error_where(e, "%s, byte 0", path);
         error_found(e, "%s", kind);
-        return error_expected(e, "safetensors");
+        return error_expected(e, "%s", READABLE_WEIGHTS);
     }
     bool too_long = header_bytes > header_bytes_max;
     error_set(e, too_long ? LIMIT : BOUNDS, too_long ? "header is too long" : "header ends beyond the file");
@@ -317,8 +289,24 @@ static enum status check_metadata_values(const struct entry_text *at, struct err
     return e->code;
 }
 
-/* Strings by name, or null. Nothing here uses them, but a header is valid as a whole or not at all. */
-static enum status check_metadata(const struct json_text *text, struct error *e) {
+/* Of all metadata only these mean something here. A configuration beyond the limit of a file of its own is
+ * none. */
+static enum status keep_metadata(const json_t *json, struct tensor_index *index, struct error *e) {
+    static const char *const quantised[] = {"_quantization_metadata", "quantization_config"};
+    for (size_t i = 0; i < sizeof quantised / sizeof *quantised; i++)
+        if (json_object_get(json, quantised[i])) index->quantised = true;
+    const json_t *config = json_object_get(json, "config");
+    size_t bytes = json_string_length(config) + 1;
+    if (!config || bytes > LOADER_CONFIG_BYTES_MAX) return OK;
+    index->config = index->sys->alloc(index->sys, LINE_HOST, bytes);
+    if (!index->config) return error_set(e, MEMORY, "no memory for a configuration");
+    memcpy(index->config, json_string_value(config), bytes);
+    index->host_bytes += bytes;
+    return OK;
+}
+
+/* Strings by name, or null. A header is valid as a whole or not at all. */
+static enum status read_metadata(const struct json_text *text, struct tensor_index *index, struct error *e) {
     struct entry_text at = {.name = "__metadata__", .value = *text};
     char kind = json_first_char(text);
     json_t *json;
@@ -328,8 +316,9 @@ static enum status check_metadata(const struct json_text *text, struct error *e)
     }
     if (kind == '{' && check_metadata_values(&at, e) != OK) return e->code;
     if (json_decode(text, 0, &json, e) != OK) return e->code;
+    keep_metadata(json, index, e);
     json_decref(json);
-    return OK;
+    return e->code;
 }
 
 /* Decodes a name to *to, which has room for its escaped form, and moves *to behind its NUL. */
@@ -364,7 +353,7 @@ static enum status read_members(const struct json_text *header, uint64_t data_by
         if (!strcmp(at.name, "__metadata__")) {
             if (metadata_seen) return fail(&at, DUP, "it occurs twice", e);
             metadata_seen = true;
-            if (check_metadata(&at.value, e) != OK) return e->code;
+            if (read_metadata(&at.value, index, e) != OK) return e->code;
             continue;
         }
         if (index->n_entries == LOADER_TENSORS_MAX)

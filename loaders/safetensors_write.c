@@ -28,8 +28,7 @@ static enum status fail_output(const char *path, const char *what, int failed, s
 static enum status write_all(const struct output *output, const void *from, uint64_t bytes, struct error *e) {
     uint64_t done = 0;
     while (done < bytes) {
-        int64_t n = output->sys->write(output->sys, output->file, (const char *)from + done, bytes - done);
-        if (n == -EINTR) continue;
+        int64_t n = sys_write(output->sys, output->file, (const char *)from + done, bytes - done);
         /* A device that takes nothing and gives no reason would be asked for ever. */
         if (n <= 0) return fail_output(output->path, "cannot write file", n ? (int)n : -EIO, e);
         done += (uint64_t)n;

@@ -2,6 +2,7 @@
  * steps, tokenizer_internal.h. */
 #include "loaders/tokenizer_internal.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -112,27 +113,33 @@ int tokenizer_special(const struct tokenizer *t, const char *text) {
     return -1;
 }
 
-/* The length of path if it can be opened, else -1. A folder has none. */
+/* The length of path, or negative errno. A folder has none. */
 static int64_t file_bytes(struct sys *sys, const char *path, bool *regular) {
     struct file_identity identity = {0};
     int file = sys->open(sys, path);
     *regular = false;
-    if (file < 0) return -1;
+    if (file < 0) return file;
     int failed = sys->identify(sys, file, &identity);
     sys->close(sys, file);
     *regular = !failed && identity.regular;
-    return failed ? -1 : identity.bytes;
+    return failed ? failed : identity.bytes;
 }
 
-/* tokenizer.json in a folder, or path itself when it is a file. False if there is none. */
+static bool is_absent(int64_t bytes) {
+    return bytes == -ENOENT || bytes == -ENOTDIR;
+}
+
+/* tokenizer.json in a folder, or path itself when it is a file. False if there is none; what is there and
+ * cannot be opened is one: reading it says why. */
 static bool find_json(struct sys *sys, const char *path, char *json, int json_bytes) {
     bool regular;
-    if (file_bytes(sys, path, &regular) >= 0 && regular) {
+    int64_t bytes = file_bytes(sys, path, &regular);
+    if (regular || (bytes < 0 && !is_absent(bytes))) {
         snprintf(json, (size_t)json_bytes, "%s", path);
         return true;
     }
     snprintf(json, (size_t)json_bytes, "%s/tokenizer.json", path);
-    return file_bytes(sys, json, &regular) >= 0;
+    return !is_absent(file_bytes(sys, json, &regular));
 }
 
 enum { PATH_BYTES = 4096 };

@@ -13,6 +13,8 @@ static const struct recipe recipe_zimage = {
     .template_after = "<|im_end|>\n<|im_start|>assistant\n",
     .tokens_max = 512,
     .special = {"<|im_start|>", "<|im_end|>"},
+    .tokenizer_from = "--tokenizer PATH: tokenizer/tokenizer.json of the model's Hugging Face folder, or "
+                      "tokenizer.json of Qwen/Qwen3-4B",
     .pipeline = "ZImagePipeline",
     .patch = 2,
     .flow_shift = 3.0,

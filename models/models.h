@@ -19,8 +19,9 @@ struct recipe {
      */
     const char *template_before, *template_after;
     int tokens_max;
-    const char *special[3]; /* tokens of the template that the tokenizer must know, NULL-terminated */
-    const char *pipeline;   /* _class_name in model_index.json */
+    const char *special[3];     /* tokens of the template that the tokenizer must know, NULL-terminated */
+    const char *tokenizer_from; /* where a missing tokenizer is usually found */
+    const char *pipeline;       /* _class_name in model_index.json */
     int patch;         /* latent pixels on a token's side: width and height are multiples of patch * factor */
     double flow_shift; /* if scheduler_config.json has none */
     /* Defaults where the model's folder has no sluice.json. */

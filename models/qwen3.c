@@ -136,22 +136,18 @@ static const struct block_kind kind_layer = {
     .forward = forward_layer,
 };
 
-static const struct index_entry *find_either(const struct tensor_index *index, const char *name) {
-    char prefixed[2 * BLOCK_NAME_MAX];
-    snprintf(prefixed, sizeof prefixed, "model.%s", name);
-    const struct index_entry *entry = index_find(index, prefixed);
-    return entry ? entry : index_find(index, name);
-}
-
 static bool probe(const struct tensor_index *index) {
-    return find_either(index, "layers.0.self_attn.q_norm.weight") &&
-           find_either(index, "embed_tokens.weight");
+    return (index_find(index, "model.layers.0.self_attn.q_norm.weight") &&
+            index_find(index, "model.embed_tokens.weight")) ||
+           (index_find(index, "layers.0.self_attn.q_norm.weight") &&
+            index_find(index, "embed_tokens.weight"));
 }
 
 /* A dimension of a tensor that must be there, under whichever of the two styles of names the file has. */
 static int32_t dim_of(const struct component *c, const char *name, int rank, int place, struct error *e) {
-    const struct index_entry *entry = find_either(&c->index, name);
-    return component_dim(c, entry ? entry->name : name, rank, place, e);
+    char prefixed[2 * BLOCK_NAME_MAX];
+    snprintf(prefixed, sizeof prefixed, "model.%s", name);
+    return component_dim(c, component_either(c, prefixed, name), rank, place, e);
 }
 
 static enum status configure(struct component *c, const struct config *config, struct error *e) {
@@ -191,9 +187,9 @@ static enum status configure(struct component *c, const struct config *config, s
 
 static int blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
-    refs[n++] = (struct block_ref){&kind_embedding, 0, false};
+    refs[n++] = (struct block_ref){.kind = &kind_embedding};
     for (int i = 0; i < c->dims[LAYERS]; i++)
-        refs[n++] = (struct block_ref){&kind_layer, i, .unused = i == c->dims[LAYERS] - 1};
+        refs[n++] = (struct block_ref){.kind = &kind_layer, .number = i, .unused = i == c->dims[LAYERS] - 1};
     return n;
 }
 
@@ -218,7 +214,10 @@ static enum status visits(const struct component *c, int stage, const struct lan
     return e->code;
 }
 
-static const char *const ignorable[] = {"lm_head.", "model.norm.", "norm.", NULL};
+/* ComfyUI writes a logit_scale for every text encoder, as if it were CLIP. */
+static const char *const ignorable[] = {"lm_head.", "model.norm.", "norm.",
+                                        "text_encoders.qwen3_4b.logit_scale", NULL};
+static const char *const prefixes[] = {"", "text_encoders.qwen3_4b.transformer.", "text_encoders.llm.", NULL};
 
 /* Qwen3-4B. */
 static const struct dimension dimensions[] = {
@@ -253,6 +252,9 @@ static int write_config(const struct component *c, char *out, size_t out_bytes) 
 const struct family family_qwen3 = {
     .name = "qwen3",
     .role = ROLE_TEXT,
+    .prefixes = prefixes,
+    .config_key = "model_type",
+    .config_value = "qwen3",
     .probe = probe,
     .configure = configure,
     .blocks = blocks,

@@ -6,7 +6,8 @@
  * likewise, noise refiner; then both through the layers, and the final layer on the image's rows. Pads are
  * attended to. Positions (caption index, y, x): captions count from 1 and on through their pads, the image
  * starts after the padded caption, its pads sit at (0, 0, 0). Reference: diffusers 0.42,
- * models/transformers/transformer_z_image.py. */
+ * models/transformers/transformer_z_image.py; the authors' own names are those of its
+ * loaders/single_file_utils.py, convert_z_image_transformer_checkpoint_to_diffusers. */
 #include "kernels/ops.h"
 #include "models/models.h"
 
@@ -89,20 +90,32 @@ static const struct weight_spec time_table[] = {
 };
 
 static const struct weight_spec embedder_table[] = {
-    BLOCK_WEIGHT(embedder_weights, patch, 1, "all_x_embedder.2-1.weight", 2, DIM, PATCH),
-    BLOCK_WEIGHT(embedder_weights, patch_bias, 1, "all_x_embedder.2-1.bias", 1, DIM),
+    BLOCK_WEIGHT_ORIGINALLY(embedder_weights, patch, 1, "all_x_embedder.2-1.weight", "x_embedder.weight", 2,
+                            DIM, PATCH),
+    BLOCK_WEIGHT_ORIGINALLY(embedder_weights, patch_bias, 1, "all_x_embedder.2-1.bias", "x_embedder.bias", 1,
+                            DIM),
     BLOCK_WEIGHT(embedder_weights, pad, 1, "x_pad_token", 2, ONE, DIM),
 };
+
+/* The authors keep q, k and v in one tensor. */
+#define PROJECTION(prefix, field, name_, part_)                                                              \
+    {                                                                                                        \
+        .offset = offsetof(struct layer_weights, field), .names = {prefix "attention." name_ ".weight"},     \
+        .fused = {prefix "attention.qkv.weight", 3, part_, {DIM, DIM, DIM}}, .rank = 2, .dim = {DIM, DIM},   \
+        .spread = 1                                                                                          \
+    }
 
 /* Context refiner, noise refiner and main layers are one kind of layer under three prefixes. */
 #define LAYER_WEIGHTS(prefix)                                                                                \
     BLOCK_WEIGHT(layer_weights, norm1, 0, prefix "attention_norm1.weight", 1, DIM),                          \
-        BLOCK_WEIGHT(layer_weights, q, 1, prefix "attention.to_q.weight", 2, DIM, DIM),                      \
-        BLOCK_WEIGHT(layer_weights, k, 1, prefix "attention.to_k.weight", 2, DIM, DIM),                      \
-        BLOCK_WEIGHT(layer_weights, v, 1, prefix "attention.to_v.weight", 2, DIM, DIM),                      \
-        BLOCK_WEIGHT(layer_weights, q_norm, 0, prefix "attention.norm_q.weight", 1, HEAD),                   \
-        BLOCK_WEIGHT(layer_weights, k_norm, 0, prefix "attention.norm_k.weight", 1, HEAD),                   \
-        BLOCK_WEIGHT(layer_weights, out, 1, prefix "attention.to_out.0.weight", 2, DIM, DIM),                \
+        PROJECTION(prefix, q, "to_q", 0), PROJECTION(prefix, k, "to_k", 1),                                  \
+        PROJECTION(prefix, v, "to_v", 2),                                                                    \
+        BLOCK_WEIGHT_ORIGINALLY(layer_weights, q_norm, 0, prefix "attention.norm_q.weight",                  \
+                                prefix "attention.q_norm.weight", 1, HEAD),                                  \
+        BLOCK_WEIGHT_ORIGINALLY(layer_weights, k_norm, 0, prefix "attention.norm_k.weight",                  \
+                                prefix "attention.k_norm.weight", 1, HEAD),                                  \
+        BLOCK_WEIGHT_ORIGINALLY(layer_weights, out, 1, prefix "attention.to_out.0.weight",                   \
+                                prefix "attention.out.weight", 2, DIM, DIM),                                 \
         BLOCK_WEIGHT(layer_weights, norm2, 0, prefix "attention_norm2.weight", 1, DIM),                      \
         BLOCK_WEIGHT(layer_weights, ffn_norm1, 0, prefix "ffn_norm1.weight", 1, DIM),                        \
         BLOCK_WEIGHT(layer_weights, w1, 1, prefix "feed_forward.w1.weight", 2, FEED_FORWARD, DIM),           \
@@ -110,24 +123,27 @@ static const struct weight_spec embedder_table[] = {
         BLOCK_WEIGHT(layer_weights, w2, 1, prefix "feed_forward.w2.weight", 2, DIM, FEED_FORWARD),           \
         BLOCK_WEIGHT(layer_weights, ffn_norm2, 0, prefix "ffn_norm2.weight", 1, DIM)
 
-#define MODULATION_WEIGHTS(prefix, columns)                                                                  \
-    BLOCK_WEIGHT(modulation_weights, weight, 1, prefix ".weight", 2, columns, ADA),                          \
-        BLOCK_WEIGHT(modulation_weights, bias, 1, prefix ".bias", 1, columns)
+#define MODULATION_WEIGHTS(prefix, original, columns)                                                        \
+    BLOCK_WEIGHT_ORIGINALLY(modulation_weights, weight, 1, prefix ".weight", original ".weight", 2, columns, \
+                            ADA),                                                                            \
+        BLOCK_WEIGHT_ORIGINALLY(modulation_weights, bias, 1, prefix ".bias", original ".bias", 1, columns)
 
 static const struct weight_spec context_table[] = {LAYER_WEIGHTS("context_refiner.%d.")};
 static const struct weight_spec noise_table[] = {LAYER_WEIGHTS("noise_refiner.%d.")};
 static const struct weight_spec layer_table[] = {LAYER_WEIGHTS("layers.%d.")};
 
-static const struct weight_spec noise_modulation_table[] = {
-    MODULATION_WEIGHTS("noise_refiner.%d.adaLN_modulation.0", FOUR_DIM)};
+static const struct weight_spec noise_modulation_table[] = {MODULATION_WEIGHTS(
+    "noise_refiner.%d.adaLN_modulation.0", "noise_refiner.%d.adaLN_modulation.0", FOUR_DIM)};
 static const struct weight_spec layer_modulation_table[] = {
-    MODULATION_WEIGHTS("layers.%d.adaLN_modulation.0", FOUR_DIM)};
+    MODULATION_WEIGHTS("layers.%d.adaLN_modulation.0", "layers.%d.adaLN_modulation.0", FOUR_DIM)};
 static const struct weight_spec final_modulation_table[] = {
-    MODULATION_WEIGHTS("all_final_layer.2-1.adaLN_modulation.1", DIM)};
+    MODULATION_WEIGHTS("all_final_layer.2-1.adaLN_modulation.1", "final_layer.adaLN_modulation.1", DIM)};
 
 static const struct weight_spec final_table[] = {
-    BLOCK_WEIGHT(final_weights, weight, 1, "all_final_layer.2-1.linear.weight", 2, PATCH, DIM),
-    BLOCK_WEIGHT(final_weights, bias, 1, "all_final_layer.2-1.linear.bias", 1, PATCH),
+    BLOCK_WEIGHT_ORIGINALLY(final_weights, weight, 1, "all_final_layer.2-1.linear.weight",
+                            "final_layer.linear.weight", 2, PATCH, DIM),
+    BLOCK_WEIGHT_ORIGINALLY(final_weights, bias, 1, "all_final_layer.2-1.linear.bias",
+                            "final_layer.linear.bias", 1, PATCH),
 };
 
 /* ---- forwards ---- */
@@ -393,7 +409,8 @@ static enum status check_dims(const struct component *c, struct error *e) {
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "width %d, head %d, rope axes %d+%d+%d, %d layers", d[DIM], d[HEAD], s->axis_dim[0],
                 s->axis_dim[1], s->axis_dim[2], d[LAYERS]);
-    return error_expected(e, "a width of whole heads, even rope axes that sum to a head");
+    return error_expected(
+        e, "a width of whole heads, even rope axes that sum to a head (axes_dims in config.json)");
 }
 
 static enum status configure(struct component *c, const struct config *config, struct error *e) {
@@ -401,12 +418,15 @@ static enum status configure(struct component *c, const struct config *config, s
     d[ONE] = 1;
     d[DIM] = component_dim(c, "x_pad_token", 2, 1, e);
     d[CAPTION] = component_dim(c, "cap_embedder.0.weight", 1, 0, e);
-    d[PATCH] = component_dim(c, "all_x_embedder.2-1.weight", 2, 1, e);
+    d[PATCH] =
+        component_dim(c, component_either(c, "all_x_embedder.2-1.weight", "x_embedder.weight"), 2, 1, e);
     d[ADA] = component_dim(c, "t_embedder.mlp.2.weight", 2, 0, e);
     d[TIME_MIDDLE] = component_dim(c, "t_embedder.mlp.0.weight", 2, 0, e);
     d[FREQUENCIES] = component_dim(c, "t_embedder.mlp.0.weight", 2, 1, e);
     d[FEED_FORWARD] = component_dim(c, "layers.0.feed_forward.w1.weight", 2, 0, e);
-    d[HEAD] = component_dim(c, "layers.0.attention.norm_q.weight", 1, 0, e);
+    const char *head =
+        component_either(c, "layers.0.attention.norm_q.weight", "layers.0.attention.q_norm.weight");
+    d[HEAD] = component_dim(c, head, 1, 0, e);
     d[FOUR_DIM] = d[DIM] <= INT32_MAX / 4 ? 4 * d[DIM] : 0;
     d[LAYERS] = index_last_block(&c->index, "layers.") + 1;
     d[REFINERS] = index_last_block(&c->index, "noise_refiner.") + 1;
@@ -431,20 +451,20 @@ static enum status configure(struct component *c, const struct config *config, s
  * hoisted. */
 static int blocks(const struct component *c, struct block_ref *refs) {
     int n = 0, refiners = c->dims[REFINERS];
-    refs[n++] = (struct block_ref){&kind_caption, 0, false};
-    for (int i = 0; i < refiners; i++) refs[n++] = (struct block_ref){&kind_context, i, false};
-    refs[n++] = (struct block_ref){&kind_time, 0, false};
-    refs[n++] = (struct block_ref){&kind_embedder, 0, false};
+    refs[n++] = (struct block_ref){.kind = &kind_caption};
+    for (int i = 0; i < refiners; i++) refs[n++] = (struct block_ref){.kind = &kind_context, .number = i};
+    refs[n++] = (struct block_ref){.kind = &kind_time};
+    refs[n++] = (struct block_ref){.kind = &kind_embedder};
     for (int i = 0; i < refiners; i++) {
-        refs[n++] = (struct block_ref){&kind_noise_modulation, i, false};
-        refs[n++] = (struct block_ref){&kind_noise, i, false};
+        refs[n++] = (struct block_ref){.kind = &kind_noise_modulation, .number = i};
+        refs[n++] = (struct block_ref){.kind = &kind_noise, .number = i};
     }
     for (int i = 0; i < c->dims[LAYERS]; i++) {
-        refs[n++] = (struct block_ref){&kind_layer_modulation, i, false};
-        refs[n++] = (struct block_ref){&kind_layer, i, false};
+        refs[n++] = (struct block_ref){.kind = &kind_layer_modulation, .number = i};
+        refs[n++] = (struct block_ref){.kind = &kind_layer, .number = i};
     }
-    refs[n++] = (struct block_ref){&kind_final_modulation, 0, false};
-    refs[n++] = (struct block_ref){&kind_final, 0, false};
+    refs[n++] = (struct block_ref){.kind = &kind_final_modulation};
+    refs[n++] = (struct block_ref){.kind = &kind_final};
     return n;
 }
 
@@ -531,7 +551,8 @@ static enum status visits(const struct component *c, int stage, const struct lan
     return e->code;
 }
 
-static const char *const ignorable[] = {NULL};
+static const char *const ignorable[] = {"norm_final.", NULL};
+static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_model.", NULL};
 
 /* Z-Image and Z-Image-Turbo, 6.15 B. */
 static const struct dimension dimensions[] = {
@@ -576,6 +597,9 @@ static int write_config(const struct component *c, char *out, size_t out_bytes) 
 const struct family family_zimage = {
     .name = "zimage",
     .role = ROLE_DENOISER,
+    .prefixes = prefixes,
+    .config_key = "_class_name",
+    .config_value = "ZImageTransformer2DModel",
     .probe = probe,
     .configure = configure,
     .blocks = blocks,

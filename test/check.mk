@@ -19,10 +19,13 @@ tests: all $(TEST_BINS)
 
 -include $(wildcard $B/*.d)
 
-.PHONY: check test demo install
+.PHONY: check check-all test demo packages
 check:
 	@sh test/check.sh
-install:
+# Every fault, prompt and sanitizer: hours.
+check-all:
+	@sh test/check.sh all
+packages:
 	@sh test/install.sh build
 test:
 	@sh test/install.sh build check demo

@@ -106,6 +106,7 @@ static inline struct sluice_request request_of(struct public_run *p, const json_
     r.negative_prompt = text_of(c, "negative_prompt");
     r.cfg_scale = json_number_value(json_object_get(c, "cfg_scale"));
     r.dump = p->folder;
+    r.precision = precision_name(rings_state.precision);
     if (!is_image(c)) {
         r.width = r.height = p->model->size_step;
         r.steps = 1;

@@ -40,7 +40,25 @@ __attribute__((format(printf, 2, 3))) static inline bool check(bool good, const 
 
 /* ---- the table that watches ---- */
 
-enum call { CALL_ALLOC, CALL_MAP, CALL_COMMIT, CALL_ROOM, CALL_READ, CALL_THREAD, CALL_OPEN_DIRECT, N_CALLS };
+enum call {
+    CALL_ALLOC,
+    CALL_MAP,
+    CALL_COMMIT,
+    CALL_ROOM,
+    CALL_READ,
+    CALL_THREAD,
+    CALL_OPEN_DIRECT,
+    CALL_OPEN,
+    CALL_IDENTIFY,
+    CALL_CREATE,
+    CALL_WRITE,
+    CALL_FLUSH,
+    CALL_RENAME,
+    N_CALLS
+};
+
+/* How a read or a write fails; every other call has but one way. */
+enum fault { FAULT_ERROR, FAULT_SHORT, FAULT_INTERRUPTED, FAULT_END };
 
 struct watch {
     struct sys sys;     /* first: the engine hands its address back to the functions */
@@ -49,6 +67,7 @@ struct watch {
     atomic_ullong random;
     atomic_long count[N_CALLS];
     enum call fail;
+    enum fault fault;
     atomic_long fail_at; /* 0: never */
     bool fail_on;        /* and every later one */
     void (*on_read)(void *user, long n);
@@ -72,7 +91,7 @@ static inline uint64_t draw(atomic_ullong *state) { /* splitmix64, Steele et al.
 
 static inline bool fails(struct watch *w, enum call call) {
     long n = atomic_fetch_add(&w->count[call], 1) + 1, at = atomic_load(&w->fail_at);
-    if (call != CALL_READ && call != CALL_THREAD && call != CALL_ROOM) atomic_store(&w->in_group, false);
+    if (call == CALL_ALLOC || call == CALL_MAP || call == CALL_COMMIT) atomic_store(&w->in_group, false);
     return at && w->fail == call && (n == at || (w->fail_on && n > at));
 }
 
@@ -123,7 +142,12 @@ static inline size_t shorten(int file, size_t bytes, uint64_t r) {
 
 static inline int64_t watch_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
     struct watch *w = (struct watch *)sys;
-    if (fails(w, CALL_READ)) return -EIO;
+    if (fails(w, CALL_READ)) {
+        if (w->fault == FAULT_ERROR) return -EIO;
+        if (w->fault == FAULT_INTERRUPTED) return -EINTR;
+        if (w->fault == FAULT_END) return 0;
+        bytes = shorten(file, bytes, bytes / 2);
+    }
     if (w->on_read) w->on_read(w->on_read_user, atomic_load(&w->count[CALL_READ]));
     uint64_t r = draw(&w->random);
     if (w->delays && r % 4 == 0) {
@@ -133,6 +157,44 @@ static inline int64_t watch_read_at(struct sys *sys, int file, void *to, size_t 
     if (w->interrupts && (r >> 50) % 3 == 0) return -EINTR;
     if (w->short_reads && (r >> 40) % 3 == 0 && bytes > 1) bytes = shorten(file, bytes, r >> 16);
     return w->machine.read_at(sys, file, to, bytes, offset);
+}
+
+static inline int watch_open(struct sys *sys, const char *path) {
+    struct watch *w = (struct watch *)sys;
+    return fails(w, CALL_OPEN) ? -EMFILE : w->machine.open(sys, path);
+}
+
+static inline int watch_identify(struct sys *sys, int file, struct file_identity *identity) {
+    struct watch *w = (struct watch *)sys;
+    return fails(w, CALL_IDENTIFY) ? -EIO : w->machine.identify(sys, file, identity);
+}
+
+static inline int watch_create(struct sys *sys, const char *path) {
+    struct watch *w = (struct watch *)sys;
+    return fails(w, CALL_CREATE) ? -EACCES : w->machine.create(sys, path);
+}
+
+static inline int64_t watch_write(struct sys *sys, int file, const void *from, size_t bytes) {
+    struct watch *w = (struct watch *)sys;
+    if (fails(w, CALL_WRITE)) {
+        if (w->fault == FAULT_ERROR) return -ENOSPC;
+        if (w->fault == FAULT_INTERRUPTED) return -EINTR;
+        if (w->fault == FAULT_END) return 0;
+        bytes = 1 + bytes / 2;
+    }
+    return w->machine.write(sys, file, from, bytes);
+}
+
+/* Durability is the machine's; here it would only take time. */
+static inline int watch_flush(struct sys *sys, int file) {
+    struct watch *w = (struct watch *)sys;
+    (void)file;
+    return fails(w, CALL_FLUSH) ? -EIO : 0;
+}
+
+static inline int watch_rename(struct sys *sys, const char *from, const char *to) {
+    struct watch *w = (struct watch *)sys;
+    return fails(w, CALL_RENAME) ? -EACCES : w->machine.rename(sys, from, to);
 }
 
 /* Asked by the thread that runs. */
@@ -161,6 +223,12 @@ static inline void watch_init(struct watch *w, uint64_t seed) {
     w->sys.has_room = watch_has_room;
     w->sys.thread_start = watch_thread_start;
     w->sys.open_direct = watch_open_direct;
+    w->sys.open = watch_open;
+    w->sys.identify = watch_identify;
+    w->sys.create = watch_create;
+    w->sys.write = watch_write;
+    w->sys.flush = watch_flush;
+    w->sys.rename = watch_rename;
     w->sys.read_at = watch_read_at;
     w->sys.discard = watch_discard;
     w->sys.free_bytes = watch_free_bytes;
@@ -182,6 +250,7 @@ static inline void watch_restart(struct watch *w) {
 static inline void watch_fail(struct watch *w, enum call call, long at, bool and_later) {
     watch_restart(w);
     w->fail = call;
+    w->fault = FAULT_ERROR;
     w->fail_on = and_later;
     atomic_store(&w->fail_at, at);
 }
@@ -263,10 +332,13 @@ static inline void check_floors(json_t *list) {
     }
 }
 
-static inline struct result run(struct rig *rig, const struct sluice_request *request) {
+/* latent: a file to decode; NULL: a run from the prompt. */
+static inline struct result run_or_decode(struct rig *rig, const struct sluice_request *request,
+                                          const char *latent) {
     struct result r = {0};
     char *text = NULL;
-    r.code = sluice_run(rig->session, request, &r.error);
+    r.code = latent ? sluice_decode(rig->session, request, latent, &r.error)
+                    : sluice_run(rig->session, request, &r.error);
     sluice_report(rig->session, &text, NULL);
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
     sluice_free(text);
@@ -279,13 +351,17 @@ static inline struct result run(struct rig *rig, const struct sluice_request *re
     return r;
 }
 
+static inline struct result run(struct rig *rig, const struct sluice_request *request) {
+    return run_or_decode(rig, request, NULL);
+}
+
 /* want: what the same request gave; first: image 0 of got is image `first` of want. */
 static inline bool same_from(const struct result *want, int first, const struct result *got,
                              const char *what) {
     if (!check(got->code == SLUICE_OK, "%s: %s %s (%s) found %s", what, sluice_code_name(got->code),
                got->error.what, got->error.where, got->error.found))
         return false;
-    bool same = got->n_latents > 0;
+    bool same = got->n_latents + got->n_images > 0;
     for (int i = 0; i < got->n_latents; i++) same = same && !strcmp(want->latent[first + i], got->latent[i]);
     for (int i = 0; i < got->n_images; i++) same = same && !strcmp(want->image[first + i], got->image[i]);
     return check(same, "%s: other bits", what);

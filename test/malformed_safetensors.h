@@ -1,7 +1,11 @@
 /* Safetensors files that are wrong in one way each: rows S* of the table of malformed inputs, and the helpers
  * by which test_loaders.c, of which this is a part, makes every other file. Each is opened under a hang
  * guard, must give back all memory, and must stay within 64 MiB of our allocator beyond its own size; small
- * ones are opened again cut at every byte. */
+ * ones are opened again cut at every byte. *
+ * Row -> test. S01 test_S01_short_files; S02 test_S02_lengths and rows; S08, S20, S25, S26 the test of that
+ * name, S08 also rows; S03 to S07, S09 to S19, S21 to S24, S27, S28 rows. What a model makes of S11 (an
+ * element type that it needs) and S28 (no tensors): test_mistakes.c. Random damage: test_damage.c.
+ */
 #ifndef SLUICE_TEST_MALFORMED_SAFETENSORS_H
 #define SLUICE_TEST_MALFORMED_SAFETENSORS_H
 
@@ -15,11 +19,25 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "loaders/loaders.h"
 
-enum { HANG_SECONDS = 60, CUT_BYTES_MAX = 1024 };
+/* Processor seconds that a file may take: others may be busy on the machine. A wait without end is a minute.
+ */
+#ifdef __SANITIZE_ADDRESS__
+enum { HANG_SECONDS = 20 };
+#else
+enum { HANG_SECONDS = 2 };
+#endif
+enum { WAIT_SECONDS = 60, CUT_BYTES_MAX = 1024 };
+
+static void guard(int processor_seconds, int seconds) {
+    struct itimerval timer = {.it_value.tv_sec = processor_seconds};
+    setitimer(ITIMER_PROF, &timer, NULL);
+    alarm((unsigned)seconds);
+}
 
 static char folder[] = "/tmp/sluice_loaders_XXXXXX";
 
@@ -79,9 +97,9 @@ static enum status open_once(opener *open, const char *path, struct error *e) {
     struct tensor_index index;
     sys_init_machine(&sys);
     *e = (struct error){0};
-    alarm(HANG_SECONDS);
+    guard(HANG_SECONDS, WAIT_SECONDS);
     enum status code = open(&sys, path, &index, e);
-    alarm(0);
+    guard(0, 0);
     assert_int_equal(code, e->code);
     struct memory_use use = sys_memory_use(&sys);
     assert_true(use.peak_bytes[LINE_HOST] <= size_of(path) + (64 << 20));
@@ -344,11 +362,7 @@ static void test_S26_million_entries(void **state) {
         add(&t, "%c\"tensor.%07d\":" F32_ENTRY("[000000004]", "[0000000000,0000000016]"), i ? ',' : '{', i);
     add(&t, "}");
     assert_true(t.bytes > 85000000 && t.bytes < 100000000);
-    struct sys sys;
-    sys_init_machine(&sys);
-    double start = sys.clock(&sys);
-    expect_text("S26", &t, 16, LIMIT, "100000");
-    assert_true(sys.clock(&sys) - start < 20);
+    expect_text("S26", &t, 16, LIMIT, "100000"); /* within the guard's two seconds */
 }
 
 static void test_caps(void **state) {

@@ -230,7 +230,7 @@ static uint64_t random_bits(void) {
     return random_next(&random_state);
 }
 
-static int random_int(int least, int most) {
+static inline int random_int(int least, int most) {
     return least + (int)(random_bits() % (uint64_t)(most - least + 1));
 }
 

@@ -18,9 +18,20 @@ struct raw_weights {
 static const struct block_kind raw_kind = {
     .name = "raw",
     .format = "raw.%d",
-    .weights = (const struct weight_spec[]){{0, {"raw.%d.0"}, 1, {0}, 0, 1},
-                                            {sizeof(struct tensor), {"raw.%d.1"}, 1, {1}, 1, 1},
-                                            {2 * sizeof(struct tensor), {"raw.%d.2"}, 1, {2}, 1, 1}},
+    .weights =
+        (const struct weight_spec[]){{.offset = 0, .names = {"raw.%d.0"}, .rank = 1, .dim = {0}, .spread = 1},
+                                     {.offset = sizeof(struct tensor),
+                                      .names = {"raw.%d.1"},
+                                      .rank = 1,
+                                      .dim = {1},
+                                      .optional = true,
+                                      .spread = 1},
+                                     {.offset = 2 * sizeof(struct tensor),
+                                      .names = {"raw.%d.2"},
+                                      .rank = 1,
+                                      .dim = {2},
+                                      .optional = true,
+                                      .spread = 1}},
     .n_weights = 3,
     .weights_bytes = sizeof(struct raw_weights),
 };
@@ -69,8 +80,8 @@ static void make_blocks(int s, int n_blocks) {
     struct stage_need *need = &world.need.stage[s];
     for (int b = 0; b < n_blocks; b++) {
         const struct block_kind *kind = world.dims[s][b][0] ? &raw_kind : &empty_kind;
-        block_bind(&watch.sys, kind, s * 100 + b, &world.files.index, world.dims[s][b], &world.blocks[s][b],
-                   &e);
+        const struct block_ref ref = {.kind = kind, .number = s * 100 + b};
+        block_bind(&watch.sys, &ref, &world.files.index, world.dims[s][b], &world.blocks[s][b], &e);
         world.list[s][b] = &world.blocks[s][b];
         need->block_bytes[b] = world.blocks[s][b].bytes;
         need->block_repeats[b] = true;

@@ -14,7 +14,6 @@ passed=0
 failed=0
 least=0
 all=0
-budgets=12
 check() { # 0 or 1, then what
     if [ "$1" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED $2"; fi
 }
@@ -65,8 +64,8 @@ under_least() {
     check $? "$name: a refused run left a picture"
 }
 
-table() { # name, model, flags
-    name=$1 model=$2 flags=$3
+table() { # name, model, flags, budgets
+    name=$1 model=$2 flags=$3 budgets=$4
     # shellcheck disable=SC2086
     "$bin" plan -m "$model" $flags --max-ram 60% --json >"$work/plan.json" || { check 1 "$name: no plan"; return; }
     least=$(field "$work/plan.json" ram_bytes least)
@@ -109,7 +108,7 @@ ten_times() {
 }
 
 fixture=$(dirname "$0")/golden/zimage_a/model
-table tiny "$fixture" "-p fox -W 112 -H 80 --steps 2 --cfg-scale 2 --seed 1 -t 2"
+table tiny "$fixture" "-p fox -W 112 -H 80 --steps 2 --cfg-scale 2 --seed 1 -t 2" 12
 
 "$bin" bench checkpoint zimage "$work/large" --seed 3 -q --no-progress --dims \
     "heads=8,axis0=16,axis1=24,axis2=24,layers=16,refiners=1,hidden=640,text_heads=8,text_key_heads=4,text_head_dim=64,text_ff=2048,text_layers=12,vocabulary=2000,vae0=128,vae1=128,vae2=64,vae3=32,vae_groups=16,dtype=f32" \
@@ -117,9 +116,14 @@ table tiny "$fixture" "-p fox -W 112 -H 80 --steps 2 --cfg-scale 2 --seed 1 -t 2
 bytes=$(du -sk "$work/large" | awk '{ print $1 * 1024 }')
 [ "$bytes" -ge 300000000 ]
 check $? "the large checkpoint has only $bytes bytes"
-table large "$work/large" "-p fox -W 128 -H 96 --steps 2 --cfg-scale 1 --seed 1 -t 2"
+table large "$work/large" "-p fox -W 128 -H 96 --steps 2 --cfg-scale 1 --seed 1 -t 2" 12
 [ $((least * 3)) -lt "$all" ]
 check $? "the least $least is not under a third of all resident $all"
+if grep -qE '^flags.*(avx512_bf16|amx_bf16)' /proc/cpuinfo; then
+    table bf16 "$work/large" "-p fox -W 128 -H 96 --steps 1 --cfg-scale 1 --seed 1 -t 2 --precision bf16" 3
+else
+    echo "SKIP bf16: this processor has no instructions for it"
+fi
 rm -rf "$work/large"
 ten_times
 echo "$passed passed, $failed failed"

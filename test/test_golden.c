@@ -172,7 +172,7 @@ static void expect_dump(struct public_run *p, const json_t *c, const char *file,
     int64_t n = tensor_elements(&truth);
     snprintf(detail, sizeof detail, "case %d %s", number_of(c, "index"), file);
     assert_int_equal(tensor_elements(&ours), n);
-    expect_error(f, gate, detail, distance(ours.data, truth.data, n));
+    expect_values(f, gate, detail, ours.data, truth.data, n);
 }
 
 /* Both prompts' hidden states. */
@@ -239,8 +239,8 @@ static void expect_latents(struct public_run *p, const json_t *c) {
     assert_int_equal(tensor_elements(&ours), tensor_elements(&truth));
     for (int k = 0; k < truth.dim[0]; k++) {
         snprintf(detail, sizeof detail, "case %d image %d", number_of(c, "index"), k);
-        expect_error(p->fixture, "latent", detail,
-                     distance((float *)ours.data + k * each, (float *)truth.data + k * each, each));
+        expect_values(p->fixture, "latent", detail, (float *)ours.data + k * each,
+                      (float *)truth.data + k * each, each);
         expect_error(p->fixture, "noise.randn", detail,
                      noise_error(tensor_slice(noise, k, 1),
                                  (uint64_t)(json_integer_value(json_object_get(c, "seed")) + k)));
@@ -261,17 +261,22 @@ static void expect_steps(struct public_run *p, const json_t *c) {
                  largest_difference(start.data, noise.data, tensor_elements(&start)));
 }
 
-static void draw_case(struct public_run *p, const json_t *c) {
+static void run_case(struct public_run *p, const json_t *c, bool no_decode) {
     char latent[PATH];
     struct sluice_error error;
     struct sluice_request r = request_of(p, c);
     snprintf(latent, sizeof latent, "%s/final.safetensors", p->folder);
     r.save_latent = latent;
+    r.no_decode = no_decode;
     p->album.n = 0;
     assert_public(sluice_run(p->session, &r, &error), &error);
     expect_hidden(p, c);
-    expect_steps(p, c);
     expect_latents(p, c);
+}
+
+static void draw_case(struct public_run *p, const json_t *c) {
+    run_case(p, c, false);
+    expect_steps(p, c);
     expect_decoded(p, c, "decoded, free-running");
     expect_pictures(p, c, "free picture, worst", "free picture, share");
 }
@@ -306,10 +311,28 @@ static void test_images(const struct fixture *f) {
     close_run(p);
 }
 
+static void test_latents(const struct fixture *f) {
+    json_t *cases = json_object_get(f->expect, "cases"), *c;
+    size_t i;
+    char path[PATH];
+    struct public_run *p = open_run(f, model_path(f, path), true);
+    json_array_foreach(cases, i, c) {
+        if (is_image(c)) run_case(p, c, true);
+    }
+    close_run(p);
+}
+
 int main(void) {
     static const struct ring_test tests[] = {
-        {"ids", test_ids},     {"text layer", test_text_layer}, {"schedule", test_schedule},
-        {"noise", test_noise}, {"hidden states", test_hidden},  {"images", test_images},
+        {"ids", test_ids, PRECISION_F32},
+        {"text layer", test_text_layer, PRECISION_F32},
+        {"schedule", test_schedule, PRECISION_F32},
+        {"noise", test_noise, PRECISION_F32},
+        {"hidden states", test_hidden, PRECISION_F32},
+        {"images", test_images, PRECISION_F32},
+        {"text layer, bf16", test_text_layer, PRECISION_BF16},
+        {"hidden states, bf16", test_hidden, PRECISION_BF16},
+        {"latents, bf16", test_latents, PRECISION_BF16},
     };
     return rings_main("golden", tests, sizeof tests / sizeof tests[0], gates);
 }

@@ -1,5 +1,9 @@
 /* The loaders: safetensors (malformed_safetensors.h), components of several files (rows X* of the table of
- * malformed inputs), configurations, JSON, writing, and each of them while memory or the disk gives out. */
+ * malformed inputs), configurations, JSON, writing, and each of them while memory or the disk gives out.
+ *
+ * Row -> test. X01 to X05 test_index_rows, which also cuts every index at every byte; X01's hub cache
+ * test_hub_cache; X02 also test_X02_fifo; X03 also test_X03_two_shards; X04 also test_X04_million_entries.
+ * X05's warning: test_mistakes.c. */
 #include "test/malformed_safetensors.h"
 
 #include <dirent.h>

@@ -208,7 +208,7 @@ static void case_group_norm(int32_t rows, int32_t columns, int32_t c, int groups
         truth[2 * g] = mean;
         truth[2 * g + 1] = 1 / sqrt(variance + 1e-6f);
     }
-    op_group_statistics(&x, statistics, in, groups, 1e-6f);
+    op_group_statistics(&x, statistics, in, (struct rows_before){0}, groups, 1e-6f);
     expect(OP_GROUP_STATISTICS, &statistics, truth);
     for (int64_t i = 0; i < tensor_elements(&in); i++) {
         int64_t j = i % c, g = j / each;
@@ -714,7 +714,8 @@ static void test_no_reference_code(void **state) {
                 assert_true(facts.supported);
             }
     for (int i = 0; i < 100; i++) {
-        struct onednn_key key = {i & 1, {random_size(2000), random_size(2000), random_size(4000)}};
+        struct onednn_key key = {i & 1 ? ONEDNN_PRODUCT : ONEDNN_PRODUCT_T,
+                                 {random_size(2000), random_size(2000), random_size(4000)}};
         struct onednn_facts facts = onednn_facts(o, &key);
         assert_true(facts.supported && !facts.reference);
     }
@@ -742,9 +743,7 @@ static void test_rgb_rounding(void **state) {
     assert_true(rgb[255] == 0 && rgb[256] == 0 && rgb[257] == 255);
 }
 
-/* Nothing that was prepared outlives the device. */
-static void test_close_gives_back(void **state) {
-    (void)state;
+static int64_t left_by_a_device(void) {
     int64_t before = heap_live;
     struct onednn *o = onednn_open(&watch.sys, 2, &problem);
     for (int i = 1; i <= 20; i++) {
@@ -754,7 +753,15 @@ static void test_close_gives_back(void **state) {
                          OK);
     }
     onednn_close(o);
-    assert_true(heap_live - before < 4096);
+    return heap_live - before;
+}
+
+/* Nothing that was prepared outlives the device. oneDNN 3.2 keeps something once, from the first such shapes
+ * on (11 KB with AVX-512, 34 with AVX2, nothing after that), so the second device counts. */
+static void test_close_gives_back(void **state) {
+    (void)state;
+    left_by_a_device();
+    assert_true(left_by_a_device() < 4096);
 }
 
 static void test_print_errors(void **state) {

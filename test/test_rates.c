@@ -21,8 +21,8 @@
 
 static const char full[] =
     "{\"version\":1,\"machine\":\"a \\u00fc machine\",\"threads\":4,\"disk\":5e8,"
-    "\"host_copy\":6000000000,\"h2d\":1.25e10,\"ops\":{\"linear\":1e11,\"attention\":2e11,"
-    "\"conv\":3e11,\"bytes\":4e10}}";
+    "\"host_copy\":6000000000,\"h2d\":1.25e10,\"ops\":{\"linear\":1e11,\"linear_bf16\":2e11,"
+    "\"attention\":3e11,\"conv\":4e11,\"bytes\":4e10}}";
 
 static void reads_a_full_file(void **state) {
     (void)state;
@@ -48,8 +48,33 @@ static void fewer_threads_are_slower(void **state) {
             "{\"version\":1,\"threads\":8,\"disk\":5e8,\"ops\":{\"linear\":1e11,\"bytes\":4e10}}";
         assert_int_equal(rates_read(NULL, text, cases[i].threads, &r, &e), OK);
         assert_true(r.ops.per_second[CLASS_LINEAR] == cases[i].linear && r.disk == 5e8);
+        assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == cases[i].linear / 2); /* assumed */
         assert_true(r.ops.per_second[CLASS_BYTES] == cases[i].bytes);
     }
+}
+
+/* Half of what a file says of f32, unless it says better. */
+static void bf16_is_assumed_from_f32(void **state) {
+    (void)state;
+    struct rates r;
+    struct error e = {0};
+    rates_default("cpu", 2, &r);
+    assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == r.ops.per_second[CLASS_LINEAR] / 2);
+    assert_int_equal(rates_read(NULL, "{\"version\":1,\"ops\":{\"linear\":6e11}}", 0, &r, &e), OK);
+    assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == 3e11);
+    assert_int_equal(rates_read(NULL, "{\"version\":1,\"ops\":{\"linear_bf16\":9e11}}", 0, &r, &e), OK);
+    assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == 9e11 && r.ops.per_second[CLASS_LINEAR] == 6e11);
+}
+
+static void a_product_takes_its_precisions_rate(void **state) {
+    (void)state;
+    struct op_rates rates = {.per_second = {[CLASS_LINEAR] = 1e9, [CLASS_LINEAR_BF16] = 4e9}};
+    struct op op = {.kind = OP_LINEAR};
+    op.in[0] = tensor_make(NULL, DTYPE_F32, 2, (int32_t[]){5, 100});
+    op.out = tensor_make(NULL, DTYPE_F32, 2, (int32_t[]){5, 1000});
+    assert_float_equal(op_seconds(&op, &rates), 1e-3, 1e-9);
+    op.precision = PRECISION_BF16;
+    assert_float_equal(op_seconds(&op, &rates), 0.25e-3, 1e-9);
 }
 
 /* What a file does not say stays as it was. */
@@ -469,6 +494,8 @@ static void ops_can_be_stopped(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_a_full_file),
+        cmocka_unit_test(bf16_is_assumed_from_f32),
+        cmocka_unit_test(a_product_takes_its_precisions_rate),
         cmocka_unit_test(leaves_the_rest),
         cmocka_unit_test(fewer_threads_are_slower),
         cmocka_unit_test(refuses_hostile_files),

@@ -14,6 +14,7 @@
  *     hoisted or plain                  test_hoist.c
  *     pieces, and when they are there   test_pieces.c, test_early.c
  *     another plan in mid-run           test_pressure.c, test_give_up.c
+ *     precision                         gate_bf16: budgets, edited_plans, batch_against_seeds again
  *
  * Hashes are compared within one process only. The program runs itself once more with oneDNN limited to AVX2:
  * most users have that, and it is the path whose rows are not independent of their neighbours. */
@@ -316,9 +317,11 @@ static void requests(struct rig *rig, const char *name) {
 
 /* ---- batch and the session's past ---- */
 
-static void batch_against_seeds(struct rig *rig, double cfg_scale, json_int_t least, const char *name) {
+static void batch_against_seeds(struct rig *rig, double cfg_scale, const char *precision, json_int_t least,
+                                const char *name) {
     struct sluice_request three = request_snow(42, 3);
     three.cfg_scale = cfg_scale;
+    three.precision = precision;
     struct result all = run(rig, &three);
     check(all.code == SLUICE_OK && all.n_images == 3, "%s: batch of 3: %s", name, all.error.what);
     check(strcmp(all.latent[0], all.latent[1]) && strcmp(all.image[1], all.image[2]),
@@ -327,6 +330,7 @@ static void batch_against_seeds(struct rig *rig, double cfg_scale, json_int_t le
         char what[64];
         struct sluice_request one = request_snow(42 + (uint64_t)k, 1);
         one.cfg_scale = cfg_scale;
+        one.precision = precision;
         if (k == 1) one.max_ram_bytes = least; /* a batch of 1 needs no more than one of 2 */
         snprintf(what, sizeof what, "%s image %d of 3, cfg %g", name, k, cfg_scale);
         struct result r = run(rig, &one);
@@ -443,10 +447,59 @@ static void gate(const char *folder, const char *name, int threads, bool wide) {
     edited_plans(&rig, request, &want, name);
     least_budget(&rig, request, name);
     if (wide) requests(&rig, name);
-    batch_against_seeds(&rig, 3.5, least, name);
-    batch_against_seeds(&rig, 1, least, name);
+    batch_against_seeds(&rig, 3.5, "f32", least, name);
+    batch_against_seeds(&rig, 1, "f32", least, name);
     sessions_past(&rig, folder, threads, &want, least, name);
     result_free(&want);
+    rig_close(&rig);
+}
+
+/* A setting that changes pixels, and so the plan's hash; not a bit more than that. */
+static void precisions_differ(struct rig *rig, struct sluice_request request, const struct result *bf16) {
+    json_t *narrow = query(rig, &request, NULL);
+    check(!strcmp(json_string_value(json_object_get(narrow, "precision")), "bf16"), "the plan is for f32");
+    request.precision = "f32";
+    json_t *wide = query(rig, &request, NULL);
+    struct result r = run(rig, &request);
+    check(r.n_latents == bf16->n_latents && strcmp(r.latent[0], bf16->latent[0]), "bf16 has the bits of f32");
+    check(strcmp(json_string_value(json_object_get(narrow, "hash")),
+                 json_string_value(json_object_get(wide, "hash"))),
+          "plans for bf16 and f32 have one hash");
+    double narrow_seconds = json_number_value(json_object_get(stage_of(narrow, "denoise"), "seconds"));
+    double wide_seconds = json_number_value(json_object_get(stage_of(wide, "denoise"), "seconds"));
+    check(narrow_seconds > wide_seconds, "bf16 is predicted by the rate of f32");
+    char *text = json_dumps(narrow, 0);
+    request.plan = text;
+    struct result refused = run(rig, &request);
+    check(refused.code == SLUICE_BUDGET, "a plan for bf16 runs in f32");
+    result_free(&refused);
+    result_free(&r);
+    free(text);
+    json_decref(narrow);
+    json_decref(wide);
+}
+
+/* streams: the denoiser does at some budgets. */
+static void gate_bf16(const char *folder, const char *name, int threads, bool streams) {
+    struct rig rig;
+    json_int_t least, all;
+    struct sluice_request request = request_snow(42, 2);
+    request.precision = "bf16";
+    if (!rig_open(&rig, folder, threads, (uint64_t)threads)) return;
+    const char *lacks = rig.session->device->lacks[PRECISION_BF16];
+    if (lacks) {
+        printf("SKIP %s: %s\n", name, lacks);
+    } else {
+        struct result want = fresh(folder, threads, request);
+        bounds(&rig, request, &least, &all);
+        rig.watch.delays = rig.watch.short_reads = true;
+        if (streams) budgets(&rig, request, &want, false, name);
+        edited_plans(&rig, request, &want, name);
+        least_budget(&rig, request, name);
+        if (!streams) batch_against_seeds(&rig, 3.5, "bf16", least, name);
+        precisions_differ(&rig, request, &want);
+        result_free(&want);
+    }
     rig_close(&rig);
 }
 
@@ -472,6 +525,8 @@ int main(int argc, char **argv) {
     gate(wide, "wide -t 2", 2, true);
     gate("test/golden/zimage_a/model", "zimage_a", 1, false);
     gate("test/golden/zimage_b/model", "zimage_b", 2, false);
+    gate_bf16("test/golden/zimage_b/model", "b in bf16", 2, false);
+    gate_bf16(wide, "wide in bf16", 1, true);
     bool once_more = argc < 2;
 #ifdef __SANITIZE_ADDRESS__
     once_more = false; /* our code is the same there, and time is dear */

@@ -11,6 +11,7 @@
 
 #include "engine/run/executor.h"
 #include "kernels/paced/paced.h"
+#include "engine/base/random.h"
 #include "test/rings.h"
 
 static const struct gate gates[] = {
@@ -41,11 +42,12 @@ static struct tensor channels_last(struct tensor t) {
     return out;
 }
 
-static void put_picture(struct bench *b, struct tensor picture) {
+static void put_picture(struct bench *b, struct tensor picture, int level) {
     struct vae_state *s = b->lane.state;
-    assert_true(tensor_bytes(&picture) <= tensor_bytes(&s->canvas));
-    memcpy(s->canvas.data, picture.data, (size_t)tensor_bytes(&picture));
-    s->picture = tensor_make(s->canvas.data, DTYPE_F32, 3, picture.dim);
+    assert_true(tensor_bytes(&picture) <= tensor_bytes(&s->canvas.memory));
+    struct tensor to =
+        canvas_put(&s->canvas, s->front[level], picture.dim[0], picture.dim[1], picture.dim[2]);
+    memcpy(to.data, picture.data, (size_t)tensor_bytes(&picture));
 }
 
 /* The block of a module of the reference: "decoder.up_blocks.0.upsamplers.0" is our "up_blocks.0.upsample".
@@ -58,6 +60,13 @@ static const struct block *block_of(const struct bench *b, const char *module) {
     }
     fail_msg("no block for %s", module);
     return NULL;
+}
+
+/* From "up_blocks.2.resnets.0"; the middle counts as the deepest. */
+static int level_of(const struct block *block) {
+    int level = 0;
+    sscanf(block->name, "up_blocks.%d", &level);
+    return level;
 }
 
 static struct tensor ring_picture(const struct fixture *f, const char *name, const char *side) {
@@ -76,9 +85,10 @@ static void one_block(const struct fixture *f, const char *name) {
     struct bench *b = open_decoder(f);
     const struct vae_state *s = b->lane.state;
     json_t *about = json_object_get(json_object_get(f->expect, "blocks"), name);
-    put_picture(b, ring_picture(f, name, "in"));
-    bench_visit(b, block_of(b, json_string_value(json_object_get(about, "module"))), 0);
-    expect_picture(f, name, s->picture);
+    const struct block *block = block_of(b, json_string_value(json_object_get(about, "module")));
+    put_picture(b, ring_picture(f, name, "in"), level_of(block));
+    bench_visit(b, block, 0);
+    expect_picture(f, name, s->canvas.picture);
     bench_close(b);
 }
 
@@ -92,11 +102,11 @@ static void test_blocks(const struct fixture *f) {
 static void test_mid(const struct fixture *f) {
     struct bench *b = open_decoder(f);
     const struct vae_state *s = b->lane.state;
-    put_picture(b, ring_picture(f, "vae.mid", "in"));
+    put_picture(b, ring_picture(f, "vae.mid", "in"), 0);
     bench_visit(b, bench_block(b, "mid_block.resnets.0"), 0);
     bench_visit(b, bench_block(b, "mid_block.attentions.0"), 0);
     bench_visit(b, bench_block(b, "mid_block.resnets.1"), 0);
-    expect_picture(f, "vae.mid", s->picture);
+    expect_picture(f, "vae.mid", s->canvas.picture);
     bench_close(b);
 }
 
@@ -208,8 +218,51 @@ static void test_places(const struct fixture *f) {
     bench_close(b);
 }
 
+/* ---- a small canvas ---- */
+
+/* A latent of these sizes, decoded with a large or a small canvas, whose bytes go to *canvas_bytes. */
+static struct tensor decode_in(const struct fixture *f, int32_t Y, int32_t X, bool tiled,
+                               uint64_t *canvas_bytes) {
+    const struct component *c = &f->model->component[ROLE_DECODER];
+    uint64_t random = 5;
+    struct lane lane = {
+        .latent = test_tensor(DTYPE_F32, 3, (int32_t[]){c->latent_channels, Y, X}),
+        .picture = test_tensor(DTYPE_F32, 3, (int32_t[]){Y * c->pixel_factor, X * c->pixel_factor, 3}),
+        .tiled = tiled};
+    for (int64_t i = 0; i < tensor_elements(&lane.latent); i++)
+        ((float *)lane.latent.data)[i] = (float)((double)random_below(&random, 4001) / 1000 - 2);
+    struct bench *b = bench_open(f, ROLE_DECODER, lane);
+    *canvas_bytes = b->state.bytes;
+    memset(b->state.base, 0xff, b->state.bytes);
+    bench_all(b, 0);
+    assert_ok(&b->error);
+    bench_close(b);
+    return b->lane.picture;
+}
+
+/* The same bits; less memory where pictures are many times as high as a band. */
+static void test_tiled(const struct fixture *f) {
+    static const int32_t sizes[][2] = {{2, 2}, {7, 3}, {1, 33}, {37, 50}, {70, 31}, {9, 130}, {66, 66}};
+    for (int i = 0; i < COUNT_OF(sizes); i++) {
+        uint64_t kept_bytes, tiled_bytes;
+        void *mark = rings_state.memory;
+        int32_t Y = sizes[i][0], X = sizes[i][1];
+        struct tensor kept = decode_in(f, Y, X, false, &kept_bytes),
+                      tiled = decode_in(f, Y, X, true, &tiled_bytes);
+        assert_memory_equal(kept.data, tiled.data, (size_t)tensor_bytes(&kept));
+        printf("  %-10s canvas of a latent of %dx%d: %llu, small %llu\n", f->name, Y, X,
+               (unsigned long long)kept_bytes, (unsigned long long)tiled_bytes);
+        assert_true(tiled_bytes <= kept_bytes);
+        if (Y * X >= 37 * 50) assert_true(tiled_bytes * 10 < kept_bytes * 9);
+        test_memory_free_to(mark);
+    }
+}
+
 int main(void) {
-    static const struct ring_test tests[] = {
-        {"blocks", test_blocks}, {"mid", test_mid}, {"decoder", test_decoder}, {"places", test_places}};
+    static const struct ring_test tests[] = {{"blocks", test_blocks, PRECISION_F32},
+                                             {"mid", test_mid, PRECISION_F32},
+                                             {"decoder", test_decoder, PRECISION_F32},
+                                             {"places", test_places, PRECISION_F32},
+                                             {"tiled", test_tiled, PRECISION_F32}};
     return rings_main("vae rings", tests, COUNT_OF(tests), gates);
 }

@@ -46,9 +46,8 @@ static void read_pieces(struct mover *m) {
     int64_t i;
     while ((i = atomic_fetch_add(m->next, 1)) < m->pieces && m->sys->clock(m->sys) < m->deadline) {
         for (int64_t done = 0; done < m->piece;) {
-            int64_t n = m->sys->read_at(m->sys, m->file, m->buffer + done, (size_t)(m->piece - done),
-                                        i * m->piece + done);
-            if (n == -EINTR) continue;
+            int64_t n = sys_read_at(m->sys, m->file, m->buffer + done, (size_t)(m->piece - done),
+                                    i * m->piece + done);
             if (n <= 0) atomic_store(m->problem, n < 0 ? (int)-n : EIO);
             if (n <= 0) return;
             done += n;
@@ -191,8 +190,7 @@ static enum status write_file(struct bus *bus, int out, const char *folder, stru
         double fraction = 0.1 * (double)at / FILE_BYTES;
         if (bench_go_on(bus->bench, fraction, "writing a file", e) != OK) return e->code;
         const char *from = bus->buffer + at % (int64_t)BUFFER_BYTES;
-        int64_t n = sys->write(sys, out, from, (size_t)(PART - at % PART));
-        if (n == -EINTR) continue;
+        int64_t n = sys_write(sys, out, from, (size_t)(PART - at % PART));
         if (n <= 0) return unwritable(e, folder, n < 0 ? (int)n : -ENOSPC);
         at += n;
     }

@@ -96,6 +96,9 @@ static const struct ops_case {
     {CLASS_LINEAR, "512x3840x3840", DTYPE_F16, false, square_product},
     {CLASS_LINEAR, "512x3840x3840", DTYPE_BF16, true, square_product},
     {CLASS_LINEAR, "256x3840x10240", DTYPE_BF16, true, feed_forward},
+    {CLASS_LINEAR_BF16, "512x3840x3840", DTYPE_F32, false, square_product},
+    {CLASS_LINEAR_BF16, "512x3840x3840", DTYPE_BF16, true, square_product},
+    {CLASS_LINEAR_BF16, "256x3840x10240", DTYPE_BF16, true, feed_forward},
     {CLASS_ATTENTION, "512 keys, 16 heads of 64", DTYPE_F32, true, attend_64},
     {CLASS_ATTENTION, "512 keys, 8 heads of 128", DTYPE_F32, true, attend_128},
     {CLASS_ATTENTION, "512 keys, 1 head of 512", DTYPE_F32, false, attend_512},
@@ -104,6 +107,10 @@ static const struct ops_case {
     {CLASS_BYTES, "norms, rope, swiglu, rows of a block", DTYPE_BF16, true, move_bytes},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
+
+static enum precision precision_of(const struct ops_case *c) {
+    return c->class == CLASS_LINEAR_BF16 ? PRECISION_BF16 : PRECISION_F32;
+}
 
 struct ops_bench {
     struct bench *bench;
@@ -122,10 +129,11 @@ static void fill(void *memory, uint64_t bytes) {
 /* What a case needs, and its work in its class's unit (seconds at a rate of 1). Prepares the device. */
 static enum status measure_dry(struct ops_bench *b, const struct ops_case *c, struct context *x,
                                double *work) {
-    struct op_rates ones = {.per_second = {1, 1, 1, 1}};
+    struct op_rates ones = {.per_second = {1, 1, 1, 1, 1}};
     struct arena counting = arena_counting();
     struct dry dry;
-    struct context dry_context = {.device = &dry.device, .scratch = &counting, .error = x->error};
+    struct context dry_context = {
+        .device = &dry.device, .precision = x->precision, .scratch = &counting, .error = x->error};
     dry_init(&dry, &b->bench->sys, b->device, true);
     dry.rates = &ones;
     c->forward(&dry_context, c->weights);
@@ -167,7 +175,7 @@ static void add_row(struct ops_bench *b, const struct ops_case *c, double work, 
 static enum status run_case(struct ops_bench *b, const struct ops_case *c, struct error *e) {
     struct sys *sys = &b->bench->sys;
     struct arena arena = {0};
-    struct context x = {.device = b->device, .scratch = &arena, .error = e};
+    struct context x = {.device = b->device, .precision = precision_of(c), .scratch = &arena, .error = e};
     double work = 0;
     if (measure_dry(b, c, &x, &work) != OK) return e->code;
     uint64_t bytes = arena.bytes + x.workspace_bytes;
@@ -188,6 +196,7 @@ static enum status run_cases(struct bench *bench, int threads, double from, doub
     if (!b.device) return e->code;
     for (int i = 0; i < N_CASES && e->code == OK; i++) {
         char what[96];
+        if (b.device->lacks[precision_of(&cases[i])]) continue;
         snprintf(what, sizeof what, "%s, %d threads", op_class_name(cases[i].class), threads);
         if (bench_go_on(bench, from + (to - from) * i / N_CASES, what, e) == OK) run_case(&b, &cases[i], e);
     }

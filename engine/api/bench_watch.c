@@ -38,7 +38,7 @@ static void count_product(struct bench_watch *w, const struct op *op) {
 
 static enum status watch_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
     struct bench_watch *w = (struct bench_watch *)device;
-    enum op_class class = op_class_of(op->kind);
+    enum op_class class = op_class_of(op);
     double start = w->sys->clock(w->sys);
     w->target->run(w->target, op, workspace, e);
     w->class[class].seconds += w->sys->clock(w->sys) - start;

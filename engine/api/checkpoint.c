@@ -3,6 +3,7 @@
 #include "engine/api/made_weights.h"
 #include "engine/api/model.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,13 +179,18 @@ static enum status check_room(const struct writer *w, struct error *e) {
     return error_expected(e, "%.2f GB", (double)w->all / 1e9);
 }
 
-static enum status write_text(const char *path, const char *text, struct error *e) {
-    FILE *f = fopen(path, "w");
-    bool ok = f && fputs(text, f) >= 0;
-    if (f && fclose(f)) ok = false;
-    if (ok) return OK;
+/* An older file of that name goes. */
+static enum status write_text(struct sys *sys, const char *path, const char *text, struct error *e) {
+    sys->remove(sys, path);
+    int file = sys->create(sys, path);
+    int64_t n = file < 0 ? file : 1;
+    for (size_t left = strlen(text); left && n > 0; left -= (size_t)n, text += n)
+        n = sys_write(sys, file, text, left);
+    if (file >= 0) sys->close(sys, file);
+    if (n > 0) return OK;
     error_set(e, OUTPUT, "cannot write file");
-    return error_where(e, "%s", path);
+    error_where(e, "%s", path);
+    return error_found(e, "%s", strerror(n ? (int)-n : EIO));
 }
 
 static enum status write_part(struct writer *w, const char *folder, const char *file, const char *text,
@@ -193,7 +199,7 @@ static enum status write_part(struct writer *w, const char *folder, const char *
     if (!path)
         error_set(e, MEMORY, "no memory for a path");
     else if (make_folder(inner, e) == OK)
-        write_text(path, text, e);
+        write_text(w->sys, path, text, e);
     w->sys->release(w->sys, path);
     w->sys->release(w->sys, inner);
     return e->code;
@@ -327,7 +333,7 @@ static enum status write_rest(struct writer *w, struct error *e) {
     char *path = e->code == OK ? path_join(w->sys, w->folder, "model_index.json") : NULL;
     if (path)
         write_text(
-            path,
+            w->sys, path,
             "{\"_class_name\": \"ZImagePipeline\", \"scheduler\": [\"diffusers\", "
             "\"FlowMatchEulerDiscreteScheduler\"], \"text_encoder\": [\"transformers\", \"Qwen3Model\"], "
             "\"tokenizer\": [\"transformers\", \"Qwen2Tokenizer\"], \"transformer\": [\"diffusers\", "

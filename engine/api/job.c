@@ -31,6 +31,17 @@ static enum status check_size(const struct job *job, struct error *e) {
     return OK;
 }
 
+static bool asked_for(const char *choice, const char *how) {
+    return choice && !strcmp(choice, how);
+}
+
+static enum status check_choice(const char *flag, const char *how, struct error *e) {
+    if (!how || asked_for(how, "on") || asked_for(how, "off") || asked_for(how, "auto")) return OK;
+    error_set(e, USAGE, "%s cannot be used like this", flag);
+    error_found(e, "%s", how);
+    return error_expected(e, "auto, on or off");
+}
+
 static enum status check_request(const struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     if (!job->decode_only && check_size(job, e) != OK) return e->code;
@@ -44,18 +55,22 @@ static enum status check_request(const struct job *job, struct error *e) {
         return usage(e, "--guidance", r->guidance, "nothing: this model is not guidance-distilled");
     if (r->max_ram_bytes < 0)
         return usage(e, "the memory budget", (double)r->max_ram_bytes, "a positive size");
-    if (r->direct_io && strcmp(r->direct_io, "on") && strcmp(r->direct_io, "off") &&
-        strcmp(r->direct_io, "auto")) {
-        error_set(e, USAGE, "--direct-io cannot be used like this");
-        error_found(e, "%s", r->direct_io);
-        return error_expected(e, "auto, on or off");
-    }
-    if (r->precision && strcmp(r->precision, "f32")) {
-        error_set(e, USAGE, "the precision cannot be used on this device");
-        error_found(e, "%s", r->precision);
-        return error_expected(e, "f32");
-    }
-    return OK;
+    if (check_choice("--direct-io", r->direct_io, e) != OK) return e->code;
+    return check_choice("--vae-tiling", r->vae_tiling, e);
+}
+
+static enum status find_precision(struct job *job, struct error *e) {
+    const char *name = job->request.precision;
+    int precision = 0;
+    while (name && precision < N_PRECISIONS && strcmp(name, precision_name((enum precision)precision)))
+        precision++;
+    const char *lacks =
+        precision < N_PRECISIONS ? job->device->lacks[precision] : "there is no such precision";
+    job->precision = (enum precision)precision;
+    if (!lacks) return OK;
+    error_set(e, USAGE, "--precision cannot be used: %s", lacks);
+    error_found(e, "%s", name);
+    return error_expected(e, job->device->lacks[PRECISION_BF16] ? "f32" : "f32 or bf16");
 }
 
 static void fill_defaults(struct job *job) {
@@ -144,7 +159,7 @@ static bool denoises(enum stage_kind kind) {
 
 /* Lane i of a stage that goes through prompts or pictures, not through groups. */
 static void connect_lane(struct job *job, enum stage_kind kind, int i, struct lane *lane) {
-    *lane = (struct lane){.picture = job->picture};
+    *lane = (struct lane){.picture = job->picture, .tiled = job->tiled};
     if (kind == STAGE_TEXT) lane->prompt = i;
     lane->text = job->text[lane->prompt];
     lane->latent = job->latent[kind == STAGE_TEXT ? 0 : i];
@@ -185,6 +200,7 @@ static void add_stage(struct job *job, enum stage_kind kind, enum role role, con
     stage->component = c;
     stage->n_lanes = n_lanes;
     stage->n_groups = 1;
+    stage->precision = kind == STAGE_DECODE ? PRECISION_F32 : job->precision;
     stage->evaluations = evaluations;
     stage->n_lasting = c->n_blocks;
     stage->n_blocks = c->n_blocks + (kind == STAGE_TEXT ? job->n_prompts : 0);
@@ -266,9 +282,10 @@ static enum status list_visits(struct job *job, struct error *e) {
 
 static enum status state_bytes(struct job *job, struct stage *stage, int hoisted, uint64_t *bytes,
                                struct error *e) {
+    uint64_t pictures;
     job->hoisted = hoisted;
     connect_lanes(job);
-    return executor_state_bytes(job->sys, stage, bytes, e);
+    return executor_state_bytes(job->sys, stage, bytes, &pictures, e);
 }
 
 /* Rows are hoisted where those of all evaluations take less memory than the weights that they replace: many
@@ -299,8 +316,8 @@ static uint64_t host_bytes(const struct job *job) {
 }
 
 bool job_reads_direct(const char *direct_io, uint64_t model_bytes, uint64_t memory_bytes) {
-    if (direct_io && !strcmp(direct_io, "on")) return true;
-    if (direct_io && !strcmp(direct_io, "off")) return false;
+    if (asked_for(direct_io, "on")) return true;
+    if (asked_for(direct_io, "off")) return false;
     /* A quarter is for processes: what is read in turn and does not fit the rest is gone from the cache
      * before it is read again. */
     return memory_bytes && model_bytes > memory_bytes / 4 * 3;
@@ -344,12 +361,19 @@ static enum status lay_out_groups(struct job *job, int groups, struct error *e) 
     return list_visits(job, e);
 }
 
+static enum pictures_place pictures_place(const struct sluice_request *r) {
+    if (asked_for(r->vae_tiling, "on")) return PICTURES_ON_HOST;
+    return asked_for(r->vae_tiling, "off") ? PICTURES_ON_DEVICE : PICTURES_ANYWHERE;
+}
+
 /* As laid out now. */
 static enum status measure(struct job *job, const struct rates *rates, struct run_need *need,
                            struct error *e) {
     struct run run = job_run(job, NULL);
     need->rates = *rates;
+    need->precision = job->precision;
     if (executor_measure(&run, false, need, e) != OK) return e->code;
+    for (int s = 0; s < need->n_stages; s++) need->stage[s].pictures_place = pictures_place(&job->request);
     need->base_bytes = machine_base_bytes();
     need->host_bytes = host_bytes(job);
     need->cross_bytes = align_up(job->cross.peak, PLAN_PAGE);
@@ -366,18 +390,44 @@ static int next_groups(int batch, int groups) {
     return together > 1 ? (batch + together - 2) / (together - 1) : 0;
 }
 
-static enum status measure_groups(struct job *job, struct error *e) {
+/* Whether tiling makes a difference to these pictures. */
+static bool tiling_matters(struct job *job, struct error *e) {
+    uint64_t state, pictures[2] = {0};
+    for (int tiled = 0; tiled < 2; tiled++)
+        for (int s = 0; s < job->n_stages; s++) {
+            if (job->kind[s] != STAGE_DECODE) continue;
+            job->tiled = tiled;
+            connect_lanes(job);
+            executor_state_bytes(job->sys, &job->stages[s], &state, &pictures[tiled], e);
+        }
+    return pictures[0] != pictures[1];
+}
+
+/* What the request asks for, or both ways if they differ: *least_tiled to *most_tiled. */
+static enum status decide_tiling(struct job *job, int *least_tiled, int *most_tiled, struct error *e) {
+    const char *how = job->request.vae_tiling;
+    *least_tiled = asked_for(how, "on");
+    *most_tiled = asked_for(how, "on") || (!asked_for(how, "off") && tiling_matters(job, e));
+    return e->code;
+}
+
+static enum status measure_ways(struct job *job, struct error *e) {
     struct rates rates;
-    int most = job->decode_only ? 1 : job->batch;
-    for (int groups = 1; groups; groups = next_groups(most, groups)) job->n_needs++;
+    int most = job->decode_only ? 1 : job->batch, tiled, most_tiled;
+    lay_out_lanes(job, 1);
+    if (decide_tiling(job, &tiled, &most_tiled, e) != OK) return e->code;
+    for (int groups = 1; groups; groups = next_groups(most, groups)) job->n_needs += 1 + most_tiled - tiled;
     job->needs = job->sys->alloc(job->sys, LINE_HOST, (size_t)job->n_needs * sizeof *job->needs);
     if (!job->needs) return error_set(e, MEMORY, "no memory for what a run needs");
-    lay_out_lanes(job, 1);
     if (find_rates(job, &rates, e) != OK || decide_hoisting(job, e) != OK) return e->code;
-    int groups = 1;
-    for (int i = 0; i < job->n_needs && e->code == OK; i++, groups = next_groups(most, groups))
-        if (lay_out_groups(job, groups, e) == OK) measure(job, &rates, &job->needs[i], e);
-    return e->code == OK ? job_group(job, 1, e) : e->code;
+    struct run_need *need = job->needs;
+    int first = tiled;
+    for (; tiled <= most_tiled; tiled++)
+        for (int groups = 1; groups && e->code == OK; groups = next_groups(most, groups)) {
+            job->tiled = tiled;
+            if (lay_out_groups(job, groups, e) == OK) measure(job, &rates, need++, e);
+        }
+    return e->code == OK ? job_lay_out(job, 1, first, e) : e->code;
 }
 
 static int need_groups(const struct job *job, const struct run_need *need) {
@@ -387,14 +437,24 @@ static int need_groups(const struct job *job, const struct run_need *need) {
     return groups;
 }
 
-enum status job_group(struct job *job, int groups, struct error *e) {
+static bool need_tiled(const struct job *job, const struct run_need *need) {
+    bool tiled = false;
+    for (int s = 0; s < job->n_stages; s++)
+        if (job->kind[s] == STAGE_DECODE) tiled = need->stage[s].tiled;
+    return tiled;
+}
+
+enum status job_lay_out(struct job *job, int groups, bool tiled, struct error *e) {
+    bool same = job->groups == groups && job->tiled == tiled;
     job->need = NULL;
     for (int i = 0; i < job->n_needs; i++)
-        if (need_groups(job, &job->needs[i]) == groups) job->need = &job->needs[i];
-    if (job->need) return job->groups == groups ? OK : lay_out_groups(job, groups, e);
-    error_set(e, BUDGET, "the images are not denoised in this many groups");
-    error_found(e, "%d groups of %d images", groups, job->batch);
-    return error_expected(e, "a number of groups that `plan` chooses");
+        if (need_groups(job, &job->needs[i]) == groups && need_tiled(job, &job->needs[i]) == tiled)
+            job->need = &job->needs[i];
+    job->tiled = tiled;
+    if (job->need) return same ? OK : lay_out_groups(job, groups, e);
+    error_set(e, BUDGET, "the plan lays the request out in a way that it cannot be");
+    error_found(e, "%d groups of %d images, vae_tiling %s", groups, job->batch, tiled ? "on" : "off");
+    return error_expected(e, "a number of groups that `plan` chooses, vae_tiling as asked for");
 }
 
 enum status job_open(struct job *job, const struct sluice_model *model, struct device *device,
@@ -413,12 +473,12 @@ enum status job_open(struct job *job, const struct sluice_model *model, struct d
         r->steps = 1;
     }
     fill_defaults(job);
-    if (check_request(job, e) != OK) return e->code;
+    if (check_request(job, e) != OK || find_precision(job, e) != OK) return e->code;
     job->batch = r->batch;
     job->Y = r->height / factor;
     job->X = r->width / factor;
     if (!job->decode_only && (encode_prompts(job, e) != OK || make_schedule(job, e) != OK)) return e->code;
-    return lay_out_stages(job, e) == OK ? measure_groups(job, e) : e->code;
+    return lay_out_stages(job, e) == OK ? measure_ways(job, e) : e->code;
 }
 
 enum status job_plan(struct job *job, struct error *e) {
@@ -426,7 +486,8 @@ enum status job_plan(struct job *job, struct error *e) {
     if (job->request.plan) return plan_read(job, job->request.plan, e);
     int chosen = plan_choose(job->needs, job->n_needs, budget ? (uint64_t)budget : machine_default_budget(),
                              (uint64_t)job->request.max_vram_bytes, &job->plan);
-    return job_group(job, need_groups(job, &job->needs[chosen]), e);
+    const struct run_need *need = &job->needs[chosen];
+    return job_lay_out(job, need_groups(job, need), need_tiled(job, need), e);
 }
 
 enum status job_allocate(struct job *job, struct error *e) {
@@ -459,7 +520,7 @@ void job_close(struct job *job) {
 
 struct run job_run(struct job *job, const struct run_hooks *hooks) {
     return (struct run){
-        .readers = PLAN_READERS,
+        .readers = plan_readers(&job->plan),
         .sys = job->sys,
         .device = job->device,
         .stages = job->stages,

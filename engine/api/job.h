@@ -17,10 +17,12 @@ struct job {
     struct device *device;
     struct sluice_request request;
     bool decode_only;
+    enum precision precision; /* of text encoder and denoiser */
 
     int n_prompts, batch; /* prompt 0 is the positive one */
     /* Images that are denoised at once, at most; they make so many groups, which take turns in every step. */
     int together, groups;
+    bool tiled;   /* the decoder's whole pictures are as small as can be */
     int hoisted;  /* evaluations whose rows are computed before the loop: all of them, or 0 */
     int32_t Y, X; /* of the latent */
     struct prompt_tokens tokens[PROMPTS_MAX];
@@ -42,8 +44,8 @@ struct job {
     struct tensor prediction[BATCH_MAX * PROMPTS_MAX]; /* of one group: prompt * together + place in it */
     struct tensor picture, rgb;
 
-    /* What it needs in each number of groups that makes a difference, fewest groups first; the one that the
-     * job is laid out for. */
+    /* What it needs, not tiled first, in each number of groups that makes a difference, fewest first; the one
+     * that the job is laid out for. */
     struct run_need *needs;
     int n_needs;
     struct run_need *need;
@@ -55,11 +57,11 @@ struct job {
  * failure. */
 enum status job_open(struct job *job, const struct sluice_model *model, struct device *device,
                      const struct sluice_request *request, const int32_t *latent_dim, struct error *e);
-/* Makes the plan: solved for the budget, or the one that the request brings; lays the job out for its groups.
+/* Makes the plan: solved for the budget, or the one that the request brings; lays the job out for it.
  * Does not check whether it fits. */
 enum status job_plan(struct job *job, struct error *e);
-/* Lays the job out in so many groups; BUDGET if no need is for that number. */
-enum status job_group(struct job *job, int groups, struct error *e);
+/* Lays the job out in so many groups, tiled or not; BUDGET if no need is for that. */
+enum status job_lay_out(struct job *job, int groups, bool tiled, struct error *e);
 /* The images of a group are first to first + n. */
 void job_images(const struct job *job, int group, int *first, int *n);
 /* Takes the memory of what crosses stages. */

@@ -1,6 +1,8 @@
 /* The machine: see machine.h. Linux. */
 #include "engine/api/machine.h"
 
+#include "kernels/cpu/cpu.h"
+
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
@@ -11,7 +13,7 @@
 enum { BASE_MIB = 12 };
 
 uint64_t machine_base_bytes(void) {
-    return (uint64_t)BASE_MIB << 20;
+    return ((uint64_t)BASE_MIB << 20) + cpu_library_more_bytes();
 }
 
 /* "NAME:   123 kB" in a file of /proc. */
@@ -83,8 +85,12 @@ int machine_cores(void) {
     return cores > 0 ? cores : 1;
 }
 
-/* The processor as the system calls it; "a processor" where it does not say (other architectures). */
-static void processor_name(char *out, size_t out_bytes) {
+int machine_hardware_threads(void) {
+    cpu_set_t allowed;
+    return sched_getaffinity(0, sizeof allowed, &allowed) ? 1 : CPU_COUNT(&allowed);
+}
+
+void machine_processor(char *out, size_t out_bytes) {
     char line[256];
     FILE *f = fopen("/proc/cpuinfo", "r");
     snprintf(out, out_bytes, "a processor");
@@ -102,7 +108,7 @@ static void processor_name(char *out, size_t out_bytes) {
 
 char *machine_describe(char *out, size_t out_bytes) {
     char name[128];
-    processor_name(name, sizeof name);
+    machine_processor(name, sizeof name);
     snprintf(out, out_bytes, "%s, %d cores, %.0f GiB", name, machine_cores(),
              (double)machine_memory_bytes() / (1 << 30));
     return out;

@@ -18,6 +18,10 @@ uint64_t machine_memory_bytes(void);
 uint64_t machine_default_budget(void);
 /* Physical cores that this process may use, at least 1. */
 int machine_cores(void);
+/* Those that it may use, both of a core counted; at least 1. */
+int machine_hardware_threads(void);
+/* The processor as the system calls it, in ASCII, into out; "a processor" where it does not say. */
+void machine_processor(char *out, size_t out_bytes);
 /* "AMD EPYC, 2 cores, 23 GiB" in ASCII into out; returns out. */
 char *machine_describe(char *out, size_t out_bytes);
 

@@ -4,32 +4,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-static const char *const role_folder[N_ROLES] = {"text_encoder", "transformer", "vae"};
-
-char *path_join(struct sys *sys, const char *folder, const char *name) {
-    size_t a = strlen(folder), b = strlen(name);
-    while (a > 1 && folder[a - 1] == '/') a--;
-    char *path = sys->alloc(sys, LINE_HOST, a + b + 2);
-    if (!path) return NULL;
-    memcpy(path, folder, a);
-    path[a] = '/';
-    memcpy(path + a + 1, name, b + 1);
-    return path;
-}
-
-/* A link that leads nowhere is there: what it should lead to is missing, and reading it says so. */
-bool path_exists(const char *path) {
-    struct stat s;
-    return lstat(path, &s) == 0;
-}
-
-static bool is_folder(const char *path) {
-    struct stat s;
-    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
-}
 
 void copy_sized(void *to, size_t to_bytes, const void *from) {
     size_t bytes;
@@ -38,105 +12,40 @@ void copy_sized(void *to, size_t to_bytes, const void *from) {
     memcpy(to, from, bytes < to_bytes ? bytes : to_bytes);
 }
 
-/* ---- parts ---- */
-
-/* NULL where there is none, and with MEMORY. */
-static char *part(struct sys *sys, const char *given, const char *model, const char *name, struct error *e) {
-    if (!given && !model) return NULL;
-    char *path = given ? path_join(sys, given, "") : path_join(sys, model, name);
-    if (!path) {
-        error_set(e, MEMORY, "no memory for a path");
-    } else if (given) {
-        path[strlen(path) - 1] = 0; /* a file's name must not end in a slash */
-    } else if (!path_exists(path)) {
-        sys->release(sys, path);
-        return NULL;
-    }
-    return path;
-}
-
-enum status model_find_parts(struct sys *sys, const struct sluice_model_options *o, struct model_parts *parts,
-                             struct error *e) {
-    memset(parts, 0, sizeof *parts);
-    if (!o->model && !o->diffusion_model && !o->vae && !o->llm)
-        return error_set(e, USAGE, "no model was given");
-    if (o->model && !path_exists(o->model)) {
-        error_set(e, MISSING, "there is no such model");
-        return error_where(e, "%s", o->model);
-    }
-    if (o->model && !is_folder(o->model)) {
-        error_set(e, UNSUPPORTED, "the model is a single file");
-        error_where(e, "%s", o->model);
-        return error_expected(e, "a Hugging Face folder (all-in-one files are not read yet)");
-    }
-    const char *given[N_ROLES] = {o->llm, o->diffusion_model, o->vae};
-    for (int i = 0; i < N_ROLES; i++) parts->role[i] = part(sys, given[i], o->model, role_folder[i], e);
-    parts->tokenizer = part(sys, o->tokenizer, o->model, "tokenizer", e);
-    parts->scheduler = part(sys, NULL, o->model, "scheduler/scheduler_config.json", e);
-    parts->pipeline = part(sys, NULL, o->model, "model_index.json", e);
-    parts->defaults = part(sys, NULL, o->model, "sluice.json", e);
-    if (e->code != OK) model_parts_destroy(sys, parts);
-    return e->code;
-}
-
-void model_parts_destroy(struct sys *sys, struct model_parts *parts) {
-    for (int i = 0; i < N_ROLES; i++) sys->release(sys, parts->role[i]);
-    sys->release(sys, parts->tokenizer);
-    sys->release(sys, parts->scheduler);
-    sys->release(sys, parts->pipeline);
-    sys->release(sys, parts->defaults);
-    memset(parts, 0, sizeof *parts);
-}
-
 /* ---- components ---- */
 
-static char *config_beside(struct sys *sys, const char *path) {
-    if (is_folder(path)) return path_join(sys, path, "config.json");
-    const char *slash = strrchr(path, '/');
-    char folder[4096];
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-    return path_join(sys, folder, "config.json");
-}
-
-enum status component_open_files(struct sys *sys, const char *path, struct component *c,
-                                 struct config *config, struct error *e) {
-    c->sys = sys;
-    *config = (struct config){0};
-    if (component_open(sys, path, &c->index, e) != OK) return e->code;
-    char *beside = config_beside(sys, path);
-    if (!beside)
-        error_set(e, MEMORY, "no memory for a path");
-    else if (path_exists(beside))
-        config_read(sys, beside, config, e);
-    sys->release(sys, beside);
-    return e->code;
-}
-
 static enum status wrong_family(const struct component *c, const struct family *wanted, struct error *e) {
+    if (!c->index.n_entries) {
+        error_set(e, MISSING, "there are no tensors");
+        error_where(e, "%s", c->index.n_sources ? c->index.sources[0].path : "");
+        return error_expected(e, "the weights of %s", wanted->name);
+    }
+    const struct family *family = parts_family(&c->index);
     error_set(e, UNSUPPORTED, "these weights do not fit their slot");
-    error_where(e, "%s", c->index.n_sources ? c->index.sources[0].path : "");
-    const char *found = "an unknown kind";
-    for (const struct family *const *f = families; *f; f++)
-        if ((*f)->probe(&c->index)) found = (*f)->name;
-    error_found(e, "%s with %d tensors", found, c->index.n_entries);
-    return error_expected(e, "%s", wanted->name);
+    error_where(e, "%s", c->index.sources[0].path);
+    if (family)
+        error_found(e, "a %s (%s)", role_word[family->role], family->name);
+    else
+        error_found(e, "an unknown kind with %d tensors", c->index.n_entries);
+    return error_expected(e, "a %s (%s) for %s", role_word[wanted->role], wanted->name,
+                          role_flag[wanted->role]);
 }
 
-static enum status open_role(struct sluice_model *m, enum role role, const char *path, const char *model,
-                             struct error *e) {
+/* Takes the part's index. */
+static enum status open_role(struct sluice_model *m, enum role role, struct model_parts *parts,
+                             const char *model, struct error *e) {
     struct component *c = &m->component[role];
-    struct config config;
-    if (!path) {
-        error_set(e, MISSING, "the model has no '%s'", role_folder[role]);
-        return error_where(e, "%s", model ? model : "no folder given");
-    }
-    if (component_open_files(m->sys, path, c, &config, e) == OK) {
-        c->family = m->recipe->role[role];
-        if (!c->family->probe(&c->index))
-            wrong_family(c, c->family, e);
-        else
-            component_bind(c, &config, e);
-    }
+    struct config config = {0};
+    if (!parts->path[role]) return parts_missing(parts, role, model, e);
+    c->sys = m->sys;
+    c->family = m->recipe->role[role];
+    c->index = parts->index[role];
+    parts->index[role] = (struct tensor_index){0};
+    if (index_check_quantised(&c->index, e) != OK) return e->code;
+    if (!c->family->probe(&c->index)) return wrong_family(c, c->family, e);
+    if (configuration_read(m->sys, parts->path[role], &c->index, c->family, &config, &m->config_origin[role],
+                           e) == OK)
+        component_bind(c, &config, e);
     config_destroy(&config);
     return e->code;
 }
@@ -170,6 +79,7 @@ static enum status read_schedule(struct sluice_model *m, const char *path, struc
     if (!path) return OK;
     if (config_read(m->sys, path, &config, e) == OK && check_schedule(&config, e) == OK)
         config_float(&config, "shift", 1e-3, 1e3, &m->flow_shift, e);
+    m->has_schedule = true;
     config_destroy(&config);
     return e->code;
 }
@@ -187,6 +97,7 @@ static enum status read_defaults(struct sluice_model *m, const char *path, struc
         config_int(&config, "steps", 1, 10000, &m->steps, e);
         config_float(&config, "cfg_scale", 0, 1000, &m->cfg_scale, e);
         config_float(&config, "flow_shift", 1e-3, 1e3, &m->flow_shift, e);
+        m->has_schedule |= config_find(&config, "flow_shift") != NULL;
     }
     config_destroy(&config);
     return e->code;
@@ -213,12 +124,11 @@ static enum status check_parts(const struct sluice_model *m, struct error *e) {
     return OK;
 }
 
-static enum status open_tokenizer(struct sluice_model *m, const char *path, const char *model,
+static enum status open_tokenizer(struct sluice_model *m, const struct model_parts *parts, const char *model,
                                   struct error *e) {
-    if (!path) {
-        error_set(e, MISSING, "the model has no 'tokenizer'");
-        return error_where(e, "%s", model ? model : "no folder given");
-    }
+    const char *path = parts->tokenizer;
+    if (!path) return parts_missing_tokenizer(parts, m->recipe, model, e);
+    if (!path_is_folder(path) && file_check_text(m->sys, path, "a tokenizer.json", e) != OK) return e->code;
     m->open_bytes = tokenizer_open_bytes(m->sys, path);
     if (tokenizer_open(m->sys, path, &m->tokenizer, e) == OK &&
         prompt_check(m->recipe, m->tokenizer, e) != OK)
@@ -237,23 +147,45 @@ static enum status name_model(struct sluice_model *m, const char *path, struct e
     return OK;
 }
 
+static enum status fill_from(struct sluice_model *m, struct model_parts *parts, const char *model,
+                             struct error *e) {
+    if (open_tokenizer(m, parts, model, e) != OK) return e->code;
+    for (int i = 0; i < N_ROLES && e->code == OK; i++) open_role(m, (enum role)i, parts, model, e);
+    if (e->code == OK) read_schedule(m, parts->scheduler, e);
+    if (e->code == OK) read_defaults(m, parts->defaults, e);
+    return e->code == OK ? check_parts(m, e) : e->code;
+}
+
 static enum status fill_model(struct sluice_model *m, const struct sluice_model_options *o, struct error *e) {
     struct model_parts parts;
     int64_t before = sys_memory_use(m->sys).live_bytes[LINE_HOST];
     m->recipe = recipes[0];
-    if (model_find_parts(m->sys, o, &parts, e) == OK)
+    if (parts_locate(m->sys, o, &parts, e) == OK)
         name_model(m, o->model ? o->model : o->diffusion_model ? o->diffusion_model : "parts", e);
     if (e->code == OK) check_pipeline(m, parts.pipeline, e);
-    if (e->code == OK) open_tokenizer(m, parts.tokenizer, o->model, e);
-    for (int i = 0; i < N_ROLES && e->code == OK; i++) open_role(m, (enum role)i, parts.role[i], o->model, e);
-    if (e->code == OK) read_schedule(m, parts.scheduler, e);
-    if (e->code == OK) read_defaults(m, parts.defaults, e);
-    if (e->code == OK) check_parts(m, e);
-    model_parts_destroy(m->sys, &parts);
+    if (e->code == OK) parts_open(m->sys, o, &parts, e);
+    if (e->code == OK) fill_from(m, &parts, o->model, e);
+    parts_destroy(m->sys, &parts);
     if (e->code != OK) return e->code;
     m->size_step = m->recipe->patch * m->component[ROLE_DECODER].pixel_factor;
-    m->host_bytes = (uint64_t)(sys_memory_use(m->sys).live_bytes[LINE_HOST] - before);
+    struct memory_use use = sys_memory_use(m->sys);
+    m->host_bytes = (uint64_t)(use.live_bytes[LINE_HOST] - before);
+    uint64_t gone = (uint64_t)(use.peak_bytes[LINE_HOST] - use.live_bytes[LINE_HOST]);
+    if (gone > m->open_bytes) m->open_bytes = gone;
     return OK;
+}
+
+int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES]) {
+    int n = 0;
+    for (int i = 0; i < N_ROLES; i++)
+        if (m->config_origin[i] != CONFIG_BESIDE)
+            snprintf(lines[n++], MODEL_NOTE_BYTES,
+                     "no config.json for the %s: what shapes cannot tell is from %s (%s)", role_word[i],
+                     config_origin_word[m->config_origin[i]], m->component[i].family->name);
+    if (!m->has_schedule)
+        snprintf(lines[n++], MODEL_NOTE_BYTES, "no scheduler_config.json: flow shift %g is the default of %s",
+                 m->recipe->flow_shift, m->recipe->name);
+    return n;
 }
 
 enum status model_open(struct sys *sys, const struct sluice_model_options *options,

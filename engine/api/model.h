@@ -2,6 +2,8 @@
 #ifndef SLUICE_API_MODEL_H
 #define SLUICE_API_MODEL_H
 
+#include "engine/api/configuration.h"
+#include "engine/api/parts.h"
 #include "engine/sluice.h"
 #include "loaders/loaders.h"
 #include "loaders/tokenizer.h"
@@ -13,6 +15,8 @@ struct sluice_model {
     char *name; /* the last part of its path */
     const struct recipe *recipe;
     struct component component[N_ROLES];
+    enum config_origin config_origin[N_ROLES];
+    bool has_schedule; /* a file says the flow shift */
     struct tokenizer *tokenizer;
     double flow_shift;
     int width, height, steps; /* defaults */
@@ -23,28 +27,14 @@ struct sluice_model {
     bool plain;          /* nothing is hoisted: only for the test that this changes no bit */
 };
 
-/* Where each part of a model is: the option that overrides it, or its folder in -m. */
-struct model_parts {
-    char *role[N_ROLES]; /* owned; a folder or a file; NULL where nothing is said about it */
-    char *tokenizer, *scheduler, *pipeline, *defaults;
-};
-
-enum status model_find_parts(struct sys *sys, const struct sluice_model_options *options,
-                             struct model_parts *parts, struct error *e);
-void model_parts_destroy(struct sys *sys, struct model_parts *parts);
-
-/* Opens a component's files and reads the config.json beside them; does not match or bind a family. */
-enum status component_open_files(struct sys *sys, const char *path, struct component *c,
-                                 struct config *config, struct error *e);
-
 /* sys: NULL for the machine. The model keeps the pointer. */
 enum status model_open(struct sys *sys, const struct sluice_model_options *options,
                        struct sluice_model **model, struct error *e);
 void model_close(struct sluice_model *model);
 
-/* Joins two parts of a path; freed with sys->release. NULL: no memory. */
-char *path_join(struct sys *sys, const char *folder, const char *name);
-bool path_exists(const char *path);
+/* One line for everything that no file of the model says and that was assumed. Returns how many. */
+enum { MODEL_NOTES_MAX = N_ROLES + 1, MODEL_NOTE_BYTES = 160 };
+int model_notes(const struct sluice_model *model, char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES]);
 
 /* A copy of a public structure that may be shorter or longer than ours. */
 void copy_sized(void *to, size_t to_bytes, const void *from);

@@ -16,11 +16,12 @@ static json_t *request_json(const struct job *job) {
     json_t *tokens = json_array();
     for (int i = 0; i < job->n_prompts && !job->decode_only; i++)
         json_array_append_new(tokens, json_integer(job->tokens[i].n_ids));
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:f, s:f, s:i, s:o, s:b, s:b}", "model", job->model->name,
-                     "family", job->model->recipe->name, "width", r->width, "height", r->height, "steps",
-                     r->steps, "cfg_scale", r->cfg_scale, "flow_shift", r->flow_shift, "batch", job->batch,
+    return json_pack("{s:o, s:s, s:i, s:i, s:i, s:f, s:f, s:i, s:s, s:o, s:b, s:b, s:s}", "model",
+                     json_string_of(job->model->name), "family", job->model->recipe->name, "width", r->width,
+                     "height", r->height, "steps", r->steps, "cfg_scale", r->cfg_scale, "flow_shift",
+                     r->flow_shift, "batch", job->batch, "precision", precision_name(job->precision),
                      "tokens", tokens, "longest_prompt_assumed", !job->decode_only && !r->prompt, "decode",
-                     !r->no_decode);
+                     !r->no_decode, "vae_tiling", r->vae_tiling ? r->vae_tiling : "auto");
 }
 
 static const char *tier(const struct plan_stage *stage, int block) {
@@ -66,7 +67,7 @@ static json_t *stage_json(const struct job *job, int s) {
     struct plan_stage p = job->plan.stage[s];
     json_t *json = json_pack(
         "{s:s, s:s, s:i, s:i, s:i, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "name", p.name,
-        "family", p.family, "evaluations", p.evaluations, "lanes", p.lanes, "groups", p.groups, "blocks",
+        "family", p.family, "evaluations", p.evaluations, "lanes", p.lanes, "groups", (int)p.groups, "blocks",
         blocks_json(job, s), "resident_bytes", integer(p.resident_bytes), "streamed_bytes_per_evaluation",
         integer(p.streamed_bytes_per_evaluation), "ring_bytes", integer(p.ring_bytes), "state_bytes",
         integer(p.state_bytes), "activation_bytes", integer(p.activation_bytes), "workspace_bytes",
@@ -76,6 +77,8 @@ static json_t *stage_json(const struct job *job, int s) {
     put_times(json, p.seconds, p.floor_seconds, p.bound);
     for (int i = 0; i < N_RESTRAINTS; i++)
         if (*restraint(&p, i)) json_object_set_new(json, restraints[i].key, json_integer(*restraint(&p, i)));
+    if (job->kind[s] == STAGE_DECODE)
+        json_object_set_new(json, "vae_tiling", json_string(p.tiled ? "on" : "off"));
     if (p.pictures_on_host) json_object_set_new(json, "pictures_on_host", json_true());
     return json;
 }
@@ -87,8 +90,7 @@ static json_t *two_budgets(uint64_t vram, uint64_t ram) {
 /* Names of files need not be UTF-8, JSON must be. */
 static json_t *rates_name(const struct job *job) {
     const struct sluice_request *r = &job->request;
-    json_t *name = r->rates ? json_string(r->rates_name) : json_string("default");
-    return name ? name : json_string("given");
+    return json_string_of(!r->rates ? "default" : r->rates_name ? r->rates_name : "given");
 }
 
 json_t *plan_json(const struct job *job) {
@@ -96,14 +98,15 @@ json_t *plan_json(const struct job *job) {
     char hash[17];
     json_t *stages = json_array();
     for (int s = 0; s < p->n_stages; s++) json_array_append_new(stages, stage_json(job, s));
-    json_t *json = json_pack(
-        "{s:i, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:I, s:I, s:I, s:I}", "version", 1, "request",
-        request_json(job), "device", job->device->name, "precision", "f32", "hash", plan_hash(p, hash),
-        "rates", rates_name(job), "budget", two_budgets(p->vram_budget_bytes, p->ram_budget_bytes), "peak",
-        two_budgets(p->vram_peak_bytes, p->ram_peak_bytes), "least",
-        two_budgets(p->vram_least_bytes, p->ram_least_bytes), "keep", (int)p->keep, "base_bytes",
-        integer(p->base_bytes), "host_bytes", integer(p->host_bytes), "cross_bytes", integer(p->cross_bytes),
-        "bounce_bytes", integer(p->bounce_bytes));
+    json_t *json =
+        json_pack("{s:i, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:I, s:I, s:I, s:I}", "version", 1,
+                  "request", request_json(job), "device", job->device->name, "precision",
+                  precision_name(job->precision), "hash", plan_hash(p, hash), "rates", rates_name(job),
+                  "budget", two_budgets(p->vram_budget_bytes, p->ram_budget_bytes), "peak",
+                  two_budgets(p->vram_peak_bytes, p->ram_peak_bytes), "least",
+                  two_budgets(p->vram_least_bytes, p->ram_least_bytes), "keep", (int)p->keep, "base_bytes",
+                  integer(p->base_bytes), "host_bytes", integer(p->host_bytes), "cross_bytes",
+                  integer(p->cross_bytes), "bounce_bytes", integer(p->bounce_bytes));
     if (!json) {
         json_decref(stages);
         return NULL;
@@ -188,21 +191,30 @@ static enum status read_bounce(struct job *job, json_t *bounce, struct error *e)
     if (asked && strcmp(asked, "auto")) return OK;
     if ((bounce && !json_is_integer(bounce)) || bytes < 0 || bytes > most)
         return bad_plan(e, "bounce_bytes is no size up to 1 GiB", "plan");
-    job->need->bounce_bytes = align_up((uint64_t)bytes, PLAN_READERS * PLAN_PAGE);
+    job->need->bounce_bytes = align_up((uint64_t)bytes, PLAN_DIRECT_READERS * PLAN_PAGE);
     return OK;
 }
 
-/* Absent: all images at once. */
-static enum status read_groups(struct job *job, json_t *stages, struct error *e) {
-    for (int s = 0; s < job->n_stages; s++) {
-        json_t *groups = json_object_get(json_array_get(stages, (size_t)s), "groups");
-        if (job->kind[s] != STAGE_DENOISE || !groups) continue;
-        json_int_t n = json_integer_value(groups);
-        if (!json_is_integer(groups) || n < 1 || n > BATCH_MAX)
-            return bad_plan(e, "groups is no number of groups", "denoise");
-        return job_group(job, (int)n, e);
-    }
-    return job_group(job, 1, e);
+/* Of that stage, if the plan has it. */
+static json_t *stage_value(const struct job *job, json_t *stages, enum stage_kind kind, const char *key) {
+    json_t *value = NULL;
+    for (int s = 0; s < job->n_stages; s++)
+        if (job->kind[s] == kind) value = json_object_get(json_array_get(stages, (size_t)s), key);
+    return value;
+}
+
+/* Absent: all images at once, and pictures as the job has them so far. */
+static enum status read_layout(struct job *job, json_t *stages, struct error *e) {
+    json_t *groups = stage_value(job, stages, STAGE_DENOISE, "groups");
+    json_t *tiling = stage_value(job, stages, STAGE_DECODE, "vae_tiling");
+    const char *how = json_string_value(tiling);
+    json_int_t n = groups ? json_integer_value(groups) : 1;
+    bool tiled = tiling ? how && !strcmp(how, "on") : job->tiled;
+    if ((groups && !json_is_integer(groups)) || n < 1 || n > BATCH_MAX)
+        return bad_plan(e, "groups is no number of groups", "denoise");
+    if (tiling && (!how || (!tiled && strcmp(how, "off"))))
+        return bad_plan(e, "vae_tiling is neither on nor off", "decode");
+    return job_lay_out(job, (int)n, tiled, e);
 }
 
 /* A plan that is asked for and does not fit runs with no less than it takes, whatever another one would. */
@@ -219,12 +231,15 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     uint64_t bytes = (uint64_t)job->request.max_ram_bytes;
     if (!bytes && json_is_integer(ram) && json_integer_value(ram) > 0)
         bytes = (uint64_t)json_integer_value(ram);
-    if (read_groups(job, stages, e) != OK || read_bounce(job, json_object_get(root, "bounce_bytes"), e) != OK)
+    if (read_layout(job, stages, e) != OK || read_bounce(job, json_object_get(root, "bounce_bytes"), e) != OK)
         return e->code;
     plan_solve(job->need, bytes ? bytes : machine_default_budget(), (uint64_t)job->request.max_vram_bytes,
                &job->plan);
     if ((int)json_array_size(stages) != job->n_stages)
         return other_job(e, "another number of stages", "plan");
+    const char *precision = json_string_value(json_object_get(root, "precision"));
+    if (precision && strcmp(precision, precision_name(job->precision)))
+        return other_job(e, "another precision", "plan");
     json_t *keep = json_object_get(root, "keep");
     if (keep && !json_is_boolean(keep)) return bad_plan(e, "keep is neither true nor false", "plan");
     job->plan.keep = json_is_true(keep);

@@ -95,13 +95,3 @@ void sluice_request_defaults(const sluice_model *model, struct sluice_request *r
     memset(request, 0, request->struct_size);
     memcpy(request, &ours, bytes);
 }
-
-int sluice_devices(char **json, struct sluice_error *error) {
-    struct error e = {0};
-    json_t *list = json_pack("{s:i, s:[{s:s, s:I, s:i}]}", "version", 1, "devices", "name", "cpu", "bytes",
-                             (json_int_t)machine_memory_bytes(), "threads", machine_cores());
-    *json = list ? json_dumps(list, JSON_INDENT(1)) : NULL;
-    json_decref(list);
-    if (!*json) error_set(&e, MEMORY, "no memory for a list of devices");
-    return publish_error(&e, error);
-}

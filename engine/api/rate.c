@@ -3,7 +3,7 @@
 
 #include "kernels/ops.h"
 
-double rate_measure(struct sys *sys, struct device *device) {
+double rate_measure(struct sys *sys, struct device *device, enum precision precision) {
     enum { T = 256, K = 512, N = 512, TRIES = 4 };
     struct error e = {0};
     struct arena arena = {.bytes = RATE_BYTES};
@@ -11,11 +11,12 @@ double rate_measure(struct sys *sys, struct device *device) {
     bool ok = true;
     arena.base = sys->map(sys, LINE_WORKSPACE, arena.bytes);
     if (!arena.base) return 0;
-    struct op op = {.kind = OP_LINEAR};
+    struct op op = {.kind = OP_LINEAR, .precision = precision};
     op.in[0] = arena_tensor(&arena, DTYPE_F32, 2, (int32_t[]){T, K}, &ok);
     op.in[1] = arena_tensor(&arena, DTYPE_F32, 2, (int32_t[]){N, K}, &ok);
     op.out = arena_tensor(&arena, DTYPE_F32, 2, (int32_t[]){T, N}, &ok);
     struct context x = {.device = device,
+                        .precision = precision,
                         .workspace = arena.base + arena.used,
                         .workspace_bytes = arena.bytes - arena.used,
                         .error = &e};

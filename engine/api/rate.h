@@ -10,6 +10,6 @@ enum { RATE_BYTES = 6 << 20 };
 
 /* FLOPs a second of a middling product, the best of a few; 0 if it cannot be measured. Before a run, not
  * during it. */
-double rate_measure(struct sys *sys, struct device *device);
+double rate_measure(struct sys *sys, struct device *device, enum precision precision);
 
 #endif

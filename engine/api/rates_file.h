@@ -1,5 +1,6 @@
 /* Rates as text: {"version":1,"machine":"...","threads":N,"disk":B/s,"host_copy":B/s,"h2d":B/s,
- * "ops":{"linear":FLOP/s,"attention":FLOP/s,"conv":FLOP/s,"bytes":B/s}}, every key but version optional.
+ * "ops":{"linear":FLOP/s,"linear_bf16":FLOP/s,"attention":FLOP/s,"conv":FLOP/s,"bytes":B/s}}, every key but
+ * version optional.
  *
  * Written by the benches, edited by people, read by plans: so it may hold anything. What it does not say is
  * the stated default of the device. A key that nobody knows is refused: a mistyped one would otherwise plan

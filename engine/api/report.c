@@ -1,6 +1,8 @@
 /* Reports: see report.h. */
 #include "engine/api/report.h"
 
+#include "loaders/json.h"
+
 #include <nettle/sha2.h>
 #include <string.h>
 
@@ -89,9 +91,10 @@ json_t *report_json(const struct report *r) {
                              steps_json(r), "replanned", given_up_json(r));
     if (json && r->error.code != OK)
         json_object_set_new(json, "error",
-                            json_pack("{s:s, s:s, s:s, s:s, s:s}", "code", status_name(r->error.code), "what",
-                                      r->error.what, "where", r->error.where, "found", r->error.found,
-                                      "expected", r->error.expected));
+                            json_pack("{s:s, s:o, s:o, s:o, s:o}", "code", status_name(r->error.code), "what",
+                                      json_string_of(r->error.what), "where", json_string_of(r->error.where),
+                                      "found", json_string_of(r->error.found), "expected",
+                                      json_string_of(r->error.expected)));
     return json;
 }
 

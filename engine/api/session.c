@@ -435,15 +435,23 @@ static double planned_seconds(const struct job *job) {
     return seconds;
 }
 
+static void warn_of_component(struct sluice_session *s, const struct component *c) {
+    uint64_t bytes = index_bytes(&c->index), claimed = c->index.claimed_bytes;
+    if (c->n_unknown)
+        say(s, SLUICE_WARNING, "%d unknown tensors in the %s are not used; `inspect` lists them",
+            c->n_unknown, c->family->name);
+    if (claimed && claimed != bytes)
+        say(s, SLUICE_WARNING,
+            "the shard index of the %s says total_size %llu, its tensors have %llu bytes: the tensors count",
+            c->family->name, (unsigned long long)claimed, (unsigned long long)bytes);
+}
+
 static void warn_of_cuts(struct sluice_session *s, const struct job *job) {
     for (int i = 0; i < job->n_prompts; i++)
         if (job->tokens[i].cut)
             say(s, SLUICE_WARNING, "the %s is longer than %d tokens: the end of it is cut off",
                 i ? "negative prompt" : "prompt", job->model->recipe->tokens_max);
-    for (int i = 0; i < N_ROLES; i++)
-        if (s->model->component[i].n_unknown)
-            say(s, SLUICE_WARNING, "%d unknown tensors in the %s are not used; `inspect` lists them",
-                s->model->component[i].n_unknown, s->model->component[i].family->name);
+    for (int i = 0; i < N_ROLES; i++) warn_of_component(s, &s->model->component[i]);
 }
 
 /* A file that cannot be read past the page cache is read through it, and one line says so. */
@@ -482,7 +490,7 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
     r.reserve = find_reserve(s, job);
     /* What an earlier run kept and this one does not comes first: it is in no line of this plan. */
     if (!job->plan.keep) residents_destroy(&s->residents);
-    if (s->options.on_log || s->options.on_progress) r.rate = rate_measure(s->sys, s->device);
+    if (s->options.on_log || s->options.on_progress) r.rate = rate_measure(s->sys, s->device, job->precision);
     r.began = r.stage_began = r.step_began = now(&r);
     for (int i = 0; i < job->n_stages; i++)
         memcpy(s->report.stage_name[i], job->stages[i].name, sizeof s->report.stage_name[i]);
@@ -533,6 +541,12 @@ out:
 
 /* ---- the public functions ---- */
 
+static void say_assumptions(struct sluice_session *s) {
+    char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES];
+    int n = model_notes(s->model, lines);
+    for (int i = 0; i < n; i++) say(s, SLUICE_INFO, "%s", lines[i]);
+}
+
 int sluice_session_open(sluice_model *model, const struct sluice_session_options *options,
                         sluice_session **session, struct sluice_error *error) {
     struct error e = {0};
@@ -559,10 +573,12 @@ int sluice_session_open(sluice_model *model, const struct sluice_session_options
     } else {
         s->device = cpu_open(sys, threads, &e);
     }
-    if (e.code == OK)
+    if (e.code == OK) {
         *session = s;
-    else
+        say_assumptions(s);
+    } else {
         sluice_session_close(s);
+    }
     return publish_error(&e, error);
 }
 

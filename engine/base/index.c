@@ -1,6 +1,7 @@
 /* The tensor index: see index.h. Loaders build it; this is what everybody else asks of it. */
 #include "engine/base/index.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,16 +9,44 @@ static int compare_name(const void *name, const void *entry) {
     return strcmp(name, ((const struct index_entry *)entry)->name);
 }
 
+enum { SEEN_NAME_MAX = 512 }; /* a prefix and a name that a family knows */
+
+struct tensor_index index_view(const struct tensor_index *whole, const char *prefix, int view) {
+    struct tensor_index seen = *whole;
+    seen.sys = NULL;
+    seen.host_bytes = 0;
+    seen.prefix = prefix;
+    seen.view = view;
+    return seen;
+}
+
+const char *index_prefix(const struct tensor_index *index) {
+    return index->prefix ? index->prefix : "";
+}
+
+const char *index_name(const struct tensor_index *index, const struct index_entry *entry) {
+    size_t n = strlen(index_prefix(index));
+    return strncmp(entry->name, index_prefix(index), n) ? entry->name : entry->name + n;
+}
+
+bool index_has(const struct tensor_index *index, const struct index_entry *entry) {
+    return entry->view == index->view;
+}
+
 struct index_entry *index_find(const struct tensor_index *index, const char *name) {
+    char whole[SEEN_NAME_MAX];
     if (!index->n_entries) return NULL;
-    return bsearch(name, index->entries, (size_t)index->n_entries, sizeof *index->entries, compare_name);
+    if (index->prefix && snprintf(whole, sizeof whole, "%s%s", index->prefix, name) >= SEEN_NAME_MAX)
+        return NULL;
+    return bsearch(index->prefix ? whole : name, index->entries, (size_t)index->n_entries,
+                   sizeof *index->entries, compare_name);
 }
 
 int index_last_block(const struct tensor_index *index, const char *prefix) {
     size_t n = strlen(prefix);
     int last = -1;
     for (int i = 0; i < index->n_entries; i++) {
-        const char *name = index->entries[i].name;
+        const char *name = index_name(index, &index->entries[i]);
         if (strncmp(name, prefix, n)) continue;
         char *end;
         long block = strtol(name + n, &end, 10);
@@ -26,12 +55,19 @@ int index_last_block(const struct tensor_index *index, const char *prefix) {
     return last;
 }
 
+uint64_t index_bytes(const struct tensor_index *index) {
+    uint64_t bytes = 0; /* of disjoint parts of files: cannot wrap */
+    for (int i = 0; i < index->n_entries; i++) bytes += index->entries[i].bytes;
+    return bytes;
+}
+
 void index_destroy(struct tensor_index *index) {
-    for (int i = 0; i < index->n_sources; i++) source_close(&index->sources[i]);
     if (index->sys) {
+        for (int i = 0; i < index->n_sources; i++) source_close(&index->sources[i]);
         index->sys->release(index->sys, index->sources);
         index->sys->release(index->sys, index->entries);
         index->sys->release(index->sys, index->names);
+        index->sys->release(index->sys, index->config);
     }
     *index = (struct tensor_index){0};
 }

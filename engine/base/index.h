@@ -1,6 +1,10 @@
 /* The tensor index: what lies where in the files of one component, before a byte of it is read.
  *
- * Loaders fill it, families probe it, block images are laid out from it. Names are unique and sorted. */
+ * Loaders fill it, families probe it, block images are laid out from it. Names are unique and sorted.
+ *
+ * One file may hold several components, each behind a prefix ("vae.decoder.conv_in.weight"). Each is given a
+ * view: the same entries, seen without its prefix. One view owns entries and sources, the others borrow them
+ * and must not outlive it. Nobody but the functions here knows of prefixes. */
 #ifndef SLUICE_BASE_INDEX_H
 #define SLUICE_BASE_INDEX_H
 
@@ -16,24 +20,41 @@ struct index_entry {
     int source;             /* which of the index's sources */
     uint64_t offset, bytes; /* in that file */
     bool used;              /* bound by a family, or known to be unnecessary; set while a model opens */
+    int view;               /* the number of the view that it belongs to */
 };
 
 struct tensor_index {
-    struct sys *sys;
+    struct sys *sys;             /* NULL: a view that borrows everything */
     struct index_entry *entries; /* sorted by name (strcmp) */
     int n_entries;
     struct byte_source *sources;
     int n_sources;
-    char *names;         /* storage of the entries' names, terminated by NULs */
-    uint64_t host_bytes; /* of our allocator held by this index */
+    char *names;            /* storage of the entries' names, terminated by NULs */
+    char *config;           /* what the files' metadata has under `config`, JSON text; NULL: nothing */
+    bool quantised;         /* their metadata describes a quantisation */
+    uint64_t host_bytes;    /* of our allocator held by this index */
+    const char *prefix;     /* of the names of this view, borrowed; NULL: none */
+    int view;               /* number of this view */
+    uint64_t claimed_bytes; /* of all tensors, by the shard index's total_size; 0: nothing is claimed */
 };
 
-/* The entry of that name, or NULL. */
+/* A view that borrows, of the entries behind this prefix. */
+struct tensor_index index_view(const struct tensor_index *whole, const char *prefix, int view);
+/* The prefix as text, "" if there is none. */
+const char *index_prefix(const struct tensor_index *index);
+/* An entry's name as this view sees it: without the prefix, if it has it. entry->name is the file's. */
+const char *index_name(const struct tensor_index *index, const struct index_entry *entry);
+/* Does the entry belong to this view? */
+bool index_has(const struct tensor_index *index, const struct index_entry *entry);
+
+/* The entry that this view sees under that name, or NULL. */
 struct index_entry *index_find(const struct tensor_index *index, const char *name);
 /* The highest N for which a tensor's name starts with prefix, N and '.', or -1: "layers." gives the last
  * layer. */
 int index_last_block(const struct tensor_index *index, const char *prefix);
-/* Closes the sources and frees everything; an all-zero index is fine. */
+/* Bytes of all tensors. */
+uint64_t index_bytes(const struct tensor_index *index);
+/* Closes the sources and frees everything that this view owns; an all-zero index is fine. */
 void index_destroy(struct tensor_index *index);
 
 #endif

@@ -50,8 +50,7 @@ static int try_direct(const struct byte_source *source, int file) {
     if (failed) return failed;
     if (identity.device != source->identity.device || identity.inode != source->identity.inode)
         return -ESTALE;
-    int64_t n = -EINTR;
-    while (n == -EINTR) n = source->sys->read_at(source->sys, file, block, sizeof block, 0);
+    int64_t n = sys_read_at(source->sys, file, block, sizeof block, 0);
     return n < 0 ? (int)n : 0;
 }
 
@@ -101,9 +100,7 @@ enum status source_read(const struct byte_source *source, void *to, uint64_t byt
     struct sys *sys = source->sys;
     uint64_t done = 0;
     while (done < bytes) {
-        int64_t n =
-            sys->read_at(sys, source->file, (char *)to + done, bytes - done, (int64_t)(offset + done));
-        if (n == -EINTR) continue;
+        int64_t n = sys_read_at(sys, source->file, (char *)to + done, bytes - done, (int64_t)(offset + done));
         if (n < 0) return read_failed(source, offset + done, n, e);
         if (n == 0) {
             /* A file that shrank since it was opened is CHANGED; one that was always too short is TRUNC. */
@@ -130,8 +127,7 @@ enum status source_read_direct(const struct byte_source *source, const struct bo
     while (done < bytes) {
         uint64_t skip = (offset + done) % SYS_DIRECT_BLOCK, want = whole_blocks(skip + bytes - done);
         if (want > bounce->bytes) want = bounce->bytes;
-        int64_t n = sys->read_at(sys, file, bounce->memory, want, (int64_t)(offset + done - skip));
-        if (n == -EINTR) continue;
+        int64_t n = sys_read_at(sys, file, bounce->memory, want, (int64_t)(offset + done - skip));
         if (n < 0) return read_failed(source, offset + done, n, e);
         /* Nothing of what is wanted: the file ends here. source_read says which error that is. */
         if ((uint64_t)n <= skip)

@@ -247,6 +247,20 @@ void sys_init_machine(struct sys *sys) {
     };
 }
 
+enum { INTERRUPTIONS_MAX = 1000 };
+
+int64_t sys_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
+    int64_t n = -EINTR;
+    for (int i = 0; i < INTERRUPTIONS_MAX && n == -EINTR; i++) n = sys->read_at(sys, file, to, bytes, offset);
+    return n;
+}
+
+int64_t sys_write(struct sys *sys, int file, const void *from, size_t bytes) {
+    int64_t n = -EINTR;
+    for (int i = 0; i < INTERRUPTIONS_MAX && n == -EINTR; i++) n = sys->write(sys, file, from, bytes);
+    return n;
+}
+
 struct memory_use sys_memory_use(struct sys *sys) {
     struct memory_use use;
     for (int i = 0; i < N_MEMORY_LINES; i++) {

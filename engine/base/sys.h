@@ -96,6 +96,11 @@ struct sys {
 /* The real machine. Initialises in place; nothing to destroy. */
 void sys_init_machine(struct sys *sys);
 
+/* read_at and write, asked again when a signal interrupts them. -EINTR after a thousand times in a row: then
+ * it is no signal, and nobody should wait for ever. */
+int64_t sys_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t offset);
+int64_t sys_write(struct sys *sys, int file, const void *from, size_t bytes);
+
 /* A consistent copy of the counters. */
 struct memory_use sys_memory_use(struct sys *sys);
 

@@ -18,14 +18,31 @@ char *block_weight_name(const char *format, int number, char *out) {
     return out;
 }
 
-static struct index_entry *find_weight(const struct weight_spec *spec, int number,
-                                       const struct tensor_index *index) {
+/* Where a weight lies: an entry, or so many of its rows. */
+struct place {
+    struct index_entry *entry;
+    const struct weight_slice *slice; /* NULL: all of it */
+};
+
+static struct place find_weight(const struct block_ref *ref, const struct weight_spec *spec,
+                                const struct tensor_index *index) {
     char name[2 * BLOCK_NAME_MAX];
-    for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i]; i++) {
-        struct index_entry *entry = index_find(index, block_weight_name(spec->names[i], number, name));
-        if (entry) return entry;
+    struct place place = {0};
+    int original = ref->number + ref->original;
+    for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i] && !place.entry; i++)
+        place.entry = index_find(index, block_weight_name(spec->names[i], ref->number, name));
+    if (!place.entry && spec->original)
+        place.entry = index_find(index, block_weight_name(spec->original, original, name));
+    if (!place.entry && spec->fused.name) {
+        place.entry = index_find(index, block_weight_name(spec->fused.name, original, name));
+        place.slice = &spec->fused;
     }
-    return NULL;
+    return place;
+}
+
+struct index_entry *block_find_weight(const struct block_ref *ref, const struct weight_spec *spec,
+                                      const struct tensor_index *index) {
+    return find_weight(ref, spec, index).entry;
 }
 
 static void print_shape(int rank, const int32_t *dim, char *out, size_t bytes) {
@@ -65,33 +82,47 @@ static enum status check_weight(const struct index_entry *entry, const struct te
     return error_expected(e, "F32, F16 or BF16");
 }
 
-static enum status missing_weight(const struct weight_spec *spec, int number,
+static enum status missing_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                   const struct tensor_index *index, struct error *e) {
+    const char *other = spec->original ? spec->original : spec->fused.name;
     char name[2 * BLOCK_NAME_MAX];
-    error_set(e, MISSING, "tensor '%s' is missing", block_weight_name(spec->names[0], number, name));
-    return error_where(e, "%s", index->n_sources ? index->sources[0].path : "no file");
+    error_set(e, MISSING, "tensor '%s%s' is missing", index_prefix(index),
+              block_weight_name(spec->names[0], ref->number, name));
+    error_where(e, "%s", index->n_sources ? index->sources[0].path : "no file");
+    if (!other) return e->code;
+    return error_expected(e, "it, or '%s%s'", index_prefix(index),
+                          block_weight_name(other, ref->number + ref->original, name));
 }
 
-static enum status bind_weight(struct block *block, const struct weight_spec *spec, const int32_t *dims,
-                               struct error *e) {
-    struct index_entry *entry = find_weight(spec, block->number, block->index);
-    if (!entry) return spec->optional ? OK : missing_weight(spec, block->number, block->index, e);
-    int32_t dim[WEIGHT_RANK_MAX];
-    for (int i = 0; i < spec->rank; i++) dim[i] = dims[spec->dim[i]];
-    if (check_weight(entry, block->index, spec->rank, dim, e) != OK) return e->code;
-    entry->used = true;
-    block->tensors[block->n_tensors++] = (struct image_tensor){
-        .offset = spec->offset,
-        .image_offset = block->bytes,
-        .shape = tensor_make(NULL, entry->dtype, spec->rank, dim),
-    };
+/* Rows of the entry above and in the weight; changes dim from the weight's shape to the whole entry's. */
+static void read_slice(const struct weight_slice *slice, const int32_t *dims, int32_t *dim, int32_t *first) {
+    *first = dim[0] = 0;
+    for (int i = 0; i < slice->n_parts; i++) {
+        if (i == slice->part) *first = dim[0];
+        dim[0] += dims[slice->rows[i]];
+    }
+}
+
+static enum status bind_weight(struct block *block, const struct block_ref *ref,
+                               const struct weight_spec *spec, const int32_t *dims, struct error *e) {
+    struct place place = find_weight(ref, spec, block->index);
+    if (!place.entry) return spec->optional ? OK : missing_weight(ref, spec, block->index, e);
+    int32_t dim[WEIGHT_RANK_MAX], whole[WEIGHT_RANK_MAX], first = 0;
+    for (int i = 0; i < spec->rank; i++) whole[i] = dim[i] = dims[spec->dim[i]];
+    if (place.slice) read_slice(place.slice, dims, whole, &first);
+    if (check_weight(place.entry, block->index, spec->rank, whole, e) != OK) return e->code;
+    struct tensor shape = tensor_make(NULL, place.entry->dtype, spec->rank, dim);
+    uint64_t bytes = (uint64_t)tensor_bytes(&shape);
+    place.entry->used = true;
+    block->tensors[block->n_tensors++] =
+        (struct image_tensor){.offset = spec->offset, .image_offset = block->bytes, .shape = shape};
     block->segments[block->n_segments++] = (struct image_segment){
-        .source = entry->source,
-        .file_offset = entry->offset,
+        .source = place.entry->source,
+        .file_offset = place.entry->offset + (first ? bytes / (uint64_t)dim[0] * (uint64_t)first : 0),
         .image_offset = block->bytes,
-        .bytes = entry->bytes,
+        .bytes = bytes,
     };
-    block->bytes = align_up(block->bytes + entry->bytes, ARENA_ALIGN);
+    block->bytes = align_up(block->bytes + bytes, ARENA_ALIGN);
     return OK;
 }
 
@@ -100,16 +131,16 @@ static enum status begin_block(struct sys *sys, struct block *block, int n_segme
     return block->segments ? OK : error_set(e, MEMORY, "no memory for the layout of block '%s'", block->name);
 }
 
-enum status block_bind(struct sys *sys, const struct block_kind *kind, int number,
-                       const struct tensor_index *index, const int32_t *dims, struct block *block,
-                       struct error *e) {
-    *block = (struct block){.kind = kind, .number = number, .index = index};
+enum status block_bind(struct sys *sys, const struct block_ref *ref, const struct tensor_index *index,
+                       const int32_t *dims, struct block *block, struct error *e) {
+    const struct block_kind *kind = ref->kind;
+    *block = (struct block){.kind = kind, .number = ref->number, .index = index};
     char name[2 * BLOCK_NAME_MAX];
     snprintf(block->name, sizeof block->name, "%.*s", BLOCK_NAME_MAX - 1,
-             block_weight_name(kind->format, number, name));
+             block_weight_name(kind->format, ref->number, name));
     if (begin_block(sys, block, kind->n_weights + 1, e) != OK) return e->code;
     for (int i = 0; i < kind->n_weights; i++)
-        if (bind_weight(block, &kind->weights[i], dims, e) != OK) return e->code;
+        if (bind_weight(block, ref, &kind->weights[i], dims, e) != OK) return e->code;
     return OK;
 }
 

@@ -14,11 +14,22 @@
 #include "kernels/device.h"
 
 enum { WEIGHT_NAMES_MAX = 3, WEIGHT_RANK_MAX = 4, BLOCK_WEIGHTS_MAX = 24, BLOCK_NAME_MAX = 64 };
+enum { WEIGHT_SLICES_MAX = 4 };
 
-/* One row of a weight table. */
+/* Rows of a tensor that holds several weights one below the other: number `part` of n_parts. */
+struct weight_slice {
+    const char *name; /* NULL: none */
+    int n_parts, part;
+    int rows[WEIGHT_SLICES_MAX]; /* of each part, as places in the family's dimensions */
+};
+
+/* One row of a weight table. It is looked for under its names, then under the original one, then as a slice.
+ */
 struct weight_spec {
     size_t offset;                       /* of a struct tensor in the kind's weights structure */
     const char *names[WEIGHT_NAMES_MAX]; /* alternatives; see block_weight_name */
+    const char *original;                /* the name that the family's authors gave it; NULL: none */
+    struct weight_slice fused;           /* where the authors keep it with others in one tensor */
     int rank;
     int dim[WEIGHT_RANK_MAX]; /* shape as places in the family's dimensions, outermost first */
     bool optional;            /* absent: a tensor of rank 0 */
@@ -31,6 +42,13 @@ struct weight_spec {
     {                                                                                                        \
         .offset = offsetof(struct structure, field), .names = {name}, .rank = rank_, .dim = {__VA_ARGS__},   \
         .spread = spread_                                                                                    \
+    }
+
+/* The same with the authors' name. */
+#define BLOCK_WEIGHT_ORIGINALLY(structure, field, spread_, name, original_, rank_, ...)                      \
+    {                                                                                                        \
+        .offset = offsetof(struct structure, field), .names = {name}, .original = original_, .rank = rank_,  \
+        .dim = {__VA_ARGS__}, .spread = spread_                                                              \
     }
 
 /* A block kind over a table and its weights structure; more initialisers may follow. */
@@ -57,6 +75,14 @@ struct block_kind {
     bool hoists;
     /* Computes one visit for one lane. weights: the structure, bound. Never looks at tensor values (R0). */
     void (*forward)(struct context *x, const void *weights, const struct visit_scope *scope);
+};
+
+/* A block that a checkpoint of a family has. */
+struct block_ref {
+    const struct block_kind *kind;
+    int number;
+    bool unused;  /* in the file, but nothing that is wanted depends on it: never bound, never read */
+    int original; /* what the original names' number is above this one's, for families that count otherwise */
 };
 
 /* Bytes of one source file that lie together in file and image. */
@@ -90,11 +116,14 @@ enum { BLOCK_NUMBER_STEP = 100 };
  * second number % 100. out has BLOCK_NAME_MAX * 2 bytes. Returns out. */
 char *block_weight_name(const char *format, int number, char *out);
 
+/* The entry that holds a weight of the block, whole or as a slice, or NULL. */
+struct index_entry *block_find_weight(const struct block_ref *ref, const struct weight_spec *spec,
+                                      const struct tensor_index *index);
+
 /* Finds a block's tensors in the index (marking them used), checks shapes and types, lays out the image.
  * MISSING, SHAPE, UNSUPPORTED name tensor, file, found and expected. dims: the family's dimensions. */
-enum status block_bind(struct sys *sys, const struct block_kind *kind, int number,
-                       const struct tensor_index *index, const int32_t *dims, struct block *block,
-                       struct error *e);
+enum status block_bind(struct sys *sys, const struct block_ref *ref, const struct tensor_index *index,
+                       const int32_t *dims, struct block *block, struct error *e);
 
 /* From a bound embedding table (kind->gathers_rows) the block of just these rows, in this order: its only
  * tensor is [n_ids, columns]. An id outside the table is SHAPE. */

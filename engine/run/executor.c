@@ -51,10 +51,12 @@ static enum status run_visit(struct context *x, const struct stage *stage, const
 
 /* ---- dry ---- */
 
-enum status executor_state_bytes(struct sys *sys, struct stage *stage, uint64_t *bytes, struct error *e) {
+enum status executor_state_bytes(struct sys *sys, struct stage *stage, uint64_t *bytes,
+                                 uint64_t *picture_bytes, struct error *e) {
     struct room room = room_counting();
     room_open(sys, stage, &room, e);
     *bytes = room.state.peak;
+    *picture_bytes = room.pictures.peak;
     room_close(sys, &room);
     return e->code;
 }
@@ -67,6 +69,7 @@ static void describe_stage(const struct run *run, int i_stage, struct stage_need
     need->lanes = stage->n_lanes;
     need->groups = stage->n_groups;
     need->hoists = stage->hoists;
+    need->tiled = stage->lanes->tiled;
     need->n_blocks = stage->n_blocks;
     for (int i = 0; i < stage->n_blocks; i++) {
         need->block_bytes[i] = stage->blocks[i]->bytes;
@@ -80,7 +83,8 @@ static enum status measure_stage(const struct run *run, int i_stage, struct dry 
                                  struct error *e) {
     struct stage *stage = &run->stages[i_stage];
     struct room room = room_counting();
-    struct context x = {.device = &dry->device, .scratch = &room.scratch, .error = e};
+    struct context x = {
+        .device = &dry->device, .precision = stage->precision, .scratch = &room.scratch, .error = e};
     dry->workspace_bytes = dry->hidden_bytes = 0;
     dry->pictures = &room.pictures;
     if (room_open(run->sys, stage, &room, e) != OK) goto out;
@@ -271,6 +275,7 @@ static enum status execute_stage(struct execution *x, int *i_visit, struct room 
     const struct run *run = x->run;
     int i_stage = run->visits->visits[*i_visit].stage;
     struct context context = {.device = run->device,
+                              .precision = run->stages[i_stage].precision,
                               .scratch = &room->scratch,
                               .error = x->e,
                               .tick = execution_tick,

@@ -28,6 +28,7 @@ struct stage {
     struct lane *lanes;
     int n_lanes, n_groups;
     int evaluations;
+    enum precision precision;
     const float *timesteps; /* or NULL where the family does not ask */
     /* It computes once what the next stage reads: that one has the same component, lanes and timesteps, and
      * goes on with the lanes' state. */
@@ -66,8 +67,9 @@ struct run {
     int readers; /* of the store: see there */
 };
 
-/* Bytes of the state of a stage's lanes, without whole-picture buffers. */
-enum status executor_state_bytes(struct sys *sys, struct stage *stage, uint64_t *bytes, struct error *e);
+/* Bytes of the state of a stage's lanes, and apart from it of its whole-picture buffers. */
+enum status executor_state_bytes(struct sys *sys, struct stage *stage, uint64_t *bytes,
+                                 uint64_t *picture_bytes, struct error *e);
 
 /* Runs the forwards dry against the device's cost table and fills need->stage (all but base, host, cross and
  * open bytes). prepare: also lets the device build what the operators need, so that the run itself builds

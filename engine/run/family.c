@@ -3,10 +3,14 @@
 
 #include <string.h>
 
+const char *component_either(const struct component *c, const char *name, const char *other) {
+    return !index_find(&c->index, name) && index_find(&c->index, other) ? other : name;
+}
+
 int32_t component_dim(const struct component *c, const char *name, int rank, int place, struct error *e) {
     const struct index_entry *entry = index_find(&c->index, name);
     if (entry && entry->rank == rank && entry->dim[place] > 0) return entry->dim[place];
-    error_set(e, entry ? SHAPE : MISSING, "tensor '%s' %s", name,
+    error_set(e, entry ? SHAPE : MISSING, "tensor '%s%s' %s", index_prefix(&c->index), name,
               entry ? "has the wrong shape" : "is missing");
     error_where(e, "%s", c->index.sources[0].path);
     return 1;
@@ -21,7 +25,8 @@ static bool ignorable(const struct family *family, const char *name) {
 static enum status check_leftovers(struct component *c, struct error *e) {
     for (int i = 0; i < c->index.n_entries; i++) {
         struct index_entry *entry = &c->index.entries[i];
-        if (entry->used || ignorable(c->family, entry->name)) continue;
+        if (entry->used || !index_has(&c->index, entry)) continue;
+        if (ignorable(c->family, index_name(&c->index, entry))) continue;
         c->n_unknown++;
         if (!strstr(entry->name, "scale")) continue;
         error_set(e, UNUSED,
@@ -33,13 +38,10 @@ static enum status check_leftovers(struct component *c, struct error *e) {
 }
 
 static void mark_unused(const struct component *c, const struct block_ref *ref) {
-    char name[2 * BLOCK_NAME_MAX];
-    for (int i = 0; i < ref->kind->n_weights; i++)
-        for (int k = 0; k < WEIGHT_NAMES_MAX && ref->kind->weights[i].names[k]; k++) {
-            struct index_entry *entry =
-                index_find(&c->index, block_weight_name(ref->kind->weights[i].names[k], ref->number, name));
-            if (entry) entry->used = true;
-        }
+    for (int i = 0; i < ref->kind->n_weights; i++) {
+        struct index_entry *entry = block_find_weight(ref, &ref->kind->weights[i], &c->index);
+        if (entry) entry->used = true;
+    }
 }
 
 void component_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
@@ -55,7 +57,7 @@ static enum status bind_ref(struct component *c, const struct block_ref *ref, st
     int32_t dims[FAMILY_DIMS_MAX];
     component_block_dims(c, ref, dims);
     struct block *block = ref->kind->gathers_rows ? &c->table : &c->blocks[c->n_blocks++];
-    return block_bind(c->sys, ref->kind, ref->number, &c->index, dims, block, e);
+    return block_bind(c->sys, ref, &c->index, dims, block, e);
 }
 
 enum status component_bind(struct component *c, const struct config *config, struct error *e) {

@@ -14,13 +14,6 @@ enum role { ROLE_TEXT, ROLE_DENOISER, ROLE_DECODER, N_ROLES };
 
 enum { FAMILY_DIMS_MAX = 48, FAMILY_SETTINGS_BYTES = 512 };
 
-/* A block that a checkpoint of this family has. */
-struct block_ref {
-    const struct block_kind *kind;
-    int number;
-    bool unused; /* in the file, but nothing that is wanted depends on it: never bound, never read */
-};
-
 enum { FAMILY_BLOCKS_MAX = 1024 };
 
 struct component;
@@ -35,6 +28,10 @@ struct dimension {
 struct family {
     const char *name;
     enum role role;
+    /* What its tensors' names may begin with in files that hold other components too, NULL-terminated. */
+    const char *const *prefixes;
+    /* A configuration is this family's if it has this string under this key. */
+    const char *config_key, *config_value;
     /* True if the index holds this family's tell-tale tensors. */
     bool (*probe)(const struct tensor_index *index);
     /* Reads dims and settings from shapes, then from the configuration. */
@@ -85,6 +82,9 @@ struct component {
     int latent_channels; /* of a denoiser and of a decoder */
     int pixel_factor;    /* pixels on the side of a decoder's latent pixel */
 };
+
+/* The first of two names that a tensor has; name if none has either. */
+const char *component_either(const struct component *c, const char *name, const char *other);
 
 /* Dimension number place of a tensor of that rank, for configure. On failure 1, and *e says MISSING or SHAPE.
  */

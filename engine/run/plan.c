@@ -10,7 +10,7 @@
 
 /* A plan is hashed byte by byte, so nothing may lie between its fields. */
 _Static_assert(sizeof(struct plan_stage) ==
-                   40 + 6 * 4 + (2 * (PLAN_BLOCKS_MAX / 64) + 5 + 6) * 8 + 3 * 8 + 2 * 2 + 4,
+                   40 + 6 * 4 + (2 * (PLAN_BLOCKS_MAX / 64) + 5 + 6) * 8 + 3 * 8 + 4 * 2,
                "padding in struct plan_stage");
 _Static_assert(sizeof(struct plan) ==
                    2 * 4 + PLAN_STAGES_MAX * sizeof(struct plan_stage) + 10 * 8 + 2 * 8 + 2 * 4,
@@ -78,7 +78,10 @@ static void sum_stage(const struct run_need *need, int s, struct plan_stage *sta
     }
     stage->pool_bytes = pages(stage->pool_bytes);
     if (!need->separate) stage->staging_bytes = 0;
-    if (!need->separate || !n->picture_bytes) stage->pictures_on_host = 0;
+    if (!need->separate || !n->picture_bytes)
+        stage->pictures_on_host = 0;
+    else if (!plan_pictures_may(n, stage->pictures_on_host))
+        stage->pictures_on_host = !stage->pictures_on_host;
     stage->state_bytes = state_bytes(n, stage->pictures_on_host);
 }
 
@@ -130,6 +133,7 @@ void plan_begin(const struct run_need *need, struct plan *plan) {
     plan->host_bytes = need->host_bytes;
     plan->cross_bytes = need->cross_bytes;
     plan->bounce_bytes = need->bounce_bytes;
+    plan->precision = need->precision;
     for (int s = 0; s < need->n_stages; s++) {
         const struct stage_need *from = &need->stage[s];
         struct plan_stage *to = &plan->stage[s];
@@ -137,7 +141,8 @@ void plan_begin(const struct run_need *need, struct plan *plan) {
         memcpy(to->family, from->family, sizeof to->family);
         to->evaluations = from->evaluations;
         to->lanes = from->lanes;
-        to->groups = from->groups;
+        to->groups = (int16_t)from->groups;
+        to->tiled = from->tiled;
         to->n_blocks = from->n_blocks;
         to->state_bytes = state_bytes(from, false);
         to->activation_bytes = pages(from->activation_bytes);

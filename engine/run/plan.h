@@ -18,12 +18,21 @@ enum { PLAN_STAGES_MAX = 6, PLAN_BLOCKS_MAX = 1088, PLAN_PAGE = 4096 };
  * Of two staging buffers one is filled from the disk while the other leaves for the device. */
 enum { PLAN_READ_PIECE = 8 << 20, PLAN_COPY_PIECE = 16 << 20, PLAN_STAGING = 2 * PLAN_COPY_PIECE };
 
-/* Threads of the store that read files, and what each of them needs to read past the page cache; measured:
- * bench/LOG.md. */
-enum { PLAN_READERS = 2, PLAN_BOUNCE_PIECE = 2 << 20, PLAN_BOUNCE = PLAN_READERS * PLAN_BOUNCE_PIECE };
+/* Threads of the store that read files: two through the page cache, which reads ahead by itself and gets
+ * confused by more; four past it, for a disk is busy only with what is asked of it, and the bounce memory
+ * that each of those needs. Measured: bench/LOG.md. */
+enum {
+    PLAN_READERS = 2,
+    PLAN_DIRECT_READERS = 4,
+    PLAN_BOUNCE_PIECE = 1 << 20,
+    PLAN_BOUNCE = PLAN_DIRECT_READERS * PLAN_BOUNCE_PIECE,
+};
 
 /* Blocks that a stage with whole-picture buffers may have: decoders have tens. */
 enum { PLAN_PICTURE_BLOCKS_MAX = 128 };
+
+/* On a separate device: where the request has whole-picture buffers lie. */
+enum pictures_place { PICTURES_ANYWHERE, PICTURES_ON_DEVICE, PICTURES_ON_HOST };
 
 /* What one stage needs, measured by the dry run. */
 struct stage_need {
@@ -38,13 +47,16 @@ struct stage_need {
                                               the first) */
     /* Of whole-picture buffers; what each block's operators read and write there in that time. */
     uint64_t picture_bytes, block_picture_bytes[PLAN_PICTURE_BLOCKS_MAX];
+    bool tiled; /* those are as small as can be, and some of it is computed twice */
+    enum pictures_place pictures_place;
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes;
     double flops;
 };
 
 struct run_need {
-    struct rates rates; /* given, not measured */
-    bool separate;      /* the device has memory of its own: copies, a pinned pool, two budgets */
+    struct rates rates;       /* given, not measured */
+    bool separate;            /* the device has memory of its own: copies, a pinned pool, two budgets */
+    enum precision precision; /* the request's: what a plan is for is part of its hash */
     int n_stages;
     struct stage_need stage[PLAN_STAGES_MAX];
     uint64_t base_bytes;   /* the process as it stands: a constant of the build */
@@ -79,7 +91,7 @@ struct plan_stage {
     /* On a separate device: 1: whole-picture buffers lie in the host's memory, where operators of the device
      * reach them over the bus; else they are a part of the state. */
     int16_t pictures_on_host;
-    int32_t groups; /* the need's */
+    int16_t groups, tiled; /* the need's */
 };
 
 struct plan {
@@ -92,8 +104,13 @@ struct plan {
     uint64_t vram_budget_bytes, vram_peak_bytes,
         vram_least_bytes; /* 0 where device and host are one memory */
     double seconds, floor_seconds;
-    int32_t bound, unused;
+    int32_t bound;
+    int32_t precision; /* the need's */
 };
+
+static inline int plan_readers(const struct plan *plan) {
+    return plan->bounce_bytes ? PLAN_DIRECT_READERS : PLAN_READERS;
+}
 
 static inline bool plan_is_resident(const struct plan_stage *stage, int block) {
     return stage->resident[block / 64] >> (block % 64) & 1;
@@ -133,9 +150,9 @@ void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t
 bool plan_exists(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes);
 
 /* The same run may be needed in several ways, which differ in how many lanes compute together (lanes, groups,
- * and what follows from them). Solves for each of the n needs and takes the fastest plan that works; of those
- * that are as fast the first. The least budgets are those of all of them. Returns its need's place. See
- * choose.c. */
+ * and what follows from them) and in whether a decoder keeps whole pictures (tiled). Solves for each of the n
+ * needs and takes the fastest plan that works; of those that are as fast the first. The least budgets are
+ * those of all of them. Returns its need's place. See choose.c. */
 int plan_choose(const struct run_need *needs, int n, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
                 struct plan *plan);
 
@@ -158,6 +175,10 @@ enum status plan_check(const struct run_need *need, const struct plan *plan, str
 
 /* A plan of nothing: no residents, rings of 0; what follows from the need alone is filled in. */
 void plan_begin(const struct run_need *need, struct plan *plan);
+/* May they lie there? */
+static inline bool plan_pictures_may(const struct stage_need *need, bool on_host) {
+    return need->pictures_place == PICTURES_ANYWHERE || (need->pictures_place == PICTURES_ON_HOST) == on_host;
+}
 /* What a stage takes besides residents, ring, pool and staging: of host memory, and of device memory where
  * that is separate. pictures_on_host: as in its plan. */
 uint64_t plan_fixed_ram(const struct run_need *need, int stage, bool pictures_on_host);

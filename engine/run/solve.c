@@ -486,8 +486,10 @@ static double solve_place(const struct question *q, bool pictures_on_host, struc
 /* Of two places that are as fast the device, which frees the bus. */
 static void solve_stage(const struct question *q, struct plan_stage *stage) {
     struct plan_stage host = *stage;
-    double seconds = solve_place(q, false, stage);
-    if (!q->need->separate || !q->need->stage[q->stage].picture_bytes) return;
+    const struct stage_need *need = &q->need->stage[q->stage];
+    bool choice = q->need->separate && need->picture_bytes;
+    double seconds = !choice || plan_pictures_may(need, false) ? solve_place(q, false, stage) : NEVER;
+    if (!choice || !plan_pictures_may(need, true)) return;
     double on_host = solve_place(q, true, &host);
     if (on_host * TIE < seconds) *stage = host;
 }
@@ -509,23 +511,25 @@ static void solve_least(const struct run_need *need, struct plan *plan) {
     plan_evaluate(need, plan);
     bool moved = false;
     for (int s = 0; s < need->n_stages; s++) {
-        if (plan->stage[s].peak_vram_bytes <= plan->vram_budget_bytes || !need->stage[s].picture_bytes)
-            continue;
+        const struct stage_need *n = &need->stage[s];
+        if (plan->stage[s].peak_vram_bytes <= plan->vram_budget_bytes || !n->picture_bytes) continue;
+        if (!plan_pictures_may(n, true)) continue;
         plan->stage[s].pictures_on_host = 1;
         moved = true;
     }
     if (moved) plan_evaluate(need, plan);
 }
 
-/* Of the device, of that least plan in either place: pictures on the host, unless that is too small for them
- * but not for the rest. */
+/* Of the device, of that least plan in either place: pictures on the host, unless they may not lie there or
+ * that is too small for them but not for the rest. */
 static uint64_t least_vram(const struct run_need *need, const struct plan *least) {
     uint64_t most = 0, ram = least->ram_budget_bytes;
     for (int s = 0; s < need->n_stages; s++) {
         uint64_t staging = least->stage[s].staging_bytes;
-        bool host = need->separate && need->stage[s].picture_bytes &&
-                    (plan_fixed_ram(need, s, true) + staging <= ram ||
-                     plan_fixed_ram(need, s, false) + staging > ram);
+        const struct stage_need *n = &need->stage[s];
+        bool lacks = plan_fixed_ram(need, s, true) + staging > ram &&
+                     plan_fixed_ram(need, s, false) + staging <= ram && plan_pictures_may(n, false);
+        bool host = need->separate && n->picture_bytes && plan_pictures_may(n, true) && !lacks;
         uint64_t bytes = plan_fixed_vram(need, s, host) + least->stage[s].ring_bytes;
         if (bytes > most && need->separate) most = bytes;
     }

@@ -18,6 +18,7 @@ struct lane {
     struct tensor picture;    /* [Y, X, 3], -1 to 1 and a little beyond: written by the decoder */
     int prompt;  /* which prompt it is conditioned on: lanes of one prompt share what depends on it only */
     int hoisted; /* timesteps whose rows its state holds at once: all if they are hoisted, else 0 */
+    bool tiled;  /* of a decoder: whole-picture buffers are as small as can be; its state is the same else */
     bool idle;   /* of a group that has fewer lanes than others: never computed */
     void *state; /* the family's own structure of tensors, declared by family->declare */
 };

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { BAND_PIXELS = 8192, BAND_ROWS_LEAST = 4, CHANNEL_STEP = 8 };
+enum { CHANNEL_STEP = 8 };
 
 struct conv_layout {
     int32_t up, kernel, halo;
@@ -29,12 +29,6 @@ static int32_t pad_channels(int32_t n) {
     return (n + CHANNEL_STEP - 1) / CHANNEL_STEP * CHANNEL_STEP;
 }
 
-static int32_t band_rows(int32_t rows, int32_t columns) {
-    int32_t band = BAND_PIXELS / columns;
-    if (band < BAND_ROWS_LEAST) band = BAND_ROWS_LEAST;
-    return band < rows ? band : rows;
-}
-
 static void conv_shapes(const struct op *op, struct conv_layout *l) {
     const struct tensor *weight = &op->in[1];
     l->up = op->conv.upsample;
@@ -42,7 +36,8 @@ static void conv_shapes(const struct op *op, struct conv_layout *l) {
     l->halo = l->kernel / 2;
     l->rows = op->out.dim[0];
     l->columns = op->out.dim[1];
-    l->band = band_rows(l->rows, l->columns);
+    int32_t band = conv_band_rows(l->columns);
+    l->band = band < l->rows ? band : l->rows;
     l->n = weight->dim[0];
     l->c = weight->dim[1];
     l->n_padded = pad_channels(l->n);
@@ -125,12 +120,14 @@ static void gather_pixel(const struct conv_layout *l, const float *from, const s
     memset(to + l->c, 0, (size_t)(l->c_padded - l->c) * sizeof *to);
 }
 
-/* Row y of the upsampled input, with its halo; rows outside the picture are zero. */
+/* Row y of the upsampled input, with its halo; rows outside the picture are zero, those outside of out are
+ * not.
+ */
 static void gather_row(const struct op *op, const struct conv_layout *l, const struct channel_norm *norm,
                        int32_t y, float *to) {
     const struct tensor *in = &op->in[0];
     int64_t pixel = l->c_padded, edge = pixel * l->halo;
-    if (y < 0 || y >= l->rows) {
+    if (y < 0 || y >= in->dim[0] * l->up) {
         memset(to, 0, (size_t)(pixel * (l->columns + 2 * l->halo)) * sizeof *to);
         return;
     }
@@ -179,7 +176,7 @@ static enum status run_band(struct cpu *cpu, const struct op *op, const struct c
     int32_t rows = l->rows - first < l->band ? l->rows - first : l->band;
     float *in = (float *)(workspace + l->in), *out = (float *)(workspace + l->band_out);
     if (l->direct) out = tensor_row(&op->out, (int64_t)first * l->columns);
-    gather_band(cpu, op, l, norm, first, rows, in);
+    gather_band(cpu, op, l, norm, op->conv.first_row + first, rows, in);
     struct onednn_key key = conv_key(l, rows);
     struct onednn_operands operands = {.src = in,
                                        .weights = workspace + l->weights,

@@ -71,6 +71,18 @@ void cost_add_primitive(const struct cpu *cpu, const struct onednn_key *key, str
     if (facts.scratch_bytes > *scratch_bytes) *scratch_bytes = facts.scratch_bytes;
 }
 
+const char *cpu_instructions(void) {
+    return onednn_instructions();
+}
+
+uint64_t cpu_library_more_bytes(void) {
+    return onednn_more_bytes();
+}
+
+void cpu_library(char *out, size_t out_bytes) {
+    onednn_version(out, out_bytes);
+}
+
 struct device *cpu_open(struct sys *sys, int threads, struct error *e) {
     if (threads < 1 || threads > 1024) {
         error_set(e, USAGE, "the number of threads is out of range");
@@ -91,6 +103,9 @@ struct device *cpu_open(struct sys *sys, int threads, struct error *e) {
                                    .destroy = device_destroy},
                         .sys = sys,
                         .threads = threads};
+    cpu->device.lacks[PRECISION_F16] = "the CPU device of this build has no arithmetic in f16";
+    if (!onednn_has_bf16())
+        cpu->device.lacks[PRECISION_BF16] = "this processor has no instructions for bf16 (AVX512_BF16)";
     cpu->onednn = onednn_open(sys, threads, e);
     if (cpu->onednn) return &cpu->device;
     sys->release(sys, cpu);

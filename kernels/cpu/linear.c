@@ -1,9 +1,10 @@
 /* Matrix products with a weight: large ones through oneDNN, conditioning rows by our own dot products.
  *
- * A large product runs in panels of output columns, so that bf16 and f16 weights are widened into a bounded
- * workspace and oneDNN's hidden memory stays small. The panel's width is a function of K alone. What is
- * widened is packed on the way where oneDNN reads that faster: the same bits, 5 to 7 % sooner (bench/LOG.md).
- * Rows are never split: oneDNN's AVX2 path does not promise that a row is independent of its neighbours.
+ * A large product runs in panels of output columns, so that weights of another type are converted into a
+ * bounded workspace and oneDNN's hidden memory stays small. The panel's width is a function of K alone. Rows
+ * are never split: oneDNN's AVX2 path does not promise that a row is independent of its neighbours. In bf16
+ * the rows are rounded once, whole; weights that are stored so are used as they lie. What is widened is
+ * packed on the way where oneDNN reads that faster: the same bits, 5 to 7 % sooner (bench/LOG.md).
  *
  * linear_few is exact about what R4 asks: each output is one dot product in one order, whatever else is
  * computed. */
@@ -15,7 +16,8 @@
 
 /* Up to 1 Mi floats (4 MiB) of weights a panel: it stays in cache after widening, and oneDNN reaches 0.94 to
  * 0.99 of its rate on the whole (2 Mi and 4 Mi: no better; 2 cores with AVX-512, 1024 x 3840 x 3840 and x
- * 10240). At most 512 columns, which bounds what oneDNN packs on AVX2. */
+ * 10240). At most 512 columns, which bounds what oneDNN packs on AVX2. In bf16 no width from 64 to the whole
+ * differs, nor do weights in the layout that oneDNN likes best (bench/LOG.md). */
 static int32_t panel_columns(int32_t n, int32_t k) {
     enum { PANEL = 1 << 20, LEAST = 64, MOST = 512 };
     int32_t columns = PANEL / k / LEAST * LEAST;
@@ -25,8 +27,9 @@ static int32_t panel_columns(int32_t n, int32_t k) {
 
 struct linear_layout {
     int32_t panel;                                 /* columns */
-    bool packs_in, widens, direct;                 /* direct: oneDNN writes out itself */
+    enum dtype dtype;                              /* of the product's operands */
     enum onednn_kind kind;                         /* of all its products */
+    bool packs_in, converts, direct;               /* direct: oneDNN writes out itself */
     uint64_t in, weight, panel_out, bias, scratch; /* offsets; scratch is last */
 };
 
@@ -34,6 +37,7 @@ struct linear_layout {
 static enum onednn_kind product_kind(const struct cpu *cpu, const struct op *op) {
     int32_t m = op->in[0].dim[0], n = op->in[1].dim[0], k = op->in[1].dim[1];
     struct onednn_key packed = {ONEDNN_PRODUCT_PACKED, {m, panel_columns(n, k), k}};
+    if (op->precision == PRECISION_BF16) return ONEDNN_PRODUCT_T_BF16;
     bool packs = op->in[1].dtype != DTYPE_F32 && n % 64 == 0 && onednn_packs(cpu->onednn, &packed);
     return packs ? ONEDNN_PRODUCT_PACKED : ONEDNN_PRODUCT_T;
 }
@@ -41,14 +45,14 @@ static enum onednn_kind product_kind(const struct cpu *cpu, const struct op *op)
 static struct linear_layout layout_of(const struct cpu *cpu, const struct op *op) {
     const struct tensor *in = &op->in[0], *weight = &op->in[1];
     int32_t n = weight->dim[0], k = weight->dim[1];
-    struct linear_layout l = {.panel = panel_columns(n, k)};
-    l.packs_in = !tensor_packed(in);
-    l.widens = weight->dtype != DTYPE_F32;
-    l.kind = product_kind(cpu, op);
+    struct linear_layout l = {.panel = panel_columns(n, k), .kind = product_kind(cpu, op)};
+    l.dtype = op->precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    l.packs_in = l.dtype != DTYPE_F32 || !tensor_packed(in);
+    l.converts = weight->dtype != l.dtype;
     l.direct = l.panel == n && tensor_packed(&op->out) && !op->epilogue.residual.rank;
-    uint64_t used = 0;
-    l.in = workspace_take(&used, l.packs_in ? (uint64_t)tensor_bytes(in) : 0);
-    l.weight = workspace_take(&used, l.widens ? sizeof(float) * (uint64_t)l.panel * (uint64_t)k : 0);
+    uint64_t used = 0, row = (uint64_t)k * (uint64_t)dtype_bits(l.dtype) / 8;
+    l.in = workspace_take(&used, l.packs_in ? row * (uint64_t)in->dim[0] : 0);
+    l.weight = workspace_take(&used, l.converts ? row * (uint64_t)l.panel : 0);
     l.panel_out =
         workspace_take(&used, l.direct ? 0 : sizeof(float) * (uint64_t)l.panel * (uint64_t)in->dim[0]);
     l.bias = workspace_take(&used, sizeof(float) * (uint64_t)n);
@@ -107,20 +111,35 @@ static void finish_panel(const struct cpu *cpu, const struct op *op, const float
                    residual->rank ? tensor_row(residual, t) + first : NULL, columns);
 }
 
-static const float *pack_in(const struct cpu *cpu, const struct tensor *in, float *to) {
-    int64_t columns = in->dim[1];
+/* n values as the product wants them; what it takes as it lies is not converted. */
+static void convert(void *to, enum dtype dtype, const void *from, enum dtype stored, int64_t n) {
+    if (dtype == DTYPE_BF16)
+        simd_round(to, from, stored, n);
+    else
+        simd_widen(to, from, stored, n);
+}
+
+static const void *convert_in(const struct cpu *cpu, const struct tensor *in, enum dtype dtype, char *to) {
+    int64_t columns = in->dim[1], row = columns * dtype_bits(dtype) / 8;
 #pragma omp parallel for num_threads(cpu->threads) schedule(static)
     for (int32_t t = 0; t < in->dim[0]; t++)
-        memcpy(to + t * columns, tensor_row(in, t), (size_t)columns * sizeof *to);
+        convert(to + t * row, dtype, tensor_row(in, t), DTYPE_F32, columns);
     return to;
 }
 
-static const float *widen_panel(const struct cpu *cpu, const struct linear_layout *l,
-                                const struct tensor *weight, float *to) {
-    if (l->kind == ONEDNN_PRODUCT_PACKED)
-        simd_widen_packed(to, weight, cpu->threads);
-    else
-        simd_widen_all(to, weight, cpu->threads);
+static const void *convert_panel(const struct cpu *cpu, const struct linear_layout *l,
+                                 const struct tensor *weight, char *to) {
+    enum { PIECE = 1 << 14 };
+    int64_t n = tensor_elements(weight), from = dtype_bits(weight->dtype) / 8,
+            element = dtype_bits(l->dtype) / 8;
+    if (l->kind == ONEDNN_PRODUCT_PACKED) {
+        simd_widen_packed((float *)to, weight, cpu->threads);
+        return to;
+    }
+#pragma omp parallel for num_threads(cpu->threads) schedule(static)
+    for (int64_t i = 0; i < n; i += PIECE)
+        convert(to + i * element, l->dtype, (const char *)weight->data + i * from, weight->dtype,
+                n - i < PIECE ? n - i : PIECE);
     return to;
 }
 
@@ -129,14 +148,14 @@ static enum status linear_run(struct cpu *cpu, const struct op *op, char *worksp
     struct onednn_key keys[2];
     product_keys(&l, op, keys);
     const float *bias = simd_vector(&op->epilogue.bias, (float *)(workspace + l.bias));
-    const float *in = op->in[0].data;
-    if (l.packs_in) in = pack_in(cpu, &op->in[0], (float *)(workspace + l.in));
+    const void *in = op->in[0].data;
+    if (l.packs_in) in = convert_in(cpu, &op->in[0], l.dtype, workspace + l.in);
     int32_t n = op->in[1].dim[0];
     for (int32_t first = 0; first < n; first += l.panel) {
         int32_t columns = n - first < l.panel ? n - first : l.panel;
         struct tensor weight = tensor_slice(op->in[1], first, columns);
-        const float *panel = weight.data;
-        if (l.widens) panel = widen_panel(cpu, &l, &weight, (float *)(workspace + l.weight));
+        const void *panel = weight.data;
+        if (l.converts) panel = convert_panel(cpu, &l, &weight, workspace + l.weight);
         float *to = l.direct ? op->out.data : (void *)(workspace + l.panel_out);
         struct onednn_operands operands = {
             .src = in, .weights = panel, .dst = to, .scratch = workspace + l.scratch};
@@ -181,7 +200,7 @@ static enum status few_run(struct cpu *cpu, const struct op *op, char *workspace
     const struct tensor *weight = &op->in[1];
     int64_t k = weight->dim[1];
     uint64_t row_bytes = align_up(sizeof(float) * (uint64_t)k, ARENA_ALIGN);
-    const float *in = pack_in(cpu, &op->in[0], (float *)(workspace + l.in));
+    const float *in = convert_in(cpu, &op->in[0], DTYPE_F32, workspace + l.in);
     if (op->activation == ACTIVATION_SILU)
         simd_silu((float *)(workspace + l.in), in, tensor_elements(&op->in[0]));
     const float *bias = simd_vector(&op->in[2], (float *)(workspace + l.bias));

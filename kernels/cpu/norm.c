@@ -172,12 +172,22 @@ static void statistics_row(const struct op *op, int32_t y, double *channels, dou
 }
 
 static void statistics_group(const struct op *op, const double *rows, int group) {
+    double *before = op->in[1].rank ? (double *)op->in[1].data + 2 * group : NULL;
     double sum = 0, squares = 0;
+    if (op->rows_before) {
+        sum = before[0];
+        squares = before[1];
+    }
     for (int64_t y = 0; y < op->in[0].dim[0]; y++) {
         sum += rows[2 * (y * op->n + group)];
         squares += rows[2 * (y * op->n + group) + 1];
     }
-    double count = (double)tensor_elements(&op->in[0]) / op->n, mean = sum / count;
+    if (before) {
+        before[0] = sum;
+        before[1] = squares;
+    }
+    double row = (double)op->in[0].dim[1] * op->in[0].dim[2] / op->n;
+    double count = row * (op->rows_before + op->in[0].dim[0]), mean = sum / count;
     double variance = squares / count - mean * mean;
     float *out = (float *)op->out.data + 2 * group;
     out[0] = (float)mean;

@@ -1,12 +1,12 @@
 /* The only door to oneDNN (2.6 and 3): matrix products, direct convolutions, and the repacking of their
  * weights.
  *
- * Everything is f32 and packed: oneDNN 2.6 leaves its fast AVX-512 path when rows are strided, and one less
- * degree of freedom is one less way to get other bits. A primitive is named by its shape, built by
- * onednn_prepare and kept until onednn_close; onednn_run only looks it up. Invariants: the thread count is
- * the one given to onednn_open, whatever the calling thread's OpenMP setting, which is left as it was;
- * oneDNN's scratch is the caller's (user mode); oneDNN's own primitive cache is off, as ours is the one that
- * is counted. */
+ * Everything is packed, and f32 but for the operands of one kind of product: oneDNN 2.6 leaves its fast
+ * AVX-512 path when rows are strided, and one less degree of freedom is one less way to get other bits. A
+ * primitive is named by its shape, built by onednn_prepare and kept until onednn_close; onednn_run only looks
+ * it up. Invariants: the thread count is the one given to onednn_open, whatever the calling thread's OpenMP
+ * setting, which is left as it was; oneDNN's scratch is the caller's (user mode); oneDNN's own primitive
+ * cache is off, as ours is the one that is counted. */
 #ifndef SLUICE_CPU_ONEDNN_H
 #define SLUICE_CPU_ONEDNN_H
 
@@ -17,6 +17,7 @@
 
 enum onednn_kind {
     ONEDNN_PRODUCT_T,      /* dst[M,N] = src[M,K] . weights[N,K]^T */
+    ONEDNN_PRODUCT_T_BF16, /* the same of bf16; sums and dst are f32 */
     ONEDNN_PRODUCT,        /* dst[M,N] = src[M,K] . weights[K,N] */
     ONEDNN_PRODUCT_PACKED, /* the same with weights[N/64,K,64], as oneDNN's AVX-512 kernel reads them: the
                               bits of the others without their copying. N in 64s, K in 16s */
@@ -51,11 +52,20 @@ enum { ONEDNN_MARGIN = 1 << 20 };
 /* Heap and JIT code that one primitive keeps, with our memory objects. Measured at most: see onednn.c. */
 uint64_t onednn_primitive_bytes(const struct onednn_key *key);
 
+/* Has this processor instructions for products of bf16, as far as oneDNN may use them? Without, it computes
+ * them by widening: slower than f32. */
+bool onednn_has_bf16(void);
+
 struct onednn;
 
 /* MEMORY or DEVICE; NULL then. */
 struct onednn *onednn_open(struct sys *sys, int threads, struct error *e);
 void onednn_close(struct onednn *o);
+
+/* See cpu.h: cpu_instructions, cpu_library_more_bytes, cpu_library. */
+const char *onednn_instructions(void);
+uint64_t onednn_more_bytes(void);
+void onednn_version(char *out, size_t out_bytes);
 
 /* A pure function of key, thread count and instruction set, whether prepared or not. */
 struct onednn_facts onednn_facts(const struct onednn *o, const struct onednn_key *key);

@@ -21,13 +21,19 @@ void simd_widen(float *to, const void *from, enum dtype dtype, int64_t n) {
         memcpy(to, from, (size_t)n * sizeof *to);
 }
 
-void simd_widen_all(float *to, const struct tensor *from, int threads) {
-    enum { PIECE = 1 << 14 };
-    int64_t n = tensor_elements(from), element = dtype_bits(from->dtype) / 8;
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t i = 0; i < n; i += PIECE)
-        simd_widen(to + i, (const char *)from->data + i * element, from->dtype,
-                   n - i < PIECE ? n - i : PIECE);
+WIDE static void round_f32(uint16_t *restrict to, const float *restrict from, int64_t n) {
+    for (int64_t i = 0; i < n; i++) to[i] = f32_bf16(from[i]);
+}
+
+WIDE static void round_f16(uint16_t *restrict to, const uint16_t *restrict from, int64_t n) {
+    for (int64_t i = 0; i < n; i++) to[i] = f32_bf16(f16_f32(from[i]));
+}
+
+void simd_round(uint16_t *to, const void *from, enum dtype dtype, int64_t n) {
+    if (dtype == DTYPE_F16)
+        round_f16(to, from, n);
+    else
+        round_f32(to, from, n);
 }
 
 enum { PACK_OUTPUTS = 64, PACK_INPUTS = 32, TILE = 16 };

@@ -1,4 +1,4 @@
-/* Small arithmetic that the compiler vectorises: exponential, widening, dot product.
+/* Small arithmetic that the compiler vectorises: exponential, widening, rounding, dot product.
  *
  * Every sum has 16 (f32) or 8 (double) running parts and one tree over them, whatever the vector width: the
  * bits do not depend on the instruction set that the loop was compiled for. Multiplications and additions
@@ -62,6 +62,13 @@ static inline float f16_f32(uint16_t h) {
     return f.value;
 }
 
+/* To nearest even, beyond the largest to infinity; NaN stays NaN. */
+static inline uint16_t f32_bf16(float f) {
+    uint32_t bits = (union float_bits){.value = f}.bits;
+    uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, nan = bits >> 16 | 0x40;
+    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
+}
+
 static inline float sum_16(const float *part) {
     float s[8];
     for (int i = 0; i < 8; i++) s[i] = part[i] + part[i + 8];
@@ -74,11 +81,11 @@ static inline double sum_8(const double *part) {
 
 /* n values of a weight, widened to f32. to may not overlap from. */
 void simd_widen(float *to, const void *from, enum dtype dtype, int64_t n);
-/* A whole packed weight (or bias), by several threads. */
-void simd_widen_all(float *to, const struct tensor *from, int threads);
 /* A packed bf16 or f16 weight [N,K] as [N/64,K,64] (ONEDNN_PRODUCT_PACKED), by several threads. N in 64s, K
  * in 16s. */
 void simd_widen_packed(float *to, const struct tensor *from, int threads);
+/* n values of f32 or f16, rounded to bf16. to may not overlap from. */
+void simd_round(uint16_t *to, const void *from, enum dtype dtype, int64_t n);
 /* A vector of weights as f32: its own data if it is f32, else widened into to. NULL if absent. */
 const float *simd_vector(const struct tensor *from, float *to);
 float simd_dot(const float *a, const float *b, int64_t n);

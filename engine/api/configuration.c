@@ -1,0 +1,78 @@
+/* A component's configuration: see configuration.h. */
+#include "engine/api/configuration.h"
+
+#include "engine/api/parts.h"
+#include "loaders/loaders.h"
+
+#include <string.h>
+
+const char *const config_origin_word[] = {
+    [CONFIG_PUBLISHED] = "published values", [CONFIG_BESIDE] = "config.json", [CONFIG_METADATA] = "metadata"};
+
+/* Names of a component's object in metadata that has one for each. */
+static const char *const members[N_ROLES][3] = {
+    [ROLE_TEXT] = {"text_encoder", "llm"},
+    [ROLE_DENOISER] = {"transformer", "diffusion_model"},
+    [ROLE_DECODER] = {"vae"},
+};
+
+/* Does it say that it is this family's? */
+static bool names_family(const struct config *config, const struct family *family) {
+    return !strcmp(config_string(config, family->config_key, ""), family->config_value);
+}
+
+/* Does it say what it is at all? */
+static bool names_model(const struct config *config) {
+    return config_find(config, "_class_name") || config_find(config, "model_type");
+}
+
+static char *beside(struct sys *sys, const char *path) {
+    static const char name[] = "config.json";
+    if (path_is_folder(path)) return path_join(sys, path, name);
+    const char *slash = strrchr(path, '/');
+    size_t folder = slash ? (size_t)(slash - path) + 1 : 0;
+    char *file = sys->alloc(sys, LINE_HOST, folder + sizeof name);
+    if (!file) return NULL;
+    memcpy(file, path, folder);
+    memcpy(file + folder, name, sizeof name);
+    return file;
+}
+
+static enum status read_beside(struct sys *sys, const char *path, const struct family *family,
+                               struct config *config, struct error *e) {
+    char *file = beside(sys, path);
+    if (!file)
+        error_set(e, MEMORY, "no memory for a path");
+    else if (path_exists(file))
+        config_read(sys, file, config, e);
+    sys->release(sys, file);
+    /* Several parts may share a folder. */
+    if (!path_is_folder(path) && !names_family(config, family)) config_destroy(config);
+    return e->code;
+}
+
+/* Under the component's name; else the whole of it. A whole that names nothing is the component's if the file
+ * holds nothing else, so has no prefixes. */
+static enum status read_metadata(struct sys *sys, const struct tensor_index *index,
+                                 const struct family *family, struct config *config, struct error *e) {
+    if (!index->config) return OK;
+    const char *path = index->sources[0].path;
+    for (const char *const *member = members[family->role]; *member && !config->path; member++)
+        if (config_parse(sys, path, index->config, *member, config, e) != OK) goto out;
+    if (config->path || config_parse(sys, path, index->config, NULL, config, e) != OK) goto out;
+    if (!names_family(config, family) && (names_model(config) || index->prefix)) config_destroy(config);
+out:
+    return e->code == OK ? OK : error_expected(e, "JSON in the metadata's config");
+}
+
+enum status configuration_read(struct sys *sys, const char *path, const struct tensor_index *index,
+                               const struct family *family, struct config *config, enum config_origin *origin,
+                               struct error *e) {
+    *config = (struct config){0};
+    *origin = CONFIG_BESIDE;
+    if (read_beside(sys, path, family, config, e) != OK || config->path) return e->code;
+    *origin = CONFIG_METADATA;
+    if (read_metadata(sys, index, family, config, e) != OK || config->path) return e->code;
+    *origin = CONFIG_PUBLISHED;
+    return OK;
+}

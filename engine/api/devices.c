@@ -1,0 +1,28 @@
+/* `sluice devices`: what a run can use here, and what this build has not. */
+#include "engine/api/machine.h"
+#include "engine/api/model.h"
+#include "engine/base/free_memory.h"
+#include "kernels/cpu/cpu.h"
+
+#include <jansson.h>
+
+static json_t *describe_cpu(void) {
+    char processor[128], library[32];
+    machine_processor(processor, sizeof processor);
+    cpu_library(library, sizeof library);
+    return json_pack("{s:s, s:s, s:I, s:I, s:i, s:i, s:s, s:s, s:[s]}", "name", "cpu", "processor", processor,
+                     "bytes", (json_int_t)machine_memory_bytes(), "free_bytes",
+                     (json_int_t)free_memory_bytes(), "threads", machine_cores(), "hardware_threads",
+                     machine_hardware_threads(), "instructions", cpu_instructions(), "library", library,
+                     "precisions", "f32");
+}
+
+int sluice_devices(char **json, struct sluice_error *error) {
+    struct error e = {0};
+    json_t *list = json_pack("{s:i, s:[o], s:[{s:s, s:s}]}", "version", 1, "devices", describe_cpu(),
+                             "absent", "name", "cuda", "reason", "not in this build");
+    *json = list ? json_dumps(list, JSON_INDENT(1)) : NULL;
+    json_decref(list);
+    if (!*json) error_set(&e, MEMORY, "no memory for a list of devices");
+    return publish_error(&e, error);
+}

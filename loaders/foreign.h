@@ -1,0 +1,13 @@
+/* Files that are given where something else belongs, known by how they begin. */
+#ifndef SLUICE_LOADERS_FOREIGN_H
+#define SLUICE_LOADERS_FOREIGN_H
+
+enum { FOREIGN_BYTES = 8 };
+
+/* What can be read as weights, for messages. */
+#define READABLE_WEIGHTS "safetensors with f32, f16 or bf16 weights"
+
+/* What a file that begins with these bytes is, in words, or NULL: it may be safetensors. */
+const char *foreign_kind(const unsigned char first[FOREIGN_BYTES]);
+
+#endif

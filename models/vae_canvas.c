@@ -1,0 +1,87 @@
+/* The canvas: see vae_canvas.h. */
+#include "models/vae_canvas.h"
+
+static int64_t most(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t in_rows(int64_t floats) {
+    return (floats + CANVAS_ROW - 1) / CANVAS_ROW;
+}
+
+static int64_t picture_rows(int64_t Y, int64_t X, int64_t C) {
+    return in_rows(Y * X * C);
+}
+
+/* Nothing needs more than to lie apart. */
+static int64_t lead_rows(int64_t lead, int64_t out_rows) {
+    return least(in_rows(lead), out_rows);
+}
+
+/* The next band's h begins one row before it, and that row is made from one more. */
+static int64_t resnet_lead(int32_t Y, int32_t X, int32_t before, int32_t channels) {
+    enum { HALO = 2 };
+    int64_t lead = conv_lead(Y, X, HALO, 1, (int64_t)X * before, (int64_t)X * channels);
+    return lead_rows(lead, picture_rows(Y, X, channels));
+}
+
+static int64_t upsample_lead(const struct canvas_level *to) {
+    int64_t C = to->before;
+    return lead_rows(conv_lead(to->Y, to->X, 1, 2, to->X / 2 * C, to->X * C), picture_rows(to->Y, to->X, C));
+}
+
+/* Rows that a level needs with its first picture at *front, which is chosen as near to 0 as its resnets
+ * allow. below: the level before it; NULL for the deepest. */
+static int64_t measure_level(const struct canvas_level *l, const struct canvas_level *below, bool tiled,
+                             int64_t *front) {
+    bool widens = l->before != l->channels;
+    int64_t first = picture_rows(l->Y, l->X, l->before), h = picture_rows(l->Y, l->X, l->channels);
+    int64_t lead = widens ? resnet_lead(l->Y, l->X, l->before, l->channels) : 0;
+    int64_t up = below ? picture_rows(below->Y, below->X, l->before) + upsample_lead(l) : first;
+    *front = lead;
+    if (!tiled) return lead + most(up, most(first, h) + h);
+    if (2 * h > lead + up)
+        *front += (l->n_resnets - widens) * resnet_lead(l->Y, l->X, l->channels, l->channels);
+    return *front + up;
+}
+
+int64_t canvas_measure(const struct canvas_level *levels, int n, int spare, bool tiled, int64_t *front) {
+    int64_t rows = 0;
+    for (int i = 0; i < n; i++) {
+        const struct canvas_level *l = &levels[i];
+        rows = most(rows, measure_level(l, i ? l - 1 : NULL, tiled, &front[i]));
+        int64_t picture = picture_rows(l->Y, l->X, l->channels);
+        int beside = i == 0 ? spare : 0;
+        if (i + 1 < n && !beside) beside = 1; /* it moves to the back */
+        rows = most(rows, front[i] + (1 + beside) * picture);
+    }
+    return rows;
+}
+
+static struct tensor picture_at(const struct canvas *canvas, int64_t at, int32_t Y, int32_t X, int32_t C) {
+    int32_t dim[3] = {Y, X, C};
+    struct tensor t = tensor_make(canvas->memory.data, DTYPE_F32, 3, dim);
+    if (t.data) t.data = (char *)t.data + at * canvas->memory.row_bytes;
+    return t;
+}
+
+struct tensor canvas_put(struct canvas *canvas, int64_t at, int32_t Y, int32_t X, int32_t C) {
+    canvas->at = at;
+    canvas->picture = picture_at(canvas, at, Y, X, C);
+    return canvas->picture;
+}
+
+struct tensor canvas_back(const struct canvas *canvas, int i, int32_t Y, int32_t X, int32_t C) {
+    int64_t at = canvas->memory.dim[0] - (i + 1) * picture_rows(Y, X, C);
+    if (at < canvas->at + in_rows(tensor_elements(&canvas->picture))) return (struct tensor){0};
+    return picture_at(canvas, at, Y, X, C);
+}
+
+int64_t canvas_before(const struct canvas *canvas, int32_t C) {
+    const int32_t *dim = canvas->picture.dim;
+    return canvas->at - resnet_lead(dim[0], dim[1], dim[2], C);
+}
