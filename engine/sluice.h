@@ -281,7 +281,7 @@ SLUICE_API int sluice_bench_stream(const struct sluice_bench_options *options, c
  * rate for their products, of real sizes and made-up weights: {"version":1,"rows":[{"part":"block|decoder",
  * "what":"all|library|linear|conv|attention|bytes","seconds","flops_per_second","product_rate_share",
  * "time_share", ...}]}; medians of rounds. on_progress is called before each round with a new text, outside
- * what is timed. Takes minutes and at most 1.2 GiB. */
+ * what is timed. Takes minutes and at most 1.5 GiB. */
 SLUICE_API int sluice_bench_block(const struct sluice_bench_options *options, char **json,
                                   struct sluice_error *error);
 

@@ -414,6 +414,8 @@ static void test_linear(void **state) {
     case_linear(5, 200, 10240, DTYPE_F32, 16, true, RESIDUAL_NONE);
     case_linear(3, 70, 20000, DTYPE_F16, 0, false, RESIDUAL_NONE);
     case_linear(300, 512, 300, DTYPE_F32, 0, true, RESIDUAL_NONE);
+    case_linear(33, 576, 1040, DTYPE_F16, 0, true,
+                RESIDUAL_OUT); /* packed: 65 tiles of 16, the last one odd */
 }
 
 /* R4: a row has the same bits alone and among as many as there are steps. Sums have parts, so every short K

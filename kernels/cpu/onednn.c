@@ -139,13 +139,12 @@ static enum status grow(struct onednn *o, struct error *e) {
 
 static dnnl_status_t describe_product(const struct onednn *o, const struct onednn_key *key,
                                       dnnl_primitive_desc_t *d) {
+    static const dnnl_format_tag_t weights[] = {dnnl_ba, dnnl_ba, dnnl_ab, dnnl_BA16a64b};
     const int32_t *n = key->number;
     dnnl_memory_desc_t l[3] = {0};
     dnnl_data_type_t type = key->kind == ONEDNN_PRODUCT_T_BF16 ? dnnl_bf16 : dnnl_f32;
     dnnl_status_t s = layout_create(&l[0], 2, (const dnnl_dims_t){n[0], n[2]}, type, dnnl_ab);
-    if (!s)
-        s = layout_create(&l[1], 2, (const dnnl_dims_t){n[2], n[1]}, type,
-                          key->kind == ONEDNN_PRODUCT ? dnnl_ab : dnnl_ba);
+    if (!s) s = layout_create(&l[1], 2, (const dnnl_dims_t){n[2], n[1]}, type, weights[key->kind]);
     if (!s) s = layout_create(&l[2], 2, (const dnnl_dims_t){n[0], n[1]}, dnnl_f32, dnnl_ab);
     if (!s) s = product_describe(d, o->engine, &l[0], &l[1], &l[2], o->attr);
     for (int i = 0; i < 3; i++) layout_destroy(&l[i]);
@@ -229,6 +228,7 @@ static struct onednn_facts facts_read(const struct onednn *o, const struct onedn
                                  .hidden_bytes = hidden_bytes(key, implementation, o->threads),
                                  .weights_bytes = layout_bytes(d, dnnl_query_weights_md),
                                  .reference = strstr(implementation, "ref") != NULL,
+                                 .brgemm = strstr(implementation, "brg") != NULL,
                                  .supported = true};
 }
 
@@ -255,6 +255,12 @@ struct onednn_facts onednn_facts(const struct onednn *o, const struct onednn_key
     }
     leave(before);
     return facts;
+}
+
+bool onednn_packs(const struct onednn *o, const struct onednn_key *key) {
+    if (key->number[1] % 64 || key->number[2] % 16) return false;
+    struct onednn_facts facts = onednn_facts(o, key);
+    return facts.supported && facts.brgemm;
 }
 
 /* Measured at most, heap and touched pages of JIT code together (oneDNN 2.6.3, AVX-512, 4,000 random shapes):
@@ -286,8 +292,8 @@ uint64_t onednn_primitive_bytes(const struct onednn_key *key) {
 /* --- building and running --- */
 
 static enum status failed(const struct onednn_key *key, const char *what, dnnl_status_t s, struct error *e) {
-    static const char *const kinds[] = {"product (transposed)", "bf16 product", "product", "convolution",
-                                        "repacking"};
+    static const char *const kinds[] = {"product (transposed)", "bf16 product", "product",
+                                        "product (packed)",     "convolution",  "repacking"};
     const int32_t *n = key->number;
     error_set(e, DEVICE, "oneDNN %s failed", what);
     error_found(e, "status %d", (int)s);

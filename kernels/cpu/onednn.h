@@ -19,6 +19,8 @@ enum onednn_kind {
     ONEDNN_PRODUCT_T,      /* dst[M,N] = src[M,K] . weights[N,K]^T */
     ONEDNN_PRODUCT_T_BF16, /* the same of bf16; sums and dst are f32 */
     ONEDNN_PRODUCT,        /* dst[M,N] = src[M,K] . weights[K,N] */
+    ONEDNN_PRODUCT_PACKED, /* the same with weights[N/64,K,64], as oneDNN's AVX-512 kernel reads them: the
+                              bits of the others without their copying. N in 64s, K in 16s */
     ONEDNN_CONV, /* dst[Y,X,N] = bias + src[Y+k-1,X+k-1,C] * weights, without padding; C and N multiples of 8
                   */
     ONEDNN_REPACK, /* dst = the weights [N,C,k,k] in src as the convolution of the same numbers wants them */
@@ -34,6 +36,7 @@ struct onednn_facts {
     uint64_t hidden_bytes;  /* the most that oneDNN allocates while the primitive runs */
     uint64_t weights_bytes; /* of a convolution's repacked weights */
     bool reference;         /* oneDNN has only its slow reference code for this */
+    bool brgemm;            /* its AVX-512 kernel for products, which reads packed weights as they are */
     bool supported;
 };
 
@@ -68,6 +71,8 @@ void onednn_version(char *out, size_t out_bytes);
 struct onednn_facts onednn_facts(const struct onednn *o, const struct onednn_key *key);
 /* Equal keys, equal number. */
 uint64_t onednn_signature(const struct onednn_key *key);
+/* Whether a product of packed weights can be had and is the faster one: not below AVX-512. */
+bool onednn_packs(const struct onednn *o, const struct onednn_key *key);
 
 /* Builds the primitive unless it is there. MEMORY, or DEVICE if oneDNN refuses. */
 enum status onednn_prepare(struct onednn *o, const struct onednn_key *key, struct error *e);

@@ -81,6 +81,9 @@ static inline double sum_8(const double *part) {
 
 /* n values of a weight, widened to f32. to may not overlap from. */
 void simd_widen(float *to, const void *from, enum dtype dtype, int64_t n);
+/* A packed bf16 or f16 weight [N,K] as [N/64,K,64] (ONEDNN_PRODUCT_PACKED), by several threads. N in 64s, K
+ * in 16s. */
+void simd_widen_packed(float *to, const struct tensor *from, int threads);
 /* n values of f32 or f16, rounded to bf16. to may not overlap from. */
 void simd_round(uint16_t *to, const void *from, enum dtype dtype, int64_t n);
 /* A vector of weights as f32: its own data if it is f32, else widened into to. NULL if absent. */
