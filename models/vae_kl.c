@@ -175,8 +175,8 @@ static void forward_in(struct context *x, const void *weights, const struct visi
     op_conv2d(x, out, mixed, w->weight, (struct epilogue){.bias = w->bias}, plain);
 }
 
-/* Rows of h at a time where it is not kept: two rows of each band are computed once more for their
- * neighbours. A function of shapes alone (R3). */
+/* Rows of out at a time where h is not kept. Whole bands of convolutions, so that these and the picture's
+ * last one are the same as where it is. A function of shapes alone (R3). */
 static int32_t resnet_band(int32_t Y, int32_t X) {
     int32_t band = 2 * conv_band_rows(X);
     return band < Y ? band : Y;
@@ -212,7 +212,7 @@ static void forward_resnet(struct context *x, const void *weights, const struct 
         op_group_statistics(x, two.norm.statistics, rows, before, settings->groups, EPS);
     }
     for (int32_t y = 0; y < Y; y += band) {
-        int32_t n = least(band, Y - y), from = y ? y - 1 : 0, to = least(y + n + 1, Y);
+        int32_t n = least(band, Y - y), from = y ? y - 1 : 0, to = least(from + band + 2, Y);
         struct tensor rows = tensor_slice(h, 0, to - from), piece = tensor_slice(out, y, n);
         struct epilogue epilogue = {.bias = w->conv2_bias, .residual = tensor_slice(in, y, n)};
         one.first_row = from;

@@ -92,6 +92,8 @@ static uint64_t least(bool of_device, uint64_t other_bytes) {
     for (int s = 0; s < need.n_stages; s++) {
         uint64_t best = 0;
         for (int host = 0; host <= (need.stage[s].picture_bytes > 0); host++) {
+            enum pictures_place place = need.stage[s].picture_bytes ? need.stage[s].pictures_place : 0;
+            if (place && (place == PICTURES_ON_HOST) != host) continue;
             const struct plan_stage nothing = {0};
             uint64_t ram, vram;
             fixed(s, host, &ram, &vram);
@@ -282,6 +284,32 @@ static void test_least(void **state) {
     }
     print_message("%d pairs, %d and %d where the other budget never does\n", found, given_up[0], given_up[1]);
     assert_true(found > NEEDS && given_up[0] > 0 && given_up[1] > 0);
+}
+
+/* Where the request says where they lie, they do, at the least budgets of that place. */
+static void test_place_given(void **state) {
+    (void)state;
+    for (int i = 0; i < 2 * NEEDS; i++) {
+        bool host = i % 2;
+        random_state = seed_base + 9000 + (uint64_t)i;
+        make_need(true, 1 + (int)below(3));
+        for (int s = 0; s < need.n_stages; s++)
+            need.stage[s].pictures_place = host ? PICTURES_ON_HOST : PICTURES_ON_DEVICE;
+        uint64_t ram = least(false, UINT64_MAX), vram = least(true, UINT64_MAX), more = all_bytes() / 2;
+        for (int k = 0; k < 6; k++) {
+            plan_solve(&need, ram + below(2) * below(more), vram + below(2) * below(more), &plan);
+            assert_int_equal(plan.ram_least_bytes, ram);
+            assert_int_equal(plan.vram_least_bytes, vram);
+            check_peaks();
+            for (int s = 0; s < need.n_stages; s++)
+                assert_int_equal(plan.stage[s].pictures_on_host, host && need.stage[s].picture_bytes);
+        }
+        check_refused(ram - 1, vram);
+        check_refused(ram, vram - 1);
+        plan.stage[need.n_stages - 1].pictures_on_host = !host; /* as a plan that was read back may say */
+        plan_evaluate(&need, &plan);
+        assert_int_equal(plan.stage[need.n_stages - 1].pictures_on_host, host);
+    }
 }
 
 /* The least with nothing given does by itself; and the least of several needs is that of any. */
@@ -559,13 +587,13 @@ static void test_read_back(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_hand),       cmocka_unit_test(test_faster_place),
-        cmocka_unit_test(test_plenty),        cmocka_unit_test(test_unknown_rates),
-        cmocka_unit_test(test_monotone),      cmocka_unit_test(test_least),
-        cmocka_unit_test(test_least_of_all),  cmocka_unit_test(test_unified),
-        cmocka_unit_test(test_measured),      cmocka_unit_test(test_runs),
-        cmocka_unit_test(test_runs_at_least), cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_read_back),
+        cmocka_unit_test(test_by_hand),     cmocka_unit_test(test_faster_place),
+        cmocka_unit_test(test_plenty),      cmocka_unit_test(test_unknown_rates),
+        cmocka_unit_test(test_monotone),    cmocka_unit_test(test_least),
+        cmocka_unit_test(test_place_given), cmocka_unit_test(test_least_of_all),
+        cmocka_unit_test(test_unified),     cmocka_unit_test(test_measured),
+        cmocka_unit_test(test_runs),        cmocka_unit_test(test_runs_at_least),
+        cmocka_unit_test(test_no_memory),   cmocka_unit_test(test_read_back),
     };
     const char *seed = getenv("SEED");
     seed_base = seed ? strtoull(seed, NULL, 0) : 1;

@@ -7,6 +7,7 @@
  *     ring, from the least to the whole edited_plans
  *     depth, no_wrap, waits             edited_plans
  *     direct reads, size of the bounce  direct_reads, edited_plans, requests, test_direct.c
+ *     what of the decoder is kept       edited_plans, test_decode.c; in larger pictures test_rings_vae.c
  *     keep, from one run to the next    edited_plans (every pair), sessions_past
  *     batch, with and without guidance  requests, batch_against_seeds
  *     length of prompts, shape          requests, sessions_past
@@ -198,6 +199,8 @@ static void edit_stage(json_t *stage, int edit, atomic_ullong *random, int64_t r
     json_object_set_new(stage, "depth", json_integer((json_int_t)(draw(random) % 3)));
     json_object_set_new(stage, "no_wrap", json_integer((json_int_t)(draw(random) % 2)));
     json_object_set_new(stage, "waits", json_integer((json_int_t)(draw(random) % 2)));
+    if (json_object_get(stage, "vae_tiling"))
+        json_object_set_new(stage, "vae_tiling", json_string(draw(random) % 2 ? "on" : "off"));
 }
 
 static void edit_plan(json_t *plan, int edit, atomic_ullong *random, int64_t ring_less) {
@@ -212,11 +215,12 @@ static void edit_plan(json_t *plan, int edit, atomic_ullong *random, int64_t rin
 
 /* How often the denoiser streamed under each value, so that no choice is varied in name only. */
 struct variety {
-    int depth[3], no_wrap[2], waits[2], direct[2];
+    int depth[3], no_wrap[2], waits[2], direct[2], tiled[2];
 };
 
 static void note_variety(struct variety *v, json_t *plan) {
     const json_t *stage = stage_of(plan, "denoise");
+    v->tiled[!strcmp(json_string_value(json_object_get(stage_of(plan, "decode"), "vae_tiling")), "on")]++;
     if (!number(stage_of(plan, "denoise"), "streamed_bytes_per_evaluation")) return;
     v->depth[json_integer_value(json_object_get(stage, "depth"))]++;
     v->no_wrap[json_integer_value(json_object_get(stage, "no_wrap"))]++;
@@ -229,6 +233,7 @@ static void check_variety(const struct variety *v, const char *name) {
           v->depth[1], v->depth[2]);
     check(v->no_wrap[0] && v->no_wrap[1], "%s: wraps %d, not %d", name, v->no_wrap[0], v->no_wrap[1]);
     check(v->waits[0] && v->waits[1], "%s: does not wait %d, waits %d", name, v->waits[0], v->waits[1]);
+    check(v->tiled[0] && v->tiled[1], "%s: pictures kept %d, not %d", name, v->tiled[0], v->tiled[1]);
     check(v->direct[0] && v->direct[1], "%s: cached %d, direct %d", name, v->direct[0], v->direct[1]);
 }
 

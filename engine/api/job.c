@@ -406,8 +406,8 @@ static bool tiling_matters(struct job *job, struct error *e) {
 /* What the request asks for, or both ways if they differ: *least_tiled to *most_tiled. */
 static enum status decide_tiling(struct job *job, int *least_tiled, int *most_tiled, struct error *e) {
     const char *how = job->request.vae_tiling;
-    *least_tiled = asked_for(how, "on");
-    *most_tiled = asked_for(how, "on") || (!asked_for(how, "off") && tiling_matters(job, e));
+    *least_tiled = !job->request.no_decode && asked_for(how, "on");
+    *most_tiled = *least_tiled || (!asked_for(how, "off") && tiling_matters(job, e));
     return e->code;
 }
 

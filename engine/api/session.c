@@ -7,6 +7,7 @@
 #include "engine/api/plan_json.h"
 #include "engine/api/pressure.h"
 #include "engine/api/rate.h"
+#include "engine/api/refusal.h"
 #include "engine/sample/flow.h"
 #include "engine/sample/noise.h"
 #include "kernels/cpu/cpu.h"
@@ -529,7 +530,8 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
         job_plan(&job, e) != OK)
         goto out;
     s->report.plan = plan_json(&job);
-    if (plan_check(job.need, &job.plan, e) != OK) goto out;
+    if (plan_check(job.need, &job.plan, e) == BUDGET) refusal_explain(&job, e);
+    if (e->code != OK) goto out;
     warn_of_cuts(s, &job);
     execute(s, &job, latent_file, e);
 out:

@@ -491,6 +491,34 @@ check "report" has ../out '"exit"'
 expect 3 "decode nothing" decode ../nowhere -m "$model" -o d2.png
 check "no picture" absent d2.png
 rm -f ./*
+# ---- where the decoder's pictures lie ----
+wide="-W 400 -H 272 --steps 1 --cfg-scale 1"
+number() { tr -d ' \n' <../out | sed "s/.*$1\":\([0-9]*\).*/\1/"; } # the last one's, in ../out
+for how in off on; do
+    # shellcheck disable=SC2086
+    expect 0 "plan --vae-tiling $how" plan -m "$demo" -p x $wide --max-ram 60% --json --vae-tiling $how
+    bytes=$(number state_bytes) least=$(number 'least":{[^}]*"ram_bytes')
+    [ $how = on ] && check "other bytes, and fewer" [ "$bytes" -lt "$kept_bytes" ]
+    kept_bytes=$bytes
+    tr -d ' \n' <../out >../flat
+    check "named in the plan" has ../flat "\"vae_tiling\":\"$how\""
+    # shellcheck disable=SC2086
+    expect 0 "--vae-tiling $how at its least" generate -m "$demo" -p x $wide -o $how.png --vae-tiling $how --max-ram "${least}B"
+done
+check "the same picture" cmp -s on.png off.png
+# shellcheck disable=SC2086
+expect 4 "only the decode does not fit" generate -m "$demo" -p x $wide -o a.png --vae-tiling on --max-ram "$((least - 1))B" --save-latent l.safetensors
+check "says so" has ../err "only the decode .*--max-ram ${least}B"
+check "and what would help" has ../err '\-\-no-decode --save-latent FILE'
+check "nothing is left" [ "$(ls)" = "$(printf 'off.png\non.png')" ]
+# shellcheck disable=SC2086
+expect 0 "what would help helps" generate -m "$demo" -p x $wide --no-decode --save-latent l.safetensors --max-ram "$((least - 1))B"
+expect 0 "the picture after all" decode l.safetensors -m "$demo" -o late.png --report ../r.json
+expect 0 "the picture at once" generate -m "$demo" -p x $wide -o a.png --report ../r2.json
+image=$(tr -d " \n" <../r2.json | grep -o '"image_sha256":\[[^]]*')
+tr -d ' \n' <../r.json >../flat
+check "the same picture" has ../flat "${image#*[}"
+rm -f ./*
 draw 0 "-v shows the plan" -p x -o a.png -v
 check "stages" has ../err '^stage '
 check "what each did" has ../err '^stage denoise: .* s, computing .* GB/s.*; peak so far .*, planned '
