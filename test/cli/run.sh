@@ -1,69 +1,8 @@
 #!/bin/sh
-# The program as a user runs it: flags, exit codes, messages, files. Needs no Python and no network.
+# The program as a user runs it: flags, exit codes, messages, files. inspect, devices and benches: benches.sh.
 #
 # usage: run.sh SLUICE MODEL_DIR [SCRATCH_DIR]
-#
-# Each run is checked for its exit code and for the rule of the last line: on any code but 0 exactly one line of stderr
-# begins "sluice: " and it is the last; on 0 none does. Environment variables STUB_* mean something only to a stub of the
-# library; the real one does not read them.
-LC_ALL=C
-export LC_ALL
-sluice=$1 model=$2 scratch=${3:-}
-if [ ! -x "$sluice" ] || [ ! -d "$model" ]; then
-    echo "usage: run.sh SLUICE MODEL_DIR [SCRATCH_DIR]" >&2
-    exit 2
-fi
-case $sluice in /*) ;; *) sluice=$PWD/$sluice ;; esac
-case $model in /*) ;; *) model=$PWD/$model ;; esac
-demo=$(cd "$(dirname "$0")/../../models/demo" && pwd) # a denoiser that streams at the least budget
-if [ -z "$scratch" ]; then
-    scratch=$(mktemp -d) || exit 2
-    trap 'rm -rf "$scratch"' EXIT
-fi
-mkdir -p "$scratch" && cd "$scratch" && scratch=$PWD || exit 2
-rm -rf work && mkdir work && cd work || exit 2
-
-passed=0 failed=0
-size="-W ${SIZE_W:-64} -H ${SIZE_H:-48}"
-
-ok() { passed=$((passed + 1)); }
-bad() {
-    failed=$((failed + 1))
-    echo "FAIL $name: $1"
-    [ -s ../err ] && sed 's/^/    | /' ../err | tail -5
-}
-check() { # check TEXT COMMAND...: the command succeeds
-    what=$1
-    shift
-    if "$@"; then ok; else bad "$what"; fi
-}
-has() { grep -aq -e "$2" "$1"; }
-lacks() { ! grep -aq -e "$2" "$1"; }
-absent() { [ ! -e "$1" ]; }
-empty_folder() { [ -z "$(ls -A "$1")" ]; }
-
-last_line_rule() { # last_line_rule CODE
-    n=$(tr '\r' '\n' <../err | grep -ac '^sluice: ')
-    if [ "$1" = 0 ]; then
-        [ "$n" = 0 ]
-    else
-        [ "$n" = 1 ] && tail -n 1 ../err | grep -aq '^sluice: '
-    fi
-}
-expect() { # expect CODE NAME ARGS...: runs sluice; output in ../out and ../err
-    want=$1 name=$2
-    shift 2
-    "$sluice" "$@" >../out 2>../err
-    code=$?
-    if [ $code = "$want" ]; then ok; else bad "exit $code, not $want"; fi
-    if last_line_rule $code; then ok; else bad "the last line"; fi
-}
-draw() { # draw CODE NAME ARGS...
-    draw_code=$1 draw_name=$2
-    shift 2
-    # shellcheck disable=SC2086
-    expect "$draw_code" "$draw_name" generate -m "$model" $size --steps 2 "$@"
-}
+. "$(dirname "$0")/program.sh"
 
 # ---- help and version ----
 expect 0 version --version
@@ -321,7 +260,6 @@ least=$(tr -d ' \n' <../out | sed 's/.*"least":{[^}]*"ram_bytes":\([0-9]*\).*/\1
 check "least is named" has ../err "$least"
 
 # ---- rates ----
-number() { sed "s/.*\"$1\":\([0-9.e+-]*\)[,}].*/\1/" ../flat; } # number KEY: of the last in ../flat
 rates() { # rates CODE TEXT: a plan with a rates file that holds TEXT
     printf '%s' "$2" >../rates.json
     # shellcheck disable=SC2086
@@ -395,7 +333,7 @@ printf '{"version":1,"disk":10000000}' >../rates.json
 "$sluice" plan -m "$demo" --max-ram 1B --json 2>../err | tr -d ' \n' >../flat
 least=$(sed 's/.*"least":{"vram_bytes":0,"ram_bytes":\([0-9]*\)}.*/\1/' ../flat)
 check "no advice where it does not fit" has ../flat '"advice":\[\]'
-: $((least += 1500000)) # four images have more state
+: $((least += 2000000)) # four images have more state
 expect 0 "advice of a slow disk" plan -m "$demo" --max-ram "${least}B" --rates ../rates.json --json
 tr -d ' \n' <../out >../flat
 for kind in ram disk batch; do check "advice on $kind" has ../flat "\"kind\":\"$kind\""; done
@@ -493,11 +431,11 @@ check "no picture" absent d2.png
 rm -f ./*
 # ---- where the decoder's pictures lie ----
 wide="-W 400 -H 272 --steps 1 --cfg-scale 1"
-number() { tr -d ' \n' <../out | sed "s/.*$1\":\([0-9]*\).*/\1/"; } # the last one's, in ../out
+last_number() { tr -d ' \n' <../out | sed "s/.*$1\":\([0-9]*\).*/\1/"; } # the last one's, in ../out
 for how in off on; do
     # shellcheck disable=SC2086
     expect 0 "plan --vae-tiling $how" plan -m "$demo" -p x $wide --max-ram 60% --json --vae-tiling $how
-    bytes=$(number state_bytes) least=$(number 'least":{[^}]*"ram_bytes')
+    bytes=$(last_number state_bytes) least=$(last_number 'least":{[^}]*"ram_bytes')
     [ $how = on ] && check "other bytes, and fewer" [ "$bytes" -lt "$kept_bytes" ]
     kept_bytes=$bytes
     tr -d ' \n' <../out >../flat
@@ -660,112 +598,6 @@ check "last line" last_line_rule 130
 check "no picture" absent c.png
 rm -f c.json
 check "nothing else" empty_folder .
-
-# ---- inspect, devices, bench checkpoint ----
-expect 0 "inspect" inspect "$model"
-expect 0 "inspect --json" inspect "$model" --json
-check "components" has ../out '"components"'
-check "pipeline" has ../out '"pipeline": "ZImagePipeline"'
-expect 0 "inspect --tensors --json" inspect -m "$model" --tensors --json
-expect 3 "inspect nothing" inspect ../nowhere
-expect 0 "devices" devices
-check "cpu" has ../out '^cpu: .'
-check "its memory" has ../out '^  memory .* free$'
-check "its instructions" has ../out '^  instructions .*oneDNN [23]\.'
-check "what it computes in" has ../out '^  computes in .*f32'
-check "cuda" has ../out '^cuda: not in this build$'
-expect 0 "devices --json" devices --json
-check "devices" has ../out '"devices"'
-mkdir full && : >full/file
-expect 6 "bench checkpoint into a full folder" bench checkpoint zimage full
-check "the file stays" [ -e full/file ]
-rm -rf full
-expect 6 "bench checkpoint nowhere" bench checkpoint zimage nowhere/ck
-expect 2 "bench checkpoint help" bench checkpoint help
-expect 2 "bench checkpoint, too many layers" bench checkpoint zimage many --dims layers=1000
-check "nothing left" absent many
-expect 2 "bench checkpoint, unknown dimension" bench checkpoint zimage many --dims vae9=1
-check "lists the others" has ../err ' vae_groups'
-
-# ---- bench bus, bench ops ----
-rm -f ../saved.json
-expect 0 "bench bus --json" bench bus --json --save ../saved.json -t 1
-tr -d ' \n' <../out >../flat
-check "rows" has ../flat '^{"version":1,"rows":\[{"path":"disk","bytes":65536,"gbytes_per_second":[0-9.e+-]*,'
-check "host copies" has ../flat '{"path":"host_copy","bytes":33554432,"gbytes_per_second":[0-9.e+-]*,'
-check "a name for the disk" has ../flat '"links":{"disk":"[A-Za-z]'
-tr -d ' \n' <../saved.json >../flat
-check "saved" has ../flat '"host_copy":[1-9]'
-check "no ops yet" lacks ../flat '"ops"'
-copied=$(number host_copy)
-expect 0 "bench ops --json" bench ops --json --save ../saved.json -t 1
-tr -d ' \n' <../out >../flat
-for op in linear attention conv; do
-    check "$op" has ../flat "{\"op\":\"$op\",[^}]*\"threads\":1,\"flops_per_second\":[0-9.e+-]*}"
-done
-check "bytes" has ../flat '{"op":"bytes",[^}]*"bytes_per_second":[0-9.e+-]*}'
-tr -d ' \n' <../saved.json >../flat
-check "ops are saved" has ../flat '"ops":{"linear":[1-9]'
-check "beside what bus saved" [ "$(number host_copy)" = "$copied" ]
-expect 0 "plans read it" plan -m "$model" --rates ../saved.json --max-ram 60%
-expect 0 "bench bus of a model's file, as a table" bench bus -m "$model" -t 1
-check "table" has ../out '^host_copy'
-check "in words" has ../out '^disk: looks like'
-expect 3 "bench bus of no model" bench bus -m ../nowhere
-expect 0 "bench load --json" bench load -m "$model" --json
-tr -d ' \n' <../out >../flat
-weights=$(sed 's/.*"bytes":\([0-9]*\),"threads":2,.*/\1/' ../flat)
-check "kept" has ../flat '^{"version":1,"rows":\[{"path":"load","page_cache":"kept","bytes":[1-9]'
-check "dropped, and beside dd" has ../flat '"page_cache":"dropped",[^}]*"dd_gbytes_per_second":[0-9.e+-]*,"share":[0-9.e+-]*}'
-check "headers" has ../flat '"header_seconds":[0-9.e+-]*,"open_seconds":[0-9.e+-]*}$'
-"$sluice" inspect "$model" --json | tr -d ' \n' >../flat
-all=$(grep -o '"bytes":[0-9]*' ../flat | awk -F: '{ n += $2 } END { print n }')
-check "all but embeddings is read: $weights of $all" [ "$weights" -gt $((all / 2)) ] && [ "$weights" -lt "$all" ]
-expect 0 "bench load, as a table" bench load -m "$model"
-check "opened" has ../out '^headers opened in [0-9.]* ms;'
-expect 3 "bench load of no model" bench load -m ../nowhere
-expect 6 "bench bus nowhere" bench bus --dir nowhere
-expect 6 "bench bus, save nowhere" bench bus --save nowhere/rates.json
-printf garbage >../bad.json
-expect 3 "bench bus over garbage" bench bus --save ../bad.json
-check "it stays" [ "$(cat ../bad.json)" = garbage ]
-name="bench bus, file size limit"
-(
-    ulimit -f 16
-    exec "$sluice" bench bus 2>../err >../out
-)
-code=$?
-check "exit 6, not $code" [ $code = 6 ]
-check "last line" last_line_rule 6
-# The timed one is done before a signal could be sent.
-for bench in "bus --save rates.json" "ops --save rates.json" "stream --clock paced" block; do
-    name="bench $bench, SIGINT"
-    # shellcheck disable=SC2086
-    "$sluice" bench $bench >../out 2>../err &
-    pid=$!
-    sleep 0.7
-    kill -INT $pid
-    wait $pid
-    code=$?
-    check "exit 130, not $code" [ $code = 130 ]
-    check "last line" last_line_rule 130
-done
-check "nothing was left" empty_folder .
-
-# ---- bench stream: that it is right is test_stream's business ----
-expect 0 "bench stream --json" bench stream --json
-tr -d ' \n' <../out >../flat
-check "a whole object" has ../flat '^{"version":1,"rows":\[{"blocks":"zimage","layout":"ours".*}\],"clock":"timed"}$'
-check "every key" has ../flat '{"blocks":"flux","layout":"ours","resident_percent":20,"bus_gbytes_per_second":24.0,"seconds":[0-9.e-]*,"floor_seconds":[0-9.e-]*,"efficiency":[0-9.e-]*}'
-for layout in ours prefix suffix even depth1 no_wrap sync branches_apart; do
-    check "$layout, 48 rows" [ "$(grep -c "\"layout\": \"$layout\"" ../out)" = 48 ]
-done
-"$sluice" bench stream --clock timed --json -t 1 >../again 2>../err
-check "the same again" cmp -s ../out ../again
-expect 0 "bench stream, a table" bench stream
-check "its head" has ../out '^blocks .*prefix .*branches_apart$'
-check "a line" has ../out '^qwen_image  *24  60 %'
-check "nothing on stderr" [ ! -s ../err ]
 
 # ---- models that ask for what is not done, or lack what is needed ----
 copy() { # copy NAME: a copy of the model to spoil

@@ -1,0 +1,66 @@
+# Sourced by the tests of the program: running it, and what holds for every run. Needs no Python and no network.
+#
+# The script's arguments: SLUICE MODEL_DIR [SCRATCH_DIR]
+#
+# Each run is checked for its exit code and for the rule of the last line: on any code but 0 exactly one line of stderr
+# begins "sluice: " and it is the last; on 0 none does. Environment variables STUB_* mean something only to a stub of the
+# library; the real one does not read them.
+LC_ALL=C
+export LC_ALL
+sluice=$1 model=$2 scratch=${3:-}
+if [ ! -x "$sluice" ] || [ ! -d "$model" ]; then
+    echo "usage: $0 SLUICE MODEL_DIR [SCRATCH_DIR]" >&2
+    exit 2
+fi
+case $sluice in /*) ;; *) sluice=$PWD/$sluice ;; esac
+case $model in /*) ;; *) model=$PWD/$model ;; esac
+demo=$(cd "$(dirname "$0")/../../models/demo" && pwd) # a denoiser that streams at the least budget
+if [ -z "$scratch" ]; then
+    scratch=$(mktemp -d) || exit 2
+    trap 'rm -rf "$scratch"' EXIT
+fi
+mkdir -p "$scratch" && cd "$scratch" && scratch=$PWD || exit 2
+rm -rf work && mkdir work && cd work || exit 2
+
+passed=0 failed=0
+size="-W ${SIZE_W:-64} -H ${SIZE_H:-48}"
+
+ok() { passed=$((passed + 1)); }
+bad() {
+    failed=$((failed + 1))
+    echo "FAIL $name: $1"
+    [ -s ../err ] && sed 's/^/    | /' ../err | tail -5
+}
+check() { # check TEXT COMMAND...: the command succeeds
+    what=$1
+    shift
+    if "$@"; then ok; else bad "$what"; fi
+}
+has() { grep -aq -e "$2" "$1"; }
+lacks() { ! grep -aq -e "$2" "$1"; }
+absent() { [ ! -e "$1" ]; }
+empty_folder() { [ -z "$(ls -A "$1")" ]; }
+
+number() { sed "s/.*\"$1\":\([0-9.e+-]*\)[,}].*/\1/" ../flat; } # number KEY: of the last in ../flat
+last_line_rule() { # last_line_rule CODE
+    n=$(tr '\r' '\n' <../err | grep -ac '^sluice: ')
+    if [ "$1" = 0 ]; then
+        [ "$n" = 0 ]
+    else
+        [ "$n" = 1 ] && tail -n 1 ../err | grep -aq '^sluice: '
+    fi
+}
+expect() { # expect CODE NAME ARGS...: runs sluice; output in ../out and ../err
+    want=$1 name=$2
+    shift 2
+    "$sluice" "$@" >../out 2>../err
+    code=$?
+    if [ $code = "$want" ]; then ok; else bad "exit $code, not $want"; fi
+    if last_line_rule $code; then ok; else bad "the last line"; fi
+}
+draw() { # draw CODE NAME ARGS...
+    draw_code=$1 draw_name=$2
+    shift 2
+    # shellcheck disable=SC2086
+    expect "$draw_code" "$draw_name" generate -m "$model" $size --steps 2 "$@"
+}
