@@ -59,6 +59,17 @@ static const struct weight_spec layer_table[] = {
     LAYER_WEIGHT(down, "mlp.down_proj.weight", 2, HIDDEN, FEED_FORWARD),
 };
 
+/* In every file; the text features that are wanted are those before it. */
+struct norm_weights {
+    struct tensor norm;
+};
+static const struct weight_spec norm_table[] = {
+    {.offset = offsetof(struct norm_weights, norm),
+     .names = {"model.norm.weight", "norm.weight"},
+     .rank = 1,
+     .dim = {HIDDEN}},
+};
+
 static void forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct embedding_weights *w = weights;
     const struct qwen3_settings *settings = scope->settings;
@@ -135,6 +146,7 @@ static const struct block_kind kind_layer = {
     .weights_bytes = sizeof(struct layer_weights),
     .forward = forward_layer,
 };
+static const struct block_kind kind_norm = BLOCK_KIND("norm", "norm", norm_table, norm_weights, NULL);
 
 static bool probe(const struct tensor_index *index) {
     return (index_find(index, "model.layers.0.self_attn.q_norm.weight") &&
@@ -190,6 +202,7 @@ static int blocks(const struct component *c, struct block_ref *refs) {
     refs[n++] = (struct block_ref){.kind = &kind_embedding};
     for (int i = 0; i < c->dims[LAYERS]; i++)
         refs[n++] = (struct block_ref){.kind = &kind_layer, .number = i, .unused = i == c->dims[LAYERS] - 1};
+    refs[n++] = (struct block_ref){.kind = &kind_norm, .unused = true};
     return n;
 }
 
@@ -215,8 +228,7 @@ static enum status visits(const struct component *c, int stage, const struct lan
 }
 
 /* ComfyUI writes a logit_scale for every text encoder, as if it were CLIP. */
-static const char *const ignorable[] = {"lm_head.", "model.norm.", "norm.",
-                                        "text_encoders.qwen3_4b.logit_scale", NULL};
+static const char *const ignorable[] = {"lm_head.", "text_encoders.qwen3_4b.logit_scale", NULL};
 static const char *const prefixes[] = {"", "text_encoders.qwen3_4b.transformer.", "text_encoders.llm.", NULL};
 
 /* Qwen3-4B. */
