@@ -171,14 +171,6 @@ static struct sluice_request request_for(struct rig *rig, const struct scene *sc
 
 /* ---- what must not stay ---- */
 
-static int count_open(void) {
-    DIR *folder = opendir("/proc/self/fd");
-    int n = 0;
-    while (folder && readdir(folder)) n++;
-    if (folder) closedir(folder);
-    return n;
-}
-
 static bool same_bytes(const char *path, const char *other) {
     FILE *a = fopen(path, "rb"), *b = fopen(other, "rb");
     bool same = a && b;

@@ -13,14 +13,6 @@
 
 static const char model[] = "test/golden/zimage_a/model";
 
-static int count_open(void) {
-    DIR *folder = opendir("/proc/self/fd");
-    int n = 0;
-    while (folder && readdir(folder)) n++;
-    if (folder) closedir(folder);
-    return n;
-}
-
 /* The error's line names `word`, its exit class is right, and every field that must be there is. */
 static void check_error(const struct sluice_error *e, int code, int exit_code, const char *word,
                         const char *what) {
