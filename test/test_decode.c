@@ -59,6 +59,21 @@ static void tiling(struct rig *rig) {
     result_free(&want);
 }
 
+/* `on` never takes more: pictures lower than a band, flat and narrow ones have nothing to gain. */
+static void never_more(struct rig *rig) {
+    static const int sizes[][2] = {{32, 16}, {144, 112}, {1040, 16}, {16, 528}, {400, 272}, {80, 640}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        json_int_t least[2], all;
+        for (int way = 0; way < 2; way++) {
+            struct sluice_request request = request_fox(sizes[i][0], sizes[i][1], 1, 1, 1);
+            request.vae_tiling = way ? "on" : "off";
+            bounds(rig, request, &least[way], &all);
+        }
+        check(least[1] <= least[0], "%dx%d: on takes %lld, off %lld", sizes[i][0], sizes[i][1],
+              (long long)least[1], (long long)least[0]);
+    }
+}
+
 /* A plan's own word is kept, unless the request says otherwise. */
 static void given_plans(struct rig *rig) {
     struct sluice_request request = request_decode("on");
@@ -180,6 +195,7 @@ int main(void) {
     temporary_make();
     if (rig_open(&rig, checkpoint(), 2, 3)) {
         tiling(&rig);
+        never_more(&rig);
         given_plans(&rig);
         refusals(&rig);
         latent_is_kept(&rig);

@@ -403,11 +403,30 @@ static bool tiling_matters(struct job *job, struct error *e) {
     return pictures[0] != pictures[1];
 }
 
+/* Whether the decode takes less memory tiled: low, flat and narrow pictures are less than their bands. */
+static bool tiling_saves(struct job *job, const struct rates *rates, struct error *e) {
+    uint64_t taken[2] = {0};
+    struct run_need *need = job->sys->alloc(job->sys, LINE_HOST, sizeof *need);
+    if (!need) error_set(e, MEMORY, "no memory for what a run needs");
+    for (int tiled = 0; tiled < 2 && e->code == OK; tiled++) {
+        job->tiled = tiled;
+        if (lay_out_groups(job, 1, e) != OK || measure(job, rates, need, e) != OK) break;
+        for (int s = 0; s < job->n_stages; s++)
+            if (job->kind[s] == STAGE_DECODE)
+                taken[tiled] =
+                    need->separate ? plan_fixed_vram(need, s, true) : plan_fixed_ram(need, s, false);
+    }
+    job->sys->release(job->sys, need);
+    return taken[1] < taken[0];
+}
+
 /* What the request asks for, or both ways if they differ: *least_tiled to *most_tiled. */
-static enum status decide_tiling(struct job *job, int *least_tiled, int *most_tiled, struct error *e) {
+static enum status decide_tiling(struct job *job, const struct rates *rates, int *least_tiled,
+                                 int *most_tiled, struct error *e) {
     const char *how = job->request.vae_tiling;
-    *least_tiled = !job->request.no_decode && asked_for(how, "on");
-    *most_tiled = *least_tiled || (!asked_for(how, "off") && tiling_matters(job, e));
+    bool matters = tiling_matters(job, e);
+    *least_tiled = asked_for(how, "on") && matters && tiling_saves(job, rates, e);
+    *most_tiled = *least_tiled || (matters && !asked_for(how, "on") && !asked_for(how, "off"));
     return e->code;
 }
 
@@ -415,11 +434,11 @@ static enum status measure_ways(struct job *job, struct error *e) {
     struct rates rates;
     int most = job->decode_only ? 1 : job->batch, tiled, most_tiled;
     lay_out_lanes(job, 1);
-    if (decide_tiling(job, &tiled, &most_tiled, e) != OK) return e->code;
+    if (find_rates(job, &rates, e) != OK || decide_hoisting(job, e) != OK) return e->code;
+    if (decide_tiling(job, &rates, &tiled, &most_tiled, e) != OK) return e->code;
     for (int groups = 1; groups; groups = next_groups(most, groups)) job->n_needs += 1 + most_tiled - tiled;
     job->needs = job->sys->alloc(job->sys, LINE_HOST, (size_t)job->n_needs * sizeof *job->needs);
     if (!job->needs) return error_set(e, MEMORY, "no memory for what a run needs");
-    if (find_rates(job, &rates, e) != OK || decide_hoisting(job, e) != OK) return e->code;
     struct run_need *need = job->needs;
     int first = tiled;
     for (; tiled <= most_tiled; tiled++)
