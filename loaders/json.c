@@ -69,9 +69,9 @@ static enum status code_of(const json_error_t *failure) {
 
 static enum status load(const struct json_text *t, size_t flags, json_t **root, struct error *e) {
     json_error_t failure = {0};
-    *root = json_loadb(t->text, t->bytes, flags | JSON_REJECT_DUPLICATES, &failure);
+    bool done = json_load_watched(t->text, t->bytes, flags | JSON_REJECT_DUPLICATES, root, &failure);
     if (*root) return OK;
-    enum status code = code_of(&failure);
+    enum status code = done ? code_of(&failure) : MEMORY;
     if (code == MEMORY) return error_set(e, MEMORY, "no memory to parse %" PRIu64 " bytes of JSON", t->bytes);
     uint64_t at = failure.position > 0 ? (uint64_t)failure.position : 0;
     fail_at(t, at, code, "invalid JSON", e);

@@ -18,6 +18,17 @@
 /* Documents above this freed size leave enough behind in the C library's heap to be worth sys->trim. */
 enum { JSON_LARGE_BYTES = 1 << 20 };
 
+/* How often Jansson has lacked memory on this thread: a call that does may give a document without a part of
+ * it. From the first call on its allocations are watched, in the whole process, through whatever allocator it
+ * has. Who builds a document asks before and after. */
+unsigned json_losses(void);
+/* A document's text, freed with free. NULL if the document is NULL, or was built while json_losses moved from
+ * what it was before. Takes root. */
+char *json_hand_out(json_t *root, size_t flags, unsigned losses_before);
+/* json_loadb, for json_parse and json_decode. False without memory: what was built so far stays allocated, as
+ * Jansson cannot be trusted to give it back. */
+bool json_load_watched(const char *text, size_t bytes, size_t flags, json_t **root, json_error_t *failure);
+
 /* Part of a file's text; borrows all of it. */
 struct json_text {
     const char *path;

@@ -24,6 +24,10 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
+
 #include "loaders/tokenizer.h"
 
 /* Processor seconds that a file or a text may take: others may be busy on the machine. */
@@ -628,6 +632,43 @@ static void test_every_allocation_fails(void **state) {
     assert_true(n > 20);
 }
 
+/* Jansson's own memory: what it drops when that is short would be other tokens. */
+static long json_calls, json_fails_at;
+static void *failing_json_alloc(size_t bytes) {
+    if (++json_calls == json_fails_at) return NULL;
+#ifdef __SANITIZE_ADDRESS__
+    __lsan_disable(); /* what Jansson had when it failed is lost */
+    void *memory = malloc(bytes);
+    __lsan_enable();
+    return memory;
+#else
+    return malloc(bytes);
+#endif
+}
+
+static void test_every_json_allocation_fails(void **state) {
+    (void)state;
+    struct tokenizer *t = NULL;
+    struct error e = {0};
+    close_clean(open_recipe((struct recipe){.model = "\"ignore_merges\":true"}));
+    sys_init_machine(&sys);
+    json_calls = 0;
+    assert_int_equal(tokenizer_open(&sys, json_path, &t, &e), OK);
+    close_clean(t);
+    long n = json_calls;
+    assert_true(n > 100);
+    for (long at = 1; at <= n; at++) {
+        sys_init_machine(&sys);
+        e = (struct error){0};
+        json_calls = 0;
+        json_fails_at = at;
+        enum status status = tokenizer_open(&sys, json_path, &t, &e);
+        if (status != MEMORY) fail_msg("allocation %ld: %s %s", at, status_name(status), e.what);
+        close_clean(t);
+    }
+    json_fails_at = 0;
+}
+
 static void test_open_bytes(void **state) {
     (void)state;
     struct stat s;
@@ -654,6 +695,7 @@ static int remove_test_folder(void **state) {
 }
 
 int main(void) {
+    json_set_alloc_funcs(failing_json_alloc, free); /* before anybody parses */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_goldens),
         cmocka_unit_test(test_merges),
@@ -671,6 +713,7 @@ int main(void) {
         cmocka_unit_test(test_t14_texts),
         cmocka_unit_test(test_linear_time),
         cmocka_unit_test(test_every_allocation_fails),
+        cmocka_unit_test(test_every_json_allocation_fails),
         cmocka_unit_test(test_open_bytes),
     };
     int n = sizeof tests / sizeof *tests,

@@ -1,5 +1,6 @@
 /* What the benches share: see bench.h. */
 #include "engine/api/bench.h"
+#include "loaders/json.h"
 
 #include "engine/api/machine.h"
 #include "engine/api/model.h"
@@ -28,11 +29,10 @@ enum status bench_go_on(const struct bench *bench, double fraction, const char *
 }
 
 static char *report_text(const struct bench *bench, json_t *rest) {
+    unsigned losses = json_losses();
     json_t *report = json_pack("{s:i, s:O}", "version", 1, "rows", bench->rows);
     if (rest) json_object_update(report, rest);
-    char *text = report ? json_dumps(report, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) : NULL;
-    json_decref(report);
-    return text;
+    return json_hand_out(report, JSON_INDENT(1) | JSON_REAL_PRECISION(6), losses);
 }
 
 int bench_finish(struct bench *bench, json_t *rest, int threads, char **json, char **rates, struct error *e,

@@ -142,9 +142,12 @@ static json_t *pipeline_json(struct sys *sys, const char *path, json_t *missing,
     return name;
 }
 
-static enum status hand_out(json_t *json, char **text, struct error *e) {
-    *text = json && e->code == OK ? json_dumps(json, JSON_INDENT(1)) : NULL;
-    json_decref(json);
+static enum status hand_out(json_t *json, unsigned losses, char **text, struct error *e) {
+    *text = json_hand_out(json, JSON_INDENT(1), losses);
+    if (e->code != OK) {
+        free(*text);
+        *text = NULL;
+    }
     if (!*text) error_set(e, MEMORY, "no memory for the text");
     return e->code;
 }
@@ -158,6 +161,7 @@ int sluice_inspect(const struct sluice_model_options *options, bool tensors, cha
     sys_init_machine(&sys);
     copy_sized(&o, sizeof o, options);
     *json = NULL;
+    unsigned losses = json_losses();
     json_t *pipeline = NULL;
     struct findings to = {tensors, json_array(), json_array(), json_array()};
     if (parts_locate(&sys, &o, &parts, &e) == OK) {
@@ -175,7 +179,7 @@ int sluice_inspect(const struct sluice_model_options *options, bool tensors, cha
         json_pack("{s:i, s:o?, s:o, s:o, s:o, s:s}", "version", 1, "pipeline", pipeline, "components",
                   to.components, "unknown", to.unknown, "missing", to.missing, "schedule", schedule);
     parts_destroy(&sys, &parts);
-    hand_out(all, json, &e);
+    hand_out(all, losses, json, &e);
     return publish_error(&e, error);
 }
 
@@ -192,8 +196,10 @@ static enum status tokenize_plain(struct sys *sys, const char *path, const char 
     struct tokenizer *tokenizer;
     int32_t *ids = NULL;
     int n = 0;
+    unsigned losses = json_losses();
     if (tokenizer_open(sys, path, &tokenizer, e) != OK) return e->code;
-    if (tokenizer_encode(tokenizer, text, bytes, &ids, &n, e) == OK) hand_out(ids_json(ids, n), json, e);
+    if (tokenizer_encode(tokenizer, text, bytes, &ids, &n, e) == OK)
+        hand_out(ids_json(ids, n), losses, json, e);
     sys->release(sys, ids);
     tokenizer_close(tokenizer);
     return e->code;
@@ -203,13 +209,14 @@ static enum status tokenize_seen(struct sys *sys, const char *path, const char *
                                  char **json, struct error *e) {
     struct tokenizer *tokenizer;
     struct prompt_tokens tokens = {0};
+    unsigned losses = json_losses();
     if (tokenizer_open(sys, path, &tokenizer, e) != OK) return e->code;
     if (prompt_check(recipes[0], tokenizer, e) == OK &&
         prompt_encode(sys, recipes[0], tokenizer, text, bytes, &tokens, e) == OK)
         hand_out(json_pack("{s:i, s:[{s:s, s:i, s:b, s:o}]}", "version", 1, "encoders", "name",
                            role_folder[ROLE_TEXT], "tokens", tokens.n_ids, "truncated", (int)tokens.cut,
                            "ids", ids_json(tokens.ids, tokens.n_ids)),
-                 json, e);
+                 losses, json, e);
     sys->release(sys, tokens.ids);
     tokenizer_close(tokenizer);
     return e->code;

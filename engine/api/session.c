@@ -12,6 +12,7 @@
 #include "engine/sample/noise.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/ops.h"
+#include "loaders/json.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -639,10 +640,10 @@ int sluice_plan_query(sluice_session *session, const struct sluice_request *requ
         job_plan(&job, &e) != OK)
         goto out;
     *fits = plan_check(job.need, &job.plan, &misfit) == OK;
+    unsigned losses = json_losses();
     json_t *plan = plan_json(&job);
     if (plan) json_object_set_new(plan, "advice", advice_json(&job));
-    *json = plan ? json_dumps(plan, JSON_INDENT(1)) : NULL;
-    json_decref(plan);
+    *json = json_hand_out(plan, JSON_INDENT(1), losses);
     if (!*json) error_set(&e, MEMORY, "no memory for the plan's text");
 out:
     job_close(&job);
@@ -651,9 +652,8 @@ out:
 
 int sluice_report(sluice_session *session, char **json, struct sluice_error *error) {
     struct error e = {0};
-    json_t *report = report_json(&session->report);
-    *json = report ? json_dumps(report, JSON_INDENT(1)) : NULL;
-    json_decref(report);
+    unsigned losses = json_losses();
+    *json = json_hand_out(report_json(&session->report), JSON_INDENT(1), losses);
     if (!*json) error_set(&e, MEMORY, "no memory for the report");
     return publish_error(&e, error);
 }
