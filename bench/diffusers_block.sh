@@ -4,5 +4,4 @@
 set -eu
 cd "$(dirname "$0")/.."
 make -s build/release/libsluice.so
-export OMP_WAIT_POLICY=passive # two runtimes share the cores
 exec "${PYTHON:-python3}" bench/diffusers_block.py build/release/libsluice.so "${1:-$(nproc)}"

@@ -1,83 +1,150 @@
 /* Attention: per head, scores of 128 queries at a time, softmax, and the product with the values.
  *
- * Heads lie side by side in rows, oneDNN wants packed matrices (onednn.h), so a head's q, k and v are packed
- * into the workspace; the copies are O(S D) beside the O(T S D) of the products. A lone head with packed rows
- * is used in place. out may be q: a chunk's queries are dead once they are packed, and no other chunk or head
- * reads them. Invariant: a row of scores is summed in one order, whatever the thread count. */
+ * Heads lie side by side in rows, oneDNN wants packed matrices (onednn.h), so a few key heads' k and v are
+ * packed into the workspace; the copies are O(S D) beside the O(T S D) of the products. Then threads take
+ * turns with those heads' chunks of queries, each computing whole chunks alone: two parallel regions for
+ * every few heads, where products shared by all threads would need five for every chunk. A lone head with
+ * packed rows is used in place, and its products are shared: alone, each thread would copy all of its k and v
+ * in every chunk.
+ *
+ * out may be q: a chunk's queries are dead once they are packed, and no other chunk or head reads them.
+ * Invariant: a row of scores is summed in one order, whatever the thread count. */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
 
+#include <omp.h>
 #include <string.h>
 
-enum { CHUNK = 128 };
+enum { CHUNK = 128, PIECE = 64 };
+
+/* Workspace for packed heads, and for threads: one of each has it always. At 4224 tokens of head size 128 a
+ * head takes 4.3 MB and a thread 2.4. */
+static const uint64_t heads_bytes = 4 << 20, workers_bytes = 64 << 20;
 
 struct attention_layout {
     int32_t head_size, keys, chunk, group; /* group: query heads of one key head */
-    bool packs_k, packs_v;
-    uint64_t q, k, v, scores, out, sums, scratch; /* offsets; scratch is last */
+    int32_t heads, workers;                /* key heads packed at once; threads with a chunk each */
+    bool in_place;                         /* k and v */
+    uint64_t head_bytes;                   /* of a key head's packed k; v has as many */
+    uint64_t k, v, worker, end;            /* offsets; worker: of the first */
+    uint64_t q, scores, out, sums, scratch, worker_bytes; /* offsets in a worker's part */
 };
 
 static bool lone(const struct tensor *t, int32_t head_size) {
     return t->dim[1] == head_size && tensor_packed(t);
 }
 
-static struct attention_layout layout_of(const struct op *op) {
+/* Scores and values, for full chunks and for the last, smaller one (M 0: there is none). */
+struct attention_keys {
+    struct onednn_key scores[2], values[2];
+};
+
+static struct attention_keys product_keys(const struct attention_layout *l, const struct op *op) {
+    int32_t rest = op->in[0].dim[0] % l->chunk;
+    struct attention_keys keys;
+    for (int i = 0; i < 2; i++) {
+        int32_t rows = i ? rest : l->chunk, alone = !l->in_place;
+        keys.scores[i] = (struct onednn_key){ONEDNN_PRODUCT_T, {rows, l->keys, l->head_size, alone}};
+        keys.values[i] = (struct onednn_key){ONEDNN_PRODUCT, {rows, l->head_size, l->keys, alone}};
+    }
+    return keys;
+}
+
+static uint64_t scratch_bytes(const struct cpu *cpu, const struct attention_keys *keys) {
+    uint64_t most = 0;
+    for (int i = 0; i < 2; i++) {
+        if (!keys->scores[i].number[0]) continue;
+        uint64_t scores = onednn_facts(cpu->onednn, &keys->scores[i]).scratch_bytes;
+        uint64_t values = onednn_facts(cpu->onednn, &keys->values[i]).scratch_bytes;
+        most = most > scores ? most : scores;
+        most = most > values ? most : values;
+    }
+    return most;
+}
+
+/* As many as have room, at least one. */
+static int32_t fitting(uint64_t room, uint64_t each, int32_t most) {
+    uint64_t n = each ? room / each : 1;
+    return n < 1 ? 1 : n < (uint64_t)most ? (int32_t)n : most;
+}
+
+/* As few turns as have room, of equal numbers of heads. */
+static void lay_heads(struct attention_layout *l, int32_t key_heads) {
+    uint64_t bytes = sizeof(float) * (uint64_t)l->keys * (uint64_t)l->head_size;
+    l->head_bytes = align_up(bytes, ARENA_ALIGN);
+    int32_t most = fitting(heads_bytes, 2 * l->head_bytes, key_heads);
+    int32_t turns = (key_heads + most - 1) / most;
+    l->heads = (key_heads + turns - 1) / turns;
+}
+
+static void lay_worker(struct attention_layout *l, uint64_t scratch) {
+    uint64_t used = 0, row = sizeof(float) * (uint64_t)l->head_size, chunk = (uint64_t)l->chunk;
+    l->q = workspace_take(&used, row * chunk);
+    l->scores = workspace_take(&used, sizeof(float) * chunk * (uint64_t)l->keys);
+    l->out = workspace_take(&used, row * chunk);
+    l->sums = workspace_take(&used, sizeof(float) * chunk);
+    l->scratch = workspace_take(&used, scratch);
+    l->worker_bytes = used;
+}
+
+static struct attention_layout layout_of(const struct cpu *cpu, const struct op *op) {
     const struct tensor *q = &op->in[0], *k = &op->in[1], *v = &op->in[2];
-    struct attention_layout l = {.head_size = q->dim[1] / op->n, .keys = k->dim[0]};
+    struct attention_layout l = {.head_size = q->dim[1] / op->n, .keys = k->dim[0], .heads = 1};
     l.chunk = q->dim[0] < CHUNK ? q->dim[0] : CHUNK;
     l.group = q->dim[1] / k->dim[1];
-    l.packs_k = !lone(k, l.head_size);
-    l.packs_v = !lone(v, l.head_size);
-    uint64_t used = 0, row = sizeof(float) * (uint64_t)l.head_size;
-    l.q = workspace_take(&used, row * (uint64_t)l.chunk);
-    l.k = workspace_take(&used, l.packs_k ? row * (uint64_t)l.keys : 0);
-    l.v = workspace_take(&used, l.packs_v ? row * (uint64_t)l.keys : 0);
-    l.scores = workspace_take(&used, sizeof(float) * (uint64_t)l.chunk * (uint64_t)l.keys);
-    l.out = workspace_take(&used, row * (uint64_t)l.chunk);
-    l.sums = workspace_take(&used, sizeof(float) * (uint64_t)l.chunk);
-    l.scratch = used;
+    l.in_place = lone(k, l.head_size) && lone(v, l.head_size);
+    struct attention_keys keys = product_keys(&l, op);
+    if (!l.in_place) lay_heads(&l, op->n / l.group);
+    lay_worker(&l, scratch_bytes(cpu, &keys));
+    l.workers = l.in_place ? 1 : fitting(workers_bytes, l.worker_bytes, cpu->threads);
+    l.k = workspace_take(&l.end, l.head_bytes * (uint64_t)l.heads);
+    l.v = workspace_take(&l.end, l.head_bytes * (uint64_t)l.heads);
+    l.worker = workspace_take(&l.end, l.worker_bytes * (uint64_t)l.workers);
     return l;
 }
 
-/* Scores and values, for full chunks and for the last, smaller one (M 0: there is none). */
-static void product_keys(const struct op *op, struct onednn_key scores[2], struct onednn_key values[2]) {
-    struct attention_layout l = layout_of(op);
-    int32_t rest = op->in[0].dim[0] % l.chunk;
-    for (int i = 0; i < 2; i++) {
-        scores[i] = (struct onednn_key){ONEDNN_PRODUCT_T, {i ? rest : l.chunk, l.keys, l.head_size}};
-        values[i] = (struct onednn_key){ONEDNN_PRODUCT, {i ? rest : l.chunk, l.head_size, l.keys}};
-    }
-}
-
 static void attention_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
-    struct onednn_key scores[2], values[2];
-    product_keys(op, scores, values);
-    uint64_t scratch = 0;
+    struct attention_layout l = layout_of(cpu, op);
+    struct attention_keys keys = product_keys(&l, op);
+    uint64_t scratch = 0; /* it is in end */
     for (int i = 0; i < 2; i++) {
-        cost_add_primitive(cpu, &scores[i], cost, &scratch);
-        cost_add_primitive(cpu, &values[i], cost, &scratch);
+        cost_add_primitive(cpu, &keys.scores[i], cost, &scratch);
+        cost_add_primitive(cpu, &keys.values[i], cost, &scratch);
     }
-    cost->workspace_bytes = layout_of(op).scratch + scratch;
+    cost->workspace_bytes = l.end;
 }
 
 static enum status attention_prepare(struct cpu *cpu, const struct op *op, struct error *e) {
-    struct onednn_key scores[2], values[2];
-    product_keys(op, scores, values);
+    struct attention_layout l = layout_of(cpu, op);
+    struct attention_keys keys = product_keys(&l, op);
     for (int i = 0; i < 2; i++) {
-        if (!scores[i].number[0]) continue;
-        if (onednn_prepare(cpu->onednn, &scores[i], e) || onednn_prepare(cpu->onednn, &values[i], e))
+        if (!keys.scores[i].number[0]) continue;
+        if (onednn_prepare(cpu->onednn, &keys.scores[i], e) ||
+            onednn_prepare(cpu->onednn, &keys.values[i], e))
             return e->code;
     }
     return OK;
 }
 
 /* Columns of one head, rows [first, first + n), packed. */
-static void pack_head(const struct cpu *cpu, const struct tensor *from, int32_t first, int32_t n, int head,
-                      int32_t head_size, float *to) {
-    int64_t d = head_size;
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
+static void pack_rows(const struct tensor *from, int32_t first, int32_t n, int head, int64_t d, float *to) {
     for (int32_t i = 0; i < n; i++)
         memcpy(to + i * d, tensor_row(from, first + i) + head * d, (size_t)d * sizeof *to);
+}
+
+static void pack_heads(const struct cpu *cpu, const struct attention_layout *l, const struct op *op,
+                       int first_head, int heads, char *workspace) {
+    int32_t pieces = (l->keys + PIECE - 1) / PIECE;
+    int64_t d = l->head_size;
+#pragma omp parallel for num_threads(cpu->threads) schedule(static)
+    for (int32_t i = 0; i < heads * pieces; i++) {
+        int32_t place = i / pieces, first = i % pieces * PIECE;
+        int32_t n = l->keys - first < PIECE ? l->keys - first : PIECE;
+        float *k = (float *)(workspace + l->k + (uint64_t)place * l->head_bytes);
+        float *v = (float *)(workspace + l->v + (uint64_t)place * l->head_bytes);
+        pack_rows(&op->in[1], first, n, first_head + place, d, k + first * d);
+        pack_rows(&op->in[2], first, n, first_head + place, d, v + first * d);
+    }
 }
 
 /* Orders floats as integers: gcc does not vectorise comparisons that may trap. Positive NaN is above all,
@@ -117,14 +184,20 @@ static float row_softmax(float *s, int64_t n, int64_t keys, float scale) {
     return row_exp(s, n, -scale, row_max(s, n));
 }
 
+static float softmax_row(const struct op *op, int32_t query, float *scores) {
+    int64_t keys = op->in[1].dim[0], hidden = keys - op->in[0].dim[0]; /* before the first query, if causal */
+    return row_softmax(scores, op->causal ? hidden + query + 1 : keys, keys, op->scale);
+}
+
 static void softmax(const struct cpu *cpu, const struct op *op, const struct attention_layout *l,
                     int32_t first, int32_t rows, float *scores, float *sums) {
-    int32_t hidden = l->keys - op->in[0].dim[0]; /* keys before the first query, if causal */
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int32_t i = 0; i < rows; i++) {
-        int64_t n = op->causal ? hidden + first + i + 1 : l->keys;
-        sums[i] = row_softmax(scores + (int64_t)i * l->keys, n, l->keys, op->scale);
+    if (!l->in_place) {
+        for (int32_t i = 0; i < rows; i++)
+            sums[i] = softmax_row(op, first + i, scores + (int64_t)i * l->keys);
+        return;
     }
+#pragma omp parallel for num_threads(cpu->threads) schedule(static)
+    for (int32_t i = 0; i < rows; i++) sums[i] = softmax_row(op, first + i, scores + (int64_t)i * l->keys);
 }
 
 WIDE static void divide_row(float *restrict to, const float *restrict from, float by, int64_t n) {
@@ -132,45 +205,81 @@ WIDE static void divide_row(float *restrict to, const float *restrict from, floa
     for (int64_t i = 0; i < n; i++) to[i] = from[i] * factor;
 }
 
-static enum status run_chunk(struct cpu *cpu, const struct op *op, const struct attention_layout *l, int head,
-                             int32_t first, const float *k, const float *v, char *workspace,
-                             struct error *e) {
-    int32_t left = op->in[0].dim[0] - first, rows = left < l->chunk ? left : l->chunk;
-    float *q = (float *)(workspace + l->q), *scores = (float *)(workspace + l->scores);
-    float *out = (float *)(workspace + l->out), *sums = (float *)(workspace + l->sums);
-    struct onednn_key scores_keys[2], values_keys[2];
-    product_keys(op, scores_keys, values_keys);
-    int part = rows < l->chunk;
-    pack_head(cpu, &op->in[0], first, rows, head, l->head_size, q);
-    struct onednn_operands of_scores = {
-        .src = q, .weights = k, .dst = scores, .scratch = workspace + l->scratch};
-    if (onednn_run(cpu->onednn, &scores_keys[part], of_scores, e)) return e->code;
-    softmax(cpu, op, l, first, rows, scores, sums);
-    struct onednn_operands of_out = {
-        .src = scores, .weights = v, .dst = out, .scratch = workspace + l->scratch};
-    if (onednn_run(cpu->onednn, &values_keys[part], of_out, e)) return e->code;
+/* Queries of one head, and where its k and v lie. */
+struct chunk {
+    int head;
+    int32_t first;
+    const float *k, *v;
+};
+
+static int32_t chunks_of(const struct op *op, const struct attention_layout *l) {
+    return (op->in[0].dim[0] + l->chunk - 1) / l->chunk;
+}
+
+/* Chunk i of all those of the query heads that share the packed key heads. */
+static struct chunk chunk_of(const struct op *op, const struct attention_layout *l, int first_head, int32_t i,
+                             const char *workspace) {
+    int32_t chunks = chunks_of(op, l), head = i / chunks;
+    uint64_t place = (uint64_t)(head / l->group) * l->head_bytes;
+    struct chunk c = {.head = first_head * l->group + head, .first = i % chunks * l->chunk};
+    c.k = l->in_place ? op->in[1].data : (const void *)(workspace + l->k + place);
+    c.v = l->in_place ? op->in[2].data : (const void *)(workspace + l->v + place);
+    return c;
+}
+
+static enum status run_chunk(struct cpu *cpu, const struct op *op, const struct attention_layout *l,
+                             struct chunk c, char *part, struct error *e) {
+    int32_t left = op->in[0].dim[0] - c.first, rows = left < l->chunk ? left : l->chunk;
+    float *q = (float *)(part + l->q), *scores = (float *)(part + l->scores);
+    float *out = (float *)(part + l->out), *sums = (float *)(part + l->sums);
+    struct attention_keys keys = product_keys(l, op);
+    int last = rows < l->chunk;
     int64_t d = l->head_size;
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
+    pack_rows(&op->in[0], c.first, rows, c.head, d, q);
+    struct onednn_operands of_scores = {
+        .src = q, .weights = c.k, .dst = scores, .scratch = part + l->scratch};
+    if (onednn_run(cpu->onednn, &keys.scores[last], of_scores, e)) return e->code;
+    softmax(cpu, op, l, c.first, rows, scores, sums);
+    struct onednn_operands of_out = {.src = scores, .weights = c.v, .dst = out, .scratch = part + l->scratch};
+    if (onednn_run(cpu->onednn, &keys.values[last], of_out, e)) return e->code;
     for (int32_t i = 0; i < rows; i++)
-        divide_row(tensor_row(&op->out, first + i) + head * d, out + i * d, sums[i], d);
+        divide_row(tensor_row(&op->out, c.first + i) + c.head * d, out + i * d, sums[i], d);
     return OK;
 }
 
-static enum status attention_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
-    struct attention_layout l = layout_of(op);
-    const float *k = op->in[1].data, *v = op->in[2].data;
-    if (l.packs_k) k = (float *)(workspace + l.k);
-    if (l.packs_v) v = (float *)(workspace + l.v);
-    for (int head = 0; head < op->n; head++) {
-        bool next = head % l.group == 0;
-        if (next && l.packs_k)
-            pack_head(cpu, &op->in[1], 0, l.keys, head / l.group, l.head_size, (float *)(workspace + l.k));
-        if (next && l.packs_v)
-            pack_head(cpu, &op->in[2], 0, l.keys, head / l.group, l.head_size, (float *)(workspace + l.v));
-        for (int32_t first = 0; first < op->in[0].dim[0]; first += l.chunk)
-            if (run_chunk(cpu, op, &l, head, first, k, v, workspace, e)) return e->code;
+/* All queries of the heads that share these key heads. Who takes which chunk is left to chance: its bits are
+ * the same. */
+static enum status run_heads(struct cpu *cpu, const struct op *op, const struct attention_layout *l,
+                             int first_head, int heads, char *workspace, struct error *e) {
+    pack_heads(cpu, l, op, first_head, heads, workspace);
+#pragma omp parallel for num_threads(l->workers) schedule(dynamic)
+    for (int32_t i = 0; i < heads * l->group * chunks_of(op, l); i++) {
+        char *part = workspace + l->worker + (uint64_t)omp_get_thread_num() * l->worker_bytes;
+        struct error own = {0};
+        if (run_chunk(cpu, op, l, chunk_of(op, l, first_head, i, workspace), part, &own) == OK) continue;
+#pragma omp critical
+        *e = own;
     }
-    return OK;
+    return e->code;
+}
+
+/* Its products want all threads, so it is not inside a parallel region. */
+static enum status run_in_place(struct cpu *cpu, const struct op *op, const struct attention_layout *l,
+                                char *workspace, struct error *e) {
+    for (int32_t i = 0; i < op->n * chunks_of(op, l); i++)
+        if (run_chunk(cpu, op, l, chunk_of(op, l, 0, i, workspace), workspace + l->worker, e)) break;
+    return e->code;
+}
+
+static enum status attention_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+    struct attention_layout l = layout_of(cpu, op);
+    if (l.in_place) return run_in_place(cpu, op, &l, workspace, e);
+    int key_heads = op->n / l.group;
+    for (int head = 0; head < key_heads; head += l.heads) {
+        int heads = key_heads - head < l.heads ? key_heads - head : l.heads;
+        if (run_heads(cpu, op, &l, head, heads, workspace, e)) break;
+    }
+    return e->code;
 }
 
 const struct cpu_operator cpu_attention = {attention_cost, attention_prepare, attention_run};

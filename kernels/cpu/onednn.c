@@ -91,7 +91,6 @@ static const int operand_argument[N_OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS,
 struct entry {
     struct onednn_key key;
     dnnl_primitive_t primitive; /* NULL: the place is free */
-    dnnl_memory_t memory[N_OPERANDS];
     struct onednn_facts facts;
 };
 
@@ -211,18 +210,26 @@ static uint64_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
+static bool alone(const struct onednn_key *key) {
+    return key->kind <= ONEDNN_PRODUCT_PACKED && key->number[3];
+}
+
 /* Below AVX-512 each thread packs blocks of both operands: of the weights up to 10,000 outputs by 192 inputs,
  * of the rows 384 by 192, both rounded up; on AVX2 products of up to 256 rows are not packed, and need a
  * stack of at most 22 KB a thread. Everything else allocates descriptors only (at most 552 bytes). Measured:
  * malloc interposer, oneDNN 2.6.3, 1 to 8 threads, 24,000 shapes; at most 0.92 of what is said here. Products
- * of bf16: 1,550 shapes, all of them on the fast path, where a processor has its instructions; 400 bytes. */
+ * of bf16: 1,550 shapes, all of them on the fast path, where a processor has its instructions; 400 bytes. The
+ * arguments of a run come to that, 3,460 bytes for four. Threads that compute alone each have theirs, and
+ * touch 44 KB of stack and of a heap of the C library's, once for good (1 to 8 threads). */
 static uint64_t hidden_bytes(const struct onednn_key *key, const char *implementation, int threads) {
-    enum { DESCRIPTORS = 4096, UNPACKED_ROWS = 256, STACK = 64 << 10, BM = 10048, BN = 432, BK = 256 };
-    if (!strstr(implementation, "gemm")) return DESCRIPTORS;
+    enum { DESCRIPTORS = 6144, HEAP = 48 << 10, STACK = 64 << 10 };
+    enum { UNPACKED_ROWS = 256, BM = 10048, BN = 432, BK = 256 };
+    uint64_t descriptors = alone(key) ? (DESCRIPTORS + HEAP) * (uint64_t)threads : DESCRIPTORS;
+    if (!strstr(implementation, "gemm")) return descriptors;
     uint64_t m = (uint64_t)key->number[0], n = (uint64_t)key->number[1];
     uint64_t block = (least(n + 48, BM) + least(m + 48, BN)) * BK * sizeof(float);
     if (has(dnnl_cpu_isa_avx2) && m <= UNPACKED_ROWS) block = 0;
-    return DESCRIPTORS + (uint64_t)threads * (block + STACK);
+    return descriptors + (uint64_t)threads * (block + STACK);
 }
 
 static uint64_t layout_bytes(const_dnnl_primitive_desc_t d, dnnl_query_t what) {
@@ -243,9 +250,9 @@ static struct onednn_facts facts_read(const struct onednn *o, const struct onedn
 }
 
 /* oneDNN plans for as many threads as OpenMP would give its caller. Returns what to give to leave. */
-static int enter(const struct onednn *o) {
+static int enter(const struct onednn *o, const struct onednn_key *key) {
     int before = omp_get_max_threads();
-    omp_set_num_threads(o->threads);
+    omp_set_num_threads(alone(key) ? 1 : o->threads);
     return before;
 }
 
@@ -256,7 +263,7 @@ static void leave(int before) {
 static struct onednn_facts facts_ask(const struct onednn *o, const struct onednn_key *key) {
     struct onednn_facts facts = {0};
     dnnl_primitive_desc_t d = NULL;
-    int before = enter(o);
+    int before = enter(o, key);
     if (!describe(o, key, &d)) {
         facts = facts_read(o, key, d);
         dnnl_primitive_desc_destroy(d);
@@ -318,14 +325,11 @@ static enum status failed(const struct onednn_key *key, const char *what, dnnl_s
                           (int)n[3], (int)n[4]);
 }
 
-static void entry_destroy(struct entry *entry) {
-    for (int i = 0; i < N_OPERANDS; i++)
-        if (entry->memory[i]) dnnl_memory_destroy(entry->memory[i]);
-    if (entry->primitive) dnnl_primitive_destroy(entry->primitive);
-}
-
-static dnnl_status_t create_memory(const struct onednn *o, const_dnnl_primitive_desc_t d,
-                                   struct entry *entry) {
+/* What a primitive reads and writes, as arguments of one run of it: several threads may run one primitive, so
+ * they cannot share these. Returns how many; *status says whether all could be made. */
+static int arguments_create(const struct onednn *o, const struct entry *entry,
+                            const struct onednn_operands *operands, dnnl_exec_arg_t *arguments,
+                            dnnl_status_t *status) {
     static const struct {
         dnnl_query_t what;
         int index;
@@ -334,13 +338,20 @@ static dnnl_status_t create_memory(const struct onednn *o, const_dnnl_primitive_
                              {dnnl_query_weights_md, 1},
                              {dnnl_query_dst_md, 0},
                              {dnnl_query_scratchpad_md, 0}};
-    for (int i = 0; i < N_OPERANDS; i++) {
+    /* oneDNN takes no pointers to const. */
+    void *data[N_OPERANDS] = {(void *)(uintptr_t)operands->src, (void *)(uintptr_t)operands->weights,
+                              (void *)(uintptr_t)operands->bias, operands->dst, operands->scratch};
+    int n = 0;
+    const_dnnl_primitive_desc_t d = NULL;
+    *status = dnnl_primitive_get_primitive_desc(entry->primitive, &d);
+    for (int i = 0; i < N_OPERANDS && !*status; i++) {
         layout_ref l = dnnl_primitive_desc_query_md(d, queries[i].what, queries[i].index);
         if (!l || !dnnl_memory_desc_get_size(l)) continue;
-        dnnl_status_t s = dnnl_memory_create(&entry->memory[i], l, o->engine, DNNL_MEMORY_NONE);
-        if (s) return s;
+        arguments[n].arg = operand_argument[i];
+        *status = dnnl_memory_create(&arguments[n].memory, l, o->engine, data[i]);
+        n += !*status;
     }
-    return dnnl_success;
+    return n;
 }
 
 static dnnl_status_t entry_create(const struct onednn *o, const struct onednn_key *key, struct entry *entry) {
@@ -348,10 +359,8 @@ static dnnl_status_t entry_create(const struct onednn *o, const struct onednn_ke
     dnnl_status_t s = describe(o, key, &d);
     if (s) return s;
     *entry = (struct entry){.key = *key, .facts = facts_read(o, key, d)};
-    s = create_memory(o, d, entry);
-    if (!s) s = dnnl_primitive_create(&entry->primitive, d);
+    s = dnnl_primitive_create(&entry->primitive, d);
     dnnl_primitive_desc_destroy(d);
-    if (s) entry_destroy(entry);
     return s;
 }
 
@@ -362,7 +371,7 @@ enum status onednn_prepare(struct onednn *o, const struct onednn_key *key, struc
         return error_set(e, MEMORY, "no memory for a oneDNN primitive of %llu bytes",
                          (unsigned long long)onednn_primitive_bytes(key));
     struct entry entry;
-    int before = enter(o);
+    int before = enter(o, key);
     dnnl_status_t s = entry_create(o, key, &entry);
     leave(before);
     if (s) return failed(key, "primitive", s, e);
@@ -380,19 +389,12 @@ enum status onednn_run(struct onednn *o, const struct onednn_key *key, struct on
                            (int)key->number[1], (int)key->number[2], (int)key->number[3],
                            (int)key->number[4]);
     }
-    /* oneDNN takes no pointers to const. */
-    void *data[N_OPERANDS] = {(void *)(uintptr_t)operands.src, (void *)(uintptr_t)operands.weights,
-                              (void *)(uintptr_t)operands.bias, operands.dst, operands.scratch};
     dnnl_exec_arg_t arguments[N_OPERANDS];
-    int n = 0, before = enter(o);
     dnnl_status_t s = dnnl_success;
-    for (int i = 0; i < N_OPERANDS && !s; i++) {
-        if (!entry->memory[i]) continue;
-        s = dnnl_memory_set_data_handle(entry->memory[i], data[i]);
-        arguments[n++] = (dnnl_exec_arg_t){operand_argument[i], entry->memory[i]};
-    }
+    int before = enter(o, key), n = arguments_create(o, entry, &operands, arguments, &s);
     if (!s) s = dnnl_primitive_execute(entry->primitive, o->stream, n, arguments);
     if (!s) s = dnnl_stream_wait(o->stream);
+    for (int i = 0; i < n; i++) dnnl_memory_destroy(arguments[i].memory);
     leave(before);
     return s ? failed(key, "execution", s, e) : OK;
 }
@@ -490,7 +492,8 @@ struct onednn *onednn_open(struct sys *sys, int threads, struct error *e) {
 
 void onednn_close(struct onednn *o) {
     if (!o) return;
-    for (uint64_t i = 0; i < o->capacity; i++) entry_destroy(&o->entries[i]);
+    for (uint64_t i = 0; i < o->capacity; i++)
+        if (o->entries[i].primitive) dnnl_primitive_destroy(o->entries[i].primitive);
     o->sys->release(o->sys, o->entries);
     o->sys->release(o->sys, o->answers);
     if (o->attr) dnnl_primitive_attr_destroy(o->attr);

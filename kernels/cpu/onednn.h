@@ -26,7 +26,8 @@ enum onednn_kind {
     ONEDNN_REPACK, /* dst = the weights [N,C,k,k] in src as the convolution of the same numbers wants them */
 };
 
-/* Numbers: products {M, N, K}; convolutions {Y, X, C, N, k}. */
+/* Numbers: products {M, N, K, alone}; convolutions {Y, X, C, N, k}. A product alone (1) is computed by the
+ * thread that runs it, and several threads may run it at a time; otherwise all threads compute it. */
 struct onednn_key {
     int32_t kind, number[5];
 };
