@@ -83,8 +83,10 @@ int drawing_open(struct drawing *drawing, struct sluice_error *e) {
                                              .on_progress = on_progress,
                                              .on_image = on_image,
                                              .user = drawing};
+    struct sluice_model_options from = args->model;
+    from.decodes_only = drawing->latent != NULL;
     int status = request_read_texts(args, &drawing->texts, e);
-    if (!status) status = sluice_model_open(&args->model, &drawing->model, e);
+    if (!status) status = sluice_model_open(&from, &drawing->model, e);
     if (!status) status = sluice_session_open(drawing->model, &options, &drawing->session, e);
     if (status) return status;
     drawing->request.struct_size = sizeof drawing->request;

@@ -47,12 +47,15 @@ static int check_device(const struct args *args, struct sluice_error *e) {
 
 static int check_parts(const struct args *args, struct sluice_error *e) {
     const struct sluice_model_options *m = &args->model;
+    bool decodes = args->operands[0] != NULL;
     /* Which parts a run needs is the library's to say. */
-    if (m->model || m->diffusion_model || m->vae || m->llm || m->tokenizer) return SLUICE_OK;
+    if (m->model || m->vae) return SLUICE_OK;
+    if (!decodes && (m->diffusion_model || m->llm || m->tokenizer)) return SLUICE_OK;
     fail(e, SLUICE_USAGE, "which model?");
     fail_where(e, "sluice %s", args->command->name);
-    fail_found(e, "no --model");
-    return fail_expected(e, "-m PATH, or --diffusion-model, --llm, --tokenizer and --vae");
+    fail_found(e, decodes ? "no --model and no --vae" : "no --model");
+    return fail_expected(e, decodes ? "-m PATH, or --vae PATH"
+                                    : "-m PATH, or --diffusion-model, --llm, --tokenizer and --vae");
 }
 
 static int check_prompt(const struct args *args, struct sluice_error *e) {

@@ -104,6 +104,8 @@ struct sluice_model_options {
     size_t struct_size;
     const char *model;
     const char *diffusion_model, *vae, *llm, *tokenizer;
+    bool decodes_only; /* only the autoencoder is looked for and opened: for sluice_decode and its plan, which
+                          need nothing else; whatever else would draw is a USAGE error */
 };
 
 /* Opens headers and configurations, matches families and checks every tensor's name, shape and type; reads no

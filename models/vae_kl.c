@@ -335,6 +335,10 @@ static enum status configure(struct component *c, const struct config *config, s
     s->groups = 32;
     config_expect(config, "act_fn", "silu", e);
     config_float(config, "scaling_factor", -1e6, 1e6, &scale, e);
+    /* null is no shift, as for those of diffusers' pipelines (0.42) that allow it. A key that is not there at
+     * all leaves the published shift, as for a single file without a configuration. */
+    const struct config_value *given = config_find(config, "shift_factor");
+    if (given && given->kind == CONFIG_NULL) shift = 0;
     config_float(config, "shift_factor", -1e6, 1e6, &shift, e);
     config_int(config, "norm_num_groups", 1, 4096, &s->groups, e);
     s->scale = (float)scale;
@@ -443,14 +447,17 @@ static void derive(struct component *c, const int *chosen) {
 static int write_config(const struct component *c, char *out, size_t out_bytes) {
     const struct vae_settings *s = (const struct vae_settings *)c->settings;
     const int32_t *d = c->dims;
+    /* diffusers builds as many levels as it is told types of, not as there are widths. */
+    const char *down = "\"DownEncoderBlock2D\"", *up = "\"UpDecoderBlock2D\"";
     return snprintf(
         out, out_bytes,
         "{\"_class_name\": \"AutoencoderKL\", \"in_channels\": 3, \"out_channels\": 3, "
         "\"latent_channels\": %d, \"block_out_channels\": [%d, %d, %d, %d], \"layers_per_block\": %d, "
+        "\"down_block_types\": [%s, %s, %s, %s], \"up_block_types\": [%s, %s, %s, %s], "
         "\"norm_num_groups\": %d, \"scaling_factor\": %.9g, \"shift_factor\": %.9g, "
         "\"use_quant_conv\": false, \"use_post_quant_conv\": false}\n",
-        d[LATENT], d[CHANNELS + 3], d[CHANNELS + 2], d[CHANNELS + 1], d[CHANNELS], d[RESNETS] - 1, s->groups,
-        (double)s->scale, (double)s->shift);
+        d[LATENT], d[CHANNELS + 3], d[CHANNELS + 2], d[CHANNELS + 1], d[CHANNELS], d[RESNETS] - 1, down, down,
+        down, down, up, up, up, up, s->groups, (double)s->scale, (double)s->shift);
 }
 
 const struct family family_vae_kl = {

@@ -1,5 +1,6 @@
-/* The decoder's settings: --vae-tiling moves and shortens its buffers and changes no bit; a decode that does
- * not fit is refused before anything is read, with what would help; one that fails leaves the latent. */
+/* The decoder alone, and its settings: --vae-tiling moves and shortens its buffers and changes no bit; a
+ * decode that does not fit is refused before anything is read, with what would help; one that fails leaves
+ * the latent. */
 #include "test/harness.h"
 
 #include <sys/stat.h>
@@ -175,6 +176,144 @@ static void latent_is_kept(struct rig *rig) {
     result_free(&want);
 }
 
+/* ---- the autoencoder alone ---- */
+
+typedef struct sluice_model_options options;
+
+static const char *under(const char *name) {
+    static char path[8][256];
+    static int next;
+    char *to = path[next++ % 8];
+    snprintf(to, sizeof path[0], "%s/%s", temporary, name);
+    return to;
+}
+
+static bool open_alone(struct rig *rig, options from, const char *what) {
+    struct error e = {0};
+    struct sluice_session_options session = {.threads = 2};
+    from.struct_size = sizeof from;
+    from.decodes_only = true;
+    memset(rig, 0, sizeof *rig);
+    watch_init(&rig->watch, 3);
+    model_open(&rig->watch.sys, &from, &rig->model, &e);
+    return check(e.code == OK, "%s: %s (%s)", what, e.what, e.where) && rig_open_session(rig, &session);
+}
+
+static json_int_t decode_least(struct rig *rig, const char *latent) {
+    struct sluice_error e;
+    struct sluice_request request = request_decode(NULL);
+    bool fits = false;
+    char *text = NULL;
+    int code = sluice_plan_query(rig->session, &request, latent, &text, &fits, &e);
+    check(code == SLUICE_OK && fits, "plan: %s", e.what);
+    json_t *plan = text ? json_loads(text, 0, NULL) : NULL;
+    json_int_t least = ram(plan, "least");
+    json_decref(plan);
+    sluice_free(text);
+    return least;
+}
+
+/* It decodes at the least that its plan names, which is at most that of the whole model, and cannot draw. */
+static void decodes(options from, const char *latent, const struct result *want, json_int_t most,
+                    const char *what) {
+    struct rig rig;
+    struct sluice_request request = request_decode(NULL);
+    struct sluice_error e;
+    char *text = NULL;
+    bool fits;
+    if (!open_alone(&rig, from, what)) return;
+    request.max_ram_bytes = decode_least(&rig, latent);
+    check(request.max_ram_bytes <= most, "%s: at least %lld, not %lld", what,
+          (long long)request.max_ram_bytes, (long long)most);
+    struct result r = run_or_decode(&rig, &request, latent);
+    check(r.code == SLUICE_OK && r.n_images == 1 && !strcmp(r.image[0], want->image[0]), "%s: %s", what,
+          r.code ? r.error.what : r.image[0]);
+    result_free(&r);
+    request.max_ram_bytes--;
+    r = run_or_decode(&rig, &request, latent);
+    check(r.code == SLUICE_BUDGET, "%s, one byte less: %s", what, sluice_code_name(r.code));
+    result_free(&r);
+    r = run(&rig, &request);
+    check(r.code == SLUICE_USAGE && r.error.exit_code == 2 && strstr(r.error.what, "only the autoencoder"),
+          "%s draws: %s", what, r.error.what);
+    result_free(&r);
+    check(sluice_plan_query(rig.session, &request, NULL, &text, &fits, &e) == SLUICE_USAGE && !text,
+          "%s plans to draw", what);
+    rig_close(&rig);
+}
+
+static void shell(const char *command) {
+    check(system(command) == 0, "%s", command);
+}
+
+/* A Hugging Face folder of which everything but the autoencoder is gone or damaged, and one that never had
+ * anything else. */
+static void spoil(const char *folder) {
+    char command[1024];
+    snprintf(command, sizeof command,
+             "cd '%s' && mkdir only spoilt && cp -r '%s/vae' only && cp -r '%s/vae' spoilt && "
+             "mkdir spoilt/transformer spoilt/scheduler && echo '[' >spoilt/model_index.json && "
+             "echo '[' >spoilt/scheduler/scheduler_config.json && echo '[' >spoilt/sluice.json",
+             temporary, folder, folder);
+    shell(command);
+}
+
+static void alone(struct rig *rig, const char *folder) {
+    static const char weights[] = "only/vae/diffusion_pytorch_model.safetensors";
+    const char *latent = under("alone.safetensors");
+    struct sluice_request request = request_decode(NULL);
+    struct error e = {0};
+    sluice_model *model = NULL;
+    request.save_latent = latent;
+    struct result want = run(rig, &request);
+    json_int_t most = decode_least(rig, latent);
+    spoil(folder);
+    decodes((options){.model = folder}, latent, &want, most, "a whole model");
+    decodes((options){.vae = under("only/vae")}, latent, &want, most, "--vae with a folder");
+    decodes((options){.vae = under(weights)}, latent, &want, most, "--vae with a file");
+    decodes((options){.model = under("only")}, latent, &want, most, "-m with vae/");
+    decodes((options){.model = under("only/vae")}, latent, &want, most, "-m with vae/ itself");
+    decodes((options){.model = under(weights)}, latent, &want, most, "-m with a file");
+    decodes((options){.model = under("spoilt")}, latent, &want, most, "nothing else is read");
+    decodes((options){.vae = under("only/vae"), .llm = "/nowhere", .tokenizer = "/nowhere"}, latent, &want,
+            most, "other parts are not looked for");
+    char text_encoder[256];
+    snprintf(text_encoder, sizeof text_encoder, "%s/text_encoder", folder);
+    options from = {.struct_size = sizeof from, .model = text_encoder, .decodes_only = true};
+    check(model_open(NULL, &from, &model, &e) == MISSING && e.exit == 3 && strstr(e.what, "no 'vae'") &&
+              strstr(e.expected, "--vae"),
+          "no autoencoder: %s, %s", e.what, e.expected);
+    result_free(&want);
+}
+
+/* The picture of a latent under this shift; NULL: none is given. */
+static void decode_shifted(const char *shift, char hash[HEX]) {
+    struct rig rig;
+    struct sluice_request request = request_decode(NULL);
+    char command[1024], line[64] = "";
+    if (shift) snprintf(line, sizeof line, "\"shift_factor\": %s, ", shift);
+    snprintf(
+        command, sizeof command,
+        "cd '%s' && sed 's/\"shift_factor\": [0-9.]*, /%s/' only/vae/config.json >spoilt/vae/config.json",
+        temporary, line);
+    shell(command);
+    if (!open_alone(&rig, (options){.vae = under("spoilt/vae")}, "shifted")) return;
+    struct result r = run_or_decode(&rig, &request, under("alone.safetensors"));
+    check(r.code == SLUICE_OK, "shift %s: %s", shift ? shift : "left out", r.error.what);
+    memcpy(hash, r.image[0], HEX);
+    result_free(&r);
+    rig_close(&rig);
+}
+
+static void shifts(void) {
+    static const char *const given[] = {NULL, "0.1159", "null", "0"};
+    char hash[4][HEX] = {{0}};
+    for (int i = 0; i < 4; i++) decode_shifted(given[i], hash[i]);
+    check(!strcmp(hash[0], hash[1]), "a shift that is left out is not the published one");
+    check(!strcmp(hash[2], hash[3]), "null is not 0");
+    check(strcmp(hash[0], hash[2]), "the shift changes nothing");
+}
+
 /* Pictures outweigh everything else at this size. */
 static const char *checkpoint(void) {
     static char folder[128];
@@ -193,12 +332,15 @@ static const char *checkpoint(void) {
 int main(void) {
     struct rig rig;
     temporary_make();
-    if (rig_open(&rig, checkpoint(), 2, 3)) {
+    const char *folder = checkpoint();
+    if (rig_open(&rig, folder, 2, 3)) {
         tiling(&rig);
         never_more(&rig);
         given_plans(&rig);
         refusals(&rig);
         latent_is_kept(&rig);
+        alone(&rig, folder);
+        shifts();
     }
     rig_close(&rig);
     return finish();

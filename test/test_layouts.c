@@ -439,8 +439,31 @@ static void test_inspect_one(void) {
     check(count(root, "components") == 1 && count(root, "unknown") == (size_t)p->n, "an unknown file: %zu",
           count(root, "unknown"));
     json_decref(root);
-    is_refused((options){.model = under("stranger.safetensors"), .tokenizer = tokenizer}, MISSING,
-               "an unknown file", WORDS("no known part", "stranger."));
+    is_refused((options){.model = under("stranger.safetensors")}, MISSING, "an unknown file",
+               WORDS("'text_encoder', 'transformer' and 'vae'", "no known part", "'stranger.",
+                     "--llm, --diffusion-model and --vae"));
+    /* The same among parts that are known: the missing one is named before the tokenizer that is not there
+     * either, with the number of tensors that may be it. */
+    char others[PILE_NAME];
+    snprintf(others, sizeof others, " and %d other tensors, which are no known part", p->n - 1);
+    mkdir(under("strange"), 0777);
+    copy_file(under("fused.safetensors"), under("strange/t.safetensors"));
+    copy_file(under("ae.safetensors"), under("strange/v.safetensors"));
+    is_refused((options){.model = under("strange")}, MISSING, "only two parts",
+               WORDS("no 'text_encoder' (", "--llm with the text encoder"));
+    copy_file(under("stranger.safetensors"), under("strange/q.safetensors"));
+    is_refused((options){.model = under("strange")}, MISSING, "an unknown file among parts",
+               WORDS("no 'text_encoder' (", "'stranger.", others));
+    is_refused((options){.vae = under("ae.safetensors")}, MISSING, "an autoencoder alone cannot draw",
+               WORDS("'text_encoder' and 'transformer' (", "--llm and --diffusion-model"));
+    struct pile *all = pile_copy(vae, "vae."), *t = original(-1);
+    pile_append(all, t, "model.diffusion_model.");
+    pile_append(all, text, "stranger.");
+    write_pile(all, under("strangers.safetensors"), NULL);
+    is_refused((options){.model = under("strangers.safetensors")}, MISSING, "one part of a file is unknown",
+               WORDS("no 'text_encoder' (", "'stranger.", others));
+    pile_free(all);
+    pile_free(t);
     pile_free(p);
 }
 

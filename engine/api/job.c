@@ -132,7 +132,8 @@ static enum status make_schedule(struct job *job, struct error *e) {
 /* Tensors that cross stages: run twice, counting and for real. */
 static void lay_out_cross(struct job *job, struct arena *arena) {
     bool ok = true;
-    int32_t C = job->model->component[ROLE_DENOISER].latent_channels;
+    int32_t C =
+        job->model->component[ROLE_DECODER].latent_channels; /* and the transformer's, if it is there */
     int32_t latent[3] = {C, job->Y, job->X}, factor = job->model->component[ROLE_DECODER].pixel_factor;
     for (int i = 0; i < job->n_prompts; i++)
         job->text[i] = arena_tensor(
@@ -476,9 +477,16 @@ enum status job_lay_out(struct job *job, int groups, bool tiled, struct error *e
     return error_expected(e, "a number of groups that `plan` chooses, vae_tiling as asked for");
 }
 
+static enum status no_latent(const struct sluice_model *model, struct error *e) {
+    error_set(e, USAGE, "only the autoencoder of this model was opened: it decodes latents and cannot draw");
+    error_where(e, "%s", model->name);
+    return error_expected(e, "a latent to decode, or the model opened without decodes_only");
+}
+
 enum status job_open(struct job *job, const struct sluice_model *model, struct device *device,
                      const struct sluice_request *request, const int32_t *latent_dim, struct error *e) {
     *job = (struct job){.sys = model->sys, .model = model, .device = device};
+    if (model->decodes_only && !latent_dim) return no_latent(model, e);
     copy_sized(&job->request, sizeof job->request, request);
     struct sluice_request *r = &job->request;
     int factor = model->component[ROLE_DECODER].pixel_factor;

@@ -31,12 +31,12 @@ static enum status wrong_family(const struct component *c, const struct family *
                           role_flag[wanted->role]);
 }
 
-/* Takes the part's index. */
+/* Takes the part's index, if it is one that is wanted. */
 static enum status open_role(struct sluice_model *m, enum role role, struct model_parts *parts,
-                             const char *model, struct error *e) {
+                             struct error *e) {
     struct component *c = &m->component[role];
     struct config config = {0};
-    if (!parts->path[role]) return parts_missing(parts, role, model, e);
+    if (!parts->wanted[role]) return OK;
     c->sys = m->sys;
     c->family = m->recipe->role[role];
     c->index = parts->index[role];
@@ -149,19 +149,22 @@ static enum status name_model(struct sluice_model *m, const char *path, struct e
 
 static enum status fill_from(struct sluice_model *m, struct model_parts *parts, const char *model,
                              struct error *e) {
-    if (open_tokenizer(m, parts, model, e) != OK) return e->code;
-    for (int i = 0; i < N_ROLES && e->code == OK; i++) open_role(m, (enum role)i, parts, model, e);
+    if (parts_check_found(parts, model, e) != OK) return e->code;
+    if (!m->decodes_only && open_tokenizer(m, parts, model, e) != OK) return e->code;
+    for (int i = 0; i < N_ROLES && e->code == OK; i++) open_role(m, (enum role)i, parts, e);
     if (e->code == OK) read_schedule(m, parts->scheduler, e);
     if (e->code == OK) read_defaults(m, parts->defaults, e);
-    return e->code == OK ? check_parts(m, e) : e->code;
+    return e->code == OK && !m->decodes_only ? check_parts(m, e) : e->code;
 }
 
 static enum status fill_model(struct sluice_model *m, const struct sluice_model_options *o, struct error *e) {
     struct model_parts parts;
     int64_t before = sys_memory_use(m->sys).live_bytes[LINE_HOST];
+    const char *part = o->decodes_only ? o->vae : o->diffusion_model;
     m->recipe = recipes[0];
+    m->decodes_only = o->decodes_only;
     if (parts_locate(m->sys, o, &parts, e) == OK)
-        name_model(m, o->model ? o->model : o->diffusion_model ? o->diffusion_model : "parts", e);
+        name_model(m, o->model ? o->model : part ? part : "parts", e);
     if (e->code == OK) check_pipeline(m, parts.pipeline, e);
     if (e->code == OK) parts_open(m->sys, o, &parts, e);
     if (e->code == OK) fill_from(m, &parts, o->model, e);
@@ -178,11 +181,11 @@ static enum status fill_model(struct sluice_model *m, const struct sluice_model_
 int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES]) {
     int n = 0;
     for (int i = 0; i < N_ROLES; i++)
-        if (m->config_origin[i] != CONFIG_BESIDE)
+        if (m->component[i].family && m->config_origin[i] != CONFIG_BESIDE)
             snprintf(lines[n++], MODEL_NOTE_BYTES,
                      "no config.json for the %s: what shapes cannot tell is from %s (%s)", role_word[i],
                      config_origin_word[m->config_origin[i]], m->component[i].family->name);
-    if (!m->has_schedule)
+    if (!m->has_schedule && !m->decodes_only)
         snprintf(lines[n++], MODEL_NOTE_BYTES, "no scheduler_config.json: flow shift %g is the default of %s",
                  m->recipe->flow_shift, m->recipe->name);
     return n;

@@ -16,6 +16,7 @@ struct sluice_model {
     const struct recipe *recipe;
     struct component component[N_ROLES];
     enum config_origin config_origin[N_ROLES];
+    bool decodes_only; /* of the components only the decoder is there, and no tokenizer */
     bool has_schedule; /* a file says the flow shift */
     struct tokenizer *tokenizer;
     double flow_shift;

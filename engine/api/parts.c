@@ -90,10 +90,13 @@ static bool is_hugging_face(struct sys *sys, const char *model, struct error *e)
     return false;
 }
 
-static void locate_in_folder(struct sys *sys, const char *model, struct model_parts *parts, struct error *e) {
+static void locate_in_folder(struct sys *sys, const struct sluice_model_options *o, struct model_parts *parts,
+                             struct error *e) {
+    const char *model = o->model;
     bool by_name = is_hugging_face(sys, model, e);
     for (int i = 0; i < N_ROLES && by_name; i++)
-        if (!parts->path[i]) parts->path[i] = existing(sys, model, role_folder[i], e);
+        if (parts->wanted[i] && !parts->path[i]) parts->path[i] = existing(sys, model, role_folder[i], e);
+    if (o->decodes_only) return;
     if (!parts->tokenizer) parts->tokenizer = existing(sys, model, "tokenizer", e);
     if (!parts->tokenizer) parts->tokenizer = existing(sys, model, "tokenizer.json", e);
     parts->scheduler = existing(sys, model, "scheduler/scheduler_config.json", e);
@@ -111,10 +114,12 @@ enum status parts_locate(struct sys *sys, const struct sluice_model_options *o, 
         error_set(e, MISSING, "there is no such model");
         return error_where(e, "%s", o->model);
     }
-    for (int i = 0; i < N_ROLES; i++)
-        if (given[i]) parts->path[i] = copy_path(sys, given[i], e);
-    if (o->tokenizer) parts->tokenizer = copy_path(sys, o->tokenizer, e);
-    if (o->model && path_is_folder(o->model)) locate_in_folder(sys, o->model, parts, e);
+    for (int i = 0; i < N_ROLES; i++) {
+        parts->wanted[i] = i == ROLE_DECODER || !o->decodes_only;
+        if (given[i] && parts->wanted[i]) parts->path[i] = copy_path(sys, given[i], e);
+    }
+    if (o->tokenizer && !o->decodes_only) parts->tokenizer = copy_path(sys, o->tokenizer, e);
+    if (o->model && path_is_folder(o->model)) locate_in_folder(sys, o, parts, e);
     if (e->code != OK) parts_destroy(sys, parts);
     return e->code;
 }
@@ -262,6 +267,20 @@ static enum status take_contents(struct search *s, const char *path, struct tens
     return e->code;
 }
 
+/* What no part's prefix explains. */
+static void count_strangers(struct model_parts *parts, const struct tensor_index *whole,
+                            const struct contents *contents) {
+    for (int i = 0; i < whole->n_entries; i++) {
+        const char *name = whole->entries[i].name;
+        bool known = false;
+        for (int k = 0; k < contents->n && !known; k++)
+            known = !strncmp(name, contents->part[k].prefix, strlen(contents->part[k].prefix));
+        if (known) continue;
+        if (!parts->strangers.n++)
+            snprintf(parts->strangers.first, sizeof parts->strangers.first, "%s", name);
+    }
+}
+
 /* Only lack of memory ends the search: one damaged file among many matters if a part is missing, and then it
  * is named. So is a quantised one whose names nobody knows. */
 static enum status try_candidate(struct search *s, const char *path, struct error *e) {
@@ -270,6 +289,7 @@ static enum status try_candidate(struct search *s, const char *path, struct erro
     struct error failure = {0};
     if (open_contents(s->sys, path, &whole, &contents, &failure) == OK) {
         if (!contents.n) index_check_quantised(&whole, &failure);
+        count_strangers(s->parts, &whole, &contents);
         take_contents(s, path, &whole, &contents, e);
     }
     if (failure.code == MEMORY) *e = failure;
@@ -331,6 +351,7 @@ static enum status search_file(struct search *s, struct error *e) {
     struct contents contents;
     struct tensor_index whole;
     if (open_contents(s->sys, s->model, &whole, &contents, e) != OK) return e->code;
+    count_strangers(s->parts, &whole, &contents);
     if (contents.n) return take_contents(s, s->model, &whole, &contents, e);
     s->parts->unknown = whole;
     return OK;
@@ -342,7 +363,7 @@ static enum status search_model(struct sys *sys, const char *model, struct model
     struct search *s = sys->alloc(sys, LINE_HOST, sizeof *s);
     if (!s) return no_memory(e);
     *s = (struct search){.sys = sys, .model = model, .parts = parts};
-    for (int i = 0; i < N_ROLES; i++) any |= s->wanted[i] = !parts->path[i];
+    for (int i = 0; i < N_ROLES; i++) any |= s->wanted[i] = parts->wanted[i] && !parts->path[i];
     if (any) path_is_folder(model) ? search_folder(s, e) : search_file(s, e);
     sys->release(sys, s);
     return e->code;
@@ -384,19 +405,39 @@ enum status parts_open(struct sys *sys, const struct sluice_model_options *o, st
     return e->code;
 }
 
-enum status parts_missing(const struct model_parts *parts, enum role role, const char *model,
-                          struct error *e) {
+enum { LIST_BYTES = 64 };
+
+/* "'transformer' and 'vae'": these words of the parts that are missing. Returns how many are. */
+static int list_missing(const struct model_parts *parts, const char *const *words, const char *quote,
+                        char list[LIST_BYTES]) {
+    int n = 0, last = 0, length = 0;
+    for (int i = 0; i < N_ROLES; i++)
+        if (parts->wanted[i] && !parts->path[i]) last = i;
+    for (int i = 0; i <= last; i++) {
+        if (!parts->wanted[i] || parts->path[i]) continue;
+        const char *between = !n++ ? "" : i < last ? ", " : " and ";
+        length += snprintf(list + length, (size_t)(LIST_BYTES - length), "%s%s%s%s", between, quote, words[i],
+                           quote);
+    }
+    return n;
+}
+
+enum status parts_check_found(const struct model_parts *parts, const char *model, struct error *e) {
+    char folders[LIST_BYTES], flags[LIST_BYTES], words[LIST_BYTES];
+    int n = list_missing(parts, role_folder, "'", folders);
+    if (!n) return OK;
     if (parts->failure.code != OK) {
         *e = parts->failure;
         return e->code;
     }
-    error_set(e, MISSING, "the model has no '%s'", role_folder[role]);
+    list_missing(parts, role_flag, "", flags);
+    list_missing(parts, role_word, "", words);
+    error_set(e, MISSING, "the model has no %s", folders);
     error_where(e, "%s", model ? model : "no model given");
-    if (parts->unknown.n_entries)
-        error_found(e, "one file with '%s' and %d other tensors, which are no known part",
-                    parts->unknown.entries[0].name, parts->unknown.n_entries - 1);
-    return error_expected(e, "it there, or %s with a file that holds the %s", role_flag[role],
-                          role_word[role]);
+    if (parts->strangers.n)
+        error_found(e, "'%s' and %d other tensors, which are no known part", parts->strangers.first,
+                    parts->strangers.n - 1);
+    return error_expected(e, "%s there, or %s with the %s", n > 1 ? "them" : "it", flags, words);
 }
 
 enum status parts_missing_tokenizer(const struct model_parts *parts, const struct recipe *recipe,

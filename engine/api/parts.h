@@ -10,17 +10,24 @@
 #include "models/models.h"
 
 struct model_parts {
+    bool wanted[N_ROLES];               /* what is looked for: all, or the decoder alone */
     char *path[N_ROLES];                /* owned; file, shard index or folder; NULL where there is none */
     struct tensor_index index[N_ROLES]; /* set by parts_open; one file's may borrow from an earlier role's */
     struct tensor_index unknown;        /* of -m, if that is one file in which nothing is known */
     struct error failure;               /* of the first file under -m that could not be opened */
+    /* Tensors under -m that are no known part's: most often a part behind a prefix that nobody knows. */
+    struct {
+        char first[96]; /* the name of one */
+        int n;
+    } strangers;
     char *tokenizer, *scheduler, *pipeline, *defaults;
 };
 
 /* What people call a role, its folder in Hugging Face's layout, and the flag that chooses its file. */
 extern const char *const role_word[N_ROLES], *const role_folder[N_ROLES], *const role_flag[N_ROLES];
 
-/* What flags and names say; opens nothing. USAGE without any part, MISSING if -m is not there. */
+/* What flags and names say of the wanted parts; opens nothing. USAGE without any part, MISSING if -m is not
+ * there. */
 enum status parts_locate(struct sys *sys, const struct sluice_model_options *options,
                          struct model_parts *parts, struct error *e);
 
@@ -30,9 +37,9 @@ enum status parts_locate(struct sys *sys, const struct sluice_model_options *opt
 enum status parts_open(struct sys *sys, const struct sluice_model_options *options, struct model_parts *parts,
                        struct error *e);
 
-/* What is not found: the part's absence, or the reason why a file that may be it was not opened. */
-enum status parts_missing(const struct model_parts *parts, enum role role, const char *model,
-                          struct error *e);
+/* OK if every wanted part is found; else MISSING with all that are not, or the reason why a file that may be
+ * one was not opened. */
+enum status parts_check_found(const struct model_parts *parts, const char *model, struct error *e);
 enum status parts_missing_tokenizer(const struct model_parts *parts, const struct recipe *recipe,
                                     const char *model, struct error *e);
 

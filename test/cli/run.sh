@@ -426,6 +426,15 @@ expect 0 "decode" decode l.safetensors -m "$model" -o d.png --report -
 check "PNG" [ -s d.png ]
 check "no prompt in it" lacks d.png 'Steps:'
 check "report" has ../out '"exit"'
+of_picture() { sed -n 's/^wrote .* sha256 \([0-9a-f]*\)).*/\1/p' ../err; }
+whole=$(of_picture)
+expect 0 "the autoencoder alone" decode l.safetensors --vae "$model/vae" -o e.png
+check "a hash" [ -n "$whole" ]
+check "the same picture" [ "$(of_picture)" = "$whole" ]
+expect 0 "planned" plan l.safetensors --vae "$model/vae" --json
+expect 3 "no autoencoder" decode l.safetensors -m "$model/transformer" -o d2.png
+check "says so" has ../err "^sluice: the model has no 'vae' "
+expect 2 "decode without an autoencoder" decode l.safetensors --llm "$model/text_encoder" -o d2.png
 expect 3 "decode nothing" decode ../nowhere -m "$model" -o d2.png
 check "no picture" absent d2.png
 rm -f ./*
