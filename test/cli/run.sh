@@ -618,7 +618,7 @@ fi
 start_long() { # a run of many minutes in the background; returns once a stage was announced
     : >../err # the run before has announced stages too
     # shellcheck disable=SC2086
-    "$sluice" generate -m "$model" $size --steps 10000 -p x -o c.png --report c.json "$@" >../out 2>../err &
+    env "--${hangup:-default}-signal=HUP" "$sluice" generate -m "$model" $size --steps 10000 -p x -o c.png --report c.json "$@" >../out 2>../err &
     pid=$!
     n=0
     while [ $n -lt 100 ] && ! grep -qE '^(text|denoise|encode)' ../err; do
@@ -626,7 +626,7 @@ start_long() { # a run of many minutes in the background; returns once a stage w
         n=$((n + 1))
     done
 }
-for signal in INT TERM; do
+for signal in INT TERM HUP; do
     name="one SIG$signal"
     start_long
     kill -$signal $pid
