@@ -16,9 +16,19 @@ check "cpu" has ../out '^cpu: .'
 check "its memory" has ../out '^  memory .* free$'
 check "its instructions" has ../out '^  instructions .*oneDNN [23]\.'
 check "what it computes in" has ../out '^  computes in .*f32'
+bf16=lacks
+grep -qE '^flags.*(avx512_bf16|amx_bf16)' /proc/cpuinfo && bf16=has
+check "in bf16, where it can" $bf16 ../out '^  computes in   *f32 bf16$'
 check "cuda" has ../out '^cuda: not in this build$'
 expect 0 "devices --json" devices --json
 check "devices" has ../out '"devices"'
+tr -d ' \n' <../out >../flat
+check "in bf16, where it can" $bf16 ../flat '"precisions":\["f32","bf16"\]'
+DNNL_MAX_CPU_ISA=AVX2
+export DNNL_MAX_CPU_ISA
+expect 0 "devices within AVX2" devices
+check "no bf16" has ../out '^  computes in   *f32$'
+unset DNNL_MAX_CPU_ISA
 mkdir full && : >full/file
 expect 6 "bench checkpoint into a full folder" bench checkpoint zimage full
 check "the file stays" [ -e full/file ]
