@@ -190,6 +190,7 @@ struct sluice_request {
     const char *vae_tiling;  /* the decoder's whole-picture buffers: "on": the least memory, at the cost of
                                 computing some of it twice, and of the bus where the device has memory of its
                                 own; "off": all kept, on the device; "auto" or NULL: the faster that fits */
+    const char *plan_name;   /* what messages call the plan, a file's name; NULL: "plan" */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */
@@ -230,7 +231,7 @@ SLUICE_API int sluice_checkpoint_write(const char *family, const char *folder, c
 
 /* {"version":1,"devices":[{"name","processor","bytes","free_bytes","threads" (a session's, unless it says
  * otherwise),
- * "hardware_threads","instructions","library","precisions":["f32"]}],"absent":[{"name","reason"}]} */
+ * "hardware_threads","instructions","library","precisions":["f32", ...]}],"absent":[{"name","reason"}]} */
 SLUICE_API int sluice_devices(char **json, struct sluice_error *error);
 
 SLUICE_API const char *sluice_version(void);

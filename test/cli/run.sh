@@ -536,6 +536,14 @@ expect 2 "report of wrong usage" generate --steps 0 --report r.json
 check "exit 2" has r.json '"exit": *2'
 rm -f r.json
 draw 3 "missing plan file" -p x -o a.png --plan ../nowhere
+for text in garbage '{"version":1,"version":1}' '{"version":2}' '{"version":1,"stages":[]}'; do
+    printf '%s' "$text" >../bad_plan.json
+    code_of=3
+    [ "$text" = '{"version":1,"stages":[]}' ] && code_of=4
+    draw $code_of "plan $text" -p x -o a.png --plan ../bad_plan.json
+    check "names the file" has ../err '^sluice: .*(../bad_plan\.json'
+done
+rm -f ../bad_plan.json
 
 # ---- outputs that cannot be written ----
 draw 6 "folder is missing" -p x -o nowhere/a.png --report r.json
@@ -667,9 +675,6 @@ rm -f c.json
 check "nothing else" empty_folder .
 
 # ---- models that ask for what is not done, or lack what is needed ----
-copy() { # copy NAME: a copy of the model to spoil
-    rm -rf "$1" && cp -r "$model" "$1"
-}
 copy other && printf '{"_class_name": "FluxPipeline"}' >other/model_index.json
 expect 3 "another pipeline" plan -m other
 check "names it" has ../err 'FluxPipeline'
