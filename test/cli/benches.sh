@@ -34,7 +34,16 @@ expect 6 "bench checkpoint into a full folder" bench checkpoint zimage full
 check "the file stays" [ -e full/file ]
 rm -rf full
 expect 6 "bench checkpoint nowhere" bench checkpoint zimage nowhere/ck
-expect 2 "bench checkpoint help" bench checkpoint help
+expect 0 "bench checkpoint help" bench checkpoint help
+check "lists families" has ../out '^zimage: --dims '
+check "and dimensions" has ../out '^  layers  *transformer  *30  *1  *[0-9]'
+expect 0 "bench --help" bench --help
+check "says how to list them" has ../out 'sluice bench checkpoint help'
+for twice in heads=1,heads=2 layers=2,heads=1,layers=2 dtype=f32,dtype=bf16; do
+    expect 2 "bench checkpoint, $twice" bench checkpoint zimage many --dims $twice
+    check "says so" has ../err "^sluice: .*twice.*found '${twice##*,}'"
+done
+expect 2 "bench checkpoint, a dtype" bench checkpoint zimage many --dims dtype=bf1
 expect 2 "bench checkpoint, too many layers" bench checkpoint zimage many --dims layers=1000
 check "nothing left" absent many
 expect 2 "bench checkpoint, unknown dimension" bench checkpoint zimage many --dims vae9=1
