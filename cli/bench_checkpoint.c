@@ -3,6 +3,7 @@
 #include "cli/bench.h"
 
 #include "cli/fail.h"
+#include "cli/fields.h"
 #include "cli/interrupt.h"
 #include "cli/request.h"
 #include "cli/say.h"
@@ -98,14 +99,38 @@ static int write_checkpoint(const struct args *args, uint64_t seed, struct sluic
     return status;
 }
 
+static void print_family(const json_t *family) {
+    size_t i;
+    json_t *d;
+    printf("%s: --dims NAME=VALUE,... of these, and dtype=f32 (published: bf16)\n",
+           field_string(family, "name"));
+    printf("  %-16s %-14s %9s %7s %7s\n", "dimension", "of", "published", "least", "most");
+    json_array_foreach(json_object_get(family, "dimensions"), i, d)
+        printf("  %-16s %-14s %9.0f %7.0f %7.0f\n", field_string(d, "name"), field_string(d, "component"),
+               field_number(d, "published"), field_number(d, "least"), field_number(d, "most"));
+}
+
+static int print_families(struct sluice_error *e) {
+    size_t i;
+    json_t *family, *root;
+    char *json = NULL;
+    if (sluice_checkpoint_families(&json, e)) return e->code;
+    root = json_loads(json, 0, NULL);
+    sluice_free(json);
+    if (!root) return fail(e, SLUICE_INTERNAL, "the library's list of families is no JSON");
+    json_array_foreach(json_object_get(root, "families"), i, family) print_family(family);
+    json_decref(root);
+    return SLUICE_OK;
+}
+
 int bench_checkpoint(const struct args *args, struct sluice_error *e) {
     uint64_t seed = 0;
     bool help = args->n_operands == 2 && strcmp(args->operands[1], "help") == 0;
-    if (help) return sluice_checkpoint_write("help", "", NULL, 0, NULL, NULL, e);
+    if (help) return print_families(e);
     if (args->n_operands < 3) {
         fail(e, SLUICE_USAGE, "which family, into which folder?");
         fail_where(e, "sluice bench checkpoint");
-        return fail_expected(e, "FAMILY DIR (sluice bench checkpoint help lists the families)");
+        return fail_expected(e, "FAMILY DIR (sluice bench checkpoint help lists families and dimensions)");
     }
     int status = request_seed(args, &seed, e);
     if (!status && args->seed.random) say_note("seed %llu", (unsigned long long)seed);

@@ -4,6 +4,7 @@
 
 #include "cli/fail.h"
 #include "cli/fields.h"
+#include "cli/inputs.h"
 #include "cli/interrupt.h"
 #include "cli/outfile.h"
 #include "cli/progress.h"
@@ -126,7 +127,8 @@ int bench_bus(const struct args *args, struct sluice_error *e) {
         fail_where(e, "sluice bench bus");
         return fail_expected(e, "one of them");
     }
-    int status = args->model.model ? find_file(args->model.model, e) : SLUICE_OK;
+    int status = inputs_spared(args, "--save", args->save, e);
+    if (!status && args->model.model) status = find_file(args->model.model, e);
     return status ? status : run(args, sluice_bench_bus, print_bus, e);
 }
 

@@ -109,7 +109,8 @@ const struct flag flags[N_FLAGS] = {
      "default the physical cores"},
 
     {"Benchmark", BENCH, NULL, "--dims", "LIST", FLAG_STRING, AT(dimensions), 0, 0, NULL,
-     "checkpoint: name=value,... instead of the family's published sizes"},
+     "checkpoint: name=value,... instead of the family's published sizes; `sluice bench checkpoint "
+     "help` lists the names"},
     {NULL, BENCH, NULL, "--save", "FILE", FLAG_STRING, AT(save), 0, 0, NULL,
      "bus, ops: add what was measured to this rates file, for --rates"},
     {NULL, BENCH, NULL, "--clock", "WHICH", FLAG_CHOICE, AT(clock), 0, 0, "timed|paced",
@@ -138,7 +139,7 @@ const struct command commands[N_COMMANDS] = {
      "sluice tokenize -m DIR -p \"a red fox\""},
     {"convert", CONVERT, NULL, 0, 0, "rewrite weights in another form (not built yet)",
      "sluice convert --help"},
-    {"bench", BENCH, "bus|ops|load|stream|block|checkpoint [FAMILY DIR]", 1, 3,
+    {"bench", BENCH, "bus|ops|load|stream|block|checkpoint [FAMILY DIR|help]", 1, 3,
      "measure disk and memory (bus), arithmetic (ops), how fast a model comes to memory (load), how near to "
      "its floor a streamed step comes (stream) or to its products a block and a decoder (block); "
      "write a model of random weights (checkpoint)",

@@ -1,5 +1,5 @@
-/* Ctrl-C and SIGTERM: see interrupt.h. The handler calls nothing that is not async-signal-safe, and does its
- * work on the main thread only, so that no session can be closed under it. */
+/* Ctrl-C, SIGTERM and SIGHUP: see interrupt.h. The handler calls nothing that is not async-signal-safe, and
+ * does its work on the main thread only, so that no session can be closed under it. */
 #include "cli/interrupt.h"
 
 #include "cli/fail.h"
@@ -38,13 +38,17 @@ static void on_signal(int number) {
 
 void interrupt_install(void) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
     sigemptyset(&action.sa_mask);
     sigaddset(&action.sa_mask, SIGINT);
     sigaddset(&action.sa_mask, SIGTERM);
+    sigaddset(&action.sa_mask, SIGHUP);
     sigaction(SIGPIPE, &ignore, NULL);
     sigaction(SIGXFSZ, &ignore, NULL); /* a file over the limit is a failed write too */
     sigaction(SIGTERM, &action, NULL);
+    /* Unless it came in ignored: nohup means a run to outlive its terminal. */
+    sigaction(SIGHUP, NULL, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL);
     /* Also where SIGINT came in ignored, as in a shell's background jobs: scripts stop those with kill -INT.
      */
     sigaction(SIGINT, &action, NULL);

@@ -1,4 +1,4 @@
-/* Ctrl-C and SIGTERM.
+/* Ctrl-C, SIGTERM and SIGHUP (a closed terminal).
  *
  * The first asks the running session to end at its next visit; the second ends the process at once. Where
  * nothing runs that could end tidily, the first already ends it. Temporary outputs go in every case. */

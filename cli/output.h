@@ -8,10 +8,11 @@
 
 /* The name of picture number (from 1) of n: %d replaced, else -NUMBER before the extension when n > 1. */
 int output_name(const char *pattern, int number, int n, char out[PATH_MAX], struct sluice_error *e);
-/* Extensions, folders, that no two outputs are one file. n pictures; exit 2 or 6. Leaves nothing behind but
- * the folder of --dump. */
+/* Extensions, folders, that no two outputs are one file and none an input. n pictures; exit 2 or 6. Leaves
+ * nothing behind but the folder of --dump. */
 int output_check(const struct args *args, int n, struct sluice_error *e);
-/* Is --report a file of its own? Where it is not, no report may be written, not even of this mistake. */
+/* Is --report a file of its own, and no input? Where it is not, no report may be written, not even of this
+ * mistake. */
 int output_check_report(const struct args *args, int n, struct sluice_error *e);
 /* What -o says, or its default. */
 const char *output_pattern(const struct args *args);

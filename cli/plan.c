@@ -3,6 +3,7 @@
 #include "cli/drawing.h"
 #include "cli/fail.h"
 #include "cli/fields.h"
+#include "cli/output.h"
 #include "cli/plan_table.h"
 #include "cli/report.h"
 #include "cli/request.h"
@@ -39,6 +40,7 @@ static int print_plan(struct drawing *drawing, char **json, struct sluice_error 
 int plan_command(const struct args *args, struct sluice_error *e) {
     struct drawing drawing = {.args = args, .latent = args->operands[0]};
     char *json = NULL;
+    if (output_check_report(args, 1, e)) return e->code;
     int status = request_check(args, e);
     if (!status) status = request_seed(args, &drawing.seed, e);
     if (!status && args->seed.random) say_note("seed %llu", (unsigned long long)drawing.seed);

@@ -136,6 +136,7 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->save_latent = args->save_latent;
     request->dump = args->dump;
     request->plan = texts->plan;
+    request->plan_name = args->plan;
     request->rates = texts->rates;
     request->rates_name = args->rates;
     request->direct_io = args->direct_io;

@@ -192,6 +192,7 @@ struct sluice_request {
     const char *vae_tiling;  /* the decoder's whole-picture buffers: "on": the least memory, at the cost of
                                 computing some of it twice, and of the bus where the device has memory of its
                                 own; "off": all kept, on the device; "auto" or NULL: the faster that fits */
+    const char *plan_name;   /* what messages call the plan, a file's name; NULL: "plan" */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */
@@ -224,15 +225,18 @@ SLUICE_API void sluice_cancel(sluice_session *session);
 
 /* Writes a Hugging Face folder of that family with real names, shapes, types and shards, random weights and a
  * tokenizer of the real kind and size, streaming, with no sparse extents. OUTPUT before the first weight if
- * the disk has no room. dimensions: "name=value,..." overriding the published sizes, or NULL; "help" as
- * family or an unknown name is a USAGE error that lists them. */
+ * the disk has no room. dimensions: "name=value,..." overriding the published sizes and "dtype=f32" the bf16,
+ * or NULL; a name that is unknown, which lists them, or given twice is a USAGE error. */
 SLUICE_API int sluice_checkpoint_write(const char *family, const char *folder, const char *dimensions,
                                        uint64_t seed, void (*on_progress)(void *user, double fraction),
                                        void *user, struct sluice_error *error);
+/* The families that can be written and the names of their dimensions: {"version":1,"families":[{"name",
+ * "dimensions":[{"name","component","published","least","most"}]}]}; one name may be two components'. */
+SLUICE_API int sluice_checkpoint_families(char **json, struct sluice_error *error);
 
 /* {"version":1,"devices":[{"name","processor","bytes","free_bytes","threads" (a session's, unless it says
  * otherwise),
- * "hardware_threads","instructions","library","precisions":["f32"]}],"absent":[{"name","reason"}]} */
+ * "hardware_threads","instructions","library","precisions":["f32", ...]}],"absent":[{"name","reason"}]} */
 SLUICE_API int sluice_devices(char **json, struct sluice_error *error);
 
 SLUICE_API const char *sluice_version(void);

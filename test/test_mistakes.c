@@ -198,6 +198,7 @@ static const struct wish wishes[] = {
     {"no folder to save to", {.save_latent = "/nowhere/latent"}, SLUICE_OUTPUT, "/nowhere/latent"},
     {"no folder to dump to", {.dump = "/nowhere"}, SLUICE_OUTPUT, "/nowhere"},
     {"a plan that is none", {.plan = "plan"}, SLUICE_JSON, "plan"},
+    {"a plan of no stages", {.plan = "{}", .plan_name = "p.json"}, SLUICE_META, "p.json"},
     {"rates that are none", {.rates = "[]", .rates_name = "r.json"}, SLUICE_META, "r.json"},
 };
 
@@ -221,6 +222,7 @@ static struct sluice_request wished(const struct wish *wish) {
     WISH(save_latent);
     WISH(dump);
     WISH(plan);
+    WISH(plan_name);
     WISH(rates);
     WISH(rates_name);
     return request;

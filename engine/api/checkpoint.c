@@ -84,35 +84,57 @@ static enum status choose(struct writer *w, const char *name, size_t name_bytes,
     return list_choices(w->recipe, e);
 }
 
+static enum status choose_dtype(struct writer *w, const char *value, size_t bytes, struct error *e) {
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16};
+    static const char *const names[] = {"f32", "bf16"};
+    for (int i = 0; i < 2; i++) {
+        if (strlen(names[i]) != bytes || strncmp(value, names[i], bytes)) continue;
+        w->dtype = types[i];
+        return OK;
+    }
+    error_set(e, USAGE, "the dtype cannot be used");
+    error_found(e, "'%.*s'", (int)bytes, value);
+    return error_expected(e, "f32 or bf16");
+}
+
+/* One "name=value" of length bytes. */
+static enum status read_choice(struct writer *w, const char *text, size_t length, struct error *e) {
+    const char *equals = memchr(text, '=', length);
+    char *end = NULL;
+    if (!equals) {
+        error_set(e, USAGE, "dimensions are not readable");
+        error_found(e, "'%.*s'", (int)length, text);
+        return error_expected(e, "name=value,name=value");
+    }
+    size_t name = (size_t)(equals - text), bytes = length - name - 1;
+    if (name == 5 && !strncmp(text, "dtype", name)) return choose_dtype(w, equals + 1, bytes, e);
+    long number = strtol(equals + 1, &end, 10);
+    if (end == equals + 1 || end != text + length) {
+        error_set(e, USAGE, "the dimension '%.*s' is no number", (int)name, text);
+        return error_found(e, "'%.*s'", (int)bytes, equals + 1);
+    }
+    return choose(w, text, name, number, e);
+}
+
+/* Has the name at `at`, up to its "=", come before in text? */
+static bool came_before(const char *text, const char *at) {
+    size_t bytes = strcspn(at, "=,") + 1;
+    while (text < at && strncmp(text, at, bytes)) text += strcspn(text, ",") + 1;
+    return text < at;
+}
+
 static enum status read_choices(struct writer *w, const char *text, struct error *e) {
     for (int r = 0; r < N_ROLES; r++)
         for (int i = 0; i < w->recipe->role[r]->n_dimensions; i++)
             w->chosen[r][i] = w->recipe->role[r]->dimensions[i].published;
-    while (text && *text && e->code == OK) {
-        size_t name = strcspn(text, "=,"), length = strcspn(text, ",");
-        char *end = NULL;
-        if (text[name] != '=') {
-            error_set(e, USAGE, "dimensions are not readable");
-            error_found(e, "'%.*s'", (int)length, text);
-            return error_expected(e, "name=value,name=value");
+    for (const char *at = text; at && *at && e->code == OK;) {
+        size_t length = strcspn(at, ",");
+        if (read_choice(w, at, length, e) == OK && came_before(text, at)) {
+            error_set(e, USAGE, "a dimension is given twice");
+            error_found(e, "'%.*s'", (int)length, at);
+            error_expected(e, "each once");
         }
-        const char *value = text + name + 1;
-        if (!strncmp(text, "dtype=", 6)) {
-            if (!strncmp(value, "f32", 3) && length == 9)
-                w->dtype = DTYPE_F32;
-            else if (!strncmp(value, "bf16", 4) && length == 10)
-                w->dtype = DTYPE_BF16;
-            else
-                error_expected((error_set(e, USAGE, "the dtype cannot be used"), e), "f32 or bf16");
-        } else {
-            long number = strtol(value, &end, 10);
-            if (end == value || end != text + length) {
-                error_set(e, USAGE, "the dimension '%.*s' is no number", (int)name, text);
-                return error_found(e, "'%.*s'", (int)(length - name - 1), value);
-            }
-            choose(w, text, name, number, e);
-        }
-        text += length + (text[length] == ',');
+        at += length + (at[length] == ',');
     }
     return e->code;
 }
@@ -375,5 +397,32 @@ int sluice_checkpoint_write(const char *family, const char *folder, const char *
     for (int r = 0; r < N_ROLES && e.code == OK; r++) do_role(&w, (enum role)r, true, &e);
     sys.release(&sys, w.tensors);
     sys.release(&sys, w.specs);
+    return publish_error(&e, error);
+}
+
+/* ---- what can be written ---- */
+
+static json_t *list_dimensions(const struct recipe *recipe) {
+    json_t *list = json_array();
+    for (int r = 0; r < N_ROLES; r++)
+        for (int i = 0; i < recipe->role[r]->n_dimensions; i++) {
+            const struct dimension *d = &recipe->role[r]->dimensions[i];
+            json_array_append_new(list, json_pack("{s:s, s:s, s:i, s:i, s:i}", "name", d->name, "component",
+                                                  places[r].folder, "published", d->published, "least",
+                                                  d->least, "most", d->most));
+        }
+    return list;
+}
+
+int sluice_checkpoint_families(char **json, struct sluice_error *error) {
+    struct error e = {0};
+    json_t *list = json_array();
+    for (const struct recipe *const *r = recipes; *r; r++)
+        json_array_append_new(list,
+                              json_pack("{s:s, s:o}", "name", (*r)->name, "dimensions", list_dimensions(*r)));
+    json_t *root = json_pack("{s:i, s:o}", "version", 1, "families", list);
+    *json = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+    json_decref(root);
+    if (!*json) error_set(&e, MEMORY, "no memory for a list of families");
     return publish_error(&e, error);
 }

@@ -118,29 +118,38 @@ json_t *plan_json(const struct job *job) {
 
 /* ---- reading ---- */
 
-static enum status bad_plan(struct error *e, const char *what, const char *where) {
+static const char *plan_name(const struct job *job) {
+    return job->request.plan_name ? job->request.plan_name : "plan";
+}
+
+/* The file, and the stage or block of it, if the mistake is in one. */
+static enum status in_plan(const struct job *job, const char *where, struct error *e) {
+    return where ? error_where(e, "%s, %s", plan_name(job), where) : error_where(e, "%s", plan_name(job));
+}
+
+static enum status bad_plan(const struct job *job, struct error *e, const char *what, const char *where) {
     error_set(e, META, "the plan file is not usable: %s", what);
-    error_where(e, "%s", where);
+    in_plan(job, where, e);
     return error_expected(e, "a plan as plan --json prints it");
 }
 
-static enum status other_job(struct error *e, const char *what, const char *where) {
+static enum status other_job(const struct job *job, struct error *e, const char *what, const char *where) {
     error_set(e, BUDGET, "the plan is for another request or model: %s", what);
-    return error_where(e, "stage %s", where);
+    return in_plan(job, where, e);
 }
 
 static enum status read_blocks(const struct job *job, int s, json_t *blocks, struct plan_stage *p,
                                struct error *e) {
     const struct stage *stage = &job->stages[s];
     if ((int)json_array_size(blocks) != stage->n_blocks)
-        return other_job(e, "another number of blocks", stage->name);
+        return other_job(job, e, "another number of blocks", stage->name);
     for (int i = 0; i < stage->n_blocks; i++) {
         json_t *block = json_array_get(blocks, (size_t)i);
         const char *name = json_string_value(json_object_get(block, "name"));
         json_t *resident = json_object_get(block, "resident");
         if (!name || !json_is_boolean(resident))
-            return bad_plan(e, "a block without name or resident", stage->name);
-        if (strcmp(name, stage->blocks[i]->name)) return other_job(e, "another block", name);
+            return bad_plan(job, e, "a block without name or resident", stage->name);
+        if (strcmp(name, stage->blocks[i]->name)) return other_job(job, e, "another block", name);
         plan_set_resident(p, i, json_is_true(resident));
         const char *rests = json_string_value(json_object_get(block, "tier"));
         plan_set_pooled(p, i,
@@ -150,14 +159,15 @@ static enum status read_blocks(const struct job *job, int s, json_t *blocks, str
 }
 
 /* Absent ones are 0, whatever a solved plan has. */
-static enum status read_restraints(json_t *from, struct plan_stage *p, struct error *e) {
+static enum status read_restraints(const struct job *job, json_t *from, struct plan_stage *p,
+                                   struct error *e) {
     for (int i = 0; i < N_RESTRAINTS; i++) {
         json_t *value = json_object_get(from, restraints[i].key);
         *restraint(p, i) = 0;
         if (!value) continue;
         json_int_t number = json_integer_value(value);
         if (!json_is_integer(value) || number < 0 || number > restraints[i].most) {
-            bad_plan(e, "a value out of range", p->name);
+            bad_plan(job, e, "a value out of range", p->name);
             return error_expected(e, "%s: a whole number from 0 to %d", restraints[i].key,
                                   restraints[i].most);
         }
@@ -171,16 +181,16 @@ static enum status read_stage(const struct job *job, int s, json_t *from, struct
     const char *name = json_string_value(json_object_get(from, "name"));
     json_t *ring = json_object_get(from, "ring_bytes"), *blocks = json_object_get(from, "blocks");
     if (!name || !json_is_integer(ring) || json_integer_value(ring) < 0 || !json_is_array(blocks))
-        return bad_plan(e, "a stage without name, ring_bytes or blocks", name ? name : "plan");
-    if (strcmp(name, p->name)) return other_job(e, name, p->name);
+        return bad_plan(job, e, "a stage without name, ring_bytes or blocks", name);
+    if (strcmp(name, p->name)) return other_job(job, e, name, p->name);
     uint64_t bytes = (uint64_t)json_integer_value(ring);
-    if (bytes > (uint64_t)1 << 50) return other_job(e, "a ring beyond any machine", name);
+    if (bytes > (uint64_t)1 << 50) return other_job(job, e, "a ring beyond any machine", name);
     p->ring_bytes = align_up(bytes, PLAN_PAGE);
     json_t *pictures = json_object_get(from, "pictures_on_host");
     if (pictures && !json_is_boolean(pictures))
-        return bad_plan(e, "pictures_on_host is neither true nor false", name);
+        return bad_plan(job, e, "pictures_on_host is neither true nor false", name);
     p->pictures_on_host = json_is_true(pictures);
-    if (read_restraints(from, p, e) != OK) return e->code;
+    if (read_restraints(job, from, p, e) != OK) return e->code;
     return read_blocks(job, s, blocks, p, e);
 }
 
@@ -190,7 +200,7 @@ static enum status read_bounce(struct job *job, json_t *bounce, struct error *e)
     json_int_t bytes = json_integer_value(bounce), most = 1 << 30;
     if (asked && strcmp(asked, "auto")) return OK;
     if ((bounce && !json_is_integer(bounce)) || bytes < 0 || bytes > most)
-        return bad_plan(e, "bounce_bytes is no size up to 1 GiB", "plan");
+        return bad_plan(job, e, "bounce_bytes is no size up to 1 GiB", NULL);
     job->need->bounce_bytes = align_up((uint64_t)bytes, PLAN_DIRECT_READERS * PLAN_PAGE);
     return OK;
 }
@@ -211,9 +221,9 @@ static enum status read_layout(struct job *job, json_t *stages, struct error *e)
     json_int_t n = groups ? json_integer_value(groups) : 1;
     bool tiled = tiling ? how && !strcmp(how, "on") : job->tiled;
     if ((groups && !json_is_integer(groups)) || n < 1 || n > BATCH_MAX)
-        return bad_plan(e, "groups is no number of groups", "denoise");
+        return bad_plan(job, e, "groups is no number of groups", "denoise");
     if (tiling && (!how || (!tiled && strcmp(how, "off"))))
-        return bad_plan(e, "vae_tiling is neither on nor off", "decode");
+        return bad_plan(job, e, "vae_tiling is neither on nor off", "decode");
     return job_lay_out(job, (int)n, tiled, e);
 }
 
@@ -227,7 +237,7 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     json_t *stages = json_object_get(root, "stages"), *budget = json_object_get(root, "budget");
     json_t *ram = json_object_get(budget, "ram_bytes");
     if (json_integer_value(json_object_get(root, "version")) != 1 || !json_is_array(stages))
-        return bad_plan(e, "no version 1 or no stages", "plan");
+        return bad_plan(job, e, "no version 1 or no stages", NULL);
     uint64_t bytes = (uint64_t)job->request.max_ram_bytes;
     if (!bytes && json_is_integer(ram) && json_integer_value(ram) > 0)
         bytes = (uint64_t)json_integer_value(ram);
@@ -236,12 +246,12 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     plan_solve(job->need, bytes ? bytes : machine_default_budget(), (uint64_t)job->request.max_vram_bytes,
                &job->plan);
     if ((int)json_array_size(stages) != job->n_stages)
-        return other_job(e, "another number of stages", "plan");
+        return other_job(job, e, "another number of stages", NULL);
     const char *precision = json_string_value(json_object_get(root, "precision"));
     if (precision && strcmp(precision, precision_name(job->precision)))
-        return other_job(e, "another precision", "plan");
+        return other_job(job, e, "another precision", NULL);
     json_t *keep = json_object_get(root, "keep");
-    if (keep && !json_is_boolean(keep)) return bad_plan(e, "keep is neither true nor false", "plan");
+    if (keep && !json_is_boolean(keep)) return bad_plan(job, e, "keep is neither true nor false", NULL);
     job->plan.keep = json_is_true(keep);
     for (int s = 0; s < job->n_stages && e->code == OK; s++)
         read_stage(job, s, json_array_get(stages, (size_t)s), &job->plan.stage[s], e);
@@ -252,7 +262,7 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
 
 enum status plan_read(struct job *job, const char *text, struct error *e) {
     json_t *root = NULL;
-    if (json_parse("plan", text, strlen(text), 8, &root, e) == OK) read_plan(job, root, e);
+    if (json_parse(plan_name(job), text, strlen(text), 8, &root, e) == OK) read_plan(job, root, e);
     json_decref(root);
     return e->code;
 }

@@ -16,15 +16,34 @@ check "cpu" has ../out '^cpu: .'
 check "its memory" has ../out '^  memory .* free$'
 check "its instructions" has ../out '^  instructions .*oneDNN [23]\.'
 check "what it computes in" has ../out '^  computes in .*f32'
+bf16=lacks
+grep -qE '^flags.*(avx512_bf16|amx_bf16)' /proc/cpuinfo && bf16=has
+check "in bf16, where it can" $bf16 ../out '^  computes in   *f32 bf16$'
 check "cuda" has ../out '^cuda: not in this build$'
 expect 0 "devices --json" devices --json
 check "devices" has ../out '"devices"'
+tr -d ' \n' <../out >../flat
+check "in bf16, where it can" $bf16 ../flat '"precisions":\["f32","bf16"\]'
+DNNL_MAX_CPU_ISA=AVX2
+export DNNL_MAX_CPU_ISA
+expect 0 "devices within AVX2" devices
+check "no bf16" has ../out '^  computes in   *f32$'
+unset DNNL_MAX_CPU_ISA
 mkdir full && : >full/file
 expect 6 "bench checkpoint into a full folder" bench checkpoint zimage full
 check "the file stays" [ -e full/file ]
 rm -rf full
 expect 6 "bench checkpoint nowhere" bench checkpoint zimage nowhere/ck
-expect 2 "bench checkpoint help" bench checkpoint help
+expect 0 "bench checkpoint help" bench checkpoint help
+check "lists families" has ../out '^zimage: --dims '
+check "and dimensions" has ../out '^  layers  *transformer  *30  *1  *[0-9]'
+expect 0 "bench --help" bench --help
+check "says how to list them" has ../out 'sluice bench checkpoint help'
+for twice in heads=1,heads=2 layers=2,heads=1,layers=2 dtype=f32,dtype=bf16; do
+    expect 2 "bench checkpoint, $twice" bench checkpoint zimage many --dims $twice
+    check "says so" has ../err "^sluice: .*twice.*found '${twice##*,}'"
+done
+expect 2 "bench checkpoint, a dtype" bench checkpoint zimage many --dims dtype=bf1
 expect 2 "bench checkpoint, too many layers" bench checkpoint zimage many --dims layers=1000
 check "nothing left" absent many
 expect 2 "bench checkpoint, unknown dimension" bench checkpoint zimage many --dims vae9=1

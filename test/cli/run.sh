@@ -200,6 +200,62 @@ check "the file stays as it was" [ "$(cat a.png)" = keep ]
 rm -f a.png
 check "no file" empty_folder .
 
+# ---- an output is never an input: CODE | flags; no file may change ----
+rm -rf ../in ../in.before
+mkdir -p ../in/part ../in/tokens && cd ../in || exit 2
+for file in a.json l.safetensors sigmas.safetensors b.png part/config.json part/w-00001-of-00002.safetensors part/w.json tokens/tokenizer.json; do
+    echo keep >$file
+done
+ln -s part link
+ln -s ../l.safetensors part/l.safetensors
+ln -s l.safetensors to_l
+ln -s part/config.json to_config
+cp -r . ../in.before
+while IFS='|' read -r line pattern; do
+    [ -z "$line" ] && continue
+    # shellcheck disable=SC2086
+    expect 2 "$line" $line
+    check "message has $pattern" has ../err "^sluice: .*$pattern"
+    check "the files are as they were" diff -r . ../in.before
+done <<END
+generate -m part -p x --save-latent part/config.json|--save-latent would overwrite a file in the folder of --model .*"part/config.json"
+generate -m link -p x --report part/config.json|--report would overwrite a file in the folder of --model
+generate -m part -p x --report link/../part/config.json|--report would overwrite .* --model
+generate -m part -p x --report to_config|--report would overwrite .* --model
+generate -m part -p x --save-latent part/l.safetensors|--save-latent would overwrite .* --model
+generate -m $model --vae part -p x --report part/config.json|--report would overwrite a file in the folder of --vae
+generate -m $model --llm l.safetensors -p x --save-latent l.safetensors|--save-latent would overwrite the file of --llm
+generate -m $model --vae part/w.json -p x --save-latent part/w-00001-of-00002.safetensors|would overwrite what is read with the file of --vae
+generate -m $model --tokenizer tokens/tokenizer.json -p x --save-latent tokens/tokenizer.json|--save-latent would overwrite the file of --tokenizer
+generate -m $model -p x --init-latent l.safetensors --save-latent l.safetensors|--save-latent would overwrite the file of --init-latent
+generate -m $model -p x --init-latent to_l --save-latent ./l.safetensors|--save-latent would overwrite the file of --init-latent
+generate -m $model -p x --init-latent l.safetensors --report to_l|--report would overwrite the file of --init-latent
+generate -m $model -p x --init-latent sigmas.safetensors --dump .|--dump would overwrite the file of --init-latent .*sigmas
+generate -m . -p x --dump .|--dump would overwrite a file in the folder of --model .*sigmas
+generate -m $model -p x --init-latent b.png -o b.png|--output would overwrite the file of --init-latent
+generate -m $model -p x --init-latent b.png -b 2 --steps 0 --report b.png|--steps
+generate -m $model -p x --clip_l a.json --report a.json|--report would overwrite the file of --clip_l
+generate -m $model -p @a.json --report a.json|--report would overwrite the file of --prompt
+generate -m $model -p x -n @a.json --save-latent a.json|--save-latent would overwrite the file of --negative-prompt
+generate -m $model -p x --plan a.json --save-latent a.json|--save-latent would overwrite the file of --plan
+generate -m $model -p x --rates a.json --report a.json|--report would overwrite the file of --rates
+plan -m $model --rates a.json --report a.json|--report would overwrite the file of --rates
+plan -m part --report part/config.json|--report would overwrite .* --model
+decode l.safetensors -m $model --report l.safetensors|--report would overwrite what is read: l.safetensors
+bench bus -m part --save part/config.json|--save would overwrite .* --model
+generate -m $model -p x --dump x.png -o x.png|--dump and --output name the same file
+generate -m $model -p x --dump ./x/ --report x|--dump and --report name the same file
+generate -m $model -p x --dump x --save-latent x|--dump and --save-latent name the same file
+END
+cd ../work && rm -rf ../in ../in.before
+copy() { # copy NAME: a copy of the model to spoil
+    rm -rf "$1" && cp -r "$model" "$1"
+}
+copy other
+expect 0 "new files in the model's folder" generate -m other -p x --steps 1 -W 32 -H 32 --no-decode --save-latent other/l.safetensors --report other/r.json
+check "are written" [ -s other/l.safetensors ]
+rm -rf other
+
 # ---- prompts ----
 printf 'a red fox\nin the snow' >../prompt
 printf 'bad \377 text' >../notutf8
@@ -489,6 +545,14 @@ expect 2 "report of wrong usage" generate --steps 0 --report r.json
 check "exit 2" has r.json '"exit": *2'
 rm -f r.json
 draw 3 "missing plan file" -p x -o a.png --plan ../nowhere
+for text in garbage '{"version":1,"version":1}' '{"version":2}' '{"version":1,"stages":[]}'; do
+    printf '%s' "$text" >../bad_plan.json
+    code_of=3
+    [ "$text" = '{"version":1,"stages":[]}' ] && code_of=4
+    draw $code_of "plan $text" -p x -o a.png --plan ../bad_plan.json
+    check "names the file" has ../err '^sluice: .*(../bad_plan\.json'
+done
+rm -f ../bad_plan.json
 
 # ---- outputs that cannot be written ----
 draw 6 "folder is missing" -p x -o nowhere/a.png --report r.json
@@ -571,7 +635,7 @@ fi
 start_long() { # a run of many minutes in the background; returns once a stage was announced
     : >../err # the run before has announced stages too
     # shellcheck disable=SC2086
-    "$sluice" generate -m "$model" $size --steps 10000 -p x -o c.png --report c.json "$@" >../out 2>../err &
+    env "--${hangup:-default}-signal=HUP" "$sluice" generate -m "$model" $size --steps 10000 -p x -o c.png --report c.json "$@" >../out 2>../err &
     pid=$!
     n=0
     while [ $n -lt 100 ] && ! grep -qE '^(text|denoise|encode)' ../err; do
@@ -579,7 +643,7 @@ start_long() { # a run of many minutes in the background; returns once a stage w
         n=$((n + 1))
     done
 }
-for signal in INT TERM; do
+for signal in INT TERM HUP; do
     name="one SIG$signal"
     start_long
     kill -$signal $pid
@@ -592,6 +656,17 @@ for signal in INT TERM; do
     rm -f c.json
     check "nothing else" empty_folder .
 done
+name="SIGHUP under nohup"
+hangup=ignore
+start_long
+hangup=default
+kill -HUP $pid
+sleep 0.3
+check "runs on" kill -INT $pid
+wait $pid
+code=$?
+check "until SIGINT: exit 130, not $code" [ $code = 130 ]
+rm -f c.json
 name="two SIGINT"
 STUB_DEAF=1 start_long
 kill -INT $pid
@@ -609,9 +684,6 @@ rm -f c.json
 check "nothing else" empty_folder .
 
 # ---- models that ask for what is not done, or lack what is needed ----
-copy() { # copy NAME: a copy of the model to spoil
-    rm -rf "$1" && cp -r "$model" "$1"
-}
 copy other && printf '{"_class_name": "FluxPipeline"}' >other/model_index.json
 expect 3 "another pipeline" plan -m other
 check "names it" has ../err 'FluxPipeline'

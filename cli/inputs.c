@@ -1,0 +1,111 @@
+/* What a command reads: see inputs.h. Must not open any of it. */
+#include "cli/inputs.h"
+
+#include "cli/fail.h"
+
+#include <fnmatch.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Also those that this build refuses: the report of a refusal is written too. */
+static const struct {
+    const char *flag;
+    bool part; /* may be a folder, or a file that is not read alone */
+} inputs[] = {
+    {"--model", true},
+    {"--diffusion-model", true},
+    {"--high-noise-diffusion-model", true},
+    {"--vae", true},
+    {"--llm", true},
+    {"--clip_l", true},
+    {"--clip_g", true},
+    {"--t5xxl", true},
+    {"--tokenizer", true},
+    {"--prompt", false},
+    {"--negative-prompt", false},
+    {"--init-latent", false},
+    {"--init-img", false},
+    {"--ref-image", false},
+    {"--mask", false},
+    {"--plan", false},
+    {"--rates", false},
+};
+
+/* What is read with a file that a flag names, from the folder it lies in. */
+static const char *const companions[] = {
+    "config.json", "*-[0-9]*-of-[0-9]*.safetensors", "tokenizer*.json",  "vocab.json",
+    "merges.txt",  "special_tokens_map.json",        "added_tokens.json"};
+
+static int refuse(struct sluice_error *e, const char *flag, const char *name, const char *what,
+                  const char *reader) {
+    fail(e, SLUICE_USAGE, "%s would overwrite %s %s", flag, what, reader);
+    fail_where(e, "%s", flag);
+    fail_found(e, "\"%s\"", name);
+    return fail_expected(e, "another name");
+}
+
+static bool same_file(const struct stat *output, const char *input) {
+    struct stat info;
+    return stat(input, &info) == 0 && info.st_dev == output->st_dev && info.st_ino == output->st_ino;
+}
+
+/* The folder that name lies in, its links resolved. */
+static bool folder_of(const char *name, char out[PATH_MAX]) {
+    char folder[PATH_MAX];
+    const char *slash = strrchr(name, '/');
+    int bytes =
+        snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - name + 1) : 1, slash ? name : ".");
+    return bytes < PATH_MAX && realpath(folder, out);
+}
+
+static bool is_within(const char *path, const char *folder) {
+    size_t bytes = strcmp(folder, "/") == 0 ? 0 : strlen(folder);
+    return strncmp(path, folder, bytes) == 0 && (path[bytes] == '/' || path[bytes] == 0);
+}
+
+/* As it is named, and where its links lead. */
+static bool lies_in(const char *output, const char *folder) {
+    char root[PATH_MAX], path[PATH_MAX];
+    if (!realpath(folder, root)) return false;
+    if (folder_of(output, path) && is_within(path, root)) return true;
+    return realpath(output, path) && is_within(path, root);
+}
+
+static bool is_companion(const char *output, const char *file) {
+    char one[PATH_MAX], other[PATH_MAX], real[PATH_MAX];
+    if (!realpath(output, real) || !folder_of(real, one) || !folder_of(file, other)) return false;
+    for (size_t i = 0; i < sizeof companions / sizeof *companions; i++)
+        if (strcmp(one, other) == 0 && fnmatch(companions[i], strrchr(real, '/') + 1, 0) == 0) return true;
+    return false;
+}
+
+static int check_part(const char *flag, const char *name, const char *reader, const char *path,
+                      struct sluice_error *e) {
+    struct stat info;
+    if (stat(path, &info)) return SLUICE_OK;
+    if (S_ISDIR(info.st_mode))
+        return lies_in(name, path) ? refuse(e, flag, name, "a file in the folder of", reader) : SLUICE_OK;
+    return is_companion(name, path) ? refuse(e, flag, name, "what is read with the file of", reader)
+                                    : SLUICE_OK;
+}
+
+int inputs_spared(const struct args *args, const char *flag, const char *name, struct sluice_error *e) {
+    struct stat info;
+    if (!name || strcmp(name, "-") == 0 || stat(name, &info) || !S_ISREG(info.st_mode)) return SLUICE_OK;
+    int status = SLUICE_OK;
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs && !status; i++) {
+        const struct flag *input = flag_find(inputs[i].flag);
+        const char *path = args->typed[input - flags];
+        if (path && input->kind == FLAG_PROMPT) path = *path == '@' ? path + 1 : NULL;
+        if (!path) continue;
+        if (same_file(&info, path)) return refuse(e, flag, name, "the file of", inputs[i].flag);
+        if (inputs[i].part) status = check_part(flag, name, inputs[i].flag, path, e);
+    }
+    for (int i = 0; i < args->n_operands && !status; i++)
+        if (same_file(&info, args->operands[i]))
+            status = refuse(e, flag, name, "what is read:", args->operands[i]);
+    return status;
+}

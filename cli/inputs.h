@@ -1,0 +1,13 @@
+/* What a command reads, so that nothing it writes takes the place of any of it: a model, a latent or a prompt
+ * that is gone cannot be had again by running once more. */
+#ifndef SLUICE_CLI_INPUTS_H
+#define SLUICE_CLI_INPUTS_H
+
+#include "cli/args.h"
+
+/* May the file that flag names be written? Not if it is, through links too, a file that another flag reads,
+ * lies in a folder that a flag gives as a model or a part of one, or beside a part's file and is read with
+ * it. What is not there yet may, wherever it is; so may devices, pipes and "-". USAGE naming both flags. */
+int inputs_spared(const struct args *args, const char *flag, const char *name, struct sluice_error *e);
+
+#endif
