@@ -16,7 +16,7 @@ WARN := -Wall -Wextra -Werror -Wshadow -Wvla -Wstrict-prototypes -Wmissing-proto
 # No contraction into fused multiply-adds and no fast-math: bits must not depend on what the compiler fancies.
 # The folder of the clone stays out of what is built: two clones build the same bytes.
 BASE := -std=c11 -D_GNU_SOURCE -fopenmp -ffp-contract=off -fvisibility=hidden -fPIC -I. $(WARN) \
-        -ffile-prefix-map=$(CURDIR)=. $(addprefix -isystem ,$(addsuffix /include,$(DNNL_PREFIX)))
+        '-ffile-prefix-map=$(CURDIR)=.' $(addprefix -isystem ,$(addsuffix /include,$(DNNL_PREFIX)))
 CFLAGS_release := -O3 -g
 CFLAGS_debug   := -O0 -g
 CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -85,8 +85,6 @@ PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
-INSTALLED := $(BINDIR)/sluice $(INCLUDEDIR)/sluice.h $(addprefix $(LIBDIR)/,libsluice.a libsluice.so.$(VERSION) $(SONAME) \
-                 libsluice.so pkgconfig/sluice.pc)
 
 # The archive needs what is private; as -l, not as Requires.private, for which even pkg-config --cflags wants all their
 # .pc files, and oneDNN 2 has none.
@@ -98,24 +96,26 @@ includedir=$(INCLUDEDIR)
 Name: sluice
 Description: Diffusion models that are bigger than the memory they run in
 Version: $(VERSION)
-Cflags: -I$${includedir}
-Libs: -L$${libdir} -lsluice
+Cflags: -I"$${includedir}"
+Libs: -L"$${libdir}" -lsluice
 Libs.private: -fopenmp $(LIBS)
 endef
 
 .PHONY: install uninstall
 install: export PKG_CONFIG_FILE := $(PKG_CONFIG_FILE)
 install: all
-	@install -d $(addprefix $(DESTDIR),$(BINDIR) $(INCLUDEDIR) $(LIBDIR)/pkgconfig)
-	@install $B/sluice $(DESTDIR)$(BINDIR)/sluice
-	@install -m 644 engine/sluice.h $(DESTDIR)$(INCLUDEDIR)/sluice.h
-	@install -m 644 $B/libsluice.a $(DESTDIR)$(LIBDIR)/libsluice.a
-	@install -m 755 $B/libsluice.so $(DESTDIR)$(LIBDIR)/libsluice.so.$(VERSION)
-	@ln -sf libsluice.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
-	@ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libsluice.so
-	@printf '%s\n' "$$PKG_CONFIG_FILE" >$(DESTDIR)$(LIBDIR)/pkgconfig/sluice.pc
+	@install -d '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(INCLUDEDIR)' '$(DESTDIR)$(LIBDIR)/pkgconfig'
+	@install $B/sluice '$(DESTDIR)$(BINDIR)/sluice'
+	@install -m 644 engine/sluice.h '$(DESTDIR)$(INCLUDEDIR)/sluice.h'
+	@install -m 644 $B/libsluice.a '$(DESTDIR)$(LIBDIR)/libsluice.a'
+	@install -m 755 $B/libsluice.so '$(DESTDIR)$(LIBDIR)/libsluice.so.$(VERSION)'
+	@ln -sf libsluice.so.$(VERSION) '$(DESTDIR)$(LIBDIR)/$(SONAME)'
+	@ln -sf $(SONAME) '$(DESTDIR)$(LIBDIR)/libsluice.so'
+	@printf '%s\n' "$$PKG_CONFIG_FILE" >'$(DESTDIR)$(LIBDIR)/pkgconfig/sluice.pc'
 uninstall:
-	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
+	rm -f '$(DESTDIR)$(BINDIR)/sluice' '$(DESTDIR)$(INCLUDEDIR)/sluice.h' '$(DESTDIR)$(LIBDIR)/pkgconfig/sluice.pc' \
+	    '$(DESTDIR)$(LIBDIR)/libsluice.a' '$(DESTDIR)$(LIBDIR)/libsluice.so' '$(DESTDIR)$(LIBDIR)/$(SONAME)' \
+	    '$(DESTDIR)$(LIBDIR)/libsluice.so.$(VERSION)'
 
 .PHONY: clean
 clean:

@@ -26,11 +26,13 @@
  *     }
  *
  * Rules. Functions return SLUICE_OK or a code and fill *error. Every struct starts with struct_size, set by
- * the caller, and grows only at its end; fields that are 0 or NULL mean "the default". Strings are UTF-8 and
- * borrowed for the call, budgets are bytes, times are seconds. Text that the library hands out is freed with
- * sluice_free. The library never prints, exits, aborts, reads the environment or installs a signal handler.
- * Threads: a model is immutable and may be shared; a session belongs to one thread at a time, except
- * sluice_cancel, which any thread or signal handler may call. Callbacks run on the thread that called. */
+ * the caller, and grows only at its end; fields that are 0 or NULL mean "the default", but for a request's,
+ * which sluice_request_defaults fills. Strings are UTF-8 and borrowed for the call, budgets are bytes, times
+ * are seconds. Text that the library hands out is freed with sluice_free. The library never prints, exits,
+ * aborts, reads the environment or installs a signal handler. (oneDNN and libgomp may end the process where
+ * the C library has no memory for them; room is made sure of before they are called.) Threads: a model is
+ * immutable and may be shared; a session belongs to one thread at a time, except sluice_cancel, which any
+ * thread or signal handler may call. Callbacks run on the thread that called. */
 #ifndef SLUICE_H
 #define SLUICE_H
 
@@ -183,16 +185,18 @@ struct sluice_request {
     const char *save_latent; /* where to write the final latents, or NULL: NAME.tmp.PID, then renamed */
     const char *dump;        /* an existing folder for every ring, or NULL */
     const char *plan;        /* JSON text of a plan to run exactly, or NULL */
-    int64_t max_ram_bytes;   /* budget for the whole process; 0: what is free less a reserve */
-    int64_t max_vram_bytes;  /* ignored on the CPU */
-    const char *rates;       /* JSON text of measured rates (a bench's), or NULL: stated defaults */
-    const char *rates_name;  /* what the plan calls them, a file's name; NULL: "given" */
-    const char *direct_io;   /* "on", "off": read weights past the page cache; "auto" or NULL: where the model
-                                is larger than what the cache of this machine could keep */
-    const char *vae_tiling;  /* the decoder's whole-picture buffers: "on": the least memory, at the cost of
-                                computing some of it twice, and of the bus where the device has memory of its
-                                own; "off": all kept, on the device; "auto" or NULL: the faster that fits */
-    const char *plan_name;   /* what messages call the plan, a file's name; NULL: "plan" */
+    int64_t max_ram_bytes; /* budget for a process that holds nothing but the library: its own bytes and 12 to
+                              15 MiB for the bare process; what else a program holds comes on top. 0: what is
+                              free less a reserve */
+    int64_t max_vram_bytes; /* ignored on the CPU */
+    const char *rates;      /* JSON text of measured rates (a bench's), or NULL: stated defaults */
+    const char *rates_name; /* what the plan calls them, a file's name; NULL: "given" */
+    const char *direct_io;  /* "on", "off": read weights past the page cache; "auto" or NULL: where the model
+                               is larger than what the cache of this machine could keep */
+    const char *vae_tiling; /* the decoder's whole-picture buffers: "on": the least memory, at the cost of
+                               computing some of it twice, and of the bus where the device has memory of its
+                               own; "off": all kept, on the device; "auto" or NULL: the faster that fits */
+    const char *plan_name;  /* what messages call the plan, a file's name; NULL: "plan" */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */
