@@ -11,8 +11,6 @@
 
 #include "loaders/tokenizer.h"
 
-#include <dirent.h>
-
 #ifdef __SANITIZE_ADDRESS__
 enum { HANG_SECONDS = 20 };
 #else
@@ -193,14 +191,6 @@ static const struct victim victims[] = {
     {"model_index.json", model_a, "model_index.json", open_model, true, 0, true},
     {"sluice.json", model_a, "sluice.json", open_model, true, 0, true},
 };
-
-static int count_open(void) {
-    DIR *open_files = opendir("/proc/self/fd");
-    int n = 0;
-    while (open_files && readdir(open_files)) n++;
-    if (open_files) closedir(open_files);
-    return n;
-}
 
 static bool documented(int code, const struct sluice_error *e) {
     if (!code) return true;
