@@ -43,8 +43,10 @@ for file in $(git ls-files --cached --others --exclude-standard | grep -E '\.(c|
     case "${file##*/}" in *util* | *common* | *misc*) complain "$file: no utils, common or misc" ;; esac
 done
 # The library must not exit, abort, read the environment, print or raise signals; bits must not depend on fast mathematics.
+# (json_memory.c leaves a parser that would go on without memory.)
 hits=$(grep -nE '\b(getenv|_?exit|quick_exit|abort|raise|kill|signal|sigaction|system|popen|alloca|longjmp|perror|v?f?printf|f?puts|f?putc|putchar)\(' \
-    -r engine kernels loaders models --include='*.c' --include='*.h' | grep -vE '^[^:]*:[0-9]*: (\*|/\*)')
+    -r engine kernels loaders models --include='*.c' --include='*.h' | grep -vE '^[^:]*:[0-9]*: (\*|/\*)' |
+    grep -v '^loaders/json_memory.c:.*longjmp')
 [ -z "$hits" ] && passed=$((passed + 1)) || complain "the library must not do this:
 $hits"
 # What a file holds must never reach an assertion: readers have none. (The writer's is about its caller.)
