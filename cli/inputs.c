@@ -66,10 +66,10 @@ static bool is_within(const char *path, const char *folder) {
     return strncmp(path, folder, bytes) == 0 && (path[bytes] == '/' || path[bytes] == 0);
 }
 
-/* As it is named, and where its links lead. */
+/* As it is named, and where its links lead. No model reads pictures: who draws in its folder draws again. */
 static bool lies_in(const char *output, const char *folder) {
     char root[PATH_MAX], path[PATH_MAX];
-    if (!realpath(folder, root)) return false;
+    if (fnmatch("*.[pP][nN][gG]", output, 0) == 0 || !realpath(folder, root)) return false;
     if (folder_of(output, path) && is_within(path, root)) return true;
     return realpath(output, path) && is_within(path, root);
 }
