@@ -403,7 +403,7 @@ static void test_shapes(void) {
     pile_free(q);
 }
 
-/* More ids than rows; a config.json that is another's. */
+/* More ids than rows, more rows than padding explains; a config.json that is another's. */
 static void test_misfits(void) {
     struct pile *p = pile_copy(text, "");
     struct item *rows = pile_find(p, "embed_tokens.weight");
@@ -414,8 +414,18 @@ static void test_misfits(void) {
                          .diffusion_model = under("fused.safetensors"),
                          .vae = under("ae.safetensors"),
                          .tokenizer = tokenizer},
-               SHAPE, "more ids than rows", WORDS("token ids", "100", "embedding rows"));
+               SHAPE, "more ids than rows", WORDS("token ids", "100", "few.safetensors"));
     pile_free(p);
+    struct sluice_error e;
+    check(!sluice_checkpoint_write(
+              "zimage", under("rows"),
+              "heads=1,axis0=16,axis1=24,axis2=24,layers=1,refiners=1,hidden=16,text_heads=1,"
+              "text_key_heads=1,text_head_dim=16,text_ff=16,text_layers=2,vocabulary=1200,"
+              "vae0=8,vae1=8,vae2=8,vae3=8,vae_groups=8",
+              1, NULL, NULL, &e),
+          "%s", e.what);
+    is_refused((options){.model = under("rows"), .tokenizer = tokenizer}, SHAPE,
+               "another encoder's tokenizer", WORDS("token ids", "651 in the tokenizer", "text_encoder"));
     write_file(under("config.json"), vae->config, strlen(vae->config));
     gives_the_same((options){.llm = under("qwen.safetensors"),
                              .diffusion_model = under("fused.safetensors"),

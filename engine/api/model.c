@@ -103,24 +103,30 @@ static enum status read_defaults(struct sluice_model *m, const char *path, struc
     return e->code;
 }
 
-static enum status mismatch(const char *what, int a, const char *of_a, int b, const char *of_b,
-                            struct error *e) {
+static enum status mismatch(const struct component *c, const char *what, int a, const char *of_a, int b,
+                            const char *of_b, struct error *e) {
     error_set(e, SHAPE, "the parts of this model do not fit together: %s", what);
+    error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "%d in the %s", a, of_a);
     return error_expected(e, "%d as in the %s", b, of_b);
 }
+
+/* Embeddings are padded with rows that no token has: Qwen3's 151,669 ids have 151,936, Qwen2.5's 151,665 have
+ * 152,064. More than that is another encoder's tokenizer. */
+enum { PADDING_ROWS_MOST = 512 };
 
 static enum status check_parts(const struct sluice_model *m, struct error *e) {
     const struct component *text = &m->component[ROLE_TEXT], *denoiser = &m->component[ROLE_DENOISER],
                            *decoder = &m->component[ROLE_DECODER];
     int columns = text->text_columns, wanted = denoiser->text_columns;
     if (columns != wanted)
-        return mismatch("text features", columns, "text encoder", wanted, "transformer", e);
+        return mismatch(text, "text features", columns, "text encoder", wanted, "transformer", e);
     int channels = decoder->latent_channels, latent = denoiser->latent_channels;
     if (channels != latent)
-        return mismatch("latent channels", channels, "autoencoder", latent, "transformer", e);
+        return mismatch(decoder, "latent channels", channels, "autoencoder", latent, "transformer", e);
     int ids = tokenizer_size(m->tokenizer), rows = text->table.tensors[0].shape.dim[0];
-    if (ids > rows) return mismatch("token ids", ids, "tokenizer", rows, "text encoder's embedding rows", e);
+    if (ids > rows || rows - ids > PADDING_ROWS_MOST)
+        return mismatch(text, "token ids", ids, "tokenizer", rows, "text encoder's embedding rows", e);
     return OK;
 }
 
