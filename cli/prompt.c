@@ -55,7 +55,7 @@ static int read_file(struct prompt_text *prompt, const char *flag, const char *p
     if (!problem) return prompt->bytes > PROMPT_BYTES_MAX ? too_long(flag, e) : SLUICE_OK;
     fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "the file of %s cannot be read", flag);
     fail_where(e, "%s", path);
-    return fail_found(e, "%s", problem == EPIPE ? "a pipe that nobody writes to" : strerror(problem));
+    return fail_found(e, "%s", textfile_problem(problem));
 }
 
 int prompt_read(struct prompt_text *prompt, const char *flag, bool may_hold_nul, struct sluice_error *e) {

@@ -12,10 +12,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+const char *textfile_problem(int problem) {
+    return problem == EPIPE ? "a pipe that nobody writes to" : strerror(problem);
+}
+
 static int unreadable(const char *path, const char *what, int problem, struct sluice_error *e) {
     fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "%s cannot be read", what);
     fail_where(e, "%s", path);
-    return fail_found(e, "%s", problem == EPIPE ? "a pipe that nobody writes to" : strerror(problem));
+    return fail_found(e, "%s", textfile_problem(problem));
 }
 
 /* The next bytes, 0 at the end. begun: some have come already, so whoever wrote them has closed the pipe. */

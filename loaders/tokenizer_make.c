@@ -137,6 +137,7 @@ static bool make_tables(struct making *m) {
 }
 
 enum status tokenizer_make(struct sys *sys, int n_ids, struct made_tokenizer *made, struct error *e) {
+    unsigned losses = json_losses();
     struct making m = {.vocab = json_object(), .merges = json_array(), .random = 3};
     *made = (struct made_tokenizer){0};
     m.n_merges = n_ids - BYTES - N_ADDED;
@@ -156,7 +157,7 @@ enum status tokenizer_make(struct sys *sys, int n_ids, struct made_tokenizer *ma
                                         .config = dump_config(&m)};
         m.merge_lines = NULL;
     }
-    if (!made->json || !made->vocab || !made->config) {
+    if (!made->json || !made->vocab || !made->config || json_losses() != losses) {
         error_set(e, MEMORY, "no memory to make a tokenizer of %d ids", n_ids);
         made_tokenizer_destroy(made);
     }

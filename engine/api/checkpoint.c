@@ -2,9 +2,9 @@
  * shapes and types and random weights, written as a stream from the families' weight tables. */
 #include "engine/api/made_weights.h"
 #include "engine/api/model.h"
+#include "loaders/json.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -258,6 +258,7 @@ static void shard_name(enum role role, int shard, int n, char *out, size_t bytes
 
 static enum status write_index(struct writer *w, enum role role, const struct shards *s, struct error *e) {
     char file[80];
+    unsigned losses = json_losses();
     json_t *map = json_object();
     for (int shard = 0; shard < s->n; shard++) {
         shard_name(role, shard, s->n, file, sizeof file);
@@ -266,14 +267,13 @@ static enum status write_index(struct writer *w, enum role role, const struct sh
     }
     json_t *root =
         json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)s->bytes, "weight_map", map);
-    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    char *text = json_hand_out(root, JSON_INDENT(2), losses);
     snprintf(file, sizeof file, "%s.safetensors.index.json", places[role].file);
     if (!text)
         error_set(e, MEMORY, "no memory for an index of shards");
     else
         write_part(w, places[role].folder, file, text, e);
     free(text);
-    json_decref(root);
     return e->code;
 }
 
@@ -416,13 +416,13 @@ static json_t *list_dimensions(const struct recipe *recipe) {
 
 int sluice_checkpoint_families(char **json, struct sluice_error *error) {
     struct error e = {0};
+    unsigned losses = json_losses();
     json_t *list = json_array();
     for (const struct recipe *const *r = recipes; *r; r++)
         json_array_append_new(list,
                               json_pack("{s:s, s:o}", "name", (*r)->name, "dimensions", list_dimensions(*r)));
     json_t *root = json_pack("{s:i, s:o}", "version", 1, "families", list);
-    *json = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
-    json_decref(root);
+    *json = json_hand_out(root, JSON_INDENT(1), losses);
     if (!*json) error_set(&e, MEMORY, "no memory for a list of families");
     return publish_error(&e, error);
 }

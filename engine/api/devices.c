@@ -3,8 +3,7 @@
 #include "engine/api/model.h"
 #include "engine/base/free_memory.h"
 #include "kernels/cpu/cpu.h"
-
-#include <jansson.h>
+#include "loaders/json.h"
 
 /* What --precision takes there, in the device's own words. */
 static json_t *precisions(const struct device *device) {
@@ -32,10 +31,10 @@ int sluice_devices(char **json, struct sluice_error *error) {
     sys_init_machine(&sys);
     struct device *cpu = cpu_open(&sys, 1, &e);
     if (!cpu) return publish_error(&e, error);
+    unsigned losses = json_losses();
     json_t *list = json_pack("{s:i, s:[o], s:[{s:s, s:s}]}", "version", 1, "devices", describe_cpu(cpu),
                              "absent", "name", "cuda", "reason", "not in this build");
-    *json = list ? json_dumps(list, JSON_INDENT(1)) : NULL;
-    json_decref(list);
+    *json = json_hand_out(list, JSON_INDENT(1), losses);
     cpu->destroy(cpu);
     if (!*json) error_set(&e, MEMORY, "no memory for a list of devices");
     return publish_error(&e, error);

@@ -143,13 +143,13 @@ static json_t *pipeline_json(struct sys *sys, const char *path, json_t *missing,
 }
 
 static enum status hand_out(json_t *json, unsigned losses, char **text, struct error *e) {
-    *text = json_hand_out(json, JSON_INDENT(1), losses);
+    *text = NULL;
     if (e->code != OK) {
-        free(*text);
-        *text = NULL;
+        json_decref(json);
+        return e->code;
     }
-    if (!*text) error_set(e, MEMORY, "no memory for the text");
-    return e->code;
+    *text = json_hand_out(json, JSON_INDENT(1), losses);
+    return *text ? OK : error_set(e, MEMORY, "no memory for the text");
 }
 
 int sluice_inspect(const struct sluice_model_options *options, bool tensors, char **json,
