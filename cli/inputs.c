@@ -52,8 +52,7 @@ static bool same_file(const struct stat *output, const char *input) {
     return stat(input, &info) == 0 && info.st_dev == output->st_dev && info.st_ino == output->st_ino;
 }
 
-/* The folder that name lies in, its links resolved. */
-static bool folder_of(const char *name, char out[PATH_MAX]) {
+bool inputs_folder_of(const char *name, char out[PATH_MAX]) {
     char folder[PATH_MAX];
     const char *slash = strrchr(name, '/');
     int bytes =
@@ -70,13 +69,14 @@ static bool is_within(const char *path, const char *folder) {
 static bool lies_in(const char *output, const char *folder) {
     char root[PATH_MAX], path[PATH_MAX];
     if (fnmatch("*.[pP][nN][gG]", output, 0) == 0 || !realpath(folder, root)) return false;
-    if (folder_of(output, path) && is_within(path, root)) return true;
+    if (inputs_folder_of(output, path) && is_within(path, root)) return true;
     return realpath(output, path) && is_within(path, root);
 }
 
 static bool is_companion(const char *output, const char *file) {
     char one[PATH_MAX], other[PATH_MAX], real[PATH_MAX];
-    if (!realpath(output, real) || !folder_of(real, one) || !folder_of(file, other)) return false;
+    if (!realpath(output, real) || !inputs_folder_of(real, one) || !inputs_folder_of(file, other))
+        return false;
     for (size_t i = 0; i < sizeof companions / sizeof *companions; i++)
         if (strcmp(one, other) == 0 && fnmatch(companions[i], strrchr(real, '/') + 1, 0) == 0) return true;
     return false;

@@ -5,6 +5,12 @@
 
 #include "cli/args.h"
 
+#include <limits.h>
+#include <stdbool.h>
+
+/* The folder that name lies in, its links resolved. False if it is not there. */
+bool inputs_folder_of(const char *name, char out[PATH_MAX]);
+
 /* May the file that flag names be written? Not if it is, through links too, a file that another flag reads,
  * lies in a folder that a flag gives as a model or a part of one, or beside a part's file and is read with
  * it. What is not there yet may, wherever it is; so may devices, pipes and "-". USAGE naming both flags. */

@@ -39,7 +39,7 @@ int output_name(const char *pattern, int number, int n, char out[PATH_MAX], stru
 /* An absolute name in which the folder's links are resolved; "-" and names whose folder is gone stay as they
  * are. */
 static void canonical(const char *name, char out[PATH_MAX]) {
-    char plain[PATH_MAX], folder[PATH_MAX], resolved[PATH_MAX];
+    char plain[PATH_MAX], folder[PATH_MAX];
     size_t length = strlen(name);
     while (length > 1 && name[length - 1] == '/') length--;
     snprintf(plain, sizeof plain, "%.*s", (int)length, name);
@@ -47,9 +47,8 @@ static void canonical(const char *name, char out[PATH_MAX]) {
     const char *base = base_name(name);
     snprintf(out, PATH_MAX, "%s", name);
     if (strcmp(name, "-") == 0) return;
-    snprintf(folder, sizeof folder, "%.*s", base > name ? (int)(base - name) : 1, base > name ? name : ".");
-    if (!realpath(folder, resolved)) return;
-    int bytes = snprintf(out, PATH_MAX, "%s/%s", resolved, base);
+    if (!inputs_folder_of(name, folder)) return;
+    int bytes = snprintf(out, PATH_MAX, "%s/%s", folder, base);
     if (bytes >= PATH_MAX) snprintf(out, PATH_MAX, "%s", name);
 }
 
