@@ -7,6 +7,7 @@
 # DNNL_PREFIX=FOLDER builds against the oneDNN in FOLDER/include and FOLDER/lib, in a build folder of its own.
 CONFIG ?= release
 comma := ,
+.DEFAULT_GOAL := all
 ifeq ($(origin CC),default)
 CC := gcc
 endif
@@ -23,13 +24,18 @@ CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all 
 CFLAGS_tsan    := -O1 -g -fsanitize=thread
 CFLAGS_stress  := -O2 -g -DSLUICE_STRESS
 CFLAGS_cov     := -O0 -g --coverage
+# The CUDA device on the CPU, for tests: see test/emu.
+CFLAGS_emu      := -O2 -g
+CFLAGS_emu_asan := $(CFLAGS_asan)
+CFLAGS_emu_tsan := $(CFLAGS_tsan)
 ifeq ($(CFLAGS_$(CONFIG)),)
-$(error CONFIG=$(CONFIG) is not one of release debug asan tsan stress cov)
+$(error CONFIG=$(CONFIG) is not one of release debug asan tsan stress cov emu emu_asan emu_tsan)
 endif
 CFLAGS := $(BASE) $(CFLAGS_$(CONFIG)) $(EXTRA_CFLAGS)
 LDFLAGS := -fopenmp $(filter -fsanitize=% --coverage,$(CFLAGS_$(CONFIG)))
 DNNL_LIBS := $(if $(DNNL_PREFIX),-L$(DNNL_PREFIX)/lib -Wl$(comma)-rpath$(comma)$(DNNL_PREFIX)/lib) -ldnnl
-LIBS := $(DNNL_LIBS) -ljansson -lpcre2-8 -lutf8proc -lnettle -lm -lpthread
+include kernels/cuda/cuda.mk
+LIBS := $(CUDA_LIBS) $(DNNL_LIBS) -ljansson -lpcre2-8 -lutf8proc -lnettle -lm -lpthread
 CLI_LIBS := -lpng -ljansson -lz
 
 VERSION := $(shell sed -n 's/^\#define SLUICE_VERSION *"\(.*\)"/\1/p' engine/sluice.h)
@@ -38,7 +44,7 @@ SONAME := libsluice.so.$(firstword $(subst ., ,$(VERSION)))
 ENGINE := $(sort $(wildcard engine/base/*.c engine/run/*.c engine/sample/*.c engine/api/*.c kernels/*.c kernels/dry/*.c kernels/paced/*.c \
                      kernels/cpu/*.c loaders/*.c models/*.c))
 CLI := $(sort $(wildcard cli/*.c))
-ENGINE_O := $(ENGINE:%.c=$B/obj/%.o)
+ENGINE_O := $(ENGINE:%.c=$B/obj/%.o) $(CUDA_O)
 CLI_O := $(CLI:%.c=$B/obj/%.o)
 
 .PHONY: all

@@ -53,8 +53,30 @@ struct device_memory {
     double (*await_copy)(struct device *device, uint64_t ticket);
     /* The host waits for the copy. */
     void (*wait_copy)(struct device *device, uint64_t ticket);
-    /* The host waits for both queues. */
+    /* The host waits for both queues. What has failed surfaces at the next wait() or run(). */
     void (*finish)(struct device *device);
+
+    /* What follows may be NULL: then there is nothing to do. */
+
+    /* Takes so many bytes from the machine, once, for the pages of everything that will be committed
+     * together: commit only maps them. Another number gives back or takes more; nothing may be committed but
+     * what fits. Also loads what operators that have been prepared load when they first run. MEMORY. */
+    enum status (*provide)(struct device *device, uint64_t bytes, struct error *e);
+    /* Host memory (zeroed, whole pages) that operators read and write where it lies, over the bus. NULL: any
+     * will do. take gives NULL when there is none. */
+    void *(*take_shared)(struct device *device, size_t bytes);
+    void (*give_shared)(struct device *device, void *memory, size_t bytes);
+    /* From here on copies out of this host memory (whole pages that are there) run beside everything else, at
+     * the bus's rate; out of any other the caller waits. 0 or negative errno. Whoever gives the memory back
+     * unpins it first. */
+    int (*pin)(struct device *device, void *memory, size_t bytes);
+    void (*unpin)(struct device *device, void *memory, size_t bytes);
+    /* The host waits for all operators so far, not for copies. *stalled grows by the seconds that operators
+     * have waited for copies since the last time. Operators' failures surface here. NULL: run() waits. */
+    enum status (*wait)(struct device *device, double *stalled, struct error *e);
+    /* Bytes of the device that this process has now; that it could have, those among them. */
+    uint64_t (*used)(struct device *device);
+    uint64_t (*available)(struct device *device);
 };
 
 struct device {
@@ -62,6 +84,9 @@ struct device {
     int threads; /* the session's, where the device computes with the host's processors; else 0 */
     const char *lacks[N_PRECISIONS];    /* why it cannot compute in this precision; NULL: it can */
     const struct device_memory *memory; /* NULL: everything lies in the host's memory */
+    /* Of a device with memory of its own, for plans: what it takes there by itself (context, libraries,
+     * kernels, whole granules), and what its libraries take of the host's. Constants of the build. */
+    uint64_t own_bytes, host_bytes;
     void (*cost)(const struct device *device, const struct op *op, struct op_cost *cost);
     /* Builds what the operator needs, so that run() allocates nothing. Operands' addresses are not looked at.
      */

@@ -515,10 +515,10 @@ enum op_class op_class_of(const struct op *op) {
     }
 }
 
-const char *op_class_name(enum op_class class) {
+const char *op_class_name(enum op_class of) {
     static const char *const class_names[N_OP_CLASSES] = {"linear", "linear_bf16", "attention", "conv",
                                                           "bytes"};
-    return class_names[class];
+    return class_names[of];
 }
 
 static double op_bytes(const struct op *op) {

@@ -174,7 +174,7 @@ struct op_rates {
 
 enum op_class op_class_of(const struct op *op);
 /* "linear", "linear_bf16", "attention", "conv", "bytes". */
-const char *op_class_name(enum op_class class);
+const char *op_class_name(enum op_class of);
 /* Seconds that a call takes at these rates. */
 double op_seconds(const struct op *op, const struct op_rates *rates);
 /* Bytes of the operands that lie in the arena, each operand once for being read or written: what a kernel

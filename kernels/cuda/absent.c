@@ -1,0 +1,25 @@
+/* In place of the CUDA device where the program is built without it: see cuda.h. */
+#include "kernels/cuda/cuda.h"
+
+#include <stdio.h>
+
+static const char reason[] = "this program was built without CUDA";
+
+int cuda_count(char *why, size_t why_bytes) {
+    snprintf(why, why_bytes, "%s", reason);
+    return 0;
+}
+
+enum status cuda_describe(int ordinal, struct cuda_info *info, struct error *e) {
+    (void)info;
+    error_set(e, USAGE, "%s", reason);
+    error_found(e, "cuda:%d", ordinal);
+    return error_expected(e, "cpu");
+}
+
+struct device *cuda_open(struct sys *sys, int ordinal, struct error *e) {
+    struct cuda_info info;
+    (void)sys;
+    cuda_describe(ordinal, &info, e);
+    return NULL;
+}

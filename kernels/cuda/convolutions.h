@@ -1,0 +1,48 @@
+/* The only door to cuDNN: convolutions of pictures, without padding, by one fixed deterministic algorithm.
+ *
+ * in [Y + k - 1, X + k - 1, C], weights [N, k, k, C], out [Y, X, N], bias [N], all f32 and packed; the tensor
+ * cores round in and weights to TF32 and sum in f32. C and N are multiples of 8. Named by its shape and kept
+ * until convolutions_close, like products. test/emu/ has another file behind this header. */
+#ifndef SLUICE_CUDA_CONVOLUTIONS_H
+#define SLUICE_CUDA_CONVOLUTIONS_H
+
+#include "engine/base/error.h"
+#include "engine/base/sys.h"
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+/* What every convolution may use. */
+enum { CONVOLUTIONS_WORKSPACE = 64 << 20 };
+
+struct convolution_key {
+    int32_t rows, columns; /* of out */
+    int32_t in, out;       /* channels C, N */
+    int32_t side;          /* k */
+};
+
+struct convolution_operands {
+    const float *in, *weights, *bias;
+    float *out;
+    void *workspace; /* CONVOLUTIONS_WORKSPACE bytes, aligned to 256 */
+};
+
+struct convolutions;
+
+/* DEVICE if the library is not there or does not start, MEMORY; NULL then. */
+struct convolutions *convolutions_open(struct sys *sys, struct error *e);
+void convolutions_close(struct convolutions *convolutions);
+/* "cuDNN 9.13.0" into out. */
+void convolutions_version(const struct convolutions *convolutions, char *out, size_t out_bytes);
+/* MEMORY, or DEVICE if the library has no such convolution. */
+enum status convolutions_prepare(struct convolutions *convolutions, const struct convolution_key *key,
+                                 struct error *e);
+/* Queues it on the stream. INTERNAL if it was not prepared, DEVICE. */
+enum status convolutions_run(struct convolutions *convolutions, const struct convolution_key *key,
+                             const struct convolution_operands *operands, cudaStream_t stream,
+                             struct error *e);
+/* As products_touch. */
+enum status convolutions_touch(struct convolutions *convolutions, void *scratch, uint64_t scratch_bytes,
+                               cudaStream_t stream, struct error *e);
+
+#endif

@@ -1,0 +1,33 @@
+/* The CUDA device: hand-written kernels, cuBLASLt for large products, cuDNN for convolutions.
+ *
+ * Activations are f32 as everywhere (ops.h). Products and attention round their operands to bf16 once, to
+ * nearest even, and sum in f32; attention's probabilities are rounded likewise. Convolutions round to TF32.
+ * For GPUs of compute capability 8.0 and later. */
+#ifndef SLUICE_CUDA_CUDA_H
+#define SLUICE_CUDA_CUDA_H
+
+#include "engine/base/sys.h"
+#include "kernels/device.h"
+
+struct cuda_info {
+    char name[128];
+    int major, minor; /* compute capability */
+    uint64_t bytes, free_bytes;
+    char library[160]; /* versions of driver, runtime, cuBLASLt and cuDNN */
+};
+
+/* How many GPUs there are; 0 with the reason in why: not in this build, no driver, driver too old, none. */
+int cuda_count(char *why, size_t why_bytes);
+/* DEVICE. */
+enum status cuda_describe(int ordinal, struct cuda_info *info, struct error *e);
+
+/* Opens GPU number ordinal. Of one process one thread uses the device at a time, but for copies (device.h).
+ * USAGE: there is no such GPU, or this build has no CUDA; DEVICE: no driver, one that is too old, a GPU below
+ * 8.0, a library that is missing; MEMORY. NULL then. Ends with device->destroy. */
+struct device *cuda_open(struct sys *sys, int ordinal, struct error *e);
+
+/* The same device as far as plans go: costs, and no way to run. Needs no GPU and is in every build. MEMORY.
+ */
+struct device *cuda_planned(struct sys *sys, struct error *e);
+
+#endif

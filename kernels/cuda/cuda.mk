@@ -1,0 +1,70 @@
+# The CUDA device: with nvcc and cuDNN's headers the real one, under CONFIG=emu the same sources on the CPU (test/emu),
+# else only what plans need. Sets CUDA_O and CUDA_LIBS.
+#   CUDA=0|1            without, with; by itself with where nvcc and cuDNN are, in release and debug
+#   CUDA_ARCHS="80 86"  machine code for these, and PTX of the last for what follows; the default is quick to build
+#   make cuda-all       for all that are supported, in build/release-all
+CUDA_ARCHS_ALL := 80 86 89 90 100 120
+CUDA_ARCHS ?= 80
+
+CUDA_PLANS := costs planned
+CUDA_HOST := cuda pages
+CUDA_KERNELS := $(patsubst kernels/cuda/%.cu,%,$(sort $(wildcard kernels/cuda/*.cu)))
+
+NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+CUDNN_HEADER := $(firstword $(wildcard $(CUDA_HOME)/include/cudnn.h /usr/include/cudnn.h /usr/include/*/cudnn.h))
+ifneq ($(filter release debug,$(CONFIG)),)
+CUDA ?= $(if $(and $(NVCC),$(CUDNN_HEADER)),1,0)
+endif
+
+ifneq ($(filter emu%,$(CONFIG)),)
+override CUDA := 0
+CUDA_OBJECTS := $(CUDA_PLANS) $(CUDA_HOST) $(CUDA_KERNELS)
+EMU_O := $(patsubst test/emu/%.c,$B/obj/test/emu/%.o,$(wildcard test/emu/*.c)) \
+         $(patsubst test/emu/%.cc,$B/obj/test/emu/%.o,$(wildcard test/emu/*.cc))
+CXX := g++
+CXXFLAGS := $(filter-out -std=% -Wstrict-prototypes -Wmissing-prototypes,$(CFLAGS)) -std=c++17 -Wno-missing-field-initializers \
+            -Wno-unused-function
+$B/obj/kernels/cuda/%.o $B/obj/test/emu/%.o: CFLAGS += -Itest/emu
+$B/obj/kernels/cuda/%.o: kernels/cuda/%.cu
+	@mkdir -p $(@D)
+	@echo "  c++ $@"
+	@$(CXX) -x c++ $(CXXFLAGS) -Itest/emu -MMD -MP -c -o $@ $<
+# What switches between threads is never instrumented; it is told which sanitizer watches.
+$B/obj/test/emu/%.o: test/emu/%.cc
+	@mkdir -p $(@D)
+	@echo "  c++ $@"
+	@$(CXX) $(filter-out -fsanitize% -fno-sanitize% -O%,$(CXXFLAGS)) -O2 $(if $(findstring asan,$(CONFIG)),-DEMU_ASAN) \
+	    $(if $(findstring tsan,$(CONFIG)),-DEMU_TSAN) -Itest/emu -MMD -MP -c -o $@ $<
+CUDA_LIBS := -lstdc++
+else ifeq ($(CUDA),1)
+ifeq ($(and $(NVCC),$(CUDNN_HEADER)),)
+$(error CUDA=1, but $(if $(NVCC),cudnn.h,nvcc) was not found)
+endif
+CUDA_OBJECTS := $(CUDA_PLANS) $(CUDA_HOST) library cublaslt cudnn $(CUDA_KERNELS)
+CUDA_KNOWN := $(shell $(NVCC) --list-gpu-code)
+CUDA_BUILT := $(foreach arch,$(CUDA_ARCHS),$(if $(filter sm_$(arch),$(CUDA_KNOWN)),$(arch)))
+ifneq ($(strip $(CUDA_ARCHS)),$(strip $(CUDA_BUILT)))
+$(info cuda: this nvcc does not know sm_$(filter-out $(CUDA_BUILT),$(CUDA_ARCHS)): left out)
+endif
+CUDA_CODE := $(foreach arch,$(CUDA_BUILT),-gencode arch=compute_$(arch),code=sm_$(arch)) \
+             -gencode arch=compute_$(lastword $(CUDA_BUILT)),code=compute_$(lastword $(CUDA_BUILT))
+# Spills are errors. No fast mathematics: what is approximate is so by name (ptx.cuh).
+NVCCFLAGS := -std=c++17 -O3 -lineinfo -I. -ccbin $(CC) $(CUDA_CODE) -Werror all-warnings -Xptxas -warn-spills,-warn-lmem-usage \
+             -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-Wall,-Wno-missing-field-initializers,-Wno-unused-function
+$B/obj/kernels/cuda/%.o: CFLAGS += -isystem $(CUDA_HOME)/include -isystem $(dir $(CUDNN_HEADER))
+$B/obj/kernels/cuda/%.o: kernels/cuda/%.cu
+	@mkdir -p $(@D)
+	@echo "  nvcc $@"
+	@$(NVCC) $(NVCCFLAGS) -MD -MP -MF $(@:.o=.d) -c -o $@ $<
+CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -ldl
+else
+CUDA_OBJECTS := $(CUDA_PLANS) absent
+endif
+
+CUDA_O := $(CUDA_OBJECTS:%=$B/obj/kernels/cuda/%.o) $(EMU_O)
+-include $(CUDA_O:.o=.d)
+
+.PHONY: cuda-all
+cuda-all:
+	@$(MAKE) --no-print-directory CONFIG=release CUDA=1 'CUDA_ARCHS=$(CUDA_ARCHS_ALL)' B=build/release-all build/release-all/sluice

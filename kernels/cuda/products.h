@@ -1,0 +1,52 @@
+/* The only door to cuBLASLt: large matrix products in bf16 with f32 sums.
+ *
+ * A product is named by its shape; its algorithm is chosen when it is prepared, from shape, types and
+ * architecture alone, with a fixed limit of workspace and fixed alignments (R1, R2), and kept until
+ * products_close. test/emu/ has another file behind this header. */
+#ifndef SLUICE_CUDA_PRODUCTS_H
+#define SLUICE_CUDA_PRODUCTS_H
+
+#include "engine/base/error.h"
+#include "engine/base/sys.h"
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What every product may use. NVIDIA recommends 32 MiB on Hopper and 4 elsewhere; one size is one table. */
+enum { PRODUCTS_WORKSPACE = 32 << 20 };
+
+/* out[M,N] = in[M,K] . weight[N,K]^T (+ bias[N]) (+ residual[M,N]): in and weight bf16 and packed, the rest
+ * f32; out's and residual's rows may be strided, in elements. */
+struct product_key {
+    int32_t m, n, k;
+    int32_t bias, residual; /* 1: there is one */
+    int64_t out_row, residual_row;
+};
+
+struct product_operands {
+    const void *in, *weight;
+    const float *bias, *residual;
+    float *out;      /* may be residual */
+    void *workspace; /* PRODUCTS_WORKSPACE bytes, aligned to 256 */
+};
+
+struct products;
+
+/* For the current GPU. DEVICE if the library is not there or does not start, MEMORY; NULL then. */
+struct products *products_open(struct sys *sys, struct error *e);
+void products_close(struct products *products);
+/* "cuBLASLt 13.0.2" into out. */
+void products_version(const struct products *products, char *out, size_t out_bytes);
+/* Chooses an algorithm unless that is done. MEMORY, or DEVICE if there is none. */
+enum status products_prepare(struct products *products, const struct product_key *key, struct error *e);
+/* Queues it on the stream. INTERNAL if it was not prepared, DEVICE. */
+enum status products_run(struct products *products, const struct product_key *key,
+                         const struct product_operands *operands, cudaStream_t stream, struct error *e);
+/* Runs every product that has been prepared and not been run yet once, on scratch memory of the device that
+ * is large enough for the largest (operands are garbage), so that its kernels are loaded before memory is
+ * measured. */
+enum status products_touch(struct products *products, void *scratch, uint64_t scratch_bytes,
+                           cudaStream_t stream, struct error *e);
+
+#endif

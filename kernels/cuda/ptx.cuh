@@ -1,0 +1,110 @@
+/* Instructions that C++ has no words for: tensor cores, asynchronous copies, conversions. Everything inline
+ * assembly is here, and here only; test/emu/ptx_emulated.h has a twin of each.
+ *
+ * Fragment layouts are those of the PTX ISA ("Matrix Fragments for mma.m16n8k16"): lane l has group g = l / 4
+ * and place p = l % 4.
+ *   a[4], two bf16 each:  (g, 2p), (g + 8, 2p), (g, 2p + 8), (g + 8, 2p + 8) and the column after each
+ *   b[2], two bf16 each:  rows (k) 2p, 2p + 1 of column g; rows 2p + 8, 2p + 9
+ *   c, d[4]:              (g, 2p), (g, 2p + 1), (g + 8, 2p), (g + 8, 2p + 1) */
+#ifndef SLUICE_CUDA_PTX_CUH
+#define SLUICE_CUDA_PTX_CUH
+
+#include "kernels/cuda/gpu.h"
+
+#ifdef __CUDACC__
+
+/* 16 bytes from or to an address that is a multiple of 16. */
+__device__ static inline uint4 ld128(const void *from) {
+    return *static_cast<const uint4 *>(from);
+}
+
+__device__ static inline void st128(void *to, uint4 value) {
+    *static_cast<uint4 *>(to) = value;
+}
+
+__device__ static inline uint32_t shared_address(const void *in_shared) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(in_shared));
+}
+
+/* d[i] = a . b[i] + d[i] for N neighbouring 16 x 8 tiles that share a. */
+template <int N>
+__device__ static inline void mma_bf16(float (*d)[4], const uint32_t a[4], const uint32_t (*b)[2]) {
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+                     "{%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[i][0]), "r"(b[i][1]));
+}
+
+/* Four 8 x 8 tiles of 2-byte values from shared memory; lane l says where row l % 8 of tile l / 8 begins, a
+ * multiple of 16. Lane l gets values (l / 4, 2 (l % 4)) and the next of each tile. */
+__device__ static inline void ldmatrix_x4(uint32_t to[4], const void *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+/* The same tiles transposed: lane l gets values (2 (l % 4), l / 4) and the one below. */
+__device__ static inline void ldmatrix_x4_transposed(uint32_t to[4], const void *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+/* Queues 16 bytes from global to shared memory, both multiples of 16; zeros instead where valid is false
+ * (from is then not read, but must be a pointer). */
+__device__ static inline void copy_async_16(void *to_shared, const void *from, bool valid) {
+    int bytes = valid ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to_shared)), "l"(from),
+                 "r"(bytes)
+                 : "memory");
+}
+
+/* Closes the group of what this thread has queued since the last one. */
+__device__ static inline void copy_async_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* Waits until at most N of this thread's groups are on their way. Others' need a barrier besides. */
+template <int N> __device__ static inline void copy_async_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* 2^x; relative error at most 2^-22 (PTX ISA, ex2.approx); -infinity gives 0; subnormal results are flushed
+ * to 0. */
+__device__ static inline float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* To nearest even, low half first. */
+__device__ static inline uint32_t pack_bf16(float low, float high) {
+    uint32_t both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+__device__ static inline float f16_f32(uint16_t h) {
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+    return f;
+}
+
+#else
+#include "ptx_emulated.h"
+#endif
+
+__device__ static inline float bf16_f32(uint16_t h) {
+    return __uint_as_float(static_cast<uint32_t>(h) << 16);
+}
+
+/* To nearest even. */
+__device__ static inline uint16_t f32_bf16(float f) {
+    return static_cast<uint16_t>(pack_bf16(f, 0));
+}
+
+#endif
