@@ -81,12 +81,18 @@ static inline void case_begin(void) {
     if (operand_forget) operand_forget();
 }
 
+static uint32_t bits_of(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
 /* Rounds towards zero; only for values that are normal in f16. */
 static uint16_t narrow_f16(float value) {
-    union float_bits f = {.value = value};
-    int exponent = (int)(f.bits >> 23 & 255) - 112;
+    uint32_t bits = bits_of(value);
+    int exponent = (int)(bits >> 23 & 255) - 112;
     if (exponent <= 0) return 0;
-    return (uint16_t)((f.bits >> 16 & 0x8000) | (uint32_t)exponent << 10 | (f.bits >> 13 & 0x3ff));
+    return (uint16_t)((bits >> 16 & 0x8000) | (uint32_t)exponent << 10 | (bits >> 13 & 0x3ff));
 }
 
 static void store(struct tensor *t, int64_t row, int32_t column, float value) {
@@ -96,7 +102,7 @@ static void store(struct tensor *t, int64_t row, int32_t column, float value) {
     else if (t->dtype == DTYPE_F16)
         ((uint16_t *)at)[column] = narrow_f16(value);
     else
-        ((uint16_t *)at)[column] = (uint16_t)((union float_bits){.value = value}.bits >> 16);
+        ((uint16_t *)at)[column] = (uint16_t)(bits_of(value) >> 16);
 }
 
 static double load(const struct tensor *t, int64_t row, int64_t column) {

@@ -38,9 +38,10 @@ static void test_linear(void **state) {
 
 static void test_rows_alike(void **state) {
     (void)state;
-    for (int32_t k = 1; k <= 70; k++) case_rows_alike(k, (enum dtype)(k % 3), k % 2);
+    enum { ROWS = 1000 };
+    for (int32_t k = 1; k <= 70; k++) case_rows_alike(k, (enum dtype)(k % 3), k % 2, ROWS);
     static const int32_t sizes[] = {127, 256, 257, 1000, 1024, 3840};
-    for (int i = 0; i < 6; i++) case_rows_alike(sizes[i], DTYPE_BF16, i % 2);
+    for (int i = 0; i < 6; i++) case_rows_alike(sizes[i], DTYPE_BF16, i % 2, ROWS);
 }
 
 static void test_linear_few(void **state) {
