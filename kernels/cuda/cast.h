@@ -9,6 +9,7 @@
 extern "C" {
 #endif
 
+#include "kernels/cuda/channels.h"
 #include "kernels/ops.h"
 
 #include <cuda_runtime_api.h>
@@ -21,15 +22,8 @@ void cuda_round_rows(void *to, const struct tensor *from, cudaStream_t stream);
  * alone. */
 void cuda_widen_vector(float *to, const struct tensor *from, int32_t padded, cudaStream_t stream);
 
-/* A group norm with given statistics, spread to one mean, factor and bias a channel: these three vectors, one
- * after another, each of channel_norm_stride floats. norm(x) = (x - mean) * factor + bias. */
-static inline int64_t channel_norm_stride(int32_t channels) {
-    return ((int64_t)channels + 63) / 64 * 64;
-}
-static inline uint64_t channel_norm_bytes(int32_t channels) {
-    return 3 * sizeof(float) * (uint64_t)channel_norm_stride(channels);
-}
-/* to: channel_norm_bytes, a multiple of 16. */
+/* A group norm spread over channels (channels.h): means, factors, biases. to: channel_norm_bytes, a multiple
+ * of 16. */
 void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channels, cudaStream_t stream);
 
 #ifdef __cplusplus

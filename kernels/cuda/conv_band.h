@@ -11,17 +11,11 @@
 extern "C" {
 #endif
 
+#include "kernels/cuda/channels.h"
 #include "kernels/ops.h"
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
-
-/* Tensor cores take 4 channels of TF32 at once, and cuDNN's kernels for them whole multiples of that. */
-enum { CHANNEL_STEP = 8 };
-
-static inline int32_t conv_pad_channels(int32_t n) {
-    return (n + CHANNEL_STEP - 1) / CHANNEL_STEP * CHANNEL_STEP;
-}
 
 struct conv_gather {
     const struct tensor *in;    /* [Y,X,C] */
