@@ -1,8 +1,9 @@
 /* The only door to cuDNN: convolutions of pictures, without padding, by one fixed deterministic algorithm.
  *
- * in [Y + k - 1, X + k - 1, C], weights [N, k, k, C], out [Y, X, N], bias [N], all f32 and packed; the tensor
- * cores round in and weights to TF32 and sum in f32. C and N are multiples of 8. Named by its shape and kept
- * until convolutions_close, like products. test/emu/ has another file behind this header. */
+ * in [Y + k - 1, X + k - 1, C], weights [N, k, k, C], out [Y, X, N], all f32, packed and multiples of 16
+ * bytes; the tensor cores round in and weights to TF32 and sum in f32. C and N are multiples of 8. There is
+ * no bias here: what adds the residual and takes the padding off adds it too, in the same pass. Named by its
+ * shape and kept until convolutions_close, like products. test/emu/ has another file behind this header. */
 #ifndef SLUICE_CUDA_CONVOLUTIONS_H
 #define SLUICE_CUDA_CONVOLUTIONS_H
 
@@ -22,7 +23,7 @@ struct convolution_key {
 };
 
 struct convolution_operands {
-    const float *in, *weights, *bias;
+    const float *in, *weights;
     float *out;
     void *workspace; /* CONVOLUTIONS_WORKSPACE bytes, aligned to 256 */
 };
@@ -41,7 +42,7 @@ enum status convolutions_prepare(struct convolutions *convolutions, const struct
 enum status convolutions_run(struct convolutions *convolutions, const struct convolution_key *key,
                              const struct convolution_operands *operands, cudaStream_t stream,
                              struct error *e);
-/* As products_touch. */
+/* As products_touch: scratch has CONVOLUTIONS_WORKSPACE and the largest operand of all. */
 enum status convolutions_touch(struct convolutions *convolutions, void *scratch, uint64_t scratch_bytes,
                                cudaStream_t stream, struct error *e);
 

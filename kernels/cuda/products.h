@@ -21,11 +21,18 @@ enum { PRODUCTS_WORKSPACE = 32 << 20 };
 struct product_key {
     int32_t m, n, k;
     int32_t bias, residual; /* 1: there is one */
-    int64_t out_row, residual_row;
+    int32_t wide; /* 1: out and residual begin at multiples of 16 bytes, which the fast kernels ask for */
+    int64_t out_row, residual_row; /* the latter 0 without a residual */
 };
 
+/* Whether all rows of out and residual begin at multiples of 16 bytes if the first ones do. Then only an
+ * unusual call is not wide. */
+static inline bool product_rows_wide(const struct product_key *key) {
+    return key->out_row % 4 == 0 && key->residual_row % 4 == 0;
+}
+
 struct product_operands {
-    const void *in, *weight;
+    const void *in, *weight; /* multiples of 16 bytes, as is bias */
     const float *bias, *residual;
     float *out;      /* may be residual */
     void *workspace; /* PRODUCTS_WORKSPACE bytes, aligned to 256 */
@@ -43,9 +50,10 @@ enum status products_prepare(struct products *products, const struct product_key
 /* Queues it on the stream. INTERNAL if it was not prepared, DEVICE. */
 enum status products_run(struct products *products, const struct product_key *key,
                          const struct product_operands *operands, cudaStream_t stream, struct error *e);
-/* Runs every product that has been prepared and not been run yet once, on scratch memory of the device that
- * is large enough for the largest (operands are garbage), so that its kernels are loaded before memory is
- * measured. */
+/* Runs every product that has been prepared and not been run yet once, on scratch memory of the device, so
+ * that its kernels are loaded before memory is measured. Operands are garbage and lie over each other:
+ * scratch is aligned to 256 and has PRODUCTS_WORKSPACE and the largest operand of all. INTERNAL if it is
+ * less. Leaves out what is not wide though its rows are: no forward calls that. */
 enum status products_touch(struct products *products, void *scratch, uint64_t scratch_bytes,
                            cudaStream_t stream, struct error *e);
 
