@@ -41,7 +41,7 @@ static void pool_open(void) {
     assert_true(pool != MAP_FAILED);
 }
 
-static uint64_t hash_out(const struct op *op) {
+static inline uint64_t hash_out(const struct op *op) {
     uint64_t h = 0xcbf29ce484222325u;
     int64_t bytes = (int64_t)tensor_columns(&op->out) * dtype_bits(op->out.dtype) / 8;
     for (int64_t i = 0; i < tensor_rows(&op->out); i++)
@@ -117,7 +117,7 @@ static double load(const struct tensor *t, int64_t row, int64_t column) {
 }
 
 /* Random values in (-spread, spread); rows gap elements further apart than they are long. */
-static struct tensor tensor_random(enum dtype dtype, int rank, const int32_t *dim, int gap, double spread) {
+static inline struct tensor tensor_random(enum dtype dtype, int rank, const int32_t *dim, int gap, double spread) {
     struct tensor t = tensor_make(NULL, dtype, rank, dim);
     t.row_bytes += (int64_t)gap * dtype_bits(dtype) / 8;
     t.data = operand_memory((size_t)(tensor_rows(&t) * t.row_bytes));
