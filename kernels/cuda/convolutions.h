@@ -7,6 +7,10 @@
 #ifndef SLUICE_CUDA_CONVOLUTIONS_H
 #define SLUICE_CUDA_CONVOLUTIONS_H
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #include "engine/base/error.h"
 #include "engine/base/sys.h"
 
@@ -45,5 +49,9 @@ enum status convolutions_run(struct convolutions *convolutions, const struct con
 /* As products_touch: scratch has CONVOLUTIONS_WORKSPACE and the largest operand of all. */
 enum status convolutions_touch(struct convolutions *convolutions, void *scratch, uint64_t scratch_bytes,
                                cudaStream_t stream, struct error *e);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -6,6 +6,10 @@
 #ifndef SLUICE_CUDA_PRODUCTS_H
 #define SLUICE_CUDA_PRODUCTS_H
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #include "engine/base/error.h"
 #include "engine/base/sys.h"
 
@@ -56,5 +60,9 @@ enum status products_run(struct products *products, const struct product_key *ke
  * less. Leaves out what is not wide though its rows are: no forward calls that. */
 enum status products_touch(struct products *products, void *scratch, uint64_t scratch_bytes,
                            cudaStream_t stream, struct error *e);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
