@@ -24,7 +24,9 @@ static int ordinal_of(const char *name) {
 static struct device *open_cuda(struct sys *sys, int ordinal, bool plans_only, struct error *e) {
     char why[256];
     bool there = ordinal < cuda_count(why, sizeof why);
-    return plans_only && !there ? cuda_planned(sys, e) : cuda_open(sys, ordinal, e);
+    struct device *device = plans_only && !there ? cuda_planned(sys, e) : cuda_open(sys, ordinal, e);
+    if (!device && !e->where[0]) error_where(e, "--device cuda:%d", ordinal);
+    return device;
 }
 
 struct device *device_open(struct sys *sys, const char *name, int threads, bool plans_only, struct error *e) {
