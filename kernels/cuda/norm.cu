@@ -1,9 +1,9 @@
 /* rms_norm and layer_norm: one read and one write of memory, a run of C values being held in registers.
  *
- * Statistics are f32, because double runs at 1/64 of the rate on most GPUs. A thread adds at most 16 values
- * of a run (more only above 8,192) and a tree of at most 9 levels adds threads, always the same. So a mean
- * of squares, whose terms all have one sign, is off by less than 27 2^-24 of itself, and what is normed by
- * half of that, 8e-7, in the worst case. layer_norm subtracts a mean that is rounded to f32, and then its
+ * Statistics are f32, because double runs at 1/64 of the rate on most GPUs. A value goes through at most 15
+ * additions (four in turn and a tree; more only above 8,192 values), always the same ones. So a mean of
+ * squares, whose terms all have one sign, is off by at most 18 2^-24 of itself, and what is normed by
+ * half of that, 6e-7, in the worst case. layer_norm subtracts a mean that is rounded to f32, and then its
  * error, which is the mean of what is left: no bits are lost where the mean is far larger than the deviation.
  */
 #include "kernels/cuda/norm.h"
