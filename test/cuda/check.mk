@@ -16,14 +16,13 @@ $B/obj/test/cuda/%.o: test/cuda/%.cu
 	@$(NVCC) $(NVCCFLAGS) -MD -MP -MF $(@:.o=.d) -c -o $@ $<
 endif
 
-CUDA_TEST_FLAGS := $(if $(filter emu%,$(CONFIG)),-Itest/emu)
 $B/test_cuda_%: test/cuda/test_cuda_%.c $(ENGINE_O) $(CUDA_TEST_O)
 	@echo "  ld $@"
-	@$(CC) $(CFLAGS) $(CUDA_TEST_FLAGS) -fvisibility=default -MMD -MP $(LDFLAGS) -o $@ $< $(ENGINE_O) $(CUDA_TEST_O) -lcmocka $(LIBS)
+	@$(CC) $(CFLAGS) -fvisibility=default -MMD -MP $(LDFLAGS) -o $@ $< $(ENGINE_O) $(CUDA_TEST_O) -lcmocka $(LIBS)
 
 $B/tsan_cuda_%: test/cuda/test_cuda_%.c $(TSAN_O) $(CUDA_O) $(CUDA_TEST_O)
 	@echo "  ld $@"
-	@$(CC) $(CFLAGS) $(CUDA_TEST_FLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(TSAN_O) $(CUDA_O) $(CUDA_TEST_O) -lcmocka $(CUDA_LIBS) -lm -lpthread
+	@$(CC) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(TSAN_O) $(CUDA_O) $(CUDA_TEST_O) -lcmocka $(CUDA_LIBS) -lm -lpthread
 
 .PHONY: cuda-tests
 cuda-tests: $(if $(filter emu_tsan,$(CONFIG)),$(CUDA_TESTS:%=$B/tsan_cuda_%),$(CUDA_TESTS:%=$B/test_cuda_%))
