@@ -19,6 +19,9 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     }
 }
 
+/* What a warp has at once: two outputs keep every SM busy with one row, and halve what is read of in. */
+enum { FEW_COLUMNS = 2, FEW_WARPS = 4 };
+
 struct few_call {
     struct rows out, weight, bias; /* bias may be absent; weight is wide at multiples of 16 */
     const float *in;               /* [rows, columns] */
@@ -47,44 +50,52 @@ __device__ static inline void load_eight(float *to, const struct rows &weight, i
     }
 }
 
-/* A lane's part of COLUMNS outputs of ROWS rows. What lies beyond the last row or column repeats it. */
-template <int COLUMNS, int ROWS>
+/* A lane's part of FEW_COLUMNS outputs of ROWS rows. What lies beyond the last row or column repeats it. */
+template <int ROWS>
 __device__ static inline void few_sums(const struct few_call &f, int32_t first_column, int32_t first_row,
-                                       float sum[COLUMNS][ROWS]) {
-    for (int c = 0; c < COLUMNS; c++)
+                                       float sum[FEW_COLUMNS][ROWS]) {
+#pragma unroll
+    for (int c = 0; c < FEW_COLUMNS; c++)
+#pragma unroll
         for (int r = 0; r < ROWS; r++) sum[c][r] = 0;
     for (int32_t i = (int32_t)threadIdx.x % WARP * FEW_VALUES; i < f.columns; i += WARP * FEW_VALUES) {
-        float weight[COLUMNS][FEW_VALUES];
-        for (int c = 0; c < COLUMNS; c++)
+        float weight[FEW_COLUMNS][FEW_VALUES];
+#pragma unroll
+        for (int c = 0; c < FEW_COLUMNS; c++)
             load_eight(weight[c], f.weight, min(first_column + c, f.n - 1), i, f.k);
+#pragma unroll
         for (int r = 0; r < ROWS; r++) {
             const float *from = f.in + (int64_t)min(first_row + r, f.rows - 1) * f.columns + i;
             float in[FEW_VALUES];
+#pragma unroll
             for (int j = 0; j < FEW_VALUES; j += 4) {
                 uint4 v = ld128(from + j);
                 in[j] = __uint_as_float(v.x), in[j + 1] = __uint_as_float(v.y);
                 in[j + 2] = __uint_as_float(v.z), in[j + 3] = __uint_as_float(v.w);
             }
-            for (int c = 0; c < COLUMNS; c++)
+#pragma unroll
+            for (int c = 0; c < FEW_COLUMNS; c++)
+#pragma unroll
                 for (int j = 0; j < FEW_VALUES; j++) sum[c][r] = fmaf(in[j], weight[c][j], sum[c][r]);
         }
     }
 }
 
-enum { FEW_WARPS = 4 };
-
-/* COLUMNS outputs of every row, ROWS at a time: rows of weights come from memory once, then from the cache.
+/* FEW_COLUMNS outputs of every row, ROWS at a time: rows of weights come from memory once, then from the
+ * cache.
  *
- * Grid: a warp for COLUMNS outputs; block: 4 warps; no shared memory. Bytes: the weights; FLOPs: 2 T a
+ * Grid: a warp for FEW_COLUMNS outputs; block: 4 warps; no shared memory. Bytes: the weights; FLOPs: 2 T a
  * weight. Roof: memory, from about 8 rows on f32 arithmetic; share of the roof: not measured yet. */
-template <int COLUMNS, int ROWS>
+template <int ROWS>
 static __global__ void __launch_bounds__(FEW_WARPS *WARP, 1) few_columns(struct few_call f) {
-    int32_t warp = (int32_t)(blockIdx.x * FEW_WARPS + threadIdx.x / WARP), column = warp * COLUMNS;
+    int32_t warp = (int32_t)(blockIdx.x * FEW_WARPS + threadIdx.x / WARP), column = warp * FEW_COLUMNS;
     bool writes = threadIdx.x % WARP == 0;
     for (int32_t row = 0; row < f.rows; row += ROWS) {
-        float sum[COLUMNS][ROWS];
-        few_sums<COLUMNS, ROWS>(f, column, row, sum);
-        for (int c = 0; c < COLUMNS; c++)
+        float sum[FEW_COLUMNS][ROWS];
+        few_sums<ROWS>(f, column, row, sum);
+#pragma unroll
+        for (int c = 0; c < FEW_COLUMNS; c++)
+#pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 float v = sum[c][r];
                 for (int o = WARP / 2; o; o /= 2) v += __shfl_xor_sync(~0u, v, o);
@@ -95,12 +106,6 @@ static __global__ void __launch_bounds__(FEW_WARPS *WARP, 1) few_columns(struct 
     }
 }
 
-static unsigned few_blocks(int32_t n, int32_t columns) {
-    return (unsigned)((n - 1) / (columns * FEW_WARPS) + 1);
-}
-
-/* Two outputs a warp keep every SM busy where there is one row; where there are more, four share what is read
- * of in. */
 static enum status few_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     struct few_layout l = cuda_few_layout(op);
     const struct tensor *in = &op->in[0], *weight = &op->in[1];
@@ -114,12 +119,13 @@ static enum status few_run(struct cuda *cuda, const struct op *op, char *workspa
     call.n = weight->dim[0];
     call.k = weight->dim[1];
     call.columns = l.columns;
+    unsigned blocks = (unsigned)((call.n - 1) / (FEW_COLUMNS * FEW_WARPS) + 1);
     if (call.rows == 1)
-        LAUNCH((few_columns<2, 1>), few_blocks(call.n, 2), FEW_WARPS * WARP, 0, cuda->compute, call);
+        LAUNCH((few_columns<1>), blocks, FEW_WARPS * WARP, 0, cuda->compute, call);
     else if (call.rows <= 4)
-        LAUNCH((few_columns<4, 4>), few_blocks(call.n, 4), FEW_WARPS * WARP, 0, cuda->compute, call);
+        LAUNCH((few_columns<4>), blocks, FEW_WARPS * WARP, 0, cuda->compute, call);
     else
-        LAUNCH((few_columns<4, 8>), few_blocks(call.n, 4), FEW_WARPS * WARP, 0, cuda->compute, call);
+        LAUNCH((few_columns<8>), blocks, FEW_WARPS * WARP, 0, cuda->compute, call);
     return cuda_launched(op, e);
 }
 
