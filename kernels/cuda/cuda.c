@@ -66,6 +66,7 @@ static enum status look_after(struct gpu *g, enum status status) {
     cudaError_t code = status == OK ? cudaSuccess : cudaStreamQuery(g->cuda.compute);
     struct error known = {0};
     if (code == cudaErrorNotReady) code = cudaSuccess;
+    (void)cudaGetLastError(); /* that it is not ready counts as an error otherwise */
     failures_check(&g->failures, code, "an operator", &known);
     return status;
 }
@@ -134,14 +135,16 @@ static enum status load_kernels(struct gpu *g, struct error *e) {
     return OK;
 }
 
+/* INTERNAL is that there is too little to try one in, because residents of the run before have the rest: then
+ * its code comes with its first call. */
 static enum status touch_libraries(struct gpu *g, void *scratch, uint64_t bytes, struct error *e) {
     struct cuda *cuda = &g->cuda;
     double stalled = 0;
-    if (products_touch(cuda->products, scratch, bytes, cuda->compute, e) == OK && cuda->convolutions)
-        convolutions_touch(cuda->convolutions, scratch, bytes, cuda->compute, e);
-    look_after(g, e->code);
-    if (e->code == OK) order_wait(g->order, &stalled, e);
-    return e->code;
+    enum status status = products_touch(cuda->products, scratch, bytes, cuda->compute, e);
+    if (status == OK && cuda->convolutions)
+        status = convolutions_touch(cuda->convolutions, scratch, bytes, cuda->compute, e);
+    if (look_after(g, status) == INTERNAL) *e = (struct error){0};
+    return order_wait(g->order, &stalled, e);
 }
 
 /* Code comes to the GPU when something first needs it, into memory that is counted as the device's own. So
@@ -150,13 +153,11 @@ static enum status load(struct gpu *g, struct error *e) {
     uint64_t bytes = pages_idle(g->pages);
     if (load_kernels(g, e) != OK || !bytes) return e->code;
     void *scratch = pages_reserve(g->pages, bytes);
-    if (!scratch)
-        return error_set(e, DEVICE, "no address space on the GPU for %llu bytes", (unsigned long long)bytes);
-    if (pages_commit(g->pages, scratch, bytes))
-        error_set(e, DEVICE, "%llu bytes of the GPU's memory cannot be mapped", (unsigned long long)bytes);
+    if (!scratch || pages_commit(g->pages, scratch, bytes))
+        error_set(e, DEVICE, "the GPU cannot map %llu bytes", (unsigned long long)bytes);
     else
         touch_libraries(g, scratch, bytes, e);
-    pages_unreserve(g->pages, scratch);
+    if (scratch && enter(g)) pages_unreserve(g->pages, scratch);
     return e->code;
 }
 
