@@ -17,6 +17,7 @@
 struct gpu {
     struct cuda cuda; /* first */
     struct failures failures;
+    struct pins pins;
     struct order *order;
     struct pages *pages;
     bool kernels_loaded;
@@ -188,16 +189,8 @@ static void cuda_give_shared(struct device *device, void *memory, size_t bytes) 
     if (memory && enter(g)) failures_note(&g->failures, cudaFreeHost(memory), "giving host memory back");
 }
 
-/* Refused, copies are slower and nothing else is wrong: so only a lost GPU is noted. */
-static int cuda_pin(struct device *device, void *memory, size_t bytes) {
-    struct gpu *g = gpu_of(device);
-    struct error known = {0};
-    if (!enter(g)) return -EIO;
-    cudaError_t code = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
-    failures_check(&g->failures, code, "pinning", &known);
+static int refused_pin(cudaError_t code) {
     switch (code) {
-    case cudaSuccess:
-        return 0;
     case cudaErrorMemoryAllocation:
         return -ENOMEM;
     case cudaErrorHostMemoryAlreadyRegistered:
@@ -209,10 +202,25 @@ static int cuda_pin(struct device *device, void *memory, size_t bytes) {
     }
 }
 
+/* Refused, copies are slower and nothing else is wrong: so only a lost GPU is noted. */
+static int cuda_pin(struct device *device, void *memory, size_t bytes) {
+    struct gpu *g = gpu_of(device);
+    struct error known = {0};
+    if (!enter(g)) return -EIO;
+    if (!pins_add(&g->pins, memory, bytes)) return -ENOSPC;
+    cudaError_t code = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
+    if (failures_check(&g->failures, code, "pinning", &known) == OK) return 0;
+    /* One that is there already goes with the first; until then it is a place more to cut at. */
+    if (code != cudaErrorHostMemoryAlreadyRegistered) pins_remove(&g->pins, memory);
+    return refused_pin(code);
+}
+
 static void cuda_unpin(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
     (void)bytes;
-    if (enter(g)) failures_note(&g->failures, cudaHostUnregister(memory), "unpinning");
+    if (!enter(g)) return;
+    failures_note(&g->failures, cudaHostUnregister(memory), "unpinning");
+    pins_remove(&g->pins, memory);
 }
 
 /* ---- order ---- */
@@ -282,6 +290,7 @@ static void cuda_destroy(struct device *device) {
     order_close(g->order);
     if (enter(g) && cuda->copies) (void)cudaStreamDestroy(cuda->copies);
     if (enter(g) && cuda->compute) (void)cudaStreamDestroy(cuda->compute);
+    pins_destroy(&g->pins);
     failures_destroy(&g->failures);
     cuda->sys->release(cuda->sys, g);
 }
@@ -302,7 +311,7 @@ static enum status open_all(struct gpu *g, struct error *e) {
     cudaError_t code = cudaStreamCreateWithFlags(&cuda->compute, cudaStreamNonBlocking);
     if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking);
     if (failures_check(&g->failures, code, "streams", e) != OK) return e->code;
-    g->order = order_open(cuda->sys, cuda->compute, cuda->copies, &g->failures, e);
+    g->order = order_open(cuda->sys, cuda->compute, cuda->copies, &g->failures, &g->pins, e);
     if (g->order) g->pages = pages_open(cuda->sys, cuda->ordinal, &g->failures, e);
     return g->pages ? open_libraries(cuda, e) : e->code;
 }
@@ -320,6 +329,7 @@ struct device *cuda_open(struct sys *sys, int ordinal, struct error *e) {
     g->cuda.device.run = cuda_run;
     g->cuda.device.destroy = cuda_destroy;
     failures_init(&g->failures);
+    pins_init(&g->pins);
     if (open_all(g, e) == OK) return &g->cuda.device;
     cuda_destroy(&g->cuda.device);
     return NULL;
