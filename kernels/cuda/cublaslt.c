@@ -242,6 +242,7 @@ enum status products_run(struct products *p, const struct product_key *key,
                        key->residual, key->wide);
 }
 
+/* The residual lies elsewhere than out: in place the library takes only equal layouts. */
 static enum status touch(const struct products *p, struct product *product, char *scratch,
                          uint64_t scratch_bytes, cudaStream_t stream, struct error *e) {
     uint64_t bytes = product_touch_bytes(&product->key);
@@ -254,7 +255,7 @@ static enum status touch(const struct products *p, struct product *product, char
     struct product_operands operands = {.in = garbage,
                                         .weight = garbage,
                                         .bias = (const float *)garbage,
-                                        .residual = (const float *)garbage,
+                                        .residual = (const float *)scratch,
                                         .out = (float *)garbage,
                                         .workspace = scratch};
     return run(p, product, &operands, stream, e);
