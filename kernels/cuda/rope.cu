@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-/* A kernel's arguments may take 4 KiB. */
-enum { FREQUENCIES = 256 };
+/* Arguments of a kernel are few: heads of 128 take one launch. */
+enum { FREQUENCIES = 64 };
 
 struct table_part {
     struct rope_options rope;
@@ -158,17 +158,18 @@ static enum status rope_run(struct cuda *cuda, const struct op *op, char *worksp
 
 const struct cuda_operator cuda_rope = {NULL, rope_run};
 
-/* An embedding has 256 values in every model: few enough to be computed on the host and to travel along. */
-enum { EMBEDDED = 512 };
+/* An embedding has 256 values in every model: few enough to be computed on the host and to travel along, in
+ * two launches. */
+enum { EMBEDDED = 128 };
 
 struct embedded {
     float value[EMBEDDED];
 };
 
-/* Grid: a block for 256 values; no shared memory. A launch takes longer than its bytes. */
-static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+/* Grid: one block, a thread a value; no shared memory. A launch takes longer than its bytes. */
+static __global__ void __launch_bounds__(EMBEDDED, 1)
     write_values(float *out, const struct embedded values, int32_t n) {
-    int32_t i = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
+    int32_t i = (int32_t)threadIdx.x;
     if (i < n) out[i] = values.value[i];
 }
 
@@ -186,8 +187,8 @@ static enum status timestep_run(struct cuda *cuda, const struct op *op, char *wo
     for (int32_t first = 0; first < columns; first += EMBEDDED) {
         int32_t n = columns - first < EMBEDDED ? columns - first : EMBEDDED;
         for (int32_t i = 0; i < n; i++) values.value[i] = timestep_value(op->scale, columns / 2, first + i);
-        LAUNCH(write_values, (unsigned)((n - 1) / ROWS_THREADS + 1), ROWS_THREADS, 0, cuda->compute,
-               static_cast<float *>(op->out.data) + first, values, n);
+        LAUNCH(write_values, 1, EMBEDDED, 0, cuda->compute, static_cast<float *>(op->out.data) + first,
+               values, n);
     }
     return cuda_launched(op, e);
 }
