@@ -73,7 +73,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
 
 void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channels, cudaStream_t stream) {
     struct rows_grid g = rows_grid_of(1, ((int64_t)channels + 3) / 4);
-    LAUNCH(channel_norm, g.grid, g.block, 0, stream, rows_floats(to, channel_norm_stride(channels)),
+    LAUNCH(channel_norm, g.grid, g.block, 0, stream, rows_floats(to, cuda_channel_norm_stride(channels)),
            static_cast<const float *>(norm->statistics.data), rows_vector(&norm->weight),
            rows_vector(&norm->bias), channels, channels / norm->statistics.dim[0]);
 }

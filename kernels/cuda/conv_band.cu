@@ -53,7 +53,7 @@ void cuda_conv_gather(float *to, const struct conv_gather *gather, cudaStream_t 
     int64_t pixels = (int64_t)gather->rows * s.width;
     struct rows_grid g = rows_grid_of(pixels, s.padded / 4);
     LAUNCH(gather_pixels, g.grid, g.block, 0, stream, rows_floats(to, s.padded), rows_of(in),
-           rows_floats(gather->norm, channel_norm_stride(s.channels)), s, (uint32_t)pixels);
+           rows_floats(gather->norm, cuda_channel_norm_stride(s.channels)), s, (uint32_t)pixels);
 }
 
 /* Four input channels of one tap of one output: what is 0 beyond N and C needs no reading.

@@ -140,7 +140,7 @@ static __global__ void __launch_bounds__(ROWS_AT_ONCE, 1) finish_statistics(stru
         of_rows[2 * t] = sum;
         of_rows[2 * t + 1] = squares;
         __syncthreads();
-        int64_t n = f.rows - first < ROWS_AT_ONCE ? f.rows - first : ROWS_AT_ONCE;
+        int64_t left = f.rows - first, n = left < ROWS_AT_ONCE ? left : (int64_t)ROWS_AT_ONCE;
         for (int64_t i = 0; i < n && t < 2; i++) total += of_rows[2 * i + t];
         __syncthreads();
     }
@@ -203,7 +203,7 @@ static enum status group_run(struct cuda *cuda, const struct op *op, char *works
     cuda_channel_norm(norm, &op->group_norm, channels, cuda->compute);
     struct rows_grid g = rows_grid_of(rows, ((int64_t)channels + 3) / 4);
     LAUNCH(norm_channels, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), rows_of(&op->in[0]),
-           rows_floats(norm, channel_norm_stride(channels)), rows, channels);
+           rows_floats(norm, cuda_channel_norm_stride(channels)), rows, channels);
     return cuda_launched(op, e);
 }
 
