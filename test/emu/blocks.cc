@@ -322,11 +322,11 @@ void warp_meet(uint32_t mask, warp_operation *operation, const char *what, void 
     int warp = t->self.number / 32, lane = t->self.lane;
     w->meets = true;
     if (!(mask >> lane & 1) || mask & ~b->alive[warp]) refuse_meeting(w, what, mask, file, line, nullptr);
-    meeting *m = &b->meetings[warp][__builtin_ctz(mask)];
-    if (!m->here)
+    meeting *m = meeting_of(b, warp, mask);
+    if (!m->here) {
         m->mask = mask, m->operation = operation, m->what = what, m->file = file, m->line = line;
-    else if (m->mask != mask || m->operation != operation)
-        refuse_meeting(w, what, mask, file, line, m);
+        b->n_meetings[warp]++;
+    } else if (m->operation != operation) refuse_meeting(w, what, mask, file, line, m);
     m->here |= 1u << lane;
     m->operands[lane] = operand;
     char *order = &m->order[m->phase & 1];
