@@ -51,7 +51,6 @@ struct thread {
     int line; /* where it waits */
     bool ended;
     int n_copies, group, first_copy;
-    async_copy copies[ASYNC];
 };
 
 struct meeting {
@@ -67,6 +66,7 @@ struct meeting {
 struct block_state {
     thread threads[THREADS];
     fiber fibers[THREADS];
+    async_copy copies[THREADS][ASYNC]; /* a ring each */
     meeting meetings[WARPS][32];
     int n_meetings[WARPS]; /* of those, the ones that somebody waits at */
     uint32_t ready[WARPS], ready_warps, alive[WARPS];
@@ -206,11 +206,10 @@ __attribute__((noreturn)) static void refuse_deadlock(const worker *w) {
     if (!other) other = &b->threads[0];
     const char *fault = strcmp(waits->what, "__syncthreads") ? "absent lanes" : "divergent barrier";
     if (other->ended)
-        refuse("%s: %s: thread %d waits at %s (%s:%d), thread %d has ended", at, fault,
-               waits->self.number, waits->what, waits->file, waits->line, other->self.number);
-    refuse("%s: %s: thread %d waits at %s (%s:%d), thread %d at %s (%s:%d)", at, fault,
-           waits->self.number, waits->what, waits->file, waits->line, other->self.number, other->what,
-           other->file, other->line);
+        refuse("%s: %s: thread %d waits at %s (%s:%d), thread %d has ended", at, fault, waits->self.number,
+               waits->what, waits->file, waits->line, other->self.number);
+    refuse("%s: %s: thread %d waits at %s (%s:%d), thread %d at %s (%s:%d)", at, fault, waits->self.number,
+           waits->what, waits->file, waits->line, other->self.number, other->what, other->file, other->line);
 }
 
 static fiber *fiber_for(block_state *b, const thread *t) {
@@ -326,7 +325,8 @@ void warp_meet(uint32_t mask, warp_operation *operation, const char *what, void 
     if (!m->here) {
         m->mask = mask, m->operation = operation, m->what = what, m->file = file, m->line = line;
         b->n_meetings[warp]++;
-    } else if (m->operation != operation) refuse_meeting(w, what, mask, file, line, m);
+    } else if (m->operation != operation)
+        refuse_meeting(w, what, mask, file, line, m);
     m->here |= 1u << lane;
     m->operands[lane] = operand;
     char *order = &m->order[m->phase & 1];
@@ -354,7 +354,7 @@ void emu_async_copy(void *to, uint4 value, const char *file, int line) {
     thread *t = own->running;
     if (t->n_copies == ASYNC)
         refuse("kernel %s: more than %d copies of a thread on their way", own->now->name, ASYNC);
-    async_copy *c = &t->copies[(t->first_copy + t->n_copies++) % ASYNC];
+    async_copy *c = &own->block->copies[t->self.number][(t->first_copy + t->n_copies++) % ASYNC];
     c->to = to;
     c->value = value;
     c->group = t->group;
@@ -367,7 +367,7 @@ void emu_async_commit(void) {
 
 bool emu_async_arrived(int n, void **to, uint4 *value) {
     thread *t = own->running;
-    async_copy *c = &t->copies[t->first_copy];
+    async_copy *c = &own->block->copies[t->self.number][t->first_copy];
     if (!t->n_copies || c->group >= t->group - n) return false;
     *to = c->to;
     *value = c->value;

@@ -102,7 +102,8 @@ template <int KIND> __global__ static void divergent(float *to) {
     if (KIND == 0 && t < 40) __syncthreads();
     if (KIND == 1 && t == 5) return;
     if (KIND == 1) __syncthreads();
-    if (KIND == 2 && t < 32) __syncthreads();
+    if (KIND == 2 && t < 32)
+        __syncthreads();
     else if (KIND == 2)
         __syncthreads();
     to[t] = 1;
@@ -110,8 +111,10 @@ template <int KIND> __global__ static void divergent(float *to) {
 
 static int run_reverse(bool barrier) {
     upload(compute);
-    if (barrier) LAUNCH(reverse<true>, BLOCKS, THREADS, 0, compute, out, in);
-    else LAUNCH(reverse<false>, BLOCKS, THREADS, 0, compute, out, in);
+    if (barrier)
+        LAUNCH(reverse<true>, BLOCKS, THREADS, 0, compute, out, in);
+    else
+        LAUNCH(reverse<false>, BLOCKS, THREADS, 0, compute, out, in);
     return judge(reversed);
 }
 
@@ -151,8 +154,10 @@ static float warp_rotated(int i) {
 
 static int run_warp_rotate(bool barrier) {
     upload(compute);
-    if (barrier) LAUNCH(warp_rotate<true>, BLOCKS, THREADS, 0, compute, out, in);
-    else LAUNCH(warp_rotate<false>, BLOCKS, THREADS, 0, compute, out, in);
+    if (barrier)
+        LAUNCH(warp_rotate<true>, BLOCKS, THREADS, 0, compute, out, in);
+    else
+        LAUNCH(warp_rotate<false>, BLOCKS, THREADS, 0, compute, out, in);
     return judge(warp_rotated);
 }
 
@@ -164,8 +169,10 @@ __global__ static void exchanges(float *to) {
     int up = __shfl_up_sync(FULL, lane, 3), half = __shfl_xor_sync(FULL, lane, 8, 16);
     unsigned odd = __ballot_sync(FULL, lane & 1);
     int third = 0;
-    if (lane < 16) third = __shfl_sync(0xFFFF, lane, 3);
-    else third = __shfl_sync(0xFFFF0000u, lane, 20);
+    if (lane < 16)
+        third = __shfl_sync(0xFFFF, lane, 3);
+    else
+        third = __shfl_sync(0xFFFF0000u, lane, 20);
     bool right = sum == 496 && down == (lane < 29 ? lane + 3 : lane) && up == (lane < 3 ? lane : lane - 3) &&
                  half == (lane ^ 8) && odd == 0xAAAAAAAAu && third == (lane < 16 ? 3 : 20) &&
                  __all_sync(FULL, lane < 32) && !__any_sync(FULL, lane > 31);
@@ -202,7 +209,7 @@ enum { SIDE = 16 };
 
 template <bool COMMIT_WAIT, bool BARRIER>
 __global__ static void product(float *c, const uint16_t *a, const uint16_t *b) {
-    SMEM_ARRAY(uint16_t, tiles, 2 * SIDE *SIDE);
+    SMEM_ARRAY(uint16_t, tiles, 2 * SIDE * SIDE);
     int l = threadIdx.x;
     copy_async_16(tiles + 8 * l, a + 8 * l, true);
     copy_async_commit();
@@ -461,7 +468,8 @@ static int run_mapped(bool touch_after) {
     cuMemUnmap(at, granule);
     if (emu_read_counts().live_bytes != expected - granule) return CASE_WRONG;
     if (touch_after) {
-        LAUNCH(twice, BLOCKS, THREADS, 0, compute, out, (const float *)(uintptr_t)(at + granule) + (granule / sizeof(float) - THREADS));
+        LAUNCH(twice, BLOCKS, THREADS, 0, compute, out,
+               (const float *)(uintptr_t)(at + granule) + (granule / sizeof(float) - THREADS));
         need(cudaStreamSynchronize(compute));
     }
     cuMemUnmap(at + granule, granule);
@@ -477,13 +485,14 @@ static int run_failures() {
     emu_fail(EMU_MALLOC, 2, cudaErrorMemoryAllocation);
     need(cudaMalloc(&memory, 64));
     cudaFree(memory);
-    if (cudaMalloc(&memory, 64) != cudaErrorMemoryAllocation || cudaGetLastError() != cudaErrorMemoryAllocation ||
-        cudaGetLastError() != cudaSuccess)
+    if (cudaMalloc(&memory, 64) != cudaErrorMemoryAllocation ||
+        cudaGetLastError() != cudaErrorMemoryAllocation || cudaGetLastError() != cudaSuccess)
         return CASE_WRONG;
     emu_set_taken((8ull << 30) - 65536);
     size_t free_bytes, total;
     need(cudaMemGetInfo(&free_bytes, &total));
-    if (free_bytes != 65536 - 2 * N * sizeof(float) || cudaMalloc(&memory, 65536) != cudaErrorMemoryAllocation)
+    if (free_bytes != 65536 - 2 * N * sizeof(float) ||
+        cudaMalloc(&memory, 65536) != cudaErrorMemoryAllocation)
         return CASE_WRONG;
     cudaGetLastError();
     emu_set_taken(0);
@@ -491,7 +500,8 @@ static int run_failures() {
     launch_twice();
     bool right = cudaStreamSynchronize(compute) == cudaErrorIllegalAddress;
     right = right && cudaMalloc(&memory, 64) == cudaErrorIllegalAddress;
-    right = right && cudaGetLastError() == cudaErrorIllegalAddress && cudaGetLastError() == cudaErrorIllegalAddress;
+    right = right && cudaGetLastError() == cudaErrorIllegalAddress &&
+            cudaGetLastError() == cudaErrorIllegalAddress;
     emu_reset();
     int count;
     emu_set_driver(0);

@@ -20,11 +20,12 @@ enum { BUILD = 2 };
 enum { BUILD = 0 };
 #endif
 
-#define RACE "data race"
+#define RACE    "data race"
 #define ADDRESS "AddressSanitizer"
-#define WRONG "wrong result"
+#define WRONG   "wrong result"
 
-/* What must be said, in a build without a sanitizer, with ASan and UBSan, with TSan; NULL: not found there. */
+/* What must be said, in a build without a sanitizer, with ASan and UBSan, with TSan; NULL: not found there.
+ */
 static const struct expectation {
     const char *name, *found[3];
     const char *variable, *value; /* of the environment */
@@ -89,7 +90,8 @@ static const struct expectation {
 
 /* Runs the case in a process of its own; what it says on stderr goes to text. Its exit status, or 128 and the
  * signal. */
-static int run_alone(const char *self, const struct expectation *x, const char *order, char *text, size_t bytes) {
+static int run_alone(const char *self, const struct expectation *x, const char *order, char *text,
+                     size_t bytes) {
     int pipe_ends[2];
     if (pipe(pipe_ends)) return -1;
     pid_t child = fork();
@@ -125,7 +127,8 @@ static bool case_holds(const char *self, const struct expectation *x) {
         int status = run_alone(self, x, orders[i], text, sizeof text);
         const char *says = x->found[BUILD];
         bool known = status != CASE_UNKNOWN && status != 127;
-        if (clean ? status == 0 : known && status && says && strstr(text, says)) found++;
+        if (clean ? status == 0 : known && status && says && strstr(text, says))
+            found++;
         else if (clean || !known || (status && status != CASE_WRONG))
             printf("%s, %s: status %d\n%s", x->name, orders[i], status, text);
     }
@@ -147,7 +150,8 @@ int main(int argc, char **argv) {
         }
         bool holds = case_holds(argv[0], x);
         holds ? passed++ : failed++;
-        if (!holds) printf("FAILED: %s%s%s\n", x->name, x->variable ? " with " : "", x->variable ? x->variable : "");
+        if (!holds)
+            printf("FAILED: %s%s%s\n", x->name, x->variable ? " with " : "", x->variable ? x->variable : "");
     }
     printf("%d faults are for other builds to find\n%d passed, %d failed\n", skipped, passed, failed);
     return failed != 0;
