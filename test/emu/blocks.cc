@@ -97,6 +97,7 @@ struct worker {
     shared_array arrays[ARRAYS];
     int n_arrays;
     char begin, end; /* places of order: of the blocks of a launch */
+    char fault_stack[64 << 10];
 };
 
 EMU_THREAD_LOCAL const emu_thread *emu_self;
@@ -251,6 +252,18 @@ static void thread_end(worker *w, thread *t) {
         go_on(w, t->on, true);
 }
 
+/* For TSan's reports. */
+static void name_fiber(const worker *w) {
+#ifdef EMU_TSAN
+    if (!w->own_fibers) return;
+    char name[64];
+    snprintf(name, sizeof name, "block %u.%u.%u thread %d of %s", w->where.block.x, w->where.block.y,
+             w->where.block.z, w->running->self.number, w->now->name);
+    __tsan_set_fiber_name(w->running->on->tsan, name);
+#endif
+    (void)w;
+}
+
 static void fiber_main() {
 #ifdef EMU_ASAN
     __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
@@ -258,6 +271,7 @@ static void fiber_main() {
     for (;;) {
         worker *w = own;
         after(&w->begin);
+        name_fiber(w);
         w->now->call(w->now->arguments);
         thread_end(w, w->running);
     }
@@ -488,7 +502,14 @@ void worker_run(worker *w, const launch *l) {
     w->now = nullptr;
 }
 
-/* An address that is nobody's: the sanitizers report that themselves. */
+static void *pages(size_t bytes) {
+    void *memory =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) refuse("no memory for a stream's threads");
+    return memory;
+}
+
+/* An address that is nobody's, or a stack that has overflowed: the sanitizers report that themselves. */
 static void segment_fault(int, siginfo_t *info, void *) {
     if (own && own->now)
         refuse("kernel %s, block (%u, %u, %u), thread %d: address %p is not mapped", own->now->name,
@@ -497,25 +518,20 @@ static void segment_fault(int, siginfo_t *info, void *) {
     signal(SIGSEGV, SIG_DFL);
 }
 
-static void watch_addresses() {
-    struct sigaction now_there, ours = {};
-    if (WITH_TSAN || WITH_ASAN || sigaction(SIGSEGV, nullptr, &now_there) || now_there.sa_handler != SIG_DFL)
-        return;
+static void watch_addresses(worker *w) {
+    if (WITH_TSAN || WITH_ASAN) return;
+    stack_t stack = {w->fault_stack, 0, sizeof w->fault_stack};
+    sigaltstack(&stack, nullptr);
+    struct sigaction there, ours = {};
+    if (sigaction(SIGSEGV, nullptr, &there) || there.sa_handler != SIG_DFL) return;
     ours.sa_sigaction = segment_fault;
-    ours.sa_flags = SA_SIGINFO;
+    ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigaction(SIGSEGV, &ours, nullptr);
 }
 
-static void *pages(size_t bytes) {
-    void *memory =
-        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) refuse("no memory for a stream's threads");
-    return memory;
-}
-
 worker *worker_create() {
-    watch_addresses();
     worker *w = (worker *)pages(sizeof(worker));
+    watch_addresses(w);
     for (int i = 0; i < SETS; i++) w->sets[i] = (block_state *)pages(sizeof(block_state));
     w->shared = (char *)pages((size_t)SHARED_SLOTS * SHARED_SLOT);
     pthread_attr_t attributes;

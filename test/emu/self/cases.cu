@@ -488,12 +488,11 @@ static int run_failures() {
     if (cudaMalloc(&memory, 64) != cudaErrorMemoryAllocation ||
         cudaGetLastError() != cudaErrorMemoryAllocation || cudaGetLastError() != cudaSuccess)
         return CASE_WRONG;
-    emu_set_taken((8ull << 30) - 65536);
-    size_t free_bytes, total;
+    size_t free_bytes, left, total;
     need(cudaMemGetInfo(&free_bytes, &total));
-    if (free_bytes != 65536 - 2 * N * sizeof(float) ||
-        cudaMalloc(&memory, 65536) != cudaErrorMemoryAllocation)
-        return CASE_WRONG;
+    emu_set_taken(free_bytes - 65536);
+    need(cudaMemGetInfo(&left, &total));
+    if (left != 65536 || cudaMalloc(&memory, 65537) != cudaErrorMemoryAllocation) return CASE_WRONG;
     cudaGetLastError();
     emu_set_taken(0);
     emu_fail(EMU_LAUNCH, 1, cudaErrorIllegalAddress);
