@@ -93,17 +93,21 @@ __device__ static inline int32_t visible(const attend_args &a, int32_t row) {
     return a.causal ? a.n_keys - a.n_queries + last + 1 : a.n_keys;
 }
 
-/* Two neighbouring columns of q in bf16. */
-__device__ static inline uint32_t two_queries(const attend_args &a, const place &at, int32_t row,
-                                              int32_t column) {
-    if (row >= a.n_queries || column >= a.head_size) return 0;
+/* Two neighbouring columns of q. wide: pairs begin at multiples of 8 bytes. */
+template <bool WIDE>
+__device__ static inline float2 two_queries(const attend_args &a, const place &at, int32_t row,
+                                            int32_t column) {
     const float *from = a.q + row * a.q_row + static_cast<int64_t>(at.head) * a.head_size + column;
-    if (a.q_wide) {
-        float2 both = *reinterpret_cast<const float2 *>(from);
-        return pack_bf16(both.x * a.q_factor, both.y * a.q_factor);
+    float2 both;
+    both.x = both.y = 0;
+    if (row < a.n_queries && column < a.head_size) {
+        if constexpr (WIDE)
+            both = *reinterpret_cast<const float2 *>(from);
+        else
+            both.x = *from;
     }
-    float second = column + 1 < a.head_size ? from[1] : 0;
-    return pack_bf16(from[0] * a.q_factor, second * a.q_factor);
+    if (!WIDE && row < a.n_queries && column + 1 < a.head_size) both.y = from[1];
+    return both;
 }
 
 /* A warp's queries as the instruction wants them, the first steps in registers. In shared memory every lane
@@ -113,22 +117,36 @@ template <class T> struct query_fragments {
     uint4 *waiting; /* this lane's first */
 };
 
-template <class T>
+/* Loads first, so that they run beside each other. */
+template <bool WIDE>
+__device__ static inline uint4 load_fragment(const attend_args &a, const place &at, int32_t row,
+                                             int32_t column) {
+    float2 v[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) v[i] = two_queries<WIDE>(a, at, row + i % 2 * 8, column + i / 2 * 8);
+    uint32_t f[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) f[i] = pack_bf16(v[i].x * a.q_factor, v[i].y * a.q_factor);
+    uint4 fragment;
+    fragment.x = f[0], fragment.y = f[1], fragment.z = f[2], fragment.w = f[3];
+    return fragment;
+}
+
+template <class T, bool WIDE>
 __device__ static inline void load_queries(query_fragments<T> &q, const attend_args &a, const place &at) {
 #pragma unroll
-    for (int m = 0; m < T::sixteens; m++)
+    for (int m = 0; m < T::sixteens; m++) {
 #pragma unroll
-        for (int step = 0; step < T::steps; step++) {
-            int32_t row = at.row + 16 * m, column = at.column + 16 * step;
-            uint4 f;
-            f.x = two_queries(a, at, row, column), f.y = two_queries(a, at, row + 8, column);
-            f.z = two_queries(a, at, row, column + 8), f.w = two_queries(a, at, row + 8, column + 8);
-            if (step < T::kept) {
-                q.kept[m][step][0] = f.x, q.kept[m][step][1] = f.y;
-                q.kept[m][step][2] = f.z, q.kept[m][step][3] = f.w;
-            } else
-                st128(q.waiting + (m * T::waiting + step - T::kept) * WARP, f);
+        for (int step = 0; step < T::kept; step++) {
+            uint4 f = load_fragment<WIDE>(a, at, at.row + 16 * m, at.column + 16 * step);
+            q.kept[m][step][0] = f.x, q.kept[m][step][1] = f.y;
+            q.kept[m][step][2] = f.z, q.kept[m][step][3] = f.w;
         }
+#pragma unroll 4
+        for (int step = 0; step < T::waiting; step++)
+            st128(q.waiting + (m * T::waiting + step) * WARP,
+                  load_fragment<WIDE>(a, at, at.row + 16 * m, at.column + 16 * (T::kept + step)));
+    }
 }
 
 template <class T>
@@ -360,7 +378,10 @@ template <class T> __global__ void __launch_bounds__(T::threads, 1) attend(atten
     load_rows<T>(keys, a.keys + head, 0, a.n_keys);
     query_fragments<T> q;
     q.waiting = reinterpret_cast<uint4 *>(rest) + at.warp * T::sixteens * T::waiting * WARP + at.lane;
-    load_queries<T>(q, a, at);
+    if (a.q_wide)
+        load_queries<T, true>(q, a, at);
+    else
+        load_queries<T, false>(q, a, at);
     rows_so_far<T> r = {};
 #pragma unroll
     for (int m = 0; m < T::sixteens; m++) r.top[m][0] = r.top[m][1] = -INFINITY;
