@@ -1,0 +1,79 @@
+/* Operands made ready for other kernels: see cast.h. */
+#include "kernels/cuda/cast.h"
+
+#include "kernels/cuda/rows.cuh"
+
+/* Eight columns of a row, rounded to bf16, to nearest even.
+ *
+ * Grid: rows_grid_of, of eights; no shared memory. Bytes: 2 a value and what is read. Roof: memory; share of
+ * the roof: not measured yet. */
+static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+    round_rows(uint16_t *to, bool wide, struct rows from, int64_t rows, int64_t columns) {
+    int64_t i = 8 * first_quad();
+    if (i >= columns) return;
+    for (int64_t row = first_row(); row < rows; row += next_row()) {
+        float4 a = rows_load(from, row, i, columns), b = rows_load(from, row, i + 4, columns);
+        uint4 v =
+            make_uint4(pack_bf16(a.x, a.y), pack_bf16(a.z, a.w), pack_bf16(b.x, b.y), pack_bf16(b.z, b.w));
+        uint16_t *at = to + row * columns + i;
+        uint32_t pair[4] = {v.x, v.y, v.z, v.w};
+        if (wide && i + 8 <= columns)
+            st128(at, v);
+        else
+            for (int j = 0; j < 8; j++)
+                if (i + j < columns) at[j] = (uint16_t)(pair[j / 2] >> 16 * (j % 2));
+    }
+}
+
+void cuda_round_rows(void *to, const struct tensor *from, cudaStream_t stream) {
+    int64_t rows = tensor_rows(from), columns = tensor_columns(from);
+    struct rows_grid g = rows_grid_of(rows, (columns + 7) / 8);
+    bool wide = ((uintptr_t)to | (uintptr_t)(2 * columns)) % 16 == 0;
+    LAUNCH(round_rows, g.grid, g.block, 0, stream, static_cast<uint16_t *>(to), wide, rows_of(from), rows,
+           columns);
+}
+
+/* Grid: rows_grid_of one row; no shared memory. Bytes: 4 a value and what is read. Roof: memory; a launch
+ * takes longer than its bytes. */
+static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+    widen_vector(struct rows to, struct rows from, int64_t n, int64_t padded) {
+    int64_t i = 4 * first_quad();
+    if (i < padded && first_row() == 0)
+        rows_store(to, 0, i, padded, i < n ? rows_load(from, 0, i, n) : all_four(0));
+}
+
+void cuda_widen_vector(float *to, const struct tensor *from, int32_t padded, cudaStream_t stream) {
+    struct rows_grid g = rows_grid_of(1, ((int64_t)padded + 3) / 4);
+    LAUNCH(widen_vector, g.grid, g.block, 0, stream, rows_floats(to, 0), rows_vector(from),
+           from->rank ? tensor_elements(from) : 0, (int64_t)padded);
+}
+
+/* Mean, factor = weight rstd, and bias of four channels; each is of the channels that follow each other in
+ * one group.
+ *
+ * Grid: rows_grid_of one row; no shared memory. Bytes: 12 a channel and what is read. Roof: memory; a launch
+ * takes longer than its bytes. */
+static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+    channel_norm(struct rows to, const float *statistics, struct rows weight, struct rows bias,
+                 int32_t channels, int32_t each) {
+    int64_t i = 4 * first_quad();
+    if (i >= channels || first_row() > 0) return;
+    float mean[4], rstd[4];
+    for (int j = 0; j < 4; j++) {
+        int32_t channel = (int32_t)(i + j < channels ? i + j : channels - 1);
+        mean[j] = statistics[2 * (channel / each)];
+        rstd[j] = statistics[2 * (channel / each) + 1];
+    }
+    rows_store(to, 0, i, channels, make_float4(mean[0], mean[1], mean[2], mean[3]));
+    rows_store(
+        to, 1, i, channels,
+        multiply_four(rows_load(weight, 0, i, channels), make_float4(rstd[0], rstd[1], rstd[2], rstd[3])));
+    rows_store(to, 2, i, channels, rows_load(bias, 0, i, channels));
+}
+
+void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channels, cudaStream_t stream) {
+    struct rows_grid g = rows_grid_of(1, ((int64_t)channels + 3) / 4);
+    LAUNCH(channel_norm, g.grid, g.block, 0, stream, rows_floats(to, channel_norm_stride(channels)),
+           static_cast<const float *>(norm->statistics.data), rows_vector(&norm->weight),
+           rows_vector(&norm->bias), channels, channels / norm->statistics.dim[0]);
+}

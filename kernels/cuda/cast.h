@@ -1,0 +1,33 @@
+/* Operands made ready for other kernels: rounded, widened, spread over channels.
+ *
+ * These queue kernels on a stream and tell of no error: the caller's cuda_launched reads it. Nothing here
+ * depends on alignment but speed. Weights are f32, bf16 or f16. */
+#ifndef SLUICE_CUDA_CAST_H
+#define SLUICE_CUDA_CAST_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "kernels/cuda/channels.h"
+#include "kernels/ops.h"
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+/* Rows of f32, bf16 or f16, which may be strided, to packed rows of bf16, to nearest even. to is a multiple
+ * of 2. */
+void cuda_round_rows(void *to, const struct tensor *from, cudaStream_t stream);
+/* A vector of any weight type to f32, and zeros after it up to padded values; from of rank 0 gives zeros
+ * alone. */
+void cuda_widen_vector(float *to, const struct tensor *from, int32_t padded, cudaStream_t stream);
+
+/* A group norm spread over channels (channels.h): means, factors, biases. to: channel_norm_bytes, a multiple
+ * of 16. */
+void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channels, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,24 @@
+/* Sizes of what is prepared for each channel of a picture. Pure functions. */
+#ifndef SLUICE_CUDA_CHANNELS_H
+#define SLUICE_CUDA_CHANNELS_H
+
+#include <stdint.h>
+
+/* Tensor cores take 4 channels of TF32 at once, and cuDNN's kernels for them whole multiples of that. */
+enum { CHANNEL_STEP = 8 };
+
+static inline int32_t conv_pad_channels(int32_t n) {
+    return (n + CHANNEL_STEP - 1) / CHANNEL_STEP * CHANNEL_STEP;
+}
+
+/* A group norm with given statistics, spread to one mean, factor and bias a channel: these three vectors, one
+ * after another, each of channel_norm_stride floats. norm(x) = (x - mean) * factor + bias. */
+static inline int64_t channel_norm_stride(int32_t channels) {
+    return ((int64_t)channels + 63) / 64 * 64;
+}
+
+static inline uint64_t channel_norm_bytes(int32_t channels) {
+    return 3 * sizeof(float) * (uint64_t)channel_norm_stride(channels);
+}
+
+#endif

@@ -1,0 +1,117 @@
+/* Around a convolution of a band of a picture: see conv_band.h. */
+#include "kernels/cuda/conv_band.h"
+
+#include "kernels/cuda/cast.h"
+#include "kernels/cuda/rows.cuh"
+
+/* What gather_pixels needs to know, in pixels. */
+struct gather_shape {
+    int32_t rows, columns; /* of the input */
+    int32_t upsample, halo, first;
+    int32_t width; /* of the band, halo included */
+    int32_t channels, padded;
+    bool activate;
+};
+
+/* Four channels of pixels of a band: normed, activated; zeros beyond the picture and the channels.
+ *
+ * Grid: rows_grid_of, rows being pixels of the band; no shared memory. Bytes: 8 a value (4 + 4 / upsample^2
+ * where the cache holds a row of in); FLOPs: 7. Roof: memory; share of the roof: not measured yet. */
+static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+    gather_pixels(struct rows to, struct rows in, struct rows norm, struct gather_shape s, uint32_t pixels) {
+    int64_t i = 4 * first_quad();
+    if (i >= s.padded) return;
+    for (int64_t pixel = first_row(); pixel < pixels; pixel += next_row()) {
+        int32_t y = (int32_t)((uint32_t)pixel / (uint32_t)s.width) + s.first;
+        int32_t x = (int32_t)((uint32_t)pixel % (uint32_t)s.width) - s.halo;
+        bool inside = y >= 0 && y < s.rows * s.upsample && x >= 0 && x < s.columns * s.upsample;
+        float4 v = all_four(0);
+        if (inside && i < s.channels) {
+            int64_t source = (int64_t)(y / s.upsample) * s.columns + x / s.upsample;
+            v = rows_load_f32(in, source, i, s.channels);
+            if (norm.data) {
+                float4 mean = rows_load_f32(norm, 0, i, s.channels);
+                v = make_float4(v.x - mean.x, v.y - mean.y, v.z - mean.z, v.w - mean.w);
+                v = add_four(multiply_four(v, rows_load_f32(norm, 1, i, s.channels)),
+                             rows_load_f32(norm, 2, i, s.channels));
+            }
+            if (s.activate) v = silu_four(v);
+        }
+        rows_store(to, pixel, i, s.padded, v);
+    }
+}
+
+void cuda_conv_gather(float *to, const struct conv_gather *gather, cudaStream_t stream) {
+    const struct tensor *in = gather->in;
+    struct gather_shape s = {.rows = in->dim[0], .columns = in->dim[1], .upsample = gather->upsample};
+    s.halo = gather->halo;
+    s.first = gather->first;
+    s.width = in->dim[1] * gather->upsample + 2 * gather->halo;
+    s.channels = in->dim[2];
+    s.padded = conv_pad_channels(s.channels);
+    s.activate = gather->activation == ACTIVATION_SILU;
+    int64_t pixels = (int64_t)gather->rows * s.width;
+    struct rows_grid g = rows_grid_of(pixels, s.padded / 4);
+    LAUNCH(gather_pixels, g.grid, g.block, 0, stream, rows_floats(to, s.padded), rows_of(in),
+           rows_floats(gather->norm, channel_norm_stride(s.channels)), s, (uint32_t)pixels);
+}
+
+/* Four input channels of one tap of one output: what is 0 beyond N and C needs no reading.
+ *
+ * Grid: rows_grid_of, rows being outputs x taps; no shared memory. Bytes: 4 a value and what is read, k k
+ * values apart: the caches make whole lines of it. Roof: memory; share of the roof: not measured yet. */
+static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+    pad_weights(struct rows to, const char *from, enum dtype dtype, int32_t outputs, int32_t channels,
+                int32_t taps, int64_t rows, int32_t padded) {
+    int64_t i = 4 * first_quad();
+    if (i >= padded) return;
+    for (int64_t row = first_row(); row < rows; row += next_row()) {
+        int32_t n = (int32_t)((uint32_t)row / (uint32_t)taps),
+                tap = (int32_t)((uint32_t)row % (uint32_t)taps);
+        float v[4];
+        for (int j = 0; j < 4; j++)
+            v[j] = n < outputs && i + j < channels
+                       ? value_at(from, dtype, ((int64_t)n * channels + i + j) * taps + tap)
+                       : 0;
+        rows_store(to, row, i, padded, make_float4(v[0], v[1], v[2], v[3]));
+    }
+}
+
+void cuda_conv_pad_weights(float *to, const struct tensor *weight, cudaStream_t stream) {
+    int32_t n = weight->dim[0], c = weight->dim[1], taps = weight->dim[2] * weight->dim[3];
+    int32_t padded = conv_pad_channels(c);
+    int64_t rows = (int64_t)conv_pad_channels(n) * taps;
+    struct rows_grid g = rows_grid_of(rows, padded / 4);
+    LAUNCH(pad_weights, g.grid, g.block, 0, stream, rows_floats(to, padded),
+           static_cast<const char *>(weight->data), weight->dtype, n, c, taps, rows, padded);
+}
+
+/* out = from + bias + residual, four channels of a pixel.
+ *
+ * Grid: rows_grid_of, rows being pixels; no shared memory. Bytes: 8 a value, 12 with a residual. Roof:
+ * memory; share of the roof: not measured yet. */
+static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+    finish_pixels(struct rows out, struct rows from, struct rows bias, struct rows residual, int64_t pixels,
+                  int32_t channels) {
+    int64_t i = 4 * first_quad();
+    if (i >= channels) return;
+    for (int64_t pixel = first_row(); pixel < pixels; pixel += next_row()) {
+        float4 v = rows_load_f32(from, pixel, i, channels);
+        if (bias.data) v = add_four(v, rows_load_f32(bias, 0, i, channels));
+        if (residual.data) v = add_four(v, rows_load_f32(residual, pixel, i, channels));
+        rows_store(out, pixel, i, channels, v);
+    }
+}
+
+static struct rows rows_from(const struct tensor *t, int64_t first) {
+    return t->rank ? rows_at(static_cast<char *>(t->data) + first * t->row_bytes, t->row_bytes, DTYPE_F32)
+                   : rows_of(t);
+}
+
+void cuda_conv_finish(const struct conv_finish *finish, cudaStream_t stream) {
+    int32_t channels = finish->out->dim[2];
+    struct rows_grid g = rows_grid_of(finish->pixels, ((int64_t)channels + 3) / 4);
+    LAUNCH(finish_pixels, g.grid, g.block, 0, stream, rows_from(finish->out, finish->first),
+           rows_floats(finish->from, conv_pad_channels(channels)), rows_floats(finish->bias, 0),
+           rows_from(finish->residual, finish->first), finish->pixels, channels);
+}

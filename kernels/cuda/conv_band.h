@@ -1,0 +1,49 @@
+/* Around a convolution of a band of a picture: its input and weights as the library wants them (channels
+ * last, padded with zeros to whole multiples of CHANNEL_STEP, zeros around the picture), its output as out
+ * wants it.
+ *
+ * These queue kernels on a stream and tell of no error: the caller's cuda_launched reads it. Nothing here
+ * depends on alignment but speed; what is written for the library lies at multiples of 16. */
+#ifndef SLUICE_CUDA_CONV_BAND_H
+#define SLUICE_CUDA_CONV_BAND_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "kernels/cuda/channels.h"
+#include "kernels/ops.h"
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+struct conv_gather {
+    const struct tensor *in;    /* [Y,X,C] */
+    const float *norm;          /* what cuda_channel_norm wrote, or NULL */
+    enum activation activation; /* after the norm */
+    int32_t upsample;           /* 1 or 2 */
+    int32_t halo;               /* columns of zeros on each side */
+    int32_t first, rows;        /* rows of the upsampled picture; those outside of it are zeros */
+};
+
+/* to [rows, X * upsample + 2 halo, C padded]. */
+void cuda_conv_gather(float *to, const struct conv_gather *gather, cudaStream_t stream);
+
+/* weight [N,C,k,k], packed, to [N padded, k, k, C padded]. */
+void cuda_conv_pad_weights(float *to, const struct tensor *weight, cudaStream_t stream);
+
+struct conv_finish {
+    const struct tensor *out, *residual; /* [Y,X,N]; residual of rank 0: none; may be out */
+    int64_t first, pixels;               /* of out */
+    const float *from;                   /* [pixels, N padded] */
+    const float *bias;                   /* [N], or NULL: from has it */
+};
+
+/* out = from + bias + residual, in this order. from may be out itself where nothing is padded. */
+void cuda_conv_finish(const struct conv_finish *finish, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,60 @@
+/* Operators that go through rows once: swiglu, widen, repeat_row. None needs a workspace. */
+#include "kernels/cuda/rows.cuh"
+
+/* out = a sigmoid(a) b.
+ *
+ * Grid: rows_grid_of; no shared memory. Bytes: 12 a value; FLOPs: 4. Roof: memory; share of the roof: not
+ * measured yet. out may be a or b: each value is read and written by one thread. */
+static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+    swiglu_rows(struct rows out, struct rows a, struct rows b, int64_t rows, int64_t columns) {
+    int64_t i = 4 * first_quad();
+    if (i >= columns) return;
+    for (int64_t row = first_row(); row < rows; row += next_row()) {
+        float4 x = rows_load_f32(a, row, i, columns), y = rows_load_f32(b, row, i, columns);
+        rows_store(out, row, i, columns, multiply_four(silu_four(x), y));
+    }
+}
+
+static enum status swiglu_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    int64_t rows = tensor_rows(&op->out), columns = tensor_columns(&op->out);
+    struct rows_grid g = rows_grid_of(rows, (columns + 3) / 4);
+    LAUNCH(swiglu_rows, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), rows_of(&op->in[0]),
+           rows_of(&op->in[1]), rows, columns);
+    return cuda_launched(op, e);
+}
+
+const struct cuda_operator cuda_swiglu = {NULL, swiglu_run};
+
+/* out = in, from any type of weights to f32; a step of 0 repeats one row.
+ *
+ * Grid: rows_grid_of; no shared memory. Bytes: 4 a value and what is read. Roof: memory; share of the roof:
+ * not measured yet. */
+static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+    widen_rows(struct rows out, struct rows in, int64_t rows, int64_t columns) {
+    int64_t i = 4 * first_quad();
+    if (i >= columns) return;
+    for (int64_t row = first_row(); row < rows; row += next_row())
+        rows_store(out, row, i, columns, rows_load(in, row, i, columns));
+}
+
+static enum status widen_from(struct cuda *cuda, const struct op *op, struct rows in, struct error *e) {
+    int64_t rows = tensor_rows(&op->out), columns = tensor_columns(&op->out);
+    struct rows_grid g = rows_grid_of(rows, (columns + 3) / 4);
+    LAUNCH(widen_rows, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), in, rows, columns);
+    return cuda_launched(op, e);
+}
+
+static enum status widen_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    return widen_from(cuda, op, rows_of(&op->in[0]), e);
+}
+
+const struct cuda_operator cuda_widen = {NULL, widen_run};
+
+static enum status repeat_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    return widen_from(cuda, op, rows_vector(&op->in[0]), e);
+}
+
+const struct cuda_operator cuda_repeat_row = {NULL, repeat_run};

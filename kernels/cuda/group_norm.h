@@ -1,0 +1,62 @@
+/* group_statistics and group_norm on the CUDA device: pieces, and workspaces. Pure functions. */
+#ifndef SLUICE_CUDA_GROUP_NORM_H
+#define SLUICE_CUDA_GROUP_NORM_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "kernels/cuda/channels.h"
+#include "kernels/cuda/costs.h"
+#include "kernels/ops.h"
+
+/* A row of the picture is summed in pieces of it, a tile of whole groups at a time: a block each. Blocks have
+ * lanes x phases threads at work: a lane for each column of the tile, which is one channel or four, and
+ * phases that take pixels in turn. Everything follows from X, C and groups, so that a row has the same sums
+ * wherever it comes. */
+enum { STATISTICS_THREADS = 256 };
+
+struct statistics_layout {
+    int32_t width; /* channels of a column: 4 where groups are whole quads, else 1 */
+    int32_t group; /* columns of a group */
+    int32_t tile;  /* groups of a block; the last block of a row may have fewer */
+    int32_t tiles;
+    int32_t lanes, phases;
+    int32_t piece; /* pixels; the last one of a row may be narrower */
+    int32_t pieces;
+    uint64_t sums, end; /* offset of double [Y, pieces, groups, 2]: sums and squares */
+};
+
+/* 16,384 values a piece are 64 for each thread, of which 16 are added in f32 before double takes over, and
+ * 64 KiB, which is still in the cache when the block reads it again. */
+static inline struct statistics_layout cuda_statistics_layout(const struct op *op) {
+    enum { QUAD = 4, PIECE = 16384 };
+    int32_t channels = op->in[0].dim[2], columns = op->in[0].dim[1], each = channels / op->n;
+    struct statistics_layout l = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    l.width = each % QUAD == 0 ? QUAD : 1;
+    l.group = each / l.width;
+    l.tile = l.group < STATISTICS_THREADS ? STATISTICS_THREADS / l.group : 1;
+    l.tile = l.tile < op->n ? l.tile : op->n;
+    l.tiles = (op->n - 1) / l.tile + 1;
+    int32_t tile_columns = l.tile * l.group;
+    l.lanes = tile_columns < STATISTICS_THREADS ? tile_columns : STATISTICS_THREADS;
+    l.phases = STATISTICS_THREADS / l.lanes;
+    l.piece = PIECE / l.width / tile_columns > 1 ? PIECE / l.width / tile_columns : 1;
+    l.pieces = (columns - 1) / l.piece + 1;
+    uint64_t sums = (uint64_t)op->in[0].dim[0] * (uint64_t)l.pieces * (uint64_t)op->n;
+    l.sums = workspace_part(&l.end, 2 * sizeof(double) * sums);
+    return l;
+}
+
+/* The norm spread over channels (channels.h). */
+static inline uint64_t cuda_group_norm_bytes(const struct op *op) {
+    uint64_t end = 0;
+    workspace_part(&end, channel_norm_bytes(op->in[0].dim[op->in[0].rank - 1]));
+    return end;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

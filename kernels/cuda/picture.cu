@@ -1,0 +1,136 @@
+/* Between latents, tokens and pictures: patchify, unpatchify, latent_to_image, image_to_rgb. None needs a
+ * workspace. Latents are small (64 channels of 128 x 128 are 4 MiB), so their kernels move single values. */
+#include "kernels/cuda/rows.cuh"
+
+/* A latent [C,Y,X] whose tokens are patches of side x side pixels. */
+struct patches {
+    struct rows latent;
+    int32_t channels, rows, across; /* across: patches in a row of the latent */
+    int32_t side;
+};
+
+/* Place i of a token is (py, px, c), c fastest. */
+__device__ static inline float *patch_value(const struct patches &p, int64_t token, int32_t i) {
+    int32_t c = i % p.channels, px = i / p.channels % p.side, py = i / p.channels / p.side;
+    int64_t y = token / p.across * p.side + py, x = token % p.across * p.side + px;
+    return reinterpret_cast<float *>(p.latent.data + (c * (int64_t)p.rows + y) * p.latent.step) + x;
+}
+
+/* One value of a token: to the token from its place, or to its place from the token times factor.
+ *
+ * Grid: rows_grid_of, rows being tokens and values in place of quads; no shared memory. Bytes: 8 a value.
+ * Roof: memory; share of the roof: not measured yet. */
+template <bool BACK>
+static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+    move_patches(struct patches p, struct rows tokens, int64_t n, int32_t columns, float factor) {
+    int64_t i = first_quad();
+    if (i >= columns) return;
+    for (int64_t token = first_row(); token < n; token += next_row()) {
+        float *value = reinterpret_cast<float *>(tokens.data + token * tokens.step) + i;
+        float *place = patch_value(p, token, (int32_t)i);
+        if (BACK)
+            *place = *value * factor;
+        else
+            *value = *place;
+    }
+}
+
+static enum status move_run(struct cuda *cuda, const struct op *op, const struct tensor *latent,
+                            const struct tensor *tokens, struct error *e) {
+    struct patches p = {rows_of(latent), latent->dim[0], latent->dim[1], latent->dim[2] / op->n, op->n};
+    int64_t n = tokens->dim[0];
+    int32_t columns = tokens->dim[1];
+    struct rows_grid g = rows_grid_of(n, columns);
+    if (latent == &op->out)
+        LAUNCH((move_patches<true>), g.grid, g.block, 0, cuda->compute, p, rows_of(tokens), n, columns,
+               op->scale);
+    else
+        LAUNCH((move_patches<false>), g.grid, g.block, 0, cuda->compute, p, rows_of(tokens), n, columns,
+               1.0f);
+    return cuda_launched(op, e);
+}
+
+static enum status patchify_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    return move_run(cuda, op, &op->in[0], &op->out, e);
+}
+
+const struct cuda_operator cuda_patchify = {NULL, patchify_run};
+
+static enum status unpatchify_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    return move_run(cuda, op, &op->out, &op->in[0], e);
+}
+
+const struct cuda_operator cuda_unpatchify = {NULL, unpatchify_run};
+
+/* One value of a pixel: in / factor + shift.
+ *
+ * Grid: rows_grid_of, rows being pixels and channels in place of quads; no shared memory. Bytes: 8 a value;
+ * FLOPs: 2. Roof: memory; share of the roof: not measured yet. */
+static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+    move_latent(struct rows out, struct rows latent, int32_t rows, int32_t columns, int32_t channels,
+                float factor, float shift) {
+    int64_t c = first_quad();
+    if (c >= channels) return;
+    for (int64_t pixel = first_row(); pixel < (int64_t)rows * columns; pixel += next_row()) {
+        int64_t row = c * rows + pixel / columns, x = pixel % columns;
+        float v = value_at(latent.data + row * latent.step, DTYPE_F32, x);
+        reinterpret_cast<float *>(out.data + pixel * out.step)[c] = v / factor + shift;
+    }
+}
+
+static enum status latent_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    const int32_t *dim = op->out.dim;
+    struct rows_grid g = rows_grid_of((int64_t)dim[0] * dim[1], dim[2]);
+    LAUNCH(move_latent, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), rows_of(&op->in[0]), dim[0],
+           dim[1], dim[2], op->scale, op->shift);
+    return cuda_launched(op, e);
+}
+
+const struct cuda_operator cuda_latent_to_image = {NULL, latent_run};
+
+/* NaN becomes 0; halves go to even. */
+__device__ static inline uint32_t rgb_value(float value) {
+    float v = value / 2 + 0.5f;
+    v = v > 0 ? v : 0;
+    v = v < 1 ? v : 1;
+    return (uint32_t)rintf(255 * v);
+}
+
+/* Four values, a word of out where it is aligned for that.
+ *
+ * Grid: rows_grid_of; no shared memory. Bytes: 5 a value; FLOPs: 3. Roof: memory; share of the roof: not
+ * measured yet. */
+static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+    rgb_rows(uint8_t *out, int64_t step, bool wide, struct rows in, int64_t rows, int64_t columns) {
+    int64_t i = 4 * first_quad();
+    if (i >= columns) return;
+    for (int64_t row = first_row(); row < rows; row += next_row()) {
+        float4 v = rows_load_f32(in, row, i, columns);
+        uint32_t four = rgb_value(v.x) | rgb_value(v.y) << 8 | rgb_value(v.z) << 16 | rgb_value(v.w) << 24;
+        uint8_t *to = out + row * step + i;
+        if (wide && i + 4 <= columns)
+            *reinterpret_cast<uint32_t *>(to) = four;
+        else
+            for (int j = 0; j < 4; j++)
+                if (i + j < columns) to[j] = (uint8_t)(four >> 8 * j);
+    }
+}
+
+/* Pixels without gaps are one row. */
+static enum status rgb_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    bool one = tensor_packed(&op->out) && tensor_packed(&op->in[0]);
+    int64_t rows = one ? 1 : tensor_rows(&op->out), columns = tensor_elements(&op->out) / rows;
+    int64_t step = one ? 0 : op->out.row_bytes;
+    struct rows in = one ? rows_at(op->in[0].data, 0, DTYPE_F32) : rows_of(&op->in[0]);
+    uint8_t *out = static_cast<uint8_t *>(op->out.data);
+    struct rows_grid g = rows_grid_of(rows, (columns + 3) / 4);
+    LAUNCH(rgb_rows, g.grid, g.block, 0, cuda->compute, out, step,
+           ((uintptr_t)out | (uintptr_t)step) % 4 == 0, in, rows, columns);
+    return cuda_launched(op, e);
+}
+
+const struct cuda_operator cuda_image_to_rgb = {NULL, rgb_run};

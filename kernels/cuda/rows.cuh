@@ -1,0 +1,136 @@
+/* What kernels that go through rows share: rows of any type, four columns at a time, and the grid for them.
+ *
+ * A thread has columns 4q to 4q + 3 of a row, by one load of 16 bytes (8 of the 2-byte types) where all rows
+ * allow it and by single ones elsewhere: the same values in the same threads. */
+#ifndef SLUICE_CUDA_ROWS_CUH
+#define SLUICE_CUDA_ROWS_CUH
+
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/operators.h"
+#include "kernels/cuda/ptx.cuh"
+
+struct rows {
+    char *data;   /* NULL: absent */
+    int64_t step; /* bytes from one row to the next; 0: the same row again */
+    enum dtype dtype;
+    bool wide;
+};
+
+static inline struct rows rows_at(const void *data, int64_t step, enum dtype dtype) {
+    uintptr_t unit = dtype == DTYPE_F32 ? 16 : 8;
+    bool wide = ((uintptr_t)data | (uintptr_t)step) % unit == 0;
+    return {static_cast<char *>(const_cast<void *>(data)), step, dtype, wide};
+}
+
+static inline struct rows rows_of(const struct tensor *t) {
+    return t->rank ? rows_at(t->data, t->row_bytes, t->dtype) : rows_at(NULL, 0, DTYPE_F32);
+}
+
+/* One row for all. */
+static inline struct rows rows_vector(const struct tensor *t) {
+    return t->rank ? rows_at(t->data, 0, t->dtype) : rows_at(NULL, 0, DTYPE_F32);
+}
+
+static inline struct rows rows_floats(const float *data, int64_t columns) {
+    return rows_at(data, columns * (int64_t)sizeof(float), DTYPE_F32);
+}
+
+/* Threads in x go through quads of columns, threads and blocks in y through rows. */
+enum { ROWS_THREADS = 256 };
+
+struct rows_grid {
+    dim3 grid, block;
+};
+
+static inline struct rows_grid rows_grid_of(int64_t rows, int64_t quads) {
+    enum { Y_MOST = 65535 };
+    unsigned x = 1;
+    while (x < ROWS_THREADS && x < quads) x *= 2;
+    unsigned y = ROWS_THREADS / x;
+    int64_t down = (rows + y - 1) / y;
+    return {dim3((unsigned)((quads + x - 1) / x), (unsigned)(down < Y_MOST ? down : (int64_t)Y_MOST)), dim3(x, y)};
+}
+
+__device__ static inline int64_t first_quad() {
+    return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+__device__ static inline int64_t first_row() {
+    return (int64_t)blockIdx.y * blockDim.y + threadIdx.y;
+}
+
+__device__ static inline int64_t next_row() {
+    return (int64_t)gridDim.y * blockDim.y;
+}
+
+__device__ static inline float value_at(const char *data, enum dtype dtype, int64_t i) {
+    if (dtype == DTYPE_F32) return reinterpret_cast<const float *>(data)[i];
+    uint16_t half = reinterpret_cast<const uint16_t *>(data)[i];
+    return dtype == DTYPE_BF16 ? bf16_f32(half) : f16_f32(half);
+}
+
+/* Values i to i + 3 of n; zeros beyond. */
+__device__ static inline float4 four_at(const char *data, enum dtype dtype, bool wide, int64_t i, int64_t n) {
+    if (wide && i + 4 <= n && dtype == DTYPE_F32) {
+        uint4 v = ld128(data + 4 * i);
+        return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z),
+                           __uint_as_float(v.w));
+    }
+    if (wide && i + 4 <= n) {
+        uint2 v = *reinterpret_cast<const uint2 *>(data + 2 * i);
+        uint16_t h[4] = {(uint16_t)v.x, (uint16_t)(v.x >> 16), (uint16_t)v.y, (uint16_t)(v.y >> 16)};
+        if (dtype == DTYPE_BF16)
+            return make_float4(bf16_f32(h[0]), bf16_f32(h[1]), bf16_f32(h[2]), bf16_f32(h[3]));
+        return make_float4(f16_f32(h[0]), f16_f32(h[1]), f16_f32(h[2]), f16_f32(h[3]));
+    }
+    return make_float4(i < n ? value_at(data, dtype, i) : 0, i + 1 < n ? value_at(data, dtype, i + 1) : 0,
+                       i + 2 < n ? value_at(data, dtype, i + 2) : 0,
+                       i + 3 < n ? value_at(data, dtype, i + 3) : 0);
+}
+
+__device__ static inline float4 rows_load(const struct rows &rows, int64_t row, int64_t i, int64_t n) {
+    return four_at(rows.data + row * rows.step, rows.dtype, rows.wide, i, n);
+}
+
+/* The same where the type is known to be f32. */
+__device__ static inline float4 rows_load_f32(const struct rows &rows, int64_t row, int64_t i, int64_t n) {
+    return four_at(rows.data + row * rows.step, DTYPE_F32, rows.wide, i, n);
+}
+
+/* To rows of f32; nothing is written from n on. */
+__device__ static inline void rows_store(const struct rows &rows, int64_t row, int64_t i, int64_t n,
+                                         float4 v) {
+    float *to = reinterpret_cast<float *>(rows.data + row * rows.step) + i;
+    if (rows.wide && i + 4 <= n) {
+        st128(to, make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z),
+                             __float_as_uint(v.w)));
+        return;
+    }
+    if (i < n) to[0] = v.x;
+    if (i + 1 < n) to[1] = v.y;
+    if (i + 2 < n) to[2] = v.z;
+    if (i + 3 < n) to[3] = v.w;
+}
+
+/* expf and the division are CUDA's own: 2 ulp and correctly rounded. */
+__device__ static inline float silu(float x) {
+    return x / (1.0f + expf(-x));
+}
+
+__device__ static inline float4 silu_four(float4 v) {
+    return make_float4(silu(v.x), silu(v.y), silu(v.z), silu(v.w));
+}
+
+__device__ static inline float4 add_four(float4 a, float4 b) {
+    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+__device__ static inline float4 multiply_four(float4 a, float4 b) {
+    return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w);
+}
+
+__device__ static inline float4 all_four(float v) {
+    return make_float4(v, v, v, v);
+}
+
+#endif
