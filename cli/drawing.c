@@ -82,7 +82,8 @@ int drawing_open(struct drawing *drawing, struct sluice_error *e) {
                                              .on_log = on_log,
                                              .on_progress = on_progress,
                                              .on_image = on_image,
-                                             .user = drawing};
+                                             .user = drawing,
+                                             .plans_only = args->command->bit == PLAN};
     struct sluice_model_options from = args->model;
     from.decodes_only = drawing->latent != NULL;
     int status = request_read_texts(args, &drawing->texts, e);

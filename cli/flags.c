@@ -87,7 +87,9 @@ const struct flag flags[N_FLAGS] = {
      "the most the whole process takes: 3G, 2.5G, 512M, 123456B, 80%, a bare number is GiB; default what is "
      "free, less a reserve"},
     {NULL, RUNS | DECODE, NULL, "--max-vram", "SIZE", FLAG_SIZE, AT(max_vram_bytes), 0, 0, NULL,
-     "the most on the device; on the CPU only --max-ram applies"},
+     "the most that the program takes on the GPU, its libraries included; default what is free less a "
+     "twentieth, at least "
+     "512 MiB; on the CPU only --max-ram applies"},
     {NULL, RUNS | DECODE, NULL, "--plan", "FILE", FLAG_STRING, AT(plan), 0, 0, NULL,
      "run exactly this plan, as `sluice plan --json` printed it or edited"},
     {NULL, RUNS | DECODE, NULL, "--no-replan", NULL, FLAG_SWITCH, AT(no_replan), 0, 0, NULL,
@@ -102,9 +104,10 @@ const struct flag flags[N_FLAGS] = {
     {NULL, RUNS | DECODE, NULL, "--direct-io", "HOW", FLAG_CHOICE, AT(direct_io), 0, 0, "auto|on|off",
      "read the model past the system's file cache; auto: where it is larger than three quarters of the "
      "machine's memory, and would push everything else out; default auto"},
-    {NULL, RUNS | DECODE, NULL, "--device", "NAME", FLAG_STRING, AT(device), 0, 0, NULL, "cpu; default cpu"},
+    {NULL, RUNS | DECODE, NULL, "--device", "NAME", FLAG_STRING, AT(device), 0, 0, NULL,
+     "cpu, cuda (the first GPU) or cuda:N; default cuda where there is one; `plan` needs none"},
     {NULL, RUNS | DECODE, NULL, "--precision", "TYPE", FLAG_CHOICE, AT(precision), 0, 0, "f32|bf16|f16",
-     "of text encoder and transformer; default f32"},
+     "of text encoder and transformer; default f32 on the CPU, bf16 on a GPU"},
     {NULL, RUNS | DECODE | BENCH, "-t", "--threads", "N", FLAG_WHOLE, AT(threads), 1, 4096, NULL,
      "default the physical cores"},
 

@@ -15,11 +15,14 @@
  * would. */
 static int does_not_fit(const char *json, struct sluice_error *e) {
     json_t *plan = json_loads(json, 0, NULL);
-    const json_t *least = json_object_get(plan, "least"), *budget = json_object_get(plan, "budget");
+    const json_t *least = json_object_get(plan, "least"), *budget = json_object_get(plan, "budget"),
+                 *peak = json_object_get(plan, "peak");
+    bool ram = field_number(peak, "ram_bytes") > field_number(budget, "ram_bytes");
+    const char *key = ram ? "ram_bytes" : "vram_bytes";
     fail(e, SLUICE_BUDGET, "this request does not fit the budget");
-    fail_where(e, "--max-ram");
-    fail_found(e, "%.0fB", field_number(budget, "ram_bytes"));
-    fail_expected(e, "at least %.0fB", field_number(least, "ram_bytes"));
+    fail_where(e, ram ? "--max-ram" : "--max-vram");
+    fail_found(e, "%.0fB", field_number(budget, key));
+    fail_expected(e, "at least %.0fB", field_number(least, key));
     json_decref(plan);
     return e->code;
 }

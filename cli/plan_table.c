@@ -33,6 +33,17 @@ static void print_memory(FILE *to, const json_t *plan, const char *title, const 
     fputc('\n', to);
 }
 
+/* Where the device is not there: which numbers nobody has measured. */
+static void print_assumed(FILE *to, const json_t *plan) {
+    const json_t *assumed = json_object_get(plan, "assumed");
+    size_t i;
+    json_t *key;
+    if (!assumed) return;
+    fprintf(to, "assumed ");
+    json_array_foreach(assumed, i, key) fprintf(to, " %s", json_string_value(key));
+    fprintf(to, ": no such GPU was asked\n");
+}
+
 static void print_reads(FILE *to, const json_t *plan) {
     char text[32];
     double bounce = field_number(plan, "bounce_bytes");
@@ -203,6 +214,7 @@ int plan_table_print(FILE *to, const char *json, struct sluice_error *e) {
     print_memory(to, plan, "budget", "budget");
     print_memory(to, plan, "peak", "peak");
     print_memory(to, plan, "least", "least");
+    print_assumed(to, plan);
     print_reads(to, plan);
     print_groups(to, plan);
     print_time(to, plan);

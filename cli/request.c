@@ -34,14 +34,12 @@ static int refuse(const char *flag, const char *why, const char *found, const ch
 }
 
 static int check_device(const struct args *args, struct sluice_error *e) {
-    bool plans = args->command->bit == PLAN; /* needs no device; the library says which it can plan for */
     const char *device = args->device ? args->device : "cpu";
     bool cpu = strcmp(device, "cpu") == 0, cuda = strncmp(device, "cuda", 4) == 0;
     const char *index = cuda && device[4] == ':' ? device + 5 : "0";
     if (!cpu &&
         (!cuda || (device[4] && device[4] != ':') || !*index || strspn(index, "0123456789") != strlen(index)))
         return fail_value(e, "--device", device, "cpu, cuda or cuda:N");
-    if (cuda && !plans) return refuse("--device", "this program was built without CUDA", device, "cpu", e);
     return SLUICE_OK;
 }
 

@@ -153,12 +153,13 @@ enum sluice_level { SLUICE_WARNING = 1, SLUICE_INFO = 2 };
 
 struct sluice_session_options {
     size_t struct_size;
-    const char *device; /* "cpu" (default) */
+    const char *device; /* "cpu", "cuda", "cuda:N"; NULL: the first GPU if there is one, else the CPU */
     int threads;        /* 0: the physical cores */
     void (*on_log)(void *user, int level, const char *line);
     void (*on_progress)(void *user, const struct sluice_progress *progress);
     void (*on_image)(void *user, const struct sluice_image *image);
-    void *user; /* given back to every callback */
+    void *user;      /* given back to every callback */
+    bool plans_only; /* the session only plans: then "cuda" needs no GPU, and numbers about it are assumed */
 };
 
 /* Cheap: allocates nothing of size. The model must outlive the session. */
@@ -179,8 +180,9 @@ struct sluice_request {
     double guidance;             /* distilled guidance, for families that take it */
     double flow_shift;           /* 0: the model's */
     uint64_t seed;
-    bool no_decode;          /* stop after the latent */
-    const char *precision;   /* of transformer and text encoder: "f32" or NULL, or "bf16" */
+    bool no_decode;        /* stop after the latent */
+    const char *precision; /* of transformer and text encoder: "f32" or "bf16"; NULL: the device's own, f32 on
+                              the CPU, bf16 on a GPU */
     const char *init_latent; /* safetensors file with the initial noise (tensor "latent"), or NULL */
     const char *save_latent; /* where to write the final latents, or NULL: NAME.tmp.PID, then renamed */
     const char *dump;        /* an existing folder for every ring, or NULL */
@@ -188,7 +190,8 @@ struct sluice_request {
     int64_t max_ram_bytes; /* budget for a process that holds nothing but the library: its own bytes and 12 to
                               15 MiB for the bare process; what else a program holds comes on top. 0: what is
                               free less a reserve */
-    int64_t max_vram_bytes; /* ignored on the CPU */
+    int64_t max_vram_bytes; /* device memory that the process takes, context and libraries included; 0: what
+                               is free less a twentieth, at least 512 MiB. Ignored on the CPU */
     const char *rates;      /* JSON text of measured rates (a bench's), or NULL: stated defaults */
     const char *rates_name; /* what the plan calls them, a file's name; NULL: "given" */
     const char *direct_io;  /* "on", "off": read weights past the page cache; "auto" or NULL: where the model

@@ -87,6 +87,8 @@ struct device {
     /* Of a device with memory of its own, for plans: what it takes there by itself (context, libraries,
      * kernels, whole granules), and what its libraries take of the host's. Constants of the build. */
     uint64_t own_bytes, host_bytes;
+    uint64_t memory_bytes; /* all that it has; 0: not known */
+    bool planned;          /* there is none: what is said about it is assumed, and run() only fails */
     void (*cost)(const struct device *device, const struct op *op, struct op_cost *cost);
     /* Builds what the operator needs, so that run() allocates nothing. Operands' addresses are not looked at.
      */
@@ -95,6 +97,12 @@ struct device {
     enum status (*run)(struct device *device, const struct op *op, void *workspace, struct error *e);
     void (*destroy)(struct device *device);
 };
+
+/* The host waits for operators so far, if it must: see wait. */
+static inline enum status device_wait(struct device *device, double *stalled, struct error *e) {
+    const struct device_memory *own = device->memory;
+    return own && own->wait ? own->wait(device, stalled, e) : OK;
+}
 
 /* What a forward computes with: a device, scratch memory, and the error that stops everything after it. */
 struct context {

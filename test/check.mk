@@ -14,6 +14,8 @@ $B/tsan_%: test/test_%.c $(TSAN_O)
 	@echo "  ld $@"
 	@$(CC) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(TSAN_O) -lcmocka -lm -lpthread
 
+include test/cuda/check.mk
+
 .PHONY: tests
 tests: all $(TEST_BINS)
 

@@ -273,7 +273,14 @@ struct rig {
     sluice_session *session;
 };
 
+/* On the CPU, or on what SLUICE_TEST_DEVICE says. */
+static inline const char *test_device(void) {
+    const char *name = getenv("SLUICE_TEST_DEVICE");
+    return name ? name : "cpu";
+}
+
 static inline bool rig_open_session(struct rig *rig, struct sluice_session_options *options) {
+    if (!options->device) options->device = test_device();
     struct sluice_error e;
     options->struct_size = sizeof *options;
     return check(!sluice_session_open(rig->model, options, &rig->session, &e), "session: %s", e.what);

@@ -1,30 +1,17 @@
 /* Watches every operator call of test_ops: prepares it, poisons the workspace, guards what lies behind it,
  * repeats the call, compares the bits (with one thread too where no library takes part), and compares what
- * oneDNN allocates with what cost() said. Also makes the operands. */
+ * oneDNN allocates with what cost() said. */
 #ifndef SLUICE_TEST_OPS_WATCH_H
 #define SLUICE_TEST_OPS_WATCH_H
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/simd.h"
-#include "kernels/ops.h"
-#include "engine/base/random.h"
+#include "test/ops_operands.h"
 
 #include <errno.h>
 #include <malloc.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 /* --- what the libraries allocate --- */
 
@@ -96,7 +83,7 @@ static int64_t heap_live, heap_peak;
 
 /* --- the watching device --- */
 
-enum { CANARY = 4096, WORKSPACE_MAX = 256 << 20, POOL_BYTES = 512 << 20 };
+enum { CANARY = 4096, WORKSPACE_MAX = 256 << 20 };
 
 struct watch {
     struct device device; /* first */
@@ -108,23 +95,11 @@ struct watch {
 };
 
 static struct watch watch;
-static struct context x;
-static struct error problem;
-static char *workspace, *pool;
-static size_t pool_used;
+static char *workspace;
 
 static void watch_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
     (void)device;
     watch.two->cost(watch.two, op, cost);
-}
-
-static uint64_t hash_out(const struct op *op) {
-    uint64_t h = 0xcbf29ce484222325u;
-    int64_t bytes = (int64_t)tensor_columns(&op->out) * dtype_bits(op->out.dtype) / 8;
-    for (int64_t i = 0; i < tensor_rows(&op->out); i++)
-        for (int64_t j = 0; j < bytes; j++)
-            h = (h ^ ((unsigned char *)op->out.data)[i * op->out.row_bytes + j]) * 0x100000001b3u;
-    return h;
 }
 
 static void prepare_counted(const struct op *op, const struct op_cost *cost) {
@@ -202,10 +177,10 @@ static int set_up(void **state) {
     watch.two = cpu_open(&watch.sys, 2, &problem);
     watch.one = cpu_open(&watch.sys, 1, &problem);
     workspace = mmap(NULL, WORKSPACE_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    pool = mmap(NULL, POOL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    pool_open();
     x = (struct context){
         .device = &watch.device, .workspace = workspace, .workspace_bytes = WORKSPACE_MAX, .error = &problem};
-    return !watch.two || !watch.one || workspace == MAP_FAILED || pool == MAP_FAILED;
+    return !watch.two || !watch.one || workspace == MAP_FAILED;
 }
 
 static int tear_down(void **state) {
@@ -221,75 +196,5 @@ static int tear_down(void **state) {
     assert_true(!COUNTS_HEAP || watch.primitive_most[0] > 0);
     return 0;
 }
-
-/* --- operands --- */
-
-static uint64_t random_state;
-
-static uint64_t random_bits(void) {
-    return random_next(&random_state);
-}
-
-static inline int random_int(int least, int most) {
-    return least + (int)(random_bits() % (uint64_t)(most - least + 1));
-}
-
-static float random_value(void) {
-    return (float)((double)(random_bits() >> 40) / (1 << 23) - 1);
-}
-
-static void *take(size_t bytes) {
-    void *p = pool + pool_used;
-    pool_used += (bytes + 511) / 256 * 256;
-    assert_true(pool_used <= POOL_BYTES);
-    return p;
-}
-
-/* Rounds towards zero; only for values that are normal in f16. */
-static uint16_t narrow_f16(float value) {
-    union float_bits f = {.value = value};
-    int exponent = (int)(f.bits >> 23 & 255) - 112;
-    if (exponent <= 0) return 0;
-    return (uint16_t)((f.bits >> 16 & 0x8000) | (uint32_t)exponent << 10 | (f.bits >> 13 & 0x3ff));
-}
-
-static void store(struct tensor *t, int64_t row, int32_t column, float value) {
-    char *at = (char *)t->data + row * t->row_bytes;
-    if (t->dtype == DTYPE_F32)
-        ((float *)at)[column] = value;
-    else if (t->dtype == DTYPE_F16)
-        ((uint16_t *)at)[column] = narrow_f16(value);
-    else
-        ((uint16_t *)at)[column] = (uint16_t)((union float_bits){.value = value}.bits >> 16);
-}
-
-static double load(const struct tensor *t, int64_t row, int64_t column) {
-    const char *at = (const char *)t->data + row * t->row_bytes;
-    if (t->dtype == DTYPE_F32) return ((const float *)at)[column];
-    uint16_t h = ((const uint16_t *)at)[column];
-    int bits = t->dtype == DTYPE_F16 ? 10 : 7, bias = t->dtype == DTYPE_F16 ? 15 : 127;
-    int exponent = (h & 0x7fff) >> bits, mantissa = h & ((1 << bits) - 1);
-    double size =
-        ldexp(exponent ? mantissa + (1 << bits) : mantissa, (exponent ? exponent : 1) - bias - bits);
-    return h & 0x8000 ? -size : size;
-}
-
-/* Random values in (-spread, spread); rows gap elements further apart than they are long. */
-static struct tensor tensor_random(enum dtype dtype, int rank, const int32_t *dim, int gap, double spread) {
-    struct tensor t = tensor_make(NULL, dtype, rank, dim);
-    t.row_bytes += (int64_t)gap * dtype_bits(dtype) / 8;
-    t.data = take((size_t)(tensor_rows(&t) * t.row_bytes));
-    memset(t.data, 0xff, (size_t)(tensor_rows(&t) * t.row_bytes));
-    for (int64_t i = 0; i < tensor_rows(&t); i++)
-        for (int32_t j = 0; j < tensor_columns(&t); j++) store(&t, i, j, random_value() * (float)spread);
-    return t;
-}
-
-#define SHAPE(...)                                                                                           \
-    (int)(sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t)), (int32_t[]) {                                 \
-        __VA_ARGS__                                                                                          \
-    }
-
-static const struct tensor absent;
 
 #endif

@@ -199,7 +199,7 @@ static void world_remove(void) {
 }
 
 /* One block of this many f32 in a stage of its own, visited once. */
-static void one_block(int32_t elements, uint64_t ring_bytes) {
+static inline void one_block(int32_t elements, uint64_t ring_bytes) {
     watch_init(&watch, seed_base);
     memset(&world, 0, sizeof world);
     world.readers = 3;
@@ -230,6 +230,13 @@ static bool world_tick(void *user) {
     return false;
 }
 
+static struct device *paced_device(struct error *e) {
+    return paced_open(&watch.sys, NULL, 0, e);
+}
+
+/* Whose memory the worlds' weights lie in that are to lie in a device's. */
+static struct device *(*world_device)(struct error *e) = paced_device;
+
 static struct store *world_open(struct error *e) {
     struct store_options options = {
         .sys = &watch.sys,
@@ -245,8 +252,7 @@ static struct store *world_open(struct error *e) {
     struct store *store = NULL;
     world.began = watch.sys.clock(&watch.sys);
     world.stage = -1;
-    if (world.separate && !world.residents.device)
-        world.residents.device = paced_open(&watch.sys, NULL, 0, e);
+    if (world.separate && !world.residents.device) world.residents.device = world_device(e);
     if (e->code == OK) store_open(&options, &store, e);
     return store;
 }
@@ -403,7 +409,7 @@ static int64_t stays_bytes(int s) {
     return (int64_t)(world.plan.stage[s].resident_bytes + world.plan.stage[s].pool_bytes);
 }
 
-static void run_whole(bool second_run) {
+static inline void run_whole(bool second_run) {
     struct error e = {0};
     int64_t most = 0, kept = 0;
     struct store *store = world_open(&e);
@@ -424,6 +430,38 @@ static void run_whole(bool second_run) {
     }
     assert_true(watch.pages_peak <= most);
     assert_no_violation();
+}
+
+/* --- residents given up in mid-run --- */
+
+static inline uint64_t paged(uint64_t bytes) {
+    return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
+}
+
+/* The first visit of an evaluation after the first, in any stage; -1 if there is none. */
+static inline int seam_after(int from) {
+    for (int i = from; i < world.visits.n_visits; i++) {
+        const struct visit *v = &world.visits.visits[i];
+        if (i && v->evaluation > 0 && v[-1].stage == v->stage && v[-1].evaluation < v->evaluation) return i;
+    }
+    return -1;
+}
+
+/* Fewer residents in every stage, and a ring that holds what now streams. */
+static inline void lesser_plan(struct plan *lesser) {
+    *lesser = world.plan;
+    for (int s = 0; s < lesser->n_stages; s++) {
+        uint64_t largest = 0;
+        for (int b = 0; b < world.stages[s].n_blocks; b++) {
+            if (below(2)) plan_set_resident(&lesser->stage[s], b, false);
+            if (!plan_is_resident(&lesser->stage[s], b) && world.blocks[s][b].bytes > largest)
+                largest = world.blocks[s][b].bytes;
+        }
+        if (lesser->stage[s].ring_bytes < paged(largest)) lesser->stage[s].ring_bytes = paged(largest);
+        if (below(3)) lesser->stage[s].ring_bytes += PLAN_PAGE * below(8);
+        if (world.separate) lesser->stage[s].staging_bytes = world.plan.stage[s].staging_bytes;
+    }
+    plan_evaluate(&world.need, lesser);
 }
 
 #endif

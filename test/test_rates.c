@@ -28,7 +28,7 @@ static void reads_a_full_file(void **state) {
     (void)state;
     struct rates r = {0};
     struct error e = {0};
-    assert_int_equal(rates_read(NULL, full, 0, &r, &e), OK);
+    assert_int_equal(rates_read("cpu", NULL, full, 0, &r, &e), OK);
     assert_true(r.disk == 5e8 && r.host_copy == 6e9 && r.h2d == 1.25e10);
     for (int i = 0; i < N_OP_CLASSES - 1; i++) assert_true(r.ops.per_second[i] == (i + 1) * 1e11);
     assert_true(r.ops.per_second[CLASS_BYTES] == 4e10);
@@ -46,7 +46,7 @@ static void fewer_threads_are_slower(void **state) {
         struct error e = {0};
         static const char text[] =
             "{\"version\":1,\"threads\":8,\"disk\":5e8,\"ops\":{\"linear\":1e11,\"bytes\":4e10}}";
-        assert_int_equal(rates_read(NULL, text, cases[i].threads, &r, &e), OK);
+        assert_int_equal(rates_read("cpu", NULL, text, cases[i].threads, &r, &e), OK);
         assert_true(r.ops.per_second[CLASS_LINEAR] == cases[i].linear && r.disk == 5e8);
         assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == cases[i].linear / 2); /* assumed */
         assert_true(r.ops.per_second[CLASS_BYTES] == cases[i].bytes);
@@ -60,9 +60,9 @@ static void bf16_is_assumed_from_f32(void **state) {
     struct error e = {0};
     rates_default("cpu", 2, &r);
     assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == r.ops.per_second[CLASS_LINEAR] / 2);
-    assert_int_equal(rates_read(NULL, "{\"version\":1,\"ops\":{\"linear\":6e11}}", 0, &r, &e), OK);
+    assert_int_equal(rates_read("cpu", NULL, "{\"version\":1,\"ops\":{\"linear\":6e11}}", 0, &r, &e), OK);
     assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == 3e11);
-    assert_int_equal(rates_read(NULL, "{\"version\":1,\"ops\":{\"linear_bf16\":9e11}}", 0, &r, &e), OK);
+    assert_int_equal(rates_read("cpu", NULL, "{\"version\":1,\"ops\":{\"linear_bf16\":9e11}}", 0, &r, &e), OK);
     assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == 9e11 && r.ops.per_second[CLASS_LINEAR] == 6e11);
 }
 
@@ -84,7 +84,7 @@ static void leaves_the_rest(void **state) {
     struct error e = {0};
     rates_default("cpu", 2, &before);
     r = before;
-    assert_int_equal(rates_read(NULL, "{\"version\":1,\"ops\":{\"conv\":7}}", 0, &r, &e), OK);
+    assert_int_equal(rates_read("cpu", NULL, "{\"version\":1,\"ops\":{\"conv\":7}}", 0, &r, &e), OK);
     assert_true(r.ops.per_second[CLASS_CONV] == 7);
     r.ops.per_second[CLASS_CONV] = before.ops.per_second[CLASS_CONV];
     assert_memory_equal(&r, &before, sizeof r);
@@ -140,7 +140,7 @@ static void refuses_hostile_files(void **state) {
         struct rates r = {0};
         struct error e = {0};
         char *text = NULL;
-        rates_read(NULL, hostile[i].text, 0, &r, &e);
+        rates_read("cpu", NULL, hostile[i].text, 0, &r, &e);
         if (e.code != hostile[i].code || e.exit != hostile[i].exit)
             fail_msg("%s: %s, exit %d", hostile[i].text, status_name(e.code), e.exit);
         assert_true(e.what[0] && e.where[0]);
@@ -181,7 +181,7 @@ static void merges_what_two_benches_measured(void **state) {
     assert_null(strstr(first, "ops"));
     assert_null(strstr(first, "threads"));
     assert_int_equal(rates_merge(first, &ops, "two", 8, &second, &e), OK);
-    assert_int_equal(rates_read(NULL, second, 0, &r, &e), OK);
+    assert_int_equal(rates_read("cpu", NULL, second, 0, &r, &e), OK);
     assert_true(r.disk == 2e9 && r.host_copy == 1e10 && r.h2d == 0);
     assert_true(r.ops.per_second[CLASS_LINEAR] == 3e11 && r.ops.per_second[CLASS_CONV] == 0);
     assert_non_null(strstr(second, "\"two\""));
@@ -189,7 +189,7 @@ static void merges_what_two_benches_measured(void **state) {
     /* Over a file that has ops already: only what is new changes. */
     ops = (struct rates){.ops.per_second[CLASS_CONV] = 5e11};
     assert_int_equal(rates_merge(second, &ops, "two", 8, &third, &e), OK);
-    assert_int_equal(rates_read(NULL, third, 0, &r, &e), OK);
+    assert_int_equal(rates_read("cpu", NULL, third, 0, &r, &e), OK);
     assert_true(r.ops.per_second[CLASS_LINEAR] == 3e11 && r.ops.per_second[CLASS_CONV] == 5e11);
     assert_true(r.disk == 2e9);
     free(first), free(second), free(third);
@@ -454,7 +454,7 @@ static void bus_measures_and_leaves_nothing(void **state) {
         assert_true(json_real_value(json_object_get(row, "gbytes_per_second")) > 0);
     }
     assert_true(n_disk >= 4 && n_copies == 4);
-    assert_int_equal(rates_read(NULL, rates, 0, &r, &e), OK);
+    assert_int_equal(rates_read("cpu", NULL, rates, 0, &r, &e), OK);
     assert_true(r.host_copy > 0 && r.host_copy != 6e9 && r.ops.per_second[CLASS_LINEAR] == 1e11);
     json_decref(root);
     sluice_free(json), sluice_free(rates);

@@ -274,36 +274,6 @@ static void test_store_faults(void **state) {
 
 /* --- residents given up in mid-run --- */
 
-static uint64_t paged(uint64_t bytes) {
-    return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
-}
-
-/* The first visit of an evaluation after the first, in any stage; -1 if there is none. */
-static int seam_after(int from) {
-    for (int i = from; i < world.visits.n_visits; i++) {
-        const struct visit *v = &world.visits.visits[i];
-        if (i && v->evaluation > 0 && v[-1].stage == v->stage && v[-1].evaluation < v->evaluation) return i;
-    }
-    return -1;
-}
-
-/* Fewer residents in every stage, and a ring that holds what now streams. */
-static void lesser_plan(struct plan *lesser) {
-    *lesser = world.plan;
-    for (int s = 0; s < lesser->n_stages; s++) {
-        uint64_t largest = 0;
-        for (int b = 0; b < world.stages[s].n_blocks; b++) {
-            if (below(2)) plan_set_resident(&lesser->stage[s], b, false);
-            if (!plan_is_resident(&lesser->stage[s], b) && world.blocks[s][b].bytes > largest)
-                largest = world.blocks[s][b].bytes;
-        }
-        if (lesser->stage[s].ring_bytes < paged(largest)) lesser->stage[s].ring_bytes = paged(largest);
-        if (below(3)) lesser->stage[s].ring_bytes += PLAN_PAGE * below(8);
-        if (world.separate) lesser->stage[s].staging_bytes = world.plan.stage[s].staging_bytes;
-    }
-    plan_evaluate(&world.need, lesser);
-}
-
 static int64_t resident_pages(void) {
     int64_t bytes = 0;
     for (int s = 0; s < world.plan.n_stages; s++) bytes += (int64_t)world.residents.area[s].bytes;

@@ -498,8 +498,8 @@ static void toy_add_layer(struct toy_files *f, const int32_t *dims, int i) {
 }
 
 /* Opens a component of D columns, F wide, T rows and so many layers; its files go to *f. */
-static enum status toy_open(struct sys *sys, const int32_t *dims, uint64_t seed, struct toy_files *f,
-                            struct component *c, struct error *e) {
+static inline enum status toy_open(struct sys *sys, const int32_t *dims, uint64_t seed, struct toy_files *f,
+                                   struct component *c, struct error *e) {
     toy_files_begin(f, sys, seed);
     toy_files_add(f, "row", DTYPE_F32, 2, (const int32_t[]){1, dims[TOY_D]});
     for (int i = 0; i < dims[TOY_LAYERS]; i++) toy_add_layer(f, dims, i);

@@ -19,7 +19,7 @@ enum status bench_start(struct bench *bench, const struct sluice_bench_options *
         error_found(e, "%d", bench->threads);
         return error_expected(e, "1 to 1024");
     }
-    return bench->options.saved ? rates_read(NULL, bench->options.saved, 0, &ignored, e) : OK;
+    return bench->options.saved ? rates_read("cpu", NULL, bench->options.saved, 0, &ignored, e) : OK;
 }
 
 enum status bench_go_on(const struct bench *bench, double fraction, const char *what, struct error *e) {

@@ -1,9 +1,57 @@
 /* `sluice devices`: what a run can use here, and what this build has not. */
+#include "engine/api/devices.h"
+
 #include "engine/api/machine.h"
 #include "engine/api/model.h"
 #include "engine/base/free_memory.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cuda/cuda.h"
 #include "loaders/json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- opening ---- */
+
+/* N of "cuda" or "cuda:N"; -1 for anything else. */
+static int ordinal_of(const char *name) {
+    if (!strcmp(name, "cuda")) return 0;
+    if (strncmp(name, "cuda:", 5) || !name[5] || strlen(name) > 9) return -1;
+    return strspn(name + 5, "0123456789") == strlen(name + 5) ? atoi(name + 5) : -1;
+}
+
+static struct device *open_cuda(struct sys *sys, int ordinal, bool plans_only, struct error *e) {
+    char why[256];
+    bool there = ordinal < cuda_count(why, sizeof why);
+    struct device *device = plans_only && !there ? cuda_planned(sys, e) : cuda_open(sys, ordinal, e);
+    if (!device && !e->where[0]) error_where(e, "--device cuda:%d", ordinal);
+    return device;
+}
+
+struct device *device_open(struct sys *sys, const char *name, int threads, bool plans_only, struct error *e) {
+    char why[256];
+    if (!name) name = cuda_count(why, sizeof why) > 0 ? "cuda" : "cpu";
+    if (!strcmp(name, "cpu")) return cpu_open(sys, threads, e);
+    int ordinal = ordinal_of(name);
+    if (ordinal >= 0) return open_cuda(sys, ordinal, plans_only, e);
+    error_set(e, USAGE, "there is no such device");
+    error_found(e, "%s", name);
+    error_expected(e, "cpu, cuda or cuda:N");
+    return NULL;
+}
+
+uint64_t device_default_budget(struct device *device) {
+    const struct device_memory *own = device->memory;
+    if (!own) return 0;
+    if (!own->available) return (uint64_t)8 << 30;
+    uint64_t free = own->available(device), reserve = free / 20;
+    if (reserve < (uint64_t)512 << 20) reserve = (uint64_t)512 << 20;
+    if (reserve > free / 2) reserve = free / 2;
+    return free - reserve;
+}
+
+/* ---- listing ---- */
 
 /* What --precision takes there, in the device's own words. */
 static json_t *precisions(const struct device *device) {
@@ -24,6 +72,29 @@ static json_t *describe_cpu(const struct device *device) {
                      "precisions", precisions(device));
 }
 
+/* What is there is listed, though it may not be usable; why there is none is one line. */
+static void list_cuda(json_t *devices, json_t *absent) {
+    char why[256] = "";
+    int n = cuda_count(why, sizeof why);
+    if (!n) json_array_append_new(absent, json_pack("{s:s, s:s}", "name", "cuda", "reason", why));
+    for (int i = 0; i < n; i++) {
+        struct cuda_info info = {0};
+        struct error e = {0};
+        char name[16], arch[16], line[1024];
+        snprintf(name, sizeof name, "cuda:%d", i);
+        if (cuda_describe(i, &info, &e) != OK) {
+            json_array_append_new(
+                absent, json_pack("{s:s, s:s}", "name", name, "reason", error_line(&e, line, sizeof line)));
+            continue;
+        }
+        snprintf(arch, sizeof arch, "sm_%d%d", info.major, info.minor);
+        json_array_append_new(devices, json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:[s]}", "name", name,
+                                                 "processor", info.name, "bytes", (json_int_t)info.bytes,
+                                                 "free_bytes", (json_int_t)info.free_bytes, "instructions",
+                                                 arch, "library", info.library, "precisions", "bf16"));
+    }
+}
+
 int sluice_devices(char **json, struct sluice_error *error) {
     struct error e = {0};
     struct sys sys;
@@ -32,8 +103,8 @@ int sluice_devices(char **json, struct sluice_error *error) {
     struct device *cpu = cpu_open(&sys, 1, &e);
     if (!cpu) return publish_error(&e, error);
     unsigned losses = json_losses();
-    json_t *list = json_pack("{s:i, s:[o], s:[{s:s, s:s}]}", "version", 1, "devices", describe_cpu(cpu),
-                             "absent", "name", "cuda", "reason", "not in this build");
+    json_t *list = json_pack("{s:i, s:[o], s:[]}", "version", 1, "devices", describe_cpu(cpu), "absent");
+    if (list) list_cuda(json_object_get(list, "devices"), json_object_get(list, "absent"));
     *json = json_hand_out(list, JSON_INDENT(1), losses);
     cpu->destroy(cpu);
     if (!*json) error_set(&e, MEMORY, "no memory for a list of devices");

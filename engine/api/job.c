@@ -1,6 +1,7 @@
 /* Jobs: see job.h. */
 #include "engine/api/job.h"
 
+#include "engine/api/devices.h"
 #include "engine/api/machine.h"
 #include "engine/api/plan_json.h"
 #include "engine/api/rate.h"
@@ -42,6 +43,17 @@ static enum status check_choice(const char *flag, const char *how, struct error 
     return error_expected(e, "auto, on or off");
 }
 
+static enum status check_device_budget(const struct job *job, struct error *e) {
+    int64_t budget = job->request.max_vram_bytes;
+    uint64_t all = job->device->memory_bytes;
+    if (budget >= 0 && (!all || (uint64_t)budget <= all)) return OK;
+    error_set(e, USAGE, "the budget of device memory (--max-vram) cannot be used");
+    error_where(e, "%s", job->device->name);
+    error_found(e, "%lld bytes", (long long)budget);
+    return all ? error_expected(e, "a positive size up to the device's %llu bytes", (unsigned long long)all)
+               : error_expected(e, "a positive size");
+}
+
 static enum status check_request(const struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     if (!job->decode_only && check_size(job, e) != OK) return e->code;
@@ -55,13 +67,20 @@ static enum status check_request(const struct job *job, struct error *e) {
         return usage(e, "--guidance", r->guidance, "nothing: this model is not guidance-distilled");
     if (r->max_ram_bytes < 0)
         return usage(e, "the memory budget", (double)r->max_ram_bytes, "a positive size");
+    if (check_device_budget(job, e) != OK) return e->code;
     if (check_choice("--direct-io", r->direct_io, e) != OK) return e->code;
     return check_choice("--vae-tiling", r->vae_tiling, e);
+}
+
+/* The most exact one that the device has: its default, and the decoder's. */
+static enum precision first_precision(const struct device *device) {
+    return device->lacks[PRECISION_F32] ? PRECISION_BF16 : PRECISION_F32;
 }
 
 static enum status find_precision(struct job *job, struct error *e) {
     const char *name = job->request.precision;
     int precision = 0;
+    if (!name) name = precision_name(first_precision(job->device));
     while (name && precision < N_PRECISIONS && strcmp(name, precision_name((enum precision)precision)))
         precision++;
     const char *lacks =
@@ -70,6 +89,7 @@ static enum status find_precision(struct job *job, struct error *e) {
     if (!lacks) return OK;
     error_set(e, USAGE, "--precision cannot be used: %s", lacks);
     error_found(e, "%s", name);
+    if (job->device->lacks[PRECISION_F32]) return error_expected(e, "bf16");
     return error_expected(e, job->device->lacks[PRECISION_BF16] ? "f32" : "f32 or bf16");
 }
 
@@ -201,7 +221,7 @@ static void add_stage(struct job *job, enum stage_kind kind, enum role role, con
     stage->component = c;
     stage->n_lanes = n_lanes;
     stage->n_groups = 1;
-    stage->precision = kind == STAGE_DECODE ? PRECISION_F32 : job->precision;
+    stage->precision = kind == STAGE_DECODE ? first_precision(job->device) : job->precision;
     stage->evaluations = evaluations;
     stage->n_lasting = c->n_blocks;
     stage->n_blocks = c->n_blocks + (kind == STAGE_TEXT ? job->n_prompts : 0);
@@ -334,9 +354,9 @@ static uint64_t model_bytes(const struct job *job) {
 
 static enum status find_rates(struct job *job, struct rates *rates, struct error *e) {
     rates_default(job->device->name, job->device->threads, rates);
-    return job->request.rates
-               ? rates_read(job->request.rates_name, job->request.rates, job->device->threads, rates, e)
-               : OK;
+    return job->request.rates ? rates_read(job->device->name, job->request.rates_name, job->request.rates,
+                                           job->device->threads, rates, e)
+                              : OK;
 }
 
 /* ---- groups ---- */
@@ -375,7 +395,7 @@ static enum status measure(struct job *job, const struct rates *rates, struct ru
     need->precision = job->precision;
     if (executor_measure(&run, false, need, e) != OK) return e->code;
     for (int s = 0; s < need->n_stages; s++) need->stage[s].pictures_place = pictures_place(&job->request);
-    need->base_bytes = machine_base_bytes();
+    need->base_bytes = machine_base_bytes() + job->device->host_bytes;
     need->host_bytes = host_bytes(job);
     need->cross_bytes = align_up(job->cross.peak, PLAN_PAGE);
     if (job_reads_direct(job->request.direct_io, model_bytes(job), machine_memory_bytes()))
@@ -508,18 +528,23 @@ enum status job_open(struct job *job, const struct sluice_model *model, struct d
     return lay_out_stages(job, e) == OK ? measure_ways(job, e) : e->code;
 }
 
+uint64_t job_vram_budget(const struct job *job) {
+    int64_t asked = job->request.max_vram_bytes;
+    return asked ? (uint64_t)asked : device_default_budget(job->device);
+}
+
 enum status job_plan(struct job *job, struct error *e) {
     int64_t budget = job->request.max_ram_bytes;
     if (job->request.plan) return plan_read(job, job->request.plan, e);
     int chosen = plan_choose(job->needs, job->n_needs, budget ? (uint64_t)budget : machine_default_budget(),
-                             (uint64_t)job->request.max_vram_bytes, &job->plan);
+                             job_vram_budget(job), &job->plan);
     const struct run_need *need = &job->needs[chosen];
     return job_lay_out(job, need_groups(job, need), need_tiled(job, need), e);
 }
 
 enum status job_allocate(struct job *job, struct error *e) {
     struct arena cross = {.bytes = job->need->cross_bytes};
-    cross.base = job->sys->map(job->sys, LINE_STATE, cross.bytes);
+    cross.base = shared_map(job->sys, job->device, LINE_STATE, cross.bytes);
     if (!cross.base) return error_set(e, MEMORY, "no memory for latents and pictures");
     lay_out_cross(job, &cross);
     job->cross = cross;
@@ -530,7 +555,7 @@ enum status job_allocate(struct job *job, struct error *e) {
 void job_close(struct job *job) {
     struct sys *sys = job->sys;
     if (!sys) return;
-    sys->unmap(sys, LINE_STATE, job->cross.base, job->cross.bytes);
+    shared_unmap(sys, job->device, LINE_STATE, job->cross.base, job->cross.bytes);
     visit_list_destroy(&job->visits);
     for (int i = 0; i < PROMPTS_MAX; i++) {
         block_destroy(sys, &job->rows[i]);

@@ -57,6 +57,8 @@ struct job {
  * failure. */
 enum status job_open(struct job *job, const struct sluice_model *model, struct device *device,
                      const struct sluice_request *request, const int32_t *latent_dim, struct error *e);
+/* Of device memory: what is asked for, else the default. */
+uint64_t job_vram_budget(const struct job *job);
 /* Makes the plan: solved for the budget, or the one that the request brings; lays the job out for it.
  * Does not check whether it fits. */
 enum status job_plan(struct job *job, struct error *e);

@@ -1,6 +1,7 @@
 /* Plans as JSON: see plan_json.h. */
 #include "engine/api/plan_json.h"
 
+#include "engine/api/devices.h"
 #include "engine/api/machine.h"
 #include "loaders/json.h"
 
@@ -79,6 +80,10 @@ static json_t *stage_json(const struct job *job, int s) {
         if (*restraint(&p, i)) json_object_set_new(json, restraints[i].key, json_integer(*restraint(&p, i)));
     if (job->kind[s] == STAGE_DECODE)
         json_object_set_new(json, "vae_tiling", json_string(p.tiled ? "on" : "off"));
+    if (job->need->separate) {
+        json_object_set_new(json, "pool_bytes", json_integer(integer(p.pool_bytes)));
+        json_object_set_new(json, "staging_bytes", json_integer(integer(p.staging_bytes)));
+    }
     if (p.pictures_on_host) json_object_set_new(json, "pictures_on_host", json_true());
     return json;
 }
@@ -91,6 +96,14 @@ static json_t *two_budgets(uint64_t vram, uint64_t ram) {
 static json_t *rates_name(const struct job *job) {
     const struct sluice_request *r = &job->request;
     return json_string_of(!r->rates ? "default" : r->rates_name ? r->rates_name : "given");
+}
+
+/* Which numbers of a plan for a device that is not there nobody has measured. */
+static json_t *assumed(const struct job *job) {
+    json_t *keys = json_pack("[s, s]", "device_bytes", "base_bytes");
+    if (!job->request.rates) json_array_append_new(keys, json_string("rates"));
+    if (!job->request.max_vram_bytes) json_array_append_new(keys, json_string("budget.vram_bytes"));
+    return keys;
 }
 
 json_t *plan_json(const struct job *job) {
@@ -112,6 +125,9 @@ json_t *plan_json(const struct job *job) {
         return NULL;
     }
     put_times(json, p->seconds, p->floor_seconds, p->bound);
+    if (job->need->separate)
+        json_object_set_new(json, "device_bytes", json_integer(integer(job->need->device_bytes)));
+    if (job->device->planned) json_object_set_new(json, "assumed", assumed(job));
     json_object_set_new(json, "stages", stages);
     return json;
 }
@@ -176,6 +192,17 @@ static enum status read_restraints(const struct job *job, json_t *from, struct p
     return OK;
 }
 
+/* Absent: as a solved plan has it. */
+static enum status read_staging(const struct job *job, const json_t *bytes, struct plan_stage *p,
+                                struct error *e) {
+    json_int_t n = json_integer_value(bytes), most = 1 << 30;
+    if (!bytes) return OK;
+    if (!json_is_integer(bytes) || n < 0 || n > most)
+        return bad_plan(job, e, "staging_bytes is no size up to 1 GiB", p->name);
+    p->staging_bytes = align_up((uint64_t)n, PLAN_PAGE);
+    return OK;
+}
+
 static enum status read_stage(const struct job *job, int s, json_t *from, struct plan_stage *p,
                               struct error *e) {
     const char *name = json_string_value(json_object_get(from, "name"));
@@ -186,6 +213,7 @@ static enum status read_stage(const struct job *job, int s, json_t *from, struct
     uint64_t bytes = (uint64_t)json_integer_value(ring);
     if (bytes > (uint64_t)1 << 50) return other_job(job, e, "a ring beyond any machine", name);
     p->ring_bytes = align_up(bytes, PLAN_PAGE);
+    if (read_staging(job, json_object_get(from, "staging_bytes"), p, e) != OK) return e->code;
     json_t *pictures = json_object_get(from, "pictures_on_host");
     if (pictures && !json_is_boolean(pictures))
         return bad_plan(job, e, "pictures_on_host is neither true nor false", name);
@@ -235,7 +263,7 @@ static void name_own_least(struct plan *plan) {
 
 static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     json_t *stages = json_object_get(root, "stages"), *budget = json_object_get(root, "budget");
-    json_t *ram = json_object_get(budget, "ram_bytes");
+    json_t *ram = json_object_get(budget, "ram_bytes"), *vram = json_object_get(budget, "vram_bytes");
     if (json_integer_value(json_object_get(root, "version")) != 1 || !json_is_array(stages))
         return bad_plan(job, e, "no version 1 or no stages", NULL);
     uint64_t bytes = (uint64_t)job->request.max_ram_bytes;
@@ -243,8 +271,11 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
         bytes = (uint64_t)json_integer_value(ram);
     if (read_layout(job, stages, e) != OK || read_bounce(job, json_object_get(root, "bounce_bytes"), e) != OK)
         return e->code;
-    plan_solve(job->need, bytes ? bytes : machine_default_budget(), (uint64_t)job->request.max_vram_bytes,
-               &job->plan);
+    uint64_t device_bytes = (uint64_t)job->request.max_vram_bytes;
+    if (!device_bytes && json_is_integer(vram) && json_integer_value(vram) > 0)
+        device_bytes = (uint64_t)json_integer_value(vram);
+    plan_solve(job->need, bytes ? bytes : machine_default_budget(),
+               device_bytes ? device_bytes : device_default_budget(job->device), &job->plan);
     if ((int)json_array_size(stages) != job->n_stages)
         return other_job(job, e, "another number of stages", NULL);
     const char *precision = json_string_value(json_object_get(root, "precision"));

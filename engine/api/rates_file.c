@@ -37,13 +37,26 @@ static double useful_threads(int class, int threads) {
     return class == CLASS_BYTES && threads > THREADS_OF_MEMORY ? THREADS_OF_MEMORY : threads;
 }
 
+/* A GPU of which nothing is known: an RTX 3060 in half of a PCIe Gen3 slot reaches this (20 TFLOP/s of dense
+ * bf16: reference/streaming.md; attention at two thirds of products, convolutions in TF32 at half; 360 GB/s
+ * of memory at three quarters). */
+static const struct op_rates cuda_rates = {.per_second = {[CLASS_LINEAR] = 10e12,
+                                                          [CLASS_LINEAR_BF16] = 20e12,
+                                                          [CLASS_ATTENTION] = 13e12,
+                                                          [CLASS_CONV] = 8e12,
+                                                          [CLASS_BYTES] = 270e9}};
+
+static bool is_cuda(const char *device) {
+    return !strcmp(device, "cuda");
+}
+
 void rates_default(const char *device, int threads, struct rates *rates) {
-    (void)device; /* the only one so far */
     int n = threads > 0 ? threads : 1;
     *rates = (struct rates){.disk = DISK_MB * 1e6, .host_copy = HOST_COPY_MB * 1e6, .h2d = H2D_MB * 1e6};
     for (int i = 0; i < N_OP_CLASSES; i++)
         rates->ops.per_second[i] = useful_threads(i, n) * thread_rates.per_second[i];
     assume_bf16(&rates->ops);
+    if (is_cuda(device)) rates->ops = cuda_rates;
 }
 
 /* ---- reading ---- */
@@ -75,16 +88,15 @@ static enum status read_rate(struct place at, const json_t *value, double *rate,
     return error_expected(e, "1 to %g a second", most_per_second);
 }
 
-static enum status read_ops(const char *file, json_t *ops, struct op_rates *rates, struct error *e) {
+static enum status read_ops(struct place parent, json_t *ops, struct op_rates *rates, struct error *e) {
     const char *key;
     json_t *value;
-    if (!json_is_object(ops)) return bad_file(e, (struct place){file, "ops"}, "an object");
+    if (!json_is_object(ops)) return bad_file(e, parent, "an object");
     json_object_foreach(ops, key, value) {
         int class = 0;
         while (class < N_OP_CLASSES && strcmp(key, op_class_name((enum op_class) class))) class ++;
-        struct place at = {file, key};
-        if (class == N_OP_CLASSES)
-            return bad_file(e, at, "in ops: linear, linear_bf16, attention, conv, bytes");
+        struct place at = {parent.file, key};
+        if (class == N_OP_CLASSES) return bad_file(e, at, "linear, linear_bf16, attention, conv, bytes");
         if (read_rate(at, value, &rates->per_second[class], e) != OK) return e->code;
     }
     return OK;
@@ -108,25 +120,32 @@ static enum status read_threads(struct place at, const json_t *value, struct err
     return usable ? OK : bad_file(e, at, "a whole number from 1 to 1024");
 }
 
-static enum status read_member(struct place at, json_t *value, struct rates *rates, struct error *e) {
+/* What a file says: ops apart by device. */
+struct said {
+    struct rates paths; /* its ops are not used */
+    struct op_rates ops, cuda;
+};
+
+static enum status read_member(struct place at, json_t *value, struct said *said, struct error *e) {
     for (int i = 0; i < N_PATHS; i++)
-        if (!strcmp(at.key, paths[i].key)) return read_rate(at, value, path_rate(rates, i), e);
-    if (!strcmp(at.key, "ops")) return read_ops(at.file, value, &rates->ops, e);
+        if (!strcmp(at.key, paths[i].key)) return read_rate(at, value, path_rate(&said->paths, i), e);
+    if (!strcmp(at.key, "ops")) return read_ops(at, value, &said->ops, e);
+    if (!strcmp(at.key, "cuda")) return read_ops(at, value, &said->cuda, e);
     /* For people: no number of a plan follows from it. */
     if (!strcmp(at.key, "machine")) return json_is_string(value) ? OK : bad_file(e, at, "a text");
     if (!strcmp(at.key, "threads")) return read_threads(at, value, e);
     if (!strcmp(at.key, "version")) return json_integer_value(value) == 1 ? OK : bad_file(e, at, "1");
-    return bad_file(e, at, "version, machine, threads, disk, host_copy, h2d, ops");
+    return bad_file(e, at, "version, machine, threads, disk, host_copy, h2d, ops, cuda");
 }
 
-static enum status parse(const char *file, const char *text, json_t **root, struct rates *rates,
+static enum status parse(const char *file, const char *text, json_t **root, struct said *said,
                          struct error *e) {
     const char *key;
     json_t *value;
     if (json_parse(file, text, strlen(text), 4, root, e) != OK) return e->code;
     if (!json_object_get(*root, "version")) return bad_file(e, (struct place){file, "version"}, "1");
     json_object_foreach(*root, key, value) {
-        if (read_member((struct place){file, key}, value, rates, e) != OK) return e->code;
+        if (read_member((struct place){file, key}, value, said, e) != OK) return e->code;
     }
     return OK;
 }
@@ -138,8 +157,10 @@ static double share_of_threads(int class, int threads, int measured) {
     return useful_threads(class, threads) / useful_threads(class, measured);
 }
 
-static void put_over(const struct rates *said, int threads, int measured, struct rates *rates) {
-    struct rates from = *said;
+static void put_over(const struct said *said, const char *device, int threads, int measured,
+                     struct rates *rates) {
+    struct rates from = said->paths;
+    from.ops = is_cuda(device) ? said->cuda : said->ops;
     for (int i = 0; i < N_PATHS; i++)
         if (*path_rate(&from, i) > 0) *path_rate(rates, i) = *path_rate(&from, i);
     if (from.ops.per_second[CLASS_LINEAR_BF16] <= 0) assume_bf16(&from.ops);
@@ -148,12 +169,12 @@ static void put_over(const struct rates *said, int threads, int measured, struct
             rates->ops.per_second[i] = from.ops.per_second[i] * share_of_threads(i, threads, measured);
 }
 
-enum status rates_read(const char *file, const char *text, int threads, struct rates *rates,
-                       struct error *e) {
+enum status rates_read(const char *device, const char *file, const char *text, int threads,
+                       struct rates *rates, struct error *e) {
     json_t *root = NULL;
-    struct rates said = {0};
+    struct said said = {0};
     if (parse(file ? file : "rates", text, &root, &said, e) == OK)
-        put_over(&said, threads, (int)json_integer_value(json_object_get(root, "threads")), rates);
+        put_over(&said, device, threads, (int)json_integer_value(json_object_get(root, "threads")), rates);
     json_decref(root);
     return e->code;
 }
@@ -176,7 +197,7 @@ static void put_measured(json_t *root, const struct rates *measured) {
 
 enum status rates_merge(const char *old, const struct rates *measured, const char *machine, int threads,
                         char **text, struct error *e) {
-    struct rates ignored = {0};
+    struct said ignored = {0};
     json_t *root = NULL;
     *text = NULL;
     if (old)

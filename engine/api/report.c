@@ -81,14 +81,14 @@ static json_t *given_up_json(const struct report *r) {
 }
 
 json_t *report_json(const struct report *r) {
-    json_t *json = json_pack("{s:i, s:i, s:O?, s:I, s:f, s:o, s:o, s:{s:i, s:I, s:I, s:I}, s:o, s:o, s:o}",
-                             "version", 1, "exit", r->error.code == OK ? 0 : r->error.exit, "plan", r->plan,
-                             "seed", (json_int_t)r->seed, "seconds", r->seconds, "latent_sha256",
-                             hashes_json(r->latent_sha256, r->n_latents), "image_sha256",
-                             hashes_json(r->image_sha256, r->n_images), "measured", "vram_bytes", 0,
-                             "ram_bytes", (json_int_t)r->peak_bytes, "base_bytes", (json_int_t)r->base_bytes,
-                             "library_bytes", (json_int_t)r->library_bytes, "stages", stages_json(r), "steps",
-                             steps_json(r), "replanned", given_up_json(r));
+    json_t *json = json_pack(
+        "{s:i, s:i, s:O?, s:I, s:f, s:o, s:o, s:{s:I, s:I, s:I, s:I}, s:o, s:o, s:o}", "version", 1, "exit",
+        r->error.code == OK ? 0 : r->error.exit, "plan", r->plan, "seed", (json_int_t)r->seed, "seconds",
+        r->seconds, "latent_sha256", hashes_json(r->latent_sha256, r->n_latents), "image_sha256",
+        hashes_json(r->image_sha256, r->n_images), "measured", "vram_bytes", (json_int_t)r->device_bytes,
+        "ram_bytes", (json_int_t)r->peak_bytes, "base_bytes", (json_int_t)r->base_bytes, "library_bytes",
+        (json_int_t)r->library_bytes, "stages", stages_json(r), "steps", steps_json(r), "replanned",
+        given_up_json(r));
     if (json && r->error.code != OK)
         json_object_set_new(json, "error",
                             json_pack("{s:s, s:o, s:o, s:o, s:o}", "code", status_name(r->error.code), "what",

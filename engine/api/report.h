@@ -52,6 +52,8 @@ struct report {
     struct step_record *step; /* owned, from sys */
     float *sigma;             /* owned, from sys: one a step */
     uint64_t base_bytes, peak_bytes, library_bytes;
+    uint64_t
+        device_bytes; /* of the device, where it has memory of its own: all is taken before the first visit */
     struct error error;
 };
 

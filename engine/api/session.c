@@ -2,6 +2,7 @@
 #include "engine/api/session.h"
 
 #include "engine/api/advice_json.h"
+#include "engine/api/devices.h"
 #include "engine/api/latents.h"
 #include "engine/api/machine.h"
 #include "engine/api/plan_json.h"
@@ -10,7 +11,6 @@
 #include "engine/api/refusal.h"
 #include "engine/sample/flow.h"
 #include "engine/sample/noise.h"
-#include "kernels/cpu/cpu.h"
 #include "kernels/ops.h"
 #include "loaders/json.h"
 
@@ -205,8 +205,9 @@ static enum status denoised(struct running *r, int evaluation, struct error *e) 
 static enum status to_rgb(struct running *r, struct error *e) {
     struct job *job = r->job;
     struct context x = {.device = job->device, .error = e};
+    double stalled = 0;
     op_image_to_rgb(&x, job->rgb, job->picture);
-    return e->code;
+    return device_wait(job->device, &stalled, e);
 }
 
 static enum status picture_ended(struct running *r, int image, struct error *e) {
@@ -492,7 +493,8 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
     r.reserve = find_reserve(s, job);
     /* What an earlier run kept and this one does not comes first: it is in no line of this plan. */
     if (!job->plan.keep) residents_destroy(&s->residents);
-    if (s->options.on_log || s->options.on_progress) r.rate = rate_measure(s->sys, s->device, job->precision);
+    if (!s->device->memory && (s->options.on_log || s->options.on_progress))
+        r.rate = rate_measure(s->sys, s->device, job->precision);
     r.began = r.stage_began = r.step_began = now(&r);
     for (int i = 0; i < job->n_stages; i++)
         memcpy(s->report.stage_name[i], job->stages[i].name, sizeof s->report.stage_name[i]);
@@ -504,7 +506,20 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
     if (e->code == OK && job->request.dump && !job->decode_only) dump_start(job, e);
     if (e->code == OK) executor_run(&run, job->need, &job->plan, &s->residents, &r.counters, e);
     s->report.seconds = now(&r) - r.began;
+    if (r.counters.bytes_unpinned)
+        say(s, SLUICE_WARNING,
+            "%.1f MiB of host memory could not be pinned: its copies to the device were staged",
+            (double)r.counters.bytes_unpinned / (1 << 20));
     return e->code;
+}
+
+/* What a budget that nobody gave came to. */
+static void say_budget(struct sluice_session *s, const struct job *job) {
+    const struct device_memory *own = s->device->memory;
+    if (!own || !own->available || job->request.max_vram_bytes || job->request.plan) return;
+    say(s, SLUICE_INFO, "device memory: %.1f MiB free on %s, a budget of %.1f MiB",
+        (double)own->available(s->device) / (1 << 20), s->device->name,
+        (double)job->plan.vram_budget_bytes / (1 << 20));
 }
 
 static enum status check_prompt(const struct job *job, struct error *e) {
@@ -516,6 +531,8 @@ static void measure_process(struct sluice_session *s) {
     int64_t own = 0;
     for (int i = 0; i < N_MEMORY_LINES; i++) own += use.peak_bytes[i];
     s->report.peak_bytes = machine_peak_bytes();
+    const struct device_memory *device = s->device->memory;
+    if (device && device->used) s->report.device_bytes = device->used(s->device);
     uint64_t known = s->report.base_bytes + (uint64_t)own;
     s->report.library_bytes = s->report.peak_bytes > known ? s->report.peak_bytes - known : 0;
 }
@@ -534,6 +551,7 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
     if (plan_check(job.need, &job.plan, e) == BUDGET) refusal_explain(&job, e);
     if (e->code != OK) goto out;
     warn_of_cuts(s, &job);
+    say_budget(s, &job);
     execute(s, &job, latent_file, e);
 out:
     job_close(&job);
@@ -569,13 +587,10 @@ int sluice_session_open(sluice_model *model, const struct sluice_session_options
         error_set(&e, USAGE, "the number of threads cannot be used");
         error_found(&e, "%d", threads);
         error_expected(&e, "1 to 1024");
-    } else if (s->options.device && strcmp(s->options.device, "cpu")) {
-        error_set(&e, USAGE, "there is no such device in this build");
-        error_found(&e, "%s", s->options.device);
-        error_expected(&e, "cpu");
     } else {
-        s->device = cpu_open(sys, threads, &e);
+        s->device = device_open(sys, s->options.device, threads, s->options.plans_only, &e);
     }
+    if (s->device && s->device->memory) s->residents.device = s->device;
     if (e.code == OK) {
         *session = s;
         say_assumptions(s);

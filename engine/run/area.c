@@ -68,6 +68,7 @@ void area_lay_out(struct area *area, struct sys *sys, struct device *device, con
     if (keep && same_layout(area, &wanted, stage, bytes)) {
         wanted.memory = area->memory;
         wanted.bytes = area->bytes;
+        wanted.pins = area->pins;
         memcpy(wanted.ready, area->ready, (size_t)stage->n_lasting * sizeof *area->ready);
     } else {
         area_end(area, sys, device);
@@ -114,6 +115,7 @@ void area_give_up(struct area *area, struct sys *sys, struct device *device, int
 void area_end(struct area *area, struct sys *sys, struct device *device) {
     uint64_t start = 0, first, last;
     if (!area->memory) return;
+    pins_end(&area->pins);
     for (int i = 0; area->given_up && i < area->n_blocks; i++) {
         if (!(area->gone[i / 64] >> (i % 64) & 1)) continue;
         own_pages(area, i, &first, &last);

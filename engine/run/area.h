@@ -7,6 +7,7 @@
 #define SLUICE_RUN_AREA_H
 
 #include "engine/run/block.h"
+#include "engine/run/pins.h"
 #include "engine/run/plan.h"
 
 /* What the store must know of a stage. */
@@ -24,6 +25,7 @@ struct area {
     uint64_t member[PLAN_BLOCKS_MAX / 64];
     uint64_t offset[PLAN_BLOCKS_MAX + 1]; /* as laid out; a block ends where the next begins */
     bool ready[PLAN_BLOCKS_MAX];
+    struct pins pins;                    /* of a pool, for a device with memory of its own */
     bool given_up;                       /* some have been: not to be kept for another run */
     uint64_t gone[PLAN_BLOCKS_MAX / 64]; /* of those the pages have been given back */
 };

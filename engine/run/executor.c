@@ -122,6 +122,8 @@ enum status executor_measure(const struct run *run, bool prepare, struct run_nee
     dry.rates = &need->rates.ops;
     memset(need->stage, 0, sizeof need->stage);
     need->n_stages = run->n_stages;
+    need->separate = run->device->memory != NULL;
+    need->device_bytes = run->device->own_bytes;
     for (int i = 0; i < run->n_stages && e->code == OK; i++) {
         describe_stage(run, i, &need->stage[i]);
         measure_stage(run, i, &dry, &need->stage[i], e);
@@ -149,6 +151,14 @@ static bool execution_await(void *user, const struct tensor *tensor) {
     return from >= x->image_bytes || store_await(x->store, i_visit, from + bytes, x->e) == OK;
 }
 
+/* The host is about to look at what was computed. */
+static enum status wait_for_device(struct execution *x) {
+    double stalled = 0;
+    device_wait(x->run->device, &stalled, x->e);
+    store_add_stall(x->store, stalled);
+    return x->e->code;
+}
+
 static enum status execute_visit(struct execution *x, int i_visit, struct room *room) {
     const struct run *run = x->run;
     const struct visit *visit = x->visit;
@@ -165,7 +175,7 @@ static enum status execute_visit(struct execution *x, int i_visit, struct room *
     store_release(x->store, i_visit);
     x->done += x->context->flops;
     x->context->flops = 0;
-    if (x->e->code != OK || !visit->ends_evaluation) return x->e->code;
+    if (x->e->code != OK || !visit->ends_evaluation || wait_for_device(x) != OK) return x->e->code;
     if (x->counters) *x->counters = store_count(x->store);
     return run->hooks->evaluation_ended(run->hooks->user, visit, x->e);
 }
@@ -289,10 +299,18 @@ static enum status execute_stage(struct execution *x, int *i_visit, struct room 
     while (x->e->code == OK && *i_visit < run->visits->n_visits &&
            run->visits->visits[*i_visit].stage == i_stage)
         *i_visit = execute_next(x, *i_visit, room);
+    if (x->e->code == OK) wait_for_device(x);
     store_end_stage(x->store, i_stage);
     if (x->e->code == OK) run->hooks->stage_ended(run->hooks->user, i_stage, x->e);
     room_leave(run, room, x->e->code == OK && run->stages[i_stage].hoists);
     return x->e->code;
+}
+
+/* All of the device's memory that the plan has, before the first visit. */
+static enum status provide(struct execution *x) {
+    const struct device_memory *own = x->run->device->memory;
+    if (!own || !own->provide) return OK;
+    return own->provide(x->run->device, x->plan->vram_peak_bytes - x->need->device_bytes, x->e);
 }
 
 enum status executor_run(const struct run *run, const struct run_need *need, const struct plan *plan,
@@ -316,6 +334,7 @@ enum status executor_run(const struct run *run, const struct run_need *need, con
         .tick_user = &x,
     };
     if (store_open(&options, &x.store, e) != OK) return e->code;
+    provide(&x);
     for (int i = 0; i < run->visits->n_visits && e->code == OK;) execute_stage(&x, &i, &room);
     room_leave(run, &room, false);
     if (counters) *counters = store_count(x.store);

@@ -52,7 +52,9 @@ enum status room_take(const struct run *run, const struct stage_need *need, cons
     }
     room->scratch = (struct arena){.bytes = plan->activation_bytes};
     room->workspace = (struct arena){.bytes = plan->workspace_bytes};
-    there = there && take_host(run, LINE_STATE, &room->pictures);
+    if (room->pictures.bytes)
+        room->pictures.base = shared_map(run->sys, run->device, LINE_STATE, room->pictures.bytes);
+    there = there && (room->pictures.base || !room->pictures.bytes);
     there =
         there && take(run, LINE_ACTIVATION, &room->scratch) && take(run, LINE_WORKSPACE, &room->workspace);
     return there ? OK : error_set(e, MEMORY, "no memory for the activations of stage '%s'", plan->name);
@@ -101,7 +103,8 @@ void room_leave(const struct run *run, struct room *room, bool keeps_state) {
     }
     room_close(run->sys, room);
     give_back(run, LINE_STATE, &room->state);
-    give_host_back(run, LINE_STATE, &room->pictures);
+    shared_unmap(run->sys, run->device, LINE_STATE, room->pictures.base, room->pictures.bytes);
+    room->pictures = (struct arena){0};
     give_back(run, LINE_ACTIVATION, &room->scratch);
     give_back(run, LINE_WORKSPACE, &room->workspace);
     *room = kept;

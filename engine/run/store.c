@@ -44,6 +44,7 @@ enum status store_open(const struct store_options *options, struct store **store
     s->device = options->residents->device;
     s->stage = s->current_visit = -1;
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->pinning, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -77,6 +78,7 @@ void store_close(struct store *s) {
     pthread_cond_destroy(&s->ready);
     pthread_cond_destroy(&s->work);
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->pinning);
     sys->release(sys, s->fill_of_visit);
     sys->release(sys, s->fills);
     sys->release(sys, s);
@@ -92,6 +94,7 @@ enum status store_begin_stage(struct store *s, int stage, struct error *e) {
     if (area_begin(&r->area[stage], s->o.sys, s->device, p->resident_bytes, e) != OK ||
         (s->device && area_begin(&r->pool[stage], s->o.sys, NULL, p->pool_bytes, e) != OK))
         return e->code;
+    pins_begin(&r->pool[stage].pins, s->device, r->pool[stage].memory, r->pool[stage].bytes);
     pthread_mutex_lock(&s->lock);
     if (pieces_open_staging(s, p->staging_bytes, e) == OK) s->stage = stage;
     pthread_cond_broadcast(&s->work);
@@ -211,10 +214,7 @@ enum status store_await(struct store *s, int visit, uint64_t to, struct error *e
     if (status != OK) return status;
     f->awaited = to;
     if (!s->device) return OK;
-    double stall = s->device->memory->await_copy(s->device, ticket); /* readers go on meanwhile */
-    pthread_mutex_lock(&s->lock);
-    s->counters.stall_seconds += stall;
-    pthread_mutex_unlock(&s->lock);
+    store_add_stall(s, s->device->memory->await_copy(s->device, ticket)); /* readers go on meanwhile */
     return OK;
 }
 
@@ -232,6 +232,12 @@ void store_release(struct store *s, int visit) {
     if (empties) fills_empty(s, f);
     pthread_cond_broadcast(&s->work);
     pieces_move_inline(s);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void store_add_stall(struct store *s, double seconds) {
+    pthread_mutex_lock(&s->lock);
+    s->counters.stall_seconds += seconds;
     pthread_mutex_unlock(&s->lock);
 }
 

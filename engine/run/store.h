@@ -61,10 +61,11 @@ struct store_options {
 };
 
 struct store_counters {
-    int64_t bytes_moved;  /* to where weights are used: from files, or over the bus */
-    double stall_seconds; /* that computing waited for them */
-    int64_t bytes_read;   /* from files */
-    int64_t bytes_direct; /* of those, past the page cache */
+    int64_t bytes_moved;    /* to where weights are used: from files, or over the bus */
+    double stall_seconds;   /* that computing waited for them */
+    int64_t bytes_read;     /* from files */
+    int64_t bytes_direct;   /* of those, past the page cache */
+    int64_t bytes_unpinned; /* over the bus out of memory that could not be pinned: slower, and in the way */
 };
 
 struct store;
@@ -98,6 +99,8 @@ void store_release(struct store *store, int visit);
  * visit of the next; the ring's pages go back until that begins. */
 enum status store_replan(struct store *store, const struct plan *plan, int visit, struct error *e);
 
+/* Operators have waited this long for copies, as the device says after the fact. */
+void store_add_stall(struct store *store, double seconds);
 /* Since store_open. */
 struct store_counters store_count(struct store *store);
 

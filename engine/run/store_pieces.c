@@ -73,23 +73,43 @@ static void count_reads(struct store *s, const struct reader *reader) {
     s->counters.bytes_direct += (int64_t)reader->bytes_direct;
 }
 
+/* Queues the copy of a piece, in as many parts as the chunks that it lies in are pinned in. Returns the last
+ * ticket. Without the lock. */
+static uint64_t copy_piece(struct store *s, const struct piece *piece, struct pins *pins, const char *from,
+                           int64_t *unpinned) {
+    uint64_t ticket = 0, at = piece->from;
+    while (at < piece->to) {
+        pthread_mutex_lock(&s->pinning);
+        uint64_t offset = (uint64_t)(from + at - pins->memory), ends = pins_cover(pins, offset);
+        bool pinned = !pins->refused;
+        pthread_mutex_unlock(&s->pinning);
+        uint64_t n = piece->to - at;
+        if (pins->memory && n > ends - offset) n = ends - offset;
+        if (!pinned) *unpinned += (int64_t)n;
+        ticket = s->device->memory->copy(s->device, piece->fill->address + at, from + at, n, piece->mark);
+        at += n;
+    }
+    return ticket;
+}
+
 /* Moves one piece to a device with memory of its own. The lock is held on entry and exit. */
 static uint64_t move_to_device(struct store *s, const struct piece *piece, struct reader *reader,
                                struct error *e) {
     struct fill *f = piece->fill;
-    const struct area *pool = &s->o.residents->pool[f->stage];
+    struct area *pool = &s->o.residents->pool[f->stage];
     bool in_pool = f->pooled && pool->ready[f->place];
     int buffer = piece->buffer;
     char *from = f->pooled ? pool->memory + pool->offset[f->place]
                            : s->staging_memory + (uint64_t)buffer * s->staging_piece - piece->from;
     uint64_t passed = buffer < 0 ? 0 : s->staging[buffer].ticket, ticket = 0;
+    int64_t unpinned = 0;
     pthread_mutex_unlock(&s->lock);
     if (passed) s->device->memory->wait_copy(s->device, passed); /* I8 */
     if (!in_pool) reader_read(reader, f->block, piece->from, piece->to, from, e);
     if (e->code == OK)
-        ticket = s->device->memory->copy(s->device, f->address + piece->from, from + piece->from,
-                                         piece->to - piece->from, piece->mark);
+        ticket = copy_piece(s, piece, f->pooled ? &pool->pins : &s->staging_pins, from, &unpinned);
     pthread_mutex_lock(&s->lock);
+    s->counters.bytes_unpinned += unpinned;
     for (uint64_t i = piece->from / f->part_bytes; i * f->part_bytes < piece->to; i++)
         if (ticket > f->ticket[i]) f->ticket[i] = ticket;
     if (buffer >= 0) {
@@ -236,6 +256,7 @@ enum status pieces_open_staging(struct store *s, uint64_t bytes, struct error *e
     s->staging_memory = s->o.sys->map(s->o.sys, LINE_STORE, bytes);
     if (!s->staging_memory)
         return error_set(e, MEMORY, "no memory for %llu bytes of staging", (unsigned long long)bytes);
+    pins_begin(&s->staging_pins, s->device, s->staging_memory, bytes);
     s->staging_bytes = bytes;
     s->staging_piece = bytes / n / PLAN_PAGE * PLAN_PAGE;
     s->n_staging = (int)n;
@@ -249,6 +270,7 @@ void pieces_close_staging(struct store *s) {
     s->staging_open = false;
     while (s->pieces_in_flight) pthread_cond_wait(&s->ready, &s->lock);
     s->device->memory->finish(s->device);
+    pins_end(&s->staging_pins);
     s->o.sys->unmap(s->o.sys, LINE_STORE, s->staging_memory, s->staging_bytes);
     s->staging_memory = NULL;
     s->staging_bytes = 0;

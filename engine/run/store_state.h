@@ -69,6 +69,7 @@ struct store {
     int oldest_fill;    /* of those under the present plan, residents apart */
     int *fill_of_visit; /* -1: a block without weights */
 
+    pthread_mutex_t pinning;    /* readers take turns at pinning; taken without the lock */
     pthread_mutex_t lock;       /* guards everything below and all fills */
     pthread_cond_t work, ready; /* readers wait for work, whoever needs their pieces for ready */
     struct store_reader readers[STORE_READERS_MAX];
@@ -86,6 +87,7 @@ struct store {
     int ring_oldest;    /* oldest live ring fill; n_fills if none */
 
     char *staging_memory;
+    struct pins staging_pins;
     uint64_t staging_bytes, staging_piece; /* of all buffers, of one */
     struct staging staging[STAGING_MAX];
     int n_staging;

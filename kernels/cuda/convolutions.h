@@ -1,10 +1,15 @@
 /* The only door to cuDNN: convolutions of pictures, without padding, by one fixed deterministic algorithm.
  *
- * in [Y + k - 1, X + k - 1, C], weights [N, k, k, C], out [Y, X, N], bias [N], all f32 and packed; the tensor
- * cores round in and weights to TF32 and sum in f32. C and N are multiples of 8. Named by its shape and kept
- * until convolutions_close, like products. test/emu/ has another file behind this header. */
+ * in [Y + k - 1, X + k - 1, C], weights [N, k, k, C], out [Y, X, N], all f32, packed and multiples of 16
+ * bytes; the tensor cores round in and weights to TF32 and sum in f32. C and N are multiples of 8. There is
+ * no bias here: what adds the residual and takes the padding off adds it too, in the same pass. Named by its
+ * shape and kept until convolutions_close, like products. test/emu/ has another file behind this header. */
 #ifndef SLUICE_CUDA_CONVOLUTIONS_H
 #define SLUICE_CUDA_CONVOLUTIONS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 #include "engine/base/error.h"
 #include "engine/base/sys.h"
@@ -21,8 +26,17 @@ struct convolution_key {
     int32_t side;          /* k */
 };
 
+/* As product_touch_bytes. */
+static inline uint64_t convolution_touch_bytes(const struct convolution_key *key) {
+    uint64_t side = (uint64_t)key->side, in = (uint64_t)key->in, out = (uint64_t)key->out;
+    uint64_t rows = (uint64_t)key->rows, columns = (uint64_t)key->columns;
+    uint64_t from = (rows + side - 1) * (columns + side - 1) * in, to = rows * columns * out;
+    uint64_t weights = side * side * in * out, most = from > to ? from : to;
+    return CONVOLUTIONS_WORKSPACE + sizeof(float) * (most > weights ? most : weights);
+}
+
 struct convolution_operands {
-    const float *in, *weights, *bias;
+    const float *in, *weights;
     float *out;
     void *workspace; /* CONVOLUTIONS_WORKSPACE bytes, aligned to 256 */
 };
@@ -44,5 +58,9 @@ enum status convolutions_run(struct convolutions *convolutions, const struct con
 /* As products_touch. */
 enum status convolutions_touch(struct convolutions *convolutions, void *scratch, uint64_t scratch_bytes,
                                cudaStream_t stream, struct error *e);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -30,11 +30,14 @@ struct cuda {
 };
 
 /* prepare may be NULL. run queues the operator on the compute stream and never waits. Operands are what the
- * wrappers of ops.h let through. Rows may begin at any multiple of their element's size: wide loads only where
- * address and distance of rows allow, and with the bits of narrow ones (R1). */
+ * wrappers of ops.h let through. Rows may begin at any multiple of their element's size: wide loads only
+ * where address and distance of rows allow, and with the bits of narrow ones (R1). */
 struct cuda_operator {
     enum status (*prepare)(struct cuda *cuda, const struct op *op, struct error *e);
     enum status (*run)(struct cuda *cuda, const struct op *op, char *workspace, struct error *e);
+    /* All kernels that run() may launch, NULL last: their code is loaded before the run. NULL: there are none
+     * of ours. */
+    const void *const *kernels;
 };
 
 extern const struct cuda_operator cuda_linear, cuda_linear_few, cuda_attention, cuda_conv2d;

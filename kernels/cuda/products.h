@@ -6,6 +6,10 @@
 #ifndef SLUICE_CUDA_PRODUCTS_H
 #define SLUICE_CUDA_PRODUCTS_H
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #include "engine/base/error.h"
 #include "engine/base/sys.h"
 
@@ -21,11 +25,27 @@ enum { PRODUCTS_WORKSPACE = 32 << 20 };
 struct product_key {
     int32_t m, n, k;
     int32_t bias, residual; /* 1: there is one */
-    int64_t out_row, residual_row;
+    int32_t wide; /* 1: out and residual begin at multiples of 16 bytes, which the fast kernels ask for */
+    int64_t out_row, residual_row; /* the latter 0 without a residual */
 };
 
+/* Whether all rows of out and residual begin at multiples of 16 bytes if the first ones do. Then only an
+ * unusual call is not wide. */
+static inline bool product_rows_wide(const struct product_key *key) {
+    return key->out_row % 4 == 0 && key->residual_row % 4 == 0;
+}
+
+/* What trying it takes, operands lying over each other: the library's workspace and the largest operand. */
+static inline uint64_t product_touch_bytes(const struct product_key *key) {
+    uint64_t m = (uint64_t)key->m, n = (uint64_t)key->n, k = (uint64_t)key->k;
+    uint64_t row = (uint64_t)(key->out_row > key->residual_row ? key->out_row : key->residual_row);
+    uint64_t product = 2 * k * (m > n ? m : n), out = sizeof(float) * m * row, bias = sizeof(float) * n;
+    uint64_t most = product > out ? product : out;
+    return PRODUCTS_WORKSPACE + (most > bias ? most : bias);
+}
+
 struct product_operands {
-    const void *in, *weight;
+    const void *in, *weight; /* multiples of 16 bytes, as is bias */
     const float *bias, *residual;
     float *out;      /* may be residual */
     void *workspace; /* PRODUCTS_WORKSPACE bytes, aligned to 256 */
@@ -43,10 +63,15 @@ enum status products_prepare(struct products *products, const struct product_key
 /* Queues it on the stream. INTERNAL if it was not prepared, DEVICE. */
 enum status products_run(struct products *products, const struct product_key *key,
                          const struct product_operands *operands, cudaStream_t stream, struct error *e);
-/* Runs every product that has been prepared and not been run yet once, on scratch memory of the device that
- * is large enough for the largest (operands are garbage), so that its kernels are loaded before memory is
- * measured. */
+/* Runs every product that has been prepared and not been run yet once, on scratch memory of the device, so
+ * that its kernels are loaded before memory is measured. Operands are garbage and lie over each other:
+ * scratch is aligned to 256 and has PRODUCTS_WORKSPACE and the largest operand of all. INTERNAL if it is
+ * less. Leaves out what is not wide though its rows are: no forward calls that. */
 enum status products_touch(struct products *products, void *scratch, uint64_t scratch_bytes,
                            cudaStream_t stream, struct error *e);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -148,8 +148,6 @@ done <<END
 --mask x.png|--mask
 --frames 5|--frames
 --fps 24|--fps
---device cuda|--device
---device cuda:1|--device
 --device cuda:x|--device
 --device tpu|--device
 --precision f16|--precision.*f16
@@ -158,6 +156,27 @@ done <<END
 END
 name="nothing written"
 check "no file" empty_folder .
+# a GPU: refused where the program has no CUDA, named where there is no driver, taken where there is one
+expect 0 "devices" devices
+gpu=there
+has ../out '^cuda: ' && gpu=missing
+has ../out '^cuda: this program was built without CUDA' && gpu=unbuilt
+if [ $gpu != there ]; then
+    for device in cuda cuda:1; do
+        draw $([ $gpu = unbuilt ] && echo 2 || echo 5) "--device $device" -p x -o a.png --device $device
+        check "names the flag" has ../err "^sluice: .*--device $device"
+    done
+    check "no file" empty_folder .
+    expect 0 "planned for a GPU" plan -m "$model" --device cuda --max-vram 2G --json
+    check "what is assumed" has ../out '"assumed"'
+    check "in bf16" has ../out '"precision": *"bf16"'
+    expect 0 "planned twice" plan -m "$model" --device cuda --max-vram 2G
+    check "as a table" has ../out '^assumed  '
+    expect 4 "planned for too small a GPU" plan -m "$model" --device cuda --max-vram 100M
+    check "names the flag" has ../err '^sluice: .*--max-vram'
+    expect 2 "f32 on a GPU" plan -m "$model" --device cuda --precision f32
+fi
+expect 2 "a GPU of no number" plan -m "$model" --device cuda:
 # bf16 needs its instructions: the emulation that oneDNN has below them does not count
 for isa in AVX2 AVX512_CORE; do
     DNNL_MAX_CPU_ISA=$isa

@@ -1,0 +1,456 @@
+/* Attention in one pass over the keys. */
+#include "kernels/cuda/attention.h"
+
+#include "kernels/cuda/operators.h"
+#include "kernels/cuda/ptx.cuh"
+
+#include <math.h>
+
+struct packed {
+    const float *from;
+    uint16_t *to; /* [heads, rows, padded] */
+    int64_t row;  /* elements from one row of from to the next */
+    bool wide;    /* its heads begin at multiples of 16 bytes */
+};
+
+struct pack_args {
+    packed k, v;
+    int32_t rows, heads, head_size, padded, block_rows;
+};
+
+enum { PACK_THREADS = 256, PACK_ITEMS = 1024 };
+
+/* Columns [first, first + 8) of a head in bf16, zeros from its end on. */
+__device__ static inline uint4 eight_columns(const float *head, int32_t first, int32_t head_size, bool wide) {
+    float f[8];
+    if (wide && first + 8 <= head_size) {
+        uint4 low = ld128(head + first), high = ld128(head + first + 4);
+        f[0] = __uint_as_float(low.x), f[1] = __uint_as_float(low.y);
+        f[2] = __uint_as_float(low.z), f[3] = __uint_as_float(low.w);
+        f[4] = __uint_as_float(high.x), f[5] = __uint_as_float(high.y);
+        f[6] = __uint_as_float(high.z), f[7] = __uint_as_float(high.w);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++) f[i] = first + i < head_size ? head[first + i] : 0;
+    }
+    uint4 packed;
+    packed.x = pack_bf16(f[0], f[1]), packed.y = pack_bf16(f[2], f[3]);
+    packed.z = pack_bf16(f[4], f[5]), packed.w = pack_bf16(f[6], f[7]);
+    return packed;
+}
+
+__global__ void __launch_bounds__(PACK_THREADS) attention_pack(pack_args a) {
+    packed t = blockIdx.y ? a.v : a.k;
+    int32_t pieces = a.padded / 8, row_pieces = a.heads * pieces;
+    int32_t first = static_cast<int32_t>(blockIdx.x) * a.block_rows;
+    int32_t rows = a.rows - first < a.block_rows ? a.rows - first : a.block_rows;
+    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < rows * row_pieces; i += PACK_THREADS) {
+        int64_t row = first + i / row_pieces;
+        int32_t head = i % row_pieces / pieces, column = i % pieces * 8;
+        const float *from = t.from + row * t.row + static_cast<int64_t>(head) * a.head_size;
+        uint16_t *to = t.to + (static_cast<int64_t>(head) * a.rows + row) * a.padded;
+        st128(to + column, eight_columns(from, column, a.head_size, t.wide));
+    }
+}
+
+/* What follows from a line of ATTENTION_TILES. */
+template <int HEAD, int SIXTEENS, int DOWN, int ACROSS, int KEYS, int KEPT> struct tile {
+    static constexpr int head = HEAD, sixteens = SIXTEENS, down = DOWN, across = ACROSS, keys = KEYS;
+    static constexpr int kept = KEPT, waiting = HEAD / ACROSS / 16 - KEPT; /* steps of queries */
+    static constexpr int threads = WARP * DOWN * ACROSS, queries = 16 * SIXTEENS * DOWN;
+    static constexpr int columns = HEAD / ACROSS; /* a warp's */
+    static constexpr int steps = columns / 16, column_eights = columns / 8, key_eights = KEYS / 8;
+    /* Rows in shared memory: an odd multiple of 16 bytes, so that eight of them lie in different banks. */
+    static constexpr int row = HEAD + 8;
+    static constexpr int rows_bytes = KEYS * row * 2;
+    static constexpr int queries_bytes = queries * ACROSS * waiting * 32;
+    static constexpr int partial_bytes = ACROSS > 1 ? queries *ACROSS *KEYS * 4 : 0;
+    static constexpr int shared_bytes = 2 * rows_bytes + queries_bytes + partial_bytes;
+    static_assert(ACROSS <= 2, "scores have two parts at most");
+    static_assert(shared_bytes <= 99 * 1024, "what GPUs of 8.6 give a block");
+};
+
+struct attend_args {
+    const float *q;
+    float *out;
+    const uint16_t *keys, *values; /* [G, n_keys, padded head] */
+    int64_t q_row, out_row;        /* elements from one row to the next */
+    int32_t n_queries, n_keys, head_size, group, tiles;
+    bool causal, q_wide, out_wide; /* wide: pairs of columns begin at multiples of 8 bytes */
+    float q_factor, scale;         /* q is multiplied by 1, -1 or 0, scores by scale > 0, base 2 */
+};
+
+/* Where a lane stands: its query head, its rows (those of its first sixteen are row and row + 8) and, in
+ * every eight columns of its warp's, its two. */
+struct place {
+    int32_t head, row, column;
+    int lane, warp, part;
+};
+
+/* How many keys a row sees: the first ones. Rows behind the last are computed like it and not stored. */
+__device__ static inline int32_t visible(const attend_args &a, int32_t row) {
+    int32_t last = row < a.n_queries ? row : a.n_queries - 1;
+    return a.causal ? a.n_keys - a.n_queries + last + 1 : a.n_keys;
+}
+
+/* Two neighbouring columns of q in bf16. */
+__device__ static inline uint32_t two_queries(const attend_args &a, const place &at, int32_t row,
+                                              int32_t column) {
+    if (row >= a.n_queries || column >= a.head_size) return 0;
+    const float *from = a.q + row * a.q_row + static_cast<int64_t>(at.head) * a.head_size + column;
+    if (a.q_wide) {
+        float2 both = *reinterpret_cast<const float2 *>(from);
+        return pack_bf16(both.x * a.q_factor, both.y * a.q_factor);
+    }
+    float second = column + 1 < a.head_size ? from[1] : 0;
+    return pack_bf16(from[0] * a.q_factor, second * a.q_factor);
+}
+
+/* A warp's queries as the instruction wants them, the first steps in registers. In shared memory every lane
+ * reads what it has written, so nobody waits. */
+template <class T> struct query_fragments {
+    uint32_t kept[T::sixteens][T::kept ? T::kept : 1][4];
+    uint4 *waiting; /* this lane's first */
+};
+
+template <class T>
+__device__ static inline void load_queries(query_fragments<T> &q, const attend_args &a, const place &at) {
+#pragma unroll
+    for (int m = 0; m < T::sixteens; m++)
+#pragma unroll
+        for (int step = 0; step < T::steps; step++) {
+            int32_t row = at.row + 16 * m, column = at.column + 16 * step;
+            uint4 f;
+            f.x = two_queries(a, at, row, column), f.y = two_queries(a, at, row + 8, column);
+            f.z = two_queries(a, at, row, column + 8), f.w = two_queries(a, at, row + 8, column + 8);
+            if (step < T::kept) {
+                q.kept[m][step][0] = f.x, q.kept[m][step][1] = f.y;
+                q.kept[m][step][2] = f.z, q.kept[m][step][3] = f.w;
+            } else
+                st128(q.waiting + (m * T::waiting + step - T::kept) * WARP, f);
+        }
+}
+
+template <class T>
+__device__ static inline void query_fragment(uint32_t to[4], const query_fragments<T> &q, int m, int step) {
+    if (step < T::kept) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) to[i] = q.kept[m][step][i];
+    } else {
+        uint4 f = ld128(q.waiting + (m * T::waiting + step - T::kept) * WARP);
+        to[0] = f.x, to[1] = f.y, to[2] = f.z, to[3] = f.w;
+    }
+}
+
+/* Queues rows [first, first + keys) of a head of k or v, zeros from n on. They follow each other in memory.
+ */
+template <class T>
+__device__ static inline void load_rows(uint16_t *shared, const uint16_t *from, int32_t first, int32_t n) {
+    constexpr int pieces = T::head / 8, steps = (T::keys * pieces + T::threads - 1) / T::threads;
+    int valid = (n - first < T::keys ? n - first : T::keys) * pieces;
+    int item = static_cast<int>(threadIdx.x);
+    from += static_cast<int64_t>(first) * T::head;
+#pragma unroll
+    for (int i = 0; i < steps; i++, item += T::threads) {
+        if (T::keys * pieces % T::threads && item >= T::keys * pieces) break;
+        uint16_t *to = shared + item / pieces * T::row + item % pieces * 8;
+        copy_async_16(to, from + (item < valid ? item * 8 : 0), item < valid);
+    }
+    copy_async_commit();
+}
+
+/* Neighbouring tiles of one row of tiles that one call multiplies. */
+__device__ static constexpr int together(int tiles) {
+    return tiles % 4 ? 2 : 4;
+}
+
+/* s = q k^T over the warp's columns. keys: the first of them. */
+template <class T>
+__device__ static inline void multiply_keys(float (&s)[T::sixteens][T::key_eights][4],
+                                            const query_fragments<T> &q, const uint16_t *keys, int lane) {
+    constexpr int N = together(T::key_eights);
+    const uint16_t *from = keys + (lane / 16 * 8 + lane % 8) * T::row + lane / 8 % 2 * 8;
+#pragma unroll
+    for (int step = 0; step < T::steps; step++) {
+        uint32_t a[T::sixteens][4];
+#pragma unroll
+        for (int m = 0; m < T::sixteens; m++) query_fragment<T>(a[m], q, m, step);
+#pragma unroll
+        for (int n = 0; n < T::key_eights; n += N) {
+            uint32_t b[N / 2][4];
+#pragma unroll
+            for (int i = 0; i < N / 2; i++) ldmatrix_x4(b[i], from + (n + 2 * i) * 8 * T::row + step * 16);
+#pragma unroll
+            for (int m = 0; m < T::sixteens; m++)
+                mma_bf16<N>(s[m] + n, a[m], reinterpret_cast<const uint32_t(*)[2]>(b));
+        }
+    }
+}
+
+/* o += p v for the warp's columns. p: probabilities, in the places of scores. values: the first column. */
+template <class T>
+__device__ static inline void multiply_values(float (&o)[T::sixteens][T::column_eights][4],
+                                              const float (&p)[T::sixteens][T::key_eights][4],
+                                              const uint16_t *values, int lane) {
+    constexpr int N = together(T::column_eights);
+    const uint16_t *from = values + lane % 16 * T::row + lane / 16 * 8;
+#pragma unroll
+    for (int step = 0; step < T::keys / 16; step++) {
+        uint32_t a[T::sixteens][4];
+#pragma unroll
+        for (int m = 0; m < T::sixteens; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float *pair = p[m][2 * step + i / 2] + i % 2 * 2;
+                a[m][i] = pack_bf16(pair[0], pair[1]);
+            }
+#pragma unroll
+        for (int n = 0; n < T::column_eights; n += N) {
+            uint32_t b[N / 2][4];
+#pragma unroll
+            for (int i = 0; i < N / 2; i++)
+                ldmatrix_x4_transposed(b[i], from + step * 16 * T::row + (n + 2 * i) * 8);
+#pragma unroll
+            for (int m = 0; m < T::sixteens; m++)
+                mma_bf16<N>(o[m] + n, a[m], reinterpret_cast<const uint32_t(*)[2]>(b));
+        }
+    }
+}
+
+/* Where warps share a head: leaves this one's scores for the other. */
+template <class T>
+__device__ static inline void leave_scores(float4 *partial, const float (&s)[T::sixteens][T::key_eights][4],
+                                           const place &at) {
+    float4 *to = partial + at.warp * T::sixteens * T::key_eights * WARP + at.lane;
+#pragma unroll
+    for (int m = 0; m < T::sixteens; m++)
+#pragma unroll
+        for (int n = 0; n < T::key_eights; n++) {
+            float4 f;
+            f.x = s[m][n][0], f.y = s[m][n][1], f.z = s[m][n][2], f.w = s[m][n][3];
+            to[(m * T::key_eights + n) * WARP] = f;
+        }
+}
+
+/* Adds the other's: both get the same bits, so that nothing else needs to be told. */
+template <class T>
+__device__ static inline void add_scores(float (&s)[T::sixteens][T::key_eights][4], const float4 *partial,
+                                         const place &at) {
+    const float4 *from = partial + (at.warp ^ 1) * T::sixteens * T::key_eights * WARP + at.lane;
+#pragma unroll
+    for (int m = 0; m < T::sixteens; m++)
+#pragma unroll
+        for (int n = 0; n < T::key_eights; n++) {
+            float4 f = from[(m * T::key_eights + n) * WARP];
+            s[m][n][0] += f.x, s[m][n][1] += f.y, s[m][n][2] += f.z, s[m][n][3] += f.w;
+        }
+}
+
+/* Takes out the keys that a row does not see. */
+template <class T>
+__device__ static inline void mask_scores(float (&s)[T::sixteens][T::key_eights][4], const attend_args &a,
+                                          const place &at, int32_t first) {
+#pragma unroll
+    for (int m = 0; m < T::sixteens; m++) {
+        int32_t seen[2] = {visible(a, at.row + 16 * m), visible(a, at.row + 16 * m + 8)};
+#pragma unroll
+        for (int n = 0; n < T::key_eights; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (first + 8 * n + at.lane % 4 * 2 + i % 2 >= seen[i / 2]) s[m][n][i] = -INFINITY;
+    }
+}
+
+/* What a lane knows of its rows: results and sums so far, both relative to 2^top. sum is over the lane's own
+ * keys. */
+template <class T> struct rows_so_far {
+    float o[T::sixteens][T::column_eights][4];
+    float top[T::sixteens][2], sum[T::sixteens][2];
+};
+
+/* The largest of four lanes that share a row. */
+__device__ static inline float row_max(float value) {
+    value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, 1));
+    return fmaxf(value, __shfl_xor_sync(0xffffffff, value, 2));
+}
+
+__device__ static inline float row_sum(float value) {
+    value += __shfl_xor_sync(0xffffffff, value, 1);
+    return value + __shfl_xor_sync(0xffffffff, value, 2);
+}
+
+/* Scores become probabilities relative to the new top, and so does what came before. */
+template <class T>
+__device__ static inline void soften(rows_so_far<T> &r, float (&s)[T::sixteens][T::key_eights][4],
+                                     float scale) {
+#pragma unroll
+    for (int m = 0; m < T::sixteens; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float most = -INFINITY, sum = 0;
+#pragma unroll
+            for (int n = 0; n < T::key_eights; n++)
+                most = fmaxf(most, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
+            float top = fmaxf(r.top[m][half], row_max(most) * scale);
+            float base = top == -INFINITY ? 0 : top; /* nothing to be seen yet: probabilities 0, not NaN */
+            float shrink = exp2_fast(r.top[m][half] - base);
+#pragma unroll
+            for (int n = 0; n < T::key_eights; n++)
+#pragma unroll
+                for (int i = 2 * half; i < 2 * half + 2; i++)
+                    sum += s[m][n][i] = exp2_fast(s[m][n][i] * scale - base);
+            r.top[m][half] = top;
+            r.sum[m][half] = r.sum[m][half] * shrink + sum;
+#pragma unroll
+            for (int n = 0; n < T::column_eights; n++)
+                r.o[m][n][2 * half] *= shrink, r.o[m][n][2 * half + 1] *= shrink;
+        }
+}
+
+__device__ static inline void store_two(const attend_args &a, const place &at, int32_t row, int32_t column,
+                                        float first, float second) {
+    if (row >= a.n_queries || column >= a.head_size) return;
+    float *to = a.out + row * a.out_row + static_cast<int64_t>(at.head) * a.head_size + column;
+    if (a.out_wide) {
+        float2 both;
+        both.x = first, both.y = second;
+        *reinterpret_cast<float2 *>(to) = both;
+        return;
+    }
+    to[0] = first;
+    if (column + 1 < a.head_size) to[1] = second;
+}
+
+template <class T>
+__device__ static inline void store_rows(const rows_so_far<T> &r, const attend_args &a, const place &at) {
+#pragma unroll
+    for (int m = 0; m < T::sixteens; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float factor = 1 / row_sum(r.sum[m][half]);
+#pragma unroll
+            for (int n = 0; n < T::column_eights; n++)
+                store_two(a, at, at.row + 16 * m + 8 * half, at.column + 8 * n, r.o[m][n][2 * half] * factor,
+                          r.o[m][n][2 * half + 1] * factor);
+        }
+}
+
+template <class T> __device__ static inline place find_place(const attend_args &a) {
+    place at;
+    /* The last rows first: under causal they see the most keys. */
+    int32_t block = static_cast<int32_t>(gridDim.x - 1 - blockIdx.x);
+    at.lane = static_cast<int>(threadIdx.x % WARP), at.warp = static_cast<int>(threadIdx.x / WARP);
+    at.part = at.warp % T::across;
+    at.head = block / a.tiles;
+    at.row = block % a.tiles * T::queries + at.warp / T::across * 16 * T::sixteens + at.lane / 4;
+    at.column = at.part * T::columns + at.lane % 4 * 2;
+    return at;
+}
+
+/* k of the next tile travels while this one's probabilities are computed and multiplied, v while its scores
+ * are: two barriers a tile, and one buffer for each. */
+template <class T> __global__ void __launch_bounds__(T::threads, 1) attend(attend_args a) {
+    SMEM_DYN(uint16_t, shared);
+    uint16_t *keys = shared, *values = keys + T::keys * T::row, *rest = values + T::keys * T::row;
+    float4 *partial = reinterpret_cast<float4 *>(rest + T::queries_bytes / 2);
+    place at = find_place<T>(a);
+    int32_t first_row = at.row - at.lane / 4 - at.warp / T::across * 16 * T::sixteens;
+    int32_t seen = visible(a, first_row + T::queries - 1);
+    int64_t head = static_cast<int64_t>(at.head / a.group) * a.n_keys * T::head;
+    load_rows<T>(keys, a.keys + head, 0, a.n_keys);
+    query_fragments<T> q;
+    q.waiting = reinterpret_cast<uint4 *>(rest) + at.warp * T::sixteens * T::waiting * WARP + at.lane;
+    load_queries<T>(q, a, at);
+    rows_so_far<T> r = {};
+#pragma unroll
+    for (int m = 0; m < T::sixteens; m++) r.top[m][0] = r.top[m][1] = -INFINITY;
+    for (int32_t first = 0; first < seen; first += T::keys) {
+        copy_async_wait<0>();
+        __syncthreads(); /* k is here, v before it is done with */
+        load_rows<T>(values, a.values + head, first, a.n_keys);
+        float s[T::sixteens][T::key_eights][4] = {};
+        multiply_keys<T>(s, q, keys + at.part * T::columns, at.lane);
+        if constexpr (T::across > 1) leave_scores<T>(partial, s, at);
+        copy_async_wait<0>();
+        __syncthreads(); /* v is here, k is done with, and parts of scores are there */
+        if (first + T::keys < seen) load_rows<T>(keys, a.keys + head, first + T::keys, a.n_keys);
+        if constexpr (T::across > 1) add_scores<T>(s, partial, at);
+        if (first + T::keys > visible(a, at.row)) mask_scores<T>(s, a, at, first);
+        soften<T>(r, s, a.scale);
+        multiply_values<T>(r.o, s, values + at.part * T::columns, at.lane);
+    }
+    store_rows<T>(r, a, at);
+}
+
+static bool aligned(const struct tensor *t, int64_t bytes) {
+    return !(reinterpret_cast<uintptr_t>(t->data) % static_cast<uintptr_t>(bytes) || t->row_bytes % bytes);
+}
+
+static packed packed_of(const struct tensor *t, int32_t head_size, char *to) {
+    packed p = {};
+    p.from = static_cast<const float *>(t->data);
+    p.to = reinterpret_cast<uint16_t *>(to);
+    p.row = t->row_bytes / 4;
+    p.wide = aligned(t, 16) && head_size % 4 == 0;
+    return p;
+}
+
+static void pack(struct cuda *cuda, const struct op *op, const attention_layout *l, char *workspace) {
+    pack_args a = {};
+    a.rows = op->in[1].dim[0];
+    a.head_size = op->in[0].dim[1] / op->n;
+    a.heads = op->in[1].dim[1] / a.head_size;
+    a.padded = l->head;
+    a.k = packed_of(&op->in[1], a.head_size, workspace + l->keys);
+    a.v = packed_of(&op->in[2], a.head_size, workspace + l->values);
+    int32_t row_pieces = a.heads * (a.padded / 8);
+    a.block_rows = (PACK_ITEMS + row_pieces - 1) / row_pieces;
+    unsigned blocks = static_cast<unsigned>((a.rows + a.block_rows - 1) / a.block_rows);
+    LAUNCH(attention_pack, dim3(blocks, 2), PACK_THREADS, 0, cuda->compute, a);
+}
+
+static attend_args attend_args_of(const struct op *op, const attention_layout *l, const char *workspace) {
+    const struct tensor *q = &op->in[0];
+    attend_args a = {};
+    a.q = static_cast<const float *>(q->data), a.q_row = q->row_bytes / 4;
+    a.out = static_cast<float *>(op->out.data), a.out_row = op->out.row_bytes / 4;
+    a.keys = reinterpret_cast<const uint16_t *>(workspace + l->keys);
+    a.values = reinterpret_cast<const uint16_t *>(workspace + l->values);
+    a.n_queries = q->dim[0], a.n_keys = op->in[1].dim[0];
+    a.head_size = q->dim[1] / op->n, a.group = q->dim[1] / op->in[1].dim[1];
+    a.causal = op->causal;
+    a.q_wide = aligned(q, 8) && a.head_size % 2 == 0;
+    a.out_wide = aligned(&op->out, 8) && a.head_size % 2 == 0;
+    /* Sign and zero go to q, which is exact: the largest score is then also the largest scaled one, and keys
+     * that are not seen stay at minus infinity. */
+    a.q_factor = op->scale < 0 ? -1.0f : op->scale > 0 ? 1.0f : 0.0f;
+    a.scale = op->scale == 0 ? 1.0f : fabsf(op->scale) * 1.44269504f; /* log2(e) */
+    return a;
+}
+
+template <class T>
+static enum status launch(struct cuda *cuda, const struct op *op, attend_args a, struct error *e) {
+    if (cuda_check(cudaFuncSetAttribute(reinterpret_cast<const void *>(attend<T>),
+                                        cudaFuncAttributeMaxDynamicSharedMemorySize, T::shared_bytes),
+                   "attention's shared memory", e))
+        return e->code;
+    a.tiles = (a.n_queries + T::queries - 1) / T::queries;
+    unsigned blocks = static_cast<unsigned>(a.tiles) * static_cast<unsigned>(op->n);
+    LAUNCH((attend<T>), blocks, T::threads, T::shared_bytes, cuda->compute, a);
+    return cuda_launched(op, e);
+}
+
+static enum status attention_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+    attention_layout l = cuda_attention_layout(op);
+    pack(cuda, op, &l, workspace);
+    if (cuda_launched(op, e)) return e->code;
+    attend_args a = attend_args_of(op, &l, workspace);
+#define LAUNCH_TILE(head, ...)                                                                               \
+    case head:                                                                                               \
+        return launch<tile<head, __VA_ARGS__>>(cuda, op, a, e);
+    switch (l.head) { ATTENTION_TILES(LAUNCH_TILE) }
+#undef LAUNCH_TILE
+    return OK; /* never: heads are padded to one of these */
+}
+
+const struct cuda_operator cuda_attention = {NULL, attention_run};

@@ -1,0 +1,72 @@
+/* Attention's shapes on the CUDA device: what attention.cu is compiled for, and its workspace. Pure functions
+ * of the call. */
+#ifndef SLUICE_CUDA_ATTENTION_H
+#define SLUICE_CUDA_ATTENTION_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "kernels/cuda/costs.h"
+#include "kernels/ops.h"
+
+/* The one table of tiles: _(head, sixteens, down, across, keys, kept).
+ *   head      compiled head sizes; others are padded to the next one with zeros
+ *   sixteens  groups of 16 queries of a warp: the instruction's rows. Two halve what a warp reads of k and v
+ *             from shared memory, which is what bounds a GPU whose tensor cores are as fast as the A100's
+ *   down      warps below each other: a block has 16 * sixteens * down queries
+ *   across    warps beside each other, each with its part of the head: then they add up their scores
+ *   keys      keys at a time
+ *   kept      of a warp's queries, groups of 16 columns that stay in registers; the others in shared memory
+ *
+ * What decides: a lane has sixteens * head / across / 2 registers of results, sixteens * keys / 2 of scores
+ * and 4 * sixteens * kept of queries, of 255 in all. A block must fit into the 99 KiB of shared memory that
+ * GPUs of 8.6, 8.9 and 12.0 give it, and for heads of up to 128, where four warps are too few for a
+ * multiprocessor, two blocks into the 100 KiB that it has there, 1 KiB of it lost to each. */
+#define ATTENTION_TILES(_)                                                                                   \
+    _(16, 2, 4, 1, 64, 1)                                                                                    \
+    _(32, 2, 4, 1, 64, 2)                                                                                    \
+    _(48, 2, 4, 1, 64, 3)                                                                                    \
+    _(64, 2, 4, 1, 64, 4)                                                                                    \
+    _(80, 2, 4, 1, 64, 0)   /* 40 registers of queries are too many beside 80 and 64 */                      \
+    _(96, 2, 4, 1, 48, 0)   /* 64 keys: 50 KiB, one block where there are 100 */                             \
+    _(112, 2, 4, 1, 32, 0)  /* 48 keys: 50.5 KiB, likewise */                                                \
+    _(128, 2, 4, 1, 32, 0)  /* 49 KiB: two blocks are exactly 100 */                                         \
+    _(160, 1, 8, 1, 64, 10) /* from here on results of 32 queries are too many registers */                  \
+    _(192, 1, 8, 1, 64, 10)                                                                                  \
+    _(256, 1, 8, 1, 32, 8)                                                                                   \
+    _(384, 1, 4, 2, 32, 12) /* from here on those of 16 are: two warps share them */                         \
+    _(512, 1, 4, 2, 32, 12)
+
+/* A head's compiled size. */
+static inline int32_t attention_padded(int32_t head_size) {
+#define FIRST_THAT_HOLDS(head, ...)                                                                          \
+    if (head_size <= head) return head;
+    ATTENTION_TILES(FIRST_THAT_HOLDS)
+#undef FIRST_THAT_HOLDS
+    return 0; /* never: the wrapper has checked */
+}
+
+/* k and v in bf16, head after head: [G, S, head]. They are read once for every block of queries, so they are
+ * rounded once, before, and lie as copies to shared memory want them. q is read once and needs nothing. */
+struct attention_layout {
+    int32_t head; /* compiled */
+    uint64_t keys, values, end;
+};
+
+static inline struct attention_layout cuda_attention_layout(const struct op *op) {
+    struct attention_layout l;
+    int32_t head_size = op->in[0].dim[1] / op->n, key_heads = op->in[1].dim[1] / head_size;
+    l.head = attention_padded(head_size);
+    uint64_t bytes = 2 * (uint64_t)op->in[1].dim[0] * (uint64_t)key_heads * (uint64_t)l.head;
+    l.end = 0;
+    l.keys = workspace_part(&l.end, bytes);
+    l.values = workspace_part(&l.end, bytes);
+    return l;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

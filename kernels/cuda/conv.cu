@@ -1,0 +1,83 @@
+/* Convolution of a picture, in bands of rows, through convolutions.h.
+ *
+ * A band's input is gathered into the workspace with its halo: upsampled, normed and activated on the way,
+ * zeros around it. So the library sees one kind of convolution, without padding, and out may run into in as
+ * far as ops.h allows: a band is gathered before it is written, and bands follow each other on one stream.
+ * Three launches a band; besides the convolution's own, a band moves 12 bytes a value of in and 16 of out. */
+#include "kernels/cuda/conv.h"
+
+#include "kernels/cuda/cast.h"
+#include "kernels/cuda/conv_band.h"
+#include "kernels/cuda/convolutions.h"
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/operators.h"
+
+static_assert((int)CONV_LIBRARY_BYTES == (int)CONVOLUTIONS_WORKSPACE, "conv.h repeats convolutions.h");
+
+static struct convolution_key key_of(const struct conv_layout *l, int32_t rows) {
+    return {rows, l->columns, l->c_padded, l->n_padded, l->kernel};
+}
+
+static enum status prepare(struct cuda *cuda, const struct op *op, struct error *e) {
+    if (!cuda->convolutions) {
+        error_set(e, DEVICE, "convolutions need cuDNN 9, which is not there");
+        return error_found(e, "%s", cuda->lacks_convolutions);
+    }
+    struct conv_layout l = cuda_conv_layout(op);
+    struct convolution_key key = key_of(&l, l.band), last = key_of(&l, l.rows % l.band);
+    if (convolutions_prepare(cuda->convolutions, &key, e)) return e->code;
+    return last.rows ? convolutions_prepare(cuda->convolutions, &last, e) : OK;
+}
+
+/* NULL: there is none. */
+static const float *ready_bias(const struct cuda *cuda, const struct tensor *bias, float *to) {
+    if (!bias->rank) return NULL;
+    if (bias->dtype == DTYPE_F32) return static_cast<const float *>(bias->data);
+    cuda_widen_vector(to, bias, tensor_columns(bias), cuda->compute);
+    return to;
+}
+
+/* What is the same for all bands. */
+struct call {
+    struct cuda *cuda;
+    const struct op *op;
+    struct conv_layout l;
+    const float *norm, *bias;
+    char *workspace;
+};
+
+static enum status run_band(const struct call *c, int32_t first, struct error *e) {
+    const struct op *op = c->op;
+    const struct conv_layout *l = &c->l;
+    int32_t rows = l->rows - first < l->band ? l->rows - first : l->band;
+    float *in = reinterpret_cast<float *>(c->workspace + l->in);
+    float *out = reinterpret_cast<float *>(c->workspace + l->out);
+    struct conv_gather gather = {&op->in[0],        c->norm, op->conv.activation,
+                                 op->conv.upsample, l->halo, op->conv.first_row + first - l->halo,
+                                 rows + 2 * l->halo};
+    cuda_conv_gather(in, &gather, c->cuda->compute);
+    struct convolution_key key = key_of(l, rows);
+    struct convolution_operands operands = {in, reinterpret_cast<float *>(c->workspace + l->weights), out,
+                                            c->workspace + l->library};
+    if (convolutions_run(c->cuda->convolutions, &key, &operands, c->cuda->compute, e)) return e->code;
+    struct conv_finish finish = {
+        &op->out, &op->in[3], (int64_t)first * l->columns, (int64_t)rows * l->columns, out, c->bias};
+    cuda_conv_finish(&finish, c->cuda->compute);
+    return OK;
+}
+
+static enum status run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+    struct call c = {cuda, op, cuda_conv_layout(op), NULL, NULL, workspace};
+    if (op->conv.norm.statistics.rank) {
+        float *norm = reinterpret_cast<float *>(workspace + c.l.norm);
+        cuda_channel_norm(norm, &op->conv.norm, op->in[0].dim[2], cuda->compute);
+        c.norm = norm;
+    }
+    c.bias = ready_bias(cuda, &op->in[2], reinterpret_cast<float *>(workspace + c.l.bias));
+    cuda_conv_pad_weights(reinterpret_cast<float *>(workspace + c.l.weights), &op->in[1], cuda->compute);
+    for (int32_t first = 0; first < c.l.rows; first += c.l.band)
+        if (run_band(&c, first, e)) return e->code;
+    return cuda_launched(op, e);
+}
+
+const struct cuda_operator cuda_conv2d = {prepare, run};

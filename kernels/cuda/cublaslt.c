@@ -1,0 +1,272 @@
+/* cuBLASLt behind one door: see products.h.
+ *
+ * The library thinks in columns, so out^T[N,M] = weight . in^T is asked for: weight [N,K] by rows is a K x N
+ * matrix by columns, transposed; in [M,K] is K x M as it lies; the bias then runs along the columns of out^T,
+ * as the library's epilogue wants it. The residual is the library's C with beta 1.
+ *
+ * The algorithm is the first that the library's heuristic names. It knows the shape, the types, the GPU and
+ * what is fixed here: workspace, alignments, and how parts of a split K may be added. NVIDIA promises equal
+ * bits for equal algorithm and GPU. K and N that are no multiples of 8 get slower kernels, not an error.
+ *
+ * Versions 12 and 13 of the library agree in everything that is used here. */
+#include "kernels/cuda/keys.h"
+#include "kernels/cuda/library.h"
+#include "kernels/cuda/products.h"
+
+#include <cublasLt.h>
+#include <stdio.h>
+
+#define FUNCTIONS(X)                                                                                         \
+    X(cublasLtCreate)                                                                                        \
+    X(cublasLtDestroy)                                                                                       \
+    X(cublasLtGetProperty)                                                                                   \
+    X(cublasLtGetStatusString)                                                                               \
+    X(cublasLtMatrixLayoutCreate)                                                                            \
+    X(cublasLtMatrixLayoutDestroy)                                                                           \
+    X(cublasLtMatmulDescCreate)                                                                              \
+    X(cublasLtMatmulDescDestroy)                                                                             \
+    X(cublasLtMatmulDescSetAttribute)                                                                        \
+    X(cublasLtMatmulPreferenceCreate)                                                                        \
+    X(cublasLtMatmulPreferenceDestroy)                                                                       \
+    X(cublasLtMatmulPreferenceSetAttribute)                                                                  \
+    X(cublasLtMatmulAlgoGetHeuristic)                                                                        \
+    X(cublasLtMatmul)
+
+struct api {
+    FUNCTIONS(LIBRARY_POINTER)
+};
+
+static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so", NULL};
+static const struct library_function functions[] = {FUNCTIONS(LIBRARY_FUNCTION)};
+
+struct product {
+    struct product_key key;
+    int32_t touched;
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t weight, in, residual, out; /* residual: also what is not read; may be out */
+    cublasLtMatmulAlgo_t algo;
+};
+
+struct products {
+    struct sys *sys;
+    void *library;
+    struct api api;
+    cublasLtHandle_t handle;
+    struct keys keys;
+};
+
+static enum status failed(const struct products *p, const struct product_key *key, const char *what,
+                          cublasStatus_t s, struct error *e) {
+    error_set(e, s == CUBLAS_STATUS_ALLOC_FAILED ? MEMORY : DEVICE, "cuBLASLt %s failed", what);
+    error_found(e, "%s (%d)", p->api.cublasLtGetStatusString(s), (int)s);
+    if (key)
+        error_expected(e, "a product of %d x %d x %d%s%s, rows of %lld and %lld", key->m, key->n, key->k,
+                       key->bias ? ", bias" : "", key->residual ? ", residual" : "", (long long)key->out_row,
+                       (long long)key->residual_row);
+    return e->code;
+}
+
+/* --- opening --- */
+
+struct products *products_open(struct sys *sys, struct error *e) {
+    struct products *p = sys->alloc(sys, LINE_HOST, sizeof *p);
+    if (!p) {
+        error_set(e, MEMORY, "no memory for cuBLASLt");
+        return NULL;
+    }
+    p->sys = sys;
+    p->keys = (struct keys){
+        .sys = sys, .key_bytes = sizeof(struct product_key), .entry_bytes = sizeof(struct product)};
+    int n = (int)(sizeof functions / sizeof *functions);
+    p->library = library_open("cuBLASLt", names, functions, n, &p->api, e);
+    if (p->library) {
+        cublasStatus_t s = p->api.cublasLtCreate(&p->handle);
+        if (!s) return p;
+        failed(p, NULL, "start", s, e);
+        p->handle = NULL;
+    }
+    products_close(p);
+    return NULL;
+}
+
+/* What is not there is NULL. */
+static void product_free(const struct products *p, struct product *product) {
+    const struct api *api = &p->api;
+    if (product->desc) api->cublasLtMatmulDescDestroy(product->desc);
+    if (product->weight) api->cublasLtMatrixLayoutDestroy(product->weight);
+    if (product->in) api->cublasLtMatrixLayoutDestroy(product->in);
+    if (product->residual && product->residual != product->out)
+        api->cublasLtMatrixLayoutDestroy(product->residual);
+    if (product->out) api->cublasLtMatrixLayoutDestroy(product->out);
+}
+
+void products_close(struct products *p) {
+    if (!p) return;
+    for (uint64_t i = 0; i < p->keys.capacity; i++)
+        if (keys_at(&p->keys, i)) product_free(p, keys_at(&p->keys, i));
+    p->sys->release(p->sys, p->keys.entries);
+    if (p->handle) p->api.cublasLtDestroy(p->handle);
+    library_close(p->library);
+    p->sys->release(p->sys, p);
+}
+
+void products_version(const struct products *p, char *out, size_t out_bytes) {
+    int version[3] = {0};
+    p->api.cublasLtGetProperty(MAJOR_VERSION, &version[0]);
+    p->api.cublasLtGetProperty(MINOR_VERSION, &version[1]);
+    p->api.cublasLtGetProperty(PATCH_LEVEL, &version[2]);
+    snprintf(out, out_bytes, "cuBLASLt %d.%d.%d", version[0], version[1], version[2]);
+}
+
+/* --- preparing --- */
+
+/* Layouts by columns. One layout for residual and out where they are alike: the library demands it of a
+ * product in place. */
+static cublasStatus_t layouts_create(const struct api *api, struct product *product) {
+    const struct product_key *key = &product->key;
+    uint64_t m = (uint64_t)key->m, n = (uint64_t)key->n, k = (uint64_t)key->k;
+    cublasStatus_t s = api->cublasLtMatrixLayoutCreate(&product->weight, CUDA_R_16BF, k, n, key->k);
+    if (!s) s = api->cublasLtMatrixLayoutCreate(&product->in, CUDA_R_16BF, k, m, key->k);
+    if (!s) s = api->cublasLtMatrixLayoutCreate(&product->out, CUDA_R_32F, n, m, key->out_row);
+    product->residual = product->out;
+    if (!s && key->residual && key->residual_row != key->out_row)
+        s = api->cublasLtMatrixLayoutCreate(&product->residual, CUDA_R_32F, n, m, key->residual_row);
+    return s;
+}
+
+/* The heuristic looks at the bias's address for its alignment alone: any multiple of 16 that is no more. */
+static cublasStatus_t desc_create(const struct api *api, struct product *product) {
+    int32_t transposed = CUBLAS_OP_T, bias_type = CUDA_R_32F;
+    uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const void *bias = (const void *)(uintptr_t)16;
+    cublasStatus_t s = api->cublasLtMatmulDescCreate(&product->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (!s)
+        s = api->cublasLtMatmulDescSetAttribute(product->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                                                sizeof transposed);
+    if (s || !product->key.bias) return s;
+    s = api->cublasLtMatmulDescSetAttribute(product->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                            sizeof epilogue);
+    if (!s)
+        s = api->cublasLtMatmulDescSetAttribute(product->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+                                                &bias_type, sizeof bias_type);
+    if (!s)
+        s = api->cublasLtMatmulDescSetAttribute(product->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                                sizeof bias);
+    return s;
+}
+
+/* Where K is split, the parts may be kept in the workspace and added afterwards in one order. Not "in place":
+ * there blocks add to out one after another, in an order that is not written down. Not splitting is always
+ * allowed. Alignments are promises of products.h, never what an address happens to have. */
+static cublasStatus_t preference_create(const struct api *api, const struct product_key *key,
+                                        cublasLtMatmulPreference_t *preference) {
+    uint64_t workspace = PRODUCTS_WORKSPACE;
+    uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    uint32_t sixteen = 16, out = key->wide ? 16 : 4;
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t attribute;
+        const void *value;
+        size_t bytes;
+    } wishes[] = {
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction, sizeof reduction},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &sixteen, sizeof sixteen},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &sixteen, sizeof sixteen},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &out, sizeof out},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &out, sizeof out},
+    };
+    cublasStatus_t s = api->cublasLtMatmulPreferenceCreate(preference);
+    for (size_t i = 0; i < sizeof wishes / sizeof *wishes && !s; i++)
+        s = api->cublasLtMatmulPreferenceSetAttribute(*preference, wishes[i].attribute, wishes[i].value,
+                                                      wishes[i].bytes);
+    return s;
+}
+
+static cublasStatus_t choose(const struct products *p, struct product *product) {
+    cublasLtMatmulPreference_t preference = NULL;
+    cublasLtMatmulHeuristicResult_t found = {0};
+    int n = 0;
+    cublasStatus_t s = preference_create(&p->api, &product->key, &preference);
+    if (!s)
+        s = p->api.cublasLtMatmulAlgoGetHeuristic(p->handle, product->desc, product->weight, product->in,
+                                                  product->residual, product->out, preference, 1, &found, &n);
+    if (!s) s = n < 1 ? CUBLAS_STATUS_NOT_SUPPORTED : found.state;
+    product->algo = found.algo;
+    if (preference) p->api.cublasLtMatmulPreferenceDestroy(preference);
+    return s;
+}
+
+enum status products_prepare(struct products *p, const struct product_key *key, struct error *e) {
+    if (keys_find(&p->keys, key)) return OK;
+    struct product product = {.key = *key};
+    cublasStatus_t s = layouts_create(&p->api, &product);
+    if (!s) s = desc_create(&p->api, &product);
+    if (!s) s = choose(p, &product);
+    if (s)
+        failed(p, key, "choice of an algorithm", s, e);
+    else if (keys_add(&p->keys, &product))
+        return OK;
+    else
+        error_set(e, MEMORY, "no memory for the table of products");
+    product_free(p, &product);
+    return e->code;
+}
+
+/* --- running --- */
+
+static enum status run(const struct products *p, struct product *product,
+                       const struct product_operands *operands, cudaStream_t stream, struct error *e) {
+    const struct product_key *key = &product->key;
+    const float one = 1, zero = 0;
+    cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+    if (key->bias)
+        s = p->api.cublasLtMatmulDescSetAttribute(product->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                  &operands->bias, sizeof operands->bias);
+    if (!s)
+        s = p->api.cublasLtMatmul(p->handle, product->desc, &one, operands->weight, product->weight,
+                                  operands->in, product->in, key->residual ? &one : &zero,
+                                  key->residual ? operands->residual : operands->out, product->residual,
+                                  operands->out, product->out, &product->algo, operands->workspace,
+                                  PRODUCTS_WORKSPACE, stream);
+    if (s) return failed(p, key, "product", s, e);
+    product->touched = 1;
+    return OK;
+}
+
+enum status products_run(struct products *p, const struct product_key *key,
+                         const struct product_operands *operands, cudaStream_t stream, struct error *e) {
+    struct product *product = keys_find(&p->keys, key);
+    if (product) return run(p, product, operands, stream, e);
+    error_set(e, INTERNAL, "a product was not prepared");
+    return error_found(e, "%d x %d x %d, bias %d, residual %d, wide %d", key->m, key->n, key->k, key->bias,
+                       key->residual, key->wide);
+}
+
+/* The residual lies elsewhere than out: in place the library takes only equal layouts. */
+static enum status touch(const struct products *p, struct product *product, char *scratch,
+                         uint64_t scratch_bytes, cudaStream_t stream, struct error *e) {
+    uint64_t bytes = product_touch_bytes(&product->key);
+    if (bytes > scratch_bytes) {
+        error_set(e, INTERNAL, "too little memory to try a product in");
+        error_found(e, "%llu bytes", (unsigned long long)scratch_bytes);
+        return error_expected(e, "%llu", (unsigned long long)bytes);
+    }
+    char *garbage = scratch + PRODUCTS_WORKSPACE;
+    struct product_operands operands = {.in = garbage,
+                                        .weight = garbage,
+                                        .bias = (const float *)garbage,
+                                        .residual = (const float *)scratch,
+                                        .out = (float *)garbage,
+                                        .workspace = scratch};
+    return run(p, product, &operands, stream, e);
+}
+
+enum status products_touch(struct products *p, void *scratch, uint64_t scratch_bytes, cudaStream_t stream,
+                           struct error *e) {
+    for (uint64_t i = 0; i < p->keys.capacity; i++) {
+        struct product *product = keys_at(&p->keys, i);
+        if (!product || product->touched || product->key.wide < product_rows_wide(&product->key)) continue;
+        if (touch(p, product, scratch, scratch_bytes, stream, e)) return e->code;
+    }
+    return OK;
+}

@@ -1,0 +1,336 @@
+/* The CUDA device: see cuda.h. Here is what device.h asks for; what is behind it is elsewhere: the streams'
+ * order in order.c, memory in pages.c, operators in a file each, and which GPUs there are in gpus.c.
+ *
+ * Which GPU CUDA calls go to is a thread's own matter, and readers and whoever pins memory call from theirs:
+ * everything that calls CUDA enters first. Of a lost GPU nothing is asked any more. */
+#include "kernels/cuda/convolutions.h"
+#include "kernels/cuda/gpus.h"
+#include "kernels/cuda/operators.h"
+#include "kernels/cuda/order.h"
+#include "kernels/cuda/own.h"
+#include "kernels/cuda/pages.h"
+#include "kernels/cuda/products.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct gpu {
+    struct cuda cuda; /* first */
+    struct failures failures;
+    struct pins pins;
+    struct order *order;
+    struct pages *pages;
+    bool kernels_loaded;
+};
+
+static struct gpu *gpu_of(struct device *device) {
+    return (struct gpu *)device;
+}
+
+/* Whether CUDA may be called; if so, this thread's GPU is the device's. */
+static bool enter(struct gpu *g) {
+    return !failures_lost(&g->failures) &&
+           failures_note(&g->failures, cudaSetDevice(g->cuda.ordinal), "choosing the GPU");
+}
+
+/* The same, and nothing has failed that nobody knows of yet. */
+static enum status enter_sound(struct gpu *g, struct error *e) {
+    enter(g);
+    return failures_take(&g->failures, e);
+}
+
+/* ---- operators ---- */
+
+static const struct cuda_operator *const operators[N_OP_KINDS] = {
+    [OP_LINEAR] = &cuda_linear,
+    [OP_LINEAR_FEW] = &cuda_linear_few,
+    [OP_ATTENTION] = &cuda_attention,
+    [OP_RMS_NORM] = &cuda_rms_norm,
+    [OP_LAYER_NORM] = &cuda_layer_norm,
+    [OP_GROUP_STATISTICS] = &cuda_group_statistics,
+    [OP_GROUP_NORM] = &cuda_group_norm,
+    [OP_ROPE_TABLE] = &cuda_rope_table,
+    [OP_ROPE] = &cuda_rope,
+    [OP_SWIGLU] = &cuda_swiglu,
+    [OP_WIDEN] = &cuda_widen,
+    [OP_REPEAT_ROW] = &cuda_repeat_row,
+    [OP_PATCHIFY] = &cuda_patchify,
+    [OP_UNPATCHIFY] = &cuda_unpatchify,
+    [OP_TIMESTEP] = &cuda_timestep,
+    [OP_CONV2D] = &cuda_conv2d,
+    [OP_LATENT_TO_IMAGE] = &cuda_latent_to_image,
+    [OP_IMAGE_TO_RGB] = &cuda_image_to_rgb,
+};
+
+/* An operator has failed, whose error does not say whether the GPU is lost: a lost one fails every call. */
+static enum status look_after(struct gpu *g, enum status status) {
+    cudaError_t code = status == OK ? cudaSuccess : cudaStreamQuery(g->cuda.compute);
+    struct error known = {0};
+    if (code == cudaErrorNotReady) code = cudaSuccess;
+    (void)cudaGetLastError(); /* that it is not ready counts as an error otherwise */
+    failures_check(&g->failures, code, "an operator", &known);
+    return status;
+}
+
+static enum status cuda_prepare(struct device *device, const struct op *op, struct error *e) {
+    struct gpu *g = gpu_of(device);
+    const struct cuda_operator *functions = operators[op->kind];
+    if (enter_sound(g, e) != OK || !functions->prepare) return e->code;
+    return look_after(g, functions->prepare(&g->cuda, op, e));
+}
+
+static enum status cuda_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
+    struct gpu *g = gpu_of(device);
+    if (enter_sound(g, e) != OK) return e->code;
+    order_runs(g->order);
+    return look_after(g, operators[op->kind]->run(&g->cuda, op, workspace, e));
+}
+
+/* ---- memory ---- */
+
+static void *cuda_reserve(struct device *device, size_t bytes) {
+    struct gpu *g = gpu_of(device);
+    return enter(g) ? pages_reserve(g->pages, bytes) : NULL;
+}
+
+static int cuda_commit(struct device *device, void *memory, size_t bytes) {
+    struct gpu *g = gpu_of(device);
+    return enter(g) ? pages_commit(g->pages, memory, bytes) : -EIO;
+}
+
+static void cuda_decommit(struct device *device, void *memory, size_t bytes) {
+    struct gpu *g = gpu_of(device);
+    if (enter(g)) pages_decommit(g->pages, memory, bytes);
+}
+
+/* A lost GPU's goes when the device does. */
+static void cuda_unreserve(struct device *device, void *memory, size_t bytes) {
+    struct gpu *g = gpu_of(device);
+    (void)bytes;
+    if (enter(g)) pages_unreserve(g->pages, memory);
+}
+
+static uint64_t cuda_used(struct device *device) {
+    return pages_taken(gpu_of(device)->pages) + CUDA_CONTEXT_BYTES;
+}
+
+static uint64_t cuda_available(struct device *device) {
+    struct gpu *g = gpu_of(device);
+    size_t free_bytes = 0, all = 0;
+    if (enter(g)) failures_note(&g->failures, cudaMemGetInfo(&free_bytes, &all), "free memory");
+    return cuda_used(device) + free_bytes;
+}
+
+/* ---- providing ---- */
+
+static enum status load_kernels(struct gpu *g, struct error *e) {
+    for (int i = 0; i < N_OP_KINDS && !g->kernels_loaded; i++) {
+        const void *const *kernel = operators[i]->kernels;
+        struct cudaFuncAttributes attributes;
+        for (; kernel && *kernel; kernel++)
+            if (failures_check(&g->failures, cudaFuncGetAttributes(&attributes, *kernel),
+                               op_name((enum op_kind)i), e) != OK)
+                return e->code;
+    }
+    g->kernels_loaded = true;
+    return OK;
+}
+
+/* INTERNAL is that there is too little to try one in, because residents of the run before have the rest: then
+ * its code comes with its first call. */
+static enum status touch_libraries(struct gpu *g, void *scratch, uint64_t bytes, struct error *e) {
+    struct cuda *cuda = &g->cuda;
+    double stalled = 0;
+    enum status status = products_touch(cuda->products, scratch, bytes, cuda->compute, e);
+    if (status == OK && cuda->convolutions)
+        status = convolutions_touch(cuda->convolutions, scratch, bytes, cuda->compute, e);
+    if (look_after(g, status) == INTERNAL) *e = (struct error){0};
+    return order_wait(g->order, &stalled, e);
+}
+
+/* Code comes to the GPU when something first needs it, into memory that is counted as the device's own. So
+ * everything runs once, or is asked for, on all pages that are not in use yet. */
+static enum status load(struct gpu *g, struct error *e) {
+    uint64_t bytes = pages_idle(g->pages);
+    if (load_kernels(g, e) != OK || !bytes) return e->code;
+    void *scratch = pages_reserve(g->pages, bytes);
+    if (!scratch || pages_commit(g->pages, scratch, bytes))
+        error_set(e, DEVICE, "the GPU cannot map %llu bytes", (unsigned long long)bytes);
+    else
+        touch_libraries(g, scratch, bytes, e);
+    if (scratch && enter(g)) pages_unreserve(g->pages, scratch);
+    return e->code;
+}
+
+static enum status cuda_provide(struct device *device, uint64_t bytes, struct error *e) {
+    struct gpu *g = gpu_of(device);
+    if (enter_sound(g, e) != OK || pages_provide(g->pages, bytes, e) != OK || !bytes) return e->code;
+    return load(g, e);
+}
+
+/* ---- host memory ---- */
+
+/* Addresses are the same on both sides: every 64-bit Linux has one address space for host and GPUs. */
+static void *cuda_take_shared(struct device *device, size_t bytes) {
+    struct gpu *g = gpu_of(device);
+    void *memory = NULL;
+    if (!enter(g)) return NULL;
+    cudaError_t code = cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable);
+    if (code == cudaErrorMemoryAllocation)
+        (void)cudaGetLastError(); /* the caller says so */
+    else
+        failures_note(&g->failures, code, "host memory for the GPU");
+    return code == cudaSuccess ? memset(memory, 0, bytes) : NULL;
+}
+
+static void cuda_give_shared(struct device *device, void *memory, size_t bytes) {
+    struct gpu *g = gpu_of(device);
+    (void)bytes;
+    if (memory && enter(g)) failures_note(&g->failures, cudaFreeHost(memory), "giving host memory back");
+}
+
+static int refused_pin(cudaError_t code) {
+    switch (code) {
+    case cudaErrorMemoryAllocation:
+        return -ENOMEM;
+    case cudaErrorHostMemoryAlreadyRegistered:
+        return -EEXIST;
+    case cudaErrorNotSupported:
+        return -ENOTSUP;
+    default:
+        return -EIO;
+    }
+}
+
+/* Refused, copies are slower and nothing else is wrong: so only a lost GPU is noted. */
+static int cuda_pin(struct device *device, void *memory, size_t bytes) {
+    struct gpu *g = gpu_of(device);
+    struct error known = {0};
+    if (!enter(g)) return -EIO;
+    if (!pins_add(&g->pins, memory, bytes)) return -ENOSPC;
+    cudaError_t code = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
+    if (failures_check(&g->failures, code, "pinning", &known) == OK) return 0;
+    /* One that is there already goes with the first; until then it is a place more to cut at. */
+    if (code != cudaErrorHostMemoryAlreadyRegistered) pins_remove(&g->pins, memory);
+    return refused_pin(code);
+}
+
+static void cuda_unpin(struct device *device, void *memory, size_t bytes) {
+    struct gpu *g = gpu_of(device);
+    (void)bytes;
+    if (!enter(g)) return;
+    failures_note(&g->failures, cudaHostUnregister(memory), "unpinning");
+    pins_remove(&g->pins, memory);
+}
+
+/* ---- order ---- */
+
+static uint64_t cuda_mark(struct device *device) {
+    struct gpu *g = gpu_of(device);
+    return enter(g) ? order_mark(g->order) : 0;
+}
+
+static uint64_t cuda_copy(struct device *device, void *to, const void *from, size_t bytes, uint64_t mark) {
+    struct gpu *g = gpu_of(device);
+    return enter(g) ? order_copy(g->order, to, from, bytes, mark) : 0;
+}
+
+/* How long operators wait is known when they have: wait() says so. */
+static double cuda_await_copy(struct device *device, uint64_t ticket) {
+    struct gpu *g = gpu_of(device);
+    if (enter(g)) order_await(g->order, ticket);
+    return 0;
+}
+
+static void cuda_wait_copy(struct device *device, uint64_t ticket) {
+    struct gpu *g = gpu_of(device);
+    if (enter(g)) order_wait_copy(g->order, ticket);
+}
+
+static void cuda_finish(struct device *device) {
+    struct gpu *g = gpu_of(device);
+    if (enter(g)) order_finish(g->order);
+}
+
+static enum status cuda_wait(struct device *device, double *stalled, struct error *e) {
+    struct gpu *g = gpu_of(device);
+    return enter(g) ? order_wait(g->order, stalled, e) : failures_take(&g->failures, e);
+}
+
+static const struct device_memory cuda_memory = {
+    .reserve = cuda_reserve,
+    .commit = cuda_commit,
+    .decommit = cuda_decommit,
+    .unreserve = cuda_unreserve,
+    .mark = cuda_mark,
+    .copy = cuda_copy,
+    .await_copy = cuda_await_copy,
+    .wait_copy = cuda_wait_copy,
+    .finish = cuda_finish,
+    .provide = cuda_provide,
+    .take_shared = cuda_take_shared,
+    .give_shared = cuda_give_shared,
+    .pin = cuda_pin,
+    .unpin = cuda_unpin,
+    .wait = cuda_wait,
+    .used = cuda_used,
+    .available = cuda_available,
+};
+
+/* ---- opening ---- */
+
+/* The libraries give their host memory back whatever has become of the GPU. */
+static void cuda_destroy(struct device *device) {
+    struct gpu *g = gpu_of(device);
+    struct cuda *cuda = &g->cuda;
+    if (g->order && enter(g)) order_finish(g->order);
+    convolutions_close(cuda->convolutions);
+    products_close(cuda->products);
+    pages_close(g->pages);
+    order_close(g->order);
+    if (enter(g) && cuda->copies) (void)cudaStreamDestroy(cuda->copies);
+    if (enter(g) && cuda->compute) (void)cudaStreamDestroy(cuda->compute);
+    pins_destroy(&g->pins);
+    failures_destroy(&g->failures);
+    cuda->sys->release(cuda->sys, g);
+}
+
+/* Without cuDNN everything but convolutions works. */
+static enum status open_libraries(struct cuda *cuda, struct error *e) {
+    struct error lacks = {0};
+    cuda->products = products_open(cuda->sys, e);
+    if (!cuda->products) return e->code;
+    cuda->convolutions = convolutions_open(cuda->sys, &lacks);
+    if (!cuda->convolutions) error_line(&lacks, cuda->lacks_convolutions, sizeof cuda->lacks_convolutions);
+    return OK;
+}
+
+static enum status open_all(struct gpu *g, struct error *e) {
+    struct cuda *cuda = &g->cuda;
+    /* Not those that wait for the default stream. */
+    cudaError_t code = cudaStreamCreateWithFlags(&cuda->compute, cudaStreamNonBlocking);
+    if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking);
+    if (failures_check(&g->failures, code, "streams", e) != OK) return e->code;
+    g->order = order_open(cuda->sys, cuda->compute, cuda->copies, &g->failures, &g->pins, e);
+    if (g->order) g->pages = pages_open(cuda->sys, cuda->ordinal, &g->failures, e);
+    return g->pages ? open_libraries(cuda, e) : e->code;
+}
+
+struct device *cuda_open(struct sys *sys, int ordinal, struct error *e) {
+    if (gpus_choose(ordinal, e) != OK) return NULL;
+    struct gpu *g = sys->alloc(sys, LINE_HOST, sizeof *g);
+    if (!g) {
+        error_set(e, MEMORY, "no memory for the CUDA device");
+        return NULL;
+    }
+    g->cuda = (struct cuda){.device = cuda_identity(), .sys = sys, .ordinal = ordinal};
+    g->cuda.device.memory = &cuda_memory;
+    g->cuda.device.prepare = cuda_prepare;
+    g->cuda.device.run = cuda_run;
+    g->cuda.device.destroy = cuda_destroy;
+    failures_init(&g->failures);
+    pins_init(&g->pins);
+    if (open_all(g, e) == OK) return &g->cuda.device;
+    cuda_destroy(&g->cuda.device);
+    return NULL;
+}

@@ -1,0 +1,229 @@
+/* cuDNN 9 behind one door: see convolutions.h.
+ *
+ * This is cuDNN's older interface, deprecated and present in all of version 9: it takes an algorithm by name,
+ * where graphs would choose one by heuristic. Channels come last in pictures and weights, as tensor cores
+ * read them. The default mathematics means TF32 on tensor cores from capability 8.0 on (unless
+ * NVIDIA_TF32_OVERRIDE=0 forbids it, which is more exact and slower); "allow conversion" would mean f16,
+ * which activations of an autoencoder overflow.
+ *
+ * IMPLICIT_PRECOMP_GEMM is the one that runs on tensor cores; where the library refuses it for a shape or it
+ * wants more than CONVOLUTIONS_WORKSPACE, IMPLICIT_GEMM, which needs no workspace: a function of the shape,
+ * the GPU and the library alone. Both are deterministic (cuDNN's documentation, "Reproducibility"). */
+#include "kernels/cuda/convolutions.h"
+#include "kernels/cuda/keys.h"
+#include "kernels/cuda/library.h"
+
+#include <cudnn.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#define FUNCTIONS(X)                                                                                         \
+    X(cudnnCreate)                                                                                           \
+    X(cudnnDestroy)                                                                                          \
+    X(cudnnSetStream)                                                                                        \
+    X(cudnnGetProperty)                                                                                      \
+    X(cudnnGetErrorString)                                                                                   \
+    X(cudnnCreateTensorDescriptor)                                                                           \
+    X(cudnnSetTensor4dDescriptor)                                                                            \
+    X(cudnnDestroyTensorDescriptor)                                                                          \
+    X(cudnnCreateFilterDescriptor)                                                                           \
+    X(cudnnSetFilter4dDescriptor)                                                                            \
+    X(cudnnDestroyFilterDescriptor)                                                                          \
+    X(cudnnCreateConvolutionDescriptor)                                                                      \
+    X(cudnnSetConvolution2dDescriptor)                                                                       \
+    X(cudnnSetConvolutionMathType)                                                                           \
+    X(cudnnDestroyConvolutionDescriptor)                                                                     \
+    X(cudnnGetConvolutionForwardWorkspaceSize)                                                               \
+    X(cudnnConvolutionForward)
+
+struct api {
+    FUNCTIONS(LIBRARY_POINTER)
+};
+
+static const char *const names[] = {"libcudnn.so.9", NULL};
+static const struct library_function functions[] = {FUNCTIONS(LIBRARY_FUNCTION)};
+
+struct convolution {
+    struct convolution_key key;
+    int32_t touched;
+    cudnnTensorDescriptor_t in, out;
+    cudnnFilterDescriptor_t weights;
+    cudnnConvolutionDescriptor_t desc;
+    cudnnConvolutionFwdAlgo_t algorithm;
+    size_t workspace_bytes;
+};
+
+struct convolutions {
+    struct sys *sys;
+    void *library;
+    struct api api;
+    cudnnHandle_t handle;
+    struct keys keys;
+};
+
+static enum status failed(const struct convolutions *c, const struct convolution_key *key, const char *what,
+                          cudnnStatus_t s, struct error *e) {
+    bool memory = s == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+                  s == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
+    error_set(e, memory ? MEMORY : DEVICE, "cuDNN %s failed", what);
+    error_found(e, "%s (%d)", c->api.cudnnGetErrorString(s), (int)s);
+    if (key)
+        error_expected(e, "a convolution of %d x %d pixels, %d to %d channels, kernel %d", key->rows,
+                       key->columns, key->in, key->out, key->side);
+    return e->code;
+}
+
+/* --- opening --- */
+
+struct convolutions *convolutions_open(struct sys *sys, struct error *e) {
+    struct convolutions *c = sys->alloc(sys, LINE_HOST, sizeof *c);
+    if (!c) {
+        error_set(e, MEMORY, "no memory for cuDNN");
+        return NULL;
+    }
+    c->sys = sys;
+    c->keys = (struct keys){
+        .sys = sys, .key_bytes = sizeof(struct convolution_key), .entry_bytes = sizeof(struct convolution)};
+    int n = (int)(sizeof functions / sizeof *functions);
+    c->library = library_open("cuDNN", names, functions, n, &c->api, e);
+    if (c->library) {
+        cudnnStatus_t s = c->api.cudnnCreate(&c->handle);
+        if (!s) return c;
+        failed(c, NULL, "start", s, e);
+        c->handle = NULL;
+    }
+    convolutions_close(c);
+    return NULL;
+}
+
+/* What is not there is NULL. */
+static void convolution_free(const struct convolutions *c, struct convolution *convolution) {
+    if (convolution->in) c->api.cudnnDestroyTensorDescriptor(convolution->in);
+    if (convolution->out) c->api.cudnnDestroyTensorDescriptor(convolution->out);
+    if (convolution->weights) c->api.cudnnDestroyFilterDescriptor(convolution->weights);
+    if (convolution->desc) c->api.cudnnDestroyConvolutionDescriptor(convolution->desc);
+}
+
+void convolutions_close(struct convolutions *c) {
+    if (!c) return;
+    for (uint64_t i = 0; i < c->keys.capacity; i++)
+        if (keys_at(&c->keys, i)) convolution_free(c, keys_at(&c->keys, i));
+    c->sys->release(c->sys, c->keys.entries);
+    if (c->handle) c->api.cudnnDestroy(c->handle);
+    library_close(c->library);
+    c->sys->release(c->sys, c);
+}
+
+void convolutions_version(const struct convolutions *c, char *out, size_t out_bytes) {
+    int version[3] = {0};
+    c->api.cudnnGetProperty(MAJOR_VERSION, &version[0]);
+    c->api.cudnnGetProperty(MINOR_VERSION, &version[1]);
+    c->api.cudnnGetProperty(PATCH_LEVEL, &version[2]);
+    snprintf(out, out_bytes, "cuDNN %d.%d.%d", version[0], version[1], version[2]);
+}
+
+/* --- preparing --- */
+
+static cudnnStatus_t picture_create(const struct api *api, int rows, int columns, int channels,
+                                    cudnnTensorDescriptor_t *picture) {
+    cudnnStatus_t s = api->cudnnCreateTensorDescriptor(picture);
+    return s ? s
+             : api->cudnnSetTensor4dDescriptor(*picture, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, 1, channels,
+                                               rows, columns);
+}
+
+/* Whatever the format, sizes are given in the order N C H W. Cross-correlation: kernels are not flipped. */
+static cudnnStatus_t describe(const struct api *api, struct convolution *c) {
+    const struct convolution_key *key = &c->key;
+    int k = key->side;
+    cudnnStatus_t s = picture_create(api, key->rows + k - 1, key->columns + k - 1, key->in, &c->in);
+    if (!s) s = picture_create(api, key->rows, key->columns, key->out, &c->out);
+    if (!s) s = api->cudnnCreateFilterDescriptor(&c->weights);
+    if (!s)
+        s = api->cudnnSetFilter4dDescriptor(c->weights, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NHWC, key->out,
+                                            key->in, k, k);
+    if (!s) s = api->cudnnCreateConvolutionDescriptor(&c->desc);
+    if (!s)
+        s = api->cudnnSetConvolution2dDescriptor(c->desc, 0, 0, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION,
+                                                 CUDNN_DATA_FLOAT);
+    return s ? s : api->cudnnSetConvolutionMathType(c->desc, CUDNN_DEFAULT_MATH);
+}
+
+static cudnnStatus_t choose(const struct convolutions *c, struct convolution *convolution) {
+    static const cudnnConvolutionFwdAlgo_t algorithms[] = {CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM,
+                                                           CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM};
+    cudnnStatus_t s = CUDNN_STATUS_SUCCESS;
+    for (int i = 0; i < 2; i++) {
+        convolution->algorithm = algorithms[i];
+        s = c->api.cudnnGetConvolutionForwardWorkspaceSize(
+            c->handle, convolution->in, convolution->weights, convolution->desc, convolution->out,
+            convolution->algorithm, &convolution->workspace_bytes);
+        if (!s && convolution->workspace_bytes <= CONVOLUTIONS_WORKSPACE) return s;
+    }
+    return s ? s : CUDNN_STATUS_NOT_SUPPORTED;
+}
+
+enum status convolutions_prepare(struct convolutions *c, const struct convolution_key *key, struct error *e) {
+    if (keys_find(&c->keys, key)) return OK;
+    struct convolution convolution = {.key = *key};
+    cudnnStatus_t s = describe(&c->api, &convolution);
+    if (!s) s = choose(c, &convolution);
+    if (s)
+        failed(c, key, "choice of an algorithm", s, e);
+    else if (keys_add(&c->keys, &convolution))
+        return OK;
+    else
+        error_set(e, MEMORY, "no memory for the table of convolutions");
+    convolution_free(c, &convolution);
+    return e->code;
+}
+
+/* --- running --- */
+
+static enum status run(const struct convolutions *c, struct convolution *convolution,
+                       const struct convolution_operands *operands, cudaStream_t stream, struct error *e) {
+    const float one = 1, zero = 0;
+    cudnnStatus_t s = c->api.cudnnSetStream(c->handle, stream);
+    if (!s)
+        s = c->api.cudnnConvolutionForward(
+            c->handle, &one, convolution->in, operands->in, convolution->weights, operands->weights,
+            convolution->desc, convolution->algorithm, operands->workspace, convolution->workspace_bytes,
+            &zero, convolution->out, operands->out);
+    if (s) return failed(c, &convolution->key, "convolution", s, e);
+    convolution->touched = 1;
+    return OK;
+}
+
+enum status convolutions_run(struct convolutions *c, const struct convolution_key *key,
+                             const struct convolution_operands *operands, cudaStream_t stream,
+                             struct error *e) {
+    struct convolution *convolution = keys_find(&c->keys, key);
+    if (convolution) return run(c, convolution, operands, stream, e);
+    error_set(e, INTERNAL, "a convolution was not prepared");
+    return error_found(e, "%d x %d pixels, %d to %d channels, kernel %d", key->rows, key->columns, key->in,
+                       key->out, key->side);
+}
+
+static enum status touch(const struct convolutions *c, struct convolution *convolution, char *scratch,
+                         uint64_t scratch_bytes, cudaStream_t stream, struct error *e) {
+    uint64_t bytes = convolution_touch_bytes(&convolution->key);
+    if (bytes > scratch_bytes) {
+        error_set(e, INTERNAL, "too little memory to try a convolution in");
+        error_found(e, "%llu bytes", (unsigned long long)scratch_bytes);
+        return error_expected(e, "%llu", (unsigned long long)bytes);
+    }
+    float *garbage = (float *)(scratch + CONVOLUTIONS_WORKSPACE);
+    struct convolution_operands operands = {
+        .in = garbage, .weights = garbage, .out = garbage, .workspace = scratch};
+    return run(c, convolution, &operands, stream, e);
+}
+
+enum status convolutions_touch(struct convolutions *c, void *scratch, uint64_t scratch_bytes,
+                               cudaStream_t stream, struct error *e) {
+    for (uint64_t i = 0; i < c->keys.capacity; i++) {
+        struct convolution *convolution = keys_at(&c->keys, i);
+        if (!convolution || convolution->touched) continue;
+        if (touch(c, convolution, scratch, scratch_bytes, stream, e)) return e->code;
+    }
+    return OK;
+}

@@ -1,0 +1,122 @@
+/* GPUs: see gpus.h; and cuda_count and cuda_describe of cuda.h. */
+#include "kernels/cuda/gpus.h"
+
+#include "kernels/cuda/convolutions.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/operators.h"
+#include "kernels/cuda/products.h"
+
+#include <stdio.h>
+
+enum { OLDEST_MAJOR = 8 };
+
+/* CUDA writes 13.1 as 13010. */
+static int major_of(int version) {
+    return version / 1000;
+}
+
+static int minor_of(int version) {
+    return version % 1000 / 10;
+}
+
+/* Why there is no GPU to be had. A driver that is not there at all counts as one that is too old. */
+static enum status explain(cudaError_t code, struct error *e) {
+    int driver = 0, runtime = 0;
+    (void)cudaGetLastError();
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    if (code == cudaErrorInsufficientDriver && driver > 0) {
+        error_set(e, DEVICE, "the NVIDIA driver is too old");
+        error_found(e, "one for CUDA %d.%d", major_of(driver), minor_of(driver));
+        return error_expected(e, "one for CUDA %d.0 or later", major_of(runtime));
+    }
+    if (code == cudaErrorInsufficientDriver || code == cudaErrorStubLibrary)
+        return error_set(e, DEVICE, "there is no NVIDIA driver");
+    if (code == cudaErrorNoDevice || code == cudaSuccess)
+        return error_set(e, DEVICE, "the NVIDIA driver sees no GPU");
+    error_set(e, DEVICE, "the NVIDIA driver cannot be used");
+    return error_found(e, "%s, %s", cudaGetErrorName(code), cudaGetErrorString(code));
+}
+
+/* 0 with the reason in e. */
+static int count(struct error *e) {
+    int n = 0;
+    cudaError_t code = cudaGetDeviceCount(&n);
+    if (code == cudaSuccess && n > 0) return n;
+    explain(code, e);
+    return 0;
+}
+
+static enum status check_ordinal(int ordinal, struct error *e) {
+    int n = count(e);
+    if (!n || (ordinal >= 0 && ordinal < n)) return e->code;
+    error_set(e, USAGE, "there is no GPU cuda:%d", ordinal);
+    error_found(e, "%d GPU%s", n, n > 1 ? "s" : "");
+    return n > 1 ? error_expected(e, "cuda:0 to cuda:%d", n - 1) : error_expected(e, "cuda:0");
+}
+
+static enum status read_properties(int ordinal, struct cuda_info *info, struct error *e) {
+    struct cudaDeviceProp properties;
+    if (check_ordinal(ordinal, e) != OK) return e->code;
+    if (cuda_check(cudaGetDeviceProperties(&properties, ordinal), "the GPU's properties", e) != OK)
+        return e->code;
+    snprintf(info->name, sizeof info->name, "%.*s", (int)sizeof info->name - 1, properties.name);
+    info->major = properties.major;
+    info->minor = properties.minor;
+    info->bytes = properties.totalGlobalMem;
+    return OK;
+}
+
+/* Makes the context, too: it comes with the first call that needs one. */
+static enum status choose(int ordinal, size_t *free_bytes, struct error *e) {
+    size_t all = 0;
+    if (cuda_check(cudaSetDevice(ordinal), "its context", e) != OK) return e->code;
+    return cuda_check(cudaMemGetInfo(free_bytes, &all), "its context", e);
+}
+
+enum status gpus_choose(int ordinal, struct error *e) {
+    struct cuda_info info = {0};
+    size_t free_bytes = 0;
+    if (read_properties(ordinal, &info, e) != OK) return e->code;
+    if (info.major >= OLDEST_MAJOR) return choose(ordinal, &free_bytes, e);
+    error_set(e, DEVICE, "the GPU cuda:%d (%s) is too old", ordinal, info.name);
+    error_found(e, "compute capability %d.%d", info.major, info.minor);
+    return error_expected(e, "%d.0 or later", OLDEST_MAJOR);
+}
+
+int cuda_count(char *why, size_t why_bytes) {
+    struct error e = {0};
+    int n = count(&e);
+    if (!n) error_line(&e, why, (int)why_bytes);
+    return n;
+}
+
+/* ---- describing ---- */
+
+/* One that is missing is said so: the rest is worth knowing all the same. */
+static void name_libraries(char *out, size_t bytes) {
+    struct sys sys;
+    struct error e = {0};
+    char products_name[48] = "no cuBLASLt", convolutions_name[48] = "no cuDNN";
+    int driver = 0, runtime = 0;
+    sys_init_machine(&sys);
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    struct products *products = products_open(&sys, &e);
+    struct convolutions *convolutions = convolutions_open(&sys, &e);
+    if (products) products_version(products, products_name, sizeof products_name);
+    if (convolutions) convolutions_version(convolutions, convolutions_name, sizeof convolutions_name);
+    convolutions_close(convolutions);
+    products_close(products);
+    snprintf(out, bytes, "driver for CUDA %d.%d, CUDA %d.%d, %s, %s", major_of(driver), minor_of(driver),
+             major_of(runtime), minor_of(runtime), products_name, convolutions_name);
+}
+
+enum status cuda_describe(int ordinal, struct cuda_info *info, struct error *e) {
+    size_t free_bytes = 0;
+    *info = (struct cuda_info){0};
+    if (read_properties(ordinal, info, e) != OK || choose(ordinal, &free_bytes, e) != OK) return e->code;
+    info->free_bytes = free_bytes;
+    name_libraries(info->library, sizeof info->library);
+    return OK;
+}

@@ -1,0 +1,54 @@
+/* Shared libraries that may be missing: see library.h. */
+#include "kernels/cuda/library.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+/* "a, b, c" of the names into out, as far as they fit. */
+static void list(const char *const *names, char *out, size_t out_bytes) {
+    out[0] = '\0';
+    for (size_t used = 0; *names && used < out_bytes; names++)
+        used += (size_t)snprintf(out + used, out_bytes - used, "%s%s", used ? ", " : "", *names);
+}
+
+/* The linker's last words, never NULL. */
+static const char *reason(void) {
+    const char *said = dlerror();
+    return said ? said : "no reason given";
+}
+
+static void *open_first(const char *what, const char *const *names, struct error *e) {
+    char first[160] = "", tried[120];
+    for (const char *const *name = names; *name; name++) {
+        void *library = dlopen(*name, RTLD_NOW | RTLD_LOCAL);
+        if (library) return library;
+        if (!*first) snprintf(first, sizeof first, "%s", reason());
+    }
+    list(names, tried, sizeof tried);
+    error_set(e, DEVICE, "%s cannot be loaded", what);
+    error_found(e, "%s", first);
+    error_expected(e, "one of %s", tried);
+    return NULL;
+}
+
+void *library_open(const char *what, const char *const *names, const struct library_function *functions,
+                   int n, void *table, struct error *e) {
+    void *library = open_first(what, names, e);
+    for (int i = 0; library && i < n; i++) {
+        void *address = dlsym(library, functions[i].name);
+        /* C has no conversion from a pointer to an object; POSIX promises that both are alike. */
+        memcpy((char *)table + functions[i].offset, &address, sizeof address);
+        if (address) continue;
+        error_set(e, DEVICE, "%s is of another version", what);
+        error_found(e, "%s", reason());
+        error_expected(e, "a library with %s", functions[i].name);
+        library_close(library);
+        library = NULL;
+    }
+    return library;
+}
+
+void library_close(void *library) {
+    if (library) dlclose(library);
+}

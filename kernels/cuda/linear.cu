@@ -1,0 +1,98 @@
+/* Matrix products with a weight, through products.h.
+ *
+ * in is rounded to bf16 once, whole; weights of another type are rounded panel by panel of output columns,
+ * and so is bf16 with rows that products cannot read fast moved. Rows are never split. Bias and residual are
+ * added by the library, in f32. What it does beside the product: 6 bytes a value of in, and of a weight that
+ * is not bf16. */
+#include "kernels/cuda/linear.h"
+
+#include "kernels/cuda/cast.h"
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/operators.h"
+#include "kernels/cuda/products.h"
+
+static_assert((int)LINEAR_LIBRARY_BYTES == (int)PRODUCTS_WORKSPACE, "linear.h repeats products.h");
+
+static bool sixteen(const void *address) {
+    return reinterpret_cast<uintptr_t>(address) % 16 == 0;
+}
+
+/* The product of a panel of these columns, as if out and residual began at multiples of 16. */
+static struct product_key key_of(const struct op *op, int32_t columns) {
+    struct product_key key = {0};
+    int64_t element = sizeof(float);
+    key.m = op->in[0].dim[0];
+    key.n = columns;
+    key.k = op->in[1].dim[1];
+    key.bias = op->epilogue.bias.rank > 0;
+    key.residual = op->epilogue.residual.rank > 0;
+    key.out_row = op->out.row_bytes / element;
+    key.residual_row = key.residual ? op->epilogue.residual.row_bytes / element : 0;
+    key.wide = product_rows_wide(&key);
+    return key;
+}
+
+/* Also the twin of a wide product that is not: addresses are not known yet. */
+static enum status prepare_panel(struct cuda *cuda, const struct op *op, int32_t columns, struct error *e) {
+    struct product_key key = key_of(op, columns);
+    if (!columns || products_prepare(cuda->products, &key, e)) return e->code;
+    if (!key.wide) return OK;
+    key.wide = 0;
+    return products_prepare(cuda->products, &key, e);
+}
+
+static enum status prepare(struct cuda *cuda, const struct op *op, struct error *e) {
+    int32_t panel = linear_panel(op);
+    if (prepare_panel(cuda, op, panel, e)) return e->code;
+    return prepare_panel(cuda, op, op->in[1].dim[0] % panel, e);
+}
+
+static const float *ready_bias(const struct cuda *cuda, const struct tensor *bias, float *to) {
+    if (!bias->rank) return NULL;
+    if (bias->dtype == DTYPE_F32 && sixteen(bias->data)) return static_cast<const float *>(bias->data);
+    cuda_widen_vector(to, bias, tensor_columns(bias), cuda->compute);
+    return to;
+}
+
+/* Operands of the panel that begins at column first. */
+static struct product_operands panel_of(const struct cuda *cuda, const struct op *op,
+                                        const struct linear_layout *l, int32_t first, int32_t columns,
+                                        char *workspace) {
+    struct tensor weight = tensor_slice(op->in[1], first, columns);
+    struct product_operands operands = {0};
+    operands.in = workspace + l->in;
+    operands.weight = weight.data;
+    if (l->converts) {
+        cuda_round_rows(workspace + l->weight, &weight, cuda->compute);
+        operands.weight = workspace + l->weight;
+    }
+    operands.out = static_cast<float *>(op->out.data) + first;
+    if (op->epilogue.residual.rank)
+        operands.residual = static_cast<const float *>(op->epilogue.residual.data) + first;
+    operands.workspace = workspace + l->products;
+    return operands;
+}
+
+static enum status run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+    struct linear_layout l = cuda_linear_layout(op);
+    if (!l.converts && !sixteen(op->in[1].data)) {
+        error_set(e, INTERNAL, "operator linear: weight does not begin at a multiple of 16");
+        return error_found(e, "%p", op->in[1].data);
+    }
+    const struct tensor *residual = &op->epilogue.residual;
+    bool wide = sixteen(op->out.data) && (!residual->rank || sixteen(residual->data));
+    const float *bias = ready_bias(cuda, &op->epilogue.bias, reinterpret_cast<float *>(workspace + l.bias));
+    cuda_round_rows(workspace + l.in, &op->in[0], cuda->compute);
+    int32_t n = op->in[1].dim[0];
+    for (int32_t first = 0; first < n; first += l.panel) {
+        int32_t columns = n - first < l.panel ? n - first : l.panel;
+        struct product_key key = key_of(op, columns);
+        key.wide = key.wide && wide;
+        struct product_operands operands = panel_of(cuda, op, &l, first, columns, workspace);
+        operands.bias = bias ? bias + first : NULL;
+        if (products_run(cuda->products, &key, &operands, cuda->compute, e)) return e->code;
+    }
+    return cuda_launched(op, e);
+}
+
+const struct cuda_operator cuda_linear = {prepare, run};

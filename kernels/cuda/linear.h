@@ -1,0 +1,55 @@
+/* Workspace and panels of linear.cu. Pure functions of the call, addresses left out. */
+#ifndef SLUICE_CUDA_LINEAR_H
+#define SLUICE_CUDA_LINEAR_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "kernels/cuda/costs.h"
+#include "kernels/ops.h"
+
+/* PRODUCTS_WORKSPACE of products.h, which needs CUDA's headers; linear.cu checks that they agree. */
+enum { LINEAR_LIBRARY_BYTES = 32 << 20 };
+
+struct linear_layout {
+    int32_t panel;                            /* columns of out at a time */
+    bool converts;                            /* the weight is rounded or moved, panel by panel */
+    uint64_t in, weight, bias, products, end; /* offsets; end: bytes of all */
+};
+
+/* bf16 is used where it lies, if all of its rows begin at multiples of 16 bytes, which the fast products ask
+ * for; weights begin at multiples of 16 themselves, and what is sliced off them does too, by rows. */
+static inline bool linear_converts(const struct op *op) {
+    return op->in[1].dtype != DTYPE_BF16 || op->in[1].dim[1] % 8 != 0;
+}
+
+/* Panels of about 64 MiB of bf16, as equal as whole 64s let them be: some 4,096 columns where K is 8,192,
+ * which keeps every GPU busy from a few hundred rows on. A weight that needs no other bytes is one
+ * panel. */
+static inline int32_t linear_panel(const struct op *op) {
+    int64_t most = (int64_t)32 << 20, step = 64;
+    int64_t n = op->in[1].dim[0], k = op->in[1].dim[1];
+    if (!linear_converts(op)) return (int32_t)n;
+    int64_t panels = (n * k + most - 1) / most;
+    int64_t columns = ((n + panels - 1) / panels + step - 1) / step * step;
+    return (int32_t)(columns < n ? columns : n);
+}
+
+static inline struct linear_layout cuda_linear_layout(const struct op *op) {
+    uint64_t m = (uint64_t)op->in[0].dim[0], n = (uint64_t)op->in[1].dim[0], k = (uint64_t)op->in[1].dim[1];
+    struct linear_layout l = {0};
+    l.panel = linear_panel(op);
+    l.converts = linear_converts(op);
+    l.in = workspace_part(&l.end, 2 * m * k);
+    l.weight = workspace_part(&l.end, l.converts ? 2 * (uint64_t)l.panel * k : 0);
+    l.bias = workspace_part(&l.end, op->epilogue.bias.rank ? sizeof(float) * n : 0);
+    l.products = workspace_part(&l.end, LINEAR_LIBRARY_BYTES);
+    return l;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

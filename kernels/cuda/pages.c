@@ -1,0 +1,366 @@
+/* Pages: see pages.h. */
+#include "kernels/cuda/pages.h"
+
+#include "engine/base/checked.h"
+#include "kernels/cuda/failures.h"
+#include "kernels/cuda/operators.h"
+
+#include <cuda.h>
+#include <errno.h>
+#include <string.h>
+
+/* The program starts without the driver's library, so these come through the runtime. */
+struct driver {
+    CUresult (*reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
+    CUresult (*unreserve)(CUdeviceptr, size_t);
+    CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                       unsigned long long);
+    CUresult (*release)(CUmemGenericAllocationHandle);
+    CUresult (*map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
+    CUresult (*unmap)(CUdeviceptr, size_t);
+    CUresult (*set_access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
+    CUresult (*granularity)(size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags);
+};
+
+struct chunk {
+    CUmemGenericAllocationHandle handle;
+    uint32_t pages; /* committed */
+    bool mapped;
+};
+
+struct reservation {
+    struct reservation *next;
+    CUdeviceptr base;
+    uint64_t n_chunks;
+    struct chunk chunk[];
+};
+
+struct pages {
+    struct sys *sys;
+    struct failures *failures;
+    struct driver driver;
+    CUmemAllocationProp kind;
+    uint64_t chunk_bytes;
+
+    pthread_mutex_t lock; /* guards what follows */
+    struct reservation *reservations;
+    CUmemGenericAllocationHandle *idle; /* not mapped; room for all that are taken */
+    uint64_t n_idle, n_taken, capacity;
+    bool provided; /* commit takes none of its own */
+};
+
+/* Chunks [first, last) of a reservation. */
+struct range {
+    struct reservation *in;
+    uint64_t first, last;
+};
+
+/* The driver's numbers are the runtime's. */
+static cudaError_t code_of(CUresult result) {
+    return (cudaError_t)result;
+}
+
+static int errno_of(cudaError_t code) {
+    if (code == cudaSuccess) return 0;
+    return code == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
+}
+
+static CUdeviceptr address_of(const struct pages *p, const struct reservation *r, uint64_t chunk) {
+    return r->base + chunk * p->chunk_bytes;
+}
+
+/* ---- chunks from the machine ---- */
+
+static bool make_room(struct pages *p, uint64_t capacity) {
+    if (capacity <= p->capacity) return true;
+    CUmemGenericAllocationHandle *idle = p->sys->alloc(p->sys, LINE_HOST, capacity * sizeof *idle);
+    if (!idle) return false;
+    if (p->n_idle) memcpy(idle, p->idle, p->n_idle * sizeof *idle);
+    p->sys->release(p->sys, p->idle);
+    p->idle = idle;
+    p->capacity = capacity;
+    return true;
+}
+
+static cudaError_t take_chunks(struct pages *p, uint64_t n) {
+    if (!make_room(p, p->n_taken + n)) return cudaErrorMemoryAllocation;
+    for (uint64_t i = 0; i < n; i++) {
+        CUmemGenericAllocationHandle handle;
+        cudaError_t code = code_of(p->driver.create(&handle, p->chunk_bytes, &p->kind, 0));
+        if (code != cudaSuccess) return code;
+        p->idle[p->n_idle++] = handle;
+        p->n_taken++;
+    }
+    return cudaSuccess;
+}
+
+/* Idle ones, until no more than these are taken. */
+static void give_chunks_back(struct pages *p, uint64_t taken) {
+    cudaError_t code = cudaSuccess;
+    for (; p->n_taken > taken && p->n_idle && code == cudaSuccess; p->n_taken--)
+        code = code_of(p->driver.release(p->idle[--p->n_idle]));
+    failures_note(p->failures, code, "giving memory back");
+}
+
+/* ---- mapping ---- */
+
+static bool range_of(struct pages *p, const void *memory, uint64_t bytes, struct range *range) {
+    CUdeviceptr from = (CUdeviceptr)(uintptr_t)memory;
+    for (struct reservation *r = p->reservations; r; r = r->next) {
+        if (from < r->base || from + bytes > address_of(p, r, r->n_chunks)) continue;
+        uint64_t at = from - r->base;
+        *range = (struct range){r, at / p->chunk_bytes, (at + bytes + p->chunk_bytes - 1) / p->chunk_bytes};
+        return true;
+    }
+    return false;
+}
+
+/* The next chunks in a row, from first on, that have no committed pages: [first, last), empty at the end. */
+static struct range unused_run(const struct range *all, uint64_t first) {
+    const struct chunk *chunk = all->in->chunk;
+    while (first < all->last && chunk[first].pages) first++;
+    uint64_t last = first;
+    while (last < all->last && !chunk[last].pages) last++;
+    return (struct range){all->in, first, last};
+}
+
+static uint64_t count_unused(const struct range *all) {
+    uint64_t n = 0;
+    for (struct range run = unused_run(all, all->first); run.first < run.last;
+         run = unused_run(all, run.last))
+        n += run.last - run.first;
+    return n;
+}
+
+/* Unmaps what is mapped without a committed page: after a decommit, and after a commit that failed. */
+static void unmap_unused(struct pages *p, const struct range *all) {
+    cudaError_t code = cudaSuccess;
+    if (failures_lost(p->failures)) return;
+    for (uint64_t i = all->first; i < all->last && code == cudaSuccess; i++) {
+        struct chunk *chunk = &all->in->chunk[i];
+        if (!chunk->mapped || chunk->pages) continue;
+        code = code_of(p->driver.unmap(address_of(p, all->in, i), p->chunk_bytes));
+        if (code != cudaSuccess) break;
+        p->idle[p->n_idle++] = chunk->handle;
+        chunk->mapped = false;
+    }
+    failures_note(p->failures, code, "unmapping memory");
+    if (!p->provided) give_chunks_back(p, p->n_taken - p->n_idle);
+}
+
+static cudaError_t map_run(struct pages *p, const struct range *run) {
+    for (uint64_t i = run->first; i < run->last; i++) {
+        struct chunk *chunk = &run->in->chunk[i];
+        CUmemGenericAllocationHandle handle = p->idle[p->n_idle - 1];
+        CUresult result = p->driver.map(address_of(p, run->in, i), p->chunk_bytes, 0, handle, 0);
+        if (result != CUDA_SUCCESS) return code_of(result);
+        *chunk = (struct chunk){.handle = handle, .mapped = true};
+        p->n_idle--;
+    }
+    CUmemAccessDesc access = {.location = p->kind.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    return code_of(p->driver.set_access(address_of(p, run->in, run->first),
+                                        (run->last - run->first) * p->chunk_bytes, &access, 1));
+}
+
+static cudaError_t map_unused(struct pages *p, const struct range *all) {
+    uint64_t n = count_unused(all);
+    cudaError_t code = cudaSuccess;
+    if (n > p->n_idle) code = p->provided ? cudaErrorMemoryAllocation : take_chunks(p, n - p->n_idle);
+    for (struct range run = unused_run(all, all->first); run.first < run.last && code == cudaSuccess;
+         run = unused_run(all, run.last))
+        code = map_run(p, &run);
+    return code;
+}
+
+/* Adds to, or takes from, the committed pages of each chunk those of the bytes that lie in it. */
+static void count_pages(struct pages *p, const struct range *all, const void *memory, uint64_t bytes,
+                        bool add) {
+    uint64_t from = (uint64_t)(uintptr_t)memory - all->in->base, to = from + bytes;
+    for (uint64_t i = all->first; i < all->last; i++) {
+        uint64_t start = i * p->chunk_bytes, end = start + p->chunk_bytes;
+        uint32_t pages = (uint32_t)(((to < end ? to : end) - (from > start ? from : start)) / 4096);
+        if (add)
+            all->in->chunk[i].pages += pages;
+        else
+            all->in->chunk[i].pages -= pages;
+    }
+}
+
+int pages_commit(struct pages *p, void *memory, uint64_t bytes) {
+    struct range all;
+    bytes = align_up(bytes, 4096);
+    pthread_mutex_lock(&p->lock);
+    bool reserved = range_of(p, memory, bytes, &all);
+    cudaError_t code = reserved ? map_unused(p, &all) : cudaErrorInvalidValue;
+    /* That there is none the caller says himself. */
+    if (code != cudaErrorMemoryAllocation) failures_note(p->failures, code, "mapping memory");
+    if (code == cudaSuccess)
+        count_pages(p, &all, memory, bytes, true);
+    else if (reserved)
+        unmap_unused(p, &all);
+    pthread_mutex_unlock(&p->lock);
+    return errno_of(code);
+}
+
+void pages_decommit(struct pages *p, void *memory, uint64_t bytes) {
+    struct range all;
+    bytes = align_up(bytes, 4096);
+    pthread_mutex_lock(&p->lock);
+    if (range_of(p, memory, bytes, &all)) {
+        count_pages(p, &all, memory, bytes, false);
+        unmap_unused(p, &all);
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- address space ---- */
+
+void *pages_reserve(struct pages *p, uint64_t bytes) {
+    uint64_t n = (bytes + p->chunk_bytes - 1) / p->chunk_bytes;
+    struct reservation *r = p->sys->alloc(p->sys, LINE_HOST, sizeof *r + n * sizeof *r->chunk);
+    if (!r) return NULL;
+    r->n_chunks = n;
+    cudaError_t code = code_of(p->driver.reserve(&r->base, n * p->chunk_bytes, 0, 0, 0));
+    if (code != cudaSuccess) {
+        p->sys->release(p->sys, r);
+        if (code != cudaErrorMemoryAllocation) failures_note(p->failures, code, "address space");
+        return NULL;
+    }
+    pthread_mutex_lock(&p->lock);
+    r->next = p->reservations;
+    p->reservations = r;
+    pthread_mutex_unlock(&p->lock);
+    return (void *)(uintptr_t)r->base;
+}
+
+/* With what is still mapped there. */
+static void end_reservation(struct pages *p, struct reservation *r) {
+    struct range all = {r, 0, r->n_chunks};
+    for (uint64_t i = 0; i < r->n_chunks; i++) r->chunk[i].pages = 0;
+    unmap_unused(p, &all);
+    failures_note(p->failures, code_of(p->driver.unreserve(r->base, r->n_chunks * p->chunk_bytes)),
+                  "giving address space back");
+    p->sys->release(p->sys, r);
+}
+
+void pages_unreserve(struct pages *p, void *memory) {
+    pthread_mutex_lock(&p->lock);
+    struct reservation **at = &p->reservations;
+    while (*at && (*at)->base != (CUdeviceptr)(uintptr_t)memory) at = &(*at)->next;
+    struct reservation *r = *at;
+    if (r) {
+        *at = r->next;
+        end_reservation(p, r);
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- providing ---- */
+
+enum status pages_provide(struct pages *p, uint64_t bytes, struct error *e) {
+    uint64_t chunks = (bytes + p->chunk_bytes - 1) / p->chunk_bytes,
+             wanted = bytes ? chunks + PAGES_SPARE : 0;
+    cudaError_t code = cudaSuccess;
+    pthread_mutex_lock(&p->lock);
+    uint64_t before = p->n_taken, got = 0;
+    if (wanted > before) code = take_chunks(p, wanted - before);
+    if (code == cudaSuccess) {
+        p->provided = bytes > 0;
+    } else {
+        got = p->n_taken - before;
+        wanted = before;
+    }
+    give_chunks_back(p, wanted);
+    pthread_mutex_unlock(&p->lock);
+    if (code != cudaErrorMemoryAllocation) return failures_check(p->failures, code, "the pages of a run", e);
+    error_set(e, MEMORY, "no memory on the GPU for a run");
+    error_found(e, "%llu bytes", (unsigned long long)((before + got) * p->chunk_bytes));
+    return error_expected(e, "%llu bytes", (unsigned long long)((chunks + PAGES_SPARE) * p->chunk_bytes));
+}
+
+uint64_t pages_taken(struct pages *p) {
+    pthread_mutex_lock(&p->lock);
+    uint64_t bytes = p->n_taken * p->chunk_bytes;
+    pthread_mutex_unlock(&p->lock);
+    return bytes;
+}
+
+uint64_t pages_idle(struct pages *p) {
+    pthread_mutex_lock(&p->lock);
+    uint64_t bytes = p->n_idle * p->chunk_bytes;
+    pthread_mutex_unlock(&p->lock);
+    return bytes;
+}
+
+/* ---- opening ---- */
+
+/* Functions as of CUDA 12: what the build's newest driver would bring is not asked for. */
+static enum status find(const char *name, void *function, struct failures *failures, struct error *e) {
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    void *entry = NULL;
+    cudaError_t code = cudaGetDriverEntryPointByVersion(name, &entry, 12000, cudaEnableDefault, &found);
+    if (failures_check(failures, code, name, e) != OK) return e->code;
+    if (found != cudaDriverEntryPointSuccess || !entry)
+        return error_set(e, DEVICE, "the NVIDIA driver has no %s", name);
+    memcpy(function, &entry, sizeof entry);
+    return OK;
+}
+
+static enum status find_all(struct pages *p, struct error *e) {
+    struct {
+        const char *name;
+        void *function;
+    } all[] = {{"cuMemAddressReserve", &p->driver.reserve},
+               {"cuMemAddressFree", &p->driver.unreserve},
+               {"cuMemCreate", &p->driver.create},
+               {"cuMemRelease", &p->driver.release},
+               {"cuMemMap", &p->driver.map},
+               {"cuMemUnmap", &p->driver.unmap},
+               {"cuMemSetAccess", &p->driver.set_access},
+               {"cuMemGetAllocationGranularity", &p->driver.granularity}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (find(all[i].name, all[i].function, p->failures, e) != OK) return e->code;
+    return OK;
+}
+
+/* Chunks are 2 MiB, or more where the GPU cannot map less. */
+static enum status choose_chunk(struct pages *p, struct error *e) {
+    size_t granule = 0;
+    CUresult result = p->driver.granularity(&granule, &p->kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    if (failures_check(p->failures, code_of(result), "virtual memory", e) != OK) return e->code;
+    p->chunk_bytes = align_up(PAGES_CHUNK_BYTES, granule);
+    return OK;
+}
+
+struct pages *pages_open(struct sys *sys, int ordinal, struct failures *failures, struct error *e) {
+    struct pages *p = sys->alloc(sys, LINE_HOST, sizeof *p);
+    if (!p) {
+        error_set(e, MEMORY, "no memory for the GPU's pages");
+        return NULL;
+    }
+    *p = (struct pages){.sys = sys, .failures = failures};
+    p->kind = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal}};
+    pthread_mutex_init(&p->lock, NULL);
+    if (find_all(p, e) == OK && choose_chunk(p, e) == OK) return p;
+    pages_close(p);
+    return NULL;
+}
+
+void pages_close(struct pages *p) {
+    if (!p) return;
+    bool lost = failures_lost(p->failures);
+    p->provided = true; /* so that everything goes back at once, below */
+    while (p->reservations) {
+        struct reservation *r = p->reservations;
+        p->reservations = r->next;
+        if (lost)
+            p->sys->release(p->sys, r);
+        else
+            end_reservation(p, r);
+    }
+    if (!lost) give_chunks_back(p, 0);
+    p->sys->release(p->sys, p->idle);
+    pthread_mutex_destroy(&p->lock);
+    p->sys->release(p->sys, p);
+}

@@ -1,0 +1,30 @@
+# Tests of the CUDA device: the same programs on a GPU (release or debug with CUDA=1) and on the CPU (CONFIG=emu, emu_asan),
+# where they need no CUDA. Under the thread sanitizer (CONFIG=emu_tsan) as tsan_cuda_NAME, without oneDNN as all of tsan_.
+CUDA_TESTS := $(patsubst test/cuda/test_cuda_%.c,%,$(wildcard test/cuda/test_cuda_*.c))
+CUDA_TEST_O := $B/obj/test/cuda/fragments.o
+.SECONDARY: $(CUDA_TEST_O)
+
+ifneq ($(filter emu%,$(CONFIG)),)
+$B/obj/test/cuda/%.o: test/cuda/%.cu
+	@mkdir -p $(@D)
+	@echo "  c++ $@"
+	@$(CXX) -x c++ $(CXXFLAGS) -Itest/emu -MMD -MP -c -o $@ $<
+else
+$B/obj/test/cuda/%.o: test/cuda/%.cu
+	@mkdir -p $(@D)
+	@echo "  nvcc $@"
+	@$(NVCC) $(NVCCFLAGS) -MD -MP -MF $(@:.o=.d) -c -o $@ $<
+endif
+
+$B/test_cuda_%: test/cuda/test_cuda_%.c $(ENGINE_O) $(CUDA_TEST_O)
+	@echo "  ld $@"
+	@$(CC) $(CFLAGS) -fvisibility=default -MMD -MP $(LDFLAGS) -o $@ $< $(ENGINE_O) $(CUDA_TEST_O) -lcmocka $(LIBS)
+
+$B/tsan_cuda_%: test/cuda/test_cuda_%.c $(TSAN_O) $(CUDA_O) $(CUDA_TEST_O)
+	@echo "  ld $@"
+	@$(CC) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(TSAN_O) $(CUDA_O) $(CUDA_TEST_O) -lcmocka $(CUDA_LIBS) -lm -lpthread
+
+.PHONY: cuda-tests
+cuda-tests: $(if $(filter emu_tsan,$(CONFIG)),$(CUDA_TESTS:%=$B/tsan_cuda_%),$(CUDA_TESTS:%=$B/test_cuda_%))
+
+-include $(CUDA_TEST_O:.o=.d)
