@@ -50,8 +50,9 @@ __device__ static inline int32_t position_of(const struct rope_options &rope, in
 
 /* One pair of one token: cosine and sine of position * frequency, a product in double that is rounded to f32.
  *
- * Grid: rows_grid_of, rows being tokens and pairs in place of quads; no shared memory. Bytes: 8 a pair;
- * FLOPs: 60 in double, once for a table. Roof: double arithmetic; share of the roof: not measured yet. */
+ * Grid: rows_grid_of, rows being tokens and pairs in place of quads; no shared memory; 32 registers. Bytes: 8
+ * a pair; FLOPs: 60 in double, once for a table. Roof: double arithmetic; share of the roof: not measured
+ * yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     table_pairs(float *out, const struct table_part part, int64_t tokens) {
     int64_t pair = first_quad();
@@ -106,9 +107,9 @@ __device__ static inline float2 rotate(float a, float b, float c, float s) {
 
 /* Pairs (2i, 2i + 1), two of a head in place.
  *
- * Grid: rows_grid_of, units of all heads in place of quads; no shared memory. Bytes: 8 a value and the table
- * once, which the cache keeps for all heads; FLOPs: 3 a value. Roof: memory; share of the roof: not measured
- * yet. */
+ * Grid: rows_grid_of, units of all heads in place of quads; no shared memory; 28 registers (47 by halves).
+ * Bytes: 8 a value and the table once, which the cache keeps for all heads; FLOPs: 3 a value. Roof: memory;
+ * share of the roof: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     rotate_interleaved(struct rows inout, struct rows table, struct rope_shape s) {
     int64_t unit = first_quad();
@@ -166,7 +167,7 @@ struct embedded {
     float value[EMBEDDED];
 };
 
-/* Grid: one block, a thread a value; no shared memory. A launch takes longer than its bytes. */
+/* Grid: one block, a thread a value; no shared memory; 8 registers. A launch takes longer than its bytes. */
 static __global__ void __launch_bounds__(EMBEDDED, 1)
     write_values(float *out, const struct embedded values, int32_t n) {
     int32_t i = (int32_t)threadIdx.x;
