@@ -29,6 +29,15 @@ $B/tsan_cuda_%: test/cuda/test_cuda_%.c $(TSAN_O) $(CUDA_O) $(CUDA_TEST_O)
 cuda-tests: $(if $(filter emu_tsan,$(CONFIG)),$(patsubst %,$B/tsan_cuda_%,$(filter-out gate,$(CUDA_TESTS))),$(CUDA_TESTS:%=$B/test_cuda_%)) \
     $(if $(filter emu%,$(CONFIG)),$B/emu_self)
 
+# Whether the toolkit was there, and what was built with it.
+.PHONY: cuda-said
+cuda-said:
+ifeq ($(CUDA),1)
+	@echo "cuda: $(shell $(NVCC) --version | sed -n 's/.*release \([^,]*\),.*/nvcc \1/p') built machine code for $(CUDA_BUILT:%=sm_%) and PTX of the last"
+else
+	@echo "cuda: $(if $(NVCC),cudnn.h,nvcc) is not here: nothing was built for GPUs"
+endif
+
 -include $(CUDA_TEST_O:.o=.d)
 
 # The doors to cuBLASLt and cuDNN before fakes of both: see doors.c. Wherever CUDA's headers are.

@@ -1,5 +1,5 @@
-/* The emulator's controls for tests that also run on a GPU: there its functions are not linked, and nothing is
- * emulated. */
+/* The emulator's controls for tests that also run on a GPU: there its functions are not linked, and nothing
+ * is emulated. */
 #ifndef SLUICE_TEST_EMULATED_H
 #define SLUICE_TEST_EMULATED_H
 
