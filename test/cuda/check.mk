@@ -35,7 +35,7 @@ cuda-said:
 ifeq ($(CUDA),1)
 	@echo "cuda: $(shell $(NVCC) --version | sed -n 's/.*release \([^,]*\),.*/nvcc \1/p') built machine code for $(CUDA_BUILT:%=sm_%) and PTX of the last"
 else
-	@echo "cuda: $(if $(NVCC),cudnn.h,nvcc) is not here: nothing was built for GPUs"
+	@echo "cuda: $(if $(NVCC),$(if $(CUDNN_HEADER),CUDA=0,no cudnn.h),no nvcc): nothing was built for GPUs"
 endif
 
 -include $(CUDA_TEST_O:.o=.d)
