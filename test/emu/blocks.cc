@@ -76,6 +76,7 @@ struct block_state {
     char order[2];
     const char *file;
     int line;
+    block_state *next_free;
 };
 
 struct shared_array {
@@ -137,15 +138,6 @@ static void fiber_make(fiber *f) {
 #ifdef EMU_TSAN
     f->tsan = __tsan_create_fiber(1);
 #endif
-}
-
-static void fiber_free(fiber *f) {
-    if (!f->stack) return;
-#ifdef EMU_TSAN
-    __tsan_destroy_fiber(f->tsan);
-#endif
-    __asan_unpoison_memory_region(f->stack, f->stack_bytes);
-    munmap((char *)f->stack - GUARD, STACK + GUARD);
 }
 
 static inline void fiber_switch(fiber *from, fiber *to) {
@@ -529,10 +521,29 @@ static void watch_addresses(worker *w) {
     sigaction(SIGSEGV, &ours, nullptr);
 }
 
+/* Those of streams that have ended, with their stacks: making them costs more than most kernels. */
+static quiet_lock free_lock;
+static block_state *free_blocks;
+
+static block_state *block_take() {
+    lock(&free_lock);
+    block_state *b = free_blocks;
+    if (b) free_blocks = b->next_free;
+    unlock(&free_lock);
+    return b ? b : (block_state *)pages(sizeof(block_state));
+}
+
+static void block_give(block_state *b) {
+    lock(&free_lock);
+    b->next_free = free_blocks;
+    free_blocks = b;
+    unlock(&free_lock);
+}
+
 worker *worker_create() {
     worker *w = (worker *)pages(sizeof(worker));
     watch_addresses(w);
-    for (int i = 0; i < SETS; i++) w->sets[i] = (block_state *)pages(sizeof(block_state));
+    for (int i = 0; i < SETS; i++) w->sets[i] = block_take();
     w->shared = (char *)pages((size_t)SHARED_SLOTS * SHARED_SLOT);
     pthread_attr_t attributes;
     if (pthread_getattr_np(pthread_self(), &attributes)) refuse("pthread_getattr_np");
@@ -545,10 +556,7 @@ worker *worker_create() {
 }
 
 void worker_destroy(worker *w) {
-    for (int i = 0; i < SETS; i++) {
-        for (int j = 0; j < THREADS; j++) fiber_free(&w->sets[i]->fibers[j]);
-        munmap(w->sets[i], sizeof(block_state));
-    }
+    for (int i = 0; i < SETS; i++) block_give(w->sets[i]);
     munmap(w->shared, (size_t)SHARED_SLOTS * SHARED_SLOT);
     munmap(w, sizeof *w);
 }
