@@ -61,7 +61,7 @@ int value_seed(const struct flag *flag, const char *text, struct seed *out, stru
 static long double unit_bytes(const char *suffix, int64_t machine) {
     static const struct {
         const char *suffix;
-        long double bytes = 0;
+        long double bytes;
     } units[] = {
         {"", 1073741824},     {"B", 1},      {"K", 1024},      {"M", 1048576},      {"G", 1073741824},
         {"T", 1099511627776}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}, {"TiB", 1099511627776}};
