@@ -35,8 +35,11 @@ struct device *device_open(struct sys *sys, const char *name, int threads, bool 
     if (!strcmp(name, "cpu")) return cpu_open(sys, threads, e);
     int ordinal = ordinal_of(name);
     if (ordinal >= 0) return open_cuda(sys, ordinal, plans_only, e);
-    error_set(e, USAGE, "there is no such device");
-    error_found(e, "%s", name);
+    error_set(e, USAGE,
+              strchr(name, ',') ? "a run has one device: several are not supported"
+                                : "there is no such device");
+    error_where(e, "--device");
+    error_found(e, "%.100s", name);
     error_expected(e, "cpu, cuda or cuda:N");
     return NULL;
 }
