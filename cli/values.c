@@ -79,9 +79,10 @@ static int above_machine(const struct flag *flag, const char *text, int64_t mach
     return fail_expected(e, "at most %" PRId64 "B (%.2fG)", machine, (double)machine / 1073741824);
 }
 
-int value_size(const struct flag *flag, const char *text, int64_t *out, struct sluice_error *e) {
+/* In bytes; a percent is of machine. */
+static int read_size(const struct flag *flag, const char *text, int64_t machine, long double *bytes,
+                     struct sluice_error *e) {
     static const char expected[] = "more than 0, as 3G, 2.5G, 512M, 123456B, 80% or a bare number of GiB";
-    int64_t machine = memory_limit_bytes();
     size_t digits = strspn(text, "0123456789.");
     char *end;
     if (!isdigit((unsigned char)*text) || digits > 40) return fail_value(e, flag->name, text, expected);
@@ -89,8 +90,30 @@ int value_size(const struct flag *flag, const char *text, int64_t *out, struct s
     long double unit = end == text + digits ? unit_bytes(end, machine) : 0;
     bool whole = unit != 1 || !memchr(text, '.', digits);
     if (unit == 0 || !whole || number * unit < 1) return fail_value(e, flag->name, text, expected);
-    if (number * unit > (long double)machine) return above_machine(flag, text, machine, e);
-    *out = (int64_t)(number * unit);
+    *bytes = number * unit;
+    return SLUICE_OK;
+}
+
+int value_size(const struct flag *flag, const char *text, int64_t *out, struct sluice_error *e) {
+    int64_t machine = memory_limit_bytes();
+    long double bytes = 0;
+    if (read_size(flag, text, machine, &bytes, e)) return e->code;
+    if (bytes > (long double)machine) return above_machine(flag, text, machine, e);
+    *out = (int64_t)bytes;
+    return SLUICE_OK;
+}
+
+int value_device_size(const struct flag *flag, const char *text, struct device_size *out,
+                      struct sluice_error *e) {
+    const int64_t whole =
+        (int64_t)1 << 50; /* more than any device has: what a percent is taken of, and the most */
+    long double bytes = 0;
+    bool percent = strchr(text, '%') != NULL;
+    if (read_size(flag, text, whole, &bytes, e)) return e->code;
+    if (bytes > (long double)whole)
+        return fail_value(e, flag->name, text, percent ? "at most 100%" : "a size that a device can have");
+    *out = percent ? (struct device_size){.share = (double)(bytes / (long double)whole)}
+                   : (struct device_size){.bytes = (int64_t)bytes};
     return SLUICE_OK;
 }
 

@@ -200,6 +200,7 @@ struct sluice_request {
                                computing some of it twice, and of the bus where the device has memory of its
                                own; "off": all kept, on the device; "auto" or NULL: the faster that fits */
     const char *plan_name;  /* what messages call the plan, a file's name; NULL: "plan" */
+    double max_vram_share;  /* instead of max_vram_bytes: of all that the device has, up to 1; 0: none */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */

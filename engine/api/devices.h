@@ -14,4 +14,7 @@ struct device *device_open(struct sys *sys, const char *name, int threads, bool 
  * (or half of what is free, where that is less); 8 GiB of a device that is only planned for. */
 uint64_t device_default_budget(struct device *device);
 
+/* All that the device has; 8 GiB of one that is only planned for. */
+uint64_t device_all_bytes(const struct device *device);
+
 #endif

@@ -99,6 +99,8 @@ static void fill_defaults(struct job *job) {
     if (!r->width) r->width = m->width;
     if (!r->height) r->height = m->height;
     if (!r->batch) r->batch = 1;
+    if (r->max_vram_share > 0 && !r->max_vram_bytes)
+        r->max_vram_bytes = (int64_t)(r->max_vram_share * (double)device_all_bytes(job->device));
     if (r->flow_shift == 0) r->flow_shift = m->flow_shift;
 }
 
