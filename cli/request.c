@@ -118,7 +118,8 @@ static void fill_numbers(struct sluice_request *request, const struct args *args
     if (args_given(args, "--flow-shift")) request->flow_shift = args->flow_shift;
     request->batch = args->batch ? args->batch : 1;
     request->max_ram_bytes = args->max_ram_bytes;
-    request->max_vram_bytes = args->max_vram_bytes;
+    request->max_vram_bytes = args->max_vram.bytes;
+    request->max_vram_percent = args->max_vram.percent;
 }
 
 void request_fill(struct sluice_request *request, const sluice_model *model, const struct args *args,
