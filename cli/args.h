@@ -20,10 +20,10 @@ struct seed {
     bool random; /* -1: drawn when a command runs */
 };
 
-/* One of the two; both 0: not given. */
+/* Of a device that only the library knows: one of the two, the other is 0. */
 struct device_size {
     int64_t bytes;
-    double share; /* of all that the device has, up to 1 */
+    double percent;
 };
 
 struct args {

@@ -22,7 +22,7 @@ enum flag_kind {
     FLAG_WHOLE,       /* int within [least, most] */
     FLAG_REAL,        /* double within [least, most] */
     FLAG_SEED,        /* struct seed */
-    FLAG_SIZE,        /* int64_t bytes */
+    FLAG_SIZE,        /* int64_t bytes, of this machine */
     FLAG_DEVICE_SIZE, /* struct device_size */
     FLAG_CHOICE,      /* const char *, one of choices */
 };

@@ -108,7 +108,7 @@ static void fill_numbers(struct sluice_request *request, const struct args *args
     request->batch = args->batch ? args->batch : 1;
     request->max_ram_bytes = args->max_ram_bytes;
     request->max_vram_bytes = args->max_vram.bytes;
-    request->max_vram_share = args->max_vram.share;
+    request->max_vram_percent = args->max_vram.percent;
 }
 
 void request_fill(struct sluice_request *request, const sluice_model *model, const struct args *args,

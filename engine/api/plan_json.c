@@ -102,8 +102,7 @@ static json_t *rates_name(const struct job *job) {
 static json_t *assumed(const struct job *job) {
     json_t *keys = json_pack("[s, s]", "device_bytes", "base_bytes");
     if (!job->request.rates) json_array_append_new(keys, json_string("rates"));
-    if (!job->request.max_vram_bytes || job->request.max_vram_share > 0)
-        json_array_append_new(keys, json_string("budget.vram_bytes"));
+    if (!job->request.max_vram_bytes) json_array_append_new(keys, json_string("budget.vram_bytes"));
     return keys;
 }
 
