@@ -1,0 +1,174 @@
+/* Settings, failures on demand, counters, and the end. */
+#include "internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+settings now;
+
+static quiet_lock counting;
+static struct emu_counts counts;
+static struct {
+    uint64_t in; /* calls; 0: none fails */
+    cudaError_t error;
+} planned[EMU_CALLS];
+
+/* ---- settings ---- */
+
+static uint64_t number(const char *name, uint64_t otherwise) {
+    const char *text = getenv(name);
+    return text && *text ? strtoull(text, nullptr, 0) : otherwise;
+}
+
+static int order_named(const char *text) {
+    return !text || !strcmp(text, "forward") ? EMU_FORWARD
+           : !strcmp(text, "reverse")        ? EMU_REVERSE
+                                             : EMU_RANDOM;
+}
+
+static void read_environment() {
+    now.order = order_named(getenv("EMU_ORDER"));
+    now.seed = number("EMU_SEED", 1);
+    now.copies_us = (uint32_t)number("EMU_DELAY", 0);
+    now.kernels_us = (uint32_t)number("EMU_DELAY_KERNELS", 0);
+    now.devices = (int)number("EMU_DEVICES", 1);
+    now.driver = (int)number("EMU_DRIVER", CUDART_VERSION);
+    now.bytes = number("EMU_MEMORY", 8ull << 30);
+    now.taken = number("EMU_TAKEN", 0);
+    now.granule = number("EMU_GRANULE", 2 << 20);
+    now.major = 8, now.minor = 0;
+    const char *text = getenv("EMU_CAPABILITY");
+    if (text) sscanf(text, "%d.%d", &now.major, &now.minor);
+    text = getenv("EMU_FAIL");
+    int call, error;
+    unsigned long long n;
+    if (text && sscanf(text, "%d:%llu:%d", &call, &n, &error) == 3 && call >= 0 && call < EMU_CALLS)
+        emu_fail((emu_call)call, n, error);
+}
+
+__attribute__((constructor)) static void begin() {
+    read_environment();
+}
+
+void emu_reset(void) {
+    lock(&counting);
+    for (auto &p : planned) p = {0, cudaSuccess};
+    struct emu_counts old = counts;
+    counts = emu_counts{};
+    counts.live_bytes = counts.peak_bytes = old.live_bytes;
+    counts.pinned_bytes = old.pinned_bytes;
+    counts.registered_bytes = old.registered_bytes;
+    unlock(&counting);
+    strike(cudaSuccess);
+    cudaGetLastError();
+    read_environment();
+}
+
+void emu_set_order(enum emu_order order, uint64_t seed) {
+    now.order = order;
+    now.seed = seed;
+}
+
+void emu_set_delays(uint32_t copies_us, uint32_t kernels_us) {
+    now.copies_us = copies_us;
+    now.kernels_us = kernels_us;
+}
+
+void emu_set_devices(int n, int major, int minor, uint64_t bytes) {
+    now.devices = n;
+    now.major = major, now.minor = minor;
+    now.bytes = bytes;
+}
+
+void emu_set_driver(int version) {
+    now.driver = version;
+}
+
+void emu_set_granule(uint64_t bytes) {
+    if (!bytes || bytes % 4096) refuse("emu_set_granule: %llu", (unsigned long long)bytes);
+    now.granule = bytes;
+}
+
+void emu_set_taken(uint64_t bytes) {
+    now.taken = bytes;
+}
+
+/* ---- failures ---- */
+
+void emu_fail(enum emu_call call, uint64_t n, int error) {
+    lock(&counting);
+    planned[call] = {n, (cudaError_t)error};
+    unlock(&counting);
+}
+
+cudaError_t planned_failure(emu_call call) {
+    lock(&counting);
+    counts.calls[call]++;
+    bool fails = planned[call].in && !--planned[call].in;
+    cudaError_t error = fails ? planned[call].error : cudaSuccess;
+    unlock(&counting);
+    return error;
+}
+
+void refuse(const char *format, ...) {
+    char line[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    int n = snprintf(line, sizeof line, "emu: ");
+    n += vsnprintf(line + n, sizeof line - (size_t)n - 1, format, arguments);
+    va_end(arguments);
+    if (n > (int)sizeof line - 2) n = (int)sizeof line - 2;
+    line[n++] = '\n';
+    if (write(2, line, (size_t)n) < 0) _exit(EMU_FAULT_STATUS);
+    _exit(EMU_FAULT_STATUS);
+}
+
+/* ---- counters ---- */
+
+void count_copy(size_t bytes, bool pageable) {
+    lock(&counting);
+    counts.copied_bytes += bytes;
+    counts.pageable_copies += pageable;
+    unlock(&counting);
+}
+
+void count_device(int64_t bytes) {
+    lock(&counting);
+    counts.live_bytes += (uint64_t)bytes;
+    if (counts.peak_bytes < counts.live_bytes) counts.peak_bytes = counts.live_bytes;
+    unlock(&counting);
+}
+
+void count_host(int64_t pinned, int64_t registered) {
+    lock(&counting);
+    counts.pinned_bytes += (uint64_t)pinned;
+    counts.registered_bytes += (uint64_t)registered;
+    unlock(&counting);
+}
+
+uint64_t device_live() {
+    lock(&counting);
+    uint64_t bytes = counts.live_bytes;
+    unlock(&counting);
+    return bytes;
+}
+
+struct emu_counts emu_read_counts(void) {
+    lock(&counting);
+    struct emu_counts copy = counts;
+    unlock(&counting);
+    return copy;
+}
+
+void emu_forget_peak(void) {
+    lock(&counting);
+    counts.peak_bytes = counts.live_bytes;
+    unlock(&counting);
+}
+
+void delay(uint32_t us, uint64_t *random) {
+    if (!us) return;
+    uint64_t ns = random_next(random) % ((uint64_t)us * 1000);
+    timespec t = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+    syscall(SYS_nanosleep, &t, nullptr);
+}

@@ -1,0 +1,173 @@
+/* What the emulator's own files share. Nothing here is compiled with a sanitizer; order that one sees is told
+ * to it by hand, and only order that CUDA promises. Hence no pthread mutex or condition variable: they would
+ * order what the program has not ordered, and hide its races. */
+#ifndef SLUICE_EMU_INTERNAL_H
+#define SLUICE_EMU_INTERNAL_H
+
+#include "emu.h"
+
+#include <cuda_runtime.h>
+
+#include <linux/futex.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- sanitizers ---- */
+
+#ifdef EMU_TSAN
+extern "C" {
+void __tsan_acquire(void *);
+void __tsan_release(void *);
+void *__tsan_create_fiber(unsigned flags);
+void __tsan_destroy_fiber(void *);
+void __tsan_switch_to_fiber(void *, unsigned flags);
+void *__tsan_get_current_fiber(void);
+void __tsan_set_fiber_name(void *, const char *);
+}
+static inline void after(void *place) {
+    __tsan_acquire(place);
+}
+static inline void before(void *place) {
+    __tsan_release(place);
+}
+enum { WITH_TSAN = 1 };
+#else
+/* What follows after(place) comes after what led to before(place). */
+static inline void after(void *) {
+}
+static inline void before(void *) {
+}
+enum { WITH_TSAN = 0 };
+#endif
+
+#ifdef EMU_ASAN
+extern "C" {
+void __asan_poison_memory_region(void const volatile *, size_t);
+void __asan_unpoison_memory_region(void const volatile *, size_t);
+void __sanitizer_start_switch_fiber(void **fake_stack, const void *bottom, size_t bytes);
+void __sanitizer_finish_switch_fiber(void *fake_stack, const void **bottom, size_t *bytes);
+}
+enum { WITH_ASAN = 1 };
+#else
+static inline void __asan_poison_memory_region(void const volatile *, size_t) {
+}
+static inline void __asan_unpoison_memory_region(void const volatile *, size_t) {
+}
+enum { WITH_ASAN = 0 };
+#endif
+
+/* memset and memcpy that no sanitizer intercepts. */
+static inline void quiet_fill(void *to, int value, size_t bytes) {
+    asm volatile("rep stosb" : "+D"(to), "+c"(bytes) : "a"(value) : "memory");
+}
+static inline void quiet_copy(void *to, const void *from, size_t bytes) {
+    asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes)::"memory");
+}
+
+/* ---- waiting ---- */
+
+static inline void futex_wait(uint32_t *word, uint32_t while_it_is) {
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, while_it_is, nullptr, nullptr, 0);
+}
+static inline void futex_wake(uint32_t *word) {
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+struct quiet_lock {
+    uint32_t word; /* 0 free, 1 taken, 2 taken and awaited */
+};
+static inline void lock(quiet_lock *l) {
+    uint32_t free = 0;
+    if (__atomic_compare_exchange_n(&l->word, &free, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) return;
+    while (__atomic_exchange_n(&l->word, 2, __ATOMIC_ACQUIRE)) futex_wait(&l->word, 2);
+}
+static inline void unlock(quiet_lock *l) {
+    if (__atomic_exchange_n(&l->word, 0, __ATOMIC_RELEASE) == 2) futex_wake(&l->word);
+}
+
+static inline double seconds_now() {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* xorshift64*; state is not 0. */
+static inline uint64_t random_next(uint64_t *state) {
+    *state ^= *state >> 12, *state ^= *state << 25, *state ^= *state >> 27;
+    return *state * 0x2545F4914F6CDD1Dull;
+}
+
+/* ---- control.cc ---- */
+
+struct settings {
+    int order;
+    uint64_t seed;
+    uint32_t copies_us, kernels_us;
+    int devices, major, minor, driver;
+    uint64_t bytes, taken, granule;
+};
+extern settings now;
+
+/* One line on stderr, then the end. */
+void refuse(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
+/* Counts the call; the error that it was told to give, or success. */
+cudaError_t planned_failure(emu_call call);
+void count_copy(size_t bytes, bool pageable);
+void count_device(int64_t bytes);
+void count_host(int64_t pinned, int64_t registered);
+uint64_t device_live();
+/* Sleeps for a random time up to us. */
+void delay(uint32_t us, uint64_t *random);
+
+/* ---- runtime.cc ---- */
+
+/* Remembers an error as CUDA does, and passes it on. */
+cudaError_t report(cudaError_t error);
+/* A sticky error that has struck, or success. */
+cudaError_t struck();
+void strike(cudaError_t error);
+bool is_sticky(cudaError_t error);
+cudaError_t need_device();
+/* The dynamic shared memory that a kernel may ask for. */
+size_t shared_limit(const void *function);
+
+/* ---- memory.cc ---- */
+
+enum range_kind { RANGE_DEVICE, RANGE_MAPPED, RANGE_PINNED, RANGE_REGISTERED };
+
+bool range_add(range_kind kind, const void *start, size_t bytes); /* false: it meets another */
+size_t range_remove(range_kind kind, const void *start); /* its bytes; 0: there is none that begins so */
+enum cover { COVER_NONE, COVER_PART, COVER_DEVICE, COVER_HOST };
+/* What of the emulator's knowledge lies under these bytes; part: the beginning only. */
+cover range_cover(const void *start, size_t bytes);
+bool device_memory_left(size_t bytes);
+
+/* ---- blocks.cc ---- */
+
+struct launch {
+    const char *name;
+    const void *function;
+    dim3 grid, block;
+    size_t shared_bytes;
+    void (*call)(void *);
+    void *arguments;
+};
+
+struct worker;
+/* One for each stream, made and used by its thread. */
+worker *worker_create();
+void worker_destroy(worker *worker);
+void worker_run(worker *worker, const launch *launch);
+/* The kernel that this thread runs, for messages; "" in none. */
+const char *kernel_running();
+
+/* ---- warps.cc, through blocks.cc ---- */
+
+typedef void warp_operation(void *const operands[32], uint32_t mask);
+/* Waits for the lanes in the mask; the last computes for all. */
+void warp_meet(uint32_t mask, warp_operation *operation, const char *what, void *operand, const char *file,
+               int line);
+
+#endif

@@ -1,0 +1,101 @@
+/* Twins of the instructions in kernels/cuda/ptx.cuh. Memory is read and written here, in the kernel's own
+ * code, where the sanitizers watch; what lanes exchange is done in warps.cc, where they do not. */
+#ifndef SLUICE_EMU_PTX_EMULATED_H
+#define SLUICE_EMU_PTX_EMULATED_H
+
+#include <cuda_runtime.h>
+
+extern "C" void emu_misaligned(const char *what, const void *address, const char *file, int line);
+/* value[4]: the row's 16 bytes; becomes the lane's four words. */
+extern "C" void emu_ldmatrix(uint32_t value[4], bool transposed, const char *file, int line);
+extern "C" void emu_mma(float (*d)[4], const uint32_t *a, const uint32_t (*b)[2], int n, const char *file,
+                        int line);
+extern "C" void emu_async_copy(void *to, uint4 value, const char *file, int line);
+extern "C" void emu_async_commit(void);
+/* The next copy that must have arrived when at most n groups are on their way; false if there is none. */
+extern "C" bool emu_async_arrived(int n, void **to, uint4 *value);
+
+static inline void emu_aligned(const void *address, const char *what, const char *file, int line) {
+    if (reinterpret_cast<uintptr_t>(address) % 16) emu_misaligned(what, address, file, line);
+}
+
+static inline uint4 ld128(const void *from, EMU_AT) {
+    emu_aligned(from, "ld128", file, line);
+    return *static_cast<const uint4 *>(from);
+}
+
+static inline void st128(void *to, uint4 value, EMU_AT) {
+    emu_aligned(to, "st128", file, line);
+    *static_cast<uint4 *>(to) = value;
+}
+
+template <int N>
+static inline void mma_bf16(float (*d)[4], const uint32_t a[4], const uint32_t (*b)[2], EMU_AT) {
+    emu_mma(d, a, b, N, file, line);
+}
+
+static inline void emu_ldmatrix_of(uint32_t to[4], const void *row, bool transposed, const char *file,
+                                   int line) {
+    emu_aligned(row, "ldmatrix_x4", file, line);
+    uint4 v = *static_cast<const uint4 *>(row);
+    uint32_t value[4] = {v.x, v.y, v.z, v.w};
+    emu_ldmatrix(value, transposed, file, line);
+    for (int i = 0; i < 4; i++) to[i] = value[i];
+}
+
+static inline void ldmatrix_x4(uint32_t to[4], const void *row, EMU_AT) {
+    emu_ldmatrix_of(to, row, false, file, line);
+}
+
+static inline void ldmatrix_x4_transposed(uint32_t to[4], const void *row, EMU_AT) {
+    emu_ldmatrix_of(to, row, true, file, line);
+}
+
+/* Reads the source and destroys the target now, delivers at the wait: the two extremes of what the device may
+ * do, so an early overwrite and a missing wait both show. */
+static inline void copy_async_16(void *to_shared, const void *from, bool valid, EMU_AT) {
+    emu_aligned(to_shared, "copy_async_16's target", file, line);
+    uint4 value = make_uint4(0, 0, 0, 0), gone = make_uint4(~0u, ~0u, ~0u, ~0u);
+    if (valid) {
+        emu_aligned(from, "copy_async_16's source", file, line);
+        value = *static_cast<const uint4 *>(from);
+    }
+    *static_cast<uint4 *>(to_shared) = gone;
+    emu_async_copy(to_shared, value, file, line);
+}
+
+static inline void copy_async_commit() {
+    emu_async_commit();
+}
+
+template <int N> static inline void copy_async_wait() {
+    void *to;
+    uint4 value;
+    while (emu_async_arrived(N, &to, &value)) *static_cast<uint4 *>(to) = value;
+}
+
+/* Exact but for the flush of subnormal results. */
+static inline float exp2_fast(float x) {
+    float y = exp2f(x);
+    return y < 0x1p-126f ? 0 : y;
+}
+
+static inline uint32_t emu_bf16(float f) {
+    uint32_t u = __float_as_uint(f);
+    if (f != f) return 0x7FFF; /* what cvt gives for any NaN */
+    return (u + 0x7FFF + (u >> 16 & 1)) >> 16;
+}
+
+static inline uint32_t pack_bf16(float low, float high) {
+    return emu_bf16(low) | emu_bf16(high) << 16;
+}
+
+static inline float f16_f32(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 1023;
+    if (exponent == 31) return __uint_as_float(sign | 0x7F800000 | fraction << 13);
+    if (exponent) return __uint_as_float(sign | (exponent + 112) << 23 | fraction << 13);
+    float subnormal = (float)fraction * 0x1p-24f;
+    return sign ? -subnormal : subnormal;
+}
+
+#endif

@@ -1,0 +1,140 @@
+/* What the lanes of a warp compute together: each leaves its operands, the last to come computes for all.
+ * Fragment layouts as in kernels/cuda/ptx.cuh. */
+#include "internal.h"
+#include "ptx_emulated.h"
+
+/* ---- values ---- */
+
+struct shuffled {
+    uint64_t value, result;
+    int from;
+};
+
+static void shuffle_all(void *const operands[32], uint32_t mask) {
+    for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) {
+        auto *to = static_cast<shuffled *>(operands[__builtin_ctz(lanes)]);
+        if (!(mask >> to->from & 1))
+            refuse("kernel %s: shuffle of lane %d reads absent lane %d, mask %08x", kernel_running(),
+                   __builtin_ctz(lanes), to->from, mask);
+        to->result = static_cast<shuffled *>(operands[to->from])->value;
+    }
+}
+
+uint64_t emu_shuffle(uint32_t mask, uint64_t value, int from_lane, const char *file, int line) {
+    shuffled s = {value, 0, from_lane};
+    warp_meet(mask, shuffle_all, "shuffle", &s, file, line);
+    return s.result;
+}
+
+struct vote {
+    bool yes;
+    uint32_t result;
+};
+
+static void vote_all(void *const operands[32], uint32_t mask) {
+    uint32_t result = 0;
+    for (int i = 0; i < 32; i++)
+        if (mask >> i & 1) result |= (uint32_t) static_cast<vote *>(operands[i])->yes << i;
+    for (int i = 0; i < 32; i++)
+        if (mask >> i & 1) static_cast<vote *>(operands[i])->result = result;
+}
+
+uint32_t emu_ballot(uint32_t mask, bool yes, const char *file, int line) {
+    vote v = {yes, 0};
+    warp_meet(mask, vote_all, "vote", &v, file, line);
+    return v.result;
+}
+
+/* ---- matrices ---- */
+
+static void ldmatrix_tiles(void *const operands[32], bool transposed) {
+    uint16_t rows[32][8];
+    for (int i = 0; i < 32; i++) quiet_copy(rows[i], operands[i], 16);
+    for (int lane = 0; lane < 32; lane++) {
+        auto *to = static_cast<uint32_t *>(operands[lane]);
+        int g = lane / 4, p = lane % 4;
+        for (int tile = 0; tile < 4; tile++) {
+            const uint16_t(*t)[8] = rows + 8 * tile;
+            uint32_t low = transposed ? t[2 * p][g] : t[g][2 * p];
+            uint32_t high = transposed ? t[2 * p + 1][g] : t[g][2 * p + 1];
+            to[tile] = low | high << 16;
+        }
+    }
+}
+
+static void ldmatrix_straight(void *const operands[32], uint32_t) {
+    ldmatrix_tiles(operands, false);
+}
+
+static void ldmatrix_transposed(void *const operands[32], uint32_t) {
+    ldmatrix_tiles(operands, true);
+}
+
+void emu_ldmatrix(uint32_t value[4], bool transposed, const char *file, int line) {
+    warp_meet(0xFFFFFFFFu, transposed ? ldmatrix_transposed : ldmatrix_straight, "ldmatrix", value, file,
+              line);
+}
+
+struct product {
+    float (*d)[4];
+    const uint32_t *a, (*b)[2];
+    int n;
+};
+
+typedef float row8 __attribute__((vector_size(32)));
+
+static inline float half_of(uint32_t two, int i) {
+    return emu_bits<float>(i ? two & 0xFFFF0000u : two << 16);
+}
+
+__attribute__((always_inline)) static inline void mma_tiles(void *const operands[32]) {
+    const product *all[32];
+    for (int i = 0; i < 32; i++) all[i] = static_cast<product *>(operands[i]);
+    float a[16][16];
+    for (int lane = 0; lane < 32; lane++)
+        for (int i = 0; i < 8; i++) {
+            int row = lane / 4 + (i / 2 % 2) * 8, column = lane % 4 * 2 + i / 4 * 8 + i % 2;
+            a[row][column] = half_of(all[lane]->a[i / 2], i % 2);
+        }
+    for (int tile = 0; tile < all[0]->n; tile++) {
+        union {
+            row8 row[16];
+            float at[16][8];
+        } b, d;
+        for (int lane = 0; lane < 32; lane++) {
+            int g = lane / 4, p = lane % 4;
+            for (int i = 0; i < 4; i++) {
+                b.at[2 * p + i / 2 * 8 + i % 2][g] = half_of(all[lane]->b[tile][i / 2], i % 2);
+                d.at[g + i / 2 * 8][2 * p + i % 2] = all[lane]->d[tile][i];
+            }
+        }
+        for (int row = 0; row < 16; row++) {
+            row8 sum = d.row[row];
+            for (int k = 0; k < 16; k++) sum += a[row][k] * b.row[k];
+            d.row[row] = sum;
+        }
+        for (int lane = 0; lane < 32; lane++)
+            for (int i = 0; i < 4; i++)
+                all[lane]->d[tile][i] = d.at[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
+    }
+}
+
+__attribute__((target("avx2"))) static void mma_wide(void *const operands[32]) {
+    mma_tiles(operands);
+}
+
+static void mma_any(void *const operands[32]) {
+    mma_tiles(operands);
+}
+
+static void mma_all(void *const operands[32], uint32_t) {
+    if (__builtin_cpu_supports("avx2"))
+        mma_wide(operands);
+    else
+        mma_any(operands);
+}
+
+void emu_mma(float (*d)[4], const uint32_t *a, const uint32_t (*b)[2], int n, const char *file, int line) {
+    product p = {d, a, b, n};
+    warp_meet(0xFFFFFFFFu, mma_all, "mma", &p, file, line);
+}
