@@ -26,6 +26,15 @@ struct convolution_key {
     int32_t side;          /* k */
 };
 
+/* As product_touch_bytes. */
+static inline uint64_t convolution_touch_bytes(const struct convolution_key *key) {
+    uint64_t side = (uint64_t)key->side, in = (uint64_t)key->in, out = (uint64_t)key->out;
+    uint64_t rows = (uint64_t)key->rows, columns = (uint64_t)key->columns;
+    uint64_t from = (rows + side - 1) * (columns + side - 1) * in, to = rows * columns * out;
+    uint64_t weights = side * side * in * out, most = from > to ? from : to;
+    return CONVOLUTIONS_WORKSPACE + sizeof(float) * (most > weights ? most : weights);
+}
+
 struct convolution_operands {
     const float *in, *weights;
     float *out;
@@ -46,7 +55,7 @@ enum status convolutions_prepare(struct convolutions *convolutions, const struct
 enum status convolutions_run(struct convolutions *convolutions, const struct convolution_key *key,
                              const struct convolution_operands *operands, cudaStream_t stream,
                              struct error *e);
-/* As products_touch: scratch has CONVOLUTIONS_WORKSPACE and the largest operand of all. */
+/* As products_touch. */
 enum status convolutions_touch(struct convolutions *convolutions, void *scratch, uint64_t scratch_bytes,
                                cudaStream_t stream, struct error *e);
 

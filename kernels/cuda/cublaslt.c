@@ -242,18 +242,10 @@ enum status products_run(struct products *p, const struct product_key *key,
                        key->residual, key->wide);
 }
 
-static uint64_t largest_operand(const struct product_key *key) {
-    uint64_t m = (uint64_t)key->m, rows = (uint64_t)(key->m > key->n ? key->m : key->n);
-    uint64_t row = (uint64_t)(key->out_row > key->residual_row ? key->out_row : key->residual_row);
-    uint64_t product = rows * (uint64_t)key->k * 2, out = m * row * sizeof(float);
-    uint64_t bias = (uint64_t)key->n * sizeof(float);
-    uint64_t most = product > out ? product : out;
-    return most > bias ? most : bias;
-}
-
+/* The residual lies elsewhere than out: in place the library takes only equal layouts. */
 static enum status touch(const struct products *p, struct product *product, char *scratch,
                          uint64_t scratch_bytes, cudaStream_t stream, struct error *e) {
-    uint64_t bytes = PRODUCTS_WORKSPACE + largest_operand(&product->key);
+    uint64_t bytes = product_touch_bytes(&product->key);
     if (bytes > scratch_bytes) {
         error_set(e, INTERNAL, "too little memory to try a product in");
         error_found(e, "%llu bytes", (unsigned long long)scratch_bytes);
@@ -263,7 +255,7 @@ static enum status touch(const struct products *p, struct product *product, char
     struct product_operands operands = {.in = garbage,
                                         .weight = garbage,
                                         .bias = (const float *)garbage,
-                                        .residual = (const float *)garbage,
+                                        .residual = (const float *)scratch,
                                         .out = (float *)garbage,
                                         .workspace = scratch};
     return run(p, product, &operands, stream, e);

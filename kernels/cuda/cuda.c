@@ -17,6 +17,7 @@
 struct gpu {
     struct cuda cuda; /* first */
     struct failures failures;
+    struct pins pins;
     struct order *order;
     struct pages *pages;
     bool kernels_loaded;
@@ -66,6 +67,7 @@ static enum status look_after(struct gpu *g, enum status status) {
     cudaError_t code = status == OK ? cudaSuccess : cudaStreamQuery(g->cuda.compute);
     struct error known = {0};
     if (code == cudaErrorNotReady) code = cudaSuccess;
+    (void)cudaGetLastError(); /* that it is not ready counts as an error otherwise */
     failures_check(&g->failures, code, "an operator", &known);
     return status;
 }
@@ -134,14 +136,16 @@ static enum status load_kernels(struct gpu *g, struct error *e) {
     return OK;
 }
 
+/* INTERNAL is that there is too little to try one in, because residents of the run before have the rest: then
+ * its code comes with its first call. */
 static enum status touch_libraries(struct gpu *g, void *scratch, uint64_t bytes, struct error *e) {
     struct cuda *cuda = &g->cuda;
     double stalled = 0;
-    if (products_touch(cuda->products, scratch, bytes, cuda->compute, e) == OK && cuda->convolutions)
-        convolutions_touch(cuda->convolutions, scratch, bytes, cuda->compute, e);
-    look_after(g, e->code);
-    if (e->code == OK) order_wait(g->order, &stalled, e);
-    return e->code;
+    enum status status = products_touch(cuda->products, scratch, bytes, cuda->compute, e);
+    if (status == OK && cuda->convolutions)
+        status = convolutions_touch(cuda->convolutions, scratch, bytes, cuda->compute, e);
+    if (look_after(g, status) == INTERNAL) *e = (struct error){0};
+    return order_wait(g->order, &stalled, e);
 }
 
 /* Code comes to the GPU when something first needs it, into memory that is counted as the device's own. So
@@ -150,13 +154,11 @@ static enum status load(struct gpu *g, struct error *e) {
     uint64_t bytes = pages_idle(g->pages);
     if (load_kernels(g, e) != OK || !bytes) return e->code;
     void *scratch = pages_reserve(g->pages, bytes);
-    if (!scratch)
-        return error_set(e, DEVICE, "no address space on the GPU for %llu bytes", (unsigned long long)bytes);
-    if (pages_commit(g->pages, scratch, bytes))
-        error_set(e, DEVICE, "%llu bytes of the GPU's memory cannot be mapped", (unsigned long long)bytes);
+    if (!scratch || pages_commit(g->pages, scratch, bytes))
+        error_set(e, DEVICE, "the GPU cannot map %llu bytes", (unsigned long long)bytes);
     else
         touch_libraries(g, scratch, bytes, e);
-    pages_unreserve(g->pages, scratch);
+    if (scratch && enter(g)) pages_unreserve(g->pages, scratch);
     return e->code;
 }
 
@@ -187,16 +189,8 @@ static void cuda_give_shared(struct device *device, void *memory, size_t bytes) 
     if (memory && enter(g)) failures_note(&g->failures, cudaFreeHost(memory), "giving host memory back");
 }
 
-/* Refused, copies are slower and nothing else is wrong: so only a lost GPU is noted. */
-static int cuda_pin(struct device *device, void *memory, size_t bytes) {
-    struct gpu *g = gpu_of(device);
-    struct error known = {0};
-    if (!enter(g)) return -EIO;
-    cudaError_t code = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
-    failures_check(&g->failures, code, "pinning", &known);
+static int refused_pin(cudaError_t code) {
     switch (code) {
-    case cudaSuccess:
-        return 0;
     case cudaErrorMemoryAllocation:
         return -ENOMEM;
     case cudaErrorHostMemoryAlreadyRegistered:
@@ -208,10 +202,25 @@ static int cuda_pin(struct device *device, void *memory, size_t bytes) {
     }
 }
 
+/* Refused, copies are slower and nothing else is wrong: so only a lost GPU is noted. */
+static int cuda_pin(struct device *device, void *memory, size_t bytes) {
+    struct gpu *g = gpu_of(device);
+    struct error known = {0};
+    if (!enter(g)) return -EIO;
+    if (!pins_add(&g->pins, memory, bytes)) return -ENOSPC;
+    cudaError_t code = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
+    if (failures_check(&g->failures, code, "pinning", &known) == OK) return 0;
+    /* One that is there already goes with the first; until then it is a place more to cut at. */
+    if (code != cudaErrorHostMemoryAlreadyRegistered) pins_remove(&g->pins, memory);
+    return refused_pin(code);
+}
+
 static void cuda_unpin(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
     (void)bytes;
-    if (enter(g)) failures_note(&g->failures, cudaHostUnregister(memory), "unpinning");
+    if (!enter(g)) return;
+    failures_note(&g->failures, cudaHostUnregister(memory), "unpinning");
+    pins_remove(&g->pins, memory);
 }
 
 /* ---- order ---- */
@@ -281,6 +290,7 @@ static void cuda_destroy(struct device *device) {
     order_close(g->order);
     if (enter(g) && cuda->copies) (void)cudaStreamDestroy(cuda->copies);
     if (enter(g) && cuda->compute) (void)cudaStreamDestroy(cuda->compute);
+    pins_destroy(&g->pins);
     failures_destroy(&g->failures);
     cuda->sys->release(cuda->sys, g);
 }
@@ -301,7 +311,7 @@ static enum status open_all(struct gpu *g, struct error *e) {
     cudaError_t code = cudaStreamCreateWithFlags(&cuda->compute, cudaStreamNonBlocking);
     if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking);
     if (failures_check(&g->failures, code, "streams", e) != OK) return e->code;
-    g->order = order_open(cuda->sys, cuda->compute, cuda->copies, &g->failures, e);
+    g->order = order_open(cuda->sys, cuda->compute, cuda->copies, &g->failures, &g->pins, e);
     if (g->order) g->pages = pages_open(cuda->sys, cuda->ordinal, &g->failures, e);
     return g->pages ? open_libraries(cuda, e) : e->code;
 }
@@ -319,6 +329,7 @@ struct device *cuda_open(struct sys *sys, int ordinal, struct error *e) {
     g->cuda.device.run = cuda_run;
     g->cuda.device.destroy = cuda_destroy;
     failures_init(&g->failures);
+    pins_init(&g->pins);
     if (open_all(g, e) == OK) return &g->cuda.device;
     cuda_destroy(&g->cuda.device);
     return NULL;

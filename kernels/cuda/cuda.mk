@@ -7,7 +7,7 @@ CUDA_ARCHS_ALL := 80 86 89 90 100 120
 CUDA_ARCHS ?= 80
 
 CUDA_PLANS := costs planned
-CUDA_HOST := bus cuda failures gpus order pages
+CUDA_HOST := bus cuda failures gpus order pages pins
 CUDA_KERNELS := $(patsubst kernels/cuda/%.cu,%,$(sort $(wildcard kernels/cuda/*.cu)))
 
 NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
@@ -24,7 +24,7 @@ EMU_O := $(patsubst test/emu/%.c,$B/obj/test/emu/%.o,$(wildcard test/emu/*.c)) \
          $(patsubst test/emu/%.cc,$B/obj/test/emu/%.o,$(wildcard test/emu/*.cc))
 CXX := g++
 CXXFLAGS := $(filter-out -std=% -Wstrict-prototypes -Wmissing-prototypes,$(CFLAGS)) -std=c++17 -Wno-missing-field-initializers \
-            -Wno-unused-function
+            -Wno-unused-function -Wno-unknown-pragmas
 $B/obj/kernels/cuda/%.o $B/obj/test/emu/%.o: CFLAGS += -Itest/emu
 $B/obj/kernels/cuda/%.o: kernels/cuda/%.cu
 	@mkdir -p $(@D)

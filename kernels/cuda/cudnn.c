@@ -204,17 +204,9 @@ enum status convolutions_run(struct convolutions *c, const struct convolution_ke
                        key->out, key->side);
 }
 
-static uint64_t largest_operand(const struct convolution_key *key) {
-    uint64_t side = (uint64_t)key->side, in = (uint64_t)key->in, out = (uint64_t)key->out;
-    uint64_t rows = (uint64_t)key->rows, columns = (uint64_t)key->columns;
-    uint64_t from = (rows + side - 1) * (columns + side - 1) * in, to = rows * columns * out;
-    uint64_t weights = side * side * in * out, most = from > to ? from : to;
-    return sizeof(float) * (most > weights ? most : weights);
-}
-
 static enum status touch(const struct convolutions *c, struct convolution *convolution, char *scratch,
                          uint64_t scratch_bytes, cudaStream_t stream, struct error *e) {
-    uint64_t bytes = CONVOLUTIONS_WORKSPACE + largest_operand(&convolution->key);
+    uint64_t bytes = convolution_touch_bytes(&convolution->key);
     if (bytes > scratch_bytes) {
         error_set(e, INTERNAL, "too little memory to try a convolution in");
         error_found(e, "%llu bytes", (unsigned long long)scratch_bytes);

@@ -272,7 +272,8 @@ enum status pages_provide(struct pages *p, uint64_t bytes, struct error *e) {
     }
     give_chunks_back(p, wanted);
     pthread_mutex_unlock(&p->lock);
-    if (failures_check(p->failures, code, "the pages of a run", e) != MEMORY) return e->code;
+    if (code != cudaErrorMemoryAllocation) return failures_check(p->failures, code, "the pages of a run", e);
+    error_set(e, MEMORY, "no memory on the GPU for a run");
     error_found(e, "%llu bytes", (unsigned long long)((before + got) * p->chunk_bytes));
     return error_expected(e, "%llu bytes", (unsigned long long)((chunks + PAGES_SPARE) * p->chunk_bytes));
 }

@@ -35,6 +35,15 @@ static inline bool product_rows_wide(const struct product_key *key) {
     return key->out_row % 4 == 0 && key->residual_row % 4 == 0;
 }
 
+/* What trying it takes, operands lying over each other: the library's workspace and the largest operand. */
+static inline uint64_t product_touch_bytes(const struct product_key *key) {
+    uint64_t m = (uint64_t)key->m, n = (uint64_t)key->n, k = (uint64_t)key->k;
+    uint64_t row = (uint64_t)(key->out_row > key->residual_row ? key->out_row : key->residual_row);
+    uint64_t product = 2 * k * (m > n ? m : n), out = sizeof(float) * m * row, bias = sizeof(float) * n;
+    uint64_t most = product > out ? product : out;
+    return PRODUCTS_WORKSPACE + (most > bias ? most : bias);
+}
+
 struct product_operands {
     const void *in, *weight; /* multiples of 16 bytes, as is bias */
     const float *bias, *residual;

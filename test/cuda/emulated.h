@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#pragma weak emu_counts
+#pragma weak emu_read_counts
 #pragma weak emu_fail
 #pragma weak emu_set_taken
 #pragma weak emu_set_delays
@@ -16,11 +16,11 @@
 enum emulated_call { EMULATED_DEVICE_MEMORY, EMULATED_SHARED_MEMORY, EMULATED_PIN };
 
 static inline bool emulated(void) {
-    return emu_counts != NULL;
+    return emu_read_counts != NULL;
 }
 
 static inline long emulated_pageable_copies(void) {
-    return emulated() ? (long)emu_counts().pageable_copies : 0;
+    return emulated() ? (long)emu_read_counts().pageable_copies : 0;
 }
 
 static inline const char *emulated_call_name(enum emulated_call call) {

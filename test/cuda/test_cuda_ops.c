@@ -3,7 +3,7 @@
  * the device rounds them; attention may be half as far off as plain rounding is; convolutions round to TF32.
  *
  * Under the emulator EMU_ORDER and EMU_SEED say in which order threads run. Random cases: SEED in the
- * environment repeats a run, CASES says how many. */
+ * environment repeats a run, CASES says how many. ONLY is a pattern of tests to run. */
 #include "test/cuda/cuda_watch.h"
 
 #include "test/ops_cases.h"
@@ -387,6 +387,8 @@ int main(void) {
         cmocka_unit_test(test_unprepared),
         cmocka_unit_test(test_print_errors),
     };
+    const char *only = getenv("ONLY");
+    if (only) cmocka_set_test_filter(only);
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, set_up, tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);
     return failed != 0;

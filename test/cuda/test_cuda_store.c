@@ -3,10 +3,11 @@
  * end of its stage, so that order is the events' alone: one that is missing gives wrong values, and under the
  * thread sanitizer a data race.
  *
- * Random cases: SEED in the environment moves all of them. */
+ * Random cases: SEED in the environment moves all of them; ONLY is a pattern of tests to run. */
 #include "test/store_world.h"
 
 #include "kernels/cuda/cuda.h"
+#include "test/cuda/emulated.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { WORLDS = 12 };
@@ -159,6 +160,8 @@ static void test_worlds(void **state) {
         close_results();
         world_remove();
     }
+    long pageable = emulated_pageable_copies();
+    if (pageable) fail_msg("%ld copies were out of memory that is not pinned", pageable);
     printf("  %ld values\n", results.compared);
     assert_true(results.compared > 10000);
 }
@@ -220,6 +223,8 @@ int main(void) {
         cmocka_unit_test(test_give_up),
         cmocka_unit_test(test_close_in_the_middle),
     };
+    const char *only = getenv("ONLY");
+    if (only) cmocka_set_test_filter(only);
     world_device = open_cuda;
     return seeded_run(tests, sizeof tests / sizeof *tests);
 }

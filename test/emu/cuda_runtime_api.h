@@ -21,6 +21,7 @@ typedef enum cudaError {
     cudaErrorCudartUnloading = 4,
     cudaErrorInvalidConfiguration = 9,
     cudaErrorInvalidMemcpyDirection = 21,
+    cudaErrorStubLibrary = 34,
     cudaErrorInsufficientDriver = 35,
     cudaErrorDevicesUnavailable = 46,
     cudaErrorInvalidDeviceFunction = 98,

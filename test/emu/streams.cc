@@ -10,7 +10,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
-enum { OPERATIONS = 1024, ARGUMENTS = 1024, MAGIC = 0x57AE };
+enum { OPERATIONS = 1024, ARGUMENTS = 4096, MAGIC = 0x57AE };
 
 /* One record of an event. */
 struct instance {

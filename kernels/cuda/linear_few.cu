@@ -1,0 +1,132 @@
+/* Products of a few rows with a weight, f32 throughout, each output in one order whatever else is computed.
+ *
+ * An output is one warp's: lane l multiplies and adds (fused, by name) values 8l to 8l + 7 of every 256 in
+ * turn, and a butterfly adds lanes. How many outputs a warp has at once is not seen in any of them. */
+#include "kernels/cuda/linear_few.h"
+
+#include "kernels/cuda/rows.cuh"
+
+/* Four values of in, activated; zeros beyond K.
+ *
+ * Grid: rows_grid_of; no shared memory. Bytes: 8 a value; FLOPs: 4. A launch takes longer than its bytes. */
+static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+    few_rows(struct rows to, struct rows in, int64_t rows, int64_t k, int64_t columns, bool activate) {
+    int64_t i = 4 * first_quad();
+    if (i >= columns) return;
+    for (int64_t row = first_row(); row < rows; row += next_row()) {
+        float4 v = rows_load_f32(in, row, i, k);
+        rows_store(to, row, i, columns, activate ? silu_four(v) : v);
+    }
+}
+
+/* What a warp has at once: two outputs keep every SM busy with one row, and halve what is read of in. */
+enum { FEW_COLUMNS = 2, FEW_WARPS = 4 };
+
+struct few_call {
+    struct rows out, weight, bias; /* bias may be absent; weight is wide at multiples of 16 */
+    const float *in;               /* [rows, columns] */
+    int32_t rows, n, k, columns;
+};
+
+/* Values i to i + 7 of a row of k weights; zeros beyond. */
+__device__ static inline void load_eight(float *to, const struct rows &weight, int64_t row, int32_t i,
+                                         int32_t k) {
+    const char *from = weight.data + row * weight.step;
+    if (!weight.wide || i + FEW_VALUES > k) {
+        for (int j = 0; j < FEW_VALUES; j++) to[j] = i + j < k ? value_at(from, weight.dtype, i + j) : 0;
+        return;
+    }
+    if (weight.dtype == DTYPE_F32) {
+        float4 a = four_at(from, DTYPE_F32, true, i, k), b = four_at(from, DTYPE_F32, true, i + 4, k);
+        to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w;
+        to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
+        return;
+    }
+    uint4 v = ld128(from + 2 * (int64_t)i);
+    uint32_t pair[4] = {v.x, v.y, v.z, v.w};
+    for (int j = 0; j < FEW_VALUES; j++) {
+        uint16_t half = (uint16_t)(pair[j / 2] >> 16 * (j % 2));
+        to[j] = weight.dtype == DTYPE_BF16 ? bf16_f32(half) : f16_f32(half);
+    }
+}
+
+/* A lane's part of FEW_COLUMNS outputs of ROWS rows. What lies beyond the last row or column repeats it. */
+template <int ROWS>
+__device__ static inline void few_sums(const struct few_call &f, int32_t first_column, int32_t first_row,
+                                       float sum[FEW_COLUMNS][ROWS]) {
+#pragma unroll
+    for (int c = 0; c < FEW_COLUMNS; c++)
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) sum[c][r] = 0;
+    for (int32_t i = (int32_t)threadIdx.x % WARP * FEW_VALUES; i < f.columns; i += WARP * FEW_VALUES) {
+        float weight[FEW_COLUMNS][FEW_VALUES];
+#pragma unroll
+        for (int c = 0; c < FEW_COLUMNS; c++)
+            load_eight(weight[c], f.weight, min(first_column + c, f.n - 1), i, f.k);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            const float *from = f.in + (int64_t)min(first_row + r, f.rows - 1) * f.columns + i;
+            float in[FEW_VALUES];
+#pragma unroll
+            for (int j = 0; j < FEW_VALUES; j += 4) {
+                uint4 v = ld128(from + j);
+                in[j] = __uint_as_float(v.x), in[j + 1] = __uint_as_float(v.y);
+                in[j + 2] = __uint_as_float(v.z), in[j + 3] = __uint_as_float(v.w);
+            }
+#pragma unroll
+            for (int c = 0; c < FEW_COLUMNS; c++)
+#pragma unroll
+                for (int j = 0; j < FEW_VALUES; j++) sum[c][r] = fmaf(in[j], weight[c][j], sum[c][r]);
+        }
+    }
+}
+
+/* FEW_COLUMNS outputs of every row, ROWS at a time: rows of weights come from memory once, then from the
+ * cache.
+ *
+ * Grid: a warp for FEW_COLUMNS outputs; block: 4 warps; no shared memory. Bytes: the weights; FLOPs: 2 T a
+ * weight. Roof: memory, from about 8 rows on f32 arithmetic; share of the roof: not measured yet. */
+template <int ROWS>
+static __global__ void __launch_bounds__(FEW_WARPS *WARP, 1) few_columns(struct few_call f) {
+    int32_t warp = (int32_t)(blockIdx.x * FEW_WARPS + threadIdx.x / WARP), column = warp * FEW_COLUMNS;
+    bool writes = threadIdx.x % WARP == 0;
+    for (int32_t row = 0; row < f.rows; row += ROWS) {
+        float sum[FEW_COLUMNS][ROWS];
+        few_sums<ROWS>(f, column, row, sum);
+#pragma unroll
+        for (int c = 0; c < FEW_COLUMNS; c++)
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                float v = sum[c][r];
+                for (int o = WARP / 2; o; o /= 2) v += __shfl_xor_sync(~0u, v, o);
+                if (!writes || column + c >= f.n || row + r >= f.rows) continue;
+                if (f.bias.data) v += value_at(f.bias.data, f.bias.dtype, column + c);
+                reinterpret_cast<float *>(f.out.data + (row + r) * f.out.step)[column + c] = v;
+            }
+    }
+}
+
+static enum status few_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+    struct few_layout l = cuda_few_layout(op);
+    const struct tensor *in = &op->in[0], *weight = &op->in[1];
+    float *rows = reinterpret_cast<float *>(workspace + l.in);
+    struct rows_grid g = rows_grid_of(in->dim[0], l.columns / 4);
+    LAUNCH(few_rows, g.grid, g.block, 0, cuda->compute, rows_floats(rows, l.columns), rows_of(in),
+           (int64_t)in->dim[0], (int64_t)in->dim[1], (int64_t)l.columns, op->activation == ACTIVATION_SILU);
+    struct few_call call = {rows_of(&op->out), rows_of(weight), rows_vector(&op->in[2]), rows};
+    call.weight.wide = ((uintptr_t)weight->data | (uintptr_t)weight->row_bytes) % 16 == 0;
+    call.rows = in->dim[0];
+    call.n = weight->dim[0];
+    call.k = weight->dim[1];
+    call.columns = l.columns;
+    unsigned blocks = (unsigned)((call.n - 1) / (FEW_COLUMNS * FEW_WARPS) + 1);
+    if (call.rows == 1)
+        LAUNCH((few_columns<1>), blocks, FEW_WARPS * WARP, 0, cuda->compute, call);
+    else if (call.rows <= 4)
+        LAUNCH((few_columns<4>), blocks, FEW_WARPS * WARP, 0, cuda->compute, call);
+    else
+        LAUNCH((few_columns<8>), blocks, FEW_WARPS * WARP, 0, cuda->compute, call);
+    return cuda_launched(op, e);
+}
+
+const struct cuda_operator cuda_linear_few = {NULL, few_run};

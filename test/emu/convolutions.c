@@ -1,0 +1,152 @@
+/* In place of cuDNN: see convolutions.h. Operands are rounded to TF32 as sm_80's only instruction for it does
+ * (cvt.rna: to nearest, ties away from zero), which is assumed of cuDNN's kernels; sums are f32 in another
+ * order than there.
+ *
+ * It refuses shapes that were not prepared, and addresses that are not what cuDNN's fast kernels take. */
+#include "kernels/cuda/convolutions.h"
+
+#include "enqueue.h"
+#include "kernels/cuda/keys.h"
+#include "matrix.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct convolution {
+    struct convolution_key key;
+};
+
+struct convolutions {
+    struct sys *sys;
+    struct keys keys;
+    struct matrix *matrix;
+};
+
+struct convolutions *convolutions_open(struct sys *sys, struct error *e) {
+    struct convolutions *c = sys->alloc(sys, LINE_HOST, sizeof *c);
+    if (!c) {
+        error_set(e, MEMORY, "no memory for cuDNN");
+        return NULL;
+    }
+    c->sys = sys;
+    c->keys = (struct keys){
+        .sys = sys, .key_bytes = sizeof(struct convolution_key), .entry_bytes = sizeof(struct convolution)};
+    c->matrix = matrix_open(sys, e);
+    if (c->matrix) return c;
+    convolutions_close(c);
+    return NULL;
+}
+
+void convolutions_close(struct convolutions *c) {
+    if (!c) return;
+    c->sys->release(c->sys, c->keys.entries);
+    matrix_close(c->matrix);
+    c->sys->release(c->sys, c);
+}
+
+void convolutions_version(const struct convolutions *c, char *out, size_t out_bytes) {
+    (void)c;
+    snprintf(out, out_bytes, "cuDNN emulated");
+}
+
+static struct onednn_key matrix_key(const struct convolution_key *key) {
+    return (struct onednn_key){ONEDNN_CONV, {key->rows, key->columns, key->in, key->out, key->side}};
+}
+
+enum status convolutions_prepare(struct convolutions *c, const struct convolution_key *key, struct error *e) {
+    if (keys_find(&c->keys, key)) return OK;
+    struct convolution convolution = {*key};
+    struct onednn_key of = matrix_key(key);
+    if (matrix_prepare(c->matrix, &of, e)) return e->code;
+    return keys_add(&c->keys, &convolution) ? OK
+                                            : error_set(e, MEMORY, "no memory for the table of convolutions");
+}
+
+struct call {
+    struct matrix *matrix;
+    struct convolution_key key;
+    struct convolution_operands operands;
+};
+
+/* A library writes anything there. */
+static void spoil(void *workspace) {
+    enum { ENDS = 256 };
+    memset(workspace, 0xff, ENDS);
+    memset((char *)workspace + CONVOLUTIONS_WORKSPACE - ENDS, 0xff, ENDS);
+}
+
+/* 10 bits of fraction; infinity and NaN stay. */
+static float tf32(float f) {
+    enum { LOST = 13, EXPONENT = 0x7f800000 };
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    if ((bits & EXPONENT) == EXPONENT) return f;
+    bits = (bits + (1u << (LOST - 1))) >> LOST << LOST;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static float *rounded(const float *from, int64_t n) {
+    float *to = matrix_floats(n);
+    for (int64_t i = 0; i < n; i++) to[i] = tf32(from[i]);
+    return to;
+}
+
+/* [N,k,k,C] to [N,C,k,k]. */
+static float *rounded_weights(const struct convolution_key *key, const float *from) {
+    int64_t taps = (int64_t)key->side * key->side, c = key->in;
+    float *to = matrix_floats(key->out * c * taps);
+    for (int64_t n = 0; n < key->out; n++)
+        for (int64_t t = 0; t < taps; t++)
+            for (int64_t i = 0; i < c; i++) to[(n * c + i) * taps + t] = tf32(from[(n * taps + t) * c + i]);
+    return to;
+}
+
+static void compute(void *arguments) {
+    const struct call *c = arguments;
+    const struct convolution_key *key = &c->key;
+    const struct convolution_operands *o = &c->operands;
+    struct onednn_key of = matrix_key(key);
+    int64_t rows = key->rows + key->side - 1, columns = key->columns + key->side - 1;
+    int64_t outputs = (int64_t)key->rows * key->columns * key->out;
+    spoil(o->workspace);
+    float *in = rounded(o->in, rows * columns * key->in);
+    float *weights = rounded_weights(key, o->weights);
+    float *out = matrix_floats(outputs);
+    matrix_run(c->matrix, &of, in, weights, out);
+    memcpy(o->out, out, (size_t)outputs * sizeof *out);
+    free(out);
+    free(weights);
+    free(in);
+}
+
+enum status convolutions_run(struct convolutions *c, const struct convolution_key *key,
+                             const struct convolution_operands *operands, cudaStream_t stream,
+                             struct error *e) {
+    if (!keys_find(&c->keys, key)) {
+        error_set(e, INTERNAL, "a convolution was not prepared");
+        return error_found(e, "%d x %d pixels, %d to %d channels, kernel %d", key->rows, key->columns,
+                           key->in, key->out, key->side);
+    }
+    emu_require_aligned("in of a convolution", operands->in, 16);
+    emu_require_aligned("weights of a convolution", operands->weights, 16);
+    emu_require_aligned("out of a convolution", operands->out, 16);
+    emu_require_aligned("workspace of a convolution", operands->workspace, 256);
+    if (key->in % 8 || key->out % 8) emu_stop("channels of a convolution are no multiples of 8");
+    struct call call = {c->matrix, *key, *operands};
+    emu_enqueue("convolution", compute, &call, sizeof call, stream);
+    return OK;
+}
+
+/* No kernels are loaded here: only the caller's part is checked. */
+enum status convolutions_touch(struct convolutions *c, void *scratch, uint64_t scratch_bytes,
+                               cudaStream_t stream, struct error *e) {
+    (void)stream;
+    emu_require_aligned("scratch of convolutions", scratch, 256);
+    for (uint64_t i = 0; i < c->keys.capacity; i++) {
+        const struct convolution *convolution = keys_at(&c->keys, i);
+        if (convolution && convolution_touch_bytes(&convolution->key) > scratch_bytes)
+            return error_set(e, INTERNAL, "too little memory to try a convolution in");
+    }
+    return OK;
+}

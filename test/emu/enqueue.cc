@@ -1,0 +1,19 @@
+/* See enqueue.h. */
+#include "enqueue.h"
+
+#include "internal.h"
+
+void emu_enqueue(const char *name, void (*call)(void *), const void *arguments, size_t bytes,
+                 cudaStream_t stream) {
+    emu_launch(name, reinterpret_cast<const void *>(call), dim3(1), dim3(1), 0, stream, call, arguments,
+               bytes);
+}
+
+void emu_stop(const char *why) {
+    refuse("%s", why);
+}
+
+void emu_require_aligned(const char *what, const void *address, uintptr_t align) {
+    if (reinterpret_cast<uintptr_t>(address) % align)
+        refuse("%s at %p is no multiple of %d", what, address, (int)align);
+}

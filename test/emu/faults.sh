@@ -1,0 +1,63 @@
+#!/bin/sh
+# Shows that the emulator catches what it is for: each fault of test/emu/faults is put into a copy of the tree, the program that
+# should report it is built there and run, and must fail with such a report. faults.sh [NAME...]: these, or all. The configurations
+# have been built before, for their objects are copied: only what a fault changes is compiled again.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+root=$PWD
+work=build/faults
+passed=0
+failed=0
+race='WARNING: ThreadSanitizer: data race'
+wrong='wrong bytes in|: error .*, gate |wrote where nothing|gave other bits'
+
+miss() {
+    echo "faults: $1: $2"
+    failed=$((failed + 1))
+}
+# tree CONFIG: a copy of what building needs, objects and their times too.
+tree() {
+    rm -rf "$work/tree"
+    mkdir -p "$work/tree/test" "$work/tree/build/$1"
+    cp -a Makefile engine kernels loaders models cli "$work/tree/"
+    cp -a test/*.h test/*.mk test/emu test/cuda "$work/tree/test/"
+    cp -a "build/$1/obj" "$work/tree/build/$1/"
+}
+# One line of the file changes or goes, and nothing else.
+put() {
+    cp -p "$2" "$work/before"
+    sed -i -f "test/emu/faults/$1.sed" "$2"
+    changed=$(diff "$work/before" "$2" | grep -c '^<')
+    added=$(diff "$work/before" "$2" | grep -c '^>')
+    [ "$changed" = 1 ] && [ "$added" -le 1 ]
+}
+# fault NAME FILE CONFIG PROGRAM TESTS REPORT: TESTS is a pattern of cmocka's, REPORT one of grep -E.
+fault() {
+    case " $wanted " in *" $1 "* | "  ") ;; *) return ;; esac
+    tree "$3"
+    put "$1" "$work/tree/$2" || { miss "$1" "does not apply to $2"; return; }
+    rm -f "$work/tree/build/$3/$4"
+    make -C "$work/tree" -s -j"$(nproc)" CONFIG="$3" "build/$3/$4" >"$work/$1.log" 2>&1 ||
+        { miss "$1" "does not build: $root/$work/$1.log"; return; }
+    ONLY=$5 SEED=1 timeout 600 "$work/tree/build/$3/$4" >"$work/$1.log" 2>&1
+    status=$?
+    line=$(grep -m1 -E "$6" "$work/$1.log")
+    if [ $status = 0 ] || [ $status = 124 ] || [ -z "$line" ]; then
+        miss "$1" "not reported by $4 (status $status): $root/$work/$1.log"
+    else
+        passed=$((passed + 1))
+        echo "$1: $line"
+    fi
+}
+
+wanted=$*
+mkdir -p $work
+fault await kernels/cuda/order.c emu_tsan tsan_cuda_store test_worlds "$race"
+fault mark kernels/cuda/order.c emu_tsan tsan_cuda_store test_worlds "$race"
+fault barrier kernels/cuda/attention.cu emu_tsan tsan_cuda_ops test_attention "$race|$wrong"
+fault index kernels/cuda/picture.cu emu_asan test_cuda_ops test_elementwise "AddressSanitizer|$wrong"
+fault slot engine/run/store_pieces.c emu_tsan tsan_cuda_store test_worlds "$race"
+fault pin engine/run/pins.c emu test_cuda_store test_worlds 'copies were out of memory that is not pinned'
+rm -rf "$work/tree"
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]

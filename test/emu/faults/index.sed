@@ -1,0 +1,2 @@
+# One channel too many.
+s/if (c >= channels) return;/if (c > channels) return;/

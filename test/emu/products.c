@@ -1,0 +1,147 @@
+/* In place of cuBLASLt: see products.h. The operands are bf16 and the sums f32, as on the device; sums go in
+ * another order than there, on the processor's vector units.
+ *
+ * It refuses what cuBLASLt would only crash or slow down on: shapes that were not prepared, addresses that
+ * are not what the key promises. */
+#include "kernels/cuda/products.h"
+
+#include "enqueue.h"
+#include "kernels/cuda/keys.h"
+#include "matrix.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct product {
+    struct product_key key;
+};
+
+struct products {
+    struct sys *sys;
+    struct keys keys;
+    struct matrix *matrix;
+};
+
+struct products *products_open(struct sys *sys, struct error *e) {
+    struct products *p = sys->alloc(sys, LINE_HOST, sizeof *p);
+    if (!p) {
+        error_set(e, MEMORY, "no memory for cuBLASLt");
+        return NULL;
+    }
+    p->sys = sys;
+    p->keys = (struct keys){
+        .sys = sys, .key_bytes = sizeof(struct product_key), .entry_bytes = sizeof(struct product)};
+    p->matrix = matrix_open(sys, e);
+    if (p->matrix) return p;
+    products_close(p);
+    return NULL;
+}
+
+void products_close(struct products *p) {
+    if (!p) return;
+    p->sys->release(p->sys, p->keys.entries);
+    matrix_close(p->matrix);
+    p->sys->release(p->sys, p);
+}
+
+void products_version(const struct products *p, char *out, size_t out_bytes) {
+    (void)p;
+    snprintf(out, out_bytes, "cuBLASLt emulated");
+}
+
+static struct onednn_key matrix_key(const struct product_key *key) {
+    return (struct onednn_key){ONEDNN_PRODUCT_T, {key->m, key->n, key->k}};
+}
+
+enum status products_prepare(struct products *p, const struct product_key *key, struct error *e) {
+    if (keys_find(&p->keys, key)) return OK;
+    struct product product = {.key = *key};
+    struct onednn_key of = matrix_key(key);
+    if (matrix_prepare(p->matrix, &of, e)) return e->code;
+    return keys_add(&p->keys, &product) ? OK : error_set(e, MEMORY, "no memory for the table of products");
+}
+
+struct call {
+    struct matrix *matrix;
+    struct product_key key;
+    struct product_operands operands;
+};
+
+/* A library writes anything there. */
+static void spoil(void *workspace) {
+    enum { ENDS = 256 };
+    memset(workspace, 0xff, ENDS);
+    memset((char *)workspace + PRODUCTS_WORKSPACE - ENDS, 0xff, ENDS);
+}
+
+static float *widen(const void *from, int64_t n) {
+    float *to = matrix_floats(n);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = (uint32_t)((const uint16_t *)from)[i] << 16;
+        memcpy(&to[i], &bits, sizeof bits);
+    }
+    return to;
+}
+
+static void finish(const struct call *c, const float *from) {
+    const struct product_key *key = &c->key;
+    const struct product_operands *o = &c->operands;
+    for (int64_t i = 0; i < key->m; i++)
+        for (int64_t j = 0; j < key->n; j++) {
+            float value = from[i * key->n + j];
+            if (key->bias) value += o->bias[j];
+            if (key->residual) value += o->residual[i * key->residual_row + j];
+            o->out[i * key->out_row + j] = value;
+        }
+}
+
+static void compute(void *arguments) {
+    const struct call *c = arguments;
+    const struct product_key *key = &c->key;
+    struct onednn_key of = matrix_key(key);
+    spoil(c->operands.workspace);
+    float *in = widen(c->operands.in, (int64_t)key->m * key->k);
+    float *weight = widen(c->operands.weight, (int64_t)key->n * key->k);
+    float *out = matrix_floats((int64_t)key->m * key->n);
+    matrix_run(c->matrix, &of, in, weight, out);
+    finish(c, out);
+    free(out);
+    free(weight);
+    free(in);
+}
+
+static void check(const struct product_key *key, const struct product_operands *operands) {
+    uintptr_t align = key->wide ? 16 : sizeof(float);
+    emu_require_aligned("in of a product", operands->in, 16);
+    emu_require_aligned("weight of a product", operands->weight, 16);
+    emu_require_aligned("workspace of a product", operands->workspace, 256);
+    emu_require_aligned("out of a product", operands->out, align);
+    if (key->bias) emu_require_aligned("bias of a product", operands->bias, 16);
+    if (key->residual) emu_require_aligned("residual of a product", operands->residual, align);
+}
+
+enum status products_run(struct products *p, const struct product_key *key,
+                         const struct product_operands *operands, cudaStream_t stream, struct error *e) {
+    if (!keys_find(&p->keys, key)) {
+        error_set(e, INTERNAL, "a product was not prepared");
+        return error_found(e, "%d x %d x %d, bias %d, residual %d, wide %d", key->m, key->n, key->k,
+                           key->bias, key->residual, key->wide);
+    }
+    check(key, operands);
+    struct call call = {p->matrix, *key, *operands};
+    emu_enqueue("product", compute, &call, sizeof call, stream);
+    return OK;
+}
+
+/* No kernels are loaded here: only the caller's part is checked. */
+enum status products_touch(struct products *p, void *scratch, uint64_t scratch_bytes, cudaStream_t stream,
+                           struct error *e) {
+    (void)stream;
+    emu_require_aligned("scratch of products", scratch, 256);
+    for (uint64_t i = 0; i < p->keys.capacity; i++) {
+        const struct product *product = keys_at(&p->keys, i);
+        if (product && product_touch_bytes(&product->key) > scratch_bytes)
+            return error_set(e, INTERNAL, "too little memory to try a product in");
+    }
+    return OK;
+}
