@@ -48,7 +48,7 @@ uint64_t device_default_budget(struct device *device) {
     uint64_t free = own->available(device), reserve = free / 20;
     if (reserve < (uint64_t)512 << 20) reserve = (uint64_t)512 << 20;
     if (reserve > free / 2) reserve = free / 2;
-    return free - reserve + device->own_bytes;
+    return free - reserve;
 }
 
 /* ---- listing ---- */

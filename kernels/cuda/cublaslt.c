@@ -244,13 +244,7 @@ enum status products_run(struct products *p, const struct product_key *key,
 
 /* The residual lies elsewhere than out: in place the library takes only equal layouts. */
 static enum status touch(const struct products *p, struct product *product, char *scratch,
-                         uint64_t scratch_bytes, cudaStream_t stream, struct error *e) {
-    uint64_t bytes = product_touch_bytes(&product->key);
-    if (bytes > scratch_bytes) {
-        error_set(e, INTERNAL, "too little memory to try a product in");
-        error_found(e, "%llu bytes", (unsigned long long)scratch_bytes);
-        return error_expected(e, "%llu", (unsigned long long)bytes);
-    }
+                         cudaStream_t stream, struct error *e) {
     char *garbage = scratch + PRODUCTS_WORKSPACE;
     struct product_operands operands = {.in = garbage,
                                         .weight = garbage,
@@ -266,7 +260,8 @@ enum status products_touch(struct products *p, void *scratch, uint64_t scratch_b
     for (uint64_t i = 0; i < p->keys.capacity; i++) {
         struct product *product = keys_at(&p->keys, i);
         if (!product || product->touched || product->key.wide < product_rows_wide(&product->key)) continue;
-        if (touch(p, product, scratch, scratch_bytes, stream, e)) return e->code;
+        if (product_touch_bytes(&product->key) > scratch_bytes) continue;
+        if (touch(p, product, scratch, stream, e)) return e->code;
     }
     return OK;
 }

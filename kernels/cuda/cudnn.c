@@ -205,13 +205,7 @@ enum status convolutions_run(struct convolutions *c, const struct convolution_ke
 }
 
 static enum status touch(const struct convolutions *c, struct convolution *convolution, char *scratch,
-                         uint64_t scratch_bytes, cudaStream_t stream, struct error *e) {
-    uint64_t bytes = convolution_touch_bytes(&convolution->key);
-    if (bytes > scratch_bytes) {
-        error_set(e, INTERNAL, "too little memory to try a convolution in");
-        error_found(e, "%llu bytes", (unsigned long long)scratch_bytes);
-        return error_expected(e, "%llu", (unsigned long long)bytes);
-    }
+                         cudaStream_t stream, struct error *e) {
     float *garbage = (float *)(scratch + CONVOLUTIONS_WORKSPACE);
     struct convolution_operands operands = {
         .in = garbage, .weights = garbage, .out = garbage, .workspace = scratch};
@@ -223,7 +217,8 @@ enum status convolutions_touch(struct convolutions *c, void *scratch, uint64_t s
     for (uint64_t i = 0; i < c->keys.capacity; i++) {
         struct convolution *convolution = keys_at(&c->keys, i);
         if (!convolution || convolution->touched) continue;
-        if (touch(c, convolution, scratch, scratch_bytes, stream, e)) return e->code;
+        if (convolution_touch_bytes(&convolution->key) > scratch_bytes) continue;
+        if (touch(c, convolution, scratch, stream, e)) return e->code;
     }
     return OK;
 }

@@ -140,7 +140,7 @@ static __global__ void __launch_bounds__(ROWS_AT_ONCE, 1) finish_statistics(stru
         of_rows[2 * t] = sum;
         of_rows[2 * t + 1] = squares;
         __syncthreads();
-        int64_t n = f.rows - first < ROWS_AT_ONCE ? f.rows - first : ROWS_AT_ONCE;
+        int64_t n = f.rows - first < ROWS_AT_ONCE ? f.rows - first : (int64_t)ROWS_AT_ONCE;
         for (int64_t i = 0; i < n && t < 2; i++) total += of_rows[2 * i + t];
         __syncthreads();
     }

@@ -33,6 +33,7 @@ struct device *cuda_planned(struct sys *sys, struct error *e) {
         return NULL;
     }
     *p = (struct planned){.device = cuda_identity(), .sys = sys};
+    p->device.planned = true;
     p->device.memory = &planned_memory;
     p->device.prepare = planned_prepare;
     p->device.run = planned_run;

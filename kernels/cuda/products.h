@@ -63,10 +63,10 @@ enum status products_prepare(struct products *products, const struct product_key
 /* Queues it on the stream. INTERNAL if it was not prepared, DEVICE. */
 enum status products_run(struct products *products, const struct product_key *key,
                          const struct product_operands *operands, cudaStream_t stream, struct error *e);
-/* Runs every product that has been prepared and not been run yet once, on scratch memory of the device, so
- * that its kernels are loaded before memory is measured. Operands are garbage and lie over each other:
- * scratch is aligned to 256 and has PRODUCTS_WORKSPACE and the largest operand of all. INTERNAL if it is
- * less. Leaves out what is not wide though its rows are: no forward calls that. */
+/* Runs every product that has been prepared and not been run yet once, on scratch memory of the device (a
+ * multiple of 256), so that its kernels are loaded before memory is measured. Operands are garbage. What does
+ * not fit (product_touch_bytes) is left to its first call, and so is what is not wide though its rows are: no
+ * forward calls that. */
 enum status products_touch(struct products *products, void *scratch, uint64_t scratch_bytes,
                            cudaStream_t stream, struct error *e);
 

@@ -48,7 +48,7 @@ static inline struct rows_grid rows_grid_of(int64_t rows, int64_t quads) {
     while (x < ROWS_THREADS && x < quads) x *= 2;
     unsigned y = ROWS_THREADS / x;
     int64_t down = (rows + y - 1) / y;
-    return {dim3((unsigned)((quads + x - 1) / x), (unsigned)(down < Y_MOST ? down : Y_MOST)), dim3(x, y)};
+    return {dim3((unsigned)((quads + x - 1) / x), (unsigned)(down < Y_MOST ? down : (int64_t)Y_MOST)), dim3(x, y)};
 }
 
 __device__ static inline int64_t first_quad() {

@@ -133,15 +133,10 @@ enum status products_run(struct products *p, const struct product_key *key,
     return OK;
 }
 
-/* No kernels are loaded here: only the caller's part is checked. */
+/* There is no code to load. */
 enum status products_touch(struct products *p, void *scratch, uint64_t scratch_bytes, cudaStream_t stream,
                            struct error *e) {
-    (void)stream;
+    (void)p, (void)scratch_bytes, (void)stream, (void)e;
     emu_require_aligned("scratch of products", scratch, 256);
-    for (uint64_t i = 0; i < p->keys.capacity; i++) {
-        const struct product *product = keys_at(&p->keys, i);
-        if (product && product_touch_bytes(&product->key) > scratch_bytes)
-            return error_set(e, INTERNAL, "too little memory to try a product in");
-    }
     return OK;
 }

@@ -1,0 +1,133 @@
+/* What the CUDA device has in pure functions of its products and convolutions: tables by shape, panels and
+ * bands, workspaces. Needs no GPU and no CUDA. */
+#include "kernels/cuda/conv.h"
+#include "kernels/cuda/keys.h"
+#include "kernels/cuda/linear.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+struct entry {
+    int32_t key[3];
+    int value;
+};
+
+static struct sys sys;
+static int allocations_left;
+static void *(*real_alloc)(struct sys *sys, enum memory_line line, size_t bytes);
+
+static void *limited_alloc(struct sys *s, enum memory_line line, size_t bytes) {
+    return allocations_left-- > 0 ? real_alloc(s, line, bytes) : NULL;
+}
+
+static struct keys table(int allocations) {
+    sys_init_machine(&sys);
+    real_alloc = sys.alloc;
+    sys.alloc = limited_alloc;
+    allocations_left = allocations;
+    return (struct keys){.sys = &sys, .key_bytes = sizeof(int32_t[3]), .entry_bytes = sizeof(struct entry)};
+}
+
+static struct entry entry_of(int i) {
+    return (struct entry){{1 + i % 7, i / 7 % 11 - 5, i / 77}, i};
+}
+
+static void keeps_every_key(void **state) {
+    (void)state;
+    enum { N = 1000 };
+    struct keys keys = table(100);
+    assert_null(keys_find(&keys, entry_of(0).key));
+    for (int i = 0; i < N; i++) {
+        struct entry entry = entry_of(i);
+        assert_null(keys_find(&keys, entry.key));
+        struct entry *kept = keys_add(&keys, &entry);
+        assert_ptr_equal(kept, keys_find(&keys, entry.key));
+    }
+    for (int i = 0; i < N; i++)
+        assert_int_equal(((struct entry *)keys_find(&keys, entry_of(i).key))->value, i);
+    assert_int_equal(keys.n, N);
+    int seen = 0;
+    for (uint64_t i = 0; i < keys.capacity; i++) seen += keys_at(&keys, i) != NULL;
+    assert_int_equal(seen, N);
+    sys.release(&sys, keys.entries);
+}
+
+static void outlives_lack_of_memory(void **state) {
+    (void)state;
+    struct keys keys = table(1);
+    int n = 0;
+    for (struct entry entry = entry_of(0); keys_add(&keys, &entry); entry = entry_of(n)) n++;
+    assert_true(n > 0 && n == (int)keys.n);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(((struct entry *)keys_find(&keys, entry_of(i).key))->value, i);
+    assert_null(keys_find(&keys, entry_of(n).key));
+    sys.release(&sys, keys.entries);
+}
+
+static struct op linear_op(int32_t m, int32_t n, int32_t k, enum dtype dtype) {
+    return (struct op){.kind = OP_LINEAR,
+                       .precision = PRECISION_BF16,
+                       .in = {tensor_make(NULL, DTYPE_F32, 2, (int32_t[]){m, k}),
+                              tensor_make(NULL, dtype, 2, (int32_t[]){n, k})},
+                       .out = tensor_make(NULL, DTYPE_F32, 2, (int32_t[]){m, n})};
+}
+
+static void panels_are_bounded(void **state) {
+    (void)state;
+    static const int32_t shapes[][2] = {{1, 1},        {64, 20},      {3840, 3840}, {10240, 3840},
+                                        {3840, 10240}, {200, 100000}, {65, 1 << 24}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        int64_t n = shapes[i][0], k = shapes[i][1];
+        struct op op = linear_op(5, shapes[i][0], shapes[i][1], DTYPE_F16);
+        int64_t panel = linear_panel(&op), panels = (n + panel - 1) / panel;
+        assert_true(panel > 0 && panel <= n && (panel == n || panel % 64 == 0));
+        assert_true(2 * (panel - 64) * k <= 64 << 20);
+        assert_true(panels * panel - n < panel);
+        op = linear_op(5, shapes[i][0], shapes[i][1], DTYPE_BF16);
+        assert_true(linear_converts(&op) == (k % 8 != 0));
+        if (k % 8 == 0) assert_int_equal(linear_panel(&op), n);
+    }
+}
+
+/* Offsets in the order of their parts, each with its bytes. */
+static void follow(const uint64_t *offset, const uint64_t *bytes, int n, uint64_t end) {
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(offset[i] % 256, 0);
+        assert_true(offset[i] + bytes[i] <= (i + 1 < n ? offset[i + 1] : end));
+    }
+}
+
+static void workspaces_have_room(void **state) {
+    (void)state;
+    struct op op = linear_op(33, 130, 77, DTYPE_F16);
+    op.epilogue.bias = tensor_make(NULL, DTYPE_F16, 1, (int32_t[]){130});
+    struct linear_layout l = cuda_linear_layout(&op);
+    follow((uint64_t[]){l.in, l.weight, l.bias, l.products},
+           (uint64_t[]){33 * 77 * 2, 130 * 77 * 2, 130 * 4, LINEAR_LIBRARY_BYTES}, 4, l.end);
+    struct op conv = {.kind = OP_CONV2D,
+                      .in = {tensor_make(NULL, DTYPE_F32, 3, (int32_t[]){100, 300, 12}),
+                             tensor_make(NULL, DTYPE_BF16, 4, (int32_t[]){5, 12, 3, 3}),
+                             tensor_make(NULL, DTYPE_BF16, 1, (int32_t[]){5})},
+                      .out = tensor_make(NULL, DTYPE_F32, 3, (int32_t[]){100, 300, 5}),
+                      .conv = {.upsample = 1}};
+    conv.conv.norm.statistics = tensor_make(NULL, DTYPE_F32, 2, (int32_t[]){4, 2});
+    struct conv_layout c = cuda_conv_layout(&conv);
+    assert_int_equal(c.band, 27);
+    follow((uint64_t[]){c.norm, c.bias, c.weights, c.in, c.out, c.library},
+           (uint64_t[]){3 * 12 * 4, 5 * 4, 8 * 9 * 16 * 4, 29 * 302 * 16 * 4, 27 * 300 * 8 * 4,
+                        CONV_LIBRARY_BYTES},
+           6, c.end);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keeps_every_key),
+        cmocka_unit_test(outlives_lack_of_memory),
+        cmocka_unit_test(panels_are_bounded),
+        cmocka_unit_test(workspaces_have_room),
+    };
+    return cmocka_run_group_tests_name("cuda_pure", tests, NULL, NULL);
+}
