@@ -71,7 +71,7 @@ static inline struct public_run *open_run(const struct fixture *f, const char *m
     assert_non_null(mkdtemp(p->folder));
     struct sluice_model_options from = {.struct_size = sizeof from, .model = model};
     struct sluice_session_options options = {
-        .struct_size = sizeof options, .threads = RING_THREADS, .user = &p->album};
+        .struct_size = sizeof options, .device = test_device(), .threads = RING_THREADS, .user = &p->album};
     if (images) options.on_image = keep_image;
     assert_public(sluice_model_open(&from, &p->model, &error), &error);
     assert_public(sluice_session_open(p->model, &options, &p->session, &error), &error);

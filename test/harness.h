@@ -7,6 +7,7 @@
 
 #include "engine/api/model.h"
 #include "engine/api/session.h"
+#include "test/device.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -272,12 +273,6 @@ struct rig {
     sluice_model *model;
     sluice_session *session;
 };
-
-/* On the CPU, or on what SLUICE_TEST_DEVICE says. */
-static inline const char *test_device(void) {
-    const char *name = getenv("SLUICE_TEST_DEVICE");
-    return name ? name : "cpu";
-}
 
 static inline bool rig_open_session(struct rig *rig, struct sluice_session_options *options) {
     if (!options->device) options->device = test_device();

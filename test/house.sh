@@ -13,7 +13,7 @@ complain() {
 may() {
     room=$1
     shift
-    for file in $(git ls-files --cached --others --exclude-standard -- "$room/*.c" "$room/*.h"); do
+    for file in $(git ls-files --cached --others --exclude-standard -- "$room/*.c" "$room/*.h" "$room/*.cu" "$room/*.cuh"); do
         case "$file" in $room/*/*) [ "$room" = kernels ] && continue ;; esac
         for header in $(sed -n 's/^#include "\(.*\)"/\1/p' "$file"); do
             ok=0
@@ -30,6 +30,8 @@ may kernels 'engine/base/*' 'kernels/*.h'
 may kernels/dry 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/dry/*'
 may kernels/paced 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/paced/*'
 may kernels/cpu 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/cpu/*'
+# (ptx_emulated.h is test/emu's, where the kernels are compiled for the CPU.)
+may kernels/cuda 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/cuda/*' ptx_emulated.h
 may loaders 'engine/base/*' 'loaders/*'
 may engine/run 'engine/base/*' 'engine/run/*' kernels/ops.h kernels/device.h
 may engine/sample 'engine/base/*' 'engine/sample/*'
@@ -45,7 +47,7 @@ done
 # The library must not exit, abort, read the environment, print or raise signals; bits must not depend on fast mathematics.
 # (json_memory.c leaves a parser that would go on without memory.)
 hits=$(grep -nE '\b(getenv|_?exit|quick_exit|abort|raise|kill|signal|sigaction|system|popen|alloca|longjmp|perror|v?f?printf|f?puts|f?putc|putchar)\(' \
-    -r engine kernels loaders models --include='*.c' --include='*.h' | grep -vE '^[^:]*:[0-9]*: (\*|/\*)' |
+    -r engine kernels loaders models --include='*.c' --include='*.h' --include='*.cu' --include='*.cuh' | grep -vE '^[^:]*:[0-9]*: (\*|/\*)' |
     grep -v '^loaders/json_memory.c:.*longjmp')
 [ -z "$hits" ] && passed=$((passed + 1)) || complain "the library must not do this:
 $hits"

@@ -117,7 +117,8 @@ static double load(const struct tensor *t, int64_t row, int64_t column) {
 }
 
 /* Random values in (-spread, spread); rows gap elements further apart than they are long. */
-static inline struct tensor tensor_random(enum dtype dtype, int rank, const int32_t *dim, int gap, double spread) {
+static inline struct tensor tensor_random(enum dtype dtype, int rank, const int32_t *dim, int gap,
+                                          double spread) {
     struct tensor t = tensor_make(NULL, dtype, rank, dim);
     t.row_bytes += (int64_t)gap * dtype_bits(dtype) / 8;
     t.data = operand_memory((size_t)(tensor_rows(&t) * t.row_bytes));

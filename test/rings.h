@@ -1,5 +1,7 @@
 /* What the golden tests share: fixtures (test/golden/make.py) found and opened, their rings read, errors
- * compared with a table of gates, and a bench on which one block's real forward runs on the CPU device.
+ * compared with a table of gates, and a bench on which one block's real forward runs on the CPU device, or on
+ * the one that SLUICE_TEST_DEVICE names. A GPU computes in bf16: it runs the tests of that precision and
+ * those that have gates for it.
  *
  * GOLDEN=DIR takes other fixtures than the committed ones: make.py --seed N --out DIR draws other sizes. */
 #ifndef SLUICE_TEST_RINGS_H
@@ -12,9 +14,11 @@
 
 #include <cmocka.h>
 
+#include "engine/api/devices.h"
 #include "engine/api/model.h"
-#include "kernels/cpu/cpu.h"
+#include "engine/run/pins.h"
 #include "kernels/ops.h"
+#include "test/device.h"
 
 #include <dirent.h>
 #include <jansson.h>
@@ -46,10 +50,12 @@ struct ring_test {
     void (*body)(const struct fixture *f);
     enum precision precision; /* in bf16 rings that the reference's errors there are known of have 1.5 times
                                  these as gates; all others keep those of f32 */
+    bool gpu; /* runs there too, in bf16 */
 };
 
 static struct rings_state {
     struct sys sys;
+    struct device *device;
     struct fixture fixtures[FIXTURES_MAX];
     int n_fixtures;
     const struct gate *gates;
@@ -60,15 +66,35 @@ static struct rings_state {
 
 /* ---- memory and rings of one test ---- */
 
-enum { RING_HEAD = 64 };
+static inline bool on_gpu(void) {
+    return rings_state.device->memory;
+}
+
+/* That the device reaches; zeroed, aligned to ARENA_ALIGN. */
+static inline void *device_bytes(size_t bytes) {
+    void *memory = shared_map(&rings_state.sys, rings_state.device, LINE_STATE, bytes);
+    assert_non_null(memory);
+    return memory;
+}
+
+static inline void device_bytes_free(void *memory, size_t bytes) {
+    shared_unmap(&rings_state.sys, rings_state.device, LINE_STATE, memory, bytes);
+}
+
+enum { RING_HEAD = ARENA_ALIGN };
+
+struct ring_head {
+    void *before;
+    size_t bytes;
+};
 
 /* Zeroed, freed at the end of the test. */
 static inline void *test_memory(size_t bytes) {
     size_t whole = (RING_HEAD + bytes + RING_HEAD - 1) / RING_HEAD * RING_HEAD;
-    char *memory = aligned_alloc(RING_HEAD, whole);
+    char *memory = on_gpu() ? device_bytes(whole) : aligned_alloc(RING_HEAD, whole);
     assert_non_null(memory);
     memset(memory, 0, whole);
-    memcpy(memory, &rings_state.memory, sizeof rings_state.memory);
+    *(struct ring_head *)memory = (struct ring_head){rings_state.memory, whole};
     rings_state.memory = memory;
     return memory + RING_HEAD;
 }
@@ -77,8 +103,9 @@ static inline void *test_memory(size_t bytes) {
 static inline void test_memory_free_to(void *mark) {
     while (rings_state.memory != mark) {
         void *memory = rings_state.memory;
-        memcpy(&rings_state.memory, memory, sizeof rings_state.memory);
-        free(memory);
+        struct ring_head head = *(struct ring_head *)memory;
+        rings_state.memory = head.before;
+        on_gpu() ? device_bytes_free(memory, head.bytes) : free(memory);
     }
 }
 
@@ -261,13 +288,8 @@ struct ring_run {
     const struct ring_test *test;
 };
 
-/* On this processor. */
 static inline bool can_compute(enum precision precision) {
-    struct error e = {0};
-    struct device *device = cpu_open(&rings_state.sys, 1, &e);
-    assert_ok(&e);
-    const char *lacks = device->lacks[precision];
-    device->destroy(device);
+    const char *lacks = rings_state.device->lacks[precision];
     if (lacks) printf("SKIP %s: %s\n", precision_name(precision), lacks);
     return !lacks;
 }
@@ -275,7 +297,7 @@ static inline bool can_compute(enum precision precision) {
 static inline void run_ring_test(void **state) {
     const struct ring_run *run = *state;
     rings_state.misses = 0;
-    rings_state.precision = run->test->precision;
+    rings_state.precision = on_gpu() ? PRECISION_BF16 : run->test->precision;
     if (rings_state.precision != PRECISION_F32 && !can_compute(rings_state.precision)) return;
     if (rings_state.precision == PRECISION_BF16) assert_non_null(run->fixture->bf16);
     run->test->body(run->fixture);
@@ -288,40 +310,49 @@ static inline int free_ring_test(void **state) {
     return 0;
 }
 
-/* Runs all tests on all fixtures. gates ends with an empty one. Returns main's status. */
+/* Runs all tests on all fixtures; on a GPU those for it, with its own gates. Gates end with an empty one. Returns
+ * main's status. */
 static inline int rings_main(const char *group, const struct ring_test *tests, int n,
-                             const struct gate *gates) {
+                             const struct gate *gates, const struct gate *gpu_gates) {
     enum { RUNS_MAX = 256, LABEL = 320 };
     static struct ring_run runs[RUNS_MAX];
     static char labels[RUNS_MAX][LABEL];
     static struct CMUnitTest units[RUNS_MAX];
     const char *folder = getenv("GOLDEN");
+    struct error e = {0};
+    char line[1024];
     sys_init_machine(&rings_state.sys);
-    rings_state.gates = gates;
+    rings_state.device = device_open(&rings_state.sys, test_device(), RING_THREADS, false, &e);
+    if (!rings_state.device) printf("%s\n0 passed, 1 failed\n", error_line(&e, line, sizeof line));
+    if (!rings_state.device) return 1;
+    rings_state.gates = on_gpu() ? gpu_gates : gates;
     find_fixtures(folder ? folder : "test/golden");
     int n_runs = 0;
     for (int i = 0; i < rings_state.n_fixtures; i++)
-        for (int k = 0; k < n && n_runs < RUNS_MAX; k++, n_runs++) {
+        for (int k = 0; k < n && n_runs < RUNS_MAX; k++) {
+            if (on_gpu() && !tests[k].gpu) continue;
             runs[n_runs] = (struct ring_run){&rings_state.fixtures[i], &tests[k]};
             snprintf(labels[n_runs], LABEL, "%s: %s", rings_state.fixtures[i].name, tests[k].name);
             units[n_runs] = (struct CMUnitTest){.name = labels[n_runs],
                                                 .test_func = run_ring_test,
                                                 .teardown_func = free_ring_test,
                                                 .initial_state = &runs[n_runs]};
+            n_runs++;
         }
     int failed =
         n_runs ? _cmocka_run_group_tests(group, units, (size_t)n_runs, open_fixtures, close_fixtures) : 1;
     if (!n_runs) printf("no fixtures in %s\n", folder ? folder : "test/golden");
     printf("%d passed, %d failed\n", n_runs > failed ? n_runs - failed : 0, failed);
+    rings_state.device->destroy(rings_state.device);
     return failed != 0;
 }
 
 /* ---- the bench ---- */
 
-/* The CPU device that prepares an operator and finds it a workspace when it comes. */
+/* The device that prepares an operator and finds it a workspace when it comes. */
 struct eager {
     struct device device;
-    struct device *cpu;
+    struct device *target;
 };
 
 static inline void eager_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
@@ -330,14 +361,15 @@ static inline void eager_cost(const struct device *device, const struct op *op, 
 }
 
 static inline enum status eager_run(struct device *device, const struct op *op, void *none, struct error *e) {
-    struct device *cpu = ((struct eager *)device)->cpu;
+    struct device *target = ((struct eager *)device)->target;
     struct op_cost cost = {0};
+    double stalled = 0;
     (void)none;
-    cpu->cost(cpu, op, &cost);
-    void *workspace = aligned_alloc(ARENA_ALIGN, align_up(cost.workspace_bytes + 1, ARENA_ALIGN));
-    assert_non_null(workspace);
-    if (cpu->prepare(cpu, op, e) == OK) cpu->run(cpu, op, workspace, e);
-    free(workspace);
+    target->cost(target, op, &cost);
+    void *workspace = device_bytes(cost.workspace_bytes + 1);
+    if (target->prepare(target, op, e) == OK) target->run(target, op, workspace, e);
+    if (e->code == OK) device_wait(target, &stalled, e);
+    device_bytes_free(workspace, cost.workspace_bytes + 1);
     return e->code;
 }
 
@@ -367,11 +399,8 @@ static inline struct bench *bench_open(const struct fixture *f, enum role role, 
     memset(b->lane.state, 0, b->component->family->lane_state_bytes);
     b->component->family->declare(b->component, &b->lane, 1, &b->state, &b->state, &ok);
     assert_true(ok);
-    b->scratch = (struct arena){.bytes = RING_SCRATCH,
-                                .base = rings_state.sys.map(&rings_state.sys, LINE_ACTIVATION, RING_SCRATCH)};
-    b->eager = (struct eager){{.name = "eager", .cost = eager_cost, .run = eager_run},
-                              cpu_open(&rings_state.sys, RING_THREADS, &b->error)};
-    assert_ok(&b->error);
+    b->scratch = (struct arena){.bytes = RING_SCRATCH, .base = device_bytes(RING_SCRATCH)};
+    b->eager = (struct eager){{.name = "eager", .cost = eager_cost, .run = eager_run}, rings_state.device};
     b->context = (struct context){.device = &b->eager.device,
                                   .precision = rings_state.precision,
                                   .scratch = &b->scratch,
@@ -380,13 +409,12 @@ static inline struct bench *bench_open(const struct fixture *f, enum role role, 
 }
 
 static inline void bench_close(struct bench *b) {
-    b->eager.cpu->destroy(b->eager.cpu);
-    rings_state.sys.unmap(&rings_state.sys, LINE_ACTIVATION, b->scratch.base, RING_SCRATCH);
+    device_bytes_free(b->scratch.base, RING_SCRATCH);
 }
 
 /* Reads the block's image and runs its forward once. */
 static inline void bench_visit(struct bench *b, const struct block *block, float timestep) {
-    char *image = aligned_alloc(ARENA_ALIGN, block->bytes);
+    char *image = device_bytes(block->bytes);
     void *weights = calloc(1, block->kind->weights_bytes);
     for (int i = 0; i < block->n_segments; i++) {
         const struct image_segment *s = &block->segments[i];
@@ -402,7 +430,7 @@ static inline void bench_visit(struct bench *b, const struct block *block, float
     b->scratch.used = 0;
     block->kind->forward(&b->context, weights, &scope);
     free(weights);
-    free(image);
+    device_bytes_free(image, block->bytes);
     assert_ok(&b->error);
 }
 

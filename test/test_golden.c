@@ -24,6 +24,22 @@ static const struct gate gates[] = {
     {0},
 };
 
+/* Of what has no gate from the reference in bf16: the decoder rounds less than that (TF32). measured: under
+ * emulation. */
+static const struct gate gpu_gates[] = {
+    {"text.embedding", 0, 0},
+    {"noise.randn", 1.31e-6, 2e-6},
+    {"latent_000", 1.31e-6, 2e-6},
+    {"latent after a step", 1.14e-2, 3e-2},
+    {"decoded", 3.33e-3, 1e-2},
+    {"decoded, free-running", 1.33e-2, 3e-2},
+    {"picture, worst", 2, 4},
+    {"picture, share", 0.176, 0.35},
+    {"free picture, worst", 11, 24},
+    {"free picture, share", 0.555, 0.8},
+    {0},
+};
+
 static void expect_equal_bits(struct tensor ring, const float *ours) {
     for (int64_t i = 0; i < tensor_elements(&ring); i++)
         if (((float *)ring.data)[i] != ours[i])
@@ -324,15 +340,15 @@ static void test_latents(const struct fixture *f) {
 
 int main(void) {
     static const struct ring_test tests[] = {
-        {"ids", test_ids, PRECISION_F32},
-        {"text layer", test_text_layer, PRECISION_F32},
-        {"schedule", test_schedule, PRECISION_F32},
-        {"noise", test_noise, PRECISION_F32},
-        {"hidden states", test_hidden, PRECISION_F32},
-        {"images", test_images, PRECISION_F32},
-        {"text layer, bf16", test_text_layer, PRECISION_BF16},
-        {"hidden states, bf16", test_hidden, PRECISION_BF16},
-        {"latents, bf16", test_latents, PRECISION_BF16},
+        {"ids", test_ids, PRECISION_F32, false},
+        {"text layer", test_text_layer, PRECISION_F32, false},
+        {"schedule", test_schedule, PRECISION_F32, false},
+        {"noise", test_noise, PRECISION_F32, false},
+        {"hidden states", test_hidden, PRECISION_F32, false},
+        {"images", test_images, PRECISION_F32, true},
+        {"text layer, bf16", test_text_layer, PRECISION_BF16, true},
+        {"hidden states, bf16", test_hidden, PRECISION_BF16, true},
+        {"latents, bf16", test_latents, PRECISION_BF16, true},
     };
-    return rings_main("golden", tests, sizeof tests / sizeof tests[0], gates);
+    return rings_main("golden", tests, sizeof tests / sizeof tests[0], gates, gpu_gates);
 }

@@ -62,7 +62,8 @@ static void bf16_is_assumed_from_f32(void **state) {
     assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == r.ops.per_second[CLASS_LINEAR] / 2);
     assert_int_equal(rates_read("cpu", NULL, "{\"version\":1,\"ops\":{\"linear\":6e11}}", 0, &r, &e), OK);
     assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == 3e11);
-    assert_int_equal(rates_read("cpu", NULL, "{\"version\":1,\"ops\":{\"linear_bf16\":9e11}}", 0, &r, &e), OK);
+    assert_int_equal(rates_read("cpu", NULL, "{\"version\":1,\"ops\":{\"linear_bf16\":9e11}}", 0, &r, &e),
+                     OK);
     assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == 9e11 && r.ops.per_second[CLASS_LINEAR] == 6e11);
 }
 

@@ -80,7 +80,7 @@ static void list_cuda(json_t *devices, json_t *absent) {
     for (int i = 0; i < n; i++) {
         struct cuda_info info = {0};
         struct error e = {0};
-        char name[16], arch[16], line[1024];
+        char name[24], arch[16], line[1024];
         snprintf(name, sizeof name, "cuda:%d", i);
         if (cuda_describe(i, &info, &e) != OK) {
             json_array_append_new(

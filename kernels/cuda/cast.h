@@ -22,8 +22,8 @@ void cuda_round_rows(void *to, const struct tensor *from, cudaStream_t stream);
  * alone. */
 void cuda_widen_vector(float *to, const struct tensor *from, int32_t padded, cudaStream_t stream);
 
-/* A group norm spread over channels (channels.h): means, factors, biases. to: channel_norm_bytes, a multiple
- * of 16. */
+/* A group norm spread over channels (channels.h): means, factors, biases. to: cuda_channel_norm_bytes, a
+ * multiple of 16. */
 void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channels, cudaStream_t stream);
 
 #ifdef __cplusplus

@@ -12,13 +12,13 @@ static inline int32_t conv_pad_channels(int32_t n) {
 }
 
 /* A group norm with given statistics, spread to one mean, factor and bias a channel: these three vectors, one
- * after another, each of channel_norm_stride floats. norm(x) = (x - mean) * factor + bias. */
-static inline int64_t channel_norm_stride(int32_t channels) {
+ * after another, each of cuda_channel_norm_stride floats. norm(x) = (x - mean) * factor + bias. */
+static inline int64_t cuda_channel_norm_stride(int32_t channels) {
     return ((int64_t)channels + 63) / 64 * 64;
 }
 
-static inline uint64_t channel_norm_bytes(int32_t channels) {
-    return 3 * sizeof(float) * (uint64_t)channel_norm_stride(channels);
+static inline uint64_t cuda_channel_norm_bytes(int32_t channels) {
+    return 3 * sizeof(float) * (uint64_t)cuda_channel_norm_stride(channels);
 }
 
 #endif

@@ -37,7 +37,7 @@ static inline struct conv_layout cuda_conv_layout(const struct op *op) {
     uint64_t c = (uint64_t)l.c_padded, n = (uint64_t)l.n_padded, taps = (uint64_t)(l.kernel * l.kernel);
     uint64_t band_rows = (uint64_t)l.band, columns = (uint64_t)l.columns, edges = 2 * (uint64_t)l.halo;
     bool normed = op->conv.norm.statistics.rank > 0, widens = op->in[2].rank && op->in[2].dtype != DTYPE_F32;
-    l.norm = workspace_part(&l.end, normed ? channel_norm_bytes(weight->dim[1]) : 0);
+    l.norm = workspace_part(&l.end, normed ? cuda_channel_norm_bytes(weight->dim[1]) : 0);
     l.bias = workspace_part(&l.end, widens ? sizeof(float) * n : 0);
     l.weights = workspace_part(&l.end, sizeof(float) * n * c * taps);
     l.in = workspace_part(&l.end, sizeof(float) * c * (columns + edges) * (band_rows + edges));

@@ -15,8 +15,9 @@ struct gather_shape {
 
 /* Four channels of pixels of a band: normed, activated; zeros beyond the picture and the channels.
  *
- * Grid: rows_grid_of, rows being pixels of the band; no shared memory. Bytes: 8 a value (4 + 4 / upsample^2
- * where the cache holds a row of in); FLOPs: 7. Roof: memory; share of the roof: not measured yet. */
+ * Grid: rows_grid_of, rows being pixels of the band; no shared memory; 30 registers. Bytes: 8 a value (4 + 4
+ * / upsample^2 where the cache holds a row of in); FLOPs: 7. Roof: memory; share of the roof: not measured
+ * yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     gather_pixels(struct rows to, struct rows in, struct rows norm, struct gather_shape s, uint32_t pixels) {
     int64_t i = 4 * first_quad();
@@ -24,10 +25,11 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     for (int64_t pixel = first_row(); pixel < pixels; pixel += next_row()) {
         int32_t y = (int32_t)((uint32_t)pixel / (uint32_t)s.width) + s.first;
         int32_t x = (int32_t)((uint32_t)pixel % (uint32_t)s.width) - s.halo;
+        int half = s.upsample - 1; /* of 1 or 2: the base-2 logarithm */
         bool inside = y >= 0 && y < s.rows * s.upsample && x >= 0 && x < s.columns * s.upsample;
         float4 v = all_four(0);
         if (inside && i < s.channels) {
-            int64_t source = (int64_t)(y / s.upsample) * s.columns + x / s.upsample;
+            int64_t source = (int64_t)(y >> half) * s.columns + (x >> half);
             v = rows_load_f32(in, source, i, s.channels);
             if (norm.data) {
                 float4 mean = rows_load_f32(norm, 0, i, s.channels);
@@ -53,13 +55,14 @@ void cuda_conv_gather(float *to, const struct conv_gather *gather, cudaStream_t 
     int64_t pixels = (int64_t)gather->rows * s.width;
     struct rows_grid g = rows_grid_of(pixels, s.padded / 4);
     LAUNCH(gather_pixels, g.grid, g.block, 0, stream, rows_floats(to, s.padded), rows_of(in),
-           rows_floats(gather->norm, channel_norm_stride(s.channels)), s, (uint32_t)pixels);
+           rows_floats(gather->norm, cuda_channel_norm_stride(s.channels)), s, (uint32_t)pixels);
 }
 
 /* Four input channels of one tap of one output: what is 0 beyond N and C needs no reading.
  *
- * Grid: rows_grid_of, rows being outputs x taps; no shared memory. Bytes: 4 a value and what is read, k k
- * values apart: the caches make whole lines of it. Roof: memory; share of the roof: not measured yet. */
+ * Grid: rows_grid_of, rows being outputs x taps; no shared memory; 30 registers. Bytes: 4 a value and what is
+ * read, k k values apart: the caches make whole lines of it. Roof: memory; share of the roof: not measured
+ * yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     pad_weights(struct rows to, const char *from, enum dtype dtype, int32_t outputs, int32_t channels,
                 int32_t taps, int64_t rows, int32_t padded) {
@@ -88,8 +91,8 @@ void cuda_conv_pad_weights(float *to, const struct tensor *weight, cudaStream_t 
 
 /* out = from + bias + residual, four channels of a pixel.
  *
- * Grid: rows_grid_of, rows being pixels; no shared memory. Bytes: 8 a value, 12 with a residual. Roof:
- * memory; share of the roof: not measured yet. */
+ * Grid: rows_grid_of, rows being pixels; no shared memory; 27 registers. Bytes: 8 a value, 12 with a
+ * residual. Roof: memory; share of the roof: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     finish_pixels(struct rows out, struct rows from, struct rows bias, struct rows residual, int64_t pixels,
                   int32_t channels) {

@@ -87,8 +87,8 @@ __device__ static inline double sum_group(const struct statistics_layout &l, con
 /* Sums and squares of the groups of one piece: with d = x - mean, sum x = sum d + n mean and
  * sum x^2 = sum d^2 + 2 mean sum d + n mean^2, in double.
  *
- * Grid: a block for each row, piece and tile; block: 256 threads; shared memory: 5 KiB. Bytes: 4 a value;
- * FLOPs: 6. Roof: memory; share of the roof: not measured yet. */
+ * Grid: a block for each row, piece and tile; block: 256 threads; shared memory: 5 KiB; 48 registers. Bytes:
+ * 4 a value; FLOPs: 6. Roof: memory; share of the roof: not measured yet. */
 template <int WIDTH>
 static __global__ void __launch_bounds__(STATISTICS_THREADS, 1) sum_piece(struct statistics_call s) {
     SMEM_ARRAY(double, sums, STATISTICS_THREADS);
@@ -124,8 +124,8 @@ struct finish_call {
 
 /* Mean and 1/sqrt(var + eps) of a group: threads add the pieces of a row each, two threads the rows.
  *
- * Grid: a block a group; block: 128 threads; shared memory: 2 KiB. Bytes: 16 a piece. The two threads' chain
- * of additions takes the time: 2 Y of them. */
+ * Grid: a block a group; block: 128 threads; shared memory: 2 KiB; 48 registers. Bytes: 16 a piece. The two
+ * threads' chain of additions takes the time: 2 Y of them. */
 static __global__ void __launch_bounds__(ROWS_AT_ONCE, 1) finish_statistics(struct finish_call f) {
     SMEM_ARRAY(double, of_rows, 2 * ROWS_AT_ONCE);
     int32_t group = (int32_t)blockIdx.x, t = (int32_t)threadIdx.x;
@@ -140,7 +140,7 @@ static __global__ void __launch_bounds__(ROWS_AT_ONCE, 1) finish_statistics(stru
         of_rows[2 * t] = sum;
         of_rows[2 * t + 1] = squares;
         __syncthreads();
-        int64_t n = f.rows - first < ROWS_AT_ONCE ? f.rows - first : (int64_t)ROWS_AT_ONCE;
+        int64_t left = f.rows - first, n = left < ROWS_AT_ONCE ? left : (int64_t)ROWS_AT_ONCE;
         for (int64_t i = 0; i < n && t < 2; i++) total += of_rows[2 * i + t];
         __syncthreads();
     }
@@ -181,8 +181,8 @@ const struct cuda_operator cuda_group_statistics = {NULL, statistics_run};
 
 /* out = (in - mean) factor + bias, the three being channels of norm; out may be in.
  *
- * Grid: rows_grid_of; no shared memory. Bytes: 8 a value; FLOPs: 3. Roof: memory; share of the roof: not
- * measured yet. */
+ * Grid: rows_grid_of; no shared memory; 40 registers. Bytes: 8 a value; FLOPs: 3. Roof: memory; share of the
+ * roof: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     norm_channels(struct rows out, struct rows in, struct rows norm, int64_t rows, int32_t channels) {
     int64_t i = 4 * first_quad();
@@ -203,7 +203,7 @@ static enum status group_run(struct cuda *cuda, const struct op *op, char *works
     cuda_channel_norm(norm, &op->group_norm, channels, cuda->compute);
     struct rows_grid g = rows_grid_of(rows, ((int64_t)channels + 3) / 4);
     LAUNCH(norm_channels, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), rows_of(&op->in[0]),
-           rows_floats(norm, channel_norm_stride(channels)), rows, channels);
+           rows_floats(norm, cuda_channel_norm_stride(channels)), rows, channels);
     return cuda_launched(op, e);
 }
 

@@ -51,7 +51,7 @@ static inline struct statistics_layout cuda_statistics_layout(const struct op *o
 /* The norm spread over channels (channels.h). */
 static inline uint64_t cuda_group_norm_bytes(const struct op *op) {
     uint64_t end = 0;
-    workspace_part(&end, channel_norm_bytes(op->in[0].dim[op->in[0].rank - 1]));
+    workspace_part(&end, cuda_channel_norm_bytes(op->in[0].dim[op->in[0].rank - 1]));
     return end;
 }
 

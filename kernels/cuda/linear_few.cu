@@ -8,7 +8,8 @@
 
 /* Four values of in, activated; zeros beyond K.
  *
- * Grid: rows_grid_of; no shared memory. Bytes: 8 a value; FLOPs: 4. A launch takes longer than its bytes. */
+ * Grid: rows_grid_of; no shared memory; 27 registers. Bytes: 8 a value; FLOPs: 4. A launch takes longer than
+ * its bytes. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     few_rows(struct rows to, struct rows in, int64_t rows, int64_t k, int64_t columns, bool activate) {
     int64_t i = 4 * first_quad();
@@ -84,8 +85,9 @@ __device__ static inline void few_sums(const struct few_call &f, int32_t first_c
 /* FEW_COLUMNS outputs of every row, ROWS at a time: rows of weights come from memory once, then from the
  * cache.
  *
- * Grid: a warp for FEW_COLUMNS outputs; block: 4 warps; no shared memory. Bytes: the weights; FLOPs: 2 T a
- * weight. Roof: memory, from about 8 rows on f32 arithmetic; share of the roof: not measured yet. */
+ * Grid: a warp for FEW_COLUMNS outputs; block: 4 warps; no shared memory; 54, 96 and 168 registers for 1, 4
+ * and 8 rows. Bytes: the weights; FLOPs: 2 T a weight. Roof: memory, from about 8 rows on f32 arithmetic;
+ * share of the roof: not measured yet. */
 template <int ROWS>
 static __global__ void __launch_bounds__(FEW_WARPS *WARP, 1) few_columns(struct few_call f) {
     int32_t warp = (int32_t)(blockIdx.x * FEW_WARPS + threadIdx.x / WARP), column = warp * FEW_COLUMNS;

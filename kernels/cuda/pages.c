@@ -258,24 +258,26 @@ void pages_unreserve(struct pages *p, void *memory) {
 /* ---- providing ---- */
 
 enum status pages_provide(struct pages *p, uint64_t bytes, struct error *e) {
-    uint64_t chunks = (bytes + p->chunk_bytes - 1) / p->chunk_bytes,
-             wanted = bytes ? chunks + PAGES_SPARE : 0;
+    uint64_t wanted = bytes ? bytes / p->chunk_bytes + PAGES_SPARE : 0;
     cudaError_t code = cudaSuccess;
     pthread_mutex_lock(&p->lock);
-    uint64_t before = p->n_taken, got = 0;
+    uint64_t before = p->n_taken, needed = wanted;
     if (wanted > before) code = take_chunks(p, wanted - before);
     if (code == cudaSuccess) {
         p->provided = bytes > 0;
     } else {
-        got = p->n_taken - before;
         wanted = before;
     }
     give_chunks_back(p, wanted);
     pthread_mutex_unlock(&p->lock);
     if (code != cudaErrorMemoryAllocation) return failures_check(p->failures, code, "the pages of a run", e);
-    error_set(e, MEMORY, "no memory on the GPU for a run");
-    error_found(e, "%llu bytes", (unsigned long long)((before + got) * p->chunk_bytes));
-    return error_expected(e, "%llu bytes", (unsigned long long)((chunks + PAGES_SPARE) * p->chunk_bytes));
+    size_t free_bytes = 0, all = 0;
+    cudaMemGetInfo(&free_bytes, &all);
+    error_set(e, MEMORY, "the GPU has too little memory left for this run");
+    error_where(e, "--max-vram");
+    error_found(e, "%llu bytes free, beside what this process has", (unsigned long long)free_bytes);
+    return error_expected(e, "%llu bytes, or a lower --max-vram",
+                          (unsigned long long)((needed - before) * p->chunk_bytes));
 }
 
 uint64_t pages_taken(struct pages *p) {

@@ -10,8 +10,9 @@
 #include "engine/base/sys.h"
 
 /* Chunks on top of what is asked for, since a reservation begins a chunk of its own and ends within one:
- * ring, scratch, workspace, the states of two stages and residents of six are eleven; the rest is for blocks
- * that are given up, between which a chunk can stay that both had a part of. */
+ * ring, scratch, workspace, the states of two stages and residents of six are eleven; one is what whole
+ * chunks lack of the bytes; the rest is for blocks that are given up, between which a chunk can stay that
+ * both had a part of. */
 enum { PAGES_SPARE = 16, PAGES_CHUNK_BYTES = 2 << 20, PAGES_SPARE_BYTES = PAGES_SPARE * PAGES_CHUNK_BYTES };
 
 struct failures;

@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-/* A kernel's arguments may take 4 KiB. */
-enum { FREQUENCIES = 256 };
+/* Arguments of a kernel are few: heads of 128 take one launch. */
+enum { FREQUENCIES = 64 };
 
 struct table_part {
     struct rope_options rope;
@@ -50,8 +50,9 @@ __device__ static inline int32_t position_of(const struct rope_options &rope, in
 
 /* One pair of one token: cosine and sine of position * frequency, a product in double that is rounded to f32.
  *
- * Grid: rows_grid_of, rows being tokens and pairs in place of quads; no shared memory. Bytes: 8 a pair;
- * FLOPs: 60 in double, once for a table. Roof: double arithmetic; share of the roof: not measured yet. */
+ * Grid: rows_grid_of, rows being tokens and pairs in place of quads; no shared memory; 32 registers. Bytes: 8
+ * a pair; FLOPs: 60 in double, once for a table. Roof: double arithmetic; share of the roof: not measured
+ * yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     table_pairs(float *out, const struct table_part part, int64_t tokens) {
     int64_t pair = first_quad();
@@ -106,9 +107,9 @@ __device__ static inline float2 rotate(float a, float b, float c, float s) {
 
 /* Pairs (2i, 2i + 1), two of a head in place.
  *
- * Grid: rows_grid_of, units of all heads in place of quads; no shared memory. Bytes: 8 a value and the table
- * once, which the cache keeps for all heads; FLOPs: 3 a value. Roof: memory; share of the roof: not measured
- * yet. */
+ * Grid: rows_grid_of, units of all heads in place of quads; no shared memory; 28 registers (47 by halves).
+ * Bytes: 8 a value and the table once, which the cache keeps for all heads; FLOPs: 3 a value. Roof: memory;
+ * share of the roof: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     rotate_interleaved(struct rows inout, struct rows table, struct rope_shape s) {
     int64_t unit = first_quad();
@@ -158,17 +159,18 @@ static enum status rope_run(struct cuda *cuda, const struct op *op, char *worksp
 
 const struct cuda_operator cuda_rope = {NULL, rope_run};
 
-/* An embedding has 256 values in every model: few enough to be computed on the host and to travel along. */
-enum { EMBEDDED = 512 };
+/* An embedding has 256 values in every model: few enough to be computed on the host and to travel along, in
+ * two launches. */
+enum { EMBEDDED = 128 };
 
 struct embedded {
     float value[EMBEDDED];
 };
 
-/* Grid: a block for 256 values; no shared memory. A launch takes longer than its bytes. */
-static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+/* Grid: one block, a thread a value; no shared memory; 8 registers. A launch takes longer than its bytes. */
+static __global__ void __launch_bounds__(EMBEDDED, 1)
     write_values(float *out, const struct embedded values, int32_t n) {
-    int32_t i = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
+    int32_t i = (int32_t)threadIdx.x;
     if (i < n) out[i] = values.value[i];
 }
 
@@ -186,8 +188,8 @@ static enum status timestep_run(struct cuda *cuda, const struct op *op, char *wo
     for (int32_t first = 0; first < columns; first += EMBEDDED) {
         int32_t n = columns - first < EMBEDDED ? columns - first : EMBEDDED;
         for (int32_t i = 0; i < n; i++) values.value[i] = timestep_value(op->scale, columns / 2, first + i);
-        LAUNCH(write_values, (unsigned)((n - 1) / ROWS_THREADS + 1), ROWS_THREADS, 0, cuda->compute,
-               static_cast<float *>(op->out.data) + first, values, n);
+        LAUNCH(write_values, 1, EMBEDDED, 0, cuda->compute, static_cast<float *>(op->out.data) + first,
+               values, n);
     }
     return cuda_launched(op, e);
 }

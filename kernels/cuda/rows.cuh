@@ -35,7 +35,8 @@ static inline struct rows rows_floats(const float *data, int64_t columns) {
     return rows_at(data, columns * (int64_t)sizeof(float), DTYPE_F32);
 }
 
-/* Threads in x go through quads of columns, threads and blocks in y through rows. */
+/* Threads in x go through quads of columns, threads and blocks in y through rows. Registers are those of
+ * sm_80 wherever comments of kernels count them. */
 enum { ROWS_THREADS = 256 };
 
 struct rows_grid {
@@ -43,12 +44,12 @@ struct rows_grid {
 };
 
 static inline struct rows_grid rows_grid_of(int64_t rows, int64_t quads) {
-    enum { Y_MOST = 65535 };
+    const int64_t y_most = 65535;
     unsigned x = 1;
     while (x < ROWS_THREADS && x < quads) x *= 2;
     unsigned y = ROWS_THREADS / x;
     int64_t down = (rows + y - 1) / y;
-    return {dim3((unsigned)((quads + x - 1) / x), (unsigned)(down < Y_MOST ? down : (int64_t)Y_MOST)), dim3(x, y)};
+    return {dim3((unsigned)((quads + x - 1) / x), (unsigned)(down < y_most ? down : y_most)), dim3(x, y)};
 }
 
 __device__ static inline int64_t first_quad() {
@@ -112,7 +113,7 @@ __device__ static inline void rows_store(const struct rows &rows, int64_t row, i
     if (i + 3 < n) to[3] = v.w;
 }
 
-/* expf and the division are CUDA's own: 2 ulp and correctly rounded. */
+/* expf and the division are CUDA's own: at most 2 ulp, and correctly rounded. */
 __device__ static inline float silu(float x) {
     return x / (1.0f + expf(-x));
 }

@@ -28,3 +28,23 @@ $B/tsan_cuda_%: test/cuda/test_cuda_%.c $(TSAN_O) $(CUDA_O) $(CUDA_TEST_O)
 cuda-tests: $(if $(filter emu_tsan,$(CONFIG)),$(CUDA_TESTS:%=$B/tsan_cuda_%),$(CUDA_TESTS:%=$B/test_cuda_%))
 
 -include $(CUDA_TEST_O:.o=.d)
+
+# The doors to cuBLASLt and cuDNN before fakes of both: see doors.c. Wherever CUDA's headers are.
+ifeq ($(CUDA),1)
+DOORS := $B/doors
+DOORS_FLAGS := $(BASE) $(CFLAGS_asan) -isystem $(CUDA_HOME)/include -isystem $(dir $(CUDNN_HEADER))
+$(DOORS)/libcublasLt.so.13: test/cuda/fake_cublaslt.c
+$(DOORS)/libcudnn.so.9: test/cuda/fake_cudnn.c
+$(DOORS)/%:
+	@mkdir -p $(@D)
+	@echo "  ld $@"
+	@$(CC) $(DOORS_FLAGS) -fvisibility=default -shared -o $@ $<
+$(DOORS)/doors: test/cuda/doors.c $(wildcard kernels/cuda/*.[ch] engine/base/*.[ch])
+	@mkdir -p $(@D)
+	@echo "  ld $@"
+	@$(CC) $(DOORS_FLAGS) -o $@ $< kernels/cuda/cublaslt.c kernels/cuda/cudnn.c kernels/cuda/library.c $(wildcard engine/base/*.c) \
+	    -lcmocka -lm -lpthread -ldl
+.PHONY: doors
+doors: $(DOORS)/doors $(DOORS)/libcublasLt.so.13 $(DOORS)/libcudnn.so.9
+	@LD_LIBRARY_PATH=$(DOORS) $(DOORS)/doors
+endif

@@ -11,6 +11,7 @@
 #include "ptx_emulated.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -50,7 +51,6 @@ struct thread {
     int line; /* where it waits */
     bool ended;
     int n_copies, group, first_copy;
-    async_copy copies[ASYNC];
 };
 
 struct meeting {
@@ -66,7 +66,9 @@ struct meeting {
 struct block_state {
     thread threads[THREADS];
     fiber fibers[THREADS];
-    meeting meetings[WARPS][32]; /* by the lowest lane of the mask */
+    async_copy copies[THREADS][ASYNC]; /* a ring each */
+    meeting meetings[WARPS][32];
+    int n_meetings[WARPS]; /* of those, the ones that somebody waits at */
     uint32_t ready[WARPS], ready_warps, alive[WARPS];
     int n_warps;
     int n, n_ended, n_here, rotation;
@@ -95,6 +97,7 @@ struct worker {
     shared_array arrays[ARRAYS];
     int n_arrays;
     char begin, end; /* places of order: of the blocks of a launch */
+    char fault_stack[64 << 10];
 };
 
 EMU_THREAD_LOCAL const emu_thread *emu_self;
@@ -202,12 +205,12 @@ __attribute__((noreturn)) static void refuse_deadlock(const worker *w) {
             other = t;
     }
     if (!other) other = &b->threads[0];
+    const char *fault = strcmp(waits->what, "__syncthreads") ? "absent lanes" : "divergent barrier";
     if (other->ended)
-        refuse("%s: divergent barrier: thread %d waits at %s (%s:%d), thread %d has ended", at,
-               waits->self.number, waits->what, waits->file, waits->line, other->self.number);
-    refuse("%s: divergent barrier: thread %d waits at %s (%s:%d), thread %d at %s (%s:%d)", at,
-           waits->self.number, waits->what, waits->file, waits->line, other->self.number, other->what,
-           other->file, other->line);
+        refuse("%s: %s: thread %d waits at %s (%s:%d), thread %d has ended", at, fault, waits->self.number,
+               waits->what, waits->file, waits->line, other->self.number);
+    refuse("%s: %s: thread %d waits at %s (%s:%d), thread %d at %s (%s:%d)", at, fault, waits->self.number,
+           waits->what, waits->file, waits->line, other->self.number, other->what, other->file, other->line);
 }
 
 static fiber *fiber_for(block_state *b, const thread *t) {
@@ -249,6 +252,18 @@ static void thread_end(worker *w, thread *t) {
         go_on(w, t->on, true);
 }
 
+/* For TSan's reports. */
+static void name_fiber(const worker *w) {
+#ifdef EMU_TSAN
+    if (!w->own_fibers) return;
+    char name[64];
+    snprintf(name, sizeof name, "block %u.%u.%u thread %d of %s", w->where.block.x, w->where.block.y,
+             w->where.block.z, w->running->self.number, w->now->name);
+    __tsan_set_fiber_name(w->running->on->tsan, name);
+#endif
+    (void)w;
+}
+
 static void fiber_main() {
 #ifdef EMU_ASAN
     __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
@@ -256,6 +271,7 @@ static void fiber_main() {
     for (;;) {
         worker *w = own;
         after(&w->begin);
+        name_fiber(w);
         w->now->call(w->now->arguments);
         thread_end(w, w->running);
     }
@@ -300,6 +316,17 @@ __attribute__((noreturn)) static void refuse_meeting(const worker *w, const char
            mask, emu_self->number, w->block->alive[emu_self->number / 32]);
 }
 
+/* Where lanes with this mask wait, or a free place. Parts of a warp may meet apart, and some of its lanes may
+ * already wait for all. */
+static meeting *meeting_of(block_state *b, int warp, uint32_t mask) {
+    meeting *all = b->meetings[warp], *m = &all[__builtin_ctz(mask)];
+    if (!b->n_meetings[warp] || (m->here && m->mask == mask)) return m;
+    for (int i = 0; i < 32; i++)
+        if (all[i].here && all[i].mask == mask) return &all[i];
+    for (int i = 0; m->here; i++) m = &all[i];
+    return m;
+}
+
 void warp_meet(uint32_t mask, warp_operation *operation, const char *what, void *operand, const char *file,
                int line) {
     worker *w = own;
@@ -308,10 +335,11 @@ void warp_meet(uint32_t mask, warp_operation *operation, const char *what, void 
     int warp = t->self.number / 32, lane = t->self.lane;
     w->meets = true;
     if (!(mask >> lane & 1) || mask & ~b->alive[warp]) refuse_meeting(w, what, mask, file, line, nullptr);
-    meeting *m = &b->meetings[warp][__builtin_ctz(mask)];
-    if (!m->here)
+    meeting *m = meeting_of(b, warp, mask);
+    if (!m->here) {
         m->mask = mask, m->operation = operation, m->what = what, m->file = file, m->line = line;
-    else if (m->mask != mask || m->operation != operation)
+        b->n_meetings[warp]++;
+    } else if (m->operation != operation)
         refuse_meeting(w, what, mask, file, line, m);
     m->here |= 1u << lane;
     m->operands[lane] = operand;
@@ -322,6 +350,7 @@ void warp_meet(uint32_t mask, warp_operation *operation, const char *what, void 
         if (operation) operation(m->operands, mask);
         m->here = 0;
         m->phase++;
+        b->n_meetings[warp]--;
         make_ready(b, warp, mask);
     }
     go_on(w, t->on, false);
@@ -339,7 +368,7 @@ void emu_async_copy(void *to, uint4 value, const char *file, int line) {
     thread *t = own->running;
     if (t->n_copies == ASYNC)
         refuse("kernel %s: more than %d copies of a thread on their way", own->now->name, ASYNC);
-    async_copy *c = &t->copies[(t->first_copy + t->n_copies++) % ASYNC];
+    async_copy *c = &own->block->copies[t->self.number][(t->first_copy + t->n_copies++) % ASYNC];
     c->to = to;
     c->value = value;
     c->group = t->group;
@@ -352,7 +381,7 @@ void emu_async_commit(void) {
 
 bool emu_async_arrived(int n, void **to, uint4 *value) {
     thread *t = own->running;
-    async_copy *c = &t->copies[t->first_copy];
+    async_copy *c = &own->block->copies[t->self.number][t->first_copy];
     if (!t->n_copies || c->group >= t->group - n) return false;
     *to = c->to;
     *value = c->value;
@@ -370,8 +399,7 @@ void emu_misaligned(const char *what, const void *address, const char *file, int
 static void *shared_take(worker *w, const void *site, size_t bytes, const char *name) {
     if (w->n_arrays == ARRAYS) refuse("kernel %s: more than %d shared arrays", w->now->name, ARRAYS);
     size_t used = (w->shared_used + 15) / 16 * 16;
-    size_t limit = shared_limit(w->now->function);
-    if (limit < SHARED_USUAL) limit = SHARED_USUAL;
+    size_t limit = shared_limit(w->now->function) > SHARED_USUAL ? SHARED_MOST : SHARED_USUAL;
     if (used + bytes > limit)
         refuse("kernel %s: shared array %s makes %zu bytes of shared memory; the kernel may have %zu",
                w->now->name, name, used + bytes, limit);
@@ -439,6 +467,10 @@ static void block_run(worker *w, uint64_t i_block) {
     }
     w->own_fibers = WITH_TSAN && (w->meets || i_block < OWN_FIBERS);
     if (w->n_blocks % SHARED_SLOTS == 0) after(&w->end), before(&w->begin);
+    /* A fiber comes after whoever makes it: here, where no thread of the block has begun. */
+    if (w->own_fibers)
+        for (int i = 0; i < b->n; i++)
+            if (!b->fibers[i].stack) fiber_make(&b->fibers[i]);
     thread *first = pick(w);
     w->running = first;
     emu_self = &first->self;
@@ -477,8 +509,29 @@ static void *pages(size_t bytes) {
     return memory;
 }
 
+/* An address that is nobody's, or a stack that has overflowed: the sanitizers report that themselves. */
+static void segment_fault(int, siginfo_t *info, void *) {
+    if (own && own->now)
+        refuse("kernel %s, block (%u, %u, %u), thread %d: address %p is not mapped", own->now->name,
+               own->where.block.x, own->where.block.y, own->where.block.z, emu_self->number, info->si_addr);
+    /* Not ours: the same again, as if this handler were not here. */
+    signal(SIGSEGV, SIG_DFL);
+}
+
+static void watch_addresses(worker *w) {
+    if (WITH_TSAN || WITH_ASAN) return;
+    stack_t stack = {w->fault_stack, 0, sizeof w->fault_stack};
+    sigaltstack(&stack, nullptr);
+    struct sigaction there, ours = {};
+    if (sigaction(SIGSEGV, nullptr, &there) || there.sa_handler != SIG_DFL) return;
+    ours.sa_sigaction = segment_fault;
+    ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigaction(SIGSEGV, &ours, nullptr);
+}
+
 worker *worker_create() {
     worker *w = (worker *)pages(sizeof(worker));
+    watch_addresses(w);
     for (int i = 0; i < SETS; i++) w->sets[i] = (block_state *)pages(sizeof(block_state));
     w->shared = (char *)pages((size_t)SHARED_SLOTS * SHARED_SLOT);
     pthread_attr_t attributes;

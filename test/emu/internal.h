@@ -8,6 +8,10 @@
 
 #include <cuda_runtime.h>
 
+#ifndef __x86_64__
+#error "the emulator switches between threads in x86-64 machine code"
+#endif
+
 #include <linux/futex.h>
 #include <stdarg.h>
 #include <sys/syscall.h>

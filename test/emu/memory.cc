@@ -94,19 +94,23 @@ cover range_cover(const void *start, size_t bytes) {
 
 /* ---- the device's ---- */
 
-bool device_memory_left(size_t bytes) {
-    return bytes <= now.bytes && now.taken + device_live() <= now.bytes - bytes;
-}
-
 /* What a context takes of a real GPU, with a few kernels. */
 static const uint64_t CONTEXT_BYTES = (uint64_t)256 << 20;
+
+static uint64_t free_now() {
+    uint64_t used = now.taken + CONTEXT_BYTES + device_live();
+    return used < now.bytes ? now.bytes - used : 0;
+}
+
+bool device_memory_left(size_t bytes) {
+    return bytes <= free_now();
+}
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
     cudaError_t bad = need_device();
     if (bad) return report(bad);
-    uint64_t used = now.taken + CONTEXT_BYTES + device_live();
     *total_bytes = now.bytes;
-    *free_bytes = used < now.bytes ? now.bytes - used : 0;
+    *free_bytes = free_now();
     return cudaSuccess;
 }
 

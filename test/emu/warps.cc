@@ -81,42 +81,59 @@ struct product {
     int n;
 };
 
-typedef float row8 __attribute__((vector_size(32)));
+typedef float row8 __attribute__((vector_size(32), may_alias));
 
-static inline float half_of(uint32_t two, int i) {
-    return emu_bits<float>(i ? two & 0xFFFF0000u : two << 16);
+static inline float low_half(uint32_t two) {
+    return emu_bits<float>(two << 16);
+}
+
+static inline float high_half(uint32_t two) {
+    return emu_bits<float>(two & 0xFFFF0000u);
+}
+
+__attribute__((always_inline)) static inline void mma_tile(const product *const all[32], const float (*a)[16],
+                                                           int tile) {
+    float b[16][8] __attribute__((aligned(32))), d[16][8] __attribute__((aligned(32)));
+    for (int lane = 0; lane < 32; lane++) {
+        int g = lane / 4, p = lane % 4 * 2;
+        const uint32_t *word = all[lane]->b[tile];
+        const float *sum = all[lane]->d[tile];
+        b[p][g] = low_half(word[0]), b[p + 1][g] = high_half(word[0]);
+        b[p + 8][g] = low_half(word[1]), b[p + 9][g] = high_half(word[1]);
+        d[g][p] = sum[0], d[g][p + 1] = sum[1], d[g + 8][p] = sum[2], d[g + 8][p + 1] = sum[3];
+    }
+    const row8 *b_row = reinterpret_cast<const row8 *>(b);
+    row8 *d_row = reinterpret_cast<row8 *>(d);
+    for (int row = 0; row < 16; row += 4) {
+        row8 s0 = d_row[row], s1 = d_row[row + 1], s2 = d_row[row + 2], s3 = d_row[row + 3];
+        for (int k = 0; k < 16; k++) {
+            s0 += a[row][k] * b_row[k];
+            s1 += a[row + 1][k] * b_row[k];
+            s2 += a[row + 2][k] * b_row[k];
+            s3 += a[row + 3][k] * b_row[k];
+        }
+        d_row[row] = s0, d_row[row + 1] = s1, d_row[row + 2] = s2, d_row[row + 3] = s3;
+    }
+    for (int lane = 0; lane < 32; lane++) {
+        int g = lane / 4, p = lane % 4 * 2;
+        float *sum = all[lane]->d[tile];
+        sum[0] = d[g][p], sum[1] = d[g][p + 1], sum[2] = d[g + 8][p], sum[3] = d[g + 8][p + 1];
+    }
 }
 
 __attribute__((always_inline)) static inline void mma_tiles(void *const operands[32]) {
     const product *all[32];
-    for (int i = 0; i < 32; i++) all[i] = static_cast<product *>(operands[i]);
     float a[16][16];
-    for (int lane = 0; lane < 32; lane++)
-        for (int i = 0; i < 8; i++) {
-            int row = lane / 4 + (i / 2 % 2) * 8, column = lane % 4 * 2 + i / 4 * 8 + i % 2;
-            a[row][column] = half_of(all[lane]->a[i / 2], i % 2);
-        }
-    for (int tile = 0; tile < all[0]->n; tile++) {
-        union {
-            row8 row[16];
-            float at[16][8];
-        } b, d;
-        for (int lane = 0; lane < 32; lane++) {
-            int g = lane / 4, p = lane % 4;
-            for (int i = 0; i < 4; i++) {
-                b.at[2 * p + i / 2 * 8 + i % 2][g] = half_of(all[lane]->b[tile][i / 2], i % 2);
-                d.at[g + i / 2 * 8][2 * p + i % 2] = all[lane]->d[tile][i];
-            }
-        }
-        for (int row = 0; row < 16; row++) {
-            row8 sum = d.row[row];
-            for (int k = 0; k < 16; k++) sum += a[row][k] * b.row[k];
-            d.row[row] = sum;
-        }
-        for (int lane = 0; lane < 32; lane++)
-            for (int i = 0; i < 4; i++)
-                all[lane]->d[tile][i] = d.at[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
+    for (int lane = 0; lane < 32; lane++) {
+        all[lane] = static_cast<product *>(operands[lane]);
+        int g = lane / 4, p = lane % 4 * 2;
+        const uint32_t *word = all[lane]->a;
+        a[g][p] = low_half(word[0]), a[g][p + 1] = high_half(word[0]);
+        a[g + 8][p] = low_half(word[1]), a[g + 8][p + 1] = high_half(word[1]);
+        a[g][p + 8] = low_half(word[2]), a[g][p + 9] = high_half(word[2]);
+        a[g + 8][p + 8] = low_half(word[3]), a[g + 8][p + 9] = high_half(word[3]);
     }
+    for (int tile = 0; tile < all[0]->n; tile++) mma_tile(all, a, tile);
 }
 
 __attribute__((target("avx2"))) static void mma_wide(void *const operands[32]) {

@@ -129,5 +129,5 @@ int main(void) {
         cmocka_unit_test(panels_are_bounded),
         cmocka_unit_test(workspaces_have_room),
     };
-    return cmocka_run_group_tests_name("cuda_pure", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("panels", tests, NULL, NULL);
 }

@@ -1,0 +1,166 @@
+/* The doors to cuBLASLt and cuDNN (kernels/cuda/cublaslt.c, cudnn.c) before fakes of both libraries, which do
+ * what their documentation says: that shapes, layouts, transposition, bias and residual are asked for as
+ * meant, that refusals become errors, that everything is given back. Needs CUDA's headers and no GPU; make
+ * doors puts the fakes on the linker's path. What real libraries do is a GPU's test. */
+#include "kernels/cuda/convolutions.h"
+#include "kernels/cuda/products.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { VALUES = 8192, SCRATCH = 70 << 20 };
+
+static struct sys sys;
+static struct error e;
+
+static int some(int n) {
+    return rand() % n;
+}
+
+/* Of few bits: sums are exact in any order, and rounding to bf16 is cutting off. */
+static void fill(float *to) {
+    for (int i = 0; i < VALUES; i++) to[i] = (float)(some(65) - 32) / 8;
+}
+
+static void cut(uint16_t *to, const float *from) {
+    for (int i = 0; i < VALUES; i++) {
+        uint32_t bits;
+        memcpy(&bits, &from[i], sizeof bits);
+        to[i] = (uint16_t)(bits >> 16);
+    }
+}
+
+static float in[VALUES], weights[VALUES], bias[VALUES], residual[VALUES], out[VALUES], truth[VALUES];
+
+static void multiply(const struct product_key *key, const float *added) {
+    memcpy(truth, out, sizeof truth);
+    for (int64_t i = 0; i < key->m; i++)
+        for (int64_t j = 0; j < key->n; j++) {
+            float value = key->bias ? bias[j] : 0;
+            if (key->residual) value += added[i * key->residual_row + j];
+            for (int64_t k = 0; k < key->k; k++) value += in[i * key->k + k] * weights[j * key->k + k];
+            truth[i * key->out_row + j] = value;
+        }
+}
+
+static void one_product(struct products *products) {
+    static uint16_t rounded_in[VALUES], rounded_weights[VALUES];
+    struct product_key key = {.m = 1 + some(9), .n = 1 + some(12), .k = 1 + some(14)};
+    key.bias = some(2), key.residual = some(2), key.wide = some(2);
+    key.out_row = key.n + some(3);
+    if (key.residual) key.residual_row = some(2) ? key.out_row : key.n + some(4);
+    fill(in), fill(weights), fill(bias), fill(residual), fill(out);
+    cut(rounded_in, in), cut(rounded_weights, weights);
+    float *added = key.residual_row == key.out_row && some(2) ? out : residual;
+    multiply(&key, added);
+    struct product_operands operands = {rounded_in, rounded_weights, bias, added, out, NULL};
+    assert_int_equal(products_prepare(products, &key, &e), OK);
+    assert_int_equal(products_run(products, &key, &operands, NULL, &e), OK);
+    assert_memory_equal(out, truth, sizeof truth);
+}
+
+static void products_are_asked_for_as_meant(void **state) {
+    (void)state;
+    char name[64];
+    struct products *products = products_open(&sys, &e);
+    assert_non_null(products);
+    products_version(products, name, sizeof name);
+    assert_string_equal(name, "cuBLASLt 13.14.15");
+    for (int i = 0; i < 500; i++) one_product(products);
+    void *scratch = aligned_alloc(256, SCRATCH);
+    memset(scratch, 0, SCRATCH);
+    assert_int_equal(products_touch(products, scratch, SCRATCH, NULL, &e), OK);
+    assert_int_equal(products_touch(products, scratch, PRODUCTS_WORKSPACE, NULL, &e), OK);
+    free(scratch);
+    products_close(products);
+}
+
+static void products_that_are_refused_are_named(void **state) {
+    (void)state;
+    struct products *products = products_open(&sys, &e);
+    struct product_key key = {.m = 5, .n = 13, .k = 8, .bias = 1, .out_row = 13};
+    struct product_operands operands = {in, weights, bias, NULL, out, NULL};
+    char line[800];
+    assert_int_equal(products_run(products, &key, &operands, NULL, &e), INTERNAL);
+    e = (struct error){0};
+    assert_int_equal(products_prepare(products, &key, &e), DEVICE);
+    assert_string_equal(
+        error_line(&e, line, sizeof line),
+        "cuBLASLt choice of an algorithm failed: found not supported (15), expected a product "
+        "of 5 x 13 x 8, bias, rows of 13 and 0");
+    e = (struct error){0};
+    products_close(products);
+}
+
+static void one_convolution(struct convolutions *convolutions) {
+    struct convolution_key key = {1 + some(3), 1 + some(4), 8 * (1 + some(4)), 8 * (1 + some(2)),
+                                  some(2) ? 3 : 1};
+    int k = key.side, width = key.columns + k - 1;
+    fill(in), fill(weights), fill(out);
+    memcpy(truth, out, sizeof truth);
+    for (int i = 0; i < key.rows * key.columns * key.out; i++) {
+        int n = i % key.out, x = i / key.out % key.columns, y = i / key.out / key.columns;
+        truth[i] = 0;
+        for (int t = 0; t < k * k * key.in; t++) {
+            int c = t % key.in, dx = t / key.in % k, dy = t / key.in / k;
+            truth[i] += in[((y + dy) * width + x + dx) * key.in + c] * weights[n * k * k * key.in + t];
+        }
+    }
+    struct convolution_operands operands = {in, weights, out, NULL};
+    assert_int_equal(convolutions_prepare(convolutions, &key, &e), OK);
+    assert_int_equal(convolutions_run(convolutions, &key, &operands, NULL, &e), OK);
+    assert_memory_equal(out, truth, sizeof truth);
+}
+
+static void convolutions_are_asked_for_as_meant(void **state) {
+    (void)state;
+    char name[64];
+    struct convolutions *convolutions = convolutions_open(&sys, &e);
+    assert_non_null(convolutions);
+    convolutions_version(convolutions, name, sizeof name);
+    assert_string_equal(name, "cuDNN 9.10.11");
+    for (int i = 0; i < 100; i++) one_convolution(convolutions);
+    void *scratch = aligned_alloc(256, SCRATCH);
+    memset(scratch, 0, SCRATCH);
+    assert_int_equal(convolutions_touch(convolutions, scratch, SCRATCH, NULL, &e), OK);
+    free(scratch);
+    convolutions_close(convolutions);
+}
+
+static void convolutions_that_are_refused_are_named(void **state) {
+    (void)state;
+    struct convolutions *convolutions = convolutions_open(&sys, &e);
+    struct convolution_key key = {4, 6, 40, 8, 3};
+    struct convolution_operands operands = {in, weights, out, NULL};
+    char line[800];
+    assert_int_equal(convolutions_run(convolutions, &key, &operands, NULL, &e), INTERNAL);
+    e = (struct error){0};
+    assert_int_equal(convolutions_prepare(convolutions, &key, &e), DEVICE);
+    assert_string_equal(error_line(&e, line, sizeof line),
+                        "cuDNN choice of an algorithm failed: found not supported (3000), expected a "
+                        "convolution of 4 x 6 pixels, 40 to 8 channels, kernel 3");
+    e = (struct error){0};
+    convolutions_close(convolutions);
+}
+
+static int begin(void **state) {
+    (void)state;
+    sys_init_machine(&sys);
+    srand(1);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_are_asked_for_as_meant),
+        cmocka_unit_test(products_that_are_refused_are_named),
+        cmocka_unit_test(convolutions_are_asked_for_as_meant),
+        cmocka_unit_test(convolutions_that_are_refused_are_named),
+    };
+    return cmocka_run_group_tests_name("doors", tests, begin, NULL);
+}

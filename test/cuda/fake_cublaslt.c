@@ -1,0 +1,170 @@
+/* In place of libcublasLt.so.13, for doors.c: what NVIDIA's documentation says of cublasLtMatmul and its
+ * descriptors, in plain loops on the host, and errors where it demands something. Nothing else is here. */
+#include <cublasLt.h>
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct layout {
+    cudaDataType type;
+    int64_t rows, columns, row; /* matrices lie by columns; row: from one column to the next */
+};
+
+struct desc {
+    int32_t transposed;
+    uint32_t epilogue;
+    const float *bias;
+};
+
+enum { ALGORITHM = 77 };
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
+    static int nothing;
+    *handle = (cublasLtHandle_t)(void *)&nothing;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+    (void)handle;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtGetProperty(libraryPropertyType type, int *value) {
+    *value = 13 + (int)type;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+const char *cublasLtGetStatusString(cublasStatus_t status) {
+    return status == CUBLAS_STATUS_NOT_SUPPORTED ? "not supported" : "refused";
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows,
+                                          uint64_t columns, int64_t row) {
+    if (row < (int64_t)rows) return CUBLAS_STATUS_INVALID_VALUE;
+    struct layout *l = malloc(sizeof *l);
+    *l = (struct layout){type, (int64_t)rows, (int64_t)columns, row};
+    *out = (cublasLtMatrixLayout_t)(void *)l;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+    free(layout);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
+    if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return CUBLAS_STATUS_INVALID_VALUE;
+    struct desc *desc = calloc(1, sizeof *desc);
+    desc->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    *out = (cublasLtMatmulDesc_t)(void *)desc;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
+    free(desc);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t at, cublasLtMatmulDescAttributes_t what,
+                                              const void *value, size_t bytes) {
+    struct desc *desc = (struct desc *)(void *)at;
+    int32_t type = CUDA_R_32F;
+    void *to = what == CUBLASLT_MATMUL_DESC_TRANSA           ? (void *)&desc->transposed
+               : what == CUBLASLT_MATMUL_DESC_EPILOGUE       ? (void *)&desc->epilogue
+               : what == CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE ? (void *)&type
+               : what == CUBLASLT_MATMUL_DESC_BIAS_POINTER   ? (void *)&desc->bias
+                                                             : NULL;
+    size_t size = what == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof desc->bias : sizeof type;
+    if (!to || bytes != size) return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(to, value, bytes);
+    return type == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out) {
+    *out = malloc(1);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+    free(preference);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t what,
+                                                    const void *value, size_t bytes) {
+    (void)preference, (void)value;
+    size_t size = what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES ? sizeof(uint64_t) : sizeof(uint32_t);
+    return bytes == size ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+static const struct layout *layout_at(cublasLtMatrixLayout_t l) {
+    return (const struct layout *)(const void *)l;
+}
+
+/* The one kind of product that Sluice asks for, sizes that fit. */
+static cublasStatus_t check(const struct desc *desc, const struct layout *a, const struct layout *b,
+                            const struct layout *c, const struct layout *d) {
+    bool types =
+        a->type == CUDA_R_16BF && b->type == CUDA_R_16BF && c->type == CUDA_R_32F && d->type == CUDA_R_32F;
+    bool sizes = desc->transposed == CUBLAS_OP_T && b->rows == a->rows && d->rows == a->columns &&
+                 d->columns == b->columns && c->rows == d->rows && c->columns == d->columns;
+    bool bias = desc->epilogue == CUBLASLT_EPILOGUE_BIAS && desc->bias;
+    return types && sizes && (bias || desc->epilogue == CUBLASLT_EPILOGUE_DEFAULT)
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+/* Of 13 columns it has no algorithm. */
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int wanted,
+                                              cublasLtMatmulHeuristicResult_t *results, int *found) {
+    (void)handle, (void)preference, (void)wanted;
+    memset(results, 0, sizeof *results);
+    results->algo.data[0] = ALGORITHM;
+    *found = layout_at(d)->rows != 13;
+    return check((const struct desc *)(const void *)desc, layout_at(a), layout_at(b), layout_at(c),
+                 layout_at(d));
+}
+
+static float widened(const void *from, int64_t i) {
+    uint32_t bits = (uint32_t)((const uint16_t *)from)[i] << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static float dot(const void *a, const struct layout *of_a, const void *b, const struct layout *of_b,
+                 int64_t i, int64_t j) {
+    float sum = 0;
+    for (int64_t k = 0; k < of_a->rows; k++)
+        sum += widened(a, k + i * of_a->row) * widened(b, k + j * of_b->row);
+    return sum;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t computed, const void *alpha,
+                              const void *a, cublasLtMatrixLayout_t a_at, const void *b,
+                              cublasLtMatrixLayout_t b_at, const void *beta, const void *c,
+                              cublasLtMatrixLayout_t c_at, void *d, cublasLtMatrixLayout_t d_at,
+                              const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_bytes,
+                              cudaStream_t stream) {
+    (void)handle, (void)workspace, (void)workspace_bytes, (void)stream;
+    const struct desc *desc = (const struct desc *)(const void *)computed;
+    const struct layout *of_c = layout_at(c_at), *of_d = layout_at(d_at);
+    float times = *(const float *)alpha, kept = *(const float *)beta;
+    bool in_place = c == d && of_c->row != of_d->row;
+    if (check(desc, layout_at(a_at), layout_at(b_at), of_c, of_d) || in_place || algo->data[0] != ALGORITHM)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    for (int64_t j = 0; j < of_d->columns; j++)
+        for (int64_t i = 0; i < of_d->rows; i++) {
+            float value = times * dot(a, layout_at(a_at), b, layout_at(b_at), i, j);
+            if (kept != 0) value += kept * ((const float *)c)[i + j * of_c->row];
+            if (desc->epilogue == CUBLASLT_EPILOGUE_BIAS) value += desc->bias[i];
+            ((float *)d)[i + j * of_d->row] = value;
+        }
+    return CUBLAS_STATUS_SUCCESS;
+}

@@ -1,0 +1,11 @@
+# The emulator's own test, for check.mk: $B/emu_self in each of CONFIG=emu, emu_asan and emu_tsan.
+EMU_SELF_O := $(patsubst %,$B/obj/test/emu/self/%.o,self cases) \
+              $(patsubst test/emu/%.cc,$B/obj/test/emu/%.o,$(wildcard test/emu/*.cc))
+$B/obj/test/emu/self/%.o: test/emu/self/%.cu
+	@mkdir -p $(@D)
+	@echo "  c++ $@"
+	@$(CXX) -x c++ $(CXXFLAGS) -Itest/emu -MMD -MP -c -o $@ $<
+$B/emu_self: $(EMU_SELF_O)
+	@echo "  ld $@"
+	@$(CC) $(LDFLAGS) -o $@ $^ -lstdc++ -lm -lpthread
+-include $(EMU_SELF_O:.o=.d)

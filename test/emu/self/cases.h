@@ -1,0 +1,18 @@
+/* Small programs for the emulator, clean ones and ones with a fault each. */
+#ifndef SLUICE_EMU_SELF_CASES_H
+#define SLUICE_EMU_SELF_CASES_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { CASE_RIGHT = 0, CASE_WRONG = 3, CASE_UNKNOWN = 4 };
+
+/* Runs one: its result was right or wrong, unless the emulator or a sanitizer ends the process. */
+int case_run(const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
