@@ -350,6 +350,7 @@ zimage() {
 
 # ---- first: what is there ----
 
+ldconfig -p 2>/dev/null | grep -q 'libstdc++\.so\.6 ' || export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$PWD/lib/compiler"
 $bin/gpu_results readme >/dev/null || { say "run.sh: the programs of this folder do not run here: $(ldd $bin/gpu_results | grep 'not found')" && exit 1; }
 say "sluice $commit, $(date -u '+%Y-%m-%d %H:%M UTC'), $(uname -sr), $(nproc) processors"
 say_libraries >"$work/libraries"
@@ -386,15 +387,20 @@ if [ -n "$no_decode" ]; then
         operators_without_cudnn >"$work/log" 2>&1
         end check.ops $?
     fi
+    run check.blocks 300 env SLUICE_TEST_DEVICE=cuda $bin/test_rings_zimage
+    skip check.decoder "decode skipped: no cuDNN"
     skip check.golden "decode skipped: no cuDNN"
     skip check.gate "decode skipped: no cuDNN"
 else
     run check.ops 500 $bin/test_cuda_ops
     if [ -z "$small" ]; then run check.ops_random 300 env "ONLY=test_random" CASES=1000 $bin/test_cuda_ops; fi
     run check.golden 300 env SLUICE_TEST_DEVICE=cuda $bin/test_golden
+    run check.blocks 300 env SLUICE_TEST_DEVICE=cuda $bin/test_rings_zimage
+    run check.decoder 300 env SLUICE_TEST_DEVICE=cuda $bin/test_rings_vae
     run check.gate 500 env SLUICE_TEST_DEVICE=cuda $bin/test_cuda_gate
 fi
 run check.store 300 $bin/test_cuda_store
+run check.memory 300 $bin/test_cuda_memory
 if begin check.ladder 500; then
     ladder >"$work/log" 2>&1
     end check.ladder $?
