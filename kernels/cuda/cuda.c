@@ -306,10 +306,7 @@ static enum status open_all(struct gpu *g, struct error *e) {
     /* Not those that wait for the default stream. */
     cudaError_t code = cudaStreamCreateWithFlags(&cuda->compute, cudaStreamNonBlocking);
     if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking);
-    size_t free_bytes = 0, all = 0;
-    if (code == cudaSuccess) code = cudaMemGetInfo(&free_bytes, &all);
     if (failures_check(&g->failures, code, "streams", e) != OK) return e->code;
-    cuda->device.memory_bytes = all;
     g->order = order_open(cuda->sys, cuda->compute, cuda->copies, &g->failures, e);
     if (g->order) g->pages = pages_open(cuda->sys, cuda->ordinal, &g->failures, e);
     return g->pages ? open_libraries(cuda, e) : e->code;
