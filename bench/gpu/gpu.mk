@@ -37,6 +37,7 @@ check-gpu: gpu-build
 	@sh build/release-gpu/gpu/run.sh build/gpu-results check
 bench-gpu: gpu-build
 	@sh build/release-gpu/gpu/run.sh build/gpu-results bench
+	@cp build/gpu-results/*-20*.json bench/results/
 readme: $B/gpu_results
 	@sh bench/gpu/readme.sh $B/gpu_results write
 
