@@ -10,6 +10,11 @@ int cuda_count(char *why, size_t why_bytes) {
     return 0;
 }
 
+bool cuda_usable(int ordinal) {
+    (void)ordinal;
+    return false;
+}
+
 enum status cuda_describe(int ordinal, struct cuda_info *info, struct error *e) {
     (void)info;
     error_set(e, USAGE, "%s", reason);

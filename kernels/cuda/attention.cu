@@ -499,4 +499,8 @@ static enum status attention_run(struct cuda *cuda, const struct op *op, char *w
     return OK; /* never: heads are padded to one of these */
 }
 
-const struct cuda_operator cuda_attention = {NULL, attention_run};
+#define TILE_KERNEL(...) KERNEL(attend<tile<__VA_ARGS__>>),
+static const void *const kernels[] = {KERNEL(attention_pack), ATTENTION_TILES(TILE_KERNEL) NULL};
+#undef TILE_KERNEL
+
+const struct cuda_operator cuda_attention = {NULL, attention_run, kernels};

@@ -77,3 +77,6 @@ void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channel
            static_cast<const float *>(norm->statistics.data), rows_vector(&norm->weight),
            rows_vector(&norm->bias), channels, channels / norm->statistics.dim[0]);
 }
+
+const void *const cuda_cast_kernels[] = {KERNEL(round_rows), KERNEL(widen_vector), KERNEL(channel_norm),
+                                         NULL};

@@ -26,6 +26,9 @@ void cuda_widen_vector(float *to, const struct tensor *from, int32_t padded, cud
  * multiple of 16. */
 void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channels, cudaStream_t stream);
 
+/* All of these, NULL last. */
+extern const void *const cuda_cast_kernels[];
+
 #ifdef __cplusplus
 }
 #endif

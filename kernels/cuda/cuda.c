@@ -17,7 +17,6 @@
 struct gpu {
     struct cuda cuda; /* first */
     struct failures failures;
-    struct pins pins;
     struct order *order;
     struct pages *pages;
     bool kernels_loaded;
@@ -118,7 +117,9 @@ static uint64_t cuda_available(struct device *device) {
     struct gpu *g = gpu_of(device);
     size_t free_bytes = 0, all = 0;
     if (enter(g)) failures_note(&g->failures, cudaMemGetInfo(&free_bytes, &all), "free memory");
-    return cuda_used(device) + free_bytes;
+    /* A context is counted larger than it may be. */
+    uint64_t available = cuda_used(device) + free_bytes;
+    return available < device->memory_bytes ? available : device->memory_bytes;
 }
 
 /* ---- providing ---- */
@@ -136,15 +137,15 @@ static enum status load_kernels(struct gpu *g, struct error *e) {
     return OK;
 }
 
-/* INTERNAL is that there is too little to try one in, because residents of the run before have the rest: then
- * its code comes with its first call. */
+/* Where there is too little to try one in, because residents of the run before have the rest, its code comes
+ * with its first call. */
 static enum status touch_libraries(struct gpu *g, void *scratch, uint64_t bytes, struct error *e) {
     struct cuda *cuda = &g->cuda;
     double stalled = 0;
     enum status status = products_touch(cuda->products, scratch, bytes, cuda->compute, e);
     if (status == OK && cuda->convolutions)
         status = convolutions_touch(cuda->convolutions, scratch, bytes, cuda->compute, e);
-    if (look_after(g, status) == INTERNAL) *e = (struct error){0};
+    look_after(g, status);
     return order_wait(g->order, &stalled, e);
 }
 
@@ -154,10 +155,12 @@ static enum status load(struct gpu *g, struct error *e) {
     uint64_t bytes = pages_idle(g->pages);
     if (load_kernels(g, e) != OK || !bytes) return e->code;
     void *scratch = pages_reserve(g->pages, bytes);
-    if (!scratch || pages_commit(g->pages, scratch, bytes))
-        error_set(e, DEVICE, "the GPU cannot map %llu bytes", (unsigned long long)bytes);
-    else
+    if (!scratch || pages_commit(g->pages, scratch, bytes)) {
+        if (failures_take(&g->failures, e) == OK)
+            error_set(e, DEVICE, "the GPU cannot map %llu bytes", (unsigned long long)bytes);
+    } else {
         touch_libraries(g, scratch, bytes, e);
+    }
     if (scratch && enter(g)) pages_unreserve(g->pages, scratch);
     return e->code;
 }
@@ -207,20 +210,14 @@ static int cuda_pin(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
     struct error known = {0};
     if (!enter(g)) return -EIO;
-    if (!pins_add(&g->pins, memory, bytes)) return -ENOSPC;
     cudaError_t code = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
-    if (failures_check(&g->failures, code, "pinning", &known) == OK) return 0;
-    /* One that is there already goes with the first; until then it is a place more to cut at. */
-    if (code != cudaErrorHostMemoryAlreadyRegistered) pins_remove(&g->pins, memory);
-    return refused_pin(code);
+    return failures_check(&g->failures, code, "pinning", &known) == OK ? 0 : refused_pin(code);
 }
 
 static void cuda_unpin(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
     (void)bytes;
-    if (!enter(g)) return;
-    failures_note(&g->failures, cudaHostUnregister(memory), "unpinning");
-    pins_remove(&g->pins, memory);
+    if (enter(g)) failures_note(&g->failures, cudaHostUnregister(memory), "unpinning");
 }
 
 /* ---- order ---- */
@@ -290,7 +287,6 @@ static void cuda_destroy(struct device *device) {
     order_close(g->order);
     if (enter(g) && cuda->copies) (void)cudaStreamDestroy(cuda->copies);
     if (enter(g) && cuda->compute) (void)cudaStreamDestroy(cuda->compute);
-    pins_destroy(&g->pins);
     failures_destroy(&g->failures);
     cuda->sys->release(cuda->sys, g);
 }
@@ -311,25 +307,26 @@ static enum status open_all(struct gpu *g, struct error *e) {
     cudaError_t code = cudaStreamCreateWithFlags(&cuda->compute, cudaStreamNonBlocking);
     if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking);
     if (failures_check(&g->failures, code, "streams", e) != OK) return e->code;
-    g->order = order_open(cuda->sys, cuda->compute, cuda->copies, &g->failures, &g->pins, e);
+    g->order = order_open(cuda->sys, cuda->compute, cuda->copies, &g->failures, e);
     if (g->order) g->pages = pages_open(cuda->sys, cuda->ordinal, &g->failures, e);
     return g->pages ? open_libraries(cuda, e) : e->code;
 }
 
 struct device *cuda_open(struct sys *sys, int ordinal, struct error *e) {
-    if (gpus_choose(ordinal, e) != OK) return NULL;
+    uint64_t bytes = 0;
+    if (gpus_choose(ordinal, &bytes, e) != OK) return NULL;
     struct gpu *g = sys->alloc(sys, LINE_HOST, sizeof *g);
     if (!g) {
         error_set(e, MEMORY, "no memory for the CUDA device");
         return NULL;
     }
     g->cuda = (struct cuda){.device = cuda_identity(), .sys = sys, .ordinal = ordinal};
+    g->cuda.device.memory_bytes = bytes;
     g->cuda.device.memory = &cuda_memory;
     g->cuda.device.prepare = cuda_prepare;
     g->cuda.device.run = cuda_run;
     g->cuda.device.destroy = cuda_destroy;
     failures_init(&g->failures);
-    pins_init(&g->pins);
     if (open_all(g, e) == OK) return &g->cuda.device;
     cuda_destroy(&g->cuda.device);
     return NULL;

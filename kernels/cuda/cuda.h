@@ -18,7 +18,9 @@ struct cuda_info {
 
 /* How many GPUs there are; 0 with the reason in why: not in this build, no driver, driver too old, none. */
 int cuda_count(char *why, size_t why_bytes);
-/* DEVICE. */
+/* Whether this GPU is there and will do. Makes no context. */
+bool cuda_usable(int ordinal);
+/* Of one that will do. USAGE, DEVICE, MEMORY. */
 enum status cuda_describe(int ordinal, struct cuda_info *info, struct error *e);
 
 enum cuda_path { CUDA_H2D_PINNED, CUDA_H2D_PAGEABLE, CUDA_D2H_PINNED, CUDA_D2H_PAGEABLE, N_CUDA_PATHS };

@@ -95,4 +95,4 @@ static enum status run(struct cuda *cuda, const struct op *op, char *workspace, 
     return cuda_launched(op, e);
 }
 
-const struct cuda_operator cuda_linear = {prepare, run};
+const struct cuda_operator cuda_linear = {prepare, run, cuda_cast_kernels};

@@ -10,10 +10,28 @@ static EMU_THREAD_LOCAL cudaError_t last;
 static uint32_t sticky;
 static EMU_THREAD_LOCAL int current;
 
+/* Errors after which a context is of no use, by their descriptions in CUDA's documentation. */
 bool is_sticky(cudaError_t error) {
-    return error >= cudaErrorIllegalAddress && error <= cudaErrorLaunchFailure &&
-           error != cudaErrorLaunchOutOfResources && error != cudaErrorHostMemoryAlreadyRegistered &&
-           error != cudaErrorHostMemoryNotRegistered;
+    static const cudaError_t sticky_ones[] = {cudaErrorECCUncorrectable,
+                                              cudaErrorNvlinkUncorrectable,
+                                              cudaErrorContained,
+                                              cudaErrorIllegalAddress,
+                                              cudaErrorLaunchTimeout,
+                                              cudaErrorContextIsDestroyed,
+                                              cudaErrorAssert,
+                                              cudaErrorHardwareStackError,
+                                              cudaErrorIllegalInstruction,
+                                              cudaErrorMisalignedAddress,
+                                              cudaErrorInvalidAddressSpace,
+                                              cudaErrorInvalidPc,
+                                              cudaErrorLaunchFailure,
+                                              cudaErrorTensorMemoryLeak,
+                                              cudaErrorMpsClientTerminated,
+                                              cudaErrorExternalDevice,
+                                              cudaErrorUnknown};
+    for (cudaError_t one : sticky_ones)
+        if (error == one) return true;
+    return false;
 }
 
 cudaError_t struck() {
