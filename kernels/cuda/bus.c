@@ -83,8 +83,9 @@ static double best(struct bus *bus, struct error *e) {
 enum status cuda_bus_rate(struct sys *sys, int ordinal, enum cuda_path path, uint64_t bytes,
                           double *bytes_per_second, struct error *e) {
     struct bus bus = {.sys = sys, .path = path, .bytes = bytes};
+    uint64_t all;
     *bytes_per_second = 0;
-    if (gpus_choose(ordinal, e) != OK) return e->code;
+    if (gpus_choose(ordinal, &all, e) != OK) return e->code;
     if (take(&bus, e) == OK) *bytes_per_second = best(&bus, e);
     give(&bus);
     return e->code;
