@@ -3,7 +3,8 @@
  * the device rounds them; attention may be half as far off as plain rounding is; convolutions round to TF32.
  *
  * Under the emulator EMU_ORDER and EMU_SEED say in which order threads run. Random cases: SEED in the
- * environment repeats a run, CASES says how many. ONLY is a pattern of tests to run. */
+ * environment repeats a run, CASES says how many. ONLY is a pattern of tests to run, SKIP one of
+ * tests to leave out. */
 #include "test/cuda/cuda_watch.h"
 
 #include "test/ops_cases.h"
@@ -388,8 +389,9 @@ int main(void) {
         cmocka_unit_test(test_unprepared),
         cmocka_unit_test(test_print_errors),
     };
-    const char *only = getenv("ONLY");
+    const char *only = getenv("ONLY"), *skip = getenv("SKIP");
     if (only) cmocka_set_test_filter(only);
+    if (skip) cmocka_set_skip_filter(skip);
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, set_up, tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);
     return failed != 0;
