@@ -149,6 +149,8 @@ static int set_up(void **state) {
     watch.planned = cuda_planned(&watch.sys, &problem);
     watch.cuda = watch.planned ? cuda_open(&watch.sys, 0, &problem) : NULL;
     assert_no_problem();
+    watch.cuda->memory->provide(watch.cuda, 1, &problem); /* loads kernels */
+    assert_no_problem();
     watch.operands = watch.cuda->memory->take_shared(watch.cuda, OPERANDS_MAX);
     watch.workspace = watch.cuda->memory->take_shared(watch.cuda, WORKSPACE_MAX);
     watch.snapshot = malloc(OPERANDS_MAX);

@@ -1,5 +1,5 @@
-/* The emulator's controls for tests that also run on a GPU: there its functions are not linked, and nothing is
- * emulated. */
+/* The emulator's controls for tests that also run on a GPU: there its functions are not linked, and nothing
+ * is emulated. */
 #ifndef SLUICE_TEST_EMULATED_H
 #define SLUICE_TEST_EMULATED_H
 
@@ -21,6 +21,11 @@ static inline bool emulated(void) {
 
 static inline long emulated_pageable_copies(void) {
     return emulated() ? (long)emu_read_counts().pageable_copies : 0;
+}
+
+/* Kernels whose code was not there before their first launch. */
+static inline long emulated_late_kernels(void) {
+    return emulated() ? (long)emu_read_counts().late_kernels : 0;
 }
 
 static inline const char *emulated_call_name(enum emulated_call call) {

@@ -5,6 +5,7 @@
  * Under the emulator EMU_ORDER and EMU_SEED say in which order threads run. Random cases: SEED in the
  * environment repeats a run, CASES says how many. ONLY is a pattern of tests to run. */
 #include "test/cuda/cuda_watch.h"
+#include "test/cuda/emulated.h"
 
 #include "test/ops_cases.h"
 
@@ -364,6 +365,12 @@ static void test_unprepared(void **state) {
     watch_wait();
 }
 
+/* After all calls: whatever they launched had been loaded before, so that it takes no memory in mid-run. */
+static void test_kernels_were_loaded(void **state) {
+    (void)state;
+    assert_int_equal(emulated_late_kernels(), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_precisions),
@@ -385,6 +392,7 @@ int main(void) {
         cmocka_unit_test(test_places_alike),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_unprepared),
+        cmocka_unit_test(test_kernels_were_loaded),
         cmocka_unit_test(test_print_errors),
     };
     const char *only = getenv("ONLY");
