@@ -6,7 +6,7 @@
  *
  * The algorithm is the first that the library's heuristic names. It knows the shape, the types, the GPU and
  * what is fixed here: workspace, alignments, and how parts of a split K may be added. NVIDIA promises equal
- * bits for equal algorithm and GPU. K and N that are no multiples of 8 get slower kernels, not an error.
+ * bits for equal algorithm and GPU. N that is no multiple of 8 gets slower kernels, not an error.
  *
  * Versions 12 and 13 of the library agree in everything that is used here. */
 #include "kernels/cuda/keys.h"
@@ -36,7 +36,8 @@ struct api {
     FUNCTIONS(LIBRARY_POINTER)
 };
 
-static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so", NULL};
+static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
+                                    LIBRARY_CUDA "libcublasLt.so.13", LIBRARY_CUDA "libcublasLt.so.12", NULL};
 static const struct library_function functions[] = {FUNCTIONS(LIBRARY_FUNCTION)};
 
 struct product {

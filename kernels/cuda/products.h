@@ -21,7 +21,7 @@ extern "C" {
 enum { PRODUCTS_WORKSPACE = 32 << 20 };
 
 /* out[M,N] = in[M,K] . weight[N,K]^T (+ bias[N]) (+ residual[M,N]): in and weight bf16 and packed, the rest
- * f32; out's and residual's rows may be strided, in elements. */
+ * f32; out's and residual's rows may be strided, in elements. K is a multiple of 8. */
 struct product_key {
     int32_t m, n, k;
     int32_t bias, residual; /* 1: there is one */

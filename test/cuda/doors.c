@@ -145,6 +145,11 @@ static void convolutions_that_are_refused_are_named(void **state) {
                         "cuDNN choice of an algorithm failed: found not supported (3000), expected a "
                         "convolution of 4 x 6 pixels, 40 to 8 channels, kernel 3");
     e = (struct error){0};
+    key.in = 48;
+    assert_int_equal(convolutions_prepare(convolutions, &key, &e), OK);
+    assert_int_equal(convolutions_run(convolutions, &key, &operands, NULL, &e), DEVICE);
+    assert_string_equal(e.what, "cuDNN convolution failed");
+    e = (struct error){0};
     convolutions_close(convolutions);
 }
 
