@@ -62,6 +62,8 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
         return value_seed(flag, text, to, e);
     case FLAG_SIZE:
         return value_size(flag, text, to, e);
+    case FLAG_DEVICE_SIZE:
+        return value_device_size(flag, text, to, e);
     case FLAG_CHOICE:
         *(const char **)to = text;
         return value_choice(flag, text, e);

@@ -20,6 +20,12 @@ struct seed {
     bool random; /* -1: drawn when a command runs */
 };
 
+/* Of a device that only the library knows: one of the two, the other is 0. */
+struct device_size {
+    int64_t bytes;
+    double percent;
+};
+
 struct args {
     const struct command *command;
     bool given[N_FLAGS];        /* by the row of the table */
@@ -37,7 +43,8 @@ struct args {
     const char *output, *init_image, *ref_image, *mask, *init_latent, *save_latent, *dump, *plan, *rates,
         *report;
     const char *dimensions, *save, *folder, *clock;
-    int64_t max_ram_bytes, max_vram_bytes;
+    int64_t max_ram_bytes;
+    struct device_size max_vram;
     bool no_decode, no_replan, json, tensors, quiet, verbose, no_progress, help;
 };
 

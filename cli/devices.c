@@ -14,8 +14,9 @@ static void print_device(const json_t *device) {
     printf("%s: %s\n", field_string(device, "name"), field_string(device, "processor"));
     printf("  memory        %s, %s free\n", progress_bytes(field_number(device, "bytes"), all),
            progress_bytes(field_number(device, "free_bytes"), unused));
-    printf("  threads       %.0f, of %.0f that the hardware has\n", field_number(device, "threads"),
-           field_number(device, "hardware_threads"));
+    if (json_object_get(device, "threads"))
+        printf("  threads       %.0f, of %.0f that the hardware has\n", field_number(device, "threads"),
+               field_number(device, "hardware_threads"));
     printf("  instructions  %s (%s)\n", field_string(device, "instructions"),
            field_string(device, "library"));
     printf("  computes in  ");

@@ -86,7 +86,7 @@ const struct flag flags[N_FLAGS] = {
     {"Memory and device", RUNS | DECODE, NULL, "--max-ram", "SIZE", FLAG_SIZE, AT(max_ram_bytes), 0, 0, NULL,
      "the most the whole process takes: 3G, 2.5G, 512M, 123456B, 80%, a bare number is GiB; default what is "
      "free, less a reserve"},
-    {NULL, RUNS | DECODE, NULL, "--max-vram", "SIZE", FLAG_SIZE, AT(max_vram_bytes), 0, 0, NULL,
+    {NULL, RUNS | DECODE, NULL, "--max-vram", "SIZE", FLAG_DEVICE_SIZE, AT(max_vram), 0, 0, NULL,
      "the most that the program takes on the GPU, its libraries included; default what is free less a "
      "twentieth, at least "
      "512 MiB; on the CPU only --max-ram applies"},

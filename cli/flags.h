@@ -16,14 +16,15 @@ enum command_bit {
 };
 
 enum flag_kind {
-    FLAG_SWITCH, /* bool; takes no value */
-    FLAG_STRING, /* const char *; not empty */
-    FLAG_PROMPT, /* struct prompt_text */
-    FLAG_WHOLE,  /* int within [least, most] */
-    FLAG_REAL,   /* double within [least, most] */
-    FLAG_SEED,   /* struct seed */
-    FLAG_SIZE,   /* int64_t bytes */
-    FLAG_CHOICE, /* const char *, one of choices */
+    FLAG_SWITCH,      /* bool; takes no value */
+    FLAG_STRING,      /* const char *; not empty */
+    FLAG_PROMPT,      /* struct prompt_text */
+    FLAG_WHOLE,       /* int within [least, most] */
+    FLAG_REAL,        /* double within [least, most] */
+    FLAG_SEED,        /* struct seed */
+    FLAG_SIZE,        /* int64_t bytes, of this machine */
+    FLAG_DEVICE_SIZE, /* struct device_size */
+    FLAG_CHOICE,      /* const char *, one of choices */
 };
 
 struct flag {

@@ -79,18 +79,37 @@ static int above_machine(const struct flag *flag, const char *text, int64_t mach
     return fail_expected(e, "at most %" PRId64 "B (%.2fG)", machine, (double)machine / 1073741824);
 }
 
-int value_size(const struct flag *flag, const char *text, int64_t *out, struct sluice_error *e) {
-    static const char expected[] = "more than 0, as 3G, 2.5G, 512M, 123456B, 80% or a bare number of GiB";
-    int64_t machine = memory_limit_bytes();
+/* Its number, and bytes to one unit; 0 for what is no size. */
+static long double read_size(const char *text, int64_t machine, long double *number) {
     size_t digits = strspn(text, "0123456789.");
     char *end;
-    if (!isdigit((unsigned char)*text) || digits > 40) return fail_value(e, flag->name, text, expected);
-    long double number = strtold(text, &end);
+    if (!isdigit((unsigned char)*text) || digits > 40) return 0;
+    *number = strtold(text, &end);
     long double unit = end == text + digits ? unit_bytes(end, machine) : 0;
     bool whole = unit != 1 || !memchr(text, '.', digits);
-    if (unit == 0 || !whole || number * unit < 1) return fail_value(e, flag->name, text, expected);
+    return whole && *number * unit >= 1 ? unit : 0;
+}
+
+static const char size_expected[] = "more than 0, as 3G, 2.5G, 512M, 123456B, 80% or a bare number of GiB";
+
+int value_size(const struct flag *flag, const char *text, int64_t *out, struct sluice_error *e) {
+    int64_t machine = memory_limit_bytes();
+    long double number = 0, unit = read_size(text, machine, &number);
+    if (unit == 0) return fail_value(e, flag->name, text, size_expected);
     if (number * unit > (long double)machine) return above_machine(flag, text, machine, e);
     *out = (int64_t)(number * unit);
+    return SLUICE_OK;
+}
+
+int value_device_size(const struct flag *flag, const char *text, struct device_size *out,
+                      struct sluice_error *e) {
+    static const long double most = 1LL << 60;
+    bool percent = *text && text[strlen(text) - 1] == '%';
+    long double number = 0, unit = read_size(text, 1LL << 40, &number);
+    if (unit == 0 || number * unit > most || (percent && number > 100))
+        return fail_value(e, flag->name, text, size_expected);
+    out->percent = percent ? (double)number : 0;
+    out->bytes = percent ? 0 : (int64_t)(number * unit);
     return SLUICE_OK;
 }
 

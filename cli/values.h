@@ -11,6 +11,9 @@ int value_seed(const struct flag *flag, const char *text, struct seed *out, stru
 /* 3G 2.5G 512M 64K (binary units), 123456B, 80% of the machine's memory, a bare number in GiB. Not above the
  * machine. */
 int value_size(const struct flag *flag, const char *text, int64_t *out, struct sluice_error *e);
+/* The same without an upper bound; a percent stays one, at most 100. */
+int value_device_size(const struct flag *flag, const char *text, struct device_size *out,
+                      struct sluice_error *e);
 int value_choice(const struct flag *flag, const char *text, struct sluice_error *e);
 
 #endif

@@ -153,7 +153,7 @@ enum sluice_level { SLUICE_WARNING = 1, SLUICE_INFO = 2 };
 
 struct sluice_session_options {
     size_t struct_size;
-    const char *device; /* "cpu", "cuda", "cuda:N"; NULL: the first GPU if there is one, else the CPU */
+    const char *device; /* "cpu", "cuda", "cuda:N"; NULL: the first GPU if it will do, else the CPU */
     int threads;        /* 0: the physical cores */
     void (*on_log)(void *user, int level, const char *line);
     void (*on_progress)(void *user, const struct sluice_progress *progress);
@@ -190,16 +190,17 @@ struct sluice_request {
     int64_t max_ram_bytes; /* budget for a process that holds nothing but the library: its own bytes and 12 to
                               15 MiB for the bare process; what else a program holds comes on top. 0: what is
                               free less a reserve */
-    int64_t max_vram_bytes; /* device memory that the process takes, context and libraries included; 0: what
-                               is free less a twentieth, at least 512 MiB. Ignored on the CPU */
-    const char *rates;      /* JSON text of measured rates (a bench's), or NULL: stated defaults */
-    const char *rates_name; /* what the plan calls them, a file's name; NULL: "given" */
-    const char *direct_io;  /* "on", "off": read weights past the page cache; "auto" or NULL: where the model
-                               is larger than what the cache of this machine could keep */
-    const char *vae_tiling; /* the decoder's whole-picture buffers: "on": the least memory, at the cost of
-                               computing some of it twice, and of the bus where the device has memory of its
-                               own; "off": all kept, on the device; "auto" or NULL: the faster that fits */
-    const char *plan_name;  /* what messages call the plan, a file's name; NULL: "plan" */
+    int64_t max_vram_bytes;  /* device memory that the process takes, context and libraries included; 0: what
+                                is free less a twentieth, at least 512 MiB. Ignored on the CPU */
+    const char *rates;       /* JSON text of measured rates (a bench's), or NULL: stated defaults */
+    const char *rates_name;  /* what the plan calls them, a file's name; NULL: "given" */
+    const char *direct_io;   /* "on", "off": read weights past the page cache; "auto" or NULL: where the model
+                                is larger than what the cache of this machine could keep */
+    const char *vae_tiling;  /* the decoder's whole-picture buffers: "on": the least memory, at the cost of
+                                computing some of it twice, and of the bus where the device has memory of its
+                                own; "off": all kept, on the device; "auto" or NULL: the faster that fits */
+    const char *plan_name;   /* what messages call the plan, a file's name; NULL: "plan" */
+    double max_vram_percent; /* of all that the device has, up to 100; where max_vram_bytes is 0 */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */
@@ -266,8 +267,9 @@ struct sluice_bench_options {
 };
 
 /* How fast bytes move, by path and size of a piece: {"version":1,"rows":[{"path","bytes","gbytes_per_second",
- * ...}],"links":{"disk":"SATA SSD"}}. *rates: the text of a rates file with disk and host_copy. Takes at most
- * 160 MiB of memory, and 256 MiB of disk without a file; OUTPUT where that cannot be written. */
+ * ...}],"links":{"disk":"SATA SSD"}}. *rates: the text of a rates file with disk and host_copy, and h2d where
+ * there is a GPU ("absent":[{"name","reason"}] says why one is not measured). Takes at most 160 MiB of
+ * memory, and 256 MiB of disk without a file; OUTPUT where that cannot be written. */
 SLUICE_API int sluice_bench_bus(const struct sluice_bench_options *options, char **json, char **rates,
                                 struct sluice_error *error);
 /* How fast the CPU device computes, by class of operators, type of weights and threads, at sizes like a

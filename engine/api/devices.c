@@ -22,29 +22,33 @@ static int ordinal_of(const char *name) {
 }
 
 static struct device *open_cuda(struct sys *sys, int ordinal, bool plans_only, struct error *e) {
-    char why[256];
-    bool there = ordinal < cuda_count(why, sizeof why);
-    struct device *device = plans_only && !there ? cuda_planned(sys, e) : cuda_open(sys, ordinal, e);
+    bool assumed = plans_only && !cuda_usable(ordinal);
+    struct device *device = assumed ? cuda_planned(sys, e) : cuda_open(sys, ordinal, e);
     if (!device && !e->where[0]) error_where(e, "--device cuda:%d", ordinal);
     return device;
 }
 
 struct device *device_open(struct sys *sys, const char *name, int threads, bool plans_only, struct error *e) {
-    char why[256];
-    if (!name) name = cuda_count(why, sizeof why) > 0 ? "cuda" : "cpu";
+    if (!name) name = cuda_usable(0) ? "cuda" : "cpu";
     if (!strcmp(name, "cpu")) return cpu_open(sys, threads, e);
     int ordinal = ordinal_of(name);
     if (ordinal >= 0) return open_cuda(sys, ordinal, plans_only, e);
-    error_set(e, USAGE, "there is no such device");
-    error_found(e, "%s", name);
+    error_set(e, USAGE,
+              strchr(name, ',') ? "a run has one device: several are not supported"
+                                : "there is no such device");
+    error_where(e, "--device");
+    error_found(e, "%.100s", name);
     error_expected(e, "cpu, cuda or cuda:N");
     return NULL;
 }
 
+/* Of a GPU that is not there: a common small one. */
+static const uint64_t ASSUMED_BYTES = (uint64_t)8 << 30;
+
 uint64_t device_default_budget(struct device *device) {
     const struct device_memory *own = device->memory;
     if (!own) return 0;
-    if (!own->available) return (uint64_t)8 << 30;
+    if (!own->available) return ASSUMED_BYTES;
     uint64_t free = own->available(device), reserve = free / 20;
     if (reserve < (uint64_t)512 << 20) reserve = (uint64_t)512 << 20;
     if (reserve > free / 2) reserve = free / 2;
@@ -72,7 +76,7 @@ static json_t *describe_cpu(const struct device *device) {
                      "precisions", precisions(device));
 }
 
-/* What is there is listed, though it may not be usable; why there is none is one line. */
+/* Why one cannot be used, or why there is none, is a line. */
 static void list_cuda(json_t *devices, json_t *absent) {
     char why[256] = "";
     int n = cuda_count(why, sizeof why);

@@ -43,6 +43,22 @@ static enum status check_choice(const char *flag, const char *how, struct error 
     return error_expected(e, "auto, on or off");
 }
 
+/* A percentage becomes bytes. */
+static enum status find_device_budget(struct job *job, struct error *e) {
+    struct sluice_request *r = &job->request;
+    uint64_t all = job->device->memory_bytes;
+    if (!job->device->memory || r->max_vram_percent == 0 || r->max_vram_bytes) return OK;
+    if (!all) {
+        error_set(e, USAGE, "--max-vram is a part of what nobody knows: no such GPU was asked");
+        error_found(e, "%g%%", r->max_vram_percent);
+        return error_expected(e, "a size, as 8G");
+    }
+    if (!(r->max_vram_percent > 0 && r->max_vram_percent <= 100))
+        return usage(e, "the percentage of device memory", r->max_vram_percent, "more than 0, up to 100");
+    r->max_vram_bytes = (int64_t)((double)all * r->max_vram_percent / 100);
+    return OK;
+}
+
 static enum status check_device_budget(const struct job *job, struct error *e) {
     int64_t budget = job->request.max_vram_bytes;
     uint64_t all = job->device->memory_bytes;
@@ -54,7 +70,7 @@ static enum status check_device_budget(const struct job *job, struct error *e) {
                : error_expected(e, "a positive size");
 }
 
-static enum status check_request(const struct job *job, struct error *e) {
+static enum status check_request(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     if (!job->decode_only && check_size(job, e) != OK) return e->code;
     if (r->steps < 1 || r->steps > 10000) return usage(e, "the number of steps", r->steps, "1 to 10000");
@@ -67,7 +83,7 @@ static enum status check_request(const struct job *job, struct error *e) {
         return usage(e, "--guidance", r->guidance, "nothing: this model is not guidance-distilled");
     if (r->max_ram_bytes < 0)
         return usage(e, "the memory budget", (double)r->max_ram_bytes, "a positive size");
-    if (check_device_budget(job, e) != OK) return e->code;
+    if (find_device_budget(job, e) != OK || check_device_budget(job, e) != OK) return e->code;
     if (check_choice("--direct-io", r->direct_io, e) != OK) return e->code;
     return check_choice("--vae-tiling", r->vae_tiling, e);
 }
@@ -545,7 +561,10 @@ enum status job_plan(struct job *job, struct error *e) {
 enum status job_allocate(struct job *job, struct error *e) {
     struct arena cross = {.bytes = job->need->cross_bytes};
     cross.base = shared_map(job->sys, job->device, LINE_STATE, cross.bytes);
-    if (!cross.base) return error_set(e, MEMORY, "no memory for latents and pictures");
+    if (!cross.base) {
+        error_set(e, MEMORY, "no memory for latents and pictures");
+        return executor_explain(job->device, e);
+    }
     lay_out_cross(job, &cross);
     job->cross = cross;
     connect_lanes(job);

@@ -508,7 +508,7 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
     s->report.seconds = now(&r) - r.began;
     if (r.counters.bytes_unpinned)
         say(s, SLUICE_WARNING,
-            "%.1f MiB of host memory could not be pinned: its copies to the device were staged",
+            "%.1f MiB went to the device out of host memory that could not be pinned, which is slower",
             (double)r.counters.bytes_unpinned / (1 << 20));
     return e->code;
 }

@@ -267,6 +267,13 @@ static enum status take_stage(struct execution *x, int i_stage, struct room *roo
     return room_open(run->sys, &run->stages[i_stage], room, x->e);
 }
 
+enum status executor_explain(struct device *device, struct error *e) {
+    struct error failed = {0};
+    double stalled = 0;
+    if (device_wait(device, &stalled, &failed) != OK) *e = failed;
+    return e->code;
+}
+
 /* Takes what the stage needs, with fewer residents where it is not to be had. */
 static enum status begin_stage(struct execution *x, int i_visit, struct room *room) {
     int i_stage = x->run->visits->visits[i_visit].stage;
@@ -275,7 +282,8 @@ static enum status begin_stage(struct execution *x, int i_visit, struct room *ro
     while (take_stage(x, i_stage, room) != OK) {
         store_end_stage(x->store, i_stage);
         room_leave(x->run, room, goes_on);
-        if (x->e->code != MEMORY || !give_up_more(x, i_visit, GIVE_UP_STAGE)) break;
+        if (executor_explain(x->run->device, x->e) != MEMORY || !give_up_more(x, i_visit, GIVE_UP_STAGE))
+            break;
     }
     x->n_rescued = 0;
     return x->e->code;
@@ -313,6 +321,15 @@ static enum status provide(struct execution *x) {
     return own->provide(x->run->device, x->plan->vram_peak_bytes - x->need->device_bytes, x->e);
 }
 
+/* Both queues are done. What stays for another run counts as filled, though its copy may be what failed, also
+ * after everybody has stopped asking. */
+static void settle(const struct run *run, struct residents *residents, const struct error *e) {
+    struct error late = {0};
+    double stalled = 0;
+    device_wait(run->device, &stalled, &late);
+    if (late.code != OK || e->code == DEVICE) residents_destroy(residents);
+}
+
 enum status executor_run(const struct run *run, const struct run_need *need, const struct plan *plan,
                          struct residents *residents, struct store_counters *counters, struct error *e) {
     struct execution x = {
@@ -339,5 +356,6 @@ enum status executor_run(const struct run *run, const struct run_need *need, con
     room_leave(run, &room, false);
     if (counters) *counters = store_count(x.store);
     store_close(x.store);
+    settle(run, residents, e);
     return e->code;
 }

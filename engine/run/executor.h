@@ -76,6 +76,9 @@ enum status executor_state_bytes(struct sys *sys, struct stage *stage, uint64_t 
  * nothing. */
 enum status executor_measure(const struct run *run, bool prepare, struct run_need *need, struct error *e);
 
+/* Memory of the device was not to be had, as e says: if the device has failed, that is why. */
+enum status executor_explain(struct device *device, struct error *e);
+
 /* Runs. The plan has been checked. residents belong to the session. counters, if not NULL, is kept up to
  * date, so that hooks can read what has been moved and waited for so far. */
 enum status executor_run(const struct run *run, const struct run_need *need, const struct plan *plan,

@@ -37,7 +37,8 @@ static uint64_t chunk_bytes(const struct pins *pins, uint64_t i) {
     return left < pins->chunk ? left : pins->chunk;
 }
 
-uint64_t pins_cover(struct pins *pins, uint64_t from) {
+uint64_t pins_cover(struct pins *pins, uint64_t from, bool *pinned) {
+    *pinned = true;
     if (!pins->memory) return UINT64_MAX;
     uint64_t i = from / pins->chunk, bit = (uint64_t)1 << (i % 64);
     if (!pins->refused && !(pins->pinned[i / 64] & bit)) {
@@ -48,6 +49,7 @@ uint64_t pins_cover(struct pins *pins, uint64_t from) {
         else
             pins->pinned[i / 64] |= bit;
     }
+    *pinned = pins->pinned[i / 64] & bit;
     return (i + 1) * pins->chunk;
 }
 

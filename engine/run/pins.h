@@ -27,8 +27,8 @@ struct pins {
 /* For memory (whole pages) that stays until pins_end. */
 void pins_begin(struct pins *pins, struct device *device, char *memory, uint64_t bytes);
 /* Pins the chunk that holds this byte, unless it is or cannot be. Returns where the chunk ends: one copy may
- * not go beyond. */
-uint64_t pins_cover(struct pins *pins, uint64_t from);
+ * not go beyond. *pinned: it is now, or nobody need. */
+uint64_t pins_cover(struct pins *pins, uint64_t from, bool *pinned);
 /* Unpins. Nothing is being copied out of it any more. */
 void pins_end(struct pins *pins);
 

@@ -80,8 +80,8 @@ static uint64_t copy_piece(struct store *s, const struct piece *piece, struct pi
     uint64_t ticket = 0, at = piece->from;
     while (at < piece->to) {
         pthread_mutex_lock(&s->pinning);
-        uint64_t offset = (uint64_t)(from + at - pins->memory), ends = pins_cover(pins, offset);
-        bool pinned = !pins->refused;
+        bool pinned;
+        uint64_t offset = (uint64_t)(from + at - pins->memory), ends = pins_cover(pins, offset, &pinned);
         pthread_mutex_unlock(&s->pinning);
         uint64_t n = piece->to - at;
         if (pins->memory && n > ends - offset) n = ends - offset;

@@ -117,7 +117,9 @@ static uint64_t cuda_available(struct device *device) {
     struct gpu *g = gpu_of(device);
     size_t free_bytes = 0, all = 0;
     if (enter(g)) failures_note(&g->failures, cudaMemGetInfo(&free_bytes, &all), "free memory");
-    return cuda_used(device) + free_bytes;
+    /* A context is counted larger than it may be. */
+    uint64_t available = cuda_used(device) + free_bytes;
+    return available < device->memory_bytes ? available : device->memory_bytes;
 }
 
 /* ---- providing ---- */
@@ -153,10 +155,12 @@ static enum status load(struct gpu *g, struct error *e) {
     uint64_t bytes = pages_idle(g->pages);
     if (load_kernels(g, e) != OK || !bytes) return e->code;
     void *scratch = pages_reserve(g->pages, bytes);
-    if (!scratch || pages_commit(g->pages, scratch, bytes))
-        error_set(e, DEVICE, "the GPU cannot map %llu bytes", (unsigned long long)bytes);
-    else
+    if (!scratch || pages_commit(g->pages, scratch, bytes)) {
+        if (failures_take(&g->failures, e) == OK)
+            error_set(e, DEVICE, "the GPU cannot map %llu bytes", (unsigned long long)bytes);
+    } else {
         touch_libraries(g, scratch, bytes, e);
+    }
     if (scratch && enter(g)) pages_unreserve(g->pages, scratch);
     return e->code;
 }
@@ -309,13 +313,15 @@ static enum status open_all(struct gpu *g, struct error *e) {
 }
 
 struct device *cuda_open(struct sys *sys, int ordinal, struct error *e) {
-    if (gpus_choose(ordinal, e) != OK) return NULL;
+    uint64_t bytes = 0;
+    if (gpus_choose(ordinal, &bytes, e) != OK) return NULL;
     struct gpu *g = sys->alloc(sys, LINE_HOST, sizeof *g);
     if (!g) {
         error_set(e, MEMORY, "no memory for the CUDA device");
         return NULL;
     }
     g->cuda = (struct cuda){.device = cuda_identity(), .sys = sys, .ordinal = ordinal};
+    g->cuda.device.memory_bytes = bytes;
     g->cuda.device.memory = &cuda_memory;
     g->cuda.device.prepare = cuda_prepare;
     g->cuda.device.run = cuda_run;

@@ -103,6 +103,7 @@ enum status failures_check(struct failures *f, cudaError_t code, const char *wha
 bool failures_note(struct failures *f, cudaError_t code, const char *what) {
     struct error failed = {0};
     if (cuda_check(code, what, &failed) == OK) return true;
+    failed.code = DEVICE; /* MEMORY would say that nothing has happened */
     keep(f, &failed, what, loses(code));
     return false;
 }

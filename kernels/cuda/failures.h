@@ -28,7 +28,8 @@ bool failures_lost(struct failures *failures);
 enum status failures_take(struct failures *failures, struct error *e);
 /* OK, or code as an error in e, which is OK on entry. A lost GPU is remembered. what: a noun. */
 enum status failures_check(struct failures *failures, cudaError_t code, const char *what, struct error *e);
-/* The same where there is nobody to tell: the first waits for failures_take. Returns whether code is none. */
+/* The same where there is nobody to tell: the first waits for failures_take, as DEVICE: by then others rely
+ * on what did not happen, and whoever hears of it cannot try it again. Returns whether code is none. */
 bool failures_note(struct failures *failures, cudaError_t code, const char *what);
 
 #endif

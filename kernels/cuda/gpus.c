@@ -74,14 +74,26 @@ static enum status choose(int ordinal, size_t *free_bytes, struct error *e) {
     return cuda_check(cudaMemGetInfo(free_bytes, &all), "its context", e);
 }
 
-enum status gpus_choose(int ordinal, struct error *e) {
+/* What the GPU is, and that it will do. */
+static enum status examine(int ordinal, struct cuda_info *info, struct error *e) {
+    if (read_properties(ordinal, info, e) != OK || info->major >= OLDEST_MAJOR) return e->code;
+    error_set(e, DEVICE, "the GPU cuda:%d (%s) is too old", ordinal, info->name);
+    error_found(e, "compute capability %d.%d", info->major, info->minor);
+    return error_expected(e, "%d.0 or later", OLDEST_MAJOR);
+}
+
+enum status gpus_choose(int ordinal, uint64_t *bytes, struct error *e) {
     struct cuda_info info = {0};
     size_t free_bytes = 0;
-    if (read_properties(ordinal, &info, e) != OK) return e->code;
-    if (info.major >= OLDEST_MAJOR) return choose(ordinal, &free_bytes, e);
-    error_set(e, DEVICE, "the GPU cuda:%d (%s) is too old", ordinal, info.name);
-    error_found(e, "compute capability %d.%d", info.major, info.minor);
-    return error_expected(e, "%d.0 or later", OLDEST_MAJOR);
+    if (examine(ordinal, &info, e) != OK) return e->code;
+    *bytes = info.bytes;
+    return choose(ordinal, &free_bytes, e);
+}
+
+bool cuda_usable(int ordinal) {
+    struct cuda_info info = {0};
+    struct error e = {0};
+    return examine(ordinal, &info, &e) == OK;
 }
 
 int cuda_count(char *why, size_t why_bytes) {
@@ -115,7 +127,7 @@ static void name_libraries(char *out, size_t bytes) {
 enum status cuda_describe(int ordinal, struct cuda_info *info, struct error *e) {
     size_t free_bytes = 0;
     *info = (struct cuda_info){0};
-    if (read_properties(ordinal, info, e) != OK || choose(ordinal, &free_bytes, e) != OK) return e->code;
+    if (examine(ordinal, info, e) != OK || choose(ordinal, &free_bytes, e) != OK) return e->code;
     info->free_bytes = free_bytes;
     name_libraries(info->library, sizeof info->library);
     return OK;

@@ -4,8 +4,10 @@
 
 #include "engine/base/error.h"
 
+#include <stdint.h>
+
 /* GPU number ordinal is there, of compute capability 8.0 or later, has a context, and is this thread's.
- * USAGE, DEVICE, MEMORY. */
-enum status gpus_choose(int ordinal, struct error *e);
+ * *bytes: all its memory. USAGE, DEVICE, MEMORY. */
+enum status gpus_choose(int ordinal, uint64_t *bytes, struct error *e);
 
 #endif

@@ -369,7 +369,7 @@ static void test_copy_that_is_refused(void **state) {
     emu_fail(EMU_COPY, 1, OUT_OF_MEMORY);
     memory->await_copy(device, memory->copy(device, slot, shared, ROW, 0));
     queue(shared + FLOATS, slot, FLOATS, &e);
-    expect(&e, MEMORY, "a copy to the GPU: found cudaErrorMemoryAllocation");
+    expect(&e, DEVICE, "a copy to the GPU: found cudaErrorMemoryAllocation");
     queue(shared + FLOATS, slot, FLOATS, &e);
     assert_ok(&e);
     wait_all();

@@ -25,7 +25,6 @@ extern "C" {
 void __tsan_acquire(void *);
 void __tsan_release(void *);
 void *__tsan_create_fiber(unsigned flags);
-void __tsan_destroy_fiber(void *);
 void __tsan_switch_to_fiber(void *, unsigned flags);
 void *__tsan_get_current_fiber(void);
 void __tsan_set_fiber_name(void *, const char *);
