@@ -256,12 +256,25 @@ static enum status touch(const struct products *p, struct product *product, char
     return run(p, product, &operands, stream, e);
 }
 
+static bool untouched(const struct product *product) {
+    return product && !product->touched && product->key.wide >= product_rows_wide(&product->key);
+}
+
+uint64_t products_touch_needs(const struct products *p) {
+    uint64_t most = 0;
+    for (uint64_t i = 0; i < p->keys.capacity; i++) {
+        const struct product *product = keys_at(&p->keys, i);
+        if (untouched(product) && product_touch_bytes(&product->key) > most)
+            most = product_touch_bytes(&product->key);
+    }
+    return most;
+}
+
 enum status products_touch(struct products *p, void *scratch, uint64_t scratch_bytes, cudaStream_t stream,
                            struct error *e) {
     for (uint64_t i = 0; i < p->keys.capacity; i++) {
         struct product *product = keys_at(&p->keys, i);
-        if (!product || product->touched || product->key.wide < product_rows_wide(&product->key)) continue;
-        if (product_touch_bytes(&product->key) > scratch_bytes) continue;
+        if (!untouched(product) || product_touch_bytes(&product->key) > scratch_bytes) continue;
         if (touch(p, product, scratch, stream, e)) return e->code;
     }
     return OK;

@@ -228,12 +228,25 @@ static enum status touch(const struct convolutions *c, struct convolution *convo
     return run(c, convolution, &operands, stream, e);
 }
 
+static bool untouched(const struct convolution *convolution) {
+    return convolution && !convolution->touched;
+}
+
+uint64_t convolutions_touch_needs(const struct convolutions *c) {
+    uint64_t most = 0;
+    for (uint64_t i = 0; i < c->keys.capacity; i++) {
+        const struct convolution *convolution = keys_at(&c->keys, i);
+        if (untouched(convolution) && convolution_touch_bytes(&convolution->key) > most)
+            most = convolution_touch_bytes(&convolution->key);
+    }
+    return most;
+}
+
 enum status convolutions_touch(struct convolutions *c, void *scratch, uint64_t scratch_bytes,
                                cudaStream_t stream, struct error *e) {
     for (uint64_t i = 0; i < c->keys.capacity; i++) {
         struct convolution *convolution = keys_at(&c->keys, i);
-        if (!convolution || convolution->touched) continue;
-        if (convolution_touch_bytes(&convolution->key) > scratch_bytes) continue;
+        if (!untouched(convolution) || convolution_touch_bytes(&convolution->key) > scratch_bytes) continue;
         if (touch(c, convolution, scratch, stream, e)) return e->code;
     }
     return OK;

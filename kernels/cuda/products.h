@@ -63,6 +63,8 @@ enum status products_prepare(struct products *products, const struct product_key
 /* Queues it on the stream. INTERNAL if it was not prepared, DEVICE. */
 enum status products_run(struct products *products, const struct product_key *key,
                          const struct product_operands *operands, cudaStream_t stream, struct error *e);
+/* Scratch memory that products_touch can use: 0 if it has nothing to do. */
+uint64_t products_touch_needs(const struct products *products);
 /* Runs every product that has been prepared and not been run yet once, on scratch memory of the device (a
  * multiple of 256), so that its kernels are loaded before memory is measured. Operands are garbage. What does
  * not fit (product_touch_bytes) is left to its first call, and so is what is not wide though its rows are: no
