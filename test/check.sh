@@ -114,7 +114,11 @@ emulated_orders() {
     done
     echo "$good passed, $bad failed"
 }
-make -s cuda-said
+said=$(make -s cuda-said)
+echo "$said"
+case $said in *"built machine code"*) ring "cuda doors" make -s doors ;; esac
+seed=$(date +%s)
+echo "threads go on in random order, EMU_SEED=$seed"
 for config in emu emu_asan emu_tsan; do
     build CONFIG=$config cuda-tests
     ring "$config self" build/$config/emu_self
@@ -122,7 +126,7 @@ for config in emu emu_asan emu_tsan; do
     [ $config != emu_tsan ] || kind=tsan
     for program in build/$config/${kind}_cuda_*; do
         [ -x "$program" ] && [ "${program%.d}" = "$program" ] || continue
-        ring "$config ${program##*_cuda_}" env EMU_ORDER=random EMU_SEED="$(date +%s)" "$program"
+        ring "$config ${program##*_cuda_}" env EMU_ORDER=random EMU_SEED="$seed" "$program"
     done
     [ "$all" != all ] || ring "$config orders" emulated_orders build/$config/${kind}_cuda_ops
 done

@@ -84,7 +84,8 @@ enum status cuda_bus_rate(struct sys *sys, int ordinal, enum cuda_path path, uin
                           double *bytes_per_second, struct error *e) {
     struct bus bus = {.sys = sys, .path = path, .bytes = bytes};
     *bytes_per_second = 0;
-    if (gpus_choose(ordinal, e) != OK) return e->code;
+    uint64_t all = 0;
+    if (gpus_choose(ordinal, &all, e) != OK) return e->code;
     if (take(&bus, e) == OK) *bytes_per_second = best(&bus, e);
     give(&bus);
     return e->code;
