@@ -225,7 +225,9 @@ static void others(struct rig *rig, struct sluice_request request, const struct 
     if (!emulated()) return;
     struct limits l = limits_of(rig, request);
     request.max_vram_bytes = l.all_vram;
-    emu_set_taken(rig->session->device->memory_bytes - (uint64_t)l.least_vram);
+    /* Of what is left the device counts more as its own than the emulator's context takes. */
+    uint64_t more = rig->session->device->own_bytes - ((uint64_t)256 << 20);
+    emu_set_taken(rig->session->device->memory_bytes - (uint64_t)l.least_vram + more);
     struct result r = run(rig, &request);
     check(r.code == SLUICE_MEMORY && strstr(r.error.found, "free"), "a full GPU: %s %s, found %s",
           sluice_code_name(r.code), r.error.what, r.error.found);
