@@ -1,5 +1,6 @@
 /* Measures the first GPU: where it is, its bus, every operator. JSON on stdout, a line a result on stderr as
- * it comes. For bench/gpu/run.sh. device_bench info | bus [--small] | ops [--small] [--no-decode] */
+ * it comes. For bench/gpu/run.sh. device_bench info | bus [--small] | ops [--small]
+ * [products|attention|bytes|decoder] */
 #include "bench/gpu/operators.h"
 
 #include <stdio.h>
@@ -85,15 +86,14 @@ static void say_row(const json_t *row) {
                 100 * json_number_value(json_object_get(row, "share")));
 }
 
-static int ops(bool small, bool decoder) {
+static int ops(bool small, const char *group) {
     struct rig rig;
     struct error e = {0};
-    struct operators_options options = {small, decoder};
+    struct operators_options options = {small, group};
     if (rig_open(&rig, small ? 0.01 : 0.3, &e) != OK) {
         rig_close(&rig);
         return fail(&e);
     }
-    options.decoder = decoder && rig.cuda->convolutions;
     json_t *measured = operators_measure(&rig, &options, say_row);
     bool complete = json_is_true(json_object_get(measured, "complete"));
     int status = print(measured);
@@ -101,15 +101,30 @@ static int ops(bool small, bool decoder) {
     return complete ? status : 1;
 }
 
+static int usage(void) {
+    fprintf(stderr, "usage: device_bench info | bus [--small] | ops [--small] [GROUP]\n");
+    return 2;
+}
+
+static bool is_group(const char *name) {
+    for (int i = 0; operators_groups[i]; i++)
+        if (!strcmp(operators_groups[i], name)) return true;
+    return false;
+}
+
 int main(int argc, char **argv) {
-    bool small = false, decoder = true;
+    bool small = false;
+    const char *group = NULL;
     for (int i = 2; i < argc; i++) {
-        small |= !strcmp(argv[i], "--small");
-        decoder &= strcmp(argv[i], "--no-decode") != 0;
+        if (!strcmp(argv[i], "--small"))
+            small = true;
+        else if (is_group(argv[i]))
+            group = argv[i];
+        else
+            return usage();
     }
     if (argc > 1 && !strcmp(argv[1], "info")) return info();
     if (argc > 1 && !strcmp(argv[1], "bus")) return bus(small);
-    if (argc > 1 && !strcmp(argv[1], "ops")) return ops(small, decoder);
-    fprintf(stderr, "usage: device_bench info | bus [--small] | ops [--small] [--no-decode]\n");
-    return 2;
+    if (argc > 1 && !strcmp(argv[1], "ops")) return ops(small, group);
+    return usage();
 }

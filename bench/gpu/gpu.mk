@@ -30,13 +30,14 @@ gpu-stage: $(GPU_PROGRAMS:%=$B/%)
 gpu-build:
 	@$(MAKE) --no-print-directory CONFIG=release CUDA=1 'CUDA_ARCHS=$(CUDA_ARCHS_ALL)' B=build/release-gpu GPU_STAGE=1 gpu-stage
 gpu-bundle: gpu-build
-	@tar -C build/release-gpu --owner=0 --group=0 --transform='s/^gpu/gpu-bundle/' -cf - gpu | xz -9e -T1 >build/gpu-bundle.tar.xz
+	@tar -C build/release-gpu --owner=0 --group=0 --transform='s/^gpu/gpu-bundle/' -cf - gpu | xz -T0 --lzma2=preset=6,dict=64MiB >build/gpu-bundle.tar.xz
 	@bytes=$$(stat -c %s build/gpu-bundle.tar.xz); echo "build/gpu-bundle.tar.xz: $$bytes bytes"; \
 	    [ $$bytes -le $(GPU_BUNDLE_BYTES) ] || { echo "gpu-bundle: more than $(GPU_BUNDLE_BYTES) bytes"; exit 1; }
 check-gpu: gpu-build
 	@sh build/release-gpu/gpu/run.sh build/gpu-results check
 bench-gpu: gpu-build
 	@sh build/release-gpu/gpu/run.sh build/gpu-results bench
+	@cp build/gpu-results/*-20*.json bench/results/
 readme: $B/gpu_results
 	@sh bench/gpu/readme.sh $B/gpu_results write
 

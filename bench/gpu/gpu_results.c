@@ -39,7 +39,10 @@ static int rates(const char *path, const char *operators) {
     json_t *cuda = json_object_get(measured, "rates");
     if (!file) file = json_pack("{s:i}", "version", 1);
     if (!json_object_size(cuda)) return complain("no rates", operators);
-    json_object_set(file, "cuda", cuda);
+    if (json_is_object(json_object_get(file, "cuda")))
+        json_object_update(json_object_get(file, "cuda"), cuda);
+    else
+        json_object_set(file, "cuda", cuda);
     return json_dump_file(file, path, JSON_INDENT(1)) ? complain("cannot be written", path) : 0;
 }
 

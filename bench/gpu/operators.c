@@ -2,6 +2,7 @@
 #include "bench/gpu/operators.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* Letters as in kernels/ops.h. */
 struct sizes {
@@ -457,18 +458,22 @@ static json_t *rates_of(const struct measuring *m) {
     return rates;
 }
 
+const char *const operators_groups[] = {"products", "attention", "bytes", "decoder", NULL};
+
 json_t *operators_measure(struct rig *rig, const struct operators_options *options,
                           void (*on_row)(const json_t *row)) {
+    static void (*const lists[])(struct list * l, const struct sizes *s) = {list_products, list_attention,
+                                                                            list_bytes, list_decoder};
     struct measuring m = {
         .rig = rig, .s = options->small ? &tiny : &real, .rows = json_array(), .on_row = on_row};
     struct list list = {0};
     struct error e = {0};
     char line[1024];
-    bool sound = measure_roofs(rig, m.s, &m.roofs, &e) != DEVICE && measure_library(&m);
-    list_products(&list, m.s);
-    list_attention(&list, m.s);
-    list_bytes(&list, m.s);
-    if (options->decoder) list_decoder(&list, m.s);
+    const char *only = options->group;
+    bool sound = measure_roofs(rig, m.s, &m.roofs, &e) != DEVICE;
+    if (sound && (!only || !strcmp(only, "products"))) sound = measure_library(&m);
+    for (int i = 0; operators_groups[i]; i++)
+        if (!only || !strcmp(only, operators_groups[i])) lists[i](&list, m.s);
     for (int i = 0; i < list.n && sound; i++) sound = measure_case(&m, &list.cases[i]);
     json_t *all = json_pack("{s:{s:f, s:f}, s:o, s:o, s:b}", "roofs", "products_flops_per_second",
                             m.roofs.products, "copy_bytes_per_second", m.roofs.copy, "rows", m.rows, "rates",

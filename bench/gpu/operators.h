@@ -7,9 +7,12 @@
 #include <jansson.h>
 
 struct operators_options {
-    bool small;   /* tiny sizes: to try the programs, not the GPU */
-    bool decoder; /* with convolutions: cuDNN is there */
+    bool small;        /* tiny sizes: to try the programs, not the GPU */
+    const char *group; /* one of operators_groups; NULL: all */
 };
+
+/* "products", "attention", "bytes", "decoder" (which needs cuDNN), NULL last. */
+extern const char *const operators_groups[];
 
 /* {"roofs":{"products_flops_per_second","copy_bytes_per_second"}, "rows":[{"op","shape","seconds",
  * "flops_per_second" or "bytes_per_second","roof":"products|products/2|copy","share"} or {"op","shape",

@@ -167,27 +167,45 @@ static void print_beside(const char *what, const json_t *ours, const json_t *the
                them / us);
 }
 
+/* Those of all parts, to be given back. */
+static json_t *operators_of(const json_t *document, double *products, double *copy) {
+    const char *name;
+    json_t *part, *rows = json_array();
+    *products = *copy = 0;
+    json_object_foreach(json_object_get(document, "parts"), name, part) {
+        if (strncmp(name, "bench.ops.", 10)) continue;
+        double p = member_number(part, 0, "data", "roofs", "products_flops_per_second", NULL);
+        double c = member_number(part, 0, "data", "roofs", "copy_bytes_per_second", NULL);
+        json_t *own = json_object_get(json_object_get(part, "data"), "rows");
+        if (own) json_array_extend(rows, own);
+        if (p > *products) *products = p;
+        if (c > *copy) *copy = c;
+    }
+    return rows;
+}
+
 static void print_operators(const json_t *document) {
-    const json_t *rows = rows_of(document, "bench.ops"), *torch = rows_of(document, "bench.torch");
-    const json_t *data = json_object_get(part_of(document, "bench.ops"), "data");
-    double products = member_number(data, 0, "roofs", "products_flops_per_second", NULL), most;
-    double copy = member_number(data, 0, "roofs", "copy_bytes_per_second", NULL);
-    if (!rows) return;
-    printf("- cuBLASLt's products at 8192^3: %.0f TFLOP/s; copies on the GPU: %.0f GB/s\n", products / 1e12,
-           copy / 1e9);
+    double products, copy, most;
+    json_t *rows = operators_of(document, &products, &copy);
+    const json_t *torch = rows_of(document, "bench.torch");
     const json_t *q = row_of(rows, "linear", "q, k, v, out"),
                  *attention = row_of(rows, "attention", "a layer");
-    if (q)
-        printf("- a layer's products: %.0f %% of that; attention: %.0f TFLOP/s, %.0f %%\n",
-               100 * member_number(q, 0, "share", NULL),
+    if (products > 0 || copy > 0)
+        printf("- cuBLASLt's products at 8192^3: %.0f TFLOP/s; copies on the GPU: %.0f GB/s\n",
+               products / 1e12, copy / 1e9);
+    if (q) printf("- a layer's products: %.0f %% of that\n", 100 * member_number(q, 0, "share", NULL));
+    if (attention)
+        printf("- a layer's attention: %.0f TFLOP/s, %.0f %% of that\n",
                member_number(attention, 0, "flops_per_second", NULL) / 1e12,
                100 * member_number(attention, 0, "share", NULL));
     double least = least_share(rows, "copy", &most);
     if (least >= 0)
-        printf("- operators that are bound by memory: %.0f to %.0f %% of the copy's rate\n", 100 * least,
-               100 * most);
+        printf("- operators that are bound by memory: %.0f to %.0f %% of the copy's rate (above 100: out of "
+               "the cache)\n",
+               100 * least, 100 * most);
     print_beside("attention of a layer", attention, row_of(torch, "attention", "4128x30x128"));
     print_beside("product 4128x3840x3840", q, row_of(torch, "linear", "4128x3840x3840"));
+    json_decref(rows);
 }
 
 static void print_checks(const json_t *document) {
@@ -202,7 +220,6 @@ static void print_checks(const json_t *document) {
 }
 
 static void print_steps(const json_t *document) {
-    double bus = best_bus(document, "h2d_pinned");
     puts("| `--max-vram` | planned MiB | used MiB | GB a step | s a step, `-b 1` | of the floor | s a step, "
          "`-b 4` | of the floor |");
     puts("|---|---|---|---|---|---|---|---|");
@@ -216,6 +233,10 @@ static void print_steps(const json_t *document) {
         puts(" |");
     }
     puts("");
+}
+
+static void print_links(const json_t *document) {
+    double bus = best_bus(document, "h2d_pinned");
     if (bus > 0)
         printf("- bus, from pinned memory: %.1f GB/s; to it: %.1f\n", bus / 1e9,
                best_bus(document, "d2h_pinned") / 1e9);
@@ -229,12 +250,14 @@ static void print_document(const json_t *document) {
     const json_t *info = json_object_get(part_of(document, "info"), "data");
     const char *library = member_text(info, "library", NULL),
                *architecture = member_text(info, "architecture", NULL);
-    printf("%s (%s, %.0f GiB; %s), %s, commit %s. Z-Image, published sizes, random weights, 1024x1024, 8 "
-           "steps:\n\n",
-           member_text(document, "gpu", NULL), architecture ? architecture : "?",
-           member_number(info, 0, "bytes", NULL) / (1 << 30), library ? library : "libraries unknown",
-           member_text(document, "date", NULL), member_text(document, "commit", NULL));
-    print_steps(document);
+    const char *weights = member_text(part_of(document, "bench.checkpoint"), "weights", NULL);
+    printf("%s (%s, %.0f GiB; %s), %s, commit %s.\n\n", member_text(document, "gpu", NULL),
+           architecture ? architecture : "?", member_number(info, 0, "bytes", NULL) / (1 << 30),
+           library ? library : "libraries unknown", member_text(document, "date", NULL),
+           member_text(document, "commit", NULL));
+    if (weights) printf("Z-Image with random weights (%s), 1024x1024, 8 steps:\n\n", weights);
+    if (weights) print_steps(document);
+    print_links(document);
     print_operators(document);
     print_checks(document);
 }
