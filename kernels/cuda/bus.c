@@ -83,12 +83,8 @@ static double best(struct bus *bus, struct error *e) {
 enum status cuda_bus_rate(struct sys *sys, int ordinal, enum cuda_path path, uint64_t bytes,
                           double *bytes_per_second, struct error *e) {
     struct bus bus = {.sys = sys, .path = path, .bytes = bytes};
-    uint64_t all;
-    *bytes_per_second = 0;
-<<<<<<< HEAD
     uint64_t all = 0;
-=======
->>>>>>> 9860b4506fd2077d56a07c301c28841b1d6a98ae
+    *bytes_per_second = 0;
     if (gpus_choose(ordinal, &all, e) != OK) return e->code;
     if (take(&bus, e) == OK) *bytes_per_second = best(&bus, e);
     give(&bus);
