@@ -7,6 +7,7 @@
  *     batch against single seeds, shapes, lengths of prompts                                requests, batch
  *     copies that come late, orders of threads       the environment of the emulator (test/emu/emu.h)
  *     no memory: device, pinned, shared               ladder (emulated only)
+ *     copies that fail, and what stays for the next run                              copies (emulated only)
  *     a GPU that others fill                          others (emulated only) */
 #include "test/harness.h"
 
@@ -218,12 +219,30 @@ static void ladder(struct rig *rig, struct sluice_request request, const struct 
     }
 }
 
-/* Other programs have taken the GPU: named, and the next run works. */
+/* A copy that failed is no lack of memory that could be tried again, and what it was to fill does not stay
+ * for the next run, though the plan keeps residents. */
+static void copies(struct rig *rig, struct sluice_request request, const struct result *want) {
+    long failures = 0;
+    if (!emulated()) return;
+    request.max_vram_bytes = limits_of(rig, request).all_vram;
+    json_t *plan = query(rig, &request, NULL);
+    check(json_is_true(json_object_get(plan, "keep")), "residents that stay");
+    json_decref(plan);
+    for (long n = 1; n <= 64; n = n < 6 ? n + 1 : n * 2)
+        fail_once(rig, &request, want, EMULATED_COPY, n, &failures);
+    check(failures, "no copy failed");
+}
+
+/* Other programs have taken the GPU before a new session's first run: named, and the next run works. */
 static void others(struct rig *rig, struct sluice_request request, const struct result *want) {
     if (!emulated()) return;
     struct limits l = limits_of(rig, request);
     request.max_vram_bytes = l.all_vram;
-    emu_set_taken(rig->session->device->memory_bytes - (uint64_t)l.least_vram);
+    struct sluice_session_options options = {.threads = 1};
+    sluice_session_close(rig->session);
+    if (!rig_open_session(rig, &options)) return;
+    const struct device *device = rig->session->device;
+    emu_set_taken(device->memory_bytes + device->own_bytes - (uint64_t)l.least_vram);
     struct result r = run(rig, &request);
     check(r.code == SLUICE_MEMORY && strstr(r.error.found, "free"), "a full GPU: %s %s, found %s",
           sluice_code_name(r.code), r.error.what, r.error.found);
@@ -254,6 +273,7 @@ static void gate(const char *folder, const char *name, bool whole) {
     if (whole) requests(&rig, name);
     if (whole) batch(&rig, name);
     if (whole) ladder(&rig, request, &want);
+    if (whole) copies(&rig, request, &want);
     if (whole) others(&rig, request, &want);
     result_free(&want);
     rig_close(&rig);
