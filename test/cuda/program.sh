@@ -86,6 +86,8 @@ check "names the least" has ../err "^sluice: .*--max-ram ${least_ram}B"
 on_gpu 0 "its own plan" --plan ../plan.json --report r.json
 check "the plan's hash" has r.json "$(grep -o '"hash": *"[0-9a-f]*"' ../plan.json)"
 rm -f r.json
+draw 4 "the GPU's plan on the CPU" -p x -o a.png --device cpu --plan ../plan.json
+check "says so" has ../err '^sluice: .*another device'
 with EMU_TAKEN=$((8 << 30)) on_gpu 4 "a full GPU"
 with EMU_TAKEN=$(((8 << 30) - (300 << 20))) on_gpu 5 "a GPU that others fill" --max-vram 4G
 check "says so" has ../err '^sluice: the GPU has too little memory left.*--max-vram.*free'

@@ -8,10 +8,18 @@
  *     copies that come late, orders of threads       the environment of the emulator (test/emu/emu.h)
  *     no memory: device, pinned, shared               ladder (emulated only)
  *     copies that fail, and what stays for the next run                              copies (emulated only)
+ *     a GPU that is lost: named, at once from then on, host memory goes back         lost (emulated only)
  *     a GPU that others fill                          others (emulated only) */
 #include "test/harness.h"
 
 #include "test/cuda/emulated.h"
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#else
+#define __lsan_disable() ((void)0)
+#define __lsan_enable()  ((void)0)
+#endif
 
 enum { BUDGETS = 7, EDITS = 12 };
 
@@ -233,6 +241,26 @@ static void copies(struct rig *rig, struct sluice_request request, const struct 
     check(failures, "no copy failed");
 }
 
+/* The last: the process has no GPU any more. Each kind of call that can lose it: test/cuda/program.sh. */
+static void lost(struct rig *rig, struct sluice_request request) {
+    enum { ILLEGAL_ADDRESS = 700 }; /* CUDA's number */
+    struct sluice_session_options options = {.threads = 1};
+    if (!emulated()) return;
+    request.max_vram_bytes = limits_of(rig, request).all_vram;
+    sluice_session_close(rig->session);
+    __lsan_disable(); /* what is the driver's goes with the process */
+    if (!rig_open_session(rig, &options)) return;
+    emu_fail(EMU_LAUNCH, 300, ILLEGAL_ADDRESS);
+    for (int i = 0; i < 3; i++) {
+        struct result r = run(rig, &request);
+        check(r.code == SLUICE_DEVICE && strstr(r.error.what, "lost") && !r.n_images,
+              "run %d on a lost GPU: %s %s", i, sluice_code_name(r.code), r.error.what);
+        check_given_back(rig, false, "a lost GPU");
+        result_free(&r);
+    }
+    __lsan_enable();
+}
+
 /* Other programs have taken the GPU before a new session's first run: named, and the next run works. */
 static void others(struct rig *rig, struct sluice_request request, const struct result *want) {
     if (!emulated()) return;
@@ -275,6 +303,7 @@ static void gate(const char *folder, const char *name, bool whole) {
     if (whole) ladder(&rig, request, &want);
     if (whole) copies(&rig, request, &want);
     if (whole) others(&rig, request, &want);
+    if (!whole) lost(&rig, request);
     result_free(&want);
     rig_close(&rig);
 }
