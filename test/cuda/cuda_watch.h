@@ -175,6 +175,7 @@ static int set_up(void **state) {
 
 static int tear_down(void **state) {
     (void)state;
+    if (!watch.cuda) return 0; /* set_up has said why */
     const struct device_memory *memory = watch.cuda->memory;
     memory->give_shared(watch.cuda, watch.operands, OPERANDS_MAX + MOAT);
     memory->give_shared(watch.cuda, watch.workspace, WORKSPACE_MAX + MOAT);

@@ -227,10 +227,10 @@ static void ladder(struct rig *rig, struct sluice_request request, const struct 
 /* Other programs have taken the GPU: named, and the next run works. */
 static void others(struct rig *rig, struct sluice_request request, const struct result *want) {
     if (!emulated()) return;
-    struct limits l = limits_of(rig, request);
-    request.max_vram_bytes = l.all_vram;
+    request.max_vram_bytes = limits_of(rig, request).all_vram;
     if (!renew(rig)) return;
-    emu_set_taken(rig->session->device->memory_bytes - (uint64_t)l.least_vram);
+    struct device *device = rig->session->device;
+    emu_set_taken(device->memory->available(device) - device->own_bytes - ((uint64_t)32 << 20));
     struct result r = run(rig, &request);
     check(r.code == SLUICE_MEMORY && strstr(r.error.found, "free"), "a full GPU: %s %s, found %s",
           sluice_code_name(r.code), r.error.what, r.error.found);
