@@ -17,13 +17,13 @@ echo "headers of $(ls "$model"/*/*.safetensors | wc -l) files: $(/usr/bin/time -
 draw() {
     report=$work/$1x$2-$3.json
     seconds=$(/usr/bin/time -f '%e %M' "$sluice" generate -m "$model" -p "$prompt" -W "$1" -H "$2" --steps 1 --seed 1 \
-        --max-ram "$3" -q --no-progress -o "$work/fox.png" --report "$report" 2>&1)
+        --device cpu --max-ram "$3" -q --no-progress -o "$work/fox.png" --report "$report" 2>&1)
     planned=$(tr -d '\n' <"$report" | sed 's/.*"peak": *{[^}]*"ram_bytes": *\([0-9]*\).*/\1/')
     echo "$1x$2 --max-ram $3: ${seconds% *} s, VmHWM $((${seconds#* } / 1024)) MiB of $((planned >> 20)) MiB planned"
 }
 # least WIDTH HEIGHT: the least budget, as the plan names it
 least() {
-    "$sluice" plan -m "$model" -p "$prompt" -W "$1" -H "$2" --steps 1 --json |
+    "$sluice" plan --device cpu -m "$model" -p "$prompt" -W "$1" -H "$2" --steps 1 --json |
         tr -d '\n' | sed 's/.*"least": *{[^}]*"ram_bytes": *\([0-9]*\).*/\1B/'
 }
 picture() { tr -d '\n ' <"$1" | sed 's/.*"image_sha256":\["\([0-9a-f]*\).*/\1/'; }

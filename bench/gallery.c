@@ -159,7 +159,7 @@ static int draw_one(struct gallery *g, struct sluice_error *e) {
 static int draw_all(struct gallery *g, const char *folder, struct sluice_error *e) {
     struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
     struct sluice_session_options options = {
-        .struct_size = sizeof options, .on_image = keep_image, .user = g};
+        .struct_size = sizeof options, .device = "cpu", .on_image = keep_image, .user = g};
     int status = sluice_model_open(&from, &g->model, e);
     if (!status) status = sluice_session_open(g->model, &options, &g->session, e);
     for (int i = 0; !status && i < N_DRAWINGS; i++) status = ask_plan(g, i, e);

@@ -17,11 +17,11 @@ layers=12,refiners=2,hidden=512,text_heads=8,text_key_heads=2,text_head_dim=64,t
 vocabulary=512,vae0=64,vae1=64,vae2=32,vae3=32,vae_groups=8
 printf '{"width": 256, "height": 192, "steps": 8, "cfg_scale": 2}\n' >"$model/sluice.json"
 # Half way between the least budget and everything resident.
-all=$("$sluice" plan -m "$model" -p "$prompt" --max-ram 1G --json | sed -n 's/^ *"ram_bytes": \([0-9]*\).*/\1/p' | sed -n 2p)
-least=$("$sluice" plan -m "$model" -p "$prompt" --max-ram 1G --json | sed -n 's/^ *"ram_bytes": \([0-9]*\).*/\1/p' | sed -n 3p)
+all=$("$sluice" plan --device cpu -m "$model" -p "$prompt" --max-ram 1G --json | sed -n 's/^ *"ram_bytes": \([0-9]*\).*/\1/p' | sed -n 2p)
+least=$("$sluice" plan --device cpu -m "$model" -p "$prompt" --max-ram 1G --json | sed -n 's/^ *"ram_bytes": \([0-9]*\).*/\1/p' | sed -n 3p)
 budget=$(((all + least) / 2))
 echo "everything resident would take $((all >> 20)) MiB, the least that works is $((least >> 20)) MiB: drawing under $((budget >> 20)) MiB"
-"$sluice" generate -m "$model" -p "$prompt" --seed 42 --max-ram "${budget}B" -o "$folder/demo.png" --report "$folder/report.json"
+"$sluice" generate --device cpu -m "$model" -p "$prompt" --seed 42 --max-ram "${budget}B" -o "$folder/demo.png" --report "$folder/report.json"
 moved=$(sed -n 's/^ *"bytes_moved": \([0-9]*\).*/\1/p' "$folder/report.json" | sed -n 2p)
 peak=$(sed -n 's/^ *"ram_bytes": \([0-9]*\).*/\1/p' "$folder/report.json" | tail -1)
 echo "streamed $((moved >> 20)) MiB of weights while denoising; the process never held more than $((peak >> 20)) MiB"

@@ -29,7 +29,7 @@ timed() {
 draw() { # budget; leaves exit status, measured and planned
     rm -f "$work/report.json" "$work/x.png"
     # shellcheck disable=SC2086
-    timed "$bin" generate -m "$model" $flags --max-ram "$1B" -q --no-progress --report "$work/report.json" \
+    timed "$bin" generate --device cpu -m "$model" $flags --max-ram "$1B" -q --no-progress --report "$work/report.json" \
         -o "$work/x.png" 2>"$work/stderr"
     status=$?
     measured=$(field "$work/report.json" ram_bytes measured)
@@ -67,7 +67,7 @@ under_least() {
 table() { # name, model, flags, budgets
     name=$1 model=$2 flags=$3 budgets=$4
     # shellcheck disable=SC2086
-    "$bin" plan -m "$model" $flags --max-ram 60% --json >"$work/plan.json" || { check 1 "$name: no plan"; return; }
+    "$bin" plan --device cpu -m "$model" $flags --max-ram 60% --json >"$work/plan.json" || { check 1 "$name: no plan"; return; }
     least=$(field "$work/plan.json" ram_bytes least)
     all=$(field "$work/plan.json" ram_bytes peak)
     printf '%-6s %12s %12s %12s %8s   (MiB) least %s, all %s\n' "" budget planned measured over "$(mib "$least")" "$(mib "$all")"

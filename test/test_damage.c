@@ -121,7 +121,7 @@ static void damage(struct text *t, size_t most) {
 static int open_model(struct watch *w, const char *from, struct sluice_error *public) {
     struct error e = {0};
     struct sluice_model_options options = {.struct_size = sizeof options, .model = from};
-    struct sluice_session_options with = {.struct_size = sizeof with, .threads = 1};
+    struct sluice_session_options with = {.struct_size = sizeof with, .device = test_device(), .threads = 1};
     struct sluice_model *model = NULL;
     sluice_session *session = NULL;
     char *json = NULL;

@@ -291,7 +291,7 @@ static bool demo_open(const char *folder) {
     struct sluice_error error;
     struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
     struct sluice_session_options options = {
-        .struct_size = sizeof options, .on_image = on_image, .user = &demo};
+        .struct_size = sizeof options, .device = "cpu", .on_image = on_image, .user = &demo};
     const char *n = getenv("DEMO_PROMPTS");
     demo.keep = getenv("DEMO_KEEP");
     demo.n_prompts = n ? atoi(n) : PROMPTS_FEW;

@@ -99,7 +99,8 @@ static struct result result_of(const struct error *e, const void *out, size_t by
 static struct result act_open(struct rig *rig, const struct sluice_request *request) {
     struct error e = {0};
     struct sluice_model_options from = {.struct_size = sizeof from, .model = "test/golden/zimage_a/model"};
-    struct sluice_session_options options = {.struct_size = sizeof options, .threads = 1};
+    struct sluice_session_options options = {
+        .struct_size = sizeof options, .device = test_device(), .threads = 1};
     struct sluice_model *model = NULL;
     sluice_session *session = NULL;
     struct result r = {0};

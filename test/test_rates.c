@@ -227,7 +227,8 @@ static struct planning open_planning(int threads) {
     struct planning p = {.request = {.struct_size = sizeof p.request}};
     struct sluice_error error;
     struct sluice_model_options from = {.struct_size = sizeof from, .model = "test/golden/zimage_a/model"};
-    struct sluice_session_options options = {.struct_size = sizeof options, .threads = threads};
+    struct sluice_session_options options = {
+        .struct_size = sizeof options, .device = "cpu", .threads = threads};
     assert_int_equal(sluice_model_open(&from, &p.model, &error), 0);
     assert_int_equal(sluice_session_open(p.model, &options, &p.session, &error), 0);
     sluice_request_defaults(p.model, &p.request);

@@ -278,6 +278,8 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
                device_bytes ? device_bytes : device_default_budget(job->device), &job->plan);
     if ((int)json_array_size(stages) != job->n_stages)
         return other_job(job, e, "another number of stages", NULL);
+    const char *device = json_string_value(json_object_get(root, "device"));
+    if (device && strcmp(device, job->device->name)) return other_job(job, e, "another device", NULL);
     const char *precision = json_string_value(json_object_get(root, "precision"));
     if (precision && strcmp(precision, precision_name(job->precision)))
         return other_job(job, e, "another precision", NULL);

@@ -149,10 +149,19 @@ static enum status touch_libraries(struct gpu *g, void *scratch, uint64_t bytes,
     return order_wait(g->order, &stalled, e);
 }
 
+/* Of the pages that are not in use: mapping them takes time. */
+static uint64_t touch_bytes(struct gpu *g) {
+    const struct cuda *cuda = &g->cuda;
+    uint64_t idle = pages_idle(g->pages), needs = products_touch_needs(cuda->products);
+    uint64_t more = cuda->convolutions ? convolutions_touch_needs(cuda->convolutions) : 0;
+    if (more > needs) needs = more;
+    return needs < idle ? needs : idle;
+}
+
 /* Code comes to the GPU when something first needs it, into memory that is counted as the device's own. So
- * everything runs once, or is asked for, on all pages that are not in use yet. */
+ * everything runs once, or is asked for, on pages that are not in use yet. */
 static enum status load(struct gpu *g, struct error *e) {
-    uint64_t bytes = pages_idle(g->pages);
+    uint64_t bytes = touch_bytes(g);
     if (load_kernels(g, e) != OK || !bytes) return e->code;
     void *scratch = pages_reserve(g->pages, bytes);
     if (!scratch || pages_commit(g->pages, scratch, bytes)) {

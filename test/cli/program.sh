@@ -22,6 +22,22 @@ fi
 mkdir -p "$scratch" && cd "$scratch" && scratch=$PWD || exit 2
 rm -rf work && mkdir work && cd work || exit 2
 
+# What is tested here is the CPU's, also where there is a GPU: that is the default then.
+cat >../on_cpu <<END
+#!/bin/sh
+case \$1 in
+generate | decode | plan)
+    case " \$* " in
+    *" --device"*) ;;
+    *) command=\$1 && shift && set -- "\$command" --device cpu "\$@" ;;
+    esac
+    ;;
+esac
+exec "$sluice" "\$@"
+END
+chmod +x ../on_cpu
+sluice=$scratch/on_cpu
+
 passed=0 failed=0
 size="-W ${SIZE_W:-64} -H ${SIZE_H:-48}"
 

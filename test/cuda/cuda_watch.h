@@ -154,6 +154,8 @@ static int set_up(void **state) {
     watch.planned = cuda_planned(&watch.sys, &problem);
     watch.cuda = watch.planned ? cuda_open(&watch.sys, 0, &problem) : NULL;
     assert_no_problem();
+    watch.cuda->memory->provide(watch.cuda, 1, &problem); /* loads kernels */
+    assert_no_problem();
     watch.operands = watch.cuda->memory->take_shared(watch.cuda, OPERANDS_MAX + MOAT);
     watch.workspace = watch.cuda->memory->take_shared(watch.cuda, WORKSPACE_MAX + MOAT);
     watch.snapshot = malloc(OPERANDS_MAX);
@@ -173,6 +175,7 @@ static int set_up(void **state) {
 
 static int tear_down(void **state) {
     (void)state;
+    if (!watch.cuda) return 0; /* set_up has said why */
     const struct device_memory *memory = watch.cuda->memory;
     memory->give_shared(watch.cuda, watch.operands, OPERANDS_MAX + MOAT);
     memory->give_shared(watch.cuda, watch.workspace, WORKSPACE_MAX + MOAT);

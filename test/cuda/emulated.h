@@ -14,7 +14,7 @@
 #pragma weak emu_set_devices
 #pragma weak emu_set_order
 
-enum emulated_call { EMULATED_DEVICE_MEMORY, EMULATED_SHARED_MEMORY, EMULATED_PIN };
+enum emulated_call { EMULATED_DEVICE_MEMORY, EMULATED_SHARED_MEMORY, EMULATED_PIN, EMULATED_COPY };
 
 static inline bool emulated(void) {
     return emu_read_counts != NULL;
@@ -24,14 +24,19 @@ static inline long emulated_pageable_copies(void) {
     return emulated() ? (long)emu_read_counts().pageable_copies : 0;
 }
 
+/* Kernels whose code was not there before their first launch. */
+static inline long emulated_late_kernels(void) {
+    return emulated() ? (long)emu_read_counts().late_kernels : 0;
+}
+
 static inline const char *emulated_call_name(enum emulated_call call) {
-    static const char *const names[] = {"device memory", "shared memory", "pinning"};
+    static const char *const names[] = {"device memory", "shared memory", "pinning", "a copy"};
     return names[call];
 }
 
 /* The n-th such call from here on finds no memory; 0: none. */
 static inline void emulated_fail(enum emulated_call call, long n) {
-    static const enum emu_call calls[] = {EMU_MEM_CREATE, EMU_HOST_ALLOC, EMU_HOST_REGISTER};
+    static const enum emu_call calls[] = {EMU_MEM_CREATE, EMU_HOST_ALLOC, EMU_HOST_REGISTER, EMU_COPY};
     enum { OUT_OF_MEMORY = 2 }; /* CUDA's number */
     emu_fail(calls[call], n ? (uint64_t)n : UINT64_MAX, OUT_OF_MEMORY);
 }

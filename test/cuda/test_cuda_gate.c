@@ -7,10 +7,19 @@
  *     batch against single seeds, shapes, lengths of prompts                                requests, batch
  *     copies that come late, orders of threads       every run of these (emulated only)
  *     no memory: device, pinned, shared               ladder (emulated only)
+ *     copies that fail, and what stays for the next run                              copies (emulated only)
+ *     a GPU that is lost: named, at once from then on, host memory goes back         lost (emulated only)
  *     a GPU that others fill                          others (emulated only) */
 #include "test/harness.h"
 
 #include "test/cuda/emulated.h"
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#else
+#define __lsan_disable() ((void)0)
+#define __lsan_enable()  ((void)0)
+#endif
 
 enum { BUDGETS = 5, EDITS = 8 };
 
@@ -224,13 +233,45 @@ static void ladder(struct rig *rig, struct sluice_request request, const struct 
     }
 }
 
-/* Other programs have taken the GPU: named, and the next run works. */
+/* A copy that failed is no lack of memory that could be tried again, and what it was to fill does not stay
+ * for the next run, though the plan keeps residents. */
+static void copies(struct rig *rig, struct sluice_request request, const struct result *want) {
+    long failures = 0;
+    if (!emulated()) return;
+    request.max_vram_bytes = limits_of(rig, request).all_vram;
+    json_t *plan = query(rig, &request, NULL);
+    check(json_is_true(json_object_get(plan, "keep")), "residents that stay");
+    json_decref(plan);
+    for (long n = 1; n <= 33; n = n < 3 ? n + 1 : 2 * n - 1)
+        fail_once(rig, &request, want, EMULATED_COPY, n, &failures);
+    check(failures, "no copy failed");
+}
+
+/* The last: the process has no GPU any more. Each kind of call that can lose it: test/cuda/program.sh. */
+static void lost(struct rig *rig, struct sluice_request request) {
+    enum { ILLEGAL_ADDRESS = 700 }; /* CUDA's number */
+    if (!emulated()) return;
+    request.max_vram_bytes = limits_of(rig, request).all_vram;
+    __lsan_disable(); /* what is the driver's goes with the process */
+    if (!renew(rig)) return;
+    emu_fail(EMU_LAUNCH, 300, ILLEGAL_ADDRESS);
+    for (int i = 0; i < 3; i++) {
+        struct result r = run(rig, &request);
+        check(r.code == SLUICE_DEVICE && strstr(r.error.what, "lost") && !r.n_images,
+              "run %d on a lost GPU: %s %s", i, sluice_code_name(r.code), r.error.what);
+        check_given_back(rig, false, "a lost GPU");
+        result_free(&r);
+    }
+    __lsan_enable();
+}
+
+/* Other programs have taken the GPU before a new session's first run: named, and the next run works. */
 static void others(struct rig *rig, struct sluice_request request, const struct result *want) {
     if (!emulated()) return;
-    struct limits l = limits_of(rig, request);
-    request.max_vram_bytes = l.all_vram;
+    request.max_vram_bytes = limits_of(rig, request).all_vram;
     if (!renew(rig)) return;
-    emu_set_taken(rig->session->device->memory_bytes - (uint64_t)l.least_vram);
+    struct device *device = rig->session->device;
+    emu_set_taken(device->memory->available(device) - device->own_bytes - ((uint64_t)32 << 20));
     struct result r = run(rig, &request);
     check(r.code == SLUICE_MEMORY && strstr(r.error.found, "free"), "a full GPU: %s %s, found %s",
           sluice_code_name(r.code), r.error.what, r.error.found);
@@ -261,7 +302,9 @@ static void gate(const char *folder, const char *name, bool whole) {
     if (whole) requests(&rig, name);
     if (whole) batch(&rig, name);
     if (whole) ladder(&rig, request, &want);
+    if (whole) copies(&rig, request, &want);
     if (whole) others(&rig, request, &want);
+    if (!whole) lost(&rig, request);
     result_free(&want);
     rig_close(&rig);
 }

@@ -135,6 +135,9 @@ bool is_sticky(cudaError_t error);
 cudaError_t need_device();
 /* The dynamic shared memory that a kernel may ask for. */
 size_t shared_limit(const void *function);
+/* The kernel's code is on the GPU from here on. Returns whether it was before. */
+bool kernel_loaded(const void *function);
+void count_late_kernel();
 
 /* ---- memory.cc ---- */
 
