@@ -271,7 +271,8 @@ static void others(struct rig *rig, struct sluice_request request, const struct 
     request.max_vram_bytes = limits_of(rig, request).all_vram;
     if (!renew(rig)) return;
     struct device *device = rig->session->device;
-    emu_set_taken(device->memory->available(device) - device->own_bytes - ((uint64_t)32 << 20));
+    /* 64 MiB are left beside the emulator's context of 256. */
+    emu_set_taken(device->memory_bytes - ((uint64_t)320 << 20));
     struct result r = run(rig, &request);
     check(r.code == SLUICE_MEMORY && strstr(r.error.found, "free"), "a full GPU: %s %s, found %s",
           sluice_code_name(r.code), r.error.what, r.error.found);
