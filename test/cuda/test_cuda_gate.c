@@ -270,8 +270,9 @@ static void others(struct rig *rig, struct sluice_request request, const struct 
     if (!emulated()) return;
     request.max_vram_bytes = limits_of(rig, request).all_vram;
     if (!renew(rig)) return;
-    /* 256 MiB are the emulated context's: the half of that is too little. */
-    emu_set_taken(rig->session->device->memory_bytes - ((uint64_t)384 << 20));
+    struct device *device = rig->session->device;
+    /* 64 MiB are left beside the emulator's context of 256. */
+    emu_set_taken(device->memory_bytes - ((uint64_t)320 << 20));
     struct result r = run(rig, &request);
     check(r.code == SLUICE_MEMORY && strstr(r.error.found, "free"), "a full GPU: %s %s, found %s",
           sluice_code_name(r.code), r.error.what, r.error.found);
