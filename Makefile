@@ -84,6 +84,7 @@ $B/stream_picture: $(PICTURE_O) $(ENGINE_O)
 -include $(ENGINE_O:.o=.d) $(CLI_O:.o=.d) $(GALLERY_O:.o=.d) $(PICTURE_O:.o=.d)
 
 include test/check.mk
+include bench/gpu/gpu.mk
 
 # ---- installing ----
 

@@ -65,6 +65,8 @@ static void print_bus(json_t *root) {
     json_object_foreach(json_object_get(root, "links"), path, link) {
         printf("%s: looks like %s\n", path, json_string_value(link));
     }
+    json_array_foreach(json_object_get(root, "absent"), i, row)
+        printf("%s: %s\n", field_string(row, "name"), field_string(row, "reason"));
 }
 
 static void print_ops(json_t *root) {

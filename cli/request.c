@@ -33,16 +33,6 @@ static int refuse(const char *flag, const char *why, const char *found, const ch
     return fail_expected(e, "%s", expected);
 }
 
-static int check_device(const struct args *args, struct sluice_error *e) {
-    const char *device = args->device ? args->device : "cpu";
-    bool cpu = strcmp(device, "cpu") == 0, cuda = strncmp(device, "cuda", 4) == 0;
-    const char *index = cuda && device[4] == ':' ? device + 5 : "0";
-    if (!cpu &&
-        (!cuda || (device[4] && device[4] != ':') || !*index || strspn(index, "0123456789") != strlen(index)))
-        return fail_value(e, "--device", device, "cpu, cuda or cuda:N");
-    return SLUICE_OK;
-}
-
 static int check_parts(const struct args *args, struct sluice_error *e) {
     const struct sluice_model_options *m = &args->model;
     bool decodes = args->operands[0] != NULL;
@@ -75,8 +65,7 @@ int request_check(const struct args *args, struct sluice_error *e) {
             return refuse(not_built[i].flag, not_built[i].why,
                           args->typed[flag_find(not_built[i].flag) - flags], "a run without this flag", e);
     }
-    int status = check_device(args, e);
-    if (!status) status = check_parts(args, e);
+    int status = check_parts(args, e);
     if (!status) status = check_prompt(args, e);
     if (!status) status = check_seeds(args, e);
     return status;

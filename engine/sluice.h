@@ -267,8 +267,9 @@ struct sluice_bench_options {
 };
 
 /* How fast bytes move, by path and size of a piece: {"version":1,"rows":[{"path","bytes","gbytes_per_second",
- * ...}],"links":{"disk":"SATA SSD"}}. *rates: the text of a rates file with disk and host_copy. Takes at most
- * 160 MiB of memory, and 256 MiB of disk without a file; OUTPUT where that cannot be written. */
+ * ...}],"links":{"disk":"SATA SSD"}}. *rates: the text of a rates file with disk and host_copy, and h2d where
+ * there is a GPU ("absent":[{"name","reason"}] says why one is not measured). Takes at most 160 MiB of
+ * memory, and 256 MiB of disk without a file; OUTPUT where that cannot be written. */
 SLUICE_API int sluice_bench_bus(const struct sluice_bench_options *options, char **json, char **rates,
                                 struct sluice_error *error);
 /* How fast the CPU device computes, by class of operators, type of weights and threads, at sizes like a

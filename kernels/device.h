@@ -46,7 +46,9 @@ struct device_memory {
     void (*unreserve)(struct device *device, void *memory, size_t bytes);
     /* The place behind all operators so far. */
     uint64_t (*mark)(struct device *device);
-    /* Queues a copy that begins after the mark; from stays untouched until its ticket has passed. */
+    /* Queues a copy that begins after the mark; from stays untouched until its ticket has passed. What is
+     * copied lies within one range that was pinned in one call, or outside of all of them: drivers refuse
+     * anything else. */
     uint64_t (*copy)(struct device *device, void *to, const void *from, size_t bytes, uint64_t mark);
     /* Operators from here on wait for the copy. Returns the seconds that they wait, if that is known by now.
      */

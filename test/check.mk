@@ -15,6 +15,9 @@ $B/tsan_%: test/test_%.c $(TSAN_O)
 	@$(CC) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(TSAN_O) -lcmocka -lm -lpthread
 
 include test/cuda/check.mk
+ifneq ($(filter emu%,$(CONFIG)),)
+include test/emu/emu.mk
+endif
 
 .PHONY: tests
 tests: all $(TEST_BINS)

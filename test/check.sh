@@ -101,6 +101,36 @@ ring "tsan store" build/tsan/tsan_store
 ring "tsan pieces" build/tsan/tsan_pieces
 ring "tsan early" build/tsan/tsan_early
 ring "tsan give_up" build/tsan/tsan_give_up
+# The CUDA device on the CPU: one order of threads, or all three, whose results are the same bits.
+emulated_orders() {
+    good=0
+    bad=0
+    bits=
+    for order in forward reverse random; do
+        EMU_ORDER=$order SEED=1 "$1" >build/order.log 2>&1 || bad=$((bad + 1))
+        cat build/order.log
+        this=$(sed -n 's/.* calls, bits //p' build/order.log)
+        [ -n "$this" ] && [ "${bits:=$this}" = "$this" ] && good=$((good + 1)) || bad=$((bad + 1))
+    done
+    echo "$good passed, $bad failed"
+}
+said=$(make -s cuda-said)
+echo "$said"
+case $said in *"built machine code"*) ring "cuda doors" make -s doors ;; esac
+seed=$(date +%s)
+echo "threads go on in random order, EMU_SEED=$seed"
+for config in emu emu_asan emu_tsan; do
+    build CONFIG=$config cuda-tests
+    ring "$config self" build/$config/emu_self
+    kind=test
+    [ $config != emu_tsan ] || kind=tsan
+    for program in build/$config/${kind}_cuda_*; do
+        [ -x "$program" ] && [ "${program%.d}" = "$program" ] || continue
+        ring "$config ${program##*_cuda_}" env EMU_ORDER=random EMU_SEED="$seed" "$program"
+    done
+    [ "$all" != all ] || ring "$config orders" emulated_orders build/$config/${kind}_cuda_ops
+done
+if [ "$all" = all ]; then ring "emu faults" sh test/emu/faults.sh; else ring "emu faults" sh test/emu/faults.sh 2; fi
 [ -z "$skips" ] || { echo "skips other than expected in:$skips"; failed=$((failed + 1)); }
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

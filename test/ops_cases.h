@@ -70,12 +70,16 @@ static void case_linear(int32_t t, int32_t n, int32_t k, enum dtype dtype, int g
     if (bias) e.bias = tensor_random(dtype, SHAPE(n), 0, 1);
     if (r == RESIDUAL_APART) e.residual = tensor_random(DTYPE_F32, SHAPE(t, n), gap, 1);
     if (r == RESIDUAL_OUT) e.residual = out;
-    double *truth = truth_make(&out), *at = truth;
-    for (int32_t i = 0; i < t; i++)
-        for (int32_t j = 0; j < n; j++, at++) {
-            *at = (bias ? load(&e.bias, 0, j) : 0) + (r ? load(&e.residual, i, j) : 0);
-            for (int32_t l = 0; l < k; l++) *at += rounded(load(&in, i, l)) * rounded(load(&weight, j, l));
+    double *truth = truth_make(&out), *rows = truth_make(&in), *row = take(sizeof *row * (size_t)k);
+    for (int64_t i = 0; i < tensor_elements(&in); i++) rows[i] = rounded(load(&in, i / k, i % k));
+    for (int32_t j = 0; j < n; j++) {
+        for (int32_t l = 0; l < k; l++) row[l] = rounded(load(&weight, j, l));
+        for (int32_t i = 0; i < t; i++) {
+            double sum = (bias ? load(&e.bias, 0, j) : 0) + (r ? load(&e.residual, i, j) : 0);
+            for (int32_t l = 0; l < k; l++) sum += rows[(int64_t)i * k + l] * row[l];
+            truth[(int64_t)i * n + j] = sum;
         }
+    }
     op_linear(&x, out, in, weight, e);
     expect(OP_LINEAR, &out, truth);
 }

@@ -50,7 +50,7 @@ struct ring_test {
     void (*body)(const struct fixture *f);
     enum precision precision; /* in bf16 rings that the reference's errors there are known of have 1.5 times
                                  these as gates; all others keep those of f32 */
-    bool gpu; /* runs there too, in bf16 */
+    bool gpu;                 /* runs there too, in bf16 */
 };
 
 static struct rings_state {
@@ -310,8 +310,8 @@ static inline int free_ring_test(void **state) {
     return 0;
 }
 
-/* Runs all tests on all fixtures; on a GPU those for it, with its own gates. Gates end with an empty one. Returns
- * main's status. */
+/* Runs all tests on all fixtures; on a GPU those for it, with its own gates. Gates end with an empty one.
+ * Returns main's status. */
 static inline int rings_main(const char *group, const struct ring_test *tests, int n,
                              const struct gate *gates, const struct gate *gpu_gates) {
     enum { RUNS_MAX = 256, LABEL = 320 };

@@ -1,9 +1,11 @@
-/* `sluice bench bus`: how fast bytes move between disk and host memory, and within host memory.
+/* `sluice bench bus`: how fast bytes move between disk and host memory, within host memory, and between that
+ * and the first GPU if there is one.
  *
  * Invariants: the file that it writes loses its name as soon as it is open, so that no end of the process
  * leaves it behind; a rate that came out of the page cache is shown as such and never saved as the disk's. */
 #include "engine/api/bench.h"
 #include "engine/api/links.h"
+#include "kernels/cuda/cuda.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +29,8 @@ struct bus {
     char *buffer; /* BUFFER_BYTES */
     int file;
     int64_t file_bytes;
-    double done; /* share of the bench */
+    double done;    /* share of the bench */
+    json_t *absent; /* why there are no rows of a GPU that is there; or NULL */
 };
 
 /* One measurement: threads that move pieces until all are moved or time is up. */
@@ -252,6 +255,39 @@ static enum status measure_copies(struct bus *bus, int threads, struct error *e)
     return e->code;
 }
 
+/* ---- GPU ---- */
+
+/* The best rate of a path in *best. */
+static enum status measure_path(struct bus *bus, enum cuda_path path, double *best, struct error *e) {
+    for (int i = 0; i < N_PIECES; i++) {
+        double rate;
+        if (bench_go_on(bus->bench, 0.98, "the GPU's bus", e) != OK ||
+            cuda_bus_rate(&bus->bench->sys, 0, path, (uint64_t)piece_bytes[i], &rate, e) != OK)
+            return e->code;
+        add_row(bus, cuda_path_name(path), piece_bytes[i], rate, NULL, NULL, 1);
+        if (rate > *best) *best = rate;
+    }
+    return OK;
+}
+
+/* A GPU that cannot be used is as good as none, and says why where its rows would be. */
+static enum status measure_gpu(struct bus *bus, struct error *e) {
+    static const enum cuda_path paths[] = {CUDA_H2D_PINNED, CUDA_H2D_PAGEABLE, CUDA_D2H_PINNED};
+    char line[1024];
+    struct error lacks = {0};
+    double unused = 0;
+    if (cuda_count(line, sizeof line) < 1) return OK;
+    if (cuda_bus_rate(&bus->bench->sys, 0, CUDA_H2D_PINNED, (uint64_t)piece_bytes[0], &unused, &lacks) !=
+        OK) {
+        bus->absent =
+            json_pack("[{s:s, s:s}]", "name", "cuda:0", "reason", error_line(&lacks, line, sizeof line));
+        return OK;
+    }
+    for (int i = 0; i < 3 && e->code == OK; i++)
+        measure_path(bus, paths[i], paths[i] == CUDA_H2D_PINNED ? &bus->bench->measured.h2d : &unused, e);
+    return e->code;
+}
+
 static enum status measure_all(struct bus *bus, struct error *e) {
     const char *file = bus->bench->options.file;
     struct sys *sys = &bus->bench->sys;
@@ -263,26 +299,14 @@ static enum status measure_all(struct bus *bus, struct error *e) {
         return e->code;
     int threads = bus->bench->threads < COPIERS ? bus->bench->threads : COPIERS;
     if (measure_copies(bus, 1, e) == OK && threads > 1) measure_copies(bus, threads, e);
-    return e->code;
-}
-
-/* The best rate of a path's rows, bytes a second; 0 if it has none. */
-static double best_of(json_t *rows, const char *path) {
-    double best = 0;
-    size_t i;
-    json_t *row;
-    json_array_foreach(rows, i, row) {
-        double rate = 1e9 * json_number_value(json_object_get(row, "gbytes_per_second"));
-        if (!strcmp(json_string_value(json_object_get(row, "path")), path) && rate > best) best = rate;
-    }
-    return best;
+    return e->code == OK ? measure_gpu(bus, e) : e->code;
 }
 
 static json_t *links(const struct bus *bus) {
-    double disk = bus->bench->measured.disk, pinned = best_of(bus->bench->rows, "h2d_pinned");
+    double disk = bus->bench->measured.disk, pinned = bus->bench->measured.h2d;
     json_t *names = json_pack("{s:s}", "disk", disk > 0 ? link_of_disk(disk) : "page cache");
     if (pinned > 0) json_object_set_new(names, "h2d_pinned", json_string(link_of_pinned(pinned)));
-    return json_pack("{s:o}", "links", names);
+    return json_pack("{s:o, s:O*}", "links", names, "absent", bus->absent);
 }
 
 int sluice_bench_bus(const struct sluice_bench_options *options, char **json, char **rates,
@@ -293,5 +317,7 @@ int sluice_bench_bus(const struct sluice_bench_options *options, char **json, ch
     if (bench_start(&bench, options, &e) == OK) measure_all(&bus, &e);
     if (bus.file >= 0) bench.sys.close(&bench.sys, bus.file);
     if (bus.buffer) bench.sys.unmap(&bench.sys, LINE_STORE, bus.buffer, BUFFER_BYTES);
-    return bench_finish(&bench, e.code == OK ? links(&bus) : NULL, 0, json, rates, &e, error);
+    json_t *rest = e.code == OK ? links(&bus) : NULL;
+    json_decref(bus.absent);
+    return bench_finish(&bench, rest, 0, json, rates, &e, error);
 }

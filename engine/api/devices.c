@@ -33,16 +33,22 @@ struct device *device_open(struct sys *sys, const char *name, int threads, bool 
     if (!strcmp(name, "cpu")) return cpu_open(sys, threads, e);
     int ordinal = ordinal_of(name);
     if (ordinal >= 0) return open_cuda(sys, ordinal, plans_only, e);
-    error_set(e, USAGE, "there is no such device");
-    error_found(e, "%s", name);
+    error_set(e, USAGE,
+              strchr(name, ',') ? "a run has one device: several are not supported"
+                                : "there is no such device");
+    error_where(e, "--device");
+    error_found(e, "%.100s", name);
     error_expected(e, "cpu, cuda or cuda:N");
     return NULL;
 }
 
+/* Of a GPU that is not there: a common small one. */
+static const uint64_t ASSUMED_BYTES = (uint64_t)8 << 30;
+
 uint64_t device_default_budget(struct device *device) {
     const struct device_memory *own = device->memory;
     if (!own) return 0;
-    if (!own->available) return (uint64_t)8 << 30;
+    if (!own->available) return ASSUMED_BYTES;
     uint64_t free = own->available(device), reserve = free / 20;
     if (reserve < (uint64_t)512 << 20) reserve = (uint64_t)512 << 20;
     if (reserve > free / 2) reserve = free / 2;

@@ -22,6 +22,19 @@ enum status cuda_describe(int ordinal, struct cuda_info *info, struct error *e) 
     return error_expected(e, "cpu");
 }
 
+const char *cuda_path_name(enum cuda_path path) {
+    (void)path;
+    return "";
+}
+
+enum status cuda_bus_rate(struct sys *sys, int ordinal, enum cuda_path path, uint64_t bytes,
+                          double *bytes_per_second, struct error *e) {
+    struct cuda_info info;
+    (void)sys, (void)path, (void)bytes;
+    *bytes_per_second = 0;
+    return cuda_describe(ordinal, &info, e);
+}
+
 struct device *cuda_open(struct sys *sys, int ordinal, struct error *e) {
     struct cuda_info info;
     (void)sys;

@@ -89,9 +89,9 @@ template <int HEAD, int SIXTEENS, int DOWN, int ACROSS, int KEYS, int KEPT> stru
 struct attend_args {
     const float *q;
     float *out;
-    const uint16_t *keys, *values; /* [G, n_keys, padded head] */
-    int64_t q_row, out_row;        /* elements from one row to the next */
-    int32_t n_queries, n_keys, head_size, group, tiles;
+    const uint16_t *keys, *values;                            /* [G, n_keys, padded head] */
+    int64_t q_row, out_row;                                   /* elements from one row to the next */
+    int32_t n_queries, n_keys, head_size, group, tiles, last; /* last: of the launch's blocks */
     bool causal, q_wide, out_wide; /* wide: pairs of columns begin at multiples of 8 bytes */
     float q_factor, scale;         /* q is multiplied by 1, -1 or 0, scores by scale > 0, base 2 */
 };
@@ -372,7 +372,7 @@ __device__ static inline void store_rows(const rows_so_far<T> &r, const attend_a
 template <class T> __device__ static inline place find_place(const attend_args &a) {
     place at;
     /* The last rows first: under causal they see the most keys. */
-    int32_t block = static_cast<int32_t>(gridDim.x - 1 - blockIdx.x);
+    int32_t block = a.last - static_cast<int32_t>(blockIdx.x);
     at.lane = static_cast<int>(threadIdx.x % WARP), at.warp = static_cast<int>(threadIdx.x / WARP);
     at.part = at.warp % T::across;
     at.head = block / a.tiles;
@@ -383,7 +383,7 @@ template <class T> __device__ static inline place find_place(const attend_args &
 
 /* k of the next tile travels while this one's probabilities are computed and multiplied, v while its scores
  * are: two barriers a tile, and one buffer for each.
- *   grid    H ceil(T / queries)
+ *   grid    H ceil(T / queries), in as many launches as attention_blocks_at_once says
  *   head       16     32     48     64     80     96    112    128    160    192    256    384    512
  *   queries   128    128    128    128    128    128    128    128    128    128    128     64     64
  *   block     128    128    128    128    128    128    128    128    256    256    256    256    256
@@ -481,8 +481,12 @@ static enum status launch(struct cuda *cuda, const struct op *op, attend_args a,
                    "attention's shared memory", e))
         return e->code;
     a.tiles = (a.n_queries + T::queries - 1) / T::queries;
-    unsigned blocks = static_cast<unsigned>(a.tiles) * static_cast<unsigned>(op->n);
-    LAUNCH((attend<T>), blocks, T::threads, T::shared_bytes, cuda->compute, a);
+    int32_t most = attention_blocks_at_once(T::queries, T::head, a.n_keys);
+    for (int32_t left = a.tiles * op->n; left > 0; left -= most) {
+        a.last = left - 1;
+        unsigned blocks = static_cast<unsigned>(left < most ? left : most);
+        LAUNCH((attend<T>), blocks, T::threads, T::shared_bytes, cuda->compute, a);
+    }
     return cuda_launched(op, e);
 }
 
@@ -499,4 +503,8 @@ static enum status attention_run(struct cuda *cuda, const struct op *op, char *w
     return OK; /* never: heads are padded to one of these */
 }
 
-const struct cuda_operator cuda_attention = {NULL, attention_run};
+#define TILE_KERNEL(...) KERNEL(attend<tile<__VA_ARGS__>>),
+static const void *const kernels[] = {KERNEL(attention_pack), ATTENTION_TILES(TILE_KERNEL) NULL};
+#undef TILE_KERNEL
+
+const struct cuda_operator cuda_attention = {NULL, attention_run, kernels};

@@ -47,6 +47,14 @@ static inline int32_t attention_padded(int32_t head_size) {
     return 0; /* never: the wrapper has checked */
 }
 
+/* Blocks of a launch. Where a GPU drives a display too, drivers end kernels that take some seconds. 2^42
+ * products for scores and as many for results are less than a tenth of a second on the fastest GPUs, one or
+ * two on the slowest, and still some blocks for each multiprocessor. */
+static inline int32_t attention_blocks_at_once(int32_t queries, int32_t head, int32_t keys) {
+    int64_t most = ((int64_t)1 << 42) / ((int64_t)queries * head * keys);
+    return (int32_t)(most < 1 ? 1 : most < 1 << 30 ? most : 1 << 30);
+}
+
 /* k and v in bf16, head after head: [G, S, head]. They are read once for every block of queries, so they are
  * rounded once, before, and lie as copies to shared memory want them. q is read once and needs nothing. */
 struct attention_layout {

@@ -8,29 +8,21 @@
  * Grid: rows_grid_of, of eights; no shared memory; 38 registers. Bytes: 2 a value and what is read. Roof:
  * memory; share of the roof: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
-    round_rows(uint16_t *to, bool wide, struct rows from, int64_t rows, int64_t columns) {
+    round_rows(uint16_t *to, struct rows from, int64_t rows, int64_t columns, int64_t padded) {
     int64_t i = 8 * first_quad();
-    if (i >= columns) return;
+    if (i >= padded) return;
     for (int64_t row = first_row(); row < rows; row += next_row()) {
         float4 a = rows_load(from, row, i, columns), b = rows_load(from, row, i + 4, columns);
-        uint4 v =
-            make_uint4(pack_bf16(a.x, a.y), pack_bf16(a.z, a.w), pack_bf16(b.x, b.y), pack_bf16(b.z, b.w));
-        uint16_t *at = to + row * columns + i;
-        uint32_t pair[4] = {v.x, v.y, v.z, v.w};
-        if (wide && i + 8 <= columns)
-            st128(at, v);
-        else
-            for (int j = 0; j < 8; j++)
-                if (i + j < columns) at[j] = (uint16_t)(pair[j / 2] >> 16 * (j % 2));
+        st128(to + row * padded + i,
+              make_uint4(pack_bf16(a.x, a.y), pack_bf16(a.z, a.w), pack_bf16(b.x, b.y), pack_bf16(b.z, b.w)));
     }
 }
 
-void cuda_round_rows(void *to, const struct tensor *from, cudaStream_t stream) {
+void cuda_round_rows(void *to, const struct tensor *from, int32_t padded, cudaStream_t stream) {
     int64_t rows = tensor_rows(from), columns = tensor_columns(from);
-    struct rows_grid g = rows_grid_of(rows, (columns + 7) / 8);
-    bool wide = ((uintptr_t)to | (uintptr_t)(2 * columns)) % 16 == 0;
-    LAUNCH(round_rows, g.grid, g.block, 0, stream, static_cast<uint16_t *>(to), wide, rows_of(from), rows,
-           columns);
+    struct rows_grid g = rows_grid_of(rows, padded / 8);
+    LAUNCH(round_rows, g.grid, g.block, 0, stream, static_cast<uint16_t *>(to), rows_of(from), rows, columns,
+           (int64_t)padded);
 }
 
 /* Grid: rows_grid_of one row; no shared memory; 15 registers. Bytes: 4 a value and what is read. Roof:
@@ -77,3 +69,6 @@ void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channel
            static_cast<const float *>(norm->statistics.data), rows_vector(&norm->weight),
            rows_vector(&norm->bias), channels, channels / norm->statistics.dim[0]);
 }
+
+const void *const cuda_cast_kernels[] = {KERNEL(round_rows), KERNEL(widen_vector), KERNEL(channel_norm),
+                                         NULL};

@@ -15,9 +15,9 @@ extern "C" {
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
-/* Rows of f32, bf16 or f16, which may be strided, to packed rows of bf16, to nearest even. to is a multiple
- * of 2. */
-void cuda_round_rows(void *to, const struct tensor *from, cudaStream_t stream);
+/* Rows of f32, bf16 or f16, which may be strided, to packed rows of bf16, to nearest even, and zeros after
+ * each up to padded values, a multiple of 8. to is a multiple of 16. */
+void cuda_round_rows(void *to, const struct tensor *from, int32_t padded, cudaStream_t stream);
 /* A vector of any weight type to f32, and zeros after it up to padded values; from of rank 0 gives zeros
  * alone. */
 void cuda_widen_vector(float *to, const struct tensor *from, int32_t padded, cudaStream_t stream);
@@ -25,6 +25,9 @@ void cuda_widen_vector(float *to, const struct tensor *from, int32_t padded, cud
 /* A group norm spread over channels (channels.h): means, factors, biases. to: cuda_channel_norm_bytes, a
  * multiple of 16. */
 void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channels, cudaStream_t stream);
+
+/* All of these, NULL last. */
+extern const void *const cuda_cast_kernels[];
 
 #ifdef __cplusplus
 }

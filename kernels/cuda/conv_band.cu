@@ -118,3 +118,6 @@ void cuda_conv_finish(const struct conv_finish *finish, cudaStream_t stream) {
            rows_floats(finish->from, conv_pad_channels(channels)), rows_floats(finish->bias, 0),
            rows_from(finish->residual, finish->first), finish->pixels, channels);
 }
+
+const void *const cuda_conv_band_kernels[] = {KERNEL(gather_pixels), KERNEL(pad_weights),
+                                              KERNEL(finish_pixels), NULL};

@@ -42,6 +42,9 @@ struct conv_finish {
 /* out = from + bias + residual, in this order. from may be out itself where nothing is padded. */
 void cuda_conv_finish(const struct conv_finish *finish, cudaStream_t stream);
 
+/* All of these, NULL last. */
+extern const void *const cuda_conv_band_kernels[];
+
 #ifdef __cplusplus
 }
 #endif

@@ -55,7 +55,8 @@ enum status convolutions_prepare(struct convolutions *convolutions, const struct
 enum status convolutions_run(struct convolutions *convolutions, const struct convolution_key *key,
                              const struct convolution_operands *operands, cudaStream_t stream,
                              struct error *e);
-/* As products_touch. */
+/* As products_touch_needs and products_touch. */
+uint64_t convolutions_touch_needs(const struct convolutions *convolutions);
 enum status convolutions_touch(struct convolutions *convolutions, void *scratch, uint64_t scratch_bytes,
                                cudaStream_t stream, struct error *e);
 

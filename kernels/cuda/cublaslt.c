@@ -6,7 +6,7 @@
  *
  * The algorithm is the first that the library's heuristic names. It knows the shape, the types, the GPU and
  * what is fixed here: workspace, alignments, and how parts of a split K may be added. NVIDIA promises equal
- * bits for equal algorithm and GPU. K and N that are no multiples of 8 get slower kernels, not an error.
+ * bits for equal algorithm and GPU. N that is no multiple of 8 gets slower kernels, not an error.
  *
  * Versions 12 and 13 of the library agree in everything that is used here. */
 #include "kernels/cuda/keys.h"
@@ -36,7 +36,8 @@ struct api {
     FUNCTIONS(LIBRARY_POINTER)
 };
 
-static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so", NULL};
+static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
+                                    LIBRARY_CUDA "libcublasLt.so.13", LIBRARY_CUDA "libcublasLt.so.12", NULL};
 static const struct library_function functions[] = {FUNCTIONS(LIBRARY_FUNCTION)};
 
 struct product {
@@ -255,12 +256,25 @@ static enum status touch(const struct products *p, struct product *product, char
     return run(p, product, &operands, stream, e);
 }
 
+static bool untouched(const struct product *product) {
+    return product && !product->touched && product->key.wide >= product_rows_wide(&product->key);
+}
+
+uint64_t products_touch_needs(const struct products *p) {
+    uint64_t most = 0;
+    for (uint64_t i = 0; i < p->keys.capacity; i++) {
+        const struct product *product = keys_at(&p->keys, i);
+        if (untouched(product) && product_touch_bytes(&product->key) > most)
+            most = product_touch_bytes(&product->key);
+    }
+    return most;
+}
+
 enum status products_touch(struct products *p, void *scratch, uint64_t scratch_bytes, cudaStream_t stream,
                            struct error *e) {
     for (uint64_t i = 0; i < p->keys.capacity; i++) {
         struct product *product = keys_at(&p->keys, i);
-        if (!product || product->touched || product->key.wide < product_rows_wide(&product->key)) continue;
-        if (product_touch_bytes(&product->key) > scratch_bytes) continue;
+        if (!untouched(product) || product_touch_bytes(&product->key) > scratch_bytes) continue;
         if (touch(p, product, scratch, stream, e)) return e->code;
     }
     return OK;

@@ -17,7 +17,6 @@
 struct gpu {
     struct cuda cuda; /* first */
     struct failures failures;
-    struct pins pins;
     struct order *order;
     struct pages *pages;
     bool kernels_loaded;
@@ -138,22 +137,31 @@ static enum status load_kernels(struct gpu *g, struct error *e) {
     return OK;
 }
 
-/* INTERNAL is that there is too little to try one in, because residents of the run before have the rest: then
- * its code comes with its first call. */
+/* Where there is too little to try one in, because residents of the run before have the rest, its code comes
+ * with its first call. */
 static enum status touch_libraries(struct gpu *g, void *scratch, uint64_t bytes, struct error *e) {
     struct cuda *cuda = &g->cuda;
     double stalled = 0;
     enum status status = products_touch(cuda->products, scratch, bytes, cuda->compute, e);
     if (status == OK && cuda->convolutions)
         status = convolutions_touch(cuda->convolutions, scratch, bytes, cuda->compute, e);
-    if (look_after(g, status) == INTERNAL) *e = (struct error){0};
+    look_after(g, status);
     return order_wait(g->order, &stalled, e);
 }
 
+/* Of the pages that are not in use: mapping them takes time. */
+static uint64_t touch_bytes(struct gpu *g) {
+    const struct cuda *cuda = &g->cuda;
+    uint64_t idle = pages_idle(g->pages), needs = products_touch_needs(cuda->products);
+    uint64_t more = cuda->convolutions ? convolutions_touch_needs(cuda->convolutions) : 0;
+    if (more > needs) needs = more;
+    return needs < idle ? needs : idle;
+}
+
 /* Code comes to the GPU when something first needs it, into memory that is counted as the device's own. So
- * everything runs once, or is asked for, on all pages that are not in use yet. */
+ * everything runs once, or is asked for, on pages that are not in use yet. */
 static enum status load(struct gpu *g, struct error *e) {
-    uint64_t bytes = pages_idle(g->pages);
+    uint64_t bytes = touch_bytes(g);
     if (load_kernels(g, e) != OK || !bytes) return e->code;
     void *scratch = pages_reserve(g->pages, bytes);
     if (!scratch || pages_commit(g->pages, scratch, bytes)) {
@@ -211,20 +219,14 @@ static int cuda_pin(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
     struct error known = {0};
     if (!enter(g)) return -EIO;
-    if (!pins_add(&g->pins, memory, bytes)) return -ENOSPC;
     cudaError_t code = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
-    if (failures_check(&g->failures, code, "pinning", &known) == OK) return 0;
-    /* One that is there already goes with the first; until then it is a place more to cut at. */
-    if (code != cudaErrorHostMemoryAlreadyRegistered) pins_remove(&g->pins, memory);
-    return refused_pin(code);
+    return failures_check(&g->failures, code, "pinning", &known) == OK ? 0 : refused_pin(code);
 }
 
 static void cuda_unpin(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
     (void)bytes;
-    if (!enter(g)) return;
-    failures_note(&g->failures, cudaHostUnregister(memory), "unpinning");
-    pins_remove(&g->pins, memory);
+    if (enter(g)) failures_note(&g->failures, cudaHostUnregister(memory), "unpinning");
 }
 
 /* ---- order ---- */
@@ -294,7 +296,6 @@ static void cuda_destroy(struct device *device) {
     order_close(g->order);
     if (enter(g) && cuda->copies) (void)cudaStreamDestroy(cuda->copies);
     if (enter(g) && cuda->compute) (void)cudaStreamDestroy(cuda->compute);
-    pins_destroy(&g->pins);
     failures_destroy(&g->failures);
     cuda->sys->release(cuda->sys, g);
 }
@@ -315,7 +316,7 @@ static enum status open_all(struct gpu *g, struct error *e) {
     cudaError_t code = cudaStreamCreateWithFlags(&cuda->compute, cudaStreamNonBlocking);
     if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking);
     if (failures_check(&g->failures, code, "streams", e) != OK) return e->code;
-    g->order = order_open(cuda->sys, cuda->compute, cuda->copies, &g->failures, &g->pins, e);
+    g->order = order_open(cuda->sys, cuda->compute, cuda->copies, &g->failures, e);
     if (g->order) g->pages = pages_open(cuda->sys, cuda->ordinal, &g->failures, e);
     return g->pages ? open_libraries(cuda, e) : e->code;
 }
@@ -335,7 +336,6 @@ struct device *cuda_open(struct sys *sys, int ordinal, struct error *e) {
     g->cuda.device.run = cuda_run;
     g->cuda.device.destroy = cuda_destroy;
     failures_init(&g->failures);
-    pins_init(&g->pins);
     if (open_all(g, e) == OK) return &g->cuda.device;
     cuda_destroy(&g->cuda.device);
     return NULL;

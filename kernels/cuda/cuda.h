@@ -23,6 +23,15 @@ bool cuda_usable(int ordinal);
 /* Of one that will do. USAGE, DEVICE, MEMORY. */
 enum status cuda_describe(int ordinal, struct cuda_info *info, struct error *e);
 
+enum cuda_path { CUDA_H2D_PINNED, CUDA_H2D_PAGEABLE, CUDA_D2H_PINNED, CUDA_D2H_PAGEABLE, N_CUDA_PATHS };
+
+/* "h2d_pinned": from host to device, out of pinned memory. */
+const char *cuda_path_name(enum cuda_path path);
+/* How fast copies of so many bytes between host and GPU number ordinal are, one behind the other. Takes as
+ * much of both memories. The errors of cuda_open. */
+enum status cuda_bus_rate(struct sys *sys, int ordinal, enum cuda_path path, uint64_t bytes,
+                          double *bytes_per_second, struct error *e);
+
 /* Opens GPU number ordinal. Of one process one thread uses the device at a time, but for copies (device.h).
  * USAGE: there is no such GPU, or this build has no CUDA; DEVICE: no driver, one that is too old, a GPU below
  * 8.0, a library that is missing; MEMORY. NULL then. Ends with device->destroy. */

@@ -8,7 +8,9 @@
  *
  * IMPLICIT_PRECOMP_GEMM is the one that runs on tensor cores; where the library refuses it for a shape or it
  * wants more than CONVOLUTIONS_WORKSPACE, IMPLICIT_GEMM, which needs no workspace: a function of the shape,
- * the GPU and the library alone. Both are deterministic (cuDNN's documentation, "Reproducibility"). */
+ * the GPU and the library alone. A refusal may come with the question for the workspace or only with the
+ * first call, which convolutions_touch makes before a run. Both are deterministic (cuDNN's documentation,
+ * "Reproducibility"), and the only two that take pictures and weights with channels last. */
 #include "kernels/cuda/convolutions.h"
 #include "kernels/cuda/keys.h"
 #include "kernels/cuda/library.h"
@@ -40,7 +42,7 @@ struct api {
     FUNCTIONS(LIBRARY_POINTER)
 };
 
-static const char *const names[] = {"libcudnn.so.9", NULL};
+static const char *const names[] = {"libcudnn.so.9", LIBRARY_CUDA "libcudnn.so.9", NULL};
 static const struct library_function functions[] = {FUNCTIONS(LIBRARY_FUNCTION)};
 
 struct convolution {
@@ -49,9 +51,13 @@ struct convolution {
     cudnnTensorDescriptor_t in, out;
     cudnnFilterDescriptor_t weights;
     cudnnConvolutionDescriptor_t desc;
-    cudnnConvolutionFwdAlgo_t algorithm;
+    int32_t algorithm; /* of algorithms[] */
     size_t workspace_bytes;
 };
+
+static const cudnnConvolutionFwdAlgo_t algorithms[] = {CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM,
+                                                       CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM};
+enum { ALGORITHMS = sizeof algorithms / sizeof *algorithms };
 
 struct convolutions {
     struct sys *sys;
@@ -149,15 +155,14 @@ static cudnnStatus_t describe(const struct api *api, struct convolution *c) {
     return s ? s : api->cudnnSetConvolutionMathType(c->desc, CUDNN_DEFAULT_MATH);
 }
 
-static cudnnStatus_t choose(const struct convolutions *c, struct convolution *convolution) {
-    static const cudnnConvolutionFwdAlgo_t algorithms[] = {CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM,
-                                                           CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM};
-    cudnnStatus_t s = CUDNN_STATUS_SUCCESS;
-    for (int i = 0; i < 2; i++) {
-        convolution->algorithm = algorithms[i];
-        s = c->api.cudnnGetConvolutionForwardWorkspaceSize(
-            c->handle, convolution->in, convolution->weights, convolution->desc, convolution->out,
-            convolution->algorithm, &convolution->workspace_bytes);
+/* The first algorithm from this one on that will do. */
+static cudnnStatus_t choose(const struct convolutions *c, struct convolution *convolution, int first) {
+    cudnnStatus_t s = CUDNN_STATUS_NOT_SUPPORTED;
+    for (int i = first; i < ALGORITHMS; i++) {
+        convolution->algorithm = i;
+        s = c->api.cudnnGetConvolutionForwardWorkspaceSize(c->handle, convolution->in, convolution->weights,
+                                                           convolution->desc, convolution->out, algorithms[i],
+                                                           &convolution->workspace_bytes);
         if (!s && convolution->workspace_bytes <= CONVOLUTIONS_WORKSPACE) return s;
     }
     return s ? s : CUDNN_STATUS_NOT_SUPPORTED;
@@ -167,7 +172,7 @@ enum status convolutions_prepare(struct convolutions *c, const struct convolutio
     if (keys_find(&c->keys, key)) return OK;
     struct convolution convolution = {.key = *key};
     cudnnStatus_t s = describe(&c->api, &convolution);
-    if (!s) s = choose(c, &convolution);
+    if (!s) s = choose(c, &convolution, 0);
     if (s)
         failed(c, key, "choice of an algorithm", s, e);
     else if (keys_add(&c->keys, &convolution))
@@ -180,15 +185,26 @@ enum status convolutions_prepare(struct convolutions *c, const struct convolutio
 
 /* --- running --- */
 
+static cudnnStatus_t forward(const struct convolutions *c, const struct convolution *convolution,
+                             const struct convolution_operands *operands) {
+    const float one = 1, zero = 0;
+    return c->api.cudnnConvolutionForward(
+        c->handle, &one, convolution->in, operands->in, convolution->weights, operands->weights,
+        convolution->desc, algorithms[convolution->algorithm], operands->workspace,
+        convolution->workspace_bytes, &zero, convolution->out, operands->out);
+}
+
+/* Refused for what it is, and not for what has happened. */
+static bool not_supported(cudnnStatus_t s) {
+    return CUDNN_STATUS_CATEGORY(s) == CUDNN_STATUS_NOT_SUPPORTED;
+}
+
 static enum status run(const struct convolutions *c, struct convolution *convolution,
                        const struct convolution_operands *operands, cudaStream_t stream, struct error *e) {
-    const float one = 1, zero = 0;
     cudnnStatus_t s = c->api.cudnnSetStream(c->handle, stream);
-    if (!s)
-        s = c->api.cudnnConvolutionForward(
-            c->handle, &one, convolution->in, operands->in, convolution->weights, operands->weights,
-            convolution->desc, convolution->algorithm, operands->workspace, convolution->workspace_bytes,
-            &zero, convolution->out, operands->out);
+    if (!s) s = forward(c, convolution, operands);
+    while (not_supported(s) && !choose(c, convolution, convolution->algorithm + 1))
+        s = forward(c, convolution, operands);
     if (s) return failed(c, &convolution->key, "convolution", s, e);
     convolution->touched = 1;
     return OK;
@@ -212,12 +228,25 @@ static enum status touch(const struct convolutions *c, struct convolution *convo
     return run(c, convolution, &operands, stream, e);
 }
 
+static bool untouched(const struct convolution *convolution) {
+    return convolution && !convolution->touched;
+}
+
+uint64_t convolutions_touch_needs(const struct convolutions *c) {
+    uint64_t most = 0;
+    for (uint64_t i = 0; i < c->keys.capacity; i++) {
+        const struct convolution *convolution = keys_at(&c->keys, i);
+        if (untouched(convolution) && convolution_touch_bytes(&convolution->key) > most)
+            most = convolution_touch_bytes(&convolution->key);
+    }
+    return most;
+}
+
 enum status convolutions_touch(struct convolutions *c, void *scratch, uint64_t scratch_bytes,
                                cudaStream_t stream, struct error *e) {
     for (uint64_t i = 0; i < c->keys.capacity; i++) {
         struct convolution *convolution = keys_at(&c->keys, i);
-        if (!convolution || convolution->touched) continue;
-        if (convolution_touch_bytes(&convolution->key) > scratch_bytes) continue;
+        if (!untouched(convolution) || convolution_touch_bytes(&convolution->key) > scratch_bytes) continue;
         if (touch(c, convolution, scratch, stream, e)) return e->code;
     }
     return OK;

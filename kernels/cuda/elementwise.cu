@@ -24,7 +24,9 @@ static enum status swiglu_run(struct cuda *cuda, const struct op *op, char *work
     return cuda_launched(op, e);
 }
 
-const struct cuda_operator cuda_swiglu = {NULL, swiglu_run};
+static const void *const swiglu_kernels[] = {KERNEL(swiglu_rows), NULL};
+
+const struct cuda_operator cuda_swiglu = {NULL, swiglu_run, swiglu_kernels};
 
 /* out = in, from any type of weights to f32; a step of 0 repeats one row.
  *
@@ -50,7 +52,9 @@ static enum status widen_run(struct cuda *cuda, const struct op *op, char *works
     return widen_from(cuda, op, rows_of(&op->in[0]), e);
 }
 
-const struct cuda_operator cuda_widen = {NULL, widen_run};
+static const void *const widen_kernels[] = {KERNEL(widen_rows), NULL};
+
+const struct cuda_operator cuda_widen = {NULL, widen_run, widen_kernels};
 
 static enum status repeat_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;

@@ -2,6 +2,10 @@
 #include "kernels/cuda/failures.h"
 #include "kernels/cuda/operators.h"
 
+#if CUDART_VERSION < 12080
+#error "CUDA 12.8 or later is needed; make CUDA=0 builds without"
+#endif
+
 /* After these the context answers every call with the same error; only another process gets a new one. An
  * unknown error is among them because it comes from a driver that no longer knows its own state. */
 static bool loses(cudaError_t code) {

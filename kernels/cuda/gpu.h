@@ -23,6 +23,9 @@
     T *name = reinterpret_cast<T *>(smem_dyn)
 #endif
 
+/* A kernel's address, for lists of them. */
+#define KERNEL(...) reinterpret_cast<const void *>(__VA_ARGS__)
+
 enum { WARP = 32 };
 
 #endif

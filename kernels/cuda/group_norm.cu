@@ -177,7 +177,10 @@ static enum status statistics_run(struct cuda *cuda, const struct op *op, char *
     return cuda_launched(op, e);
 }
 
-const struct cuda_operator cuda_group_statistics = {NULL, statistics_run};
+static const void *const statistics_kernels[] = {KERNEL(sum_piece<1>), KERNEL(sum_piece<4>),
+                                                 KERNEL(finish_statistics), NULL};
+
+const struct cuda_operator cuda_group_statistics = {NULL, statistics_run, statistics_kernels};
 
 /* out = (in - mean) factor + bias, the three being channels of norm; out may be in.
  *
@@ -207,4 +210,7 @@ static enum status group_run(struct cuda *cuda, const struct op *op, char *works
     return cuda_launched(op, e);
 }
 
-const struct cuda_operator cuda_group_norm = {NULL, group_run};
+/* channel_norm is one of cast.cu's, which linear names. */
+static const void *const group_kernels[] = {KERNEL(norm_channels), NULL};
+
+const struct cuda_operator cuda_group_norm = {NULL, group_run, group_kernels};

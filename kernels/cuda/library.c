@@ -18,10 +18,12 @@ static const char *reason(void) {
     return said ? said : "no reason given";
 }
 
+/* What has been opened stays in the process: these libraries leave code with the driver, threads and handlers
+ * of the process's end, and load others themselves. */
 static void *open_first(const char *what, const char *const *names, struct error *e) {
-    char first[160] = "", tried[120];
+    char first[160] = "", tried[200];
     for (const char *const *name = names; *name; name++) {
-        void *library = dlopen(*name, RTLD_NOW | RTLD_LOCAL);
+        void *library = dlopen(*name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
         if (library) return library;
         if (!*first) snprintf(first, sizeof first, "%s", reason());
     }

@@ -1,13 +1,16 @@
 /* A shared library that may be missing: opened by name when it is first needed, its functions in a table.
  *
  * The program links neither cuBLASLt nor cuDNN, so that it starts on machines without them and can say what
- * is missing. Where libraries are looked for is the dynamic linker's business. */
+ * is missing. Where libraries are looked for is the dynamic linker's business; the last names are paths:
+ * where CUDA installs itself, which the linker does not always know. */
 #ifndef SLUICE_CUDA_LIBRARY_H
 #define SLUICE_CUDA_LIBRARY_H
 
 #include "engine/base/error.h"
 
 #include <stddef.h>
+
+#define LIBRARY_CUDA "/usr/local/cuda/lib64/"
 
 struct library_function {
     const char *name;

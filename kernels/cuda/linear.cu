@@ -1,9 +1,9 @@
 /* Matrix products with a weight, through products.h.
  *
  * in is rounded to bf16 once, whole; weights of another type are rounded panel by panel of output columns,
- * and so is bf16 with rows that products cannot read fast moved. Rows are never split. Bias and residual are
- * added by the library, in f32. What it does beside the product: 6 bytes a value of in, and of a weight that
- * is not bf16. */
+ * and so is bf16 moved whose K is no multiple of 8: zeros fill it up. Rows are never split. Bias and residual
+ * are added by the library, in f32. What it does beside the product: 6 bytes a value of in, and of a weight
+ * that is not bf16. */
 #include "kernels/cuda/linear.h"
 
 #include "kernels/cuda/cast.h"
@@ -23,7 +23,7 @@ static struct product_key key_of(const struct op *op, int32_t columns) {
     int64_t element = sizeof(float);
     key.m = op->in[0].dim[0];
     key.n = columns;
-    key.k = op->in[1].dim[1];
+    key.k = linear_depth(op);
     key.bias = op->epilogue.bias.rank > 0;
     key.residual = op->epilogue.residual.rank > 0;
     key.out_row = op->out.row_bytes / element;
@@ -63,7 +63,7 @@ static struct product_operands panel_of(const struct cuda *cuda, const struct op
     operands.in = workspace + l->in;
     operands.weight = weight.data;
     if (l->converts) {
-        cuda_round_rows(workspace + l->weight, &weight, cuda->compute);
+        cuda_round_rows(workspace + l->weight, &weight, linear_depth(op), cuda->compute);
         operands.weight = workspace + l->weight;
     }
     operands.out = static_cast<float *>(op->out.data) + first;
@@ -82,7 +82,7 @@ static enum status run(struct cuda *cuda, const struct op *op, char *workspace, 
     const struct tensor *residual = &op->epilogue.residual;
     bool wide = sixteen(op->out.data) && (!residual->rank || sixteen(residual->data));
     const float *bias = ready_bias(cuda, &op->epilogue.bias, reinterpret_cast<float *>(workspace + l.bias));
-    cuda_round_rows(workspace + l.in, &op->in[0], cuda->compute);
+    cuda_round_rows(workspace + l.in, &op->in[0], linear_depth(op), cuda->compute);
     int32_t n = op->in[1].dim[0];
     for (int32_t first = 0; first < n; first += l.panel) {
         int32_t columns = n - first < l.panel ? n - first : l.panel;
@@ -95,4 +95,4 @@ static enum status run(struct cuda *cuda, const struct op *op, char *workspace, 
     return cuda_launched(op, e);
 }
 
-const struct cuda_operator cuda_linear = {prepare, run};
+const struct cuda_operator cuda_linear = {prepare, run, cuda_cast_kernels};

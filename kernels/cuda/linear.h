@@ -18,10 +18,16 @@ struct linear_layout {
     uint64_t in, weight, bias, products, end; /* offsets; end: bytes of all */
 };
 
-/* bf16 is used where it lies, if all of its rows begin at multiples of 16 bytes, which the fast products ask
- * for; weights begin at multiples of 16 themselves, and what is sliced off them does too, by rows. */
+/* K as products see it: rows that begin at multiples of 16 bytes, which the library's kernels ask for (fast
+ * ones, and for odd K perhaps all of them). What is added to either operand is zeros. */
+static inline int32_t linear_depth(const struct op *op) {
+    return (op->in[1].dim[1] - 1) / 8 * 8 + 8;
+}
+
+/* bf16 is used where it lies, if K is what products see; weights begin at multiples of 16 themselves, and
+ * what is sliced off them does too, by rows. */
 static inline bool linear_converts(const struct op *op) {
-    return op->in[1].dtype != DTYPE_BF16 || op->in[1].dim[1] % 8 != 0;
+    return op->in[1].dtype != DTYPE_BF16 || op->in[1].dim[1] != linear_depth(op);
 }
 
 /* Panels of about 64 MiB of bf16, as equal as whole 64s let them be: some 4,096 columns where K is 8,192,
@@ -29,7 +35,7 @@ static inline bool linear_converts(const struct op *op) {
  * panel. */
 static inline int32_t linear_panel(const struct op *op) {
     int64_t most = (int64_t)32 << 20, step = 64;
-    int64_t n = op->in[1].dim[0], k = op->in[1].dim[1];
+    int64_t n = op->in[1].dim[0], k = linear_depth(op);
     if (!linear_converts(op)) return (int32_t)n;
     int64_t panels = (n * k + most - 1) / most;
     int64_t columns = ((n + panels - 1) / panels + step - 1) / step * step;
@@ -37,7 +43,7 @@ static inline int32_t linear_panel(const struct op *op) {
 }
 
 static inline struct linear_layout cuda_linear_layout(const struct op *op) {
-    uint64_t m = (uint64_t)op->in[0].dim[0], n = (uint64_t)op->in[1].dim[0], k = (uint64_t)op->in[1].dim[1];
+    uint64_t m = (uint64_t)op->in[0].dim[0], n = (uint64_t)op->in[1].dim[0], k = (uint64_t)linear_depth(op);
     struct linear_layout l = {0};
     l.panel = linear_panel(op);
     l.converts = linear_converts(op);

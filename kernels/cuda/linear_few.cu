@@ -131,4 +131,7 @@ static enum status few_run(struct cuda *cuda, const struct op *op, char *workspa
     return cuda_launched(op, e);
 }
 
-const struct cuda_operator cuda_linear_few = {NULL, few_run};
+static const void *const kernels[] = {KERNEL(few_rows), KERNEL(few_columns<1>), KERNEL(few_columns<4>),
+                                      KERNEL(few_columns<8>), NULL};
+
+const struct cuda_operator cuda_linear_few = {NULL, few_run, kernels};

@@ -178,7 +178,10 @@ static enum status rms_run(struct cuda *cuda, const struct op *op, char *workspa
     return cuda_launched(op, e);
 }
 
-const struct cuda_operator cuda_rms_norm = {NULL, rms_run};
+static const void *const rms_kernels[] = {KERNEL(rms_vectors), KERNEL(rms_runs<0>), KERNEL(rms_runs<1>),
+                                          KERNEL(rms_runs<4>), NULL};
+
+const struct cuda_operator cuda_rms_norm = {NULL, rms_run, rms_kernels};
 
 /* --- layer_norm --- */
 
@@ -246,4 +249,7 @@ static enum status layer_run(struct cuda *cuda, const struct op *op, char *works
     return cuda_launched(op, e);
 }
 
-const struct cuda_operator cuda_layer_norm = {NULL, layer_run};
+static const void *const layer_kernels[] = {KERNEL(layer_runs<0>), KERNEL(layer_runs<1>),
+                                            KERNEL(layer_runs<4>), NULL};
+
+const struct cuda_operator cuda_layer_norm = {NULL, layer_run, layer_kernels};

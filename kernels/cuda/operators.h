@@ -35,8 +35,8 @@ struct cuda {
 struct cuda_operator {
     enum status (*prepare)(struct cuda *cuda, const struct op *op, struct error *e);
     enum status (*run)(struct cuda *cuda, const struct op *op, char *workspace, struct error *e);
-    /* All kernels that run() may launch, NULL last: their code is loaded before the run. NULL: there are none
-     * of ours. */
+    /* Kernels that run() may launch and that no other operator names, NULL last: their code is loaded before
+     * the first run. NULL: there are none. */
     const void *const *kernels;
 };
 

@@ -12,7 +12,6 @@ struct stall {
 struct order {
     struct sys *sys;
     struct failures *failures;
-    struct pins *pins;
     cudaStream_t compute, copies;
     cudaEvent_t mark[MARKS], ticket[TICKETS];
     cudaEvent_t done, finished;
@@ -65,15 +64,6 @@ static cudaError_t follow(struct order *o, uint64_t mark) {
 
 /* ---- copies ---- */
 
-static cudaError_t queue_copy(struct order *o, char *to, const char *from, size_t bytes) {
-    cudaError_t code = cudaSuccess;
-    for (size_t n; bytes && code == cudaSuccess; to += n, from += n, bytes -= n) {
-        n = pins_cut(o->pins, from, bytes);
-        code = cudaMemcpyAsync(to, from, n, cudaMemcpyHostToDevice, o->copies);
-    }
-    return code;
-}
-
 /* Out of memory that is not pinned the driver lets the caller wait: only copying is held then, so that
  * operators go on. */
 uint64_t order_copy(struct order *o, void *to, const void *from, size_t bytes, uint64_t mark) {
@@ -82,7 +72,7 @@ uint64_t order_copy(struct order *o, void *to, const void *from, size_t bytes, u
     cudaEvent_t event = o->ticket[ticket % TICKETS];
     cudaError_t code = ticket > TICKETS ? cudaEventSynchronize(event) : cudaSuccess;
     if (code == cudaSuccess) code = follow(o, mark);
-    if (code == cudaSuccess) code = queue_copy(o, to, from, bytes);
+    if (code == cudaSuccess) code = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, o->copies);
     pthread_mutex_lock(&o->lock);
     if (code == cudaSuccess) code = cudaEventRecord(event, o->copies);
     o->tickets = ticket;
@@ -211,13 +201,13 @@ static void destroy_all(struct order *o) {
 }
 
 struct order *order_open(struct sys *sys, cudaStream_t compute, cudaStream_t copies,
-                         struct failures *failures, struct pins *pins, struct error *e) {
+                         struct failures *failures, struct error *e) {
     struct order *o = sys->alloc(sys, LINE_HOST, sizeof *o);
     if (!o) {
         error_set(e, MEMORY, "no memory for the GPU's events");
         return NULL;
     }
-    *o = (struct order){.sys = sys, .failures = failures, .pins = pins, .compute = compute, .copies = copies};
+    *o = (struct order){.sys = sys, .failures = failures, .compute = compute, .copies = copies};
     pthread_mutex_init(&o->lock, NULL);
     pthread_mutex_init(&o->copying, NULL);
     if (failures_check(failures, create_all(o), "events", e) == OK) return o;

@@ -11,16 +11,15 @@
 
 #include "engine/base/sys.h"
 #include "kernels/cuda/failures.h"
-#include "kernels/cuda/pins.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
 struct order;
 
-/* For the current GPU; both streams, failures and pins outlive it. MEMORY, DEVICE; NULL then. */
+/* For the current GPU; both streams and failures outlive it. MEMORY, DEVICE; NULL then. */
 struct order *order_open(struct sys *sys, cudaStream_t compute, cudaStream_t copies,
-                         struct failures *failures, struct pins *pins, struct error *e);
+                         struct failures *failures, struct error *e);
 void order_close(struct order *order);
 
 /* Only the thread that runs operators: */

@@ -272,7 +272,8 @@ enum status pages_provide(struct pages *p, uint64_t bytes, struct error *e) {
     pthread_mutex_unlock(&p->lock);
     if (code != cudaErrorMemoryAllocation) return failures_check(p->failures, code, "the pages of a run", e);
     size_t free_bytes = 0, all = 0;
-    cudaMemGetInfo(&free_bytes, &all);
+    cudaError_t asked = cudaMemGetInfo(&free_bytes, &all);
+    if (asked != cudaSuccess) return failures_check(p->failures, asked, "free memory", e);
     error_set(e, MEMORY, "the GPU has too little memory left for this run");
     error_where(e, "--max-vram");
     error_found(e, "%llu bytes free, beside what this process has", (unsigned long long)free_bytes);

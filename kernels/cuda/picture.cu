@@ -55,7 +55,9 @@ static enum status patchify_run(struct cuda *cuda, const struct op *op, char *wo
     return move_run(cuda, op, &op->in[0], &op->out, e);
 }
 
-const struct cuda_operator cuda_patchify = {NULL, patchify_run};
+static const void *const patch_kernels[] = {KERNEL(move_patches<false>), KERNEL(move_patches<true>), NULL};
+
+const struct cuda_operator cuda_patchify = {NULL, patchify_run, patch_kernels};
 
 static enum status unpatchify_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
@@ -89,7 +91,9 @@ static enum status latent_run(struct cuda *cuda, const struct op *op, char *work
     return cuda_launched(op, e);
 }
 
-const struct cuda_operator cuda_latent_to_image = {NULL, latent_run};
+static const void *const latent_kernels[] = {KERNEL(move_latent), NULL};
+
+const struct cuda_operator cuda_latent_to_image = {NULL, latent_run, latent_kernels};
 
 /* NaN becomes 0; halves go to even. */
 __device__ static inline uint32_t rgb_value(float value) {
@@ -133,4 +137,6 @@ static enum status rgb_run(struct cuda *cuda, const struct op *op, char *workspa
     return cuda_launched(op, e);
 }
 
-const struct cuda_operator cuda_image_to_rgb = {NULL, rgb_run};
+static const void *const rgb_kernels[] = {KERNEL(rgb_rows), NULL};
+
+const struct cuda_operator cuda_image_to_rgb = {NULL, rgb_run, rgb_kernels};

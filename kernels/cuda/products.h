@@ -21,7 +21,7 @@ extern "C" {
 enum { PRODUCTS_WORKSPACE = 32 << 20 };
 
 /* out[M,N] = in[M,K] . weight[N,K]^T (+ bias[N]) (+ residual[M,N]): in and weight bf16 and packed, the rest
- * f32; out's and residual's rows may be strided, in elements. */
+ * f32; out's and residual's rows may be strided, in elements. K is a multiple of 8. */
 struct product_key {
     int32_t m, n, k;
     int32_t bias, residual; /* 1: there is one */
@@ -63,6 +63,8 @@ enum status products_prepare(struct products *products, const struct product_key
 /* Queues it on the stream. INTERNAL if it was not prepared, DEVICE. */
 enum status products_run(struct products *products, const struct product_key *key,
                          const struct product_operands *operands, cudaStream_t stream, struct error *e);
+/* Scratch memory that products_touch can use: 0 if it has nothing to do. */
+uint64_t products_touch_needs(const struct products *products);
 /* Runs every product that has been prepared and not been run yet once, on scratch memory of the device (a
  * multiple of 256), so that its kernels are loaded before memory is measured. Operands are garbage. What does
  * not fit (product_touch_bytes) is left to its first call, and so is what is not wide though its rows are: no

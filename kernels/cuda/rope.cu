@@ -91,7 +91,9 @@ static enum status table_run(struct cuda *cuda, const struct op *op, char *works
     return cuda_launched(op, e);
 }
 
-const struct cuda_operator cuda_rope_table = {NULL, table_run};
+static const void *const table_kernels[] = {KERNEL(table_pairs), NULL};
+
+const struct cuda_operator cuda_rope_table = {NULL, table_run, table_kernels};
 
 /* What a rotation's threads share: pairs of a head, and units of two (interleaved) or four (halves) of them,
  * which is a quad of in for each load. */
@@ -157,7 +159,9 @@ static enum status rope_run(struct cuda *cuda, const struct op *op, char *worksp
     return cuda_launched(op, e);
 }
 
-const struct cuda_operator cuda_rope = {NULL, rope_run};
+static const void *const rope_kernels[] = {KERNEL(rotate_interleaved), KERNEL(rotate_halves), NULL};
+
+const struct cuda_operator cuda_rope = {NULL, rope_run, rope_kernels};
 
 /* An embedding has 256 values in every model: few enough to be computed on the host and to travel along, in
  * two launches. */
@@ -194,4 +198,6 @@ static enum status timestep_run(struct cuda *cuda, const struct op *op, char *wo
     return cuda_launched(op, e);
 }
 
-const struct cuda_operator cuda_timestep = {NULL, timestep_run};
+static const void *const timestep_kernels[] = {KERNEL(write_values), NULL};
+
+const struct cuda_operator cuda_timestep = {NULL, timestep_run, timestep_kernels};

@@ -150,6 +150,7 @@ done <<END
 --fps 24|--fps
 --device cuda:x|--device
 --device tpu|--device
+--device cuda:0,cuda:1|one device.*--device
 --precision f16|--precision.*f16
 --seed 9223372036854775807 -b 2|--seed
 -o b.jpg|--output

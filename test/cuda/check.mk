@@ -1,5 +1,6 @@
 # Tests of the CUDA device: the same programs on a GPU (release or debug with CUDA=1) and on the CPU (CONFIG=emu, emu_asan),
-# where they need no CUDA. Under the thread sanitizer (CONFIG=emu_tsan) as tsan_cuda_NAME, without oneDNN as all of tsan_.
+# where they need no CUDA. Under the thread sanitizer (CONFIG=emu_tsan) as tsan_cuda_NAME, without oneDNN as all of tsan_; the
+# gate needs whole models, so not there.
 CUDA_TESTS := $(patsubst test/cuda/test_cuda_%.c,%,$(wildcard test/cuda/test_cuda_*.c))
 CUDA_TEST_O := $B/obj/test/cuda/fragments.o
 .SECONDARY: $(CUDA_TEST_O)
@@ -25,7 +26,17 @@ $B/tsan_cuda_%: test/cuda/test_cuda_%.c $(TSAN_O) $(CUDA_O) $(CUDA_TEST_O)
 	@$(CC) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(TSAN_O) $(CUDA_O) $(CUDA_TEST_O) -lcmocka $(CUDA_LIBS) -lm -lpthread
 
 .PHONY: cuda-tests
-cuda-tests: $(if $(filter emu_tsan,$(CONFIG)),$(CUDA_TESTS:%=$B/tsan_cuda_%),$(CUDA_TESTS:%=$B/test_cuda_%))
+cuda-tests: $(if $(filter emu_tsan,$(CONFIG)),$(patsubst %,$B/tsan_cuda_%,$(filter-out gate,$(CUDA_TESTS))),$(CUDA_TESTS:%=$B/test_cuda_%)) \
+    $(if $(filter emu%,$(CONFIG)),$B/emu_self)
+
+# Whether the toolkit was there, and what was built with it.
+.PHONY: cuda-said
+cuda-said:
+ifeq ($(CUDA),1)
+	@echo "cuda: $(shell $(NVCC) --version | sed -n 's/.*release \([^,]*\),.*/nvcc \1/p') built machine code for $(CUDA_BUILT:%=sm_%) and PTX of the last"
+else
+	@echo "cuda: $(if $(NVCC),$(if $(CUDNN_HEADER),CUDA=0,no cudnn.h),no nvcc): nothing was built for GPUs"
+endif
 
 -include $(CUDA_TEST_O:.o=.d)
 

@@ -74,7 +74,12 @@ static void products_are_asked_for_as_meant(void **state) {
     for (int i = 0; i < 500; i++) one_product(products);
     void *scratch = aligned_alloc(256, SCRATCH);
     memset(scratch, 0, SCRATCH);
+    assert_int_equal(products_touch_needs(products), 0); /* all of these have run */
+    struct product_key key = {.m = 2, .n = 3, .k = 8, .out_row = 3};
+    assert_int_equal(products_prepare(products, &key, &e), OK);
+    assert_int_equal(products_touch_needs(products), product_touch_bytes(&key));
     assert_int_equal(products_touch(products, scratch, SCRATCH, NULL, &e), OK);
+    assert_int_equal(products_touch_needs(products), 0);
     assert_int_equal(products_touch(products, scratch, PRODUCTS_WORKSPACE, NULL, &e), OK);
     free(scratch);
     products_close(products);
@@ -127,7 +132,12 @@ static void convolutions_are_asked_for_as_meant(void **state) {
     for (int i = 0; i < 100; i++) one_convolution(convolutions);
     void *scratch = aligned_alloc(256, SCRATCH);
     memset(scratch, 0, SCRATCH);
+    assert_int_equal(convolutions_touch_needs(convolutions), 0);
+    struct convolution_key key = {.rows = 7, .columns = 7, .in = 8, .out = 8, .side = 3};
+    assert_int_equal(convolutions_prepare(convolutions, &key, &e), OK);
+    assert_int_equal(convolutions_touch_needs(convolutions), convolution_touch_bytes(&key));
     assert_int_equal(convolutions_touch(convolutions, scratch, SCRATCH, NULL, &e), OK);
+    assert_int_equal(convolutions_touch_needs(convolutions), 0);
     free(scratch);
     convolutions_close(convolutions);
 }
@@ -144,6 +154,11 @@ static void convolutions_that_are_refused_are_named(void **state) {
     assert_string_equal(error_line(&e, line, sizeof line),
                         "cuDNN choice of an algorithm failed: found not supported (3000), expected a "
                         "convolution of 4 x 6 pixels, 40 to 8 channels, kernel 3");
+    e = (struct error){0};
+    key.in = 48;
+    assert_int_equal(convolutions_prepare(convolutions, &key, &e), OK);
+    assert_int_equal(convolutions_run(convolutions, &key, &operands, NULL, &e), DEVICE);
+    assert_string_equal(e.what, "cuDNN convolution failed");
     e = (struct error){0};
     convolutions_close(convolutions);
 }

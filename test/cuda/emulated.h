@@ -12,6 +12,7 @@
 #pragma weak emu_set_taken
 #pragma weak emu_set_delays
 #pragma weak emu_set_devices
+#pragma weak emu_set_order
 
 enum emulated_call { EMULATED_DEVICE_MEMORY, EMULATED_SHARED_MEMORY, EMULATED_PIN, EMULATED_COPY };
 
@@ -21,6 +22,11 @@ static inline bool emulated(void) {
 
 static inline long emulated_pageable_copies(void) {
     return emulated() ? (long)emu_read_counts().pageable_copies : 0;
+}
+
+/* Kernels whose code was not there before their first launch. */
+static inline long emulated_late_kernels(void) {
+    return emulated() ? (long)emu_read_counts().late_kernels : 0;
 }
 
 static inline const char *emulated_call_name(enum emulated_call call) {
@@ -33,6 +39,13 @@ static inline void emulated_fail(enum emulated_call call, long n) {
     static const enum emu_call calls[] = {EMU_MEM_CREATE, EMU_HOST_ALLOC, EMU_HOST_REGISTER, EMU_COPY};
     enum { OUT_OF_MEMORY = 2 }; /* CUDA's number */
     emu_fail(calls[call], n ? (uint64_t)n : UINT64_MAX, OUT_OF_MEMORY);
+}
+
+/* From here on threads go on in another order, and copies come late by up to 3 ms. */
+static inline void emulated_disorder(uint64_t n) {
+    if (!emulated()) return;
+    emu_set_order((enum emu_order)(n % 3), n);
+    emu_set_delays(n % 2 ? 3000 : 0, 0);
 }
 
 #endif

@@ -109,9 +109,10 @@ static bool fits(const struct shape *x, const struct shape *w, const struct shap
            x->w == y->w + w->w - 1;
 }
 
-/* Of 16 channels the better algorithm wants too much memory, of 24 it is refused, of 40 both are. */
+/* Of 16 channels the better algorithm wants too much memory, of 24 it is refused, of 32 when it is called, of
+ * 40 both are; of 48 both when they are called. */
 static bool precomputed(const struct shape *x) {
-    return x->c != 16 && x->c != 24;
+    return x->c != 16 && x->c != 24 && x->c != 32;
 }
 
 cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t handle, const cudnnTensorDescriptor_t x,
@@ -145,6 +146,8 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void *alpha,
                                       const cudnnTensorDescriptor_t y_at, void *y) {
     (void)handle, (void)conv, (void)workspace;
     const struct shape *of_x = shape_at(x_at), *of_w = shape_at(w_at), *of_y = shape_at(y_at);
+    bool better = algorithm == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+    if ((better && of_x->c == 32) || of_x->c == 48) return CUDNN_STATUS_NOT_SUPPORTED_LAYOUT;
     cudnnConvolutionFwdAlgo_t expected = precomputed(of_x) ? CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM
                                                            : CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM;
     bool good = *(const float *)alpha == 1 && *(const float *)beta == 0 && algorithm == expected &&

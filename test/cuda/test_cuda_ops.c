@@ -5,6 +5,7 @@
  * Under the emulator EMU_ORDER and EMU_SEED say in which order threads run. Random cases: SEED in the
  * environment repeats a run, CASES says how many. ONLY is a pattern of tests to run. */
 #include "test/cuda/cuda_watch.h"
+#include "test/cuda/emulated.h"
 
 #include "test/ops_cases.h"
 
@@ -22,11 +23,11 @@ enum { SMALL = 0, RANDOM_CASES = 100, ROWS_ALIKE = 130, PICTURES = 12 };
 /* Measured under the emulator. Of a GPU's tensor cores, which cut sums off instead of rounding them, a
  * product is expected to be 20 times as far off as there (2e-5 of K = 10240 values). */
 static struct op_error errors[N_OP_KINDS] = {
-    [OP_LINEAR] = {1e-05, 0},     [OP_LINEAR_FEW] = {3e-07, 0},      [OP_ATTENTION] = {3e-03, 0},
-    [OP_RMS_NORM] = {2e-07, 0},   [OP_LAYER_NORM] = {2e-07, 0},      [OP_GROUP_STATISTICS] = {1e-07, 0},
+    [OP_LINEAR] = {1e-05, 0},     [OP_LINEAR_FEW] = {3e-07, 0},      [OP_ATTENTION] = {7e-03, 0},
+    [OP_RMS_NORM] = {1e-07, 0},   [OP_LAYER_NORM] = {1e-07, 0},      [OP_GROUP_STATISTICS] = {5e-08, 0},
     [OP_GROUP_NORM] = {1e-07, 0}, [OP_ROPE_TABLE] = {5e-08, 0},      [OP_ROPE] = {6e-08, 0},
-    [OP_SWIGLU] = {2e-07, 0},     [OP_UNPATCHIFY] = {2.5e-08, 0},    [OP_TIMESTEP] = {5e-08, 0},
-    [OP_CONV2D] = {4e-04, 0},     [OP_LATENT_TO_IMAGE] = {5e-08, 0},
+    [OP_SWIGLU] = {1e-07, 0},     [OP_UNPATCHIFY] = {2.7e-08, 0},    [OP_TIMESTEP] = {5e-08, 0},
+    [OP_CONV2D] = {7e-04, 0},     [OP_LATENT_TO_IMAGE] = {5e-08, 0},
 };
 
 /* --- products --- */
@@ -52,7 +53,7 @@ static void test_linear_of_families(void **state) {
     if (SMALL) return;
     case_linear(5, 3840, 1024, DTYPE_BF16, 0, false, RESIDUAL_OUT);
     case_linear(2, 1024, 3840, DTYPE_F16, 0, true, RESIDUAL_NONE);
-    case_linear(3, 10240, 768, DTYPE_BF16, 0, false, RESIDUAL_NONE);
+    case_linear(3, 10240, PICTURES < 12 ? 768 : 3840, DTYPE_BF16, 0, false, RESIDUAL_NONE);
     case_linear(2, 3500, 10240, DTYPE_F16, 0, true, RESIDUAL_APART);
 }
 
@@ -111,7 +112,7 @@ static void test_attention_edges(void **state) {
     case_attention((struct attention_case){1, 1, 2, 2, 64, 0, true, false, 0.125f});
     case_attention((struct attention_case){1, SMALL ? 20 : 200, 4, 2, 40, 0, true, false, 0.15f});
     case_attention((struct attention_case){SMALL ? 5 : 90, 1, 2, 1, 80, 4, false, true, 0.1f});
-    case_attention((struct attention_case){SMALL ? 4 : 65, SMALL ? 9 : 65, 1, 1, 96, 0, true, false, 60});
+    case_attention((struct attention_case){SMALL ? 4 : 65, SMALL ? 9 : 65, 1, 1, 96, 0, true, false, 2});
 }
 
 /* --- norms, rope, elementwise, pictures --- */
@@ -125,6 +126,7 @@ static void test_norms(void **state) {
     case_layer_norm(5, 333, 3, true, true);
     case_group_norm(1, 1, 4, 2, false);
     case_group_norm(5, 7, 36, 4, true);
+    case_group_norm(300, 1, 2, 1, false); /* more rows than are summed at once */
     if (SMALL) return;
     case_rms_norm(40, 128, 30, DTYPE_BF16, 0, false, true);
     case_rms_norm(7, 1001, 1, DTYPE_F16, 3, true, false);
@@ -364,6 +366,12 @@ static void test_unprepared(void **state) {
     watch_wait();
 }
 
+/* After all calls: whatever they launched had been loaded before, so that it takes no memory in mid-run. */
+static void test_kernels_were_loaded(void **state) {
+    (void)state;
+    assert_int_equal(emulated_late_kernels(), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_precisions),
@@ -385,6 +393,7 @@ int main(void) {
         cmocka_unit_test(test_places_alike),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_unprepared),
+        cmocka_unit_test(test_kernels_were_loaded),
         cmocka_unit_test(test_print_errors),
     };
     const char *only = getenv("ONLY");

@@ -9,12 +9,14 @@
 #include "kernels/cuda/cuda.h"
 #include "test/cuda/emulated.h"
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#ifdef __SANITIZE_THREAD__
+enum { WORLDS = 6 };
+#elif defined(__SANITIZE_ADDRESS__)
 enum { WORLDS = 12 };
 #else
 enum { WORLDS = 40 };
 #endif
-enum { RESULT_BYTES = 64 << 20, WIDENED_MAX = 4096, WORKSPACE = 1 << 16 };
+enum { WIDENED_MAX = 4096, WORKSPACE = 1 << 16 };
 
 /* What an operator has made of a tensor. */
 struct widened {
@@ -25,7 +27,7 @@ struct widened {
 
 static struct results {
     char *memory, *workspace; /* shared with the GPU */
-    uint64_t used;
+    uint64_t used, bytes;
     struct widened list[WIDENED_MAX];
     int n;
     long compared;
@@ -63,7 +65,7 @@ static void compute_visit(struct store *store, int visit, char *image, struct er
         if (store_await(store, visit, end, e) != OK) return;
         to.data = results.memory + results.used;
         results.used += align_up((uint64_t)tensor_bytes(&to), ARENA_ALIGN);
-        assert_true(results.used <= RESULT_BYTES && results.n < WIDENED_MAX);
+        assert_true(results.used <= results.bytes && results.n < WIDENED_MAX);
         op_widen(&x, to, from);
         results.list[results.n++] = (struct widened){block, i, to.data};
     }
@@ -125,14 +127,20 @@ static void compute_from(struct store *store, int at, int stop, struct error *e)
     }
 }
 
+/* Room for every value of every visit. */
 static void open_results(void) {
-    results.memory = device()->memory->take_shared(device(), RESULT_BYTES);
+    results.bytes = ARENA_ALIGN;
+    for (int i = 0; i < world.visits.n_visits; i++) {
+        const int32_t *dims = world.dims[world.visits.visits[i].stage][world.visits.visits[i].block];
+        for (int k = 0; k < 3; k++) results.bytes += align_up(sizeof(float) * (uint64_t)dims[k], ARENA_ALIGN);
+    }
+    results.memory = device()->memory->take_shared(device(), results.bytes);
     results.workspace = device()->memory->take_shared(device(), WORKSPACE);
     assert_true(results.memory && results.workspace);
 }
 
 static void close_results(void) {
-    device()->memory->give_shared(device(), results.memory, RESULT_BYTES);
+    device()->memory->give_shared(device(), results.memory, results.bytes);
     device()->memory->give_shared(device(), results.workspace, WORKSPACE);
 }
 

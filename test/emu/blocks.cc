@@ -7,8 +7,7 @@
  * blocks share none.
  *
  * When nobody can go on, a barrier is divergent: the message says who waits where. */
-#include "internal.h"
-#include "ptx_emulated.h"
+#include "blocks.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -16,150 +15,12 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum {
-    THREADS = 1024,
-    WARPS = THREADS / 32,
-    STACK = 256 << 10,
-    GUARD = 4096,
-    SHARED_MOST = 99 << 10, /* what sm_86, 89 and 120 give a block */
-    SHARED_USUAL = 48 << 10,
-    SHARED_SLOTS = WITH_TSAN ? 64 : 1, /* blocks until shared memory is used again */
-    SHARED_SLOT = 128 << 10,
-    ARRAYS = 32,
-    ASYNC = 128,
-    SETS = WITH_TSAN ? 2 : 1,
-    OWN_FIBERS = WITH_TSAN ? 8 : 0 /* so many blocks of each launch have a fiber for each thread anyway */
-};
-
-struct fiber {
-    void *stack_pointer;
-    void *stack; /* NULL: never used */
-    size_t stack_bytes;
-    void *tsan, *fake_stack;
-};
-
-struct async_copy {
-    void *to;
-    uint4 value;
-    int group;
-};
-
-struct thread {
-    emu_thread self; /* first */
-    fiber *on;       /* NULL: has not begun */
-    const char *what, *file;
-    int line; /* where it waits */
-    bool ended;
-    int n_copies, group, first_copy;
-};
-
-struct meeting {
-    uint32_t mask, here, phase;
-    warp_operation *operation;
-    const char *what, *file;
-    int line;
-    void *operands[32];
-    char order[2];
-};
-
-/* The threads of a block, and the fibers they run on. */
-struct block_state {
-    thread threads[THREADS];
-    fiber fibers[THREADS];
-    async_copy copies[THREADS][ASYNC]; /* a ring each */
-    meeting meetings[WARPS][32];
-    int n_meetings[WARPS]; /* of those, the ones that somebody waits at */
-    uint32_t ready[WARPS], ready_warps, alive[WARPS];
-    int n_warps;
-    int n, n_ended, n_here, rotation;
-    uint32_t phase;
-    char order[2];
-    const char *file;
-    int line;
-};
-
-struct shared_array {
-    const void *site;
-    void *memory;
-    size_t bytes;
-};
-
-struct worker {
-    emu_place where; /* of the block that runs */
-    const launch *now;
-    block_state *sets[SETS], *block;
-    thread *running;
-    fiber main;
-    uint64_t random, n_blocks;
-    bool meets, own_fibers;
-    char *shared; /* SHARED_SLOTS of them */
-    size_t shared_used;
-    shared_array arrays[ARRAYS];
-    int n_arrays;
-    char begin, end; /* places of order: of the blocks of a launch */
-    char fault_stack[64 << 10];
-};
-
 EMU_THREAD_LOCAL const emu_thread *emu_self;
 EMU_THREAD_LOCAL const emu_place *emu_where;
-static EMU_THREAD_LOCAL worker *own;
+EMU_THREAD_LOCAL worker *own;
 
 const char *kernel_running() {
     return own && own->now ? own->now->name : "";
-}
-
-/* ---- switching ---- */
-
-extern "C" void emu_switch(void **from, void *to);
-asm(".text\n"
-    ".type emu_switch, @function\n"
-    "emu_switch:\n"
-    "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
-    "  movq %rsp, (%rdi)\n"
-    "  movq %rsi, %rsp\n"
-    "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
-    "  ret\n"
-    ".size emu_switch, . - emu_switch\n");
-
-static void fiber_main();
-
-static void fiber_make(fiber *f) {
-    char *memory = (char *)mmap(nullptr, STACK + GUARD, PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-    if (memory == MAP_FAILED) refuse("no memory for the stack of a thread");
-    mprotect(memory, GUARD, PROT_NONE);
-    f->stack = memory + GUARD;
-    f->stack_bytes = STACK;
-    void **top = (void **)(memory + GUARD + STACK);
-    *--top = nullptr; /* where fiber_main would return to, and what aligns its frame */
-    *--top = (void *)fiber_main;
-    f->stack_pointer = top - 6;
-#ifdef EMU_TSAN
-    f->tsan = __tsan_create_fiber(1);
-#endif
-}
-
-static void fiber_free(fiber *f) {
-    if (!f->stack) return;
-#ifdef EMU_TSAN
-    __tsan_destroy_fiber(f->tsan);
-#endif
-    __asan_unpoison_memory_region(f->stack, f->stack_bytes);
-    munmap((char *)f->stack - GUARD, STACK + GUARD);
-}
-
-static inline void fiber_switch(fiber *from, fiber *to) {
-    if (!to->stack) fiber_make(to);
-#ifdef EMU_TSAN
-    __tsan_switch_to_fiber(to->tsan, 1);
-#endif
-#ifdef EMU_ASAN
-    __sanitizer_start_switch_fiber(&from->fake_stack, to->stack, to->stack_bytes);
-#endif
-    emu_switch(&from->stack_pointer, to->stack_pointer);
-#ifdef EMU_ASAN
-    __sanitizer_finish_switch_fiber(from->fake_stack, nullptr, nullptr);
-#endif
 }
 
 /* ---- who goes on ---- */
@@ -213,9 +74,13 @@ __attribute__((noreturn)) static void refuse_deadlock(const worker *w) {
            waits->what, waits->file, waits->line, other->self.number, other->what, other->file, other->line);
 }
 
+static void fiber_main();
+
 static fiber *fiber_for(block_state *b, const thread *t) {
     int i = t->self.number + b->rotation;
-    return &b->fibers[i < b->n ? i : i - b->n];
+    fiber *f = &b->fibers[i < b->n ? i : i - b->n];
+    if (!f->stack) fiber_make(f, fiber_main);
+    return f;
 }
 
 /* From the fiber of a thread that waits, or (last) whose thread has ended, to whoever can go on. Returns when
@@ -362,78 +227,8 @@ void emu_syncwarp(uint32_t mask, const char *file, int line) {
     warp_meet(mask, nullptr, "__syncwarp", nullptr, file, line);
 }
 
-/* ---- copies that a thread waits for ---- */
-
-void emu_async_copy(void *to, uint4 value, const char *file, int line) {
-    thread *t = own->running;
-    if (t->n_copies == ASYNC)
-        refuse("kernel %s: more than %d copies of a thread on their way", own->now->name, ASYNC);
-    async_copy *c = &own->block->copies[t->self.number][(t->first_copy + t->n_copies++) % ASYNC];
-    c->to = to;
-    c->value = value;
-    c->group = t->group;
-    t->file = file, t->line = line;
-}
-
-void emu_async_commit(void) {
-    own->running->group++;
-}
-
-bool emu_async_arrived(int n, void **to, uint4 *value) {
-    thread *t = own->running;
-    async_copy *c = &own->block->copies[t->self.number][t->first_copy];
-    if (!t->n_copies || c->group >= t->group - n) return false;
-    *to = c->to;
-    *value = c->value;
-    t->first_copy = (t->first_copy + 1) % ASYNC;
-    t->n_copies--;
-    return true;
-}
-
 void emu_misaligned(const char *what, const void *address, const char *file, int line) {
     refuse("kernel %s: misaligned address %p for %s at %s:%d", kernel_running(), address, what, file, line);
-}
-
-/* ---- shared memory ---- */
-
-static void *shared_take(worker *w, const void *site, size_t bytes, const char *name) {
-    if (w->n_arrays == ARRAYS) refuse("kernel %s: more than %d shared arrays", w->now->name, ARRAYS);
-    size_t used = (w->shared_used + 15) / 16 * 16;
-    size_t limit = shared_limit(w->now->function) > SHARED_USUAL ? SHARED_MOST : SHARED_USUAL;
-    if (used + bytes > limit)
-        refuse("kernel %s: shared array %s makes %zu bytes of shared memory; the kernel may have %zu",
-               w->now->name, name, used + bytes, limit);
-    shared_array *a = &w->arrays[w->n_arrays++];
-    a->site = site;
-    a->bytes = bytes;
-    w->shared_used = used + bytes;
-    if (WITH_ASAN) {
-        /* Exact, so that its end is guarded. */
-        if (posix_memalign(&a->memory, 16, bytes ? bytes : 1)) refuse("no memory for shared arrays");
-    } else
-        a->memory = w->shared + w->n_blocks % SHARED_SLOTS * SHARED_SLOT + used;
-    quiet_fill(a->memory, 0xFF, bytes);
-    return a->memory;
-}
-
-void *emu_shared_array(const void *site, size_t bytes, const char *name) {
-    worker *w = own;
-    w->meets = true;
-    for (int i = 0; i < w->n_arrays; i++)
-        if (w->arrays[i].site == site) return w->arrays[i].memory;
-    return shared_take(w, site, bytes, name);
-}
-
-void *emu_shared_dynamic(void) {
-    static char site;
-    return emu_shared_array(&site, own->now->shared_bytes, "SMEM_DYN");
-}
-
-static void shared_forget(worker *w) {
-    if (WITH_ASAN)
-        for (int i = 0; i < w->n_arrays; i++) free(w->arrays[i].memory);
-    w->n_arrays = 0;
-    w->shared_used = 0;
 }
 
 /* ---- blocks ---- */
@@ -470,7 +265,7 @@ static void block_run(worker *w, uint64_t i_block) {
     /* A fiber comes after whoever makes it: here, where no thread of the block has begun. */
     if (w->own_fibers)
         for (int i = 0; i < b->n; i++)
-            if (!b->fibers[i].stack) fiber_make(&b->fibers[i]);
+            if (!b->fibers[i].stack) fiber_make(&b->fibers[i], fiber_main);
     thread *first = pick(w);
     w->running = first;
     emu_self = &first->self;
@@ -529,10 +324,29 @@ static void watch_addresses(worker *w) {
     sigaction(SIGSEGV, &ours, nullptr);
 }
 
+/* Those of streams that have ended, with their stacks: making them costs more than most kernels. */
+static quiet_lock free_lock;
+static block_state *free_blocks;
+
+static block_state *block_take() {
+    lock(&free_lock);
+    block_state *b = free_blocks;
+    if (b) free_blocks = b->next_free;
+    unlock(&free_lock);
+    return b ? b : (block_state *)pages(sizeof(block_state));
+}
+
+static void block_give(block_state *b) {
+    lock(&free_lock);
+    b->next_free = free_blocks;
+    free_blocks = b;
+    unlock(&free_lock);
+}
+
 worker *worker_create() {
     worker *w = (worker *)pages(sizeof(worker));
     watch_addresses(w);
-    for (int i = 0; i < SETS; i++) w->sets[i] = (block_state *)pages(sizeof(block_state));
+    for (int i = 0; i < SETS; i++) w->sets[i] = block_take();
     w->shared = (char *)pages((size_t)SHARED_SLOTS * SHARED_SLOT);
     pthread_attr_t attributes;
     if (pthread_getattr_np(pthread_self(), &attributes)) refuse("pthread_getattr_np");
@@ -545,10 +359,7 @@ worker *worker_create() {
 }
 
 void worker_destroy(worker *w) {
-    for (int i = 0; i < SETS; i++) {
-        for (int j = 0; j < THREADS; j++) fiber_free(&w->sets[i]->fibers[j]);
-        munmap(w->sets[i], sizeof(block_state));
-    }
+    for (int i = 0; i < SETS; i++) block_give(w->sets[i]);
     munmap(w->shared, (size_t)SHARED_SLOTS * SHARED_SLOT);
     munmap(w, sizeof *w);
 }

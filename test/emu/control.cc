@@ -132,6 +132,12 @@ void count_copy(size_t bytes, bool pageable) {
     unlock(&counting);
 }
 
+void count_late_kernel() {
+    lock(&counting);
+    counts.late_kernels++;
+    unlock(&counting);
+}
+
 void count_device(int64_t bytes) {
     lock(&counting);
     counts.live_bytes += (uint64_t)bytes;

@@ -56,6 +56,7 @@ struct emu_counts {
     uint64_t calls[EMU_CALLS];
     uint64_t pageable_copies;        /* copies from or to memory that is neither pinned nor registered */
     uint64_t copied_bytes;           /* by all copies */
+    uint64_t late_kernels;           /* whose code comes with their first launch: nothing had asked for it */
     uint64_t live_bytes, peak_bytes; /* of the device, ours */
     uint64_t pinned_bytes, registered_bytes;
 };

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Shows that the emulator catches what it is for: each fault of test/emu/faults is put into a copy of the tree, the program that
-# should report it is built there and run, and must fail with such a report. faults.sh [NAME...]: these, or all. The configurations
-# have been built before, for their objects are copied: only what a fault changes is compiled again.
+# should report it is built there and run, and must fail with such a report. faults.sh [NAME...]: these, or all; faults.sh N: so many,
+# drawn by SEED or the clock. The configurations have been built before, for their objects are copied: only what a fault changes is
+# compiled again.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 root=$PWD
@@ -51,6 +52,12 @@ fault() {
 }
 
 wanted=$*
+case "$wanted" in
+[1-9])
+    wanted=$(ls test/emu/faults | sed -n 's/\.sed$//p' | awk -v seed="${SEED:-$(date +%s)}" 'BEGIN { srand(seed) } { print rand(), $1 }' |
+        sort | awk -v n="$wanted" 'NR <= n { print $2 }' | tr '\n' ' ')
+    ;;
+esac
 mkdir -p $work
 fault await kernels/cuda/order.c emu_tsan tsan_cuda_store test_worlds "$race"
 fault mark kernels/cuda/order.c emu_tsan tsan_cuda_store test_worlds "$race"

@@ -25,7 +25,6 @@ extern "C" {
 void __tsan_acquire(void *);
 void __tsan_release(void *);
 void *__tsan_create_fiber(unsigned flags);
-void __tsan_destroy_fiber(void *);
 void __tsan_switch_to_fiber(void *, unsigned flags);
 void *__tsan_get_current_fiber(void);
 void __tsan_set_fiber_name(void *, const char *);
@@ -136,6 +135,9 @@ bool is_sticky(cudaError_t error);
 cudaError_t need_device();
 /* The dynamic shared memory that a kernel may ask for. */
 size_t shared_limit(const void *function);
+/* The kernel's code is on the GPU from here on. Returns whether it was before. */
+bool kernel_loaded(const void *function);
+void count_late_kernel();
 
 /* ---- memory.cc ---- */
 

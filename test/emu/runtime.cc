@@ -210,14 +210,31 @@ static quiet_lock kernels_lock;
 static struct {
     const void *function;
     size_t bytes;
+    bool loaded;
 } kernels[KERNELS];
 static int n_kernels;
 
-size_t shared_limit(const void *function) {
-    size_t bytes = 48 << 10;
+/* Its place; the lock is held. */
+static int kernel_place(const void *function) {
+    int i = 0;
+    while (i < n_kernels && kernels[i].function != function) i++;
+    if (i == KERNELS) refuse("more than %d kernels", KERNELS);
+    if (i == n_kernels) kernels[n_kernels++] = {function, 48 << 10, false};
+    return i;
+}
+
+bool kernel_loaded(const void *function) {
     lock(&kernels_lock);
-    for (int i = 0; i < n_kernels; i++)
-        if (kernels[i].function == function) bytes = kernels[i].bytes;
+    int i = kernel_place(function);
+    bool before = kernels[i].loaded;
+    kernels[i].loaded = true;
+    unlock(&kernels_lock);
+    return before;
+}
+
+size_t shared_limit(const void *function) {
+    lock(&kernels_lock);
+    size_t bytes = kernels[kernel_place(function)].bytes;
     unlock(&kernels_lock);
     return bytes;
 }
@@ -227,11 +244,7 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
     if (value < 0 || value > 99 << 10)
         refuse("cudaFuncSetAttribute: %d bytes of shared memory; sm_86, 89 and 120 have 101376", value);
     lock(&kernels_lock);
-    int i = 0;
-    while (i < n_kernels && kernels[i].function != function) i++;
-    if (i == KERNELS) refuse("more than %d kernels", KERNELS);
-    if (i == n_kernels) n_kernels++;
-    kernels[i] = {function, (size_t)value};
+    kernels[kernel_place(function)].bytes = (size_t)value;
     unlock(&kernels_lock);
     return report(struck());
 }
@@ -239,6 +252,7 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *function) {
     cudaError_t bad = need_device();
     if (bad) return report(bad);
+    kernel_loaded(function);
     *attributes = cudaFuncAttributes{};
     attributes->maxThreadsPerBlock = 1024;
     attributes->binaryVersion = attributes->ptxVersion = 10 * now.major + now.minor;

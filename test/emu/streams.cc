@@ -270,6 +270,7 @@ void emu_launch(const char *name, const void *function, dim3 grid, dim3 block, s
         report(struck() ? struck() : fails);
         return;
     }
+    if (!kernel_loaded(function)) count_late_kernel();
     operation *o = queue_begin(s, KERNEL);
     o->fails = fails;
     o->kernel = launch{name, function, grid, block, shared_bytes, call, o->arguments};

@@ -1,3 +1,5 @@
+/* See cases.h. Every case has two streams and the same four arrays; kernels with a fault are instances of a
+ * template whose clean instance is a case too. */
 #include "test/emu/self/cases.h"
 
 #include "emu.h"

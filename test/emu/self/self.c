@@ -3,8 +3,6 @@
  * says: by the emulator, by a wrong result, or by the sanitizer of this build. */
 #include "test/emu/self/cases.h"
 
-#include "emu.h"
-
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

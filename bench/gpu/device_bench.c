@@ -1,0 +1,130 @@
+/* Measures the first GPU: where it is, its bus, every operator. JSON on stdout, a line a result on stderr as
+ * it comes. For bench/gpu/run.sh. device_bench info | bus [--small] | ops [--small]
+ * [products|attention|bytes|decoder] */
+#include "bench/gpu/operators.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int fail(const struct error *e) {
+    char line[1024];
+    fprintf(stderr, "device_bench: %s\n", error_line(e, line, sizeof line));
+    return 1;
+}
+
+static int print(json_t *json) {
+    int problem = json_dumpf(json, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+    puts("");
+    json_decref(json);
+    return problem ? 1 : 0;
+}
+
+/* ---- info ---- */
+
+static int info(void) {
+    struct error e = {0};
+    struct cuda_info about;
+    struct sys sys;
+    char why[256];
+    sys_init_machine(&sys);
+    int n = cuda_count(why, sizeof why);
+    if (!n) {
+        fprintf(stderr, "device_bench: %s\n", why);
+        return 1;
+    }
+    if (cuda_describe(0, &about, &e) != OK) return fail(&e);
+    struct device *device = cuda_open(&sys, 0, &e);
+    if (!device) return fail(&e);
+    const struct cuda *cuda = (const struct cuda *)device;
+    json_t *json = json_pack("{s:s, s:i, s:s, s:I, s:I, s:s, s:b, s:I}", "gpu", about.name, "gpus", n,
+                             "architecture", "", "bytes", (json_int_t)about.bytes, "free_bytes",
+                             (json_int_t)about.free_bytes, "library", about.library, "decode",
+                             cuda->convolutions != NULL, "own_bytes", (json_int_t)device->own_bytes);
+    char architecture[16];
+    snprintf(architecture, sizeof architecture, "sm_%d%d", about.major, about.minor);
+    json_object_set_new(json, "architecture", json_string(architecture));
+    if (!cuda->convolutions) json_object_set_new(json, "no_decode", json_string(cuda->lacks_convolutions));
+    device->destroy(device);
+    return print(json);
+}
+
+/* ---- bus ---- */
+
+static int bus(bool small) {
+    json_t *rows = json_array();
+    struct sys sys;
+    struct error e = {0};
+    sys_init_machine(&sys);
+    uint64_t largest = small ? (uint64_t)1 << 20 : (uint64_t)1 << 30;
+    for (int path = 0; path < N_CUDA_PATHS && e.code == OK; path++)
+        for (uint64_t bytes = (uint64_t)256 << 10; bytes <= largest && e.code == OK; bytes *= 4) {
+            double rate;
+            const char *name = cuda_path_name((enum cuda_path)path);
+            if (cuda_bus_rate(&sys, 0, (enum cuda_path)path, bytes, &rate, &e) != OK) break;
+            fprintf(stderr, "%-13s %11llu %8.2f GB/s\n", name, (unsigned long long)bytes, rate / 1e9);
+            json_array_append_new(rows, json_pack("{s:s, s:I, s:f}", "path", name, "bytes", (json_int_t)bytes,
+                                                  "gbytes_per_second", rate / 1e9));
+        }
+    int status = print(json_pack("{s:o, s:b}", "rows", rows, "complete", e.code == OK));
+    return e.code == OK ? status : fail(&e);
+}
+
+/* ---- operators ---- */
+
+static void say_row(const json_t *row) {
+    const char *error = json_string_value(json_object_get(row, "error"));
+    double flops = json_number_value(json_object_get(row, "flops_per_second"));
+    double bytes = json_number_value(json_object_get(row, "bytes_per_second"));
+    fprintf(stderr, "%-27s %-40s ", json_string_value(json_object_get(row, "op")),
+            json_string_value(json_object_get(row, "shape")));
+    if (error)
+        fprintf(stderr, "%s\n", error);
+    else
+        fprintf(stderr, "%9.1f us %8.1f %s %3.0f %%\n",
+                1e6 * json_number_value(json_object_get(row, "seconds")),
+                flops > 0 ? flops / 1e12 : bytes / 1e9, flops > 0 ? "TFLOP/s" : "GB/s   ",
+                100 * json_number_value(json_object_get(row, "share")));
+}
+
+static int ops(bool small, const char *group) {
+    struct rig rig;
+    struct error e = {0};
+    struct operators_options options = {small, group};
+    if (rig_open(&rig, small ? 0.01 : 0.3, &e) != OK) {
+        rig_close(&rig);
+        return fail(&e);
+    }
+    json_t *measured = operators_measure(&rig, &options, say_row);
+    bool complete = json_is_true(json_object_get(measured, "complete"));
+    int status = print(measured);
+    rig_close(&rig);
+    return complete ? status : 1;
+}
+
+static int usage(void) {
+    fprintf(stderr, "usage: device_bench info | bus [--small] | ops [--small] [GROUP]\n");
+    return 2;
+}
+
+static bool is_group(const char *name) {
+    for (int i = 0; operators_groups[i]; i++)
+        if (!strcmp(operators_groups[i], name)) return true;
+    return false;
+}
+
+int main(int argc, char **argv) {
+    bool small = false;
+    const char *group = NULL;
+    for (int i = 2; i < argc; i++) {
+        if (!strcmp(argv[i], "--small"))
+            small = true;
+        else if (is_group(argv[i]))
+            group = argv[i];
+        else
+            return usage();
+    }
+    if (argc > 1 && !strcmp(argv[1], "info")) return info();
+    if (argc > 1 && !strcmp(argv[1], "bus")) return bus(small);
+    if (argc > 1 && !strcmp(argv[1], "ops")) return ops(small, group);
+    return usage();
+}

@@ -1,0 +1,44 @@
+# What runs on a machine with a GPU: everything that needs one, in a folder that needs nothing else of this tree.
+#   make gpu-bundle   build/gpu-bundle.tar.xz, for a machine with a driver and CUDA's libraries, without network or packages
+#   make check-gpu    on a machine with a GPU: checks; make bench-gpu: measures. Results in build/gpu-results
+#   make readme       the README's tables of GPUs from bench/results
+#   make CONFIG=emu gpu-stage    the same folder with the emulated device, to try the script: sh build/emu/gpu/run.sh OUT all --small
+GPU_TOOLS := device_bench fill_gpu gpu_results
+GPU_PROGRAMS := sluice test_golden test_rings_zimage test_rings_vae $(CUDA_TESTS:%=test_cuda_%) $(GPU_TOOLS)
+GPU_BUNDLE_BYTES := 52428800
+RIG_O := $(patsubst %,$B/obj/bench/gpu/%.o,device_bench operators rig)
+RESULTS_O := $(patsubst %,$B/obj/bench/gpu/%.o,gpu_results parts tables)
+# Not with LD_LIBRARY_PATH, which other programs there would find our libraries by too.
+ifeq ($(GPU_STAGE),1)
+LDFLAGS += -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib'
+endif
+
+$(RIG_O) $B/obj/bench/gpu/fill.o: CFLAGS += $(if $(filter emu%,$(CONFIG)),-Itest/emu,-isystem $(CUDA_HOME)/include)
+$B/device_bench: $(RIG_O) $(ENGINE_O)
+	@echo "  ld $@"
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+$B/fill_gpu: $B/obj/bench/gpu/fill.o $(if $(filter emu%,$(CONFIG)),$(ENGINE_O))
+	@echo "  ld $@"
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+$B/gpu_results: $(RESULTS_O)
+	@echo "  ld $@"
+	@$(CC) $(LDFLAGS) -o $@ $^ -ljansson
+
+.PHONY: gpu-stage gpu-build gpu-bundle check-gpu bench-gpu readme
+gpu-stage: $(GPU_PROGRAMS:%=$B/%)
+	@sh bench/gpu/stage.sh $B $B/gpu $(GPU_PROGRAMS)
+gpu-build:
+	@$(MAKE) --no-print-directory CONFIG=release CUDA=1 'CUDA_ARCHS=$(CUDA_ARCHS_ALL)' B=build/release-gpu GPU_STAGE=1 gpu-stage
+gpu-bundle: gpu-build
+	@tar -C build/release-gpu --owner=0 --group=0 --transform='s/^gpu/gpu-bundle/' -cf - gpu | xz -T0 --lzma2=preset=6,dict=64MiB >build/gpu-bundle.tar.xz
+	@bytes=$$(stat -c %s build/gpu-bundle.tar.xz); echo "build/gpu-bundle.tar.xz: $$bytes bytes"; \
+	    [ $$bytes -le $(GPU_BUNDLE_BYTES) ] || { echo "gpu-bundle: more than $(GPU_BUNDLE_BYTES) bytes"; exit 1; }
+check-gpu: gpu-build
+	@sh build/release-gpu/gpu/run.sh build/gpu-results check
+bench-gpu: gpu-build
+	@sh build/release-gpu/gpu/run.sh build/gpu-results bench
+	@cp build/gpu-results/*-20*.json bench/results/
+readme: $B/gpu_results
+	@sh bench/gpu/readme.sh $B/gpu_results write
+
+-include $(RIG_O:.o=.d) $(RESULTS_O:.o=.d) $B/obj/bench/gpu/fill.d

@@ -1,0 +1,483 @@
+/* Operators at real sizes: see operators.h. */
+#include "bench/gpu/operators.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Letters as in kernels/ops.h. */
+struct sizes {
+    int32_t T, C, F, H, D; /* tokens of picture and caption, a layer's widths */
+    int32_t chunk;         /* rows of a feed-forward chunk (models/zimage.c) */
+    int32_t text, text_C, text_F;
+    int32_t latent, side; /* a picture's, in latent and in pixels */
+    int32_t wide;         /* channels of the decoder's middle */
+    int32_t roof;
+};
+
+static const struct sizes real = {.T = 4128,
+                                  .C = 3840,
+                                  .F = 10240,
+                                  .H = 30,
+                                  .D = 128,
+                                  .chunk = 516,
+                                  .text = 512,
+                                  .text_C = 2560,
+                                  .text_F = 9728,
+                                  .latent = 128,
+                                  .side = 1024,
+                                  .wide = 512,
+                                  .roof = 8192};
+static const struct sizes tiny = {.T = 40,
+                                  .C = 256,
+                                  .F = 320,
+                                  .H = 2,
+                                  .D = 128,
+                                  .chunk = 20,
+                                  .text = 16,
+                                  .text_C = 256,
+                                  .text_F = 320,
+                                  .latent = 8,
+                                  .side = 32,
+                                  .wide = 32,
+                                  .roof = 64};
+
+/* ---- cases ---- */
+
+struct call {
+    const struct sizes *s;
+    struct context *x;
+    int32_t n[4]; /* the case's own numbers */
+    enum dtype weights;
+};
+
+static struct tensor matrix(struct call *c, enum dtype dtype, int32_t rows, int32_t columns) {
+    return context_tensor(c->x, dtype, 2, (int32_t[]){rows, columns});
+}
+
+static struct tensor row(struct call *c, int32_t columns) {
+    return context_tensor(c->x, DTYPE_F32, 1, &columns);
+}
+
+static struct tensor picture(struct call *c, int32_t side, int32_t channels) {
+    return context_tensor(c->x, DTYPE_F32, 3, (int32_t[]){side, side, channels});
+}
+
+/* rows, inputs, outputs */
+static void linear(struct call *c) {
+    struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]),
+                  weight = matrix(c, c->weights, c->n[2], c->n[1]);
+    op_linear(c->x, matrix(c, DTYPE_F32, c->n[0], c->n[2]), in, weight, (struct epilogue){0});
+}
+
+static void linear_few(struct call *c) {
+    struct tensor out = matrix(c, DTYPE_F32, c->n[0], c->n[2]), in = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
+    op_linear_few(c->x, out, in, matrix(c, c->weights, c->n[2], c->n[1]), row(c, c->n[2]), ACTIVATION_SILU);
+}
+
+/* tokens, heads, key heads, head size; causal where key heads are fewer, as in a text encoder */
+static void attention(struct call *c) {
+    struct tensor q = matrix(c, DTYPE_F32, c->n[0], c->n[1] * c->n[3]);
+    struct tensor k = matrix(c, DTYPE_F32, c->n[0], c->n[2] * c->n[3]);
+    struct tensor v = matrix(c, DTYPE_F32, c->n[0], c->n[2] * c->n[3]),
+                  out = matrix(c, DTYPE_F32, c->n[0], q.dim[1]);
+    op_attention(c->x, out, q, k, v, c->n[1], c->n[2], 0.1f, c->n[2] < c->n[1]);
+}
+
+/* rows, columns, columns of the weight; modulated, with gate and residual */
+static void rms_norm(struct call *c) {
+    struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]), out = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
+    struct modulation m = {0};
+    if (c->n[3] == 1) m.scale = row(c, c->n[1]);
+    if (c->n[3] == 2) m = (struct modulation){.gate = row(c, c->n[1]), .base = out};
+    op_rms_norm(c->x, out, in, row(c, c->n[2]), 1e-6f, m);
+}
+
+static void layer_norm(struct call *c) {
+    struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]), out = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
+    op_layer_norm(c->x, out, in, row(c, c->n[1]), 1e-6f);
+}
+
+static void rope_table(struct call *c) {
+    int32_t side = c->s->latent / 2;
+    struct rope_options o = {.theta = 256,
+                             .n_axes = 3,
+                             .axis_dim = {32, 48, 48},
+                             .n_grids = 1,
+                             .grid = {{.extent = {1, side, side}}}};
+    op_rope_table(c->x, context_tensor(c->x, DTYPE_F32, 3, (int32_t[]){side * side, 64, 2}), &o);
+}
+
+/* tokens, heads, head size, pairs */
+static void rope(struct call *c) {
+    struct tensor inout = matrix(c, DTYPE_F32, c->n[0], c->n[1] * c->n[2]);
+    struct tensor table = context_tensor(c->x, DTYPE_F32, 3, (int32_t[]){c->n[0], c->n[2] / 2, 2});
+    op_rope(c->x, inout, table, c->n[1], (enum rope_pairs)c->n[3]);
+}
+
+static void swiglu(struct call *c) {
+    struct tensor a = matrix(c, DTYPE_F32, c->n[0], c->n[1]), b = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
+    op_swiglu(c->x, a, a, b);
+}
+
+static void widen(struct call *c) {
+    op_widen(c->x, matrix(c, DTYPE_F32, c->n[0], c->n[1]), matrix(c, c->weights, c->n[0], c->n[1]));
+}
+
+static void repeat_row(struct call *c) {
+    op_repeat_row(c->x, matrix(c, DTYPE_F32, c->n[0], c->n[1]), matrix(c, DTYPE_F32, 1, c->n[1]));
+}
+
+static struct tensor latent(struct call *c) {
+    return context_tensor(c->x, DTYPE_F32, 3, (int32_t[]){16, c->s->latent, c->s->latent});
+}
+
+static void patchify(struct call *c) {
+    op_patchify(c->x, matrix(c, DTYPE_F32, c->s->latent * c->s->latent / 4, 64), latent(c), 2);
+}
+
+static void unpatchify(struct call *c) {
+    op_unpatchify(c->x, latent(c), matrix(c, DTYPE_F32, c->s->latent * c->s->latent / 4, 64), 2, -1);
+}
+
+static void timestep(struct call *c) {
+    op_timestep(c->x, matrix(c, DTYPE_F32, 1, 256), 500);
+}
+
+/* side, channels in, channels out, upsampling */
+static void conv(struct call *c) {
+    struct tensor in = picture(c, c->n[0], c->n[1]), out = picture(c, c->n[0] * c->n[3], c->n[2]);
+    struct tensor weight = context_tensor(c->x, DTYPE_BF16, 4, (int32_t[]){c->n[2], c->n[1], 3, 3});
+    op_conv2d(c->x, out, in, weight, (struct epilogue){.bias = row(c, c->n[2])},
+              (struct conv_options){.upsample = c->n[3]});
+}
+
+static int32_t groups_of(int32_t channels) {
+    return channels < 32 ? channels / 4 : 32;
+}
+
+/* The decoder's usual one: norm and SiLU on the way in, a residual on the way out. */
+static void conv_resnet(struct call *c) {
+    struct tensor in = picture(c, c->n[0], c->n[1]), out = picture(c, c->n[0], c->n[2]);
+    struct tensor weight = context_tensor(c->x, DTYPE_BF16, 4, (int32_t[]){c->n[2], c->n[1], 3, 3});
+    struct group_norm norm = {matrix(c, DTYPE_F32, groups_of(c->n[1]), 2), row(c, c->n[1]), row(c, c->n[1])};
+    op_conv2d(c->x, out, in, weight, (struct epilogue){.bias = row(c, c->n[2]), .residual = out},
+              (struct conv_options){.norm = norm, .activation = ACTIVATION_SILU, .upsample = 1});
+}
+
+static void group_statistics(struct call *c) {
+    struct tensor in = picture(c, c->n[0], c->n[1]), out = matrix(c, DTYPE_F32, groups_of(c->n[1]), 2);
+    op_group_statistics(c->x, out, in, (struct rows_before){0}, out.dim[0], 1e-6f);
+}
+
+static void group_norm(struct call *c) {
+    struct tensor in = picture(c, c->n[0], c->n[1]), out = picture(c, c->n[0], c->n[1]);
+    struct group_norm norm = {matrix(c, DTYPE_F32, groups_of(c->n[1]), 2), row(c, c->n[1]), row(c, c->n[1])};
+    op_group_norm(c->x, out, in, norm);
+}
+
+static void latent_to_image(struct call *c) {
+    op_latent_to_image(c->x, picture(c, c->s->latent, 16), latent(c), 0.3611f, 0.1159f);
+}
+
+static void image_to_rgb(struct call *c) {
+    struct tensor in = picture(c, c->s->side, 3), out = context_tensor(c->x, DTYPE_U8, 3, in.dim);
+    op_image_to_rgb(c->x, out, in);
+}
+
+/* ---- the list ---- */
+
+struct bench_case {
+    const char *name, *what;
+    void (*forward)(struct call *c);
+    int32_t n[4];
+    enum dtype weights;
+    enum op_class class;
+    int calls; /* in a layer or a decode: what a class's rate is made of */
+};
+
+struct list {
+    struct bench_case cases[64];
+    int n;
+};
+
+static void add(struct list *l, struct bench_case c) {
+    if (l->n < (int)(sizeof l->cases / sizeof *l->cases)) l->cases[l->n++] = c;
+}
+
+/* clang-format off */
+static void list_products(struct list *l, const struct sizes *s) {
+    enum op_class p = CLASS_LINEAR_BF16;
+    enum dtype bf16 = DTYPE_BF16;
+    add(l, (struct bench_case){"linear", "q, k, v, out", linear, {s->T, s->C, s->C}, bf16, p, 4});
+    add(l, (struct bench_case){"linear", "w1, w3, a chunk", linear, {s->chunk, s->C, s->F}, bf16, p, 16});
+    add(l, (struct bench_case){"linear", "w2, a chunk", linear, {s->chunk, s->F, s->C}, bf16, p, 8});
+    add(l, (struct bench_case){"linear", "w1 without chunks", linear, {s->T, s->C, s->F}, bf16, p, 0});
+    add(l, (struct bench_case){"linear", "q, f16 weights", linear, {s->T, s->C, s->C}, DTYPE_F16, p, 0});
+    add(l, (struct bench_case){"linear", "q, f32 weights", linear, {s->T, s->C, s->C}, DTYPE_F32, p, 0});
+    add(l, (struct bench_case){"linear", "embedder", linear, {s->T - s->T % 32, 64, s->C}, bf16, p, 0});
+    add(l, (struct bench_case){"linear", "final", linear, {s->T - s->T % 32, s->C, 64}, bf16, p, 0});
+    add(l, (struct bench_case){"linear", "text feed-forward", linear, {s->text, s->text_C, s->text_F}, bf16, p, 0});
+    add(l, (struct bench_case){"linear", "the roof's size", linear, {s->roof, s->roof, s->roof}, bf16, p, 0});
+}
+
+static void list_attention(struct list *l, const struct sizes *s) {
+    static const int32_t heads[] = {40, 64, 80, 96, 128, 160};
+    enum op_class a = CLASS_ATTENTION;
+    add(l, (struct bench_case){"attention", "a layer", attention, {s->T, s->H, s->H, s->D}, 0, a, 1});
+    add(l, (struct bench_case){"attention", "text, causal, grouped", attention, {s->text, 32, 8, s->D}, 0, a, 0});
+    for (int i = 0; i < 6; i++)
+        add(l, (struct bench_case){"attention", "heads of other sizes", attention, {s->T, s->C / heads[i], s->C / heads[i], heads[i]}, 0, a, 0});
+    add(l, (struct bench_case){"attention", "heads of other sizes", attention, {s->T, 4, 4, 384}, 0, a, 0});
+    add(l, (struct bench_case){"attention", "the decoder's", attention, {s->latent * s->latent, 1, 1, s->wide}, 0, a, 0});
+}
+
+static void list_bytes(struct list *l, const struct sizes *s) {
+    enum op_class b = CLASS_BYTES;
+    add(l, (struct bench_case){"rms_norm", "modulated", rms_norm, {s->T, s->C, s->C, 1}, 0, b, 2});
+    add(l, (struct bench_case){"rms_norm", "gate and residual", rms_norm, {s->T, s->C, s->C, 2}, 0, b, 2});
+    add(l, (struct bench_case){"rms_norm", "of heads", rms_norm, {s->T, s->H * s->D, s->D, 0}, 0, b, 2});
+    add(l, (struct bench_case){"rms_norm", "a chunk", rms_norm, {s->chunk, s->C, s->C, 1}, 0, b, 0});
+    add(l, (struct bench_case){"layer_norm", "", layer_norm, {s->T, s->C}, 0, b, 0});
+    add(l, (struct bench_case){"rope", "interleaved", rope, {s->T, s->H, s->D, ROPE_INTERLEAVED}, 0, b, 2});
+    add(l, (struct bench_case){"rope", "halves", rope, {s->T, s->H, s->D, ROPE_HALVES}, 0, b, 0});
+    add(l, (struct bench_case){"rope_table", "", rope_table, {s->latent * s->latent / 4, 128}, 0, b, 0});
+    add(l, (struct bench_case){"swiglu", "a chunk", swiglu, {s->chunk, s->F}, 0, b, 8});
+    add(l, (struct bench_case){"swiglu", "all", swiglu, {s->T, s->F}, 0, b, 0});
+    add(l, (struct bench_case){"widen", "bf16", widen, {s->T, s->C}, DTYPE_BF16, b, 0});
+    add(l, (struct bench_case){"widen", "f32", widen, {s->T, s->C}, DTYPE_F32, b, 0});
+    add(l, (struct bench_case){"repeat_row", "", repeat_row, {s->T, s->C}, 0, b, 0});
+    add(l, (struct bench_case){"linear_few", "adaLN of 8 steps", linear_few, {8, 256, 4 * s->C}, DTYPE_BF16, b, 0});
+    add(l, (struct bench_case){"linear_few", "adaLN of a step", linear_few, {1, 256, 4 * s->C}, DTYPE_BF16, b, 0});
+    add(l, (struct bench_case){"patchify", "", patchify, {16, s->latent}, 0, b, 0});
+    add(l, (struct bench_case){"unpatchify", "", unpatchify, {16, s->latent}, 0, b, 0});
+    add(l, (struct bench_case){"timestep", "", timestep, {1, 256}, 0, b, 0});
+}
+
+static void list_decoder(struct list *l, const struct sizes *s) {
+    enum op_class c = CLASS_CONV, b = CLASS_BYTES;
+    int32_t n = s->wide, side = s->side;
+    add(l, (struct bench_case){"conv2d", "in", conv, {side / 8, 16, n, 1}, 0, c, 1});
+    add(l, (struct bench_case){"conv2d", "resnet, level 1", conv_resnet, {side / 8, n, n}, 0, c, 10});
+    add(l, (struct bench_case){"conv2d", "resnet, level 2", conv_resnet, {side / 4, n, n}, 0, c, 6});
+    add(l, (struct bench_case){"conv2d", "resnet, level 3", conv_resnet, {side / 2, n / 2, n / 2}, 0, c, 5});
+    add(l, (struct bench_case){"conv2d", "resnet, level 4", conv_resnet, {side, n / 4, n / 4}, 0, c, 5});
+    add(l, (struct bench_case){"conv2d", "upsample to level 2", conv, {side / 8, n, n, 2}, 0, c, 1});
+    add(l, (struct bench_case){"conv2d", "upsample to level 4", conv, {side / 2, n / 2, n / 2, 2}, 0, c, 1});
+    add(l, (struct bench_case){"conv2d", "out", conv, {side, n / 4, 3, 1}, 0, c, 1});
+    add(l, (struct bench_case){"group_statistics", "level 1", group_statistics, {side / 8, n}, 0, b, 0});
+    add(l, (struct bench_case){"group_statistics", "level 4", group_statistics, {side, n / 4}, 0, b, 0});
+    add(l, (struct bench_case){"group_norm", "level 1", group_norm, {side / 8, n}, 0, b, 0});
+    add(l, (struct bench_case){"latent_to_image", "", latent_to_image, {16, s->latent}, 0, b, 0});
+    add(l, (struct bench_case){"image_to_rgb", "", image_to_rgb, {side, 3}, 0, b, 0});
+}
+/* clang-format on */
+
+/* ---- roofs ---- */
+
+struct roofs {
+    double products, copy; /* FLOPs and bytes a second; 0: not measured */
+};
+
+struct product {
+    struct rig *rig;
+    struct product_key key;
+    struct product_operands operands;
+};
+
+static enum status queue_product(void *user, struct error *e) {
+    struct product *p = user;
+    return products_run(p->rig->cuda->products, &p->key, &p->operands, p->rig->cuda->compute, e);
+}
+
+/* The library alone, on operands that are bf16 already. */
+static enum status time_product(struct rig *rig, int32_t m, int32_t k, int32_t n, double *seconds,
+                                struct error *e) {
+    struct product p = {.rig = rig, .key = {.m = m, .n = n, .k = k, .wide = 1, .out_row = n}};
+    uint64_t used = 0, in = workspace_part(&used, 2ull * (uint64_t)m * (uint64_t)k);
+    uint64_t weight = workspace_part(&used, 2ull * (uint64_t)n * (uint64_t)k);
+    uint64_t out = workspace_part(&used, 4ull * (uint64_t)m * (uint64_t)n);
+    uint64_t workspace = workspace_part(&used, PRODUCTS_WORKSPACE);
+    if (products_prepare(rig->cuda->products, &p.key, e) != OK || rig_take(rig, used, e) != OK)
+        return e->code;
+    p.operands = (struct product_operands){.in = rig->memory + in,
+                                           .weight = rig->memory + weight,
+                                           .out = (float *)(rig->memory + out),
+                                           .workspace = rig->memory + workspace};
+    return rig_time(rig, queue_product, &p, seconds, e);
+}
+
+static enum status queue_copy(void *user, struct error *e) {
+    struct rig *rig = user;
+    return cuda_check(cudaMemcpyAsync(rig->memory, rig->memory + rig->bytes / 2, rig->bytes / 2,
+                                      cudaMemcpyDeviceToDevice, rig->cuda->compute),
+                      "a copy", e);
+}
+
+static enum status measure_roofs(struct rig *rig, const struct sizes *s, struct roofs *roofs,
+                                 struct error *e) {
+    double seconds = 0, side = s->roof;
+    uint64_t bytes = s == &tiny ? 2 << 20 : (uint64_t)2 << 30;
+    *roofs = (struct roofs){0};
+    if (time_product(rig, s->roof, s->roof, s->roof, &seconds, e) == OK)
+        roofs->products = 2 * side * side * side / seconds;
+    *e = e->code == DEVICE ? *e : (struct error){0};
+    if (e->code == OK && rig_take(rig, bytes, e) == OK && rig_time(rig, queue_copy, rig, &seconds, e) == OK)
+        roofs->copy = (double)rig->bytes / seconds;
+    return e->code;
+}
+
+/* ---- measuring ---- */
+
+struct measuring {
+    struct rig *rig;
+    const struct sizes *s;
+    struct roofs roofs;
+    json_t *rows;
+    double work[N_OP_CLASSES], seconds[N_OP_CLASSES];
+    void (*on_row)(const json_t *row);
+};
+
+struct queued {
+    struct call call;
+    void (*forward)(struct call *c);
+};
+
+static enum status queue_case(void *user, struct error *e) {
+    struct queued *q = user;
+    q->call.x->scratch->used = 0;
+    q->forward(&q->call);
+    return e->code;
+}
+
+/* What a case needs, and its work in its class's unit: the dry device's seconds at rates of 1. */
+static enum status measure_dry(struct measuring *m, struct queued *q, struct context *x, double *work) {
+    struct op_rates ones = {.per_second = {1, 1, 1, 1, 1}};
+    struct arena counting = arena_counting();
+    struct dry dry;
+    struct context real_context = *x;
+    dry_init(&dry, &m->rig->sys, m->rig->device, true);
+    dry.rates = &ones;
+    x->device = &dry.device;
+    x->scratch = &counting;
+    queue_case(q, x->error);
+    *work = dry.seconds;
+    real_context.workspace_bytes = dry.workspace_bytes;
+    real_context.scratch->bytes = counting.peak;
+    *x = real_context;
+    dry_destroy(&dry);
+    return x->error->code;
+}
+
+static enum status time_case(struct measuring *m, const struct bench_case *c, double *work, double *seconds,
+                             struct error *e) {
+    struct arena arena = {0};
+    struct context x = {.device = m->rig->device, .precision = PRECISION_BF16, .scratch = &arena, .error = e};
+    struct queued q = {{.s = m->s, .x = &x, .weights = c->weights}, c->forward};
+    for (int i = 0; i < 4; i++) q.call.n[i] = c->n[i];
+    if (measure_dry(m, &q, &x, work) != OK) return e->code;
+    if (rig_take(m->rig, arena.bytes + x.workspace_bytes, e) != OK) return e->code;
+    arena.base = m->rig->memory;
+    x.workspace = arena.base + arena.bytes;
+    return rig_time(m->rig, queue_case, &q, seconds, e);
+}
+
+static double roof_of(const struct measuring *m, enum op_class class, const char **name) {
+    *name = class == CLASS_BYTES ? "copy" : class == CLASS_CONV ? "products/2" : "products";
+    return class == CLASS_BYTES  ? m->roofs.copy
+           : class == CLASS_CONV ? m->roofs.products / 2
+                                 : m->roofs.products;
+}
+
+static void name_shape(const struct bench_case *c, char *out, size_t bytes) {
+    int n = snprintf(out, bytes, "%s%s", c->what, c->what[0] ? " " : "");
+    for (int i = 0; i < 4 && (i == 0 || c->n[i]); i++)
+        n += snprintf(out + n, bytes - (size_t)n, "%s%d", i ? "x" : "", (int)c->n[i]);
+}
+
+static void put_rate(const struct measuring *m, json_t *line, enum op_class class, double work,
+                     double seconds) {
+    const char *roof_name, *key = class == CLASS_BYTES ? "bytes_per_second" : "flops_per_second";
+    double roof = roof_of(m, class, &roof_name);
+    json_object_set_new(line, "seconds", json_real(seconds));
+    json_object_set_new(line, key, json_real(work / seconds));
+    if (roof <= 0) return;
+    json_object_set_new(line, "roof", json_string(roof_name));
+    json_object_set_new(line, "share", json_real(work / seconds / roof));
+}
+
+static void add_row(struct measuring *m, json_t *line, const struct error *e) {
+    char text[1024];
+    if (e->code != OK) json_object_set_new(line, "error", json_string(error_line(e, text, sizeof text)));
+    json_array_append_new(m->rows, line);
+    m->on_row(line);
+}
+
+/* False: nothing more can be measured. */
+static bool measure_case(struct measuring *m, const struct bench_case *c) {
+    struct error e = {0};
+    char shape[128];
+    double work = 0, seconds = 0;
+    time_case(m, c, &work, &seconds, &e);
+    name_shape(c, shape, sizeof shape);
+    json_t *line = json_pack("{s:s, s:s}", "op", c->name, "shape", shape);
+    if (e.code == OK && seconds > 0) put_rate(m, line, c->class, work, seconds);
+    if (e.code == OK && c->calls) {
+        m->work[c->class] += c->calls * work;
+        m->seconds[c->class] += c->calls * seconds;
+    }
+    add_row(m, line, &e);
+    rig_give(m->rig);
+    return e.code != DEVICE;
+}
+
+/* Products as the library does them alone, at a layer's sizes. */
+static bool measure_library(struct measuring *m) {
+    const struct sizes *s = m->s;
+    const int32_t sizes[][3] = {
+        {s->T, s->C, s->C}, {s->chunk, s->C, s->F}, {s->chunk, s->F, s->C}, {s->T, s->C, s->F}};
+    struct error e = {0};
+    for (int i = 0; i < 4 && e.code != DEVICE; i++) {
+        char shape[64];
+        double seconds = 0, work = 2.0 * sizes[i][0] * sizes[i][1] * sizes[i][2];
+        e = (struct error){0};
+        snprintf(shape, sizeof shape, "%dx%dx%d", (int)sizes[i][0], (int)sizes[i][1], (int)sizes[i][2]);
+        json_t *line = json_pack("{s:s, s:s}", "op", "product, the library alone", "shape", shape);
+        if (time_product(m->rig, sizes[i][0], sizes[i][1], sizes[i][2], &seconds, &e) == OK && seconds > 0)
+            put_rate(m, line, CLASS_LINEAR_BF16, work, seconds);
+        add_row(m, line, &e);
+    }
+    return e.code != DEVICE;
+}
+
+static json_t *rates_of(const struct measuring *m) {
+    json_t *rates = json_object();
+    for (int i = 0; i < N_OP_CLASSES; i++)
+        if (m->seconds[i] > 0)
+            json_object_set_new(rates, op_class_name((enum op_class)i),
+                                json_real(m->work[i] / m->seconds[i]));
+    return rates;
+}
+
+const char *const operators_groups[] = {"products", "attention", "bytes", "decoder", NULL};
+
+json_t *operators_measure(struct rig *rig, const struct operators_options *options,
+                          void (*on_row)(const json_t *row)) {
+    static void (*const lists[])(struct list * l, const struct sizes *s) = {list_products, list_attention,
+                                                                            list_bytes, list_decoder};
+    struct measuring m = {
+        .rig = rig, .s = options->small ? &tiny : &real, .rows = json_array(), .on_row = on_row};
+    struct list list = {0};
+    struct error e = {0};
+    char line[1024];
+    const char *only = options->group;
+    bool sound = measure_roofs(rig, m.s, &m.roofs, &e) != DEVICE;
+    if (sound && (!only || !strcmp(only, "products"))) sound = measure_library(&m);
+    for (int i = 0; operators_groups[i]; i++)
+        if (!only || !strcmp(only, operators_groups[i])) lists[i](&list, m.s);
+    for (int i = 0; i < list.n && sound; i++) sound = measure_case(&m, &list.cases[i]);
+    json_t *all = json_pack("{s:{s:f, s:f}, s:o, s:o, s:b}", "roofs", "products_flops_per_second",
+                            m.roofs.products, "copy_bytes_per_second", m.roofs.copy, "rows", m.rows, "rates",
+                            rates_of(&m), "complete", sound);
+    if (e.code != OK) json_object_set_new(all, "error", json_string(error_line(&e, line, sizeof line)));
+    return all;
+}

@@ -1,0 +1,471 @@
+#!/bin/sh
+# Checks and measures on a machine with a GPU, unattended. Each part's result is a line of OUT_DIR/results.jsonl before the
+# next part begins; a part that fails or takes too long does not stop the rest; one that has a result already is left out, so
+# a run that was cut off goes on where it was. Last a document OUT_DIR/GPU-DATE.json of all parts, and a short table.
+#   sh run.sh OUT_DIR [check|bench|all|PART...] [--minutes N] [--again] [--small]
+# PART: a part's name or the beginning of one (bench.zimage). --minutes: no part begins or goes on later than that (for machines
+# that cut commands off). --again: does what is asked for though it has results. --small: tiny sizes, to try the script.
+# MODEL, in the environment: where Z-Image's random weights are or will be written (20.5 GB), else /tmp/sluice-zimage.
+set -u
+case ${1:-} in
+"" | -*) sed -n '2,8s/^# *//p' "$0" && exit 2 ;;
+esac
+mkdir -p "$1" || exit 1
+out=$(cd "$1" && pwd)
+shift
+cd "$(dirname "$0")" || exit 1
+wanted=
+minutes=
+again=
+small=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --minutes) minutes=$2 && shift ;;
+    --again) again=1 ;;
+    --small) small=--small ;;
+    check) wanted="$wanted check." ;;
+    bench) wanted="$wanted bench." ;;
+    all) wanted="$wanted check. bench." ;;
+    *) wanted="$wanted $1" ;;
+    esac
+    shift
+done
+[ -n "$wanted" ] || wanted="check. bench."
+bin=./bin
+results=$out/results.jsonl
+log=$out/log.txt
+rates=$out/rates.json
+work=$(mktemp -d)
+model=${MODEL:-/tmp/sluice-zimage}
+commit=$(cat commit 2>/dev/null || echo unknown)
+deadline=
+shortened= # the part at hand has less time than it could need
+[ -z "$minutes" ] || deadline=$(($(date +%s) + minutes * 60))
+others= # processes of ours in the background
+trap 'kill $others 2>/dev/null; rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM HUP
+export OMP_WAIT_POLICY=passive
+
+# ---- libraries ----
+
+# The first folder that holds one of these names and is not the dynamic linker's own already.
+look_for() {
+    what=$1
+    shift
+    for name in "$@"; do
+        if ldconfig -p 2>/dev/null | grep -q "[[:space:]]$name "; then
+            echo "$what: $name, $(ldconfig -p | sed -n "s|^[[:space:]]*$name .* => ||p" | head -1)" && return 0
+        fi
+        for folder in $folders; do
+            [ -e "$folder/$name" ] || continue
+            echo "$what: $folder/$name"
+            case ":${LD_LIBRARY_PATH:-}:" in
+            *":$folder:"*) ;;
+            *) LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder ;;
+            esac
+            return 0
+        done
+    done
+    echo "$what: not found"
+    return 1
+}
+# Wheels of PyTorch bring cuBLASLt and cuDNN in folders of their own.
+python_folders() {
+    python3 -c 'import glob, sys
+for path in sys.path:
+    print("\n".join(sorted(glob.glob(path + "/nvidia/*/lib"))))' 2>/dev/null
+}
+folders=$(
+    echo "${LD_LIBRARY_PATH:-}" | tr ':' '\n'
+    ls -d /usr/local/cuda*/lib64 /usr/local/cuda*/targets/x86_64-linux/lib /usr/local/nvidia/lib64 /usr/local/nvidia/lib \
+        /usr/lib/x86_64-linux-gnu /usr/lib64 /usr/lib/wsl/lib 2>/dev/null
+    python_folders
+)
+say_libraries() {
+    look_for "driver" libcuda.so.1
+    look_for "cuBLASLt" libcublasLt.so.13 libcublasLt.so.12
+    look_for "NVRTC" libnvrtc.so.13 libnvrtc.so.12
+    look_for "cuDNN" libcudnn.so.9
+}
+
+# ---- parts ----
+
+say() { echo "$*" | tee -a "$log"; }
+is_wanted() {
+    for pattern in $wanted; do
+        case $1 in "$pattern"*) return 0 ;; esac
+    done
+    return 1
+}
+# begin PART SECONDS: whether it is to be done now; sets limit
+begin() {
+    is_wanted "$1" || return 1
+    if [ -z "$again" ] && grep -q "\"part\": \"$1\"" "$results" 2>/dev/null; then
+        say "$1: has a result"
+        return 1
+    fi
+    limit=$2
+    if [ -n "$deadline" ]; then
+        left=$((deadline - $(date +%s)))
+        [ $left -gt 15 ] || { say "$1: not begun, the time is up" && return 1; }
+        shortened=
+        [ $left -ge "$limit" ] || { limit=$left && shortened=1; }
+    fi
+    : >"$work/log"
+    began=$(date +%s.%N)
+    part_ends=$(($(date +%s) + limit))
+    return 0
+}
+# end PART EXIT [what gpu_results add takes more]: in RESULTS and on the screen
+end() {
+    name=$1
+    code=$2
+    shift 2
+    { echo "=== $name, exit $code" && cat "$work/log"; } >>"$log"
+    if [ $code = 124 ] && [ -n "$shortened" ]; then
+        say "$name: cut off by --minutes, left for the next time"
+        return
+    fi
+    seconds=$(echo "$began $(date +%s.%N)" | awk '{ printf "%.2f", $2 - $1 }')
+    $bin/gpu_results add "$results" "$name" "$code" "$seconds" "$work/log" "$@" | tee -a "$log"
+}
+# Functions cannot be run by timeout: those of ours put it before their program, with $allowed.
+with_limit() {
+    allowed=$1
+    shift
+    case $1 in
+    demo) "$@" ;;
+    *) timeout -k 10 "$allowed" "$@" ;;
+    esac
+}
+limited() { timeout -k 10 "$limit" "$@"; }
+# run PART SECONDS COMMAND...: what it prints is its result
+run() {
+    part=$1
+    begin "$part" "$2" || return 0
+    shift 2
+    limited "$@" >"$work/log" 2>&1
+    end "$part" $?
+}
+# measure PART SECONDS COMMAND...: stdout is JSON, which belongs to the result, and stays in $work/PART
+measure() {
+    part=$1
+    begin "$part" "$2" || return 0
+    shift 2
+    limited "$@" >"$work/$part" 2>"$work/log"
+    end "$part" $? --data "$work/$part"
+}
+skip() {
+    begin "$1" 1 || return 0
+    echo "SKIP $1: $2" >"$work/log"
+    end "$1" 0 --status skipped "reason=$2"
+}
+
+# ---- what a check is made of ----
+
+passed=0
+failed=0
+late=
+# expect WHAT CODE COMMAND...: it exits so, and any code but 0 leaves one line that begins with sluice:, the last one
+expect() {
+    what=$1
+    want=$2
+    shift 2
+    left=$((part_ends - $(date +%s)))
+    [ $left -gt 0 ] || { late=1 && code=124 && return; }
+    [ $left -le 120 ] || left=120
+    : >"$work/stderr"
+    with_limit $left "$@" >"$work/stdout" 2>"$work/stderr"
+    code=$?
+    good=0
+    case "|$want|" in *"|$code|"*) good=1 ;; esac
+    if [ $code != 0 ] && { [ "$(grep -c '^sluice: ' "$work/stderr")" != 1 ] || ! tail -1 "$work/stderr" | grep -q '^sluice: '; }; then good=0; fi
+    if [ $good = 1 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+    [ $good = 1 ] && word=ok || word=FAILED
+    echo "$word: $what: exit $code of $want: $(tail -1 "$work/stderr")"
+}
+sum() {
+    [ -z "$late" ] || echo "the part's time was up"
+    echo "$passed passed, $failed failed"
+    [ -z "$late" ] || return 124
+    [ $failed = 0 ]
+}
+no_decode=
+demo() { # demo STEPS FLAGS...: draws with the demo model
+    steps=$1
+    shift
+    # shellcheck disable=SC2086
+    timeout -k 10 "$allowed" "$bin/sluice" generate -m models/demo -p "two blue squares at the top on a yellow background" --device cuda --steps "$steps" \
+        --seed 3 -q --no-progress --report "$work/report" -o "$work/demo.png" $no_decode "$@"
+}
+latent() { tr -d '\n ' <"$work/report" | sed -n 's/.*"latent_sha256":\["\([0-9a-f]*\).*/\1/p'; }
+least() {
+    # shellcheck disable=SC2086
+    "$bin/sluice" plan -m models/demo -p "two blue squares at the top on a yellow background" --device cuda --json $no_decode |
+        tr -d '\n' | sed 's/.*"least": *{[^}]*"vram_bytes": *\([0-9]*\).*/\1/'
+}
+
+refusals() {
+    passed=0
+    failed=0
+    late=
+    expect "no such GPU" 2 demo 1 --device cuda:99
+    expect "no such device" 2 demo 1 --device gpu
+    expect "more than there is" 2 demo 1 --max-vram 9999G
+    expect "nothing at all" "2|4" demo 1 --max-vram 1M
+    expect "a precision that it lacks" 2 demo 1 --precision f16
+    CUDA_VISIBLE_DEVICES= expect "no GPU to be seen" "$([ -n "$emulated" ] && echo 0 || echo 5)" demo 1
+    expect "no GPU, a plan all the same" 0 env CUDA_VISIBLE_DEVICES= "$bin/sluice" plan -m models/demo --device cuda
+    sum
+}
+
+# fill MIB SECONDS [constantly]: another program takes all but so much
+fill() {
+    "$bin/fill_gpu" "$@" >"$work/fill" 2>&1 &
+    filler=$!
+    others="$others $filler"
+    for i in $(seq 100); do
+        grep -q ready "$work/fill" && break
+        sleep 0.1
+    done
+    echo "another program: $(cat "$work/fill")"
+}
+unfill() {
+    kill "$filler" 2>/dev/null
+    wait "$filler" 2>/dev/null
+}
+same() { # after a run that ended well: the latent is the first one's
+    [ "$code" = 0 ] || return 0
+    if [ "$(latent)" = "$first" ]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED: $1: another latent"
+    fi
+}
+# A second process leaves less and less; then one that takes more while a run is under way. Each run draws the same, or fails with
+# its reason in one line; and when the other process has gone, the same is drawn again.
+ladder() {
+    passed=0
+    failed=0
+    late=
+    expect "alone" 0 demo 4
+    first=$(latent)
+    least=$(least)
+    mib=$((least >> 20))
+    expect "alone, the least budget" 0 demo 4 --max-vram "${least}B"
+    same "the least budget"
+    expect "a byte less" 4 demo 4 --max-vram "$((least - 1))B"
+    for left in $((mib * 4)) $((mib + 1024)) $((mib + 600)) $((mib + 100)) $mib $((mib - 20)) $((mib / 2)) 300 100 20 0; do
+        [ "$left" -ge 0 ] || continue
+        fill "$left" 120
+        expect "$left MiB left" "0|2|4|5" demo 4
+        same "$left MiB left"
+        expect "$left MiB left, the least budget" "0|2|4|5" demo 4 --max-vram "${least}B"
+        same "$left MiB left, the least budget"
+        unfill
+    done
+    expect "alone again" 0 demo 4
+    same "alone again"
+    # Some seconds of steps, so that the other comes while they are computed.
+    [ -n "$emulated" ] && long=60 || long=3000
+    expect "long, alone" 0 demo "$long"
+    first=$(latent)
+    for i in 1 2 3 4; do
+        (sleep "$i" && exec "$bin/fill_gpu" 0 60 constantly) >"$work/fill" 2>&1 &
+        filler=$!
+        others="$others $filler"
+        expect "filled from second $i on" "0|2|4|5" demo "$long"
+        same "filled from second $i on"
+        unfill
+    done
+    expect "alone at last" 0 demo "$long"
+    same "alone at last"
+    sum
+}
+
+# Without cuDNN there are no convolutions: tests whose names say so, and the random ones, are left out.
+operators_without_cudnn() {
+    worst=0
+    for only in 'test_[!cr]*' 'test_ro*' 'test_rgb*'; do ONLY=$only "$bin/test_cuda_ops" || worst=1; done
+    return $worst
+}
+
+# sanitize TOOL PART SECONDS COMMAND...: NVIDIA's, which exits 99 for what it finds
+sanitize() {
+    tool=$1
+    part=$2
+    seconds=$3
+    shift 3
+    if [ -z "$sanitizer" ]; then
+        skip "$part" "compute-sanitizer is not there"
+    else
+        run "$part" "$seconds" "$sanitizer" --tool "$tool" --error-exitcode 99 "$@"
+    fi
+}
+
+# ---- what the benches are made of ----
+
+checkpoint() {
+    if [ -e "$model/complete" ]; then
+        cat "$model/complete"
+        return 0
+    fi
+    rm -rf "$model"
+    mkdir -p "$(dirname "$model")" || return 1
+    free_gb=$(df -Pk "$(dirname "$model")" | awk 'NR == 2 { printf "%d", $4 * 1024 / 1e9 }')
+    dims=
+    about="published sizes"
+    if [ -n "$small" ]; then
+        dims="heads=8,layers=4,refiners=1,hidden=512,text_heads=8,text_key_heads=2,text_head_dim=64,text_ff=1536,text_layers=4,vocabulary=2000,vae0=128,vae1=128,vae2=64,vae3=64,vae_groups=16"
+        about="tiny"
+    elif [ "$free_gb" -lt 22 ]; then
+        # A layer is 0.36 GB, the text encoder's 0.2 each and 0.8 beside them.
+        layers=$(((free_gb - 4) * 10 / 8))
+        [ $layers -ge 3 ] || { echo "only $free_gb GB free where $model would be" && return 77; }
+        [ $layers -le 30 ] || layers=30
+        dims="layers=$layers,text_layers=$layers"
+        about="$layers layers of each instead of 30 and 36, for only $free_gb GB of disk were free"
+    fi
+    "$bin/sluice" bench checkpoint zimage "$model" --seed 5 --no-progress ${dims:+--dims "$dims"} || return 1
+    echo "$about" >"$model/complete"
+    cat "$model/complete"
+}
+smi_used() { nvidia-smi -i 0 --query-gpu=memory.used --format=csv,noheader,nounits 2>/dev/null | head -1; }
+# zimage BUDGET BATCH SECONDS
+zimage() {
+    part=bench.zimage.$1.b$2
+    begin "$part" "$3" || return 0
+    flags=
+    [ "$1" = all ] || flags="--max-vram $1"
+    [ ! -e "$rates" ] || flags="$flags --rates $rates"
+    rm -f "$work/report" "$work/smi"
+    before=$(smi_used)
+    if [ -n "$before" ]; then
+        nvidia-smi -i 0 --query-gpu=memory.used --format=csv,noheader,nounits -lms 200 >"$work/smi" 2>/dev/null &
+        sampler=$!
+        others="$others $sampler"
+    fi
+    side=1024
+    [ -z "$small" ] || side=64
+    # shellcheck disable=SC2086
+    limited "$bin/sluice" generate -m "$model" -p "a red fox in the snow" -W $side -H $side --steps 8 --seed 1 -b "$2" --device cuda \
+        --no-progress --report "$work/report" -o "$work/fox.png" $flags $no_decode >"$work/log" 2>&1
+    code=$?
+    [ -z "$before" ] || kill "$sampler" 2>/dev/null
+    status=
+    [ $code != 4 ] || status="--status refused"
+    peak=$(sort -n "$work/smi" 2>/dev/null | tail -1)
+    # shellcheck disable=SC2086
+    end "$part" $code $status --report "$work/report" ${peak:+smi_peak_mib=$peak} ${before:+smi_before_mib=$before} \
+        "weights=$(cat "$model/complete" 2>/dev/null)"
+}
+
+# ---- first: what is there ----
+
+ldconfig -p 2>/dev/null | grep -q 'libstdc++\.so\.6 ' || export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$PWD/lib/compiler"
+$bin/gpu_results readme >/dev/null || { say "run.sh: the programs of this folder do not run here: $(ldd $bin/gpu_results | grep 'not found')" && exit 1; }
+say "sluice $commit, $(date -u '+%Y-%m-%d %H:%M UTC'), $(uname -sr), $(nproc) processors"
+say_libraries >"$work/libraries"
+export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}"
+tee -a "$log" <"$work/libraries"
+{ nvidia-smi 2>&1 || echo "no nvidia-smi"; } | tee -a "$log" | grep -E 'Driver|MiB|no nvidia' | cut -c1-100
+$bin/sluice devices 2>&1 | tee -a "$log"
+wanted="$wanted info"
+sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer /usr/local/cuda*/compute-sanitizer/compute-sanitizer 2>/dev/null | head -1)
+emulated=
+$bin/sluice devices 2>/dev/null | grep -q Emulated && emulated=1
+[ -n "$again" ] || sed -i '/"part": "info"/d' "$results" 2>/dev/null
+begin info 120 && {
+    limited $bin/device_bench info >"$work/info" 2>"$work/log"
+    info=$?
+    cat "$work/libraries" >>"$work/log"
+    end info $info --data "$work/info"
+    [ $info = 0 ] || { say "run.sh: no GPU to be used here: $(head -1 "$work/log")" && exit 1; }
+}
+if grep -q '"decode": false' "$work/info" 2>/dev/null; then
+    no_decode=--no-decode
+    say "decode skipped: no cuDNN"
+fi
+
+# ---- checks ----
+
+run check.fragments 120 $bin/test_cuda_fragments
+if begin check.refusals 300; then
+    refusals >"$work/log" 2>&1
+    end check.refusals $?
+fi
+if [ -n "$no_decode" ]; then
+    if begin check.ops 500; then
+        operators_without_cudnn >"$work/log" 2>&1
+        end check.ops $?
+    fi
+    run check.blocks 300 env SLUICE_TEST_DEVICE=cuda $bin/test_rings_zimage
+    skip check.decoder "decode skipped: no cuDNN"
+    skip check.golden "decode skipped: no cuDNN"
+    skip check.gate "decode skipped: no cuDNN"
+else
+    run check.ops 500 $bin/test_cuda_ops
+    if [ -z "$small" ]; then run check.ops_random 300 env "ONLY=test_random" CASES=1000 $bin/test_cuda_ops; fi
+    run check.golden 300 env SLUICE_TEST_DEVICE=cuda $bin/test_golden
+    run check.blocks 300 env SLUICE_TEST_DEVICE=cuda $bin/test_rings_zimage
+    run check.decoder 300 env SLUICE_TEST_DEVICE=cuda $bin/test_rings_vae
+    run check.gate 500 env SLUICE_TEST_DEVICE=cuda $bin/test_cuda_gate
+fi
+run check.store 300 $bin/test_cuda_store
+run check.memory 300 $bin/test_cuda_memory
+if begin check.ladder 500; then
+    ladder >"$work/log" 2>&1
+    end check.ladder $?
+fi
+sanitize memcheck check.memcheck.fragments 200 $bin/test_cuda_fragments
+sanitize memcheck check.memcheck.ops 500 env CASES=20 "ONLY=test_[!cl]*" $bin/test_cuda_ops
+sanitize memcheck check.memcheck.draw 300 $bin/sluice generate -m models/demo -p "a red square" --device cuda --steps 1 -q --no-progress \
+    -o "$work/memcheck.png" $no_decode
+sanitize racecheck check.racecheck.ops 500 env CASES=5 "ONLY=test_[!clo]*" $bin/test_cuda_ops
+sanitize synccheck check.synccheck.ops 500 env CASES=20 "ONLY=test_[!cl]*" $bin/test_cuda_ops
+
+# ---- benches ----
+
+# shellcheck disable=SC2086
+measure bench.bus 200 $bin/device_bench bus $small
+if begin bench.rates 120; then
+    (cd "$work" && limited "$OLDPWD/bin/sluice" bench bus --save "$rates" --no-progress) >"$work/log" 2>&1
+    end bench.rates $?
+fi
+# A process each: what loses the GPU in one does not stop the others.
+for group in products attention bytes decoder; do
+    if [ $group = decoder ] && [ -n "$no_decode" ]; then
+        skip bench.ops.decoder "decode skipped: no cuDNN"
+        continue
+    fi
+    # shellcheck disable=SC2086
+    measure bench.ops.$group 200 $bin/device_bench ops $small $group
+    [ ! -s "$work/bench.ops.$group" ] || $bin/gpu_results rates "$rates" "$work/bench.ops.$group"
+done
+if python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+    # shellcheck disable=SC2086
+    measure bench.torch 300 python3 torch_beside.py $small
+else
+    skip bench.torch "no PyTorch that sees a GPU"
+fi
+case "$wanted" in *bench.zimage*) wanted="$wanted bench.checkpoint" ;; esac
+if begin bench.checkpoint 590; then
+    checkpoint >"$work/log" 2>&1
+    end bench.checkpoint $? "weights=$(cat "$model/complete" 2>/dev/null)"
+elif is_wanted bench.checkpoint && [ ! -e "$model/complete" ]; then
+    checkpoint >>"$log" 2>&1 # on a fresh machine, with a result from another
+fi
+for batch in 1 4; do
+    for budget in all 9G 6G 4G 2G; do
+        if [ -e "$model/complete" ]; then
+            zimage $budget $batch 300
+        else
+            skip bench.zimage.$budget.b$batch "no weights"
+        fi
+    done
+done
+
+# ---- last ----
+
+$bin/gpu_results document "$results" "$out" "$(date -u +%Y-%m-%d)" "$commit" | tee -a "$log"

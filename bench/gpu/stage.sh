@@ -1,0 +1,28 @@
+#!/bin/sh
+# Puts together what runs on a machine with a GPU: programs, the libraries that they need but glibc's and CUDA's, models
+# and goldens, the script. What is there is what a bundle holds.
+#   sh bench/gpu/stage.sh BUILD_FOLDER FOLDER PROGRAM...
+set -eu
+build=$1
+to=$2
+shift 2
+rm -rf "$to"
+mkdir -p "$to/bin" "$to/lib/compiler" "$to/test/golden" "$to/models"
+for program in "$@"; do strip --strip-unneeded -o "$to/bin/$program" "$build/$program"; done
+# A driver's or a toolkit's libraries are opened at run time; should one be linked all the same, it stays where it is.
+for program in "$to"/bin/*; do ldd "$program"; done | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' | sort -u |
+    while read -r name path; do
+        case "$name" in
+        libc.so* | libm.so* | libpthread.so* | librt.so* | libdl.so* | ld-linux* | libcuda* | libcublas* | libcudnn* | libnv*) ;;
+        # A machine's own are newer or as old, and its other libraries may want them: run.sh asks for these where there are none.
+        libstdc++* | libgcc_s*) cp -L "$path" "$to/lib/compiler/$name" ;;
+        *) cp -L "$path" "$to/lib/$name" && strip --strip-unneeded "$to/lib/$name" ;;
+        esac
+    done
+cp -r test/golden/zimage_a test/golden/zimage_b test/golden/demo "$to/test/golden/"
+cp -r models/demo "$to/models/"
+rm -f "$to/models/demo/gallery.png"
+cp bench/gpu/run.sh bench/gpu/torch_beside.py "$to/"
+commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
+[ -z "$(git status --porcelain --untracked-files=no 2>/dev/null)" ] || commit=$commit-changed
+echo "$commit" >"$to/commit"

@@ -1,0 +1,282 @@
+/* Tables of what GPUs did: see gpu_results.h. Every number is a result's; what is missing is a dash. */
+#include "bench/gpu/gpu_results.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- members ---- */
+
+static const json_t *member(const json_t *json, va_list path) {
+    const char *name;
+    while (json && (name = va_arg(path, const char *))) json = json_object_get(json, name);
+    return json;
+}
+
+double member_number(const json_t *json, double otherwise, ...) {
+    va_list path;
+    va_start(path, otherwise);
+    const json_t *found = member(json, path);
+    va_end(path);
+    return json_is_number(found) ? json_number_value(found) : otherwise;
+}
+
+const char *member_text(const json_t *json, ...) {
+    va_list path;
+    va_start(path, json);
+    const json_t *found = member(json, path);
+    va_end(path);
+    return json_string_value(found);
+}
+
+static const json_t *part_of(const json_t *document, const char *name) {
+    return json_object_get(json_object_get(document, "parts"), name);
+}
+
+static const json_t *rows_of(const json_t *document, const char *part) {
+    return json_object_get(json_object_get(part_of(document, part), "data"), "rows");
+}
+
+/* ---- what follows from parts ---- */
+
+/* Bytes a second of the bus at its best; 0: not measured. */
+static double best_bus(const json_t *document, const char *path) {
+    double best = 0;
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows_of(document, "bench.bus"), i, row) {
+        double rate = 1e9 * member_number(row, 0, "gbytes_per_second", NULL);
+        if (!strcmp(member_text(row, "path", NULL), path) && rate > best) best = rate;
+    }
+    return best;
+}
+
+/* A row whose op is this and whose shape begins or ends so; NULL. */
+static const json_t *row_of(const json_t *rows, const char *op, const char *shape) {
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows, i, row) {
+        const char *found_op = member_text(row, "op", NULL), *found = member_text(row, "shape", NULL);
+        if (found_op && found && !strcmp(found_op, op) && strstr(found, shape)) return row;
+    }
+    return NULL;
+}
+
+static const json_t *zimage(const json_t *document, const char *budget, int batch) {
+    char name[64];
+    snprintf(name, sizeof name, "bench.zimage.%s.b%d", budget, batch);
+    return part_of(document, name);
+}
+
+static double step_number(const json_t *part, const char *name) {
+    return member_number(part, -1, "data", "step", name, NULL);
+}
+
+/* The floor of a step: what it takes with everything resident, in the same run of this program's benches, or
+ * its bytes at the bus's best rate, whichever is longer. Without the former the report's own. */
+static double floor_of(const json_t *document, const json_t *part, int batch) {
+    const json_t *all = zimage(document, "all", batch);
+    double resident = step_number(all, "bytes_moved") == 0 ? step_number(all, "seconds") : -1;
+    double bus = best_bus(document, "h2d_pinned");
+    if (resident <= 0 || bus <= 0) return step_number(part, "floor_seconds");
+    double bytes = step_number(part, "bytes_moved") / bus;
+    return bytes > resident ? bytes : resident;
+}
+
+static double least_share(const json_t *rows, const char *roof, double *most) {
+    double least = -1;
+    size_t i;
+    json_t *row;
+    *most = -1;
+    json_array_foreach(rows, i, row) {
+        const char *found = member_text(row, "roof", NULL);
+        double share = member_number(row, -1, "share", NULL);
+        if (!found || strcmp(found, roof) || share < 0) continue;
+        if (least < 0 || share < least) least = share;
+        if (share > *most) *most = share;
+    }
+    return least;
+}
+
+/* ---- printing ---- */
+
+static void print_or_dash(const char *format, double value, bool known) {
+    known ? printf(format, value) : printf("-");
+}
+
+static const char *const budgets[] = {"all", "9G", "6G", "4G", "2G"};
+enum { N_BUDGETS = sizeof budgets / sizeof *budgets };
+
+/* One cell or two: seconds a step, and the floor's share of it. */
+static void print_step(const json_t *document, const char *budget, int batch, const char *between) {
+    const json_t *part = zimage(document, budget, batch);
+    const char *status = member_text(part, "status", NULL);
+    double seconds = step_number(part, "seconds"), floor = floor_of(document, part, batch);
+    bool known = status && !strcmp(status, "done") && seconds > 0;
+    if (!known) printf("%s", status ? status : "-");
+    if (known) printf("%.3f", seconds);
+    printf("%s", between);
+    print_or_dash("%.0f %%", 100 * floor / seconds, known && floor > 0);
+}
+
+static void print_memory(const json_t *document, const char *budget) {
+    const json_t *part = zimage(document, budget, 1);
+    double planned = member_number(part, -1, "data", "plan", "peak", "vram_bytes", NULL);
+    double measured =
+        member_number(part, -1, "smi_peak_mib", NULL) - member_number(part, 0, "smi_before_mib", NULL);
+    print_or_dash("%.0f", planned / (1 << 20), planned >= 0);
+    printf(" | ");
+    print_or_dash("%.0f", measured, measured >= 0);
+    printf(" | ");
+    double bytes = step_number(part, "bytes_moved");
+    print_or_dash("%.2f", bytes / 1e9, bytes >= 0);
+}
+
+static bool same_pictures(const json_t *document, int batch, int *n) {
+    const json_t *first = NULL;
+    bool same = true;
+    *n = 0;
+    for (int i = 0; i < N_BUDGETS; i++) {
+        const json_t *part = zimage(document, budgets[i], batch), *data = json_object_get(part, "data");
+        const json_t *hashes = json_object_get(data, "latent_sha256");
+        if (!json_array_size(hashes)) continue;
+        if (first && !json_equal(first, hashes)) same = false;
+        first = first ? first : hashes;
+        ++*n;
+    }
+    return same;
+}
+
+static void count_checks(const json_t *document, int *passed, int *failed, int *broken) {
+    const char *name;
+    json_t *part;
+    *passed = *failed = *broken = 0;
+    json_object_foreach(json_object_get(document, "parts"), name, part) {
+        if (strncmp(name, "check.", 6)) continue;
+        *passed += (int)member_number(part, 0, "passed", NULL);
+        *failed += (int)member_number(part, 0, "failed", NULL);
+        const char *status = member_text(part, "status", NULL);
+        *broken += strcmp(status, "done") && strcmp(status, "skipped");
+    }
+}
+
+static void print_beside(const char *what, const json_t *ours, const json_t *theirs) {
+    double us = member_number(ours, -1, "seconds", NULL), them = member_number(theirs, -1, "seconds", NULL);
+    if (us > 0 && them > 0)
+        printf("- %s: %.3f ms, PyTorch %.3f ms, %.2f times its rate\n", what, 1e3 * us, 1e3 * them,
+               them / us);
+}
+
+/* Those of all parts, to be given back. */
+static json_t *operators_of(const json_t *document, double *products, double *copy) {
+    const char *name;
+    json_t *part, *rows = json_array();
+    *products = *copy = 0;
+    json_object_foreach(json_object_get(document, "parts"), name, part) {
+        if (strncmp(name, "bench.ops.", 10)) continue;
+        double p = member_number(part, 0, "data", "roofs", "products_flops_per_second", NULL);
+        double c = member_number(part, 0, "data", "roofs", "copy_bytes_per_second", NULL);
+        json_t *own = json_object_get(json_object_get(part, "data"), "rows");
+        if (own) json_array_extend(rows, own);
+        if (p > *products) *products = p;
+        if (c > *copy) *copy = c;
+    }
+    return rows;
+}
+
+static void print_operators(const json_t *document) {
+    double products, copy, most;
+    json_t *rows = operators_of(document, &products, &copy);
+    const json_t *torch = rows_of(document, "bench.torch");
+    const json_t *q = row_of(rows, "linear", "q, k, v, out"),
+                 *attention = row_of(rows, "attention", "a layer");
+    if (products > 0 || copy > 0)
+        printf("- cuBLASLt's products at 8192^3: %.0f TFLOP/s; copies on the GPU: %.0f GB/s\n",
+               products / 1e12, copy / 1e9);
+    if (q) printf("- a layer's products: %.0f %% of that\n", 100 * member_number(q, 0, "share", NULL));
+    if (attention)
+        printf("- a layer's attention: %.0f TFLOP/s, %.0f %% of that\n",
+               member_number(attention, 0, "flops_per_second", NULL) / 1e12,
+               100 * member_number(attention, 0, "share", NULL));
+    double least = least_share(rows, "copy", &most);
+    if (least >= 0)
+        printf("- operators that are bound by memory: %.0f to %.0f %% of the copy's rate (above 100: out of "
+               "the cache)\n",
+               100 * least, 100 * most);
+    print_beside("attention of a layer", attention, row_of(torch, "attention", "4128x30x128"));
+    print_beside("product 4128x3840x3840", q, row_of(torch, "linear", "4128x3840x3840"));
+    json_decref(rows);
+}
+
+static void print_checks(const json_t *document) {
+    int passed, failed, broken, n;
+    count_checks(document, &passed, &failed, &broken);
+    printf("- checks: %d passed, %d failed", passed, failed);
+    if (broken) printf(", %d parts did not end well", broken);
+    puts("");
+    bool same = same_pictures(document, 1, &n);
+    if (n > 1)
+        printf("- %d budgets, one image: %s\n", n, same ? "the same latent, bit for bit" : "ANOTHER LATENT");
+}
+
+static void print_steps(const json_t *document) {
+    puts("| `--max-vram` | planned MiB | used MiB | GB a step | s a step, `-b 1` | of the floor | s a step, "
+         "`-b 4` | of the floor |");
+    puts("|---|---|---|---|---|---|---|---|");
+    for (int i = 0; i < N_BUDGETS; i++) {
+        printf("| %s | ", budgets[i]);
+        print_memory(document, budgets[i]);
+        printf(" | ");
+        print_step(document, budgets[i], 1, " | ");
+        printf(" | ");
+        print_step(document, budgets[i], 4, " | ");
+        puts(" |");
+    }
+    puts("");
+}
+
+static void print_links(const json_t *document) {
+    double bus = best_bus(document, "h2d_pinned");
+    if (bus > 0)
+        printf("- bus, from pinned memory: %.1f GB/s; to it: %.1f\n", bus / 1e9,
+               best_bus(document, "d2h_pinned") / 1e9);
+    const json_t *torch = row_of(rows_of(document, "bench.torch"), "step", "layers");
+    if (torch)
+        printf("- PyTorch's transformer of these sizes, resident, eager: %.3f s a step\n",
+               member_number(torch, 0, "seconds", NULL));
+}
+
+static void print_document(const json_t *document) {
+    const json_t *info = json_object_get(part_of(document, "info"), "data");
+    const char *library = member_text(info, "library", NULL),
+               *architecture = member_text(info, "architecture", NULL);
+    const char *weights = member_text(part_of(document, "bench.checkpoint"), "weights", NULL);
+    printf("%s (%s, %.0f GiB; %s), %s, commit %s.\n\n", member_text(document, "gpu", NULL),
+           architecture ? architecture : "?", member_number(info, 0, "bytes", NULL) / (1 << 30),
+           library ? library : "libraries unknown", member_text(document, "date", NULL),
+           member_text(document, "commit", NULL));
+    if (weights) printf("Z-Image with random weights (%s), 1024x1024, 8 steps:\n\n", weights);
+    if (weights) print_steps(document);
+    print_links(document);
+    print_operators(document);
+    print_checks(document);
+}
+
+void table_short(const json_t *document) {
+    const char *name;
+    json_t *part;
+    puts("");
+    json_object_foreach(json_object_get(document, "parts"), name, part) {
+        const char *status = member_text(part, "status", NULL);
+        if (strcmp(status, "done")) printf("%s: %s\n", name, status);
+    }
+    print_document(document);
+}
+
+void table_readme(json_t *const *documents, int n) {
+    if (!n) puts("no GPU run yet");
+    for (int i = 0; i < n; i++) {
+        if (i) puts("");
+        print_document(documents[i]);
+    }
+}
