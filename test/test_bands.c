@@ -182,10 +182,10 @@ int main(void) {
     const char *seed = getenv("SEED");
     random_state = seed ? strtoull(seed, NULL, 0) : 1;
     sys_init_machine(&rings_state.sys);
-    eager = (struct eager){{.name = "eager", .cost = eager_cost, .run = eager_run},
-                           cpu_open(&rings_state.sys, RING_THREADS, &problem)};
-    int n = COUNT_OF(tests), failed = eager.cpu ? cmocka_run_group_tests(tests, NULL, NULL) : n;
-    if (eager.cpu) eager.cpu->destroy(eager.cpu);
+    rings_state.device = device_open(&rings_state.sys, "cpu", RING_THREADS, false, &problem);
+    eager = (struct eager){{.name = "eager", .cost = eager_cost, .run = eager_run}, rings_state.device};
+    int n = COUNT_OF(tests), failed = eager.target ? cmocka_run_group_tests(tests, NULL, NULL) : n;
+    if (eager.target) eager.target->destroy(eager.target);
     printf("%d passed, %d failed\n", n - failed, failed);
     return failed != 0;
 }
