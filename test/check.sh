@@ -133,6 +133,9 @@ for config in emu emu_asan emu_tsan; do
     [ "$all" != all ] || ring "$config orders" emulated_orders build/$config/${kind}_cuda_ops
 done
 build CONFIG=emu build/emu/sluice gpu-stage
+ring "emu program" sh test/cuda/program.sh build/emu/sluice test/golden/zimage_a/model build/cli_emu
+build build/release/gpu_results
+ring "readme" sh bench/gpu/readme.sh build/release/gpu_results check
 ring "gpu script" sh test/test_gpu_script.sh build/emu/gpu build/gpu_script_test
 if [ "$all" = all ]; then ring "emu faults" sh test/emu/faults.sh; else ring "emu faults" sh test/emu/faults.sh 2; fi
 [ -z "$skips" ] || { echo "skips other than expected in:$skips"; failed=$((failed + 1)); }
