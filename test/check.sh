@@ -130,6 +130,8 @@ for config in emu emu_asan emu_tsan; do
     done
     [ "$all" != all ] || ring "$config orders" emulated_orders build/$config/${kind}_cuda_ops
 done
+build CONFIG=emu build/emu/sluice
+ring "emu program" env ${all:+CALLS=$all} sh test/cuda/program.sh build/emu/sluice test/golden/zimage_a/model build/cuda_test
 if [ "$all" = all ]; then ring "emu faults" sh test/emu/faults.sh; else ring "emu faults" sh test/emu/faults.sh 2; fi
 [ -z "$skips" ] || { echo "skips other than expected in:$skips"; failed=$((failed + 1)); }
 echo "$passed passed, $failed failed"

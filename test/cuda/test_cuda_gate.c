@@ -268,10 +268,11 @@ static void lost(struct rig *rig, struct sluice_request request) {
 /* Other programs have taken the GPU before a new session's first run: named, and the next run works. */
 static void others(struct rig *rig, struct sluice_request request, const struct result *want) {
     if (!emulated()) return;
-    request.max_vram_bytes = limits_of(rig, request).all_vram;
+    struct limits l = limits_of(rig, request);
+    request.max_vram_bytes = l.all_vram;
     if (!renew(rig)) return;
-    struct device *device = rig->session->device;
-    emu_set_taken(device->memory->available(device) - device->own_bytes - ((uint64_t)32 << 20));
+    const struct device *device = rig->session->device;
+    emu_set_taken(device->memory_bytes + device->own_bytes - (uint64_t)l.least_vram);
     struct result r = run(rig, &request);
     check(r.code == SLUICE_MEMORY && strstr(r.error.found, "free"), "a full GPU: %s %s, found %s",
           sluice_code_name(r.code), r.error.what, r.error.found);
