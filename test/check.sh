@@ -133,7 +133,7 @@ for config in emu emu_asan emu_tsan; do
     [ "$all" != all ] || ring "$config orders" emulated_orders build/$config/${kind}_cuda_ops
 done
 build CONFIG=emu build/emu/sluice gpu-stage
-ring "emu program" sh test/cuda/program.sh build/emu/sluice test/golden/zimage_a/model build/cli_emu
+ring "emu program" env ${all:+CALLS=$all} sh test/cuda/program.sh build/emu/sluice test/golden/zimage_a/model build/cuda_test
 build build/release/gpu_results
 ring "readme" sh bench/gpu/readme.sh build/release/gpu_results check
 ring "gpu script" sh test/test_gpu_script.sh build/emu/gpu build/gpu_script_test

@@ -268,7 +268,8 @@ static void lost(struct rig *rig, struct sluice_request request) {
 /* Other programs have taken the GPU before a new session's first run: named, and the next run works. */
 static void others(struct rig *rig, struct sluice_request request, const struct result *want) {
     if (!emulated()) return;
-    request.max_vram_bytes = limits_of(rig, request).all_vram;
+    struct limits l = limits_of(rig, request);
+    request.max_vram_bytes = l.all_vram;
     if (!renew(rig)) return;
     struct device *device = rig->session->device;
     /* 64 MiB are left beside the emulator's context of 256. */
