@@ -56,7 +56,7 @@ expect_skips() {
     return 0
 }
 format() {
-    if clang-format --dry-run -Werror $(git ls-files '*.c' '*.h'); then echo "1 passed, 0 failed"; else echo "0 passed, 1 failed"; fi
+    if clang-format --dry-run -Werror $(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cc'); then echo "1 passed, 0 failed"; else echo "0 passed, 1 failed"; fi
 }
 # The second compiler: warnings are errors there too. Nothing of it is linked: it has its own OpenMP. CUDA's headers are the
 # emulator's; what includes those of cuBLASLt and cuDNN is read by gcc alone, where they are.

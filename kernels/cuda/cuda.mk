@@ -14,7 +14,7 @@ NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/c
 CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 CUDNN_HEADER := $(firstword $(wildcard $(CUDA_HOME)/include/cudnn.h /usr/include/cudnn.h /usr/include/*/cudnn.h))
 ifneq ($(filter release debug,$(CONFIG)),)
-CUDA ?= $(if $(and $(NVCC),$(CUDNN_HEADER)),1,0)
+CUDA ?= $(if $(and $(NVCC),$(CUDNN_HEADER),$(shell command -v g++)),1,0)
 endif
 
 ifneq ($(filter emu%,$(CONFIG)),)
