@@ -55,8 +55,16 @@ static enum status check_ordinal(int ordinal, struct error *e) {
     return n > 1 ? error_expected(e, "cuda:0 to cuda:%d", n - 1) : error_expected(e, "cuda:0");
 }
 
-static enum status read_properties(int ordinal, struct cuda_info *info, struct error *e) {
+/* What a GPU is, and whether its memory is the host's. */
+struct properties {
+    struct cuda_info info;
+    bool integrated;
+};
+
+static enum status read_properties(int ordinal, struct properties *to, struct error *e) {
     struct cudaDeviceProp properties;
+    struct cuda_info *info = &to->info;
+    *to = (struct properties){0};
     if (check_ordinal(ordinal, e) != OK) return e->code;
     if (cuda_check(cudaGetDeviceProperties(&properties, ordinal), "the GPU's properties", e) != OK)
         return e->code;
@@ -64,6 +72,7 @@ static enum status read_properties(int ordinal, struct cuda_info *info, struct e
     info->major = properties.major;
     info->minor = properties.minor;
     info->bytes = properties.totalGlobalMem;
+    to->integrated = properties.integrated;
     return OK;
 }
 
@@ -74,12 +83,20 @@ static enum status choose(int ordinal, size_t *free_bytes, struct error *e) {
     return cuda_check(cudaMemGetInfo(free_bytes, &all), "its context", e);
 }
 
-/* What the GPU is, and that it will do. */
+/* What the GPU is, and that it will do. One without memory of its own would hold every block twice. */
 static enum status examine(int ordinal, struct cuda_info *info, struct error *e) {
-    if (read_properties(ordinal, info, e) != OK || info->major >= OLDEST_MAJOR) return e->code;
-    error_set(e, DEVICE, "the GPU cuda:%d (%s) is too old", ordinal, info->name);
-    error_found(e, "compute capability %d.%d", info->major, info->minor);
-    return error_expected(e, "%d.0 or later", OLDEST_MAJOR);
+    struct properties gpu;
+    if (read_properties(ordinal, &gpu, e) != OK) return e->code;
+    *info = gpu.info;
+    if (info->major < OLDEST_MAJOR) {
+        error_set(e, DEVICE, "the GPU cuda:%d (%s) is too old", ordinal, info->name);
+        error_found(e, "compute capability %d.%d", info->major, info->minor);
+        return error_expected(e, "%d.0 or later", OLDEST_MAJOR);
+    }
+    if (!gpu.integrated) return OK;
+    error_set(e, DEVICE, "unified memory is not supported: the GPU cuda:%d (%s) has none of its own", ordinal,
+              info->name);
+    return error_expected(e, "a GPU with memory of its own, or --device cpu");
 }
 
 enum status gpus_choose(int ordinal, uint64_t *bytes, struct error *e) {

@@ -41,6 +41,8 @@ check "says so" has ../err '^sluice: .*too old.*found one for CUDA 12.8, expecte
 with EMU_DEVICES=0 on_gpu 5 "no GPU"
 with EMU_CAPABILITY=7.5 on_gpu 5 "an old GPU"
 check "says so" has ../err '^sluice: the GPU cuda:0 .*found compute capability 7.5, expected 8.0 or later'
+with EMU_INTEGRATED=1 on_gpu 5 "a GPU without memory of its own"
+check "says so" has ../err '^sluice: unified memory is not supported'
 with EMU_CAPABILITY=7.5 expect 0 "an old GPU is listed" devices
 check "with why" has ../out '^cuda:0: .*too old'
 for setting in EMU_DRIVER=0 EMU_CAPABILITY=7.5; do

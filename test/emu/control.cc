@@ -37,6 +37,7 @@ static void read_environment() {
     now.taken = number("EMU_TAKEN", 0);
     now.granule = number("EMU_GRANULE", 2 << 20);
     now.major = 8, now.minor = 0;
+    now.integrated = number("EMU_INTEGRATED", 0) != 0;
     const char *text = getenv("EMU_CAPABILITY");
     if (text) sscanf(text, "%d.%d", &now.major, &now.minor);
     text = getenv("EMU_FAIL");

@@ -108,7 +108,7 @@ struct settings {
     int order;
     uint64_t seed;
     uint32_t copies_us, kernels_us;
-    int devices, major, minor, driver;
+    int devices, major, minor, integrated, driver;
     uint64_t bytes, taken, granule;
 };
 extern settings now;

@@ -146,6 +146,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     p->warpSize = 32;
     p->maxThreadsPerBlock = 1024;
     p->major = now.major, p->minor = now.minor;
+    p->integrated = now.integrated;
     p->multiProcessorCount = 1;
     p->canMapHostMemory = p->unifiedAddressing = p->concurrentKernels = p->asyncEngineCount = 1;
     return cudaSuccess;
