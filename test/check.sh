@@ -134,6 +134,10 @@ for config in emu emu_asan emu_tsan; do
 done
 build CONFIG=emu build/emu/sluice gpu-stage
 ring "emu program" env ${all:+CALLS=$all} sh test/cuda/program.sh build/emu/sluice test/golden/zimage_a/model build/cuda_test
+build CONFIG=emu build/emu/test_golden build/emu/test_rings_zimage build/emu/test_rings_vae
+ring "emu pipeline" env SLUICE_TEST_DEVICE=cuda build/emu/test_golden
+ring "emu blocks" env SLUICE_TEST_DEVICE=cuda build/emu/test_rings_zimage
+ring "emu decoder" env SLUICE_TEST_DEVICE=cuda build/emu/test_rings_vae
 build build/release/gpu_results
 ring "readme" sh bench/gpu/readme.sh build/release/gpu_results check
 ring "gpu script" sh test/test_gpu_script.sh build/emu/gpu build/gpu_script_test
