@@ -79,6 +79,24 @@ static void a_product_takes_its_precisions_rate(void **state) {
 }
 
 /* What a file does not say stays as it was. */
+static void devices_have_their_own(void **state) {
+    (void)state;
+    static const char both[] =
+        "{\"version\":1,\"ops\":{\"linear\":6e11},\"cuda\":{\"linear\":3e13,\"bytes\":5e11}}";
+    struct rates cpu, gpu, assumed;
+    struct error e = {0};
+    rates_default("cpu", 2, &cpu);
+    rates_default("cuda", 0, &gpu);
+    assumed = gpu;
+    assert_true(gpu.ops.per_second[CLASS_LINEAR_BF16] > 10 * cpu.ops.per_second[CLASS_LINEAR]);
+    assert_int_equal(rates_read("cpu", NULL, both, 0, &cpu, &e), OK);
+    assert_int_equal(rates_read("cuda", NULL, both, 0, &gpu, &e), OK);
+    assert_true(cpu.ops.per_second[CLASS_LINEAR] == 6e11 && gpu.ops.per_second[CLASS_LINEAR] == 3e13);
+    assert_true(cpu.ops.per_second[CLASS_BYTES] < 5e11 && gpu.ops.per_second[CLASS_BYTES] == 5e11);
+    assert_true(gpu.ops.per_second[CLASS_LINEAR_BF16] == assumed.ops.per_second[CLASS_LINEAR_BF16]);
+    assert_int_equal(rates_read("cuda", NULL, "{\"version\":1,\"cuda\":{\"lineal\":1}}", 0, &gpu, &e), META);
+}
+
 static void leaves_the_rest(void **state) {
     (void)state;
     struct rates r, before;
@@ -498,6 +516,7 @@ int main(void) {
         cmocka_unit_test(reads_a_full_file),
         cmocka_unit_test(bf16_is_assumed_from_f32),
         cmocka_unit_test(a_product_takes_its_precisions_rate),
+        cmocka_unit_test(devices_have_their_own),
         cmocka_unit_test(leaves_the_rest),
         cmocka_unit_test(fewer_threads_are_slower),
         cmocka_unit_test(refuses_hostile_files),

@@ -163,7 +163,7 @@ static void put_over(const struct said *said, const char *device, int threads, i
     from.ops = is_cuda(device) ? said->cuda : said->ops;
     for (int i = 0; i < N_PATHS; i++)
         if (*path_rate(&from, i) > 0) *path_rate(rates, i) = *path_rate(&from, i);
-    if (from.ops.per_second[CLASS_LINEAR_BF16] <= 0) assume_bf16(&from.ops);
+    if (!is_cuda(device) && from.ops.per_second[CLASS_LINEAR_BF16] <= 0) assume_bf16(&from.ops);
     for (int i = 0; i < N_OP_CLASSES; i++)
         if (from.ops.per_second[i] > 0)
             rates->ops.per_second[i] = from.ops.per_second[i] * share_of_threads(i, threads, measured);
