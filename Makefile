@@ -53,16 +53,17 @@ all: $B/sluice $B/libsluice.a $B/libsluice.so
 $B/sluice: $(CLI_O) $B/libsluice.a
 	@echo "  ld $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(CLI_LIBS) $(LIBS)
+	@echo "  built $(CUDA_SAID)"
 # One object whose hidden symbols are local: whoever links the archive sees only sluice_ names.
-$B/libsluice.a: $(ENGINE_O) Makefile
+$B/libsluice.a: $(ENGINE_O) $B/cuda.objects Makefile
 	@echo "  ar $@"
 	@$(LD) -r -o $B/libsluice.o $(ENGINE_O)
 	@objcopy --localize-hidden $B/libsluice.o
 	@rm -f $@
 	@$(AR) rcs $@ $B/libsluice.o
-$B/libsluice.so: $(ENGINE_O)
+$B/libsluice.so: $(ENGINE_O) $B/cuda.objects
 	@echo "  ld $@"
-	@$(CC) -shared -Wl,-soname,$(SONAME) $(LDFLAGS) -o $@ $^ $(LIBS)
+	@$(CC) -shared -Wl,-soname,$(SONAME) $(LDFLAGS) -o $@ $(ENGINE_O) $(LIBS)
 	@ln -sf libsluice.so $B/$(SONAME)
 $B/obj/%.o: %.c
 	@mkdir -p $(@D)

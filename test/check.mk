@@ -4,7 +4,7 @@ TESTS := $(patsubst test/test_%.c,%,$(wildcard test/test_*.c))
 TEST_BINS := $(TESTS:%=$B/test_%)
 
 # Default visibility: a test may put its own malloc before the libraries'.
-$B/test_%: test/test_%.c $(ENGINE_O)
+$B/test_%: test/test_%.c $(ENGINE_O) $B/cuda.objects
 	@echo "  ld $@"
 	@$(CC) $(CFLAGS) -fvisibility=default -MMD -MP $(LDFLAGS) -o $@ $< $(ENGINE_O) -lcmocka $(CLI_LIBS) $(LIBS)
 

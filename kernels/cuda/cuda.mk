@@ -54,7 +54,7 @@ CUDA_CODE := $(foreach arch,$(CUDA_BUILT),-gencode arch=compute_$(arch),code=sm_
 NVCCFLAGS := -std=c++17 -O3 -lineinfo -I. -ccbin $(CC) $(CUDA_CODE) -Werror all-warnings -Xptxas -warn-spills,-warn-lmem-usage \
              -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics,-Wall,-Wno-missing-field-initializers,-Wno-unused-function
 $B/obj/kernels/cuda/%.o: CFLAGS += -isystem $(CUDA_HOME)/include -isystem $(dir $(CUDNN_HEADER))
-$B/obj/kernels/cuda/%.o: kernels/cuda/%.cu
+$B/obj/kernels/cuda/%.o: kernels/cuda/%.cu $B/cuda.code
 	@mkdir -p $(@D)
 	@echo "  nvcc $@"
 	@$(NVCC) $(NVCCFLAGS) -MD -MP -MF $(@:.o=.d) -c -o $@ $<
@@ -64,6 +64,11 @@ CUDA_OBJECTS := $(CUDA_PLANS) absent
 endif
 
 CUDA_O := $(CUDA_OBJECTS:%=$B/obj/kernels/cuda/%.o) $(EMU_O)
+# Files that are newer than what was made of another choice: of CUDA=0|1, of architectures.
+keep = $(shell mkdir -p $B; echo '$2' | cmp -s - $B/$1 || echo '$2' >$B/$1)
+$(call keep,cuda.objects,$(CUDA_OBJECTS))$(call keep,cuda.code,$(CUDA_CODE))
+CUDA_SAID := $(if $(filter 1,$(CUDA)),for GPUs: machine code for $(CUDA_BUILT:%=sm_%) and PTX of the last,for \
+    $(if $(filter emu%,$(CONFIG)),the emulator,the CPU alone: $(if $(NVCC),$(if $(CUDNN_HEADER),CUDA=$(CUDA),nvcc without cudnn.h),no nvcc)))
 -include $(CUDA_O:.o=.d)
 
 .PHONY: cuda-all

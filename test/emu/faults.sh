@@ -19,8 +19,10 @@ miss() {
 # tree CONFIG: a copy of what building needs, objects and their times too.
 tree() {
     rm -rf "$work/tree"
-    mkdir -p "$work/tree/test" "$work/tree/build/$1"
+    [ -d "build/$1/obj" ] || { echo "faults: nothing is built: make CONFIG=$1 cuda-tests"; exit 1; }
+    mkdir -p "$work/tree/test" "$work/tree/build/$1" "$work/tree/bench"
     cp -a Makefile engine kernels loaders models cli "$work/tree/"
+    cp -a bench/gpu "$work/tree/bench/"
     cp -a test/*.h test/*.mk test/emu test/cuda "$work/tree/test/"
     cp -a "build/$1/obj" "$work/tree/build/$1/"
 }
