@@ -18,7 +18,15 @@ static int does_not_fit(const char *json, struct sluice_error *e) {
     const json_t *least = json_object_get(plan, "least"), *budget = json_object_get(plan, "budget"),
                  *peak = json_object_get(plan, "peak");
     bool ram = field_number(peak, "ram_bytes") > field_number(budget, "ram_bytes");
+    bool vram = field_number(peak, "vram_bytes") > field_number(budget, "vram_bytes");
     const char *key = ram ? "ram_bytes" : "vram_bytes";
+    if (!ram && !vram) { /* only one that was given can */
+        fail(e, SLUICE_BUDGET,
+             "the plan cannot work for this request: a block does not fit its ring or staging");
+        fail_where(e, "--plan");
+        json_decref(plan);
+        return fail_expected(e, "a plan of this request");
+    }
     fail(e, SLUICE_BUDGET, "this request does not fit the budget");
     fail_where(e, ram ? "--max-ram" : "--max-vram");
     fail_found(e, "%.0fB", field_number(budget, key));

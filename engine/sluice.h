@@ -191,7 +191,7 @@ struct sluice_request {
                               15 MiB for the bare process; what else a program holds comes on top. 0: what is
                               free less a reserve */
     int64_t max_vram_bytes;  /* device memory that the process takes, context and libraries included; 0: what
-                                is free less a twentieth, at least 512 MiB. Ignored on the CPU */
+                                is free less a twentieth, at least 512 MiB, at most half. Ignored on the CPU */
     const char *rates;       /* JSON text of measured rates (a bench's), or NULL: stated defaults */
     const char *rates_name;  /* what the plan calls them, a file's name; NULL: "given" */
     const char *direct_io;   /* "on", "off": read weights past the page cache; "auto" or NULL: where the model

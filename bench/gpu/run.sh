@@ -20,13 +20,17 @@ again=
 small=
 while [ $# -gt 0 ]; do
     case $1 in
-    --minutes) minutes=$2 && shift ;;
+    --minutes)
+        case ${2:-} in "" | *[!0-9]*) echo "run.sh: --minutes takes a whole number" >&2 && exit 2 ;; esac
+        minutes=$2 && shift
+        ;;
     --again) again=1 ;;
     --small) small=--small ;;
     check) wanted="$wanted check." ;;
     bench) wanted="$wanted bench." ;;
     all) wanted="$wanted check. bench." ;;
-    *) wanted="$wanted $1" ;;
+    info | check.* | bench.*) wanted="$wanted $1" ;;
+    *) echo "run.sh: no part is called $1: check, bench, or a name that begins with one of them and a dot" >&2 && exit 2 ;;
     esac
     shift
 done

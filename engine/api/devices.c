@@ -28,6 +28,16 @@ static struct device *open_cuda(struct sys *sys, int ordinal, bool plans_only, s
     return device;
 }
 
+bool device_passed_over(char *why, size_t why_bytes) {
+    struct cuda_info info;
+    struct error e = {0};
+    if (cuda_usable(0)) return false;
+    if (!cuda_count(why, why_bytes)) return strstr(why, "too old") != NULL;
+    cuda_describe(0, &info, &e);
+    error_line(&e, why, (int)why_bytes);
+    return e.code != OK;
+}
+
 struct device *device_open(struct sys *sys, const char *name, int threads, bool plans_only, struct error *e) {
     if (!name) name = cuda_usable(0) ? "cuda" : "cpu";
     if (!strcmp(name, "cpu")) return cpu_open(sys, threads, e);

@@ -49,7 +49,7 @@ static enum status find_device_budget(struct job *job, struct error *e) {
     uint64_t all = job->device->memory_bytes;
     if (!job->device->memory || r->max_vram_percent == 0 || r->max_vram_bytes) return OK;
     if (!all) {
-        error_set(e, USAGE, "--max-vram is a part of what nobody knows: no such GPU was asked");
+        error_set(e, USAGE, "--max-vram as a percentage needs a GPU that it is a part of");
         error_found(e, "%g%%", r->max_vram_percent);
         return error_expected(e, "a size, as 8G");
     }
@@ -105,7 +105,7 @@ static enum status find_precision(struct job *job, struct error *e) {
     if (!lacks) return OK;
     error_set(e, USAGE, "--precision cannot be used: %s", lacks);
     error_found(e, "%s", name);
-    if (job->device->lacks[PRECISION_F32]) return error_expected(e, "bf16");
+    if (job->device->lacks[PRECISION_F32]) return error_expected(e, "bf16, or --device cpu");
     return error_expected(e, job->device->lacks[PRECISION_BF16] ? "f32" : "f32 or bf16");
 }
 

@@ -518,7 +518,7 @@ static void say_budget(struct sluice_session *s, const struct job *job) {
     const struct device_memory *own = s->device->memory;
     if (!own || !own->available || job->request.max_vram_bytes || job->request.plan) return;
     say(s, SLUICE_INFO, "device memory: %.1f MiB free on %s, a budget of %.1f MiB",
-        (double)own->available(s->device) / (1 << 20), s->device->name,
+        (double)(own->available(s->device) - own->used(s->device)) / (1 << 20), s->device->name,
         (double)job->plan.vram_budget_bytes / (1 << 20));
 }
 
@@ -562,6 +562,11 @@ out:
 
 /* ---- the public functions ---- */
 
+static void say_passed_over(struct sluice_session *s) {
+    char why[512];
+    if (!s->options.device && device_passed_over(why, sizeof why)) say(s, SLUICE_INFO, "on the CPU: %s", why);
+}
+
 static void say_assumptions(struct sluice_session *s) {
     char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES];
     int n = model_notes(s->model, lines);
@@ -593,6 +598,7 @@ int sluice_session_open(sluice_model *model, const struct sluice_session_options
     if (s->device && s->device->memory) s->residents.device = s->device;
     if (e.code == OK) {
         *session = s;
+        say_passed_over(s);
         say_assumptions(s);
     } else {
         sluice_session_close(s);

@@ -174,10 +174,18 @@ static enum status load(struct gpu *g, struct error *e) {
     return e->code;
 }
 
+/* The budget that would do now, as plans count. */
+static enum status say_what_would_do(struct device *device, struct error *e) {
+    uint64_t available = cuda_available(device), whole = PAGES_CHUNK_BYTES;
+    return error_expected(e, "--max-vram %lluB or less",
+                          (unsigned long long)(available > whole ? available - whole : 0));
+}
+
 static enum status cuda_provide(struct device *device, uint64_t bytes, struct error *e) {
     struct gpu *g = gpu_of(device);
-    if (enter_sound(g, e) != OK || pages_provide(g->pages, bytes, e) != OK || !bytes) return e->code;
-    return load(g, e);
+    if (enter_sound(g, e) != OK) return e->code;
+    if (pages_provide(g->pages, bytes, e) == MEMORY) return say_what_would_do(device, e);
+    return e->code == OK && bytes ? load(g, e) : e->code;
 }
 
 /* ---- host memory ---- */

@@ -276,9 +276,9 @@ enum status pages_provide(struct pages *p, uint64_t bytes, struct error *e) {
     if (asked != cudaSuccess) return failures_check(p->failures, asked, "free memory", e);
     error_set(e, MEMORY, "the GPU has too little memory left for this run");
     error_where(e, "--max-vram");
-    error_found(e, "%llu bytes free, beside what this process has", (unsigned long long)free_bytes);
-    return error_expected(e, "%llu bytes, or a lower --max-vram",
-                          (unsigned long long)((needed - before) * p->chunk_bytes));
+    return error_found(e, "%llu bytes free, %llu needed beside what this process has",
+                       (unsigned long long)free_bytes,
+                       (unsigned long long)((needed - before) * p->chunk_bytes));
 }
 
 uint64_t pages_taken(struct pages *p) {
