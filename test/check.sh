@@ -118,7 +118,7 @@ emulated_orders() {
 }
 said=$(make -s cuda-said)
 echo "$said"
-case $said in *"built machine code"*) ring "cuda doors" make -s doors ;; esac
+case $said in *"built for GPUs"*) ring "cuda doors" make -s doors ;; esac
 seed=$(date +%s)
 echo "threads go on in random order, EMU_SEED=$seed"
 for config in emu emu_asan emu_tsan; do

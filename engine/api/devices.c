@@ -31,7 +31,6 @@ static struct device *open_cuda(struct sys *sys, int ordinal, bool plans_only, s
 bool device_passed_over(char *why, size_t why_bytes) {
     struct cuda_info info;
     struct error e = {0};
-    if (cuda_usable(0)) return false;
     if (!cuda_count(why, why_bytes)) return strstr(why, "too old") != NULL;
     cuda_describe(0, &info, &e);
     error_line(&e, why, (int)why_bytes);

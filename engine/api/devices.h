@@ -10,7 +10,7 @@
  * Ends with device->destroy. */
 struct device *device_open(struct sys *sys, const char *name, int threads, bool plans_only, struct error *e);
 
-/* Whether a GPU or a driver is there that the default leaves aside, and why. */
+/* Where the default is the CPU: whether a GPU or a driver is there that it leaves aside, and why. */
 bool device_passed_over(char *why, size_t why_bytes);
 
 /* The budget of device memory where none is asked for: what is free less a twentieth, but at least 512 MiB

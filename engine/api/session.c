@@ -564,7 +564,8 @@ out:
 
 static void say_passed_over(struct sluice_session *s) {
     char why[512];
-    if (!s->options.device && device_passed_over(why, sizeof why)) say(s, SLUICE_INFO, "on the CPU: %s", why);
+    if (!s->options.device && !s->device->memory && device_passed_over(why, sizeof why))
+        say(s, SLUICE_INFO, "on the CPU: %s", why);
 }
 
 static void say_assumptions(struct sluice_session *s) {

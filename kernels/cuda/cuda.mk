@@ -67,7 +67,8 @@ CUDA_O := $(CUDA_OBJECTS:%=$B/obj/kernels/cuda/%.o) $(EMU_O)
 # Files that are newer than what was made of another choice: of CUDA=0|1, of architectures.
 keep = $(shell mkdir -p $B; echo '$2' | cmp -s - $B/$1 || echo '$2' >$B/$1)
 $(call keep,cuda.objects,$(CUDA_OBJECTS))$(call keep,cuda.code,$(CUDA_CODE))
-CUDA_SAID := $(if $(filter 1,$(CUDA)),for GPUs: machine code for $(CUDA_BUILT:%=sm_%) and PTX of the last,for \
+CUDA_SAID = $(if $(filter 1,$(CUDA)),for GPUs by $(shell $(NVCC) --version | sed -n 's/.*release \([^,]*\),.*/nvcc \1/p'): machine code for $(CUDA_BUILT:%=sm_%) \
+    and PTX of the last,for \
     $(if $(filter emu%,$(CONFIG)),the emulator,the CPU alone: $(if $(NVCC),$(if $(CUDNN_HEADER),CUDA=$(CUDA),nvcc without cudnn.h),no nvcc)))
 -include $(CUDA_O:.o=.d)
 

@@ -17,7 +17,7 @@ $B/obj/test/cuda/%.o: test/cuda/%.cu
 	@$(NVCC) $(NVCCFLAGS) -MD -MP -MF $(@:.o=.d) -c -o $@ $<
 endif
 
-$B/test_cuda_%: test/cuda/test_cuda_%.c $(ENGINE_O) $(CUDA_TEST_O)
+$B/test_cuda_%: test/cuda/test_cuda_%.c $(ENGINE_O) $B/cuda.objects $(CUDA_TEST_O)
 	@echo "  ld $@"
 	@$(CC) $(CFLAGS) -fvisibility=default -MMD -MP $(LDFLAGS) -o $@ $< $(ENGINE_O) $(CUDA_TEST_O) -lcmocka $(LIBS)
 
@@ -32,11 +32,7 @@ cuda-tests: $(if $(filter emu_tsan,$(CONFIG)),$(patsubst %,$B/tsan_cuda_%,$(filt
 # Whether the toolkit was there, and what was built with it.
 .PHONY: cuda-said
 cuda-said:
-ifeq ($(CUDA),1)
-	@echo "cuda: $(shell $(NVCC) --version | sed -n 's/.*release \([^,]*\),.*/nvcc \1/p') built machine code for $(CUDA_BUILT:%=sm_%) and PTX of the last"
-else
-	@echo "cuda: $(if $(NVCC),$(if $(CUDNN_HEADER),CUDA=0,no cudnn.h),no nvcc): nothing was built for GPUs"
-endif
+	@echo "cuda: built $(CUDA_SAID)"
 
 -include $(CUDA_TEST_O:.o=.d)
 
