@@ -108,6 +108,7 @@ struct sluice_model_options {
     const char *diffusion_model, *vae, *llm, *tokenizer;
     bool decodes_only; /* only the autoencoder is looked for and opened: for sluice_decode and its plan, which
                           need nothing else; whatever else would draw is a USAGE error */
+    const char *clip_l, *t5xxl;
 };
 
 /* Opens headers and configurations, matches families and checks every tensor's name, shape and type; reads no
@@ -132,7 +133,7 @@ typedef struct sluice_session sluice_session;
 
 struct sluice_progress {
     size_t struct_size;
-    const char *stage;    /* "text", "hoist", "denoise", "decode" */
+    const char *stage;    /* "text", "text_2", "encode", "hoist", "denoise", "decode" */
     int step, of;         /* evaluation of this stage, from 1; 0 before the first */
     double fraction;      /* of the whole run's work, 0 to 1, moves inside long visits too */
     double seconds, eta;  /* since the run began; eta is negative while unknown */
@@ -169,6 +170,14 @@ SLUICE_API void sluice_session_close(sluice_session *session);
 
 /* ---- requests ---- */
 
+/* A picture to read: height rows of width RGB triples, packed. */
+struct sluice_picture {
+    size_t struct_size;
+    int width, height; /* 1 to 16384 */
+    const uint8_t *rgb;
+    const char *name; /* what messages call it, a file's name; or NULL */
+};
+
 struct sluice_request {
     size_t struct_size;
     const char *prompt;          /* NULL: the longest the model takes (for planning only) */
@@ -177,7 +186,7 @@ struct sluice_request {
     int steps;                   /* at least 1 */
     int batch;                   /* images, seeds seed, seed+1, ...; 0 means 1 */
     double cfg_scale;            /* uncond + s*(cond - uncond); exactly 1: no second lane */
-    double guidance;             /* distilled guidance, for families that take it */
+    double guidance;             /* distilled guidance, for models that take it: no other value than 0 for others */
     double flow_shift;           /* 0: the model's */
     uint64_t seed;
     bool no_decode;        /* stop after the latent */
@@ -201,6 +210,15 @@ struct sluice_request {
                                 own; "off": all kept, on the device; "auto" or NULL: the faster that fits */
     const char *plan_name;   /* what messages call the plan, a file's name; NULL: "plan" */
     double max_vram_percent; /* of all that the device has, up to 100; where max_vram_bytes is 0 */
+    /* Pictures in; the caller's for as long as a call takes. */
+    const struct sluice_picture *init_image; /* to start from, or to fill; of width by height pixels; or NULL */
+    double strength; /* above 0, to 1: how far to leave it. Of `steps` the last steps * strength are run, as
+                        diffusers counts */
+    const struct sluice_picture *mask; /* white where a model that fills is to draw; as init_image; or NULL */
+    const struct sluice_picture *const *references; /* to refer to, of any sizes: one of other than whole
+                                                       tokens or of more pixels than the model was trained
+                                                       with is resized first */
+    int n_references;
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */

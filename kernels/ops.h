@@ -13,35 +13,43 @@
 #include "kernels/device.h"
 
 enum op_kind {
-    OP_LINEAR,     /* out[T,N] = residual + in[T,K] . weight[N,K]^T + bias */
-    OP_LINEAR_FEW, /* the same for conditioning rows, one fixed order a row (R4); optional SiLU on in */
-    OP_ATTENTION,  /* out[T,H,D] = softmax(scale q k^T) v, grouped heads, optionally causal; out may be q */
+    OP_LINEAR,     /* out[T,N] = residual + gate * act(in[T,K] . weight[N,K]^T + bias) */
+    OP_LINEAR_FEW, /* out = act(in) . weight^T + bias for conditioning rows, one fixed order a row (R4) */
+    OP_ATTENTION,  /* out[T,H,D] = softmax(scale q k^T + bias of distance) v, grouped heads, optionally causal;
+                      out may be q */
+    OP_DISTANCE_BIAS, /* out[H,2T-1]: row h, place d + T - 1 is table[bucket of d = key - query][h] (T5) */
     OP_RMS_NORM,   /* out = base + gate * (in / sqrt(mean(in^2) + eps) * weight * (1 + scale)) */
-    OP_LAYER_NORM, /* out = (in - mean) / sqrt(var + eps) * (1 + scale) */
+    OP_LAYER_NORM, /* out = ((in - mean) / sqrt(var + eps) * weight + bias) * (1 + scale) + shift */
     OP_GROUP_STATISTICS, /* out[groups,2] = mean and 1/sqrt(var + eps) of in[Y,X,C], and of the rows before
                             it, over pixels and group channels */
     OP_GROUP_NORM,       /* out = (in - mean) * rstd * weight + bias, statistics given */
     OP_ROPE_TABLE,       /* out[T,D/2,2] = cos, sin of position * theta^(-2i/d), axis by axis */
     OP_ROPE,             /* rotates pairs of in[T,H,D] in place by the table: (2i,2i+1) or (i,i+D/2) */
-    OP_SWIGLU,           /* out = a * sigmoid(a) * b */
+    OP_GLU,              /* out = act(a) * b */
+    OP_ADD,              /* out = a + b */
     OP_WIDEN,            /* out[f32] = in[f32|bf16|f16] */
     OP_REPEAT_ROW,       /* every row of out[T,C] = in[1,C] */
-    OP_PATCHIFY,         /* tokens[Y/p*X/p, p*p*C], order (py,px,c), from latent[C,Y,X] */
+    OP_PATCHIFY,         /* tokens[Y/p*X/p, p*p*C], order (py,px,c) or (c,py,px), from latent[C,Y,X] */
     OP_UNPATCHIFY,       /* the way back, times factor */
     OP_TIMESTEP,         /* out[1,D] = cos(t f), sin(t f), f_i = 10000^(-i/(D/2)) */
-    OP_CONV2D, /* out[Y,X,N] = residual + conv(act(norm(up(in[Y,X,C])))) + bias, odd square kernel, same size
-                */
+    OP_CONV2D, /* out[Y,X,N] = residual + conv(act(norm(up(in[Y,X,C])))) + bias, odd square kernel, same size,
+                  or half of it */
     OP_LATENT_TO_IMAGE, /* out[Y,X,C] = in[C,Y,X] / factor + shift */
     OP_IMAGE_TO_RGB,    /* out u8 = round_half_even(255 clamp(in / 2 + 1/2)) */
     N_OP_KINDS,
 };
 
-enum activation { ACTIVATION_NONE, ACTIVATION_SILU };
+/* SiLU: v sigmoid(v). GELU with tanh: v/2 (1 + tanh(sqrt(2/pi) (v + 0.044715 v^3))). Quick GELU: v
+ * sigmoid(1.702 v). */
+enum activation { ACTIVATION_NONE, ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_GELU_QUICK };
 enum rope_pairs { ROPE_INTERLEAVED, ROPE_HALVES };
 
+/* Of linear; a convolution has bias and residual alone. */
 struct epilogue {
-    struct tensor bias;     /* [N] */
-    struct tensor residual; /* as out; may be out itself */
+    struct tensor bias;         /* [N] */
+    enum activation activation; /* of product and bias */
+    struct tensor gate;         /* [N]: what the residual is added to is multiplied by it */
+    struct tensor residual;     /* as out; may be out itself */
 };
 
 struct modulation {
@@ -49,6 +57,30 @@ struct modulation {
     struct tensor gate;  /* [C], goes through tanh */
     struct tensor base;  /* as out: what the gated norm is added to; may be out */
 };
+
+/* Of a layer norm; each may be absent. All [C]. */
+struct affine {
+    struct tensor weight, bias; /* the norm's own */
+    struct tensor scale, shift; /* modulation: scale is added to 1 */
+};
+
+/* Of attention. */
+struct heads {
+    int queries, keys; /* heads of each; queries a multiple of keys */
+    float scale;
+    bool causal;                 /* needs S >= T: row t sees keys up to S - T + t */
+    struct tensor distance_bias; /* [queries, T+S-1] or absent: added to the score of query t and key s is
+                                    place s - t + T - 1 */
+};
+
+/* T5's buckets of distances, both directions: half of the table's rows for keys behind the query and at it,
+ * half for those after it. Distances up to a quarter of the rows have their own, longer ones share them by
+ * their logarithm, from max_distance on the last. */
+struct distance_buckets {
+    int32_t max_distance;
+};
+
+enum patch_order { PATCH_CHANNELS_LAST, PATCH_CHANNELS_FIRST };
 
 struct group_norm {
     struct tensor statistics; /* [groups,2] */
@@ -59,7 +91,10 @@ struct conv_options {
     struct group_norm norm; /* applied to the input on the way in, if statistics are present */
     enum activation activation;
     int upsample;      /* 1, or 2: nearest neighbour before the convolution */
-    int32_t first_row; /* out is the rows from this one on, as many as it has; 0 where it upsamples */
+    int stride;        /* 0 or 1, or 2: every other row and column of out, kernel 3 over an even picture with
+                          one row of zeros below and one column to the right, none above and to the left */
+    int32_t first_row; /* out is the rows from this one on, as many as it has; 0 where it upsamples or strides
+                        */
 };
 
 /* Statistics of a picture that comes in pieces, from the top. */
@@ -89,7 +124,8 @@ enum { OP_INPUTS = 5 };
 /* One call, as devices see it. in[] holds the wrapper's tensors in the order of its arguments, with these
  * exceptions: conv2d's in[] is in, weight, bias, residual; rope's out is what it rotates and in[0] the table;
  * norms, modulation, linear's bias and residual and conv2d's norm are in the union. Key heads are k's columns
- * / (q's columns / n). */
+ * / (q's columns / n); attention's distance bias is in[3]; layer_norm's in[] is in, weight, bias, scale,
+ * shift. */
 struct op {
     enum op_kind kind;
     struct tensor out, in[OP_INPUTS];
@@ -100,32 +136,40 @@ struct op {
         struct conv_options conv;
         struct rope_options rope; /* rope_table */
         enum rope_pairs pairs;    /* rope */
+        enum patch_order order;   /* patchify, unpatchify */
         int32_t rows_before;      /* group_statistics, whose sums are in[1] */
+        int32_t max_distance;     /* distance_bias */
     };
     float scale; /* attention's; unpatchify's and latent_to_image's factor; timestep's t */
     float shift, eps;
     bool causal;
-    enum activation activation; /* linear_few */
+    enum activation activation; /* linear_few, glu */
     int n;                      /* heads, groups or patch side */
     enum precision precision;   /* linear */
 };
 
-/* weight packed, as everywhere. Rows of in may be strided, but that costs a copy of in. out is not in. */
+/* weight packed, as everywhere. Rows of in and out may be strided; of in that costs a copy of in. out is not
+ * in. */
 void op_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e);
 /* activation: applied to in. Any T: a row's bits do not depend on how many others there are. */
 void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                    struct tensor bias, enum activation activation);
-/* q, out [T,H*D], k and v [S,G*D]; rows may be strided. out may be q, but not k or v. D at most 512, H a
- * multiple of G. causal needs S >= T: row t sees keys up to S - T + t. */
+/* q, out [T,H*D], k and v [S,G*D]; rows may be strided. out may be q, but not k or v. D at most 512. */
 void op_attention(struct context *x, struct tensor out, struct tensor q, struct tensor k, struct tensor v,
-                  int heads, int key_heads, float scale, bool causal);
+                  struct heads heads);
+/* out [H,2T-1], table [buckets,H] with a multiple of 4 buckets, at most 128. Distances fall into buckets as
+ * in transformers 5, models/t5/modeling_t5.py, _relative_position_bucket, in f32. */
+void op_distance_bias(struct context *x, struct tensor out, struct tensor table,
+                      struct distance_buckets buckets);
+/* Which bucket a distance of key minus query falls into: the host's part of the above, a pure function. */
+int32_t distance_bucket(int32_t distance, int32_t n_buckets, int32_t max_distance);
 /* weight [C]; rows of out and in have a multiple of C values: each run of C is normed by itself, so that
  * [T,H*D] with weight [D] norms heads. out may be in or base. */
 void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct tensor weight, float eps,
                  struct modulation m);
-/* scale [C] or absent. out may be in. */
-void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struct tensor scale, float eps);
+/* out may be in. */
+void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struct affine affine, float eps);
 /* Rows are added one after another, from the top: a picture in pieces has the bits of the whole. */
 void op_group_statistics(struct context *x, struct tensor out, struct tensor in, struct rows_before before,
                          int groups, float eps);
@@ -136,15 +180,24 @@ void op_rope_table(struct context *x, struct tensor out, const struct rope_optio
 /* inout [T,H*D], rows may be strided; table [T,D/2,2]. */
 void op_rope(struct context *x, struct tensor inout, struct tensor table, int heads, enum rope_pairs pairs);
 /* Rows may be strided (halves of one product); out may be a or b. */
-void op_swiglu(struct context *x, struct tensor out, struct tensor a, struct tensor b);
+void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor b,
+            enum activation activation);
+/* b as a, or one row for all of a's; f32, bf16 or f16. Rows may be strided; out may be a, or b if that is as
+ * a. */
+void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor b);
+/* Rows may be strided. */
 void op_widen(struct context *x, struct tensor out, struct tensor in);
 void op_repeat_row(struct context *x, struct tensor out, struct tensor row);
-void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, int patch);
-void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens, int patch, float factor);
+/* Rows of tokens may be strided. */
+void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, int patch,
+                 enum patch_order order);
+void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens, int patch,
+                   enum patch_order order, float factor);
 /* Exponent, frequency and angle are rounded to f32 each, as the reference (diffusers) rounds them. */
 void op_timestep(struct context *x, struct tensor out, float t);
-/* weight [N,C,k,k], k 1 or 3, in [Y,X,C], out and residual [Y*up,X*up,N] or rows of that, out packed. The
- * zeros around the picture stay zero: norm and activation come before padding.
+/* weight [N,C,k,k], k 1 or 3, in [Y,X,C], out and residual [Y*up/stride,X*up/stride,N] or rows of that, out
+ * packed. The zeros around the picture stay zero: norm and activation come before padding. A convolution that
+ * strides has neither norm nor residual; its out may begin where in does.
  *
  * Every device goes through out from the top in bands of at most conv_band_rows and writes a band after those
  * above it. So out may run into in, and into a residual that is not out itself, if it begins so far before

@@ -23,7 +23,9 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
 
 /* One more than the highest id. */
 int tokenizer_size(const struct tokenizer *tokenizer);
-/* The id of an added token's exact text, or -1. */
+/* "BPE" (byte-level: GPT-2, Qwen), "CLIP BPE" or "unigram" (SentencePiece: T5). */
+const char *tokenizer_kind(const struct tokenizer *tokenizer);
+/* The id of an added token's exact text, of a unigram model also of a control or unknown piece; or -1. */
 int tokenizer_special(const struct tokenizer *tokenizer, const char *text);
 /* Peak bytes of heap that opening this path needs beyond what it keeps, an upper bound for real tokenizers
  * from file sizes alone (16 per byte and 4 MB; measured 6 to 12 per byte, see tokenizer.c). A Qwen3-sized

@@ -4,29 +4,74 @@
 
 #include "engine/run/family.h"
 
-extern const struct family family_zimage; /* denoiser; models/zimage.c */
-extern const struct family family_qwen3;  /* text encoder; models/qwen3.c */
-extern const struct family family_vae_kl; /* autoencoder's decoder; models/vae_kl.c */
+extern const struct family family_zimage;         /* denoiser; models/zimage.c */
+extern const struct family family_flux;           /* denoiser; models/flux.c */
+extern const struct family family_qwen3;          /* text encoder; models/qwen3.c */
+extern const struct family family_clip;           /* text encoder that pools; models/clip.c */
+extern const struct family family_t5;             /* text encoder; models/t5.c */
+extern const struct family family_vae_kl;         /* autoencoder's decoder; models/vae_kl.c */
+extern const struct family family_vae_kl_encoder; /* and its encoder; models/vae_kl_encoder.c */
 
 /* All families, NULL-terminated. */
 extern const struct family *const families[];
 
+/* How a text encoder sees a prompt. */
+struct text_recipe {
+    const char *template_before, *template_after; /* text around the prompt's; NULL: none */
+    /* Tokens around it: they stay where a prompt is cut. NULL: none. */
+    const char *first, *last;
+    const char *pad; /* shorter ones are padded to tokens_max with this token; NULL: they stay short */
+    int tokens_max;  /* with all that is around it; of longer ones the first are seen */
+    const char *special[3]; /* tokens of the template that the tokenizer must know, NULL-terminated */
+    bool pools;             /* the row of the first `last` token is what the denoiser sees */
+    const char *tokenizer;  /* its kind, as tokenizer_kind() names it: "BPE", "CLIP BPE", "unigram" */
+    const char *tokenizer_from; /* where a missing tokenizer is usually found */
+};
+
+/* The shift s of a schedule, in s u / (1 + (s - 1) u). */
+enum flow_shift_rule {
+    FLOW_SHIFT_FIXED,
+    FLOW_SHIFT_BY_TOKENS, /* e^mu, mu linear in the latent's tokens */
+};
+
+/* How the evenly spaced values of a schedule are rounded: made in f32 as PyTorch does, or in f64 and then
+ * rounded, as NumPy does. */
+enum flow_grid { FLOW_GRID_F32, FLOW_GRID_F64 };
+
+/* What a denoiser is told of a timestep of 1000 sigma: the part of noise, or of picture. */
+enum timestep_input { TIMESTEP_OF_NOISE, TIMESTEP_OF_PICTURE };
+
+/* mu at two numbers of tokens. */
+struct flow_shift_line {
+    double base_shift, max_shift;
+    int base_tokens, max_tokens;
+};
+
 /* A pipeline. One session runs every recipe. */
 struct recipe {
     const char *name; /* "zimage" */
+    /* NULL: the pipeline has none. The encoder may also be absent from a model, which then takes no
+     * pictures. */
     const struct family *role[N_ROLES];
-    /* Text: what stands before and after the prompt, and how many tokens are seen at most (the first ones).
-     */
-    const char *template_before, *template_after;
-    int tokens_max;
-    const char *special[3];     /* tokens of the template that the tokenizer must know, NULL-terminated */
-    const char *tokenizer_from; /* where a missing tokenizer is usually found */
-    const char *pipeline;       /* _class_name in model_index.json */
+    int variant; /* the denoiser's */
+    struct text_recipe text[N_TEXTS];
+    const char *pipelines[4]; /* _class_names in model_index.json, NULL-terminated */
     int patch;         /* latent pixels on a token's side: width and height are multiples of patch * factor */
-    double flow_shift; /* if scheduler_config.json has none */
+    /* Schedule, where scheduler_config.json does not say. */
+    enum flow_shift_rule shift_rule;
+    double flow_shift;
+    struct flow_shift_line shift_line;
+    enum flow_grid grid;          /* how evenly spaced values are rounded */
+    enum timestep_input timestep; /* what the denoiser is told */
+    /* Pictures. */
+    bool samples_init;    /* pictures to start from are drawn from the encoder's distribution, not its mean */
+    int references_max;   /* pictures to refer to */
+    bool references_if_unnamed; /* only where no model_index.json names another pipeline */
+    bool fills;           /* needs a picture and a mask */
     /* Defaults where the model's folder has no sluice.json. */
     int width, height, steps;
-    double cfg_scale;
+    double cfg_scale, guidance, strength;
+    bool takes_guidance;
 };
 
 extern const struct recipe *const recipes[]; /* NULL-terminated */

@@ -18,10 +18,14 @@ struct sluice_model {
     enum config_origin config_origin[N_ROLES];
     bool decodes_only; /* of the components only the decoder is there, and no tokenizer */
     bool has_schedule; /* a file says the flow shift */
-    struct tokenizer *tokenizer;
-    double flow_shift;
+    bool named;        /* a model_index.json names the pipeline */
+    struct tokenizer *tokenizer[N_TEXTS];
+    enum flow_shift_rule shift_rule;
+    double flow_shift; /* 0 where the rule makes it */
+    struct flow_shift_line shift_line;
+    int references_max;       /* pictures to refer to that a request may have */
     int width, height, steps; /* defaults */
-    double cfg_scale;
+    double cfg_scale, guidance, strength;
     int size_step;       /* width and height are multiples of it */
     uint64_t host_bytes; /* our allocator's, held by the model */
     uint64_t open_bytes; /* what opening needed for a while beyond that */

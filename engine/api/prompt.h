@@ -8,14 +8,15 @@
 struct prompt_tokens {
     int32_t *ids; /* freed with sys->release */
     int n_ids;
-    bool cut; /* the text was longer than the model sees */
+    bool cut;       /* the text was longer than the model sees */
+    int pooled_row; /* the place of the recipe's first `last` token, where the recipe pools */
 };
 
-/* META when the tokenizer lacks a token of the recipe's template, which would be spelled out in other tokens.
- */
-enum status prompt_check(const struct recipe *recipe, const struct tokenizer *tokenizer, struct error *e);
+/* META when the tokenizer lacks a token of the recipe, which would be spelled out in other tokens, or is of
+ * another kind. */
+enum status prompt_check(const struct text_recipe *recipe, const struct tokenizer *tokenizer, struct error *e);
 
-enum status prompt_encode(struct sys *sys, const struct recipe *recipe, const struct tokenizer *tokenizer,
+enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe, const struct tokenizer *tokenizer,
                           const char *text, size_t bytes, struct prompt_tokens *tokens, struct error *e);
 
 #endif

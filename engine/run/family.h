@@ -10,7 +10,13 @@
 #include "engine/run/block.h"
 #include "engine/run/visit.h"
 
-enum role { ROLE_TEXT, ROLE_DENOISER, ROLE_DECODER, N_ROLES };
+/* Places in a pipeline; which family stands in each its recipe says. */
+enum role { ROLE_TEXT, ROLE_TEXT_2, ROLE_DENOISER, ROLE_DECODER, ROLE_ENCODER, N_ROLES };
+
+enum { N_TEXTS = 2 }; /* the first roles */
+
+/* What a family is, wherever it stands. */
+enum family_kind { FAMILY_TEXT, FAMILY_DENOISER, FAMILY_DECODER, FAMILY_ENCODER };
 
 enum { FAMILY_DIMS_MAX = 48, FAMILY_SETTINGS_BYTES = 512 };
 
@@ -27,7 +33,9 @@ struct dimension {
 
 struct family {
     const char *name;
-    enum role role;
+    enum family_kind kind;
+    const char *word; /* what people call it: "T5 text encoder" */
+    const char *flag; /* that chooses its file: "--t5xxl" */
     /* What its tensors' names may begin with in files that hold other components too, NULL-terminated. */
     const char *const *prefixes;
     /* A configuration is this family's if it has this string under this key. */
@@ -78,9 +86,13 @@ struct component {
     int n_unknown;      /* tensors that nobody knows */
     /* What the parts of a pipeline must agree on, and sizes follow from; set by configure, 0 where it means
      * nothing. */
-    int text_columns;    /* given by a text encoder, expected by a denoiser */
-    int latent_channels; /* of a denoiser and of a decoder */
-    int pixel_factor;    /* pixels on the side of a decoder's latent pixel */
+    int text_columns;     /* given by a text encoder, expected by a denoiser */
+    int pooled_columns;   /* the same of the whole prompt */
+    int latent_channels;  /* of a denoiser and of an autoencoder */
+    int control_channels; /* what a denoiser reads beside the latent */
+    int pixel_factor;     /* pixels on the side of an autoencoder's latent pixel */
+    float latent_scale, latent_shift; /* of an autoencoder: latents are (z - shift) scale */
+    int variant;                      /* of a family that several recipes have, as recipe.variant */
 };
 
 /* The first of two names that a tensor has; name if none has either. */

@@ -8,14 +8,25 @@
 
 #include <stdbool.h>
 
+enum { LANE_REFERENCES_MAX = 3 };
+
 /* One thing being worked on in a stage: a prompt, one image under one guidance branch, one picture.
  * The tensors cross stages and belong to the session; which of them a family reads and writes its role says.
  */
 struct lane {
-    struct tensor text;       /* [T, C]: conditioning, written by the text role, read by the denoiser */
+    struct tensor text;       /* [T, C]: conditioning, written by a text encoder, read by the denoiser */
+    struct tensor pooled;     /* [1, C]: the same of the whole prompt, written by a text encoder that pools */
     struct tensor latent;     /* [C, Y, X]: read by the denoiser and the decoder */
+    struct tensor control;    /* [C, Y, X]: read beside the latent by a denoiser that fills masks */
+    struct tensor reference[LANE_REFERENCES_MAX]; /* [C, Y, X], of any sizes: pictures to refer to, read by
+                                                     the denoiser; those that are absent have rank 0 */
     struct tensor prediction; /* [C, Y, X]: written by the denoiser */
-    struct tensor picture;    /* [Y, X, 3], -1 to 1 and a little beyond: written by the decoder */
+    struct tensor picture; /* [Y, X, 3], -1 to 1 and a little beyond: written by the decoder, read by the encoder
+                            */
+    struct tensor moments; /* [Y, X, 2 C]: mean and logarithm of the variance, written by the encoder */
+    int n_tokens;          /* of the prompt, in a text encoder's stage */
+    int pooled_row;        /* the token whose row is the pooled one */
+    float guidance;        /* distilled guidance */
     int prompt;  /* which prompt it is conditioned on: lanes of one prompt share what depends on it only */
     int hoisted; /* timesteps whose rows its state holds at once: all if they are hoisted, else 0 */
     bool tiled;  /* of a decoder: whole-picture buffers are as small as can be; its state is the same else */

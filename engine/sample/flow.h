@@ -4,10 +4,20 @@
 #ifndef SLUICE_SAMPLE_FLOW_H
 #define SLUICE_SAMPLE_FLOW_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/* sigmas: n + 1 values, the last 0; timesteps: n values, 1000 sigma. n at least 1, shift above 0. */
-void flow_schedule(int n, double shift, float *sigmas, float *timesteps);
+/* Evenly spaced values u from 1 to 1/n, shifted. */
+struct flow_options {
+    int n;            /* at least 1 */
+    bool grid_f64;    /* u are made in f64 and rounded (NumPy's linspace), not in f32 (PyTorch's) */
+    bool exponential; /* sigma = e^mu / (e^mu + (1/u - 1)), not s u / (1 + (s - 1) u): other roundings */
+    double shift;     /* s, above 0 */
+    double mu;        /* where exponential */
+};
+
+/* sigmas: n + 1 values, the last 0; timesteps: n values, 1000 sigma. */
+void flow_schedule(const struct flow_options *options, float *sigmas, float *timesteps);
 
 /* cond := cond + (scale - 1) (cond - uncond), which is uncond + scale (cond - uncond). */
 void flow_guide(float *cond, const float *uncond, int64_t n, double scale);
