@@ -101,8 +101,8 @@ static const struct weight_spec embedder_table[] = {
 #define PROJECTION(prefix, field, name_, part_)                                                              \
     {                                                                                                        \
         .offset = offsetof(struct layer_weights, field), .names = {prefix "attention." name_ ".weight"},     \
-        .fused = {prefix "attention.qkv.weight", 3, part_, {DIM, DIM, DIM}}, .rank = 2, .dim = {DIM, DIM},   \
-        .spread = 1                                                                                          \
+        .fused = {prefix "attention.qkv.weight", 3, {DIM, DIM, DIM}, 1, {part_}}, .rank = 2,                 \
+        .dim = {DIM, DIM}, .spread = 1                                                                       \
     }
 
 /* Context refiner, noise refiner and main layers are one kind of layer under three prefixes. */
