@@ -13,7 +13,7 @@
 #include "engine/base/index.h"
 #include "kernels/device.h"
 
-enum { WEIGHT_NAMES_MAX = 3, WEIGHT_RANK_MAX = 4, BLOCK_WEIGHTS_MAX = 24, BLOCK_NAME_MAX = 64 };
+enum { WEIGHT_NAMES_MAX = 3, WEIGHT_RANK_MAX = 4, BLOCK_WEIGHTS_MAX = 32, BLOCK_NAME_MAX = 64 };
 enum { WEIGHT_SLICES_MAX = 4 };
 
 /* Rows of a tensor that holds several parts one below the other: which of them make up the weight, and in
