@@ -462,7 +462,9 @@ static int write_config(const struct component *c, char *out, size_t out_bytes) 
 
 const struct family family_vae_kl = {
     .name = "vae_kl",
-    .role = ROLE_DECODER,
+    .kind = FAMILY_DECODER,
+    .word = "autoencoder",
+    .flag = "--vae",
     .prefixes = prefixes,
     .config_key = "_class_name",
     .config_value = "AutoencoderKL",

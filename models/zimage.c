@@ -576,7 +576,9 @@ static int write_config(const struct component *c, char *out, size_t out_bytes) 
 
 const struct family family_zimage = {
     .name = "zimage",
-    .role = ROLE_DENOISER,
+    .kind = FAMILY_DENOISER,
+    .word = "transformer",
+    .flag = "--diffusion-model",
     .prefixes = prefixes,
     .config_key = "_class_name",
     .config_value = "ZImageTransformer2DModel",

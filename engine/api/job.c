@@ -122,15 +122,15 @@ static void fill_defaults(struct job *job) {
 
 /* Without a prompt (planning only): the longest there is. Ids do not matter, their number does. */
 static enum status longest_prompt(struct job *job, struct prompt_tokens *tokens, struct error *e) {
-    tokens->n_ids = job->model->recipe->tokens_max;
+    tokens->n_ids = job->model->recipe->text[0].tokens_max;
     tokens->ids = job->sys->alloc(job->sys, LINE_HOST, (size_t)tokens->n_ids * sizeof *tokens->ids);
     return tokens->ids ? OK : error_set(e, MEMORY, "no memory for tokens");
 }
 
 static enum status encode_prompt(struct job *job, const char *prompt, struct prompt_tokens *tokens,
                                  struct error *e) {
-    return prompt_encode(job->sys, job->model->recipe, job->model->tokenizer, prompt, strlen(prompt), tokens,
-                         e);
+    return prompt_encode(job->sys, &job->model->recipe->text[0], job->model->tokenizer[0], prompt,
+                         strlen(prompt), tokens, e);
 }
 
 static enum status encode_prompts(struct job *job, struct error *e) {
@@ -158,7 +158,8 @@ static enum status make_schedule(struct job *job, struct error *e) {
     job->inputs = sys->alloc(sys, LINE_HOST, (size_t)n * sizeof *job->inputs);
     if (!job->sigmas || !job->timesteps || !job->inputs)
         return error_set(e, MEMORY, "no memory for %d steps", n);
-    flow_schedule(n, job->request.flow_shift, job->sigmas, job->timesteps);
+    flow_schedule(&(struct flow_options){.n = n, .shift = job->request.flow_shift}, job->sigmas,
+                  job->timesteps);
     for (int i = 0; i < n; i++) job->inputs[i] = (1000 - job->timesteps[i]) / 1000;
     return OK;
 }

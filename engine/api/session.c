@@ -453,8 +453,9 @@ static void warn_of_cuts(struct sluice_session *s, const struct job *job) {
     for (int i = 0; i < job->n_prompts; i++)
         if (job->tokens[i].cut)
             say(s, SLUICE_WARNING, "the %s is longer than %d tokens: the end of it is cut off",
-                i ? "negative prompt" : "prompt", job->model->recipe->tokens_max);
-    for (int i = 0; i < N_ROLES; i++) warn_of_component(s, &s->model->component[i]);
+                i ? "negative prompt" : "prompt", job->model->recipe->text[0].tokens_max);
+    for (int i = 0; i < N_ROLES; i++)
+        if (s->model->component[i].family) warn_of_component(s, &s->model->component[i]);
 }
 
 /* A file that cannot be read past the page cache is read through it, and one line says so. */
