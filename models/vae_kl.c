@@ -242,7 +242,7 @@ static void forward_attention(struct context *x, const void *weights, const stru
     op_linear(x, q, n, w->q, (struct epilogue){.bias = w->q_bias});
     op_linear(x, k, n, w->k, (struct epilogue){.bias = w->k_bias});
     op_linear(x, v, n, w->v, (struct epilogue){.bias = w->v_bias});
-    op_attention(x, q, q, k, v, 1, 1, 1 / sqrtf((float)C), false);
+    op_attention(x, q, q, k, v, (struct heads){.queries = 1, .keys = 1, .scale = 1 / sqrtf((float)C)});
     op_linear(x, tokens, q, w->out, (struct epilogue){.bias = w->out_bias, .residual = tokens});
 }
 
