@@ -254,7 +254,7 @@ static void forward_embedder(struct context *x, const void *weights, const struc
     int32_t Y = latent.dim[1] / PATCH_SIDE, X = latent.dim[2] / PATCH_SIDE;
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){Y * X, w->patch.dim[1]});
     struct tensor rows = image_rows(state->tokens, state);
-    op_patchify(x, patches, latent, PATCH_SIDE);
+    op_patchify(x, patches, latent, PATCH_SIDE, PATCH_CHANNELS_LAST);
     op_linear(x, tensor_slice(rows, 0, Y * X), patches, w->patch, (struct epilogue){.bias = w->patch_bias});
     pad_rows(x, rows, Y * X, w->pad);
     op_widen(x, caption_rows(state->tokens, state), state->caption);
@@ -277,7 +277,8 @@ static void attend(struct context *x, const struct layer_weights *w, struct tens
     op_rms_norm(x, k, k, w->k_norm, eps, plain);
     op_rope(x, q, rope, heads, ROPE_INTERLEAVED);
     op_rope(x, k, rope, heads, ROPE_INTERLEAVED);
-    op_attention(x, q, q, k, v, heads, heads, 1 / sqrtf((float)head), false);
+    op_attention(x, q, q, k, v,
+                 (struct heads){.queries = heads, .keys = heads, .scale = 1 / sqrtf((float)head)});
     op_linear(x, n, q, w->out, none);
 }
 
@@ -301,7 +302,7 @@ static void feed_forward(struct context *x, const struct layer_weights *w, float
         op_rms_norm(x, h, t, w->ffn_norm1, eps, in);
         op_linear(x, a_rows, h, w->w1, none);
         op_linear(x, b_rows, h, w->w3, none);
-        op_swiglu(x, a_rows, a_rows, b_rows);
+        op_glu(x, a_rows, a_rows, b_rows, ACTIVATION_SILU);
         op_linear(x, h, a_rows, w->w2, none);
         out.base = t;
         op_rms_norm(x, t, h, w->ffn_norm2, eps, out);
@@ -360,9 +361,9 @@ static void forward_final(struct context *x, const void *weights, const struct v
     struct tensor scale = tensor_reshape(rows_of(state->final_scale, scope), 1, &dim);
     struct tensor n = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, dim});
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->weight.dim[0]});
-    op_layer_norm(x, n, tensor_slice(state->tokens, 0, rows), scale, 1e-6f);
+    op_layer_norm(x, n, tensor_slice(state->tokens, 0, rows), (struct affine){.scale = scale}, 1e-6f);
     op_linear(x, patches, n, w->weight, (struct epilogue){.bias = w->bias});
-    op_unpatchify(x, latent, patches, PATCH_SIDE, -1);
+    op_unpatchify(x, latent, patches, PATCH_SIDE, PATCH_CHANNELS_LAST, -1);
 }
 
 /* ---- the family ---- */
