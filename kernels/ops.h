@@ -15,11 +15,11 @@
 enum op_kind {
     OP_LINEAR,     /* out[T,N] = residual + gate * act(in[T,K] . weight[N,K]^T + bias) */
     OP_LINEAR_FEW, /* out = act(in) . weight^T + bias for conditioning rows, one fixed order a row (R4) */
-    OP_ATTENTION,  /* out[T,H,D] = softmax(scale q k^T + bias of distance) v, grouped heads, optionally causal;
-                      out may be q */
-    OP_DISTANCE_BIAS, /* out[H,2T-1]: row h, place d + T - 1 is table[bucket of d = key - query][h] (T5) */
-    OP_RMS_NORM,   /* out = base + gate * (in / sqrt(mean(in^2) + eps) * weight * (1 + scale)) */
-    OP_LAYER_NORM, /* out = ((in - mean) / sqrt(var + eps) * weight + bias) * (1 + scale) + shift */
+    OP_ATTENTION, /* out[T,H,D] = softmax(scale q k^T + bias of distance) v, grouped heads, optionally causal;
+                     out may be q */
+    OP_DISTANCE_BIAS,    /* out[H,2T-1]: row h, place d + T - 1 is table[bucket of d = key - query][h] (T5) */
+    OP_RMS_NORM,         /* out = base + gate * (in / sqrt(mean(in^2) + eps) * weight * (1 + scale)) */
+    OP_LAYER_NORM,       /* out = ((in - mean) / sqrt(var + eps) * weight + bias) * (1 + scale) + shift */
     OP_GROUP_STATISTICS, /* out[groups,2] = mean and 1/sqrt(var + eps) of in[Y,X,C], and of the rows before
                             it, over pixels and group channels */
     OP_GROUP_NORM,       /* out = (in - mean) * rstd * weight + bias, statistics given */

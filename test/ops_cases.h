@@ -170,7 +170,9 @@ static void case_attention(struct attention_case c) {
     if (!c.in_place) out = tensor_random(DTYPE_F32, SHAPE(c.t, c.heads * c.d), 3 * c.gap, 1);
     double *truth = attention_truth(&c, &q, &k, &v, as_it_is), *plain = truth;
     if (operand_rounding) plain = attention_truth(&c, &q, &k, &v, operand_rounding);
-    op_attention(&x, out, q, k, v, c.heads, c.key_heads, c.scale, c.causal);
+    op_attention(
+        &x, out, q, k, v,
+        (struct heads){.queries = c.heads, .keys = c.key_heads, .scale = c.scale, .causal = c.causal});
     expect_within(OP_ATTENTION, &out, truth, attention_gate(&out, truth, plain));
 }
 
@@ -216,7 +218,7 @@ static void case_layer_norm(int32_t t, int32_t c, int gap, bool scaled, bool in_
             truth[(int64_t)i * c + j] =
                 (load(&in, i, j) - mean) / sqrt(variance + 1e-6f) * (scaled ? 1 + load(&scale, 0, j) : 1);
     }
-    op_layer_norm(&x, out, in, scale, 1e-6f);
+    op_layer_norm(&x, out, in, (struct affine){.scale = scale}, 1e-6f);
     expect(OP_LAYER_NORM, &out, truth);
 }
 
@@ -294,7 +296,7 @@ static void case_rope(int32_t t, int32_t heads, int32_t d, int gap, enum rope_pa
     expect(OP_ROPE, &io, truth);
 }
 
-static void case_swiglu(int32_t t, int32_t f, int gap, int place) {
+static void case_glu(int32_t t, int32_t f, int gap, int place) {
     case_begin();
     struct tensor a = tensor_random(DTYPE_F32, SHAPE(t, f), gap, 20),
                   b = tensor_random(DTYPE_F32, SHAPE(t, f), gap, 1);
@@ -302,8 +304,8 @@ static void case_swiglu(int32_t t, int32_t f, int gap, int place) {
     double *truth = truth_make(&out);
     for (int64_t i = 0; i < (int64_t)t * f; i++)
         truth[i] = load(&a, i / f, i % f) * sigmoid(load(&a, i / f, i % f)) * load(&b, i / f, i % f);
-    op_swiglu(&x, out, a, b);
-    expect(OP_SWIGLU, &out, truth);
+    op_glu(&x, out, a, b, ACTIVATION_SILU);
+    expect(OP_GLU, &out, truth);
 }
 
 static void case_widen(int32_t t, int32_t c, enum dtype dtype, int gap) {
@@ -332,10 +334,10 @@ static void case_patchify(int32_t c, int32_t rows, int32_t columns, int p, int g
                 load(&latent, ch * rows + y, xx);
             back[ch * rows * columns + i] = 1.7f * load(&latent, ch * rows + y, xx);
         }
-    op_patchify(&x, tokens, latent, p);
+    op_patchify(&x, tokens, latent, p, PATCH_CHANNELS_LAST);
     expect(OP_PATCHIFY, &tokens, truth);
     memset(latent.data, 0xff, (size_t)tensor_bytes(&latent));
-    op_unpatchify(&x, latent, tokens, p, 1.7f);
+    op_unpatchify(&x, latent, tokens, p, PATCH_CHANNELS_LAST, 1.7f);
     expect(OP_UNPATCHIFY, &latent, back);
 }
 
@@ -518,7 +520,7 @@ static void random_case(void) {
         case_rope(random_size(200), random_int(1, 5), 2 * random_size(64), gap, random_bool());
         break;
     case 6:
-        case_swiglu(random_size(100), random_size(900), gap, random_int(0, 2));
+        case_glu(random_size(100), random_size(900), gap, random_int(0, 2));
         break;
     case 7:
         case_group_norm(random_size(50), random_size(50), 4 * random_size(40), 4, random_bool());

@@ -14,7 +14,7 @@ static struct op_error errors[N_OP_KINDS] = {
     [OP_ATTENTION] = {8.48e-07, 0},  [OP_RMS_NORM] = {5.8e-08, 0},
     [OP_LAYER_NORM] = {3.8e-08, 0},  [OP_GROUP_STATISTICS] = {4.6e-08, 0},
     [OP_GROUP_NORM] = {5.9e-08, 0},  [OP_ROPE_TABLE] = {1.87e-08, 0},
-    [OP_ROPE] = {4.1e-08, 0},        [OP_SWIGLU] = {6.8e-08, 0},
+    [OP_ROPE] = {4.1e-08, 0},        [OP_GLU] = {6.8e-08, 0},
     [OP_UNPATCHIFY] = {2.43e-08, 0}, [OP_TIMESTEP] = {1.89e-08, 0},
     [OP_CONV2D] = {1.12e-06, 0},     [OP_LATENT_TO_IMAGE] = {4.51e-08, 0},
 };
@@ -93,8 +93,8 @@ static void test_rope(void **state) {
 
 static void test_elementwise(void **state) {
     (void)state;
-    for (int place = 0; place < 3; place++) case_swiglu(11, 77, 5, place);
-    case_swiglu(1, 1, 0, 0);
+    for (int place = 0; place < 3; place++) case_glu(11, 77, 5, place);
+    case_glu(1, 1, 0, 0);
     case_widen(5, 33, DTYPE_F16, 3);
     case_widen(5, 33, DTYPE_BF16, 0);
     case_widen(1, 7, DTYPE_F32, 0);
@@ -190,10 +190,10 @@ static void test_refusals(void **state) {
                  "or F16 [any, 8]");
     op_widen(&x, empty, empty);
     expect_error("operator widen: out does not fit");
-    op_attention(&x, in, in, in, in, 3, 1, 1, false);
+    op_attention(&x, in, in, in, in, (struct heads){.queries = 3, .keys = 1, .scale = 1});
     expect_error("operator attention: q does not fit");
-    op_swiglu(&x, out, in, in);
-    expect_error("operator swiglu: out does not fit");
+    op_glu(&x, out, in, in, ACTIVATION_SILU);
+    expect_error("operator glu: out does not fit");
     int calls = watch.calls;
     x.workspace_bytes = 100;
     op_rms_norm(&x, in, in, tensor_random(DTYPE_F32, SHAPE(8), 0, 1), 1, (struct modulation){0});
