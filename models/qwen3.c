@@ -265,7 +265,9 @@ static int write_config(const struct component *c, char *out, size_t out_bytes) 
 
 const struct family family_qwen3 = {
     .name = "qwen3",
-    .role = ROLE_TEXT,
+    .kind = FAMILY_TEXT,
+    .word = "text encoder",
+    .flag = "--llm",
     .prefixes = prefixes,
     .config_key = "model_type",
     .config_value = "qwen3",

@@ -10,6 +10,7 @@
  * loaders/single_file_utils.py, convert_z_image_transformer_checkpoint_to_diffusers. */
 #include "kernels/ops.h"
 #include "models/models.h"
+#include "models/row_chunk.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -29,10 +30,7 @@ enum {
     ONE
 };
 
-/* Tokens come in multiples of PAD_TO; the feed-forward runs in equal chunks of about FEED_FORWARD_ROWS, so
- * that its wide rows stay few and no chunk is so short that widening its weights takes longer than
- * multiplying. */
-enum { PAD_TO = 32, FEED_FORWARD_ROWS = 512, PATCH_SIDE = 2 };
+enum { PAD_TO = 32, PATCH_SIDE = 2 }; /* tokens come in multiples of PAD_TO */
 
 struct zimage_settings {
     double rope_theta;
@@ -101,8 +99,8 @@ static const struct weight_spec embedder_table[] = {
 #define PROJECTION(prefix, field, name_, part_)                                                              \
     {                                                                                                        \
         .offset = offsetof(struct layer_weights, field), .names = {prefix "attention." name_ ".weight"},     \
-        .fused = {prefix "attention.qkv.weight", 3, part_, {DIM, DIM, DIM}}, .rank = 2, .dim = {DIM, DIM},   \
-        .spread = 1                                                                                          \
+        .fused = {prefix "attention.qkv.weight", 3, {DIM, DIM, DIM}, 1, {part_}}, .rank = 2,                 \
+        .dim = {DIM, DIM}, .spread = 1                                                                       \
     }
 
 /* Context refiner, noise refiner and main layers are one kind of layer under three prefixes. */
@@ -282,16 +280,9 @@ static void attend(struct context *x, const struct layer_weights *w, struct tens
     op_linear(x, n, q, w->out, none);
 }
 
-/* Rows of a chunk, three quarters to one and a half times FEED_FORWARD_ROWS: a function of T alone, because
- * shapes may not come from the plan (R3). */
-static int32_t feed_forward_rows(int32_t T) {
-    int32_t chunks = (T + FEED_FORWARD_ROWS / 2) / FEED_FORWARD_ROWS;
-    return chunks < 2 ? T : (T + chunks - 1) / chunks;
-}
-
 static void feed_forward(struct context *x, const struct layer_weights *w, float eps, struct tensor tokens,
                          struct tensor n, struct modulation in, struct modulation out) {
-    int32_t T = tokens.dim[0], chunk = feed_forward_rows(T);
+    int32_t T = tokens.dim[0], chunk = row_chunk(T);
     struct epilogue none = {0};
     struct tensor a = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, w->w1.dim[0]});
     struct tensor b = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, w->w1.dim[0]});
@@ -469,13 +460,6 @@ static int blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
-/* The first lane of a prompt is the one that its once-a-prompt visits work on. */
-static int first_of_prompt(const struct lane *lanes, int i) {
-    int first = 0;
-    while (lanes[first].prompt != lanes[i].prompt) first++;
-    return first;
-}
-
 static void declare_rows(const struct component *c, struct zimage_state *s, int32_t rows, struct arena *arena,
                          bool *ok) {
     const int32_t *d = c->dims;
@@ -497,7 +481,7 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct zimage_state *s = lanes[i].state;
-        const struct zimage_state *shared = lanes[first_of_prompt(lanes, i)].state;
+        const struct zimage_state *shared = lanes[lane_first_of_prompt(lanes, i)].state;
         int32_t caption = padded(lanes[i].text.dim[0]), dim = c->dims[DIM];
         s->image_rows = padded(lanes[i].latent.dim[1] / PATCH_SIDE * (lanes[i].latent.dim[2] / PATCH_SIDE));
         int32_t rows = s->image_rows + caption;
@@ -518,13 +502,8 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
 static void visit_captions(int stage, int once, const struct lane *lanes, int n_lanes,
                            struct visit_list *list, struct error *e) {
     for (int block = 0; block < once; block++)
-        for (int i = 0; i < n_lanes; i++)
-            if (first_of_prompt(lanes, i) == i)
-                visit_add(
-                    list,
-                    (struct visit){
-                        .stage = stage, .block = block, .first_lane = i, .n_lanes = 1, .evaluation = -1},
-                    e);
+        visit_add_prompts(list, (struct visit){.stage = stage, .block = block, .evaluation = -1}, lanes,
+                          n_lanes, e);
 }
 
 /* Rows are the first lane's, which shares them with the others. */
@@ -597,7 +576,9 @@ static int write_config(const struct component *c, char *out, size_t out_bytes) 
 
 const struct family family_zimage = {
     .name = "zimage",
-    .role = ROLE_DENOISER,
+    .kind = FAMILY_DENOISER,
+    .word = "transformer",
+    .flag = "--diffusion-model",
     .prefixes = prefixes,
     .config_key = "_class_name",
     .config_value = "ZImageTransformer2DModel",

@@ -54,7 +54,7 @@ static void declare_nothing(const struct component *c, struct lane *lanes, int n
 }
 
 static const struct family family_products = {
-    .name = "products", .role = ROLE_DENOISER, .lane_state_bytes = 1, .declare = declare_nothing};
+    .name = "products", .kind = FAMILY_DENOISER, .lane_state_bytes = 1, .declare = declare_nothing};
 
 static struct world {
     struct sys *sys;

@@ -54,7 +54,8 @@ static void expect_ids(const struct fixture *f, const json_t *c, const char *pro
     struct error e = {0};
     struct prompt_tokens tokens = {0};
     const struct sluice_model *m = f->model;
-    prompt_encode(&rings_state.sys, m->recipe, m->tokenizer, prompt, strlen(prompt), &tokens, &e);
+    prompt_encode(&rings_state.sys, &m->recipe->text[0], m->tokenizer[0], prompt, strlen(prompt), &tokens,
+                  &e);
     assert_ok(&e);
     struct tensor ids = ring(f, case_ring(c, tail, name));
     assert_int_equal(ids.dtype, DTYPE_I32);

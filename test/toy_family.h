@@ -471,7 +471,7 @@ static enum status toy_visits(const struct component *c, int stage, const struct
 
 static const struct family toy_family = {
     .name = "toy",
-    .role = ROLE_DENOISER,
+    .kind = FAMILY_DENOISER,
     .configure = toy_configure,
     .blocks = toy_blocks,
     .block_dims = toy_block_dims,

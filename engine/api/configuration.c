@@ -10,10 +10,11 @@ const char *const config_origin_word[] = {
     [CONFIG_PUBLISHED] = "published values", [CONFIG_BESIDE] = "config.json", [CONFIG_METADATA] = "metadata"};
 
 /* Names of a component's object in metadata that has one for each. */
-static const char *const members[N_ROLES][3] = {
-    [ROLE_TEXT] = {"text_encoder", "llm"},
-    [ROLE_DENOISER] = {"transformer", "diffusion_model"},
-    [ROLE_DECODER] = {"vae"},
+static const char *const members[][3] = {
+    [FAMILY_TEXT] = {"text_encoder", "llm"},
+    [FAMILY_DENOISER] = {"transformer", "diffusion_model"},
+    [FAMILY_DECODER] = {"vae"},
+    [FAMILY_ENCODER] = {"vae"},
 };
 
 /* Does it say that it is this family's? */
@@ -57,7 +58,7 @@ static enum status read_metadata(struct sys *sys, const struct tensor_index *ind
                                  const struct family *family, struct config *config, struct error *e) {
     if (!index->config) return OK;
     const char *path = index->sources[0].path;
-    for (const char *const *member = members[family->role]; *member && !config->path; member++)
+    for (const char *const *member = members[family->kind]; *member && !config->path; member++)
         if (config_parse(sys, path, index->config, *member, config, e) != OK) goto out;
     if (config->path || config_parse(sys, path, index->config, NULL, config, e) != OK) goto out;
     if (!names_family(config, family) && (names_model(config) || index->prefix)) config_destroy(config);

@@ -112,7 +112,7 @@ static enum status inspect_parts(struct sys *sys, struct model_parts *parts, str
         parts->index[i] = (struct tensor_index){0};
         if (parts->path[i])
             inspect_component(&c[i], parts->path[i], role_folder[i], to, e);
-        else
+        else if (parts->wanted[i])
             json_array_append_new(to->missing, json_string(role_folder[i]));
     }
     if (parts->unknown.n_sources && e->code == OK) {
@@ -135,7 +135,7 @@ static json_t *pipeline_json(struct sys *sys, const char *path, json_t *missing,
     if (!path || e->code != OK) return NULL;
     if (config_read(sys, path, &config, &misfit) == OK) {
         name = json_string(config_string(&config, "_class_name", ""));
-        config_expect(&config, "_class_name", recipes[0]->pipeline, &misfit);
+        config_expect(&config, "_class_name", recipes[0]->pipelines[0], &misfit);
     }
     if (misfit.code != OK) add_line(missing, &misfit);
     config_destroy(&config);
@@ -211,8 +211,8 @@ static enum status tokenize_seen(struct sys *sys, const char *path, const char *
     struct prompt_tokens tokens = {0};
     unsigned losses = json_losses();
     if (tokenizer_open(sys, path, &tokenizer, e) != OK) return e->code;
-    if (prompt_check(recipes[0], tokenizer, e) == OK &&
-        prompt_encode(sys, recipes[0], tokenizer, text, bytes, &tokens, e) == OK)
+    if (prompt_check(&recipes[0]->text[0], tokenizer, e) == OK &&
+        prompt_encode(sys, &recipes[0]->text[0], tokenizer, text, bytes, &tokens, e) == OK)
         hand_out(json_pack("{s:i, s:[{s:s, s:i, s:b, s:o}]}", "version", 1, "encoders", "name",
                            role_folder[ROLE_TEXT], "tokens", tokens.n_ids, "truncated", (int)tokens.cut,
                            "ids", ids_json(tokens.ids, tokens.n_ids)),

@@ -24,11 +24,10 @@ static enum status wrong_family(const struct component *c, const struct family *
     error_set(e, UNSUPPORTED, "these weights do not fit their slot");
     error_where(e, "%s", c->index.sources[0].path);
     if (family)
-        error_found(e, "%s (%s)", role_word[family->role], family->name);
+        error_found(e, "%s (%s)", family->word, family->name);
     else
         error_found(e, "an unknown kind with %d tensors", c->index.n_entries);
-    return error_expected(e, "%s (%s) for %s", role_word[wanted->role], wanted->name,
-                          role_flag[wanted->role]);
+    return error_expected(e, "%s (%s) for %s", wanted->word, wanted->name, wanted->flag);
 }
 
 /* Takes the part's index, if it is one that is wanted. */
@@ -68,13 +67,14 @@ static enum status check_pipeline(struct sluice_model *m, const char *path, stru
     struct config config = {0};
     if (!path) return OK;
     if (config_read(m->sys, path, &config, e) == OK)
-        config_expect(&config, "_class_name", m->recipe->pipeline, e);
+        config_expect(&config, "_class_name", m->recipe->pipelines[0], e);
     config_destroy(&config);
     return e->code;
 }
 
 static enum status read_schedule(struct sluice_model *m, const char *path, struct error *e) {
     struct config config = {0};
+    m->shift_rule = m->recipe->shift_rule;
     m->flow_shift = m->recipe->flow_shift;
     if (!path) return OK;
     if (config_read(m->sys, path, &config, e) == OK && check_schedule(&config, e) == OK)
@@ -90,6 +90,8 @@ static enum status read_defaults(struct sluice_model *m, const char *path, struc
     m->height = m->recipe->height;
     m->steps = m->recipe->steps;
     m->cfg_scale = m->recipe->cfg_scale;
+    m->guidance = m->recipe->guidance;
+    m->strength = m->recipe->strength;
     if (!path) return OK;
     if (config_read(m->sys, path, &config, e) == OK) {
         config_int(&config, "width", 1, 65536, &m->width, e);
@@ -124,7 +126,7 @@ static enum status check_parts(const struct sluice_model *m, struct error *e) {
     int channels = decoder->latent_channels, latent = denoiser->latent_channels;
     if (channels != latent)
         return mismatch(decoder, "latent channels", channels, "autoencoder", latent, "transformer", e);
-    int ids = tokenizer_size(m->tokenizer), rows = text->table.tensors[0].shape.dim[0];
+    int ids = tokenizer_size(m->tokenizer[0]), rows = text->table.tensors[0].shape.dim[0];
     if (ids > rows || rows - ids > PADDING_ROWS_MOST)
         return mismatch(text, "token ids", ids, "tokenizer", rows, "text encoder's embedding rows", e);
     return OK;
@@ -136,8 +138,8 @@ static enum status open_tokenizer(struct sluice_model *m, const struct model_par
     if (!path) return parts_missing_tokenizer(parts, m->recipe, model, e);
     if (!path_is_folder(path) && file_check_text(m->sys, path, "a tokenizer.json", e) != OK) return e->code;
     m->open_bytes = tokenizer_open_bytes(m->sys, path);
-    if (tokenizer_open(m->sys, path, &m->tokenizer, e) == OK &&
-        prompt_check(m->recipe, m->tokenizer, e) != OK)
+    if (tokenizer_open(m->sys, path, &m->tokenizer[0], e) == OK &&
+        prompt_check(&m->recipe->text[0], m->tokenizer[0], e) != OK)
         error_where(e, "%s", path);
     return e->code;
 }
@@ -189,8 +191,9 @@ int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_
     for (int i = 0; i < N_ROLES; i++)
         if (m->component[i].family && m->config_origin[i] != CONFIG_BESIDE)
             snprintf(lines[n++], MODEL_NOTE_BYTES,
-                     "no config.json for the %s: what shapes cannot tell is from %s (%s)", role_word[i],
-                     config_origin_word[m->config_origin[i]], m->component[i].family->name);
+                     "no config.json for the %s: what shapes cannot tell is from %s (%s)",
+                     m->component[i].family->word, config_origin_word[m->config_origin[i]],
+                     m->component[i].family->name);
     if (!m->has_schedule && !m->decodes_only)
         snprintf(lines[n++], MODEL_NOTE_BYTES, "no scheduler_config.json: flow shift %g is the default of %s",
                  m->recipe->flow_shift, m->recipe->name);
@@ -220,7 +223,7 @@ enum status model_open(struct sys *sys, const struct sluice_model_options *optio
 void model_close(struct sluice_model *m) {
     if (!m) return;
     for (int i = 0; i < N_ROLES; i++) component_destroy(&m->component[i]);
-    tokenizer_close(m->tokenizer);
+    for (int i = 0; i < N_TEXTS; i++) tokenizer_close(m->tokenizer[i]);
     m->sys->release(m->sys, m->name);
     struct sys machine = m->machine; /* the table must outlive the memory that holds it */
     struct sys *sys = m->sys == &m->machine ? &machine : m->sys;

@@ -9,9 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-const char *const role_word[N_ROLES] = {"text encoder", "transformer", "autoencoder"};
-const char *const role_folder[N_ROLES] = {"text_encoder", "transformer", "vae"};
-const char *const role_flag[N_ROLES] = {"--llm", "--diffusion-model", "--vae"};
+const char *const role_folder[N_ROLES] = {"text_encoder", "text_encoder_2", "transformer", "vae", "vae"};
 
 /* Repositories of parts have them two folders down (split_files/vae/ae.safetensors). */
 enum { FOLDERS_DOWN = 3, CANDIDATES_MAX = 256 };
@@ -107,7 +105,8 @@ static void locate_in_folder(struct sys *sys, const struct sluice_model_options 
 enum status parts_locate(struct sys *sys, const struct sluice_model_options *o, struct model_parts *parts,
                          struct error *e) {
     memset(parts, 0, sizeof *parts);
-    const char *given[N_ROLES] = {o->llm, o->diffusion_model, o->vae};
+    const char *given[N_ROLES] = {
+        [ROLE_TEXT] = o->llm, [ROLE_DENOISER] = o->diffusion_model, [ROLE_DECODER] = o->vae};
     if (!o->model && !o->diffusion_model && !o->vae && !o->llm)
         return error_set(e, USAGE, "no model was given");
     if (o->model && !path_exists(o->model)) {
@@ -115,7 +114,8 @@ enum status parts_locate(struct sys *sys, const struct sluice_model_options *o, 
         return error_where(e, "%s", o->model);
     }
     for (int i = 0; i < N_ROLES; i++) {
-        parts->wanted[i] = i == ROLE_DECODER || !o->decodes_only;
+        parts->wanted[i] =
+            i == ROLE_DECODER || (!o->decodes_only && i != ROLE_ENCODER && recipes[0]->role[i]);
         if (given[i] && parts->wanted[i]) parts->path[i] = copy_path(sys, given[i], e);
     }
     if (o->tokenizer && !o->decodes_only) parts->tokenizer = copy_path(sys, o->tokenizer, e);
@@ -160,12 +160,11 @@ static enum status check_contents(const struct tensor_index *whole, const struct
         for (int k = 0; k < i; k++) {
             const struct family *one = contents->part[k].family, *other = contents->part[i].family;
             const char *prefix = contents->part[k].prefix, *second = contents->part[i].prefix;
-            if (one->role != other->role && strcmp(prefix, second)) continue;
+            if (one->kind != other->kind && strcmp(prefix, second)) continue;
             error_set(e, UNSUPPORTED, "one file holds two parts that cannot be told apart");
             error_where(e, "%s", whole->sources[0].path);
-            error_found(e, "%s behind '%s' and %s behind '%s'", role_word[one->role], prefix,
-                        role_word[other->role], second);
-            return error_expected(e, "one %s, or prefixes", role_word[other->role]);
+            error_found(e, "%s behind '%s' and %s behind '%s'", one->word, prefix, other->word, second);
+            return error_expected(e, "one %s, or prefixes", other->word);
         }
     return OK;
 }
@@ -218,7 +217,7 @@ static enum status open_located(struct sys *sys, const char *path, enum role rol
     if (open_contents(sys, path, index, &contents, e) != OK) return e->code;
     int view = 0;
     for (int i = 0; i < contents.n; i++)
-        if (contents.part[i].family->role == role) view = i;
+        if (contents.part[i].family == recipes[0]->role[role]) view = i;
     if (contents.n) look_at(index, &contents, view);
     return OK;
 }
@@ -239,10 +238,10 @@ static enum status two_files(const struct search *s, enum role role, const char 
     const char *one = s->parts->path[role], *names[2] = {one, path};
     for (int i = 0; i < 2; i++)
         if (!strncmp(names[i], s->model, folder) && names[i][folder]) names[i] += folder;
-    error_set(e, UNSUPPORTED, "two files hold the %s", role_word[role]);
+    error_set(e, UNSUPPORTED, "two files hold the %s", recipes[0]->role[role]->word);
     error_where(e, "%s", s->model);
     error_found(e, "%s and %s", names[0] + (*names[0] == '/'), names[1] + (*names[1] == '/'));
-    return error_expected(e, "%s with the one to use", role_flag[role]);
+    return error_expected(e, "%s with the one to use", recipes[0]->role[role]->flag);
 }
 
 /* Gives each wanted role its view. The first owns the index, the others borrow. */
@@ -250,10 +249,10 @@ static enum status take_contents(struct search *s, const char *path, struct tens
                                  const struct contents *contents, struct error *e) {
     bool owned = false;
     for (int i = 0; i < contents->n && e->code == OK; i++) {
-        enum role role = contents->part[i].family->role;
-        if (!s->wanted[role]) continue;
+        int role = recipe_role(recipes[0], contents->part[i].family);
+        if (role == N_ROLES || !s->wanted[role]) continue;
         if (s->parts->path[role]) {
-            two_files(s, role, path, e);
+            two_files(s, (enum role)role, path, e);
             break;
         }
         s->parts->path[role] = copy_path(s->sys, path, e);
@@ -407,16 +406,28 @@ enum status parts_open(struct sys *sys, const struct sluice_model_options *o, st
 
 enum { LIST_BYTES = 64 };
 
+static const char *folder_word(enum role role) {
+    return role_folder[role];
+}
+
+static const char *flag_word(enum role role) {
+    return recipes[0]->role[role]->flag;
+}
+
+static const char *part_word(enum role role) {
+    return recipes[0]->role[role]->word;
+}
+
 /* "'transformer' and 'vae'": these words of the parts that are missing. Returns how many are. */
-static int list_missing(const struct model_parts *parts, const char *const *words, const char *quote,
-                        char list[LIST_BYTES]) {
+static int list_missing(const struct model_parts *parts, const char *(*word)(enum role role),
+                        const char *quote, char list[LIST_BYTES]) {
     int n = 0, last = 0, length = 0;
     for (int i = 0; i < N_ROLES; i++)
         if (parts->wanted[i] && !parts->path[i]) last = i;
     for (int i = 0; i <= last; i++) {
         if (!parts->wanted[i] || parts->path[i]) continue;
         const char *between = !n++ ? "" : i < last ? ", " : " and ";
-        length += snprintf(list + length, (size_t)(LIST_BYTES - length), "%s%s%s%s", between, quote, words[i],
+        length += snprintf(list + length, (size_t)(LIST_BYTES - length), "%s%s%s%s", between, quote, word(i),
                            quote);
     }
     return n;
@@ -424,14 +435,14 @@ static int list_missing(const struct model_parts *parts, const char *const *word
 
 enum status parts_check_found(const struct model_parts *parts, const char *model, struct error *e) {
     char folders[LIST_BYTES], flags[LIST_BYTES], words[LIST_BYTES];
-    int n = list_missing(parts, role_folder, "'", folders);
+    int n = list_missing(parts, folder_word, "'", folders);
     if (!n) return OK;
     if (parts->failure.code != OK) {
         *e = parts->failure;
         return e->code;
     }
-    list_missing(parts, role_flag, "", flags);
-    list_missing(parts, role_word, "", words);
+    list_missing(parts, flag_word, "", flags);
+    list_missing(parts, part_word, "", words);
     error_set(e, MISSING, "the model has no %s", folders);
     error_where(e, "%s", model ? model : "no model given");
     if (parts->strangers.n)
@@ -446,7 +457,7 @@ enum status parts_missing_tokenizer(const struct model_parts *parts, const struc
     error_set(e, MISSING, "the model has no 'tokenizer'");
     error_where(e, "%s", where ? where : "no model given");
     error_found(e, "no tokenizer.json beside the text encoder or above, and no --tokenizer");
-    return error_expected(e, "%s", recipe->tokenizer_from);
+    return error_expected(e, "%s", recipe->text[0].tokenizer_from);
 }
 
 void parts_destroy(struct sys *sys, struct model_parts *parts) {

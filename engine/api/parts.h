@@ -23,8 +23,8 @@ struct model_parts {
     char *tokenizer, *scheduler, *pipeline, *defaults;
 };
 
-/* What people call a role, its folder in Hugging Face's layout, and the flag that chooses its file. */
-extern const char *const role_word[N_ROLES], *const role_folder[N_ROLES], *const role_flag[N_ROLES];
+/* A role's folder in Hugging Face's layout. */
+extern const char *const role_folder[N_ROLES];
 
 /* What flags and names say of the wanted parts; opens nothing. USAGE without any part, MISSING if -m is not
  * there. */
