@@ -27,7 +27,7 @@ static struct op_error errors[N_OP_KINDS] = {
     [OP_LINEAR] = {1e-05, 0},     [OP_LINEAR_FEW] = {3e-07, 0},      [OP_ATTENTION] = {7e-03, 0},
     [OP_RMS_NORM] = {1e-07, 0},   [OP_LAYER_NORM] = {1e-07, 0},      [OP_GROUP_STATISTICS] = {5e-08, 0},
     [OP_GROUP_NORM] = {1e-07, 0}, [OP_ROPE_TABLE] = {5e-08, 0},      [OP_ROPE] = {6e-08, 0},
-    [OP_SWIGLU] = {1e-07, 0},     [OP_UNPATCHIFY] = {2.7e-08, 0},    [OP_TIMESTEP] = {5e-08, 0},
+    [OP_GLU] = {1e-07, 0},        [OP_UNPATCHIFY] = {2.7e-08, 0},    [OP_TIMESTEP] = {5e-08, 0},
     [OP_CONV2D] = {7e-04, 0},     [OP_LATENT_TO_IMAGE] = {5e-08, 0},
 };
 
@@ -160,8 +160,8 @@ static void test_rope(void **state) {
 
 static void test_elementwise(void **state) {
     (void)state;
-    for (int place = 0; place < 3; place++) case_swiglu(11, 77, 5, place);
-    case_swiglu(1, 1, 0, 0);
+    for (int place = 0; place < 3; place++) case_glu(11, 77, 5, place);
+    case_glu(1, 1, 0, 0);
     case_widen(5, 33, DTYPE_F16, 3);
     case_widen(5, 33, DTYPE_BF16, 0);
     case_widen(1, 7, DTYPE_F32, 0);
@@ -170,7 +170,7 @@ static void test_elementwise(void **state) {
     case_picture(3, 7, 9);
     case_picture(16, 1, 1);
     if (SMALL) return;
-    case_swiglu(3, 10240, 0, 0);
+    case_glu(3, 10240, 0, 0);
     case_widen(40, 2560, DTYPE_BF16, 0);
     case_patchify(16, 64, 48, 2, 0);
     case_picture(3, 100, 130);
@@ -305,7 +305,7 @@ static void cases_at(int gap) {
     case_layer_norm(3, 516, gap, true, true);
     case_rope(5, 2, 40, gap, ROPE_INTERLEAVED);
     case_rope(5, 2, 40, gap, ROPE_HALVES);
-    case_swiglu(3, 136, gap, 0);
+    case_glu(3, 136, gap, 0);
     case_widen(3, 72, DTYPE_BF16, gap);
     case_patchify(4, 4, 8, 2, gap);
     case_group_norm(3, 5, 16, 4, false);
