@@ -259,6 +259,8 @@ static void test_slots(void) {
     const char *part[3] = {under("qwen.safetensors"), under("fused.safetensors"), under("ae.safetensors")};
     static const char *const names[3] = {"text encoder (qwen3)", "transformer (zimage)",
                                          "autoencoder (vae_kl)"};
+    static const char *const asked[3] = {"text encoder (qwen3)", "transformer (zimage or flux)",
+                                          "autoencoder (vae_kl)"};
     static const char *const flags[3] = {"--llm", "--diffusion-model", "--vae"};
     for (int slot = 0; slot < 3; slot++)
         for (int given = 0; given < 3; given++) {
@@ -268,7 +270,7 @@ static void test_slots(void) {
             is_refused(
                 (options){.llm = in[0], .diffusion_model = in[1], .vae = in[2], .tokenizer = tokenizer},
                 UNSUPPORTED, "wrong slot",
-                WORDS("do not fit their slot", names[given], names[slot], flags[slot]));
+                WORDS("do not fit their slot", names[given], asked[slot], flags[slot]));
         }
     options from = {.llm = part[0], .diffusion_model = part[1], .vae = part[2]};
     for (int i = 0; i < 3; i++) {
