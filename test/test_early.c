@@ -391,7 +391,7 @@ static void test_operands(void **state) {
                                 .upsample = 1};
     conv.norm.statistics.dim[0] = 3;
     op_conv2d(x, at(0, 3, 4, 4, 3), at(1, 3, 4, 4, 3), at(2, 4, 3, 3, 3),
-              (struct epilogue){at(3, 1, 3, 0, 0), at(4, 3, 4, 4, 3)}, conv);
+              (struct epilogue){.bias = at(3, 1, 3, 0, 0), .residual = at(4, 3, 4, 4, 3)}, conv);
     saw(7);
     op_patchify(x, at(0, 2, 1, 12, 0), at(1, 3, 3, 2, 2), 2, PATCH_CHANNELS_LAST);
     saw(1);
