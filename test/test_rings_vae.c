@@ -271,10 +271,10 @@ static void test_tiled(const struct fixture *f) {
 }
 
 int main(void) {
-    static const struct ring_test tests[] = {{"blocks", test_blocks, PRECISION_F32, true},
-                                             {"mid", test_mid, PRECISION_F32, true},
-                                             {"decoder", test_decoder, PRECISION_F32, true},
-                                             {"places", test_places, PRECISION_F32, false},
-                                             {"tiled", test_tiled, PRECISION_F32, false}};
+    static const struct ring_test tests[] = {{"blocks", test_blocks, PRECISION_F32, true, "decoder.in"},
+                                             {"mid", test_mid, PRECISION_F32, true, "decoder.in"},
+                                             {"decoder", test_decoder, PRECISION_F32, true, "decoder.in"},
+                                             {"places", test_places, PRECISION_F32, false, "decoder.in"},
+                                             {"tiled", test_tiled, PRECISION_F32, false, "decoder.in"}};
     return rings_main("vae rings", tests, COUNT_OF(tests), gates, gpu_gates);
 }
