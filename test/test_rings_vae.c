@@ -1,17 +1,11 @@
 /* The decoder's blocks one by one, each on the reference's input, the whole of it, and the whole of it
  * through the executor with the canvas on the device or the host.
  *
- * A block's input is a picture in the family's canvas, so this program sees the lane state by including the
- * family. The copy of its functions goes by other names and is not called: the forwards that run are the
- * engine's own. */
-#define family_vae_kl           family_vae_kl_copy
-#define decoder_latent_channels decoder_latent_channels_copy
-#define decoder_factor          decoder_factor_copy
-#include "models/vae_kl.c"
-
+ * A block's input is a picture in the family's canvas. */
+#include "engine/base/random.h"
 #include "engine/run/executor.h"
 #include "kernels/paced/paced.h"
-#include "engine/base/random.h"
+#include "models/vae_blocks.h"
 #include "test/rings.h"
 
 static const struct gate gates[] = {
