@@ -222,20 +222,55 @@ static void test_lanes(const struct fixture *f) {
 
 /* ---- memory beside the decoder's ---- */
 
-static uint64_t canvas_bytes(const struct component *c, int32_t Y, int32_t X, bool tiled) {
-    struct vae_state state = {0};
-    struct lane lane = {.latent = tensor_make(NULL, DTYPE_F32, 3, (int32_t[]){16, Y / 8, X / 8}),
-                        .picture = tensor_make(NULL, DTYPE_F32, 3, (int32_t[]){Y, X, 3}),
-                        .tiled = tiled,
-                        .state = &state};
-    struct arena none = arena_counting(), pictures = arena_counting();
-    bool ok = true;
-    c->family->declare(c, &lane, 1, &none, &pictures, &ok);
-    assert_true(ok && !none.peak);
-    return pictures.peak;
+struct taken {
+    uint64_t canvas, scratch, workspace;
+};
+
+/* The block's weights without data. */
+static void shape_weights(const struct component *c, const struct block_ref *ref, char *structure) {
+    int32_t dims[FAMILY_DIMS_MAX], dim[WEIGHT_RANK_MAX];
+    component_block_dims(c, ref, dims);
+    for (int i = 0; i < ref->kind->n_weights; i++) {
+        const struct weight_spec *spec = &ref->kind->weights[i];
+        for (int k = 0; k < spec->rank; k++) dim[k] = dims[spec->dim[k]];
+        struct tensor t = tensor_make(NULL, DTYPE_BF16, spec->rank, dim);
+        if (!spec->optional) memcpy(structure + spec->offset, &t, sizeof t);
+    }
 }
 
-/* Of Flux's autoencoder: no more than the decoder needs, and little more than what cannot be less. */
+/* Of all its blocks, run dry. */
+static struct taken take(const struct component *c, struct lane lane) {
+    static struct block_ref refs[FAMILY_BLOCKS_MAX];
+    struct vae_state state = {0};
+    struct arena none = arena_counting(), pictures = arena_counting(), scratch = arena_counting();
+    struct error e = {0};
+    struct dry dry;
+    bool ok = true;
+    dry_init(&dry, &rings_state.sys, rings_state.device, false);
+    struct context x = {.device = &dry.device, .scratch = &scratch, .error = &e};
+    lane.state = &state;
+    c->family->declare(c, &lane, 1, &none, &pictures, &ok);
+    assert_true(ok && !none.peak);
+    for (int i = 0, n = c->family->blocks(c, refs); i < n; i++) {
+        void *weights = calloc(1, refs[i].kind->weights_bytes);
+        struct visit_scope scope = {.settings = c->settings, .lane = &lane, .number = refs[i].number};
+        shape_weights(c, &refs[i], weights);
+        scratch.used = 0;
+        refs[i].kind->forward(&x, weights, &scope);
+        free(weights);
+    }
+    assert_ok(&e);
+    dry_destroy(&dry);
+    return (struct taken){pictures.peak, scratch.peak, dry.workspace_bytes};
+}
+
+static void print_taken(const char *does, struct taken t) {
+    printf(" to %s %llu + %llu + %llu", does, (unsigned long long)t.canvas, (unsigned long long)t.scratch,
+           (unsigned long long)t.workspace);
+}
+
+/* Of Flux's autoencoder, whose widest pictures in the encoder have 128 channels: one of them, and h if it is
+ * kept, and little more; and no more than the decoder takes. */
 static void test_beside_decoder(void **state) {
     static const int32_t sizes[][2] = {{1024, 1024}, {512, 512}, {2048, 1024}, {768, 1360}, {256, 4096}};
     static struct component half[2];
@@ -246,18 +281,52 @@ static void test_beside_decoder(void **state) {
         half[i] = (struct component){.family = i ? &family_vae_kl_encoder : &family_vae_kl};
         half[i].family->derive(&half[i], chosen);
     }
-    for (int i = 0; i < COUNT_OF(sizes); i++)
-        for (int tiled = 0; tiled < 2; tiled++) {
-            int32_t Y = sizes[i][0], X = sizes[i][1];
-            uint64_t decodes = canvas_bytes(&half[0], Y, X, tiled);
-            uint64_t encodes = canvas_bytes(&half[1], Y, X, tiled);
-            uint64_t picture = sizeof(float) * 128 * (uint64_t)Y * (uint64_t)X, least = (2 - tiled) * picture;
-            printf("  %dx%d%s: canvas to decode %llu, to encode %llu, %.3f pictures\n", X, Y,
-                   tiled ? " tiled" : "", (unsigned long long)decodes, (unsigned long long)encodes,
-                   (double)encodes / (double)picture);
-            assert_true(encodes <= decodes);
-            assert_true(encodes >= least && encodes * 8 <= least * 9);
-        }
+    for (int i = 0; i < 2 * COUNT_OF(sizes); i++) {
+        int32_t Y = sizes[i / 2][0], X = sizes[i / 2][1];
+        bool tiled = i % 2;
+        struct lane lane = {.latent = tensor_make(NULL, DTYPE_F32, 3, (int32_t[]){16, Y / 8, X / 8}),
+                            .picture = tensor_make(NULL, DTYPE_F32, 3, (int32_t[]){Y, X, 3}),
+                            .moments = tensor_make(NULL, DTYPE_F32, 3, (int32_t[]){Y / 8, X / 8, 32}),
+                            .tiled = tiled};
+        struct taken decodes = take(&half[0], lane), encodes = take(&half[1], lane);
+        uint64_t least = sizeof(float) * 128 * (uint64_t)Y * (uint64_t)X * (2 - tiled);
+        printf("  %dx%d%s:", X, Y, tiled ? " tiled" : "");
+        print_taken("decode", decodes);
+        print_taken("encode", encodes);
+        printf(", %.3f of the least canvas\n", (double)encodes.canvas / (double)least);
+        assert_true(encodes.canvas >= least && encodes.canvas * 8 <= least * 9);
+        assert_true(encodes.canvas + encodes.scratch <= decodes.canvas + decodes.scratch);
+        assert_true(encodes.workspace <= decodes.workspace);
+    }
+}
+
+/* ---- what does not fit ---- */
+
+/* The shape that a file claims of a tensor, changed before it is bound. */
+static void misfit(const char *tensor, int place, int32_t dim, const char *what) {
+    struct sys *sys = &rings_state.sys;
+    struct component c = {.family = &family_vae_kl_encoder, .sys = sys};
+    struct config config = {0};
+    struct error e = {0};
+    safetensors_open(sys, "test/golden/vae_encoder/f32/diffusion_pytorch_model.safetensors", &c.index, &e);
+    config_read(sys, "test/golden/vae_encoder/f32/config.json", &config, &e);
+    assert_ok(&e);
+    index_find(&c.index, tensor)->dim[place] = dim;
+    assert_int_equal(component_bind(&c, &config, &e), SHAPE);
+    if (!strstr(e.what, what)) fail_msg("%s, not %s", e.what, what);
+    component_destroy(&c);
+    config_destroy(&config);
+}
+
+static void test_misfits(void **state) {
+    (void)state;
+    misfit("encoder.conv_out.weight", 0, 9, "tensor 'encoder.conv_out.weight' has the wrong shape");
+    misfit("encoder.conv_out.weight", 0, 1, "tensor 'encoder.conv_out.weight' has the wrong shape");
+    misfit("encoder.conv_in.weight", 1, 4, "tensor 'encoder.conv_in.weight' has the wrong shape");
+    misfit("encoder.down_blocks.1.resnets.0.conv1.weight", 0, 7, "the encoder's sizes do not fit together");
+    misfit("encoder.down_blocks.3.resnets.0.conv1.weight", 0, 514, "the encoder's sizes do not fit together");
+    misfit("encoder.down_blocks.0.downsamplers.0.conv.weight", 2, 4,
+           "tensor 'encoder.down_blocks.0.downsamplers.0.conv.weight' has the wrong shape");
 }
 
 int main(void) {
@@ -268,7 +337,7 @@ int main(void) {
                                                   {"lanes", test_lanes, PRECISION_F32, false}};
     static struct ring_run runs[FIXTURES * TESTS];
     static char labels[FIXTURES * TESTS][LABEL];
-    struct CMUnitTest units[FIXTURES * TESTS + 1];
+    struct CMUnitTest units[FIXTURES * TESTS + 2];
     struct error e = {0};
     int n = 0;
     sys_init_machine(&rings_state.sys);
@@ -287,6 +356,7 @@ int main(void) {
         n++;
     }
     units[n++] = (struct CMUnitTest){.name = "beside the decoder", .test_func = test_beside_decoder};
+    units[n++] = (struct CMUnitTest){.name = "misfits", .test_func = test_misfits};
     int failed =
         _cmocka_run_group_tests("vae encoder rings", units, (size_t)n, open_encoders, close_encoders);
     printf("%d passed, %d failed\n", n - failed, failed);
