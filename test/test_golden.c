@@ -102,7 +102,7 @@ static void expect_schedule(const struct fixture *f, const char *prefix, int ste
     char name[NAME];
     float *sigmas = test_memory(sizeof(float) * (size_t)(steps + 1));
     float *timesteps = test_memory(sizeof(float) * (size_t)steps);
-    flow_schedule(steps, shift, sigmas, timesteps);
+    flow_schedule(&(struct flow_options){.n = steps, .shift = shift}, sigmas, timesteps);
     snprintf(name, sizeof name, "%s.sigmas", prefix);
     struct tensor ring_sigmas = ring(f, name);
     assert_int_equal(ring_sigmas.dim[0], steps + 1);

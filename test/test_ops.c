@@ -17,6 +17,7 @@ static struct op_error errors[N_OP_KINDS] = {
     [OP_ROPE] = {4.1e-08, 0},        [OP_GLU] = {6.8e-08, 0},
     [OP_UNPATCHIFY] = {2.43e-08, 0}, [OP_TIMESTEP] = {1.89e-08, 0},
     [OP_CONV2D] = {1.12e-06, 0},     [OP_LATENT_TO_IMAGE] = {4.51e-08, 0},
+    [OP_ADD] = {3e-08, 0},
 };
 
 /* --- tables of cases --- */
@@ -36,6 +37,21 @@ static void test_linear(void **state) {
                 RESIDUAL_OUT); /* packed: 65 tiles of 16, the last one odd */
 }
 
+static void test_epilogue(void **state) {
+    (void)state;
+    static const struct linear_case cases[] = {
+        {1, 1, 1, DTYPE_F32, 0, false, true, ACTIVATION_GELU_TANH, RESIDUAL_NONE},
+        {33, 130, 77, DTYPE_F32, 3, true, false, ACTIVATION_GELU_QUICK, RESIDUAL_NONE},
+        {100, 320, 512, DTYPE_BF16, 0, true, false, ACTIVATION_GELU_TANH, RESIDUAL_NONE}, /* direct */
+        {100, 320, 512, DTYPE_BF16, 0, false, true, ACTIVATION_NONE, RESIDUAL_NONE},      /* direct */
+        {17, 200, 10240, DTYPE_BF16, 0, true, true, ACTIVATION_NONE, RESIDUAL_OUT},
+        {7, 36, 20, DTYPE_F16, 0, true, true, ACTIVATION_SILU, RESIDUAL_APART},
+        {33, 576, 1040, DTYPE_F16, 2, false, false, ACTIVATION_GELU_TANH, RESIDUAL_OUT},
+        {29, 700, 300, DTYPE_BF16, 5, true, true, ACTIVATION_GELU_TANH, RESIDUAL_OUT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) case_epilogue(cases[i]);
+}
+
 static void test_rows_alike(void **state) {
     (void)state;
     enum { ROWS = 1000 };
@@ -50,6 +66,8 @@ static void test_linear_few(void **state) {
     case_linear_few(1, 500, 256, DTYPE_BF16, 0, true, true);
     case_linear_few(9, 77, 1000, DTYPE_F16, 3, true, false);
     case_linear_few(40, 64, 3840, DTYPE_F32, 0, false, true);
+    case_linear_few(3, 50, 768, DTYPE_BF16, 5, true, ACTIVATION_GELU_TANH);
+    case_linear_few(3, 50, 768, DTYPE_F16, 0, true, ACTIVATION_GELU_QUICK);
 }
 
 static void test_attention(void **state) {
@@ -61,7 +79,41 @@ static void test_attention(void **state) {
         {257, 400, 1, 1, 7, 0, false, true, 3},     {20, 20, 3, 3, 16, 0, false, false, -0.5f},
         {129, 513, 1, 1, 33, 1, false, false, 1},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) case_attention(cases[i]);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        case_attention(cases[i]);
+        case_attention_biased(cases[i]);
+    }
+}
+
+/* Where transformers 5.23 with PyTorch 2.15 begins buckets: first[i] is the first distance of bucket i + 1.
+ */
+static void test_buckets(void **state) {
+    (void)state;
+    static const struct {
+        int32_t n, max;
+        int32_t first[31];
+    } tables[] = {
+        {32, 128, {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91}}, /* T5's: 16, 32 and 64 are edges */
+        {8, 20, {1, 2, 7}},
+        {16, 1000, {1, 2, 3, 4, 16, 64, 252}},
+        {64, 128, {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16,
+                   19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113}},
+    };
+    for (int i = 0; i < 4; i++)
+        for (int32_t d = 0, bucket = 0; d <= 2048; d++) {
+            int32_t half = tables[i].n / 2;
+            if (bucket < half - 1 && d == tables[i].first[bucket]) bucket++;
+            assert_int_equal(distance_bucket(-d, tables[i].n, tables[i].max), bucket);
+            if (d > 0) assert_int_equal(distance_bucket(d, tables[i].n, tables[i].max), half + bucket);
+        }
+    assert_int_equal(distance_bucket(INT32_MIN, 32, 128), 15);
+    assert_int_equal(distance_bucket(INT32_MAX, 32, 128), 31);
+    /* Where f32 falls on the other side of an edge than exact arithmetic does. */
+    static const int32_t edges[][4] = {{72, 50, 30, 26},   {72, 392, 84, 26}, {92, 164, 107, 41},
+                                       {96, 81, 36, 31},   {96, 81, 54, 39},  {108, 125, 45, 35},
+                                       {116, 282, 119, 47}};
+    for (int i = 0; i < 7; i++)
+        assert_int_equal(distance_bucket(-edges[i][2], edges[i][0], edges[i][1]), edges[i][3]);
 }
 
 static void test_norms(void **state) {
@@ -73,6 +125,7 @@ static void test_norms(void **state) {
     case_layer_norm(1, 3, 0, false, false);
     case_layer_norm(50, 333, 3, true, true);
     case_layer_norm(9, 3840, 0, true, false);
+    for (int with = 0; with < 16; with++) case_affine(13, 77 + with, with % 3, with, with % 2);
     case_group_norm(1, 1, 4, 2, false);
     case_group_norm(13, 7, 36, 4, true);
     case_group_norm(64, 40, 128, 32, false);
@@ -93,8 +146,22 @@ static void test_rope(void **state) {
 
 static void test_elementwise(void **state) {
     (void)state;
-    for (int place = 0; place < 3; place++) case_glu(11, 77, 5, place);
-    case_glu(1, 1, 0, 0);
+    for (int place = 0; place < 3; place++) {
+        case_glu(11, 77, 5, place, ACTIVATION_SILU);
+        case_glu(5, 130, 3, place, ACTIVATION_GELU_TANH);
+        case_glu(9, 33, 0, place, ACTIVATION_GELU_QUICK);
+        case_add(7, 45, DTYPE_F32, 2, false, place);
+    }
+    case_glu(1, 1, 0, 0, ACTIVATION_SILU);
+    case_glu(4, 19, 1, 0, ACTIVATION_NONE);
+    case_add(1, 1, DTYPE_F16, 0, true, 0);
+    case_add(9, 77, DTYPE_BF16, 3, false, 1);
+    case_add(9, 77, DTYPE_BF16, 0, true, 1);
+    case_add(6, 200, DTYPE_F16, 1, false, 0);
+    case_add(6, 33, DTYPE_F32, 4, true, 0);
+    case_distance_bias(1, 1, 4, 2, DTYPE_F32, 0);
+    case_distance_bias(77, 5, 32, 128, DTYPE_BF16, 3);
+    case_distance_bias(600, 3, 16, 1000, DTYPE_F16, 0);
     case_widen(5, 33, DTYPE_F16, 3);
     case_widen(5, 33, DTYPE_BF16, 0);
     case_widen(1, 7, DTYPE_F32, 0);
@@ -121,6 +188,19 @@ static void test_conv(void **state) {
         {6, 4, 4, 512, 3, DTYPE_F32, 2, 0, false, true, RESIDUAL_NONE},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) case_conv(cases[i]);
+}
+
+static void test_conv_strided(void **state) {
+    (void)state;
+    static const struct conv_case cases[] = {
+        {2, 2, 3, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
+        {8, 6, 16, 3, 3, DTYPE_BF16, 1, 0, ACTIVATION_SILU, true, RESIDUAL_NONE},
+        {38, 300, 8, 8, 3, DTYPE_F16, 1, 0, ACTIVATION_NONE, false, RESIDUAL_NONE},  /* bands of 27: one */
+        {34, 1500, 5, 12, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE}, /* 5, 5, 5, 2 */
+        {20, 12, 128, 128, 3, DTYPE_BF16, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
+        {4, 6, 4, 512, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) case_conv_strided(cases[i]);
 }
 
 /* --- random cases --- */
@@ -272,13 +352,16 @@ static void test_close_gives_back(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_epilogue),
         cmocka_unit_test(test_linear_few),
         cmocka_unit_test(test_rows_alike),
         cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_buckets),
         cmocka_unit_test(test_norms),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_elementwise),
         cmocka_unit_test(test_conv),
+        cmocka_unit_test(test_conv_strided),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_exp),
         cmocka_unit_test(test_f16),
