@@ -388,7 +388,7 @@ static void case_glu(int32_t t, int32_t f, int gap, int place, enum activation a
 /* place: of out; 0 apart, 1 in a, 2 in b, which then is f32 and as a. */
 static void case_add(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place) {
     case_begin();
-    struct tensor a = tensor_random(DTYPE_F32, SHAPE(t, c), gap, 1),
+    struct tensor a = tensor_random(DTYPE_F32, SHAPE(t, c), gap, 3),
                   b = tensor_random(dtype, SHAPE(one_row ? 1 : t, c), 2 * gap, 1);
     struct tensor out = place == 1 ? a : place == 2 ? b : tensor_random(DTYPE_F32, SHAPE(t, c), 3 * gap, 1);
     double *truth = truth_make(&out);

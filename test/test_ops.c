@@ -85,8 +85,36 @@ static void test_attention(void **state) {
     }
 }
 
-/* Where transformers 5.14 puts the distances at which the bucket changes, and some that lie on an edge of
- * f32: all distances to 2,048 were compared, of 8, 16, 32 and 64 buckets and 20, 128 and 1,000 at most. */
+/* Where transformers 5.23 with PyTorch 2.15 begins buckets: first[i] is the first distance of bucket i + 1.
+ */
+static void test_buckets(void **state) {
+    (void)state;
+    static const struct {
+        int32_t n, max;
+        int32_t first[31];
+    } tables[] = {
+        {32, 128, {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91}}, /* T5's: 16, 32 and 64 are edges */
+        {8, 20, {1, 2, 7}},
+        {16, 1000, {1, 2, 3, 4, 16, 64, 252}},
+        {64, 128, {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16,
+                   19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113}},
+    };
+    for (int i = 0; i < 4; i++)
+        for (int32_t d = 0, bucket = 0; d <= 2048; d++) {
+            int32_t half = tables[i].n / 2;
+            if (bucket < half - 1 && d == tables[i].first[bucket]) bucket++;
+            assert_int_equal(distance_bucket(-d, tables[i].n, tables[i].max), bucket);
+            if (d > 0) assert_int_equal(distance_bucket(d, tables[i].n, tables[i].max), half + bucket);
+        }
+    assert_int_equal(distance_bucket(INT32_MIN, 32, 128), 15);
+    assert_int_equal(distance_bucket(INT32_MAX, 32, 128), 31);
+    /* Where f32 falls on the other side of an edge than exact arithmetic does. */
+    static const int32_t edges[][4] = {{72, 50, 30, 26},   {72, 392, 84, 26}, {92, 164, 107, 41},
+                                       {96, 81, 36, 31},   {96, 81, 54, 39},  {108, 125, 45, 35},
+                                       {116, 282, 119, 47}};
+    for (int i = 0; i < 7; i++)
+        assert_int_equal(distance_bucket(-edges[i][2], edges[i][0], edges[i][1]), edges[i][3]);
+}
 
 static void test_norms(void **state) {
     (void)state;
@@ -328,6 +356,7 @@ int main(void) {
         cmocka_unit_test(test_linear_few),
         cmocka_unit_test(test_rows_alike),
         cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_buckets),
         cmocka_unit_test(test_norms),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_elementwise),

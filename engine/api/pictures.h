@@ -42,7 +42,7 @@ void mask_to_channels(const struct sluice_picture *mask, int factor, struct tens
 enum status picture_reference_size(const struct sluice_picture *picture, int multiple,
                                    struct picture_size *size, struct error *e);
 
-/* What picture_resize takes of the heap while it works: exactly the bytes it asks of sys. At most 8 MiB for
+/* What picture_resize takes of the heap while it works: exactly the bytes it asks of sys. At most 2 MiB for
  * any legal picture and any size that picture_reference_size gives. */
 uint64_t picture_resize_bytes(struct picture_size from, struct picture_size to);
 /* to, of size.height rows of size.width RGB triples, packed: the picture resampled as Pillow's
