@@ -12,6 +12,9 @@ extern const struct family family_t5;             /* text encoder; models/t5.c *
 extern const struct family family_vae_kl;         /* autoencoder's decoder; models/vae_kl.c */
 extern const struct family family_vae_kl_encoder; /* and its encoder; models/vae_kl_encoder.c */
 
+/* Of Flux: with distilled guidance (dev, Kontext), without (schnell), with a picture around a hole (Fill). */
+enum { FLUX_GUIDED, FLUX_SCHNELL, FLUX_FILL };
+
 /* All families, NULL-terminated. */
 extern const struct family *const families[];
 

@@ -451,8 +451,8 @@ static void test_inspect_one(void) {
           count(root, "unknown"));
     json_decref(root);
     is_refused((options){.model = under("stranger.safetensors")}, MISSING, "an unknown file",
-               WORDS("'text_encoder', 'transformer' and 'vae'", "no known part", "'stranger.",
-                     "--llm, --diffusion-model and --vae"));
+               WORDS("no 'transformer' and 'vae' (", "no known part", "'stranger.",
+                     "--diffusion-model and --vae with the transformer and autoencoder"));
     /* The same among parts that are known: the missing one is named before the tokenizer that is not there
      * either, with the number of tensors that may be it. */
     char others[PILE_NAME];
@@ -466,7 +466,7 @@ static void test_inspect_one(void) {
     is_refused((options){.model = under("strange")}, MISSING, "an unknown file among parts",
                WORDS("no 'text_encoder' (", "'stranger.", others));
     is_refused((options){.vae = under("ae.safetensors")}, MISSING, "an autoencoder alone cannot draw",
-               WORDS("'text_encoder' and 'transformer' (", "--llm and --diffusion-model"));
+               WORDS("no 'transformer' (", "--diffusion-model", "its text encoders"));
     struct pile *all = pile_copy(vae, "vae."), *t = original(-1);
     pile_append(all, t, "model.diffusion_model.");
     pile_append(all, text, "stranger.");

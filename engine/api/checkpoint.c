@@ -2,6 +2,7 @@
  * shapes and types and random weights, written as a stream from the families' weight tables. */
 #include "engine/api/made_weights.h"
 #include "engine/api/model.h"
+#include "engine/api/paths.h"
 #include "loaders/json.h"
 
 #include <errno.h>
