@@ -457,6 +457,15 @@ static inline const struct block *bench_block(const struct bench *b, const char 
     return NULL;
 }
 
+/* The rows of these tokens, of a text encoder. */
+static inline void bench_gather(struct bench *b, struct tensor ids) {
+    struct block rows;
+    block_gather_rows(&rings_state.sys, &b->component->table, ids.data, ids.dim[0], &rows, &b->error);
+    assert_ok(&b->error);
+    bench_visit(b, &rows, 0);
+    block_destroy(&rings_state.sys, &rows);
+}
+
 /* All visits of one evaluation, as the family lists them. */
 static inline void bench_all(struct bench *b, float timestep) {
     struct visit_list list = {.sys = &rings_state.sys};

@@ -85,7 +85,7 @@ static void test_patches(const struct fixture *f) {
     struct tensor latent = b->lane.latent, in = ring(f, "embed.image.in"), out = ring(f, "embed.image.out");
     int32_t rows = latent.dim[1] / PATCH_SIDE * (latent.dim[2] / PATCH_SIDE);
     struct tensor patches = test_tensor(DTYPE_F32, 2, (int32_t[]){rows, in.dim[1]});
-    op_patchify(&b->context, patches, latent, PATCH_SIDE);
+    op_patchify(&b->context, patches, latent, PATCH_SIDE, PATCH_CHANNELS_LAST);
     bench_visit(b, bench_block(b, "embedder"), scalar(f, "block.t"));
     expect_close(f, "embed.image.in", patches, in.data);
     expect_close(f, "embed.image.out", tensor_slice(state_of(b)->tokens, 0, rows), out.data);

@@ -2,6 +2,7 @@
  * shapes and types and random weights, written as a stream from the families' weight tables. */
 #include "engine/api/made_weights.h"
 #include "engine/api/model.h"
+#include "engine/api/paths.h"
 #include "loaders/json.h"
 
 #include <errno.h>
@@ -22,9 +23,9 @@ static const struct {
     const char *folder, *file;
     bool sharded;
 } places[N_ROLES] = {
-    {"text_encoder", "model", true},
-    {"transformer", "diffusion_pytorch_model", true},
-    {"vae", "diffusion_pytorch_model", false},
+    [ROLE_TEXT] = {"text_encoder", "model", true},
+    [ROLE_DENOISER] = {"transformer", "diffusion_pytorch_model", true},
+    [ROLE_DECODER] = {"vae", "diffusion_pytorch_model", false},
 };
 
 struct writer {
@@ -56,7 +57,7 @@ static enum status list_choices(const struct recipe *recipe, struct error *e) {
     char names[320] = " dtype ";
     size_t n = strlen(names);
     for (int r = 0; r < N_ROLES; r++)
-        for (int i = 0; i < recipe->role[r]->n_dimensions && n < sizeof names; i++)
+        for (int i = 0; recipe->role[r] && i < recipe->role[r]->n_dimensions && n < sizeof names; i++)
             if (!is_listed(names, recipe->role[r]->dimensions[i].name))
                 n +=
                     (size_t)snprintf(names + n, sizeof names - n, "%s ", recipe->role[r]->dimensions[i].name);
@@ -68,7 +69,7 @@ static enum status choose(struct writer *w, const char *name, size_t name_bytes,
                           struct error *e) {
     bool known = false;
     for (int r = 0; r < N_ROLES; r++)
-        for (int i = 0; i < w->recipe->role[r]->n_dimensions; i++) {
+        for (int i = 0; w->recipe->role[r] && i < w->recipe->role[r]->n_dimensions; i++) {
             const struct dimension *d = &w->recipe->role[r]->dimensions[i];
             if (strlen(d->name) != name_bytes || strncmp(d->name, name, name_bytes)) continue;
             known = true;
@@ -125,7 +126,7 @@ static bool came_before(const char *text, const char *at) {
 
 static enum status read_choices(struct writer *w, const char *text, struct error *e) {
     for (int r = 0; r < N_ROLES; r++)
-        for (int i = 0; i < w->recipe->role[r]->n_dimensions; i++)
+        for (int i = 0; w->recipe->role[r] && i < w->recipe->role[r]->n_dimensions; i++)
             w->chosen[r][i] = w->recipe->role[r]->dimensions[i].published;
     for (const char *at = text; at && *at && e->code == OK;) {
         size_t length = strcspn(at, ",");
@@ -391,10 +392,12 @@ int sluice_checkpoint_write(const char *family, const char *folder, const char *
     w.tensors = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.tensors);
     w.specs = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.specs);
     if (!w.tensors || !w.specs) error_set(&e, MEMORY, "no memory for a list of tensors");
-    for (int r = 0; r < N_ROLES && e.code == OK; r++) do_role(&w, (enum role)r, false, &e);
+    for (int r = 0; r < N_ROLES && e.code == OK; r++)
+        if (w.recipe->role[r]) do_role(&w, (enum role)r, false, &e);
     if (e.code == OK && make_folder(folder, &e) == OK) check_room(&w, &e);
     if (e.code == OK) write_rest(&w, &e);
-    for (int r = 0; r < N_ROLES && e.code == OK; r++) do_role(&w, (enum role)r, true, &e);
+    for (int r = 0; r < N_ROLES && e.code == OK; r++)
+        if (w.recipe->role[r]) do_role(&w, (enum role)r, true, &e);
     sys.release(&sys, w.tensors);
     sys.release(&sys, w.specs);
     return publish_error(&e, error);
@@ -405,7 +408,7 @@ int sluice_checkpoint_write(const char *family, const char *folder, const char *
 static json_t *list_dimensions(const struct recipe *recipe) {
     json_t *list = json_array();
     for (int r = 0; r < N_ROLES; r++)
-        for (int i = 0; i < recipe->role[r]->n_dimensions; i++) {
+        for (int i = 0; recipe->role[r] && i < recipe->role[r]->n_dimensions; i++) {
             const struct dimension *d = &recipe->role[r]->dimensions[i];
             json_array_append_new(list, json_pack("{s:s, s:s, s:i, s:i, s:i}", "name", d->name, "component",
                                                   places[r].folder, "published", d->published, "least",
