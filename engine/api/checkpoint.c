@@ -323,12 +323,8 @@ out:
 
 static enum status write_tokenizer_files(struct writer *w, const struct made_tokenizer *made,
                                          struct error *e) {
-    const char *const files[][2] = {{"tokenizer.json", made->json},
-                                    {"vocab.json", made->vocab},
-                                    {"merges.txt", made->merges},
-                                    {"tokenizer_config.json", made->config}};
-    for (size_t i = 0; i < sizeof files / sizeof *files && e->code == OK; i++)
-        write_part(w, "tokenizer", files[i][0], files[i][1], e);
+    for (int i = 0; i < made->n_files && e->code == OK; i++)
+        write_part(w, "tokenizer", made->files[i].name, made->files[i].text, e);
     return e->code;
 }
 
@@ -337,7 +333,7 @@ static enum status write_tokenizer(struct writer *w, struct error *e) {
     struct component c = {.family = w->recipe->role[ROLE_TEXT], .sys = w->sys};
     struct made_tokenizer made = {0};
     c.family->derive(&c, w->chosen[ROLE_TEXT]);
-    if (list_tensors(w, &c, e) == OK && tokenizer_make(w->sys, w->tensors[0].tensor.dim[0], &made, e) == OK)
+    if (list_tensors(w, &c, e) == OK && tokenizer_make(w->sys, "BPE", w->tensors[0].tensor.dim[0], &made, e) == OK)
         write_tokenizer_files(w, &made, e);
     made_tokenizer_destroy(&made);
     forget_tensors(w);
