@@ -143,7 +143,8 @@ static inline void name_originally(struct pile *p, int split) {
     pile_drop(p, "-");
 }
 
-/* The autoencoder as Flux's authors name it: levels from the other end, projections as convolutions. */
+/* The autoencoder as Flux's authors name it: the decoder's levels from the other end, projections as
+ * convolutions. */
 static inline void name_vae_originally(struct pile *p) {
     static const char *const parts[][2] = {{".mid_block.resnets.0.", ".mid.block_1."},
                                            {".mid_block.resnets.1.", ".mid.block_2."},
@@ -159,6 +160,8 @@ static inline void name_vae_originally(struct pile *p) {
                                            {"up_blocks.2.", "up.-1."},
                                            {"up_blocks.3.", "up.-0."},
                                            {"up.-", "up."},
+                                           {"encoder.down_blocks.", "encoder.down."},
+                                           {".downsamplers.0.conv.", ".downsample.conv."},
                                            {".resnets.", ".block."},
                                            {".conv_shortcut.", ".nin_shortcut."},
                                            {".upsamplers.0.conv.", ".upsample.conv."}};

@@ -259,6 +259,8 @@ static void test_slots(void) {
     const char *part[3] = {under("qwen.safetensors"), under("fused.safetensors"), under("ae.safetensors")};
     static const char *const names[3] = {"text encoder (qwen3)", "transformer (zimage)",
                                          "autoencoder (vae_kl)"};
+    static const char *const asked[3] = {"text encoder (qwen3)", "transformer (zimage or flux)",
+                                          "autoencoder (vae_kl)"};
     static const char *const flags[3] = {"--llm", "--diffusion-model", "--vae"};
     for (int slot = 0; slot < 3; slot++)
         for (int given = 0; given < 3; given++) {
@@ -268,7 +270,7 @@ static void test_slots(void) {
             is_refused(
                 (options){.llm = in[0], .diffusion_model = in[1], .vae = in[2], .tokenizer = tokenizer},
                 UNSUPPORTED, "wrong slot",
-                WORDS("do not fit their slot", names[given], names[slot], flags[slot]));
+                WORDS("do not fit their slot", names[given], asked[slot], flags[slot]));
         }
     options from = {.llm = part[0], .diffusion_model = part[1], .vae = part[2]};
     for (int i = 0; i < 3; i++) {
@@ -451,8 +453,8 @@ static void test_inspect_one(void) {
           count(root, "unknown"));
     json_decref(root);
     is_refused((options){.model = under("stranger.safetensors")}, MISSING, "an unknown file",
-               WORDS("'text_encoder', 'transformer' and 'vae'", "no known part", "'stranger.",
-                     "--llm, --diffusion-model and --vae"));
+               WORDS("no 'transformer' and 'vae' (", "no known part", "'stranger.",
+                     "--diffusion-model and --vae with the transformer and autoencoder"));
     /* The same among parts that are known: the missing one is named before the tokenizer that is not there
      * either, with the number of tensors that may be it. */
     char others[PILE_NAME];
@@ -466,7 +468,7 @@ static void test_inspect_one(void) {
     is_refused((options){.model = under("strange")}, MISSING, "an unknown file among parts",
                WORDS("no 'text_encoder' (", "'stranger.", others));
     is_refused((options){.vae = under("ae.safetensors")}, MISSING, "an autoencoder alone cannot draw",
-               WORDS("'text_encoder' and 'transformer' (", "--llm and --diffusion-model"));
+               WORDS("no 'transformer' (", "--diffusion-model", "its text encoders"));
     struct pile *all = pile_copy(vae, "vae."), *t = original(-1);
     pile_append(all, t, "model.diffusion_model.");
     pile_append(all, text, "stranger.");

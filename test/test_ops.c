@@ -232,6 +232,24 @@ static void test_exp(void **state) {
     assert_true(isnan(exp_f32(NAN)));
 }
 
+/* Of the size of x: below -6 the value itself nearly vanishes. */
+static void test_activations(void **state) {
+    (void)state;
+    static float (*const of[])(float) = {NULL, silu_f32, gelu_tanh_f32, gelu_quick_f32};
+    for (int a = ACTIVATION_SILU; a <= ACTIVATION_GELU_QUICK; a++) {
+        double worst = 0;
+        for (int sign = 0; sign < 2; sign++)
+            for (uint32_t bits = 0x0d800000u; bits < 0x5f000000u; bits += 97) { /* 2^-100 to 2^63 */
+                union float_bits f = {.bits = bits | (uint32_t)sign << 31};
+                double x_f64 = f.value, wrong = fabs((double)of[a](f.value) - activated(a, x_f64));
+                worst = fmax(worst, wrong / fabs(x_f64));
+            }
+        printf("  activation %d: %.3g |x|\n", a, worst);
+        assert_true(worst < 1.2e-7);
+        assert_true(isnan(of[a](NAN)));
+    }
+}
+
 static void test_f16(void **state) {
     (void)state;
     for (uint32_t h = 0; h < 0x10000; h++) {
@@ -252,6 +270,30 @@ static void expect_error(const char *part) {
     problem = (struct error){0};
 }
 
+/* What convolutions cannot do, one after another. */
+static void test_conv_refusals(void **state) {
+    (void)state;
+    case_begin();
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(4, 6, 8), 0, 1),
+                  odd = tensor_random(DTYPE_F32, SHAPE(3, 6, 8), 0, 1),
+                  weight = tensor_random(DTYPE_F32, SHAPE(8, 8, 3, 3), 0, 1),
+                  out = tensor_random(DTYPE_F32, SHAPE(2, 3, 8), 0, 1);
+    struct conv_options o = {.upsample = 1, .stride = 2}, other = o;
+    op_conv2d(&x, out, in, weight, (struct epilogue){.activation = ACTIVATION_SILU}, o);
+    expect_error("operator conv2d: epilogue does not fit");
+    op_conv2d(&x, out, in, weight, (struct epilogue){.residual = out}, o);
+    expect_error("operator conv2d: options does not fit");
+    op_conv2d(&x, out, odd, weight, (struct epilogue){0}, o);
+    expect_error("expected even rows and columns to stride");
+    op_conv2d(&x, out, in, tensor_random(DTYPE_F32, SHAPE(8, 8, 1, 1), 0, 1), (struct epilogue){0}, o);
+    expect_error("expected a kernel of 3 to stride");
+    op_conv2d(&x, in, in, weight, (struct epilogue){0}, o);
+    expect_error("operator conv2d: out does not fit");
+    other.stride = 3;
+    op_conv2d(&x, out, in, weight, (struct epilogue){0}, other);
+    expect_error("operator conv2d: stride does not fit");
+}
+
 static bool stop(void *user) {
     (void)user;
     error_set(&problem, CANCELLED, "cancelled");
@@ -265,6 +307,7 @@ static void test_refusals(void **state) {
                   weight = tensor_random(DTYPE_F32, SHAPE(6, 9), 0, 1);
     struct tensor out = tensor_random(DTYPE_F32, SHAPE(4, 6), 0, 1),
                   empty = tensor_make(NULL, DTYPE_F32, SHAPE(0, 8));
+    struct tensor row = tensor_random(DTYPE_F32, SHAPE(8), 0, 1);
     op_linear(&x, out, in, weight, (struct epilogue){0});
     expect_error("operator linear: weight does not fit: found F32 [6, 9], 36 bytes a row, expected F32, BF16 "
                  "or F16 [any, 8]");
@@ -274,6 +317,17 @@ static void test_refusals(void **state) {
     expect_error("operator attention: q does not fit");
     op_glu(&x, out, in, in, ACTIVATION_SILU);
     expect_error("operator glu: out does not fit");
+    op_linear(&x, tensor_random(DTYPE_F32, SHAPE(4, 4), 0, 1), in, in, (struct epilogue){.gate = row});
+    expect_error("operator linear: gate does not fit");
+    op_attention(&x, in, in, in, in,
+                 (struct heads){.queries = 2, .keys = 2, .scale = 1, .distance_bias = in});
+    expect_error("operator attention: distance bias does not fit");
+    op_layer_norm(&x, out, out, (struct affine){.shift = row}, 0);
+    expect_error("operator layer_norm: shift does not fit");
+    op_add(&x, in, in, tensor_slice(in, 0, 2));
+    expect_error("operator add: b does not fit");
+    op_distance_bias(&x, tensor_random(DTYPE_F32, SHAPE(8, 3), 0, 1), in, (struct distance_buckets){1});
+    expect_error("operator distance_bias: table does not fit");
     int calls = watch.calls;
     x.workspace_bytes = 100;
     op_rms_norm(&x, in, in, tensor_random(DTYPE_F32, SHAPE(8), 0, 1), 1, (struct modulation){0});
@@ -364,8 +418,10 @@ int main(void) {
         cmocka_unit_test(test_conv_strided),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_exp),
+        cmocka_unit_test(test_activations),
         cmocka_unit_test(test_f16),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_conv_refusals),
         cmocka_unit_test(test_context_tensor),
         cmocka_unit_test(test_no_reference_code),
         cmocka_unit_test(test_rgb_rounding),

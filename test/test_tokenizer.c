@@ -502,7 +502,6 @@ static void test_t06_unsupported(void **state) {
     expect_failure((struct recipe){.model = "\"type\":\"Unigram\""}, UNSUPPORTED, "Unigram");
     expect_failure((struct recipe){.model = "\"byte_fallback\":true"}, UNSUPPORTED, "byte_fallback");
     expect_failure((struct recipe){.model = "\"dropout\":0.1"}, UNSUPPORTED, "dropout");
-    expect_failure((struct recipe){.model = "\"end_of_word_suffix\":\"</w>\""}, UNSUPPORTED, "</w>");
 }
 
 static void test_t06_backtracking(void **state) {

@@ -50,7 +50,8 @@ static inline float silu_f32(float x) {
 }
 
 /* v/2 (1 + tanh u) is v sigmoid(2 u), which does not cancel where tanh nears -1. Beyond 16 the sigmoid is
- * what it is there, and nothing overflows. */
+ * what it is there, and nothing overflows. Like silu_f32 and gelu_quick_f32 it is within 1.2e-7 |x| of the
+ * exact value (test_ops, floats in steps of 97). */
 static inline float gelu_tanh_f32(float x) {
     union float_bits near = {.value = x};
     uint32_t sign = near.bits & 0x80000000u;
