@@ -8,21 +8,38 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "loaders/unigram.h"
 
 /* A text's way through the steps: everything that encoding one text allocates. */
 struct encoding {
     const struct tokenizer *t;
-    pcre2_match_data *data;
+    pcre2_match_data *data, *redata; /* of the split and of the split of its pieces */
     pcre2_match_context *context;
     struct bpe_scratch scratch;
     struct id_list out;
 };
 
-static enum status encode_plain(struct encoding *c, struct span text, struct error *e) {
-    struct split split = {.t = c->t, .data = c->data, .context = c->context, .text = text};
+static enum status encode_piece(struct encoding *c, struct span text, struct error *e) {
+    struct split split = {
+        .t = c->t, .code = c->t->resplit, .data = c->redata, .context = c->context, .text = text};
     struct span piece;
+    if (!split.code) return bpe_piece(c->t, &c->scratch, text, &c->out, e);
     while (split_next(&split, &piece, e))
         if (bpe_piece(c->t, &c->scratch, piece, &c->out, e)) return e->code;
+    return e->code;
+}
+
+static enum status encode_plain(struct encoding *c, struct span text, struct error *e) {
+    struct split split = {.t = c->t,
+                          .code = c->t->split,
+                          .drop_gaps = c->t->drop_gaps,
+                          .data = c->data,
+                          .context = c->context,
+                          .text = text};
+    struct span piece;
+    if (c->t->unigram) return unigram_text(c->t, text, &c->out, e);
+    while (split_next(&split, &piece, e))
+        if (encode_piece(c, piece, e)) return e->code;
     return e->code;
 }
 
@@ -43,11 +60,10 @@ static enum status encode_around(struct encoding *c, const struct added_set *set
 }
 
 static enum status encode_normalized(struct encoding *c, struct span text, struct error *e) {
-    char *nfc = NULL;
-    if (c->t->nfc && text_to_nfc(c->t->sys, text, &nfc, &text.bytes, e)) return e->code;
-    if (nfc) text.at = nfc;
+    char *normal = NULL;
+    if (text_normalize(c->t, &text, &normal, e)) return e->code;
     encode_around(c, &c->t->normalized, text, encode_plain, e);
-    c->t->sys->release(c->t->sys, nfc);
+    c->t->sys->release(c->t->sys, normal);
     return e->code;
 }
 
@@ -70,9 +86,12 @@ static enum status check_text(const char *text, uint64_t bytes, struct error *e)
 /* A pattern may take a few steps per byte, as real ones do; one that backtracks without end comes from a
  * hostile file and stops here. The room for its backtracking is ours too (LINE_HOST). */
 static enum status encoding_start(struct encoding *c, uint64_t bytes, struct error *e) {
+    if (c->t->unigram) return OK;
     c->data = pcre2_match_data_create_from_pattern(c->t->split, c->t->memory);
+    if (c->t->resplit) c->redata = pcre2_match_data_create_from_pattern(c->t->resplit, c->t->memory);
     c->context = pcre2_match_context_create(c->t->memory);
-    if (!c->data || !c->context) return error_set(e, MEMORY, "no memory to split a text");
+    if (!c->data || !c->context || (c->t->resplit && !c->redata))
+        return error_set(e, MEMORY, "no memory to split a text");
     pcre2_set_match_limit(c->context, (uint32_t)(10000 + 16 * bytes));
     pcre2_set_heap_limit(c->context, 64 * 1024);
     return OK;
@@ -91,6 +110,7 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, uint64
     encode_around(&c, &t->raw, (struct span){text, bytes}, encode_normalized, e);
 out:
     pcre2_match_data_free(c.data);
+    pcre2_match_data_free(c.redata);
     pcre2_match_context_free(c.context);
     t->sys->release(t->sys, c.scratch.symbols);
     t->sys->release(t->sys, c.scratch.heap);
@@ -105,6 +125,10 @@ out:
 
 int tokenizer_size(const struct tokenizer *t) {
     return t->size;
+}
+
+const char *tokenizer_kind(const struct tokenizer *t) {
+    return t->kind;
 }
 
 int tokenizer_special(const struct tokenizer *t, const char *text) {
@@ -142,6 +166,12 @@ static bool find_json(struct sys *sys, const char *path, char *json, int json_by
     return !is_absent(file_bytes(sys, json, &regular));
 }
 
+/* A file of that name, which is no JSON. */
+static bool is_spiece(const char *path) {
+    size_t n = strlen(path);
+    return n > 6 && !strcmp(path + n - 6, ".model");
+}
+
 enum { PATH_BYTES = 4096 };
 
 enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer **tokenizer, struct error *e) {
@@ -152,7 +182,10 @@ enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer *
     if (!t) return e->code;
     t->sys = sys;
     t->unk = -1;
-    if (find_json(sys, path, json, sizeof json))
+    t->kind = "BPE";
+    if (is_spiece(path))
+        tokenizer_read_spiece(t, path, e);
+    else if (find_json(sys, path, json, sizeof json))
         tokenizer_read_json(t, json, e);
     else
         tokenizer_read_folder(t, path, e);
@@ -176,7 +209,10 @@ void tokenizer_close(struct tokenizer *t) {
     void *const parts[] = {t->added,         t->raw.sorted,   t->normalized.sorted,
                            t->merges.merges, t->merges.slots, t->words.blob,
                            t->words.words,   t->words.slots,  t->path};
+    unigram_close(t->unigram);
+    charsmap_destroy(sys, &t->charsmap);
     pcre2_code_free(t->split);
+    pcre2_code_free(t->resplit);
     pcre2_general_context_free(t->memory);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) sys->release(sys, parts[i]);
     sys->release(sys, t);

@@ -76,6 +76,11 @@ static uint32_t *word_slot(const struct word_table *table, struct span text) {
     return &table->slots[i];
 }
 
+int32_t word_table_find(const struct word_table *table, struct span text) {
+    uint32_t found = table->slots ? *word_slot(table, text) : 0;
+    return found ? table->words[found - 1].id : -1;
+}
+
 void word_table_add(struct word_table *table, struct word word) {
     table->words[table->n_words++] = word;
     *word_slot(table, (struct span){table->blob + word.offset, word.bytes}) = table->n_words;
@@ -167,7 +172,8 @@ static int32_t symbols_of(const struct tokenizer *t, struct span piece, struct b
     int32_t n = 0;
     bool after_unk = false;
     for (uint64_t i = 0; i < piece.bytes; i++) {
-        int32_t id = t->byte_id[(unsigned char)piece.at[i]];
+        const int32_t *ids = i + 1 < piece.bytes ? t->byte_id : t->last_id;
+        int32_t id = ids[(unsigned char)piece.at[i]];
         bool is_unk = id < 0;
         if (is_unk) id = t->unk;
         if (id < 0 || (is_unk && after_unk && t->fuse_unk)) continue;
@@ -182,8 +188,8 @@ static int32_t symbols_of(const struct tokenizer *t, struct span piece, struct b
 enum status bpe_piece(const struct tokenizer *t, struct bpe_scratch *scratch, struct span piece,
                       struct id_list *out, struct error *e) {
     if (t->ignore_merges) {
-        uint32_t found = *word_slot(&t->words, piece);
-        if (found) return id_list_push(t->sys, out, t->words.words[found - 1].id, e);
+        int32_t whole = word_table_find(&t->words, piece);
+        if (whole >= 0) return id_list_push(t->sys, out, whole, e);
     }
     if (scratch_reserve(t->sys, scratch, piece.bytes, e)) return e->code;
     int32_t n = symbols_of(t, piece, scratch->symbols);

@@ -25,6 +25,8 @@ enum {
     TOKENIZER_TEXT_BYTES = 1 << 20,      /* of one text to encode */
     TOKENIZER_ADDED_MAX = 65536,         /* added tokens */
     TOKENIZER_ADDED_BYTES = 256,         /* of one added token: bounds the matcher's work per byte of text */
+    TOKENIZER_PIECE_BYTES = 512,         /* of a unigram model's piece: as above */
+    TOKENIZER_SUFFIX_BYTES = 16,         /* of what ends a word ("</w>") */
     TOKENIZER_PATTERN_BYTES = 64 * 1024, /* of the split pattern as written */
 };
 
@@ -77,22 +79,36 @@ struct added_set {
     bool starts[256]; /* some pattern starts with this byte */
 };
 
+/* SentencePiece's normalisation: see tokenizer_charsmap.c. No units: none. */
+struct charsmap {
+    uint32_t *units, n_units; /* a double array trie */
+    char *texts;              /* each ends with a NUL */
+    uint32_t n_texts;         /* bytes */
+};
+
+struct unigram; /* SentencePiece's: see unigram.h */
+
 struct tokenizer {
     struct sys *sys;
     char *path; /* of the file that the pattern came from, for messages */
+    const char *kind;
     int size;
-    bool nfc;
+    bool nfc, one_space, lower; /* normalisation: in this order */
     bool ignore_merges;
     bool fuse_unk;
-    int32_t unk;          /* id for bytes without one, or -1: such bytes are dropped */
-    int32_t byte_id[256]; /* -1: none */
+    int32_t unk;                        /* id for bytes without one, or -1: such bytes are dropped */
+    int32_t byte_id[256], last_id[256]; /* within a piece, at its end; -1: none */
     struct merge_table merges;
     struct word_table words;
     struct added_token *added;
     int n_added;
     struct added_set raw, normalized;
     pcre2_general_context *memory; /* PCRE2's allocations, through sys */
-    pcre2_code *split;
+    pcre2_code *split, *resplit;   /* resplit, or NULL: splits each piece of split once more */
+    struct charsmap charsmap;
+    struct unigram *unigram; /* instead of split and merges, or NULL */
+    int unknown;             /* what unigram says for unk */
+    bool drop_gaps;          /* of split: what it does not match is no piece */
 };
 
 /* ---- tokenizer_file.c ---- */
@@ -101,14 +117,16 @@ struct tokenizer {
  * folder. What was filled before an error is freed by tokenizer_close. */
 enum status tokenizer_read_json(struct tokenizer *t, const char *path, struct error *e);
 enum status tokenizer_read_folder(struct tokenizer *t, const char *folder, struct error *e);
+/* The same from a spiece.model alone. */
+enum status tokenizer_read_spiece(struct tokenizer *t, const char *path, struct error *e);
 
 /* The places of the byte-level alphabet (GPT-2's bytes_to_unicode): the code point that stands for a byte,
  * and the byte that a code point stands for, or -1. */
 int byte_to_alphabet(int byte);
 int alphabet_to_byte(int code);
 
-/* The split patterns of GPT-2's ByteLevel pre-tokenizer and of Qwen2. */
-extern const char gpt2_pattern[], qwen2_pattern[];
+/* The split patterns of GPT-2's ByteLevel pre-tokenizer, of Qwen2 and of CLIP. */
+extern const char gpt2_pattern[], qwen2_pattern[], clip_pattern[];
 
 /* A copy of bytes and a NUL, or NULL with MEMORY. */
 char *copy_text(struct sys *sys, const char *from, uint64_t bytes, struct error *e);
@@ -125,6 +143,27 @@ enum status text_to_nfc(struct sys *sys, struct span text, char **out, uint64_t 
  * added token's neighbours). */
 bool code_is_space(int32_t code);
 bool code_is_word(int32_t code);
+
+/* ---- tokenizer_normal.c ---- */
+
+/* Normalises as t says. *out is NULL when that changes nothing, else where text then points; freed with
+ * sys->release. */
+enum status text_normalize(const struct tokenizer *t, struct span *text, char **out, struct error *e);
+
+/* ---- tokenizer_charsmap.c ---- */
+
+/* A checked copy of a table; path is where it is from. BOUNDS, LIMIT (1 MB). */
+enum status charsmap_make(struct sys *sys, struct span blob, const char *path, struct charsmap *map,
+                          struct error *e);
+void charsmap_destroy(struct sys *sys, struct charsmap *map);
+/* As text_normalize. LIMIT for a table that makes a text many times as long. */
+enum status charsmap_apply(struct sys *sys, const struct charsmap *map, struct span *text, char **out,
+                           struct error *e);
+
+/* ---- tokenizer_unigram.c ---- */
+
+/* Appends the ids of normalised text without added tokens. */
+enum status unigram_text(const struct tokenizer *t, struct span text, struct id_list *out, struct error *e);
 
 /* ---- tokenizer_added.c ---- */
 
@@ -147,14 +186,16 @@ bool added_next(struct added_search *search);
 
 /* ---- tokenizer_split.c ---- */
 
-/* Compiles pattern, which path names in member, into t->split. UNSUPPORTED names what this cannot do exactly.
- */
-enum status split_compile(struct tokenizer *t, const char *pattern, uint64_t bytes, const char *member,
+/* Compiles pattern, which path names in member, into *code (t->split or t->resplit). UNSUPPORTED names what
+ * this cannot do exactly. */
+enum status split_compile(struct tokenizer *t, pcre2_code **code, struct span pattern, const char *member,
                           struct error *e);
 
 /* A walk over one text's pieces. */
 struct split {
     const struct tokenizer *t;
+    const pcre2_code *code;
+    bool drop_gaps;
     pcre2_match_data *data;
     pcre2_match_context *context;
     struct span text;
@@ -163,8 +204,8 @@ struct split {
     uint64_t start, end; /* the last match; its piece is still to be given out if given < end */
     bool matched;        /* there was one */
 };
-/* The next piece, or false after the last one or after an error. Pieces are never empty and cover the text.
- */
+/* The next piece, or false after the last one or after an error. Pieces are never empty and, without
+ * drop_gaps, cover the text. */
 bool split_next(struct split *split, struct span *piece, struct error *e);
 
 /* ---- tokenizer_bpe.c ---- */
@@ -186,6 +227,8 @@ void merge_table_add(struct merge_table *table, struct merge merge);
 /* Makes room for n words of together blob_bytes. */
 enum status word_table_make(struct sys *sys, struct word_table *table, uint64_t n, uint64_t blob_bytes,
                             struct error *e);
+/* The id of that word, or -1. */
+int32_t word_table_find(const struct word_table *table, struct span text);
 /* Adds the word whose bytes the caller wrote at offset in the blob. */
 void word_table_add(struct word_table *table, struct word word);
 

@@ -28,6 +28,9 @@ const char qwen2_pattern[] =
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
     "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
+const char clip_pattern[] = "<\\|startoftext\\|>|<\\|endoftext\\|>|'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]"
+                            "|[^\\s\\p{L}\\p{N}]+";
+
 /* What Unicode 15, 15.1 and 16 added to the properties that split patterns use. Harmless in a newer PCRE2. */
 /* clang-format off */
 #define NEW_LU \
@@ -233,16 +236,16 @@ static void pcre_release(void *memory, void *sys) {
 }
 
 /* PCRE2 allocates through sys and takes LF for the end of a line whatever it was built with. */
-static enum status compile(struct tokenizer *t, const char *pattern, uint64_t bytes, struct error *e) {
-    t->memory = pcre2_general_context_create(pcre_alloc, pcre_release, t->sys);
+static enum status compile(struct tokenizer *t, pcre2_code **out, struct span pattern, struct error *e) {
+    if (!t->memory) t->memory = pcre2_general_context_create(pcre_alloc, pcre_release, t->sys);
     pcre2_compile_context *context = t->memory ? pcre2_compile_context_create(t->memory) : NULL;
     int code = 0;
     PCRE2_SIZE at = 0;
     if (!context) return error_set(e, MEMORY, "no memory for the split pattern");
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    t->split = pcre2_compile((PCRE2_SPTR)pattern, bytes, PCRE2_UTF | PCRE2_UCP, &code, &at, context);
+    *out = pcre2_compile((PCRE2_SPTR)pattern.at, pattern.bytes, PCRE2_UTF | PCRE2_UCP, &code, &at, context);
     pcre2_compile_context_free(context);
-    if (t->split) return OK;
+    if (*out) return OK;
     if (code == PCRE2_ERROR_HEAP_FAILED || code == PCRE2_ERROR_NOMEMORY)
         return error_set(e, MEMORY, "no memory for the split pattern");
     PCRE2_UCHAR why[120] = "";
@@ -251,12 +254,12 @@ static enum status compile(struct tokenizer *t, const char *pattern, uint64_t by
     return error_found(e, "%s", (const char *)why);
 }
 
-enum status split_compile(struct tokenizer *t, const char *pattern, uint64_t bytes, const char *member,
+enum status split_compile(struct tokenizer *t, pcre2_code **code, struct span pattern, const char *member,
                           struct error *e) {
-    struct translation tr = {.in = pattern, .bytes = bytes, .room = TRANSLATED_BYTES_MAX};
-    if (bytes > TOKENIZER_PATTERN_BYTES) {
+    struct translation tr = {.in = pattern.at, .bytes = pattern.bytes, .room = TRANSLATED_BYTES_MAX};
+    if (pattern.bytes > TOKENIZER_PATTERN_BYTES) {
         error_set(e, LIMIT, "the split pattern is too long");
-        error_found(e, "%llu bytes", (unsigned long long)bytes);
+        error_found(e, "%llu bytes", (unsigned long long)pattern.bytes);
         error_expected(e, "at most %d", TOKENIZER_PATTERN_BYTES);
         return error_where(e, "%s, %s", t->path, member);
     }
@@ -270,7 +273,7 @@ enum status split_compile(struct tokenizer *t, const char *pattern, uint64_t byt
         error_set(e, LIMIT, "the split pattern is too long when translated");
         error_expected(e, "at most %d bytes", TRANSLATED_BYTES_MAX);
     } else {
-        compile(t, tr.out, tr.n_out, e);
+        compile(t, code, (struct span){tr.out, tr.n_out}, e);
     }
     t->sys->release(t->sys, tr.out);
     return e->code ? error_where(e, "%s, %s", t->path, member) : OK;
@@ -292,8 +295,8 @@ static enum status match_failed(const struct split *s, int code, struct error *e
  * an empty match right behind the last one. */
 static bool find_match(struct split *s, struct error *e) {
     while (s->from < s->text.bytes) {
-        int code = pcre2_match(s->t->split, (PCRE2_SPTR)s->text.at, s->text.bytes, s->from,
-                               PCRE2_NO_UTF_CHECK, s->data, s->context);
+        int code = pcre2_match(s->code, (PCRE2_SPTR)s->text.at, s->text.bytes, s->from, PCRE2_NO_UTF_CHECK,
+                               s->data, s->context);
         if (code < 0) {
             if (code != PCRE2_ERROR_NOMATCH) match_failed(s, code, e);
             return false;
@@ -315,9 +318,12 @@ static bool find_match(struct split *s, struct error *e) {
 bool split_next(struct split *s, struct span *piece, struct error *e) {
     while (s->given == s->end) {
         if (s->given == s->text.bytes) return false;
-        if (find_match(s, e)) continue;
-        if (e->code) return false;
-        s->start = s->end = s->text.bytes; /* the rest, which nothing matched, stands before an empty match */
+        if (!find_match(s, e)) {
+            if (e->code) return false;
+            s->start = s->end =
+                s->text.bytes; /* the rest, which nothing matched, stands before an empty match */
+        }
+        if (s->drop_gaps) s->given = s->start;
     }
     uint64_t to = s->given < s->start ? s->start : s->end;
     *piece = (struct span){s->text.at + s->given, to - s->given};

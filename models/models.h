@@ -12,6 +12,9 @@ extern const struct family family_t5;             /* text encoder; models/t5.c *
 extern const struct family family_vae_kl;         /* autoencoder's decoder; models/vae_kl.c */
 extern const struct family family_vae_kl_encoder; /* and its encoder; models/vae_kl_encoder.c */
 
+/* Of Flux: with distilled guidance (dev, Kontext), without (schnell), with a picture around a hole (Fill). */
+enum { FLUX_GUIDED, FLUX_SCHNELL, FLUX_FILL };
+
 /* All families, NULL-terminated. */
 extern const struct family *const families[];
 
@@ -26,6 +29,7 @@ struct text_recipe {
     bool pools;             /* the row of the first `last` token is what the denoiser sees */
     const char *tokenizer;  /* its kind, as tokenizer_kind() names it: "BPE", "CLIP BPE", "unigram" */
     const char *tokenizer_from; /* where a missing tokenizer is usually found */
+    const char *classes[2];     /* of encoder and tokenizer in model_index.json */
 };
 
 /* The shift s of a schedule, in s u / (1 + (s - 1) u). */
@@ -47,6 +51,8 @@ struct flow_shift_line {
     int base_tokens, max_tokens;
 };
 
+enum { RECIPE_DIMENSIONS_MAX = 2 };
+
 /* A pipeline. One session runs every recipe. */
 struct recipe {
     const char *name; /* "zimage" */
@@ -54,6 +60,11 @@ struct recipe {
      * pictures. */
     const struct family *role[N_ROLES];
     int variant; /* the denoiser's */
+    /* Where its weights differ from their families' published dimensions. */
+    struct {
+        const char *name;
+        int value;
+    } dimension[RECIPE_DIMENSIONS_MAX];
     struct text_recipe text[N_TEXTS];
     const char *pipelines[4]; /* _class_names in model_index.json, NULL-terminated */
     int patch; /* latent pixels on a token's side: width and height are multiples of patch * factor */

@@ -63,16 +63,23 @@ int64_t canvas_measure_up(const struct canvas_level *levels, int n, int spare, b
 }
 
 /* Downsampled pictures go to row 0 first, so the next level's is there or lies behind that. */
+static int64_t measure_down(const struct canvas_level *l, bool downsampled, int beside, bool tiled,
+                            int64_t *front) {
+    int64_t rows = measure_level(l, NULL, tiled, front), first = picture_rows(l->Y, l->X, l->before);
+    int64_t further = downsampled && *front && *front < first ? first - *front : 0;
+    *front += further;
+    return most(rows + further, *front + (1 + beside) * picture_rows(l->Y, l->X, l->channels));
+}
+
+/* A level whose resnets would go far to the front to save h is better off with room for h. */
 int64_t canvas_measure_down(const struct canvas_level *levels, int n, int spare, bool tiled, int64_t *front) {
-    int64_t rows = 0;
+    int64_t rows = 0, banded_front;
     for (int i = 0; i < n; i++) {
-        const struct canvas_level *l = &levels[i];
-        int64_t level = measure_level(l, NULL, tiled, &front[i]);
-        int64_t first = picture_rows(l->Y, l->X, l->before), picture = picture_rows(l->Y, l->X, l->channels);
-        int64_t further = i && front[i] && front[i] < first ? first - front[i] : 0;
-        front[i] += further;
-        rows = most(rows, level + further);
-        if (i + 1 == n) rows = most(rows, front[i] + (1 + spare) * picture);
+        int beside = i + 1 == n ? spare : 0;
+        int64_t level = measure_down(&levels[i], i > 0, beside, false, &front[i]);
+        int64_t banded = measure_down(&levels[i], i > 0, beside, tiled, &banded_front);
+        if (banded < level) front[i] = banded_front;
+        rows = most(rows, least(level, banded));
     }
     return rows;
 }

@@ -6,7 +6,7 @@ TEST_BINS := $(TESTS:%=$B/test_%)
 # Default visibility: a test may put its own malloc before the libraries'.
 $B/test_%: test/test_%.c $(ENGINE_O) $B/cuda.objects
 	@echo "  ld $@"
-	@$(CC) $(CFLAGS) -fvisibility=default -MMD -MP $(LDFLAGS) -o $@ $(filter %.c %.o,$^) -lcmocka $(CLI_LIBS) $(LIBS)
+	@$(CC) $(CFLAGS) -fvisibility=default -MMD -MP $(LDFLAGS) -o $@ $< $(filter %.o,$^) -lcmocka $(CLI_LIBS) $(LIBS)
 # What the program alone has.
 $B/test_picture_read: $B/obj/cli/picture_read.o $B/obj/cli/fail.o
 

@@ -341,15 +341,15 @@ static void test_latents(const struct fixture *f) {
 
 int main(void) {
     static const struct ring_test tests[] = {
-        {"ids", test_ids, PRECISION_F32, false},
-        {"text layer", test_text_layer, PRECISION_F32, false},
-        {"schedule", test_schedule, PRECISION_F32, false},
-        {"noise", test_noise, PRECISION_F32, false},
-        {"hidden states", test_hidden, PRECISION_F32, false},
-        {"images", test_images, PRECISION_F32, true},
-        {"text layer, bf16", test_text_layer, PRECISION_BF16, true},
-        {"hidden states, bf16", test_hidden, PRECISION_BF16, true},
-        {"latents, bf16", test_latents, PRECISION_BF16, true},
+        {"ids", test_ids, PRECISION_F32, false, NULL},
+        {"text layer", test_text_layer, PRECISION_F32, false, "block.text.in"},
+        {"schedule", test_schedule, PRECISION_F32, false, NULL},
+        {"noise", test_noise, PRECISION_F32, false, NULL},
+        {"hidden states", test_hidden, PRECISION_F32, false, NULL},
+        {"images", test_images, PRECISION_F32, true, NULL},
+        {"text layer, bf16", test_text_layer, PRECISION_BF16, true, "block.text.in"},
+        {"hidden states, bf16", test_hidden, PRECISION_BF16, true, NULL},
+        {"latents, bf16", test_latents, PRECISION_BF16, true, NULL},
     };
     return rings_main("golden", tests, sizeof tests / sizeof tests[0], gates, gpu_gates);
 }

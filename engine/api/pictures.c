@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 /* ---- what may be read ---- */
 
@@ -136,10 +137,10 @@ enum status picture_reference_size(const struct sluice_picture *picture, int mul
 
 /* ---- resampling ---- */
 
-/* Pillow's Resample.c: each output is a weighted sum of the inputs that a Lanczos kernel of 3 lobes covers,
- * which is as much wider as the picture gets smaller; weights are whole numbers of 2^-22, sums are rounded to
- * 8 bits after each direction. Rows are made narrow as the window over them moves down, so that only as many
- * are held as one output row sees. */
+/* Pillow 13's Resample.c: each output is a weighted sum of the inputs that a Lanczos kernel of 3 lobes
+ * covers, which is as much wider as the picture gets smaller; weights are whole numbers of 2^-22, sums are
+ * rounded to 8 bits after each direction. Only rows are held, not a picture between the directions: as many
+ * as one output row sees. */
 enum { LOBES = 3, WEIGHT_BITS = 22 };
 
 /* From so many values to so many. */
@@ -182,29 +183,33 @@ static uint8_t rounded(int32_t sum) {
 
 struct resampling {
     struct direction across, down;
+    bool down_first;
     int taps_across, taps_down;
     struct window *windows; /* across.to */
     int32_t *weights;       /* across.to times taps_across */
     int32_t *weights_down;  /* taps_down, of the row that is being made */
-    int32_t *sums;          /* a row's */
-    uint8_t *rows;          /* taps_down narrow rows: row y in place y % taps_down */
+    int32_t *sums;          /* of a row that comes down */
+    uint8_t *rows; /* across first: taps_down rows, row y in place y % taps_down; down first: the one row that
+                      has come down */
 };
 
+/* Values of a row when rows are summed. */
 static size_t row_values(const struct resampling *r) {
-    return (size_t)r->across.to * 3;
+    return 3 * (size_t)(r->down_first ? r->across.from : r->across.to);
 }
 
 /* Lays the parts out from memory on (NULL: only counts); the bytes that they take. */
 static uint64_t lay_out(struct resampling *r, struct picture_size from, struct picture_size to,
                         char *memory) {
     *r = (struct resampling){.across = {from.width, to.width}, .down = {from.height, to.height}};
+    r->down_first = to.height < from.height && from.height - to.height > 2 * (from.width - to.width);
     r->taps_across = taps_most(r->across);
     r->taps_down = taps_most(r->down);
     size_t windows = (size_t)to.width * sizeof *r->windows;
     size_t weights = (size_t)to.width * (size_t)r->taps_across * sizeof *r->weights;
     size_t weights_down = (size_t)r->taps_down * sizeof *r->weights_down;
     size_t sums = row_values(r) * sizeof *r->sums;
-    size_t rows = (size_t)r->taps_down * row_values(r);
+    size_t rows = (size_t)(r->down_first ? 1 : r->taps_down) * row_values(r);
     if (memory) {
         r->windows = (void *)memory;
         r->weights = (void *)(memory + windows);
@@ -220,7 +225,7 @@ uint64_t picture_resize_bytes(struct picture_size from, struct picture_size to) 
     return lay_out(&r, from, to, NULL);
 }
 
-static void narrow_row(const struct resampling *r, const uint8_t *from, uint8_t *to) {
+static void sum_across(const struct resampling *r, const uint8_t *from, uint8_t *to) {
     for (int x = 0; x < r->across.to; x++, to += 3) {
         const int32_t *weights = r->weights + (size_t)x * (size_t)r->taps_across;
         const uint8_t *pixel = from + 3 * (size_t)r->windows[x].first;
@@ -231,18 +236,37 @@ static void narrow_row(const struct resampling *r, const uint8_t *from, uint8_t 
     }
 }
 
-static uint8_t *narrow_place(const struct resampling *r, int y) {
+static const uint8_t *source_row(const struct sluice_picture *from, int y) {
+    return from->rgb + 3 * (size_t)y * (size_t)from->width;
+}
+
+static uint8_t *held_row(const struct resampling *r, int y) {
     return r->rows + (size_t)(y % r->taps_down) * row_values(r);
 }
 
-static void make_row(const struct resampling *r, struct window window, uint8_t *to) {
+/* The window's rows, of the picture or of those that are held, become one. */
+static void sum_down(const struct resampling *r, const struct sluice_picture *from, struct window window,
+                     uint8_t *to) {
     size_t n = row_values(r);
-    for (size_t i = 0; i < n; i++) r->sums[i] = 0;
+    memset(r->sums, 0, n * sizeof *r->sums);
     for (int k = 0; k < window.n; k++) {
-        const uint8_t *row = narrow_place(r, window.first + k);
+        int y = window.first + k;
+        const uint8_t *row = r->down_first ? source_row(from, y) : held_row(r, y);
         for (size_t i = 0; i < n; i++) r->sums[i] += row[i] * r->weights_down[k];
     }
     for (size_t i = 0; i < n; i++) to[i] = rounded(r->sums[i]);
+}
+
+static void resample(const struct resampling *r, const struct sluice_picture *from, uint8_t *to) {
+    for (int x = 0; x < r->across.to; x++)
+        r->windows[x] = weigh(r->across, x, r->weights + (size_t)x * (size_t)r->taps_across);
+    for (int y = 0, held = 0; y < r->down.to; y++, to += 3 * (size_t)r->across.to) {
+        struct window window = weigh(r->down, y, r->weights_down);
+        for (; held < window.first + window.n && !r->down_first; held++)
+            sum_across(r, source_row(from, held), held_row(r, held));
+        sum_down(r, from, window, r->down_first ? r->rows : to);
+        if (r->down_first) sum_across(r, r->rows, to);
+    }
 }
 
 enum status picture_resize(struct sys *sys, const struct sluice_picture *picture, struct picture_size size,
@@ -256,15 +280,7 @@ enum status picture_resize(struct sys *sys, const struct sluice_picture *picture
         return error_expected(e, "%" PRIu64 " bytes", picture_resize_bytes(from, size));
     }
     lay_out(&r, from, size, memory);
-    for (int x = 0; x < size.width; x++)
-        r.windows[x] = weigh(r.across, x, r.weights + (size_t)x * (size_t)r.taps_across);
-    for (int y = 0, narrowed = 0; y < size.height; y++) {
-        struct window window = weigh(r.down, y, r.weights_down);
-        for (; narrowed < window.first + window.n; narrowed++)
-            narrow_row(&r, picture->rgb + (size_t)narrowed * (size_t)from.width * 3,
-                       narrow_place(&r, narrowed));
-        make_row(&r, window, to + (size_t)y * row_values(&r));
-    }
+    resample(&r, picture, to);
     sys->release(sys, memory);
     return OK;
 }

@@ -45,14 +45,15 @@ enum status picture_reference_size(const struct sluice_picture *picture, int mul
 /* What picture_resize takes of the heap while it works: exactly the bytes it asks of sys. At most 2 MiB for
  * any legal picture and any size that picture_reference_size gives. */
 uint64_t picture_resize_bytes(struct picture_size from, struct picture_size to);
-/* to, of size.height rows of size.width RGB triples, packed: the picture resampled as Pillow's
- * resize(size, LANCZOS), 8 bit between the passes. Takes LINE_HOST memory while it works; MEMORY without. */
+/* to, of size.height rows of size.width RGB triples, packed: the picture resampled as Pillow
+ * 13's resize(size, LANCZOS), 8 bits between the directions; down first where that loses more than twice as
+ * many pixels as across, as there. Takes LINE_HOST memory while it works; MEMORY without. */
 enum status picture_resize(struct sys *sys, const struct sluice_picture *picture, struct picture_size size,
                            uint8_t *to, struct error *e);
 
 /* Draws a latent from what the encoder says of it: out [C, Y, X] f32, packed, = (mean + exp(logvar / 2) noise
  * - shift) scale, from moments [Y, X, 2 C] f32 with the C means first; logvar is clamped to -30 to 20. noise:
- * C Y X values in out's order, or NULL: the mean itself. */
+ * C Y X values in out's order, which may be out itself, or NULL: the mean. */
 void posterior_sample(struct tensor moments, const float *noise, float scale, float shift, struct tensor out);
 
 #endif

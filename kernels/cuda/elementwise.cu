@@ -3,7 +3,7 @@
 
 /* out = act(a) b.
  *
- * Grid: rows_grid_of; no shared memory; 32 registers. Bytes: 12 a value; FLOPs: 4. Roof: memory; share of the
+ * Grid: rows_grid_of; no shared memory; 38 registers. Bytes: 12 a value; FLOPs: 4. Roof: memory; share of the
  * roof: not measured yet. out may be a or b: each value is read and written by one thread. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     glu_rows(struct rows out, struct rows a, struct rows b, int64_t rows, int64_t columns,
@@ -31,7 +31,7 @@ const struct cuda_operator cuda_glu = {NULL, glu_run, glu_kernels};
 
 /* out = a + b, b of any type of weights; its step of 0 adds one row to all.
  *
- * Grid: rows_grid_of; no shared memory; 32 registers. Bytes: 8 a value and what is read of b; FLOPs: 1. Roof:
+ * Grid: rows_grid_of; no shared memory; 23 registers. Bytes: 8 a value and what is read of b; FLOPs: 1. Roof:
  * memory; share of the roof: not measured yet. out may be a or b: as glu_rows. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     add_rows(struct rows out, struct rows a, struct rows b, int64_t rows, int64_t columns) {

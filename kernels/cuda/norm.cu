@@ -210,8 +210,8 @@ __device__ static inline float4 refine(const struct layer_call &r, float4 v, int
 
 /* out = ((in - mean) rstd weight + bias) (1 + scale) + shift, where out may be in.
  *
- * Grid and shared memory: as rms_runs, thrice the shared memory; 39 registers, or 71. Bytes: 8 a value;
- * FLOPs: 9. Roof: memory; share of the roof: not measured yet. */
+ * Grid and shared memory: as rms_runs, thrice the shared memory; 38 registers, or 53. Bytes: 8 a value;
+ * FLOPs: 9 and one for each vector. Roof: memory; share of the roof: not measured yet. */
 template <int HELD> static __global__ void __launch_bounds__(512, 1) layer_runs(struct layer_call r) {
     SMEM_ARRAY(float, parts, 3 * WARP);
     struct run run = run_of(r.runs);
