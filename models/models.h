@@ -29,6 +29,7 @@ struct text_recipe {
     bool pools;             /* the row of the first `last` token is what the denoiser sees */
     const char *tokenizer;  /* its kind, as tokenizer_kind() names it: "BPE", "CLIP BPE", "unigram" */
     const char *tokenizer_from; /* where a missing tokenizer is usually found */
+    const char *classes[2];     /* of encoder and tokenizer in model_index.json */
 };
 
 /* The shift s of a schedule, in s u / (1 + (s - 1) u). */
@@ -50,6 +51,8 @@ struct flow_shift_line {
     int base_tokens, max_tokens;
 };
 
+enum { RECIPE_DIMENSIONS_MAX = 2 };
+
 /* A pipeline. One session runs every recipe. */
 struct recipe {
     const char *name; /* "zimage" */
@@ -57,6 +60,11 @@ struct recipe {
      * pictures. */
     const struct family *role[N_ROLES];
     int variant; /* the denoiser's */
+    /* Where its weights differ from their families' published dimensions. */
+    struct {
+        const char *name;
+        int value;
+    } dimension[RECIPE_DIMENSIONS_MAX];
     struct text_recipe text[N_TEXTS];
     const char *pipelines[4]; /* _class_names in model_index.json, NULL-terminated */
     int patch; /* latent pixels on a token's side: width and height are multiples of patch * factor */

@@ -24,6 +24,7 @@ static const struct {
     bool sharded;
 } places[N_ROLES] = {
     [ROLE_TEXT] = {"text_encoder", "model", true},
+    [ROLE_TEXT_2] = {"text_encoder_2", "model", true},
     [ROLE_DENOISER] = {"transformer", "diffusion_pytorch_model", true},
     [ROLE_DECODER] = {"vae", "diffusion_pytorch_model", false},
 };
@@ -124,10 +125,18 @@ static bool came_before(const char *text, const char *at) {
     return text < at;
 }
 
+/* What is published: of the family, or of the recipe where that differs. */
+static int published(const struct recipe *recipe, const struct dimension *d) {
+    int value = d->published;
+    for (int i = 0; i < RECIPE_DIMENSIONS_MAX && recipe->dimension[i].name; i++)
+        if (!strcmp(recipe->dimension[i].name, d->name)) value = recipe->dimension[i].value;
+    return value;
+}
+
 static enum status read_choices(struct writer *w, const char *text, struct error *e) {
     for (int r = 0; r < N_ROLES; r++)
         for (int i = 0; w->recipe->role[r] && i < w->recipe->role[r]->n_dimensions; i++)
-            w->chosen[r][i] = w->recipe->role[r]->dimensions[i].published;
+            w->chosen[r][i] = published(w->recipe, &w->recipe->role[r]->dimensions[i]);
     for (const char *at = text; at && *at && e->code == OK;) {
         size_t length = strcspn(at, ",");
         if (read_choice(w, at, length, e) == OK && came_before(text, at)) {
@@ -307,12 +316,19 @@ static void forget_tensors(struct writer *w) {
     w->n_tensors = 0;
 }
 
-/* Lists a component's tensors; counts or writes them. */
+/* The tensors of one family at the sizes that were chosen. */
+static enum status list_role(struct writer *w, enum role role, struct component *c, struct error *e) {
+    *c = (struct component){.family = w->recipe->role[role], .sys = w->sys};
+    c->family->derive(c, w->chosen[role]);
+    return list_tensors(w, c, e);
+}
+
+/* Lists a component's tensors; counts or writes them. An autoencoder's encoder lies with its decoder. */
 static enum status do_role(struct writer *w, enum role role, bool write, struct error *e) {
-    struct component c = {.family = w->recipe->role[role], .sys = w->sys};
+    struct component c, encoder;
     char config[2048];
-    c.family->derive(&c, w->chosen[role]);
-    if (list_tensors(w, &c, e) != OK) goto out;
+    if (role == ROLE_DECODER && w->recipe->role[ROLE_ENCODER]) list_role(w, ROLE_ENCODER, &encoder, e);
+    if (e->code != OK || list_role(w, role, &c, e) != OK) goto out;
     for (int i = 0; i < w->n_tensors && !write; i++) w->all += (uint64_t)tensor_bytes(&w->tensors[i].tensor);
     if (!write) goto out;
     c.family->write_config(&c, config, sizeof config);
@@ -322,48 +338,91 @@ out:
     return e->code;
 }
 
-static enum status write_tokenizer_files(struct writer *w, const struct made_tokenizer *made,
-                                         struct error *e) {
+static enum status do_roles(struct writer *w, bool write, struct error *e) {
+    for (int role = 0; role < N_ROLES && e->code == OK; role++)
+        if (w->recipe->role[role] && role != ROLE_ENCODER) do_role(w, (enum role)role, write, e);
+    return e->code;
+}
+
+static enum status write_tokenizer_files(struct writer *w, const char *folder,
+                                         const struct made_tokenizer *made, struct error *e) {
     const char *const files[][2] = {{"tokenizer.json", made->json},
                                     {"vocab.json", made->vocab},
                                     {"merges.txt", made->merges},
                                     {"tokenizer_config.json", made->config}};
     for (size_t i = 0; i < sizeof files / sizeof *files && e->code == OK; i++)
-        write_part(w, "tokenizer", files[i][0], files[i][1], e);
+        write_part(w, folder, files[i][0], files[i][1], e);
     return e->code;
 }
 
 /* Of the kind that the encoder has, with no more ids than its embedding has rows. */
-static enum status write_tokenizer(struct writer *w, struct error *e) {
-    struct component c = {.family = w->recipe->role[ROLE_TEXT], .sys = w->sys};
+static enum status write_tokenizer(struct writer *w, enum role role, struct error *e) {
+    struct component c;
     struct made_tokenizer made = {0};
-    c.family->derive(&c, w->chosen[ROLE_TEXT]);
-    if (list_tensors(w, &c, e) == OK && tokenizer_make(w->sys, w->tensors[0].tensor.dim[0], &made, e) == OK)
-        write_tokenizer_files(w, &made, e);
+    if (list_role(w, role, &c, e) == OK &&
+        tokenizer_make(w->sys, w->tensors[0].tensor.dim[0], &made, e) == OK)
+        write_tokenizer_files(w, tokenizer_folder[role], &made, e);
     made_tokenizer_destroy(&made);
     forget_tensors(w);
     return e->code;
 }
 
-static enum status write_rest(struct writer *w, struct error *e) {
-    char scheduler[160];
-    snprintf(scheduler, sizeof scheduler,
-             "{\"_class_name\": \"FlowMatchEulerDiscreteScheduler\", \"num_train_timesteps\": 1000, "
-             "\"shift\": %.3g}\n",
-             w->recipe->flow_shift);
-    write_part(w, "scheduler", "scheduler_config.json", scheduler, e);
-    if (e->code == OK) write_tokenizer(w, e);
-    char *path = e->code == OK ? path_join(w->sys, w->folder, "model_index.json") : NULL;
-    if (path)
-        write_text(
-            w->sys, path,
-            "{\"_class_name\": \"ZImagePipeline\", \"scheduler\": [\"diffusers\", "
-            "\"FlowMatchEulerDiscreteScheduler\"], \"text_encoder\": [\"transformers\", \"Qwen3Model\"], "
-            "\"tokenizer\": [\"transformers\", \"Qwen2Tokenizer\"], \"transformer\": [\"diffusers\", "
-            "\"ZImageTransformer2DModel\"], \"vae\": [\"diffusers\", \"AutoencoderKL\"]}\n",
-            e);
+/* ---- what is no weights ---- */
+
+/* Made by the JSON library, which the caller has asked for its losses before. */
+static enum status write_json(struct writer *w, const char *folder, const char *file, json_t *json,
+                              unsigned losses, struct error *e) {
+    char *text = json_hand_out(json, JSON_INDENT(2), losses);
+    if (!text)
+        error_set(e, MEMORY, "no memory for %s", file);
+    else if (folder)
+        write_part(w, folder, file, text, e);
+    char *path = text && !folder ? path_join(w->sys, w->folder, file) : NULL;
+    if (path) write_text(w->sys, path, text, e);
     w->sys->release(w->sys, path);
+    free(text);
     return e->code;
+}
+
+static enum status write_scheduler(struct writer *w, struct error *e) {
+    const struct recipe *r = w->recipe;
+    unsigned losses = json_losses();
+    json_t *json =
+        json_pack("{s:s, s:i, s:b}", "_class_name", "FlowMatchEulerDiscreteScheduler", "num_train_timesteps",
+                  1000, "use_dynamic_shifting", r->shift_rule == FLOW_SHIFT_BY_TOKENS);
+    if (r->shift_rule == FLOW_SHIFT_FIXED) json_object_set_new(json, "shift", json_real(r->flow_shift));
+    if (r->shift_rule == FLOW_SHIFT_BY_TOKENS)
+        json_object_update_new(json, json_pack("{s:f, s:f, s:i, s:i}", "base_shift", r->shift_line.base_shift,
+                                               "max_shift", r->shift_line.max_shift, "base_image_seq_len",
+                                               r->shift_line.base_tokens, "max_image_seq_len",
+                                               r->shift_line.max_tokens));
+    return write_json(w, "scheduler", "scheduler_config.json", json, losses, e);
+}
+
+static void add_class(json_t *json, const char *name, const char *library, const char *class_name) {
+    json_object_set_new(json, name, json_pack("[s, s]", library, class_name));
+}
+
+static enum status write_model_index(struct writer *w, struct error *e) {
+    const struct recipe *r = w->recipe;
+    unsigned losses = json_losses();
+    json_t *json = json_pack("{s:s}", "_class_name", r->pipelines[0]);
+    add_class(json, "scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler");
+    for (int i = 0; i < N_TEXTS; i++) {
+        if (!r->role[i]) continue;
+        add_class(json, role_folder[i], "transformers", r->text[i].classes[0]);
+        add_class(json, tokenizer_folder[i], "transformers", r->text[i].classes[1]);
+    }
+    add_class(json, role_folder[ROLE_DENOISER], "diffusers", r->role[ROLE_DENOISER]->config_value);
+    add_class(json, role_folder[ROLE_DECODER], "diffusers", r->role[ROLE_DECODER]->config_value);
+    return write_json(w, NULL, "model_index.json", json, losses, e);
+}
+
+static enum status write_rest(struct writer *w, struct error *e) {
+    write_scheduler(w, e);
+    for (int role = 0; role < N_TEXTS && e->code == OK; role++)
+        if (w->recipe->role[role]) write_tokenizer(w, (enum role)role, e);
+    return e->code == OK ? write_model_index(w, e) : e->code;
 }
 
 static const struct recipe *find_recipe(const char *name, struct error *e) {
@@ -371,7 +430,12 @@ static const struct recipe *find_recipe(const char *name, struct error *e) {
         if (!strcmp((*r)->name, name)) return *r;
     error_set(e, USAGE, "there is no such family");
     error_found(e, "'%s'", name);
-    error_expected(e, "%s", recipes[0]->name);
+    char known[160] = "";
+    for (const struct recipe *const *r = recipes; *r; r++) {
+        size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", (*r)->name);
+    }
+    error_expected(e, "%s", known);
     return NULL;
 }
 
@@ -392,12 +456,10 @@ int sluice_checkpoint_write(const char *family, const char *folder, const char *
     w.tensors = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.tensors);
     w.specs = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.specs);
     if (!w.tensors || !w.specs) error_set(&e, MEMORY, "no memory for a list of tensors");
-    for (int r = 0; r < N_ROLES && e.code == OK; r++)
-        if (w.recipe->role[r]) do_role(&w, (enum role)r, false, &e);
+    do_roles(&w, false, &e);
     if (e.code == OK && make_folder(folder, &e) == OK) check_room(&w, &e);
     if (e.code == OK) write_rest(&w, &e);
-    for (int r = 0; r < N_ROLES && e.code == OK; r++)
-        if (w.recipe->role[r]) do_role(&w, (enum role)r, true, &e);
+    if (e.code == OK) do_roles(&w, true, &e);
     sys.release(&sys, w.tensors);
     sys.release(&sys, w.specs);
     return publish_error(&e, error);
@@ -407,11 +469,11 @@ int sluice_checkpoint_write(const char *family, const char *folder, const char *
 
 static json_t *list_dimensions(const struct recipe *recipe) {
     json_t *list = json_array();
-    for (int r = 0; r < N_ROLES; r++)
+    for (int r = 0; r < ROLE_ENCODER; r++) /* which has its decoder's */
         for (int i = 0; recipe->role[r] && i < recipe->role[r]->n_dimensions; i++) {
             const struct dimension *d = &recipe->role[r]->dimensions[i];
             json_array_append_new(list, json_pack("{s:s, s:s, s:i, s:i, s:i}", "name", d->name, "component",
-                                                  places[r].folder, "published", d->published, "least",
+                                                  role_folder[r], "published", published(recipe, d), "least",
                                                   d->least, "most", d->most));
         }
     return list;

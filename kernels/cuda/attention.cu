@@ -9,8 +9,8 @@
  * Measured under emulation, normal values, scale 1/sqrt(D), relative to double: 3.2e-3 to 3.4e-3 (PyTorch
  * 2.15's bf16 on the CPU: 3.7e-3 to 3.8e-3); with operands that are bf16 already 1.5e-3.
  *
- * A bias of distances enters between scores and mask; a number of keys would enter in mask_scores, and
- * nowhere else but in the arguments. */
+ * A bias of distances is what scores begin with, where fewest registers are in use. A number of keys would
+ * enter in mask_scores, and nowhere else but in the arguments. */
 #include "kernels/cuda/attention.h"
 
 #include "kernels/cuda/operators.h"
@@ -87,8 +87,6 @@ template <int HEAD, int SIXTEENS, int DOWN, int ACROSS, int KEYS, int KEPT> stru
     static_assert(shared_bytes <= 99 * 1024, "what GPUs of 8.6 give a block");
 };
 
-static constexpr float LOG2_E = 1.44269504f;
-
 struct attend_args {
     const float *q;
     float *out;
@@ -99,6 +97,7 @@ struct attend_args {
     int64_t bias_row;                                         /* elements from one row to the next */
     bool causal, q_wide, out_wide; /* wide: pairs of columns begin at multiples of 8 bytes */
     float q_factor, scale;         /* q is multiplied by 1, -1 or 0, scores by scale > 0, base 2 */
+    float bias_factor;             /* so that the bias is not */
 };
 
 /* Where a lane stands: its query head, its rows (those of its first sixteen are row and row + 8) and, in
@@ -203,7 +202,26 @@ __device__ static constexpr int together(int tiles) {
     return tiles % 4 ? 2 : 4;
 }
 
-/* s = q k^T over the warp's columns. keys: the first of them. */
+/* Scores begin as the bias of their distance, where warps share a head in one of the two. Rows and keys
+ * beyond the last get any row's: they are taken out or not stored. */
+template <class T>
+__device__ static inline void begin_scores(float (&s)[T::sixteens][T::key_eights][4], const attend_args &a,
+                                           const place &at, int32_t first) {
+    const float *from = a.bias + at.head * a.bias_row;
+    int32_t distance = first + at.lane % 4 * 2 - at.row + a.n_queries - 1;
+    int32_t last = a.n_queries + a.n_keys - 2;
+#pragma unroll
+    for (int m = 0; m < T::sixteens; m++)
+#pragma unroll
+        for (int n = 0; n < T::key_eights; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int32_t here = min(max(distance - 16 * m + 8 * n + i % 2 - i / 2 * 8, 0), last);
+                s[m][n][i] = from[here] * a.bias_factor;
+            }
+}
+
+/* s += q k^T over the warp's columns. keys: the first of them. */
 template <class T>
 __device__ static inline void multiply_keys(float (&s)[T::sixteens][T::key_eights][4],
                                             const query_fragments<T> &q, const uint16_t *keys, int lane) {
@@ -283,25 +301,6 @@ __device__ static inline void add_scores(float (&s)[T::sixteens][T::key_eights][
             float4 f = from[(m * T::key_eights + n) * WARP];
             s[m][n][0] += f.x, s[m][n][1] += f.y, s[m][n][2] += f.z, s[m][n][3] += f.w;
         }
-}
-
-/* Scores become scaled ones with the bias of their distance. Rows and keys beyond the last get any row's:
- * they are taken out or not stored. */
-template <class T>
-__device__ static inline void bias_scores(float (&s)[T::sixteens][T::key_eights][4], const attend_args &a,
-                                          const place &at, int32_t first) {
-    const float *from = a.bias + at.head * a.bias_row;
-    int32_t distance = first + at.lane % 4 * 2 - at.row + a.n_queries - 1;
-    int32_t last = a.n_queries + a.n_keys - 2;
-#pragma unroll
-    for (int m = 0; m < T::sixteens; m++)
-#pragma unroll
-        for (int n = 0; n < T::key_eights; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int32_t here = min(max(distance - 16 * m + 8 * n + i % 2 - i / 2 * 8, 0), last);
-                s[m][n][i] = s[m][n][i] * a.scale + from[here] * LOG2_E;
-            }
 }
 
 /* Takes out the keys that a row does not see. */
@@ -439,15 +438,15 @@ template <class T> __global__ void __launch_bounds__(T::threads, 1) attend(atten
         __syncthreads(); /* k is here, v before it is done with */
         load_rows<T>(values, a.values + head, first, a.n_keys);
         float s[T::sixteens][T::key_eights][4] = {};
+        if (a.bias && at.part == 0) begin_scores<T>(s, a, at, first);
         multiply_keys<T>(s, q, keys + at.part * T::columns, at.lane);
         if constexpr (T::across > 1) leave_scores<T>(partial, s, at);
         copy_async_wait<0>();
         __syncthreads(); /* v is here, k is done with, and parts of scores are there */
         if (first + T::keys < seen) load_rows<T>(keys, a.keys + head, first + T::keys, a.n_keys);
         if constexpr (T::across > 1) add_scores<T>(s, partial, at);
-        if (a.bias) bias_scores<T>(s, a, at, first);
         if (first + T::keys > visible(a, at.row)) mask_scores<T>(s, a, at, first);
-        soften<T>(r, s, a.bias ? 1.0f : a.scale);
+        soften<T>(r, s, a.scale);
         multiply_values<T>(r.o, s, values + at.part * T::columns, at.lane);
     }
     store_rows<T>(r, a, at);
@@ -481,6 +480,7 @@ static void pack(struct cuda *cuda, const struct op *op, const attention_layout 
 }
 
 static attend_args attend_args_of(const struct op *op, const attention_layout *l, const char *workspace) {
+    const float log2_e = 1.44269504f;
     const struct tensor *q = &op->in[0];
     attend_args a = {};
     a.q = static_cast<const float *>(q->data), a.q_row = q->row_bytes / 4;
@@ -497,7 +497,8 @@ static attend_args attend_args_of(const struct op *op, const attention_layout *l
     /* Sign and zero go to q, which is exact: the largest score is then also the largest scaled one, and keys
      * that are not seen stay at minus infinity. */
     a.q_factor = op->scale < 0 ? -1.0f : op->scale > 0 ? 1.0f : 0.0f;
-    a.scale = op->scale == 0 ? 1.0f : fabsf(op->scale) * LOG2_E;
+    a.scale = op->scale == 0 ? 1.0f : fabsf(op->scale) * log2_e;
+    a.bias_factor = log2_e / a.scale;
     return a;
 }
 

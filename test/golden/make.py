@@ -180,12 +180,12 @@ def main():
     for name in [args.only] if args.only else families:
         family_specs, family_make = families[name]
         family_make(family_specs.spec(name, args.seed), args.out)
-    names = [name for name in ([args.only] if args.only else families) if name in specs.FORMS]
     if args.check:
         import influence
         import sensitivity
+        names = [args.only] if args.only else list(families)
         failed = [name for name in names if not influence.report(os.path.join(args.out, name))]
-        sensitivity.report(args.out, names)
+        sensitivity.report(args.out, [name for name in names if name in specs.FORMS])
         if failed:
             sys.exit(f"tensors without influence in {failed}")
 

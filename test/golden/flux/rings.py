@@ -180,15 +180,25 @@ def check_noise(case, rings):
         assert torch.equal(rings["latent_000"][k], sigma * noise + start if case["init"] else noise)
 
 
-@torch.no_grad()
-def positions(pipe, case, references):
+def packed(pipe, latents, control=None):
+    """What the transformer sees of latents [1, C, h, w], one after another, and of what a model that fills sees beside the first."""
+    rows = [pipe._pack_latents(z, 1, *z.shape[1:]) for z in latents]
+    if control is not None:
+        channels = latents[0].shape[1]
+        beside = [pipe._pack_latents(c[None], 1, *c.shape) for c in (control[:channels], control[channels:])]
+        rows[0] = torch.cat([rows[0], *beside], dim=2)
+    return torch.cat(rows, dim=1)
+
+
+def positions(pipe, case, references, text_tokens):
     """Of text, image and references."""
-    ids = [torch.zeros(BLOCK_TEXT, 3), pipe._prepare_latent_image_ids(1, case["latent_height"] // 2, case["latent_width"] // 2, "cpu", torch.float32)]
-    for n, (columns, rows) in enumerate(references, 1):
-        more = pipe._prepare_latent_image_ids(1, rows, columns, "cpu", torch.float32)
-        more[:, 0] = n
-        ids.append(more)
-    return ids
+    def of_picture(axis, columns, rows):
+        ids = pipe._prepare_latent_image_ids(1, rows, columns, "cpu", torch.float32)
+        ids[:, 0] = axis
+        return ids
+
+    grids = [(case["latent_width"] // 2, case["latent_height"] // 2), *references]
+    return [torch.zeros(text_tokens, 3)] + [of_picture(n, *grid) for n, grid in enumerate(grids)]
 
 
 @torch.no_grad()
@@ -196,37 +206,32 @@ def block_rings(pipe, case, rings):
     """One block of each kind inside a whole forward, after case 0's first step, of the text's first tokens."""
     model, out, about = pipe.transformer, {}, {}
     text = rings["case0.hidden.cond"][None, :BLOCK_TEXT]
-    packed = pipe._pack_latents(rings["case0.latent_001"], 1, case["channels"], case["latent_height"], case["latent_width"])
-    extra = model.config.in_channels - packed.shape[2]
-    if extra:
-        control = rings["case0.control"][None]
-        packed = torch.cat([packed] + [pipe._pack_latents(c, 1, c.shape[1], *c.shape[2:]) for c in (control[:, :case["channels"]], control[:, case["channels"]:])], 2)
-    for i in range(len(case["references"])):
-        latent = rings[f"case0.encoded.reference_{i:03}"]
-        packed = torch.cat([packed, pipe._pack_latents(latent, 1, *latent.shape[1:])], 1)
-    ids = positions(pipe, case, case["references"])
+    latents = [rings["case0.latent_001"]] + [rings[f"case0.encoded.reference_{i:03}"] for i in range(len(case["references"]))]
+    ids = positions(pipe, case, case["references"], BLOCK_TEXT)
     t = rings["case0.timesteps"][1:2] / 1000
     guidance = torch.tensor([case["guidance"]]) if model.config.guidance_embeds else None
-    double, single = len(model.transformer_blocks) - 1, 1
-    with Watch({"block.double.image": model.transformer_blocks[double], "block.single": model.single_transformer_blocks[single],
-                "block.final": model.proj_out, "block.norm_out": model.norm_out, "embed.image": model.x_embedder,
-                "embed.text": model.context_embedder, "block.temb": model.time_text_embed}) as watch:
-        text_in = []
-        hook = model.transformer_blocks[double].register_forward_hook(
-            lambda _m, _a, kw, o: text_in.extend([kw["encoder_hidden_states"].clone(), o[0].clone()]), with_kwargs=True)
-        hook2 = model.single_transformer_blocks[single].register_forward_hook(
-            lambda _m, _a, kw, o: text_in.extend([kw["encoder_hidden_states"].clone(), o[0].clone(), o[1].clone()]), with_kwargs=True)
-        hook3 = model.transformer_blocks[double].register_forward_hook(lambda _m, _a, kw, o: text_in.append(o[1].clone()), with_kwargs=True)
-        velocity = model(hidden_states=packed, timestep=t, guidance=guidance, pooled_projections=rings["case0.pooled.cond"][None],
+    double, single = len(model.transformer_blocks) - 1, 1 if len(model.single_transformer_blocks) > 1 else 0
+    blocks = {"block.double": model.transformer_blocks[double], "block.single": model.single_transformer_blocks[single]}
+    with Watch(blocks | {"block.final": model.proj_out, "block.norm_out": model.norm_out, "embed.image": model.x_embedder,
+                         "embed.text": model.context_embedder, "block.temb": model.time_text_embed}) as watch:
+        texts = {}
+
+        def keep_text(name):
+            def hook(_module, _args, kwargs, out):
+                texts[f"{name}.in"], texts[f"{name}.out"] = kwargs["encoder_hidden_states"].clone(), out[0].clone()
+                texts[f"{name}.image"] = out[1].clone()
+            return hook
+
+        hooks = [block.register_forward_hook(keep_text(name), with_kwargs=True) for name, block in blocks.items()]
+        velocity = model(hidden_states=packed(pipe, latents, rings.get("case0.control")), timestep=t, guidance=guidance, pooled_projections=rings["case0.pooled.cond"][None],
                          encoder_hidden_states=text, txt_ids=ids[0], img_ids=torch.cat(ids[1:]), return_dict=False)[0]
-        for h in (hook, hook2, hook3):
-            h.remove()
+        for hook in hooks:
+            hook.remove()
     seen = watch.seen
     # the modules give (text, image); a block's ring is the two joined, text first
-    out["block.double.in"] = torch.cat([text_in[0], seen["block.double.image.in"]], 1)
-    out["block.double.out"] = torch.cat([text_in[1], text_in[2]], 1)
-    out["block.single.in"] = torch.cat([text_in[3], seen["block.single.in"]], 1)
-    out["block.single.out"] = torch.cat([text_in[4], text_in[5]], 1)
+    for name in blocks:
+        out[f"{name}.in"] = torch.cat([texts[f"{name}.in"], seen[f"{name}.in"]], 1)
+        out[f"{name}.out"] = torch.cat([texts[f"{name}.out"], texts[f"{name}.image"]], 1)
     out["block.final.in"], out["block.final.out"] = seen["block.norm_out.in"], seen["block.final.out"]
     small = seen["block.norm_out.in"][:, :8] * 0.01
     out["block.final_small.in"], out["block.final_small.out"] = small, model.proj_out(model.norm_out(small, seen["block.temb.out"]))
