@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "loaders/unigram.h"
 
 /* A text's way through the steps: everything that encoding one text allocates. */
 struct encoding {
@@ -36,6 +37,7 @@ static enum status encode_plain(struct encoding *c, struct span text, struct err
                           .context = c->context,
                           .text = text};
     struct span piece;
+    if (c->t->unigram) return unigram_text(c->t, text, &c->out, e);
     while (split_next(&split, &piece, e))
         if (encode_piece(c, piece, e)) return e->code;
     return e->code;
@@ -84,6 +86,7 @@ static enum status check_text(const char *text, uint64_t bytes, struct error *e)
 /* A pattern may take a few steps per byte, as real ones do; one that backtracks without end comes from a
  * hostile file and stops here. The room for its backtracking is ours too (LINE_HOST). */
 static enum status encoding_start(struct encoding *c, uint64_t bytes, struct error *e) {
+    if (c->t->unigram) return OK;
     c->data = pcre2_match_data_create_from_pattern(c->t->split, c->t->memory);
     if (c->t->resplit) c->redata = pcre2_match_data_create_from_pattern(c->t->resplit, c->t->memory);
     c->context = pcre2_match_context_create(c->t->memory);
@@ -163,6 +166,12 @@ static bool find_json(struct sys *sys, const char *path, char *json, int json_by
     return !is_absent(file_bytes(sys, json, &regular));
 }
 
+/* A file of that name, which is no JSON. */
+static bool is_spiece(const char *path) {
+    size_t n = strlen(path);
+    return n > 6 && !strcmp(path + n - 6, ".model");
+}
+
 enum { PATH_BYTES = 4096 };
 
 enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer **tokenizer, struct error *e) {
@@ -174,7 +183,9 @@ enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer *
     t->sys = sys;
     t->unk = -1;
     t->kind = "BPE";
-    if (find_json(sys, path, json, sizeof json))
+    if (is_spiece(path))
+        tokenizer_read_spiece(t, path, e);
+    else if (find_json(sys, path, json, sizeof json))
         tokenizer_read_json(t, json, e);
     else
         tokenizer_read_folder(t, path, e);
@@ -198,6 +209,8 @@ void tokenizer_close(struct tokenizer *t) {
     void *const parts[] = {t->added,         t->raw.sorted,   t->normalized.sorted,
                            t->merges.merges, t->merges.slots, t->words.blob,
                            t->words.words,   t->words.slots,  t->path};
+    unigram_close(t->unigram);
+    charsmap_destroy(sys, &t->charsmap);
     pcre2_code_free(t->split);
     pcre2_code_free(t->resplit);
     pcre2_general_context_free(t->memory);

@@ -332,8 +332,12 @@ static enum status read_document(struct reading *r, const json_t *root, struct e
         error_found(e, "%s", json_is_string(version) ? json_string_value(version) : reading_kind(version));
         return error_expected(e, "\"1.0\"");
     }
-    if (steps_read(r, root, e)) return e->code;
-    if (read_model(r, json_object_get(root, "model"), e)) return e->code;
+    const json_t *model = json_object_get(root, "model");
+    if (reading_is_text(json_object_get(model, "type"), "Unigram")) {
+        if (unigram_read_json(r, root, e)) return e->code;
+    } else {
+        if (steps_read(r, root, e) || read_model(r, model, e)) return e->code;
+    }
     if (added_read_list(r, json_object_get(root, "added_tokens"), e)) return e->code;
     if (check_processor(r, json_object_get(root, "post_processor"), false, e)) return e->code;
     return check_lengths(r, root, e);

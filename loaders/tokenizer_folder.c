@@ -1,6 +1,7 @@
-/* A tokenizer's folder without tokenizer.json: vocab.json + merges.txt and their neighbours.
+/* A tokenizer's folder without tokenizer.json: vocab.json + merges.txt, or spiece.model, and their
+ * neighbours.
  *
- * These files do not say how text is split: the class that a configuration names does, or, where none does,
+ * The former do not say how text is split: the class that a configuration names does, or, where none does,
  * what CLIP's tokens alone have, an end of a word. */
 #include "loaders/tokenizer_reading.h"
 
@@ -10,12 +11,22 @@
 
 #include "loaders/loaders.h"
 
-enum { F_VOCAB, F_CONFIG, F_ADDED, F_SPECIAL, N_FILES };
+enum {
+    F_VOCAB,
+    F_CONFIG,
+    F_ADDED,
+    F_SPECIAL,
+    N_DOCUMENTS,
+    F_MERGES = N_DOCUMENTS,
+    F_SPIECE,
+    F_MODEL,
+    N_FILES
+};
 
 /* The documents of a folder in the older form; optional ones are NULL. */
 struct folder {
-    char path[N_FILES + 1][4096]; /* the last is merges.txt */
-    json_t *root[N_FILES];
+    char path[N_FILES][4096];
+    json_t *root[N_DOCUMENTS];
 };
 
 static bool has_word_ends(const json_t *vocab) {
@@ -47,9 +58,10 @@ static bool file_exists(struct sys *sys, const char *path) {
     return file != -ENOENT && file != -ENOTDIR;
 }
 
-static enum status read_folder_files(struct sys *sys, struct folder *f, struct error *e) {
-    for (int i = 0; i < N_FILES; i++) {
-        if (i != F_VOCAB && !file_exists(sys, f->path[i])) continue;
+/* The vocabulary is a document unless there is a SentencePiece model instead. */
+static enum status read_folder_files(struct sys *sys, struct folder *f, bool spiece, struct error *e) {
+    for (int i = 0; i < N_DOCUMENTS; i++) {
+        if (i == F_VOCAB ? spiece : !file_exists(sys, f->path[i])) continue;
         if (reading_json_file(sys, f->path[i], &f->root[i], e)) return e->code;
     }
     return OK;
@@ -106,27 +118,88 @@ static enum status read_folder_parts(struct reading *r, const struct folder *f, 
     r->vocab = f->root[F_VOCAB];
     if (bpe_read_vocab(r, clip ? (struct span){"</w>", 4} : (struct span){"", 0}, e)) return e->code;
     if (clip && read_clip_unk(r, f, e)) return e->code;
-    if (read_folder_merges(r, f->path[N_FILES], e)) return e->code;
+    if (read_folder_merges(r, f->path[F_MERGES], e)) return e->code;
     if (!clip) return read_folder_added(r, f, e);
     r->path = f->path[F_CONFIG];
     return read_clip_added(r, f, e);
 }
 
+/* ---- spiece.model ---- */
+
+static enum status count_extra(struct reading *r, const json_t *config, int *n, struct error *e) {
+    const json_t *class = json_object_get(config, "tokenizer_class"),
+                 *extra = json_object_get(config, "extra_ids");
+    if (!reading_absent(class) && !reading_is_text(class, "T5Tokenizer") &&
+        !reading_is_text(class, "T5TokenizerFast"))
+        return reading_unsupported(r, "tokenizer_class",
+                                   json_is_string(class) ? json_string_value(class) : reading_kind(class),
+                                   "T5Tokenizer", e);
+    *n = 100;
+    if (reading_absent(extra)) return OK;
+    *n = (int)json_integer_value(extra);
+    if (json_is_integer(extra) && json_integer_value(extra) >= 0 && json_integer_value(extra) <= 1000)
+        return OK;
+    return reading_wrong_kind(r, "extra_ids", extra, "an integer from 0 to 1000", e);
+}
+
+static enum status read_spiece_named(struct reading *r, const json_t *config, const json_t *special_map,
+                                     json_t *others, struct error *e) {
+    json_t *defaults =
+        json_pack("{s:s, s:s, s:s}", "eos_token", "</s>", "unk_token", "<unk>", "pad_token", "<pad>");
+    const struct named_tokens named = {config, special_map, defaults, others};
+    if (!defaults) error_set(e, MEMORY, "no memory for added tokens");
+    if (!e->code) added_read_named(r, &named, e);
+    json_decref(defaults);
+    return e->code;
+}
+
+/* config and special_map may be NULL. */
+static enum status read_spiece(struct reading *r, const json_t *config, const json_t *special_map,
+                               struct error *e) {
+    int n_extra = 0;
+    if (count_extra(r, config, &n_extra, e)) return e->code;
+    unsigned losses = json_losses();
+    json_t *others = json_array();
+    spiece_read(r, n_extra, others, e);
+    if (!others || json_losses() != losses) error_set(e, MEMORY, "no memory for added tokens");
+    if (!e->code) read_spiece_named(r, config, special_map, others, e);
+    json_decref(others);
+    return e->code;
+}
+
+enum status tokenizer_read_spiece(struct tokenizer *t, const char *path, struct error *e) {
+    struct reading r = {.t = t, .path = path};
+    t->path = copy_text(t->sys, path, strlen(path), e);
+    if (t->path) read_spiece(&r, NULL, NULL, e);
+    return reading_finish(&r, e);
+}
+
 enum status tokenizer_read_folder(struct tokenizer *t, const char *folder, struct error *e) {
-    static const char *const names[] = {"vocab.json", "tokenizer_config.json", "added_tokens.json",
-                                        "special_tokens_map.json", "merges.txt"};
+    static const char *const names[] = {
+        "vocab.json", "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json",
+        "merges.txt", "spiece.model",          "tokenizer.model"};
     struct reading r = {.t = t, .path = folder};
     struct folder *f = alloc_array(t->sys, 1, sizeof *f, e);
+    const char *spiece = NULL;
     if (!f) return e->code;
-    for (int i = 0; i <= N_FILES; i++) snprintf(f->path[i], sizeof f->path[i], "%s/%s", folder, names[i]);
+    for (int i = 0; i < N_FILES; i++) snprintf(f->path[i], sizeof f->path[i], "%s/%s", folder, names[i]);
     t->path = copy_text(t->sys, folder, strlen(folder), e);
-    if (t->path && !file_exists(t->sys, f->path[F_VOCAB])) {
+    bool vocab = t->path && file_exists(t->sys, f->path[F_VOCAB]);
+    for (int i = F_SPIECE; i <= F_MODEL && t->path && !vocab && !spiece; i++)
+        if (file_exists(t->sys, f->path[i])) spiece = f->path[i];
+    if (t->path && !vocab && !spiece) {
         reading_fail(&r, MISSING, "the tokenizer", "has no files here", e);
-        error_expected(e, "tokenizer.json, or vocab.json and merges.txt");
+        error_expected(e, "tokenizer.json, or vocab.json and merges.txt, or spiece.model");
     }
-    if (!e->code && !read_folder_files(t->sys, f, e)) read_folder_parts(&r, f, e);
+    if (spiece) r.path = spiece;
+    if (!e->code && !read_folder_files(t->sys, f, spiece, e)) {
+        if (spiece)
+            read_spiece(&r, f->root[F_CONFIG], f->root[F_SPECIAL], e);
+        else
+            read_folder_parts(&r, f, e);
+    }
     reading_finish(&r, e);
-    for (int i = 0; i < N_FILES; i++) json_decref(f->root[i]);
+    for (int i = 0; i < N_DOCUMENTS; i++) json_decref(f->root[i]);
     t->sys->release(t->sys, f);
     return e->code;
 }

@@ -25,6 +25,7 @@ enum {
     TOKENIZER_TEXT_BYTES = 1 << 20,      /* of one text to encode */
     TOKENIZER_ADDED_MAX = 65536,         /* added tokens */
     TOKENIZER_ADDED_BYTES = 256,         /* of one added token: bounds the matcher's work per byte of text */
+    TOKENIZER_PIECE_BYTES = 512,         /* of a unigram model's piece: as above */
     TOKENIZER_SUFFIX_BYTES = 16,         /* of what ends a word ("</w>") */
     TOKENIZER_PATTERN_BYTES = 64 * 1024, /* of the split pattern as written */
 };
@@ -78,6 +79,15 @@ struct added_set {
     bool starts[256]; /* some pattern starts with this byte */
 };
 
+/* SentencePiece's normalisation: see tokenizer_charsmap.c. No units: none. */
+struct charsmap {
+    uint32_t *units, n_units; /* a double array trie */
+    char *texts;              /* each ends with a NUL */
+    uint32_t n_texts;         /* bytes */
+};
+
+struct unigram; /* SentencePiece's: see unigram.h */
+
 struct tokenizer {
     struct sys *sys;
     char *path; /* of the file that the pattern came from, for messages */
@@ -95,7 +105,10 @@ struct tokenizer {
     struct added_set raw, normalized;
     pcre2_general_context *memory; /* PCRE2's allocations, through sys */
     pcre2_code *split, *resplit;   /* resplit, or NULL: splits each piece of split once more */
-    bool drop_gaps;                /* of split: what it does not match is no piece */
+    struct charsmap charsmap;
+    struct unigram *unigram; /* instead of split and merges, or NULL */
+    int unknown;             /* what unigram says for unk */
+    bool drop_gaps;          /* of split: what it does not match is no piece */
 };
 
 /* ---- tokenizer_file.c ---- */
@@ -104,6 +117,8 @@ struct tokenizer {
  * folder. What was filled before an error is freed by tokenizer_close. */
 enum status tokenizer_read_json(struct tokenizer *t, const char *path, struct error *e);
 enum status tokenizer_read_folder(struct tokenizer *t, const char *folder, struct error *e);
+/* The same from a spiece.model alone. */
+enum status tokenizer_read_spiece(struct tokenizer *t, const char *path, struct error *e);
 
 /* The places of the byte-level alphabet (GPT-2's bytes_to_unicode): the code point that stands for a byte,
  * and the byte that a code point stands for, or -1. */
@@ -134,6 +149,21 @@ bool code_is_word(int32_t code);
 /* Normalises as t says. *out is NULL when that changes nothing, else where text then points; freed with
  * sys->release. */
 enum status text_normalize(const struct tokenizer *t, struct span *text, char **out, struct error *e);
+
+/* ---- tokenizer_charsmap.c ---- */
+
+/* A checked copy of a table; path is where it is from. BOUNDS, LIMIT (1 MB). */
+enum status charsmap_make(struct sys *sys, struct span blob, const char *path, struct charsmap *map,
+                          struct error *e);
+void charsmap_destroy(struct sys *sys, struct charsmap *map);
+/* As text_normalize. LIMIT for a table that makes a text many times as long. */
+enum status charsmap_apply(struct sys *sys, const struct charsmap *map, struct span *text, char **out,
+                           struct error *e);
+
+/* ---- tokenizer_unigram.c ---- */
+
+/* Appends the ids of normalised text without added tokens. */
+enum status unigram_text(const struct tokenizer *t, struct span text, struct id_list *out, struct error *e);
 
 /* ---- tokenizer_added.c ---- */
 

@@ -55,6 +55,7 @@ static uint64_t fold(const struct tokenizer *t, struct span text, utf8proc_uint8
 
 enum status text_normalize(const struct tokenizer *t, struct span *text, char **out, struct error *e) {
     *out = NULL;
+    if (t->charsmap.units) return charsmap_apply(t->sys, &t->charsmap, text, out, e);
     if (t->nfc && text_to_nfc(t->sys, *text, out, &text->bytes, e)) return e->code;
     if (*out) text->at = *out;
     if (!t->one_space && !t->lower) return OK;

@@ -127,5 +127,6 @@ enum status reading_finish(struct reading *r, struct error *e) {
     if (!e->code) added_sets_build(r->t, e);
     sys->release(sys, r->taken);
     sys->release(sys, r->joined);
+    sys->release(sys, r->scores);
     return e->code;
 }

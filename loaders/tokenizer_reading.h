@@ -8,11 +8,13 @@
 /* One tokenizer being read. */
 struct reading {
     struct tokenizer *t;
-    const char *path; /* of the file being read */
-    json_t *vocab;    /* borrowed from its document: token -> id; NULL for a unigram model */
-    uint8_t *taken;   /* one bit per id */
-    uint64_t longest; /* bytes of the longest token's text */
-    char *joined;     /* longest + 1 bytes, to look merges up */
+    const char *path;    /* of the file being read */
+    json_t *vocab;       /* borrowed from its document: token -> id; NULL for a unigram model */
+    uint8_t *taken;      /* one bit per id */
+    uint64_t longest;    /* bytes of the longest token's text */
+    char *joined;        /* longest + 1 bytes, to look merges up */
+    float *scores;       /* of a unigram model's pieces */
+    uint32_t text_bytes; /* that they have so far */
 };
 
 /* ---- tokenizer_reading.c ---- */
@@ -81,13 +83,28 @@ enum status added_read_list(struct reading *r, const json_t *list, struct error 
 enum status added_read_decoder(struct reading *r, json_t *decoder, struct error *e);
 enum status added_read_map(struct reading *r, json_t *map, const json_t *config, const json_t *special_map,
                            struct error *e);
-/* The added tokens of CLIP's and T5's folders without tokenizer.json: config's added_tokens_decoder, or else
- * others (NULL: none; elements as in added_tokens), and those that config, special_map or defaults name
- * (bos_token, ...). All but defaults may be NULL. */
+/* The added tokens of CLIP's and T5's folders without tokenizer.json: config's added_tokens_decoder, others
+ * that follow from the vocabulary (elements as in added_tokens), and those that config, special_map or
+ * defaults name (bos_token, ...). All but defaults may be NULL. */
 struct named_tokens {
     const json_t *config, *special_map, *defaults;
     json_t *others;
 };
 enum status added_read_named(struct reading *r, const struct named_tokens *named, struct error *e);
+
+/* ---- tokenizer_pieces.c ---- */
+
+/* Room for n pieces of together text_bytes in t->words; then each is added in the order of its id (META,
+ * LIMIT, DUP, UTF8); finish makes the model. */
+enum status pieces_make(struct reading *r, uint64_t n, uint64_t text_bytes, struct error *e);
+enum status pieces_add(struct reading *r, struct span text, double score, struct error *e);
+enum status pieces_finish(struct reading *r, int64_t unk, struct error *e);
+
+/* ---- tokenizer_spiece.c, tokenizer_unigram_json.c ---- */
+
+/* The model at r->path and n_extra of T5's <extra_id_N> behind it. specials gets the added tokens that
+ * follow from its pieces, as elements of added_tokens. BOUNDS and TYPE for what is no protobuf. */
+enum status spiece_read(struct reading *r, int n_extra, json_t *specials, struct error *e);
+enum status unigram_read_json(struct reading *r, const json_t *root, struct error *e);
 
 #endif

@@ -163,11 +163,20 @@ enum status added_read_map(struct reading *r, json_t *map, const json_t *config,
 
 /* ---- special tokens that a configuration names ---- */
 
-static json_t *find_entry(const json_t *list, const json_t *content) {
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (json_equal(json_object_get(json_array_get(list, i), "content"), content))
-            return json_array_get(list, i);
-    return NULL;
+/* A list and its entries by their contents. */
+struct entries {
+    json_t *list, *by_text;
+};
+
+static json_t *find_entry(const struct entries *in, const json_t *content) {
+    return json_object_getn(in->by_text, json_string_value(content), json_string_length(content));
+}
+
+static void keep_entry(const struct entries *in, json_t *entry) {
+    const json_t *content = json_object_get(entry, "content");
+    json_array_append(in->list, entry);
+    if (json_is_string(content))
+        json_object_setn(in->by_text, json_string_value(content), json_string_length(content), entry);
 }
 
 /* A token that is not in the vocabulary gets the next free id. */
@@ -178,32 +187,44 @@ static int64_t id_of(struct reading *r, const json_t *content, int64_t *next) {
 
 /* One named token: a text, or a description. Of those named twice the last description holds, unless the
  * files describe added tokens elsewhere: then that does. */
-static void list_named(struct reading *r, const json_t *value, bool described, json_t *list, int64_t *next) {
+static void list_named(struct reading *r, const json_t *value, bool described, struct entries *in,
+                       int64_t *next) {
     const json_t *content = json_is_object(value) ? json_object_get(value, "content") : value;
-    json_t *entry = find_entry(list, content), *normalized = json_object_get(value, "normalized");
+    json_t *entry = find_entry(in, content), *normalized = json_object_get(value, "normalized");
     if (entry && described) return;
-    if (!entry) {
-        entry = entry_of(value, id_of(r, content, next));
-        json_array_append_new(list, entry);
-    }
+    if (entry)
+        json_incref(entry);
+    else
+        keep_entry(in, entry = entry_of(value, id_of(r, content, next)));
     json_object_set_new(entry, "special", json_true());
     json_object_set_new(entry, "normalized", normalized ? json_incref(normalized) : json_false());
+    json_decref(entry);
+}
+
+/* What is described elsewhere, then what follows from the vocabulary. */
+static void list_others(const struct named_tokens *named, const json_t *described, struct entries *in) {
+    for (size_t i = 0; i < json_array_size(described); i++) keep_entry(in, json_array_get(described, i));
+    for (size_t i = 0; i < json_array_size(named->others); i++) {
+        json_t *entry = json_array_get(named->others, i);
+        if (!find_entry(in, json_object_get(entry, "content"))) keep_entry(in, entry);
+    }
 }
 
 enum status added_read_named(struct reading *r, const struct named_tokens *named, struct error *e) {
     json_t *decoder = json_object_get(named->config, "added_tokens_decoder");
     unsigned losses = json_losses();
-    json_t *list = json_array();
+    json_t *described = json_array();
+    struct entries in = {json_array(), json_object()};
     int64_t next = r->t->size;
-    if (decoder)
-        list_decoder(r, decoder, list, e);
-    else if (named->others)
-        json_array_extend(list, named->others);
+    if (decoder) list_decoder(r, decoder, described, e);
+    list_others(named, described, &in);
     for (size_t i = 0; i < N_NAMES; i++) {
         const json_t *value = decoder ? NULL : json_object_get(named->special_map, names[i]);
         if (!value) value = json_object_get(named->config, names[i]);
         if (!value) value = json_object_get(named->defaults, names[i]);
-        if (!reading_absent(value)) list_named(r, value, decoder != NULL, list, &next);
+        if (!reading_absent(value)) list_named(r, value, decoder != NULL, &in, &next);
     }
-    return read_whole_list(r, list, losses, e);
+    json_decref(described);
+    json_decref(in.by_text);
+    return read_whole_list(r, in.list, losses, e);
 }

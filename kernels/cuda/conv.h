@@ -28,7 +28,8 @@ static inline int32_t conv_reach(const struct conv_layout *l, int32_t of_out) {
 
 /* A band's input and output stay in the caches of larger GPUs (8,192 pixels of 128 channels: 4 MiB). Its
  * result goes through the workspace even where out would do: bias and residual take a pass anyway, and so it
- * always lies as the library wants it. */
+ * always lies as the library wants it. A convolution that strides has bands as high as in's columns ask for:
+ * four times out's pixels are gathered. */
 static inline struct conv_layout cuda_conv_layout(const struct op *op) {
     const struct tensor *weight = &op->in[1];
     struct conv_layout l = {0};
@@ -37,7 +38,7 @@ static inline struct conv_layout cuda_conv_layout(const struct op *op) {
     l.halo = l.stride == 1 ? l.kernel / 2 : 0;
     l.rows = op->out.dim[0];
     l.columns = op->out.dim[1];
-    int32_t band = conv_band_rows(l.columns);
+    int32_t band = conv_band_rows(l.columns * l.stride);
     l.band = band < l.rows ? band : l.rows;
     l.n_padded = conv_pad_channels(weight->dim[0]);
     l.c_padded = conv_pad_channels(weight->dim[1]);
