@@ -43,6 +43,15 @@ static int store_string(const struct flag *flag, const char *text, const char **
     return SLUICE_OK;
 }
 
+static int store_another(const struct flag *flag, const char *text, struct strings *out,
+                         struct sluice_error *e) {
+    if (out->n < STRINGS_MAX) return store_string(flag, text, &out->at[out->n++], e);
+    fail(e, SLUICE_USAGE, "given too often");
+    fail_where(e, "%s", flag->name);
+    fail_found(e, "\"%s\"", text);
+    return fail_expected(e, "at most %d of them", STRINGS_MAX);
+}
+
 static int store(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
     void *to = (char *)args + flag->offset;
     switch (flag->kind) {
@@ -51,6 +60,8 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
         return SLUICE_OK;
     case FLAG_STRING:
         return store_string(flag, text, to, e);
+    case FLAG_STRINGS:
+        return store_another(flag, text, to, e);
     case FLAG_PROMPT:
         ((struct prompt_text *)to)->typed = text;
         return SLUICE_OK;
@@ -73,8 +84,7 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
 
 static int take(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
     long row = flag - flags;
-    bool repeatable = strcmp(flag->name, "--ref-image") == 0;
-    if (args->given[row] && text && !repeatable && strcmp(args->typed[row], text) != 0)
+    if (args->given[row] && text && flag->kind != FLAG_STRINGS && strcmp(args->typed[row], text) != 0)
         return twice(flag, args->typed[row], text, e);
     args->given[row] = true;
     args->typed[row] = text;
@@ -177,4 +187,10 @@ void args_destroy(struct args *args) {
 
 bool args_given(const struct args *args, const char *name) {
     return args->given[flag_find(name) - flags];
+}
+
+const char *args_value(const struct args *args, const struct flag *flag, int i) {
+    const struct strings *several = (const void *)((const char *)args + flag->offset);
+    if (flag->kind == FLAG_STRINGS) return i < several->n ? several->at[i] : NULL;
+    return i == 0 ? args->typed[flag - flags] : NULL;
 }

@@ -20,6 +20,13 @@ struct seed {
     bool random; /* -1: drawn when a command runs */
 };
 
+/* What a flag was given as several times. */
+enum { STRINGS_MAX = 16 };
+struct strings {
+    const char *at[STRINGS_MAX];
+    int n;
+};
+
 /* Of a device that only the library knows: one of the two, the other is 0. */
 struct device_size {
     int64_t bytes;
@@ -29,20 +36,20 @@ struct device_size {
 struct args {
     const struct command *command;
     bool given[N_FLAGS];        /* by the row of the table */
-    const char *typed[N_FLAGS]; /* its value as typed */
+    const char *typed[N_FLAGS]; /* its value as typed, the last one */
     const char *operands[3];
     int n_operands;
 
     struct sluice_model_options model;
-    const char *high_noise_model, *clip_l, *clip_g, *t5xxl;
+    const char *high_noise_model, *clip_g;
     struct prompt_text prompt, negative_prompt;
     int width, height, frames, fps, steps, batch, threads;
     double cfg_scale, guidance, flow_shift, strength;
     struct seed seed;
     const char *sampler, *scheduler, *device, *precision, *vae_tiling, *direct_io;
-    const char *output, *init_image, *ref_image, *mask, *init_latent, *save_latent, *dump, *plan, *rates,
-        *report;
+    const char *output, *init_image, *mask, *init_latent, *save_latent, *dump, *plan, *rates, *report;
     const char *dimensions, *save, *folder, *clock;
+    struct strings references;
     int64_t max_ram_bytes;
     struct device_size max_vram;
     bool no_decode, no_replan, json, tensors, quiet, verbose, no_progress, help;
@@ -56,5 +63,7 @@ void args_destroy(struct args *args);
 
 /* Was the flag of that long name given? The name must exist. */
 bool args_given(const struct args *args, const char *name);
+/* Value i of that flag as typed, from 0; NULL behind the last. */
+const char *args_value(const struct args *args, const struct flag *flag, int i);
 
 #endif

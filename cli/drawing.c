@@ -86,12 +86,12 @@ int drawing_open(struct drawing *drawing, struct sluice_error *e) {
                                              .plans_only = args->command->bit == PLAN};
     struct sluice_model_options from = args->model;
     from.decodes_only = drawing->latent != NULL;
-    int status = request_read_texts(args, &drawing->texts, e);
+    int status = request_read_files(args, &drawing->files, e);
     if (!status) status = sluice_model_open(&from, &drawing->model, e);
     if (!status) status = sluice_session_open(drawing->model, &options, &drawing->session, e);
     if (status) return status;
     drawing->request.struct_size = sizeof drawing->request;
-    request_fill(&drawing->request, drawing->model, args, drawing->seed, &drawing->texts);
+    request_fill(&drawing->request, drawing->model, args, drawing->seed, &drawing->files);
     outfile_of_library(args->save_latent);
     interrupt_watch(drawing->session);
     return SLUICE_OK;
@@ -102,7 +102,7 @@ void drawing_close(struct drawing *drawing) {
     outfile_of_library(NULL);
     sluice_session_close(drawing->session);
     sluice_model_close(drawing->model);
-    request_free_texts(&drawing->texts);
+    request_free_files(&drawing->files);
 }
 
 /* How many pictures a latent holds stands in its plan; -v shows the plan. */

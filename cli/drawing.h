@@ -14,7 +14,7 @@ struct drawing {
     sluice_model *model;
     sluice_session *session;
     struct sluice_request request;
-    struct request_texts texts; /* of --plan and --rates */
+    struct request_files files;
     uint64_t seed;
     int n_images; /* that names are made for */
     int n_written;

@@ -18,6 +18,7 @@ enum command_bit {
 enum flag_kind {
     FLAG_SWITCH,      /* bool; takes no value */
     FLAG_STRING,      /* const char *; not empty */
+    FLAG_STRINGS,     /* struct strings; may be given several times */
     FLAG_PROMPT,      /* struct prompt_text */
     FLAG_WHOLE,       /* int within [least, most] */
     FLAG_REAL,        /* double within [least, most] */

@@ -92,17 +92,23 @@ static int check_part(const char *flag, const char *name, const char *reader, co
                                     : SLUICE_OK;
 }
 
+/* name, whose file is output, against one value of the flag inputs[i]. */
+static int check_value(size_t i, const char *path, const char *flag, const char *name,
+                       const struct stat *output, struct sluice_error *e) {
+    bool prompt = flag_find(inputs[i].flag)->kind == FLAG_PROMPT;
+    if (prompt && *path != '@') return SLUICE_OK;
+    if (same_file(output, path + prompt)) return refuse(e, flag, name, "the file of", inputs[i].flag);
+    return inputs[i].part ? check_part(flag, name, inputs[i].flag, path, e) : SLUICE_OK;
+}
+
 int inputs_spared(const struct args *args, const char *flag, const char *name, struct sluice_error *e) {
     struct stat info;
     if (!name || strcmp(name, "-") == 0 || stat(name, &info) || !S_ISREG(info.st_mode)) return SLUICE_OK;
     int status = SLUICE_OK;
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs && !status; i++) {
-        const struct flag *input = flag_find(inputs[i].flag);
-        const char *path = args->typed[input - flags];
-        if (path && input->kind == FLAG_PROMPT) path = *path == '@' ? path + 1 : NULL;
-        if (!path) continue;
-        if (same_file(&info, path)) return refuse(e, flag, name, "the file of", inputs[i].flag);
-        if (inputs[i].part) status = check_part(flag, name, inputs[i].flag, path, e);
+        const char *path;
+        for (int n = 0; !status && (path = args_value(args, flag_find(inputs[i].flag), n)); n++)
+            status = check_value(i, path, flag, name, &info, e);
     }
     for (int i = 0; i < args->n_operands && !status; i++)
         if (same_file(&info, args->operands[i]))

@@ -49,6 +49,7 @@ char *parameters_text(const struct args *args, const struct sluice_request *requ
     fprintf(to, "Size: %dx%d, Model: ", image->width, image->height);
     model_name(args, name);
     print_quoted(to, name);
+    if (request->init_image) fprintf(to, ", Denoising strength: %.9g", request->strength);
     fprintf(to, ", Version: sluice %s", sluice_version());
     if (fclose(to) == 0) return text;
     free(text);

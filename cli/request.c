@@ -14,13 +14,7 @@ static const struct {
     const char *flag, *why;
 } not_built[] = {
     {"--high-noise-diffusion-model", "no model of this build has a second transformer"},
-    {"--clip_l", "no model of this build has a CLIP text encoder"},
-    {"--clip_g", "no model of this build has a CLIP text encoder"},
-    {"--t5xxl", "no model of this build has a T5 text encoder"},
-    {"--init-img", "this build cannot start from a picture"},
-    {"--strength", "this build cannot start from a picture"},
-    {"--ref-image", "no model of this build takes reference pictures"},
-    {"--mask", "this build cannot start from a picture"},
+    {"--clip_g", "no model of this build has a second CLIP text encoder"},
     {"--frames", "no model of this build makes videos"},
     {"--fps", "no model of this build makes videos"},
 };
@@ -38,12 +32,12 @@ static int check_parts(const struct args *args, struct sluice_error *e) {
     bool decodes = args->operands[0] != NULL;
     /* Which parts a run needs is the library's to say. */
     if (m->model || m->vae) return SLUICE_OK;
-    if (!decodes && (m->diffusion_model || m->llm || m->tokenizer)) return SLUICE_OK;
+    bool parts = m->diffusion_model || m->llm || m->clip_l || m->t5xxl || m->tokenizer;
+    if (!decodes && parts) return SLUICE_OK;
     fail(e, SLUICE_USAGE, "which model?");
     fail_where(e, "sluice %s", args->command->name);
     fail_found(e, decodes ? "no --model and no --vae" : "no --model");
-    return fail_expected(e, decodes ? "-m PATH, or --vae PATH"
-                                    : "-m PATH, or --diffusion-model, --llm, --tokenizer and --vae");
+    return fail_expected(e, decodes ? "-m PATH, or --vae PATH" : "-m PATH, or a flag for every part");
 }
 
 static int check_prompt(const struct args *args, struct sluice_error *e) {
@@ -59,6 +53,12 @@ static int check_seeds(const struct args *args, struct sluice_error *e) {
     return fail_value(e, "--seed", "seeds beyond 9223372036854775807", "a seed that leaves room for --batch");
 }
 
+static int check_strength(const struct args *args, struct sluice_error *e) {
+    if (!args_given(args, "--strength") || args->init_image) return SLUICE_OK;
+    return refuse("--strength", "there is no picture to leave", args->typed[flag_find("--strength") - flags],
+                  "--init-img FILE beside it", e);
+}
+
 int request_check(const struct args *args, struct sluice_error *e) {
     for (size_t i = 0; i < sizeof not_built / sizeof *not_built; i++) {
         if (args_given(args, not_built[i].flag))
@@ -68,6 +68,7 @@ int request_check(const struct args *args, struct sluice_error *e) {
     int status = check_parts(args, e);
     if (!status) status = check_prompt(args, e);
     if (!status) status = check_seeds(args, e);
+    if (!status) status = check_strength(args, e);
     return status;
 }
 
@@ -84,27 +85,37 @@ int request_seed(const struct args *args, uint64_t *seed, struct sluice_error *e
     return SLUICE_OK;
 }
 
-int request_read_texts(const struct args *args, struct request_texts *texts, struct sluice_error *e) {
+int request_read_files(const struct args *args, struct request_files *files, struct sluice_error *e) {
     enum { PLAN_BYTES_MAX = 64 << 20, RATES_BYTES_MAX = 1 << 20 };
     int status = SLUICE_OK;
-    if (args->plan) status = textfile_read(args->plan, "the plan", PLAN_BYTES_MAX, &texts->plan, e);
+    if (args->plan) status = textfile_read(args->plan, "the plan", PLAN_BYTES_MAX, &files->plan, e);
     if (!status && args->rates)
-        status = textfile_read(args->rates, "the rates file", RATES_BYTES_MAX, &texts->rates, e);
+        status = textfile_read(args->rates, "the rates file", RATES_BYTES_MAX, &files->rates, e);
+    if (!status) status = pictures_read(args, &files->pictures, e);
     return status;
 }
 
-void request_free_texts(struct request_texts *texts) {
-    free(texts->plan);
-    free(texts->rates);
+void request_free_files(struct request_files *files) {
+    free(files->plan);
+    free(files->rates);
+    pictures_free(&files->pictures);
+}
+
+/* A picture to start from gives the size that no flag gives. */
+static void fill_size(struct sluice_request *request, const struct args *args) {
+    const struct sluice_picture *init = request->init_image;
+    if (init) request->width = init->width;
+    if (init) request->height = init->height;
+    if (args->width) request->width = args->width;
+    if (args->height) request->height = args->height;
 }
 
 static void fill_numbers(struct sluice_request *request, const struct args *args) {
-    if (args->width) request->width = args->width;
-    if (args->height) request->height = args->height;
     if (args->steps) request->steps = args->steps;
     if (args_given(args, "--cfg-scale")) request->cfg_scale = args->cfg_scale;
     if (args_given(args, "--guidance")) request->guidance = args->guidance;
     if (args_given(args, "--flow-shift")) request->flow_shift = args->flow_shift;
+    if (args_given(args, "--strength")) request->strength = args->strength;
     request->batch = args->batch ? args->batch : 1;
     request->max_ram_bytes = args->max_ram_bytes;
     request->max_vram_bytes = args->max_vram.bytes;
@@ -112,8 +123,10 @@ static void fill_numbers(struct sluice_request *request, const struct args *args
 }
 
 void request_fill(struct sluice_request *request, const sluice_model *model, const struct args *args,
-                  uint64_t seed, const struct request_texts *texts) {
+                  uint64_t seed, const struct request_files *files) {
     sluice_request_defaults(model, request);
+    pictures_fill(&files->pictures, request);
+    fill_size(request, args);
     fill_numbers(request, args);
     request->prompt = args->prompt.text;
     request->negative_prompt = args->negative_prompt.text;
@@ -123,9 +136,9 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->init_latent = args->init_latent;
     request->save_latent = args->save_latent;
     request->dump = args->dump;
-    request->plan = texts->plan;
+    request->plan = files->plan;
     request->plan_name = args->plan;
-    request->rates = texts->rates;
+    request->rates = files->rates;
     request->rates_name = args->rates;
     request->direct_io = args->direct_io;
     request->vae_tiling = args->vae_tiling;

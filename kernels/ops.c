@@ -4,6 +4,7 @@
  * at descriptors and never at elements (there are none under the dry device); nothing runs after an error. */
 #include "kernels/ops.h"
 
+#include <math.h>
 #include <stdio.h>
 
 enum {
@@ -17,13 +18,15 @@ static const char *const names[N_OP_KINDS] = {
     [OP_LINEAR] = "linear",
     [OP_LINEAR_FEW] = "linear_few",
     [OP_ATTENTION] = "attention",
+    [OP_DISTANCE_BIAS] = "distance_bias",
     [OP_RMS_NORM] = "rms_norm",
     [OP_LAYER_NORM] = "layer_norm",
     [OP_GROUP_STATISTICS] = "group_statistics",
     [OP_GROUP_NORM] = "group_norm",
     [OP_ROPE_TABLE] = "rope_table",
     [OP_ROPE] = "rope",
-    [OP_SWIGLU] = "swiglu",
+    [OP_GLU] = "glu",
+    [OP_ADD] = "add",
     [OP_WIDEN] = "widen",
     [OP_REPEAT_ROW] = "repeat_row",
     [OP_PATCHIFY] = "patchify",
@@ -143,6 +146,7 @@ static int operands(const struct op *op, const struct tensor *list[OPERANDS_MAX]
     switch (op->kind) {
     case OP_LINEAR:
         list[n++] = &op->epilogue.bias;
+        list[n++] = &op->epilogue.gate;
         list[n++] = &op->epilogue.residual;
         break;
     case OP_RMS_NORM:
@@ -225,6 +229,7 @@ void op_linear(struct context *x, struct tensor out, struct tensor in, struct te
     check_packed(&c, "weight", &weight);
     check_tensor(&c, "out", &out, F32, 2, DIMS(in.dim[0], weight.dim[0]));
     check_epilogue(&c, &out, &e.bias, &e.residual);
+    check_vector(&c, "gate", &e.gate, out.dim[1], true);
     dispatch(
         &c, &(struct op){
                 .kind = OP_LINEAR, .out = out, .in = {in, weight}, .epilogue = e, .precision = x->precision});
@@ -243,22 +248,52 @@ void op_linear_few(struct context *x, struct tensor out, struct tensor in, struc
 }
 
 void op_attention(struct context *x, struct tensor out, struct tensor q, struct tensor k, struct tensor v,
-                  int heads, int key_heads, float scale, bool causal) {
+                  struct heads heads) {
     struct check c = check_begin(x, OP_ATTENTION);
     check_tensor(&c, "q", &q, F32, 2, DIMS(-1, -1));
-    check_true(&c, heads > 0 && key_heads > 0 && heads % key_heads == 0, "heads", &q,
+    check_true(&c, heads.queries > 0 && heads.keys > 0 && heads.queries % heads.keys == 0, "heads", &q,
                "a multiple of the key heads");
-    check_true(&c, c.ok && q.dim[1] % heads == 0 && q.dim[1] / heads <= 512, "q", &q,
+    check_true(&c, c.ok && q.dim[1] % heads.queries == 0 && q.dim[1] / heads.queries <= 512, "q", &q,
                "heads of at most 512 columns");
-    int64_t columns = c.ok ? (int64_t)q.dim[1] / heads * key_heads : 0;
+    int64_t columns = c.ok ? (int64_t)q.dim[1] / heads.queries * heads.keys : 0;
     check_tensor(&c, "k", &k, F32, 2, DIMS(-1, columns));
     check_tensor(&c, "v", &v, F32, 2, DIMS(k.dim[0], columns));
     check_like(&c, "out", &out, &q);
-    check_true(&c, !causal || k.dim[0] >= q.dim[0], "k", &k, "at least as many keys as queries");
-    dispatch(
-        &c,
-        &(struct op){
-            .kind = OP_ATTENTION, .out = out, .in = {q, k, v}, .n = heads, .scale = scale, .causal = causal});
+    check_true(&c, !heads.causal || k.dim[0] >= q.dim[0], "k", &k, "at least as many keys as queries");
+    if (heads.distance_bias.rank)
+        check_tensor(&c, "distance bias", &heads.distance_bias, F32, 2,
+                     DIMS(heads.queries, (int64_t)q.dim[0] + k.dim[0] - 1));
+    dispatch(&c, &(struct op){.kind = OP_ATTENTION,
+                              .out = out,
+                              .in = {q, k, v, heads.distance_bias},
+                              .n = heads.queries,
+                              .scale = heads.scale,
+                              .causal = heads.causal});
+}
+
+/* Places by logarithm in f32, step by step as PyTorch rounds them; the logarithm itself is taken in double
+ * and rounded, so that it is the C library's business no more. */
+int32_t distance_bucket(int32_t distance, int32_t n_buckets, int32_t max_distance) {
+    int32_t half = n_buckets / 2, exact = half / 2, after = distance > 0 ? half : 0;
+    int64_t size = distance < 0 ? -(int64_t)distance : distance;
+    if (size < exact) return after + (int32_t)size;
+    float whole = (float)log((double)max_distance / exact);
+    float part = (float)log((double)((float)size / (float)exact)) / whole * (float)(half - exact);
+    return after + (part < (float)(half - exact) ? exact + (int32_t)part : half - 1);
+}
+
+void op_distance_bias(struct context *x, struct tensor out, struct tensor table,
+                      struct distance_buckets buckets) {
+    struct check c = check_begin(x, OP_DISTANCE_BIAS);
+    check_tensor(&c, "table", &table, WEIGHTS, 2, DIMS(-1, -1));
+    check_packed(&c, "table", &table);
+    check_true(&c, table.dim[0] % 4 == 0 && table.dim[0] <= 128 && buckets.max_distance > table.dim[0] / 4,
+               "table", &table, "a multiple of 4 buckets, at most 128, that do not end before max_distance");
+    check_tensor(&c, "out", &out, F32, 2, DIMS(table.dim[1], -1));
+    check_true(&c, out.dim[1] % 2 == 1, "out", &out, "an odd number of distances");
+    dispatch(&c,
+             &(struct op){
+                 .kind = OP_DISTANCE_BIAS, .out = out, .in = {table}, .max_distance = buckets.max_distance});
 }
 
 void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct tensor weight, float eps,
@@ -276,12 +311,18 @@ void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct 
              &(struct op){.kind = OP_RMS_NORM, .out = out, .in = {in, weight}, .eps = eps, .modulation = m});
 }
 
-void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struct tensor scale, float eps) {
+void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struct affine affine, float eps) {
     struct check c = check_begin(x, OP_LAYER_NORM);
     check_rows(&c, "in", &in);
     check_like(&c, "out", &out, &in);
-    check_vector(&c, "scale", &scale, tensor_columns(&in), true);
-    dispatch(&c, &(struct op){.kind = OP_LAYER_NORM, .out = out, .in = {in, scale}, .eps = eps});
+    check_vector(&c, "weight", &affine.weight, tensor_columns(&in), true);
+    check_vector(&c, "bias", &affine.bias, tensor_columns(&in), true);
+    check_vector(&c, "scale", &affine.scale, tensor_columns(&in), true);
+    check_vector(&c, "shift", &affine.shift, tensor_columns(&in), true);
+    dispatch(&c, &(struct op){.kind = OP_LAYER_NORM,
+                              .out = out,
+                              .in = {in, affine.weight, affine.bias, affine.scale, affine.shift},
+                              .eps = eps});
 }
 
 void op_group_statistics(struct context *x, struct tensor out, struct tensor in, struct rows_before before,
@@ -351,12 +392,23 @@ void op_rope(struct context *x, struct tensor inout, struct tensor table, int he
     dispatch(&c, &(struct op){.kind = OP_ROPE, .out = inout, .in = {table}, .n = heads, .pairs = pairs});
 }
 
-void op_swiglu(struct context *x, struct tensor out, struct tensor a, struct tensor b) {
-    struct check c = check_begin(x, OP_SWIGLU);
+void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor b,
+            enum activation activation) {
+    struct check c = check_begin(x, OP_GLU);
     check_rows(&c, "a", &a);
     check_like(&c, "b", &b, &a);
     check_like(&c, "out", &out, &a);
-    dispatch(&c, &(struct op){.kind = OP_SWIGLU, .out = out, .in = {a, b}});
+    dispatch(&c, &(struct op){.kind = OP_GLU, .out = out, .in = {a, b}, .activation = activation});
+}
+
+void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor b) {
+    struct check c = check_begin(x, OP_ADD);
+    check_rows(&c, "a", &a);
+    check_like(&c, "out", &out, &a);
+    int64_t dim[TENSOR_RANK_MAX];
+    for (int i = 0; i < a.rank; i++) dim[i] = i + 1 < a.rank && tensor_rows(&b) == 1 ? 1 : a.dim[i];
+    check_tensor(&c, "b", &b, WEIGHTS, a.rank, dim);
+    dispatch(&c, &(struct op){.kind = OP_ADD, .out = out, .in = {a, b}});
 }
 
 void op_widen(struct context *x, struct tensor out, struct tensor in) {
@@ -385,17 +437,24 @@ static void check_patches(struct check *c, const struct tensor *tokens, const st
     check_tensor(c, "tokens", tokens, F32, 2, DIMS(n, (int64_t)patch * patch * latent->dim[0]));
 }
 
-void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, int patch) {
+void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, int patch,
+                 enum patch_order order) {
     struct check c = check_begin(x, OP_PATCHIFY);
     check_patches(&c, &tokens, &latent, patch);
-    dispatch(&c, &(struct op){.kind = OP_PATCHIFY, .out = tokens, .in = {latent}, .n = patch});
+    dispatch(&c,
+             &(struct op){.kind = OP_PATCHIFY, .out = tokens, .in = {latent}, .n = patch, .order = order});
 }
 
-void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens, int patch, float factor) {
+void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens, int patch,
+                   enum patch_order order, float factor) {
     struct check c = check_begin(x, OP_UNPATCHIFY);
     check_patches(&c, &tokens, &latent, patch);
-    dispatch(&c,
-             &(struct op){.kind = OP_UNPATCHIFY, .out = latent, .in = {tokens}, .n = patch, .scale = factor});
+    dispatch(&c, &(struct op){.kind = OP_UNPATCHIFY,
+                              .out = latent,
+                              .in = {tokens},
+                              .n = patch,
+                              .order = order,
+                              .scale = factor});
 }
 
 void op_timestep(struct context *x, struct tensor out, float t) {
@@ -421,39 +480,71 @@ int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t
     return reach * in_row + (growth > 0 ? growth : 0);
 }
 
+static bool apart(const struct tensor *out, const struct tensor *in) {
+    uintptr_t from = (uintptr_t)out->data, to = (uintptr_t)in->data;
+    return !out->data || from + (uintptr_t)tensor_bytes(out) <= to ||
+           to + (uintptr_t)(tensor_rows(in) * in->row_bytes) <= from;
+}
+
 /* out does not reach a picture of these rows, of which a halo is read, or begins far enough before it. */
 static bool clear_of(const struct tensor *out, const struct tensor *in, int32_t first_row, int halo, int up) {
     uintptr_t from = (uintptr_t)out->data, to = (uintptr_t)in->data;
-    bool apart = from + (uintptr_t)tensor_bytes(out) <= to ||
-                 to + (uintptr_t)(tensor_rows(in) * in->row_bytes) <= from;
-    if (!out->data || apart) return true;
+    if (apart(out, in)) return true;
     int64_t in_row = in->row_bytes * in->dim[1], out_row = out->row_bytes * out->dim[1];
     int64_t lead = conv_lead(out->dim[0], out->dim[1], halo, up, in_row, out_row);
     return (int64_t)(to - from) + first_row * in_row >= lead;
 }
 
+/* The same where every other row is taken: a band is gathered before any of it is written, and those after
+ * it read from twice its end on. */
+static bool clear_of_strided(const struct tensor *out, const struct tensor *in) {
+    if (apart(out, in)) return true;
+    int64_t in_row = in->row_bytes * in->dim[1], out_row = out->row_bytes * out->dim[1];
+    int64_t growth = out->dim[0] * (out_row - 2 * in_row);
+    return (int64_t)((uintptr_t)in->data - (uintptr_t)out->data) >= (growth > 0 ? growth : 0);
+}
+
 static void check_overlap(struct check *c, const struct tensor *out, const struct tensor *in,
                           const struct tensor *residual, const struct conv_options *o, int halo) {
     if (!c->ok) return;
+    if (o->stride == 2) {
+        check_true(c, clear_of_strided(out, in), "out", out, "at in, or far enough before it");
+        return;
+    }
     check_true(c, clear_of(out, in, o->first_row, halo, o->upsample), "out", out, "far enough before in");
     if (residual->rank && residual->data != out->data)
         check_true(c, clear_of(out, residual, 0, 0, 1), "out", out, "residual, or far enough before it");
 }
 
+static void check_stride(struct check *c, const struct tensor *in, const struct tensor *weight,
+                         const struct epilogue *e, const struct conv_options *o) {
+    check_true(c, o->stride >= 0 && o->stride <= 2, "stride", in, "0, 1 or 2");
+    if (o->stride != 2) return;
+    check_true(c, in->dim[0] % 2 == 0 && in->dim[1] % 2 == 0, "in", in, "even rows and columns to stride");
+    check_true(c, weight->dim[2] == 3, "weight", weight, "a kernel of 3 to stride");
+    check_true(c, !o->norm.statistics.rank && o->upsample == 1 && !e->residual.rank, "options", in,
+               "no norm, upsampling or residual to stride");
+}
+
 void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e, struct conv_options options) {
     struct check c = check_begin(x, OP_CONV2D);
-    int64_t up = options.upsample, first = options.first_row;
+    int64_t up = options.upsample, first = options.first_row, stride = options.stride == 2 ? 2 : 1;
     check_tensor(&c, "in", &in, F32, 3, DIMS(-1, -1, -1));
     check_true(&c, up == 1 || up == 2, "upsample", &in, "1 or 2");
     check_tensor(&c, "weight", &weight, WEIGHTS, 4, DIMS(-1, in.dim[2], -1, weight.dim[2]));
     check_packed(&c, "weight", &weight);
     check_true(&c, weight.dim[2] == 1 || weight.dim[2] == 3, "weight", &weight, "a kernel of 1 or 3");
-    check_tensor(&c, "out", &out, F32, 3, DIMS(-1, in.dim[1] * up, weight.dim[0]));
-    check_true(&c, first >= 0 && (up == 1 || !first) && first + out.dim[0] <= in.dim[0] * up, "out", &out,
-               "rows of the result");
+    check_stride(&c, &in, &weight, &e, &options);
+    check_tensor(&c, "out", &out, F32, 3, DIMS(-1, in.dim[1] * up / stride, weight.dim[0]));
+    check_true(&c,
+               first >= 0 && ((up == 1 && stride == 1) || !first) &&
+                   first + out.dim[0] <= in.dim[0] * up / stride,
+               "out", &out, "rows of the result");
     check_packed(&c, "out", &out);
     check_epilogue(&c, &out, &e.bias, &e.residual);
+    check_true(&c, !e.gate.rank && e.activation == ACTIVATION_NONE, "epilogue", &e.gate,
+               "bias and residual alone");
     check_overlap(&c, &out, &in, &e.residual, &options, weight.dim[2] / 2);
     if (options.norm.statistics.rank) check_group_norm(&c, &options.norm, in.dim[2]);
     dispatch(&c, &(struct op){
@@ -479,8 +570,9 @@ void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in) {
 
 /* Of the operators that do a fixed small amount of work for each output; 0: moves only. */
 static const unsigned char flops_per_output[N_OP_KINDS] = {
-    [OP_RMS_NORM] = 4,     [OP_LAYER_NORM] = 6, [OP_GROUP_NORM] = 3, [OP_ROPE_TABLE] = 2,
-    [OP_ROPE] = 3,         [OP_SWIGLU] = 4,     [OP_UNPATCHIFY] = 1, [OP_LATENT_TO_IMAGE] = 2,
+    [OP_RMS_NORM] = 4,     [OP_LAYER_NORM] = 6, [OP_GROUP_NORM] = 3,
+    [OP_ROPE_TABLE] = 2,   [OP_ROPE] = 3,       [OP_GLU] = 4,
+    [OP_ADD] = 1,          [OP_UNPATCHIFY] = 1, [OP_LATENT_TO_IMAGE] = 2,
     [OP_IMAGE_TO_RGB] = 3, [OP_TIMESTEP] = 2,
 };
 

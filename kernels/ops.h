@@ -15,11 +15,11 @@
 enum op_kind {
     OP_LINEAR,     /* out[T,N] = residual + gate * act(in[T,K] . weight[N,K]^T + bias) */
     OP_LINEAR_FEW, /* out = act(in) . weight^T + bias for conditioning rows, one fixed order a row (R4) */
-    OP_ATTENTION,  /* out[T,H,D] = softmax(scale q k^T + bias of distance) v, grouped heads, optionally causal;
-                      out may be q */
-    OP_DISTANCE_BIAS, /* out[H,2T-1]: row h, place d + T - 1 is table[bucket of d = key - query][h] (T5) */
-    OP_RMS_NORM,   /* out = base + gate * (in / sqrt(mean(in^2) + eps) * weight * (1 + scale)) */
-    OP_LAYER_NORM, /* out = ((in - mean) / sqrt(var + eps) * weight + bias) * (1 + scale) + shift */
+    OP_ATTENTION, /* out[T,H,D] = softmax(scale q k^T + bias of distance) v, grouped heads, optionally causal;
+                     out may be q */
+    OP_DISTANCE_BIAS,    /* out[H,2T-1]: row h, place d + T - 1 is table[bucket of d = key - query][h] (T5) */
+    OP_RMS_NORM,         /* out = base + gate * (in / sqrt(mean(in^2) + eps) * weight * (1 + scale)) */
+    OP_LAYER_NORM,       /* out = ((in - mean) / sqrt(var + eps) * weight + bias) * (1 + scale) + shift */
     OP_GROUP_STATISTICS, /* out[groups,2] = mean and 1/sqrt(var + eps) of in[Y,X,C], and of the rows before
                             it, over pixels and group channels */
     OP_GROUP_NORM,       /* out = (in - mean) * rstd * weight + bias, statistics given */
@@ -197,11 +197,13 @@ void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens
 void op_timestep(struct context *x, struct tensor out, float t);
 /* weight [N,C,k,k], k 1 or 3, in [Y,X,C], out and residual [Y*up/stride,X*up/stride,N] or rows of that, out
  * packed. The zeros around the picture stay zero: norm and activation come before padding. A convolution that
- * strides has neither norm nor residual; its out may begin where in does.
+ * strides has neither norm, upsampling nor residual.
  *
  * Every device goes through out from the top in bands of at most conv_band_rows and writes a band after those
  * above it. So out may run into in, and into a residual that is not out itself, if it begins so far before
- * them (conv_lead) that no band is written over rows which it or a later one reads. */
+ * them (conv_lead) that no band is written over rows which it or a later one reads. A band of a convolution
+ * that strides is gathered before it is written: its out may begin where in does, unless a row of it is
+ * longer than two of in. */
 void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e, struct conv_options options);
 int32_t conv_band_rows(int32_t columns);

@@ -12,6 +12,9 @@ extern const struct family family_t5;             /* text encoder; models/t5.c *
 extern const struct family family_vae_kl;         /* autoencoder's decoder; models/vae_kl.c */
 extern const struct family family_vae_kl_encoder; /* and its encoder; models/vae_kl_encoder.c */
 
+/* Of Flux: with distilled guidance (dev, Kontext), without (schnell), with a picture around a hole (Fill). */
+enum { FLUX_GUIDED, FLUX_SCHNELL, FLUX_FILL };
+
 /* All families, NULL-terminated. */
 extern const struct family *const families[];
 
@@ -20,12 +23,13 @@ struct text_recipe {
     const char *template_before, *template_after; /* text around the prompt's; NULL: none */
     /* Tokens around it: they stay where a prompt is cut. NULL: none. */
     const char *first, *last;
-    const char *pad; /* shorter ones are padded to tokens_max with this token; NULL: they stay short */
-    int tokens_max;  /* with all that is around it; of longer ones the first are seen */
+    const char *pad;        /* shorter ones are padded to tokens_max with this token; NULL: they stay short */
+    int tokens_max;         /* with all that is around it; of longer ones the first are seen */
     const char *special[3]; /* tokens of the template that the tokenizer must know, NULL-terminated */
     bool pools;             /* the row of the first `last` token is what the denoiser sees */
     const char *tokenizer;  /* its kind, as tokenizer_kind() names it: "BPE", "CLIP BPE", "unigram" */
     const char *tokenizer_from; /* where a missing tokenizer is usually found */
+    const char *classes[2];     /* of encoder and tokenizer in model_index.json */
 };
 
 /* The shift s of a schedule, in s u / (1 + (s - 1) u). */
@@ -47,6 +51,8 @@ struct flow_shift_line {
     int base_tokens, max_tokens;
 };
 
+enum { RECIPE_DIMENSIONS_MAX = 2 };
+
 /* A pipeline. One session runs every recipe. */
 struct recipe {
     const char *name; /* "zimage" */
@@ -54,9 +60,14 @@ struct recipe {
      * pictures. */
     const struct family *role[N_ROLES];
     int variant; /* the denoiser's */
+    /* Where its weights differ from their families' published dimensions. */
+    struct {
+        const char *name;
+        int value;
+    } dimension[RECIPE_DIMENSIONS_MAX];
     struct text_recipe text[N_TEXTS];
     const char *pipelines[4]; /* _class_names in model_index.json, NULL-terminated */
-    int patch;         /* latent pixels on a token's side: width and height are multiples of patch * factor */
+    int patch; /* latent pixels on a token's side: width and height are multiples of patch * factor */
     /* Schedule, where scheduler_config.json does not say. */
     enum flow_shift_rule shift_rule;
     double flow_shift;
@@ -64,10 +75,10 @@ struct recipe {
     enum flow_grid grid;          /* how evenly spaced values are rounded */
     enum timestep_input timestep; /* what the denoiser is told */
     /* Pictures. */
-    bool samples_init;    /* pictures to start from are drawn from the encoder's distribution, not its mean */
-    int references_max;   /* pictures to refer to */
+    bool samples_init;  /* pictures to start from are drawn from the encoder's distribution, not its mean */
+    int references_max; /* pictures to refer to */
     bool references_if_unnamed; /* only where no model_index.json names another pipeline */
-    bool fills;           /* needs a picture and a mask */
+    bool fills;                 /* needs a picture and a mask */
     /* Defaults where the model's folder has no sluice.json. */
     int width, height, steps;
     double cfg_scale, guidance, strength;
@@ -75,5 +86,8 @@ struct recipe {
 };
 
 extern const struct recipe *const recipes[]; /* NULL-terminated */
+
+/* Where that family stands in a recipe; N_ROLES: nowhere. */
+int recipe_role(const struct recipe *recipe, const struct family *family);
 
 #endif

@@ -103,7 +103,9 @@ static void attend(struct context *x, const struct layer_weights *w, const struc
     op_rms_norm(x, k, k, w->k_norm, settings->norm_eps, plain);
     op_rope(x, q, state->rope, heads, ROPE_HALVES);
     op_rope(x, k, state->rope, key_heads, ROPE_HALVES);
-    op_attention(x, q, q, k, v, heads, key_heads, 1 / sqrtf((float)head), true);
+    op_attention(
+        x, q, q, k, v,
+        (struct heads){.queries = heads, .keys = key_heads, .scale = 1 / sqrtf((float)head), .causal = true});
     op_linear(x, tokens, q, w->out, (struct epilogue){.residual = tokens});
 }
 
@@ -124,7 +126,7 @@ static void forward_layer(struct context *x, const void *weights, const struct v
     struct tensor up = context_tensor(x, DTYPE_F32, 2, (int32_t[]){T, w->up.dim[0]});
     op_linear(x, gate, n, w->gate, none);
     op_linear(x, up, n, w->up, none);
-    op_swiglu(x, gate, gate, up);
+    op_glu(x, gate, gate, up, ACTIVATION_SILU);
     op_linear(x, tokens, gate, w->down, (struct epilogue){.residual = tokens});
 }
 
@@ -263,7 +265,9 @@ static int write_config(const struct component *c, char *out, size_t out_bytes) 
 
 const struct family family_qwen3 = {
     .name = "qwen3",
-    .role = ROLE_TEXT,
+    .kind = FAMILY_TEXT,
+    .word = "text encoder",
+    .flag = "--llm",
     .prefixes = prefixes,
     .config_key = "model_type",
     .config_value = "qwen3",

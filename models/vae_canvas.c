@@ -35,7 +35,7 @@ static int64_t upsample_lead(const struct canvas_level *to) {
 }
 
 /* Rows that a level needs with its first picture at *front, which is chosen as near to 0 as its resnets
- * allow. below: the level before it; NULL for the deepest. */
+ * allow. below: the level that its first picture is upsampled from; NULL for none. */
 static int64_t measure_level(const struct canvas_level *l, const struct canvas_level *below, bool tiled,
                              int64_t *front) {
     bool widens = l->before != l->channels;
@@ -49,7 +49,7 @@ static int64_t measure_level(const struct canvas_level *l, const struct canvas_l
     return *front + up;
 }
 
-int64_t canvas_measure(const struct canvas_level *levels, int n, int spare, bool tiled, int64_t *front) {
+int64_t canvas_measure_up(const struct canvas_level *levels, int n, int spare, bool tiled, int64_t *front) {
     int64_t rows = 0;
     for (int i = 0; i < n; i++) {
         const struct canvas_level *l = &levels[i];
@@ -58,6 +58,28 @@ int64_t canvas_measure(const struct canvas_level *levels, int n, int spare, bool
         int beside = i == 0 ? spare : 0;
         if (i + 1 < n && !beside) beside = 1; /* it moves to the back */
         rows = most(rows, front[i] + (1 + beside) * picture);
+    }
+    return rows;
+}
+
+/* Downsampled pictures go to row 0 first, so the next level's is there or lies behind that. */
+static int64_t measure_down(const struct canvas_level *l, bool downsampled, int beside, bool tiled,
+                            int64_t *front) {
+    int64_t rows = measure_level(l, NULL, tiled, front), first = picture_rows(l->Y, l->X, l->before);
+    int64_t further = downsampled && *front && *front < first ? first - *front : 0;
+    *front += further;
+    return most(rows + further, *front + (1 + beside) * picture_rows(l->Y, l->X, l->channels));
+}
+
+/* A level whose resnets would go far to the front to save h is better off with room for h. */
+int64_t canvas_measure_down(const struct canvas_level *levels, int n, int spare, bool tiled, int64_t *front) {
+    int64_t rows = 0, banded_front;
+    for (int i = 0; i < n; i++) {
+        int beside = i + 1 == n ? spare : 0;
+        int64_t level = measure_down(&levels[i], i > 0, beside, false, &front[i]);
+        int64_t banded = measure_down(&levels[i], i > 0, beside, tiled, &banded_front);
+        if (banded < level) front[i] = banded_front;
+        rows = most(rows, least(level, banded));
     }
     return rows;
 }

@@ -1,11 +1,14 @@
-/* The canvas: one buffer in which all whole pictures of a decoder lie, and where in it.
+/* The canvas: one buffer in which all whole pictures of an autoencoder's half lie, and where in it.
  *
  * A block's picture lies towards the front, what is needed beside it at the back. Convolutions go from top to
  * bottom, so a block may write its output over rows of its input that nobody reads again: the output begins a
  * lead before the input (conv_lead) and runs into it. Before a picture is upsampled it moves to the back:
- * what is four times as large then begins at the front and never overtakes it.
+ * what is four times as large then begins at the front and never overtakes it. What is downsampled goes to
+ * the front, over rows that are read already, and from there to where the next level begins, if its resnets
+ * need room before it.
  *
  *     up              |  out ............................[in ......]|      the back's end is the canvas's
+ *     down            |[out ][in ..................................]|
  *     wider resnet    |[out ...][in ...................]   [h .....]|
  *     other resnets   |[in = out]                          [h .....]|
  *
@@ -20,7 +23,7 @@
 
 enum { CANVAS_LEVELS_MAX = 8, CANVAS_ROW = 64 };
 
-/* Of one resolution, deepest first: the first resnet takes `before` channels, all give `channels`. */
+/* Of one resolution: the first resnet takes `before` channels, all give `channels`. */
 struct canvas_level {
     int32_t Y, X, before, channels;
     int n_resnets;
@@ -33,8 +36,9 @@ struct canvas {
 };
 
 /* Rows of the canvas for these levels, and in front[] where each level's first picture begins. spare: so many
- * more pictures lie at the back in the deepest level. */
-int64_t canvas_measure(const struct canvas_level *levels, int n, int spare, bool tiled, int64_t *front);
+ * more pictures lie at the back in the deepest level. Upwards the deepest comes first, downwards last. */
+int64_t canvas_measure_up(const struct canvas_level *levels, int n, int spare, bool tiled, int64_t *front);
+int64_t canvas_measure_down(const struct canvas_level *levels, int n, int spare, bool tiled, int64_t *front);
 
 /* A picture that begins in this row; it becomes the canvas's. */
 struct tensor canvas_put(struct canvas *canvas, int64_t at, int32_t Y, int32_t X, int32_t C);

@@ -10,6 +10,7 @@
  * loaders/single_file_utils.py, convert_z_image_transformer_checkpoint_to_diffusers. */
 #include "kernels/ops.h"
 #include "models/models.h"
+#include "models/row_chunk.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -29,10 +30,7 @@ enum {
     ONE
 };
 
-/* Tokens come in multiples of PAD_TO; the feed-forward runs in equal chunks of about FEED_FORWARD_ROWS, so
- * that its wide rows stay few and no chunk is so short that widening its weights takes longer than
- * multiplying. */
-enum { PAD_TO = 32, FEED_FORWARD_ROWS = 512, PATCH_SIDE = 2 };
+enum { PAD_TO = 32, PATCH_SIDE = 2 }; /* tokens come in multiples of PAD_TO */
 
 struct zimage_settings {
     double rope_theta;
@@ -101,8 +99,8 @@ static const struct weight_spec embedder_table[] = {
 #define PROJECTION(prefix, field, name_, part_)                                                              \
     {                                                                                                        \
         .offset = offsetof(struct layer_weights, field), .names = {prefix "attention." name_ ".weight"},     \
-        .fused = {prefix "attention.qkv.weight", 3, part_, {DIM, DIM, DIM}}, .rank = 2, .dim = {DIM, DIM},   \
-        .spread = 1                                                                                          \
+        .fused = {prefix "attention.qkv.weight", 3, {DIM, DIM, DIM}, 1, {part_}}, .rank = 2,                 \
+        .dim = {DIM, DIM}, .spread = 1                                                                       \
     }
 
 /* Context refiner, noise refiner and main layers are one kind of layer under three prefixes. */
@@ -254,7 +252,7 @@ static void forward_embedder(struct context *x, const void *weights, const struc
     int32_t Y = latent.dim[1] / PATCH_SIDE, X = latent.dim[2] / PATCH_SIDE;
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){Y * X, w->patch.dim[1]});
     struct tensor rows = image_rows(state->tokens, state);
-    op_patchify(x, patches, latent, PATCH_SIDE);
+    op_patchify(x, patches, latent, PATCH_SIDE, PATCH_CHANNELS_LAST);
     op_linear(x, tensor_slice(rows, 0, Y * X), patches, w->patch, (struct epilogue){.bias = w->patch_bias});
     pad_rows(x, rows, Y * X, w->pad);
     op_widen(x, caption_rows(state->tokens, state), state->caption);
@@ -277,20 +275,14 @@ static void attend(struct context *x, const struct layer_weights *w, struct tens
     op_rms_norm(x, k, k, w->k_norm, eps, plain);
     op_rope(x, q, rope, heads, ROPE_INTERLEAVED);
     op_rope(x, k, rope, heads, ROPE_INTERLEAVED);
-    op_attention(x, q, q, k, v, heads, heads, 1 / sqrtf((float)head), false);
+    op_attention(x, q, q, k, v,
+                 (struct heads){.queries = heads, .keys = heads, .scale = 1 / sqrtf((float)head)});
     op_linear(x, n, q, w->out, none);
-}
-
-/* Rows of a chunk, three quarters to one and a half times FEED_FORWARD_ROWS: a function of T alone, because
- * shapes may not come from the plan (R3). */
-static int32_t feed_forward_rows(int32_t T) {
-    int32_t chunks = (T + FEED_FORWARD_ROWS / 2) / FEED_FORWARD_ROWS;
-    return chunks < 2 ? T : (T + chunks - 1) / chunks;
 }
 
 static void feed_forward(struct context *x, const struct layer_weights *w, float eps, struct tensor tokens,
                          struct tensor n, struct modulation in, struct modulation out) {
-    int32_t T = tokens.dim[0], chunk = feed_forward_rows(T);
+    int32_t T = tokens.dim[0], chunk = row_chunk(T);
     struct epilogue none = {0};
     struct tensor a = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, w->w1.dim[0]});
     struct tensor b = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, w->w1.dim[0]});
@@ -301,7 +293,7 @@ static void feed_forward(struct context *x, const struct layer_weights *w, float
         op_rms_norm(x, h, t, w->ffn_norm1, eps, in);
         op_linear(x, a_rows, h, w->w1, none);
         op_linear(x, b_rows, h, w->w3, none);
-        op_swiglu(x, a_rows, a_rows, b_rows);
+        op_glu(x, a_rows, a_rows, b_rows, ACTIVATION_SILU);
         op_linear(x, h, a_rows, w->w2, none);
         out.base = t;
         op_rms_norm(x, t, h, w->ffn_norm2, eps, out);
@@ -360,9 +352,9 @@ static void forward_final(struct context *x, const void *weights, const struct v
     struct tensor scale = tensor_reshape(rows_of(state->final_scale, scope), 1, &dim);
     struct tensor n = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, dim});
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->weight.dim[0]});
-    op_layer_norm(x, n, tensor_slice(state->tokens, 0, rows), scale, 1e-6f);
+    op_layer_norm(x, n, tensor_slice(state->tokens, 0, rows), (struct affine){.scale = scale}, 1e-6f);
     op_linear(x, patches, n, w->weight, (struct epilogue){.bias = w->bias});
-    op_unpatchify(x, latent, patches, PATCH_SIDE, -1);
+    op_unpatchify(x, latent, patches, PATCH_SIDE, PATCH_CHANNELS_LAST, -1);
 }
 
 /* ---- the family ---- */
@@ -468,13 +460,6 @@ static int blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
-/* The first lane of a prompt is the one that its once-a-prompt visits work on. */
-static int first_of_prompt(const struct lane *lanes, int i) {
-    int first = 0;
-    while (lanes[first].prompt != lanes[i].prompt) first++;
-    return first;
-}
-
 static void declare_rows(const struct component *c, struct zimage_state *s, int32_t rows, struct arena *arena,
                          bool *ok) {
     const int32_t *d = c->dims;
@@ -496,7 +481,7 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct zimage_state *s = lanes[i].state;
-        const struct zimage_state *shared = lanes[first_of_prompt(lanes, i)].state;
+        const struct zimage_state *shared = lanes[lane_first_of_prompt(lanes, i)].state;
         int32_t caption = padded(lanes[i].text.dim[0]), dim = c->dims[DIM];
         s->image_rows = padded(lanes[i].latent.dim[1] / PATCH_SIDE * (lanes[i].latent.dim[2] / PATCH_SIDE));
         int32_t rows = s->image_rows + caption;
@@ -517,13 +502,8 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
 static void visit_captions(int stage, int once, const struct lane *lanes, int n_lanes,
                            struct visit_list *list, struct error *e) {
     for (int block = 0; block < once; block++)
-        for (int i = 0; i < n_lanes; i++)
-            if (first_of_prompt(lanes, i) == i)
-                visit_add(
-                    list,
-                    (struct visit){
-                        .stage = stage, .block = block, .first_lane = i, .n_lanes = 1, .evaluation = -1},
-                    e);
+        visit_add_prompts(list, (struct visit){.stage = stage, .block = block, .evaluation = -1}, lanes,
+                          n_lanes, e);
 }
 
 /* Rows are the first lane's, which shares them with the others. */
@@ -596,7 +576,9 @@ static int write_config(const struct component *c, char *out, size_t out_bytes) 
 
 const struct family family_zimage = {
     .name = "zimage",
-    .role = ROLE_DENOISER,
+    .kind = FAMILY_DENOISER,
+    .word = "transformer",
+    .flag = "--diffusion-model",
     .prefixes = prefixes,
     .config_key = "_class_name",
     .config_value = "ZImageTransformer2DModel",

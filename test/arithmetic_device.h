@@ -65,7 +65,7 @@ static void arithmetic_rms_norm(const struct op *op) {
 static float arithmetic_element(const struct op *op, int64_t t, int32_t c) {
     float a;
     switch (op->kind) {
-    case OP_SWIGLU:
+    case OP_GLU:
         a = float_row(&op->in[0], t)[c];
         return a / (1 + expf(-a)) * float_row(&op->in[1], t)[c];
     case OP_REPEAT_ROW:
@@ -88,7 +88,7 @@ static enum status arithmetic_run(struct device *device, const struct op *op, vo
     case OP_RMS_NORM:
         arithmetic_rms_norm(op);
         return OK;
-    case OP_SWIGLU:
+    case OP_GLU:
     case OP_REPEAT_ROW:
     case OP_TIMESTEP:
     case OP_WIDEN:

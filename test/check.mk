@@ -6,7 +6,9 @@ TEST_BINS := $(TESTS:%=$B/test_%)
 # Default visibility: a test may put its own malloc before the libraries'.
 $B/test_%: test/test_%.c $(ENGINE_O) $B/cuda.objects
 	@echo "  ld $@"
-	@$(CC) $(CFLAGS) -fvisibility=default -MMD -MP $(LDFLAGS) -o $@ $< $(ENGINE_O) -lcmocka $(CLI_LIBS) $(LIBS)
+	@$(CC) $(CFLAGS) -fvisibility=default -MMD -MP $(LDFLAGS) -o $@ $< $(filter %.o,$^) -lcmocka $(CLI_LIBS) $(LIBS)
+# What the program alone has.
+$B/test_picture_read: $B/obj/cli/picture_read.o $B/obj/cli/fail.o
 
 # Under the thread sanitizer no oneDNN: its OpenMP is not instrumented and gives false races.
 TSAN_O := $(patsubst %.c,$B/obj/%.o,$(wildcard engine/base/*.c engine/run/*.c kernels/*.c kernels/dry/*.c kernels/paced/*.c))

@@ -83,7 +83,7 @@ ring clang clang_reads
 build tests
 for name in $tests; do ring "release $name" "build/release/test_$name"; done
 # Most users' processors end at AVX2, where oneDNN takes other paths.
-for name in golden rings_zimage rings_vae ops bf16; do
+for name in golden rings_zimage rings_vae rings_vae_encoder ops bf16; do
     ring "avx2 $name" env DNNL_MAX_CPU_ISA=AVX2 "build/release/test_$name"
 done
 ring "program" sh test/cli/run.sh build/release/sluice test/golden/zimage_a/model build/cli_test
@@ -134,10 +134,11 @@ for config in emu emu_asan emu_tsan; do
 done
 build CONFIG=emu build/emu/sluice gpu-stage
 ring "emu program" env ${all:+CALLS=$all} sh test/cuda/program.sh build/emu/sluice test/golden/zimage_a/model build/cuda_test
-build CONFIG=emu build/emu/test_golden build/emu/test_rings_zimage build/emu/test_rings_vae
+build CONFIG=emu build/emu/test_golden build/emu/test_rings_zimage build/emu/test_rings_vae build/emu/test_rings_vae_encoder
 ring "emu pipeline" env SLUICE_TEST_DEVICE=cuda build/emu/test_golden
 ring "emu blocks" env SLUICE_TEST_DEVICE=cuda build/emu/test_rings_zimage
 ring "emu decoder" env SLUICE_TEST_DEVICE=cuda build/emu/test_rings_vae
+ring "emu encoder" env SLUICE_TEST_DEVICE=cuda build/emu/test_rings_vae_encoder
 build build/release/gpu_results
 ring "readme" sh bench/gpu/readme.sh build/release/gpu_results check
 ring "gpu script" sh test/test_gpu_script.sh build/emu/gpu build/gpu_script_test

@@ -97,19 +97,25 @@ static inline void rename_part(struct item *item, const char *from, const char *
     snprintf(at, sizeof item->name - (size_t)(at - item->name), "%s%s", to, tail);
 }
 
-/* Takes the two tensors below the first one out of the pile: one of three times the rows is left. */
+/* Takes the rows of the tensor of that name behind those of another; what is taken is called "-". */
+static inline void join_rows(struct pile *p, struct item *to, const char *name) {
+    struct item *t = pile_find(p, name);
+    if (!t) abort();
+    to->data = realloc(to->data, to->bytes + t->bytes);
+    if (!to->data) abort();
+    memcpy(to->data + to->bytes, t->data, t->bytes);
+    to->bytes += t->bytes;
+    to->dim[0] += t->dim[0];
+    snprintf(t->name, sizeof t->name, "-");
+}
+
+/* Of q, k and v one tensor of three times the rows is left. */
 static inline void fuse(struct pile *p, struct item *q) {
     for (int i = 0; i < 2; i++) {
         char name[PILE_NAME];
         snprintf(name, sizeof name, "%s", q->name);
-        char *at = strstr(name, "to_q");
-        memcpy(at, i ? "to_v" : "to_k", 4);
-        struct item *t = pile_find(p, name);
-        q->data = realloc(q->data, q->bytes + t->bytes);
-        memcpy(q->data + q->bytes, t->data, t->bytes);
-        q->bytes += t->bytes;
-        q->dim[0] += t->dim[0];
-        snprintf(t->name, sizeof t->name, "-");
+        memcpy(strstr(name, "to_q"), i ? "to_v" : "to_k", 4);
+        join_rows(p, q, name);
     }
     rename_part(q, "to_q", "qkv");
 }
@@ -143,7 +149,8 @@ static inline void name_originally(struct pile *p, int split) {
     pile_drop(p, "-");
 }
 
-/* The autoencoder as Flux's authors name it: levels from the other end, projections as convolutions. */
+/* The autoencoder as Flux's authors name it: the decoder's levels from the other end, projections as
+ * convolutions. */
 static inline void name_vae_originally(struct pile *p) {
     static const char *const parts[][2] = {{".mid_block.resnets.0.", ".mid.block_1."},
                                            {".mid_block.resnets.1.", ".mid.block_2."},
@@ -159,6 +166,8 @@ static inline void name_vae_originally(struct pile *p) {
                                            {"up_blocks.2.", "up.-1."},
                                            {"up_blocks.3.", "up.-0."},
                                            {"up.-", "up."},
+                                           {"encoder.down_blocks.", "encoder.down."},
+                                           {".downsamplers.0.conv.", ".downsample.conv."},
                                            {".resnets.", ".block."},
                                            {".conv_shortcut.", ".nin_shortcut."},
                                            {".upsamplers.0.conv.", ".upsample.conv."}};

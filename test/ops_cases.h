@@ -56,36 +56,65 @@ static double sigmoid(double v) {
     return 1 / (1 + exp(-v));
 }
 
+static double activated(enum activation activation, double v) {
+    switch (activation) {
+    case ACTIVATION_SILU:
+        return v * sigmoid(v);
+    case ACTIVATION_GELU_TANH: /* 0.79...: sqrt(2 / pi) */
+        return v / 2 * (1 + tanh(0.79788456080286535588 * (v + 0.044715 * v * v * v)));
+    case ACTIVATION_GELU_QUICK:
+        return v * sigmoid(1.702 * v);
+    default:
+        return v;
+    }
+}
+
 /* --- one case of each operator --- */
 
 enum residual { RESIDUAL_NONE, RESIDUAL_APART, RESIDUAL_OUT };
 
-static void case_linear(int32_t t, int32_t n, int32_t k, enum dtype dtype, int gap, bool bias,
-                        enum residual r) {
+struct linear_case {
+    int32_t t, n, k;
+    enum dtype dtype;
+    int gap;
+    bool bias, gate;
+    enum activation activation;
+    enum residual residual;
+};
+
+static void case_epilogue(struct linear_case c) {
+    int32_t t = c.t, n = c.n, k = c.k, gap = c.gap;
     case_begin();
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, k), gap, 1);
-    struct tensor weight = tensor_random(dtype, SHAPE(n, k), 0, 1);
+    struct tensor weight = tensor_random(c.dtype, SHAPE(n, k), 0, 1);
     struct tensor out = tensor_random(DTYPE_F32, SHAPE(t, n), 2 * gap, 1);
-    struct epilogue e = {0};
-    if (bias) e.bias = tensor_random(dtype, SHAPE(n), 0, 1);
-    if (r == RESIDUAL_APART) e.residual = tensor_random(DTYPE_F32, SHAPE(t, n), gap, 1);
-    if (r == RESIDUAL_OUT) e.residual = out;
+    struct epilogue e = {.activation = c.activation};
+    if (c.bias) e.bias = tensor_random(c.dtype, SHAPE(n), 0, 1);
+    if (c.gate) e.gate = tensor_random(DTYPE_F32, SHAPE(n), 0, 2);
+    if (c.residual == RESIDUAL_APART) e.residual = tensor_random(DTYPE_F32, SHAPE(t, n), gap, 1);
+    if (c.residual == RESIDUAL_OUT) e.residual = out;
     double *truth = truth_make(&out), *rows = truth_make(&in), *row = take(sizeof *row * (size_t)k);
     for (int64_t i = 0; i < tensor_elements(&in); i++) rows[i] = rounded(load(&in, i / k, i % k));
     for (int32_t j = 0; j < n; j++) {
         for (int32_t l = 0; l < k; l++) row[l] = rounded(load(&weight, j, l));
         for (int32_t i = 0; i < t; i++) {
-            double sum = (bias ? load(&e.bias, 0, j) : 0) + (r ? load(&e.residual, i, j) : 0);
+            double sum = c.bias ? load(&e.bias, 0, j) : 0;
             for (int32_t l = 0; l < k; l++) sum += rows[(int64_t)i * k + l] * row[l];
-            truth[(int64_t)i * n + j] = sum;
+            sum = activated(c.activation, sum) * (c.gate ? load(&e.gate, 0, j) : 1);
+            truth[(int64_t)i * n + j] = sum + (c.residual ? load(&e.residual, i, j) : 0);
         }
     }
     op_linear(&x, out, in, weight, e);
     expect(OP_LINEAR, &out, truth);
 }
 
+static void case_linear(int32_t t, int32_t n, int32_t k, enum dtype dtype, int gap, bool bias,
+                        enum residual residual) {
+    case_epilogue((struct linear_case){t, n, k, dtype, gap, bias, false, ACTIVATION_NONE, residual});
+}
+
 static void case_linear_few(int32_t t, int32_t n, int32_t k, enum dtype dtype, int gap, bool bias,
-                            bool silu) {
+                            enum activation activation) {
     case_begin();
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, k), gap, 3);
     struct tensor weight = tensor_random(dtype, SHAPE(n, k), 0, 1);
@@ -97,14 +126,14 @@ static void case_linear_few(int32_t t, int32_t n, int32_t k, enum dtype dtype, i
             *at = bias ? load(&b, 0, j) : 0;
             for (int32_t l = 0; l < k; l++) {
                 double value = load(&in, i, l);
-                *at += (silu ? value * sigmoid(value) : value) * load(&weight, j, l);
+                *at += activated(activation, value) * load(&weight, j, l);
             }
         }
-    op_linear_few(&x, out, in, weight, b, silu ? ACTIVATION_SILU : ACTIVATION_NONE);
+    op_linear_few(&x, out, in, weight, b, activation);
     expect(OP_LINEAR_FEW, &out, truth);
     /* R4: each row alone has the same bits. */
     struct tensor lone = tensor_random(DTYPE_F32, SHAPE(1, n), 0, 1);
-    op_linear_few(&x, lone, tensor_slice(in, t - 1, 1), weight, b, silu ? ACTIVATION_SILU : ACTIVATION_NONE);
+    op_linear_few(&x, lone, tensor_slice(in, t - 1, 1), weight, b, activation);
     assert_memory_equal(lone.data, (char *)out.data + (t - 1) * out.row_bytes, (size_t)n * sizeof(float));
 }
 
@@ -119,33 +148,38 @@ static double as_it_is(double value) {
     return value;
 }
 
+struct attention_operands {
+    struct tensor q, k, v, bias; /* bias may be absent */
+};
+
 /* as: what becomes of operands and of the softmax's numerators. */
-static void attention_row(const struct attention_case *c, const struct tensor *q, const struct tensor *k,
-                          const struct tensor *v, int32_t row, int32_t head, double (*as)(double),
-                          double *to) {
+static void attention_row(const struct attention_case *c, const struct attention_operands *o, int32_t row,
+                          int32_t head, double (*as)(double), double *to) {
     int32_t keys = c->causal ? c->s - c->t + row + 1 : c->s, key_head = head / (c->heads / c->key_heads);
     size_t was_used = pool_used;
     double *p = take(sizeof *p * (size_t)keys), max = -1e300, sum = 0;
     for (int32_t j = 0; j < keys; j++) {
         p[j] = 0;
         for (int32_t i = 0; i < c->d; i++)
-            p[j] += as(load(q, row, head * c->d + i)) * as(load(k, j, key_head * c->d + i)) * c->scale;
+            p[j] +=
+                as(load(&o->q, row, head * c->d + i)) * as(load(&o->k, j, key_head * c->d + i)) * c->scale;
+        if (o->bias.rank) p[j] += load(&o->bias, head, j - row + c->t - 1);
         max = fmax(max, p[j]);
     }
     for (int32_t j = 0; j < keys; j++) sum += p[j] = exp(p[j] - max);
     for (int32_t i = 0; i < c->d; i++) {
         to[i] = 0;
-        for (int32_t j = 0; j < keys; j++) to[i] += as(p[j]) / sum * as(load(v, j, key_head * c->d + i));
+        for (int32_t j = 0; j < keys; j++) to[i] += as(p[j]) / sum * as(load(&o->v, j, key_head * c->d + i));
     }
     pool_used = was_used;
 }
 
-static double *attention_truth(const struct attention_case *c, const struct tensor *q, const struct tensor *k,
-                               const struct tensor *v, double (*as)(double)) {
+static double *attention_truth(const struct attention_case *c, const struct attention_operands *o,
+                               double (*as)(double)) {
     double *truth = take(sizeof *truth * (size_t)c->t * (size_t)(c->heads * c->d));
     for (int32_t i = 0; i < c->t; i++)
         for (int32_t h = 0; h < c->heads; h++)
-            attention_row(c, q, k, v, i, h, as, truth + ((int64_t)i * c->heads + h) * c->d);
+            attention_row(c, o, i, h, as, truth + ((int64_t)i * c->heads + h) * c->d);
     return truth;
 }
 
@@ -162,16 +196,46 @@ static double attention_gate(const struct tensor *out, const double *truth, cons
     return 1.5 * sqrt(wrong / all);
 }
 
-static void case_attention(struct attention_case c) {
+static void attention_case(struct attention_case c, bool biased) {
     case_begin();
-    struct tensor q = tensor_random(DTYPE_F32, SHAPE(c.t, c.heads * c.d), c.gap, 2);
-    struct tensor k = tensor_random(DTYPE_F32, SHAPE(c.s, c.key_heads * c.d), c.gap, 2);
-    struct tensor v = tensor_random(DTYPE_F32, SHAPE(c.s, c.key_heads * c.d), 2 * c.gap, 1), out = q;
+    struct attention_operands o = {.q = tensor_random(DTYPE_F32, SHAPE(c.t, c.heads * c.d), c.gap, 2),
+                                   .k = tensor_random(DTYPE_F32, SHAPE(c.s, c.key_heads * c.d), c.gap, 2),
+                                   .v =
+                                       tensor_random(DTYPE_F32, SHAPE(c.s, c.key_heads * c.d), 2 * c.gap, 1)};
+    struct tensor out = o.q;
     if (!c.in_place) out = tensor_random(DTYPE_F32, SHAPE(c.t, c.heads * c.d), 3 * c.gap, 1);
-    double *truth = attention_truth(&c, &q, &k, &v, as_it_is), *plain = truth;
-    if (operand_rounding) plain = attention_truth(&c, &q, &k, &v, operand_rounding);
-    op_attention(&x, out, q, k, v, c.heads, c.key_heads, c.scale, c.causal);
+    if (biased) o.bias = tensor_random(DTYPE_F32, SHAPE(c.heads, c.t + c.s - 1), c.gap, 4);
+    double *truth = attention_truth(&c, &o, as_it_is), *plain = truth;
+    if (operand_rounding) plain = attention_truth(&c, &o, operand_rounding);
+    op_attention(&x, out, o.q, o.k, o.v,
+                 (struct heads){.queries = c.heads,
+                                .keys = c.key_heads,
+                                .scale = c.scale,
+                                .causal = c.causal,
+                                .distance_bias = o.bias});
     expect_within(OP_ATTENTION, &out, truth, attention_gate(&out, truth, plain));
+}
+
+static void case_attention(struct attention_case c) {
+    attention_case(c, false);
+}
+
+static void case_attention_biased(struct attention_case c) {
+    attention_case(c, true);
+}
+
+/* The table's values at the buckets of test_buckets. */
+static void case_distance_bias(int32_t t, int32_t heads, int32_t buckets, int32_t max_distance,
+                               enum dtype dtype, int gap) {
+    case_begin();
+    struct tensor table = tensor_random(dtype, SHAPE(buckets, heads), 0, 1);
+    struct tensor out = tensor_random(DTYPE_F32, SHAPE(heads, 2 * t - 1), gap, 1);
+    double *truth = truth_make(&out);
+    for (int32_t h = 0; h < heads; h++)
+        for (int32_t d = 1 - t; d < t; d++)
+            truth[h * (2 * t - 1) + d + t - 1] = load(&table, distance_bucket(d, buckets, max_distance), h);
+    op_distance_bias(&x, out, table, (struct distance_buckets){max_distance});
+    expect(OP_DISTANCE_BIAS, &out, truth);
 }
 
 static void case_rms_norm(int32_t t, int32_t c, int32_t groups, enum dtype dtype, int gap, bool modulated,
@@ -202,22 +266,36 @@ static void case_rms_norm(int32_t t, int32_t c, int32_t groups, enum dtype dtype
     expect(OP_RMS_NORM, &out, truth);
 }
 
-static void case_layer_norm(int32_t t, int32_t c, int gap, bool scaled, bool in_place) {
+enum { WITH_WEIGHT = 1, WITH_BIAS = 2, WITH_SCALE = 4, WITH_SHIFT = 8 };
+
+static void case_affine(int32_t t, int32_t c, int gap, int with, bool in_place) {
     case_begin();
-    struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, c), gap, 5), scale = absent, out = in;
-    if (scaled) scale = tensor_random(DTYPE_BF16, SHAPE(c), 0, 1);
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, c), gap, 5), out = in;
+    struct affine a = {0};
+    if (with & WITH_WEIGHT) a.weight = tensor_random(DTYPE_F16, SHAPE(c), 0, 2);
+    if (with & WITH_BIAS) a.bias = tensor_random(DTYPE_BF16, SHAPE(c), 0, 1);
+    if (with & WITH_SCALE) a.scale = tensor_random(DTYPE_BF16, SHAPE(c), 0, 1);
+    if (with & WITH_SHIFT) a.shift = tensor_random(DTYPE_F32, SHAPE(c), 0, 1);
     if (!in_place) out = tensor_random(DTYPE_F32, SHAPE(t, c), 0, 1);
     double *truth = truth_make(&out);
     for (int32_t i = 0; i < t; i++) {
         double mean = 0, variance = 0;
         for (int32_t j = 0; j < c; j++) mean += load(&in, i, j) / c;
         for (int32_t j = 0; j < c; j++) variance += pow(load(&in, i, j) - mean, 2) / c;
-        for (int32_t j = 0; j < c; j++)
-            truth[(int64_t)i * c + j] =
-                (load(&in, i, j) - mean) / sqrt(variance + 1e-6f) * (scaled ? 1 + load(&scale, 0, j) : 1);
+        for (int32_t j = 0; j < c; j++) {
+            double value = (load(&in, i, j) - mean) / sqrt(variance + 1e-6f);
+            if (with & WITH_WEIGHT) value *= load(&a.weight, 0, j);
+            if (with & WITH_BIAS) value += load(&a.bias, 0, j);
+            if (with & WITH_SCALE) value *= 1 + load(&a.scale, 0, j);
+            truth[(int64_t)i * c + j] = value + (with & WITH_SHIFT ? load(&a.shift, 0, j) : 0);
+        }
     }
-    op_layer_norm(&x, out, in, scale, 1e-6f);
+    op_layer_norm(&x, out, in, a, 1e-6f);
     expect(OP_LAYER_NORM, &out, truth);
+}
+
+static void case_layer_norm(int32_t t, int32_t c, int gap, bool scaled, bool in_place) {
+    case_affine(t, c, gap, scaled ? WITH_SCALE : 0, in_place);
 }
 
 /* Statistics, then the norm with the statistics as they were computed. */
@@ -294,16 +372,30 @@ static void case_rope(int32_t t, int32_t heads, int32_t d, int gap, enum rope_pa
     expect(OP_ROPE, &io, truth);
 }
 
-static void case_swiglu(int32_t t, int32_t f, int gap, int place) {
+/* place: of out; 0 apart, 1 in a, 2 in b. */
+static void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activation) {
     case_begin();
     struct tensor a = tensor_random(DTYPE_F32, SHAPE(t, f), gap, 20),
                   b = tensor_random(DTYPE_F32, SHAPE(t, f), gap, 1);
     struct tensor out = place == 1 ? a : place == 2 ? b : tensor_random(DTYPE_F32, SHAPE(t, f), 0, 1);
     double *truth = truth_make(&out);
     for (int64_t i = 0; i < (int64_t)t * f; i++)
-        truth[i] = load(&a, i / f, i % f) * sigmoid(load(&a, i / f, i % f)) * load(&b, i / f, i % f);
-    op_swiglu(&x, out, a, b);
-    expect(OP_SWIGLU, &out, truth);
+        truth[i] = activated(activation, load(&a, i / f, i % f)) * load(&b, i / f, i % f);
+    op_glu(&x, out, a, b, activation);
+    expect(OP_GLU, &out, truth);
+}
+
+/* place: of out; 0 apart, 1 in a, 2 in b, which then is f32 and as a. */
+static void case_add(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place) {
+    case_begin();
+    struct tensor a = tensor_random(DTYPE_F32, SHAPE(t, c), gap, 3),
+                  b = tensor_random(dtype, SHAPE(one_row ? 1 : t, c), 2 * gap, 1);
+    struct tensor out = place == 1 ? a : place == 2 ? b : tensor_random(DTYPE_F32, SHAPE(t, c), 3 * gap, 1);
+    double *truth = truth_make(&out);
+    for (int64_t i = 0; i < (int64_t)t * c; i++)
+        truth[i] = load(&a, i / c, i % c) + load(&b, one_row ? 0 : i / c, i % c);
+    op_add(&x, out, a, b);
+    expect(OP_ADD, &out, truth);
 }
 
 static void case_widen(int32_t t, int32_t c, enum dtype dtype, int gap) {
@@ -320,7 +412,7 @@ static void case_widen(int32_t t, int32_t c, enum dtype dtype, int gap) {
     expect(OP_REPEAT_ROW, &out, truth);
 }
 
-static void case_patchify(int32_t c, int32_t rows, int32_t columns, int p, int gap) {
+static void patches(int32_t c, int32_t rows, int32_t columns, int p, int gap, enum patch_order order) {
     case_begin();
     struct tensor latent = tensor_random(DTYPE_F32, SHAPE(c, rows, columns), 0, 1);
     struct tensor tokens = tensor_random(DTYPE_F32, SHAPE(rows / p * (columns / p), p * p * c), gap, 1);
@@ -328,15 +420,21 @@ static void case_patchify(int32_t c, int32_t rows, int32_t columns, int p, int g
     for (int32_t ch = 0; ch < c; ch++)
         for (int32_t i = 0; i < rows * columns; i++) {
             int32_t y = i / columns, xx = i % columns, token = y / p * (columns / p) + xx / p;
-            truth[(int64_t)token * p * p * c + (y % p * p + xx % p) * c + ch] =
-                load(&latent, ch * rows + y, xx);
+            int32_t place = y % p * p + xx % p;
+            place = order == PATCH_CHANNELS_LAST ? place * c + ch : ch * p * p + place;
+            truth[(int64_t)token * p * p * c + place] = load(&latent, ch * rows + y, xx);
             back[ch * rows * columns + i] = 1.7f * load(&latent, ch * rows + y, xx);
         }
-    op_patchify(&x, tokens, latent, p);
+    op_patchify(&x, tokens, latent, p, order);
     expect(OP_PATCHIFY, &tokens, truth);
     memset(latent.data, 0xff, (size_t)tensor_bytes(&latent));
-    op_unpatchify(&x, latent, tokens, p, 1.7f);
+    op_unpatchify(&x, latent, tokens, p, order, 1.7f);
     expect(OP_UNPATCHIFY, &latent, back);
+}
+
+static void case_patchify(int32_t c, int32_t rows, int32_t columns, int p, int gap) {
+    patches(c, rows, columns, p, gap, PATCH_CHANNELS_LAST);
+    patches(c, rows, columns, p, gap, PATCH_CHANNELS_FIRST);
 }
 
 static void case_timestep(int32_t d, float t) {
@@ -357,7 +455,8 @@ struct conv_case {
     int32_t rows, columns, c, n, k;
     enum dtype dtype;
     int up, groups; /* groups 0: no norm */
-    bool silu, bias;
+    enum activation activation;
+    bool bias;
     enum residual residual;
 };
 
@@ -370,16 +469,17 @@ static void conv_input(const struct conv_case *c, const struct tensor *in, const
             v = (v - load(&norm->statistics, g, 0)) * load(&norm->statistics, g, 1) *
                     load(&norm->weight, 0, j) +
                 load(&norm->bias, 0, j);
-        to[i] = c->silu ? v * sigmoid(v) : v;
+        to[i] = activated(c->activation, v);
     }
 }
 
+/* y, xx: of the input, upsampled, at the kernel's first row and column. */
 static double conv_value(const struct conv_case *c, const double *in, const double *w, int32_t y, int32_t xx,
                          int32_t n) {
     double sum = 0;
     for (int32_t ky = 0; ky < c->k; ky++)
         for (int32_t kx = 0; kx < c->k; kx++) {
-            int32_t sy = y + ky - c->k / 2, sx = xx + kx - c->k / 2;
+            int32_t sy = y + ky, sx = xx + kx;
             if (sy < 0 || sx < 0 || sy >= c->rows * c->up || sx >= c->columns * c->up) continue;
             const double *pixel = in + ((int64_t)(sy / c->up) * c->columns + sx / c->up) * c->c;
             for (int32_t i = 0; i < c->c; i++) sum += pixel[i] * w[((n * c->c + i) * c->k + ky) * c->k + kx];
@@ -387,13 +487,15 @@ static double conv_value(const struct conv_case *c, const double *in, const doub
     return sum;
 }
 
-static void case_conv(struct conv_case c) {
+static void conv_case(struct conv_case c, int stride) {
     case_begin();
+    int32_t before = stride == 2 ? 0 : c.k / 2;
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(c.rows, c.columns, c.c), 0, 1);
     struct tensor weight = tensor_random(c.dtype, SHAPE(c.n, c.c, c.k, c.k), 0, 1);
-    struct tensor out = tensor_random(DTYPE_F32, SHAPE(c.rows * c.up, c.columns * c.up, c.n), 0, 1);
+    struct tensor out =
+        tensor_random(DTYPE_F32, SHAPE(c.rows * c.up / stride, c.columns * c.up / stride, c.n), 0, 1);
     struct epilogue e = {0};
-    struct conv_options o = {.upsample = c.up, .activation = c.silu ? ACTIVATION_SILU : ACTIVATION_NONE};
+    struct conv_options o = {.upsample = c.up, .stride = stride, .activation = c.activation};
     if (c.bias) e.bias = tensor_random(c.dtype, SHAPE(c.n), 0, 1);
     if (c.residual)
         e.residual = c.residual == RESIDUAL_OUT ? out : tensor_random(DTYPE_F32, 3, out.dim, 0, 1);
@@ -407,11 +509,20 @@ static void case_conv(struct conv_case c) {
     for (int64_t i = 0; i < tensor_elements(&out); i++) {
         int32_t n = (int32_t)(i % c.n), xx = (int32_t)(i / c.n % out.dim[1]),
                 y = (int32_t)(i / c.n / out.dim[1]);
-        truth[i] = conv_value(&c, source, w, y, xx, n) + (c.bias ? load(&e.bias, 0, n) : 0) +
-                   (c.residual ? load(&e.residual, i / c.n, n) : 0);
+        truth[i] = conv_value(&c, source, w, y * stride - before, xx * stride - before, n) +
+                   (c.bias ? load(&e.bias, 0, n) : 0) + (c.residual ? load(&e.residual, i / c.n, n) : 0);
     }
     op_conv2d(&x, out, in, weight, e, o);
     expect(OP_CONV2D, &out, truth);
+}
+
+static void case_conv(struct conv_case c) {
+    conv_case(c, 1);
+}
+
+/* Of an even picture, without norm, upsampling and residual. */
+static void case_conv_strided(struct conv_case c) {
+    conv_case(c, 2);
 }
 
 static void case_picture(int32_t c, int32_t rows, int32_t columns) {
@@ -482,7 +593,7 @@ static void random_attention(void) {
     c.gap = random_int(0, 1) * 4;
     c.in_place = random_bool();
     c.scale = 1 / sqrtf((float)c.d);
-    case_attention(c);
+    attention_case(c, random_bool());
 }
 
 static void random_conv(void) {
@@ -493,16 +604,27 @@ static void random_conv(void) {
     case_conv(c);
 }
 
+static void random_strided(void) {
+    case_conv_strided((struct conv_case){2 * random_size(30), 2 * random_size(40), random_size(80),
+                                         random_size(80), 3, random_dtype(), 1, 0, random_bool(),
+                                         random_bool(), RESIDUAL_NONE});
+}
+
+static void random_epilogue(void) {
+    case_epilogue((struct linear_case){random_size(300), random_size(700), random_size(1500), random_dtype(),
+                                       random_int(0, 5), random_bool(), random_bool(), random_int(0, 3),
+                                       random_int(0, 2)});
+}
+
 static void random_case(void) {
     int gap = random_int(0, 1) * random_int(1, 9);
-    switch (random_int(0, 8)) {
+    switch (random_int(0, 10)) {
     case 0:
-        case_linear(random_size(300), random_size(700), random_size(1500), random_dtype(), gap, random_bool(),
-                    random_int(0, 2));
+        random_epilogue();
         break;
     case 1:
         case_linear_few(random_size(30), random_size(300), random_size(500), random_dtype(), gap,
-                        random_bool(), random_bool());
+                        random_bool(), random_int(0, 3));
         break;
     case 2:
         random_attention();
@@ -512,16 +634,22 @@ static void random_case(void) {
                       random_bool(), random_bool());
         break;
     case 4:
-        case_layer_norm(random_size(200), random_int(2, 900), gap, random_bool(), random_bool());
+        case_affine(random_size(200), random_int(2, 900), gap, random_int(0, 15), random_bool());
         break;
     case 5:
         case_rope(random_size(200), random_int(1, 5), 2 * random_size(64), gap, random_bool());
         break;
     case 6:
-        case_swiglu(random_size(100), random_size(900), gap, random_int(0, 2));
+        case_glu(random_size(100), random_size(900), gap, random_int(0, 2), random_int(0, 3));
         break;
     case 7:
         case_group_norm(random_size(50), random_size(50), 4 * random_size(40), 4, random_bool());
+        break;
+    case 8:
+        case_add(random_size(100), random_size(900), random_dtype(), gap, random_bool(), random_int(0, 1));
+        break;
+    case 9:
+        random_strided();
         break;
     default:
         random_conv();

@@ -150,6 +150,63 @@ static void test_overlap(void **state) {
     }
 }
 
+/* ---- every other row and column ---- */
+
+static struct conv make_strided(void) {
+    static const int32_t channels[] = {3, 4, 8, 10, 16, 24, 32, 64};
+    int32_t X = 2 * between(50, COLUMNS_MOST / 2), Y = 2 * between(1, 30);
+    int32_t C = channels[random_below(&random_state, 8)], N = channels[random_below(&random_state, 8)];
+    return (struct conv){.in = filled(3, (int32_t[]){Y, X, C}),
+                         .weight = filled(4, (int32_t[]){N, C, 3, 3}),
+                         .out = test_tensor(DTYPE_F32, 3, (int32_t[]){Y / 2, X / 2, N}),
+                         .epilogue.bias = filled(1, &N),
+                         .options = {.upsample = 1, .stride = 2}};
+}
+
+/* Of rows below which others lie all results but the last are those of the whole, whatever the bands. */
+static void test_strided_pieces(void **state) {
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        struct conv c = make_strided();
+        int32_t rows = c.out.dim[0];
+        run_conv(&c, c.out, c.in, c.epilogue);
+        for (int32_t y = 0; y < rows;) {
+            int32_t n = between(1, rows - y), same = y + n < rows ? n - 1 : n;
+            struct tensor piece = test_tensor(DTYPE_F32, 3, (int32_t[]){n, c.out.dim[1], c.out.dim[2]});
+            run_conv(&c, piece, tensor_slice(c.in, 2 * y, 2 * n), c.epilogue);
+            if (same) assert_same(tensor_slice(c.out, y, same), tensor_slice(piece, 0, same));
+            y += same ? same : 1;
+        }
+        assert_ok(&problem);
+        test_memory_free_to(NULL);
+    }
+}
+
+/* At its own input, or as far before it as rows that get longer need; nearer is refused. */
+static void test_strided_overlap(void **state) {
+    int longer = 0;
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        struct conv c = make_strided();
+        int64_t in_row = tensor_bytes(&c.in) / c.in.dim[0], out_row = tensor_bytes(&c.out) / c.out.dim[0];
+        int64_t lead = out_row > 2 * in_row ? c.out.dim[0] * (out_row - 2 * in_row) : 0;
+        run_conv(&c, c.out, c.in, c.epilogue);
+        char *memory = test_memory((size_t)(lead + tensor_bytes(&c.in) + tensor_bytes(&c.out)));
+        struct tensor out = c.out, in = lies_at(memory, c.in, lead);
+        out.data = memory;
+        run_conv(&c, out, in, c.epilogue);
+        assert_ok(&problem);
+        assert_same(c.out, out);
+        longer += lead > 0;
+        out.data = memory + 4;
+        run_conv(&c, out, in, c.epilogue);
+        assert_int_equal(problem.code, INTERNAL);
+        problem = (struct error){0};
+        test_memory_free_to(NULL);
+    }
+    assert_true(longer > 0 && longer < CASES);
+}
+
 /* ---- statistics ---- */
 
 static void test_statistics(void **state) {
@@ -177,6 +234,8 @@ int main(void) {
         cmocka_unit_test(test_lead),
         cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_overlap),
+        cmocka_unit_test(test_strided_pieces),
+        cmocka_unit_test(test_strided_overlap),
         cmocka_unit_test(test_statistics),
     };
     const char *seed = getenv("SEED");

@@ -218,7 +218,7 @@ static void test_the_rest_is_f32(void **state) {
         struct tensor norm = tensor_random(DTYPE_BF16, SHAPE(96), 0, 1);
         op_linear_few(&x, out, in, weight, absent, ACTIVATION_SILU);
         hash[i][0] = hash_out(&(struct op){.out = out});
-        op_attention(&x, out, in, in, in, 3, 3, 0.2f, false);
+        op_attention(&x, out, in, in, in, (struct heads){.queries = 3, .keys = 3, .scale = 0.2f});
         hash[i][1] = hash_out(&(struct op){.out = out});
         op_rms_norm(&x, out, in, norm, 1e-5f, (struct modulation){0});
         hash[i][2] = hash_out(&(struct op){.out = out});

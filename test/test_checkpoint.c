@@ -45,10 +45,11 @@ static void test_tokenizer(const struct sluice_model *model, int vocabulary) {
     struct error e = {0};
     int32_t *ids = NULL;
     int n = 0;
-    check(tokenizer_size(model->tokenizer) == vocabulary, "%d ids for %d rows",
-          tokenizer_size(model->tokenizer), vocabulary);
-    check(tokenizer_special(model->tokenizer, "<|im_start|>") == vocabulary - 25, "no <|im_start|>");
-    check(!tokenizer_encode(model->tokenizer, text, sizeof text - 1, &ids, &n, &e), "encoding: %s", e.what);
+    check(tokenizer_size(model->tokenizer[0]) == vocabulary, "%d ids for %d rows",
+          tokenizer_size(model->tokenizer[0]), vocabulary);
+    check(tokenizer_special(model->tokenizer[0], "<|im_start|>") == vocabulary - 25, "no <|im_start|>");
+    check(!tokenizer_encode(model->tokenizer[0], text, sizeof text - 1, &ids, &n, &e), "encoding: %s",
+          e.what);
     check(n > 5 && n < (int)sizeof text - 8, "%d ids of %zu bytes: nothing is merged", n, sizeof text - 1);
     model->sys->release(model->sys, ids);
 }

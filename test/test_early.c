@@ -54,7 +54,7 @@ static void declare_nothing(const struct component *c, struct lane *lanes, int n
 }
 
 static const struct family family_products = {
-    .name = "products", .role = ROLE_DENOISER, .lane_state_bytes = 1, .declare = declare_nothing};
+    .name = "products", .kind = FAMILY_DENOISER, .lane_state_bytes = 1, .declare = declare_nothing};
 
 static struct world {
     struct sys *sys;
@@ -351,14 +351,28 @@ static void test_operands(void **state) {
     struct epilogue epilogue = {.bias = at(3, 1, 8, 0, 0), .residual = at(4, 2, 2, 8, 0)};
     op_linear(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 8, 8, 0), epilogue);
     saw(4);
+    epilogue.gate = at(5, 1, 8, 0, 0);
+    op_linear(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 8, 8, 0), epilogue);
+    saw(5);
     op_linear_few(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 8, 8, 0), at(3, 1, 8, 0, 0), 0);
     saw(3);
-    op_attention(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 2, 8, 0), at(3, 2, 2, 8, 0), 2, 2, 1, 0);
+    op_attention(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 2, 8, 0), at(3, 2, 2, 8, 0),
+                 (struct heads){.queries = 2, .keys = 2, .scale = 1});
     saw(3);
+    op_attention(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 2, 8, 0), at(3, 2, 2, 8, 0),
+                 (struct heads){.queries = 2, .keys = 2, .scale = 1, .distance_bias = at(4, 2, 2, 3, 0)});
+    saw(4);
+    op_distance_bias(x, at(0, 2, 2, 3, 0), at(1, 2, 8, 2, 0), (struct distance_buckets){20});
+    saw(1);
     struct modulation m = {at(3, 1, 8, 0, 0), at(4, 1, 8, 0, 0), at(5, 2, 2, 8, 0)};
     op_rms_norm(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 1, 8, 0, 0), 0, m);
     saw(5);
-    op_layer_norm(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 1, 8, 0, 0), 0);
+    op_layer_norm(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), (struct affine){.scale = at(2, 1, 8, 0, 0)}, 0);
+    saw(2);
+    struct affine affine = {at(2, 1, 8, 0, 0), at(3, 1, 8, 0, 0), at(4, 1, 8, 0, 0), at(5, 1, 8, 0, 0)};
+    op_layer_norm(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), affine, 0);
+    saw(5);
+    op_add(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 1, 8, 0));
     saw(2);
     struct group_norm norm = {at(2, 2, 4, 2, 0), at(3, 1, 8, 0, 0), at(4, 1, 8, 0, 0)};
     op_group_norm(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), norm);
@@ -367,7 +381,7 @@ static void test_operands(void **state) {
     saw(1);
     op_rope(x, at(0, 2, 2, 8, 0), at(1, 3, 2, 2, 2), 2, ROPE_HALVES);
     saw(1);
-    op_swiglu(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 2, 8, 0));
+    op_glu(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 2, 8, 0), ACTIVATION_SILU);
     saw(2);
     op_widen(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0));
     saw(1);
@@ -377,9 +391,9 @@ static void test_operands(void **state) {
                                 .upsample = 1};
     conv.norm.statistics.dim[0] = 3;
     op_conv2d(x, at(0, 3, 4, 4, 3), at(1, 3, 4, 4, 3), at(2, 4, 3, 3, 3),
-              (struct epilogue){at(3, 1, 3, 0, 0), at(4, 3, 4, 4, 3)}, conv);
+              (struct epilogue){.bias = at(3, 1, 3, 0, 0), .residual = at(4, 3, 4, 4, 3)}, conv);
     saw(7);
-    op_patchify(x, at(0, 2, 1, 12, 0), at(1, 3, 3, 2, 2), 2);
+    op_patchify(x, at(0, 2, 1, 12, 0), at(1, 3, 3, 2, 2), 2, PATCH_CHANNELS_LAST);
     saw(1);
     assert_int_equal(e.code, OK);
 }

@@ -54,7 +54,8 @@ static void expect_ids(const struct fixture *f, const json_t *c, const char *pro
     struct error e = {0};
     struct prompt_tokens tokens = {0};
     const struct sluice_model *m = f->model;
-    prompt_encode(&rings_state.sys, m->recipe, m->tokenizer, prompt, strlen(prompt), &tokens, &e);
+    prompt_encode(&rings_state.sys, &m->recipe->text[0], m->tokenizer[0], prompt, strlen(prompt), &tokens,
+                  &e);
     assert_ok(&e);
     struct tensor ids = ring(f, case_ring(c, tail, name));
     assert_int_equal(ids.dtype, DTYPE_I32);
@@ -101,7 +102,7 @@ static void expect_schedule(const struct fixture *f, const char *prefix, int ste
     char name[NAME];
     float *sigmas = test_memory(sizeof(float) * (size_t)(steps + 1));
     float *timesteps = test_memory(sizeof(float) * (size_t)steps);
-    flow_schedule(steps, shift, sigmas, timesteps);
+    flow_schedule(&(struct flow_options){.n = steps, .shift = shift}, sigmas, timesteps);
     snprintf(name, sizeof name, "%s.sigmas", prefix);
     struct tensor ring_sigmas = ring(f, name);
     assert_int_equal(ring_sigmas.dim[0], steps + 1);
@@ -340,15 +341,15 @@ static void test_latents(const struct fixture *f) {
 
 int main(void) {
     static const struct ring_test tests[] = {
-        {"ids", test_ids, PRECISION_F32, false},
-        {"text layer", test_text_layer, PRECISION_F32, false},
-        {"schedule", test_schedule, PRECISION_F32, false},
-        {"noise", test_noise, PRECISION_F32, false},
-        {"hidden states", test_hidden, PRECISION_F32, false},
-        {"images", test_images, PRECISION_F32, true},
-        {"text layer, bf16", test_text_layer, PRECISION_BF16, true},
-        {"hidden states, bf16", test_hidden, PRECISION_BF16, true},
-        {"latents, bf16", test_latents, PRECISION_BF16, true},
+        {"ids", test_ids, PRECISION_F32, false, NULL},
+        {"text layer", test_text_layer, PRECISION_F32, false, "block.text.in"},
+        {"schedule", test_schedule, PRECISION_F32, false, NULL},
+        {"noise", test_noise, PRECISION_F32, false, NULL},
+        {"hidden states", test_hidden, PRECISION_F32, false, NULL},
+        {"images", test_images, PRECISION_F32, true, NULL},
+        {"text layer, bf16", test_text_layer, PRECISION_BF16, true, "block.text.in"},
+        {"hidden states, bf16", test_hidden, PRECISION_BF16, true, NULL},
+        {"latents, bf16", test_latents, PRECISION_BF16, true, NULL},
     };
     return rings_main("golden", tests, sizeof tests / sizeof tests[0], gates, gpu_gates);
 }

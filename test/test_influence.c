@@ -153,6 +153,6 @@ static void test_influence(const struct fixture *f) {
 }
 
 int main(void) {
-    static const struct ring_test tests[] = {{"influence", test_influence, PRECISION_F32, false}};
+    static const struct ring_test tests[] = {{"influence", test_influence, PRECISION_F32, false, NULL}};
     return rings_main("influence", tests, 1, gates, gates);
 }

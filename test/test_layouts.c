@@ -1,95 +1,11 @@
 /* Layouts that people have: split files, all-in-one files with prefixes, folders of parts; tensors under
  * diffusers' names or their authors', q, k and v fused or not. Each gives the bits of the Hugging Face folder
  * that it was made from; what cannot be one is refused by name. */
-#include "test/layouts.h"
+#include "test/layout_checks.h"
 
 static const char *model; /* the Hugging Face folder that everything is made from */
 static struct pile *transformer, *text, *vae;
 static char tokenizer[PILE_PATH];
-static struct result wanted;
-
-typedef struct sluice_model_options options;
-
-static struct sluice_request request(void) {
-    struct sluice_request r = request_fox(32, 48, 2, 1, 1);
-    r.flow_shift = 3; /* folders say so themselves, files cannot */
-    return r;
-}
-
-/* ---- runs ---- */
-
-enum { LOG_BYTES = 4096 };
-static char said[LOG_BYTES];
-
-static void on_log(void *user, int level, const char *line) {
-    size_t n = strlen(said);
-    (void)user, (void)level;
-    snprintf(said + n, sizeof said - n, "%s\n", line);
-}
-
-static bool open_rig(struct rig *rig, options from, const char *what) {
-    struct error e = {0};
-    struct sluice_session_options session = {.threads = 1, .on_log = on_log};
-    from.struct_size = sizeof from;
-    memset(rig, 0, sizeof *rig);
-    said[0] = 0;
-    watch_init(&rig->watch, 1);
-    char line[1024];
-    model_open(&rig->watch.sys, &from, &rig->model, &e);
-    return check(e.code == OK, "%s: %s", what, error_line(&e, line, sizeof line)) &&
-           rig_open_session(rig, &session);
-}
-
-/* Everything resident, and the least that the plan names. */
-static void gives_the_same(options from, const char *what) {
-    struct rig rig;
-    struct sluice_request r = request();
-    json_int_t least = 0, all = 0;
-    if (!open_rig(&rig, from, what)) return;
-    struct result got = run(&rig, &r);
-    same(&wanted, &got, what);
-    result_free(&got);
-    bounds(&rig, r, &least, &all);
-    r.max_ram_bytes = least;
-    got = run(&rig, &r);
-    same(&wanted, &got, what);
-    check_given_back(&rig, false, what);
-    result_free(&got);
-    rig_close(&rig);
-}
-
-/* It is refused with this code, in a line that holds each of these words, and nothing is left behind. */
-static void is_refused(options from, enum status code, const char *what, const char *const *words) {
-    struct watch watch;
-    struct error e = {0};
-    sluice_model *opened = NULL;
-    char line[1024];
-    from.struct_size = sizeof from;
-    watch_init(&watch, 1);
-    model_open(&watch.sys, &from, &opened, &e);
-    error_line(&e, line, sizeof line);
-    check(e.code == code, "%s: %s: %s", what, status_name(e.code), line);
-    check(e.exit == 3, "%s: exit %d", what, e.exit);
-    for (; *words; words++) check(strstr(line, *words) != NULL, "%s: no '%s' in: %s", what, *words, line);
-    model_close(opened);
-    check(watch.sys.use.live_bytes[LINE_HOST] == 0, "%s: leaks", what);
-}
-
-#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
-
-static json_t *inspect(options from) {
-    char *json = NULL;
-    struct sluice_error e;
-    from.struct_size = sizeof from;
-    sluice_inspect(&from, false, &json, &e);
-    json_t *root = json ? json_loads(json, 0, NULL) : NULL;
-    sluice_free(json);
-    return root;
-}
-
-static size_t count(json_t *root, const char *key) {
-    return json_array_size(json_object_get(root, key));
-}
 
 /* ---- the layouts ---- */
 
@@ -206,12 +122,6 @@ static void test_all_in_one(void) {
         "one part overridden");
 }
 
-static void copy_file(const char *from, const char *to) {
-    char command[3 * PILE_PATH];
-    snprintf(command, sizeof command, "cp -r '%s' '%s'", from, to);
-    check(system(command) == 0, "%s", command);
-}
-
 static void test_folders(void) {
     mkdir(under("loose"), 0777);
     write_parts("loose/t.safetensors", "loose/q.safetensors", "loose/v.safetensors", 0);
@@ -259,6 +169,9 @@ static void test_slots(void) {
     const char *part[3] = {under("qwen.safetensors"), under("fused.safetensors"), under("ae.safetensors")};
     static const char *const names[3] = {"text encoder (qwen3)", "transformer (zimage)",
                                          "autoencoder (vae_kl)"};
+    static const char *const asked[3] = {"text encoder (qwen3)", "transformer (zimage or flux)",
+                                         "autoencoder (vae_kl)"};
+    static const char *const flags[3] = {"--llm", "--diffusion-model", "--vae"};
     for (int slot = 0; slot < 3; slot++)
         for (int given = 0; given < 3; given++) {
             const char *in[3] = {part[0], part[1], part[2]};
@@ -267,7 +180,7 @@ static void test_slots(void) {
             is_refused(
                 (options){.llm = in[0], .diffusion_model = in[1], .vae = in[2], .tokenizer = tokenizer},
                 UNSUPPORTED, "wrong slot",
-                WORDS("do not fit their slot", names[given], names[slot], role_flag[slot]));
+                WORDS("do not fit their slot", names[given], asked[slot], flags[slot]));
         }
     options from = {.llm = part[0], .diffusion_model = part[1], .vae = part[2]};
     for (int i = 0; i < 3; i++) {
@@ -450,8 +363,8 @@ static void test_inspect_one(void) {
           count(root, "unknown"));
     json_decref(root);
     is_refused((options){.model = under("stranger.safetensors")}, MISSING, "an unknown file",
-               WORDS("'text_encoder', 'transformer' and 'vae'", "no known part", "'stranger.",
-                     "--llm, --diffusion-model and --vae"));
+               WORDS("no 'transformer' and 'vae' (", "no known part", "'stranger.",
+                     "--diffusion-model and --vae with the transformer and autoencoder"));
     /* The same among parts that are known: the missing one is named before the tokenizer that is not there
      * either, with the number of tensors that may be it. */
     char others[PILE_NAME];
@@ -465,7 +378,7 @@ static void test_inspect_one(void) {
     is_refused((options){.model = under("strange")}, MISSING, "an unknown file among parts",
                WORDS("no 'text_encoder' (", "'stranger.", others));
     is_refused((options){.vae = under("ae.safetensors")}, MISSING, "an autoencoder alone cannot draw",
-               WORDS("'text_encoder' and 'transformer' (", "--llm and --diffusion-model"));
+               WORDS("no 'transformer' (", "--diffusion-model", "its text encoders"));
     struct pile *all = pile_copy(vae, "vae."), *t = original(-1);
     pile_append(all, t, "model.diffusion_model.");
     pile_append(all, text, "stranger.");
@@ -477,35 +390,18 @@ static void test_inspect_one(void) {
     pile_free(p);
 }
 
-/* The n-th allocation fails while a folder of parts opens: an error, and nothing is left. */
-static void test_no_memory(void) {
-    options from = {.struct_size = sizeof from, .model = under("loose")};
-    long n = 1;
-    for (enum status code = MEMORY; code == MEMORY; n += 1 + n / 16) {
-        struct watch watch;
-        struct error e = {0};
-        sluice_model *opened = NULL;
-        watch_init(&watch, 1);
-        watch_fail(&watch, CALL_ALLOC, n, false);
-        code = model_open(&watch.sys, &from, &opened, &e);
-        check(code == OK || code == MEMORY, "allocation %ld: %s %s", n, status_name(code), e.what);
-        model_close(opened);
-        check(watch.sys.use.live_bytes[LINE_HOST] == 0, "allocation %ld leaks", n);
-    }
-    check(n > 20, "%ld allocations", n);
-}
-
 static void test_model(const char *folder) {
     struct rig rig;
-    struct sluice_request r = request();
     model = folder;
+    wanted_request = request_fox(32, 48, 2, 1, 1);
+    wanted_request.flow_shift = 3; /* folders say so themselves, files cannot */
     snprintf(tokenizer, sizeof tokenizer, "%s/tokenizer", model);
     transformer = pile_read(model, "transformer");
     text = pile_read(model, "text_encoder");
     vae = pile_read(model, "vae");
     if (open_rig(&rig, (options){.model = model}, model)) {
         check(!said[0], "a Hugging Face folder leaves nothing to assume: %s", said);
-        wanted = run(&rig, &r);
+        wanted = run(&rig, &wanted_request);
         result_free(&wanted);
         rig_close(&rig);
     }
@@ -531,7 +427,7 @@ int main(void) {
     test_shapes();
     test_misfits();
     test_inspect_one();
-    test_no_memory();
+    opens_without_memory((options){.model = under("loose")});
     forget_model();
     return finish();
 }

@@ -1,6 +1,8 @@
-/* Blocks that are there in part: what fails, or is cancelled, between a visit's place and its bytes; and
- * whole runs whose blocks come in many pieces. Builds without oneDNN, so that the thread sanitizer can watch.
+/* Blocks that are there in part: what fails, or is cancelled, between a visit's place and its bytes; whole
+ * runs whose blocks come in many pieces; and weights that are pieces of a tensor of the file. Builds without
+ * oneDNN, so that the thread sanitizer can watch.
  */
+#include "engine/run/reader.h"
 #include "test/store_world.h"
 #include "test/toy_run.h"
 
@@ -128,12 +130,101 @@ static void test_run_in_pieces(void **state) {
     toy_remove();
 }
 
+/* ---- weights that are parts of one tensor ---- */
+
+enum { SHORT, LONG, BOTH, COLUMNS };
+
+static const int32_t part_dims[] = {3, 5, 8, 7};
+
+struct part_weights {
+    struct tensor swapped, alone, above, swapped_bias;
+};
+
+#define PART_WEIGHT(field, tensor, rank_, rows_, n_taken_, ...)                                              \
+    {                                                                                                        \
+        .offset = offsetof(struct part_weights, field), .names = {"whole." #field},                          \
+        .fused = {tensor, 3, {SHORT, LONG, SHORT}, n_taken_, {__VA_ARGS__}}, .rank = rank_, .dim = {         \
+            rows_,                                                                                           \
+            COLUMNS                                                                                          \
+        }                                                                                                    \
+    }
+
+static const struct weight_spec part_table[] = {
+    PART_WEIGHT(swapped, "fused.weight", 2, BOTH, 2, 2, 1),
+    PART_WEIGHT(alone, "fused.weight", 2, LONG, 1, 1),
+    PART_WEIGHT(above, "fused.weight", 2, BOTH, 2, 0, 1),
+    PART_WEIGHT(swapped_bias, "fused.bias", 1, BOTH, 2, 1, 0),
+};
+
+static const struct block_kind part_kind = BLOCK_KIND("parts", "parts", part_table, part_weights, NULL);
+
+/* Rows of the image against rows of the file. */
+static void assert_rows(struct tensor weight, int32_t row, const char *tensor, int32_t from, int32_t rows) {
+    const struct index_entry *entry = index_find(&world.files.index, tensor);
+    uint64_t row_bytes = entry->bytes / (uint64_t)entry->dim[0];
+    assert_memory_equal((char *)weight.data + (uint64_t)row * row_bytes,
+                        world.files.contents[entry->source] + entry->offset + (uint64_t)from * row_bytes,
+                        (uint64_t)rows * row_bytes);
+}
+
+static void bind_parts(int32_t rows, struct block *block, struct error *e) {
+    const struct block_ref ref = {.kind = &part_kind};
+    watch_init(&watch, seed_base);
+    toy_files_begin(&world.files, &watch.sys, seed_base);
+    toy_files_add(&world.files, "fused.weight", DTYPE_BF16, 2, (int32_t[]){rows, 7});
+    toy_files_add(&world.files, "fused.bias", DTYPE_F32, 1, (int32_t[]){rows});
+    toy_files_end(&world.files);
+    block_bind(&watch.sys, &ref, &world.files.index, part_dims, block, e);
+}
+
+static void unbind_parts(struct block *block) {
+    block_destroy(&watch.sys, block);
+    index_destroy(&world.files.index);
+    toy_files_remove(&world.files);
+    assert_int_equal(watch_live(&watch), 0);
+}
+
+/* One part, two of them, and two the other way round, each laid out as if the file had the tensor itself. */
+static void test_parts_of_a_tensor(void **state) {
+    (void)state;
+    struct block block;
+    struct error e = {0};
+    struct part_weights w;
+    struct reader reader = {0};
+    bind_parts(11, &block, &e);
+    assert_ok(&e);
+    char *image = calloc(1, block.bytes);
+    assert_int_equal(reader_read(&reader, &block, 0, block.bytes, image, &e), OK);
+    block_point(&block, image, &w);
+    assert_rows(w.swapped, 0, "fused.weight", 8, 3);
+    assert_rows(w.swapped, 3, "fused.weight", 3, 5);
+    assert_rows(w.alone, 0, "fused.weight", 3, 5);
+    assert_rows(w.above, 0, "fused.weight", 0, 8);
+    assert_rows(w.swapped_bias, 0, "fused.bias", 3, 5);
+    assert_rows(w.swapped_bias, 5, "fused.bias", 0, 3);
+    for (int i = 0; i < block.n_tensors; i++)
+        assert_int_equal(block.tensors[i].image_offset % ARENA_ALIGN, 0);
+    free(image);
+    unbind_parts(&block);
+}
+
+/* All parts together are the tensor. */
+static void test_parts_of_a_shorter_tensor(void **state) {
+    (void)state;
+    struct block block;
+    struct error e = {0};
+    bind_parts(10, &block, &e);
+    assert_int_equal(e.code, SHAPE);
+    assert_string_equal(e.found, "[10, 7]");
+    assert_string_equal(e.expected, "[11, 7]");
+    unbind_parts(&block);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_second_piece_fails),
-        cmocka_unit_test(test_cancel_while_awaiting),
-        cmocka_unit_test(test_slow_worlds),
-        cmocka_unit_test(test_run_in_pieces),
+        cmocka_unit_test(test_second_piece_fails), cmocka_unit_test(test_cancel_while_awaiting),
+        cmocka_unit_test(test_slow_worlds),        cmocka_unit_test(test_run_in_pieces),
+        cmocka_unit_test(test_parts_of_a_tensor),  cmocka_unit_test(test_parts_of_a_shorter_tensor),
     };
     const char *seed = getenv("SEED");
     seed_base = seed ? strtoull(seed, NULL, 0) : 1;

@@ -1,18 +1,11 @@
 /* The decoder's blocks one by one, each on the reference's input, the whole of it, and the whole of it
  * through the executor with the canvas on the device or the host.
  *
- * A block's input is a picture in the family's canvas, so this program sees the lane state by including the
- * family. The copy of its functions goes by other names and is not called: the forwards that run are the
- * engine's own. */
-#define family_vae_kl           family_vae_kl_copy
-#define decoder_latent_channels decoder_latent_channels_copy
-#define decoder_factor          decoder_factor_copy
-#include "models/vae_kl.c"
-
-#include "engine/run/executor.h"
-#include "kernels/paced/paced.h"
+ * A block's input is a picture in the family's canvas. */
 #include "engine/base/random.h"
+#include "models/vae_blocks.h"
 #include "test/rings.h"
+#include "test/vae_run.h"
 
 static const struct gate gates[] = {
     {"vae.resnet", 2.52e-7, 8e-7},
@@ -137,73 +130,16 @@ static void test_decoder(const struct fixture *f) {
 
 /* ---- where the canvas lies ---- */
 
-static bool go_on(void *user, const struct visit *visit, double done, struct error *e) {
-    (void)user, (void)visit, (void)done;
-    return e->code == OK;
-}
-
-static enum status evaluation_ended(void *user, const struct visit *visit, struct error *e) {
-    (void)user, (void)visit;
-    return e->code;
-}
-
-static enum status stage_ended(void *user, int stage, struct error *e) {
-    (void)user, (void)stage;
-    return e->code;
-}
-
-/* A run of nothing but the decoder. */
-struct decode {
-    const struct block *blocks[PLAN_PICTURE_BLOCKS_MAX];
-    struct stage stage;
-    struct visit_list visits;
-    struct run run;
-    struct run_need need;
-    struct plan plan;
-    struct residents residents;
-};
-
-static const struct run_hooks hooks = {
-    .evaluation_ended = evaluation_ended, .stage_ended = stage_ended, .tick = go_on};
-
-static void decode_measure(struct decode *d, struct bench *b, struct device *device) {
-    struct sys *sys = &rings_state.sys;
-    const struct component *c = b->component;
-    *d = (struct decode){.visits.sys = sys, .residents.sys = sys, .residents.device = device};
-    for (int i = 0; i < c->n_blocks; i++) d->blocks[i] = &c->blocks[i];
-    d->stage = (struct stage){.name = "decode",
-                              .component = c,
-                              .blocks = d->blocks,
-                              .n_blocks = c->n_blocks,
-                              .n_lasting = c->n_blocks,
-                              .lanes = &b->lane,
-                              .n_lanes = 1,
-                              .n_groups = 1,
-                              .evaluations = 1};
-    c->family->visits(c, 0, &b->lane, 1, 1, &d->visits, &b->error);
-    d->run = (struct run){sys, device, &d->stage, 1, &d->visits, &hooks, 1};
-    d->need.separate = device->memory;
-    executor_measure(&d->run, true, &d->need, &b->error);
-    assert_ok(&b->error);
-}
-
-/* The picture's bits are those of the blocks one by one; the device holds what was planned. */
-static void decode_run(struct decode *d, struct bench *b, const void *want) {
+/* The picture's bits are those of the blocks one by one. */
+static void decode_run(struct vae_run *r, struct bench *b, const void *want) {
     struct tensor picture = b->lane.picture;
-    struct memory_use *use = &rings_state.sys.use;
-    uint64_t planned = d->plan.vram_peak_bytes, library = d->need.stage[0].library_bytes;
     memset(picture.data, 0, (size_t)tensor_bytes(&picture));
-    use->peak_bytes[LINE_DEVICE] = 0;
-    assert_int_equal(plan_check(&d->need, &d->plan, &b->error), OK);
-    executor_run(&d->run, &d->need, &d->plan, &d->residents, NULL, &b->error);
-    assert_ok(&b->error);
+    vae_run_execute(r);
     assert_memory_equal(picture.data, want, (size_t)tensor_bytes(&picture));
-    if (d->need.separate) assert_int_equal(use->peak_bytes[LINE_DEVICE], planned - library);
-    residents_destroy(&d->residents);
 }
 
 static void test_places(const struct fixture *f) {
-    static struct decode d;
+    static struct vae_run d;
     const uint64_t plenty = (uint64_t)1 << 40;
     uint64_t peak[2];
     struct bench *b = open_decoder(f);
@@ -211,7 +147,7 @@ static void test_places(const struct fixture *f) {
     struct tensor want = test_copy(b->lane.picture);
     struct device *paced = paced_open(&rings_state.sys, b->eager.target, 0, &b->error);
     assert_ok(&b->error);
-    decode_measure(&d, b, paced);
+    vae_run_measure(&d, b->component, &b->lane, 1, paced);
     for (int host = 0; host < 2; host++) {
         plan_solve(&d.need, plenty, host ? d.plan.vram_least_bytes : plenty, &d.plan);
         assert_int_equal(d.plan.stage[0].pictures_on_host, host);
@@ -222,7 +158,7 @@ static void test_places(const struct fixture *f) {
            (unsigned long long)peak[0], (unsigned long long)peak[1]);
     visit_list_destroy(&d.visits);
     paced->destroy(paced);
-    decode_measure(&d, b, b->eager.target);
+    vae_run_measure(&d, b->component, &b->lane, 1, b->eager.target);
     d.residents.device = NULL;
     plan_solve(&d.need, plenty, 0, &d.plan);
     decode_run(&d, b, want.data);
@@ -271,10 +207,10 @@ static void test_tiled(const struct fixture *f) {
 }
 
 int main(void) {
-    static const struct ring_test tests[] = {{"blocks", test_blocks, PRECISION_F32, true},
-                                             {"mid", test_mid, PRECISION_F32, true},
-                                             {"decoder", test_decoder, PRECISION_F32, true},
-                                             {"places", test_places, PRECISION_F32, false},
-                                             {"tiled", test_tiled, PRECISION_F32, false}};
+    static const struct ring_test tests[] = {{"blocks", test_blocks, PRECISION_F32, true, "decoder.in"},
+                                             {"mid", test_mid, PRECISION_F32, true, "decoder.in"},
+                                             {"decoder", test_decoder, PRECISION_F32, true, "decoder.in"},
+                                             {"places", test_places, PRECISION_F32, false, "decoder.in"},
+                                             {"tiled", test_tiled, PRECISION_F32, false, "decoder.in"}};
     return rings_main("vae rings", tests, COUNT_OF(tests), gates, gpu_gates);
 }

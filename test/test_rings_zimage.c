@@ -85,7 +85,7 @@ static void test_patches(const struct fixture *f) {
     struct tensor latent = b->lane.latent, in = ring(f, "embed.image.in"), out = ring(f, "embed.image.out");
     int32_t rows = latent.dim[1] / PATCH_SIDE * (latent.dim[2] / PATCH_SIDE);
     struct tensor patches = test_tensor(DTYPE_F32, 2, (int32_t[]){rows, in.dim[1]});
-    op_patchify(&b->context, patches, latent, PATCH_SIDE);
+    op_patchify(&b->context, patches, latent, PATCH_SIDE, PATCH_CHANNELS_LAST);
     bench_visit(b, bench_block(b, "embedder"), scalar(f, "block.t"));
     expect_close(f, "embed.image.in", patches, in.data);
     expect_close(f, "embed.image.out", tensor_slice(state_of(b)->tokens, 0, rows), out.data);
@@ -185,20 +185,20 @@ static void test_transformer(const struct fixture *f) {
 
 int main(void) {
     static const struct ring_test tests[] = {
-        {"timestep", test_timestep, PRECISION_F32, false},
-        {"caption", test_caption, PRECISION_F32, false},
-        {"patches", test_patches, PRECISION_F32, false},
-        {"refiners", test_refiners, PRECISION_F32, false},
-        {"layer", test_layer, PRECISION_F32, false},
-        {"final", test_final, PRECISION_F32, false},
-        {"transformer", test_transformer, PRECISION_F32, false},
-        {"timestep, bf16", test_timestep, PRECISION_BF16, true},
-        {"caption, bf16", test_caption, PRECISION_BF16, true},
-        {"patches, bf16", test_patches, PRECISION_BF16, true},
-        {"refiners, bf16", test_refiners, PRECISION_BF16, true},
-        {"layer, bf16", test_layer, PRECISION_BF16, true},
-        {"final, bf16", test_final, PRECISION_BF16, true},
-        {"transformer, bf16", test_transformer, PRECISION_BF16, true},
+        {"timestep", test_timestep, PRECISION_F32, false, "block.layers.1.in"},
+        {"caption", test_caption, PRECISION_F32, false, "block.layers.1.in"},
+        {"patches", test_patches, PRECISION_F32, false, "block.layers.1.in"},
+        {"refiners", test_refiners, PRECISION_F32, false, "block.layers.1.in"},
+        {"layer", test_layer, PRECISION_F32, false, "block.layers.1.in"},
+        {"final", test_final, PRECISION_F32, false, "block.layers.1.in"},
+        {"transformer", test_transformer, PRECISION_F32, false, "block.layers.1.in"},
+        {"timestep, bf16", test_timestep, PRECISION_BF16, true, "block.layers.1.in"},
+        {"caption, bf16", test_caption, PRECISION_BF16, true, "block.layers.1.in"},
+        {"patches, bf16", test_patches, PRECISION_BF16, true, "block.layers.1.in"},
+        {"refiners, bf16", test_refiners, PRECISION_BF16, true, "block.layers.1.in"},
+        {"layer, bf16", test_layer, PRECISION_BF16, true, "block.layers.1.in"},
+        {"final, bf16", test_final, PRECISION_BF16, true, "block.layers.1.in"},
+        {"transformer, bf16", test_transformer, PRECISION_BF16, true, "block.layers.1.in"},
     };
     return rings_main("zimage rings", tests, COUNT_OF(tests), gates, gates);
 }

@@ -334,7 +334,7 @@ struct toy_scale {
 static void toy_once_forward(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct toy_state *s = scope->lane->state;
     op_repeat_row(x, s->base, ((const struct toy_once *)weights)->row);
-    op_swiglu(x, s->base, s->base, s->base);
+    op_glu(x, s->base, s->base, s->base, ACTIVATION_SILU);
 }
 
 static void toy_start_forward(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -343,7 +343,7 @@ static void toy_start_forward(struct context *x, const void *weights, const stru
     struct tensor row = context_tensor(x, DTYPE_F32, 2, (const int32_t[]){1, s->x.dim[1]});
     op_timestep(x, row, scope->timesteps[0]);
     op_repeat_row(x, s->x, row);
-    op_swiglu(x, s->x, s->x, scope->lane->latent);
+    op_glu(x, s->x, s->x, scope->lane->latent, ACTIVATION_SILU);
 }
 
 static void toy_mix_forward(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -364,7 +364,7 @@ static void toy_scale_forward(struct context *x, const void *weights, const stru
 static void toy_end_forward(struct context *x, const void *weights, const struct visit_scope *scope) {
     (void)weights;
     const struct toy_state *s = scope->lane->state;
-    op_swiglu(x, scope->lane->prediction, s->x, s->base);
+    op_glu(x, scope->lane->prediction, s->x, s->base, ACTIVATION_SILU);
 }
 
 static const struct block_kind toy_kind_once = {
@@ -471,7 +471,7 @@ static enum status toy_visits(const struct component *c, int stage, const struct
 
 static const struct family toy_family = {
     .name = "toy",
-    .role = ROLE_DENOISER,
+    .kind = FAMILY_DENOISER,
     .configure = toy_configure,
     .blocks = toy_blocks,
     .block_dims = toy_block_dims,

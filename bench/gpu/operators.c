@@ -80,7 +80,9 @@ static void attention(struct call *c) {
     struct tensor k = matrix(c, DTYPE_F32, c->n[0], c->n[2] * c->n[3]);
     struct tensor v = matrix(c, DTYPE_F32, c->n[0], c->n[2] * c->n[3]),
                   out = matrix(c, DTYPE_F32, c->n[0], q.dim[1]);
-    op_attention(c->x, out, q, k, v, c->n[1], c->n[2], 0.1f, c->n[2] < c->n[1]);
+    op_attention(
+        c->x, out, q, k, v,
+        (struct heads){.queries = c->n[1], .keys = c->n[2], .scale = 0.1f, .causal = c->n[2] < c->n[1]});
 }
 
 /* rows, columns, columns of the weight; modulated, with gate and residual */
@@ -94,7 +96,7 @@ static void rms_norm(struct call *c) {
 
 static void layer_norm(struct call *c) {
     struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]), out = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
-    op_layer_norm(c->x, out, in, row(c, c->n[1]), 1e-6f);
+    op_layer_norm(c->x, out, in, (struct affine){.scale = row(c, c->n[1])}, 1e-6f);
 }
 
 static void rope_table(struct call *c) {
@@ -116,7 +118,7 @@ static void rope(struct call *c) {
 
 static void swiglu(struct call *c) {
     struct tensor a = matrix(c, DTYPE_F32, c->n[0], c->n[1]), b = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
-    op_swiglu(c->x, a, a, b);
+    op_glu(c->x, a, a, b, ACTIVATION_SILU);
 }
 
 static void widen(struct call *c) {
@@ -132,11 +134,13 @@ static struct tensor latent(struct call *c) {
 }
 
 static void patchify(struct call *c) {
-    op_patchify(c->x, matrix(c, DTYPE_F32, c->s->latent * c->s->latent / 4, 64), latent(c), 2);
+    op_patchify(c->x, matrix(c, DTYPE_F32, c->s->latent * c->s->latent / 4, 64), latent(c), 2,
+                PATCH_CHANNELS_LAST);
 }
 
 static void unpatchify(struct call *c) {
-    op_unpatchify(c->x, latent(c), matrix(c, DTYPE_F32, c->s->latent * c->s->latent / 4, 64), 2, -1);
+    op_unpatchify(c->x, latent(c), matrix(c, DTYPE_F32, c->s->latent * c->s->latent / 4, 64), 2,
+                  PATCH_CHANNELS_LAST, -1);
 }
 
 static void timestep(struct call *c) {

@@ -51,7 +51,8 @@ static struct product_layout product_layout_of(const struct block_bench *b, cons
     struct onednn_facts facts = onednn_facts(b->onednn, key);
     struct product_layout l = {0};
     bool conv = key->kind == ONEDNN_CONV;
-    double pixels = (double)(n[0] + n[4] - 1) * (n[1] + n[4] - 1);
+    int32_t stride = n[5] + 1;
+    double pixels = (double)((n[0] - 1) * stride + n[4]) * ((n[1] - 1) * stride + n[4]);
     l.in = take_floats(&l.end, conv ? pixels * n[2] : (double)n[0] * n[2]);
     l.weights = take_floats(&l.end, conv ? (double)facts.weights_bytes / sizeof(float) : (double)n[1] * n[2]);
     l.bias = take_floats(&l.end, conv ? n[3] : 0);

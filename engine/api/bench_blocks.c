@@ -33,7 +33,7 @@ static void declare_nothing(const struct component *c, struct lane *lanes, int n
 }
 
 static const struct family family_bench = {
-    .name = "bench", .role = ROLE_DENOISER, .lane_state_bytes = 1, .declare = declare_nothing};
+    .name = "bench", .kind = FAMILY_DENOISER, .lane_state_bytes = 1, .declare = declare_nothing};
 
 struct bench_block bench_block_of(double bytes, double seconds, double flops) {
     int32_t columns = bytes > 1e8 ? 16384 : 1024;

@@ -36,7 +36,7 @@ static void feed_forward(struct context *x, enum dtype weights) {
 static void attend(struct context *x, int heads, int32_t head_size) {
     struct tensor q = matrix(x, DTYPE_F32, T, heads * head_size), k = matrix(x, DTYPE_F32, T, q.dim[1]);
     struct tensor v = matrix(x, DTYPE_F32, T, q.dim[1]);
-    op_attention(x, q, q, k, v, heads, heads, 0.1f, false);
+    op_attention(x, q, q, k, v, (struct heads){.queries = heads, .keys = heads, .scale = 0.1f});
 }
 
 static void attend_64(struct context *x, enum dtype weights) {
@@ -80,7 +80,7 @@ static void move_bytes(struct context *x, enum dtype weights) {
     op_rms_norm(x, out, h, row, 1e-6f, m);
     op_rms_norm(x, out, h, row, 1e-6f, m);
     op_rope(x, h, table, C / D, ROPE_INTERLEAVED);
-    op_swiglu(x, a, a, b);
+    op_glu(x, a, a, b, ACTIVATION_SILU);
     op_linear_few(x, matrix(x, DTYPE_F32, 1, C), matrix(x, DTYPE_F32, 1, 256), matrix(x, weights, C, 256),
                   row, ACTIVATION_SILU);
 }

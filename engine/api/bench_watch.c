@@ -22,8 +22,8 @@ static struct onednn_key key_of(const struct op *op) {
     const int32_t *out = op->out.dim, *weight = op->in[1].dim;
     if (op->kind == OP_LINEAR)
         return (struct onednn_key){ONEDNN_PRODUCT_T, {op->in[0].dim[0], weight[0], weight[1]}};
-    return (struct onednn_key){ONEDNN_CONV,
-                               {out[0], out[1], eights(weight[1]), eights(weight[0]), weight[2]}};
+    return (struct onednn_key){
+        ONEDNN_CONV, {out[0], out[1], eights(weight[1]), eights(weight[0]), weight[2], op->conv.stride == 2}};
 }
 
 /* What the table has no room for is not compared; no model of ours comes near. */

@@ -2,6 +2,7 @@
  * shapes and types and random weights, written as a stream from the families' weight tables. */
 #include "engine/api/made_weights.h"
 #include "engine/api/model.h"
+#include "engine/api/paths.h"
 #include "loaders/json.h"
 
 #include <errno.h>
@@ -22,9 +23,10 @@ static const struct {
     const char *folder, *file;
     bool sharded;
 } places[N_ROLES] = {
-    {"text_encoder", "model", true},
-    {"transformer", "diffusion_pytorch_model", true},
-    {"vae", "diffusion_pytorch_model", false},
+    [ROLE_TEXT] = {"text_encoder", "model", true},
+    [ROLE_TEXT_2] = {"text_encoder_2", "model", true},
+    [ROLE_DENOISER] = {"transformer", "diffusion_pytorch_model", true},
+    [ROLE_DECODER] = {"vae", "diffusion_pytorch_model", false},
 };
 
 struct writer {
@@ -56,7 +58,7 @@ static enum status list_choices(const struct recipe *recipe, struct error *e) {
     char names[320] = " dtype ";
     size_t n = strlen(names);
     for (int r = 0; r < N_ROLES; r++)
-        for (int i = 0; i < recipe->role[r]->n_dimensions && n < sizeof names; i++)
+        for (int i = 0; recipe->role[r] && i < recipe->role[r]->n_dimensions && n < sizeof names; i++)
             if (!is_listed(names, recipe->role[r]->dimensions[i].name))
                 n +=
                     (size_t)snprintf(names + n, sizeof names - n, "%s ", recipe->role[r]->dimensions[i].name);
@@ -68,7 +70,7 @@ static enum status choose(struct writer *w, const char *name, size_t name_bytes,
                           struct error *e) {
     bool known = false;
     for (int r = 0; r < N_ROLES; r++)
-        for (int i = 0; i < w->recipe->role[r]->n_dimensions; i++) {
+        for (int i = 0; w->recipe->role[r] && i < w->recipe->role[r]->n_dimensions; i++) {
             const struct dimension *d = &w->recipe->role[r]->dimensions[i];
             if (strlen(d->name) != name_bytes || strncmp(d->name, name, name_bytes)) continue;
             known = true;
@@ -123,10 +125,18 @@ static bool came_before(const char *text, const char *at) {
     return text < at;
 }
 
+/* What is published: of the family, or of the recipe where that differs. */
+static int published(const struct recipe *recipe, const struct dimension *d) {
+    int value = d->published;
+    for (int i = 0; i < RECIPE_DIMENSIONS_MAX && recipe->dimension[i].name; i++)
+        if (!strcmp(recipe->dimension[i].name, d->name)) value = recipe->dimension[i].value;
+    return value;
+}
+
 static enum status read_choices(struct writer *w, const char *text, struct error *e) {
     for (int r = 0; r < N_ROLES; r++)
-        for (int i = 0; i < w->recipe->role[r]->n_dimensions; i++)
-            w->chosen[r][i] = w->recipe->role[r]->dimensions[i].published;
+        for (int i = 0; w->recipe->role[r] && i < w->recipe->role[r]->n_dimensions; i++)
+            w->chosen[r][i] = published(w->recipe, &w->recipe->role[r]->dimensions[i]);
     for (const char *at = text; at && *at && e->code == OK;) {
         size_t length = strcspn(at, ",");
         if (read_choice(w, at, length, e) == OK && came_before(text, at)) {
@@ -202,11 +212,12 @@ static enum status check_room(const struct writer *w, struct error *e) {
 }
 
 /* An older file of that name goes. */
-static enum status write_text(struct sys *sys, const char *path, const char *text, struct error *e) {
+static enum status write_bytes(struct sys *sys, const char *path, const char *text, uint64_t bytes,
+                               struct error *e) {
     sys->remove(sys, path);
     int file = sys->create(sys, path);
     int64_t n = file < 0 ? file : 1;
-    for (size_t left = strlen(text); left && n > 0; left -= (size_t)n, text += n)
+    for (size_t left = (size_t)bytes; left && n > 0; left -= (size_t)n, text += n)
         n = sys_write(sys, file, text, left);
     if (file >= 0) sys->close(sys, file);
     if (n > 0) return OK;
@@ -215,16 +226,21 @@ static enum status write_text(struct sys *sys, const char *path, const char *tex
     return error_found(e, "%s", strerror(n ? (int)-n : EIO));
 }
 
-static enum status write_part(struct writer *w, const char *folder, const char *file, const char *text,
-                              struct error *e) {
+static enum status write_part_bytes(struct writer *w, const char *folder, const char *file, const char *text,
+                                    uint64_t bytes, struct error *e) {
     char *inner = path_join(w->sys, w->folder, folder), *path = inner ? path_join(w->sys, inner, file) : NULL;
     if (!path)
         error_set(e, MEMORY, "no memory for a path");
     else if (make_folder(inner, e) == OK)
-        write_text(w->sys, path, text, e);
+        write_bytes(w->sys, path, text, bytes, e);
     w->sys->release(w->sys, path);
     w->sys->release(w->sys, inner);
     return e->code;
+}
+
+static enum status write_part(struct writer *w, const char *folder, const char *file, const char *text,
+                              struct error *e) {
+    return write_part_bytes(w, folder, file, text, strlen(text), e);
 }
 
 /* Shard i of n is the tensors [first[i], first[i + 1]) of a component, in the order of its blocks. */
@@ -306,12 +322,19 @@ static void forget_tensors(struct writer *w) {
     w->n_tensors = 0;
 }
 
-/* Lists a component's tensors; counts or writes them. */
+/* The tensors of one family at the sizes that were chosen. */
+static enum status list_role(struct writer *w, enum role role, struct component *c, struct error *e) {
+    *c = (struct component){.family = w->recipe->role[role], .sys = w->sys};
+    c->family->derive(c, w->chosen[role]);
+    return list_tensors(w, c, e);
+}
+
+/* Lists a component's tensors; counts or writes them. An autoencoder's encoder lies with its decoder. */
 static enum status do_role(struct writer *w, enum role role, bool write, struct error *e) {
-    struct component c = {.family = w->recipe->role[role], .sys = w->sys};
+    struct component c, encoder;
     char config[2048];
-    c.family->derive(&c, w->chosen[role]);
-    if (list_tensors(w, &c, e) != OK) goto out;
+    if (role == ROLE_DECODER && w->recipe->role[ROLE_ENCODER]) list_role(w, ROLE_ENCODER, &encoder, e);
+    if (e->code != OK || list_role(w, role, &c, e) != OK) goto out;
     for (int i = 0; i < w->n_tensors && !write; i++) w->all += (uint64_t)tensor_bytes(&w->tensors[i].tensor);
     if (!write) goto out;
     c.family->write_config(&c, config, sizeof config);
@@ -321,44 +344,87 @@ out:
     return e->code;
 }
 
-static enum status write_tokenizer_files(struct writer *w, const struct made_tokenizer *made,
-                                         struct error *e) {
+static enum status do_roles(struct writer *w, bool write, struct error *e) {
+    for (int role = 0; role < N_ROLES && e->code == OK; role++)
+        if (w->recipe->role[role] && role != ROLE_ENCODER) do_role(w, (enum role)role, write, e);
+    return e->code;
+}
+
+static enum status write_tokenizer_files(struct writer *w, const char *folder,
+                                         const struct made_tokenizer *made, struct error *e) {
     for (int i = 0; i < made->n_files && e->code == OK; i++)
-        write_part(w, "tokenizer", made->files[i].name, made->files[i].text, e);
+        write_part_bytes(w, folder, made->files[i].name, made->files[i].text, made->files[i].bytes, e);
     return e->code;
 }
 
 /* Of the kind that the encoder has, with no more ids than its embedding has rows. */
-static enum status write_tokenizer(struct writer *w, struct error *e) {
-    struct component c = {.family = w->recipe->role[ROLE_TEXT], .sys = w->sys};
+static enum status write_tokenizer(struct writer *w, enum role role, struct error *e) {
+    struct component c;
     struct made_tokenizer made = {0};
-    c.family->derive(&c, w->chosen[ROLE_TEXT]);
-    if (list_tensors(w, &c, e) == OK && tokenizer_make(w->sys, "BPE", w->tensors[0].tensor.dim[0], &made, e) == OK)
-        write_tokenizer_files(w, &made, e);
+    if (list_role(w, role, &c, e) == OK &&
+        tokenizer_make(w->sys, w->recipe->text[role].tokenizer, w->tensors[0].tensor.dim[0], &made, e) == OK)
+        write_tokenizer_files(w, tokenizer_folder[role], &made, e);
     made_tokenizer_destroy(&made);
     forget_tensors(w);
     return e->code;
 }
 
-static enum status write_rest(struct writer *w, struct error *e) {
-    char scheduler[160];
-    snprintf(scheduler, sizeof scheduler,
-             "{\"_class_name\": \"FlowMatchEulerDiscreteScheduler\", \"num_train_timesteps\": 1000, "
-             "\"shift\": %.3g}\n",
-             w->recipe->flow_shift);
-    write_part(w, "scheduler", "scheduler_config.json", scheduler, e);
-    if (e->code == OK) write_tokenizer(w, e);
-    char *path = e->code == OK ? path_join(w->sys, w->folder, "model_index.json") : NULL;
-    if (path)
-        write_text(
-            w->sys, path,
-            "{\"_class_name\": \"ZImagePipeline\", \"scheduler\": [\"diffusers\", "
-            "\"FlowMatchEulerDiscreteScheduler\"], \"text_encoder\": [\"transformers\", \"Qwen3Model\"], "
-            "\"tokenizer\": [\"transformers\", \"Qwen2Tokenizer\"], \"transformer\": [\"diffusers\", "
-            "\"ZImageTransformer2DModel\"], \"vae\": [\"diffusers\", \"AutoencoderKL\"]}\n",
-            e);
+/* ---- what is no weights ---- */
+
+/* Made by the JSON library, which the caller has asked for its losses before. */
+static enum status write_json(struct writer *w, const char *folder, const char *file, json_t *json,
+                              unsigned losses, struct error *e) {
+    char *text = json_hand_out(json, JSON_INDENT(2), losses);
+    if (!text)
+        error_set(e, MEMORY, "no memory for %s", file);
+    else if (folder)
+        write_part(w, folder, file, text, e);
+    char *path = text && !folder ? path_join(w->sys, w->folder, file) : NULL;
+    if (path) write_bytes(w->sys, path, text, strlen(text), e);
     w->sys->release(w->sys, path);
+    free(text);
     return e->code;
+}
+
+static enum status write_scheduler(struct writer *w, struct error *e) {
+    const struct recipe *r = w->recipe;
+    unsigned losses = json_losses();
+    json_t *json =
+        json_pack("{s:s, s:i, s:b}", "_class_name", "FlowMatchEulerDiscreteScheduler", "num_train_timesteps",
+                  1000, "use_dynamic_shifting", r->shift_rule == FLOW_SHIFT_BY_TOKENS);
+    if (r->shift_rule == FLOW_SHIFT_FIXED) json_object_set_new(json, "shift", json_real(r->flow_shift));
+    if (r->shift_rule == FLOW_SHIFT_BY_TOKENS)
+        json_object_update_new(json, json_pack("{s:f, s:f, s:i, s:i}", "base_shift", r->shift_line.base_shift,
+                                               "max_shift", r->shift_line.max_shift, "base_image_seq_len",
+                                               r->shift_line.base_tokens, "max_image_seq_len",
+                                               r->shift_line.max_tokens));
+    return write_json(w, "scheduler", "scheduler_config.json", json, losses, e);
+}
+
+static void add_class(json_t *json, const char *name, const char *library, const char *class_name) {
+    json_object_set_new(json, name, json_pack("[s, s]", library, class_name));
+}
+
+static enum status write_model_index(struct writer *w, struct error *e) {
+    const struct recipe *r = w->recipe;
+    unsigned losses = json_losses();
+    json_t *json = json_pack("{s:s}", "_class_name", r->pipelines[0]);
+    add_class(json, "scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler");
+    for (int i = 0; i < N_TEXTS; i++) {
+        if (!r->role[i]) continue;
+        add_class(json, role_folder[i], "transformers", r->text[i].classes[0]);
+        add_class(json, tokenizer_folder[i], "transformers", r->text[i].classes[1]);
+    }
+    add_class(json, role_folder[ROLE_DENOISER], "diffusers", r->role[ROLE_DENOISER]->config_value);
+    add_class(json, role_folder[ROLE_DECODER], "diffusers", r->role[ROLE_DECODER]->config_value);
+    return write_json(w, NULL, "model_index.json", json, losses, e);
+}
+
+static enum status write_rest(struct writer *w, struct error *e) {
+    write_scheduler(w, e);
+    for (int role = 0; role < N_TEXTS && e->code == OK; role++)
+        if (w->recipe->role[role]) write_tokenizer(w, (enum role)role, e);
+    return e->code == OK ? write_model_index(w, e) : e->code;
 }
 
 static const struct recipe *find_recipe(const char *name, struct error *e) {
@@ -366,7 +432,12 @@ static const struct recipe *find_recipe(const char *name, struct error *e) {
         if (!strcmp((*r)->name, name)) return *r;
     error_set(e, USAGE, "there is no such family");
     error_found(e, "'%s'", name);
-    error_expected(e, "%s", recipes[0]->name);
+    char known[160] = "";
+    for (const struct recipe *const *r = recipes; *r; r++) {
+        size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", (*r)->name);
+    }
+    error_expected(e, "%s", known);
     return NULL;
 }
 
@@ -387,10 +458,10 @@ int sluice_checkpoint_write(const char *family, const char *folder, const char *
     w.tensors = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.tensors);
     w.specs = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.specs);
     if (!w.tensors || !w.specs) error_set(&e, MEMORY, "no memory for a list of tensors");
-    for (int r = 0; r < N_ROLES && e.code == OK; r++) do_role(&w, (enum role)r, false, &e);
+    do_roles(&w, false, &e);
     if (e.code == OK && make_folder(folder, &e) == OK) check_room(&w, &e);
     if (e.code == OK) write_rest(&w, &e);
-    for (int r = 0; r < N_ROLES && e.code == OK; r++) do_role(&w, (enum role)r, true, &e);
+    if (e.code == OK) do_roles(&w, true, &e);
     sys.release(&sys, w.tensors);
     sys.release(&sys, w.specs);
     return publish_error(&e, error);
@@ -400,11 +471,11 @@ int sluice_checkpoint_write(const char *family, const char *folder, const char *
 
 static json_t *list_dimensions(const struct recipe *recipe) {
     json_t *list = json_array();
-    for (int r = 0; r < N_ROLES; r++)
-        for (int i = 0; i < recipe->role[r]->n_dimensions; i++) {
+    for (int r = 0; r < ROLE_ENCODER; r++) /* which has its decoder's */
+        for (int i = 0; recipe->role[r] && i < recipe->role[r]->n_dimensions; i++) {
             const struct dimension *d = &recipe->role[r]->dimensions[i];
             json_array_append_new(list, json_pack("{s:s, s:s, s:i, s:i, s:i}", "name", d->name, "component",
-                                                  places[r].folder, "published", d->published, "least",
+                                                  role_folder[r], "published", published(recipe, d), "least",
                                                   d->least, "most", d->most));
         }
     return list;

@@ -1,6 +1,8 @@
 /* What is in a model's files, and the ids of a text: the JSON of `inspect` and `tokenize`. */
 #include "engine/api/model.h"
+#include "engine/api/pipeline.h"
 #include "engine/api/prompt.h"
+#include "engine/api/tokenizers.h"
 #include "loaders/json.h"
 
 #include <jansson.h>
@@ -76,7 +78,12 @@ static void list_leftovers(const struct component *c, json_t *unknown) {
 /* Where inspection puts what it finds. */
 struct findings {
     bool tensors;
-    json_t *components, *unknown, *missing;
+    json_t *components, *unknown, *missing, *notes;
+    /* They stay open until all are shown: parts may share one index. */
+    struct component component[PARTS_MAX];
+    int n_components;
+    json_t *text[N_TEXTS];       /* of the encoders that were found; borrowed */
+    const struct recipe *recipe; /* that the families point to; the first if none does */
 };
 
 static void add_line(json_t *list, const struct error *e) {
@@ -84,62 +91,82 @@ static void add_line(json_t *list, const struct error *e) {
     json_array_append_new(list, json_string_of(error_line(e, line, sizeof line)));
 }
 
+/* What an autoencoder's files hold besides is used too: its encoder reads pictures. */
+static void mark_encoder(const struct component *decoder, const struct family *family,
+                         const struct config *config, struct error *misfit) {
+    struct component c = {.sys = decoder->sys, .family = family};
+    if (decoder->family->kind != FAMILY_DECODER || !family || !family->probe(&decoder->index)) return;
+    c.index = index_view(&decoder->index, decoder->index.prefix, decoder->index.view);
+    component_bind(&c, config, misfit);
+    component_destroy(&c);
+}
+
 /* A component that does not bind is still shown; what is wrong with it is listed as missing. */
-static enum status inspect_component(struct component *c, const char *path, const char *name,
-                                     struct findings *to, struct error *e) {
+static json_t *inspect_component(struct component *c, const char *path, const char *name, struct findings *to,
+                                 struct error *e) {
     struct config config = {0};
     enum config_origin origin = CONFIG_PUBLISHED;
     struct error misfit = {0};
-    c->family = parts_family(&c->index);
+    struct config_place place = {path, name, &c->index, c->family};
+    json_t *json = NULL;
     index_check_quantised(&c->index, &misfit);
-    if (c->family && configuration_read(c->sys, path, &c->index, c->family, &config, &origin, e) == OK)
-        component_bind(c, &config, &misfit);
+    if (c->family && configuration_read(c->sys, &place, &config, &origin, e) == OK &&
+        component_bind(c, &config, &misfit) == OK)
+        mark_encoder(c, to->recipe->role[ROLE_ENCODER], &config, &misfit);
     if (e->code == OK) {
         if (misfit.code != OK) add_line(to->missing, &misfit);
         list_leftovers(c, to->unknown);
-        json_array_append_new(to->components, component_json(c, &config, name, origin, to->tensors));
+        json = component_json(c, &config, name, origin, to->tensors);
+        json_array_append_new(to->components, json);
     }
     config_destroy(&config);
-    return e->code;
+    return json;
 }
 
-/* Components stay open until all are shown: they may share one index. */
+static json_t *inspect_part(struct sys *sys, struct model_parts *parts, const struct part *part,
+                            const char *name, struct findings *to, struct error *e) {
+    struct component *c = &to->component[to->n_components++];
+    const char *path = parts_path(parts, part);
+    *c = (struct component){.sys = sys, .family = part->family, .index = parts_take(parts, part)};
+    return inspect_component(c, path, name, to, e);
+}
+
+/* In the order of roles; then what stands in the wrong place, or nobody knows. */
 static enum status inspect_parts(struct sys *sys, struct model_parts *parts, struct findings *to,
                                  struct error *e) {
-    struct component c[N_ROLES + 1] = {0};
+    const struct recipe *recipe = to->recipe;
+    bool missing[N_ROLES];
+    pipeline_missing(parts, missing);
     for (int i = 0; i < N_ROLES && e->code == OK; i++) {
-        c[i] = (struct component){.sys = sys, .index = parts->index[i]};
-        parts->index[i] = (struct tensor_index){0};
-        if (parts->path[i])
-            inspect_component(&c[i], parts->path[i], role_folder[i], to, e);
-        else
-            json_array_append_new(to->missing, json_string(role_folder[i]));
+        const struct family *family = recipe->role[i];
+        if (!family || family->kind == FAMILY_ENCODER) continue;
+        const struct part *part =
+            family->kind == FAMILY_TEXT ? parts_find(parts, family) : parts_find_kind(parts, family->kind);
+        json_t *json = part ? inspect_part(sys, parts, part, role_folder[i], to, e) : NULL;
+        if (i < N_TEXTS) to->text[i] = json;
+        if (!part && missing[i]) json_array_append_new(to->missing, json_string(role_folder[i]));
     }
-    if (parts->unknown.n_sources && e->code == OK) {
-        c[N_ROLES] = (struct component){.sys = sys, .index = parts->unknown};
-        parts->unknown = (struct tensor_index){0};
-        inspect_component(&c[N_ROLES], "", "unknown", to, e);
+    for (int i = 0; i < parts->n_parts && e->code == OK; i++) {
+        const struct part *part = &parts->part[i];
+        if (!part->family || part->misplaced)
+            inspect_part(sys, parts, part, part->folder ? part->folder : "unknown", to, e);
     }
-    for (int i = 0; i <= N_ROLES; i++) component_destroy(&c[i]);
     if (parts->failure.code != OK) add_line(to->missing, &parts->failure);
-    if (!parts->tokenizer) json_array_append_new(to->missing, json_string("tokenizer"));
     return e->code;
 }
 
 /* The name that model_index.json gives, or null; what is wrong with the file is listed as missing, and so is
- * a pipeline that this program cannot run: its parts are shown all the same. */
-static json_t *pipeline_json(struct sys *sys, const char *path, json_t *missing, struct error *e) {
-    struct config config = {0};
+ * a pipeline that this program cannot run: its parts are shown all the same, and its name is forgotten. */
+static json_t *pipeline_json(struct sys *sys, const char *path, char name[PIPELINE_NAME_BYTES],
+                             json_t *missing) {
     struct error misfit = {0};
-    json_t *name = NULL;
-    if (!path || e->code != OK) return NULL;
-    if (config_read(sys, path, &config, &misfit) == OK) {
-        name = json_string(config_string(&config, "_class_name", ""));
-        config_expect(&config, "_class_name", recipes[0]->pipeline, &misfit);
-    }
-    if (misfit.code != OK) add_line(missing, &misfit);
-    config_destroy(&config);
-    return name;
+    if (!path) return json_null();
+    pipeline_read(sys, path, name, &misfit);
+    json_t *json = *name ? json_string_of(name) : json_null();
+    if (misfit.code == OK) return json;
+    add_line(missing, &misfit);
+    *name = 0;
+    return json;
 }
 
 static enum status hand_out(json_t *json, unsigned losses, char **text, struct error *e) {
@@ -152,6 +179,77 @@ static enum status hand_out(json_t *json, unsigned losses, char **text, struct e
     return *text ? OK : error_set(e, MEMORY, "no memory for the text");
 }
 
+static const struct component *find_denoiser(const struct findings *to) {
+    for (int i = 0; i < to->n_components; i++)
+        if (to->component[i].blocks && to->component[i].family->kind == FAMILY_DENOISER)
+            return &to->component[i];
+    return NULL;
+}
+
+/* Which recipe this is, if the denoiser tells. */
+static const struct recipe *inspect_recipe(const struct model_parts *parts, const char *name,
+                                           struct findings *to) {
+    const struct part *part = parts_find_kind(parts, FAMILY_DENOISER);
+    const struct component *denoiser = find_denoiser(to);
+    const struct recipe *recipe = NULL;
+    struct error misfit = {0};
+    char line[MODEL_NOTE_BYTES];
+    if (!denoiser) return NULL;
+    if (part->flag) name = "";
+    if (pipeline_choose(name, denoiser, &recipe, &misfit) != OK) add_line(to->missing, &misfit);
+    if (recipe && !*name && pipeline_note_alike(recipe, line, sizeof line))
+        json_array_append_new(to->notes, json_string(line));
+    return recipe;
+}
+
+/* What a text encoder sees of a prompt, and its tokenizer. */
+static void inspect_text(struct tokenizer_search *search, enum role role, struct findings *to) {
+    struct tokenizer *tokenizer = NULL;
+    struct error misfit = {0};
+    if (tokenizer_find(search, role, &tokenizer, &misfit) == MISSING)
+        json_array_append_new(to->missing, json_string(tokenizer_folder[role]));
+    else if (misfit.code != OK)
+        add_line(to->missing, &misfit);
+    json_t *json = to->text[role];
+    if (json) {
+        json_object_set_new(json, "max_sequence_length", json_integer(search->recipe->text[role].tokens_max));
+        json_object_set_new(json, "tokenizer",
+                            tokenizer ? json_string(tokenizer_kind(tokenizer)) : json_null());
+    }
+    tokenizer_close(tokenizer);
+}
+
+static void inspect_texts(struct sys *sys, const struct sluice_model_options *o,
+                          const struct model_parts *parts, struct findings *to) {
+    struct tokenizer_search search = {.sys = sys, .options = o, .parts = parts, .recipe = to->recipe};
+    struct error misfit = {0};
+    for (int role = 0; role < N_TEXTS; role++)
+        if (to->recipe->role[role]) inspect_text(&search, (enum role)role, to);
+    if (tokenizer_check_flag(&search, &misfit) != OK) add_line(to->missing, &misfit);
+}
+
+static enum status inspect_all(struct sys *sys, const struct sluice_model_options *o,
+                               struct model_parts *parts, struct findings *to, json_t *all, struct error *e) {
+    char name[PIPELINE_NAME_BYTES] = "";
+    if (parts_open(sys, o, parts, e) != OK) return e->code;
+    const struct recipe *guess = pipeline_guess(parts);
+    to->recipe = guess ? guess : recipes[0];
+    if (inspect_parts(sys, parts, to, e) != OK) return e->code;
+    if (!json_array_size(to->components)) {
+        error_set(e, MISSING, "there is no model here");
+        error_where(e, "%s", o->model ? o->model : "the given parts");
+        error_expected(e, "transformer, text encoder or autoencoder, in a folder or a file");
+        if (parts->failure.code != OK) *e = parts->failure;
+        return e->code;
+    }
+    json_object_set_new(all, "pipeline", pipeline_json(sys, parts->pipeline, name, to->missing));
+    const struct recipe *recipe = inspect_recipe(parts, name, to);
+    json_object_set_new(all, "recipe", recipe ? json_string(recipe->name) : json_null());
+    if (recipe) to->recipe = recipe;
+    if (guess) inspect_texts(sys, o, parts, to);
+    return OK;
+}
+
 int sluice_inspect(const struct sluice_model_options *options, bool tensors, char **json,
                    struct sluice_error *error) {
     struct error e = {0};
@@ -162,22 +260,23 @@ int sluice_inspect(const struct sluice_model_options *options, bool tensors, cha
     copy_sized(&o, sizeof o, options);
     *json = NULL;
     unsigned losses = json_losses();
-    json_t *pipeline = NULL;
-    struct findings to = {tensors, json_array(), json_array(), json_array()};
-    if (parts_locate(&sys, &o, &parts, &e) == OK) {
-        if (parts_open(&sys, &o, &parts, &e) == OK) inspect_parts(&sys, &parts, &to, &e);
-        if (e.code == OK && !json_array_size(to.components)) {
-            error_set(&e, MISSING, "there is no model here");
-            error_where(&e, "%s", o.model ? o.model : "the given parts");
-            error_expected(&e, "transformer, text encoder or autoencoder, in a folder or a file");
-            if (parts.failure.code != OK) e = parts.failure;
-        }
-        pipeline = pipeline_json(&sys, parts.pipeline, to.missing, &e);
+    struct findings *to = sys.alloc(&sys, LINE_HOST, sizeof *to);
+    if (!to) {
+        error_set(&e, MEMORY, "no memory to inspect a model");
+        return publish_error(&e, error);
     }
-    const char *schedule = parts.scheduler ? "scheduler_config.json" : "default";
+    *to = (struct findings){.tensors = tensors,
+                            .components = json_array(),
+                            .unknown = json_array(),
+                            .missing = json_array(),
+                            .notes = json_array()};
     json_t *all =
-        json_pack("{s:i, s:o?, s:o, s:o, s:o, s:s}", "version", 1, "pipeline", pipeline, "components",
-                  to.components, "unknown", to.unknown, "missing", to.missing, "schedule", schedule);
+        json_pack("{s:i, s:n, s:n, s:o, s:o, s:o, s:o}", "version", 1, "pipeline", "recipe", "components",
+                  to->components, "unknown", to->unknown, "missing", to->missing, "notes", to->notes);
+    if (parts_locate(&sys, &o, &parts, &e) == OK) inspect_all(&sys, &o, &parts, to, all, &e);
+    json_object_set_new(all, "schedule", json_string(parts.scheduler ? "scheduler_config.json" : "default"));
+    for (int i = 0; i < to->n_components; i++) component_destroy(&to->component[i]);
+    sys.release(&sys, to);
     parts_destroy(&sys, &parts);
     hand_out(all, losses, json, &e);
     return publish_error(&e, error);
@@ -205,21 +304,51 @@ static enum status tokenize_plain(struct sys *sys, const char *path, const char 
     return e->code;
 }
 
-static enum status tokenize_seen(struct sys *sys, const char *path, const char *text, size_t bytes,
-                                 char **json, struct error *e) {
-    struct tokenizer *tokenizer;
+/* As the encoder in that role sees it. */
+static enum status tokenize_role(struct tokenizer_search *search, enum role role, const char *text,
+                                 size_t bytes, json_t *encoders, struct error *e) {
+    struct tokenizer *tokenizer = NULL;
     struct prompt_tokens tokens = {0};
-    unsigned losses = json_losses();
-    if (tokenizer_open(sys, path, &tokenizer, e) != OK) return e->code;
-    if (prompt_check(recipes[0], tokenizer, e) == OK &&
-        prompt_encode(sys, recipes[0], tokenizer, text, bytes, &tokens, e) == OK)
-        hand_out(json_pack("{s:i, s:[{s:s, s:i, s:b, s:o}]}", "version", 1, "encoders", "name",
-                           role_folder[ROLE_TEXT], "tokens", tokens.n_ids, "truncated", (int)tokens.cut,
-                           "ids", ids_json(tokens.ids, tokens.n_ids)),
-                 losses, json, e);
-    sys->release(sys, tokens.ids);
+    const struct text_recipe *recipe = &search->recipe->text[role];
+    if (tokenizer_find(search, role, &tokenizer, e) == OK &&
+        prompt_encode(search->sys, recipe, tokenizer, text, bytes, &tokens, e) == OK)
+        json_array_append_new(encoders, json_pack("{s:s, s:i, s:b, s:o}", "name", role_folder[role], "tokens",
+                                                  tokens.n_ids, "truncated", (int)tokens.cut, "ids",
+                                                  ids_json(tokens.ids, tokens.n_ids)));
+    search->sys->release(search->sys, tokens.ids);
     tokenizer_close(tokenizer);
     return e->code;
+}
+
+/* Prompts are cut as the recipe says, which the denoiser's weights tell, if they are there. */
+static enum status find_recipe(struct sys *sys, const struct sluice_model_options *o,
+                               struct model_parts *parts, const struct recipe **recipe, struct error *e) {
+    char name[PIPELINE_NAME_BYTES] = "";
+    enum config_origin origin;
+    if (parts->pipeline && pipeline_read(sys, parts->pipeline, name, e) != OK) return e->code;
+    if (parts_open(sys, o, parts, e) != OK) return e->code;
+    const struct part *part = parts_find_kind(parts, FAMILY_DENOISER);
+    *recipe = pipeline_guess(parts);
+    if (!*recipe) return pipeline_check(parts, o->model, e);
+    if (!part) return OK;
+    struct component c = {.sys = sys, .family = part->family, .index = parts_take(parts, part)};
+    if (configuration_bind(&c, parts_path(parts, part), role_folder[ROLE_DENOISER], &origin, e) == OK)
+        pipeline_choose(part->flag ? "" : name, &c, recipe, e);
+    component_destroy(&c);
+    return e->code;
+}
+
+static enum status tokenize_seen(struct sys *sys, const struct sluice_model_options *o,
+                                 struct model_parts *parts, const char *text, size_t bytes, char **json,
+                                 struct error *e) {
+    struct tokenizer_search search = {.sys = sys, .options = o, .parts = parts};
+    unsigned losses = json_losses();
+    if (find_recipe(sys, o, parts, &search.recipe, e) != OK) return e->code;
+    json_t *encoders = json_array();
+    for (int role = 0; role < N_TEXTS && e->code == OK; role++)
+        if (search.recipe->role[role]) tokenize_role(&search, (enum role)role, text, bytes, encoders, e);
+    tokenizer_check_flag(&search, e);
+    return hand_out(json_pack("{s:i, s:o}", "version", 1, "encoders", encoders), losses, json, e);
 }
 
 int sluice_tokenize(const struct sluice_model_options *options, const char *text, size_t text_bytes,
@@ -234,11 +363,7 @@ int sluice_tokenize(const struct sluice_model_options *options, const char *text
     if (o.tokenizer && !o.model) {
         tokenize_plain(&sys, o.tokenizer, text, text_bytes, json, &e);
     } else if (parts_locate(&sys, &o, &parts, &e) == OK) {
-        if (!parts.tokenizer) parts_open(&sys, &o, &parts, &e);
-        if (parts.tokenizer)
-            tokenize_seen(&sys, parts.tokenizer, text, text_bytes, json, &e);
-        else
-            parts_missing_tokenizer(&parts, recipes[0], o.model, &e);
+        tokenize_seen(&sys, &o, &parts, text, text_bytes, json, &e);
         parts_destroy(&sys, &parts);
     }
     return publish_error(&e, error);

@@ -6,149 +6,73 @@
 #include "engine/api/plan_json.h"
 #include "engine/api/rate.h"
 #include "engine/api/rates_file.h"
+#include "engine/api/request.h"
 #include "engine/sample/flow.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* ---- the request ---- */
-
-static enum status usage(struct error *e, const char *flag, double found, const char *expected) {
-    error_set(e, USAGE, "%s cannot be used", flag);
-    error_found(e, "%g", found);
-    return error_expected(e, "%s", expected);
-}
-
-static enum status check_size(const struct job *job, struct error *e) {
-    const struct sluice_request *r = &job->request;
-    char multiple[64];
-    snprintf(multiple, sizeof multiple, "a multiple of %d from %d to 16384", job->model->size_step,
-             job->model->size_step);
-    int step = job->model->size_step;
-    if (r->width < step || r->width > 16384 || r->width % step)
-        return usage(e, "the width (-W)", r->width, multiple);
-    if (r->height < step || r->height > 16384 || r->height % step)
-        return usage(e, "the height (-H)", r->height, multiple);
-    return OK;
-}
-
-static bool asked_for(const char *choice, const char *how) {
-    return choice && !strcmp(choice, how);
-}
-
-static enum status check_choice(const char *flag, const char *how, struct error *e) {
-    if (!how || asked_for(how, "on") || asked_for(how, "off") || asked_for(how, "auto")) return OK;
-    error_set(e, USAGE, "%s cannot be used like this", flag);
-    error_found(e, "%s", how);
-    return error_expected(e, "auto, on or off");
-}
-
-/* A percentage becomes bytes. */
-static enum status find_device_budget(struct job *job, struct error *e) {
-    struct sluice_request *r = &job->request;
-    uint64_t all = job->device->memory_bytes;
-    if (!job->device->memory || r->max_vram_percent == 0 || r->max_vram_bytes) return OK;
-    if (!all) {
-        error_set(e, USAGE, "--max-vram as a percentage needs a GPU that it is a part of");
-        error_found(e, "%g%%", r->max_vram_percent);
-        return error_expected(e, "a size, as 8G");
-    }
-    if (!(r->max_vram_percent > 0 && r->max_vram_percent <= 100))
-        return usage(e, "the percentage of device memory", r->max_vram_percent, "more than 0, up to 100");
-    r->max_vram_bytes = (int64_t)((double)all * r->max_vram_percent / 100);
-    return OK;
-}
-
-static enum status check_device_budget(const struct job *job, struct error *e) {
-    int64_t budget = job->request.max_vram_bytes;
-    uint64_t all = job->device->memory_bytes;
-    if (budget >= 0 && (!all || (uint64_t)budget <= all)) return OK;
-    error_set(e, USAGE, "the budget of device memory (--max-vram) cannot be used");
-    error_where(e, "%s", job->device->name);
-    error_found(e, "%lld bytes", (long long)budget);
-    return all ? error_expected(e, "a positive size up to the device's %llu bytes", (unsigned long long)all)
-               : error_expected(e, "a positive size");
-}
-
-static enum status check_request(struct job *job, struct error *e) {
-    const struct sluice_request *r = &job->request;
-    if (!job->decode_only && check_size(job, e) != OK) return e->code;
-    if (r->steps < 1 || r->steps > 10000) return usage(e, "the number of steps", r->steps, "1 to 10000");
-    if (r->batch < 1 || r->batch > BATCH_MAX) return usage(e, "the batch", r->batch, "1 to 64 images");
-    if (!(r->cfg_scale >= 0 && r->cfg_scale <= 1000))
-        return usage(e, "--cfg-scale", r->cfg_scale, "0 to 1000");
-    if (!(r->flow_shift >= 1e-3 && r->flow_shift <= 1e3))
-        return usage(e, "--flow-shift", r->flow_shift, "0.001 to 1000");
-    if (r->guidance != 0)
-        return usage(e, "--guidance", r->guidance, "nothing: this model is not guidance-distilled");
-    if (r->max_ram_bytes < 0)
-        return usage(e, "the memory budget", (double)r->max_ram_bytes, "a positive size");
-    if (find_device_budget(job, e) != OK || check_device_budget(job, e) != OK) return e->code;
-    if (check_choice("--direct-io", r->direct_io, e) != OK) return e->code;
-    return check_choice("--vae-tiling", r->vae_tiling, e);
-}
-
-/* The most exact one that the device has: its default, and the decoder's. */
-static enum precision first_precision(const struct device *device) {
-    return device->lacks[PRECISION_F32] ? PRECISION_BF16 : PRECISION_F32;
-}
-
-static enum status find_precision(struct job *job, struct error *e) {
-    const char *name = job->request.precision;
-    int precision = 0;
-    if (!name) name = precision_name(first_precision(job->device));
-    while (name && precision < N_PRECISIONS && strcmp(name, precision_name((enum precision)precision)))
-        precision++;
-    const char *lacks =
-        precision < N_PRECISIONS ? job->device->lacks[precision] : "there is no such precision";
-    job->precision = (enum precision)precision;
-    if (!lacks) return OK;
-    error_set(e, USAGE, "--precision cannot be used: %s", lacks);
-    error_found(e, "%s", name);
-    if (job->device->lacks[PRECISION_F32]) return error_expected(e, "bf16, or --device cpu");
-    return error_expected(e, job->device->lacks[PRECISION_BF16] ? "f32" : "f32 or bf16");
-}
-
-static void fill_defaults(struct job *job) {
-    struct sluice_request *r = &job->request;
-    const struct sluice_model *m = job->model;
-    if (!r->width) r->width = m->width;
-    if (!r->height) r->height = m->height;
-    if (!r->batch) r->batch = 1;
-    if (r->flow_shift == 0) r->flow_shift = m->flow_shift;
-}
-
 /* ---- tokens ---- */
 
+static const struct text_recipe *text_recipe(const struct job *job, int text) {
+    return &job->model->recipe->text[text];
+}
+
 /* Without a prompt (planning only): the longest there is. Ids do not matter, their number does. */
-static enum status longest_prompt(struct job *job, struct prompt_tokens *tokens, struct error *e) {
-    tokens->n_ids = job->model->recipe->tokens_max;
+static enum status longest_prompt(struct job *job, int text, struct prompt_tokens *tokens, struct error *e) {
+    tokens->n_ids = text_recipe(job, text)->tokens_max;
     tokens->ids = job->sys->alloc(job->sys, LINE_HOST, (size_t)tokens->n_ids * sizeof *tokens->ids);
     return tokens->ids ? OK : error_set(e, MEMORY, "no memory for tokens");
 }
 
-static enum status encode_prompt(struct job *job, const char *prompt, struct prompt_tokens *tokens,
+static enum status encode_prompt(struct job *job, int text, const char *prompt, struct prompt_tokens *tokens,
                                  struct error *e) {
-    return prompt_encode(job->sys, job->model->recipe, job->model->tokenizer, prompt, strlen(prompt), tokens,
-                         e);
+    return prompt_encode(job->sys, text_recipe(job, text), job->model->tokenizer[text], prompt,
+                         strlen(prompt), tokens, e);
+}
+
+/* All prompts for one encoder. */
+static enum status encode_prompts_for(struct job *job, int text, struct error *e) {
+    const struct sluice_request *r = &job->request;
+    struct prompt_tokens *tokens = job->tokens[text];
+    if (!r->prompt)
+        longest_prompt(job, text, &tokens[0], e);
+    else
+        encode_prompt(job, text, r->prompt, &tokens[0], e);
+    if (e->code == OK && job->n_prompts > 1)
+        encode_prompt(job, text, r->negative_prompt ? r->negative_prompt : "", &tokens[1], e);
+    for (int i = 0; i < job->n_prompts && e->code == OK; i++)
+        block_gather_rows(job->sys, &job->model->component[text].table, tokens[i].ids, tokens[i].n_ids,
+                          &job->rows[text][i], e);
+    return e->code;
 }
 
 static enum status encode_prompts(struct job *job, struct error *e) {
-    const struct sluice_request *r = &job->request;
-    job->n_prompts = r->cfg_scale == 1 ? 1 : 2;
-    if (!r->prompt)
-        longest_prompt(job, &job->tokens[0], e);
-    else
-        encode_prompt(job, r->prompt, &job->tokens[0], e);
-    if (e->code == OK && job->n_prompts > 1)
-        encode_prompt(job, r->negative_prompt ? r->negative_prompt : "", &job->tokens[1], e);
-    for (int i = 0; i < job->n_prompts && e->code == OK; i++)
-        block_gather_rows(job->sys, &job->model->component[ROLE_TEXT].table, job->tokens[i].ids,
-                          job->tokens[i].n_ids, &job->rows[i], e);
+    job->n_prompts = job->request.cfg_scale == 1 ? 1 : 2;
+    for (int text = 0; text < N_TEXTS && e->code == OK; text++)
+        if (job->model->recipe->role[text]) encode_prompts_for(job, text, e);
     return e->code;
 }
 
 /* ---- schedule ---- */
+
+/* The whole schedule, of which a picture to start from leaves the end. */
+static void fill_schedule(struct job *job) {
+    const struct recipe *recipe = job->model->recipe;
+    const struct sluice_request *r = &job->request;
+    struct flow_options options = {.n = r->steps,
+                                   .grid_f64 = recipe->grid == FLOW_GRID_F64,
+                                   .exponential = job->model->shift_rule == FLOW_SHIFT_BY_TOKENS,
+                                   .shift = r->flow_shift};
+    flow_schedule(&options, job->sigmas, job->timesteps);
+    int first = r->init_image ? flow_first_step(r->steps, r->strength) : 0;
+    job->steps = r->steps - first;
+    memmove(job->sigmas, job->sigmas + first, (size_t)(job->steps + 1) * sizeof *job->sigmas);
+    memmove(job->timesteps, job->timesteps + first, (size_t)job->steps * sizeof *job->timesteps);
+    for (int i = 0; i < job->steps; i++)
+        job->inputs[i] = recipe->timestep == TIMESTEP_OF_NOISE ? job->timesteps[i] / 1000
+                                                               : (1000 - job->timesteps[i]) / 1000;
+}
 
 static enum status make_schedule(struct job *job, struct error *e) {
     int n = job->request.steps;
@@ -158,30 +82,95 @@ static enum status make_schedule(struct job *job, struct error *e) {
     job->inputs = sys->alloc(sys, LINE_HOST, (size_t)n * sizeof *job->inputs);
     if (!job->sigmas || !job->timesteps || !job->inputs)
         return error_set(e, MEMORY, "no memory for %d steps", n);
-    flow_schedule(n, job->request.flow_shift, job->sigmas, job->timesteps);
-    for (int i = 0; i < n; i++) job->inputs[i] = (1000 - job->timesteps[i]) / 1000;
+    fill_schedule(job);
     return OK;
 }
 
 /* ---- layout ---- */
+
+/* What the text encoders leave. */
+static void lay_out_texts(struct job *job, struct arena *arena, bool *ok) {
+    for (int text = 0; text < N_TEXTS; text++) {
+        const struct component *c = &job->model->component[text];
+        for (int i = 0; i < job->n_prompts && c->family; i++) {
+            if (c->text_columns)
+                job->text[i] = arena_tensor(arena, DTYPE_F32, 2,
+                                            (int32_t[]){job->tokens[text][i].n_ids, c->text_columns}, ok);
+            if (c->pooled_columns)
+                job->pooled[i] = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, c->pooled_columns}, ok);
+        }
+    }
+}
+
+const struct sluice_picture *job_source(const struct job *job, const struct encoded *encoded) {
+    const struct sluice_request *r = &job->request;
+    switch (encoded->kind) {
+    case ENCODED_INIT:
+        return r->init_image;
+    case ENCODED_MASKED:
+        return r->mask;
+    case ENCODED_REFERENCE:
+        return r->references[encoded->reference];
+    }
+    return NULL;
+}
+
+static struct picture_size encoded_size(const struct job *job, const struct encoded *encoded) {
+    if (encoded->kind == ENCODED_REFERENCE) return job->reference_size[encoded->reference];
+    return (struct picture_size){job->request.width, job->request.height};
+}
+
+/* One picture is encoded after another, and the host takes the moments in between: they share the memory of
+ * the largest, which the decoder's picture takes later. */
+static void lay_out_pictures(struct job *job, struct arena *arena, bool *ok) {
+    const struct component *c = &job->model->component[ROLE_DECODER];
+    int32_t factor = c->pixel_factor, picture[3] = {job->Y * factor, job->X * factor, 3};
+    int64_t pixels = job->request.no_decode ? 0 : (int64_t)picture[0] * picture[1], most = 0;
+    for (int i = 0; i < job->n_encoded; i++) {
+        struct picture_size size = encoded_size(job, &job->encoded[i]);
+        if ((int64_t)size.height * size.width > most) most = (int64_t)size.height * size.width;
+    }
+    int64_t latents = most / factor / factor;
+    if (pixels > most) most = pixels;
+    struct tensor all = {0}, moments = {0};
+    if (most) all = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){(int32_t)most, 3}, ok);
+    if (latents)
+        moments =
+            arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){(int32_t)latents, 2 * c->latent_channels}, ok);
+    if (pixels) {
+        job->picture = tensor_make(all.data, DTYPE_F32, 3, picture);
+        job->rgb = arena_tensor(arena, DTYPE_U8, 3, picture, ok);
+    }
+    for (int i = 0; i < job->n_encoded; i++) {
+        struct encoded *encoded = &job->encoded[i];
+        struct picture_size size = encoded_size(job, encoded);
+        int32_t Y = size.height, X = size.width;
+        encoded->picture = tensor_make(all.data, DTYPE_F32, 3, (int32_t[]){Y, X, 3});
+        encoded->moments = tensor_make(moments.data, DTYPE_F32, 3,
+                                       (int32_t[]){Y / factor, X / factor, 2 * c->latent_channels});
+        if (encoded->kind != ENCODED_REFERENCE) continue;
+        job->reference[encoded->reference] =
+            arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){c->latent_channels, Y / factor, X / factor}, ok);
+        const struct sluice_picture *given = job->request.references[encoded->reference];
+        if (given->width != X || given->height != Y)
+            encoded->resized = arena_tensor(arena, DTYPE_U8, 3, (int32_t[]){Y, X, 3}, ok);
+    }
+}
 
 /* Tensors that cross stages: run twice, counting and for real. */
 static void lay_out_cross(struct job *job, struct arena *arena) {
     bool ok = true;
     int32_t C =
         job->model->component[ROLE_DECODER].latent_channels; /* and the transformer's, if it is there */
-    int32_t latent[3] = {C, job->Y, job->X}, factor = job->model->component[ROLE_DECODER].pixel_factor;
-    for (int i = 0; i < job->n_prompts; i++)
-        job->text[i] = arena_tensor(
-            arena, DTYPE_F32, 2,
-            (int32_t[]){job->tokens[i].n_ids, job->model->component[ROLE_TEXT].text_columns}, &ok);
+    int32_t latent[3] = {C, job->Y, job->X},
+            control[3] = {job->model->component[ROLE_DENOISER].control_channels, job->Y, job->X};
+    lay_out_texts(job, arena, &ok);
     for (int i = 0; i < job->batch; i++) job->latent[i] = arena_tensor(arena, DTYPE_F32, 3, latent, &ok);
+    for (int i = 0; i < job->batch && control[0]; i++)
+        job->control[i] = arena_tensor(arena, DTYPE_F32, 3, control, &ok);
     for (int i = 0; i < job->together * job->n_prompts; i++)
         job->prediction[i] = arena_tensor(arena, DTYPE_F32, 3, latent, &ok);
-    if (job->request.no_decode) return;
-    int32_t picture[3] = {job->Y * factor, job->X * factor, 3};
-    job->picture = arena_tensor(arena, DTYPE_F32, 3, picture, &ok);
-    job->rgb = arena_tensor(arena, DTYPE_U8, 3, picture, &ok);
+    lay_out_pictures(job, arena, &ok);
 }
 
 /* As even as can be, the larger ones first. */
@@ -195,11 +184,28 @@ static bool denoises(enum stage_kind kind) {
 }
 
 /* Lane i of a stage that goes through prompts or pictures, not through groups. */
-static void connect_lane(struct job *job, enum stage_kind kind, int i, struct lane *lane) {
-    *lane = (struct lane){.picture = job->picture, .tiled = job->tiled};
-    if (kind == STAGE_TEXT) lane->prompt = i;
-    lane->text = job->text[lane->prompt];
-    lane->latent = job->latent[kind == STAGE_TEXT ? 0 : i];
+static void connect_lane(struct job *job, int s, int i, struct lane *lane) {
+    *lane = (struct lane){.tiled = job->tiled};
+    switch (job->kind[s]) {
+    case STAGE_TEXT:
+        lane->prompt = i;
+        lane->n_tokens = job->tokens[job->role[s]][i].n_ids;
+        lane->pooled_row = job->tokens[job->role[s]][i].pooled_row;
+        lane->text = job->text[i];
+        lane->pooled = job->pooled[i];
+        break;
+    case STAGE_ENCODE:
+        lane->picture = job->encoded[i].picture;
+        lane->moments = job->encoded[i].moments;
+        break;
+    case STAGE_DECODE:
+        lane->latent = job->latent[i];
+        lane->picture = job->picture;
+        break;
+    case STAGE_HOIST:
+    case STAGE_DENOISE:
+        break;
+    }
 }
 
 /* Lanes of a prompt are neighbours in their group: lane = prompt * together + place. */
@@ -210,10 +216,14 @@ static void connect_group(struct job *job, int group, struct lane *lanes) {
         int prompt = i / job->together, place = i % job->together;
         lanes[i] = (struct lane){.prompt = prompt,
                                  .text = job->text[prompt],
+                                 .pooled = job->pooled[prompt],
                                  .latent = job->latent[place < n ? first + place : first],
+                                 .control = job->control[place < n ? first + place : first],
                                  .prediction = job->prediction[i],
+                                 .guidance = (float)job->request.guidance,
                                  .hoisted = job->hoisted,
                                  .idle = place >= n};
+        memcpy(lanes[i].reference, job->reference, sizeof job->reference);
     }
 }
 
@@ -223,7 +233,7 @@ static void connect_lanes(struct job *job) {
         for (int k = 0; k < stage->n_groups && denoises(job->kind[s]); k++)
             connect_group(job, k, stage->lanes + k * stage->n_lanes);
         for (int i = 0; i < stage->n_lanes && !denoises(job->kind[s]); i++)
-            connect_lane(job, job->kind[s], i, &stage->lanes[i]);
+            connect_lane(job, s, i, &stage->lanes[i]);
     }
 }
 
@@ -233,11 +243,13 @@ static void add_stage(struct job *job, enum stage_kind kind, enum role role, con
     const struct component *c = &job->model->component[role];
     struct stage *stage = &job->stages[s];
     job->kind[s] = kind;
+    job->role[s] = role;
     snprintf(stage->name, sizeof stage->name, "%s", name);
     stage->component = c;
     stage->n_lanes = n_lanes;
     stage->n_groups = 1;
-    stage->precision = kind == STAGE_DECODE ? first_precision(job->device) : job->precision;
+    bool pictures = kind == STAGE_DECODE || kind == STAGE_ENCODE;
+    stage->precision = pictures ? request_first_precision(job->device) : job->precision;
     stage->evaluations = evaluations;
     stage->n_lasting = c->n_blocks;
     stage->n_blocks = c->n_blocks + (kind == STAGE_TEXT ? job->n_prompts : 0);
@@ -245,13 +257,35 @@ static void add_stage(struct job *job, enum stage_kind kind, enum role role, con
     if (denoises(kind)) stage->timesteps = job->inputs;
 }
 
+static void add_text_stages(struct job *job) {
+    static const char *const names[N_TEXTS] = {"text", "text_2"};
+    for (int text = 0; text < N_TEXTS; text++)
+        if (job->model->recipe->role[text])
+            add_stage(job, STAGE_TEXT, (enum role)text, names[text], job->n_prompts, 1);
+}
+
+static void add_encoded(struct job *job, enum encoded_kind kind, int reference) {
+    job->encoded[job->n_encoded++] = (struct encoded){.kind = kind, .reference = reference};
+}
+
+static void list_encoded(struct job *job) {
+    const struct sluice_request *r = &job->request;
+    if (job->decode_only) return;
+    if (r->init_image) add_encoded(job, ENCODED_INIT, 0);
+    if (r->mask) add_encoded(job, ENCODED_MASKED, 0);
+    for (int i = 0; i < r->n_references; i++) add_encoded(job, ENCODED_REFERENCE, i);
+}
+
 static enum status lay_out_stages(struct job *job, struct error *e) {
     struct sys *sys = job->sys;
     int lanes = job->n_prompts * job->batch;
+    list_encoded(job);
     if (!job->decode_only) {
-        add_stage(job, STAGE_TEXT, ROLE_TEXT, "text", job->n_prompts, 1);
+        add_text_stages(job);
+        if (job->n_encoded)
+            add_stage(job, STAGE_ENCODE, ROLE_ENCODER, "encode", job->n_encoded, job->n_encoded);
         add_stage(job, STAGE_HOIST, ROLE_DENOISER, "hoist", lanes, 1);
-        add_stage(job, STAGE_DENOISE, ROLE_DENOISER, "denoise", lanes, job->request.steps);
+        add_stage(job, STAGE_DENOISE, ROLE_DENOISER, "denoise", lanes, job->steps);
     }
     if (!job->request.no_decode) add_stage(job, STAGE_DECODE, ROLE_DECODER, "decode", job->batch, job->batch);
     size_t n_blocks = 0, n_lanes = 0;
@@ -272,7 +306,8 @@ static enum status lay_out_stages(struct job *job, struct error *e) {
         stage->blocks = list;
         stage->lanes = lane;
         for (int i = 0; i < stage->n_lasting; i++) list[i] = &stage->component->blocks[i];
-        for (int i = stage->n_lasting; i < stage->n_blocks; i++) list[i] = &job->rows[i - stage->n_lasting];
+        for (int i = stage->n_lasting; i < stage->n_blocks; i++)
+            list[i] = &job->rows[job->role[s]][i - stage->n_lasting];
         if (stage->hoists) continue; /* the next has the same lanes, and the blocks until they are split */
         list += stage->n_blocks;
         lane += 2 * stage->n_lanes;
@@ -342,13 +377,24 @@ static enum status decide_hoisting(struct job *job, struct error *e) {
     return e->code;
 }
 
-/* Descriptors of ours that a run takes from the heap, counted generously: visits, fills, lists. */
+/* Of a picture that is read, the caller's pixels, which last through the run. */
+static uint64_t source_bytes(const struct job *job, const struct encoded *encoded) {
+    const struct sluice_picture *given = job_source(job, encoded);
+    return (uint64_t)given->width * (uint64_t)given->height * 3;
+}
+
+/* Descriptors of ours that a run takes from the heap, counted generously: visits, fills, lists; and pictures
+ * that it reads. */
 static uint64_t host_bytes(const struct job *job) {
     uint64_t a_visit = 384, a_token = 128;
-    uint64_t tokens = (uint64_t)(job->tokens[0].n_ids + job->tokens[1].n_ids);
+    uint64_t tokens = 0;
+    for (int i = 0; i < N_TEXTS * PROMPTS_MAX; i++)
+        tokens += (uint64_t)job->tokens[i / PROMPTS_MAX][i % PROMPTS_MAX].n_ids;
     uint64_t needs = (uint64_t)job->n_needs * sizeof *job->needs;
+    uint64_t pictures = 0;
+    for (int i = 0; i < job->n_encoded; i++) pictures += source_bytes(job, &job->encoded[i]);
     return align_up(job->model->host_bytes + (uint64_t)job->visits.n_visits * a_visit + tokens * a_token +
-                        needs + (1 << 19),
+                        needs + pictures + (1 << 19),
                     1 << 16);
 }
 
@@ -386,7 +432,7 @@ static void lay_out_lanes(struct job *job, int groups) {
         if (!denoises(job->kind[s])) continue;
         stage->n_lanes = job->together * job->n_prompts;
         stage->n_groups = groups;
-        if (job->kind[s] == STAGE_DENOISE) stage->evaluations = job->request.steps * groups;
+        if (job->kind[s] == STAGE_DENOISE) stage->evaluations = job->steps * groups;
     }
     job->cross = arena_counting();
     lay_out_cross(job, &job->cross);
@@ -427,20 +473,27 @@ static int next_groups(int batch, int groups) {
     return together > 1 ? (batch + together - 2) / (together - 1) : 0;
 }
 
+/* Whole pictures lie in the stages of the autoencoder. */
+static bool has_pictures(enum stage_kind kind) {
+    return kind == STAGE_ENCODE || kind == STAGE_DECODE;
+}
+
 /* Whether tiling makes a difference to these pictures. */
 static bool tiling_matters(struct job *job, struct error *e) {
-    uint64_t state, pictures[2] = {0};
+    uint64_t state, each, pictures[2] = {0};
     for (int tiled = 0; tiled < 2; tiled++)
         for (int s = 0; s < job->n_stages; s++) {
-            if (job->kind[s] != STAGE_DECODE) continue;
+            if (!has_pictures(job->kind[s])) continue;
             job->tiled = tiled;
             connect_lanes(job);
-            executor_state_bytes(job->sys, &job->stages[s], &state, &pictures[tiled], e);
+            executor_state_bytes(job->sys, &job->stages[s], &state, &each, e);
+            pictures[tiled] += each;
         }
     return pictures[0] != pictures[1];
 }
 
-/* Whether the decode takes less memory tiled: low, flat and narrow pictures are less than their bands. */
+/* Whether the autoencoder takes less memory tiled: low, flat and narrow pictures are less than their bands.
+ */
 static bool tiling_saves(struct job *job, const struct rates *rates, struct error *e) {
     uint64_t taken[2] = {0};
     struct run_need *need = job->sys->alloc(job->sys, LINE_HOST, sizeof *need);
@@ -449,9 +502,11 @@ static bool tiling_saves(struct job *job, const struct rates *rates, struct erro
         job->tiled = tiled;
         if (lay_out_groups(job, 1, e) != OK || measure(job, rates, need, e) != OK) break;
         for (int s = 0; s < job->n_stages; s++)
-            if (job->kind[s] == STAGE_DECODE)
-                taken[tiled] =
+            if (has_pictures(job->kind[s])) {
+                uint64_t bytes =
                     need->separate ? plan_fixed_vram(need, s, true) : plan_fixed_ram(need, s, false);
+                if (bytes > taken[tiled]) taken[tiled] = bytes;
+            }
     }
     job->sys->release(job->sys, need);
     return taken[1] < taken[0];
@@ -496,7 +551,7 @@ static int need_groups(const struct job *job, const struct run_need *need) {
 static bool need_tiled(const struct job *job, const struct run_need *need) {
     bool tiled = false;
     for (int s = 0; s < job->n_stages; s++)
-        if (job->kind[s] == STAGE_DECODE) tiled = need->stage[s].tiled;
+        if (has_pictures(job->kind[s])) tiled = need->stage[s].tiled;
     return tiled;
 }
 
@@ -535,8 +590,7 @@ enum status job_open(struct job *job, const struct sluice_model *model, struct d
         r->cfg_scale = 1;
         r->steps = 1;
     }
-    fill_defaults(job);
-    if (check_request(job, e) != OK || find_precision(job, e) != OK) return e->code;
+    if (request_settle(job, e) != OK) return e->code;
     job->batch = r->batch;
     job->Y = r->height / factor;
     job->X = r->width / factor;
@@ -576,9 +630,9 @@ void job_close(struct job *job) {
     if (!sys) return;
     shared_unmap(sys, job->device, LINE_STATE, job->cross.base, job->cross.bytes);
     visit_list_destroy(&job->visits);
-    for (int i = 0; i < PROMPTS_MAX; i++) {
-        block_destroy(sys, &job->rows[i]);
-        sys->release(sys, job->tokens[i].ids);
+    for (int i = 0; i < N_TEXTS * PROMPTS_MAX; i++) {
+        block_destroy(sys, &job->rows[i / PROMPTS_MAX][i % PROMPTS_MAX]);
+        sys->release(sys, job->tokens[i / PROMPTS_MAX][i % PROMPTS_MAX].ids);
     }
     sys->release(sys, job->sigmas);
     sys->release(sys, job->timesteps);

@@ -4,12 +4,24 @@
 #define SLUICE_API_JOB_H
 
 #include "engine/api/model.h"
+#include "engine/api/pictures.h"
 #include "engine/api/prompt.h"
 #include "engine/run/executor.h"
 
 enum { PROMPTS_MAX = 2, BATCH_MAX = 64 };
 
-enum stage_kind { STAGE_TEXT, STAGE_HOIST, STAGE_DENOISE, STAGE_DECODE };
+enum stage_kind { STAGE_TEXT, STAGE_ENCODE, STAGE_HOIST, STAGE_DENOISE, STAGE_DECODE };
+
+/* Pictures that are encoded, in the order of their draws from an image's noise. */
+enum encoded_kind { ENCODED_INIT, ENCODED_MASKED, ENCODED_REFERENCE };
+enum { ENCODED_MAX = 2 + LANE_REFERENCES_MAX };
+
+struct encoded {
+    enum encoded_kind kind;
+    int reference;         /* number, of references */
+    struct tensor resized; /* [Y, X, 3] U8: the picture at the size that is encoded; rank 0: it has it */
+    struct tensor picture, moments; /* views of what all encoded pictures share */
+};
 
 struct job {
     struct sys *sys;
@@ -25,13 +37,18 @@ struct job {
     bool tiled;   /* the decoder's whole pictures are as small as can be */
     int hoisted;  /* evaluations whose rows are computed before the loop: all of them, or 0 */
     int32_t Y, X; /* of the latent */
-    struct prompt_tokens tokens[PROMPTS_MAX];
+    struct prompt_tokens tokens[N_TEXTS][PROMPTS_MAX];
+    int steps;                 /* that are run: a picture to start from leaves out the first */
     float *sigmas, *timesteps; /* steps + 1, steps */
     float *inputs;             /* steps: what the denoiser is told of the timestep */
+    struct picture_size reference_size[LANE_REFERENCES_MAX]; /* as encoded */
+    struct encoded encoded[ENCODED_MAX];
+    int n_encoded;
 
-    struct block rows[PROMPTS_MAX]; /* gathered embeddings */
+    struct block rows[N_TEXTS][PROMPTS_MAX]; /* gathered embeddings */
     struct stage stages[PLAN_STAGES_MAX];
     enum stage_kind kind[PLAN_STAGES_MAX];
+    enum role role[PLAN_STAGES_MAX];
     int n_stages;
     const struct block **block_lists; /* storage of the stages' lists */
     struct lane *lanes;               /* storage of the stages' lanes */
@@ -39,8 +56,10 @@ struct job {
 
     /* What crosses stages; without data until job_allocate. */
     struct arena cross;
-    struct tensor text[PROMPTS_MAX];
+    struct tensor text[PROMPTS_MAX], pooled[PROMPTS_MAX]; /* pooled: rank 0 without an encoder that pools */
     struct tensor latent[BATCH_MAX];
+    struct tensor control[BATCH_MAX];                  /* rank 0 where the denoiser reads none */
+    struct tensor reference[LANE_REFERENCES_MAX];      /* the latents of pictures to refer to */
     struct tensor prediction[BATCH_MAX * PROMPTS_MAX]; /* of one group: prompt * together + place in it */
     struct tensor picture, rgb;
 
@@ -64,6 +83,8 @@ uint64_t job_vram_budget(const struct job *job);
 enum status job_plan(struct job *job, struct error *e);
 /* Lays the job out in so many groups, tiled or not; BUDGET if no need is for that. */
 enum status job_lay_out(struct job *job, int groups, bool tiled, struct error *e);
+/* The caller's picture behind one that is encoded; of a masked one that is the mask. */
+const struct sluice_picture *job_source(const struct job *job, const struct encoded *encoded);
 /* The images of a group are first to first + n. */
 void job_images(const struct job *job, int group, int *first, int *n);
 /* Takes the memory of what crosses stages. */

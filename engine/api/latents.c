@@ -1,6 +1,8 @@
 /* Latents in files: see latents.h. */
 #include "engine/api/latents.h"
 
+#include "engine/api/paths.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,9 @@
 /* Opening models: see model.h. */
 #include "engine/api/model.h"
+#include "engine/api/paths.h"
+#include "engine/api/pipeline.h"
 #include "engine/api/prompt.h"
+#include "engine/api/tokenizers.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,74 +17,91 @@ void copy_sized(void *to, size_t to_bytes, const void *from) {
 
 /* ---- components ---- */
 
-static enum status wrong_family(const struct component *c, const struct family *wanted, struct error *e) {
-    if (!c->index.n_entries) {
-        error_set(e, MISSING, "there are no tensors");
-        error_where(e, "%s", c->index.n_sources ? c->index.sources[0].path : "");
-        return error_expected(e, "the weights of %s", wanted->name);
-    }
-    const struct family *family = parts_family(&c->index);
-    error_set(e, UNSUPPORTED, "these weights do not fit their slot");
-    error_where(e, "%s", c->index.sources[0].path);
-    if (family)
-        error_found(e, "%s (%s)", role_word[family->role], family->name);
-    else
-        error_found(e, "an unknown kind with %d tensors", c->index.n_entries);
-    return error_expected(e, "%s (%s) for %s", role_word[wanted->role], wanted->name,
-                          role_flag[wanted->role]);
+/* An autoencoder's encoder lies in its decoder's files, or the model has none. */
+static enum status open_encoder(struct sluice_model *m, const char *path, struct error *e) {
+    struct component *c = &m->component[ROLE_ENCODER];
+    const struct tensor_index *index = &m->component[ROLE_DECODER].index;
+    const struct family *family = m->recipe->role[ROLE_ENCODER];
+    if (!family || m->decodes_only || !family->probe(index)) return OK;
+    *c = (struct component){.family = family, .sys = m->sys};
+    c->index = index_view(index, index->prefix, index->view);
+    c->index.claimed_bytes = 0; /* what is wrong with the files the decoder says */
+    configuration_bind(c, path, role_folder[ROLE_ENCODER], &m->config_origin[ROLE_ENCODER], e);
+    c->n_unknown = 0;
+    return e->code;
 }
 
-/* Takes the part's index, if it is one that is wanted. */
+/* Takes the part's index. */
 static enum status open_role(struct sluice_model *m, enum role role, struct model_parts *parts,
-                             struct error *e) {
+                             const struct part *part, struct error *e) {
     struct component *c = &m->component[role];
-    struct config config = {0};
-    if (!parts->wanted[role]) return OK;
-    c->sys = m->sys;
-    c->family = m->recipe->role[role];
-    c->index = parts->index[role];
-    parts->index[role] = (struct tensor_index){0};
-    if (index_check_quantised(&c->index, e) != OK) return e->code;
-    if (!c->family->probe(&c->index)) return wrong_family(c, c->family, e);
-    if (configuration_read(m->sys, parts->path[role], &c->index, c->family, &config, &m->config_origin[role],
-                           e) == OK)
-        component_bind(c, &config, e);
-    config_destroy(&config);
-    return e->code;
+    const char *path = parts_path(parts, part);
+    *c = (struct component){.sys = m->sys, .family = part->family, .index = parts_take(parts, part)};
+    if (configuration_bind(c, path, role_folder[role], &m->config_origin[role], e) != OK) return e->code;
+    return role == ROLE_DECODER ? open_encoder(m, path, e) : OK;
 }
 
 /* ---- the rest of a pipeline ---- */
 
 /* Schedules that would give other sigmas are refused rather than ignored. */
 static enum status check_schedule(const struct config *config, struct error *e) {
-    static const char *const others[] = {
-        "use_dynamic_shifting", "use_karras_sigmas",   "use_exponential_sigmas", "use_beta_sigmas",
-        "invert_sigmas",        "stochastic_sampling", "shift_terminal"};
+    static const char *const others[] = {"use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas",
+                                         "invert_sigmas",     "stochastic_sampling",    "shift_terminal"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) config_refuse(config, others[i], e);
     int timesteps = 1000;
     config_int(config, "num_train_timesteps", 1000, 1000, &timesteps, e);
     return config_expect(config, "_class_name", "FlowMatchEulerDiscreteScheduler", e);
 }
 
-/* A folder of another pipeline is refused by its name rather than by what does not fit in it. */
-static enum status check_pipeline(struct sluice_model *m, const char *path, struct error *e) {
-    struct config config = {0};
-    if (!path) return OK;
-    if (config_read(m->sys, path, &config, e) == OK)
-        config_expect(&config, "_class_name", m->recipe->pipeline, e);
-    config_destroy(&config);
-    return e->code;
+enum { SHIFT_TOKENS_MAX = 1 << 20 };
+
+/* What is absent is diffusers' default, which is Flux's. */
+static enum status read_shift_line(const struct config *config, struct flow_shift_line *line,
+                                   struct error *e) {
+    *line = (struct flow_shift_line){0.5, 1.15, 256, 4096};
+    config_expect(config, "time_shift_type", "exponential", e);
+    config_float(config, "base_shift", 0, 20, &line->base_shift, e);
+    config_float(config, "max_shift", 0, 20, &line->max_shift, e);
+    config_int(config, "base_image_seq_len", 1, SHIFT_TOKENS_MAX, &line->base_tokens, e);
+    config_int(config, "max_image_seq_len", 1, SHIFT_TOKENS_MAX, &line->max_tokens, e);
+    if (e->code != OK || line->max_tokens > line->base_tokens) return e->code;
+    error_set(e, META, "'max_image_seq_len' cannot be used");
+    error_where(e, "%s", config->path);
+    error_found(e, "%d", line->max_tokens);
+    return error_expected(e, "more than 'base_image_seq_len', %d", line->base_tokens);
+}
+
+/* A shift by size is read where the recipe knows of it. */
+static enum status read_shift(struct sluice_model *m, const struct config *config, struct error *e) {
+    bool dynamic = m->shift_rule == FLOW_SHIFT_BY_TOKENS;
+    if (!m->recipe->shift_line.max_tokens) config_refuse(config, "use_dynamic_shifting", e);
+    config_bool(config, "use_dynamic_shifting", &dynamic, e);
+    m->shift_rule = dynamic ? FLOW_SHIFT_BY_TOKENS : FLOW_SHIFT_FIXED;
+    if (dynamic) return read_shift_line(config, &m->shift_line, e);
+    if (m->flow_shift == 0) m->flow_shift = 1; /* diffusers' default */
+    return config_float(config, "shift", 1e-3, 1e3, &m->flow_shift, e);
 }
 
 static enum status read_schedule(struct sluice_model *m, const char *path, struct error *e) {
     struct config config = {0};
+    m->shift_rule = m->recipe->shift_rule;
     m->flow_shift = m->recipe->flow_shift;
+    m->shift_line = m->recipe->shift_line;
     if (!path) return OK;
     if (config_read(m->sys, path, &config, e) == OK && check_schedule(&config, e) == OK)
-        config_float(&config, "shift", 1e-3, 1e3, &m->flow_shift, e);
+        read_shift(m, &config, e);
+    if (m->shift_rule == FLOW_SHIFT_BY_TOKENS) m->flow_shift = 0;
     m->has_schedule = true;
     config_destroy(&config);
     return e->code;
+}
+
+static void read_given_shift(struct sluice_model *m, const struct config *config, struct error *e) {
+    if (!config_find(config, "flow_shift")) return;
+    m->shift_rule = FLOW_SHIFT_FIXED;
+    m->has_schedule = true;
+    if (m->flow_shift == 0) m->flow_shift = 1;
+    config_float(config, "flow_shift", 1e-3, 1e3, &m->flow_shift, e);
 }
 
 static enum status read_defaults(struct sluice_model *m, const char *path, struct error *e) {
@@ -90,14 +110,16 @@ static enum status read_defaults(struct sluice_model *m, const char *path, struc
     m->height = m->recipe->height;
     m->steps = m->recipe->steps;
     m->cfg_scale = m->recipe->cfg_scale;
+    m->guidance = m->recipe->guidance;
+    m->strength = m->recipe->strength;
     if (!path) return OK;
     if (config_read(m->sys, path, &config, e) == OK) {
         config_int(&config, "width", 1, 65536, &m->width, e);
         config_int(&config, "height", 1, 65536, &m->height, e);
         config_int(&config, "steps", 1, 10000, &m->steps, e);
         config_float(&config, "cfg_scale", 0, 1000, &m->cfg_scale, e);
-        config_float(&config, "flow_shift", 1e-3, 1e3, &m->flow_shift, e);
-        m->has_schedule |= config_find(&config, "flow_shift") != NULL;
+        if (m->recipe->takes_guidance) config_float(&config, "guidance", 0, 1000, &m->guidance, e);
+        read_given_shift(m, &config, e);
     }
     config_destroy(&config);
     return e->code;
@@ -115,31 +137,54 @@ static enum status mismatch(const struct component *c, const char *what, int a, 
  * 152,064. More than that is another encoder's tokenizer. */
 enum { PADDING_ROWS_MOST = 512 };
 
-static enum status check_parts(const struct sluice_model *m, struct error *e) {
-    const struct component *text = &m->component[ROLE_TEXT], *denoiser = &m->component[ROLE_DENOISER],
-                           *decoder = &m->component[ROLE_DECODER];
-    int columns = text->text_columns, wanted = denoiser->text_columns;
+/* One text encoder, its tokenizer, and what the denoiser reads of it. */
+static enum status check_text(const struct sluice_model *m, int role, struct error *e) {
+    const struct component *text = &m->component[role], *denoiser = &m->component[ROLE_DENOISER];
+    bool pools = m->recipe->text[role].pools;
+    int columns = pools ? text->pooled_columns : text->text_columns;
+    int wanted = pools ? denoiser->pooled_columns : denoiser->text_columns;
     if (columns != wanted)
-        return mismatch(text, "text features", columns, "text encoder", wanted, "transformer", e);
-    int channels = decoder->latent_channels, latent = denoiser->latent_channels;
-    if (channels != latent)
-        return mismatch(decoder, "latent channels", channels, "autoencoder", latent, "transformer", e);
-    int ids = tokenizer_size(m->tokenizer), rows = text->table.tensors[0].shape.dim[0];
+        return mismatch(text, pools ? "features of a whole prompt" : "text features", columns,
+                        text->family->word, wanted, "transformer", e);
+    int ids = tokenizer_size(m->tokenizer[role]), rows = text->table.tensors[0].shape.dim[0];
+    char table[64];
+    snprintf(table, sizeof table, "%s's embedding rows", text->family->word);
     if (ids > rows || rows - ids > PADDING_ROWS_MOST)
-        return mismatch(text, "token ids", ids, "tokenizer", rows, "text encoder's embedding rows", e);
+        return mismatch(text, "token ids", ids, "tokenizer", rows, table, e);
     return OK;
 }
 
-static enum status open_tokenizer(struct sluice_model *m, const struct model_parts *parts, const char *model,
-                                  struct error *e) {
-    const char *path = parts->tokenizer;
-    if (!path) return parts_missing_tokenizer(parts, m->recipe, model, e);
-    if (!path_is_folder(path) && file_check_text(m->sys, path, "a tokenizer.json", e) != OK) return e->code;
-    m->open_bytes = tokenizer_open_bytes(m->sys, path);
-    if (tokenizer_open(m->sys, path, &m->tokenizer, e) == OK &&
-        prompt_check(m->recipe, m->tokenizer, e) != OK)
-        error_where(e, "%s", path);
-    return e->code;
+/* What a mask adds to a latent: a channel for each pixel under a latent pixel. */
+static int control_wanted(const struct sluice_model *m) {
+    const struct component *decoder = &m->component[ROLE_DECODER];
+    return m->recipe->fills ? decoder->latent_channels + decoder->pixel_factor * decoder->pixel_factor : 0;
+}
+
+static enum status check_parts(const struct sluice_model *m, struct error *e) {
+    const struct component *denoiser = &m->component[ROLE_DENOISER], *decoder = &m->component[ROLE_DECODER];
+    for (int role = 0; role < N_TEXTS; role++)
+        if (m->recipe->role[role] && check_text(m, role, e) != OK) return e->code;
+    int channels = decoder->latent_channels, latent = denoiser->latent_channels;
+    if (channels != latent)
+        return mismatch(decoder, "latent channels", channels, "autoencoder", latent, "transformer", e);
+    int control = control_wanted(m), has = denoiser->control_channels;
+    if (control != has)
+        return mismatch(denoiser, "channels beside the latent", has, "transformer", control,
+                        "latent and mask of the autoencoder", e);
+    const struct component *encoder = &m->component[ROLE_ENCODER];
+    if (encoder->family && encoder->latent_channels != channels)
+        return mismatch(encoder, "latent channels", encoder->latent_channels, encoder->family->word, channels,
+                        "autoencoder's decoder", e);
+    return OK;
+}
+
+static enum status open_tokenizers(struct sluice_model *m, const struct model_parts *parts,
+                                   const struct sluice_model_options *o, struct error *e) {
+    struct tokenizer_search search = {.sys = m->sys, .options = o, .parts = parts, .recipe = m->recipe};
+    for (int role = 0; role < N_TEXTS && e->code == OK; role++)
+        if (m->recipe->role[role]) tokenizer_find(&search, (enum role)role, &m->tokenizer[role], e);
+    m->open_bytes = search.open_bytes;
+    return tokenizer_check_flag(&search, e);
 }
 
 static enum status name_model(struct sluice_model *m, const char *path, struct error *e) {
@@ -153,11 +198,34 @@ static enum status name_model(struct sluice_model *m, const char *path, struct e
     return OK;
 }
 
-static enum status fill_from(struct sluice_model *m, struct model_parts *parts, const char *model,
-                             struct error *e) {
-    if (parts_check_found(parts, model, e) != OK) return e->code;
-    if (!m->decodes_only && open_tokenizer(m, parts, model, e) != OK) return e->code;
-    for (int i = 0; i < N_ROLES && e->code == OK; i++) open_role(m, (enum role)i, parts, e);
+/* The denoiser first: which pipeline this is follows from its weights. A name stands for the whole folder, so
+ * not where a flag gives another transformer. */
+static enum status open_denoiser(struct sluice_model *m, struct model_parts *parts, const char *name,
+                                 struct error *e) {
+    const struct part *part = parts_find_kind(parts, FAMILY_DENOISER);
+    if (part->flag) name = "";
+    if (open_role(m, ROLE_DENOISER, parts, part, e) != OK) return e->code;
+    if (pipeline_choose(name, &m->component[ROLE_DENOISER], &m->recipe, e) != OK) return e->code;
+    m->named = *name;
+    if (!m->named || !m->recipe->references_if_unnamed) m->references_max = m->recipe->references_max;
+    return OK;
+}
+
+static enum status open_others(struct sluice_model *m, struct model_parts *parts, struct error *e) {
+    for (int i = 0; i < N_ROLES && e->code == OK; i++) {
+        const struct family *family = m->recipe->role[i];
+        bool own = family && i != ROLE_DENOISER && i != ROLE_ENCODER;
+        if (!own || (m->decodes_only && i != ROLE_DECODER)) continue;
+        open_role(m, (enum role)i, parts, parts_find(parts, family), e);
+    }
+    return e->code;
+}
+
+static enum status fill_from(struct sluice_model *m, struct model_parts *parts,
+                             const struct sluice_model_options *o, const char *name, struct error *e) {
+    if (pipeline_check(parts, o->model, e) != OK) return e->code;
+    if (!m->decodes_only && open_denoiser(m, parts, name, e) == OK) open_tokenizers(m, parts, o, e);
+    if (e->code == OK) open_others(m, parts, e);
     if (e->code == OK) read_schedule(m, parts->scheduler, e);
     if (e->code == OK) read_defaults(m, parts->defaults, e);
     return e->code == OK && !m->decodes_only ? check_parts(m, e) : e->code;
@@ -165,15 +233,16 @@ static enum status fill_from(struct sluice_model *m, struct model_parts *parts, 
 
 static enum status fill_model(struct sluice_model *m, const struct sluice_model_options *o, struct error *e) {
     struct model_parts parts;
+    char name[PIPELINE_NAME_BYTES] = "";
     int64_t before = sys_memory_use(m->sys).live_bytes[LINE_HOST];
     const char *part = o->decodes_only ? o->vae : o->diffusion_model;
     m->recipe = recipes[0];
     m->decodes_only = o->decodes_only;
     if (parts_locate(m->sys, o, &parts, e) == OK)
         name_model(m, o->model ? o->model : part ? part : "parts", e);
-    if (e->code == OK) check_pipeline(m, parts.pipeline, e);
+    if (e->code == OK && parts.pipeline) pipeline_read(m->sys, parts.pipeline, name, e);
     if (e->code == OK) parts_open(m->sys, o, &parts, e);
-    if (e->code == OK) fill_from(m, &parts, o->model, e);
+    if (e->code == OK) fill_from(m, &parts, o, name, e);
     parts_destroy(m->sys, &parts);
     if (e->code != OK) return e->code;
     m->size_step = m->recipe->patch * m->component[ROLE_DECODER].pixel_factor;
@@ -184,16 +253,29 @@ static enum status fill_model(struct sluice_model *m, const struct sluice_model_
     return OK;
 }
 
+static int note_schedule(const struct sluice_model *m, char line[MODEL_NOTE_BYTES]) {
+    const struct flow_shift_line *s = &m->shift_line;
+    if (m->shift_rule == FLOW_SHIFT_FIXED)
+        return snprintf(line, MODEL_NOTE_BYTES,
+                        "no scheduler_config.json: flow shift %g is the default of %s", m->flow_shift,
+                        m->recipe->name);
+    return snprintf(line, MODEL_NOTE_BYTES,
+                    "no scheduler_config.json: a flow shift from e^%g at %d tokens to e^%g at %d is the "
+                    "default of %s",
+                    s->base_shift, s->base_tokens, s->max_shift, s->max_tokens, m->recipe->name);
+}
+
 int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES]) {
     int n = 0;
     for (int i = 0; i < N_ROLES; i++)
-        if (m->component[i].family && m->config_origin[i] != CONFIG_BESIDE)
+        if (m->component[i].family && i != ROLE_ENCODER && m->config_origin[i] != CONFIG_BESIDE)
             snprintf(lines[n++], MODEL_NOTE_BYTES,
-                     "no config.json for the %s: what shapes cannot tell is from %s (%s)", role_word[i],
-                     config_origin_word[m->config_origin[i]], m->component[i].family->name);
-    if (!m->has_schedule && !m->decodes_only)
-        snprintf(lines[n++], MODEL_NOTE_BYTES, "no scheduler_config.json: flow shift %g is the default of %s",
-                 m->recipe->flow_shift, m->recipe->name);
+                     "no config.json for the %s: what shapes cannot tell is from %s (%s)",
+                     m->component[i].family->word, config_origin_word[m->config_origin[i]],
+                     m->component[i].family->name);
+    if (m->decodes_only) return n;
+    if (!m->has_schedule) note_schedule(m, lines[n++]);
+    if (!m->named && pipeline_note_alike(m->recipe, lines[n], MODEL_NOTE_BYTES)) n++;
     return n;
 }
 
@@ -220,7 +302,7 @@ enum status model_open(struct sys *sys, const struct sluice_model_options *optio
 void model_close(struct sluice_model *m) {
     if (!m) return;
     for (int i = 0; i < N_ROLES; i++) component_destroy(&m->component[i]);
-    tokenizer_close(m->tokenizer);
+    for (int i = 0; i < N_TEXTS; i++) tokenizer_close(m->tokenizer[i]);
     m->sys->release(m->sys, m->name);
     struct sys machine = m->machine; /* the table must outlive the memory that holds it */
     struct sys *sys = m->sys == &m->machine ? &machine : m->sys;

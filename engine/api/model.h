@@ -38,7 +38,7 @@ enum status model_open(struct sys *sys, const struct sluice_model_options *optio
 void model_close(struct sluice_model *model);
 
 /* One line for everything that no file of the model says and that was assumed. Returns how many. */
-enum { MODEL_NOTES_MAX = N_ROLES + 1, MODEL_NOTE_BYTES = 160 };
+enum { MODEL_NOTES_MAX = N_ROLES + 2, MODEL_NOTE_BYTES = 160 };
 int model_notes(const struct sluice_model *model, char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES]);
 
 /* A copy of a public structure that may be shorter or longer than ours. */

@@ -12,17 +12,42 @@ static json_int_t integer(uint64_t bytes) {
     return (json_int_t)bytes;
 }
 
+/* Of each prompt, as that encoder sees it. */
+static json_t *tokens_json(const struct job *job, int text) {
+    json_t *tokens = json_array();
+    for (int i = 0; i < job->n_prompts; i++)
+        json_array_append_new(tokens, json_integer(job->tokens[text][i].n_ids));
+    return tokens;
+}
+
+/* What is read of pictures. */
+static void put_pictures(const struct job *job, json_t *json) {
+    const struct sluice_request *r = &job->request;
+    json_t *references = json_array();
+    if (r->init_image) json_object_set_new(json, "strength", json_real(r->strength));
+    json_object_set_new(json, "init_image", json_boolean(r->init_image));
+    json_object_set_new(json, "mask", json_boolean(r->mask));
+    for (int i = 0; i < r->n_references; i++)
+        json_array_append_new(references, json_pack("{s:i, s:i}", "width", job->reference_size[i].width,
+                                                    "height", job->reference_size[i].height));
+    json_object_set_new(json, "references", references);
+}
+
 static json_t *request_json(const struct job *job) {
     const struct sluice_request *r = &job->request;
-    json_t *tokens = json_array();
-    for (int i = 0; i < job->n_prompts && !job->decode_only; i++)
-        json_array_append_new(tokens, json_integer(job->tokens[i].n_ids));
-    return json_pack("{s:o, s:s, s:i, s:i, s:i, s:f, s:f, s:i, s:s, s:o, s:b, s:b, s:s}", "model",
-                     json_string_of(job->model->name), "family", job->model->recipe->name, "width", r->width,
-                     "height", r->height, "steps", r->steps, "cfg_scale", r->cfg_scale, "flow_shift",
-                     r->flow_shift, "batch", job->batch, "precision", precision_name(job->precision),
-                     "tokens", tokens, "longest_prompt_assumed", !job->decode_only && !r->prompt, "decode",
-                     !r->no_decode, "vae_tiling", r->vae_tiling ? r->vae_tiling : "auto");
+    const struct recipe *recipe = job->model->recipe;
+    json_t *json =
+        json_pack("{s:o, s:s, s:i, s:i, s:i, s:f, s:f, s:i, s:s, s:o, s:b, s:b, s:s}", "model",
+                  json_string_of(job->model->name), "family", recipe->name, "width", r->width, "height",
+                  r->height, "steps", r->steps, "cfg_scale", r->cfg_scale, "flow_shift", r->flow_shift,
+                  "batch", job->batch, "precision", precision_name(job->precision), "tokens",
+                  tokens_json(job, ROLE_TEXT), "longest_prompt_assumed", !job->decode_only && !r->prompt,
+                  "decode", !r->no_decode, "vae_tiling", r->vae_tiling ? r->vae_tiling : "auto");
+    if (!json || job->decode_only) return json;
+    if (recipe->role[ROLE_TEXT_2]) json_object_set_new(json, "tokens_2", tokens_json(job, ROLE_TEXT_2));
+    if (recipe->takes_guidance) json_object_set_new(json, "guidance", json_real(r->guidance));
+    put_pictures(job, json);
+    return json;
 }
 
 static const char *tier(const struct plan_stage *stage, int block) {
@@ -78,7 +103,7 @@ static json_t *stage_json(const struct job *job, int s) {
     put_times(json, p.seconds, p.floor_seconds, p.bound);
     for (int i = 0; i < N_RESTRAINTS; i++)
         if (*restraint(&p, i)) json_object_set_new(json, restraints[i].key, json_integer(*restraint(&p, i)));
-    if (job->kind[s] == STAGE_DECODE)
+    if (job->kind[s] == STAGE_DECODE || job->kind[s] == STAGE_ENCODE)
         json_object_set_new(json, "vae_tiling", json_string(p.tiled ? "on" : "off"));
     if (job->need->separate) {
         json_object_set_new(json, "pool_bytes", json_integer(integer(p.pool_bytes)));

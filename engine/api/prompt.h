@@ -14,9 +14,11 @@ struct prompt_tokens {
 
 /* META when the tokenizer lacks a token of the recipe, which would be spelled out in other tokens, or is of
  * another kind. */
-enum status prompt_check(const struct text_recipe *recipe, const struct tokenizer *tokenizer, struct error *e);
+enum status prompt_check(const struct text_recipe *recipe, const struct tokenizer *tokenizer,
+                         struct error *e);
 
-enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe, const struct tokenizer *tokenizer,
-                          const char *text, size_t bytes, struct prompt_tokens *tokens, struct error *e);
+enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
+                          const struct tokenizer *tokenizer, const char *text, size_t bytes,
+                          struct prompt_tokens *tokens, struct error *e);
 
 #endif

@@ -90,6 +90,8 @@ void sluice_request_defaults(const sluice_model *model, struct sluice_request *r
         .steps = model->steps,
         .batch = 1,
         .cfg_scale = model->cfg_scale,
+        .guidance = model->guidance,
+        .strength = model->strength,
     };
     size_t bytes = request->struct_size < sizeof ours ? request->struct_size : sizeof ours;
     memset(request, 0, request->struct_size);

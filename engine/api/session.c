@@ -9,8 +9,8 @@
 #include "engine/api/pressure.h"
 #include "engine/api/rate.h"
 #include "engine/api/refusal.h"
+#include "engine/api/start.h"
 #include "engine/sample/flow.h"
-#include "engine/sample/noise.h"
 #include "kernels/ops.h"
 #include "loaders/json.h"
 
@@ -24,6 +24,7 @@
 struct running {
     struct sluice_session *session;
     struct job *job;
+    struct start start;
     struct store_counters counters; /* kept up to date by the executor */
     struct store_counters at_stage, at_step, at_visit;
     const struct visit *visit; /* the last one seen by tick */
@@ -130,17 +131,6 @@ static bool tick(void *user, const struct visit *visit, double done, struct erro
 
 /* ---- the host's turns ---- */
 
-static enum status check_finite(struct tensor t, const char *what, const char *stage, int step,
-                                struct error *e) {
-    const float *values = t.data;
-    int64_t n = tensor_elements(&t), bad = 0;
-    for (int64_t i = 0; i < n; i++) bad += !isfinite(values[i]);
-    if (!bad) return OK;
-    error_set(e, NONFINITE, "%s holds values that are no finite numbers", what);
-    step < 0 ? error_where(e, "stage %s", stage) : error_where(e, "stage %s, step %d", stage, step + 1);
-    return error_found(e, "%lld of %lld", (long long)bad, (long long)n);
-}
-
 static enum status dump_latents(struct job *job, int step, struct error *e) {
     char name[32];
     snprintf(name, sizeof name, "latent_%03d", step);
@@ -239,6 +229,9 @@ static enum status evaluation_ended(void *user, const struct visit *visit, struc
     case STAGE_DENOISE:
         denoised(r, visit->evaluation, e);
         break;
+    case STAGE_ENCODE:
+        start_encoded(&r->start, visit->evaluation, e);
+        break;
     case STAGE_DECODE:
         picture_ended(r, visit->evaluation, e);
         break;
@@ -250,6 +243,16 @@ static enum status evaluation_ended(void *user, const struct visit *visit, struc
     return e->code;
 }
 
+/* A picture that is only planned with, as if it were of that size. */
+static const struct sluice_picture *of_size(const struct sluice_picture *picture, int width, int height,
+                                            struct sluice_picture *other) {
+    if (!picture) return NULL;
+    *other = *picture;
+    other->width = width;
+    other->height = height;
+    return other;
+}
+
 /* FLOPs of the same request at i sixteenths of its sides, which go to width and height; 0 if it cannot be
  * asked. */
 static double flops_at(const struct running *r, int i, int *width, int *height) {
@@ -258,6 +261,9 @@ static double flops_at(const struct running *r, int i, int *width, int *height) 
     struct sluice_request smaller = job->request;
     smaller.width = *width = (smaller.width * i / 16 + step - 1) / step * step;
     smaller.height = *height = (smaller.height * i / 16 + step - 1) / step * step;
+    struct sluice_picture init, mask;
+    smaller.init_image = of_size(smaller.init_image, *width, *height, &init);
+    smaller.mask = of_size(smaller.mask, *width, *height, &mask);
     struct job try;
     struct error e = {0};
     double flops = job_open(&try, job->model, job->device, &smaller, NULL, &e) == OK ? job_flops(&try) : 0;
@@ -297,19 +303,28 @@ static void predict(struct running *r) {
     char quarter[64] = "";
     if (width) snprintf(quarter, sizeof quarter, "; %dx%d would take about a quarter", width, height);
     say(r->session, SLUICE_INFO, "about %.0f %s for %dx%d, %d steps%s", long_one ? seconds / 60 : seconds,
-        long_one ? "minutes" : "seconds", r->job->request.width, r->job->request.height,
-        r->job->request.steps, quarter);
+        long_one ? "minutes" : "seconds", r->job->request.width, r->job->request.height, r->job->steps,
+        quarter);
 }
 
-static enum status text_ended(struct running *r, struct error *e) {
-    static const char *const names[PROMPTS_MAX] = {"cond", "uncond"};
+static enum status text_given(struct job *job, const char *stage, const char *ring, struct tensor given,
+                              struct error *e) {
+    if (check_finite(given, "the conditioning", stage, -1, e) != OK || !job->request.dump) return e->code;
+    return ring_save(job->sys, job->request.dump, ring, given, e);
+}
+
+/* The time that is left is told once, after the last text. */
+static enum status text_ended(struct running *r, int stage, struct error *e) {
+    static const char *const names[PROMPTS_MAX] = {"cond", "uncond"}, *const pooled[PROMPTS_MAX] = {
+                                                                          "pooled", "pooled_uncond"};
     struct job *job = r->job;
+    const struct component *c = job->stages[stage].component;
     for (int i = 0; i < job->n_prompts && e->code == OK; i++) {
-        check_finite(job->text[i], "the conditioning", "text", -1, e);
-        if (job->request.dump && e->code == OK)
-            ring_save(job->sys, job->request.dump, names[i], job->text[i], e);
+        if (c->text_columns) text_given(job, job->stages[stage].name, names[i], job->text[i], e);
+        if (c->pooled_columns && e->code == OK)
+            text_given(job, job->stages[stage].name, pooled[i], job->pooled[i], e);
     }
-    if (e->code == OK) predict(r);
+    if (e->code == OK && job->kind[stage + 1] != STAGE_TEXT) predict(r);
     return e->code;
 }
 
@@ -335,7 +350,9 @@ static enum status stage_ended(void *user, int stage, struct error *e) {
     record->planned_bytes = r->job->plan.stage[stage].peak_ram_bytes;
     record->measured_bytes = machine_peak_bytes();
     report->n_stages = stage + 1;
-    if (r->job->kind[stage] == STAGE_TEXT) text_ended(r, e);
+    if (r->job->kind[stage] == STAGE_TEXT) text_ended(r, stage, e);
+    if (r->job->kind[stage] == STAGE_ENCODE && r->job->request.dump && !start_is_early(r->job))
+        dump_latents(r->job, 0, e);
     if (r->job->kind[stage] == STAGE_DENOISE) denoise_ended(r, e);
     r->stage_began = r->step_began = now(r);
     r->at_stage = r->at_step = r->counters;
@@ -380,49 +397,30 @@ static uint64_t find_reserve(struct sluice_session *s, const struct job *job) {
 
 /* ---- a run ---- */
 
-static enum status start_noise(struct job *job, struct error *e) {
-    struct generator *g = job->sys->alloc(job->sys, LINE_HOST, sizeof *g);
-    if (!g) return error_set(e, MEMORY, "no memory for a generator");
-    for (int i = 0; i < job->batch; i++) {
-        generator_seed(g, job->request.seed + (uint64_t)i);
-        generator_normals(g, job->latent[i].data, tensor_elements(&job->latent[i]));
+static enum status dump_tokens(struct job *job, int text, struct error *e) {
+    static const char *const names[N_TEXTS][PROMPTS_MAX] = {{"tokens", "tokens_uncond"},
+                                                            {"tokens_2", "tokens_2_uncond"}};
+    for (int i = 0; i < job->n_prompts && e->code == OK; i++) {
+        struct prompt_tokens *tokens = &job->tokens[text][i];
+        ring_save(job->sys, job->request.dump, names[text][i],
+                  tensor_make(tokens->ids, DTYPE_I32, 1, &tokens->n_ids), e);
     }
-    job->sys->release(job->sys, g);
-    return OK;
-}
-
-static enum status load_latents(struct job *job, const char *path, struct error *e) {
-    struct tensor_index index;
-    int32_t dim[4];
-    if (latent_open(job->sys, path, &index, dim, e) == OK) {
-        const struct tensor *to = &job->latent[0];
-        if (dim[0] != job->batch || dim[1] != to->dim[0] || dim[2] != to->dim[1] || dim[3] != to->dim[2]) {
-            error_set(e, SHAPE, "the tensor 'latent' has the wrong shape");
-            error_where(e, "%s", path);
-            error_found(e, "[%d, %d, %d, %d]", dim[0], dim[1], dim[2], dim[3]);
-            error_expected(e, "[%d, %d, %d, %d]", job->batch, to->dim[0], to->dim[1], to->dim[2]);
-        }
-        for (int i = 0; i < job->batch && e->code == OK; i++) latent_read(&index, i, job->latent[i], e);
-        for (int i = 0; i < job->batch && e->code == OK; i++)
-            check_finite(job->latent[i], "the latent file", "start", -1, e);
-    }
-    index_destroy(&index);
     return e->code;
 }
 
 static enum status dump_start(struct job *job, struct error *e) {
-    static const char *const names[PROMPTS_MAX] = {"tokens", "tokens_uncond"};
-    int32_t n_sigmas = job->request.steps + 1;
-    for (int i = 0; i < job->n_prompts; i++)
-        ring_save(job->sys, job->request.dump, names[i],
-                  tensor_make(job->tokens[i].ids, DTYPE_I32, 1, &job->tokens[i].n_ids), e);
-    ring_save(job->sys, job->request.dump, "sigmas", tensor_make(job->sigmas, DTYPE_F32, 1, &n_sigmas), e);
-    return dump_latents(job, 0, e);
+    int32_t n_sigmas = job->steps + 1;
+    for (int text = 0; text < N_TEXTS && e->code == OK; text++)
+        if (job->model->recipe->role[text]) dump_tokens(job, text, e);
+    if (e->code == OK)
+        ring_save(job->sys, job->request.dump, "sigmas", tensor_make(job->sigmas, DTYPE_F32, 1, &n_sigmas),
+                  e);
+    return e->code == OK && start_is_early(job) ? dump_latents(job, 0, e) : e->code;
 }
 
 static enum status prepare_steps(struct sluice_session *s, const struct job *job, struct error *e) {
     if (job->decode_only) return OK;
-    size_t n = (size_t)job->request.steps;
+    size_t n = (size_t)job->steps;
     s->report.step = s->sys->alloc(s->sys, LINE_HOST, n * sizeof *s->report.step);
     s->report.sigma = s->sys->alloc(s->sys, LINE_HOST, n * sizeof *s->report.sigma);
     if (!s->report.step || !s->report.sigma) return error_set(e, MEMORY, "no memory for %zu steps", n);
@@ -450,11 +448,28 @@ static void warn_of_component(struct sluice_session *s, const struct component *
 }
 
 static void warn_of_cuts(struct sluice_session *s, const struct job *job) {
-    for (int i = 0; i < job->n_prompts; i++)
-        if (job->tokens[i].cut)
-            say(s, SLUICE_WARNING, "the %s is longer than %d tokens: the end of it is cut off",
-                i ? "negative prompt" : "prompt", job->model->recipe->tokens_max);
-    for (int i = 0; i < N_ROLES; i++) warn_of_component(s, &s->model->component[i]);
+    const struct recipe *recipe = job->model->recipe;
+    for (int i = 0; i < N_TEXTS * PROMPTS_MAX; i++) {
+        int text = i / PROMPTS_MAX, prompt = i % PROMPTS_MAX;
+        if (job->tokens[text][prompt].cut)
+            say(s, SLUICE_WARNING, "the %s is longer than %d tokens: the %s does not see its end",
+                prompt ? "negative prompt" : "prompt", recipe->text[text].tokens_max,
+                recipe->role[text]->word);
+    }
+    for (int i = 0; i < N_ROLES; i++)
+        if (s->model->component[i].family && i != ROLE_ENCODER) /* the decoder's tensors are its own */
+            warn_of_component(s, &s->model->component[i]);
+}
+
+/* A picture of another size than its model reads. */
+static void say_resized(struct sluice_session *s, const struct job *job) {
+    for (int i = 0; i < job->n_encoded; i++) {
+        const struct tensor *to = &job->encoded[i].resized;
+        const struct sluice_picture *from = job_source(job, &job->encoded[i]);
+        if (to->rank)
+            say(s, SLUICE_INFO, "%s is read at %dx%d instead of %dx%d",
+                from->name ? from->name : "a reference", to->dim[1], to->dim[0], from->width, from->height);
+    }
 }
 
 /* A file that cannot be read past the page cache is read through it, and one line says so. */
@@ -502,9 +517,10 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
     if (job_allocate(job, e) != OK) return e->code;
     open_direct(s, job);
     const char *from = latent_file ? latent_file : job->request.init_latent;
-    from ? load_latents(job, from, e) : start_noise(job, e);
+    start_open(&r.start, job, from, e);
     if (e->code == OK && job->request.dump && !job->decode_only) dump_start(job, e);
     if (e->code == OK) executor_run(&run, job->need, &job->plan, &s->residents, &r.counters, e);
+    start_close(&r.start);
     s->report.seconds = now(&r) - r.began;
     if (r.counters.bytes_unpinned)
         say(s, SLUICE_WARNING,
@@ -551,6 +567,7 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
     if (plan_check(job.need, &job.plan, e) == BUDGET) refusal_explain(&job, e);
     if (e->code != OK) goto out;
     warn_of_cuts(s, &job);
+    say_resized(s, &job);
     say_budget(s, &job);
     execute(s, &job, latent_file, e);
 out:

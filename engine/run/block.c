@@ -94,36 +94,61 @@ static enum status missing_weight(const struct block_ref *ref, const struct weig
                           block_weight_name(other, ref->number + ref->original, name));
 }
 
-/* Rows of the entry above and in the weight; changes dim from the weight's shape to the whole entry's. */
-static void read_slice(const struct weight_slice *slice, const int32_t *dims, int32_t *dim, int32_t *first) {
-    *first = dim[0] = 0;
-    for (int i = 0; i < slice->n_parts; i++) {
-        if (i == slice->part) *first = dim[0];
-        dim[0] += dims[slice->rows[i]];
-    }
+/* Rows of a slice's parts above this one; -1, which no tensor has, where a file claims too many. */
+static int32_t rows_above(const struct weight_slice *slice, const int32_t *dims, int part) {
+    int64_t rows = 0;
+    for (int i = 0; i < part; i++) rows += dims[slice->rows[i]];
+    return rows <= INT32_MAX ? (int32_t)rows : -1;
+}
+
+/* `rows` rows of the entry from `first` on follow what the block has already. */
+static void add_segment(struct block *block, const struct index_entry *entry, int32_t first, int32_t rows,
+                        uint64_t row_bytes) {
+    block->segments[block->n_segments++] = (struct image_segment){
+        .source = entry->source,
+        .file_offset = entry->offset + (uint64_t)first * row_bytes,
+        .image_offset = block->bytes,
+        .bytes = (uint64_t)rows * row_bytes,
+    };
+    block->bytes += (uint64_t)rows * row_bytes;
+}
+
+static void lay_out_weight(struct block *block, const struct place *place, const int32_t *dims,
+                           const struct tensor *shape) {
+    const struct weight_slice *slice = place->slice;
+    struct tensor row = tensor_slice(*shape, 0, 1);
+    uint64_t row_bytes = (uint64_t)tensor_bytes(&row);
+    if (!slice) add_segment(block, place->entry, 0, shape->dim[0], row_bytes);
+    for (int i = 0; slice && i < slice->n_taken; i++)
+        add_segment(block, place->entry, rows_above(slice, dims, slice->taken[i]),
+                    dims[slice->rows[slice->taken[i]]], row_bytes);
+    block->bytes = align_up(block->bytes, ARENA_ALIGN);
 }
 
 static enum status bind_weight(struct block *block, const struct block_ref *ref,
                                const struct weight_spec *spec, const int32_t *dims, struct error *e) {
     struct place place = find_weight(ref, spec, block->index);
     if (!place.entry) return spec->optional ? OK : missing_weight(ref, spec, block->index, e);
-    int32_t dim[WEIGHT_RANK_MAX], whole[WEIGHT_RANK_MAX], first = 0;
+    int32_t dim[WEIGHT_RANK_MAX], whole[WEIGHT_RANK_MAX];
     for (int i = 0; i < spec->rank; i++) whole[i] = dim[i] = dims[spec->dim[i]];
-    if (place.slice) read_slice(place.slice, dims, whole, &first);
+    if (place.slice) whole[0] = rows_above(place.slice, dims, place.slice->n_parts);
     if (check_weight(place.entry, block->index, spec->rank, whole, e) != OK) return e->code;
     struct tensor shape = tensor_make(NULL, place.entry->dtype, spec->rank, dim);
-    uint64_t bytes = (uint64_t)tensor_bytes(&shape);
     place.entry->used = true;
     block->tensors[block->n_tensors++] =
         (struct image_tensor){.offset = spec->offset, .image_offset = block->bytes, .shape = shape};
-    block->segments[block->n_segments++] = (struct image_segment){
-        .source = place.entry->source,
-        .file_offset = place.entry->offset + (first ? bytes / (uint64_t)dim[0] * (uint64_t)first : 0),
-        .image_offset = block->bytes,
-        .bytes = bytes,
-    };
-    block->bytes = align_up(block->bytes + bytes, ARENA_ALIGN);
+    lay_out_weight(block, &place, dims, &shape);
     return OK;
+}
+
+/* No table has more. */
+static int segments_most(const struct block_kind *kind) {
+    int n = 1;
+    for (int i = 0; i < kind->n_weights; i++) {
+        int parts = kind->weights[i].fused.n_taken;
+        n += parts > 1 ? parts : 1;
+    }
+    return n;
 }
 
 static enum status begin_block(struct sys *sys, struct block *block, int n_segments, struct error *e) {
@@ -138,7 +163,7 @@ enum status block_bind(struct sys *sys, const struct block_ref *ref, const struc
     char name[2 * BLOCK_NAME_MAX];
     snprintf(block->name, sizeof block->name, "%.*s", BLOCK_NAME_MAX - 1,
              block_weight_name(kind->format, ref->number, name));
-    if (begin_block(sys, block, kind->n_weights + 1, e) != OK) return e->code;
+    if (begin_block(sys, block, segments_most(kind), e) != OK) return e->code;
     for (int i = 0; i < kind->n_weights; i++)
         if (bind_weight(block, ref, &kind->weights[i], dims, e) != OK) return e->code;
     return OK;

@@ -13,14 +13,16 @@
 #include "engine/base/index.h"
 #include "kernels/device.h"
 
-enum { WEIGHT_NAMES_MAX = 3, WEIGHT_RANK_MAX = 4, BLOCK_WEIGHTS_MAX = 24, BLOCK_NAME_MAX = 64 };
+enum { WEIGHT_NAMES_MAX = 3, WEIGHT_RANK_MAX = 4, BLOCK_WEIGHTS_MAX = 32, BLOCK_NAME_MAX = 64 };
 enum { WEIGHT_SLICES_MAX = 4 };
 
-/* Rows of a tensor that holds several weights one below the other: number `part` of n_parts. */
+/* Rows of a tensor that holds several parts one below the other: which of them make up the weight, and in
+ * which order. */
 struct weight_slice {
     const char *name; /* NULL: none */
-    int n_parts, part;
+    int n_parts;
     int rows[WEIGHT_SLICES_MAX]; /* of each part, as places in the family's dimensions */
+    int n_taken, taken[WEIGHT_SLICES_MAX];
 };
 
 /* One row of a weight table. It is looked for under its names, then under the original one, then as a slice.
@@ -85,7 +87,7 @@ struct block_ref {
     int original; /* what the original names' number is above this one's, for families that count otherwise */
 };
 
-/* Bytes of one source file that lie together in file and image. */
+/* Bytes of one source file that lie together in file and image; a tensor is one or several. */
 struct image_segment {
     int source;
     uint64_t file_offset, image_offset, bytes;

@@ -77,12 +77,24 @@ static void describe_stage(const struct run *run, int i_stage, struct stage_need
     }
 }
 
-/* Evaluations of a group have the same shapes, so the first of each stands for all. An evaluation's seconds
- * are the groups' mean. */
+static bool same_size(const struct tensor *a, const struct tensor *b) {
+    return a->rank == b->rank && !memcmp(a->dim, b->dim, sizeof *a->dim * (size_t)a->rank);
+}
+
+/* So many evaluations, from the first, have all shapes that there are. Those of a group are alike; where
+ * pictures of several sizes are gone through, each has its own. */
+static int unlike_evaluations(const struct stage *stage) {
+    for (int i = 1; i < stage->n_lanes; i++)
+        if (!same_size(&stage->lanes[i].picture, &stage->lanes->picture)) return stage->evaluations;
+    return stage->n_groups;
+}
+
+/* An evaluation's seconds are the mean of those that are measured. */
 static enum status measure_stage(const struct run *run, int i_stage, struct dry *dry, struct stage_need *need,
                                  struct error *e) {
     struct stage *stage = &run->stages[i_stage];
     struct room room = room_counting();
+    int unlike = unlike_evaluations(stage);
     struct context x = {
         .device = &dry->device, .precision = stage->precision, .scratch = &room.scratch, .error = e};
     dry->workspace_bytes = dry->hidden_bytes = 0;
@@ -96,15 +108,15 @@ static enum status measure_stage(const struct run *run, int i_stage, struct dry 
         const struct visit *visit = &run->visits->visits[i];
         if (visit->stage != i_stage) continue;
         if (visit->evaluation >= 0) need->block_repeats[visit->block] = true;
-        if (visit->evaluation >= stage->n_groups) continue;
-        int groups = visit->evaluation < 0 ? 1 : stage->n_groups;
+        if (visit->evaluation >= unlike) continue;
+        int measured = visit->evaluation < 0 ? 1 : unlike;
         x.flops = dry->seconds = 0;
         dry->picture_bytes = 0;
         if (run_visit(&x, stage, visit, NULL, room.weights) != OK) goto out;
-        need->block_seconds[visit->block] += dry->seconds / groups;
+        need->block_seconds[visit->block] += dry->seconds / measured;
         if (room.pictures.peak)
-            need->block_picture_bytes[visit->block] += dry->picture_bytes / (unsigned)groups;
-        need->flops += x.flops * (visit->evaluation < 0 ? 1 : stage->evaluations) / groups;
+            need->block_picture_bytes[visit->block] += dry->picture_bytes / (unsigned)measured;
+        need->flops += x.flops * (visit->evaluation < 0 ? 1 : stage->evaluations) / measured;
     }
     need->state_bytes = room.state.peak;
     need->picture_bytes = room.pictures.peak;

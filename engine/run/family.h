@@ -86,11 +86,11 @@ struct component {
     int n_unknown;      /* tensors that nobody knows */
     /* What the parts of a pipeline must agree on, and sizes follow from; set by configure, 0 where it means
      * nothing. */
-    int text_columns;     /* given by a text encoder, expected by a denoiser */
-    int pooled_columns;   /* the same of the whole prompt */
-    int latent_channels;  /* of a denoiser and of an autoencoder */
-    int control_channels; /* what a denoiser reads beside the latent */
-    int pixel_factor;     /* pixels on the side of an autoencoder's latent pixel */
+    int text_columns;                 /* given by a text encoder, expected by a denoiser */
+    int pooled_columns;               /* the same of the whole prompt */
+    int latent_channels;              /* of a denoiser and of an autoencoder */
+    int control_channels;             /* what a denoiser reads beside the latent */
+    int pixel_factor;                 /* pixels on the side of an autoencoder's latent pixel */
     float latent_scale, latent_shift; /* of an autoencoder: latents are (z - shift) scale */
     int variant;                      /* of a family that several recipes have, as recipe.variant */
 };

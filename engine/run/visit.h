@@ -14,15 +14,16 @@ enum { LANE_REFERENCES_MAX = 3 };
  * The tensors cross stages and belong to the session; which of them a family reads and writes its role says.
  */
 struct lane {
-    struct tensor text;       /* [T, C]: conditioning, written by a text encoder, read by the denoiser */
-    struct tensor pooled;     /* [1, C]: the same of the whole prompt, written by a text encoder that pools */
-    struct tensor latent;     /* [C, Y, X]: read by the denoiser and the decoder */
-    struct tensor control;    /* [C, Y, X]: read beside the latent by a denoiser that fills masks */
+    struct tensor text;    /* [T, C]: conditioning, written by a text encoder, read by the denoiser */
+    struct tensor pooled;  /* [1, C]: the same of the whole prompt, written by a text encoder that pools */
+    struct tensor latent;  /* [C, Y, X]: read by the denoiser and the decoder */
+    struct tensor control; /* [C, Y, X]: read beside the latent by a denoiser that fills masks */
     struct tensor reference[LANE_REFERENCES_MAX]; /* [C, Y, X], of any sizes: pictures to refer to, read by
                                                      the denoiser; those that are absent have rank 0 */
-    struct tensor prediction; /* [C, Y, X]: written by the denoiser */
-    struct tensor picture; /* [Y, X, 3], -1 to 1 and a little beyond: written by the decoder, read by the encoder
-                            */
+    struct tensor prediction;                     /* [C, Y, X]: written by the denoiser */
+    struct tensor
+        picture; /* [Y, X, 3], -1 to 1 and a little beyond: written by the decoder, read by the encoder
+                  */
     struct tensor moments; /* [Y, X, 2 C]: mean and logarithm of the variance, written by the encoder */
     int n_tokens;          /* of the prompt, in a text encoder's stage */
     int pooled_row;        /* the token whose row is the pooled one */
@@ -53,6 +54,9 @@ struct visit {
     bool ends_evaluation; /* the host's turn comes after it: sampler update, picture out */
 };
 
+/* The first lane of lane i's prompt. */
+int lane_first_of_prompt(const struct lane *lanes, int i);
+
 struct visit_list {
     struct sys *sys;
     struct visit *visits;
@@ -61,6 +65,10 @@ struct visit_list {
 
 /* Appends; MEMORY. The list grows only while it is computed. */
 enum status visit_add(struct visit_list *list, struct visit visit, struct error *e);
+/* The same for the first lane of every prompt in turn: for what depends on the prompt, which its lanes share.
+ */
+enum status visit_add_prompts(struct visit_list *list, struct visit visit, const struct lane *lanes,
+                              int n_lanes, struct error *e);
 void visit_list_destroy(struct visit_list *list);
 
 #endif

@@ -14,14 +14,37 @@ static float linspace_down(int i, int n) {
     return i < n / 2 ? fmaf(step, (float)i, 1) : fmaf(-step, (float)(n - i - 1), end);
 }
 
-void flow_schedule(int n, double shift, float *sigmas, float *timesteps) {
-    float s = (float)shift, less_one = (float)(shift - 1);
+/* numpy.linspace(1, 1/n, n) in float64, then rounded. */
+static float linspace_down_f64(int i, int n) {
+    double end = 1.0 / n;
+    if (i + 1 == n) return (float)end;
+    return (float)(i * ((end - 1) / (n - 1)) + 1);
+}
+
+void flow_schedule(const struct flow_options *options, float *sigmas, float *timesteps) {
+    int n = options->n;
+    float s = (float)options->shift, less_one = (float)(options->shift - 1);
     for (int i = 0; i < n; i++) {
-        float u = linspace_down(i, n);
-        sigmas[i] = s * u / (1 + less_one * u);
+        float u = options->grid_f64 ? linspace_down_f64(i, n) : linspace_down(i, n);
+        sigmas[i] = options->exponential ? s / (s + (1 / u - 1)) : s * u / (1 + less_one * u);
         timesteps[i] = sigmas[i] * 1000;
     }
     sigmas[n] = 0;
+}
+
+double flow_shift_of_tokens(int64_t tokens, int base_tokens, double base_mu, int most_tokens,
+                            double most_mu) {
+    double slope = (most_mu - base_mu) / (most_tokens - base_tokens);
+    return exp((double)tokens * slope + (base_mu - slope * base_tokens));
+}
+
+int flow_first_step(int n, double strength) {
+    double left = n * strength < n ? n * strength : n;
+    return (int)(n - left);
+}
+
+void flow_begin(float *noise, const float *sample, int64_t n, float sigma) {
+    for (int64_t i = 0; i < n; i++) noise[i] = sigma * noise[i] + (1 - sigma) * sample[i];
 }
 
 void flow_guide(float *cond, const float *uncond, int64_t n, double scale) {

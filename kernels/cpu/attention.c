@@ -184,25 +184,17 @@ static float row_softmax(float *s, int64_t n, int64_t keys, float scale) {
     return row_exp(s, n, -scale, row_max(s, n));
 }
 
-static float softmax_row(const struct op *op, int32_t query, float *scores) {
-    int64_t keys = op->in[1].dim[0], hidden = keys - op->in[0].dim[0]; /* before the first query, if causal */
-    return row_softmax(scores, op->causal ? hidden + query + 1 : keys, keys, op->scale);
+WIDE static void row_bias(float *s, const float *bias, float scale, int64_t n) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) s[i] = scale * s[i] + bias[i];
 }
 
-static void softmax(const struct cpu *cpu, const struct op *op, const struct attention_layout *l,
-                    int32_t first, int32_t rows, float *scores, float *sums) {
-    if (!l->in_place) {
-        for (int32_t i = 0; i < rows; i++)
-            sums[i] = softmax_row(op, first + i, scores + (int64_t)i * l->keys);
-        return;
-    }
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int32_t i = 0; i < rows; i++) sums[i] = softmax_row(op, first + i, scores + (int64_t)i * l->keys);
-}
-
-WIDE static void divide_row(float *restrict to, const float *restrict from, float by, int64_t n) {
-    float factor = 1.0f / by;
-    for (int64_t i = 0; i < n; i++) to[i] = from[i] * factor;
+static float softmax_row(const struct op *op, int head, int32_t query, float *scores) {
+    int64_t keys = op->in[1].dim[0], queries = op->in[0].dim[0];
+    int64_t seen = op->causal ? keys - queries + query + 1 : keys;
+    if (!op->in[3].rank) return row_softmax(scores, seen, keys, op->scale);
+    row_bias(scores, tensor_row(&op->in[3], head) + queries - 1 - query, op->scale, seen);
+    return row_softmax(scores, seen, keys, 1);
 }
 
 /* Queries of one head, and where its k and v lie. */
@@ -211,6 +203,23 @@ struct chunk {
     int32_t first;
     const float *k, *v;
 };
+
+static void softmax(const struct cpu *cpu, const struct op *op, const struct attention_layout *l,
+                    const struct chunk *c, int32_t rows, float *scores, float *sums) {
+    if (!l->in_place) {
+        for (int32_t i = 0; i < rows; i++)
+            sums[i] = softmax_row(op, c->head, c->first + i, scores + (int64_t)i * l->keys);
+        return;
+    }
+#pragma omp parallel for num_threads(cpu->threads) schedule(static)
+    for (int32_t i = 0; i < rows; i++)
+        sums[i] = softmax_row(op, c->head, c->first + i, scores + (int64_t)i * l->keys);
+}
+
+WIDE static void divide_row(float *restrict to, const float *restrict from, float by, int64_t n) {
+    float factor = 1.0f / by;
+    for (int64_t i = 0; i < n; i++) to[i] = from[i] * factor;
+}
 
 static int32_t chunks_of(const struct op *op, const struct attention_layout *l) {
     return (op->in[0].dim[0] + l->chunk - 1) / l->chunk;
@@ -239,7 +248,7 @@ static enum status run_chunk(struct cpu *cpu, const struct op *op, const struct 
     struct onednn_operands of_scores = {
         .src = q, .weights = c.k, .dst = scores, .scratch = part + l->scratch};
     if (onednn_run(cpu->onednn, &keys.scores[last], of_scores, e)) return e->code;
-    softmax(cpu, op, l, c.first, rows, scores, sums);
+    softmax(cpu, op, l, &c, rows, scores, sums);
     struct onednn_operands of_out = {.src = scores, .weights = c.v, .dst = out, .scratch = part + l->scratch};
     if (onednn_run(cpu->onednn, &keys.values[last], of_out, e)) return e->code;
     for (int32_t i = 0; i < rows; i++)
@@ -283,3 +292,23 @@ static enum status attention_run(struct cpu *cpu, const struct op *op, char *wor
 }
 
 const struct cpu_operator cpu_attention = {attention_cost, attention_prepare, attention_run};
+
+/* One distance of all heads: a row of the table. */
+static void bias_column(const struct op *op, int32_t place) {
+    const struct tensor *table = &op->in[0];
+    int32_t bucket = distance_bucket(place - op->out.dim[1] / 2, table->dim[0], op->max_distance);
+    const char *row = (const char *)table->data + bucket * table->row_bytes;
+    int64_t element = dtype_bits(table->dtype) / 8;
+    for (int32_t head = 0; head < op->out.dim[0]; head++)
+        simd_widen(tensor_row(&op->out, head) + place, row + head * element, table->dtype, 1);
+}
+
+static enum status bias_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    (void)e;
+#pragma omp parallel for num_threads(cpu->threads) schedule(static)
+    for (int32_t place = 0; place < op->out.dim[1]; place++) bias_column(op, place);
+    return OK;
+}
+
+const struct cpu_operator cpu_distance_bias = {NULL, NULL, bias_run};

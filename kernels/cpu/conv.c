@@ -14,15 +14,23 @@
 enum { CHANNEL_STEP = 8 };
 
 struct conv_layout {
-    int32_t up, kernel, halo;
+    int32_t up, kernel, stride;
+    int32_t before;              /* rows and columns of zeros above and to the left */
     int32_t rows, columns, band; /* of out; band: rows of it at a time */
+    int32_t width;               /* columns that are gathered */
     int32_t c, n, n_padded, c_padded;
     bool direct;                                                /* oneDNN writes out itself */
     uint64_t norm, bias, plain, weights, in, band_out, scratch; /* offsets; scratch is last */
 };
 
 static struct onednn_key conv_key(const struct conv_layout *l, int32_t rows) {
-    return (struct onednn_key){ONEDNN_CONV, {rows, l->columns, l->c_padded, l->n_padded, l->kernel}};
+    return (struct onednn_key){ONEDNN_CONV,
+                               {rows, l->columns, l->c_padded, l->n_padded, l->kernel, l->stride - 1}};
+}
+
+/* Rows (or columns) that so many of out are made of. */
+static int32_t gathered(const struct conv_layout *l, int32_t n) {
+    return (n - 1) * l->stride + l->kernel;
 }
 
 static int32_t pad_channels(int32_t n) {
@@ -33,10 +41,12 @@ static void conv_shapes(const struct op *op, struct conv_layout *l) {
     const struct tensor *weight = &op->in[1];
     l->up = op->conv.upsample;
     l->kernel = weight->dim[2];
-    l->halo = l->kernel / 2;
+    l->stride = op->conv.stride == 2 ? 2 : 1;
+    l->before = l->stride == 1 ? l->kernel / 2 : 0;
     l->rows = op->out.dim[0];
     l->columns = op->out.dim[1];
-    int32_t band = conv_band_rows(l->columns);
+    l->width = gathered(l, l->columns);
+    int32_t band = conv_band_rows(l->columns * l->stride);
     l->band = band < l->rows ? band : l->rows;
     l->n = weight->dim[0];
     l->c = weight->dim[1];
@@ -50,12 +60,12 @@ static struct conv_layout layout_of(const struct cpu *cpu, const struct op *op) 
     conv_shapes(op, &l);
     struct onednn_key key = conv_key(&l, l.band);
     uint64_t used = 0, c = (uint64_t)l.c_padded, n = (uint64_t)l.n_padded;
-    uint64_t taps = (uint64_t)(l.kernel * l.kernel), width = (uint64_t)(l.columns + 2 * l.halo);
+    uint64_t taps = (uint64_t)(l.kernel * l.kernel);
     l.norm = workspace_take(&used, op->conv.norm.statistics.rank ? channel_norm_bytes(l.c) : 0);
     l.bias = workspace_take(&used, sizeof(float) * n);
     l.plain = workspace_take(&used, sizeof(float) * n * c * taps);
     l.weights = workspace_take(&used, onednn_facts(cpu->onednn, &key).weights_bytes);
-    l.in = workspace_take(&used, sizeof(float) * c * width * (uint64_t)(l.band + 2 * l.halo));
+    l.in = workspace_take(&used, sizeof(float) * c * (uint64_t)l.width * (uint64_t)gathered(&l, l.band));
     l.band_out =
         workspace_take(&used, l.direct ? 0 : sizeof(float) * n * (uint64_t)l.band * (uint64_t)l.columns);
     l.scratch = used;
@@ -116,39 +126,40 @@ static void gather_pixel(const struct conv_layout *l, const float *from, const s
         channel_norm_apply(norm, to, from, l->c);
     else
         memcpy(to, from, (size_t)l->c * sizeof *to);
-    if (activation == ACTIVATION_SILU) simd_silu(to, to, l->c);
+    simd_activate(activation, to, to, l->c);
     memset(to + l->c, 0, (size_t)(l->c_padded - l->c) * sizeof *to);
 }
 
-/* Row y of the upsampled input, with its halo; rows outside the picture are zero, those outside of out are
- * not.
- */
+/* Row y of the upsampled input, with zeros around it; rows outside the picture are zero, those outside of out
+ * are not. */
 static void gather_row(const struct op *op, const struct conv_layout *l, const struct channel_norm *norm,
                        int32_t y, float *to) {
     const struct tensor *in = &op->in[0];
-    int64_t pixel = l->c_padded, edge = pixel * l->halo;
+    int32_t columns = in->dim[1] * l->up;
+    int64_t pixel = l->c_padded, edge = pixel * l->before;
     if (y < 0 || y >= in->dim[0] * l->up) {
-        memset(to, 0, (size_t)(pixel * (l->columns + 2 * l->halo)) * sizeof *to);
+        memset(to, 0, (size_t)(pixel * l->width) * sizeof *to);
         return;
     }
     memset(to, 0, (size_t)edge * sizeof *to);
     to += edge;
-    for (int32_t x = 0; x < l->columns; x++, to += pixel) {
+    for (int32_t x = 0; x < columns; x++, to += pixel) {
         int64_t source = (int64_t)(y / l->up) * in->dim[1] + x / l->up;
         if (x % l->up)
             memcpy(to, to - pixel, (size_t)pixel * sizeof *to);
         else
             gather_pixel(l, tensor_row(in, source), norm, op->conv.activation, to);
     }
-    memset(to, 0, (size_t)edge * sizeof *to);
+    memset(to, 0, (size_t)(pixel * (l->width - l->before - columns)) * sizeof *to);
 }
 
+/* For the rows of out from first on. */
 static void gather_band(const struct cpu *cpu, const struct op *op, const struct conv_layout *l,
                         const struct channel_norm *norm, int32_t first, int32_t rows, float *to) {
-    int64_t row = (int64_t)l->c_padded * (l->columns + 2 * l->halo);
+    int64_t row = (int64_t)l->c_padded * l->width;
 #pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int32_t y = 0; y < rows + 2 * l->halo; y++)
-        gather_row(op, l, norm, first + y - l->halo, to + y * row);
+    for (int32_t y = 0; y < gathered(l, rows); y++)
+        gather_row(op, l, norm, first * l->stride + y - l->before, to + y * row);
 }
 
 /* residual may be NULL or to. */

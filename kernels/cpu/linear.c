@@ -26,11 +26,11 @@ static int32_t panel_columns(int32_t n, int32_t k) {
 }
 
 struct linear_layout {
-    int32_t panel;                                 /* columns */
-    enum dtype dtype;                              /* of the product's operands */
-    enum onednn_kind kind;                         /* of all its products */
-    bool packs_in, converts, direct;               /* direct: oneDNN writes out itself */
-    uint64_t in, weight, panel_out, bias, scratch; /* offsets; scratch is last */
+    int32_t panel;                                       /* columns */
+    enum dtype dtype;                                    /* of the product's operands */
+    enum onednn_kind kind;                               /* of all its products */
+    bool packs_in, converts, direct;                     /* direct: oneDNN writes out itself */
+    uint64_t in, weight, panel_out, bias, gate, scratch; /* offsets; scratch is last */
 };
 
 /* Weights that are f32 already are used where they lie: packing them would cost what it saves. */
@@ -56,6 +56,7 @@ static struct linear_layout layout_of(const struct cpu *cpu, const struct op *op
     l.panel_out =
         workspace_take(&used, l.direct ? 0 : sizeof(float) * (uint64_t)l.panel * (uint64_t)in->dim[0]);
     l.bias = workspace_take(&used, sizeof(float) * (uint64_t)n);
+    l.gate = workspace_take(&used, op->epilogue.gate.rank ? sizeof(float) * (uint64_t)n : 0);
     l.scratch = used;
     return l;
 }
@@ -85,9 +86,15 @@ static enum status linear_prepare(struct cpu *cpu, const struct op *op, struct e
     return OK;
 }
 
-/* bias and residual may be NULL; residual may be to. */
-WIDE static void finish_row(float *to, const float *from, const float *bias, const float *residual,
-                            int64_t n) {
+/* What the epilogue does to one row of a panel; what is absent is NULL. residual may be to. */
+struct finish {
+    const float *bias, *gate, *residual;
+    enum activation activation;
+};
+
+/* Neither gate nor activation. */
+WIDE static void finish_plain(float *to, const float *from, const struct finish *f, int64_t n) {
+    const float *bias = f->bias, *residual = f->residual;
     if (bias && residual)
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) to[i] = from[i] + bias[i] + residual[i];
@@ -101,14 +108,41 @@ WIDE static void finish_row(float *to, const float *from, const float *bias, con
         memcpy(to, from, (size_t)n * sizeof *to);
 }
 
+WIDE static void finish_gated(float *to, const float *from, const struct finish *f, int64_t n) {
+    const float *gate = f->gate, *residual = f->residual;
+    if (residual)
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) to[i] = residual[i] + gate[i] * from[i];
+    else
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) to[i] = gate[i] * from[i];
+}
+
+/* The activation is taken where the product lies, because residual may be to. */
+static void finish_row(float *to, float *from, struct finish f, int64_t n) {
+    if (f.bias && (f.gate || f.activation)) {
+        finish_plain(from, from, &(struct finish){.bias = f.bias}, n);
+        f.bias = NULL;
+    }
+    if (f.activation) simd_activate(f.activation, from, from, n);
+    if (f.gate)
+        finish_gated(to, from, &f, n);
+    else if (to != from || f.bias)
+        finish_plain(to, from, &f, n);
+}
+
 /* A panel's results, packed at from, go to columns [first, first + columns) of out. */
-static void finish_panel(const struct cpu *cpu, const struct op *op, const float *from, const float *bias,
+static void finish_panel(const struct cpu *cpu, const struct op *op, float *from, struct finish f,
                          int32_t first, int32_t columns) {
     const struct tensor *residual = &op->epilogue.residual;
+    if (f.bias) f.bias += first;
+    if (f.gate) f.gate += first;
 #pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int32_t t = 0; t < op->out.dim[0]; t++)
-        finish_row(tensor_row(&op->out, t) + first, from + (int64_t)t * columns, bias ? bias + first : NULL,
-                   residual->rank ? tensor_row(residual, t) + first : NULL, columns);
+    for (int32_t t = 0; t < op->out.dim[0]; t++) {
+        struct finish row = f;
+        row.residual = residual->rank ? tensor_row(residual, t) + first : NULL;
+        finish_row(tensor_row(&op->out, t) + first, from + (int64_t)t * columns, row, columns);
+    }
 }
 
 /* n values as the product wants them; what it takes as it lies is not converted. */
@@ -147,7 +181,9 @@ static enum status linear_run(struct cpu *cpu, const struct op *op, char *worksp
     struct linear_layout l = layout_of(cpu, op);
     struct onednn_key keys[2];
     product_keys(&l, op, keys);
-    const float *bias = simd_vector(&op->epilogue.bias, (float *)(workspace + l.bias));
+    struct finish finish = {.bias = simd_vector(&op->epilogue.bias, (float *)(workspace + l.bias)),
+                            .gate = simd_vector(&op->epilogue.gate, (float *)(workspace + l.gate)),
+                            .activation = op->epilogue.activation};
     const void *in = op->in[0].data;
     if (l.packs_in) in = convert_in(cpu, &op->in[0], l.dtype, workspace + l.in);
     int32_t n = op->in[1].dim[0];
@@ -160,7 +196,8 @@ static enum status linear_run(struct cpu *cpu, const struct op *op, char *worksp
         struct onednn_operands operands = {
             .src = in, .weights = panel, .dst = to, .scratch = workspace + l.scratch};
         if (onednn_run(cpu->onednn, &keys[columns < l.panel], operands, e)) return e->code;
-        if (!l.direct || bias) finish_panel(cpu, op, to, bias, first, columns);
+        if (!l.direct || finish.bias || finish.gate || finish.activation)
+            finish_panel(cpu, op, to, finish, first, columns);
     }
     return OK;
 }
@@ -201,8 +238,7 @@ static enum status few_run(struct cpu *cpu, const struct op *op, char *workspace
     int64_t k = weight->dim[1];
     uint64_t row_bytes = align_up(sizeof(float) * (uint64_t)k, ARENA_ALIGN);
     const float *in = convert_in(cpu, &op->in[0], DTYPE_F32, workspace + l.in);
-    if (op->activation == ACTIVATION_SILU)
-        simd_silu((float *)(workspace + l.in), in, tensor_elements(&op->in[0]));
+    simd_activate(op->activation, (float *)(workspace + l.in), in, tensor_elements(&op->in[0]));
     const float *bias = simd_vector(&op->in[2], (float *)(workspace + l.bias));
 #pragma omp parallel for num_threads(cpu->threads) schedule(static)
     for (int32_t n = 0; n < weight->dim[0]; n++) {

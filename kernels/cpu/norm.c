@@ -94,15 +94,45 @@ const struct cpu_operator cpu_rms_norm = {rms_cost, NULL, rms_run};
 
 static void layer_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
     (void)cpu;
-    workspace_take(&cost->workspace_bytes, sizeof(float) * (uint64_t)tensor_columns(&op->in[0]));
+    uint64_t bytes = sizeof(float) * (uint64_t)tensor_columns(&op->in[0]);
+    for (int i = 0; i < 3; i++) workspace_take(&cost->workspace_bytes, bytes);
 }
 
-/* scale may be NULL; from may be to. */
-WIDE static void layer_apply(float *to, const float *from, double mean, double rstd, const float *scale,
-                             int64_t c) {
-    if (scale)
+/* (x weight + bias) (1 + scale) + shift as x factor + offset; both may be NULL. */
+struct affine_vectors {
+    const float *factor, *offset;
+};
+
+static struct affine_vectors affine_vectors(const struct op *op, char *workspace) {
+    int64_t c = tensor_columns(&op->in[0]);
+    uint64_t step = align_up((uint64_t)c * sizeof(float), ARENA_ALIGN);
+    float *factor = (float *)workspace, *offset = (float *)(workspace + step),
+          *plain = (float *)(workspace + 2 * step);
+    const struct tensor *weight = &op->in[1], *bias = &op->in[2], *shift = &op->in[4];
+    bool scaled = op->in[3].rank > 0, moved = bias->rank || shift->rank;
+    for (int64_t i = 0; i < c; i++) factor[i] = 1, offset[i] = 0;
+    if (weight->rank) simd_widen(factor, weight->data, weight->dtype, c);
+    if (bias->rank) simd_widen(offset, bias->data, bias->dtype, c);
+    const float *scale = simd_vector(&op->in[3], plain);
+    for (int64_t i = 0; scale && i < c; i++) factor[i] *= 1.0f + scale[i], offset[i] *= 1.0f + scale[i];
+    const float *more = simd_vector(shift, plain);
+    for (int64_t i = 0; more && i < c; i++) offset[i] += more[i];
+    return (struct affine_vectors){weight->rank || scaled ? factor : NULL, moved ? offset : NULL};
+}
+
+/* from may be to. */
+WIDE static void layer_apply(float *to, const float *from, double mean, double rstd,
+                             const struct affine_vectors *v, int64_t c) {
+    const float *factor = v->factor, *offset = v->offset;
+    if (factor && offset)
 #pragma omp simd
-        for (int64_t i = 0; i < c; i++) to[i] = (float)((from[i] - mean) * rstd) * (1.0f + scale[i]);
+        for (int64_t i = 0; i < c; i++) to[i] = (float)((from[i] - mean) * rstd) * factor[i] + offset[i];
+    else if (factor)
+#pragma omp simd
+        for (int64_t i = 0; i < c; i++) to[i] = (float)((from[i] - mean) * rstd) * factor[i];
+    else if (offset)
+#pragma omp simd
+        for (int64_t i = 0; i < c; i++) to[i] = (float)((from[i] - mean) * rstd) + offset[i];
     else
 #pragma omp simd
         for (int64_t i = 0; i < c; i++) to[i] = (float)((from[i] - mean) * rstd);
@@ -111,13 +141,13 @@ WIDE static void layer_apply(float *to, const float *from, double mean, double r
 static enum status layer_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)e;
     int64_t c = tensor_columns(&op->in[0]);
-    const float *scale = simd_vector(&op->in[1], (float *)workspace);
+    struct affine_vectors v = affine_vectors(op, workspace);
 #pragma omp parallel for num_threads(cpu->threads) schedule(static)
     for (int64_t i = 0; i < tensor_rows(&op->in[0]); i++) {
         const float *from = tensor_row(&op->in[0], i);
         double mean = sum_values(from, c) / (double)c;
         double variance = sum_squares(from, c, mean) / (double)c;
-        layer_apply(tensor_row(&op->out, i), from, mean, 1 / sqrt(variance + (double)op->eps), scale, c);
+        layer_apply(tensor_row(&op->out, i), from, mean, 1 / sqrt(variance + (double)op->eps), &v, c);
     }
     return OK;
 }

@@ -10,7 +10,7 @@
 
 /* --- the two versions --- */
 
-static const dnnl_dims_t ones = {1, 1}, zeros = {0, 0};
+static const dnnl_dims_t zeros = {0, 0};
 
 #if DNNL_VERSION_MAJOR == 2
 
@@ -39,10 +39,11 @@ static dnnl_status_t product_describe(dnnl_primitive_desc_t *d, dnnl_engine_t en
 
 /* l: src, weights, bias, dst */
 static dnnl_status_t conv_describe(dnnl_primitive_desc_t *d, dnnl_engine_t engine,
-                                   const dnnl_memory_desc_t *l, dnnl_primitive_attr_t attr) {
+                                   const dnnl_memory_desc_t *l, const dnnl_dims_t strides,
+                                   dnnl_primitive_attr_t attr) {
     dnnl_convolution_desc_t c;
     dnnl_status_t s = dnnl_convolution_forward_desc_init(&c, dnnl_forward_inference, dnnl_convolution_direct,
-                                                         &l[0], &l[1], &l[2], &l[3], ones, zeros, zeros);
+                                                         &l[0], &l[1], &l[2], &l[3], strides, zeros, zeros);
     return s ? s : dnnl_primitive_desc_create(d, &c, attr, engine, NULL);
 }
 
@@ -71,10 +72,11 @@ static dnnl_status_t product_describe(dnnl_primitive_desc_t *d, dnnl_engine_t en
 
 /* l: src, weights, bias, dst */
 static dnnl_status_t conv_describe(dnnl_primitive_desc_t *d, dnnl_engine_t engine,
-                                   const dnnl_memory_desc_t *l, dnnl_primitive_attr_t attr) {
+                                   const dnnl_memory_desc_t *l, const dnnl_dims_t strides,
+                                   dnnl_primitive_attr_t attr) {
     return dnnl_convolution_forward_primitive_desc_create(d, engine, dnnl_forward_inference,
                                                           dnnl_convolution_direct, l[0], l[1], l[2], l[3],
-                                                          ones, zeros, zeros, zeros, attr);
+                                                          strides, zeros, zeros, zeros, attr);
 }
 
 #else
@@ -116,7 +118,7 @@ struct onednn {
 
 uint64_t onednn_signature(const struct onednn_key *key) {
     uint64_t h = 0xcbf29ce484222325u ^ (uint64_t)(uint32_t)key->kind;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         h = (h ^ (uint32_t)key->number[i]) * 0x9e3779b97f4a7c15u;
         h ^= h >> 29;
     }
@@ -162,15 +164,15 @@ static dnnl_status_t describe_product(const struct onednn *o, const struct onedn
 
 static dnnl_status_t describe_conv(const struct onednn *o, const struct onednn_key *key,
                                    dnnl_primitive_desc_t *d) {
-    const int32_t *n = key->number, k = n[4];
+    const int32_t *n = key->number, k = n[4], stride = n[5] + 1;
+    dnnl_dims_t source = {1, n[2], (int64_t)(n[0] - 1) * stride + k, (int64_t)(n[1] - 1) * stride + k};
     dnnl_memory_desc_t l[4] = {0};
-    dnnl_status_t s = layout_create(&l[0], 4, (const dnnl_dims_t){1, n[2], n[0] + k - 1, n[1] + k - 1},
-                                    dnnl_f32, dnnl_nhwc);
+    dnnl_status_t s = layout_create(&l[0], 4, source, dnnl_f32, dnnl_nhwc);
     /* Plain weights would select the reference code. */
     if (!s) s = layout_create(&l[1], 4, (const dnnl_dims_t){n[3], n[2], k, k}, dnnl_f32, dnnl_format_tag_any);
     if (!s) s = layout_create(&l[2], 1, (const dnnl_dims_t){n[3]}, dnnl_f32, dnnl_a);
     if (!s) s = layout_create(&l[3], 4, (const dnnl_dims_t){1, n[3], n[0], n[1]}, dnnl_f32, dnnl_nhwc);
-    if (!s) s = conv_describe(d, o->engine, l, o->attr);
+    if (!s) s = conv_describe(d, o->engine, l, (const dnnl_dims_t){stride, stride}, o->attr);
     for (int i = 0; i < 4; i++) layout_destroy(&l[i]);
     return s;
 }
@@ -321,8 +323,8 @@ static enum status failed(const struct onednn_key *key, const char *what, dnnl_s
     const int32_t *n = key->number;
     error_set(e, DEVICE, "oneDNN %s failed", what);
     error_found(e, "status %d", (int)s);
-    return error_expected(e, "%s %d %d %d %d %d", kinds[key->kind], (int)n[0], (int)n[1], (int)n[2],
-                          (int)n[3], (int)n[4]);
+    return error_expected(e, "%s %d %d %d %d %d %d", kinds[key->kind], (int)n[0], (int)n[1], (int)n[2],
+                          (int)n[3], (int)n[4], (int)n[5]);
 }
 
 /* What a primitive reads and writes, as arguments of one run of it: several threads may run one primitive, so
@@ -385,9 +387,9 @@ enum status onednn_run(struct onednn *o, const struct onednn_key *key, struct on
     const struct entry *entry = entry_find(o, key);
     if (!entry->primitive) {
         error_set(e, INTERNAL, "a oneDNN primitive was not prepared");
-        return error_found(e, "kind %d: %d %d %d %d %d", (int)key->kind, (int)key->number[0],
-                           (int)key->number[1], (int)key->number[2], (int)key->number[3],
-                           (int)key->number[4]);
+        return error_found(e, "kind %d: %d %d %d %d %d %d", (int)key->kind, (int)key->number[0],
+                           (int)key->number[1], (int)key->number[2], (int)key->number[3], (int)key->number[4],
+                           (int)key->number[5]);
     }
     dnnl_exec_arg_t arguments[N_OPERANDS];
     dnnl_status_t s = dnnl_success;

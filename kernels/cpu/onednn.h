@@ -21,15 +21,15 @@ enum onednn_kind {
     ONEDNN_PRODUCT,        /* dst[M,N] = src[M,K] . weights[K,N] */
     ONEDNN_PRODUCT_PACKED, /* the same with weights[N/64,K,64], as oneDNN's AVX-512 kernel reads them: the
                               bits of the others without their copying. N in 64s, K in 16s */
-    ONEDNN_CONV, /* dst[Y,X,N] = bias + src[Y+k-1,X+k-1,C] * weights, without padding; C and N multiples of 8
-                  */
+    ONEDNN_CONV, /* dst[Y,X,N] = bias + src[(Y-1)s+k,(X-1)s+k,C] * weights, without padding, stride s; C and N
+                    multiples of 8 */
     ONEDNN_REPACK, /* dst = the weights [N,C,k,k] in src as the convolution of the same numbers wants them */
 };
 
-/* Numbers: products {M, N, K, alone}; convolutions {Y, X, C, N, k}. A product alone (1) is computed by the
- * thread that runs it, and several threads may run it at a time; otherwise all threads compute it. */
+/* Numbers: products {M, N, K, alone}; convolutions {Y, X, C, N, k, s - 1}. A product alone (1) is computed by
+ * the thread that runs it, and several threads may run it at a time; otherwise all threads compute it. */
 struct onednn_key {
-    int32_t kind, number[5];
+    int32_t kind, number[6];
 };
 
 struct onednn_facts {

@@ -14,9 +14,12 @@ static struct patch patch_of(const struct tensor *latent, int side, int64_t toke
                           latent->dim[0]};
 }
 
-/* Place i of a token is (py, px, c), c fastest. */
-static float *patch_value(const struct tensor *latent, const struct patch *p, int32_t i) {
-    int32_t c = i % p->channels, px = i / p->channels % p->side, py = i / p->channels / p->side;
+/* Place i of a token is (py, px, c) or (c, py, px), the last fastest. */
+static float *patch_value(const struct tensor *latent, const struct patch *p, enum patch_order order,
+                          int32_t i) {
+    bool channels_last = order == PATCH_CHANNELS_LAST;
+    int32_t area = p->side * p->side, c = channels_last ? i % p->channels : i / area;
+    int32_t place = channels_last ? i / p->channels : i % area, px = place % p->side, py = place / p->side;
     return tensor_row(latent, (int64_t)c * latent->dim[1] + p->y + py) + p->x + px;
 }
 
@@ -27,7 +30,7 @@ static enum status patchify_run(struct cpu *cpu, const struct op *op, char *work
     for (int32_t t = 0; t < op->out.dim[0]; t++) {
         struct patch p = patch_of(&op->in[0], op->n, t);
         float *token = tensor_row(&op->out, t);
-        for (int32_t i = 0; i < op->out.dim[1]; i++) token[i] = *patch_value(&op->in[0], &p, i);
+        for (int32_t i = 0; i < op->out.dim[1]; i++) token[i] = *patch_value(&op->in[0], &p, op->order, i);
     }
     return OK;
 }
@@ -41,7 +44,8 @@ static enum status unpatchify_run(struct cpu *cpu, const struct op *op, char *wo
     for (int32_t t = 0; t < op->in[0].dim[0]; t++) {
         struct patch p = patch_of(&op->out, op->n, t);
         const float *token = tensor_row(&op->in[0], t);
-        for (int32_t i = 0; i < op->in[0].dim[1]; i++) *patch_value(&op->out, &p, i) = token[i] * op->scale;
+        for (int32_t i = 0; i < op->in[0].dim[1]; i++)
+            *patch_value(&op->out, &p, op->order, i) = token[i] * op->scale;
     }
     return OK;
 }

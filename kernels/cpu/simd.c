@@ -124,12 +124,21 @@ float simd_dot(const float *a, const float *b, int64_t n) {
     return dot(a, b, n);
 }
 
-/* to may be from. */
-WIDE static void silu(float *to, const float *from, int64_t n) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) to[i] = silu_f32(from[i]);
-}
+#define ACTIVATE(name, of)                                                                                   \
+    WIDE static void name(float *to, const float *from, int64_t n) {                                         \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) to[i] = of(from[i]);                             \
+    }
+ACTIVATE(silu, silu_f32)
+ACTIVATE(gelu_tanh, gelu_tanh_f32)
+ACTIVATE(gelu_quick, gelu_quick_f32)
 
-void simd_silu(float *to, const float *from, int64_t n) {
-    silu(to, from, n);
+void simd_activate(enum activation activation, float *to, const float *from, int64_t n) {
+    if (activation == ACTIVATION_SILU)
+        silu(to, from, n);
+    else if (activation == ACTIVATION_GELU_TANH)
+        gelu_tanh(to, from, n);
+    else if (activation == ACTIVATION_GELU_QUICK)
+        gelu_quick(to, from, n);
+    else if (to != from)
+        memcpy(to, from, (size_t)n * sizeof *to);
 }

@@ -9,7 +9,8 @@
  * Measured under emulation, normal values, scale 1/sqrt(D), relative to double: 3.2e-3 to 3.4e-3 (PyTorch
  * 2.15's bf16 on the CPU: 3.7e-3 to 3.8e-3); with operands that are bf16 already 1.5e-3.
  *
- * An additive bias or a number of keys would enter in mask_scores, and nowhere else but in the arguments. */
+ * A bias of distances is what scores begin with, where fewest registers are in use. A number of keys would
+ * enter in mask_scores, and nowhere else but in the arguments. */
 #include "kernels/cuda/attention.h"
 
 #include "kernels/cuda/operators.h"
@@ -92,8 +93,11 @@ struct attend_args {
     const uint16_t *keys, *values;                            /* [G, n_keys, padded head] */
     int64_t q_row, out_row;                                   /* elements from one row to the next */
     int32_t n_queries, n_keys, head_size, group, tiles, last; /* last: of the launch's blocks */
+    const float *bias;                                        /* [H, n_queries + n_keys - 1], or NULL */
+    int64_t bias_row;                                         /* elements from one row to the next */
     bool causal, q_wide, out_wide; /* wide: pairs of columns begin at multiples of 8 bytes */
     float q_factor, scale;         /* q is multiplied by 1, -1 or 0, scores by scale > 0, base 2 */
+    float bias_factor;             /* so that the bias is not */
 };
 
 /* Where a lane stands: its query head, its rows (those of its first sixteen are row and row + 8) and, in
@@ -198,7 +202,26 @@ __device__ static constexpr int together(int tiles) {
     return tiles % 4 ? 2 : 4;
 }
 
-/* s = q k^T over the warp's columns. keys: the first of them. */
+/* Scores begin as the bias of their distance, where warps share a head in one of the two. Rows and keys
+ * beyond the last get any row's: they are taken out or not stored. */
+template <class T>
+__device__ static inline void begin_scores(float (&s)[T::sixteens][T::key_eights][4], const attend_args &a,
+                                           const place &at, int32_t first) {
+    const float *from = a.bias + at.head * a.bias_row;
+    int32_t distance = first + at.lane % 4 * 2 - at.row + a.n_queries - 1;
+    int32_t last = a.n_queries + a.n_keys - 2;
+#pragma unroll
+    for (int m = 0; m < T::sixteens; m++)
+#pragma unroll
+        for (int n = 0; n < T::key_eights; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int32_t here = min(max(distance - 16 * m + 8 * n + i % 2 - i / 2 * 8, 0), last);
+                s[m][n][i] = from[here] * a.bias_factor;
+            }
+}
+
+/* s += q k^T over the warp's columns. keys: the first of them. */
 template <class T>
 __device__ static inline void multiply_keys(float (&s)[T::sixteens][T::key_eights][4],
                                             const query_fragments<T> &q, const uint16_t *keys, int lane) {
@@ -388,7 +411,7 @@ template <class T> __device__ static inline place find_place(const attend_args &
  *   queries   128    128    128    128    128    128    128    128    128    128    128     64     64
  *   block     128    128    128    128    128    128    128    128    256    256    256    256    256
  *   shared   6144  10240  14336  18432  43008  44544  44032  50176  43008  59392  66560  66560  99328
- *   regs      146    176    216    242    238    228    225    249    232    249    247    243    255 (sm_80)
+ *   regs      166    192    221    248    238    234    225    249    233    249    248    241    255 (sm_80)
  *   bytes   reads 4 T H D, writes 4 T H D, and reads 4 S head, mostly in L2, for each block
  *   FLOPs   4 T S H D, causal less: 4 H D times the pairs that see each other; computed are whole tiles of
  * head roof    tensor cores, bf16; share of the roof: not measured yet */
@@ -415,6 +438,7 @@ template <class T> __global__ void __launch_bounds__(T::threads, 1) attend(atten
         __syncthreads(); /* k is here, v before it is done with */
         load_rows<T>(values, a.values + head, first, a.n_keys);
         float s[T::sixteens][T::key_eights][4] = {};
+        if (a.bias && at.part == 0) begin_scores<T>(s, a, at, first);
         multiply_keys<T>(s, q, keys + at.part * T::columns, at.lane);
         if constexpr (T::across > 1) leave_scores<T>(partial, s, at);
         copy_async_wait<0>();
@@ -456,6 +480,7 @@ static void pack(struct cuda *cuda, const struct op *op, const attention_layout 
 }
 
 static attend_args attend_args_of(const struct op *op, const attention_layout *l, const char *workspace) {
+    const float log2_e = 1.44269504f;
     const struct tensor *q = &op->in[0];
     attend_args a = {};
     a.q = static_cast<const float *>(q->data), a.q_row = q->row_bytes / 4;
@@ -465,12 +490,15 @@ static attend_args attend_args_of(const struct op *op, const attention_layout *l
     a.n_queries = q->dim[0], a.n_keys = op->in[1].dim[0];
     a.head_size = q->dim[1] / op->n, a.group = q->dim[1] / op->in[1].dim[1];
     a.causal = op->causal;
+    if (op->in[3].rank) a.bias = static_cast<const float *>(op->in[3].data);
+    a.bias_row = op->in[3].row_bytes / 4;
     a.q_wide = aligned(q, 8) && a.head_size % 2 == 0;
     a.out_wide = aligned(&op->out, 8) && a.head_size % 2 == 0;
     /* Sign and zero go to q, which is exact: the largest score is then also the largest scaled one, and keys
      * that are not seen stay at minus infinity. */
     a.q_factor = op->scale < 0 ? -1.0f : op->scale > 0 ? 1.0f : 0.0f;
-    a.scale = op->scale == 0 ? 1.0f : fabsf(op->scale) * 1.44269504f; /* log2(e) */
+    a.scale = op->scale == 0 ? 1.0f : fabsf(op->scale) * log2_e;
+    a.bias_factor = log2_e / a.scale;
     return a;
 }
 

@@ -15,7 +15,7 @@
 static_assert((int)CONV_LIBRARY_BYTES == (int)CONVOLUTIONS_WORKSPACE, "conv.h repeats convolutions.h");
 
 static struct convolution_key key_of(const struct conv_layout *l, int32_t rows) {
-    return {rows, l->columns, l->c_padded, l->n_padded, l->kernel};
+    return {rows, l->columns, l->c_padded, l->n_padded, l->kernel, l->stride};
 }
 
 static enum status prepare(struct cuda *cuda, const struct op *op, struct error *e) {
@@ -52,9 +52,11 @@ static enum status run_band(const struct call *c, int32_t first, struct error *e
     int32_t rows = l->rows - first < l->band ? l->rows - first : l->band;
     float *in = reinterpret_cast<float *>(c->workspace + l->in);
     float *out = reinterpret_cast<float *>(c->workspace + l->out);
-    struct conv_gather gather = {&op->in[0],        c->norm, op->conv.activation,
-                                 op->conv.upsample, l->halo, op->conv.first_row + first - l->halo,
-                                 rows + 2 * l->halo};
+    struct conv_gather gather = {&op->in[0], c->norm, op->conv.activation, op->conv.upsample};
+    gather.left = l->halo;
+    gather.first = (op->conv.first_row + first) * l->stride - l->halo;
+    gather.rows = conv_reach(l, rows);
+    gather.columns = conv_reach(l, l->columns);
     cuda_conv_gather(in, &gather, c->cuda->compute);
     struct convolution_key key = key_of(l, rows);
     struct convolution_operands operands = {in, reinterpret_cast<float *>(c->workspace + l->weights), out,

@@ -14,33 +14,42 @@ extern "C" {
 enum { CONV_LIBRARY_BYTES = 64 << 20 };
 
 struct conv_layout {
-    int32_t kernel, halo;
+    int32_t kernel, stride;
+    int32_t halo;                /* rows of zeros above the picture, columns to its left */
     int32_t rows, columns, band; /* of out; band: rows of it at a time */
     int32_t n_padded, c_padded;
     uint64_t norm, bias, weights, in, out, library, end; /* offsets; end: bytes of all */
 };
 
+/* Rows or columns that so many of out are made of. */
+static inline int32_t conv_reach(const struct conv_layout *l, int32_t of_out) {
+    return (of_out - 1) * l->stride + l->kernel;
+}
+
 /* A band's input and output stay in the caches of larger GPUs (8,192 pixels of 128 channels: 4 MiB). Its
  * result goes through the workspace even where out would do: bias and residual take a pass anyway, and so it
- * always lies as the library wants it. */
+ * always lies as the library wants it. A convolution that strides has bands as high as in's columns ask for:
+ * four times out's pixels are gathered. */
 static inline struct conv_layout cuda_conv_layout(const struct op *op) {
     const struct tensor *weight = &op->in[1];
     struct conv_layout l = {0};
     l.kernel = weight->dim[2];
-    l.halo = l.kernel / 2;
+    l.stride = op->conv.stride == 2 ? 2 : 1;
+    l.halo = l.stride == 1 ? l.kernel / 2 : 0;
     l.rows = op->out.dim[0];
     l.columns = op->out.dim[1];
-    int32_t band = conv_band_rows(l.columns);
+    int32_t band = conv_band_rows(l.columns * l.stride);
     l.band = band < l.rows ? band : l.rows;
     l.n_padded = conv_pad_channels(weight->dim[0]);
     l.c_padded = conv_pad_channels(weight->dim[1]);
     uint64_t c = (uint64_t)l.c_padded, n = (uint64_t)l.n_padded, taps = (uint64_t)(l.kernel * l.kernel);
-    uint64_t band_rows = (uint64_t)l.band, columns = (uint64_t)l.columns, edges = 2 * (uint64_t)l.halo;
+    uint64_t band_rows = (uint64_t)l.band, columns = (uint64_t)l.columns;
+    uint64_t in_rows = (uint64_t)conv_reach(&l, l.band), in_columns = (uint64_t)conv_reach(&l, l.columns);
     bool normed = op->conv.norm.statistics.rank > 0, widens = op->in[2].rank && op->in[2].dtype != DTYPE_F32;
     l.norm = workspace_part(&l.end, normed ? cuda_channel_norm_bytes(weight->dim[1]) : 0);
     l.bias = workspace_part(&l.end, widens ? sizeof(float) * n : 0);
     l.weights = workspace_part(&l.end, sizeof(float) * n * c * taps);
-    l.in = workspace_part(&l.end, sizeof(float) * c * (columns + edges) * (band_rows + edges));
+    l.in = workspace_part(&l.end, sizeof(float) * c * in_columns * in_rows);
     l.out = workspace_part(&l.end, sizeof(float) * n * columns * band_rows);
     l.library = workspace_part(&l.end, CONV_LIBRARY_BYTES);
     return l;

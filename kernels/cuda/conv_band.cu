@@ -7,15 +7,15 @@
 /* What gather_pixels needs to know, in pixels. */
 struct gather_shape {
     int32_t rows, columns; /* of the input */
-    int32_t upsample, halo, first;
-    int32_t width; /* of the band, halo included */
+    int32_t upsample, left, first;
+    int32_t width; /* of the band, zeros beside the picture included */
     int32_t channels, padded;
-    bool activate;
+    enum activation activation;
 };
 
 /* Four channels of pixels of a band: normed, activated; zeros beyond the picture and the channels.
  *
- * Grid: rows_grid_of, rows being pixels of the band; no shared memory; 30 registers. Bytes: 8 a value (4 + 4
+ * Grid: rows_grid_of, rows being pixels of the band; no shared memory; 38 registers. Bytes: 8 a value (4 + 4
  * / upsample^2 where the cache holds a row of in); FLOPs: 7. Roof: memory; share of the roof: not measured
  * yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
@@ -24,7 +24,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     if (i >= s.padded) return;
     for (int64_t pixel = first_row(); pixel < pixels; pixel += next_row()) {
         int32_t y = (int32_t)((uint32_t)pixel / (uint32_t)s.width) + s.first;
-        int32_t x = (int32_t)((uint32_t)pixel % (uint32_t)s.width) - s.halo;
+        int32_t x = (int32_t)((uint32_t)pixel % (uint32_t)s.width) - s.left;
         int half = s.upsample - 1; /* of 1 or 2: the base-2 logarithm */
         bool inside = y >= 0 && y < s.rows * s.upsample && x >= 0 && x < s.columns * s.upsample;
         float4 v = all_four(0);
@@ -37,7 +37,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
                 v = add_four(multiply_four(v, rows_load_f32(norm, 1, i, s.channels)),
                              rows_load_f32(norm, 2, i, s.channels));
             }
-            if (s.activate) v = silu_four(v);
+            v = activate_four(v, s.activation);
         }
         rows_store(to, pixel, i, s.padded, v);
     }
@@ -46,12 +46,12 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
 void cuda_conv_gather(float *to, const struct conv_gather *gather, cudaStream_t stream) {
     const struct tensor *in = gather->in;
     struct gather_shape s = {.rows = in->dim[0], .columns = in->dim[1], .upsample = gather->upsample};
-    s.halo = gather->halo;
+    s.left = gather->left;
     s.first = gather->first;
-    s.width = in->dim[1] * gather->upsample + 2 * gather->halo;
+    s.width = gather->columns;
     s.channels = in->dim[2];
     s.padded = conv_pad_channels(s.channels);
-    s.activate = gather->activation == ACTIVATION_SILU;
+    s.activation = gather->activation;
     int64_t pixels = (int64_t)gather->rows * s.width;
     struct rows_grid g = rows_grid_of(pixels, s.padded / 4);
     LAUNCH(gather_pixels, g.grid, g.block, 0, stream, rows_floats(to, s.padded), rows_of(in),

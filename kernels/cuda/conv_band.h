@@ -22,11 +22,11 @@ struct conv_gather {
     const float *norm;          /* what cuda_channel_norm wrote, or NULL */
     enum activation activation; /* after the norm */
     int32_t upsample;           /* 1 or 2 */
-    int32_t halo;               /* columns of zeros on each side */
-    int32_t first, rows;        /* rows of the upsampled picture; those outside of it are zeros */
+    /* Of the upsampled picture, from row first and column -left on; what lies outside of it is zeros. */
+    int32_t first, rows, left, columns;
 };
 
-/* to [rows, X * upsample + 2 halo, C padded]. */
+/* to [rows, columns, C padded]. */
 void cuda_conv_gather(float *to, const struct conv_gather *gather, cudaStream_t stream);
 
 /* weight [N,C,k,k], packed, to [N padded, k, k, C padded]. */

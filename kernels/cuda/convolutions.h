@@ -1,9 +1,10 @@
 /* The only door to cuDNN: convolutions of pictures, without padding, by one fixed deterministic algorithm.
  *
- * in [Y + k - 1, X + k - 1, C], weights [N, k, k, C], out [Y, X, N], all f32, packed and multiples of 16
- * bytes; the tensor cores round in and weights to TF32 and sum in f32. C and N are multiples of 8. There is
- * no bias here: what adds the residual and takes the padding off adds it too, in the same pass. Named by its
- * shape and kept until convolutions_close, like products. test/emu/ has another file behind this header. */
+ * in [(Y - 1) stride + k, (X - 1) stride + k, C], weights [N, k, k, C], out [Y, X, N], all f32, packed and
+ * multiples of 16 bytes; the tensor cores round in and weights to TF32 and sum in f32. C and N are multiples
+ * of 8. There is no bias here: what adds the residual and takes the padding off adds it too, in the same
+ * pass. Named by its shape and kept until convolutions_close, like products. test/emu/ has another file
+ * behind this header. */
 #ifndef SLUICE_CUDA_CONVOLUTIONS_H
 #define SLUICE_CUDA_CONVOLUTIONS_H
 
@@ -24,13 +25,20 @@ struct convolution_key {
     int32_t rows, columns; /* of out */
     int32_t in, out;       /* channels C, N */
     int32_t side;          /* k */
+    int32_t stride;        /* 1 or 2 */
 };
+
+/* Rows or columns of in, of so many of out. */
+static inline int32_t convolution_reach(const struct convolution_key *key, int32_t of_out) {
+    return (of_out - 1) * key->stride + key->side;
+}
 
 /* As product_touch_bytes. */
 static inline uint64_t convolution_touch_bytes(const struct convolution_key *key) {
     uint64_t side = (uint64_t)key->side, in = (uint64_t)key->in, out = (uint64_t)key->out;
-    uint64_t rows = (uint64_t)key->rows, columns = (uint64_t)key->columns;
-    uint64_t from = (rows + side - 1) * (columns + side - 1) * in, to = rows * columns * out;
+    uint64_t rows = (uint64_t)convolution_reach(key, key->rows);
+    uint64_t columns = (uint64_t)convolution_reach(key, key->columns);
+    uint64_t from = rows * columns * in, to = (uint64_t)key->rows * (uint64_t)key->columns * out;
     uint64_t weights = side * side * in * out, most = from > to ? from : to;
     return CONVOLUTIONS_WORKSPACE + sizeof(float) * (most > weights ? most : weights);
 }

@@ -74,8 +74,8 @@ static enum status failed(const struct convolutions *c, const struct convolution
     error_set(e, memory ? MEMORY : DEVICE, "cuDNN %s failed", what);
     error_found(e, "%s (%d)", c->api.cudnnGetErrorString(s), (int)s);
     if (key)
-        error_expected(e, "a convolution of %d x %d pixels, %d to %d channels, kernel %d", key->rows,
-                       key->columns, key->in, key->out, key->side);
+        error_expected(e, "a convolution of %d x %d pixels, %d to %d channels, kernel %d, stride %d",
+                       key->rows, key->columns, key->in, key->out, key->side, key->stride);
     return e->code;
 }
 
@@ -142,7 +142,8 @@ static cudnnStatus_t picture_create(const struct api *api, int rows, int columns
 static cudnnStatus_t describe(const struct api *api, struct convolution *c) {
     const struct convolution_key *key = &c->key;
     int k = key->side;
-    cudnnStatus_t s = picture_create(api, key->rows + k - 1, key->columns + k - 1, key->in, &c->in);
+    cudnnStatus_t s = picture_create(api, convolution_reach(key, key->rows),
+                                     convolution_reach(key, key->columns), key->in, &c->in);
     if (!s) s = picture_create(api, key->rows, key->columns, key->out, &c->out);
     if (!s) s = api->cudnnCreateFilterDescriptor(&c->weights);
     if (!s)
@@ -150,8 +151,8 @@ static cudnnStatus_t describe(const struct api *api, struct convolution *c) {
                                             key->in, k, k);
     if (!s) s = api->cudnnCreateConvolutionDescriptor(&c->desc);
     if (!s)
-        s = api->cudnnSetConvolution2dDescriptor(c->desc, 0, 0, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION,
-                                                 CUDNN_DATA_FLOAT);
+        s = api->cudnnSetConvolution2dDescriptor(c->desc, 0, 0, key->stride, key->stride, 1, 1,
+                                                 CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
     return s ? s : api->cudnnSetConvolutionMathType(c->desc, CUDNN_DEFAULT_MATH);
 }
 
@@ -216,8 +217,8 @@ enum status convolutions_run(struct convolutions *c, const struct convolution_ke
     struct convolution *convolution = keys_find(&c->keys, key);
     if (convolution) return run(c, convolution, operands, stream, e);
     error_set(e, INTERNAL, "a convolution was not prepared");
-    return error_found(e, "%d x %d pixels, %d to %d channels, kernel %d", key->rows, key->columns, key->in,
-                       key->out, key->side);
+    return error_found(e, "%d x %d pixels, %d to %d channels, kernel %d, stride %d", key->rows, key->columns,
+                       key->in, key->out, key->side, key->stride);
 }
 
 static enum status touch(const struct convolutions *c, struct convolution *convolution, char *scratch,

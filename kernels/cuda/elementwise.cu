@@ -1,32 +1,60 @@
-/* Operators that go through rows once: swiglu, widen, repeat_row. None needs a workspace. */
+/* Operators that go through rows once: glu, add, widen, repeat_row. None needs a workspace. */
 #include "kernels/cuda/rows.cuh"
 
-/* out = a sigmoid(a) b.
+/* out = act(a) b.
  *
- * Grid: rows_grid_of; no shared memory; 32 registers. Bytes: 12 a value; FLOPs: 4. Roof: memory; share of the
+ * Grid: rows_grid_of; no shared memory; 38 registers. Bytes: 12 a value; FLOPs: 4. Roof: memory; share of the
  * roof: not measured yet. out may be a or b: each value is read and written by one thread. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
-    swiglu_rows(struct rows out, struct rows a, struct rows b, int64_t rows, int64_t columns) {
+    glu_rows(struct rows out, struct rows a, struct rows b, int64_t rows, int64_t columns,
+             enum activation activation) {
     int64_t i = 4 * first_quad();
     if (i >= columns) return;
     for (int64_t row = first_row(); row < rows; row += next_row()) {
         float4 x = rows_load_f32(a, row, i, columns), y = rows_load_f32(b, row, i, columns);
-        rows_store(out, row, i, columns, multiply_four(silu_four(x), y));
+        rows_store(out, row, i, columns, multiply_four(activate_four(x, activation), y));
     }
 }
 
-static enum status swiglu_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+static enum status glu_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     int64_t rows = tensor_rows(&op->out), columns = tensor_columns(&op->out);
     struct rows_grid g = rows_grid_of(rows, (columns + 3) / 4);
-    LAUNCH(swiglu_rows, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), rows_of(&op->in[0]),
-           rows_of(&op->in[1]), rows, columns);
+    LAUNCH(glu_rows, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), rows_of(&op->in[0]),
+           rows_of(&op->in[1]), rows, columns, op->activation);
     return cuda_launched(op, e);
 }
 
-static const void *const swiglu_kernels[] = {KERNEL(swiglu_rows), NULL};
+static const void *const glu_kernels[] = {KERNEL(glu_rows), NULL};
 
-const struct cuda_operator cuda_swiglu = {NULL, swiglu_run, swiglu_kernels};
+const struct cuda_operator cuda_glu = {NULL, glu_run, glu_kernels};
+
+/* out = a + b, b of any type of weights; its step of 0 adds one row to all.
+ *
+ * Grid: rows_grid_of; no shared memory; 23 registers. Bytes: 8 a value and what is read of b; FLOPs: 1. Roof:
+ * memory; share of the roof: not measured yet. out may be a or b: as glu_rows. */
+static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+    add_rows(struct rows out, struct rows a, struct rows b, int64_t rows, int64_t columns) {
+    int64_t i = 4 * first_quad();
+    if (i >= columns) return;
+    for (int64_t row = first_row(); row < rows; row += next_row())
+        rows_store(out, row, i, columns,
+                   add_four(rows_load_f32(a, row, i, columns), rows_load(b, row, i, columns)));
+}
+
+static enum status add_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    int64_t rows = tensor_rows(&op->out), columns = tensor_columns(&op->out);
+    const struct tensor *b = &op->in[1];
+    struct rows_grid g = rows_grid_of(rows, (columns + 3) / 4);
+    LAUNCH(add_rows, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), rows_of(&op->in[0]),
+           tensor_rows(b) == 1 ? rows_vector(b) : rows_of(b), rows, columns);
+    return cuda_launched(op, e);
+}
+
+static const void *const add_kernels[] = {KERNEL(add_rows), NULL};
+
+const struct cuda_operator cuda_add = {NULL, add_run, add_kernels};
 
 /* out = in, from any type of weights to f32; a step of 0 repeats one row.
  *

@@ -13,9 +13,11 @@ extern "C" {
 enum { LINEAR_LIBRARY_BYTES = 32 << 20 };
 
 struct linear_layout {
-    int32_t panel;                            /* columns of out at a time */
-    bool converts;                            /* the weight is rounded or moved, panel by panel */
-    uint64_t in, weight, bias, products, end; /* offsets; end: bytes of all */
+    int32_t panel;                                   /* columns of out at a time */
+    bool converts;                                   /* the weight is rounded or moved, panel by panel */
+    bool finishes;                                   /* a kernel comes after the library's */
+    bool stages;                                     /* the library writes to the workspace */
+    uint64_t in, weight, bias, stage, products, end; /* offsets; end: bytes of all */
 };
 
 /* K as products see it: rows that begin at multiples of 16 bytes, which the library's kernels ask for (fast
@@ -30,14 +32,21 @@ static inline bool linear_converts(const struct op *op) {
     return op->in[1].dtype != DTYPE_BF16 || op->in[1].dim[1] != linear_depth(op);
 }
 
+/* The library adds bias and residual; activation and gate come after it. */
+static inline bool linear_finishes(const struct op *op) {
+    return op->epilogue.activation != ACTIVATION_NONE || op->epilogue.gate.rank > 0;
+}
+
 /* Panels of about 64 MiB of bf16, as equal as whole 64s let them be: some 4,096 columns where K is 8,192,
- * which keeps every GPU busy from a few hundred rows on. A weight that needs no other bytes is one
- * panel. */
+ * which keeps every GPU busy from a few hundred rows on. What another kernel finishes comes in panels of
+ * about 32 MiB of f32, which the caches of larger GPUs hold. Of a weight that needs no other bytes and has
+ * nothing after it there is one panel. */
 static inline int32_t linear_panel(const struct op *op) {
-    int64_t most = (int64_t)32 << 20, step = 64;
-    int64_t n = op->in[1].dim[0], k = linear_depth(op);
-    if (!linear_converts(op)) return (int32_t)n;
-    int64_t panels = (n * k + most - 1) / most;
+    int64_t weights_most = (int64_t)32 << 20, results_most = (int64_t)8 << 20, step = 64, panels = 1;
+    int64_t m = op->in[0].dim[0], n = op->in[1].dim[0], k = linear_depth(op);
+    if (linear_converts(op)) panels = (n * k + weights_most - 1) / weights_most;
+    if (linear_finishes(op) && panels * results_most < m * n)
+        panels = (m * n + results_most - 1) / results_most;
     int64_t columns = ((n + panels - 1) / panels + step - 1) / step * step;
     return (int32_t)(columns < n ? columns : n);
 }
@@ -47,9 +56,12 @@ static inline struct linear_layout cuda_linear_layout(const struct op *op) {
     struct linear_layout l = {0};
     l.panel = linear_panel(op);
     l.converts = linear_converts(op);
+    l.finishes = linear_finishes(op);
+    l.stages = l.finishes && op->epilogue.residual.rank; /* which may be out */
     l.in = workspace_part(&l.end, 2 * m * k);
     l.weight = workspace_part(&l.end, l.converts ? 2 * (uint64_t)l.panel * k : 0);
     l.bias = workspace_part(&l.end, op->epilogue.bias.rank ? sizeof(float) * n : 0);
+    l.stage = workspace_part(&l.end, l.stages ? sizeof(float) * m * (uint64_t)l.panel : 0);
     l.products = workspace_part(&l.end, LINEAR_LIBRARY_BYTES);
     return l;
 }

@@ -8,15 +8,16 @@
 
 /* Four values of in, activated; zeros beyond K.
  *
- * Grid: rows_grid_of; no shared memory; 27 registers. Bytes: 8 a value; FLOPs: 4. A launch takes longer than
+ * Grid: rows_grid_of; no shared memory; 34 registers. Bytes: 8 a value; FLOPs: 4. A launch takes longer than
  * its bytes. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
-    few_rows(struct rows to, struct rows in, int64_t rows, int64_t k, int64_t columns, bool activate) {
+    few_rows(struct rows to, struct rows in, int64_t rows, int64_t k, int64_t columns,
+             enum activation activation) {
     int64_t i = 4 * first_quad();
     if (i >= columns) return;
     for (int64_t row = first_row(); row < rows; row += next_row()) {
         float4 v = rows_load_f32(in, row, i, k);
-        rows_store(to, row, i, columns, activate ? silu_four(v) : v);
+        rows_store(to, row, i, columns, activate_four(v, activation));
     }
 }
 
@@ -114,7 +115,7 @@ static enum status few_run(struct cuda *cuda, const struct op *op, char *workspa
     float *rows = reinterpret_cast<float *>(workspace + l.in);
     struct rows_grid g = rows_grid_of(in->dim[0], l.columns / 4);
     LAUNCH(few_rows, g.grid, g.block, 0, cuda->compute, rows_floats(rows, l.columns), rows_of(in),
-           (int64_t)in->dim[0], (int64_t)in->dim[1], (int64_t)l.columns, op->activation == ACTIVATION_SILU);
+           (int64_t)in->dim[0], (int64_t)in->dim[1], (int64_t)l.columns, op->activation);
     struct few_call call = {rows_of(&op->out), rows_of(weight), rows_vector(&op->in[2]), rows};
     call.weight.wide = ((uintptr_t)weight->data | (uintptr_t)weight->row_bytes) % 16 == 0;
     call.rows = in->dim[0];

@@ -186,7 +186,8 @@ const struct cuda_operator cuda_rms_norm = {NULL, rms_run, rms_kernels};
 /* --- layer_norm --- */
 
 struct layer_call {
-    struct rows out, in, scale; /* scale may be absent */
+    struct rows out, in;
+    struct rows weight, bias, scale, shift; /* each may be absent */
     struct runs runs;
     float eps;
 };
@@ -197,10 +198,20 @@ __device__ static inline float4 about(float4 v, float mean, int64_t i, int64_t n
                        i + 3 < n ? v.w - mean : 0);
 }
 
-/* out = (in - mean) rstd (1 + scale), where out may be in.
+/* Those that are there: families have the norm's own two, or modulation's two. */
+__device__ static inline float4 refine(const struct layer_call &r, float4 v, int64_t i) {
+    int64_t c = r.runs.c;
+    if (r.weight.data) v = multiply_four(v, rows_load(r.weight, 0, i, c));
+    if (r.bias.data) v = add_four(v, rows_load(r.bias, 0, i, c));
+    if (r.scale.data) v = multiply_four(v, add_four(all_four(1), rows_load(r.scale, 0, i, c)));
+    if (r.shift.data) v = add_four(v, rows_load(r.shift, 0, i, c));
+    return v;
+}
+
+/* out = ((in - mean) rstd weight + bias) (1 + scale) + shift, where out may be in.
  *
- * Grid and shared memory: as rms_runs, thrice the shared memory; 39 registers, or 71. Bytes: 8 a value;
- * FLOPs: 9. Roof: memory; share of the roof: not measured yet. */
+ * Grid and shared memory: as rms_runs, thrice the shared memory; 38 registers, or 53. Bytes: 8 a value;
+ * FLOPs: 9 and one for each vector. Roof: memory; share of the roof: not measured yet. */
 template <int HELD> static __global__ void __launch_bounds__(512, 1) layer_runs(struct layer_call r) {
     SMEM_ARRAY(float, parts, 3 * WARP);
     struct run run = run_of(r.runs);
@@ -220,12 +231,12 @@ template <int HELD> static __global__ void __launch_bounds__(512, 1) layer_runs(
     rest = team_sum(rest, threads, parts + WARP) / (float)c;
     float variance = team_sum(squares, threads, parts + 2 * WARP) / (float)c - rest * rest;
     float4 rstd = all_four(1.0f / sqrtf((variance > 0 ? variance : 0) + r.eps));
+#pragma unroll HELD ? HELD : 1 /* what is held has to be in registers */
     for (int j = 0; j < quads; j++) {
         int64_t i = column_of(r.runs, run, j);
         float4 v = about(quad_of<HELD>(held, r.in, run, j, i), mean, i, c);
         v = multiply_four(about(v, rest, i, c), rstd);
-        if (r.scale.data) v = multiply_four(v, add_four(all_four(1), rows_load(r.scale, 0, i, c)));
-        rows_store(r.out, run.row, run.first + i, run.end, v);
+        rows_store(r.out, run.row, run.first + i, run.end, refine(r, v, i));
     }
 }
 
@@ -238,7 +249,10 @@ static enum status layer_run(struct cuda *cuda, const struct op *op, char *works
     call.eps = op->eps;
     call.in = rows_of(&op->in[0]);
     call.out = rows_of(&op->out);
-    call.scale = rows_vector(&op->in[1]);
+    call.weight = rows_vector(&op->in[1]);
+    call.bias = rows_vector(&op->in[2]);
+    call.scale = rows_vector(&op->in[3]);
+    call.shift = rows_vector(&op->in[4]);
     unsigned blocks = blocks_of(&call.runs, &team);
     if (team.held == 1)
         LAUNCH((layer_runs<1>), blocks, team.block, 0, cuda->compute, call);

@@ -7,18 +7,21 @@ struct patches {
     struct rows latent;
     int32_t channels, rows, across; /* across: patches in a row of the latent */
     int32_t side;
+    enum patch_order order;
 };
 
-/* Place i of a token is (py, px, c), c fastest. */
+/* Place i of a token is (py, px, c) or (c, py, px), the last fastest. */
 __device__ static inline float *patch_value(const struct patches &p, int64_t token, int32_t i) {
-    int32_t c = i % p.channels, px = i / p.channels % p.side, py = i / p.channels / p.side;
+    bool first = p.order == PATCH_CHANNELS_FIRST;
+    int32_t c = first ? i / (p.side * p.side) : i % p.channels, pixel = first ? i : i / p.channels;
+    int32_t px = pixel % p.side, py = pixel / p.side % p.side;
     int64_t y = token / p.across * p.side + py, x = token % p.across * p.side + px;
     return reinterpret_cast<float *>(p.latent.data + (c * (int64_t)p.rows + y) * p.latent.step) + x;
 }
 
 /* One value of a token: to the token from its place, or to its place from the token times factor.
  *
- * Grid: rows_grid_of, rows being tokens and values in place of quads; no shared memory; 34 registers. Bytes:
+ * Grid: rows_grid_of, rows being tokens and values in place of quads; no shared memory; 40 registers. Bytes:
  * 8 a value. Roof: memory; share of the roof: not measured yet. */
 template <bool BACK>
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
@@ -37,7 +40,8 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
 
 static enum status move_run(struct cuda *cuda, const struct op *op, const struct tensor *latent,
                             const struct tensor *tokens, struct error *e) {
-    struct patches p = {rows_of(latent), latent->dim[0], latent->dim[1], latent->dim[2] / op->n, op->n};
+    struct patches p = {rows_of(latent),        latent->dim[0], latent->dim[1],
+                        latent->dim[2] / op->n, op->n,          op->order};
     int64_t n = tokens->dim[0];
     int32_t columns = tokens->dim[1];
     struct rows_grid g = rows_grid_of(n, columns);

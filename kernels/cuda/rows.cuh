@@ -113,13 +113,30 @@ __device__ static inline void rows_store(const struct rows &rows, int64_t row, i
     if (i + 3 < n) to[3] = v.w;
 }
 
-/* expf and the division are CUDA's own: at most 2 ulp, and correctly rounded. */
-__device__ static inline float silu(float x) {
-    return x / (1.0f + expf(-x));
+/* x sigmoid(inner). expf and the division are CUDA's own: at most 2 ulp, and correctly rounded. */
+__device__ static inline float gated_by(float x, float inner) {
+    return x / (1.0f + expf(-inner));
 }
 
-__device__ static inline float4 silu_four(float4 v) {
-    return make_float4(silu(v.x), silu(v.y), silu(v.z), silu(v.w));
+/* (1 + tanh(u)) / 2 is sigmoid(2 u), which loses nothing where tanh is near -1: 2 sqrt(2/pi). */
+__device__ static inline float gelu_tanh(float x) {
+    return gated_by(x, 1.59576912f * (x + 0.044715f * (x * x * x)));
+}
+
+/* The branch is every thread's. */
+__device__ static inline float4 activate_four(float4 v, enum activation activation) {
+    switch (activation) {
+    case ACTIVATION_NONE:
+        break;
+    case ACTIVATION_SILU:
+        return make_float4(gated_by(v.x, v.x), gated_by(v.y, v.y), gated_by(v.z, v.z), gated_by(v.w, v.w));
+    case ACTIVATION_GELU_TANH:
+        return make_float4(gelu_tanh(v.x), gelu_tanh(v.y), gelu_tanh(v.z), gelu_tanh(v.w));
+    case ACTIVATION_GELU_QUICK:
+        return make_float4(gated_by(v.x, 1.702f * v.x), gated_by(v.y, 1.702f * v.y),
+                           gated_by(v.z, 1.702f * v.z), gated_by(v.w, 1.702f * v.w));
+    }
+    return v;
 }
 
 __device__ static inline float4 add_four(float4 a, float4 b) {

@@ -103,9 +103,9 @@ static void products_that_are_refused_are_named(void **state) {
 }
 
 static void one_convolution(struct convolutions *convolutions) {
-    struct convolution_key key = {1 + some(3), 1 + some(4), 8 * (1 + some(4)), 8 * (1 + some(2)),
-                                  some(2) ? 3 : 1};
-    int k = key.side, width = key.columns + k - 1;
+    struct convolution_key key = {1 + some(3),       1 + some(4),     8 * (1 + some(4)),
+                                  8 * (1 + some(2)), some(2) ? 3 : 1, 1 + some(2)};
+    int k = key.side, s = key.stride, width = convolution_reach(&key, key.columns);
     fill(in), fill(weights), fill(out);
     memcpy(truth, out, sizeof truth);
     for (int i = 0; i < key.rows * key.columns * key.out; i++) {
@@ -113,7 +113,8 @@ static void one_convolution(struct convolutions *convolutions) {
         truth[i] = 0;
         for (int t = 0; t < k * k * key.in; t++) {
             int c = t % key.in, dx = t / key.in % k, dy = t / key.in / k;
-            truth[i] += in[((y + dy) * width + x + dx) * key.in + c] * weights[n * k * k * key.in + t];
+            truth[i] +=
+                in[((y * s + dy) * width + x * s + dx) * key.in + c] * weights[n * k * k * key.in + t];
         }
     }
     struct convolution_operands operands = {in, weights, out, NULL};
@@ -133,7 +134,7 @@ static void convolutions_are_asked_for_as_meant(void **state) {
     void *scratch = aligned_alloc(256, SCRATCH);
     memset(scratch, 0, SCRATCH);
     assert_int_equal(convolutions_touch_needs(convolutions), 0);
-    struct convolution_key key = {.rows = 7, .columns = 7, .in = 8, .out = 8, .side = 3};
+    struct convolution_key key = {.rows = 7, .columns = 7, .in = 8, .out = 8, .side = 3, .stride = 1};
     assert_int_equal(convolutions_prepare(convolutions, &key, &e), OK);
     assert_int_equal(convolutions_touch_needs(convolutions), convolution_touch_bytes(&key));
     assert_int_equal(convolutions_touch(convolutions, scratch, SCRATCH, NULL, &e), OK);
@@ -145,7 +146,7 @@ static void convolutions_are_asked_for_as_meant(void **state) {
 static void convolutions_that_are_refused_are_named(void **state) {
     (void)state;
     struct convolutions *convolutions = convolutions_open(&sys, &e);
-    struct convolution_key key = {4, 6, 40, 8, 3};
+    struct convolution_key key = {4, 6, 40, 8, 3, 2};
     struct convolution_operands operands = {in, weights, out, NULL};
     char line[800];
     assert_int_equal(convolutions_run(convolutions, &key, &operands, NULL, &e), INTERNAL);
@@ -153,7 +154,7 @@ static void convolutions_that_are_refused_are_named(void **state) {
     assert_int_equal(convolutions_prepare(convolutions, &key, &e), DEVICE);
     assert_string_equal(error_line(&e, line, sizeof line),
                         "cuDNN choice of an algorithm failed: found not supported (3000), expected a "
-                        "convolution of 4 x 6 pixels, 40 to 8 channels, kernel 3");
+                        "convolution of 4 x 6 pixels, 40 to 8 channels, kernel 3, stride 2");
     e = (struct error){0};
     key.in = 48;
     assert_int_equal(convolutions_prepare(convolutions, &key, &e), OK);

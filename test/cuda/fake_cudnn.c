@@ -5,7 +5,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* Pictures and weights, in the order of their format: [n, h, w, c]. */
+/* Pictures and weights, in the order of their format: [n, h, w, c]. Of a convolution its stride is h and w.
+ */
 struct shape {
     int n, c, h, w;
 };
@@ -89,8 +90,8 @@ cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t desc, cudnnData
 cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t desc, int pad_h, int pad_w, int u,
                                               int v, int dilation_h, int dilation_w,
                                               cudnnConvolutionMode_t mode, cudnnDataType_t compute) {
-    (void)desc;
-    bool plain = !pad_h && !pad_w && u == 1 && v == 1 && dilation_h == 1 && dilation_w == 1;
+    *(struct shape *)(void *)desc = (struct shape){.h = u, .w = v};
+    bool plain = !pad_h && !pad_w && u > 0 && v > 0 && dilation_h == 1 && dilation_w == 1;
     return plain && mode == CUDNN_CROSS_CORRELATION && compute == CUDNN_DATA_FLOAT ? CUDNN_STATUS_SUCCESS
                                                                                    : CUDNN_STATUS_BAD_PARAM;
 }
@@ -104,9 +105,10 @@ static const struct shape *shape_at(const void *desc) {
     return desc;
 }
 
-static bool fits(const struct shape *x, const struct shape *w, const struct shape *y) {
-    return x->n == 1 && y->n == 1 && x->c == w->c && y->c == w->n && x->h == y->h + w->h - 1 &&
-           x->w == y->w + w->w - 1;
+static bool fits(const struct shape *x, const struct shape *w, const struct shape *stride,
+                 const struct shape *y) {
+    return x->n == 1 && y->n == 1 && x->c == w->c && y->c == w->n && y->h == (x->h - w->h) / stride->h + 1 &&
+           y->w == (x->w - w->w) / stride->w + 1;
 }
 
 /* Of 16 channels the better algorithm wants too much memory, of 24 it is refused, of 32 when it is called, of
@@ -120,12 +122,13 @@ cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t handle, cons
                                                       const cudnnConvolutionDescriptor_t conv,
                                                       const cudnnTensorDescriptor_t y,
                                                       cudnnConvolutionFwdAlgo_t algorithm, size_t *bytes) {
-    (void)handle, (void)conv;
+    (void)handle;
     bool better = algorithm == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
     int c = shape_at(x)->c;
     *bytes = better && c == 16 ? (size_t)1 << 40 : WORKSPACE;
     if (c == 40 || (better && c == 24)) return CUDNN_STATUS_NOT_SUPPORTED;
-    return fits(shape_at(x), shape_at(w), shape_at(y)) ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
+    return fits(shape_at(x), shape_at(w), shape_at(conv), shape_at(y)) ? CUDNN_STATUS_SUCCESS
+                                                                       : CUDNN_STATUS_BAD_PARAM;
 }
 
 static float value_at(const struct shape *x, const float *in, const struct shape *w, const float *weights) {
@@ -144,19 +147,22 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void *alpha,
                                       cudnnConvolutionFwdAlgo_t algorithm, void *workspace,
                                       size_t workspace_bytes, const void *beta,
                                       const cudnnTensorDescriptor_t y_at, void *y) {
-    (void)handle, (void)conv, (void)workspace;
+    (void)handle, (void)workspace;
     const struct shape *of_x = shape_at(x_at), *of_w = shape_at(w_at), *of_y = shape_at(y_at);
+    const struct shape *stride = shape_at(conv);
     bool better = algorithm == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
     if ((better && of_x->c == 32) || of_x->c == 48) return CUDNN_STATUS_NOT_SUPPORTED_LAYOUT;
     cudnnConvolutionFwdAlgo_t expected = precomputed(of_x) ? CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM
                                                            : CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM;
     bool good = *(const float *)alpha == 1 && *(const float *)beta == 0 && algorithm == expected &&
-                workspace_bytes == WORKSPACE && fits(of_x, of_w, of_y);
+                workspace_bytes == WORKSPACE && fits(of_x, of_w, stride, of_y);
     if (!good) return CUDNN_STATUS_BAD_PARAM;
     for (int i = 0; i < of_y->h * of_y->w; i++)
-        for (int n = 0; n < of_y->c; n++)
+        for (int n = 0; n < of_y->c; n++) {
+            int row = i / of_y->w * stride->h, column = i % of_y->w * stride->w;
             ((float *)y)[i * of_y->c + n] =
-                value_at(of_x, (const float *)x + (i / of_y->w * of_x->w + i % of_y->w) * of_x->c, of_w,
+                value_at(of_x, (const float *)x + (row * of_x->w + column) * of_x->c, of_w,
                          (const float *)w + n * of_w->h * of_w->w * of_w->c);
+        }
     return CUDNN_STATUS_SUCCESS;
 }

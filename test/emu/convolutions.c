@@ -49,8 +49,14 @@ void convolutions_version(const struct convolutions *c, char *out, size_t out_by
     snprintf(out, out_bytes, "cuDNN emulated");
 }
 
+/* Rows or columns without a stride, of which one of stride is the result. */
+static int32_t dense(const struct convolution_key *key, int32_t of_out) {
+    return (of_out - 1) * key->stride + 1;
+}
+
 static struct onednn_key matrix_key(const struct convolution_key *key) {
-    return (struct onednn_key){ONEDNN_CONV, {key->rows, key->columns, key->in, key->out, key->side}};
+    int32_t rows = dense(key, key->rows), columns = dense(key, key->columns);
+    return (struct onednn_key){ONEDNN_CONV, {rows, columns, key->in, key->out, key->side}};
 }
 
 enum status convolutions_prepare(struct convolutions *c, const struct convolution_key *key, struct error *e) {
@@ -102,19 +108,28 @@ static float *rounded_weights(const struct convolution_key *key, const float *fr
     return to;
 }
 
+/* One pixel of stride in each direction. */
+static void pick(const struct convolution_key *key, const float *from, float *to) {
+    int64_t columns = dense(key, key->columns), n = key->out;
+    for (int64_t y = 0; y < key->rows; y++)
+        for (int64_t x = 0; x < key->columns; x++)
+            memcpy(to + (y * key->columns + x) * n, from + (y * columns + x) * key->stride * n,
+                   (size_t)n * sizeof *to);
+}
+
 static void compute(void *arguments) {
     const struct call *c = arguments;
     const struct convolution_key *key = &c->key;
     const struct convolution_operands *o = &c->operands;
     struct onednn_key of = matrix_key(key);
-    int64_t rows = key->rows + key->side - 1, columns = key->columns + key->side - 1;
-    int64_t outputs = (int64_t)key->rows * key->columns * key->out;
+    int64_t rows = convolution_reach(key, key->rows), columns = convolution_reach(key, key->columns);
+    int64_t outputs = (int64_t)dense(key, key->rows) * dense(key, key->columns) * key->out;
     spoil(o->workspace);
     float *in = rounded(o->in, rows * columns * key->in);
     float *weights = rounded_weights(key, o->weights);
     float *out = matrix_floats(outputs);
     matrix_run(c->matrix, &of, in, weights, out);
-    memcpy(o->out, out, (size_t)outputs * sizeof *out);
+    pick(key, out, o->out);
     free(out);
     free(weights);
     free(in);
@@ -125,8 +140,8 @@ enum status convolutions_run(struct convolutions *c, const struct convolution_ke
                              struct error *e) {
     if (!keys_find(&c->keys, key)) {
         error_set(e, INTERNAL, "a convolution was not prepared");
-        return error_found(e, "%d x %d pixels, %d to %d channels, kernel %d", key->rows, key->columns,
-                           key->in, key->out, key->side);
+        return error_found(e, "%d x %d pixels, %d to %d channels, kernel %d, stride %d", key->rows,
+                           key->columns, key->in, key->out, key->side, key->stride);
     }
     emu_require_aligned("in of a convolution", operands->in, 16);
     emu_require_aligned("weights of a convolution", operands->weights, 16);

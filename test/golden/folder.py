@@ -1,50 +1,14 @@
 """Writes the model folder: the files as people have them."""
 
-import json
 import os
 
 import torch
 from diffusers import AutoencoderKL, ZImageTransformer2DModel
-from safetensors.torch import save_file
 from transformers import Qwen3Config, Qwen3Model
 
 import tokens
 import weights
-
-DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
-DTYPE_NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
-
-
-def _write_json(path, value):
-    with open(path, "w", encoding="utf-8") as f:
-        json.dump(value, f, ensure_ascii=False, indent=2)
-        f.write("\n")
-
-
-def _write_weights(folder, stem, tensors, shards):
-    """One file, or shards with the index that Hugging Face writes."""
-    tensors = {name: t.contiguous() for name, t in tensors.items()}
-    if shards == 1:
-        save_file(tensors, os.path.join(folder, f"{stem}.safetensors"), metadata={"format": "pt"})
-        return
-    total = sum(t.numel() * t.element_size() for t in tensors.values())
-    parts, size = [{}], 0
-    for name in sorted(tensors):
-        if size >= total / shards * len(parts) and len(parts) < shards:
-            parts.append({})
-        parts[-1][name] = tensors[name]
-        size += tensors[name].numel() * tensors[name].element_size()
-    index = {"metadata": {"total_size": total}, "weight_map": {}}
-    for i, part in enumerate(parts):
-        file = f"{stem}-{i + 1:05}-of-{shards:05}.safetensors"
-        save_file(part, os.path.join(folder, file), metadata={"format": "pt"})
-        index["weight_map"].update(dict.fromkeys(part, file))
-    _write_json(os.path.join(folder, f"{stem}.safetensors.index.json"), index)
-
-
-def _cast(model, dtype, exceptions=None):
-    exceptions = exceptions or {}
-    return {name: t.to(DTYPES[exceptions.get(name, dtype)]) for name, t in model.state_dict().items()}
+from files import DTYPES, DTYPE_NAMES, cast, write_json, write_weights
 
 
 def _transformer(spec, folder):
@@ -55,8 +19,8 @@ def _transformer(spec, folder):
     weights.randomize(model, weights.TRANSFORMER, f"{spec.seed} transformer")
     os.makedirs(folder)
     model.save_config(folder)
-    tensors = _cast(model, spec.form["transformer_dtype"], spec.form["cast"])
-    _write_weights(folder, "diffusion_pytorch_model", tensors, spec.form["transformer_shards"])
+    tensors = cast(model, spec.form["transformer_dtype"], spec.form["cast"])
+    write_weights(folder, "diffusion_pytorch_model", tensors, spec.form["transformer_shards"])
 
 
 def _text_encoder(spec, folder, vocabulary):
@@ -74,13 +38,13 @@ def _text_encoder(spec, folder, vocabulary):
         return
     # Released files: the causal model's names, and rope_theta not nested.
     os.makedirs(folder)
-    tensors = {f"model.{name}": t for name, t in _cast(model, dtype).items()}
+    tensors = {f"model.{name}": t for name, t in cast(model, dtype).items()}
     if spec.form["lm_head"]:
         generator = torch.Generator().manual_seed(spec.seed)
         head = torch.randn(config.vocab_size, config.hidden_size, generator=generator)
         tensors["lm_head.weight"] = head.to(DTYPES[dtype])
-    _write_weights(folder, "model", tensors, spec.form["text_shards"])
-    _write_json(os.path.join(folder, "config.json"), {
+    write_weights(folder, "model", tensors, spec.form["text_shards"])
+    write_json(os.path.join(folder, "config.json"), {
         "architectures": ["Qwen3ForCausalLM"],
         "attention_bias": False,
         "attention_dropout": 0.0,
@@ -110,7 +74,7 @@ def _text_encoder(spec, folder, vocabulary):
     })
 
 
-def _vae(spec, folder):
+def vae(spec, folder):
     levels = len(spec.vae_channels)
     model = AutoencoderKL(
         down_block_types=["DownEncoderBlock2D"] * levels, up_block_types=["UpDecoderBlock2D"] * levels,
@@ -121,7 +85,7 @@ def _vae(spec, folder):
     weights.randomize(model, weights.VAE, f"{spec.seed} vae")
     os.makedirs(folder)
     model.save_config(folder)
-    _write_weights(folder, "diffusion_pytorch_model", _cast(model, spec.form["vae_dtype"]), 1)
+    write_weights(folder, "diffusion_pytorch_model", cast(model, spec.form["vae_dtype"]), 1)
 
 
 def write(spec, folder):
@@ -132,14 +96,14 @@ def write(spec, folder):
     tokens.save(tokenizer, vocab, pairs, os.path.join(folder, "tokenizer"), spec.form["tokenizer_json"])
     _text_encoder(spec, os.path.join(folder, "text_encoder"), tokenizer.get_vocab_size())
     _transformer(spec, os.path.join(folder, "transformer"))
-    _vae(spec, os.path.join(folder, "vae"))
+    vae(spec, os.path.join(folder, "vae"))
     scheduler = {"_class_name": "FlowMatchEulerDiscreteScheduler", "_diffusers_version": "0.36.0.dev0",
                  "num_train_timesteps": 1000, "use_dynamic_shifting": False}
     if spec.form["scheduler_shift"] is not None:
         scheduler["shift"] = spec.form["scheduler_shift"]
     os.makedirs(os.path.join(folder, "scheduler"))
-    _write_json(os.path.join(folder, "scheduler", "scheduler_config.json"), scheduler)
-    _write_json(os.path.join(folder, "model_index.json"), {
+    write_json(os.path.join(folder, "scheduler", "scheduler_config.json"), scheduler)
+    write_json(os.path.join(folder, "model_index.json"), {
         "_class_name": "ZImagePipeline",
         "_diffusers_version": "0.36.0.dev0",
         "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],

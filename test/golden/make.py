@@ -55,18 +55,16 @@ import argparse
 import json
 import os
 import random
-import shutil
 import sys
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-import diffusers
-import tokenizers
 import torch
-import transformers
-from safetensors.torch import save_file
 
+import files
+import flux.make
+import flux.specs
 import folder
 import rings
 import specs
@@ -145,11 +143,7 @@ def model_numbers(spec):
 
 
 def make(spec, out):
-    # beside the old one, then in its place: tests may be reading
-    final = os.path.join(out, spec.name)
-    target = final + ".new"
-    shutil.rmtree(target, ignore_errors=True)
-    os.makedirs(target)
+    target = files.fixture_begin(out, spec.name)
     tokenizer = folder.write(spec, os.path.join(target, "model"))
     pipe = rings.load(os.path.join(target, "model"))
     assert pipe.tokenizer.padding_side == pipe.tokenizer.truncation_side == "right"
@@ -168,44 +162,30 @@ def make(spec, out):
     vae, vae_blocks = rings.vae_rings(pipe, spec)
     noise, noise_about = rings.noise_rings() if spec.form["extra_rings"] else ({}, [])
     tensors |= block | calls | vae | noise | rings.schedule_rings()
-    for name, value in tensors.items():
-        assert torch.isfinite(value).all() if value.is_floating_point() else True, name
-    save_file({name: t.contiguous() for name, t in tensors.items()}, os.path.join(target, "rings.safetensors"))
-
-    expect = dict(
-        fixture=spec.name, seed=spec.seed,
-        versions=dict(torch=torch.__version__, diffusers=diffusers.__version__, transformers=transformers.__version__,
-                      tokenizers=tokenizers.__version__),
-        model=model_numbers(spec), cases=cases, transformer=transformer, blocks=blocks | vae_blocks, noise=noise_about)
-    with open(os.path.join(target, "expect.json"), "w", encoding="utf-8") as f:
-        json.dump(expect, f, ensure_ascii=False, indent=1)
-        f.write("\n")
-    influence = os.path.join(final, "influence.txt")
-    if os.path.exists(influence):  # made by --check alone, so a plain run must not lose it
-        shutil.copy(influence, target)
-    shutil.rmtree(final, ignore_errors=True)
-    os.rename(target, final)
-    size = sum(os.path.getsize(os.path.join(root, file)) for root, _, files in os.walk(final) for file in files)
-    print(f"{spec.name}: {size} bytes, {len(tensors)} rings")
+    files.fixture_end(out, spec, tensors, dict(
+        family="zimage", model=model_numbers(spec), cases=cases, transformer=transformer, blocks=blocks | vae_blocks, noise=noise_about))
 
 
 def main():
     parser = argparse.ArgumentParser(description="Makes the golden fixtures.")
     parser.add_argument("--seed", type=int, default=specs.DEFAULT_SEED)
     parser.add_argument("--out", default=HERE)
-    parser.add_argument("--only", choices=sorted(specs.FORMS))
+    # in this order: a fixture may link to one before it
+    families = {name: (specs, make) for name in sorted(specs.FORMS)} | {name: (flux.specs, flux.make.make) for name in flux.specs.FORMS}
+    parser.add_argument("--only", choices=families)
     parser.add_argument("--check", action="store_true", help="also influence.txt and sensitivity.txt")
     args = parser.parse_args()
     torch.set_num_threads(2)
     torch.use_deterministic_algorithms(True)
-    names = [args.only] if args.only else sorted(specs.FORMS)
-    for name in names:
-        make(specs.spec(name, args.seed), args.out)
+    for name in [args.only] if args.only else families:
+        family_specs, family_make = families[name]
+        family_make(family_specs.spec(name, args.seed), args.out)
     if args.check:
         import influence
         import sensitivity
+        names = [args.only] if args.only else list(families)
         failed = [name for name in names if not influence.report(os.path.join(args.out, name))]
-        sensitivity.report(args.out, names)
+        sensitivity.report(args.out, [name for name in names if name in specs.FORMS])
         if failed:
             sys.exit(f"tensors without influence in {failed}")
 

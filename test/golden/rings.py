@@ -1,14 +1,13 @@
 """Runs the reference and keeps what goes in and out of every ring."""
 
-import diffusers
 import numpy as np
 import torch
-import transformers
 from diffusers import FlowMatchEulerDiscreteScheduler, ZImagePipeline
 from diffusers.pipelines.z_image.pipeline_z_image import get_default_z_image_sigmas
 
 import tokens
 from specs import FAMILY_SHIFT
+from watch import Watch, relative
 
 SCHEDULE_STEPS = [1, 2, 7, 8, 28, 50]
 SCHEDULE_SHIFTS = [1.0, 3.0, 2.5, 5.0]
@@ -18,11 +17,6 @@ NOISE = [
     (0, [1]), (0, [16]), (1, [5]), (2, [15]), (3, [17]), (42, [31]), (42, [1, 16, 4, 6]), (42, [1, 4, 3, 3]), (7, [1, 3, 7, 11]),
     (2**31, [40]), (2**32 - 1, [33]), (2**32 + 5, [19]), (2**63 - 1, [8]), (123, [700]), (5, [640]),
 ]
-
-
-for library in (diffusers, transformers):  # a load report is no news here
-    library.utils.logging.set_verbosity_error()
-    library.utils.logging.disable_progress_bar()
 
 
 def load(folder, dtype=torch.float32):
@@ -35,12 +29,6 @@ def load(folder, dtype=torch.float32):
     for model in (pipe.transformer, pipe.text_encoder, pipe.vae):
         model.requires_grad_(False).eval()
     return pipe
-
-
-def relative(a, b):
-    """Relative L2 distance of a from the truth b."""
-    a, b = a.double().flatten(), b.double().flatten()
-    return float((a - b).norm() / b.norm())
 
 
 @torch.no_grad()
@@ -98,26 +86,6 @@ def run_case(pipe, case):
     rings["timesteps"] = pipe.scheduler.timesteps.clone()
     assert rings["sigmas"].dtype == rings["timesteps"].dtype == torch.float32
     return rings
-
-
-class Watch:
-    """Keeps the first input and the output of modules for one forward."""
-
-    def __init__(self, modules):
-        self.modules, self.seen, self.hooks = modules, {}, []
-
-    def __enter__(self):
-        for name, module in self.modules.items():
-            def hook(_module, args, kwargs, out, name=name):
-                value = args[0] if args else kwargs["hidden_states"]
-                self.seen[f"{name}.in"] = value.clone()
-                self.seen[f"{name}.out"] = (out[0] if isinstance(out, tuple) else out).clone()
-            self.hooks.append(module.register_forward_hook(hook, with_kwargs=True))
-        return self
-
-    def __exit__(self, *_):
-        for hook in self.hooks:
-            hook.remove()
 
 
 def positions(model, latent, hidden):

@@ -29,6 +29,30 @@ TEXT = [
     ("q_proj", 0.15, 0), ("k_proj", 0.15, 0), ("v_proj", 0.5, 0), ("o_proj", 0.2, 0),
     ("gate_proj", 1.0, 0), ("up_proj", 1.0, 0), ("down_proj", 0.16, 0),
 ]
+FLUX = [
+    ("norm_out.linear", 0.4, 0.3),
+    ("norm1.linear", 0.3, 0.4), ("norm1_context.linear", 0.3, 0.4), ("norm.linear", 0.3, 0.4),
+    ("x_embedder", 0.3, 0.06), ("context_embedder", 0.3, 0.06),
+    ("embedder.linear_1", 1.0, 0.3), ("embedder.linear_2", 1.0, 0.3),
+    ("to_q", 0.15, 0.05), ("to_k", 0.15, 0.05), ("to_v", 0.5, 0.1),
+    ("add_q_proj", 0.15, 0.05), ("add_k_proj", 0.15, 0.05), ("add_v_proj", 0.5, 0.1),
+    ("to_out", 0.5, 0.1), ("to_add_out", 0.5, 0.1),
+    ("net.0", 0.8, 0.2), ("net.2", 0.5, 0.1),
+    ("proj_mlp", 0.8, 0.2),
+    ("transformer_blocks", 0.5, 0.1),  # the single blocks' proj_out
+    ("proj_out", 0.6, 0.2),
+]
+CLIP = [
+    ("token_embedding", 0.5, 0), ("position_embedding", 0.4, 0),
+    ("q_proj", 1.0, 0.3), ("k_proj", 1.0, 0.3), ("v_proj", 0.5, 0.15), ("out_proj", 0.3, 0.05),
+    ("fc1", 0.8, 0.2), ("fc2", 0.3, 0.05),
+]
+T5 = [
+    ("shared", 0.5, 0), ("embed_tokens", 0.5, 0), ("relative_attention_bias", 1.5, 0),
+    # no scale before the softmax: the fourth root of the heads' width is in both
+    ("SelfAttention.q", 0.6, 0), ("SelfAttention.k", 0.6, 0), ("SelfAttention.v", 0.5, 0), ("SelfAttention.o", 0.2, 0),
+    ("wi_0", 1.0, 0), ("wi_1", 1.0, 0), ("wo", 0.2, 0),
+]
 VAE = [
     ("decoder.conv_out", 0.9, 0.1),
     ("conv_in", 0.08, 0.06),

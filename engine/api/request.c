@@ -1,0 +1,208 @@
+/* Requests: see request.h. */
+#include "engine/api/request.h"
+
+#include "engine/api/pictures.h"
+#include "engine/sample/flow.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static enum status usage(struct error *e, const char *flag, double found, const char *expected) {
+    error_set(e, USAGE, "%s cannot be used", flag);
+    error_found(e, "%g", found);
+    return error_expected(e, "%s", expected);
+}
+
+static enum status check_size(const struct job *job, struct error *e) {
+    const struct sluice_request *r = &job->request;
+    char multiple[64];
+    snprintf(multiple, sizeof multiple, "a multiple of %d from %d to 16384", job->model->size_step,
+             job->model->size_step);
+    int step = job->model->size_step;
+    if (r->width < step || r->width > 16384 || r->width % step)
+        return usage(e, "the width (-W)", r->width, multiple);
+    if (r->height < step || r->height > 16384 || r->height % step)
+        return usage(e, "the height (-H)", r->height, multiple);
+    return OK;
+}
+
+bool asked_for(const char *choice, const char *how) {
+    return choice && !strcmp(choice, how);
+}
+
+static enum status check_choice(const char *flag, const char *how, struct error *e) {
+    if (!how || asked_for(how, "on") || asked_for(how, "off") || asked_for(how, "auto")) return OK;
+    error_set(e, USAGE, "%s cannot be used like this", flag);
+    error_found(e, "%s", how);
+    return error_expected(e, "auto, on or off");
+}
+
+/* A percentage becomes bytes. */
+static enum status find_device_budget(struct job *job, struct error *e) {
+    struct sluice_request *r = &job->request;
+    uint64_t all = job->device->memory_bytes;
+    if (!job->device->memory || r->max_vram_percent == 0 || r->max_vram_bytes) return OK;
+    if (!all) {
+        error_set(e, USAGE, "--max-vram as a percentage needs a GPU that it is a part of");
+        error_found(e, "%g%%", r->max_vram_percent);
+        return error_expected(e, "a size, as 8G");
+    }
+    if (!(r->max_vram_percent > 0 && r->max_vram_percent <= 100))
+        return usage(e, "the percentage of device memory", r->max_vram_percent, "more than 0, up to 100");
+    r->max_vram_bytes = (int64_t)((double)all * r->max_vram_percent / 100);
+    return OK;
+}
+
+static enum status check_device_budget(const struct job *job, struct error *e) {
+    int64_t budget = job->request.max_vram_bytes;
+    uint64_t all = job->device->memory_bytes;
+    if (budget >= 0 && (!all || (uint64_t)budget <= all)) return OK;
+    error_set(e, USAGE, "the budget of device memory (--max-vram) cannot be used");
+    error_where(e, "%s", job->device->name);
+    error_found(e, "%lld bytes", (long long)budget);
+    return all ? error_expected(e, "a positive size up to the device's %llu bytes", (unsigned long long)all)
+               : error_expected(e, "a positive size");
+}
+
+static enum status check_guidance(const struct job *job, struct error *e) {
+    double guidance = job->request.guidance;
+    if (guidance != 0 && !job->model->recipe->takes_guidance)
+        return usage(e, "--guidance", guidance, "nothing: this model is not guidance-distilled");
+    return guidance >= 0 && guidance <= 1000 ? OK : usage(e, "--guidance", guidance, "0 to 1000");
+}
+
+static enum status refuse_picture(const struct job *job, const char *flag, const char *expected,
+                                  struct error *e) {
+    error_set(e, USAGE, "%s cannot be used with this model", flag);
+    error_where(e, "%s", job->model->name);
+    error_found(e, "%s", job->model->recipe->name);
+    return error_expected(e, "%s", expected);
+}
+
+/* Of exactly the size that is drawn. */
+static enum status check_drawn_over(const struct job *job, const struct sluice_picture *p, const char *flag,
+                                    struct error *e) {
+    struct picture_size drawn = {job->request.width, job->request.height};
+    return picture_check(p, flag, e) == OK ? picture_check_size(p, flag, drawn, e) : e->code;
+}
+
+static enum status check_init(const struct job *job, struct error *e) {
+    const struct sluice_request *r = &job->request;
+    if (!r->init_image) return OK;
+    if (check_drawn_over(job, r->init_image, "--init-img", e) != OK) return e->code;
+    if (!(r->strength > 0 && r->strength <= 1))
+        return usage(e, "--strength", r->strength, "more than 0, up to 1");
+    if (flow_first_step(r->steps, r->strength) < r->steps) return OK;
+    error_set(e, USAGE, "--strength leaves no step to run");
+    error_found(e, "%g of %d steps", r->strength, r->steps);
+    return error_expected(e, "at least %g, or more steps", 1.0 / r->steps);
+}
+
+static enum status check_mask(const struct job *job, struct error *e) {
+    const struct sluice_request *r = &job->request;
+    bool fills = job->model->recipe->fills;
+    if (r->mask && !fills)
+        return refuse_picture(job, "--mask", "a model that fills masks, as FLUX.1-Fill", e);
+    if (fills && !(r->mask && r->init_image)) {
+        error_set(e, USAGE, "this model fills a mask in a picture and needs both");
+        error_where(e, "%s", job->model->name);
+        error_found(e, "%s", r->init_image ? "no mask" : r->mask ? "no picture" : "neither");
+        return error_expected(e, "--init-img and --mask");
+    }
+    return r->mask ? check_drawn_over(job, r->mask, "--mask", e) : OK;
+}
+
+static enum status check_references(struct job *job, struct error *e) {
+    const struct sluice_request *r = &job->request;
+    int most = job->model->references_max;
+    if (r->n_references < 0 || (r->n_references && !r->references))
+        return usage(e, "the number of references", r->n_references, "that of those given");
+    if (r->n_references && !most)
+        return refuse_picture(job, "--ref-image", "a model that takes references, as FLUX.1-Kontext", e);
+    if (r->n_references > most) {
+        usage(e, "--ref-image", r->n_references, "");
+        return error_expected(e, "at most %d references", most);
+    }
+    for (int i = 0; i < r->n_references && e->code == OK; i++)
+        if (picture_check(r->references[i], "--ref-image", e) == OK)
+            picture_reference_size(r->references[i], job->model->size_step, &job->reference_size[i], e);
+    return e->code;
+}
+
+static enum status check_pictures(struct job *job, struct error *e) {
+    const struct sluice_request *r = &job->request;
+    if (job->decode_only) return OK;
+    if (check_init(job, e) != OK || check_mask(job, e) != OK || check_references(job, e) != OK)
+        return e->code;
+    if (!(r->init_image || r->n_references) || job->model->component[ROLE_ENCODER].family) return OK;
+    const struct component *decoder = &job->model->component[ROLE_DECODER];
+    error_set(e, MISSING, "the autoencoder has no encoder, which pictures are read with");
+    error_where(e, "%s", decoder->index.sources[0].path);
+    return error_expected(e, "its 'encoder.' tensors, or --vae with an autoencoder that has them");
+}
+
+static enum status check_request(struct job *job, struct error *e) {
+    const struct sluice_request *r = &job->request;
+    if (!job->decode_only && check_size(job, e) != OK) return e->code;
+    if (r->steps < 1 || r->steps > 10000) return usage(e, "the number of steps", r->steps, "1 to 10000");
+    if (r->batch < 1 || r->batch > BATCH_MAX) return usage(e, "the batch", r->batch, "1 to 64 images");
+    if (!(r->cfg_scale >= 0 && r->cfg_scale <= 1000))
+        return usage(e, "--cfg-scale", r->cfg_scale, "0 to 1000");
+    if (check_guidance(job, e) != OK || check_pictures(job, e) != OK) return e->code;
+    if (r->max_ram_bytes < 0)
+        return usage(e, "the memory budget", (double)r->max_ram_bytes, "a positive size");
+    if (find_device_budget(job, e) != OK || check_device_budget(job, e) != OK) return e->code;
+    if (check_choice("--direct-io", r->direct_io, e) != OK) return e->code;
+    return check_choice("--vae-tiling", r->vae_tiling, e);
+}
+
+enum precision request_first_precision(const struct device *device) {
+    return device->lacks[PRECISION_F32] ? PRECISION_BF16 : PRECISION_F32;
+}
+
+static enum status find_precision(struct job *job, struct error *e) {
+    const char *name = job->request.precision;
+    int precision = 0;
+    if (!name) name = precision_name(request_first_precision(job->device));
+    while (name && precision < N_PRECISIONS && strcmp(name, precision_name((enum precision)precision)))
+        precision++;
+    const char *lacks =
+        precision < N_PRECISIONS ? job->device->lacks[precision] : "there is no such precision";
+    job->precision = (enum precision)precision;
+    if (!lacks) return OK;
+    error_set(e, USAGE, "--precision cannot be used: %s", lacks);
+    error_found(e, "%s", name);
+    if (job->device->lacks[PRECISION_F32]) return error_expected(e, "bf16, or --device cpu");
+    return error_expected(e, job->device->lacks[PRECISION_BF16] ? "f32" : "f32 or bf16");
+}
+
+/* Sizes that no machine draws would leave f32's range. */
+#define SHIFT_MOST 1e30
+
+/* The schedule's shift, where the latent's size decides it. */
+static double shift_of_size(const struct job *job) {
+    const struct sluice_model *m = job->model;
+    const struct flow_shift_line *line = &m->shift_line;
+    int64_t tokens = (int64_t)(job->request.width / m->size_step) * (job->request.height / m->size_step);
+    if (m->flow_shift != 0 || m->shift_rule == FLOW_SHIFT_FIXED) return m->flow_shift;
+    double shift =
+        flow_shift_of_tokens(tokens, line->base_tokens, line->base_shift, line->max_tokens, line->max_shift);
+    return shift < SHIFT_MOST ? shift : SHIFT_MOST;
+}
+
+static void fill_defaults(struct job *job) {
+    struct sluice_request *r = &job->request;
+    const struct sluice_model *m = job->model;
+    if (!r->width) r->width = m->width;
+    if (!r->height) r->height = m->height;
+    if (!r->batch) r->batch = 1;
+    if (r->flow_shift == 0) r->flow_shift = job->decode_only ? 1 : shift_of_size(job);
+}
+
+enum status request_settle(struct job *job, struct error *e) {
+    double shift = job->request.flow_shift;
+    if (shift != 0 && !(shift >= 1e-3 && shift <= 1e3))
+        return usage(e, "--flow-shift", shift, "0.001 to 1000");
+    fill_defaults(job);
+    return check_request(job, e) == OK ? find_precision(job, e) : e->code;
+}

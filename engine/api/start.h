@@ -1,0 +1,31 @@
+/* What the first step begins with: noise, a file's latent, or pictures that were encoded.
+ *
+ * An image has one generator, and draws from it in diffusers' order: for the picture that it starts from, for
+ * its initial noise, for the picture around its mask. Pictures are encoded one after another in memory that
+ * they share, so the host fills in the next when it has taken what the encoder made of the last. */
+#ifndef SLUICE_API_START_H
+#define SLUICE_API_START_H
+
+#include "engine/api/job.h"
+#include "engine/sample/noise.h"
+
+struct start {
+    struct job *job;
+    struct generator *generators; /* one an image, owned */
+    const char *latent_file;      /* noise of a user's, or NULL */
+};
+
+/* Before the first visit: fills in the first picture to encode; where the latents do not wait for one, those
+ * too. latent_file: tensor "latent" instead of noise; of a decode, the latents themselves. */
+enum status start_open(struct start *start, struct job *job, const char *latent_file, struct error *e);
+/* After picture i was encoded. */
+enum status start_encoded(struct start *start, int i, struct error *e);
+void start_close(struct start *start);
+
+/* Whether latents are there before the first visit. */
+bool start_is_early(const struct job *job);
+
+/* NONFINITE, naming stage and step (from 0; negative: none), unless all values are finite numbers. */
+enum status check_finite(struct tensor t, const char *what, const char *stage, int step, struct error *e);
+
+#endif

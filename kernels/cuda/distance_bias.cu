@@ -1,0 +1,41 @@
+/* The biases of distances (T5): a row of a table for each distance between key and query. No workspace: which
+ * row comes from the host's mathematics, as on the CPU, and travels as a kernel's argument. */
+#include "kernels/cuda/rows.cuh"
+
+/* Arguments of a kernel are few: 512 tokens, the longest prompt of T5's, take one launch. */
+enum { DISTANCES = 1024 };
+
+struct fallen {
+    uint8_t bucket[DISTANCES];
+};
+
+/* Grid: heads in y, distances in x; block: 256; no shared memory; 10 registers. A launch takes longer than
+ * its bytes. */
+static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+    spread_buckets(struct rows out, struct rows table, const struct fallen fallen, int32_t first, int32_t n) {
+    int32_t i = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x), head = (int32_t)blockIdx.y;
+    if (i >= n) return;
+    float *to = reinterpret_cast<float *>(out.data + head * out.step);
+    to[first + i] = value_at(table.data + fallen.bucket[i] * table.step, table.dtype, head);
+}
+
+static enum status distance_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    const struct tensor *table = &op->in[0];
+    int32_t places = op->out.dim[1], tokens = (places + 1) / 2;
+    struct fallen fallen = {};
+    for (int32_t first = 0; first < places; first += DISTANCES) {
+        int32_t n = places - first < DISTANCES ? places - first : DISTANCES;
+        for (int32_t i = 0; i < n; i++)
+            fallen.bucket[i] =
+                (uint8_t)distance_bucket(first + i - (tokens - 1), table->dim[0], op->max_distance);
+        dim3 grid((unsigned)((n + ROWS_THREADS - 1) / ROWS_THREADS), (unsigned)op->out.dim[0]);
+        LAUNCH(spread_buckets, grid, ROWS_THREADS, 0, cuda->compute, rows_of(&op->out), rows_of(table),
+               fallen, first, n);
+    }
+    return cuda_launched(op, e);
+}
+
+static const void *const kernels[] = {KERNEL(spread_buckets), NULL};
+
+const struct cuda_operator cuda_distance_bias = {NULL, distance_run, kernels};

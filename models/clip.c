@@ -1,0 +1,306 @@
+/* CLIP's text model: of a whole prompt one row, the pooled one.
+ *
+ * Embeddings plus positions, then layers: x += out(causal attention(n)); x += fc2(quick_gelu(fc1(n))), with
+ * layer norms before each half and biases everywhere; a norm, of which the row of the token that ends the
+ * text is what is wanted. Reference: transformers 5, models/clip/modeling_clip.py. */
+#include "kernels/ops.h"
+#include "models/models.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { VOCABULARY, WIDTH, POSITIONS, FEED_FORWARD, LAYERS };
+
+enum { HEAD = 64 }; /* of all published ones */
+
+struct clip_settings {
+    float norm_eps;
+    int heads;
+};
+
+struct clip_state {
+    struct tensor tokens; /* [T, WIDTH] */
+};
+
+struct embedding_weights {
+    struct tensor rows; /* [T, WIDTH], gathered */
+};
+
+struct position_weights {
+    struct tensor table;
+};
+
+struct linear_weights {
+    struct tensor weight, bias;
+};
+
+struct layer_weights {
+    struct linear_weights norm1, q, k, v, out, norm2, up, down;
+};
+
+struct norm_weights {
+    struct linear_weights norm;
+};
+
+/* transformers 5 drops the prefix when it saves a text model alone. */
+#define NAMED(structure, field, spread_, name, rank_, ...)                                                   \
+    {                                                                                                        \
+        .offset = offsetof(struct structure, field), .names = {"text_model." name, name}, .rank = rank_,     \
+        .dim = {__VA_ARGS__}, .spread = spread_                                                              \
+    }
+#define LINEAR(field, name, rows, columns)                                                                   \
+    NAMED(layer_weights, field.weight, 1, "encoder.layers.%d." name ".weight", 2, rows, columns),            \
+        NAMED(layer_weights, field.bias, 1, "encoder.layers.%d." name ".bias", 1, rows)
+#define NORM(structure, field, name)                                                                         \
+    NAMED(structure, field.weight, 0, name ".weight", 1, WIDTH),                                             \
+        NAMED(structure, field.bias, 1, name ".bias", 1, WIDTH)
+
+static const struct weight_spec embedding_table[] = {
+    NAMED(embedding_weights, rows, 1, "embeddings.token_embedding.weight", 2, VOCABULARY, WIDTH),
+};
+
+static const struct weight_spec position_table[] = {
+    NAMED(position_weights, table, 1, "embeddings.position_embedding.weight", 2, POSITIONS, WIDTH),
+};
+
+static const struct weight_spec layer_table[] = {
+    NORM(layer_weights, norm1, "encoder.layers.%d.layer_norm1"),
+    LINEAR(q, "self_attn.q_proj", WIDTH, WIDTH),
+    LINEAR(k, "self_attn.k_proj", WIDTH, WIDTH),
+    LINEAR(v, "self_attn.v_proj", WIDTH, WIDTH),
+    LINEAR(out, "self_attn.out_proj", WIDTH, WIDTH),
+    NORM(layer_weights, norm2, "encoder.layers.%d.layer_norm2"),
+    LINEAR(up, "mlp.fc1", FEED_FORWARD, WIDTH),
+    LINEAR(down, "mlp.fc2", WIDTH, FEED_FORWARD),
+};
+
+static const struct weight_spec norm_table[] = {NORM(norm_weights, norm, "final_layer_norm")};
+
+static void product(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w) {
+    op_linear(x, out, in, w->weight, (struct epilogue){.bias = w->bias});
+}
+
+static void norm(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w,
+                 const struct visit_scope *scope) {
+    const struct clip_settings *settings = scope->settings;
+    op_layer_norm(x, out, in, (struct affine){.weight = w->weight, .bias = w->bias}, settings->norm_eps);
+}
+
+static void forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct embedding_weights *w = weights;
+    const struct clip_state *state = scope->lane->state;
+    op_widen(x, state->tokens, w->rows);
+}
+
+static void forward_position(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct position_weights *w = weights;
+    const struct clip_state *state = scope->lane->state;
+    op_add(x, state->tokens, state->tokens, tensor_slice(w->table, 0, state->tokens.dim[0]));
+}
+
+static void forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct layer_weights *w = weights;
+    const struct clip_settings *settings = scope->settings;
+    const struct clip_state *state = scope->lane->state;
+    struct tensor tokens = state->tokens;
+    int heads = settings->heads;
+    float scale = 1 / sqrtf((float)(tokens.dim[1] / heads));
+    struct tensor n = context_tensor(x, DTYPE_F32, 2, tokens.dim);
+    struct tensor q = context_tensor(x, DTYPE_F32, 2, tokens.dim);
+    struct tensor k = context_tensor(x, DTYPE_F32, 2, tokens.dim);
+    struct tensor v = context_tensor(x, DTYPE_F32, 2, tokens.dim);
+    int32_t wide[] = {tokens.dim[0], w->up.weight.dim[0]};
+    struct tensor up = context_tensor(x, DTYPE_F32, 2, wide);
+    norm(x, n, tokens, &w->norm1, scope);
+    product(x, q, n, &w->q);
+    product(x, k, n, &w->k);
+    product(x, v, n, &w->v);
+    op_attention(x, q, q, k, v,
+                 (struct heads){.queries = heads, .keys = heads, .scale = scale, .causal = true});
+    op_linear(x, tokens, q, w->out.weight, (struct epilogue){.bias = w->out.bias, .residual = tokens});
+    norm(x, n, tokens, &w->norm2, scope);
+    op_linear(x, up, n, w->up.weight,
+              (struct epilogue){.bias = w->up.bias, .activation = ACTIVATION_GELU_QUICK});
+    op_linear(x, tokens, up, w->down.weight, (struct epilogue){.bias = w->down.bias, .residual = tokens});
+}
+
+static void forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct norm_weights *w = weights;
+    const struct clip_state *state = scope->lane->state;
+    norm(x, scope->lane->pooled, tensor_slice(state->tokens, scope->lane->pooled_row, 1), &w->norm, scope);
+}
+
+static const struct block_kind kind_embedding =
+    BLOCK_KIND("embedding", "token_embedding", embedding_table, embedding_weights, forward_embedding,
+               .gathers_rows = true);
+static const struct block_kind kind_position =
+    BLOCK_KIND("position", "position_embedding", position_table, position_weights, forward_position);
+static const struct block_kind kind_layer =
+    BLOCK_KIND("layer", "layers.%d", layer_table, layer_weights, forward_layer);
+static const struct block_kind kind_norm =
+    BLOCK_KIND("norm", "final_layer_norm", norm_table, norm_weights, forward_norm);
+
+static bool has(const struct tensor_index *index, const char *name) {
+    char prefixed[2 * BLOCK_NAME_MAX];
+    snprintf(prefixed, sizeof prefixed, "text_model.%s", name);
+    return index_find(index, prefixed) || index_find(index, name);
+}
+
+static bool probe(const struct tensor_index *index) {
+    return has(index, "embeddings.token_embedding.weight") &&
+           has(index, "encoder.layers.0.self_attn.out_proj.weight");
+}
+
+/* A dimension of a tensor that must be there, under whichever of the two styles of names the file has. */
+static int32_t dim_of(const struct component *c, const char *name, int place, struct error *e) {
+    char prefixed[2 * BLOCK_NAME_MAX];
+    snprintf(prefixed, sizeof prefixed, "text_model.%s", name);
+    return component_dim(c, component_either(c, prefixed, name), 2, place, e);
+}
+
+static enum status check_dims(const struct component *c, struct error *e) {
+    const int32_t *d = c->dims;
+    const struct clip_settings *s = (const struct clip_settings *)c->settings;
+    if (s->heads >= 1 && d[WIDTH] % s->heads == 0 && d[WIDTH] / s->heads <= 512 && d[LAYERS] >= 1 &&
+        d[LAYERS] <= FAMILY_BLOCKS_MAX - 3)
+        return OK;
+    error_set(e, SHAPE, "the CLIP text encoder's sizes do not fit together");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "width %d, %d heads, %d layers", d[WIDTH], s->heads, d[LAYERS]);
+    return error_expected(e, "a width of whole heads (num_attention_heads in config.json)");
+}
+
+static enum status configure(struct component *c, const struct config *config, struct error *e) {
+    struct clip_settings *settings = (struct clip_settings *)c->settings;
+    int32_t *d = c->dims;
+    d[VOCABULARY] = dim_of(c, "embeddings.token_embedding.weight", 0, e);
+    d[WIDTH] = dim_of(c, "embeddings.token_embedding.weight", 1, e);
+    d[POSITIONS] = dim_of(c, "embeddings.position_embedding.weight", 0, e);
+    d[FEED_FORWARD] = dim_of(c, "encoder.layers.0.mlp.fc1.weight", 0, e);
+    int last = index_last_block(&c->index, "text_model.encoder.layers.");
+    int last_bare = index_last_block(&c->index, "encoder.layers.");
+    d[LAYERS] = (last > last_bare ? last : last_bare) + 1;
+    if (e->code != OK) return e->code;
+    config_expect(config, "hidden_act", "quick_gelu", e);
+    double eps = 1e-5;
+    settings->heads = d[WIDTH] / HEAD;
+    config_int(config, "num_attention_heads", 1, 1024, &settings->heads, e);
+    config_float(config, "layer_norm_eps", 0, 1, &eps, e);
+    settings->norm_eps = (float)eps;
+    c->pooled_columns = d[WIDTH];
+    return e->code == OK ? check_dims(c, e) : e->code;
+}
+
+static int blocks(const struct component *c, struct block_ref *refs) {
+    int n = 0;
+    refs[n++] = (struct block_ref){.kind = &kind_embedding};
+    refs[n++] = (struct block_ref){.kind = &kind_position};
+    for (int i = 0; i < c->dims[LAYERS]; i++)
+        refs[n++] = (struct block_ref){.kind = &kind_layer, .number = i};
+    refs[n++] = (struct block_ref){.kind = &kind_norm};
+    return n;
+}
+
+static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                    struct arena *pictures, bool *ok) {
+    (void)pictures;
+    for (int i = 0; i < n_lanes; i++) {
+        struct clip_state *state = lanes[i].state;
+        int32_t shape[] = {lanes[i].n_tokens, c->dims[WIDTH]};
+        state->tokens = arena_tensor(arena, DTYPE_F32, 2, shape, ok);
+    }
+}
+
+static enum status check_positions(const struct component *c, const struct lane *lanes, int n_lanes,
+                                   struct error *e) {
+    for (int i = 0; i < n_lanes; i++) {
+        if (lanes[i].n_tokens <= c->dims[POSITIONS]) continue;
+        error_set(e, SHAPE, "the CLIP text encoder has fewer positions than a prompt has tokens");
+        error_where(e, "%s", c->index.sources[0].path);
+        error_found(e, "%d", c->dims[POSITIONS]);
+        return error_expected(e, "%d", lanes[i].n_tokens);
+    }
+    return OK;
+}
+
+static enum status visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
+                          int evaluations, struct visit_list *list, struct error *e) {
+    (void)evaluations;
+    if (check_positions(c, lanes, n_lanes, e) != OK) return e->code;
+    for (int i = 0; i < n_lanes; i++)
+        visit_add(list,
+                  (struct visit){.stage = stage, .block = c->n_blocks + i, .first_lane = i, .n_lanes = 1}, e);
+    for (int i = 0; i < c->n_blocks; i++)
+        visit_add(list, (struct visit){.stage = stage, .block = i, .n_lanes = n_lanes}, e);
+    return e->code;
+}
+
+/* Projections to the space that text shares with pictures, the model of pictures; position_ids is 0, 1, 2,
+ * ..., which older versions of transformers stored. */
+static const char *const ignorable[] = {"text_model.embeddings.position_ids",
+                                        "embeddings.position_ids",
+                                        "text_projection",
+                                        "logit_scale",
+                                        "vision_model.",
+                                        "visual_projection.",
+                                        "text_encoders.clip_l.logit_scale",
+                                        "text_encoders.clip_l.text_projection",
+                                        NULL};
+static const char *const prefixes[] = {
+    "",        "text_encoders.clip_l.transformer.", "text_encoders.clip_l.",
+    "clip_l.", "cond_stage_model.transformer.",     NULL};
+
+/* CLIP ViT-L/14. */
+static const struct dimension dimensions[] = {
+    {"clip_vocabulary", 49408, 300, 1048576},
+    {"pooled", 768, 8, 65536},
+    {"clip_heads", 12, 1, 1024},
+    {"clip_ff", 3072, 8, 262144},
+    {"clip_layers", 12, 1, 400},
+    {"clip_positions", 77, 2, 4096},
+};
+
+static void derive(struct component *c, const int *chosen) {
+    struct clip_settings *settings = (struct clip_settings *)c->settings;
+    int32_t *d = c->dims;
+    d[VOCABULARY] = chosen[0];
+    d[WIDTH] = chosen[1];
+    settings->heads = chosen[2];
+    d[FEED_FORWARD] = chosen[3];
+    d[LAYERS] = chosen[4];
+    d[POSITIONS] = chosen[5];
+}
+
+static int write_config(const struct component *c, char *out, size_t out_bytes) {
+    const struct clip_settings *settings = (const struct clip_settings *)c->settings;
+    const int32_t *d = c->dims;
+    return snprintf(
+        out, out_bytes,
+        "{\"architectures\": [\"CLIPTextModel\"], \"model_type\": \"clip_text_model\", \"hidden_size\": %d, "
+        "\"intermediate_size\": %d, \"num_hidden_layers\": %d, \"num_attention_heads\": %d, "
+        "\"max_position_embeddings\": %d, \"vocab_size\": %d, \"hidden_act\": \"quick_gelu\", "
+        "\"layer_norm_eps\": 1e-05, \"projection_dim\": %d, \"bos_token_id\": 0, \"eos_token_id\": 2, "
+        "\"pad_token_id\": 1}\n",
+        d[WIDTH], d[FEED_FORWARD], d[LAYERS], settings->heads, d[POSITIONS], d[VOCABULARY], d[WIDTH]);
+}
+
+const struct family family_clip = {
+    .name = "clip",
+    .kind = FAMILY_TEXT,
+    .word = "CLIP text encoder",
+    .flag = "--clip_l",
+    .prefixes = prefixes,
+    .config_key = "model_type",
+    .config_value = "clip_text_model",
+    .probe = probe,
+    .configure = configure,
+    .blocks = blocks,
+    .ignorable = ignorable,
+    .lane_state_bytes = sizeof(struct clip_state),
+    .declare = declare,
+    .visits = visits,
+    .dimensions = dimensions,
+    .n_dimensions = COUNT_OF(dimensions),
+    .derive = derive,
+    .write_config = write_config,
+};

@@ -1,0 +1,769 @@
+/* Flux.1: a diffusion transformer over text tokens followed by image tokens, and by those of pictures that it
+ * is to refer to (Kontext).
+ *
+ * Double blocks keep weights of their own for text and for pictures, which meet in attention alone; in single
+ * blocks all tokens are alike. Conditioning is one row: timestep, distilled guidance where the model has it,
+ * and the whole prompt's pooled embedding; from it come each block's shifts, scales and gates. These are
+ * blocks of their own, because they depend on timestep and prompt alone and can be hoisted. Positions are (0,
+ * 0, 0) for text, (0, y, x) for the image and (i, y, x) for reference i from 1 on. A model that fills masks
+ * (Fill) reads more columns a token: the picture's latent with the hole in it and the mask. Reference:
+ * diffusers 0.42, models/transformers/transformer_flux.py; the authors' own names are those of its
+ * loaders/single_file_utils.py, convert_flux_transformer_checkpoint_to_diffusers. */
+#include "kernels/ops.h"
+#include "models/models.h"
+#include "models/row_chunk.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum {
+    DIM,
+    TWO_DIM,
+    THREE_DIM,
+    SIX_DIM,
+    FEED_FORWARD,
+    WIDE, /* DIM + FEED_FORWARD */
+    HEAD,
+    IN,
+    PATCH,
+    CAPTION,
+    POOLED,
+    FREQUENCIES,
+    DOUBLE_LAYERS,
+    SINGLE_LAYERS,
+    GUIDED,
+};
+
+enum { PATCH_SIDE = 2, DIM_MAX = 1 << 16, MASK_SIDE = 8 };
+
+static const float norm_eps = 1e-6f, time_scale = 1000;
+
+struct flux_settings {
+    int axis_dim[3];
+};
+
+struct flux_state {
+    struct tensor tokens; /* [text + image + reference rows, DIM] */
+    /* Shared by a prompt's lanes: */
+    struct tensor rope; /* [rows as above, HEAD/2, 2] */
+    struct tensor text; /* [text rows, DIM], embedded once */
+    /* From timestep and prompt; a row for each evaluation or, not hoisted, one. */
+    struct tensor condition;                         /* [rows, DIM] */
+    struct tensor image_modulation, text_modulation; /* [double blocks, rows, SIX_DIM] */
+    struct tensor single_modulation;                 /* [single blocks, rows, THREE_DIM] */
+    struct tensor final_modulation;                  /* [rows, TWO_DIM]: scale, shift */
+};
+
+struct linear_weights {
+    struct tensor weight, bias;
+};
+
+/* Of blocks that are one product. */
+struct embedder_weights {
+    struct linear_weights linear;
+};
+
+struct conditioning_weights {
+    struct linear_weights time_in, time_out, guidance_in, guidance_out, pooled_in, pooled_out;
+};
+
+struct stream_weights {
+    struct linear_weights q, k, v;
+    struct tensor q_norm, k_norm;
+    struct linear_weights out, up, down;
+};
+
+struct double_weights {
+    struct stream_weights image, text;
+};
+
+struct double_modulation_weights {
+    struct linear_weights image, text;
+};
+
+struct single_weights {
+    struct linear_weights q, k, v;
+    struct tensor q_norm, k_norm;
+    struct linear_weights up, out;
+};
+
+#define LINEAR(structure, field, name, original, rows, columns)                                              \
+    BLOCK_WEIGHT_ORIGINALLY(structure, field.weight, 1, name ".weight", original ".weight", 2, rows,         \
+                            columns),                                                                        \
+        BLOCK_WEIGHT_ORIGINALLY(structure, field.bias, 1, name ".bias", original ".bias", 1, rows)
+
+/* Part number part_ of a tensor of the authors': of its n_parts_, which are q, k, v and the feed-forward. */
+#define PART(structure, field_, name_, fused_, n_parts_, part_, rank_, rows_)                                \
+    {                                                                                                        \
+        .offset = offsetof(struct structure, field_), .names = {name_},                                      \
+        .fused = {fused_, n_parts_, {DIM, DIM, DIM, FEED_FORWARD}, 1, {part_}}, .rank = rank_,               \
+        .dim = {rows_, DIM}, .spread = 1                                                                     \
+    }
+#define LINEAR_PART(structure, field, name, fused, n_parts, part, rows)                                      \
+    PART(structure, field.weight, name ".weight", fused ".weight", n_parts, part, 2, rows),                  \
+        PART(structure, field.bias, name ".bias", fused ".bias", n_parts, part, 1, rows)
+
+static const struct weight_spec context_table[] = {
+    LINEAR(embedder_weights, linear, "context_embedder", "txt_in", DIM, CAPTION)};
+
+static const struct weight_spec embedder_table[] = {
+    LINEAR(embedder_weights, linear, "x_embedder", "img_in", DIM, IN)};
+
+#define CONDITION(field, name, original, columns)                                                            \
+    LINEAR(conditioning_weights, field##_in, "time_text_embed." name "_embedder.linear_1",                   \
+           original "_in.in_layer", DIM, columns),                                                           \
+        LINEAR(conditioning_weights, field##_out, "time_text_embed." name "_embedder.linear_2",              \
+               original "_in.out_layer", DIM, DIM)
+
+static const struct weight_spec conditioning_table[] = {CONDITION(time, "timestep", "time", FREQUENCIES),
+                                                        CONDITION(pooled, "text", "vector", POOLED)};
+static const struct weight_spec guided_conditioning_table[] = {
+    CONDITION(time, "timestep", "time", FREQUENCIES),
+    CONDITION(guidance, "guidance", "guidance", FREQUENCIES), CONDITION(pooled, "text", "vector", POOLED)};
+
+#define DOUBLE  "transformer_blocks.%d."
+#define DOUBLES "double_blocks.%d."
+
+#define STREAM_HEADS(stream, original, q_, k_, v_, q_norm_, k_norm_)                                         \
+    LINEAR_PART(double_weights, stream.q, DOUBLE "attn." q_, DOUBLES original "_attn.qkv", 3, 0, DIM),       \
+        LINEAR_PART(double_weights, stream.k, DOUBLE "attn." k_, DOUBLES original "_attn.qkv", 3, 1, DIM),   \
+        LINEAR_PART(double_weights, stream.v, DOUBLE "attn." v_, DOUBLES original "_attn.qkv", 3, 2, DIM),   \
+        BLOCK_WEIGHT_ORIGINALLY(double_weights, stream.q_norm, 0, DOUBLE "attn." q_norm_ ".weight",          \
+                                DOUBLES original "_attn.norm.query_norm.scale", 1, HEAD),                    \
+        BLOCK_WEIGHT_ORIGINALLY(double_weights, stream.k_norm, 0, DOUBLE "attn." k_norm_ ".weight",          \
+                                DOUBLES original "_attn.norm.key_norm.scale", 1, HEAD)
+
+#define STREAM_FEED_FORWARD(stream, original, name)                                                          \
+    LINEAR(double_weights, stream.up, DOUBLE name ".net.0.proj", DOUBLES original "_mlp.0", FEED_FORWARD,    \
+           DIM),                                                                                             \
+        LINEAR(double_weights, stream.down, DOUBLE name ".net.2", DOUBLES original "_mlp.2", DIM,            \
+               FEED_FORWARD)
+
+/* In the order of their use. */
+static const struct weight_spec double_table[] = {
+    STREAM_HEADS(image, "img", "to_q", "to_k", "to_v", "norm_q", "norm_k"),
+    STREAM_HEADS(text, "txt", "add_q_proj", "add_k_proj", "add_v_proj", "norm_added_q", "norm_added_k"),
+    LINEAR(double_weights, image.out, DOUBLE "attn.to_out.0", DOUBLES "img_attn.proj", DIM, DIM),
+    LINEAR(double_weights, text.out, DOUBLE "attn.to_add_out", DOUBLES "txt_attn.proj", DIM, DIM),
+    STREAM_FEED_FORWARD(image, "img", "ff"),
+    STREAM_FEED_FORWARD(text, "txt", "ff_context"),
+};
+
+static const struct weight_spec double_modulation_table[] = {
+    LINEAR(double_modulation_weights, image, DOUBLE "norm1.linear", DOUBLES "img_mod.lin", SIX_DIM, DIM),
+    LINEAR(double_modulation_weights, text, DOUBLE "norm1_context.linear", DOUBLES "txt_mod.lin", SIX_DIM,
+           DIM),
+};
+
+#define SINGLE  "single_transformer_blocks.%d."
+#define SINGLES "single_blocks.%d."
+
+static const struct weight_spec single_table[] = {
+    LINEAR_PART(single_weights, q, SINGLE "attn.to_q", SINGLES "linear1", 4, 0, DIM),
+    LINEAR_PART(single_weights, k, SINGLE "attn.to_k", SINGLES "linear1", 4, 1, DIM),
+    LINEAR_PART(single_weights, v, SINGLE "attn.to_v", SINGLES "linear1", 4, 2, DIM),
+    BLOCK_WEIGHT_ORIGINALLY(single_weights, q_norm, 0, SINGLE "attn.norm_q.weight",
+                            SINGLES "norm.query_norm.scale", 1, HEAD),
+    BLOCK_WEIGHT_ORIGINALLY(single_weights, k_norm, 0, SINGLE "attn.norm_k.weight",
+                            SINGLES "norm.key_norm.scale", 1, HEAD),
+    LINEAR_PART(single_weights, up, SINGLE "proj_mlp", SINGLES "linear1", 4, 3, FEED_FORWARD),
+    LINEAR(single_weights, out, SINGLE "proj_out", SINGLES "linear2", DIM, WIDE),
+};
+
+static const struct weight_spec single_modulation_table[] = {
+    LINEAR(embedder_weights, linear, SINGLE "norm.linear", SINGLES "modulation.lin", THREE_DIM, DIM)};
+
+/* The authors' halves are shift and scale. */
+#define SWAPPED(field_, tail, rank_)                                                                         \
+    {                                                                                                        \
+        .offset = offsetof(struct embedder_weights, linear.field_), .names = {"norm_out.linear." tail},      \
+        .fused = {"final_layer.adaLN_modulation.1." tail, 2, {DIM, DIM}, 2, {1, 0}}, .rank = rank_,          \
+        .dim = {TWO_DIM, DIM}, .spread = 1                                                                   \
+    }
+static const struct weight_spec final_modulation_table[] = {SWAPPED(weight, "weight", 2),
+                                                            SWAPPED(bias, "bias", 1)};
+
+static const struct weight_spec final_table[] = {
+    LINEAR(embedder_weights, linear, "proj_out", "final_layer.linear", PATCH, DIM)};
+
+/* ---- forwards ---- */
+
+/* Rows of a latent's tokens. */
+static int32_t tokens_of(struct tensor latent) {
+    return latent.dim[1] / PATCH_SIDE * (latent.dim[2] / PATCH_SIDE);
+}
+
+static int n_references(const struct lane *lane) {
+    int n = 0;
+    while (n < LANE_REFERENCES_MAX && lane->reference[n].rank) n++;
+    return n;
+}
+
+/* Of the image and what it refers to. */
+static int32_t picture_tokens(const struct lane *lane) {
+    int32_t rows = tokens_of(lane->latent);
+    for (int i = 0; i < n_references(lane); i++) rows += tokens_of(lane->reference[i]);
+    return rows;
+}
+
+static struct tensor text_rows(struct tensor all, const struct lane *lane) {
+    return tensor_slice(all, 0, lane->text.dim[0]);
+}
+
+static struct tensor picture_rows(struct tensor all, const struct lane *lane) {
+    return tensor_slice(all, lane->text.dim[0], all.dim[0] - lane->text.dim[0]);
+}
+
+/* Columns [first, first + n) of all rows. */
+static struct tensor columns(struct tensor rows, int32_t first, int32_t n) {
+    if (rows.data) rows.data = (float *)rows.data + first;
+    rows.dim[1] = n;
+    return rows;
+}
+
+/* Part number i of a row of parts of that length. */
+static struct tensor part(struct tensor row, int i, int32_t length) {
+    return tensor_slice(tensor_reshape(row, 1, row.dim + 1), i * length, length);
+}
+
+static void product(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w) {
+    op_linear(x, out, in, w->weight, (struct epilogue){.bias = w->bias});
+}
+
+static struct rope_grid grid_of(struct tensor latent, int32_t first_axis) {
+    return (struct rope_grid){.start = {first_axis, 0, 0},
+                              .extent = {1, latent.dim[1] / PATCH_SIDE, latent.dim[2] / PATCH_SIDE}};
+}
+
+static void fill_rope(struct context *x, const struct visit_scope *scope) {
+    const struct flux_settings *settings = scope->settings;
+    const struct flux_state *state = scope->lane->state;
+    struct tensor text = text_rows(state->rope, scope->lane);
+    struct rope_options rope = {
+        .theta = 10000,
+        .n_axes = 3,
+        .axis_dim = {settings->axis_dim[0], settings->axis_dim[1], settings->axis_dim[2]},
+        .n_grids = 1,
+        .grid = {{.extent = {1, 1, 1}}},
+    };
+    /* All of the text sits at the origin. */
+    op_rope_table(x, tensor_slice(text, 0, 1), &rope);
+    struct tensor rows = tensor_reshape(text, 2, (int32_t[]){text.dim[0], 2 * text.dim[1]});
+    if (text.dim[0] > 1) op_repeat_row(x, tensor_slice(rows, 1, text.dim[0] - 1), tensor_slice(rows, 0, 1));
+    rope.n_grids = 1 + n_references(scope->lane);
+    rope.grid[0] = grid_of(scope->lane->latent, 0);
+    for (int i = 1; i < rope.n_grids; i++) rope.grid[i] = grid_of(scope->lane->reference[i - 1], i);
+    op_rope_table(x, picture_rows(state->rope, scope->lane), &rope);
+}
+
+static void forward_context(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct embedder_weights *w = weights;
+    const struct flux_state *state = scope->lane->state;
+    fill_rope(x, scope);
+    product(x, state->text, scope->lane->text, &w->linear);
+}
+
+/* The rows of this visit's timesteps, [n_timesteps, C]. Where they are not hoisted there is one row, of
+ * the evaluation under way. */
+static struct tensor rows_of(struct tensor rows, const struct visit_scope *scope) {
+    return tensor_slice(rows, rows.dim[0] == 1 ? 0 : scope->timestep, scope->n_timesteps);
+}
+
+/* One block's rows of all blocks'. */
+static struct tensor rows_of_block(struct tensor all, const struct visit_scope *scope) {
+    return rows_of(tensor_reshape(tensor_slice(all, scope->number, 1), 2, all.dim + 1), scope);
+}
+
+/* Two layers with SiLU between them: rows of in to as many of out. */
+static void condition(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w1,
+                      const struct linear_weights *w2) {
+    struct tensor h = context_tensor(x, DTYPE_F32, 2, (int32_t[]){in.dim[0], w1->weight.dim[0]});
+    op_linear_few(x, h, in, w1->weight, w1->bias, ACTIVATION_NONE);
+    op_linear_few(x, out, h, w2->weight, w2->bias, ACTIVATION_SILU);
+}
+
+/* Added in the reference's order: (time + guidance) + pooled text. */
+static void forward_conditioning(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct conditioning_weights *w = weights;
+    const struct flux_state *state = scope->lane->state;
+    struct tensor rows = rows_of(state->condition, scope);
+    int32_t n = scope->n_timesteps, frequencies = w->time_in.weight.dim[1];
+    struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, frequencies});
+    struct tensor one = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, rows.dim[1]});
+    for (int32_t i = 0; i < n; i++) op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i] * time_scale);
+    condition(x, rows, f, &w->time_in, &w->time_out);
+    if (w->guidance_in.weight.rank) {
+        struct tensor g = tensor_slice(f, 0, 1);
+        op_timestep(x, g, scope->lane->guidance * time_scale);
+        condition(x, one, g, &w->guidance_in, &w->guidance_out);
+        op_add(x, rows, rows, one);
+    }
+    condition(x, one, scope->lane->pooled, &w->pooled_in, &w->pooled_out);
+    op_add(x, rows, rows, one);
+}
+
+static void modulate(struct context *x, const struct linear_weights *w, struct tensor rows,
+                     const struct visit_scope *scope) {
+    const struct flux_state *state = scope->lane->state;
+    op_linear_few(x, rows, rows_of(state->condition, scope), w->weight, w->bias, ACTIVATION_SILU);
+}
+
+static void forward_double_modulation(struct context *x, const void *weights,
+                                      const struct visit_scope *scope) {
+    const struct double_modulation_weights *w = weights;
+    const struct flux_state *state = scope->lane->state;
+    modulate(x, &w->image, rows_of_block(state->image_modulation, scope), scope);
+    modulate(x, &w->text, rows_of_block(state->text_modulation, scope), scope);
+}
+
+static void forward_single_modulation(struct context *x, const void *weights,
+                                      const struct visit_scope *scope) {
+    const struct embedder_weights *w = weights;
+    const struct flux_state *state = scope->lane->state;
+    modulate(x, &w->linear, rows_of_block(state->single_modulation, scope), scope);
+}
+
+static void forward_final_modulation(struct context *x, const void *weights,
+                                     const struct visit_scope *scope) {
+    const struct embedder_weights *w = weights;
+    const struct flux_state *state = scope->lane->state;
+    modulate(x, &w->linear, rows_of(state->final_modulation, scope), scope);
+}
+
+static void forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct embedder_weights *w = weights;
+    const struct flux_state *state = scope->lane->state;
+    const struct lane *lane = scope->lane;
+    int32_t first = tokens_of(lane->latent), all = picture_tokens(lane), in = w->linear.weight.dim[1];
+    int32_t patch = PATCH_SIDE * PATCH_SIDE * lane->latent.dim[0];
+    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){all, in});
+    struct tensor image = tensor_slice(patches, 0, first);
+    op_patchify(x, columns(image, 0, patch), lane->latent, PATCH_SIDE, PATCH_CHANNELS_FIRST);
+    if (in > patch)
+        op_patchify(x, columns(image, patch, in - patch), lane->control, PATCH_SIDE, PATCH_CHANNELS_FIRST);
+    for (int i = 0; i < n_references(lane); i++) {
+        int32_t rows = tokens_of(lane->reference[i]);
+        op_patchify(x, tensor_slice(patches, first, rows), lane->reference[i], PATCH_SIDE,
+                    PATCH_CHANNELS_FIRST);
+        first += rows;
+    }
+    product(x, picture_rows(state->tokens, lane), patches, &w->linear);
+    op_widen(x, text_rows(state->tokens, lane), state->text);
+}
+
+/* Of all rows; those of text and pictures are slices. */
+struct attended {
+    struct tensor n, q, k, v;
+    uint64_t mark; /* of the scratch memory that k and v begin at: free once they have been attended to */
+};
+
+static struct attended attended_tensors(struct context *x, const struct tensor *tokens) {
+    struct attended a;
+    a.n = context_tensor(x, DTYPE_F32, 2, tokens->dim);
+    a.q = context_tensor(x, DTYPE_F32, 2, tokens->dim);
+    a.mark = x->scratch->used;
+    a.k = context_tensor(x, DTYPE_F32, 2, tokens->dim);
+    a.v = context_tensor(x, DTYPE_F32, 2, tokens->dim);
+    return a;
+}
+
+static void attend(struct context *x, const struct attended *a, struct tensor rope) {
+    int32_t head = 2 * rope.dim[1];
+    int heads = a->q.dim[1] / head;
+    op_rope(x, a->q, rope, heads, ROPE_INTERLEAVED);
+    op_rope(x, a->k, rope, heads, ROPE_INTERLEAVED);
+    op_attention(x, a->q, a->q, a->k, a->v,
+                 (struct heads){.queries = heads, .keys = heads, .scale = 1 / sqrtf((float)head)});
+    x->scratch->used = a->mark;
+}
+
+/* Text or pictures in a double block. */
+struct stream {
+    const struct stream_weights *w;
+    int32_t first, rows;
+    struct tensor modulation; /* [1, SIX_DIM]: shift, scale, gate of attention, then of the feed-forward */
+};
+
+static struct tensor stream_rows(struct tensor all, const struct stream *s) {
+    return tensor_slice(all, s->first, s->rows);
+}
+
+static void stream_heads(struct context *x, const struct stream *s, struct tensor tokens,
+                         const struct attended *a) {
+    int32_t dim = tokens.dim[1];
+    struct tensor n = stream_rows(a->n, s), q = stream_rows(a->q, s), k = stream_rows(a->k, s);
+    struct affine affine = {.shift = part(s->modulation, 0, dim), .scale = part(s->modulation, 1, dim)};
+    struct modulation plain = {0};
+    op_layer_norm(x, n, stream_rows(tokens, s), affine, norm_eps);
+    product(x, q, n, &s->w->q);
+    product(x, k, n, &s->w->k);
+    product(x, stream_rows(a->v, s), n, &s->w->v);
+    op_rms_norm(x, q, q, s->w->q_norm, norm_eps, plain);
+    op_rms_norm(x, k, k, s->w->k_norm, norm_eps, plain);
+}
+
+static void stream_out(struct context *x, const struct stream *s, struct tensor tokens, struct tensor in) {
+    struct tensor rows = stream_rows(tokens, s), gate = part(s->modulation, 2, tokens.dim[1]);
+    op_linear(x, rows, stream_rows(in, s), s->w->out.weight,
+              (struct epilogue){.bias = s->w->out.bias, .gate = gate, .residual = rows});
+}
+
+static void stream_feed_forward(struct context *x, const struct stream *s, struct tensor tokens) {
+    int32_t dim = tokens.dim[1], chunk = row_chunk(s->rows);
+    struct affine affine = {.shift = part(s->modulation, 3, dim), .scale = part(s->modulation, 4, dim)};
+    struct tensor n = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, dim});
+    struct tensor wide = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, s->w->up.weight.dim[0]});
+    for (int32_t first = 0; first < s->rows; first += chunk) {
+        int32_t rows = s->rows - first < chunk ? s->rows - first : chunk;
+        struct tensor t = tensor_slice(stream_rows(tokens, s), first, rows);
+        struct tensor h = tensor_slice(n, 0, rows), up = tensor_slice(wide, 0, rows);
+        op_layer_norm(x, h, t, affine, norm_eps);
+        op_linear(x, up, h, s->w->up.weight,
+                  (struct epilogue){.bias = s->w->up.bias, .activation = ACTIVATION_GELU_TANH});
+        op_linear(
+            x, t, up, s->w->down.weight,
+            (struct epilogue){.bias = s->w->down.bias, .gate = part(s->modulation, 5, dim), .residual = t});
+    }
+}
+
+static void forward_double(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct double_weights *w = weights;
+    const struct flux_state *state = scope->lane->state;
+    struct tensor tokens = state->tokens;
+    int32_t text = scope->lane->text.dim[0];
+    struct stream streams[] = {
+        {&w->image, text, tokens.dim[0] - text, rows_of_block(state->image_modulation, scope)},
+        {&w->text, 0, text, rows_of_block(state->text_modulation, scope)},
+    };
+    uint64_t before = x->scratch->used;
+    struct attended a = attended_tensors(x, &tokens);
+    for (int i = 0; i < 2; i++) stream_heads(x, &streams[i], tokens, &a);
+    attend(x, &a, state->rope);
+    for (int i = 0; i < 2; i++) stream_out(x, &streams[i], tokens, a.q);
+    for (int i = 0; i < 2; i++) {
+        x->scratch->used = before;
+        stream_feed_forward(x, &streams[i], tokens);
+    }
+}
+
+/* Attention and feed-forward side by side: both read the same norm, and one product takes both. */
+static void forward_single(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct single_weights *w = weights;
+    const struct flux_state *state = scope->lane->state;
+    struct tensor tokens = state->tokens, modulation = rows_of_block(state->single_modulation, scope);
+    int32_t T = tokens.dim[0], dim = tokens.dim[1], chunk = row_chunk(T), in = w->out.weight.dim[1];
+    struct affine affine = {.shift = part(modulation, 0, dim), .scale = part(modulation, 1, dim)};
+    struct modulation plain = {0};
+    struct attended a = attended_tensors(x, &tokens);
+    op_layer_norm(x, a.n, tokens, affine, norm_eps);
+    product(x, a.q, a.n, &w->q);
+    product(x, a.k, a.n, &w->k);
+    product(x, a.v, a.n, &w->v);
+    op_rms_norm(x, a.q, a.q, w->q_norm, norm_eps, plain);
+    op_rms_norm(x, a.k, a.k, w->k_norm, norm_eps, plain);
+    attend(x, &a, state->rope);
+    struct tensor wide = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, in});
+    for (int32_t first = 0; first < T; first += chunk) {
+        int32_t rows = T - first < chunk ? T - first : chunk;
+        struct tensor t = tensor_slice(tokens, first, rows), both = tensor_slice(wide, 0, rows);
+        op_widen(x, columns(both, 0, dim), tensor_slice(a.q, first, rows));
+        op_linear(x, columns(both, dim, in - dim), tensor_slice(a.n, first, rows), w->up.weight,
+                  (struct epilogue){.bias = w->up.bias, .activation = ACTIVATION_GELU_TANH});
+        op_linear(x, t, both, w->out.weight,
+                  (struct epilogue){.bias = w->out.bias, .gate = part(modulation, 2, dim), .residual = t});
+    }
+}
+
+/* The model predicts noise minus data, as flow matching wants it. */
+static void forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct embedder_weights *w = weights;
+    const struct flux_state *state = scope->lane->state;
+    struct tensor latent = scope->lane->prediction, modulation = rows_of(state->final_modulation, scope);
+    int32_t rows = tokens_of(latent), dim = state->tokens.dim[1];
+    struct affine affine = {.scale = part(modulation, 0, dim), .shift = part(modulation, 1, dim)};
+    struct tensor n = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, dim});
+    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->linear.weight.dim[0]});
+    op_layer_norm(x, n, tensor_slice(picture_rows(state->tokens, scope->lane), 0, rows), affine, norm_eps);
+    product(x, patches, n, &w->linear);
+    op_unpatchify(x, latent, patches, PATCH_SIDE, PATCH_CHANNELS_FIRST, 1);
+}
+
+/* ---- the family ---- */
+
+static const struct block_kind kind_context =
+    BLOCK_KIND("context", "context_embedder", context_table, embedder_weights, forward_context);
+static const struct block_kind kind_conditioning =
+    BLOCK_KIND("conditioning", "conditioning", conditioning_table, conditioning_weights, forward_conditioning,
+               .hoists = true);
+static const struct block_kind kind_guided_conditioning =
+    BLOCK_KIND("guided_conditioning", "conditioning", guided_conditioning_table, conditioning_weights,
+               forward_conditioning, .hoists = true);
+static const struct block_kind kind_embedder =
+    BLOCK_KIND("embedder", "x_embedder", embedder_table, embedder_weights, forward_embedder);
+static const struct block_kind kind_double_modulation =
+    BLOCK_KIND("double_modulation", "transformer_blocks.%d.modulation", double_modulation_table,
+               double_modulation_weights, forward_double_modulation, .hoists = true);
+static const struct block_kind kind_double =
+    BLOCK_KIND("double", "transformer_blocks.%d", double_table, double_weights, forward_double);
+static const struct block_kind kind_single_modulation =
+    BLOCK_KIND("single_modulation", "single_transformer_blocks.%d.modulation", single_modulation_table,
+               embedder_weights, forward_single_modulation, .hoists = true);
+static const struct block_kind kind_single =
+    BLOCK_KIND("single", "single_transformer_blocks.%d", single_table, single_weights, forward_single);
+static const struct block_kind kind_final_modulation =
+    BLOCK_KIND("final_modulation", "norm_out", final_modulation_table, embedder_weights,
+               forward_final_modulation, .hoists = true);
+static const struct block_kind kind_final =
+    BLOCK_KIND("final", "proj_out", final_table, embedder_weights, forward_final);
+
+static bool probe(const struct tensor_index *index) {
+    return (index_find(index, "transformer_blocks.0.norm1_context.linear.weight") &&
+            index_find(index, "single_transformer_blocks.0.proj_mlp.weight")) ||
+           (index_find(index, "double_blocks.0.img_attn.qkv.weight") &&
+            index_find(index, "single_blocks.0.linear1.weight") &&
+            index_find(index, "vector_in.in_layer.weight"));
+}
+
+static enum status check_dims(const struct component *c, struct error *e) {
+    const int32_t *d = c->dims;
+    const struct flux_settings *s = (const struct flux_settings *)c->settings;
+    int axes = 0;
+    bool odd = false;
+    for (int i = 0; i < 3; i++) axes += s->axis_dim[i], odd |= s->axis_dim[i] % 2;
+    if (d[DIM] <= DIM_MAX && d[FEED_FORWARD] <= 8 * DIM_MAX && !(d[DIM] % d[HEAD]) && axes == d[HEAD] &&
+        !odd && d[HEAD] <= 512 && !(d[PATCH] % (PATCH_SIDE * PATCH_SIDE)) && !(d[FREQUENCIES] % 2) &&
+        d[DOUBLE_LAYERS] >= 1 && d[SINGLE_LAYERS] >= 1 &&
+        2 * (d[DOUBLE_LAYERS] + d[SINGLE_LAYERS]) + 5 <= FAMILY_BLOCKS_MAX)
+        return OK;
+    error_set(e, SHAPE, "the transformer's sizes do not fit together");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "width %d, head %d, rope axes %d+%d+%d, %d double and %d single blocks", d[DIM], d[HEAD],
+                s->axis_dim[0], s->axis_dim[1], s->axis_dim[2], d[DOUBLE_LAYERS], d[SINGLE_LAYERS]);
+    return error_expected(
+        e, "a width of whole heads, even rope axes that sum to a head (axes_dims_rope in config.json)");
+}
+
+/* Beside the latent a model that fills reads the latent of the picture around the hole, and the mask, a
+ * channel for each pixel of a latent pixel. Others read other things: an edge map as a second latent (Canny),
+ * a depth map (Depth). */
+static enum status check_inputs(struct component *c, struct error *e) {
+    const int32_t *d = c->dims;
+    int latent = d[PATCH] / (PATCH_SIDE * PATCH_SIDE), mask = 0, side = 0;
+    int extra = d[IN] > d[PATCH] ? (d[IN] - d[PATCH]) / (PATCH_SIDE * PATCH_SIDE) : 0;
+    if (extra > latent) mask = extra - latent;
+    while (side < 2 * MASK_SIDE && side * side < mask) side++;
+    bool fills = mask && side * side == mask;
+    c->latent_channels = latent;
+    c->control_channels = extra;
+    c->variant = extra ? FLUX_FILL : d[GUIDED] ? FLUX_GUIDED : FLUX_SCHNELL;
+    if (d[IN] == d[PATCH] || (fills && d[IN] == d[PATCH] + PATCH_SIDE * PATCH_SIDE * extra)) return OK;
+    error_set(e, UNSUPPORTED, "a Flux transformer that reads something beside the image which nothing gives");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "%d columns a token", d[IN]);
+    return error_expected(e, "%d, or %d (Fill); Canny and Depth (%d) are not supported", d[PATCH],
+                          PATCH_SIDE * PATCH_SIDE * (2 * latent + MASK_SIDE * MASK_SIDE), 2 * d[PATCH]);
+}
+
+static int32_t dim_of(const struct component *c, const char *name, const char *original, int rank, int place,
+                      struct error *e) {
+    return component_dim(c, component_either(c, name, original), rank, place, e);
+}
+
+static void derived_dims(int32_t *d) {
+    d[TWO_DIM] = 2 * d[DIM];
+    d[THREE_DIM] = 3 * d[DIM];
+    d[SIX_DIM] = 6 * d[DIM];
+    d[WIDE] = d[DIM] + d[FEED_FORWARD];
+}
+
+static void read_dims(struct component *c, struct error *e) {
+    int32_t *d = c->dims;
+    d[DIM] = dim_of(c, "x_embedder.weight", "img_in.weight", 2, 0, e);
+    d[IN] = dim_of(c, "x_embedder.weight", "img_in.weight", 2, 1, e);
+    d[PATCH] = dim_of(c, "proj_out.weight", "final_layer.linear.weight", 2, 0, e);
+    d[CAPTION] = dim_of(c, "context_embedder.weight", "txt_in.weight", 2, 1, e);
+    d[POOLED] =
+        dim_of(c, "time_text_embed.text_embedder.linear_1.weight", "vector_in.in_layer.weight", 2, 1, e);
+    d[FREQUENCIES] =
+        dim_of(c, "time_text_embed.timestep_embedder.linear_1.weight", "time_in.in_layer.weight", 2, 1, e);
+    d[HEAD] = dim_of(c, "transformer_blocks.0.attn.norm_q.weight",
+                     "double_blocks.0.img_attn.norm.query_norm.scale", 1, 0, e);
+    d[FEED_FORWARD] =
+        dim_of(c, "transformer_blocks.0.ff.net.0.proj.weight", "double_blocks.0.img_mlp.0.weight", 2, 0, e);
+    bool named = index_find(&c->index, "x_embedder.weight");
+    d[DOUBLE_LAYERS] = index_last_block(&c->index, named ? "transformer_blocks." : "double_blocks.") + 1;
+    d[SINGLE_LAYERS] =
+        index_last_block(&c->index, named ? "single_transformer_blocks." : "single_blocks.") + 1;
+    d[GUIDED] = index_find(&c->index, "time_text_embed.guidance_embedder.linear_1.weight") ||
+                index_find(&c->index, "guidance_in.in_layer.weight");
+}
+
+static enum status configure(struct component *c, const struct config *config, struct error *e) {
+    struct flux_settings *s = (struct flux_settings *)c->settings;
+    bool guided;
+    int patch = 1;
+    read_dims(c, e);
+    if (e->code != OK) return e->code;
+    *s = (struct flux_settings){.axis_dim = {16, 56, 56}}; /* as published */
+    config_int(config, "axes_dims_rope.0", 2, 512, &s->axis_dim[0], e);
+    config_int(config, "axes_dims_rope.1", 2, 512, &s->axis_dim[1], e);
+    config_int(config, "axes_dims_rope.2", 2, 512, &s->axis_dim[2], e);
+    config_int(config, "patch_size", 1, 1, &patch, e); /* the reference packs latents before the model */
+    guided = c->dims[GUIDED];
+    config_bool(config, "guidance_embeds", &guided, e);
+    c->dims[GUIDED] = guided;
+    c->text_columns = c->dims[CAPTION];
+    c->pooled_columns = c->dims[POOLED];
+    if (e->code != OK || check_dims(c, e) != OK) return e->code;
+    derived_dims(c->dims);
+    return check_inputs(c, e);
+}
+
+/* Modulation right before the block that reads it, as the visits of an evaluation have it if they are not
+ * hoisted. */
+static int blocks(const struct component *c, struct block_ref *refs) {
+    int n = 0;
+    refs[n++] = (struct block_ref){.kind = &kind_context};
+    refs[n++] = (struct block_ref){.kind = c->dims[GUIDED] ? &kind_guided_conditioning : &kind_conditioning};
+    refs[n++] = (struct block_ref){.kind = &kind_embedder};
+    for (int i = 0; i < c->dims[DOUBLE_LAYERS]; i++) {
+        refs[n++] = (struct block_ref){.kind = &kind_double_modulation, .number = i};
+        refs[n++] = (struct block_ref){.kind = &kind_double, .number = i};
+    }
+    for (int i = 0; i < c->dims[SINGLE_LAYERS]; i++) {
+        refs[n++] = (struct block_ref){.kind = &kind_single_modulation, .number = i};
+        refs[n++] = (struct block_ref){.kind = &kind_single, .number = i};
+    }
+    refs[n++] = (struct block_ref){.kind = &kind_final_modulation};
+    refs[n++] = (struct block_ref){.kind = &kind_final};
+    return n;
+}
+
+/* What a prompt's lanes share. */
+static void declare_prompt(const struct component *c, const struct lane *lane, struct arena *arena,
+                           bool *ok) {
+    struct flux_state *s = lane->state;
+    const int32_t *d = c->dims;
+    int32_t rows = lane->hoisted ? lane->hoisted : 1, text = lane->text.dim[0];
+    s->rope = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){s->tokens.dim[0], d[HEAD] / 2, 2}, ok);
+    s->text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){text, d[DIM]}, ok);
+    s->condition = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[DIM]}, ok);
+    int32_t doubles[] = {d[DOUBLE_LAYERS], rows, d[SIX_DIM]};
+    s->image_modulation = arena_tensor(arena, DTYPE_F32, 3, doubles, ok);
+    s->text_modulation = arena_tensor(arena, DTYPE_F32, 3, doubles, ok);
+    s->single_modulation =
+        arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[SINGLE_LAYERS], rows, d[THREE_DIM]}, ok);
+    s->final_modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[TWO_DIM]}, ok);
+}
+
+static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                    struct arena *pictures, bool *ok) {
+    (void)pictures;
+    for (int i = 0; i < n_lanes; i++) {
+        struct flux_state *s = lanes[i].state;
+        int32_t rows = lanes[i].text.dim[0] + picture_tokens(&lanes[i]);
+        struct tensor tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, c->dims[DIM]}, ok);
+        int first = lane_first_of_prompt(lanes, i);
+        if (first != i) *s = *(const struct flux_state *)lanes[first].state;
+        s->tokens = tokens;
+        if (first == i) declare_prompt(c, &lanes[i], arena, ok);
+    }
+}
+
+/* The text is embedded once a prompt. Rows are the first lane's of its prompt, which shares them. */
+static enum status visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
+                          int evaluations, struct visit_list *list, struct error *e) {
+    int hoisted = lanes[0].hoisted;
+    visit_add_prompts(list, (struct visit){.stage = stage, .evaluation = -1}, lanes, n_lanes, e);
+    for (int block = 1; block < c->n_blocks && hoisted; block++)
+        if (c->blocks[block].kind->hoists)
+            visit_add_prompts(
+                list, (struct visit){.stage = stage, .block = block, .evaluation = -1, .n_hoisted = hoisted},
+                lanes, n_lanes, e);
+    for (int evaluation = 0; evaluation < evaluations; evaluation++)
+        for (int block = 1; block < c->n_blocks; block++) {
+            struct visit visit = {.stage = stage,
+                                  .block = block,
+                                  .n_lanes = n_lanes,
+                                  .evaluation = evaluation,
+                                  .ends_evaluation = block + 1 == c->n_blocks};
+            if (!c->blocks[block].kind->hoists)
+                visit_add(list, visit, e);
+            else if (!hoisted)
+                visit_add_prompts(list, visit, lanes, n_lanes, e);
+        }
+    return e->code;
+}
+
+static const char *const ignorable[] = {NULL};
+static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_model.", NULL};
+
+/* Flux.1 dev, 11.9 B. */
+static const struct dimension dimensions[] = {
+    {"heads", 24, 1, 512},
+    {"axis0", 16, 2, 256},
+    {"axis1", 56, 2, 256},
+    {"axis2", 56, 2, 256},
+    {"double_layers", 19, 1, 250},
+    {"single_layers", 38, 1, 250},
+    {"hidden", 4096, 8, 65536},
+    {"pooled", 768, 8, 65536},
+    {"latent_channels", 16, 1, 1024},
+    {"guidance", 1, 0, 1},
+    {"fill", 0, 0, 1},
+};
+
+static void derive(struct component *c, const int *chosen) {
+    struct flux_settings *s = (struct flux_settings *)c->settings;
+    int32_t *d = c->dims;
+    d[HEAD] = chosen[1] + chosen[2] + chosen[3];
+    d[DIM] = chosen[0] * d[HEAD];
+    d[FEED_FORWARD] = 4 * d[DIM];
+    derived_dims(d);
+    d[FREQUENCIES] = 256;
+    d[DOUBLE_LAYERS] = chosen[4];
+    d[SINGLE_LAYERS] = chosen[5];
+    d[CAPTION] = chosen[6];
+    d[POOLED] = chosen[7];
+    d[PATCH] = PATCH_SIDE * PATCH_SIDE * chosen[8];
+    d[GUIDED] = chosen[9];
+    d[IN] = d[PATCH] * (1 + chosen[10]) + PATCH_SIDE * PATCH_SIDE * MASK_SIDE * MASK_SIDE * chosen[10];
+    for (int i = 0; i < 3; i++) s->axis_dim[i] = chosen[1 + i];
+}
+
+static int write_config(const struct component *c, char *out, size_t out_bytes) {
+    const int32_t *d = c->dims;
+    const struct flux_settings *s = (const struct flux_settings *)c->settings;
+    char channels[16] = "null";
+    if (d[IN] != d[PATCH]) snprintf(channels, sizeof channels, "%d", d[PATCH]);
+    return snprintf(out, out_bytes,
+                    "{\"_class_name\": \"FluxTransformer2DModel\", \"patch_size\": 1, \"in_channels\": %d, "
+                    "\"out_channels\": %s, \"num_layers\": %d, \"num_single_layers\": %d, "
+                    "\"attention_head_dim\": %d, \"num_attention_heads\": %d, \"joint_attention_dim\": %d, "
+                    "\"pooled_projection_dim\": %d, \"guidance_embeds\": %s, "
+                    "\"axes_dims_rope\": [%d, %d, %d]}\n",
+                    d[IN], channels, d[DOUBLE_LAYERS], d[SINGLE_LAYERS], d[HEAD], d[DIM] / d[HEAD],
+                    d[CAPTION], d[POOLED], d[GUIDED] ? "true" : "false", s->axis_dim[0], s->axis_dim[1],
+                    s->axis_dim[2]);
+}
+
+const struct family family_flux = {
+    .name = "flux",
+    .kind = FAMILY_DENOISER,
+    .word = "transformer",
+    .flag = "--diffusion-model",
+    .prefixes = prefixes,
+    .config_key = "_class_name",
+    .config_value = "FluxTransformer2DModel",
+    .probe = probe,
+    .configure = configure,
+    .blocks = blocks,
+    .ignorable = ignorable,
+    .lane_state_bytes = sizeof(struct flux_state),
+    .declare = declare,
+    .visits = visits,
+    .dimensions = dimensions,
+    .n_dimensions = COUNT_OF(dimensions),
+    .derive = derive,
+    .write_config = write_config,
+};

@@ -1,0 +1,305 @@
+/* T5's encoder as a text encoder: embeddings, encoder layers, a norm.
+ *
+ * A layer: x += o(attention(q(n), k(n), v(n))); x += wo(gelu(wi_0(n)) * wi_1(n)), with RMS norms before each
+ * half and no bias anywhere. Scores are not scaled; what stands for positions is a bias of the distance
+ * between query and key, which the first layer's table gives to all layers. Padding is attended to, as the
+ * pipelines of diffusers do. Reference: transformers 5, models/t5/modeling_t5.py. */
+#include "kernels/ops.h"
+#include "models/models.h"
+#include "models/row_chunk.h"
+
+#include <stdio.h>
+
+enum { VOCABULARY, HIDDEN, Q, HEADS, BUCKETS, FEED_FORWARD, LAYERS };
+
+enum { BUCKETS_MAX = 128 }; /* that op_distance_bias takes */
+
+struct t5_settings {
+    float norm_eps;
+    int max_distance;
+};
+
+struct t5_state {
+    struct tensor bias; /* [HEADS, 2T-1]: of distances from 1-T to T-1 */
+};
+
+struct embedding_weights {
+    struct tensor rows; /* [T, HIDDEN], gathered */
+};
+
+struct bias_weights {
+    struct tensor table;
+};
+
+struct layer_weights {
+    struct tensor norm1, q, k, v, out, norm2, gate, up, down;
+};
+
+struct norm_weights {
+    struct tensor norm;
+};
+
+static const struct weight_spec embedding_table[] = {
+    {.offset = offsetof(struct embedding_weights, rows),
+     .names = {"shared.weight", "encoder.embed_tokens.weight"},
+     .rank = 2,
+     .dim = {VOCABULARY, HIDDEN},
+     .spread = 1},
+};
+
+static const struct weight_spec bias_table[] = {
+    BLOCK_WEIGHT(bias_weights, table, 1,
+                 "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", 2, BUCKETS, HEADS),
+};
+
+#define ATTENTION_WEIGHT(field, tail, ...)                                                                   \
+    BLOCK_WEIGHT(layer_weights, field, 1, "encoder.block.%d.layer.0.SelfAttention." tail ".weight", 2,       \
+                 __VA_ARGS__)
+#define DENSE_WEIGHT(field, tail, ...)                                                                       \
+    BLOCK_WEIGHT(layer_weights, field, 1, "encoder.block.%d.layer.1.DenseReluDense." tail ".weight", 2,      \
+                 __VA_ARGS__)
+
+static const struct weight_spec layer_table[] = {
+    BLOCK_WEIGHT(layer_weights, norm1, 0, "encoder.block.%d.layer.0.layer_norm.weight", 1, HIDDEN),
+    ATTENTION_WEIGHT(q, "q", Q, HIDDEN),
+    ATTENTION_WEIGHT(k, "k", Q, HIDDEN),
+    ATTENTION_WEIGHT(v, "v", Q, HIDDEN),
+    ATTENTION_WEIGHT(out, "o", HIDDEN, Q),
+    BLOCK_WEIGHT(layer_weights, norm2, 0, "encoder.block.%d.layer.1.layer_norm.weight", 1, HIDDEN),
+    DENSE_WEIGHT(gate, "wi_0", FEED_FORWARD, HIDDEN),
+    DENSE_WEIGHT(up, "wi_1", FEED_FORWARD, HIDDEN),
+    DENSE_WEIGHT(down, "wo", HIDDEN, FEED_FORWARD),
+};
+
+static const struct weight_spec norm_table[] = {
+    BLOCK_WEIGHT(norm_weights, norm, 0, "encoder.final_layer_norm.weight", 1, HIDDEN),
+};
+
+static void forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct embedding_weights *w = weights;
+    op_widen(x, scope->lane->text, w->rows);
+}
+
+static void forward_bias(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct bias_weights *w = weights;
+    const struct t5_settings *settings = scope->settings;
+    const struct t5_state *state = scope->lane->state;
+    op_distance_bias(x, state->bias, w->table,
+                     (struct distance_buckets){.max_distance = settings->max_distance});
+}
+
+static void attend(struct context *x, const struct layer_weights *w, const struct visit_scope *scope) {
+    const struct t5_settings *settings = scope->settings;
+    const struct t5_state *state = scope->lane->state;
+    struct tensor tokens = scope->lane->text;
+    struct epilogue none = {0};
+    int32_t wide[] = {tokens.dim[0], w->q.dim[0]};
+    int heads = state->bias.dim[0];
+    struct tensor n = context_tensor(x, DTYPE_F32, 2, tokens.dim);
+    struct tensor q = context_tensor(x, DTYPE_F32, 2, wide);
+    struct tensor k = context_tensor(x, DTYPE_F32, 2, wide);
+    struct tensor v = context_tensor(x, DTYPE_F32, 2, wide);
+    op_rms_norm(x, n, tokens, w->norm1, settings->norm_eps, (struct modulation){0});
+    op_linear(x, q, n, w->q, none);
+    op_linear(x, k, n, w->k, none);
+    op_linear(x, v, n, w->v, none);
+    op_attention(x, q, q, k, v,
+                 (struct heads){.queries = heads, .keys = heads, .scale = 1, .distance_bias = state->bias});
+    op_linear(x, tokens, q, w->out, (struct epilogue){.residual = tokens});
+}
+
+static void feed_forward(struct context *x, const struct layer_weights *w, const struct visit_scope *scope) {
+    const struct t5_settings *settings = scope->settings;
+    struct tensor tokens = scope->lane->text;
+    struct epilogue none = {0};
+    int32_t T = tokens.dim[0], chunk = row_chunk(T), wide[] = {chunk, w->gate.dim[0]};
+    struct tensor n = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, tokens.dim[1]});
+    struct tensor gate = context_tensor(x, DTYPE_F32, 2, wide);
+    struct tensor up = context_tensor(x, DTYPE_F32, 2, wide);
+    for (int32_t first = 0; first < T; first += chunk) {
+        int32_t rows = T - first < chunk ? T - first : chunk;
+        struct tensor t = tensor_slice(tokens, first, rows), h = tensor_slice(n, 0, rows);
+        struct tensor gate_rows = tensor_slice(gate, 0, rows), up_rows = tensor_slice(up, 0, rows);
+        op_rms_norm(x, h, t, w->norm2, settings->norm_eps, (struct modulation){0});
+        op_linear(x, gate_rows, h, w->gate, none);
+        op_linear(x, up_rows, h, w->up, none);
+        op_glu(x, gate_rows, gate_rows, up_rows, ACTIVATION_GELU_TANH);
+        op_linear(x, t, gate_rows, w->down, (struct epilogue){.residual = t});
+    }
+}
+
+static void forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
+    uint64_t mark = x->scratch->used;
+    attend(x, weights, scope);
+    x->scratch->used = mark;
+    feed_forward(x, weights, scope);
+}
+
+static void forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct norm_weights *w = weights;
+    const struct t5_settings *settings = scope->settings;
+    struct tensor tokens = scope->lane->text;
+    op_rms_norm(x, tokens, tokens, w->norm, settings->norm_eps, (struct modulation){0});
+}
+
+static const struct block_kind kind_embedding = BLOCK_KIND(
+    "embedding", "shared", embedding_table, embedding_weights, forward_embedding, .gathers_rows = true);
+static const struct block_kind kind_bias =
+    BLOCK_KIND("position_bias", "relative_attention_bias", bias_table, bias_weights, forward_bias);
+static const struct block_kind kind_layer =
+    BLOCK_KIND("layer", "block.%d", layer_table, layer_weights, forward_layer);
+static const struct block_kind kind_norm =
+    BLOCK_KIND("norm", "final_layer_norm", norm_table, norm_weights, forward_norm);
+
+#define BIAS_OF(layer) "encoder.block." layer ".layer.0.SelfAttention.relative_attention_bias.weight"
+
+static bool probe(const struct tensor_index *index) {
+    return index_find(index, BIAS_OF("0")) && index_find(index, "encoder.final_layer_norm.weight");
+}
+
+static enum status check_dims(const struct component *c, struct error *e) {
+    const int32_t *d = c->dims;
+    if (d[Q] % d[HEADS] == 0 && d[Q] / d[HEADS] <= 512 && d[BUCKETS] % 4 == 0 && d[BUCKETS] <= BUCKETS_MAX &&
+        d[LAYERS] >= 1 && d[LAYERS] <= FAMILY_BLOCKS_MAX - 3)
+        return OK;
+    error_set(e, SHAPE, "the T5 text encoder's sizes do not fit together");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "queries %d, heads %d, buckets of distances %d, layers %d", d[Q], d[HEADS], d[BUCKETS],
+                d[LAYERS]);
+    return error_expected(e, "queries of whole heads of at most 512, and %d buckets at most, a multiple of 4",
+                          BUCKETS_MAX);
+}
+
+/* Relatives that share the names but not the computation: T5 1.0, whose feed-forward has no gate, and UMT5,
+ * in which every layer has a bias of its own. */
+static enum status check_relatives(const struct component *c, struct error *e) {
+    bool ungated = index_find(&c->index, "encoder.block.0.layer.1.DenseReluDense.wi.weight");
+    if (!ungated && !index_find(&c->index, BIAS_OF("1"))) return OK;
+    error_set(e, UNSUPPORTED, "a text encoder that is no T5 1.1");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, ungated ? "a feed-forward without a gate, as T5 1.0 has"
+                           : "a distance bias in the second layer, as UMT5 has");
+    return error_expected(e, "T5 1.1 (t5xxl)");
+}
+
+static enum status configure(struct component *c, const struct config *config, struct error *e) {
+    struct t5_settings *settings = (struct t5_settings *)c->settings;
+    int32_t *d = c->dims;
+    if (check_relatives(c, e) != OK) return e->code;
+    const char *table = component_either(c, "shared.weight", "encoder.embed_tokens.weight");
+    d[VOCABULARY] = component_dim(c, table, 2, 0, e);
+    d[HIDDEN] = component_dim(c, table, 2, 1, e);
+    d[Q] = component_dim(c, "encoder.block.0.layer.0.SelfAttention.q.weight", 2, 0, e);
+    d[BUCKETS] = component_dim(c, BIAS_OF("0"), 2, 0, e);
+    d[HEADS] = component_dim(c, BIAS_OF("0"), 2, 1, e);
+    d[FEED_FORWARD] = component_dim(c, "encoder.block.0.layer.1.DenseReluDense.wi_0.weight", 2, 0, e);
+    d[LAYERS] = index_last_block(&c->index, "encoder.block.") + 1;
+    if (e->code != OK || check_dims(c, e) != OK) return e->code;
+    config_expect(config, "feed_forward_proj", "gated-gelu", e);
+    config_expect(config, "dense_act_fn", "gelu_new", e);
+    double eps = 1e-6;
+    settings->max_distance = 128;
+    config_float(config, "layer_norm_epsilon", 0, 1, &eps, e);
+    config_int(config, "relative_attention_max_distance", d[BUCKETS] / 4 + 1, 1 << 20,
+               &settings->max_distance, e);
+    settings->norm_eps = (float)eps;
+    c->text_columns = d[HIDDEN];
+    return e->code;
+}
+
+static int blocks(const struct component *c, struct block_ref *refs) {
+    int n = 0;
+    refs[n++] = (struct block_ref){.kind = &kind_embedding};
+    refs[n++] = (struct block_ref){.kind = &kind_bias};
+    for (int i = 0; i < c->dims[LAYERS]; i++)
+        refs[n++] = (struct block_ref){.kind = &kind_layer, .number = i};
+    refs[n++] = (struct block_ref){.kind = &kind_norm};
+    return n;
+}
+
+static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                    struct arena *pictures, bool *ok) {
+    (void)pictures;
+    for (int i = 0; i < n_lanes; i++) {
+        struct t5_state *state = lanes[i].state;
+        int32_t distances = 2 * lanes[i].text.dim[0] - 1;
+        state->bias = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){c->dims[HEADS], distances}, ok);
+    }
+}
+
+static enum status visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
+                          int evaluations, struct visit_list *list, struct error *e) {
+    (void)lanes, (void)evaluations;
+    for (int i = 0; i < n_lanes; i++)
+        visit_add(list,
+                  (struct visit){.stage = stage, .block = c->n_blocks + i, .first_lane = i, .n_lanes = 1}, e);
+    for (int i = 0; i < c->n_blocks; i++)
+        visit_add(list, (struct visit){.stage = stage, .block = i, .n_lanes = n_lanes}, e);
+    return e->code;
+}
+
+/* The decoder; the embedding table under its second name; ComfyUI's logit_scale, which it writes for every
+ * text encoder; a tokenizer stored as a tensor. */
+static const char *const ignorable[] = {
+    "decoder.",     "lm_head.", "encoder.embed_tokens.", "logit_scale", "text_encoders.t5xxl.logit_scale",
+    "spiece_model", NULL};
+static const char *const prefixes[] = {"", "text_encoders.t5xxl.transformer.", "text_encoders.t5xxl.",
+                                       "t5xxl.", NULL};
+
+/* T5 1.1 XXL. */
+static const struct dimension dimensions[] = {
+    {"t5_vocabulary", 32128, 300, 1048576},
+    {"hidden", 4096, 8, 65536},
+    {"t5_heads", 64, 1, 1024},
+    {"t5_head_dim", 64, 1, 512},
+    {"t5_ff", 10240, 8, 262144},
+    {"t5_layers", 24, 1, 400},
+    {"t5_buckets", 32, 4, BUCKETS_MAX},
+};
+
+static void derive(struct component *c, const int *chosen) {
+    int32_t *d = c->dims;
+    d[VOCABULARY] = chosen[0];
+    d[HIDDEN] = chosen[1];
+    d[HEADS] = chosen[2];
+    d[Q] = chosen[2] * chosen[3];
+    d[FEED_FORWARD] = chosen[4];
+    d[LAYERS] = chosen[5];
+    d[BUCKETS] = chosen[6] / 4 * 4;
+}
+
+static int write_config(const struct component *c, char *out, size_t out_bytes) {
+    const int32_t *d = c->dims;
+    return snprintf(
+        out, out_bytes,
+        "{\"architectures\": [\"T5EncoderModel\"], \"model_type\": \"t5\", \"d_model\": %d, \"d_kv\": %d, "
+        "\"d_ff\": %d, \"num_layers\": %d, \"num_decoder_layers\": %d, \"num_heads\": %d, "
+        "\"vocab_size\": %d, \"relative_attention_num_buckets\": %d, "
+        "\"relative_attention_max_distance\": 128, \"layer_norm_epsilon\": 1e-06, "
+        "\"feed_forward_proj\": \"gated-gelu\", \"is_gated_act\": true, \"dense_act_fn\": \"gelu_new\", "
+        "\"is_encoder_decoder\": true, \"tie_word_embeddings\": false, \"pad_token_id\": 0, "
+        "\"eos_token_id\": 1, \"decoder_start_token_id\": 0}\n",
+        d[HIDDEN], d[Q] / d[HEADS], d[FEED_FORWARD], d[LAYERS], d[LAYERS], d[HEADS], d[VOCABULARY],
+        d[BUCKETS]);
+}
+
+const struct family family_t5 = {
+    .name = "t5",
+    .kind = FAMILY_TEXT,
+    .word = "T5 text encoder",
+    .flag = "--t5xxl",
+    .prefixes = prefixes,
+    .config_key = "model_type",
+    .config_value = "t5",
+    .probe = probe,
+    .configure = configure,
+    .blocks = blocks,
+    .ignorable = ignorable,
+    .lane_state_bytes = sizeof(struct t5_state),
+    .declare = declare,
+    .visits = visits,
+    .dimensions = dimensions,
+    .n_dimensions = COUNT_OF(dimensions),
+    .derive = derive,
+    .write_config = write_config,
+};

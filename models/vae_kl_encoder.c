@@ -1,0 +1,206 @@
+/* The encoder of the KL autoencoder: picture to the mean and the logarithm of the variance of its latent.
+ *
+ * conv_in, then per level resnets and a convolution that leaves every other row and column, two resnets
+ * around one single-head attention, group norm, SiLU, conv_out: see vae_blocks.h. It lies in the decoder's
+ * files. */
+#include "models/models.h"
+#include "models/vae_blocks.h"
+
+struct conv_weights {
+    struct tensor weight, bias;
+};
+
+struct out_weights {
+    struct tensor norm, norm_bias, weight, bias, post, post_bias;
+};
+
+static const struct weight_spec in_table[] = {
+    BLOCK_WEIGHT(conv_weights, weight, 1, "encoder.conv_in.weight", 4, OUT, COLOURS, K3, K3),
+    BLOCK_WEIGHT(conv_weights, bias, 1, "encoder.conv_in.bias", 1, OUT),
+};
+
+/* The authors' names count the middle's resnets from 1. */
+#define DOWN_RESNET          "encoder.down_blocks.%d.resnets.%d."
+#define DOWN_RESNET_ORIGINAL "encoder.down.%d.block.%d."
+#define ATTENTION            "encoder.mid_block.attentions.0."
+#define ATTENTION_ORIGINAL   "encoder.mid.attn_1."
+
+static const struct weight_spec mid_resnet_table[] = {
+    VAE_RESNET("encoder.mid_block.resnets.%d.", "encoder.mid.block_%d.")};
+static const struct weight_spec down_resnet_table[] = {VAE_RESNET(DOWN_RESNET, DOWN_RESNET_ORIGINAL)};
+static const struct weight_spec wider_resnet_table[] = {VAE_RESNET(DOWN_RESNET, DOWN_RESNET_ORIGINAL),
+                                                        VAE_SHORTCUT(DOWN_RESNET, DOWN_RESNET_ORIGINAL)};
+static const struct weight_spec attention_table[] = {VAE_ATTENTION(ATTENTION, ATTENTION_ORIGINAL)};
+
+static const struct weight_spec downsample_table[] = {
+    BLOCK_WEIGHT_ORIGINALLY(conv_weights, weight, 1, "encoder.down_blocks.%d.downsamplers.0.conv.weight",
+                            "encoder.down.%d.downsample.conv.weight", 4, OUT, OUT, K3, K3),
+    BLOCK_WEIGHT_ORIGINALLY(conv_weights, bias, 1, "encoder.down_blocks.%d.downsamplers.0.conv.bias",
+                            "encoder.down.%d.downsample.conv.bias", 1, OUT),
+};
+
+static const struct weight_spec out_table[] = {
+    BLOCK_WEIGHT_ORIGINALLY(out_weights, norm, 0, "encoder.conv_norm_out.weight", "encoder.norm_out.weight",
+                            1, OUT),
+    BLOCK_WEIGHT_ORIGINALLY(out_weights, norm_bias, 1, "encoder.conv_norm_out.bias", "encoder.norm_out.bias",
+                            1, OUT),
+    BLOCK_WEIGHT(out_weights, weight, 1, "encoder.conv_out.weight", 4, MOMENTS, OUT, K3, K3),
+    BLOCK_WEIGHT(out_weights, bias, 1, "encoder.conv_out.bias", 1, MOMENTS),
+    VAE_OPTIONAL(out_weights, post, "quant_conv.weight", 1, 4, MOMENTS, MOMENTS, K1, K1),
+    VAE_OPTIONAL(out_weights, post_bias, "quant_conv.bias", 1, 1, MOMENTS),
+};
+
+/* ---- forwards ---- */
+
+static void forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct conv_weights *w = weights;
+    struct vae_state *state = scope->lane->state;
+    struct tensor in = scope->lane->picture;
+    struct tensor out = canvas_put(&state->canvas, state->front[0], in.dim[0], in.dim[1], w->weight.dim[0]);
+    op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias},
+              (struct conv_options){.upsample = 1});
+}
+
+static void forward_downsample(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct conv_weights *w = weights;
+    struct vae_state *state = scope->lane->state;
+    struct tensor in = state->canvas.picture;
+    int32_t Y = in.dim[0] / 2, X = in.dim[1] / 2, C = in.dim[2];
+    int64_t front = state->front[scope->number + 1];
+    struct tensor out = canvas_put(&state->canvas, 0, Y, X, C);
+    op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias},
+              (struct conv_options){.upsample = 1, .stride = 2});
+    if (front) op_widen(x, canvas_put(&state->canvas, front, Y, X, C), out);
+}
+
+static void forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct out_weights *w = weights;
+    const struct vae_state *state = scope->lane->state;
+    struct tensor in = state->canvas.picture, moments = scope->lane->moments, out = moments;
+    struct conv_options plain = {.upsample = 1}, options = {.activation = ACTIVATION_SILU, .upsample = 1};
+    if (w->post.rank) out = context_tensor(x, DTYPE_F32, 3, moments.dim);
+    options.norm = vae_measure(x, scope->settings, in, w->norm, w->norm_bias);
+    op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias}, options);
+    if (w->post.rank) op_conv2d(x, moments, out, w->post, (struct epilogue){.bias = w->post_bias}, plain);
+}
+
+/* ---- the family ---- */
+
+static const struct block_kind kind_in = BLOCK_KIND("conv_in", "conv_in", in_table, conv_weights, forward_in);
+static const struct block_kind kind_down_resnet =
+    BLOCK_KIND("resnet", "down_blocks.%d.resnets.%d", down_resnet_table, resnet_weights, vae_forward_resnet);
+static const struct block_kind kind_wider_resnet = BLOCK_KIND(
+    "wider_resnet", "down_blocks.%d.resnets.%d", wider_resnet_table, resnet_weights, vae_forward_resnet);
+static const struct block_kind kind_downsample =
+    BLOCK_KIND("downsample", "down_blocks.%d.downsample", downsample_table, conv_weights, forward_downsample);
+static const struct block_kind kind_mid_resnet =
+    BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", mid_resnet_table, resnet_weights, vae_forward_resnet);
+static const struct block_kind kind_attention = BLOCK_KIND(
+    "attention", "mid_block.attentions.0", attention_table, attention_weights, vae_forward_attention);
+static const struct block_kind kind_out =
+    BLOCK_KIND("conv_out", "conv_out", out_table, out_weights, forward_out);
+
+static bool probe(const struct tensor_index *index) {
+    return index_find(index, "encoder.conv_in.weight") &&
+           (index_find(index, "encoder.mid_block.resnets.0.conv1.weight") ||
+            index_find(index, "encoder.mid.block_1.conv1.weight"));
+}
+
+static const struct vae_half half = {
+    .word = "encoder",
+    .level = "encoder.down_blocks.",
+    .level_original = "encoder.down.",
+    .resnet = DOWN_RESNET,
+    .resnet_original = DOWN_RESNET_ORIGINAL,
+    .attention = ATTENTION,
+    .attention_original = ATTENTION_ORIGINAL,
+};
+
+static enum status configure(struct component *c, const struct config *config, struct error *e) {
+    c->dims[LATENT] = component_dim(c, "encoder.conv_out.weight", 4, 0, e) / 2;
+    return vae_configure(c, &half, config, e);
+}
+
+static int blocks(const struct component *c, struct block_ref *refs) {
+    const struct vae_settings *s = (const struct vae_settings *)c->settings;
+    int n = 0, levels = c->dims[LEVELS];
+    refs[n++] = (struct block_ref){.kind = &kind_in};
+    for (int level = 0; level < levels; level++) {
+        for (int i = 0; i < c->dims[RESNETS]; i++)
+            refs[n++] = (struct block_ref){.kind = i == 0 && vae_widens(c, level) ? &kind_wider_resnet
+                                                                                  : &kind_down_resnet,
+                                           .number = level * BLOCK_NUMBER_STEP + i};
+        if (level + 1 < levels) refs[n++] = (struct block_ref){.kind = &kind_downsample, .number = level};
+    }
+    refs[n++] = (struct block_ref){.kind = &kind_mid_resnet, .number = 0, .original = 1};
+    if (s->attention) refs[n++] = (struct block_ref){.kind = &kind_attention};
+    refs[n++] = (struct block_ref){.kind = &kind_mid_resnet, .number = 1, .original = 1};
+    refs[n++] = (struct block_ref){.kind = &kind_out};
+    return n;
+}
+
+static void block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
+    int level = c->dims[LEVELS] - 1;
+    if (ref->kind == &kind_in) level = 0;
+    if (ref->kind == &kind_down_resnet || ref->kind == &kind_wider_resnet)
+        level = ref->number / BLOCK_NUMBER_STEP;
+    if (ref->kind == &kind_downsample) level = ref->number;
+    dims[OUT] = dims[CHANNELS + level];
+    dims[IN] = ref->kind == &kind_wider_resnet ? dims[CHANNELS + level - 1] : dims[OUT];
+}
+
+static int64_t measure_lane(const struct component *c, const struct lane *lane, int64_t *front) {
+    const struct vae_settings *s = (const struct vae_settings *)c->settings;
+    struct canvas_level levels[CANVAS_LEVELS_MAX];
+    int n = c->dims[LEVELS];
+    for (int i = 0; i < n; i++)
+        levels[i] = (struct canvas_level){.Y = lane->picture.dim[0] >> i,
+                                          .X = lane->picture.dim[1] >> i,
+                                          .before = c->dims[CHANNELS + (i ? i - 1 : 0)],
+                                          .channels = c->dims[CHANNELS + i],
+                                          .n_resnets = c->dims[RESNETS] + (i + 1 == n ? VAE_MID_RESNETS : 0)};
+    return canvas_measure_down(levels, n, s->attention ? VAE_ATTENTION_SPARE : 0, lane->tiled, front);
+}
+
+/* All lanes share the canvas, which is large enough for each: they run one after another. */
+static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                    struct arena *pictures, bool *ok) {
+    int64_t rows = 0;
+    (void)arena;
+    for (int i = 0; i < n_lanes; i++) {
+        int64_t needs = measure_lane(c, &lanes[i], ((struct vae_state *)lanes[i].state)->front);
+        if (needs > rows) rows = needs;
+    }
+    struct tensor memory = arena_tensor(pictures, DTYPE_F32, 2, (int32_t[]){(int32_t)rows, CANVAS_ROW}, ok);
+    for (int i = 0; i < n_lanes; i++) ((struct vae_state *)lanes[i].state)->canvas.memory = memory;
+}
+
+static const char *const ignorable[] = {"decoder.", "post_quant_conv.", NULL};
+
+static void derive(struct component *c, const int *chosen) {
+    vae_derive(c, chosen);
+    c->dims[RESNETS] = chosen[CHOSEN_RESNETS] - 1;
+    for (int i = 0; i < VAE_LEVELS; i++) c->dims[CHANNELS + VAE_LEVELS - 1 - i] = chosen[CHOSEN_WIDTH + i];
+}
+
+/* Its configuration is the decoder's. */
+const struct family family_vae_kl_encoder = {
+    .name = "vae_kl_encoder",
+    .kind = FAMILY_ENCODER,
+    .word = "autoencoder's encoder",
+    .flag = "--vae",
+    .prefixes = vae_prefixes,
+    .config_key = "_class_name",
+    .config_value = "AutoencoderKL",
+    .probe = probe,
+    .configure = configure,
+    .blocks = blocks,
+    .block_dims = block_dims,
+    .ignorable = ignorable,
+    .lane_state_bytes = sizeof(struct vae_state),
+    .declare = declare,
+    .visits = vae_visits,
+    .dimensions = vae_dimensions,
+    .n_dimensions = N_VAE_DIMENSIONS,
+    .derive = derive,
+};

@@ -1,0 +1,92 @@
+"""What the influence of Flux.1's tensors is measured by (../influence.py)."""
+
+import torch
+
+from watch import relative
+
+from . import rings
+
+PARTS = ["text_encoder", "text_encoder_2", "transformer", "vae"]
+MEASURE = ("Relative L2 change of case 0's final latent (text encoders, transformer), decoded picture (vae.decoder) or of a picture's "
+           "moments (vae.encoder) when the tensor is zero.")
+
+KEY_BIAS = "a key bias adds the same to all scores of a query: softmax cancels it"
+UNUSED = [
+    (r"^vae\.(decoder|encoder)\.mid_block\.attentions\.0\.to_k\.bias$", KEY_BIAS),
+    (r"^text_encoder\..*\.k_proj\.bias$", KEY_BIAS),
+]
+
+
+def unused(_pipe):
+    return UNUSED
+
+
+class Probe:
+    """Case 0 again, from whatever stage a change can reach."""
+
+    def __init__(self, pipe, expect, tensors):
+        self.pipe, self.case, self.tensors = pipe, expect["cases"][0], tensors
+        self.text = [tensors[f"case0.{name}.cond"][None] for name in ("hidden", "pooled")]
+        self.final = self.latent(self.text)
+        self.picture, self.moments = self.decode(), self.encode()
+
+    @torch.no_grad()
+    def latent(self, text):
+        """After all steps; the first ring shows that this is the pipeline's loop."""
+        pipe, case, known = self.pipe, self.case, {name.removeprefix("case0."): t for name, t in self.tensors.items()}
+        sigmas, latent = known["sigmas"], known["latent_000"]
+        ids = rings.positions(pipe, case, [], text[0].shape[1])
+        guidance = torch.tensor([case["guidance"]]) if pipe.transformer.config.guidance_embeds else None
+        for i in range(len(known["timesteps"])):
+            velocity = pipe.transformer(
+                hidden_states=rings.packed(pipe, [latent], known.get("control")), timestep=known["timesteps"][i:i + 1] / 1000, guidance=guidance,
+                pooled_projections=text[1], encoder_hidden_states=text[0], txt_ids=ids[0], img_ids=ids[1], return_dict=False)[0]
+            latent = latent + (sigmas[i + 1] - sigmas[i]) * rings.unpack(pipe, velocity, case)
+        return latent
+
+    @torch.no_grad()
+    def decode(self):
+        vae = self.pipe.vae
+        return vae.decode(self.final / vae.config.scaling_factor + vae.config.shift_factor, return_dict=False)[0]
+
+    @torch.no_grad()
+    def encode(self):
+        picture = self.tensors.get("encoder.in")  # none where the autoencoder is borrowed
+        return None if picture is None else self.pipe.vae.encode(picture).latent_dist.parameters
+
+    def change(self, name):
+        if name.startswith(("vae.encoder.", "vae.quant_conv.")):
+            return relative(self.encode(), self.moments)
+        if name.startswith("vae."):
+            return relative(self.decode(), self.picture)
+        text = self.text
+        if name.startswith("text_encoder"):
+            text = self.pipe.encode_prompt(self.case["prompt"], max_sequence_length=self.case["max_sequence_length"])[:2]
+        return relative(self.latent(text), self.final)
+
+
+def constants(pipe):
+    """(name, part, objects, attribute, wrong value): what a slip of the pen would make of it."""
+    model, clip, t5, vae = pipe.transformer, pipe.text_encoder, pipe.text_encoder_2, pipe.vae
+    layer = [m for m in model.modules() if isinstance(m, torch.nn.LayerNorm)]
+    heads = [m for m in model.modules() if isinstance(m, torch.nn.RMSNorm)]
+    clip_norms = [m for m in clip.modules() if isinstance(m, torch.nn.LayerNorm)]
+    t5_norms = [m for m in t5.modules() if hasattr(m, "variance_epsilon")]
+    clip_mlps = [m for m in clip.modules() if hasattr(m, "activation_fn")]
+    t5_mlps = [m for m in t5.modules() if hasattr(m, "wi_0")]
+    bias = [m for m in t5.modules() if getattr(m, "has_relative_attention_bias", False)]
+    mlps = [b.act_mlp for b in model.single_transformer_blocks]
+    groups = {part: [m for m in getattr(vae, part).modules() if isinstance(m, torch.nn.GroupNorm)] for part in ("decoder", "encoder")}
+    return [
+        ("transformer norms: eps 1e-5 for 1e-6", "transformer", layer, "eps", 1e-5),
+        ("query and key norms: eps 1e-5 for 1e-6", "transformer", heads, "eps", 1e-5),
+        ("rope theta 1 % off", "transformer", [model.pos_embed], "theta", model.pos_embed.theta * 1.01),
+        ("single blocks: GELU without tanh", "transformer", mlps, "approximate", "none"),
+        ("CLIP norms: eps 1e-6 for 1e-5", "text_encoder", clip_norms, "eps", 1e-6),
+        ("CLIP: GELU for quick GELU", "text_encoder", clip_mlps, "activation_fn", torch.nn.GELU()),
+        ("T5 norms: eps 1e-5 for 1e-6", "text_encoder_2", t5_norms, "variance_epsilon", 1e-5),
+        ("T5: GELU without tanh", "text_encoder_2", t5_mlps, "act", torch.nn.GELU()),
+        ("T5: longest distance 64 for 128", "text_encoder_2", bias, "relative_attention_max_distance", 64),
+        ("decoder norms: eps 1e-5 for 1e-6", "vae.decoder.", groups["decoder"], "eps", 1e-5),
+        ("encoder norms: eps 1e-5 for 1e-6", "vae.encoder.", groups["encoder"], "eps", 1e-5),
+    ]

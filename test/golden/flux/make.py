@@ -1,0 +1,119 @@
+"""Makes the Flux.1 fixtures; ../make.py is the program.
+
+Each NAME/ is as Z-Image's (../make.py): model/, expect.json, rings.safetensors.  flux_kontext and
+flux_fill link to what they share with flux_a.  Case k's rings have the prefix "case{k}.":
+  ids.cond ids_2.cond        i32, CLIP's (77) and T5's (max_sequence_length), pads included; .uncond likewise
+  hidden.cond pooled.cond    [T, t5_hidden], [clip_hidden]: what encode_prompt gives
+  sigmas timesteps           n+1 and n values: of the steps that are run
+  picture.{init,mask,reference_000,...}   u8 [H, W, 3]: what goes in
+  moments.{init,masked,reference_000,...}  [2C, h, w], of image 0: mean, then log variance, before clamping
+  encoded.{...}              [N, C, h, w]: init and masked drawn from the posterior, references its mean; scale and
+                             shift done.  Image k draws from seed + k: init's noise, the start's, masked's
+  control                    [C + factor^2, h, w], image 0, of a model that fills: the masked picture's latent, the mask
+  latent_000                 [N, C, h, w], what the loop starts from
+  latent_001 ...             after every step but the last; not in a batch
+  latent decoded picture     as Z-Image's
+Cases of kind "text" have ids and pooled; hidden states are there of the first two cases of each kind.
+
+Block rings, from one forward at case 0's step 1 with the text's first block.text_tokens tokens and
+case 0's references (in: latent_001, hidden.cond, pooled.cond, batch of one):
+  block.t block.temb         timestep / 1000 as the pipeline gives it; [1, dim]
+  block.{double,single}.{in,out}   [1, tokens, dim], text then image (then references)
+  block.final.{in,out}  block.final_small.{in,out}   image rows before the last norm, and packed velocity
+  block.velocity             as block.final.out: [1, tokens, 4 C]; rows of references included
+  embed.{image,text}.{in,out}   packed rows (C, ph, pw in a row); a model that fills: latent, masked, mask
+  rope rope.ids              [tokens, head_dim / 2, 2] cos and sin; i32 [tokens, 3]
+  block.clip.{in,out} block.t5.{in,out}   [1, T, hidden] of the layers that expect.json names
+  clip.embedding t5.embedding   [T, hidden] of case 0's ids (clip's with positions)
+  t5.distance_bias t5.buckets   [heads, 1023] for 512 tokens, key minus query from -511; i32 [2047] from -1023
+Encoder rings: encoder.{in,out}, [1, 3, H, W] to moments [1, 2C, h, w]; encoder.{resnet,downsampler,mid}.{in,out}.
+Decoder rings: as Z-Image's.
+Without a model: schedule_tokens.{steps}.{tokens}.{sigmas,timesteps} (flux_a), schedule.{steps}.{shift}... (flux_b).
+"""
+
+import os
+
+import numpy as np
+import torch
+
+import files
+import rings as zimage_rings
+
+from . import folder, rings, specs
+
+TEXT_CASES = ["unicode", "long", "special", "empty"]
+HIDDEN_TEXTS = 2  # of these, with hidden states; so have the first two image cases
+
+
+def image_case(spec, k, wanted):
+    columns, rows = wanted["grid"]
+    negative = wanted["negative"]
+    return dict(
+        index=k, kind="image", prompt=specs.TEXTS[wanted["prompt"]], negative_prompt=negative and specs.TEXTS[negative],
+        width=columns * spec.pixel_multiple, height=rows * spec.pixel_multiple, steps=wanted["steps"], cfg_scale=wanted["cfg"],
+        guidance=wanted["guidance"], seed=wanted["seed"], batch=wanted.get("batch", 1), flow_shift=None,
+        max_sequence_length=spec.form["tokens_max"], channels=spec.channels, init=wanted.get("init", False), mask=wanted.get("mask", False),
+        strength=wanted.get("strength"), references=wanted.get("references", []),
+        latent_width=2 * columns, latent_height=2 * rows, image_tokens=columns * rows)
+
+
+def pictures_of(spec, case):
+    rng = np.random.default_rng([spec.seed, case["index"]])
+    out = {}
+    if case["init"]:
+        out["init"] = rings.picture_of(rng, case["width"], case["height"])
+    if case["mask"]:
+        out["mask"] = rings.mask_of(rng, case["width"], case["height"])
+    for i, (columns, rows) in enumerate(case["references"]):
+        out[f"reference_{i:03}"] = rings.picture_of(rng, columns * spec.pixel_multiple, rows * spec.pixel_multiple)
+    return out
+
+
+def encode_case(pipe, case, out, hidden):
+    lanes = [("cond", case["prompt"])] + ([("uncond", case["negative_prompt"])] if case["cfg_scale"] != 1 else [])
+    for lane, prompt in lanes:
+        values, uncut = rings.encode(pipe, prompt, case["max_sequence_length"])
+        if not hidden:
+            del values["hidden"]
+        for name, value in values.items():
+            out[f"case{case['index']}.{name}.{lane}"] = value
+        if lane == "cond":
+            case["ids_cond"], case["ids_2_cond"] = uncut
+            case["cut"] = uncut[0] > 77
+            case["cut_2"] = uncut[1] > case["max_sequence_length"]
+
+
+def model_numbers(spec):
+    return dict(
+        dim=spec.dim, heads=spec.heads, head_dim=spec.head_dim, axes=spec.axes, doubles=spec.doubles, singles=spec.singles,
+        channels=spec.channels, clip_hidden=spec.clip_hidden, clip_heads=spec.clip_heads, clip_layers=spec.clip_layers, clip_ffn=spec.clip_ffn,
+        t5_hidden=spec.t5_hidden, t5_heads=spec.t5_heads, t5_head_dim=spec.t5_head_dim, t5_layers=spec.t5_layers, t5_ffn=spec.t5_ffn,
+        vae_channels=spec.vae_channels, vae_groups=spec.vae_groups, vae_layers=spec.vae_layers, scaling_factor=spec.scaling_factor,
+        shift_factor=spec.shift_factor, pixel_multiple=spec.pixel_multiple, guided=spec.form["guided"], fills=spec.form["fills"],
+        max_sequence_length=spec.form["tokens_max"])
+
+
+def make(spec, out):
+    target = files.fixture_begin(out, spec.name)
+    folder.write(spec, os.path.join(target, "model"))
+    pipe = rings.load(os.path.join(target, "model"))
+    cases = [image_case(spec, k, wanted) for k, wanted in enumerate(spec.cases)]
+    alone = not spec.form["share"]
+    tensors = {}
+    if alone:
+        cases += [dict(index=len(cases) + i, kind="text", prompt=specs.TEXTS[name], negative_prompt=None, cfg_scale=1.0,
+                       max_sequence_length=spec.form["tokens_max"]) for i, name in enumerate(TEXT_CASES)]
+    for case in cases:
+        text = case["kind"] == "text"
+        encode_case(pipe, case, tensors, hidden=case["index"] in (0, 1) or 0 <= case["index"] - len(spec.cases) < HIDDEN_TEXTS)
+        if not text:
+            for name, value in rings.run_case(pipe, case, pictures_of(spec, case)).items():
+                tensors[f"case{case['index']}.{name}"] = value
+    block, blocks = rings.block_rings(pipe, cases[0], tensors)
+    tensors |= block
+    if alone:
+        for more, about in (rings.text_rings(pipe, tensors), rings.encoder_rings(pipe, spec), zimage_rings.vae_rings(pipe, spec)):
+            tensors |= more
+            blocks |= about
+        tensors |= rings.schedule_rings(spec)
+    files.fixture_end(out, spec, tensors, dict(family="flux", model=model_numbers(spec), cases=cases, blocks=blocks))

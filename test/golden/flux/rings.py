@@ -1,0 +1,296 @@
+"""Runs the reference and keeps what goes in and out of every ring."""
+
+import diffusers
+import numpy as np
+import torch
+from diffusers import FlowMatchEulerDiscreteScheduler, FluxImg2ImgPipeline, FluxPipeline
+from diffusers.pipelines.flux.pipeline_flux import calculate_shift
+from PIL import Image
+
+from watch import Watch, relative
+
+SCHEDULE_STEPS = [1, 2, 4, 7, 20, 28, 50]
+SCHEDULE_TOKENS = [1, 117, 256, 1024, 1521, 4096, 6032]
+SCHEDULE_SHIFTS = [1.0, 3.0]
+
+BLOCK_TEXT = 24  # tokens of the text in block rings, the first ones
+
+
+def load(folder):
+    """The folder as the reference reads it, all in f32 whatever the files hold."""
+    name = diffusers.DiffusionPipeline.load_config(folder)["_class_name"]
+    pipe = getattr(diffusers, name).from_pretrained(folder, dtype=torch.float32)
+    pipe.set_progress_bar_config(disable=True)
+    for model in (pipe.transformer, pipe.text_encoder, pipe.text_encoder_2, pipe.vae):
+        model.requires_grad_(False).eval()
+    return pipe
+
+
+@torch.no_grad()
+def encode(pipe, prompt, tokens_max):
+    """Rings of one prompt, pads included, by the pipeline's own code."""
+    hidden, pooled, _ = pipe.encode_prompt(prompt, max_sequence_length=tokens_max)
+    ids = [t(prompt, padding="max_length", max_length=n, truncation=True).input_ids for t, n in ((pipe.tokenizer, 77), (pipe.tokenizer_2, tokens_max))]
+    assert hidden.shape[1] == len(ids[1]) == tokens_max and len(ids[0]) == 77
+    uncut = [len(t(prompt).input_ids) for t in (pipe.tokenizer, pipe.tokenizer_2)]
+    return dict(ids=torch.tensor(ids[0], dtype=torch.int32), ids_2=torch.tensor(ids[1], dtype=torch.int32), hidden=hidden[0], pooled=pooled[0]), uncut
+
+
+def picture_of(rng, width, height):
+    """Patches of colour under noise, from black to white."""
+    coarse = rng.integers(0, 256, [height // 8 + 1, width // 8 + 1, 3]).repeat(8, 0).repeat(8, 1)[:height, :width]
+    return np.clip(coarse + rng.integers(-40, 41, coarse.shape), 0, 255).astype(np.uint8)
+
+
+def mask_of(rng, width, height):
+    """Half black and white, half of colours on both sides of the threshold."""
+    mask = rng.choice([0, 255], [height // 4 + 1, width // 4 + 1, 1]).repeat(4, 0).repeat(4, 1).repeat(3, 2)[:height, :width]
+    mask[:, width // 2:] = np.clip(128 + rng.integers(-24, 25, [height, width - width // 2, 3]), 0, 255)
+    return mask.astype(np.uint8)
+
+
+def unpack(pipe, packed, case):
+    return pipe._unpack_latents(packed, case["height"], case["width"], pipe.vae_scale_factor)
+
+
+def img2img(pipe):
+    starting = FluxImg2ImgPipeline(**pipe.components)
+    starting.set_progress_bar_config(disable=True)
+    return starting
+
+
+def _call(pipe, case, pictures, generator):
+    """The pipeline for the case, and its arguments."""
+    common = dict(
+        prompt=case["prompt"], height=case["height"], width=case["width"], num_inference_steps=case["steps"],
+        guidance_scale=case["guidance"] or 0.0, generator=generator, max_sequence_length=case["max_sequence_length"])
+    if not case["mask"]:
+        common |= dict(negative_prompt=case["negative_prompt"] if case["cfg_scale"] > 1 else None, true_cfg_scale=case["cfg_scale"])
+    if case["mask"]:
+        return pipe, common | dict(image=pictures["init"], mask_image=pictures["mask"], strength=case["strength"])
+    if case["init"]:
+        return img2img(pipe), common | dict(image=pictures["init"], strength=case["strength"])
+    if case["references"]:
+        return pipe, common | dict(image=pictures["reference_000"], _auto_resize=False, max_area=case["width"] * case["height"])
+    if isinstance(pipe, FluxPipeline):
+        return pipe, common
+    return pipe, common | dict(max_area=case["width"] * case["height"])
+
+
+def _more_references(pipe, pictures):
+    """The pipeline takes one reference; further ones follow it here, their first axis counted on."""
+    prepare = pipe.prepare_latents
+
+    def prepared(image, batch_size, channels, height, width, dtype, device, generator=None, latents=None):
+        latents, packed, ids, image_ids = prepare(image, batch_size, channels, height, width, dtype, device, generator, latents)
+        for n, name in enumerate(sorted(pictures)[1:], 2):
+            more = pipe.image_processor.preprocess(pictures[name])
+            _, further, _, further_ids = prepare(more, batch_size, channels, height, width, dtype, device, None, latents)
+            further_ids[..., 0] = n
+            packed, image_ids = torch.cat([packed, further], dim=1), torch.cat([image_ids, further_ids])
+        return latents, packed, ids, image_ids
+
+    pipe.prepare_latents = prepared
+    return lambda: setattr(pipe, "prepare_latents", prepare)
+
+
+@torch.no_grad()
+def run_case(pipe, case, pictures):
+    """Draws one case; tensors by their name without the case's prefix.
+
+    Image k of a batch is a call of its own with seed + k.  The decoder's raw output is caught on
+    its way, so the picture is exactly the pipeline's; so are the pictures' moments.
+    """
+    rings, images, moments = {f"picture.{name}": torch.from_numpy(p.copy()) for name, p in pictures.items()}, [], []
+    pictures = {name: Image.fromarray(p) for name, p in pictures.items()}
+    for k in range(case["batch"]):
+        steps, decoded, first, encoded = [], [], [], []
+
+        def on_step(_pipe, _i, _t, values):
+            steps.append(unpack(pipe, values["latents"], case).clone())
+            return {}
+
+        runner, arguments = _call(pipe, case, pictures, torch.Generator().manual_seed(case["seed"] + k))
+        restore = _more_references(pipe, pictures) if len(case["references"]) > 1 else lambda: None
+        vae, encode_picture = pipe.vae, pipe.vae.encode
+
+        def encode_kept(picture):
+            out = encode_picture(picture)
+            moments.append(out.latent_dist.parameters[0].clone())
+            sample, mode = out.latent_dist.sample, out.latent_dist.mode
+
+            def keep(z):
+                encoded.append((z - vae.config.shift_factor) * vae.config.scaling_factor)
+                return z
+
+            out.latent_dist.sample = lambda generator=None: keep(sample(generator))
+            out.latent_dist.mode = lambda: keep(mode())
+            return out
+
+        vae.encode = encode_kept
+        hooks = [
+            vae.decoder.register_forward_hook(lambda _m, _i, out: decoded.append(out.clone())),
+            pipe.transformer.register_forward_pre_hook(lambda _m, _a, kw: first.append(kw["hidden_states"].clone()), with_kwargs=True),
+        ]
+        picture = runner(**arguments, output_type="pil", callback_on_step_end=on_step).images[0]
+        for hook in hooks:
+            hook.remove()
+        vae.encode = encode_picture
+        restore()
+        tokens, packed = case["image_tokens"], 4 * case["channels"]
+        start = unpack(pipe, first[0][:, :tokens, :packed], case)
+        images.append(dict(latent=steps[-1], steps=steps, start=start, encoded=encoded, decoded=decoded[0],
+                           picture=torch.from_numpy(np.array(picture))[None]))
+        if case["mask"] and k == 0:
+            # as [C, h, w]: the masked picture's latent, then one channel for each pixel of a latent's
+            rings["control"] = torch.cat([encoded[1], unpack(pipe, first[0][..., 2 * packed:], case)], dim=1)[0]
+    n_pictures = len(images[0]["encoded"])
+    names = ["init", "masked"] if case["init"] else [f"reference_{i:03}" for i in range(n_pictures)]
+    for i, name in zip(range(n_pictures), names):
+        rings[f"moments.{name}"] = moments[i]
+        rings[f"encoded.{name}"] = torch.cat([image["encoded"][i] for image in images])
+    rings["latent_000"] = torch.cat([image["start"] for image in images])
+    for name in ("latent", "decoded", "picture"):
+        rings[name] = torch.cat([image[name] for image in images])
+    if case["batch"] == 1:
+        rings["decoded"], rings["picture"] = rings["decoded"][0], rings["picture"][0]
+        for i, latent in enumerate(images[0]["steps"][:-1]):
+            rings[f"latent_{i + 1:03}"] = latent
+    else:
+        del rings["decoded"]  # the pictures say as much in a quarter of the bytes
+    first_step = len(runner.scheduler.timesteps) - len(images[0]["steps"])
+    rings["sigmas"] = runner.scheduler.sigmas[first_step:].clone()
+    rings["timesteps"] = runner.scheduler.timesteps[first_step:].clone()
+    assert rings["sigmas"].dtype == rings["timesteps"].dtype == torch.float32
+    case["steps_run"] = len(rings["timesteps"])
+    check_noise(case, rings)
+    return rings
+
+
+def check_noise(case, rings):
+    """What the tests draw themselves: in this order, each picture by itself, and nothing else."""
+    shape = rings["latent_000"][0].shape
+    for k in range(case["batch"]):
+        generator = torch.Generator().manual_seed(case["seed"] + k)
+        start, sigma = 0, rings["sigmas"][0]
+        if case["init"]:
+            torch.randn([1, *shape], generator=generator)  # the posterior's, even where the picture has no part in the start
+            start = (1 - sigma) * rings["encoded.init"][k]
+        noise = torch.randn([1, *shape], generator=generator)[0]
+        assert torch.equal(rings["latent_000"][k], sigma * noise + start if case["init"] else noise)
+
+
+def packed(pipe, latents, control=None):
+    """What the transformer sees of latents [1, C, h, w], one after another, and of what a model that fills sees beside the first."""
+    rows = [pipe._pack_latents(z, 1, *z.shape[1:]) for z in latents]
+    if control is not None:
+        channels = latents[0].shape[1]
+        beside = [pipe._pack_latents(c[None], 1, *c.shape) for c in (control[:channels], control[channels:])]
+        rows[0] = torch.cat([rows[0], *beside], dim=2)
+    return torch.cat(rows, dim=1)
+
+
+def positions(pipe, case, references, text_tokens):
+    """Of text, image and references."""
+    def of_picture(axis, columns, rows):
+        ids = pipe._prepare_latent_image_ids(1, rows, columns, "cpu", torch.float32)
+        ids[:, 0] = axis
+        return ids
+
+    grids = [(case["latent_width"] // 2, case["latent_height"] // 2), *references]
+    return [torch.zeros(text_tokens, 3)] + [of_picture(n, *grid) for n, grid in enumerate(grids)]
+
+
+@torch.no_grad()
+def block_rings(pipe, case, rings):
+    """One block of each kind inside a whole forward, after case 0's first step, of the text's first tokens."""
+    model, out, about = pipe.transformer, {}, {}
+    text = rings["case0.hidden.cond"][None, :BLOCK_TEXT]
+    latents = [rings["case0.latent_001"]] + [rings[f"case0.encoded.reference_{i:03}"] for i in range(len(case["references"]))]
+    ids = positions(pipe, case, case["references"], BLOCK_TEXT)
+    t = rings["case0.timesteps"][1:2] / 1000
+    guidance = torch.tensor([case["guidance"]]) if model.config.guidance_embeds else None
+    double, single = len(model.transformer_blocks) - 1, 1 if len(model.single_transformer_blocks) > 1 else 0
+    blocks = {"block.double": model.transformer_blocks[double], "block.single": model.single_transformer_blocks[single]}
+    with Watch(blocks | {"block.final": model.proj_out, "block.norm_out": model.norm_out, "embed.image": model.x_embedder,
+                         "embed.text": model.context_embedder, "block.temb": model.time_text_embed}) as watch:
+        texts = {}
+
+        def keep_text(name):
+            def hook(_module, _args, kwargs, out):
+                texts[f"{name}.in"], texts[f"{name}.out"] = kwargs["encoder_hidden_states"].clone(), out[0].clone()
+                texts[f"{name}.image"] = out[1].clone()
+            return hook
+
+        hooks = [block.register_forward_hook(keep_text(name), with_kwargs=True) for name, block in blocks.items()]
+        velocity = model(hidden_states=packed(pipe, latents, rings.get("case0.control")), timestep=t, guidance=guidance, pooled_projections=rings["case0.pooled.cond"][None],
+                         encoder_hidden_states=text, txt_ids=ids[0], img_ids=torch.cat(ids[1:]), return_dict=False)[0]
+        for hook in hooks:
+            hook.remove()
+    seen = watch.seen
+    # the modules give (text, image); a block's ring is the two joined, text first
+    for name in blocks:
+        out[f"{name}.in"] = torch.cat([texts[f"{name}.in"], seen[f"{name}.in"]], 1)
+        out[f"{name}.out"] = torch.cat([texts[f"{name}.out"], texts[f"{name}.image"]], 1)
+    out["block.final.in"], out["block.final.out"] = seen["block.norm_out.in"], seen["block.final.out"]
+    small = seen["block.norm_out.in"][:, :8] * 0.01
+    out["block.final_small.in"], out["block.final_small.out"] = small, model.proj_out(model.norm_out(small, seen["block.temb.out"]))
+    out |= {k: v for k, v in seen.items() if k.startswith("embed.")}
+    out["block.temb"], out["block.t"], out["block.velocity"] = seen["block.temb.out"], t, velocity
+    rope = model.pos_embed(torch.cat(ids))
+    out["rope"], out["rope.ids"] = torch.stack([r[:, ::2] for r in rope], dim=-1), torch.cat(ids).to(torch.int32)
+    about["block"] = dict(text_tokens=BLOCK_TEXT, double=double, single=single, guidance=case["guidance"])
+    return out, about
+
+
+@torch.no_grad()
+def text_rings(pipe, rings):
+    """A middle layer of both text encoders, and T5's bias by distance."""
+    clip, t5, out, about = pipe.text_encoder, pipe.text_encoder_2, {}, {}
+    layers = (clip.text_model if hasattr(clip, "text_model") else clip).encoder.layers
+    i, j = (len(layers) - 1) // 2, len(t5.encoder.block) // 2
+    with Watch({"block.clip": layers[i], "block.t5": t5.encoder.block[j]}) as watch:
+        embedded = clip(input_ids=rings["case0.ids.cond"].long()[None], output_hidden_states=True).hidden_states[0]
+        # the short text: a layer sees any length
+        t5(input_ids=rings["case0.ids_2.cond"].long()[None, :2 * BLOCK_TEXT])
+    out.update(watch.seen)
+    out["clip.embedding"] = embedded[0]
+    out["t5.embedding"] = t5.shared(rings["case0.ids_2.cond"].long())
+    bias = t5.encoder.block[0].layer[0].SelfAttention.compute_bias(512, 512)[0]
+    # by distance, key minus query, from -511 on
+    out["t5.distance_bias"] = torch.cat([bias[:, -1, :-1], bias[:, 0, :]], dim=1)
+    out["t5.buckets"] = t5.encoder.block[0].layer[0].SelfAttention._relative_position_bucket(torch.arange(-1023, 1024)).to(torch.int32)
+    about["block.clip"], about["block.t5"] = dict(layer=i), dict(layer=j, tokens=2 * BLOCK_TEXT)
+    return out, about
+
+
+def encoder_rings(pipe, spec):
+    """The autoencoder's encoder on a picture of its own: its parts, and moments."""
+    encoder = pipe.vae.encoder
+    generator = torch.Generator().manual_seed(spec.seed % 2**31)
+    picture = 2 * torch.rand([1, 3, 6 * spec.pixel_multiple, 2 * spec.pixel_multiple], generator=generator) - 1
+    names = {"encoder.resnet": "down_blocks.1.resnets.0", "encoder.downsampler": "down_blocks.0.downsamplers.0", "encoder.mid": "mid_block"}
+    with torch.no_grad(), Watch({name: encoder.get_submodule(path) for name, path in names.items()}) as watch:
+        moments = pipe.vae.encode(picture).latent_dist.parameters
+    rings = dict(watch.seen)
+    rings["encoder.in"], rings["encoder.out"] = picture, moments
+    return rings, {name: dict(module=f"encoder.{path}") for name, path in names.items()}
+
+
+def schedule_rings(spec):
+    """The schedule alone: for many lengths and token counts where it is dynamic, for two shifts where it is not."""
+    out = {}
+
+    def keep(name, steps, mu=None, **settings):
+        scheduler = FlowMatchEulerDiscreteScheduler(num_train_timesteps=1000, **settings)
+        scheduler.set_timesteps(sigmas=np.linspace(1.0, 1 / steps, steps), mu=mu)
+        out[f"{name}.sigmas"], out[f"{name}.timesteps"] = scheduler.sigmas.clone(), scheduler.timesteps.clone()
+
+    for steps in SCHEDULE_STEPS:
+        if spec.form["dynamic_shift"]:
+            for tokens in SCHEDULE_TOKENS:
+                keep(f"schedule_tokens.{steps}.{tokens}", steps, mu=calculate_shift(tokens, 256, 4096, 0.5, 1.15), use_dynamic_shifting=True)
+        else:
+            for shift in SCHEDULE_SHIFTS:
+                keep(f"schedule.{steps}.{shift:g}", steps, shift=shift)
+    return out

@@ -1,0 +1,124 @@
+"""Small tokenizers of exactly CLIP's and T5's kinds, in the files that people have.
+
+CLIP: byte-level BPE whose last pieces of words end in </w>; ids in the released order (bytes, bytes
+that end words, merges, the two specials), so that <|endoftext|> has the highest.
+T5: unigram, NFKC by SentencePiece's compiled map; 100 sentinels above the model's pieces.
+"""
+
+import base64
+import io
+import json
+import os
+
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+import files
+import tokens
+
+CLIP_SPLIT = r"""'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"""
+CLIP_FIRST, CLIP_LAST = "<|startoftext|>", "<|endoftext|>"
+T5_PIECES, T5_SENTINELS = 420, 100
+
+
+def _clip_shell(model):
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(CLIP_SPLIT), behavior="removed", invert=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+    ])
+    return tokenizer
+
+
+def clip(merges):
+    """(vocabulary, merges in rank order)"""
+    trained = _clip_shell(models.BPE(end_of_word_suffix="</w>"))
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    # pieces that end words are part of the trainer's alphabet, and of its count
+    trainer = trainers.BpeTrainer(vocab_size=2 * 256 + merges, min_frequency=1, show_progress=False, initial_alphabet=alphabet,
+                                  end_of_word_suffix="</w>")
+    trained.train_from_iterator(tokens.CORPUS, trainer)
+    pairs = [tuple(m) for m in json.loads(trained.to_str())["model"]["merges"]][:merges]
+    pieces = alphabet + [c + "</w>" for c in alphabet] + list(dict.fromkeys(a + b for a, b in pairs)) + [CLIP_FIRST, CLIP_LAST]
+    return {piece: i for i, piece in enumerate(pieces)}, pairs
+
+
+def save_clip(vocab, pairs, folder, as_json):
+    os.makedirs(folder)
+    special = {"lstrip": False, "normalized": True, "rstrip": False, "single_word": False}
+    if as_json:
+        tokenizer = _clip_shell(models.BPE(vocab=vocab, merges=pairs, unk_token=CLIP_LAST, continuing_subword_prefix="", end_of_word_suffix="</w>"))
+        tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in (CLIP_FIRST, CLIP_LAST)])
+        tokenizer.post_processor = processors.RobertaProcessing((CLIP_LAST, vocab[CLIP_LAST]), (CLIP_FIRST, vocab[CLIP_FIRST]),
+                                                                trim_offsets=False, add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        tokenizer.save(os.path.join(folder, "tokenizer.json"), pretty=False)
+    else:
+        with open(os.path.join(folder, "vocab.json"), "w", encoding="utf-8") as f:
+            json.dump(vocab, f, ensure_ascii=False, separators=(",", ":"))
+        with open(os.path.join(folder, "merges.txt"), "w", encoding="utf-8") as f:
+            f.write("#version: 0.2\n")
+            f.writelines(f"{left} {right}\n" for left, right in pairs)
+    token = {"content": CLIP_LAST, **special}
+    files.write_json(os.path.join(folder, "special_tokens_map.json"), {
+        "bos_token": {"content": CLIP_FIRST, **special}, "eos_token": token, "pad_token": CLIP_LAST, "unk_token": token})
+    files.write_json(os.path.join(folder, "tokenizer_config.json"), {
+        "add_prefix_space": False,
+        "added_tokens_decoder": {str(vocab[t]): {"content": t, "lstrip": False, "normalized": t == CLIP_FIRST, "rstrip": False,
+                                                 "single_word": False, "special": True} for t in (CLIP_FIRST, CLIP_LAST)},
+        "bos_token": CLIP_FIRST, "clean_up_tokenization_spaces": True, "do_lower_case": True, "eos_token": CLIP_LAST,
+        "errors": "replace", "model_max_length": 77, "pad_token": CLIP_LAST, "tokenizer_class": "CLIPTokenizer", "unk_token": CLIP_LAST})
+
+
+def t5():
+    """The serialized model; some of the corpus's characters are unknown to it."""
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(tokens.CORPUS * 3), model_writer=out, vocab_size=T5_PIECES, model_type="unigram", pad_id=0, eos_id=1,
+        unk_id=2, bos_id=-1, hard_vocab_limit=False, character_coverage=0.985, num_threads=1, minloglevel=2)
+    return out.getvalue()
+
+
+def t5_size(model):
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    return len(proto.pieces) + T5_SENTINELS
+
+
+def save_t5(model, folder, as_json):
+    os.makedirs(folder)
+    sentinels = [f"<extra_id_{i}>" for i in range(T5_SENTINELS)]
+    if as_json:
+        with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as f:
+            json.dump(_t5_json(model, sentinels), f, ensure_ascii=False, separators=(",", ":"))
+    else:
+        with open(os.path.join(folder, "spiece.model"), "wb") as f:
+            f.write(model)
+    files.write_json(os.path.join(folder, "special_tokens_map.json"), {
+        "additional_special_tokens": sentinels, "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"})
+    files.write_json(os.path.join(folder, "tokenizer_config.json"), {
+        "additional_special_tokens": sentinels, "clean_up_tokenization_spaces": True, "eos_token": "</s>", "extra_ids": T5_SENTINELS,
+        "legacy": True, "model_max_length": 512, "pad_token": "<pad>", "sp_model_kwargs": {}, "tokenizer_class": "T5Tokenizer",
+        "unk_token": "<unk>"})
+
+
+def _t5_json(model, sentinels):
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    vocab = [[p.piece, p.score] for p in proto.pieces] + [[t, 0.0] for t in reversed(sentinels)]
+    added = [(i, vocab[i][0]) for i in range(3)] + [(len(proto.pieces) + i, t) for i, t in enumerate(reversed(sentinels))]
+    metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+    return {
+        "version": "1.0", "truncation": None, "padding": None,
+        "added_tokens": [{"id": i, "content": t, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+                         for i, t in added],
+        "normalizer": {"type": "Precompiled",
+                       "precompiled_charsmap": base64.b64encode(proto.normalizer_spec.precompiled_charsmap).decode()},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]},
+        "post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+                           "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}},
+                                    {"Sequence": {"id": "B", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+                           "special_tokens": {"</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]}}},
+        "decoder": metaspace,
+        "model": {"type": "Unigram", "unk_id": 2, "vocab": vocab, "byte_fallback": False},
+    }

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""What diffusers, Pillow and PyTorch make of a request's pictures, written to arithmetic.safetensors.
+
+    arithmetic.py
+
+(diffusers 0.42, Pillow 13.0.0, torch 2.x on a CPU, NumPy 2.4.6.)  Pictures are what draw() gives for a seed, the same
+as test_picture_arithmetic.c's.
+
+resize/W/H/W2/H2[/Y/X]: resampled, of seed W 65536 + H; every Yth row and Xth column.
+tensor [3, H, W]: every value of every channel.  mask [H, W], channels [64, H/8, W/8] and masked [3, H, W]: of a mask
+whose grey lies on both sides of the threshold (mask_rgb).  moments, noise, sampled, mean: of an autoencoder's
+distribution.  sizes [N, 4]: of pictures larger than trained sizes, and what they are read at.
+"""
+
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from diffusers.image_processor import VaeImageProcessor
+from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
+from diffusers.pipelines.flux.pipeline_flux_fill import FluxFillPipeline
+from diffusers.pipelines.flux.pipeline_flux_kontext import PREFERRED_KONTEXT_RESOLUTIONS
+from PIL import Image
+from safetensors.torch import save_file
+
+SCALE, SHIFT = 0.3611, 0.1159
+RESIZE = [(97, 61, 48, 32), (20, 13, 32, 16), (200, 10, 16, 16), (1, 1, 16, 16), (33, 35, 48, 16), (50, 700, 48, 32),
+          (2000, 900, 1504, 688, 37, 41)]
+
+
+def draw(seed, height, width):
+    """RGB bytes: the highest of splitmix64's outputs."""
+    with np.errstate(over="ignore"):
+        z = (np.arange(1, height * width * 3 + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) + np.uint64(seed)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+    return Image.fromarray((z >> np.uint64(56)).astype(np.uint8).reshape(height, width, 3))
+
+
+def resized(out):
+    for width, height, to_width, to_height, *every in RESIZE:
+        made = draw(width * 65536 + height, height, width).resize((to_width, to_height), Image.LANCZOS)
+        rows, columns = every or (1, 1)
+        name = "/".join(map(str, ["resize", width, height, to_width, to_height, *every]))
+        out[name] = torch.from_numpy(np.array(made)[::rows, ::columns].copy())
+
+
+def numbers(out):
+    """A picture of every value, and a mask of greys 120 to 135 in many colours."""
+    ramp = np.arange(768, dtype=np.uint16).reshape(3, 256) % 256
+    picture = Image.fromarray(ramp.T.reshape(16, 16, 3).astype(np.uint8))
+    out["tensor"] = VaeImageProcessor(vae_scale_factor=16).preprocess(picture)[0]
+    rng = np.random.default_rng(1)
+    rgb = rng.integers(0, 256, (400000, 3))
+    grey = np.array(Image.fromarray(rgb.astype(np.uint8)[None]).convert("L"))[0]
+    near = rgb[(grey >= 126) & (grey <= 129)][: 32 * 48].astype(np.uint8).reshape(32, 48, 3)
+    processor = VaeImageProcessor(vae_scale_factor=16, do_normalize=False, do_binarize=True, do_convert_grayscale=True)
+    mask = processor.preprocess(Image.fromarray(near))
+    init = VaeImageProcessor(vae_scale_factor=16).preprocess(draw(7, 32, 48))
+    out["mask_rgb"] = torch.from_numpy(near.copy())
+    out["mask"] = mask[0, 0].to(torch.uint8)
+    out["masked"] = (init * (1 - mask))[0]
+    config = SimpleNamespace(shift_factor=SHIFT, scaling_factor=SCALE)
+    pipeline = SimpleNamespace(vae_scale_factor=8, vae=SimpleNamespace(config=config),
+                               _pack_latents=FluxFillPipeline._pack_latents)
+    packed, _ = FluxFillPipeline.prepare_mask_latents(pipeline, mask, torch.zeros(1, 16, 4, 6), 1, 16, 1, 32, 48,
+                                                      torch.float32, "cpu", None)
+    unpacked = packed.view(2, 3, 64, 2, 2).permute(2, 0, 3, 1, 4).reshape(64, 4, 6)
+    out["channels"] = unpacked.to(torch.uint8)
+
+
+def posterior(out):
+    generator = torch.Generator("cpu").manual_seed(3)
+    moments = torch.randn(1, 8, 5, 7, generator=generator)
+    moments[:, 4:] *= 12
+    moments[0, 4, 0, :3] = torch.tensor([-40.0, 25.0, 1.0])
+    distribution = DiagonalGaussianDistribution(moments)
+    z = distribution.sample(torch.Generator("cpu").manual_seed(4))
+    out["moments"] = moments[0].permute(1, 2, 0).contiguous()
+    out["noise"] = torch.randn(1, 4, 5, 7, generator=torch.Generator("cpu").manual_seed(4))[0]
+    out["sampled"] = ((z - SHIFT) * SCALE)[0]
+    out["mean"] = ((distribution.mode() - SHIFT) * SCALE)[0].contiguous()
+
+
+def sizes(out):
+    rng = np.random.default_rng(2)
+    rows = []
+    while len(rows) < 200:
+        width, height = (int(n) for n in rng.integers(300, 4000, 2))
+        if width * height <= 800 * 1328 or max(width, height) > 4 * min(width, height):
+            continue
+        aspect = width / height
+        _, best_width, best_height = min((abs(aspect - w / h), w, h) for w, h in PREFERRED_KONTEXT_RESOLUTIONS)
+        rows.append([width, height, best_width, best_height])
+    out["sizes"] = torch.tensor(rows, dtype=torch.int32)
+
+
+def main():
+    out = {}
+    for part in (resized, numbers, posterior, sizes):
+        part(out)
+    out = {name: tensor.contiguous() for name, tensor in out.items()}
+    save_file(out, os.path.join(os.path.dirname(os.path.abspath(__file__)), "arithmetic.safetensors"))
+
+
+if __name__ == "__main__":
+    main()

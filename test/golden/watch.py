@@ -1,0 +1,34 @@
+"""Looks into the reference: what its modules are given and give, and how far two results are apart."""
+
+import diffusers
+import transformers
+
+for library in (diffusers, transformers):  # a load report is no news here
+    library.utils.logging.set_verbosity_error()
+    library.utils.logging.disable_progress_bar()
+
+
+def relative(a, b):
+    """Relative L2 distance of a from the truth b."""
+    a, b = a.double().flatten(), b.double().flatten()
+    return float((a - b).norm() / b.norm())
+
+
+class Watch:
+    """Keeps the first input and the output of modules for one forward."""
+
+    def __init__(self, modules):
+        self.modules, self.seen, self.hooks = modules, {}, []
+
+    def __enter__(self):
+        for name, module in self.modules.items():
+            def hook(_module, args, kwargs, out, name=name):
+                value = args[0] if args else kwargs["hidden_states"]
+                self.seen[f"{name}.in"] = value.clone()
+                self.seen[f"{name}.out"] = (out[0] if isinstance(out, tuple) else out).clone()
+            self.hooks.append(module.register_forward_hook(hook, with_kwargs=True))
+        return self
+
+    def __exit__(self, *_):
+        for hook in self.hooks:
+            hook.remove()

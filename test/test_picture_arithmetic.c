@@ -1,0 +1,303 @@
+/* What engine/api/pictures.c makes of a request's pictures, against numbers from diffusers, Pillow and
+ * PyTorch (test/golden/pictures/arithmetic.py), and what it refuses. */
+#include "engine/api/pictures.h"
+#include "engine/base/random.h"
+#include "loaders/loaders.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct sys machine;
+static struct tensor_index truth;
+static struct error problem;
+
+static _Alignas(64) char pool[16 << 20];
+static size_t pool_used; /* by the test that runs */
+
+static void *room(size_t bytes) {
+    void *memory = pool + pool_used;
+    pool_used += (bytes + 63) / 64 * 64;
+    assert_true(pool_used <= sizeof pool);
+    return memset(memory, 0, bytes);
+}
+
+static int empty_pool(void **state) {
+    (void)state;
+    pool_used = 0;
+    return 0;
+}
+
+static void assert_ok(void) {
+    char line[1200];
+    if (problem.code) fail_msg("%s", error_line(&problem, line, sizeof line));
+}
+
+static struct tensor floats(int32_t a, int32_t b, int32_t c) {
+    struct tensor t = tensor_make(NULL, DTYPE_F32, 3, (int32_t[]){a, b, c});
+    t.data = room((size_t)tensor_bytes(&t));
+    return t;
+}
+
+static struct tensor known(const char *name) {
+    const struct index_entry *entry = index_find(&truth, name);
+    if (!entry) fail_msg("there is no tensor %s", name);
+    struct tensor t = tensor_make(room(entry->bytes), entry->dtype, entry->rank, entry->dim);
+    source_read(&truth.sources[entry->source], t.data, entry->bytes, entry->offset, &problem);
+    assert_ok();
+    return t;
+}
+
+/* RGB bytes, as arithmetic.py's draw(). */
+static struct sluice_picture drawn(uint64_t seed, int width, int height) {
+    size_t n = (size_t)width * (size_t)height * 3;
+    uint8_t *rgb = room(n);
+    for (size_t i = 0; i < n; i++) rgb[i] = (uint8_t)(random_next(&seed) >> 56);
+    return (struct sluice_picture){sizeof(struct sluice_picture), width, height, rgb, "fox.png"};
+}
+
+static void assert_code(enum status code, const char *text) {
+    char line[1200];
+    error_line(&problem, line, sizeof line);
+    if (problem.code != code || !strstr(line, text))
+        fail_msg("no %s '%s': %s", status_name(code), text, line);
+    problem = (struct error){0};
+}
+
+/* ---- sizes ---- */
+
+static void test_checks(void **state) {
+    (void)state;
+    static const int sides[][2] = {{0, 1}, {1, 0}, {-3, 5}, {16385, 1}, {1, 16385}};
+    struct sluice_picture p = drawn(1, 5, 7);
+    picture_check(&p, "the mask", &problem);
+    picture_check_size(&p, "the mask", (struct picture_size){5, 7}, &problem);
+    assert_ok();
+    picture_check_size(&p, "the mask", (struct picture_size){7, 5}, &problem);
+    assert_code(
+        SHAPE, "the mask has another size than the picture that is drawn (fox.png): found 5x7, expected 7x5");
+    for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
+        struct sluice_picture wrong = p;
+        wrong.width = sides[i][0];
+        wrong.height = sides[i][1];
+        picture_check(&wrong, "the mask", &problem);
+        assert_code(LIMIT, "fox.png");
+    }
+    p.rgb = NULL;
+    picture_check(&p, "the mask", &problem);
+    assert_code(USAGE, "the mask has no pixels (fox.png)");
+}
+
+static void assert_read_at(int width, int height, int multiple, int to_width, int to_height) {
+    struct sluice_picture p = {.width = width, .height = height, .name = "fox.png"};
+    struct picture_size size;
+    picture_reference_size(&p, multiple, &size, &problem);
+    assert_ok();
+    if (size.width != to_width || size.height != to_height)
+        fail_msg("%dx%d by %d: %dx%d, not %dx%d", width, height, multiple, size.width, size.height, to_width,
+                 to_height);
+}
+
+static void test_reference_sizes(void **state) {
+    (void)state;
+    assert_read_at(1024, 1024, 16, 1024, 1024);
+    assert_read_at(16, 16, 16, 16, 16);
+    assert_read_at(31, 47, 16, 16, 32);
+    assert_read_at(1000, 1000, 16, 992, 992);
+    assert_read_at(16384, 48, 16, 16384, 48); /* few pixels, any aspect */
+    assert_read_at(800, 1328, 16, 800, 1328); /* the most pixels that a trained size has */
+    assert_read_at(1031, 1031, 16, 1024, 1024);
+    assert_read_at(4096, 1024, 16, 1568, 672); /* 4 to 1 */
+    assert_read_at(2000, 1000, 32, 1440, 704); /* 1456 by 720, of whole multiples */
+    struct tensor sizes = known("sizes");
+    const int32_t *row = sizes.data;
+    for (int i = 0; i < sizes.dim[0]; i++, row += 4) assert_read_at(row[0], row[1], 16, row[2], row[3]);
+}
+
+static void test_absurd_references(void **state) {
+    (void)state;
+    static const int sides[][2] = {{15, 64}, {64, 15}, {1, 1}, {4097, 1024}, {1024, 4097}, {16384, 65}};
+    for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
+        struct sluice_picture p = {.width = sides[i][0], .height = sides[i][1], .name = "fox.png"};
+        struct picture_size size;
+        char found[64];
+        snprintf(found, sizeof found, "(fox.png): found %dx%d", p.width, p.height);
+        picture_reference_size(&p, 16, &size, &problem);
+        assert_code(SHAPE, found);
+    }
+}
+
+/* ---- resampling ---- */
+
+/* Of a known picture "resize/W/H/W2/H2", or every Yth row and Xth column of it. */
+static void check_resized(const char *name, int *differing, int *largest) {
+    int w, h, every_row = 1, every_column = 1;
+    struct picture_size size;
+    int n = sscanf(name, "resize/%d/%d/%d/%d/%d/%d", &w, &h, &size.width, &size.height, &every_row,
+                   &every_column);
+    assert_true(n == 4 || n == 6);
+    struct sluice_picture from = drawn((uint64_t)w * 65536 + (uint64_t)h, w, h);
+    uint8_t *made = room((size_t)size.width * (size_t)size.height * 3);
+    picture_resize(&machine, &from, size, made, &problem);
+    assert_ok();
+    struct tensor t = known(name);
+    for (int y = 0; y < t.dim[0]; y++)
+        for (int x = 0; x < t.dim[1] * 3; x++) {
+            int column = x / 3 * every_column * 3 + x % 3;
+            int ours = made[y * every_row * size.width * 3 + column];
+            int away = abs(ours - ((const uint8_t *)t.data)[y * t.dim[1] * 3 + x]);
+            *differing += away > 0;
+            if (away > *largest) *largest = away;
+        }
+}
+
+/* Measured: every value is Pillow's, of noise, which clips at every turn (x86-64, glibc 2.36, whose sine is
+ * the system's). */
+static void test_resizing(void **state) {
+    (void)state;
+    int differing = 0, largest = 0, n = 0;
+    for (int i = 0; i < truth.n_entries; i++) {
+        const char *name = truth.entries[i].name;
+        if (strncmp(name, "resize/", 7) != 0) continue;
+        check_resized(name, &differing, &largest);
+        n++;
+    }
+    printf("resized: %d values differ, by at most %d\n", differing, largest);
+    assert_int_equal(n, 7);
+    assert_true(largest <= 1 && differing <= 20);
+}
+
+/* What stays of a picture whose size does not change, and of one of a single colour, in every direction. */
+static void test_what_stays(void **state) {
+    (void)state;
+    struct sluice_picture p = drawn(3, 50, 40);
+    uint8_t *made = room(3 * 300 * 200), *plain = room(50 * 40 * 3);
+    picture_resize(&machine, &p, (struct picture_size){50, 40}, made, &problem);
+    assert_memory_equal(made, p.rgb, 50 * 40 * 3);
+    memset(plain, 255, 50 * 40 * 3);
+    p.rgb = plain;
+    static const struct picture_size sizes[] = {{300, 200}, {7, 200}, {300, 9}, {1, 1}, {13, 11}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        int n = sizes[i].width * sizes[i].height * 3;
+        picture_resize(&machine, &p, sizes[i], made, &problem);
+        for (int j = 0; j < n; j++) assert_int_equal(made[j], 255);
+    }
+    assert_ok();
+}
+
+static void *alloc_none(struct sys *sys, enum memory_line line, size_t bytes) {
+    (void)sys, (void)line, (void)bytes;
+    return NULL;
+}
+
+/* It holds exactly what picture_resize_bytes says, and no more than the header says of any legal picture. */
+static void test_resizing_memory(void **state) {
+    (void)state;
+    static const int sides[] = {16, 17, 33, 64, 700, 1031, 4096, 9999, 16383, 16384};
+    enum { N = sizeof sides / sizeof *sides };
+    uint64_t most = 0;
+    for (int i = 0; i < N * N; i++) {
+        struct sluice_picture p = {.width = sides[i / N], .height = sides[i % N]};
+        struct picture_size from = {p.width, p.height}, to;
+        if (picture_reference_size(&p, 16, &to, &problem) == OK && picture_resize_bytes(from, to) > most)
+            most = picture_resize_bytes(from, to);
+        problem = (struct error){0};
+    }
+    assert_true(most > 1 << 20 && most <= 2 << 20);
+    struct sys counting;
+    sys_init_machine(&counting);
+    struct sluice_picture p = drawn(1, 100, 80);
+    uint8_t *made = room(48 * 32 * 3);
+    picture_resize(&counting, &p, (struct picture_size){48, 32}, made, &problem);
+    assert_ok();
+    struct memory_use use = sys_memory_use(&counting);
+    assert_int_equal(use.peak_bytes[LINE_HOST],
+                     picture_resize_bytes((struct picture_size){100, 80}, (struct picture_size){48, 32}));
+    assert_int_equal(use.live_bytes[LINE_HOST], 0);
+    counting.alloc = alloc_none;
+    picture_resize(&counting, &p, (struct picture_size){48, 32}, made, &problem);
+    assert_code(MEMORY, "fox.png");
+}
+
+/* ---- numbers ---- */
+
+static void test_tensor_of_picture(void **state) {
+    (void)state;
+    uint8_t rgb[768];
+    for (int i = 0; i < 256; i++)
+        for (int c = 0; c < 3; c++) rgb[3 * i + c] = (uint8_t)((i + 256 * c) % 256);
+    struct sluice_picture p = {.width = 16, .height = 16, .rgb = rgb};
+    struct tensor ours = floats(16, 16, 3), t = known("tensor");
+    picture_to_tensor(&p, NULL, ours);
+    const float *made = ours.data, *expected = t.data;
+    for (int i = 0; i < 768; i++) assert_true(made[i] == expected[i % 3 * 256 + i / 3]);
+}
+
+static void test_mask(void **state) {
+    (void)state;
+    struct tensor rgb = known("mask_rgb"), t = known("masked"), channels = known("channels");
+    struct sluice_picture mask = {.width = 48, .height = 32, .rgb = rgb.data}, init = drawn(7, 48, 32);
+    struct tensor ours = floats(32, 48, 3);
+    picture_to_tensor(&init, &mask, ours);
+    const float *made = ours.data, *expected = t.data;
+    for (int i = 0; i < 48 * 32 * 3; i++) assert_true(made[i] == expected[i % 3 * 48 * 32 + i / 3]);
+    struct tensor control = floats(64, 4, 6);
+    mask_to_channels(&mask, 8, control);
+    const uint8_t *expected_channels = channels.data, *expected_mask = known("mask").data;
+    int n = 0;
+    for (int i = 0; i < 64 * 24; i++) {
+        assert_true(((float *)control.data)[i] == (float)expected_channels[i]);
+        n += expected_mask[i];
+    }
+    assert_true(n > 500 && n < 1000); /* both sides of the threshold */
+}
+
+static void test_posterior(void **state) {
+    (void)state;
+    struct tensor moments = known("moments"), noise = known("noise"), sampled = known("sampled");
+    struct tensor ours = floats(4, 5, 7), mean = known("mean");
+    posterior_sample(moments, NULL, 0.3611f, 0.1159f, ours);
+    assert_memory_equal(ours.data, mean.data, (size_t)tensor_bytes(&mean));
+    posterior_sample(moments, noise.data, 0.3611f, 0.1159f, ours);
+    double most = 0;
+    for (int i = 0; i < 140; i++) {
+        double a = ((float *)ours.data)[i], b = ((float *)sampled.data)[i];
+        double away = fabs(a - b) / (fabs(b) + 1);
+        if (away > most) most = away;
+    }
+    printf("posterior: largest difference %.2g\n", most);
+    assert_true(most <= 2e-7); /* measured: 0; but PyTorch's exp is another one, of other bits elsewhere */
+    posterior_sample(moments, noise.data, 0.3611f, 0.1159f, noise); /* in place */
+    assert_memory_equal(noise.data, ours.data, (size_t)tensor_bytes(&ours));
+}
+
+static int open_truth(void **state) {
+    (void)state;
+    sys_init_machine(&machine);
+    safetensors_open(&machine, "test/golden/pictures/arithmetic.safetensors", &truth, &problem);
+    assert_ok();
+    return 0;
+}
+
+static int close_truth(void **state) {
+    (void)state;
+    index_destroy(&truth);
+    return 0;
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, empty_pool)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(test_checks),     TEST(test_reference_sizes), TEST(test_absurd_references), TEST(test_resizing),
+        TEST(test_what_stays), TEST(test_resizing_memory), TEST(test_tensor_of_picture), TEST(test_mask),
+        TEST(test_posterior),
+    };
+    return cmocka_run_group_tests(tests, open_truth, close_truth);
+}
