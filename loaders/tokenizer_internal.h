@@ -165,6 +165,13 @@ enum status charsmap_apply(struct sys *sys, const struct charsmap *map, struct s
 /* Appends the ids of normalised text without added tokens. */
 enum status unigram_text(const struct tokenizer *t, struct span text, struct id_list *out, struct error *e);
 
+/* ---- tokenizer_pieces.c ---- */
+
+/* A piece as a ModelProto has it, at most text.bytes and PROTO_PIECE_OVERHEAD bytes: two tags and lengths, a
+ * score, a type. Returns its end. */
+enum { PROTO_PIECE_OVERHEAD = 20 };
+uint8_t *proto_piece(uint8_t *to, struct span text, float score, int type);
+
 /* ---- tokenizer_added.c ---- */
 
 /* Sorts t->added into its two sets. DUP for a content that occurs twice. */

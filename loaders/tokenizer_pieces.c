@@ -13,8 +13,7 @@
 
 #include "loaders/unigram.h"
 
-/* Beyond its text: two tags and lengths, a score, a type. */
-enum { NORMAL = 1, UNKNOWN = 2, PIECE_OVERHEAD = 16, SPECS_BYTES = 64 };
+enum { NORMAL = 1, UNKNOWN = 2, SPECS_BYTES = 64 };
 
 enum status pieces_make(struct reading *r, uint64_t n, uint64_t text_bytes, struct error *e) {
     struct tokenizer *t = r->t;
@@ -63,17 +62,10 @@ enum status pieces_add(struct reading *r, struct span text, double score, struct
 
 /* ---- the ModelProto ---- */
 
-struct writer {
-    uint8_t *at;
-};
-
-static void put_byte(struct writer *w, uint32_t byte) {
-    *w->at++ = (uint8_t)byte;
-}
-
-static void put_varint(struct writer *w, uint64_t value) {
-    for (; value > 127; value >>= 7) put_byte(w, 0x80 | (value & 127));
-    put_byte(w, (uint32_t)value);
+static uint8_t *put_varint(uint8_t *to, uint64_t value) {
+    for (; value > 127; value >>= 7) *to++ = (uint8_t)(0x80 | (value & 127));
+    *to++ = (uint8_t)value;
+    return to;
 }
 
 static uint64_t varint_bytes(uint64_t value) {
@@ -82,20 +74,19 @@ static uint64_t varint_bytes(uint64_t value) {
     return n;
 }
 
-/* pieces: {piece, score, type} */
-static void put_piece(struct writer *w, struct span text, float score, int type) {
+uint8_t *proto_piece(uint8_t *to, struct span text, float score, int type) {
     uint32_t bits;
     memcpy(&bits, &score, sizeof bits);
-    put_byte(w, 1 << 3 | 2);
-    put_varint(w, 1 + varint_bytes(text.bytes) + text.bytes + 5 + 2);
-    put_byte(w, 1 << 3 | 2);
-    put_varint(w, text.bytes);
-    memcpy(w->at, text.at, text.bytes);
-    w->at += text.bytes;
-    put_byte(w, 2 << 3 | 5);
-    for (int i = 0; i < 4; i++) put_byte(w, bits >> 8 * i & 255);
-    put_byte(w, 3 << 3);
-    put_varint(w, (uint64_t)type);
+    *to++ = 1 << 3 | 2;
+    to = put_varint(to, 1 + varint_bytes(text.bytes) + text.bytes + 5 + 2);
+    *to++ = 1 << 3 | 2;
+    to = put_varint(to, text.bytes);
+    memcpy(to, text.at, text.bytes);
+    to += text.bytes;
+    *to++ = 2 << 3 | 5;
+    for (int i = 0; i < 4; i++) *to++ = (uint8_t)(bits >> 8 * i);
+    *to++ = 3 << 3;
+    return put_varint(to, (uint64_t)type);
 }
 
 /* A text cannot hold a byte 0xFF. SentencePiece takes a NUL for the end of a piece: such pieces are hidden
@@ -112,15 +103,15 @@ static uint64_t put_model(const struct reading *r, uint8_t *to) {
      * remove_extra_whitespaces: false, escape_whitespaces: false} */
     static const char specs[] = "\x12\x02\x18\x01\x1a\x10\x0a\x08identity\x18\x00\x20\x00\x28\x00";
     const struct word_table *words = &r->t->words;
-    struct writer w = {to};
+    uint8_t *at = to;
     char hidden[5];
     for (uint32_t i = 0; i < words->n_words; i++) {
         struct span text = {words->blob + words->words[i].offset, words->words[i].bytes};
-        put_piece(&w, findable(text, i, hidden), r->scores[i], NORMAL);
+        at = proto_piece(at, findable(text, i, hidden), r->scores[i], NORMAL);
     }
-    put_piece(&w, (struct span){"\xff", 1}, 0, UNKNOWN);
-    memcpy(w.at, specs, sizeof specs - 1);
-    return (uint64_t)(w.at - to) + sizeof specs - 1;
+    at = proto_piece(at, (struct span){"\xff", 1}, 0, UNKNOWN);
+    memcpy(at, specs, sizeof specs - 1);
+    return (uint64_t)(at - to) + sizeof specs - 1;
 }
 
 enum status pieces_finish(struct reading *r, int64_t unk, struct error *e) {
@@ -135,7 +126,7 @@ enum status pieces_finish(struct reading *r, int64_t unk, struct error *e) {
     t->unk = (int32_t)unk;
     t->unknown = (int)n;
     t->kind = "unigram";
-    uint8_t *proto = alloc_array(t->sys, r->text_bytes + (n + 1) * PIECE_OVERHEAD + SPECS_BYTES, 1, e);
+    uint8_t *proto = alloc_array(t->sys, r->text_bytes + (n + 1) * PROTO_PIECE_OVERHEAD + SPECS_BYTES, 1, e);
     if (!proto) return e->code;
     enum unigram_result result = unigram_open(proto, put_model(r, proto), &t->unigram, why, sizeof why);
     t->sys->release(t->sys, proto);

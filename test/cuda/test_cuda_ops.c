@@ -28,7 +28,7 @@ static struct op_error errors[N_OP_KINDS] = {
     [OP_RMS_NORM] = {1e-07, 0},   [OP_LAYER_NORM] = {1.1e-07, 0},    [OP_GROUP_STATISTICS] = {5e-08, 0},
     [OP_GROUP_NORM] = {1e-07, 0}, [OP_ROPE_TABLE] = {5e-08, 0},      [OP_ROPE] = {6e-08, 0},
     [OP_GLU] = {1e-07, 0},        [OP_UNPATCHIFY] = {2.7e-08, 0},    [OP_TIMESTEP] = {5e-08, 0},
-    [OP_CONV2D] = {7e-04, 0},     [OP_LATENT_TO_IMAGE] = {5e-08, 0},
+    [OP_CONV2D] = {7e-04, 0},     [OP_LATENT_TO_IMAGE] = {5e-08, 0}, [OP_ADD] = {3e-08, 0},
 };
 
 /* --- products --- */
