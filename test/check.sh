@@ -87,6 +87,7 @@ for name in golden rings_zimage rings_vae rings_vae_encoder ops bf16; do
     ring "avx2 $name" env DNNL_MAX_CPU_ISA=AVX2 "build/release/test_$name"
 done
 ring "program" sh test/cli/run.sh build/release/sluice test/golden/zimage_a/model build/cli_test
+ring "pictures in" sh test/cli/pictures.sh build/release/sluice test/golden/flux_a/model build/pictures_test
 ring "benches" sh test/cli/benches.sh build/release/sluice test/golden/zimage_a/model build/benches_test
 ring "install" sh test/test_install.sh
 ring "budget" sh test/test_budget.sh build/release/sluice

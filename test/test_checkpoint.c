@@ -54,6 +54,62 @@ static void test_tokenizer(const struct sluice_model *model, int vocabulary) {
     model->sys->release(model->sys, ids);
 }
 
+/* ---- sizes ---- */
+
+/* Weights of a recipe's role at the sizes that are published. */
+static int64_t count_weights(const struct recipe *recipe, enum role role) {
+    struct component c = {.family = recipe->role[role]};
+    struct block_ref *refs = calloc(FAMILY_BLOCKS_MAX, sizeof *refs);
+    int chosen[32] = {0}, n;
+    int64_t sum = 0;
+    if (!refs) abort();
+    for (int i = 0; i < c.family->n_dimensions; i++) {
+        chosen[i] = c.family->dimensions[i].published;
+        for (int k = 0; k < RECIPE_DIMENSIONS_MAX && recipe->dimension[k].name; k++)
+            if (!strcmp(recipe->dimension[k].name, c.family->dimensions[i].name))
+                chosen[i] = recipe->dimension[k].value;
+    }
+    c.family->derive(&c, chosen);
+    n = c.family->blocks(&c, refs);
+    for (int b = 0; b < n; b++) {
+        int32_t dims[FAMILY_DIMS_MAX];
+        component_block_dims(&c, &refs[b], dims);
+        for (int i = 0; i < refs[b].kind->n_weights; i++) {
+            const struct weight_spec *spec = &refs[b].kind->weights[i];
+            int64_t elements = !spec->optional;
+            for (int k = 0; k < spec->rank; k++) elements *= dims[spec->dim[k]];
+            sum += elements;
+        }
+    }
+    free(refs);
+    return sum;
+}
+
+/* Against the published files: 2 bytes a weight and a header is their size (flux1-dev.safetensors
+ * 23,802,932,552 bytes, flux1-schnell 23,782,506,688, FLUX.1-dev's text_encoder 246,144,352, text_encoder_2
+ * 4,994,582,224 and 4,530,066,360, vae 167,666,902). */
+static void test_published(void) {
+    static const struct {
+        const char *recipe;
+        int64_t transformer;
+    } published[] = {{"flux", 11901408320},
+                     {"flux_kontext", 11901408320},
+                     {"flux_schnell", 11891178560},
+                     {"flux_fill", 11902391360}};
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
+        const struct recipe *const *r = recipes;
+        while (*r && strcmp((*r)->name, published[i].recipe)) r++;
+        if (!check(*r != NULL, "no recipe %s", published[i].recipe)) continue;
+        int64_t n = count_weights(*r, ROLE_DENOISER);
+        check(n == published[i].transformer, "%s: %lld weights", (*r)->name, (long long)n);
+        int64_t clip = count_weights(*r, ROLE_TEXT), t5 = count_weights(*r, ROLE_TEXT_2);
+        check(clip == 123060480 && t5 == 4762310656, "encoders of %lld and %lld weights", (long long)clip,
+              (long long)t5);
+        int64_t vae = count_weights(*r, ROLE_DECODER) + count_weights(*r, ROLE_ENCODER);
+        check(vae == 83819683, "an autoencoder of %lld weights", (long long)vae);
+    }
+}
+
 static void flip(const char *path, uint64_t offset) {
     unsigned char byte = 0;
     FILE *f = fopen(path, "r+b");
@@ -116,6 +172,7 @@ int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     alarm(LONGEST_SECONDS);
     temporary_make();
+    test_published();
     snprintf(folder, sizeof folder, "%s/made", temporary);
     int code = sluice_checkpoint_write(
         "zimage", folder,
