@@ -292,14 +292,14 @@ static uint8_t small_rgb[3 * PICTURE_SIDE * PICTURE_SIDE];
 static const struct sluice_picture small_picture = {sizeof small_picture, PICTURE_SIDE, PICTURE_SIDE,
                                                     small_rgb, "small"};
 
-enum part { EVERYTHING, BUDGETS_AND_PLANS, AND_THEN_LOST };
+enum extent { EVERYTHING, BUDGETS_AND_PLANS, AND_THEN_LOST };
 
 /* reference: to refer to, or NULL. */
-static void gate(const char *folder, const char *name, enum part part,
+static void gate(const char *folder, const char *name, enum extent extent,
                  const struct sluice_picture *reference) {
     struct rig rig;
     struct sluice_request request = request_small(2, 3.5);
-    bool whole = part == EVERYTHING;
+    bool whole = extent == EVERYTHING;
     request.references = &reference;
     request.n_references = reference != NULL;
     if (!rig_open(&rig, folder, 1, 5)) return;
@@ -319,7 +319,7 @@ static void gate(const char *folder, const char *name, enum part part,
     if (whole) ladder(&rig, request, &want);
     if (whole) copies(&rig, request, &want);
     if (whole) others(&rig, request, &want);
-    if (part == AND_THEN_LOST) lost(&rig, request);
+    if (extent == AND_THEN_LOST) lost(&rig, request);
     result_free(&want);
     rig_close(&rig);
 }
