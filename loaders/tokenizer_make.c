@@ -1,12 +1,11 @@
-/* Made-up tokenizers of the real kind, for checkpoints of random weights: see tokenizer.h. */
-#include "loaders/tokenizer_internal.h"
+/* A made-up tokenizer of Qwen's kind, and what is common to all: see tokenizer.h. */
+#include "loaders/tokenizer_making.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/random.h"
-#include "loaders/json.h"
 
 enum { BYTES = 256, SYMBOLS_MAX = 12, TOKEN_BYTES = 2 * SYMBOLS_MAX + 1 };
 
@@ -29,7 +28,7 @@ struct making {
     char *merge_lines, *end; /* merges.txt */
 };
 
-static int write_symbol(int byte, char *out) {
+int symbol_write(int byte, char *out) {
     int code = byte_to_alphabet(byte);
     if (code < 0x80) return out[0] = (char)code, 1;
     out[0] = (char)(0xc0 | code >> 6);
@@ -62,7 +61,7 @@ static bool add_merges(struct making *m) {
     static const char letters[] = "etaoinshrdlcumwfgypbvkjxqz";
     char space[3] = {0};
     bool ok = true;
-    write_symbol(' ', space);
+    symbol_write(' ', space);
     for (const char *a = letters; *a && ok && has_room(m); a++) ok = add_merge(m, space, (char[]){*a, 0});
     for (const char *a = letters; *a && ok; a++)
         for (const char *b = letters; *b && ok && has_room(m); b++)
@@ -130,38 +129,38 @@ static bool make_tables(struct making *m) {
     m->end += sprintf(m->end, "#version: 0.2\n");
     for (int byte = 0; byte < BYTES && ok; byte++) {
         char symbol[3] = {0};
-        write_symbol(byte, symbol);
+        symbol_write(byte, symbol);
         ok = add_token(m, symbol);
     }
     return ok && add_merges(m);
 }
 
-enum status tokenizer_make(struct sys *sys, int n_ids, struct made_tokenizer *made, struct error *e) {
-    unsigned losses = json_losses();
-    struct making m = {.vocab = json_object(), .merges = json_array(), .random = 3};
-    *made = (struct made_tokenizer){0};
-    m.n_merges = n_ids - BYTES - N_ADDED;
+void made_add(struct made_tokenizer *made, const char *name, char *text) {
+    if (text) made->files[made->n_files++] = (struct made_file){name, text, strlen(text)};
+}
+
+enum status made_too_few(int n_ids, int least, struct error *e) {
+    error_set(e, USAGE, "a vocabulary of %d is too small for a tokenizer", n_ids);
+    return error_expected(e, "%d or more", least);
+}
+
+static enum status make_qwen(struct sys *sys, int n_ids, struct made_tokenizer *made, struct error *e) {
+    struct making m = {.n_merges = n_ids - BYTES - N_ADDED, .random = 3};
     if (m.n_merges > QWEN_MERGES) m.n_merges = QWEN_MERGES;
-    if (m.n_merges < 0) {
-        error_set(e, USAGE, "a vocabulary of %d is too small for a tokenizer", n_ids);
-        error_expected(e, "%d or more", BYTES + N_ADDED);
-        goto out;
-    }
+    if (m.n_merges < 0) return made_too_few(n_ids, BYTES + N_ADDED, e);
     uint64_t n = (uint64_t)(BYTES + m.n_merges);
+    m.vocab = json_object();
+    m.merges = json_array();
     m.token = sys->alloc(sys, LINE_HOST, n * TOKEN_BYTES);
     m.merge_lines = m.end = malloc((n + 1) * 2 * TOKEN_BYTES);
     if (m.token && m.merge_lines && make_tables(&m)) {
-        *made = (struct made_tokenizer){.json = dump_tokenizer(&m),
-                                        .vocab = json_dumps(m.vocab, JSON_COMPACT),
-                                        .merges = m.merge_lines,
-                                        .config = dump_config(&m)};
+        made_add(made, "tokenizer.json", dump_tokenizer(&m));
+        made_add(made, "vocab.json", json_dumps(m.vocab, JSON_COMPACT));
+        made_add(made, "tokenizer_config.json", dump_config(&m));
+        made_add(made, "merges.txt", m.merge_lines);
         m.merge_lines = NULL;
     }
-    if (!made->json || !made->vocab || !made->config || json_losses() != losses) {
-        error_set(e, MEMORY, "no memory to make a tokenizer of %d ids", n_ids);
-        made_tokenizer_destroy(made);
-    }
-out:
+    if (made->n_files < 4) error_set(e, MEMORY, "no memory to make a tokenizer of %d ids", n_ids);
     free(m.merge_lines);
     sys->release(sys, m.token);
     json_decref(m.vocab);
@@ -169,10 +168,25 @@ out:
     return e->code;
 }
 
+enum status tokenizer_make(struct sys *sys, const char *kind, int n_ids, struct made_tokenizer *made,
+                           struct error *e) {
+    unsigned losses = json_losses();
+    *made = (struct made_tokenizer){0};
+    if (!strcmp(kind, "BPE"))
+        make_qwen(sys, n_ids, made, e);
+    else if (!strcmp(kind, "CLIP BPE"))
+        make_clip(sys, n_ids, made, e);
+    else if (!strcmp(kind, "unigram"))
+        make_unigram(n_ids, made, e);
+    else
+        error_set(e, USAGE, "no tokenizer of kind \"%s\" can be made", kind);
+    if (!e->code && json_losses() != losses)
+        error_set(e, MEMORY, "no memory to make a tokenizer of %d ids", n_ids);
+    if (e->code) made_tokenizer_destroy(made);
+    return e->code;
+}
+
 void made_tokenizer_destroy(struct made_tokenizer *made) {
-    free(made->json);
-    free(made->vocab);
-    free(made->merges);
-    free(made->config);
+    for (int i = 0; i < made->n_files; i++) free(made->files[i].text);
     *made = (struct made_tokenizer){0};
 }

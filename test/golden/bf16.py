@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What bf16 costs the reference: PyTorch's error in bf16 against f64, written to NAME/bf16.json and bf16_linear.json.
 
-    bf16.py [--out DIR]
+    bf16.py [--out DIR] [--only NAME]
 
 beside fixtures that make.py has made (same requirements).  Our own error in bf16 may be 1.5 times that.
 Truth is the reference in f64 from the stored weights; the f32 rings lie so near to it that tests compare with
@@ -15,6 +15,7 @@ bf16_linear.json, [{t, n, k, seed, ...}], is of products of the values that draw
 import argparse
 import json
 import os
+import types
 
 import numpy as np
 import torch
@@ -142,7 +143,6 @@ def latents(pipe, known, cases):
 
 
 def everything(folder, dtype, known, expect):
-    """Every ring that bf16 has a part in, computed in that type."""
     pipe = reference.load(folder)
     pipe.transformer.to(dtype)
     pipe.text_encoder.to(dtype)
@@ -150,10 +150,8 @@ def everything(folder, dtype, known, expect):
             **latents(pipe, known, expect["cases"])}
 
 
-def entry(name):
+def entry(name, renamed):
     """A ring's name as tests call it, image by image for latents."""
-    renamed = {"block.context_refiner.0": "block.context_refiner", "block.noise_refiner.1": "block.noise_refiner",
-               "block.layers.1": "block.layers", "embed.image": "embed.image.out", "embed.caption": "embed.caption.out"}
     name = name.removesuffix(".out")
     if name.startswith("transformer."):
         return name.replace(".", " ")
@@ -173,38 +171,48 @@ def write(path, value):
         f.write("\n")
 
 
-def make(folder, everything):
+def add_names(errors):
+    errors["context_refiner.in"] = errors["embed.caption.out"]  # the same rows, and pads that nothing is computed for
+
+
+zimage = types.SimpleNamespace(
+    everything=everything, add_names=add_names,
+    renamed={"block.context_refiner.0": "block.context_refiner", "block.noise_refiner.1": "block.noise_refiner",
+             "block.layers.1": "block.layers", "embed.image": "embed.image.out", "embed.caption": "embed.caption.out"})
+
+
+def make(folder, family):
     known = load_file(os.path.join(folder, "rings.safetensors"))
     with open(os.path.join(folder, "expect.json"), encoding="utf-8") as f:
         expect = json.load(f)
     model = os.path.join(folder, "model")
-    truth = everything(model, torch.float64, known, expect)
-    ours = everything(model, torch.bfloat16, known, expect)
+    truth = family.everything(model, torch.float64, known, expect)
+    ours = family.everything(model, torch.bfloat16, known, expect)
     out = {}
     for name, value in ours.items():
         assert torch.isfinite(value).all(), name
-        ring = known[name].reshape(truth[name].shape) if name in known else truth[name]
+        ring = known[name].reshape(truth[name].shape)
         bf16, f32 = deviation(value, truth[name]), deviation(ring, truth[name])
         print(f"{name:32} bf16 {bf16['l2']:.2e} max {bf16['max']:.2e} bias {bf16['bias']:.2e}; f32 ring {f32['l2']:.1e}")
         assert f32["l2"] < bf16["l2"] / 100, name
         if name.endswith("latent"):
             for k in range(len(value)):
-                out[f"latent {entry(name).split(' ', 1)[1].removesuffix(' latent')} image {k}"] = deviation(value[k], truth[name][k])
+                out[f"latent {entry(name, family.renamed).split(' ', 1)[1].removesuffix(' latent')} image {k}"] = deviation(value[k], truth[name][k])
         else:
-            out[entry(name)] = bf16
-    if "embed.caption.out" in out:
-        out["context_refiner.in"] = out["embed.caption.out"]  # the same rows, and pads that nothing is computed for
+            out[entry(name, family.renamed)] = bf16
+    family.add_names(out)
     write(os.path.join(folder, "bf16.json"), {name: short(v) for name, v in out.items()})
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default=os.path.dirname(os.path.abspath(__file__)))
-    parser.add_argument("--only")
+    families = {name: zimage for name in sorted(specs.FORMS)} | {name: flux.bf16.family for name in flux.specs.FORMS}
+    parser.add_argument("--only", choices=families)
     args = parser.parse_args()
     torch.set_num_threads(2)
-    for name in [args.only] if args.only else [*sorted(specs.FORMS), *flux.specs.FORMS]:
-        make(os.path.join(args.out, name), everything if name in specs.FORMS else flux.bf16.everything)
+    for name in [args.only] if args.only else families:
+        make(os.path.join(args.out, name), families[name])
     write(os.path.join(args.out, "bf16_linear.json"), [short(row) for row in linear()])
 
 
