@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What bf16 costs the reference: PyTorch's error in bf16 against f64, written to NAME/bf16.json and bf16_linear.json.
 
-    bf16.py [--out DIR]
+    bf16.py [--out DIR] [--only NAME]
 
 beside fixtures that make.py has made (same requirements).  Our own error in bf16 may be 1.5 times that.
 Truth is the reference in f64 from the stored weights; the f32 rings lie so near to it that tests compare with
@@ -207,12 +207,12 @@ def make(folder, family):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default=os.path.dirname(os.path.abspath(__file__)))
+    families = {name: zimage for name in sorted(specs.FORMS)} | {name: flux.bf16.family for name in flux.specs.FORMS}
+    parser.add_argument("--only", choices=families)
     args = parser.parse_args()
     torch.set_num_threads(2)
-    for name in sorted(specs.FORMS):
-        make(os.path.join(args.out, name), zimage)
-    for name in sorted(flux.specs.FORMS):
-        make(os.path.join(args.out, name), flux.bf16.family)
+    for name in [args.only] if args.only else families:
+        make(os.path.join(args.out, name), families[name])
     write(os.path.join(args.out, "bf16_linear.json"), [short(row) for row in linear()])
 
 
