@@ -18,11 +18,25 @@ struct encoding {
     struct id_list out;
 };
 
+/* One character, letters of ASCII alone or signs of ASCII alone: no more pieces by GPT-2's pattern, which is
+ * the only one that splits again. Saves asking it for nearly every piece there is. */
+static bool is_whole(struct span piece) {
+    uint64_t letters = 0, signs = 0, continued = 0;
+    for (uint64_t i = 0; i < piece.bytes; i++) {
+        unsigned char c = (unsigned char)piece.at[i];
+        bool letter = (c | 32) >= 'a' && (c | 32) <= 'z';
+        letters += letter;
+        signs += !letter && c > ' ' && c < 0x7F && !(c >= '0' && c <= '9');
+        continued += (c & 0xC0) == 0x80;
+    }
+    return letters == piece.bytes || signs == piece.bytes || continued + 1 == piece.bytes;
+}
+
 static enum status encode_piece(struct encoding *c, struct span text, struct error *e) {
     struct split split = {
         .t = c->t, .code = c->t->resplit, .data = c->redata, .context = c->context, .text = text};
     struct span piece;
-    if (!split.code) return bpe_piece(c->t, &c->scratch, text, &c->out, e);
+    if (!split.code || is_whole(text)) return bpe_piece(c->t, &c->scratch, text, &c->out, e);
     while (split_next(&split, &piece, e))
         if (bpe_piece(c->t, &c->scratch, piece, &c->out, e)) return e->code;
     return e->code;

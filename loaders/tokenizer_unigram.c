@@ -63,6 +63,7 @@ static void add_piece(struct unigram *u, struct span text, int32_t id) {
 enum status unigram_make(struct tokenizer *t, double *scores, uint64_t text_bytes, struct error *e) {
     const struct word_table *words = &t->words;
     struct unigram *u = &t->unigram;
+    u->scores = scores;
     uint64_t n_slots = 2; /* as a rule there are half as many nodes as bytes */
     while (n_slots <= text_bytes + text_bytes / 4) n_slots *= 2;
     u->mask = (uint32_t)(n_slots - 1);
@@ -70,7 +71,6 @@ enum status unigram_make(struct tokenizer *t, double *scores, uint64_t text_byte
     u->piece = alloc_array(t->sys, text_bytes + 1, sizeof *u->piece, e);
     if (e->code) return e->code;
     u->piece[u->n_nodes++] = -1;
-    u->scores = scores;
     for (uint32_t i = 0; i < words->n_words; i++) {
         add_piece(u, (struct span){words->blob + words->words[i].offset, words->words[i].bytes}, (int32_t)i);
         if (!i || scores[i] < u->unknown_score) u->unknown_score = scores[i];
