@@ -87,6 +87,7 @@ for name in golden rings_zimage rings_vae rings_vae_encoder ops bf16; do
     ring "avx2 $name" env DNNL_MAX_CPU_ISA=AVX2 "build/release/test_$name"
 done
 ring "program" sh test/cli/run.sh build/release/sluice test/golden/zimage_a/model build/cli_test
+ring "pictures in" sh test/cli/pictures.sh build/release/sluice test/golden/flux_a/model build/pictures_test
 ring "benches" sh test/cli/benches.sh build/release/sluice test/golden/zimage_a/model build/benches_test
 ring "install" sh test/test_install.sh
 ring "budget" sh test/test_budget.sh build/release/sluice
@@ -134,9 +135,11 @@ for config in emu emu_asan emu_tsan; do
 done
 build CONFIG=emu build/emu/sluice gpu-stage
 ring "emu program" env ${all:+CALLS=$all} sh test/cuda/program.sh build/emu/sluice test/golden/zimage_a/model build/cuda_test
-build CONFIG=emu build/emu/test_golden build/emu/test_rings_zimage build/emu/test_rings_vae build/emu/test_rings_vae_encoder
+build CONFIG=emu build/emu/test_golden build/emu/test_rings_zimage build/emu/test_rings_flux build/emu/test_rings_clip build/emu/test_rings_t5 \
+    build/emu/test_rings_vae build/emu/test_rings_vae_encoder
 ring "emu pipeline" env SLUICE_TEST_DEVICE=cuda build/emu/test_golden
 ring "emu blocks" env SLUICE_TEST_DEVICE=cuda build/emu/test_rings_zimage
+for family in flux clip t5; do ring "emu $family blocks" env SLUICE_TEST_DEVICE=cuda build/emu/test_rings_$family; done
 ring "emu decoder" env SLUICE_TEST_DEVICE=cuda build/emu/test_rings_vae
 ring "emu encoder" env SLUICE_TEST_DEVICE=cuda build/emu/test_rings_vae_encoder
 build build/release/gpu_results

@@ -18,7 +18,8 @@ enum { HANG_SECONDS = 2 };
 #endif
 enum { RANDOM = 60, OURS_MAX = 64 << 20, LONGEST_SECONDS = 3600 };
 
-static const char model_a[] = "test/golden/zimage_a/model", model_b[] = "test/golden/zimage_b/model";
+static const char model_a[] = "test/golden/zimage_a/model", model_b[] = "test/golden/zimage_b/model",
+                  flux_a[] = "test/golden/flux_a/model", flux_b[] = "test/golden/flux_b/model";
 static char folder[160]; /* the copy that is damaged */
 static struct rig rig;   /* on the model as it is: for plans, rates and latents */
 static uint64_t seed = 1;
@@ -190,6 +191,17 @@ static const struct victim victims[] = {
     {"scheduler", model_a, "scheduler/scheduler_config.json", open_model, true, 0, true},
     {"model_index.json", model_a, "model_index.json", open_model, true, 0, true},
     {"sluice.json", model_a, "sluice.json", open_model, true, 0, true},
+    {"Flux, shard", flux_a, "transformer/diffusion_pytorch_model-00001-of-00002.safetensors", open_model,
+     true, 9000, false},
+    {"T5, safetensors", flux_a, "text_encoder_2/model.safetensors", open_model, true, 3000, false},
+    {"Flux", flux_a, "transformer/config.json", open_model, true, 0, true},
+    {"CLIP", flux_a, "text_encoder/config.json", open_model, true, 0, true},
+    {"T5", flux_a, "text_encoder_2/config.json", open_model, true, 0, true},
+    {"Flux, scheduler", flux_a, "scheduler/scheduler_config.json", open_model, true, 0, true},
+    {"CLIP, vocab.json", flux_a, "tokenizer/vocab.json", open_model, true, 0, false},
+    {"CLIP, merges.txt", flux_a, "tokenizer/merges.txt", open_model, true, 0, false},
+    {"T5, spiece.model", flux_b, "tokenizer_2/spiece.model", open_model, true, 0, false},
+    {"T5, tokenizer.json", flux_a, "tokenizer_2/tokenizer.json", open_model, true, 0, false},
 };
 
 static bool documented(int code, const struct sluice_error *e) {

@@ -10,14 +10,14 @@
 
 /* Measured with AVX-512, AVX2 and SSE4.1, 2 threads. */
 static struct op_error errors[N_OP_KINDS] = {
-    [OP_LINEAR] = {6.11e-07, 0},     [OP_LINEAR_FEW] = {2.83e-07, 0},
-    [OP_ATTENTION] = {8.48e-07, 0},  [OP_RMS_NORM] = {5.8e-08, 0},
-    [OP_LAYER_NORM] = {3.8e-08, 0},  [OP_GROUP_STATISTICS] = {4.6e-08, 0},
+    [OP_LINEAR] = {6.11e-07, 0},     [OP_LINEAR_FEW] = {2.99e-07, 0},
+    [OP_ATTENTION] = {9.11e-07, 0},  [OP_RMS_NORM] = {6.11e-08, 0},
+    [OP_LAYER_NORM] = {5e-08, 0},    [OP_GROUP_STATISTICS] = {4.6e-08, 0},
     [OP_GROUP_NORM] = {5.9e-08, 0},  [OP_ROPE_TABLE] = {1.87e-08, 0},
     [OP_ROPE] = {4.1e-08, 0},        [OP_GLU] = {6.8e-08, 0},
-    [OP_UNPATCHIFY] = {2.43e-08, 0}, [OP_TIMESTEP] = {1.89e-08, 0},
+    [OP_UNPATCHIFY] = {2.53e-08, 0}, [OP_TIMESTEP] = {1.93e-08, 0},
     [OP_CONV2D] = {1.12e-06, 0},     [OP_LATENT_TO_IMAGE] = {4.51e-08, 0},
-    [OP_ADD] = {3e-08, 0},
+    [OP_ADD] = {2.88e-08, 0},
 };
 
 /* --- tables of cases --- */
@@ -365,8 +365,9 @@ static void test_no_reference_code(void **state) {
     for (int i = 0; i < 8; i++)
         for (int j = 0; j < 8; j++)
             for (int k = 1; k <= 3; k += 2) {
-                struct onednn_key key = {
-                    ONEDNN_CONV, {random_int(1, 40), random_int(1, 500), channels[i], channels[j], k}};
+                struct onednn_key key = {ONEDNN_CONV,
+                                         {random_int(1, 40), random_int(1, 500), channels[i], channels[j], k,
+                                          k == 3 && (i + j) % 2}};
                 struct onednn_facts facts = onednn_facts(o, &key);
                 assert_true(facts.supported && !facts.reference);
                 key.kind = ONEDNN_REPACK;

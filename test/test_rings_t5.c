@@ -5,7 +5,11 @@
 #include "test/rings.h"
 
 static const struct gate gates[] = {
-    {"t5.embedding", 0, 0}, {"t5.distance_bias", 0, 0}, {"block.t5", 0, 1e-5}, {"hidden", 0, 2e-5}, {0},
+    {"t5.embedding", 0, 0},
+    {"t5.distance_bias", 0, 0},
+    {"block.t5", 2.01e-7, 6e-7},
+    {"hidden", 4.94e-6, 1.5e-5},
+    {0},
 };
 
 static struct bench *open_rows(const struct fixture *f, int32_t rows) {
@@ -48,10 +52,10 @@ static void test_layer(const struct fixture *f) {
 static void test_hidden(const struct fixture *f) {
     size_t n = json_array_size(json_object_get(f->expect, "cases"));
     for (size_t i = 0; i < n; i++) {
-        char ids_name[64], hidden_name[64], detail[16];
-        snprintf(detail, sizeof detail, "case%zu", i);
-        snprintf(ids_name, sizeof ids_name, "%s.ids_2.cond", detail);
-        snprintf(hidden_name, sizeof hidden_name, "%s.hidden.cond", detail);
+        char ids_name[64], hidden_name[64], detail[32];
+        snprintf(detail, sizeof detail, "case %zu cond", i);
+        snprintf(ids_name, sizeof ids_name, "case%zu.ids_2.cond", i);
+        snprintf(hidden_name, sizeof hidden_name, "case%zu.hidden.cond", i);
         if (!has_ring(f, hidden_name)) continue;
         struct tensor ids = ring(f, ids_name), hidden = ring(f, hidden_name);
         struct bench *b = open_rows(f, ids.dim[0]);
@@ -68,6 +72,10 @@ int main(void) {
         {"distance bias", test_bias, PRECISION_F32, false, "block.t5.in"},
         {"layer", test_layer, PRECISION_F32, false, "block.t5.in"},
         {"hidden", test_hidden, PRECISION_F32, false, "block.t5.in"},
+        {"embedding, bf16", test_embedding, PRECISION_BF16, true, "block.t5.in"},
+        {"distance bias, bf16", test_bias, PRECISION_BF16, true, "block.t5.in"},
+        {"layer, bf16", test_layer, PRECISION_BF16, true, "block.t5.in"},
+        {"hidden, bf16", test_hidden, PRECISION_BF16, true, "block.t5.in"},
     };
     return rings_main("t5 rings", tests, COUNT_OF(tests), gates, gates);
 }

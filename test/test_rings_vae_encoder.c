@@ -75,7 +75,7 @@ static struct lane lane_of(const struct fixture *f, struct tensor picture, bool 
 }
 
 static struct lane ring_lane(const struct fixture *f, int i) {
-    char name[16];
+    char name[32];
     snprintf(name, sizeof name, "picture%d", i);
     return lane_of(f, ring(f, name), false);
 }
@@ -100,7 +100,7 @@ static void test_moments(const struct fixture *f) {
     const struct component *c = encoder_of(f);
     assert_true(c->latent_scale == 0.7f && c->latent_shift > 0 && c->latent_shift < 0.2f);
     for (int i = 0; i < 2; i++) {
-        char name[16];
+        char name[32];
         struct bench *b = bench_open(f, ROLE_ENCODER, ring_lane(f, i));
         bench_all(b, 0);
         snprintf(name, sizeof name, "moments%d", i);

@@ -211,14 +211,23 @@ static enum status check_room(const struct writer *w, struct error *e) {
     return error_expected(e, "%.2f GB", (double)w->all / 1e9);
 }
 
+/* What is written in one piece. */
+struct small_file {
+    const char *bytes;
+    uint64_t n;
+};
+
+static struct small_file text_file(const char *text) {
+    return (struct small_file){text, strlen(text)};
+}
+
 /* An older file of that name goes. */
-static enum status write_bytes(struct sys *sys, const char *path, const char *text, uint64_t bytes,
-                               struct error *e) {
+static enum status write_small(struct sys *sys, const char *path, struct small_file small, struct error *e) {
     sys->remove(sys, path);
     int file = sys->create(sys, path);
     int64_t n = file < 0 ? file : 1;
-    for (size_t left = (size_t)bytes; left && n > 0; left -= (size_t)n, text += n)
-        n = sys_write(sys, file, text, left);
+    for (const char *at = small.bytes; small.n && n > 0; small.n -= (uint64_t)n, at += n)
+        n = sys_write(sys, file, at, small.n);
     if (file >= 0) sys->close(sys, file);
     if (n > 0) return OK;
     error_set(e, OUTPUT, "cannot write file");
@@ -226,21 +235,16 @@ static enum status write_bytes(struct sys *sys, const char *path, const char *te
     return error_found(e, "%s", strerror(n ? (int)-n : EIO));
 }
 
-static enum status write_part_bytes(struct writer *w, const char *folder, const char *file, const char *text,
-                                    uint64_t bytes, struct error *e) {
+static enum status write_part(struct writer *w, const char *folder, const char *file, struct small_file small,
+                              struct error *e) {
     char *inner = path_join(w->sys, w->folder, folder), *path = inner ? path_join(w->sys, inner, file) : NULL;
     if (!path)
         error_set(e, MEMORY, "no memory for a path");
     else if (make_folder(inner, e) == OK)
-        write_bytes(w->sys, path, text, bytes, e);
+        write_small(w->sys, path, small, e);
     w->sys->release(w->sys, path);
     w->sys->release(w->sys, inner);
     return e->code;
-}
-
-static enum status write_part(struct writer *w, const char *folder, const char *file, const char *text,
-                              struct error *e) {
-    return write_part_bytes(w, folder, file, text, strlen(text), e);
 }
 
 /* Shard i of n is the tensors [first[i], first[i + 1]) of a component, in the order of its blocks. */
@@ -288,7 +292,7 @@ static enum status write_index(struct writer *w, enum role role, const struct sh
     if (!text)
         error_set(e, MEMORY, "no memory for an index of shards");
     else
-        write_part(w, places[role].folder, file, text, e);
+        write_part(w, places[role].folder, file, text_file(text), e);
     free(text);
     return e->code;
 }
@@ -338,7 +342,8 @@ static enum status do_role(struct writer *w, enum role role, bool write, struct 
     for (int i = 0; i < w->n_tensors && !write; i++) w->all += (uint64_t)tensor_bytes(&w->tensors[i].tensor);
     if (!write) goto out;
     c.family->write_config(&c, config, sizeof config);
-    if (write_part(w, places[role].folder, "config.json", config, e) == OK) write_weights(w, role, e);
+    if (write_part(w, places[role].folder, "config.json", text_file(config), e) == OK)
+        write_weights(w, role, e);
 out:
     forget_tensors(w);
     return e->code;
@@ -353,7 +358,8 @@ static enum status do_roles(struct writer *w, bool write, struct error *e) {
 static enum status write_tokenizer_files(struct writer *w, const char *folder,
                                          const struct made_tokenizer *made, struct error *e) {
     for (int i = 0; i < made->n_files && e->code == OK; i++)
-        write_part_bytes(w, folder, made->files[i].name, made->files[i].text, made->files[i].bytes, e);
+        write_part(w, folder, made->files[i].name,
+                   (struct small_file){made->files[i].text, made->files[i].bytes}, e);
     return e->code;
 }
 
@@ -361,8 +367,8 @@ static enum status write_tokenizer_files(struct writer *w, const char *folder,
 static enum status write_tokenizer(struct writer *w, enum role role, struct error *e) {
     struct component c;
     struct made_tokenizer made = {0};
-    if (list_role(w, role, &c, e) == OK &&
-        tokenizer_make(w->sys, w->recipe->text[role].tokenizer, w->tensors[0].tensor.dim[0], &made, e) == OK)
+    int32_t rows = list_role(w, role, &c, e) == OK ? w->tensors[0].tensor.dim[0] : 0;
+    if (rows && tokenizer_make(w->sys, w->recipe->text[role].tokenizer, rows, &made, e) == OK)
         write_tokenizer_files(w, tokenizer_folder[role], &made, e);
     made_tokenizer_destroy(&made);
     forget_tensors(w);
@@ -378,9 +384,9 @@ static enum status write_json(struct writer *w, const char *folder, const char *
     if (!text)
         error_set(e, MEMORY, "no memory for %s", file);
     else if (folder)
-        write_part(w, folder, file, text, e);
+        write_part(w, folder, file, text_file(text), e);
     char *path = text && !folder ? path_join(w->sys, w->folder, file) : NULL;
-    if (path) write_bytes(w->sys, path, text, strlen(text), e);
+    if (path) write_small(w->sys, path, text_file(text), e);
     w->sys->release(w->sys, path);
     free(text);
     return e->code;

@@ -110,16 +110,25 @@ static enum status not_found(const struct lookup *l, const char *encoder, struct
     return error_expected(e, "%s", l->text->tokenizer_from);
 }
 
+/* The file or folder of the encoder in that role, or NULL. */
+static const char *encoder_path(const struct tokenizer_search *search, int role) {
+    const struct family *family = search->recipe->role[role];
+    const struct part *part = family ? parts_find(search->parts, family) : NULL;
+    return part ? parts_path(search->parts, part) : NULL;
+}
+
 enum status tokenizer_find(struct tokenizer_search *search, enum role role, struct tokenizer **tokenizer,
                            struct error *e) {
     const struct sluice_model_options *o = search->options;
-    const struct part *part = parts_find(search->parts, search->recipe->role[role]);
-    const char *encoder = part ? parts_path(search->parts, part) : NULL;
     struct lookup l = {.search = search, .role = role, .text = &search->recipe->text[role]};
     if (o->tokenizer) try_flag(&l, e);
     if (!l.found && e->code == OK && o->model && path_is_folder(o->model)) try_folder(&l, o->model, e);
-    if (!l.found && e->code == OK && encoder) try_beside(&l, encoder, e);
-    if (!l.found && e->code == OK) not_found(&l, encoder, e);
+    /* Its own encoder's neighbours first; encoders often share a folder, and so do their tokenizers. */
+    for (int i = 0; i < N_TEXTS && !l.found && e->code == OK; i++) {
+        const char *encoder = encoder_path(search, ((int)role + i) % N_TEXTS);
+        if (encoder) try_beside(&l, encoder, e);
+    }
+    if (!l.found && e->code == OK) not_found(&l, encoder_path(search, role), e);
     *tokenizer = l.found;
     return e->code;
 }

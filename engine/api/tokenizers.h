@@ -1,5 +1,5 @@
 /* The tokenizers of a pipeline's text encoders: each is where --tokenizer says, in the model's folder, or
- * beside its encoder, and of the kind that its recipe wants. */
+ * beside an encoder, and of the kind that its recipe wants. */
 #ifndef SLUICE_API_TOKENIZERS_H
 #define SLUICE_API_TOKENIZERS_H
 

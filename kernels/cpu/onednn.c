@@ -292,11 +292,10 @@ bool onednn_packs(const struct onednn *o, const struct onednn_key *key) {
 /* Measured at most, heap and touched pages of JIT code together (oneDNN 2.6.3, AVX-512, 4,000 random shapes):
  * product 345 KB, of whole 64s on both sides 132 KB, of at most 256 by 256 108 KB; repacking 39 KB, 1x1
  * convolution 143 KB; a 3x3 one grows with the picture's width (tables of the brgemm convolution) and
- * channels (code): 4.7 MB at 1,960 columns and 512 channels, 0.91 of this. Below AVX-512: 40 KB at most. A
- * product of bf16, with AVX512_BF16 (1,550 shapes, 1 to 8 threads): 499 KB, of whole 64s 136 KB, of at most
- * 256 by 256 222 KB. The
- * sum over a run is what the plan counts, so a bound that is loose for every shape would be paid a hundred
- * times. */
+ * channels (code): 4.7 MB at 1,960 columns and 512 channels, 0.91 of this; of stride 2 8.0 MB at 1,996, 0.91
+ * (2,100 shapes). Below AVX-512: 40 KB at most, of stride 2 152 KB. A product of bf16, with AVX512_BF16
+ * (1,550 shapes, 1 to 8 threads): 499 KB, of whole 64s 136 KB, of at most 256 by 256 222 KB. The sum over a
+ * run is what the plan counts, so a bound that is loose for every shape would be paid a hundred times. */
 static uint64_t product_bytes(const struct onednn_key *key) {
     int32_t n = key->number[1], k = key->number[2];
     if (key->kind == ONEDNN_PRODUCT_T_BF16) {
@@ -312,7 +311,7 @@ uint64_t onednn_primitive_bytes(const struct onednn_key *key) {
     const int32_t *n = key->number;
     if (key->kind == ONEDNN_REPACK) return 64 << 10;
     if (key->kind != ONEDNN_CONV) return product_bytes(key);
-    return (512 << 10) + (n[4] > 1 ? (uint64_t)n[1] * (1100 + 3 * (uint64_t)n[2]) : 0);
+    return (512 << 10) + (n[4] > 1 ? (uint64_t)n[1] * (1100 + 3 * (uint64_t)((n[5] + 1) * n[2])) : 0);
 }
 
 /* --- building and running --- */

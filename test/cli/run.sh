@@ -139,13 +139,8 @@ while IFS='|' read -r line pattern; do
     check "message has $pattern" has ../err "^sluice: .*$pattern"
 done <<END
 --high-noise-diffusion-model x|--high-noise-diffusion-model
---clip_l x|--clip_l
 --clip_g x|--clip_g
---t5xxl x|--t5xxl
--i x.png|--init-img
 --strength 0.5|--strength
--r x.png|--ref-image
---mask x.png|--mask
 --frames 5|--frames
 --fps 24|--fps
 --device cuda:x|--device
@@ -423,7 +418,7 @@ expect 0 "nothing helps" plan -m "$model" $size --max-ram 80%
 check "and it says so" has ../out '^advice   more memory would not help$'
 rm -f ../rates.json
 
-expect 2 "plan takes generate's flags and refusals" plan -m "$model" --mask x
+expect 2 "plan takes generate's flags and refusals" plan -m "$model" --frames 5
 expect 3 "plan of no model" plan -m ../nowhere
 expect 3 "plan of a missing latent" plan ../nowhere -m "$model"
 
