@@ -33,8 +33,8 @@ const char *tokenizer_kind(const struct tokenizer *tokenizer);
 int tokenizer_special(const struct tokenizer *tokenizer, const char *text);
 /* Peak bytes of heap that opening this path needs beyond what it keeps, an upper bound for real tokenizers
  * from file sizes alone (16 per byte and 4 MB; measured 6 to 12 per byte, see tokenizer.c). A Qwen3-sized
- * tokenizer keeps 3.9 MB (9.5 MB with ignore_merges), CLIP's 1.1 MB, a unigram model of 32,100 pieces 3 to 6 MB. 0 when the path is too
- * long to open. */
+ * tokenizer keeps 3.9 MB (9.5 MB with ignore_merges), CLIP's 1.1 MB, a unigram model of 32,100 pieces 3 to 6
+ * MB. 0 when the path is too long to open. */
 uint64_t tokenizer_open_bytes(struct sys *sys, const char *path);
 
 /* The files of a made-up tokenizer, for checkpoints of random weights: of the real form and, where n_ids
