@@ -32,15 +32,10 @@ ifeq ($(CFLAGS_$(CONFIG)),)
 $(error CONFIG=$(CONFIG) is not one of release debug asan tsan stress cov emu emu_asan emu_tsan)
 endif
 CFLAGS := $(BASE) $(CFLAGS_$(CONFIG)) $(EXTRA_CFLAGS)
-# For the one file of C++, which stands before SentencePiece.
-ifeq ($(origin CXX),default)
-CXX := g++
-endif
-CXXFLAGS := -std=c++17 $(filter-out -std=% -fopenmp -Wstrict-prototypes -Wmissing-prototypes,$(CFLAGS))
 LDFLAGS := -fopenmp $(filter -fsanitize=% --coverage,$(CFLAGS_$(CONFIG)))
 DNNL_LIBS := $(if $(DNNL_PREFIX),-L$(DNNL_PREFIX)/lib -Wl$(comma)-rpath$(comma)$(DNNL_PREFIX)/lib) -ldnnl
 include kernels/cuda/cuda.mk
-LIBS := $(CUDA_LIBS) $(DNNL_LIBS) -ljansson -lpcre2-8 -lutf8proc -lnettle -lsentencepiece -lstdc++ -lm -lpthread
+LIBS := $(CUDA_LIBS) $(DNNL_LIBS) -ljansson -lpcre2-8 -lutf8proc -lnettle -lm -lpthread
 CLI_LIBS := -lpng -ljansson -lz
 
 VERSION := $(shell sed -n 's/^\#define SLUICE_VERSION *"\(.*\)"/\1/p' engine/sluice.h)
@@ -49,7 +44,7 @@ SONAME := libsluice.so.$(firstword $(subst ., ,$(VERSION)))
 ENGINE := $(sort $(wildcard engine/base/*.c engine/run/*.c engine/sample/*.c engine/api/*.c kernels/*.c kernels/dry/*.c kernels/paced/*.c \
                      kernels/cpu/*.c loaders/*.c models/*.c))
 CLI := $(sort $(wildcard cli/*.c))
-ENGINE_O := $(ENGINE:%.c=$B/obj/%.o) $B/obj/loaders/unigram.o $(CUDA_O)
+ENGINE_O := $(ENGINE:%.c=$B/obj/%.o) $(CUDA_O)
 CLI_O := $(CLI:%.c=$B/obj/%.o)
 
 .PHONY: all
@@ -74,10 +69,6 @@ $B/obj/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc $@"
 	@$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
-$B/obj/%.o: %.cc
-	@mkdir -p $(@D)
-	@echo "  c++ $@"
-	@$(CXX) $(CXXFLAGS) -MMD -MP -c -o $@ $<
 
 # make demo's gallery: the only one that needs cairo and libsixel, so not part of all.
 GALLERY_O := $(patsubst %,$B/obj/bench/%.o,gallery contact_sheet terminal_picture)

@@ -68,6 +68,10 @@ static void print_component(const json_t *component) {
         print_value("  ", file);
     }
     print_types(json_object_get(component, "types"));
+    const char *tokenizer = json_string_value(json_object_get(component, "tokenizer"));
+    if (tokenizer)
+        printf("  sees %.0f tokens, tokenizer %s\n", field_number(component, "max_sequence_length"),
+               tokenizer);
     printf("  what shapes cannot tell: %s\n", field_string(component, "config_from"));
     print_config(json_object_get(component, "config"));
     print_tensors(component);
@@ -79,11 +83,14 @@ static int print_inspection(const char *json, struct sluice_error *e) {
     if (!root) return fail(e, SLUICE_INTERNAL, "the library's description is no JSON");
     const char *pipeline = json_string_value(json_object_get(root, "pipeline"));
     if (pipeline) printf("pipeline: %s\n", pipeline);
+    const char *recipe = json_string_value(json_object_get(root, "recipe"));
+    if (recipe) printf("recipe: %s\n", recipe);
     json_array_foreach(json_object_get(root, "components"), i, component) {
         print_component(component);
     }
     print_list("unknown", json_object_get(root, "unknown"));
     print_list("missing", json_object_get(root, "missing"));
+    print_list("notes", json_object_get(root, "notes"));
     printf("schedule: %s\n", field_string(root, "schedule"));
     json_decref(root);
     return SLUICE_OK;

@@ -186,8 +186,8 @@ struct sluice_request {
     int steps;                   /* at least 1 */
     int batch;                   /* images, seeds seed, seed+1, ...; 0 means 1 */
     double cfg_scale;            /* uncond + s*(cond - uncond); exactly 1: no second lane */
-    double guidance;             /* distilled guidance, for models that take it: no other value than 0 for others */
-    double flow_shift;           /* 0: the model's */
+    double guidance;   /* distilled guidance, for models that take it: no other value than 0 for others */
+    double flow_shift; /* 0: the model's */
     uint64_t seed;
     bool no_decode;        /* stop after the latent */
     const char *precision; /* of transformer and text encoder: "f32" or "bf16"; NULL: the device's own, f32 on
@@ -211,7 +211,8 @@ struct sluice_request {
     const char *plan_name;   /* what messages call the plan, a file's name; NULL: "plan" */
     double max_vram_percent; /* of all that the device has, up to 100; where max_vram_bytes is 0 */
     /* Pictures in; the caller's for as long as a call takes. */
-    const struct sluice_picture *init_image; /* to start from, or to fill; of width by height pixels; or NULL */
+    const struct sluice_picture
+        *init_image; /* to start from, or to fill; of width by height pixels; or NULL */
     double strength; /* above 0, to 1: how far to leave it. Of `steps` the last steps * strength are run, as
                         diffusers counts */
     const struct sluice_picture *mask; /* white where a model that fills is to draw; as init_image; or NULL */

@@ -1,4 +1,5 @@
-/* Byte-level BPE tokenizers (GPT-2 family; Qwen2, Qwen3) from tokenizer.json, or vocab.json + merges.txt. */
+/* Tokenizers: byte-level BPE (GPT-2, Qwen2, Qwen3), CLIP's, and unigram models (T5), from the files that they
+ * are released as. */
 #ifndef SLUICE_LOADERS_TOKENIZER_H
 #define SLUICE_LOADERS_TOKENIZER_H
 
@@ -7,29 +8,33 @@
 
 struct tokenizer;
 
-/* Opens a folder (tokenizer.json wins; else vocab.json + merges.txt with added tokens from
- * tokenizer_config.json's added_tokens_decoder or added_tokens.json) or a tokenizer.json by name. Immutable
- * afterwards: usable from several threads. The tokenizer's memory is ours (LINE_HOST); what the JSON parser
- * needed is given back before return. */
+/* Opens a folder or one of its files by name: tokenizer.json wins; else vocab.json + merges.txt (told apart
+ * as Qwen's or CLIP's by tokenizer_class, else by CLIP's ends of words) or spiece.model (tokenizer.model),
+ * with added tokens from tokenizer_config.json's added_tokens_decoder, added_tokens.json,
+ * special_tokens_map.json. Immutable afterwards: usable from several threads. The tokenizer's memory is ours
+ * (LINE_HOST); what the JSON parser needed is given back before return. */
 enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer **tokenizer, struct error *e);
 void tokenizer_close(struct tokenizer *tokenizer);
 
 /* Ids of UTF-8 text exactly as the reference tokenizer gives them with add_special_tokens=False: added tokens
- * are recognised in the text, normalisation (NFC where the file says so), split, merges. *ids is freed with
- * sys->release. UTF8 for invalid text, LIMIT above 1 MB (exit class 2: text is what a user typed). Linear in
- * the text's length up to a logarithm. */
+ * are recognised in the text, normalisation, split, merges or the best pieces. The reference is transformers
+ * 5.23 on tokenizers 0.23; for a unigram model its T5Tokenizer, whose words are the same whatever
+ * tokenizer.json says of them ("legacy" or not). *ids is freed with sys->release. UTF8 for invalid text,
+ * LIMIT above 1 MB (exit class 2: text is what a user typed). Linear in the text's length up to a logarithm.
+ */
 enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, uint64_t bytes,
                              int32_t **ids, int *n_ids, struct error *e);
 
 /* One more than the highest id. */
 int tokenizer_size(const struct tokenizer *tokenizer);
-/* "BPE" (byte-level: GPT-2, Qwen), "CLIP BPE" or "unigram" (SentencePiece: T5). */
+/* "BPE" (byte-level: GPT-2, Qwen), "CLIP BPE" or "unigram" (T5). */
 const char *tokenizer_kind(const struct tokenizer *tokenizer);
 /* The id of an added token's exact text, of a unigram model also of a control or unknown piece; or -1. */
 int tokenizer_special(const struct tokenizer *tokenizer, const char *text);
 /* Peak bytes of heap that opening this path needs beyond what it keeps, an upper bound for real tokenizers
  * from file sizes alone (16 per byte and 4 MB; measured 6 to 12 per byte, see tokenizer.c). A Qwen3-sized
- * tokenizer keeps 3.9 MB, 9.5 MB with ignore_merges. 0 when the path is too long to open. */
+ * tokenizer keeps 3.9 MB (9.5 MB with ignore_merges), CLIP's 1.1 MB, a unigram model of 32,100 pieces 3 to 6
+ * MB. 0 when the path is too long to open. */
 uint64_t tokenizer_open_bytes(struct sys *sys, const char *path);
 
 /* The files of a made-up tokenizer, for checkpoints of random weights: of the real form and, where n_ids

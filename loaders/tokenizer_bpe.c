@@ -67,6 +67,13 @@ enum status word_table_make(struct sys *sys, struct word_table *table, uint64_t 
     return e->code;
 }
 
+void word_table_destroy(struct sys *sys, struct word_table *table) {
+    sys->release(sys, table->blob);
+    sys->release(sys, table->words);
+    sys->release(sys, table->slots);
+    *table = (struct word_table){0};
+}
+
 static uint32_t *word_slot(const struct word_table *table, struct span text) {
     uint32_t i = hash_bytes(text.at, text.bytes) & table->mask;
     for (; table->slots[i]; i = (i + 1) & table->mask) {

@@ -86,7 +86,15 @@ struct charsmap {
     uint32_t n_texts;         /* bytes */
 };
 
-struct unigram; /* SentencePiece's: see unigram.h */
+/* A unigram model: its pieces as a trie whose edges are hashed by node and byte. No edges: none. */
+struct unigram {
+    struct {
+        uint32_t key, child; /* node << 8 | byte; 0: empty */
+    } * edges;
+    uint32_t mask, n_nodes;
+    int32_t *piece; /* that ends at a node, or -1 */
+    double *scores, unknown_score;
+};
 
 struct tokenizer {
     struct sys *sys;
@@ -106,9 +114,8 @@ struct tokenizer {
     pcre2_general_context *memory; /* PCRE2's allocations, through sys */
     pcre2_code *split, *resplit;   /* resplit, or NULL: splits each piece of split once more */
     struct charsmap charsmap;
-    struct unigram *unigram; /* instead of split and merges, or NULL */
-    int unknown;             /* what unigram says for unk */
-    bool drop_gaps;          /* of split: what it does not match is no piece */
+    struct unigram unigram; /* instead of split and merges */
+    bool drop_gaps;         /* of split: what it does not match is no piece */
 };
 
 /* ---- tokenizer_file.c ---- */
@@ -162,15 +169,11 @@ enum status charsmap_apply(struct sys *sys, const struct charsmap *map, struct s
 
 /* ---- tokenizer_unigram.c ---- */
 
+/* The model of t->words, whose texts have so many bytes together. It takes scores, which end with it. */
+enum status unigram_make(struct tokenizer *t, double *scores, uint64_t text_bytes, struct error *e);
+void unigram_destroy(struct sys *sys, struct unigram *unigram);
 /* Appends the ids of normalised text without added tokens. */
 enum status unigram_text(const struct tokenizer *t, struct span text, struct id_list *out, struct error *e);
-
-/* ---- tokenizer_pieces.c ---- */
-
-/* A piece as a ModelProto has it, at most text.bytes and PROTO_PIECE_OVERHEAD bytes: two tags and lengths, a
- * score, a type. Returns its end. */
-enum { PROTO_PIECE_OVERHEAD = 20 };
-uint8_t *proto_piece(uint8_t *to, struct span text, float score, int type);
 
 /* ---- tokenizer_added.c ---- */
 
@@ -234,6 +237,7 @@ void merge_table_add(struct merge_table *table, struct merge merge);
 /* Makes room for n words of together blob_bytes. */
 enum status word_table_make(struct sys *sys, struct word_table *table, uint64_t n, uint64_t blob_bytes,
                             struct error *e);
+void word_table_destroy(struct sys *sys, struct word_table *table);
 /* The id of that word, or -1. */
 int32_t word_table_find(const struct word_table *table, struct span text);
 /* Adds the word whose bytes the caller wrote at offset in the blob. */

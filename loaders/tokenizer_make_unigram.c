@@ -7,9 +7,26 @@
 
 #include "engine/base/random.h"
 
-enum { T5_IDS = 32100, EXTRA = 100, LEAST = 256, LETTERS_MAX = 12, N_SPECIAL = 3 };
+enum { T5_IDS = 32100, EXTRA = 100, LEAST = 256, LETTERS_MAX = 12, N_SPECIAL = 3, PIECE_OVERHEAD = 16 };
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3 };
 static const char mark[] = "\xe2\x96\x81"; /* U+2581 */
+
+/* A piece as a ModelProto has it: two tags and lengths, which one byte holds, a score, a type. */
+static uint8_t *put_piece(uint8_t *to, struct span text, float score, int type) {
+    uint32_t bits;
+    memcpy(&bits, &score, sizeof bits);
+    *to++ = 1 << 3 | 2;
+    *to++ = (uint8_t)(2 + text.bytes + 5 + 2);
+    *to++ = 1 << 3 | 2;
+    *to++ = (uint8_t)text.bytes;
+    memcpy(to, text.at, text.bytes);
+    to += text.bytes;
+    *to++ = 2 << 3 | 5;
+    for (int i = 0; i < 4; i++) *to++ = (uint8_t)(bits >> 8 * i);
+    *to++ = 3 << 3;
+    *to++ = (uint8_t)type;
+    return to;
+}
 
 /* The file of pieces grows beside the list of them. */
 struct making {
@@ -23,7 +40,7 @@ static void add_piece(struct making *m, const char *text, double score, int type
     if (json_object_get(m->known, text)) return;
     json_object_set_new(m->known, text, json_true());
     json_array_append_new(m->vocab, json_pack("[s, f]", text, score));
-    if (type) m->end = proto_piece(m->end, (struct span){text, strlen(text)}, (float)score, type);
+    if (type) m->end = put_piece(m->end, (struct span){text, strlen(text)}, (float)score, type);
     m->n++;
 }
 
@@ -110,7 +127,7 @@ enum status make_unigram(int n_ids, struct made_tokenizer *made, struct error *e
     if (n_ids < LEAST) return made_too_few(n_ids, LEAST, e);
     m.vocab = json_array();
     m.known = json_object();
-    m.model = m.end = malloc((uint64_t)(most + 4) * (LETTERS_MAX + sizeof mark + PROTO_PIECE_OVERHEAD));
+    m.model = m.end = malloc((uint64_t)(most + 4) * (LETTERS_MAX + sizeof mark + PIECE_OVERHEAD));
     if (m.vocab && m.known && m.model) {
         add_pieces(&m, most);
         made->files[made->n_files++] = (struct made_file){"spiece.model", (char *)m.model, end_model(&m)};

@@ -128,5 +128,6 @@ enum status reading_finish(struct reading *r, struct error *e) {
     sys->release(sys, r->taken);
     sys->release(sys, r->joined);
     sys->release(sys, r->scores);
+    if (r->t->unigram.edges) word_table_destroy(sys, &r->t->words);
     return e->code;
 }

@@ -13,7 +13,7 @@ struct reading {
     uint8_t *taken;      /* one bit per id */
     uint64_t longest;    /* bytes of the longest token's text */
     char *joined;        /* longest + 1 bytes, to look merges up */
-    float *scores;       /* of a unigram model's pieces */
+    double *scores;      /* of a unigram model's pieces */
     uint32_t text_bytes; /* that they have so far */
 };
 

@@ -1,4 +1,4 @@
-/* spiece.model: SentencePiece's ModelProto, read by hand and checked before SentencePiece sees anything.
+/* spiece.model: SentencePiece's ModelProto, read by hand.
  *
  * Three of its fields count: the pieces, the kind of model, the table of normalisation. Others are walked
  * over, never into. A file that ends early between two fields is told by the field that it lacks: the

@@ -45,8 +45,8 @@ ring() {
 # instructions for it; there it is skipped and never computed.
 expect_skips() {
     case $1 in
-    avx2\ golden | avx2\ rings_zimage | avx2\ bf16) expected=1 ;;
-    *\ golden | *\ rings_zimage | *\ bf16 | *\ residency | program | budget) expected=$lacks_bf16 ;;
+    avx2\ golden | avx2\ rings_zimage | avx2\ rings_flux | avx2\ rings_clip | avx2\ rings_t5 | avx2\ bf16) expected=1 ;;
+    *\ golden | *\ rings_zimage | *\ rings_flux | *\ rings_clip | *\ rings_t5 | *\ bf16 | *\ residency* | program | budget) expected=$lacks_bf16 ;;
     *) expected=0 ;;
     esac
     skipped=0
@@ -83,7 +83,7 @@ ring clang clang_reads
 build tests
 for name in $tests; do ring "release $name" "build/release/test_$name"; done
 # Most users' processors end at AVX2, where oneDNN takes other paths.
-for name in golden rings_zimage rings_vae rings_vae_encoder ops bf16; do
+for name in golden rings_zimage rings_flux rings_clip rings_t5 rings_vae rings_vae_encoder ops bf16; do
     ring "avx2 $name" env DNNL_MAX_CPU_ISA=AVX2 "build/release/test_$name"
 done
 ring "program" sh test/cli/run.sh build/release/sluice test/golden/zimage_a/model build/cli_test
@@ -135,9 +135,11 @@ for config in emu emu_asan emu_tsan; do
 done
 build CONFIG=emu build/emu/sluice gpu-stage
 ring "emu program" env ${all:+CALLS=$all} sh test/cuda/program.sh build/emu/sluice test/golden/zimage_a/model build/cuda_test
-build CONFIG=emu build/emu/test_golden build/emu/test_rings_zimage build/emu/test_rings_vae build/emu/test_rings_vae_encoder
+build CONFIG=emu build/emu/test_golden build/emu/test_rings_zimage build/emu/test_rings_flux build/emu/test_rings_clip build/emu/test_rings_t5 \
+    build/emu/test_rings_vae build/emu/test_rings_vae_encoder
 ring "emu pipeline" env SLUICE_TEST_DEVICE=cuda build/emu/test_golden
 ring "emu blocks" env SLUICE_TEST_DEVICE=cuda build/emu/test_rings_zimage
+for family in flux clip t5; do ring "emu $family blocks" env SLUICE_TEST_DEVICE=cuda build/emu/test_rings_$family; done
 ring "emu decoder" env SLUICE_TEST_DEVICE=cuda build/emu/test_rings_vae
 ring "emu encoder" env SLUICE_TEST_DEVICE=cuda build/emu/test_rings_vae_encoder
 build build/release/gpu_results

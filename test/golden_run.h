@@ -6,7 +6,7 @@
 
 #include <unistd.h>
 
-enum { NAME = 64, PATH = 1024, IMAGES_MAX = 8 };
+enum { TAIL = 32, NAME = 64, PATH = 1024, IMAGES_MAX = 8 };
 
 /* ---- cases ---- */
 
@@ -99,6 +99,34 @@ static inline struct tensor read_dump(struct public_run *p, const char *file, co
     return t;
 }
 
+/* What goes in: ring "case3.TAIL", or NULL. */
+static inline const struct sluice_picture *picture_of(const struct fixture *f, const json_t *c,
+                                                      const char *tail) {
+    char full[NAME];
+    case_ring(c, tail, full);
+    if (!has_ring(f, full)) return NULL;
+    struct tensor rgb = ring(f, full);
+    struct sluice_picture *picture = test_memory(sizeof *picture);
+    *picture = (struct sluice_picture){sizeof *picture, rgb.dim[1], rgb.dim[0], rgb.data, NULL};
+    return picture;
+}
+
+static inline void take_pictures(const struct fixture *f, const json_t *c, struct sluice_request *r) {
+    int n = (int)json_array_size(json_object_get(c, "references"));
+    const struct sluice_picture **references = test_memory(sizeof *references * (size_t)(n + 1));
+    r->init_image = picture_of(f, c, "picture.init");
+    r->mask = picture_of(f, c, "picture.mask");
+    for (int i = 0; i < n; i++) {
+        char name[TAIL];
+        snprintf(name, sizeof name, "picture.reference_%03d", i);
+        references[i] = picture_of(f, c, name);
+        assert_non_null(references[i]);
+    }
+    r->references = references;
+    r->n_references = n;
+    if (r->init_image) r->strength = json_number_value(json_object_get(c, "strength"));
+}
+
 static inline struct sluice_request request_of(struct public_run *p, const json_t *c) {
     struct sluice_request r = {.struct_size = sizeof r};
     sluice_request_defaults(p->model, &r);
@@ -119,6 +147,8 @@ static inline struct sluice_request request_of(struct public_run *p, const json_
     r.seed = (uint64_t)json_integer_value(json_object_get(c, "seed"));
     r.batch = number_of(c, "batch");
     r.flow_shift = json_number_value(json_object_get(c, "flow_shift")); /* null gives 0: the model's */
+    r.guidance = json_number_value(json_object_get(c, "guidance"));
+    take_pictures(p->fixture, c, &r);
     return r;
 }
 

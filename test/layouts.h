@@ -161,18 +161,21 @@ static inline void name_vae_originally(struct pile *p) {
                                            {"attn_1.to_k.", "attn_1.k."},
                                            {"attn_1.to_v.", "attn_1.v."},
                                            {"conv_norm_out.", "norm_out."},
-                                           {"up_blocks.0.", "up.-3."},
-                                           {"up_blocks.1.", "up.-2."},
-                                           {"up_blocks.2.", "up.-1."},
-                                           {"up_blocks.3.", "up.-0."},
-                                           {"up.-", "up."},
                                            {"encoder.down_blocks.", "encoder.down."},
                                            {".downsamplers.0.conv.", ".downsample.conv."},
                                            {".resnets.", ".block."},
                                            {".conv_shortcut.", ".nin_shortcut."},
                                            {".upsamplers.0.conv.", ".upsample.conv."}};
+    int last = 0;
+    for (int i = 0; i < p->n; i++) {
+        const char *at = strstr(p->item[i].name, "up_blocks.");
+        if (at && at[10] - '0' > last) last = at[10] - '0';
+    }
     for (int i = 0; i < p->n; i++) {
         struct item *t = &p->item[i];
+        char *at = strstr(t->name, "up_blocks.");
+        if (at) at[10] = (char)('0' + last - (at[10] - '0'));
+        rename_part(t, "up_blocks.", "up.");
         for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) rename_part(t, parts[k][0], parts[k][1]);
         if (t->rank != 2) continue;
         t->rank = 4;

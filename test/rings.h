@@ -183,7 +183,7 @@ static inline void expect_error(const struct fixture *f, const char *name, const
     while (g->ring && strcmp(g->ring, name)) g++;
     if (!g->ring) fail_msg("no gate for ring %s", name);
     bool good = error <= g->gate;
-    printf("  %-10s %-24s %-10s %.2e  known %.2e  gate %.2e%s\n", f->name, name, detail, error, g->measured,
+    printf("  %-12s %-24s %-10s %.2e  known %.2e  gate %.2e%s\n", f->name, name, detail, error, g->measured,
            g->gate, good ? "" : "  MISSED");
     rings_state.misses += !good;
 }
@@ -210,7 +210,7 @@ static inline void expect_like_bf16(const struct fixture *f, const char *name, c
     double error = distance(a, truth, n);
     spread(a, truth, n, &largest, &bias);
     bool good = error <= 1.5 * l2 + 1e-7 && largest <= 1.5 * most + 1e-7 && bias <= 1.5 * mean + 1e-7;
-    printf("  %-10s %-30s %.2e max %.2e bias %.2e; of PyTorch's in bf16 %.2f, %.2f%s\n", f->name, name, error,
+    printf("  %-12s %-30s %.2e max %.2e bias %.2e; of PyTorch's in bf16 %.2f, %.2f%s\n", f->name, name, error,
            largest, bias, error / l2, largest / most, good && l2 > 0 ? "" : "  MISSED");
     rings_state.misses += !(good && l2 > 0);
 }

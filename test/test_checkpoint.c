@@ -3,6 +3,7 @@
  * read gives another latent. SEED in the environment moves what is flipped. */
 #include "test/harness.h"
 
+#include "engine/api/prompt.h"
 #include "engine/base/random.h"
 
 #include <dirent.h>
@@ -32,26 +33,35 @@ static int count_shards(const char *folder, const char *part) {
     return shards;
 }
 
-static void test_layout(const char *folder) {
+static void test_layout(const char *folder, const struct recipe *recipe) {
+    allocated = apparent = 0;
     check(count_shards(folder, "transformer") >= 2, "the transformer is not in shards");
-    check(count_shards(folder, "text_encoder") >= 2, "the text encoder is not in shards");
+    for (int i = 0; i < N_TEXTS; i++)
+        check(!recipe->role[i] || count_shards(folder, role_folder[i]) >= 2, "the %s is not in shards",
+              role_folder[i]);
     check(count_shards(folder, "vae") == 0, "the autoencoder is in shards");
     check(allocated >= apparent, "%lld bytes lie in holes", (long long)(apparent - allocated));
 }
 
-/* The tokenizer has merges that ordinary text meets, and no id without a row in the embedding. */
-static void test_tokenizer(const struct sluice_model *model, int vocabulary) {
+/* Tokenizers have merges or pieces that ordinary text meets, every token of the recipe, and no id without a
+ * row in the embedding. */
+static void test_tokenizers(const struct sluice_model *model) {
     static const char text[] = "In the snow, the fox: 12 of them, don't 雪";
-    struct error e = {0};
-    int32_t *ids = NULL;
-    int n = 0;
-    check(tokenizer_size(model->tokenizer[0]) == vocabulary, "%d ids for %d rows",
-          tokenizer_size(model->tokenizer[0]), vocabulary);
-    check(tokenizer_special(model->tokenizer[0], "<|im_start|>") == vocabulary - 25, "no <|im_start|>");
-    check(!tokenizer_encode(model->tokenizer[0], text, sizeof text - 1, &ids, &n, &e), "encoding: %s",
-          e.what);
-    check(n > 5 && n < (int)sizeof text - 8, "%d ids of %zu bytes: nothing is merged", n, sizeof text - 1);
-    model->sys->release(model->sys, ids);
+    for (int i = 0; i < N_TEXTS; i++) {
+        const struct tokenizer *tokenizer = model->tokenizer[i];
+        const struct text_recipe *recipe = &model->recipe->text[i];
+        struct error e = {0};
+        int32_t *ids = NULL;
+        int n = 0;
+        if (!model->recipe->role[i]) continue;
+        int rows = model->component[i].table.tensors[0].shape.dim[0], size = tokenizer_size(tokenizer);
+        check(size <= rows && rows - size < 32, "%d ids for %d rows", size, rows);
+        check(!prompt_check(recipe, tokenizer, &e), "%s: %s", recipe->tokenizer, e.what);
+        check(!tokenizer_encode(tokenizer, text, sizeof text - 1, &ids, &n, &e), "encoding: %s", e.what);
+        check(n > 5 && n < (int)sizeof text - 8, "%d ids of %zu bytes: nothing is merged", n,
+              sizeof text - 1);
+        model->sys->release(model->sys, ids);
+    }
 }
 
 /* ---- sizes ---- */
@@ -141,8 +151,11 @@ static uint64_t some_byte(const struct component *c, int source) {
     }
 }
 
+/* In the denoiser, and in the encoder every weight of which counts: a CLIP's positions behind the prompt do
+ * not. */
 static void test_flips(const char *folder, const struct sluice_model *model) {
-    static const enum role roles[] = {ROLE_TEXT, ROLE_DENOISER};
+    const enum role text = model->recipe->text[ROLE_TEXT].pools ? ROLE_TEXT_2 : ROLE_TEXT;
+    const enum role roles[] = {text, ROLE_DENOISER};
     struct result want = draw_from(folder);
     for (int i = 0; i < FLIPS; i++) {
         const struct component *c = &model->component[roles[i & 1]];
@@ -162,29 +175,49 @@ static void test_flips(const char *folder, const struct sluice_model *model) {
     result_free(&again);
 }
 
-int main(void) {
-    enum { VOCABULARY = 1200 };
-    const char *seed = getenv("SEED");
+/* Opens as the recipe that wrote it. */
+static void test_recipe(const char *recipe, const char *dimensions, bool flips) {
     char folder[128];
     struct sluice_error e;
     struct sluice_model *model = NULL;
+    snprintf(folder, sizeof folder, "%s/%s", temporary, recipe);
+    int code = sluice_checkpoint_write(recipe, folder, dimensions, random_state, NULL, NULL, &e);
+    struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
+    if (!check(!code && !sluice_model_open(&from, &model, &e), "%s: %s (%s)", recipe, e.what, e.where))
+        return;
+    check(!strcmp(model->recipe->name, recipe), "%s opens as %s", recipe, model->recipe->name);
+    check(model->component[ROLE_ENCODER].family != NULL, "%s: no encoder", recipe);
+    check(model->shift_rule == model->recipe->shift_rule && model->has_schedule, "%s: another schedule",
+          recipe);
+    for (int i = 0; i < N_ROLES; i++)
+        check(!model->component[i].n_unknown, "%s: %d unknown tensors", recipe,
+              model->component[i].n_unknown);
+    test_layout(folder, model->recipe);
+    test_tokenizers(model);
+    if (flips) test_flips(folder, model);
+    sluice_model_close(model);
+}
+
+#define ZIMAGE                                                                                               \
+    "heads=3,axis0=16,axis1=24,axis2=24,layers=5,refiners=1,hidden=160,text_heads=4,text_key_heads=2,"       \
+    "text_head_dim=32,text_ff=416,text_layers=5,vocabulary=1200,vae0=32,vae1=32,vae2=32,vae3=32,vae_groups=" \
+    "8"
+#define FLUX                                                                                                 \
+    "heads=2,axis0=8,axis1=12,axis2=12,double_layers=2,single_layers=3,hidden=96,pooled=128,clip_heads=2,"   \
+    "clip_ff=160,clip_layers=2,clip_vocabulary=1000,t5_heads=3,t5_head_dim=16,t5_ff=112,t5_layers=2,"        \
+    "t5_vocabulary=700,vae0=32,vae1=32,vae2=32,vae3=32,vae_groups=8"
+
+int main(void) {
+    const char *seed = getenv("SEED");
     random_state = seed ? strtoull(seed, NULL, 0) : 1;
     setvbuf(stdout, NULL, _IOLBF, 0);
     alarm(LONGEST_SECONDS);
     temporary_make();
     test_published();
-    snprintf(folder, sizeof folder, "%s/made", temporary);
-    int code = sluice_checkpoint_write(
-        "zimage", folder,
-        "heads=3,axis0=16,axis1=24,axis2=24,layers=5,refiners=1,hidden=160,text_heads=4,text_key_heads=2,"
-        "text_head_dim=32,text_ff=416,text_layers=5,vocabulary=1200,vae0=32,vae1=32,vae2=32,vae3=32,vae_"
-        "groups=8",
-        random_state, NULL, NULL, &e);
-    struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
-    if (!check(!code && !sluice_model_open(&from, &model, &e), "%s (%s)", e.what, e.where)) return finish();
-    test_layout(folder);
-    test_tokenizer(model, VOCABULARY);
-    test_flips(folder, model);
-    sluice_model_close(model);
+    test_recipe("zimage", ZIMAGE, true);
+    test_recipe("flux", FLUX, true);
+    test_recipe("flux_schnell", FLUX, false);
+    test_recipe("flux_kontext", FLUX, false);
+    test_recipe("flux_fill", FLUX, false);
     return finish();
 }

@@ -19,47 +19,71 @@ enum { STEPS = 2 };
 
 static const struct gate gates[] = {{0}};
 
+/* What a tensor's influence is measured by. */
+enum result { LATENT, DECODED, ENCODED, N_RESULTS };
+
 struct probe {
     const struct fixture *fixture;
     char model[PATH];
     struct tensor_index *index; /* of the component that is tried */
-    bool decoder;
-    struct tensor latent, decoded; /* with all tensors as they are */
+    enum result result;
+    struct tensor known[N_RESULTS]; /* with all tensors as they are; rank 0: not asked for by this fixture */
     int n_tried, n_wrong;
     double least;
 };
 
-/* The final latent, or the decoder's output from the reference's latent. Copied to *out. */
-static void draw(struct probe *probe, bool decode, struct tensor *out) {
-    struct public_run *p = open_run(probe->fixture, probe->model, false);
-    const json_t *c = json_array_get(json_object_get(probe->fixture->expect, "cases"), 0);
-    struct sluice_request r = request_of(p, c);
+/* The first case, or the first with a picture to start from; NULL if there is none. */
+static const json_t *case_for(const struct fixture *f, enum result result) {
+    json_t *cases = json_object_get(f->expect, "cases"), *c;
+    size_t i;
+    if (result != ENCODED) return json_array_get(cases, 0);
+    json_array_foreach(cases, i, c) {
+        if (json_is_true(json_object_get(c, "init"))) return c;
+    }
+    return NULL;
+}
+
+static struct tensor decode(struct public_run *p, const struct sluice_request *r) {
     struct sluice_error error;
     struct error e = {0};
+    struct named_tensor saved = {"latent", ring(p->fixture, "case0.latent")};
     char path[PATH];
-    snprintf(path, sizeof path, "%s/latent.safetensors", p->folder);
-    if (decode) {
-        struct named_tensor saved = {"latent", ring(probe->fixture, "case0.latent")};
-        safetensors_write(&rings_state.sys, path, &saved, 1, &e);
-        assert_ok(&e);
-        assert_public(sluice_decode(p->session, &r, path, &error), &error);
-        *out = read_dump(p, "decoded", "decoded");
+    snprintf(path, sizeof path, "%s/reference.safetensors", p->folder);
+    safetensors_write(&rings_state.sys, path, &saved, 1, &e);
+    assert_ok(&e);
+    assert_public(sluice_decode(p->session, r, path, &error), &error);
+    return read_dump(p, "decoded", "decoded");
+}
+
+/* The last latent; the decoder's output from the reference's latent; or the latent of a picture. */
+static struct tensor draw(struct probe *probe, enum result result) {
+    struct public_run *p = open_run(probe->fixture, probe->model, false);
+    struct sluice_request r = request_of(p, case_for(probe->fixture, result));
+    struct sluice_error error;
+    struct tensor out;
+    if (result == DECODED) {
+        out = decode(p, &r);
     } else {
+        char last[NAME];
         r.steps = STEPS;
+        if (result == ENCODED) r.strength = 1;
         r.no_decode = true;
-        r.save_latent = path;
-        r.dump = NULL;
+        snprintf(last, sizeof last, "latent_%03d", STEPS);
         assert_public(sluice_run(p->session, &r, &error), &error);
-        *out = read_dump(p, "latent", "latent");
+        out = result == ENCODED ? read_dump(p, "encoded", "encoded") : read_dump(p, last, last);
     }
     close_run(p);
+    return out;
 }
 
 static const struct index_entry *find_tensor(const struct tensor_index *index, const char *name) {
-    char prefixed[2 * PATH];
+    static const char *const prefixes[] = {"model.", "text_model."}; /* that the reference drops */
     const struct index_entry *entry = index_find(index, name);
-    snprintf(prefixed, sizeof prefixed, "model.%s", name);
-    if (!entry) entry = index_find(index, prefixed);
+    for (int i = 0; i < 2 && !entry; i++) {
+        char prefixed[2 * PATH];
+        snprintf(prefixed, sizeof prefixed, "%s%s", prefixes[i], name);
+        entry = index_find(index, prefixed);
+    }
     if (!entry) fail_msg("there is no tensor %s", name);
     return entry;
 }
@@ -76,18 +100,24 @@ static double influence(struct probe *probe, const struct index_entry *entry) {
     struct error e = {0};
     const struct byte_source *source = &probe->index->sources[entry->source];
     char *kept = malloc(entry->bytes), *zeros = calloc(1, entry->bytes), path[2 * PATH];
-    struct tensor out, truth = probe->decoder ? probe->decoded : probe->latent;
+    struct tensor out, truth = probe->known[probe->result];
     source_read(source, kept, entry->bytes, entry->offset, &e);
     assert_ok(&e);
     /* The same file in the copy. */
     const char *tail = source->path + strlen(probe->fixture->path) + strlen("/model");
     snprintf(path, sizeof path, "%s%s", probe->model, tail);
     overwrite(path, zeros, entry);
-    draw(probe, probe->decoder, &out);
+    out = draw(probe, probe->result);
     overwrite(path, kept, entry);
     free(kept);
     free(zeros);
     return distance(out.data, truth.data, tensor_elements(&truth));
+}
+
+static enum result result_of(const struct probe *probe, const char *name) {
+    if (strncmp(name, "vae.", 4)) return LATENT;
+    bool encoder = !strncmp(name, "vae.encoder.", 12) || !strncmp(name, "vae.quant_conv.", 15);
+    return encoder && probe->known[ENCODED].rank ? ENCODED : DECODED;
 }
 
 /* "text_encoder.layers.0..." */
@@ -95,12 +125,15 @@ static void try_tensor(struct probe *probe, const char *name, bool matters) {
     static const struct {
         const char *prefix;
         enum role role;
-    } parts[] = {{"text_encoder.", ROLE_TEXT}, {"transformer.", ROLE_DENOISER}, {"vae.", ROLE_DECODER}};
-    for (int i = 0; i < 3; i++) {
+    } parts[] = {{"text_encoder.", ROLE_TEXT},
+                 {"text_encoder_2.", ROLE_TEXT_2},
+                 {"transformer.", ROLE_DENOISER},
+                 {"vae.", ROLE_DECODER}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         size_t n = strlen(parts[i].prefix);
         if (strncmp(name, parts[i].prefix, n)) continue;
         probe->index = &probe->fixture->model->component[parts[i].role].index;
-        probe->decoder = parts[i].role == ROLE_DECODER;
+        probe->result = result_of(probe, name);
         void *mark = rings_state.memory;
         double moved = influence(probe, find_tensor(probe->index, name + n));
         test_memory_free_to(mark);
@@ -138,15 +171,15 @@ static void test_influence(const struct fixture *f) {
     }
     assert_non_null(mkdtemp(folder));
     snprintf(probe.model, sizeof probe.model, "%s/model", folder);
-    snprintf(command, sizeof command, "cp -r '%s/model' '%s'", f->path, folder);
+    snprintf(command, sizeof command, "cp -rL '%s/model' '%s'", f->path, folder);
     assert_int_equal(system(command), 0);
-    draw(&probe, false, &probe.latent);
-    draw(&probe, true, &probe.decoded);
+    for (enum result r = 0; r < N_RESULTS; r++)
+        if (case_for(f, r)) probe.known[r] = draw(&probe, r);
     try_listed(&probe, list);
     fclose(list);
     snprintf(command, sizeof command, "rm -r '%s'", folder);
     assert_int_equal(system(command), 0);
-    printf("  %-10s %d tensors zeroed, the least that matters moves the result by %.2e (gate %.0e)\n",
+    printf("  %-12s %d tensors zeroed, the least that matters moves the result by %.2e (gate %.0e)\n",
            f->name, probe.n_tried, probe.least, LEAST);
     assert_int_equal(probe.n_wrong, 0);
     assert_true(probe.n_tried >= 5);

@@ -142,12 +142,24 @@ static options split(void) {
                      .tokenizer = tokenizers};
 }
 
-static void test_split(bool configs) {
+/* Without a name: which recipe, and pictures to refer to where the shapes are those of a model that has them.
+ */
+static void opens_as(options from, const char *recipe, int references) {
+    sluice_model *m = NULL;
+    struct sluice_error e;
+    from.struct_size = sizeof from;
+    if (!check(!sluice_model_open(&from, &m, &e), "%s: %s (%s)", recipe, e.what, e.where)) return;
+    check(!strcmp(m->recipe->name, recipe) && m->references_max == references && !m->named, "%s: %s, %d",
+          recipe, m->recipe->name, m->references_max);
+    sluice_model_close(m);
+}
+
+/* schedule: what is said of it, where no file does. */
+static void test_split(bool configs, const char *schedule) {
     write_parts("flux1.safetensors", "clip_l.safetensors", "t5xxl.safetensors", "ae.safetensors", configs);
     options from = split();
     gives_the_same(from, "the authors' file and a flag for each other part");
-    check(strstr(said, configs ? "metadata" : "published values") && strstr(said, "flow shift from e^0.5") &&
-              strstr(said, "taken for flux, whose weights look like flux_kontext's"),
+    check(strstr(said, configs ? "metadata" : "published values") && strstr(said, schedule),
           "what was assumed is said: %s", said);
     write_one(transformer, "diffusers.safetensors", configs);
     from.diffusion_model = under("diffusers.safetensors");
@@ -155,6 +167,23 @@ static void test_split(bool configs) {
     write_sharded(clip, under("clip"), configs ? clip->config : NULL);
     from.clip_l = under("clip");
     gives_the_same(from, "a folder of shards");
+}
+
+/* Kontext's weights have dev's shapes. */
+static void test_unnamed(void) {
+    struct pile *kept = transformer;
+    options from = split();
+    gives_the_same(from, "no name");
+    check(strstr(said, "taken for flux, whose weights look like flux_kontext's"), "that is said: %s", said);
+    opens_as(from, "flux", LANE_REFERENCES_MAX);
+    transformer = pile_read("test/golden/flux_fill/model", "transformer");
+    struct pile *fill = original();
+    write_pile(fill, under("fill.safetensors"), fill->config);
+    from.diffusion_model = under("fill.safetensors");
+    opens_as(from, "flux_fill", 0);
+    pile_free(fill);
+    pile_free(transformer);
+    transformer = kept;
 }
 
 static char *all_configs(const char *of_clip, const char *of_t5) {
@@ -460,14 +489,14 @@ static void test_tokens(void) {
 
 /* ---- both models ---- */
 
-static void read_model(const char *folder) {
+static void read_model(const char *folder, double guidance) {
     struct rig rig;
     transformer = pile_read(folder, "transformer");
     clip = pile_read(folder, "text_encoder");
     t5 = pile_read(folder, "text_encoder_2");
     vae = pile_read(folder, "vae");
     wanted_request = request_fox(48, 32, 2, 1, 1);
-    wanted_request.guidance = 3.5;
+    wanted_request.guidance = guidance;
     if (!open_rig(&rig, (options){.model = folder, .tokenizer = tokenizers}, folder)) return;
     check(!said[0], "a Hugging Face folder leaves nothing to assume: %s", said);
     wanted = run(&rig, &wanted_request);
@@ -502,11 +531,18 @@ static const char *published_heads(void) {
 int main(void) {
     temporary_make();
     snprintf(tokenizers, sizeof tokenizers, "%s", golden);
-    read_model(published_heads());
-    test_split(false);
+    read_model(published_heads(), 3.5);
+    test_split(false, "flow shift from e^0.5 at 256 tokens to e^1.15 at 4096 is the default of flux");
     forget_model();
-    read_model(golden);
-    test_split(true);
+    snprintf(tokenizers, sizeof tokenizers, "test/golden/flux_b/model");
+    read_model("test/golden/flux_b/model", 0);
+    test_split(true, "flow shift 1 is the default of flux_schnell");
+    opens_as(split(), "flux_schnell", 0);
+    forget_model();
+    snprintf(tokenizers, sizeof tokenizers, "%s", golden);
+    read_model(golden, 3.5);
+    test_split(true, "flow shift from e^0.5");
+    test_unnamed();
     test_all_in_one();
     test_folders();
     test_overrides();

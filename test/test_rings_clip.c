@@ -64,9 +64,9 @@ static void test_pooled(const struct fixture *f) {
     size_t i;
     json_array_foreach(cases, i, one) {
         char ids_name[64], pooled_name[64], detail[32];
-        snprintf(detail, sizeof detail, "case%zu", i);
-        snprintf(ids_name, sizeof ids_name, "%s.ids.cond", detail);
-        snprintf(pooled_name, sizeof pooled_name, "%s.pooled.cond", detail);
+        snprintf(detail, sizeof detail, "case %zu cond", i);
+        snprintf(ids_name, sizeof ids_name, "case%zu.ids.cond", i);
+        snprintf(pooled_name, sizeof pooled_name, "case%zu.pooled.cond", i);
         struct tensor ids = ring(f, ids_name), pooled = ring(f, pooled_name);
         struct bench *b = open_ids(f, ids, end_of(ids, one));
         bench_gather(b, ids);
@@ -81,6 +81,9 @@ int main(void) {
         {"embedding", test_embedding, PRECISION_F32, false, "block.clip.in"},
         {"layer", test_layer, PRECISION_F32, false, "block.clip.in"},
         {"pooled", test_pooled, PRECISION_F32, false, "block.clip.in"},
+        {"embedding, bf16", test_embedding, PRECISION_BF16, true, "block.clip.in"},
+        {"layer, bf16", test_layer, PRECISION_BF16, true, "block.clip.in"},
+        {"pooled, bf16", test_pooled, PRECISION_BF16, true, "block.clip.in"},
     };
     return rings_main("clip rings", tests, COUNT_OF(tests), gates, gates);
 }

@@ -169,6 +169,12 @@ int main(void) {
         {"single", test_single, PRECISION_F32, false, "block.double.in"},
         {"final", test_final, PRECISION_F32, false, "block.double.in"},
         {"transformer", test_transformer, PRECISION_F32, false, "block.double.in"},
+        {"conditioning, bf16", test_conditioning, PRECISION_BF16, true, "block.double.in"},
+        {"embedders, bf16", test_embedders, PRECISION_BF16, true, "block.double.in"},
+        {"double, bf16", test_double, PRECISION_BF16, true, "block.double.in"},
+        {"single, bf16", test_single, PRECISION_BF16, true, "block.double.in"},
+        {"final, bf16", test_final, PRECISION_BF16, true, "block.double.in"},
+        {"transformer, bf16", test_transformer, PRECISION_BF16, true, "block.double.in"},
     };
     return rings_main("flux rings", tests, COUNT_OF(tests), gates, gates);
 }

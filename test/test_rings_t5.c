@@ -53,9 +53,9 @@ static void test_hidden(const struct fixture *f) {
     size_t n = json_array_size(json_object_get(f->expect, "cases"));
     for (size_t i = 0; i < n; i++) {
         char ids_name[64], hidden_name[64], detail[32];
-        snprintf(detail, sizeof detail, "case%zu", i);
-        snprintf(ids_name, sizeof ids_name, "%s.ids_2.cond", detail);
-        snprintf(hidden_name, sizeof hidden_name, "%s.hidden.cond", detail);
+        snprintf(detail, sizeof detail, "case %zu cond", i);
+        snprintf(ids_name, sizeof ids_name, "case%zu.ids_2.cond", i);
+        snprintf(hidden_name, sizeof hidden_name, "case%zu.hidden.cond", i);
         if (!has_ring(f, hidden_name)) continue;
         struct tensor ids = ring(f, ids_name), hidden = ring(f, hidden_name);
         struct bench *b = open_rows(f, ids.dim[0]);
@@ -72,6 +72,10 @@ int main(void) {
         {"distance bias", test_bias, PRECISION_F32, false, "block.t5.in"},
         {"layer", test_layer, PRECISION_F32, false, "block.t5.in"},
         {"hidden", test_hidden, PRECISION_F32, false, "block.t5.in"},
+        {"embedding, bf16", test_embedding, PRECISION_BF16, true, "block.t5.in"},
+        {"distance bias, bf16", test_bias, PRECISION_BF16, true, "block.t5.in"},
+        {"layer, bf16", test_layer, PRECISION_BF16, true, "block.t5.in"},
+        {"hidden, bf16", test_hidden, PRECISION_BF16, true, "block.t5.in"},
     };
     return rings_main("t5 rings", tests, COUNT_OF(tests), gates, gates);
 }

@@ -444,25 +444,14 @@ static void test_t14_texts(void **state) {
     close_clean(t);
 }
 
-/* Ten times the text takes at most twenty times as long: for one long word whose merges cascade, for marks
- * that normalisation must reorder, for white space that the pattern backtracks over, for look-alikes of added
- * tokens. */
+/* One long word whose merges cascade, marks that normalisation must reorder, white space that the pattern
+ * backtracks over, look-alikes of added tokens. */
 static void test_linear_time(void **state) {
     (void)state;
-    static const char *const units[] = {"abcxxbca", "\xcc\x81\xcc\xa3", "  \t ", "<|en",
-                                        "\xcc\xa3\xe3\x82\x99\xcc\x95"};
     struct tokenizer *t =
         open_recipe((struct recipe){.added = "{\"id\":300,\"content\":\"<|end|>\",\"lstrip\":true}"});
-    enum { LONG = 1000000 };
-    char *text = malloc(LONG + 16);
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        size_t unit = strlen(units[i]), n = LONG / unit;
-        for (size_t k = 0; k < n; k++) memcpy(text + k * unit, units[i], unit);
-        double tenth = seconds(t, text, n / 10 * unit), whole = seconds(t, text, n * unit);
-        if (whole > 20 * tenth + 0.01)
-            fail_msg("unit %zu: %.4f s, ten times as much %.4f s", i, tenth, whole);
-    }
-    free(text);
+    expect_linear_time(t, (const char *const[]){"abcxxbca", "\xcc\x81\xcc\xa3", "  \t ", "<|en",
+                                                "\xcc\xa3\xe3\x82\x99\xcc\x95", NULL});
     close_clean(t);
 }
 
@@ -476,23 +465,7 @@ static void test_every_allocation_fails(void **state) {
                                       .added = "{\"id\":300,\"content\":\"e\\u0301\",\"normalized\":true}"});
     put(json_path, json, strlen(json));
     free(json);
-    int n = 0;
-    for (enum status status = MEMORY; status != OK; n++) {
-        struct tokenizer *t = NULL;
-        struct error e = {0};
-        int32_t *ids = NULL;
-        int n_ids;
-        sys_init_machine(&sys);
-        real_alloc = sys.alloc;
-        sys.alloc = failing_alloc;
-        allocs_left = n;
-        status = tokenizer_open(&sys, json_path, &t, &e);
-        if (!status) status = tokenizer_encode(t, text, sizeof text - 1, &ids, &n_ids, &e);
-        if (status && status != MEMORY) fail_msg("allocation %d: %s", n, e.what);
-        sys.release(&sys, ids);
-        close_clean(t);
-    }
-    assert_true(n > 20);
+    expect_memory_failures(json_path, text);
 }
 
 /* Jansson's own memory: what it drops when that is short would be other tokens. */
@@ -542,19 +515,6 @@ static void test_open_bytes(void **state) {
     assert_int_equal(tokenizer_open_bytes(&sys, folder), bound);
     assert_int_equal(truncate(json_path, 10 * s.st_size), 0);
     assert_true(tokenizer_open_bytes(&sys, json_path) > bound);
-}
-
-static int make_test_folder(void **state) {
-    (void)state;
-    if (!mkdtemp(folder)) return -1;
-    snprintf(json_path, sizeof json_path, "%s/tokenizer.json", folder);
-    return 0;
-}
-
-static int remove_test_folder(void **state) {
-    (void)state;
-    unlink(json_path);
-    return rmdir(folder);
 }
 
 int main(void) {

@@ -147,4 +147,69 @@ static void *failing_alloc(struct sys *s, enum memory_line line, size_t bytes) {
     return allocs_left-- > 0 ? real_alloc(s, line, bytes) : NULL;
 }
 
+/* Every allocation of opening and encoding fails once: MEMORY each time, and nothing left. */
+static void expect_memory_failures(const char *path, const char *text) {
+    int n = 0;
+    for (enum status status = MEMORY; status != OK; n++) {
+        struct tokenizer *t = NULL;
+        struct error e = {0};
+        int32_t *ids = NULL;
+        int n_ids;
+        sys_init_machine(&sys);
+        real_alloc = sys.alloc;
+        sys.alloc = failing_alloc;
+        allocs_left = n;
+        status = tokenizer_open(&sys, path, &t, &e);
+        if (!status) status = tokenizer_encode(t, text, strlen(text), &ids, &n_ids, &e);
+        if (status && status != MEMORY) fail_msg("allocation %d: %s", n, e.what);
+        sys.release(&sys, ids);
+        close_clean(t);
+    }
+    assert_true(n > 10);
+}
+
+/* Ten times the text takes at most twenty times as long, for texts of each unit alone, 10^6 bytes of it. */
+static void expect_linear_time(struct tokenizer *t, const char *const *units) {
+    enum { LONG = 1000000 };
+    char *text = malloc(LONG + 16);
+    for (size_t i = 0; units[i]; i++) {
+        size_t unit = strlen(units[i]), n = LONG / unit;
+        for (size_t k = 0; k < n; k++) memcpy(text + k * unit, units[i], unit);
+        double tenth = seconds(t, text, n / 10 * unit), whole = seconds(t, text, n * unit);
+        if (whole > 20 * tenth + 0.01)
+            fail_msg("unit %zu: %.4f s, ten times as much %.4f s", i, tenth, whole);
+    }
+    free(text);
+}
+
+/* A file of the test's folder; NULL: none of that name. */
+static void put_bytes(const char *name, const char *text, size_t bytes) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (text)
+        put(path, text, bytes);
+    else
+        unlink(path);
+}
+
+static void put_file(const char *name, const char *text) {
+    put_bytes(name, text, text ? strlen(text) : 0);
+}
+
+static int make_test_folder(void **state) {
+    (void)state;
+    if (!mkdtemp(folder)) return -1;
+    snprintf(json_path, sizeof json_path, "%s/tokenizer.json", folder);
+    return 0;
+}
+
+static int remove_test_folder(void **state) {
+    (void)state;
+    static const char *const names[] = {
+        "tokenizer.json",          "vocab.json",  "merges.txt", "tokenizer_config.json",
+        "special_tokens_map.json", "spiece.model"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) put_file(names[i], NULL);
+    return rmdir(folder);
+}
+
 #endif

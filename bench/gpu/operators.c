@@ -11,6 +11,8 @@ struct sizes {
     int32_t text, text_C, text_F;
     int32_t latent, side; /* a picture's, in latent and in pixels */
     int32_t wide;         /* channels of the decoder's middle */
+    int32_t flux_T, flux_C, flux_F;
+    int32_t t5_H, t5_D, t5_F;
     int32_t roof;
 };
 
@@ -26,6 +28,12 @@ static const struct sizes real = {.T = 4128,
                                   .latent = 128,
                                   .side = 1024,
                                   .wide = 512,
+                                  .flux_T = 4608,
+                                  .flux_C = 3072,
+                                  .flux_F = 12288,
+                                  .t5_H = 64,
+                                  .t5_D = 64,
+                                  .t5_F = 10240,
                                   .roof = 8192};
 static const struct sizes tiny = {.T = 40,
                                   .C = 256,
@@ -39,6 +47,12 @@ static const struct sizes tiny = {.T = 40,
                                   .latent = 8,
                                   .side = 32,
                                   .wide = 32,
+                                  .flux_T = 48,
+                                  .flux_C = 256,
+                                  .flux_F = 320,
+                                  .t5_H = 4,
+                                  .t5_D = 64,
+                                  .t5_F = 320,
                                   .roof = 64};
 
 /* ---- cases ---- */
@@ -69,6 +83,21 @@ static void linear(struct call *c) {
     op_linear(c->x, matrix(c, DTYPE_F32, c->n[0], c->n[2]), in, weight, (struct epilogue){0});
 }
 
+/* The same, with bias and GELU. */
+static void linear_gelu(struct call *c) {
+    struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]),
+                  weight = matrix(c, c->weights, c->n[2], c->n[1]);
+    struct epilogue e = {.bias = row(c, c->n[2]), .activation = ACTIVATION_GELU_TANH};
+    op_linear(c->x, matrix(c, DTYPE_F32, c->n[0], c->n[2]), in, weight, e);
+}
+
+/* The same, with bias, gate and residual. */
+static void linear_gated(struct call *c) {
+    struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]), out = matrix(c, DTYPE_F32, c->n[0], c->n[2]);
+    struct epilogue e = {.bias = row(c, c->n[2]), .gate = row(c, c->n[2]), .residual = out};
+    op_linear(c->x, out, in, matrix(c, c->weights, c->n[2], c->n[1]), e);
+}
+
 static void linear_few(struct call *c) {
     struct tensor out = matrix(c, DTYPE_F32, c->n[0], c->n[2]), in = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
     op_linear_few(c->x, out, in, matrix(c, c->weights, c->n[2], c->n[1]), row(c, c->n[2]), ACTIVATION_SILU);
@@ -85,6 +114,22 @@ static void attention(struct call *c) {
         (struct heads){.queries = c->n[1], .keys = c->n[2], .scale = 0.1f, .causal = c->n[2] < c->n[1]});
 }
 
+/* tokens, heads, head size */
+static void attention_biased(struct call *c) {
+    struct tensor q = matrix(c, DTYPE_F32, c->n[0], c->n[1] * c->n[2]);
+    struct tensor k = matrix(c, DTYPE_F32, c->n[0], q.dim[1]), v = matrix(c, DTYPE_F32, c->n[0], q.dim[1]);
+    struct heads heads = {.queries = c->n[1], .keys = c->n[1], .scale = 1};
+    heads.distance_bias = matrix(c, DTYPE_F32, c->n[1], 2 * c->n[0] - 1);
+    op_attention(c->x, matrix(c, DTYPE_F32, c->n[0], q.dim[1]), q, k, v, heads);
+}
+
+/* tokens, heads */
+static void distance_bias(struct call *c) {
+    struct distance_buckets buckets = {.max_distance = 128};
+    struct tensor table = matrix(c, DTYPE_BF16, 32, c->n[1]);
+    op_distance_bias(c->x, matrix(c, DTYPE_F32, c->n[1], 2 * c->n[0] - 1), table, buckets);
+}
+
 /* rows, columns, columns of the weight; modulated, with gate and residual */
 static void rms_norm(struct call *c) {
     struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]), out = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
@@ -97,6 +142,12 @@ static void rms_norm(struct call *c) {
 static void layer_norm(struct call *c) {
     struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]), out = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
     op_layer_norm(c->x, out, in, (struct affine){.scale = row(c, c->n[1])}, 1e-6f);
+}
+
+static void layer_norm_modulated(struct call *c) {
+    struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]), out = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
+    struct affine affine = {.scale = row(c, c->n[1]), .shift = row(c, c->n[1])};
+    op_layer_norm(c->x, out, in, affine, 1e-6f);
 }
 
 static void rope_table(struct call *c) {
@@ -119,6 +170,17 @@ static void rope(struct call *c) {
 static void swiglu(struct call *c) {
     struct tensor a = matrix(c, DTYPE_F32, c->n[0], c->n[1]), b = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
     op_glu(c->x, a, a, b, ACTIVATION_SILU);
+}
+
+static void geglu(struct call *c) {
+    struct tensor a = matrix(c, DTYPE_F32, c->n[0], c->n[1]), b = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
+    op_glu(c->x, a, a, b, ACTIVATION_GELU_TANH);
+}
+
+/* One row to all. */
+static void add_row_to_all(struct call *c) {
+    struct tensor a = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
+    op_add(c->x, a, a, matrix(c, DTYPE_F32, 1, c->n[1]));
 }
 
 static void widen(struct call *c) {
@@ -153,6 +215,14 @@ static void conv(struct call *c) {
     struct tensor weight = context_tensor(c->x, DTYPE_BF16, 4, (int32_t[]){c->n[2], c->n[1], 3, 3});
     op_conv2d(c->x, out, in, weight, (struct epilogue){.bias = row(c, c->n[2])},
               (struct conv_options){.upsample = c->n[3]});
+}
+
+/* The encoder's: half of the side comes out. */
+static void conv_strided(struct call *c) {
+    struct tensor in = picture(c, c->n[0], c->n[1]), out = picture(c, c->n[0] / 2, c->n[2]);
+    struct tensor weight = context_tensor(c->x, DTYPE_BF16, 4, (int32_t[]){c->n[2], c->n[1], 3, 3});
+    op_conv2d(c->x, out, in, weight, (struct epilogue){.bias = row(c, c->n[2])},
+              (struct conv_options){.upsample = 1, .stride = 2});
 }
 
 static int32_t groups_of(int32_t channels) {
@@ -221,6 +291,8 @@ static void list_products(struct list *l, const struct sizes *s) {
     add(l, (struct bench_case){"linear", "embedder", linear, {s->T - s->T % 32, 64, s->C}, bf16, p, 0});
     add(l, (struct bench_case){"linear", "final", linear, {s->T - s->T % 32, s->C, 64}, bf16, p, 0});
     add(l, (struct bench_case){"linear", "text feed-forward", linear, {s->text, s->text_C, s->text_F}, bf16, p, 0});
+    add(l, (struct bench_case){"linear", "Flux.1's ff, GELU", linear_gelu, {s->flux_T, s->flux_C, s->flux_F}, bf16, p, 0});
+    add(l, (struct bench_case){"linear", "Flux.1's ff, gate and residual", linear_gated, {s->flux_T, s->flux_F, s->flux_C}, bf16, p, 0});
     add(l, (struct bench_case){"linear", "the roof's size", linear, {s->roof, s->roof, s->roof}, bf16, p, 0});
 }
 
@@ -232,6 +304,7 @@ static void list_attention(struct list *l, const struct sizes *s) {
     for (int i = 0; i < 6; i++)
         add(l, (struct bench_case){"attention", "heads of other sizes", attention, {s->T, s->C / heads[i], s->C / heads[i], heads[i]}, 0, a, 0});
     add(l, (struct bench_case){"attention", "heads of other sizes", attention, {s->T, 4, 4, 384}, 0, a, 0});
+    add(l, (struct bench_case){"attention", "T5's, with bias", attention_biased, {s->text, s->t5_H, s->t5_D}, 0, a, 0});
     add(l, (struct bench_case){"attention", "the decoder's", attention, {s->latent * s->latent, 1, 1, s->wide}, 0, a, 0});
 }
 
@@ -242,11 +315,15 @@ static void list_bytes(struct list *l, const struct sizes *s) {
     add(l, (struct bench_case){"rms_norm", "of heads", rms_norm, {s->T, s->H * s->D, s->D, 0}, 0, b, 2});
     add(l, (struct bench_case){"rms_norm", "a chunk", rms_norm, {s->chunk, s->C, s->C, 1}, 0, b, 0});
     add(l, (struct bench_case){"layer_norm", "", layer_norm, {s->T, s->C}, 0, b, 0});
+    add(l, (struct bench_case){"layer_norm", "scale and shift", layer_norm_modulated, {s->flux_T, s->flux_C}, 0, b, 0});
     add(l, (struct bench_case){"rope", "interleaved", rope, {s->T, s->H, s->D, ROPE_INTERLEAVED}, 0, b, 2});
     add(l, (struct bench_case){"rope", "halves", rope, {s->T, s->H, s->D, ROPE_HALVES}, 0, b, 0});
     add(l, (struct bench_case){"rope_table", "", rope_table, {s->latent * s->latent / 4, 128}, 0, b, 0});
-    add(l, (struct bench_case){"swiglu", "a chunk", swiglu, {s->chunk, s->F}, 0, b, 8});
-    add(l, (struct bench_case){"swiglu", "all", swiglu, {s->T, s->F}, 0, b, 0});
+    add(l, (struct bench_case){"glu", "a chunk", swiglu, {s->chunk, s->F}, 0, b, 8});
+    add(l, (struct bench_case){"glu", "all", swiglu, {s->T, s->F}, 0, b, 0});
+    add(l, (struct bench_case){"glu", "T5's, GELU", geglu, {s->text, s->t5_F}, 0, b, 0});
+    add(l, (struct bench_case){"add", "a row to all", add_row_to_all, {s->T, s->C}, 0, b, 0});
+    add(l, (struct bench_case){"distance_bias", "T5's", distance_bias, {s->text, s->t5_H}, 0, b, 0});
     add(l, (struct bench_case){"widen", "bf16", widen, {s->T, s->C}, DTYPE_BF16, b, 0});
     add(l, (struct bench_case){"widen", "f32", widen, {s->T, s->C}, DTYPE_F32, b, 0});
     add(l, (struct bench_case){"repeat_row", "", repeat_row, {s->T, s->C}, 0, b, 0});
@@ -267,6 +344,7 @@ static void list_decoder(struct list *l, const struct sizes *s) {
     add(l, (struct bench_case){"conv2d", "resnet, level 4", conv_resnet, {side, n / 4, n / 4}, 0, c, 5});
     add(l, (struct bench_case){"conv2d", "upsample to level 2", conv, {side / 8, n, n, 2}, 0, c, 1});
     add(l, (struct bench_case){"conv2d", "upsample to level 4", conv, {side / 2, n / 2, n / 2, 2}, 0, c, 1});
+    add(l, (struct bench_case){"conv2d", "the encoder's first stride", conv_strided, {side, n / 4, n / 4}, 0, c, 0});
     add(l, (struct bench_case){"conv2d", "out", conv, {side, n / 4, 3, 1}, 0, c, 1});
     add(l, (struct bench_case){"group_statistics", "level 1", group_statistics, {side / 8, n}, 0, b, 0});
     add(l, (struct bench_case){"group_statistics", "level 4", group_statistics, {side, n / 4}, 0, b, 0});

@@ -1,4 +1,5 @@
-/* Every operator at the sizes that Z-Image at 1024 x 1024, its text encoder and its decoder call it with. */
+/* Every operator at the sizes that Z-Image at 1024 x 1024, its text encoder and its decoder call it with, and
+ * what Flux.1 and T5 ask of operators besides, at theirs. */
 #ifndef SLUICE_BENCH_GPU_OPERATORS_H
 #define SLUICE_BENCH_GPU_OPERATORS_H
 

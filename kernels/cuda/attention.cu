@@ -411,7 +411,7 @@ template <class T> __device__ static inline place find_place(const attend_args &
  *   queries   128    128    128    128    128    128    128    128    128    128    128     64     64
  *   block     128    128    128    128    128    128    128    128    256    256    256    256    256
  *   shared   6144  10240  14336  18432  43008  44544  44032  50176  43008  59392  66560  66560  99328
- *   regs      166    192    221    248    238    234    225    249    233    249    248    241    255 (sm_80)
+ *   regs      155    183    218    248    238    230    228    245    233    249    250    241    255 (sm_80)
  *   bytes   reads 4 T H D, writes 4 T H D, and reads 4 S head, mostly in L2, for each block
  *   FLOPs   4 T S H D, causal less: 4 H D times the pairs that see each other; computed are whole tiles of
  * head roof    tensor cores, bf16; share of the roof: not measured yet */

@@ -6,6 +6,8 @@
 
 # ---- inspect, devices, bench checkpoint ----
 expect 0 "inspect" inspect "$model"
+check "names the recipe" has ../out "^recipe: "
+check "and what the encoder sees" has ../out "sees [0-9]* tokens, tokenizer "
 expect 0 "inspect --json" inspect "$model" --json
 check "components" has ../out '"components"'
 check "pipeline" has ../out '"pipeline": "ZImagePipeline"'

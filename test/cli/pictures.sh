@@ -57,7 +57,7 @@ while IFS='|' read -r code line pattern; do
 done <<END
 2|--strength 0.5|--init-img FILE
 2|-i ../wide.png --strength 0|more than 0, up to 1
-2|-i ../wide.png --strength 0.1|leaves no step
+2|-i ../wide.png --strength 1e-18|leaves no step
 2|-i ../wide.png -i ../tall.png|given twice
 2|-i ../wide.png --mask ../wide.png|a model that fills
 2|-r ../wide.png|a model that takes references
@@ -127,12 +127,12 @@ check "no note" lacks ../err 'transparency'
 
 # ---- plan ----
 expect 0 "plan with pictures" plan --json -m "$fill" -i ../wide.png --mask ../wide.png
-check "a stage that reads them" has ../out '"name":"encode"'
+check "a stage that reads them" has ../out '"name": "encode"'
 expect 0 "of the picture's size" plan --json -m "$fill" -i ../tall.png --mask ../tall.png
-check "size" has ../out '"height":64'
+check "size" has ../out '"height": 64,'
 expect 3 "plan with a picture of another size" plan -m "$fill" -i ../wide.png --mask ../tall.png
 expect 0 "plan without" plan --json -m "$model" -W 64 -H 48
-check "no such stage" lacks ../out '"name":"encode"'
+check "no such stage" lacks ../out '"name": "encode"'
 
 rm -rf ../folder.png ../pipe.png
 echo "$passed passed, $failed failed"

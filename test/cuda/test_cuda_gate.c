@@ -5,6 +5,7 @@
  *     budgets of both memories          budgets
  *     residents, pools, rings, staging, where pictures lie, depth, no_wrap, waits, keep     edited_plans
  *     batch against single seeds, shapes, lengths of prompts                                requests, batch
+ *     several text encoders, a picture in                       all of these of Flux.1's fixture but batch
  *     copies that come late, orders of threads       every run of these (emulated only)
  *     no memory: device, pinned, shared               ladder (emulated only)
  *     copies that fail, and what stays for the next run                              copies (emulated only)
@@ -286,9 +287,16 @@ static void others(struct rig *rig, struct sluice_request request, const struct 
 
 /* ---- the gate ---- */
 
-static void gate(const char *folder, const char *name, bool whole) {
+enum extent { EVERYTHING, BUDGETS_AND_PLANS, AND_THEN_LOST };
+
+/* reference: to refer to, or NULL. */
+static void gate(const char *folder, const char *name, enum extent extent,
+                 const struct sluice_picture *reference) {
     struct rig rig;
     struct sluice_request request = request_small(2, 3.5);
+    bool whole = extent == EVERYTHING;
+    request.references = &reference;
+    request.n_references = reference != NULL;
     if (!rig_open(&rig, folder, 1, 5)) return;
     struct result want = run(&rig, &request);
     check(want.n_images == 2, "%s: %s (%s) %s", name, want.error.what, want.error.where, want.error.found);
@@ -306,7 +314,7 @@ static void gate(const char *folder, const char *name, bool whole) {
     if (whole) ladder(&rig, request, &want);
     if (whole) copies(&rig, request, &want);
     if (whole) others(&rig, request, &want);
-    if (!whole) lost(&rig, request);
+    if (extent == AND_THEN_LOST) lost(&rig, request);
     result_free(&want);
     rig_close(&rig);
 }
@@ -316,8 +324,13 @@ int main(void) {
     setenv("SLUICE_TEST_DEVICE", "cuda", 0);
     temporary_make();
 #ifndef __SANITIZE_ADDRESS__ /* our code is the same there, and time is dear */
-    gate(wide_checkpoint(), "wide", true);
+    gate(wide_checkpoint(), "wide", EVERYTHING, NULL);
+    enum { SIDE = 32 };
+    uint8_t rgb[3 * SIDE * SIDE];
+    for (int i = 0; i < (int)sizeof rgb; i++) rgb[i] = (uint8_t)(7 * i);
+    struct sluice_picture small_picture = {sizeof small_picture, SIDE, SIDE, rgb, "small"};
+    gate("test/golden/flux_kontext/model", "flux_kontext", BUDGETS_AND_PLANS, &small_picture);
 #endif
-    gate("test/golden/zimage_b/model", "zimage_b", false);
+    gate("test/golden/zimage_b/model", "zimage_b", AND_THEN_LOST, NULL);
     return finish();
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What bf16 costs the reference: PyTorch's error in bf16 against f64, written to NAME/bf16.json and bf16_linear.json.
 
-    bf16.py [--out DIR]
+    bf16.py [--out DIR] [--only NAME]
 
 beside fixtures that make.py has made (same requirements).  Our own error in bf16 may be 1.5 times that.
 Truth is the reference in f64 from the stored weights; the f32 rings lie so near to it that tests compare with
@@ -15,11 +15,14 @@ bf16_linear.json, [{t, n, k, seed, ...}], is of products of the values that draw
 import argparse
 import json
 import os
+import types
 
 import numpy as np
 import torch
 from safetensors.torch import load_file
 
+import flux.bf16
+import flux.specs
 import rings as reference
 import specs
 
@@ -147,10 +150,8 @@ def everything(folder, dtype, known, expect):
             **latents(pipe, known, expect["cases"])}
 
 
-def entry(name):
+def entry(name, renamed):
     """A ring's name as tests call it, image by image for latents."""
-    renamed = {"block.context_refiner.0": "block.context_refiner", "block.noise_refiner.1": "block.noise_refiner",
-               "block.layers.1": "block.layers", "embed.image": "embed.image.out", "embed.caption": "embed.caption.out"}
     name = name.removesuffix(".out")
     if name.startswith("transformer."):
         return name.replace(".", " ")
@@ -170,13 +171,23 @@ def write(path, value):
         f.write("\n")
 
 
-def make(folder):
+def add_names(errors):
+    errors["context_refiner.in"] = errors["embed.caption.out"]  # the same rows, and pads that nothing is computed for
+
+
+zimage = types.SimpleNamespace(
+    everything=everything, add_names=add_names,
+    renamed={"block.context_refiner.0": "block.context_refiner", "block.noise_refiner.1": "block.noise_refiner",
+             "block.layers.1": "block.layers", "embed.image": "embed.image.out", "embed.caption": "embed.caption.out"})
+
+
+def make(folder, family):
     known = load_file(os.path.join(folder, "rings.safetensors"))
     with open(os.path.join(folder, "expect.json"), encoding="utf-8") as f:
         expect = json.load(f)
     model = os.path.join(folder, "model")
-    truth = everything(model, torch.float64, known, expect)
-    ours = everything(model, torch.bfloat16, known, expect)
+    truth = family.everything(model, torch.float64, known, expect)
+    ours = family.everything(model, torch.bfloat16, known, expect)
     out = {}
     for name, value in ours.items():
         assert torch.isfinite(value).all(), name
@@ -186,20 +197,22 @@ def make(folder):
         assert f32["l2"] < bf16["l2"] / 100, name
         if name.endswith("latent"):
             for k in range(len(value)):
-                out[f"latent {entry(name).split(' ', 1)[1].removesuffix(' latent')} image {k}"] = deviation(value[k], truth[name][k])
+                out[f"latent {entry(name, family.renamed).split(' ', 1)[1].removesuffix(' latent')} image {k}"] = deviation(value[k], truth[name][k])
         else:
-            out[entry(name)] = bf16
-    out["context_refiner.in"] = out["embed.caption.out"]  # the same rows, and pads that nothing is computed for
+            out[entry(name, family.renamed)] = bf16
+    family.add_names(out)
     write(os.path.join(folder, "bf16.json"), {name: short(v) for name, v in out.items()})
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default=os.path.dirname(os.path.abspath(__file__)))
+    families = {name: zimage for name in sorted(specs.FORMS)} | {name: flux.bf16.family for name in flux.specs.FORMS}
+    parser.add_argument("--only", choices=families)
     args = parser.parse_args()
     torch.set_num_threads(2)
-    for name in sorted(specs.FORMS):
-        make(os.path.join(args.out, name))
+    for name in [args.only] if args.only else families:
+        make(os.path.join(args.out, name), families[name])
     write(os.path.join(args.out, "bf16_linear.json"), [short(row) for row in linear()])
 
 

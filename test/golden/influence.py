@@ -19,8 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import flux.influence
-import flux.rings
-import rings
+import watch
 import zimage_influence
 
 LEAST = 1e-3   # every tensor that counts moves the result by more
@@ -58,16 +57,15 @@ def report(target):
     tensors = load_file(os.path.join(target, "rings.safetensors"))
     with open(os.path.join(target, "expect.json"), encoding="utf-8") as f:
         expect = json.load(f)
-    is_flux = os.path.basename(target).startswith("flux")
-    family = flux.influence if is_flux else zimage_influence
-    pipe = (flux.rings if is_flux else rings).load(os.path.join(target, "model"))
+    family = flux.influence if os.path.basename(target).startswith("flux") else zimage_influence
+    pipe = family.rings.load(os.path.join(target, "model"))
     # what a fixture borrows is tried where it is
     parts = [part for part in family.PARTS if not os.path.islink(os.path.join(target, "model", part))]
     if not parts:
         return True
     unused = family.unused(pipe)
     probe = family.Probe(pipe, expect, tensors)
-    again = rings.relative(probe.final, tensors["case0.latent"])
+    again = watch.relative(probe.final, probe.known)
     assert again < 1e-6, again
     counted, silent, failed = [], [], []
 

@@ -28,7 +28,7 @@ class Probe:
         self.pipe, self.case = pipe, expect["cases"][0]
         self.noise = tensors["case0.noise"]
         self.captions = [[tensors["case0.hidden.cond"]], [tensors["case0.hidden.uncond"]]]
-        self.final = self.latent()
+        self.final, self.known = self.latent(), tensors["case0.latent"]
         self.picture = self.decode()
 
     def latent(self, text=False):

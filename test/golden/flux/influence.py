@@ -7,9 +7,10 @@ from watch import relative
 from . import rings
 
 PARTS = ["text_encoder", "text_encoder_2", "transformer", "vae"]
-MEASURE = ("Relative L2 change of case 0's final latent (text encoders, transformer), decoded picture (vae.decoder) or of a picture's "
+MEASURE = ("Relative L2 change of case 0's latent after two steps (text encoders, transformer), of the decoded picture (vae.decoder) or of a picture's "
            "moments (vae.encoder) when the tensor is zero.")
 
+STEPS = 2  # of the first case's, which are more
 KEY_BIAS = "a key bias adds the same to all scores of a query: softmax cancels it"
 UNUSED = [
     (r"^vae\.(decoder|encoder)\.mid_block\.attentions\.0\.to_k\.bias$", KEY_BIAS),
@@ -26,28 +27,17 @@ class Probe:
 
     def __init__(self, pipe, expect, tensors):
         self.pipe, self.case, self.tensors = pipe, expect["cases"][0], tensors
-        self.text = [tensors[f"case0.{name}.cond"][None] for name in ("hidden", "pooled")]
-        self.final = self.latent(self.text)
+        self.text = [tensors[f"case0.{name}.cond"] for name in ("hidden", "pooled")]
+        self.final, self.known = self.latent(self.text), tensors[f"case0.latent_{STEPS:03}"]
         self.picture, self.moments = self.decode(), self.encode()
 
-    @torch.no_grad()
     def latent(self, text):
-        """After all steps; the first ring shows that this is the pipeline's loop."""
-        pipe, case, known = self.pipe, self.case, {name.removeprefix("case0."): t for name, t in self.tensors.items()}
-        sigmas, latent = known["sigmas"], known["latent_000"]
-        ids = rings.positions(pipe, case, [], text[0].shape[1])
-        guidance = torch.tensor([case["guidance"]]) if pipe.transformer.config.guidance_embeds else None
-        for i in range(len(known["timesteps"])):
-            velocity = pipe.transformer(
-                hidden_states=rings.packed(pipe, [latent], known.get("control")), timestep=known["timesteps"][i:i + 1] / 1000, guidance=guidance,
-                pooled_projections=text[1], encoder_hidden_states=text[0], txt_ids=ids[0], img_ids=ids[1], return_dict=False)[0]
-            latent = latent + (sigmas[i + 1] - sigmas[i]) * rings.unpack(pipe, velocity, case)
-        return latent
+        return rings.denoise(self.pipe, self.case, rings.of_case(self.tensors, 0), [text], steps=STEPS)
 
     @torch.no_grad()
     def decode(self):
         vae = self.pipe.vae
-        return vae.decode(self.final / vae.config.scaling_factor + vae.config.shift_factor, return_dict=False)[0]
+        return vae.decode(self.known / vae.config.scaling_factor + vae.config.shift_factor, return_dict=False)[0]
 
     @torch.no_grad()
     def encode(self):
@@ -61,7 +51,8 @@ class Probe:
             return relative(self.decode(), self.picture)
         text = self.text
         if name.startswith("text_encoder"):
-            text = self.pipe.encode_prompt(self.case["prompt"], max_sequence_length=self.case["max_sequence_length"])[:2]
+            values, _ = rings.encode(self.pipe, self.case["prompt"], self.case["max_sequence_length"])
+            text = values["hidden"], values["pooled"]
         return relative(self.latent(text), self.final)
 
 

@@ -201,14 +201,70 @@ def positions(pipe, case, references, text_tokens):
     return [torch.zeros(text_tokens, 3)] + [of_picture(n, *grid) for n, grid in enumerate(grids)]
 
 
+def of_case(rings, index):
+    """The case's rings without their prefix."""
+    prefix = f"case{index}."
+    return {name.removeprefix(prefix): value for name, value in rings.items() if name.startswith(prefix)}
+
+
+def given(case, known, image=0):
+    """What stands beside the latent [1, C, h, w] of an image: latents of references, and what a model that fills sees."""
+    references = [known[f"encoded.reference_{i:03}"][:1] for i in range(len(case["references"]))]
+    control = None
+    if "control" in known:  # of image 0; the mask is all images'
+        channels = case["channels"]
+        control = torch.cat([known["encoded.masked"][image], known["control"][channels:]])
+    return references, control
+
+
+@torch.no_grad()
+def denoise(pipe, case, known, texts, image=0, steps=None):
+    """The pipeline's loop from what the rings say it starts with; texts: (hidden, pooled) for each lane.  Latents between steps,
+    timesteps and guidance are f32 (f64) whatever the transformer computes in."""
+    model, dtype = pipe.transformer, pipe.transformer.dtype
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    references, control = given(case, known, image)
+    sigmas, latent = known["sigmas"], known["latent_000"][image:image + 1].to(wide)
+    ids = positions(pipe, case, case["references"], texts[0][0].shape[0])
+    told = [torch.tensor([case["guidance"]]) * 1000] if model.config.guidance_embeds else []
+    for i, t in enumerate(known["timesteps"][:steps]):
+        rows = packed(pipe, [latent, *references], control).to(dtype)
+        velocities = []
+        for hidden, pooled in texts:
+            with exactly(model, t[None] / 1000 * 1000, *told):
+                velocity = model(hidden_states=rows, timestep=t[None] / 1000, guidance=told[0] / 1000 if told else None,
+                                 pooled_projections=pooled[None].to(dtype), encoder_hidden_states=hidden[None].to(dtype),
+                                 txt_ids=ids[0], img_ids=torch.cat(ids[1:]), return_dict=False)[0]
+            velocities.append(unpack(pipe, velocity[:, :case["image_tokens"]], case).to(wide))
+        v = velocities[0]
+        if len(velocities) > 1:
+            v = velocities[1] + case["cfg_scale"] * (velocities[0] - velocities[1])
+        latent = latent + (sigmas[i + 1] - sigmas[i]) * v
+    return latent
+
+
+class exactly:
+    """Inside, the transformer's conditioning sees these numbers, which it would round to its own type."""
+
+    def __init__(self, model, *told):
+        self.module, self.told = model.time_text_embed, told
+
+    def __enter__(self):
+        self.hook = self.module.register_forward_pre_hook(lambda _module, args: (*self.told, args[-1]))
+
+    def __exit__(self, *_):
+        self.hook.remove()
+
+
 @torch.no_grad()
 def block_rings(pipe, case, rings):
     """One block of each kind inside a whole forward, after case 0's first step, of the text's first tokens."""
     model, out, about = pipe.transformer, {}, {}
-    text = rings["case0.hidden.cond"][None, :BLOCK_TEXT]
-    latents = [rings["case0.latent_001"]] + [rings[f"case0.encoded.reference_{i:03}"] for i in range(len(case["references"]))]
+    known = of_case(rings, 0)
+    text = known["hidden.cond"][None, :BLOCK_TEXT]
+    references, control = given(case, known)
     ids = positions(pipe, case, case["references"], BLOCK_TEXT)
-    t = rings["case0.timesteps"][1:2] / 1000
+    t = known["timesteps"][1:2] / 1000
     guidance = torch.tensor([case["guidance"]]) if model.config.guidance_embeds else None
     double, single = len(model.transformer_blocks) - 1, 1 if len(model.single_transformer_blocks) > 1 else 0
     blocks = {"block.double": model.transformer_blocks[double], "block.single": model.single_transformer_blocks[single]}
@@ -223,8 +279,9 @@ def block_rings(pipe, case, rings):
             return hook
 
         hooks = [block.register_forward_hook(keep_text(name), with_kwargs=True) for name, block in blocks.items()]
-        velocity = model(hidden_states=packed(pipe, latents, rings.get("case0.control")), timestep=t, guidance=guidance, pooled_projections=rings["case0.pooled.cond"][None],
-                         encoder_hidden_states=text, txt_ids=ids[0], img_ids=torch.cat(ids[1:]), return_dict=False)[0]
+        velocity = model(hidden_states=packed(pipe, [known["latent_001"], *references], control), timestep=t, guidance=guidance,
+                         pooled_projections=known["pooled.cond"][None], encoder_hidden_states=text, txt_ids=ids[0],
+                         img_ids=torch.cat(ids[1:]), return_dict=False)[0]
         for hook in hooks:
             hook.remove()
     seen = watch.seen

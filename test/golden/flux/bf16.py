@@ -1,0 +1,138 @@
+"""What bf16 costs the reference of Flux.1; ../bf16.py is the program.
+
+Timesteps, guidance, conditioning and latents between steps stay f32, as ours do; the autoencoder has no part in it.
+"""
+
+import types
+
+import torch
+from transformers.utils import ModelOutput
+
+from watch import Watch
+
+from . import rings as reference
+
+
+def cast(value, dtype):
+    """Whatever is of floats in it."""
+    if torch.is_tensor(value):
+        return value.to(dtype) if value.is_floating_point() else value
+    if isinstance(value, ModelOutput):
+        return type(value)(**{k: cast(v, dtype) for k, v in value.items()})
+    if isinstance(value, dict):
+        return {k: cast(v, dtype) for k, v in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(cast(v, dtype) for v in value)
+    return value
+
+
+def disguise(model, dtype):
+    """Computes in this type, and to whoever calls it is a model in f32."""
+    model.to(dtype)
+    model.__class__ = type(model.__class__.__name__, (model.__class__,), {"dtype": property(lambda _: torch.float32)})
+
+    forward = model.forward
+    # not by hooks: those of the rings see what the pipeline gives
+    model.forward = lambda *args, **kwargs: cast(forward(*cast(args, dtype), **cast(kwargs, dtype)), torch.float32)
+
+
+def keep_conditioning(transformer, dtype):
+    """Times, guidance and the pooled text go through their layers in f32, unrounded: only the result is rounded."""
+    given = {}
+
+    def remember(_module, _args, kwargs):
+        given.update(time=kwargs["timestep"] * 1000, guidance=kwargs["guidance"] * 1000 if kwargs.get("guidance") is not None else None,
+                     pooled=kwargs["pooled_projections"].float())
+
+    transformer.register_forward_pre_hook(remember, with_kwargs=True)
+    transformer.time_text_embed.float().register_forward_pre_hook(
+        lambda _module, _args: tuple(given[k] for k in ("time", "guidance", "pooled") if given[k] is not None))
+    transformer.time_text_embed.register_forward_hook(lambda _module, _args, out: out.to(dtype))
+
+
+def load(folder, dtype):
+    pipe = reference.load(folder)
+    for model in (pipe.transformer, pipe.text_encoder, pipe.text_encoder_2):
+        disguise(model, dtype)
+    keep_conditioning(pipe.transformer, dtype)
+    return pipe
+
+
+@torch.no_grad()
+def blocks(pipe, dtype, known, about):
+    """Each block of the transformer on its ring's input; by ring name."""
+    model, temb, out = pipe.transformer, known["block.temb"].to(dtype), {}
+    rope, n = model.pos_embed(known["rope.ids"].float()), about["text_tokens"]
+    for name, block in (("block.double", model.transformer_blocks[about["double"]]),
+                        ("block.single", model.single_transformer_blocks[about["single"]])):
+        rows = known[f"{name}.in"].to(dtype)
+        text, image = block(hidden_states=rows[:, n:], encoder_hidden_states=rows[:, :n], temb=temb, image_rotary_emb=rope)
+        out[f"{name}.out"] = torch.cat([text, image], 1)
+    for name in ("block.final", "block.final_small"):
+        out[f"{name}.out"] = model.proj_out(model.norm_out(known[f"{name}.in"].to(dtype), temb))
+    out["embed.image.out"] = model.x_embedder(known["embed.image.in"].to(dtype))
+    out["embed.text.out"] = model.context_embedder(known["embed.text.in"].to(dtype))
+    return out
+
+
+@torch.no_grad()
+def whole(pipe, known, case, about):
+    """The transformer, called as for the rings."""
+    guidance = None if about["guidance"] is None else torch.tensor([about["guidance"]])
+    latents = [known["case0.latent_001"]] + [known[f"case0.encoded.reference_{i:03}"] for i in range(len(case["references"]))]
+    n = about["text_tokens"]
+    ids = known["rope.ids"].float()
+    return pipe.transformer(
+        hidden_states=reference.packed(pipe, latents, known.get("case0.control")), timestep=known["block.t"], guidance=guidance,
+        pooled_projections=known["case0.pooled.cond"][None], encoder_hidden_states=known["case0.hidden.cond"][None, :n],
+        txt_ids=ids[:n], img_ids=ids[n:], return_dict=False)[0]
+
+
+@torch.no_grad()
+def text_blocks(pipe, dtype, known, about):
+    clip, t5 = pipe.text_encoder, pipe.text_encoder_2
+    layers = (clip.text_model if hasattr(clip, "text_model") else clip).encoder.layers
+    modules = {"block.clip": layers[about["block.clip"]["layer"]], "block.t5": t5.encoder.block[about["block.t5"]["layer"]]}
+    hooks = [module.register_forward_pre_hook(
+        lambda _module, args, kwargs, name=name: ((known[f"{name}.in"].to(dtype), *args[1:]), kwargs) if args
+        else (args, {**kwargs, "hidden_states": known[f"{name}.in"].to(dtype)}), with_kwargs=True) for name, module in modules.items()]
+    with Watch(modules) as watch:
+        clip(input_ids=known["case0.ids.cond"].long()[None])
+        t5(input_ids=known["case0.ids_2.cond"].long()[None, :about["block.t5"]["tokens"]])
+    for hook in hooks:
+        hook.remove()
+    return {f"{name}.out": watch.seen[f"{name}.out"] for name in modules}
+
+
+def cases(pipe, known, expect):
+    """What every prompt becomes, and final latents."""
+    out = {}
+    for case in expect["cases"]:
+        prefix = f"case{case['index']}"
+        for lane, text in (("cond", "prompt"), ("uncond", "negative_prompt")):
+            if f"{prefix}.pooled.{lane}" not in known:
+                continue
+            encoded, _ = reference.encode(pipe, case[text], case["max_sequence_length"])
+            for name in ("hidden", "pooled"):
+                if f"{prefix}.{name}.{lane}" in known:
+                    out[f"{prefix}.{name}.{lane}"] = encoded[name]
+        if case["kind"] == "image":
+            pictures = {k.removeprefix(f"{prefix}.picture."): v.numpy() for k, v in known.items() if k.startswith(f"{prefix}.picture.")}
+            out[f"{prefix}.latent"] = reference.run_case(pipe, dict(case), pictures)["latent"]
+    return out
+
+
+def everything(folder, dtype, known, expect):
+    pipe, about = load(folder, dtype), expect["blocks"]
+    out = {**blocks(pipe, dtype, known, about["block"]), "block.velocity": whole(pipe, known, expect["cases"][0], about["block"])}
+    if "block.clip.in" in known:
+        out |= text_blocks(pipe, dtype, known, about)
+    return out | cases(pipe, known, expect)
+
+
+def add_names(errors):
+    """What tests also call them."""
+    errors["block.velocity.far"] = errors["block.velocity"]
+
+
+family = types.SimpleNamespace(everything=everything, add_names=add_names, renamed={})
