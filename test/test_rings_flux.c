@@ -64,7 +64,7 @@ static struct bench *open_case(const struct fixture *f) {
 
 /* A guidance of 3.5 is an angle of 3500 times a frequency, one of 30 is 30000, and 3 of PyTorch's 128
  * frequencies are an ulp off (its exp is). With ours in their place the reference's own conditioning moves by
- * what we differ from it, to 1%, so these gates are above 1e-5. */
+ * what we differ from it, within 5 %, so these gates are above 1e-5. */
 static const char *by_guidance(const struct bench *b, const char *name, const char *far) {
     return b->lane.guidance > 10 ? far : name;
 }

@@ -334,6 +334,54 @@ static void test_misfits(void **state) {
            "tensor 'encoder.down_blocks.0.downsamplers.0.conv.weight' has the wrong shape");
 }
 
+enum { GRAFTED_MAX = 256 };
+
+/* A file's tensors under `prefix`, read; returns their number. */
+static int take_tensors(const struct tensor_index *index, const char *prefix, struct named_tensor *to) {
+    int n = 0;
+    for (int i = 0; i < index->n_entries; i++) {
+        if (strncmp(index->entries[i].name, prefix, strlen(prefix)) != 0) continue;
+        assert_true(n < GRAFTED_MAX);
+        to[n++] = (struct named_tensor){index->entries[i].name, read_tensor(index, index->entries[i].name)};
+    }
+    return n;
+}
+
+/* A model whose autoencoder's halves are of two autoencoders: opening it is an error that names `what`. */
+static void graft(const char *model, const char *encoder, const char *what) {
+    static struct named_tensor tensors[3 * GRAFTED_MAX];
+    struct sys *sys = &rings_state.sys;
+    struct tensor_index halves[2];
+    struct sluice_model *opened = NULL;
+    struct error e = {0};
+    char path[512], folder[] = "/tmp/sluice-halves-XXXXXX", command[1536];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/vae/diffusion_pytorch_model.safetensors", model);
+    safetensors_open(sys, path, &halves[0], &e);
+    snprintf(path, sizeof path, "test/golden/vae_encoder/%s/diffusion_pytorch_model.safetensors", encoder);
+    safetensors_open(sys, path, &halves[1], &e);
+    assert_ok(&e);
+    int n = take_tensors(&halves[0], "decoder.", tensors);
+    n += take_tensors(&halves[0], "post_quant_conv.", tensors + n);
+    n += take_tensors(&halves[1], "", tensors + n);
+    snprintf(path, sizeof path, "%s/ae.safetensors", folder);
+    snprintf(command, sizeof command, "cp %s/vae/config.json %s", model, folder);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(safetensors_write(sys, path, tensors, n, &e), OK);
+    struct sluice_model_options options = {.struct_size = sizeof options, .model = model, .vae = path};
+    assert_int_equal(model_open(sys, &options, &opened, &e), SHAPE);
+    if (!strstr(e.what, what)) fail_msg("%s, not %s", e.what, what);
+    for (int i = 0; i < 2; i++) index_destroy(&halves[i]);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
+static void test_halves(void **state) {
+    (void)state;
+    graft("test/golden/zimage_a/model", "f32", "do not fit together: latent channels");
+    graft("test/golden/zimage_b/model", "authors", "do not fit together: pixels under a latent pixel's side");
+}
+
 int main(void) {
     enum { TESTS = 4, LABEL = 64 };
     static const struct ring_test tests[TESTS] = {{"moments", test_moments, PRECISION_F32, true, NULL},
@@ -342,7 +390,7 @@ int main(void) {
                                                   {"lanes", test_lanes, PRECISION_F32, false, NULL}};
     static struct ring_run runs[FIXTURES * TESTS];
     static char labels[FIXTURES * TESTS][LABEL];
-    struct CMUnitTest units[FIXTURES * TESTS + 2];
+    struct CMUnitTest units[FIXTURES * TESTS + 3];
     struct error e = {0};
     int n = 0;
     sys_init_machine(&rings_state.sys);
@@ -362,6 +410,8 @@ int main(void) {
     }
     units[n++] = (struct CMUnitTest){.name = "beside the decoder", .test_func = test_beside_decoder};
     units[n++] = (struct CMUnitTest){.name = "misfits", .test_func = test_misfits};
+    units[n] = (struct CMUnitTest){.name = "halves", .test_func = test_halves};
+    units[n++].teardown_func = free_ring_test;
     int failed =
         _cmocka_run_group_tests("vae encoder rings", units, (size_t)n, open_encoders, close_encoders);
     printf("%d passed, %d failed\n", n - failed, failed);

@@ -160,6 +160,19 @@ static int control_wanted(const struct sluice_model *m) {
     return m->recipe->fills ? decoder->latent_channels + decoder->pixel_factor * decoder->pixel_factor : 0;
 }
 
+/* Both halves of the autoencoder have one latent. */
+static enum status check_encoder(const struct sluice_model *m, struct error *e) {
+    const struct component *encoder = &m->component[ROLE_ENCODER], *decoder = &m->component[ROLE_DECODER];
+    if (!encoder->family) return OK;
+    if (encoder->latent_channels != decoder->latent_channels)
+        return mismatch(encoder, "latent channels", encoder->latent_channels, encoder->family->word,
+                        decoder->latent_channels, "autoencoder's decoder", e);
+    if (encoder->pixel_factor != decoder->pixel_factor)
+        return mismatch(encoder, "pixels under a latent pixel's side", encoder->pixel_factor,
+                        encoder->family->word, decoder->pixel_factor, "autoencoder's decoder", e);
+    return OK;
+}
+
 static enum status check_parts(const struct sluice_model *m, struct error *e) {
     const struct component *denoiser = &m->component[ROLE_DENOISER], *decoder = &m->component[ROLE_DECODER];
     for (int role = 0; role < N_TEXTS; role++)
@@ -171,11 +184,7 @@ static enum status check_parts(const struct sluice_model *m, struct error *e) {
     if (control != has)
         return mismatch(denoiser, "channels beside the latent", has, "transformer", control,
                         "latent and mask of the autoencoder", e);
-    const struct component *encoder = &m->component[ROLE_ENCODER];
-    if (encoder->family && encoder->latent_channels != channels)
-        return mismatch(encoder, "latent channels", encoder->latent_channels, encoder->family->word, channels,
-                        "autoencoder's decoder", e);
-    return OK;
+    return check_encoder(m, e);
 }
 
 static enum status open_tokenizers(struct sluice_model *m, const struct model_parts *parts,

@@ -26,7 +26,7 @@ SPECS = {
                 quant=False, sizes=[(48, 72), (80, 40)]),
     "bf16": dict(seed=2, dtype=torch.bfloat16, widths=[9, 9, 15], groups=3, resnets=2, channels=8, attention=False,
                  quant=True, sizes=[(36, 28), (12, 60)]),
-    "authors": dict(seed=3, dtype=torch.float16, widths=[6, 15], groups=3, resnets=2, channels=4, attention=True,
+    "authors": dict(seed=3, dtype=torch.float16, widths=[6, 15], groups=3, resnets=2, channels=8, attention=True,
                     quant=True, sizes=[(30, 26), (2, 2)]),
 }
 
