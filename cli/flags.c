@@ -60,7 +60,7 @@ const struct flag flags[N_FLAGS] = {
     {NULL, RUNS, NULL, "--strength", "S", FLAG_REAL, AT(strength), 0, 1, NULL,
      "how far to leave it: the last steps*S steps are run; 1 keeps nothing; default the model's"},
     {NULL, RUNS, "-r", "--ref-image", "FILE", FLAG_STRINGS, AT(references), 0, 0, NULL,
-     "PNG to refer to, of any size, for models that take them; several times for several"},
+     "PNG to refer to, of any size, for models that take them; up to three times"},
     {NULL, RUNS, NULL, "--mask", "FILE", FLAG_STRING, AT(mask), 0, 0, NULL,
      "PNG that is white where a model that fills is to draw, of the size of -i"},
     {NULL, RUNS, NULL, "--frames", "N", FLAG_WHOLE, AT(frames), 1, 100000, NULL,

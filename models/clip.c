@@ -167,7 +167,8 @@ static enum status check_dims(const struct component *c, struct error *e) {
     error_set(e, SHAPE, "the CLIP text encoder's sizes do not fit together");
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "width %d, %d heads, %d layers", d[WIDTH], s->heads, d[LAYERS]);
-    return error_expected(e, "a width of whole heads (num_attention_heads in config.json)");
+    return error_expected(
+        e, "a width of whole heads (num_attention_heads in config.json; without it heads of 64)");
 }
 
 static enum status configure(struct component *c, const struct config *config, struct error *e) {

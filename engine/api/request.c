@@ -120,8 +120,10 @@ static enum status check_references(struct job *job, struct error *e) {
     if (r->n_references && !most)
         return refuse_picture(job, "--ref-image", "a model that takes references, as FLUX.1-Kontext", e);
     if (r->n_references > most) {
-        usage(e, "--ref-image", r->n_references, "");
-        return error_expected(e, "at most %d references", most);
+        error_set(e, USAGE, "there are more references (--ref-image) than this model takes");
+        error_where(e, "%s", job->model->name);
+        error_found(e, "%d", r->n_references);
+        return error_expected(e, "at most %d", most);
     }
     for (int i = 0; i < r->n_references && e->code == OK; i++)
         if (picture_check(r->references[i], "--ref-image", e) == OK)
