@@ -8,7 +8,8 @@ Truth is the reference in f64 from the stored weights; the f32 rings lie so near
 them (asserted here: a hundredth of the bf16 error).  Blocks get the rings' inputs, whole models their own.
 Timesteps and latents between steps stay f32, as the pipeline keeps them; the autoencoder has no part in it.
 
-Each entry: "l2" relative L2 distance, "max" largest difference and "bias" mean difference by the truth's rms.
+Each entry: "l2" relative L2 distance, "max" largest difference and "bias" mean difference by the truth's rms; "n" how many
+of the errors are independent, where not all are.
 bf16_linear.json, [{t, n, k, seed, ...}], is of products of the values that draw() gives, weights stored in bf16.
 """
 
@@ -176,7 +177,7 @@ def add_names(errors):
 
 
 zimage = types.SimpleNamespace(
-    everything=everything, add_names=add_names,
+    everything=everything, add_names=add_names, independent=lambda _name, _known: {},
     renamed={"block.context_refiner.0": "block.context_refiner", "block.noise_refiner.1": "block.noise_refiner",
              "block.layers.1": "block.layers", "embed.image": "embed.image.out", "embed.caption": "embed.caption.out"})
 
@@ -199,7 +200,7 @@ def make(folder, family):
             for k in range(len(value)):
                 out[f"latent {entry(name, family.renamed).split(' ', 1)[1].removesuffix(' latent')} image {k}"] = deviation(value[k], truth[name][k])
         else:
-            out[entry(name, family.renamed)] = bf16
+            out[entry(name, family.renamed)] = bf16 | family.independent(name, known)
     family.add_names(out)
     write(os.path.join(folder, "bf16.json"), {name: short(v) for name, v in out.items()})
 

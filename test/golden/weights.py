@@ -52,7 +52,7 @@ CLIP = [
 T5 = [
     ("shared", 0.5, 0), ("embed_tokens", 0.5, 0), ("relative_attention_bias", 1.5, 0),
     # no scale before the softmax: the fourth root of the heads' width is in both
-    ("SelfAttention.q", 1.2, 0), ("SelfAttention.k", 1.2, 0), ("SelfAttention.v", 0.6, 0), ("SelfAttention.o", 0.3, 0),
+    ("SelfAttention.q", 0.9, 0), ("SelfAttention.k", 0.9, 0), ("SelfAttention.v", 0.6, 0), ("SelfAttention.o", 0.3, 0),
     ("wi_0", 1.0, 0), ("wi_1", 1.0, 0), ("wo", 0.2, 0),
 ]
 VAE = [
