@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Shows that every tensor matters: each is zeroed in turn and the pipeline run again.
 
-    influence.py [DIR [NAME ...]]       writes DIR/NAME/influence.txt, exit 1 if a tensor has no say
+    influence.py [DIR]       writes DIR/NAME/influence.txt, exit 1 if a tensor has no say
 
 Transformer and text encoders count by the final latent of case 0, the decoder's tensors by the decoded
 picture, the encoder's by a picture's moments.  Tensors that cannot matter are expected by name and must
@@ -107,6 +107,5 @@ def report(target):
 if __name__ == "__main__":
     torch.set_num_threads(2)
     where = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
-    names = sys.argv[2:] or sorted(os.listdir(where))
-    found = [n for n in names if os.path.exists(os.path.join(where, n, "expect.json"))]
+    found = sorted(n for n in os.listdir(where) if n.startswith(os.environ.get("ONLY","")) and os.path.exists(os.path.join(where, n, "expect.json")))
     sys.exit(0 if all([report(os.path.join(where, n)) for n in found]) else 1)

@@ -30,16 +30,14 @@ TEXT = [
     ("gate_proj", 1.0, 0), ("up_proj", 1.0, 0), ("down_proj", 0.16, 0),
 ]
 FLUX = [
-    ("attn.norm_", 1.7, 0),
     ("norm_out.linear", 0.4, 0.3),
     ("norm1.linear", 0.3, 0.4), ("norm1_context.linear", 0.3, 0.4), ("norm.linear", 0.3, 0.4),
-    ("x_embedder", 0.3, 0.06), ("context_embedder", 0.4, 0.06),
+    ("x_embedder", 0.3, 0.06), ("context_embedder", 0.3, 0.06),
     ("embedder.linear_1", 1.0, 0.3), ("embedder.linear_2", 1.0, 0.3),
-    ("to_q", 0.15, 0.15), ("to_k", 0.15, 0.15), ("to_v", 0.7, 0.1),
-    # text acts on text, and only then on the image
-    ("add_q_proj", 0.2, 0.3), ("add_k_proj", 0.2, 0.3), ("add_v_proj", 1.0, 0.1),
-    ("to_out", 0.7, 0.1), ("to_add_out", 1.2, 0.1),
-    ("net.0", 0.8, 0.3), ("net.2", 0.5, 0.1),
+    ("to_q", 0.15, 0.12), ("to_k", 0.15, 0.12), ("to_v", 0.5, 0.1),
+    ("add_q_proj", 0.15, 0.2), ("add_k_proj", 0.15, 0.2), ("add_v_proj", 0.5, 0.1),
+    ("to_out", 0.5, 0.1), ("to_add_out", 0.5, 0.1),
+    ("net.0", 0.8, 0.2), ("net.2", 0.5, 0.1),
     ("proj_mlp", 0.8, 0.2),
     ("transformer_blocks", 0.5, 0.1),  # the single blocks' proj_out
     ("proj_out", 0.6, 0.2),
@@ -52,7 +50,7 @@ CLIP = [
 T5 = [
     ("shared", 0.5, 0), ("embed_tokens", 0.5, 0), ("relative_attention_bias", 1.5, 0),
     # no scale before the softmax: the fourth root of the heads' width is in both
-    ("SelfAttention.q", 1.2, 0), ("SelfAttention.k", 1.2, 0), ("SelfAttention.v", 0.6, 0), ("SelfAttention.o", 0.3, 0),
+    ("SelfAttention.q", 0.6, 0), ("SelfAttention.k", 0.6, 0), ("SelfAttention.v", 0.5, 0), ("SelfAttention.o", 0.2, 0),
     ("wi_0", 1.0, 0), ("wi_1", 1.0, 0), ("wo", 0.2, 0),
 ]
 VAE = [
@@ -83,8 +81,7 @@ def _draw(name, tensor, rules, seed):
     if "norm" in name.split(".")[-2]:
         if name.endswith("bias"):
             return 0.3 * normal
-        about = next((gain for part, gain, _ in rules if "norm" in part and part in name), 1.0)
-        return about * (1.0 + 0.3 * (2 * torch.rand(tensor.shape, generator=generator) - 1))
+        return 1.0 + 0.3 * (2 * torch.rand(tensor.shape, generator=generator) - 1)
     if "embed_tokens" in name:
         return 0.05 * normal
     if "lm_head" in name:

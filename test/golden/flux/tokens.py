@@ -12,7 +12,7 @@ import os
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 import files
 import tokens
@@ -33,33 +33,16 @@ def _clip_shell(model):
 
 
 def clip(merges):
-    """(vocabulary, merges in rank order).  Of pairs that are equally frequent the trainer of the tokenizers library takes any."""
-    shell, words = _clip_shell(models.BPE()), {}
-    for text in tokens.CORPUS:
-        for word, _ in shell.pre_tokenizer.pre_tokenize_str(shell.normalizer.normalize_str(text)):
-            key = (*word[:-1], word[-1] + "</w>")
-            words[key] = words.get(key, 0) + 1
-    pairs = []
-    for _ in range(merges):
-        counts = {}
-        for word, n in words.items():
-            for pair in zip(word, word[1:]):
-                counts[pair] = counts.get(pair, 0) + n
-        pairs.append(min(counts, key=lambda pair: (-counts[pair], pair)))
-        words = {_merged(word, pairs[-1]): n for word, n in words.items()}
+    """(vocabulary, merges in rank order)"""
+    trained = _clip_shell(models.BPE(end_of_word_suffix="</w>"))
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    # pieces that end words are part of the trainer's alphabet, and of its count
+    trainer = trainers.BpeTrainer(vocab_size=2 * 256 + merges, min_frequency=1, show_progress=False, initial_alphabet=alphabet,
+                                  end_of_word_suffix="</w>")
+    trained.train_from_iterator(tokens.CORPUS, trainer)
+    pairs = [tuple(m) for m in json.loads(trained.to_str())["model"]["merges"]][:merges]
     pieces = alphabet + [c + "</w>" for c in alphabet] + list(dict.fromkeys(a + b for a, b in pairs)) + [CLIP_FIRST, CLIP_LAST]
     return {piece: i for i, piece in enumerate(pieces)}, pairs
-
-
-def _merged(word, pair):
-    out = []
-    for piece in word:
-        if out and (out[-1], piece) == pair:
-            out[-1] += piece
-        else:
-            out.append(piece)
-    return tuple(out)
 
 
 def save_clip(vocab, pairs, folder, as_json):
