@@ -7,12 +7,22 @@
 #include <math.h>
 #include <stdio.h>
 
-enum {
-    F32 = 1 << DTYPE_F32,
-    F64 = 1 << DTYPE_F64,
-    U8 = 1 << DTYPE_U8,
-    WEIGHTS = 1 << DTYPE_F32 | 1 << DTYPE_BF16 | 1 << DTYPE_F16
-};
+/* What a tensor's elements may be. */
+enum elements { F32, F64, U8, WEIGHTS };
+
+static bool elements_are(enum dtype dtype, enum elements elements) {
+    switch (elements) {
+    case F32:
+        return dtype == DTYPE_F32;
+    case F64:
+        return dtype == DTYPE_F64;
+    case U8:
+        return dtype == DTYPE_U8;
+    case WEIGHTS:
+        return dtype_is_weight(dtype);
+    }
+    return false;
+}
 
 static const char *const names[N_OP_KINDS] = {
     [OP_LINEAR] = "linear",
@@ -74,26 +84,25 @@ static void check_fail(struct check *c, const char *what, const struct tensor *f
 }
 
 static bool sound(const struct tensor *t) {
-    int element = dtype_bits(t->dtype) / 8;
-    if (t->rank > TENSOR_RANK_MAX || !element) return false;
+    int values = dtype_block_values(t->dtype), bytes = dtype_block_bytes(t->dtype);
+    if (t->rank > TENSOR_RANK_MAX || !values) return false;
     for (int i = 0; i < t->rank; i++)
         if (t->dim[i] < 1) return false;
-    return t->row_bytes % element == 0 && t->row_bytes >= (int64_t)tensor_columns(t) * element;
+    return tensor_columns(t) % values == 0 && t->row_bytes % bytes == 0 &&
+           t->row_bytes >= dtype_bytes(t->dtype, tensor_columns(t));
 }
 
 /* Of one of these types, with these dimensions (-1: any). */
-static void check_tensor(struct check *c, const char *what, const struct tensor *t, int dtypes, int rank,
-                         const int64_t *dim) {
+static void check_tensor(struct check *c, const char *what, const struct tensor *t, enum elements elements,
+                         int rank, const int64_t *dim) {
     if (!c->ok) return;
-    bool fits = t->rank == rank && (1 << t->dtype & dtypes) && sound(t);
+    bool fits = t->rank == rank && elements_are(t->dtype, elements) && sound(t);
     for (int i = 0; fits && i < rank; i++) fits = dim[i] < 0 || t->dim[i] == dim[i];
     if (fits) return;
     char expected[140];
-    int n = snprintf(expected, sizeof expected, "%s [",
-                     dtypes == U8    ? "U8"
-                     : dtypes == F64 ? "F64"
-                     : dtypes == F32 ? "F32"
-                                     : "F32, BF16 or F16");
+    static const char *const words[] = {
+        [F32] = "F32", [F64] = "F64", [U8] = "U8", [WEIGHTS] = "a weight's type"};
+    int n = snprintf(expected, sizeof expected, "%s [", words[elements]);
     for (int i = 0; i < rank; i++)
         n += snprintf(expected + n, sizeof expected - (size_t)n, dim[i] < 0 ? "%sany" : "%s%lld",
                       i ? ", " : "", (long long)dim[i]);

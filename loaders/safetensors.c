@@ -360,6 +360,7 @@ static enum status read_members(const struct json_text *header, uint64_t data_by
             return fail_limit(&member.name, "too many tensors", LOADER_TENSORS_MAX, e);
         struct index_entry *entry = &index->entries[index->n_entries++];
         entry->name = at.name;
+        entry->scale = 1;
         if (read_entry(&at, data_bytes, entry, e) != OK) return e->code;
     }
     return e->code;

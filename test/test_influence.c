@@ -10,7 +10,7 @@
 #define LEAST   1e-3
 #define NOTHING 2e-6
 #ifdef __SANITIZE_ADDRESS__
-enum { STRIDE = 64 };
+enum { STRIDE = 24 };
 #else
 enum { STRIDE = 16 };
 #endif

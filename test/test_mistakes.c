@@ -50,7 +50,7 @@ static const struct mistake mistakes[] = {
     {"half a shard", SHARD, "", "", 600000, SLUICE_TRUNC, SHARD},
     {"wrong shape", SHARD, "\"shape\":[64,36]", "\"shape\":[36,64]", 0, SLUICE_SHAPE, "expected [64, 36]"},
     {"element type", SHARD, "linear.bias\":{\"dtype\":\"F32", "linear.bias\":{\"dtype\":\"I32", 0,
-     SLUICE_UNSUPPORTED, "found I32, expected F32, F16 or BF16"},
+     SLUICE_UNSUPPORTED, "found I32, expected F32, F16, BF16 or a quantised type"},
     {"unknown type", SHARD, "linear.bias\":{\"dtype\":\"F32", "linear.bias\":{\"dtype\":\"Q32", 0,
      SLUICE_TYPE, "\"Q32\""},
     {"missing tensor", SHARD, "2-1.linear.bias", "2-1.linear.bios", 0, SLUICE_MISSING,

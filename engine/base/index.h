@@ -12,11 +12,19 @@
 #include "engine/base/source.h"
 #include "engine/base/tensor.h"
 
+/* Scales that another tensor of the files holds for this one, as tensor.scales has them. */
+struct index_scales {
+    int source;
+    uint64_t offset, bytes; /* bytes 0: none */
+};
+
 struct index_entry {
     const char *name;
-    enum dtype dtype;
-    int rank;               /* up to 8 as files allow; families need at most TENSOR_RANK_MAX */
-    int32_t dim[8];         /* outermost first */
+    enum dtype dtype; /* what the bytes are: of packed types not what the file calls them */
+    int rank;         /* up to 8 as files allow; families need at most TENSOR_RANK_MAX */
+    int32_t dim[8];   /* outermost first; of values, also where several are packed into one element */
+    float scale;      /* 1 if none */
+    struct index_scales scales;
     int source;             /* which of the index's sources */
     uint64_t offset, bytes; /* in that file */
     bool used;              /* bound by a family, or known to be unnecessary; set while a model opens */

@@ -4,20 +4,74 @@
 #include <assert.h>
 #include <stddef.h>
 
+enum { WEIGHT = 1, QUANTISED = 2 };
+
+/* Blocks: values and bytes. Sources: ggml's block types (ggml-common.h), OCP Microscaling 1.0, safetensors.
+ */
 static const struct {
     const char *name;
-    int bits;
+    int values, bytes, is, tiled;
 } dtypes[N_DTYPES] = {
-    [DTYPE_F32] = {"F32", 32},    [DTYPE_F16] = {"F16", 16},        [DTYPE_BF16] = {"BF16", 16},
-    [DTYPE_F64] = {"F64", 64},    [DTYPE_I64] = {"I64", 64},        [DTYPE_I32] = {"I32", 32},
-    [DTYPE_I16] = {"I16", 16},    [DTYPE_I8] = {"I8", 8},           [DTYPE_U64] = {"U64", 64},
-    [DTYPE_U32] = {"U32", 32},    [DTYPE_U16] = {"U16", 16},        [DTYPE_U8] = {"U8", 8},
-    [DTYPE_BOOL] = {"BOOL", 8},   [DTYPE_F8_E4M3] = {"F8_E4M3", 8}, [DTYPE_F8_E5M2] = {"F8_E5M2", 8},
-    [DTYPE_OTHER] = {"OTHER", 0},
+    [DTYPE_F32] = {"F32", 1, 4, WEIGHT, 0},
+    [DTYPE_F16] = {"F16", 1, 2, WEIGHT, 0},
+    [DTYPE_BF16] = {"BF16", 1, 2, WEIGHT, 0},
+    [DTYPE_F64] = {"F64", 1, 8, 0, 0},
+    [DTYPE_I64] = {"I64", 1, 8, 0, 0},
+    [DTYPE_I32] = {"I32", 1, 4, 0, 0},
+    [DTYPE_I16] = {"I16", 1, 2, 0, 0},
+    [DTYPE_I8] = {"I8", 1, 1, WEIGHT | QUANTISED, 0},
+    [DTYPE_U64] = {"U64", 1, 8, 0, 0},
+    [DTYPE_U32] = {"U32", 1, 4, 0, 0},
+    [DTYPE_U16] = {"U16", 1, 2, 0, 0},
+    [DTYPE_U8] = {"U8", 1, 1, 0, 0},
+    [DTYPE_BOOL] = {"BOOL", 1, 1, 0, 0},
+    [DTYPE_F8_E4M3] = {"F8_E4M3", 1, 1, WEIGHT | QUANTISED, 0},
+    [DTYPE_F8_E5M2] = {"F8_E5M2", 1, 1, WEIGHT | QUANTISED, 0},
+    [DTYPE_Q4_0] = {"Q4_0", 32, 18, WEIGHT | QUANTISED, 0},
+    [DTYPE_Q4_1] = {"Q4_1", 32, 20, WEIGHT | QUANTISED, 0},
+    [DTYPE_Q5_0] = {"Q5_0", 32, 22, WEIGHT | QUANTISED, 0},
+    [DTYPE_Q5_1] = {"Q5_1", 32, 24, WEIGHT | QUANTISED, 0},
+    [DTYPE_Q8_0] = {"Q8_0", 32, 34, WEIGHT | QUANTISED, 0},
+    [DTYPE_Q2_K] = {"Q2_K", 256, 84, WEIGHT | QUANTISED, 0},
+    [DTYPE_Q3_K] = {"Q3_K", 256, 110, WEIGHT | QUANTISED, 0},
+    [DTYPE_Q4_K] = {"Q4_K", 256, 144, WEIGHT | QUANTISED, 0},
+    [DTYPE_Q5_K] = {"Q5_K", 256, 176, WEIGHT | QUANTISED, 0},
+    [DTYPE_Q6_K] = {"Q6_K", 256, 210, WEIGHT | QUANTISED, 0},
+    [DTYPE_IQ4_NL] = {"IQ4_NL", 32, 18, WEIGHT | QUANTISED, 0},
+    [DTYPE_IQ4_XS] = {"IQ4_XS", 256, 136, WEIGHT | QUANTISED, 0},
+    [DTYPE_MXFP4] = {"MXFP4", 32, 17, WEIGHT | QUANTISED, 0},
+    [DTYPE_NVFP4] = {"NVFP4", 64, 36, WEIGHT | QUANTISED, 0},
+    [DTYPE_NVFP4_TILED] = {"NVFP4_TILED", 16, 8, WEIGHT | QUANTISED, 16},
+    [DTYPE_MXFP8_TILED] = {"MXFP8_TILED", 32, 32, WEIGHT | QUANTISED, 32},
+    [DTYPE_OTHER] = {"OTHER", 0, 0, 0, 0},
 };
 
 int dtype_bits(enum dtype dtype) {
-    return dtypes[dtype].bits;
+    return dtypes[dtype].values == 1 ? 8 * dtypes[dtype].bytes : 0;
+}
+
+int dtype_block_values(enum dtype dtype) {
+    return dtypes[dtype].values;
+}
+
+int dtype_block_bytes(enum dtype dtype) {
+    return dtypes[dtype].bytes;
+}
+
+int64_t dtype_bytes(enum dtype dtype, int64_t n) {
+    return dtypes[dtype].values ? n / dtypes[dtype].values * dtypes[dtype].bytes : 0;
+}
+
+bool dtype_is_weight(enum dtype dtype) {
+    return dtypes[dtype].is & WEIGHT;
+}
+
+bool dtype_is_quantised(enum dtype dtype) {
+    return dtypes[dtype].is & QUANTISED;
+}
+
+int dtype_tiled_values(enum dtype dtype) {
+    return dtypes[dtype].tiled;
 }
 
 const char *dtype_name(enum dtype dtype) {
@@ -27,7 +81,7 @@ const char *dtype_name(enum dtype dtype) {
 struct tensor tensor_make(void *data, enum dtype dtype, int rank, const int32_t *dim) {
     struct tensor t = {.data = data, .scale = 1, .dtype = dtype, .space = SPACE_HOST, .rank = rank};
     for (int i = 0; i < rank; i++) t.dim[i] = dim[i];
-    t.row_bytes = (int64_t)tensor_columns(&t) * dtype_bits(dtype) / 8;
+    t.row_bytes = dtype_bytes(dtype, tensor_columns(&t));
     return t;
 }
 
@@ -48,21 +102,32 @@ int32_t tensor_columns(const struct tensor *t) {
 }
 
 int64_t tensor_bytes(const struct tensor *t) {
-    return tensor_elements(t) * dtype_bits(t->dtype) / 8;
+    return dtype_bytes(t->dtype, tensor_elements(t));
+}
+
+int64_t tensor_scales_bytes(const struct tensor *t) {
+    int64_t rows = t->scale_row + tensor_rows(t);
+    if (!t->scales) return 0;
+    if (!dtypes[t->dtype].tiled) return rows * (int64_t)sizeof(float);
+    int64_t blocks = (tensor_columns(t) + dtypes[t->dtype].tiled - 1) / dtypes[t->dtype].tiled;
+    return (rows + 127) / 128 * 128 * ((blocks + 3) / 4 * 4);
 }
 
 bool tensor_packed(const struct tensor *t) {
-    return t->row_bytes == (int64_t)tensor_columns(t) * dtype_bits(t->dtype) / 8;
+    return t->row_bytes == dtype_bytes(t->dtype, tensor_columns(t));
 }
 
 struct tensor tensor_slice(struct tensor t, int32_t first, int32_t n) {
     assert(t.rank >= 1 && first >= 0 && n >= 0 && first + n <= t.dim[0]);
     int64_t rows_each = 1;
     for (int i = 1; i + 1 < t.rank; i++) rows_each *= t.dim[i];
-    int64_t step = t.rank == 1 ? dtype_bits(t.dtype) / 8 : rows_each * t.row_bytes;
-    if (t.data) t.data = (char *)t.data + first * step;
+    int64_t before = t.rank == 1 ? dtype_bytes(t.dtype, first) : first * rows_each * t.row_bytes;
+    if (t.data) t.data = (char *)t.data + before;
     t.dim[0] = n;
-    if (t.rank == 1) t.row_bytes = n * step;
+    if (t.rank == 1)
+        t.row_bytes = dtype_bytes(t.dtype, n);
+    else
+        t.scale_row += (int32_t)(first * rows_each);
     return t;
 }
 
@@ -73,5 +138,6 @@ struct tensor tensor_reshape(struct tensor t, int rank, const int32_t *dim) {
     r.space = t.space;
     r.scale = t.scale;
     r.scales = t.scales;
+    r.scale_row = t.scale_row;
     return r;
 }

@@ -25,22 +25,59 @@ enum dtype {
     DTYPE_U16,
     DTYPE_U8,
     DTYPE_BOOL,
-    DTYPE_F8_E4M3,
+    DTYPE_F8_E4M3, /* no infinities, 0x7f and 0xff are NaN, at most 448 */
     DTYPE_F8_E5M2,
-    DTYPE_OTHER, /* a legal element type that nothing here computes with */
+    /* Blocks of values that follow each other in a row, with what they share in front or behind, as GGUF
+     * files have them. Blocks need no alignment beyond a byte. */
+    DTYPE_Q4_0,
+    DTYPE_Q4_1,
+    DTYPE_Q5_0,
+    DTYPE_Q5_1,
+    DTYPE_Q8_0,
+    DTYPE_Q2_K,
+    DTYPE_Q3_K,
+    DTYPE_Q4_K,
+    DTYPE_Q5_K,
+    DTYPE_Q6_K,
+    DTYPE_IQ4_NL,
+    DTYPE_IQ4_XS,
+    DTYPE_MXFP4,
+    DTYPE_NVFP4,
+    /* As safetensors files of ComfyUI have them: the values in rows, what blocks of them share in another
+     * tensor (tensor.scales), whose bytes lie in tiles of 128 rows by 4 blocks. */
+    DTYPE_NVFP4_TILED, /* two E2M1 a byte, the first in the high half; an E4M3 scale for 16 */
+    DTYPE_MXFP8_TILED, /* E4M3; an E8M0 scale for 32 */
+    DTYPE_OTHER,       /* a legal element type that nothing here computes with */
     N_DTYPES,
 };
 
-/* Bits of one element; 0 for DTYPE_OTHER, whose size only its file format knows. */
+/* Bits of one element; 0 where several share a block, and for DTYPE_OTHER, whose size only its file format
+ * knows. */
 int dtype_bits(enum dtype dtype);
+/* Values and bytes of the smallest part of a row that stands by itself: 1 and its size, or a block. Both 0
+ * for DTYPE_OTHER. */
+int dtype_block_values(enum dtype dtype);
+int dtype_block_bytes(enum dtype dtype);
+/* Bytes of n values in one row, n a multiple of dtype_block_values; without scales of another tensor. */
+int64_t dtype_bytes(enum dtype dtype, int64_t n);
+/* Can weights be of this type? */
+bool dtype_is_weight(enum dtype dtype);
+/* Is a tensor of this type numbers as they are, or does it take blocks or scales to tell? */
+bool dtype_is_quantised(enum dtype dtype);
+/* Values of a row that one of its scales in tensor.scales is for: 0 where there are none but a whole row's.
+ */
+int dtype_tiled_values(enum dtype dtype);
 /* Upper-case name as in safetensors ("BF16"). */
 const char *dtype_name(enum dtype dtype);
 
 enum space { SPACE_HOST, SPACE_DEVICE };
 
+/* What a weight stands for: the value that its type encodes, times what its block shares, times the scale of
+ * its row (or of its tile) if there is one, times `scale`. */
 struct tensor {
     void *data;
-    const void *scales; /* row or block scales of quantised types, or NULL */
+    const void *scales; /* F8, I8: an f32 a row. The tiled types: their tiles. Else, or without: NULL */
+    int32_t scale_row;  /* the row of `scales` that row 0 has */
     float scale;        /* one scale for all, 1 if none */
     enum dtype dtype;
     enum space space;
@@ -59,9 +96,12 @@ int64_t tensor_rows(const struct tensor *t);
 int32_t tensor_columns(const struct tensor *t);
 /* Bytes from first to last element if packed. */
 int64_t tensor_bytes(const struct tensor *t);
+/* Bytes of `scales` up to the last that this tensor needs; 0 without. */
+int64_t tensor_scales_bytes(const struct tensor *t);
 /* True if rows follow each other without gaps. */
 bool tensor_packed(const struct tensor *t);
-/* Rows [first, first + n) of the outermost dimension. Works with data == NULL. */
+/* Rows [first, first + n) of the outermost dimension. Works with data == NULL. Scales stay where they are:
+ * scale_row moves on. Of a vector of blocks whole blocks. */
 struct tensor tensor_slice(struct tensor t, int32_t first, int32_t n);
 /* The same packed elements under other dimensions. */
 struct tensor tensor_reshape(struct tensor t, int rank, const int32_t *dim);

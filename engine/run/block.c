@@ -63,8 +63,29 @@ static bool same_shape(const struct index_entry *entry, int rank, const int32_t 
     return true;
 }
 
-static enum status check_weight(const struct index_entry *entry, const struct tensor_index *index, int rank,
+/* Blocks of values do not go on in the next row, and rows of scales are those of a matrix. */
+static enum status check_type(const struct place *place, const char *path, int rank, const int32_t *dim,
+                              struct error *e) {
+    const struct index_entry *entry = place->entry;
+    int values = dtype_block_values(entry->dtype);
+    if (!dtype_is_weight(entry->dtype)) {
+        error_set(e, UNSUPPORTED, "tensor '%s' has an element type that cannot be computed with",
+                  entry->name);
+        error_expected(e, "F32, F16, BF16 or a quantised type");
+    } else if (dim[rank - 1] % values || (entry->scales.bytes && rank != 2) ||
+               (place->slice && rank == 1 && values > 1)) {
+        error_set(e, UNSUPPORTED, "tensor '%s' cannot be of its element type", entry->name);
+        error_expected(e, "rows of whole blocks of %d values", values);
+    } else {
+        return OK;
+    }
+    error_where(e, "%s", path);
+    return error_found(e, "%s", dtype_name(entry->dtype));
+}
+
+static enum status check_weight(const struct place *place, const struct tensor_index *index, int rank,
                                 const int32_t *dim, struct error *e) {
+    const struct index_entry *entry = place->entry;
     const char *path = index->sources[entry->source].path;
     char found[128], expected[128];
     if (!same_shape(entry, rank, dim)) {
@@ -75,11 +96,7 @@ static enum status check_weight(const struct index_entry *entry, const struct te
         error_found(e, "%s", found);
         return error_expected(e, "%s", expected);
     }
-    if (entry->dtype == DTYPE_F32 || entry->dtype == DTYPE_F16 || entry->dtype == DTYPE_BF16) return OK;
-    error_set(e, UNSUPPORTED, "tensor '%s' has an element type that cannot be computed with", entry->name);
-    error_where(e, "%s", path);
-    error_found(e, "%s", dtype_name(entry->dtype));
-    return error_expected(e, "F32, F16 or BF16");
+    return check_type(place, path, rank, dim, e);
 }
 
 static enum status missing_weight(const struct block_ref *ref, const struct weight_spec *spec,
@@ -101,28 +118,74 @@ static int32_t rows_above(const struct weight_slice *slice, const int32_t *dims,
     return rows <= INT32_MAX ? (int32_t)rows : -1;
 }
 
-/* `rows` rows of the entry from `first` on follow what the block has already. */
-static void add_segment(struct block *block, const struct index_entry *entry, int32_t first, int32_t rows,
-                        uint64_t row_bytes) {
+/* Bytes of a file follow what the block has already. */
+static void add_segment(struct block *block, int source, uint64_t file_offset, uint64_t bytes) {
     block->segments[block->n_segments++] = (struct image_segment){
-        .source = entry->source,
-        .file_offset = entry->offset + (uint64_t)first * row_bytes,
-        .image_offset = block->bytes,
-        .bytes = (uint64_t)rows * row_bytes,
-    };
-    block->bytes += (uint64_t)rows * row_bytes;
+        .source = source, .file_offset = file_offset, .image_offset = block->bytes, .bytes = bytes};
+    block->bytes += bytes;
 }
 
-static void lay_out_weight(struct block *block, const struct place *place, const int32_t *dims,
-                           const struct tensor *shape) {
+/* Rows of a tensor that a weight is made of, in turn. */
+struct row_part {
+    int32_t first, rows;
+};
+
+static int row_parts(const struct place *place, const int32_t *dims, int32_t all,
+                     struct row_part parts[WEIGHT_SLICES_MAX]) {
     const struct weight_slice *slice = place->slice;
-    struct tensor row = tensor_slice(*shape, 0, 1);
-    uint64_t row_bytes = (uint64_t)tensor_bytes(&row);
-    if (!slice) add_segment(block, place->entry, 0, shape->dim[0], row_bytes);
-    for (int i = 0; slice && i < slice->n_taken; i++)
-        add_segment(block, place->entry, rows_above(slice, dims, slice->taken[i]),
-                    dims[slice->rows[slice->taken[i]]], row_bytes);
+    if (!slice) {
+        parts[0] = (struct row_part){0, all};
+        return 1;
+    }
+    for (int i = 0; i < slice->n_taken; i++)
+        parts[i] =
+            (struct row_part){rows_above(slice, dims, slice->taken[i]), dims[slice->rows[slice->taken[i]]]};
+    return slice->n_taken;
+}
+
+/* A vector's rows are its values. */
+static uint64_t rows_bytes(const struct tensor *shape, int32_t rows) {
+    if (shape->rank == 1) return (uint64_t)dtype_bytes(shape->dtype, rows);
+    return (uint64_t)(tensor_bytes(shape) / shape->dim[0] * rows);
+}
+
+/* Scales that lie apart follow the values. Tiles are of 128 rows: what is cut within one is found again by
+ * the row that it begins with, if nothing else follows it. */
+static enum status lay_out_scales(struct block *block, const struct index_entry *entry,
+                                  const struct row_part *parts, int n, struct image_tensor *t,
+                                  struct error *e) {
+    enum { TILE_ROWS = 128 };
+    bool tiled = dtype_tiled_values(entry->dtype) > 0;
+    int32_t step = tiled ? TILE_ROWS : 1, all = (entry->dim[0] + step - 1) / step;
+    uint64_t step_bytes = entry->scales.bytes / (uint64_t)all;
+    t->scales_offset = block->bytes;
+    t->shape.scale_row = parts[0].first % step;
+    for (int i = 0; i < n; i++) {
+        int32_t from = parts[i].first / step, to = (parts[i].first + parts[i].rows + step - 1) / step;
+        if ((i > 0 && parts[i].first % step) || (i + 1 < n && (parts[i].first + parts[i].rows) % step)) {
+            error_set(e, UNSUPPORTED, "tensor '%s' is cut where its scales cannot be", entry->name);
+            error_where(e, "%s", block->index->sources[entry->source].path);
+            error_found(e, "rows %" PRId32 " to %" PRId32, parts[i].first, parts[i].first + parts[i].rows);
+            return error_expected(e, "multiples of %d rows", TILE_ROWS);
+        }
+        add_segment(block, entry->scales.source, entry->scales.offset + (uint64_t)from * step_bytes,
+                    (uint64_t)(to - from) * step_bytes);
+    }
     block->bytes = align_up(block->bytes, ARENA_ALIGN);
+    return OK;
+}
+
+static enum status lay_out_weight(struct block *block, const struct place *place, const int32_t *dims,
+                                  struct image_tensor *t, struct error *e) {
+    const struct index_entry *entry = place->entry;
+    struct row_part parts[WEIGHT_SLICES_MAX];
+    int n = row_parts(place, dims, t->shape.dim[0], parts);
+    t->image_offset = block->bytes;
+    for (int i = 0; i < n; i++)
+        add_segment(block, entry->source, entry->offset + rows_bytes(&t->shape, parts[i].first),
+                    rows_bytes(&t->shape, parts[i].rows));
+    block->bytes = align_up(block->bytes, ARENA_ALIGN);
+    return entry->scales.bytes ? lay_out_scales(block, entry, parts, n, t, e) : OK;
 }
 
 static enum status bind_weight(struct block *block, const struct block_ref *ref,
@@ -132,13 +195,13 @@ static enum status bind_weight(struct block *block, const struct block_ref *ref,
     int32_t dim[WEIGHT_RANK_MAX], whole[WEIGHT_RANK_MAX];
     for (int i = 0; i < spec->rank; i++) whole[i] = dim[i] = dims[spec->dim[i]];
     if (place.slice) whole[0] = rows_above(place.slice, dims, place.slice->n_parts);
-    if (check_weight(place.entry, block->index, spec->rank, whole, e) != OK) return e->code;
-    struct tensor shape = tensor_make(NULL, place.entry->dtype, spec->rank, dim);
+    if (check_weight(&place, block->index, spec->rank, whole, e) != OK) return e->code;
+    struct image_tensor *t = &block->tensors[block->n_tensors++];
+    *t = (struct image_tensor){.offset = spec->offset,
+                               .shape = tensor_make(NULL, place.entry->dtype, spec->rank, dim)};
+    t->shape.scale = place.entry->scale;
     place.entry->used = true;
-    block->tensors[block->n_tensors++] =
-        (struct image_tensor){.offset = spec->offset, .image_offset = block->bytes, .shape = shape};
-    lay_out_weight(block, &place, dims, &shape);
-    return OK;
+    return lay_out_weight(block, &place, dims, t, e);
 }
 
 /* No table has more. */
@@ -146,7 +209,7 @@ static int segments_most(const struct block_kind *kind) {
     int n = 1;
     for (int i = 0; i < kind->n_weights; i++) {
         int parts = kind->weights[i].fused.n_taken;
-        n += parts > 1 ? parts : 1;
+        n += 2 * (parts > 1 ? parts : 1); /* values and scales */
     }
     return n;
 }
@@ -204,6 +267,7 @@ void block_point(const struct block *block, void *base, void *weights) {
         struct tensor *place = (struct tensor *)((char *)weights + t->offset);
         *place = t->shape;
         place->data = base ? (char *)base + t->image_offset : NULL;
+        place->scales = base && t->scales_offset ? (char *)base + t->scales_offset : NULL;
     }
 }
 

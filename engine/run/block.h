@@ -96,7 +96,8 @@ struct image_segment {
 struct image_tensor {
     size_t offset; /* as in weight_spec */
     uint64_t image_offset;
-    struct tensor shape; /* without data */
+    uint64_t scales_offset; /* of what tensor.scales points to, behind the values; 0: none */
+    struct tensor shape;    /* without data */
 };
 
 struct block {

@@ -159,6 +159,8 @@ static bool execution_await(void *user, const struct tensor *tensor) {
     struct execution *x = user;
     uint64_t from = (uintptr_t)tensor->data - (uintptr_t)x->image;
     uint64_t bytes = (uint64_t)(tensor_rows(tensor) * tensor->row_bytes);
+    if (tensor->scales) /* they lie behind */
+        bytes = (uintptr_t)tensor->scales - (uintptr_t)tensor->data + (uint64_t)tensor_scales_bytes(tensor);
     int i_visit = (int)(x->visit - x->run->visits->visits);
     return from >= x->image_bytes || store_await(x->store, i_visit, from + bytes, x->e) == OK;
 }

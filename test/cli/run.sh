@@ -730,7 +730,7 @@ if [ -e "$model/$shard" ]; then
     copy other && sed -i 's/"shape":\[64,36\]/"shape":[36,64]/' "other/$shard"
     wrong 3 "a wrong shape" 'found \[36, 64\], expected \[64, 36\]'
     copy other && sed -i 's/linear.bias":{"dtype":"F32/linear.bias":{"dtype":"I32/' "other/$shard"
-    wrong 3 "an element type" 'found I32, expected F32, F16 or BF16'
+    wrong 3 "an element type" 'found I32, expected F32, F16, BF16 or a quantised type'
     copy other && sed -i 's,: "diffusion_pytorch_model-00001,: "../fusion_pytorch_model-00001,' other/transformer/*.index.json
     wrong 3 "an index that escapes" 'escapes'
     copy other && size_of=$(wc -c <"other/$shard") && printf '\300\177' | dd of="other/$shard" bs=1 seek=$((size_of - 2)) conv=notrunc 2>/dev/null
