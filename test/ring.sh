@@ -27,7 +27,7 @@ ring() {
     shift
     file=$rings/$(echo "$name" | tr ' /' '__')
     began=$(date +%s)
-    "$@" >"$file.log" 2>&1
+    ("$@") >"$file.log" 2>&1
     status=$?
     seconds=$(($(date +%s) - began))
     counts=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$file.log" | tail -1)
