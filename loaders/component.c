@@ -4,6 +4,7 @@
  * tensor is where the index says. The shards' own headers stay the only source of places and shapes. */
 #include "loaders/json.h"
 #include "loaders/loaders.h"
+#include "loaders/quantised.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -13,7 +14,7 @@
 #include <string.h>
 
 enum { SHARDS_MAX = 256, SHARD_NAME_MAX = 1023, INDEX_BYTES_MAX = 100000000, INDEX_DEPTH_MAX = 8 };
-enum { INDEX_MEMBER_BYTES_MAX = 65536 };
+enum { INDEX_MEMBER_BYTES_MAX = 65536, QUANTISATION_BYTES_MAX = 16 << 20 };
 
 /* A shard index while it is read. */
 struct sharding {
@@ -213,6 +214,29 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(((const struct index_entry *)a)->name, ((const struct index_entry *)b)->name);
 }
 
+/* What all shards' metadata says of quantised layers, one after the other. */
+static enum status join_quantisations(const struct sharding *s, struct tensor_index *index, struct error *e) {
+    uint64_t bytes = 0, at = 0; /* of at most 256 texts from headers of 100 MB */
+    for (int i = 0; i < s->n_shards; i++) bytes += s->part[i].quantisation_bytes;
+    if (bytes > QUANTISATION_BYTES_MAX) {
+        error_set(e, LIMIT, "_quantization_metadata of all shards is too long");
+        error_where(e, "%s", s->path);
+        return error_expected(e, "at most %d bytes", QUANTISATION_BYTES_MAX);
+    }
+    if (!bytes) return OK;
+    index->quantisation = s->sys->alloc(s->sys, LINE_HOST, bytes);
+    if (!index->quantisation) return fail_memory(s->path, e);
+    index->quantisation_bytes = bytes;
+    index->host_bytes += bytes;
+    for (int i = 0; i < s->n_shards; i++) {
+        const struct tensor_index *part = &s->part[i];
+        if (part->quantisation)
+            memcpy(index->quantisation + at, part->quantisation, part->quantisation_bytes);
+        at += part->quantisation_bytes;
+    }
+    return OK;
+}
+
 static enum status merge_parts(struct sharding *s, int n_entries, uint64_t name_bytes,
                                struct tensor_index *index, struct error *e) {
     struct sys *sys = s->sys;
@@ -224,6 +248,7 @@ static enum status merge_parts(struct sharding *s, int n_entries, uint64_t name_
     if (!index->entries || !index->names || !index->sources) return fail_memory(s->path, e);
     index->host_bytes = entry_bytes + name_bytes + source_bytes;
     index->claimed_bytes = s->claimed_bytes;
+    if (join_quantisations(s, index, e) != OK) return e->code;
     char *names = index->names;
     for (int i = 0; i < s->n_shards; i++) names = append_part(index, &s->part[i], names);
     qsort(index->entries, (size_t)index->n_entries, sizeof *index->entries, compare_names);
@@ -408,8 +433,9 @@ bool component_is_candidate(const char *name) {
 }
 
 static enum status open_file(struct sys *sys, const char *path, struct tensor_index *index, struct error *e) {
-    return ends_with(path, ".json") ? open_sharded(sys, path, index, e)
-                                    : safetensors_open(sys, path, index, e);
+    ends_with(path, ".json") ? open_sharded(sys, path, index, e) : safetensors_open(sys, path, index, e);
+    if (e->code == OK && quantised_pair(index, e) != OK) index_destroy(index);
+    return e->code;
 }
 
 static enum status open_folder(struct sys *sys, const char *path, DIR *folder, struct tensor_index *index,
