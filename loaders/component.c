@@ -4,7 +4,6 @@
  * tensor is where the index says. The shards' own headers stay the only source of places and shapes. */
 #include "loaders/gguf.h"
 #include "loaders/json.h"
-#include "loaders/loaders.h"
 #include "loaders/merge.h"
 #include "loaders/quantised.h"
 
@@ -356,9 +355,12 @@ bool component_is_candidate(const char *name) {
 
 /* What a file begins with counts, and its name where it begins with nothing that is known. */
 static enum status open_file(struct sys *sys, const char *path, struct tensor_index *index, struct error *e) {
-    if (!ends_with(path, ".json") && (ends_with(path, ".gguf") || gguf_is(sys, path)))
-        return gguf_open(sys, path, index, e);
-    ends_with(path, ".json") ? open_sharded(sys, path, index, e) : safetensors_open(sys, path, index, e);
+    if (ends_with(path, ".json"))
+        open_sharded(sys, path, index, e);
+    else if (ends_with(path, ".gguf") || gguf_is(sys, path))
+        gguf_open(sys, path, index, e);
+    else
+        safetensors_open(sys, path, index, e);
     if (e->code == OK && quantised_pair(index, e) != OK) index_destroy(index);
     return e->code;
 }

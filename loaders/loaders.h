@@ -58,8 +58,9 @@ struct named_tensor {
 enum status safetensors_write(struct sys *sys, const char *path, const struct named_tensor *tensors,
                               int n_tensors, struct error *e);
 
-/* The same for tensors without data, whose bytes are made as they are written: make fills the next bytes
- * (whole elements, at most 4 MiB) of tensor i. Anything but OK from it ends the writing. */
+/* The same for tensors without data, whose bytes are made as they are written: make fills the next bytes (at
+ * most 4 MiB: whole rows if one fits, else whole elements or blocks) of tensor i. Anything but OK from it
+ * ends the writing. */
 struct tensor_maker {
     void *user;
     enum status (*make)(void *user, int i, void *to, uint64_t bytes, struct error *e);

@@ -6,6 +6,11 @@
 
 enum { QUANTISATION_BYTES_MAX = 16 << 20 };
 
+static enum status fail_memory(const char *path, struct error *e) {
+    error_set(e, MEMORY, "no memory for a component's index");
+    return error_where(e, "%s", path);
+}
+
 /* Bytes of all names of a part with their NULs. */
 static uint64_t names_bytes(const struct tensor_index *part) {
     uint64_t bytes = 0;
@@ -35,6 +40,7 @@ static char *append_part(struct tensor_index *index, struct tensor_index *part, 
         names += bytes;
     }
     index->host_bytes += strlen(part->sources[0].path) + 1;
+    index->quantised |= part->quantised;
     if (!index->config && part->config) {
         index->config = part->config;
         index->host_bytes += strlen(part->config) + 1;
@@ -44,6 +50,27 @@ static char *append_part(struct tensor_index *index, struct tensor_index *part, 
     part->n_sources = 0;
     index_destroy(part);
     return names;
+}
+
+/* What all parts' metadata says of quantised layers, one after the other. */
+static enum status join_quantisations(const char *path, const struct tensor_index *parts, int n_parts,
+                                      struct tensor_index *index, struct error *e) {
+    uint64_t bytes = 0, at = 0; /* of at most 256 texts from headers of 100 MB */
+    for (int i = 0; i < n_parts; i++) bytes += parts[i].quantisation_bytes;
+    if (bytes > QUANTISATION_BYTES_MAX) {
+        error_set(e, LIMIT, "_quantization_metadata of all shards is too long");
+        error_where(e, "%s", path);
+        return error_expected(e, "at most %d bytes", QUANTISATION_BYTES_MAX);
+    }
+    if (!bytes) return OK;
+    index->quantisation = index->sys->alloc(index->sys, LINE_HOST, bytes);
+    if (!index->quantisation) return fail_memory(path, e);
+    index->quantisation_bytes = bytes;
+    index->host_bytes += bytes;
+    for (int i = 0; i < n_parts; at += parts[i++].quantisation_bytes)
+        if (parts[i].quantisation)
+            memcpy(index->quantisation + at, parts[i].quantisation, parts[i].quantisation_bytes);
+    return OK;
 }
 
 static int compare_names(const void *a, const void *b) {
@@ -63,34 +90,6 @@ static enum status sort_names(const char *path, struct tensor_index *index, stru
         error_set(e, DUP, "tensor '%s' is in two shards", one->name);
         error_where(e, "%s", path);
         return error_found(e, "%s and %s", file_of(index, one), file_of(index, other));
-    }
-    return OK;
-}
-
-static enum status fail_memory(const char *path, struct error *e) {
-    error_set(e, MEMORY, "no memory for a component's index");
-    return error_where(e, "%s", path);
-}
-
-/* What all parts' metadata says of quantised layers, one after the other. */
-static enum status join_quantisations(const char *path, const struct tensor_index *parts, int n_parts,
-                                      struct tensor_index *index, struct error *e) {
-    uint64_t bytes = 0, at = 0; /* of at most 256 texts from headers of 100 MB */
-    for (int i = 0; i < n_parts; i++) bytes += parts[i].quantisation_bytes;
-    if (bytes > QUANTISATION_BYTES_MAX) {
-        error_set(e, LIMIT, "_quantization_metadata of all shards is too long");
-        error_where(e, "%s", path);
-        return error_expected(e, "at most %d bytes", QUANTISATION_BYTES_MAX);
-    }
-    if (!bytes) return OK;
-    index->quantisation = index->sys->alloc(index->sys, LINE_HOST, bytes);
-    if (!index->quantisation) return fail_memory(path, e);
-    index->quantisation_bytes = bytes;
-    index->host_bytes += bytes;
-    for (int i = 0; i < n_parts; i++) {
-        if (parts[i].quantisation)
-            memcpy(index->quantisation + at, parts[i].quantisation, parts[i].quantisation_bytes);
-        at += parts[i].quantisation_bytes;
     }
     return OK;
 }
