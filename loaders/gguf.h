@@ -41,7 +41,8 @@ struct gguf_value {
     bool array;
     uint64_t n; /* elements; 1 for what is no array */
     const unsigned char *data;
-    uint64_t at; /* its byte in the file, for messages */
+    uint64_t bytes; /* of data; strings with their lengths */
+    uint64_t at;    /* its byte in the file, for messages */
 };
 
 /* Reads the header of an opened source. Errors name file, byte, key or tensor, what was found and the limit:

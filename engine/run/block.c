@@ -45,6 +45,23 @@ struct index_entry *block_find_weight(const struct block_ref *ref, const struct 
     return find_weight(ref, spec, index).entry;
 }
 
+/* What holds at least as much as a type with blocks of 256, in blocks of 32. */
+static enum dtype in_smaller_blocks(enum dtype dtype) {
+    return dtype == DTYPE_Q4_K ? DTYPE_Q5_0 : DTYPE_Q8_0;
+}
+
+enum dtype block_stored_type(const struct block_kind *kind, const struct index_entry *entry,
+                             enum dtype wanted) {
+    enum { KEPT_VALUES = 1024 };
+    const int32_t *dim = entry->dim;
+    if (!dtype_is_weight(entry->dtype) || entry->rank != 2 || dim[0] == 1) return entry->dtype;
+    if (kind && (kind->keeps_types || kind->gathers_rows)) return entry->dtype;
+    if ((int64_t)dim[0] * dim[1] <= KEPT_VALUES) return entry->dtype;
+    if (dim[1] % dtype_block_values(wanted) && dtype_block_values(wanted) == 256)
+        wanted = in_smaller_blocks(wanted);
+    return dim[1] % dtype_block_values(wanted) ? entry->dtype : wanted;
+}
+
 static void print_shape(int rank, const int32_t *dim, char *out, size_t bytes) {
     size_t n = (size_t)snprintf(out, bytes, "[");
     for (int i = 0; i < rank && n < bytes; i++)
