@@ -696,6 +696,7 @@ static enum status visits(const struct component *c, int stage, const struct lan
 }
 
 static const char *const ignorable[] = {NULL};
+static const char *const architectures[] = {"flux", NULL};
 static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_model.", NULL};
 
 /* Flux.1 dev, 11.9 B. */
@@ -753,6 +754,7 @@ const struct family family_flux = {
     .word = "transformer",
     .flag = "--diffusion-model",
     .prefixes = prefixes,
+    .architectures = architectures,
     .config_key = "_class_name",
     .config_value = "FluxTransformer2DModel",
     .probe = probe,

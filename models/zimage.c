@@ -532,6 +532,7 @@ static enum status visits(const struct component *c, int stage, const struct lan
 }
 
 static const char *const ignorable[] = {"norm_final.", NULL};
+static const char *const architectures[] = {"lumina2", "z_image", "zimage", NULL};
 static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_model.", NULL};
 
 /* Z-Image and Z-Image-Turbo, 6.15 B. */
@@ -580,6 +581,7 @@ const struct family family_zimage = {
     .word = "transformer",
     .flag = "--diffusion-model",
     .prefixes = prefixes,
+    .architectures = architectures,
     .config_key = "_class_name",
     .config_value = "ZImageTransformer2DModel",
     .probe = probe,
