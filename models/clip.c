@@ -42,39 +42,44 @@ struct norm_weights {
     struct linear_weights norm;
 };
 
-/* transformers 5 drops the prefix when it saves a text model alone. */
-#define NAMED(structure, field, spread_, name, rank_, ...)                                                   \
+/* transformers 5 drops the prefix when it saves a text model alone. GGUF files have these names, or those
+ * that clip.cpp's models/convert_hf_to_gguf.py makes: its ffn_down is what comes first. */
+#define NAMED(structure, field, spread_, name, gguf, rank_, ...)                                             \
     {                                                                                                        \
-        .offset = offsetof(struct structure, field), .names = {"text_model." name, name}, .rank = rank_,     \
-        .dim = {__VA_ARGS__}, .spread = spread_                                                              \
+        .offset = offsetof(struct structure, field), .names = {"text_model." name, name, "t." gguf},         \
+        .rank = rank_, .dim = {__VA_ARGS__}, .spread = spread_                                               \
     }
-#define LINEAR(field, name, rows, columns)                                                                   \
-    NAMED(layer_weights, field.weight, 1, "encoder.layers.%d." name ".weight", 2, rows, columns),            \
-        NAMED(layer_weights, field.bias, 1, "encoder.layers.%d." name ".bias", 1, rows)
-#define NORM(structure, field, name)                                                                         \
-    NAMED(structure, field.weight, 0, name ".weight", 1, WIDTH),                                             \
-        NAMED(structure, field.bias, 1, name ".bias", 1, WIDTH)
+#define LINEAR(field, name, gguf, rows, columns)                                                             \
+    NAMED(layer_weights, field.weight, 1, "encoder.layers.%d." name ".weight", "blk.%d." gguf ".weight", 2,  \
+          rows, columns),                                                                                    \
+        NAMED(layer_weights, field.bias, 1, "encoder.layers.%d." name ".bias", "blk.%d." gguf ".bias", 1,    \
+              rows)
+#define NORM(structure, field, name, gguf)                                                                   \
+    NAMED(structure, field.weight, 0, name ".weight", gguf ".weight", 1, WIDTH),                             \
+        NAMED(structure, field.bias, 1, name ".bias", gguf ".bias", 1, WIDTH)
 
 static const struct weight_spec embedding_table[] = {
-    NAMED(embedding_weights, rows, 1, "embeddings.token_embedding.weight", 2, VOCABULARY, WIDTH),
+    NAMED(embedding_weights, rows, 1, "embeddings.token_embedding.weight", "token_embd.weight", 2, VOCABULARY,
+          WIDTH),
 };
 
 static const struct weight_spec position_table[] = {
-    NAMED(position_weights, table, 1, "embeddings.position_embedding.weight", 2, POSITIONS, WIDTH),
+    NAMED(position_weights, table, 1, "embeddings.position_embedding.weight", "position_embd.weight", 2,
+          POSITIONS, WIDTH),
 };
 
 static const struct weight_spec layer_table[] = {
-    NORM(layer_weights, norm1, "encoder.layers.%d.layer_norm1"),
-    LINEAR(q, "self_attn.q_proj", WIDTH, WIDTH),
-    LINEAR(k, "self_attn.k_proj", WIDTH, WIDTH),
-    LINEAR(v, "self_attn.v_proj", WIDTH, WIDTH),
-    LINEAR(out, "self_attn.out_proj", WIDTH, WIDTH),
-    NORM(layer_weights, norm2, "encoder.layers.%d.layer_norm2"),
-    LINEAR(up, "mlp.fc1", FEED_FORWARD, WIDTH),
-    LINEAR(down, "mlp.fc2", WIDTH, FEED_FORWARD),
+    NORM(layer_weights, norm1, "encoder.layers.%d.layer_norm1", "blk.%d.ln1"),
+    LINEAR(q, "self_attn.q_proj", "attn_q", WIDTH, WIDTH),
+    LINEAR(k, "self_attn.k_proj", "attn_k", WIDTH, WIDTH),
+    LINEAR(v, "self_attn.v_proj", "attn_v", WIDTH, WIDTH),
+    LINEAR(out, "self_attn.out_proj", "attn_out", WIDTH, WIDTH),
+    NORM(layer_weights, norm2, "encoder.layers.%d.layer_norm2", "blk.%d.ln2"),
+    LINEAR(up, "mlp.fc1", "ffn_down", FEED_FORWARD, WIDTH),
+    LINEAR(down, "mlp.fc2", "ffn_up", WIDTH, FEED_FORWARD),
 };
 
-static const struct weight_spec norm_table[] = {NORM(norm_weights, norm, "final_layer_norm")};
+static const struct weight_spec norm_table[] = {NORM(norm_weights, norm, "final_layer_norm", "post_ln")};
 
 static void product(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w) {
     op_linear(x, out, in, w->weight, (struct epilogue){.bias = w->bias});
@@ -134,28 +139,41 @@ static const struct block_kind kind_embedding =
     BLOCK_KIND("embedding", "token_embedding", embedding_table, embedding_weights, forward_embedding,
                .gathers_rows = true);
 static const struct block_kind kind_position =
-    BLOCK_KIND("position", "position_embedding", position_table, position_weights, forward_position);
+    BLOCK_KIND("position", "position_embedding", position_table, position_weights, forward_position,
+               .keeps_types = true);
 static const struct block_kind kind_layer =
     BLOCK_KIND("layer", "layers.%d", layer_table, layer_weights, forward_layer);
 static const struct block_kind kind_norm =
-    BLOCK_KIND("norm", "final_layer_norm", norm_table, norm_weights, forward_norm);
+    BLOCK_KIND("norm", "final_layer_norm", norm_table, norm_weights, forward_norm, .keeps_types = true);
 
-static bool has(const struct tensor_index *index, const char *name) {
+static bool has(const struct tensor_index *index, const char *name, const char *gguf) {
     char prefixed[2 * BLOCK_NAME_MAX];
     snprintf(prefixed, sizeof prefixed, "text_model.%s", name);
-    return index_find(index, prefixed) || index_find(index, name);
+    return index_find(index, prefixed) || index_find(index, name) || index_find(index, gguf);
 }
 
 static bool probe(const struct tensor_index *index) {
-    return has(index, "embeddings.token_embedding.weight") &&
-           has(index, "encoder.layers.0.self_attn.out_proj.weight");
+    return has(index, "embeddings.token_embedding.weight", "t.token_embd.weight") &&
+           has(index, "encoder.layers.0.self_attn.out_proj.weight", "t.blk.0.attn_out.weight");
 }
 
-/* A dimension of a tensor that must be there, under whichever of the two styles of names the file has. */
-static int32_t dim_of(const struct component *c, const char *name, int place, struct error *e) {
+/* A dimension of a tensor that must be there, under whichever of the three styles of names the file has. */
+static int32_t dim_of(const struct component *c, const char *name, const char *gguf, int place,
+                      struct error *e) {
     char prefixed[2 * BLOCK_NAME_MAX];
     snprintf(prefixed, sizeof prefixed, "text_model.%s", name);
-    return component_dim(c, component_either(c, prefixed, name), 2, place, e);
+    return component_dim(c, component_either(c, prefixed, component_either(c, name, gguf)), 2, place, e);
+}
+
+static void read_dims(struct component *c, struct error *e) {
+    int32_t *d = c->dims;
+    d[VOCABULARY] = dim_of(c, "embeddings.token_embedding.weight", "t.token_embd.weight", 0, e);
+    d[WIDTH] = dim_of(c, "embeddings.token_embedding.weight", "t.token_embd.weight", 1, e);
+    d[POSITIONS] = dim_of(c, "embeddings.position_embedding.weight", "t.position_embd.weight", 0, e);
+    d[FEED_FORWARD] = dim_of(c, "encoder.layers.0.mlp.fc1.weight", "t.blk.0.ffn_down.weight", 0, e);
+    int last = component_last_block(c, "text_model.encoder.layers.", "encoder.layers.");
+    int gguf = index_last_block(&c->index, "t.blk.");
+    d[LAYERS] = (last > gguf ? last : gguf) + 1;
 }
 
 static enum status check_dims(const struct component *c, struct error *e) {
@@ -171,24 +189,21 @@ static enum status check_dims(const struct component *c, struct error *e) {
         e, "a width of whole heads (num_attention_heads in config.json; without it heads of 64)");
 }
 
+/* What config.json says, and what a GGUF file's metadata do. */
 static enum status configure(struct component *c, const struct config *config, struct error *e) {
     struct clip_settings *settings = (struct clip_settings *)c->settings;
-    int32_t *d = c->dims;
-    d[VOCABULARY] = dim_of(c, "embeddings.token_embedding.weight", 0, e);
-    d[WIDTH] = dim_of(c, "embeddings.token_embedding.weight", 1, e);
-    d[POSITIONS] = dim_of(c, "embeddings.position_embedding.weight", 0, e);
-    d[FEED_FORWARD] = dim_of(c, "encoder.layers.0.mlp.fc1.weight", 0, e);
-    int last = index_last_block(&c->index, "text_model.encoder.layers.");
-    int last_bare = index_last_block(&c->index, "encoder.layers.");
-    d[LAYERS] = (last > last_bare ? last : last_bare) + 1;
+    double eps = 1e-5;
+    read_dims(c, e);
     if (e->code != OK) return e->code;
     config_expect(config, "hidden_act", "quick_gelu", e);
-    double eps = 1e-5;
-    settings->heads = d[WIDTH] / HEAD;
+    config_refuse(config, "clip.use_gelu", e);
+    settings->heads = c->dims[WIDTH] / HEAD;
     config_int(config, "num_attention_heads", 1, 1024, &settings->heads, e);
+    config_int(config, "clip.text.attention.head_count", 1, 1024, &settings->heads, e);
     config_float(config, "layer_norm_eps", 0, 1, &eps, e);
+    config_float(config, "clip.text.attention.layer_norm_epsilon", 0, 1, &eps, e);
     settings->norm_eps = (float)eps;
-    c->pooled_columns = d[WIDTH];
+    c->pooled_columns = c->dims[WIDTH];
     return e->code == OK ? check_dims(c, e) : e->code;
 }
 
@@ -244,9 +259,11 @@ static const char *const ignorable[] = {"text_model.embeddings.position_ids",
                                         "logit_scale",
                                         "vision_model.",
                                         "visual_projection.",
+                                        "v.",
                                         "text_encoders.clip_l.logit_scale",
                                         "text_encoders.clip_l.text_projection",
                                         NULL};
+static const char *const architectures[] = {"clip", NULL};
 static const char *const prefixes[] = {
     "",        "text_encoders.clip_l.transformer.", "text_encoders.clip_l.",
     "clip_l.", "cond_stage_model.transformer.",     NULL};
@@ -291,6 +308,7 @@ const struct family family_clip = {
     .word = "CLIP text encoder",
     .flag = "--clip_l",
     .prefixes = prefixes,
+    .architectures = architectures,
     .config_key = "model_type",
     .config_value = "clip_text_model",
     .probe = probe,

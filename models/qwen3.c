@@ -31,32 +31,33 @@ struct layer_weights {
 
 static const struct weight_spec embedding_table[] = {
     {.offset = offsetof(struct embedding_weights, rows),
-     .names = {"model.embed_tokens.weight", "embed_tokens.weight"},
+     .names = {"model.embed_tokens.weight", "embed_tokens.weight", "token_embd.weight"},
      .rank = 2,
      .dim = {VOCABULARY, HIDDEN},
      .spread = 1},
 };
 
-/* Released files have the prefix "model."; transformers 5 drops it when it saves. */
-#define LAYER_WEIGHT(field, tail, r, ...)                                                                    \
+/* Released files have the prefix "model."; transformers 5 drops it when it saves; GGUF files have names of
+ * their own (llama.cpp's gguf-py/gguf/constants.py). */
+#define LAYER_WEIGHT(field, tail, gguf, r, ...)                                                              \
     {                                                                                                        \
         .offset = offsetof(struct layer_weights, field),                                                     \
-        .names = {"model.layers.%d." tail, "layers.%d." tail}, .rank = r, .dim = {__VA_ARGS__},              \
-        .spread = (r) > 1                                                                                    \
+        .names = {"model.layers.%d." tail, "layers.%d." tail, "blk.%d." gguf ".weight"}, .rank = r,          \
+        .dim = {__VA_ARGS__}, .spread = (r) > 1                                                              \
     }
 
 static const struct weight_spec layer_table[] = {
-    LAYER_WEIGHT(norm1, "input_layernorm.weight", 1, HIDDEN),
-    LAYER_WEIGHT(q, "self_attn.q_proj.weight", 2, Q, HIDDEN),
-    LAYER_WEIGHT(k, "self_attn.k_proj.weight", 2, KV, HIDDEN),
-    LAYER_WEIGHT(v, "self_attn.v_proj.weight", 2, KV, HIDDEN),
-    LAYER_WEIGHT(q_norm, "self_attn.q_norm.weight", 1, HEAD),
-    LAYER_WEIGHT(k_norm, "self_attn.k_norm.weight", 1, HEAD),
-    LAYER_WEIGHT(out, "self_attn.o_proj.weight", 2, HIDDEN, Q),
-    LAYER_WEIGHT(norm2, "post_attention_layernorm.weight", 1, HIDDEN),
-    LAYER_WEIGHT(gate, "mlp.gate_proj.weight", 2, FEED_FORWARD, HIDDEN),
-    LAYER_WEIGHT(up, "mlp.up_proj.weight", 2, FEED_FORWARD, HIDDEN),
-    LAYER_WEIGHT(down, "mlp.down_proj.weight", 2, HIDDEN, FEED_FORWARD),
+    LAYER_WEIGHT(norm1, "input_layernorm.weight", "attn_norm", 1, HIDDEN),
+    LAYER_WEIGHT(q, "self_attn.q_proj.weight", "attn_q", 2, Q, HIDDEN),
+    LAYER_WEIGHT(k, "self_attn.k_proj.weight", "attn_k", 2, KV, HIDDEN),
+    LAYER_WEIGHT(v, "self_attn.v_proj.weight", "attn_v", 2, KV, HIDDEN),
+    LAYER_WEIGHT(q_norm, "self_attn.q_norm.weight", "attn_q_norm", 1, HEAD),
+    LAYER_WEIGHT(k_norm, "self_attn.k_norm.weight", "attn_k_norm", 1, HEAD),
+    LAYER_WEIGHT(out, "self_attn.o_proj.weight", "attn_output", 2, HIDDEN, Q),
+    LAYER_WEIGHT(norm2, "post_attention_layernorm.weight", "ffn_norm", 1, HIDDEN),
+    LAYER_WEIGHT(gate, "mlp.gate_proj.weight", "ffn_gate", 2, FEED_FORWARD, HIDDEN),
+    LAYER_WEIGHT(up, "mlp.up_proj.weight", "ffn_up", 2, FEED_FORWARD, HIDDEN),
+    LAYER_WEIGHT(down, "mlp.down_proj.weight", "ffn_down", 2, HIDDEN, FEED_FORWARD),
 };
 
 /* In every file; the text features that are wanted are those before it. */
@@ -65,7 +66,7 @@ struct norm_weights {
 };
 static const struct weight_spec norm_table[] = {
     {.offset = offsetof(struct norm_weights, norm),
-     .names = {"model.norm.weight", "norm.weight"},
+     .names = {"model.norm.weight", "norm.weight", "output_norm.weight"},
      .rank = 1,
      .dim = {HIDDEN}},
 };
@@ -148,55 +149,75 @@ static const struct block_kind kind_layer = {
     .weights_bytes = sizeof(struct layer_weights),
     .forward = forward_layer,
 };
-static const struct block_kind kind_norm = BLOCK_KIND("norm", "norm", norm_table, norm_weights, NULL);
+static const struct block_kind kind_norm =
+    BLOCK_KIND("norm", "norm", norm_table, norm_weights, NULL, .keeps_types = true);
 
 static bool probe(const struct tensor_index *index) {
     return (index_find(index, "model.layers.0.self_attn.q_norm.weight") &&
             index_find(index, "model.embed_tokens.weight")) ||
            (index_find(index, "layers.0.self_attn.q_norm.weight") &&
-            index_find(index, "embed_tokens.weight"));
+            index_find(index, "embed_tokens.weight")) ||
+           (index_find(index, "blk.0.attn_q_norm.weight") && index_find(index, "token_embd.weight"));
 }
 
-/* A dimension of a tensor that must be there, under whichever of the two styles of names the file has. */
-static int32_t dim_of(const struct component *c, const char *name, int rank, int place, struct error *e) {
+/* A dimension of a tensor that must be there, under whichever of the three styles of names the file has. */
+static int32_t dim_of(const struct component *c, const char *name, const char *gguf, int rank, int place,
+                      struct error *e) {
     char prefixed[2 * BLOCK_NAME_MAX];
     snprintf(prefixed, sizeof prefixed, "model.%s", name);
-    return component_dim(c, component_either(c, prefixed, name), rank, place, e);
+    return component_dim(c, component_either(c, prefixed, component_either(c, name, gguf)), rank, place, e);
 }
 
-static enum status configure(struct component *c, const struct config *config, struct error *e) {
-    struct qwen3_settings *settings = (struct qwen3_settings *)c->settings;
+static void read_dims(struct component *c, struct error *e) {
     int32_t *d = c->dims;
-    d[VOCABULARY] = dim_of(c, "embed_tokens.weight", 2, 0, e);
-    d[HIDDEN] = dim_of(c, "embed_tokens.weight", 2, 1, e);
-    d[Q] = dim_of(c, "layers.0.self_attn.q_proj.weight", 2, 0, e);
-    d[KV] = dim_of(c, "layers.0.self_attn.k_proj.weight", 2, 0, e);
-    d[HEAD] = dim_of(c, "layers.0.self_attn.q_norm.weight", 1, 0, e);
-    d[FEED_FORWARD] = dim_of(c, "layers.0.mlp.gate_proj.weight", 2, 0, e);
-    int last = index_last_block(&c->index, "model.layers."),
-        last_bare = index_last_block(&c->index, "layers.");
-    d[LAYERS] = (last > last_bare ? last : last_bare) + 1;
-    if (e->code != OK) return e->code;
-    if (d[Q] % d[HEAD] || d[KV] % d[HEAD] || d[Q] % d[KV] || d[HEAD] % 2 || d[HEAD] > 512 || d[LAYERS] < 2 ||
-        d[LAYERS] > FAMILY_BLOCKS_MAX - 1) {
-        error_set(e, SHAPE, "the text encoder's sizes do not fit together");
-        error_where(e, "%s", c->index.sources[0].path);
-        error_found(e, "queries %d, keys %d, head %d, layers %d", d[Q], d[KV], d[HEAD], d[LAYERS]);
-        return error_expected(e, "queries a multiple of keys, keys of an even head, at least 2 layers");
-    }
+    d[VOCABULARY] = dim_of(c, "embed_tokens.weight", "token_embd.weight", 2, 0, e);
+    d[HIDDEN] = dim_of(c, "embed_tokens.weight", "token_embd.weight", 2, 1, e);
+    d[Q] = dim_of(c, "layers.0.self_attn.q_proj.weight", "blk.0.attn_q.weight", 2, 0, e);
+    d[KV] = dim_of(c, "layers.0.self_attn.k_proj.weight", "blk.0.attn_k.weight", 2, 0, e);
+    d[HEAD] = dim_of(c, "layers.0.self_attn.q_norm.weight", "blk.0.attn_q_norm.weight", 1, 0, e);
+    d[FEED_FORWARD] = dim_of(c, "layers.0.mlp.gate_proj.weight", "blk.0.ffn_gate.weight", 2, 0, e);
+    int last = component_last_block(c, "model.layers.", "layers."),
+        gguf = index_last_block(&c->index, "blk.");
+    d[LAYERS] = (last > gguf ? last : gguf) + 1;
+}
+
+static enum status check_dims(const struct component *c, struct error *e) {
+    const int32_t *d = c->dims;
+    if (d[Q] % d[HEAD] == 0 && d[KV] % d[HEAD] == 0 && d[Q] % d[KV] == 0 && d[HEAD] % 2 == 0 &&
+        d[HEAD] <= 512 && d[LAYERS] >= 2 && d[LAYERS] <= FAMILY_BLOCKS_MAX - 1)
+        return OK;
+    error_set(e, SHAPE, "the text encoder's sizes do not fit together");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "queries %d, keys %d, head %d, layers %d", d[Q], d[KV], d[HEAD], d[LAYERS]);
+    return error_expected(e, "queries a multiple of keys, keys of an even head, at least 2 layers");
+}
+
+/* What config.json says, and what a GGUF file's metadata do. */
+static enum status read_settings(struct qwen3_settings *settings, const struct config *config,
+                                 struct error *e) {
     config_expect(config, "hidden_act", "silu", e);
     config_expect(config, "rope_parameters.rope_type", "default", e);
     config_refuse(config, "rope_scaling", e);
     config_refuse(config, "use_sliding_window", e);
     config_refuse(config, "attention_bias", e);
+    config_expect(config, "qwen3.rope.scaling.type", "none", e);
     double eps = 1e-6;
     settings->rope_theta = 1e6; /* Qwen3's published value */
     config_float(config, "rope_theta", 1, 1e12, &settings->rope_theta, e);
     config_float(config, "rope_parameters.rope_theta", 1, 1e12, &settings->rope_theta, e);
+    config_float(config, "qwen3.rope.freq_base", 1, 1e12, &settings->rope_theta, e);
     config_float(config, "rms_norm_eps", 0, 1, &eps, e);
+    config_float(config, "qwen3.attention.layer_norm_rms_epsilon", 0, 1, &eps, e);
     settings->norm_eps = (float)eps;
-    c->text_columns = d[HIDDEN];
     return e->code;
+}
+
+static enum status configure(struct component *c, const struct config *config, struct error *e) {
+    read_dims(c, e);
+    if (e->code != OK || check_dims(c, e) != OK) return e->code;
+    if (component_check_blocks(c, config, c->dims[LAYERS], e) != OK) return e->code;
+    c->text_columns = c->dims[HIDDEN];
+    return read_settings((struct qwen3_settings *)c->settings, config, e);
 }
 
 static int blocks(const struct component *c, struct block_ref *refs) {
@@ -230,7 +251,9 @@ static enum status visits(const struct component *c, int stage, const struct lan
 }
 
 /* ComfyUI writes a logit_scale for every text encoder, as if it were CLIP. */
-static const char *const ignorable[] = {"lm_head.", "text_encoders.qwen3_4b.logit_scale", NULL};
+static const char *const ignorable[] = {"lm_head.", "output.weight", "text_encoders.qwen3_4b.logit_scale",
+                                        NULL};
+static const char *const architectures[] = {"qwen3", NULL};
 static const char *const prefixes[] = {"", "text_encoders.qwen3_4b.transformer.", "text_encoders.llm.", NULL};
 
 /* Qwen3-4B. */
@@ -269,6 +292,7 @@ const struct family family_qwen3 = {
     .word = "text encoder",
     .flag = "--llm",
     .prefixes = prefixes,
+    .architectures = architectures,
     .config_key = "model_type",
     .config_value = "qwen3",
     .probe = probe,

@@ -41,38 +41,47 @@ struct norm_weights {
 
 static const struct weight_spec embedding_table[] = {
     {.offset = offsetof(struct embedding_weights, rows),
-     .names = {"shared.weight", "encoder.embed_tokens.weight"},
+     .names = {"shared.weight", "encoder.embed_tokens.weight", "token_embd.weight"},
      .rank = 2,
      .dim = {VOCABULARY, HIDDEN},
      .spread = 1},
 };
 
+/* A weight and the name that it has in GGUF files (llama.cpp's gguf-py/gguf/constants.py). */
+#define NAMED(structure, field, spread_, name, gguf, rank_, ...)                                             \
+    {                                                                                                        \
+        .offset = offsetof(struct structure, field), .names = {name ".weight", "enc." gguf ".weight"},       \
+        .rank = rank_, .dim = {__VA_ARGS__}, .spread = spread_                                               \
+    }
+
+#define BIAS_OF(layer)      "encoder.block." layer ".layer.0.SelfAttention.relative_attention_bias"
+#define GGUF_BIAS_OF(layer) "blk." layer ".attn_rel_b"
+
 static const struct weight_spec bias_table[] = {
-    BLOCK_WEIGHT(bias_weights, table, 1,
-                 "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", 2, BUCKETS, HEADS),
+    NAMED(bias_weights, table, 1, BIAS_OF("0"), GGUF_BIAS_OF("0"), 2, BUCKETS, HEADS),
 };
 
 #define ATTENTION_WEIGHT(field, tail, ...)                                                                   \
-    BLOCK_WEIGHT(layer_weights, field, 1, "encoder.block.%d.layer.0.SelfAttention." tail ".weight", 2,       \
-                 __VA_ARGS__)
-#define DENSE_WEIGHT(field, tail, ...)                                                                       \
-    BLOCK_WEIGHT(layer_weights, field, 1, "encoder.block.%d.layer.1.DenseReluDense." tail ".weight", 2,      \
-                 __VA_ARGS__)
+    NAMED(layer_weights, field, 1, "encoder.block.%d.layer.0.SelfAttention." tail, "blk.%d.attn_" tail, 2,   \
+          __VA_ARGS__)
+#define DENSE_WEIGHT(field, tail, gguf, ...)                                                                 \
+    NAMED(layer_weights, field, 1, "encoder.block.%d.layer.1.DenseReluDense." tail, "blk.%d.ffn_" gguf, 2,   \
+          __VA_ARGS__)
 
 static const struct weight_spec layer_table[] = {
-    BLOCK_WEIGHT(layer_weights, norm1, 0, "encoder.block.%d.layer.0.layer_norm.weight", 1, HIDDEN),
+    NAMED(layer_weights, norm1, 0, "encoder.block.%d.layer.0.layer_norm", "blk.%d.attn_norm", 1, HIDDEN),
     ATTENTION_WEIGHT(q, "q", Q, HIDDEN),
     ATTENTION_WEIGHT(k, "k", Q, HIDDEN),
     ATTENTION_WEIGHT(v, "v", Q, HIDDEN),
     ATTENTION_WEIGHT(out, "o", HIDDEN, Q),
-    BLOCK_WEIGHT(layer_weights, norm2, 0, "encoder.block.%d.layer.1.layer_norm.weight", 1, HIDDEN),
-    DENSE_WEIGHT(gate, "wi_0", FEED_FORWARD, HIDDEN),
-    DENSE_WEIGHT(up, "wi_1", FEED_FORWARD, HIDDEN),
-    DENSE_WEIGHT(down, "wo", HIDDEN, FEED_FORWARD),
+    NAMED(layer_weights, norm2, 0, "encoder.block.%d.layer.1.layer_norm", "blk.%d.ffn_norm", 1, HIDDEN),
+    DENSE_WEIGHT(gate, "wi_0", "gate", FEED_FORWARD, HIDDEN),
+    DENSE_WEIGHT(up, "wi_1", "up", FEED_FORWARD, HIDDEN),
+    DENSE_WEIGHT(down, "wo", "down", HIDDEN, FEED_FORWARD),
 };
 
 static const struct weight_spec norm_table[] = {
-    BLOCK_WEIGHT(norm_weights, norm, 0, "encoder.final_layer_norm.weight", 1, HIDDEN),
+    NAMED(norm_weights, norm, 0, "encoder.final_layer_norm", "output_norm", 1, HIDDEN),
 };
 
 static void forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -144,17 +153,18 @@ static void forward_norm(struct context *x, const void *weights, const struct vi
 
 static const struct block_kind kind_embedding = BLOCK_KIND(
     "embedding", "shared", embedding_table, embedding_weights, forward_embedding, .gathers_rows = true);
-static const struct block_kind kind_bias =
-    BLOCK_KIND("position_bias", "relative_attention_bias", bias_table, bias_weights, forward_bias);
+static const struct block_kind kind_bias = BLOCK_KIND("position_bias", "relative_attention_bias", bias_table,
+                                                      bias_weights, forward_bias, .keeps_types = true);
 static const struct block_kind kind_layer =
     BLOCK_KIND("layer", "block.%d", layer_table, layer_weights, forward_layer);
 static const struct block_kind kind_norm =
-    BLOCK_KIND("norm", "final_layer_norm", norm_table, norm_weights, forward_norm);
-
-#define BIAS_OF(layer) "encoder.block." layer ".layer.0.SelfAttention.relative_attention_bias.weight"
+    BLOCK_KIND("norm", "final_layer_norm", norm_table, norm_weights, forward_norm, .keeps_types = true);
 
 static bool probe(const struct tensor_index *index) {
-    return index_find(index, BIAS_OF("0")) && index_find(index, "encoder.final_layer_norm.weight");
+    return (index_find(index, BIAS_OF("0") ".weight") &&
+            index_find(index, "encoder.final_layer_norm.weight")) ||
+           (index_find(index, "enc." GGUF_BIAS_OF("0") ".weight") &&
+            index_find(index, "enc.output_norm.weight"));
 }
 
 static enum status check_dims(const struct component *c, struct error *e) {
@@ -173,8 +183,12 @@ static enum status check_dims(const struct component *c, struct error *e) {
 /* Relatives that share the names but not the computation: T5 1.0, whose feed-forward has no gate, and UMT5,
  * in which every layer has a bias of its own. */
 static enum status check_relatives(const struct component *c, struct error *e) {
-    bool ungated = index_find(&c->index, "encoder.block.0.layer.1.DenseReluDense.wi.weight");
-    if (!ungated && !index_find(&c->index, BIAS_OF("1"))) return OK;
+    bool ungated = index_find(&c->index, "encoder.block.0.layer.1.DenseReluDense.wi.weight") ||
+                   (index_find(&c->index, "enc.blk.0.ffn_up.weight") &&
+                    !index_find(&c->index, "enc.blk.0.ffn_gate.weight"));
+    bool biases = index_find(&c->index, BIAS_OF("1") ".weight") ||
+                  index_find(&c->index, "enc." GGUF_BIAS_OF("1") ".weight");
+    if (!ungated && !biases) return OK;
     error_set(e, UNSUPPORTED, "a text encoder that is no T5 1.1");
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, ungated ? "a feed-forward without a gate, as T5 1.0 has"
@@ -182,29 +196,48 @@ static enum status check_relatives(const struct component *c, struct error *e) {
     return error_expected(e, "T5 1.1 (t5xxl)");
 }
 
-static enum status configure(struct component *c, const struct config *config, struct error *e) {
-    struct t5_settings *settings = (struct t5_settings *)c->settings;
+static int32_t dim_of(const struct component *c, const char *name, const char *gguf, int place,
+                      struct error *e) {
+    return component_dim(c, component_either(c, name, gguf), 2, place, e);
+}
+
+static void read_dims(struct component *c, struct error *e) {
     int32_t *d = c->dims;
-    if (check_relatives(c, e) != OK) return e->code;
-    const char *table = component_either(c, "shared.weight", "encoder.embed_tokens.weight");
-    d[VOCABULARY] = component_dim(c, table, 2, 0, e);
-    d[HIDDEN] = component_dim(c, table, 2, 1, e);
-    d[Q] = component_dim(c, "encoder.block.0.layer.0.SelfAttention.q.weight", 2, 0, e);
-    d[BUCKETS] = component_dim(c, BIAS_OF("0"), 2, 0, e);
-    d[HEADS] = component_dim(c, BIAS_OF("0"), 2, 1, e);
-    d[FEED_FORWARD] = component_dim(c, "encoder.block.0.layer.1.DenseReluDense.wi_0.weight", 2, 0, e);
-    d[LAYERS] = index_last_block(&c->index, "encoder.block.") + 1;
-    if (e->code != OK || check_dims(c, e) != OK) return e->code;
+    const char *table = component_either(c, "encoder.embed_tokens.weight", "token_embd.weight");
+    const char *bias = component_either(c, BIAS_OF("0") ".weight", "enc." GGUF_BIAS_OF("0") ".weight");
+    d[VOCABULARY] = dim_of(c, "shared.weight", table, 0, e);
+    d[HIDDEN] = dim_of(c, "shared.weight", table, 1, e);
+    d[Q] = dim_of(c, "encoder.block.0.layer.0.SelfAttention.q.weight", "enc.blk.0.attn_q.weight", 0, e);
+    d[BUCKETS] = component_dim(c, bias, 2, 0, e);
+    d[HEADS] = component_dim(c, bias, 2, 1, e);
+    d[FEED_FORWARD] =
+        dim_of(c, "encoder.block.0.layer.1.DenseReluDense.wi_0.weight", "enc.blk.0.ffn_gate.weight", 0, e);
+    d[LAYERS] = component_last_block(c, "encoder.block.", "enc.blk.") + 1;
+}
+
+/* What config.json says, and what a GGUF file's metadata do. */
+static enum status read_settings(struct component *c, const struct config *config, struct error *e) {
+    struct t5_settings *settings = (struct t5_settings *)c->settings;
     config_expect(config, "feed_forward_proj", "gated-gelu", e);
     config_expect(config, "dense_act_fn", "gelu_new", e);
     double eps = 1e-6;
     settings->max_distance = 128;
     config_float(config, "layer_norm_epsilon", 0, 1, &eps, e);
-    config_int(config, "relative_attention_max_distance", d[BUCKETS] / 4 + 1, 1 << 20,
+    config_float(config, "t5.attention.layer_norm_rms_epsilon", 0, 1, &eps, e);
+    config_float(config, "t5encoder.attention.layer_norm_rms_epsilon", 0, 1, &eps, e);
+    config_int(config, "relative_attention_max_distance", c->dims[BUCKETS] / 4 + 1, 1 << 20,
                &settings->max_distance, e);
     settings->norm_eps = (float)eps;
-    c->text_columns = d[HIDDEN];
     return e->code;
+}
+
+static enum status configure(struct component *c, const struct config *config, struct error *e) {
+    if (check_relatives(c, e) != OK) return e->code;
+    read_dims(c, e);
+    if (e->code != OK || check_dims(c, e) != OK) return e->code;
+    if (component_check_blocks(c, config, c->dims[LAYERS], e) != OK) return e->code;
+    c->text_columns = c->dims[HIDDEN];
+    return read_settings(c, config, e);
 }
 
 static int blocks(const struct component *c, struct block_ref *refs) {
@@ -242,7 +275,8 @@ static enum status visits(const struct component *c, int stage, const struct lan
  * text encoder; a tokenizer stored as a tensor. */
 static const char *const ignorable[] = {
     "decoder.",     "lm_head.", "encoder.embed_tokens.", "logit_scale", "text_encoders.t5xxl.logit_scale",
-    "spiece_model", NULL};
+    "spiece_model", "dec.",     "output.weight",         NULL};
+static const char *const architectures[] = {"t5encoder", "t5", NULL};
 static const char *const prefixes[] = {"", "text_encoders.t5xxl.transformer.", "text_encoders.t5xxl.",
                                        "t5xxl.", NULL};
 
@@ -289,6 +323,7 @@ const struct family family_t5 = {
     .word = "T5 text encoder",
     .flag = "--t5xxl",
     .prefixes = prefixes,
+    .architectures = architectures,
     .config_key = "model_type",
     .config_value = "t5",
     .probe = probe,

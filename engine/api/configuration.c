@@ -1,6 +1,7 @@
 /* A component's configuration: see configuration.h. */
 #include "engine/api/configuration.h"
 
+#include "engine/api/contents.h"
 #include "engine/api/paths.h"
 #include "loaders/loaders.h"
 
@@ -12,14 +13,21 @@ enum { MEMBER_BYTES = 32 };
 const char *const config_origin_word[] = {
     [CONFIG_PUBLISHED] = "published values", [CONFIG_BESIDE] = "config.json", [CONFIG_METADATA] = "metadata"};
 
+/* What a GGUF file says it is; its other keys begin with that. */
+static const char *architecture_of(const struct config *config) {
+    return config_string(config, "general.architecture", "");
+}
+
 /* Does it say that it is this family's? */
 static bool names_family(const struct config *config, const struct family *family) {
-    return !strcmp(config_string(config, family->config_key, ""), family->config_value);
+    return !strcmp(config_string(config, family->config_key, ""), family->config_value) ||
+           contents_is_architecture(family, architecture_of(config));
 }
 
 /* Does it say what it is at all? */
 static bool names_model(const struct config *config) {
-    return config_find(config, "_class_name") || config_find(config, "model_type");
+    return config_find(config, "_class_name") || config_find(config, "model_type") ||
+           config_find(config, "general.architecture");
 }
 
 static char *beside(struct sys *sys, const char *path) {
@@ -56,21 +64,54 @@ static void flag_name(const char *flag, char name[MEMBER_BYTES]) {
 
 /* Under the component's name, or its flag's; else the whole of it. A whole that names nothing is the
  * component's if the file holds nothing else, so has no prefixes. */
-static enum status read_metadata(struct sys *sys, const struct config_place *place, struct config *config,
-                                 struct error *e) {
-    const struct tensor_index *index = place->index;
-    if (!index->config) return OK;
-    const char *path = index->sources[0].path;
+static enum status parse_metadata(struct sys *sys, const struct config_place *place, const char *text,
+                                  struct config *config, struct error *e) {
+    const char *path = place->index->sources[0].path;
     char flag[MEMBER_BYTES];
     flag_name(place->family->flag, flag);
     const char *const members[] = {place->name, flag};
     for (int i = 0; i < 2 && !config->path; i++)
-        if (config_parse(sys, path, index->config, members[i], config, e) != OK) goto out;
-    if (config->path || config_parse(sys, path, index->config, NULL, config, e) != OK) goto out;
-    if (!names_family(config, place->family) && (names_model(config) || index->prefix))
+        if (config_parse(sys, path, text, members[i], config, e) != OK) goto out;
+    if (config->path || config_parse(sys, path, text, NULL, config, e) != OK) goto out;
+    if (!names_family(config, place->family) && (names_model(config) || place->index->prefix))
         config_destroy(config);
 out:
     return e->code == OK ? OK : error_expected(e, "JSON in the metadata's config");
+}
+
+enum { BLOCKS_MOST = 512 };
+
+/* The keys of a GGUF file that are about its model begin with the architecture. Those of diffusion models
+ * have none as a rule. */
+static enum status check_gguf(struct config *config, struct error *e) {
+    const char *architecture = architecture_of(config);
+    size_t n = strlen(architecture);
+    char key[MEMBER_BYTES + sizeof ".block_count"];
+    bool about_model = false;
+    int blocks = 1;
+    if (!n) return OK;
+    for (int i = 0; i < config->n_values && !about_model; i++) {
+        const char *name = config->values[i].key;
+        about_model = !strncmp(name, architecture, n) && name[n] == '.';
+    }
+    snprintf(key, sizeof key, "%.*s.block_count", MEMBER_BYTES, architecture);
+    config_int(config, key, 1, BLOCKS_MOST, &blocks, e);
+    if (!about_model) config_destroy(config);
+    return e->code;
+}
+
+/* A GGUF file has its metadata one by one, and among them perhaps what other files have under `config`. */
+static enum status read_metadata(struct sys *sys, const struct config_place *place, struct config *config,
+                                 struct error *e) {
+    const char *text = place->index->config;
+    if (!text || parse_metadata(sys, place, text, config, e) != OK) return e->code;
+    const char *nested = config_string(config, "config", NULL);
+    if (!nested || !*architecture_of(config)) return check_gguf(config, e);
+    struct config flat = *config;
+    *config = (struct config){0};
+    parse_metadata(sys, place, nested, config, e);
+    config_destroy(&flat);
+    return e->code;
 }
 
 enum status configuration_read(struct sys *sys, const struct config_place *place, struct config *config,

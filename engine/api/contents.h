@@ -17,12 +17,16 @@ struct contents {
 };
 
 /* Opens the file, shard index or folder, and gives every tensor to one of its parts. UNSUPPORTED if two parts
- * cannot be told apart; and all of component_open's. */
+ * cannot be told apart, or if a GGUF file says that it is a model that no family is, or another than its
+ * tensors are; and all of component_open's. */
 enum status contents_open(struct sys *sys, const char *path, struct tensor_index *whole,
                           struct contents *contents, struct error *e);
 
 /* Would both stand in one place? Encoders of prompts differ; of the others a pipeline has one. */
 bool contents_alike(const struct family *one, const struct family *other);
+
+/* Is that what general.architecture says in files of this family? */
+bool contents_is_architecture(const struct family *family, const char *name);
 
 /* The family whose tensors this view sees, or NULL. */
 const struct family *contents_family(const struct tensor_index *view);

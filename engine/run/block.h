@@ -71,6 +71,9 @@ struct block_kind {
     int n_weights;
     size_t weights_bytes; /* size of the structure that the offsets point into */
     bool gathers_rows;    /* an embedding table: only the rows asked for are read, see block_gather_rows */
+    /* Its weights stay as they are stored when others are quantised: small ones that everything passes
+     * through, embedders and final layers, and those of autoencoders. Embedding tables stay too. */
+    bool keeps_types;
     /* Its result is rows that depend on the timestep alone. One visit computes them for as many evaluations
      * as it is told: all before the first (then they are hoisted: the weights are read once), or each its
      * own. One row has the same bits either way, so its products go through op_linear_few (R4). */
@@ -87,17 +90,27 @@ struct block_ref {
     int original; /* what the original names' number is above this one's, for families that count otherwise */
 };
 
+/* What becomes of bytes between file and image: see retype.h. */
+struct image_conversion {
+    enum dtype from, to; /* alike: nothing */
+    float from_scale;    /* as tensor.scale, of either */
+    float to_scale;
+};
+
 /* Bytes of one source file that lie together in file and image; a tensor is one or several. */
 struct image_segment {
     int source;
-    uint64_t file_offset, image_offset, bytes;
+    uint64_t file_offset, image_offset;
+    uint64_t bytes; /* in the image */
+    struct image_conversion conversion;
 };
 
 struct image_tensor {
     size_t offset; /* as in weight_spec */
     uint64_t image_offset;
-    uint64_t scales_offset; /* of what tensor.scales points to, behind the values; 0: none */
-    struct tensor shape;    /* without data */
+    uint64_t scales_offset;          /* of what tensor.scales points to, behind the values; 0: none */
+    struct tensor shape;             /* without data */
+    const struct index_entry *entry; /* whose bytes these are, or some rows of it */
 };
 
 struct block {
@@ -122,6 +135,14 @@ char *block_weight_name(const char *format, int number, char *out);
 /* The entry that holds a weight of the block, whole or as a slice, or NULL. */
 struct index_entry *block_find_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                       const struct tensor_index *index);
+
+/* The type that a weight has when weights are to be of the type `wanted`: that, a larger type with blocks of
+ * 32 where rows are no whole blocks of 256, or its own. Matrices of kinds that do not keep their types
+ * change; vectors, convolutions, tensors of at most 1,024 values and whatever no type suits stay. kind: NULL
+ * where no family knows the tensor. One answer for all who ask, so that quantising beforehand and while
+ * loading give the same picture. */
+enum dtype block_stored_type(const struct block_kind *kind, const struct index_entry *entry,
+                             enum dtype wanted);
 
 /* Finds a block's tensors in the index (marking them used), checks shapes and types, lays out the image.
  * MISSING, SHAPE, UNSUPPORTED name tensor, file, found and expected. dims: the family's dimensions. */

@@ -1,10 +1,28 @@
 /* Components: see family.h. */
 #include "engine/run/family.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const char *component_either(const struct component *c, const char *name, const char *other) {
     return !index_find(&c->index, name) && index_find(&c->index, other) ? other : name;
+}
+
+int component_last_block(const struct component *c, const char *prefix, const char *other) {
+    int one = index_last_block(&c->index, prefix), two = index_last_block(&c->index, other);
+    return one > two ? one : two;
+}
+
+enum status component_check_blocks(const struct component *c, const struct config *config, int found,
+                                   struct error *e) {
+    char key[128];
+    int said = found;
+    snprintf(key, sizeof key, "%.64s.block_count", config_string(config, "general.architecture", ""));
+    if (config_int(config, key, 1, FAMILY_BLOCKS_MAX, &said, e) != OK || said == found) return e->code;
+    error_set(e, META, "'%s' is not the number of blocks", key);
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "%d", said);
+    return error_expected(e, "%d, as there are tensors of", found);
 }
 
 int32_t component_dim(const struct component *c, const char *name, int rank, int place, struct error *e) {

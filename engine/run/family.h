@@ -38,6 +38,9 @@ struct family {
     const char *flag; /* that chooses its file: "--t5xxl" */
     /* What its tensors' names may begin with in files that hold other components too, NULL-terminated. */
     const char *const *prefixes;
+    /* What a GGUF file's general.architecture says of it, the usual one first, NULL-terminated; NULL: nothing
+     * ever does. */
+    const char *const *architectures;
     /* A configuration is this family's if it has this string under this key. */
     const char *config_key, *config_value;
     /* True if the index holds this family's tell-tale tensors. */
@@ -97,6 +100,12 @@ struct component {
 
 /* The first of two names that a tensor has; name if none has either. */
 const char *component_either(const struct component *c, const char *name, const char *other);
+/* META if a GGUF file's metadata (ARCHITECTURE.block_count) have another number of blocks than its tensors.
+ */
+enum status component_check_blocks(const struct component *c, const struct config *config, int found,
+                                   struct error *e);
+/* The number of the last block that one of two prefixes counts, or -1. */
+int component_last_block(const struct component *c, const char *prefix, const char *other);
 
 /* Dimension number place of a tensor of that rank, for configure. On failure 1, and *e says MISSING or SHAPE.
  */
