@@ -2,8 +2,9 @@
  *
  * A shard index is walked twice: first for the files it names, and, once these are open, to check that every
  * tensor is where the index says. The shards' own headers stay the only source of places and shapes. */
+#include "loaders/gguf.h"
 #include "loaders/json.h"
-#include "loaders/loaders.h"
+#include "loaders/merge.h"
 #include "loaders/quantised.h"
 
 #include <dirent.h>
@@ -14,7 +15,7 @@
 #include <string.h>
 
 enum { SHARDS_MAX = 256, SHARD_NAME_MAX = 1023, INDEX_BYTES_MAX = 100000000, INDEX_DEPTH_MAX = 8 };
-enum { INDEX_MEMBER_BYTES_MAX = 65536, QUANTISATION_BYTES_MAX = 16 << 20 };
+enum { INDEX_MEMBER_BYTES_MAX = 65536 };
 
 /* A shard index while it is read. */
 struct sharding {
@@ -154,19 +155,11 @@ static enum status find_weight_map(struct sharding *s, const struct json_text *t
     return error_expected(e, "an object from tensors to files");
 }
 
-/* Bytes of all names of a part with their NULs. */
-static uint64_t names_bytes(const struct tensor_index *part) {
-    uint64_t bytes = 0;
-    for (int i = 0; i < part->n_entries; i++) bytes += strlen(part->entries[i].name) + 1;
-    return bytes;
-}
-
 /* Opens every shard. Limits hold for the sum, after each file, so that many files cost no more than one. */
-static enum status open_shards(struct sharding *s, int *n_entries, uint64_t *name_bytes, struct error *e) {
+static enum status open_shards(struct sharding *s, struct error *e) {
     const char *slash = strrchr(s->path, '/');
     size_t folder_bytes = slash ? (size_t)(slash - s->path) + 1 : 0;
-    *n_entries = 0;
-    *name_bytes = 0;
+    struct index_size size = {0};
     for (; s->n_parts < s->n_shards; s->n_parts++) {
         struct tensor_index *part = &s->part[s->n_parts];
         char *path = copy_joined(s->sys, s->path, folder_bytes, s->name[s->n_parts]);
@@ -175,89 +168,10 @@ static enum status open_shards(struct sharding *s, int *n_entries, uint64_t *nam
         s->sys->release(s->sys, path);
         if (e->code == MISSING) error_expected(e, "the shard that %s names", s->path);
         if (e->code != OK) return e->code;
-        *n_entries += part->n_entries;
-        *name_bytes += names_bytes(part);
-        if (*n_entries <= LOADER_TENSORS_MAX && *name_bytes <= LOADER_NAMES_BYTES_MAX) continue;
-        s->n_parts++;
-        error_set(e, LIMIT, "too many tensors in all shards");
-        error_where(e, "%s", s->path);
-        return error_expected(e, "at most %d, with names of %d bytes", LOADER_TENSORS_MAX,
-                              LOADER_NAMES_BYTES_MAX);
-    }
-    return OK;
-}
-
-/* Moves a part's source and copies its entries behind those that are there already. */
-static char *append_part(struct tensor_index *index, struct tensor_index *part, char *names) {
-    for (int i = 0; i < part->n_entries; i++) {
-        struct index_entry *entry = &index->entries[index->n_entries++];
-        size_t bytes = strlen(part->entries[i].name) + 1;
-        *entry = part->entries[i];
-        entry->source = index->n_sources;
-        entry->name = memcpy(names, part->entries[i].name, bytes);
-        names += bytes;
-    }
-    index->host_bytes += strlen(part->sources[0].path) + 1;
-    index->quantised |= part->quantised;
-    if (!index->config && part->config) {
-        index->config = part->config;
-        index->host_bytes += strlen(part->config) + 1;
-        part->config = NULL;
-    }
-    index->sources[index->n_sources++] = part->sources[0];
-    part->n_sources = 0;
-    index_destroy(part);
-    return names;
-}
-
-static int compare_names(const void *a, const void *b) {
-    return strcmp(((const struct index_entry *)a)->name, ((const struct index_entry *)b)->name);
-}
-
-/* What all shards' metadata says of quantised layers, one after the other. */
-static enum status join_quantisations(const struct sharding *s, struct tensor_index *index, struct error *e) {
-    uint64_t bytes = 0, at = 0; /* of at most 256 texts from headers of 100 MB */
-    for (int i = 0; i < s->n_shards; i++) bytes += s->part[i].quantisation_bytes;
-    if (bytes > QUANTISATION_BYTES_MAX) {
-        error_set(e, LIMIT, "_quantization_metadata of all shards is too long");
-        error_where(e, "%s", s->path);
-        return error_expected(e, "at most %d bytes", QUANTISATION_BYTES_MAX);
-    }
-    if (!bytes) return OK;
-    index->quantisation = s->sys->alloc(s->sys, LINE_HOST, bytes);
-    if (!index->quantisation) return fail_memory(s->path, e);
-    index->quantisation_bytes = bytes;
-    index->host_bytes += bytes;
-    for (int i = 0; i < s->n_shards; i++) {
-        const struct tensor_index *part = &s->part[i];
-        if (part->quantisation)
-            memcpy(index->quantisation + at, part->quantisation, part->quantisation_bytes);
-        at += part->quantisation_bytes;
-    }
-    return OK;
-}
-
-static enum status merge_parts(struct sharding *s, int n_entries, uint64_t name_bytes,
-                               struct tensor_index *index, struct error *e) {
-    struct sys *sys = s->sys;
-    uint64_t entry_bytes = (uint64_t)n_entries * sizeof *index->entries;
-    uint64_t source_bytes = (uint64_t)s->n_shards * sizeof *index->sources;
-    index->entries = sys->alloc(sys, LINE_HOST, entry_bytes);
-    index->names = sys->alloc(sys, LINE_HOST, name_bytes);
-    index->sources = sys->alloc(sys, LINE_HOST, source_bytes);
-    if (!index->entries || !index->names || !index->sources) return fail_memory(s->path, e);
-    index->host_bytes = entry_bytes + name_bytes + source_bytes;
-    index->claimed_bytes = s->claimed_bytes;
-    if (join_quantisations(s, index, e) != OK) return e->code;
-    char *names = index->names;
-    for (int i = 0; i < s->n_shards; i++) names = append_part(index, &s->part[i], names);
-    qsort(index->entries, (size_t)index->n_entries, sizeof *index->entries, compare_names);
-    for (int i = 1; i < index->n_entries; i++) {
-        const struct index_entry *one = &index->entries[i - 1], *other = &index->entries[i];
-        if (strcmp(one->name, other->name)) continue;
-        error_set(e, DUP, "tensor '%s' is in two shards", one->name);
-        error_where(e, "%s", s->path);
-        return error_found(e, "%s and %s", s->name[one->source], s->name[other->source]);
+        if (index_add_size(&size, part, s->path, e) != OK) {
+            s->n_parts++;
+            return e->code;
+        }
     }
     return OK;
 }
@@ -307,12 +221,11 @@ out:
 
 static enum status read_sharding(struct sharding *s, const struct json_text *text, struct tensor_index *index,
                                  struct error *e) {
-    int n_entries = 0;
-    uint64_t name_bytes = 0;
     if (find_weight_map(s, text, e) != OK) return e->code;
     if (collect_shards(s, e) != OK) return e->code;
-    if (open_shards(s, &n_entries, &name_bytes, e) != OK) return e->code;
-    if (merge_parts(s, n_entries, name_bytes, index, e) != OK) return e->code;
+    if (open_shards(s, e) != OK) return e->code;
+    if (index_merge(s->sys, s->path, s->part, s->n_parts, index, e) != OK) return e->code;
+    index->claimed_bytes = s->claimed_bytes;
     return check_weight_map(s, index, e);
 }
 
@@ -352,6 +265,7 @@ enum place {
     OTHER_FILE,
     VARIANT_INDEX,
     VARIANT_FILE,
+    GGUF_FILE,
     LONE_SHARD,
     NO_WEIGHTS,
 };
@@ -373,11 +287,17 @@ static bool is_variant_file(const char *name) {
     return false;
 }
 
-/* "model-00001-of-00002.safetensors", with a variant before or behind the numbers. */
+/* "model-00001-of-00002.safetensors", with a variant before or behind the numbers; or a part of a GGUF file.
+ */
 static bool is_shard_file(const char *name) {
     const char *of = strstr(name, "-of-");
     return of && of - name >= 6 && of[-6] == '-' && strspn(of - 5, "0123456789") == 5 &&
            strspn(of + 4, "0123456789") == 5;
+}
+
+/* The first part of a GGUF file stands for all of them. */
+static bool is_later_part(const char *name) {
+    return is_shard_file(name) && strncmp(strstr(name, "-of-") - 6, "-00001", 6) != 0;
 }
 
 static enum place place_of(const char *name) {
@@ -385,6 +305,7 @@ static enum place place_of(const char *name) {
         if (!strcmp(name, preferred[i])) return (enum place)i;
     if (ends_with(name, ".safetensors.index.json")) return OTHER_INDEX;
     if (strstr(name, ".safetensors.index.") && ends_with(name, ".json")) return VARIANT_INDEX;
+    if (ends_with(name, ".gguf")) return is_later_part(name) ? LONE_SHARD : GGUF_FILE;
     if (!ends_with(name, ".safetensors")) return NO_WEIGHTS;
     if (is_shard_file(name)) return LONE_SHARD;
     return is_variant_file(name) ? VARIANT_FILE : OTHER_FILE;
@@ -409,13 +330,13 @@ static enum status check_choice(const struct choice *choice, const char *folder,
         error_where(e, "%s", folder);
         return error_expected(
             e, "diffusion_pytorch_model or model with .safetensors or .safetensors.index.json, or "
-               "one *.safetensors");
+               "one *.safetensors or *.gguf");
     }
     if (choice->place == LONE_SHARD) {
-        error_set(e, MISSING, "folder holds shards without their index");
+        error_set(e, MISSING, "folder holds shards without their index or first part");
         error_where(e, "%s", folder);
         error_found(e, "%s", choice->name);
-        return error_expected(e, "*.safetensors.index.json");
+        return error_expected(e, "*.safetensors.index.json, or *-00001-of-*.gguf");
     }
     if (!choice->other[0]) return OK;
     error_set(e, UNSUPPORTED, "folder holds several weights, none of them preferred");
@@ -425,15 +346,21 @@ static enum status check_choice(const struct choice *choice, const char *folder,
 }
 
 bool component_is_candidate(const char *name) {
-    static const char *const others[] = {".sft", ".gguf", ".ckpt", ".pt", ".pth"};
+    static const char *const others[] = {".sft", ".ckpt", ".pt", ".pth"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (ends_with(name, others[i])) return true;
     enum place place = place_of(name);
     return place != NO_WEIGHTS && place != LONE_SHARD;
 }
 
+/* What a file begins with counts, and its name where it begins with nothing that is known. */
 static enum status open_file(struct sys *sys, const char *path, struct tensor_index *index, struct error *e) {
-    ends_with(path, ".json") ? open_sharded(sys, path, index, e) : safetensors_open(sys, path, index, e);
+    if (ends_with(path, ".json"))
+        open_sharded(sys, path, index, e);
+    else if (ends_with(path, ".gguf") || gguf_is(sys, path))
+        gguf_open(sys, path, index, e);
+    else
+        safetensors_open(sys, path, index, e);
     if (e->code == OK && quantised_pair(index, e) != OK) index_destroy(index);
     return e->code;
 }

@@ -16,7 +16,7 @@ static const struct {
     {"\x80\x02", 2, "a PyTorch pickle (.ckpt, .pt), which is not read"},
     {"\x80\x03", 2, "a pickle, which is not read"},
     {"\x80\x04", 2, "a pickle, which is not read"},
-    {"GGUF", 4, "a GGUF file, which is not read yet"},
+    {"GGUF", 4, "a GGUF file"},
     {"<!DO", 4, "an HTML page"},
     {"<!do", 4, "an HTML page"},
     {"<htm", 4, "an HTML page"},

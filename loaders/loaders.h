@@ -58,8 +58,9 @@ struct named_tensor {
 enum status safetensors_write(struct sys *sys, const char *path, const struct named_tensor *tensors,
                               int n_tensors, struct error *e);
 
-/* The same for tensors without data, whose bytes are made as they are written: make fills the next bytes
- * (whole elements, at most 4 MiB) of tensor i. Anything but OK from it ends the writing. */
+/* The same for tensors without data, whose bytes are made as they are written: make fills the next bytes (at
+ * most 4 MiB: whole rows if one fits, else whole elements or blocks) of tensor i. Anything but OK from it
+ * ends the writing. */
 struct tensor_maker {
     void *user;
     enum status (*make)(void *user, int i, void *to, uint64_t bytes, struct error *e);
@@ -67,16 +68,19 @@ struct tensor_maker {
 enum status safetensors_write_made(struct sys *sys, const char *path, const struct named_tensor *tensors,
                                    int n_tensors, const struct tensor_maker *maker, struct error *e);
 
-/* A component's weights as one index over one or more files. path is a safetensors file, a shard index
- * (*.json), or a folder, in which these are looked for in this order:
+/* A component's weights as one index over one or more files. path is a safetensors or GGUF file, a shard
+ * index (*.json), or a folder, in which these are looked for in this order:
  *   1. diffusion_pytorch_model.safetensors.index.json, then model.safetensors.index.json
  *   2. diffusion_pytorch_model.safetensors, then model.safetensors
  *   3. the only other *.safetensors.index.json, then the only other *.safetensors
  *   4. precision variants: *.safetensors.index.fp16.json, then *.fp16.safetensors (bf16, fp32, fp8, ema,
- * non_ema) Shards are never taken without their index. MISSING (nothing found; a shard; a tensor that its
+ *      non_ema)
+ *   5. the only *.gguf; of one in parts its first
+ * A file of any name that begins as GGUF files do is read as one. Shards are never taken without their index.
+ * MISSING (nothing found; a shard; a tensor that its
  * shard lacks), UNSUPPORTED (several files, none preferred), BOUNDS (a shard's path leaves the folder;
  * symlinks may), DUP (a tensor in two shards), META, LIMIT (256 shards, and the limits above over all
- * shards), and all of safetensors_open's. */
+ * shards), and all of safetensors_open's and gguf_open's. */
 enum status component_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e);
 
 /* Is a file of that name worth opening as weights? Shard indexes are, their shards are not; files of other

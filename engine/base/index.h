@@ -20,10 +20,11 @@ struct index_scales {
 
 struct index_entry {
     const char *name;
-    enum dtype dtype; /* what the bytes are: of packed types not what the file calls them */
-    int rank;         /* up to 8 as files allow; families need at most TENSOR_RANK_MAX */
-    int32_t dim[8];   /* outermost first; of values, also where several are packed into one element */
-    float scale;      /* 1 if none */
+    enum dtype dtype;      /* what the bytes are: of packed types not what the file calls them */
+    const char *type_name; /* what the file calls a type that is DTYPE_OTHER here; NULL: nobody kept it */
+    int rank;              /* up to 8 as files allow; families need at most TENSOR_RANK_MAX */
+    int32_t dim[8];        /* outermost first; of values, also where several are packed into one element */
+    float scale;           /* 1 if none */
     struct index_scales scales;
     bool described;         /* the file says how it is quantised */
     int source;             /* which of the index's sources */

@@ -1,0 +1,114 @@
+/* One index over several files: see merge.h. */
+#include "loaders/merge.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { QUANTISATION_BYTES_MAX = 16 << 20 };
+
+static enum status fail_memory(const char *path, struct error *e) {
+    error_set(e, MEMORY, "no memory for a component's index");
+    return error_where(e, "%s", path);
+}
+
+/* Bytes of all names of a part with their NULs. */
+static uint64_t names_bytes(const struct tensor_index *part) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < part->n_entries; i++) bytes += strlen(part->entries[i].name) + 1;
+    return bytes;
+}
+
+enum status index_add_size(struct index_size *size, const struct tensor_index *part, const char *path,
+                           struct error *e) {
+    size->n_entries += part->n_entries;
+    size->name_bytes += names_bytes(part);
+    if (size->n_entries <= LOADER_TENSORS_MAX && size->name_bytes <= LOADER_NAMES_BYTES_MAX) return OK;
+    error_set(e, LIMIT, "too many tensors in all shards");
+    error_where(e, "%s", path);
+    return error_expected(e, "at most %d, with names of %d bytes", LOADER_TENSORS_MAX,
+                          LOADER_NAMES_BYTES_MAX);
+}
+
+/* Moves a part's source and copies its entries behind those that are there already. */
+static char *append_part(struct tensor_index *index, struct tensor_index *part, char *names) {
+    for (int i = 0; i < part->n_entries; i++) {
+        struct index_entry *entry = &index->entries[index->n_entries++];
+        size_t bytes = strlen(part->entries[i].name) + 1;
+        *entry = part->entries[i];
+        entry->source = entry->scales.source = index->n_sources;
+        entry->name = memcpy(names, part->entries[i].name, bytes);
+        names += bytes;
+    }
+    index->host_bytes += strlen(part->sources[0].path) + 1;
+    index->quantised |= part->quantised;
+    if (!index->config && part->config) {
+        index->config = part->config;
+        index->host_bytes += strlen(part->config) + 1;
+        part->config = NULL;
+    }
+    index->sources[index->n_sources++] = part->sources[0];
+    part->n_sources = 0;
+    index_destroy(part);
+    return names;
+}
+
+/* What all parts' metadata says of quantised layers, one after the other. */
+static enum status join_quantisations(const char *path, const struct tensor_index *parts, int n_parts,
+                                      struct tensor_index *index, struct error *e) {
+    uint64_t bytes = 0, at = 0; /* of at most 256 texts from headers of 100 MB */
+    for (int i = 0; i < n_parts; i++) bytes += parts[i].quantisation_bytes;
+    if (bytes > QUANTISATION_BYTES_MAX) {
+        error_set(e, LIMIT, "_quantization_metadata of all shards is too long");
+        error_where(e, "%s", path);
+        return error_expected(e, "at most %d bytes", QUANTISATION_BYTES_MAX);
+    }
+    if (!bytes) return OK;
+    index->quantisation = index->sys->alloc(index->sys, LINE_HOST, bytes);
+    if (!index->quantisation) return fail_memory(path, e);
+    index->quantisation_bytes = bytes;
+    index->host_bytes += bytes;
+    for (int i = 0; i < n_parts; at += parts[i++].quantisation_bytes)
+        if (parts[i].quantisation)
+            memcpy(index->quantisation + at, parts[i].quantisation, parts[i].quantisation_bytes);
+    return OK;
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(((const struct index_entry *)a)->name, ((const struct index_entry *)b)->name);
+}
+
+static const char *file_of(const struct tensor_index *index, const struct index_entry *entry) {
+    const char *path = index->sources[entry->source].path, *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static enum status sort_names(const char *path, struct tensor_index *index, struct error *e) {
+    qsort(index->entries, (size_t)index->n_entries, sizeof *index->entries, compare_names);
+    for (int i = 1; i < index->n_entries; i++) {
+        const struct index_entry *one = &index->entries[i - 1], *other = &index->entries[i];
+        if (strcmp(one->name, other->name)) continue;
+        error_set(e, DUP, "tensor '%s' is in two shards", one->name);
+        error_where(e, "%s", path);
+        return error_found(e, "%s and %s", file_of(index, one), file_of(index, other));
+    }
+    return OK;
+}
+
+enum status index_merge(struct sys *sys, const char *path, struct tensor_index *parts, int n_parts,
+                        struct tensor_index *index, struct error *e) {
+    uint64_t entry_bytes = 0, name_bytes = 0, source_bytes = (uint64_t)n_parts * sizeof *index->sources;
+    for (int i = 0; i < n_parts; i++) {
+        entry_bytes += (uint64_t)parts[i].n_entries * sizeof *index->entries;
+        name_bytes += names_bytes(&parts[i]);
+    }
+    index->sys = sys;
+    index->entries = sys->alloc(sys, LINE_HOST, entry_bytes);
+    index->names = sys->alloc(sys, LINE_HOST, name_bytes);
+    index->sources = sys->alloc(sys, LINE_HOST, source_bytes);
+    if (!index->entries || !index->names || !index->sources) return fail_memory(path, e);
+    index->host_bytes = entry_bytes + name_bytes + source_bytes;
+    if (join_quantisations(path, parts, n_parts, index, e) != OK) return e->code;
+    char *names = index->names;
+    for (int i = 0; i < n_parts; i++) names = append_part(index, &parts[i], names);
+    return sort_names(path, index, e);
+}
