@@ -5,6 +5,7 @@
 #include "loaders/gguf.h"
 #include "loaders/json.h"
 #include "loaders/merge.h"
+#include "loaders/quantised.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -354,9 +355,14 @@ bool component_is_candidate(const char *name) {
 
 /* What a file begins with counts, and its name where it begins with nothing that is known. */
 static enum status open_file(struct sys *sys, const char *path, struct tensor_index *index, struct error *e) {
-    if (ends_with(path, ".json")) return open_sharded(sys, path, index, e);
-    if (ends_with(path, ".gguf") || gguf_is(sys, path)) return gguf_open(sys, path, index, e);
-    return safetensors_open(sys, path, index, e);
+    if (ends_with(path, ".json"))
+        open_sharded(sys, path, index, e);
+    else if (ends_with(path, ".gguf") || gguf_is(sys, path))
+        gguf_open(sys, path, index, e);
+    else
+        safetensors_open(sys, path, index, e);
+    if (e->code == OK && quantised_pair(index, e) != OK) index_destroy(index);
+    return e->code;
 }
 
 static enum status open_folder(struct sys *sys, const char *path, DIR *folder, struct tensor_index *index,

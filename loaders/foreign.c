@@ -1,4 +1,4 @@
-/* What is not read, by name: files of other kinds, and weights in forms that nothing here computes with. */
+/* Files of other kinds, by how they begin: see foreign.h. */
 #include "loaders/foreign.h"
 
 #include <stdio.h>
@@ -50,62 +50,4 @@ enum status file_check_text(struct sys *sys, const char *path, const char *expec
     error_where(e, "%s, byte 0", path);
     error_found(e, "%s", kind);
     return error_expected(e, "%s", expected);
-}
-
-/* ---- quantised weights ---- */
-
-/* How tensors beside a quantised weight are called, the most telling first. */
-static const struct {
-    const char *part, *form;
-} marks[] = {
-    {".comfy_quant", "a form named by ComfyUI's comfy_quant"},
-    {"scaled_fp8", "fp8 with scales (scaled_fp8)"},
-    {".quant_state.bitsandbytes__", "4 bits as bitsandbytes packs them"},
-    {".absmax", "4 bits as bitsandbytes packs them"},
-    {".weight_scale_2", "nvfp4"},
-    {".wscales", "4 bits as SVDQuant packs them"},
-    {".qweight", "packed integers (qweight)"},
-};
-
-static const char *marked_form(const struct tensor_index *index, const struct index_entry *entry) {
-    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
-        if (strstr(index_name(index, entry), marks[i].part)) return marks[i].form;
-    return NULL;
-}
-
-static const char *typed_form(const struct index_entry *entry) {
-    size_t n = strlen(entry->name);
-    if (n < 7 || strcmp(entry->name + n - 7, ".weight")) return NULL;
-    switch (entry->dtype) {
-    case DTYPE_F8_E4M3:
-        return "fp8 (F8_E4M3)";
-    case DTYPE_F8_E5M2:
-        return "fp8 (F8_E5M2)";
-    case DTYPE_OTHER:
-        return "a small floating-point type";
-    case DTYPE_I8:
-        return "int8";
-    case DTYPE_U8:
-        return "4 or 8 packed bits (U8)";
-    default:
-        return NULL;
-    }
-}
-
-enum status index_check_quantised(const struct tensor_index *index, struct error *e) {
-    const char *form = NULL;
-    const struct index_entry *found = NULL;
-    for (int pass = 0; pass < 2 && !form; pass++)
-        for (int i = 0; i < index->n_entries && !form; i++) {
-            found = &index->entries[i];
-            if (index_has(index, found)) form = pass ? typed_form(found) : marked_form(index, found);
-        }
-    if (!form && !index->quantised) return OK;
-    error_set(e, UNSUPPORTED, "these weights are quantised, which is not read yet");
-    error_where(e, "%s", index->sources[form ? found->source : 0].path);
-    if (form)
-        error_found(e, "%s: tensor '%s'", form, found->name);
-    else
-        error_found(e, "a quantisation in the metadata");
-    return error_expected(e, "%s", READABLE_WEIGHTS);
 }

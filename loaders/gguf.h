@@ -70,8 +70,9 @@ enum status gguf_open(struct sys *sys, const char *path, struct tensor_index *in
 /* Is this file's beginning that of a GGUF file? False also where it cannot be read. */
 bool gguf_is(struct sys *sys, const char *path);
 
-/* Writing: metadata, then tensors whose bytes a maker gives, as safetensors_write_made does: temporary name,
- * flushed, renamed; nothing is left behind on failure. */
+/* Writing: metadata, then tensors whose bytes a maker gives, as safetensors_write_made does (without one they
+ * have data): temporary name, flushed, renamed; nothing is left behind on failure. Memory: the header alone.
+ * Tensors must be packed; of blocks every row has whole ones. UNSUPPORTED: a type that GGUF does not have. */
 struct gguf_metadata {
     const char *key;
     enum gguf_kind kind; /* GGUF_U32, GGUF_I32 (with n: an array), GGUF_F32, GGUF_BOOL or GGUF_STRING */

@@ -33,13 +33,14 @@ enum status config_parse(struct sys *sys, const char *path, const char *text, co
 /* BADMAGIC for a file that begins as no text does, naming what it is and what was expected. */
 enum status file_check_text(struct sys *sys, const char *path, const char *expected, struct error *e);
 
-/* UNSUPPORTED if this view's weights are quantised in a way that is recognised, naming form and tensor. */
+/* UNSUPPORTED if weights of this view are quantised in a form that is recognised and not read, naming form
+ * and tensor: another program's packing, or integers that nothing describes. */
 enum status index_check_quantised(const struct tensor_index *index, struct error *e);
 
 /* One safetensors file as source 0 of a new index, freed with index_destroy; only its header is read. Element
  * types that are legal but unknown to the engine become DTYPE_OTHER, their bytes checked all the same. A file
  * without tensors is an empty index: whether something is missing is for the family to say. Of the metadata
- * index->config and index->quantised are kept.
+ * index->config, index->quantisation and index->quantised are kept.
  *
  * Errors, after the format (https://huggingface.co/docs/safetensors, and safetensors 0.5's validate()):
  * TRUNC, BADMAGIC (named: git-lfs pointer, zip, ...), LIMIT, JSON, UTF8, DUP, META (a field is missing or of
@@ -57,8 +58,9 @@ struct named_tensor {
 enum status safetensors_write(struct sys *sys, const char *path, const struct named_tensor *tensors,
                               int n_tensors, struct error *e);
 
-/* The same for tensors without data, whose bytes are made as they are written: make fills the next bytes
- * (whole elements, at most 4 MiB) of tensor i. Anything but OK from it ends the writing. */
+/* The same for tensors without data, whose bytes are made as they are written: make fills the next bytes (at
+ * most 4 MiB: whole rows if one fits, else whole elements or blocks) of tensor i. Anything but OK from it
+ * ends the writing. */
 struct tensor_maker {
     void *user;
     enum status (*make)(void *user, int i, void *to, uint64_t bytes, struct error *e);

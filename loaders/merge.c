@@ -4,6 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { QUANTISATION_BYTES_MAX = 16 << 20 };
+
+static enum status fail_memory(const char *path, struct error *e) {
+    error_set(e, MEMORY, "no memory for a component's index");
+    return error_where(e, "%s", path);
+}
+
 /* Bytes of all names of a part with their NULs. */
 static uint64_t names_bytes(const struct tensor_index *part) {
     uint64_t bytes = 0;
@@ -45,6 +52,27 @@ static char *append_part(struct tensor_index *index, struct tensor_index *part, 
     return names;
 }
 
+/* What all parts' metadata says of quantised layers, one after the other. */
+static enum status join_quantisations(const char *path, const struct tensor_index *parts, int n_parts,
+                                      struct tensor_index *index, struct error *e) {
+    uint64_t bytes = 0, at = 0; /* of at most 256 texts from headers of 100 MB */
+    for (int i = 0; i < n_parts; i++) bytes += parts[i].quantisation_bytes;
+    if (bytes > QUANTISATION_BYTES_MAX) {
+        error_set(e, LIMIT, "_quantization_metadata of all shards is too long");
+        error_where(e, "%s", path);
+        return error_expected(e, "at most %d bytes", QUANTISATION_BYTES_MAX);
+    }
+    if (!bytes) return OK;
+    index->quantisation = index->sys->alloc(index->sys, LINE_HOST, bytes);
+    if (!index->quantisation) return fail_memory(path, e);
+    index->quantisation_bytes = bytes;
+    index->host_bytes += bytes;
+    for (int i = 0; i < n_parts; at += parts[i++].quantisation_bytes)
+        if (parts[i].quantisation)
+            memcpy(index->quantisation + at, parts[i].quantisation, parts[i].quantisation_bytes);
+    return OK;
+}
+
 static int compare_names(const void *a, const void *b) {
     return strcmp(((const struct index_entry *)a)->name, ((const struct index_entry *)b)->name);
 }
@@ -77,11 +105,9 @@ enum status index_merge(struct sys *sys, const char *path, struct tensor_index *
     index->entries = sys->alloc(sys, LINE_HOST, entry_bytes);
     index->names = sys->alloc(sys, LINE_HOST, name_bytes);
     index->sources = sys->alloc(sys, LINE_HOST, source_bytes);
-    if (!index->entries || !index->names || !index->sources) {
-        error_set(e, MEMORY, "no memory for a component's index");
-        return error_where(e, "%s", path);
-    }
+    if (!index->entries || !index->names || !index->sources) return fail_memory(path, e);
     index->host_bytes = entry_bytes + name_bytes + source_bytes;
+    if (join_quantisations(path, parts, n_parts, index, e) != OK) return e->code;
     char *names = index->names;
     for (int i = 0; i < n_parts; i++) names = append_part(index, &parts[i], names);
     return sort_names(path, index, e);

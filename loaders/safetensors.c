@@ -289,20 +289,32 @@ static enum status check_metadata_values(const struct entry_text *at, struct err
     return e->code;
 }
 
+/* A copy of a metadata string with its NUL; *bytes 0 and NULL without one. */
+static char *copy_string(struct tensor_index *index, const json_t *string, uint64_t *bytes, struct error *e) {
+    *bytes = string ? json_string_length(string) + 1 : 0;
+    char *copy = string ? index->sys->alloc(index->sys, LINE_HOST, *bytes) : NULL;
+    if (!string) return NULL;
+    if (!copy) {
+        *bytes = 0;
+        error_set(e, MEMORY, "no memory for metadata");
+        return NULL;
+    }
+    memcpy(copy, json_string_value(string), *bytes);
+    index->host_bytes += *bytes;
+    return copy;
+}
+
 /* Of all metadata only these mean something here. A configuration beyond the limit of a file of its own is
  * none. */
 static enum status keep_metadata(const json_t *json, struct tensor_index *index, struct error *e) {
-    static const char *const quantised[] = {"_quantization_metadata", "quantization_config"};
-    for (size_t i = 0; i < sizeof quantised / sizeof *quantised; i++)
-        if (json_object_get(json, quantised[i])) index->quantised = true;
     const json_t *config = json_object_get(json, "config");
-    size_t bytes = json_string_length(config) + 1;
-    if (!config || bytes > LOADER_CONFIG_BYTES_MAX) return OK;
-    index->config = index->sys->alloc(index->sys, LINE_HOST, bytes);
-    if (!index->config) return error_set(e, MEMORY, "no memory for a configuration");
-    memcpy(index->config, json_string_value(config), bytes);
-    index->host_bytes += bytes;
-    return OK;
+    uint64_t bytes;
+    index->quantised = json_object_get(json, "quantization_config") != NULL;
+    index->quantisation =
+        copy_string(index, json_object_get(json, "_quantization_metadata"), &index->quantisation_bytes, e);
+    if (json_string_length(config) < LOADER_CONFIG_BYTES_MAX)
+        index->config = copy_string(index, config, &bytes, e);
+    return e->code;
 }
 
 /* Strings by name, or null. A header is valid as a whole or not at all. */

@@ -1,40 +1,12 @@
 /* Writing safetensors: see loaders.h. A reader finds either the old file or the whole new one. */
 #include "loaders/json.h"
-#include "loaders/loaders.h"
+#include "loaders/output.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "engine/base/checked.h"
-
-/* A file being written. */
-struct output {
-    struct sys *sys;
-    const char *path; /* its final name, for messages */
-    int file;
-};
-
-static enum status fail_output(const char *path, const char *what, int failed, struct error *e) {
-    error_set(e, OUTPUT, "%s", what);
-    error_where(e, "%s", path);
-    return error_found(e, "%s", strerror(-failed));
-}
-
-static enum status write_all(const struct output *output, const void *from, uint64_t bytes, struct error *e) {
-    uint64_t done = 0;
-    while (done < bytes) {
-        int64_t n = sys_write(output->sys, output->file, (const char *)from + done, bytes - done);
-        /* A device that takes nothing and gives no reason would be asked for ever. */
-        if (n <= 0) return fail_output(output->path, "cannot write file", n ? (int)n : -EIO, e);
-        done += (uint64_t)n;
-    }
-    return OK;
-}
 
 static enum status check_tensor(const char *path, const json_t *header, const struct named_tensor *named,
                                 struct error *e) {
@@ -96,78 +68,20 @@ out:
     return e->code;
 }
 
-static char *temporary_name(struct sys *sys, const char *path) {
-    size_t bytes = strlen(path) + 32;
-    char *name = sys->alloc(sys, LINE_HOST, bytes);
-    if (name) snprintf(name, bytes, "%s.tmp.%ld", path, (long)getpid());
-    return name;
-}
-
-/* A tensor without data, piece by piece. */
-static enum status write_made(const struct output *output, const struct tensor_maker *maker, int i,
-                              uint64_t bytes, struct error *e) {
-    enum { PIECE_BYTES = 4 << 20 };
-    struct sys *sys = output->sys;
-    void *piece = sys->alloc(sys, LINE_HOST, PIECE_BYTES);
-    if (!piece) return error_set(e, MEMORY, "no memory for a piece of %d bytes", PIECE_BYTES);
-    while (bytes && e->code == OK) {
-        uint64_t n = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
-        if (maker->make(maker->user, i, piece, n, e) == OK) write_all(output, piece, n, e);
-        bytes -= n;
-    }
-    sys->release(sys, piece);
-    return e->code;
-}
-
-/* The whole file under its temporary name, durable. Removing it after a failure is the caller's. */
-static enum status write_content(struct output *output, const char *header, uint64_t header_bytes,
-                                 const struct named_tensor *tensors, int n_tensors,
-                                 const struct tensor_maker *maker, struct error *e) {
-    struct sys *sys = output->sys;
-    write_all(output, header, header_bytes, e);
-    for (int i = 0; i < n_tensors && e->code == OK; i++) {
-        uint64_t bytes = (uint64_t)tensor_bytes(&tensors[i].tensor);
-        maker ? write_made(output, maker, i, bytes, e) : write_all(output, tensors[i].tensor.data, bytes, e);
-    }
-    int failed = e->code == OK ? sys->flush(sys, output->file) : 0;
-    if (failed) fail_output(output->path, "cannot write file", failed, e);
-    sys->close(sys, output->file);
-    return e->code;
-}
-
-/* Renaming over a device or a pipe would replace it. */
-static enum status check_target(const char *path, struct error *e) {
-    struct stat s;
-    if (stat(path, &s) || S_ISREG(s.st_mode)) return OK;
-    error_set(e, OUTPUT, "cannot write file");
-    error_where(e, "%s", path);
-    error_found(e, "something that is no regular file");
-    return error_expected(e, "a regular file, or none yet");
-}
-
 enum status safetensors_write_made(struct sys *sys, const char *path, const struct named_tensor *tensors,
                                    int n_tensors, const struct tensor_maker *maker, struct error *e) {
-    struct output output = {.sys = sys, .path = path};
-    char *header = NULL, *temporary = NULL;
+    struct output output;
+    char *header = NULL;
     uint64_t header_bytes = 0;
-    if (check_target(path, e) != OK) goto out;
-    if (describe(sys, path, tensors, n_tensors, &header, &header_bytes, e) != OK) goto out;
-    temporary = temporary_name(sys, path);
-    if (!temporary) {
-        error_set(e, MEMORY, "no memory for a path");
-        goto out;
+    if (describe(sys, path, tensors, n_tensors, &header, &header_bytes, e) == OK) {
+        if (output_open(sys, path, &output, e) == OK) output_write(&output, header, header_bytes, e);
+        for (int i = 0; i < n_tensors && e->code == OK; i++) {
+            const struct tensor *t = &tensors[i].tensor;
+            maker ? output_make(&output, maker, i, t, e)
+                  : output_write(&output, t->data, (uint64_t)tensor_bytes(t), e);
+        }
+        output_close(&output, e);
     }
-    output.file = sys->create(sys, temporary);
-    if (output.file < 0) {
-        fail_output(temporary, "cannot create file", output.file, e);
-        goto out;
-    }
-    write_content(&output, header, header_bytes, tensors, n_tensors, maker, e);
-    int failed = e->code == OK ? sys->rename(sys, temporary, path) : 0;
-    if (failed) fail_output(path, "cannot rename file", failed, e);
-    if (e->code != OK) sys->remove(sys, temporary);
-out:
-    sys->release(sys, temporary);
     sys->release(sys, header);
     return e->code;
 }

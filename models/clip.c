@@ -139,11 +139,12 @@ static const struct block_kind kind_embedding =
     BLOCK_KIND("embedding", "token_embedding", embedding_table, embedding_weights, forward_embedding,
                .gathers_rows = true);
 static const struct block_kind kind_position =
-    BLOCK_KIND("position", "position_embedding", position_table, position_weights, forward_position);
+    BLOCK_KIND("position", "position_embedding", position_table, position_weights, forward_position,
+               .keeps_types = true);
 static const struct block_kind kind_layer =
     BLOCK_KIND("layer", "layers.%d", layer_table, layer_weights, forward_layer);
 static const struct block_kind kind_norm =
-    BLOCK_KIND("norm", "final_layer_norm", norm_table, norm_weights, forward_norm);
+    BLOCK_KIND("norm", "final_layer_norm", norm_table, norm_weights, forward_norm, .keeps_types = true);
 
 static bool has(const struct tensor_index *index, const char *name, const char *gguf) {
     char prefixed[2 * BLOCK_NAME_MAX];

@@ -490,16 +490,16 @@ static void forward_final(struct context *x, const void *weights, const struct v
 
 /* ---- the family ---- */
 
-static const struct block_kind kind_context =
-    BLOCK_KIND("context", "context_embedder", context_table, embedder_weights, forward_context);
+static const struct block_kind kind_context = BLOCK_KIND(
+    "context", "context_embedder", context_table, embedder_weights, forward_context, .keeps_types = true);
 static const struct block_kind kind_conditioning =
     BLOCK_KIND("conditioning", "conditioning", conditioning_table, conditioning_weights, forward_conditioning,
-               .hoists = true);
+               .hoists = true, .keeps_types = true);
 static const struct block_kind kind_guided_conditioning =
     BLOCK_KIND("guided_conditioning", "conditioning", guided_conditioning_table, conditioning_weights,
-               forward_conditioning, .hoists = true);
-static const struct block_kind kind_embedder =
-    BLOCK_KIND("embedder", "x_embedder", embedder_table, embedder_weights, forward_embedder);
+               forward_conditioning, .hoists = true, .keeps_types = true);
+static const struct block_kind kind_embedder = BLOCK_KIND(
+    "embedder", "x_embedder", embedder_table, embedder_weights, forward_embedder, .keeps_types = true);
 static const struct block_kind kind_double_modulation =
     BLOCK_KIND("double_modulation", "transformer_blocks.%d.modulation", double_modulation_table,
                double_modulation_weights, forward_double_modulation, .hoists = true);
@@ -512,9 +512,9 @@ static const struct block_kind kind_single =
     BLOCK_KIND("single", "single_transformer_blocks.%d", single_table, single_weights, forward_single);
 static const struct block_kind kind_final_modulation =
     BLOCK_KIND("final_modulation", "norm_out", final_modulation_table, embedder_weights,
-               forward_final_modulation, .hoists = true);
+               forward_final_modulation, .hoists = true, .keeps_types = true);
 static const struct block_kind kind_final =
-    BLOCK_KIND("final", "proj_out", final_table, embedder_weights, forward_final);
+    BLOCK_KIND("final", "proj_out", final_table, embedder_weights, forward_final, .keeps_types = true);
 
 static bool probe(const struct tensor_index *index) {
     return (index_find(index, "transformer_blocks.0.norm1_context.linear.weight") &&

@@ -149,7 +149,8 @@ static const struct block_kind kind_layer = {
     .weights_bytes = sizeof(struct layer_weights),
     .forward = forward_layer,
 };
-static const struct block_kind kind_norm = BLOCK_KIND("norm", "norm", norm_table, norm_weights, NULL);
+static const struct block_kind kind_norm =
+    BLOCK_KIND("norm", "norm", norm_table, norm_weights, NULL, .keeps_types = true);
 
 static bool probe(const struct tensor_index *index) {
     return (index_find(index, "model.layers.0.self_attn.q_norm.weight") &&

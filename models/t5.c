@@ -153,12 +153,12 @@ static void forward_norm(struct context *x, const void *weights, const struct vi
 
 static const struct block_kind kind_embedding = BLOCK_KIND(
     "embedding", "shared", embedding_table, embedding_weights, forward_embedding, .gathers_rows = true);
-static const struct block_kind kind_bias =
-    BLOCK_KIND("position_bias", "relative_attention_bias", bias_table, bias_weights, forward_bias);
+static const struct block_kind kind_bias = BLOCK_KIND("position_bias", "relative_attention_bias", bias_table,
+                                                      bias_weights, forward_bias, .keeps_types = true);
 static const struct block_kind kind_layer =
     BLOCK_KIND("layer", "block.%d", layer_table, layer_weights, forward_layer);
 static const struct block_kind kind_norm =
-    BLOCK_KIND("norm", "final_layer_norm", norm_table, norm_weights, forward_norm);
+    BLOCK_KIND("norm", "final_layer_norm", norm_table, norm_weights, forward_norm, .keeps_types = true);
 
 static bool probe(const struct tensor_index *index) {
     return (index_find(index, BIAS_OF("0") ".weight") &&

@@ -97,19 +97,25 @@ static void forward_out(struct context *x, const void *weights, const struct vis
 
 /* ---- the family ---- */
 
-static const struct block_kind kind_in = BLOCK_KIND("conv_in", "conv_in", in_table, in_weights, forward_in);
+static const struct block_kind kind_in =
+    BLOCK_KIND("conv_in", "conv_in", in_table, in_weights, forward_in, .keeps_types = true);
 static const struct block_kind kind_mid_resnet =
-    BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", mid_resnet_table, resnet_weights, vae_forward_resnet);
-static const struct block_kind kind_attention = BLOCK_KIND(
-    "attention", "mid_block.attentions.0", attention_table, attention_weights, vae_forward_attention);
+    BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", mid_resnet_table, resnet_weights, vae_forward_resnet,
+               .keeps_types = true);
+static const struct block_kind kind_attention =
+    BLOCK_KIND("attention", "mid_block.attentions.0", attention_table, attention_weights,
+               vae_forward_attention, .keeps_types = true);
 static const struct block_kind kind_up_resnet =
-    BLOCK_KIND("resnet", "up_blocks.%d.resnets.%d", up_resnet_table, resnet_weights, vae_forward_resnet);
-static const struct block_kind kind_wider_resnet = BLOCK_KIND(
-    "wider_resnet", "up_blocks.%d.resnets.%d", wider_resnet_table, resnet_weights, vae_forward_resnet);
+    BLOCK_KIND("resnet", "up_blocks.%d.resnets.%d", up_resnet_table, resnet_weights, vae_forward_resnet,
+               .keeps_types = true);
+static const struct block_kind kind_wider_resnet =
+    BLOCK_KIND("wider_resnet", "up_blocks.%d.resnets.%d", wider_resnet_table, resnet_weights,
+               vae_forward_resnet, .keeps_types = true);
 static const struct block_kind kind_upsample =
-    BLOCK_KIND("upsample", "up_blocks.%d.upsample", upsample_table, upsample_weights, forward_upsample);
+    BLOCK_KIND("upsample", "up_blocks.%d.upsample", upsample_table, upsample_weights, forward_upsample,
+               .keeps_types = true);
 static const struct block_kind kind_out =
-    BLOCK_KIND("conv_out", "conv_out", out_table, out_weights, forward_out);
+    BLOCK_KIND("conv_out", "conv_out", out_table, out_weights, forward_out, .keeps_types = true);
 
 static bool probe(const struct tensor_index *index) {
     return index_find(index, "decoder.conv_in.weight") &&

@@ -359,12 +359,12 @@ static void forward_final(struct context *x, const void *weights, const struct v
 
 /* ---- the family ---- */
 
-static const struct block_kind kind_caption =
-    BLOCK_KIND("caption", "cap_embedder", caption_table, caption_weights, forward_caption);
+static const struct block_kind kind_caption = BLOCK_KIND(
+    "caption", "cap_embedder", caption_table, caption_weights, forward_caption, .keeps_types = true);
 static const struct block_kind kind_context =
     BLOCK_KIND("context_refiner", "context_refiner.%d", context_table, layer_weights, forward_context);
 static const struct block_kind kind_time =
-    BLOCK_KIND("time", "time", time_table, time_weights, forward_time, .hoists = true);
+    BLOCK_KIND("time", "time", time_table, time_weights, forward_time, .hoists = true, .keeps_types = true);
 static const struct block_kind kind_noise_modulation =
     BLOCK_KIND("noise_modulation", "noise_refiner.%d.modulation", noise_modulation_table, modulation_weights,
                forward_noise_modulation, .hoists = true);
@@ -373,15 +373,15 @@ static const struct block_kind kind_layer_modulation =
                forward_main_modulation, .hoists = true);
 static const struct block_kind kind_final_modulation =
     BLOCK_KIND("final_modulation", "final_layer.modulation", final_modulation_table, modulation_weights,
-               forward_final_modulation, .hoists = true);
-static const struct block_kind kind_embedder =
-    BLOCK_KIND("embedder", "embedder", embedder_table, embedder_weights, forward_embedder);
+               forward_final_modulation, .hoists = true, .keeps_types = true);
+static const struct block_kind kind_embedder = BLOCK_KIND(
+    "embedder", "embedder", embedder_table, embedder_weights, forward_embedder, .keeps_types = true);
 static const struct block_kind kind_noise =
     BLOCK_KIND("noise_refiner", "noise_refiner.%d", noise_table, layer_weights, forward_noise);
 static const struct block_kind kind_layer =
     BLOCK_KIND("layer", "layers.%d", layer_table, layer_weights, forward_main);
 static const struct block_kind kind_final =
-    BLOCK_KIND("final", "final_layer", final_table, final_weights, forward_final);
+    BLOCK_KIND("final", "final_layer", final_table, final_weights, forward_final, .keeps_types = true);
 
 static bool probe(const struct tensor_index *index) {
     return index_find(index, "cap_embedder.0.weight") && index_find(index, "x_pad_token");

@@ -1,59 +1,17 @@
 #!/bin/sh
-# make check, make check-all: every ring in the order of its cost, with its minutes, one sum at the end. Each ring is a command whose output
-# holds a line "N passed, N failed" or cmocka's summary; a ring that prints neither counts as failed.
-set -u
+# make check, make check-all: every ring in the order of its cost, with its minutes, one sum at the end. Rings that neither time anything nor
+# watch the machine's memory go as many at a time as there are processors; what a ring is: ring.sh.
 cd "$(dirname "$0")/.." || exit 1
-# all: every n of every kind of fault instead of a seeded few, every held-out prompt, and the readers of files once more in debug.
+. test/ring.sh
+# all: every n of every kind of fault instead of a seeded few, every held-out prompt, every budget again with AVX2 and under sanitizers, and the
+# readers of files once more in debug.
 all=${1:-}
-[ "$all" != all ] || export FAULTS=all DEMO_PROMPTS=200 DAMAGE=500
-# OpenMP's threads sleep rather than spin while they wait: tests share the machine with others.
-export OMP_WAIT_POLICY=passive
-passed=0
-failed=0
-skips=
-lacks_bf16=1
-grep -qE '^flags.*(avx512_bf16|amx_bf16)' /proc/cpuinfo && lacks_bf16=0
-log=build/check.log
-mkdir -p build
-: >"$log"
-ring() {
-    name=$1
-    shift
-    began=$(date +%s)
-    "$@" >build/ring.log 2>&1
-    status=$?
-    seconds=$(($(date +%s) - began))
-    counts=$(grep -E '^[0-9]+ passed, [0-9]+ failed' build/ring.log | tail -1)
-    good=$(echo "$counts" | sed -n 's/^\([0-9]*\) passed.*/\1/p')
-    bad=$(echo "$counts" | sed -n 's/.* \([0-9]*\) failed.*/\1/p')
-    if [ -z "$good" ]; then # cmocka's own summary
-        good=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' build/ring.log | awk '{ n += $1 } END { print n + 0 }')
-        bad=$(sed -n 's/^\[  FAILED  \] \([0-9]*\) test.*/\1/p' build/ring.log | awk '{ n += $1 } END { print n + 0 }')
-        [ "$good" != 0 ] || [ "$bad" != 0 ] || bad=1
-    fi
-    [ $status = 0 ] || [ "$bad" != 0 ] || bad=1
-    passed=$((passed + good))
-    failed=$((failed + bad))
-    printf '%-28s %5d passed %3d failed  %d.%d min\n' "$name" "$good" "$bad" $((seconds / 60)) $((seconds % 60 / 6))
-    { echo "=== $name"; cat build/ring.log; } >>"$log"
-    expect_skips "$name" build/ring.log
-    if [ "$bad" != 0 ]; then
-        grep -vE '^(SKIP|\[ +(OK|RUN))' build/ring.log | tail -40
-    fi
-}
-# Nothing is skipped but bf16, and that only where the processor, or what the ring lets oneDNN use of it, has no
-# instructions for it; there it is skipped and never computed.
-expect_skips() {
-    case $1 in
-    avx2\ golden | avx2\ rings_zimage | avx2\ rings_flux | avx2\ rings_clip | avx2\ rings_t5 | avx2\ bf16) expected=1 ;;
-    *\ golden | *\ rings_zimage | *\ rings_flux | *\ rings_clip | *\ rings_t5 | *\ bf16 | *\ residency* | program | budget) expected=$lacks_bf16 ;;
-    *) expected=0 ;;
-    esac
-    skipped=0
-    grep '^SKIP .*bf16' "$2" && skipped=1
-    [ $skipped = $expected ] || skips="$skips $1"
-    grep '^SKIP ' "$2" | grep -v '^SKIP .*bf16' && skips="$skips $1"
-    return 0
+[ "$all" != all ] || export FAULTS=all DEMO_PROMPTS=200 DAMAGE=500 RESIDENCY=all
+rm -rf $rings
+mkdir -p $rings
+# Each line of the input is the words of a ring.
+together() {
+    xargs -d '\n' -n 1 -P "$(nproc)" sh -c '. test/ring.sh; eval "ring $0"'
 }
 format() {
     if clang-format --dry-run -Werror $(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cc'); then echo "1 passed, 0 failed"; else echo "0 passed, 1 failed"; fi
@@ -80,20 +38,30 @@ tests=$(ls test/test_*.c | sed 's/.*test_\(.*\)\.c/\1/')
 ring house sh test/house.sh
 ring format format
 ring clang clang_reads
+# The longest first, so that none is left alone at the end; in one process at a time what measures seconds or gives memory up.
+alone="block_bench early give_up pressure rates"
+longest="residency residency_flux demo store lanes damage disk"
+rest=$(for name in $tests; do case " $alone $longest " in *" $name "*) ;; *) echo "$name" ;; esac done)
 build tests
-for name in $tests; do ring "release $name" "build/release/test_$name"; done
-# Most users' processors end at AVX2, where oneDNN takes other paths.
-for name in golden rings_zimage rings_flux rings_clip rings_t5 rings_vae rings_vae_encoder ops bf16; do
-    ring "avx2 $name" env DNNL_MAX_CPU_ISA=AVX2 "build/release/test_$name"
-done
-ring "program" sh test/cli/run.sh build/release/sluice test/golden/zimage_a/model build/cli_test
-ring "pictures in" sh test/cli/pictures.sh build/release/sluice test/golden/flux_a/model build/pictures_test
+{
+    for name in $longest $rest; do echo "'release $name' build/release/test_$name"; done
+    # Most users' processors end at AVX2, where oneDNN takes other paths.
+    for name in golden rings_zimage rings_flux rings_clip rings_t5 rings_vae rings_vae_encoder ops bf16; do
+        echo "'avx2 $name' env DNNL_MAX_CPU_ISA=AVX2 build/release/test_$name"
+    done
+    echo "program sh test/cli/run.sh build/release/sluice test/golden/zimage_a/model build/cli_test"
+    echo "'pictures in' sh test/cli/pictures.sh build/release/sluice test/golden/flux_a/model build/pictures_test"
+} | together
+for name in $alone; do ring "release $name" "build/release/test_$name"; done
 ring "benches" sh test/cli/benches.sh build/release/sluice test/golden/zimage_a/model build/benches_test
 ring "install" sh test/test_install.sh
 ring "budget" sh test/test_budget.sh build/release/sluice
 build CONFIG=asan tests
 # A few prompts are enough for the sanitizer to see every line of the demo's reader.
-for name in $tests; do ring "asan $name" env DEMO_PROMPTS=4 "build/asan/test_$name"; done
+{
+    for name in $longest $rest; do echo "'asan $name' env DEMO_PROMPTS=4 build/asan/test_$name"; done
+} | together
+for name in $alone; do ring "asan $name" "build/asan/test_$name"; done
 if [ "$all" = all ]; then
     build CONFIG=debug build/debug/test_loaders build/debug/test_tokenizer build/debug/test_faults
     for name in loaders tokenizer; do ring "debug $name" "build/debug/test_$name"; done
@@ -124,28 +92,35 @@ seed=$(date +%s)
 echo "threads go on in random order, EMU_SEED=$seed"
 for config in emu emu_asan emu_tsan; do
     build CONFIG=$config cuda-tests
-    ring "$config self" build/$config/emu_self
     kind=test
     [ $config != emu_tsan ] || kind=tsan
-    for program in build/$config/${kind}_cuda_*; do
-        [ -x "$program" ] && [ "${program%.d}" = "$program" ] || continue
-        ring "$config ${program##*_cuda_}" env EMU_ORDER=random EMU_SEED="$seed" "$program"
-    done
+    {
+        for program in build/$config/${kind}_cuda_*; do
+            [ -x "$program" ] && [ "${program%.d}" = "$program" ] || continue
+            echo "'$config ${program##*_cuda_}' env EMU_ORDER=random EMU_SEED=$seed $program"
+        done
+        echo "'$config self' build/$config/emu_self"
+    } | together
     [ "$all" != all ] || ring "$config orders" emulated_orders build/$config/${kind}_cuda_ops
 done
 build CONFIG=emu build/emu/sluice gpu-stage
-ring "emu program" env ${all:+CALLS=$all} sh test/cuda/program.sh build/emu/sluice test/golden/zimage_a/model build/cuda_test
 build CONFIG=emu build/emu/test_golden build/emu/test_rings_zimage build/emu/test_rings_flux build/emu/test_rings_clip build/emu/test_rings_t5 \
     build/emu/test_rings_vae build/emu/test_rings_vae_encoder
-ring "emu pipeline" env SLUICE_TEST_DEVICE=cuda build/emu/test_golden
-ring "emu blocks" env SLUICE_TEST_DEVICE=cuda build/emu/test_rings_zimage
-for family in flux clip t5; do ring "emu $family blocks" env SLUICE_TEST_DEVICE=cuda build/emu/test_rings_$family; done
-ring "emu decoder" env SLUICE_TEST_DEVICE=cuda build/emu/test_rings_vae
-ring "emu encoder" env SLUICE_TEST_DEVICE=cuda build/emu/test_rings_vae_encoder
+{
+    echo "'emu program' env ${all:+CALLS=$all} sh test/cuda/program.sh build/emu/sluice test/golden/zimage_a/model build/cuda_test"
+    echo "'emu pipeline' env SLUICE_TEST_DEVICE=cuda build/emu/test_golden"
+    for name in rings_zimage rings_flux rings_clip rings_t5 rings_vae rings_vae_encoder; do
+        echo "'emu $name' env SLUICE_TEST_DEVICE=cuda build/emu/test_$name"
+    done
+} | together
 build build/release/gpu_results
 ring "readme" sh bench/gpu/readme.sh build/release/gpu_results check
 ring "gpu script" sh test/test_gpu_script.sh build/emu/gpu build/gpu_script_test
 if [ "$all" = all ]; then ring "emu faults" sh test/emu/faults.sh; else ring "emu faults" sh test/emu/faults.sh 2; fi
-[ -z "$skips" ] || { echo "skips other than expected in:$skips"; failed=$((failed + 1)); }
+for file in $rings/*.log; do echo "=== $file"; cat "$file"; done >build/check.log
+set -- $(cat $rings/*.counts | awk '{ good += $1; bad += $2 } END { print good + 0, bad + 0 }')
+passed=$1
+failed=$2
+[ ! -s $rings/skips ] || { echo "skips other than expected in: $(paste -sd, $rings/skips)"; failed=$((failed + 1)); }
 echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+[ "$failed" = 0 ]

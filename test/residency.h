@@ -8,6 +8,26 @@
 enum { TEXT, TEXT_2, ENCODE, HOIST, DENOISE, DECODE, STAGES };
 enum { BUDGETS = 10, EDITS = 16 };
 
+/* What `make check-all` asks for; else what comes again, with AVX2 or under sanitizers, is a part of it. */
+static inline bool is_thorough(void) {
+    const char *all = getenv("RESIDENCY");
+    return all && !strcmp(all, "all");
+}
+
+static bool again; /* set by main: the program runs itself, limited to AVX2 */
+
+static inline bool is_brief(void) {
+#ifdef __SANITIZE_ADDRESS__
+    return !is_thorough();
+#else
+    return again && !is_thorough();
+#endif
+}
+
+static inline int some(int n) {
+    return is_brief() ? (n + 2) / 3 + 1 : n;
+}
+
 static const char *const stage_names[STAGES] = {"text", "text_2", "encode", "hoist", "denoise", "decode"};
 
 /* ---- planned = used ---- */

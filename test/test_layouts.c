@@ -252,17 +252,16 @@ static void refuse_quantised(const char *name, const char *tensor, const char *t
 }
 
 static void test_quantised(void) {
-    refuse_quantised("fp8.safetensors", "layers.0.feed_forward.w1.weight", "F8_E4M3", 0, "fp8");
-    refuse_quantised("e5m2.safetensors", "layers.0.feed_forward.w1.weight", "F8_E5M2", 0, "fp8");
     refuse_quantised("int8.safetensors", "layers.2.feed_forward.w3.weight", "I8", 0, "int8");
     refuse_quantised("packed.safetensors", "layers.2.feed_forward.w3.weight", "U8", 0, "packed");
-    refuse_quantised("scaled.safetensors", "scaled_fp8", "F8_E4M3", 2, "scaled_fp8");
-    refuse_quantised("comfy.safetensors", "layers.0.feed_forward.w1.comfy_quant", "U8", 8, "comfy_quant");
     refuse_quantised("nvfp4.safetensors", "layers.0.feed_forward.w1.weight_scale_2", "F32", 4, "nvfp4");
     refuse_quantised("nf4.safetensors", "layers.0.feed_forward.w1.weight.absmax", "U8", 4, "bitsandbytes");
+    refuse_quantised("int8bnb.safetensors", "layers.0.feed_forward.w1.SCB", "F32", 4, "bitsandbytes");
+    refuse_quantised("torchao.safetensors", "layers.0.feed_forward.w1._weight_qdata", "F8_E4M3", 4,
+                     "torchao");
     refuse_quantised("svdq.safetensors", "layers.0.feed_forward.w1.wscales", "F8_E4M3", 4, "SVDQuant");
     struct pile *p = original(-1);
-    write_items(p, 0, p->n, under("meta.safetensors"), "_quantization_metadata", "{}");
+    write_items(p, 0, p->n, under("meta.safetensors"), "quantization_config", "{}");
     is_refused((options){.model = under("meta.safetensors"),
                          .llm = under("qwen.safetensors"),
                          .vae = under("ae.safetensors"),

@@ -154,8 +154,8 @@ static void least_budget(struct rig *rig, struct sluice_request request, const c
 /* wide: weights are so many that every stage streams at some of them. */
 static void wide_budgets(struct rig *rig, struct sluice_request request, const struct result *want, bool wide,
                          const char *name) {
-    struct tally t = budgets(rig, request, want, BUDGETS, name);
-    if (!wide) return;
+    struct tally t = budgets(rig, request, want, wide ? some(BUDGETS) : some(BUDGETS / 2), name);
+    if (!wide || is_brief()) return;
     check(t.different >= 6, "%s: only %d resident sets", name, t.different);
     check(t.streams[TEXT] >= 6 && t.streams[DENOISE] >= 6, "%s: text streams at %d budgets, denoise at %d",
           name, t.streams[TEXT], t.streams[DENOISE]);
@@ -179,8 +179,8 @@ static void gate(const char *folder, const char *name, int threads, bool wide) {
         wide_budgets(&rig, request, &latents, wide, name);
         request.no_decode = false;
     }
-    direct_reads(&rig, request, &want, name);
-    edited_plans(&rig, request, &want, EDITS, name);
+    if (!is_brief()) direct_reads(&rig, request, &want, name);
+    edited_plans(&rig, request, &want, wide ? some(EDITS) : some(EDITS / 2), name);
     least_budget(&rig, request, name);
     if (wide) requests(&rig, name);
     batch_against_seeds(&rig, request, least, name);
@@ -230,8 +230,8 @@ static void gate_bf16(const char *folder, const char *name, int threads, bool st
         struct result want = fresh(folder, threads, request);
         bounds(&rig, request, &least, &all);
         rig.watch.delays = rig.watch.short_reads = true;
-        if (streams) budgets(&rig, request, &want, BUDGETS, name);
-        edited_plans(&rig, request, &want, EDITS, name);
+        if (streams) budgets(&rig, request, &want, some(BUDGETS), name);
+        edited_plans(&rig, request, &want, some(EDITS), name);
         least_budget(&rig, request, name);
         if (!streams) batch_against_seeds(&rig, request, least, name);
         precisions_differ(&rig, request, &want);
@@ -243,13 +243,14 @@ static void gate_bf16(const char *folder, const char *name, int threads, bool st
 int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
+    again = argc > 1;
     const char *wide = wide_checkpoint();
-    gate(wide, "wide -t 1", 1, true);
+    if (!is_brief()) gate(wide, "wide -t 1", 1, true);
     gate(wide, "wide -t 2", 2, true);
-    gate("test/golden/zimage_a/model", "zimage_a", 1, false);
+    if (!is_brief()) gate("test/golden/zimage_a/model", "zimage_a", 1, false);
     gate("test/golden/zimage_b/model", "zimage_b", 2, false);
     gate_bf16("test/golden/zimage_b/model", "b in bf16", 2, false);
-    gate_bf16(wide, "wide in bf16", 1, true);
-    if (argc < 2) once_more_with_avx2(argv[0]);
+    if (!is_brief()) gate_bf16(wide, "wide in bf16", 1, true);
+    if (!again) once_more_with_avx2(argv[0]);
     return finish();
 }

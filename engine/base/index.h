@@ -26,6 +26,7 @@ struct index_entry {
     int32_t dim[8];        /* outermost first; of values, also where several are packed into one element */
     float scale;           /* 1 if none */
     struct index_scales scales;
+    bool described;         /* the file says how it is quantised */
     int source;             /* which of the index's sources */
     uint64_t offset, bytes; /* in that file */
     bool used;              /* bound by a family, or known to be unnecessary; set while a model opens */
@@ -38,9 +39,12 @@ struct tensor_index {
     int n_entries;
     struct byte_source *sources;
     int n_sources;
-    char *names;            /* storage of the entries' names, terminated by NULs */
-    char *config;           /* what the files' metadata has under `config`, JSON text; NULL: nothing */
-    bool quantised;         /* their metadata describes a quantisation */
+    char *names;  /* storage of the entries' names, terminated by NULs */
+    char *config; /* what the files' metadata has under `config`, JSON text; NULL: nothing */
+    /* What it says of quantised layers, JSON texts that each end with a NUL; NULL once that is understood. */
+    char *quantisation;
+    uint64_t quantisation_bytes;
+    bool quantised;         /* it describes a quantisation of another program */
     uint64_t host_bytes;    /* of our allocator held by this index */
     const char *prefix;     /* of the names of this view, borrowed; NULL: none */
     int view;               /* number of this view */

@@ -71,6 +71,9 @@ struct block_kind {
     int n_weights;
     size_t weights_bytes; /* size of the structure that the offsets point into */
     bool gathers_rows;    /* an embedding table: only the rows asked for are read, see block_gather_rows */
+    /* Its weights stay as they are stored when others are quantised: small ones that everything passes
+     * through, embedders and final layers, and those of autoencoders. Embedding tables stay too. */
+    bool keeps_types;
     /* Its result is rows that depend on the timestep alone. One visit computes them for as many evaluations
      * as it is told: all before the first (then they are hoisted: the weights are read once), or each its
      * own. One row has the same bits either way, so its products go through op_linear_few (R4). */
@@ -122,6 +125,14 @@ char *block_weight_name(const char *format, int number, char *out);
 /* The entry that holds a weight of the block, whole or as a slice, or NULL. */
 struct index_entry *block_find_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                       const struct tensor_index *index);
+
+/* The type that a weight has when weights are to be of the type `wanted`: that, a larger type with blocks of
+ * 32 where rows are no whole blocks of 256, or its own. Matrices of kinds that do not keep their types
+ * change; vectors, convolutions, tensors of at most 1,024 values and whatever no type suits stay. kind: NULL
+ * where no family knows the tensor. One answer for all who ask, so that quantising beforehand and while
+ * loading give the same picture. */
+enum dtype block_stored_type(const struct block_kind *kind, const struct index_entry *entry,
+                             enum dtype wanted);
 
 /* Finds a block's tensors in the index (marking them used), checks shapes and types, lays out the image.
  * MISSING, SHAPE, UNSUPPORTED name tensor, file, found and expected. dims: the family's dimensions. */

@@ -1,0 +1,91 @@
+/* Files that are there whole or not at all: see output.h. */
+#include "loaders/output.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/base/checked.h"
+
+enum { PIECE_BYTES = 4 << 20, ALIGN_MAX = 64 };
+
+static enum status fail(const char *path, const char *what, int failed, struct error *e) {
+    error_set(e, OUTPUT, "%s", what);
+    error_where(e, "%s", path);
+    return error_found(e, "%s", strerror(-failed));
+}
+
+/* Renaming over a device or a pipe would replace it. */
+static enum status check_target(const char *path, struct error *e) {
+    struct stat s;
+    if (stat(path, &s) || S_ISREG(s.st_mode)) return OK;
+    error_set(e, OUTPUT, "cannot write file");
+    error_where(e, "%s", path);
+    error_found(e, "something that is no regular file");
+    return error_expected(e, "a regular file, or none yet");
+}
+
+enum status output_open(struct sys *sys, const char *path, struct output *output, struct error *e) {
+    size_t bytes = strlen(path) + 32;
+    *output = (struct output){.sys = sys, .path = path, .file = -1};
+    if (check_target(path, e) != OK) return e->code;
+    output->temporary = sys->alloc(sys, LINE_HOST, bytes);
+    if (!output->temporary) return error_set(e, MEMORY, "no memory for a path");
+    snprintf(output->temporary, bytes, "%s.tmp.%ld", path, (long)getpid());
+    output->file = sys->create(sys, output->temporary);
+    return output->file < 0 ? fail(output->temporary, "cannot create file", output->file, e) : OK;
+}
+
+enum status output_write(struct output *output, const void *from, uint64_t bytes, struct error *e) {
+    uint64_t done = 0;
+    while (done < bytes) {
+        int64_t n = sys_write(output->sys, output->file, (const char *)from + done, bytes - done);
+        /* A device that takes nothing and gives no reason would be asked for ever. */
+        if (n <= 0) return fail(output->path, "cannot write file", n ? (int)n : -EIO, e);
+        done += (uint64_t)n;
+    }
+    output->bytes += bytes;
+    return OK;
+}
+
+enum status output_pad(struct output *output, uint64_t align, struct error *e) {
+    static const char zeros[ALIGN_MAX];
+    return output_write(output, zeros, align_up(output->bytes, align) - output->bytes, e);
+}
+
+static uint64_t piece_of(const struct tensor *tensor) {
+    uint64_t row = (uint64_t)tensor->row_bytes, block = (uint64_t)dtype_block_bytes(tensor->dtype);
+    uint64_t unit = row && row <= PIECE_BYTES ? row : block;
+    return PIECE_BYTES / unit * unit;
+}
+
+enum status output_make(struct output *output, const struct tensor_maker *maker, int i,
+                        const struct tensor *tensor, struct error *e) {
+    struct sys *sys = output->sys;
+    uint64_t left = (uint64_t)tensor_bytes(tensor), most = piece_of(tensor);
+    void *piece = sys->alloc(sys, LINE_HOST, PIECE_BYTES);
+    if (!piece) return error_set(e, MEMORY, "no memory for a piece of %d bytes", PIECE_BYTES);
+    while (left && e->code == OK) {
+        uint64_t n = left < most ? left : most;
+        if (maker->make(maker->user, i, piece, n, e) == OK) output_write(output, piece, n, e);
+        left -= n;
+    }
+    sys->release(sys, piece);
+    return e->code;
+}
+
+enum status output_close(struct output *output, struct error *e) {
+    struct sys *sys = output->sys;
+    if (output->file >= 0) {
+        int failed = e->code == OK ? sys->flush(sys, output->file) : 0;
+        if (failed) fail(output->path, "cannot write file", failed, e);
+        sys->close(sys, output->file);
+        failed = e->code == OK ? sys->rename(sys, output->temporary, output->path) : 0;
+        if (failed) fail(output->path, "cannot rename file", failed, e);
+        if (e->code != OK) sys->remove(sys, output->temporary);
+    }
+    sys->release(sys, output->temporary);
+    return e->code;
+}

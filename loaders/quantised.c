@@ -1,0 +1,313 @@
+/* Pairing quantised weights with their scales: see quantised.h.
+ *
+ * Three generations of files. The oldest marks a part with a tensor `scaled_fp8` and has `scale_weight`
+ * beside every weight. Later ones have `weight_scale`, and a description of each layer: in a tensor of its
+ * own
+ * (`comfy_quant`), or for all layers in the file's metadata. Descriptions are read first, since the bytes of
+ * integers mean nothing without one. */
+#include "loaders/quantised.h"
+
+#include "loaders/json.h"
+#include "loaders/loaders.h"
+#include "loaders/quantised_form.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME_BYTES = LOADER_NAME_MAX + 64, TILE_ROWS = 128, TILE_BLOCKS = 4, ROTATION_COLUMNS = 256 };
+
+/* What a weight is being paired with. */
+struct pairing {
+    struct tensor_index *index;
+    struct index_entry *weight;
+    const struct quantised_form *form;
+    int layer_bytes; /* of the weight's name, without ".weight" */
+};
+
+static const char *path_of(const struct pairing *p, const struct index_entry *entry) {
+    return p->index->sources[entry->source].path;
+}
+
+/* The tensor of that name beside the weight, or NULL. */
+static struct index_entry *beside(const struct pairing *p, const char *name) {
+    char whole[NAME_BYTES];
+    snprintf(whole, sizeof whole, "%.*s.%s", p->layer_bytes, p->weight->name, name);
+    return index_find(p->index, whole);
+}
+
+static enum status fail(const struct pairing *p, const struct index_entry *entry, enum status code,
+                        const char *what, struct error *e) {
+    error_set(e, code, "tensor '%s' %s", entry->name, what);
+    return error_where(e, "%s, byte %" PRIu64, path_of(p, entry), entry->offset);
+}
+
+static void print_shape(const struct index_entry *entry, char *out, size_t bytes) {
+    size_t n = (size_t)snprintf(out, bytes, "%s [", dtype_name(entry->dtype));
+    for (int i = 0; i < entry->rank && n < bytes; i++)
+        n += (size_t)snprintf(out + n, bytes - n, i ? ", %" PRId32 : "%" PRId32, entry->dim[i]);
+    if (n < bytes) snprintf(out + n, bytes - n, "]");
+}
+
+static enum status fail_shape(const struct pairing *p, const struct index_entry *entry, const char *expected,
+                              struct error *e) {
+    char found[128];
+    print_shape(entry, found, sizeof found);
+    fail(p, entry, SHAPE, "has the wrong shape", e);
+    error_found(e, "%s", found);
+    return error_expected(e, "%s", expected);
+}
+
+static enum status fail_missing(const struct pairing *p, const char *name, struct error *e) {
+    error_set(e, MISSING, "tensor '%.*s.%s' is missing", p->layer_bytes, p->weight->name, name);
+    error_where(e, "%s", path_of(p, p->weight));
+    return error_expected(e, "the scale of '%s'", p->weight->name);
+}
+
+/* ---- scales ---- */
+
+/* Old and new name; NULL if there is neither. */
+static struct index_entry *find_scale(const struct pairing *p, struct error *e) {
+    struct index_entry *scale = beside(p, "weight_scale"), *old = beside(p, "scale_weight");
+    if (!scale || !old) return scale ? scale : old;
+    fail(p, old, DUP, "is a second scale", e);
+    error_found(e, "'%s' too", scale->name);
+    return NULL;
+}
+
+static bool is_single(const struct index_entry *entry) {
+    for (int i = 0; i < entry->rank; i++)
+        if (entry->dim[i] != 1) return false;
+    return true;
+}
+
+static float half_to_float(uint16_t half) {
+    int exponent = half >> 10 & 31;
+    float fraction = (float)(half & 1023) / 1024;
+    float value = exponent == 31 ? (half & 1023 ? NAN : INFINITY)
+                  : exponent     ? ldexpf(1 + fraction, exponent - 15)
+                                 : ldexpf(fraction, -14);
+    return half & 0x8000 ? -value : value;
+}
+
+static float decode_scale(enum dtype dtype, uint32_t bits) {
+    float value;
+    if (dtype == DTYPE_F16) return half_to_float((uint16_t)bits);
+    if (dtype == DTYPE_BF16) bits <<= 16;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* One number for the whole weight: read now, since it travels with the plan's tensors, not with bytes. */
+static enum status read_scale(struct pairing *p, struct index_entry *scale, struct error *e) {
+    unsigned char bytes[4] = {0};
+    if (scale->dtype != DTYPE_F32 && scale->dtype != DTYPE_F16 && scale->dtype != DTYPE_BF16) {
+        fail(p, scale, META, "is no scale", e);
+        error_found(e, "%s", dtype_name(scale->dtype));
+        return error_expected(e, "F32, F16 or BF16");
+    }
+    if (source_read(&p->index->sources[scale->source], bytes, scale->bytes, scale->offset, e) != OK)
+        return e->code;
+    uint32_t bits =
+        (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+    float value = decode_scale(scale->dtype, bits);
+    if (!isfinite(value)) {
+        fail(p, scale, META, "is no scale", e);
+        error_found(e, "%g", (double)value);
+        return error_expected(e, "a finite number");
+    }
+    p->weight->scale = value;
+    scale->used = true;
+    return OK;
+}
+
+static void take_scales(struct pairing *p, struct index_entry *scale) {
+    p->weight->scales = (struct index_scales){scale->source, scale->offset, scale->bytes};
+    scale->used = true;
+}
+
+/* One for all, or a column of one a row. */
+static enum status pair_scale(struct pairing *p, struct index_entry *scale, struct error *e) {
+    const struct index_entry *w = p->weight;
+    if (is_single(scale)) return read_scale(p, scale, e);
+    if (scale->rank == 2 && w->rank == 2 && scale->dim[0] == w->dim[0] && scale->dim[1] == 1 &&
+        scale->dtype == DTYPE_F32) {
+        take_scales(p, scale);
+        return OK;
+    }
+    char expected[64];
+    snprintf(expected, sizeof expected, "one, or F32 [%" PRId32 ", 1]", w->rank == 2 ? w->dim[0] : 1);
+    return fail_shape(p, scale, w->rank == 2 ? expected : "one", e);
+}
+
+/* In tiles of 128 rows by 4 blocks, whatever shape and eight-bit type the file gives them. */
+static enum status pair_tiles(struct pairing *p, struct index_entry *scale, struct error *e) {
+    int values = dtype_tiled_values(p->weight->dtype);
+    int64_t rows = ((int64_t)p->weight->dim[0] + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
+    int64_t blocks = (p->weight->dim[1] / values + TILE_BLOCKS - 1) / TILE_BLOCKS * TILE_BLOCKS;
+    if (scale->rank == 2 && scale->dim[0] == rows && scale->dim[1] == blocks &&
+        scale->bytes == (uint64_t)(rows * blocks)) {
+        take_scales(p, scale);
+        return OK;
+    }
+    char expected[64];
+    snprintf(expected, sizeof expected, "[%" PRId64 ", %" PRId64 "] of one byte", rows, blocks);
+    return fail_shape(p, scale, expected, e);
+}
+
+/* ---- weights ---- */
+
+/* The type that a form's bytes must have in the file. */
+static enum status check_stored(const struct pairing *p, enum dtype stored, struct error *e) {
+    if (p->weight->dtype == stored) return OK;
+    fail(p, p->weight, META, "is not of the type that its description names", e);
+    error_found(e, "%s", dtype_name(p->weight->dtype));
+    return error_expected(e, "%s for %s", dtype_name(stored), p->form->name);
+}
+
+static enum status pair_single(struct pairing *p, struct index_entry *scale, struct error *e) {
+    if (check_stored(p, p->form->stored, e) != OK) return e->code;
+    return scale ? pair_scale(p, scale, e) : fail_missing(p, "weight_scale", e);
+}
+
+/* Columns: of values. */
+static enum status pair_tiled(struct pairing *p, struct index_entry *scale, enum dtype dtype,
+                              struct error *e) {
+    struct index_entry *w = p->weight;
+    int packed = dtype == DTYPE_NVFP4_TILED ? 2 : 1, values = dtype_tiled_values(dtype);
+    if (check_stored(p, p->form->stored, e) != OK) return e->code;
+    if (w->rank != 2 || w->dim[0] % 16 || w->dim[1] > INT32_MAX / packed || w->dim[1] * packed % values) {
+        char expected[64];
+        snprintf(expected, sizeof expected, "rows in sixteens, columns of %d bytes each", values / packed);
+        return fail_shape(p, w, expected, e);
+    }
+    if (!scale) return fail_missing(p, "weight_scale", e);
+    w->dtype = dtype;
+    w->dim[1] *= packed;
+    return pair_tiles(p, scale, e);
+}
+
+static enum status pair_nvfp4(struct pairing *p, struct index_entry *scale, struct error *e) {
+    struct index_entry *second = beside(p, "weight_scale_2");
+    if (pair_tiled(p, scale, DTYPE_NVFP4_TILED, e) != OK) return e->code;
+    if (!second) return fail_missing(p, "weight_scale_2", e);
+    return is_single(second) ? read_scale(p, second, e) : fail_shape(p, second, "one", e);
+}
+
+static bool is_power_of_4(int64_t n) {
+    while (n > 1 && n % 4 == 0) n /= 4;
+    return n == 1;
+}
+
+/* Weights whose columns were rotated group by group: they are refused, after what could never be right. */
+static enum status refuse_rotated(const struct pairing *p, struct error *e) {
+    const struct index_entry *w = p->weight;
+    int64_t group = p->form->group ? p->form->group : ROTATION_COLUMNS;
+    int64_t columns = w->rank ? w->dim[w->rank - 1] : 1;
+    if (group < 4 || !is_power_of_4(group) || columns % group) {
+        fail(p, w, META, "cannot have been rotated in such groups", e);
+        error_found(e, "groups of %" PRId64 " for %" PRId64 " columns", group, columns);
+        return error_expected(e, "a power of 4 that divides the columns");
+    }
+    fail(p, w, UNSUPPORTED, "is quantised in a form that is not read", e);
+    error_found(e, "%s with convrot", p->form->name);
+    return error_expected(e, "the same without rotation");
+}
+
+static enum status pair_described(struct pairing *p, struct index_entry *scale, struct error *e) {
+    p->weight->described = true;
+    if (p->form->rotated) return refuse_rotated(p, e);
+    switch (p->form->kind) {
+    case QUANTISED_NVFP4:
+        return pair_nvfp4(p, scale, e);
+    case QUANTISED_MXFP8:
+        return pair_tiled(p, scale, DTYPE_MXFP8_TILED, e);
+    default:
+        return pair_single(p, scale, e);
+    }
+}
+
+/* Is the weight in a part that a tensor `scaled_fp8` marks: before any of its name's dots, or before all? */
+static bool is_marked(const struct pairing *p) {
+    char name[NAME_BYTES];
+    for (int n = p->layer_bytes; n >= 0; n--) {
+        if (n && p->weight->name[n - 1] != '.') continue;
+        snprintf(name, sizeof name, "%.*sscaled_fp8", n, p->weight->name);
+        if (index_find(p->index, name)) return true;
+    }
+    return false;
+}
+
+static enum status pair_plain(struct pairing *p, struct index_entry *scale, struct error *e) {
+    const struct index_entry *w = p->weight;
+    bool fp8 = w->dtype == DTYPE_F8_E4M3 || w->dtype == DTYPE_F8_E5M2;
+    if (fp8 && scale) return pair_scale(p, scale, e);
+    if (fp8 && w->rank > 1 && is_marked(p)) return fail_missing(p, "scale_weight", e);
+    bool packed = w->dtype == DTYPE_I8 || w->dtype == DTYPE_U8 || w->dtype == DTYPE_OTHER;
+    if (fp8 || packed || !scale) return OK;
+    fail(p, scale, META, "is the scale of a weight that is not quantised", e);
+    error_found(e, "'%s' of %s", w->name, dtype_name(w->dtype));
+    return error_expected(e, "F8_E4M3 or F8_E5M2");
+}
+
+/* What activations were divided by where a product was done in eight bits; here none is. */
+static void drop_input_scales(const struct pairing *p) {
+    static const char *const names[] = {"input_scale", "scale_input"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct index_entry *scale = beside(p, names[i]);
+        if (scale && dtype_is_quantised(p->weight->dtype)) scale->used = true;
+    }
+}
+
+static bool ends_with(const char *name, const char *end) {
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && !strcmp(name + n - m, end);
+}
+
+static enum status pair_weight(struct tensor_index *index, int i, const struct quantised_form *form,
+                               struct error *e) {
+    struct index_entry *entry = &index->entries[i];
+    struct pairing p = {index, entry, form, (int)strlen(entry->name) - (int)strlen(".weight")};
+    if (!ends_with(entry->name, ".weight")) return OK;
+    struct index_entry *scale = find_scale(&p, e);
+    if (e->code != OK) return e->code;
+    if (form->kind)
+        pair_described(&p, scale, e);
+    else
+        pair_plain(&p, scale, e);
+    drop_input_scales(&p);
+    return e->code;
+}
+
+/* Tensors that say what others are. */
+static void mark_markers(struct tensor_index *index) {
+    static const char *const ends[] = {".comfy_quant", ".comfy_attention.config", ".scaled_fp8"};
+    for (int i = 0; i < index->n_entries; i++) {
+        struct index_entry *entry = &index->entries[i];
+        bool marker = !strcmp(entry->name, "scaled_fp8");
+        for (size_t k = 0; k < sizeof ends / sizeof *ends && !marker; k++)
+            marker = ends_with(entry->name, ends[k]);
+        entry->used |= marker;
+    }
+}
+
+enum status quantised_pair(struct tensor_index *index, struct error *e) {
+    struct sys *sys = index->sys;
+    uint64_t bytes = ((uint64_t)index->n_entries + 1) * sizeof(struct quantised_form);
+    struct quantised_form *forms = sys->alloc(sys, LINE_HOST, bytes);
+    if (!forms) {
+        error_set(e, MEMORY, "no memory for the forms of %d tensors", index->n_entries);
+        return error_where(e, "%s", index->n_sources ? index->sources[0].path : "no file");
+    }
+    memset(forms, 0, bytes);
+    quantised_read_forms(index, forms, e);
+    for (int i = 0; i < index->n_entries && e->code == OK; i++) pair_weight(index, i, &forms[i], e);
+    if (e->code == OK) mark_markers(index);
+    sys->release(sys, forms);
+    if (index->quantisation) index->host_bytes -= index->quantisation_bytes;
+    sys->release(sys, index->quantisation);
+    index->quantisation = NULL;
+    index->quantisation_bytes = 0;
+    return e->code;
+}

@@ -1,0 +1,213 @@
+/* Descriptions of quantised layers, JSON in tensors and in metadata: see quantised_form.h.
+ *
+ * Everything is walked or decoded in small pieces under limits, so that memory does not grow with what a
+ * hostile description contains. Whatever is wrong with the JSON is META: it is a detail of the tensor. */
+#include "loaders/quantised_form.h"
+
+#include "loaders/json.h"
+#include "loaders/loaders.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Published descriptions have up to 200 bytes and one level. */
+enum { DESCRIPTION_BYTES_MAX = 4096, DESCRIPTION_DEPTH_MAX = 8, METADATA_DEPTH_MAX = 10 };
+
+static const struct quantised_form known[] = {
+    {.kind = QUANTISED_SINGLE, .stored = DTYPE_F8_E4M3, .name = "float8_e4m3fn"},
+    {.kind = QUANTISED_SINGLE, .stored = DTYPE_F8_E5M2, .name = "float8_e5m2"},
+    {.kind = QUANTISED_SINGLE, .stored = DTYPE_I8, .name = "int8_tensorwise"},
+    {.kind = QUANTISED_NVFP4, .stored = DTYPE_U8, .name = "nvfp4"},
+    {.kind = QUANTISED_MXFP8, .stored = DTYPE_F8_E4M3, .name = "mxfp8"},
+};
+
+/* Whose description is read, for errors. */
+struct described {
+    const char *path, *tensor;
+};
+
+static enum status fail(const struct described *at, enum status code, const char *what, struct error *e) {
+    error_set(e, code, "the description of how '%s' is quantised %s", at->tensor, what);
+    return error_where(e, "%s", at->path);
+}
+
+/* What the parser found, as this description's fault; memory is nobody's. */
+static enum status fail_json(const struct described *at, const struct error *inner, struct error *e) {
+    if (inner->code == MEMORY) {
+        *e = *inner;
+        return e->code;
+    }
+    fail(at, inner->code == LIMIT ? LIMIT : META, "cannot be read", e);
+    return error_found(e, "%s: %.100s", inner->what, *inner->found ? inner->found : status_name(inner->code));
+}
+
+static enum status take_rotation(const struct described *at, const json_t *json, struct quantised_form *form,
+                                 struct error *e) {
+    const json_t *group = json_object_get(json, "convrot_groupsize");
+    form->rotated = json_is_true(json_object_get(json, "convrot"));
+    if (!form->rotated || !group) return OK;
+    form->group = json_integer_value(group);
+    if (json_is_integer(group) && form->group > 0) return OK;
+    fail(at, META, "is wrong", e);
+    return error_expected(e, "a positive number for convrot_groupsize");
+}
+
+static enum status take_form(const struct described *at, const json_t *json, struct quantised_form *form,
+                             struct error *e) {
+    const char *name = json_string_value(json_object_get(json, "format"));
+    if (!name) {
+        fail(at, META, "is wrong", e);
+        return error_expected(e, "an object with a format");
+    }
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(known[i].name, name)) continue;
+        *form = known[i];
+        return take_rotation(at, json, form, e);
+    }
+    fail(at, UNSUPPORTED, "names a form that is not read", e);
+    error_found(e, "\"%.100s\"", name);
+    return error_expected(e, "float8_e4m3fn, float8_e5m2, int8_tensorwise, nvfp4 or mxfp8");
+}
+
+/* ---- tensors ---- */
+
+static enum status read_description(const struct tensor_index *index, const struct index_entry *entry,
+                                    char text[DESCRIPTION_BYTES_MAX], const struct described *at,
+                                    struct error *e) {
+    if (entry->bytes <= DESCRIPTION_BYTES_MAX && entry->dtype == DTYPE_U8)
+        return source_read(&index->sources[entry->source], text, entry->bytes, entry->offset, e);
+    if (entry->dtype != DTYPE_U8) {
+        fail(at, META, "is no text", e);
+        return error_found(e, "%s", dtype_name(entry->dtype));
+    }
+    fail(at, LIMIT, "is too long", e);
+    error_found(e, "%" PRIu64 " bytes", entry->bytes);
+    return error_expected(e, "at most %d", DESCRIPTION_BYTES_MAX);
+}
+
+/* The weight of a layer whose name has so many bytes behind a prefix, or NULL. */
+static struct index_entry *find_weight(const struct tensor_index *index, const char *prefix,
+                                       const char *layer, size_t bytes) {
+    char name[2 * LOADER_NAME_MAX];
+    if (bytes > LOADER_NAME_MAX) return NULL;
+    snprintf(name, sizeof name, "%s%.*s.weight", prefix, (int)bytes, layer);
+    return index_find(index, name);
+}
+
+static enum status read_tensor(const struct tensor_index *index, const struct index_entry *entry,
+                               struct quantised_form *form, struct error *e) {
+    char text[DESCRIPTION_BYTES_MAX];
+    struct error inner = {0};
+    struct described at = {index->sources[entry->source].path, entry->name};
+    json_t *json = NULL;
+    size_t layer = strlen(entry->name) - strlen(".comfy_quant");
+    const struct index_entry *weight = find_weight(index, "", entry->name, layer);
+    if (!weight) {
+        fail(&at, MISSING, "has no weight", e);
+        return error_expected(e, "'%.*s.weight'", (int)layer, entry->name);
+    }
+    if (read_description(index, entry, text, &at, e) != OK) return e->code;
+    if (json_parse(at.path, text, entry->bytes, DESCRIPTION_DEPTH_MAX, &json, &inner) != OK)
+        return fail_json(&at, &inner, e);
+    take_form(&at, json, &form[weight - index->entries], e);
+    json_decref(json);
+    return e->code;
+}
+
+static enum status read_tensors(const struct tensor_index *index, struct quantised_form *form,
+                                struct error *e) {
+    static const char end[] = ".comfy_quant";
+    for (int i = 0; i < index->n_entries && e->code == OK; i++) {
+        size_t n = strlen(index->entries[i].name);
+        if (n < sizeof end || strcmp(index->entries[i].name + n - sizeof end + 1, end)) continue;
+        read_tensor(index, &index->entries[i], form, e);
+    }
+    return e->code;
+}
+
+/* ---- metadata ---- */
+
+/* Layers are called as the model's part knows them, their tensors as the file does. */
+static struct index_entry *find_layer(const struct tensor_index *index, const char *layer, size_t bytes) {
+    static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_model.", "model.",
+                                           "net."};
+    struct index_entry *found = NULL;
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && !found; i++)
+        found = find_weight(index, prefixes[i], layer, bytes);
+    return found;
+}
+
+static enum status read_layer(const struct tensor_index *index, const struct json_member *member,
+                              struct quantised_form *form, struct error *e) {
+    struct error inner = {0};
+    struct described at = {member->name.path, "a layer"};
+    json_t *name = NULL, *json = NULL;
+    if (member->name.bytes > 6 * LOADER_NAME_MAX || member->value.bytes > DESCRIPTION_BYTES_MAX)
+        return fail(&at, LIMIT, "is too long", e);
+    if (json_decode(&member->name, 0, &name, &inner) != OK) return fail_json(&at, &inner, e);
+    at.tensor = json_string_value(name);
+    const struct index_entry *weight = find_layer(index, at.tensor, json_string_length(name));
+    struct quantised_form *of = weight ? &form[weight - index->entries] : NULL;
+    if (of && of->kind)
+        fail(&at, DUP, "occurs twice in _quantization_metadata", e);
+    else if (json_decode(&member->value, 0, &json, &inner) != OK)
+        fail_json(&at, &inner, e);
+    else if (of)
+        take_form(&at, json, of, e);
+    json_decref(json);
+    json_decref(name);
+    return e->code;
+}
+
+static bool is_named(const struct json_member *member, const char *name) {
+    size_t bytes = strlen(name);
+    return member->name.bytes == bytes + 2 && !memcmp(member->name.text + 1, name, bytes);
+}
+
+static enum status read_layers(const struct tensor_index *index, const struct json_text *layers,
+                               struct quantised_form *form, struct error *e) {
+    struct json_walk walk;
+    struct json_member member;
+    struct error inner = {0};
+    struct described at = {layers->path, "_quantization_metadata"};
+    if (json_walk_start(&walk, layers, METADATA_DEPTH_MAX - 1, &inner) != OK)
+        return fail_json(&at, &inner, e);
+    for (int n = 0; e->code == OK && json_walk_next(&walk, &member, &inner); n++)
+        if (n == LOADER_TENSORS_MAX)
+            fail(&at, LIMIT, "has too many layers", e);
+        else
+            read_layer(index, &member, form, e);
+    return inner.code == OK ? e->code : fail_json(&at, &inner, e);
+}
+
+static enum status read_metadata(const struct tensor_index *index, const struct json_text *text,
+                                 struct quantised_form *form, struct error *e) {
+    struct json_walk walk;
+    struct json_member member;
+    struct error inner = {0};
+    struct described at = {text->path, "_quantization_metadata"};
+    bool seen = false;
+    if (json_walk_start(&walk, text, METADATA_DEPTH_MAX, &inner) != OK) return fail_json(&at, &inner, e);
+    while (e->code == OK && json_walk_next(&walk, &member, &inner)) {
+        if (!is_named(&member, "layers")) continue;
+        if (seen) return fail(&at, DUP, "has its layers twice", e);
+        seen = true;
+        read_layers(index, &member.value, form, e);
+    }
+    if (inner.code != OK) return fail_json(&at, &inner, e);
+    if (e->code != OK || seen) return e->code;
+    fail(&at, META, "is wrong", e);
+    return error_expected(e, "an object with layers");
+}
+
+enum status quantised_read_forms(const struct tensor_index *index, struct quantised_form *form,
+                                 struct error *e) {
+    for (uint64_t at = 0; at < index->quantisation_bytes && e->code == OK;) {
+        const char *text = index->quantisation + at;
+        struct json_text json = {.path = index->sources[0].path, .text = text, .bytes = strlen(text)};
+        read_metadata(index, &json, form, e);
+        at += json.bytes + 1;
+    }
+    return e->code == OK ? read_tensors(index, form, e) : e->code;
+}

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Makes quantised/: rows of every stored type of weights and the f32 numbers they stand for.
+
+    quantised.py
+
+needs requirements.txt and gguf==0.19.0.  test_weights.c and the devices' tests read what it wrote and need no Python.
+Each file quantised/TYPE.safetensors holds
+  bytes   U8 [rows, row_bytes]     codes of all values, scales ordinary and extreme (0, subnormal, negative, Inf, NaN)
+  values  F32 [rows, columns]      what they stand for; NaN is 0x7fc00000
+  scales  F32 [rows] or U8 tiles   of types that have them in another tensor
+  scale   F32 [1]                  likewise
+  sweep   U8 [32]                  SHA-256 of the f32 of the sweep below, little-endian, NaN as above
+GGUF's types are decoded by the gguf package, E4M3, E5M2 and E8M0 by PyTorch, E2M1 by the table of OCP Microscaling
+1.0, tiles of scales are laid out as cuBLAS 13's manual has them (block scaling factors, 128x4).
+
+A sweep's bytes are those of noise() with the scales in their places: every f16 as d, and as dmin where there is one,
+every E8M0 or E4M3 as a block's scale.  Of types whose scales lie elsewhere it is ramp(): every code in each of 256 rows,
+whose scales are row i's noise (f32) or i (a tile's).
+"""
+
+import hashlib
+import os
+
+import gguf
+import numpy as np
+import torch
+from safetensors.numpy import save_file
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "quantised")
+
+# Values and bytes of a block, where its f16 scales lie, and blocks of a sweep for each of their values.
+F16_SCALED = {
+    "Q4_0": (32, 18, [0], 8), "Q4_1": (32, 20, [0, 2], 8), "Q5_0": (32, 22, [0], 8), "Q5_1": (32, 24, [0, 2], 8),
+    "Q8_0": (32, 34, [0], 16), "Q2_K": (256, 84, [80, 82], 1), "Q3_K": (256, 110, [108], 1),
+    "Q4_K": (256, 144, [0, 2], 1), "Q5_K": (256, 176, [0, 2], 1), "Q6_K": (256, 210, [208], 1),
+    "IQ4_NL": (32, 18, [0], 8), "IQ4_XS": (256, 136, [0], 1),
+}
+# One byte each: values and bytes of a block, scales of it, blocks of a sweep.
+BYTE_SCALED = {"MXFP4": (32, 17, 1, 1 << 14), "NVFP4": (64, 36, 4, 1 << 12)}
+
+ODD_F16 = [0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00, 0xfd01, 0x3c00]
+E2M1 = np.array([0, .5, 1, 1.5, 2, 3, 4, 6, -0., -.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+
+
+def noise(first, n):
+    """Bytes [first, first + n) of what every sweep is filled with."""
+    i = np.arange(first, first + n, dtype=np.uint32) * np.uint32(0x9e3779b1)
+    i = (i ^ (i >> np.uint32(15))) * np.uint32(0x85ebca77)
+    return ((i ^ (i >> np.uint32(13))) & np.uint32(255)).astype(np.uint8)
+
+
+def ramp(row_bytes):
+    """256 rows in which every byte, or the high half of one, has every value."""
+    step = 256 // row_bytes
+    return (np.arange(256)[:, None] + step * np.arange(row_bytes)[None]).astype(np.uint8)
+
+
+def settled(values):
+    values = np.ascontiguousarray(values, np.float32).copy()
+    values.view(np.uint32)[np.isnan(values)] = 0x7fc00000
+    return values
+
+
+def decoded(name, blocks):
+    with np.errstate(all="ignore"):
+        return settled(gguf.dequantize(blocks, gguf.GGMLQuantizationType[name]))
+
+
+def save(name, sweep, **tensors):
+    tensors["sweep"] = np.frombuffer(sweep.digest(), np.uint8)
+    tensors = {key: np.ascontiguousarray(tensor) for key, tensor in tensors.items()}
+    save_file(tensors, os.path.join(FOLDER, name + ".safetensors"))
+
+
+def put_f16(blocks, at, scales):
+    blocks[:, at] = scales & 255
+    blocks[:, at + 1] = scales >> 8
+
+
+def sweep_f16(name):
+    values, size, places, repeats = F16_SCALED[name]
+    sha = hashlib.sha256()
+    for first in range(0, repeats << 16, 1 << 12):
+        n = np.arange(first, first + (1 << 12), dtype=np.uint32)
+        blocks = noise(first * size, size << 12).reshape(-1, size)
+        for which, at in enumerate(places):
+            put_f16(blocks, at, (n * np.uint32(40503 if which else 1)) & np.uint32(0xffff))
+        sha.update(decoded(name, blocks).tobytes())
+    return sha
+
+
+def make_f16(name):
+    values, size, places, _ = F16_SCALED[name]
+    rows, each = 16, 2 if values == 256 else 12
+    rng = np.random.default_rng(size)
+    blocks = rng.integers(0, 256, (rows * each, size), np.uint8)
+    for which, at in enumerate(places):
+        scales = rng.integers(0x2000, 0x3000, rows * each).astype(np.uint16)
+        odd = rng.permutation(rows * each)[:len(ODD_F16)]
+        scales[odd] = ODD_F16
+        put_f16(blocks, at, scales)
+    blocks = blocks.reshape(rows, -1)
+    save(name, sweep_f16(name), bytes=blocks, values=decoded(name, blocks))
+
+
+def make_byte(name):
+    values, size, scales, repeats = BYTE_SCALED[name]
+    blocks = noise(0, size * repeats).reshape(-1, size)
+    for k in range(scales):
+        blocks[:, k] = (np.arange(repeats) * scales + k) & 255
+    sweep = hashlib.sha256(decoded(name, blocks).tobytes())
+    blocks = np.random.default_rng(size).integers(0, 256, (32, 8 * size), np.uint8)
+    save(name, sweep, bytes=blocks, values=decoded(name, blocks))
+
+
+def torch_values(codes, dtype):
+    return torch.from_numpy(np.ascontiguousarray(codes)).view(dtype).float().numpy()
+
+
+PLAIN = {"F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "I8": torch.int8}
+
+
+def scaled(name, codes, scales, scale):
+    with np.errstate(all="ignore"):
+        return settled(torch_values(codes, PLAIN[name]) * scales[:, None] * scale)
+
+
+def make_plain(name):
+    sweep_scales = noise(0, 1024).view(np.uint32).view(np.float32)
+    sweep = hashlib.sha256(scaled(name, ramp(256), sweep_scales, np.float32(1)).tobytes())
+    rng = np.random.default_rng(1)
+    scales = rng.uniform(1e-4, 1e-2, 24).astype(np.float32)
+    scales[:8] = [0, -0., 1e-45, -3e-39, 3e38, np.inf, -np.inf, np.nan]
+    scale = np.array([0.37], np.float32)
+    codes = np.array([rng.permutation(256) for _ in scales], np.uint8)
+    save(name, sweep, bytes=codes, values=scaled(name, codes, scales, scale[0]), scales=scales, scale=scale)
+
+
+def tiles(scales):
+    """[rows, blocks] to tiles of 128 rows by 4 blocks, what pads them 0xff, one tile after another along a row of tiles."""
+    rows, blocks = scales.shape
+    down, across = -(-rows // 128), -(-blocks // 4)
+    to = np.full((down * 128, across * 4), 0xff, np.uint8)
+    to[:rows, :blocks] = scales
+    # [tile down, quarter, row in it, tile across, block] to [tile down, tile across, row, quarter, block]
+    return to.reshape(down, 4, 32, across, 4).transpose(0, 3, 2, 1, 4).reshape(-1)
+
+
+def nvfp4_values(packed, scales, scale):
+    codes = np.stack([packed >> 4, packed & 15], -1).reshape(packed.shape[0], -1)
+    with np.errstate(all="ignore"):
+        return settled(E2M1[codes] * torch_values(scales, torch.float8_e4m3fn).repeat(16, 1) * scale)
+
+
+def mxfp8_values(codes, scales, scale):
+    with np.errstate(all="ignore"):
+        factors = torch_values(scales, torch.float8_e8m0fnu)
+        return settled(torch_values(codes, torch.float8_e4m3fn) * factors.repeat(32, 1) * scale)
+
+
+def make_tiled(name, values, bytes_each, block):
+    scales = np.tile(np.arange(256, dtype=np.uint8)[:, None], (1, 256 // block))
+    sweep = hashlib.sha256(values(ramp(256 * bytes_each // block), scales, np.float32(1)).tobytes())
+    rng = np.random.default_rng(block)
+    rows, blocks = 160, 9 if block == 16 else 5
+    codes = rng.integers(0, 256, (rows, blocks * bytes_each), np.uint8)
+    scales = rng.permutation(np.arange(rows * blocks) & 255).astype(np.uint8).reshape(rows, blocks)
+    scale = np.array([0.0137], np.float32)
+    save(name, sweep, bytes=codes, values=values(codes, scales, scale[0]), scales=tiles(scales), scale=scale)
+
+
+def main():
+    os.makedirs(FOLDER, exist_ok=True)
+    for name in F16_SCALED:
+        make_f16(name)
+    for name in BYTE_SCALED:
+        make_byte(name)
+    for name in PLAIN:
+        make_plain(name)
+    make_tiled("NVFP4_TILED", nvfp4_values, 8, 16)
+    make_tiled("MXFP8_TILED", mxfp8_values, 32, 32)
+
+
+if __name__ == "__main__":
+    main()
