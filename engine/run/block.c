@@ -215,6 +215,7 @@ static enum status bind_weight(struct block *block, const struct block_ref *ref,
     if (check_weight(&place, block, spec->rank, whole, e) != OK) return e->code;
     struct image_tensor *t = &block->tensors[block->n_tensors++];
     *t = (struct image_tensor){.offset = spec->offset,
+                               .entry = place.entry,
                                .shape = tensor_make(NULL, place.entry->dtype, spec->rank, dim)};
     t->shape.scale = place.entry->scale;
     place.entry->used = true;
