@@ -50,7 +50,7 @@ struct command {
     const char *example;
 };
 
-#define N_FLAGS 52
+#define N_FLAGS 53
 extern const struct flag flags[N_FLAGS];
 #define N_COMMANDS 8
 extern const struct command commands[N_COMMANDS];

@@ -5,6 +5,7 @@
 #include "cli/fields.h"
 #include "cli/output.h"
 #include "cli/plan_table.h"
+#include "cli/plan_types.h"
 #include "cli/report.h"
 #include "cli/request.h"
 #include "cli/say.h"
@@ -38,11 +39,13 @@ static int does_not_fit(const char *json, struct sluice_error *e) {
 static int print_plan(struct drawing *drawing, char **json, struct sluice_error *e) {
     bool fits = true;
     int status = sluice_plan_query(drawing->session, &drawing->request, drawing->latent, json, &fits, e);
+    if (!status) status = plan_types_add(drawing, json, e);
     if (status) return status;
     if (drawing->args->json) {
         puts(*json);
     } else {
         status = plan_table_print(stdout, *json, e);
+        plan_types_print(stdout, *json);
     }
     if (!status && !fits) status = does_not_fit(*json, e);
     return status;

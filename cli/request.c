@@ -133,6 +133,7 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->seed = seed;
     request->no_decode = args->no_decode;
     if (args->precision) request->precision = args->precision;
+    request->type = args->type;
     request->init_latent = args->init_latent;
     request->save_latent = args->save_latent;
     request->dump = args->dump;

@@ -220,6 +220,9 @@ struct sluice_request {
                                                        tokens or of more pixels than the model was trained
                                                        with is resized first */
     int n_references;
+    const char
+        *type; /* keep weights of transformer and text encoders in this type, converted as they are read:
+                  "f8_e4m3", "q8_0", "q4_k" ...: fewer bytes, other pixels. NULL: as files have them */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */

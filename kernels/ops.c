@@ -83,13 +83,15 @@ static void check_fail(struct check *c, const char *what, const struct tensor *f
     c->ok = false;
 }
 
+/* Blocks fill its rows, or, of a convolution's weights, whose rows are of 3, the whole of it. */
 static bool sound(const struct tensor *t) {
     int values = dtype_block_values(t->dtype), bytes = dtype_block_bytes(t->dtype);
     if (t->rank > TENSOR_RANK_MAX || !values) return false;
     for (int i = 0; i < t->rank; i++)
         if (t->dim[i] < 1) return false;
-    return tensor_columns(t) % values == 0 && t->row_bytes % bytes == 0 &&
-           t->row_bytes >= dtype_bytes(t->dtype, tensor_columns(t));
+    if (tensor_columns(t) % values)
+        return t->rank == 4 && !t->scales && tensor_packed(t) && tensor_elements(t) % values == 0;
+    return t->row_bytes % bytes == 0 && t->row_bytes >= dtype_bytes(t->dtype, tensor_columns(t));
 }
 
 /* Of one of these types, with these dimensions (-1: any). */
@@ -625,7 +627,7 @@ const char *op_class_name(enum op_class of) {
 static double op_bytes(const struct op *op) {
     double bytes = (double)tensor_bytes(&op->out);
     for (int i = 0; i < OP_INPUTS; i++)
-        if (op->in[i].rank) bytes += (double)tensor_bytes(&op->in[i]);
+        if (op->in[i].rank) bytes += (double)(tensor_bytes(&op->in[i]) + tensor_scales_bytes(&op->in[i]));
     return bytes;
 }
 

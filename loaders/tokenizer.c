@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "loaders/gguf.h"
 
 /* A text's way through the steps: everything that encoding one text allocates. */
 struct encoding {
@@ -198,6 +199,8 @@ enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer *
     t->kind = "BPE";
     if (is_spiece(path))
         tokenizer_read_spiece(t, path, e);
+    else if (gguf_is(sys, path))
+        tokenizer_read_gguf(t, path, e);
     else if (find_json(sys, path, json, sizeof json))
         tokenizer_read_json(t, json, e);
     else
@@ -248,6 +251,8 @@ uint64_t tokenizer_open_bytes(struct sys *sys, const char *path) {
     uint64_t sum = 0;
     bool regular;
     if (strlen(path) > PATH_BYTES - 64) return 0;
+    /* Its header is memory of ours, of which a peak is known; of Jansson's only the added tokens are. */
+    if (gguf_is(sys, path)) return HEAP_CONSTANT;
     bool json = find_json(sys, path, name, sizeof name);
     for (size_t i = 0; i < (json ? 1 : sizeof names / sizeof *names); i++) {
         if (!json) snprintf(name, sizeof name, "%s/%s", path, names[i]);

@@ -11,8 +11,9 @@ struct tokenizer;
 /* Opens a folder or one of its files by name: tokenizer.json wins; else vocab.json + merges.txt (told apart
  * as Qwen's or CLIP's by tokenizer_class, else by CLIP's ends of words) or spiece.model (tokenizer.model),
  * with added tokens from tokenizer_config.json's added_tokens_decoder, added_tokens.json,
- * special_tokens_map.json. Immutable afterwards: usable from several threads. The tokenizer's memory is ours
- * (LINE_HOST); what the JSON parser needed is given back before return. */
+ * special_tokens_map.json. A GGUF file, known by how it begins: what its metadata have under tokenizer.ggml
+ * (BPE of Qwen's kind, and T5's unigram model). Immutable afterwards: usable from several threads. The
+ * tokenizer's memory is ours (LINE_HOST); what the JSON parser needed is given back before return. */
 enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer **tokenizer, struct error *e);
 void tokenizer_close(struct tokenizer *tokenizer);
 

@@ -48,6 +48,13 @@ static void read_bytes(const struct reading *r, struct span suffix, int32_t *ids
     }
 }
 
+enum status bpe_finish_vocab(struct reading *r, struct span suffix, struct error *e) {
+    read_bytes(r, (struct span){"", 0}, r->t->byte_id);
+    read_bytes(r, suffix, r->t->last_id);
+    r->joined = alloc_array(r->t->sys, r->longest + 1, 1, e);
+    return e->code;
+}
+
 enum status bpe_read_vocab(struct reading *r, struct span suffix, struct error *e) {
     if (!json_is_object(r->vocab))
         return reading_wrong_kind(r, "the vocabulary", r->vocab, "an object of ids", e);
@@ -64,10 +71,7 @@ enum status bpe_read_vocab(struct reading *r, struct span suffix, struct error *
         }
         if (json_object_iter_key_len(at) > r->longest) r->longest = json_object_iter_key_len(at);
     }
-    read_bytes(r, (struct span){"", 0}, r->t->byte_id);
-    read_bytes(r, suffix, r->t->last_id);
-    r->joined = alloc_array(r->t->sys, r->longest + 1, 1, e);
-    return e->code;
+    return bpe_finish_vocab(r, suffix, e);
 }
 
 /* A token's bytes from its text in the byte-level alphabet. False if it has other characters: then no text
@@ -134,8 +138,7 @@ static enum status add_merge(struct reading *r, uint64_t rank, struct span left,
     return OK;
 }
 
-/* "left right" */
-static enum status add_merge_text(struct reading *r, uint64_t rank, struct span text, struct error *e) {
+enum status bpe_add_merge(struct reading *r, uint64_t rank, struct span text, struct error *e) {
     const char *space = memchr(text.at, ' ', text.bytes);
     struct span left = {text.at, space ? (uint64_t)(space - text.at) : 0};
     struct span right = {space ? space + 1 : NULL, text.bytes - left.bytes - 1};
@@ -147,7 +150,7 @@ static enum status add_merge_text(struct reading *r, uint64_t rank, struct span 
 }
 
 static enum status add_merge_json(struct reading *r, uint64_t rank, const json_t *item, struct error *e) {
-    if (json_is_string(item)) return add_merge_text(r, rank, string_span(item), e);
+    if (json_is_string(item)) return bpe_add_merge(r, rank, string_span(item), e);
     const json_t *left = json_array_get(item, 0), *right = json_array_get(item, 1);
     if (json_array_size(item) == 2 && json_is_string(left) && json_is_string(right))
         return add_merge(r, rank, string_span(left), string_span(right), e);
@@ -195,7 +198,7 @@ enum status bpe_read_merges_text(struct reading *r, struct span text, struct err
     while (next_line(&rest, &line)) n += is_merge_line(line);
     if (merge_table_make(r->t->sys, &r->t->merges, n, e)) return e->code;
     for (rest = text; next_line(&rest, &line);)
-        if (is_merge_line(line) && add_merge_text(r, rank++, line, e)) return e->code;
+        if (is_merge_line(line) && bpe_add_merge(r, rank++, line, e)) return e->code;
     return OK;
 }
 

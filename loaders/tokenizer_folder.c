@@ -142,8 +142,8 @@ static enum status count_extra(struct reading *r, const json_t *config, int *n, 
     return reading_wrong_kind(r, "extra_ids", extra, "an integer from 0 to 1000", e);
 }
 
-static enum status read_spiece_named(struct reading *r, const json_t *config, const json_t *special_map,
-                                     json_t *others, struct error *e) {
+enum status unigram_read_added(struct reading *r, const json_t *config, const json_t *special_map,
+                               json_t *others, struct error *e) {
     json_t *defaults =
         json_pack("{s:s, s:s, s:s}", "eos_token", "</s>", "unk_token", "<unk>", "pad_token", "<pad>");
     const struct named_tokens named = {config, special_map, defaults, others};
@@ -162,7 +162,7 @@ static enum status read_spiece(struct reading *r, const json_t *config, const js
     json_t *others = json_array();
     spiece_read(r, n_extra, others, e);
     if (!others || json_losses() != losses) error_set(e, MEMORY, "no memory for added tokens");
-    if (!e->code) read_spiece_named(r, config, special_map, others, e);
+    if (!e->code) unigram_read_added(r, config, special_map, others, e);
     json_decref(others);
     return e->code;
 }

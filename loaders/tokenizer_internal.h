@@ -126,6 +126,8 @@ enum status tokenizer_read_json(struct tokenizer *t, const char *path, struct er
 enum status tokenizer_read_folder(struct tokenizer *t, const char *folder, struct error *e);
 /* The same from a spiece.model alone. */
 enum status tokenizer_read_spiece(struct tokenizer *t, const char *path, struct error *e);
+/* The same from a GGUF file's metadata; tokenizer_gguf.c. */
+enum status tokenizer_read_gguf(struct tokenizer *t, const char *path, struct error *e);
 
 /* The places of the byte-level alphabet (GPT-2's bytes_to_unicode): the code point that stands for a byte,
  * and the byte that a code point stands for, or -1. */

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A node of the trie is a number of 24 bits. */
@@ -56,6 +57,16 @@ enum status pieces_add(struct reading *r, struct span text, double score, struct
     reading_take_id(r, word.id);
     word_table_add(words, word);
     return OK;
+}
+
+enum status pieces_add_extra(struct reading *r, int n, json_t *list, struct error *e) {
+    char text[32];
+    while (n-- > 0 && !e->code) {
+        uint64_t bytes = (uint64_t)snprintf(text, sizeof text, "<extra_id_%d>", n);
+        added_list_token(list, r->t->words.n_words, (struct span){text, bytes}, true);
+        pieces_add(r, (struct span){text, bytes}, 0, e);
+    }
+    return e->code;
 }
 
 enum status pieces_finish(struct reading *r, int64_t unk, struct error *e) {

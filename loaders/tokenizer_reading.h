@@ -8,9 +8,9 @@
 /* One tokenizer being read. */
 struct reading {
     struct tokenizer *t;
-    const char *path;    /* of the file being read */
-    json_t *vocab;       /* borrowed from its document: token -> id; NULL for a unigram model */
-    uint8_t *taken;      /* one bit per id */
+    const char *path; /* of the file being read */
+    json_t *vocab;  /* borrowed from its document: token -> id; NULL where t->words has them while reading */
+    uint8_t *taken; /* one bit per id */
     uint64_t longest;    /* bytes of the longest token's text */
     char *joined;        /* longest + 1 bytes, to look merges up */
     double *scores;      /* of a unigram model's pieces */
@@ -69,6 +69,10 @@ enum status steps_set_clip(struct reading *r, struct error *e);
 
 /* The vocabulary r->vocab: its bytes, those at a piece's end (with suffix) too, and its marks of ids. */
 enum status bpe_read_vocab(struct reading *r, struct span suffix, struct error *e);
+/* The same from t->words: ids are marked and r->longest is set. */
+enum status bpe_finish_vocab(struct reading *r, struct span suffix, struct error *e);
+/* The merge of that rank, "left right", into the table that has room for it. */
+enum status bpe_add_merge(struct reading *r, uint64_t rank, struct span text, struct error *e);
 /* The token, a string or null, of bytes that have none. One outside the vocabulary only matters if there are
  * such bytes. */
 enum status bpe_read_unk(struct reading *r, const json_t *unk, struct error *e);
@@ -80,6 +84,8 @@ enum status bpe_read_merges_text(struct reading *r, struct span text, struct err
 /* tokenizer.json's added_tokens; tokenizer_config.json's added_tokens_decoder; added_tokens.json, of which
  * the configurations tell which are special. */
 enum status added_read_list(struct reading *r, const json_t *list, struct error *e);
+/* Appends an element of such a list: what the reference makes of tokens of control and of users. */
+void added_list_token(json_t *list, int64_t id, struct span text, bool special);
 enum status added_read_decoder(struct reading *r, json_t *decoder, struct error *e);
 enum status added_read_map(struct reading *r, json_t *map, const json_t *config, const json_t *special_map,
                            struct error *e);
@@ -99,6 +105,9 @@ enum status added_read_named(struct reading *r, const struct named_tokens *named
 enum status pieces_make(struct reading *r, uint64_t n, uint64_t text_bytes, struct error *e);
 enum status pieces_add(struct reading *r, struct span text, double score, struct error *e);
 enum status pieces_finish(struct reading *r, int64_t unk, struct error *e);
+/* <extra_id_99> to <extra_id_0>, which T5's class puts behind the file's pieces: pieces, and added tokens in
+ * the list. */
+enum status pieces_add_extra(struct reading *r, int n, json_t *list, struct error *e);
 
 /* ---- tokenizer_spiece.c, tokenizer_unigram_json.c ---- */
 
@@ -106,5 +115,8 @@ enum status pieces_finish(struct reading *r, int64_t unk, struct error *e);
  * follow from its pieces, as elements of added_tokens. BOUNDS and TYPE for what is no protobuf. */
 enum status spiece_read(struct reading *r, int n_extra, json_t *specials, struct error *e);
 enum status unigram_read_json(struct reading *r, const json_t *root, struct error *e);
+/* The added tokens of T5's class: others, and those that it names. config and special_map may be NULL. */
+enum status unigram_read_added(struct reading *r, const json_t *config, const json_t *special_map,
+                               json_t *others, struct error *e);
 
 #endif

@@ -63,6 +63,15 @@ static enum status add_added(struct reading *r, const json_t *entry, int64_t id,
     return check_added_id(r, token, e);
 }
 
+void added_list_token(json_t *list, int64_t id, struct span text, bool special) {
+    json_t *entry = json_object();
+    json_object_set_new(entry, "id", json_integer(id));
+    json_object_set_new(entry, "content", json_stringn(text.at, text.bytes));
+    json_object_set_new(entry, "special", json_boolean(special));
+    json_object_set_new(entry, "normalized", json_false());
+    json_array_append_new(list, entry);
+}
+
 static enum status make_added(struct reading *r, uint64_t n, struct error *e) {
     if (n > TOKENIZER_ADDED_MAX) {
         reading_fail(r, LIMIT, "the list of added tokens", "is too long", e);

@@ -187,16 +187,6 @@ static enum status read_table(struct reading *r, struct model *m, struct error *
     return charsmap_make(r->t->sys, m->table, r->path, &r->t->charsmap, e);
 }
 
-/* {"id": ..., "content": ..., ...}: what the reference makes of pieces of control and of users. */
-static void list_special(json_t *list, int64_t id, struct span text, bool special) {
-    json_t *entry = json_object();
-    json_object_set_new(entry, "id", json_integer(id));
-    json_object_set_new(entry, "content", json_stringn(text.at, text.bytes));
-    json_object_set_new(entry, "special", json_boolean(special));
-    json_object_set_new(entry, "normalized", json_false());
-    json_array_append_new(list, entry);
-}
-
 static enum status read_pieces(struct reading *r, struct model *m, json_t *list, struct error *e) {
     struct walk w = m->file;
     struct field f;
@@ -209,19 +199,8 @@ static enum status read_pieces(struct reading *r, struct model *m, json_t *list,
         if (piece.type == TYPE_UNKNOWN) m->unk = id;
         if (piece.type == TYPE_BYTE) return refuse_model(&w, "a piece's type", TYPE_BYTE, "0 to 5", e);
         if (piece.type == TYPE_CONTROL || piece.type == TYPE_USER)
-            list_special(list, id, piece.text, piece.type == TYPE_CONTROL);
+            added_list_token(list, id, piece.text, piece.type == TYPE_CONTROL);
         id++;
-    }
-    return e->code;
-}
-
-/* <extra_id_99> to <extra_id_0>, which T5's class puts behind the file's pieces. */
-static enum status add_extra(struct reading *r, int n, json_t *list, struct error *e) {
-    char text[32];
-    while (n-- > 0 && !e->code) {
-        uint64_t bytes = (uint64_t)snprintf(text, sizeof text, "<extra_id_%d>", n);
-        list_special(list, r->t->words.n_words, (struct span){text, bytes}, true);
-        pieces_add(r, (struct span){text, bytes}, 0, e);
     }
     return e->code;
 }
@@ -233,7 +212,7 @@ enum status spiece_read(struct reading *r, int n_extra, json_t *specials, struct
     struct model m = {.file = {r, text, text, text + bytes}, .unk = -1};
     if (!walk_model(&m, e) && !check_trainer(&m, e) && !read_table(r, &m, e) &&
         !pieces_make(r, m.n_pieces + (uint64_t)n_extra, m.text_bytes + 32 * (uint64_t)n_extra, e) &&
-        !read_pieces(r, &m, specials, e) && !add_extra(r, n_extra, specials, e))
+        !read_pieces(r, &m, specials, e) && !pieces_add_extra(r, n_extra, specials, e))
         pieces_finish(r, m.unk, e);
     r->t->sys->release(r->t->sys, text);
     return e->code;

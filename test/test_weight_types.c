@@ -9,7 +9,7 @@
 
 #include "engine/base/random.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/weights.h"
 #include "kernels/ops.h"
 
 #include <stdio.h>
@@ -75,7 +75,7 @@ static void test_products(void **state) {
                           again = make(DTYPE_F32, T, N);
             struct tensor half = random_halves(i % 2 ? DTYPE_F16 : DTYPE_BF16, N, K),
                           wide = make(DTYPE_F32, N, K);
-            simd_widen(wide.data, half.data, half.dtype, tensor_elements(&half));
+            weights_widen(wide.data, &half, 0, N);
             run_linear(device, out, in, half);
             run_linear(device, again, in, wide);
             assert_memory_equal(out.data, again.data, (size_t)tensor_bytes(&out));
@@ -93,10 +93,10 @@ static void test_packing(void **state) {
         struct tensor half = random_halves(i % 2 ? DTYPE_F16 : DTYPE_BF16, N, K),
                       packed = make(DTYPE_F32, N, K);
         float value, *at = packed.data;
-        simd_widen_packed(at, &half, 1 + i % 2);
+        weights_widen_packed(at, &half, 1 + i % 2);
         for (int64_t n = 0; n < N; n++)
             for (int64_t k = 0; k < K; k++) {
-                simd_widen(&value, (uint16_t *)half.data + n * K + k, half.dtype, 1);
+                weights_widen_part(&value, &half, n, k, 1);
                 assert_memory_equal(&value, &at[(n / 64 * K + k) * 64 + n % 64], sizeof value);
             }
         free(half.data), free(packed.data);

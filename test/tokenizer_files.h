@@ -22,7 +22,7 @@ enum { HANG_SECONDS = 2 };
 #endif
 enum { WAIT_SECONDS = 60, OURS_MAX = 64 << 20, TEXT_MAX = 1 << 20 };
 
-static void guard(int processor_seconds, int seconds) {
+static inline void guard(int processor_seconds, int seconds) {
     struct itimerval timer = {.it_value.tv_sec = processor_seconds};
     setitimer(ITIMER_PROF, &timer, NULL);
     alarm((unsigned)seconds);
@@ -31,7 +31,7 @@ static void guard(int processor_seconds, int seconds) {
 static char folder[] = "/tmp/sluice_tokenizer_XXXXXX";
 static char json_path[64];
 
-static void put(const char *path, const char *text, size_t bytes) {
+static inline void put(const char *path, const char *text, size_t bytes) {
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(text, 1, bytes, file), bytes);
@@ -40,11 +40,11 @@ static void put(const char *path, const char *text, size_t bytes) {
 
 static struct sys sys;
 
-static void assert_nothing_left(void) {
+static inline void assert_nothing_left(void) {
     assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
 }
 
-static enum status open_path(const char *path, struct tokenizer **t, struct error *e) {
+static inline enum status open_path(const char *path, struct tokenizer **t, struct error *e) {
     *e = (struct error){0};
     struct stat s = {0};
     (void)!stat(path, &s);
@@ -60,13 +60,14 @@ static enum status open_path(const char *path, struct tokenizer **t, struct erro
     return status;
 }
 
-static void close_clean(struct tokenizer *t) {
+static inline void close_clean(struct tokenizer *t) {
     tokenizer_close(t);
     assert_nothing_left();
 }
 
 /* Encodes text and compares with n ids. */
-static void assert_ids(struct tokenizer *t, const char *text, size_t bytes, const int32_t *want, int n) {
+static inline void assert_ids(struct tokenizer *t, const char *text, size_t bytes, const int32_t *want,
+                              int n) {
     struct error e = {0};
     int32_t *ids;
     int got;
@@ -85,7 +86,7 @@ static void assert_ids(struct tokenizer *t, const char *text, size_t bytes, cons
         assert_ids(t, text, sizeof(text) - 1, want, (int)(sizeof want / sizeof *want));                      \
     } while (0)
 
-static void expect_open_failure(const char *path, enum status code, const char *says) {
+static inline void expect_open_failure(const char *path, enum status code, const char *says) {
     struct tokenizer *t;
     struct error e;
     char line[2048];
@@ -95,7 +96,7 @@ static void expect_open_failure(const char *path, enum status code, const char *
         fail_msg("%s: %s; expected %s: %s", status_name(e.code), line, status_name(code), says);
 }
 
-static void compare_cases(const char *model, const char *cases) {
+static inline void compare_cases(const char *model, const char *cases) {
     struct tokenizer *t;
     struct error e;
     char line[1024];
@@ -116,14 +117,14 @@ static void compare_cases(const char *model, const char *cases) {
 }
 
 /* This thread's own processor time: others may be busy on the machine. */
-static double processor_seconds(void) {
+static inline double processor_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* Processor seconds to encode bytes of text, the best of five. */
-static double seconds(struct tokenizer *t, const char *text, size_t bytes) {
+static inline double seconds(struct tokenizer *t, const char *text, size_t bytes) {
     double best = 1e9;
     for (int i = 0; i < 5; i++) {
         struct error e = {0};
@@ -143,12 +144,12 @@ static double seconds(struct tokenizer *t, const char *text, size_t bytes) {
 static void *(*real_alloc)(struct sys *, enum memory_line, size_t);
 static int allocs_left;
 
-static void *failing_alloc(struct sys *s, enum memory_line line, size_t bytes) {
+static inline void *failing_alloc(struct sys *s, enum memory_line line, size_t bytes) {
     return allocs_left-- > 0 ? real_alloc(s, line, bytes) : NULL;
 }
 
 /* Every allocation of opening and encoding fails once: MEMORY each time, and nothing left. */
-static void expect_memory_failures(const char *path, const char *text) {
+static inline void expect_memory_failures(const char *path, const char *text) {
     int n = 0;
     for (enum status status = MEMORY; status != OK; n++) {
         struct tokenizer *t = NULL;
@@ -169,7 +170,7 @@ static void expect_memory_failures(const char *path, const char *text) {
 }
 
 /* Ten times the text takes at most twenty times as long, for texts of each unit alone, 10^6 bytes of it. */
-static void expect_linear_time(struct tokenizer *t, const char *const *units) {
+static inline void expect_linear_time(struct tokenizer *t, const char *const *units) {
     enum { LONG = 1000000 };
     char *text = malloc(LONG + 16);
     for (size_t i = 0; units[i]; i++) {
@@ -183,7 +184,7 @@ static void expect_linear_time(struct tokenizer *t, const char *const *units) {
 }
 
 /* A file of the test's folder; NULL: none of that name. */
-static void put_bytes(const char *name, const char *text, size_t bytes) {
+static inline void put_bytes(const char *name, const char *text, size_t bytes) {
     char path[128];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     if (text)
@@ -192,22 +193,22 @@ static void put_bytes(const char *name, const char *text, size_t bytes) {
         unlink(path);
 }
 
-static void put_file(const char *name, const char *text) {
+static inline void put_file(const char *name, const char *text) {
     put_bytes(name, text, text ? strlen(text) : 0);
 }
 
-static int make_test_folder(void **state) {
+static inline int make_test_folder(void **state) {
     (void)state;
     if (!mkdtemp(folder)) return -1;
     snprintf(json_path, sizeof json_path, "%s/tokenizer.json", folder);
     return 0;
 }
 
-static int remove_test_folder(void **state) {
+static inline int remove_test_folder(void **state) {
     (void)state;
     static const char *const names[] = {
-        "tokenizer.json",          "vocab.json",  "merges.txt", "tokenizer_config.json",
-        "special_tokens_map.json", "spiece.model"};
+        "tokenizer.json",          "vocab.json",   "merges.txt",    "tokenizer_config.json",
+        "special_tokens_map.json", "spiece.model", "tokenizer.gguf"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) put_file(names[i], NULL);
     return rmdir(folder);
 }

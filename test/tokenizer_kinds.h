@@ -6,13 +6,14 @@
 
 #include <zlib.h>
 
-static void expect_folder_failure(const char *name, const char *text, enum status code, const char *says) {
+static inline void expect_folder_failure(const char *name, const char *text, enum status code,
+                                         const char *says) {
     put_file(name, text);
     expect_open_failure(folder, code, says);
 }
 
 /* A file of test/golden/tokens, or its packed form, into the test's folder. */
-static void unpack(const char *kind, const char *name) {
+static inline void unpack(const char *kind, const char *name) {
     char path[256], out[256], bytes[4096];
     snprintf(path, sizeof path, "test/golden/tokens/%s/%s", kind, name);
     if (access(path, R_OK)) snprintf(path, sizeof path, "test/golden/tokens/%s/%s.gz", kind, name);
@@ -27,7 +28,7 @@ static void unpack(const char *kind, const char *name) {
 }
 
 /* Ids of test/golden/tokens/KIND, whose tokenizer is these files. */
-static void compare_packed(const char *kind, const char *const *files) {
+static inline void compare_packed(const char *kind, const char *const *files) {
     char cases[128];
     for (int i = 0; files[i]; i++) unpack(kind, files[i]);
     unpack(kind, "cases.json");
@@ -38,7 +39,7 @@ static void compare_packed(const char *kind, const char *const *files) {
 }
 
 /* A made-up tokenizer without the file of that name (NULL: with all). */
-static struct tokenizer *open_made(const char *kind, int n_ids, const char *without) {
+static inline struct tokenizer *open_made(const char *kind, int n_ids, const char *without) {
     struct made_tokenizer made;
     struct tokenizer *t;
     struct error e = {0};
@@ -56,7 +57,7 @@ static struct tokenizer *open_made(const char *kind, int n_ids, const char *with
     return t;
 }
 
-static void expect_made_failure(const char *kind, int n_ids, const char *says) {
+static inline void expect_made_failure(const char *kind, int n_ids, const char *says) {
     struct made_tokenizer made;
     struct error e = {0};
     char line[1024];

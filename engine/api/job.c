@@ -240,7 +240,9 @@ static void connect_lanes(struct job *job) {
 static void add_stage(struct job *job, enum stage_kind kind, enum role role, const char *name, int n_lanes,
                       int evaluations) {
     int s = job->n_stages++;
-    const struct component *c = &job->model->component[role];
+    const struct component *c = job->weights == N_DTYPES
+                                    ? &job->model->component[role]
+                                    : retyped_component(job->place.retyped, job->model, role);
     struct stage *stage = &job->stages[s];
     job->kind[s] = kind;
     job->role[s] = role;
@@ -394,7 +396,7 @@ static uint64_t host_bytes(const struct job *job) {
     uint64_t pictures = 0;
     for (int i = 0; i < job->n_encoded; i++) pictures += source_bytes(job, &job->encoded[i]);
     return align_up(job->model->host_bytes + (uint64_t)job->visits.n_visits * a_visit + tokens * a_token +
-                        needs + pictures + (1 << 19),
+                        needs + pictures + retyped_bytes(job->place.retyped) + (1 << 19),
                     1 << 16);
 }
 
@@ -449,14 +451,29 @@ static enum pictures_place pictures_place(const struct sluice_request *r) {
     return asked_for(r->vae_tiling, "off") ? PICTURES_ON_DEVICE : PICTURES_ANYWHERE;
 }
 
+/* What filling takes beyond reading the image: a file that has more bytes, and converting them. */
+static void measure_fills(const struct job *job, int s, const struct rates *rates, struct stage_need *need) {
+    for (int i = 0; i < need->n_blocks; i++) {
+        const struct block *block = job->stages[s].blocks[i];
+        int64_t values = block_converted_values(block);
+        if (!values || rates->disk <= 0) continue;
+        double more = (double)block_file_bytes(block) - (double)block->bytes;
+        need->block_fill_seconds[i] = more / rates->disk + retyped_seconds(job->weights, values);
+    }
+}
+
 /* As laid out now. */
 static enum status measure(struct job *job, const struct rates *rates, struct run_need *need,
                            struct error *e) {
     struct run run = job_run(job, NULL);
     need->rates = *rates;
     need->precision = job->precision;
+    need->weights = job->weights;
     if (executor_measure(&run, false, need, e) != OK) return e->code;
-    for (int s = 0; s < need->n_stages; s++) need->stage[s].pictures_place = pictures_place(&job->request);
+    for (int s = 0; s < need->n_stages; s++) {
+        need->stage[s].pictures_place = pictures_place(&job->request);
+        measure_fills(job, s, rates, &need->stage[s]);
+    }
     need->base_bytes = machine_base_bytes() + job->device->host_bytes;
     need->host_bytes = host_bytes(job);
     need->cross_bytes = align_up(job->cross.peak, PLAN_PAGE);
@@ -574,9 +591,10 @@ static enum status no_latent(const struct sluice_model *model, struct error *e) 
     return error_expected(e, "a latent to decode, or the model opened without decodes_only");
 }
 
-enum status job_open(struct job *job, const struct sluice_model *model, struct device *device,
-                     const struct sluice_request *request, const int32_t *latent_dim, struct error *e) {
-    *job = (struct job){.sys = model->sys, .model = model, .device = device};
+enum status job_open(struct job *job, const struct job_place *place, const struct sluice_request *request,
+                     const int32_t *latent_dim, struct error *e) {
+    const struct sluice_model *model = place->model;
+    *job = (struct job){.sys = model->sys, .place = *place, .model = model, .device = place->device};
     if (model->decodes_only && !latent_dim) return no_latent(model, e);
     copy_sized(&job->request, sizeof job->request, request);
     struct sluice_request *r = &job->request;
@@ -590,7 +608,8 @@ enum status job_open(struct job *job, const struct sluice_model *model, struct d
         r->cfg_scale = 1;
         r->steps = 1;
     }
-    if (request_settle(job, e) != OK) return e->code;
+    if (request_settle(job, e) != OK || retyped_type(r->type, &job->weights, e) != OK) return e->code;
+    if (place->retyped && retyped_make(place->retyped, model, job->weights, e) != OK) return e->code;
     job->batch = r->batch;
     job->Y = r->height / factor;
     job->X = r->width / factor;
@@ -646,6 +665,7 @@ void job_close(struct job *job) {
 struct run job_run(struct job *job, const struct run_hooks *hooks) {
     return (struct run){
         .readers = plan_readers(&job->plan),
+        .converter = job->weights == N_DTYPES ? NULL : retyped_convert,
         .sys = job->sys,
         .device = job->device,
         .stages = job->stages,

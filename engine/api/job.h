@@ -6,6 +6,7 @@
 #include "engine/api/model.h"
 #include "engine/api/pictures.h"
 #include "engine/api/prompt.h"
+#include "engine/api/retyped.h"
 #include "engine/run/executor.h"
 
 enum { PROMPTS_MAX = 2, BATCH_MAX = 64 };
@@ -23,13 +24,22 @@ struct encoded {
     struct tensor picture, moments; /* views of what all encoded pictures share */
 };
 
+/* Where jobs are for. */
+struct job_place {
+    const struct sluice_model *model;
+    struct device *device;
+    struct retyped *retyped; /* the session's; NULL: no request asks for a type */
+};
+
 struct job {
     struct sys *sys;
+    struct job_place place;
     const struct sluice_model *model;
     struct device *device;
     struct sluice_request request;
     bool decode_only;
     enum precision precision; /* of text encoder and denoiser */
+    enum dtype weights;       /* what theirs are converted to; N_DTYPES: nothing */
 
     int n_prompts, batch; /* prompt 0 is the positive one */
     /* Images that are denoised at once, at most; they make so many groups, which take turns in every step. */
@@ -74,8 +84,8 @@ struct job {
 /* Checks the request (USAGE for what is wrong with it), reads tokens, lays everything out, and measures it
  * dry. latent_dim: for decode_only, [N, C, Y, X] of the file. The job is closed by the caller also after
  * failure. */
-enum status job_open(struct job *job, const struct sluice_model *model, struct device *device,
-                     const struct sluice_request *request, const int32_t *latent_dim, struct error *e);
+enum status job_open(struct job *job, const struct job_place *place, const struct sluice_request *request,
+                     const int32_t *latent_dim, struct error *e);
 /* Of device memory: what is asked for, else the default. */
 uint64_t job_vram_budget(const struct job *job);
 /* Makes the plan: solved for the budget, or the one that the request brings; lays the job out for it.

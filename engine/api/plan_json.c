@@ -43,6 +43,8 @@ static json_t *request_json(const struct job *job) {
                   "batch", job->batch, "precision", precision_name(job->precision), "tokens",
                   tokens_json(job, ROLE_TEXT), "longest_prompt_assumed", !job->decode_only && !r->prompt,
                   "decode", !r->no_decode, "vae_tiling", r->vae_tiling ? r->vae_tiling : "auto");
+    if (json && job->weights != N_DTYPES)
+        json_object_set_new(json, "type", json_string(dtype_name(job->weights)));
     if (!json || job->decode_only) return json;
     if (recipe->role[ROLE_TEXT_2]) json_object_set_new(json, "tokens_2", tokens_json(job, ROLE_TEXT_2));
     if (recipe->takes_guidance) json_object_set_new(json, "guidance", json_real(r->guidance));
@@ -308,6 +310,9 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     const char *precision = json_string_value(json_object_get(root, "precision"));
     if (precision && strcmp(precision, precision_name(job->precision)))
         return other_job(job, e, "another precision", NULL);
+    const char *type = json_string_value(json_object_get(json_object_get(root, "request"), "type"));
+    if (strcmp(type ? type : "", job->weights == N_DTYPES ? "" : dtype_name(job->weights)))
+        return other_job(job, e, "weights of another type", NULL);
     json_t *keep = json_object_get(root, "keep");
     if (keep && !json_is_boolean(keep)) return bad_plan(job, e, "keep is neither true nor false", NULL);
     job->plan.keep = json_is_true(keep);

@@ -266,7 +266,7 @@ static double flops_at(const struct running *r, int i, int *width, int *height) 
     smaller.mask = of_size(smaller.mask, *width, *height, &mask);
     struct job try;
     struct error e = {0};
-    double flops = job_open(&try, job->model, job->device, &smaller, NULL, &e) == OK ? job_flops(&try) : 0;
+    double flops = job_open(&try, &job->place, &smaller, NULL, &e) == OK ? job_flops(&try) : 0;
     job_close(&try);
     return flops;
 }
@@ -493,6 +493,23 @@ static void open_direct(struct sluice_session *s, struct job *job) {
             first, strerror(-refused));
 }
 
+/* What is kept of an earlier run in another type would be taken for this one's. */
+static struct job_place session_place(struct sluice_session *s, const struct sluice_request *request) {
+    struct error e = {0};
+    enum dtype wanted;
+    struct sluice_request r;
+    copy_sized(&r, sizeof r, request);
+    if (retyped_type(r.type, &wanted, &e) == OK && s->retyped.made && s->retyped.wanted != wanted)
+        residents_destroy(&s->residents);
+    return (struct job_place){s->model, s->device, &s->retyped};
+}
+
+static bool scaling_goes_on(void *user, struct error *e) {
+    struct sluice_session *s = user;
+    if (atomic_load(&s->cancelled)) error_set(e, CANCELLED, "cancelled");
+    return e->code == OK;
+}
+
 static enum status execute(struct sluice_session *s, struct job *job, const char *latent_file,
                            struct error *e) {
     struct running r = {
@@ -516,6 +533,7 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
     if (executor_measure(&run, true, &need, e) != OK || prepare_steps(s, job, e) != OK) return e->code;
     if (job_allocate(job, e) != OK) return e->code;
     open_direct(s, job);
+    if (retyped_scale(&s->retyped, s->sys, scaling_goes_on, s, e) != OK) return e->code;
     const char *from = latent_file ? latent_file : job->request.init_latent;
     start_open(&r.start, job, from, e);
     if (e->code == OK && job->request.dump && !job->decode_only) dump_start(job, e);
@@ -560,7 +578,8 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
     s->report.base_bytes = machine_resident_bytes();
     s->report.seed = request->seed;
     atomic_store(&s->cancelled, 0);
-    if (job_open(&job, s->model, s->device, request, latent_dim, e) != OK || check_prompt(&job, e) != OK ||
+    struct job_place place = session_place(s, request);
+    if (job_open(&job, &place, request, latent_dim, e) != OK || check_prompt(&job, e) != OK ||
         job_plan(&job, e) != OK)
         goto out;
     s->report.plan = plan_json(&job);
@@ -627,6 +646,7 @@ int sluice_session_open(sluice_model *model, const struct sluice_session_options
 void sluice_session_close(sluice_session *s) {
     if (!s) return;
     residents_destroy(&s->residents);
+    retyped_destroy(&s->retyped);
     report_destroy(s->sys, &s->report);
     if (s->device) s->device->destroy(s->device);
     s->sys->release(s->sys, s);
@@ -675,8 +695,8 @@ int sluice_plan_query(sluice_session *session, const struct sluice_request *requ
     *json = NULL;
     *fits = false;
     if (decode_latent && decode_dims(session, decode_latent, dim, &e) != OK) goto out;
-    if (job_open(&job, session->model, session->device, request, decode_latent ? dim : NULL, &e) != OK ||
-        job_plan(&job, &e) != OK)
+    struct job_place place = session_place(session, request);
+    if (job_open(&job, &place, request, decode_latent ? dim : NULL, &e) != OK || job_plan(&job, &e) != OK)
         goto out;
     *fits = plan_check(job.need, &job.plan, &misfit) == OK;
     unsigned losses = json_losses();

@@ -3,6 +3,7 @@
 
 #include "engine/api/paths.h"
 #include "engine/api/prompt.h"
+#include "loaders/gguf.h"
 #include "loaders/loaders.h"
 
 #include <stdio.h>
@@ -27,7 +28,7 @@ static enum status try_path(struct lookup *l, char *path, struct error *e) {
     struct sys *sys = l->search->sys;
     struct tokenizer *tokenizer = NULL;
     if (!path || l->found || e->code != OK) goto out;
-    if (!path_is_folder(path) && !is_model_file(path) &&
+    if (!path_is_folder(path) && !is_model_file(path) && !gguf_is(sys, path) &&
         file_check_text(sys, path, "a tokenizer.json", e) != OK)
         goto out;
     uint64_t bytes = tokenizer_open_bytes(sys, path);
@@ -106,15 +107,28 @@ static enum status not_found(const struct lookup *l, const char *encoder, struct
     if (*l->other)
         error_found(e, "%s", l->other);
     else
-        error_found(e, "no tokenizer beside the text encoder or above, and no --tokenizer");
+        error_found(e, "no tokenizer in the text encoder's file, beside it or above, and no --tokenizer");
     return error_expected(e, "%s", l->text->tokenizer_from);
 }
 
-/* The file or folder of the encoder in that role, or NULL. */
-static const char *encoder_path(const struct tokenizer_search *search, int role) {
+/* The encoder in that role, or NULL. */
+static const struct part *find_encoder(const struct tokenizer_search *search, int role) {
     const struct family *family = search->recipe->role[role];
-    const struct part *part = family ? parts_find(search->parts, family) : NULL;
+    return family ? parts_find(search->parts, family) : NULL;
+}
+
+/* Its file or folder, or NULL. */
+static const char *encoder_path(const struct tokenizer_search *search, int role) {
+    const struct part *part = find_encoder(search, role);
     return part ? parts_path(search->parts, part) : NULL;
+}
+
+/* In the metadata of the encoder's own GGUF file, whose scalars the index has as JSON. */
+static enum status try_encoder(struct lookup *l, struct error *e) {
+    const struct part *part = find_encoder(l->search, (int)l->role);
+    const struct tensor_index *index = part ? &l->search->parts->file[part->file].index : NULL;
+    if (!index || !index->config || !strstr(index->config, "\"tokenizer.ggml.model\"")) return OK;
+    return try_path(l, path_copy(l->search->sys, index->sources[0].path, e), e);
 }
 
 enum status tokenizer_find(struct tokenizer_search *search, enum role role, struct tokenizer **tokenizer,
@@ -123,6 +137,7 @@ enum status tokenizer_find(struct tokenizer_search *search, enum role role, stru
     struct lookup l = {.search = search, .role = role, .text = &search->recipe->text[role]};
     if (o->tokenizer) try_flag(&l, e);
     if (!l.found && e->code == OK && o->model && path_is_folder(o->model)) try_folder(&l, o->model, e);
+    if (!l.found && e->code == OK) try_encoder(&l, e);
     /* Its own encoder's neighbours first; encoders often share a folder, and so do their tokenizers. */
     for (int i = 0; i < N_TEXTS && !l.found && e->code == OK; i++) {
         const char *encoder = encoder_path(search, ((int)role + i) % N_TEXTS);

@@ -1,5 +1,7 @@
-/* The tokenizers of a pipeline's text encoders: each is where --tokenizer says, in the model's folder, or
- * beside an encoder, and of the kind that its recipe wants. */
+/* The tokenizers of a pipeline's text encoders: each is where --tokenizer says, in the model's folder, in the
+ * encoder's own GGUF file, or beside an encoder, in this order, and of the kind that its recipe wants. What
+ * a model's folder has says more of added tokens than a GGUF file does; a file that merely lies beside the
+ * encoder may be another model's. */
 #ifndef SLUICE_API_TOKENIZERS_H
 #define SLUICE_API_TOKENIZERS_H
 

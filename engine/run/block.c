@@ -80,40 +80,40 @@ static bool same_shape(const struct index_entry *entry, int rank, const int32_t 
     return true;
 }
 
-/* Blocks of values do not go on in the next row, and rows of scales are those of a matrix. */
-static enum status check_type(const struct place *place, const char *path, int rank, const int32_t *dim,
-                              struct error *e) {
+/* What a weight's type must be, where this one cannot be used; NULL if it can. Blocks of values do not go on
+ * in the next row, scales are those of a matrix's rows, and rows of an embedding table are read alone. */
+static const char *wanted_type(const struct place *place, const struct block_kind *kind, int rank,
+                               const int32_t *dim) {
     const struct index_entry *entry = place->entry;
     int values = dtype_block_values(entry->dtype);
-    if (!dtype_is_weight(entry->dtype)) {
-        error_set(e, UNSUPPORTED, "tensor '%s' has an element type that cannot be computed with",
-                  entry->name);
-        error_expected(e, "F32, F16, BF16 or a quantised type");
-    } else if (dim[rank - 1] % values || (entry->scales.bytes && rank != 2) ||
-               (place->slice && rank == 1 && values > 1)) {
-        error_set(e, UNSUPPORTED, "tensor '%s' cannot be of its element type", entry->name);
-        error_expected(e, "rows of whole blocks of %d values", values);
-    } else {
-        return OK;
-    }
-    error_where(e, "%s", path);
-    return error_found(e, "%s", dtype_name(entry->dtype));
+    if (!dtype_is_weight(entry->dtype)) return "F32, F16, BF16 or a quantised type";
+    if (dim[rank - 1] % values || (place->slice && rank == 1 && values > 1)) return "rows of whole blocks";
+    if (entry->scales.bytes && rank != 2) return "one scale for all";
+    if (dtype_tiled_values(entry->dtype) && kind->gathers_rows) return "a type whose rows can be read alone";
+    return NULL;
 }
 
-static enum status check_weight(const struct place *place, const struct tensor_index *index, int rank,
+static enum status check_weight(const struct place *place, const struct block *block, int rank,
                                 const int32_t *dim, struct error *e) {
     const struct index_entry *entry = place->entry;
-    const char *path = index->sources[entry->source].path;
+    const char *path = block->index->sources[entry->source].path;
+    const char *wanted = NULL;
     char found[128], expected[128];
     if (!same_shape(entry, rank, dim)) {
         print_shape(entry->rank, entry->dim, found, sizeof found);
         print_shape(rank, dim, expected, sizeof expected);
         error_set(e, SHAPE, "tensor '%s' has the wrong shape", entry->name);
-        error_where(e, "%s", path);
-        error_found(e, "%s", found);
-        return error_expected(e, "%s", expected);
+    } else if ((wanted = wanted_type(place, block->kind, rank, dim))) {
+        error_set(e, UNSUPPORTED, "tensor '%s' has an element type that cannot be computed with",
+                  entry->name);
+        snprintf(found, sizeof found, "%s", dtype_name(entry->dtype));
+        snprintf(expected, sizeof expected, "%s", wanted);
+    } else {
+        return OK;
     }
-    return check_type(place, path, rank, dim, e);
+    error_where(e, "%s", path);
+    error_found(e, "%s", found);
+    return error_expected(e, "%s", expected);
 }
 
 static enum status missing_weight(const struct block_ref *ref, const struct weight_spec *spec,
@@ -212,9 +212,10 @@ static enum status bind_weight(struct block *block, const struct block_ref *ref,
     int32_t dim[WEIGHT_RANK_MAX], whole[WEIGHT_RANK_MAX];
     for (int i = 0; i < spec->rank; i++) whole[i] = dim[i] = dims[spec->dim[i]];
     if (place.slice) whole[0] = rows_above(place.slice, dims, place.slice->n_parts);
-    if (check_weight(&place, block->index, spec->rank, whole, e) != OK) return e->code;
+    if (check_weight(&place, block, spec->rank, whole, e) != OK) return e->code;
     struct image_tensor *t = &block->tensors[block->n_tensors++];
     *t = (struct image_tensor){.offset = spec->offset,
+                               .entry = place.entry,
                                .shape = tensor_make(NULL, place.entry->dtype, spec->rank, dim)};
     t->shape.scale = place.entry->scale;
     place.entry->used = true;
@@ -249,31 +250,38 @@ enum status block_bind(struct sys *sys, const struct block_ref *ref, const struc
     return OK;
 }
 
+static enum status check_id(const struct block *table, int32_t id, struct error *e) {
+    int32_t rows = table->tensors[0].shape.dim[0];
+    if (id >= 0 && id < rows) return OK;
+    error_set(e, SHAPE, "token id outside the embedding table '%s'", table->name);
+    error_where(e, "%s", table->index->sources[table->segments[0].source].path);
+    error_found(e, "id %" PRId32, id);
+    return error_expected(e, "an id below %" PRId32, rows);
+}
+
+/* Of the bytes that a segment of the table covers, those of the rows asked for, each of so many bytes. */
+static void gather_segments(struct block *rows, const struct image_segment *from, const int32_t *ids, int n,
+                            uint64_t row_bytes) {
+    for (int i = 0; i < n; i++)
+        add_segment(rows, from->source, from->file_offset + (uint64_t)ids[i] * row_bytes, row_bytes);
+    rows->bytes = align_up(rows->bytes, ARENA_ALIGN);
+}
+
 enum status block_gather_rows(struct sys *sys, const struct block *table, const int32_t *ids, int n_ids,
                               struct block *rows, struct error *e) {
-    struct tensor whole = table->tensors[0].shape;
+    const struct image_tensor *whole = &table->tensors[0];
     *rows =
         (struct block){.kind = table->kind, .number = table->number, .index = table->index, .n_tensors = 1};
     snprintf(rows->name, sizeof rows->name, "%s", table->name);
-    if (begin_block(sys, rows, n_ids, e) != OK) return e->code;
-    for (int i = 0; i < n_ids; i++) {
-        if (ids[i] < 0 || ids[i] >= whole.dim[0]) {
-            error_set(e, SHAPE, "token id outside the embedding table '%s'", table->name);
-            error_where(e, "%s", table->index->sources[table->segments[0].source].path);
-            error_found(e, "id %" PRId32, ids[i]);
-            return error_expected(e, "an id below %" PRId32, whole.dim[0]);
-        }
-        rows->segments[i] = (struct image_segment){
-            .source = table->segments[0].source,
-            .file_offset = table->segments[0].file_offset + (uint64_t)ids[i] * (uint64_t)whole.row_bytes,
-            .image_offset = (uint64_t)i * (uint64_t)whole.row_bytes,
-            .bytes = (uint64_t)whole.row_bytes,
-        };
-    }
-    rows->n_segments = n_ids;
-    rows->tensors[0] = table->tensors[0];
+    if (begin_block(sys, rows, 2 * n_ids, e) != OK) return e->code;
+    for (int i = 0; i < n_ids; i++)
+        if (check_id(table, ids[i], e) != OK) return e->code;
+    rows->tensors[0] = *whole;
     rows->tensors[0].shape.dim[0] = n_ids;
-    rows->bytes = align_up((uint64_t)n_ids * (uint64_t)whole.row_bytes, ARENA_ALIGN);
+    gather_segments(rows, &table->segments[0], ids, n_ids, (uint64_t)whole->shape.row_bytes);
+    if (!whole->scales_offset) return OK;
+    rows->tensors[0].scales_offset = rows->bytes;
+    gather_segments(rows, &table->segments[1], ids, n_ids, sizeof(float));
     return OK;
 }
 

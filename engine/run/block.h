@@ -90,17 +90,27 @@ struct block_ref {
     int original; /* what the original names' number is above this one's, for families that count otherwise */
 };
 
+/* What becomes of bytes between file and image: see retype.h. */
+struct image_conversion {
+    enum dtype from, to; /* alike: nothing */
+    float from_scale;    /* as tensor.scale, of either */
+    float to_scale;
+};
+
 /* Bytes of one source file that lie together in file and image; a tensor is one or several. */
 struct image_segment {
     int source;
-    uint64_t file_offset, image_offset, bytes;
+    uint64_t file_offset, image_offset;
+    uint64_t bytes; /* in the image */
+    struct image_conversion conversion;
 };
 
 struct image_tensor {
     size_t offset; /* as in weight_spec */
     uint64_t image_offset;
-    uint64_t scales_offset; /* of what tensor.scales points to, behind the values; 0: none */
-    struct tensor shape;    /* without data */
+    uint64_t scales_offset;          /* of what tensor.scales points to, behind the values; 0: none */
+    struct tensor shape;             /* without data */
+    const struct index_entry *entry; /* whose bytes these are, or some rows of it */
 };
 
 struct block {

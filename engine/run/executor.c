@@ -361,6 +361,7 @@ enum status executor_run(const struct run *run, const struct run_need *need, con
         .plan = plan,
         .residents = residents,
         .readers = run->readers,
+        .converter = run->converter,
         .tick = execution_tick,
         .tick_user = &x,
     };

@@ -64,7 +64,8 @@ struct run {
     int n_stages;
     const struct visit_list *visits;
     const struct run_hooks *hooks;
-    int readers; /* of the store: see there */
+    int readers; /* of the store: see there, as of converter */
+    image_converter *converter;
 };
 
 /* Bytes of the state of a stage's lanes, and apart from it of its whole-picture buffers. */

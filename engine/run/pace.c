@@ -223,7 +223,7 @@ void course_make(const struct stage_need *need, const struct rates *rates, bool 
             course->compute[to] = need->block_seconds[i];
             if (pictures_on_host) course->compute[to] += seconds_of(need->block_picture_bytes[i], rates->h2d);
             course->bus[to] = separate ? seconds_of(need->block_bytes[i], rates->h2d) : 0;
-            course->disk[to] = seconds_of(need->block_bytes[i], rates->disk);
+            course->disk[to] = seconds_of(need->block_bytes[i], rates->disk) + need->block_fill_seconds[i];
         }
     course->start = start_of(course);
 }

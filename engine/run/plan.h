@@ -7,6 +7,7 @@
 #define SLUICE_RUN_PLAN_H
 
 #include "engine/base/error.h"
+#include "engine/base/tensor.h"
 #include "engine/run/rates.h"
 
 #include <stdbool.h>
@@ -41,8 +42,10 @@ struct stage_need {
     int lanes, groups; /* that compute together; so many of those take turns in the same memory */
     bool hoists;       /* computed once, before the evaluations of the next stage */
     uint64_t block_bytes[PLAN_BLOCKS_MAX];
-    bool block_repeats[PLAN_BLOCKS_MAX];   /* visited anew in every evaluation */
-    bool block_lasts[PLAN_BLOCKS_MAX];     /* the model's, not this request's: may stay for the next run */
+    bool block_repeats[PLAN_BLOCKS_MAX]; /* visited anew in every evaluation */
+    bool block_lasts[PLAN_BLOCKS_MAX];   /* the model's, not this request's: may stay for the next run */
+    double block_fill_seconds[PLAN_BLOCKS_MAX]; /* of filling beyond reading the image's bytes: what a file
+                                                   has more, and converting it */
     double block_seconds[PLAN_BLOCKS_MAX]; /* of computing, lanes of one group, in one evaluation (or before
                                               the first) */
     /* Of whole-picture buffers; what each block's operators read and write there in that time. */
@@ -57,6 +60,7 @@ struct run_need {
     struct rates rates;       /* given, not measured */
     bool separate;            /* the device has memory of its own: copies, a pinned pool, two budgets */
     enum precision precision; /* the request's: what a plan is for is part of its hash */
+    enum dtype weights;       /* the type that they are converted to; N_DTYPES: as they are stored */
     int n_stages;
     struct stage_need stage[PLAN_STAGES_MAX];
     uint64_t base_bytes;   /* the process as it stands: a constant of the build */
@@ -105,7 +109,7 @@ struct plan {
         vram_least_bytes; /* 0 where device and host are one memory */
     double seconds, floor_seconds;
     int32_t bound;
-    int32_t precision; /* the need's */
+    int16_t precision, weights; /* the need's */
 };
 
 static inline int plan_readers(const struct plan *plan) {

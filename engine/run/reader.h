@@ -5,10 +5,23 @@
 
 #include "engine/run/block.h"
 
+/* Converts so many values, whole blocks of either type: a pure function. numbers: room for as many. */
+typedef void image_converter(const struct image_conversion *conversion, const void *from, float *numbers,
+                             void *to, int64_t values);
+
+/* What a reader that converts works in, of its own. */
+enum {
+    READER_VALUES = 1 << 15,               /* at a time: whole blocks of every type */
+    READER_WORK_BYTES = 9 * READER_VALUES, /* as they are stored (at most 4 bytes each) and as numbers; and a
+                                              block or two of which a part is wanted */
+};
+
 struct reader {
-    struct bounce bounce;  /* its own; without memory: everything goes through the page cache */
-    uint64_t bytes_read;   /* by the last reader_read */
-    uint64_t bytes_direct; /* of those, past the page cache */
+    struct bounce bounce;       /* its own; without memory: everything goes through the page cache */
+    image_converter *converter; /* NULL: no block is to be converted */
+    char *work;                 /* READER_WORK_BYTES, aligned to 16; NULL without a converter */
+    uint64_t bytes_read;        /* by the last reader_read */
+    uint64_t bytes_direct;      /* of those, past the page cache */
 };
 
 /* Reads what files have of bytes [from, to) of the block's image to where byte 0 of the image would be. A

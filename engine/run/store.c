@@ -12,7 +12,8 @@ static enum status allocate(struct store *s, struct error *e) {
     size_t n = (size_t)s->o.visits->n_visits;
     s->fills = sys->alloc(sys, LINE_HOST, n * sizeof *s->fills);
     s->fill_of_visit = sys->alloc(sys, LINE_HOST, n * sizeof *s->fill_of_visit);
-    if (s->fills && s->fill_of_visit) return ring_reserve(s, e) == OK ? pieces_take_bounces(s, e) : e->code;
+    if (s->fills && s->fill_of_visit)
+        return ring_reserve(s, e) == OK && pieces_take_bounces(s, e) == OK ? pieces_take_work(s, e) : e->code;
     return error_set(e, MEMORY, "no memory for the store of %zu visits", n);
 }
 
@@ -75,6 +76,7 @@ void store_close(struct store *s) {
     ring_commit(s, 0);
     if (s->ring) weights_unreserve(sys, s->device, s->ring, s->ring_reserved);
     sys->unmap(sys, LINE_STORE, s->bounce_memory, s->bounce_bytes);
+    sys->release(sys, s->work_memory);
     pthread_cond_destroy(&s->ready);
     pthread_cond_destroy(&s->work);
     pthread_mutex_destroy(&s->lock);

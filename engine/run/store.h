@@ -34,6 +34,7 @@
 #define SLUICE_RUN_STORE_H
 
 #include "engine/run/area.h"
+#include "engine/run/reader.h"
 #include "engine/run/visit.h"
 
 enum { STORE_READERS_MAX = 8 };
@@ -55,7 +56,8 @@ struct store_options {
     const struct run_need *need;
     const struct plan *plan;
     struct residents *residents;
-    int readers;              /* threads, at most STORE_READERS_MAX; 0: none, see above */
+    int readers;                /* threads, at most STORE_READERS_MAX; 0: none, see above */
+    image_converter *converter; /* where blocks are to be converted; else NULL */
     bool (*tick)(void *user); /* called while the store waits; false ends the wait with the error set by it */
     void *tick_user;
 };

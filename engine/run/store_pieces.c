@@ -232,6 +232,18 @@ enum status pieces_take_bounces(struct store *s, struct error *e) {
     return OK;
 }
 
+enum status pieces_take_work(struct store *s, struct error *e) {
+    uint64_t n = s->o.readers > 0 ? (uint64_t)s->o.readers : 1;
+    if (!s->o.converter) return OK;
+    s->work_memory = s->o.sys->alloc(s->o.sys, LINE_HOST, n * READER_WORK_BYTES);
+    if (!s->work_memory) return error_set(e, MEMORY, "no memory to convert weights in");
+    for (uint64_t i = 0; i < n; i++) {
+        s->readers[i].reader.converter = s->o.converter;
+        s->readers[i].reader.work = s->work_memory + i * READER_WORK_BYTES;
+    }
+    return OK;
+}
+
 void pieces_give_up(struct store *s, struct fill *f) {
     f->state = FILL_FAILED;
     f->claimed = f->block->bytes;

@@ -94,6 +94,7 @@ struct store {
     bool staging_open;
     char *bounce_memory; /* of all readers, as first planned: another plan in mid-run does not move it */
     uint64_t bounce_bytes;
+    char *work_memory; /* of all readers that convert */
 
     int pieces_in_flight; /* of all fills */
     struct error error;   /* of the first read that failed */
@@ -126,6 +127,8 @@ int ring_renew(struct store *store, uint64_t bytes);
 
 /* Each reader's part of the bounce memory; a part without a page leaves them to the page cache. MEMORY. */
 enum status pieces_take_bounces(struct store *store, struct error *e);
+/* What readers convert in, where they do. MEMORY. */
+enum status pieces_take_work(struct store *store, struct error *e);
 /* DEVICE. */
 enum status pieces_start_readers(struct store *store, struct error *e);
 /* Without readers: everything that can be done now. Lets go of the lock. */

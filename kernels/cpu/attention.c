@@ -11,6 +11,7 @@
  * Invariant: a row of scores is summed in one order, whatever the thread count. */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/weights.h"
 
 #include <omp.h>
 #include <string.h>
@@ -297,10 +298,8 @@ const struct cpu_operator cpu_attention = {attention_cost, attention_prepare, at
 static void bias_column(const struct op *op, int32_t place) {
     const struct tensor *table = &op->in[0];
     int32_t bucket = distance_bucket(place - op->out.dim[1] / 2, table->dim[0], op->max_distance);
-    const char *row = (const char *)table->data + bucket * table->row_bytes;
-    int64_t element = dtype_bits(table->dtype) / 8;
     for (int32_t head = 0; head < op->out.dim[0]; head++)
-        simd_widen(tensor_row(&op->out, head) + place, row + head * element, table->dtype, 1);
+        weights_widen_part(tensor_row(&op->out, head) + place, table, bucket, head, 1);
 }
 
 static enum status bias_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {

@@ -8,6 +8,7 @@
  * reference/numerics.md). */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/weights.h"
 
 #include <string.h>
 
@@ -104,20 +105,19 @@ static enum status conv_prepare(struct cpu *cpu, const struct op *op, struct err
 static void pad_weights(const struct cpu *cpu, const struct op *op, const struct conv_layout *l, float *to) {
     const struct tensor *weight = &op->in[1];
     int64_t taps = l->kernel * l->kernel, from_row = l->c * taps, to_row = l->c_padded * taps;
-    int64_t element = dtype_bits(weight->dtype) / 8;
+    int64_t rows = (int64_t)l->c * l->kernel;
 #pragma omp parallel for num_threads(cpu->threads) schedule(static)
     for (int32_t n = 0; n < l->n_padded; n++) {
         float *row = to + n * to_row;
         int64_t filled = n < l->n ? from_row : 0;
-        if (filled)
-            simd_widen(row, (const char *)weight->data + n * from_row * element, weight->dtype, filled);
+        if (filled) weights_widen(row, weight, n * rows, rows);
         memset(row + filled, 0, (size_t)(to_row - filled) * sizeof *row);
     }
 }
 
 static void pad_bias(const struct tensor *bias, const struct conv_layout *l, float *to) {
     memset(to, 0, (size_t)l->n_padded * sizeof *to);
-    if (bias->rank) simd_widen(to, bias->data, bias->dtype, l->n);
+    if (bias->rank) weights_widen(to, bias, 0, 1);
 }
 
 static void gather_pixel(const struct conv_layout *l, const float *from, const struct channel_norm *norm,

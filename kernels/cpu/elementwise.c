@@ -1,6 +1,7 @@
 /* Operators that go through rows once: glu, add, widen, repeat_row. */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/weights.h"
 
 /* to may be a or b. */
 #define GLU(name, of)                                                                                        \
@@ -29,33 +30,30 @@ static enum status glu_run(struct cpu *cpu, const struct op *op, char *workspace
 
 const struct cpu_operator cpu_glu = {NULL, NULL, glu_run};
 
-/* to may be a, or b if that is f32. */
-#define ADD(name, type, widened)                                                                             \
-    WIDE static void name(float *to, const float *a, const type *b, int64_t n) {                             \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) to[i] = a[i] + widened(b[i]);                    \
-    }
-ADD(add_f32, float, )
-ADD(add_bf16, uint16_t, bf16_f32)
-ADD(add_f16, uint16_t, f16_f32)
+/* to may be a or b. */
+WIDE static void add_values(float *to, const float *a, const float *b, int64_t n) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) to[i] = a[i] + b[i];
+}
 
-static void add_row(float *to, const float *a, const void *b, enum dtype dtype, int64_t n) {
-    if (dtype == DTYPE_BF16)
-        add_bf16(to, a, b, n);
-    else if (dtype == DTYPE_F16)
-        add_f16(to, a, b, n);
-    else
-        add_f32(to, a, b, n);
+/* Piece by piece, so that what is widened needs no workspace. */
+static void add_row(const struct op *op, int64_t row, int64_t b_row) {
+    enum { PIECE = 1024 };
+    float piece[PIECE], *to = tensor_row(&op->out, row), *a = tensor_row(&op->in[0], row);
+    const struct tensor *b = &op->in[1];
+    for (int64_t i = 0, n; i < tensor_columns(&op->out); i += n) {
+        n = tensor_columns(&op->out) - i < PIECE ? tensor_columns(&op->out) - i : PIECE;
+        weights_widen_part(piece, b, b_row, i, n);
+        add_values(to + i, a + i, piece, n);
+    }
 }
 
 static enum status add_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     (void)e;
-    const struct tensor *b = &op->in[1];
-    bool one = tensor_rows(b) == 1;
+    bool one = tensor_rows(&op->in[1]) == 1;
 #pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int64_t i = 0; i < tensor_rows(&op->out); i++)
-        add_row(tensor_row(&op->out, i), tensor_row(&op->in[0], i), tensor_row(b, one ? 0 : i), b->dtype,
-                tensor_columns(&op->out));
+    for (int64_t i = 0; i < tensor_rows(&op->out); i++) add_row(op, i, one ? 0 : i);
     return OK;
 }
 
@@ -66,8 +64,7 @@ static enum status widen_run(struct cpu *cpu, const struct op *op, char *workspa
     (void)e;
 #pragma omp parallel for num_threads(cpu->threads) schedule(static)
     for (int64_t i = 0; i < tensor_rows(&op->out); i++)
-        simd_widen(tensor_row(&op->out, i), tensor_row(&op->in[0], i), op->in[0].dtype,
-                   tensor_columns(&op->out));
+        weights_widen(tensor_row(&op->out, i), &op->in[0], i, 1);
     return OK;
 }
 
@@ -77,8 +74,7 @@ static enum status repeat_run(struct cpu *cpu, const struct op *op, char *worksp
     (void)workspace;
     (void)e;
 #pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int32_t i = 0; i < op->out.dim[0]; i++)
-        simd_widen(tensor_row(&op->out, i), op->in[0].data, op->in[0].dtype, op->out.dim[1]);
+    for (int32_t i = 0; i < op->out.dim[0]; i++) weights_widen(tensor_row(&op->out, i), &op->in[0], 0, 1);
     return OK;
 }
 

@@ -10,6 +10,7 @@
  * computed. */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/weights.h"
 
 #include <omp.h>
 #include <string.h>
@@ -38,7 +39,7 @@ static enum onednn_kind product_kind(const struct cpu *cpu, const struct op *op)
     int32_t m = op->in[0].dim[0], n = op->in[1].dim[0], k = op->in[1].dim[1];
     struct onednn_key packed = {ONEDNN_PRODUCT_PACKED, {m, panel_columns(n, k), k}};
     if (op->precision == PRECISION_BF16) return ONEDNN_PRODUCT_T_BF16;
-    bool packs = op->in[1].dtype != DTYPE_F32 && n % 64 == 0 && onednn_packs(cpu->onednn, &packed);
+    bool packs = !weights_are(&op->in[1], DTYPE_F32) && n % 64 == 0 && onednn_packs(cpu->onednn, &packed);
     return packs ? ONEDNN_PRODUCT_PACKED : ONEDNN_PRODUCT_T;
 }
 
@@ -47,8 +48,8 @@ static struct linear_layout layout_of(const struct cpu *cpu, const struct op *op
     int32_t n = weight->dim[0], k = weight->dim[1];
     struct linear_layout l = {.panel = panel_columns(n, k), .kind = product_kind(cpu, op)};
     l.dtype = op->precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32;
-    l.packs_in = l.dtype != DTYPE_F32 || !tensor_packed(in);
-    l.converts = weight->dtype != l.dtype;
+    l.packs_in = !weights_are(in, l.dtype);
+    l.converts = !weights_are(weight, l.dtype);
     l.direct = l.panel == n && tensor_packed(&op->out) && !op->epilogue.residual.rank;
     uint64_t used = 0, row = (uint64_t)k * (uint64_t)dtype_bits(l.dtype) / 8;
     l.in = workspace_take(&used, l.packs_in ? row * (uint64_t)in->dim[0] : 0);
@@ -145,35 +146,26 @@ static void finish_panel(const struct cpu *cpu, const struct op *op, float *from
     }
 }
 
-/* n values as the product wants them; what it takes as it lies is not converted. */
-static void convert(void *to, enum dtype dtype, const void *from, enum dtype stored, int64_t n) {
+/* Rows [first, first + n) as the product wants them. */
+static void convert(void *to, enum dtype dtype, const struct tensor *from, int64_t first, int64_t n) {
     if (dtype == DTYPE_BF16)
-        simd_round(to, from, stored, n);
+        weights_round(to, from, first, n);
     else
-        simd_widen(to, from, stored, n);
+        weights_widen(to, from, first, n);
 }
 
-static const void *convert_in(const struct cpu *cpu, const struct tensor *in, enum dtype dtype, char *to) {
-    int64_t columns = in->dim[1], row = columns * dtype_bits(dtype) / 8;
+static const void *convert_rows(const struct cpu *cpu, const struct tensor *from, enum dtype dtype,
+                                char *to) {
+    int64_t row = dtype_bytes(dtype, from->dim[1]);
 #pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int32_t t = 0; t < in->dim[0]; t++)
-        convert(to + t * row, dtype, tensor_row(in, t), DTYPE_F32, columns);
+    for (int32_t i = 0; i < from->dim[0]; i++) convert(to + i * row, dtype, from, i, 1);
     return to;
 }
 
 static const void *convert_panel(const struct cpu *cpu, const struct linear_layout *l,
                                  const struct tensor *weight, char *to) {
-    enum { PIECE = 1 << 14 };
-    int64_t n = tensor_elements(weight), from = dtype_bits(weight->dtype) / 8,
-            element = dtype_bits(l->dtype) / 8;
-    if (l->kind == ONEDNN_PRODUCT_PACKED) {
-        simd_widen_packed((float *)to, weight, cpu->threads);
-        return to;
-    }
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int64_t i = 0; i < n; i += PIECE)
-        convert(to + i * element, l->dtype, (const char *)weight->data + i * from, weight->dtype,
-                n - i < PIECE ? n - i : PIECE);
+    if (l->kind != ONEDNN_PRODUCT_PACKED) return convert_rows(cpu, weight, l->dtype, to);
+    weights_widen_packed((float *)to, weight, cpu->threads);
     return to;
 }
 
@@ -181,11 +173,11 @@ static enum status linear_run(struct cpu *cpu, const struct op *op, char *worksp
     struct linear_layout l = layout_of(cpu, op);
     struct onednn_key keys[2];
     product_keys(&l, op, keys);
-    struct finish finish = {.bias = simd_vector(&op->epilogue.bias, (float *)(workspace + l.bias)),
-                            .gate = simd_vector(&op->epilogue.gate, (float *)(workspace + l.gate)),
+    struct finish finish = {.bias = weights_vector(&op->epilogue.bias, (float *)(workspace + l.bias)),
+                            .gate = weights_vector(&op->epilogue.gate, (float *)(workspace + l.gate)),
                             .activation = op->epilogue.activation};
     const void *in = op->in[0].data;
-    if (l.packs_in) in = convert_in(cpu, &op->in[0], l.dtype, workspace + l.in);
+    if (l.packs_in) in = convert_rows(cpu, &op->in[0], l.dtype, workspace + l.in);
     int32_t n = op->in[1].dim[0];
     for (int32_t first = 0; first < n; first += l.panel) {
         int32_t columns = n - first < l.panel ? n - first : l.panel;
@@ -235,17 +227,17 @@ static enum status few_run(struct cpu *cpu, const struct op *op, char *workspace
     (void)e;
     struct few_layout l = few_layout_of(cpu, op);
     const struct tensor *weight = &op->in[1];
-    int64_t k = weight->dim[1];
-    uint64_t row_bytes = align_up(sizeof(float) * (uint64_t)k, ARENA_ALIGN);
-    const float *in = convert_in(cpu, &op->in[0], DTYPE_F32, workspace + l.in);
+    bool plain = weights_are(weight, DTYPE_F32);
+    uint64_t row_bytes = align_up(sizeof(float) * (uint64_t)weight->dim[1], ARENA_ALIGN);
+    const float *in = convert_rows(cpu, &op->in[0], DTYPE_F32, workspace + l.in);
     simd_activate(op->activation, (float *)(workspace + l.in), in, tensor_elements(&op->in[0]));
-    const float *bias = simd_vector(&op->in[2], (float *)(workspace + l.bias));
+    const float *bias = weights_vector(&op->in[2], (float *)(workspace + l.bias));
 #pragma omp parallel for num_threads(cpu->threads) schedule(static)
     for (int32_t n = 0; n < weight->dim[0]; n++) {
-        const void *stored = (const char *)weight->data + n * weight->row_bytes;
-        float *row = (float *)(workspace + l.weight + row_bytes * (uint64_t)omp_get_thread_num());
-        if (weight->dtype != DTYPE_F32) simd_widen(row, stored, weight->dtype, k);
-        few_column(op, in, weight->dtype == DTYPE_F32 ? stored : row, bias ? bias[n] : 0, n);
+        const float *row = (float *)((char *)weight->data + n * weight->row_bytes);
+        float *widened = (float *)(workspace + l.weight + row_bytes * (uint64_t)omp_get_thread_num());
+        if (!plain) weights_widen(widened, weight, n, 1);
+        few_column(op, in, plain ? row : widened, bias ? bias[n] : 0, n);
     }
     return OK;
 }

@@ -2,6 +2,7 @@
  * another, so that the thread count changes nothing. */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/weights.h"
 
 #include <math.h>
 #include <omp.h>
@@ -42,10 +43,10 @@ static struct vectors rms_vectors(const struct op *op, char *workspace) {
     int64_t c = op->in[1].dim[0];
     float *factor = (float *)workspace,
           *gate = (float *)(workspace + align_up((uint64_t)c * sizeof(float), ARENA_ALIGN));
-    simd_widen(factor, op->in[1].data, op->in[1].dtype, c);
-    const float *scale = simd_vector(&op->modulation.scale, gate);
+    weights_widen(factor, &op->in[1], 0, 1);
+    const float *scale = weights_vector(&op->modulation.scale, gate);
     for (int64_t i = 0; scale && i < c; i++) factor[i] *= 1.0f + scale[i];
-    const float *plain = simd_vector(&op->modulation.gate, gate);
+    const float *plain = weights_vector(&op->modulation.gate, gate);
     for (int64_t i = 0; plain && i < c; i++) gate[i] = tanhf(plain[i]);
     return (struct vectors){factor, plain ? gate : NULL};
 }
@@ -111,11 +112,11 @@ static struct affine_vectors affine_vectors(const struct op *op, char *workspace
     const struct tensor *weight = &op->in[1], *bias = &op->in[2], *shift = &op->in[4];
     bool scaled = op->in[3].rank > 0, moved = bias->rank || shift->rank;
     for (int64_t i = 0; i < c; i++) factor[i] = 1, offset[i] = 0;
-    if (weight->rank) simd_widen(factor, weight->data, weight->dtype, c);
-    if (bias->rank) simd_widen(offset, bias->data, bias->dtype, c);
-    const float *scale = simd_vector(&op->in[3], plain);
+    if (weight->rank) weights_widen(factor, weight, 0, 1);
+    if (bias->rank) weights_widen(offset, bias, 0, 1);
+    const float *scale = weights_vector(&op->in[3], plain);
     for (int64_t i = 0; scale && i < c; i++) factor[i] *= 1.0f + scale[i], offset[i] *= 1.0f + scale[i];
-    const float *more = simd_vector(shift, plain);
+    const float *more = weights_vector(shift, plain);
     for (int64_t i = 0; more && i < c; i++) offset[i] += more[i];
     return (struct affine_vectors){weight->rank || scaled ? factor : NULL, moved ? offset : NULL};
 }
@@ -265,8 +266,8 @@ struct channel_norm channel_norm(const struct group_norm *norm, int64_t channels
           *bias = (float *)(workspace + 2 * step);
     const float *statistics = norm->statistics.data;
     int64_t each = channels / norm->statistics.dim[0];
-    simd_widen(factor, norm->weight.data, norm->weight.dtype, channels);
-    simd_widen(bias, norm->bias.data, norm->bias.dtype, channels);
+    weights_widen(factor, &norm->weight, 0, 1);
+    weights_widen(bias, &norm->bias, 0, 1);
     for (int64_t i = 0; i < channels; i++) {
         mean[i] = statistics[2 * (i / each)];
         factor[i] *= statistics[2 * (i / each) + 1];

@@ -1,4 +1,4 @@
-/* Small arithmetic that the compiler vectorises: exponential, widening, rounding, dot product.
+/* Small arithmetic that the compiler vectorises: exponential, halves, dot product.
  *
  * Every sum has 16 (f32) or 8 (double) running parts and one tree over them, whatever the vector width: the
  * bits do not depend on the instruction set that the loop was compiled for. Multiplications and additions
@@ -69,12 +69,13 @@ static inline float bf16_f32(uint16_t h) {
     return (union float_bits){.bits = (uint32_t)h << 16}.value;
 }
 
-/* Exact, subnormals, infinities and NaN included: the exponent is moved by a multiplication. */
+/* Exact, subnormals, infinities and NaN included. A subnormal is a small whole number: multiplying what f32
+ * would hold as one takes processors a hundred times as long. */
 static inline float f16_f32(uint16_t h) {
-    union float_bits f = {.bits = (uint32_t)(h & 0x7fff) << 13};
-    f.value *= 0x1p112f;
-    f.bits |= (h & 0x7c00) == 0x7c00 ? 0x7f800000u : 0;
-    f.bits |= (uint32_t)(h & 0x8000) << 16;
+    uint32_t size = h & 0x7fff;
+    union float_bits f = {.bits = (size << 13) + 0x38000000u}, small = {.value = (float)(int)size * 0x1p-24f};
+    uint32_t tiny = -(uint32_t)(size < 0x400), whole = -(uint32_t)(size >= 0x7c00);
+    f.bits = (f.bits & ~tiny) | (small.bits & tiny) | (0x7f800000u & whole) | (uint32_t)(h & 0x8000) << 16;
     return f.value;
 }
 
@@ -95,15 +96,6 @@ static inline double sum_8(const double *part) {
     return ((part[0] + part[4]) + (part[2] + part[6])) + ((part[1] + part[5]) + (part[3] + part[7]));
 }
 
-/* n values of a weight, widened to f32. to may not overlap from. */
-void simd_widen(float *to, const void *from, enum dtype dtype, int64_t n);
-/* A packed bf16 or f16 weight [N,K] as [N/64,K,64] (ONEDNN_PRODUCT_PACKED), by several threads. N in 64s, K
- * in 16s. */
-void simd_widen_packed(float *to, const struct tensor *from, int threads);
-/* n values of f32 or f16, rounded to bf16. to may not overlap from. */
-void simd_round(uint16_t *to, const void *from, enum dtype dtype, int64_t n);
-/* A vector of weights as f32: its own data if it is f32, else widened into to. NULL if absent. */
-const float *simd_vector(const struct tensor *from, float *to);
 float simd_dot(const float *a, const float *b, int64_t n);
 /* In place or apart. */
 void simd_activate(enum activation activation, float *to, const float *from, int64_t n);

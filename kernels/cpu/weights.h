@@ -11,9 +11,8 @@
 
 #include <stdint.h>
 
-/* What a type's rows may look like: blocks fill a row, or the tensor is packed and they fill the whole of it
- * (a convolution's kernel is a row of 3); tiled types are matrices whose rows are whole blocks. */
-bool weights_fit(const struct tensor *w);
+/* Are the bytes packed numbers of that type, to be used as they lie? */
+bool weights_are(const struct tensor *w, enum dtype dtype);
 
 /* Rows [first, first + rows), counted over all outer dimensions, packed. to may not overlap w. */
 void weights_widen(float *to, const struct tensor *w, int64_t first, int64_t rows);

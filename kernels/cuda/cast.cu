@@ -3,26 +3,38 @@
 
 #include "kernels/cuda/rows.cuh"
 
-/* Eight columns of a row, rounded to bf16, to nearest even.
+/* Eight columns of a row, rounded to bf16, to nearest even. Of weights of a product this is the dequantising:
+ * so a kernel a type.
  *
- * Grid: rows_grid_of, of eights; no shared memory; 30 registers. Bytes: 2 a value and what is read. Roof:
+ * Grid: rows_grid_of, of eights; no shared memory; REGS registers. Bytes: 2 a value and what is read. Roof:
  * memory; share of the roof: not measured yet. */
+template <enum dtype D>
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     round_rows(uint16_t *to, struct rows from, int64_t rows, int64_t columns, int64_t padded) {
     int64_t i = 8 * first_quad();
     if (i >= padded) return;
     for (int64_t row = first_row(); row < rows; row += next_row()) {
-        float4 a = rows_load(from, row, i, columns), b = rows_load(from, row, i + 4, columns);
-        st128(to + row * padded + i,
-              make_uint4(pack_bf16(a.x, a.y), pack_bf16(a.z, a.w), pack_bf16(b.x, b.y), pack_bf16(b.z, b.w)));
+        float v[8];
+        weights_load<D, 8>(v, from, row, i, columns);
+        st128(to + row * padded + i, make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]),
+                                                pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7])));
     }
 }
 
 void cuda_round_rows(void *to, const struct tensor *from, int32_t padded, cudaStream_t stream) {
     int64_t rows = tensor_rows(from), columns = tensor_columns(from);
     struct rows_grid g = rows_grid_of(rows, padded / 8);
-    LAUNCH(round_rows, g.grid, g.block, 0, stream, static_cast<uint16_t *>(to), rows_of(from), rows, columns,
-           (int64_t)padded);
+    switch (from->dtype) {
+#define OF_TYPE(D)                                                                                           \
+    case D:                                                                                                  \
+        LAUNCH((round_rows<D>), g.grid, g.block, 0, stream, static_cast<uint16_t *>(to), rows_of(from),      \
+               rows, columns, (int64_t)padded);                                                              \
+        break;
+        WEIGHT_TYPES(OF_TYPE)
+#undef OF_TYPE
+    default: /* never: the wrapper has checked */
+        break;
+    }
 }
 
 /* Grid: rows_grid_of one row; no shared memory; 15 registers. Bytes: 4 a value and what is read. Roof:
@@ -77,33 +89,33 @@ void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channel
  * Roof: memory; share of the roof: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     finish_rows(struct rows out, struct rows from, struct rows gate, struct rows residual, int64_t rows,
-                int32_t columns, enum activation activation) {
+                int32_t first, int32_t columns, enum activation activation) {
     int64_t i = 4 * first_quad();
     if (i >= columns) return;
+    float4 factor = gate.data ? rows_load(gate, 0, first + i, (int64_t)first + columns) : all_four(1);
     for (int64_t row = first_row(); row < rows; row += next_row()) {
         float4 v = activate_four(rows_load_f32(from, row, i, columns), activation);
-        if (gate.data) v = multiply_four(rows_load(gate, 0, i, columns), v);
+        if (gate.data) v = multiply_four(factor, v);
         if (residual.data) v = add_four(rows_load_f32(residual, row, i, columns), v);
         rows_store(out, row, i, columns, v);
     }
 }
 
-/* Rows without what comes before column first. */
-static struct rows rows_behind(const struct tensor *t, struct rows rows, int32_t first) {
-    int64_t bytes = (int64_t)first * dtype_bits(t->dtype) / 8;
-    return t->rank ? rows_at(rows.data + bytes, rows.step, rows.dtype) : rows;
+/* Rows of f32 without what comes before column first. */
+static struct rows rows_behind(const struct tensor *t, int32_t first) {
+    return t->rank ? rows_at(static_cast<float *>(t->data) + first, t->row_bytes, DTYPE_F32) : rows_of(t);
 }
 
 void cuda_finish_product(const struct product_finish *finish, cudaStream_t stream) {
     const struct epilogue *e = finish->epilogue;
-    struct rows out = rows_behind(finish->out, rows_of(finish->out), finish->first);
+    struct rows out = rows_behind(finish->out, finish->first);
     struct rows from = finish->product ? rows_floats(finish->product, finish->columns) : out;
     struct rows_grid g = rows_grid_of(finish->out->dim[0], ((int64_t)finish->columns + 3) / 4);
-    LAUNCH(finish_rows, g.grid, g.block, 0, stream, out, from,
-           rows_behind(&e->gate, rows_vector(&e->gate), finish->first),
-           rows_behind(&e->residual, rows_of(&e->residual), finish->first), (int64_t)finish->out->dim[0],
+    LAUNCH(finish_rows, g.grid, g.block, 0, stream, out, from, rows_vector(&e->gate),
+           rows_behind(&e->residual, finish->first), (int64_t)finish->out->dim[0], finish->first,
            finish->columns, e->activation);
 }
 
-const void *const cuda_cast_kernels[] = {KERNEL(round_rows), KERNEL(widen_vector), KERNEL(channel_norm),
-                                         KERNEL(finish_rows), NULL};
+#define ROUND_KERNEL(D) KERNEL(round_rows<D>),
+const void *const cuda_cast_kernels[] = {WEIGHT_TYPES(ROUND_KERNEL) KERNEL(widen_vector),
+                                         KERNEL(channel_norm), KERNEL(finish_rows), NULL};

@@ -2,7 +2,7 @@
  * into what its operator gives.
  *
  * These queue kernels on a stream and tell of no error: the caller's cuda_launched reads it. Nothing here
- * depends on alignment but speed. Weights are f32, bf16 or f16. */
+ * depends on alignment but speed. Weights are of any type, with their scales. */
 #ifndef SLUICE_CUDA_CAST_H
 #define SLUICE_CUDA_CAST_H
 
@@ -16,7 +16,7 @@ extern "C" {
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
-/* Rows of f32, bf16 or f16, which may be strided, to packed rows of bf16, to nearest even, and zeros after
+/* Rows of any weight type, which may be strided, to packed rows of bf16, to nearest even, and zeros after
  * each up to padded values, a multiple of 8. to is a multiple of 16. */
 void cuda_round_rows(void *to, const struct tensor *from, int32_t padded, cudaStream_t stream);
 /* A vector of any weight type to f32, and zeros after it up to padded values; from of rank 0 gives zeros

@@ -32,7 +32,7 @@ static enum status prepare(struct cuda *cuda, const struct op *op, struct error 
 /* NULL: there is none. */
 static const float *ready_bias(const struct cuda *cuda, const struct tensor *bias, float *to) {
     if (!bias->rank) return NULL;
-    if (bias->dtype == DTYPE_F32) return static_cast<const float *>(bias->data);
+    if (!conv_widens(bias)) return static_cast<const float *>(bias->data);
     cuda_widen_vector(to, bias, tensor_columns(bias), cuda->compute);
     return to;
 }

@@ -8,6 +8,7 @@ extern "C" {
 
 #include "kernels/cuda/channels.h"
 #include "kernels/cuda/costs.h"
+#include "kernels/cuda/weights.h"
 #include "kernels/ops.h"
 
 /* CONVOLUTIONS_WORKSPACE of convolutions.h, which needs CUDA's headers; conv.cu checks that they agree. */
@@ -20,6 +21,11 @@ struct conv_layout {
     int32_t n_padded, c_padded;
     uint64_t norm, bias, weights, in, out, library, end; /* offsets; end: bytes of all */
 };
+
+/* Is this bias not f32 as it lies? */
+static inline bool conv_widens(const struct tensor *bias) {
+    return bias->rank && (bias->dtype != DTYPE_F32 || !weight_is_plain(bias));
+}
 
 /* Rows or columns that so many of out are made of. */
 static inline int32_t conv_reach(const struct conv_layout *l, int32_t of_out) {
@@ -45,7 +51,7 @@ static inline struct conv_layout cuda_conv_layout(const struct op *op) {
     uint64_t c = (uint64_t)l.c_padded, n = (uint64_t)l.n_padded, taps = (uint64_t)(l.kernel * l.kernel);
     uint64_t band_rows = (uint64_t)l.band, columns = (uint64_t)l.columns;
     uint64_t in_rows = (uint64_t)conv_reach(&l, l.band), in_columns = (uint64_t)conv_reach(&l, l.columns);
-    bool normed = op->conv.norm.statistics.rank > 0, widens = op->in[2].rank && op->in[2].dtype != DTYPE_F32;
+    bool normed = op->conv.norm.statistics.rank > 0, widens = conv_widens(&op->in[2]);
     l.norm = workspace_part(&l.end, normed ? cuda_channel_norm_bytes(weight->dim[1]) : 0);
     l.bias = workspace_part(&l.end, widens ? sizeof(float) * n : 0);
     l.weights = workspace_part(&l.end, sizeof(float) * n * c * taps);

@@ -64,8 +64,8 @@ void cuda_conv_gather(float *to, const struct conv_gather *gather, cudaStream_t 
  * read, k k values apart: the caches make whole lines of it. Roof: memory; share of the roof: not measured
  * yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
-    pad_weights(struct rows to, const char *from, enum dtype dtype, int32_t outputs, int32_t channels,
-                int32_t taps, int64_t rows, int32_t padded) {
+    pad_weights(struct rows to, struct rows from, int32_t outputs, int32_t channels, int32_t taps,
+                int64_t rows, int32_t padded) {
     int64_t i = 4 * first_quad();
     if (i >= padded) return;
     for (int64_t row = first_row(); row < rows; row += next_row()) {
@@ -74,7 +74,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
         float v[4];
         for (int j = 0; j < 4; j++)
             v[j] = n < outputs && i + j < channels
-                       ? value_at(from, dtype, ((int64_t)n * channels + i + j) * taps + tap)
+                       ? rows_value(from, 0, ((int64_t)n * channels + i + j) * taps + tap)
                        : 0;
         rows_store(to, row, i, padded, make_float4(v[0], v[1], v[2], v[3]));
     }
@@ -85,8 +85,8 @@ void cuda_conv_pad_weights(float *to, const struct tensor *weight, cudaStream_t 
     int32_t padded = conv_pad_channels(c);
     int64_t rows = (int64_t)conv_pad_channels(n) * taps;
     struct rows_grid g = rows_grid_of(rows, padded / 4);
-    LAUNCH(pad_weights, g.grid, g.block, 0, stream, rows_floats(to, padded),
-           static_cast<const char *>(weight->data), weight->dtype, n, c, taps, rows, padded);
+    LAUNCH(pad_weights, g.grid, g.block, 0, stream, rows_floats(to, padded), rows_vector(weight), n, c, taps,
+           rows, padded);
 }
 
 /* out = from + bias + residual, four channels of a pixel.

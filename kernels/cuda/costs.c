@@ -20,6 +20,8 @@ static uint64_t workspace_bytes(const struct op *op) {
         return cuda_conv_layout(op).end;
     case OP_RMS_NORM:
         return cuda_rms_layout(op).end;
+    case OP_LAYER_NORM:
+        return cuda_layer_layout(op).end;
     case OP_GROUP_STATISTICS:
         return cuda_statistics_layout(op).end;
     case OP_GROUP_NORM:

@@ -16,7 +16,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     int32_t i = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x), head = (int32_t)blockIdx.y;
     if (i >= n) return;
     float *to = reinterpret_cast<float *>(out.data + head * out.step);
-    to[first + i] = value_at(table.data + fallen.bucket[i] * table.step, table.dtype, head);
+    to[first + i] = rows_value(table, fallen.bucket[i], head);
 }
 
 static enum status distance_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {

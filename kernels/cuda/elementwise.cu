@@ -33,13 +33,14 @@ const struct cuda_operator cuda_glu = {NULL, glu_run, glu_kernels};
  *
  * Grid: rows_grid_of; no shared memory; 23 registers. Bytes: 8 a value and what is read of b; FLOPs: 1. Roof:
  * memory; share of the roof: not measured yet. out may be a or b: as glu_rows. */
+template <bool PLAIN>
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     add_rows(struct rows out, struct rows a, struct rows b, int64_t rows, int64_t columns) {
     int64_t i = 4 * first_quad();
     if (i >= columns) return;
     for (int64_t row = first_row(); row < rows; row += next_row())
         rows_store(out, row, i, columns,
-                   add_four(rows_load_f32(a, row, i, columns), rows_load(b, row, i, columns)));
+                   add_four(rows_load_f32(a, row, i, columns), rows_load_of<PLAIN>(b, row, i, columns)));
 }
 
 static enum status add_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
@@ -47,12 +48,17 @@ static enum status add_run(struct cuda *cuda, const struct op *op, char *workspa
     int64_t rows = tensor_rows(&op->out), columns = tensor_columns(&op->out);
     const struct tensor *b = &op->in[1];
     struct rows_grid g = rows_grid_of(rows, (columns + 3) / 4);
-    LAUNCH(add_rows, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), rows_of(&op->in[0]),
-           tensor_rows(b) == 1 ? rows_vector(b) : rows_of(b), rows, columns);
+    struct rows added = tensor_rows(b) == 1 ? rows_vector(b) : rows_of(b);
+    if (weight_is_plain(b))
+        LAUNCH(add_rows<true>, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), rows_of(&op->in[0]),
+               added, rows, columns);
+    else
+        LAUNCH(add_rows<false>, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), rows_of(&op->in[0]),
+               added, rows, columns);
     return cuda_launched(op, e);
 }
 
-static const void *const add_kernels[] = {KERNEL(add_rows), NULL};
+static const void *const add_kernels[] = {KERNEL(add_rows<true>), KERNEL(add_rows<false>), NULL};
 
 const struct cuda_operator cuda_add = {NULL, add_run, add_kernels};
 
@@ -60,18 +66,22 @@ const struct cuda_operator cuda_add = {NULL, add_run, add_kernels};
  *
  * Grid: rows_grid_of; no shared memory; 22 registers. Bytes: 4 a value and what is read. Roof: memory; share
  * of the roof: not measured yet. */
+template <bool PLAIN>
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     widen_rows(struct rows out, struct rows in, int64_t rows, int64_t columns) {
     int64_t i = 4 * first_quad();
     if (i >= columns) return;
     for (int64_t row = first_row(); row < rows; row += next_row())
-        rows_store(out, row, i, columns, rows_load(in, row, i, columns));
+        rows_store(out, row, i, columns, rows_load_of<PLAIN>(in, row, i, columns));
 }
 
 static enum status widen_from(struct cuda *cuda, const struct op *op, struct rows in, struct error *e) {
     int64_t rows = tensor_rows(&op->out), columns = tensor_columns(&op->out);
     struct rows_grid g = rows_grid_of(rows, (columns + 3) / 4);
-    LAUNCH(widen_rows, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), in, rows, columns);
+    if (weight_is_plain(&op->in[0]))
+        LAUNCH(widen_rows<true>, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), in, rows, columns);
+    else
+        LAUNCH(widen_rows<false>, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), in, rows, columns);
     return cuda_launched(op, e);
 }
 
@@ -80,7 +90,7 @@ static enum status widen_run(struct cuda *cuda, const struct op *op, char *works
     return widen_from(cuda, op, rows_of(&op->in[0]), e);
 }
 
-static const void *const widen_kernels[] = {KERNEL(widen_rows), NULL};
+static const void *const widen_kernels[] = {KERNEL(widen_rows<true>), KERNEL(widen_rows<false>), NULL};
 
 const struct cuda_operator cuda_widen = {NULL, widen_run, widen_kernels};
 

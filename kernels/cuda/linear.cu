@@ -1,11 +1,11 @@
 /* Matrix products with a weight, through products.h.
  *
- * in is rounded to bf16 once, whole; weights of another type are rounded panel by panel of output columns,
- * and so is bf16 moved whose K is no multiple of 8: zeros fill it up. Rows are never split. Bias and residual
- * are added by the library, in f32. Activation and gate are a kernel's after it, panel by panel: the library
- * knows only some, to no accuracy that it says; a residual is added there then, and the product goes through
- * the workspace, for the residual may be out. What it does beside the product: 6 bytes a value of in, and of
- * a weight that is not bf16; with activation or gate 8 a value of out, or 12. */
+ * in is rounded to bf16 once, whole; weights of another type are dequantised and rounded panel by panel of
+ * output columns, and so is bf16 moved whose K is no multiple of 8: zeros fill it up. Rows are never split.
+ * Bias and residual are added by the library, in f32. Activation and gate are a kernel's after it, panel by
+ * panel: the library knows only some, to no accuracy that it says; a residual is added there then, and the
+ * product goes through the workspace, for the residual may be out. What it does beside the product: 6 bytes a
+ * value of in, and of a weight that is not bf16; with activation or gate 8 a value of out, or 12. */
 #include "kernels/cuda/linear.h"
 
 #include "kernels/cuda/cast.h"
@@ -52,7 +52,8 @@ static enum status prepare(struct cuda *cuda, const struct op *op, struct error 
 
 static const float *ready_bias(const struct cuda *cuda, const struct tensor *bias, float *to) {
     if (!bias->rank) return NULL;
-    if (bias->dtype == DTYPE_F32 && sixteen(bias->data)) return static_cast<const float *>(bias->data);
+    if (bias->dtype == DTYPE_F32 && weight_is_plain(bias) && sixteen(bias->data))
+        return static_cast<const float *>(bias->data);
     cuda_widen_vector(to, bias, tensor_columns(bias), cuda->compute);
     return to;
 }

@@ -7,6 +7,7 @@ extern "C" {
 #endif
 
 #include "kernels/cuda/costs.h"
+#include "kernels/cuda/weights.h"
 #include "kernels/ops.h"
 
 /* PRODUCTS_WORKSPACE of products.h, which needs CUDA's headers; linear.cu checks that they agree. */
@@ -29,7 +30,8 @@ static inline int32_t linear_depth(const struct op *op) {
 /* bf16 is used where it lies, if K is what products see; weights begin at multiples of 16 themselves, and
  * what is sliced off them does too, by rows. */
 static inline bool linear_converts(const struct op *op) {
-    return op->in[1].dtype != DTYPE_BF16 || op->in[1].dim[1] != linear_depth(op);
+    const struct tensor *weight = &op->in[1];
+    return weight->dtype != DTYPE_BF16 || !weight_is_plain(weight) || weight->dim[1] != linear_depth(op);
 }
 
 /* The library adds bias and residual; activation and gate come after it. */

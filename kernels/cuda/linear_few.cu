@@ -4,6 +4,7 @@
  * turn, and a butterfly adds lanes. How many outputs a warp has at once is not seen in any of them. */
 #include "kernels/cuda/linear_few.h"
 
+#include "kernels/cuda/cast.h"
 #include "kernels/cuda/rows.cuh"
 
 /* Four values of in, activated; zeros beyond K.
@@ -21,16 +22,19 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     }
 }
 
-/* What a warp has at once: two outputs keep every SM busy with one row, and halve what is read of in. */
-enum { FEW_COLUMNS = 2, FEW_WARPS = 4 };
+enum { FEW_WARPS = 4 };
+
+/* Outputs that a warp has at once: two keep every SM busy with one row, and halve what is read of in. Of
+ * weights that are not plain one: their loads are a switch over all types, which is then there once. */
+template <bool PLAIN> struct few_outputs { static constexpr int n = PLAIN ? 2 : 1; };
 
 struct few_call {
-    struct rows out, weight, bias; /* bias may be absent; weight is wide at multiples of 16 */
+    struct rows out, weight, bias; /* bias may be absent; a plain weight is wide at multiples of 16 */
     const float *in;               /* [rows, columns] */
     int32_t rows, n, k, columns;
 };
 
-/* Values i to i + 7 of a row of k weights; zeros beyond. */
+/* Values i to i + 7 of a row of k plain weights; zeros beyond. */
 __device__ static inline void load_eight(float *to, const struct rows &weight, int64_t row, int32_t i,
                                          int32_t k) {
     const char *from = weight.data + row * weight.step;
@@ -52,19 +56,26 @@ __device__ static inline void load_eight(float *to, const struct rows &weight, i
     }
 }
 
-/* A lane's part of FEW_COLUMNS outputs of ROWS rows. What lies beyond the last row or column repeats it. */
-template <int ROWS>
+/* A lane's part of few_outputs of ROWS rows. What lies beyond the last row or column repeats it. */
+template <int ROWS, bool PLAIN>
 __device__ static inline void few_sums(const struct few_call &f, int32_t first_column, int32_t first_row,
-                                       float sum[FEW_COLUMNS][ROWS]) {
+                                       float sum[few_outputs<PLAIN>::n][ROWS]) {
+    constexpr int columns = few_outputs<PLAIN>::n;
 #pragma unroll
-    for (int c = 0; c < FEW_COLUMNS; c++)
+    for (int c = 0; c < columns; c++)
 #pragma unroll
         for (int r = 0; r < ROWS; r++) sum[c][r] = 0;
+#pragma unroll PLAIN ? 4 : 1
     for (int32_t i = (int32_t)threadIdx.x % WARP * FEW_VALUES; i < f.columns; i += WARP * FEW_VALUES) {
-        float weight[FEW_COLUMNS][FEW_VALUES];
+        float weight[columns][FEW_VALUES];
 #pragma unroll
-        for (int c = 0; c < FEW_COLUMNS; c++)
-            load_eight(weight[c], f.weight, min(first_column + c, f.n - 1), i, f.k);
+        for (int c = 0; c < columns; c++) {
+            int32_t row = min(first_column + c, f.n - 1);
+            if (PLAIN)
+                load_eight(weight[c], f.weight, row, i, f.k);
+            else
+                weights_load_any<FEW_VALUES>(weight[c], f.weight, row, i, f.k);
+        }
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             const float *from = f.in + (int64_t)min(first_row + r, f.rows - 1) * f.columns + i;
@@ -76,28 +87,29 @@ __device__ static inline void few_sums(const struct few_call &f, int32_t first_c
                 in[j + 2] = __uint_as_float(v.z), in[j + 3] = __uint_as_float(v.w);
             }
 #pragma unroll
-            for (int c = 0; c < FEW_COLUMNS; c++)
+            for (int c = 0; c < columns; c++)
 #pragma unroll
                 for (int j = 0; j < FEW_VALUES; j++) sum[c][r] = fmaf(in[j], weight[c][j], sum[c][r]);
         }
     }
 }
 
-/* FEW_COLUMNS outputs of every row, ROWS at a time: rows of weights come from memory once, then from the
+/* few_outputs of every row, ROWS at a time: rows of weights come from memory once, then from the
  * cache.
  *
- * Grid: a warp for FEW_COLUMNS outputs; block: 4 warps; no shared memory; 54, 96 and 168 registers for 1, 4
+ * Grid: a warp for few_outputs; block: 4 warps; no shared memory; 54, 96 and 168 registers for 1, 4
  * and 8 rows. Bytes: the weights; FLOPs: 2 T a weight. Roof: memory, from about 8 rows on f32 arithmetic;
  * share of the roof: not measured yet. */
-template <int ROWS>
+template <int ROWS, bool PLAIN>
 static __global__ void __launch_bounds__(FEW_WARPS *WARP, 1) few_columns(struct few_call f) {
-    int32_t warp = (int32_t)(blockIdx.x * FEW_WARPS + threadIdx.x / WARP), column = warp * FEW_COLUMNS;
+    constexpr int columns = few_outputs<PLAIN>::n;
+    int32_t warp = (int32_t)(blockIdx.x * FEW_WARPS + threadIdx.x / WARP), column = warp * columns;
     bool writes = threadIdx.x % WARP == 0;
     for (int32_t row = 0; row < f.rows; row += ROWS) {
-        float sum[FEW_COLUMNS][ROWS];
-        few_sums<ROWS>(f, column, row, sum);
+        float sum[columns][ROWS];
+        few_sums<ROWS, PLAIN>(f, column, row, sum);
 #pragma unroll
-        for (int c = 0; c < FEW_COLUMNS; c++)
+        for (int c = 0; c < columns; c++)
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 float v = sum[c][r];
@@ -109,6 +121,29 @@ static __global__ void __launch_bounds__(FEW_WARPS *WARP, 1) few_columns(struct 
     }
 }
 
+static struct rows few_bias(const struct cuda *cuda, const struct op *op, const struct few_layout *l,
+                            char *workspace) {
+    const struct tensor *bias = &op->in[2];
+    if (weight_is_plain(bias)) return rows_vector(bias);
+    float *to = reinterpret_cast<float *>(workspace + l->bias);
+    cuda_widen_vector(to, bias, tensor_columns(bias), cuda->compute);
+    return rows_floats(to, 0);
+}
+
+template <int ROWS, bool PLAIN> static void few_launch(const struct few_call &call, cudaStream_t stream) {
+    unsigned blocks = (unsigned)((call.n - 1) / (few_outputs<PLAIN>::n * FEW_WARPS) + 1);
+    LAUNCH((few_columns<ROWS, PLAIN>), blocks, FEW_WARPS * WARP, 0, stream, call);
+}
+
+static void few_launch_plain(const struct few_call &call, cudaStream_t stream) {
+    if (call.rows == 1)
+        few_launch<1, true>(call, stream);
+    else if (call.rows <= 4)
+        few_launch<4, true>(call, stream);
+    else
+        few_launch<8, true>(call, stream);
+}
+
 static enum status few_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     struct few_layout l = cuda_few_layout(op);
     const struct tensor *in = &op->in[0], *weight = &op->in[1];
@@ -116,23 +151,28 @@ static enum status few_run(struct cuda *cuda, const struct op *op, char *workspa
     struct rows_grid g = rows_grid_of(in->dim[0], l.columns / 4);
     LAUNCH(few_rows, g.grid, g.block, 0, cuda->compute, rows_floats(rows, l.columns), rows_of(in),
            (int64_t)in->dim[0], (int64_t)in->dim[1], (int64_t)l.columns, op->activation);
-    struct few_call call = {rows_of(&op->out), rows_of(weight), rows_vector(&op->in[2]), rows};
-    call.weight.wide = ((uintptr_t)weight->data | (uintptr_t)weight->row_bytes) % 16 == 0;
+    struct few_call call = {rows_of(&op->out), rows_of(weight), few_bias(cuda, op, &l, workspace), rows};
+    if (weight_is_plain(weight))
+        call.weight.wide = ((uintptr_t)weight->data | (uintptr_t)weight->row_bytes) % 16 == 0;
     call.rows = in->dim[0];
     call.n = weight->dim[0];
     call.k = weight->dim[1];
     call.columns = l.columns;
-    unsigned blocks = (unsigned)((call.n - 1) / (FEW_COLUMNS * FEW_WARPS) + 1);
-    if (call.rows == 1)
-        LAUNCH((few_columns<1>), blocks, FEW_WARPS * WARP, 0, cuda->compute, call);
-    else if (call.rows <= 4)
-        LAUNCH((few_columns<4>), blocks, FEW_WARPS * WARP, 0, cuda->compute, call);
+    if (weight_is_plain(weight))
+        few_launch_plain(call, cuda->compute);
+    else if (call.rows == 1)
+        few_launch<1, false>(call, cuda->compute);
     else
-        LAUNCH((few_columns<8>), blocks, FEW_WARPS * WARP, 0, cuda->compute, call);
+        few_launch<4, false>(call, cuda->compute);
     return cuda_launched(op, e);
 }
 
-static const void *const kernels[] = {KERNEL(few_rows), KERNEL(few_columns<1>), KERNEL(few_columns<4>),
-                                      KERNEL(few_columns<8>), NULL};
+static const void *const kernels[] = {KERNEL(few_rows),
+                                      KERNEL(few_columns<1, true>),
+                                      KERNEL(few_columns<4, true>),
+                                      KERNEL(few_columns<8, true>),
+                                      KERNEL(few_columns<1, false>),
+                                      KERNEL(few_columns<4, false>),
+                                      NULL};
 
 const struct cuda_operator cuda_linear_few = {NULL, few_run, kernels};

@@ -7,21 +7,25 @@ extern "C" {
 #endif
 
 #include "kernels/cuda/costs.h"
+#include "kernels/cuda/weights.h"
 #include "kernels/ops.h"
 
 /* What a thread reads of a row of weights at once: 16 bytes of bf16 or f16. */
 enum { FEW_VALUES = 8 };
 
-/* in, activated, its rows padded with zeros to whole values of a thread: [T, columns] of f32. */
+/* in, activated, its rows padded with zeros to whole values of a thread: [T, columns] of f32. And a bias that
+ * is not plain, as f32. */
 struct few_layout {
     int32_t columns;
-    uint64_t in, end;
+    uint64_t in, bias, end;
 };
 
 static inline struct few_layout cuda_few_layout(const struct op *op) {
     int32_t k = op->in[1].dim[1];
-    struct few_layout l = {(k - 1) / FEW_VALUES * FEW_VALUES + FEW_VALUES, 0, 0};
+    struct few_layout l = {(k - 1) / FEW_VALUES * FEW_VALUES + FEW_VALUES, 0, 0, 0};
     l.in = workspace_part(&l.end, sizeof(float) * (uint64_t)op->in[0].dim[0] * (uint64_t)l.columns);
+    l.bias = workspace_part(
+        &l.end, weight_is_plain(&op->in[2]) ? 0 : sizeof(float) * (uint64_t)tensor_columns(&op->in[2]));
     return l;
 }
 

@@ -8,6 +8,7 @@
  */
 #include "kernels/cuda/norm.h"
 
+#include "kernels/cuda/cast.h"
 #include "kernels/cuda/rows.cuh"
 
 /* n runs in a row, of c values. */
@@ -137,7 +138,7 @@ template <int HELD> static __global__ void __launch_bounds__(512, 1) rms_runs(st
     for (int j = 0; j < quads; j++) {
         int64_t i = column_of(r.runs, run, j);
         float4 v = multiply_four(quad_of<HELD>(held, r.in, run, j, i), rstd);
-        v = multiply_four(v, rows_load(r.factor, 0, i, c));
+        v = multiply_four(v, rows_load_plain(r.factor, 0, i, c));
         if (r.gate.data) v = multiply_four(rows_load_f32(r.gate, 0, i, c), v);
         if (r.base.data) v = add_four(load_quad(r.base, run, i), v);
         rows_store(r.out, run.row, run.first + i, run.end, v);
@@ -201,10 +202,10 @@ __device__ static inline float4 about(float4 v, float mean, int64_t i, int64_t n
 /* Those that are there: families have the norm's own two, or modulation's two. */
 __device__ static inline float4 refine(const struct layer_call &r, float4 v, int64_t i) {
     int64_t c = r.runs.c;
-    if (r.weight.data) v = multiply_four(v, rows_load(r.weight, 0, i, c));
-    if (r.bias.data) v = add_four(v, rows_load(r.bias, 0, i, c));
-    if (r.scale.data) v = multiply_four(v, add_four(all_four(1), rows_load(r.scale, 0, i, c)));
-    if (r.shift.data) v = add_four(v, rows_load(r.shift, 0, i, c));
+    if (r.weight.data) v = multiply_four(v, rows_load_plain(r.weight, 0, i, c));
+    if (r.bias.data) v = add_four(v, rows_load_plain(r.bias, 0, i, c));
+    if (r.scale.data) v = multiply_four(v, add_four(all_four(1), rows_load_plain(r.scale, 0, i, c)));
+    if (r.shift.data) v = add_four(v, rows_load_plain(r.shift, 0, i, c));
     return v;
 }
 
@@ -240,8 +241,16 @@ template <int HELD> static __global__ void __launch_bounds__(512, 1) layer_runs(
     }
 }
 
+/* Vector number i, made plain in the workspace if it is not. */
+static struct rows layer_vector(const struct cuda *cuda, const struct op *op, int i, char *workspace) {
+    const struct tensor *vector = &op->in[1 + i];
+    if (weight_is_plain(vector)) return rows_vector(vector);
+    float *to = reinterpret_cast<float *>(workspace + cuda_layer_layout(op).vectors[i]);
+    cuda_widen_vector(to, vector, tensor_columns(vector), cuda->compute);
+    return rows_floats(to, 0);
+}
+
 static enum status layer_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
-    (void)workspace;
     int32_t c = tensor_columns(&op->in[0]);
     struct norm_team team = norm_team_of(c);
     struct layer_call call = {};
@@ -249,10 +258,10 @@ static enum status layer_run(struct cuda *cuda, const struct op *op, char *works
     call.eps = op->eps;
     call.in = rows_of(&op->in[0]);
     call.out = rows_of(&op->out);
-    call.weight = rows_vector(&op->in[1]);
-    call.bias = rows_vector(&op->in[2]);
-    call.scale = rows_vector(&op->in[3]);
-    call.shift = rows_vector(&op->in[4]);
+    call.weight = layer_vector(cuda, op, 0, workspace);
+    call.bias = layer_vector(cuda, op, 1, workspace);
+    call.scale = layer_vector(cuda, op, 2, workspace);
+    call.shift = layer_vector(cuda, op, 3, workspace);
     unsigned blocks = blocks_of(&call.runs, &team);
     if (team.held == 1)
         LAUNCH((layer_runs<1>), blocks, team.block, 0, cuda->compute, call);

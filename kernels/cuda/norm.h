@@ -7,6 +7,7 @@ extern "C" {
 #endif
 
 #include "kernels/cuda/costs.h"
+#include "kernels/cuda/weights.h"
 #include "kernels/ops.h"
 
 /* A run of C values is normed by a team of threads, each of which has held quads of them in registers. */
@@ -44,10 +45,27 @@ struct rms_layout {
 
 static inline struct rms_layout cuda_rms_layout(const struct op *op) {
     const struct modulation *m = &op->modulation;
-    struct rms_layout l = {!m->scale.rank && !m->gate.rank, 0, 0, 0};
+    struct rms_layout l = {!m->scale.rank && !m->gate.rank && weight_is_plain(&op->in[1]), 0, 0, 0};
     uint64_t bytes = sizeof(float) * (uint64_t)op->in[1].dim[0];
     l.factor = workspace_part(&l.end, l.direct ? 0 : bytes);
     l.gate = workspace_part(&l.end, m->gate.rank ? bytes : 0);
+    return l;
+}
+
+/* weight, bias, scale and shift of a layer_norm: those that are not plain, as f32. */
+enum { LAYER_VECTORS = 4 };
+
+struct layer_layout {
+    uint64_t vectors[LAYER_VECTORS], end;
+};
+
+static inline struct layer_layout cuda_layer_layout(const struct op *op) {
+    struct layer_layout l = {{0}, 0};
+    for (int i = 0; i < LAYER_VECTORS; i++) {
+        const struct tensor *vector = &op->in[1 + i];
+        uint64_t bytes = sizeof(float) * (uint64_t)tensor_columns(vector);
+        l.vectors[i] = workspace_part(&l.end, weight_is_plain(vector) ? 0 : bytes);
+    }
     return l;
 }
 

@@ -7,28 +7,46 @@
 
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/operators.h"
-#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/weights.cuh"
+#include "kernels/cuda/weights.h"
 
 struct rows {
-    char *data;   /* NULL: absent */
-    int64_t step; /* bytes from one row to the next; 0: the same row again */
+    char *data;         /* NULL: absent */
+    int64_t step;       /* bytes from one row to the next; 0: the same row again */
+    const char *scales; /* as in struct tensor, and so scale_row and scale */
+    int64_t scale_step; /* of tiled types: bytes of the tiles of 128 rows */
+    int32_t scale_row;
+    float scale;
     enum dtype dtype;
     bool wide;
 };
 
+static inline uintptr_t rows_unit(enum dtype dtype) {
+    if (dtype == DTYPE_F32) return 16;
+    return dtype_is_quantised(dtype) ? (uintptr_t)block_layout_of(dtype).unit : 8;
+}
+
 static inline struct rows rows_at(const void *data, int64_t step, enum dtype dtype) {
-    uintptr_t unit = dtype == DTYPE_F32 ? 16 : 8;
-    bool wide = ((uintptr_t)data | (uintptr_t)step) % unit == 0;
-    return {static_cast<char *>(const_cast<void *>(data)), step, dtype, wide};
+    bool wide = ((uintptr_t)data | (uintptr_t)step) % rows_unit(dtype) == 0;
+    return {static_cast<char *>(const_cast<void *>(data)), step, NULL, 0, 0, 1, dtype, wide};
+}
+
+static inline struct rows rows_scaled(struct rows rows, const struct tensor *t) {
+    int tiled = dtype_tiled_values(t->dtype);
+    rows.scales = static_cast<const char *>(t->scales);
+    rows.scale_row = t->scale_row;
+    rows.scale = t->scale;
+    if (tiled) rows.scale_step = ((int64_t)tensor_columns(t) / tiled + 3) / 4 * 512;
+    return rows;
 }
 
 static inline struct rows rows_of(const struct tensor *t) {
-    return t->rank ? rows_at(t->data, t->row_bytes, t->dtype) : rows_at(NULL, 0, DTYPE_F32);
+    return t->rank ? rows_scaled(rows_at(t->data, t->row_bytes, t->dtype), t) : rows_at(NULL, 0, DTYPE_F32);
 }
 
 /* One row for all. */
 static inline struct rows rows_vector(const struct tensor *t) {
-    return t->rank ? rows_at(t->data, 0, t->dtype) : rows_at(NULL, 0, DTYPE_F32);
+    return t->rank ? rows_scaled(rows_at(t->data, 0, t->dtype), t) : rows_at(NULL, 0, DTYPE_F32);
 }
 
 static inline struct rows rows_floats(const float *data, int64_t columns) {
@@ -89,13 +107,91 @@ __device__ static inline float4 four_at(const char *data, enum dtype dtype, bool
                        i + 3 < n ? value_at(data, dtype, i + 3) : 0);
 }
 
-__device__ static inline float4 rows_load(const struct rows &rows, int64_t row, int64_t i, int64_t n) {
+/* Of a weight that is plain (weights.h). */
+__device__ static inline float4 rows_load_plain(const struct rows &rows, int64_t row, int64_t i, int64_t n) {
     return four_at(rows.data + row * rows.step, rows.dtype, rows.wide, i, n);
 }
 
 /* The same where the type is known to be f32. */
 __device__ static inline float4 rows_load_f32(const struct rows &rows, int64_t row, int64_t i, int64_t n) {
     return four_at(rows.data + row * rows.step, DTYPE_F32, rows.wide, i, n);
+}
+
+/* Values i to i + N - 1 of a plain row of n; zeros beyond. */
+template <enum dtype D, int N>
+__device__ static inline void load_plain(float to[N], const char *row, int64_t i, int64_t n, bool wide) {
+    if constexpr (N == 1) {
+        to[0] = i < n ? value_at(row, D, i) : 0;
+    } else {
+#pragma unroll
+        for (int j = 0; j < N; j += 4) {
+            float4 v = four_at(row, D, wide, i + j, n);
+            to[j] = v.x, to[j + 1] = v.y, to[j + 2] = v.z, to[j + 3] = v.w;
+        }
+    }
+}
+
+/* The same of a quantised row. Only of one-byte types can a row end before the last of them. */
+template <enum dtype D, int N>
+__device__ static inline void load_quantised(float to[N], const char *row, int64_t i, int64_t n, bool wide) {
+    if (i + N <= n) {
+        load_values<D, N>(to, row, i, wide);
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        to[j] = 0;
+        if (scaled_elsewhere(D) && i + j < n) load_values<D, 1>(to + j, row, i + j, wide);
+    }
+}
+
+/* Values i to i + N - 1 of a row of n of any weight, i a multiple of N, which is 1, 4 or 8; zeros beyond. */
+template <enum dtype D, int N>
+__device__ static inline void weights_load(float to[N], const struct rows &rows, int64_t row, int64_t i,
+                                           int64_t n) {
+    const char *from = rows.data + row * rows.step;
+    float of_row = 1;
+    if constexpr (D == DTYPE_F32 || D == DTYPE_F16 || D == DTYPE_BF16)
+        load_plain<D, N>(to, from, i, n, rows.wide);
+    else
+        load_quantised<D, N>(to, from, i, n, rows.wide);
+    if (scaled_elsewhere(D) && rows.scales && i < n)
+        of_row = row_scale<D>(rows.scales, rows.scale_row + (rows.step ? row : 0), i, rows.scale_step);
+#pragma unroll
+    for (int j = 0; j < N; j++) to[j] = i + j < n ? __fmul_rn(__fmul_rn(to[j], of_row), rows.scale) : 0;
+}
+
+/* The same where the type is not known before: not for inner loops. */
+template <int N>
+__device__ static inline void weights_load_any(float to[N], const struct rows &rows, int64_t row, int64_t i,
+                                               int64_t n) {
+    switch (rows.dtype) {
+#define OF_TYPE(D)                                                                                           \
+    case D:                                                                                                  \
+        weights_load<D, N>(to, rows, row, i, n);                                                             \
+        return;
+        WEIGHT_TYPES(OF_TYPE)
+#undef OF_TYPE
+    default: /* never: the wrapper has checked */
+        for (int j = 0; j < N; j++) to[j] = 0;
+    }
+}
+
+__device__ static inline float rows_value(const struct rows &rows, int64_t row, int64_t i) {
+    float v;
+    weights_load_any<1>(&v, rows, row, i, i + 1);
+    return v;
+}
+
+__device__ static inline float4 rows_load(const struct rows &rows, int64_t row, int64_t i, int64_t n) {
+    float v[4];
+    weights_load_any<4>(v, rows, row, i, n);
+    return make_float4(v[0], v[1], v[2], v[3]);
+}
+
+template <bool PLAIN>
+__device__ static inline float4 rows_load_of(const struct rows &rows, int64_t row, int64_t i, int64_t n) {
+    return PLAIN ? rows_load_plain(rows, row, i, n) : rows_load(rows, row, i, n);
 }
 
 /* To rows of f32; nothing is written from n on. */

@@ -1,0 +1,134 @@
+/* Weights in another type: see retyped.h. */
+#include "engine/api/retyped.h"
+
+#include "kernels/cpu/weights.h"
+#include "loaders/quantise.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define RETYPED_TYPES "f8_e4m3, f8_e5m2, q8_0, q6_k, q5_k, q5_0, q4_k, q4_0, bf16, f16 or f32"
+
+/* Values a second that one reader converts. Measured: bench/LOG.md. */
+#define ROUNDED_VALUES  3e8
+#define SEARCHED_VALUES 1e7
+
+enum status retyped_type(const char *name, enum dtype *wanted, struct error *e) {
+    *wanted = name ? quantise_type(name) : N_DTYPES;
+    if (!name || *wanted != N_DTYPES) return OK;
+    error_set(e, USAGE, "--type names no type that weights can be kept in");
+    error_found(e, "%s", name);
+    return error_expected(e, "%s", RETYPED_TYPES);
+}
+
+/* What a search for a scale reads through. */
+struct scan {
+    char stored[4 * READER_VALUES];
+    float numbers[READER_VALUES];
+};
+
+void retyped_destroy(struct retyped *r) {
+    for (int i = 0; i < N_ROLES; i++)
+        if (r->component[i].family) component_destroy(&r->component[i]);
+    *r = (struct retyped){0};
+}
+
+enum status retyped_make(struct retyped *r, const struct sluice_model *model, enum dtype wanted,
+                         struct error *e) {
+    static const enum role roles[] = {ROLE_TEXT, ROLE_TEXT_2, ROLE_DENOISER};
+    if (r->made && r->wanted == wanted) return OK;
+    retyped_destroy(r);
+    r->made = true;
+    r->wanted = wanted;
+    if (wanted == N_DTYPES) return OK;
+    for (size_t i = 0; i < sizeof roles / sizeof *roles && e->code == OK; i++)
+        if (model->component[roles[i]].family)
+            component_retype(&model->component[roles[i]], wanted, &r->component[roles[i]], e);
+    if (e->code != OK) retyped_destroy(r);
+    return e->code;
+}
+
+const struct component *retyped_component(const struct retyped *r, const struct sluice_model *model,
+                                          enum role role) {
+    return r->component[role].family ? &r->component[role] : &model->component[role];
+}
+
+uint64_t retyped_bytes(const struct retyped *r) {
+    uint64_t bytes = 0;
+    for (int i = 0; r && i < N_ROLES; i++)
+        for (int b = 0; r->component[i].family && b < r->component[i].n_blocks; b++)
+            bytes += sizeof(struct block) +
+                     (uint64_t)r->component[i].blocks[b].n_segments * sizeof(struct image_segment);
+    return bytes ? bytes + PLAN_DIRECT_READERS * (uint64_t)READER_WORK_BYTES + sizeof(struct scan) : 0;
+}
+
+void retyped_convert(const struct image_conversion *c, const void *from, float *numbers, void *to,
+                     int64_t values) {
+    struct tensor stored = tensor_make((void *)(uintptr_t)from, c->from, 1, (int32_t[]){(int32_t)values});
+    stored.scale = c->from_scale;
+    weights_widen(numbers, &stored, 0, 1);
+    quantise_rows(c->to, c->to_scale, numbers, 1, values, to);
+}
+
+double retyped_seconds(enum dtype wanted, int64_t values) {
+    bool searches = dtype_block_values(wanted) == 256;
+    return (double)values / (searches ? SEARCHED_VALUES : ROUNDED_VALUES);
+}
+
+/* ---- scales ---- */
+
+struct scaling {
+    bool (*tick)(void *user, struct error *e);
+    void *user;
+    struct scan *scan;
+};
+
+static float largest_of(const float *numbers, int64_t n, float most) {
+    for (int64_t i = 0; i < n; i++)
+        if (fabsf(numbers[i]) > most) most = fabsf(numbers[i]);
+    return most;
+}
+
+static enum status scan_entry(const struct component *c, const struct index_entry *entry, struct scan *scan,
+                              float *most, struct error *e) {
+    int64_t n = 1;
+    for (int i = 0; i < entry->rank; i++) n *= entry->dim[i];
+    *most = 0;
+    for (int64_t at = 0; at < n && e->code == OK; at += READER_VALUES) {
+        int64_t values = n - at < READER_VALUES ? n - at : READER_VALUES;
+        if (source_read(&c->index.sources[entry->source], scan->stored,
+                        (uint64_t)dtype_bytes(entry->dtype, values),
+                        entry->offset + (uint64_t)dtype_bytes(entry->dtype, at), e) != OK)
+            break;
+        struct tensor stored = tensor_make(scan->stored, entry->dtype, 1, (int32_t[]){(int32_t)values});
+        stored.scale = entry->scale;
+        weights_widen(scan->numbers, &stored, 0, 1);
+        *most = largest_of(scan->numbers, values, *most);
+    }
+    return e->code;
+}
+
+static enum status scale_component(struct component *c, enum dtype wanted, const struct scaling *scaling,
+                                   struct error *e) {
+    for (int i = 0; i < c->index.n_entries && e->code == OK; i++) {
+        const struct index_entry *entry = &c->index.entries[i];
+        float most;
+        if (retype_of_entry(c, entry) != wanted || !scaling->tick(scaling->user, e)) continue;
+        if (scan_entry(c, entry, scaling->scan, &most, e) == OK)
+            retype_set_scale(c, entry, quantise_scale(wanted, most));
+    }
+    return e->code;
+}
+
+enum status retyped_scale(struct retyped *r, struct sys *sys, bool (*tick)(void *user, struct error *e),
+                          void *user, struct error *e) {
+    if (r->scaled || (r->wanted != DTYPE_F8_E4M3 && r->wanted != DTYPE_F8_E5M2)) return OK;
+    struct scaling scaling = {tick, user, sys->alloc(sys, LINE_HOST, sizeof *scaling.scan)};
+    if (!scaling.scan) return error_set(e, MEMORY, "no memory to look at weights");
+    for (int role = 0; role < N_ROLES && e->code == OK; role++)
+        if (r->component[role].family) scale_component(&r->component[role], r->wanted, &scaling, e);
+    sys->release(sys, scaling.scan);
+    r->scaled = e->code == OK;
+    return e->code;
+}

@@ -1,0 +1,373 @@
+/* From stored weights to numbers: the one conversion point of the CUDA device (R7).
+ *
+ * A thread takes N values that follow each other in a row, 1, 4 or 8 of them, from a multiple of N on: they
+ * lie in one block, and in the part of it that shares a scale. Codes are unpacked four at a time, a byte each
+ * of a word. Arithmetic is that of ggml's CPU code (ggml-quants.c) in f32 and in its order, every step
+ * rounded by name, for a contraction would change bits; subnormal numbers are kept. So values are ggml's, bit
+ * for bit, but that NaNs may differ.
+ *
+ * Blocks lie at any byte. Loads are as wide as a block's layout lets them be where all rows allow it, and
+ * single bytes elsewhere: the same values. */
+#ifndef SLUICE_CUDA_WEIGHTS_CUH
+#define SLUICE_CUDA_WEIGHTS_CUH
+
+#include "engine/base/tensor.h"
+#include "kernels/cuda/ptx.cuh"
+
+/* Every type that dtype_is_weight knows, for tables of kernels and for switches. */
+#define WEIGHT_TYPES(_)                                                                                      \
+    _(DTYPE_F32)                                                                                             \
+    _(DTYPE_F16)                                                                                             \
+    _(DTYPE_BF16)                                                                                            \
+    _(DTYPE_I8)                                                                                              \
+    _(DTYPE_F8_E4M3)                                                                                         \
+    _(DTYPE_F8_E5M2)                                                                                         \
+    _(DTYPE_Q4_0)                                                                                            \
+    _(DTYPE_Q4_1)                                                                                            \
+    _(DTYPE_Q5_0)                                                                                            \
+    _(DTYPE_Q5_1)                                                                                            \
+    _(DTYPE_Q8_0)                                                                                            \
+    _(DTYPE_Q2_K)                                                                                            \
+    _(DTYPE_Q3_K)                                                                                            \
+    _(DTYPE_Q4_K)                                                                                            \
+    _(DTYPE_Q5_K)                                                                                            \
+    _(DTYPE_Q6_K)                                                                                            \
+    _(DTYPE_IQ4_NL)                                                                                          \
+    _(DTYPE_IQ4_XS)                                                                                          \
+    _(DTYPE_MXFP4)                                                                                           \
+    _(DTYPE_NVFP4)                                                                                           \
+    _(DTYPE_NVFP4_TILED)                                                                                     \
+    _(DTYPE_MXFP8_TILED)
+
+/* Codes of `bits` bits from byte `at` of a block on, `run` bytes at a time: the lowest bits of these bytes
+ * are the first `run` codes, the next bits the next `run`. */
+struct code_layout {
+    int at, run, bits; /* bits 0: none */
+};
+
+struct block_layout {
+    int values, bytes;
+    int unit;                     /* bytes that parts of a block begin at multiples of, if the block does */
+    struct code_layout low, high; /* high: the bits above low's */
+    int less;                     /* what a code's number is smaller by */
+};
+
+__host__ __device__ static constexpr struct block_layout block_layout_of(enum dtype dtype) {
+    switch (dtype) {
+    case DTYPE_I8:
+    case DTYPE_F8_E4M3:
+    case DTYPE_F8_E5M2:
+    case DTYPE_MXFP8_TILED:
+        return {32, 32, 8, {0, 32, 8}, {0, 0, 0}, 0};
+    case DTYPE_Q4_0:
+        return {32, 18, 2, {2, 16, 4}, {0, 0, 0}, 8};
+    case DTYPE_Q4_1:
+        return {32, 20, 4, {4, 16, 4}, {0, 0, 0}, 0};
+    case DTYPE_Q5_0:
+        return {32, 22, 2, {6, 16, 4}, {2, 0, 1}, 16};
+    case DTYPE_Q5_1:
+        return {32, 24, 4, {8, 16, 4}, {4, 0, 1}, 0};
+    case DTYPE_Q8_0:
+        return {32, 34, 2, {2, 32, 8}, {0, 0, 0}, 0};
+    case DTYPE_Q2_K:
+        return {256, 84, 4, {16, 32, 2}, {0, 0, 0}, 0};
+    case DTYPE_Q3_K:
+        return {256, 110, 2, {32, 32, 2}, {0, 32, 1}, 4};
+    case DTYPE_Q4_K:
+        return {256, 144, 8, {16, 32, 4}, {0, 0, 0}, 0};
+    case DTYPE_Q5_K:
+        return {256, 176, 8, {48, 32, 4}, {16, 32, 1}, 0};
+    case DTYPE_Q6_K:
+        return {256, 210, 2, {0, 64, 4}, {128, 32, 2}, 32};
+    case DTYPE_IQ4_NL:
+        return {32, 18, 2, {2, 16, 4}, {0, 0, 0}, 0};
+    case DTYPE_IQ4_XS:
+        return {256, 136, 8, {8, 16, 4}, {0, 0, 0}, 0};
+    case DTYPE_MXFP4:
+        return {32, 17, 1, {1, 16, 4}, {0, 0, 0}, 0};
+    case DTYPE_NVFP4:
+        return {64, 36, 4, {4, 8, 4}, {0, 0, 0}, 0};
+    case DTYPE_NVFP4_TILED:
+        return {16, 8, 4, {0, 0, 4}, {0, 0, 0}, 0};
+    default:
+        return {};
+    }
+}
+
+/* Types whose values share nothing in their block: what they share, if anything, is in another tensor. */
+__host__ __device__ static constexpr bool scaled_elsewhere(enum dtype dtype) {
+    return dtype == DTYPE_I8 || dtype == DTYPE_F8_E4M3 || dtype == DTYPE_F8_E5M2 ||
+           dtype == DTYPE_NVFP4_TILED || dtype == DTYPE_MXFP8_TILED;
+}
+
+/* --- loads --- */
+
+/* Unsigned, of a type that a block's bytes may be told apart by. */
+typedef const unsigned char *block_bytes;
+
+/* N bytes, the first lowest; at is a multiple of the least of N and UNIT, if wide. */
+template <int N, int UNIT>
+__device__ static inline void load_bytes(uint32_t to[(N + 3) / 4], block_bytes at, bool wide) {
+    if constexpr (N == 8 && UNIT == 8) {
+        if (wide) {
+            uint2 v = *reinterpret_cast<const uint2 *>(at);
+            to[0] = v.x, to[1] = v.y;
+            return;
+        }
+    } else if constexpr (N >= 4 && UNIT >= 4) {
+        if (wide) {
+#pragma unroll
+            for (int i = 0; i < N; i += 4) to[i / 4] = *reinterpret_cast<const uint32_t *>(at + i);
+            return;
+        }
+    } else if constexpr (N >= 2 && UNIT >= 2) {
+        if (wide) {
+#pragma unroll
+            for (int i = 0; i < N; i += 2) {
+                uint32_t two = *reinterpret_cast<const uint16_t *>(at + i);
+                to[i / 4] = i % 4 ? to[i / 4] | two << 16 : two;
+            }
+            return;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        uint32_t one = at[i];
+        to[i / 4] = i % 4 ? to[i / 4] | one << 8 * (i % 4) : one;
+    }
+}
+
+template <int UNIT> __device__ static inline float load_f16(block_bytes at, bool wide) {
+    uint32_t half;
+    load_bytes<2, UNIT>(&half, at, wide);
+    return f16_f32((uint16_t)half);
+}
+
+/* --- codes --- */
+
+/* Bits 0 to 3 into the lowest bits of four bytes. */
+__device__ static inline uint32_t spread_bits(uint32_t four) {
+    return (four & 15) * 0x00204081 & 0x01010101;
+}
+
+/* Eight or fewer codes that are nibbles in turn, the first in the high half of its byte. */
+template <int N, int UNIT>
+__device__ static inline void load_nibbles(uint32_t to[(N + 3) / 4], block_bytes at, int first, bool wide) {
+    uint32_t bytes;
+    load_bytes<(N + 1) / 2, UNIT>(&bytes, at + first / 2, wide);
+    if (N == 1) bytes = first % 2 ? bytes << 4 : bytes;
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        uint32_t two = bytes >> 4 * i;
+        to[i / 4] = (two >> 4 & 15) | (two & 15) << 8 | (two >> 12 & 15) << 16 | (two >> 8 & 15) << 24;
+    }
+}
+
+/* Codes first to first + N - 1 of a block, a byte each. */
+template <enum dtype D, int N>
+__device__ static inline void load_codes(uint32_t to[(N + 3) / 4], block_bytes block, int first, bool wide) {
+    constexpr struct block_layout l = block_layout_of(D);
+    if constexpr (D == DTYPE_NVFP4_TILED) {
+        load_nibbles<N, l.unit>(to, block, first, wide);
+    } else {
+        constexpr int per_byte = 8 / l.low.bits;
+        int part = first / l.low.run, chunk = part / per_byte, shift = part % per_byte * l.low.bits;
+        load_bytes<N, l.unit>(to, block + l.low.at + chunk * l.low.run + first % l.low.run, wide);
+#pragma unroll
+        for (int i = 0; i < (N + 3) / 4; i++) to[i] = to[i] >> shift & 0x01010101u * ((1u << l.low.bits) - 1);
+    }
+}
+
+/* The same with the bits above. */
+template <enum dtype D, int N>
+__device__ static inline void load_whole_codes(uint32_t to[(N + 3) / 4], block_bytes block, int first,
+                                               bool wide) {
+    constexpr struct block_layout l = block_layout_of(D);
+    load_codes<D, N>(to, block, first, wide);
+    if constexpr (l.high.bits && !l.high.run) { /* bit by bit */
+        uint32_t bits;
+        load_bytes<4, l.unit>(&bits, block + l.high.at, wide);
+#pragma unroll
+        for (int i = 0; i < N; i += 4) to[i / 4] |= spread_bits(bits >> first >> i) << l.low.bits;
+    } else if constexpr (l.high.bits) {
+        constexpr int per_byte = 8 / l.high.bits;
+        uint32_t high[(N + 3) / 4];
+        int part = first / l.high.run, chunk = part / per_byte, shift = part % per_byte * l.high.bits;
+        load_bytes<N, l.unit>(high, block + l.high.at + chunk * l.high.run + first % l.high.run, wide);
+#pragma unroll
+        for (int i = 0; i < (N + 3) / 4; i++)
+            to[i] |= (high[i] >> shift & 0x01010101u * ((1u << l.high.bits) - 1)) << l.low.bits;
+    }
+}
+
+/* --- numbers of codes; all exact --- */
+
+/* Subnormal in f32 as in E4M3: one factor does for both. */
+__device__ static inline float e4m3_f32(uint32_t code) {
+    float size = __uint_as_float((code & 127) << 20) * 0x1p120f;
+    uint32_t bits = (code & 127) == 127 ? 0x7FFFFFFF : __float_as_uint(size);
+    return __uint_as_float(bits | (code & 128) << 24);
+}
+
+/* Of a type without a sign: 0x7F is 0, the sign is not looked at (ggml-impl.h). */
+__device__ static inline float ue4m3_f32(uint32_t code) {
+    return code == 127 ? 0 : __uint_as_float((code & 127) << 20) * 0x1p120f;
+}
+
+/* 2^(code - 127); 255 is NaN (OCP Microscaling 1.0). */
+__device__ static inline float e8m0_f32(uint32_t code) {
+    return __uint_as_float(code == 255 ? 0x7FFFFFFF : code ? code << 23 : 0x00400000);
+}
+
+/* 2^(code - 128), for codes of numbers that are doubled (ggml-impl.h). */
+__device__ static inline float e8m0_half_f32(uint32_t code) {
+    return __uint_as_float(code < 2 ? 0x00200000u << code : (code - 1) << 23);
+}
+
+/* Twice an E2M1's size: 0 1 2 3 4 6 8 12. */
+__device__ static inline int32_t e2m1_doubled(uint32_t code) {
+    return (int32_t)(0xC8643210u >> 4 * (code & 7) & 15);
+}
+
+/* ggml's table of 16 numbers for normal distributions (kvalues_iq4nl). */
+__device__ static inline int32_t iq4_number(uint32_t code) {
+    uint64_t eight = code & 8 ? 0x7159453526190D01u : 0xF6EADDCFBFAD9881u;
+    return (int8_t)(eight >> 8 * (code & 7));
+}
+
+template <enum dtype D> __device__ static inline float number_of(uint32_t code) {
+    switch (D) {
+    case DTYPE_I8:
+    case DTYPE_Q8_0:
+        return (float)(int8_t)code;
+    case DTYPE_F8_E4M3:
+    case DTYPE_MXFP8_TILED:
+        return e4m3_f32(code);
+    case DTYPE_F8_E5M2: /* half of an f16 */
+        return f16_f32((uint16_t)(code << 8));
+    case DTYPE_IQ4_NL:
+    case DTYPE_IQ4_XS:
+        return (float)iq4_number(code);
+    case DTYPE_MXFP4:
+    case DTYPE_NVFP4: /* of integers: there is no -0 */
+        return (float)(code & 8 ? -e2m1_doubled(code) : e2m1_doubled(code));
+    case DTYPE_NVFP4_TILED:
+        return 0.5f * (code & 8 ? -(float)e2m1_doubled(code) : (float)e2m1_doubled(code));
+    default:
+        return (float)((int32_t)code - block_layout_of(D).less);
+    }
+}
+
+/* --- what values of a block share --- */
+
+/* value = factor * number + more, or - less. */
+struct shared_part {
+    float factor, offset;
+};
+
+/* Six bits for each of 8 parts and as many for their minima (Q4_K, Q5_K): the first four whole, the next
+ * four with their upper bits above those. */
+__device__ static inline void k_scales(block_bytes scales, int part, uint32_t *scale, uint32_t *minimum) {
+    if (part < 4) {
+        *scale = scales[part] & 63u;
+        *minimum = scales[part + 4] & 63u;
+        return;
+    }
+    uint32_t both = scales[part + 4];
+    *scale = (both & 15) | (scales[part - 4] >> 6) << 4;
+    *minimum = both >> 4 | (scales[part] >> 6) << 4;
+}
+
+/* Q3_K: six bits for each of 16 parts, the lower four in 8 bytes, the upper two in 4. */
+__device__ static inline int32_t q3_scale(block_bytes scales, int part) {
+    uint32_t low = scales[part % 8] >> part / 8 * 4 & 15u, high = scales[8 + part % 4] >> part / 4 * 2 & 3u;
+    return (int32_t)(low | high << 4) - 32;
+}
+
+/* IQ4_XS: six bits for each of 8 parts, the upper two before the lower four. */
+__device__ static inline int32_t iq4_scale(block_bytes scales, int part, bool wide) {
+    uint32_t high, low = scales[2 + part / 2] >> part % 2 * 4 & 15u;
+    load_bytes<2, 2>(&high, scales, wide);
+    return (int32_t)(low | (high >> 2 * part & 3) << 4) - 32;
+}
+
+template <enum dtype D>
+__device__ static inline struct shared_part shared_of(block_bytes block, int first, bool wide) {
+    constexpr int unit = block_layout_of(D).unit;
+    uint32_t scale, minimum;
+    switch (D) {
+    case DTYPE_Q4_1:
+    case DTYPE_Q5_1:
+        return {load_f16<unit>(block, wide), load_f16<unit>(block + 2, wide)};
+    case DTYPE_Q2_K:
+        scale = block[first / 16];
+        return {__fmul_rn(load_f16<unit>(block + 80, wide), (float)(scale & 15)),
+                __fmul_rn(load_f16<unit>(block + 82, wide), (float)(scale >> 4))};
+    case DTYPE_Q3_K:
+        return {__fmul_rn(load_f16<unit>(block + 108, wide), (float)q3_scale(block + 96, first / 16)), 0};
+    case DTYPE_Q4_K:
+    case DTYPE_Q5_K:
+        k_scales(block + 4, first / 32, &scale, &minimum);
+        return {__fmul_rn(load_f16<unit>(block, wide), (float)scale),
+                __fmul_rn(load_f16<unit>(block + 2, wide), (float)minimum)};
+    case DTYPE_Q6_K:
+        return {__fmul_rn(load_f16<unit>(block + 208, wide), (float)(int8_t)block[192 + first / 16]), 0};
+    case DTYPE_IQ4_XS:
+        return {__fmul_rn(load_f16<unit>(block, wide), (float)iq4_scale(block + 2, first / 32, wide)), 0};
+    case DTYPE_MXFP4:
+        return {e8m0_half_f32(block[0]), 0};
+    case DTYPE_NVFP4:
+        return {0.5f * ue4m3_f32(block[first / 16]), 0};
+    default: /* Q4_0, Q5_0, Q8_0, IQ4_NL */
+        return {load_f16<unit>(block, wide), 0};
+    }
+}
+
+template <enum dtype D>
+__device__ static inline float value_of(const struct shared_part &shared, uint32_t code) {
+    float v = __fmul_rn(shared.factor, number_of<D>(code));
+    if (D == DTYPE_Q4_1 || D == DTYPE_Q5_1) return __fadd_rn(v, shared.offset);
+    if (D == DTYPE_Q2_K || D == DTYPE_Q4_K || D == DTYPE_Q5_K) return __fsub_rn(v, shared.offset);
+    return v;
+}
+
+/* Values first to first + N - 1 of a row of blocks, without scales that lie elsewhere. All of them are there.
+ */
+template <enum dtype D, int N>
+__device__ static inline void load_values(float to[N], const char *row, int64_t first, bool wide) {
+    constexpr struct block_layout l = block_layout_of(D);
+    block_bytes block = reinterpret_cast<block_bytes>(row) + first / l.values * l.bytes;
+    int in_block = (int)(first % l.values);
+    uint32_t codes[(N + 3) / 4];
+    struct shared_part shared = {};
+    load_whole_codes<D, N>(codes, block, in_block, wide);
+    if constexpr (!scaled_elsewhere(D)) shared = shared_of<D>(block, in_block, wide);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        uint32_t code = codes[i / 4] >> 8 * (i % 4) & 255;
+        to[i] = scaled_elsewhere(D) ? number_of<D>(code) : value_of<D>(shared, code);
+    }
+}
+
+/* The scale of a block of a row whose scales lie in tiles of 128 rows by 4 blocks (cuBLAS's layout for
+ * block-scaled products): 32 rows' quads of blocks follow each other, four times interleaved. step: bytes of
+ * the tiles of 128 rows. */
+__device__ static inline uint32_t tile_code(const char *tiles, int64_t row, int64_t block, int64_t step) {
+    int64_t at = row / 128 * step + block / 4 * 512 + row % 32 * 16 + row % 128 / 32 * 4 + block % 4;
+    return reinterpret_cast<block_bytes>(tiles)[at];
+}
+
+/* What all values of the part of a row that value `first` is in are multiplied by, out of another tensor. */
+template <enum dtype D>
+__device__ static inline float row_scale(const char *scales, int64_t row, int64_t first, int64_t step) {
+    switch (D) {
+    case DTYPE_NVFP4_TILED:
+        return e4m3_f32(tile_code(scales, row, first / 16, step));
+    case DTYPE_MXFP8_TILED:
+        return e8m0_f32(tile_code(scales, row, first / 32, step));
+    default:
+        return reinterpret_cast<const float *>(scales)[row];
+    }
+}
+
+#endif

@@ -1,0 +1,89 @@
+"""The tokenizers of other fixtures as a GGUF file's metadata have them.
+
+Laid out as llama.cpp's converter does (convert_hf_to_gguf.py: get_vocab_base, and T5's
+set_vocab), written by the gguf package.  Of T5 twice: its last hundred tokens left out,
+as from a bare spiece.model, and among those that users added.
+
+    python3 tokens_gguf.py FOLDER
+"""
+
+import base64
+import gzip
+import json
+import os
+import sys
+
+import gguf
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+Type = gguf.TokenType
+PAD_SCORE, ADDED_SCORE = -10000.0, -1000.0
+
+
+def pack(path, writer):
+    writer.write_header_to_file(path)
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with open(path, "rb") as f:
+        data = f.read()
+    os.remove(path)
+    with open(path + ".gz", "wb") as f:
+        f.write(gzip.compress(data, 9, mtime=0))
+
+
+def qwen(path, rows):
+    with open(os.path.join(HERE, "zimage_a/model/tokenizer/tokenizer.json"), encoding="utf-8") as f:
+        root = json.load(f)
+    by_id = {i: (token, Type.NORMAL) for token, i in root["model"]["vocab"].items()}
+    for added in root["added_tokens"]:
+        by_id[added["id"]] = (added["content"], Type.CONTROL if added["special"] else Type.USER_DEFINED)
+    tokens, types = zip(*[by_id.get(i, (f"[PAD{i}]", Type.UNUSED)) for i in range(rows)])
+    writer = gguf.GGUFWriter(None, "qwen3")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in root["model"]["merges"]])
+    writer.add_add_bos_token(False)
+    pack(path, writer)
+
+
+def t5(path, rows, with_added):
+    with gzip.open(os.path.join(HERE, "tokens/t5_json/tokenizer.json.gz"), "rt", encoding="utf-8") as f:
+        root = json.load(f)
+    pieces = [(text, score) for text, score in root["model"]["vocab"] if not text.startswith("<extra_id_")]
+    table = [n for n in root["normalizer"].get("normalizers", [root["normalizer"]]) if n["type"] == "Precompiled"][0]
+    kinds = {"<pad>": Type.CONTROL, "</s>": Type.CONTROL, "<unk>": Type.UNKNOWN}
+    tokens = [text.encode() for text, _ in pieces]
+    scores = [score for _, score in pieces]
+    types = [kinds.get(text, Type.NORMAL) for text, _ in pieces]
+    if with_added:
+        tokens += [f"<extra_id_{i}>".encode() for i in reversed(range(100))]
+        scores += [ADDED_SCORE] * 100
+        types += [Type.USER_DEFINED] * 100
+    for i in range(len(tokens), rows):
+        tokens.append(f"[PAD{i}]".encode())
+        scores.append(PAD_SCORE)
+        types.append(Type.UNUSED)
+    writer = gguf.GGUFWriter(None, "t5encoder")
+    writer.add_tokenizer_model("t5")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list(tokens)
+    writer.add_token_scores(scores)
+    writer.add_token_types(types)
+    writer.add_add_space_prefix(True)
+    writer.add_remove_extra_whitespaces(True)
+    writer.add_precompiled_charsmap(base64.b64decode(table["precompiled_charsmap"]))
+    pack(path, writer)
+
+
+def main(folder):
+    os.makedirs(folder, exist_ok=True)
+    qwen(os.path.join(folder, "qwen.gguf"), 800)
+    t5(os.path.join(folder, "t5.gguf"), 1024, False)
+    t5(os.path.join(folder, "t5_added.gguf"), 1024, True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,337 @@
+/* Images of blocks whose weights are quantised: whatever slices a weight is made of, its rows in the image
+ * are the file's rows, and each finds the scales that the file has for it.
+ *
+ * The file is a buffer of random bytes, but for scales: the one of row r is r + 1, the one of block b in row
+ * r is tile_code(r, b), where the tiles' layout puts it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "engine/base/random.h"
+#include "engine/run/block.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WHOLE, FIRST, SECOND, THIRD, COLUMNS, SIDE, TWO_PARTS, N_DIMS };
+enum { FILE_BYTES = 1 << 21, TILE_BYTES = 512 };
+
+static unsigned char *file;
+static uint64_t file_used;
+static struct sys sys;
+
+struct weights {
+    struct tensor a, b, c;
+};
+
+/* Three parts of one tensor, as attention has them. */
+#define PART(field_, part_, rows_)                                                                           \
+    {                                                                                                        \
+        .offset = offsetof(struct weights, field_), .names = {#field_ ".weight"}, .rank = 2,                 \
+        .dim = {rows_, COLUMNS}, .fused = {                                                                  \
+            .name = "all.weight",                                                                            \
+            .n_parts = 3,                                                                                    \
+            .rows = {FIRST, SECOND, THIRD},                                                                  \
+            .n_taken = 1,                                                                                    \
+            .taken = {part_}                                                                                 \
+        }                                                                                                    \
+    }
+static const struct weight_spec thirds[] = {PART(a, 0, FIRST), PART(b, 1, SECOND), PART(c, 2, THIRD)};
+/* Two parts in the other order, as shift and scale are swapped. */
+static const struct weight_spec swapped[] = {{.offset = offsetof(struct weights, a),
+                                              .names = {"a.weight"},
+                                              .rank = 2,
+                                              .dim = {TWO_PARTS, COLUMNS},
+                                              .fused = {"all.weight", 3, {FIRST, SECOND, THIRD}, 2, {2, 1}}}};
+static const struct weight_spec whole[] = {BLOCK_WEIGHT(weights, a, 1, "all.weight", 2, WHOLE, COLUMNS)};
+static const struct weight_spec convolution[] = {
+    BLOCK_WEIGHT(weights, a, 1, "all.weight", 4, WHOLE, COLUMNS, SIDE, SIDE)};
+
+static const struct block_kind in_thirds =
+    BLOCK_KIND("thirds", "thirds", thirds, weights, NULL, .hoists = false);
+static const struct block_kind in_swapped =
+    BLOCK_KIND("swapped", "swapped", swapped, weights, NULL, .hoists = false);
+static const struct block_kind in_whole = BLOCK_KIND("whole", "whole", whole, weights, NULL, .hoists = false);
+static const struct block_kind table =
+    BLOCK_KIND("table", "table", whole, weights, NULL, .gathers_rows = true);
+static const struct block_kind convolving =
+    BLOCK_KIND("conv", "conv", convolution, weights, NULL, .hoists = false);
+
+/* ---- a file ---- */
+
+static unsigned char tile_code(int64_t row, int64_t block) {
+    return (unsigned char)((row * 7 + block * 13 + 1) & 127);
+}
+
+/* Source: NVIDIA's cuBLAS documentation, "1D Block Scaling Factors Layout". */
+static int64_t tile_place(int64_t row, int64_t block, int64_t columns_of_tiles) {
+    int64_t tile = row / 128 * columns_of_tiles + block / 4;
+    return tile * TILE_BYTES + row % 32 * 16 + row / 32 % 4 * 4 + block % 4;
+}
+
+static uint64_t take(uint64_t bytes) {
+    uint64_t at = file_used;
+    file_used += bytes + 3; /* nothing in files is aligned */
+    assert_true(file_used <= FILE_BYTES);
+    return at;
+}
+
+static void add_row_scales(struct index_entry *entry) {
+    entry->scales = (struct index_scales){.bytes = (uint64_t)entry->dim[0] * sizeof(float)};
+    entry->scales.offset = take(entry->scales.bytes);
+    for (int32_t r = 0; r < entry->dim[0]; r++) {
+        float scale = (float)(r + 1);
+        memcpy(file + entry->scales.offset + (uint64_t)r * sizeof scale, &scale, sizeof scale);
+    }
+}
+
+static void add_tiles(struct index_entry *entry) {
+    int64_t blocks = entry->dim[1] / dtype_tiled_values(entry->dtype), tiles = (blocks + 3) / 4;
+    entry->scales.bytes = (uint64_t)((entry->dim[0] + 127) / 128 * tiles * TILE_BYTES);
+    entry->scales.offset = take(entry->scales.bytes);
+    for (int64_t r = 0; r < entry->dim[0]; r++)
+        for (int64_t b = 0; b < blocks; b++)
+            file[entry->scales.offset + (uint64_t)tile_place(r, b, tiles)] = tile_code(r, b);
+}
+
+/* An index of one tensor, all.weight. */
+struct made {
+    struct index_entry entry;
+    struct byte_source source;
+    struct tensor_index index;
+};
+
+static void make(struct made *m, enum dtype dtype, bool row_scales, int rank, const int32_t *dim) {
+    *m = (struct made){.entry = {.name = "all.weight", .dtype = dtype, .rank = rank, .scale = 0.25f},
+                       .source = {.path = "made.safetensors"}};
+    m->index =
+        (struct tensor_index){.entries = &m->entry, .n_entries = 1, .sources = &m->source, .n_sources = 1};
+    int64_t values = 1;
+    for (int i = 0; i < rank; i++) values *= m->entry.dim[i] = dim[i];
+    file_used = 5;
+    m->entry.bytes = (uint64_t)dtype_bytes(dtype, values);
+    m->entry.offset = take(m->entry.bytes);
+    if (row_scales) add_row_scales(&m->entry);
+    if (dtype_tiled_values(dtype)) add_tiles(&m->entry);
+}
+
+/* ---- an image ---- */
+
+static enum status bind(struct made *m, const struct block_kind *kind, const int32_t *dims,
+                        struct block *block, struct error *e) {
+    struct block_ref ref = {.kind = kind};
+    *e = (struct error){0};
+    return block_bind(&sys, &ref, &m->index, dims, block, e);
+}
+
+/* As the store reads it; freed by the caller. Segments neither overlap nor leave the image. */
+static unsigned char *read_image(const struct block *block) {
+    unsigned char *image = calloc(1, block->bytes + 1);
+    uint64_t at = 0;
+    assert_non_null(image);
+    assert_int_equal(block->bytes % ARENA_ALIGN, 0);
+    for (int i = 0; i < block->n_segments; i++) {
+        const struct image_segment *s = &block->segments[i];
+        assert_true(s->image_offset >= at && s->bytes <= block->bytes - s->image_offset);
+        assert_true(s->file_offset + s->bytes <= file_used);
+        memcpy(image + s->image_offset, file + s->file_offset, s->bytes);
+        at = s->image_offset + s->bytes;
+    }
+    return image;
+}
+
+/* Row `row` of a weight is row `from` of the file. */
+static void check_row(const struct made *m, const struct tensor *t, int64_t row, int64_t from) {
+    uint64_t bytes = (uint64_t)t->row_bytes;
+    int64_t scale_row = t->scale_row + row;
+    assert_memory_equal((char *)t->data + (uint64_t)row * bytes,
+                        file + m->entry.offset + (uint64_t)from * bytes, bytes);
+    assert_true(t->scale == 0.25f);
+    assert_int_equal(t->scales != NULL, m->entry.scales.bytes > 0);
+    if (!t->scales) return;
+    int values = dtype_tiled_values(t->dtype);
+    if (!values) {
+        assert_true(((const float *)t->scales)[scale_row] == (float)(from + 1));
+        return;
+    }
+    int64_t blocks = tensor_columns(t) / values;
+    for (int64_t b = 0; b < blocks; b++)
+        assert_int_equal(((const unsigned char *)t->scales)[tile_place(scale_row, b, (blocks + 3) / 4)],
+                         tile_code(from, b));
+}
+
+static void check_rows(const struct made *m, const struct tensor *t, int64_t first, int64_t from, int64_t n) {
+    for (int64_t r = 0; r < n; r++) check_row(m, t, first + r, from + r);
+}
+
+/* ---- slices ---- */
+
+static const struct {
+    enum dtype dtype;
+    bool row_scales;
+} stored[] = {{DTYPE_BF16, false},       {DTYPE_F8_E4M3, false}, {DTYPE_F8_E4M3, true},
+              {DTYPE_F8_E5M2, true},     {DTYPE_I8, false},      {DTYPE_I8, true},
+              {DTYPE_Q4_0, false},       {DTYPE_Q8_0, false},    {DTYPE_Q6_K, false},
+              {DTYPE_MXFP4, false},      {DTYPE_NVFP4, false},   {DTYPE_NVFP4_TILED, false},
+              {DTYPE_MXFP8_TILED, false}};
+enum { N_STORED = sizeof stored / sizeof *stored };
+
+/* Multiples of a tile's rows, parts of one, more than several. */
+static const int32_t rows_of_parts[][3] = {{128, 256, 128}, {96, 160, 256}, {1, 2, 130}, {300, 84, 16}};
+
+static void set_dims(int32_t dims[N_DIMS], const int32_t rows[3]) {
+    const int32_t made[N_DIMS] = {
+        rows[0] + rows[1] + rows[2], rows[0], rows[1], rows[2], 512, 3, rows[1] + rows[2]};
+    memcpy(dims, made, sizeof made);
+}
+
+static void slice(int i_stored, const int32_t rows[3]) {
+    int32_t dims[N_DIMS], first = 0;
+    struct made m;
+    struct block block;
+    struct weights w;
+    struct error e;
+    set_dims(dims, rows);
+    make(&m, stored[i_stored].dtype, stored[i_stored].row_scales, 2, (int32_t[]){dims[WHOLE], dims[COLUMNS]});
+    assert_int_equal(bind(&m, &in_thirds, dims, &block, &e), OK);
+    unsigned char *image = read_image(&block);
+    block_point(&block, image, &w);
+    const struct tensor *parts[] = {&w.a, &w.b, &w.c};
+    for (int i = 0; i < 3; first += rows[i++]) {
+        check_rows(&m, parts[i], 0, first, rows[i]);
+        struct tensor half = tensor_slice(*parts[i], rows[i] / 2, rows[i] - rows[i] / 2);
+        check_rows(&m, &half, 0, first + rows[i] / 2, half.dim[0]);
+    }
+    assert_true(m.entry.used);
+    free(image);
+    block_destroy(&sys, &block);
+}
+
+static void test_slices(void **state) {
+    (void)state;
+    for (int s = 0; s < N_STORED; s++)
+        for (size_t i = 0; i < sizeof rows_of_parts / sizeof *rows_of_parts; i++) slice(s, rows_of_parts[i]);
+}
+
+/* Tiles cannot be cut within: then it is said. */
+static void test_swapped(void **state) {
+    (void)state;
+    for (int s = 0; s < N_STORED; s++)
+        for (size_t i = 0; i < sizeof rows_of_parts / sizeof *rows_of_parts; i++) {
+            const int32_t *rows = rows_of_parts[i];
+            bool cuts = dtype_tiled_values(stored[s].dtype) && (rows[2] % 128 || rows[0] % 128);
+            int32_t dims[N_DIMS];
+            struct made m;
+            struct block block;
+            struct weights w;
+            struct error e;
+            set_dims(dims, rows);
+            make(&m, stored[s].dtype, stored[s].row_scales, 2, (int32_t[]){dims[WHOLE], dims[COLUMNS]});
+            enum status code = bind(&m, &in_swapped, dims, &block, &e);
+            assert_int_equal(code, cuts ? UNSUPPORTED : OK);
+            if (cuts) assert_non_null(strstr(e.what, "cut"));
+            if (code == OK) {
+                unsigned char *image = read_image(&block);
+                block_point(&block, image, &w);
+                check_rows(&m, &w.a, 0, rows[0] + rows[1], rows[2]);
+                check_rows(&m, &w.a, rows[2], rows[0], rows[1]);
+                free(image);
+            }
+            block_destroy(&sys, &block);
+        }
+}
+
+/* ---- tables ---- */
+
+static void test_gathered_rows(void **state) {
+    (void)state;
+    const int32_t dims[N_DIMS] = {[WHOLE] = 300, [COLUMNS] = 512}, ids[] = {299, 0, 17, 17, 128};
+    for (int s = 0; s < N_STORED; s++) {
+        struct made m;
+        struct block whole_table, rows;
+        struct weights w;
+        struct error e;
+        make(&m, stored[s].dtype, stored[s].row_scales, 2, (int32_t[]){300, 512});
+        enum status code = bind(&m, &table, dims, &whole_table, &e);
+        if (dtype_tiled_values(stored[s].dtype)) {
+            assert_int_equal(code, UNSUPPORTED);
+            assert_non_null(strstr(e.expected, "rows can be read alone"));
+            block_destroy(&sys, &whole_table);
+            continue;
+        }
+        assert_int_equal(code, OK);
+        assert_int_equal(block_gather_rows(&sys, &whole_table, ids, 5, &rows, &e), OK);
+        unsigned char *image = read_image(&rows);
+        block_point(&rows, image, &w);
+        assert_int_equal(w.a.dim[0], 5);
+        for (int i = 0; i < 5; i++) check_row(&m, &w.a, i, ids[i]);
+        free(image);
+        block_destroy(&sys, &rows);
+        assert_int_equal(block_gather_rows(&sys, &whole_table, (int32_t[]){1, 300}, 2, &rows, &e), SHAPE);
+        block_destroy(&sys, &rows);
+        block_destroy(&sys, &whole_table);
+    }
+}
+
+/* ---- what cannot be ---- */
+
+static void expect(struct made *m, const struct block_kind *kind, const int32_t *dims, enum status code,
+                   const char *word) {
+    struct block block;
+    struct error e;
+    bind(m, kind, dims, &block, &e);
+    if (e.code != code || (word && !strstr(e.expected, word)))
+        fail_msg("%s, not %s: %s, expected %s", status_name(e.code), status_name(code), e.what, e.expected);
+    block_destroy(&sys, &block);
+}
+
+static void test_types_that_do_not_fit(void **state) {
+    const int32_t dims[N_DIMS] = {64, 16, 16, 32, 100, 3, 48}, shape[] = {64, 100, 3, 3};
+    struct made m;
+    (void)state;
+    make(&m, DTYPE_Q4_K, false, 2, shape);
+    expect(&m, &in_whole, dims, UNSUPPORTED, "whole blocks");
+    make(&m, DTYPE_U8, false, 2, shape);
+    expect(&m, &in_whole, dims, UNSUPPORTED, "a quantised type");
+    make(&m, DTYPE_OTHER, false, 2, shape);
+    expect(&m, &in_whole, dims, UNSUPPORTED, "a quantised type");
+    make(&m, DTYPE_F8_E4M3, true, 2, shape);
+    expect(&m, &in_whole, dims, OK, NULL);
+    make(&m, DTYPE_F8_E4M3, false, 4, shape);
+    expect(&m, &convolving, dims, OK, NULL);
+    make(&m, DTYPE_F8_E4M3, true, 4, shape);
+    expect(&m, &convolving, dims, UNSUPPORTED, "one scale");
+    make(&m, DTYPE_Q4_0, false, 4, shape);
+    expect(&m, &convolving, dims, UNSUPPORTED, "whole blocks");
+}
+
+static int set_up(void **state) {
+    uint64_t random = 1;
+    (void)state;
+    sys_init_machine(&sys);
+    file = malloc(FILE_BYTES);
+    for (int i = 0; file && i < FILE_BYTES; i++) file[i] = (unsigned char)random_next(&random);
+    return file ? 0 : -1;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    free(file);
+    return sys_memory_use(&sys).live_bytes[LINE_HOST] ? -1 : 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_slices),
+        cmocka_unit_test(test_swapped),
+        cmocka_unit_test(test_gathered_rows),
+        cmocka_unit_test(test_types_that_do_not_fit),
+    };
+    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, set_up, tear_down);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
+}
