@@ -393,26 +393,26 @@ static void put_many(const char *to, int n_pairs, int n_tensors) {
 
 /* Memory that is there already: what the machine takes to make pages is not the parser's time, and grows with
  * more than the file. */
-enum { ARENA_BYTES = 64 << 20 };
-static char *arena, *arena_at;
+enum { PAGES_BYTES = 64 << 20 };
+static char *pages, *pages_at;
 
-static void *take_arena(struct sys *sys, enum memory_line line, size_t bytes) {
+static void *take_pages(struct sys *sys, enum memory_line line, size_t bytes) {
     (void)sys, (void)line;
-    char *memory = arena_at;
-    arena_at += (bytes + 63) / 64 * 64;
-    assert_true(arena_at <= arena + ARENA_BYTES);
+    char *memory = pages_at;
+    pages_at += (bytes + 63) / 64 * 64;
+    assert_true(pages_at <= pages + PAGES_BYTES);
     return memset(memory, 0, bytes);
 }
 
-static void *reserve_arena(struct sys *sys, size_t bytes) {
-    return take_arena(sys, LINE_HOST, bytes);
+static void *reserve_pages(struct sys *sys, size_t bytes) {
+    return take_pages(sys, LINE_HOST, bytes);
 }
 
-static void leave_arena(struct sys *sys, void *memory) {
+static void leave_pages(struct sys *sys, void *memory) {
     (void)sys, (void)memory;
 }
 
-static void unreserve_arena(struct sys *sys, void *memory, size_t bytes) {
+static void unreserve_pages(struct sys *sys, void *memory, size_t bytes) {
     (void)sys, (void)memory, (void)bytes;
 }
 
@@ -421,10 +421,10 @@ static double seconds_of(const char *name) {
     struct tensor_index index;
     struct error e = {0};
     sys_init_machine(&sys);
-    sys.alloc = take_arena, sys.release = leave_arena;
-    sys.reserve = reserve_arena, sys.unreserve = unreserve_arena;
+    sys.alloc = take_pages, sys.release = leave_pages;
+    sys.reserve = reserve_pages, sys.unreserve = unreserve_pages;
     sys.commit = commit_nothing, sys.decommit = decommit_nothing;
-    arena_at = arena;
+    pages_at = pages;
     clock_t began = clock();
     assert_int_equal(gguf_open(&sys, under(name), &index, &e), OK);
     double seconds = (double)(clock() - began) / CLOCKS_PER_SEC;
@@ -440,14 +440,14 @@ static void test_G43_caps(void **state) {
     put_many("few.gguf", 6553, 10000);
     put_many("most.gguf", 65536, 100000);
     expect_gguf("G43", "most.gguf", OK, NULL);
-    assert_non_null(arena = malloc(ARENA_BYTES));
+    assert_non_null(pages = malloc(PAGES_BYTES));
     for (int i = 0; i < 40 && (i < 5 || most > 12 * few); i++) {
         double seconds = seconds_of("few.gguf");
         if (seconds < few) few = seconds;
         seconds = seconds_of("most.gguf");
         if (seconds < most) most = seconds;
     }
-    free(arena);
+    free(pages);
     printf("G43: %.2f ms for a tenth, %.2f ms at the caps: %.1f times\n", 1e3 * few, 1e3 * most, most / few);
     assert_true(most <= 12 * few);
     put_many("many.gguf", 65537, 0);
