@@ -83,13 +83,14 @@ static void check_fail(struct check *c, const char *what, const struct tensor *f
     c->ok = false;
 }
 
-/* Blocks fill its rows, or the whole of it if it is packed: a convolution's kernel is a row of 3. */
+/* Blocks fill its rows, or, of a convolution's weights, whose rows are of 3, the whole of it. */
 static bool sound(const struct tensor *t) {
     int values = dtype_block_values(t->dtype), bytes = dtype_block_bytes(t->dtype);
     if (t->rank > TENSOR_RANK_MAX || !values) return false;
     for (int i = 0; i < t->rank; i++)
         if (t->dim[i] < 1) return false;
-    if (tensor_columns(t) % values) return !t->scales && tensor_packed(t) && tensor_elements(t) % values == 0;
+    if (tensor_columns(t) % values)
+        return t->rank == 4 && !t->scales && tensor_packed(t) && tensor_elements(t) % values == 0;
     return t->row_bytes % bytes == 0 && t->row_bytes >= dtype_bytes(t->dtype, tensor_columns(t));
 }
 

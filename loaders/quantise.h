@@ -14,7 +14,9 @@ bool quantise_can(enum dtype dtype, int64_t columns);
 enum dtype quantise_type(const char *name);
 
 /* rows of columns f32 values, packed, to rows of that type, packed. scale: what values are divided by first
- * (F8; 1 for others). Values that are not finite give undefined numbers, and nothing worse. */
+ * (F8; 1 for others). A block with a value that is not finite becomes NaN; of plain numbers F16 and BF16 keep
+ * infinities and go beyond their largest number to them, F8 stays at its largest, NaN stays NaN. Errors of
+ * blocks: at most the reference quantisers' (ggml, test_quantise.c). */
 void quantise_rows(enum dtype dtype, float scale, const float *from, int64_t rows, int64_t columns, void *to);
 /* The scale of an F8 weight whose largest magnitude is this: it becomes the type's largest number; 1 of 0. */
 float quantise_scale(enum dtype dtype, float largest);

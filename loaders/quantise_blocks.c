@@ -96,7 +96,7 @@ static void put_16(unsigned char *to, uint16_t value) {
 
 static const float ends_4[] = {-8, -8.5f, -7.5f, -7, 7, 7.5f, 8, -9, 8.5f, -6.5f};
 
-LANES_WIDE static void code_4(struct coded *to, const float *from, int n_blocks) {
+LANES_WIDE static void code_q4_0(struct coded *to, const float *from, int n_blocks) {
     lanes x[BLOCK];
     struct trial best;
     unsigned broken = lanes_load(x, from, BLOCK, n_blocks, 7 * 65504.0f);
@@ -108,7 +108,7 @@ void quantise_q4_0(const float *from, int64_t n_blocks, unsigned char *to) {
     struct coded coded;
     for (int64_t done = 0; done < n_blocks; done += LANES) {
         int n = n_blocks - done < LANES ? (int)(n_blocks - done) : LANES;
-        code_4(&coded, from + done * BLOCK, n);
+        code_q4_0(&coded, from + done * BLOCK, n);
         for (int l = 0; l < n; l++, to += 18) {
             put_16(to, coded.scale[l]);
             for (int i = 0; i < 16; i++)
@@ -119,7 +119,7 @@ void quantise_q4_0(const float *from, int64_t n_blocks, unsigned char *to) {
 
 static const float ends_5[] = {-16, -16.5f, -15.5f, -15, 15, 15.5f, 16, -17};
 
-LANES_WIDE static void code_5(struct coded *to, const float *from, int n_blocks) {
+LANES_WIDE static void code_q5_0(struct coded *to, const float *from, int n_blocks) {
     lanes x[BLOCK];
     struct trial best;
     unsigned broken = lanes_load(x, from, BLOCK, n_blocks, 15 * 65504.0f);
@@ -131,7 +131,7 @@ void quantise_q5_0(const float *from, int64_t n_blocks, unsigned char *to) {
     struct coded coded;
     for (int64_t done = 0; done < n_blocks; done += LANES) {
         int n = n_blocks - done < LANES ? (int)(n_blocks - done) : LANES;
-        code_5(&coded, from + done * BLOCK, n);
+        code_q5_0(&coded, from + done * BLOCK, n);
         for (int l = 0; l < n; l++, to += 22) {
             uint32_t fifth = 0;
             put_16(to, coded.scale[l]);
@@ -147,7 +147,7 @@ void quantise_q5_0(const float *from, int64_t n_blocks, unsigned char *to) {
 /* -128 stays unused: products of eight bits elsewhere negate codes. */
 static const float ends_8[] = {127, 127.5f, 126};
 
-LANES_WIDE static void code_8(struct coded *to, const float *from, int n_blocks) {
+LANES_WIDE static void code_q8_0(struct coded *to, const float *from, int n_blocks) {
     lanes x[BLOCK];
     struct trial best;
     unsigned broken = lanes_load(x, from, BLOCK, n_blocks, 127 * 65504.0f);
@@ -159,7 +159,7 @@ void quantise_q8_0(const float *from, int64_t n_blocks, unsigned char *to) {
     struct coded coded;
     for (int64_t done = 0; done < n_blocks; done += LANES) {
         int n = n_blocks - done < LANES ? (int)(n_blocks - done) : LANES;
-        code_8(&coded, from + done * BLOCK, n);
+        code_q8_0(&coded, from + done * BLOCK, n);
         for (int l = 0; l < n; l++, to += 34) {
             put_16(to, coded.scale[l]);
             for (int i = 0; i < BLOCK; i++) to[2 + i] = (unsigned char)coded.code[i][l];

@@ -255,11 +255,11 @@ LANES_INLINE void code_affine(struct affine_codes *to, const float *from, int to
     if (broken) to->scale = F16_NAN;
 }
 
-LANES_WIDE static void code_4(struct affine_codes *to, const float *from) {
+LANES_WIDE static void code_q4_k(struct affine_codes *to, const float *from) {
     code_affine(to, from, 15);
 }
 
-LANES_WIDE static void code_5(struct affine_codes *to, const float *from) {
+LANES_WIDE static void code_q5_k(struct affine_codes *to, const float *from) {
     code_affine(to, from, 31);
 }
 
@@ -291,7 +291,7 @@ static void put_nibbles(unsigned char *to, const struct affine_codes *from) {
 void quantise_q4_k(const float *from, int64_t n_blocks, unsigned char *to) {
     struct affine_codes coded;
     for (int64_t i = 0; i < n_blocks; i++, from += BLOCK, to += 144) {
-        code_4(&coded, from);
+        code_q4_k(&coded, from);
         put_scales(to, &coded);
         put_nibbles(to + 16, &coded);
     }
@@ -300,7 +300,7 @@ void quantise_q4_k(const float *from, int64_t n_blocks, unsigned char *to) {
 void quantise_q5_k(const float *from, int64_t n_blocks, unsigned char *to) {
     struct affine_codes coded;
     for (int64_t i = 0; i < n_blocks; i++, from += BLOCK, to += 176) {
-        code_5(&coded, from);
+        code_q5_k(&coded, from);
         put_scales(to, &coded);
         for (int k = 0; k < PART; k++) {
             int fifth = 0;

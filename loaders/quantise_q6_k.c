@@ -151,7 +151,7 @@ struct coded {
     lane_ints scales[GROUPS], code[GROUPS][PART];
 };
 
-LANES_WIDE static void code_6(struct coded *to, const float *from) {
+LANES_WIDE static void code_q6_k(struct coded *to, const float *from) {
     struct block b;
     struct choice best;
     unsigned broken = 0;
@@ -191,7 +191,7 @@ static void put_half(unsigned char *low, unsigned char *high, const struct coded
 void quantise_q6_k(const float *from, int64_t n_blocks, unsigned char *to) {
     struct coded coded;
     for (int64_t n = 0; n < n_blocks; n++, from += BLOCK, to += 210) {
-        code_6(&coded, from);
+        code_q6_k(&coded, from);
         for (int half = 0; half < 2; half++) put_half(to + 64 * half, to + 128 + 32 * half, &coded, half);
         for (int i = 0; i < GROUPS * LANES; i++)
             to[192 + i] = (unsigned char)coded.scales[i / LANES][i % LANES];

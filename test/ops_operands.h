@@ -105,7 +105,7 @@ static void store(struct tensor *t, int64_t row, int32_t column, float value) {
         ((uint16_t *)at)[column] = (uint16_t)(bits_of(value) >> 16);
 }
 
-static double load(const struct tensor *t, int64_t row, int64_t column) {
+static inline double load(const struct tensor *t, int64_t row, int64_t column) {
     const char *at = (const char *)t->data + row * t->row_bytes;
     if (t->dtype == DTYPE_F32) return ((const float *)at)[column];
     uint16_t h = ((const uint16_t *)at)[column];

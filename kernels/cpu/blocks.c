@@ -12,7 +12,11 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { K_VALUES = 256, GROUP = 16 };
+enum { TOGETHER = 256, LANES = 16 };
+
+/* Vectors at any address. */
+typedef uint8_t bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
+typedef uint64_t pair __attribute__((vector_size(LANES)));
 
 INLINE uint32_t u16_at(const unsigned char *p) {
     return p[0] | (uint32_t)p[1] << 8;
@@ -29,108 +33,138 @@ INLINE float f16_at(const unsigned char *p) {
 /* --- codes to values --- */
 
 /* n groups of so many codes with a scale each. */
-INLINE void scale_codes(float *to, const int8_t *codes, const float *d, int n, int each) {
-    for (int g = 0; g < n; g++)
-        for (int j = 0; j < each; j++) to[g * each + j] = d[g] * (float)codes[g * each + j];
+INLINE void scale_codes(float *restrict to, const uint8_t *restrict from, const float *restrict d, int64_t n,
+                        int each) {
+    for (int64_t g = 0; g < n; g++)
+#pragma omp simd
+        for (int j = 0; j < each; j++) to[g * each + j] = d[g] * (float)(int8_t)from[g * each + j];
 }
 
 /* The same, and something added. Taking m away is adding -m. */
-INLINE void scale_and_move_codes(float *to, const int8_t *codes, const float *d, const float *m, int n,
-                                 int each) {
-    for (int g = 0; g < n; g++)
-        for (int j = 0; j < each; j++) to[g * each + j] = d[g] * (float)codes[g * each + j] + m[g];
+INLINE void scale_and_move_codes(float *restrict to, const uint8_t *restrict from, const float *restrict d,
+                                 const float *restrict m, int64_t n, int each) {
+    for (int64_t g = 0; g < n; g++)
+#pragma omp simd
+        for (int j = 0; j < each; j++) to[g * each + j] = d[g] * (float)(int8_t)from[g * each + j] + m[g];
 }
 
 /* --- bytes to codes --- */
 
 /* Low halves of n bytes, then high halves. */
-INLINE void split_halves(int8_t *codes, const unsigned char *from, int n) {
-    for (int j = 0; j < n; j++) codes[j] = (int8_t)(from[j] & 15);
-    for (int j = 0; j < n; j++) codes[n + j] = (int8_t)(from[j] >> 4);
+INLINE void split_halves(uint8_t *to, const unsigned char *from, int n) {
+    for (int j = 0; j < n; j += LANES) {
+        *(bytes *)(to + j) = *(const bytes *)(from + j) & 15;
+        *(bytes *)(to + n + j) = *(const bytes *)(from + j) >> 4;
+    }
 }
 
-INLINE void move_codes(int8_t *codes, int n, int by) {
-    for (int j = 0; j < n; j++) codes[j] = (int8_t)(codes[j] + by);
+INLINE void move_codes(uint8_t *to, int n, uint8_t by) {
+    for (int j = 0; j < n; j += LANES) *(bytes *)(to + j) += by;
 }
 
-/* Bit j of bits is worth 16 in code j of 32. */
-INLINE void add_fifth_bits(int8_t *codes, const unsigned char *bits) {
-    for (int j = 0; j < 32; j++) codes[j] = (int8_t)(codes[j] | (bits[j / 8] >> j % 8 & 1) << 4);
+/* Bit `shift` of byte j is worth `worth` in code j, of n. */
+INLINE void add_bits(uint8_t *to, const unsigned char *from, int n, int shift, uint8_t worth) {
+    for (int j = 0; j < n; j += LANES)
+        *(bytes *)(to + j) |= (*(const bytes *)(from + j) >> shift & 1) * worth;
 }
 
-typedef uint8_t code_table[16];
+/* Bit j of 32 is worth 16 in code j. */
+INLINE void add_fifth_bits(uint8_t *to, const unsigned char *bits) {
+    static const uint8_t bit[LANES] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    for (int j = 0; j < 32; j += LANES) {
+        pair eight = {bits[j / 8] * 0x0101010101010101u, bits[j / 8 + 1] * 0x0101010101010101u};
+        bytes set = (bytes)(((bytes)eight & *(const bytes *)bit) != 0);
+        *(bytes *)(to + j) |= set & 16;
+    }
+}
+
+typedef int8_t code_table[LANES];
 
 /* Codes below 16 to what the table has for them. */
-INLINE void look_up(int8_t *codes, const code_table *table, int n) {
+INLINE void look_up(uint8_t *to, const code_table *table, int n) {
 #ifdef __clang__
-    for (int j = 0; j < n; j++) codes[j] = (int8_t)(*table)[codes[j]];
+    for (int j = 0; j < n; j++) to[j] = (uint8_t)(*table)[to[j]];
 #else
-    typedef uint8_t bytes __attribute__((vector_size(16), aligned(1)));
     bytes entries = *(const bytes *)table;
-    for (int j = 0; j < n; j += 16) {
-        bytes *at = (bytes *)(codes + j);
-        *at = __builtin_shuffle(entries, *at);
-    }
+    for (int j = 0; j < n; j += LANES) *(bytes *)(to + j) = __builtin_shuffle(entries, *(bytes *)(to + j));
 #endif
 }
 
-static const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+static const code_table iq4_values = {-127, -104, -83, -65, -49, -35, -22, -10,
                                       1,    13,   25,  38,  53,  69,  89,  113};
 /* Twice an E2M1, whose halves go into the scale. */
-static const int8_t e2m1_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+static const code_table e2m1_values = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-/* --- blocks of 32 and 64 --- */
+/* --- types of blocks --- */
 
-WIDE static void decode_q4_0(float *to, const unsigned char *from, int64_t n) {
-    for (; n; n--, to += 32, from += 18) {
-        int8_t codes[32];
-        split_halves(codes, from + 2, 16);
-        move_codes(codes, 32, -8);
-        scale_codes(to, codes, &(float){f16_at(from)}, 1, 32);
+/* Where one block's codes go, one a byte, and its groups' scales and what is added to them. */
+struct spread {
+    uint8_t *code;
+    float *d, *m;
+};
+
+struct shape {
+    int values, bytes; /* of a block */
+    int group;         /* values that share a scale */
+    bool moved;        /* is there something to add? */
+};
+
+INLINE void decode(float *to, const unsigned char *from, int64_t n,
+                   void (*spread)(struct spread, const unsigned char *), struct shape s) {
+    uint8_t code[TOGETHER];
+    float d[LANES], m[LANES];
+    int groups = s.values / s.group;
+    for (int64_t count; n > 0; n -= count, to += s.values * count, from += s.bytes * count) {
+        count = n < TOGETHER / s.values ? n : TOGETHER / s.values;
+        for (int64_t i = 0; i < count; i++)
+            spread((struct spread){code + s.values * i, d + groups * i, m + groups * i}, from + s.bytes * i);
+        if (s.moved)
+            scale_and_move_codes(to, code, d, m, count * groups, s.group);
+        else
+            scale_codes(to, code, d, count * groups, s.group);
     }
 }
 
-WIDE static void decode_q4_1(float *to, const unsigned char *from, int64_t n) {
-    for (; n; n--, to += 32, from += 20) {
-        int8_t codes[32];
-        float d = f16_at(from), m = f16_at(from + 2);
-        split_halves(codes, from + 4, 16);
-        scale_and_move_codes(to, codes, &d, &m, 1, 32);
+#define DECODER(name, ...)                                                                                   \
+    WIDE static void decode_##name(float *to, const unsigned char *from, int64_t n) {                        \
+        decode(to, from, n, spread_##name, (struct shape){__VA_ARGS__});                                     \
     }
+
+INLINE void spread_q4_0(struct spread to, const unsigned char *from) {
+    *to.d = f16_at(from);
+    split_halves(to.code, from + 2, 16);
+    move_codes(to.code, 32, -8);
 }
 
-WIDE static void decode_q5_0(float *to, const unsigned char *from, int64_t n) {
-    for (; n; n--, to += 32, from += 22) {
-        int8_t codes[32];
-        split_halves(codes, from + 6, 16);
-        add_fifth_bits(codes, from + 2);
-        move_codes(codes, 32, -16);
-        scale_codes(to, codes, &(float){f16_at(from)}, 1, 32);
-    }
+INLINE void spread_q4_1(struct spread to, const unsigned char *from) {
+    *to.d = f16_at(from);
+    *to.m = f16_at(from + 2);
+    split_halves(to.code, from + 4, 16);
 }
 
-WIDE static void decode_q5_1(float *to, const unsigned char *from, int64_t n) {
-    for (; n; n--, to += 32, from += 24) {
-        int8_t codes[32];
-        float d = f16_at(from), m = f16_at(from + 2);
-        split_halves(codes, from + 8, 16);
-        add_fifth_bits(codes, from + 4);
-        scale_and_move_codes(to, codes, &d, &m, 1, 32);
-    }
+INLINE void spread_q5_0(struct spread to, const unsigned char *from) {
+    *to.d = f16_at(from);
+    split_halves(to.code, from + 6, 16);
+    add_fifth_bits(to.code, from + 2);
+    move_codes(to.code, 32, -16);
 }
 
-WIDE static void decode_q8_0(float *to, const unsigned char *from, int64_t n) {
-    for (; n; n--, to += 32, from += 34)
-        scale_codes(to, (const int8_t *)from + 2, &(float){f16_at(from)}, 1, 32);
+INLINE void spread_q5_1(struct spread to, const unsigned char *from) {
+    *to.d = f16_at(from);
+    *to.m = f16_at(from + 2);
+    split_halves(to.code, from + 8, 16);
+    add_fifth_bits(to.code, from + 4);
 }
 
-WIDE static void decode_iq4_nl(float *to, const unsigned char *from, int64_t n) {
-    for (; n; n--, to += 32, from += 18) {
-        int8_t codes[32];
-        split_halves(codes, from + 2, 16);
-        look_up(codes, (const code_table *)iq4_values, 32);
-        scale_codes(to, codes, &(float){f16_at(from)}, 1, 32);
-    }
+INLINE void spread_q8_0(struct spread to, const unsigned char *from) {
+    *to.d = f16_at(from);
+    memcpy(to.code, from + 2, 32);
+}
+
+INLINE void spread_iq4_nl(struct spread to, const unsigned char *from) {
+    *to.d = f16_at(from);
+    split_halves(to.code, from + 2, 16);
+    look_up(to.code, &iq4_values, 32);
 }
 
 /* 2^(e - 128), below 2^-126 subnormal; 255 is no NaN here. */
@@ -138,16 +172,13 @@ INLINE float half_e8m0(uint32_t e) {
     return (union float_bits){.bits = e < 2 ? 0x200000u << e : (e - 1) << 23}.value;
 }
 
-WIDE static void decode_mxfp4(float *to, const unsigned char *from, int64_t n) {
-    for (; n; n--, to += 32, from += 17) {
-        int8_t codes[32];
-        split_halves(codes, from + 1, 16);
-        look_up(codes, (const code_table *)e2m1_values, 32);
-        scale_codes(to, codes, &(float){half_e8m0(from[0])}, 1, 32);
-    }
+INLINE void spread_mxfp4(struct spread to, const unsigned char *from) {
+    *to.d = half_e8m0(from[0]);
+    split_halves(to.code, from + 1, 16);
+    look_up(to.code, &e2m1_values, 32);
 }
 
-/* Half of an E4M3 whose sign is not looked at, 0 instead of NaN. */
+/* Half of an E4M3 whose sign is not looked at, 0 instead of NaN; but 255 is 240. */
 INLINE float half_ue4m3(uint32_t code) {
     uint32_t size = code & 0x7f;
     union float_bits f = {.bits = (size << 20) + 0x3b800000u};
@@ -155,39 +186,31 @@ INLINE float half_ue4m3(uint32_t code) {
     return code == 0x7f ? 0 : f.value;
 }
 
-WIDE static void decode_nvfp4(float *to, const unsigned char *from, int64_t n) {
-    for (; n; n--, to += 64, from += 36) {
-        int8_t codes[64];
-        float d[4];
-        for (int g = 0; g < 4; g++) d[g] = half_ue4m3(from[g]);
-        for (int g = 0; g < 4; g++) split_halves(codes + 16 * g, from + 4 + 8 * g, 8);
-        look_up(codes, (const code_table *)e2m1_values, 64);
-        scale_codes(to, codes, d, 4, 16);
+/* Each 16 values are 8 bytes, the low halves first. */
+INLINE void spread_nvfp4(struct spread to, const unsigned char *from) {
+    for (int g = 0; g < 4; g++) to.d[g] = half_ue4m3(from[g]);
+    for (int j = 0; j < 32; j += 16) {
+        bytes all = *(const bytes *)(from + 4 + j), low = all & 15, high = all >> 4;
+        *(bytes *)(to.code + 2 * j) =
+            __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+        *(bytes *)(to.code + 2 * j + 16) =
+            __builtin_shufflevector(low, high, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
     }
-}
-
-/* --- blocks of 256 --- */
-
-/* n codes of two bits at that shift. */
-INLINE void take_pairs(int8_t *codes, const unsigned char *from, int n, int shift) {
-    for (int j = 0; j < n; j++) codes[j] = (int8_t)(from[j] >> shift & 3);
+    look_up(to.code, &e2m1_values, 64);
 }
 
 /* 256 codes of two bits: 128 to 32 bytes, 32 at a shift. */
-INLINE void spread_pairs(int8_t *codes, const unsigned char *from) {
-    for (int half = 0; half < 2; half++)
-        for (int g = 0; g < 4; g++) take_pairs(codes + 128 * half + 32 * g, from + 32 * half, 32, 2 * g);
+INLINE void split_quarters(uint8_t *to, const unsigned char *from) {
+    for (int j = 0; j < 64; j += LANES)
+        for (int shift = 0; shift < 8; shift += 2)
+            *(bytes *)(to + j / 32 * 128 + 16 * shift + j % 32) = *(const bytes *)(from + j) >> shift & 3;
 }
 
-WIDE static void decode_q2_k(float *to, const unsigned char *from, int64_t n) {
-    for (; n; n--, to += K_VALUES, from += 84) {
-        int8_t codes[K_VALUES];
-        float d[16], m[16], d_all = f16_at(from + 80), m_all = f16_at(from + 82);
-        for (int g = 0; g < 16; g++) d[g] = d_all * (float)(from[g] & 15);
-        for (int g = 0; g < 16; g++) m[g] = -(m_all * (float)(from[g] >> 4));
-        spread_pairs(codes, from + 16);
-        scale_and_move_codes(to, codes, d, m, 16, GROUP);
-    }
+INLINE void spread_q2_k(struct spread to, const unsigned char *from) {
+    float d = f16_at(from + 80), m = f16_at(from + 82);
+    for (int g = 0; g < 16; g++) to.d[g] = d * (float)(from[g] & 15);
+    for (int g = 0; g < 16; g++) to.m[g] = -(m * (float)(from[g] >> 4));
+    split_quarters(to.code, from + 16);
 }
 
 /* 16 scales of 6 bits: the low four in halves of the first 8 bytes, the high two in quarters of the last 4.
@@ -199,79 +222,71 @@ INLINE void q3_scales(float *d, const unsigned char *from, float d_all) {
     }
 }
 
-WIDE static void decode_q3_k(float *to, const unsigned char *from, int64_t n) {
-    for (; n; n--, to += K_VALUES, from += 110) {
-        int8_t codes[K_VALUES];
-        float d[16];
-        q3_scales(d, from + 96, f16_at(from + 108));
-        spread_pairs(codes, from + 32);
-        for (int g = 0; g < 8; g++)
-            for (int j = 0; j < 32; j++)
-                codes[32 * g + j] = (int8_t)(codes[32 * g + j] - ((from[j] >> g & 1) ? 0 : 4));
-        scale_codes(to, codes, d, 16, GROUP);
-    }
+/* A third bit that is clear takes 4 away. */
+INLINE void spread_q3_k(struct spread to, const unsigned char *from) {
+    q3_scales(to.d, from + 96, f16_at(from + 108));
+    split_quarters(to.code, from + 32);
+    for (int g = 0; g < 8; g++) add_bits(to.code + 32 * g, from, 32, g, 4);
+    move_codes(to.code, 256, -4);
 }
 
 /* 8 scales and 8 minima of 6 bits in 12 bytes: the first four in whole bytes, the others' low halves in the
  * last four, their high bits on top of the first four. */
-INLINE void q4_scales(float *d, float *m, const unsigned char *from) {
-    float d_all = f16_at(from), m_all = f16_at(from + 2);
+INLINE void q4_scales(struct spread to, const unsigned char *from) {
+    float d = f16_at(from), m = f16_at(from + 2);
     const unsigned char *s = from + 4;
     for (int g = 0; g < 4; g++) {
-        d[g] = d_all * (float)(s[g] & 63);
-        m[g] = -(m_all * (float)(s[g + 4] & 63));
-        d[g + 4] = d_all * (float)((s[g + 8] & 15) | s[g] >> 6 << 4);
-        m[g + 4] = -(m_all * (float)(s[g + 8] >> 4 | s[g + 4] >> 6 << 4));
+        to.d[g] = d * (float)(s[g] & 63);
+        to.m[g] = -(m * (float)(s[g + 4] & 63));
+        to.d[g + 4] = d * (float)((s[g + 8] & 15) | s[g] >> 6 << 4);
+        to.m[g + 4] = -(m * (float)(s[g + 8] >> 4 | s[g + 4] >> 6 << 4));
     }
 }
 
-WIDE static void decode_q4_k(float *to, const unsigned char *from, int64_t n) {
-    for (; n; n--, to += K_VALUES, from += 144) {
-        int8_t codes[K_VALUES];
-        float d[8], m[8];
-        q4_scales(d, m, from);
-        for (int g = 0; g < 4; g++) split_halves(codes + 64 * g, from + 16 + 32 * g, 32);
-        scale_and_move_codes(to, codes, d, m, 8, 32);
-    }
+INLINE void spread_q4_k(struct spread to, const unsigned char *from) {
+    q4_scales(to, from);
+    for (int g = 0; g < 4; g++) split_halves(to.code + 64 * g, from + 16 + 32 * g, 32);
 }
 
-WIDE static void decode_q5_k(float *to, const unsigned char *from, int64_t n) {
-    for (; n; n--, to += K_VALUES, from += 176) {
-        int8_t codes[K_VALUES];
-        float d[8], m[8];
-        q4_scales(d, m, from);
-        for (int g = 0; g < 4; g++) split_halves(codes + 64 * g, from + 48 + 32 * g, 32);
-        for (int g = 0; g < 8; g++)
-            for (int j = 0; j < 32; j++)
-                codes[32 * g + j] = (int8_t)(codes[32 * g + j] | (from[16 + j] >> g & 1) << 4);
-        scale_and_move_codes(to, codes, d, m, 8, 32);
-    }
+INLINE void spread_q5_k(struct spread to, const unsigned char *from) {
+    q4_scales(to, from);
+    for (int g = 0; g < 4; g++) split_halves(to.code + 64 * g, from + 48 + 32 * g, 32);
+    for (int g = 0; g < 8; g++) add_bits(to.code + 32 * g, from + 16, 32, g, 16);
 }
 
-WIDE static void decode_q6_k(float *to, const unsigned char *from, int64_t n) {
-    for (; n; n--, to += K_VALUES, from += 210) {
-        int8_t codes[K_VALUES], high[K_VALUES];
-        float d[16], d_all = f16_at(from + 208);
-        for (int g = 0; g < 16; g++) d[g] = d_all * (float)(int8_t)from[192 + g];
-        for (int half = 0; half < 2; half++) split_halves(codes + 128 * half, from + 64 * half, 64);
-        spread_pairs(high, from + 128);
-        for (int j = 0; j < K_VALUES; j++) codes[j] = (int8_t)((codes[j] | high[j] << 4) - 32);
-        scale_codes(to, codes, d, 16, GROUP);
-    }
+INLINE void spread_q6_k(struct spread to, const unsigned char *from) {
+    uint8_t high[256];
+    float d = f16_at(from + 208);
+    for (int g = 0; g < 16; g++) to.d[g] = d * (float)(int8_t)from[192 + g];
+    for (int half = 0; half < 2; half++) split_halves(to.code + 128 * half, from + 64 * half, 64);
+    split_quarters(high, from + 128);
+    for (int j = 0; j < 256; j += LANES)
+        *(bytes *)(to.code + j) = (*(bytes *)(to.code + j) | *(bytes *)(high + j) << 4) - 32;
 }
 
-WIDE static void decode_iq4_xs(float *to, const unsigned char *from, int64_t n) {
-    for (; n; n--, to += K_VALUES, from += 136) {
-        int8_t codes[K_VALUES];
-        float d[8], d_all = f16_at(from);
-        uint32_t high = u16_at(from + 2), low = u32_at(from + 4);
-        for (int g = 0; g < 8; g++)
-            d[g] = d_all * (float)((int)((low >> 4 * g & 15) | (high >> 2 * g & 3) << 4) - 32);
-        for (int g = 0; g < 8; g++) split_halves(codes + 32 * g, from + 8 + 16 * g, 16);
-        look_up(codes, (const code_table *)iq4_values, K_VALUES);
-        scale_codes(to, codes, d, 8, 32);
-    }
+INLINE void spread_iq4_xs(struct spread to, const unsigned char *from) {
+    uint32_t high = u16_at(from + 2), low = u32_at(from + 4);
+    float d = f16_at(from);
+    for (int g = 0; g < 8; g++)
+        to.d[g] = d * (float)((int)((low >> 4 * g & 15) | (high >> 2 * g & 3) << 4) - 32);
+    for (int g = 0; g < 8; g++) split_halves(to.code + 32 * g, from + 8 + 16 * g, 16);
+    look_up(to.code, &iq4_values, 256);
 }
+
+DECODER(q4_0, 32, 18, 32, false)
+DECODER(q4_1, 32, 20, 32, true)
+DECODER(q5_0, 32, 22, 32, false)
+DECODER(q5_1, 32, 24, 32, true)
+DECODER(q8_0, 32, 34, 32, false)
+DECODER(iq4_nl, 32, 18, 32, false)
+DECODER(mxfp4, 32, 17, 32, false)
+DECODER(nvfp4, 64, 36, 16, false)
+DECODER(q2_k, 256, 84, 16, true)
+DECODER(q3_k, 256, 110, 16, false)
+DECODER(q4_k, 256, 144, 32, true)
+DECODER(q5_k, 256, 176, 32, true)
+DECODER(q6_k, 256, 210, 16, false)
+DECODER(iq4_xs, 256, 136, 32, false)
 
 /* --- types without scales of their own --- */
 
@@ -280,8 +295,8 @@ WIDE static void decode_iq4_xs(float *to, const unsigned char *from, int64_t n) 
 INLINE float e4m3_f32(uint32_t code) {
     uint32_t size = code & 0x7f;
     union float_bits f = {.bits = (size << 20) + 0x3c000000u}, small = {.value = (float)(int)size * 0x1p-9f};
-    f.bits = size < 8 ? small.bits : f.bits;
-    f.bits = size == 0x7f ? 0x7fc00000u : f.bits;
+    uint32_t tiny = -(uint32_t)(size < 8);
+    f.bits = (f.bits & ~tiny) | (small.bits & tiny) | (0x7fc00000u & -(uint32_t)(size == 0x7f));
     f.bits |= (code & 0x80) << 24;
     return f.value;
 }
@@ -314,14 +329,29 @@ static void decode_f32(float *to, const unsigned char *from, int64_t n) {
     memcpy(to, from, (size_t)n * sizeof *to);
 }
 
-/* Blocks of 16 in 8 bytes, the first of two in the high half. Zeros have signs. */
+/* 16 codes in 8 bytes, the first of two in the high half. */
+INLINE void split_pairs(uint8_t *to, const unsigned char *from) {
+    uint64_t both;
+    memcpy(&both, from, sizeof both);
+    bytes all = (bytes)(pair){both, 0}, high = all >> 4, low = all & 15;
+    *(bytes *)to = __builtin_shufflevector(high, low, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+
+/* Zeros have signs. */
 WIDE static void decode_e2m1(float *restrict to, const unsigned char *restrict from, int64_t n) {
-    for (int64_t i = 0; i < 16 * n; i++) {
-        uint32_t code = from[i / 2] >> (i % 2 ? 0 : 4) & 15, size = code & 7;
-        union float_bits f = {.bits = (size << 22) + 0x3f000000u};
-        f.bits = size < 2 ? (size ? 0x3f000000u : 0) : f.bits;
-        f.bits |= (code & 8) << 28;
-        to[i] = f.value;
+    static const code_table doubled = {0, 1, 2, 3, 4, 6, 8, 12, 0, 1, 2, 3, 4, 6, 8, 12};
+    uint8_t code[TOGETHER], size[TOGETHER];
+    for (int64_t count; n > 0; n -= count, to += LANES * count, from += LANES / 2 * count) {
+        count = n < TOGETHER / LANES ? n : TOGETHER / LANES;
+        for (int64_t i = 0; i < count; i++) split_pairs(code + LANES * i, from + LANES / 2 * i);
+        memcpy(size, code, (size_t)(LANES * count));
+        look_up(size, &doubled, (int)(LANES * count));
+#pragma omp simd
+        for (int64_t j = 0; j < LANES * count; j++) {
+            union float_bits f = {.value = 0.5f * (float)size[j]};
+            f.bits |= (uint32_t)(code[j] & 8) << 28;
+            to[j] = f.value;
+        }
     }
 }
 

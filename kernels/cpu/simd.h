@@ -74,9 +74,8 @@ static inline float bf16_f32(uint16_t h) {
 static inline float f16_f32(uint16_t h) {
     uint32_t size = h & 0x7fff;
     union float_bits f = {.bits = (size << 13) + 0x38000000u}, small = {.value = (float)(int)size * 0x1p-24f};
-    f.bits = size < 0x400 ? small.bits : f.bits;
-    f.bits |= size >= 0x7c00 ? 0x7f800000u : 0;
-    f.bits |= (uint32_t)(h & 0x8000) << 16;
+    uint32_t tiny = -(uint32_t)(size < 0x400), whole = -(uint32_t)(size >= 0x7c00);
+    f.bits = (f.bits & ~tiny) | (small.bits & tiny) | (0x7f800000u & whole) | (uint32_t)(h & 0x8000) << 16;
     return f.value;
 }
 
