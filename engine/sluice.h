@@ -255,8 +255,10 @@ SLUICE_API void sluice_cancel(sluice_session *session);
 
 /* Writes a Hugging Face folder of that family with real names, shapes, types and shards, random weights and a
  * tokenizer of the real kind and size, streaming, with no sparse extents. OUTPUT before the first weight if
- * the disk has no room. dimensions: "name=value,..." overriding the published sizes and "dtype=f32" the bf16,
- * or NULL; a name that is unknown, which lists them, or given twice is a USAGE error. */
+ * the disk has no room. dimensions: "name=value,..." overriding the published sizes and "dtype=TYPE" the bf16,
+ * or NULL; a name that is unknown, which lists them, or given twice is a USAGE error, and so is an unknown
+ * type. f32 and f16 are for all weights, other types for those that are quantised; of several ("q4_k/q6_k")
+ * each weight takes the next. Types of GGUF make the transformer a GGUF file and leave the rest. */
 SLUICE_API int sluice_checkpoint_write(const char *family, const char *folder, const char *dimensions,
                                        uint64_t seed, void (*on_progress)(void *user, double fraction),
                                        void *user, struct sluice_error *error);
