@@ -205,7 +205,7 @@ static void refuse_file(const char *name, const char *bytes, size_t n, const cha
     for (int i = 0; i < 4; i++) {
         const char *kept = *slot[i];
         *slot[i] = path;
-        is_refused(from, BADMAGIC, name, WORDS(name, word, i < 3 ? "safetensors (f32, f16, bf16, fp8" : "tokenizer.json"));
+        is_refused(from, BADMAGIC, name, WORDS(name, word, i < 3 ? "or GGUF" : "tokenizer.json"));
         *slot[i] = kept;
     }
     is_refused((options){.model = path, .tokenizer = tokenizer}, BADMAGIC, name, WORDS(name, word));
@@ -219,9 +219,9 @@ static void test_foreign(void) {
     mkdir(under("quants"), 0777);
     write_parts("quants/t.safetensors", "quants/q.safetensors", "quants/v.safetensors", -1);
     remove(under("quants/t.safetensors"));
-    copy_file(under("model.ckpt"), under("quants/z.ckpt"));
+    copy_file(under("model.ckpt"), under("quants/z.gguf"));
     is_refused((options){.model = under("quants"), .tokenizer = tokenizer}, BADMAGIC, "a pickle among parts",
-               WORDS("z.ckpt", "pickle"));
+               WORDS("z.gguf", "pickle"));
 }
 
 /* The transformer with one tensor more, or one of another type. */
@@ -243,7 +243,7 @@ static void refuse_quantised(const char *name, const char *tensor, const char *t
                              .diffusion_model = under(name),
                              .vae = under("ae.safetensors"),
                              .tokenizer = tokenizer},
-                   UNSUPPORTED, name, WORDS("quantised", name, word, tensor, "fp8"));
+                   UNSUPPORTED, name, WORDS("quantised", name, word, tensor, "or GGUF"));
         pile_free(p);
         pile_free(q);
     }
