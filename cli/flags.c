@@ -110,10 +110,11 @@ const struct flag flags[N_FLAGS] = {
      "cpu, cuda (the first GPU) or cuda:N; default cuda where there is one; `plan` needs none"},
     {NULL, RUNS | DECODE, NULL, "--precision", "TYPE", FLAG_CHOICE, AT(precision), 0, 0, "f32|bf16|f16",
      "of text encoder and transformer; default f32 on the CPU, bf16 on a GPU"},
-    {NULL, RUNS | CONVERT, NULL, "--type", "TYPE", FLAG_STRING, AT(type), 0, 0, NULL,
+    {NULL, RUNS | CONVERT | BENCH, NULL, "--type", "TYPE", FLAG_STRING, AT(type), 0, 0, NULL,
      "keep the weights of transformer and text encoders as f8_e4m3, q8_0, q6_k, q5_k, q4_k ..., converted as "
-     "they "
-     "are read: less memory and less to move, another picture; `plan` says what each would bring"},
+     "they are read: less memory and less to move, another picture; `plan` says what each would bring; "
+     "convert: "
+     "what is written; bench block: of its matrices, beside bf16"},
     {NULL, CONVERT, NULL, "--rule", "REGEX=TYPE", FLAG_STRINGS, AT(rules), 0, 0, NULL,
      "tensors in whose name the regex is found get that type; the first that fits wins, before --type; up to "
      "sixteen times"},

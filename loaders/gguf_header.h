@@ -51,6 +51,11 @@ struct gguf {
     uint64_t host_bytes;
 };
 
+/* What alloc_array takes for n things. */
+static inline uint64_t gguf_array_bytes(uint64_t n, uint64_t bytes) {
+    return n ? n * bytes : 1;
+}
+
 /* ---- gguf_bytes.c ---- */
 
 /* The place in a header, and whose bytes stand there, for messages. */

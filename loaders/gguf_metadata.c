@@ -168,7 +168,7 @@ enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alig
     if (gguf_check_count(place, n, 8 + 1 + 4 + 1, "keys", e) != OK) return e->code;
     header->pairs = alloc_array(header->sys, n, sizeof *header->pairs, e);
     if (!header->pairs) return e->code;
-    header->host_bytes += n * sizeof *header->pairs;
+    header->host_bytes += gguf_array_bytes(n, sizeof *header->pairs);
     for (uint64_t i = 0; i < n; i++) {
         struct gguf_pair *pair = &header->pairs[header->n_pairs];
         place->kind = NULL;

@@ -278,7 +278,7 @@ enum status gguf_read_tensors(struct gguf_place *place, uint64_t n, uint64_t ali
     if (gguf_check_count(place, n, 8 + 1 + 4 + 4 + 8, "tensors", e) != OK) return e->code;
     header->tensors = alloc_array(header->sys, n, sizeof *header->tensors, e);
     if (!header->tensors) return e->code;
-    header->host_bytes += n * sizeof *header->tensors;
+    header->host_bytes += gguf_array_bytes(n, sizeof *header->tensors);
     if (take_tensors(place, n, alignment, e) != OK) return e->code;
     sort_places(header);
     check_layout(place, alignment, align_up(place->at, alignment), &layout);
