@@ -19,7 +19,7 @@ static const struct {
     {"ops", 1, " --json --save --threads ", bench_ops},
     {"load", 1, " --json --model ", bench_load},
     {"stream", 1, " --json --threads --clock ", bench_stream},
-    {"block", 1, " --json --threads ", bench_block},
+    {"block", 1, " --json --threads --type ", bench_block},
     {"checkpoint", 3, " --dims --seed ", bench_checkpoint},
 };
 enum { N_BENCHES = sizeof benches / sizeof *benches };

@@ -19,6 +19,10 @@ enum status gguf_fail(const struct gguf_place *place, uint64_t at, enum status c
     return error_where(e, "%s, byte %" PRIu64, place->source->path, at);
 }
 
+uint64_t gguf_at(const struct gguf_place *place, struct gguf_text text) {
+    return (uint64_t)(text.text - (const char *)place->header->text);
+}
+
 uint64_t gguf_left(const struct gguf_place *place) {
     return (uint64_t)place->source->identity.bytes - place->at;
 }

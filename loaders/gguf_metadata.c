@@ -87,20 +87,18 @@ static enum status take_value(struct gguf_place *place, struct gguf_value *value
     return e->code == OK && value->kind == GGUF_BOOL ? check_bools(place, value, e) : e->code;
 }
 
-static int compare_pairs(const void *a, const void *b) {
-    return gguf_compare_texts(((const struct gguf_pair *)a)->key, ((const struct gguf_pair *)b)->key);
-}
-
 static enum status sort_pairs(struct gguf_place *place, struct error *e) {
     struct gguf *header = place->header;
-    qsort(header->pairs, (size_t)header->n_pairs, sizeof *header->pairs, compare_pairs);
+    if (gguf_sort(header->sys, header->pairs, header->n_pairs, sizeof *header->pairs, e) != OK)
+        return e->code;
     for (int i = 1; i < header->n_pairs; i++) {
         const struct gguf_pair *one = &header->pairs[i - 1], *other = &header->pairs[i];
         if (gguf_compare_texts(one->key, other->key)) continue;
         place->kind = "key";
         place->name = one->key;
-        gguf_fail(place, one->at < other->at ? other->at : one->at, DUP, "it occurs twice", e);
-        return error_found(e, "it at byte %" PRIu64 " too", one->at < other->at ? one->at : other->at);
+        uint64_t at = gguf_at(place, one->key), later = gguf_at(place, other->key);
+        gguf_fail(place, at < later ? later : at, DUP, "it occurs twice", e);
+        return error_found(e, "it at byte %" PRIu64 " too", at < later ? at : later);
     }
     return OK;
 }
@@ -170,10 +168,9 @@ enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alig
     if (gguf_check_count(place, n, 8 + 1 + 4 + 1, "keys", e) != OK) return e->code;
     header->pairs = alloc_array(header->sys, n, sizeof *header->pairs, e);
     if (!header->pairs) return e->code;
-    header->host_bytes += n * sizeof *header->pairs;
+    header->host_bytes += gguf_array_bytes(n, sizeof *header->pairs);
     for (uint64_t i = 0; i < n; i++) {
         struct gguf_pair *pair = &header->pairs[header->n_pairs];
-        pair->at = place->at;
         place->kind = NULL;
         if (gguf_take_name(place, "key", GGUF_KEY_MAX, &pair->key, e) != OK) return e->code;
         place->kind = "key";

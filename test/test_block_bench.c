@@ -23,7 +23,7 @@ static const struct bench_block_case block_case = {
     .shape = "small",
     .rounds = 2,
     .to = 1,
-    .sizes = {&family_zimage, "layer", block_sizes, TEXT, 64, 16, SIDE, 1}};
+    .sizes = {&family_zimage, "layer", block_sizes, TEXT, 64, 16, SIDE, 1, DTYPE_BF16}};
 
 static const int decoder_sizes[] = {4, 16, 16, 8, 8, 1, 4};
 static const struct bench_block_case decoder_case = {
@@ -31,7 +31,7 @@ static const struct bench_block_case decoder_case = {
     .shape = "small",
     .rounds = 2,
     .to = 1,
-    .sizes = {&family_vae_kl, NULL, decoder_sizes, 1, 1, 4, SIDE, 8 * SIDE}};
+    .sizes = {&family_vae_kl, NULL, decoder_sizes, 1, 1, 4, SIDE, 8 * SIDE, DTYPE_BF16}};
 
 /* Calls back until the announced round, then says no. */
 struct listener {
@@ -107,6 +107,25 @@ static void test_block(void **state) {
     json_decref(bench.rows);
 }
 
+/* Blocks of 32, and scales that lie elsewhere: beside bf16. */
+static void test_types(void **state) {
+    static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_F8_E4M3, DTYPE_NVFP4_TILED};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct listener l = {0};
+        struct bench bench;
+        struct error e = {0};
+        struct bench_block_case c = block_case;
+        c.sizes.type = types[i];
+        assert_int_equal(measure(&c, &l, &bench, &e), OK);
+        check_rows(&bench, (const char *const[]){"all", "library", "linear", "attention", "bytes"}, 5);
+        assert_true(number(row_of(&bench, "all"), "of_bf16") > 0);
+        assert_string_equal(json_string_value(json_object_get(row_of(&bench, "all"), "type")),
+                            dtype_name(types[i]));
+        json_decref(bench.rows);
+    }
+}
+
 /* conv_in, per resnet two convolutions and a shortcut where it widens, upsamplings at the new size, conv_out;
  * four projections and an attention in the middle. */
 static double decoder_convolutions(void) {
@@ -151,6 +170,7 @@ static void test_cancelled(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_block),
+        cmocka_unit_test(test_types),
         cmocka_unit_test(test_decoder),
         cmocka_unit_test(test_cancelled),
     };

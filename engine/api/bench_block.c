@@ -12,17 +12,18 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 
-enum { LIBRARY = N_OP_CLASSES, ALL, N_TIMES };
+enum { LIBRARY = N_OP_CLASSES, ALL, PLAIN, N_TIMES };
 
 struct round_times {
-    double seconds[N_TIMES]; /* by class; of oneDNN's own products; of the forward */
+    double seconds[N_TIMES]; /* by class; of oneDNN's own products; of the forward, and with bf16 weights */
 };
 
 struct block_bench {
     struct bench *bench;
     const struct bench_block_case *c;
-    struct bench_part part;
+    struct bench_part part, plain; /* plain: of bf16, beside another type */
     struct bench_watch watch;
     struct onednn *onednn;
     char *memory; /* of the largest of oneDNN's own products */
@@ -104,6 +105,13 @@ static bool tick(void *user) {
     return bench_go_on(b->bench, b->fraction, b->what, b->error) == OK;
 }
 
+/* Seconds of the forward with bf16 weights. */
+static double time_plain(struct block_bench *b, struct error *e) {
+    double start = clock_of(b);
+    if (b->plain.sys) bench_part_run(&b->plain, b->plain.device, e);
+    return clock_of(b) - start;
+}
+
 /* A round is announced before its clock starts: whoever listens may measure something of his own then. */
 static enum status announce(struct block_bench *b, int round, struct error *e) {
     double share = (double)round / (b->c->rounds + 1);
@@ -120,7 +128,8 @@ static enum status run_round(struct block_bench *b, int round, struct error *e) 
     if (bench_part_run(&b->part, &b->watch.device, e) != OK) return e->code;
     times.seconds[ALL] = clock_of(b) - start;
     for (int i = 0; i < N_OP_CLASSES; i++) times.seconds[i] = b->watch.class[i].seconds;
-    if (!b->memory && prepare_products(b, e) != OK) return e->code;
+    times.seconds[PLAIN] = time_plain(b, e);
+    if (e->code != OK || (!b->memory && prepare_products(b, e) != OK)) return e->code;
     for (int i = 0; i < b->watch.n_products && tick(b) && e->code == OK; i++) {
         const struct bench_product *p = &b->watch.products[i];
         times.seconds[LIBRARY] += p->calls * time_product(b, &p->key, e);
@@ -150,9 +159,9 @@ static double median_of(const struct block_bench *b, int time, int over) {
 /* ---- rows ---- */
 
 static json_t *add_row(const struct block_bench *b, const char *what, double seconds, double flops) {
-    json_t *row = json_pack("{s:s, s:s, s:s, s:i, s:s, s:i, s:f}", "part", b->c->name, "shape", b->c->shape,
-                            "what", what, "threads", b->bench->threads, "precision", "f32", "rounds",
-                            b->n_rounds, "seconds", seconds);
+    json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:i, s:f}", "part", b->c->name, "shape",
+                            b->c->shape, "type", dtype_name(b->c->sizes.type), "what", what, "threads",
+                            b->bench->threads, "precision", "f32", "rounds", b->n_rounds, "seconds", seconds);
     if (flops > 0) {
         json_object_set_new(row, "flops", json_real(flops));
         json_object_set_new(row, "flops_per_second", json_real(flops / seconds));
@@ -167,6 +176,7 @@ static void add_rows(const struct block_bench *b) {
     double all = work + b->watch.class[CLASS_ATTENTION].flops;
     json_t *row = add_row(b, "all", median_of(b, ALL, -1), all);
     json_object_set_new(row, "product_rate_share", json_real(all / work * median_of(b, LIBRARY, ALL)));
+    if (b->plain.sys) json_object_set_new(row, "of_bf16", json_real(median_of(b, ALL, PLAIN)));
     add_row(b, "library", median_of(b, LIBRARY, -1), work);
     for (int i = 0; i < N_OP_CLASSES; i++) {
         double flops = b->watch.class[i].flops;
@@ -179,11 +189,22 @@ static void add_rows(const struct block_bench *b) {
     }
 }
 
+static enum status make_parts(struct block_bench *b, struct device *device, struct error *e) {
+    struct bench_part_sizes plain = b->c->sizes;
+    plain.type = DTYPE_BF16;
+    if (bench_part_make(&b->part, &b->bench->sys, device, &b->c->sizes, e) != OK) return e->code;
+    if (b->c->sizes.type == DTYPE_BF16) return OK;
+    if (bench_part_make(&b->plain, &b->bench->sys, device, &plain, e) != OK) return e->code;
+    b->plain.context.tick = tick;
+    b->plain.context.tick_user = b;
+    return OK;
+}
+
 enum status bench_block_measure(struct bench *bench, struct device *device, const struct bench_block_case *c,
                                 struct error *e) {
     struct block_bench b = {.bench = bench, .c = c, .error = e};
     b.onednn = onednn_open(&bench->sys, bench->threads, e);
-    if (b.onednn && bench_part_make(&b.part, &bench->sys, device, &c->sizes, e) == OK) {
+    if (b.onednn && make_parts(&b, device, e) == OK) {
         bench_watch_init(&b.watch, &bench->sys, device);
         b.part.context.tick = tick;
         b.part.context.tick_user = &b;
@@ -192,45 +213,78 @@ enum status bench_block_measure(struct bench *bench, struct device *device, cons
     }
     if (b.memory) bench->sys.unmap(&bench->sys, LINE_ACTIVATION, b.memory, b.bytes);
     if (b.part.sys) bench_part_destroy(&b.part);
+    if (b.plain.sys) bench_part_destroy(&b.plain);
     onednn_close(b.onednn);
     return e->code;
 }
 
 /* ---- the bench ---- */
 
+#define BLOCK_SIZES(side)                                                                                    \
+    .sizes = {.family = &family_zimage,                                                                      \
+              .block = "layer",                                                                              \
+              .text_rows = 32,                                                                               \
+              .text_columns = 2560,                                                                          \
+              .latent_channels = 16,                                                                         \
+              .latent_side = side,                                                                           \
+              .picture_side = 1}
+
+enum { BLOCK, SHORT_BLOCK, DECODER };
+
 static const struct bench_block_case cases[] = {
-    {.name = "block",
-     .shape = "one Z-Image layer, 1056 tokens of 3840, 30 heads, feed-forward 10240, bf16 weights",
-     .sizes = {.family = &family_zimage,
-               .block = "layer",
-               .text_rows = 32,
-               .text_columns = 2560,
-               .latent_channels = 16,
-               .latent_side = 64,
-               .picture_side = 1},
-     .rounds = 7,
-     .from = 0,
-     .to = 0.3},
-    {.name = "decoder",
-     .shape = "Flux's autoencoder, latent to 512 x 512 pixels, bf16 weights",
-     .sizes = {.family = &family_vae_kl,
-               .text_rows = 1,
-               .text_columns = 1,
-               .latent_channels = 16,
-               .latent_side = 64,
-               .picture_side = 512},
-     .rounds = 3,
-     .from = 0.3,
-     .to = 1},
+    [BLOCK] = {.name = "block",
+               .shape = "one Z-Image layer, 1056 tokens of 3840, 30 heads, feed-forward 10240",
+               BLOCK_SIZES(64),
+               .rounds = 7},
+    [SHORT_BLOCK] = {.name = "short block",
+                     .shape = "one Z-Image layer, 288 tokens of 3840, 30 heads, feed-forward 10240",
+                     BLOCK_SIZES(32),
+                     .rounds = 9},
+    [DECODER] = {.name = "decoder",
+                 .shape = "Flux's autoencoder, latent to 512 x 512 pixels",
+                 .sizes = {.family = &family_vae_kl,
+                           .text_rows = 1,
+                           .text_columns = 1,
+                           .latent_channels = 16,
+                           .latent_side = 64,
+                           .picture_side = 512},
+                 .rounds = 3},
 };
-enum { N_CASES = sizeof cases / sizeof *cases };
+
+static enum status find_type(const char *name, enum dtype *type, struct error *e) {
+    *type = DTYPE_BF16;
+    for (int i = 0; name && i < N_DTYPES; i++)
+        if (!strcasecmp(name, dtype_name((enum dtype)i)) && dtype_is_weight((enum dtype)i)) {
+            *type = (enum dtype)i;
+            return OK;
+        }
+    if (!name) return OK;
+    error_set(e, USAGE, "no weights are of that type");
+    error_found(e, "%s", name);
+    return error_expected(e, "f32, f16, q8_0, q4_k, f8_e4m3 ...");
+}
+
+/* Either both parts of bf16, or a block of another type at two lengths. */
+static void measure_parts(struct bench *bench, struct device *device, struct error *e) {
+    static const double share[] = {0, 0.3, 1};
+    const int parts[2] = {BLOCK, bench->options.type ? SHORT_BLOCK : DECODER};
+    enum dtype type = DTYPE_BF16;
+    find_type(bench->options.type, &type, e);
+    for (int i = 0; i < 2 && e->code == OK; i++) {
+        struct bench_block_case c = cases[parts[i]];
+        c.sizes.type = type;
+        c.from = share[i];
+        c.to = share[i + 1];
+        bench_block_measure(bench, device, &c, e);
+    }
+}
 
 int sluice_bench_block(const struct sluice_bench_options *options, char **json, struct sluice_error *error) {
     struct error e = {0};
     struct bench bench;
     bench_start(&bench, options, &e);
     struct device *device = e.code == OK ? cpu_open(&bench.sys, bench.threads, &e) : NULL;
-    for (int i = 0; i < N_CASES && e.code == OK; i++) bench_block_measure(&bench, device, &cases[i], &e);
+    if (device) measure_parts(&bench, device, &e);
     if (device) device->destroy(device);
     return bench_finish(&bench, NULL, bench.threads, json, NULL, &e, error);
 }

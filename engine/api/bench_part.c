@@ -39,7 +39,21 @@ static enum status begin(struct bench_part *part, const struct bench_part_sizes 
     return part->structures ? OK : error_set(e, MEMORY, "no memory for a bench");
 }
 
-/* One block's weights in the arena; filled, unless that only counts. */
+/* One weight and its scales in the arena; filled, unless that only counts. */
+static struct tensor make_weight(const struct weight_spec *spec, struct tensor shape, uint64_t *random,
+                                 struct arena *arena, bool *ok) {
+    struct tensor t = arena_tensor(arena, shape.dtype, shape.rank, shape.dim, ok);
+    t.scale = made_scale(&t, spec->spread);
+    t.scales = &t; /* whatever it is: their size is asked for */
+    int32_t bytes = dtype_is_quantised(t.dtype) ? (int32_t)tensor_scales_bytes(&t) : 0;
+    bool apart = bytes && (dtype_tiled_values(t.dtype) || dtype_block_values(t.dtype) == 1);
+    t.scales = apart ? arena_tensor(arena, DTYPE_U8, 1, &bytes, ok).data : NULL;
+    if (t.data) made_weights(random, &t, spec->spread, t.data, (uint64_t)tensor_bytes(&t));
+    if (t.scales) made_scales(random, &t, spec->spread, (void *)(uintptr_t)t.scales, (uint64_t)bytes);
+    if (apart && !dtype_tiled_values(t.dtype)) t.scale = 1; /* rows have it */
+    return t;
+}
+
 static void make_weights(const struct bench_part *part, const struct block_ref *ref, char *structure,
                          struct arena *arena, bool *ok) {
     int32_t dims[FAMILY_DIMS_MAX];
@@ -50,8 +64,10 @@ static void make_weights(const struct bench_part *part, const struct block_ref *
         int32_t dim[WEIGHT_RANK_MAX];
         if (spec->optional) continue;
         for (int k = 0; k < spec->rank; k++) dim[k] = dims[spec->dim[k]];
-        struct tensor t = arena_tensor(arena, DTYPE_BF16, spec->rank, dim, ok);
-        if (t.data) made_weights(&random, &t, spec->spread, t.data, (uint64_t)tensor_bytes(&t));
+        bool fits = spec->rank == 2 && dim[1] % dtype_block_values(part->type) == 0;
+        struct tensor shape = {.dtype = fits ? part->type : DTYPE_BF16, .rank = spec->rank};
+        memcpy(shape.dim, dim, sizeof dim);
+        struct tensor t = make_weight(spec, shape, &random, arena, ok);
         memcpy(structure + spec->offset, &t, sizeof t);
     }
 }
@@ -96,7 +112,7 @@ enum status bench_part_make(struct bench_part *part, struct sys *sys, struct dev
                             const struct bench_part_sizes *sizes, struct error *e) {
     struct arena arena = arena_counting();
     bool ok = true;
-    *part = (struct bench_part){.sys = sys, .device = device};
+    *part = (struct bench_part){.sys = sys, .device = device, .type = sizes->type};
     if (begin(part, sizes, e) != OK) return e->code;
     lay_out(part, sizes, &arena, &ok);
     if (measure(part, e) != OK) return e->code;

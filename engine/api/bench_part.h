@@ -1,5 +1,6 @@
-/* One part of a pipeline in memory, of any size, with made-up bf16 weights: its blocks run through the
- * family's own forwards on the real CPU device, without files, plan or store. For benches of computing. */
+/* One part of a pipeline in memory, of any size, with made-up weights, bf16 or any other type: its blocks run
+ * through the family's own forwards on the real CPU device, without files, plan or store. For benches of
+ * computing. */
 #ifndef SLUICE_API_BENCH_PART_H
 #define SLUICE_API_BENCH_PART_H
 
@@ -11,11 +12,13 @@ struct bench_part_sizes {
     const int *chosen; /* the family's dimensions; NULL: the published ones */
     int32_t text_rows, text_columns;
     int32_t latent_channels, latent_side, picture_side;
+    enum dtype type; /* of matrices that it fits; other weights are bf16 */
 };
 
 struct bench_part {
     struct sys *sys;
     struct device *device;
+    enum dtype type;
     struct component component;
     struct lane lane;
     struct block_ref *refs; /* those that run, in order */

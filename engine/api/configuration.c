@@ -106,7 +106,8 @@ static enum status read_metadata(struct sys *sys, const struct config_place *pla
     const char *text = place->index->config;
     if (!text || parse_metadata(sys, place, text, config, e) != OK) return e->code;
     const char *nested = config_string(config, "config", NULL);
-    if (!nested || !*architecture_of(config)) return check_gguf(config, e);
+    bool is_gguf = *architecture_of(config) || config_find(config, "general.quantization_version");
+    if (!nested || !is_gguf) return check_gguf(config, e);
     struct config flat = *config;
     *config = (struct config){0};
     parse_metadata(sys, place, nested, config, e);
