@@ -70,12 +70,6 @@ enum status gguf_need(struct gguf_place *place, uint64_t n, struct error *e) {
     return n <= place->header->bytes - place->at ? OK : read_on(place, place->at + n, e);
 }
 
-uint64_t gguf_little_endian(const unsigned char *bytes, int n) {
-    uint64_t number = 0;
-    while (n--) number = number << 8 | bytes[n];
-    return number;
-}
-
 enum status gguf_take(struct gguf_place *place, int n, uint64_t *number, struct error *e) {
     if (gguf_need(place, (uint64_t)n, e) != OK) return e->code;
     *number = gguf_little_endian(place->header->text + place->at, n);
