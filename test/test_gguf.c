@@ -267,11 +267,11 @@ static void test_config_limits(void **state) {
 
 /* --- files in parts --- */
 
-#define U16(key, number) "$" key " 2 " #number ":2 "
+/* A part with one tensor. */
 #define PART(no, count, tensors, name)                                                                       \
     HEAD(1, 3)                                                                                               \
-    U16("split.no", no) U16("split.count", count) "$split.tensors.count 5 " #tensors " " FOUR(name, 0) "/ "  \
-                                                                                                       ".16"
+    "$split.no 2 " #no ":2 $split.count 2 " #count ":2 $split.tensors.count 5 " #tensors " $" name           \
+    " 1 4:8 0 0:8 / .16"
 
 static void put_line(const char *name, const char *line) {
     struct bytes file = bytes_of(line);

@@ -1,0 +1,9 @@
+/* One target under libFuzzer: TARGET is one of targets.h. */
+#include "test/fuzz/targets.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
+    TARGET(data, bytes);
+    return 0;
+}
