@@ -1,4 +1,5 @@
 /* What is in a model's files, and the ids of a text: the JSON of `inspect` and `tokenize`. */
+#include "engine/api/inspect_groups.h"
 #include "engine/api/model.h"
 #include "engine/api/pipeline.h"
 #include "engine/api/prompt.h"
@@ -12,7 +13,7 @@
 static json_t *tensor_json(const struct index_entry *entry) {
     json_t *shape = json_array();
     for (int i = 0; i < entry->rank; i++) json_array_append_new(shape, json_integer(entry->dim[i]));
-    return json_pack("{s:s, s:s, s:o, s:I, s:b}", "name", entry->name, "type", dtype_name(entry->dtype),
+    return json_pack("{s:s, s:s, s:o, s:I, s:b}", "name", entry->name, "type", index_type_name(entry),
                      "shape", shape, "bytes", (json_int_t)entry->bytes, "used", (int)entry->used);
 }
 
@@ -34,7 +35,7 @@ static json_t *types_json(const struct tensor_index *index) {
     json_t *types = json_object();
     for (int i = 0; i < index->n_entries; i++) {
         if (!index_has(index, &index->entries[i])) continue;
-        const char *name = dtype_name(index->entries[i].dtype);
+        const char *name = index_type_name(&index->entries[i]);
         json_int_t bytes = json_integer_value(json_object_get(types, name));
         json_object_set_new(types, name, json_integer(bytes + (json_int_t)index->entries[i].bytes));
     }
@@ -58,6 +59,7 @@ static json_t *component_json(const struct component *c, const struct config *co
                              c->family ? c->family->name : NULL, "files", files, "tensors", n, "bytes", bytes,
                              "types", types_json(&c->index), "config", config_json(config), "config_from",
                              config_origin_word[origin]);
+    inspect_add_groups(&c->index, json);
     if (tensors)
         json_object_set_new(json, "list", list);
     else

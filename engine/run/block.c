@@ -106,7 +106,7 @@ static enum status check_weight(const struct place *place, const struct block *b
     } else if ((wanted = wanted_type(place, block->kind, rank, dim))) {
         error_set(e, UNSUPPORTED, "tensor '%s' has an element type that cannot be computed with",
                   entry->name);
-        snprintf(found, sizeof found, "%s", dtype_name(entry->dtype));
+        snprintf(found, sizeof found, "%s", index_type_name(entry));
         snprintf(expected, sizeof expected, "%s", wanted);
     } else {
         return OK;
