@@ -106,9 +106,10 @@ static const struct stored_type *choose(struct stored_types *types, const struct
     if (stored_types_are_plain(types)) return type;
     memcpy(entry.dim, shape->dim, (size_t)shape->rank * sizeof *shape->dim);
     enum dtype dtype = block_stored_type(kind, &entry, type->dtype);
-    if (dtype == DTYPE_BF16 || (type->scales == TILES && shape->dim[0] % 16)) return &known[0];
+    bool kept = block_stored_type(kind, &entry, DTYPE_F32) == entry.dtype;
+    if (kept || (type->scales == TILES && shape->dim[0] % 16)) return &known[0];
     types->next = (types->next + 1) % types->n;
-    return dtype == type->dtype ? type : &smaller[dtype == DTYPE_Q5_0];
+    return dtype == type->dtype ? type : dtype == DTYPE_BF16 ? &known[0] : &smaller[dtype == DTYPE_Q5_0];
 }
 
 static void add(struct weight_tensors *out, int *n, const char *end, struct tensor tensor,
