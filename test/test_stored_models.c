@@ -246,7 +246,52 @@ static void test_settings(void **state) {
     assert_int_equal(open_with(&word, &e), META);
 }
 
+/* ---- tokenizers ---- */
+
+/* The encoder's own file knows better than what lies beside it. */
+static void test_own_tokenizer(void **state) {
+    (void)state;
+    char real[4096], *json = NULL;
+    struct sluice_error e = {0};
+    assert_non_null(realpath(QWEN3, real));
+    assert_int_equal(symlink(real, path_of("encoder.gguf")), 0);
+    FILE *other = fopen(path_of("tokenizer.json"), "w");
+    assert_non_null(other);
+    assert_true(fputs("{}", other) >= 0);
+    assert_int_equal(fclose(other), 0);
+    struct sluice_model_options o = {.struct_size = sizeof o, .llm = path_of("encoder.gguf")};
+    assert_int_equal(sluice_tokenize(&o, "fox", 3, &json, &e), SLUICE_OK);
+    assert_non_null(strstr(json, "\"text_encoder\""));
+    sluice_free(json);
+    unlink(path_of("encoder.gguf"));
+    unlink(path_of("tokenizer.json"));
+}
+
+static void test_t13_rows(void **state) {
+    (void)state;
+    struct sluice_model_options o = {.model = "test/golden/zimage_b/model", .tokenizer = QWEN3};
+    expect_model_failure(o, SHAPE, "651 in the tokenizer");
+}
+
 /* ---- names ---- */
+
+static void drop_one(const char *name, char to[NAME]) {
+    keep_name(strcmp(name, "blk.0.attn_v.weight") ? name : "", to);
+}
+
+/* It is called as the file's other tensors are. */
+static void test_missing(void **state) {
+    (void)state;
+    struct sluice_model *model;
+    struct error e = {0};
+    struct sluice_model_options o = {.struct_size = sizeof o,
+                                     .llm = with_architecture(QWEN3, drop_one, "qwen3"),
+                                     .diffusion_model = ZIMAGE "diffusion_models/zimage.gguf",
+                                     .vae = ZIMAGE "vae",
+                                     .tokenizer = QWEN3};
+    assert_int_equal(model_open(&sys, &o, &model, &e), MISSING);
+    assert_non_null(strstr(e.what, "blk.0.attn_v.weight"));
+}
 
 static void behind_prefix(const char *name, char to[NAME]) {
     snprintf(to, NAME, "model.diffusion_model.%s", name);
@@ -364,13 +409,11 @@ static int end(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_g39_architectures),
-        cmocka_unit_test(test_g39_text_encoders),
-        cmocka_unit_test(test_g40_block_count),
-        cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_prefix),
-        cmocka_unit_test(test_one_file),
-        cmocka_unit_test(test_clip_cpp),
+        cmocka_unit_test(test_g39_architectures), cmocka_unit_test(test_g39_text_encoders),
+        cmocka_unit_test(test_g40_block_count),   cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_own_tokenizer),     cmocka_unit_test(test_t13_rows),
+        cmocka_unit_test(test_missing),           cmocka_unit_test(test_prefix),
+        cmocka_unit_test(test_one_file),          cmocka_unit_test(test_clip_cpp),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, begin, end);
     printf("%d passed, %d failed\n", n - failed, failed);
