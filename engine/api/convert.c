@@ -5,6 +5,7 @@
 #include "engine/api/paths.h"
 #include "loaders/gguf.h"
 #include "loaders/json.h"
+#include "loaders/quantise.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -79,7 +80,7 @@ static char *config_text(const struct conversion *c, unsigned losses) {
     return json_hand_out(json, JSON_COMPACT, losses);
 }
 
-/* llama.cpp's number for a file whose tensors are mostly of that type. */
+/* llama.cpp's number for a file whose tensors are of that type for the most part. */
 static double file_type(enum dtype dtype) {
     switch (dtype) {
     case DTYPE_F16:
@@ -103,8 +104,9 @@ static double file_type(enum dtype dtype) {
     }
 }
 
-/* The type that most bytes are of. */
+/* The type that was asked for, or that most bytes are of. */
 static enum dtype main_type(const struct conversion *c) {
+    if (c->options->type) return quantise_type(c->options->type);
     uint64_t bytes[N_DTYPES] = {0};
     int most = DTYPE_F32;
     for (int i = 0; i < c->n_items; i++)

@@ -16,6 +16,10 @@ enum { INPUTS_MAX = 256 };
 static char *input_path(struct conversion *c, const char *path, struct error *e) {
     char *pipeline = path_join(c->sys, path, "model_index.json");
     bool is_pipeline = pipeline && path_is_folder(path) && path_exists(pipeline);
+    if (!pipeline) {
+        error_set(e, MEMORY, "no memory for a path");
+        return NULL;
+    }
     c->sys->release(c->sys, pipeline);
     if (!is_pipeline) return path_copy(c->sys, path, e);
     char *part = c->options->part ? path_existing(c->sys, path, c->options->part, e) : NULL;
