@@ -37,7 +37,7 @@ struct args {
     const struct command *command;
     bool given[N_FLAGS];        /* by the row of the table */
     const char *typed[N_FLAGS]; /* its value as typed, the last one */
-    const char *operands[3];
+    const char *operands[OPERANDS_MAX];
     int n_operands;
 
     struct sluice_model_options model;
@@ -49,7 +49,8 @@ struct args {
     const char *sampler, *scheduler, *device, *precision, *type, *vae_tiling, *direct_io;
     const char *output, *init_image, *mask, *init_latent, *save_latent, *dump, *plan, *rates, *report;
     const char *dimensions, *save, *folder, *clock;
-    struct strings references;
+    const char *part;
+    struct strings references, rules;
     int64_t max_ram_bytes;
     struct device_size max_vram;
     bool no_decode, no_replan, json, tensors, quiet, verbose, no_progress, help;

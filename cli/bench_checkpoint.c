@@ -102,7 +102,7 @@ static int write_checkpoint(const struct args *args, uint64_t seed, struct sluic
 static void print_family(const json_t *family) {
     size_t i;
     json_t *d;
-    printf("%s: --dims NAME=VALUE,... of these, and dtype=f32 (published: bf16)\n",
+    printf("%s: --dims NAME=VALUE,... of these, and dtype=TYPE[/TYPE...] (published: bf16)\n",
            field_string(family, "name"));
     printf("  %-16s %-14s %9s %7s %7s\n", "dimension", "of", "published", "least", "most");
     json_array_foreach(json_object_get(family, "dimensions"), i, d)

@@ -1,8 +1,101 @@
-/* `sluice convert`: the name is taken, the work is not done yet. */
+/* `sluice convert`: one part's weights in other types, as one file. */
 #include "cli/commands.h"
 #include "cli/fail.h"
+#include "cli/fields.h"
+#include "cli/interrupt.h"
+#include "cli/outfile.h"
+#include "cli/progress.h"
+#include "cli/say.h"
+
+#include <stdio.h>
+#include <time.h>
+
+/* What the progress line knows. */
+struct converting {
+    const struct args *args;
+    struct timespec began;
+    int shown; /* tenths of a second on a terminal, tenths of the work in a log */
+};
+
+static double seconds_since(const struct timespec *began) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - began->tv_sec) + 1e-9 * (double)(now.tv_nsec - began->tv_nsec);
+}
+
+static void show(struct converting *converting, double fraction, const char *what) {
+    char line[320], spent[32], left[32];
+    double seconds = seconds_since(&converting->began);
+    int now = say_on_terminal() ? (int)(10 * seconds) + 1 : (int)(10 * fraction);
+    if (now == converting->shown) return;
+    converting->shown = now;
+    bool known = fraction > 0.01 && seconds > 1;
+    snprintf(line, sizeof line, "converting %.0f %%  %s%s%s%s  %s", 100 * fraction,
+             progress_duration(seconds, spent), known ? ", " : "",
+             known ? progress_duration(seconds / fraction - seconds, left) : "", known ? " left" : "", what);
+    say_on_terminal() ? say_live(line) : say_note("%s", line);
+}
+
+static bool on_progress(void *user, double fraction, const char *what) {
+    struct converting *converting = user;
+    const struct args *args = converting->args;
+    if (!args->quiet && !args->no_progress) show(converting, fraction, what);
+    return !interrupt_pending();
+}
+
+static void print_summary(const char *output, const json_t *summary) {
+    char bytes[32], from[32];
+    const char *type;
+    json_t *value;
+    printf("wrote %s: %s, %.0f tensors, %s of %s\n", output, field_string(summary, "family"),
+           field_number(summary, "tensors"), progress_bytes(field_number(summary, "bytes"), bytes),
+           progress_bytes(field_number(summary, "from_bytes"), from));
+    json_object_foreach(json_object_get(summary, "types"), type, value) {
+        printf("  %-10s %s\n", type, progress_bytes(json_number_value(value), bytes));
+    }
+}
+
+static int print_json(const struct args *args, const char *json, struct sluice_error *e) {
+    if (args->json) return puts(json), SLUICE_OK;
+    if (args->quiet) return SLUICE_OK;
+    json_t *summary = json_loads(json, 0, NULL);
+    if (!summary) return fail(e, SLUICE_INTERNAL, "the library's summary is no JSON");
+    print_summary(args->output, summary);
+    json_decref(summary);
+    return SLUICE_OK;
+}
+
+static int check_output(const struct args *args, struct sluice_error *e) {
+    if (args->output) return SLUICE_OK;
+    fail(e, SLUICE_USAGE, "convert to what?");
+    fail_where(e, "sluice convert");
+    return fail_expected(e, "--output with a name that ends in .gguf or .safetensors");
+}
 
 int convert_command(const struct args *args, struct sluice_error *e) {
-    fail(e, SLUICE_USAGE, "convert is not built yet");
-    return fail_where(e, "sluice %s", args->command->name);
+    struct converting converting = {.args = args, .shown = 0};
+    struct sluice_convert_options options = {
+        .struct_size = sizeof options,
+        .inputs = args->operands,
+        .n_inputs = args->n_operands,
+        .part = args->part,
+        .output = args->output,
+        .type = args->type,
+        .rules = args->rules.at,
+        .n_rules = args->rules.n,
+        .on_progress = on_progress,
+        .user = &converting,
+    };
+    char *json = NULL;
+    int status = check_output(args, e);
+    if (status) return status;
+    clock_gettime(CLOCK_MONOTONIC, &converting.began);
+    interrupt_gracefully();
+    outfile_of_library(args->output);
+    status = sluice_convert(&options, &json, e);
+    outfile_of_library(NULL);
+    say_live_end();
+    if (!status) status = print_json(args, json, e);
+    sluice_free(json);
+    return status;
 }

@@ -9,7 +9,7 @@
 
 #define RUNS      (GENERATE | PLAN)
 #define MODELS    (GENERATE | DECODE | PLAN | INSPECT | TOKENIZE)
-#define ALL       (MODELS | BENCH | DEVICES)
+#define ALL       (MODELS | BENCH | DEVICES | CONVERT)
 #define AT(field) offsetof(struct args, field)
 
 const struct flag flags[N_FLAGS] = {
@@ -28,7 +28,7 @@ const struct flag flags[N_FLAGS] = {
      "text encoder (not in this build)"},
     {NULL, MODELS, NULL, "--t5xxl", "PATH", FLAG_STRING, AT(model.t5xxl), 0, 0, NULL, "the T5 text encoder"},
     {NULL, MODELS, NULL, "--tokenizer", "PATH", FLAG_STRING, AT(model.tokenizer), 0, 0, NULL,
-     "tokenizer.json or a folder with the tokenizer's files"},
+     "tokenizer.json, a GGUF file, or a folder with the tokenizer's files"},
 
     {"Picture", RUNS | TOKENIZE, "-p", "--prompt", "TEXT", FLAG_PROMPT, AT(prompt), 0, 0, NULL,
      "what to draw; @FILE reads a file"},
@@ -68,8 +68,9 @@ const struct flag flags[N_FLAGS] = {
     {NULL, RUNS, NULL, "--fps", "N", FLAG_WHOLE, AT(fps), 1, 1000, NULL,
      "frames a second (not in this build)"},
 
-    {"Output", RUNS | DECODE, "-o", "--output", "PATH", FLAG_STRING, AT(output), 0, 0, NULL,
-     "PNG; %d is the picture's number from 1; several without it: name-1.png ...; - is stdout; default "
+    {"Output", RUNS | DECODE | CONVERT, "-o", "--output", "PATH", FLAG_STRING, AT(output), 0, 0, NULL,
+     "convert: a .gguf or .safetensors. Else PNG; %d is the picture's number from 1; several without it: "
+     "name-1.png ...; - is stdout; default "
      "output.png"},
     {NULL, RUNS, NULL, "--save-latent", "FILE", FLAG_STRING, AT(save_latent), 0, 0, NULL,
      "the final latents: safetensors, tensor latent"},
@@ -79,8 +80,8 @@ const struct flag flags[N_FLAGS] = {
      "everything in between, as safetensors files, for comparing with a reference"},
     {NULL, RUNS | DECODE, NULL, "--report", "FILE", FLAG_STRING, AT(report), 0, 0, NULL,
      "what was planned and measured, as JSON, also when the run fails; - is stdout"},
-    {NULL, PLAN | INSPECT | TOKENIZE | BENCH | DEVICES, NULL, "--json", NULL, FLAG_SWITCH, AT(json), 0, 0,
-     NULL, "JSON instead of text"},
+    {NULL, PLAN | INSPECT | TOKENIZE | BENCH | DEVICES | CONVERT, NULL, "--json", NULL, FLAG_SWITCH, AT(json),
+     0, 0, NULL, "JSON instead of text"},
     {NULL, INSPECT, NULL, "--tensors", NULL, FLAG_SWITCH, AT(tensors), 0, 0, NULL,
      "every tensor's name, type and shape"},
 
@@ -109,12 +110,17 @@ const struct flag flags[N_FLAGS] = {
      "cpu, cuda (the first GPU) or cuda:N; default cuda where there is one; `plan` needs none"},
     {NULL, RUNS | DECODE, NULL, "--precision", "TYPE", FLAG_CHOICE, AT(precision), 0, 0, "f32|bf16|f16",
      "of text encoder and transformer; default f32 on the CPU, bf16 on a GPU"},
-    {NULL, RUNS | BENCH, NULL, "--type", "TYPE", FLAG_STRING, AT(type), 0, 0, NULL,
+    {NULL, RUNS | CONVERT | BENCH, NULL, "--type", "TYPE", FLAG_STRING, AT(type), 0, 0, NULL,
      "keep the weights of transformer and text encoders as f8_e4m3, q8_0, q6_k, q5_k, q4_k ..., converted as "
-     "they "
-     "are read: less memory and less to move, another picture; `plan` says what each would bring; bench "
-     "block: of "
-     "its matrices, beside bf16"},
+     "they are read: less memory and less to move, another picture; `plan` says what each would bring; "
+     "convert: "
+     "what is written; bench block: of its matrices, beside bf16"},
+    {NULL, CONVERT, NULL, "--rule", "REGEX=TYPE", FLAG_STRINGS, AT(rules), 0, 0, NULL,
+     "tensors in whose name the regex is found get that type; the first that fits wins, before --type; up to "
+     "sixteen times"},
+    {NULL, CONVERT, NULL, "--part", "NAME", FLAG_STRING, AT(part), 0, 0, NULL,
+     "of a file that holds several parts the one to convert (diffusion-model, vae, llm, t5xxl, clip_l), of a "
+     "Hugging Face folder a folder in it (transformer)"},
     {NULL, RUNS | DECODE | BENCH, "-t", "--threads", "N", FLAG_WHOLE, AT(threads), 1, 4096, NULL,
      "default the physical cores"},
 
@@ -133,8 +139,8 @@ const struct flag flags[N_FLAGS] = {
     {"Messages", ALL, "-q", "--quiet", NULL, FLAG_SWITCH, AT(quiet), 0, 0, NULL, "only warnings and errors"},
     {NULL, RUNS | DECODE, "-v", "--verbose", NULL, FLAG_SWITCH, AT(verbose), 0, 0, NULL,
      "also the plan, before the run"},
-    {NULL, RUNS | DECODE | BENCH, NULL, "--no-progress", NULL, FLAG_SWITCH, AT(no_progress), 0, 0, NULL,
-     "no progress line"},
+    {NULL, RUNS | DECODE | BENCH | CONVERT, NULL, "--no-progress", NULL, FLAG_SWITCH, AT(no_progress), 0, 0,
+     NULL, "no progress line"},
 };
 
 const struct command commands[N_COMMANDS] = {
@@ -147,8 +153,9 @@ const struct command commands[N_COMMANDS] = {
     {"inspect", INSPECT, "[PATH]", 0, 1, "say what is in a model's files", "sluice inspect PATH --tensors"},
     {"tokenize", TOKENIZE, NULL, 0, 0, "print a prompt's token ids as the model sees them",
      "sluice tokenize -m DIR -p \"a red fox\""},
-    {"convert", CONVERT, NULL, 0, 0, "rewrite weights in another form (not built yet)",
-     "sluice convert --help"},
+    {"convert", CONVERT, "IN...", 1, OPERANDS_MAX,
+     "rewrite one part's weights in other types, as .gguf or .safetensors",
+     "sluice convert DIR/transformer -o transformer.gguf --type q8_0"},
     {"bench", BENCH, "bus|ops|load|stream|block|checkpoint [FAMILY DIR|help]", 1, 3,
      "measure disk and memory (bus), arithmetic (ops), how fast a model comes to memory (load), how near to "
      "its floor a streamed step comes (stream) or to its products a block and a decoder (block); "

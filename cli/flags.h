@@ -15,6 +15,8 @@ enum command_bit {
     CONVERT = 128,
 };
 
+enum { OPERANDS_MAX = 64 };
+
 enum flag_kind {
     FLAG_SWITCH,      /* bool; takes no value */
     FLAG_STRING,      /* const char *; not empty */
@@ -50,7 +52,7 @@ struct command {
     const char *example;
 };
 
-#define N_FLAGS 53
+#define N_FLAGS 55
 extern const struct flag flags[N_FLAGS];
 #define N_COMMANDS 8
 extern const struct command commands[N_COMMANDS];

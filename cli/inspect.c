@@ -8,12 +8,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void print_types(json_t *types) {
+/* "Q4_K 3.20 GiB, F32 1.20 MiB, 4.61 bits a weight" */
+static void print_stored(const json_t *stored) {
     char bytes[32];
     const char *type;
-    json_t *value;
+    json_t *value, *types = json_object_get(stored, "types");
     json_object_foreach(types, type, value) {
-        printf("  %-10s %s\n", type, progress_bytes(json_number_value(value), bytes));
+        printf("%s %s, ", type, progress_bytes(json_number_value(value), bytes));
+    }
+    printf("%.2f bits a weight\n", field_number(stored, "bits_per_weight"));
+}
+
+static void print_groups(const json_t *component) {
+    size_t i;
+    json_t *group, *groups = json_object_get(component, "groups");
+    printf("  all: ");
+    print_stored(component);
+    json_array_foreach(groups, i, group) {
+        if (json_array_size(groups) < 2) break;
+        printf("  %s (%.0f): ", field_string(group, "name"), field_number(group, "tensors"));
+        print_stored(group);
     }
 }
 
@@ -67,7 +81,7 @@ static void print_component(const json_t *component) {
     json_array_foreach(json_object_get(component, "files"), i, file) {
         print_value("  ", file);
     }
-    print_types(json_object_get(component, "types"));
+    print_groups(component);
     const char *tokenizer = json_string_value(json_object_get(component, "tokenizer"));
     if (tokenizer)
         printf("  sees %.0f tokens, tokenizer %s\n", field_number(component, "max_sequence_length"),

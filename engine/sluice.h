@@ -251,12 +251,43 @@ SLUICE_API int sluice_report(sluice_session *session, char **json, struct sluice
  * nothing. */
 SLUICE_API void sluice_cancel(sluice_session *session);
 
+/* ---- converting ---- */
+
+struct sluice_convert_options {
+    size_t struct_size;
+    const char *const *inputs; /* files, shard indexes or folders that together are one component's weights */
+    int n_inputs;
+    const char *part;   /* of a file that holds several ("diffusion-model", "vae", "llm", "t5xxl", "clip_l"),
+                           of a Hugging Face folder ("transformer"); NULL: the only one */
+    const char *output; /* ends in .gguf or .safetensors */
+    const char
+        *type; /* "q8_0", "q4_k", "f8_e4m3" (safetensors), "bf16" ...; NULL: what has a type keeps it */
+    /* "regex=type": the first whose PCRE2 pattern is found in a tensor's name says its type, where that suits
+     * the tensor at all. */
+    const char *const *rules;
+    int n_rules;
+    /* Called before each piece; what is being converted. False ends it with CANCELLED. May be NULL. */
+    bool (*on_progress)(void *user, double fraction, const char *what);
+    void *user;
+};
+
+/* Writes one component's weights to one file in other types: as NAME.tmp.PID, then renamed. Matrices take the
+ * type asked for, or one with smaller blocks where their rows are too short; vectors, embeddings, final
+ * layers and an autoencoder's weights keep theirs, as under a request's `type`: both give the same picture.
+ * Names of tensors stay (but for what tells parts of one file apart); a configuration goes along. Takes at
+ * most 64 MiB beside the headers and one row of the widest tensor. NONFINITE if a weight is no number. *json:
+ * {"version":1, "family","tensors","from_bytes","bytes","types":{TYPE:bytes}}, or json NULL. */
+SLUICE_API int sluice_convert(const struct sluice_convert_options *options, char **json,
+                              struct sluice_error *error);
+
 /* ---- benchmark material ---- */
 
 /* Writes a Hugging Face folder of that family with real names, shapes, types and shards, random weights and a
  * tokenizer of the real kind and size, streaming, with no sparse extents. OUTPUT before the first weight if
- * the disk has no room. dimensions: "name=value,..." overriding the published sizes and "dtype=f32" the bf16,
- * or NULL; a name that is unknown, which lists them, or given twice is a USAGE error. */
+ * the disk has no room. dimensions: "name=value,..." overriding the published sizes and "dtype=TYPE" the bf16,
+ * or NULL; a name that is unknown, which lists them, or given twice is a USAGE error, and so is an unknown
+ * type. f32 and f16 are for all weights, other types for those that are quantised; of several ("q4_k/q6_k")
+ * each weight takes the next. Types of GGUF make the transformer a GGUF file and leave the rest. */
 SLUICE_API int sluice_checkpoint_write(const char *family, const char *folder, const char *dimensions,
                                        uint64_t seed, void (*on_progress)(void *user, double fraction),
                                        void *user, struct sluice_error *error);

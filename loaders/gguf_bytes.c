@@ -19,6 +19,10 @@ enum status gguf_fail(const struct gguf_place *place, uint64_t at, enum status c
     return error_where(e, "%s, byte %" PRIu64, place->source->path, at);
 }
 
+uint64_t gguf_at(const struct gguf_place *place, struct gguf_text text) {
+    return (uint64_t)(text.text - (const char *)place->header->text);
+}
+
 uint64_t gguf_left(const struct gguf_place *place) {
     return (uint64_t)place->source->identity.bytes - place->at;
 }
@@ -64,12 +68,6 @@ enum status gguf_need(struct gguf_place *place, uint64_t n, struct error *e) {
         return error_expected(e, "at most %d bytes", GGUF_HEADER_BYTES_MAX);
     }
     return n <= place->header->bytes - place->at ? OK : read_on(place, place->at + n, e);
-}
-
-uint64_t gguf_little_endian(const unsigned char *bytes, int n) {
-    uint64_t number = 0;
-    while (n--) number = number << 8 | bytes[n];
-    return number;
 }
 
 enum status gguf_take(struct gguf_place *place, int n, uint64_t *number, struct error *e) {

@@ -25,15 +25,13 @@ enum {
 
 /* A metadata key with its value. */
 struct gguf_pair {
-    struct gguf_text key;
+    struct gguf_text key; /* first: gguf_sort */
     struct gguf_value value;
-    uint64_t at; /* the key's byte in the file */
 };
 
 struct gguf_tensor {
-    struct gguf_text name;
-    uint64_t at; /* its info's byte in the file */
-    int type;    /* a number that gguf_types knows */
+    struct gguf_text name; /* first: gguf_sort */
+    int type;              /* a number that gguf_types knows */
     int rank;
     int32_t dim[GGUF_RANK_MAX]; /* outermost first */
     uint64_t offset, bytes;     /* offset: in the data; once all is checked, in the file */
@@ -53,6 +51,11 @@ struct gguf {
     uint64_t host_bytes;
 };
 
+/* What alloc_array takes for n things. */
+static inline uint64_t gguf_array_bytes(uint64_t n, uint64_t bytes) {
+    return n ? n * bytes : 1;
+}
+
 /* ---- gguf_bytes.c ---- */
 
 /* The place in a header, and whose bytes stand there, for messages. */
@@ -67,14 +70,20 @@ struct gguf_place {
 /* "KIND 'NAME': WHAT", with the file and a byte of it. */
 enum status gguf_fail(const struct gguf_place *place, uint64_t at, enum status code, const char *what,
                       struct error *e);
+/* The byte of the file where a text lies. */
+uint64_t gguf_at(const struct gguf_place *place, struct gguf_text text);
 /* Bytes of the file from the place on. */
 uint64_t gguf_left(const struct gguf_place *place);
 /* Reserves room for the header of the place's source. */
 enum status gguf_begin(struct gguf_place *place, struct error *e);
 /* The next n bytes are in memory. TRUNC, LIMIT, IO, CHANGED, MEMORY. */
 enum status gguf_need(struct gguf_place *place, uint64_t n, struct error *e);
-/* A little-endian number of at most 8 bytes. */
-uint64_t gguf_little_endian(const unsigned char *bytes, int n);
+/* A little-endian number of at most 8 bytes. Here, so that a length is one load: a tokenizer has 300,000. */
+static inline uint64_t gguf_little_endian(const unsigned char *bytes, int n) {
+    uint64_t number = 0;
+    for (int i = 0; i < n; i++) number |= (uint64_t)bytes[i] << 8 * i;
+    return number;
+}
 enum status gguf_take(struct gguf_place *place, int n, uint64_t *number, struct error *e);
 /* A length and so many bytes. BOUNDS beyond the file, LIMIT above most; what: the text's role. */
 enum status gguf_take_text(struct gguf_place *place, const char *what, uint64_t most, struct gguf_text *text,
@@ -86,6 +95,11 @@ enum status gguf_take_name(struct gguf_place *place, const char *what, uint64_t 
 enum status gguf_check_count(const struct gguf_place *place, uint64_t n, uint64_t least_bytes,
                              const char *what, struct error *e);
 int gguf_compare_texts(struct gguf_text a, struct gguf_text b);
+
+/* ---- gguf_sort.c ---- */
+
+/* Sorts n things of so many bytes that each begin with a struct gguf_text, by it. */
+enum status gguf_sort(struct sys *sys, void *things, int n, size_t bytes, struct error *e);
 
 /* ---- gguf_metadata.c ---- */
 

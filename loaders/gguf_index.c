@@ -30,7 +30,8 @@ static enum status fill_index(const struct gguf *header, struct tensor_index *in
     index->entries = alloc_array(sys, n, sizeof *index->entries, e);
     index->names = alloc_array(sys, header->name_bytes, 1, e);
     if (e->code != OK) return e->code;
-    index->host_bytes += (n ? n * sizeof *index->entries : 1) + (header->name_bytes ? header->name_bytes : 1);
+    index->host_bytes +=
+        gguf_array_bytes(n, sizeof *index->entries) + gguf_array_bytes(header->name_bytes, 1);
     char *name = index->names;
     for (; index->n_entries < header->n_tensors; index->n_entries++) {
         const struct gguf_tensor *tensor = &header->tensors[index->n_entries];

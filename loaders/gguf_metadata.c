@@ -36,10 +36,21 @@ static enum status fail_array_bytes(const struct gguf_place *place, uint64_t at,
     return error_expected(e, "at most %d bytes", GGUF_ARRAY_BYTES_MAX);
 }
 
+/* Goes over the next string if it is in memory whole and no longer than it may be: all but a few are. */
+static bool skip_text(struct gguf_place *place) {
+    const struct gguf *header = place->header;
+    if (header->bytes - place->at < 8) return false;
+    uint64_t bytes = gguf_little_endian(header->text + place->at, 8);
+    if (bytes > header->bytes - place->at - 8 || bytes > GGUF_STRING_MAX) return false;
+    place->at += 8 + bytes;
+    return true;
+}
+
 static enum status take_texts(struct gguf_place *place, struct gguf_value *value, struct error *e) {
     struct gguf_text text;
     for (uint64_t i = 0; i < value->n; i++) {
-        if (gguf_take_text(place, "string", GGUF_STRING_MAX, &text, e) != OK) return e->code;
+        if (!skip_text(place) && gguf_take_text(place, "string", GGUF_STRING_MAX, &text, e) != OK)
+            return e->code;
         if (place->at - value->at > GGUF_ARRAY_BYTES_MAX) return fail_array_bytes(place, value->at, e);
     }
     return OK;
@@ -87,20 +98,18 @@ static enum status take_value(struct gguf_place *place, struct gguf_value *value
     return e->code == OK && value->kind == GGUF_BOOL ? check_bools(place, value, e) : e->code;
 }
 
-static int compare_pairs(const void *a, const void *b) {
-    return gguf_compare_texts(((const struct gguf_pair *)a)->key, ((const struct gguf_pair *)b)->key);
-}
-
 static enum status sort_pairs(struct gguf_place *place, struct error *e) {
     struct gguf *header = place->header;
-    qsort(header->pairs, (size_t)header->n_pairs, sizeof *header->pairs, compare_pairs);
+    if (gguf_sort(header->sys, header->pairs, header->n_pairs, sizeof *header->pairs, e) != OK)
+        return e->code;
     for (int i = 1; i < header->n_pairs; i++) {
         const struct gguf_pair *one = &header->pairs[i - 1], *other = &header->pairs[i];
         if (gguf_compare_texts(one->key, other->key)) continue;
         place->kind = "key";
         place->name = one->key;
-        gguf_fail(place, one->at < other->at ? other->at : one->at, DUP, "it occurs twice", e);
-        return error_found(e, "it at byte %" PRIu64 " too", one->at < other->at ? one->at : other->at);
+        uint64_t at = gguf_at(place, one->key), later = gguf_at(place, other->key);
+        gguf_fail(place, at < later ? later : at, DUP, "it occurs twice", e);
+        return error_found(e, "it at byte %" PRIu64 " too", at < later ? at : later);
     }
     return OK;
 }
@@ -170,10 +179,9 @@ enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alig
     if (gguf_check_count(place, n, 8 + 1 + 4 + 1, "keys", e) != OK) return e->code;
     header->pairs = alloc_array(header->sys, n, sizeof *header->pairs, e);
     if (!header->pairs) return e->code;
-    header->host_bytes += n * sizeof *header->pairs;
+    header->host_bytes += gguf_array_bytes(n, sizeof *header->pairs);
     for (uint64_t i = 0; i < n; i++) {
         struct gguf_pair *pair = &header->pairs[header->n_pairs];
-        pair->at = place->at;
         place->kind = NULL;
         if (gguf_take_name(place, "key", GGUF_KEY_MAX, &pair->key, e) != OK) return e->code;
         place->kind = "key";

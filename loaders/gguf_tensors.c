@@ -102,11 +102,12 @@ static enum status set_bytes(struct gguf_place *place, struct gguf_tensor *tenso
     int32_t columns = tensor->rank ? tensor->dim[tensor->rank - 1] : 1;
     if (!count_elements(tensor, &elements) ||
         !multiply_u64(elements / values, (uint64_t)type->bytes, &tensor->bytes) || tensor->bytes > INT64_MAX)
-        return gguf_fail(place, tensor->at, OVERFLOW, "the product of its dimensions is beyond 63 bits", e);
+        return gguf_fail(place, gguf_at(place, tensor->name), OVERFLOW,
+                         "the product of its dimensions is beyond 63 bits", e);
     if (columns % type->values == 0) return OK;
     char what[80];
     snprintf(what, sizeof what, "its rows are not a multiple of %d, the values of a block", type->values);
-    gguf_fail(place, tensor->at, SHAPE, what, e);
+    gguf_fail(place, gguf_at(place, tensor->name), SHAPE, what, e);
     error_found(e, "rows of %" PRId32 " of type %s", columns, type->name);
     return e->code;
 }
@@ -124,7 +125,6 @@ static enum status take_offset(struct gguf_place *place, struct gguf_tensor *ten
 static enum status take_tensor(struct gguf_place *place, uint64_t alignment, struct gguf_tensor *tensor,
                                struct error *e) {
     place->kind = NULL;
-    tensor->at = place->at;
     if (gguf_take_name(place, "name of a tensor", LOADER_NAME_MAX, &tensor->name, e) != OK) return e->code;
     place->kind = "tensor";
     place->name = tensor->name;
@@ -158,7 +158,7 @@ static enum status fail_layout(struct gguf_place *place, const struct gguf_tenso
                                const char *what, struct error *e) {
     place->kind = "tensor";
     place->name = tensor->name;
-    return gguf_fail(place, tensor->at, code, what, e);
+    return gguf_fail(place, gguf_at(place, tensor->name), code, what, e);
 }
 
 /* One tensor after those whose data ends at *end. Between two there is at most padding. */
@@ -200,13 +200,14 @@ static enum status check_layout(struct gguf_place *place, uint64_t alignment, ui
 
 static enum status sort_names(struct gguf_place *place, struct error *e) {
     struct gguf *header = place->header;
-    qsort(header->tensors, (size_t)header->n_tensors, sizeof *header->tensors, compare_names);
+    if (gguf_sort(header->sys, header->tensors, header->n_tensors, sizeof *header->tensors, e) != OK)
+        return e->code;
     for (int i = 1; i < header->n_tensors; i++) {
         const struct gguf_tensor *one = &header->tensors[i - 1], *other = &header->tensors[i];
         if (compare_names(one, other)) continue;
-        bool later = one->at < other->at;
+        bool later = one->name.text < other->name.text;
         fail_layout(place, later ? other : one, DUP, "it occurs twice", e);
-        return error_found(e, "it at byte %" PRIu64 " too", later ? one->at : other->at);
+        return error_found(e, "it at byte %" PRIu64 " too", gguf_at(place, (later ? one : other)->name));
     }
     return OK;
 }
@@ -219,7 +220,7 @@ static enum status take_tensors(struct gguf_place *place, uint64_t n, uint64_t a
         header->n_tensors++;
         header->name_bytes += tensor->name.bytes + 1;
         if (header->name_bytes <= LOADER_NAMES_BYTES_MAX) continue;
-        gguf_fail(place, tensor->at, LIMIT, "names of all tensors are too long", e);
+        gguf_fail(place, gguf_at(place, tensor->name), LIMIT, "names of all tensors are too long", e);
         return error_expected(e, "at most %d bytes", LOADER_NAMES_BYTES_MAX);
     }
     place->kind = NULL;
@@ -277,7 +278,7 @@ enum status gguf_read_tensors(struct gguf_place *place, uint64_t n, uint64_t ali
     if (gguf_check_count(place, n, 8 + 1 + 4 + 4 + 8, "tensors", e) != OK) return e->code;
     header->tensors = alloc_array(header->sys, n, sizeof *header->tensors, e);
     if (!header->tensors) return e->code;
-    header->host_bytes += n * sizeof *header->tensors;
+    header->host_bytes += gguf_array_bytes(n, sizeof *header->tensors);
     if (take_tensors(place, n, alignment, e) != OK) return e->code;
     sort_places(header);
     check_layout(place, alignment, align_up(place->at, alignment), &layout);

@@ -65,6 +65,19 @@ struct tensor_maker {
     void *user;
     enum status (*make)(void *user, int i, void *to, uint64_t bytes, struct error *e);
 };
+/* What its metadata says: a text under a key. */
+struct safetensors_text {
+    const char *key, *text;
+};
+struct safetensors_content {
+    const struct named_tensor *tensors;
+    int n_tensors;
+    const struct safetensors_text *metadata;
+    int n_metadata;
+};
+enum status safetensors_write_content(struct sys *sys, const char *path,
+                                      const struct safetensors_content *content,
+                                      const struct tensor_maker *maker, struct error *e);
 enum status safetensors_write_made(struct sys *sys, const char *path, const struct named_tensor *tensors,
                                    int n_tensors, const struct tensor_maker *maker, struct error *e);
 

@@ -29,24 +29,27 @@ enum status index_add_size(struct index_size *size, const struct tensor_index *p
                           LOADER_NAMES_BYTES_MAX);
 }
 
-/* Moves a part's source and copies its entries behind those that are there already. */
+/* Moves a part's sources and copies its entries behind those that are there already. */
 static char *append_part(struct tensor_index *index, struct tensor_index *part, char *names) {
     for (int i = 0; i < part->n_entries; i++) {
         struct index_entry *entry = &index->entries[index->n_entries++];
         size_t bytes = strlen(part->entries[i].name) + 1;
         *entry = part->entries[i];
-        entry->source = entry->scales.source = index->n_sources;
+        entry->source += index->n_sources;
+        entry->scales.source += index->n_sources;
         entry->name = memcpy(names, part->entries[i].name, bytes);
         names += bytes;
     }
-    index->host_bytes += strlen(part->sources[0].path) + 1;
     index->quantised |= part->quantised;
     if (!index->config && part->config) {
         index->config = part->config;
         index->host_bytes += strlen(part->config) + 1;
         part->config = NULL;
     }
-    index->sources[index->n_sources++] = part->sources[0];
+    for (int i = 0; i < part->n_sources; i++) {
+        index->host_bytes += strlen(part->sources[i].path) + 1;
+        index->sources[index->n_sources++] = part->sources[i];
+    }
     part->n_sources = 0;
     index_destroy(part);
     return names;
@@ -96,8 +99,9 @@ static enum status sort_names(const char *path, struct tensor_index *index, stru
 
 enum status index_merge(struct sys *sys, const char *path, struct tensor_index *parts, int n_parts,
                         struct tensor_index *index, struct error *e) {
-    uint64_t entry_bytes = 0, name_bytes = 0, source_bytes = (uint64_t)n_parts * sizeof *index->sources;
+    uint64_t entry_bytes = 0, name_bytes = 0, source_bytes = 0;
     for (int i = 0; i < n_parts; i++) {
+        source_bytes += (uint64_t)parts[i].n_sources * sizeof *index->sources;
         entry_bytes += (uint64_t)parts[i].n_entries * sizeof *index->entries;
         name_bytes += names_bytes(&parts[i]);
     }

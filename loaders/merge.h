@@ -1,4 +1,5 @@
-/* One index over those of several files: shards that an index names, and the parts of a GGUF file. */
+/* One index over those of several files: shards that an index names, the parts of a GGUF file, and what
+ * `convert` is given together. */
 #ifndef SLUICE_LOADERS_MERGE_H
 #define SLUICE_LOADERS_MERGE_H
 

@@ -44,7 +44,7 @@ static enum status fail(const struct pairing *p, const struct index_entry *entry
 }
 
 static void print_shape(const struct index_entry *entry, char *out, size_t bytes) {
-    size_t n = (size_t)snprintf(out, bytes, "%s [", dtype_name(entry->dtype));
+    size_t n = (size_t)snprintf(out, bytes, "%s [", index_type_name(entry));
     for (int i = 0; i < entry->rank && n < bytes; i++)
         n += (size_t)snprintf(out + n, bytes - n, i ? ", %" PRId32 : "%" PRId32, entry->dim[i]);
     if (n < bytes) snprintf(out + n, bytes - n, "]");
@@ -104,7 +104,7 @@ static enum status read_scale(struct pairing *p, struct index_entry *scale, stru
     unsigned char bytes[4] = {0};
     if (scale->dtype != DTYPE_F32 && scale->dtype != DTYPE_F16 && scale->dtype != DTYPE_BF16) {
         fail(p, scale, META, "is no scale", e);
-        error_found(e, "%s", dtype_name(scale->dtype));
+        error_found(e, "%s", index_type_name(scale));
         return error_expected(e, "F32, F16 or BF16");
     }
     if (source_read(&p->index->sources[scale->source], bytes, scale->bytes, scale->offset, e) != OK)
@@ -118,13 +118,13 @@ static enum status read_scale(struct pairing *p, struct index_entry *scale, stru
         return error_expected(e, "a finite number");
     }
     p->weight->scale = value;
-    scale->used = true;
+    scale->used = scale->beside = true;
     return OK;
 }
 
 static void take_scales(struct pairing *p, struct index_entry *scale) {
     p->weight->scales = (struct index_scales){scale->source, scale->offset, scale->bytes};
-    scale->used = true;
+    scale->used = scale->beside = true;
 }
 
 /* One for all, or a column of one a row. */
@@ -162,7 +162,7 @@ static enum status pair_tiles(struct pairing *p, struct index_entry *scale, stru
 static enum status check_stored(const struct pairing *p, enum dtype stored, struct error *e) {
     if (p->weight->dtype == stored) return OK;
     fail(p, p->weight, META, "is not of the type that its description names", e);
-    error_found(e, "%s", dtype_name(p->weight->dtype));
+    error_found(e, "%s", index_type_name(p->weight));
     return error_expected(e, "%s for %s", dtype_name(stored), p->form->name);
 }
 
@@ -247,7 +247,7 @@ static enum status pair_plain(struct pairing *p, struct index_entry *scale, stru
     bool packed = w->dtype == DTYPE_I8 || w->dtype == DTYPE_U8 || w->dtype == DTYPE_OTHER;
     if (fp8 || packed || !scale) return OK;
     fail(p, scale, META, "is the scale of a weight that is not quantised", e);
-    error_found(e, "'%s' of %s", w->name, dtype_name(w->dtype));
+    error_found(e, "'%s' of %s", w->name, index_type_name(w));
     return error_expected(e, "F8_E4M3 or F8_E5M2");
 }
 
@@ -256,7 +256,7 @@ static void drop_input_scales(const struct pairing *p) {
     static const char *const names[] = {"input_scale", "scale_input"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct index_entry *scale = beside(p, names[i]);
-        if (scale && dtype_is_quantised(p->weight->dtype)) scale->used = true;
+        if (scale && dtype_is_quantised(p->weight->dtype)) scale->used = scale->beside = true;
     }
 }
 
@@ -288,7 +288,7 @@ static void mark_markers(struct tensor_index *index) {
         bool marker = !strcmp(entry->name, "scaled_fp8");
         for (size_t k = 0; k < sizeof ends / sizeof *ends && !marker; k++)
             marker = ends_with(entry->name, ends[k]);
-        entry->used |= marker;
+        if (marker) entry->used = entry->beside = true;
     }
 }
 

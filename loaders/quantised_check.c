@@ -34,7 +34,7 @@ static const char *typed_form(const struct index_entry *entry) {
     if (n < 7 || strcmp(entry->name + n - 7, ".weight")) return NULL;
     switch (entry->dtype) {
     case DTYPE_OTHER:
-        return entry->type_name ? entry->type_name : "a small floating-point type";
+        return index_type_name(entry);
     case DTYPE_I8:
         return entry->described ? NULL : "int8 that nothing describes (comfy_quant)";
     case DTYPE_U8:

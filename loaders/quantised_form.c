@@ -79,7 +79,7 @@ static enum status read_description(const struct tensor_index *index, const stru
         return source_read(&index->sources[entry->source], text, entry->bytes, entry->offset, e);
     if (entry->dtype != DTYPE_U8) {
         fail(at, META, "is no text", e);
-        return error_found(e, "%s", dtype_name(entry->dtype));
+        return error_found(e, "%s", index_type_name(entry));
     }
     fail(at, LIMIT, "is too long", e);
     error_found(e, "%" PRIu64 " bytes", entry->bytes);

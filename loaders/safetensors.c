@@ -131,6 +131,7 @@ static enum status read_dtype(const struct entry_text *at, const json_t *json, s
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (strcmp(types[i].name, name)) continue;
         entry->dtype = types[i].dtype;
+        if (types[i].dtype == DTYPE_OTHER) entry->type_name = types[i].name;
         *bits = types[i].bits;
         return OK;
     }

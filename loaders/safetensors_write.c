@@ -56,27 +56,43 @@ static enum status make_header(struct sys *sys, const char *path, const json_t *
     return OK;
 }
 
-static enum status describe(struct sys *sys, const char *path, const struct named_tensor *tensors,
-                            int n_tensors, char **text, uint64_t *bytes, struct error *e) {
+/* Before the tensors, where readers that stop early find it. */
+static enum status add_metadata(const char *path, json_t *header, const struct safetensors_content *content,
+                                struct error *e) {
+    if (!content->n_metadata) return OK;
+    json_t *metadata = json_object();
+    for (int i = 0; i < content->n_metadata && e->code == OK; i++) {
+        const struct safetensors_text *m = &content->metadata[i];
+        if (json_object_set_new(metadata, m->key, json_string(m->text)))
+            error_set(e, UTF8, "the metadata's '%s' is no UTF-8", m->key);
+    }
+    if (json_object_set_new(header, "__metadata__", metadata)) error_set(e, MEMORY, "no memory for metadata");
+    return e->code == OK ? OK : error_where(e, "%s", path);
+}
+
+static enum status describe(struct sys *sys, const char *path, const struct safetensors_content *content,
+                            char **text, uint64_t *bytes, struct error *e) {
     uint64_t offset = 0;
     json_t *header = json_object();
-    for (int i = 0; i < n_tensors; i++)
-        if (add_tensor(path, header, &tensors[i], &offset, e) != OK) goto out;
+    if (add_metadata(path, header, content, e) != OK) goto out;
+    for (int i = 0; i < content->n_tensors; i++)
+        if (add_tensor(path, header, &content->tensors[i], &offset, e) != OK) goto out;
     make_header(sys, path, header, text, bytes, e);
 out:
     json_decref(header);
     return e->code;
 }
 
-enum status safetensors_write_made(struct sys *sys, const char *path, const struct named_tensor *tensors,
-                                   int n_tensors, const struct tensor_maker *maker, struct error *e) {
+enum status safetensors_write_content(struct sys *sys, const char *path,
+                                      const struct safetensors_content *content,
+                                      const struct tensor_maker *maker, struct error *e) {
     struct output output;
     char *header = NULL;
     uint64_t header_bytes = 0;
-    if (describe(sys, path, tensors, n_tensors, &header, &header_bytes, e) == OK) {
+    if (describe(sys, path, content, &header, &header_bytes, e) == OK) {
         if (output_open(sys, path, &output, e) == OK) output_write(&output, header, header_bytes, e);
-        for (int i = 0; i < n_tensors && e->code == OK; i++) {
-            const struct tensor *t = &tensors[i].tensor;
+        for (int i = 0; i < content->n_tensors && e->code == OK; i++) {
+            const struct tensor *t = &content->tensors[i].tensor;
             maker ? output_make(&output, maker, i, t, e)
                   : output_write(&output, t->data, (uint64_t)tensor_bytes(t), e);
         }
@@ -84,6 +100,12 @@ enum status safetensors_write_made(struct sys *sys, const char *path, const stru
     }
     sys->release(sys, header);
     return e->code;
+}
+
+enum status safetensors_write_made(struct sys *sys, const char *path, const struct named_tensor *tensors,
+                                   int n_tensors, const struct tensor_maker *maker, struct error *e) {
+    struct safetensors_content content = {.tensors = tensors, .n_tensors = n_tensors};
+    return safetensors_write_content(sys, path, &content, maker, e);
 }
 
 enum status safetensors_write(struct sys *sys, const char *path, const struct named_tensor *tensors,

@@ -17,6 +17,7 @@ $B/tsan_%: test/test_%.c $(TSAN_O)
 	@$(CC) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(TSAN_O) -lcmocka -lm -lpthread
 
 include test/cuda/check.mk
+include test/fuzz/fuzz.mk
 ifneq ($(filter emu%,$(CONFIG)),)
 include test/emu/emu.mk
 endif

@@ -50,6 +50,7 @@ build tests
         echo "'avx2 $name' env DNNL_MAX_CPU_ISA=AVX2 build/release/test_$name"
     done
     echo "program sh test/cli/run.sh build/release/sluice test/golden/zimage_a/model build/cli_test"
+    echo "convert sh test/cli/convert.sh build/release/sluice test/golden/zimage_a/model build/convert_test"
     echo "'pictures in' sh test/cli/pictures.sh build/release/sluice test/golden/flux_a/model build/pictures_test"
 } | together
 for name in $alone; do ring "release $name" "build/release/test_$name"; done

@@ -2,6 +2,7 @@
 #ifndef SLUICE_TEST_GOLDEN_RUN_H
 #define SLUICE_TEST_GOLDEN_RUN_H
 
+#include "engine/sample/noise.h"
 #include "test/rings.h"
 
 #include <unistd.h>
@@ -62,20 +63,26 @@ static inline const char *model_path(const struct fixture *f, char *path) {
     return path;
 }
 
-/* A session on that model and an empty folder for what it leaves. */
-static inline struct public_run *open_run(const struct fixture *f, const char *model, bool images) {
+/* A session on those parts and an empty folder for what it leaves. */
+static inline struct public_run *open_parts(const struct fixture *f, const struct sluice_model_options *from,
+                                            bool images) {
     struct public_run *p = test_memory(sizeof *p);
     struct sluice_error error;
     p->fixture = f;
     snprintf(p->folder, sizeof p->folder, "/tmp/sluice-golden-XXXXXX");
     assert_non_null(mkdtemp(p->folder));
-    struct sluice_model_options from = {.struct_size = sizeof from, .model = model};
     struct sluice_session_options options = {
         .struct_size = sizeof options, .device = test_device(), .threads = RING_THREADS, .user = &p->album};
     if (images) options.on_image = keep_image;
-    assert_public(sluice_model_open(&from, &p->model, &error), &error);
+    assert_public(sluice_model_open(from, &p->model, &error), &error);
     assert_public(sluice_session_open(p->model, &options, &p->session, &error), &error);
     return p;
+}
+
+static inline struct public_run *open_run(const struct fixture *f, const char *model, bool images) {
+    return open_parts(
+        f, &(struct sluice_model_options){.struct_size = sizeof(struct sluice_model_options), .model = model},
+        images);
 }
 
 static inline void close_run(struct public_run *p) {
@@ -150,6 +157,76 @@ static inline struct sluice_request request_of(struct public_run *p, const json_
     r.guidance = json_number_value(json_object_get(c, "guidance"));
     take_pictures(p->fixture, c, &r);
     return r;
+}
+
+/* ---- what came out ---- */
+
+/* An angle of the conditioning is 1000 times the guidance times a frequency, of which PyTorch's are an ulp
+ * off here and there (its exp is): from a guidance of 12 on that is what latents differ by. */
+static inline bool guided_far(const json_t *c) {
+    return rings_state.precision == PRECISION_F32 && json_number_value(json_object_get(c, "guidance")) > 10;
+}
+
+static inline void expect_dump(struct public_run *p, const json_t *c, const char *file, const char *gate,
+                               const char *tail) {
+    char name[NAME], detail[NAME];
+    const struct fixture *f = p->fixture;
+    if (!has_ring(f, case_ring(c, tail, name))) return;
+    struct tensor truth = ring(f, name), ours = read_dump(p, file, file);
+    int64_t n = tensor_elements(&truth);
+    const char *lane = strchr(tail, '.');
+    snprintf(detail, sizeof detail, "case %d %s", number_of(c, "index"), lane ? lane + 1 : tail);
+    assert_int_equal(tensor_elements(&ours), n);
+    expect_values(f, gate, detail, ours.data, truth.data, n);
+}
+
+static inline void expect_tokens(struct public_run *p, const json_t *c, const char *file, const char *tail) {
+    char name[NAME];
+    if (!has_ring(p->fixture, case_ring(c, tail, name))) return;
+    struct tensor truth = ring(p->fixture, name), ours = read_dump(p, file, file);
+    assert_int_equal(tensor_bytes(&ours), tensor_bytes(&truth));
+    assert_memory_equal(ours.data, truth.data, (size_t)tensor_bytes(&truth));
+}
+
+/* What both prompts became. */
+static inline void expect_texts(struct public_run *p, const json_t *c) {
+    static const char *const files[][2] = {
+        {"tokens", "ids.cond"},     {"tokens_uncond", "ids.uncond"},
+        {"tokens_2", "ids_2.cond"}, {"tokens_2_uncond", "ids_2.uncond"},
+        {"cond", "hidden.cond"},    {"uncond", "hidden.uncond"},
+        {"pooled", "pooled.cond"},  {"pooled_uncond", "pooled.uncond"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (i < 4)
+            expect_tokens(p, c, files[i][0], files[i][1]);
+        else
+            expect_dump(p, c, files[i][0], i < 6 ? "hidden" : "pooled", files[i][1]);
+}
+
+static inline double noise_error(struct tensor ring, uint64_t seed) {
+    struct generator g;
+    float *ours = test_memory((size_t)tensor_bytes(&ring));
+    generator_seed(&g, seed);
+    generator_normals(&g, ours, tensor_elements(&ring));
+    return largest_difference(ours, ring.data, tensor_elements(&ring));
+}
+
+/* Each image of a batch by itself, against the reference's run with seed + k. */
+static inline void expect_latents(struct public_run *p, const json_t *c) {
+    char name[NAME], detail[NAME];
+    struct tensor truth = ring(p->fixture, case_ring(c, "latent", name)),
+                  ours = read_dump(p, "final", "latent");
+    int64_t each = tensor_elements(&truth) / truth.dim[0];
+    assert_int_equal(tensor_elements(&ours), tensor_elements(&truth));
+    for (int k = 0; k < truth.dim[0]; k++) {
+        snprintf(detail, sizeof detail, "case %d image %d", number_of(c, "index"), k);
+        expect_values(p->fixture, guided_far(c) ? "latent, guided far" : "latent", detail,
+                      (float *)ours.data + k * each, (float *)truth.data + k * each, each);
+        if (!has_ring(p->fixture, case_ring(c, "noise", name))) continue;
+        expect_error(p->fixture, "noise.randn", detail,
+                     noise_error(tensor_slice(ring(p->fixture, name), k, 1),
+                                 (uint64_t)(json_integer_value(json_object_get(c, "seed")) + k)));
+    }
 }
 
 #endif

@@ -1,7 +1,6 @@
-/* Safetensors files that are wrong in one way each: rows S* of the table of malformed inputs, and the helpers
- * by which test_loaders.c, of which this is a part, makes every other file. Each is opened under a hang
- * guard, must give back all memory, and must stay within 64 MiB of our allocator beyond its own size; small
- * ones are opened again cut at every byte. *
+/* Safetensors files that are wrong in one way each: rows S* of the table of malformed inputs, a part of
+ * test_loaders.c. Small ones are opened again cut at every byte.
+ *
  * Row -> test. S01 test_S01_short_files; S02 test_S02_lengths and rows; S08, S20, S25, S26 the test of that
  * name, S08 also rows; S03 to S07, S09 to S19, S21 to S24, S27, S28 rows. What a model makes of S11 (an
  * element type that it needs) and S28 (no tensors): test_mistakes.c. Random damage: test_damage.c.
@@ -9,61 +8,7 @@
 #ifndef SLUICE_TEST_MALFORMED_SAFETENSORS_H
 #define SLUICE_TEST_MALFORMED_SAFETENSORS_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/time.h>
-#include <unistd.h>
-
-#include "loaders/loaders.h"
-
-/* Processor seconds that a file may take: others may be busy on the machine. A wait without end is a minute.
- */
-#ifdef __SANITIZE_ADDRESS__
-enum { HANG_SECONDS = 20 };
-#else
-enum { HANG_SECONDS = 2 };
-#endif
-enum { WAIT_SECONDS = 60, CUT_BYTES_MAX = 1024 };
-
-static void guard(int processor_seconds, int seconds) {
-    struct itimerval timer = {.it_value.tv_sec = processor_seconds};
-    setitimer(ITIMER_PROF, &timer, NULL);
-    alarm((unsigned)seconds);
-}
-
-static char folder[] = "/tmp/sluice_loaders_XXXXXX";
-
-/* A path under the test's folder; valid until the eighth call after. */
-static const char *under(const char *name) {
-    static char paths[8][512];
-    static int next;
-    char *path = paths[next++ % 8];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
-
-static void put(const char *name, const void *bytes, size_t n) {
-    FILE *file = fopen(under(name), "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, n, file), n);
-    assert_int_equal(fclose(file), 0);
-}
-
-static void put_text(const char *name, const char *text) {
-    put(name, text, strlen(text));
-}
-
-static void make_folder(const char *name) {
-    assert_int_equal(mkdir(under(name), 0777), 0);
-}
+#include "test/hostile_files.h"
 
 /* A file with a header of n bytes, which claims to have length bytes, and data of zeros. Freed by the caller.
  */
@@ -81,43 +26,6 @@ static void put_tensors(const char *name, const char *header, size_t data) {
     unsigned char *file = make(header, strlen(header), strlen(header), data, &bytes);
     put(name, file, bytes);
     free(file);
-}
-
-/* --- checks --- */
-
-typedef enum status opener(struct sys *sys, const char *path, struct tensor_index *index, struct error *e);
-
-static int64_t size_of(const char *path) {
-    struct stat s;
-    return stat(path, &s) ? 0 : s.st_size;
-}
-
-static enum status open_once(opener *open, const char *path, struct error *e) {
-    struct sys sys;
-    struct tensor_index index;
-    sys_init_machine(&sys);
-    *e = (struct error){0};
-    guard(HANG_SECONDS, WAIT_SECONDS);
-    enum status code = open(&sys, path, &index, e);
-    guard(0, 0);
-    assert_int_equal(code, e->code);
-    struct memory_use use = sys_memory_use(&sys);
-    assert_true(use.peak_bytes[LINE_HOST] <= size_of(path) + (64 << 20));
-    if (code == OK) assert_true(use.live_bytes[LINE_HOST] == (int64_t)index.host_bytes);
-    index_destroy(&index);
-    assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
-    return code;
-}
-
-/* An error says the file, and one of its words is `word`. */
-static void expect(opener *open, const char *id, const char *name, enum status code, const char *word) {
-    struct error e;
-    char line[1024];
-    open_once(open, under(name), &e);
-    error_line(&e, line, sizeof line);
-    if (e.code != code || (word && !strstr(line, word)) || (code != OK && !strstr(line, folder)))
-        fail_msg("%s: %s (expected %s, '%s'): %s", id, status_name(e.code), status_name(code),
-                 word ? word : "", line);
 }
 
 struct row {
@@ -291,30 +199,6 @@ static void test_foreign_files(void **state) {
         put_text("foreign", files[i].text);
         expect(safetensors_open, "foreign", "foreign", BADMAGIC, files[i].kind);
     }
-}
-
-/* A growing text, freed with free(text.text). */
-struct text {
-    char *text;
-    size_t bytes, room;
-};
-
-static void add(struct text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void add(struct text *t, const char *format, ...) {
-    if (t->room - t->bytes < 4096) t->text = realloc(t->text, t->room = 2 * t->room + 8192);
-    assert_non_null(t->text);
-    va_list args;
-    va_start(args, format);
-    t->bytes += (size_t)vsnprintf(t->text + t->bytes, t->room - t->bytes, format, args);
-    va_end(args);
-}
-
-static void fill(struct text *t, char c, size_t n) {
-    if (t->room - t->bytes <= n) t->text = realloc(t->text, t->room = 2 * t->room + n + 1);
-    assert_non_null(t->text);
-    memset(t->text + t->bytes, c, n);
-    t->text[t->bytes += n] = 0;
 }
 
 static void expect_text(const char *id, struct text *t, size_t data, enum status code, const char *word) {

@@ -172,7 +172,7 @@ static void same_conv(enum dtype dtype, int32_t side, int32_t channels, int32_t 
     if (dtype_tiled_values(dtype)) return;
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(side, side, channels), 0, 1);
     struct twins weight = make_twins(dtype, SHAPE(channels, channels, kernel, kernel));
-    struct twins bias = make_twins(DTYPE_BF16, SHAPE(channels));
+    struct twins bias = make_twins(dtype_is_quantised(dtype) ? DTYPE_BF16 : dtype, SHAPE(channels));
     struct results r = {.stored = tensor_random(DTYPE_F32, 3, in.dim, 0, 1),
                         .f32 = tensor_random(DTYPE_F32, 3, in.dim, 0, 0)};
     struct conv_options o = {.upsample = 1};
@@ -194,13 +194,17 @@ static void same_everywhere(enum dtype dtype) {
     int32_t block = dtype_block_values(dtype), odd = block < 8 ? 3 : 0;
     int32_t n = dtype_tiled_values(dtype) ? 256 : block < 32 ? 32 : block;
     same_linear(dtype, 5, n + odd, 512 + odd);
+    same_linear(dtype, 3, n, 256); /* what is bf16 might be used where it lies */
     same_linear_few(dtype, 1, n, 256 + odd);
     same_linear_few(dtype, small_operands ? 2 : 7, n + odd, 512);
     same_add(dtype, 3, n + odd);
     same_norms(dtype, small_operands ? 1 : 6, n + (block < 8 ? 4 : 0));
+    same_distance_bias(dtype, 3, n);
+}
+
+static void same_convolutions(enum dtype dtype) {
     same_conv(dtype, small_operands ? 3 : 9, 16, 3);
     same_conv(dtype, small_operands ? 2 : 5, 32, 1);
-    same_distance_bias(dtype, 3, n);
 }
 
 #endif

@@ -326,15 +326,14 @@ static inline int free_ring_test(void **state) {
     return 0;
 }
 
-/* Runs all tests on all fixtures; on a GPU those for it, with its own gates. Gates end with an empty one.
- * Returns main's status. */
-static inline int rings_main(const char *group, const struct ring_test *tests, int n,
-                             const struct gate *gates, const struct gate *gpu_gates) {
+/* Runs all tests on all fixtures of a folder; on a GPU those for it, with its own gates. Gates end with an
+ * empty one. Returns main's status. */
+static inline int rings_main_in(const char *folder, const char *group, const struct ring_test *tests, int n,
+                                const struct gate *gates, const struct gate *gpu_gates) {
     enum { RUNS_MAX = 256, LABEL = 320 };
     static struct ring_run runs[RUNS_MAX];
     static char labels[RUNS_MAX][LABEL];
     static struct CMUnitTest units[RUNS_MAX];
-    const char *folder = getenv("GOLDEN");
     struct error e = {0};
     char line[1024];
     sys_init_machine(&rings_state.sys);
@@ -342,7 +341,7 @@ static inline int rings_main(const char *group, const struct ring_test *tests, i
     if (!rings_state.device) printf("%s\n0 passed, 1 failed\n", error_line(&e, line, sizeof line));
     if (!rings_state.device) return 1;
     rings_state.gates = on_gpu() ? gpu_gates : gates;
-    find_fixtures(folder ? folder : "test/golden");
+    find_fixtures(folder);
     int n_runs = 0;
     for (int i = 0; i < rings_state.n_fixtures; i++)
         for (int k = 0; k < n && n_runs < RUNS_MAX; k++) {
@@ -358,10 +357,16 @@ static inline int rings_main(const char *group, const struct ring_test *tests, i
         }
     int failed =
         n_runs ? _cmocka_run_group_tests(group, units, (size_t)n_runs, open_fixtures, close_fixtures) : 1;
-    if (!n_runs) printf("no fixtures in %s\n", folder ? folder : "test/golden");
+    if (!n_runs) printf("no fixtures in %s\n", folder);
     printf("%d passed, %d failed\n", n_runs > failed ? n_runs - failed : 0, failed);
     rings_state.device->destroy(rings_state.device);
     return failed != 0;
+}
+
+static inline int rings_main(const char *group, const struct ring_test *tests, int n,
+                             const struct gate *gates, const struct gate *gpu_gates) {
+    const char *folder = getenv("GOLDEN");
+    return rings_main_in(folder ? folder : "test/golden", group, tests, n, gates, gpu_gates);
 }
 
 /* ---- the bench ---- */

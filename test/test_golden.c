@@ -189,14 +189,6 @@ static void expect_uniforms(const struct fixture *f, const char *prefix, uint64_
         assert_true(uniform53(&g) == ((double *)doubles.data)[i]);
 }
 
-static double noise_error(struct tensor ring, uint64_t seed) {
-    struct generator g;
-    float *ours = test_memory((size_t)tensor_bytes(&ring));
-    generator_seed(&g, seed);
-    generator_normals(&g, ours, tensor_elements(&ring));
-    return largest_difference(ours, ring.data, tensor_elements(&ring));
-}
-
 static void test_noise(const struct fixture *f) {
     json_t *list = json_object_get(f->expect, "noise"), *about;
     size_t i;
@@ -213,48 +205,6 @@ static void test_noise(const struct fixture *f) {
 }
 
 /* ---- runs through the public header ---- */
-
-/* An angle of the conditioning is 1000 times the guidance times a frequency, of which PyTorch's are an ulp
- * off here and there (its exp is): from a guidance of 12 on that is what latents differ by. */
-static bool guided_far(const json_t *c) {
-    return rings_state.precision == PRECISION_F32 && json_number_value(json_object_get(c, "guidance")) > 10;
-}
-
-static void expect_dump(struct public_run *p, const json_t *c, const char *file, const char *gate,
-                        const char *tail) {
-    char name[NAME], detail[NAME];
-    const struct fixture *f = p->fixture;
-    if (!has_ring(f, case_ring(c, tail, name))) return;
-    struct tensor truth = ring(f, name), ours = read_dump(p, file, file);
-    int64_t n = tensor_elements(&truth);
-    const char *lane = strchr(tail, '.');
-    snprintf(detail, sizeof detail, "case %d %s", number_of(c, "index"), lane ? lane + 1 : tail);
-    assert_int_equal(tensor_elements(&ours), n);
-    expect_values(f, gate, detail, ours.data, truth.data, n);
-}
-
-static void expect_tokens(struct public_run *p, const json_t *c, const char *file, const char *tail) {
-    char name[NAME];
-    if (!has_ring(p->fixture, case_ring(c, tail, name))) return;
-    struct tensor truth = ring(p->fixture, name), ours = read_dump(p, file, file);
-    assert_int_equal(tensor_bytes(&ours), tensor_bytes(&truth));
-    assert_memory_equal(ours.data, truth.data, (size_t)tensor_bytes(&truth));
-}
-
-/* What both prompts became. */
-static void expect_texts(struct public_run *p, const json_t *c) {
-    static const char *const files[][2] = {
-        {"tokens", "ids.cond"},     {"tokens_uncond", "ids.uncond"},
-        {"tokens_2", "ids_2.cond"}, {"tokens_2_uncond", "ids_2.uncond"},
-        {"cond", "hidden.cond"},    {"uncond", "hidden.uncond"},
-        {"pooled", "pooled.cond"},  {"pooled_uncond", "pooled.uncond"},
-    };
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        if (i < 4)
-            expect_tokens(p, c, files[i][0], files[i][1]);
-        else
-            expect_dump(p, c, files[i][0], i < 6 ? "hidden" : "pooled", files[i][1]);
-}
 
 /* The latents of the first image's pictures. */
 static void expect_encoded(struct public_run *p, const json_t *c) {
@@ -321,24 +271,6 @@ static void expect_decoded(struct public_run *p, const json_t *c, const char *ga
     expect_error(p->fixture, gate, detail, distance(dump.data, truth.data, n));
 }
 
-/* Each image of a batch by itself, against the reference's run with seed + k. */
-static void expect_latents(struct public_run *p, const json_t *c) {
-    char name[NAME], detail[NAME];
-    struct tensor truth = ring(p->fixture, case_ring(c, "latent", name)),
-                  ours = read_dump(p, "final", "latent");
-    int64_t each = tensor_elements(&truth) / truth.dim[0];
-    assert_int_equal(tensor_elements(&ours), tensor_elements(&truth));
-    for (int k = 0; k < truth.dim[0]; k++) {
-        snprintf(detail, sizeof detail, "case %d image %d", number_of(c, "index"), k);
-        expect_values(p->fixture, guided_far(c) ? "latent, guided far" : "latent", detail,
-                      (float *)ours.data + k * each, (float *)truth.data + k * each, each);
-        if (!has_ring(p->fixture, case_ring(c, "noise", name))) continue;
-        expect_error(p->fixture, "noise.randn", detail,
-                     noise_error(tensor_slice(ring(p->fixture, name), k, 1),
-                                 (uint64_t)(json_integer_value(json_object_get(c, "seed")) + k)));
-    }
-}
-
 /* What the loop starts from: noise alone, or before a picture. */
 static void expect_start(struct public_run *p, const json_t *c) {
     char name[NAME], detail[NAME];
@@ -353,7 +285,7 @@ static void expect_start(struct public_run *p, const json_t *c) {
 }
 
 static void expect_steps(struct public_run *p, const json_t *c) {
-    char name[NAME], file[NAME];
+    char name[NAME], file[TAIL];
     struct tensor sigmas = read_dump(p, "sigmas", "sigmas");
     struct tensor truth = ring(p->fixture, case_ring(c, "sigmas", name));
     assert_int_equal(tensor_elements(&sigmas), tensor_elements(&truth));

@@ -205,15 +205,13 @@ static void refuse_file(const char *name, const char *bytes, size_t n, const cha
     for (int i = 0; i < 4; i++) {
         const char *kept = *slot[i];
         *slot[i] = path;
-        is_refused(from, BADMAGIC, name, WORDS(name, word, i < 3 ? "f32, f16 or bf16" : "tokenizer.json"));
+        is_refused(from, BADMAGIC, name, WORDS(name, word, i < 3 ? "or GGUF" : "tokenizer.json"));
         *slot[i] = kept;
     }
     is_refused((options){.model = path, .tokenizer = tokenizer}, BADMAGIC, name, WORDS(name, word));
 }
 
 static void test_foreign(void) {
-    refuse_file("model.gguf", "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24,
-                "GGUF file, which is not read");
     refuse_file("model.ckpt", "PK\3\4\0\0\0\0\0\0\0\0model/data.pkl", 26, "pickle");
     refuse_file("model.pt", "\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19.", 15, "pickle");
     refuse_file("lfs.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0", 54, "git-lfs");
@@ -221,9 +219,9 @@ static void test_foreign(void) {
     mkdir(under("quants"), 0777);
     write_parts("quants/t.safetensors", "quants/q.safetensors", "quants/v.safetensors", -1);
     remove(under("quants/t.safetensors"));
-    copy_file(under("model.gguf"), under("quants/z.gguf"));
-    is_refused((options){.model = under("quants"), .tokenizer = tokenizer}, BADMAGIC, "a GGUF among parts",
-               WORDS("z.gguf", "GGUF"));
+    copy_file(under("model.ckpt"), under("quants/z.gguf"));
+    is_refused((options){.model = under("quants"), .tokenizer = tokenizer}, BADMAGIC, "a pickle among parts",
+               WORDS("z.gguf", "pickle"));
 }
 
 /* The transformer with one tensor more, or one of another type. */
@@ -245,7 +243,7 @@ static void refuse_quantised(const char *name, const char *tensor, const char *t
                              .diffusion_model = under(name),
                              .vae = under("ae.safetensors"),
                              .tokenizer = tokenizer},
-                   UNSUPPORTED, name, WORDS("quantised", name, word, tensor, "f32, f16 or bf16"));
+                   UNSUPPORTED, name, WORDS("quantised", name, word, tensor, "or GGUF"));
         pile_free(p);
         pile_free(q);
     }

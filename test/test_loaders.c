@@ -6,7 +6,6 @@
  * X05's warning: test_mistakes.c. */
 #include "test/malformed_safetensors.h"
 
-#include <dirent.h>
 #include <errno.h>
 
 #include "loaders/json.h"
@@ -495,29 +494,6 @@ static void test_every_alloc_fails_once(void **state) {
         assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
     }
     assert_int_equal(count_files("memory"), 5);
-}
-
-static int remove_one(const char *path) {
-    DIR *files = opendir(path);
-    if (!files) return unlink(path);
-    for (struct dirent *file; (file = readdir(files));) {
-        char child[600];
-        if (!strcmp(file->d_name, ".") || !strcmp(file->d_name, "..")) continue;
-        snprintf(child, sizeof child, "%s/%s", path, file->d_name);
-        remove_one(child);
-    }
-    closedir(files);
-    return rmdir(path);
-}
-
-static int set_up(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    return remove_one(folder);
 }
 
 int main(void) {

@@ -8,8 +8,9 @@ static void test_operators(void **state) {
     (void)state;
     static const enum dtype plain[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
     x.precision = PRECISION_F32;
-    for (int i = 0; i < 3; i++) same_everywhere(plain[i]);
-    for (int i = 0; i < N_QUANTISED; i++) same_everywhere(quantised_types[i]);
+    for (int i = 0; i < 3; i++) same_everywhere(plain[i]), same_convolutions(plain[i]);
+    for (int i = 0; i < N_QUANTISED; i++)
+        same_everywhere(quantised_types[i]), same_convolutions(quantised_types[i]);
 }
 
 /* Panels of 64 outputs, the last narrower; whole 64s and 16s, which are packed where that is faster; parts of

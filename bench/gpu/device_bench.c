@@ -1,6 +1,6 @@
 /* Measures the first GPU: where it is, its bus, every operator. JSON on stdout, a line a result on stderr as
  * it comes. For bench/gpu/run.sh. device_bench info | bus [--small] | ops [--small]
- * [products|attention|bytes|decoder] */
+ * [products|attention|bytes|decoder|quantised] */
 #include "bench/gpu/operators.h"
 
 #include <stdio.h>

@@ -76,10 +76,18 @@ static struct tensor picture(struct call *c, int32_t side, int32_t channels) {
     return context_tensor(c->x, DTYPE_F32, 3, (int32_t[]){side, side, channels});
 }
 
+/* With what scales its type has in another tensor. */
+static struct tensor stored_weight(struct call *c, int32_t rows, int32_t columns) {
+    struct tensor t = matrix(c, c->weights, rows, columns);
+    int tiled = dtype_tiled_values(t.dtype);
+    if (tiled) t.scales = matrix(c, DTYPE_U8, (rows + 127) / 128 * 128, (columns / tiled + 3) / 4 * 4).data;
+    if (t.dtype == DTYPE_I8) t.scales = row(c, rows).data;
+    return t;
+}
+
 /* rows, inputs, outputs */
 static void linear(struct call *c) {
-    struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]),
-                  weight = matrix(c, c->weights, c->n[2], c->n[1]);
+    struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]), weight = stored_weight(c, c->n[2], c->n[1]);
     op_linear(c->x, matrix(c, DTYPE_F32, c->n[0], c->n[2]), in, weight, (struct epilogue){0});
 }
 
@@ -100,7 +108,7 @@ static void linear_gated(struct call *c) {
 
 static void linear_few(struct call *c) {
     struct tensor out = matrix(c, DTYPE_F32, c->n[0], c->n[2]), in = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
-    op_linear_few(c->x, out, in, matrix(c, c->weights, c->n[2], c->n[1]), row(c, c->n[2]), ACTIVATION_SILU);
+    op_linear_few(c->x, out, in, stored_weight(c, c->n[2], c->n[1]), row(c, c->n[2]), ACTIVATION_SILU);
 }
 
 /* tokens, heads, key heads, head size; causal where key heads are fewer, as in a text encoder */
@@ -270,7 +278,7 @@ struct bench_case {
 };
 
 struct list {
-    struct bench_case cases[64];
+    struct bench_case cases[160];
     int n;
 };
 
@@ -332,6 +340,17 @@ static void list_bytes(struct list *l, const struct sizes *s) {
     add(l, (struct bench_case){"patchify", "", patchify, {16, s->latent}, 0, b, 0});
     add(l, (struct bench_case){"unpatchify", "", unpatchify, {16, s->latent}, 0, b, 0});
     add(l, (struct bench_case){"timestep", "", timestep, {1, 256}, 0, b, 0});
+}
+
+/* What dequantising costs: beside the same rows of bf16, much of a chunk's time and little of a picture's. */
+static void list_quantised(struct list *l, const struct sizes *s) {
+    for (int i = 0; i < N_DTYPES; i++) {
+        enum dtype type = (enum dtype)i;
+        if (type != DTYPE_BF16 && !(dtype_is_weight(type) && dtype_is_quantised(type))) continue;
+        add(l, (struct bench_case){"linear", dtype_name(type), linear, {s->T, s->C, s->C}, type, CLASS_LINEAR_BF16, 0});
+        add(l, (struct bench_case){"linear", dtype_name(type), linear, {s->chunk, s->C, s->F}, type, CLASS_LINEAR_BF16, 0});
+        add(l, (struct bench_case){"linear_few", dtype_name(type), linear_few, {1, 256, 4 * s->C}, type, CLASS_BYTES, 0});
+    }
 }
 
 static void list_decoder(struct list *l, const struct sizes *s) {
@@ -540,12 +559,12 @@ static json_t *rates_of(const struct measuring *m) {
     return rates;
 }
 
-const char *const operators_groups[] = {"products", "attention", "bytes", "decoder", NULL};
+const char *const operators_groups[] = {"products", "attention", "bytes", "decoder", "quantised", NULL};
 
 json_t *operators_measure(struct rig *rig, const struct operators_options *options,
                           void (*on_row)(const json_t *row)) {
-    static void (*const lists[])(struct list * l, const struct sizes *s) = {list_products, list_attention,
-                                                                            list_bytes, list_decoder};
+    static void (*const lists[])(struct list * l, const struct sizes *s) = {
+        list_products, list_attention, list_bytes, list_decoder, list_quantised};
     struct measuring m = {
         .rig = rig, .s = options->small ? &tiny : &real, .rows = json_array(), .on_row = on_row};
     struct list list = {0};

@@ -394,12 +394,14 @@ if begin check.refusals 300; then
 fi
 if [ -n "$no_decode" ]; then
     run check.ops 500 env "SKIP=test_conv*" CASES=0 $bin/test_cuda_ops # random cases are convolutions too
+    run check.weights 300 env "SKIP=test_conv*" $bin/test_cuda_weights
     for family in zimage flux clip t5; do run check.blocks.$family 300 env SLUICE_TEST_DEVICE=cuda $bin/test_rings_$family; done
     for part in vae vae_encoder; do skip check.blocks.$part "decode skipped: no cuDNN"; done
     skip check.golden "decode skipped: no cuDNN"
     skip check.gate "decode skipped: no cuDNN"
 else
     run check.ops 500 $bin/test_cuda_ops
+    run check.weights 300 $bin/test_cuda_weights
     if [ -z "$small" ]; then run check.ops_random 300 env "ONLY=test_random" CASES=1000 $bin/test_cuda_ops; fi
     run check.golden 300 env SLUICE_TEST_DEVICE=cuda $bin/test_golden
     for family in zimage flux clip t5 vae vae_encoder; do
@@ -419,6 +421,7 @@ cases=10
 [ -z "$no_decode" ] || sanitized='test_conv*'
 [ -z "$no_decode" ] || cases=0
 sanitize memcheck check.memcheck.fragments 200 $bin/test_cuda_fragments
+sanitize memcheck check.memcheck.weights 200 env ONLY=test_rows $bin/test_cuda_weights
 sanitize memcheck check.memcheck.ops 500 env "SKIP=$sanitized" CASES=$cases $bin/test_cuda_ops
 sanitize memcheck check.memcheck.draw 300 $bin/sluice generate -m models/demo -p "a red square" --device cuda --steps 1 -q --no-progress \
     -o "$work/memcheck.png" $no_decode
@@ -434,14 +437,14 @@ if begin bench.rates 120; then
     end bench.rates $?
 fi
 # A process each: what loses the GPU in one does not stop the others.
-for group in products attention bytes decoder; do
+for group in products attention bytes decoder quantised; do
     if [ $group = decoder ] && [ -n "$no_decode" ]; then
         skip bench.ops.decoder "decode skipped: no cuDNN"
         continue
     fi
     # shellcheck disable=SC2086
     measure bench.ops.$group 200 $bin/device_bench ops $small $group
-    [ ! -s "$work/bench.ops.$group" ] || $bin/gpu_results rates "$rates" "$work/bench.ops.$group"
+    [ $group = quantised ] || [ ! -s "$work/bench.ops.$group" ] || $bin/gpu_results rates "$rates" "$work/bench.ops.$group"
 done
 if python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
     # shellcheck disable=SC2086

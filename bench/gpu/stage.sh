@@ -19,7 +19,7 @@ for program in "$to"/bin/*; do ldd "$program"; done | awk '$2 == "=>" && $3 ~ /^
         *) cp -L "$path" "$to/lib/$name" && strip --strip-unneeded "$to/lib/$name" ;;
         esac
     done
-cp -r test/golden/zimage_? test/golden/flux_* test/golden/vae_encoder test/golden/demo "$to/test/golden/"
+cp -r test/golden/zimage_? test/golden/flux_* test/golden/vae_encoder test/golden/demo test/golden/quantised "$to/test/golden/"
 cp -r models/demo "$to/models/"
 rm -f "$to/models/demo/gallery.png"
 cp bench/gpu/run.sh bench/gpu/torch_beside.py "$to/"

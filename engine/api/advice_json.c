@@ -51,8 +51,8 @@ static void put_batch(const struct job *job, json_t *list) {
     request.batch = ADVISED_BATCH;
     request.plan = NULL;
     request.max_ram_bytes = (int64_t)job->plan.ram_budget_bytes;
-    if (job_open(&several, &job->place, &request, NULL, &e) == OK &&
-        job_plan(&several, &e) == OK && plan_check(several.need, &several.plan, &e) == OK &&
+    if (job_open(&several, &job->place, &request, NULL, &e) == OK && job_plan(&several, &e) == OK &&
+        plan_check(several.need, &several.plan, &e) == OK &&
         plan_step_seconds(&several.plan.stage[stage]) <=
             HELPS * ADVISED_BATCH * plan_step_seconds(&job->plan.stage[stage]))
         json_array_append_new(list, json_pack("{s:s, s:s, s:f, s:f, s:f}", "kind", "batch", "stage",

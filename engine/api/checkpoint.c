@@ -1,8 +1,9 @@
 /* Checkpoints of any size for benchmarks and tests: a Hugging Face folder of a pipeline with real names,
  * shapes and types and random weights, written as a stream from the families' weight tables. */
-#include "engine/api/made_weights.h"
+#include "engine/api/checkpoint_types.h"
 #include "engine/api/model.h"
 #include "engine/api/paths.h"
+#include "loaders/gguf.h"
 #include "loaders/json.h"
 
 #include <errno.h>
@@ -12,7 +13,8 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-enum { CHOICES_MAX = 16, CHECKPOINT_SHARDS_MAX = 99, TENSORS_MAX = FAMILY_BLOCKS_MAX * BLOCK_WEIGHTS_MAX };
+enum { CHOICES_MAX = 16, CHECKPOINT_SHARDS_MAX = 99 };
+enum { TENSORS_MAX = FAMILY_BLOCKS_MAX * BLOCK_WEIGHTS_MAX * TENSORS_OF_WEIGHT_MAX };
 
 /* Large parts are published in shards of about this size; what is made here has two at least, so that small
  * models are read as large ones are. */
@@ -34,11 +36,12 @@ struct writer {
     const struct recipe *recipe;
     const char *folder;
     int chosen[N_ROLES][CHOICES_MAX];
-    enum dtype dtype;
+    struct stored_types types;
     uint64_t random;
     /* the component being written */
     struct named_tensor *tensors;
-    const struct weight_spec **specs;
+    struct made_tensor *made;
+    struct stored_types listed; /* that its weights take */
     int n_tensors, shard_first; /* the first tensor of the file being written */
     uint64_t done, all;         /* bytes */
     void (*on_progress)(void *user, double fraction);
@@ -86,19 +89,6 @@ static enum status choose(struct writer *w, const char *name, size_t name_bytes,
     return list_choices(w->recipe, e);
 }
 
-static enum status choose_dtype(struct writer *w, const char *value, size_t bytes, struct error *e) {
-    static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16};
-    static const char *const names[] = {"f32", "bf16"};
-    for (int i = 0; i < 2; i++) {
-        if (strlen(names[i]) != bytes || strncmp(value, names[i], bytes)) continue;
-        w->dtype = types[i];
-        return OK;
-    }
-    error_set(e, USAGE, "the dtype cannot be used");
-    error_found(e, "'%.*s'", (int)bytes, value);
-    return error_expected(e, "f32 or bf16");
-}
-
 /* One "name=value" of length bytes. */
 static enum status read_choice(struct writer *w, const char *text, size_t length, struct error *e) {
     const char *equals = memchr(text, '=', length);
@@ -109,7 +99,7 @@ static enum status read_choice(struct writer *w, const char *text, size_t length
         return error_expected(e, "name=value,name=value");
     }
     size_t name = (size_t)(equals - text), bytes = length - name - 1;
-    if (name == 5 && !strncmp(text, "dtype", name)) return choose_dtype(w, equals + 1, bytes, e);
+    if (name == 5 && !strncmp(text, "dtype", name)) return stored_types_read(equals + 1, bytes, &w->types, e);
     long number = strtol(equals + 1, &end, 10);
     if (end == equals + 1 || end != text + length) {
         error_set(e, USAGE, "the dimension '%.*s' is no number", (int)name, text);
@@ -151,28 +141,38 @@ static enum status read_choices(struct writer *w, const char *text, struct error
 
 /* ---- weights ---- */
 
-static enum status make_weights(void *user, int i, void *to, uint64_t bytes, struct error *e) {
+static enum status make_tensor(void *user, int i, void *to, uint64_t bytes, struct error *e) {
     struct writer *w = user;
-    int at = w->shard_first + i;
     (void)e;
-    made_weights(&w->random, &w->tensors[at].tensor, w->specs[at]->spread, to, bytes);
+    made_tensor_fill(&w->random, &w->made[w->shard_first + i], to, bytes);
     w->done += bytes;
     if (w->on_progress) w->on_progress(w->user, (double)w->done / (double)w->all);
     return OK;
 }
 
-static enum status add_tensor(struct writer *w, const struct weight_spec *spec, int number,
+/* A weight's name with another ending in place of its last part, or as it is. */
+static char *name_tensor(struct sys *sys, const char *weight, const char *end) {
+    const char *dot = strrchr(weight, '.');
+    size_t stem = end && dot ? (size_t)(dot - weight) : strlen(weight);
+    size_t bytes = stem + (end ? strlen(end) : 0) + 1;
+    char *name = sys->alloc(sys, LINE_HOST, bytes);
+    if (name) snprintf(name, bytes, "%.*s%s", (int)stem, weight, end ? end : "");
+    return name;
+}
+
+static enum status add_weight(struct writer *w, const struct block_ref *ref, const struct weight_spec *spec,
                               const int32_t *dims, struct error *e) {
     char name[2 * BLOCK_NAME_MAX];
-    int32_t dim[WEIGHT_RANK_MAX];
-    block_weight_name(spec->names[0], number, name);
-    char *kept = w->sys->alloc(w->sys, LINE_HOST, strlen(name) + 1);
-    if (!kept) return error_set(e, MEMORY, "no memory for a tensor's name");
-    strcpy(kept, name);
-    for (int i = 0; i < spec->rank; i++) dim[i] = dims[spec->dim[i]];
-    w->tensors[w->n_tensors].name = kept;
-    w->tensors[w->n_tensors].tensor = tensor_make(NULL, w->dtype, spec->rank, dim);
-    w->specs[w->n_tensors++] = spec;
+    struct weight_tensors tensors;
+    int n = stored_types_divide(&w->listed, ref->kind, spec, dims, &tensors);
+    block_weight_name(spec->names[0], ref->number, name);
+    for (int i = 0; i < n; i++) {
+        char *kept = name_tensor(w->sys, name, tensors.end[i]);
+        if (!kept) return error_set(e, MEMORY, "no memory for a tensor's name");
+        w->tensors[w->n_tensors].name = kept;
+        w->tensors[w->n_tensors].tensor = tensors.tensor[i];
+        w->made[w->n_tensors++] = tensors.made[i];
+    }
     return OK;
 }
 
@@ -185,7 +185,7 @@ static enum status list_tensors(struct writer *w, const struct component *c, str
         component_block_dims(c, &refs[b], dims);
         for (int i = 0; i < refs[b].kind->n_weights && e->code == OK; i++)
             if (!refs[b].kind->weights[i].optional)
-                add_tensor(w, &refs[b].kind->weights[i], refs[b].number, dims, e);
+                add_weight(w, &refs[b], &refs[b].kind->weights[i], dims, e);
     }
     w->sys->release(w->sys, refs);
     return e->code;
@@ -303,7 +303,7 @@ static enum status write_shard(struct writer *w, enum role role, const struct sh
     shard_name(role, shard, s->n, file, sizeof file);
     char *inner = path_join(w->sys, w->folder, places[role].folder);
     char *path = inner ? path_join(w->sys, inner, file) : NULL;
-    struct tensor_maker maker = {w, make_weights};
+    struct tensor_maker maker = {w, make_tensor};
     w->shard_first = s->first[shard];
     if (!path)
         error_set(e, MEMORY, "no memory for a path");
@@ -315,7 +315,33 @@ static enum status write_shard(struct writer *w, enum role role, const struct sh
     return e->code;
 }
 
+/* Denoisers are what GGUF files of this program's models hold; other parts stay as they are published. */
+static bool is_gguf(const struct writer *w, enum role role) {
+    return role == ROLE_DENOISER && stored_types_are_gguf(&w->types);
+}
+
+static enum status write_gguf(struct writer *w, enum role role, struct error *e) {
+    char file[80];
+    const struct family *family = w->recipe->role[role];
+    struct gguf_metadata architecture = {.key = "general.architecture", .kind = GGUF_STRING};
+    struct tensor_maker maker = {w, make_tensor};
+    snprintf(file, sizeof file, "%s.gguf", places[role].file);
+    char *inner = path_join(w->sys, w->folder, places[role].folder);
+    char *path = inner ? path_join(w->sys, inner, file) : NULL;
+    if (family->architectures) architecture.text = family->architectures[0];
+    w->shard_first = 0;
+    if (!path)
+        error_set(e, MEMORY, "no memory for a path");
+    else
+        gguf_write_made(w->sys, path, &architecture, architecture.text != NULL, w->tensors, w->n_tensors,
+                        &maker, e);
+    w->sys->release(w->sys, path);
+    w->sys->release(w->sys, inner);
+    return e->code;
+}
+
 static enum status write_weights(struct writer *w, enum role role, struct error *e) {
+    if (is_gguf(w, role)) return write_gguf(w, role, e);
     struct shards s = divide(w, role);
     for (int shard = 0; shard < s.n && e->code == OK; shard++) write_shard(w, role, &s, shard, e);
     return s.n == 1 || e->code != OK ? e->code : write_index(w, role, &s, e);
@@ -329,6 +355,9 @@ static void forget_tensors(struct writer *w) {
 /* The tensors of one family at the sizes that were chosen. */
 static enum status list_role(struct writer *w, enum role role, struct component *c, struct error *e) {
     *c = (struct component){.family = w->recipe->role[role], .sys = w->sys};
+    w->listed = w->types;
+    if (stored_types_are_gguf(&w->types) && role != ROLE_DENOISER)
+        stored_types_read("bf16", 4, &w->listed, e);
     c->family->derive(c, w->chosen[role]);
     return list_tensors(w, c, e);
 }
@@ -453,23 +482,20 @@ int sluice_checkpoint_write(const char *family, const char *folder, const char *
     struct error e = {0};
     struct sys sys;
     sys_init_machine(&sys);
-    struct writer w = {.sys = &sys,
-                       .folder = folder,
-                       .dtype = DTYPE_BF16,
-                       .random = seed,
-                       .on_progress = on_progress,
-                       .user = user};
+    struct writer w = {
+        .sys = &sys, .folder = folder, .random = seed, .on_progress = on_progress, .user = user};
+    stored_types_read("bf16", 4, &w.types, &e);
     w.recipe = find_recipe(family, &e);
     if (!w.recipe || read_choices(&w, dimensions, &e) != OK) return publish_error(&e, error);
     w.tensors = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.tensors);
-    w.specs = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.specs);
-    if (!w.tensors || !w.specs) error_set(&e, MEMORY, "no memory for a list of tensors");
+    w.made = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.made);
+    if (!w.tensors || !w.made) error_set(&e, MEMORY, "no memory for a list of tensors");
     do_roles(&w, false, &e);
     if (e.code == OK && make_folder(folder, &e) == OK) check_room(&w, &e);
     if (e.code == OK) write_rest(&w, &e);
     if (e.code == OK) do_roles(&w, true, &e);
     sys.release(&sys, w.tensors);
-    sys.release(&sys, w.specs);
+    sys.release(&sys, w.made);
     return publish_error(&e, error);
 }
 

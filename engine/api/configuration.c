@@ -79,25 +79,17 @@ out:
     return e->code == OK ? OK : error_expected(e, "JSON in the metadata's config");
 }
 
-enum { BLOCKS_MOST = 512 };
-
-/* The keys of a GGUF file that are about its model begin with the architecture. Those of diffusion models
- * have none as a rule. */
-static enum status check_gguf(struct config *config, struct error *e) {
+/* Of a GGUF file's keys those about its model begin with the architecture. Diffusion models have none as a
+ * rule: then nothing is said. */
+static void keep_if_told(struct config *config) {
     const char *architecture = architecture_of(config);
     size_t n = strlen(architecture);
-    char key[MEMBER_BYTES + sizeof ".block_count"];
-    bool about_model = false;
-    int blocks = 1;
-    if (!n) return OK;
-    for (int i = 0; i < config->n_values && !about_model; i++) {
+    if (!n) return;
+    for (int i = 0; i < config->n_values; i++) {
         const char *name = config->values[i].key;
-        about_model = !strncmp(name, architecture, n) && name[n] == '.';
+        if (!strncmp(name, architecture, n) && name[n] == '.') return;
     }
-    snprintf(key, sizeof key, "%.*s.block_count", MEMBER_BYTES, architecture);
-    config_int(config, key, 1, BLOCKS_MOST, &blocks, e);
-    if (!about_model) config_destroy(config);
-    return e->code;
+    config_destroy(config);
 }
 
 /* A GGUF file has its metadata one by one, and among them perhaps what other files have under `config`. */
@@ -106,7 +98,11 @@ static enum status read_metadata(struct sys *sys, const struct config_place *pla
     const char *text = place->index->config;
     if (!text || parse_metadata(sys, place, text, config, e) != OK) return e->code;
     const char *nested = config_string(config, "config", NULL);
-    if (!nested || !*architecture_of(config)) return check_gguf(config, e);
+    bool is_gguf = *architecture_of(config) || config_find(config, "general.quantization_version");
+    if (!nested || !is_gguf) {
+        keep_if_told(config);
+        return OK;
+    }
     struct config flat = *config;
     *config = (struct config){0};
     parse_metadata(sys, place, nested, config, e);

@@ -126,14 +126,20 @@ static enum status check_architecture(struct sys *sys, const struct tensor_index
                  : error_expected(e, "%s, or none", known);
 }
 
+enum status contents_find(struct sys *sys, const struct tensor_index *whole, struct contents *contents,
+                          struct error *e) {
+    find_contents(whole, contents);
+    if (check_contents(whole, contents, e) != OK || check_architecture(sys, whole, contents, e) != OK)
+        return e->code;
+    for (int i = 0; i < whole->n_entries; i++)
+        whole->entries[i].view = part_of(whole->entries[i].name, contents);
+    return OK;
+}
+
 enum status contents_open(struct sys *sys, const char *path, struct tensor_index *whole,
                           struct contents *contents, struct error *e) {
     contents->n = 0;
     if (component_open(sys, path, whole, e) != OK) return e->code;
-    find_contents(whole, contents);
-    if (check_contents(whole, contents, e) != OK || check_architecture(sys, whole, contents, e) != OK)
-        index_destroy(whole);
-    for (int i = 0; i < whole->n_entries; i++)
-        whole->entries[i].view = part_of(whole->entries[i].name, contents);
+    if (contents_find(sys, whole, contents, e) != OK) index_destroy(whole);
     return e->code;
 }

@@ -22,6 +22,10 @@ struct contents {
 enum status contents_open(struct sys *sys, const char *path, struct tensor_index *whole,
                           struct contents *contents, struct error *e);
 
+/* The same of what is opened already; on failure it stays so. */
+enum status contents_find(struct sys *sys, const struct tensor_index *whole, struct contents *contents,
+                          struct error *e);
+
 /* Would both stand in one place? Encoders of prompts differ; of the others a pipeline has one. */
 bool contents_alike(const struct family *one, const struct family *other);
 

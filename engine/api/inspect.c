@@ -1,4 +1,5 @@
 /* What is in a model's files, and the ids of a text: the JSON of `inspect` and `tokenize`. */
+#include "engine/api/inspect_groups.h"
 #include "engine/api/model.h"
 #include "engine/api/pipeline.h"
 #include "engine/api/prompt.h"
@@ -12,7 +13,7 @@
 static json_t *tensor_json(const struct index_entry *entry) {
     json_t *shape = json_array();
     for (int i = 0; i < entry->rank; i++) json_array_append_new(shape, json_integer(entry->dim[i]));
-    return json_pack("{s:s, s:s, s:o, s:I, s:b}", "name", entry->name, "type", dtype_name(entry->dtype),
+    return json_pack("{s:s, s:s, s:o, s:I, s:b}", "name", entry->name, "type", index_type_name(entry),
                      "shape", shape, "bytes", (json_int_t)entry->bytes, "used", (int)entry->used);
 }
 
@@ -34,7 +35,7 @@ static json_t *types_json(const struct tensor_index *index) {
     json_t *types = json_object();
     for (int i = 0; i < index->n_entries; i++) {
         if (!index_has(index, &index->entries[i])) continue;
-        const char *name = dtype_name(index->entries[i].dtype);
+        const char *name = index_type_name(&index->entries[i]);
         json_int_t bytes = json_integer_value(json_object_get(types, name));
         json_object_set_new(types, name, json_integer(bytes + (json_int_t)index->entries[i].bytes));
     }
@@ -58,6 +59,7 @@ static json_t *component_json(const struct component *c, const struct config *co
                              c->family ? c->family->name : NULL, "files", files, "tensors", n, "bytes", bytes,
                              "types", types_json(&c->index), "config", config_json(config), "config_from",
                              config_origin_word[origin]);
+    inspect_add_groups(&c->index, json);
     if (tensors)
         json_object_set_new(json, "list", list);
     else
@@ -320,9 +322,11 @@ static enum status tokenize_role(struct tokenizer_search *search, enum role role
     return e->code;
 }
 
-/* Prompts are cut as the recipe says, which the denoiser's weights tell, if they are there. */
-static enum status find_recipe(struct sys *sys, const struct sluice_model_options *o,
-                               struct model_parts *parts, const struct recipe **recipe, struct error *e) {
+/* Prompts are cut as the recipe says, which the denoiser's weights tell, if they are there. Other parts may
+ * lie in the denoiser's file, which is the caller's to close. */
+static enum status find_recipe(const struct sluice_model_options *o, struct model_parts *parts,
+                               struct component *denoiser, const struct recipe **recipe, struct error *e) {
+    struct sys *sys = denoiser->sys;
     char name[PIPELINE_NAME_BYTES] = "";
     enum config_origin origin;
     if (parts->pipeline && pipeline_read(sys, parts->pipeline, name, e) != OK) return e->code;
@@ -331,10 +335,10 @@ static enum status find_recipe(struct sys *sys, const struct sluice_model_option
     *recipe = pipeline_guess(parts);
     if (!*recipe) return pipeline_check(parts, o->model, e);
     if (!part) return OK;
-    struct component c = {.sys = sys, .family = part->family, .index = parts_take(parts, part)};
-    if (configuration_bind(&c, parts_path(parts, part), role_folder[ROLE_DENOISER], &origin, e) == OK)
-        pipeline_choose(part->flag ? "" : name, &c, recipe, e);
-    component_destroy(&c);
+    denoiser->family = part->family;
+    denoiser->index = parts_take(parts, part);
+    if (configuration_bind(denoiser, parts_path(parts, part), role_folder[ROLE_DENOISER], &origin, e) == OK)
+        pipeline_choose(part->flag ? "" : name, denoiser, recipe, e);
     return e->code;
 }
 
@@ -342,13 +346,17 @@ static enum status tokenize_seen(struct sys *sys, const struct sluice_model_opti
                                  struct model_parts *parts, const char *text, size_t bytes, char **json,
                                  struct error *e) {
     struct tokenizer_search search = {.sys = sys, .options = o, .parts = parts};
+    struct component denoiser = {.sys = sys};
     unsigned losses = json_losses();
-    if (find_recipe(sys, o, parts, &search.recipe, e) != OK) return e->code;
+    if (find_recipe(o, parts, &denoiser, &search.recipe, e) != OK) goto out;
     json_t *encoders = json_array();
     for (int role = 0; role < N_TEXTS && e->code == OK; role++)
         if (search.recipe->role[role]) tokenize_role(&search, (enum role)role, text, bytes, encoders, e);
     tokenizer_check_flag(&search, e);
-    return hand_out(json_pack("{s:i, s:o}", "version", 1, "encoders", encoders), losses, json, e);
+    hand_out(json_pack("{s:i, s:o}", "version", 1, "encoders", encoders), losses, json, e);
+out:
+    component_destroy(&denoiser);
+    return e->code;
 }
 
 int sluice_tokenize(const struct sluice_model_options *options, const char *text, size_t text_bytes,

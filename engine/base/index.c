@@ -29,6 +29,10 @@ const char *index_name(const struct tensor_index *index, const struct index_entr
     return strncmp(entry->name, index_prefix(index), n) ? entry->name : entry->name + n;
 }
 
+const char *index_type_name(const struct index_entry *entry) {
+    return entry->type_name ? entry->type_name : dtype_name(entry->dtype);
+}
+
 bool index_has(const struct tensor_index *index, const struct index_entry *entry) {
     return entry->view == index->view;
 }

@@ -27,6 +27,7 @@ struct index_entry {
     float scale;           /* 1 if none */
     struct index_scales scales;
     bool described;         /* the file says how it is quantised */
+    bool beside;            /* it is what a quantised weight needs, a scale or a description */
     int source;             /* which of the index's sources */
     uint64_t offset, bytes; /* in that file */
     bool used;              /* bound by a family, or known to be unnecessary; set while a model opens */
@@ -57,6 +58,8 @@ struct tensor_index index_view(const struct tensor_index *whole, const char *pre
 const char *index_prefix(const struct tensor_index *index);
 /* An entry's name as this view sees it: without the prefix, if it has it. entry->name is the file's. */
 const char *index_name(const struct tensor_index *index, const struct index_entry *entry);
+/* What its type is called: "BF16", or as the file says where nothing here computes with it. */
+const char *index_type_name(const struct index_entry *entry);
 /* Does the entry belong to this view? */
 bool index_has(const struct tensor_index *index, const struct index_entry *entry);
 

@@ -60,7 +60,7 @@ void cuda_conv_gather(float *to, const struct conv_gather *gather, cudaStream_t 
 
 /* Four input channels of one tap of one output: what is 0 beyond N and C needs no reading.
  *
- * Grid: rows_grid_of, rows being outputs x taps; no shared memory; 30 registers. Bytes: 4 a value and what is
+ * Grid: rows_grid_of, rows being outputs x taps; no shared memory; 40 registers. Bytes: 4 a value and what is
  * read, k k values apart: the caches make whole lines of it. Roof: memory; share of the roof: not measured
  * yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)

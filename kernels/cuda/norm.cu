@@ -96,7 +96,7 @@ static struct rows rows_of_runs(const struct tensor *t, const struct runs *runs)
 
 /* factor = weight (1 + scale), gate = tanh(gate).
  *
- * Grid: rows_grid_of one row; no shared memory; 25 registers. Bytes: 8 a channel and what is read. A launch
+ * Grid: rows_grid_of one row; no shared memory; 39 registers. Bytes: 8 a channel and what is read. A launch
  * takes longer than its bytes. tanhf is CUDA's own: at most 2 ulp. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     rms_vectors(struct rows to_factor, struct rows to_gate, struct rows weight, struct rows scale,

@@ -131,34 +131,41 @@ __device__ static inline void load_plain(float to[N], const char *row, int64_t i
     }
 }
 
-/* The same of a quantised row. Only of one-byte types can a row end before the last of them. */
+/* The same of a quantised row. Blocks end with their row, or N is 1. */
 template <enum dtype D, int N>
 __device__ static inline void load_quantised(float to[N], const char *row, int64_t i, int64_t n, bool wide) {
+    constexpr bool bytes = block_layout_of(D).low.bits == 8 && scaled_elsewhere(D);
     if (i + N <= n) {
         load_values<D, N>(to, row, i, wide);
         return;
     }
 #pragma unroll
-    for (int j = 0; j < N; j++) {
-        to[j] = 0;
-        if (scaled_elsewhere(D) && i + j < n) load_values<D, 1>(to + j, row, i + j, wide);
-    }
+    for (int j = 0; j < N; j++)
+        to[j] = bytes && i + j < n ? number_of<D>(reinterpret_cast<block_bytes>(row)[i + j]) : 0;
 }
 
-/* Values i to i + N - 1 of a row of n of any weight, i a multiple of N, which is 1, 4 or 8; zeros beyond. */
+template <int N> __device__ static inline void scale_values(float to[N], float scale) {
+#pragma unroll
+    for (int j = 0; j < N; j++) to[j] = __fmul_rn(to[j], scale);
+}
+
+/* The same of a row of any weight, with its scales. i is a multiple of N, which is 1, 4 or 8. */
 template <enum dtype D, int N>
 __device__ static inline void weights_load(float to[N], const struct rows &rows, int64_t row, int64_t i,
                                            int64_t n) {
     const char *from = rows.data + row * rows.step;
-    float of_row = 1;
     if constexpr (D == DTYPE_F32 || D == DTYPE_F16 || D == DTYPE_BF16)
         load_plain<D, N>(to, from, i, n, rows.wide);
     else
         load_quantised<D, N>(to, from, i, n, rows.wide);
-    if (scaled_elsewhere(D) && rows.scales && i < n)
-        of_row = row_scale<D>(rows.scales, rows.scale_row + (rows.step ? row : 0), i, rows.scale_step);
+    if (scaled_elsewhere(D) && rows.scales && i < n) {
+        int64_t of_row = rows.scale_row + (rows.step ? row : 0);
+        scale_values<N>(to, row_scale<D>(rows.scales, of_row, i, rows.scale_step));
+    }
+    if (rows.scale != 1) scale_values<N>(to, rows.scale);
+    if (i + N <= n) return;
 #pragma unroll
-    for (int j = 0; j < N; j++) to[j] = i + j < n ? __fmul_rn(__fmul_rn(to[j], of_row), rows.scale) : 0;
+    for (int j = 0; j < N; j++) to[j] = i + j < n ? to[j] : 0; /* an infinite scale makes NaNs of zeros */
 }
 
 /* The same where the type is not known before: not for inner loops. */

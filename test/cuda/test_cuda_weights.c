@@ -1,5 +1,6 @@
 /* Weights of every stored type on the CUDA device, on a GPU or under the emulator: values bit for bit those
- * of independent decoders, wherever rows lie, and in every operator the bits of the same weight as f32. */
+ * of independent decoders, wherever rows lie, and in every operator the bits of the same weight as f32. ONLY
+ * and SKIP in the environment are patterns of tests. */
 #include "test/cuda/cuda_watch.h"
 #include "test/cuda/emulated.h"
 #include "test/quantised_ops.h"
@@ -133,11 +134,19 @@ static void test_sweeps(void **state) {
 
 /* --- operators --- */
 
+static const enum dtype plain_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+
 static void test_operators(void **state) {
     (void)state;
-    static const enum dtype plain[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
-    for (int i = 0; i < 3; i++) same_everywhere(plain[i]);
+    for (int i = 0; i < 3; i++) same_everywhere(plain_types[i]);
     for (int i = 0; i < N_QUANTISED; i++) same_everywhere(quantised_types[i]);
+}
+
+/* By themselves, so that they can be left out where there is no cuDNN. */
+static void test_convolutions(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) same_convolutions(plain_types[i]);
+    for (int i = 0; i < N_QUANTISED; i++) same_convolutions(quantised_types[i]);
 }
 
 /* Two panels of columns, of 2,112 and 1,988: scales and gates go on in the second. */
@@ -151,11 +160,12 @@ static void test_panels(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),      cmocka_unit_test(test_slices), cmocka_unit_test(test_sweeps),
-        cmocka_unit_test(test_operators), cmocka_unit_test(test_panels),
+        cmocka_unit_test(test_rows),      cmocka_unit_test(test_slices),       cmocka_unit_test(test_sweeps),
+        cmocka_unit_test(test_operators), cmocka_unit_test(test_convolutions), cmocka_unit_test(test_panels),
     };
-    const char *only = getenv("ONLY");
+    const char *only = getenv("ONLY"), *skip = getenv("SKIP");
     if (only) cmocka_set_test_filter(only);
+    if (skip) cmocka_set_skip_filter(skip);
     quantised_take = operand_memory;
     small_operands = SMALL;
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, set_up, tear_down);

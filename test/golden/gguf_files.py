@@ -1,5 +1,5 @@
 """Small GGUF files from the reference writer, for test_gguf: test/golden/gguf/*.gguf. Run with a Python that has the gguf
-package (0.17) and numpy; tests and product need neither."""
+package (0.19) and numpy; tests and product need neither."""
 import os
 import sys
 

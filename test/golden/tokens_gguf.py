@@ -32,26 +32,22 @@ def pack(path, writer):
         f.write(gzip.compress(data, 9, mtime=0))
 
 
-def qwen(path, rows):
-    with open(os.path.join(HERE, "zimage_a/model/tokenizer/tokenizer.json"), encoding="utf-8") as f:
-        root = json.load(f)
+def add_qwen(writer, root, rows):
+    """The metadata of a tokenizer.json of Qwen's kind."""
     by_id = {i: (token, Type.NORMAL) for token, i in root["model"]["vocab"].items()}
     for added in root["added_tokens"]:
         by_id[added["id"]] = (added["content"], Type.CONTROL if added["special"] else Type.USER_DEFINED)
     tokens, types = zip(*[by_id.get(i, (f"[PAD{i}]", Type.UNUSED)) for i in range(rows)])
-    writer = gguf.GGUFWriter(None, "qwen3")
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(tokens)
     writer.add_token_types(types)
     writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in root["model"]["merges"]])
     writer.add_add_bos_token(False)
-    pack(path, writer)
 
 
-def t5(path, rows, with_added):
-    with gzip.open(os.path.join(HERE, "tokens/t5_json/tokenizer.json.gz"), "rt", encoding="utf-8") as f:
-        root = json.load(f)
+def add_t5(writer, root, rows, with_added):
+    """The metadata of a tokenizer.json of T5's kind."""
     pieces = [(text, score) for text, score in root["model"]["vocab"] if not text.startswith("<extra_id_")]
     table = [n for n in root["normalizer"].get("normalizers", [root["normalizer"]]) if n["type"] == "Precompiled"][0]
     kinds = {"<pad>": Type.CONTROL, "</s>": Type.CONTROL, "<unk>": Type.UNKNOWN}
@@ -66,7 +62,6 @@ def t5(path, rows, with_added):
         tokens.append(f"[PAD{i}]".encode())
         scores.append(PAD_SCORE)
         types.append(Type.UNUSED)
-    writer = gguf.GGUFWriter(None, "t5encoder")
     writer.add_tokenizer_model("t5")
     writer.add_tokenizer_pre("default")
     writer.add_token_list(tokens)
@@ -75,14 +70,21 @@ def t5(path, rows, with_added):
     writer.add_add_space_prefix(True)
     writer.add_remove_extra_whitespaces(True)
     writer.add_precompiled_charsmap(base64.b64decode(table["precompiled_charsmap"]))
-    pack(path, writer)
 
 
 def main(folder):
     os.makedirs(folder, exist_ok=True)
-    qwen(os.path.join(folder, "qwen.gguf"), 800)
-    t5(os.path.join(folder, "t5.gguf"), 1024, False)
-    t5(os.path.join(folder, "t5_added.gguf"), 1024, True)
+    with open(os.path.join(HERE, "zimage_a/model/tokenizer/tokenizer.json"), encoding="utf-8") as f:
+        root = json.load(f)
+    writer = gguf.GGUFWriter(None, "qwen3")
+    add_qwen(writer, root, 800)
+    pack(os.path.join(folder, "qwen.gguf"), writer)
+    with gzip.open(os.path.join(HERE, "tokens/t5_json/tokenizer.json.gz"), "rt", encoding="utf-8") as f:
+        root = json.load(f)
+    for name, with_added in (("t5", False), ("t5_added", True)):
+        writer = gguf.GGUFWriter(None, "t5encoder")
+        add_t5(writer, root, 1024, with_added)
+        pack(os.path.join(folder, name + ".gguf"), writer)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,426 @@
+#!/usr/bin/env python3
+"""Makes stored/: small models whose weights are stored as people's files have them, and what the reference
+says of the numbers that these weights stand for.
+
+    stored.py [--only NAME]
+
+needs requirements.txt and gguf==0.19.0.  test_stored.c reads what it wrote and needs no Python.
+Each stored/NAME/ holds
+  model/             parts under names of their own, found by content; some are links to other fixtures' parts
+  expect.json        "family"; "cases" as make.py's; "types" of the files; "original": how far the latent is from
+                     that of the weights before they were quantised, where nothing in the model is random codes
+  rings.safetensors  of case k: ids.cond hidden.cond (...), sigmas, latent, latent_001 ...; as make.py's
+
+The weights have the authors' names; the reference is given their values, dequantised, through diffusers' own
+conversion from these names.  Widths are the published models' heads of 128, so that no configuration is needed.
+"""
+
+import argparse
+import inspect
+import json
+import os
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import gguf
+import numpy as np
+import torch
+from diffusers import FlowMatchEulerDiscreteScheduler, FluxTransformer2DModel, ZImageTransformer2DModel
+from diffusers.loaders import single_file_utils
+from safetensors.torch import save_file
+from transformers import Qwen3Config, Qwen3Model, T5Config, T5EncoderModel
+
+import files
+import flux.rings
+import rings
+import stored_types
+import tokens_gguf
+import weights
+from watch import relative
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SEED = 20261122
+
+
+class Spec:
+    def __init__(self, name):
+        self.name, self.seed = os.path.join("stored", name), SEED
+
+
+# ---- the authors' names ----
+
+
+def _fuse(state, to, parts):
+    for tail in (".weight", ".bias"):
+        if parts[0] + tail in state:
+            state[to + tail] = torch.cat([state.pop(p + tail) for p in parts])
+
+
+def _rename(state, pairs):
+    out = {}
+    for name, tensor in state.items():
+        for old, new in pairs:
+            name = name.replace(old, new)
+        out[name] = tensor
+    return out
+
+
+def zimage_names(state):
+    state = dict(state)
+    for block in sorted({n.split(".attention.")[0] for n in state if ".attention.to_q." in n}):
+        _fuse(state, f"{block}.attention.qkv", [f"{block}.attention.to_{p}" for p in "qkv"])
+    return _rename(state, [("all_x_embedder.2-1.", "x_embedder."), ("all_final_layer.2-1.", "final_layer."), (".to_out.0.", ".out."),
+                           (".norm_q.", ".q_norm."), (".norm_k.", ".k_norm.")])
+
+
+def flux_names(state):
+    state = dict(state)
+    for i in range(len({n.split(".")[1] for n in state if n.startswith("transformer_blocks.")})):
+        a, b = f"transformer_blocks.{i}", f"double_blocks.{i}"
+        _fuse(state, f"{b}.img_attn.qkv", [f"{a}.attn.to_{p}" for p in "qkv"])
+        _fuse(state, f"{b}.txt_attn.qkv", [f"{a}.attn.add_{p}_proj" for p in "qkv"])
+    for i in range(len({n.split(".")[1] for n in state if n.startswith("single_transformer_blocks.")})):
+        a, b = f"single_transformer_blocks.{i}", f"single_blocks.{i}"
+        _fuse(state, f"{b}.linear1", [f"{a}.attn.to_{p}" for p in "qkv"] + [f"{a}.proj_mlp"])
+    for tail in (".weight", ".bias"):  # scale above shift here, the other way round there
+        scale, shift = state.pop(f"norm_out.linear{tail}").chunk(2)
+        state[f"final_layer.adaLN_modulation.1{tail}"] = torch.cat([shift, scale])
+        state[f"final_layer.linear{tail}"] = state.pop(f"proj_out{tail}")
+    state = _rename(state, [("single_transformer_blocks.", "single_blocks."), ("transformer_blocks.", "double_blocks.")])
+    both = [("norm1.linear", "img_mod.lin"), ("norm1_context.linear", "txt_mod.lin"), ("ff.net.0.proj", "img_mlp.0"), ("ff.net.2", "img_mlp.2"),
+            ("ff_context.net.0.proj", "txt_mlp.0"), ("ff_context.net.2", "txt_mlp.2"), ("attn.to_out.0", "img_attn.proj"),
+            ("attn.to_add_out", "txt_attn.proj"), ("attn.norm_added_q.weight", "txt_attn.norm.query_norm.scale"),
+            ("attn.norm_added_k.weight", "txt_attn.norm.key_norm.scale")]
+    single = [("norm.linear", "modulation.lin"), ("proj_out", "linear2"), ("attn.norm_q.weight", "norm.query_norm.scale"),
+              ("attn.norm_k.weight", "norm.key_norm.scale")]
+    double = both + [("attn.norm_q.weight", "img_attn.norm.query_norm.scale"), ("attn.norm_k.weight", "img_attn.norm.key_norm.scale")]
+    ends = [("time_text_embed.timestep_embedder.linear_1", "time_in.in_layer"), ("time_text_embed.timestep_embedder.linear_2", "time_in.out_layer"),
+            ("time_text_embed.guidance_embedder.linear_1", "guidance_in.in_layer"),
+            ("time_text_embed.guidance_embedder.linear_2", "guidance_in.out_layer"),
+            ("time_text_embed.text_embedder.linear_1", "vector_in.in_layer"), ("time_text_embed.text_embedder.linear_2", "vector_in.out_layer"),
+            ("context_embedder", "txt_in"), ("x_embedder", "img_in")]
+    out = {}
+    for name, tensor in state.items():
+        pairs = single if name.startswith("single_blocks.") else double if name.startswith("double_blocks.") else ends
+        out |= _rename({name: tensor}, pairs)
+    return out
+
+
+def from_flux_names(state):
+    """diffusers' own conversion, whose only width is the published model's."""
+    name = "convert_flux_transformer_checkpoint_to_diffusers"
+    source = inspect.getsource(getattr(single_file_utils, name))
+    width = FLUX["attention_head_dim"] * FLUX["num_attention_heads"]
+    assert source.count("inner_dim = 3072") == 1
+    scope = dict(vars(single_file_utils))
+    exec(source.replace("inner_dim = 3072", f"inner_dim = {width}"), scope)
+    return scope[name](state)
+
+
+T5_GGUF = [("encoder.block.", "enc.blk."), ("encoder.final_layer_norm", "enc.output_norm"), ("shared", "token_embd"),
+           ("layer.0.SelfAttention.relative_attention_bias", "attn_rel_b"), ("layer.0.SelfAttention.", "attn_"),
+           ("layer.0.layer_norm", "attn_norm"), ("layer.1.layer_norm", "ffn_norm"), ("layer.1.DenseReluDense.wi_0", "ffn_gate"),
+           ("layer.1.DenseReluDense.wi_1", "ffn_up"), ("layer.1.DenseReluDense.wo", "ffn_down")]
+QWEN_GGUF = [("embed_tokens", "token_embd"), ("layers.", "blk."), ("input_layernorm", "attn_norm"), ("post_attention_layernorm", "ffn_norm"),
+             ("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm"), ("self_attn.q_proj", "attn_q"),
+             ("self_attn.k_proj", "attn_k"), ("self_attn.v_proj", "attn_v"), ("self_attn.o_proj", "attn_output"), ("mlp.gate_proj", "ffn_gate"),
+             ("mlp.up_proj", "ffn_up"), ("mlp.down_proj", "ffn_down")]
+
+
+def qwen_names(state):
+    state = _rename(state, QWEN_GGUF)
+    return {("output_norm.weight" if name == "norm.weight" else name): tensor for name, tensor in state.items()}
+
+
+# ---- files ----
+
+
+def type_of(name, types, fallback):
+    return next((kind for part, kind in types if part in name), fallback)
+
+
+def write_gguf(path, writer, state, types):
+    """Matrices in the types that their names are given, the rest as it is. Returns what the file stands for."""
+    rng, values, used = np.random.default_rng(SEED), {}, {}
+    for name, tensor in state.items():
+        kind = type_of(name, types, "F32") if tensor.dim() == 2 else "F32"
+        data, value = stored_types.of_gguf(tensor.numpy(), kind, rng)
+        writer.add_tensor(name, data, raw_dtype=gguf.GGMLQuantizationType[kind])
+        values[name] = torch.from_numpy(value.copy())
+        used[kind] = used.get(kind, 0) + 1
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    writer.write_header_to_file(path)
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return values, used
+
+
+def write_comfy(path, state, types, prefix, by_metadata):
+    """The same as ComfyUI stores them: what describes a layer beside it, or (by_metadata) in the file's metadata."""
+    tensors, values, described, used = {}, {}, {}, {}
+    for name, tensor in state.items():
+        layer, kind = name.removesuffix(".weight"), type_of(name, types, None)
+        if kind is None or tensor.dim() != 2:
+            tensors[prefix + name], values[name] = tensor, tensor
+            continue
+        stored, values[name], form = stored_types.of_comfy(tensor, kind)
+        tensors |= {f"{prefix}{layer}.{end}": t for end, t in stored.items()}
+        used[kind] = used.get(kind, 0) + 1
+        if form and any(part in name for part in by_metadata):
+            described[layer] = {"format": form}
+        elif form:
+            text = json.dumps({"format": form}).encode()
+            tensors[f"{prefix}{layer}.comfy_quant"] = torch.tensor(list(text), dtype=torch.uint8)
+    metadata = {"_quantization_metadata": json.dumps({"format_version": "1.0", "layers": described})} if described else None
+    save_file({name: t.contiguous() for name, t in tensors.items()}, path, metadata=metadata)
+    return values, used
+
+
+def write_scaled_fp8(path, state):
+    """The older form: a marker for the whole file, scale_weight beside each matrix but the embedding."""
+    tensors, values = {"scaled_fp8": torch.zeros(0, dtype=torch.float8_e4m3fn)}, {}
+    for name, tensor in state.items():
+        if tensor.dim() != 2 or "shared" in name or "bias" in name:
+            values[name] = tensor.half().float()
+            tensors[name] = tensor.half()
+            continue
+        stored, values[name], _ = stored_types.of_comfy(tensor, "f8_e4m3")
+        tensors[name] = stored["weight"]
+        tensors[name.removesuffix("weight") + "scale_weight"] = stored["weight_scale"]
+        tensors[name.removesuffix("weight") + "scale_input"] = torch.ones(())
+    save_file({name: t.contiguous() for name, t in tensors.items()}, path)
+    return values
+
+
+def link(folder, name, to):
+    """A part of another fixture's."""
+    os.symlink(os.path.relpath(os.path.join(HERE, to), os.path.join(HERE, "stored", "NAME", "model")), os.path.join(folder, name))
+
+
+def part(folder, *names):
+    path = os.path.join(folder, *names)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    return path
+
+
+# ---- Z-Image ----
+
+ZIMAGE = dict(in_channels=16, dim=256, n_layers=1, n_refiner_layers=0, n_heads=2, n_kv_heads=2, norm_eps=1e-5,
+              rope_theta=256.0, t_scale=1000.0, axes_dims=[32, 48, 48], axes_lens=[640, 64, 64])
+QWEN = dict(hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=64,
+            rms_norm_eps=3e-5, max_position_embeddings=1024, rope_parameters={"rope_type": "default", "rope_theta": 20011.0})
+
+
+def zimage_pipe():
+    pipe = rings.load(os.path.join(HERE, "zimage_a", "model"))
+    pipe.scheduler = FlowMatchEulerDiscreteScheduler(num_train_timesteps=1000, shift=rings.FAMILY_SHIFT)
+    return pipe
+
+
+def zimage_case(pipe):
+    columns, rows, multiple = 5, 3, 16
+    return dict(index=0, kind="image", prompt="a red fox in the snow, golden hour", negative_prompt="blurry, low quality", steps=3, cfg_scale=2.5,
+                width=columns * multiple, height=rows * multiple, seed=42, batch=1, flow_shift=None, shift=rings.FAMILY_SHIFT,
+                latent_width=2 * columns, latent_height=2 * rows, image_tokens=columns * rows)
+
+
+def run_zimage(pipe, case):
+    out = {}
+    for lane, prompt in (("cond", case["prompt"]), ("uncond", case["negative_prompt"])):
+        ids, out[f"case0.hidden.{lane}"] = rings.encode(pipe, prompt)
+        out[f"case0.ids.{lane}"] = torch.tensor(ids, dtype=torch.int32)
+    for name, value in rings.run_case(pipe, case).items():
+        if name not in ("decoded", "picture"):
+            out[f"case0.{name}"] = value
+    return out
+
+
+def zimage_transformer(caption):
+    return weights.randomize(ZImageTransformer2DModel(cap_feat_dim=caption, **ZIMAGE), weights.TRANSFORMER, f"{SEED} transformer")
+
+
+def qwen(pipe):
+    return weights.randomize(Qwen3Model(Qwen3Config(vocab_size=len(pipe.tokenizer) + 9, tie_word_embeddings=True, **QWEN)), weights.TEXT,
+                             f"{SEED} text")
+
+
+# The feed-forward's rows of 682 are no whole blocks of any type.
+ZIMAGE_TYPES = [
+    ("attention.qkv", "Q4_K"), ("attention.out", "Q5_0"), ("w1", "Q4_1"), ("w3", "MXFP4"), ("w2", "F16"), ("layers.0.adaLN", "Q6_K"),
+    ("final_layer.adaLN", "Q3_K"), ("t_embedder.mlp.0", "Q5_K"), ("t_embedder.mlp.2", "Q5_1"), ("cap_embedder.1", "BF16"), ("final_layer", "F16"),
+    ("x_embedder", "F16"),
+]
+QWEN_TYPES = [("token_embd", "Q6_K"), ("blk.0.attn_q.", "Q4_K"), ("attn_k.", "Q5_K"), ("attn_v", "Q6_K"), ("attn_output", "Q4_K"),
+              ("ffn_gate", "IQ4_XS"), ("ffn_up", "Q2_K"), ("ffn_down", "Q3_K"), ("attn_q.", "Q8_0")]
+
+
+def zimage_gguf(folder):
+    pipe, transformer = zimage_pipe(), zimage_transformer(QWEN["hidden_size"])
+    text = qwen(pipe)
+    values, used = write_gguf(part(folder, "diffusion_models", "zimage.gguf"), gguf.GGUFWriter(None, "lumina2"),
+                              zimage_names(transformer.state_dict()), ZIMAGE_TYPES)
+    transformer.load_state_dict(single_file_utils.convert_z_image_transformer_checkpoint_to_diffusers(values))
+    writer = gguf.GGUFWriter(None, "qwen3")
+    writer.add_block_count(QWEN["num_hidden_layers"])
+    writer.add_rope_freq_base(QWEN["rope_parameters"]["rope_theta"])
+    writer.add_layer_norm_rms_eps(QWEN["rms_norm_eps"])
+    writer.add_head_count(QWEN["num_attention_heads"])
+    writer.add_key_length(QWEN["head_dim"])
+    with open(os.path.join(HERE, "zimage_a/model/tokenizer/tokenizer.json"), encoding="utf-8") as f:
+        tokens_gguf.add_qwen(writer, json.load(f), text.config.vocab_size)
+    state = text.state_dict()
+    values, more = write_gguf(part(folder, "text_encoders", "qwen3.gguf"), writer, qwen_names(state), QWEN_TYPES)
+    text.load_state_dict(dict(zip(state, values.values())))
+    link(folder, "vae", "zimage_a/model/vae")
+    pipe.transformer, pipe.text_encoder = transformer, text
+    return "zimage", pipe, zimage_case(pipe), run_zimage, dict(transformer=used, text=more), None
+
+
+COMFY_TYPES = [("attention.qkv", "nvfp4"), ("attention.out", "mxfp8"), ("w1", "int8 rows"), ("w3", "f8_e5m2"), ("w2", "int8"),
+               ("adaLN_modulation", "f8_e4m3"), ("t_embedder.mlp.0", "f8_e4m3 plain"), ("t_embedder.mlp.2", "f8_e5m2 plain")]
+
+
+def zimage_comfy(folder):
+    """Every type of ComfyUI's, described in both of its ways; the encoder is zimage_a's."""
+    pipe, transformer = zimage_pipe(), zimage_transformer(40)
+    original = {name: t.clone() for name, t in transformer.state_dict().items()}
+    values, used = write_comfy(part(folder, "diffusion_models", "zimage.safetensors"), zimage_names(transformer.state_dict()), COMFY_TYPES,
+                               "model.diffusion_model.", ("attention.out", "w1"))
+    transformer.load_state_dict(single_file_utils.convert_z_image_transformer_checkpoint_to_diffusers(values))
+    link(folder, "text_encoder_a", "zimage_a/model/text_encoder")
+    link(folder, "tokenizer", "zimage_a/model/tokenizer")
+    link(folder, "vae", "zimage_a/model/vae")
+    pipe.transformer = transformer
+    return "zimage", pipe, zimage_case(pipe), run_zimage, dict(transformer=used), original
+
+
+# ---- Flux.1 ----
+
+FLUX = dict(in_channels=20, num_layers=1, num_single_layers=1, attention_head_dim=128, num_attention_heads=2, joint_attention_dim=256,
+            pooled_projection_dim=20, guidance_embeds=True, axes_dims_rope=[16, 56, 56])
+T5 = dict(d_model=256, d_kv=32, d_ff=512, num_layers=1, num_heads=6, feed_forward_proj="gated-gelu", is_encoder_decoder=True,
+          tie_word_embeddings=False, layer_norm_epsilon=2e-5)
+
+FLUX_TYPES = [
+    ("img_attn.qkv", "Q4_K"), ("img_attn.proj", "Q5_K"), ("img_mlp.0", "Q6_K"), ("img_mlp.2", "Q3_K"), ("img_mod", "Q8_0"),
+    ("txt_attn.qkv", "IQ4_XS"), ("txt_attn.proj", "Q5_0"), ("txt_mlp.0", "Q2_K"), ("txt_mlp.2", "Q4_1"), ("txt_mod", "IQ4_NL"),
+    ("linear1", "NVFP4"), ("linear2", "MXFP4"), ("modulation", "Q5_1"), ("out_layer", "Q4_0"), ("in_layer", "BF16"), ("final_layer", "F16"),
+    ("txt_in", "BF16"),
+]
+T5_TYPES = [("token_embd", "Q5_K"), ("attn_rel_b", "F16"), ("attn_q", "Q6_K"), ("attn_k", "Q4_K"), ("attn_v", "Q5_K"), ("attn_o", "Q5_0"),
+            ("ffn_gate", "Q8_0"), ("ffn_up", "IQ4_XS"), ("ffn_down", "Q4_K")]
+
+
+def flux_pipe():
+    return flux.rings.load(os.path.join(HERE, "flux_a", "model"))
+
+
+def flux_case(pipe):
+    columns, rows, multiple = 4, 3, 16
+    return dict(index=0, kind="image", prompt="a red fox in the snow, golden hour, soft light", negative_prompt=None, steps=3, cfg_scale=1.0,
+                guidance=3.5, width=columns * multiple, height=rows * multiple, seed=42, batch=1, flow_shift=None, max_sequence_length=512,
+                channels=5, init=False, mask=False, references=[], latent_width=2 * columns, latent_height=2 * rows, image_tokens=columns * rows)
+
+
+def run_flux(pipe, case):
+    out, _ = flux.rings.encode(pipe, case["prompt"], case["max_sequence_length"])
+    out = {f"case0.{name}.cond": value for name, value in out.items()}
+    for name, value in flux.rings.run_case(pipe, case, {}).items():
+        if name not in ("decoded", "picture"):
+            out[f"case0.{name}"] = value
+    return out
+
+
+def t5_of(pipe):
+    config = T5Config(vocab_size=len(pipe.tokenizer_2) + 28, **T5)
+    return weights.randomize(T5EncoderModel(config), weights.T5, f"{SEED} t5")
+
+
+def t5_state(text):
+    return {name: t for name, t in text.state_dict().items() if name != "encoder.embed_tokens.weight"}
+
+
+def write_flux(path):
+    transformer = weights.randomize(FluxTransformer2DModel(**FLUX), weights.FLUX, f"{SEED} flux")
+    writer = gguf.GGUFWriter(None, "flux")
+    values, used = write_gguf(path, writer, flux_names(transformer.state_dict()), FLUX_TYPES)
+    transformer.load_state_dict(from_flux_names(values))
+    return transformer, used
+
+
+def flux_links(folder):
+    link(folder, "clip", "flux_a/model/text_encoder")
+    link(folder, "tokenizer", "flux_a/model/tokenizer")
+    link(folder, "vae", "flux_a/model/vae")
+
+
+def flux_gguf(folder):
+    pipe = flux_pipe()
+    pipe.transformer, used = write_flux(part(folder, "unet", "flux.gguf"))
+    text = t5_of(pipe)
+    writer = gguf.GGUFWriter(None, "t5encoder")
+    writer.add_block_count(T5["num_layers"])
+    writer.add_layer_norm_rms_eps(T5["layer_norm_epsilon"])
+    with open(os.path.join(HERE, "flux_a/model/tokenizer_2/tokenizer.json"), encoding="utf-8") as f:
+        tokens_gguf.add_t5(writer, json.load(f), text.config.vocab_size, False)
+    state = t5_state(text)
+    values, more = write_gguf(part(folder, "t5", "t5.gguf"), writer, _rename(state, T5_GGUF), T5_TYPES)
+    text.load_state_dict(dict(zip(state, values.values())), strict=False)
+    text.encoder.embed_tokens.weight = text.shared.weight
+    flux_links(folder)
+    pipe.text_encoder_2 = text
+    return "flux", pipe, flux_case(pipe), run_flux, dict(transformer=used, t5=more), None
+
+
+def flux_fp8(folder):
+    """flux_gguf's transformer with a T5 in scaled fp8, as ComfyUI's older files have it."""
+    pipe = flux_pipe()
+    pipe.transformer, _ = write_flux(os.path.join(folder, "flux.gguf"))
+    os.remove(os.path.join(folder, "flux.gguf"))
+    link(folder, "unet", "stored/flux_gguf/model/unet")
+    text = t5_of(pipe)
+    text.config.layer_norm_epsilon = 1e-6
+    for norm in [m for m in text.modules() if hasattr(m, "variance_epsilon")]:
+        norm.variance_epsilon = 1e-6
+    state = t5_state(text)
+    values = write_scaled_fp8(part(folder, "t5", "t5xxl_fp8_e4m3fn_scaled.safetensors"), state)
+    text.load_state_dict(values, strict=False)
+    text.encoder.embed_tokens.weight = text.shared.weight
+    flux_links(folder)
+    link(folder, "tokenizer_2", "flux_a/model/tokenizer_2")
+    pipe.text_encoder_2 = text
+    return "flux", pipe, flux_case(pipe), run_flux, dict(t5={"f8_e4m3": len(state)}), None
+
+
+MODELS = dict(zimage_gguf=zimage_gguf, zimage_comfy=zimage_comfy, flux_gguf=flux_gguf, flux_fp8=flux_fp8)
+
+
+def make(name):
+    spec = Spec(name)
+    target = files.fixture_begin(HERE, spec.name)
+    folder = os.path.join(target, "model")
+    os.makedirs(folder)
+    family, pipe, case, run, used, original = MODELS[name](folder)
+    tensors = run(pipe, case)
+    expect = dict(family=family, cases=[case], types=used)
+    if original:
+        pipe.transformer.load_state_dict(original)
+        expect["original"] = relative(tensors["case0.latent"], run(pipe, case)["case0.latent"])
+        print(f"{name}: {expect['original']:.4f} from the latent of the weights before")
+    files.fixture_end(HERE, spec, tensors, expect)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Makes the fixtures of stored weights.")
+    parser.add_argument("--only", choices=MODELS)
+    args = parser.parse_args()
+    torch.set_num_threads(2)
+    torch.use_deterministic_algorithms(True)
+    for name in [args.only] if args.only else MODELS:
+        make(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Weights in every type that files store, each with the numbers that it stands for.
+
+GGUF's types by the gguf package: quantised by it where it can, else random codes whose
+scales give the numbers the deviation of the weight that they stand in for; what bytes
+mean is the package's word in both cases.  ComfyUI's by torch, from the facts of its
+comfy/ops.py.
+"""
+
+import gguf
+import numpy as np
+import torch
+
+import quantised
+
+Type = gguf.GGMLQuantizationType
+
+# (f16 scale at, offset's scale at, its multiple of the scale): what makes random codes' mean zero.
+SCALES = {
+    "Q2_K": (80, 82, 1.5), "Q3_K": (108, None, 0), "Q4_K": (0, 2, 7.5), "Q5_K": (0, 2, 15.5), "Q6_K": (208, None, 0), "IQ4_NL": (0, None, 0),
+    "IQ4_XS": (0, None, 0),
+}
+
+
+def _with_scales(name, blocks, scale):
+    at, offset, multiple = SCALES[name]
+    blocks[:, at:at + 2] = scale.astype(np.float16)[:, None].view(np.uint8)
+    if offset is not None:
+        blocks[:, offset:offset + 2] = (multiple * scale).astype(np.float16)[:, None].view(np.uint8)
+
+
+def _random(weight, name, rng):
+    """Bytes of random codes."""
+    values, size = gguf.GGML_QUANT_SIZES[Type[name]]
+    rows, columns = weight.shape
+    blocks = rng.integers(0, 256, (rows * columns // values, size), np.uint8)
+    if name == "NVFP4":  # its scales are four bytes: up to 2^-6 below the normal numbers, then above
+        blocks[:, :4] = rng.integers(0x02, 0x0d, (len(blocks), 4), np.uint8)
+        return blocks.reshape(rows, -1)
+    spread = rng.uniform(0.5, 1.5, len(blocks))
+    _with_scales(name, blocks, spread)
+    unit = gguf.quants.dequantize(blocks.reshape(rows, -1), Type[name]).std()
+    _with_scales(name, blocks, spread * (weight.std() / unit))
+    return blocks.reshape(rows, -1)
+
+
+def of_gguf(weight, name, rng):
+    """(bytes [rows, row bytes], values f32): an f32 weight in a type of GGUF's."""
+    if name in SCALES or name == "NVFP4":
+        data = _random(weight, name, rng)
+    else:
+        data = gguf.quants.quantize(weight, Type[name])
+    return data, gguf.quants.dequantize(data, Type[name]).reshape(weight.shape)
+
+
+# ---- ComfyUI's ----
+
+
+def _fp8(weight, dtype):
+    scale = weight.abs().max() / torch.finfo(dtype).max
+    codes = (weight / scale).to(dtype)
+    return codes, scale, codes.float() * scale
+
+
+def _e2m1(values):
+    """Codes of the nearest numbers."""
+    numbers = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    codes = (values.abs().unsqueeze(-1) - numbers).abs().argmin(-1)
+    return (codes | ((values < 0).long() << 3)).to(torch.uint8), torch.sign(values) * numbers[codes]
+
+
+def _tiles(scales, rows):
+    down, across = -(-rows // 128) * 128, -(-scales.shape[1] // 4) * 4
+    return torch.from_numpy(quantised.tiles(scales.view(torch.uint8).numpy()).reshape(down, across))
+
+
+def _nvfp4(weight):
+    rows, columns = weight.shape
+    blocks = weight.reshape(rows, columns // 16, 16)
+    whole = weight.abs().max() / (6 * 448)
+    scales = (blocks.abs().amax(-1) / 6 / whole).to(torch.float8_e4m3fn)
+    factor = (scales.float() * whole).unsqueeze(-1)
+    codes, numbers = _e2m1(torch.where(factor > 0, blocks / factor, 0))
+    codes = codes.reshape(rows, columns // 2, 2)
+    packed = codes[..., 0] << 4 | codes[..., 1]
+    scales_stored = _tiles(scales, rows).view(torch.float8_e4m3fn)
+    return dict(weight=packed, weight_scale=scales_stored, weight_scale_2=whole), (numbers * factor).reshape(rows, columns)
+
+
+def _mxfp8(weight):
+    rows, columns = weight.shape
+    blocks = weight.reshape(rows, columns // 32, 32)
+    exponents = torch.ceil(torch.log2(blocks.abs().amax(-1) / 448)).clamp(-127, 127)
+    factor = torch.exp2(exponents).unsqueeze(-1)
+    codes = (blocks / factor).to(torch.float8_e4m3fn)
+    stored = dict(weight=codes.reshape(rows, columns), weight_scale=_tiles((exponents + 127).to(torch.uint8), rows))
+    return stored, (codes.float() * factor).reshape(rows, columns)
+
+
+def _int8(weight, by_row):
+    scale = (weight.abs().amax(1, keepdim=True) if by_row else weight.abs().max()) / 127
+    codes = torch.round(weight / scale).to(torch.int8)
+    return dict(weight=codes, weight_scale=scale), codes.float() * scale
+
+
+def of_comfy(weight, name):
+    """(tensors by the ends of their names, values f32, ComfyUI's name of the form or None)."""
+    if name in ("f8_e4m3", "f8_e5m2"):
+        dtype = {"f8_e4m3": torch.float8_e4m3fn, "f8_e5m2": torch.float8_e5m2}[name]
+        codes, scale, values = _fp8(weight, dtype)
+        return dict(weight=codes, weight_scale=scale), values, {"f8_e4m3": "float8_e4m3fn", "f8_e5m2": "float8_e5m2"}[name]
+    if name in ("f8_e4m3 plain", "f8_e5m2 plain"):
+        codes = weight.to(torch.float8_e4m3fn if "e4m3" in name else torch.float8_e5m2)
+        return dict(weight=codes), codes.float(), None
+    if name in ("int8", "int8 rows"):
+        stored, values = _int8(weight, name == "int8 rows")
+        return stored, values, "int8_tensorwise"
+    stored, values = {"nvfp4": _nvfp4, "mxfp8": _mxfp8}[name](weight)
+    return stored, values, name
