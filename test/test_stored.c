@@ -14,6 +14,16 @@ static const struct gate gates[] = {
 
 static const struct gate gpu_gates[] = {{0}};
 
+static bool seen[N_DTYPES]; /* in what the fixtures' runs read */
+
+static void see_types(const struct sluice_model *model) {
+    for (int role = 0; role < N_ROLES; role++)
+        for (int i = 0; i < model->component[role].n_blocks; i++) {
+            const struct block *block = &model->component[role].blocks[i];
+            for (int k = 0; k < block->n_tensors; k++) seen[block->tensors[k].shape.dtype] = true;
+        }
+}
+
 static void run_cases(struct public_run *p) {
     json_t *cases = json_object_get(p->fixture->expect, "cases"), *c;
     size_t i;
@@ -37,6 +47,7 @@ static void run_cases(struct public_run *p) {
 static void test_found(const struct fixture *f) {
     char path[PATH];
     struct public_run *p = open_run(f, model_path(f, path), false);
+    see_types(p->model);
     run_cases(p);
     close_run(p);
 }
@@ -128,5 +139,11 @@ int main(void) {
         {"by flags", test_flagged, PRECISION_F32, false, NULL},
         {"in folders", test_foldered, PRECISION_F32, false, "case0.hidden.uncond"},
     };
-    return rings_main_in("test/golden/stored", "stored", tests, COUNT_OF(tests), gates, gpu_gates);
+    int failed = rings_main_in("test/golden/stored", "stored", tests, COUNT_OF(tests), gates, gpu_gates);
+    for (enum dtype type = 0; type < N_DTYPES; type++) {
+        if (!dtype_is_weight(type) || seen[type]) continue;
+        printf("no fixture has weights of %s\n", dtype_name(type));
+        failed = 1;
+    }
+    return failed;
 }
