@@ -12,7 +12,12 @@ static const struct gate gates[] = {
     {"latent", 1.81e-6, 6e-6}, {"noise.randn", 9.16e-7, 2e-6}, {0},
 };
 
-static const struct gate gpu_gates[] = {{0}};
+/* In bf16, of which the reference's own errors are not known here: measured under emulation. A tensor of
+ * another type than it is has an error of its own size. */
+static const struct gate gpu_gates[] = {
+    {"hidden", 1.08e-2, 3e-2}, {"pooled", 3.32e-3, 1e-2},      {"latent after a step", 3.29e-3, 1e-2},
+    {"latent", 6.15e-3, 2e-2}, {"noise.randn", 9.16e-7, 2e-6}, {0},
+};
 
 static bool seen[N_DTYPES]; /* in what the fixtures' runs read */
 
@@ -135,7 +140,7 @@ static void test_foldered(const struct fixture *f) {
 
 int main(void) {
     static const struct ring_test tests[] = {
-        {"found by content", test_found, PRECISION_F32, false, NULL},
+        {"found by content", test_found, PRECISION_F32, true, NULL},
         {"by flags", test_flagged, PRECISION_F32, false, NULL},
         {"in folders", test_foldered, PRECISION_F32, false, "case0.hidden.uncond"},
     };
