@@ -389,6 +389,7 @@ INLINE uint32_t tile_byte(const unsigned char *row, int64_t block) {
 WIDE static void scale_nvfp4(float *to, const unsigned char *row, int64_t first, int64_t n) {
     for (int64_t i = first; i < first + n; i++, to += 16) {
         float d = e4m3_f32(tile_byte(row, i));
+#pragma omp simd
         for (int j = 0; j < 16; j++) to[j] *= d;
     }
 }
@@ -396,6 +397,7 @@ WIDE static void scale_nvfp4(float *to, const unsigned char *row, int64_t first,
 WIDE static void scale_mxfp8(float *to, const unsigned char *row, int64_t first, int64_t n) {
     for (int64_t i = first; i < first + n; i++, to += 32) {
         float d = e8m0_f32(tile_byte(row, i));
+#pragma omp simd
         for (int j = 0; j < 32; j++) to[j] *= d;
     }
 }
