@@ -82,7 +82,13 @@ $B/stream_picture: $(PICTURE_O) $(ENGINE_O)
 	@echo "  ld $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcairo $(LIBS)
 
--include $(ENGINE_O:.o=.d) $(CLI_O:.o=.d) $(GALLERY_O:.o=.d) $(PICTURE_O:.o=.d)
+# What opening headers takes, for bench/loading.sh.
+HEADERS_O := $B/obj/bench/headers.o
+$B/headers: $(HEADERS_O) $(ENGINE_O)
+	@echo "  ld $@"
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+-include $(HEADERS_O:.o=.d) $(ENGINE_O:.o=.d) $(CLI_O:.o=.d) $(GALLERY_O:.o=.d) $(PICTURE_O:.o=.d)
 
 include test/check.mk
 include bench/gpu/gpu.mk

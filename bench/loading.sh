@@ -1,6 +1,7 @@
 #!/bin/sh
 # How fast a model comes to memory: `sluice bench load`, and before it dd with the model's largest file, out of the page
-# cache and past it. Argument: the model's folder; without one a made-up Z-Image of 2.7 GB is written to build/ and removed.
+# cache and past it; first of all what it takes to open the headers of 12 GB. Argument: the model's folder; without one a
+# made-up Z-Image of 2.7 GB is written to build/ and removed.
 set -eu
 cd "$(dirname "$0")/.."
 sluice=build/release/sluice
@@ -12,6 +13,8 @@ if [ -z "$model" ]; then
     $sluice bench checkpoint zimage "$model" --seed 3 --quiet \
         --dims heads=16,layers=16,hidden=1024,text_heads=8,text_key_heads=2,text_layers=6
 fi
+make -s build/release/headers
+build/release/headers build
 file=$(find -L "$model" -name '*.safetensors' -printf '%s %p\n' | sort -rn | head -n 1 | cut -d' ' -f2-)
 cat "$file" >/dev/null
 echo "dd bs=16M:                $(dd if="$file" of=/dev/null bs=16M 2>&1 | tail -n 1)"

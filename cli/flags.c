@@ -28,7 +28,7 @@ const struct flag flags[N_FLAGS] = {
      "text encoder (not in this build)"},
     {NULL, MODELS, NULL, "--t5xxl", "PATH", FLAG_STRING, AT(model.t5xxl), 0, 0, NULL, "the T5 text encoder"},
     {NULL, MODELS, NULL, "--tokenizer", "PATH", FLAG_STRING, AT(model.tokenizer), 0, 0, NULL,
-     "tokenizer.json or a folder with the tokenizer's files"},
+     "tokenizer.json, a GGUF file, or a folder with the tokenizer's files"},
 
     {"Picture", RUNS | TOKENIZE, "-p", "--prompt", "TEXT", FLAG_PROMPT, AT(prompt), 0, 0, NULL,
      "what to draw; @FILE reads a file"},

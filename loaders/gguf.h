@@ -53,6 +53,8 @@ uint64_t gguf_host_bytes(const struct gguf *header);
 
 /* False if there is no such key. */
 bool gguf_find(const struct gguf *header, const char *key, struct gguf_value *value);
+/* Pair i of the metadata, in the order of the keys; false behind the last. */
+bool gguf_pair_at(const struct gguf *header, int i, struct gguf_text *key, struct gguf_value *value);
 /* Element i of a value of numbers, as a double (integers up to 2^53 are exact). */
 double gguf_number(const struct gguf_value *value, uint64_t i);
 /* Goes through the strings of a value: *place starts as 0. False at the end. */
@@ -61,10 +63,18 @@ bool gguf_next_text(const struct gguf_value *value, uint64_t *place, struct gguf
 const char *gguf_architecture(const struct gguf *header);
 
 /* One GGUF file as source 0 of a new index, freed with index_destroy, as safetensors_open. Shapes are in
- * PyTorch's order, those under comfy.gguf.orig_shape.NAME where a file has them. index->config: the scalar
- * metadata as JSON, a flat object from key to value ("general.architecture", "qwen3.block_count"); arrays of
- * at most 64 numbers too. Of a file in parts (split.count) the first is opened: the others are found beside
- * it by name and are further sources. */
+ * PyTorch's order, those under comfy.gguf.orig_shape.NAME where a file has them (a row of blocks may then
+ * have more values than the last dimension). Types that nothing here computes with are DTYPE_OTHER, with
+ * their type_name. Bytes behind the last tensor are nobody's and no error.
+ *
+ * index->config: the scalar metadata as JSON, a flat object from key to value ("general.architecture",
+ * "qwen3.block_count"); arrays of at most 64 numbers too, without comfy.gguf.orig_shape; strings of at most
+ * 1,023 bytes of UTF-8, keys of at most 240. Of metadata that would be longer than LOADER_CONFIG_BYTES_MAX
+ * there is none. An f32 is written as the shortest decimals that give it back.
+ *
+ * Of a file in parts (split.count) the first is opened: the others are found beside it by name and are
+ * further sources. MISSING, DUP and META where they do not fit together; UNSUPPORTED for another than the
+ * first. */
 enum status gguf_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e);
 
 /* Is this file's beginning that of a GGUF file? False also where it cannot be read. */
@@ -79,7 +89,8 @@ struct gguf_metadata {
     double number;
     const char *text;
     const int32_t *array;
-    int n; /* of array; 0: none */
+    int n;                          /* of array; 0: none */
+    const struct gguf_value *value; /* of any kind, as another file has it, instead of all that; or NULL */
 };
 struct named_tensor;
 struct tensor_maker;

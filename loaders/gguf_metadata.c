@@ -36,10 +36,21 @@ static enum status fail_array_bytes(const struct gguf_place *place, uint64_t at,
     return error_expected(e, "at most %d bytes", GGUF_ARRAY_BYTES_MAX);
 }
 
+/* Goes over the next string if it is in memory whole and no longer than it may be: all but a few are. */
+static bool skip_text(struct gguf_place *place) {
+    const struct gguf *header = place->header;
+    if (header->bytes - place->at < 8) return false;
+    uint64_t bytes = gguf_little_endian(header->text + place->at, 8);
+    if (bytes > header->bytes - place->at - 8 || bytes > GGUF_STRING_MAX) return false;
+    place->at += 8 + bytes;
+    return true;
+}
+
 static enum status take_texts(struct gguf_place *place, struct gguf_value *value, struct error *e) {
     struct gguf_text text;
     for (uint64_t i = 0; i < value->n; i++) {
-        if (gguf_take_text(place, "string", GGUF_STRING_MAX, &text, e) != OK) return e->code;
+        if (!skip_text(place) && gguf_take_text(place, "string", GGUF_STRING_MAX, &text, e) != OK)
+            return e->code;
         if (place->at - value->at > GGUF_ARRAY_BYTES_MAX) return fail_array_bytes(place, value->at, e);
     }
     return OK;
@@ -205,6 +216,13 @@ bool gguf_find(const struct gguf *header, const char *key, struct gguf_value *va
     struct gguf_text text = {key, strlen(key)};
     int i = lower_bound(header, text);
     if (i == header->n_pairs || gguf_compare_texts(header->pairs[i].key, text)) return false;
+    *value = header->pairs[i].value;
+    return true;
+}
+
+bool gguf_pair_at(const struct gguf *header, int i, struct gguf_text *key, struct gguf_value *value) {
+    if (i < 0 || i >= header->n_pairs) return false;
+    *key = header->pairs[i].key;
     *value = header->pairs[i].value;
     return true;
 }

@@ -2,6 +2,7 @@
 #include "loaders/output.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -64,9 +65,10 @@ static uint64_t piece_of(const struct tensor *tensor) {
 enum status output_make(struct output *output, const struct tensor_maker *maker, int i,
                         const struct tensor *tensor, struct error *e) {
     struct sys *sys = output->sys;
-    uint64_t left = (uint64_t)tensor_bytes(tensor), most = piece_of(tensor);
-    void *piece = sys->alloc(sys, LINE_HOST, PIECE_BYTES);
-    if (!piece) return error_set(e, MEMORY, "no memory for a piece of %d bytes", PIECE_BYTES);
+    uint64_t left = (uint64_t)tensor_bytes(tensor), most = piece_of(tensor),
+             bytes = left < most ? left : most;
+    void *piece = sys->alloc(sys, LINE_HOST, bytes + 1);
+    if (!piece) return error_set(e, MEMORY, "no memory for a piece of %" PRIu64 " bytes", bytes);
     while (left && e->code == OK) {
         uint64_t n = left < most ? left : most;
         if (maker->make(maker->user, i, piece, n, e) == OK) output_write(output, piece, n, e);

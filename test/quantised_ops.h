@@ -172,7 +172,7 @@ static void same_conv(enum dtype dtype, int32_t side, int32_t channels, int32_t 
     if (dtype_tiled_values(dtype)) return;
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(side, side, channels), 0, 1);
     struct twins weight = make_twins(dtype, SHAPE(channels, channels, kernel, kernel));
-    struct twins bias = make_twins(DTYPE_BF16, SHAPE(channels));
+    struct twins bias = make_twins(dtype_is_quantised(dtype) ? DTYPE_BF16 : dtype, SHAPE(channels));
     struct results r = {.stored = tensor_random(DTYPE_F32, 3, in.dim, 0, 1),
                         .f32 = tensor_random(DTYPE_F32, 3, in.dim, 0, 0)};
     struct conv_options o = {.upsample = 1};

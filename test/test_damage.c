@@ -1,11 +1,12 @@
 /* Damaged files: every truncation of small valid ones, and bytes flipped, cut, doubled and put in at random,
- * in every file and text that the library reads: safetensors, shard index, tokenizer (both forms),
+ * in every file and text that the library reads: safetensors, GGUF, shard index, tokenizer (both forms),
  * configurations, defaults, latents, plans, rates. Each gives a result or an error of exit class 2, 3, 4 or
  * 7; no memory, no file descriptor stays; nothing takes longer than a stated time, nothing more than 64 MiB
  * of our memory beside the file.
  *
- * Rows that are wrong in one way each: malformed_safetensors.h (S*), test_loaders.c (X*), test_tokenizer.c
- * (T*), test_mistakes.c (what a whole model makes of them). DAMAGE=N: N random ones a file; SEED moves them.
+ * Rows that are wrong in one way each: malformed_safetensors.h (S*), malformed_gguf.h (G*), test_loaders.c
+ * (X*), test_tokenizer.c (T*), test_mistakes.c (what a whole model makes of them). DAMAGE=N: N random ones a
+ * file; SEED moves them.
  */
 #include "test/harness.h"
 
@@ -147,6 +148,13 @@ static int open_safetensors(struct watch *w, const char *path, struct sluice_err
     return publish_error(&e, public);
 }
 
+static int open_gguf(struct watch *w, const char *path, struct sluice_error *public) {
+    struct error e = {0};
+    struct tensor_index index;
+    if (component_open(&w->sys, path, &index, &e) == OK) index_destroy(&index);
+    return publish_error(&e, public);
+}
+
 static int open_tokenizer(struct watch *w, const char *path, struct sluice_error *public) {
     struct error e = {0};
     struct tokenizer *t = NULL;
@@ -179,6 +187,8 @@ static const struct victim victims[] = {
     {"safetensors", model_b, "text_encoder/model-00002-of-00002.safetensors", open_safetensors, false, 2000,
      false},
     {"safetensors, model", model_a, "vae/diffusion_pytorch_model.safetensors", open_model, true, 9000, false},
+    {"GGUF", "test/golden/gguf", "types.gguf", open_gguf, false, 4500, false},
+    {"GGUF, aligned", "test/golden/gguf", "aligned.gguf", open_gguf, false, 300, false},
     {"shard index", model_b, "text_encoder/model.safetensors.index.json", open_model, true, 0, false},
     {"tokenizer.json", model_a, "tokenizer/tokenizer.json", open_tokenizer, false, 0, false},
     {"vocab.json", model_b, "tokenizer/vocab.json", open_model, true, 0, false},

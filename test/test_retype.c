@@ -11,8 +11,8 @@ static const char *small_checkpoint(void) {
     snprintf(folder, sizeof folder, "%s/small", temporary);
     int code = sluice_checkpoint_write(
         "zimage", folder,
-        "heads=4,axis0=16,axis1=24,axis2=24,layers=3,refiners=1,hidden=256,text_heads=4,text_key_heads=2,"
-        "text_head_dim=32,text_ff=416,text_layers=4,vocabulary=400,vae0=32,vae1=32,vae2=32,vae3=32,vae_"
+        "heads=4,axis0=16,axis1=24,axis2=24,layers=2,refiners=1,hidden=256,text_heads=4,text_key_heads=2,"
+        "text_head_dim=32,text_ff=416,text_layers=3,vocabulary=400,vae0=32,vae1=32,vae2=32,vae3=32,vae_"
         "groups=8,latent_channels=16,dtype=bf16",
         11, NULL, NULL, &e);
     check(!code, "small checkpoint: %s (%s) %s", e.what, e.where, e.found);

@@ -35,16 +35,25 @@ static char folder[] = "/tmp/sluice-models-XXXXXX";
 /* Gives a tensor's name in the new file, or "" to leave it out. */
 typedef void (*renaming)(const char *name, char to[NAME]);
 
+/* A file whose tensors go into the new one. */
+struct old_file {
+    const char *path;
+    renaming rename;
+    struct tensor_index index;
+};
+
 struct copying {
-    const struct tensor_index *from;
+    int n;
+    char name[TENSORS_MAX][NAME];
+    struct named_tensor tensor[TENSORS_MAX];
     const struct index_entry *entry[TENSORS_MAX];
+    const struct byte_source *source[TENSORS_MAX];
     uint64_t done[TENSORS_MAX];
 };
 
 static enum status copy_bytes(void *user, int i, void *to, uint64_t bytes, struct error *e) {
     struct copying *c = user;
-    const struct index_entry *entry = c->entry[i];
-    source_read(&c->from->sources[entry->source], to, bytes, entry->offset + c->done[i], e);
+    source_read(c->source[i], to, bytes, c->entry[i]->offset + c->done[i], e);
     c->done[i] += bytes;
     return e->code;
 }
@@ -64,32 +73,39 @@ static void assert_ok(const struct error *e) {
     if (e->code != OK) fail_msg("%s", error_line(e, line, sizeof line));
 }
 
-/* A file's tensors under other names behind other metadata. */
-static const char *rewrite(const char *from, renaming rename_, const struct gguf_metadata *metadata, int n) {
-    static char names[TENSORS_MAX][NAME];
-    struct named_tensor tensors[TENSORS_MAX];
-    struct copying c = {0};
-    struct tensor_index index;
+static void add_tensors(struct copying *c, struct old_file *old) {
     struct error e = {0};
-    int n_tensors = 0;
-    const char *path = path_of("new.gguf");
-    component_open(&sys, from, &index, &e);
+    component_open(&sys, old->path, &old->index, &e);
     assert_ok(&e);
-    c.from = &index;
-    for (int i = 0; i < index.n_entries; i++) {
-        const struct index_entry *entry = &index.entries[i];
-        rename_(entry->name, names[n_tensors]);
-        if (!*names[n_tensors]) continue;
-        assert_true(n_tensors < TENSORS_MAX);
-        c.entry[n_tensors] = entry;
-        tensors[n_tensors] =
-            (struct named_tensor){names[n_tensors], tensor_make(NULL, entry->dtype, entry->rank, entry->dim)};
-        n_tensors++;
+    for (int i = 0; i < old->index.n_entries; i++) {
+        const struct index_entry *entry = &old->index.entries[i];
+        assert_true(c->n < TENSORS_MAX);
+        old->rename(entry->name, c->name[c->n]);
+        if (!*c->name[c->n]) continue;
+        c->entry[c->n] = entry;
+        c->source[c->n] = &old->index.sources[entry->source];
+        c->tensor[c->n] =
+            (struct named_tensor){c->name[c->n], tensor_make(NULL, entry->dtype, entry->rank, entry->dim)};
+        c->n++;
     }
-    gguf_write_made(&sys, path, metadata, n, tensors, n_tensors, &(struct tensor_maker){&c, copy_bytes}, &e);
+}
+
+/* The tensors of files under other names behind other metadata. */
+static const char *rewrite_all(struct old_file *old, int n_old, const struct gguf_metadata *metadata, int n) {
+    static struct copying c;
+    const char *path = path_of("new.gguf");
+    struct error e = {0};
+    memset(&c, 0, sizeof c);
+    for (int i = 0; i < n_old; i++) add_tensors(&c, &old[i]);
+    gguf_write_made(&sys, path, metadata, n, c.tensor, c.n, &(struct tensor_maker){&c, copy_bytes}, &e);
     assert_ok(&e);
-    index_destroy(&index);
+    for (int i = 0; i < n_old; i++) index_destroy(&old[i].index);
     return path;
+}
+
+static const char *rewrite(const char *from, renaming rename, const struct gguf_metadata *metadata, int n) {
+    struct old_file old = {from, rename, {0}};
+    return rewrite_all(&old, 1, metadata, n);
 }
 
 static struct gguf_metadata text(const char *key, const char *value) {
@@ -124,9 +140,9 @@ static void expect_refusal(const char *path, const char *found, const char *expe
     if (!strstr(e.found, found) || !strstr(e.expected, expected)) fail_msg("%s", line);
 }
 
-static const char *with_architecture(const char *from, renaming rename_, const char *name) {
+static const char *with_architecture(const char *from, renaming rename, const char *name) {
     struct gguf_metadata metadata = text("general.architecture", name);
-    return rewrite(from, rename_, &metadata, 1);
+    return rewrite(from, rename, &metadata, 1);
 }
 
 static void test_g39_architectures(void **state) {
@@ -230,7 +246,52 @@ static void test_settings(void **state) {
     assert_int_equal(open_with(&word, &e), META);
 }
 
+/* ---- tokenizers ---- */
+
+/* The encoder's own file knows better than what lies beside it. */
+static void test_own_tokenizer(void **state) {
+    (void)state;
+    char real[4096], *json = NULL;
+    struct sluice_error e = {0};
+    assert_non_null(realpath(QWEN3, real));
+    assert_int_equal(symlink(real, path_of("encoder.gguf")), 0);
+    FILE *other = fopen(path_of("tokenizer.json"), "w");
+    assert_non_null(other);
+    assert_true(fputs("{}", other) >= 0);
+    assert_int_equal(fclose(other), 0);
+    struct sluice_model_options o = {.struct_size = sizeof o, .llm = path_of("encoder.gguf")};
+    assert_int_equal(sluice_tokenize(&o, "fox", 3, &json, &e), SLUICE_OK);
+    assert_non_null(strstr(json, "\"text_encoder\""));
+    sluice_free(json);
+    unlink(path_of("encoder.gguf"));
+    unlink(path_of("tokenizer.json"));
+}
+
+static void test_t13_rows(void **state) {
+    (void)state;
+    struct sluice_model_options o = {.model = "test/golden/zimage_b/model", .tokenizer = QWEN3};
+    expect_model_failure(o, SHAPE, "651 in the tokenizer");
+}
+
 /* ---- names ---- */
+
+static void drop_one(const char *name, char to[NAME]) {
+    keep_name(strcmp(name, "blk.0.attn_v.weight") ? name : "", to);
+}
+
+/* It is called as the file's other tensors are. */
+static void test_missing(void **state) {
+    (void)state;
+    struct sluice_model *model;
+    struct error e = {0};
+    struct sluice_model_options o = {.struct_size = sizeof o,
+                                     .llm = with_architecture(QWEN3, drop_one, "qwen3"),
+                                     .diffusion_model = ZIMAGE "diffusion_models/zimage.gguf",
+                                     .vae = ZIMAGE "vae",
+                                     .tokenizer = QWEN3};
+    assert_int_equal(model_open(&sys, &o, &model, &e), MISSING);
+    assert_non_null(strstr(e.what, "blk.0.attn_v.weight"));
+}
 
 static void behind_prefix(const char *name, char to[NAME]) {
     snprintf(to, NAME, "model.diffusion_model.%s", name);
@@ -275,6 +336,27 @@ static void test_prefix(void **state) {
     assert_ptr_equal(contents.part[0].family, &family_flux);
     assert_string_equal(contents.part[0].prefix, "model.diffusion_model.");
     index_destroy(&whole);
+}
+
+static void behind_encoder(const char *name, char to[NAME]) {
+    snprintf(to, NAME, "text_encoders.llm.%s", name);
+}
+
+/* Transformer and encoder in one file, whose tokenizer is asked for when the transformer has been looked at.
+ */
+static void test_one_file(void **state) {
+    (void)state;
+    struct old_file old[] = {{ZIMAGE "diffusion_models/zimage.gguf", behind_prefix, {0}},
+                             {QWEN3, behind_encoder, {0}}};
+    const struct gguf_metadata metadata[] = {text("general.architecture", "lumina2"),
+                                             text("tokenizer.ggml.model", "gpt2"),
+                                             text("tokenizer.ggml.pre", "qwen2")};
+    struct sluice_model_options o = {.struct_size = sizeof o, .model = rewrite_all(old, 2, metadata, 3)};
+    struct sluice_error e = {0};
+    char *json = NULL;
+    assert_int_equal(sluice_tokenize(&o, "fox", 3, &json, &e), SLUICE_MISSING);
+    assert_non_null(strstr(e.what, "tokenizer.ggml.tokens"));
+    assert_null(json);
 }
 
 /* Every tensor of both files ends in the same place of the same block. */
@@ -327,12 +409,11 @@ static int end(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_g39_architectures),
-        cmocka_unit_test(test_g39_text_encoders),
-        cmocka_unit_test(test_g40_block_count),
-        cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_prefix),
-        cmocka_unit_test(test_clip_cpp),
+        cmocka_unit_test(test_g39_architectures), cmocka_unit_test(test_g39_text_encoders),
+        cmocka_unit_test(test_g40_block_count),   cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_own_tokenizer),     cmocka_unit_test(test_t13_rows),
+        cmocka_unit_test(test_missing),           cmocka_unit_test(test_prefix),
+        cmocka_unit_test(test_one_file),          cmocka_unit_test(test_clip_cpp),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, begin, end);
     printf("%d passed, %d failed\n", n - failed, failed);

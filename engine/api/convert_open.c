@@ -16,6 +16,10 @@ enum { INPUTS_MAX = 256 };
 static char *input_path(struct conversion *c, const char *path, struct error *e) {
     char *pipeline = path_join(c->sys, path, "model_index.json");
     bool is_pipeline = pipeline && path_is_folder(path) && path_exists(pipeline);
+    if (!pipeline) {
+        error_set(e, MEMORY, "no memory for a path");
+        return NULL;
+    }
     c->sys->release(c->sys, pipeline);
     if (!is_pipeline) return path_copy(c->sys, path, e);
     char *part = c->options->part ? path_existing(c->sys, path, c->options->part, e) : NULL;
@@ -135,6 +139,7 @@ static enum status bind_family(struct conversion *c, const struct family *family
     component_destroy(&component);
     if (e->code == OK && family == c->family) {
         c->config = config;
+        c->config_beside = origin == CONFIG_BESIDE;
     } else {
         config_destroy(&config);
     }
@@ -170,6 +175,9 @@ void convert_close(struct conversion *c) {
     struct sys *sys = c->sys;
     for (int i = 0; c->items && i < c->n_items; i++) sys->release(sys, c->items[i].name);
     sys->release(sys, c->items);
+    gguf_close(c->header);
+    sys->release(sys, c->values);
+    sys->release(sys, c->keys);
     sys->release(sys, c->kinds);
     sys->release(sys, c->beside);
     sys->release(sys, c->buffers.stored);

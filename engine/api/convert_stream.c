@@ -25,12 +25,14 @@ static struct tensor stored_shape(const struct index_entry *entry) {
 enum status convert_prepare(struct conversion *c, struct error *e) {
     struct convert_buffers *b = &c->buffers;
     uint64_t scales = 0;
-    b->values = CONVERT_VALUES;
+    b->values = 1;
     b->item = -1;
     for (int i = 0; i < c->n_items; i++) {
         const struct index_entry *entry = c->items[i].entry;
         struct tensor stored = stored_shape(entry);
-        if (tensor_columns(&stored) > b->values) b->values = tensor_columns(&stored);
+        int64_t values = least(tensor_elements(&stored), CONVERT_VALUES);
+        if (values < tensor_columns(&stored)) values = tensor_columns(&stored);
+        if (values > b->values) b->values = values;
         if (entry->scales.bytes > scales) scales = entry->scales.bytes;
     }
     /* No stored type takes more than eight bytes a value. */
@@ -75,7 +77,7 @@ static enum status read_scales(struct conversion *c, const struct index_entry *e
 static float work(struct conversion *c, const struct converted *item, const struct tensor *read, char *to) {
     int64_t rows = read->dim[0], columns = read->dim[1], row_bytes = dtype_bytes(item->dtype, columns);
     float *numbers = c->buffers.numbers, largest = 0;
-#pragma omp parallel for schedule(dynamic) reduction(max : largest)
+#pragma omp parallel for if (rows * columns >= 1 << 17) schedule(dynamic) reduction(max : largest)
     for (int64_t r = 0; r < rows; r++) {
         float *row = numbers + r * columns;
         weights_widen(row, read, r, 1);

@@ -322,9 +322,11 @@ static enum status tokenize_role(struct tokenizer_search *search, enum role role
     return e->code;
 }
 
-/* Prompts are cut as the recipe says, which the denoiser's weights tell, if they are there. */
-static enum status find_recipe(struct sys *sys, const struct sluice_model_options *o,
-                               struct model_parts *parts, const struct recipe **recipe, struct error *e) {
+/* Prompts are cut as the recipe says, which the denoiser's weights tell, if they are there. Other parts may
+ * lie in the denoiser's file, which is the caller's to close. */
+static enum status find_recipe(const struct sluice_model_options *o, struct model_parts *parts,
+                               struct component *denoiser, const struct recipe **recipe, struct error *e) {
+    struct sys *sys = denoiser->sys;
     char name[PIPELINE_NAME_BYTES] = "";
     enum config_origin origin;
     if (parts->pipeline && pipeline_read(sys, parts->pipeline, name, e) != OK) return e->code;
@@ -333,10 +335,10 @@ static enum status find_recipe(struct sys *sys, const struct sluice_model_option
     *recipe = pipeline_guess(parts);
     if (!*recipe) return pipeline_check(parts, o->model, e);
     if (!part) return OK;
-    struct component c = {.sys = sys, .family = part->family, .index = parts_take(parts, part)};
-    if (configuration_bind(&c, parts_path(parts, part), role_folder[ROLE_DENOISER], &origin, e) == OK)
-        pipeline_choose(part->flag ? "" : name, &c, recipe, e);
-    component_destroy(&c);
+    denoiser->family = part->family;
+    denoiser->index = parts_take(parts, part);
+    if (configuration_bind(denoiser, parts_path(parts, part), role_folder[ROLE_DENOISER], &origin, e) == OK)
+        pipeline_choose(part->flag ? "" : name, denoiser, recipe, e);
     return e->code;
 }
 
@@ -344,13 +346,17 @@ static enum status tokenize_seen(struct sys *sys, const struct sluice_model_opti
                                  struct model_parts *parts, const char *text, size_t bytes, char **json,
                                  struct error *e) {
     struct tokenizer_search search = {.sys = sys, .options = o, .parts = parts};
+    struct component denoiser = {.sys = sys};
     unsigned losses = json_losses();
-    if (find_recipe(sys, o, parts, &search.recipe, e) != OK) return e->code;
+    if (find_recipe(o, parts, &denoiser, &search.recipe, e) != OK) goto out;
     json_t *encoders = json_array();
     for (int role = 0; role < N_TEXTS && e->code == OK; role++)
         if (search.recipe->role[role]) tokenize_role(&search, (enum role)role, text, bytes, encoders, e);
     tokenizer_check_flag(&search, e);
-    return hand_out(json_pack("{s:i, s:o}", "version", 1, "encoders", encoders), losses, json, e);
+    hand_out(json_pack("{s:i, s:o}", "version", 1, "encoders", encoders), losses, json, e);
+out:
+    component_destroy(&denoiser);
+    return e->code;
 }
 
 int sluice_tokenize(const struct sluice_model_options *options, const char *text, size_t text_bytes,

@@ -116,12 +116,22 @@ static enum status check_weight(const struct place *place, const struct block *b
     return error_expected(e, "%s", expected);
 }
 
+/* Of several names the one of the file's own style: some tensor shares what stands before the number. */
+static const char *name_in_style(const struct weight_spec *spec, const struct tensor_index *index) {
+    for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i]; i++)
+        for (int k = 0; k < index->n_entries; k++) {
+            const char *name = index_name(index, &index->entries[k]);
+            if (!strncmp(name, spec->names[i], strcspn(spec->names[i], "%"))) return spec->names[i];
+        }
+    return spec->names[0];
+}
+
 static enum status missing_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                   const struct tensor_index *index, struct error *e) {
     const char *other = spec->original ? spec->original : spec->fused.name;
     char name[2 * BLOCK_NAME_MAX];
     error_set(e, MISSING, "tensor '%s%s' is missing", index_prefix(index),
-              block_weight_name(spec->names[0], ref->number, name));
+              block_weight_name(name_in_style(spec, index), ref->number, name));
     error_where(e, "%s", index->n_sources ? index->sources[0].path : "no file");
     if (!other) return e->code;
     return error_expected(e, "it, or '%s%s'", index_prefix(index),

@@ -21,8 +21,8 @@ expect 2 "no command"
 expect 2 "unknown command" genrate
 check "suggests" has ../err 'did you mean generate'
 expect 2 "unknown command, nothing near" xyzzy
-expect 2 "convert" convert
-check "says so" has ../err 'not built yet'
+expect 2 "convert what" convert
+check "says so" has ../err 'IN\.\.\.'
 
 # ---- wrong flags: command line | what the message holds ----
 while IFS='|' read -r line pattern; do

@@ -1,0 +1,99 @@
+#!/bin/sh
+# `sluice convert` as a user runs it: what it writes is drawn with; flags, exit codes, what is left behind.
+#
+# usage: convert.sh SLUICE MODEL_DIR [SCRATCH_DIR]   (the folder is what every such script is given: the model is made)
+. "$(dirname "$0")/program.sh"
+
+# Rows of whole blocks, which the fixtures' are not.
+rm -rf ../made
+expect 0 "a model" bench checkpoint zimage ../made -q --dims heads=2,axis0=32,axis1=48,axis2=48,layers=2,refiners=1,hidden=256,text_heads=2,text_key_heads=1,text_head_dim=64,text_ff=512,text_layers=2,vocabulary=400,vae0=32,vae1=32,vae2=32,vae3=32,vae_groups=8,latent_channels=4
+model=$scratch/made
+transformer=$model/transformer
+
+# ---- the same picture as --type ----
+for type in q8_0 q4_k f8_e4m3; do
+    form=gguf
+    [ $type = f8_e4m3 ] && form=safetensors
+    expect 0 "convert to $type" convert "$transformer" -o "t.$form" --type $type
+    check "summary" has ../out "^wrote t.$form: zimage, [0-9]* tensors, [0-9.]* [KM]iB of "
+    check "types" has ../out "^  $(echo $type | tr a-z A-Z) "
+    expect 0 "convert the encoder to $type" convert "$model/text_encoder" -o "l.$form" --type $type -q
+    check "-q says nothing" [ ! -s ../out ]
+    check "-q says nothing else" [ ! -s ../err ]
+    draw 0 "with --type $type" -p "a red fox" --type $type -o type.png --save-latent type.safetensors
+    draw 0 "with the $type files" -p "a red fox" --diffusion-model "t.$form" --llm "l.$form" -o file.png \
+        --save-latent file.safetensors
+    check "the same picture" cmp -s type.png file.png
+    check "the same latent" cmp -s type.safetensors file.safetensors
+    rm -f ./*
+done
+
+# ---- flags ----
+expect 0 "convert --json" convert "$transformer" -o t.gguf --type q8_0 --json
+tr -d ' \n' <../out >../flat
+check "an object" has ../flat '^{"version":1,"family":"zimage","tensors":[0-9]*,"from_bytes":[0-9]*,"bytes":[0-9]*,"types":{.*}}$'
+check "progress" has ../err '^converting [0-9]* %'
+expect 0 "convert --no-progress" convert "$transformer" -o t.gguf --type q8_0 --no-progress
+check "no progress" [ ! -s ../err ]
+expect 0 "a rule" convert "$transformer" -o t.gguf --type q8_0 --rule 'to_q=q4_0' --rule 'to_[qk]=q5_0'
+check "all three" [ "$(grep -c '^  Q[458]_0 ' ../out)" = 3 ]
+expect 0 "of a pipeline's folder" convert "$model" --part text_encoder -o l.gguf --type q8_0
+check "the encoder" has ../out '^wrote l.gguf: qwen3,'
+expect 0 "what was converted, again" convert t.gguf -o again.safetensors --type bf16
+expect 0 "and it is inspected" inspect again.safetensors
+rm -f ./*
+while IFS='|' read -r code line pattern; do
+    # shellcheck disable=SC2086
+    expect "$code" "convert $line" convert $line
+    check "message has $pattern" has ../err "^sluice: .*$pattern"
+    check "nothing is left" empty_folder .
+done <<END
+2|$transformer|--output
+2|$transformer -o x.bin --type q8_0|.gguf or .safetensors
+2|$transformer -o x.gguf --type q9_0|q9_0
+2|$transformer -o x.gguf --type f8_e4m3|in .gguf
+2|$transformer -o x.safetensors --type q4_k|in .safetensors
+2|$transformer -o x.gguf --rule x|regex=type
+2|$transformer -o x.gguf --rule (=q8_0|--rule
+2|$transformer -o x.gguf --steps 3|belongs to other commands
+2|$model -o x.gguf --type q8_0|--part
+2|$transformer -o x.gguf --part vae --rule|--rule
+3|nowhere -o x.gguf|nowhere
+3|$model/model_index.json -o x.gguf|model_index.json
+6|$transformer -o no/such/x.gguf --type q8_0|no/such
+END
+expect 0 "over an older file" convert "$transformer" -o t.gguf --type q8_0 -q
+cp t.gguf ../before.gguf
+expect 0 "again" convert "$transformer" -o t.gguf --type q8_0 -q
+check "the same bytes" cmp -s t.gguf ../before.gguf
+expect 2 "over its own input" convert t.gguf -o t.gguf --type q4_0
+check "it stays" cmp -s t.gguf ../before.gguf
+name="a file size limit"
+(
+    ulimit -f 16
+    exec "$sluice" convert "$transformer" -o t.gguf --type q4_0 2>../err >../out
+)
+code=$?
+check "exit 6, not $code" [ $code = 6 ]
+check "last line" last_line_rule 6
+check "the older file stays" cmp -s t.gguf ../before.gguf
+rm -f ./*
+
+# ---- Ctrl-C: a file that takes long, most of it a hole ----
+name="SIGINT"
+header='{"a.weight":{"dtype":"BF16","shape":[65536,16384],"data_offsets":[0,2147483648]}}'
+printf "\\$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header" >../large.safetensors
+truncate -s $((8 + ${#header} + 2147483648)) ../large.safetensors
+"$sluice" convert ../large.safetensors -o large.gguf --type q4_k >../out 2>../err &
+pid=$!
+sleep 1
+kill -INT $pid
+wait $pid
+code=$?
+check "exit 130, not $code" [ $code = 130 ]
+check "last line" last_line_rule 130
+check "nothing is left" empty_folder .
+rm -rf ../large.safetensors ../before.gguf ../made
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
