@@ -83,7 +83,6 @@ static void gate(const struct stored *s, int threads, const char *precision) {
     rig.watch.delays = rig.watch.short_reads = true;
     struct tally t = budgets(&rig, request, &want, TYPE_BUDGETS, s->dtype);
     check(t.streams[DENOISE] >= TYPE_BUDGETS - 1, "%s streams at %d budgets", s->dtype, t.streams[DENOISE]);
-    request.max_ram_bytes = 0; /* the plan brings its own */
     edited_plan(&rig, request, &want, s->dtype);
     result_free(&want);
     rig_close(&rig);
