@@ -1,28 +1,8 @@
 /* What `inspect` says of types: groups of tensors, bytes and bits a weight of quantised checkpoints, against
  * a count over its own list of tensors; and where a broken one is broken. */
-#include "test/harness.h"
+#include "test/stored_checkpoint.h"
 
 #include <math.h>
-
-/* 4 matrices of 768 x 768 and 3 of 768 x 2048 in a layer, one of 3072 x 256 beside it. */
-#define SIZES                                                                                                \
-    "heads=12,axis0=16,axis1=24,axis2=24,layers=2,refiners=1,hidden=64,text_heads=2,text_key_heads=1,"       \
-    "text_head_dim=32,text_ff=128,text_layers=2,vocabulary=400,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups="  \
-    "8,"                                                                                                     \
-    "latent_channels=4,dtype="
-
-static const char *write_typed(const char *dtype) {
-    static char folder[128];
-    char text[512];
-    struct sluice_error e;
-    snprintf(folder, sizeof folder, "%s/typed", temporary);
-    snprintf(text, sizeof text, "rm -rf '%s'", folder);
-    check(!system(text), "%s stays", folder);
-    snprintf(text, sizeof text, "%s%s", SIZES, dtype);
-    int code = sluice_checkpoint_write("zimage", folder, text, 3, NULL, NULL, &e);
-    check(!code, "%s: %s (%s) %s", dtype, e.what, e.where, e.found);
-    return folder;
-}
 
 static json_t *inspect(const char *folder, struct sluice_error *e) {
     struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
@@ -75,7 +55,7 @@ static void check_group(json_t *component, json_t *group, const char *begin, con
  * 0.013, with a scale a row 0.051. */
 static void test_type(const char *dtype, const char *type, double bits) {
     struct sluice_error e;
-    json_t *root = inspect(write_typed(dtype), &e);
+    json_t *root = inspect(stored_checkpoint(dtype), &e);
     json_t *transformer = named(json_object_get(root, "components"), "transformer");
     json_t *groups = json_object_get(transformer, "groups"), *layers = named(groups, "layers.N");
     if (!check(layers != NULL, "%s: no group of layers", dtype)) return;
@@ -95,7 +75,7 @@ static void test_broken(const char *dtype, const char *file) {
     char path[256];
     struct stat s;
     struct sluice_error e = {0};
-    const char *folder = write_typed(dtype);
+    const char *folder = stored_checkpoint(dtype);
     snprintf(path, sizeof path, "%s/transformer/%s", folder, file);
     check(!stat(path, &s) && !truncate(path, s.st_size - 1), "%s cannot be cut", path);
     json_t *root = inspect(folder, &e);

@@ -7,7 +7,7 @@
 #include "test/residency.h"
 #include "test/stored_checkpoint.h"
 
-enum { TYPE_BUDGETS = 3, TYPE_EDITS = 1, EVERY = 5, IN_BF16 = 3 };
+enum { TYPE_BUDGETS = 3, EVERY = 5, IN_BF16 = 3 };
 
 static const struct stored {
     const char *dtype;
@@ -83,7 +83,7 @@ static void gate(const struct stored *s, int threads, const char *precision) {
     rig.watch.delays = rig.watch.short_reads = true;
     struct tally t = budgets(&rig, request, &want, TYPE_BUDGETS, s->dtype);
     check(t.streams[DENOISE] >= TYPE_BUDGETS - 1, "%s streams at %d budgets", s->dtype, t.streams[DENOISE]);
-    edited_plans(&rig, request, &want, TYPE_EDITS, s->dtype);
+    edited_plan(&rig, request, &want, s->dtype);
     result_free(&want);
     rig_close(&rig);
 }
