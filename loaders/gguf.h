@@ -63,10 +63,18 @@ bool gguf_next_text(const struct gguf_value *value, uint64_t *place, struct gguf
 const char *gguf_architecture(const struct gguf *header);
 
 /* One GGUF file as source 0 of a new index, freed with index_destroy, as safetensors_open. Shapes are in
- * PyTorch's order, those under comfy.gguf.orig_shape.NAME where a file has them. index->config: the scalar
- * metadata as JSON, a flat object from key to value ("general.architecture", "qwen3.block_count"); arrays of
- * at most 64 numbers too. Of a file in parts (split.count) the first is opened: the others are found beside
- * it by name and are further sources. */
+ * PyTorch's order, those under comfy.gguf.orig_shape.NAME where a file has them (a row of blocks may then
+ * have more values than the last dimension). Types that nothing here computes with are DTYPE_OTHER, with
+ * their type_name. Bytes behind the last tensor are nobody's and no error.
+ *
+ * index->config: the scalar metadata as JSON, a flat object from key to value ("general.architecture",
+ * "qwen3.block_count"); arrays of at most 64 numbers too, without comfy.gguf.orig_shape; strings of at most
+ * 1,023 bytes of UTF-8, keys of at most 240. Of metadata that would be longer than LOADER_CONFIG_BYTES_MAX
+ * there is none. An f32 is written as the shortest decimals that give it back.
+ *
+ * Of a file in parts (split.count) the first is opened: the others are found beside it by name and are
+ * further sources. MISSING, DUP and META where they do not fit together; UNSUPPORTED for another than the
+ * first. */
 enum status gguf_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e);
 
 /* Is this file's beginning that of a GGUF file? False also where it cannot be read. */

@@ -7,7 +7,13 @@
 
 #include "engine/base/checked.h"
 
-enum { PAGE = 4096, FIRST_PIECE = 64 << 10, LARGEST_PIECE = 16 << 20, SHOWN_NAME_MAX = 120 };
+enum {
+    PAGE = 4096,
+    FIRST_PIECE = 64 << 10,
+    LARGEST_PIECE = 16 << 20,
+    LEAST_RESERVED = 32 << 20,
+    SHOWN_NAME_MAX = 120
+};
 
 enum status gguf_fail(const struct gguf_place *place, uint64_t at, enum status code, const char *what,
                       struct error *e) {
@@ -27,11 +33,16 @@ uint64_t gguf_left(const struct gguf_place *place) {
     return (uint64_t)place->source->identity.bytes - place->at;
 }
 
+/* Where address space is limited, as much as there is: hardly a header needs 32 MB. */
 enum status gguf_begin(struct gguf_place *place, struct error *e) {
     struct gguf *header = place->header;
     uint64_t bytes = (uint64_t)place->source->identity.bytes;
     header->reserved = bytes < GGUF_HEADER_BYTES_MAX ? bytes : GGUF_HEADER_BYTES_MAX;
     header->text = header->sys->reserve(header->sys, header->reserved);
+    while (!header->text && header->reserved > LEAST_RESERVED) {
+        header->reserved /= 2;
+        header->text = header->sys->reserve(header->sys, header->reserved);
+    }
     if (header->text) return OK;
     error_set(e, MEMORY, "no room for a header of up to %" PRIu64 " bytes", header->reserved);
     return error_where(e, "%s", place->source->path);
@@ -47,7 +58,8 @@ static enum status read_on(struct gguf_place *place, uint64_t end, struct error 
     uint64_t to = header->bytes + more > end ? header->bytes + more : end;
     if (to > header->reserved) to = header->reserved;
     uint64_t pages = align_up(to, PAGE) - header->committed;
-    if (pages && header->sys->commit(header->sys, LINE_HOST, header->text + header->committed, pages)) {
+    if (to < end ||
+        (pages && header->sys->commit(header->sys, LINE_HOST, header->text + header->committed, pages))) {
         error_set(e, MEMORY, "no memory for %" PRIu64 " bytes of a header", to);
         return error_where(e, "%s", place->source->path);
     }

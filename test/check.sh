@@ -106,11 +106,11 @@ for config in emu emu_asan emu_tsan; do
 done
 build CONFIG=emu build/emu/sluice gpu-stage
 build CONFIG=emu build/emu/test_golden build/emu/test_rings_zimage build/emu/test_rings_flux build/emu/test_rings_clip build/emu/test_rings_t5 \
-    build/emu/test_rings_vae build/emu/test_rings_vae_encoder
+    build/emu/test_rings_vae build/emu/test_rings_vae_encoder build/emu/test_stored
 {
     echo "'emu program' env ${all:+CALLS=$all} sh test/cuda/program.sh build/emu/sluice test/golden/zimage_a/model build/cuda_test"
     echo "'emu pipeline' env SLUICE_TEST_DEVICE=cuda build/emu/test_golden"
-    for name in rings_zimage rings_flux rings_clip rings_t5 rings_vae rings_vae_encoder; do
+    for name in rings_zimage rings_flux rings_clip rings_t5 rings_vae rings_vae_encoder stored; do
         echo "'emu $name' env SLUICE_TEST_DEVICE=cuda build/emu/test_$name"
     done
 } | together

@@ -533,6 +533,29 @@ static void test_faults(void **state) {
     assert_int_equal(rmdir(under("out")), 0);
 }
 
+static void *(*reserve_any)(struct sys *sys, size_t bytes);
+
+static void *reserve_little(struct sys *sys, size_t bytes) {
+    return bytes > 80 << 20 ? NULL : reserve_any(sys, bytes);
+}
+
+/* A limit of address space is no reason to refuse a file whose header is short, and one to refuse another. */
+static void test_little_address_space(void **state) {
+    (void)state;
+    struct sys sys;
+    struct tensor_index index;
+    struct error e = {0};
+    sys_init_machine(&sys);
+    reserve_any = sys.reserve;
+    sys.reserve = reserve_little;
+    put_sparse("large.gguf", HEAD(1, 0) INFO("a", "1 0x4000000:8", 0, 0), 300 << 20);
+    assert_int_equal(gguf_open(&sys, under("large.gguf"), &index, &e), OK);
+    index_destroy(&index);
+    put_sparse("large.gguf", HEAD(0, 1) "$x 9 0 100000000:8", 300 << 20);
+    assert_int_equal(gguf_open(&sys, under("large.gguf"), &index, &e), MEMORY);
+    assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gguf_rows),
@@ -555,6 +578,7 @@ int main(void) {
         cmocka_unit_test(test_written),
         cmocka_unit_test(test_unwritable),
         cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_little_address_space),
     };
     describe_written();
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, set_up, tear_down);

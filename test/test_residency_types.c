@@ -5,15 +5,9 @@
  * blocks of one kind differ in size), from safetensors or GGUF. With AVX2 and under sanitizers every fifth.
  */
 #include "test/residency.h"
+#include "test/stored_checkpoint.h"
 
 enum { TYPE_BUDGETS = 3, TYPE_EDITS = 1, EVERY = 5, IN_BF16 = 3 };
-
-/* Wide enough for rows of whole blocks of 256: 768 and 2048 columns. */
-#define SIZES                                                                                                \
-    "heads=12,axis0=16,axis1=24,axis2=24,layers=2,refiners=1,hidden=64,text_heads=2,text_key_heads=1,"       \
-    "text_head_dim=32,text_ff=128,text_layers=2,vocabulary=400,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups="  \
-    "8,"                                                                                                     \
-    "latent_channels=4,dtype="
 
 static const struct stored {
     const char *dtype;
@@ -46,19 +40,6 @@ static const struct stored {
     {"nvfp4", {DTYPE_NVFP4}},
     {"f16", {DTYPE_F16}},
 };
-
-static const char *checkpoint_of(const char *dtype) {
-    static char folder[128];
-    char dimensions[512];
-    struct sluice_error e;
-    snprintf(folder, sizeof folder, "%s/stored", temporary);
-    snprintf(dimensions, sizeof dimensions, "rm -rf '%s'", folder);
-    check(!system(dimensions), "%s stays", folder);
-    snprintf(dimensions, sizeof dimensions, "%s%s", SIZES, dtype);
-    int code = sluice_checkpoint_write("zimage", folder, dimensions, 11, NULL, NULL, &e);
-    check(!code, "%s: %s (%s) %s", dtype, e.what, e.where, e.found);
-    return folder;
-}
 
 /* Matrices of a type that the transformer's blocks hold. */
 static int count_matrices(const struct component *c, enum dtype dtype) {
@@ -93,7 +74,7 @@ static void check_types(const struct rig *rig, const struct stored *s) {
 static void gate(const struct stored *s, int threads, const char *precision) {
     struct rig rig;
     struct sluice_request request = request_fox(48, 32, 2, 1, 1);
-    const char *folder = checkpoint_of(s->dtype);
+    const char *folder = stored_checkpoint(s->dtype);
     request.no_decode = true;
     request.precision = precision;
     if (!rig_open(&rig, folder, threads, 7)) return;

@@ -12,6 +12,7 @@
  *     a GPU that is lost: named, at once from then on, host memory goes back         lost (emulated only)
  *     a GPU that others fill                          others (emulated only) */
 #include "test/harness.h"
+#include "test/stored_checkpoint.h"
 
 #include "test/cuda/emulated.h"
 
@@ -319,6 +320,27 @@ static void gate(const char *folder, const char *name, enum extent extent,
     rig_close(&rig);
 }
 
+/* Every type that weights are stored in: their bytes and scales stream and stay as any others do. */
+static void stored_types(void) {
+    static const char *const mixed[] = {"f8_e4m3_rows/i8_rows/nvfp4_tiled/mxfp8_tiled/f8_e5m2",
+                                        "q4_0/q4_1/q5_0/q5_1/q8_0", "q2_k/q3_k/q4_k/q5_k/q6_k",
+                                        "iq4_nl/iq4_xs/mxfp4/nvfp4/f16"};
+    for (size_t i = 0; i < sizeof mixed / sizeof *mixed; i++) {
+        struct rig rig;
+        struct sluice_request request = request_small(1, 1);
+        request.no_decode = true;
+        if (!rig_open(&rig, stored_checkpoint(mixed[i]), 1, 5)) return;
+        struct result want = run(&rig, &request);
+        check(want.n_latents == 1, "%s: %s (%s) %s", mixed[i], want.error.what, want.error.where,
+              want.error.found);
+        rig.watch.delays = true;
+        budgets(&rig, request, &want, true, mixed[i]);
+        edited_plans(&rig, request, &want, mixed[i]);
+        result_free(&want);
+        rig_close(&rig);
+    }
+}
+
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     setenv("SLUICE_TEST_DEVICE", "cuda", 0);
@@ -330,6 +352,7 @@ int main(void) {
     for (int i = 0; i < (int)sizeof rgb; i++) rgb[i] = (uint8_t)(7 * i);
     struct sluice_picture small_picture = {sizeof small_picture, SIDE, SIDE, rgb, "small"};
     gate("test/golden/flux_kontext/model", "flux_kontext", BUDGETS_AND_PLANS, &small_picture);
+    stored_types();
 #endif
     gate("test/golden/zimage_b/model", "zimage_b", AND_THEN_LOST, NULL);
     return finish();
