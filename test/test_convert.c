@@ -483,19 +483,26 @@ static void test_not_finite(void) {
 
 /* ---- memory ---- */
 
-/* 34 million values, which lie in a hole of the file: the peak does not grow with them. Measured: 24.0 MiB.
- */
-static void test_memory_is_bounded(void) {
-    char *from = in_temporary("large.safetensors"), *to = in_temporary("large.gguf");
-    static const char header[] =
-        "{\"a.weight\":{\"dtype\":\"BF16\",\"shape\":[8192,4096],\"data_offsets\":[0,67108864]}}";
-    uint64_t n = sizeof header - 1;
-    FILE *file = fopen(from, "wb");
-    if (!check(file != NULL, "no %s", from)) return;
+/* A file with one tensor of bf16, all of which is a hole. */
+static bool make_hole(const char *path, int rows, int columns) {
+    char header[160];
+    long long bytes = 2LL * rows * columns;
+    uint64_t n =
+        (uint64_t)snprintf(header, sizeof header,
+                           "{\"a.weight\":{\"dtype\":\"BF16\",\"shape\":[%d,%d],\"data_offsets\":[0,%lld]}}",
+                           rows, columns, bytes);
+    FILE *file = fopen(path, "wb");
+    if (!file) return false;
     fwrite(&n, sizeof n, 1, file);
     fwrite(header, n, 1, file);
     fclose(file);
-    check(truncate(from, (off_t)(8 + n + 67108864)) == 0, "no large file");
+    return truncate(path, (off_t)(8 + n) + bytes) == 0;
+}
+
+/* 34 million values: the peak does not grow with them. Measured: 24.0 MiB. */
+static void test_memory_is_bounded(void) {
+    char *from = in_temporary("large.safetensors"), *to = in_temporary("large.gguf");
+    if (!check(make_hole(from, 8192, 4096), "no large file")) return;
     watch_restart(&watch);
     if (convert_well(ASK(from, to, "q8_0"))) {
         int64_t peak = 0;
@@ -505,6 +512,15 @@ static void test_memory_is_bounded(void) {
     }
     unlink(from);
     unlink(to);
+}
+
+/* 4 TiB, where the file system allows such a hole: refused before anything is read. */
+static void test_disk_without_room(void) {
+    char *from = in_temporary("huge.safetensors"), *to = in_temporary("huge.gguf");
+    if (make_hole(from, 1 << 30, 1 << 11)) {
+        refuse(ASK(from, to, "q8_0"), OUTPUT, "does not fit the disk");
+    }
+    unlink(from);
 }
 
 /* ---- faults ---- */
@@ -604,6 +620,7 @@ int main(void) {
     test_parts();
     test_not_finite();
     test_memory_is_bounded();
+    test_disk_without_room();
     test_faults();
     test_cancel();
     return finish();

@@ -72,22 +72,34 @@ static enum status read_scales(struct conversion *c, const struct index_entry *e
                        e);
 }
 
+/* The bits of the largest magnitude: in the order of the numbers, infinity above them, NaN above that. */
+static uint32_t largest_bits(const float *numbers, int64_t n) {
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &numbers[i], sizeof bits);
+        bits &= 0x7fffffff;
+        largest = bits > largest ? bits : largest;
+    }
+    return largest;
+}
+
 /* Numbers of the rows read, on all threads, and, unless `to` is NULL, their bytes. Returns the largest
- * magnitude, infinity if a value is not finite. */
+ * magnitude, infinity or NaN if a value is not finite. */
 static float work(struct conversion *c, const struct converted *item, const struct tensor *read, char *to) {
     int64_t rows = read->dim[0], columns = read->dim[1], row_bytes = dtype_bytes(item->dtype, columns);
-    float *numbers = c->buffers.numbers, largest = 0;
+    float *numbers = c->buffers.numbers, size;
+    uint32_t largest = 0;
 #pragma omp parallel for if (rows * columns >= 1 << 17) schedule(dynamic) reduction(max : largest)
     for (int64_t r = 0; r < rows; r++) {
         float *row = numbers + r * columns;
         weights_widen(row, read, r, 1);
-        for (int64_t i = 0; i < columns; i++) {
-            float size = fabsf(row[i]);
-            largest = size > largest ? size : isfinite(size) ? largest : INFINITY;
-        }
+        uint32_t here = largest_bits(row, columns);
+        largest = here > largest ? here : largest;
         if (to) quantise_rows(item->dtype, item->scale, row, 1, columns, to + r * row_bytes);
     }
-    return largest;
+    memcpy(&size, &largest, sizeof size);
+    return size;
 }
 
 static enum status check_finite(const struct conversion *c, const struct index_entry *entry, float largest,
@@ -120,8 +132,9 @@ static enum status make_scale(struct conversion *c, struct converted *scale, str
     for (int64_t first = 0; first < rows && item->dtype != entry->dtype && e->code == OK; first += at_once) {
         if (tell(c, item, e) != OK) break;
         if (read_rows(c, entry, first, least(at_once, rows - first), &read, e) != OK) break;
-        largest = fmaxf(largest, work(c, item, &read, NULL));
-        check_finite(c, entry, largest, e);
+        float here = work(c, item, &read, NULL);
+        largest = here > largest ? here : largest;
+        check_finite(c, entry, here, e);
     }
     if (item->dtype != entry->dtype) item->scale = quantise_scale(item->dtype, largest);
     memcpy(c->buffers.out, &item->scale, sizeof item->scale);
