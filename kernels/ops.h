@@ -1,12 +1,12 @@
 /* The operators. One line of mathematics each; every device computes the same.
  *
  * Letters: T tokens or rows, C channels, N outputs, K inputs, H heads, G key heads, D head size, Y X pixels.
- * All activations are f32; weights are f32, bf16 or f16 and are widened exactly. Where the context computes
- * in bf16, OP_LINEAR rounds in and weight to bf16, to nearest even; nothing else is rounded. Accumulation is
- * f32 in an order that depends on shapes alone, norm statistics are double. Errors stick in the context:
- * after one, operators do nothing. Wrappers check shapes once for every device; a mismatch is INTERNAL,
- * because files were checked when they were bound. Tensors that are absent (optional) have rank 0. Source of
- * the formulas: each family's reference implementation. */
+ * All activations are f32; weights are of any type that dtype_is_weight knows, and stand for what tensor.h
+ * says, in f32. Where the context computes in bf16, OP_LINEAR rounds in and weight to bf16, to nearest even;
+ * nothing else is rounded. Accumulation is f32 in an order that depends on shapes alone, norm statistics are
+ * double. Errors stick in the context: after one, operators do nothing. Wrappers check shapes once for every
+ * device; a mismatch is INTERNAL, because files were checked when they were bound. Tensors that are absent
+ * (optional) have rank 0. Source of the formulas: each family's reference implementation. */
 #ifndef SLUICE_KERNELS_OPS_H
 #define SLUICE_KERNELS_OPS_H
 
@@ -27,7 +27,7 @@ enum op_kind {
     OP_ROPE,             /* rotates pairs of in[T,H,D] in place by the table: (2i,2i+1) or (i,i+D/2) */
     OP_GLU,              /* out = act(a) * b */
     OP_ADD,              /* out = a + b */
-    OP_WIDEN,            /* out[f32] = in[f32|bf16|f16] */
+    OP_WIDEN,            /* out[f32] = in, of any weight's type */
     OP_REPEAT_ROW,       /* every row of out[T,C] = in[1,C] */
     OP_PATCHIFY,         /* tokens[Y/p*X/p, p*p*C], order (py,px,c) or (c,py,px), from latent[C,Y,X] */
     OP_UNPATCHIFY,       /* the way back, times factor */
@@ -182,8 +182,8 @@ void op_rope(struct context *x, struct tensor inout, struct tensor table, int he
 /* Rows may be strided (halves of one product); out may be a or b. */
 void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor b,
             enum activation activation);
-/* b as a, or one row for all of a's; f32, bf16 or f16. Rows may be strided; out may be a, or b if that is as
- * a. */
+/* b as a, or one row for all of a's; of any weight's type. Rows may be strided; out may be a, or b if that is
+ * as a. */
 void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor b);
 /* Rows may be strided. */
 void op_widen(struct context *x, struct tensor out, struct tensor in);

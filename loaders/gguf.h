@@ -53,6 +53,8 @@ uint64_t gguf_host_bytes(const struct gguf *header);
 
 /* False if there is no such key. */
 bool gguf_find(const struct gguf *header, const char *key, struct gguf_value *value);
+/* Pair i of the metadata, in the order of the keys; false behind the last. */
+bool gguf_pair_at(const struct gguf *header, int i, struct gguf_text *key, struct gguf_value *value);
 /* Element i of a value of numbers, as a double (integers up to 2^53 are exact). */
 double gguf_number(const struct gguf_value *value, uint64_t i);
 /* Goes through the strings of a value: *place starts as 0. False at the end. */
@@ -87,7 +89,8 @@ struct gguf_metadata {
     double number;
     const char *text;
     const int32_t *array;
-    int n; /* of array; 0: none */
+    int n;                          /* of array; 0: none */
+    const struct gguf_value *value; /* of any kind, as another file has it, instead of all that; or NULL */
 };
 struct named_tensor;
 struct tensor_maker;

@@ -220,6 +220,13 @@ bool gguf_find(const struct gguf *header, const char *key, struct gguf_value *va
     return true;
 }
 
+bool gguf_pair_at(const struct gguf *header, int i, struct gguf_text *key, struct gguf_value *value) {
+    if (i < 0 || i >= header->n_pairs) return false;
+    *key = header->pairs[i].key;
+    *value = header->pairs[i].value;
+    return true;
+}
+
 int gguf_with_prefix(const struct gguf *header, const char *prefix, const struct gguf_pair **first) {
     struct gguf_text text = {prefix, strlen(prefix)};
     int i = lower_bound(header, text), n = 0;

@@ -52,8 +52,23 @@ static void put_value(struct header *h, const struct gguf_metadata *m) {
     }
 }
 
+static void put_copy(struct header *h, const struct gguf_value *value) {
+    if (value->array) {
+        put(h, GGUF_ARRAY, 4);
+        put(h, value->kind, 4);
+        put(h, value->n, 8);
+    } else {
+        put(h, value->kind, 4);
+    }
+    put_bytes(h, value->data, value->bytes);
+}
+
 static void put_pair(struct header *h, const struct gguf_metadata *m) {
     put_text(h, m->key);
+    if (m->value) {
+        put_copy(h, m->value);
+        return;
+    }
     if (!m->n) {
         put(h, m->kind, 4);
         put_value(h, m);

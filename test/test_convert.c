@@ -380,6 +380,35 @@ static void test_scales_of_rows(void) {
     check(type_in(to, "a.weight_scale") == N_DTYPES, "a scale that nothing needs any more is written");
 }
 
+/* All that one file says but what is about itself, its tokenizer for one: another says the same. */
+static void test_metadata_goes_along(void) {
+    static const char from[] = "test/golden/stored/zimage_gguf/model/text_encoders/qwen3.gguf";
+    static const char key_anew[] = "general.file_type";
+    char *to = in_temporary("along.gguf");
+    struct opened one, two;
+    struct gguf *before = NULL, *after = NULL;
+    struct gguf_text key;
+    struct gguf_value value, other;
+    struct error e = {0};
+    if (!convert_well(ASK(from, to, "q8_0")) || !open_weights(&one, from) || !open_weights(&two, to)) return;
+    check(!gguf_read(&one.index.sources[0], &before, &e) && !gguf_read(&two.index.sources[0], &after, &e),
+          "reading headers");
+    int n = 0;
+    for (; before && after && gguf_pair_at(before, n, &key, &value); n++) {
+        char name[256];
+        snprintf(name, sizeof name, "%.*s", (int)key.bytes, key.text);
+        if (!strcmp(name, key_anew) || !strcmp(name, "general.alignment")) continue;
+        bool same = gguf_find(after, name, &other) && value.kind == other.kind &&
+                    value.array == other.array && value.n == other.n && value.bytes == other.bytes;
+        check(same && !memcmp(value.data, other.data, value.bytes), "'%s' is another", name);
+    }
+    check(n > 10, "%d keys", n);
+    gguf_close(before);
+    gguf_close(after);
+    index_destroy(&one.index);
+    index_destroy(&two.index);
+}
+
 static void test_several_inputs(void) {
     char *one = in_temporary("one.safetensors"), *two = in_temporary("two.gguf"),
          *to = in_temporary("both.gguf");
@@ -570,6 +599,7 @@ int main(void) {
     test_sources_of_every_type();
     test_odd_shapes();
     test_scales_of_rows();
+    test_metadata_goes_along();
     test_several_inputs();
     test_parts();
     test_not_finite();

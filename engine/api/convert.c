@@ -3,7 +3,6 @@
 
 #include "engine/api/model.h"
 #include "engine/api/paths.h"
-#include "loaders/gguf.h"
 #include "loaders/json.h"
 #include "loaders/quantise.h"
 
@@ -116,20 +115,41 @@ static enum dtype main_type(const struct conversion *c) {
     return (enum dtype)most;
 }
 
+/* What the other file said, if it was of this family. */
+static const char *architecture(const struct conversion *c) {
+    const char *said = c->header ? gguf_architecture(c->header) : "";
+    if (!c->family) return said;
+    if (contents_is_architecture(c->family, said)) return said;
+    return c->family->architectures ? c->family->architectures[0] : "";
+}
+
+static void describe_gguf(struct conversion *c, struct gguf_metadata *metadata, int *n, const char *config) {
+    const char *name = architecture(c);
+    if (*name)
+        metadata[(*n)++] =
+            (struct gguf_metadata){.key = "general.architecture", .kind = GGUF_STRING, .text = name};
+    metadata[(*n)++] =
+        (struct gguf_metadata){.key = "general.quantization_version", .kind = GGUF_U32, .number = 2};
+    metadata[(*n)++] = (struct gguf_metadata){
+        .key = "general.file_type", .kind = GGUF_U32, .number = file_type(main_type(c))};
+    if (config && (c->config_beside || !c->header))
+        metadata[(*n)++] = (struct gguf_metadata){.key = "config", .kind = GGUF_STRING, .text = config};
+    convert_repeat_metadata(c, metadata, n);
+}
+
 static enum status write_gguf(struct conversion *c, const struct named_tensor *tensors, const char *config,
                               struct error *e) {
-    struct gguf_metadata metadata[4];
+    enum { ANEW = 4 };
     struct tensor_maker maker = {c, convert_make};
-    int n = 0;
-    if (c->family && c->family->architectures)
-        metadata[n++] = (struct gguf_metadata){
-            .key = "general.architecture", .kind = GGUF_STRING, .text = c->family->architectures[0]};
-    metadata[n++] =
-        (struct gguf_metadata){.key = "general.quantization_version", .kind = GGUF_U32, .number = 2};
-    metadata[n++] = (struct gguf_metadata){
-        .key = "general.file_type", .kind = GGUF_U32, .number = file_type(main_type(c))};
-    if (config) metadata[n++] = (struct gguf_metadata){.key = "config", .kind = GGUF_STRING, .text = config};
-    return gguf_write_made(c->sys, c->options->output, metadata, n, tensors, c->n_items, &maker, e);
+    int n = 0, repeated = 0;
+    if (convert_open_metadata(c, &repeated, e) != OK) return e->code;
+    struct gguf_metadata *metadata =
+        c->sys->alloc(c->sys, LINE_HOST, (size_t)(ANEW + repeated) * sizeof *metadata);
+    if (!metadata) return error_set(e, MEMORY, "no memory for metadata");
+    describe_gguf(c, metadata, &n, config);
+    gguf_write_made(c->sys, c->options->output, metadata, n, tensors, c->n_items, &maker, e);
+    c->sys->release(c->sys, metadata);
+    return e->code;
 }
 
 /* {"format_version":"1.0","layers":{LAYER:{"format":"float8_e4m3fn"}}}; NULL without such layers. */

@@ -1,7 +1,8 @@
 /* `convert`: one component's weights from any files to one file, in other types.
  *
- * Four steps, a file each: what is converted (convert_open.c), which type each tensor becomes
- * (convert_types.c), how its bytes are made (convert_stream.c), and the file around them (convert.c). Nothing
+ * Steps, a file each: what is converted (convert_open.c), which type each tensor becomes (convert_types.c),
+ * what a GGUF file says of itself (convert_metadata.c), how bytes are made (convert_stream.c), and the file
+ * around them (convert.c). Nothing
  * but headers is read before all types are chosen and the disk is known to have room; then tensors follow one
  * another in rows, so memory does not grow with them. */
 #ifndef SLUICE_API_CONVERT_H
@@ -9,6 +10,7 @@
 
 #include "engine/api/contents.h"
 #include "engine/sluice.h"
+#include "loaders/gguf.h"
 #include "loaders/loaders.h"
 
 /* Values converted at a time: whole rows, at least one. */
@@ -47,6 +49,11 @@ struct conversion {
     const struct block_kind **kinds; /* of each entry, or NULL */
     bool *beside;                    /* the entry lies beside quantised weights: no tensor of its own */
     struct config config;
+    bool config_beside; /* it lies beside the files */
+    /* what a GGUF file says that is converted to one; see convert_metadata.c */
+    struct gguf *header;
+    struct gguf_value *values;
+    char *keys;
     /* what is written */
     struct converted *items;
     int n_items;
@@ -59,6 +66,10 @@ struct conversion {
 enum status convert_open(struct conversion *c, struct error *e);
 /* Chooses types: fills items. */
 enum status convert_choose(struct conversion *c, struct error *e);
+/* Reads what a GGUF input says of itself; *n: how many things. */
+enum status convert_open_metadata(struct conversion *c, int *n, struct error *e);
+/* Appends to metadata, at most so many, what the output repeats: tokenizers above all. */
+void convert_repeat_metadata(struct conversion *c, struct gguf_metadata *metadata, int *n);
 /* Makes the output's bytes: a tensor_maker's function over a conversion, for the items in turn. */
 enum status convert_make(void *conversion, int i, void *to, uint64_t bytes, struct error *e);
 /* Room for convert_make. */

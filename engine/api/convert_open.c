@@ -139,6 +139,7 @@ static enum status bind_family(struct conversion *c, const struct family *family
     component_destroy(&component);
     if (e->code == OK && family == c->family) {
         c->config = config;
+        c->config_beside = origin == CONFIG_BESIDE;
     } else {
         config_destroy(&config);
     }
@@ -174,6 +175,9 @@ void convert_close(struct conversion *c) {
     struct sys *sys = c->sys;
     for (int i = 0; c->items && i < c->n_items; i++) sys->release(sys, c->items[i].name);
     sys->release(sys, c->items);
+    gguf_close(c->header);
+    sys->release(sys, c->values);
+    sys->release(sys, c->keys);
     sys->release(sys, c->kinds);
     sys->release(sys, c->beside);
     sys->release(sys, c->buffers.stored);

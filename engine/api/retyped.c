@@ -11,8 +11,8 @@
 #define RETYPED_TYPES "f8_e4m3, f8_e5m2, q8_0, q6_k, q5_k, q5_0, q4_k, q4_0, bf16, f16 or f32"
 
 /* Values a second that one reader converts. Measured: bench/LOG.md. */
-#define ROUNDED_VALUES  3e8
-#define SEARCHED_VALUES 1e7
+#define ROUNDED_VALUES  1e8
+#define SEARCHED_VALUES 5e7
 
 enum status retyped_type(const char *name, enum dtype *wanted, struct error *e) {
     *wanted = name ? quantise_type(name) : N_DTYPES;
