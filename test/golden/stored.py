@@ -8,7 +8,7 @@ needs requirements.txt and gguf==0.19.0.  test_stored.c reads what it wrote and 
 Each stored/NAME/ holds
   model/             parts under names of their own, found by content; some are links to other fixtures' parts
   expect.json        "family"; "cases" as make.py's; "types" of the files; "original": how far the latent is from
-                     that of the weights before they were quantised, where nothing in the model is random codes
+                     that of the part's weights before they were quantised, where they are no random codes
   rings.safetensors  of case k: ids.cond hidden.cond (...), sigmas, latent, latent_001 ...; as make.py's
   bf16.json          empty: the reference's errors in bf16 are not measured, devices that compute so have wider gates
 
@@ -294,7 +294,7 @@ def zimage_comfy(folder):
     link(folder, "tokenizer", "zimage_a/model/tokenizer")
     link(folder, "vae", "zimage_a/model/vae")
     pipe.transformer = transformer
-    return "zimage", pipe, zimage_case(pipe), run_zimage, dict(transformer=used), original
+    return "zimage", pipe, zimage_case(pipe), run_zimage, dict(transformer=used), (transformer, original)
 
 
 # ---- Flux.1 ----
@@ -386,13 +386,14 @@ def flux_fp8(folder):
     for norm in [m for m in text.modules() if hasattr(m, "variance_epsilon")]:
         norm.variance_epsilon = 1e-6
     state = t5_state(text)
+    original = {name: t.clone() for name, t in state.items()}
     values = write_scaled_fp8(part(folder, "t5", "t5xxl_fp8_e4m3fn_scaled.safetensors"), state)
     text.load_state_dict(values, strict=False)
     text.encoder.embed_tokens.weight = text.shared.weight
     flux_links(folder)
     link(folder, "tokenizer_2", "flux_a/model/tokenizer_2")
     pipe.text_encoder_2 = text
-    return "flux", pipe, flux_case(pipe), run_flux, dict(t5={"f8_e4m3": len(state)}), None
+    return "flux", pipe, flux_case(pipe), run_flux, dict(t5={"f8_e4m3": len(state)}), (text, original)
 
 
 MODELS = dict(zimage_gguf=zimage_gguf, zimage_comfy=zimage_comfy, flux_gguf=flux_gguf, flux_fp8=flux_fp8)
@@ -407,7 +408,7 @@ def make(name):
     tensors = run(pipe, case)
     expect = dict(family=family, cases=[case], types=used)
     if original:
-        pipe.transformer.load_state_dict(original)
+        original[0].load_state_dict(original[1], strict=False)
         expect["original"] = relative(tensors["case0.latent"], run(pipe, case)["case0.latent"])
         print(f"{name}: {expect['original']:.4f} from the latent of the weights before")
     files.write_json(os.path.join(target, "bf16.json"), {})
