@@ -284,10 +284,11 @@ SLUICE_API int sluice_convert(const struct sluice_convert_options *options, char
 
 /* Writes a Hugging Face folder of that family with real names, shapes, types and shards, random weights and a
  * tokenizer of the real kind and size, streaming, with no sparse extents. OUTPUT before the first weight if
- * the disk has no room. dimensions: "name=value,..." overriding the published sizes and "dtype=TYPE" the bf16,
- * or NULL; a name that is unknown, which lists them, or given twice is a USAGE error, and so is an unknown
- * type. f32 and f16 are for all weights, other types for those that are quantised; of several ("q4_k/q6_k")
- * each weight takes the next. Types of GGUF make the transformer a GGUF file and leave the rest. */
+ * the disk has no room. dimensions: "name=value,..." overriding the published sizes and "dtype=TYPE" the
+ * bf16, or NULL; a name that is unknown, which lists them, or given twice is a USAGE error, and so is an
+ * unknown type. f32 and f16 are for all weights, other types for those that are quantised; of several
+ * ("q4_k/q6_k") each weight takes the next. Types of GGUF make the transformer a GGUF file and leave the
+ * rest. */
 SLUICE_API int sluice_checkpoint_write(const char *family, const char *folder, const char *dimensions,
                                        uint64_t seed, void (*on_progress)(void *user, double fraction),
                                        void *user, struct sluice_error *error);
@@ -350,9 +351,9 @@ SLUICE_API int sluice_bench_stream(const struct sluice_bench_options *options, c
  * rate for their products, of real sizes and made-up weights: {"version":1,"rows":[{"part":"block|decoder",
  * "what":"all|library|linear|conv|attention|bytes","seconds","flops_per_second","product_rate_share",
  * "time_share", ...}]}; medians of rounds. With a type, a block with matrices of that type at two numbers of
- * tokens, the same with bf16 in turn: "part":"block|short block", "type" and, of all, "of_bf16", what it takes
- * of their time. on_progress is called before each round with a new text, outside
- * what is timed. Takes minutes and at most 1.5 GiB. */
+ * tokens, the same with bf16 in turn: "part":"block|short block", "type" and, of all, "of_bf16", what it
+ * takes of their time. on_progress is called before each round with a new text, outside what is timed. Takes
+ * minutes and at most 1.5 GiB. */
 SLUICE_API int sluice_bench_block(const struct sluice_bench_options *options, char **json,
                                   struct sluice_error *error);
 

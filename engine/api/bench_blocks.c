@@ -142,7 +142,7 @@ static enum status stand_up(const struct bench_run *run, struct stand *stand, st
                   .evaluation_ended = evaluation_ended,
                   .stage_ended = stage_ended,
                   .tick = tick},
-        .run = {sys, run->device, &stand->stage, 1, &stand->visits, &stand->hooks, run->readers},
+        .run = {sys, run->device, &stand->stage, 1, &stand->visits, &stand->hooks, run->readers, NULL},
     };
     return add_visits(run, stand, e);
 }
