@@ -31,6 +31,33 @@ static void print_groups(const json_t *component) {
     }
 }
 
+/* Names come out of files: what would move a terminal's cursor is shown as '?'. */
+static void make_plain(char *text) {
+    for (; *text; text++)
+        if ((unsigned char)*text < 32 || *text == 127) *text = '?';
+}
+
+static void make_plain_json(json_t *value) {
+    size_t i;
+    const char *key;
+    json_t *inner;
+    if (json_is_string(value)) {
+        char *text = strdup(json_string_value(value));
+        if (text) make_plain(text);
+        json_string_set_nocheck(value, text ? text : "?");
+        free(text);
+    }
+    json_array_foreach(value, i, inner) make_plain_json(inner);
+    json_object_foreach(value, key, inner) make_plain_json(inner);
+}
+
+static void print_key(const char *key) {
+    char *text = strdup(key);
+    if (text) make_plain(text);
+    printf("    %s", text ? text : "?");
+    free(text);
+}
+
 /* One line a value: strings bare, everything else as JSON. */
 static void print_value(const char *indent, const json_t *value) {
     char *text = json_is_string(value)
@@ -55,7 +82,7 @@ static void print_config(json_t *config) {
     json_t *value;
     if (json_object_size(config)) printf("  configuration\n");
     json_object_foreach(config, key, value) {
-        printf("    %s", key);
+        print_key(key);
         print_value(" ", value);
     }
 }
@@ -95,6 +122,7 @@ static int print_inspection(const char *json, struct sluice_error *e) {
     size_t i;
     json_t *component, *root = json_loads(json, 0, NULL);
     if (!root) return fail(e, SLUICE_INTERNAL, "the library's description is no JSON");
+    make_plain_json(root);
     const char *pipeline = json_string_value(json_object_get(root, "pipeline"));
     if (pipeline) printf("pipeline: %s\n", pipeline);
     const char *recipe = json_string_value(json_object_get(root, "recipe"));

@@ -127,14 +127,35 @@ static void take_scales(struct pairing *p, struct index_entry *scale) {
     scale->used = scale->beside = true;
 }
 
+/* One a row, which travel with the bytes: read once all the same, since a NaN among them would be a picture
+ * of nothing that names no file. */
+static enum status check_rows(struct pairing *p, const struct index_entry *scale, struct error *e) {
+    float some[256];
+    if (scale->dtype != DTYPE_F32) {
+        fail(p, scale, META, "is no scale of rows", e);
+        error_found(e, "%s", index_type_name(scale));
+        return error_expected(e, "F32");
+    }
+    for (uint64_t at = 0; at < scale->bytes && e->code == OK; at += sizeof some) {
+        uint64_t bytes = scale->bytes - at < sizeof some ? scale->bytes - at : sizeof some;
+        source_read(&p->index->sources[scale->source], some, bytes, scale->offset + at, e);
+        for (size_t i = 0; i < bytes / sizeof *some && e->code == OK; i++) {
+            if (isfinite(some[i])) continue;
+            fail(p, scale, META, "is no scale of rows", e);
+            error_found(e, "%g in row %" PRIu64, (double)some[i], at / sizeof *some + i);
+            error_expected(e, "finite numbers");
+        }
+    }
+    return e->code;
+}
+
 /* One for all, or a column of one a row. */
 static enum status pair_scale(struct pairing *p, struct index_entry *scale, struct error *e) {
     const struct index_entry *w = p->weight;
     if (is_single(scale)) return read_scale(p, scale, e);
-    if (scale->rank == 2 && w->rank == 2 && scale->dim[0] == w->dim[0] && scale->dim[1] == 1 &&
-        scale->dtype == DTYPE_F32) {
+    if (w->rank == 2 && scale->rank == 2 && scale->dim[0] == w->dim[0] && scale->dim[1] == 1) {
         take_scales(p, scale);
-        return OK;
+        return check_rows(p, scale, e);
     }
     char expected[64];
     snprintf(expected, sizeof expected, "one, or F32 [%" PRId32 ", 1]", w->rank == 2 ? w->dim[0] : 1);

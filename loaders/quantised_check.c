@@ -29,14 +29,15 @@ static const char *marked_form(const struct tensor_index *index, const struct in
     return NULL;
 }
 
+/* Biases are never integers either; other types stand for other things where no weight is meant. */
 static const char *typed_form(const struct index_entry *entry) {
     size_t n = strlen(entry->name);
+    if (entry->dtype == DTYPE_I8 && !entry->described && !entry->used)
+        return "int8 that nothing describes (comfy_quant)";
     if (n < 7 || strcmp(entry->name + n - 7, ".weight")) return NULL;
     switch (entry->dtype) {
     case DTYPE_OTHER:
         return index_type_name(entry);
-    case DTYPE_I8:
-        return entry->described ? NULL : "int8 that nothing describes (comfy_quant)";
     case DTYPE_U8:
         return "4 or 8 packed bits that nothing describes (U8)";
     default:

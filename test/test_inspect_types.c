@@ -84,6 +84,43 @@ static void test_broken(const char *dtype, const char *file) {
     json_decref(root);
 }
 
+/* A tensor gets another name of the same length, in a GGUF file's header. */
+static void rename_tensor(const char *path, const char *from, const char *to) {
+    static char header[1 << 16];
+    FILE *file = fopen(path, "r+b");
+    size_t n = file ? fread(header, 1, sizeof header, file) : 0;
+    char *at = memmem(header, n, from, strlen(from));
+    check(at != NULL, "%s has no '%s'", path, from);
+    if (at) memcpy(at, to, strlen(to));
+    if (at) check(!fseek(file, 0, SEEK_SET) && fwrite(header, 1, n, file) == n, "%s cannot be written", path);
+    if (file) fclose(file);
+}
+
+static bool lists(const json_t *list, const char *word) {
+    size_t i;
+    json_t *line;
+    json_array_foreach(list, i, line) if (strstr(json_string_value(line), word)) return true;
+    return false;
+}
+
+/* Two tensors are missing and two unknown: each is named, and no other. */
+static void test_incomplete(void) {
+    char path[256];
+    struct sluice_error e = {0};
+    const char *folder = stored_checkpoint("q8_0");
+    snprintf(path, sizeof path, "%s/transformer/diffusion_pytorch_model.gguf", folder);
+    rename_tensor(path, "layers.0.feed_forward.w1.weight", "layers.0.feed_forward.w9.weight");
+    rename_tensor(path, "layers.1.attention.norm_k.weight", "layers.1.attention.norm_z.weight");
+    json_t *root = inspect(folder, &e);
+    const json_t *missing = json_object_get(root, "missing"), *unknown = json_object_get(root, "unknown");
+    check(json_array_size(missing) == 2 && lists(missing, "layers.0.feed_forward.w1.weight") &&
+              lists(missing, "layers.1.attention.norm_k.weight"),
+          "%zu are missing", json_array_size(missing));
+    check(json_array_size(unknown) == 2 && lists(unknown, "feed_forward.w9") && lists(unknown, "norm_z"),
+          "%zu are unknown", json_array_size(unknown));
+    json_decref(root);
+}
+
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
@@ -96,5 +133,6 @@ int main(void) {
     test_type("bf16", "BF16", 16);
     test_broken("f8_e4m3_scaled", "diffusion_pytorch_model-00001-of-00002.safetensors");
     test_broken("q4_k", "diffusion_pytorch_model.gguf");
+    test_incomplete();
     return finish();
 }

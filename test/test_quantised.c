@@ -44,6 +44,7 @@ struct piece {
     const char *name, *type;
     int rank, dim[4];
     bool single; /* `number`, as the type has it */
+    bool last;   /* zeros but for `number` at the end */
     double number;
     const char *text;
 };
@@ -79,6 +80,7 @@ static void fill(const struct piece *p, unsigned char *to) {
     uint32_t bits;
     memcpy(&bits, &number, sizeof bits);
     if (p->text) memcpy(to, p->text, strlen(p->text));
+    if (p->last) memcpy(to + bytes_of(p) - sizeof bits, &bits, sizeof bits);
     if (!p->single) return;
     if (!strcmp(p->type, "BF16")) bits >>= 16;
     if (!strcmp(p->type, "F16")) bits = 0x3800; /* 0.5: the only one used */
@@ -266,6 +268,11 @@ static const struct row rows[] = {
      {E4M3(4, 8), ZEROS("a.b.weight_scale", "F32", 2, 1, 1)},
      NULL,
      LOADS(DTYPE_F8_E4M3, 0, 0, 8, 0)},
+    {"Q03 NaN in the last row",
+     {E4M3(300, 8),
+      {.name = "a.b.weight_scale", .type = "F32", .rank = 2, .dim = {300, 1}, .last = true, .number = NAN}},
+     NULL,
+     FAILS(META, "nan in row 299")},
     {"Q03 wrong rows",
      {E4M3(4, 8), ZEROS("a.b.weight_scale", "F32", 2, 5, 1)},
      NULL,
@@ -275,7 +282,7 @@ static const struct row rows[] = {
      {E4M3(4, 8), ZEROS("a.b.weight_scale", "F32", 2, 1, 8)},
      NULL,
      FAILS(SHAPE, "[1, 8]")},
-    {"Q03 halves a row", {E4M3(4, 8), ZEROS("a.b.weight_scale", "F16", 2, 4, 1)}, NULL, FAILS(SHAPE, "F16")},
+    {"Q03 halves a row", {E4M3(4, 8), ZEROS("a.b.weight_scale", "F16", 2, 4, 1)}, NULL, FAILS(META, "F16")},
     {"Q03 none", {E4M3(4, 8), ZEROS("a.b.weight_scale", "F32", 1, 0)}, NULL, FAILS(SHAPE, "[0]")},
     {"Q03 rows of rank 4",
      {ZEROS("a.b.weight", "F8_E5M2", 4, 2, 3, 1, 1), ZEROS("a.b.weight_scale", "F32", 2, 2, 1)},

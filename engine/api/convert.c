@@ -54,8 +54,8 @@ static enum status check_room(const struct conversion *c, struct error *e) {
     if (room >= c->bytes) return OK;
     error_set(e, OUTPUT, "the file does not fit the disk");
     error_where(e, "%s", c->options->output);
-    error_found(e, "%.2f GB free", (double)room / 1e9);
-    return error_expected(e, "%.2f GB", (double)c->bytes / 1e9);
+    error_found(e, "%.1f MB free", (double)room / 1e6);
+    return error_expected(e, "%.1f MB", (double)c->bytes / 1e6);
 }
 
 /* ---- what it says of itself ---- */

@@ -103,6 +103,21 @@ static void mark_encoder(const struct component *decoder, const struct family *f
     component_destroy(&c);
 }
 
+/* Where names of missing tensors go, but the one that has been told already. */
+struct missing_names {
+    json_t *list;
+    const char *told, *prefix;
+};
+
+static void add_missing(void *user, const char *name) {
+    const struct missing_names *to = user;
+    json_t *line = json_sprintf("tensor '%s%s' is missing", to->prefix, name);
+    if (line && strcmp(json_string_value(line), to->told))
+        json_array_append_new(to->list, line);
+    else
+        json_decref(line);
+}
+
 /* A component that does not bind is still shown; what is wrong with it is listed as missing. */
 static json_t *inspect_component(struct component *c, const char *path, const char *name, struct findings *to,
                                  struct error *e) {
@@ -116,8 +131,10 @@ static json_t *inspect_component(struct component *c, const char *path, const ch
         component_bind(c, &config, &misfit) == OK)
         mark_encoder(c, to->recipe->role[ROLE_ENCODER], &config, &misfit);
     if (e->code == OK) {
+        struct missing_names names = {to->missing, misfit.what, index_prefix(&c->index)};
         if (misfit.code != OK) add_line(to->missing, &misfit);
-        list_leftovers(c, to->unknown);
+        if (misfit.code != OK) component_list_missing(c, add_missing, &names, e);
+        if (!c->family || c->blocks) list_leftovers(c, to->unknown); /* else nothing is known of any */
         json = component_json(c, &config, name, origin, to->tensors);
         json_array_append_new(to->components, json);
     }

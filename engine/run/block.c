@@ -126,12 +126,17 @@ static const char *name_in_style(const struct weight_spec *spec, const struct te
     return spec->names[0];
 }
 
+char *block_missing_name(const struct block_ref *ref, const struct weight_spec *spec,
+                         const struct tensor_index *index, char *out) {
+    return block_weight_name(name_in_style(spec, index), ref->number, out);
+}
+
 static enum status missing_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                   const struct tensor_index *index, struct error *e) {
     const char *other = spec->original ? spec->original : spec->fused.name;
     char name[2 * BLOCK_NAME_MAX];
     error_set(e, MISSING, "tensor '%s%s' is missing", index_prefix(index),
-              block_weight_name(name_in_style(spec, index), ref->number, name));
+              block_missing_name(ref, spec, index, name));
     error_where(e, "%s", index->n_sources ? index->sources[0].path : "no file");
     if (!other) return e->code;
     return error_expected(e, "it, or '%s%s'", index_prefix(index),

@@ -136,6 +136,10 @@ char *block_weight_name(const char *format, int number, char *out);
 struct index_entry *block_find_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                       const struct tensor_index *index);
 
+/* What a weight that no entry holds is called in messages; out as in block_weight_name. */
+char *block_missing_name(const struct block_ref *ref, const struct weight_spec *spec,
+                         const struct tensor_index *index, char *out);
+
 /* The type that a weight has when weights are to be of the type `wanted`: that, a larger type with blocks of
  * 32 where rows are no whole blocks of 256, or its own. Matrices of kinds that do not keep their types
  * change; vectors, convolutions, tensors of at most 1,024 values and whatever no type suits stay. kind: NULL

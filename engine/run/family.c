@@ -91,6 +91,30 @@ enum status component_bind(struct component *c, const struct config *config, str
     return e->code == OK ? check_leftovers(c, e) : e->code;
 }
 
+static void tell_missing(const struct component *c, const struct block_ref *ref,
+                         void (*tell)(void *user, const char *name), void *user) {
+    char name[2 * BLOCK_NAME_MAX];
+    for (int i = 0; i < ref->kind->n_weights; i++) {
+        const struct weight_spec *spec = &ref->kind->weights[i];
+        struct index_entry *entry = block_find_weight(ref, spec, &c->index);
+        if (entry)
+            entry->used = true;
+        else if (!spec->optional && !ref->unused)
+            tell(user, block_missing_name(ref, spec, &c->index, name));
+    }
+}
+
+enum status component_list_missing(struct component *c, void (*tell)(void *user, const char *name),
+                                   void *user, struct error *e) {
+    if (!c->blocks) return OK; /* what is not configured has no blocks to speak of */
+    struct block_ref *refs = c->sys->alloc(c->sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
+    if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
+    int n = c->family->blocks(c, refs);
+    for (int i = 0; i < n; i++) tell_missing(c, &refs[i], tell, user);
+    c->sys->release(c->sys, refs);
+    return OK;
+}
+
 void component_destroy(struct component *c) {
     if (!c->sys) return;
     for (int i = 0; i < c->n_blocks; i++) block_destroy(c->sys, &c->blocks[i]);

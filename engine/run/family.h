@@ -117,6 +117,10 @@ void component_block_dims(const struct component *c, const struct block_ref *ref
 /* Configures and binds a component whose family and index are set. Leftover scale tensors are UNUSED, because
  * weights without their scales are other weights; others are counted. On failure the caller destroys it. */
 enum status component_bind(struct component *c, const struct config *config, struct error *e);
+/* Of a component that was configured but did not bind: marks every tensor that a block would have used, and
+ * tells the names of those that are not there. MEMORY. */
+enum status component_list_missing(struct component *c, void (*tell)(void *user, const char *name),
+                                   void *user, struct error *e);
 void component_destroy(struct component *c);
 
 #endif
