@@ -109,11 +109,11 @@ static void test_incomplete(void) {
     struct sluice_error e = {0};
     const char *folder = stored_checkpoint("q8_0");
     snprintf(path, sizeof path, "%s/transformer/diffusion_pytorch_model.gguf", folder);
-    rename_tensor(path, "layers.0.feed_forward.w1.weight", "layers.0.feed_forward.w9.weight");
+    rename_tensor(path, "layers.1.feed_forward.w1.weight", "layers.1.feed_forward.w9.weight");
     rename_tensor(path, "layers.1.attention.norm_k.weight", "layers.1.attention.norm_z.weight");
     json_t *root = inspect(folder, &e);
     const json_t *missing = json_object_get(root, "missing"), *unknown = json_object_get(root, "unknown");
-    check(json_array_size(missing) == 2 && lists(missing, "layers.0.feed_forward.w1.weight") &&
+    check(json_array_size(missing) == 2 && lists(missing, "layers.1.feed_forward.w1.weight") &&
               lists(missing, "layers.1.attention.norm_k.weight"),
           "%zu are missing", json_array_size(missing));
     check(json_array_size(unknown) == 2 && lists(unknown, "feed_forward.w9") && lists(unknown, "norm_z"),
