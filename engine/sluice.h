@@ -275,7 +275,8 @@ struct sluice_convert_options {
  * type asked for, or one with smaller blocks where their rows are too short; vectors, embeddings, final
  * layers and an autoencoder's weights keep theirs, as under a request's `type`: both give the same picture.
  * Names of tensors stay (but for what tells parts of one file apart); a configuration goes along. Takes at
- * most 64 MiB beside the headers and one row of the widest tensor. NONFINITE if a weight is no number. *json:
+ * most 64 MiB beside the headers and one row of the widest tensor. NONFINITE if a weight is no number, LIMIT
+ * if it is too large for its type. *json:
  * {"version":1, "family","tensors","from_bytes","bytes","types":{TYPE:bytes}}, or json NULL. */
 SLUICE_API int sluice_convert(const struct sluice_convert_options *options, char **json,
                               struct sluice_error *error);

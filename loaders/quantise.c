@@ -2,6 +2,7 @@
  * their own. */
 #include "loaders/quantise.h"
 
+#include <math.h>
 #include <string.h>
 #include <strings.h>
 
@@ -156,4 +157,31 @@ float quantise_scale(enum dtype dtype, float largest) {
     float scale = most ? largest / most : 1;
     /* A scale that has few bits left would be worse than none. */
     return scale >= 0x1p-100f && scale <= 0x1p100f ? scale : 1;
+}
+
+/* A block's scale is an f16: times the largest code, or in blocks of 256 the largest that the scale of a
+ * group and, where there is one, its least value reach. */
+float quantise_most(enum dtype dtype) {
+    const float half = 65504, scale_most = 0x1p100f;
+    switch (dtype) {
+    case DTYPE_F16:
+        return half;
+    case DTYPE_F8_E4M3:
+        return e4m3.most * scale_most;
+    case DTYPE_F8_E5M2:
+        return e5m2.most * scale_most;
+    case DTYPE_Q8_0:
+        return half * 127;
+    case DTYPE_Q4_0:
+        return half * 7;
+    case DTYPE_Q5_0:
+        return half * 15;
+    case DTYPE_Q4_K:
+    case DTYPE_Q5_K:
+        return half * 62;
+    case DTYPE_Q6_K:
+        return half * 30;
+    default:
+        return INFINITY;
+    }
 }

@@ -481,6 +481,27 @@ static void test_not_finite(void) {
     }
 }
 
+/* Each just beyond what the type holds; just within it every number comes back finite. */
+static void test_too_large(void) {
+    static const struct {
+        const char *type;
+        float most;
+    } types[] = {{"f16", 65504},    {"q4_0", 458528},  {"q5_0", 982560}, {"q8_0", 8319008},
+                 {"q6_k", 1965120}, {"q4_k", 4061248}, {"q5_k", 4061248}};
+    char *from = in_temporary("large.safetensors"), *to = in_temporary("large.gguf"),
+         *back = in_temporary("back.safetensors");
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        for (int beyond = 0; beyond < 2; beyond++) {
+            struct named_tensor tensors[] = {made_tensor("a.weight", DTYPE_F32, 8, 256)};
+            ((float *)tensors[0].tensor.data)[700] = -types[i].most * (beyond ? 1.001f : 1);
+            write_free(from, tensors, 1);
+            if (beyond)
+                refuse(ASK(from, to, types[i].type), LIMIT, "a.weight");
+            else if (convert_well(ASK(from, to, types[i].type)))
+                convert_well(ASK(to, back, "f32"));
+        }
+}
+
 /* ---- memory ---- */
 
 /* A file with one tensor of bf16, all of which is a hole. */
@@ -619,6 +640,7 @@ int main(void) {
     test_several_inputs();
     test_parts();
     test_not_finite();
+    test_too_large();
     test_memory_is_bounded();
     test_disk_without_room();
     test_faults();

@@ -110,6 +110,18 @@ static enum status check_finite(const struct conversion *c, const struct index_e
     return error_expected(e, "numbers, which alone can be converted");
 }
 
+/* Of an output that would be another number, or none. */
+static enum status check_held(const struct conversion *c, const struct converted *item, float largest,
+                              struct error *e) {
+    float most = quantise_most(item->dtype);
+    if (check_finite(c, item->entry, largest, e) != OK || largest <= most) return e->code;
+    error_set(e, LIMIT, "tensor '%s' has a value that %s cannot hold", item->entry->name,
+              dtype_name(item->dtype));
+    error_where(e, "%s", c->whole.sources[item->entry->source].path);
+    error_found(e, "%g", (double)largest);
+    return error_expected(e, "at most %g, or another --type", (double)most);
+}
+
 /* ---- progress ---- */
 
 static enum status tell(const struct conversion *c, const struct converted *item, struct error *e) {
@@ -149,8 +161,7 @@ static enum status make_rows(struct conversion *c, const struct converted *item,
     if (read_rows(c, item->entry, b->row, rows, &read, e) != OK) return e->code;
     b->row += rows;
     b->out_to = (uint64_t)(dtype_bytes(item->dtype, read.dim[1]) * rows);
-    if (item->dtype != item->entry->dtype)
-        return check_finite(c, item->entry, work(c, item, &read, b->out), e);
+    if (item->dtype != item->entry->dtype) return check_held(c, item, work(c, item, &read, b->out), e);
     memcpy(b->out, b->stored, b->out_to);
     return OK;
 }
