@@ -40,7 +40,7 @@ ring format format
 ring clang clang_reads
 # The longest first, so that none is left alone at the end; in one process at a time what measures seconds or gives memory up.
 alone="block_bench early give_up pressure rates"
-longest="residency residency_flux demo store lanes damage disk"
+longest="residency residency_flux residency_types demo store lanes damage disk"
 rest=$(for name in $tests; do case " $alone $longest " in *" $name "*) ;; *) echo "$name" ;; esac done)
 build tests
 {
