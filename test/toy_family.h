@@ -282,8 +282,13 @@ static void toy_files_add(struct toy_files *f, const char *name, enum dtype dtyp
     f->bytes[file] = at + bytes;
     char *stored = f->index.names + n * TOY_NAME;
     snprintf(stored, TOY_NAME, "%s", name);
-    struct index_entry entry = {
-        .name = stored, .dtype = dtype, .rank = rank, .source = file, .offset = at, .bytes = bytes};
+    struct index_entry entry = {.name = stored,
+                                .dtype = dtype,
+                                .rank = rank,
+                                .scale = 1,
+                                .source = file,
+                                .offset = at,
+                                .bytes = bytes};
     for (int i = 0; i < rank; i++) entry.dim[i] = dim[i];
     int i = n;
     for (; i > 0 && strcmp(f->index.entries[i - 1].name, stored) > 0; i--)
