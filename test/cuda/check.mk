@@ -1,6 +1,6 @@
 # Tests of the CUDA device: the same programs on a GPU (release or debug with CUDA=1) and on the CPU (CONFIG=emu, emu_asan),
 # where they need no CUDA. Under the thread sanitizer (CONFIG=emu_tsan) as tsan_cuda_NAME, without oneDNN as all of tsan_; the
-# gate needs whole models, so not there.
+# gate needs whole models, and weights what the CPU makes of them: not there.
 CUDA_TESTS := $(patsubst test/cuda/test_cuda_%.c,%,$(wildcard test/cuda/test_cuda_*.c))
 CUDA_TEST_O := $B/obj/test/cuda/fragments.o
 .SECONDARY: $(CUDA_TEST_O)
@@ -26,7 +26,7 @@ $B/tsan_cuda_%: test/cuda/test_cuda_%.c $(TSAN_O) $(CUDA_O) $(CUDA_TEST_O)
 	@$(CC) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(TSAN_O) $(CUDA_O) $(CUDA_TEST_O) -lcmocka $(CUDA_LIBS) -lm -lpthread
 
 .PHONY: cuda-tests
-cuda-tests: $(if $(filter emu_tsan,$(CONFIG)),$(patsubst %,$B/tsan_cuda_%,$(filter-out gate,$(CUDA_TESTS))),$(CUDA_TESTS:%=$B/test_cuda_%)) \
+cuda-tests: $(if $(filter emu_tsan,$(CONFIG)),$(patsubst %,$B/tsan_cuda_%,$(filter-out gate weights,$(CUDA_TESTS))),$(CUDA_TESTS:%=$B/test_cuda_%)) \
     $(if $(filter emu%,$(CONFIG)),$B/emu_self)
 
 # Whether the toolkit was there, and what was built with it.
