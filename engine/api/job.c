@@ -240,9 +240,7 @@ static void connect_lanes(struct job *job) {
 static void add_stage(struct job *job, enum stage_kind kind, enum role role, const char *name, int n_lanes,
                       int evaluations) {
     int s = job->n_stages++;
-    const struct component *c = job->weights == N_DTYPES
-                                    ? &job->model->component[role]
-                                    : retyped_component(job->place.retyped, job->model, role);
+    const struct component *c = retyped_component(job->place.retyped, job->model, role);
     struct stage *stage = &job->stages[s];
     job->kind[s] = kind;
     job->role[s] = role;

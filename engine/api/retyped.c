@@ -51,7 +51,7 @@ enum status retyped_make(struct retyped *r, const struct sluice_model *model, en
 
 const struct component *retyped_component(const struct retyped *r, const struct sluice_model *model,
                                           enum role role) {
-    return r->component[role].family ? &r->component[role] : &model->component[role];
+    return r && r->component[role].family ? &r->component[role] : &model->component[role];
 }
 
 uint64_t retyped_bytes(const struct retyped *r) {
@@ -63,11 +63,16 @@ uint64_t retyped_bytes(const struct retyped *r) {
     return bytes ? bytes + PLAN_DIRECT_READERS * (uint64_t)READER_WORK_BYTES + sizeof(struct scan) : 0;
 }
 
+/* Values that follow each other, as they are stored, as numbers. */
+static void widen(float *numbers, const void *from, enum dtype dtype, float scale, int64_t values) {
+    struct tensor stored = tensor_make((void *)(uintptr_t)from, dtype, 1, (int32_t[]){(int32_t)values});
+    stored.scale = scale;
+    weights_widen(numbers, &stored, 0, 1);
+}
+
 void retyped_convert(const struct image_conversion *c, const void *from, float *numbers, void *to,
                      int64_t values) {
-    struct tensor stored = tensor_make((void *)(uintptr_t)from, c->from, 1, (int32_t[]){(int32_t)values});
-    stored.scale = c->from_scale;
-    weights_widen(numbers, &stored, 0, 1);
+    widen(numbers, from, c->from, c->from_scale, values);
     quantise_rows(c->to, c->to_scale, numbers, 1, values, to);
 }
 
@@ -101,9 +106,7 @@ static enum status scan_entry(const struct component *c, const struct index_entr
                         (uint64_t)dtype_bytes(entry->dtype, values),
                         entry->offset + (uint64_t)dtype_bytes(entry->dtype, at), e) != OK)
             break;
-        struct tensor stored = tensor_make(scan->stored, entry->dtype, 1, (int32_t[]){(int32_t)values});
-        stored.scale = entry->scale;
-        weights_widen(scan->numbers, &stored, 0, 1);
+        widen(scan->numbers, scan->stored, entry->dtype, entry->scale, values);
         *most = largest_of(scan->numbers, values, *most);
     }
     return e->code;

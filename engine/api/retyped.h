@@ -22,7 +22,7 @@ enum status retyped_make(struct retyped *r, const struct sluice_model *model, en
  * others, or if it has been done. tick: asked now and then; false ends it with the error that it set. */
 enum status retyped_scale(struct retyped *r, struct sys *sys, bool (*tick)(void *user, struct error *e),
                           void *user, struct error *e);
-/* The component in that role: converted if there is one. */
+/* The component in that role: converted if there is one. r: NULL for none. */
 const struct component *retyped_component(const struct retyped *r, const struct sluice_model *model,
                                           enum role role);
 void retyped_destroy(struct retyped *r);

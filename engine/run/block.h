@@ -105,6 +105,10 @@ struct image_segment {
     struct image_conversion conversion;
 };
 
+static inline bool image_converts(const struct image_segment *segment) {
+    return segment->conversion.from != segment->conversion.to;
+}
+
 struct image_tensor {
     size_t offset; /* as in weight_spec */
     uint64_t image_offset;

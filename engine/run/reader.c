@@ -54,7 +54,7 @@ enum status reader_read(struct reader *reader, const struct block *block, uint64
         if (first < from) first = from;
         if (last > to) last = to;
         if (first >= last) continue;
-        if (g->conversion.from != g->conversion.to)
+        if (image_converts(g))
             read_converted(reader, source, g, first - g->image_offset, last - g->image_offset,
                            image + g->image_offset, e);
         else

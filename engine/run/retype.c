@@ -86,12 +86,16 @@ enum status component_retype(const struct component *from, enum dtype wanted, st
     return e->code;
 }
 
+/* Converted, of that entry. */
+static bool is_made_of(const struct image_tensor *t, const struct index_entry *entry) {
+    return t->entry == entry && t->shape.dtype != entry->dtype;
+}
+
 enum dtype retype_of_entry(const struct component *retyped, const struct index_entry *entry) {
     for (int b = 0; b < retyped->n_blocks; b++) {
         const struct block *block = &retyped->blocks[b];
         for (int i = 0; i < block->n_tensors; i++)
-            if (block->tensors[i].entry == entry && block->tensors[i].shape.dtype != entry->dtype)
-                return block->tensors[i].shape.dtype;
+            if (is_made_of(&block->tensors[i], entry)) return block->tensors[i].shape.dtype;
     }
     return N_DTYPES;
 }
@@ -106,8 +110,7 @@ void retype_set_scale(struct component *retyped, const struct index_entry *entry
     for (int b = 0; b < retyped->n_blocks; b++) {
         struct block *block = &retyped->blocks[b];
         for (int i = 0; i < block->n_tensors; i++)
-            if (block->tensors[i].entry == entry && block->tensors[i].shape.dtype != entry->dtype)
-                set_scale(block, &block->tensors[i], scale);
+            if (is_made_of(&block->tensors[i], entry)) set_scale(block, &block->tensors[i], scale);
     }
 }
 
@@ -115,9 +118,8 @@ uint64_t block_file_bytes(const struct block *block) {
     uint64_t bytes = 0;
     for (int i = 0; i < block->n_segments; i++) {
         const struct image_segment *g = &block->segments[i];
-        bool converts = g->conversion.from != g->conversion.to;
-        bytes +=
-            converts ? (uint64_t)dtype_bytes(g->conversion.from, values_of(g, g->conversion.to)) : g->bytes;
+        bytes += image_converts(g) ? (uint64_t)dtype_bytes(g->conversion.from, values_of(g, g->conversion.to))
+                                   : g->bytes;
     }
     return bytes;
 }
@@ -126,7 +128,7 @@ int64_t block_converted_values(const struct block *block) {
     int64_t values = 0;
     for (int i = 0; i < block->n_segments; i++) {
         const struct image_segment *g = &block->segments[i];
-        if (g->conversion.from != g->conversion.to) values += values_of(g, g->conversion.to);
+        if (image_converts(g)) values += values_of(g, g->conversion.to);
     }
     return values;
 }
