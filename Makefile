@@ -41,8 +41,7 @@ CLI_LIBS := -lpng -ljansson -lz
 VERSION := $(shell sed -n 's/^\#define SLUICE_VERSION *"\(.*\)"/\1/p' engine/sluice.h)
 SONAME := libsluice.so.$(firstword $(subst ., ,$(VERSION)))
 
-ENGINE := $(sort $(wildcard engine/base/*.c engine/run/*.c engine/sample/*.c engine/api/*.c kernels/*.c kernels/dry/*.c kernels/paced/*.c \
-                     kernels/cpu/*.c loaders/*.c models/*.c))
+ENGINE := $(sort $(wildcard engine/*/*.c kernels/*.c $(patsubst %,kernels/%/*.c,dry paced cpu) loaders/*.c loaders/*/*.c models/*.c))
 CLI := $(sort $(wildcard cli/*.c))
 ENGINE_O := $(ENGINE:%.c=$B/obj/%.o) $(CUDA_O)
 CLI_O := $(CLI:%.c=$B/obj/%.o)

@@ -4,7 +4,7 @@
  *
  * Arguments: a folder to write to (/tmp). Prints the median of a few, from the page cache and with what is
  * cached of the file dropped. */
-#include "loaders/gguf.h"
+#include "loaders/gguf/gguf.h"
 #include "loaders/loaders.h"
 
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 /* A picture of streaming: one steady step of Flux under the virtual clock of `sluice bench stream`, as three
  * layouts have it in the same memory. What the bus carries, what is computed, where computing waits, and how
- * full the ring is. Looks into the bench (engine/api/bench_stream.h): the program shows only its table.
+ * full the ring is. Looks into the bench (engine/bench/stream.h): the program shows only its table.
  *
  *     stream_picture OUT.png */
-#include "engine/api/bench_stream.h"
+#include "engine/bench/stream.h"
 
 #include <cairo/cairo.h>
 #include <math.h>

@@ -2,7 +2,7 @@
  *
  * A shard index is walked twice: first for the files it names, and, once these are open, to check that every
  * tensor is where the index says. The shards' own headers stay the only source of places and shapes. */
-#include "loaders/gguf.h"
+#include "loaders/gguf/gguf.h"
 #include "loaders/json.h"
 #include "loaders/merge.h"
 #include "loaders/quantised.h"

@@ -5,7 +5,7 @@
 #ifndef SLUICE_TEST_HARNESS_H
 #define SLUICE_TEST_HARNESS_H
 
-#include "engine/api/model.h"
+#include "engine/open/model.h"
 #include "engine/api/session.h"
 #include "test/device.h"
 

@@ -11,7 +11,7 @@
 #ifndef SLUICE_TEST_MALFORMED_GGUF_H
 #define SLUICE_TEST_MALFORMED_GGUF_H
 
-#include "loaders/gguf.h"
+#include "loaders/gguf/gguf.h"
 #include "test/hostile_files.h"
 
 #include <time.h>

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "engine/api/devices.h"
-#include "engine/api/model.h"
+#include "engine/open/model.h"
 #include "engine/run/pins.h"
 #include "kernels/ops.h"
 #include "test/device.h"

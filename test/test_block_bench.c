@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "engine/api/bench_block.h"
+#include "engine/bench/block.h"
 #include "kernels/cpu/cpu.h"
 #include "models/models.h"
 

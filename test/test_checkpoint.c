@@ -3,7 +3,7 @@
  * read gives another latent. SEED in the environment moves what is flipped. */
 #include "test/harness.h"
 
-#include "engine/api/prompt.h"
+#include "engine/open/prompt.h"
 #include "engine/base/random.h"
 
 #include <dirent.h>

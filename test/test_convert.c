@@ -2,11 +2,11 @@
  * bounded memory; rules; parts; what it refuses; and what it leaves behind when something fails: nothing. */
 #include "test/harness.h"
 
-#include "engine/api/convert.h"
-#include "engine/api/made_weights.h"
+#include "engine/convert/convert.h"
+#include "engine/bench/random_weights.h"
 #include "kernels/cpu/weights.h"
-#include "loaders/gguf.h"
-#include "loaders/quantise.h"
+#include "loaders/gguf/gguf.h"
+#include "loaders/quantise/quantise.h"
 
 #include <math.h>
 

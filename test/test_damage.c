@@ -10,7 +10,7 @@
  */
 #include "test/harness.h"
 
-#include "loaders/tokenizer.h"
+#include "loaders/tokenizer/tokenizer.h"
 
 #ifdef __SANITIZE_ADDRESS__
 enum { HANG_SECONDS = 20 };

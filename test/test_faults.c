@@ -9,7 +9,7 @@
  * themselves: test_tokenizer.c, test_loaders.c. */
 #include "test/harness.h"
 
-#include "engine/api/prompt.h"
+#include "engine/open/prompt.h"
 
 #include <dirent.h>
 #include <math.h>

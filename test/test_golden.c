@@ -3,7 +3,7 @@
  * test_rings_vae.c; that no tensor is left out is in test_influence.c. */
 #include "test/golden_run.h"
 
-#include "engine/api/prompt.h"
+#include "engine/open/prompt.h"
 #include "engine/sample/flow.h"
 #include "engine/sample/noise.h"
 

@@ -2,7 +2,7 @@
  * that they have when each step computes its own; the weights that compute them are read once a run; whether
  * they are hoisted follows from the request and from nothing else.
  *
- * The plain way is a switch of the model (engine/api/model.h) that only this program sets. Hashes are
+ * The plain way is a switch of the model (engine/open/model.h) that only this program sets. Hashes are
  * compared within one process. */
 #include "test/harness.h"
 

@@ -4,7 +4,7 @@
  * pipelines or missing are refused by name. */
 #include "test/layout_checks.h"
 
-#include "engine/api/prompt.h"
+#include "engine/open/prompt.h"
 
 static const char golden[] = "test/golden/flux_a/model";
 static struct pile *transformer, *clip, *t5, *vae;

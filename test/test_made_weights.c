@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "engine/api/made_weights.h"
+#include "engine/bench/random_weights.h"
 #include "kernels/cpu/weights.h"
 
 #include <math.h>

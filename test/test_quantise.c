@@ -1,7 +1,7 @@
 /* Types that weights are stored in: which weight gets which, and the errors of what is quantised. */
 #include "engine/run/block.h"
 #include "kernels/cpu/weights.h"
-#include "loaders/quantise.h"
+#include "loaders/quantise/quantise.h"
 
 #include <math.h>
 #include <stdio.h>

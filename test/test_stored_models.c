@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-#include "engine/api/contents.h"
-#include "engine/api/model.h"
-#include "loaders/gguf.h"
+#include "engine/open/contents.h"
+#include "engine/open/model.h"
+#include "loaders/gguf/gguf.h"
 #include "loaders/loaders.h"
 
 #include <stdio.h>

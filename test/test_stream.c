@@ -2,7 +2,7 @@
  * real run behind the paced device, whose weights are looked at.
  *
  * test/golden/stream/table.csv has the simulator's figures; make_table.py there has the command. */
-#include "engine/api/bench_stream.h"
+#include "engine/bench/stream.h"
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/ops.h"

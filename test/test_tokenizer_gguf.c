@@ -13,7 +13,7 @@
 
 #include "tokenizer_kinds.h"
 
-#include "loaders/gguf.h"
+#include "loaders/gguf/gguf.h"
 
 /* ---- metadata ---- */
 

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "loaders/tokenizer.h"
+#include "loaders/tokenizer/tokenizer.h"
 
 /* Processor seconds that a file or a text may take: others may be busy on the machine. */
 #ifdef __SANITIZE_ADDRESS__

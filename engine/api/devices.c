@@ -2,7 +2,7 @@
 #include "engine/api/devices.h"
 
 #include "engine/api/machine.h"
-#include "engine/api/model.h"
+#include "engine/open/model.h"
 #include "engine/base/free_memory.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cuda/cuda.h"

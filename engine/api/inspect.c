@@ -1,9 +1,9 @@
 /* What is in a model's files, and the ids of a text: the JSON of `inspect` and `tokenize`. */
 #include "engine/api/inspect_groups.h"
-#include "engine/api/model.h"
-#include "engine/api/pipeline.h"
-#include "engine/api/prompt.h"
-#include "engine/api/tokenizers.h"
+#include "engine/open/model.h"
+#include "engine/open/pipeline.h"
+#include "engine/open/prompt.h"
+#include "engine/open/tokenizers.h"
 #include "loaders/json.h"
 
 #include <jansson.h>

@@ -3,9 +3,9 @@
 #ifndef SLUICE_API_JOB_H
 #define SLUICE_API_JOB_H
 
-#include "engine/api/model.h"
+#include "engine/open/model.h"
 #include "engine/api/pictures.h"
-#include "engine/api/prompt.h"
+#include "engine/open/prompt.h"
 #include "engine/api/retyped.h"
 #include "engine/run/executor.h"
 

@@ -1,7 +1,7 @@
 /* Latents in files: see latents.h. */
 #include "engine/api/latents.h"
 
-#include "engine/api/paths.h"
+#include "engine/open/paths.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* The small public functions, and the public face of errors. */
 #include "engine/api/machine.h"
-#include "engine/api/model.h"
+#include "engine/open/model.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #include "engine/api/retyped.h"
 
 #include "kernels/cpu/weights.h"
-#include "loaders/quantise.h"
+#include "loaders/quantise/quantise.h"
 
 #include <math.h>
 #include <stdio.h>

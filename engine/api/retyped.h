@@ -3,7 +3,7 @@
 #ifndef SLUICE_API_RETYPED_H
 #define SLUICE_API_RETYPED_H
 
-#include "engine/api/model.h"
+#include "engine/open/model.h"
 #include "engine/run/retype.h"
 #include "engine/run/store.h"
 

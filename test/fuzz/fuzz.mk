@@ -3,7 +3,7 @@
 FUZZ := gguf safetensors shards tokenizer
 FUZZ_SECONDS ?= 3600
 FUZZ_FLAGS := -std=c11 -D_GNU_SOURCE -ffp-contract=off -I. -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
-FUZZ_O := $(patsubst %.c,build/fuzz/obj/%.o,$(wildcard engine/base/*.c loaders/*.c))
+FUZZ_O := $(patsubst %.c,build/fuzz/obj/%.o,$(wildcard engine/base/*.c loaders/*.c loaders/*/*.c))
 build/fuzz/obj/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  clang $@"

@@ -7,9 +7,9 @@
 #ifndef SLUICE_TEST_FUZZ_TARGETS_H
 #define SLUICE_TEST_FUZZ_TARGETS_H
 
-#include "loaders/gguf.h"
+#include "loaders/gguf/gguf.h"
 #include "loaders/loaders.h"
-#include "loaders/tokenizer.h"
+#include "loaders/tokenizer/tokenizer.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
     python3 test/golden/stream/make_table.py ../shared/tools/residency_sim.py > test/golden/stream/table.csv
 
 The simulator is an independent implementation of the same law. Sizes and times of blocks are rounded here as
-engine/api/bench_stream.c rounds them. "ours" is the best of the simulator's own layouts in the same memory: residents of
+engine/bench/stream.c rounds them. "ours" is the best of the simulator's own layouts in the same memory: residents of
 so many percent and a ring of two of the largest blocks, or fewer residents and a larger ring.
 """
 import importlib.util

@@ -1,0 +1,55 @@
+/* What the benches share: see bench.h. */
+#include "engine/bench/bench.h"
+#include "loaders/json.h"
+
+#include "engine/api/machine.h"
+#include "engine/open/model.h"
+#include "engine/api/rates_file.h"
+
+enum status bench_start(struct bench *bench, const struct sluice_bench_options *options, struct error *e) {
+    struct rates ignored = {0};
+    *bench = (struct bench){0};
+    copy_sized(&bench->options, sizeof bench->options, options);
+    sys_init_machine(&bench->sys);
+    bench->rows = json_array();
+    bench->threads = bench->options.threads ? bench->options.threads : machine_cores();
+    if (!bench->rows) return error_set(e, MEMORY, "no memory for a table");
+    if (bench->threads < 1 || bench->threads > 1024) {
+        error_set(e, USAGE, "the number of threads cannot be used");
+        error_found(e, "%d", bench->threads);
+        return error_expected(e, "1 to 1024");
+    }
+    return bench->options.saved ? rates_read("cpu", NULL, bench->options.saved, 0, &ignored, e) : OK;
+}
+
+enum status bench_go_on(const struct bench *bench, double fraction, const char *what, struct error *e) {
+    const struct sluice_bench_options *o = &bench->options;
+    if (!o->on_progress || o->on_progress(o->user, fraction, what)) return OK;
+    return error_set(e, CANCELLED, "cancelled");
+}
+
+static char *report_text(const struct bench *bench, json_t *rest) {
+    unsigned losses = json_losses();
+    json_t *report = json_pack("{s:i, s:O}", "version", 1, "rows", bench->rows);
+    if (rest) json_object_update(report, rest);
+    return json_hand_out(report, JSON_INDENT(1) | JSON_REAL_PRECISION(6), losses);
+}
+
+int bench_finish(struct bench *bench, json_t *rest, int threads, char **json, char **rates, struct error *e,
+                 struct sluice_error *error) {
+    char machine[256];
+    *json = NULL;
+    if (rates) *rates = NULL;
+    if (e->code == OK && rates)
+        rates_merge(bench->options.saved, &bench->measured, machine_describe(machine, sizeof machine),
+                    threads, rates, e);
+    if (e->code == OK) *json = report_text(bench, rest);
+    if (e->code == OK && !*json) {
+        error_set(e, MEMORY, "no memory for the table's text");
+        if (rates) sluice_free(*rates);
+        if (rates) *rates = NULL;
+    }
+    json_decref(rest);
+    json_decref(bench->rows);
+    return publish_error(e, error);
+}

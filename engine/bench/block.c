@@ -1,0 +1,290 @@
+/* `sluice bench block`: how near a real block and a real decoder come to the rate at which oneDNN multiplies.
+ *
+ * Each round runs the family's forward over made-up weights, then every product and convolution it is made of
+ * once as oneDNN does it best: whole, with weights that are f32 and repacked already. So both rates are of
+ * the same seconds on a machine that others use too. Medians of the rounds count. */
+#include "engine/bench/block.h"
+
+#include "engine/bench/watch.h"
+#include "engine/bench/random_weights.h"
+#include "kernels/cpu/cpu.h"
+#include "models/models.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+
+enum { LIBRARY = N_OP_CLASSES, ALL, PLAIN, N_TIMES };
+
+struct round_times {
+    double seconds[N_TIMES]; /* by class; of oneDNN's own products; of the forward, and with bf16 weights */
+};
+
+struct block_bench {
+    struct bench *bench;
+    const struct bench_block_case *c;
+    struct bench_part part, plain; /* plain: of bf16, beside another type */
+    struct bench_watch watch;
+    struct onednn *onednn;
+    char *memory; /* of the largest of oneDNN's own products */
+    uint64_t bytes;
+    struct round_times rounds[BENCH_ROUNDS_MAX];
+    int n_rounds;
+    char what[64]; /* the round under way */
+    double fraction;
+    struct error *error;
+};
+
+/* ---- oneDNN's own products ---- */
+
+struct product_layout {
+    uint64_t in, weights, bias, out, scratch, end;
+};
+
+static uint64_t take_floats(uint64_t *used, double n) {
+    uint64_t at = *used;
+    *used = align_up(at + (uint64_t)n * sizeof(float), ARENA_ALIGN);
+    return at;
+}
+
+static struct product_layout product_layout_of(const struct block_bench *b, const struct onednn_key *key) {
+    const int32_t *n = key->number;
+    struct onednn_facts facts = onednn_facts(b->onednn, key);
+    struct product_layout l = {0};
+    bool conv = key->kind == ONEDNN_CONV;
+    int32_t stride = n[5] + 1;
+    double pixels = (double)((n[0] - 1) * stride + n[4]) * ((n[1] - 1) * stride + n[4]);
+    l.in = take_floats(&l.end, conv ? pixels * n[2] : (double)n[0] * n[2]);
+    l.weights = take_floats(&l.end, conv ? (double)facts.weights_bytes / sizeof(float) : (double)n[1] * n[2]);
+    l.bias = take_floats(&l.end, conv ? n[3] : 0);
+    l.out = take_floats(&l.end, conv ? (double)n[0] * n[1] * n[3] : (double)n[0] * n[1]);
+    l.scratch = l.end;
+    l.end += facts.scratch_bytes;
+    return l;
+}
+
+/* Memory for any one of them, filled: pages that nobody wrote would all be one page of zeros. */
+static enum status prepare_products(struct block_bench *b, struct error *e) {
+    struct sys *sys = &b->bench->sys;
+    struct tensor numbers = tensor_make(NULL, DTYPE_F32, 1, (int32_t[]){1});
+    uint64_t random = 3;
+    for (int i = 0; i < b->watch.n_products; i++) {
+        const struct onednn_key *key = &b->watch.products[i].key;
+        uint64_t bytes = product_layout_of(b, key).end;
+        if (bytes > b->bytes) b->bytes = bytes;
+        if (onednn_prepare(b->onednn, key, e) != OK) return e->code;
+    }
+    b->memory = sys->map(sys, LINE_ACTIVATION, b->bytes);
+    if (!b->memory)
+        return error_set(e, MEMORY, "no memory for a bench of %llu bytes", (unsigned long long)b->bytes);
+    made_weights(&random, &numbers, 1, b->memory, b->bytes);
+    return OK;
+}
+
+static double clock_of(const struct block_bench *b) {
+    return b->bench->sys.clock(&b->bench->sys);
+}
+
+static double time_product(struct block_bench *b, const struct onednn_key *key, struct error *e) {
+    struct product_layout l = product_layout_of(b, key);
+    struct onednn_operands operands = {.src = b->memory + l.in,
+                                       .weights = b->memory + l.weights,
+                                       .bias = b->memory + l.bias,
+                                       .dst = b->memory + l.out,
+                                       .scratch = b->memory + l.scratch};
+    double start = clock_of(b);
+    onednn_run(b->onednn, key, operands, e);
+    return clock_of(b) - start;
+}
+
+/* ---- rounds ---- */
+
+/* Between operators, so that nobody waits for the end of a round to cancel. */
+static bool tick(void *user) {
+    struct block_bench *b = user;
+    return bench_go_on(b->bench, b->fraction, b->what, b->error) == OK;
+}
+
+/* Seconds of the forward with bf16 weights. */
+static double time_plain(struct block_bench *b, struct error *e) {
+    double start = clock_of(b);
+    if (b->plain.sys) bench_part_run(&b->plain, b->plain.device, e);
+    return clock_of(b) - start;
+}
+
+/* A round is announced before its clock starts: whoever listens may measure something of his own then. */
+static enum status announce(struct block_bench *b, int round, struct error *e) {
+    double share = (double)round / (b->c->rounds + 1);
+    b->fraction = b->c->from + share * (b->c->to - b->c->from);
+    snprintf(b->what, sizeof b->what, "%s, round %d of %d", b->c->name, round, b->c->rounds);
+    return bench_go_on(b->bench, b->fraction, b->what, e);
+}
+
+static enum status run_round(struct block_bench *b, int round, struct error *e) {
+    struct round_times times = {0};
+    if (announce(b, round, e) != OK) return e->code;
+    bench_watch_reset(&b->watch);
+    double start = clock_of(b);
+    if (bench_part_run(&b->part, &b->watch.device, e) != OK) return e->code;
+    times.seconds[ALL] = clock_of(b) - start;
+    for (int i = 0; i < N_OP_CLASSES; i++) times.seconds[i] = b->watch.class[i].seconds;
+    times.seconds[PLAIN] = time_plain(b, e);
+    if (e->code != OK || (!b->memory && prepare_products(b, e) != OK)) return e->code;
+    for (int i = 0; i < b->watch.n_products && tick(b) && e->code == OK; i++) {
+        const struct bench_product *p = &b->watch.products[i];
+        times.seconds[LIBRARY] += p->calls * time_product(b, &p->key, e);
+    }
+    if (round > 0) b->rounds[b->n_rounds++] = times; /* the first one warms up */
+    return e->code;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, int n) {
+    qsort(values, (size_t)n, sizeof *values, by_value);
+    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+/* Of the times of one kind or, with over, of their share of another kind's in the same round. */
+static double median_of(const struct block_bench *b, int time, int over) {
+    double values[BENCH_ROUNDS_MAX];
+    for (int i = 0; i < b->n_rounds; i++)
+        values[i] = b->rounds[i].seconds[time] / (over < 0 ? 1 : b->rounds[i].seconds[over]);
+    return median(values, b->n_rounds);
+}
+
+/* ---- rows ---- */
+
+static json_t *add_row(const struct block_bench *b, const char *what, double seconds, double flops) {
+    json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:i, s:f}", "part", b->c->name, "shape",
+                            b->c->shape, "type", dtype_name(b->c->sizes.type), "what", what, "threads",
+                            b->bench->threads, "precision", "f32", "rounds", b->n_rounds, "seconds", seconds);
+    if (flops > 0) {
+        json_object_set_new(row, "flops", json_real(flops));
+        json_object_set_new(row, "flops_per_second", json_real(flops / seconds));
+    }
+    json_array_append_new(b->bench->rows, row);
+    return row;
+}
+
+/* The whole, against what its FLOPs would take at the library's rate; that rate; where the time went. */
+static void add_rows(const struct block_bench *b) {
+    double work = b->watch.class[CLASS_LINEAR].flops + b->watch.class[CLASS_CONV].flops;
+    double all = work + b->watch.class[CLASS_ATTENTION].flops;
+    json_t *row = add_row(b, "all", median_of(b, ALL, -1), all);
+    json_object_set_new(row, "product_rate_share", json_real(all / work * median_of(b, LIBRARY, ALL)));
+    if (b->plain.sys) json_object_set_new(row, "of_bf16", json_real(median_of(b, ALL, PLAIN)));
+    add_row(b, "library", median_of(b, LIBRARY, -1), work);
+    for (int i = 0; i < N_OP_CLASSES; i++) {
+        double flops = b->watch.class[i].flops;
+        if (median_of(b, i, -1) <= 0) continue;
+        row = add_row(b, op_class_name((enum op_class)i), median_of(b, i, -1), flops);
+        json_object_set_new(row, "time_share", json_real(median_of(b, i, ALL)));
+        if (flops > 0)
+            json_object_set_new(row, "product_rate_share",
+                                json_real(flops / work * median_of(b, LIBRARY, i)));
+    }
+}
+
+static enum status make_parts(struct block_bench *b, struct device *device, struct error *e) {
+    struct bench_part_sizes plain = b->c->sizes;
+    plain.type = DTYPE_BF16;
+    if (bench_part_make(&b->part, &b->bench->sys, device, &b->c->sizes, e) != OK) return e->code;
+    if (b->c->sizes.type == DTYPE_BF16) return OK;
+    if (bench_part_make(&b->plain, &b->bench->sys, device, &plain, e) != OK) return e->code;
+    b->plain.context.tick = tick;
+    b->plain.context.tick_user = b;
+    return OK;
+}
+
+enum status bench_block_measure(struct bench *bench, struct device *device, const struct bench_block_case *c,
+                                struct error *e) {
+    struct block_bench b = {.bench = bench, .c = c, .error = e};
+    b.onednn = onednn_open(&bench->sys, bench->threads, e);
+    if (b.onednn && make_parts(&b, device, e) == OK) {
+        bench_watch_init(&b.watch, &bench->sys, device);
+        b.part.context.tick = tick;
+        b.part.context.tick_user = &b;
+        for (int i = 0; i <= c->rounds && run_round(&b, i, e) == OK; i++) continue;
+        if (e->code == OK) add_rows(&b);
+    }
+    if (b.memory) bench->sys.unmap(&bench->sys, LINE_ACTIVATION, b.memory, b.bytes);
+    if (b.part.sys) bench_part_destroy(&b.part);
+    if (b.plain.sys) bench_part_destroy(&b.plain);
+    onednn_close(b.onednn);
+    return e->code;
+}
+
+/* ---- the bench ---- */
+
+#define BLOCK_SIZES(side)                                                                                    \
+    .sizes = {.family = &family_zimage,                                                                      \
+              .block = "layer",                                                                              \
+              .text_rows = 32,                                                                               \
+              .text_columns = 2560,                                                                          \
+              .latent_channels = 16,                                                                         \
+              .latent_side = side,                                                                           \
+              .picture_side = 1}
+
+enum { BLOCK, SHORT_BLOCK, DECODER };
+
+static const struct bench_block_case cases[] = {
+    [BLOCK] = {.name = "block",
+               .shape = "one Z-Image layer, 1056 tokens of 3840, 30 heads, feed-forward 10240",
+               BLOCK_SIZES(64),
+               .rounds = 7},
+    [SHORT_BLOCK] = {.name = "short block",
+                     .shape = "one Z-Image layer, 288 tokens of 3840, 30 heads, feed-forward 10240",
+                     BLOCK_SIZES(32),
+                     .rounds = 9},
+    [DECODER] = {.name = "decoder",
+                 .shape = "Flux's autoencoder, latent to 512 x 512 pixels",
+                 .sizes = {.family = &family_vae_kl,
+                           .text_rows = 1,
+                           .text_columns = 1,
+                           .latent_channels = 16,
+                           .latent_side = 64,
+                           .picture_side = 512},
+                 .rounds = 3},
+};
+
+static enum status find_type(const char *name, enum dtype *type, struct error *e) {
+    *type = DTYPE_BF16;
+    for (int i = 0; name && i < N_DTYPES; i++)
+        if (!strcasecmp(name, dtype_name((enum dtype)i)) && dtype_is_weight((enum dtype)i)) {
+            *type = (enum dtype)i;
+            return OK;
+        }
+    if (!name) return OK;
+    error_set(e, USAGE, "no weights are of that type");
+    error_found(e, "%s", name);
+    return error_expected(e, "f32, f16, q8_0, q4_k, f8_e4m3 ...");
+}
+
+/* Either both parts of bf16, or a block of another type at two lengths. */
+static void measure_parts(struct bench *bench, struct device *device, struct error *e) {
+    static const double share[] = {0, 0.3, 1};
+    const int parts[2] = {BLOCK, bench->options.type ? SHORT_BLOCK : DECODER};
+    enum dtype type = DTYPE_BF16;
+    find_type(bench->options.type, &type, e);
+    for (int i = 0; i < 2 && e->code == OK; i++) {
+        struct bench_block_case c = cases[parts[i]];
+        c.sizes.type = type;
+        c.from = share[i];
+        c.to = share[i + 1];
+        bench_block_measure(bench, device, &c, e);
+    }
+}
+
+int sluice_bench_block(const struct sluice_bench_options *options, char **json, struct sluice_error *error) {
+    struct error e = {0};
+    struct bench bench;
+    bench_start(&bench, options, &e);
+    struct device *device = e.code == OK ? cpu_open(&bench.sys, bench.threads, &e) : NULL;
+    if (device) measure_parts(&bench, device, &e);
+    if (device) device->destroy(device);
+    return bench_finish(&bench, NULL, bench.threads, json, NULL, &e, error);
+}

@@ -1,0 +1,22 @@
+/* The measuring of `sluice bench block`, at any size. */
+#ifndef SLUICE_BENCH_BLOCK_H
+#define SLUICE_BENCH_BLOCK_H
+
+#include "engine/bench/bench.h"
+#include "engine/bench/piece.h"
+
+/* Measures one part in so many rounds and adds its rows. name: "block"; shape: what a reader is told of it;
+ * from, to: where in the whole bench this lies. */
+struct bench_block_case {
+    const char *name, *shape;
+    struct bench_part_sizes sizes;
+    int rounds; /* 1 to BENCH_ROUNDS_MAX */
+    double from, to;
+};
+
+enum { BENCH_ROUNDS_MAX = 15 };
+
+enum status bench_block_measure(struct bench *bench, struct device *device, const struct bench_block_case *c,
+                                struct error *e);
+
+#endif

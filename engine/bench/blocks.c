@@ -1,0 +1,169 @@
+/* Made-up models: see bench_blocks.h. */
+#include "engine/bench/blocks.h"
+
+#include "kernels/ops.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct product_weights {
+    struct tensor weight;
+};
+
+static void forward_product(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct product_weights *w = weights;
+    const struct bench_model *model = *(const struct bench_model *const *)scope->settings;
+    int32_t tokens = model->sizes[scope->number].tokens;
+    struct tensor in = context_tensor(x, DTYPE_F32, 2, (int32_t[]){tokens, w->weight.dim[1]});
+    struct tensor out = context_tensor(x, DTYPE_F32, 2, (int32_t[]){tokens, w->weight.dim[0]});
+    op_linear(x, out, in, w->weight, (struct epilogue){0});
+}
+
+static const struct block_kind kind_product = {
+    .name = "product",
+    .format = "block.%d",
+    .weights_bytes = sizeof(struct product_weights),
+    .forward = forward_product,
+};
+
+static void declare_nothing(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                            struct arena *pictures, bool *ok) {
+    (void)c, (void)lanes, (void)n_lanes, (void)arena, (void)pictures, (void)ok;
+}
+
+static const struct family family_bench = {
+    .name = "bench", .kind = FAMILY_DENOISER, .lane_state_bytes = 1, .declare = declare_nothing};
+
+struct bench_block bench_block_of(double bytes, double seconds, double flops) {
+    int32_t columns = bytes > 1e8 ? 16384 : 1024;
+    int32_t rows = (int32_t)(bytes / 2 / columns + 0.5);
+    double tokens = seconds * flops / (2.0 * rows * columns);
+    return (struct bench_block){rows, columns, tokens < 1 ? 1 : (int32_t)(tokens + 0.5)};
+}
+
+static void make_block(struct bench_model *m, int i, uint64_t *offset) {
+    const struct bench_block *size = &m->sizes[i];
+    struct block *b = &m->blocks[i];
+    struct tensor weight = tensor_make(NULL, DTYPE_BF16, 2, (int32_t[]){size->rows, size->columns});
+    uint64_t bytes = (uint64_t)tensor_bytes(&weight);
+    m->segments[i] = (struct image_segment){.file_offset = *offset, .bytes = bytes};
+    *b = (struct block){.kind = &kind_product,
+                        .number = i,
+                        .index = &m->component.index,
+                        .segments = &m->segments[i],
+                        .n_segments = 1,
+                        .n_tensors = 1,
+                        .bytes = align_up(bytes, ARENA_ALIGN)};
+    b->tensors[0].shape = weight;
+    snprintf(b->name, sizeof b->name, "block.%d", i);
+    m->list[i] = b;
+    *offset += bytes;
+}
+
+void bench_model_make(struct bench_model *model, struct sys *sys) {
+    uint64_t offset = 0;
+    const struct bench_model *self = model;
+    model->sys = sys;
+    model->source = (struct byte_source){.sys = sys, .path = model->path, .file = 0};
+    snprintf(model->path, sizeof model->path, "made-up weights");
+    sys->identify(sys, 0, &model->source.identity);
+    model->component = (struct component){.family = &family_bench,
+                                          .sys = sys,
+                                          .index = {.sys = sys, .sources = &model->source, .n_sources = 1},
+                                          .blocks = model->blocks,
+                                          .n_blocks = model->n_blocks};
+    memcpy(model->component.settings, &self, sizeof self); /* what forward_product finds there */
+    for (int i = 0; i < model->n_blocks; i++) make_block(model, i, &offset);
+}
+
+/* ---- running ---- */
+
+/* What the executor is given, and what its hooks write down. */
+struct stand {
+    const struct bench_run *bench;
+    struct stage stage;
+    struct lane lanes[BENCH_LANES_MAX];
+    struct visit_list visits;
+    struct run run;
+    struct run_hooks hooks;
+    double ended[BENCH_EVALUATIONS];
+};
+
+static enum status evaluation_ended(void *user, const struct visit *visit, struct error *e) {
+    struct stand *stand = user;
+    stand->ended[visit->evaluation] = stand->run.sys->clock(stand->run.sys);
+    return e->code;
+}
+
+static enum status stage_ended(void *user, int stage, struct error *e) {
+    (void)user, (void)stage;
+    return e->code;
+}
+
+static bool tick(void *user, const struct visit *visit, double done, struct error *e) {
+    const struct bench_run *run = ((const struct stand *)user)->bench;
+    (void)visit, (void)done;
+    if (!run->go_on || run->go_on(run->user)) return true;
+    error_set(e, CANCELLED, "cancelled");
+    return false;
+}
+
+static enum status add_visits(const struct bench_run *run, struct stand *stand, struct error *e) {
+    int passes = run->branches_apart ? run->lanes : 1, n = run->model->n_blocks;
+    for (int evaluation = 0; evaluation < run->evaluations; evaluation++)
+        for (int pass = 0; pass < passes; pass++)
+            for (int b = 0; b < n; b++)
+                visit_add(&stand->visits,
+                          (struct visit){.block = b,
+                                         .first_lane = run->branches_apart ? pass : 0,
+                                         .n_lanes = run->branches_apart ? 1 : run->lanes,
+                                         .evaluation = evaluation,
+                                         .ends_evaluation = b + 1 == n && pass + 1 == passes},
+                          e);
+    return e->code;
+}
+
+static enum status stand_up(const struct bench_run *run, struct stand *stand, struct error *e) {
+    struct sys *sys = run->model->sys;
+    *stand = (struct stand){
+        .bench = run,
+        .stage = {.name = "denoise",
+                  .component = &run->model->component,
+                  .blocks = (const struct block **)run->model->list,
+                  .n_blocks = run->model->n_blocks,
+                  .n_lasting = run->model->n_blocks,
+                  .lanes = stand->lanes,
+                  .n_lanes = run->lanes,
+                  .n_groups = 1,
+                  .evaluations = run->evaluations},
+        .visits.sys = sys,
+        .hooks = {.user = stand,
+                  .evaluation_ended = evaluation_ended,
+                  .stage_ended = stage_ended,
+                  .tick = tick},
+        .run = {sys, run->device, &stand->stage, 1, &stand->visits, &stand->hooks, run->readers, NULL},
+    };
+    return add_visits(run, stand, e);
+}
+
+enum status bench_need(const struct bench_run *run, struct run_need *need, struct error *e) {
+    struct stand stand;
+    memset(need, 0, sizeof *need);
+    need->rates = run->rates;
+    need->separate = true;
+    if (stand_up(run, &stand, e) == OK) executor_measure(&stand.run, true, need, e);
+    visit_list_destroy(&stand.visits);
+    return e->code;
+}
+
+enum status bench_execute(const struct bench_run *run, const struct run_need *need, const struct plan *plan,
+                          double *seconds, struct error *e) {
+    struct stand stand;
+    struct residents residents = {.sys = run->model->sys, .device = run->device};
+    if (stand_up(run, &stand, e) == OK) executor_run(&stand.run, need, plan, &residents, NULL, e);
+    residents_destroy(&residents);
+    visit_list_destroy(&stand.visits);
+    *seconds = (stand.ended[run->evaluations - 1] - stand.ended[run->evaluations - 3]) / 2;
+    return e->code;
+}

@@ -1,0 +1,323 @@
+/* `sluice bench bus`: how fast bytes move between disk and host memory, within host memory, and between that
+ * and the first GPU if there is one.
+ *
+ * Invariants: the file that it writes loses its name as soon as it is open, so that no end of the process
+ * leaves it behind; a rate that came out of the page cache is shown as such and never saved as the disk's. */
+#include "engine/bench/bench.h"
+#include "engine/bench/links.h"
+#include "kernels/cuda/cuda.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { READERS = 4, LARGEST = 32 << 20, FILE_BYTES = 256 << 20, COPIERS = 4 };
+#define BUFFER_BYTES ((uint64_t)READERS * LARGEST)
+
+/* From below what a disk needs to be busy up to a whole block. */
+static const int64_t piece_bytes[] = {64 << 10, 1 << 20, 8 << 20, 32 << 20};
+enum { N_PIECES = sizeof piece_bytes / sizeof *piece_bytes };
+/* Smaller pieces are for people to see; blocks are read in larger ones, where the file has them. */
+enum { SAVED_FROM = 8 << 20 };
+
+struct bus {
+    struct bench *bench;
+    char *buffer; /* BUFFER_BYTES */
+    int file;
+    int64_t file_bytes;
+    double done;    /* share of the bench */
+    json_t *absent; /* why there are no rows of a GPU that is there; or NULL */
+};
+
+/* One measurement: threads that move pieces until all are moved or time is up. */
+struct mover {
+    struct sys *sys;
+    int file; /* negative: copies from the first half of the buffer to the second */
+    char *buffer;
+    uint64_t buffer_bytes;
+    int64_t piece, pieces;
+    double deadline;
+    _Atomic int64_t *next, *moved;
+    _Atomic int *problem; /* errno of a read that failed */
+};
+
+static void read_pieces(struct mover *m) {
+    int64_t i;
+    while ((i = atomic_fetch_add(m->next, 1)) < m->pieces && m->sys->clock(m->sys) < m->deadline) {
+        for (int64_t done = 0; done < m->piece;) {
+            int64_t n = sys_read_at(m->sys, m->file, m->buffer + done, (size_t)(m->piece - done),
+                                    i * m->piece + done);
+            if (n <= 0) atomic_store(m->problem, n < 0 ? (int)-n : EIO);
+            if (n <= 0) return;
+            done += n;
+        }
+        atomic_fetch_add(m->moved, m->piece);
+    }
+}
+
+static void copy_pieces(struct mover *m) {
+    uint64_t half = m->buffer_bytes / 2, at = 0, piece = (uint64_t)m->piece;
+    while (m->sys->clock(m->sys) < m->deadline) {
+        memcpy(m->buffer + half + at, m->buffer + at, piece);
+        at = at + 2 * piece <= half ? at + piece : 0;
+        atomic_fetch_add(m->moved, m->piece);
+    }
+}
+
+static void move(void *argument) {
+    struct mover *m = argument;
+    m->file >= 0 ? read_pieces(m) : copy_pieces(m);
+}
+
+/* Bytes a second that n threads move, each in its own part of the buffer; 0 with *problem set on failure. */
+static double move_together(struct bus *bus, int n, int file, int64_t piece, double seconds, int *problem) {
+    struct sys *sys = &bus->bench->sys;
+    struct sys_thread *thread[READERS > COPIERS ? READERS : COPIERS] = {0};
+    struct mover mover[READERS > COPIERS ? READERS : COPIERS];
+    _Atomic int64_t next = 0, moved = 0;
+    _Atomic int failed = 0;
+    double began = sys->clock(sys);
+    uint64_t part = BUFFER_BYTES / (uint64_t)n;
+    for (int i = 0; i < n; i++) {
+        mover[i] = (struct mover){sys,
+                                  file,
+                                  bus->buffer + (uint64_t)i * part,
+                                  part,
+                                  piece,
+                                  bus->file_bytes / piece,
+                                  began + seconds,
+                                  &next,
+                                  &moved,
+                                  &failed};
+        int status = sys->thread_start(sys, &thread[i], move, &mover[i]);
+        if (status < 0) atomic_store(&failed, -status);
+    }
+    for (int i = 0; i < n; i++) sys->thread_join(sys, thread[i]);
+    double spent = sys->clock(sys) - began;
+    *problem = failed;
+    return failed || spent <= 0 ? 0 : (double)moved / spent;
+}
+
+/* ---- disk ---- */
+
+/* The share of the file's pages that the page cache still holds; 1 if it cannot be asked. */
+static double cached_share(int file, int64_t bytes) {
+    enum { PAGE = 4096, PAGES = 4096 };
+    unsigned char in_core[PAGES];
+    int64_t pages = bytes / PAGE, n = 0;
+    void *map = mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, file, 0);
+    if (map == MAP_FAILED) return 1;
+    for (int64_t at = 0; at < pages; at += PAGES) {
+        int64_t some = pages - at < PAGES ? pages - at : PAGES;
+        if (mincore((char *)map + at * PAGE, (size_t)(some * PAGE), in_core)) n += some;
+        for (int64_t i = 0; i < some; i++) n += in_core[i] & 1;
+    }
+    munmap(map, (size_t)bytes);
+    return pages ? (double)n / (double)pages : 1;
+}
+
+static bool set_direct(int file, bool direct) {
+    int flags = fcntl(file, F_GETFL);
+    return flags >= 0 && !fcntl(file, F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT);
+}
+
+static void add_row(struct bus *bus, const char *path, int64_t piece, double rate, const char *key,
+                    json_t *how, int threads) {
+    json_t *row = json_pack("{s:s, s:I, s:f, s:i}", "path", path, "bytes", (json_int_t)piece,
+                            "gbytes_per_second", rate / 1e9, "threads", threads);
+    if (how) json_object_set_new(row, key, how);
+    json_array_append_new(bus->bench->rows, row);
+}
+
+static enum status unreadable(struct error *e, const char *path, int problem) {
+    error_set(e, problem == ENOENT ? MISSING : IO, "the file to measure with cannot be read");
+    error_where(e, "%s", path);
+    return error_found(e, "%s", strerror(problem));
+}
+
+/* One size, one way. Where O_DIRECT is not to be had, there is no row for it. */
+static enum status measure_reads(struct bus *bus, int64_t piece, bool direct, struct error *e) {
+    const char *name = bus->bench->options.file;
+    if (direct && !set_direct(bus->file, true)) return OK;
+    posix_fadvise(bus->file, 0, 0, POSIX_FADV_DONTNEED);
+    bool cached = !direct && cached_share(bus->file, bus->file_bytes) > 0.1;
+    int problem;
+    double rate = move_together(bus, READERS, bus->file, piece, 1, &problem);
+    set_direct(bus->file, false);
+    if (direct && problem == EINVAL) return OK;
+    if (problem) return unreadable(e, name ? name : "a file of ours", problem);
+    add_row(bus, "disk", piece, rate, "page_cache",
+            json_string(direct   ? "bypassed"
+                        : cached ? "kept"
+                                 : "dropped"),
+            READERS);
+    bool counts = piece >= SAVED_FROM || bus->file_bytes < SAVED_FROM;
+    if (!cached && counts && rate > bus->bench->measured.disk) bus->bench->measured.disk = rate;
+    return OK;
+}
+
+static enum status measure_disk(struct bus *bus, struct error *e) {
+    for (int i = 0; i < N_PIECES && piece_bytes[i] <= bus->file_bytes; i++) {
+        for (int direct = 1; direct >= 0; direct--) {
+            bus->done += 0.1;
+            if (bench_go_on(bus->bench, bus->done, "disk", e) == OK)
+                measure_reads(bus, piece_bytes[i], direct, e);
+        }
+    }
+    return e->code;
+}
+
+static enum status unwritable(struct error *e, const char *folder, int problem) {
+    error_set(e, OUTPUT, "the file to measure with could not be written");
+    error_where(e, "%s", folder);
+    return error_found(e, "%s", strerror(-problem));
+}
+
+/* Bytes that no disk can compress away: a multiplicative generator's. */
+static void fill(char *buffer, uint64_t bytes) {
+    uint64_t *words = (uint64_t *)buffer, x = 88172645463325252u;
+    for (uint64_t i = 0; i < bytes / sizeof *words; i++) {
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        words[i] = x;
+    }
+}
+
+static enum status write_file(struct bus *bus, int out, const char *folder, struct error *e) {
+    enum { PART = 4 << 20 };
+    struct sys *sys = &bus->bench->sys;
+    for (int64_t at = 0; at < FILE_BYTES;) {
+        double fraction = 0.1 * (double)at / FILE_BYTES;
+        if (bench_go_on(bus->bench, fraction, "writing a file", e) != OK) return e->code;
+        const char *from = bus->buffer + at % (int64_t)BUFFER_BYTES;
+        int64_t n = sys_write(sys, out, from, (size_t)(PART - at % PART));
+        if (n <= 0) return unwritable(e, folder, n < 0 ? (int)n : -ENOSPC);
+        at += n;
+    }
+    int problem = sys->flush(sys, out);
+    return problem ? unwritable(e, folder, problem) : OK;
+}
+
+/* A file of our own, which is gone from its folder before a byte is in it. */
+static enum status make_file(struct bus *bus, struct error *e) {
+    struct sys *sys = &bus->bench->sys;
+    const char *folder = bus->bench->options.folder ? bus->bench->options.folder : ".";
+    char path[4096];
+    int length = snprintf(path, sizeof path, "%s/sluice-bench.tmp.%ld", folder, (long)getpid());
+    if (length >= (int)sizeof path) return unwritable(e, folder, -ENAMETOOLONG);
+    int out = sys->create(sys, path);
+    if (out < 0) return unwritable(e, folder, out);
+    bus->file = sys->open(sys, path);
+    sys->remove(sys, path);
+    if (bus->file < 0)
+        unwritable(e, folder, bus->file);
+    else
+        write_file(bus, out, folder, e);
+    sys->close(sys, out);
+    bus->file_bytes = FILE_BYTES;
+    return e->code;
+}
+
+static enum status open_file(struct bus *bus, const char *path, struct error *e) {
+    struct sys *sys = &bus->bench->sys;
+    struct file_identity identity;
+    bus->file = sys->open(sys, path);
+    int problem = bus->file < 0 ? bus->file : sys->identify(sys, bus->file, &identity);
+    if (problem < 0) return unreadable(e, path, -problem);
+    if (!identity.regular || identity.bytes < piece_bytes[0]) {
+        error_set(e, LIMIT, "this is no file to measure with");
+        error_where(e, "%s", path);
+        error_found(e, "%lld bytes%s", (long long)identity.bytes, identity.regular ? "" : ", not regular");
+        return error_expected(e, "a file of at least %lld bytes", (long long)piece_bytes[0]);
+    }
+    /* More than this would only repeat it. */
+    bus->file_bytes = identity.bytes < 4ll * FILE_BYTES ? identity.bytes : 4ll * FILE_BYTES;
+    return OK;
+}
+
+/* ---- host ---- */
+
+static enum status measure_copies(struct bus *bus, int threads, struct error *e) {
+    struct bench *bench = bus->bench;
+    for (int i = 0; i < N_PIECES; i++) {
+        if (2 * piece_bytes[i] * threads > (int64_t)BUFFER_BYTES) break;
+        if (bench_go_on(bench, bus->done += 0.01, "host copy", e) != OK) return e->code;
+        int problem;
+        double rate = move_together(bus, threads, -1, piece_bytes[i], 0.2, &problem);
+        if (problem) return error_set(e, MEMORY, "no thread to measure with");
+        add_row(bus, "host_copy", piece_bytes[i], rate, NULL, NULL, threads);
+        if (piece_bytes[i] >= SAVED_FROM && rate > bench->measured.host_copy)
+            bench->measured.host_copy = rate;
+    }
+    return e->code;
+}
+
+/* ---- GPU ---- */
+
+/* The best rate of a path in *best. */
+static enum status measure_path(struct bus *bus, enum cuda_path path, double *best, struct error *e) {
+    for (int i = 0; i < N_PIECES; i++) {
+        double rate;
+        if (bench_go_on(bus->bench, 0.98, "the GPU's bus", e) != OK ||
+            cuda_bus_rate(&bus->bench->sys, 0, path, (uint64_t)piece_bytes[i], &rate, e) != OK)
+            return e->code;
+        add_row(bus, cuda_path_name(path), piece_bytes[i], rate, NULL, NULL, 1);
+        if (rate > *best) *best = rate;
+    }
+    return OK;
+}
+
+/* A GPU that cannot be used is as good as none, and says why where its rows would be. */
+static enum status measure_gpu(struct bus *bus, struct error *e) {
+    static const enum cuda_path paths[] = {CUDA_H2D_PINNED, CUDA_H2D_PAGEABLE, CUDA_D2H_PINNED};
+    char line[1024];
+    struct error lacks = {0};
+    double unused = 0;
+    if (cuda_count(line, sizeof line) < 1) return OK;
+    if (cuda_bus_rate(&bus->bench->sys, 0, CUDA_H2D_PINNED, (uint64_t)piece_bytes[0], &unused, &lacks) !=
+        OK) {
+        bus->absent =
+            json_pack("[{s:s, s:s}]", "name", "cuda:0", "reason", error_line(&lacks, line, sizeof line));
+        return OK;
+    }
+    for (int i = 0; i < 3 && e->code == OK; i++)
+        measure_path(bus, paths[i], paths[i] == CUDA_H2D_PINNED ? &bus->bench->measured.h2d : &unused, e);
+    return e->code;
+}
+
+static enum status measure_all(struct bus *bus, struct error *e) {
+    const char *file = bus->bench->options.file;
+    struct sys *sys = &bus->bench->sys;
+    bus->buffer = sys->map(sys, LINE_STORE, BUFFER_BYTES);
+    if (!bus->buffer) return error_set(e, MEMORY, "no memory for a buffer of 128 MiB");
+    fill(bus->buffer, BUFFER_BYTES);
+    bus->done = 0.1;
+    if ((file ? open_file(bus, file, e) : make_file(bus, e)) != OK || measure_disk(bus, e) != OK)
+        return e->code;
+    int threads = bus->bench->threads < COPIERS ? bus->bench->threads : COPIERS;
+    if (measure_copies(bus, 1, e) == OK && threads > 1) measure_copies(bus, threads, e);
+    return e->code == OK ? measure_gpu(bus, e) : e->code;
+}
+
+static json_t *links(const struct bus *bus) {
+    double disk = bus->bench->measured.disk, pinned = bus->bench->measured.h2d;
+    json_t *names = json_pack("{s:s}", "disk", disk > 0 ? link_of_disk(disk) : "page cache");
+    if (pinned > 0) json_object_set_new(names, "h2d_pinned", json_string(link_of_pinned(pinned)));
+    return json_pack("{s:o, s:O*}", "links", names, "absent", bus->absent);
+}
+
+int sluice_bench_bus(const struct sluice_bench_options *options, char **json, char **rates,
+                     struct sluice_error *error) {
+    struct error e = {0};
+    struct bench bench;
+    struct bus bus = {.bench = &bench, .file = -1};
+    if (bench_start(&bench, options, &e) == OK) measure_all(&bus, &e);
+    if (bus.file >= 0) bench.sys.close(&bench.sys, bus.file);
+    if (bus.buffer) bench.sys.unmap(&bench.sys, LINE_STORE, bus.buffer, BUFFER_BYTES);
+    json_t *rest = e.code == OK ? links(&bus) : NULL;
+    json_decref(bus.absent);
+    return bench_finish(&bench, rest, 0, json, rates, &e, error);
+}

@@ -1,0 +1,527 @@
+/* Checkpoints of any size for benchmarks and tests: a Hugging Face folder of a pipeline with real names,
+ * shapes and types and random weights, written as a stream from the families' weight tables. */
+#include "engine/bench/checkpoint_types.h"
+#include "engine/open/model.h"
+#include "engine/open/paths.h"
+#include "loaders/gguf/gguf.h"
+#include "loaders/json.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+enum { CHOICES_MAX = 16, CHECKPOINT_SHARDS_MAX = 99 };
+enum { TENSORS_MAX = FAMILY_BLOCKS_MAX * BLOCK_WEIGHTS_MAX * TENSORS_OF_WEIGHT_MAX };
+
+/* Large parts are published in shards of about this size; what is made here has two at least, so that small
+ * models are read as large ones are. */
+static const uint64_t shard_bytes_most = 5000000000;
+enum { SHARDS_LEAST = 2 };
+
+static const struct {
+    const char *folder, *file;
+    bool sharded;
+} places[N_ROLES] = {
+    [ROLE_TEXT] = {"text_encoder", "model", true},
+    [ROLE_TEXT_2] = {"text_encoder_2", "model", true},
+    [ROLE_DENOISER] = {"transformer", "diffusion_pytorch_model", true},
+    [ROLE_DECODER] = {"vae", "diffusion_pytorch_model", false},
+};
+
+struct writer {
+    struct sys *sys;
+    const struct recipe *recipe;
+    const char *folder;
+    int chosen[N_ROLES][CHOICES_MAX];
+    struct stored_types types;
+    uint64_t random;
+    /* the component being written */
+    struct named_tensor *tensors;
+    struct made_tensor *made;
+    struct stored_types listed; /* that its weights take */
+    int n_tensors, shard_first; /* the first tensor of the file being written */
+    uint64_t done, all;         /* bytes */
+    void (*on_progress)(void *user, double fraction);
+    void *user;
+};
+
+/* ---- dimensions ---- */
+
+static bool is_listed(const char *names, const char *name) {
+    char word[64];
+    snprintf(word, sizeof word, " %s ", name);
+    return strstr(names, word) != NULL;
+}
+
+/* One name may be two families'. */
+static enum status list_choices(const struct recipe *recipe, struct error *e) {
+    char names[320] = " dtype ";
+    size_t n = strlen(names);
+    for (int r = 0; r < N_ROLES; r++)
+        for (int i = 0; recipe->role[r] && i < recipe->role[r]->n_dimensions && n < sizeof names; i++)
+            if (!is_listed(names, recipe->role[r]->dimensions[i].name))
+                n +=
+                    (size_t)snprintf(names + n, sizeof names - n, "%s ", recipe->role[r]->dimensions[i].name);
+    return error_where(e, "known:%.*s", (int)strlen(names) - 1, names);
+}
+
+/* One "name=value" for every family that has a dimension of that name. */
+static enum status choose(struct writer *w, const char *name, size_t name_bytes, long value,
+                          struct error *e) {
+    bool known = false;
+    for (int r = 0; r < N_ROLES; r++)
+        for (int i = 0; w->recipe->role[r] && i < w->recipe->role[r]->n_dimensions; i++) {
+            const struct dimension *d = &w->recipe->role[r]->dimensions[i];
+            if (strlen(d->name) != name_bytes || strncmp(d->name, name, name_bytes)) continue;
+            known = true;
+            if (value < d->least || value > d->most) {
+                error_set(e, USAGE, "the dimension '%s' cannot be used", d->name);
+                error_found(e, "%ld", value);
+                return error_expected(e, "%d to %d", d->least, d->most);
+            }
+            w->chosen[r][i] = (int)value;
+        }
+    if (known) return OK;
+    error_set(e, USAGE, "there is no dimension '%.*s'", (int)name_bytes, name);
+    return list_choices(w->recipe, e);
+}
+
+/* One "name=value" of length bytes. */
+static enum status read_choice(struct writer *w, const char *text, size_t length, struct error *e) {
+    const char *equals = memchr(text, '=', length);
+    char *end = NULL;
+    if (!equals) {
+        error_set(e, USAGE, "dimensions are not readable");
+        error_found(e, "'%.*s'", (int)length, text);
+        return error_expected(e, "name=value,name=value");
+    }
+    size_t name = (size_t)(equals - text), bytes = length - name - 1;
+    if (name == 5 && !strncmp(text, "dtype", name)) return stored_types_read(equals + 1, bytes, &w->types, e);
+    long number = strtol(equals + 1, &end, 10);
+    if (end == equals + 1 || end != text + length) {
+        error_set(e, USAGE, "the dimension '%.*s' is no number", (int)name, text);
+        return error_found(e, "'%.*s'", (int)bytes, equals + 1);
+    }
+    return choose(w, text, name, number, e);
+}
+
+/* Has the name at `at`, up to its "=", come before in text? */
+static bool came_before(const char *text, const char *at) {
+    size_t bytes = strcspn(at, "=,") + 1;
+    while (text < at && strncmp(text, at, bytes)) text += strcspn(text, ",") + 1;
+    return text < at;
+}
+
+/* What is published: of the family, or of the recipe where that differs. */
+static int published(const struct recipe *recipe, const struct dimension *d) {
+    int value = d->published;
+    for (int i = 0; i < RECIPE_DIMENSIONS_MAX && recipe->dimension[i].name; i++)
+        if (!strcmp(recipe->dimension[i].name, d->name)) value = recipe->dimension[i].value;
+    return value;
+}
+
+static enum status read_choices(struct writer *w, const char *text, struct error *e) {
+    for (int r = 0; r < N_ROLES; r++)
+        for (int i = 0; w->recipe->role[r] && i < w->recipe->role[r]->n_dimensions; i++)
+            w->chosen[r][i] = published(w->recipe, &w->recipe->role[r]->dimensions[i]);
+    for (const char *at = text; at && *at && e->code == OK;) {
+        size_t length = strcspn(at, ",");
+        if (read_choice(w, at, length, e) == OK && came_before(text, at)) {
+            error_set(e, USAGE, "a dimension is given twice");
+            error_found(e, "'%.*s'", (int)length, at);
+            error_expected(e, "each once");
+        }
+        at += length + (at[length] == ',');
+    }
+    return e->code;
+}
+
+/* ---- weights ---- */
+
+static enum status make_tensor(void *user, int i, void *to, uint64_t bytes, struct error *e) {
+    struct writer *w = user;
+    (void)e;
+    made_tensor_fill(&w->random, &w->made[w->shard_first + i], to, bytes);
+    w->done += bytes;
+    if (w->on_progress) w->on_progress(w->user, (double)w->done / (double)w->all);
+    return OK;
+}
+
+/* A weight's name with another ending in place of its last part, or as it is. */
+static char *name_tensor(struct sys *sys, const char *weight, const char *end) {
+    const char *dot = strrchr(weight, '.');
+    size_t stem = end && dot ? (size_t)(dot - weight) : strlen(weight);
+    size_t bytes = stem + (end ? strlen(end) : 0) + 1;
+    char *name = sys->alloc(sys, LINE_HOST, bytes);
+    if (name) snprintf(name, bytes, "%.*s%s", (int)stem, weight, end ? end : "");
+    return name;
+}
+
+static enum status add_weight(struct writer *w, const struct block_ref *ref, const struct weight_spec *spec,
+                              const int32_t *dims, struct error *e) {
+    char name[2 * BLOCK_NAME_MAX];
+    struct weight_tensors tensors;
+    int n = stored_types_divide(&w->listed, ref->kind, spec, dims, &tensors);
+    block_weight_name(spec->names[0], ref->number, name);
+    for (int i = 0; i < n; i++) {
+        char *kept = name_tensor(w->sys, name, tensors.end[i]);
+        if (!kept) return error_set(e, MEMORY, "no memory for a tensor's name");
+        w->tensors[w->n_tensors].name = kept;
+        w->tensors[w->n_tensors].tensor = tensors.tensor[i];
+        w->made[w->n_tensors++] = tensors.made[i];
+    }
+    return OK;
+}
+
+static enum status list_tensors(struct writer *w, const struct component *c, struct error *e) {
+    struct block_ref *refs = w->sys->alloc(w->sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
+    if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
+    int n = c->family->blocks(c, refs);
+    for (int b = 0; b < n; b++) {
+        int32_t dims[FAMILY_DIMS_MAX];
+        component_block_dims(c, &refs[b], dims);
+        for (int i = 0; i < refs[b].kind->n_weights && e->code == OK; i++)
+            if (!refs[b].kind->weights[i].optional)
+                add_weight(w, &refs[b], &refs[b].kind->weights[i], dims, e);
+    }
+    w->sys->release(w->sys, refs);
+    return e->code;
+}
+
+/* ---- files ---- */
+
+static enum status make_folder(const char *path, struct error *e) {
+    if (mkdir(path, 0777) == 0 || path_exists(path)) return OK;
+    error_set(e, OUTPUT, "cannot create folder");
+    return error_where(e, "%s", path);
+}
+
+/* Better now than after minutes of writing. */
+static enum status check_room(const struct writer *w, struct error *e) {
+    struct statvfs s;
+    if (statvfs(w->folder, &s)) return OK;
+    uint64_t room = (uint64_t)s.f_bavail * s.f_frsize;
+    if (room >= w->all) return OK;
+    error_set(e, OUTPUT, "the checkpoint does not fit the disk");
+    error_where(e, "%s", w->folder);
+    error_found(e, "%.2f GB free", (double)room / 1e9);
+    return error_expected(e, "%.2f GB", (double)w->all / 1e9);
+}
+
+/* What is written in one piece. */
+struct small_file {
+    const char *bytes;
+    uint64_t n;
+};
+
+static struct small_file text_file(const char *text) {
+    return (struct small_file){text, strlen(text)};
+}
+
+/* An older file of that name goes. */
+static enum status write_small(struct sys *sys, const char *path, struct small_file small, struct error *e) {
+    sys->remove(sys, path);
+    int file = sys->create(sys, path);
+    int64_t n = file < 0 ? file : 1;
+    for (const char *at = small.bytes; small.n && n > 0; small.n -= (uint64_t)n, at += n)
+        n = sys_write(sys, file, at, small.n);
+    if (file >= 0) sys->close(sys, file);
+    if (n > 0) return OK;
+    error_set(e, OUTPUT, "cannot write file");
+    error_where(e, "%s", path);
+    return error_found(e, "%s", strerror(n ? (int)-n : EIO));
+}
+
+static enum status write_part(struct writer *w, const char *folder, const char *file, struct small_file small,
+                              struct error *e) {
+    char *inner = path_join(w->sys, w->folder, folder), *path = inner ? path_join(w->sys, inner, file) : NULL;
+    if (!path)
+        error_set(e, MEMORY, "no memory for a path");
+    else if (make_folder(inner, e) == OK)
+        write_small(w->sys, path, small, e);
+    w->sys->release(w->sys, path);
+    w->sys->release(w->sys, inner);
+    return e->code;
+}
+
+/* Shard i of n is the tensors [first[i], first[i + 1]) of a component, in the order of its blocks. */
+struct shards {
+    int n, first[CHECKPOINT_SHARDS_MAX + 1];
+    uint64_t bytes;
+};
+
+static struct shards divide(const struct writer *w, enum role role) {
+    struct shards s = {.n = 1};
+    for (int i = 0; i < w->n_tensors; i++) s.bytes += (uint64_t)tensor_bytes(&w->tensors[i].tensor);
+    if (places[role].sharded) s.n = (int)(s.bytes / shard_bytes_most) + 1;
+    if (places[role].sharded && s.n < SHARDS_LEAST) s.n = SHARDS_LEAST;
+    if (s.n > CHECKPOINT_SHARDS_MAX) s.n = CHECKPOINT_SHARDS_MAX;
+    uint64_t bytes = 0;
+    for (int i = 0, shard = 0; i < w->n_tensors; i++) {
+        while (shard < s.n && bytes >= s.bytes / (uint64_t)s.n * (uint64_t)shard) s.first[shard++] = i;
+        bytes += (uint64_t)tensor_bytes(&w->tensors[i].tensor);
+    }
+    s.first[s.n] = w->n_tensors;
+    return s;
+}
+
+/* As published: "model-00001-of-00003.safetensors", or the whole in "model.safetensors". */
+static void shard_name(enum role role, int shard, int n, char *out, size_t bytes) {
+    if (n == 1)
+        snprintf(out, bytes, "%s.safetensors", places[role].file);
+    else
+        snprintf(out, bytes, "%s-%05d-of-%05d.safetensors", places[role].file, shard + 1, n);
+}
+
+static enum status write_index(struct writer *w, enum role role, const struct shards *s, struct error *e) {
+    char file[80];
+    unsigned losses = json_losses();
+    json_t *map = json_object();
+    for (int shard = 0; shard < s->n; shard++) {
+        shard_name(role, shard, s->n, file, sizeof file);
+        for (int i = s->first[shard]; i < s->first[shard + 1]; i++)
+            json_object_set_new(map, w->tensors[i].name, json_string(file));
+    }
+    json_t *root =
+        json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)s->bytes, "weight_map", map);
+    char *text = json_hand_out(root, JSON_INDENT(2), losses);
+    snprintf(file, sizeof file, "%s.safetensors.index.json", places[role].file);
+    if (!text)
+        error_set(e, MEMORY, "no memory for an index of shards");
+    else
+        write_part(w, places[role].folder, file, text_file(text), e);
+    free(text);
+    return e->code;
+}
+
+static enum status write_shard(struct writer *w, enum role role, const struct shards *s, int shard,
+                               struct error *e) {
+    char file[80];
+    shard_name(role, shard, s->n, file, sizeof file);
+    char *inner = path_join(w->sys, w->folder, places[role].folder);
+    char *path = inner ? path_join(w->sys, inner, file) : NULL;
+    struct tensor_maker maker = {w, make_tensor};
+    w->shard_first = s->first[shard];
+    if (!path)
+        error_set(e, MEMORY, "no memory for a path");
+    else
+        safetensors_write_made(w->sys, path, w->tensors + w->shard_first,
+                               s->first[shard + 1] - w->shard_first, &maker, e);
+    w->sys->release(w->sys, path);
+    w->sys->release(w->sys, inner);
+    return e->code;
+}
+
+/* Denoisers are what GGUF files of this program's models hold; other parts stay as they are published. */
+static bool is_gguf(const struct writer *w, enum role role) {
+    return role == ROLE_DENOISER && stored_types_are_gguf(&w->types);
+}
+
+static enum status write_gguf(struct writer *w, enum role role, struct error *e) {
+    char file[80];
+    const struct family *family = w->recipe->role[role];
+    struct gguf_metadata architecture = {.key = "general.architecture", .kind = GGUF_STRING};
+    struct tensor_maker maker = {w, make_tensor};
+    snprintf(file, sizeof file, "%s.gguf", places[role].file);
+    char *inner = path_join(w->sys, w->folder, places[role].folder);
+    char *path = inner ? path_join(w->sys, inner, file) : NULL;
+    if (family->architectures) architecture.text = family->architectures[0];
+    w->shard_first = 0;
+    if (!path)
+        error_set(e, MEMORY, "no memory for a path");
+    else
+        gguf_write_made(w->sys, path, &architecture, architecture.text != NULL, w->tensors, w->n_tensors,
+                        &maker, e);
+    w->sys->release(w->sys, path);
+    w->sys->release(w->sys, inner);
+    return e->code;
+}
+
+static enum status write_weights(struct writer *w, enum role role, struct error *e) {
+    if (is_gguf(w, role)) return write_gguf(w, role, e);
+    struct shards s = divide(w, role);
+    for (int shard = 0; shard < s.n && e->code == OK; shard++) write_shard(w, role, &s, shard, e);
+    return s.n == 1 || e->code != OK ? e->code : write_index(w, role, &s, e);
+}
+
+static void forget_tensors(struct writer *w) {
+    for (int i = 0; i < w->n_tensors; i++) w->sys->release(w->sys, (char *)w->tensors[i].name);
+    w->n_tensors = 0;
+}
+
+/* The tensors of one family at the sizes that were chosen. */
+static enum status list_role(struct writer *w, enum role role, struct component *c, struct error *e) {
+    *c = (struct component){.family = w->recipe->role[role], .sys = w->sys};
+    w->listed = w->types;
+    if (stored_types_are_gguf(&w->types) && role != ROLE_DENOISER)
+        stored_types_read("bf16", 4, &w->listed, e);
+    c->family->derive(c, w->chosen[role]);
+    return list_tensors(w, c, e);
+}
+
+/* Lists a component's tensors; counts or writes them. An autoencoder's encoder lies with its decoder. */
+static enum status do_role(struct writer *w, enum role role, bool write, struct error *e) {
+    struct component c, encoder;
+    char config[2048];
+    if (role == ROLE_DECODER && w->recipe->role[ROLE_ENCODER]) list_role(w, ROLE_ENCODER, &encoder, e);
+    if (e->code != OK || list_role(w, role, &c, e) != OK) goto out;
+    for (int i = 0; i < w->n_tensors && !write; i++) w->all += (uint64_t)tensor_bytes(&w->tensors[i].tensor);
+    if (!write) goto out;
+    c.family->write_config(&c, config, sizeof config);
+    if (write_part(w, places[role].folder, "config.json", text_file(config), e) == OK)
+        write_weights(w, role, e);
+out:
+    forget_tensors(w);
+    return e->code;
+}
+
+static enum status do_roles(struct writer *w, bool write, struct error *e) {
+    for (int role = 0; role < N_ROLES && e->code == OK; role++)
+        if (w->recipe->role[role] && role != ROLE_ENCODER) do_role(w, (enum role)role, write, e);
+    return e->code;
+}
+
+static enum status write_tokenizer_files(struct writer *w, const char *folder,
+                                         const struct made_tokenizer *made, struct error *e) {
+    for (int i = 0; i < made->n_files && e->code == OK; i++)
+        write_part(w, folder, made->files[i].name,
+                   (struct small_file){made->files[i].text, made->files[i].bytes}, e);
+    return e->code;
+}
+
+/* Of the kind that the encoder has, with no more ids than its embedding has rows. */
+static enum status write_tokenizer(struct writer *w, enum role role, struct error *e) {
+    struct component c;
+    struct made_tokenizer made = {0};
+    int32_t rows = list_role(w, role, &c, e) == OK ? w->tensors[0].tensor.dim[0] : 0;
+    if (rows && tokenizer_make(w->sys, w->recipe->text[role].tokenizer, rows, &made, e) == OK)
+        write_tokenizer_files(w, tokenizer_folder[role], &made, e);
+    made_tokenizer_destroy(&made);
+    forget_tensors(w);
+    return e->code;
+}
+
+/* ---- what is no weights ---- */
+
+/* Made by the JSON library, which the caller has asked for its losses before. */
+static enum status write_json(struct writer *w, const char *folder, const char *file, json_t *json,
+                              unsigned losses, struct error *e) {
+    char *text = json_hand_out(json, JSON_INDENT(2), losses);
+    if (!text)
+        error_set(e, MEMORY, "no memory for %s", file);
+    else if (folder)
+        write_part(w, folder, file, text_file(text), e);
+    char *path = text && !folder ? path_join(w->sys, w->folder, file) : NULL;
+    if (path) write_small(w->sys, path, text_file(text), e);
+    w->sys->release(w->sys, path);
+    free(text);
+    return e->code;
+}
+
+static enum status write_scheduler(struct writer *w, struct error *e) {
+    const struct recipe *r = w->recipe;
+    unsigned losses = json_losses();
+    json_t *json =
+        json_pack("{s:s, s:i, s:b}", "_class_name", "FlowMatchEulerDiscreteScheduler", "num_train_timesteps",
+                  1000, "use_dynamic_shifting", r->shift_rule == FLOW_SHIFT_BY_TOKENS);
+    if (r->shift_rule == FLOW_SHIFT_FIXED) json_object_set_new(json, "shift", json_real(r->flow_shift));
+    if (r->shift_rule == FLOW_SHIFT_BY_TOKENS)
+        json_object_update_new(json, json_pack("{s:f, s:f, s:i, s:i}", "base_shift", r->shift_line.base_shift,
+                                               "max_shift", r->shift_line.max_shift, "base_image_seq_len",
+                                               r->shift_line.base_tokens, "max_image_seq_len",
+                                               r->shift_line.max_tokens));
+    return write_json(w, "scheduler", "scheduler_config.json", json, losses, e);
+}
+
+static void add_class(json_t *json, const char *name, const char *library, const char *class_name) {
+    json_object_set_new(json, name, json_pack("[s, s]", library, class_name));
+}
+
+static enum status write_model_index(struct writer *w, struct error *e) {
+    const struct recipe *r = w->recipe;
+    unsigned losses = json_losses();
+    json_t *json = json_pack("{s:s}", "_class_name", r->pipelines[0]);
+    add_class(json, "scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler");
+    for (int i = 0; i < N_TEXTS; i++) {
+        if (!r->role[i]) continue;
+        add_class(json, role_folder[i], "transformers", r->text[i].classes[0]);
+        add_class(json, tokenizer_folder[i], "transformers", r->text[i].classes[1]);
+    }
+    add_class(json, role_folder[ROLE_DENOISER], "diffusers", r->role[ROLE_DENOISER]->config_value);
+    add_class(json, role_folder[ROLE_DECODER], "diffusers", r->role[ROLE_DECODER]->config_value);
+    return write_json(w, NULL, "model_index.json", json, losses, e);
+}
+
+static enum status write_rest(struct writer *w, struct error *e) {
+    write_scheduler(w, e);
+    for (int role = 0; role < N_TEXTS && e->code == OK; role++)
+        if (w->recipe->role[role]) write_tokenizer(w, (enum role)role, e);
+    return e->code == OK ? write_model_index(w, e) : e->code;
+}
+
+static const struct recipe *find_recipe(const char *name, struct error *e) {
+    for (const struct recipe *const *r = recipes; *r; r++)
+        if (!strcmp((*r)->name, name)) return *r;
+    error_set(e, USAGE, "there is no such family");
+    error_found(e, "'%s'", name);
+    char known[160] = "";
+    for (const struct recipe *const *r = recipes; *r; r++) {
+        size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", (*r)->name);
+    }
+    error_expected(e, "%s", known);
+    return NULL;
+}
+
+int sluice_checkpoint_write(const char *family, const char *folder, const char *dimensions, uint64_t seed,
+                            void (*on_progress)(void *user, double fraction), void *user,
+                            struct sluice_error *error) {
+    struct error e = {0};
+    struct sys sys;
+    sys_init_machine(&sys);
+    struct writer w = {
+        .sys = &sys, .folder = folder, .random = seed, .on_progress = on_progress, .user = user};
+    stored_types_read("bf16", 4, &w.types, &e);
+    w.recipe = find_recipe(family, &e);
+    if (!w.recipe || read_choices(&w, dimensions, &e) != OK) return publish_error(&e, error);
+    w.tensors = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.tensors);
+    w.made = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.made);
+    if (!w.tensors || !w.made) error_set(&e, MEMORY, "no memory for a list of tensors");
+    do_roles(&w, false, &e);
+    if (e.code == OK && make_folder(folder, &e) == OK) check_room(&w, &e);
+    if (e.code == OK) write_rest(&w, &e);
+    if (e.code == OK) do_roles(&w, true, &e);
+    sys.release(&sys, w.tensors);
+    sys.release(&sys, w.made);
+    return publish_error(&e, error);
+}
+
+/* ---- what can be written ---- */
+
+static json_t *list_dimensions(const struct recipe *recipe) {
+    json_t *list = json_array();
+    for (int r = 0; r < ROLE_ENCODER; r++) /* which has its decoder's */
+        for (int i = 0; recipe->role[r] && i < recipe->role[r]->n_dimensions; i++) {
+            const struct dimension *d = &recipe->role[r]->dimensions[i];
+            json_array_append_new(list, json_pack("{s:s, s:s, s:i, s:i, s:i}", "name", d->name, "component",
+                                                  role_folder[r], "published", published(recipe, d), "least",
+                                                  d->least, "most", d->most));
+        }
+    return list;
+}
+
+int sluice_checkpoint_families(char **json, struct sluice_error *error) {
+    struct error e = {0};
+    unsigned losses = json_losses();
+    json_t *list = json_array();
+    for (const struct recipe *const *r = recipes; *r; r++)
+        json_array_append_new(list,
+                              json_pack("{s:s, s:o}", "name", (*r)->name, "dimensions", list_dimensions(*r)));
+    json_t *root = json_pack("{s:i, s:o}", "version", 1, "families", list);
+    *json = json_hand_out(root, JSON_INDENT(1), losses);
+    if (!*json) error_set(&e, MEMORY, "no memory for a list of families");
+    return publish_error(&e, error);
+}

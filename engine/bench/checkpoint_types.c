@@ -1,0 +1,189 @@
+/* Types of made-up checkpoints: see checkpoint_types.h. */
+#include "engine/bench/checkpoint_types.h"
+
+#include "engine/bench/random_weights.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum scales { NO_SCALES, ONE_SCALE, ROW_SCALES, TILES };
+enum files { ANY_FILE, SAFETENSORS, GGUF };
+
+struct stored_type {
+    const char *name;
+    enum dtype dtype;
+    enum files files;
+    enum scales scales;
+    const char *description; /* of comfy_quant; NULL: none */
+};
+
+static const struct stored_type known[] = {
+    {"bf16", DTYPE_BF16, ANY_FILE, NO_SCALES, NULL},
+    {"f16", DTYPE_F16, ANY_FILE, NO_SCALES, NULL},
+    {"f32", DTYPE_F32, ANY_FILE, NO_SCALES, NULL},
+    {"f8_e4m3", DTYPE_F8_E4M3, SAFETENSORS, NO_SCALES, NULL},
+    {"f8_e5m2", DTYPE_F8_E5M2, SAFETENSORS, NO_SCALES, NULL},
+    {"f8_e4m3_scaled", DTYPE_F8_E4M3, SAFETENSORS, ONE_SCALE, NULL},
+    {"f8_e5m2_scaled", DTYPE_F8_E5M2, SAFETENSORS, ONE_SCALE, "{\"format\": \"float8_e5m2\"}"},
+    {"f8_e4m3_rows", DTYPE_F8_E4M3, SAFETENSORS, ROW_SCALES, "{\"format\": \"float8_e4m3fn\"}"},
+    {"i8", DTYPE_I8, SAFETENSORS, ONE_SCALE, "{\"format\": \"int8_tensorwise\"}"},
+    {"i8_rows", DTYPE_I8, SAFETENSORS, ROW_SCALES, "{\"format\": \"int8_tensorwise\"}"},
+    {"nvfp4_tiled", DTYPE_NVFP4_TILED, SAFETENSORS, TILES, "{\"format\": \"nvfp4\"}"},
+    {"mxfp8_tiled", DTYPE_MXFP8_TILED, SAFETENSORS, TILES, "{\"format\": \"mxfp8\"}"},
+    {"q4_0", DTYPE_Q4_0, GGUF, NO_SCALES, NULL},
+    {"q4_1", DTYPE_Q4_1, GGUF, NO_SCALES, NULL},
+    {"q5_0", DTYPE_Q5_0, GGUF, NO_SCALES, NULL},
+    {"q5_1", DTYPE_Q5_1, GGUF, NO_SCALES, NULL},
+    {"q8_0", DTYPE_Q8_0, GGUF, NO_SCALES, NULL},
+    {"q2_k", DTYPE_Q2_K, GGUF, NO_SCALES, NULL},
+    {"q3_k", DTYPE_Q3_K, GGUF, NO_SCALES, NULL},
+    {"q4_k", DTYPE_Q4_K, GGUF, NO_SCALES, NULL},
+    {"q5_k", DTYPE_Q5_K, GGUF, NO_SCALES, NULL},
+    {"q6_k", DTYPE_Q6_K, GGUF, NO_SCALES, NULL},
+    {"iq4_nl", DTYPE_IQ4_NL, GGUF, NO_SCALES, NULL},
+    {"iq4_xs", DTYPE_IQ4_XS, GGUF, NO_SCALES, NULL},
+    {"mxfp4", DTYPE_MXFP4, GGUF, NO_SCALES, NULL},
+    {"nvfp4", DTYPE_NVFP4, GGUF, NO_SCALES, NULL},
+};
+
+static const struct stored_type *find(const char *name, size_t length) {
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strlen(known[i].name) == length && !strncmp(known[i].name, name, length)) return &known[i];
+    return NULL;
+}
+
+static enum status fail_type(const char *name, size_t length, const char *what, struct error *e) {
+    char names[320] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof known / sizeof *known && n < sizeof names; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, " %s", known[i].name);
+    error_set(e, USAGE, "the dtype %s", what);
+    error_where(e, "known:%s", names);
+    return error_found(e, "'%.*s'", (int)length, name);
+}
+
+bool stored_types_are_gguf(const struct stored_types *types) {
+    for (int i = 0; i < types->n; i++)
+        if (types->in_turn[i]->files == GGUF) return true;
+    return false;
+}
+
+bool stored_types_are_plain(const struct stored_types *types) {
+    return types->n == 1 && types->in_turn[0]->files == ANY_FILE;
+}
+
+static bool in_safetensors_alone(const struct stored_types *types) {
+    for (int i = 0; i < types->n; i++)
+        if (types->in_turn[i]->files == SAFETENSORS) return true;
+    return false;
+}
+
+enum status stored_types_read(const char *text, size_t length, struct stored_types *types, struct error *e) {
+    *types = (struct stored_types){0};
+    for (size_t at = 0; at <= length && types->n < TYPES_IN_TURN_MAX;) {
+        const char *slash = memchr(text + at, '/', length - at);
+        size_t n = slash ? (size_t)(slash - text) - at : length - at;
+        const struct stored_type *type = find(text + at, n);
+        if (!type) return fail_type(text + at, n, "cannot be used", e);
+        types->in_turn[types->n++] = type;
+        at += n + 1;
+        if (at <= length && types->n == TYPES_IN_TURN_MAX)
+            return fail_type(text, length, "is of too many types", e);
+    }
+    if (!stored_types_are_gguf(types) || !in_safetensors_alone(types)) return OK;
+    return fail_type(text, length, "is in no file: some types are of GGUF, others of safetensors", e);
+}
+
+/* ---- the tensors of a weight ---- */
+
+/* What the weight is stored in. */
+static const struct stored_type *choose(struct stored_types *types, const struct block_kind *kind,
+                                        const struct tensor *shape) {
+    static const struct stored_type smaller[] = {{"q8_0", DTYPE_Q8_0, GGUF, NO_SCALES, NULL},
+                                                 {"q5_0", DTYPE_Q5_0, GGUF, NO_SCALES, NULL}};
+    struct index_entry entry = {.dtype = DTYPE_BF16, .rank = shape->rank};
+    const struct stored_type *type = types->in_turn[types->next];
+    if (stored_types_are_plain(types)) return type;
+    memcpy(entry.dim, shape->dim, (size_t)shape->rank * sizeof *shape->dim);
+    enum dtype dtype = block_stored_type(kind, &entry, type->dtype);
+    bool kept = block_stored_type(kind, &entry, DTYPE_F32) == entry.dtype;
+    if (kept || (type->scales == TILES && shape->dim[0] % 16)) return &known[0];
+    types->next = (types->next + 1) % types->n;
+    return dtype == type->dtype ? type : dtype == DTYPE_BF16 ? &known[0] : &smaller[dtype == DTYPE_Q5_0];
+}
+
+static void add(struct weight_tensors *out, int *n, const char *end, struct tensor tensor,
+                struct made_tensor made) {
+    out->end[*n] = end;
+    out->tensor[*n] = tensor;
+    out->made[(*n)++] = made;
+}
+
+static struct tensor file_tensor(enum dtype dtype, int rank, int32_t rows, int32_t columns) {
+    return tensor_make(NULL, dtype, rank, (int32_t[]){rows, columns});
+}
+
+/* As files call the bytes of tiled types. */
+static struct tensor file_values(const struct tensor *values) {
+    int32_t rows = values->dim[0], columns = values->dim[1];
+    if (values->dtype == DTYPE_NVFP4_TILED) return file_tensor(DTYPE_U8, 2, rows, columns / 2);
+    if (values->dtype == DTYPE_MXFP8_TILED) return file_tensor(DTYPE_F8_E4M3, 2, rows, columns);
+    return *values;
+}
+
+static struct tensor file_tiles(const struct tensor *values) {
+    int32_t blocks = values->dim[1] / dtype_tiled_values(values->dtype);
+    enum dtype dtype = values->dtype == DTYPE_NVFP4_TILED ? DTYPE_F8_E4M3 : DTYPE_U8;
+    return file_tensor(dtype, 2, (values->dim[0] + 127) / 128 * 128, (blocks + 3) / 4 * 4);
+}
+
+static int add_scales(const struct stored_type *type, struct made_tensor made, struct weight_tensors *out,
+                      int n) {
+    const struct tensor *values = &made.values;
+    if (type->scales == ROW_SCALES || type->scales == TILES) {
+        made.what = MADE_SCALES;
+        add(out, &n, ".weight_scale",
+            type->scales == TILES ? file_tiles(values) : file_tensor(DTYPE_F32, 2, values->dim[0], 1), made);
+    }
+    if (type->scales == ONE_SCALE || values->dtype == DTYPE_NVFP4_TILED) {
+        made.what = MADE_SCALE;
+        add(out, &n, type->scales == ONE_SCALE ? ".weight_scale" : ".weight_scale_2",
+            file_tensor(DTYPE_F32, 0, 0, 0), made);
+    }
+    if (type->description) {
+        made.what = MADE_DESCRIPTION;
+        made.description = type->description;
+        add(out, &n, ".comfy_quant", file_tensor(DTYPE_U8, 1, (int32_t)strlen(type->description), 0), made);
+    }
+    return n;
+}
+
+int stored_types_divide(struct stored_types *types, const struct block_kind *kind,
+                        const struct weight_spec *spec, const int32_t *dims, struct weight_tensors *out) {
+    int32_t dim[WEIGHT_RANK_MAX];
+    int n = 0;
+    for (int i = 0; i < spec->rank; i++) dim[i] = dims[spec->dim[i]];
+    struct made_tensor made = {.values = tensor_make(NULL, DTYPE_BF16, spec->rank, dim),
+                               .spread = spec->spread};
+    const struct stored_type *type = choose(types, kind, &made.values);
+    made.values = tensor_make(NULL, type->dtype, spec->rank, dim);
+    if (type->scales) made.values.scale = made_scale(&made.values, spec->spread);
+    add(out, &n, NULL, file_values(&made.values), made);
+    return add_scales(type, made, out, n);
+}
+
+void made_tensor_fill(uint64_t *random, const struct made_tensor *made, void *to, uint64_t bytes) {
+    switch (made->what) {
+    case MADE_VALUES:
+        made_weights(random, &made->values, made->spread, to, bytes);
+        break;
+    case MADE_SCALES:
+        made_scales(random, &made->values, made->spread, to, bytes);
+        break;
+    case MADE_SCALE:
+        memcpy(to, &made->values.scale, bytes);
+        break;
+    case MADE_DESCRIPTION:
+        memcpy(to, made->description, bytes);
+    }
+}

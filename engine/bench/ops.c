@@ -1,0 +1,219 @@
+/* `sluice bench ops`: how fast the CPU device computes, by class of operators.
+ *
+ * Each case is a small forward like a block's: it runs dry first, which says what memory, workspace and
+ * preparation it needs and how much work it is, then for real, warm, and the best try counts: what disturbs a
+ * measurement only ever makes it slower. A class's rate is the work of its cases by their times, so that slow
+ * shapes count for as long as they take. */
+#include "engine/bench/bench.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/ops.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Z-Image's: a block's width, its feed-forward, heads of 128; tokens of a picture of 512 x 256. */
+enum { T = 512, C = 3840, F = 10240, HEADS = 8, D = 128, DECODED = 96, DECODER_C = 256 };
+
+typedef void forward(struct context *x, enum dtype weights);
+
+static struct tensor matrix(struct context *x, enum dtype dtype, int32_t rows, int32_t columns) {
+    return context_tensor(x, dtype, 2, (int32_t[]){rows, columns});
+}
+
+static void product(struct context *x, enum dtype weights, int32_t rows, int32_t inputs, int32_t outputs) {
+    struct tensor out = matrix(x, DTYPE_F32, rows, outputs), in = matrix(x, DTYPE_F32, rows, inputs);
+    op_linear(x, out, in, matrix(x, weights, outputs, inputs), (struct epilogue){0});
+}
+
+static void square_product(struct context *x, enum dtype weights) {
+    product(x, weights, T, C, C);
+}
+
+static void feed_forward(struct context *x, enum dtype weights) {
+    product(x, weights, T / 2, C, F);
+}
+
+static void attend(struct context *x, int heads, int32_t head_size) {
+    struct tensor q = matrix(x, DTYPE_F32, T, heads * head_size), k = matrix(x, DTYPE_F32, T, q.dim[1]);
+    struct tensor v = matrix(x, DTYPE_F32, T, q.dim[1]);
+    op_attention(x, q, q, k, v, (struct heads){.queries = heads, .keys = heads, .scale = 0.1f});
+}
+
+static void attend_64(struct context *x, enum dtype weights) {
+    (void)weights;
+    attend(x, HEADS * D / 64, 64);
+}
+
+static void attend_128(struct context *x, enum dtype weights) {
+    (void)weights;
+    attend(x, HEADS, D);
+}
+
+/* The decoder's one attention has one head, as wide as its channels. */
+static void attend_512(struct context *x, enum dtype weights) {
+    (void)weights;
+    attend(x, 1, 512);
+}
+
+static void convolve(struct context *x, enum dtype weights, int32_t side, int32_t channels) {
+    int32_t dim[3] = {side, side, channels}, kernel[4] = {channels, channels, 3, 3};
+    struct tensor out = context_tensor(x, DTYPE_F32, 3, dim), in = context_tensor(x, DTYPE_F32, 3, dim);
+    op_conv2d(x, out, in, context_tensor(x, weights, 4, kernel), (struct epilogue){0},
+              (struct conv_options){.upsample = 1});
+}
+
+static void convolve_wide(struct context *x, enum dtype weights) {
+    convolve(x, weights, DECODED, DECODER_C);
+}
+
+static void convolve_large(struct context *x, enum dtype weights) {
+    convolve(x, weights, 2 * DECODED, DECODER_C / 4);
+}
+
+/* What of a block is no product: two gated norms, rotations, the feed-forward's gate, conditioning rows. */
+static void move_bytes(struct context *x, enum dtype weights) {
+    struct tensor h = matrix(x, DTYPE_F32, T, C), out = matrix(x, DTYPE_F32, T, C);
+    struct tensor row = context_tensor(x, DTYPE_F32, 1, (int32_t[]){C});
+    struct tensor table = context_tensor(x, DTYPE_F32, 3, (int32_t[]){T, D / 2, 2});
+    struct tensor a = matrix(x, DTYPE_F32, T, F), b = matrix(x, DTYPE_F32, T, F);
+    struct modulation m = {.scale = row, .gate = row, .base = out};
+    op_rms_norm(x, out, h, row, 1e-6f, m);
+    op_rms_norm(x, out, h, row, 1e-6f, m);
+    op_rope(x, h, table, C / D, ROPE_INTERLEAVED);
+    op_glu(x, a, a, b, ACTIVATION_SILU);
+    op_linear_few(x, matrix(x, DTYPE_F32, 1, C), matrix(x, DTYPE_F32, 1, 256), matrix(x, weights, C, 256),
+                  row, ACTIVATION_SILU);
+}
+
+static const struct ops_case {
+    enum op_class class;
+    const char *shape;
+    enum dtype weights;
+    bool counts; /* towards the class's rate: weights stream as bf16 nearly always */
+    forward *forward;
+} cases[] = {
+    {CLASS_LINEAR, "512x3840x3840", DTYPE_F32, false, square_product},
+    {CLASS_LINEAR, "512x3840x3840", DTYPE_F16, false, square_product},
+    {CLASS_LINEAR, "512x3840x3840", DTYPE_BF16, true, square_product},
+    {CLASS_LINEAR, "256x3840x10240", DTYPE_BF16, true, feed_forward},
+    {CLASS_LINEAR_BF16, "512x3840x3840", DTYPE_F32, false, square_product},
+    {CLASS_LINEAR_BF16, "512x3840x3840", DTYPE_BF16, true, square_product},
+    {CLASS_LINEAR_BF16, "256x3840x10240", DTYPE_BF16, true, feed_forward},
+    {CLASS_ATTENTION, "512 keys, 16 heads of 64", DTYPE_F32, true, attend_64},
+    {CLASS_ATTENTION, "512 keys, 8 heads of 128", DTYPE_F32, true, attend_128},
+    {CLASS_ATTENTION, "512 keys, 1 head of 512", DTYPE_F32, false, attend_512},
+    {CLASS_CONV, "96x96, 256 channels", DTYPE_F32, true, convolve_wide},
+    {CLASS_CONV, "192x192, 64 channels", DTYPE_F32, true, convolve_large},
+    {CLASS_BYTES, "norms, rope, swiglu, rows of a block", DTYPE_BF16, true, move_bytes},
+};
+enum { N_CASES = sizeof cases / sizeof *cases };
+
+static enum precision precision_of(const struct ops_case *c) {
+    return c->class == CLASS_LINEAR_BF16 ? PRECISION_BF16 : PRECISION_F32;
+}
+
+struct ops_bench {
+    struct bench *bench;
+    struct device *device;
+    int threads;
+    double work[N_OP_CLASSES], seconds[N_OP_CLASSES]; /* of the cases that count */
+};
+
+/* Numbers near 0.01 in f32 and bf16, near 1 in f16: pages that nobody wrote would all be one page of zeros,
+ * which never leaves the cache. */
+static void fill(void *memory, uint64_t bytes) {
+    uint16_t *values = memory;
+    for (uint64_t i = 0; i < bytes / sizeof *values; i++) values[i] = (uint16_t)(0x3C00 + i * 37 % 128);
+}
+
+/* What a case needs, and its work in its class's unit (seconds at a rate of 1). Prepares the device. */
+static enum status measure_dry(struct ops_bench *b, const struct ops_case *c, struct context *x,
+                               double *work) {
+    struct op_rates ones = {.per_second = {1, 1, 1, 1, 1}};
+    struct arena counting = arena_counting();
+    struct dry dry;
+    struct context dry_context = {
+        .device = &dry.device, .precision = x->precision, .scratch = &counting, .error = x->error};
+    dry_init(&dry, &b->bench->sys, b->device, true);
+    dry.rates = &ones;
+    c->forward(&dry_context, c->weights);
+    *work = dry.seconds;
+    x->workspace_bytes = dry.workspace_bytes;
+    x->scratch->bytes = counting.peak;
+    dry_destroy(&dry);
+    return x->error->code;
+}
+
+/* The best of a few warm tries, within about a second. */
+static double best_try(struct ops_bench *b, const struct ops_case *c, struct context *x) {
+    enum { TRIES = 4 };
+    struct sys *sys = &b->bench->sys;
+    double best = 0, began = sys->clock(sys);
+    for (int i = 0; i <= TRIES && x->error->code == OK; i++) {
+        double start = sys->clock(sys);
+        x->scratch->used = 0;
+        c->forward(x, c->weights);
+        double end = sys->clock(sys), seconds = end - start;
+        bool warm = i > 0;
+        if (warm && (best == 0 || seconds < best)) best = seconds;
+        if (warm && end - began > 1) break;
+    }
+    return best;
+}
+
+static void add_row(struct ops_bench *b, const struct ops_case *c, double work, double seconds) {
+    const char *unit = c->class == CLASS_BYTES ? "bytes_per_second" : "flops_per_second";
+    json_array_append_new(b->bench->rows,
+                          json_pack("{s:s, s:s, s:s, s:i, s:f}", "op", op_class_name(c->class), "shape",
+                                    c->shape, "dtype", dtype_name(c->weights), "threads", b->threads, unit,
+                                    work / seconds));
+    if (!c->counts) return;
+    b->work[c->class] += work;
+    b->seconds[c->class] += seconds;
+}
+
+static enum status run_case(struct ops_bench *b, const struct ops_case *c, struct error *e) {
+    struct sys *sys = &b->bench->sys;
+    struct arena arena = {0};
+    struct context x = {.device = b->device, .precision = precision_of(c), .scratch = &arena, .error = e};
+    double work = 0;
+    if (measure_dry(b, c, &x, &work) != OK) return e->code;
+    uint64_t bytes = arena.bytes + x.workspace_bytes;
+    arena.base = sys->map(sys, LINE_ACTIVATION, bytes);
+    if (!arena.base)
+        return error_set(e, MEMORY, "no memory for a bench of %llu bytes", (unsigned long long)bytes);
+    x.workspace = arena.base + arena.bytes;
+    fill(arena.base, bytes);
+    double seconds = best_try(b, c, &x);
+    if (e->code == OK && seconds > 0) add_row(b, c, work, seconds);
+    sys->unmap(sys, LINE_ACTIVATION, arena.base, bytes);
+    return e->code;
+}
+
+/* All cases with one number of threads; share: where in the whole bench this begins, and its length. */
+static enum status run_cases(struct bench *bench, int threads, double from, double to, struct error *e) {
+    struct ops_bench b = {.bench = bench, .threads = threads, .device = cpu_open(&bench->sys, threads, e)};
+    if (!b.device) return e->code;
+    for (int i = 0; i < N_CASES && e->code == OK; i++) {
+        char what[96];
+        if (b.device->lacks[precision_of(&cases[i])]) continue;
+        snprintf(what, sizeof what, "%s, %d threads", op_class_name(cases[i].class), threads);
+        if (bench_go_on(bench, from + (to - from) * i / N_CASES, what, e) == OK) run_case(&b, &cases[i], e);
+    }
+    for (int i = 0; i < N_OP_CLASSES; i++)
+        if (b.seconds[i] > 0) bench->measured.ops.per_second[i] = b.work[i] / b.seconds[i];
+    b.device->destroy(b.device);
+    return e->code;
+}
+
+int sluice_bench_ops(const struct sluice_bench_options *options, char **json, char **rates,
+                     struct sluice_error *error) {
+    struct error e = {0};
+    struct bench bench;
+    bench_start(&bench, options, &e);
+    /* One thread first: the session's number comes last and is what is saved. */
+    double half = bench.threads > 1 ? 0.6 : 0;
+    if (e.code == OK && bench.threads > 1) run_cases(&bench, 1, 0, half, &e);
+    if (e.code == OK) run_cases(&bench, bench.threads, half, 1, &e);
+    return bench_finish(&bench, NULL, bench.threads, json, rates, &e, error);
+}

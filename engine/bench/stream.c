@@ -1,0 +1,493 @@
+/* `bench stream`: see bench_stream.h. A layout is a plan made by hand, or a list of visits; the store knows
+ * none of their names. */
+#include "engine/bench/stream.h"
+
+#include "engine/bench/bench.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/paced/paced.h"
+
+#include <string.h>
+
+static const char *const layout_names[N_STREAM_LAYOUTS] = {
+    "ours", "prefix", "suffix", "even", "depth1", "no_wrap", "sync", "branches_apart",
+};
+
+/* ---- models ---- */
+
+/* The timed device multiplies at a rate so high that tokens can express any time to a few parts in 10^5. */
+static const double timed_flops = 1e15;
+/* Practical dense bf16 rates: ../shared/reference/streaming.md, section 1. */
+static const double flops_4060ti = 32e12, flops_4090 = 115e12;
+
+static void add_blocks(struct bench_model *m, int n, double bytes, double seconds) {
+    for (int i = 0; i < n; i++) m->sizes[m->n_blocks++] = bench_block_of(bytes, seconds, timed_flops);
+}
+
+/* Sizes of the published models in bf16, times at the resolution people use. */
+static void zimage_blocks(struct bench_model *m) { /* 1024x1024 and 200 tokens of text on a 4060 Ti */
+    const double layer = 354e6, flops = 61.3e12 / 32;
+    add_blocks(m, 2, layer, 0.95 * flops / flops_4060ti); /* noise refiners see the image only */
+    add_blocks(m, 30, layer, flops / flops_4060ti);
+}
+
+static void flux_blocks(struct bench_model *m) { /* 1024x1024 on a 4090 */
+    const double each = 74.3e12 / 57;
+    add_blocks(m, 19, 680e6, each / flops_4090);
+    add_blocks(m, 38, 283.2e6, each / flops_4090);
+}
+
+static void qwen_image_blocks(struct bench_model *m) { /* 1328x1328 on a 4090 */
+    add_blocks(m, 60, 680e6, 1.15 / 60);
+}
+
+static void uniform_blocks(struct bench_model *m) { /* a model whose computing takes as long as Gen4 x16 */
+    add_blocks(m, 40, 300e6, 0.5 / 40);
+}
+
+static const struct {
+    const char *name;
+    void (*add)(struct bench_model *m);
+} shapes[] = {
+    {"zimage", zimage_blocks},
+    {"flux", flux_blocks},
+    {"qwen_image", qwen_image_blocks},
+    {"uniform", uniform_blocks},
+};
+
+/* ---- layouts ---- */
+
+static uint64_t all_bytes(const struct stage_need *need) {
+    uint64_t sum = 0;
+    for (int i = 0; i < need->n_blocks; i++) sum += need->block_bytes[i];
+    return sum;
+}
+
+static uint64_t largest_block(const struct stage_need *need) {
+    uint64_t largest = 0;
+    for (int i = 0; i < need->n_blocks; i++)
+        if (need->block_bytes[i] > largest) largest = need->block_bytes[i];
+    return largest;
+}
+
+/* As many blocks as fit in want, in this order. */
+static void take_in_order(const struct stage_need *need, struct plan_stage *p, uint64_t want, int first,
+                          int step) {
+    uint64_t got = 0;
+    for (int i = first; i >= 0 && i < need->n_blocks; i += step)
+        if (got + need->block_bytes[i] <= want) {
+            plan_set_resident(p, i, true);
+            got += need->block_bytes[i];
+        }
+}
+
+static uint64_t even_bytes(const struct stage_need *need, int n) {
+    uint64_t bytes = 0;
+    for (int k = 0; k < n; k++) bytes += need->block_bytes[(2 * k + 1) * need->n_blocks / (2 * n)];
+    return bytes;
+}
+
+/* n blocks at even distances by index, the n that comes nearest to want from below. */
+static void take_evenly(const struct stage_need *need, struct plan_stage *p, uint64_t want) {
+    int best = 0;
+    for (int n = 1; n <= need->n_blocks; n++)
+        if (even_bytes(need, n) <= want && even_bytes(need, n) > even_bytes(need, best)) best = n;
+    for (int k = 0; k < best; k++) plan_set_resident(p, (2 * k + 1) * need->n_blocks / (2 * best), true);
+}
+
+/* A layout of others: residents of so many bytes, a ring for two of the largest blocks, all in the host's
+ * pool. */
+static void plan_by_hand(const struct run_need *need, enum stream_layout layout, uint64_t resident_bytes,
+                         struct plan *plan) {
+    const struct stage_need *n = &need->stage[0];
+    struct plan_stage *p = &plan->stage[0];
+    if (layout == LAYOUT_PREFIX)
+        take_in_order(n, p, resident_bytes, 0, 1);
+    else if (layout == LAYOUT_SUFFIX)
+        take_in_order(n, p, resident_bytes, n->n_blocks - 1, -1);
+    else
+        take_evenly(n, p, resident_bytes);
+    p->depth = layout == LAYOUT_DEPTH1;
+    p->no_wrap = layout == LAYOUT_NO_WRAP;
+    p->waits = layout == LAYOUT_SYNC;
+    p->ring_bytes = 2 * align_up(largest_block(n), PLAN_PAGE);
+    p->staging_bytes = PLAN_STAGING;
+    for (int i = 0; i < n->n_blocks; i++)
+        if (!plan_is_resident(p, i)) plan_set_pooled(p, i, true);
+    plan_evaluate(need, plan);
+}
+
+/* Rounded up, or a byte would be missing where the share is a whole number of blocks. */
+static uint64_t share_of(const struct run_need *need, int percent) {
+    return (all_bytes(&need->stage[0]) * (uint64_t)percent + 99) / 100;
+}
+
+/* The solver gets the memory that the others use: residents of so many bytes and a ring for two blocks. */
+static void plan_ours(const struct run_need *need, uint64_t resident_bytes, struct plan *plan) {
+    const uint64_t unlimited = (uint64_t)1 << 50;
+    uint64_t block = align_up(largest_block(&need->stage[0]), PLAN_PAGE);
+    plan_solve(need, unlimited, 0, plan); /* what else a stage takes */
+    uint64_t rest = plan->vram_least_bytes - block;
+    plan_solve(need, unlimited, rest + resident_bytes + 2 * block, plan);
+}
+
+static void plan_layout(const struct run_need *need, enum stream_layout layout, int resident_percent,
+                        struct plan *plan) {
+    uint64_t resident = share_of(need, resident_percent);
+    if (layout == LAYOUT_OURS || layout == LAYOUT_BRANCHES_APART) {
+        plan_ours(need, resident, plan);
+        return;
+    }
+    plan_begin(need, plan);
+    plan_by_hand(need, layout, resident, plan);
+}
+
+/* ---- one row ---- */
+
+static double compute_seconds(const struct run_need *need) {
+    double seconds = 0;
+    for (int i = 0; i < need->stage[0].n_blocks; i++) seconds += need->stage[0].block_seconds[i];
+    return seconds;
+}
+
+/* Bytes that one pass of the blocks must stream: no more than does not fit the share of residents, so that a
+ * layout which leaves memory unused is not measured against itself. */
+static double least_bytes(const struct run_need *need, const struct plan *plan, int resident_percent) {
+    double rest = (double)(all_bytes(&need->stage[0]) - share_of(need, resident_percent));
+    double own = (double)plan->stage[0].streamed_bytes_per_evaluation;
+    return own < rest ? own : rest;
+}
+
+/* No step is shorter than its computing, nor than the bus takes for those bytes. */
+static void set_floor(struct stream_row *row, double compute) {
+    row->floor_seconds = compute > row->copy_seconds ? compute : row->copy_seconds;
+}
+
+/* A model under a layout; need and plan are given back. */
+struct stream_case {
+    const char *blocks;
+    enum stream_layout layout;
+    int resident_percent;
+};
+
+static enum status make_row(struct bench_run *run, const struct stream_case *c, struct run_need *need,
+                            struct plan *plan, struct stream_row *row, struct error *e) {
+    run->branches_apart = c->layout == LAYOUT_BRANCHES_APART;
+    run->lanes = run->branches_apart ? 2 : 1;
+    if (bench_need(run, need, e) != OK) return e->code;
+    plan_layout(need, c->layout, c->resident_percent, plan);
+    *row = (struct stream_row){.blocks = c->blocks,
+                               .layout = layout_names[c->layout],
+                               .resident_percent = c->resident_percent,
+                               .bus = run->rates.h2d};
+    row->copy_seconds = least_bytes(need, plan, c->resident_percent) / row->bus;
+    set_floor(row, compute_seconds(need));
+    return bench_execute(run, need, plan, &row->seconds, e);
+}
+
+static enum status add_row(struct stream_table *table, struct bench_run *run, const struct stream_case *c,
+                           struct error *e) {
+    struct sys *sys = run->model->sys;
+    struct run_need *need = sys->alloc(sys, LINE_HOST, sizeof *need);
+    struct plan *plan = sys->alloc(sys, LINE_HOST, sizeof *plan);
+    if (!need || !plan) error_set(e, MEMORY, "no memory for a plan");
+    if (e->code == OK && make_row(run, c, need, plan, &table->rows[table->n_rows], e) == OK) table->n_rows++;
+    sys->release(sys, plan);
+    sys->release(sys, need);
+    return e->code;
+}
+
+static bool watch_go_on(void *user) {
+    struct stream_watch *watch = user;
+    return !watch || watch->go_on(watch->user, watch->fraction);
+}
+
+static void watch_row(struct stream_watch *watch, int n_done, int n_rows) {
+    if (watch) watch->fraction = (double)n_done / n_rows;
+}
+
+/* ---- the virtual clock ---- */
+
+static const double timed_buses[] = {12e9, 24e9, 56e9}; /* Gen3, Gen4, Gen5 x16 */
+enum { N_TIMED = COUNT_OF(shapes) * COUNT_OF(timed_buses) * 4 * N_STREAM_LAYOUTS };
+
+/* What a timed run needs, made in place: all of it refers to itself. */
+struct timed_bench {
+    struct timed timed;
+    struct bench_model model;
+    struct bench_run run;
+};
+
+static void timed_bench_init(struct timed_bench *b, int shape, double bus, struct stream_watch *watch) {
+    const struct op_rates rates = {{[CLASS_LINEAR] = timed_flops}};
+    const double disk = 3e9;
+    b->model = (struct bench_model){0};
+    shapes[shape].add(&b->model);
+    timed_init(&b->timed, &rates, bus, disk);
+    bench_model_make(&b->model, &b->timed.sys);
+    b->run = (struct bench_run){.model = &b->model,
+                                .device = &b->timed.device,
+                                .rates = {.ops = rates, .disk = disk, .host_copy = 2 * bus, .h2d = bus},
+                                .evaluations = BENCH_EVALUATIONS,
+                                .go_on = watch_go_on,
+                                .user = watch};
+}
+
+static enum status timed_rows(struct stream_table *table, int shape, double bus, struct stream_watch *watch,
+                              struct error *e) {
+    struct timed_bench b;
+    timed_bench_init(&b, shape, bus, watch);
+    for (int percent = 0; percent <= 60; percent += 20)
+        for (int layout = 0; layout < N_STREAM_LAYOUTS && e->code == OK; layout++) {
+            struct stream_case c = {shapes[shape].name, (enum stream_layout)layout, percent};
+            watch_row(watch, table->n_rows, N_TIMED);
+            add_row(table, &b.run, &c, e);
+        }
+    return e->code;
+}
+
+enum status stream_timed(struct stream_table *table, struct stream_watch *watch, struct error *e) {
+    table->n_rows = 0;
+    for (int shape = 0; shape < COUNT_OF(shapes); shape++)
+        for (int i = 0; i < COUNT_OF(timed_buses) && e->code == OK; i++)
+            timed_rows(table, shape, timed_buses[i], watch, e);
+    return e->code;
+}
+
+enum status stream_timed_row(struct stream_view *view, struct error *e) {
+    struct stream_case c = {view->blocks, view->layout, view->resident_percent};
+    struct timed_bench b;
+    int shape = 0;
+    while (shape < COUNT_OF(shapes) && strcmp(shapes[shape].name, view->blocks) != 0) shape++;
+    if (shape == COUNT_OF(shapes)) return error_set(e, USAGE, "no such model to stream");
+    timed_bench_init(&b, shape, view->bus, NULL);
+    b.timed.trace = view->trace;
+    b.timed.trace_user = view->user;
+    return make_row(&b.run, &c, &view->need, &view->plan, &view->row, e);
+}
+
+/* ---- for real ---- */
+
+/* Weights of no value: zeros, as fast as memory. Everything else is the machine's. */
+static int64_t read_zeros(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
+    (void)sys, (void)file, (void)offset;
+    memset(to, 0, bytes);
+    return (int64_t)bytes;
+}
+
+static int identify_zeros(struct sys *sys, int file, struct file_identity *identity) {
+    (void)sys, (void)file;
+    *identity = (struct file_identity){.regular = true};
+    return 0;
+}
+
+/* The bus rate at which a block of this size is copied in the time in which it is computed. */
+static const double paced_balance = 0.5e9;
+static const double paced_buses[] = {0.25e9, 0.5e9, 2e9};
+enum { PACED_EVALUATIONS = 5, PACED_TRIES = 2 };
+
+static void paced_uniform(struct bench_model *m, double flops) {
+    for (int i = 0; i < 12; i++)
+        m->sizes[m->n_blocks++] = bench_block_of(4 << 20, (4 << 20) / paced_balance, flops);
+}
+
+/* Flux's proportions: the same work in every block, but 2.4 times the bytes in a third of them. */
+static void paced_flux(struct bench_model *m, double flops) {
+    for (int i = 0; i < 18; i++)
+        m->sizes[m->n_blocks++] =
+            bench_block_of(i < 6 ? 6.8e6 : 2.832e6, (6 * 6.8e6 + 12 * 2.832e6) / 18 / paced_balance, flops);
+}
+
+static const struct {
+    const char *name;
+    void (*add)(struct bench_model *m, double flops);
+} paced_shapes[] = {{"uniform", paced_uniform}, {"flux", paced_flux}};
+enum { N_PACED = COUNT_OF(paced_shapes) * COUNT_OF(paced_buses) * 2 * N_STREAM_LAYOUTS };
+
+struct paced_bench {
+    struct sys sys;
+    struct device *compute;
+    struct bench_model model;
+    struct stream_table *table;
+    struct stream_watch *watch;
+    double step_seconds; /* of computing alone, with this model: the least measured so far; 0: not yet */
+};
+
+/* A step with everything resident: what computing takes. Measured again and again, since what else the
+ * machine does only ever makes it slower. */
+static enum status measure_compute(struct paced_bench *b, struct bench_run run, struct error *e) {
+    double seconds;
+    run.lanes = 1;
+    run.branches_apart = false;
+    run.evaluations = 3;
+    struct run_need *need = b->sys.alloc(&b->sys, LINE_HOST, sizeof *need);
+    struct plan *plan = b->sys.alloc(&b->sys, LINE_HOST, sizeof *plan);
+    if (!need || !plan) error_set(e, MEMORY, "no memory for a plan");
+    if (e->code == OK && bench_need(&run, need, e) == OK) {
+        plan_solve(need, (uint64_t)1 << 50, (uint64_t)1 << 50, plan);
+        if (bench_execute(&run, need, plan, &seconds, e) == OK &&
+            (b->step_seconds <= 0 || seconds < b->step_seconds))
+            b->step_seconds = seconds;
+    }
+    b->sys.release(&b->sys, plan);
+    b->sys.release(&b->sys, need);
+    return e->code;
+}
+
+static double model_flops(const struct bench_model *m) {
+    double flops = 0;
+    for (int i = 0; i < m->n_blocks; i++)
+        flops += 2.0 * m->sizes[i].rows * m->sizes[i].columns * m->sizes[i].tokens;
+    return flops;
+}
+
+/* FLOPs a second of a model's own products: a first guess gives the sizes, its measured time the rate. */
+static enum status measure_rate(struct paced_bench *b, struct bench_run *run, double *flops,
+                                struct error *e) {
+    const double guess = 50e9;
+    b->model = (struct bench_model){0};
+    paced_uniform(&b->model, guess);
+    bench_model_make(&b->model, &b->sys);
+    run->rates.ops.per_second[CLASS_LINEAR] = guess;
+    for (int i = 0; i < 3 && e->code == OK; i++) measure_compute(b, *run, e);
+    *flops = e->code == OK ? model_flops(&b->model) / b->step_seconds : 0;
+    return e->code;
+}
+
+/* One row, the best of a few tries. The plan is given the rate of computing as it is known by now. */
+static enum status paced_row(struct paced_bench *b, struct bench_run *run, const struct stream_case *c,
+                             struct error *e) {
+    struct stream_row *row = &b->table->rows[b->table->n_rows];
+    double least = 0;
+    for (int i = 0; i < PACED_TRIES; i++) {
+        if (measure_compute(b, *run, e) != OK) return e->code;
+        run->rates.ops.per_second[CLASS_LINEAR] = model_flops(&b->model) / b->step_seconds;
+        if (add_row(b->table, run, c, e) != OK) return e->code;
+        b->table->n_rows--;
+        if (i == 0 || row->seconds < least) least = row->seconds;
+    }
+    row->seconds = least;
+    b->table->n_rows++;
+    return OK;
+}
+
+/* What computing takes is known best when all rows of a model are there. */
+static void set_floors(struct paced_bench *b, int first_row) {
+    for (int i = first_row; i < b->table->n_rows; i++) {
+        struct stream_row *row = &b->table->rows[i];
+        int lanes = row->layout == layout_names[LAYOUT_BRANCHES_APART] ? 2 : 1;
+        set_floor(row, b->step_seconds * lanes);
+    }
+}
+
+static enum status paced_rows(struct paced_bench *b, int shape, double flops, double bus, struct error *e) {
+    struct device *device = paced_open(&b->sys, b->compute, bus, e);
+    if (!device) return e->code;
+    struct bench_run run = {.model = &b->model,
+                            .device = device,
+                            .rates = {.disk = 1e9, .host_copy = 4e9, .h2d = bus},
+                            .readers = 2,
+                            .evaluations = PACED_EVALUATIONS,
+                            .go_on = watch_go_on,
+                            .user = b->watch};
+    int first_row = b->table->n_rows;
+    run.rates.ops.per_second[CLASS_LINEAR] = flops;
+    b->step_seconds = 0;
+    b->model = (struct bench_model){0};
+    paced_shapes[shape].add(&b->model, flops);
+    bench_model_make(&b->model, &b->sys);
+    for (int percent = 0; percent <= 40; percent += 40)
+        for (int layout = 0; layout < N_STREAM_LAYOUTS && e->code == OK; layout++) {
+            struct stream_case c = {paced_shapes[shape].name, (enum stream_layout)layout, percent};
+            watch_row(b->watch, b->table->n_rows, N_PACED);
+            paced_row(b, &run, &c, e);
+        }
+    set_floors(b, first_row);
+    device->destroy(device);
+    return e->code;
+}
+
+enum status stream_paced(struct device *device, struct stream_table *table, struct stream_watch *watch,
+                         struct error *e) {
+    struct paced_bench b = {.compute = device, .table = table, .watch = watch};
+    sys_init_machine(&b.sys);
+    b.sys.read_at = read_zeros;
+    b.sys.identify = identify_zeros;
+    table->n_rows = 0;
+    double flops = 0;
+    struct device *free_bus = paced_open(&b.sys, device, 0, e);
+    if (!free_bus) return e->code;
+    struct bench_run run = {.model = &b.model,
+                            .device = free_bus,
+                            .lanes = 1,
+                            .readers = 2,
+                            .evaluations = PACED_EVALUATIONS,
+                            .go_on = watch_go_on,
+                            .user = watch};
+    measure_rate(&b, &run, &flops, e);
+    free_bus->destroy(free_bus);
+    for (int shape = 0; shape < COUNT_OF(paced_shapes); shape++)
+        for (int i = 0; i < COUNT_OF(paced_buses) && e->code == OK; i++)
+            paced_rows(&b, shape, flops, paced_buses[i], e);
+    return e->code;
+}
+
+/* ---- as users see it ---- */
+
+struct stream_bench {
+    struct bench bench;
+    struct stream_table table;
+    double told; /* when the caller was asked last */
+};
+
+/* The caller is asked ten times a second: often enough to be cancelled at once, and costs nothing. */
+static bool ask_caller(void *user, double fraction) {
+    struct stream_bench *b = user;
+    struct error ignored = {0};
+    double now = b->bench.sys.clock(&b->bench.sys);
+    if (now < b->told + 0.1) return true;
+    b->told = now;
+    return bench_go_on(&b->bench, fraction, b->bench.options.clock, &ignored) == OK;
+}
+
+static enum status run_paced(struct stream_bench *b, struct stream_watch *watch, struct error *e) {
+    struct device *device = cpu_open(&b->bench.sys, b->bench.threads, e);
+    if (!device) return e->code;
+    stream_paced(device, &b->table, watch, e);
+    device->destroy(device);
+    return e->code;
+}
+
+static enum status list_rows(struct stream_bench *b, struct error *e) {
+    for (int i = 0; i < b->table.n_rows; i++) {
+        const struct stream_row *r = &b->table.rows[i];
+        json_t *row = json_pack("{s:s, s:s, s:i, s:f, s:f, s:f, s:f}", "blocks", r->blocks, "layout",
+                                r->layout, "resident_percent", r->resident_percent, "bus_gbytes_per_second",
+                                r->bus / 1e9, "seconds", r->seconds, "floor_seconds", r->floor_seconds,
+                                "efficiency", r->seconds > 0 ? r->floor_seconds / r->seconds : 0);
+        if (json_array_append_new(b->bench.rows, row)) return error_set(e, MEMORY, "no memory for a table");
+    }
+    return OK;
+}
+
+/* True if it is the clock asked for; none asked for is the timed one. */
+static bool is_clock(struct bench *bench, const char *name) {
+    if (!bench->options.clock) bench->options.clock = "timed";
+    return strcmp(bench->options.clock, name) == 0;
+}
+
+static enum status fill_table(struct stream_bench *b, struct stream_watch *watch, struct error *e) {
+    if (is_clock(&b->bench, "timed")) return stream_timed(&b->table, watch, e);
+    if (is_clock(&b->bench, "paced")) return run_paced(b, watch, e);
+    error_set(e, USAGE, "no such clock");
+    error_found(e, "\"%s\"", b->bench.options.clock);
+    return error_expected(e, "timed or paced");
+}
+
+int sluice_bench_stream(const struct sluice_bench_options *options, char **json, struct sluice_error *error) {
+    struct error e = {0};
+    struct stream_bench b = {0};
+    struct stream_watch watch = {.go_on = ask_caller, .user = &b};
+    if (bench_start(&b.bench, options, &e) == OK && fill_table(&b, &watch, &e) == OK) list_rows(&b, &e);
+    json_t *rest = e.code == OK ? json_pack("{s:s}", "clock", b.bench.options.clock) : NULL;
+    return bench_finish(&b.bench, rest, 0, json, NULL, &e, error);
+}

@@ -1,0 +1,244 @@
+/* The file around what is converted, and what became of it: see convert.h. */
+#include "engine/convert/convert.h"
+
+#include "engine/open/model.h"
+#include "engine/open/paths.h"
+#include "loaders/json.h"
+#include "loaders/quantise/quantise.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+/* ---- before it ---- */
+
+static bool ends_with(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n > m && !strcasecmp(text + n - m, end);
+}
+
+static enum status check_output(struct conversion *c, struct error *e) {
+    const char *output = c->options->output ? c->options->output : "";
+    c->to_gguf = ends_with(output, ".gguf");
+    if (c->to_gguf || ends_with(output, ".safetensors")) return OK;
+    error_set(e, USAGE, "the output's name says no form");
+    error_found(e, "\"%s\"", output);
+    return error_expected(e, "a name that ends in .gguf or .safetensors");
+}
+
+/* What is read would be gone, and with it what could be converted better. */
+static enum status check_inputs_spared(const struct conversion *c, struct error *e) {
+    struct stat s;
+    if (stat(c->options->output, &s)) return OK;
+    for (int i = 0; i < c->whole.n_sources; i++) {
+        const struct file_identity *identity = &c->whole.sources[i].identity;
+        if (identity->device != (uint64_t)s.st_dev || identity->inode != (uint64_t)s.st_ino) continue;
+        error_set(e, USAGE, "the output would replace a file that is read");
+        error_where(e, "%s", c->options->output);
+        return error_expected(e, "another name");
+    }
+    return OK;
+}
+
+/* Better now than after minutes of writing. */
+static enum status check_room(const struct conversion *c, struct error *e) {
+    struct statvfs s;
+    char *folder = path_folder(c->sys, c->options->output, e);
+    bool known = folder && statvfs(folder, &s) == 0;
+    c->sys->release(c->sys, folder);
+    if (!known) return e->code;
+    uint64_t room = (uint64_t)s.f_bavail * s.f_frsize;
+    if (room >= c->bytes) return OK;
+    error_set(e, OUTPUT, "the file does not fit the disk");
+    error_where(e, "%s", c->options->output);
+    error_found(e, "%.1f MB free", (double)room / 1e6);
+    return error_expected(e, "%.1f MB", (double)c->bytes / 1e6);
+}
+
+/* ---- what it says of itself ---- */
+
+static json_t *value_json(const struct config_value *v) {
+    if (v->kind == CONFIG_STRING) return json_string(v->string);
+    if (v->kind == CONFIG_BOOL) return json_boolean(v->number != 0);
+    if (v->kind == CONFIG_NULL) return json_null();
+    return v->integer ? json_integer((json_int_t)v->number) : json_real(v->number);
+}
+
+/* The configuration, flat, as it is read again; what was the input's type is not the output's. NULL without
+ * one, or without memory. */
+static char *config_text(const struct conversion *c, unsigned losses) {
+    static const char *const others[] = {"general.file_type", "general.quantization_version", "config"};
+    if (!c->config.n_values) return NULL;
+    json_t *json = json_object();
+    for (int i = 0; i < c->config.n_values; i++)
+        json_object_set_new(json, c->config.values[i].key, value_json(&c->config.values[i]));
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) json_object_del(json, others[i]);
+    return json_hand_out(json, JSON_COMPACT, losses);
+}
+
+/* llama.cpp's number for a file whose tensors are of that type for the most part. */
+static double file_type(enum dtype dtype) {
+    switch (dtype) {
+    case DTYPE_F16:
+        return 1;
+    case DTYPE_Q4_0:
+        return 2;
+    case DTYPE_Q8_0:
+        return 7;
+    case DTYPE_Q5_0:
+        return 8;
+    case DTYPE_Q4_K:
+        return 14;
+    case DTYPE_Q5_K:
+        return 16;
+    case DTYPE_Q6_K:
+        return 18;
+    case DTYPE_BF16:
+        return 32;
+    default:
+        return 0;
+    }
+}
+
+/* The type that was asked for, or that most bytes are of. */
+static enum dtype main_type(const struct conversion *c) {
+    if (c->options->type) return quantise_type(c->options->type);
+    uint64_t bytes[N_DTYPES] = {0};
+    int most = DTYPE_F32;
+    for (int i = 0; i < c->n_items; i++)
+        bytes[c->items[i].dtype] += (uint64_t)tensor_bytes(&c->items[i].made);
+    for (int i = 0; i < N_DTYPES; i++)
+        if (bytes[i] > bytes[most]) most = i;
+    return (enum dtype)most;
+}
+
+/* What the other file said, if it was of this family. */
+static const char *architecture(const struct conversion *c) {
+    const char *said = c->header ? gguf_architecture(c->header) : "";
+    if (!c->family) return said;
+    if (contents_is_architecture(c->family, said)) return said;
+    return c->family->architectures ? c->family->architectures[0] : "";
+}
+
+static void describe_gguf(struct conversion *c, struct gguf_metadata *metadata, int *n, const char *config) {
+    const char *name = architecture(c);
+    if (*name)
+        metadata[(*n)++] =
+            (struct gguf_metadata){.key = "general.architecture", .kind = GGUF_STRING, .text = name};
+    metadata[(*n)++] =
+        (struct gguf_metadata){.key = "general.quantization_version", .kind = GGUF_U32, .number = 2};
+    metadata[(*n)++] = (struct gguf_metadata){
+        .key = "general.file_type", .kind = GGUF_U32, .number = file_type(main_type(c))};
+    if (config && (c->config_beside || !c->header))
+        metadata[(*n)++] = (struct gguf_metadata){.key = "config", .kind = GGUF_STRING, .text = config};
+    convert_repeat_metadata(c, metadata, n);
+}
+
+static enum status write_gguf(struct conversion *c, const struct named_tensor *tensors, const char *config,
+                              struct error *e) {
+    enum { ANEW = 4 };
+    struct tensor_maker maker = {c, convert_make};
+    int n = 0, repeated = 0;
+    if (convert_open_metadata(c, &repeated, e) != OK) return e->code;
+    struct gguf_metadata *metadata =
+        c->sys->alloc(c->sys, LINE_HOST, (size_t)(ANEW + repeated) * sizeof *metadata);
+    if (!metadata) return error_set(e, MEMORY, "no memory for metadata");
+    describe_gguf(c, metadata, &n, config);
+    gguf_write_made(c->sys, c->options->output, metadata, n, tensors, c->n_items, &maker, e);
+    c->sys->release(c->sys, metadata);
+    return e->code;
+}
+
+/* {"format_version":"1.0","layers":{LAYER:{"format":"float8_e4m3fn"}}}; NULL without such layers. */
+static char *layers_text(const struct conversion *c, unsigned losses) {
+    json_t *layers = json_object();
+    for (int i = 1; i < c->n_items; i++) {
+        if (!c->items[i - 1].is_scale) continue;
+        const char *form = c->items[i].dtype == DTYPE_F8_E4M3 ? "float8_e4m3fn" : "float8_e5m2";
+        int n = (int)(strlen(c->items[i].name) - strlen(".weight"));
+        json_t *name = json_sprintf("%.*s", n, c->items[i].name);
+        json_object_set_new(layers, json_string_value(name), json_pack("{s:s}", "format", form));
+        json_decref(name);
+    }
+    bool any = json_object_size(layers) > 0;
+    json_t *json = json_pack("{s:s, s:o}", "format_version", "1.0", "layers", layers);
+    if (any) return json_hand_out(json, JSON_COMPACT, losses);
+    json_decref(json);
+    return NULL;
+}
+
+static enum status write_safetensors(struct conversion *c, const struct named_tensor *tensors,
+                                     const char *config, struct error *e) {
+    struct safetensors_text metadata[3] = {{"format", "pt"}};
+    struct tensor_maker maker = {c, convert_make};
+    char *layers = layers_text(c, json_losses());
+    struct safetensors_content content = {
+        .tensors = tensors, .n_tensors = c->n_items, .metadata = metadata, .n_metadata = 1};
+    if (config) metadata[content.n_metadata++] = (struct safetensors_text){"config", config};
+    if (layers) metadata[content.n_metadata++] = (struct safetensors_text){"_quantization_metadata", layers};
+    safetensors_write_content(c->sys, c->options->output, &content, &maker, e);
+    free(layers);
+    return e->code;
+}
+
+static enum status write_file(struct conversion *c, struct error *e) {
+    struct named_tensor *tensors =
+        c->sys->alloc(c->sys, LINE_HOST, ((size_t)c->n_items + 1) * sizeof *tensors);
+    if (!tensors) return error_set(e, MEMORY, "no memory for %d tensors", c->n_items);
+    for (int i = 0; i < c->n_items; i++)
+        tensors[i] = (struct named_tensor){c->items[i].name, c->items[i].made};
+    unsigned losses = json_losses();
+    char *config = config_text(c, losses);
+    c->to_gguf ? write_gguf(c, tensors, config, e) : write_safetensors(c, tensors, config, e);
+    free(config);
+    c->sys->release(c->sys, tensors);
+    return e->code;
+}
+
+/* ---- afterwards ---- */
+
+static json_t *types_json(const struct conversion *c) {
+    json_t *types = json_object();
+    for (int i = 0; i < c->n_items; i++) {
+        const char *name = dtype_name(c->items[i].dtype);
+        json_int_t bytes = json_integer_value(json_object_get(types, name));
+        json_object_set_new(types, name, json_integer(bytes + (json_int_t)tensor_bytes(&c->items[i].made)));
+    }
+    return types;
+}
+
+static enum status summarise(const struct conversion *c, char **json, struct error *e) {
+    unsigned losses = json_losses();
+    uint64_t from = 0;
+    for (int i = 0; i < c->n_items; i++) from += c->items[i].is_scale ? 0 : c->items[i].entry->bytes;
+    json_t *summary = json_pack("{s:i, s:s?, s:i, s:I, s:I, s:o}", "version", 1, "family",
+                                c->family ? c->family->name : NULL, "tensors", c->n_items, "from_bytes",
+                                (json_int_t)from, "bytes", (json_int_t)c->bytes, "types", types_json(c));
+    *json = json_hand_out(summary, JSON_INDENT(1), losses);
+    return *json ? OK : error_set(e, MEMORY, "no memory for the text");
+}
+
+enum status convert_files(struct sys *sys, const struct sluice_convert_options *options, char **json,
+                          struct error *e) {
+    struct conversion c = {.sys = sys, .options = options};
+    if (json) *json = NULL;
+    if (check_output(&c, e) == OK && convert_open(&c, e) == OK && check_inputs_spared(&c, e) == OK &&
+        convert_choose(&c, e) == OK && check_room(&c, e) == OK && convert_prepare(&c, e) == OK &&
+        write_file(&c, e) == OK && json)
+        summarise(&c, json, e);
+    convert_close(&c);
+    return e->code;
+}
+
+int sluice_convert(const struct sluice_convert_options *options, char **json, struct sluice_error *error) {
+    struct sluice_convert_options ours = {.struct_size = sizeof ours};
+    struct error e = {0};
+    struct sys machine;
+    copy_sized(&ours, sizeof ours, options);
+    sys_init_machine(&machine);
+    convert_files(&machine, &ours, json, &e);
+    return publish_error(&e, error);
+}

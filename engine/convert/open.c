@@ -1,0 +1,189 @@
+/* What is converted: see convert.h. */
+#include "engine/convert/convert.h"
+
+#include "engine/open/configuration.h"
+#include "engine/open/paths.h"
+#include "loaders/merge.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { INPUTS_MAX = 256 };
+
+/* ---- files ---- */
+
+/* A pipeline's folder holds parts in folders. NULL with an error. */
+static char *input_path(struct conversion *c, const char *path, struct error *e) {
+    char *pipeline = path_join(c->sys, path, "model_index.json");
+    bool is_pipeline = pipeline && path_is_folder(path) && path_exists(pipeline);
+    if (!pipeline) {
+        error_set(e, MEMORY, "no memory for a path");
+        return NULL;
+    }
+    c->sys->release(c->sys, pipeline);
+    if (!is_pipeline) return path_copy(c->sys, path, e);
+    char *part = c->options->part ? path_existing(c->sys, path, c->options->part, e) : NULL;
+    if (part || e->code != OK) return part;
+    error_set(e, USAGE, "which part of this model is to be converted?");
+    error_where(e, "%s", path);
+    if (c->options->part) error_found(e, "%s", c->options->part);
+    error_expected(e, "--part with the name of one of its folders, such as transformer");
+    return NULL;
+}
+
+static enum status open_inputs(struct conversion *c, struct tensor_index *parts, int n, struct error *e) {
+    struct index_size size = {0};
+    for (int i = 0; i < n && e->code == OK; i++) {
+        char *path = input_path(c, c->options->inputs[i], e);
+        if (path && component_open(c->sys, path, &parts[i], e) == OK)
+            index_add_size(&size, &parts[i], path, e);
+        c->sys->release(c->sys, path);
+    }
+    if (e->code != OK) return e->code;
+    if (n > 1) return index_merge(c->sys, c->options->inputs[0], parts, n, &c->whole, e);
+    c->whole = parts[0];
+    parts[0] = (struct tensor_index){0};
+    return OK;
+}
+
+static enum status open_files(struct conversion *c, struct error *e) {
+    int n = c->options->n_inputs;
+    if (n < 1 || n > INPUTS_MAX) {
+        error_set(e, USAGE, "convert what?");
+        error_found(e, "%d inputs", n);
+        return error_expected(e, "1 to %d files or folders", INPUTS_MAX);
+    }
+    struct tensor_index *parts = c->sys->alloc(c->sys, LINE_HOST, (size_t)n * sizeof *parts);
+    if (!parts) return error_set(e, MEMORY, "no memory for %d inputs", n);
+    open_inputs(c, parts, n, e);
+    for (int i = 0; i < n; i++) index_destroy(&parts[i]);
+    c->sys->release(c->sys, parts);
+    return e->code;
+}
+
+/* ---- one of several parts ---- */
+
+/* By its flag without dashes, its family, or its prefix. */
+static bool is_called(const struct family *family, const char *prefix, const char *name) {
+    const char *flag = family->flag + strspn(family->flag, "-");
+    size_t n = strlen(prefix);
+    return !strcmp(name, flag) || !strcmp(name, family->name) ||
+           (n && (!strcmp(name, prefix) || (strlen(name) == n - 1 && !strncmp(name, prefix, n - 1))));
+}
+
+static enum status fail_part(const struct conversion *c, const struct contents *contents, struct error *e) {
+    char names[160] = "";
+    size_t n = 0;
+    for (int i = 0; i < contents->n && n < sizeof names; i++) {
+        const char *flag = contents->part[i].family->flag;
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", flag + strspn(flag, "-"));
+    }
+    error_set(e, USAGE, "which part of this file is to be converted?");
+    error_where(e, "%s", c->whole.sources[0].path);
+    if (c->options->part) error_found(e, "%s", c->options->part);
+    return error_expected(e, "--part with one of %s", names);
+}
+
+/* Names lose their prefix where they had it because of other parts. */
+static enum status choose_part(struct conversion *c, const struct contents *contents, struct error *e) {
+    const char *name = c->options->part;
+    int chosen = contents->n == 1 ? 0 : -1;
+    for (int i = 0; i < contents->n && name; i++)
+        if (is_called(contents->part[i].family, contents->part[i].prefix, name)) chosen = i;
+    if (!contents->n) return OK;
+    if (chosen < 0) return fail_part(c, contents, e);
+    c->view = chosen;
+    c->family = contents->part[chosen].family;
+    c->prefix = contents->n > 1 ? contents->part[chosen].prefix : "";
+    return OK;
+}
+
+/* ---- block kinds ---- */
+
+static void note_kinds(struct conversion *c, const struct component *component, const struct block_ref *ref) {
+    for (int i = 0; i < ref->kind->n_weights; i++) {
+        const struct index_entry *entry = block_find_weight(ref, &ref->kind->weights[i], &component->index);
+        if (!entry) continue;
+        const struct block_kind **kind = &c->kinds[entry - c->whole.entries];
+        if (!*kind || ref->kind->keeps_types) *kind = ref->kind;
+    }
+}
+
+static enum status find_kinds(struct conversion *c, const struct component *component, struct error *e) {
+    struct block_ref *refs = c->sys->alloc(c->sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
+    if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
+    int n = component->family->blocks(component, refs);
+    for (int i = 0; i < n; i++) note_kinds(c, component, &refs[i]);
+    c->sys->release(c->sys, refs);
+    return OK;
+}
+
+static const char *folder_of(const struct family *family) {
+    return family->kind == FAMILY_DENOISER ? "transformer"
+           : family->kind == FAMILY_TEXT   ? "text_encoder"
+                                           : "vae";
+}
+
+/* Everything is checked as for a run: what cannot be drawn with is not worth converting. */
+static enum status bind_family(struct conversion *c, const struct family *family, const char *prefix,
+                               struct error *e) {
+    struct component component = {.family = family, .sys = c->sys};
+    struct config config = {0};
+    enum config_origin origin;
+    component.index = index_view(&c->whole, *prefix ? prefix : NULL, c->view);
+    struct config_place place = {c->options->inputs[0], folder_of(family), &component.index, family};
+    if (index_check_quantised(&component.index, e) == OK &&
+        configuration_read(c->sys, &place, &config, &origin, e) == OK &&
+        component_bind(&component, &config, e) == OK)
+        find_kinds(c, &component, e);
+    component_destroy(&component);
+    if (e->code == OK && family == c->family) {
+        c->config = config;
+        c->config_beside = origin == CONFIG_BESIDE;
+    } else {
+        config_destroy(&config);
+    }
+    return e->code;
+}
+
+/* An autoencoder's encoder lies with its decoder. */
+static enum status bind_families(struct conversion *c, const char *prefix, struct error *e) {
+    for (const struct family *const *f = families; *f && e->code == OK; f++) {
+        struct tensor_index view = index_view(&c->whole, *prefix ? prefix : NULL, c->view);
+        bool beside = (*f)->kind == FAMILY_ENCODER && c->family->kind == FAMILY_DECODER;
+        if (*f == c->family || (beside && (*f)->probe(&view))) bind_family(c, *f, prefix, e);
+    }
+    return e->code;
+}
+
+enum status convert_open(struct conversion *c, struct error *e) {
+    struct contents contents = {0};
+    c->prefix = "";
+    if (open_files(c, e) != OK) return e->code;
+    size_t n = (size_t)c->whole.n_entries + 1;
+    c->kinds = c->sys->alloc(c->sys, LINE_HOST, n * sizeof(void *));
+    c->beside = c->sys->alloc(c->sys, LINE_HOST, n * sizeof *c->beside);
+    if (!c->kinds || !c->beside) return error_set(e, MEMORY, "no memory for %zu tensors", n - 1);
+    for (int i = 0; i < c->whole.n_entries; i++) c->beside[i] = c->whole.entries[i].used;
+    if (contents_find(c->sys, &c->whole, &contents, e) != OK) return e->code;
+    if (choose_part(c, &contents, e) != OK) return e->code;
+    if (!c->family) return index_check_quantised(&c->whole, e);
+    return bind_families(c, contents.part[c->view].prefix, e);
+}
+
+void convert_close(struct conversion *c) {
+    struct sys *sys = c->sys;
+    for (int i = 0; c->items && i < c->n_items; i++) sys->release(sys, c->items[i].name);
+    sys->release(sys, c->items);
+    gguf_close(c->header);
+    sys->release(sys, c->values);
+    sys->release(sys, c->keys);
+    sys->release(sys, c->kinds);
+    sys->release(sys, c->beside);
+    sys->release(sys, c->buffers.stored);
+    sys->release(sys, c->buffers.scales);
+    sys->release(sys, c->buffers.out);
+    sys->release(sys, c->buffers.numbers);
+    config_destroy(&c->config);
+    index_destroy(&c->whole);
+}

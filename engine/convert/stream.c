@@ -1,0 +1,195 @@
+/* The bytes of what is converted: see convert.h.
+ *
+ * Some rows at a time are read as they are stored, made numbers at the one place where that happens, and
+ * given their new type by several threads; the writer takes the result in what pieces it likes. Rows that
+ * keep their type are handed on as they are. */
+#include "engine/convert/convert.h"
+
+#include "kernels/cpu/weights.h"
+#include "loaders/quantise/quantise.h"
+
+#include <math.h>
+#include <string.h>
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* What the file has of a tensor. */
+static struct tensor stored_shape(const struct index_entry *entry) {
+    struct tensor t = tensor_make(NULL, entry->dtype, entry->rank, entry->dim);
+    t.scale = entry->scale;
+    return t;
+}
+
+enum status convert_prepare(struct conversion *c, struct error *e) {
+    struct convert_buffers *b = &c->buffers;
+    uint64_t scales = 0;
+    b->values = 1;
+    b->item = -1;
+    for (int i = 0; i < c->n_items; i++) {
+        const struct index_entry *entry = c->items[i].entry;
+        struct tensor stored = stored_shape(entry);
+        int64_t values = least(tensor_elements(&stored), CONVERT_VALUES);
+        if (values < tensor_columns(&stored)) values = tensor_columns(&stored);
+        if (values > b->values) b->values = values;
+        if (entry->scales.bytes > scales) scales = entry->scales.bytes;
+    }
+    /* No stored type takes more than eight bytes a value. */
+    b->stored = c->sys->alloc(c->sys, LINE_HOST, 8 * (size_t)b->values);
+    b->out = c->sys->alloc(c->sys, LINE_HOST, 8 * (size_t)b->values);
+    b->numbers = c->sys->alloc(c->sys, LINE_HOST, sizeof *b->numbers * (size_t)b->values);
+    b->scales = c->sys->alloc(c->sys, LINE_HOST, scales + 1);
+    if (b->stored && b->out && b->numbers && b->scales) return OK;
+    return error_set(e, MEMORY, "no memory to convert in");
+}
+
+/* ---- some rows ---- */
+
+static int64_t rows_at_once(const struct conversion *c, const struct tensor *stored) {
+    int64_t columns = tensor_columns(stored);
+    return columns ? c->buffers.values / columns : 1;
+}
+
+/* Reads rows [first, first + rows) and describes them as a matrix. */
+static enum status read_rows(struct conversion *c, const struct index_entry *entry, int64_t first,
+                             int64_t rows, struct tensor *read, struct error *e) {
+    struct tensor whole = stored_shape(entry);
+    int32_t dim[] = {(int32_t)rows, tensor_columns(&whole)};
+    uint64_t row_bytes = (uint64_t)dtype_bytes(entry->dtype, dim[1]);
+    *read = tensor_make(c->buffers.stored, entry->dtype, 2, dim);
+    read->scale = entry->scale;
+    read->scales = entry->scales.bytes ? c->buffers.scales : NULL;
+    read->scale_row = (int32_t)first;
+    return source_read(&c->whole.sources[entry->source], c->buffers.stored, row_bytes * (uint64_t)rows,
+                       entry->offset + row_bytes * (uint64_t)first, e);
+}
+
+static enum status read_scales(struct conversion *c, const struct index_entry *entry, struct error *e) {
+    const struct index_scales *scales = &entry->scales;
+    if (!scales->bytes) return OK;
+    return source_read(&c->whole.sources[scales->source], c->buffers.scales, scales->bytes, scales->offset,
+                       e);
+}
+
+/* The bits of the largest magnitude: in the order of the numbers, infinity above them, NaN above that. */
+static uint32_t largest_bits(const float *numbers, int64_t n) {
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &numbers[i], sizeof bits);
+        bits &= 0x7fffffff;
+        largest = bits > largest ? bits : largest;
+    }
+    return largest;
+}
+
+/* Numbers of the rows read, on all threads, and, unless `to` is NULL, their bytes. Returns the largest
+ * magnitude, infinity or NaN if a value is not finite. */
+static float work(struct conversion *c, const struct converted *item, const struct tensor *read, char *to) {
+    int64_t rows = read->dim[0], columns = read->dim[1], row_bytes = dtype_bytes(item->dtype, columns);
+    float *numbers = c->buffers.numbers, size;
+    uint32_t largest = 0;
+#pragma omp parallel for if (rows * columns >= 1 << 17) schedule(dynamic) reduction(max : largest)
+    for (int64_t r = 0; r < rows; r++) {
+        float *row = numbers + r * columns;
+        weights_widen(row, read, r, 1);
+        uint32_t here = largest_bits(row, columns);
+        largest = here > largest ? here : largest;
+        if (to) quantise_rows(item->dtype, item->scale, row, 1, columns, to + r * row_bytes);
+    }
+    memcpy(&size, &largest, sizeof size);
+    return size;
+}
+
+static enum status check_finite(const struct conversion *c, const struct index_entry *entry, float largest,
+                                struct error *e) {
+    if (isfinite(largest)) return OK;
+    error_set(e, NONFINITE, "tensor '%s' has a value that is not finite", entry->name);
+    error_where(e, "%s", c->whole.sources[entry->source].path);
+    return error_expected(e, "numbers, which alone can be converted");
+}
+
+/* Of an output that would be another number, or none. */
+static enum status check_held(const struct conversion *c, const struct converted *item, float largest,
+                              struct error *e) {
+    float most = quantise_most(item->dtype);
+    if (check_finite(c, item->entry, largest, e) != OK || largest <= most) return e->code;
+    error_set(e, LIMIT, "tensor '%s' has a value that %s cannot hold", item->entry->name,
+              dtype_name(item->dtype));
+    error_where(e, "%s", c->whole.sources[item->entry->source].path);
+    error_found(e, "%g", (double)largest);
+    return error_expected(e, "at most %g, or another --type", (double)most);
+}
+
+/* ---- progress ---- */
+
+static enum status tell(const struct conversion *c, const struct converted *item, struct error *e) {
+    const struct sluice_convert_options *options = c->options;
+    double fraction = c->bytes ? (double)c->done / (double)c->bytes : 1;
+    if (!options->on_progress || options->on_progress(options->user, fraction, item->name)) return OK;
+    return error_set(e, CANCELLED, "cancelled");
+}
+
+/* ---- the next bytes ---- */
+
+/* A first pass over the tensor whose scale this is. */
+static enum status make_scale(struct conversion *c, struct converted *scale, struct error *e) {
+    struct converted *item = scale + 1;
+    const struct index_entry *entry = item->entry;
+    struct tensor whole = stored_shape(entry), read;
+    int64_t rows = tensor_rows(&whole), at_once = rows_at_once(c, &whole);
+    float largest = 0;
+    item->scale = entry->scale;
+    for (int64_t first = 0; first < rows && item->dtype != entry->dtype && e->code == OK; first += at_once) {
+        if (tell(c, item, e) != OK) break;
+        if (read_rows(c, entry, first, least(at_once, rows - first), &read, e) != OK) break;
+        float here = work(c, item, &read, NULL);
+        largest = here > largest ? here : largest;
+        check_finite(c, entry, here, e);
+    }
+    if (item->dtype != entry->dtype) item->scale = quantise_scale(item->dtype, largest);
+    memcpy(c->buffers.out, &item->scale, sizeof item->scale);
+    c->buffers.out_to = sizeof item->scale;
+    return e->code;
+}
+
+static enum status make_rows(struct conversion *c, const struct converted *item, struct error *e) {
+    struct convert_buffers *b = &c->buffers;
+    struct tensor whole = stored_shape(item->entry), read;
+    int64_t rows = least(rows_at_once(c, &whole), tensor_rows(&whole) - b->row);
+    if (read_rows(c, item->entry, b->row, rows, &read, e) != OK) return e->code;
+    b->row += rows;
+    b->out_to = (uint64_t)(dtype_bytes(item->dtype, read.dim[1]) * rows);
+    if (item->dtype != item->entry->dtype) return check_held(c, item, work(c, item, &read, b->out), e);
+    memcpy(b->out, b->stored, b->out_to);
+    return OK;
+}
+
+static enum status make_more(struct conversion *c, int i, struct error *e) {
+    struct convert_buffers *b = &c->buffers;
+    struct converted *item = &c->items[i];
+    b->out_at = b->out_to = 0;
+    if (b->item != i) {
+        b->item = i;
+        b->row = 0;
+        if (read_scales(c, item->entry, e) != OK) return e->code;
+    }
+    if (tell(c, item, e) != OK) return e->code;
+    return item->is_scale ? make_scale(c, item, e) : make_rows(c, item, e);
+}
+
+enum status convert_make(void *conversion, int i, void *to, uint64_t bytes, struct error *e) {
+    struct conversion *c = conversion;
+    struct convert_buffers *b = &c->buffers;
+    while (bytes) {
+        if (b->out_at == b->out_to && make_more(c, i, e) != OK) return e->code;
+        uint64_t n = b->out_to - b->out_at < bytes ? b->out_to - b->out_at : bytes;
+        memcpy(to, b->out + b->out_at, n);
+        to = (char *)to + n;
+        b->out_at += n;
+        bytes -= n;
+        c->done += n;
+    }
+    return OK;
+}

@@ -1,0 +1,253 @@
+/* Which type each tensor becomes: see convert.h.
+ *
+ * A rule says it, else the family's tables and --type, as when a run is told --type. Then the file's form has
+ * its say: what stays but has no name there becomes the smallest plain type that holds it. */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "engine/convert/convert.h"
+
+#include "loaders/quantise/quantise.h"
+
+#include <pcre2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RULES_MAX = 64, RULE_BYTES_MAX = 1024, MATCH_LIMIT = 100000, SMALL_VALUES = 1024 };
+
+struct rules {
+    pcre2_code *code[RULES_MAX];
+    enum dtype dtype[RULES_MAX];
+    const char *text[RULES_MAX];
+    int n;
+    pcre2_match_data *data;
+    pcre2_match_context *context;
+};
+
+/* ---- rules ---- */
+
+static enum status fail_type(const char *where, const char *found, bool to_gguf, struct error *e) {
+    error_set(e, USAGE, "no type that weights can be given in such a file");
+    error_where(e, "%s", where);
+    error_found(e, "%s", found);
+    return error_expected(e, "%s",
+                          to_gguf ? "q8_0, q6_k, q5_k, q5_0, q4_k, q4_0, bf16, f16 or f32 in .gguf"
+                                  : "f8_e4m3, f8_e5m2, bf16, f16 or f32 in .safetensors");
+}
+
+static bool is_f8(enum dtype dtype) {
+    return dtype == DTYPE_F8_E4M3 || dtype == DTYPE_F8_E5M2;
+}
+
+static enum status read_type(const char *where, const char *name, bool to_gguf, enum dtype *dtype,
+                             struct error *e) {
+    *dtype = quantise_type(name);
+    bool blocks = *dtype != N_DTYPES && dtype_block_values(*dtype) > 1;
+    if (*dtype == N_DTYPES || (to_gguf ? is_f8(*dtype) : blocks)) return fail_type(where, name, to_gguf, e);
+    return OK;
+}
+
+static enum status fail_rule(const char *rule, const char *found, struct error *e) {
+    error_set(e, USAGE, "a rule cannot be read");
+    error_where(e, "--rule \"%s\"", rule);
+    error_found(e, "%s", found);
+    return error_expected(e, "regex=type, for instance 'attn.*weight=q8_0'");
+}
+
+static enum status read_rule(struct rules *rules, const char *rule, bool to_gguf, struct error *e) {
+    const char *equals = strrchr(rule, '=');
+    PCRE2_UCHAR problem[120] = "";
+    PCRE2_SIZE at;
+    int number;
+    if (!equals || equals == rule || strlen(rule) > RULE_BYTES_MAX) return fail_rule(rule, "no such form", e);
+    if (read_type("--rule", equals + 1, to_gguf, &rules->dtype[rules->n], e) != OK) return e->code;
+    pcre2_code *code = pcre2_compile((PCRE2_SPTR)rule, (PCRE2_SIZE)(equals - rule), PCRE2_UTF | PCRE2_UCP,
+                                     &number, &at, NULL);
+    if (!code) {
+        pcre2_get_error_message(number, problem, sizeof problem);
+        return fail_rule(rule, (const char *)problem, e);
+    }
+    rules->text[rules->n] = rule;
+    rules->code[rules->n++] = code;
+    return OK;
+}
+
+static void free_rules(struct rules *rules) {
+    for (int i = 0; i < rules->n; i++) pcre2_code_free(rules->code[i]);
+    pcre2_match_data_free(rules->data);
+    pcre2_match_context_free(rules->context);
+}
+
+static enum status read_rules(struct rules *rules, const struct conversion *c, struct error *e) {
+    int n = c->options->n_rules;
+    if (n > RULES_MAX) {
+        error_set(e, USAGE, "too many rules");
+        error_found(e, "%d", n);
+        return error_expected(e, "at most %d", RULES_MAX);
+    }
+    rules->data = pcre2_match_data_create(1, NULL);
+    rules->context = pcre2_match_context_create(NULL);
+    if (!rules->data || !rules->context) return error_set(e, MEMORY, "no memory for rules");
+    pcre2_set_match_limit(rules->context, MATCH_LIMIT);
+    for (int i = 0; i < n && e->code == OK; i++) read_rule(rules, c->options->rules[i], c->to_gguf, e);
+    return e->code;
+}
+
+/* The number of the first rule that fits the name, or -1. */
+static int find_rule(const struct rules *rules, const char *name, struct error *e) {
+    for (int i = 0; i < rules->n; i++) {
+        int found =
+            pcre2_match(rules->code[i], (PCRE2_SPTR)name, strlen(name), 0, 0, rules->data, rules->context);
+        if (found >= 0) return i;
+        if (found == PCRE2_ERROR_NOMATCH) continue;
+        error_set(e, USAGE, "a rule takes too long on a name");
+        error_where(e, "--rule \"%s\"", rules->text[i]);
+        error_found(e, "%s", name);
+        return -1;
+    }
+    return -1;
+}
+
+/* ---- one tensor ---- */
+
+static bool is_small(const struct index_entry *entry) {
+    int64_t values = 1;
+    for (int i = 0; i < entry->rank && values <= SMALL_VALUES; i++) values *= entry->dim[i];
+    return entry->rank < 2 || entry->dim[0] == 1 || values <= SMALL_VALUES;
+}
+
+/* Plain types suit every tensor of numbers; others those that they suit without a rule, kept or not. */
+static enum dtype ruled_type(const struct index_entry *entry, enum dtype wanted) {
+    bool plain = wanted == DTYPE_F32 || wanted == DTYPE_F16 || wanted == DTYPE_BF16;
+    if (plain && dtype_is_weight(entry->dtype)) return wanted;
+    return block_stored_type(NULL, entry, wanted);
+}
+
+/* The smallest plain type that holds every value. */
+static enum dtype plain_type(const struct index_entry *entry) {
+    return is_f8(entry->dtype) && entry->scale == 1 && !entry->scales.bytes ? DTYPE_BF16 : DTYPE_F32;
+}
+
+/* GGUF files have vectors in f32, for their readers add and multiply them so. */
+static enum dtype kept_in_gguf(const struct index_entry *entry) {
+    if (!dtype_is_weight(entry->dtype)) return entry->dtype;
+    bool plain = dtype_bits(entry->dtype) >= 16;
+    if (plain) return is_small(entry) ? DTYPE_F32 : entry->dtype;
+    bool blocks = dtype_block_values(entry->dtype) > 1 && !dtype_tiled_values(entry->dtype);
+    return blocks ? entry->dtype : plain_type(entry);
+}
+
+static bool has_layer_name(const char *name) {
+    size_t n = strlen(name), tail = strlen(".weight");
+    return n > tail && !strcmp(name + n - tail, ".weight");
+}
+
+/* Scales stand beside what is called a layer's weight. */
+static enum dtype kept_in_safetensors(const struct index_entry *entry, const char *name) {
+    enum dtype dtype = entry->dtype;
+    if (!dtype_is_weight(dtype) || dtype_bits(dtype) >= 16) return dtype;
+    if (!is_f8(dtype) || entry->scales.bytes) return plain_type(entry);
+    return entry->scale == 1 || has_layer_name(name) ? dtype : plain_type(entry);
+}
+
+static enum dtype type_of(const struct conversion *c, const struct index_entry *entry, const char *name,
+                          enum dtype ruled, enum dtype wanted) {
+    const struct block_kind *kind = c->kinds[entry - c->whole.entries];
+    enum dtype dtype = entry->dtype;
+    if (ruled != N_DTYPES)
+        dtype = ruled_type(entry, ruled);
+    else if (wanted != N_DTYPES)
+        dtype = block_stored_type(kind, entry, wanted);
+    if (is_f8(dtype) && !has_layer_name(name)) dtype = entry->dtype;
+    bool asked = dtype == ruled && dtype_bits(dtype) >= 16;
+    if (dtype != entry->dtype || asked) return dtype;
+    return c->to_gguf ? kept_in_gguf(entry) : kept_in_safetensors(entry, name);
+}
+
+/* ---- all tensors ---- */
+
+static enum status add_item(struct conversion *c, const struct index_entry *entry, const char *name,
+                            enum dtype dtype, struct error *e) {
+    struct converted *item = &c->items[c->n_items];
+    item->entry = entry;
+    item->dtype = dtype;
+    item->scale = 1;
+    item->made = tensor_make(NULL, dtype, entry->rank, entry->dim);
+    item->name = c->sys->alloc(c->sys, LINE_HOST, strlen(name) + 1);
+    if (!item->name) return error_set(e, MEMORY, "no memory for a tensor's name");
+    strcpy(item->name, name);
+    c->bytes += (uint64_t)tensor_bytes(&item->made);
+    c->n_items++;
+    return OK;
+}
+
+/* Scaled fp8, as ComfyUI has it: LAYER.weight_scale beside LAYER.weight. */
+static enum status add_scale(struct conversion *c, const struct index_entry *entry, const char *name,
+                             struct error *e) {
+    char scale[LOADER_NAME_MAX + 32];
+    snprintf(scale, sizeof scale, "%s_scale", name);
+    if (add_item(c, entry, scale, DTYPE_F32, e) != OK) return e->code;
+    struct converted *item = &c->items[c->n_items - 1];
+    c->bytes -= (uint64_t)tensor_bytes(&item->made);
+    item->made = tensor_make(NULL, DTYPE_F32, 0, NULL);
+    item->is_scale = true;
+    c->bytes += sizeof(float);
+    return OK;
+}
+
+static enum status check_rank(const struct conversion *c, const struct index_entry *entry, struct error *e) {
+    if (entry->rank <= TENSOR_RANK_MAX) return OK;
+    error_set(e, UNSUPPORTED, "tensor '%s' has too many dimensions", entry->name);
+    error_where(e, "%s", c->whole.sources[entry->source].path);
+    error_found(e, "%d", entry->rank);
+    return error_expected(e, "at most %d", TENSOR_RANK_MAX);
+}
+
+static enum status choose_one(struct conversion *c, const struct index_entry *entry,
+                              const struct rules *rules, enum dtype wanted, struct error *e) {
+    size_t cut = strlen(c->prefix);
+    const char *name = strncmp(entry->name, c->prefix, cut) ? entry->name : entry->name + cut;
+    int rule = find_rule(rules, name, e);
+    if (e->code != OK || check_rank(c, entry, e) != OK) return e->code;
+    enum dtype dtype = type_of(c, entry, name, rule < 0 ? N_DTYPES : rules->dtype[rule], wanted);
+    bool scaled = is_f8(dtype) && (dtype != entry->dtype || entry->scale != 1);
+    if (scaled && add_scale(c, entry, name, e) != OK) return e->code;
+    return add_item(c, entry, name, dtype, e);
+}
+
+static int compare_places(const void *a, const void *b) {
+    const struct index_entry *one = *(const struct index_entry *const *)a,
+                             *other = *(const struct index_entry *const *)b;
+    if (one->source != other->source) return one->source < other->source ? -1 : 1;
+    return one->offset < other->offset ? -1 : one->offset > other->offset;
+}
+
+/* In the order of the files, so that disks are read forwards. Returns their number. */
+static int sort_entries(const struct conversion *c, const struct index_entry **sorted) {
+    int n = 0;
+    for (int i = 0; i < c->whole.n_entries; i++)
+        if (c->whole.entries[i].view == c->view && !c->beside[i]) sorted[n++] = &c->whole.entries[i];
+    qsort(sorted, (size_t)n, sizeof *sorted, compare_places);
+    return n;
+}
+
+static enum status choose_all(struct conversion *c, const struct rules *rules, struct error *e) {
+    struct sys *sys = c->sys;
+    size_t n = (size_t)c->whole.n_entries + 1;
+    enum dtype wanted = N_DTYPES;
+    const char *type = c->options->type;
+    if (type && read_type("--type", type, c->to_gguf, &wanted, e) != OK) return e->code;
+    const struct index_entry **sorted = sys->alloc(sys, LINE_HOST, n * sizeof(void *));
+    c->items = sys->alloc(sys, LINE_HOST, 2 * n * sizeof *c->items);
+    if (!sorted || !c->items) error_set(e, MEMORY, "no memory for %zu tensors", n);
+    int found = e->code == OK ? sort_entries(c, sorted) : 0;
+    for (int i = 0; i < found && e->code == OK; i++) choose_one(c, sorted[i], rules, wanted, e);
+    sys->release(sys, sorted);
+    return e->code;
+}
+
+enum status convert_choose(struct conversion *c, struct error *e) {
+    struct rules rules = {.n = 0};
+    if (read_rules(&rules, c, e) == OK) choose_all(c, &rules, e);
+    free_rules(&rules);
+    return e->code;
+}

@@ -1,0 +1,132 @@
+/* A component's configuration: see configuration.h. */
+#include "engine/open/configuration.h"
+
+#include "engine/open/contents.h"
+#include "engine/open/paths.h"
+#include "loaders/loaders.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MEMBER_BYTES = 32 };
+
+const char *const config_origin_word[] = {
+    [CONFIG_PUBLISHED] = "published values", [CONFIG_BESIDE] = "config.json", [CONFIG_METADATA] = "metadata"};
+
+/* What a GGUF file says it is; its other keys begin with that. */
+static const char *architecture_of(const struct config *config) {
+    return config_string(config, "general.architecture", "");
+}
+
+/* Does it say that it is this family's? */
+static bool names_family(const struct config *config, const struct family *family) {
+    return !strcmp(config_string(config, family->config_key, ""), family->config_value) ||
+           contents_is_architecture(family, architecture_of(config));
+}
+
+/* Does it say what it is at all? */
+static bool names_model(const struct config *config) {
+    return config_find(config, "_class_name") || config_find(config, "model_type") ||
+           config_find(config, "general.architecture");
+}
+
+static char *beside(struct sys *sys, const char *path) {
+    static const char name[] = "config.json";
+    if (path_is_folder(path)) return path_join(sys, path, name);
+    const char *slash = strrchr(path, '/');
+    size_t folder = slash ? (size_t)(slash - path) + 1 : 0;
+    char *file = sys->alloc(sys, LINE_HOST, folder + sizeof name);
+    if (!file) return NULL;
+    memcpy(file, path, folder);
+    memcpy(file + folder, name, sizeof name);
+    return file;
+}
+
+static enum status read_beside(struct sys *sys, const char *path, const struct family *family,
+                               struct config *config, struct error *e) {
+    char *file = beside(sys, path);
+    if (!file)
+        error_set(e, MEMORY, "no memory for a path");
+    else if (path_exists(file))
+        config_read(sys, file, config, e);
+    sys->release(sys, file);
+    /* Several parts may share a folder. */
+    if (!path_is_folder(path) && !names_family(config, family)) config_destroy(config);
+    return e->code;
+}
+
+/* The name of a flag as files have it: "--diffusion-model" is "diffusion_model". */
+static void flag_name(const char *flag, char name[MEMBER_BYTES]) {
+    snprintf(name, MEMBER_BYTES, "%s", flag + strspn(flag, "-"));
+    for (char *c = name; *c; c++)
+        if (*c == '-') *c = '_';
+}
+
+/* Under the component's name, or its flag's; else the whole of it. A whole that names nothing is the
+ * component's if the file holds nothing else, so has no prefixes. */
+static enum status parse_metadata(struct sys *sys, const struct config_place *place, const char *text,
+                                  struct config *config, struct error *e) {
+    const char *path = place->index->sources[0].path;
+    char flag[MEMBER_BYTES];
+    flag_name(place->family->flag, flag);
+    const char *const members[] = {place->name, flag};
+    for (int i = 0; i < 2 && !config->path; i++)
+        if (config_parse(sys, path, text, members[i], config, e) != OK) goto out;
+    if (config->path || config_parse(sys, path, text, NULL, config, e) != OK) goto out;
+    if (!names_family(config, place->family) && (names_model(config) || place->index->prefix))
+        config_destroy(config);
+out:
+    return e->code == OK ? OK : error_expected(e, "JSON in the metadata's config");
+}
+
+/* Of a GGUF file's keys those about its model begin with the architecture. Diffusion models have none as a
+ * rule: then nothing is said. */
+static void keep_if_told(struct config *config) {
+    const char *architecture = architecture_of(config);
+    size_t n = strlen(architecture);
+    if (!n) return;
+    for (int i = 0; i < config->n_values; i++) {
+        const char *name = config->values[i].key;
+        if (!strncmp(name, architecture, n) && name[n] == '.') return;
+    }
+    config_destroy(config);
+}
+
+/* A GGUF file has its metadata one by one, and among them perhaps what other files have under `config`. */
+static enum status read_metadata(struct sys *sys, const struct config_place *place, struct config *config,
+                                 struct error *e) {
+    const char *text = place->index->config;
+    if (!text || parse_metadata(sys, place, text, config, e) != OK) return e->code;
+    const char *nested = config_string(config, "config", NULL);
+    bool is_gguf = *architecture_of(config) || config_find(config, "general.quantization_version");
+    if (!nested || !is_gguf) {
+        keep_if_told(config);
+        return OK;
+    }
+    struct config flat = *config;
+    *config = (struct config){0};
+    parse_metadata(sys, place, nested, config, e);
+    config_destroy(&flat);
+    return e->code;
+}
+
+enum status configuration_read(struct sys *sys, const struct config_place *place, struct config *config,
+                               enum config_origin *origin, struct error *e) {
+    *config = (struct config){0};
+    *origin = CONFIG_BESIDE;
+    if (read_beside(sys, place->path, place->family, config, e) != OK || config->path) return e->code;
+    *origin = CONFIG_METADATA;
+    if (read_metadata(sys, place, config, e) != OK || config->path) return e->code;
+    *origin = CONFIG_PUBLISHED;
+    return OK;
+}
+
+enum status configuration_bind(struct component *c, const char *path, const char *name,
+                               enum config_origin *origin, struct error *e) {
+    struct config_place place = {path, name, &c->index, c->family};
+    struct config config = {0};
+    if (index_check_quantised(&c->index, e) != OK) return e->code;
+    if (configuration_read(c->sys, &place, &config, origin, e) == OK) component_bind(c, &config, e);
+    config_destroy(&config);
+    return e->code;
+}

@@ -1,0 +1,32 @@
+/* Where what shapes cannot tell comes from: config.json beside the weights, their metadata, or nothing, which
+ * leaves the family's published values. */
+#ifndef SLUICE_OPEN_CONFIGURATION_H
+#define SLUICE_OPEN_CONFIGURATION_H
+
+#include "models/models.h"
+
+enum config_origin { CONFIG_PUBLISHED, CONFIG_BESIDE, CONFIG_METADATA };
+
+/* In words: "config.json", "metadata", "published values". */
+extern const char *const config_origin_word[];
+
+/* A component in its files. */
+struct config_place {
+    const char *path; /* file or folder */
+    const char *name; /* the component's, as Hugging Face's layout has it */
+    const struct tensor_index *index;
+    const struct family *family;
+};
+
+/* In a folder of its own config.json is the component's; beside a file, and in metadata, it must name the
+ * family's model or be an object under the component's name or its flag's. */
+enum status configuration_read(struct sys *sys, const struct config_place *place, struct config *config,
+                               enum config_origin *origin, struct error *e);
+
+/* Binds a component whose family and index are set, with its configuration. UNSUPPORTED for quantised
+ * weights.
+ */
+enum status configuration_bind(struct component *c, const char *path, const char *name,
+                               enum config_origin *origin, struct error *e);
+
+#endif

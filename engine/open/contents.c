@@ -1,0 +1,145 @@
+/* What a file holds: see contents.h. */
+#include "engine/open/contents.h"
+
+#include "loaders/loaders.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const struct family *contents_family(const struct tensor_index *view) {
+    for (const struct family *const *f = families; *f; f++)
+        if ((*f)->probe(view)) return *f;
+    return NULL;
+}
+
+static void find_contents(const struct tensor_index *whole, struct contents *contents) {
+    contents->n = 0;
+    for (const struct family *const *f = families; *f; f++)
+        for (const char *const *prefix = (*f)->prefixes; *prefix && contents->n < CONTENTS_MAX; prefix++) {
+            struct tensor_index view = index_view(whole, *prefix, 0);
+            if ((*f)->kind == FAMILY_ENCODER || !(*f)->probe(&view)) continue;
+            contents->part[contents->n].family = *f;
+            contents->part[contents->n++].prefix = *prefix;
+        }
+}
+
+bool contents_alike(const struct family *one, const struct family *other) {
+    return one == other || (one->kind == other->kind && one->kind != FAMILY_TEXT);
+}
+
+/* One place twice, or two parts whose tensors cannot be told apart. */
+static enum status check_contents(const struct tensor_index *whole, const struct contents *contents,
+                                  struct error *e) {
+    for (int i = 0; i < contents->n; i++)
+        for (int k = 0; k < i; k++) {
+            const struct family *one = contents->part[k].family, *other = contents->part[i].family;
+            const char *prefix = contents->part[k].prefix, *second = contents->part[i].prefix;
+            if (!contents_alike(one, other) && strcmp(prefix, second)) continue;
+            error_set(e, UNSUPPORTED, "one file holds two parts that cannot be told apart");
+            error_where(e, "%s", whole->sources[0].path);
+            error_found(e, "%s behind '%s' and %s behind '%s'", one->word, prefix, other->word, second);
+            return error_expected(e, "one %s, or prefixes", other->word);
+        }
+    return OK;
+}
+
+/* Bytes of whole parts ("a.b.") that a name has in common with a prefix. */
+static size_t in_common(const char *name, const char *prefix) {
+    size_t common = 0;
+    for (size_t i = 0; name[i] && name[i] == prefix[i]; i++)
+        if (name[i] == '.') common = i + 1;
+    return common;
+}
+
+/* A tensor belongs to the longest prefix that it has. What has none but stands beside a part
+ * ("text_encoders.qwen3_4b.logit_scale") is the leftover of that part whose prefix is most like its name. */
+static int part_of(const char *name, const struct contents *contents) {
+    int part = 0;
+    size_t most = 0;
+    bool whole = false;
+    for (int i = 0; i < contents->n; i++) {
+        const char *prefix = contents->part[i].prefix;
+        bool has = !strncmp(name, prefix, strlen(prefix));
+        size_t common = in_common(name, prefix);
+        if (has < whole || (has == whole && common <= most && i)) continue;
+        part = i;
+        most = common;
+        whole = has;
+    }
+    return part;
+}
+
+/* ---- what a GGUF file says of itself ---- */
+
+enum { ARCHITECTURE_BYTES = 64 };
+
+/* "" where nothing says it. */
+static enum status read_architecture(struct sys *sys, const struct tensor_index *whole,
+                                     char name[ARCHITECTURE_BYTES], struct error *e) {
+    static const char key[] = "general.architecture";
+    struct config config = {0};
+    *name = 0;
+    if (!whole->config || !strstr(whole->config, key)) return OK;
+    if (config_parse(sys, whole->sources[0].path, whole->config, NULL, &config, e) == OK)
+        snprintf(name, ARCHITECTURE_BYTES, "%s", config_string(&config, key, ""));
+    config_destroy(&config);
+    return e->code;
+}
+
+bool contents_is_architecture(const struct family *family, const char *name) {
+    for (const char *const *a = family->architectures; a && *a; a++)
+        if (!strcmp(*a, name)) return true;
+    return false;
+}
+
+/* "flux, lumina2, ...": of one family, or of all where that is NULL. */
+static void list_architectures(const struct family *only, char *list, size_t bytes) {
+    size_t n = 0;
+    *list = 0;
+    for (const struct family *const *f = families; *f; f++)
+        for (const char *const *a = (*f)->architectures; a && *a && n < bytes; a++)
+            if (!only || only == *f) n += (size_t)snprintf(list + n, bytes - n, "%s%s", n ? ", " : "", *a);
+}
+
+/* Some converters write their own name in place of the model's. */
+static bool tells_nothing(const char *architecture) {
+    return !*architecture || !strcmp(architecture, "pig") || !strcmp(architecture, "cow");
+}
+
+/* A file that says it is something else than its tensors are is taken for neither. */
+static enum status check_architecture(struct sys *sys, const struct tensor_index *whole,
+                                      const struct contents *contents, struct error *e) {
+    char name[ARCHITECTURE_BYTES], known[160];
+    const struct family *first = contents->n ? contents->part[0].family : NULL;
+    bool is = false;
+    if (read_architecture(sys, whole, name, e) != OK || tells_nothing(name)) return e->code;
+    for (int i = 0; i < contents->n; i++) is |= contents_is_architecture(contents->part[i].family, name);
+    for (const struct family *const *f = families; *f && !first; f++)
+        is |= contents_is_architecture(*f, name);
+    if (is) return OK;
+    list_architectures(first, known, sizeof known);
+    error_set(e, UNSUPPORTED, "a model of this architecture is not supported");
+    error_where(e, "%s, general.architecture", whole->sources[0].path);
+    error_found(e, "\"%s\"", name);
+    if (first && *known) return error_expected(e, "%s, which its tensors are, or none", known);
+    return first ? error_expected(e, "none, for its tensors are %s's", first->name)
+                 : error_expected(e, "%s, or none", known);
+}
+
+enum status contents_find(struct sys *sys, const struct tensor_index *whole, struct contents *contents,
+                          struct error *e) {
+    find_contents(whole, contents);
+    if (check_contents(whole, contents, e) != OK || check_architecture(sys, whole, contents, e) != OK)
+        return e->code;
+    for (int i = 0; i < whole->n_entries; i++)
+        whole->entries[i].view = part_of(whole->entries[i].name, contents);
+    return OK;
+}
+
+enum status contents_open(struct sys *sys, const char *path, struct tensor_index *whole,
+                          struct contents *contents, struct error *e) {
+    contents->n = 0;
+    if (component_open(sys, path, whole, e) != OK) return e->code;
+    if (contents_find(sys, whole, contents, e) != OK) index_destroy(whole);
+    return e->code;
+}

@@ -1,0 +1,319 @@
+/* Opening models: see model.h. */
+#include "engine/open/model.h"
+#include "engine/open/paths.h"
+#include "engine/open/pipeline.h"
+#include "engine/open/prompt.h"
+#include "engine/open/tokenizers.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void copy_sized(void *to, size_t to_bytes, const void *from) {
+    size_t bytes;
+    memcpy(&bytes, from, sizeof bytes); /* struct_size comes first in every public structure */
+    memset(to, 0, to_bytes);
+    memcpy(to, from, bytes < to_bytes ? bytes : to_bytes);
+}
+
+/* ---- components ---- */
+
+/* An autoencoder's encoder lies in its decoder's files, or the model has none. */
+static enum status open_encoder(struct sluice_model *m, const char *path, struct error *e) {
+    struct component *c = &m->component[ROLE_ENCODER];
+    const struct tensor_index *index = &m->component[ROLE_DECODER].index;
+    const struct family *family = m->recipe->role[ROLE_ENCODER];
+    if (!family || m->decodes_only || !family->probe(index)) return OK;
+    *c = (struct component){.family = family, .sys = m->sys};
+    c->index = index_view(index, index->prefix, index->view);
+    c->index.claimed_bytes = 0; /* what is wrong with the files the decoder says */
+    configuration_bind(c, path, role_folder[ROLE_ENCODER], &m->config_origin[ROLE_ENCODER], e);
+    c->n_unknown = 0;
+    return e->code;
+}
+
+/* Takes the part's index. */
+static enum status open_role(struct sluice_model *m, enum role role, struct model_parts *parts,
+                             const struct part *part, struct error *e) {
+    struct component *c = &m->component[role];
+    const char *path = parts_path(parts, part);
+    *c = (struct component){.sys = m->sys, .family = part->family, .index = parts_take(parts, part)};
+    if (configuration_bind(c, path, role_folder[role], &m->config_origin[role], e) != OK) return e->code;
+    return role == ROLE_DECODER ? open_encoder(m, path, e) : OK;
+}
+
+/* ---- the rest of a pipeline ---- */
+
+/* Schedules that would give other sigmas are refused rather than ignored. */
+static enum status check_schedule(const struct config *config, struct error *e) {
+    static const char *const others[] = {"use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas",
+                                         "invert_sigmas",     "stochastic_sampling",    "shift_terminal"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) config_refuse(config, others[i], e);
+    int timesteps = 1000;
+    config_int(config, "num_train_timesteps", 1000, 1000, &timesteps, e);
+    return config_expect(config, "_class_name", "FlowMatchEulerDiscreteScheduler", e);
+}
+
+enum { SHIFT_TOKENS_MAX = 1 << 20 };
+
+/* What is absent is diffusers' default, which is Flux's. */
+static enum status read_shift_line(const struct config *config, struct flow_shift_line *line,
+                                   struct error *e) {
+    *line = (struct flow_shift_line){0.5, 1.15, 256, 4096};
+    config_expect(config, "time_shift_type", "exponential", e);
+    config_float(config, "base_shift", 0, 20, &line->base_shift, e);
+    config_float(config, "max_shift", 0, 20, &line->max_shift, e);
+    config_int(config, "base_image_seq_len", 1, SHIFT_TOKENS_MAX, &line->base_tokens, e);
+    config_int(config, "max_image_seq_len", 1, SHIFT_TOKENS_MAX, &line->max_tokens, e);
+    if (e->code != OK || line->max_tokens > line->base_tokens) return e->code;
+    error_set(e, META, "'max_image_seq_len' cannot be used");
+    error_where(e, "%s", config->path);
+    error_found(e, "%d", line->max_tokens);
+    return error_expected(e, "more than 'base_image_seq_len', %d", line->base_tokens);
+}
+
+/* A shift by size is read where the recipe knows of it. */
+static enum status read_shift(struct sluice_model *m, const struct config *config, struct error *e) {
+    bool dynamic = m->shift_rule == FLOW_SHIFT_BY_TOKENS;
+    if (!m->recipe->shift_line.max_tokens) config_refuse(config, "use_dynamic_shifting", e);
+    config_bool(config, "use_dynamic_shifting", &dynamic, e);
+    m->shift_rule = dynamic ? FLOW_SHIFT_BY_TOKENS : FLOW_SHIFT_FIXED;
+    if (dynamic) return read_shift_line(config, &m->shift_line, e);
+    if (m->flow_shift == 0) m->flow_shift = 1; /* diffusers' default */
+    return config_float(config, "shift", 1e-3, 1e3, &m->flow_shift, e);
+}
+
+static enum status read_schedule(struct sluice_model *m, const char *path, struct error *e) {
+    struct config config = {0};
+    m->shift_rule = m->recipe->shift_rule;
+    m->flow_shift = m->recipe->flow_shift;
+    m->shift_line = m->recipe->shift_line;
+    if (!path) return OK;
+    if (config_read(m->sys, path, &config, e) == OK && check_schedule(&config, e) == OK)
+        read_shift(m, &config, e);
+    if (m->shift_rule == FLOW_SHIFT_BY_TOKENS) m->flow_shift = 0;
+    m->has_schedule = true;
+    config_destroy(&config);
+    return e->code;
+}
+
+static void read_given_shift(struct sluice_model *m, const struct config *config, struct error *e) {
+    if (!config_find(config, "flow_shift")) return;
+    m->shift_rule = FLOW_SHIFT_FIXED;
+    m->has_schedule = true;
+    if (m->flow_shift == 0) m->flow_shift = 1;
+    config_float(config, "flow_shift", 1e-3, 1e3, &m->flow_shift, e);
+}
+
+static enum status read_defaults(struct sluice_model *m, const char *path, struct error *e) {
+    struct config config = {0};
+    m->width = m->recipe->width;
+    m->height = m->recipe->height;
+    m->steps = m->recipe->steps;
+    m->cfg_scale = m->recipe->cfg_scale;
+    m->guidance = m->recipe->guidance;
+    m->strength = m->recipe->strength;
+    if (!path) return OK;
+    if (config_read(m->sys, path, &config, e) == OK) {
+        config_int(&config, "width", 1, 65536, &m->width, e);
+        config_int(&config, "height", 1, 65536, &m->height, e);
+        config_int(&config, "steps", 1, 10000, &m->steps, e);
+        config_float(&config, "cfg_scale", 0, 1000, &m->cfg_scale, e);
+        if (m->recipe->takes_guidance) config_float(&config, "guidance", 0, 1000, &m->guidance, e);
+        read_given_shift(m, &config, e);
+    }
+    config_destroy(&config);
+    return e->code;
+}
+
+static enum status mismatch(const struct component *c, const char *what, int a, const char *of_a, int b,
+                            const char *of_b, struct error *e) {
+    error_set(e, SHAPE, "the parts of this model do not fit together: %s", what);
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "%d in the %s", a, of_a);
+    return error_expected(e, "%d as in the %s", b, of_b);
+}
+
+/* Embeddings are padded with rows that no token has: Qwen3's 151,669 ids have 151,936, Qwen2.5's 151,665 have
+ * 152,064. More than that is another encoder's tokenizer. */
+enum { PADDING_ROWS_MOST = 512 };
+
+/* One text encoder, its tokenizer, and what the denoiser reads of it. */
+static enum status check_text(const struct sluice_model *m, int role, struct error *e) {
+    const struct component *text = &m->component[role], *denoiser = &m->component[ROLE_DENOISER];
+    bool pools = m->recipe->text[role].pools;
+    int columns = pools ? text->pooled_columns : text->text_columns;
+    int wanted = pools ? denoiser->pooled_columns : denoiser->text_columns;
+    if (columns != wanted)
+        return mismatch(text, pools ? "features of a whole prompt" : "text features", columns,
+                        text->family->word, wanted, "transformer", e);
+    int ids = tokenizer_size(m->tokenizer[role]), rows = text->table.tensors[0].shape.dim[0];
+    char table[64];
+    snprintf(table, sizeof table, "%s's embedding rows", text->family->word);
+    if (ids > rows || rows - ids > PADDING_ROWS_MOST)
+        return mismatch(text, "token ids", ids, "tokenizer", rows, table, e);
+    return OK;
+}
+
+/* What a mask adds to a latent: a channel for each pixel under a latent pixel. */
+static int control_wanted(const struct sluice_model *m) {
+    const struct component *decoder = &m->component[ROLE_DECODER];
+    return m->recipe->fills ? decoder->latent_channels + decoder->pixel_factor * decoder->pixel_factor : 0;
+}
+
+/* Both halves of the autoencoder have one latent. */
+static enum status check_encoder(const struct sluice_model *m, struct error *e) {
+    const struct component *encoder = &m->component[ROLE_ENCODER], *decoder = &m->component[ROLE_DECODER];
+    if (!encoder->family) return OK;
+    if (encoder->latent_channels != decoder->latent_channels)
+        return mismatch(encoder, "latent channels", encoder->latent_channels, encoder->family->word,
+                        decoder->latent_channels, "autoencoder's decoder", e);
+    if (encoder->pixel_factor != decoder->pixel_factor)
+        return mismatch(encoder, "pixels under a latent pixel's side", encoder->pixel_factor,
+                        encoder->family->word, decoder->pixel_factor, "autoencoder's decoder", e);
+    return OK;
+}
+
+static enum status check_parts(const struct sluice_model *m, struct error *e) {
+    const struct component *denoiser = &m->component[ROLE_DENOISER], *decoder = &m->component[ROLE_DECODER];
+    for (int role = 0; role < N_TEXTS; role++)
+        if (m->recipe->role[role] && check_text(m, role, e) != OK) return e->code;
+    int channels = decoder->latent_channels, latent = denoiser->latent_channels;
+    if (channels != latent)
+        return mismatch(decoder, "latent channels", channels, "autoencoder", latent, "transformer", e);
+    int control = control_wanted(m), has = denoiser->control_channels;
+    if (control != has)
+        return mismatch(denoiser, "channels beside the latent", has, "transformer", control,
+                        "latent and mask of the autoencoder", e);
+    return check_encoder(m, e);
+}
+
+static enum status open_tokenizers(struct sluice_model *m, const struct model_parts *parts,
+                                   const struct sluice_model_options *o, struct error *e) {
+    struct tokenizer_search search = {.sys = m->sys, .options = o, .parts = parts, .recipe = m->recipe};
+    for (int role = 0; role < N_TEXTS && e->code == OK; role++)
+        if (m->recipe->role[role]) tokenizer_find(&search, (enum role)role, &m->tokenizer[role], e);
+    m->open_bytes = search.open_bytes;
+    return tokenizer_check_flag(&search, e);
+}
+
+static enum status name_model(struct sluice_model *m, const char *path, struct error *e) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    size_t from = n;
+    while (from > 0 && path[from - 1] != '/') from--;
+    m->name = m->sys->alloc(m->sys, LINE_HOST, n - from + 1);
+    if (!m->name) return error_set(e, MEMORY, "no memory for the model's name");
+    memcpy(m->name, path + from, n - from);
+    return OK;
+}
+
+/* The denoiser first: which pipeline this is follows from its weights. A name stands for the whole folder, so
+ * not where a flag gives another transformer. */
+static enum status open_denoiser(struct sluice_model *m, struct model_parts *parts, const char *name,
+                                 struct error *e) {
+    const struct part *part = parts_find_kind(parts, FAMILY_DENOISER);
+    if (part->flag) name = "";
+    if (open_role(m, ROLE_DENOISER, parts, part, e) != OK) return e->code;
+    if (pipeline_choose(name, &m->component[ROLE_DENOISER], &m->recipe, e) != OK) return e->code;
+    m->named = *name;
+    if (!m->named || !m->recipe->references_if_unnamed) m->references_max = m->recipe->references_max;
+    return OK;
+}
+
+static enum status open_others(struct sluice_model *m, struct model_parts *parts, struct error *e) {
+    for (int i = 0; i < N_ROLES && e->code == OK; i++) {
+        const struct family *family = m->recipe->role[i];
+        bool own = family && i != ROLE_DENOISER && i != ROLE_ENCODER;
+        if (!own || (m->decodes_only && i != ROLE_DECODER)) continue;
+        open_role(m, (enum role)i, parts, parts_find(parts, family), e);
+    }
+    return e->code;
+}
+
+static enum status fill_from(struct sluice_model *m, struct model_parts *parts,
+                             const struct sluice_model_options *o, const char *name, struct error *e) {
+    if (pipeline_check(parts, o->model, e) != OK) return e->code;
+    if (!m->decodes_only && open_denoiser(m, parts, name, e) == OK) open_tokenizers(m, parts, o, e);
+    if (e->code == OK) open_others(m, parts, e);
+    if (e->code == OK) read_schedule(m, parts->scheduler, e);
+    if (e->code == OK) read_defaults(m, parts->defaults, e);
+    return e->code == OK && !m->decodes_only ? check_parts(m, e) : e->code;
+}
+
+static enum status fill_model(struct sluice_model *m, const struct sluice_model_options *o, struct error *e) {
+    struct model_parts parts;
+    char name[PIPELINE_NAME_BYTES] = "";
+    int64_t before = sys_memory_use(m->sys).live_bytes[LINE_HOST];
+    const char *part = o->decodes_only ? o->vae : o->diffusion_model;
+    m->recipe = recipes[0];
+    m->decodes_only = o->decodes_only;
+    if (parts_locate(m->sys, o, &parts, e) == OK)
+        name_model(m, o->model ? o->model : part ? part : "parts", e);
+    if (e->code == OK && parts.pipeline) pipeline_read(m->sys, parts.pipeline, name, e);
+    if (e->code == OK) parts_open(m->sys, o, &parts, e);
+    if (e->code == OK) fill_from(m, &parts, o, name, e);
+    parts_destroy(m->sys, &parts);
+    if (e->code != OK) return e->code;
+    m->size_step = m->recipe->patch * m->component[ROLE_DECODER].pixel_factor;
+    struct memory_use use = sys_memory_use(m->sys);
+    m->host_bytes = (uint64_t)(use.live_bytes[LINE_HOST] - before);
+    uint64_t gone = (uint64_t)(use.peak_bytes[LINE_HOST] - use.live_bytes[LINE_HOST]);
+    if (gone > m->open_bytes) m->open_bytes = gone;
+    return OK;
+}
+
+static int note_schedule(const struct sluice_model *m, char line[MODEL_NOTE_BYTES]) {
+    const struct flow_shift_line *s = &m->shift_line;
+    if (m->shift_rule == FLOW_SHIFT_FIXED)
+        return snprintf(line, MODEL_NOTE_BYTES,
+                        "no scheduler_config.json: flow shift %g is the default of %s", m->flow_shift,
+                        m->recipe->name);
+    return snprintf(line, MODEL_NOTE_BYTES,
+                    "no scheduler_config.json: a flow shift from e^%g at %d tokens to e^%g at %d is the "
+                    "default of %s",
+                    s->base_shift, s->base_tokens, s->max_shift, s->max_tokens, m->recipe->name);
+}
+
+int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES]) {
+    int n = 0;
+    for (int i = 0; i < N_ROLES; i++)
+        if (m->component[i].family && i != ROLE_ENCODER && m->config_origin[i] != CONFIG_BESIDE)
+            snprintf(lines[n++], MODEL_NOTE_BYTES,
+                     "no config.json for the %s: what shapes cannot tell is from %s (%s)",
+                     m->component[i].family->word, config_origin_word[m->config_origin[i]],
+                     m->component[i].family->name);
+    if (m->decodes_only) return n;
+    if (!m->has_schedule) note_schedule(m, lines[n++]);
+    if (!m->named && pipeline_note_alike(m->recipe, lines[n], MODEL_NOTE_BYTES)) n++;
+    return n;
+}
+
+enum status model_open(struct sys *sys, const struct sluice_model_options *options,
+                       struct sluice_model **model, struct error *e) {
+    struct sys machine;
+    sys_init_machine(&machine);
+    struct sys *from = sys ? sys : &machine;
+    struct sluice_model *m = from->alloc(from, LINE_HOST, sizeof *m);
+    *model = NULL;
+    if (!m) return error_set(e, MEMORY, "no memory for a model");
+    m->machine = machine; /* with the counters that the allocation above has moved */
+    m->sys = sys ? sys : &m->machine;
+    struct sluice_model_options o;
+    copy_sized(&o, sizeof o, options);
+    if (fill_model(m, &o, e) != OK) {
+        model_close(m);
+        return e->code;
+    }
+    *model = m;
+    return OK;
+}
+
+void model_close(struct sluice_model *m) {
+    if (!m) return;
+    for (int i = 0; i < N_ROLES; i++) component_destroy(&m->component[i]);
+    for (int i = 0; i < N_TEXTS; i++) tokenizer_close(m->tokenizer[i]);
+    m->sys->release(m->sys, m->name);
+    struct sys machine = m->machine; /* the table must outlive the memory that holds it */
+    struct sys *sys = m->sys == &m->machine ? &machine : m->sys;
+    sys->release(sys, m);
+}

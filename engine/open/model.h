@@ -1,0 +1,50 @@
+/* An opened model: components matched to families, tokenizer, schedule and defaults. Immutable. */
+#ifndef SLUICE_OPEN_MODEL_H
+#define SLUICE_OPEN_MODEL_H
+
+#include "engine/open/configuration.h"
+#include "engine/open/parts.h"
+#include "engine/sluice.h"
+#include "loaders/loaders.h"
+#include "loaders/tokenizer/tokenizer.h"
+#include "models/models.h"
+
+struct sluice_model {
+    struct sys machine; /* used unless a test brings its own */
+    struct sys *sys;
+    char *name; /* the last part of its path */
+    const struct recipe *recipe;
+    struct component component[N_ROLES];
+    enum config_origin config_origin[N_ROLES];
+    bool decodes_only; /* of the components only the decoder is there, and no tokenizer */
+    bool has_schedule; /* a file says the flow shift */
+    bool named;        /* a model_index.json names the pipeline */
+    struct tokenizer *tokenizer[N_TEXTS];
+    enum flow_shift_rule shift_rule;
+    double flow_shift; /* 0 where the rule makes it */
+    struct flow_shift_line shift_line;
+    int references_max;       /* pictures to refer to that a request may have */
+    int width, height, steps; /* defaults */
+    double cfg_scale, guidance, strength;
+    int size_step;       /* width and height are multiples of it */
+    uint64_t host_bytes; /* our allocator's, held by the model */
+    uint64_t open_bytes; /* what opening needed for a while beyond that */
+    bool plain;          /* nothing is hoisted: only for the test that this changes no bit */
+};
+
+/* sys: NULL for the machine. The model keeps the pointer. */
+enum status model_open(struct sys *sys, const struct sluice_model_options *options,
+                       struct sluice_model **model, struct error *e);
+void model_close(struct sluice_model *model);
+
+/* One line for everything that no file of the model says and that was assumed. Returns how many. */
+enum { MODEL_NOTES_MAX = N_ROLES + 2, MODEL_NOTE_BYTES = 160 };
+int model_notes(const struct sluice_model *model, char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES]);
+
+/* A copy of a public structure that may be shorter or longer than ours. */
+void copy_sized(void *to, size_t to_bytes, const void *from);
+
+/* The public face of an error. Returns its code. */
+int publish_error(const struct error *e, struct sluice_error *public);
+
+#endif

@@ -1,0 +1,58 @@
+/* Paths: see paths.h. */
+#include "engine/open/paths.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+char *path_join(struct sys *sys, const char *folder, const char *name) {
+    size_t a = strlen(folder), b = strlen(name);
+    while (a > 1 && folder[a - 1] == '/') a--;
+    size_t slash = a && folder[a - 1] != '/';
+    char *path = sys->alloc(sys, LINE_HOST, a + slash + b + 1);
+    if (!path) return NULL;
+    memcpy(path, folder, a);
+    if (slash) path[a] = '/';
+    memcpy(path + a + slash, name, b + 1);
+    return path;
+}
+
+bool path_exists(const char *path) {
+    struct stat s;
+    return lstat(path, &s) == 0;
+}
+
+bool path_is_folder(const char *path) {
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+static char *no_memory(struct error *e) {
+    error_set(e, MEMORY, "no memory for a path");
+    return NULL;
+}
+
+char *path_copy(struct sys *sys, const char *path, struct error *e) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    char *copy = sys->alloc(sys, LINE_HOST, n + 1); /* zeroed */
+    return copy ? memcpy(copy, path, n) : no_memory(e);
+}
+
+char *path_folder(struct sys *sys, const char *path, struct error *e) {
+    char *folder = path_copy(sys, path, e);
+    if (!folder) return NULL;
+    size_t n = strlen(folder);
+    while (n > 0 && folder[n - 1] != '/') n--;
+    while (n > 1 && folder[n - 1] == '/') n--;
+    if (!n) folder[n++] = '.'; /* a bare name has at least one byte */
+    folder[n] = 0;
+    return folder;
+}
+
+char *path_existing(struct sys *sys, const char *folder, const char *name, struct error *e) {
+    char *path = path_join(sys, folder, name);
+    if (!path) return no_memory(e);
+    if (path_exists(path)) return path;
+    sys->release(sys, path);
+    return NULL;
+}

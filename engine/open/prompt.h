@@ -1,0 +1,24 @@
+/* A prompt as the model sees it: the recipe's template around it, its tokens, cut to the longest. */
+#ifndef SLUICE_OPEN_PROMPT_H
+#define SLUICE_OPEN_PROMPT_H
+
+#include "loaders/tokenizer/tokenizer.h"
+#include "models/models.h"
+
+struct prompt_tokens {
+    int32_t *ids; /* freed with sys->release */
+    int n_ids;
+    bool cut;       /* the text was longer than the model sees */
+    int pooled_row; /* the place of the recipe's first `last` token, where the recipe pools */
+};
+
+/* META when the tokenizer lacks a token of the recipe, which would be spelled out in other tokens, or is of
+ * another kind. */
+enum status prompt_check(const struct text_recipe *recipe, const struct tokenizer *tokenizer,
+                         struct error *e);
+
+enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
+                          const struct tokenizer *tokenizer, const char *text, size_t bytes,
+                          struct prompt_tokens *tokens, struct error *e);
+
+#endif

@@ -1,0 +1,158 @@
+/* Tokenizers of text encoders: see tokenizers.h. */
+#include "engine/open/tokenizers.h"
+
+#include "engine/open/paths.h"
+#include "engine/open/prompt.h"
+#include "loaders/gguf/gguf.h"
+#include "loaders/loaders.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* One tokenizer being looked for. */
+struct lookup {
+    struct tokenizer_search *search;
+    enum role role;
+    const struct text_recipe *text;
+    struct tokenizer *found;
+    char other[160]; /* of another kind, and where */
+};
+
+static bool is_model_file(const char *path) {
+    size_t n = strlen(path);
+    return n >= 6 && !strcmp(path + n - 6, ".model");
+}
+
+/* Opens what may be it; takes the path, NULL for nothing. */
+static enum status try_path(struct lookup *l, char *path, struct error *e) {
+    struct sys *sys = l->search->sys;
+    struct tokenizer *tokenizer = NULL;
+    if (!path || l->found || e->code != OK) goto out;
+    if (!path_is_folder(path) && !is_model_file(path) && !gguf_is(sys, path) &&
+        file_check_text(sys, path, "a tokenizer.json", e) != OK)
+        goto out;
+    uint64_t bytes = tokenizer_open_bytes(sys, path);
+    if (bytes > l->search->open_bytes) l->search->open_bytes = bytes;
+    if (tokenizer_open(sys, path, &tokenizer, e) != OK) goto out;
+    const char *kind = tokenizer_kind(tokenizer);
+    if (strcmp(kind, l->text->tokenizer) != 0) {
+        if (!*l->other) snprintf(l->other, sizeof l->other, "%s in %s", kind, path);
+        tokenizer_close(tokenizer);
+        goto out;
+    }
+    l->found = tokenizer;
+    if (prompt_check(l->text, tokenizer, e) != OK) error_where(e, "%s", path);
+out:
+    sys->release(sys, path);
+    return e->code;
+}
+
+static bool holds(struct sys *sys, const char *folder, const char *name, struct error *e) {
+    char *path = path_existing(sys, folder, name, e);
+    sys->release(sys, path);
+    return path != NULL;
+}
+
+/* In a folder that may hold other things too: under the role's own name, or another's, or loose in it. */
+static enum status try_folder(struct lookup *l, const char *folder, struct error *e) {
+    static const char *const loose[] = {"vocab.json", "spiece.model", "tokenizer.model"};
+    struct sys *sys = l->search->sys;
+    const char *const names[] = {tokenizer_folder[l->role], "tokenizer.json", tokenizer_folder[ROLE_TEXT]};
+    for (int i = 0; i < 3 && !l->found && e->code == OK; i++)
+        if (i < 2 || l->role != ROLE_TEXT) try_path(l, path_existing(sys, folder, names[i], e), e);
+    for (int i = 0; i < 3 && !l->found && e->code == OK; i++)
+        if (holds(sys, folder, loose[i], e)) return try_path(l, path_copy(sys, folder, e), e);
+    return e->code;
+}
+
+/* PATH/tokenizer_2 where PATH has such folders, else PATH itself. */
+static enum status try_flag(struct lookup *l, struct error *e) {
+    struct sys *sys = l->search->sys;
+    const char *path = l->search->options->tokenizer;
+    bool folders = false;
+    for (int i = 0; i < N_TEXTS && path_is_folder(path); i++)
+        folders |= holds(sys, path, tokenizer_folder[i], e);
+    if (e->code != OK) return e->code;
+    try_path(l, folders ? path_existing(sys, path, tokenizer_folder[l->role], e) : path_copy(sys, path, e),
+             e);
+    l->search->flag_serves |= l->found != NULL;
+    return e->code;
+}
+
+/* In the encoder's folder, or the one above. */
+static enum status try_beside(struct lookup *l, const char *encoder, struct error *e) {
+    struct sys *sys = l->search->sys;
+    char *folder = path_is_folder(encoder) ? path_copy(sys, encoder, e) : path_folder(sys, encoder, e);
+    for (int up = 0; up < 2 && folder && !l->found && e->code == OK; up++) {
+        try_folder(l, folder, e);
+        char *above = path_folder(sys, folder, e);
+        sys->release(sys, folder);
+        folder = above;
+    }
+    sys->release(sys, folder);
+    return e->code;
+}
+
+static enum status not_found(const struct lookup *l, const char *encoder, struct error *e) {
+    const struct sluice_model_options *o = l->search->options;
+    const char *where = encoder ? encoder : o->model;
+    if (o->tokenizer && *l->other) {
+        error_set(e, META, "the tokenizer is of another kind");
+        error_where(e, "%s", o->tokenizer);
+        error_found(e, "%s", l->other);
+        return error_expected(e, "%s: %s", l->text->tokenizer, l->text->tokenizer_from);
+    }
+    error_set(e, MISSING, "the model has no '%s'", tokenizer_folder[l->role]);
+    error_where(e, "%s", where ? where : "no model given");
+    if (*l->other)
+        error_found(e, "%s", l->other);
+    else
+        error_found(e, "no tokenizer in the text encoder's file, beside it or above, and no --tokenizer");
+    return error_expected(e, "%s", l->text->tokenizer_from);
+}
+
+/* The encoder in that role, or NULL. */
+static const struct part *find_encoder(const struct tokenizer_search *search, int role) {
+    const struct family *family = search->recipe->role[role];
+    return family ? parts_find(search->parts, family) : NULL;
+}
+
+/* Its file or folder, or NULL. */
+static const char *encoder_path(const struct tokenizer_search *search, int role) {
+    const struct part *part = find_encoder(search, role);
+    return part ? parts_path(search->parts, part) : NULL;
+}
+
+/* In the metadata of the encoder's own GGUF file, whose scalars the index has as JSON. */
+static enum status try_encoder(struct lookup *l, struct error *e) {
+    const struct part *part = find_encoder(l->search, (int)l->role);
+    const struct tensor_index *index = part ? &l->search->parts->file[part->file].index : NULL;
+    if (!index || !index->config || !strstr(index->config, "\"tokenizer.ggml.model\"")) return OK;
+    return try_path(l, path_copy(l->search->sys, index->sources[0].path, e), e);
+}
+
+enum status tokenizer_find(struct tokenizer_search *search, enum role role, struct tokenizer **tokenizer,
+                           struct error *e) {
+    const struct sluice_model_options *o = search->options;
+    struct lookup l = {.search = search, .role = role, .text = &search->recipe->text[role]};
+    if (o->tokenizer) try_flag(&l, e);
+    if (!l.found && e->code == OK && o->model && path_is_folder(o->model)) try_folder(&l, o->model, e);
+    if (!l.found && e->code == OK) try_encoder(&l, e);
+    /* Its own encoder's neighbours first; encoders often share a folder, and so do their tokenizers. */
+    for (int i = 0; i < N_TEXTS && !l.found && e->code == OK; i++) {
+        const char *encoder = encoder_path(search, ((int)role + i) % N_TEXTS);
+        if (encoder) try_beside(&l, encoder, e);
+    }
+    if (!l.found && e->code == OK) not_found(&l, encoder_path(search, role), e);
+    *tokenizer = l.found;
+    return e->code;
+}
+
+enum status tokenizer_check_flag(const struct tokenizer_search *search, struct error *e) {
+    if (!search->options->tokenizer || search->flag_serves || e->code != OK) return e->code;
+    const struct text_recipe *text = search->recipe->text;
+    error_set(e, META, "the tokenizer is of no kind that this model has");
+    error_where(e, "%s", search->options->tokenizer);
+    return error_expected(e, "%s%s%s", text[0].tokenizer, search->recipe->role[ROLE_TEXT_2] ? " or " : "",
+                          search->recipe->role[ROLE_TEXT_2] ? text[1].tokenizer : "");
+}

@@ -1,0 +1,186 @@
+/* GGUF files as tensor indexes: see gguf.h. */
+#include "loaders/gguf/header.h"
+#include "loaders/merge.h"
+#include "loaders/tokenizer/internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- one file --- */
+
+static void set_entry(struct index_entry *entry, const struct gguf_tensor *tensor, char *name) {
+    const struct gguf_type *type = &gguf_types[tensor->type];
+    *entry = (struct index_entry){.name = name,
+                                  .dtype = type->dtype,
+                                  .type_name = type->dtype == DTYPE_OTHER ? type->name : NULL,
+                                  .rank = tensor->rank,
+                                  .scale = 1,
+                                  .offset = tensor->offset,
+                                  .bytes = tensor->bytes};
+    memcpy(entry->dim, tensor->dim, sizeof entry->dim);
+    memcpy(name, tensor->name.text, tensor->name.bytes);
+    name[tensor->name.bytes] = 0;
+}
+
+/* The header's tensors are sorted as an index is. */
+static enum status fill_index(const struct gguf *header, struct tensor_index *index, struct error *e) {
+    struct sys *sys = index->sys;
+    uint64_t n = (uint64_t)header->n_tensors;
+    index->entries = alloc_array(sys, n, sizeof *index->entries, e);
+    index->names = alloc_array(sys, header->name_bytes, 1, e);
+    if (e->code != OK) return e->code;
+    index->host_bytes +=
+        gguf_array_bytes(n, sizeof *index->entries) + gguf_array_bytes(header->name_bytes, 1);
+    char *name = index->names;
+    for (; index->n_entries < header->n_tensors; index->n_entries++) {
+        const struct gguf_tensor *tensor = &header->tensors[index->n_entries];
+        set_entry(&index->entries[index->n_entries], tensor, name);
+        name += tensor->name.bytes + 1;
+    }
+    index->config = gguf_to_json(header, index->sources[0].path, e);
+    if (index->config) index->host_bytes += strlen(index->config) + 1;
+    return e->code;
+}
+
+/* Which part of a file in parts this is. */
+struct part_of {
+    int64_t count, no, n_tensors; /* 0: it does not say */
+};
+
+static enum status read_split(const struct gguf *header, const char *path, struct part_of *of,
+                              struct error *e) {
+    struct {
+        const char *key;
+        int64_t most, *to;
+    } keys[] = {{"split.count", GGUF_PARTS_MAX, &of->count},
+                {"split.no", GGUF_PARTS_MAX - 1, &of->no},
+                {"split.tensors.count", LOADER_TENSORS_MAX, &of->n_tensors}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        struct gguf_value value;
+        *keys[i].to = 0;
+        if (!gguf_find(header, keys[i].key, &value)) continue;
+        if (!value.array && gguf_integer(&value, 0, keys[i].to) && *keys[i].to >= 0 &&
+            *keys[i].to <= keys[i].most)
+            continue;
+        error_set(e, META, "key '%s' is no such number", keys[i].key);
+        error_where(e, "%s, byte %" PRIu64, path, value.at);
+        return error_expected(e, "an integer from 0 to %" PRId64, keys[i].most);
+    }
+    return OK;
+}
+
+/* One file, whether it is all or a part. */
+static enum status open_part(struct sys *sys, const char *path, struct tensor_index *index,
+                             struct part_of *of, struct error *e) {
+    struct gguf *header = NULL;
+    *index = (struct tensor_index){.sys = sys};
+    index->sources = sys->alloc(sys, LINE_HOST, sizeof *index->sources);
+    if (!index->sources) return error_set(e, MEMORY, "no memory for an index");
+    if (source_open(sys, path, &index->sources[0], e) != OK) goto out;
+    index->n_sources = 1;
+    index->host_bytes = sizeof *index->sources + strlen(path) + 1;
+    if (gguf_read(&index->sources[0], &header, e) != OK) goto out;
+    if (read_split(header, path, of, e) == OK) fill_index(header, index, e);
+out:
+    gguf_close(header);
+    if (e->code != OK) index_destroy(index);
+    return e->code;
+}
+
+/* --- a file in parts --- */
+
+/* A file in parts while it is opened. */
+struct splitting {
+    struct sys *sys;
+    const char *path; /* of the first */
+    char *name;       /* of the one that is opened: the same but for its number */
+    size_t number_at;
+    struct part_of first;
+    struct index_size size;
+    struct tensor_index part[GGUF_PARTS_MAX];
+    int n_parts;
+};
+
+enum { ENDING_BYTES = 20, NUMBER_AT = 1 }; /* "-00001-of-00003.gguf", and the number in it */
+
+/* The others are found by the first one's name. */
+static enum status check_first(struct splitting *s, struct error *e) {
+    char ending[64];
+    size_t n = strlen(s->path);
+    snprintf(ending, sizeof ending, "-00001-of-%05" PRId64 ".gguf", s->first.count);
+    if (s->first.no) {
+        error_set(e, UNSUPPORTED, "this is not the first part of a file");
+        error_where(e, "%s", s->path);
+        error_found(e, "part %" PRId64 " of %" PRId64, s->first.no + 1, s->first.count);
+    } else if (n < ENDING_BYTES || strcmp(s->path + n - ENDING_BYTES, ending)) {
+        error_set(e, MISSING, "the other parts of this file cannot be found by its name");
+        error_where(e, "%s", s->path);
+    } else {
+        s->number_at = n - ENDING_BYTES + NUMBER_AT;
+        s->name = copy_text(s->sys, s->path, n, e);
+        return e->code;
+    }
+    return error_expected(e, "a name that ends in %s", ending);
+}
+
+static enum status check_part(const struct splitting *s, const struct part_of *of, struct error *e) {
+    if (of->no == s->n_parts && of->count == s->first.count) return OK;
+    bool repeats = of->count == s->first.count && of->no < s->n_parts;
+    error_set(e, repeats ? DUP : META,
+              repeats ? "two parts have the same number" : "a part belongs elsewhere");
+    error_where(e, "%s", s->name);
+    error_found(e, "part %" PRId64 " of %" PRId64, of->no + 1, of->count);
+    return error_expected(e, "part %d of %" PRId64, s->n_parts + 1, s->first.count);
+}
+
+static enum status open_others(struct splitting *s, struct error *e) {
+    while (s->n_parts < s->first.count) {
+        struct part_of of;
+        char number[16];
+        snprintf(number, sizeof number, "%05d", s->n_parts + 1);
+        memcpy(s->name + s->number_at, number, 5);
+        struct tensor_index *part = &s->part[s->n_parts];
+        open_part(s->sys, s->name, part, &of, e);
+        if (e->code == MISSING) error_expected(e, "part %d of %" PRId64, s->n_parts + 1, s->first.count);
+        if (e->code != OK) return e->code;
+        check_part(s, &of, e);
+        s->n_parts++;
+        if (e->code != OK || index_add_size(&s->size, part, s->path, e) != OK) return e->code;
+    }
+    if (!s->first.n_tensors || s->size.n_entries == s->first.n_tensors) return OK;
+    error_set(e, MISSING, "tensors are missing from all parts");
+    error_where(e, "%s", s->path);
+    error_found(e, "%d", s->size.n_entries);
+    return error_expected(e, "%" PRId64 ", as split.tensors.count says", s->first.n_tensors);
+}
+
+/* first becomes part of the index, or is freed. */
+static enum status open_split(struct sys *sys, const char *path, const struct part_of *of,
+                              struct tensor_index *first, struct tensor_index *index, struct error *e) {
+    struct splitting *s = alloc_array(sys, 1, sizeof *s, e);
+    if (!s) {
+        index_destroy(first);
+        return e->code;
+    }
+    *s = (struct splitting){.sys = sys, .path = path, .first = *of, .part = {*first}, .n_parts = 1};
+    if (check_first(s, e) == OK && index_add_size(&s->size, first, path, e) == OK && open_others(s, e) == OK)
+        index_merge(sys, path, s->part, s->n_parts, index, e);
+    for (int i = 0; i < s->n_parts; i++) index_destroy(&s->part[i]);
+    sys->release(sys, s->name);
+    sys->release(sys, s);
+    return e->code;
+}
+
+enum status gguf_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e) {
+    struct tensor_index first;
+    struct part_of of = {0};
+    *index = (struct tensor_index){0};
+    if (open_part(sys, path, &first, &of, e) != OK) return e->code;
+    if (of.count > 1)
+        open_split(sys, path, &of, &first, index, e);
+    else
+        *index = first;
+    if (e->code != OK) index_destroy(index);
+    return e->code;
+}

@@ -1,0 +1,93 @@
+/* A GGUF file's metadata as a configuration: what is short enough to be one, as JSON. */
+#include "loaders/gguf/header.h"
+#include "loaders/json.h"
+#include "loaders/tokenizer/internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ARRAY_MAX = 64, TEXT_MAX = 1023, KEY_MAX = 240, NUMBER_BYTES = 26 };
+
+static const char shapes[] = "comfy.gguf.orig_shape."; /* are in the tensors already */
+
+static bool belongs(const struct gguf_pair *pair) {
+    const struct gguf_value *value = &pair->value;
+    if (pair->key.bytes > KEY_MAX) return false;
+    if (pair->key.bytes > strlen(shapes) && !memcmp(pair->key.text, shapes, strlen(shapes))) return false;
+    if (value->array) return value->kind != GGUF_STRING && value->n <= ARRAY_MAX;
+    return value->kind != GGUF_STRING || value->bytes <= 8 + TEXT_MAX;
+}
+
+/* Bytes that a pair becomes at most. */
+static uint64_t bytes_of(const struct gguf_pair *pair) {
+    const struct gguf_value *value = &pair->value;
+    return pair->key.bytes + 6 + (value->kind == GGUF_STRING ? value->bytes : value->n * NUMBER_BYTES);
+}
+
+/* An f32 is written as the shortest decimals that give it back, as the file's author wrote them: 1e-6, not
+ * 9.99999997475e-07. */
+static double as_written(double number) {
+    char text[40];
+    for (int digits = 6; digits < 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, number);
+        if ((float)strtod(text, NULL) == (float)number) break;
+        snprintf(text, sizeof text, "%.9g", number);
+    }
+    return strtod(text, NULL);
+}
+
+/* NULL for what JSON has no number for. */
+static json_t *number_of(const struct gguf_value *value, uint64_t i) {
+    int64_t integer;
+    double number = gguf_number(value, i);
+    if (value->kind == GGUF_BOOL) return json_boolean(number != 0);
+    if (gguf_integer(value, i, &integer)) return json_integer(integer);
+    if (!isfinite(number)) return NULL;
+    return json_real(value->kind == GGUF_F32 ? as_written(number) : number);
+}
+
+static json_t *json_of(const struct gguf_value *value) {
+    uint64_t place = 0;
+    struct gguf_text text;
+    if (!value->array && value->kind != GGUF_STRING) return number_of(value, 0);
+    if (!value->array)
+        return gguf_next_text(value, &place, &text) ? json_stringn(text.text, text.bytes) : NULL;
+    json_t *array = json_array();
+    for (uint64_t i = 0; i < value->n; i++) {
+        json_t *number = number_of(value, i);
+        json_array_append_new(array, number ? number : json_null());
+    }
+    return array;
+}
+
+/* Strings that a configuration cannot have, for they hold a NUL or are no UTF-8, are left out. */
+static bool is_plain(const struct gguf_value *value) {
+    uint64_t place = 0;
+    struct gguf_text text;
+    if (value->kind != GGUF_STRING || !gguf_next_text(value, &place, &text)) return true;
+    return !memchr(text.text, 0, text.bytes) && utf8_valid_bytes(text.text, text.bytes) == text.bytes;
+}
+
+char *gguf_to_json(const struct gguf *header, const char *path, struct error *e) {
+    uint64_t bytes = 2;
+    for (int i = 0; i < header->n_pairs; i++)
+        if (belongs(&header->pairs[i])) bytes += bytes_of(&header->pairs[i]);
+    if (bytes > LOADER_CONFIG_BYTES_MAX) return NULL;
+    unsigned losses = json_losses();
+    json_t *root = json_object();
+    for (int i = 0; i < header->n_pairs; i++) {
+        const struct gguf_pair *pair = &header->pairs[i];
+        json_t *value = belongs(pair) && is_plain(&pair->value) ? json_of(&pair->value) : NULL;
+        if (value) json_object_setn_new(root, pair->key.text, pair->key.bytes, value);
+    }
+    char *text = json_hand_out(root, JSON_COMPACT, losses), *copy = NULL;
+    if (text)
+        copy = copy_text(header->sys, text, strlen(text), e);
+    else
+        error_set(e, MEMORY, "no memory for the metadata as a configuration");
+    if (e->code != OK) error_where(e, "%s", path);
+    free(text);
+    return copy;
+}

@@ -1,0 +1,287 @@
+/* A GGUF file's metadata: pairs of a key and a value, read in order, then sorted by key. Arrays are not
+ * copied: a value says where its elements lie. */
+#include "loaders/gguf/header.h"
+#include "loaders/tokenizer/internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes of a number of each kind; 0 for what is none. */
+static const int number_bytes[N_GGUF_KINDS] = {
+    [GGUF_U8] = 1,  [GGUF_I8] = 1,   [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4,
+    [GGUF_F32] = 4, [GGUF_BOOL] = 1, [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8,
+};
+
+static const char *const kind_names[N_GGUF_KINDS] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
+                                                     "bool", "string", "array", "u64", "i64", "f64"};
+
+/* --- reading --- */
+
+static enum status take_kind(struct gguf_place *place, enum gguf_kind *kind, struct error *e) {
+    uint64_t number = 0, at = place->at;
+    if (gguf_take(place, 4, &number, e) != OK) return e->code;
+    if (number < N_GGUF_KINDS) {
+        *kind = (enum gguf_kind)number;
+        return OK;
+    }
+    gguf_fail(place, at, TYPE, "unknown kind of value", e);
+    error_found(e, "%" PRIu64, number);
+    return error_expected(e, "0 to %d", N_GGUF_KINDS - 1);
+}
+
+static enum status fail_array_bytes(const struct gguf_place *place, uint64_t at, struct error *e) {
+    gguf_fail(place, at, LIMIT, "array is too long", e);
+    return error_expected(e, "at most %d bytes", GGUF_ARRAY_BYTES_MAX);
+}
+
+/* Goes over the next string if it is in memory whole and no longer than it may be: all but a few are. */
+static bool skip_text(struct gguf_place *place) {
+    const struct gguf *header = place->header;
+    if (header->bytes - place->at < 8) return false;
+    uint64_t bytes = gguf_little_endian(header->text + place->at, 8);
+    if (bytes > header->bytes - place->at - 8 || bytes > GGUF_STRING_MAX) return false;
+    place->at += 8 + bytes;
+    return true;
+}
+
+static enum status take_texts(struct gguf_place *place, struct gguf_value *value, struct error *e) {
+    struct gguf_text text;
+    for (uint64_t i = 0; i < value->n; i++) {
+        if (!skip_text(place) && gguf_take_text(place, "string", GGUF_STRING_MAX, &text, e) != OK)
+            return e->code;
+        if (place->at - value->at > GGUF_ARRAY_BYTES_MAX) return fail_array_bytes(place, value->at, e);
+    }
+    return OK;
+}
+
+static enum status check_bools(const struct gguf_place *place, const struct gguf_value *value,
+                               struct error *e) {
+    for (uint64_t i = 0; i < value->n; i++) {
+        if (value->data[i] <= 1) continue;
+        gguf_fail(place, value->at + i, META, "a bool is neither 0 nor 1", e);
+        return error_found(e, "%d", value->data[i]);
+    }
+    return OK;
+}
+
+static enum status take_numbers(struct gguf_place *place, struct gguf_value *value, struct error *e) {
+    uint64_t bytes = value->n * (uint64_t)number_bytes[value->kind];
+    if (bytes > GGUF_ARRAY_BYTES_MAX) return fail_array_bytes(place, value->at, e);
+    if (gguf_need(place, bytes, e) == OK) place->at += bytes;
+    return e->code;
+}
+
+/* Kind and number of an array's elements: no more than the file has room for. */
+static enum status take_array(struct gguf_place *place, struct gguf_value *value, struct error *e) {
+    value->array = true;
+    if (take_kind(place, &value->kind, e) != OK) return e->code;
+    if (value->kind == GGUF_ARRAY) return gguf_fail(place, place->at, UNSUPPORTED, "array of arrays", e);
+    uint64_t at = place->at, least = value->kind == GGUF_STRING ? 8 : (uint64_t)number_bytes[value->kind];
+    if (gguf_take(place, 8, &value->n, e) != OK) return e->code;
+    value->at = place->at;
+    if (value->n <= gguf_left(place) / least) return OK;
+    gguf_fail(place, at, BOUNDS, "array ends beyond the file", e);
+    error_found(e, "%" PRIu64 " elements", value->n);
+    return error_expected(e, "at most %" PRIu64, gguf_left(place) / least);
+}
+
+static enum status take_value(struct gguf_place *place, struct gguf_value *value, struct error *e) {
+    *value = (struct gguf_value){.n = 1};
+    if (take_kind(place, &value->kind, e) != OK) return e->code;
+    value->at = place->at;
+    if (value->kind == GGUF_ARRAY && take_array(place, value, e) != OK) return e->code;
+    value->kind == GGUF_STRING ? take_texts(place, value, e) : take_numbers(place, value, e);
+    value->data = place->header->text + value->at;
+    value->bytes = place->at - value->at;
+    return e->code == OK && value->kind == GGUF_BOOL ? check_bools(place, value, e) : e->code;
+}
+
+static enum status sort_pairs(struct gguf_place *place, struct error *e) {
+    struct gguf *header = place->header;
+    if (gguf_sort(header->sys, header->pairs, header->n_pairs, sizeof *header->pairs, e) != OK)
+        return e->code;
+    for (int i = 1; i < header->n_pairs; i++) {
+        const struct gguf_pair *one = &header->pairs[i - 1], *other = &header->pairs[i];
+        if (gguf_compare_texts(one->key, other->key)) continue;
+        place->kind = "key";
+        place->name = one->key;
+        uint64_t at = gguf_at(place, one->key), later = gguf_at(place, other->key);
+        gguf_fail(place, at < later ? later : at, DUP, "it occurs twice", e);
+        return error_found(e, "it at byte %" PRIu64 " too", at < later ? at : later);
+    }
+    return OK;
+}
+
+/* --- what means something to every file --- */
+
+/* The alignment of the data, and with it where the data begins. */
+static enum status read_alignment(struct gguf_place *place, uint64_t *alignment, struct error *e) {
+    struct gguf_value value;
+    *alignment = GGUF_ALIGNMENT;
+    if (!gguf_find(place->header, "general.alignment", &value)) return OK;
+    if (value.kind != GGUF_U32 || value.array) {
+        gguf_fail(place, value.at, META, "general.alignment must be u32", e);
+        return error_found(e, "%s%s", value.array ? "an array of " : "", kind_names[value.kind]);
+    }
+    *alignment = gguf_little_endian(value.data, 4);
+    if (*alignment && *alignment <= GGUF_ALIGNMENT_MAX && !(*alignment & (*alignment - 1))) return OK;
+    gguf_fail(place, value.at, ALIGN, "general.alignment is no alignment", e);
+    error_found(e, "%" PRIu64, *alignment);
+    return error_expected(e, "a power of two up to %d", GGUF_ALIGNMENT_MAX);
+}
+
+/* Keeps what general.architecture says, as a text that ends. */
+static enum status read_architecture(struct gguf_place *place, struct error *e) {
+    struct gguf *header = place->header;
+    struct gguf_value value = {.array = true};
+    struct gguf_text text = {"", 0};
+    uint64_t begin = 0;
+    bool found = gguf_find(header, "general.architecture", &value);
+    if (found && (value.kind != GGUF_STRING || value.array)) {
+        gguf_fail(place, value.at, META, "general.architecture must be a string", e);
+        return error_found(e, "%s%s", value.array ? "an array of " : "", kind_names[value.kind]);
+    }
+    if (found) gguf_next_text(&value, &begin, &text);
+    if (text.bytes > LOADER_NAME_MAX)
+        return gguf_fail(place, value.at, LIMIT, "general.architecture is too long", e);
+    if (utf8_valid_bytes(text.text, text.bytes) < text.bytes)
+        return gguf_fail(place, value.at, UTF8, "general.architecture is no UTF-8", e);
+    if (text.bytes && memchr(text.text, 0, text.bytes))
+        return gguf_fail(place, value.at, META, "general.architecture holds a NUL", e);
+    header->architecture = copy_text(header->sys, text.text, text.bytes, e);
+    header->host_bytes += text.bytes + 1;
+    return e->code;
+}
+
+static enum status check_block_count(struct gguf_place *place, struct error *e) {
+    struct gguf_value value;
+    int64_t n = 0;
+    char key[LOADER_NAME_MAX + 16];
+    snprintf(key, sizeof key, "%s.block_count", place->header->architecture);
+    if (!gguf_find(place->header, key, &value)) return OK;
+    if (!value.array && gguf_integer(&value, 0, &n) && n >= 1 && n <= GGUF_BLOCKS_MAX) return OK;
+    place->kind = "key";
+    place->name = (struct gguf_text){key, strlen(key)};
+    gguf_fail(place, value.at, META, "no number of blocks", e);
+    place->kind = NULL;
+    if (value.array || value.kind == GGUF_STRING)
+        error_found(e, "%s%s", value.array ? "an array of " : "", kind_names[value.kind]);
+    else
+        error_found(e, "%.17g", gguf_number(&value, 0));
+    return error_expected(e, "an integer from 1 to %d", GGUF_BLOCKS_MAX);
+}
+
+enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alignment, struct error *e) {
+    struct gguf *header = place->header;
+    /* A key of one byte and a value of one. */
+    if (gguf_check_count(place, n, 8 + 1 + 4 + 1, "keys", e) != OK) return e->code;
+    header->pairs = alloc_array(header->sys, n, sizeof *header->pairs, e);
+    if (!header->pairs) return e->code;
+    header->host_bytes += gguf_array_bytes(n, sizeof *header->pairs);
+    for (uint64_t i = 0; i < n; i++) {
+        struct gguf_pair *pair = &header->pairs[header->n_pairs];
+        place->kind = NULL;
+        if (gguf_take_name(place, "key", GGUF_KEY_MAX, &pair->key, e) != OK) return e->code;
+        place->kind = "key";
+        place->name = pair->key;
+        if (take_value(place, &pair->value, e) != OK) return e->code;
+        header->n_pairs++;
+    }
+    place->kind = NULL;
+    if (sort_pairs(place, e) != OK) return e->code;
+    place->kind = NULL;
+    if (read_alignment(place, alignment, e) != OK) return e->code;
+    if (read_architecture(place, e) != OK) return e->code;
+    return check_block_count(place, e);
+}
+
+/* --- asking --- */
+
+/* The first pair whose key is not less. */
+static int lower_bound(const struct gguf *header, struct gguf_text key) {
+    int low = 0, high = header->n_pairs;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (gguf_compare_texts(header->pairs[middle].key, key) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+bool gguf_find(const struct gguf *header, const char *key, struct gguf_value *value) {
+    struct gguf_text text = {key, strlen(key)};
+    int i = lower_bound(header, text);
+    if (i == header->n_pairs || gguf_compare_texts(header->pairs[i].key, text)) return false;
+    *value = header->pairs[i].value;
+    return true;
+}
+
+bool gguf_pair_at(const struct gguf *header, int i, struct gguf_text *key, struct gguf_value *value) {
+    if (i < 0 || i >= header->n_pairs) return false;
+    *key = header->pairs[i].key;
+    *value = header->pairs[i].value;
+    return true;
+}
+
+int gguf_with_prefix(const struct gguf *header, const char *prefix, const struct gguf_pair **first) {
+    struct gguf_text text = {prefix, strlen(prefix)};
+    int i = lower_bound(header, text), n = 0;
+    *first = &header->pairs[i];
+    while (i + n < header->n_pairs && header->pairs[i + n].key.bytes >= text.bytes &&
+           !memcmp(header->pairs[i + n].key.text, prefix, text.bytes))
+        n++;
+    return n;
+}
+
+/* The element's bits, with the sign of signed integers carried on. */
+static uint64_t bits_of(const struct gguf_value *value, uint64_t i) {
+    int bytes = number_bytes[value->kind], unused = 64 - 8 * bytes;
+    uint64_t bits = gguf_little_endian(value->data + i * (uint64_t)bytes, bytes);
+    bool is_signed = value->kind == GGUF_I8 || value->kind == GGUF_I16 || value->kind == GGUF_I32;
+    return is_signed ? (uint64_t)((int64_t)(bits << unused) >> unused) : bits;
+}
+
+double gguf_number(const struct gguf_value *value, uint64_t i) {
+    if (value->kind == GGUF_STRING || i >= value->n) return 0;
+    uint64_t bits = bits_of(value, i);
+    uint32_t low = (uint32_t)bits;
+    float f32;
+    double f64;
+    memcpy(&f32, &low, sizeof f32);
+    memcpy(&f64, &bits, sizeof f64);
+    switch (value->kind) {
+    case GGUF_F32:
+        return (double)f32;
+    case GGUF_F64:
+        return f64;
+    case GGUF_U64:
+        return (double)bits;
+    default:
+        return (double)(int64_t)bits;
+    }
+}
+
+bool gguf_integer(const struct gguf_value *value, uint64_t i, int64_t *number) {
+    bool real = value->kind == GGUF_F32 || value->kind == GGUF_F64 || value->kind == GGUF_BOOL;
+    if (real || value->kind == GGUF_STRING || i >= value->n) return false;
+    *number = (int64_t)bits_of(value, i);
+    return value->kind != GGUF_U64 || *number >= 0;
+}
+
+bool gguf_next_text(const struct gguf_value *value, uint64_t *place, struct gguf_text *text) {
+    if (value->kind != GGUF_STRING) return false;
+    /* The lengths within these bytes were checked when the file was read. */
+    if (*place >= value->bytes) return false;
+    text->bytes = gguf_little_endian(value->data + *place, 8);
+    text->text = (const char *)value->data + *place + 8;
+    *place += 8 + text->bytes;
+    return true;
+}
+
+const char *gguf_architecture(const struct gguf *header) {
+    return header->architecture;
+}

@@ -1,0 +1,292 @@
+/* A GGUF file's tensors: their infos, and that what they say fits into the file. */
+#include "loaders/gguf/header.h"
+#include "loaders/tokenizer/internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/checked.h"
+
+/* Source: ggml.h's enum ggml_type and the blocks of ggml-common.h. Those that nothing here computes with have
+ * their names, so that they can be refused by them, and their sizes, so that the files they are in are
+ * checked like any other. */
+const struct gguf_type gguf_types[GGUF_TYPES] = {
+    [0] = {"F32", DTYPE_F32, 1, 4},
+    [1] = {"F16", DTYPE_F16, 1, 2},
+    [2] = {"Q4_0", DTYPE_Q4_0, 32, 18},
+    [3] = {"Q4_1", DTYPE_Q4_1, 32, 20},
+    [6] = {"Q5_0", DTYPE_Q5_0, 32, 22},
+    [7] = {"Q5_1", DTYPE_Q5_1, 32, 24},
+    [8] = {"Q8_0", DTYPE_Q8_0, 32, 34},
+    [9] = {"Q8_1", DTYPE_OTHER, 32, 36},
+    [10] = {"Q2_K", DTYPE_Q2_K, 256, 84},
+    [11] = {"Q3_K", DTYPE_Q3_K, 256, 110},
+    [12] = {"Q4_K", DTYPE_Q4_K, 256, 144},
+    [13] = {"Q5_K", DTYPE_Q5_K, 256, 176},
+    [14] = {"Q6_K", DTYPE_Q6_K, 256, 210},
+    [15] = {"Q8_K", DTYPE_OTHER, 256, 292},
+    [16] = {"IQ2_XXS", DTYPE_OTHER, 256, 66},
+    [17] = {"IQ2_XS", DTYPE_OTHER, 256, 74},
+    [18] = {"IQ3_XXS", DTYPE_OTHER, 256, 98},
+    [19] = {"IQ1_S", DTYPE_OTHER, 256, 50},
+    [20] = {"IQ4_NL", DTYPE_IQ4_NL, 32, 18},
+    [21] = {"IQ3_S", DTYPE_OTHER, 256, 110},
+    [22] = {"IQ2_S", DTYPE_OTHER, 256, 82},
+    [23] = {"IQ4_XS", DTYPE_IQ4_XS, 256, 136},
+    [24] = {"I8", DTYPE_I8, 1, 1},
+    [25] = {"I16", DTYPE_I16, 1, 2},
+    [26] = {"I32", DTYPE_I32, 1, 4},
+    [27] = {"I64", DTYPE_I64, 1, 8},
+    [28] = {"F64", DTYPE_F64, 1, 8},
+    [29] = {"IQ1_M", DTYPE_OTHER, 256, 56},
+    [30] = {"BF16", DTYPE_BF16, 1, 2},
+    [34] = {"TQ1_0", DTYPE_OTHER, 256, 54},
+    [35] = {"TQ2_0", DTYPE_OTHER, 256, 66},
+    [39] = {"MXFP4", DTYPE_MXFP4, 32, 17},
+    [40] = {"NVFP4", DTYPE_NVFP4, 64, 36},
+    [41] = {"Q1_0", DTYPE_OTHER, 128, 18},
+    [42] = {"Q2_0", DTYPE_OTHER, 64, 18},
+};
+
+/* --- one info --- */
+
+static enum status take_dims(struct gguf_place *place, struct gguf_tensor *tensor, struct error *e) {
+    uint64_t at = place->at, rank = 0, dim = 0;
+    if (gguf_take(place, 4, &rank, e) != OK) return e->code;
+    if (rank > GGUF_RANK_MAX) {
+        gguf_fail(place, at, LIMIT, "too many dimensions", e);
+        error_found(e, "%" PRIu64, rank);
+        return error_expected(e, "at most %d", GGUF_RANK_MAX);
+    }
+    tensor->rank = (int)rank;
+    for (int i = tensor->rank - 1; i >= 0; i--) {
+        at = place->at;
+        if (gguf_take(place, 8, &dim, e) != OK) return e->code;
+        if (dim > INT32_MAX) {
+            gguf_fail(place, at, LIMIT, "a dimension is out of range", e);
+            error_found(e, "%" PRIu64, dim);
+            return error_expected(e, "at most %d", INT32_MAX);
+        }
+        tensor->dim[i] = (int32_t)dim;
+    }
+    return OK;
+}
+
+static enum status take_type(struct gguf_place *place, struct gguf_tensor *tensor, struct error *e) {
+    uint64_t at = place->at, type = 0;
+    if (gguf_take(place, 4, &type, e) != OK) return e->code;
+    tensor->type = type < GGUF_TYPES ? (int)type : 0;
+    if (type < GGUF_TYPES && gguf_types[type].name) return OK;
+    gguf_fail(place, at, TYPE, type < GGUF_TYPES ? "its type was removed from the format" : "unknown type",
+              e);
+    error_found(e, "type %" PRIu64, type);
+    return error_expected(e, "a type of the GGUF format, 0 to %d", GGUF_TYPES - 1);
+}
+
+/* Elements; a zero anywhere makes nothing of however large a rest. */
+static bool count_elements(const struct gguf_tensor *tensor, uint64_t *elements) {
+    *elements = 1;
+    for (int i = 0; i < tensor->rank; i++)
+        if (!tensor->dim[i]) *elements = 0;
+    for (int i = 0; i < tensor->rank && *elements; i++)
+        if (!multiply_u64(*elements, (uint64_t)tensor->dim[i], elements) || *elements > INT64_MAX)
+            return false;
+    return true;
+}
+
+static enum status set_bytes(struct gguf_place *place, struct gguf_tensor *tensor, struct error *e) {
+    const struct gguf_type *type = &gguf_types[tensor->type];
+    uint64_t elements, values = (uint64_t)type->values;
+    int32_t columns = tensor->rank ? tensor->dim[tensor->rank - 1] : 1;
+    if (!count_elements(tensor, &elements) ||
+        !multiply_u64(elements / values, (uint64_t)type->bytes, &tensor->bytes) || tensor->bytes > INT64_MAX)
+        return gguf_fail(place, gguf_at(place, tensor->name), OVERFLOW,
+                         "the product of its dimensions is beyond 63 bits", e);
+    if (columns % type->values == 0) return OK;
+    char what[80];
+    snprintf(what, sizeof what, "its rows are not a multiple of %d, the values of a block", type->values);
+    gguf_fail(place, gguf_at(place, tensor->name), SHAPE, what, e);
+    error_found(e, "rows of %" PRId32 " of type %s", columns, type->name);
+    return e->code;
+}
+
+static enum status take_offset(struct gguf_place *place, struct gguf_tensor *tensor, uint64_t alignment,
+                               struct error *e) {
+    uint64_t at = place->at;
+    if (gguf_take(place, 8, &tensor->offset, e) != OK) return e->code;
+    if (tensor->offset % alignment == 0) return OK;
+    gguf_fail(place, at, ALIGN, "its offset is not aligned", e);
+    error_found(e, "%" PRIu64, tensor->offset);
+    return error_expected(e, "a multiple of %" PRIu64, alignment);
+}
+
+static enum status take_tensor(struct gguf_place *place, uint64_t alignment, struct gguf_tensor *tensor,
+                               struct error *e) {
+    place->kind = NULL;
+    if (gguf_take_name(place, "name of a tensor", LOADER_NAME_MAX, &tensor->name, e) != OK) return e->code;
+    place->kind = "tensor";
+    place->name = tensor->name;
+    if (take_dims(place, tensor, e) != OK || take_type(place, tensor, e) != OK) return e->code;
+    if (set_bytes(place, tensor, e) != OK) return e->code;
+    return take_offset(place, tensor, alignment, e);
+}
+
+/* --- all of them --- */
+
+static int compare_places(const void *a, const void *b) {
+    const struct gguf_tensor *x = a, *y = b;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+static int compare_names(const void *a, const void *b) {
+    return gguf_compare_texts(((const struct gguf_tensor *)a)->name, ((const struct gguf_tensor *)b)->name);
+}
+
+/* Writers put infos in the order of the data; files that do not are no worse. */
+static void sort_places(struct gguf *header) {
+    for (int i = 1; i < header->n_tensors; i++) {
+        if (compare_places(&header->tensors[i - 1], &header->tensors[i]) <= 0) continue;
+        qsort(header->tensors, (size_t)header->n_tensors, sizeof *header->tensors, compare_places);
+        return;
+    }
+}
+
+static enum status fail_layout(struct gguf_place *place, const struct gguf_tensor *tensor, enum status code,
+                               const char *what, struct error *e) {
+    place->kind = "tensor";
+    place->name = tensor->name;
+    return gguf_fail(place, gguf_at(place, tensor->name), code, what, e);
+}
+
+/* One tensor after those whose data ends at *end. Between two there is at most padding. */
+static enum status check_place(struct gguf_place *place, const struct gguf_tensor *tensor, uint64_t alignment,
+                               uint64_t data_bytes, uint64_t *end, struct error *e) {
+    if (!tensor->bytes && tensor->offset <= data_bytes) return OK;
+    if (tensor->offset < *end) {
+        fail_layout(place, tensor, OVERLAP, "its bytes are another tensor's too", e);
+    } else if (tensor->offset - *end >= alignment) {
+        fail_layout(place, tensor, BOUNDS,
+                    tensor->offset > data_bytes ? "it lies beyond the file"
+                                                : "bytes before it belong to no tensor",
+                    e);
+    } else {
+        /* Cannot wrap: *end lies in the file, and no tensor has more than 2^63 bytes. */
+        *end = tensor->offset + tensor->bytes;
+        return OK;
+    }
+    error_found(e, "data byte %" PRIu64, tensor->offset);
+    return error_expected(e, "%" PRIu64, align_up(*end, alignment));
+}
+
+static enum status check_layout(struct gguf_place *place, uint64_t alignment, uint64_t data_start,
+                                struct error *e) {
+    uint64_t file = (uint64_t)place->source->identity.bytes, end = 0;
+    uint64_t data_bytes = file > data_start ? file - data_start : 0;
+    for (int i = 0; i < place->header->n_tensors; i++) {
+        struct gguf_tensor *tensor = &place->header->tensors[i];
+        if (check_place(place, tensor, alignment, data_bytes, &end, e) != OK) return e->code;
+        if (end > data_bytes) {
+            fail_layout(place, tensor, TRUNC, "file ends before its bytes do", e);
+            error_found(e, "a file of %" PRIu64 " bytes", file);
+            return error_expected(e, "at least %" PRIu64, data_start + end);
+        }
+        tensor->offset += data_start;
+    }
+    return OK;
+}
+
+static enum status sort_names(struct gguf_place *place, struct error *e) {
+    struct gguf *header = place->header;
+    if (gguf_sort(header->sys, header->tensors, header->n_tensors, sizeof *header->tensors, e) != OK)
+        return e->code;
+    for (int i = 1; i < header->n_tensors; i++) {
+        const struct gguf_tensor *one = &header->tensors[i - 1], *other = &header->tensors[i];
+        if (compare_names(one, other)) continue;
+        bool later = one->name.text < other->name.text;
+        fail_layout(place, later ? other : one, DUP, "it occurs twice", e);
+        return error_found(e, "it at byte %" PRIu64 " too", gguf_at(place, (later ? one : other)->name));
+    }
+    return OK;
+}
+
+static enum status take_tensors(struct gguf_place *place, uint64_t n, uint64_t alignment, struct error *e) {
+    struct gguf *header = place->header;
+    for (uint64_t i = 0; i < n; i++) {
+        struct gguf_tensor *tensor = &header->tensors[i];
+        if (take_tensor(place, alignment, tensor, e) != OK) return e->code;
+        header->n_tensors++;
+        header->name_bytes += tensor->name.bytes + 1;
+        if (header->name_bytes <= LOADER_NAMES_BYTES_MAX) continue;
+        gguf_fail(place, gguf_at(place, tensor->name), LIMIT, "names of all tensors are too long", e);
+        return error_expected(e, "at most %d bytes", LOADER_NAMES_BYTES_MAX);
+    }
+    place->kind = NULL;
+    return OK;
+}
+
+/* --- shapes before a converter flattened them --- */
+
+static const char shape_prefix[] = "comfy.gguf.orig_shape.";
+
+static struct gguf_tensor *find_tensor(const struct gguf *header, struct gguf_text name) {
+    struct gguf_tensor like = {.name = name};
+    if (!header->n_tensors) return NULL;
+    return bsearch(&like, header->tensors, (size_t)header->n_tensors, sizeof like, compare_names);
+}
+
+/* The same elements under these dimensions? A tensor of another part of the file has none here. */
+static bool reshape(struct gguf_tensor *tensor, const struct gguf_value *shape) {
+    struct gguf_tensor reshaped = {.rank = (int)shape->n};
+    uint64_t before, after;
+    for (int i = 0; i < reshaped.rank; i++) {
+        int64_t dim;
+        if (!gguf_integer(shape, (uint64_t)i, &dim) || dim < 0 || dim > INT32_MAX) return false;
+        reshaped.dim[i] = (int32_t)dim;
+    }
+    if (!tensor) return true;
+    if (!count_elements(&reshaped, &after) || !count_elements(tensor, &before) || before != after)
+        return false;
+    tensor->rank = reshaped.rank;
+    memcpy(tensor->dim, reshaped.dim, sizeof tensor->dim);
+    return true;
+}
+
+static enum status reshape_all(struct gguf_place *place, struct error *e) {
+    const struct gguf_pair *pair;
+    size_t prefix = strlen(shape_prefix);
+    for (int n = gguf_with_prefix(place->header, shape_prefix, &pair); n; n--, pair++) {
+        const struct gguf_value *shape = &pair->value;
+        struct gguf_text name = {pair->key.text + prefix, pair->key.bytes - prefix};
+        if (shape->array && shape->n <= GGUF_RANK_MAX && reshape(find_tensor(place->header, name), shape))
+            continue;
+        place->kind = "key";
+        place->name = pair->key;
+        gguf_fail(place, shape->at, META, "no shape of its tensor", e);
+        return error_expected(e, "an array of at most %d integers whose product is the tensor's",
+                              GGUF_RANK_MAX);
+    }
+    return OK;
+}
+
+enum status gguf_read_tensors(struct gguf_place *place, uint64_t n, uint64_t alignment, struct error *e) {
+    struct gguf *header = place->header;
+    struct error layout = {0};
+    /* A name of one byte, and a scalar. */
+    if (gguf_check_count(place, n, 8 + 1 + 4 + 4 + 8, "tensors", e) != OK) return e->code;
+    header->tensors = alloc_array(header->sys, n, sizeof *header->tensors, e);
+    if (!header->tensors) return e->code;
+    header->host_bytes += gguf_array_bytes(n, sizeof *header->tensors);
+    if (take_tensors(place, n, alignment, e) != OK) return e->code;
+    sort_places(header);
+    check_layout(place, alignment, align_up(place->at, alignment), &layout);
+    /* A duplicate often overlaps itself, and its name says more than its bytes. */
+    if (sort_names(place, e) != OK) return e->code;
+    if (layout.code != OK) {
+        *e = layout;
+        return e->code;
+    }
+    return reshape_all(place, e);
+}

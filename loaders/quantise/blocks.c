@@ -1,0 +1,168 @@
+/* Blocks of 32 values with one scale: Q4_0, Q5_0, Q8_0.
+ *
+ * A scale is tried that takes the value of largest magnitude to the end of the codes, then others that take
+ * it a little further or less far and are fitted to the codes that come of it by least squares. Each is
+ * rounded to the f16 that the file holds before its error is taken; the least error wins, the first of
+ * equals. So no block is worse than with the plain scale. */
+#include "loaders/quantise/internal.h"
+#include "loaders/quantise/lanes.h"
+
+enum { BLOCK = 32 };
+
+struct trial {
+    lanes scale, error;
+};
+
+/* Codes of x at that scale. */
+LANES_INLINE void codes_at(lane_ints *code, const lanes *x, const lanes *inverse, int lo, int hi) {
+    lanes v = *x * *inverse;
+    lanes_round(code, &v, lo, hi);
+}
+
+LANES_INLINE void measure(const lanes *x, struct trial *trial, int lo, int hi) {
+    lanes inverse;
+    trial->error = (lanes){0};
+    lanes_inverse(&inverse, &trial->scale);
+    for (int i = 0; i < BLOCK; i++) {
+        lane_ints code;
+        codes_at(&code, &x[i], &inverse, lo, hi);
+        lanes rest = x[i] - trial->scale * __builtin_convertvector(code, lanes);
+        trial->error += rest * rest;
+    }
+}
+
+/* The scale that suits the codes best which x has at another. */
+LANES_INLINE void fit(const lanes *x, const lanes *inverse, lanes *scale, int lo, int hi) {
+    lanes products = {0}, squares = {0}, inverse_squares;
+    for (int i = 0; i < BLOCK; i++) {
+        lane_ints code;
+        codes_at(&code, &x[i], inverse, lo, hi);
+        lanes q = __builtin_convertvector(code, lanes);
+        products += x[i] * q;
+        squares += q * q;
+    }
+    lanes_inverse(&inverse_squares, &squares);
+    *scale = products * inverse_squares;
+}
+
+/* The value of largest magnitude, with its sign. */
+LANES_INLINE void find_extreme(const lanes *x, lanes *extreme) {
+    *extreme = x[0];
+    for (int i = 1; i < BLOCK; i++) {
+        lane_bits size = (lane_bits)x[i] & 0x7fffffffu, most = (lane_bits)*extreme & 0x7fffffffu;
+        *extreme = lanes_select((lane_ints)(size > most), x[i], *extreme);
+    }
+}
+
+/* ends: codes that the extreme is taken to, the first without a fit. */
+LANES_INLINE void search(const lanes *x, struct trial *best, const float *ends, int n_ends, int lo, int hi) {
+    lanes extreme, inverse;
+    find_extreme(x, &extreme);
+    lanes_inverse(&inverse, &extreme);
+    best->scale = extreme / ends[0];
+    lanes_to_f16(&best->scale);
+    measure(x, best, lo, hi);
+    for (int i = 0; i < n_ends; i++) {
+        struct trial trial;
+        lanes end = inverse * ends[i];
+        fit(x, &end, &trial.scale, lo, hi);
+        lanes_to_f16(&trial.scale);
+        measure(x, &trial, lo, hi);
+        lane_ints better = trial.error < best->error;
+        best->scale = lanes_select(better, trial.scale, best->scale);
+        best->error = lanes_select(better, trial.error, best->error);
+    }
+}
+
+/* ---- what goes into the file ---- */
+
+struct coded {
+    uint16_t scale[LANES];
+    lane_ints code[BLOCK];
+};
+
+LANES_INLINE void finish(struct coded *to, const lanes *x, const struct trial *best, unsigned broken, int lo,
+                         int hi) {
+    lanes inverse;
+    lanes_inverse(&inverse, &best->scale);
+    for (int i = 0; i < BLOCK; i++) codes_at(&to->code[i], &x[i], &inverse, lo, hi);
+    for (int l = 0; l < LANES; l++) to->scale[l] = broken >> l & 1 ? F16_NAN : quantise_f16(best->scale[l]);
+}
+
+static void put_16(unsigned char *to, uint16_t value) {
+    to[0] = (unsigned char)value;
+    to[1] = (unsigned char)(value >> 8);
+}
+
+static const float ends_4[] = {-8, -8.5f, -7.5f, -7, 7, 7.5f, 8, -9, 8.5f, -6.5f};
+
+LANES_WIDE static void code_q4_0(struct coded *to, const float *from, int n_blocks) {
+    lanes x[BLOCK];
+    struct trial best;
+    unsigned broken = lanes_load(x, from, BLOCK, n_blocks, 7 * 65504.0f);
+    search(x, &best, ends_4, sizeof ends_4 / sizeof *ends_4, -8, 7);
+    finish(to, x, &best, broken, -8, 7);
+}
+
+void quantise_q4_0(const float *from, int64_t n_blocks, unsigned char *to) {
+    struct coded coded;
+    for (int64_t done = 0; done < n_blocks; done += LANES) {
+        int n = n_blocks - done < LANES ? (int)(n_blocks - done) : LANES;
+        code_q4_0(&coded, from + done * BLOCK, n);
+        for (int l = 0; l < n; l++, to += 18) {
+            put_16(to, coded.scale[l]);
+            for (int i = 0; i < 16; i++)
+                to[2 + i] = (unsigned char)((coded.code[i][l] + 8) | (coded.code[i + 16][l] + 8) << 4);
+        }
+    }
+}
+
+static const float ends_5[] = {-16, -16.5f, -15.5f, -15, 15, 15.5f, 16, -17};
+
+LANES_WIDE static void code_q5_0(struct coded *to, const float *from, int n_blocks) {
+    lanes x[BLOCK];
+    struct trial best;
+    unsigned broken = lanes_load(x, from, BLOCK, n_blocks, 15 * 65504.0f);
+    search(x, &best, ends_5, sizeof ends_5 / sizeof *ends_5, -16, 15);
+    finish(to, x, &best, broken, -16, 15);
+}
+
+void quantise_q5_0(const float *from, int64_t n_blocks, unsigned char *to) {
+    struct coded coded;
+    for (int64_t done = 0; done < n_blocks; done += LANES) {
+        int n = n_blocks - done < LANES ? (int)(n_blocks - done) : LANES;
+        code_q5_0(&coded, from + done * BLOCK, n);
+        for (int l = 0; l < n; l++, to += 22) {
+            uint32_t fifth = 0;
+            put_16(to, coded.scale[l]);
+            for (int i = 0; i < BLOCK; i++) fifth |= (uint32_t)((coded.code[i][l] + 16) >> 4) << i;
+            put_16(to + 2, (uint16_t)fifth);
+            put_16(to + 4, (uint16_t)(fifth >> 16));
+            for (int i = 0; i < 16; i++)
+                to[6 + i] = (unsigned char)((coded.code[i][l] & 15) | (coded.code[i + 16][l] & 15) << 4);
+        }
+    }
+}
+
+/* -128 stays unused: products of eight bits elsewhere negate codes. */
+static const float ends_8[] = {127, 127.5f, 126};
+
+LANES_WIDE static void code_q8_0(struct coded *to, const float *from, int n_blocks) {
+    lanes x[BLOCK];
+    struct trial best;
+    unsigned broken = lanes_load(x, from, BLOCK, n_blocks, 127 * 65504.0f);
+    search(x, &best, ends_8, sizeof ends_8 / sizeof *ends_8, -127, 127);
+    finish(to, x, &best, broken, -127, 127);
+}
+
+void quantise_q8_0(const float *from, int64_t n_blocks, unsigned char *to) {
+    struct coded coded;
+    for (int64_t done = 0; done < n_blocks; done += LANES) {
+        int n = n_blocks - done < LANES ? (int)(n_blocks - done) : LANES;
+        code_q8_0(&coded, from + done * BLOCK, n);
+        for (int l = 0; l < n; l++, to += 34) {
+            put_16(to, coded.scale[l]);
+            for (int i = 0; i < BLOCK; i++) to[2 + i] = (unsigned char)coded.code[i][l];
+        }
+    }
+}

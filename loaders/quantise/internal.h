@@ -1,0 +1,22 @@
+/* What the quantisers share: see quantise.h. */
+#ifndef SLUICE_LOADERS_QUANTISE_INTERNAL_H
+#define SLUICE_LOADERS_QUANTISE_INTERNAL_H
+
+#include <stdint.h>
+
+enum { F16_NAN = 0x7e00 }; /* the scale of a block with a value that is not finite */
+
+/* To nearest even; beyond the largest to infinity, NaN stays NaN. */
+uint16_t quantise_f16(float value);
+
+/* Blocks of 32: Q4_0, Q5_0, Q8_0. */
+void quantise_q4_0(const float *from, int64_t n_blocks, unsigned char *to);
+void quantise_q5_0(const float *from, int64_t n_blocks, unsigned char *to);
+void quantise_q8_0(const float *from, int64_t n_blocks, unsigned char *to);
+
+/* Blocks of 256. */
+void quantise_q4_k(const float *from, int64_t n_blocks, unsigned char *to);
+void quantise_q5_k(const float *from, int64_t n_blocks, unsigned char *to);
+void quantise_q6_k(const float *from, int64_t n_blocks, unsigned char *to);
+
+#endif

@@ -1,0 +1,312 @@
+/* Blocks of 256 values: Q4_K and Q5_K in eight parts of 32 with a scale and an offset each, Q6_K in sixteen
+ * of 16 with a scale each. The parts' scales are small whole numbers times the block's.
+ *
+ * First each part by itself: ranges a little narrower or wider than its values' are tried, each with the
+ * scale and offset that suit its codes by least squares. Then the block's scales, which cannot suit all
+ * parts: several are tried, rounded to the f16 that the file holds; for each every part takes those whole
+ * numbers and codes that give it the least error; then the block's scales are fitted to what all parts chose,
+ * and the parts choose again. The least error of the whole block wins. The error is the plain sum of squares:
+ * what the rounding does to a product with inputs that nobody knows. */
+#include "loaders/quantise/internal.h"
+#include "loaders/quantise/lanes.h"
+
+enum { BLOCK = 256, PART = 32, SCALES_MOST = 63 };
+
+/* ---- parts with scale and offset ---- */
+
+/* What parts are to be: codes 0..top times scale plus offset, which is not positive. */
+struct affine {
+    lanes scale, offset;
+};
+
+LANES_INLINE void least(lanes *to, const lanes *v) {
+    *to = lanes_select(*v < *to, *v, *to);
+}
+
+LANES_INLINE void largest(lanes *to, const lanes *v) {
+    *to = lanes_select(*v > *to, *v, *to);
+}
+
+/* Sums over a part of codes and their products. */
+struct sums {
+    lanes q, qq, xq;
+};
+
+LANES_INLINE void add_up(const lanes *x, const lanes *from, const lanes *inverse, int top,
+                         struct sums *sums) {
+    *sums = (struct sums){{0}, {0}, {0}};
+    for (int i = 0; i < PART; i++) {
+        lanes v = (x[i] - *from) * *inverse;
+        lane_ints code;
+        lanes_round(&code, &v, 0, top);
+        lanes q = __builtin_convertvector(code, lanes);
+        sums->q += q;
+        sums->qq += q * q;
+        sums->xq += x[i] * q;
+    }
+}
+
+/* Scale and offset by least squares, and how much of the part's squares they explain. */
+LANES_INLINE void solve(const struct sums *sums, const lanes *x_sum, struct affine *fit, lanes *gain) {
+    const lanes zero = {0};
+    lanes n = zero + (float)PART, inverse, slope, offset, plain;
+    lanes determinant = n * sums->qq - sums->q * sums->q;
+    lanes_inverse(&inverse, &determinant);
+    slope = (n * sums->xq - *x_sum * sums->q) * inverse;
+    offset = (*x_sum - slope * sums->q) / n;
+    lanes_inverse(&inverse, &sums->qq);
+    plain = sums->xq * inverse;
+    lane_ints through_zero = (offset > zero) | ((sums->qq > zero) & (determinant <= zero));
+    fit->scale = lanes_select(through_zero, plain, slope);
+    fit->offset = (lanes)((lane_ints)offset & ~through_zero);
+    fit->scale = lanes_select(fit->scale < zero, zero, fit->scale);
+    *gain = fit->scale * sums->xq + fit->offset * *x_sum;
+}
+
+/* Codes that the least and the largest value are taken to, as far beyond the ends. */
+static const float margins[][2] = {{0, 0},    {0, 0.4f},    {0.4f, 0},    {0.4f, 0.4f}, {-0.4f, 0.4f},
+                                   {0, 0.8f}, {0.8f, 0.8f}, {0.8f, 0.2f}, {0, -0.5f},   {-0.4f, -0.4f}};
+
+LANES_INLINE void fit_parts(const lanes *x, int top, struct affine *best) {
+    const lanes zero = {0};
+    lanes low = x[0], high = x[0], x_sum = zero, best_gain = zero - 1.0f, range, inverse;
+    for (int i = 0; i < PART; i++) {
+        least(&low, &x[i]);
+        largest(&high, &x[i]);
+        x_sum += x[i];
+    }
+    low = lanes_select(low > zero, zero, low);
+    range = high - low;
+    lanes_inverse(&inverse, &range);
+    for (unsigned i = 0; i < sizeof margins / sizeof *margins; i++) {
+        struct sums sums;
+        struct affine fit;
+        lanes gain, steps = inverse * ((float)top + margins[i][0] + margins[i][1]);
+        lanes step, from;
+        lanes_inverse(&step, &steps);
+        from = low + step * margins[i][0];
+        add_up(x, &from, &steps, top, &sums);
+        solve(&sums, &x_sum, &fit, &gain);
+        lane_ints better = gain > best_gain;
+        best->scale = lanes_select(better, fit.scale, best->scale);
+        best->offset = lanes_select(better, fit.offset, best->offset);
+        best_gain = lanes_select(better, gain, best_gain);
+    }
+}
+
+/* ---- the block's scales ---- */
+
+/* What a block of parts with offsets becomes. */
+struct affine_block {
+    float scale, offset; /* rounded to f16; offset: what offsets are in steps of, downwards */
+    lane_ints scales, offsets;
+    lanes error; /* of each part */
+};
+
+/* Error and mean rest (without the offset) of parts at that scale and offset. */
+LANES_INLINE void measure(const lanes *x, const struct affine *at, int top, lanes *error, lanes *mean) {
+    lanes inverse;
+    *error = *mean = (lanes){0};
+    lanes_inverse(&inverse, &at->scale);
+    for (int i = 0; i < PART; i++) {
+        lanes v = (x[i] - at->offset) * inverse;
+        lane_ints code;
+        lanes_round(&code, &v, 0, top);
+        lanes rest = x[i] - at->scale * __builtin_convertvector(code, lanes), wrong = rest - at->offset;
+        *mean += rest;
+        *error += wrong * wrong;
+    }
+    *mean /= (float)PART;
+}
+
+/* The whole number of steps that an offset is nearest to. */
+LANES_INLINE void offset_steps(const lanes *offset, float inverse, lane_ints *steps) {
+    lanes v = *offset * -inverse;
+    lanes_round(steps, &v, 0, SCALES_MOST);
+}
+
+/* Whole numbers for parts: the two scales next to the fitted one, each with the offset that suits it. */
+LANES_INLINE void choose(const lanes *x, const struct affine *fit, int top, struct affine_block *b) {
+    float inverse = b->scale > 0 ? 1 / b->scale : 0, inverse_offset = b->offset > 0 ? 1 / b->offset : 0;
+    lanes wanted = fit->scale * inverse - 0.5f;
+    lane_ints low;
+    lanes_round(&low, &wanted, 0, SCALES_MOST - 1);
+    for (int i = 0; i < 2; i++) {
+        lane_ints scales = low + i, offsets;
+        struct affine at = {__builtin_convertvector(scales, lanes) * b->scale, fit->offset};
+        lanes error, mean = fit->offset;
+        for (int round = 0; round < 2; round++) {
+            offset_steps(&mean, inverse_offset, &offsets);
+            at.offset = __builtin_convertvector(offsets, lanes) * -b->offset;
+            measure(x, &at, top, &error, &mean);
+            lane_ints better = error < b->error;
+            b->scales = (scales & better) | (b->scales & ~better);
+            b->offsets = (offsets & better) | (b->offsets & ~better);
+            b->error = lanes_select(better, error, b->error);
+        }
+    }
+}
+
+/* To f16, but no scale that is not 0 becomes that. */
+LANES_INLINE void round_scales(float *scale, float *offset) {
+    lanes v = {*scale, *offset};
+    lanes_to_f16(&v);
+    *scale = *scale > 0 && v[0] < 0x1p-24f ? 0x1p-24f : v[0];
+    *offset = *offset > 0 && v[1] < 0x1p-24f ? 0x1p-24f : v[1];
+}
+
+LANES_INLINE float sum(const lanes *v) {
+    const lanes a = *v;
+    return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
+}
+
+LANES_INLINE float most(const lanes *v) {
+    float found = (*v)[0];
+    for (int l = 1; l < LANES; l++) found = (*v)[l] > found ? (*v)[l] : found;
+    return found;
+}
+
+LANES_INLINE void parts_at(const struct affine_block *b, struct affine *at) {
+    at->scale = __builtin_convertvector(b->scales, lanes) * b->scale;
+    at->offset = __builtin_convertvector(b->offsets, lanes) * -b->offset;
+}
+
+/* The block's scales by least squares, given what the parts chose. */
+LANES_INLINE void refit(const lanes *x, int top, struct affine_block *b) {
+    struct affine at;
+    lanes aa = {0}, ab = {0}, xa = {0}, xb = {0}, inverse, bb, down;
+    parts_at(b, &at);
+    lanes_inverse(&inverse, &at.scale);
+    down = __builtin_convertvector(-b->offsets, lanes);
+    bb = down * down * (float)PART;
+    for (int i = 0; i < PART; i++) {
+        lanes v = (x[i] - at.offset) * inverse;
+        lane_ints code;
+        lanes_round(&code, &v, 0, top);
+        lanes a = __builtin_convertvector(code * b->scales, lanes);
+        aa += a * a;
+        ab += a * down;
+        xa += x[i] * a;
+        xb += x[i] * down;
+    }
+    double A = sum(&aa), B = sum(&bb), C = sum(&ab), P = sum(&xa), R = sum(&xb), determinant = A * B - C * C;
+    float scale = (float)(determinant > 0 ? (P * B - R * C) / determinant : A > 0 ? P / A : 0);
+    float offset = (float)(determinant > 0 ? (R * A - P * C) / determinant : B > 0 ? R / B : 0);
+    b->scale = scale > 0 ? scale : b->scale;
+    b->offset = offset > 0 ? offset : b->offset;
+}
+
+LANES_INLINE void try_scales(const lanes *x, const struct affine *fit, int top, struct affine_block *trial,
+                             struct affine_block *best) {
+    const lanes zero = {0};
+    round_scales(&trial->scale, &trial->offset);
+    trial->error = zero + 0x1p120f;
+    choose(x, fit, top, trial);
+    if (sum(&trial->error) < sum(&best->error)) *best = *trial;
+}
+
+/* Steps that the largest scale and the largest offset are taken to. */
+static const float steps[][2] = {{63, 63}, {62, 63}, {61, 62}, {60, 61}};
+
+LANES_INLINE void search(const lanes *x, int top, struct affine_block *best) {
+    const lanes zero = {0};
+    struct affine fit = {{0}, {0}};
+    fit_parts(x, top, &fit);
+    lanes down = -fit.offset;
+    float scale = most(&fit.scale), offset = most(&down);
+    *best = (struct affine_block){0};
+    best->error = zero + 0x1p120f;
+    for (unsigned i = 0; i < sizeof steps / sizeof *steps; i++) {
+        struct affine_block trial = {.scale = scale / steps[i][0], .offset = offset / steps[i][1]};
+        try_scales(x, &fit, top, &trial, best);
+        refit(x, top, &trial);
+        try_scales(x, &fit, top, &trial, best);
+    }
+}
+
+/* ---- Q4_K and Q5_K in the file ---- */
+
+struct affine_codes {
+    uint16_t scale, offset;
+    lane_ints scales, offsets, code[PART];
+};
+
+LANES_INLINE void finish(struct affine_codes *to, const lanes *x, const struct affine_block *b, int top) {
+    struct affine at;
+    lanes inverse;
+    parts_at(b, &at);
+    lanes_inverse(&inverse, &at.scale);
+    for (int i = 0; i < PART; i++) {
+        lanes v = (x[i] - at.offset) * inverse;
+        lanes_round(&to->code[i], &v, 0, top);
+    }
+    to->scale = quantise_f16(b->scale);
+    to->offset = quantise_f16(b->offset);
+    to->scales = b->scales;
+    to->offsets = b->offsets;
+}
+
+LANES_INLINE void code_affine(struct affine_codes *to, const float *from, int top) {
+    lanes x[PART];
+    struct affine_block best;
+    unsigned broken = lanes_load(x, from, PART, LANES, 63 * 65504.0f);
+    search(x, top, &best);
+    finish(to, x, &best, top);
+    if (broken) to->scale = F16_NAN;
+}
+
+LANES_WIDE static void code_q4_k(struct affine_codes *to, const float *from) {
+    code_affine(to, from, 15);
+}
+
+LANES_WIDE static void code_q5_k(struct affine_codes *to, const float *from) {
+    code_affine(to, from, 31);
+}
+
+static void put_16(unsigned char *to, uint16_t value) {
+    to[0] = (unsigned char)value;
+    to[1] = (unsigned char)(value >> 8);
+}
+
+/* Eight scales and eight offsets of six bits in twelve bytes: the first four of each have a byte, whose upper
+ * two bits are the upper two of the other four; the lower four of those share bytes. */
+static void put_scales(unsigned char *to, const struct affine_codes *from) {
+    put_16(to, from->scale);
+    put_16(to + 2, from->offset);
+    for (int i = 0; i < 4; i++) {
+        int scale = from->scales[i + 4], offset = from->offsets[i + 4];
+        to[4 + i] = (unsigned char)(from->scales[i] | scale >> 4 << 6);
+        to[8 + i] = (unsigned char)(from->offsets[i] | offset >> 4 << 6);
+        to[12 + i] = (unsigned char)((scale & 15) | (offset & 15) << 4);
+    }
+}
+
+/* Lower four bits: two parts a byte. */
+static void put_nibbles(unsigned char *to, const struct affine_codes *from) {
+    for (int part = 0; part < LANES; part += 2)
+        for (int i = 0; i < PART; i++)
+            *to++ = (unsigned char)((from->code[i][part] & 15) | (from->code[i][part + 1] & 15) << 4);
+}
+
+void quantise_q4_k(const float *from, int64_t n_blocks, unsigned char *to) {
+    struct affine_codes coded;
+    for (int64_t i = 0; i < n_blocks; i++, from += BLOCK, to += 144) {
+        code_q4_k(&coded, from);
+        put_scales(to, &coded);
+        put_nibbles(to + 16, &coded);
+    }
+}
+
+void quantise_q5_k(const float *from, int64_t n_blocks, unsigned char *to) {
+    struct affine_codes coded;
+    for (int64_t i = 0; i < n_blocks; i++, from += BLOCK, to += 176) {
+        code_q5_k(&coded, from);
+        put_scales(to, &coded);
+        for (int k = 0; k < PART; k++) {
+            int fifth = 0;
+            for (int part = 0; part < LANES; part++) fifth |= coded.code[k][part] >> 4 << part;
+            to[16 + k] = (unsigned char)fifth;
+        }
+        put_nibbles(to + 48, &coded);
+    }
+}

@@ -1,0 +1,85 @@
+/* Eight blocks side by side: lane l of value i is value i of block l.
+ *
+ * What is done to one block is done to eight at once without a sum across lanes, so the same bits come out
+ * whatever the processor's vectors are. GNU C vectors are passed by address: by value their ABI would depend
+ * on the processor. */
+#ifndef SLUICE_LOADERS_QUANTISE_LANES_H
+#define SLUICE_LOADERS_QUANTISE_LANES_H
+
+#include <stdint.h>
+
+enum { LANES = 8, LANE_VALUES_MAX = 32 };
+
+typedef float lanes __attribute__((vector_size(4 * LANES)));
+typedef int32_t lane_ints __attribute__((vector_size(4 * LANES)));
+typedef uint32_t lane_bits __attribute__((vector_size(4 * LANES)));
+
+#define LANES_INLINE static inline __attribute__((always_inline))
+
+/* Compiled for three generations of x86-64; one is picked when the program starts. ThreadSanitizer cannot run
+ * the picking. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_THREAD__)
+#define LANES_WIDE __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
+#else
+#define LANES_WIDE
+#endif
+
+/* a where the mask is set, b elsewhere. */
+#define lanes_select(mask, a, b) ((lanes)(((lane_ints)(a) & (mask)) | ((lane_ints)(b) & ~(mask))))
+
+static const float lanes_magic =
+    12582912.0f; /* 1.5 * 2^23: a float that has it added is rounded to nearest even */
+
+/* Nearest whole numbers, those that lie outside brought to the nearer end. |v| < 2^22; the code of anything
+ * else is one of lo..hi all the same. */
+LANES_INLINE void lanes_round(lane_ints *code, const lanes *v, int lo, int hi) {
+    lane_ints q = (lane_ints)((lane_bits)(*v + lanes_magic) - 0x4b400000u), mask = q < lo;
+    lane_ints least = {lo, lo, lo, lo, lo, lo, lo, lo}, most = {hi, hi, hi, hi, hi, hi, hi, hi};
+    q = (least & mask) | (q & ~mask);
+    mask = q > hi;
+    *code = (most & mask) | (q & ~mask);
+}
+
+/* To the nearest number of f16, beyond the largest to the largest. */
+LANES_INLINE void lanes_to_f16(lanes *v) {
+    lane_bits bits = (lane_bits)*v, sign = bits & 0x80000000u;
+    bits ^= sign;
+    lanes small = ((lanes)bits + 0.5f) - 0.5f; /* its last place is that of f16's subnormals */
+    lane_bits normal = (bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu;
+    lane_ints is_small = (lane_ints)(bits < 0x38800000u), is_large = (lane_ints)(normal > 0x477fe000u);
+    lanes rounded = lanes_select(is_small, small, (lanes)normal);
+    lanes most = {65504, 65504, 65504, 65504, 65504, 65504, 65504, 65504};
+    rounded = lanes_select(is_large, most, rounded);
+    *v = (lanes)((lane_bits)rounded | sign);
+}
+
+/* 1/v, and 0 of 0. */
+LANES_INLINE void lanes_inverse(lanes *to, const lanes *v) {
+    lanes zero = {0};
+    *to = (lanes)((lane_ints)(1.0f / *v) & (*v != zero));
+}
+
+/* Eight blocks of n values, n_blocks of them there, the others zero. What no code can reach is brought to
+ * where one can: up to `most`, and 0 for what is less than half of f16's least. Returns a bit for each block
+ * that has a value that is not finite. */
+LANES_INLINE unsigned lanes_load(lanes *x, const float *from, int n, int n_blocks, float most) {
+    union {
+        float value;
+        uint32_t bits;
+    } v, limit = {.value = most};
+    unsigned broken = 0;
+    for (int i = 0; i < n; i++) {
+        x[i] = (lanes){0};
+        for (int l = 0; l < n_blocks; l++) {
+            v.value = from[l * n + i];
+            uint32_t size = v.bits & 0x7fffffffu, sign = v.bits & 0x80000000u;
+            broken |= (unsigned)(size >= 0x7f800000u) << l;
+            size = size > limit.bits ? limit.bits : size < 0x33000000u ? 0 : size;
+            v.bits = size | sign;
+            x[i][l] = v.value;
+        }
+    }
+    return broken;
+}
+
+#endif

@@ -1,0 +1,187 @@
+/* Quantising: see quantise.h. Here is what needs no search: plain number formats; the blocks are in files of
+ * their own. */
+#include "loaders/quantise/quantise.h"
+
+#include <math.h>
+#include <string.h>
+#include <strings.h>
+
+#include "loaders/quantise/internal.h"
+
+union bits {
+    float value;
+    uint32_t bits;
+};
+
+uint16_t quantise_f16(float value) {
+    union bits f = {.value = value};
+    uint32_t sign = f.bits >> 16 & 0x8000, size = f.bits & 0x7fffffff;
+    if (size > 0x7f800000) return (uint16_t)(sign | F16_NAN);
+    if (size >= 0x477ff000) return (uint16_t)(sign | 0x7c00);
+    /* In the sum the last place is that of f16's subnormals. */
+    f.bits = size;
+    f.value += 0.5f;
+    if (size < 0x38800000) return (uint16_t)(sign | (f.bits - 0x3f000000));
+    return (uint16_t)(sign | (size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13);
+}
+
+static uint16_t to_bf16(float value) {
+    uint32_t bits = (union bits){.value = value}.bits;
+    if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* A type of eight bits: bits of the fraction, the f32 bits of its least normal number, what is added to a
+ * number so that its last place is that of the subnormals, and its largest number with its code. */
+struct eight_bits {
+    int fraction;
+    uint32_t least_normal;
+    float magic;
+    float most;
+    unsigned char most_code, nan;
+};
+
+static const struct eight_bits e4m3 = {3, 0x3c800000, 0x1p14f, 448, 0x7e, 0x7f};
+static const struct eight_bits e5m2 = {2, 0x38800000, 0x1p7f, 57344, 0x7b, 0x7e};
+
+/* To nearest even; beyond the largest number to that. */
+static unsigned char to_f8(const struct eight_bits *type, float value) {
+    union bits f = {.value = value}, magic = {.value = type->magic}, most = {.value = type->most};
+    uint32_t sign = f.bits >> 24 & 0x80, size = f.bits & 0x7fffffff, code;
+    int dropped = 23 - type->fraction;
+    if (size > 0x7f800000) return (unsigned char)(sign | type->nan);
+    if (size >= most.bits) return (unsigned char)(sign | type->most_code);
+    if (size < type->least_normal) {
+        f.bits = size;
+        f.value += type->magic;
+        return (unsigned char)(sign | (f.bits - magic.bits));
+    }
+    code = (size + (1u << (dropped - 1)) - 1 + (size >> dropped & 1)) >> dropped;
+    return (unsigned char)(sign | (code - (type->least_normal >> dropped) + (1u << type->fraction)));
+}
+
+static void to_f8s(const struct eight_bits *type, float scale, const float *from, int64_t n, void *to) {
+    unsigned char *codes = to;
+    for (int64_t i = 0; i < n; i++) codes[i] = to_f8(type, from[i] / scale);
+}
+
+static void to_f16s(const float *from, int64_t n, uint16_t *to) {
+    for (int64_t i = 0; i < n; i++) to[i] = quantise_f16(from[i]);
+}
+
+static void to_bf16s(const float *from, int64_t n, uint16_t *to) {
+    for (int64_t i = 0; i < n; i++) to[i] = to_bf16(from[i]);
+}
+
+bool quantise_can(enum dtype dtype, int64_t columns) {
+    switch (dtype) {
+    case DTYPE_F32:
+    case DTYPE_F16:
+    case DTYPE_BF16:
+    case DTYPE_F8_E4M3:
+    case DTYPE_F8_E5M2:
+    case DTYPE_Q8_0:
+    case DTYPE_Q4_0:
+    case DTYPE_Q5_0:
+    case DTYPE_Q4_K:
+    case DTYPE_Q5_K:
+    case DTYPE_Q6_K:
+        return columns > 0 && columns % dtype_block_values(dtype) == 0;
+    default:
+        return false;
+    }
+}
+
+enum dtype quantise_type(const char *name) {
+    static const struct {
+        const char *name;
+        enum dtype dtype;
+    } others[] = {
+        {"fp32", DTYPE_F32},         {"fp16", DTYPE_F16},         {"fp8", DTYPE_F8_E4M3},
+        {"f8", DTYPE_F8_E4M3},       {"fp8_e4m3", DTYPE_F8_E4M3}, {"fp8_e4m3fn", DTYPE_F8_E4M3},
+        {"fp8_e5m2", DTYPE_F8_E5M2},
+    };
+    for (unsigned i = 0; i < sizeof others / sizeof *others; i++)
+        if (!strcasecmp(name, others[i].name)) return others[i].dtype;
+    for (int dtype = 0; dtype < N_DTYPES; dtype++)
+        if (!strcasecmp(name, dtype_name((enum dtype)dtype)) &&
+            quantise_can((enum dtype)dtype, dtype_block_values((enum dtype)dtype)))
+            return (enum dtype)dtype;
+    return N_DTYPES;
+}
+
+void quantise_rows(enum dtype dtype, float scale, const float *from, int64_t rows, int64_t columns,
+                   void *to) {
+    int64_t n = rows * columns, blocks = n / dtype_block_values(dtype);
+    switch (dtype) {
+    case DTYPE_F32:
+        memcpy(to, from, (size_t)n * sizeof *from);
+        break;
+    case DTYPE_F16:
+        to_f16s(from, n, to);
+        break;
+    case DTYPE_BF16:
+        to_bf16s(from, n, to);
+        break;
+    case DTYPE_F8_E4M3:
+        to_f8s(&e4m3, scale, from, n, to);
+        break;
+    case DTYPE_F8_E5M2:
+        to_f8s(&e5m2, scale, from, n, to);
+        break;
+    case DTYPE_Q4_0:
+        quantise_q4_0(from, blocks, to);
+        break;
+    case DTYPE_Q5_0:
+        quantise_q5_0(from, blocks, to);
+        break;
+    case DTYPE_Q8_0:
+        quantise_q8_0(from, blocks, to);
+        break;
+    case DTYPE_Q4_K:
+        quantise_q4_k(from, blocks, to);
+        break;
+    case DTYPE_Q5_K:
+        quantise_q5_k(from, blocks, to);
+        break;
+    case DTYPE_Q6_K:
+        quantise_q6_k(from, blocks, to);
+        break;
+    default:
+        break;
+    }
+}
+
+float quantise_scale(enum dtype dtype, float largest) {
+    float most = dtype == DTYPE_F8_E4M3 ? e4m3.most : dtype == DTYPE_F8_E5M2 ? e5m2.most : 0;
+    float scale = most ? largest / most : 1;
+    /* A scale that has few bits left would be worse than none. */
+    return scale >= 0x1p-100f && scale <= 0x1p100f ? scale : 1;
+}
+
+/* A block's scale is an f16: times the largest code, or in blocks of 256 the largest that the scale of a
+ * group and, where there is one, its least value reach. */
+float quantise_most(enum dtype dtype) {
+    const float half = 65504, scale_most = 0x1p100f;
+    switch (dtype) {
+    case DTYPE_F16:
+        return half;
+    case DTYPE_F8_E4M3:
+        return e4m3.most * scale_most;
+    case DTYPE_F8_E5M2:
+        return e5m2.most * scale_most;
+    case DTYPE_Q8_0:
+        return half * 127;
+    case DTYPE_Q4_0:
+        return half * 7;
+    case DTYPE_Q5_0:
+        return half * 15;
+    case DTYPE_Q4_K:
+    case DTYPE_Q5_K:
+        return half * 62;
+    case DTYPE_Q6_K:
+        return half * 30;
+    default:
+        return INFINITY;
+    }
+}

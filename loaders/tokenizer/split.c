@@ -1,0 +1,332 @@
+/* The split pattern: written for Oniguruma (the reference's engine), run by PCRE2, with the same pieces.
+ *
+ * The two agree on most syntax and differ silently on some. The pattern is therefore translated, and what has
+ * another meaning in PCRE2, or none there, is UNSUPPORTED by name rather than other ids:
+ *
+ * - \s is White_Space in Oniguruma; PCRE2's also has U+180E.
+ *
+ * - \d and \p of L, Lu, Ll, Lm, Lo, M, N, Nd: the reference knows Unicode 16, PCRE2 10.42 only Unicode 14.
+ * Code points assigned in between are added by hand: 9,272 letters, most of them the CJK extensions H and I,
+ * 120 numbers, 93 marks. Other properties, and \P of these inside a class, keep PCRE2's version.
+ *
+ * - \p{Han} is a script in Oniguruma, script extensions in PCRE2: written as sc:.
+ *
+ * - \w \b \h \v \G ^ $ && [[]] [:x:] {n}+ (?m: have other meanings: refused.
+ *
+ * Compared with the reference (tokenizers 0.23.3) for every code point and in 10^5 hostile texts. */
+#include "loaders/tokenizer/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/checked.h"
+
+const char gpt2_pattern[] =
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+
+const char qwen2_pattern[] =
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
+    "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+
+const char clip_pattern[] = "<\\|startoftext\\|>|<\\|endoftext\\|>|'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]"
+                            "|[^\\s\\p{L}\\p{N}]+";
+
+/* What Unicode 15, 15.1 and 16 added to the properties that split patterns use. Harmless in a newer PCRE2. */
+/* clang-format off */
+#define NEW_LU \
+    "\\x{1c89}\\x{a7cb}-\\x{a7cc}\\x{a7da}\\x{a7dc}\\x{10d50}-\\x{10d65}"
+#define NEW_LL \
+    "\\x{1c8a}\\x{a7cd}\\x{a7db}\\x{10d70}-\\x{10d85}\\x{1df25}-\\x{1df2a}"
+#define NEW_LM \
+    "\\x{10d4e}\\x{10d6f}\\x{16d40}-\\x{16d42}\\x{16d6b}-\\x{16d6c}\\x{1e030}-\\x{1e06d}\\x{1e4eb}"
+#define NEW_LO \
+    "\\x{105c0}-\\x{105f3}\\x{10d4a}-\\x{10d4d}\\x{10d4f}\\x{10ec2}-\\x{10ec4}\\x{1123f}-\\x{11240}" \
+    "\\x{11380}-\\x{11389}\\x{1138b}\\x{1138e}\\x{11390}-\\x{113b5}\\x{113b7}\\x{113d1}\\x{113d3}" \
+    "\\x{11bc0}-\\x{11be0}\\x{11f02}\\x{11f04}-\\x{11f10}\\x{11f12}-\\x{11f33}\\x{1342f}" \
+    "\\x{13441}-\\x{13446}\\x{13460}-\\x{143fa}\\x{16100}-\\x{1611d}\\x{16d43}-\\x{16d6a}\\x{18cff}" \
+    "\\x{1b132}\\x{1b155}\\x{1e4d0}-\\x{1e4ea}\\x{1e5d0}-\\x{1e5ed}\\x{1e5f0}\\x{2b739}" \
+    "\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}"
+#define NEW_M \
+    "\\x{897}\\x{cf3}\\x{ece}\\x{10d69}-\\x{10d6d}\\x{10efc}-\\x{10eff}\\x{11241}" \
+    "\\x{113b8}-\\x{113c0}\\x{113c2}\\x{113c5}\\x{113c7}-\\x{113ca}\\x{113cc}-\\x{113d0}\\x{113d2}" \
+    "\\x{113e1}-\\x{113e2}\\x{11f00}-\\x{11f01}\\x{11f03}\\x{11f34}-\\x{11f3a}\\x{11f3e}-\\x{11f42}" \
+    "\\x{11f5a}\\x{13440}\\x{13447}-\\x{13455}\\x{1611e}-\\x{1612f}\\x{1e08f}\\x{1e4ec}-\\x{1e4ef}" \
+    "\\x{1e5ee}-\\x{1e5ef}"
+#define NEW_ND \
+    "\\x{10d40}-\\x{10d49}\\x{116d0}-\\x{116e3}\\x{11bf0}-\\x{11bf9}\\x{11f50}-\\x{11f59}" \
+    "\\x{16130}-\\x{16139}\\x{16d70}-\\x{16d79}\\x{1ccf0}-\\x{1ccf9}\\x{1e4f0}-\\x{1e4f9}" \
+    "\\x{1e5f1}-\\x{1e5fa}"
+#define NEW_L NEW_LU NEW_LL NEW_LM NEW_LO
+#define NEW_N NEW_ND "\\x{1d2c0}-\\x{1d2d3}"
+/* clang-format on */
+
+static const struct property {
+    const char *name, *members; /* as inside a class */
+} properties[] = {
+    {"L", "\\p{L}" NEW_L},    {"Lu", "\\p{Lu}" NEW_LU}, {"Ll", "\\p{Ll}" NEW_LL}, {"Lm", "\\p{Lm}" NEW_LM},
+    {"Lo", "\\p{Lo}" NEW_LO}, {"M", "\\p{M}" NEW_M},    {"N", "\\p{N}" NEW_N},    {"Nd", "\\p{Nd}" NEW_ND},
+};
+
+enum { TRANSLATED_BYTES_MAX = 1 << 20 };
+
+struct translation {
+    const char *in;
+    uint64_t bytes, at;
+    char *out;
+    uint64_t n_out, room;
+    bool in_class;
+    char refused[48]; /* the construct that cannot be translated, or "" */
+    bool too_long;
+};
+
+static void put_bytes(struct translation *t, const char *bytes, uint64_t n) {
+    if (n > t->room - t->n_out) {
+        t->too_long = true;
+        return;
+    }
+    memcpy(t->out + t->n_out, bytes, n);
+    t->n_out += n;
+}
+
+static void put(struct translation *t, const char *text) {
+    put_bytes(t, text, strlen(text));
+}
+
+/* The pattern's character `ahead` of the current one, or 0 behind the end. */
+static char look(const struct translation *t, uint64_t ahead) {
+    return ahead < t->bytes - t->at ? t->in[t->at + ahead] : 0;
+}
+
+static void refuse(struct translation *t, uint64_t bytes) {
+    if (bytes > t->bytes - t->at) bytes = t->bytes - t->at;
+    if (!t->refused[0]) snprintf(t->refused, sizeof t->refused, "%.*s", (int)bytes, t->in + t->at);
+}
+
+/* Copies n characters as they are. */
+static void copy(struct translation *t, uint64_t n) {
+    put_bytes(t, t->in + t->at, n);
+    t->at += n;
+}
+
+/* A property of name [name, +bytes): with the later code points, with sc: before a script's name, or as it
+ * is. */
+static void put_property(struct translation *t, bool negated, const char *name, int bytes) {
+    for (size_t i = 0; i < sizeof properties / sizeof *properties; i++) {
+        if ((int)strlen(properties[i].name) != bytes || memcmp(properties[i].name, name, (size_t)bytes))
+            continue;
+        if (negated && t->in_class) break;
+        if (!t->in_class) put(t, negated ? "[^" : "[");
+        put(t, properties[i].members);
+        if (!t->in_class) put(t, "]");
+        return;
+    }
+    char text[64];
+    snprintf(text, sizeof text, "\\%c{%s%.*s}", negated ? 'P' : 'p', bytes > 2 ? "sc:" : "", bytes, name);
+    put(t, text);
+}
+
+/* \p{Name}, \P{Name}, \p{^Name} */
+static void translate_property(struct translation *t) {
+    bool negated = look(t, 1) == 'P';
+    const char *name = t->in + t->at + 3, *end = NULL;
+    if (look(t, 2) == '{') end = memchr(name, '}', t->bytes - t->at - 3);
+    if (!end || end == name || end - name > 40) {
+        refuse(t, 8);
+        return;
+    }
+    uint64_t length = (uint64_t)(end - name);
+    if (*name == '^') {
+        negated = !negated;
+        name++;
+    }
+    put_property(t, negated, name, (int)(end - name));
+    t->at += 4 + length;
+}
+
+static void translate_escape(struct translation *t) {
+    char c = look(t, 1);
+    if (c == 'p' || c == 'P') {
+        translate_property(t);
+        return;
+    }
+    const char *brace = c == 'x' && look(t, 2) == '{' ? memchr(t->in + t->at, '}', t->bytes - t->at) : NULL;
+    if (brace) {
+        copy(t, (uint64_t)(brace - (t->in + t->at)) + 1);
+        return;
+    }
+    if (c == 's' || c == 'S')
+        put(t, c == 's' ? "\\p{White_Space}" : "\\P{White_Space}");
+    else if (c == 'd' || c == 'D')
+        put_property(t, c == 'D', "Nd", 2);
+    else if (c && strchr("rntfaex", c))
+        put_bytes(t, t->in + t->at, 2);
+    else if (c > ' ' && c < 0x7F &&
+             !((c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z')))
+        put_bytes(t, t->in + t->at, 2);
+    else
+        refuse(t, 2);
+    t->at += 2;
+}
+
+/* Inside [...]: no nested classes, no intersections, no POSIX names. */
+static void translate_in_class(struct translation *t) {
+    char c = look(t, 0);
+    if (c == '[') refuse(t, 2);
+    if (c == '&' && look(t, 1) == '&') refuse(t, 2);
+    if (c == ']') t->in_class = false;
+    copy(t, 1);
+}
+
+static void translate_class_start(struct translation *t) {
+    t->in_class = true;
+    copy(t, look(t, 1) == '^' ? 2 : 1);
+    if (look(t, 0) == ']') refuse(t, 1);
+}
+
+/* ( and what says which kind of group it is. */
+static void translate_group(struct translation *t) {
+    static const char *const kinds[] = {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:", "(?-i:"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        size_t n = strlen(kinds[i]);
+        if (n > t->bytes - t->at || memcmp(t->in + t->at, kinds[i], n)) continue;
+        copy(t, n);
+        return;
+    }
+    if (look(t, 1) == '?' || look(t, 1) == '*') refuse(t, 4);
+    copy(t, 1);
+}
+
+/* {n}, {n,}, {n,m}: the same in both, unless ? or + follow. Anything else is a literal brace in both, but for
+ * {,m}. */
+static void translate_brace(struct translation *t) {
+    uint64_t n = 1;
+    while ((look(t, n) >= '0' && look(t, n) <= '9') || look(t, n) == ',') n++;
+    bool quantifier = n > 1 && look(t, n) == '}';
+    char after = quantifier ? look(t, n + 1) : 0;
+    if (quantifier && (look(t, 1) == ',' || after == '+' || after == '?')) refuse(t, n + 2);
+    copy(t, quantifier ? n + 1 : 1);
+}
+
+static void translate(struct translation *t) {
+    while (t->at < t->bytes && !t->refused[0] && !t->too_long) {
+        char c = look(t, 0);
+        if (c == '\\')
+            translate_escape(t);
+        else if (t->in_class)
+            translate_in_class(t);
+        else if (c == '[')
+            translate_class_start(t);
+        else if (c == '(')
+            translate_group(t);
+        else if (c == '{')
+            translate_brace(t);
+        else if (c == '^' || c == '$')
+            refuse(t, 1);
+        else
+            copy(t, 1);
+    }
+}
+
+static void *pcre_alloc(size_t bytes, void *sys) {
+    return ((struct sys *)sys)->alloc(sys, LINE_HOST, bytes);
+}
+
+static void pcre_release(void *memory, void *sys) {
+    ((struct sys *)sys)->release(sys, memory);
+}
+
+/* PCRE2 allocates through sys and takes LF for the end of a line whatever it was built with. */
+static enum status compile(struct tokenizer *t, pcre2_code **out, struct span pattern, struct error *e) {
+    if (!t->memory) t->memory = pcre2_general_context_create(pcre_alloc, pcre_release, t->sys);
+    pcre2_compile_context *context = t->memory ? pcre2_compile_context_create(t->memory) : NULL;
+    int code = 0;
+    PCRE2_SIZE at = 0;
+    if (!context) return error_set(e, MEMORY, "no memory for the split pattern");
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+    *out = pcre2_compile((PCRE2_SPTR)pattern.at, pattern.bytes, PCRE2_UTF | PCRE2_UCP, &code, &at, context);
+    pcre2_compile_context_free(context);
+    if (*out) return OK;
+    if (code == PCRE2_ERROR_HEAP_FAILED || code == PCRE2_ERROR_NOMEMORY)
+        return error_set(e, MEMORY, "no memory for the split pattern");
+    PCRE2_UCHAR why[120] = "";
+    pcre2_get_error_message(code, why, sizeof why);
+    error_set(e, UNSUPPORTED, "the split pattern does not compile");
+    return error_found(e, "%s", (const char *)why);
+}
+
+enum status split_compile(struct tokenizer *t, pcre2_code **code, struct span pattern, const char *member,
+                          struct error *e) {
+    struct translation tr = {.in = pattern.at, .bytes = pattern.bytes, .room = TRANSLATED_BYTES_MAX};
+    if (pattern.bytes > TOKENIZER_PATTERN_BYTES) {
+        error_set(e, LIMIT, "the split pattern is too long");
+        error_found(e, "%llu bytes", (unsigned long long)pattern.bytes);
+        error_expected(e, "at most %d", TOKENIZER_PATTERN_BYTES);
+        return error_where(e, "%s, %s", t->path, member);
+    }
+    tr.out = alloc_array(t->sys, tr.room, 1, e);
+    if (!tr.out) return e->code;
+    translate(&tr);
+    if (tr.refused[0]) {
+        error_set(e, UNSUPPORTED, "the split pattern has a construct that is not reproduced here");
+        error_found(e, "\"%s\"", tr.refused);
+    } else if (tr.too_long) {
+        error_set(e, LIMIT, "the split pattern is too long when translated");
+        error_expected(e, "at most %d bytes", TRANSLATED_BYTES_MAX);
+    } else {
+        compile(t, code, (struct span){tr.out, tr.n_out}, e);
+    }
+    t->sys->release(t->sys, tr.out);
+    return e->code ? error_where(e, "%s, %s", t->path, member) : OK;
+}
+
+static enum status match_failed(const struct split *s, int code, struct error *e) {
+    bool limit =
+        code == PCRE2_ERROR_MATCHLIMIT || code == PCRE2_ERROR_HEAPLIMIT || code == PCRE2_ERROR_DEPTHLIMIT;
+    if (code == PCRE2_ERROR_NOMEMORY) return error_set(e, MEMORY, "no memory to split a text");
+    PCRE2_UCHAR why[120] = "";
+    pcre2_get_error_message(code, why, sizeof why);
+    error_set(e, limit ? LIMIT : INTERNAL, "the tokenizer's split pattern takes too long on this text");
+    error_where(e, "%s, byte %llu of a piece of text", s->t->path, (unsigned long long)s->from);
+    error_found(e, "%s", (const char *)why);
+    return error_expected(e, "steps in proportion to the text");
+}
+
+/* Finds the next match into start and end; false if there is none. Like Oniguruma's iterator this passes over
+ * an empty match right behind the last one. */
+static bool find_match(struct split *s, struct error *e) {
+    while (s->from < s->text.bytes) {
+        int code = pcre2_match(s->code, (PCRE2_SPTR)s->text.at, s->text.bytes, s->from, PCRE2_NO_UTF_CHECK,
+                               s->data, s->context);
+        if (code < 0) {
+            if (code != PCRE2_ERROR_NOMATCH) match_failed(s, code, e);
+            return false;
+        }
+        const PCRE2_SIZE *at = pcre2_get_ovector_pointer(s->data);
+        if (at[0] == at[1] && s->matched && at[1] == s->end) {
+            do s->from++;
+            while (s->from < s->text.bytes && ((unsigned char)s->text.at[s->from] & 0xC0) == 0x80);
+            continue;
+        }
+        s->start = at[0];
+        s->end = s->from = at[1];
+        s->matched = true;
+        return true;
+    }
+    return false;
+}
+
+bool split_next(struct split *s, struct span *piece, struct error *e) {
+    while (s->given == s->end) {
+        if (s->given == s->text.bytes) return false;
+        if (!find_match(s, e)) {
+            if (e->code) return false;
+            s->start = s->end =
+                s->text.bytes; /* the rest, which nothing matched, stands before an empty match */
+        }
+        if (s->drop_gaps) s->given = s->start;
+    }
+    uint64_t to = s->given < s->start ? s->start : s->end;
+    *piece = (struct span){s->text.at + s->given, to - s->given};
+    s->given = to;
+    return true;
+}

@@ -1,0 +1,263 @@
+/* Byte-level BPE tokenizers: opening, and one text's way from bytes to ids. See tokenizer.h and, for the
+ * steps, tokenizer_internal.h. */
+#include "loaders/tokenizer/internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/checked.h"
+#include "loaders/gguf/gguf.h"
+
+/* A text's way through the steps: everything that encoding one text allocates. */
+struct encoding {
+    const struct tokenizer *t;
+    pcre2_match_data *data, *redata; /* of the split and of the split of its pieces */
+    pcre2_match_context *context;
+    struct bpe_scratch scratch;
+    struct id_list out;
+};
+
+/* One character, letters of ASCII alone or signs of ASCII alone: no more pieces by GPT-2's pattern, which is
+ * the only one that splits again. Saves asking it for nearly every piece there is. */
+static bool is_whole(struct span piece) {
+    uint64_t letters = 0, signs = 0, continued = 0;
+    for (uint64_t i = 0; i < piece.bytes; i++) {
+        unsigned char c = (unsigned char)piece.at[i];
+        bool letter = (c | 32) >= 'a' && (c | 32) <= 'z';
+        letters += letter;
+        signs += !letter && c > ' ' && c < 0x7F && !(c >= '0' && c <= '9');
+        continued += (c & 0xC0) == 0x80;
+    }
+    return letters == piece.bytes || signs == piece.bytes || continued + 1 == piece.bytes;
+}
+
+static enum status encode_piece(struct encoding *c, struct span text, struct error *e) {
+    struct split split = {
+        .t = c->t, .code = c->t->resplit, .data = c->redata, .context = c->context, .text = text};
+    struct span piece;
+    if (!split.code || is_whole(text)) return bpe_piece(c->t, &c->scratch, text, &c->out, e);
+    while (split_next(&split, &piece, e))
+        if (bpe_piece(c->t, &c->scratch, piece, &c->out, e)) return e->code;
+    return e->code;
+}
+
+static enum status encode_plain(struct encoding *c, struct span text, struct error *e) {
+    struct split split = {.t = c->t,
+                          .code = c->t->split,
+                          .drop_gaps = c->t->drop_gaps,
+                          .data = c->data,
+                          .context = c->context,
+                          .text = text};
+    struct span piece;
+    if (c->t->unigram.edges) return unigram_text(c->t, text, &c->out, e);
+    while (split_next(&split, &piece, e))
+        if (encode_piece(c, piece, e)) return e->code;
+    return e->code;
+}
+
+/* What stands between one step's added tokens goes to the next step. */
+typedef enum status (*next_step)(struct encoding *c, struct span text, struct error *e);
+
+static enum status encode_around(struct encoding *c, const struct added_set *set, struct span text,
+                                 next_step next, struct error *e) {
+    struct added_search search = {.set = set, .text = text};
+    uint64_t taken = 0;
+    while (added_next(&search)) {
+        if (taken < search.start && next(c, (struct span){text.at + taken, search.start - taken}, e))
+            return e->code;
+        if (id_list_push(c->t->sys, &c->out, search.id, e)) return e->code;
+        taken = search.end;
+    }
+    return taken < text.bytes ? next(c, (struct span){text.at + taken, text.bytes - taken}, e) : OK;
+}
+
+static enum status encode_normalized(struct encoding *c, struct span text, struct error *e) {
+    char *normal = NULL;
+    if (text_normalize(c->t, &text, &normal, e)) return e->code;
+    encode_around(c, &c->t->normalized, text, encode_plain, e);
+    c->t->sys->release(c->t->sys, normal);
+    return e->code;
+}
+
+static enum status check_text(const char *text, uint64_t bytes, struct error *e) {
+    if (bytes > TOKENIZER_TEXT_BYTES) {
+        error_set(e, LIMIT, "the text is too long");
+        error_found(e, "%" PRIu64 " bytes", bytes);
+        error_expected(e, "at most %d bytes", TOKENIZER_TEXT_BYTES);
+        return error_is_usage(e);
+    }
+    uint64_t valid = utf8_valid_bytes(text, bytes);
+    if (valid == bytes) return OK;
+    error_set(e, UTF8, "the text is not UTF-8");
+    error_where(e, "byte %" PRIu64 " of the text", valid);
+    error_found(e, "byte 0x%02x", (unsigned char)text[valid]);
+    error_expected(e, "valid UTF-8");
+    return error_is_usage(e);
+}
+
+/* A pattern may take a few steps per byte, as real ones do; one that backtracks without end comes from a
+ * hostile file and stops here. The room for its backtracking is ours too (LINE_HOST). */
+static enum status encoding_start(struct encoding *c, uint64_t bytes, struct error *e) {
+    if (c->t->unigram.edges) return OK;
+    c->data = pcre2_match_data_create_from_pattern(c->t->split, c->t->memory);
+    if (c->t->resplit) c->redata = pcre2_match_data_create_from_pattern(c->t->resplit, c->t->memory);
+    c->context = pcre2_match_context_create(c->t->memory);
+    if (!c->data || !c->context || (c->t->resplit && !c->redata))
+        return error_set(e, MEMORY, "no memory to split a text");
+    pcre2_set_match_limit(c->context, (uint32_t)(10000 + 16 * bytes));
+    pcre2_set_heap_limit(c->context, 64 * 1024);
+    return OK;
+}
+
+enum status tokenizer_encode(const struct tokenizer *t, const char *text, uint64_t bytes, int32_t **ids,
+                             int *n_ids, struct error *e) {
+    struct encoding c = {.t = t};
+    *ids = NULL;
+    *n_ids = 0;
+    if (check_text(text, bytes, e)) return e->code;
+    /* An array even for no ids, so that NULL means failure. */
+    c.out.ids = alloc_array(t->sys, 64, sizeof *c.out.ids, e);
+    c.out.capacity = 64;
+    if (e->code || encoding_start(&c, bytes, e)) goto out;
+    encode_around(&c, &t->raw, (struct span){text, bytes}, encode_normalized, e);
+out:
+    pcre2_match_data_free(c.data);
+    pcre2_match_data_free(c.redata);
+    pcre2_match_context_free(c.context);
+    t->sys->release(t->sys, c.scratch.symbols);
+    t->sys->release(t->sys, c.scratch.heap);
+    if (e->code) {
+        t->sys->release(t->sys, c.out.ids);
+        return e->code;
+    }
+    *ids = c.out.ids;
+    *n_ids = (int)c.out.n;
+    return OK;
+}
+
+int tokenizer_size(const struct tokenizer *t) {
+    return t->size;
+}
+
+const char *tokenizer_kind(const struct tokenizer *t) {
+    return t->kind;
+}
+
+int tokenizer_special(const struct tokenizer *t, const char *text) {
+    for (int i = 0; i < t->n_added; i++)
+        if (!strcmp(t->added[i].content.at, text)) return t->added[i].id;
+    return -1;
+}
+
+/* The length of path, or negative errno. A folder has none. */
+static int64_t file_bytes(struct sys *sys, const char *path, bool *regular) {
+    struct file_identity identity = {0};
+    int file = sys->open(sys, path);
+    *regular = false;
+    if (file < 0) return file;
+    int failed = sys->identify(sys, file, &identity);
+    sys->close(sys, file);
+    *regular = !failed && identity.regular;
+    return failed ? failed : identity.bytes;
+}
+
+static bool is_absent(int64_t bytes) {
+    return bytes == -ENOENT || bytes == -ENOTDIR;
+}
+
+/* tokenizer.json in a folder, or path itself when it is a file. False if there is none; what is there and
+ * cannot be opened is one: reading it says why. */
+static bool find_json(struct sys *sys, const char *path, char *json, int json_bytes) {
+    bool regular;
+    int64_t bytes = file_bytes(sys, path, &regular);
+    if (regular || (bytes < 0 && !is_absent(bytes))) {
+        snprintf(json, (size_t)json_bytes, "%s", path);
+        return true;
+    }
+    snprintf(json, (size_t)json_bytes, "%s/tokenizer.json", path);
+    return !is_absent(file_bytes(sys, json, &regular));
+}
+
+/* A file of that name, which is no JSON. */
+static bool is_spiece(const char *path) {
+    size_t n = strlen(path);
+    return n > 6 && !strcmp(path + n - 6, ".model");
+}
+
+enum { PATH_BYTES = 4096 };
+
+enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer **tokenizer, struct error *e) {
+    char json[PATH_BYTES];
+    *tokenizer = NULL;
+    if (strlen(path) > PATH_BYTES - 64) return error_set(e, USAGE, "a tokenizer's path is too long");
+    struct tokenizer *t = alloc_array(sys, 1, sizeof *t, e);
+    if (!t) return e->code;
+    t->sys = sys;
+    t->unk = -1;
+    t->kind = "BPE";
+    if (is_spiece(path))
+        tokenizer_read_spiece(t, path, e);
+    else if (gguf_is(sys, path))
+        tokenizer_read_gguf(t, path, e);
+    else if (find_json(sys, path, json, sizeof json))
+        tokenizer_read_json(t, json, e);
+    else
+        tokenizer_read_folder(t, path, e);
+    sys->trim(sys);
+    if (!e->code) {
+        *tokenizer = t;
+        return OK;
+    }
+    tokenizer_close(t);
+    return e->code;
+}
+
+void tokenizer_close(struct tokenizer *t) {
+    if (!t) return;
+    struct sys *sys = t->sys;
+    for (int i = 0; i < t->n_added; i++) {
+        if (t->added[i].pattern.at != t->added[i].content.at)
+            sys->release(sys, (char *)t->added[i].pattern.at);
+        sys->release(sys, (char *)t->added[i].content.at);
+    }
+    void *const parts[] = {t->added,         t->raw.sorted,   t->normalized.sorted,
+                           t->merges.merges, t->merges.slots, t->path};
+    word_table_destroy(sys, &t->words);
+    unigram_destroy(sys, &t->unigram);
+    charsmap_destroy(sys, &t->charsmap);
+    pcre2_code_free(t->split);
+    pcre2_code_free(t->resplit);
+    pcre2_general_context_free(t->memory);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) sys->release(sys, parts[i]);
+    sys->release(sys, t);
+}
+
+/* Jansson needs most for short tokens written without white space. Measured (Jansson 2.14, glibc 2.36,
+ * x86-64, November 2026) with 151,643 tokens and 151,387 merges, in bytes of heap per byte of file: 11.8 with
+ * merges as pairs and no white space (5.9 MB), 6.3 with them indented as released files are (12.0 MB), 7.3
+ * with merges as texts (5.3 MB). With 32,100 pieces of a unigram model: 12.3 beside 2.2 MB as JSON without
+ * white space (0.6 MB), 3 as spiece.model (0.6 MB). With CLIP's 49,408 tokens and merges: 3.5 (2.5 MB). 16
+ * leaves room for shorter tokens; the constant is for the bit set of ids and small files. A file of empty
+ * arrays would need more: it is no tokenizer. */
+enum { HEAP_PER_BYTE = 16, HEAP_CONSTANT = 4 << 20 };
+
+uint64_t tokenizer_open_bytes(struct sys *sys, const char *path) {
+    static const char *const names[] = {"vocab.json",        "merges.txt",   "tokenizer_config.json",
+                                        "added_tokens.json", "spiece.model", "special_tokens_map.json",
+                                        "tokenizer.model"};
+    char name[PATH_BYTES];
+    uint64_t sum = 0;
+    bool regular;
+    if (strlen(path) > PATH_BYTES - 64) return 0;
+    /* Its header is memory of ours, of which a peak is known; of Jansson's only the added tokens are. */
+    if (gguf_is(sys, path)) return HEAP_CONSTANT;
+    bool json = find_json(sys, path, name, sizeof name);
+    for (size_t i = 0; i < (json ? 1 : sizeof names / sizeof *names); i++) {
+        if (!json) snprintf(name, sizeof name, "%s/%s", path, names[i]);
+        int64_t bytes = file_bytes(sys, name, &regular);
+        if (bytes > 0 && !add_u64(sum, (uint64_t)bytes, &sum)) return UINT64_MAX;
+    }
+    return multiply_u64(sum, HEAP_PER_BYTE, &sum) && add_u64(sum, HEAP_CONSTANT, &sum) ? sum : UINT64_MAX;
+}

@@ -1,0 +1,61 @@
+/* Tokenizers: byte-level BPE (GPT-2, Qwen2, Qwen3), CLIP's, and unigram models (T5), from the files that they
+ * are released as. */
+#ifndef SLUICE_LOADERS_TOKENIZER_TOKENIZER_H
+#define SLUICE_LOADERS_TOKENIZER_TOKENIZER_H
+
+#include "engine/base/error.h"
+#include "engine/base/sys.h"
+
+struct tokenizer;
+
+/* Opens a folder or one of its files by name: tokenizer.json wins; else vocab.json + merges.txt (told apart
+ * as Qwen's or CLIP's by tokenizer_class, else by CLIP's ends of words) or spiece.model (tokenizer.model),
+ * with added tokens from tokenizer_config.json's added_tokens_decoder, added_tokens.json,
+ * special_tokens_map.json. A GGUF file, known by how it begins: what its metadata have under tokenizer.ggml
+ * (BPE of Qwen's kind, and T5's unigram model). Immutable afterwards: usable from several threads. The
+ * tokenizer's memory is ours (LINE_HOST); what the JSON parser needed is given back before return. */
+enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer **tokenizer, struct error *e);
+void tokenizer_close(struct tokenizer *tokenizer);
+
+/* Ids of UTF-8 text exactly as the reference tokenizer gives them with add_special_tokens=False: added tokens
+ * are recognised in the text, normalisation, split, merges or the best pieces. The reference is transformers
+ * 5.23 on tokenizers 0.23; for a unigram model its T5Tokenizer, whose words are the same whatever
+ * tokenizer.json says of them ("legacy" or not). *ids is freed with sys->release. UTF8 for invalid text,
+ * LIMIT above 1 MB (exit class 2: text is what a user typed). Linear in the text's length up to a logarithm.
+ */
+enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, uint64_t bytes,
+                             int32_t **ids, int *n_ids, struct error *e);
+
+/* One more than the highest id. */
+int tokenizer_size(const struct tokenizer *tokenizer);
+/* "BPE" (byte-level: GPT-2, Qwen), "CLIP BPE" or "unigram" (T5). */
+const char *tokenizer_kind(const struct tokenizer *tokenizer);
+/* The id of an added token's exact text, of a unigram model also of a control or unknown piece; or -1. */
+int tokenizer_special(const struct tokenizer *tokenizer, const char *text);
+/* Peak bytes of heap that opening this path needs beyond what it keeps, an upper bound for real tokenizers
+ * from file sizes alone (16 per byte and 4 MB; measured 6 to 12 per byte, see tokenizer.c). A Qwen3-sized
+ * tokenizer keeps 3.9 MB (9.5 MB with ignore_merges), CLIP's 1.1 MB, a unigram model of 32,100 pieces 3 to 6
+ * MB. 0 when the path is too long to open. */
+uint64_t tokenizer_open_bytes(struct sys *sys, const char *path);
+
+/* The files of a made-up tokenizer, for checkpoints of random weights: of the real form and, where n_ids
+ * allows, of the real size; what they hold is made up, the same at every call. kind as tokenizer_kind says:
+ *   "BPE"       Qwen2's pattern, added tokens and template; Qwen3's 151,669 ids, at least 282
+ *   "CLIP BPE"  49,408 ids, at least 514; no tokenizer.json, as released
+ *   "unigram"   T5's 32,100 ids (its embedding has 32,128 rows), at least 256; no table of normalisation
+ * Never more ids than n_ids (USAGE where that is too few or the kind is unknown; MEMORY). */
+struct made_file {
+    const char *name;
+    char *text; /* the C library's */
+    uint64_t bytes;
+};
+enum { MADE_FILES_MAX = 5 };
+struct made_tokenizer {
+    struct made_file files[MADE_FILES_MAX];
+    int n_files;
+};
+enum status tokenizer_make(struct sys *sys, const char *kind, int n_ids, struct made_tokenizer *made,
+                           struct error *e);
+void made_tokenizer_destroy(struct made_tokenizer *made);
+
+#endif
