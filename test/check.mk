@@ -1,10 +1,12 @@
-# Tests. Each test/test_NAME.c is one program that links the engine's objects and cmocka; it ends with cmocka's
-# summary. Rings in the order of their cost; test/run.sh counts and prints the minutes of each.
-TESTS := $(patsubst test/test_%.c,%,$(wildcard test/test_*.c))
+# Tests. Each test/FOLDER/test_NAME.c is one program that links the engine's objects and cmocka; it ends with cmocka's
+# summary. What runs, and in which order: test/check.sh. What test/device holds: test/device/check.mk.
+TEST_FOLDERS := $(filter-out test/device/,$(sort $(dir $(wildcard test/*/test_*.c))))
+TESTS := $(patsubst test_%.c,%,$(notdir $(wildcard $(TEST_FOLDERS:%=%test_*.c))))
+vpath test_%.c $(TEST_FOLDERS)
 TEST_BINS := $(TESTS:%=$B/test_%)
 
 # Default visibility: a test may put its own malloc before the libraries'.
-$B/test_%: test/test_%.c $(ENGINE_O) $B/cuda.objects
+$B/test_%: test_%.c $(ENGINE_O) $B/cuda.objects
 	@echo "  ld $@"
 	@$(CC) $(CFLAGS) -fvisibility=default -MMD -MP $(LDFLAGS) -o $@ $< $(filter %.o,$^) -lcmocka $(CLI_LIBS) $(LIBS)
 # What the program alone has.
@@ -12,11 +14,11 @@ $B/test_picture_read: $B/obj/cli/picture_read.o $B/obj/cli/fail.o
 
 # Under the thread sanitizer no oneDNN: its OpenMP is not instrumented and gives false races.
 TSAN_O := $(patsubst %.c,$B/obj/%.o,$(wildcard engine/base/*.c engine/run/*.c kernels/*.c kernels/dry/*.c kernels/paced/*.c))
-$B/tsan_%: test/test_%.c $(TSAN_O)
+$B/tsan_%: test_%.c $(TSAN_O)
 	@echo "  ld $@"
 	@$(CC) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(TSAN_O) -lcmocka -lm -lpthread
 
-include test/cuda/check.mk
+include test/device/check.mk
 include test/fuzz/fuzz.mk
 ifneq ($(filter emu%,$(CONFIG)),)
 include test/emu/emu.mk

@@ -33,7 +33,7 @@ clang_reads() {
 build() {
     make -s -j"$(nproc)" "$@" >build/make.log 2>&1 || { tail -30 build/make.log; echo "0 passed, 1 failed"; exit 1; }
 }
-tests=$(ls test/test_*.c | sed 's/.*test_\(.*\)\.c/\1/')
+tests=$(ls test/*/test_*.c | grep -v '^test/device/' | sed 's/.*test_\(.*\)\.c/\1/')
 
 ring house sh test/house.sh
 ring format format
@@ -49,14 +49,14 @@ build tests
     for name in golden rings_zimage rings_flux rings_clip rings_t5 rings_vae rings_vae_encoder ops bf16; do
         echo "'avx2 $name' env DNNL_MAX_CPU_ISA=AVX2 build/release/test_$name"
     done
-    echo "program sh test/cli/run.sh build/release/sluice test/golden/zimage_a/model build/cli_test"
-    echo "convert sh test/cli/convert.sh build/release/sluice test/golden/zimage_a/model build/convert_test"
-    echo "'pictures in' sh test/cli/pictures.sh build/release/sluice test/golden/flux_a/model build/pictures_test"
+    echo "program sh test/program/run.sh build/release/sluice test/golden/zimage_a/model build/cli_test"
+    echo "convert sh test/program/convert.sh build/release/sluice test/golden/zimage_a/model build/convert_test"
+    echo "'pictures in' sh test/program/pictures.sh build/release/sluice test/golden/flux_a/model build/pictures_test"
 } | together
 for name in $alone; do ring "release $name" "build/release/test_$name"; done
-ring "benches" sh test/cli/benches.sh build/release/sluice test/golden/zimage_a/model build/benches_test
-ring "install" sh test/test_install.sh
-ring "budget" sh test/test_budget.sh build/release/sluice
+ring "benches" sh test/program/benches.sh build/release/sluice test/golden/zimage_a/model build/benches_test
+ring "install" sh test/program/install.sh
+ring "budget" sh test/program/budget.sh build/release/sluice
 build CONFIG=asan tests
 # A few prompts are enough for the sanitizer to see every line of the demo's reader.
 {
@@ -108,7 +108,7 @@ build CONFIG=emu build/emu/sluice gpu-stage
 build CONFIG=emu build/emu/test_golden build/emu/test_rings_zimage build/emu/test_rings_flux build/emu/test_rings_clip build/emu/test_rings_t5 \
     build/emu/test_rings_vae build/emu/test_rings_vae_encoder build/emu/test_stored
 {
-    echo "'emu program' env ${all:+CALLS=$all} sh test/cuda/program.sh build/emu/sluice test/golden/zimage_a/model build/cuda_test"
+    echo "'emu program' env ${all:+CALLS=$all} sh test/device/program.sh build/emu/sluice test/golden/zimage_a/model build/cuda_test"
     echo "'emu pipeline' env SLUICE_TEST_DEVICE=cuda build/emu/test_golden"
     for name in rings_zimage rings_flux rings_clip rings_t5 rings_vae rings_vae_encoder stored; do
         echo "'emu $name' env SLUICE_TEST_DEVICE=cuda build/emu/test_$name"
@@ -116,7 +116,7 @@ build CONFIG=emu build/emu/test_golden build/emu/test_rings_zimage build/emu/tes
 } | together
 build build/release/gpu_results
 ring "readme" sh bench/gpu/readme.sh build/release/gpu_results check
-ring "gpu script" sh test/test_gpu_script.sh build/emu/gpu build/gpu_script_test
+ring "gpu script" sh test/program/gpu_script.sh build/emu/gpu build/gpu_script_test
 if [ "$all" = all ]; then ring "emu faults" sh test/emu/faults.sh; else ring "emu faults" sh test/emu/faults.sh 2; fi
 for file in $rings/*.log; do echo "=== $file"; cat "$file"; done >build/check.log
 set -- $(cat $rings/*.counts | awk '{ good += $1; bad += $2 } END { print good + 0, bad + 0 }')

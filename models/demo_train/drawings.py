@@ -1,4 +1,4 @@
-"""True drawings for the test of the reader in C (test/demo_reader.h): one PNG sheet per picture size and what is on them.
+"""True drawings for the test of the reader in C (test/lib/demo_reader.h): one PNG sheet per picture size and what is on them.
 
     python drawings.py --out ../../test/golden/demo
 

@@ -23,7 +23,7 @@ tree() {
     mkdir -p "$work/tree/test" "$work/tree/build/$1" "$work/tree/bench"
     cp -a Makefile engine kernels loaders models cli "$work/tree/"
     cp -a bench/gpu "$work/tree/bench/"
-    cp -a test/*.h test/*.mk test/emu test/cuda test/fuzz "$work/tree/test/"
+    cp -a test/*.mk test/lib test/emu test/device test/fuzz "$work/tree/test/"
     cp -a "build/$1/obj" "$work/tree/build/$1/"
 }
 # One line of the file changes or goes, and nothing else.

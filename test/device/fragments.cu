@@ -1,0 +1,131 @@
+/* See fragments.h. Grids of one block, or of 256 threads a block for the element by element ones. */
+#include "test/device/fragments.h"
+
+#include "kernels/cuda/operators.h"
+#include "kernels/cuda/ptx.cuh"
+
+enum { THREADS = 256, SIDE = 16, PRODUCT_STRIDE = 24 };
+
+static cudaStream_t stream_of(struct device *device) {
+    return reinterpret_cast<struct cuda *>(device)->compute;
+}
+
+__global__ static void mma(const uint32_t *a, const uint32_t *b, float *d) {
+    uint32_t b_lane[MMA_TILES][2];
+    float d_lane[MMA_TILES][4];
+    int lane = threadIdx.x;
+    for (int i = 0; i < MMA_TILES; i++) {
+        for (int k = 0; k < 2; k++) b_lane[i][k] = b[(lane * MMA_TILES + i) * 2 + k];
+        for (int k = 0; k < 4; k++) d_lane[i][k] = d[(lane * MMA_TILES + i) * 4 + k];
+    }
+    uint32_t a_lane[4] = {a[lane * 4], a[lane * 4 + 1], a[lane * 4 + 2], a[lane * 4 + 3]};
+    mma_bf16<MMA_TILES>(d_lane, a_lane, b_lane);
+    for (int i = 0; i < MMA_TILES; i++)
+        for (int k = 0; k < 4; k++) d[(lane * MMA_TILES + i) * 4 + k] = d_lane[i][k];
+}
+
+extern "C" void fragments_mma(struct device *device, const uint32_t *a, const uint32_t *b, float *d) {
+    LAUNCH(mma, 1, LANES, 0, stream_of(device), a, b, d);
+}
+
+template <bool transposed>
+__global__ static void tiles(const uint16_t *values, const int32_t *row_of, uint32_t *to) {
+    SMEM_ARRAY(uint16_t, tile, LANES * TILE_STRIDE);
+    int lane = threadIdx.x;
+    for (int i = lane; i < LANES * TILE_STRIDE; i += LANES) tile[i] = values[i];
+    __syncthreads();
+    uint32_t got[4];
+    if (transposed)
+        ldmatrix_x4_transposed(got, tile + row_of[lane] * TILE_STRIDE);
+    else
+        ldmatrix_x4(got, tile + row_of[lane] * TILE_STRIDE);
+    for (int i = 0; i < 4; i++) to[lane * 4 + i] = got[i];
+}
+
+extern "C" void fragments_ldmatrix(struct device *device, const uint16_t *values, const int32_t *row_of,
+                                   bool transposed, uint32_t *to) {
+    if (transposed)
+        LAUNCH((tiles<true>), 1, LANES, 0, stream_of(device), values, row_of, to);
+    else
+        LAUNCH((tiles<false>), 1, LANES, 0, stream_of(device), values, row_of, to);
+}
+
+template <bool transposed> __global__ static void product(const uint16_t *a, const uint16_t *b, float *d) {
+    SMEM_ARRAY(uint16_t, a_tile, SIDE * PRODUCT_STRIDE);
+    SMEM_ARRAY(uint16_t, b_tile, SIDE * PRODUCT_STRIDE);
+    int lane = threadIdx.x, row = lane / 2, half = lane % 2 * 8;
+    copy_async_16(a_tile + row * PRODUCT_STRIDE + half, a + row * SIDE + half, true);
+    copy_async_16(b_tile + row * PRODUCT_STRIDE + half, b + row * SIDE + half, true);
+    copy_async_commit();
+    copy_async_wait<0>();
+    __syncthreads();
+    uint32_t a_lane[4], b_lane[2][2];
+    float sum[2][4] = {};
+    ldmatrix_x4(a_lane, a_tile + lane % 16 * PRODUCT_STRIDE + lane / 16 * 8);
+    if (transposed)
+        ldmatrix_x4_transposed(&b_lane[0][0],
+                               b_tile + (lane / 8 % 2 * 8 + lane % 8) * PRODUCT_STRIDE + lane / 16 * 8);
+    else
+        ldmatrix_x4(&b_lane[0][0], b_tile + (lane / 16 * 8 + lane % 8) * PRODUCT_STRIDE + lane / 8 % 2 * 8);
+    mma_bf16<2>(sum, a_lane, b_lane);
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < 4; k++)
+            d[(lane / 4 + k / 2 * 8) * SIDE + i * 8 + lane % 4 * 2 + k % 2] = sum[i][k];
+}
+
+extern "C" void fragments_product(struct device *device, const uint16_t *a, const uint16_t *b,
+                                  bool transposed, float *d) {
+    if (transposed)
+        LAUNCH((product<true>), 1, LANES, 0, stream_of(device), a, b, d);
+    else
+        LAUNCH((product<false>), 1, LANES, 0, stream_of(device), a, b, d);
+}
+
+/* Thread i queues chunk i of each group; the first must be there while the second may be on its way. */
+__global__ static void copy(const uint32_t *from, const int32_t *valid, uint32_t *to) {
+    SMEM_ARRAY(uint32_t, chunks, CHUNKS * 4);
+    int n = CHUNKS / 2, i = threadIdx.x, other = n - 1 - i;
+    copy_async_16(chunks + i * 4, from + i * 4, valid[i]);
+    copy_async_commit();
+    copy_async_16(chunks + (n + i) * 4, from + (n + i) * 4, valid[n + i]);
+    copy_async_commit();
+    copy_async_wait<1>();
+    __syncthreads();
+    st128(to + other * 4, ld128(chunks + other * 4));
+    copy_async_wait<0>();
+    __syncthreads();
+    st128(to + (n + other) * 4, ld128(chunks + (n + other) * 4));
+}
+
+extern "C" void fragments_copy(struct device *device, const uint32_t *from, const int32_t *valid,
+                               uint32_t *to) {
+    LAUNCH(copy, 1, CHUNKS / 2, 0, stream_of(device), from, valid, to);
+}
+
+__global__ static void exp2_each(const float *from, float *to, int32_t n) {
+    int32_t i = blockIdx.x * THREADS + threadIdx.x;
+    if (i < n) to[i] = exp2_fast(from[i]);
+}
+
+extern "C" void fragments_exp2(struct device *device, const float *from, float *to, int32_t n) {
+    LAUNCH(exp2_each, (n + THREADS - 1) / THREADS, THREADS, 0, stream_of(device), from, to, n);
+}
+
+__global__ static void pack_each(const float *low, const float *high, uint32_t *to, int32_t n) {
+    int32_t i = blockIdx.x * THREADS + threadIdx.x;
+    if (i < n) to[i] = pack_bf16(low[i], high[i]);
+}
+
+extern "C" void fragments_pack(struct device *device, const float *low, const float *high, uint32_t *to,
+                               int32_t n) {
+    LAUNCH(pack_each, (n + THREADS - 1) / THREADS, THREADS, 0, stream_of(device), low, high, to, n);
+}
+
+__global__ static void f16_each(const uint16_t *from, float *to, int32_t n) {
+    int32_t i = blockIdx.x * THREADS + threadIdx.x;
+    if (i < n) to[i] = f16_f32(from[i]);
+}
+
+extern "C" void fragments_f16(struct device *device, const uint16_t *from, float *to, int32_t n) {
+    LAUNCH(f16_each, (n + THREADS - 1) / THREADS, THREADS, 0, stream_of(device), from, to, n);
+}

@@ -1,0 +1,198 @@
+/* The instructions of ptx.cuh one by one against plain loops, on a GPU first of all: the emulator's twins
+ * were written from the same manual as the kernels, so what both misread shows only there.
+ *
+ * Layouts as the PTX ISA has them (mma.m16n8k16, ldmatrix): in lane l group g = l / 4, place p = l % 4. */
+#include "test/device/cuda_watch.h"
+
+#include "test/device/fragments.h"
+
+static struct device *cuda;
+
+static void *shared(size_t bytes) {
+    return operand_memory(bytes);
+}
+
+/* Whole numbers up to 256 are exact in bf16. */
+static uint16_t bf16_of(int value) {
+    return (uint16_t)(bits_of((float)value) >> 16);
+}
+
+static uint32_t pair(uint16_t low, uint16_t high) {
+    return (uint32_t)high << 16 | low;
+}
+
+/* Different values everywhere, so that no wrong place gives the right sum. */
+static int a_value(int row, int k) {
+    return 1 + row * 16 + k;
+}
+
+static int b_value(int k, int column) {
+    return 256 - (column * 16 + k) % 251;
+}
+
+static void test_mma(void **state) {
+    (void)state;
+    case_begin();
+    uint32_t *a = shared(LANES * 4 * sizeof *a), *b = shared(LANES * MMA_TILES * 2 * sizeof *b);
+    float *d = shared(LANES * MMA_TILES * 4 * sizeof *d);
+    for (int l = 0; l < LANES; l++) {
+        int g = l / 4, p = l % 4;
+        for (int i = 0; i < 4; i++) {
+            int row = g + i % 2 * 8, k = 2 * p + i / 2 * 8;
+            a[l * 4 + i] = pair(bf16_of(a_value(row, k)), bf16_of(a_value(row, k + 1)));
+        }
+        for (int t = 0; t < MMA_TILES; t++)
+            for (int i = 0; i < 2; i++) {
+                int k = 2 * p + i * 8, column = t * 8 + g;
+                b[(l * MMA_TILES + t) * 2 + i] =
+                    pair(bf16_of(b_value(k, column)), bf16_of(b_value(k + 1, column)));
+            }
+        for (int i = 0; i < MMA_TILES * 4; i++) d[l * MMA_TILES * 4 + i] = (float)(l * 100 + i);
+    }
+    fragments_mma(cuda, a, b, d);
+    watch_wait();
+    for (int l = 0; l < LANES; l++)
+        for (int t = 0; t < MMA_TILES; t++)
+            for (int i = 0; i < 4; i++) {
+                int row = l / 4 + i / 2 * 8, column = t * 8 + l % 4 * 2 + i % 2, sum = l * 100 + t * 4 + i;
+                for (int k = 0; k < 16; k++) sum += a_value(row, k) * b_value(k, column);
+                assert_int_equal((int)d[(l * MMA_TILES + t) * 4 + i], sum);
+            }
+}
+
+static void test_ldmatrix(void **state) {
+    (void)state;
+    for (int transposed = 0; transposed < 2; transposed++) {
+        case_begin();
+        uint16_t *values = shared(LANES * TILE_STRIDE * sizeof *values);
+        int32_t *row_of = shared(LANES * sizeof *row_of);
+        uint32_t *got = shared(LANES * 4 * sizeof *got);
+        for (int i = 0; i < LANES * TILE_STRIDE; i++) values[i] = (uint16_t)(7 + 13 * i);
+        for (int l = 0; l < LANES; l++) row_of[l] = (l * 5 + 3) % LANES; /* rows need not follow each other */
+        fragments_ldmatrix(cuda, values, row_of, transposed, got);
+        watch_wait();
+        for (int l = 0; l < LANES; l++)
+            for (int t = 0; t < 4; t++) {
+                int g = l / 4, p = l % 4;
+                const uint16_t *first = values + row_of[t * 8 + (transposed ? 2 * p : g)] * TILE_STRIDE;
+                const uint16_t *second = values + row_of[t * 8 + (transposed ? 2 * p + 1 : g)] * TILE_STRIDE;
+                uint32_t want =
+                    transposed ? pair(first[g], second[g]) : pair(first[2 * p], second[2 * p + 1]);
+                assert_int_equal(got[l * 4 + t], want);
+            }
+    }
+}
+
+static void test_product(void **state) {
+    (void)state;
+    for (int transposed = 0; transposed < 2; transposed++) {
+        case_begin();
+        uint16_t *a = shared(256 * sizeof *a), *b = shared(256 * sizeof *b);
+        float *d = shared(256 * sizeof *d);
+        for (int i = 0; i < 256; i++) {
+            a[i] = bf16_of(a_value(i / 16, i % 16));
+            b[i] = bf16_of(transposed ? b_value(i / 16, i % 16) : b_value(i % 16, i / 16));
+        }
+        fragments_product(cuda, a, b, transposed, d);
+        watch_wait();
+        for (int i = 0; i < 256; i++) {
+            int sum = 0;
+            for (int k = 0; k < 16; k++) sum += a_value(i / 16, k) * b_value(k, i % 16);
+            assert_int_equal((int)d[i], sum);
+        }
+    }
+}
+
+static void test_copy(void **state) {
+    (void)state;
+    case_begin();
+    uint32_t *from = shared(CHUNKS * 16), *to = shared(CHUNKS * 16);
+    int32_t *valid = shared(CHUNKS * sizeof *valid);
+    for (int i = 0; i < CHUNKS * 4; i++) from[i] = 0x10001u * (uint32_t)(i + 1), to[i] = 0xffffffff;
+    for (int i = 0; i < CHUNKS; i++) valid[i] = i % 5 != 2;
+    fragments_copy(cuda, from, valid, to);
+    watch_wait();
+    for (int i = 0; i < CHUNKS * 4; i++) assert_int_equal(to[i], valid[i / 4] ? from[i] : 0);
+}
+
+/* 2^-22 as ptx.cuh says; results that f32 can only hold as subnormals are 0. */
+static void test_exp2(void **state) {
+    (void)state;
+    enum { N = 20000 };
+    case_begin();
+    float *from = shared(N * sizeof *from), *to = shared(N * sizeof *to);
+    for (int i = 0; i < N; i++) from[i] = -125.9f + 253.8f * (float)i / N;
+    from[0] = -INFINITY, from[1] = -200, from[2] = 0, from[3] = -1;
+    fragments_exp2(cuda, from, to, N);
+    watch_wait();
+    double worst = 0;
+    for (int i = 2; i < N; i++) worst = fmax(worst, fabs((double)to[i] / exp2((double)from[i]) - 1));
+    printf("  exp2: 2^%.2f\n", log2(worst));
+    assert_true(to[0] == 0 && to[1] == 0 && to[2] == 1 && to[3] == 0.5f);
+    assert_true(worst <= 0x1p-22);
+}
+
+static void test_pack(void **state) {
+    (void)state;
+    enum { N = 3000 };
+    case_begin();
+    float *low = shared(N * sizeof *low), *high = shared(N * sizeof *high);
+    uint32_t *to = shared(N * sizeof *to);
+    random_state = 1;
+    for (int i = 0; i < N; i++) {
+        uint32_t bits = (uint32_t)random_bits();
+        if (i % 3 == 0) bits = (bits & 0xffff0000u) | 0x8000u; /* halfway */
+        memcpy(&low[i], &bits, sizeof bits);
+        if (!isfinite(low[i])) low[i] = 0;
+        high[i] = -1.5f * (float)(i + 1);
+    }
+    low[0] = NAN, low[1] = INFINITY, low[2] = -0.0f;
+    fragments_pack(cuda, low, high, to, N);
+    watch_wait();
+    for (int i = 1; i < N; i++) {
+        float got[2];
+        uint32_t bits[2] = {to[i] << 16, to[i] & 0xffff0000u};
+        memcpy(got, bits, sizeof got);
+        /* Beyond the largest bf16 lies infinity, as for any format. */
+        if (!(fabsf(low[i]) > 0x1.fep127f)) assert_true((double)got[0] == nearest_bf16((double)low[i]));
+        assert_true((double)got[1] == nearest_bf16((double)high[i]));
+    }
+    assert_true((to[0] & 0x7fff) > 0x7f80);
+    assert_int_equal(to[1] & 0xffff, 0x7f80);
+    assert_int_equal(to[2] & 0xffff, 0x8000);
+}
+
+static void test_f16(void **state) {
+    (void)state;
+    enum { N = 1 << 16 };
+    case_begin();
+    uint16_t *from = shared(N * sizeof *from);
+    float *to = shared(N * sizeof *to);
+    for (int i = 0; i < N; i++) from[i] = (uint16_t)i;
+    fragments_f16(cuda, from, to, N);
+    watch_wait();
+    struct tensor t = tensor_make(from, DTYPE_F16, SHAPE(N));
+    for (int i = 0; i < N; i++) {
+        if ((i & 0x7c00) != 0x7c00)
+            assert_true((double)to[i] == load(&t, 0, i) && !signbit(to[i]) == !(i & 0x8000));
+        else
+            assert_true(i & 0x3ff ? isnan(to[i]) : isinf(to[i]) && !signbit(to[i]) == !(i & 0x8000));
+    }
+}
+
+static int open_watch(void **state) {
+    int failed = set_up(state);
+    cuda = watch.cuda;
+    return failed;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mma),  cmocka_unit_test(test_ldmatrix), cmocka_unit_test(test_product),
+        cmocka_unit_test(test_copy), cmocka_unit_test(test_exp2),     cmocka_unit_test(test_pack),
+        cmocka_unit_test(test_f16),
+    };
+    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, open_watch, tear_down);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
+}

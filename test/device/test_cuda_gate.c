@@ -1,0 +1,361 @@
+/* The residency gate on the CUDA device, emulated or real: what a plan chooses changes no bit, device memory
+ * stays within its plan, no copy is out of pageable memory, and a lack of memory is an error after which the
+ * next run draws the same picture. Comparisons are within this process only.
+ *
+ *     budgets of both memories          budgets
+ *     residents, pools, rings, staging, where pictures lie, depth, no_wrap, waits, keep     edited_plans
+ *     batch against single seeds, shapes, lengths of prompts                                requests, batch
+ *     several text encoders, a picture in                       all of these of Flux.1's fixture but batch
+ *     copies that come late, orders of threads       every run of these (emulated only)
+ *     no memory: device, pinned, shared               ladder (emulated only)
+ *     copies that fail, and what stays for the next run                              copies (emulated only)
+ *     a GPU that is lost: named, at once from then on, host memory goes back         lost (emulated only)
+ *     a GPU that others fill                          others (emulated only) */
+#include "test/lib/harness.h"
+#include "test/lib/stored_checkpoint.h"
+
+#include "test/device/emulated.h"
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#else
+#define __lsan_disable() ((void)0)
+#define __lsan_enable()  ((void)0)
+#endif
+
+enum { BUDGETS = 5, EDITS = 8 };
+
+static json_int_t vram(json_t *plan, const char *which) {
+    return number(json_object_get(plan, which), "vram_bytes");
+}
+
+static struct sluice_request request_small(int batch, double cfg_scale) {
+    return request_fox(48, 32, 2, batch, cfg_scale);
+}
+
+/* ---- one run ---- */
+
+static json_int_t measured_vram(struct rig *rig) {
+    char *text = NULL;
+    sluice_report(rig->session, &text, NULL);
+    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
+    json_int_t bytes = number(json_object_get(report, "measured"), "vram_bytes");
+    sluice_free(text);
+    json_decref(report);
+    return bytes;
+}
+
+static struct result run_same(struct rig *rig, const struct sluice_request *request,
+                              const struct result *want, const char *what) {
+    static uint64_t n_runs;
+    long pageable = emulated_pageable_copies();
+    emulated_disorder(n_runs++);
+    struct result r = run(rig, request);
+    same(want, &r, what);
+    if (!r.plan) return r;
+    json_int_t used = measured_vram(rig), planned = vram(r.plan, "peak");
+    check(used <= planned, "%s: %lld bytes of device memory used, %lld planned", what, (long long)used,
+          (long long)planned);
+    check(planned <= vram(r.plan, "budget"), "%s: the plan is above its budget", what);
+    check(emulated_pageable_copies() == pageable, "%s: copies out of pageable memory", what);
+    return r;
+}
+
+/* ---- budgets ---- */
+
+struct limits {
+    json_int_t least_vram, all_vram, least_ram, all_ram;
+};
+
+static struct limits limits_of(struct rig *rig, struct sluice_request request) {
+    request.plan = NULL;
+    request.max_ram_bytes = plenty;
+    request.max_vram_bytes = 0;
+    json_t *plan = query(rig, &request, NULL);
+    struct limits l = {vram(plan, "least"), vram(plan, "peak"), ram(plan, "least"), ram(plan, "peak")};
+    json_decref(plan);
+    return l;
+}
+
+static void budgets(struct rig *rig, struct sluice_request request, const struct result *want,
+                    bool streams_expected, const char *name) {
+    struct limits l = limits_of(rig, request);
+    int streams = 0, hosts = 0;
+    for (int i = 0; i < BUDGETS; i++) {
+        char what[128];
+        double part = (double)i / (BUDGETS - 1);
+        request.max_vram_bytes = l.least_vram + (int64_t)((double)(l.all_vram - l.least_vram) * part * part);
+        request.max_ram_bytes = plenty;
+        snprintf(what, sizeof what, "%s --max-vram %lld", name, (long long)request.max_vram_bytes);
+        struct result r = run_same(rig, &request, want, what);
+        streams += r.plan && streamed(r.plan, "denoise") > 0;
+        hosts += r.plan && json_is_true(json_object_get(stage_of(r.plan, "decode"), "pictures_on_host"));
+        /* The least of the host with it: what streams comes from the disk. */
+        json_t *plan = query(rig, &request, NULL);
+        request.max_ram_bytes = ram(plan, "least");
+        json_decref(plan);
+        result_free(&r);
+        r = run_same(rig, &request, want, what);
+        result_free(&r);
+    }
+    printf("%s: %d budgets %lld..%lld, denoiser streams at %d, pictures on the host at %d\n", name, BUDGETS,
+           (long long)l.least_vram, (long long)l.all_vram, streams, hosts);
+    check(!streams_expected || streams >= 2, "%s: the denoiser streams at %d budgets only", name, streams);
+    request.max_ram_bytes = plenty;
+    request.max_vram_bytes = l.least_vram - 1;
+    struct result r = run(rig, &request);
+    check(r.code == SLUICE_BUDGET, "%s: one byte below the least: %s", name, sluice_code_name(r.code));
+    result_free(&r);
+}
+
+/* ---- edited plans ---- */
+
+static void edit_stage(json_t *stage, int edit, atomic_ullong *random) {
+    static const int percents[] = {0, 100, 50, 20};
+    json_int_t largest = 0, whole = 0;
+    size_t i;
+    json_t *block;
+    json_array_foreach(json_object_get(stage, "blocks"), i, block) {
+        bool resident = (int)(draw(random) % 100) < percents[edit % 4], pooled = draw(random) % 2;
+        json_int_t bytes = resident ? 0 : number(block, "bytes");
+        json_object_set_new(block, "resident", json_boolean(resident));
+        json_object_set_new(block, "tier", json_string(pooled ? "ram" : "disk"));
+        if (bytes > largest) largest = bytes;
+        whole += bytes;
+    }
+    largest = (largest + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
+    json_int_t ring = edit % 3 == 0 ? largest : edit % 3 == 1 ? whole : largest + (whole - largest) / 3;
+    json_object_set_new(stage, "ring_bytes", json_integer(ring > largest ? ring : largest));
+    json_object_set_new(stage, "staging_bytes",
+                        json_integer(draw(random) % 2 ? PLAN_STAGING : 3 * PLAN_STAGING));
+    json_object_set_new(stage, "depth", json_integer((json_int_t)(draw(random) % 3)));
+    json_object_set_new(stage, "no_wrap", json_integer((json_int_t)(draw(random) % 2)));
+    json_object_set_new(stage, "waits", json_integer((json_int_t)(draw(random) % 2)));
+    if (json_object_get(stage, "vae_tiling"))
+        json_object_set_new(stage, "pictures_on_host", json_boolean(draw(random) % 2));
+}
+
+static void edited_plans(struct rig *rig, struct sluice_request request, const struct result *want,
+                         const char *name) {
+    atomic_ullong random = 79;
+    request.max_ram_bytes = plenty;
+    json_t *plan = query(rig, &request, NULL);
+    for (int i = 0; i < EDITS; i++) {
+        char what[64];
+        size_t k;
+        json_t *stage;
+        snprintf(what, sizeof what, "%s edited plan %d", name, i);
+        json_array_foreach(json_object_get(plan, "stages"), k, stage) edit_stage(stage, i, &random);
+        json_object_set_new(plan, "keep", json_boolean(i / 2 % 2));
+        char *text = json_dumps(plan, 0);
+        request.plan = text;
+        struct result r = run_same(rig, &request, want, what);
+        result_free(&r);
+        free(text);
+    }
+    json_decref(plan);
+}
+
+/* ---- requests ---- */
+
+static void batch(struct rig *rig, const char *name) {
+    struct sluice_request three = request_small(3, 3.5), one = request_small(1, 3.5);
+    three.max_vram_bytes = limits_of(rig, three).least_vram;
+    struct result all = run(rig, &three);
+    check(all.n_images == 3, "%s: batch of 3: %s", name, all.error.what);
+    for (int i = 0; i < 3; i++) {
+        one.seed = three.seed + (uint64_t)i;
+        struct result r = run(rig, &one);
+        same_from(&all, i, &r, "one of a batch");
+        result_free(&r);
+    }
+    result_free(&all);
+}
+
+static void requests(struct rig *rig, const char *name) {
+    static const struct {
+        int width, height;
+        double cfg_scale;
+        const char *prompt;
+    } kinds[] = {
+        {16, 64, 1, "fox"}, {80, 16, 3.5, ""}, {48, 48, 1, "an old harbour at dawn, fishing boats, mist"}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        char what[96];
+        struct sluice_request request =
+            request_fox(kinds[i].width, kinds[i].height, 2, 1, kinds[i].cfg_scale);
+        request.prompt = kinds[i].prompt;
+        snprintf(what, sizeof what, "%s %dx%d", name, request.width, request.height);
+        struct result want = run(rig, &request);
+        check(want.n_images == 1, "%s: %s", what, want.error.what);
+        request.max_vram_bytes = limits_of(rig, request).least_vram;
+        struct result r = run_same(rig, &request, &want, what);
+        result_free(&r);
+        result_free(&want);
+    }
+}
+
+/* ---- what fails ---- */
+
+/* With a session that has no memory of the GPU yet. */
+static bool renew(struct rig *rig) {
+    struct sluice_session_options options = {.threads = 1};
+    sluice_session_close(rig->session);
+    return rig_open_session(rig, &options);
+}
+
+/* The n-th call of a kind fails; then the same session draws the same. */
+static void fail_once(struct rig *rig, const struct sluice_request *request, const struct result *want,
+                      enum emulated_call call, long n, long *n_failures) {
+    char what[96];
+    snprintf(what, sizeof what, "%s %ld fails", emulated_call_name(call), n);
+    if (!renew(rig)) return;
+    emulated_fail(call, n);
+    struct result r = run(rig, request);
+    emulated_fail(call, 0);
+    bool named = r.code == SLUICE_MEMORY || r.code == SLUICE_DEVICE;
+    check(!r.code || named, "%s: %s %s", what, sluice_code_name(r.code), r.error.what);
+    if (!r.code) same(want, &r, what);
+    *n_failures += named;
+    result_free(&r);
+    r = run(rig, request);
+    same(want, &r, what);
+    result_free(&r);
+}
+
+static void ladder(struct rig *rig, struct sluice_request request, const struct result *want) {
+    static const enum emulated_call calls[] = {EMULATED_DEVICE_MEMORY, EMULATED_SHARED_MEMORY, EMULATED_PIN};
+    if (!emulated()) return;
+    request.max_vram_bytes = limits_of(rig, request).least_vram + (1 << 20);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        long failures = 0;
+        for (long n = 1; n <= 16; n = n < 3 ? n + 1 : 2 * n - 1)
+            fail_once(rig, &request, want, calls[i], n, &failures);
+        /* What cannot be pinned is copied all the same. */
+        check(calls[i] == EMULATED_PIN || failures, "%s never failed", emulated_call_name(calls[i]));
+    }
+}
+
+/* A copy that failed is no lack of memory that could be tried again, and what it was to fill does not stay
+ * for the next run, though the plan keeps residents. */
+static void copies(struct rig *rig, struct sluice_request request, const struct result *want) {
+    long failures = 0;
+    if (!emulated()) return;
+    request.max_vram_bytes = limits_of(rig, request).all_vram;
+    json_t *plan = query(rig, &request, NULL);
+    check(json_is_true(json_object_get(plan, "keep")), "residents that stay");
+    json_decref(plan);
+    for (long n = 1; n <= 33; n = n < 3 ? n + 1 : 2 * n - 1)
+        fail_once(rig, &request, want, EMULATED_COPY, n, &failures);
+    check(failures, "no copy failed");
+}
+
+/* The last: the process has no GPU any more. Each kind of call that can lose it: test/device/program.sh. */
+static void lost(struct rig *rig, struct sluice_request request) {
+    enum { ILLEGAL_ADDRESS = 700 }; /* CUDA's number */
+    if (!emulated()) return;
+    request.max_vram_bytes = limits_of(rig, request).all_vram;
+    __lsan_disable(); /* what is the driver's goes with the process */
+    if (!renew(rig)) return;
+    emu_fail(EMU_LAUNCH, 300, ILLEGAL_ADDRESS);
+    for (int i = 0; i < 3; i++) {
+        struct result r = run(rig, &request);
+        check(r.code == SLUICE_DEVICE && strstr(r.error.what, "lost") && !r.n_images,
+              "run %d on a lost GPU: %s %s", i, sluice_code_name(r.code), r.error.what);
+        check_given_back(rig, false, "a lost GPU");
+        result_free(&r);
+    }
+    __lsan_enable();
+}
+
+/* Other programs have taken the GPU before a new session's first run: named, and the next run works. */
+static void others(struct rig *rig, struct sluice_request request, const struct result *want) {
+    if (!emulated()) return;
+    struct limits l = limits_of(rig, request);
+    request.max_vram_bytes = l.all_vram;
+    if (!renew(rig)) return;
+    struct device *device = rig->session->device;
+    /* 64 MiB are left beside the emulator's context of 256. */
+    emu_set_taken(device->memory_bytes - ((uint64_t)320 << 20));
+    struct result r = run(rig, &request);
+    check(r.code == SLUICE_MEMORY && strstr(r.error.found, "free"), "a full GPU: %s %s, found %s",
+          sluice_code_name(r.code), r.error.what, r.error.found);
+    result_free(&r);
+    emu_set_taken(0);
+    r = run(rig, &request);
+    same(want, &r, "after a full GPU");
+    result_free(&r);
+}
+
+/* ---- the gate ---- */
+
+enum extent { EVERYTHING, BUDGETS_AND_PLANS, AND_THEN_LOST };
+
+/* reference: to refer to, or NULL. */
+static void gate(const char *folder, const char *name, enum extent extent,
+                 const struct sluice_picture *reference) {
+    struct rig rig;
+    struct sluice_request request = request_small(2, 3.5);
+    bool whole = extent == EVERYTHING;
+    request.references = &reference;
+    request.n_references = reference != NULL;
+    if (!rig_open(&rig, folder, 1, 5)) return;
+    struct result want = run(&rig, &request);
+    check(want.n_images == 2, "%s: %s (%s) %s", name, want.error.what, want.error.where, want.error.found);
+    rig.watch.delays = true;
+    budgets(&rig, request, &want, false, name);
+    /* Without the decoder, whose workspace is more than all other weights, the rest streams. */
+    struct result latents = want;
+    latents.n_images = 0;
+    request.no_decode = true;
+    budgets(&rig, request, &latents, whole, name);
+    request.no_decode = false;
+    edited_plans(&rig, request, &want, name);
+    if (whole) requests(&rig, name);
+    if (whole) batch(&rig, name);
+    if (whole) ladder(&rig, request, &want);
+    if (whole) copies(&rig, request, &want);
+    if (whole) others(&rig, request, &want);
+    if (extent == AND_THEN_LOST) lost(&rig, request);
+    result_free(&want);
+    rig_close(&rig);
+}
+
+#ifndef __SANITIZE_ADDRESS__ /* as for main's other gates */
+/* Types that weights are stored in, several in one file: their bytes and scales stream and stay as any others
+ * do. What each becomes is test_cuda_weights' to see. */
+static void stored_types(void) {
+    static const char *const mixed[] = {"f8_e4m3_rows/i8_rows/nvfp4_tiled/mxfp8_tiled/f8_e5m2",
+                                        "q4_0/q4_k/q6_k/q8_0/q5_1/iq4_xs/mxfp4/nvfp4"};
+    for (size_t i = 0; i < sizeof mixed / sizeof *mixed; i++) {
+        struct rig rig;
+        struct sluice_request request = request_small(1, 1);
+        request.no_decode = true;
+        if (!rig_open(&rig, stored_checkpoint(mixed[i]), 1, 5)) return;
+        struct result want = run(&rig, &request);
+        check(want.n_latents == 1, "%s: %s (%s) %s", mixed[i], want.error.what, want.error.where,
+              want.error.found);
+        rig.watch.delays = true;
+        budgets(&rig, request, &want, true, mixed[i]);
+        result_free(&want);
+        rig_close(&rig);
+    }
+}
+
+#endif
+
+int main(void) {
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    setenv("SLUICE_TEST_DEVICE", "cuda", 0);
+    temporary_make();
+#ifndef __SANITIZE_ADDRESS__ /* our code is the same there, and time is dear */
+    gate(wide_checkpoint(), "wide", EVERYTHING, NULL);
+    enum { SIDE = 32 };
+    uint8_t rgb[3 * SIDE * SIDE];
+    for (int i = 0; i < (int)sizeof rgb; i++) rgb[i] = (uint8_t)(7 * i);
+    struct sluice_picture small_picture = {sizeof small_picture, SIDE, SIDE, rgb, "small"};
+    gate("test/golden/flux_kontext/model", "flux_kontext", BUDGETS_AND_PLANS, &small_picture);
+    stored_types();
+#endif
+    gate("test/golden/zimage_b/model", "zimage_b", AND_THEN_LOST, NULL);
+    return finish();
+}

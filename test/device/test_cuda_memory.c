@@ -1,0 +1,489 @@
+/* The CUDA device's memory and order, on a GPU or under the emulator: slots that are filled again while
+ * operators are queued, rings of events that wrap, pages that come and go in any order; under the emulator
+ * also what happens when CUDA refuses, and which GPUs are opened at all.
+ *
+ * Under the thread sanitizer a missing wait is a data race; pages that are not mapped end the process. */
+#include "test/lib/seeded.h"
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/ops.h"
+#include "test/emu/emu.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#else
+#define __lsan_disable() ((void)0)
+#define __lsan_enable()  ((void)0)
+#endif
+
+/* On a GPU none of them is linked. */
+#pragma weak emu_read_counts
+#pragma weak emu_reset
+#pragma weak emu_fail
+#pragma weak emu_set_delays
+#pragma weak emu_set_devices
+#pragma weak emu_set_driver
+
+enum { OUT_OF_MEMORY = 2, ILLEGAL_ADDRESS = 700 }; /* CUDA's numbers */
+enum { FLOATS = 256, ROW = FLOATS * 4, MIB = 1 << 20, CHUNK = 2 << 20, PAGE = 4096 };
+
+static struct sys sys;
+static struct device *device;
+static const struct device_memory *memory;
+
+/* ---- helpers ---- */
+
+static bool emulated(void) {
+    return emu_read_counts != NULL;
+}
+
+static void assert_ok(const struct error *e) {
+    char line[1024];
+    if (e->code != OK) fail_msg("%s", error_line(e, line, sizeof line));
+}
+
+static void open_device(void) {
+    struct error e = {0};
+    sys_init_machine(&sys);
+    device = cuda_open(&sys, 0, &e);
+    assert_ok(&e);
+    memory = device->memory;
+}
+
+static void close_device(void) {
+    device->destroy(device);
+    struct memory_use use = sys_memory_use(&sys);
+    for (int i = 0; i < N_MEMORY_LINES; i++) assert_int_equal(use.live_bytes[i], 0);
+}
+
+static char *take_pages(size_t bytes) {
+    char *pages = memory->reserve(device, bytes);
+    assert_non_null(pages);
+    assert_int_equal(memory->commit(device, pages, bytes), 0);
+    return pages;
+}
+
+static float *take_shared(size_t bytes) {
+    float *shared = memory->take_shared(device, bytes);
+    assert_non_null(shared);
+    return shared;
+}
+
+/* Queues out = in, both of n values. */
+static enum status queue(void *out, void *in, int32_t n, struct error *e) {
+    struct op op = {.kind = OP_WIDEN, .out = tensor_make(out, DTYPE_F32, 1, &n)};
+    op.in[0] = tensor_make(in, DTYPE_F32, 1, &n);
+    return device->run(device, &op, NULL, e);
+}
+
+static void wait_all(void) {
+    struct error e = {0};
+    double stalled = -1;
+    memory->wait(device, &stalled, &e);
+    assert_ok(&e);
+    assert_true(stalled >= -1);
+}
+
+static void expect(struct error *e, enum status code, const char *found) {
+    char line[1024];
+    if (e->code != code || !strstr(error_line(e, line, sizeof line), found))
+        fail_msg("not %s with '%s': %s", status_name(code), found, line);
+    *e = (struct error){0};
+}
+
+/* ---- order ---- */
+
+enum { SLOTS = 2, SOURCES = 4, VISITS = 1200 }; /* more than either ring of events has places */
+
+/* A thread copies, visit by visit, into slots that operators of two visits before have read. */
+static struct stream {
+    float *sources;
+    char *slots;
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t changed;
+    uint64_t mark[VISITS], ticket[VISITS];
+    int n_marks, n_tickets;
+} stream;
+
+static void *copy_visits(void *argument) {
+    (void)argument;
+    for (int i = 0; i < VISITS; i++) {
+        float *from = stream.sources + (size_t)(i % SOURCES) * FLOATS;
+        pthread_mutex_lock(&stream.lock);
+        while (stream.n_marks <= i - SLOTS) pthread_cond_wait(&stream.changed, &stream.lock);
+        uint64_t mark = i < SLOTS ? 0 : stream.mark[i - SLOTS];
+        uint64_t passed = i < SOURCES ? 0 : stream.ticket[i - SOURCES];
+        pthread_mutex_unlock(&stream.lock);
+        memory->wait_copy(device, passed);
+        for (int k = 0; k < FLOATS; k++) from[k] = (float)i;
+        uint64_t ticket = memory->copy(device, stream.slots + (size_t)(i % SLOTS) * ROW, from, ROW, mark);
+        pthread_mutex_lock(&stream.lock);
+        stream.ticket[i] = ticket;
+        stream.n_tickets++;
+        pthread_cond_broadcast(&stream.changed);
+        pthread_mutex_unlock(&stream.lock);
+    }
+    return NULL;
+}
+
+static void compute_visit(int i, char *out) {
+    struct error e = {0};
+    pthread_mutex_lock(&stream.lock);
+    while (stream.n_tickets <= i) pthread_cond_wait(&stream.changed, &stream.lock);
+    uint64_t ticket = stream.ticket[i];
+    pthread_mutex_unlock(&stream.lock);
+    memory->await_copy(device, ticket);
+    queue(out, stream.slots + (size_t)(i % SLOTS) * ROW, FLOATS, &e);
+    assert_ok(&e);
+    uint64_t mark = memory->mark(device);
+    assert_int_equal(mark, i + 1);
+    assert_int_equal(memory->mark(device), mark); /* nothing was queued since */
+    pthread_mutex_lock(&stream.lock);
+    stream.mark[i] = mark;
+    stream.n_marks++;
+    pthread_cond_broadcast(&stream.changed);
+    pthread_mutex_unlock(&stream.lock);
+}
+
+static void run_visits(void) {
+    struct error e = {0};
+    pthread_t thread;
+    open_device();
+    stream = (struct stream){.sources = take_shared(SOURCES * ROW), .slots = take_pages(PAGE)};
+    pthread_mutex_init(&stream.lock, NULL);
+    pthread_cond_init(&stream.changed, NULL);
+    char *out = take_pages((size_t)VISITS * ROW);
+    float *values = take_shared((size_t)VISITS * ROW);
+    assert_int_equal(memory->mark(device), 0);
+    assert_int_equal(pthread_create(&thread, NULL, copy_visits, NULL), 0);
+    for (int i = 0; i < VISITS; i++) compute_visit(i, out + (size_t)i * ROW);
+    pthread_join(thread, NULL);
+    queue(values, out, VISITS * FLOATS, &e);
+    assert_ok(&e);
+    wait_all();
+    for (int i = 0; i < VISITS * FLOATS; i++)
+        if (values[i] != (float)(i / FLOATS)) fail_msg("visit %d has %g", i / FLOATS, (double)values[i]);
+    memory->finish(device);
+    memory->give_shared(device, values, (size_t)VISITS * ROW);
+    memory->give_shared(device, stream.sources, SOURCES * ROW);
+    pthread_cond_destroy(&stream.changed);
+    pthread_mutex_destroy(&stream.lock);
+    close_device();
+}
+
+static void test_slots_are_filled_in_order(void **state) {
+    static const uint32_t delays_us[][2] = {{0, 0}, {60, 0}, {0, 60}};
+    (void)state;
+    for (int i = 0; i < (emulated() ? 3 : 1); i++) {
+        if (emulated()) emu_reset();
+        if (emulated()) emu_set_delays(delays_us[i][0], delays_us[i][1]);
+        run_visits();
+        if (emulated()) assert_int_equal(emu_read_counts().pageable_copies, 0);
+    }
+}
+
+/* A mark that has left the ring has passed, because the host has waited for it. */
+static void test_old_marks_have_passed(void **state) {
+    enum { LATER = 300 };
+    struct error e = {0};
+    (void)state;
+    if (emulated()) emu_reset();
+    if (emulated()) emu_set_delays(0, 500);
+    open_device();
+    float *source = take_shared(ROW), *values = take_shared(ROW), *others = take_shared(2 * ROW);
+    char *slot = take_pages(PAGE);
+    source[0] = 1;
+    memory->await_copy(device, memory->copy(device, slot, source, ROW, 0));
+    queue(values, slot, FLOATS, &e);
+    uint64_t first = memory->mark(device);
+    for (int i = 0; i < LATER; i++) {
+        queue(others + FLOATS, others, FLOATS, &e);
+        memory->mark(device);
+    }
+    memory->wait_copy(device, 1);
+    source[0] = 2;
+    memory->copy(device, slot, source, ROW, first);
+    assert_ok(&e);
+    memory->finish(device);
+    assert_true(values[0] == 1);
+    memory->give_shared(device, others, 2 * ROW);
+    memory->give_shared(device, values, ROW);
+    memory->give_shared(device, source, ROW);
+    close_device();
+}
+
+/* Copies out of pins that are neighbours, each by itself, and out of what is not pinned, between them. */
+static void test_copies_out_of_pins(void **state) {
+    struct error e = {0};
+    (void)state;
+    if (emulated()) emu_reset();
+    open_device();
+    float *pool = sys.map(&sys, LINE_STORE, MIB), *values = take_shared(MIB);
+    char *there = take_pages(MIB);
+    for (int i = 0; i < MIB / 4; i++) pool[i] = (float)i;
+    assert_int_equal(memory->pin(device, (char *)pool + 3 * PAGE, 10 * PAGE), 0);
+    assert_int_equal(memory->pin(device, (char *)pool + 13 * PAGE, 90 * PAGE), 0);
+    assert_int_equal(memory->pin(device, (char *)pool + 13 * PAGE, 90 * PAGE), -EEXIST);
+    const size_t cuts[] = {0, 3 * PAGE, 13 * PAGE, 103 * PAGE, MIB};
+    for (int i = 0; i < 4; i++)
+        memory->await_copy(
+            device, memory->copy(device, there + cuts[i], (char *)pool + cuts[i], cuts[i + 1] - cuts[i], 0));
+    queue(values, there, MIB / 4, &e);
+    wait_all();
+    assert_memory_equal(values, pool, MIB);
+    memory->unpin(device, (char *)pool + 13 * PAGE, 90 * PAGE);
+    memory->unpin(device, (char *)pool + 3 * PAGE, 10 * PAGE);
+    sys.unmap(&sys, LINE_STORE, pool, MIB);
+    memory->give_shared(device, values, MIB);
+    close_device();
+}
+
+/* ---- pages ---- */
+
+enum { PAGES = 4000, STEPS = 300 };
+
+static uint64_t chunks_of(const bool *there) {
+    uint64_t n = 0;
+    for (int first = 0; first < PAGES; first += CHUNK / PAGE) {
+        bool any = false;
+        for (int i = first; i < first + CHUNK / PAGE && i < PAGES; i++) any |= there[i];
+        n += any;
+    }
+    return n;
+}
+
+/* Commits or decommits pages that are alike, and writes to the ends of what is there now. */
+static void change_pages(uint64_t *random, char *pages, bool *there, void *shared) {
+    int first = (int)random_below(random, PAGES), end = first + 1 + (int)random_below(random, 700),
+        last = first;
+    bool add = !there[first];
+    while (last < PAGES && last < end && there[last] == !add) there[last++] = add;
+    char *from = pages + (size_t)first * PAGE;
+    size_t bytes = (size_t)(last - first) * PAGE;
+    if (!add) {
+        memory->decommit(device, from, bytes);
+        return;
+    }
+    assert_int_equal(memory->commit(device, from, bytes), 0);
+    memory->copy(device, from, shared, PAGE, 0);
+    memory->copy(device, from + bytes - PAGE, shared, PAGE, 0);
+    memory->finish(device);
+}
+
+static void test_pages_on_demand(void **state) {
+    static bool there[PAGES];
+    uint64_t random = seed_base;
+    (void)state;
+    if (emulated()) emu_reset();
+    open_device();
+    uint64_t own = memory->used(device);
+    void *shared = take_shared(PAGE);
+    char *pages = memory->reserve(device, (size_t)PAGES * PAGE);
+    for (int i = 0; i < STEPS; i++) {
+        change_pages(&random, pages, there, shared);
+        assert_int_equal(memory->used(device) - own, chunks_of(there) * CHUNK);
+    }
+    wait_all();
+    memory->unreserve(device, pages, (size_t)PAGES * PAGE);
+    assert_int_equal(memory->used(device), own);
+    memory->give_shared(device, shared, PAGE);
+    close_device();
+}
+
+/* After it nothing is taken of the machine, and there is no more than was provided. */
+static void test_pages_that_were_provided(void **state) {
+    static bool there[PAGES];
+    uint64_t random = seed_base;
+    const uint64_t bytes = 32 * MIB;
+    struct error e = {0};
+    (void)state;
+    if (emulated()) emu_reset();
+    open_device();
+    uint64_t own = memory->used(device);
+    assert_int_equal(memory->provide(device, bytes, &e), OK);
+    uint64_t used = memory->used(device);
+    assert_true(used >= own + bytes && used <= device->own_bytes + bytes);
+    assert_true(memory->available(device) > used);
+    void *shared = take_shared(PAGE);
+    char *pages = memory->reserve(device, (size_t)PAGES * PAGE), *more = memory->reserve(device, 2 * bytes);
+    for (int i = 0; i < STEPS; i++) change_pages(&random, pages, there, shared);
+    assert_int_equal(memory->commit(device, more, 2 * bytes), -ENOMEM);
+    assert_int_equal(memory->commit(device, more, CHUNK), 0); /* that has taken nothing */
+    assert_int_equal(memory->used(device), used);
+    assert_int_equal(memory->provide(device, 2 * bytes, &e), OK);
+    assert_int_equal(memory->used(device), used + bytes);
+    assert_int_equal(memory->provide(device, bytes, &e), OK);
+    assert_int_equal(memory->used(device), used);
+    memory->unreserve(device, more, 2 * bytes);
+    memory->unreserve(device, pages, (size_t)PAGES * PAGE);
+    assert_int_equal(memory->provide(device, 0, &e), OK);
+    assert_int_equal(memory->used(device), own);
+    memory->give_shared(device, shared, PAGE);
+    wait_all();
+    close_device();
+}
+
+/* ---- failures ---- */
+
+static void test_no_memory_can_be_tried_again(void **state) {
+    struct error e = {0};
+    (void)state;
+    if (!emulated()) skip();
+    emu_reset();
+    open_device();
+    uint64_t own = memory->used(device);
+    emu_fail(EMU_MEM_CREATE, 5, OUT_OF_MEMORY);
+    memory->provide(device, 32 * MIB, &e);
+    expect(&e, MEMORY, "67108864 needed");
+    assert_int_equal(memory->used(device), own);
+    assert_int_equal(memory->provide(device, 32 * MIB, &e), OK);
+    char *pages = memory->reserve(device, 32 * MIB);
+    emu_fail(EMU_MEM_MAP, 3, OUT_OF_MEMORY);
+    assert_int_equal(memory->commit(device, pages, 32 * MIB), -ENOMEM);
+    assert_int_equal(memory->commit(device, pages, 32 * MIB), 0);
+    emu_fail(EMU_HOST_ALLOC, 1, OUT_OF_MEMORY);
+    assert_null(memory->take_shared(device, PAGE));
+    void *pool = sys.map(&sys, LINE_STORE, MIB);
+    emu_fail(EMU_HOST_REGISTER, 1, OUT_OF_MEMORY);
+    assert_int_equal(memory->pin(device, pool, MIB), -ENOMEM);
+    assert_int_equal(memory->pin(device, pool, MIB), 0);
+    wait_all(); /* nothing of all this is left over */
+    memory->unpin(device, pool, MIB);
+    sys.unmap(&sys, LINE_STORE, pool, MIB);
+    close_device();
+}
+
+/* What nobody could be told of is told at the next operator, once. */
+static void test_copy_that_is_refused(void **state) {
+    struct error e = {0};
+    (void)state;
+    if (!emulated()) skip();
+    emu_reset();
+    open_device();
+    float *shared = take_shared(2 * ROW);
+    char *slot = take_pages(PAGE);
+    emu_fail(EMU_COPY, 1, OUT_OF_MEMORY);
+    memory->await_copy(device, memory->copy(device, slot, shared, ROW, 0));
+    queue(shared + FLOATS, slot, FLOATS, &e);
+    expect(&e, DEVICE, "a copy to the GPU: found cudaErrorMemoryAllocation");
+    queue(shared + FLOATS, slot, FLOATS, &e);
+    assert_ok(&e);
+    wait_all();
+    memory->give_shared(device, shared, 2 * ROW);
+    close_device();
+}
+
+/* A lost GPU answers at once, with why, and host memory goes back. */
+static void test_lost_gpu(void **state) {
+    static const enum emu_call calls[] = {EMU_SYNCHRONIZE, EMU_LAUNCH};
+    (void)state;
+    if (!emulated()) skip();
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        struct error e = {0};
+        double stalled = 0;
+        emu_reset();
+        __lsan_disable(); /* what is the driver's goes with the process */
+        open_device();
+        char *slot = take_pages(2 * PAGE);
+        __lsan_enable();
+        emu_fail(calls[i], 1, ILLEGAL_ADDRESS);
+        queue(slot + PAGE, slot, FLOATS, &e);
+        memory->wait(device, &stalled, &e);
+        expect(&e, DEVICE, "found cudaErrorIllegalAddress");
+        memory->wait(device, &stalled, &e);
+        expect(&e, DEVICE, "the GPU was lost by an earlier error (");
+        queue(slot + PAGE, slot, FLOATS, &e);
+        expect(&e, DEVICE, "another process");
+        memory->provide(device, MIB, &e);
+        expect(&e, DEVICE, "another process");
+        assert_int_equal(memory->commit(device, slot, PAGE), -EIO);
+        assert_null(memory->reserve(device, PAGE));
+        assert_null(memory->take_shared(device, PAGE));
+        assert_int_equal(memory->copy(device, slot, slot, PAGE, 0), 0);
+        memory->await_copy(device, 1);
+        memory->wait_copy(device, 1);
+        memory->finish(device);
+        memory->decommit(device, slot, PAGE);
+        memory->unreserve(device, slot, PAGE);
+        close_device();
+    }
+    emu_reset();
+}
+
+/* ---- opening ---- */
+
+static void refuse(int ordinal, enum status code, const char *found) {
+    struct error e = {0};
+    assert_null(cuda_open(&sys, ordinal, &e));
+    expect(&e, code, found);
+}
+
+static void test_which_gpus_open(void **state) {
+    struct error e = {0};
+    struct cuda_info info;
+    char why[400];
+    (void)state;
+    if (!emulated()) skip();
+    sys_init_machine(&sys);
+    emu_reset();
+    emu_set_driver(0);
+    assert_int_equal(cuda_count(why, sizeof why), 0);
+    assert_string_equal(why, "there is no NVIDIA driver");
+    refuse(0, DEVICE, "there is no NVIDIA driver");
+    emu_set_driver(12080);
+    refuse(0, DEVICE, "too old: found one for CUDA 12.8, expected one for CUDA 13.0 or later");
+    emu_reset();
+    emu_set_devices(0, 8, 0, 1 << 30);
+    refuse(0, DEVICE, "sees no GPU");
+    emu_set_devices(1, 7, 5, 1 << 30);
+    refuse(0, DEVICE, "found compute capability 7.5, expected 8.0 or later");
+    emu_set_devices(2, 8, 6, 1 << 30);
+    refuse(2, USAGE, "there is no GPU cuda:2: found 2 GPUs, expected cuda:0 to cuda:1");
+    refuse(-1, USAGE, "there is no GPU cuda:-1");
+    assert_int_equal(cuda_describe(1, &info, &e), OK);
+    assert_true(info.major == 8 && info.minor == 6 && info.bytes == 1 << 30);
+    device = cuda_open(&sys, 1, &e);
+    assert_ok(&e);
+    close_device();
+}
+
+/* At each of its calls; what was opened before is closed. */
+static void test_opening_without_memory(void **state) {
+    (void)state;
+    if (!emulated()) skip();
+    for (uint64_t n = 1; n < 2000; n += n < 4 ? 1 : 97) {
+        struct error e = {0};
+        enum emu_call call = n < 3 ? EMU_STREAM_CREATE : EMU_EVENT_CREATE;
+        emu_reset();
+        sys_init_machine(&sys);
+        emu_fail(call, n, OUT_OF_MEMORY);
+        device = cuda_open(&sys, 0, &e);
+        if (!device) expect(&e, MEMORY, "no memory on the GPU");
+        if (device) device->destroy(device);
+        struct memory_use use = sys_memory_use(&sys);
+        assert_int_equal(use.live_bytes[LINE_HOST], 0);
+    }
+    emu_reset();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_slots_are_filled_in_order),
+        cmocka_unit_test(test_old_marks_have_passed),
+        cmocka_unit_test(test_copies_out_of_pins),
+        cmocka_unit_test(test_pages_on_demand),
+        cmocka_unit_test(test_pages_that_were_provided),
+        cmocka_unit_test(test_no_memory_can_be_tried_again),
+        cmocka_unit_test(test_copy_that_is_refused),
+        cmocka_unit_test(test_which_gpus_open),
+        cmocka_unit_test(test_opening_without_memory),
+        cmocka_unit_test(test_lost_gpu), /* the last: its process has no other GPU */
+    };
+    const char *only = getenv("ONLY");
+    if (only) cmocka_set_test_filter(only);
+    return seeded_run(tests, sizeof tests / sizeof *tests);
+}

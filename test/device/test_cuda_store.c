@@ -1,0 +1,238 @@
+/* The real store on the CUDA device, on a GPU or under the emulator: its readers' copies, the marks behind
+ * which they wait, and operators that read what was copied. Nothing waits on the host between a visit and the
+ * end of its stage, so that order is the events' alone: one that is missing gives wrong values, and under the
+ * thread sanitizer a data race.
+ *
+ * Random cases: SEED in the environment moves all of them; ONLY is a pattern of tests to run. */
+#include "test/lib/store_world.h"
+
+#include "kernels/cuda/cuda.h"
+#include "test/device/emulated.h"
+
+#ifdef __SANITIZE_THREAD__
+enum { WORLDS = 6 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { WORLDS = 12 };
+#else
+enum { WORLDS = 40 };
+#endif
+enum { WIDENED_MAX = 4096, WORKSPACE = 1 << 16 };
+
+/* What an operator has made of a tensor. */
+struct widened {
+    const struct block *block;
+    int weight;
+    const float *values;
+};
+
+static struct results {
+    char *memory, *workspace; /* shared with the GPU */
+    uint64_t used, bytes;
+    struct widened list[WIDENED_MAX];
+    int n;
+    long compared;
+} results;
+
+static struct device *open_cuda(struct error *e) {
+    struct device *device = cuda_open(&watch.sys, 0, e);
+    if (device && device->memory->provide) device->memory->provide(device, 0, e);
+    return device;
+}
+
+static struct device *device(void) {
+    return world.residents.device;
+}
+
+static const struct tensor *part_of(const struct raw_weights *weights, int i) {
+    return weights->part[i].rank ? &weights->part[i] : NULL;
+}
+
+/* Widens every weight of the visit, each when it is there. */
+static void compute_visit(struct store *store, int visit, char *image, struct error *e) {
+    const struct visit *v = &world.visits.visits[visit];
+    const struct block *block = world.list[v->stage][v->block];
+    struct raw_weights weights = {0};
+    struct context x = {.device = device(),
+                        .precision = PRECISION_BF16,
+                        .workspace = results.workspace,
+                        .workspace_bytes = WORKSPACE,
+                        .error = e};
+    if (!block->bytes) return;
+    block_point(block, image, &weights);
+    for (int i = 0; i < 3 && part_of(&weights, i); i++) {
+        struct tensor from = weights.part[i], to = tensor_make(NULL, DTYPE_F32, 1, from.dim);
+        uint64_t end = (uint64_t)((char *)from.data - image) + (uint64_t)tensor_bytes(&from);
+        if (store_await(store, visit, end, e) != OK) return;
+        to.data = results.memory + results.used;
+        results.used += align_up((uint64_t)tensor_bytes(&to), ARENA_ALIGN);
+        assert_true(results.used <= results.bytes && results.n < WIDENED_MAX);
+        op_widen(&x, to, from);
+        results.list[results.n++] = (struct widened){block, i, to.data};
+    }
+    store_await(store, visit, block->bytes, e);
+}
+
+/* Against the files. */
+static void compare(void) {
+    struct error e = {0};
+    double stalled = 0;
+    device()->memory->wait(device(), &stalled, &e);
+    assert_ok(&e);
+    assert_true(stalled >= 0);
+    for (int k = 0; k < results.n; k++) {
+        const struct widened *w = &results.list[k];
+        struct raw_weights weights = {0};
+        static char image[1 << 20];
+        assert_true(w->block->bytes <= sizeof image);
+        for (int i = 0; i < w->block->n_segments; i++) {
+            const struct image_segment *g = &w->block->segments[i];
+            memcpy(image + g->image_offset, world.files.contents[g->source] + g->file_offset, g->bytes);
+        }
+        block_point(w->block, image, &weights);
+        const struct tensor *t = &weights.part[w->weight];
+        for (int64_t i = 0; i < tensor_elements(t); i++) {
+            uint32_t bits = 0;
+            size_t size = (size_t)dtype_bits(t->dtype) / 8;
+            memcpy((char *)&bits + sizeof bits - size, (char *)t->data + i * (int64_t)size, size);
+            if (memcmp(&bits, &w->values[i], sizeof bits))
+                fail_msg("wrong bytes in %s, weight %d, value %lld", w->block->name, w->weight, (long long)i);
+        }
+        results.compared += tensor_elements(t);
+    }
+    results.used = 0;
+    results.n = 0;
+}
+
+static void leave_stage(struct store *store) {
+    if (world.stage < 0) return;
+    compare();
+    store_end_stage(store, world.stage);
+    world.stage = -1;
+}
+
+static void compute_from(struct store *store, int at, int stop, struct error *e) {
+    for (int i = at; i < world.visits.n_visits && i != stop; i++) {
+        void *image;
+        int stage = world.visits.visits[i].stage;
+        if (stage != world.stage) {
+            leave_stage(store);
+            assert_int_equal(store_begin_stage(store, stage, e), OK);
+            world.stage = stage;
+        }
+        store_acquire(store, i, &image, e);
+        assert_ok(e);
+        compute_visit(store, i, image, e);
+        assert_ok(e);
+        store_release(store, i);
+    }
+}
+
+/* Room for every value of every visit. */
+static void open_results(void) {
+    results.bytes = ARENA_ALIGN;
+    for (int i = 0; i < world.visits.n_visits; i++) {
+        const int32_t *dims = world.dims[world.visits.visits[i].stage][world.visits.visits[i].block];
+        for (int k = 0; k < 3; k++) results.bytes += align_up(sizeof(float) * (uint64_t)dims[k], ARENA_ALIGN);
+    }
+    results.memory = device()->memory->take_shared(device(), results.bytes);
+    results.workspace = device()->memory->take_shared(device(), WORKSPACE);
+    assert_true(results.memory && results.workspace);
+}
+
+static void close_results(void) {
+    device()->memory->give_shared(device(), results.memory, results.bytes);
+    device()->memory->give_shared(device(), results.workspace, WORKSPACE);
+}
+
+/* The next world whose weights lie on the device. */
+static uint64_t next_world(uint64_t seed) {
+    for (world_make(++seed); !world.separate; world_make(++seed)) world_remove();
+    return seed;
+}
+
+/* Two runs of a session: of the second, what was kept is not copied again. */
+static void test_worlds(void **state) {
+    (void)state;
+    uint64_t seed = seed_base;
+    for (int i = 0; i < WORLDS; i++) {
+        seed = next_world(seed);
+        for (int run = 0; run < 2; run++) {
+            struct error e = {0};
+            struct store *store = world_open(&e);
+            assert_ok(&e);
+            if (run == 0) open_results();
+            compute_from(store, 0, -1, &e);
+            leave_stage(store);
+            store_close(store);
+        }
+        close_results();
+        world_remove();
+    }
+    long pageable = emulated_pageable_copies();
+    if (pageable) fail_msg("%ld copies were out of memory that is not pinned", pageable);
+    printf("  %ld values\n", results.compared);
+    assert_true(results.compared > 10000);
+}
+
+/* Residents are given up between two evaluations, while copies for the next are on their way. */
+static void test_give_up(void **state) {
+    (void)state;
+    uint64_t seed = seed_base + 5000;
+    int replanned = 0;
+    for (int i = 0; i < WORLDS; i++) {
+        static struct plan lesser;
+        struct error e = {0};
+        seed = next_world(seed);
+        struct store *store = world_open(&e);
+        assert_ok(&e);
+        open_results();
+        int seam = seam_after(1);
+        compute_from(store, 0, seam, &e);
+        if (seam >= 0) {
+            lesser_plan(&lesser);
+            assert_int_equal(store_replan(store, &lesser, seam, &e), OK);
+            compute_from(store, seam, -1, &e);
+            replanned++;
+        }
+        leave_stage(store);
+        store_close(store);
+        close_results();
+        world_remove();
+    }
+    assert_true(replanned > WORLDS / 3);
+}
+
+/* Stopped anywhere, with copies and operators under way. */
+static void test_close_in_the_middle(void **state) {
+    (void)state;
+    uint64_t seed = seed_base + 9000;
+    for (int i = 0; i < WORLDS; i++) {
+        struct error e = {0};
+        seed = next_world(seed);
+        struct store *store = world_open(&e);
+        assert_ok(&e);
+        open_results();
+        compute_from(store, 0, (int)below((uint64_t)world.visits.n_visits), &e);
+        double stalled = 0;
+        if (below(2)) device()->memory->wait(device(), &stalled, &e);
+        if (below(2)) leave_stage(store);
+        device()->memory->finish(device());
+        results.used = 0;
+        results.n = 0;
+        store_close(store);
+        close_results();
+        world_remove();
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_worlds),
+        cmocka_unit_test(test_give_up),
+        cmocka_unit_test(test_close_in_the_middle),
+    };
+    const char *only = getenv("ONLY");
+    if (only) cmocka_set_test_filter(only);
+    world_device = open_cuda;
+    return seeded_run(tests, sizeof tests / sizeof *tests);
+}

@@ -1,0 +1,174 @@
+/* Weights of every stored type on the CUDA device, on a GPU or under the emulator: values bit for bit those
+ * of independent decoders, wherever rows lie, and in every operator the bits of the same weight as f32. ONLY
+ * and SKIP in the environment are patterns of tests. */
+#include "test/device/cuda_watch.h"
+#include "test/device/emulated.h"
+#include "test/lib/quantised_ops.h"
+
+#include <nettle/sha2.h>
+
+/* Sanitizers make whole sweeps too slow: pieces of each are then compared with what the CPU makes of them. */
+#ifdef __SANITIZE_THREAD__
+enum { SMALL = 1, WHOLE_SWEEPS = 0 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { SMALL = 0, WHOLE_SWEEPS = 0 };
+#else
+enum { SMALL = 0, WHOLE_SWEEPS = 1 };
+#endif
+
+static void expect_bits(enum dtype dtype, const struct tensor *found, const float *expected) {
+    int64_t columns = tensor_columns(found);
+    assert_no_problem();
+    for (int64_t i = 0; i < tensor_elements(found); i++) {
+        float *at = (float *)((char *)found->data + i / columns * found->row_bytes) + i % columns;
+        quantised_settle(at, 1);
+        if (bits_of(*at) != bits_of(expected[i]))
+            fail_msg("%s: value %lld is %08x, expected %08x", dtype_name(dtype), (long long)i,
+                     (unsigned)bits_of(*at), (unsigned)bits_of(expected[i]));
+    }
+}
+
+/* --- values --- */
+
+/* The same weights, their bytes (and scales in tiles) so far behind a multiple of 256, rows so many blocks
+ * further apart than they are long. */
+static struct tensor moved(const struct tensor *w, int shift, int gap) {
+    struct tensor t = *w;
+    t.row_bytes += gap * dtype_block_bytes(w->dtype);
+    size_t bytes = (size_t)(t.dim[0] * t.row_bytes);
+    t.data = (char *)operand_memory(bytes + (size_t)shift) + shift;
+    memset((char *)t.data - shift, 0xff, bytes + (size_t)shift);
+    for (int32_t i = 0; i < t.dim[0]; i++)
+        memcpy((char *)t.data + i * t.row_bytes, (char *)w->data + i * w->row_bytes, (size_t)w->row_bytes);
+    return t;
+}
+
+/* Every address that blocks may have, and rows that are not neighbours. */
+static void test_rows(void **state) {
+    (void)state;
+    static const struct {
+        int shift, gap, out_gap;
+    } places[] = {{0, 0, 0}, {1, 0, 3}, {2, 1, 4}, {3, 2, 0}, {4, 0, 1}, {6, 3, 0}, {8, 0, 0}, {12, 1, 2}};
+    for (int i = 0; i < N_QUANTISED; i++)
+        for (size_t j = 0; j < sizeof places / sizeof *places; j++) {
+            case_begin();
+            struct quantised q = quantised_read(quantised_types[i]);
+            struct tensor w = moved(&q.weights, places[j].shift, places[j].gap);
+            struct tensor out = tensor_random(DTYPE_F32, 2, w.dim, places[j].out_gap, 1);
+            op_widen(&x, out, w);
+            expect_bits(w.dtype, &out, q.values.data);
+        }
+}
+
+/* Odd numbers of rows from any row on, whose scales are further back. */
+static void test_slices(void **state) {
+    (void)state;
+    for (int i = 0; i < N_QUANTISED; i++) {
+        int32_t step = SMALL ? 13 : 3, rows = 2 * step + 1, end = 1;
+        for (int32_t first = 0; first < end; first += step) {
+            case_begin();
+            struct quantised q = quantised_read(quantised_types[i]);
+            const float *values = (float *)q.values.data + (int64_t)first * q.values.dim[1];
+            end = q.values.dim[0] - rows;
+            struct tensor out = tensor_random(DTYPE_F32, SHAPE(rows, q.values.dim[1]), 0, 1);
+            op_widen(&x, out, tensor_slice(q.weights, first, rows));
+            expect_bits(q.weights.dtype, &out, values);
+            op_repeat_row(&x, out, tensor_slice(q.weights, first, 1));
+            for (int32_t row = 0; row < rows; row++) {
+                struct tensor one = tensor_slice(out, row, 1);
+                expect_bits(q.weights.dtype, &one, values);
+            }
+        }
+    }
+}
+
+/* Straight to the device: what the watch does besides takes longer than the sweep. */
+static void widen_at_once(struct tensor out, struct tensor in) {
+    struct op op = {.kind = OP_WIDEN, .out = out, .in = {in}};
+    watch.cuda->run(watch.cuda, &op, watch.workspace, &problem);
+    watch_wait();
+}
+
+static void sweep_piece_as_on_cpu(enum dtype dtype, uint32_t piece) {
+    case_begin();
+    struct tensor t = sweep_piece(dtype, piece);
+    if (!t.rank) return;
+    float *expected = take(sizeof *expected * (size_t)tensor_elements(&t));
+    struct tensor out = tensor_random(DTYPE_F32, 2, t.dim, 0, 1);
+    weights_widen(expected, &t, 0, t.dim[0]);
+    quantised_settle(expected, tensor_elements(&t));
+    widen_at_once(out, t);
+    expect_bits(dtype, &out, expected);
+}
+
+static void whole_sweep(enum dtype dtype) {
+    unsigned char digest[SHA256_DIGEST_SIZE];
+    struct sha256_ctx sha;
+    sha256_init(&sha);
+    for (uint32_t piece = 0;; piece++) {
+        case_begin();
+        struct tensor t = sweep_piece(dtype, piece);
+        if (!t.rank) break;
+        struct tensor out = tensor_make(NULL, DTYPE_F32, 2, t.dim);
+        out.data = operand_memory((size_t)tensor_bytes(&out));
+        widen_at_once(out, t);
+        quantised_settle(out.data, tensor_elements(&out));
+        sha256_update(&sha, (size_t)tensor_bytes(&out), out.data);
+    }
+    sha256_digest(&sha, sizeof digest, digest);
+    case_begin();
+    struct quantised q = quantised_read(dtype);
+    if (memcmp(digest, q.sweep, sizeof digest) != 0) fail_msg("%s: other values", dtype_name(dtype));
+}
+
+/* Every scale. */
+static void test_sweeps(void **state) {
+    (void)state;
+    for (int i = 0; i < N_QUANTISED; i++) {
+        if (WHOLE_SWEEPS)
+            whole_sweep(quantised_types[i]);
+        else
+            sweep_piece_as_on_cpu(quantised_types[i], (uint32_t)i % 4);
+    }
+}
+
+/* --- operators --- */
+
+static const enum dtype plain_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+
+static void test_operators(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) same_everywhere(plain_types[i]);
+    for (int i = 0; i < N_QUANTISED; i++) same_everywhere(quantised_types[i]);
+}
+
+/* By themselves, so that they can be left out where there is no cuDNN. */
+static void test_convolutions(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) same_convolutions(plain_types[i]);
+    for (int i = 0; i < N_QUANTISED; i++) same_convolutions(quantised_types[i]);
+}
+
+/* Two panels of columns, of 2,112 and 1,988: scales and gates go on in the second. */
+static void test_panels(void **state) {
+    (void)state;
+    if (!WHOLE_SWEEPS) return;
+    same_linear(DTYPE_I8, 2100, 4100, 24);
+    same_linear(DTYPE_Q8_0, 2100, 4096, 32);
+    same_linear(DTYPE_NVFP4_TILED, 2100, 4096, 32);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows),      cmocka_unit_test(test_slices),       cmocka_unit_test(test_sweeps),
+        cmocka_unit_test(test_operators), cmocka_unit_test(test_convolutions), cmocka_unit_test(test_panels),
+    };
+    const char *only = getenv("ONLY"), *skip = getenv("SKIP");
+    if (only) cmocka_set_test_filter(only);
+    if (skip) cmocka_set_skip_filter(skip);
+    quantised_take = operand_memory;
+    small_operands = SMALL;
+    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, set_up, tear_down);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
+}

@@ -1,0 +1,401 @@
+/* Damaged files: every truncation of small valid ones, and bytes flipped, cut, doubled and put in at random,
+ * in every file and text that the library reads: safetensors, GGUF, shard index, tokenizer (both forms),
+ * configurations, defaults, latents, plans, rates. Each gives a result or an error of exit class 2, 3, 4 or
+ * 7; no memory, no file descriptor stays; nothing takes longer than a stated time, nothing more than 64 MiB
+ * of our memory beside the file.
+ *
+ * Rows that are wrong in one way each: malformed_safetensors.h (S*), malformed_gguf.h (G*), test_loaders.c
+ * (X*), test_tokenizer.c (T*), test_mistakes.c (what a whole model makes of them). DAMAGE=N: N random ones a
+ * file; SEED moves them.
+ */
+#include "test/lib/harness.h"
+
+#include "loaders/tokenizer/tokenizer.h"
+
+#ifdef __SANITIZE_ADDRESS__
+enum { HANG_SECONDS = 20 };
+#else
+enum { HANG_SECONDS = 2 };
+#endif
+enum { RANDOM = 60, OURS_MAX = 64 << 20, LONGEST_SECONDS = 3600 };
+
+static const char model_a[] = "test/golden/zimage_a/model", model_b[] = "test/golden/zimage_b/model",
+                  flux_a[] = "test/golden/flux_a/model", flux_b[] = "test/golden/flux_b/model";
+static char folder[160]; /* the copy that is damaged */
+static struct rig rig;   /* on the model as it is: for plans, rates and latents */
+static uint64_t seed = 1;
+static atomic_ullong state;
+
+static uint64_t below(uint64_t n) {
+    return n ? draw(&state) % n : 0;
+}
+
+/* ---- texts ---- */
+
+struct text {
+    char *at;
+    size_t bytes;
+};
+
+static struct text read_file(const char *path) {
+    struct text t = {0};
+    FILE *f = fopen(path, "rb");
+    struct stat s;
+    if (!check(f && !fstat(fileno(f), &s), "cannot read %s", path)) return t;
+    t.bytes = (size_t)s.st_size;
+    t.at = malloc(t.bytes + 1);
+    if (fread(t.at, 1, t.bytes, f) != t.bytes) abort();
+    t.at[t.bytes] = 0;
+    fclose(f);
+    return t;
+}
+
+static void write_file(const char *path, const char *text, size_t bytes) {
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(text, 1, bytes, f) != bytes || fclose(f)) abort();
+}
+
+/* ---- damage ---- */
+
+static void replace(struct text *t, size_t from, size_t n, const char *by, size_t by_bytes) {
+    char *text = malloc(t->bytes - n + by_bytes + 1);
+    memcpy(text, t->at, from);
+    memcpy(text + from, by, by_bytes);
+    memcpy(text + from + by_bytes, t->at + from + n, t->bytes - from - n);
+    free(t->at);
+    t->bytes += by_bytes - n;
+    t->at = text;
+    t->at[t->bytes] = 0;
+}
+
+/* A number of the first `most` bytes becomes one that somebody forgot. */
+static void change_number(struct text *t, size_t most) {
+    static const char *const numbers[] = {
+        "0",           "-1",    "1",   "2147483647",          "4294967296",
+        "-2147483648", "1e308", "1.5", "9223372036854775807", "18446744073709551616",
+        "16777216",    "1e-308"};
+    size_t at = below(most), n = 0;
+    while (at < most && (t->at[at] < '0' || t->at[at] > '9')) at++;
+    while (at + n < most && t->at[at + n] >= '0' && t->at[at + n] <= '9') n++;
+    const char *by = numbers[below(sizeof numbers / sizeof *numbers)];
+    if (n) replace(t, at, n, by, strlen(by));
+}
+
+/* One to four changes among the first `most` bytes: headers are worth more than weights. */
+static void damage(struct text *t, size_t most) {
+    static const char odd[] = "\"\\{}[],:\0\xff\xc3\x80 0-e.nu/";
+    for (uint64_t n = 1 + below(4); n; n--) {
+        if (most > t->bytes) most = t->bytes;
+        size_t at = below(most), some = 1 + below(most - at < 40 ? most - at : 40);
+        if (!most) return;
+        char c = odd[below(sizeof odd - 1)];
+        switch (below(7)) {
+        case 0:
+            t->at[at] = (char)(t->at[at] ^ 1 << below(8));
+            break;
+        case 1:
+            t->at[at] = c;
+            break;
+        case 2:
+            replace(t, at, some, "", 0);
+            break;
+        case 3: {
+            char copy[40];
+            memcpy(copy, t->at + at, some);
+            replace(t, below(most), 0, copy, some);
+            break;
+        }
+        case 4:
+            replace(t, at, 0, &c, 1);
+            break;
+        case 5:
+            t->at[at] = (char)below(256);
+            break;
+        default:
+            change_number(t, most);
+        }
+    }
+}
+
+/* ---- what is damaged, and what reads it ---- */
+
+/* Each gives the public error; all memory of its own is back. */
+static int open_model(struct watch *w, const char *from, struct sluice_error *public) {
+    struct error e = {0};
+    struct sluice_model_options options = {.struct_size = sizeof options, .model = from};
+    struct sluice_session_options with = {.struct_size = sizeof with, .device = test_device(), .threads = 1};
+    struct sluice_model *model = NULL;
+    sluice_session *session = NULL;
+    char *json = NULL;
+    bool fits;
+    model_open(&w->sys, &options, &model, &e);
+    int code = publish_error(&e, public);
+    if (!code) code = sluice_session_open(model, &with, &session, public);
+    struct sluice_request request = {.struct_size = sizeof request};
+    if (!code) sluice_request_defaults(model, &request);
+    request.max_ram_bytes = plenty;
+    if (!code) code = sluice_plan_query(session, &request, NULL, &json, &fits, public);
+    sluice_free(json);
+    sluice_session_close(session);
+    model_close(model);
+    return code;
+}
+
+static int open_safetensors(struct watch *w, const char *path, struct sluice_error *public) {
+    struct error e = {0};
+    struct tensor_index index;
+    if (safetensors_open(&w->sys, path, &index, &e) == OK) index_destroy(&index);
+    return publish_error(&e, public);
+}
+
+static int open_gguf(struct watch *w, const char *path, struct sluice_error *public) {
+    struct error e = {0};
+    struct tensor_index index;
+    if (component_open(&w->sys, path, &index, &e) == OK) index_destroy(&index);
+    return publish_error(&e, public);
+}
+
+static int open_tokenizer(struct watch *w, const char *path, struct sluice_error *public) {
+    struct error e = {0};
+    struct tokenizer *t = NULL;
+    int32_t *ids = NULL;
+    int n;
+    if (tokenizer_open(&w->sys, path, &t, &e) == OK)
+        tokenizer_encode(t, "a red fox, caf\xc3\xa9 12", 18, &ids, &n, &e);
+    w->sys.release(&w->sys, ids);
+    tokenizer_close(t);
+    return publish_error(&e, public);
+}
+
+static int open_config(struct watch *w, const char *path, struct sluice_error *public) {
+    struct error e = {0};
+    struct config config = {0};
+    if (config_read(&w->sys, path, &config, &e) == OK) config_destroy(&config);
+    return publish_error(&e, public);
+}
+
+struct victim {
+    const char *name;
+    const char *model, *file; /* file of the model */
+    int (*read)(struct watch *w, const char *path, struct sluice_error *public);
+    bool whole;  /* read is given the model's folder, not the file */
+    size_t most; /* bytes from the start that are damaged; 0: all */
+    bool cuts;   /* every truncation must be an error */
+};
+
+static const struct victim victims[] = {
+    {"safetensors", model_b, "text_encoder/model-00002-of-00002.safetensors", open_safetensors, false, 2000,
+     false},
+    {"safetensors, model", model_a, "vae/diffusion_pytorch_model.safetensors", open_model, true, 9000, false},
+    {"GGUF", "test/golden/gguf", "types.gguf", open_gguf, false, 4500, false},
+    {"GGUF, model", "test/golden/stored/zimage_gguf/model", "diffusion_models/zimage.gguf", open_model, true,
+     6000, false},
+    {"GGUF, tokenizer", "test/golden/stored/zimage_gguf/model", "text_encoders/qwen3.gguf", open_tokenizer,
+     false, 20000, false},
+    {"GGUF, aligned", "test/golden/gguf", "aligned.gguf", open_gguf, false, 300, false},
+    {"shard index", model_b, "text_encoder/model.safetensors.index.json", open_model, true, 0, false},
+    {"tokenizer.json", model_a, "tokenizer/tokenizer.json", open_tokenizer, false, 0, false},
+    {"vocab.json", model_b, "tokenizer/vocab.json", open_model, true, 0, false},
+    {"merges.txt", model_b, "tokenizer/merges.txt", open_model, true, 0, false},
+    {"tokenizer_config.json", model_b, "tokenizer/tokenizer_config.json", open_model, true, 0, false},
+    {"config.json", model_a, "transformer/config.json", open_config, false, 0, true},
+    {"transformer", model_a, "transformer/config.json", open_model, true, 0, true},
+    {"text encoder", model_a, "text_encoder/config.json", open_model, true, 0, true},
+    {"autoencoder", model_a, "vae/config.json", open_model, true, 0, true},
+    {"scheduler", model_a, "scheduler/scheduler_config.json", open_model, true, 0, true},
+    {"model_index.json", model_a, "model_index.json", open_model, true, 0, true},
+    {"sluice.json", model_a, "sluice.json", open_model, true, 0, true},
+    {"Flux, shard", flux_a, "transformer/diffusion_pytorch_model-00001-of-00002.safetensors", open_model,
+     true, 9000, false},
+    {"T5, safetensors", flux_a, "text_encoder_2/model.safetensors", open_model, true, 3000, false},
+    {"Flux", flux_a, "transformer/config.json", open_model, true, 0, true},
+    {"CLIP", flux_a, "text_encoder/config.json", open_model, true, 0, true},
+    {"T5", flux_a, "text_encoder_2/config.json", open_model, true, 0, true},
+    {"Flux, scheduler", flux_a, "scheduler/scheduler_config.json", open_model, true, 0, true},
+    {"CLIP, vocab.json", flux_a, "tokenizer/vocab.json", open_model, true, 0, false},
+    {"CLIP, merges.txt", flux_a, "tokenizer/merges.txt", open_model, true, 0, false},
+    {"T5, spiece.model", flux_b, "tokenizer_2/spiece.model", open_model, true, 0, false},
+    {"T5, tokenizer.json", flux_a, "tokenizer_2/tokenizer.json", open_model, true, 0, false},
+};
+
+static bool documented(int code, const struct sluice_error *e) {
+    if (!code) return true;
+    char line[1200];
+    sluice_error_line(e, line, sizeof line);
+    bool class = e->exit_code == 2 || e->exit_code == 3 || e->exit_code == 4 || e->exit_code == 7;
+    return class && e->what[0] && !strchr(line, '\n');
+}
+
+/* Keeps what failed beside the tests: one that cannot be repeated is lost. */
+static void judge(int code, const struct sluice_error *e, double seconds, const char *name, const char *how,
+                  const char *path) {
+    bool good = documented(code, e) && seconds < HANG_SECONDS;
+    char command[400];
+    if (check(good, "%s, %s: %s, exit %d, %.1f s: %s", name, how, sluice_code_name(code), e->exit_code,
+              seconds, e->what))
+        return;
+    if (!path) return;
+    snprintf(command, sizeof command, "cp '%s' build/damaged_%d", path, n_failed);
+    if (system(command)) puts("cannot keep it");
+}
+
+static void read_once(const struct victim *v, const char *path, const char *how, bool must_fail) {
+    struct watch w;
+    struct sluice_error e = {0};
+    struct stat s;
+    watch_init(&w, 1);
+    int n = count_open();
+    double began = (double)clock() / CLOCKS_PER_SEC;
+    int code = v->read(&w, v->whole ? folder : path, &e);
+    judge(code, &e, (double)clock() / CLOCKS_PER_SEC - began, v->name, how, path);
+    check(!must_fail || code, "%s, %s: no error", v->name, how);
+    for (int i = 0; i < N_MEMORY_LINES; i++)
+        check(!w.sys.use.live_bytes[i], "%s, %s: line %d has %lld bytes", v->name, how, i,
+              (long long)w.sys.use.live_bytes[i]);
+    check(!stat(path, &s) && w.sys.use.peak_bytes[LINE_HOST] <= s.st_size + OURS_MAX, "%s, %s: %lld bytes",
+          v->name, how, (long long)w.sys.use.peak_bytes[LINE_HOST]);
+    check(count_open() == n, "%s, %s: files stay open", v->name, how);
+}
+
+/* The last byte of a JSON document may be a newline. */
+static void cut_everywhere(const struct victim *v, const char *path, const struct text *whole, bool every) {
+    size_t end = whole->bytes;
+    while (end && whole->at[end - 1] == '\n') end--;
+    for (size_t n = 0; n < end; n += every ? 1 : 1 + below(end / 40)) {
+        char how[32];
+        snprintf(how, sizeof how, "cut at %zu", n);
+        write_file(path, whole->at, n);
+        read_once(v, path, how, v->cuts);
+    }
+}
+
+static void damage_file(const struct victim *v, int n_random, bool every) {
+    char path[300];
+    snprintf(folder, sizeof folder, "%s", copy_of(v->model, "damaged"));
+    snprintf(path, sizeof path, "%s/%s", folder, v->file);
+    if (!strcmp(v->file, "sluice.json")) {
+        static const char defaults[] =
+            "{\"width\": 48, \"height\": 32, \"steps\": 3, \"cfg_scale\": 1.5, \"flow_shift\": 3}";
+        write_file(path, defaults, sizeof defaults - 1);
+    }
+    struct text whole = read_file(path);
+    read_once(v, path, "whole", false);
+    cut_everywhere(v, path, &whole, every && v->cuts);
+    for (int i = 0; i < n_random; i++) {
+        char how[32];
+        struct text t = {malloc(whole.bytes + 1), whole.bytes};
+        memcpy(t.at, whole.at, whole.bytes + 1);
+        atomic_store(&state, seed * 1000003 + (uint64_t)i);
+        damage(&t, v->most ? v->most : t.bytes);
+        write_file(path, t.at, t.bytes);
+        snprintf(how, sizeof how, "random %d", i);
+        read_once(v, path, how, false);
+        free(t.at);
+    }
+    free(whole.at);
+}
+
+/* ---- texts of a request ---- */
+
+enum request_text { PLAN, RATES };
+
+static struct text request_text(enum request_text which) {
+    static const char rates[] = "{\"version\":1,\"threads\":1,\"disk\":1e9,\"host_copy\":5e9,\"ops\":{"
+                                "\"linear\":1e9,\"attention\":1e9,"
+                                "\"conv\":1e9,\"bytes\":1e9}}";
+    struct sluice_request request = request_fox(32, 16, 1, 1, 1);
+    char *json = NULL;
+    if (which == RATES) {
+        json = strdup(rates);
+    } else {
+        json_t *plan = query(&rig, &request, NULL);
+        json = json_dumps(plan, JSON_COMPACT);
+        json_decref(plan);
+    }
+    return (struct text){json, strlen(json)};
+}
+
+static void damage_text(enum request_text which, int n_random) {
+    static const char *const names[] = {"plan", "rates"};
+    struct text whole = request_text(which);
+    for (int i = 0; i < n_random; i++) {
+        char how[32];
+        struct text t = {strdup(whole.at), whole.bytes};
+        struct sluice_request request = request_fox(32, 16, 1, 1, 1);
+        atomic_store(&state, seed * 1000003 + (uint64_t)i);
+        damage(&t, t.bytes);
+        if (i < 40) t.at[below(t.bytes)] = 0;
+        if (which == PLAN) request.plan = t.at;
+        if (which == RATES) request.rates = t.at;
+        snprintf(how, sizeof how, "random %d", i);
+        double began = (double)clock() / CLOCKS_PER_SEC;
+        struct result r = run(&rig, &request);
+        judge(r.code, &r.error, (double)clock() / CLOCKS_PER_SEC - began, names[which], how, NULL);
+        check_given_back(&rig, true, names[which]);
+        result_free(&r);
+        free(t.at);
+    }
+    free(whole.at);
+}
+
+/* ---- latents ---- */
+
+static void read_latent(const char *path, const char *how, bool must_fail) {
+    for (int decodes = 0; decodes < 2; decodes++) {
+        struct sluice_request request = request_fox(32, 16, 1, 1, 1);
+        request.init_latent = decodes ? NULL : path;
+        int n = count_open();
+        struct result r = run_or_decode(&rig, &request, decodes ? path : NULL);
+        judge(r.code, &r.error, 0, decodes ? "latent to decode" : "latent to begin from", how, path);
+        check(!must_fail || r.code, "%s: no error", how);
+        check_given_back(&rig, true, how);
+        check(count_open() == n, "%s: files stay open", how);
+        result_free(&r);
+    }
+}
+
+static void damage_latent(int n_random, bool every) {
+    char path[200];
+    struct sluice_request request = request_fox(32, 16, 1, 1, 1);
+    snprintf(path, sizeof path, "%s/latent.safetensors", temporary);
+    request.save_latent = path;
+    struct result r = run(&rig, &request);
+    check(r.code == SLUICE_OK, "a latent: %s", r.error.what);
+    result_free(&r);
+    struct text whole = read_file(path);
+    for (size_t n = 0; n < whole.bytes; n += every ? 1 : 1 + below(60)) {
+        char how[32];
+        snprintf(how, sizeof how, "cut at %zu", n);
+        write_file(path, whole.at, n);
+        read_latent(path, how, true);
+    }
+    for (int i = 0; i < n_random; i++) {
+        char how[32];
+        struct text t = {malloc(whole.bytes + 1), whole.bytes};
+        memcpy(t.at, whole.at, whole.bytes + 1);
+        atomic_store(&state, seed * 1000003 + (uint64_t)i);
+        damage(&t, i % 2 ? 100 : t.bytes);
+        write_file(path, t.at, t.bytes);
+        snprintf(how, sizeof how, "random %d", i);
+        read_latent(path, how, false);
+        free(t.at);
+    }
+    free(whole.at);
+}
+
+int main(void) {
+    const char *damage_n = getenv("DAMAGE"), *seed_text = getenv("SEED");
+    int n = damage_n ? atoi(damage_n) : RANDOM;
+    bool every = damage_n != NULL;
+    if (seed_text) seed = strtoull(seed_text, NULL, 10);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    alarm(LONGEST_SECONDS); /* a hang is a failure */
+    temporary_make();
+    if (!rig_open(&rig, model_a, 1, 3)) return finish();
+    for (size_t i = 0; i < sizeof victims / sizeof *victims; i++) damage_file(&victims[i], n, every);
+    damage_text(PLAN, n);
+    damage_text(RATES, n);
+    damage_latent(n, every);
+    rig_close(&rig);
+    return finish();
+}

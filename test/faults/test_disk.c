@@ -1,0 +1,236 @@
+/* Disks that fail and files that change under a run, at a weight of each stage, through the page cache and
+ * past it: exit code 3 and the file's name, never other pixels. After a failing disk the session's next run
+ * is right. A file that has changed stays CHANGED for whoever has it open, even if it is put back; a model
+ * opened anew is right. */
+#include "test/lib/harness.h"
+
+enum { STAGES = 4, LONGEST_SECONDS = 600 };
+
+static const struct {
+    const char *name;
+    enum role role;
+    int visits; /* in a run that streams */
+} stages[STAGES] = {{"text", ROLE_TEXT, 1},
+                    {"hoist", ROLE_DENOISER, 1},
+                    {"denoise", ROLE_DENOISER, 2},
+                    {"decode", ROLE_DECODER, 1}};
+
+static const char *wide;
+static struct result want; /* what wide gives */
+
+/* ---- trouble at one byte ---- */
+
+struct trouble {
+    const char *name;
+    int code;
+    int64_t answer; /* of every read of the byte from then on; 1: the disk's own */
+    bool halves;    /* such reads return half of what they were asked for */
+    void (*change)(const char *path);
+};
+
+static struct spot {
+    const struct byte_source *source;
+    int64_t byte;
+    atomic_long n_reads; /* of this byte */
+    long at;             /* the read at which it begins */
+    const struct trouble *trouble;
+} spot;
+
+static int64_t troubled_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
+    const struct trouble *t = spot.trouble;
+    bool here = spot.source && (file == spot.source->file || file == spot.source->direct) &&
+                offset <= spot.byte && spot.byte < offset + (int64_t)bytes;
+    long n = here ? atomic_fetch_add(&spot.n_reads, 1) + 1 : 0;
+    if (!t || !n || n < spot.at) return watch_read_at(sys, file, to, bytes, offset);
+    if (t->change && n == spot.at) t->change(spot.source->path);
+    if (t->halves) bytes = shorten(file, bytes, bytes / 2);
+    return t->answer < 1 ? t->answer : watch_read_at(sys, file, to, bytes, offset);
+}
+
+/* The middle of the largest run of bytes of the stage's largest block: no neighbour's direct read touches it.
+ */
+static void aim(struct rig *rig, int stage, json_t *plan) {
+    const struct component *c = &rig->model->component[stages[stage].role];
+    const struct image_segment *largest = NULL;
+    size_t i;
+    json_t *block;
+    json_array_foreach(json_object_get(stage_of(plan, stages[stage].name), "blocks"), i,
+                       block) for (int b = 0; b < c->n_blocks; b++) {
+        if (strcmp(c->blocks[b].name, json_string_value(json_object_get(block, "name")))) continue;
+        for (int k = 0; k < c->blocks[b].n_segments; k++)
+            if (!largest || c->blocks[b].segments[k].bytes > largest->bytes)
+                largest = &c->blocks[b].segments[k];
+    }
+    spot = (struct spot){0};
+    if (!check(largest && largest->bytes > 2 * SYS_DIRECT_BLOCK, "no large block in %s", stages[stage].name))
+        return;
+    spot.source = &c->index.sources[largest->source];
+    spot.byte = (int64_t)(largest->file_offset + largest->bytes / 2);
+}
+
+static bool open_troubled(struct rig *rig, const char *folder) {
+    if (!rig_open(rig, folder, 1, 3)) return false;
+    rig->watch.sys.read_at = troubled_read_at;
+    return true;
+}
+
+/* keep: everything resident, which stays; else the least. */
+static struct sluice_request request_at(struct rig *rig, int stage, bool direct, bool keep) {
+    struct sluice_request request = request_fox(48, 32, 2, 1, 2);
+    json_int_t least, all;
+    request.direct_io = direct ? "on" : "off";
+    bounds(rig, request, &least, &all);
+    if (!keep) request.max_ram_bytes = least;
+    json_t *plan = query(rig, &request, NULL);
+    aim(rig, stage, plan);
+    spot.at = keep ? 1 : stages[stage].visits;
+    json_decref(plan);
+    return request;
+}
+
+static struct result run_troubled(struct rig *rig, const struct sluice_request *request,
+                                  const struct trouble *trouble, const char *what) {
+    atomic_store(&spot.n_reads, 0);
+    spot.trouble = trouble;
+    struct result r = run(rig, request);
+    spot.trouble = NULL;
+    check(atomic_load(&spot.n_reads) >= spot.at, "%s: read %ld times", what, atomic_load(&spot.n_reads));
+    return r;
+}
+
+static void check_refused(const struct result *r, int code, const char *what) {
+    check(r->code == code && r->error.exit_code == 3, "%s: %s, exit %d: %s", what, sluice_code_name(r->code),
+          r->error.exit_code, r->error.what);
+    check(strstr(r->error.where, spot.source->path) != NULL, "%s: does not name the file: %s", what,
+          r->error.where);
+}
+
+/* ---- disks ---- */
+
+static const struct trouble disks[] = {
+    {"errs", SLUICE_IO, -EIO, false, NULL},
+    {"ends early", SLUICE_TRUNC, 0, false, NULL},
+    {"reads short", SLUICE_OK, 1, true, NULL},
+};
+
+static void bad_disk(int stage, bool direct, bool keep) {
+    struct rig rig;
+    struct sluice_session_options options = {.threads = 1};
+    if (!open_troubled(&rig, wide)) return;
+    struct sluice_request request = request_at(&rig, stage, direct, keep);
+    for (size_t i = 0; i < sizeof disks / sizeof *disks && spot.source; i++) {
+        char what[96];
+        snprintf(what, sizeof what, "the disk %s in %s%s%s", disks[i].name, stages[stage].name,
+                 direct ? ", direct" : "", keep ? ", kept" : "");
+        sluice_session_close(rig.session); /* one that keeps nothing yet, so that all is read again */
+        if (!rig_open_session(&rig, &options)) break;
+        struct result r = run_troubled(&rig, &request, &disks[i], what);
+        disks[i].code ? check_refused(&r, disks[i].code, what) : (void)same(&want, &r, what);
+        check_given_back(&rig, keep, what);
+        result_free(&r);
+        r = run(&rig, &request);
+        same(&want, &r, what);
+        result_free(&r);
+    }
+    rig_close(&rig);
+}
+
+/* ---- files ---- */
+
+static void cut(const char *path) {
+    check(truncate(path, 20000) == 0, "truncate");
+}
+
+static void grow(const char *path) {
+    FILE *f = fopen(path, "ab");
+    check(f && fputc('x', f) == 'x' && fclose(f) == 0, "append");
+}
+
+/* In place, and the time of its last change put back. */
+static void rewrite(const char *path) {
+    struct stat was;
+    FILE *f = fopen(path, "r+b");
+    if (!check(f && !fstat(fileno(f), &was), "open")) return;
+    fputc(fgetc(f) ^ 1, f);
+    fflush(f);
+    check(futimens(fileno(f), (struct timespec[]){was.st_atim, was.st_mtim}) == 0, "times");
+    fclose(f);
+}
+
+static void touch(const char *path) {
+    check(utimensat(AT_FDCWD, path, NULL, 0) == 0, "touch");
+}
+
+static void replace_by(const char *path, const char *by) {
+    char command[768];
+    snprintf(command, sizeof command, "cp '%s' '%s.new' && mv '%s.new' '%s'", by, path, path, path);
+    check(system(command) == 0, "%s", command);
+}
+
+static void replace(const char *path) {
+    replace_by(path, path);
+}
+
+static void put_back(const char *folder) {
+    char original[256];
+    snprintf(original, sizeof original, "%s%s", wide, spot.source->path + strlen(folder));
+    replace_by(spot.source->path, original);
+}
+
+static const struct trouble changes[] = {
+    {"cut", SLUICE_CHANGED, 1, false, cut},           {"grown", SLUICE_CHANGED, 1, false, grow},
+    {"rewritten", SLUICE_CHANGED, 1, false, rewrite}, {"touched", SLUICE_CHANGED, 1, false, touch},
+    {"replaced", SLUICE_CHANGED, 1, false, replace},
+};
+
+/* early: between opening the model and the run. */
+static void changing_file(const struct trouble *change, int stage, bool direct, bool early) {
+    static const struct trouble none = {"", SLUICE_OK, 1, false, NULL};
+    struct rig rig;
+    char what[96];
+    const char *folder = copy_of(wide, "changing");
+    snprintf(what, sizeof what, "%s in %s%s%s", change->name, stages[stage].name, direct ? ", direct" : "",
+             early ? ", early" : "");
+    if (!open_troubled(&rig, folder)) return;
+    struct sluice_request request = request_at(&rig, stage, direct, false);
+    if (early) change->change(spot.source->path);
+    if (early) spot.at = 0;
+    struct result r = run_troubled(&rig, &request, early ? &none : change, what);
+    check_refused(&r, SLUICE_CHANGED, what);
+    check_given_back(&rig, false, what);
+    result_free(&r);
+    put_back(folder);
+    r = run(&rig, &request);
+    check_refused(&r, SLUICE_CHANGED, what);
+    result_free(&r);
+    spot = (struct spot){0};
+    rig_close(&rig);
+    if (!rig_open(&rig, folder, 1, 3)) return;
+    r = run(&rig, &request);
+    same(&want, &r, what);
+    result_free(&r);
+    rig_close(&rig);
+}
+
+int main(void) {
+    struct rig rig;
+    struct sluice_request request = request_fox(48, 32, 2, 1, 2);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    alarm(LONGEST_SECONDS);     /* a hang is a failure */
+    temporary_make_in("build"); /* what /tmp lies on may not allow direct reads */
+    wide = wide_checkpoint();
+    if (!rig_open(&rig, wide, 1, 3)) return finish();
+    want = run(&rig, &request);
+    rig_close(&rig);
+    for (int stage = 0; stage < STAGES; stage++)
+        for (int direct = 0; direct < 2; direct++) {
+            bad_disk(stage, direct, false);
+            bad_disk(stage, direct, true);
+            for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+                changing_file(&changes[i], stage, direct, false);
+                if (stage == 0) changing_file(&changes[i], stage, direct, true);
+            }
+        }
+    result_free(&want);
+    return finish();
+}

@@ -1,0 +1,463 @@
+/* Faults: the n-th call of every kind that goes through struct sys fails, once and from then on, while a
+ * model is opened, tokenizes, plans, draws (streamed, kept, past the page cache, from a latent, a batch under
+ * guidance, saving its latent and its rings) and decodes. Each time a documented error or the right result;
+ * no memory, no file descriptor and no half-written file stays; and the same session's next run is right.
+ * Weights hold NaN or Inf; runs are cancelled.
+ *
+ * Some 200 calls, chosen by a seed; FAULTS=all: every n of every kind, until one passes untouched.
+ * SCENE=NAME: only that one. Disks and files that change: test_disk.c. Every n of tokenizers and loaders by
+ * themselves: test_tokenizer.c, test_loaders.c. */
+#include "test/lib/harness.h"
+
+#include "engine/open/prompt.h"
+
+#include <dirent.h>
+#include <math.h>
+
+enum { LONGEST_SECONDS = 900, LONGEST_SECONDS_ALL = 14400 };
+
+static bool every;        /* call */
+static int n_faults;      /* tried */
+static char outputs[128]; /* folder that runs write to */
+static char latent[160];  /* saved by a run without faults */
+
+/* ---- kinds of faults ---- */
+
+enum outcome { SURVIVED = 1, NO_MEMORY = 2, NO_READ = 4, NO_WRITE = 8 };
+
+struct kind {
+    const char *name;
+    enum call call;
+    enum fault fault;
+    int once, on; /* what may come of it: enum outcome */
+};
+
+/* A read or write that is short or interrupted is no failure, unless it is interrupted for ever. What only
+ * informs (the line that predicts minutes) may do without its memory; a direct read that comes short of
+ * anything is asked of the page cache; a run that finds too little memory may go on with fewer residents. */
+static const struct kind kinds[] = {
+    {"alloc", CALL_ALLOC, FAULT_ERROR, SURVIVED | NO_MEMORY, SURVIVED | NO_MEMORY},
+    {"map", CALL_MAP, FAULT_ERROR, SURVIVED | NO_MEMORY, SURVIVED | NO_MEMORY},
+    {"commit", CALL_COMMIT, FAULT_ERROR, SURVIVED | NO_MEMORY, SURVIVED | NO_MEMORY},
+    {"room", CALL_ROOM, FAULT_ERROR, SURVIVED | NO_MEMORY, SURVIVED | NO_MEMORY},
+    {"read", CALL_READ, FAULT_ERROR, SURVIVED | NO_READ, SURVIVED | NO_READ},
+    {"read short", CALL_READ, FAULT_SHORT, SURVIVED, SURVIVED},
+    {"read interrupted", CALL_READ, FAULT_INTERRUPTED, SURVIVED, SURVIVED | NO_READ},
+    {"read ends", CALL_READ, FAULT_END, SURVIVED | NO_READ, SURVIVED | NO_READ},
+    {"thread_start", CALL_THREAD, FAULT_ERROR, NO_MEMORY, NO_MEMORY},
+    {"open_direct", CALL_OPEN_DIRECT, FAULT_ERROR, SURVIVED, SURVIVED},
+    {"open", CALL_OPEN, FAULT_ERROR, SURVIVED | NO_READ, NO_READ},
+    {"identify", CALL_IDENTIFY, FAULT_ERROR, SURVIVED | NO_READ, SURVIVED | NO_READ},
+    {"create", CALL_CREATE, FAULT_ERROR, NO_WRITE, NO_WRITE},
+    {"write", CALL_WRITE, FAULT_ERROR, NO_WRITE, NO_WRITE},
+    {"write short", CALL_WRITE, FAULT_SHORT, SURVIVED, SURVIVED},
+    {"write interrupted", CALL_WRITE, FAULT_INTERRUPTED, SURVIVED, NO_WRITE},
+    {"write takes nothing", CALL_WRITE, FAULT_END, NO_WRITE, NO_WRITE},
+    {"flush", CALL_FLUSH, FAULT_ERROR, NO_WRITE, NO_WRITE},
+    {"rename", CALL_RENAME, FAULT_ERROR, NO_WRITE, NO_WRITE},
+};
+
+static enum outcome outcome_of(int code) {
+    switch (code) {
+    case SLUICE_OK:
+        return SURVIVED;
+    case SLUICE_MEMORY:
+    case SLUICE_DEVICE:
+        return NO_MEMORY;
+    case SLUICE_IO:
+    case SLUICE_TRUNC:
+    case SLUICE_CHANGED:
+        return NO_READ;
+    case SLUICE_OUTPUT:
+        return NO_WRITE;
+    default:
+        return 0;
+    }
+}
+
+/* ---- scenes: what is done while calls fail ---- */
+
+struct scene {
+    const char *name;
+    struct result (*act)(struct rig *rig, const struct sluice_request *request);
+    int batch;
+    int stride;  /* every call is tried whose number is 1 more than a multiple of it */
+    bool keep;   /* everything resident, which stays */
+    bool direct; /* past the page cache */
+    bool init;   /* from a latent */
+};
+
+/* What came out stands where the hash of a run stands. */
+static struct result result_of(const struct error *e, const void *out, size_t bytes) {
+    struct result r = {0};
+    r.n_latents = 1;
+    r.code = publish_error(e, &r.error);
+    sha256_hex(out, r.code ? 0 : bytes, r.latent[0]);
+    return r;
+}
+
+static struct result act_open(struct rig *rig, const struct sluice_request *request) {
+    struct error e = {0};
+    struct sluice_model_options from = {.struct_size = sizeof from, .model = "test/golden/zimage_a/model"};
+    struct sluice_session_options options = {
+        .struct_size = sizeof options, .device = test_device(), .threads = 1};
+    struct sluice_model *model = NULL;
+    sluice_session *session = NULL;
+    struct result r = {0};
+    (void)request;
+    if (model_open(&rig->watch.sys, &from, &model, &e) != OK) return result_of(&e, NULL, 0);
+    r.code = sluice_session_open(model, &options, &session, &r.error);
+    r.n_latents = 1;
+    sluice_session_close(session);
+    model_close(model);
+    return r;
+}
+
+static struct result act_tokenize(struct rig *rig, const struct sluice_request *request) {
+    struct error e = {0};
+    struct tokenizer *tokenizer = NULL;
+    struct prompt_tokens tokens = {0};
+    struct sys *sys = &rig->watch.sys;
+    if (tokenizer_open(sys, "test/golden/zimage_a/model/tokenizer", &tokenizer, &e) == OK &&
+        prompt_check(&recipes[0]->text[0], tokenizer, &e) == OK)
+        prompt_encode(sys, &recipes[0]->text[0], tokenizer, request->prompt, strlen(request->prompt), &tokens,
+                      &e);
+    struct result r = result_of(&e, tokens.ids, (size_t)tokens.n_ids * sizeof *tokens.ids);
+    sys->release(sys, tokens.ids);
+    tokenizer_close(tokenizer);
+    return r;
+}
+
+static struct result act_plan(struct rig *rig, const struct sluice_request *request) {
+    struct result r = {.n_latents = 1};
+    char *text = NULL;
+    bool fits;
+    r.code = sluice_plan_query(rig->session, request, NULL, &text, &fits, &r.error);
+    if (text) sha256_hex(text, strlen(text), r.latent[0]);
+    sluice_free(text);
+    return r;
+}
+
+static struct result act_decode(struct rig *rig, const struct sluice_request *request) {
+    return run_or_decode(rig, request, latent);
+}
+
+static const struct scene scenes[] = {
+    {"open", act_open, 1, .stride = 1},
+    {"tokenize", act_tokenize, 1, .stride = 1},
+    {"plan", act_plan, 1, .stride = 1},
+    {"streamed", run, 1, .stride = 1},
+    {"kept", run, 1, .stride = 1, .keep = true},
+    {"direct", run, 1, .stride = 3, .direct = true},
+    {"direct_kept", run, 1, .stride = 7, .keep = true, .direct = true},
+    {"init_latent", run, 1, .stride = 1, .init = true},
+    {"decode", act_decode, 1, .stride = 1, .keep = true},
+    {"batch", run, 2,
+     .stride = 11}, /* a plan of groups takes ten times as long to solve as the rest to run */
+};
+
+static struct sluice_request request_for(struct rig *rig, const struct scene *scene) {
+    struct sluice_request request = request_fox(32, 16, 2, scene->batch, 2);
+    static char saved[160];
+    snprintf(saved, sizeof saved, "%s/saved.safetensors", outputs);
+    request.direct_io = scene->direct ? "on" : "off";
+    request.init_latent = scene->init ? latent : NULL;
+    request.save_latent = saved;
+    request.dump = outputs;
+    if (scene->keep) return request;
+    json_int_t least, all;
+    bounds(rig, request, &least, &all);
+    request.max_ram_bytes = least + (all - least) / 4;
+    return request;
+}
+
+/* ---- what must not stay ---- */
+
+static bool same_bytes(const char *path, const char *other) {
+    FILE *a = fopen(path, "rb"), *b = fopen(other, "rb");
+    bool same = a && b;
+    for (int c = 0; same && c != EOF;) same = (c = getc(a)) == getc(b);
+    if (a) fclose(a);
+    if (b) fclose(b);
+    return same;
+}
+
+/* Removes what a run wrote. Every file must be the whole one that a run without faults writes under that
+ * name.
+ */
+static void take_files(const char *what, bool sample) {
+    DIR *folder = opendir(outputs);
+    for (struct dirent *file; folder && (file = readdir(folder));) {
+        char path[400], whole[400];
+        if (file->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "%s/%s", outputs, file->d_name);
+        snprintf(whole, sizeof whole, "%s.whole/%s", outputs, file->d_name);
+        if (sample)
+            check(rename(path, whole) == 0, "%s: %s", path, strerror(errno));
+        else
+            check(same_bytes(path, whole), "%s: %s is half a file, or a temporary one", what, file->d_name);
+        remove(path);
+    }
+    if (folder) closedir(folder);
+}
+
+/* ---- one fault ---- */
+
+/* What a run without faults gives, and what is there after it. */
+struct sample {
+    struct result want;
+    int64_t host_bytes;
+    int n_open;
+    long count[N_CALLS];
+};
+
+/* A session that keeps nothing yet: else there is nothing left to fail. */
+static void forget_kept(struct rig *rig) {
+    struct sluice_session_options options = {.threads = 1};
+    sluice_session_close(rig->session);
+    rig_open_session(rig, &options);
+}
+
+static void check_left(struct rig *rig, const struct scene *scene, const struct sample *sample,
+                       const char *what) {
+    int64_t host = rig->watch.sys.use.live_bytes[LINE_HOST];
+    check_given_back(rig, scene->keep, what);
+    check(host <= sample->host_bytes, "%s: %lld bytes, not %lld", what, (long long)host,
+          (long long)sample->host_bytes);
+    check(count_open() <= sample->n_open, "%s: files stay open", what);
+    take_files(what, false);
+}
+
+static void same_images(const struct sample *sample, const struct result *got, const char *what) {
+    same(&sample->want, got, what);
+    check(got->n_images == sample->want.n_images, "%s: %d images", what, got->n_images);
+}
+
+/* Whether the call was reached. */
+static bool fail_one(struct rig *rig, const struct scene *scene, const struct sluice_request *request,
+                     const struct sample *sample, const struct kind *kind, long at, bool on) {
+    char what[96];
+    snprintf(what, sizeof what, "%s: %s %ld%s", scene->name, kind->name, at, on ? " on" : "");
+    if (scene->keep) forget_kept(rig);
+    watch_fail(&rig->watch, kind->call, at, on);
+    rig->watch.fault = kind->fault;
+    struct result r = scene->act(rig, request);
+    bool reached = atomic_load(&rig->watch.count[kind->call]) >= at;
+    watch_restart(&rig->watch);
+    n_faults += reached;
+    if (r.code == SLUICE_OK)
+        same_images(sample, &r, what);
+    else
+        check(r.error.what[0] && r.error.exit_code, "%s: no words", what);
+    check(outcome_of(r.code) & (!reached ? SURVIVED
+                                : on     ? kind->on
+                                         : kind->once),
+          "%s: %s, exit %d: %s (%s) %s", what, sluice_code_name(r.code), r.error.exit_code, r.error.what,
+          r.error.where, r.error.found);
+    check_left(rig, scene, sample, what);
+    result_free(&r);
+    r = scene->act(rig, request);
+    same_images(sample, &r, what);
+    check_left(rig, scene, sample, what);
+    result_free(&r);
+    return reached;
+}
+
+static void fail_kind(struct rig *rig, const struct scene *scene, const struct sluice_request *request,
+                      const struct sample *sample, const struct kind *kind) {
+    static atomic_ullong random = 31;
+    long n = sample->count[kind->call];
+    for (int on = 0; on < 2; on++)
+        if (every)
+            for (long at = 1; fail_one(rig, scene, request, sample, kind, at, on);) at += scene->stride;
+        else if (n > 0)
+            fail_one(rig, scene, request, sample, kind, 1 + (long)(draw(&random) % (uint64_t)n), on);
+}
+
+static void play(const char *folder, const struct scene *scene) {
+    struct rig rig;
+    struct sample sample = {0};
+    int before = n_faults;
+    double began;
+    if (!rig_open(&rig, folder, 1, 3)) return;
+    began = rig.watch.machine.clock(&rig.watch.machine);
+    struct sluice_request request = request_for(&rig, scene);
+    watch_restart(&rig.watch);
+    sample.want = scene->act(&rig, &request);
+    check(sample.want.code == SLUICE_OK, "%s: %s", scene->name, sample.want.error.what);
+    sample.host_bytes = rig.watch.sys.use.live_bytes[LINE_HOST];
+    sample.n_open = count_open();
+    for (int i = 0; i < N_CALLS; i++) sample.count[i] = atomic_load(&rig.watch.count[i]);
+    take_files(scene->name, true);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        fail_kind(&rig, scene, &request, &sample, &kinds[i]);
+    result_free(&sample.want);
+    printf("%-12s %6d faults, %.0f s\n", scene->name, n_faults - before,
+           rig.watch.machine.clock(&rig.watch.machine) - began);
+    rig_close(&rig);
+}
+
+/* The latent that is decoded and begun from. */
+static void save_latent(const char *folder) {
+    struct rig rig;
+    if (!rig_open(&rig, folder, 1, 3)) return;
+    struct sluice_request request = request_for(&rig, &scenes[0]);
+    snprintf(latent, sizeof latent, "%s/latent.safetensors", temporary);
+    request.save_latent = latent;
+    request.dump = NULL;
+    request.no_decode = true;
+    struct result r = run(&rig, &request);
+    check(r.code == SLUICE_OK, "a latent: %s", r.error.what);
+    result_free(&r);
+    rig_close(&rig);
+}
+
+static void make_outputs(void) {
+    char whole[160];
+    snprintf(outputs, sizeof outputs, "%s/out", temporary);
+    snprintf(whole, sizeof whole, "%s.whole", outputs);
+    check(!mkdir(outputs, 0777) && !mkdir(whole, 0777), "folders for outputs");
+}
+
+/* ---- NaN and Inf ---- */
+
+static struct sluice_request request_kept(struct rig *rig, bool keep) {
+    struct sluice_request request = request_fox(32, 48, 2, 1, 2);
+    json_int_t least, all;
+    bounds(rig, request, &least, &all);
+    if (!keep) request.max_ram_bytes = least + (all - least) / 4;
+    return request;
+}
+
+/* Byte of a tensor's first element in a safetensors file, or -1. */
+static long tensor_offset(FILE *f, const char *tensor) {
+    unsigned char head[8];
+    uint64_t bytes = 0;
+    long offset = -1;
+    if (fread(head, 1, 8, f) != 8) return -1;
+    for (int i = 7; i >= 0; i--) bytes = bytes << 8 | head[i];
+    char *text = malloc(bytes);
+    json_t *header = text && fread(text, 1, bytes, f) == bytes ? json_loadb(text, bytes, 0, NULL) : NULL;
+    json_t *range = json_object_get(json_object_get(header, tensor), "data_offsets");
+    if (range) offset = (long)(8 + bytes) + (long)json_integer_value(json_array_get(range, 0));
+    json_decref(header);
+    free(text);
+    return offset;
+}
+
+/* Writes value over the tensor's first element, in whichever shard of the part has it. */
+static bool put_in(const char *part, const char *tensor, float value) {
+    DIR *shards = opendir(part);
+    bool put = false;
+    for (struct dirent *shard; shards && !put && (shard = readdir(shards));) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", part, shard->d_name);
+        bool weights = strstr(shard->d_name, ".safetensors") && !strstr(shard->d_name, ".json");
+        FILE *f = weights ? fopen(path, "r+b") : NULL;
+        long at = f ? tensor_offset(f, tensor) : -1;
+        put = at > 0 && !fseek(f, at, SEEK_SET) && fwrite(&value, sizeof value, 1, f) == 1;
+        if (f) fclose(f);
+    }
+    if (shards) closedir(shards);
+    return put;
+}
+
+static void nonfinite_in(const char *wide, const char *part, const char *tensor, const char *stage,
+                         float value) {
+    struct rig rig;
+    char path[256];
+    const char *folder = copy_of(wide, "nan");
+    snprintf(path, sizeof path, "%s/%s", folder, part);
+    if (!check(put_in(path, tensor, value), "there is no %s in %s", tensor, part)) return;
+    if (!rig_open(&rig, folder, 1, 3)) return;
+    struct sluice_request request = request_kept(&rig, false);
+    struct result r = run(&rig, &request);
+    check(r.code == SLUICE_NONFINITE && r.error.exit_code == 7 && strstr(r.error.where, stage),
+          "%g in %s: %s, %s (%s)", (double)value, tensor, sluice_code_name(r.code), r.error.what,
+          r.error.where);
+    check_given_back(&rig, false, tensor);
+    result_free(&r);
+    rig_close(&rig);
+}
+
+static void nonfinite(const char *wide) {
+    nonfinite_in(wide, "text_encoder", "model.layers.1.mlp.down_proj.weight", "text", NAN);
+    nonfinite_in(wide, "transformer", "layers.0.feed_forward.w2.weight", "denoise", NAN);
+    nonfinite_in(wide, "transformer", "layers.1.attention.to_out.0.weight", "denoise", INFINITY);
+    nonfinite_in(wide, "vae", "decoder.conv_in.weight", "decode", -INFINITY);
+}
+
+/* ---- cancelling ---- */
+
+struct canceller {
+    sluice_session *session;
+    int at_progress;
+    long at_read; /* a reader thread cancels */
+    int seen;
+};
+
+static void cancel_in_progress(void *user, const struct sluice_progress *progress) {
+    struct canceller *c = user;
+    (void)progress;
+    if (++c->seen == c->at_progress) sluice_cancel(c->session);
+}
+
+static void cancel_in_read(void *user, long n) {
+    struct canceller *c = user;
+    if (n == c->at_read) sluice_cancel(c->session);
+}
+
+/* Delays keep reads in flight when the run ends. */
+static void cancelling(const char *folder, bool keep) {
+    static struct rig rig;
+    struct canceller c = {0};
+    struct sluice_session_options options = {.threads = 1, .on_progress = cancel_in_progress, .user = &c};
+    if (!rig_open(&rig, folder, 1, 3)) return;
+    struct sluice_request request = request_kept(&rig, keep);
+    struct result want = run(&rig, &request);
+    sluice_session_close(rig.session);
+    if (!rig_open_session(&rig, &options)) return;
+    rig.watch.delays = true;
+    for (int i = 0; i < 12; i++) {
+        c = (struct canceller){
+            .session = rig.session, .at_progress = i < 3 ? i + 1 : 0, .at_read = i < 3 ? 0 : 1 + 9 * (i - 3)};
+        sluice_session_close(rig.session);
+        if (!rig_open_session(&rig, &options)) return;
+        c.session = rig.session;
+        rig.watch.on_read = cancel_in_read;
+        rig.watch.on_read_user = &c;
+        watch_restart(&rig.watch);
+        struct result r = run(&rig, &request);
+        check(r.code == SLUICE_CANCELLED && r.error.exit_code == 130, "cancel %d: %s", i,
+              sluice_code_name(r.code));
+        check_given_back(&rig, keep, "cancel");
+        result_free(&r);
+        rig.watch.on_read = NULL;
+        c = (struct canceller){.session = rig.session};
+        r = run(&rig, &request);
+        same(&want, &r, "after a cancelled run");
+        result_free(&r);
+    }
+    result_free(&want);
+    rig_close(&rig);
+}
+
+int main(void) {
+    static const char small[] = "test/golden/zimage_a/model";
+    const char *faults = getenv("FAULTS"), *scene = getenv("SCENE");
+    every = faults && !strcmp(faults, "all");
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    alarm(every ? LONGEST_SECONDS_ALL : LONGEST_SECONDS); /* a hang is a failure */
+    temporary_make();
+    make_outputs();
+    save_latent(small);
+    for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++)
+        if (!scene || !strcmp(scene, scenes[i].name)) play(small, &scenes[i]);
+    printf("%d faults\n", n_faults);
+    if (scene) return finish();
+    const char *wide = wide_checkpoint();
+    nonfinite(wide);
+    cancelling(wide, false);
+    cancelling(wide, true);
+    return finish();
+}

@@ -1,0 +1,279 @@
+/* Mistakes that people make, through the library: each is one error that says what, where, found and
+ * expected, of the exit class of the surface; memory and file descriptors go back to what they were; no file
+ * is left; and a session in which a request was refused draws the right picture next.
+ *
+ * The list of issue 6, and where each is tested: missing file, truncated shard, wrong shape, escaping index,
+ * element type, empty file, total_size: here. Sizes, 0 steps, absurd numbers: here and test/program/run.sh.
+ * NaN and Inf: test_faults.c. Files that shrink or change during a run: test_disk.c. Unknown flags, full
+ * disks, missing folders, pipes: test/program/run.sh. Prompts: test_tokenizer.c, test/program/run.sh. */
+#include "test/lib/harness.h"
+
+#include <dirent.h>
+#include <math.h>
+
+static const char model[] = "test/golden/zimage_a/model";
+
+/* The error's line names `word`, its exit class is right, and every field that must be there is. */
+static void check_error(const struct sluice_error *e, int code, int exit_code, const char *word,
+                        const char *what) {
+    char line[1200];
+    sluice_error_line(e, line, sizeof line);
+    check(e->code == code && e->exit_code == exit_code, "%s: %s, exit %d: %s", what,
+          sluice_code_name(e->code), e->exit_code, line);
+    check(strstr(line, word) != NULL, "%s: '%s' is not in: %s", what, word, line);
+    check(!strchr(line, '\n') && e->what[0] && (e->found[0] || e->expected[0] || e->where[0]),
+          "%s: says too little: %s", what, line);
+}
+
+/* ---- models ---- */
+
+#define SHARD "transformer/diffusion_pytorch_model-00001-of-00002.safetensors"
+#define INDEX "transformer/diffusion_pytorch_model.safetensors.index.json"
+#define OTHER "diffusion_pytorch_model-00002-of-00002.safetensors"
+
+/* One thing is wrong with a copy of the model. */
+struct mistake {
+    const char *name, *file;
+    const char *from, *to; /* text of equal length; NULL: the file goes */
+    int cut;               /* bytes from its end */
+    int code;
+    const char *word;
+};
+
+static const struct mistake mistakes[] = {
+    {"missing shard", "transformer/" OTHER, NULL, NULL, 0, SLUICE_MISSING, OTHER},
+    {"missing part", "vae", NULL, NULL, 0, SLUICE_MISSING, "'vae'"},
+    {"missing weights", "text_encoder/model.safetensors", NULL, NULL, 0, SLUICE_MISSING, "text_encoder"},
+    {"missing tokenizer", "tokenizer", NULL, NULL, 0, SLUICE_MISSING, "'tokenizer'"},
+    {"missing tokenizer file", "tokenizer/tokenizer.json", NULL, NULL, 0, SLUICE_MISSING, "tokenizer.json"},
+    {"truncated shard", SHARD, "", "", 1, SLUICE_TRUNC, SHARD},
+    {"half a shard", SHARD, "", "", 600000, SLUICE_TRUNC, SHARD},
+    {"wrong shape", SHARD, "\"shape\":[64,36]", "\"shape\":[36,64]", 0, SLUICE_SHAPE, "expected [64, 36]"},
+    {"element type", SHARD, "linear.bias\":{\"dtype\":\"F32", "linear.bias\":{\"dtype\":\"I32", 0,
+     SLUICE_UNSUPPORTED, "found I32, expected F32, F16, BF16 or a quantised type"},
+    {"unknown type", SHARD, "linear.bias\":{\"dtype\":\"F32", "linear.bias\":{\"dtype\":\"Q32", 0,
+     SLUICE_TYPE, "\"Q32\""},
+    {"missing tensor", SHARD, "2-1.linear.bias", "2-1.linear.bios", 0, SLUICE_MISSING,
+     "2-1.linear.bias' is not in its shard"},
+    {"escaping index", INDEX, ": \"diffusion_pytorch_model-00001", ": \"../fusion_pytorch_model-00001", 0,
+     SLUICE_BOUNDS, "escapes"},
+    {"index of nothing", INDEX, "\"weight_map\"", "\"weight_mop\"", 0, SLUICE_META, "weight_map"},
+    {"tensor in another shard", INDEX, "00001-of-00002.safetensors\"", "00002-of-00002.safetensors\"", 0,
+     SLUICE_MISSING, "is not in its shard"},
+    {"no JSON", "transformer/config.json", "{", "[", 0, SLUICE_JSON, "transformer/config.json"},
+};
+
+/* Replaces the first occurrence; false if there is none. */
+static bool edit(const char *path, const char *from, const char *to, int cut) {
+    struct stat s;
+    FILE *f = fopen(path, "r+b");
+    char *text = f && !fstat(fileno(f), &s) ? malloc((size_t)s.st_size) : NULL;
+    bool ok = text && fread(text, 1, (size_t)s.st_size, f) == (size_t)s.st_size;
+    char *at = ok ? memmem(text, (size_t)s.st_size, from, strlen(from)) : NULL;
+    ok = at && !fseek(f, at - text, SEEK_SET) && fwrite(to, 1, strlen(to), f) == strlen(to) && !fflush(f) &&
+         !ftruncate(fileno(f), s.st_size - cut);
+    free(text);
+    if (f) fclose(f);
+    return ok;
+}
+
+static void open_wrong(const char *folder, int code, const char *word, const char *what) {
+    struct watch w;
+    struct error e = {0};
+    struct sluice_error public = {0};
+    struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
+    struct sluice_model *m = NULL;
+    int n = count_open();
+    watch_init(&w, 1);
+    int status = (int)model_open(&w.sys, &from, &m, &e);
+    publish_error(&e, &public);
+    check(status == code && !m, "%s: %s", what, sluice_code_name(status));
+    check_error(&public, code, 3, word, what);
+    model_close(m);
+    for (int i = 0; i < N_MEMORY_LINES; i++)
+        check(!w.sys.use.live_bytes[i], "%s: line %d has %lld bytes", what, i,
+              (long long)w.sys.use.live_bytes[i]);
+    check(count_open() == n, "%s: files stay open", what);
+}
+
+static void wrong_model(const struct mistake *m) {
+    char path[300], command[400];
+    const char *folder = copy_of(model, "wrong");
+    snprintf(path, sizeof path, "%s/%s", folder, m->file);
+    snprintf(command, sizeof command, "rm -r '%s'", path);
+    check(m->from ? edit(path, m->from, m->to, m->cut) : !system(command), "%s: cannot be made", m->name);
+    open_wrong(folder, m->code, m->word, m->name);
+}
+
+/* A file of no tensors names what it lacks; a folder that is none is said to be missing. */
+static void no_models(void) {
+    static const char empty[] = "\2\0\0\0\0\0\0\0{}";
+    char path[300];
+    const char *folder = copy_of(model, "wrong");
+    snprintf(path, sizeof path, "%s/vae/diffusion_pytorch_model.safetensors", folder);
+    FILE *f = fopen(path, "wb");
+    check(f && fwrite(empty, sizeof empty - 1, 1, f) == 1 && !fclose(f), "an empty file");
+    open_wrong(folder, SLUICE_MISSING, "no tensors", "S28 a file of no tensors");
+    snprintf(path, sizeof path, "%s/none", temporary);
+    open_wrong(path, SLUICE_MISSING, "none", "no folder");
+    check(!mkdir(path, 0777), "a folder");
+    open_wrong(path, SLUICE_MISSING, path, "an empty folder");
+}
+
+/* ---- what is only warned of ---- */
+
+static char warnings[2048];
+
+static void on_log(void *user, int level, const char *line) {
+    (void)user;
+    if (level == SLUICE_WARNING) strncat(warnings, line, sizeof warnings - strlen(warnings) - 1);
+}
+
+/* Row X05, and the token limit of row T14: drawn all the same. */
+static void warned(void) {
+    static char words[60000];
+    char path[300];
+    const char *folder = copy_of(model, "warned");
+    struct sluice_session_options options = {.threads = 1, .on_log = on_log};
+    struct rig rig;
+    snprintf(path, sizeof path, "%s/%s", folder, INDEX);
+    check(edit(path, "1253216", "1253217", 0), "X05 cannot be made");
+    if (!rig_open(&rig, folder, 1, 3)) return;
+    sluice_session_close(rig.session);
+    if (!rig_open_session(&rig, &options)) return;
+    struct sluice_request request = request_fox(16, 16, 1, 1, 1);
+    struct result r = run(&rig, &request);
+    check(r.code == SLUICE_OK && strstr(warnings, "total_size 1253217") && strstr(warnings, "1253216 bytes"),
+          "X05 wrong total_size: %s: %s", r.error.what, warnings);
+    check(!strstr(warnings, "does not see its end"), "a short prompt is cut off");
+    result_free(&r);
+    for (size_t i = 0; i + 4 < sizeof words; i += 4) memcpy(words + i, "fox ", 4);
+    request.prompt = words;
+    r = run(&rig, &request);
+    check(r.code == SLUICE_OK && strstr(warnings, "does not see its end"), "T14 a prompt over the limit: %s",
+          warnings);
+    result_free(&r);
+    rig_close(&rig);
+}
+
+/* ---- requests ---- */
+
+struct wish {
+    const char *name;
+    struct sluice_request request; /* fields that are not 0 are wished */
+    int code;
+    const char *word;
+};
+
+static const struct wish wishes[] = {
+    {"width 17", {.width = 17}, SLUICE_USAGE, "found 17, expected a multiple of 16"},
+    {"width 8", {.width = 8}, SLUICE_USAGE, "found 8, expected a multiple of 16"},
+    {"height -16", {.height = -16}, SLUICE_USAGE, "found -16"},
+    {"width 16400", {.width = 16400}, SLUICE_USAGE, "to 16384"},
+    {"height 2^31-16", {.height = 2147483632}, SLUICE_USAGE, "to 16384"},
+    {"steps -1", {.steps = -1}, SLUICE_USAGE, "the number of steps"},
+    {"steps 10001", {.steps = 10001}, SLUICE_USAGE, "1 to 10000"},
+    {"steps 2^31-1", {.steps = 2147483647}, SLUICE_USAGE, "1 to 10000"},
+    {"batch -1", {.batch = -1}, SLUICE_USAGE, "the batch"},
+    {"batch 65", {.batch = 65}, SLUICE_USAGE, "1 to 64"},
+    {"guidance NaN", {.cfg_scale = NAN}, SLUICE_USAGE, "--cfg-scale"},
+    {"guidance Inf", {.cfg_scale = INFINITY}, SLUICE_USAGE, "--cfg-scale"},
+    {"shift NaN", {.flow_shift = NAN}, SLUICE_USAGE, "--flow-shift"},
+    {"shift -1", {.flow_shift = -1}, SLUICE_USAGE, "--flow-shift"},
+    {"distilled guidance NaN", {.guidance = NAN}, SLUICE_USAGE, "--guidance"},
+    {"negative budget", {.max_ram_bytes = -1}, SLUICE_USAGE, "budget"},
+    {"budget of a byte", {.max_ram_bytes = 1}, SLUICE_BUDGET, "least"},
+    {"16384 squared in 64 MiB",
+     {.width = 16384, .height = 16384, .max_ram_bytes = 64 << 20},
+     SLUICE_BUDGET,
+     "least"},
+    {"precision f64", {.precision = "f64"}, SLUICE_USAGE, "f64"},
+    {"direct reads maybe", {.direct_io = "maybe"}, SLUICE_USAGE, "maybe"},
+    {"no prompt's UTF-8", {.prompt = "fox \xff"}, SLUICE_UTF8, "not UTF-8"},
+    {"no latent there", {.init_latent = "/nowhere/latent"}, SLUICE_MISSING, "/nowhere/latent"},
+    {"a model for a latent",
+     {.init_latent = "test/golden/zimage_a/model/text_encoder/model.safetensors"},
+     SLUICE_MISSING,
+     "'latent'"},
+    {"no folder to save to", {.save_latent = "/nowhere/latent"}, SLUICE_OUTPUT, "/nowhere/latent"},
+    {"no folder to dump to", {.dump = "/nowhere"}, SLUICE_OUTPUT, "/nowhere"},
+    {"a plan that is none", {.plan = "plan"}, SLUICE_JSON, "plan"},
+    {"a plan of no stages", {.plan = "{}", .plan_name = "p.json"}, SLUICE_META, "p.json"},
+    {"rates that are none", {.rates = "[]", .rates_name = "r.json"}, SLUICE_META, "r.json"},
+};
+
+#define WISH(field)                                                                                          \
+    if (wish->request.field) request.field = wish->request.field
+
+static struct sluice_request wished(const struct wish *wish) {
+    struct sluice_request request = request_fox(32, 16, 1, 1, 1);
+    WISH(width);
+    WISH(height);
+    WISH(steps);
+    WISH(batch);
+    WISH(cfg_scale);
+    WISH(guidance);
+    WISH(flow_shift);
+    WISH(max_ram_bytes);
+    WISH(precision);
+    WISH(direct_io);
+    WISH(prompt);
+    WISH(init_latent);
+    WISH(save_latent);
+    WISH(dump);
+    WISH(plan);
+    WISH(plan_name);
+    WISH(rates);
+    WISH(rates_name);
+    return request;
+}
+
+static int exit_of(int code) {
+    return code == SLUICE_BUDGET ? 4 : code == SLUICE_OUTPUT ? 6 : code < SLUICE_INTERNAL ? 3 : 2;
+}
+
+static void refuse(struct rig *rig, const struct wish *wish, const struct result *want, int64_t host) {
+    struct sluice_request request = wished(wish);
+    int n = count_open();
+    sluice_session_close(rig->session);
+    if (!rig_open_session(rig, &(struct sluice_session_options){.threads = 1})) return;
+    struct result r = run(rig, &request);
+    int exit_code =
+        wish->code == SLUICE_UTF8 ? 2 : exit_of(wish->code); /* what was typed, not what a file holds */
+    check_error(&r.error, wish->code, exit_code, wish->word, wish->name);
+    check_given_back(rig, wish->request.save_latent, wish->name); /* it drew, and keeps residents */
+    check(rig->watch.sys.use.live_bytes[LINE_HOST] <= host, "%s: %lld bytes, not %lld", wish->name,
+          (long long)rig->watch.sys.use.live_bytes[LINE_HOST], (long long)host);
+    check(count_open() == n, "%s: files stay open", wish->name);
+    result_free(&r);
+    request = request_fox(32, 16, 1, 1, 1);
+    r = run(rig, &request);
+    same(want, &r, wish->name);
+    result_free(&r);
+}
+
+static void wrong_requests(void) {
+    struct rig rig;
+    struct sluice_request request = request_fox(32, 16, 1, 1, 1);
+    if (!rig_open(&rig, model, 1, 3)) return;
+    struct result want = run(&rig, &request);
+    int64_t host = rig.watch.sys.use.live_bytes[LINE_HOST];
+    for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++) refuse(&rig, &wishes[i], &want, host);
+    request.steps = 0;
+    struct result r = run(&rig, &request);
+    check_error(&r.error, SLUICE_USAGE, 2, "1 to 10000", "0 steps");
+    result_free(&r);
+    result_free(&want);
+    rig_close(&rig);
+}
+
+int main(void) {
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    alarm(600); /* a hang is a failure */
+    temporary_make();
+    for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) wrong_model(&mistakes[i]);
+    no_models();
+    warned();
+    wrong_requests();
+    return finish();
+}

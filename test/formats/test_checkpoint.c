@@ -1,0 +1,223 @@
+/* Made-up checkpoints: the published layout (shards, their index, a tokenizer as large as the encoder's
+ * embedding), every byte really on the disk, and weights of which each counts: a bit flipped anywhere that is
+ * read gives another latent. SEED in the environment moves what is flipped. */
+#include "test/lib/harness.h"
+
+#include "engine/open/prompt.h"
+#include "engine/base/random.h"
+
+#include <dirent.h>
+
+enum { FLIPS = 12, LONGEST_SECONDS = 300 };
+
+static uint64_t random_state;
+
+static int64_t allocated, apparent; /* bytes of all files */
+
+static int count_shards(const char *folder, const char *part) {
+    char path[512];
+    int shards = 0;
+    snprintf(path, sizeof path, "%s/%s", folder, part);
+    DIR *dir = opendir(path);
+    if (!check(dir != NULL, "no %s", path)) return 0;
+    for (struct dirent *file; (file = readdir(dir));) {
+        char name[800];
+        struct stat s;
+        snprintf(name, sizeof name, "%s/%s", path, file->d_name);
+        if (stat(name, &s) || !S_ISREG(s.st_mode)) continue;
+        shards += strstr(file->d_name, "-of-") != NULL;
+        allocated += 512 * (int64_t)s.st_blocks;
+        apparent += s.st_size;
+    }
+    closedir(dir);
+    return shards;
+}
+
+static void test_layout(const char *folder, const struct recipe *recipe) {
+    allocated = apparent = 0;
+    check(count_shards(folder, "transformer") >= 2, "the transformer is not in shards");
+    for (int i = 0; i < N_TEXTS; i++)
+        check(!recipe->role[i] || count_shards(folder, role_folder[i]) >= 2, "the %s is not in shards",
+              role_folder[i]);
+    check(count_shards(folder, "vae") == 0, "the autoencoder is in shards");
+    check(allocated >= apparent, "%lld bytes lie in holes", (long long)(apparent - allocated));
+}
+
+/* Tokenizers have merges or pieces that ordinary text meets, every token of the recipe, and no id without a
+ * row in the embedding. */
+static void test_tokenizers(const struct sluice_model *model) {
+    static const char text[] = "In the snow, the fox: 12 of them, don't 雪";
+    for (int i = 0; i < N_TEXTS; i++) {
+        const struct tokenizer *tokenizer = model->tokenizer[i];
+        const struct text_recipe *recipe = &model->recipe->text[i];
+        struct error e = {0};
+        int32_t *ids = NULL;
+        int n = 0;
+        if (!model->recipe->role[i]) continue;
+        int rows = model->component[i].table.tensors[0].shape.dim[0], size = tokenizer_size(tokenizer);
+        check(size <= rows && rows - size < 32, "%d ids for %d rows", size, rows);
+        check(!prompt_check(recipe, tokenizer, &e), "%s: %s", recipe->tokenizer, e.what);
+        check(!tokenizer_encode(tokenizer, text, sizeof text - 1, &ids, &n, &e), "encoding: %s", e.what);
+        check(n > 5 && n < (int)sizeof text - 8, "%d ids of %zu bytes: nothing is merged", n,
+              sizeof text - 1);
+        model->sys->release(model->sys, ids);
+    }
+}
+
+/* ---- sizes ---- */
+
+/* Weights of a recipe's role at the sizes that are published. */
+static int64_t count_weights(const struct recipe *recipe, enum role role) {
+    struct component c = {.family = recipe->role[role]};
+    struct block_ref *refs = calloc(FAMILY_BLOCKS_MAX, sizeof *refs);
+    int chosen[32] = {0}, n;
+    int64_t sum = 0;
+    if (!refs) abort();
+    for (int i = 0; i < c.family->n_dimensions; i++) {
+        chosen[i] = c.family->dimensions[i].published;
+        for (int k = 0; k < RECIPE_DIMENSIONS_MAX && recipe->dimension[k].name; k++)
+            if (!strcmp(recipe->dimension[k].name, c.family->dimensions[i].name))
+                chosen[i] = recipe->dimension[k].value;
+    }
+    c.family->derive(&c, chosen);
+    n = c.family->blocks(&c, refs);
+    for (int b = 0; b < n; b++) {
+        int32_t dims[FAMILY_DIMS_MAX];
+        component_block_dims(&c, &refs[b], dims);
+        for (int i = 0; i < refs[b].kind->n_weights; i++) {
+            const struct weight_spec *spec = &refs[b].kind->weights[i];
+            int64_t elements = !spec->optional;
+            for (int k = 0; k < spec->rank; k++) elements *= dims[spec->dim[k]];
+            sum += elements;
+        }
+    }
+    free(refs);
+    return sum;
+}
+
+/* Against the published files: 2 bytes a weight and a header is their size (flux1-dev.safetensors
+ * 23,802,932,552 bytes, flux1-schnell 23,782,506,688, FLUX.1-dev's text_encoder 246,144,352, text_encoder_2
+ * 4,994,582,224 and 4,530,066,360, vae 167,666,902). */
+static void test_published(void) {
+    static const struct {
+        const char *recipe;
+        int64_t transformer;
+    } published[] = {{"flux", 11901408320},
+                     {"flux_kontext", 11901408320},
+                     {"flux_schnell", 11891178560},
+                     {"flux_fill", 11902391360}};
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
+        const struct recipe *const *r = recipes;
+        while (*r && strcmp((*r)->name, published[i].recipe)) r++;
+        if (!check(*r != NULL, "no recipe %s", published[i].recipe)) continue;
+        int64_t n = count_weights(*r, ROLE_DENOISER);
+        check(n == published[i].transformer, "%s: %lld weights", (*r)->name, (long long)n);
+        int64_t clip = count_weights(*r, ROLE_TEXT), t5 = count_weights(*r, ROLE_TEXT_2);
+        check(clip == 123060480 && t5 == 4762310656, "encoders of %lld and %lld weights", (long long)clip,
+              (long long)t5);
+        int64_t vae = count_weights(*r, ROLE_DECODER) + count_weights(*r, ROLE_ENCODER);
+        check(vae == 83819683, "an autoencoder of %lld weights", (long long)vae);
+    }
+}
+
+static void flip(const char *path, uint64_t offset) {
+    unsigned char byte = 0;
+    FILE *f = fopen(path, "r+b");
+    if (!check(f && !fseek(f, (long)offset, SEEK_SET) && fread(&byte, 1, 1, f) == 1, "cannot read %s", path))
+        return;
+    byte ^= 1; /* of a bf16's mantissa, or of its exponent's last */
+    check(!fseek(f, (long)offset, SEEK_SET) && fwrite(&byte, 1, 1, f) == 1 && !fclose(f), "cannot write %s",
+          path);
+}
+
+static struct result draw_from(const char *folder) {
+    struct rig rig;
+    struct result r = {.code = -1};
+    struct sluice_request request = request_fox(48, 32, 2, 1, 2);
+    request.no_decode = true;
+    if (!rig_open(&rig, folder, 1, 3)) return r;
+    r = run(&rig, &request);
+    rig_close(&rig);
+    return r;
+}
+
+/* A byte of a tensor that every run reads, in the shard with this number. */
+static uint64_t some_byte(const struct component *c, int source) {
+    for (;;) {
+        const struct block *block = &c->blocks[random_below(&random_state, (uint64_t)c->n_blocks)];
+        const struct image_segment *s =
+            &block->segments[random_below(&random_state, (uint64_t)block->n_segments)];
+        if (s->source == source) return s->file_offset + random_below(&random_state, s->bytes);
+    }
+}
+
+/* In the denoiser, and in the encoder every weight of which counts: a CLIP's positions behind the prompt do
+ * not. */
+static void test_flips(const char *folder, const struct sluice_model *model) {
+    const enum role text = model->recipe->text[ROLE_TEXT].pools ? ROLE_TEXT_2 : ROLE_TEXT;
+    const enum role roles[] = {text, ROLE_DENOISER};
+    struct result want = draw_from(folder);
+    for (int i = 0; i < FLIPS; i++) {
+        const struct component *c = &model->component[roles[i & 1]];
+        int source = i / 2 % c->index.n_sources;
+        const char *path = c->index.sources[source].path;
+        uint64_t offset = some_byte(c, source);
+        flip(path, offset);
+        struct result got = draw_from(folder);
+        check(got.code == SLUICE_OK && strcmp(got.latent[0], want.latent[0]), "%s, byte %llu does not count",
+              path, (unsigned long long)offset);
+        flip(path, offset);
+        result_free(&got);
+    }
+    struct result again = draw_from(folder);
+    same(&want, &again, "every bit flipped back");
+    result_free(&want);
+    result_free(&again);
+}
+
+/* Opens as the recipe that wrote it. */
+static void test_recipe(const char *recipe, const char *dimensions, bool flips) {
+    char folder[128];
+    struct sluice_error e;
+    struct sluice_model *model = NULL;
+    snprintf(folder, sizeof folder, "%s/%s", temporary, recipe);
+    int code = sluice_checkpoint_write(recipe, folder, dimensions, random_state, NULL, NULL, &e);
+    struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
+    if (!check(!code && !sluice_model_open(&from, &model, &e), "%s: %s (%s)", recipe, e.what, e.where))
+        return;
+    check(!strcmp(model->recipe->name, recipe), "%s opens as %s", recipe, model->recipe->name);
+    check(model->component[ROLE_ENCODER].family != NULL, "%s: no encoder", recipe);
+    check(model->shift_rule == model->recipe->shift_rule && model->has_schedule, "%s: another schedule",
+          recipe);
+    for (int i = 0; i < N_ROLES; i++)
+        check(!model->component[i].n_unknown, "%s: %d unknown tensors", recipe,
+              model->component[i].n_unknown);
+    test_layout(folder, model->recipe);
+    test_tokenizers(model);
+    if (flips) test_flips(folder, model);
+    sluice_model_close(model);
+}
+
+#define ZIMAGE                                                                                               \
+    "heads=3,axis0=16,axis1=24,axis2=24,layers=5,refiners=1,hidden=160,text_heads=4,text_key_heads=2,"       \
+    "text_head_dim=32,text_ff=416,text_layers=5,vocabulary=1200,vae0=32,vae1=32,vae2=32,vae3=32,vae_groups=" \
+    "8"
+#define FLUX                                                                                                 \
+    "heads=2,axis0=8,axis1=12,axis2=12,double_layers=2,single_layers=3,hidden=96,pooled=128,clip_heads=2,"   \
+    "clip_ff=160,clip_layers=2,clip_vocabulary=1000,t5_heads=3,t5_head_dim=16,t5_ff=112,t5_layers=2,"        \
+    "t5_vocabulary=700,vae0=32,vae1=32,vae2=32,vae3=32,vae_groups=8"
+
+int main(void) {
+    const char *seed = getenv("SEED");
+    random_state = seed ? strtoull(seed, NULL, 0) : 1;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    alarm(LONGEST_SECONDS);
+    temporary_make();
+    test_published();
+    test_recipe("zimage", ZIMAGE, true);
+    test_recipe("flux", FLUX, true);
+    test_recipe("flux_schnell", FLUX, false);
+    test_recipe("flux_kontext", FLUX, false);
+    test_recipe("flux_fill", FLUX, false);
+    return finish();
+}

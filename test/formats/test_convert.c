@@ -1,0 +1,649 @@
+/* `convert`: what it writes is what quantising the same numbers gives, from files of every kind and type, in
+ * bounded memory; rules; parts; what it refuses; and what it leaves behind when something fails: nothing. */
+#include "test/lib/harness.h"
+
+#include "engine/convert/convert.h"
+#include "engine/bench/random_weights.h"
+#include "kernels/cpu/weights.h"
+#include "loaders/gguf/gguf.h"
+#include "loaders/quantise/quantise.h"
+
+#include <math.h>
+
+static struct watch watch;
+
+static char *in_temporary(const char *name) {
+    static char paths[8][160];
+    static int next;
+    char *path = paths[next++ % 8];
+    snprintf(path, sizeof paths[0], "%s/%s", temporary, name);
+    return path;
+}
+
+/* ---- converting ---- */
+
+struct asked {
+    const char *inputs[4], *output, *type, *part;
+    const char *rules[4];
+};
+
+/* One input, or several in braces of their own. */
+#define ASK(input, output_, type_, ...)                                                                      \
+    (&(struct asked){.inputs = {input}, .output = output_, .type = type_, ##__VA_ARGS__})
+
+static enum status convert(const struct asked *asked, struct error *e) {
+    struct sluice_convert_options options = {.struct_size = sizeof options,
+                                             .inputs = asked->inputs,
+                                             .output = asked->output,
+                                             .type = asked->type,
+                                             .part = asked->part,
+                                             .rules = asked->rules};
+    while (options.n_inputs < 4 && asked->inputs[options.n_inputs]) options.n_inputs++;
+    while (options.n_rules < 4 && asked->rules[options.n_rules]) options.n_rules++;
+    *e = (struct error){0};
+    return convert_files(&watch.sys, &options, NULL, e);
+}
+
+static bool convert_well(const struct asked *asked) {
+    struct error e = {0};
+    char line[1200];
+    enum status status = convert(asked, &e);
+    return check(status == OK, "%s: %s", asked->output, error_line(&e, line, sizeof line));
+}
+
+static bool is_there(const char *path) {
+    struct stat s;
+    return stat(path, &s) == 0;
+}
+
+/* Files of the temporary folder that are only there while something is written. */
+static int count_left_over(void) {
+    DIR *folder = opendir(temporary);
+    int n = 0;
+    for (struct dirent *file; folder && (file = readdir(folder));) n += strstr(file->d_name, ".tmp.") != NULL;
+    if (folder) closedir(folder);
+    return n;
+}
+
+static void check_nothing_held(const char *what) {
+    for (int i = 0; i < N_MEMORY_LINES; i++)
+        check(watch.sys.use.live_bytes[i] == 0, "%s: line %d still has %lld bytes", what, i,
+              (long long)watch.sys.use.live_bytes[i]);
+    check(count_left_over() == 0, "%s: a temporary file is left", what);
+}
+
+/* Fails with that code and a message that has the word, and leaves nothing. */
+static void refuse(const struct asked *asked, enum status code, const char *word) {
+    struct error e;
+    char line[1200];
+    bool was_there = asked->output && is_there(asked->output);
+    convert(asked, &e);
+    error_line(&e, line, sizeof line);
+    check(e.code == code, "%s, not %s: %s", status_name(e.code), status_name(code), line);
+    check(strstr(line, word) != NULL, "'%s' is not in: %s", word, line);
+    check(!asked->output || is_there(asked->output) == was_there, "an output after: %s", line);
+    check_nothing_held(line);
+}
+
+/* ---- looking into files ---- */
+
+struct opened {
+    struct tensor_index index;
+    struct sys machine;
+};
+
+static bool open_weights(struct opened *o, const char *path) {
+    struct error e = {0};
+    char line[1200];
+    sys_init_machine(&o->machine);
+    return check(component_open(&o->machine, path, &o->index, &e) == OK, "%s: %s", path,
+                 error_line(&e, line, sizeof line));
+}
+
+/* An entry's numbers; freed by the caller. */
+static float *numbers_of(const struct opened *o, const struct index_entry *entry, int64_t *n) {
+    struct error e = {0};
+    struct tensor t = tensor_make(NULL, entry->dtype, entry->rank, entry->dim);
+    char *bytes = malloc(entry->bytes + 1), *scales = malloc(entry->scales.bytes + 1);
+    float *numbers = malloc(((size_t)tensor_elements(&t) + 1) * sizeof *numbers);
+    if (!bytes || !scales || !numbers) abort();
+    source_read(&o->index.sources[entry->source], bytes, entry->bytes, entry->offset, &e);
+    if (entry->scales.bytes)
+        source_read(&o->index.sources[entry->scales.source], scales, entry->scales.bytes,
+                    entry->scales.offset, &e);
+    check(e.code == OK, "reading %s", entry->name);
+    t.data = bytes;
+    t.scale = entry->scale;
+    t.scales = entry->scales.bytes ? scales : NULL;
+    weights_widen(numbers, &t, 0, tensor_rows(&t));
+    *n = tensor_elements(&t);
+    free(bytes);
+    free(scales);
+    return numbers;
+}
+
+/* Are the numbers those of the other, after they went through that type? */
+static void check_numbers(const struct opened *from, const struct index_entry *one, const struct opened *to,
+                          const struct index_entry *other) {
+    int64_t n, m;
+    float *numbers = numbers_of(from, one, &n), *found = numbers_of(to, other, &m), largest = 0;
+    char *bytes = malloc((size_t)n * 4 + 64);
+    if (!bytes || !check(n == m, "%s: %lld values", one->name, (long long)m)) abort();
+    struct tensor t = tensor_make(bytes, other->dtype, other->rank, other->dim);
+    for (int64_t i = 0; i < n; i++) largest = fmaxf(largest, fabsf(numbers[i]));
+    t.scale = other->dtype == one->dtype ? one->scale : quantise_scale(other->dtype, largest);
+    check(other->scale == t.scale, "%s: scale %g, not %g", one->name, (double)other->scale, (double)t.scale);
+    if (other->dtype != one->dtype) {
+        quantise_rows(other->dtype, t.scale, numbers, tensor_rows(&t), tensor_columns(&t), bytes);
+        weights_widen(numbers, &t, 0, tensor_rows(&t));
+    }
+    check(!memcmp(numbers, found, (size_t)n * sizeof *numbers), "%s as %s: other numbers", one->name,
+          dtype_name(other->dtype));
+    free(bytes);
+    free(numbers);
+    free(found);
+}
+
+/* Every tensor of `from` is in `to`; returns how many are of that type there. */
+static int compare_files(const char *from_path, const char *to_path, enum dtype counted) {
+    struct opened from, to;
+    int n = 0;
+    if (!open_weights(&from, from_path) || !open_weights(&to, to_path)) return 0;
+    for (int i = 0; i < from.index.n_entries; i++) {
+        const struct index_entry *one = &from.index.entries[i],
+                                 *other = index_find(&to.index, from.index.entries[i].name);
+        if (one->used || !check(other != NULL, "%s is lost", one->name)) continue;
+        check(one->rank == other->rank && !memcmp(one->dim, other->dim, (size_t)one->rank * sizeof *one->dim),
+              "%s has another shape", one->name);
+        check_numbers(&from, one, &to, other);
+        n += other->dtype == counted;
+    }
+    index_destroy(&from.index);
+    index_destroy(&to.index);
+    return n;
+}
+
+static enum dtype type_in(const char *path, const char *name) {
+    struct opened o;
+    if (!open_weights(&o, path)) return N_DTYPES;
+    const struct index_entry *entry = index_find(&o.index, name);
+    enum dtype dtype = entry ? entry->dtype : N_DTYPES;
+    index_destroy(&o.index);
+    return dtype;
+}
+
+/* ---- a family's file ---- */
+
+static const char *model_folder(void) {
+    static char folder[128];
+    struct sluice_error e;
+    if (*folder) return folder;
+    snprintf(folder, sizeof folder, "%s/model", temporary);
+    int code = sluice_checkpoint_write(
+        "zimage", folder,
+        "heads=2,axis0=32,axis1=48,axis2=48,layers=1,refiners=1,hidden=64,text_heads=2,text_key_heads=1,"
+        "text_head_dim=32,text_ff=96,text_layers=2,vocabulary=400,vae0=32,vae1=32,vae2=32,vae3=32,"
+        "vae_groups=8,latent_channels=4",
+        5, NULL, NULL, &e);
+    check(!code, "checkpoint: %s (%s)", e.what, e.where);
+    return folder;
+}
+
+static const char *transformer(void) {
+    static char path[160];
+    snprintf(path, sizeof path, "%s/transformer", model_folder());
+    return path;
+}
+
+/* 3 layers (two refiners) with 7 matrices each and two modulations; rows of one of the 7 fill no blocks. */
+enum { LAYERS = 3, MATRICES = LAYERS * 7 + 2, MATRICES_IN_BLOCKS = MATRICES - LAYERS };
+
+static void test_every_type(void) {
+    static const char *const names[] = {"q8_0", "q4_0", "q5_0", "q4_k", "q5_k", "q6_k", "f16"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *output = in_temporary("every.gguf");
+        if (!convert_well(ASK(transformer(), output, names[i]))) continue;
+        enum dtype dtype = quantise_type(names[i]);
+        int n = compare_files(transformer(), output, dtype);
+        check(n == (dtype == DTYPE_F16 ? MATRICES : MATRICES_IN_BLOCKS), "%s: %d tensors", names[i], n);
+        check(type_in(output, "t_embedder.mlp.0.weight") == DTYPE_BF16, "an embedder does not stay");
+        check(type_in(output, "x_pad_token") == DTYPE_F32, "a vector is not f32");
+        check(type_in(output, "layers.0.attention_norm1.weight") == DTYPE_F32, "a norm is not f32");
+        check_nothing_held(names[i]);
+    }
+}
+
+static void test_scaled_f8(void) {
+    static const char *const names[] = {"f8_e4m3", "f8_e5m2"};
+    for (size_t i = 0; i < 2; i++) {
+        char *output = in_temporary("f8.safetensors"), *again = in_temporary("again.safetensors");
+        if (!convert_well(ASK(transformer(), output, names[i]))) continue;
+        int n = compare_files(transformer(), output, quantise_type(names[i]));
+        check(n == MATRICES, "%s: %d tensors", names[i], n);
+        /* What is f8 already stays as it is, with its scales. */
+        if (convert_well(ASK(output, again, names[i])))
+            check(compare_files(output, again, quantise_type(names[i])) == MATRICES, "%s again", names[i]);
+        convert_well(ASK(output, in_temporary("of_f8.gguf"), "q8_0"));
+        compare_files(output, in_temporary("of_f8.gguf"), DTYPE_Q8_0);
+    }
+}
+
+/* A file says what it is, and has the configuration that lay beside its source. */
+static void test_what_it_says(void) {
+    char *output = in_temporary("says.gguf");
+    struct opened o;
+    struct error e = {0};
+    struct config config = {0};
+    if (!convert_well(ASK(transformer(), output, "q6_k")) || !open_weights(&o, output)) return;
+    if (check(config_parse(&o.machine, output, o.index.config, NULL, &config, &e) == OK, "%s", e.what)) {
+        int type = 0;
+        check(!strcmp(config_string(&config, "general.architecture", ""), "lumina2"), "its architecture");
+        config_int(&config, "general.file_type", 0, 100, &type, &e);
+        check(type == 18, "file type %d", type);
+        check(strstr(config_string(&config, "config", ""), "ZImageTransformer2DModel") != NULL,
+              "its configuration");
+    }
+    config_destroy(&config);
+    index_destroy(&o.index);
+}
+
+/* An autoencoder's weights stay, its encoder's and its matrices too. */
+static void test_autoencoder_stays(void) {
+    char folder[192];
+    snprintf(folder, sizeof folder, "%s/vae", model_folder());
+    char *output = in_temporary("vae.gguf");
+    if (convert_well(ASK(folder, output, "q8_0")))
+        check(compare_files(folder, output, DTYPE_Q8_0) == 0, "an autoencoder is quantised");
+}
+
+/* ---- rules ---- */
+
+static void test_rules(void) {
+    char *output = in_temporary("rules.gguf");
+    struct asked asked = {.inputs = {transformer()},
+                          .output = output,
+                          .type = "q8_0",
+                          .rules = {"^layers\\..*to_[qk]=q6_k", "to_q=q4_0", "t_embedder=q5_0", "norm1=f16"}};
+    if (!convert_well(&asked)) return;
+    compare_files(transformer(), output, DTYPE_Q8_0);
+    check(type_in(output, "layers.0.attention.to_q.weight") == DTYPE_Q6_K, "the first rule wins");
+    check(type_in(output, "noise_refiner.0.attention.to_q.weight") == DTYPE_Q4_0, "the second rule");
+    check(type_in(output, "layers.0.attention.to_v.weight") == DTYPE_Q8_0, "without a rule");
+    check(type_in(output, "t_embedder.mlp.0.weight") == DTYPE_Q5_0, "a rule over what stays");
+    check(type_in(output, "t_embedder.mlp.0.bias") == DTYPE_F32, "blocks are not for vectors");
+    check(type_in(output, "layers.0.attention_norm1.weight") == DTYPE_F16, "plain types are for vectors");
+}
+
+static void test_wrong_rules(void) {
+    char *output = in_temporary("wrong.gguf"), *other = in_temporary("wrong.safetensors");
+    const char *from = transformer();
+    refuse(ASK(from, output, "q8_0", .rules = {"abc"}), USAGE, "--rule \"abc\"");
+    refuse(ASK(from, output, "q8_0", .rules = {"=q8_0"}), USAGE, "regex=type");
+    refuse(ASK(from, output, "q8_0", .rules = {"a(=q8_0"}), USAGE, "--rule \"a(=q8_0\"");
+    refuse(ASK(from, output, "q8_0", .rules = {"a=q9_0"}), USAGE, "q9_0");
+    refuse(ASK(from, output, "q8_0", .rules = {"a=f8_e4m3"}), USAGE, "f8_e4m3");
+    refuse(ASK(from, output, "q8_0", .rules = {"(.+)+[!?]=q8_0"}), USAGE, "too long");
+    refuse(ASK(from, output, "f8_e4m3"), USAGE, "in .gguf");
+    refuse(ASK(from, other, "q8_0"), USAGE, "in .safetensors");
+    refuse(ASK(from, output, "q2_k"), USAGE, "q2_k");
+    refuse(ASK(from, in_temporary("wrong.bin"), "q8_0"), USAGE, ".gguf or .safetensors");
+    refuse(ASK(from, NULL, "q8_0"), USAGE, ".gguf or .safetensors");
+    refuse(ASK(from, in_temporary("no/such/x.gguf"), "q8_0"), OUTPUT, "no/such");
+    refuse(ASK(in_temporary("absent"), output, "q8_0"), MISSING, "absent");
+    refuse(&(struct asked){.output = output, .type = "q8_0"}, USAGE, "0 inputs");
+}
+
+/* ---- files of nobody's tensors ---- */
+
+static uint64_t random_state = 7;
+
+/* Made values of that type: one of several tensors to write. */
+static struct named_tensor made_tensor(const char *name, enum dtype dtype, int32_t rows, int32_t columns) {
+    struct named_tensor t = {name, tensor_make(NULL, dtype, 2, (int32_t[]){rows, columns})};
+    t.tensor.data = calloc(1, (size_t)tensor_bytes(&t.tensor) + 64);
+    if (!t.tensor.data) abort();
+    made_weights(&random_state, &t.tensor, 1, t.tensor.data, (uint64_t)tensor_bytes(&t.tensor));
+    return t;
+}
+
+static void write_free(const char *path, struct named_tensor *tensors, int n) {
+    struct sys machine;
+    struct error e = {0};
+    sys_init_machine(&machine);
+    size_t length = strlen(path);
+    if (length > 5 && !strcmp(path + length - 5, ".gguf"))
+        gguf_write_made(&machine, path, NULL, 0, tensors, n, NULL, &e);
+    else
+        safetensors_write(&machine, path, tensors, n, &e);
+    check(e.code == OK, "%s: %s", path, e.what);
+    for (int i = 0; i < n; i++) free(tensors[i].tensor.data);
+}
+
+/* Every type that files have, to numbers and to other blocks. */
+static void test_sources_of_every_type(void) {
+    static char names[N_DTYPES][16];
+    struct named_tensor tensors[N_DTYPES];
+    char *from = in_temporary("types.gguf");
+    int n = 0;
+    for (int dtype = 0; dtype < N_DTYPES; dtype++) {
+        bool blocks = dtype >= DTYPE_Q4_0 && dtype <= DTYPE_NVFP4;
+        if (!blocks && dtype != DTYPE_F32 && dtype != DTYPE_F16 && dtype != DTYPE_BF16) continue;
+        snprintf(names[n], sizeof names[n], "%d.weight", dtype);
+        tensors[n] = made_tensor(names[n], (enum dtype)dtype, 5, 512);
+        n++;
+    }
+    write_free(from, tensors, n);
+    check(n == 17, "%d types", n);
+    if (convert_well(ASK(from, in_temporary("f32.safetensors"), "f32")))
+        check(compare_files(from, in_temporary("f32.safetensors"), DTYPE_F32) == n, "to f32");
+    if (convert_well(ASK(from, in_temporary("q6.gguf"), "q6_k")))
+        check(compare_files(from, in_temporary("q6.gguf"), DTYPE_Q6_K) == n, "to q6_k");
+    if (convert_well(ASK(from, in_temporary("same.gguf"), NULL)))
+        check(compare_files(from, in_temporary("same.gguf"), DTYPE_Q4_K) == 1, "in other files");
+    if (convert_well(ASK(from, in_temporary("kept.safetensors"), NULL)))
+        check(compare_files(from, in_temporary("kept.safetensors"), DTYPE_F32) == n - 2, "kept as numbers");
+}
+
+/* Rows that fill no blocks, short tensors and more than two dimensions stay, nothing is lost. */
+static void test_odd_shapes(void) {
+    char *from = in_temporary("odd.safetensors"), *to = in_temporary("odd.gguf");
+    struct named_tensor tensors[] = {
+        made_tensor("a.weight", DTYPE_F32, 64, 40),  made_tensor("b.weight", DTYPE_BF16, 64, 288),
+        made_tensor("c.weight", DTYPE_BF16, 1, 512), made_tensor("d.weight", DTYPE_F16, 32, 32),
+        made_tensor("e", DTYPE_F16, 9, 256),         made_tensor("f.weight", DTYPE_BF16, 8, 4608),
+        made_tensor("g.weight", DTYPE_F32, 0, 512),
+    };
+    tensors[5].tensor = tensor_reshape(tensors[5].tensor, 4, (int32_t[]){8, 512, 3, 3});
+    write_free(from, tensors, 7);
+    if (!convert_well(ASK(from, to, "q5_k"))) return;
+    check(compare_files(from, to, DTYPE_Q5_K) == 1, "whole blocks");
+    check(type_in(to, "a.weight") == DTYPE_F32, "rows of 40");
+    check(type_in(to, "b.weight") == DTYPE_Q8_0, "rows of 288");
+    check(type_in(to, "f.weight") == DTYPE_BF16, "a convolution");
+    if (!convert_well(ASK(from, in_temporary("odd8.safetensors"), "fp8"))) return;
+    check(compare_files(from, in_temporary("odd8.safetensors"), DTYPE_F8_E4M3) == 2, "fp8");
+    check(type_in(in_temporary("odd8.safetensors"), "e") == DTYPE_F16, "no layer to put a scale beside");
+}
+
+/* Rows of int8 with a scale each: numbers that only become others. */
+static void test_scales_of_rows(void) {
+    char *from = in_temporary("int8.safetensors"), *to = in_temporary("int8.gguf");
+    static const char form[] = "{\"format\":\"int8_tensorwise\"}";
+    struct named_tensor tensors[3] = {
+        made_tensor("a.weight", DTYPE_I8, 70, 256),
+        {"a.weight_scale", tensor_make(NULL, DTYPE_F32, 2, (int32_t[]){70, 1})},
+        {"a.comfy_quant", tensor_make(strdup(form), DTYPE_U8, 1, (int32_t[]){sizeof form - 1})}};
+    float *scales = tensors[1].tensor.data = malloc(70 * sizeof *scales);
+    for (int i = 0; scales && i < 70; i++) scales[i] = (float)(i + 1) / 64;
+    write_free(from, tensors, 3);
+    if (convert_well(ASK(from, to, "q8_0"))) compare_files(from, to, DTYPE_Q8_0);
+    check(type_in(to, "a.weight_scale") == N_DTYPES, "a scale that nothing needs any more is written");
+}
+
+/* All that one file says but what is about itself, its tokenizer for one: another says the same. */
+static void test_metadata_goes_along(void) {
+    static const char from[] = "test/golden/stored/zimage_gguf/model/text_encoders/qwen3.gguf";
+    static const char key_anew[] = "general.file_type";
+    char *to = in_temporary("along.gguf");
+    struct opened one, two;
+    struct gguf *before = NULL, *after = NULL;
+    struct gguf_text key;
+    struct gguf_value value, other;
+    struct error e = {0};
+    if (!convert_well(ASK(from, to, "q8_0")) || !open_weights(&one, from) || !open_weights(&two, to)) return;
+    check(!gguf_read(&one.index.sources[0], &before, &e) && !gguf_read(&two.index.sources[0], &after, &e),
+          "reading headers");
+    int n = 0;
+    for (; before && after && gguf_pair_at(before, n, &key, &value); n++) {
+        char name[256];
+        snprintf(name, sizeof name, "%.*s", (int)key.bytes, key.text);
+        if (!strcmp(name, key_anew) || !strcmp(name, "general.alignment")) continue;
+        bool same = gguf_find(after, name, &other) && value.kind == other.kind &&
+                    value.array == other.array && value.n == other.n && value.bytes == other.bytes;
+        check(same && !memcmp(value.data, other.data, value.bytes), "'%s' is another", name);
+    }
+    check(n > 10, "%d keys", n);
+    gguf_close(before);
+    gguf_close(after);
+    index_destroy(&one.index);
+    index_destroy(&two.index);
+}
+
+static void test_several_inputs(void) {
+    char *one = in_temporary("one.safetensors"), *two = in_temporary("two.gguf"),
+         *to = in_temporary("both.gguf");
+    struct named_tensor first[] = {made_tensor("a.weight", DTYPE_BF16, 8, 256)};
+    struct named_tensor second[] = {made_tensor("b.weight", DTYPE_Q4_K, 8, 256)};
+    write_free(one, first, 1);
+    write_free(two, second, 1);
+    if (convert_well((&(struct asked){.inputs = {one, two}, .output = to, .type = "q8_0"}))) {
+        compare_files(one, to, DTYPE_Q8_0);
+        compare_files(two, to, DTYPE_Q8_0);
+    }
+    refuse((&(struct asked){.inputs = {one, one}, .output = to, .type = "q8_0"}), DUP, "a.weight");
+    refuse((&(struct asked){.inputs = {one, two}, .output = two, .type = "q8_0"}), USAGE, "would replace");
+}
+
+/* ---- one of several parts ---- */
+
+/* The transformer and the autoencoder's tensors behind prefixes, in one file. */
+static void write_all_in_one(const char *path) {
+    static const char *const parts[][2] = {{"transformer", "model.diffusion_model."}, {"vae", "vae."}};
+    static struct named_tensor tensors[512];
+    int n = 0;
+    for (int p = 0; p < 2; p++) {
+        char folder[192];
+        struct opened o;
+        snprintf(folder, sizeof folder, "%s/%s", model_folder(), parts[p][0]);
+        if (!open_weights(&o, folder)) return;
+        for (int i = 0; i < o.index.n_entries && n < 512; i++) {
+            const struct index_entry *entry = &o.index.entries[i];
+            struct error e = {0};
+            char name[256];
+            snprintf(name, sizeof name, "%s%s", parts[p][1], entry->name);
+            tensors[n].name = strdup(name);
+            tensors[n].tensor = tensor_make(malloc(entry->bytes), entry->dtype, entry->rank, entry->dim);
+            source_read(&o.index.sources[entry->source], tensors[n].tensor.data, entry->bytes, entry->offset,
+                        &e);
+            n++;
+        }
+        index_destroy(&o.index);
+    }
+    write_free(path, tensors, n);
+    for (int i = 0; i < n; i++) free((char *)(uintptr_t)tensors[i].name);
+}
+
+static void test_parts(void) {
+    char *from = in_temporary("all.safetensors"), *to = in_temporary("part.gguf");
+    write_all_in_one(from);
+    refuse(ASK(from, to, "q8_0"), USAGE, "diffusion-model, vae");
+    refuse(ASK(from, to, "q8_0", .part = "llm"), USAGE, "found llm");
+    refuse(ASK(model_folder(), to, "q8_0"), USAGE, "--part");
+    static const char *const names[] = {"diffusion-model", "zimage", "model.diffusion_model"};
+    for (size_t i = 0; i < 3; i++)
+        if (convert_well(ASK(from, to, "q8_0", .part = names[i])))
+            check(compare_files(transformer(), to, DTYPE_Q8_0) == MATRICES_IN_BLOCKS, "--part %s", names[i]);
+    if (convert_well(ASK(model_folder(), to, "q8_0", .part = "transformer")))
+        check(compare_files(transformer(), to, DTYPE_Q8_0) == MATRICES_IN_BLOCKS, "a folder's part");
+}
+
+/* ---- values ---- */
+
+static void test_not_finite(void) {
+    char *from = in_temporary("nan.safetensors"), *to = in_temporary("nan.gguf");
+    static const float strange[] = {NAN, INFINITY, -INFINITY};
+    for (int i = 0; i < 3; i++) {
+        struct named_tensor tensors[] = {made_tensor("a.weight", DTYPE_F32, 8, 256)};
+        ((float *)tensors[0].tensor.data)[700] = strange[i];
+        write_free(from, tensors, 1);
+        refuse(ASK(from, to, "q8_0"), NONFINITE, "a.weight");
+        refuse(ASK(from, in_temporary("nan8.safetensors"), "fp8"), NONFINITE, "a.weight");
+    }
+}
+
+/* Each just beyond what the type holds; just within it every number comes back finite. */
+static void test_too_large(void) {
+    static const struct {
+        const char *type;
+        float most;
+    } types[] = {{"f16", 65504},    {"q4_0", 458528},  {"q5_0", 982560}, {"q8_0", 8319008},
+                 {"q6_k", 1965120}, {"q4_k", 4061248}, {"q5_k", 4061248}};
+    char *from = in_temporary("large.safetensors"), *to = in_temporary("large.gguf"),
+         *back = in_temporary("back.safetensors");
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        for (int beyond = 0; beyond < 2; beyond++) {
+            struct named_tensor tensors[] = {made_tensor("a.weight", DTYPE_F32, 8, 256)};
+            ((float *)tensors[0].tensor.data)[700] = -types[i].most * (beyond ? 1.001f : 1);
+            write_free(from, tensors, 1);
+            if (beyond)
+                refuse(ASK(from, to, types[i].type), LIMIT, "a.weight");
+            else if (convert_well(ASK(from, to, types[i].type)))
+                convert_well(ASK(to, back, "f32"));
+        }
+}
+
+/* ---- memory ---- */
+
+/* A file with one tensor of bf16, all of which is a hole. */
+static bool make_hole(const char *path, int rows, int columns) {
+    char header[160];
+    long long bytes = 2LL * rows * columns;
+    uint64_t n =
+        (uint64_t)snprintf(header, sizeof header,
+                           "{\"a.weight\":{\"dtype\":\"BF16\",\"shape\":[%d,%d],\"data_offsets\":[0,%lld]}}",
+                           rows, columns, bytes);
+    FILE *file = fopen(path, "wb");
+    if (!file) return false;
+    fwrite(&n, sizeof n, 1, file);
+    fwrite(header, n, 1, file);
+    fclose(file);
+    return truncate(path, (off_t)(8 + n) + bytes) == 0;
+}
+
+/* 34 million values: the peak does not grow with them. Measured: 24.0 MiB. */
+static void test_memory_is_bounded(void) {
+    char *from = in_temporary("large.safetensors"), *to = in_temporary("large.gguf");
+    if (!check(make_hole(from, 8192, 4096), "no large file")) return;
+    watch_restart(&watch);
+    if (convert_well(ASK(from, to, "q8_0"))) {
+        int64_t peak = 0;
+        for (int i = 0; i < N_MEMORY_LINES; i++) peak += watch.sys.use.peak_bytes[i];
+        printf("peak %.1f MiB\n", (double)peak / 0x1p20);
+        check(peak < 32 << 20, "%lld bytes", (long long)peak);
+    }
+    unlink(from);
+    unlink(to);
+}
+
+/* 4 TiB, where the file system allows such a hole: refused before anything is read. */
+static void test_disk_without_room(void) {
+    char *from = in_temporary("huge.safetensors"), *to = in_temporary("huge.gguf");
+    if (make_hole(from, 1 << 30, 1 << 11)) {
+        refuse(ASK(from, to, "q8_0"), OUTPUT, "does not fit the disk");
+    }
+    unlink(from);
+}
+
+/* ---- faults ---- */
+
+/* Call n of a kind fails, for every n until one conversion needs fewer. may_do: some are asked again,
+ * or show that the file changed. */
+static void fail_every(enum call call, enum status code, bool may_do) {
+    char *from = in_temporary("small.safetensors"), *to = in_temporary("small.gguf");
+    struct error e;
+    int files = count_open();
+    for (long n = 1; n < 1000; n++) {
+        unlink(to);
+        watch_fail(&watch, call, n, false);
+        enum status status = convert(ASK(from, to, "q4_k"), &e);
+        bool failed = atomic_load(&watch.count[call]) >= n;
+        bool expected = status == code || (may_do && (status == OK || status == CHANGED));
+        check(failed ? expected : status == OK, "call %d, number %ld: %s", call, n, status_name(status));
+        check(is_there(to) == (status == OK), "call %d, number %ld: its output", call, n);
+        check_nothing_held("a fault");
+        check(count_open() == files, "call %d, number %ld: a file stays open", call, n);
+        if (!failed) break;
+        check(n < 999, "call %d is never done", call);
+    }
+    watch_restart(&watch);
+}
+
+static void test_faults(void) {
+    struct named_tensor tensors[] = {made_tensor("a.weight", DTYPE_BF16, 8, 256),
+                                     made_tensor("b.weight", DTYPE_F32, 1, 256)};
+    write_free(in_temporary("small.safetensors"), tensors, 2);
+    fail_every(CALL_ALLOC, MEMORY, false);
+    fail_every(CALL_OPEN, IO, true);
+    fail_every(CALL_IDENTIFY, IO, true);
+    fail_every(CALL_READ, IO, true);
+    fail_every(CALL_CREATE, OUTPUT, false);
+    fail_every(CALL_WRITE, OUTPUT, false);
+    fail_every(CALL_FLUSH, OUTPUT, false);
+    fail_every(CALL_RENAME, OUTPUT, false);
+}
+
+/* ---- cancelling ---- */
+
+struct patience {
+    int left, asked;
+    double last;
+};
+
+static bool wait_for(void *user, double fraction, const char *what) {
+    struct patience *patience = user;
+    check(fraction >= patience->last && fraction <= 1 && *what, "%s: %g after %g", what, fraction,
+          patience->last);
+    patience->last = fraction;
+    patience->asked++;
+    return patience->left-- > 0;
+}
+
+static void test_cancel(void) {
+    char *to = in_temporary("cancelled.gguf");
+    const char *const inputs[] = {transformer()};
+    struct patience patience = {.left = 20};
+    struct sluice_convert_options options = {.struct_size = sizeof options,
+                                             .inputs = inputs,
+                                             .n_inputs = 1,
+                                             .output = to,
+                                             .type = "q8_0",
+                                             .on_progress = wait_for,
+                                             .user = &patience};
+    struct error e = {0};
+    check(convert_files(&watch.sys, &options, NULL, &e) == CANCELLED, "%s", e.what);
+    check(!is_there(to) && patience.asked == 21, "asked %d times", patience.asked);
+    check_nothing_held("cancelled");
+    patience = (struct patience){.left = 100000};
+    e = (struct error){0};
+    char *json = NULL;
+    check(convert_files(&watch.sys, &options, &json, &e) == OK, "%s", e.what);
+    json_t *summary = json ? json_loads(json, 0, NULL) : NULL;
+    check(number(summary, "tensors") > MATRICES && number(summary, "from_bytes") > number(summary, "bytes"),
+          "the summary: %s", json ? json : "none");
+    json_decref(summary);
+    free(json);
+}
+
+int main(void) {
+    temporary_make();
+    watch_init(&watch, 1);
+    test_every_type();
+    test_scaled_f8();
+    test_what_it_says();
+    test_autoencoder_stays();
+    test_rules();
+    test_wrong_rules();
+    test_sources_of_every_type();
+    test_odd_shapes();
+    test_scales_of_rows();
+    test_metadata_goes_along();
+    test_several_inputs();
+    test_parts();
+    test_not_finite();
+    test_too_large();
+    test_memory_is_bounded();
+    test_disk_without_room();
+    test_faults();
+    test_cancel();
+    return finish();
+}

@@ -1,0 +1,578 @@
+/* Pictures as the program reads them (cli/picture_read.c): every legal kind has exactly its pixels, files
+ * that Pillow wrote have Pillow's, and what is wrong is an error of its code. Rows P01 to P10 of the
+ * malformed inputs; then every truncation and random damage, of which none may crash, hang or leave anything
+ * behind.
+ *
+ * Files lie in memory (memfd_create). SEED in the environment moves the damage. */
+#include "cli/picture_read.h"
+#include "engine/base/random.h"
+#include "test/lib/png_bytes.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { MUTATIONS = 5000, RECENT_SECONDS = 10 };
+
+static struct sluice_error problem;
+static struct sluice_picture picture;
+static bool transparent;
+
+static int read_bytes(const struct bytes *b) {
+    char name[64];
+    int file = memfd_create("picture", MFD_CLOEXEC);
+    assert_true(file >= 0);
+    assert_int_equal(write(file, b->at, b->n), (ssize_t)b->n);
+    snprintf(name, sizeof name, "/proc/self/fd/%d", file);
+    memset(&problem, 0, sizeof problem);
+    transparent = false;
+    int status = picture_read(name, &picture, &transparent, &problem);
+    close(file);
+    assert_int_equal(status, problem.code);
+    assert_true(status ? !picture.rgb && problem.what[0] && problem.where[0] : picture.rgb != NULL);
+    return status;
+}
+
+/* Reads and frees the bytes; text: what the error's line has. */
+static void expect(struct bytes *b, int code, const char *text) {
+    char line[1024] = "";
+    int status = read_bytes(b);
+    if (status) sluice_error_line(&problem, line, sizeof line);
+    if (status != code || !strstr(line, text))
+        fail_msg("%s, not %s with '%s': %s", sluice_code_name(status), sluice_code_name(code), text, line);
+    if (status) assert_int_equal(problem.exit_code, 3);
+    picture_free(&picture);
+    free(b->at);
+    *b = (struct bytes){0};
+}
+
+/* ---- pixels ---- */
+
+static unsigned char eight_bits(unsigned v, unsigned depth) {
+    unsigned most = (1u << depth) - 1;
+    return (unsigned char)((v * 255 + most / 2) / most);
+}
+
+static void expected_pixel(struct kind k, unsigned x, unsigned y, unsigned char rgb[3]) {
+    for (unsigned c = 0; c < 3; c++) rgb[c] = eight_bits(sample_of(k, x, y, k.colours & 2 ? c : 0), k.depth);
+    if (k.colours == 3) palette_of(sample_of(k, x, y, 0), rgb);
+}
+
+static void assert_pixels(struct kind k) {
+    unsigned char rgb[3];
+    assert_int_equal(picture.width, k.width);
+    assert_int_equal(picture.height, k.height);
+    for (unsigned y = 0; y < k.height; y++)
+        for (unsigned x = 0; x < k.width; x++) {
+            expected_pixel(k, x, y, rgb);
+            if (memcmp(rgb, picture.rgb + 3 * (y * k.width + x), 3) != 0)
+                fail_msg("%ux%u, %u bits of type %u%s: another pixel at %u, %u", k.width, k.height, k.depth,
+                         k.colours, k.interlaced ? ", interlaced" : "", x, y);
+        }
+}
+
+static bool is_legal(unsigned depth, unsigned colours) {
+    static const struct {
+        unsigned depth, colours;
+    } legal[15] = {{1, 0}, {2, 0}, {4, 0}, {8, 0}, {16, 0}, {8, 2}, {16, 2}, {1, 3},
+                   {2, 3}, {4, 3}, {8, 3}, {8, 4}, {16, 4}, {8, 6}, {16, 6}};
+    for (int i = 0; i < 15; i++)
+        if (legal[i].depth == depth && legal[i].colours == colours) return true;
+    return false;
+}
+
+/* Transparency of a kind that may have the chunk: its pixels stay. */
+static void put_transparency(struct bytes *b, struct kind k) {
+    static const unsigned char bytes[6] = {0, 1, 0, 1, 0, 0};
+    put_chunk(b, "tRNS", bytes, k.colours == 3 ? 2 : k.colours == 2 ? 6 : 2);
+}
+
+static void check_kind(struct kind k, bool clear, size_t idat) {
+    struct bytes b = {0};
+    put_start(&b, k);
+    if (clear) put_transparency(&b, k);
+    put_idat(&b, k, idat);
+    put_chunk(&b, "IEND", "", 0);
+    if (read_bytes(&b)) fail_msg("%u bits of type %u: %s", k.depth, k.colours, problem.found);
+    assert_pixels(k);
+    assert_true(transparent == (clear || k.colours & 4));
+    picture_free(&picture);
+    free(b.at);
+}
+
+/* P09, and all other legal kinds. */
+static void test_kinds(void **state) {
+    (void)state;
+    static const unsigned sizes[][2] = {{1, 1}, {7, 1}, {1, 7}, {2, 2}, {3, 5}, {8, 8}, {9, 17}, {67, 11}};
+    int n = 0;
+    for (unsigned colours = 0; colours <= 6; colours++)
+        for (unsigned depth = 1; depth <= 16; depth *= 2)
+            for (size_t i = 0; i < sizeof sizes / sizeof *sizes && is_legal(depth, colours); i++, n++)
+                for (int interlaced = 0; interlaced < 2; interlaced++) {
+                    struct kind k = {sizes[i][0], sizes[i][1], depth, colours, interlaced};
+                    check_kind(k, false, 8192);
+                    check_kind(k, false, 1);
+                    if (colours < 4) check_kind(k, true, 8192);
+                }
+    assert_int_equal(n, 15 * 8);
+}
+
+static struct bytes file_bytes(const char *name, const char *ending) {
+    char path[160];
+    struct bytes b = {0};
+    unsigned char part[4096];
+    snprintf(path, sizeof path, "test/golden/pictures/%s.%s", name, ending);
+    FILE *f = fopen(path, "rb");
+    if (!f) fail_msg("cannot read %s", path);
+    for (size_t n; (n = fread(part, 1, sizeof part, f)) > 0;) put(&b, part, n);
+    fclose(f);
+    return b;
+}
+
+static const char *const stored[] = {"bits",    "grey",          "grey_alpha",    "palette",
+                                     "colours", "colours_clear", "colours_alpha", "deep"};
+enum { N_STORED = sizeof stored / sizeof *stored };
+
+static void test_pillow(void **state) {
+    (void)state;
+    for (int i = 0; i < N_STORED; i++) {
+        struct bytes png = file_bytes(stored[i], "png"), rgb = file_bytes(stored[i], "rgb");
+        assert_int_equal(read_bytes(&png), SLUICE_OK);
+        assert_int_equal(picture.width * picture.height * 3, rgb.n);
+        assert_memory_equal(picture.rgb, rgb.at, rgb.n);
+        picture_free(&picture);
+        free(png.at);
+        free(rgb.at);
+    }
+}
+
+/* ---- what is no picture ---- */
+
+static void test_other_files(void **state) {
+    (void)state;
+    static const struct {
+        const char *start, *kind;
+        size_t n;
+    } rows[] = {{"\xff\xd8\xff\xe0 JFIF", "a JPEG picture", 9},
+                {"RIFF\1\2\3\4WEBPVP8 ", "a WebP picture", 16},
+                {"GIF89a\1\0\1\0", "a GIF picture", 10},
+                {"BM\1\2\3\4", "a BMP picture", 6},
+                {"\0\0\0\40ftypavif", "an AVIF picture", 12},
+                {"\x89PNG\n\x1a\n\0\0\0\15IHDR", "converted, as text", 15},
+                {"<!DOCTYPE html>", "an HTML", 15},
+                {"version https://git-lfs", "git-lfs", 23},
+                {"nothing known", "another kind", 13},
+                {"\0\0\0\0\0\0\0\0", "another kind", 8}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct bytes b = {0};
+        put(&b, rows[i].start, rows[i].n);
+        expect(&b, SLUICE_BADMAGIC, rows[i].kind);
+    }
+    expect(&(struct bytes){0}, SLUICE_TRUNC, "found 0 bytes");
+}
+
+static void assert_unreadable(const char *name, int code, const char *text) {
+    char line[1024];
+    memset(&problem, 0, sizeof problem);
+    assert_int_equal(picture_read(name, &picture, &transparent, &problem), code);
+    sluice_error_line(&problem, line, sizeof line);
+    if (!strstr(line, text) || !strstr(line, name)) fail_msg("no '%s': %s", text, line);
+    assert_null(picture.rgb);
+}
+
+/* Nobody writes to the pipe: who opens it and waits, waits for ever. */
+static void test_no_files(void **state) {
+    (void)state;
+    char folder[] = "/tmp/picture_read_XXXXXX", name[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(name, sizeof name, "%s/pipe", folder);
+    assert_int_equal(mkfifo(name, 0600), 0);
+    assert_unreadable(name, SLUICE_IO, "a pipe or a device");
+    unlink(name);
+    assert_unreadable(name, SLUICE_MISSING, "No such file");
+    assert_unreadable(folder, SLUICE_IO, "a folder");
+    assert_unreadable("/dev/zero", SLUICE_IO, "a pipe or a device");
+    assert_int_equal(symlink(name, name), 0);
+    assert_unreadable(name, SLUICE_IO, "symbolic links");
+    unlink(name);
+    rmdir(folder);
+}
+
+/* ---- rows P02 to P08 ---- */
+
+static const struct kind grey = {9, 5, 8, 0, false}, places = {9, 5, 4, 3, false};
+
+/* Before memory is taken: what the largest ask for would be an error of memory. */
+static void test_sides(void **state) {
+    (void)state;
+    static const unsigned sides[][2] = {{0, 0},        {0, 5},
+                                        {5, 0},        {16385, 1},
+                                        {1, 16385},    {0x7fffffff, 0x7fffffff},
+                                        {1u << 31, 1}, {0xffffffff, 0xffffffff}};
+    for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
+        struct bytes b = {0};
+        put_signature(&b);
+        put_ihdr(&b, (struct kind){sides[i][0], sides[i][1], 8, 2, false});
+        expect(&b, SLUICE_LIMIT, "sides of 1 to 16384");
+    }
+}
+
+static void test_illegal_kinds(void **state) {
+    (void)state;
+    for (unsigned depth = 0; depth <= 33; depth++)
+        for (unsigned colours = 0; colours <= 8; colours++) {
+            struct bytes b = {0};
+            if (is_legal(depth, colours)) continue;
+            put_signature(&b);
+            put_ihdr(&b, (struct kind){9, 9, depth, colours, false});
+            expect(&b, SLUICE_TYPE, "colour type");
+        }
+}
+
+/* Compression, filter and interlacing that nobody defined, and another chunk at the head. */
+static void test_header(void **state) {
+    (void)state;
+    for (int i = 10; i <= 12; i++) {
+        unsigned char data[13] = {0, 0, 0, 9, 0, 0, 0, 5, 8, 0, 0, 0, 0};
+        struct bytes b = {0};
+        data[i] = 2;
+        put_signature(&b);
+        put_chunk(&b, "IHDR", data, sizeof data);
+        expect(&b, SLUICE_TYPE, "IHDR");
+    }
+    struct bytes b = {0};
+    put_signature(&b);
+    put_chunk(&b, "IDAT", "0123456789abc", 13);
+    expect(&b, SLUICE_TYPE, "a chunk IHDR");
+}
+
+static void test_chunk_lengths(void **state) {
+    (void)state;
+    static const uint32_t lengths[] = {0xffffffff, 0x80000000, 0x7fffffff, 1000};
+    for (int ancillary = 0; ancillary < 2; ancillary++)
+        for (int i = 0; i < 4; i++) {
+            struct bytes b = {0};
+            put_start(&b, grey);
+            put_u32(&b, lengths[i]);
+            put(&b, ancillary ? "tEXtabcd" : "IDATabcd", 8);
+            expect(&b, i < 2 ? SLUICE_BOUNDS : SLUICE_TRUNC, "");
+        }
+    struct bytes b = {0};
+    put_start(&b, grey);
+    put_idat(&b, grey, 8192);
+    expect(&b, SLUICE_TRUNC, "ends too early");
+    put_start(&b, grey);
+    put_chunk(&b, "IEND", "", 0);
+    expect(&b, SLUICE_IO, "IEND");
+}
+
+static void test_checksums(void **state) {
+    (void)state;
+    static const char *const chunks[] = {"IHDR", "PLTE", "tEXt", "IDAT", "IEND"};
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+        struct bytes b = {0};
+        put_start(&b, places);
+        put_chunk(&b, "tEXt", "a\0b", 3);
+        put_idat(&b, places, 8192);
+        put_chunk(&b, "IEND", "", 0);
+        unsigned char *chunk = memmem(b.at, b.n, chunks[i], 4);
+        uint32_t n = (uint32_t)chunk[-2] << 8 | chunk[-1];
+        chunk[4 + n] ^= 1;
+        expect(&b, SLUICE_IO, "CRC");
+    }
+}
+
+static void put_data(struct bytes *b, const void *rows, size_t n) {
+    struct bytes data = {0};
+    put_deflated(&data, rows, n);
+    put_chunk(b, "IDAT", data.at, data.n);
+    put_chunk(b, "IEND", "", 0);
+    free(data.at);
+}
+
+/* P06: rows of zeros, too few and too many of them: many are not inflated to their end. Then data behind the
+ * end of what is compressed. */
+static void test_amounts(void **state) {
+    (void)state;
+    static const struct {
+        size_t n;
+        int code;
+        const char *text;
+    } rows[] = {{0, SLUICE_TRUNC, "Not enough"},
+                {1, SLUICE_TRUNC, "Not enough"},
+                {49, SLUICE_TRUNC, "Not enough"},
+                {50, SLUICE_OK, ""},
+                {51, SLUICE_LIMIT, "oo much"},
+                {60, SLUICE_LIMIT, "oo much"},
+                {300 << 20, SLUICE_LIMIT, "data for more than the picture"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        unsigned char *zeros = calloc(1, rows[i].n + 1);
+        struct bytes b = {0};
+        put_start(&b, grey);
+        put_data(&b, zeros, rows[i].n);
+        free(zeros);
+        expect(&b, rows[i].code, rows[i].text);
+    }
+    struct bytes b = {0}, data = {0};
+    put_start(&b, grey);
+    put_deflated(&data, (char[50]){0}, 50);
+    put(&data, "more", 4);
+    put_chunk(&b, "IDAT", data.at, data.n);
+    put_chunk(&b, "IEND", "", 0);
+    free(data.at);
+    expect(&b, SLUICE_LIMIT, "");
+}
+
+/* P07. */
+static void test_contents(void **state) {
+    (void)state;
+    struct bytes b = {0};
+    unsigned char rows[50] = {0};
+    rows[20] = 5;
+    put_start(&b, grey);
+    put_data(&b, rows, sizeof rows);
+    expect(&b, SLUICE_TYPE, "filter");
+    for (unsigned n = 15; n <= 16; n++) { /* of 4 bits some pixel has the last place */
+        put_signature(&b);
+        put_ihdr(&b, places);
+        put_palette(&b, n);
+        put_idat(&b, places, 8192);
+        put_chunk(&b, "IEND", "", 0);
+        expect(&b, n < 16 ? SLUICE_BOUNDS : SLUICE_OK, n < 16 ? "palette index" : "");
+    }
+    static const unsigned wrong[] = {0, 257};
+    for (int i = 0; i < 2; i++) {
+        put_signature(&b);
+        put_ihdr(&b, (struct kind){9, 5, 8, 3, false});
+        if (wrong[i]) put_palette(&b, wrong[i]);
+        put_idat(&b, (struct kind){9, 5, 8, 3, false}, 8192);
+        expect(&b, SLUICE_BOUNDS, "PLTE");
+    }
+    put_start(&b, places);
+    put_chunk(&b, "tRNS", "0123456789abcdefg", 17);
+    put_idat(&b, places, 8192);
+    put_chunk(&b, "IEND", "", 0);
+    expect(&b, SLUICE_BOUNDS, "tRNS");
+    put_start(&b, grey);
+    put_chunk(&b, "CgBI", "abcd", 4);
+    expect(&b, SLUICE_UNSUPPORTED, "CgBI");
+}
+
+/* ---- P08 ---- */
+
+struct bits {
+    struct bytes b;
+    unsigned byte, n;
+};
+
+static void put_bits(struct bits *to, unsigned value, unsigned n) {
+    for (unsigned i = 0; i < n; i++) {
+        to->byte |= (value >> i & 1) << to->n;
+        if (++to->n < 8) continue;
+        put_byte(&to->b, to->byte);
+        to->byte = to->n = 0;
+    }
+}
+
+static void expect_stream(struct bits *stream) {
+    struct bytes b = {0};
+    put_bits(stream, 0, 7);
+    put(&stream->b, (char[64]){0}, 64);
+    put_start(&b, grey);
+    put_chunk(&b, "IDAT", stream->b.at, stream->b.n);
+    put_chunk(&b, "IEND", "", 0);
+    free(stream->b.at);
+    *stream = (struct bits){0};
+    expect(&b, SLUICE_IO, "IDAT");
+}
+
+static void put_stream_start(struct bits *to, unsigned type) {
+    put_bits(to, 0x78, 8);
+    put_bits(to, 0x01, 8);
+    put_bits(to, 1, 1);
+    put_bits(to, type, 2);
+}
+
+static void test_streams(void **state) {
+    (void)state;
+    struct bits stream = {0};
+    put_stream_start(&stream, 0); /* stored: a length and another one's complement */
+    put_bits(&stream, 0, 5);
+    put_bits(&stream, 50, 16);
+    put_bits(&stream, 50, 16);
+    expect_stream(&stream);
+    put_stream_start(&stream, 1); /* a literal 0 (0x30, its bits from the top), length 3, distance 4 */
+    put_bits(&stream, 0x0c, 8);
+    put_bits(&stream, 0x40, 7);
+    put_bits(&stream, 0x18, 5);
+    expect_stream(&stream);
+    put_stream_start(&stream, 2); /* nineteen codes of one bit */
+    put_bits(&stream, 15 << 10, 14);
+    for (int i = 0; i < 19; i++) put_bits(&stream, 1, 3);
+    expect_stream(&stream);
+    put_stream_start(&stream, 3);
+    expect_stream(&stream);
+    put_bits(&stream, 0x7979, 16); /* no header of zlib's */
+    expect_stream(&stream);
+}
+
+/* ---- P10 ---- */
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static long peak_kib(void) {
+    struct rusage use;
+    getrusage(RUSAGE_SELF, &use);
+    return use.ru_maxrss;
+}
+
+static void put_bomb(struct bytes *b) {
+    enum { INFLATED = 100 << 20 };
+    char *zeros = calloc(1, INFLATED);
+    struct bytes text = {0};
+    put(&text, "key\0", 5);
+    put_deflated(&text, zeros, INFLATED);
+    put_chunk(b, "zTXt", text.at, text.n);
+    put_chunk(b, "iCCP", text.at, text.n);
+    free(text.at);
+    free(zeros);
+}
+
+/* Passed over without being inflated or kept, before and behind the picture, a large one too. */
+static void test_ancillary(void **state) {
+    (void)state;
+    enum { LARGE = 40 << 20 };
+    struct bytes b = {0};
+    char *large = calloc(1, LARGE);
+    put_start(&b, grey);
+    for (int i = 0; i < 50000; i++) put_chunk(&b, "tEXt", "a\0b", 3);
+    put_bomb(&b);
+    put_chunk(&b, "caBX", large, LARGE);
+    put_idat(&b, grey, 8192);
+    for (int i = 0; i < 50000; i++) put_chunk(&b, i % 2 ? "sPLT" : "prVt", "a\0\10", 3);
+    put_bomb(&b);
+    put_chunk(&b, "IEND", "", 0);
+    put(&b, "and more behind the end", 23);
+    double began = seconds();
+    long before = peak_kib();
+    assert_int_equal(read_bytes(&b), SLUICE_OK);
+    assert_true(seconds() - began < RECENT_SECONDS);
+    /* The file is memory too; measured: LARGE in all and 1 MiB. */
+    assert_true(peak_kib() - before < 2 * (LARGE >> 10));
+    assert_pixels(grey);
+    picture_free(&picture);
+    free(b.at);
+    free(large);
+}
+
+/* ---- damage ---- */
+
+static int count_open(void) {
+    int n = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (readdir(folder)) n++;
+    closedir(folder);
+    return n;
+}
+
+static void test_truncations(void **state) {
+    (void)state;
+    struct bytes whole = make_png(places);
+    for (size_t n = 0; n < whole.n; n++) {
+        struct bytes part = {whole.at, n, n};
+        assert_int_equal(read_bytes(&part), SLUICE_TRUNC);
+    }
+    free(whole.at);
+}
+
+static uint64_t random_state = 1;
+
+/* A byte becomes another, or some go, are doubled or come. */
+static void damage(struct bytes *b) {
+    size_t at = random_below(&random_state, b->n), n = random_below(&random_state, 16) + 1;
+    struct bytes out = {0};
+    if (n > b->n - at) n = b->n - at;
+    switch (random_below(&random_state, 6)) {
+    case 0:
+        b->n = at;
+        return;
+    case 1:
+        put(&out, b->at, at);
+        put(&out, b->at + at + n, b->n - at - n);
+        break;
+    case 2:
+        put(&out, b->at, at + n);
+        put(&out, b->at + at, b->n - at);
+        break;
+    default:
+        b->at[at] = (unsigned char)random_next(&random_state);
+        return;
+    }
+    free(b->at);
+    *b = out;
+}
+
+/* Checksums are made right again, so that the damage reaches what is behind them. */
+static void mend_checksums(struct bytes *b) {
+    for (size_t at = 8; at + 12 <= b->n;) {
+        size_t n = (size_t)b->at[at] << 24 | (size_t)b->at[at + 1] << 16 | (size_t)b->at[at + 2] << 8 |
+                   b->at[at + 3];
+        if (n > b->n - at - 12) return;
+        uint32_t crc = (uint32_t)crc32(0, b->at + at + 4, (uInt)(n + 4));
+        for (int i = 0; i < 4; i++) b->at[at + 8 + n + (size_t)i] = (unsigned char)(crc >> (24 - 8 * i));
+        at += 12 + n;
+    }
+}
+
+static void test_damage(void **state) {
+    (void)state;
+    int open = count_open(), n_good = 0, n_bad = 0;
+    double began = seconds();
+    for (int i = 0; i < MUTATIONS; i++) {
+        static const unsigned colours[] = {0, 2, 3, 4, 6};
+        unsigned type = colours[i / 2 % 5];
+        struct kind k = {17, 9, type == 3 ? 4 : 8, type, i & 1};
+        struct bytes b = i % 3 ? make_png(k) : file_bytes(stored[i / 3 % N_STORED], "png");
+        for (uint64_t n = random_below(&random_state, 3) + 1; n > 0 && b.n; n--) damage(&b);
+        if (i & 4) mend_checksums(&b);
+        int status = b.n ? read_bytes(&b) : SLUICE_OK;
+        if (status && problem.exit_code != 3) fail_msg("exit code %d: %s", problem.exit_code, problem.what);
+        n_good += !status;
+        n_bad += status != SLUICE_OK;
+        picture_free(&picture);
+        free(b.at);
+    }
+    printf("damage: %d of %d were pictures still\n", n_good, n_good + n_bad);
+    assert_true(n_good && n_bad > MUTATIONS / 2);
+    assert_true(seconds() - began < 60);
+    assert_int_equal(count_open(), open);
+}
+
+int main(void) {
+    if (getenv("SEED")) random_state = strtoull(getenv("SEED"), NULL, 10);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kinds),       cmocka_unit_test(test_pillow),
+        cmocka_unit_test(test_other_files), cmocka_unit_test(test_no_files),
+        cmocka_unit_test(test_sides),       cmocka_unit_test(test_illegal_kinds),
+        cmocka_unit_test(test_header),      cmocka_unit_test(test_chunk_lengths),
+        cmocka_unit_test(test_checksums),   cmocka_unit_test(test_amounts),
+        cmocka_unit_test(test_contents),    cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_ancillary),   cmocka_unit_test(test_truncations),
+        cmocka_unit_test(test_damage),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,168 @@
+/* CLIP's tokenizer: ids against the reference's (test/golden/tokens_flux.py), in both forms of its files, and
+ * what distinguishes it: kept matches, lower case, ends of words, special tokens that are only named. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "test/lib/tokenizer_kinds.h"
+
+static void test_goldens(void **state) {
+    (void)state;
+    compare_packed("clip", (const char *const[]){"vocab.json", "merges.txt", "tokenizer_config.json",
+                                                 "special_tokens_map.json", NULL});
+    compare_packed("clip_json", (const char *const[]){"tokenizer.json", NULL});
+}
+
+/* ---- a small one ---- */
+
+/* Letters a, b, and what they make. */
+static const char vocab[] =
+    "{\"a\":0,\"b\":1,\"!\":2,\"a</w>\":3,\"b</w>\":4,\"!</w>\":5,\"ab\":6,\"ab</w>\":7,"
+    "\"<|startoftext|>\":8,\"<|endoftext|>\":9}";
+static const char merges[] = "#version: 0.2\na b</w>\na b\n";
+
+static struct tokenizer *open_small(const char *config, const char *special_map) {
+    struct tokenizer *t;
+    struct error e;
+    char line[1024];
+    put_file("vocab.json", vocab);
+    put_file("merges.txt", merges);
+    put_file("tokenizer_config.json", config);
+    put_file("special_tokens_map.json", special_map);
+    if (open_path(folder, &t, &e)) fail_msg("%s", error_line(&e, line, sizeof line));
+    assert_string_equal(tokenizer_kind(t), "CLIP BPE");
+    return t;
+}
+
+static void test_words(void **state) {
+    (void)state;
+    struct tokenizer *t = open_small(NULL, NULL); /* told by its tokens */
+    assert_int_equal(tokenizer_size(t), 10);
+    assert_int_equal(tokenizer_special(t, "<|endoftext|>"), 9);
+    IDS(t, "ab", 7);
+    IDS(t, "aab", 0, 7);
+    IDS(t, "aba", 6, 3);
+    IDS(t, " \tAB  a\n!!", 7, 3, 2, 5);
+    IDS(t, "c", 9); /* a byte without a token */
+    assert_ids(t, " \n ", 3, NULL, 0);
+    IDS(t, "a<|endoftext|>b", 3, 9, 4);
+    close_clean(t);
+}
+
+/* Of flags and ids the last that is said holds, and nothing said is what the reference's class has. */
+static void test_named_tokens(void **state) {
+    (void)state;
+    struct tokenizer *t = open_small("{\"tokenizer_class\":\"CLIPTokenizer\",\"pad_token\":\"!\"}", NULL);
+    IDS(t, "a!!", 3, 2, 2);
+    close_clean(t);
+    t = open_small(
+        "{\"tokenizer_class\":\"CLIPTokenizer\"}",
+        "{\"bos_token\":{\"content\":\"<|startoftext|>\",\"normalized\":true},\"pad_token\":\"<x>\"}");
+    IDS(t, "<|StartOfText|>a<x>", 8, 3, 10); /* looked for in small letters; a new one behind the last */
+    assert_int_equal(tokenizer_size(t), 11);
+    close_clean(t);
+    t = open_small("{\"added_tokens_decoder\":{\"8\":{\"content\":\"<|startoftext|>\",\"normalized\":true}},"
+                   "\"bos_token\":\"<|startoftext|>\"}",
+                   "{\"pad_token\":\"!\"}");
+    IDS(t, "<|STARTOFTEXT|>!", 8, 5);
+    close_clean(t);
+    expect_folder_failure("tokenizer_config.json",
+                          "{\"tokenizer_class\":\"CLIPTokenizer\",\"bos_token\":{\"content\":5}}", META,
+                          "a string");
+    expect_folder_failure("tokenizer_config.json",
+                          "{\"tokenizer_class\":\"CLIPTokenizer\",\"added_tokens_decoder\":{\"3\":{"
+                          "\"content\":\"b</w>\"}}}",
+                          META, "clashes");
+    expect_folder_failure("tokenizer_config.json", "{\"tokenizer_class\":\"BertTokenizer\"}", UNSUPPORTED,
+                          "BertTokenizer");
+    put_file("tokenizer_config.json", NULL);
+    put_file("special_tokens_map.json", NULL);
+    expect_folder_failure("merges.txt", "a c</w>\n", META, "c</w>");
+}
+
+#define JSON(normalizers, split, suffix)                                                                     \
+    "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[" normalizers "]},\"pre_tokenizer\":{\"type\":" \
+    "\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[ab]+\"}," split           \
+    "},{\"type\":\"ByteLevel\",\"add_prefix_space\":false}]},\"model\":{\"type\":\"BPE\","                   \
+    "\"end_of_word_suffix\":" suffix ",\"vocab\":{\"a\":0,\"b\":1,\"ab.\":2,\"b.\":3},"                      \
+    "\"merges\":[[\"a\",\"b.\"]]}}"
+#define REPLACE(regex, to)                                                                                   \
+    "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"" regex "\"},\"content\":\"" to "\"}"
+#define KEEP "\"behavior\":\"Removed\",\"invert\":true"
+
+static void test_json(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        enum status code;
+        const char *says;
+    } rows[] = {
+        {JSON("{\"type\":\"Lowercase\"},{\"type\":\"NFC\"}", KEEP, "\".\""), UNSUPPORTED, "NFC"},
+        {JSON("{\"type\":\"Lowercase\"}," REPLACE("\\\\s+", " "), KEEP, "\".\""), UNSUPPORTED, "Replace"},
+        {JSON(REPLACE("\\\\s", " "), KEEP, "\".\""), UNSUPPORTED, "\\s"},
+        {JSON(REPLACE("\\\\s+", "_"), KEEP, "\".\""), UNSUPPORTED, "Replace"},
+        {JSON("", "\"behavior\":\"Removed\",\"invert\":false", "\".\""), UNSUPPORTED, "invert"},
+        {JSON("", "\"behavior\":\"MergedWithNext\"", "\".\""), UNSUPPORTED, "MergedWithNext"},
+        {JSON("", KEEP, "\"a suffix of 17 by\""), LIMIT, "17 bytes"},
+        {JSON("", KEEP, "5"), META, "suffix"},
+    };
+    struct tokenizer *t;
+    struct error e;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        put(json_path, rows[i].text, strlen(rows[i].text));
+        expect_open_failure(json_path, rows[i].code, rows[i].says);
+    }
+    static const char good[] = JSON("{\"type\":\"Lowercase\"}", KEEP, "\".\"");
+    put(json_path, good, sizeof good - 1);
+    assert_int_equal(open_path(json_path, &t, &e), OK);
+    IDS(t, "xxAB-bab", 2, 1, 2);
+    close_clean(t);
+    unlink(json_path);
+}
+
+/* Every allocation of ours fails once, for each form. */
+static void test_every_allocation_fails(void **state) {
+    (void)state;
+    close_clean(open_small("{\"bos_token\":\"<|startoftext|>\"}", NULL));
+    expect_memory_failures(folder, "AB <|endoftext|> \xc3\x89!");
+}
+
+static void test_linear_time(void **state) {
+    (void)state;
+    struct tokenizer *t = open_small(NULL, NULL);
+    expect_linear_time(t,
+                       (const char *const[]){"abab", "\xcc\x81\xcc\xa3", "  \t ", "<|en", "\xc4\xb0", NULL});
+    close_clean(t);
+}
+
+/* Made-up ones open and have the size that was asked for; their bytes stand in the released order. */
+static void test_made(void **state) {
+    (void)state;
+    static const int sizes[] = {514, 1000, 49408};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct tokenizer *t = open_made("CLIP BPE", sizes[i], NULL);
+        assert_int_equal(tokenizer_size(t), sizes[i]);
+        assert_int_equal(tokenizer_special(t, "<|endoftext|>"), sizes[i] - 1);
+        IDS(t, "<|startoftext|> !", sizes[i] - 2, 256);
+        close_clean(t);
+    }
+    expect_made_failure("CLIP BPE", 513, "514");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_goldens),
+        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_named_tokens),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_every_allocation_fails),
+        cmocka_unit_test(test_linear_time),
+        cmocka_unit_test(test_made),
+    };
+    int n = sizeof tests / sizeof *tests,
+        failed = cmocka_run_group_tests(tests, make_test_folder, remove_test_folder);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
+}

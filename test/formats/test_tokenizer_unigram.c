@@ -1,0 +1,480 @@
+/* T5's tokenizer: ids against the reference's (test/golden/tokens_flux.py), in both forms of its files, and
+ * files that are wrong in one way each.
+ *
+ * Rows T07 to T11 are those of the table of malformed inputs, each the test that begins so; T12 is about
+ * another format. Files are made here, field by field, from one small model. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "test/lib/tokenizer_kinds.h"
+
+/* ---- fields of a protobuf ---- */
+
+struct bytes {
+    char at[1 << 19];
+    size_t n;
+};
+
+static void add(struct bytes *b, const char *from, size_t n) {
+    assert_true(b->n + n <= sizeof b->at);
+    memcpy(b->at + b->n, from, n);
+    b->n += n;
+}
+
+static void add_varint(struct bytes *b, uint64_t value) {
+    for (; value > 127; value >>= 7) add(b, (char[]){(char)(value | 128)}, 1);
+    add(b, (char[]){(char)value}, 1);
+}
+
+static void add_number(struct bytes *b, int field, int64_t value) {
+    add_varint(b, (uint64_t)field << 3);
+    add_varint(b, (uint64_t)value);
+}
+
+static void add_text(struct bytes *b, int field, const char *text, size_t n) {
+    add_varint(b, (uint64_t)field << 3 | 2);
+    add_varint(b, n);
+    add(b, text, n);
+}
+
+static void add_piece(struct bytes *b, const char *text, size_t n, float score, int type) {
+    static struct bytes piece;
+    piece.n = 0;
+    add_text(&piece, 1, text, n);
+    add(&piece, "\x15", 1);
+    add(&piece, (const char *)&score, 4);
+    add_number(&piece, 3, type);
+    add_text(b, 1, piece.at, piece.n);
+}
+
+/* ---- the small model ---- */
+
+enum { PAD, END, UNK, MARK, A, B, AB, CD, N_PIECES, EXTRA_0 = N_PIECES + 99 };
+
+/* What a test changes: NULL, 0: as it is. */
+struct recipe {
+    const char *piece; /* one more */
+    size_t piece_bytes;
+    float score;
+    int type;
+    int trainer_field; /* one more in the trainer's part */
+    int64_t trainer_value;
+    const char *table;
+    size_t table_bytes;
+    const char *tail; /* raw bytes behind all */
+    size_t tail_bytes;
+    bool no_unk, no_normalizer;
+};
+
+static struct bytes model, part;
+
+static void cook(struct recipe r) {
+    model.n = part.n = 0;
+    add_piece(&model, "<pad>", 5, 0, 3);
+    add_piece(&model, "</s>", 4, 0, 3);
+    add_piece(&model, "<unk>", 5, 0, r.no_unk ? 1 : 2);
+    add_piece(&model, "\xe2\x96\x81", 3, -2, 1);
+    add_piece(&model, "a", 1, -3, 1);
+    add_piece(&model, "b", 1, -3, 1);
+    add_piece(&model, "ab", 2, -4, 1);
+    add_piece(&model, "cd", 2, -4, 1);
+    if (r.piece) add_piece(&model, r.piece, r.piece_bytes, r.score, r.type ? r.type : 1);
+    add_number(&part, 3, 1);
+    if (r.trainer_field) add_number(&part, r.trainer_field, r.trainer_value);
+    add_text(&model, 2, part.at, part.n);
+    part.n = 0;
+    add_text(&part, 1, "identity", 8);
+    if (r.table) add_text(&part, 2, r.table, r.table_bytes);
+    if (!r.no_normalizer) add_text(&model, 3, part.at, part.n);
+    if (r.tail) add(&model, r.tail, r.tail_bytes);
+    put_bytes("spiece.model", model.at, model.n);
+}
+
+static struct tokenizer *open_recipe(struct recipe r) {
+    struct tokenizer *t;
+    struct error e;
+    char line[1024];
+    cook(r);
+    if (open_path(folder, &t, &e)) fail_msg("%s", error_line(&e, line, sizeof line));
+    assert_string_equal(tokenizer_kind(t), "unigram");
+    return t;
+}
+
+static void expect_failure(struct recipe r, enum status code, const char *says) {
+    cook(r);
+    expect_open_failure(folder, code, says);
+}
+
+/* ---- ids ---- */
+
+static void test_goldens(void **state) {
+    (void)state;
+    compare_packed("t5", (const char *const[]){"spiece.model", "tokenizer_config.json", NULL});
+    compare_packed("t5_json", (const char *const[]){"tokenizer.json", NULL});
+}
+
+static void test_words(void **state) {
+    (void)state;
+    struct tokenizer *t = open_recipe((struct recipe){0});
+    assert_int_equal(tokenizer_size(t), N_PIECES + 100);
+    assert_int_equal(tokenizer_special(t, "</s>"), END);
+    assert_int_equal(tokenizer_special(t, "<pad>"), PAD);
+    assert_int_equal(tokenizer_special(t, "<unk>"), UNK);
+    assert_int_equal(tokenizer_special(t, "<extra_id_0>"), EXTRA_0);
+    assert_int_equal(tokenizer_special(t, "ab"), -1);
+    IDS(t, " ab \t\xe3\x80\x80 b\n", MARK, AB, MARK, B);
+    IDS(t, "aab", MARK, A, AB);
+    IDS(t, "xyab\xc3\xa9", MARK, UNK, AB, UNK);
+    IDS(t, "xy x", MARK, UNK, MARK, UNK);
+    IDS(t,
+        "a\xe2\x96\x81\xe2\x96\x81"
+        "b",
+        MARK, A, MARK, MARK, B);
+    IDS(t, "a</s> b<extra_id_0>", MARK, A, END, MARK, B, EXTRA_0);
+    IDS(t, "a\0b", MARK, A, UNK, B);
+    assert_ids(t, "  ", 2, NULL, 0);
+    close_clean(t);
+    t = open_recipe((struct recipe){.piece = "a\0b", .piece_bytes = 3, .score = -1});
+    IDS(t, "a\0b", MARK, N_PIECES);
+    close_clean(t);
+}
+
+/* Equal sums of scores: the way whose last piece is longest, however often sums were rounded before. */
+static void test_ties(void **state) {
+    (void)state;
+    struct tokenizer *t = open_recipe((struct recipe){.piece = "aa", .piece_bytes = 2, .score = -4.1F});
+    int32_t want[64] = {MARK, A};
+    char text[64];
+    for (int i = 2; i < 32; i++) want[i] = N_PIECES;
+    memset(text, 'a', sizeof text);
+    assert_ids(t, text, 61, want, 32);
+    close_clean(t);
+}
+
+static void test_configuration(void **state) {
+    (void)state;
+    struct tokenizer *t;
+    struct error e;
+    put_file(
+        "tokenizer_config.json",
+        "{\"tokenizer_class\":\"T5TokenizerFast\",\"extra_ids\":1,\"added_tokens_decoder\":{\"1\":{"
+        "\"content\":"
+        "\"</s>\",\"special\":true,\"rstrip\":true},\"8\":{\"content\":\"<extra_id_0>\",\"lstrip\":true}}}");
+    t = open_recipe((struct recipe){0});
+    assert_int_equal(tokenizer_size(t), N_PIECES + 1);
+    IDS(t, "a  <extra_id_0>b</s>  a", MARK, A, N_PIECES, MARK, B, END, MARK, A);
+    close_clean(t);
+    expect_folder_failure("tokenizer_config.json", "{\"tokenizer_class\":\"LlamaTokenizer\"}", UNSUPPORTED,
+                          "LlamaTokenizer");
+    expect_folder_failure("tokenizer_config.json", "{\"extra_ids\":1001}", META, "extra_ids");
+    expect_folder_failure("tokenizer_config.json", "{\"extra_ids\":\"5\"}", META, "a string");
+    put_file("tokenizer_config.json", NULL);
+    char path[128];
+    snprintf(path, sizeof path, "%s/spiece.model", folder);
+    assert_int_equal(open_path(path, &t, &e), OK); /* by name, alone */
+    assert_int_equal(tokenizer_special(t, "<extra_id_0>"), EXTRA_0);
+    close_clean(t);
+}
+
+/* ---- files that are wrong ---- */
+
+/* Cut anywhere: what is left of the model is no model. */
+static void test_t01_every_truncation(void **state) {
+    (void)state;
+    struct tokenizer *t;
+    struct error e;
+    cook((struct recipe){0});
+    for (size_t n = 0; n < model.n; n++) {
+        put_bytes("spiece.model", model.at, n);
+        enum status status = open_path(folder, &t, &e);
+        if (status != BOUNDS && status != MISSING)
+            fail_msg("%zu bytes: %s %s", n, status_name(status), e.what);
+    }
+}
+
+static void test_t07_wire_format(void **state) {
+    (void)state;
+#define TAIL(text) (struct recipe){.tail = text, .tail_bytes = sizeof(text) - 1}
+    expect_failure(TAIL("\x98\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), BOUNDS, "more than 10 bytes");
+    expect_failure(TAIL("\xa0\x06\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), BOUNDS,
+                   "more than 10 bytes");
+    expect_failure(TAIL("\xa0\x06\x80"), BOUNDS, "middle of a number");
+    expect_failure(TAIL("\xa2\x06\x05"
+                        "abc"),
+                   BOUNDS, "5 bytes");
+    expect_failure(TAIL("\xa2\x06\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), BOUNDS, "18446744073709551615");
+    expect_failure(TAIL("\x02\x00"), TYPE, "no possible number");
+    expect_failure(TAIL("\xa3\x06"), TYPE, "a model has none of"); /* a group's start, end, and no kind */
+    expect_failure(TAIL("\xa4\x06"), TYPE, "a model has none of");
+    expect_failure(TAIL("\xa6\x06"), TYPE, "a model has none of");
+    expect_failure(TAIL("\xa7\x06"), TYPE, "a model has none of");
+    expect_failure(TAIL("\xa5\x06"
+                        "abc"),
+                   BOUNDS, "middle of a number");
+    expect_failure(TAIL("\xa1\x06"
+                        "abcdefg"),
+                   BOUNDS, "middle of a number");
+    expect_failure(TAIL("\x08\x01"), TYPE, "type 0 of field 1");
+    expect_failure(TAIL("\x0a\x02\x08\x01"), TYPE, "type 0 of field 1");
+    expect_failure(TAIL("\x0a\x02\x12\x00"), TYPE, "type 2 of field 2");
+    close_clean(open_recipe(TAIL("\xa2\x06\x03"
+                                 "abc\xa5\x06"
+                                 "abcd\xa1\x06"
+                                 "abcdefgh\xa0\x06\x01")));
+}
+
+static void test_t08_pieces(void **state) {
+    (void)state;
+    static char long_piece[200000];
+    memset(long_piece, 'x', sizeof long_piece);
+    expect_failure((struct recipe){.piece = long_piece, .piece_bytes = sizeof long_piece}, LIMIT,
+                   "200000 bytes");
+    expect_failure((struct recipe){.piece = "", .piece_bytes = 0}, META, "piece 8 is empty");
+    expect_failure((struct recipe){.piece = "x", .piece_bytes = 1, .score = NAN}, META, "nan");
+    expect_failure((struct recipe){.piece = "x", .piece_bytes = 1, .score = -INFINITY}, META, "-inf");
+    expect_failure((struct recipe){.piece = "ab", .piece_bytes = 2}, DUP, "\"ab\"");
+    expect_failure((struct recipe){.piece = "<extra_id_7>", .piece_bytes = 12}, DUP, "<extra_id_7>");
+    expect_failure((struct recipe){.piece = "x\xff", .piece_bytes = 2}, UTF8, "piece 8");
+    expect_failure((struct recipe){.piece = "<0x41>", .piece_bytes = 6, .type = 6}, UNSUPPORTED, "type");
+}
+
+/* A table: a trie of one block of 256 units, whose root leads to 'a' (0x61), and texts. */
+struct table {
+    uint32_t bytes, units[256];
+    char texts[8];
+};
+
+static void test_t09_normalisation(void **state) {
+    (void)state;
+    enum { LEAF = 1 << 8, OFFSET = 10 };
+    struct table good = {.bytes = 1024, .texts = "b\0cd"};
+    good.units[0] = 0x10 << OFFSET;                 /* children at 0x10 ^ byte */
+    good.units[0x71] = 'a' | LEAF | 0x20 << OFFSET; /* its children and value at 0x51 */
+    good.units[0x51] = 1u << 31 | 2;                /* "cd" */
+    struct recipe r = {.table = (const char *)&good, .table_bytes = 4 + 1024 + 5};
+    struct tokenizer *t = open_recipe(r);
+    IDS(t, "ba b", MARK, B, CD, MARK, B);
+    close_clean(t);
+    for (size_t n = 1; n < 4; n++)
+        expect_failure((struct recipe){.table = "\0\0\0", .table_bytes = n}, BOUNDS,
+                       "shorter than its own length");
+    expect_failure((struct recipe){.table = "\5\0\0\0abcdefgh", .table_bytes = 12}, BOUNDS, "5 bytes");
+    expect_failure((struct recipe){.table = "\0\0\0\0abcdefg", .table_bytes = 12}, BOUNDS, "0 bytes");
+    expect_failure((struct recipe){.table = "\xff\xff\xff\xff"
+                                            "abcdefg",
+                                   .table_bytes = 12},
+                   BOUNDS, "4294967295");
+    expect_failure((struct recipe){.table = (const char *)&good, .table_bytes = 4 + 1024 + 4}, BOUNDS,
+                   "does not end");
+    struct table bad = good;
+    r.table = (const char *)&bad;
+    bad.units[0] = 1u << 31 | 0x100 << OFFSET;
+    expect_failure(r, BOUNDS, "outside of itself");
+    bad.units[0] = good.units[0];
+    bad.units[0x71] = 'a' | 1 << 9 | 0x3FFFu << OFFSET;
+    expect_failure(r, BOUNDS, "outside of itself");
+    bad.units[0x71] = good.units[0x71];
+    bad.units[0x51] = 1u << 31 | 5;
+    expect_failure(r, BOUNDS, "byte 5");
+    static char huge[(1 << 20) / 2 - 4096];
+    expect_failure((struct recipe){.table = huge, .table_bytes = sizeof huge}, BOUNDS, "0 bytes");
+}
+
+/* A trie that leads back to itself, and one whose texts are longer than any text should become. */
+static void test_t09_circles(void **state) {
+    (void)state;
+    static struct {
+        uint32_t bytes, units[256];
+        char text[100000];
+    } table = {.bytes = 1024};
+    memset(table.text, 'b', sizeof table.text - 1);
+    table.units[0] = 0x10 << 10;
+    table.units[0x71] = 'a' | 0; /* its children are its siblings */
+    struct recipe r = {.table = (const char *)&table, .table_bytes = sizeof table};
+    struct tokenizer *t = open_recipe(r);
+    IDS(t, "aaab", MARK, A, A, AB);
+    close_clean(t);
+    table.units[0x71] = 'a' | 1 << 8 | 0x20 << 10;
+    table.units[0x51] = 1u << 31;
+    t = open_recipe(r);
+    struct error e = {0};
+    int32_t *ids;
+    int n;
+    assert_int_equal(tokenizer_encode(t, "aaaa", 4, &ids, &n, &e), LIMIT);
+    close_clean(t);
+}
+
+/* Pieces that are each other's beginnings, and as many tokens of a user. */
+static void test_t10_nested(void **state) {
+    (void)state;
+    char text[80];
+    memset(text, 'x', sizeof text);
+    for (int type = 1; type <= 4; type += 3) {
+        model.n = 0;
+        add_piece(&model, "<unk>", 5, 0, 2);
+        for (size_t n = 1; n <= 70; n++) add_piece(&model, text, n, -1 - (float)n / 128, type);
+        add_text(&model, 2, "\x18\x01", 2);
+        add_text(&model, 3, "", 0);
+        put_bytes("spiece.model", model.at, model.n);
+        struct tokenizer *t;
+        struct error e;
+        assert_int_equal(open_path(folder, &t, &e), OK);
+        if (type == 4)
+            assert_ids(t, text, 75, (const int32_t[]){70, 5}, 2);
+        else
+            assert_ids(t, text, 75, (const int32_t[]){0, 5, 70}, 3);
+        close_clean(t);
+    }
+}
+
+static void test_t11_special_ids(void **state) {
+    (void)state;
+    enum { FALLBACK = 35, UNK_ID = 40, BOS_ID, EOS_ID, PAD_ID };
+    expect_failure((struct recipe){.no_unk = true}, META, "unknown piece");
+    expect_failure((struct recipe){.piece = "<u>", .piece_bytes = 3, .type = 2}, META, "two unknown");
+    expect_failure((struct recipe){.trainer_field = UNK_ID, .trainer_value = -1}, META, "-1 in field 40");
+    expect_failure((struct recipe){.trainer_field = UNK_ID, .trainer_value = 8}, META, "8 in field 40");
+    expect_failure((struct recipe){.trainer_field = EOS_ID, .trainer_value = 1000}, META, "1000 in field 42");
+    expect_failure((struct recipe){.trainer_field = PAD_ID, .trainer_value = INT64_MIN}, META, "in field 43");
+    close_clean(open_recipe((struct recipe){.trainer_field = BOS_ID, .trainer_value = -1}));
+    expect_failure((struct recipe){.trainer_field = FALLBACK, .trainer_value = 1}, UNSUPPORTED,
+                   "byte_fallback");
+    expect_failure((struct recipe){.trainer_field = 3, .trainer_value = 2}, UNSUPPORTED, "model type");
+    expect_failure((struct recipe){.no_normalizer = true}, MISSING, "normalisation");
+}
+
+/* ---- tokenizer.json ---- */
+
+#define META_SPACE "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"always\"}"
+#define WORDS      "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"}," META_SPACE "]}"
+#define JSON(normalizer, pre, vocab, unk)                                                                    \
+    "{\"normalizer\":" normalizer ",\"pre_tokenizer\":" pre                                                  \
+    ",\"added_tokens\":[{\"id\":1,\"content\":\"</s>\",\"special\":true}],\"model\":{\"type\":\"Unigram\","  \
+    "\"unk_id\":" unk ",\"vocab\":[[\"<unk>\",0],[\"</s>\",0.0],[\"\xe2\x96\x81\",-2],[\"a\",-3.5]" vocab    \
+    "]}}"
+
+static void test_json(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        enum status code;
+        const char *says;
+    } rows[] = {
+        {JSON("null", WORDS, "", "4"), META, "found 4"},
+        {JSON("null", WORDS, "", "-1"), META, "-1"},
+        {JSON("null", WORDS, "", "null"), META, "unk_id"},
+        {JSON("null", WORDS, "", "0,\"byte_fallback\":true"), UNSUPPORTED, "byte_fallback"},
+        {JSON("null", WORDS, ",[\"b\"]", "0"), META, "piece 4"},
+        {JSON("null", WORDS, ",[\"b\",\"1\"]", "0"), META, "piece 4"},
+        {JSON("null", WORDS, ",[\"b\",1,2]", "0"), META, "piece 4"},
+        {JSON("null", WORDS, ",7", "0"), META, "an integer"},
+        {JSON("null", WORDS, ",[\"a\",-1]", "0"), DUP, "\"a\""},
+        {JSON("null", WORDS, ",[\"\",-1]", "0"), META, "empty"},
+        {JSON("null", "{\"type\":\"Whitespace\"}", "", "0"), UNSUPPORTED, "Whitespace"},
+        {JSON("null", "{\"type\":\"Metaspace\",\"replacement\":\"_\"}", "", "0"), UNSUPPORTED, "\"_\""},
+        {JSON("null", "{\"type\":\"Metaspace\",\"prepend_scheme\":\"never\"}", "", "0"), UNSUPPORTED,
+         "never"},
+        {JSON("{\"type\":\"NFKC\"}", WORDS, "", "0"), UNSUPPORTED, "NFKC"},
+        {JSON("{\"type\":\"Precompiled\",\"precompiled_charsmap\":5}", WORDS, "", "0"), META, "a string"},
+        {JSON("{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"?\"}", WORDS, "", "0"), META, "base64"},
+        {JSON("{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAAA\"}", WORDS, "", "0"), BOUNDS,
+         "shorter"},
+    };
+    struct tokenizer *t;
+    struct error e;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        put(json_path, rows[i].text, strlen(rows[i].text));
+        expect_open_failure(json_path, rows[i].code, rows[i].says);
+    }
+    /* What earlier releases wrote. */
+    static const char older[] = JSON("{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Strip\"},{\"type\":"
+                                     "\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\" \"}]}",
+                                     META_SPACE, "", "0");
+    put(json_path, older, sizeof older - 1);
+    assert_int_equal(open_path(json_path, &t, &e), OK);
+    IDS(t, " a  a</s>b", 2, 3, 2, 3, 1, 2, 0);
+    close_clean(t);
+    unlink(json_path);
+}
+
+/* ---- memory, time ---- */
+
+static void test_every_allocation_fails(void **state) {
+    (void)state;
+    struct table table = {.bytes = 1024, .texts = "b"};
+    cook((struct recipe){.table = (const char *)&table, .table_bytes = 4 + 1024 + 2});
+    expect_memory_failures(folder, "ab <extra_id_0> x");
+}
+
+/* One word whose every piece overlaps others, unknown ones, marks in clusters, white space, look-alikes. */
+static void test_linear_time(void **state) {
+    (void)state;
+    unpack("t5", "spiece.model");
+    struct tokenizer *t;
+    struct error e;
+    assert_int_equal(open_path(folder, &t, &e), OK);
+    expect_linear_time(t, (const char *const[]){"haha...", "\xcc\x81\xcc\xa3", "  \t ", "<extra_id",
+                                                "\xe2\x96\x81", "\xef\xb7\xba", NULL});
+    close_clean(t);
+}
+
+/* The first ids of a sentence, -1 behind them. */
+static void first_ids(struct tokenizer *t, int32_t *first, int most) {
+    static const char text[] = "a red fox in the snow <extra_id_3>";
+    struct error e = {0};
+    int32_t *ids;
+    int n;
+    assert_int_equal(tokenizer_encode(t, text, sizeof text - 1, &ids, &n, &e), OK);
+    for (int i = 0; i < most; i++) first[i] = i < n ? ids[i] : -1;
+    sys.release(&sys, ids);
+}
+
+/* Made-up ones have the size that was asked for, and the same ids from either file. */
+static void test_made(void **state) {
+    (void)state;
+    static const int rows[] = {256, 1000, 32128}, sizes[] = {256, 1000, 32100};
+    static const char *const without[] = {"tokenizer.json", "spiece.model"};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int32_t ids[2][32];
+        for (int form = 0; form < 2; form++) {
+            struct tokenizer *t = open_made("unigram", rows[i], without[form]);
+            assert_int_equal(tokenizer_size(t), sizes[i]);
+            assert_int_equal(tokenizer_special(t, "<extra_id_0>"), sizes[i] - 1);
+            IDS(t, "~ ~</s>", 3, 97, 3, 97, 1);
+            first_ids(t, ids[form], 32);
+            close_clean(t);
+        }
+        assert_memory_equal(ids[0], ids[1], sizeof ids[0]);
+    }
+    expect_made_failure("unigram", 255, "256");
+    expect_made_failure("WordPiece", 1000, "WordPiece");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_goldens),
+        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_configuration),
+        cmocka_unit_test(test_t01_every_truncation),
+        cmocka_unit_test(test_t07_wire_format),
+        cmocka_unit_test(test_t08_pieces),
+        cmocka_unit_test(test_t09_normalisation),
+        cmocka_unit_test(test_t09_circles),
+        cmocka_unit_test(test_t10_nested),
+        cmocka_unit_test(test_t11_special_ids),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_every_allocation_fails),
+        cmocka_unit_test(test_linear_time),
+        cmocka_unit_test(test_made),
+    };
+    int n = sizeof tests / sizeof *tests,
+        failed = cmocka_run_group_tests(tests, make_test_folder, remove_test_folder);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
+}

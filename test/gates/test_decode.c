@@ -1,0 +1,347 @@
+/* The decoder alone, and its settings: --vae-tiling moves and shortens its buffers and changes no bit; a
+ * decode that does not fit is refused before anything is read, with what would help; one that fails leaves
+ * the latent. */
+#include "test/lib/harness.h"
+
+#include <sys/stat.h>
+
+enum { WIDTH = 272, HEIGHT = 208 };
+
+static const char *const ways[] = {"off", "on", "auto"};
+
+static struct sluice_request request_decode(const char *how) {
+    struct sluice_request request = request_fox(WIDTH, HEIGHT, 1, 1, 1);
+    request.vae_tiling = how;
+    return request;
+}
+
+static json_int_t decode_bytes(json_t *plan) {
+    return number(stage_of(plan, "decode"), "state_bytes");
+}
+
+static const char *way_of(json_t *plan) {
+    const char *how = json_string_value(json_object_get(stage_of(plan, "decode"), "vae_tiling"));
+    return how ? how : "none";
+}
+
+/* Other bytes, the same picture, at the least budget of each; auto needs no more than the smaller and takes
+ * the faster where both fit. */
+static void tiling(struct rig *rig) {
+    json_int_t least[3], all, state[2] = {0};
+    struct sluice_request request = request_decode(NULL);
+    struct result want = run(rig, &request);
+    check(want.n_images == 1 && !strcmp(way_of(want.plan), "off"), "plenty: %s", want.error.what);
+    for (int i = 0; i < 3; i++) {
+        request = request_decode(ways[i]);
+        bounds(rig, request, &least[i], &all);
+        for (int k = 0; k < 2; k++) {
+            request.max_ram_bytes = k ? plenty : least[i];
+            watch_restart(&rig->watch);
+            struct result r = run(rig, &request);
+            same(&want, &r, ways[i]);
+            check(rig->watch.sys.use.peak_bytes[LINE_STATE] <=
+                      number(r.plan, "cross_bytes") + decode_bytes(r.plan),
+                  "%s: more state than planned", ways[i]);
+            if (i < 2) {
+                state[i] = decode_bytes(r.plan);
+                check(!strcmp(way_of(r.plan), ways[i]), "%s: not what was asked for", ways[i]);
+            } else {
+                check(!strcmp(way_of(r.plan), k ? "off" : "on"), "auto chose %s", way_of(r.plan));
+                check(decode_bytes(r.plan) == state[!k], "auto is neither");
+            }
+            result_free(&r);
+        }
+    }
+    printf("decode of %dx%d: state %lld kept, %lld tiled; least %lld and %lld\n", WIDTH, HEIGHT,
+           (long long)state[0], (long long)state[1], (long long)least[0], (long long)least[1]);
+    check(state[1] * 10 < state[0] * 9 && least[1] < least[0], "tiling saves nothing");
+    check(least[2] - least[1] < 1 << 18,
+          "auto needs more than on"); /* but for the description of both ways */
+    result_free(&want);
+}
+
+/* `on` never takes more: pictures lower than a band, flat and narrow ones have nothing to gain. */
+static void never_more(struct rig *rig) {
+    static const int sizes[][2] = {{32, 16}, {144, 112}, {1040, 16}, {16, 528}, {400, 272}, {80, 640}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        json_int_t least[2], all;
+        for (int way = 0; way < 2; way++) {
+            struct sluice_request request = request_fox(sizes[i][0], sizes[i][1], 1, 1, 1);
+            request.vae_tiling = way ? "on" : "off";
+            bounds(rig, request, &least[way], &all);
+        }
+        check(least[1] <= least[0], "%dx%d: on takes %lld, off %lld", sizes[i][0], sizes[i][1],
+              (long long)least[1], (long long)least[0]);
+    }
+}
+
+/* A plan's own word is kept, unless the request says otherwise. */
+static void given_plans(struct rig *rig) {
+    struct sluice_request request = request_decode("on");
+    json_t *plan = query(rig, &request, NULL);
+    char *text = json_dumps(plan, 0);
+    for (int i = 0; i < 3; i++) {
+        request = request_decode(ways[i]);
+        request.plan = text;
+        struct result r = run(rig, &request);
+        if (i)
+            check(r.code == SLUICE_OK && !strcmp(way_of(r.plan), "on"), "given plan, %s: %s", ways[i],
+                  r.error.what);
+        else
+            check(r.code == SLUICE_BUDGET, "given plan, off: %s", sluice_code_name(r.code));
+        result_free(&r);
+    }
+    free(text);
+    json_decref(plan);
+    request = request_decode("maybe");
+    struct result r = run(rig, &request);
+    check(r.code == SLUICE_USAGE, "maybe: %s", sluice_code_name(r.code));
+    result_free(&r);
+}
+
+static void refused(struct rig *rig, struct sluice_request request, const char *starts, const char *helps,
+                    const char * not ) {
+    watch_restart(&rig->watch);
+    struct result r = run(rig, &request);
+    check(r.code == SLUICE_BUDGET && r.error.exit_code == 4, "refused: %s", sluice_code_name(r.code));
+    check(!atomic_load(&rig->watch.count[CALL_READ]), "weights are read before the refusal");
+    check(!strncmp(r.error.what, starts, strlen(starts)), "refused: %s, not %s", r.error.what, starts);
+    check(strstr(r.error.expected, helps) && !(not &&strstr(r.error.expected, not )), "refused: expected %s",
+          r.error.expected);
+    result_free(&r);
+}
+
+/* With what is refused, everything that it says would help does. */
+static void refusals(struct rig *rig) {
+    json_int_t kept, tiled, without, all;
+    struct sluice_request request = request_decode("on");
+    bounds(rig, request, &tiled, &all);
+    bounds(rig, request_decode("off"), &kept, &all);
+    request.no_decode = true;
+    bounds(rig, request, &without, &all);
+    check(without < tiled, "the decode is not what binds here");
+    request = request_decode("off");
+    request.max_ram_bytes = kept - 1;
+    refused(rig, request, "only the decode does not fit", "--vae-tiling on; or --no-decode", NULL);
+    request.vae_tiling = "on";
+    struct result r = run(rig, &request);
+    check(r.code == SLUICE_OK, "--vae-tiling on helps: %s", r.error.what);
+    result_free(&r);
+    request.max_ram_bytes = tiled - 1;
+    refused(rig, request, "only the decode does not fit", "--no-decode --save-latent", "--vae-tiling");
+    request.vae_tiling = "auto";
+    refused(rig, request, "only the decode does not fit", "--no-decode --save-latent", "--vae-tiling");
+    request.no_decode = true;
+    r = run(rig, &request);
+    check(r.code == SLUICE_OK && r.n_latents == 1, "--no-decode helps: %s", r.error.what);
+    result_free(&r);
+    request = request_decode(NULL);
+    request.max_ram_bytes = without / 2;
+    refused(rig, request, "does not fit", "at least", "--no-decode");
+}
+
+/* No memory from the beginning of the decode on. */
+static void latent_is_kept(struct rig *rig) {
+    static char path[128];
+    struct stat s;
+    struct sluice_error e;
+    snprintf(path, sizeof path, "%s/latent.safetensors", temporary);
+    struct sluice_request request = request_decode(NULL);
+    struct result want = run(rig, &request), r;
+    request.save_latent = path;
+    request.no_decode = true;
+    watch_restart(&rig->watch);
+    r = run(rig, &request);
+    long maps = atomic_load(&rig->watch.count[CALL_MAP]);
+    check(r.code == SLUICE_OK && remove(path) == 0, "no latent was saved: %s", r.error.what);
+    result_free(&r);
+    request.no_decode = false;
+    watch_fail(&rig->watch, CALL_MAP, maps + 1, true);
+    r = run(rig, &request);
+    check(r.code == SLUICE_MEMORY && r.error.exit_code == 5 && !r.n_images && r.n_latents == 1,
+          "without memory: %s, %d pictures", sluice_code_name(r.code), r.n_images);
+    check(stat(path, &s) == 0, "the latent is not there");
+    result_free(&r);
+    watch_restart(&rig->watch);
+    request = request_decode("on");
+    int code = sluice_decode(rig->session, &request, path, &e);
+    char *text = NULL, hash[IMAGES][HEX] = {{0}};
+    sluice_report(rig->session, &text, NULL);
+    json_t *report = json_loads(text, 0, NULL);
+    read_hashes(json_object_get(report, "image_sha256"), hash);
+    check(code == SLUICE_OK && !strcmp(hash[0], want.image[0]), "the latent decodes to another picture: %s",
+          code ? e.what : hash[0]);
+    json_decref(report);
+    sluice_free(text);
+    result_free(&want);
+}
+
+/* ---- the autoencoder alone ---- */
+
+typedef struct sluice_model_options options;
+
+static const char *under(const char *name) {
+    static char path[8][256];
+    static int next;
+    char *to = path[next++ % 8];
+    snprintf(to, sizeof path[0], "%s/%s", temporary, name);
+    return to;
+}
+
+static bool open_alone(struct rig *rig, options from, const char *what) {
+    struct error e = {0};
+    struct sluice_session_options session = {.threads = 2};
+    from.struct_size = sizeof from;
+    from.decodes_only = true;
+    memset(rig, 0, sizeof *rig);
+    watch_init(&rig->watch, 3);
+    model_open(&rig->watch.sys, &from, &rig->model, &e);
+    return check(e.code == OK, "%s: %s (%s)", what, e.what, e.where) && rig_open_session(rig, &session);
+}
+
+static json_int_t decode_least(struct rig *rig, const char *latent) {
+    struct sluice_error e;
+    struct sluice_request request = request_decode(NULL);
+    bool fits = false;
+    char *text = NULL;
+    int code = sluice_plan_query(rig->session, &request, latent, &text, &fits, &e);
+    check(code == SLUICE_OK && fits, "plan: %s", e.what);
+    json_t *plan = text ? json_loads(text, 0, NULL) : NULL;
+    json_int_t least = ram(plan, "least");
+    json_decref(plan);
+    sluice_free(text);
+    return least;
+}
+
+/* It decodes at the least that its plan names, which is at most that of the whole model, and cannot draw. */
+static void decodes(options from, const char *latent, const struct result *want, json_int_t most,
+                    const char *what) {
+    struct rig rig;
+    struct sluice_request request = request_decode(NULL);
+    struct sluice_error e;
+    char *text = NULL;
+    bool fits;
+    if (!open_alone(&rig, from, what)) return;
+    request.max_ram_bytes = decode_least(&rig, latent);
+    check(request.max_ram_bytes <= most, "%s: at least %lld, not %lld", what,
+          (long long)request.max_ram_bytes, (long long)most);
+    struct result r = run_or_decode(&rig, &request, latent);
+    check(r.code == SLUICE_OK && r.n_images == 1 && !strcmp(r.image[0], want->image[0]), "%s: %s", what,
+          r.code ? r.error.what : r.image[0]);
+    result_free(&r);
+    request.max_ram_bytes--;
+    r = run_or_decode(&rig, &request, latent);
+    check(r.code == SLUICE_BUDGET, "%s, one byte less: %s", what, sluice_code_name(r.code));
+    result_free(&r);
+    r = run(&rig, &request);
+    check(r.code == SLUICE_USAGE && r.error.exit_code == 2 && strstr(r.error.what, "only the autoencoder"),
+          "%s draws: %s", what, r.error.what);
+    result_free(&r);
+    check(sluice_plan_query(rig.session, &request, NULL, &text, &fits, &e) == SLUICE_USAGE && !text,
+          "%s plans to draw", what);
+    rig_close(&rig);
+}
+
+static void shell(const char *command) {
+    check(system(command) == 0, "%s", command);
+}
+
+/* A Hugging Face folder of which everything but the autoencoder is gone or damaged, and one that never had
+ * anything else. */
+static void spoil(const char *folder) {
+    char command[1024];
+    snprintf(command, sizeof command,
+             "cd '%s' && mkdir only spoilt && cp -r '%s/vae' only && cp -r '%s/vae' spoilt && "
+             "mkdir spoilt/transformer spoilt/scheduler && echo '[' >spoilt/model_index.json && "
+             "echo '[' >spoilt/scheduler/scheduler_config.json && echo '[' >spoilt/sluice.json",
+             temporary, folder, folder);
+    shell(command);
+}
+
+static void alone(struct rig *rig, const char *folder) {
+    static const char weights[] = "only/vae/diffusion_pytorch_model.safetensors";
+    const char *latent = under("alone.safetensors");
+    struct sluice_request request = request_decode(NULL);
+    struct error e = {0};
+    sluice_model *model = NULL;
+    request.save_latent = latent;
+    struct result want = run(rig, &request);
+    json_int_t most = decode_least(rig, latent);
+    spoil(folder);
+    decodes((options){.model = folder}, latent, &want, most, "a whole model");
+    decodes((options){.vae = under("only/vae")}, latent, &want, most, "--vae with a folder");
+    decodes((options){.vae = under(weights)}, latent, &want, most, "--vae with a file");
+    decodes((options){.model = under("only")}, latent, &want, most, "-m with vae/");
+    decodes((options){.model = under("only/vae")}, latent, &want, most, "-m with vae/ itself");
+    decodes((options){.model = under(weights)}, latent, &want, most, "-m with a file");
+    decodes((options){.model = under("spoilt")}, latent, &want, most, "nothing else is read");
+    decodes((options){.vae = under("only/vae"), .llm = "/nowhere", .tokenizer = "/nowhere"}, latent, &want,
+            most, "other parts are not looked for");
+    char text_encoder[256];
+    snprintf(text_encoder, sizeof text_encoder, "%s/text_encoder", folder);
+    options from = {.struct_size = sizeof from, .model = text_encoder, .decodes_only = true};
+    check(model_open(NULL, &from, &model, &e) == MISSING && e.exit == 3 && strstr(e.what, "no 'vae'") &&
+              strstr(e.expected, "--vae"),
+          "no autoencoder: %s, %s", e.what, e.expected);
+    result_free(&want);
+}
+
+/* The picture of a latent under this shift; NULL: none is given. */
+static void decode_shifted(const char *shift, char hash[HEX]) {
+    struct rig rig;
+    struct sluice_request request = request_decode(NULL);
+    char command[1024], line[64] = "";
+    if (shift) snprintf(line, sizeof line, "\"shift_factor\": %s, ", shift);
+    snprintf(
+        command, sizeof command,
+        "cd '%s' && sed 's/\"shift_factor\": [0-9.]*, /%s/' only/vae/config.json >spoilt/vae/config.json",
+        temporary, line);
+    shell(command);
+    if (!open_alone(&rig, (options){.vae = under("spoilt/vae")}, "shifted")) return;
+    struct result r = run_or_decode(&rig, &request, under("alone.safetensors"));
+    check(r.code == SLUICE_OK, "shift %s: %s", shift ? shift : "left out", r.error.what);
+    memcpy(hash, r.image[0], HEX);
+    result_free(&r);
+    rig_close(&rig);
+}
+
+static void shifts(void) {
+    static const char *const given[] = {NULL, "0.1159", "null", "0"};
+    char hash[4][HEX] = {{0}};
+    for (int i = 0; i < 4; i++) decode_shifted(given[i], hash[i]);
+    check(!strcmp(hash[0], hash[1]), "a shift that is left out is not the published one");
+    check(!strcmp(hash[2], hash[3]), "null is not 0");
+    check(strcmp(hash[0], hash[2]), "the shift changes nothing");
+}
+
+/* Pictures outweigh everything else at this size. */
+static const char *checkpoint(void) {
+    static char folder[128];
+    struct sluice_error e;
+    snprintf(folder, sizeof folder, "%s/pictures", temporary);
+    int code = sluice_checkpoint_write(
+        "zimage", folder,
+        "heads=1,axis0=8,axis1=12,axis2=12,layers=1,refiners=1,hidden=32,text_heads=2,text_key_heads=1,"
+        "text_head_dim=16,text_ff=32,text_layers=2,vocabulary=400,vae0=64,vae1=64,vae2=48,vae3=24,"
+        "vae_resnets=2,vae_groups=8,latent_channels=16,dtype=f32",
+        11, NULL, NULL, &e);
+    check(!code, "checkpoint: %s (%s) %s", e.what, e.where, e.found);
+    return folder;
+}
+
+int main(void) {
+    struct rig rig;
+    temporary_make();
+    const char *folder = checkpoint();
+    if (rig_open(&rig, folder, 2, 3)) {
+        tiling(&rig);
+        never_more(&rig);
+        given_plans(&rig);
+        refusals(&rig);
+        latent_is_kept(&rig);
+        alone(&rig, folder);
+        shifts();
+    }
+    rig_close(&rig);
+    return finish();
+}

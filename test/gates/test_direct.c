@@ -1,0 +1,305 @@
+/* Direct reads: sources at every alignment against the file's bytes, with short, interrupted and failing
+ * reads and with files that change; where the file system refuses; when they are chosen; and whole runs with
+ * them: same bits, counted in plan and report. */
+#include "test/lib/harness.h"
+
+enum { FILE_BYTES = 5 * SYS_DIRECT_BLOCK + 1234, BOUNCE_MAX = 4 * SYS_DIRECT_BLOCK };
+
+/* ---- sources ---- */
+
+static unsigned char contents[FILE_BYTES], got[FILE_BYTES + 1];
+static _Alignas(SYS_DIRECT_BLOCK) char bounce_memory[BOUNCE_MAX];
+
+static const char *write_file(const char *name) {
+    static char path[160];
+    atomic_ullong random = 17;
+    for (int i = 0; i < FILE_BYTES; i++) contents[i] = (unsigned char)draw(&random);
+    snprintf(path, sizeof path, "%s/%s", temporary, name);
+    remove(path);
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(contents, sizeof contents, 1, f) != 1 || fclose(f)) abort();
+    return path;
+}
+
+static bool open_source(struct watch *w, const char *path, struct byte_source *source) {
+    struct error e = {0};
+    return check(source_open(&w->sys, path, source, &e) == OK, "open: %s", e.what);
+}
+
+/* Every byte asked for and no other. */
+static void read_once(const struct byte_source *source, uint64_t bounce_bytes, uint64_t offset,
+                      uint64_t bytes) {
+    struct bounce bounce = {bounce_memory, bounce_bytes};
+    struct error e = {0};
+    memset(got, 0xa5, bytes + 1);
+    enum status status = source_read_direct(source, &bounce, got, bytes, offset, &e);
+    check(status == OK && !memcmp(got, contents + offset, bytes) && got[bytes] == 0xa5,
+          "%llu bytes at %llu through %llu: %s", (unsigned long long)bytes, (unsigned long long)offset,
+          (unsigned long long)bounce_bytes, e.what);
+}
+
+static const uint64_t edges[] = {0, 1, 2, 511, 512, 513, 4094, 4095, 4096, 4097};
+enum { EDGES = sizeof edges / sizeof *edges };
+
+static void every_edge(const struct byte_source *source, uint64_t bounce_bytes) {
+    for (int i = 0; i < EDGES; i++)
+        for (int k = 0; k < EDGES; k++) {
+            read_once(source, bounce_bytes, edges[i], edges[k]);
+            read_once(source, bounce_bytes, FILE_BYTES - edges[i] - edges[k], edges[k]);
+            read_once(source, bounce_bytes, edges[i], FILE_BYTES - edges[i] - edges[k]);
+        }
+}
+
+static void alignments(void) {
+    struct watch w;
+    struct byte_source source;
+    watch_init(&w, 5);
+    if (!open_source(&w, write_file("aligned"), &source)) return;
+    int refused = source_open_direct(&source);
+    if (check(refused == 0, "direct reads are not allowed in %s: %s", temporary, strerror(-refused))) {
+        for (int odd = 0; odd < 3; odd++) {
+            w.short_reads = odd == 1;
+            w.interrupts = odd == 2;
+            for (uint64_t blocks = 1; blocks <= 4; blocks *= 2)
+                every_edge(&source, blocks * SYS_DIRECT_BLOCK);
+        }
+        w.short_reads = w.interrupts = false;
+        for (uint64_t at = 0; at <= 4097; at++) read_once(&source, SYS_DIRECT_BLOCK, at, 4097 - at);
+        check(source_open_direct(&source) == 0 && atomic_load(&w.count[CALL_OPEN_DIRECT]) == 1,
+              "a direct source is opened again");
+    }
+    source_close(&source);
+    source_close(&source);
+}
+
+static enum status read_wrong(const struct byte_source *source, uint64_t offset, uint64_t bytes,
+                              struct error *e) {
+    struct bounce bounce = {bounce_memory, BOUNCE_MAX};
+    return source_read_direct(source, &bounce, got, bytes, offset, e);
+}
+
+/* Both paths say the same of what cannot be read. */
+static void past_the_end(void) {
+    struct watch w;
+    struct byte_source source;
+    watch_init(&w, 5);
+    if (!open_source(&w, write_file("short"), &source) || source_open_direct(&source)) return;
+    for (uint64_t at = FILE_BYTES - 3000; at < FILE_BYTES + 9000; at += 1500) {
+        struct error direct = {0}, buffered = {0};
+        uint64_t bytes = at < FILE_BYTES ? FILE_BYTES - at + 1 : 1;
+        read_wrong(&source, at, bytes, &direct);
+        source_read(&source, got, bytes, at, &buffered);
+        check(direct.code == TRUNC && buffered.code == TRUNC, "past the end at %llu: %d, %d",
+              (unsigned long long)at, (int)direct.code, (int)buffered.code);
+    }
+    source_close(&source);
+}
+
+static void failing_reads(void) {
+    struct watch w;
+    struct byte_source source;
+    watch_init(&w, 5);
+    if (!open_source(&w, write_file("failing"), &source) || source_open_direct(&source)) return;
+    for (long n = 1; n <= 2; n++) {
+        struct error e = {0};
+        watch_fail(&w, CALL_READ, n, false);
+        check(read_wrong(&source, 1, FILE_BYTES - 1, &e) == IO && strstr(e.where, "failing") &&
+                  !strcmp(e.found, strerror(EIO)),
+              "read %ld fails: %s %s", n, e.where, e.found);
+    }
+    source_close(&source);
+}
+
+static void changed_files(void) {
+    for (int cut = 0; cut < 2; cut++) {
+        struct watch w;
+        struct byte_source source;
+        struct error e = {0};
+        const char *path = write_file("changing");
+        watch_init(&w, 5);
+        if (!open_source(&w, path, &source) || source_open_direct(&source)) return;
+        FILE *f = fopen(path, "r+b");
+        if (cut)
+            check(ftruncate(fileno(f), 100) == 0, "truncate");
+        else
+            fputc(contents[0] ^ 1, f);
+        fclose(f);
+        check(read_wrong(&source, 0, 200, &e) == CHANGED, "%s: %s", cut ? "cut" : "rewritten", e.what);
+        source_close(&source);
+    }
+}
+
+/* Refused when opened, refused at the first read, another file of that name: read as before. */
+static void refusals(void) {
+    for (int how = 0; how < 3; how++) {
+        struct watch w;
+        struct byte_source source;
+        struct error e = {0};
+        const char *path = write_file("refused");
+        watch_init(&w, 5);
+        if (!open_source(&w, path, &source)) return;
+        if (how == 0) watch_fail(&w, CALL_OPEN_DIRECT, 1, false);
+        if (how == 1) watch_fail(&w, CALL_READ, 1, false);
+        if (how == 2) write_file("refused");
+        int refused = source_open_direct(&source), expected[] = {-EINVAL, -EIO, -ESTALE};
+        check(refused == expected[how] && !source_is_direct(&source), "refusal %d: %d", how, refused);
+        enum status status = source_read(&source, got, FILE_BYTES, 0, &e);
+        check(how == 2 ? status == CHANGED : status == OK && !memcmp(got, contents, FILE_BYTES),
+              "after refusal %d: %s", how, e.what);
+        source_close(&source);
+    }
+}
+
+/* ---- when ---- */
+
+static void choice(void) {
+    const uint64_t G = (uint64_t)1 << 30;
+    check(!job_reads_direct(NULL, 12 * G, 16 * G), "exactly three quarters");
+    check(job_reads_direct(NULL, 12 * G + 1, 16 * G), "more than three quarters");
+    check(job_reads_direct("auto", 20 * G, 16 * G) && !job_reads_direct("auto", G, 16 * G), "auto");
+    check(!job_reads_direct("auto", G, 0), "a machine that does not say how much memory it has");
+    check(job_reads_direct("on", 0, 16 * G) && !job_reads_direct("off", 20 * G, 16 * G), "on, off");
+}
+
+/* ---- whole runs ---- */
+
+static char last_line[512];
+
+static void keep_line(void *user, int level, const char *line) {
+    (void)user;
+    if (level == SLUICE_WARNING) snprintf(last_line, sizeof last_line, "%s", line);
+}
+
+/* The budget is the caller's or a plan's. */
+static struct sluice_request request_small(const char *direct_io) {
+    struct sluice_request request = request_fox(48, 32, 2, 1, 1);
+    request.direct_io = direct_io;
+    request.max_ram_bytes = 0;
+    return request;
+}
+
+static bool open_rig(struct rig *rig, const char *folder) {
+    struct sluice_session_options options = {.threads = 1, .on_log = keep_line};
+    if (!rig_open(rig, folder, 1, 3)) return false;
+    sluice_session_close(rig->session);
+    last_line[0] = 0;
+    return rig_open_session(rig, &options);
+}
+
+static json_int_t reported(struct rig *rig, const char *key) {
+    char *text = NULL;
+    json_int_t sum = 0;
+    size_t i;
+    json_t *stage;
+    sluice_report(rig->session, &text, NULL);
+    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
+    json_array_foreach(json_object_get(report, "stages"), i, stage) sum += number(stage, key);
+    sluice_free(text);
+    json_decref(report);
+    return sum;
+}
+
+static struct result run_with(struct rig *rig, const char *direct_io, bool least, const struct result *want) {
+    struct sluice_request request = request_small(direct_io);
+    json_int_t low, all;
+    bounds(rig, request, &low, &all);
+    request.max_ram_bytes = least ? low : all;
+    struct result r = run(rig, &request);
+    if (want) same(want, &r, direct_io);
+    json_int_t moved = reported(rig, "bytes_moved"), direct = reported(rig, "bytes_direct");
+    if (!want) check(moved > 0 && direct == 0, "off: %lld of %lld bytes direct", direct, moved);
+    if (want && !last_line[0])
+        check(moved > 0 && direct == moved, "%s: %lld of %lld bytes direct", direct_io, direct, moved);
+    return r;
+}
+
+/* Off, then on at the least and with everything resident, in one session: the same bits. */
+static void same_bits(const char *folder) {
+    struct rig rig;
+    if (!open_rig(&rig, folder)) return;
+    struct result want = run_with(&rig, "off", true, NULL);
+    struct result least = run_with(&rig, "on", true, &want), all = run_with(&rig, "on", false, &want);
+    check(number(want.plan, "bounce_bytes") == 0 && number(least.plan, "bounce_bytes") == PLAN_BOUNCE,
+          "the plan's bounce_bytes");
+    check(ram(least.plan, "least") - ram(want.plan, "least") == PLAN_BOUNCE, "the least grew by %lld",
+          ram(least.plan, "least") - ram(want.plan, "least"));
+    check(!last_line[0], "an unexpected warning: %s", last_line);
+    result_free(&want);
+    result_free(&least);
+    result_free(&all);
+    rig_close(&rig);
+}
+
+/* Any file may refuse: the others are read directly, the bits are the same, and one line says so. */
+static void refusing_files(const char *folder) {
+    for (int n = 1; n <= 4; n++) {
+        struct rig rig;
+        if (!open_rig(&rig, folder)) return;
+        struct result want = run_with(&rig, "off", true, NULL);
+        watch_fail(&rig.watch, CALL_OPEN_DIRECT, n < 4 ? n : 1, n == 4);
+        struct result r = run_with(&rig, "on", true, &want);
+        check(!strncmp(last_line, "reading through the page cache: ", 32) && strstr(last_line, folder) &&
+                  strstr(last_line, strerror(EINVAL)),
+              "refusal %d says: %s", n, last_line);
+        json_int_t direct = reported(&rig, "bytes_direct"), moved = reported(&rig, "bytes_moved");
+        check(n < 4 ? direct > 0 && direct < moved : direct == 0, "refusal %d: %lld direct", n, direct);
+        result_free(&want);
+        result_free(&r);
+        rig_close(&rig);
+    }
+}
+
+/* A plan file's word counts unless the request has one; nonsense is refused. */
+static void plan_files(const char *folder) {
+    struct rig rig;
+    struct sluice_error e;
+    static const int64_t wrong[] = {-1, (int64_t)1 << 40};
+    if (!open_rig(&rig, folder)) return;
+    struct sluice_request request = request_small("on");
+    request.max_ram_bytes = plenty;
+    json_t *plan = query(&rig, &request, NULL);
+    char *text = json_dumps(plan, 0);
+    for (int i = 0; i < 3; i++) {
+        static const char *const asked[] = {NULL, "auto", "off"};
+        struct sluice_request again = request_small(asked[i]);
+        again.plan = text;
+        json_t *read = query(&rig, &again, NULL);
+        check(number(read, "bounce_bytes") == (i < 2 ? PLAN_BOUNCE : 0), "read back: %lld",
+              number(read, "bounce_bytes"));
+        if (i < 2)
+            check(!strcmp(json_string_value(json_object_get(plan, "hash")),
+                          json_string_value(json_object_get(read, "hash"))),
+                  "another plan was read back");
+        json_decref(read);
+    }
+    free(text);
+    for (int i = 0; i < 3; i++) {
+        struct sluice_request bad = request_small(NULL);
+        json_object_set_new(plan, "bounce_bytes", i < 2 ? json_integer(wrong[i]) : json_string("much"));
+        bad.plan = text = json_dumps(plan, 0);
+        check(sluice_run(rig.session, &bad, &e) == SLUICE_META, "bounce_bytes %d: %s", i, e.what);
+        free(text);
+    }
+    request = request_small("maybe");
+    check(sluice_run(rig.session, &request, &e) == SLUICE_USAGE && strstr(e.what, "--direct-io"), "maybe: %s",
+          e.what);
+    json_decref(plan);
+    rig_close(&rig);
+}
+
+int main(void) {
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    alarm(600);                 /* a hang is a failure */
+    temporary_make_in("build"); /* what /tmp lies on may not allow direct reads */
+    alignments();
+    past_the_end();
+    failing_reads();
+    changed_files();
+    refusals();
+    choice();
+    const char *wide = wide_checkpoint();
+    same_bits(wide);
+    refusing_files(wide);
+    plan_files(wide);
+    return finish();
+}

@@ -1,0 +1,410 @@
+/* Early start: an operator waits for the weights that it reads and for no others.
+ *
+ * Blocks of several products, each with a weight of its own in the order of the image, on a ring for one
+ * block: what overlaps then overlaps within a block. Under the virtual clock the step's time is compared with
+ * a plain loop over operators and pieces; on the paced device the gain is measured and every weight is looked
+ * at. Last, that dispatch names every tensor that an operator reads. */
+#include "engine/run/executor.h"
+#include "engine/run/pace.h"
+#include "kernels/dry/timed.h"
+#include "kernels/ops.h"
+#include "kernels/paced/paced.h"
+#include "test/lib/word_file.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+enum { OPS = 6, BLOCKS = 5, STEPS = 6, COLUMNS = 1024, TOKENS = 64 };
+
+/* ---- a model of equal blocks ---- */
+
+struct products {
+    struct tensor weight[OPS];
+};
+
+/* What a forward finds in its settings. */
+struct order {
+    bool last_first;
+};
+
+static void forward_products(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct products *w = weights;
+    const struct order *order = scope->settings;
+    int32_t rows = w->weight[0].dim[0];
+    struct tensor in = context_tensor(x, DTYPE_F32, 2, (int32_t[]){TOKENS, COLUMNS});
+    struct tensor out = context_tensor(x, DTYPE_F32, 2, (int32_t[]){TOKENS, rows});
+    for (int i = 0; i < OPS; i++)
+        op_linear(x, out, in, w->weight[order->last_first ? OPS - 1 - i : i], (struct epilogue){0});
+}
+
+static const struct block_kind kind_products = {.name = "products",
+                                                .format = "block.%d",
+                                                .weights_bytes = sizeof(struct products),
+                                                .forward = forward_products};
+
+static void declare_nothing(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                            struct arena *pictures, bool *ok) {
+    (void)c, (void)lanes, (void)n_lanes, (void)arena, (void)pictures, (void)ok;
+}
+
+static const struct family family_products = {
+    .name = "products", .kind = FAMILY_DENOISER, .lane_state_bytes = 1, .declare = declare_nothing};
+
+static struct world {
+    struct sys *sys;
+    struct byte_source source;
+    struct component component;
+    struct block blocks[BLOCKS];
+    struct image_segment segments[BLOCKS];
+    const struct block *list[BLOCKS];
+    struct stage stage;
+    struct lane lane;
+    struct visit_list visits;
+    struct run run;
+    struct run_hooks hooks;
+    struct run_need need;
+    struct plan plan;
+    struct residents residents;
+    double ended[STEPS];
+} world;
+
+static enum status evaluation_ended(void *user, const struct visit *visit, struct error *e) {
+    (void)user;
+    world.ended[visit->evaluation] = world.sys->clock(world.sys);
+    return e->code;
+}
+
+static enum status stage_ended(void *user, int stage, struct error *e) {
+    (void)user, (void)stage;
+    return e->code;
+}
+
+static bool go_on(void *user, const struct visit *visit, double done, struct error *e) {
+    (void)user, (void)visit, (void)done, (void)e;
+    return true;
+}
+
+static void make_block(int b, int32_t rows) {
+    struct tensor weight = tensor_make(NULL, DTYPE_BF16, 2, (int32_t[]){rows, COLUMNS});
+    uint64_t bytes = (uint64_t)tensor_bytes(&weight);
+    world.segments[b] =
+        (struct image_segment){.file_offset = (uint64_t)b * OPS * bytes, .bytes = OPS * bytes};
+    struct block *block = &world.blocks[b];
+    *block = (struct block){.kind = &kind_products,
+                            .number = b,
+                            .index = &world.component.index,
+                            .segments = &world.segments[b],
+                            .n_segments = 1,
+                            .n_tensors = OPS,
+                            .bytes = OPS * bytes};
+    for (int i = 0; i < OPS; i++)
+        block->tensors[i] = (struct image_tensor){.offset = (size_t)i * sizeof(struct tensor),
+                                                  .image_offset = (uint64_t)i * bytes,
+                                                  .shape = weight};
+    world.list[b] = block;
+}
+
+/* Weights of so many rows. The model is whatever sys reads as file 0. */
+static void world_make(struct sys *sys, struct device *device, int32_t rows, bool last_first, int readers) {
+    struct error e = {0};
+    world = (struct world){.sys = sys, .visits.sys = sys, .residents = {.sys = sys, .device = device}};
+    world.source = (struct byte_source){.sys = sys, .path = "made-up weights", .file = 0};
+    sys->identify(sys, 0, &world.source.identity);
+    world.component = (struct component){.family = &family_products,
+                                         .sys = sys,
+                                         .index = {.sys = sys, .sources = &world.source, .n_sources = 1},
+                                         .blocks = world.blocks,
+                                         .n_blocks = BLOCKS};
+    memcpy(world.component.settings, &(struct order){last_first}, sizeof(struct order));
+    for (int b = 0; b < BLOCKS; b++) make_block(b, rows);
+    world.stage = (struct stage){.name = "denoise",
+                                 .component = &world.component,
+                                 .blocks = world.list,
+                                 .n_blocks = BLOCKS,
+                                 .n_lasting = BLOCKS,
+                                 .lanes = &world.lane,
+                                 .n_lanes = 1,
+                                 .n_groups = 1,
+                                 .evaluations = STEPS};
+    for (int i = 0; i < STEPS * BLOCKS; i++)
+        visit_add(&world.visits,
+                  (struct visit){.block = i % BLOCKS,
+                                 .n_lanes = 1,
+                                 .evaluation = i / BLOCKS,
+                                 .ends_evaluation = i % BLOCKS + 1 == BLOCKS},
+                  &e);
+    world.hooks =
+        (struct run_hooks){.evaluation_ended = evaluation_ended, .stage_ended = stage_ended, .tick = go_on};
+    world.run = (struct run){sys, device, &world.stage, 1, &world.visits, &world.hooks, readers, NULL};
+    assert_int_equal(e.code, OK);
+}
+
+/* A ring for one block, nothing resident or pooled. Seconds of a step when it is steady. */
+static double world_run(const struct rates *rates, uint64_t staging_bytes) {
+    struct error e = {0};
+    world.need.rates = *rates;
+    world.need.separate = true;
+    assert_int_equal(executor_measure(&world.run, true, &world.need, &e), OK);
+    plan_begin(&world.need, &world.plan);
+    world.plan.stage[0].ring_bytes = world.blocks[0].bytes;
+    world.plan.stage[0].staging_bytes = staging_bytes;
+    plan_evaluate(&world.need, &world.plan);
+    executor_run(&world.run, &world.need, &world.plan, &world.residents, NULL, &e);
+    if (e.code != OK) printf("%s\n", e.what);
+    assert_int_equal(e.code, OK);
+    residents_destroy(&world.residents);
+    visit_list_destroy(&world.visits);
+    return (world.ended[STEPS - 1] - world.ended[STEPS - 3]) / 2;
+}
+
+/* ---- the virtual clock ---- */
+
+/* When a block of these weights is done, its copy having begun at 0: in parts of so many bytes, operators as
+ * soon as the part that their weight ends in is there. */
+static double block_seconds(uint64_t weight, uint64_t part, double bus, double operator, bool last_first) {
+    double now = 0;
+    for (int i = 0; i < OPS; i++) {
+        uint64_t to = weight * (uint64_t)(last_first ? OPS - i : i + 1);
+        uint64_t there = (to + part - 1) / part * part, all = weight * OPS;
+        double arrives = (double)(there < all ? there : all) / bus;
+        now = (now > arrives ? now : arrives) + operator;
+    }
+    return now;
+}
+
+struct timed_case {
+    uint64_t weight, part; /* part: what a ticket is kept for, whole pieces */
+    double load;           /* computing as a part of copying */
+};
+
+static double run_timed(const struct timed_case *c, double bus, bool last_first) {
+    static struct timed timed;
+    double block = (double)(c->weight * OPS) / bus, flops = 2.0 * TOKENS * (double)(c->weight / 2);
+    struct rates rates = {.h2d = bus, .disk = 1e18, .host_copy = 1e18};
+    rates.ops.per_second[CLASS_LINEAR] = flops * OPS / (c->load * block);
+    timed_init(&timed, &rates.ops, bus, rates.disk);
+    world_make(&timed.sys, &timed.device, (int32_t)(c->weight / 2 / COLUMNS), last_first, 0);
+    double seconds = world_run(&rates, PLAN_STAGING);
+    double expected = BLOCKS * block_seconds(c->weight, c->part, bus, c->load * block / OPS, last_first);
+    double law = pace_predict(&world.need, &world.plan, 0).evaluation_seconds;
+    double one_by_one = BLOCKS * block * (1 + c->load), floor = BLOCKS * block * (c->load > 1 ? c->load : 1);
+    printf("%d x %d weights of %d MiB, computing %.2f of copying, %s: %.4f s; floor %.4f, one by one %.4f\n",
+           BLOCKS, OPS, (int)(c->weight >> 20), c->load, last_first ? "last first" : "in order", seconds,
+           floor, one_by_one);
+    assert_true(seconds > expected * (1 - 1e-6) && seconds < expected * (1 + 1e-6));
+    assert_true(seconds <= law * (1 + 1e-6));
+    if (last_first) assert_true(seconds > one_by_one * (1 - 1e-6));
+    return seconds / one_by_one;
+}
+
+/* In the last case an image has more pieces than a fill has parts. */
+static void test_virtual_clock(void **state) {
+    static const struct timed_case cases[] = {{20 << 20, 16 << 20, 1},
+                                              {20 << 20, 16 << 20, 0.25},
+                                              {20 << 20, 16 << 20, 4},
+                                              {64 << 20, 32 << 20, 1}};
+    (void)state;
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        double in_order = run_timed(&cases[i], 12e9, false);
+        run_timed(&cases[i], 12e9, true);
+        assert_true(in_order < (cases[i].load == 1 ? 0.7 : 0.9));
+    }
+}
+
+/* ---- the paced device ---- */
+
+enum { PACED_ROWS = 512, LOOKS_EVERY = 61 };
+static const double paced_bus = 0.3e9;
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+static const double least_gain =
+    0; /* their own work takes as long as the bus: only the bytes are looked at */
+#else
+static const double least_gain = 0.15;
+#endif
+
+/* Words that tell from each other every place of a file. */
+static uint16_t word_at(uint64_t offset) {
+    return (uint16_t)(offset / 2 * 0x9e3779b97f4a7c15u >> 40);
+}
+
+/* Computes nothing in a set time, but looks at every weight before, all over. */
+struct looking {
+    struct device device; /* first */
+    double seconds;
+    int n_operators, n_wrong;
+};
+
+static void free_of_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
+    (void)device, (void)op;
+    *cost = (struct op_cost){0};
+}
+
+static enum status nothing_to_prepare(struct device *device, const struct op *op, struct error *e) {
+    (void)device, (void)op, (void)e;
+    return OK;
+}
+
+static enum status look(struct device *device, const struct op *op, void *workspace, struct error *e) {
+    struct looking *l = (struct looking *)device;
+    const struct tensor *weight = &op->in[1];
+    bool last_first = ((const struct order *)(const void *)world.component.settings)->last_first;
+    int block = l->n_operators / OPS % BLOCKS, i = l->n_operators % OPS;
+    uint64_t bytes = (uint64_t)tensor_bytes(weight);
+    uint64_t offset = ((uint64_t)block * OPS + (uint64_t)(last_first ? OPS - 1 - i : i)) * bytes;
+    const uint16_t *words = weight->data;
+    bool right = true;
+    (void)workspace;
+    for (uint64_t k = 0; k < bytes / 2; k += LOOKS_EVERY)
+        right = right && words[k] == word_at(offset + 2 * k);
+    l->n_wrong += !right;
+    l->n_operators++;
+    nanosleep(&(struct timespec){.tv_nsec = (long)(l->seconds * 1e9)}, NULL);
+    return e->code;
+}
+
+static double run_paced(bool last_first, int readers) {
+    struct error e = {0};
+    struct sys sys;
+    struct rates rates = {.h2d = paced_bus, .disk = 1e9, .host_copy = 4e9};
+    struct looking looking = {
+        .device = {.name = "looking", .cost = free_of_cost, .prepare = nothing_to_prepare, .run = look}};
+    looking.seconds = PACED_ROWS * COLUMNS * 2 / paced_bus; /* as long as the bus takes for one weight */
+    sys_init_machine(&sys);
+    sys.read_at = read_words;
+    sys.identify = identify_words;
+    struct device *paced = paced_open(&sys, &looking.device, paced_bus, &e);
+    assert_non_null(paced);
+    world_make(&sys, paced, PACED_ROWS, last_first, readers);
+    double seconds = world_run(&rates, 1 << 20); /* two buffers of half a weight */
+    assert_int_equal(looking.n_wrong, 0);
+    assert_int_equal(looking.n_operators, OPS * BLOCKS * STEPS);
+    paced->destroy(paced);
+    for (int i = 0; i < N_MEMORY_LINES; i++) assert_int_equal(sys.use.live_bytes[i], 0);
+    return seconds;
+}
+
+static void test_paced(void **state) {
+    double one_by_one = 2 * BLOCKS * OPS * PACED_ROWS * COLUMNS * 2 / paced_bus;
+    (void)state;
+    for (int readers = 1; readers < 4; readers++) {
+        double in_order = run_paced(false, readers), last_first = run_paced(true, readers);
+        printf("paced, %d readers: in order %.4f s a step, last first %.4f; one by one %.4f\n", readers,
+               in_order, last_first, one_by_one);
+        assert_true(last_first > one_by_one * 0.98);
+        if (least_gain > 0) assert_true(in_order < last_first * (1 - least_gain));
+    }
+}
+
+/* ---- operands ---- */
+
+enum { SEEN_MAX = 16 };
+static struct {
+    const void *data[SEEN_MAX];
+    int n;
+} seen;
+
+static bool see(void *user, const struct tensor *tensor) {
+    (void)user;
+    seen.data[seen.n++] = tensor->data;
+    return true;
+}
+
+static enum status run_nothing(struct device *device, const struct op *op, void *workspace, struct error *e) {
+    (void)device, (void)op, (void)workspace;
+    return e->code;
+}
+
+/* Far enough from each other for any operands of this test. */
+enum { APART = 1 << 10 };
+static char places[SEEN_MAX][APART];
+
+/* A tensor whose data is place number i. */
+static struct tensor at(int i, int rank, int32_t a, int32_t b, int32_t c) {
+    struct tensor t = tensor_make(NULL, DTYPE_F32, rank, (int32_t[]){a, b, c, c});
+    t.data = places[i];
+    return t;
+}
+
+/* The last call named places 1 to n, once each. */
+static void saw(int n) {
+    assert_int_equal(seen.n, n);
+    for (int i = 1; i <= n; i++) {
+        int times = 0;
+        for (int k = 0; k < n; k++) times += seen.data[k] == places[i];
+        assert_int_equal(times, 1);
+    }
+    seen.n = 0;
+}
+
+static void test_operands(void **state) {
+    struct error e = {0};
+    struct device device = {.name = "nothing", .cost = free_of_cost, .run = run_nothing};
+    struct context context = {.device = &device, .error = &e, .await = see}, *x = &context;
+    (void)state;
+    seen.n = 0;
+    struct epilogue epilogue = {.bias = at(3, 1, 8, 0, 0), .residual = at(4, 2, 2, 8, 0)};
+    op_linear(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 8, 8, 0), epilogue);
+    saw(4);
+    epilogue.gate = at(5, 1, 8, 0, 0);
+    op_linear(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 8, 8, 0), epilogue);
+    saw(5);
+    op_linear_few(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 8, 8, 0), at(3, 1, 8, 0, 0), 0);
+    saw(3);
+    op_attention(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 2, 8, 0), at(3, 2, 2, 8, 0),
+                 (struct heads){.queries = 2, .keys = 2, .scale = 1});
+    saw(3);
+    op_attention(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 2, 8, 0), at(3, 2, 2, 8, 0),
+                 (struct heads){.queries = 2, .keys = 2, .scale = 1, .distance_bias = at(4, 2, 2, 3, 0)});
+    saw(4);
+    op_distance_bias(x, at(0, 2, 2, 3, 0), at(1, 2, 8, 2, 0), (struct distance_buckets){20});
+    saw(1);
+    struct modulation m = {at(3, 1, 8, 0, 0), at(4, 1, 8, 0, 0), at(5, 2, 2, 8, 0)};
+    op_rms_norm(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 1, 8, 0, 0), 0, m);
+    saw(5);
+    op_layer_norm(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), (struct affine){.scale = at(2, 1, 8, 0, 0)}, 0);
+    saw(2);
+    struct affine affine = {at(2, 1, 8, 0, 0), at(3, 1, 8, 0, 0), at(4, 1, 8, 0, 0), at(5, 1, 8, 0, 0)};
+    op_layer_norm(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), affine, 0);
+    saw(5);
+    op_add(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 1, 8, 0));
+    saw(2);
+    struct group_norm norm = {at(2, 2, 4, 2, 0), at(3, 1, 8, 0, 0), at(4, 1, 8, 0, 0)};
+    op_group_norm(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), norm);
+    saw(4);
+    op_group_statistics(x, at(0, 2, 4, 2, 0), at(1, 3, 2, 2, 8), (struct rows_before){0}, 4, 0);
+    saw(1);
+    op_rope(x, at(0, 2, 2, 8, 0), at(1, 3, 2, 2, 2), 2, ROPE_HALVES);
+    saw(1);
+    op_glu(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 2, 8, 0), ACTIVATION_SILU);
+    saw(2);
+    op_widen(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0));
+    saw(1);
+    op_repeat_row(x, at(0, 2, 2, 8, 0), at(1, 2, 1, 8, 0));
+    saw(1);
+    struct conv_options conv = {.norm = {at(5, 2, 4, 2, 0), at(6, 1, 3, 0, 0), at(7, 1, 3, 0, 0)},
+                                .upsample = 1};
+    conv.norm.statistics.dim[0] = 3;
+    op_conv2d(x, at(0, 3, 4, 4, 3), at(1, 3, 4, 4, 3), at(2, 4, 3, 3, 3),
+              (struct epilogue){.bias = at(3, 1, 3, 0, 0), .residual = at(4, 3, 4, 4, 3)}, conv);
+    saw(7);
+    op_patchify(x, at(0, 2, 1, 12, 0), at(1, 3, 3, 2, 2), 2, PATCH_CHANNELS_LAST);
+    saw(1);
+    assert_int_equal(e.code, OK);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_virtual_clock),
+        cmocka_unit_test(test_paced),
+        cmocka_unit_test(test_operands),
+    };
+    int n = COUNT_OF(tests), failed = cmocka_run_group_tests(tests, NULL, NULL);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
+}

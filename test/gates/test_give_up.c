@@ -1,0 +1,383 @@
+/* Residents given up in mid-run: which ones, as a pure function; and that a run goes on with the same bits
+ * and less memory, because a hook asked for it, because an operator found none, or because a stage found none
+ * to begin with. Builds without oneDNN, so that the thread sanitizer can watch.
+ *
+ * Random cases: SEED in the environment moves all of them. */
+#include "test/lib/toy_run.h"
+
+#ifdef __SANITIZE_THREAD__
+enum { PLANS = 100, STRIDE = 7 };
+#else
+enum { PLANS = 2000, STRIDE = 1 };
+#endif
+
+static uint64_t random_state;
+
+static uint64_t below(uint64_t n) {
+    return random_below(&random_state, n);
+}
+
+static uint64_t paged(uint64_t bytes) {
+    return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
+}
+
+/* ---- the pure function ---- */
+
+static struct run_need need;
+static struct plan plan, lesser;
+
+static void make_need(void) {
+    memset(&need, 0, sizeof need);
+    need.n_stages = 1 + (int)below(4);
+    need.separate = !below(4);
+    need.rates = (struct rates){.disk = 1e9, .h2d = 4e9};
+    for (int s = 0; s < need.n_stages; s++) {
+        struct stage_need *n = &need.stage[s];
+        n->n_blocks = 1 + (int)below(40);
+        n->evaluations = 1 + (int)below(5);
+        n->activation_bytes = below(1 << 20);
+        uint64_t size = 256 * (1 + below(4000));
+        bool equal = below(2);
+        for (int b = 0; b < n->n_blocks; b++) {
+            n->block_bytes[b] = equal ? size : below(9) ? 256 * below(4000) : 0;
+            n->block_repeats[b] = n->block_lasts[b] = below(9) != 0;
+            n->block_seconds[b] = 1e-3;
+        }
+    }
+}
+
+static void make_plan(void) {
+    plan_begin(&need, &plan);
+    plan.keep = (int32_t)below(2);
+    for (int s = 0; s < need.n_stages; s++) {
+        uint64_t percent = below(3) * 50;
+        for (int b = 0; b < need.stage[s].n_blocks; b++)
+            plan_set_resident(&plan.stage[s], b, below(100) < percent);
+        plan.stage[s].ring_bytes = plan_least_ring(&need.stage[s], &plan.stage[s]) + PLAN_PAGE * below(100);
+        plan.stage[s].staging_bytes = plan_least_staging(&need, &plan.stage[s], s);
+    }
+    plan_evaluate(&need, &plan);
+    plan.ram_budget_bytes = plan.ram_peak_bytes; /* one byte more would be above what was announced */
+    plan.vram_budget_bytes = plan.vram_peak_bytes;
+}
+
+/* What goes back when the layout is the plan's: pages that only this block occupies. */
+static uint64_t own_pages(int s, int block) {
+    uint64_t from = paged(plan_resident_offset(&need.stage[s], &plan.stage[s], block));
+    uint64_t to =
+        plan_resident_offset(&need.stage[s], &plan.stage[s], block) + need.stage[s].block_bytes[block];
+    to = to / PLAN_PAGE * PLAN_PAGE;
+    return to > from ? to - from : 0;
+}
+
+/* Returns the pages that this stage gives back. */
+static uint64_t check_stage(int s, bool held) {
+    const struct plan_stage *was = &plan.stage[s], *is = &lesser.stage[s];
+    uint64_t freed = 0;
+    for (int b = 0; b < need.stage[s].n_blocks; b++) {
+        if (plan_is_resident(is, b)) assert_true(plan_is_resident(was, b));
+        if (plan_is_resident(was, b) && !plan_is_resident(is, b)) freed += own_pages(s, b);
+    }
+    uint64_t least = plan_least_ring(&need.stage[s], is);
+    assert_true(is->ring_bytes >= least && is->ring_bytes >= was->ring_bytes);
+    assert_true(is->ring_bytes == was->ring_bytes || is->ring_bytes <= 2 * least);
+    assert_true(is->ring_bytes - was->ring_bytes <= freed);
+    assert_true(is->peak_ram_bytes <= was->peak_ram_bytes && is->peak_vram_bytes <= was->peak_vram_bytes);
+    if (!held) assert_memory_equal(is->resident, was->resident, sizeof is->resident);
+    return freed;
+}
+
+static void test_plans(void **state) {
+    (void)state;
+    int enough = 0, nothing = 0, others_first = 0;
+    for (uint64_t i = 0; i < PLANS; i++) {
+        struct error e = {0};
+        random_state = seed_base + i;
+        make_need();
+        make_plan();
+        int stage = (int)below((uint64_t)need.n_stages);
+        uint32_t held = (uint32_t)below(1 << need.n_stages) | (uint32_t)1 << stage;
+        uint64_t freed = 0, wanted = below(2) ? below(plan.stage[stage].resident_bytes + 1) + 1
+                                              : (uint64_t)1 << below(27);
+        uint64_t given = plan_give_up(&need, &plan, stage, held, wanted, &lesser);
+        assert_int_equal(plan_check(&need, &lesser, &e), OK);
+        for (int s = 0; s < need.n_stages; s++) freed += check_stage(s, held >> s & 1);
+        uint64_t growth = lesser.stage[stage].ring_bytes - plan.stage[stage].ring_bytes;
+        assert_true(given + growth <= freed);
+        if (!given) assert_memory_equal(&lesser, &plan, sizeof plan);
+        if (given && lesser.stage[stage].resident_bytes == plan.stage[stage].resident_bytes) others_first++;
+        enough += given >= wanted;
+        nothing += !given;
+    }
+    assert_true(enough > PLANS / 4 && nothing > PLANS / 100 && others_first > PLANS / 100);
+}
+
+/* Of equal blocks, all resident, the longest run that stays is at most twice as long as it must be. */
+static void test_evenly(void **state) {
+    (void)state;
+    for (int k = 1; k < 30; k++) {
+        memset(&need, 0, sizeof need);
+        need.n_stages = 1;
+        struct stage_need *n = &need.stage[0];
+        n->evaluations = 4;
+        n->n_blocks = 60;
+        for (int b = 0; b < 60; b++) {
+            n->block_bytes[b] = 1 << 20;
+            n->block_repeats[b] = n->block_lasts[b] = true;
+        }
+        plan_begin(&need, &plan);
+        for (int b = 0; b < 60; b++) plan_set_resident(&plan.stage[0], b, true);
+        plan_evaluate(&need, &plan);
+        uint64_t a_block = (1 << 20) - PLAN_PAGE;
+        uint64_t given = plan_give_up(&need, &plan, 0, 1, (uint64_t)k * a_block, &lesser);
+        assert_true(given >= (uint64_t)k * a_block);
+        int gone = 0, stays = 0, longest = 0;
+        for (int b = 0; b < 60; b++) {
+            bool resident = plan_is_resident(&lesser.stage[0], b);
+            gone += !resident;
+            stays = resident ? stays + 1 : 0;
+            if (stays > longest) longest = stays;
+        }
+        assert_in_range(gone, k + 2, k + 3); /* a ring of two, and a page of each block that is shared */
+        assert_int_equal(lesser.stage[0].ring_bytes, 2 << 20);
+        assert_true(longest <= 60 / gone + 1);
+    }
+}
+
+/* ---- runs ---- */
+
+static struct {
+    uint64_t bytes; /* wanted, with a chance of one in three */
+    int asked, given_up, again, begun_again;
+    int64_t live;           /* pages, when it was asked */
+    int fail_at, fail_more; /* runs of an operator, counted from 1; 0: none */
+} pressure;
+
+static uint64_t bytes_needed(void *user) {
+    (void)user;
+    pressure.asked++;
+    pressure.live = watch.pages_live;
+    return below(3) ? 0 : pressure.bytes;
+}
+
+static void gave_up(void *user, const struct visit *first, uint64_t bytes, enum give_up_reason reason) {
+    (void)user;
+    assert_true(first == toy.visits.visits || first[-1].stage != first->stage ||
+                first[-1].evaluation != first->evaluation);
+    assert_true(bytes > 0);
+    if (reason == GIVE_UP_ASKED) assert_true(watch.pages_live <= pressure.live - (int64_t)bytes);
+    pressure.given_up++;
+    pressure.again += reason == GIVE_UP_OPERATOR;
+    pressure.begun_again += reason == GIVE_UP_STAGE;
+    if (reason == GIVE_UP_STAGE) assert_true(first == toy.visits.visits || first[-1].stage != first->stage);
+}
+
+static bool no_tick(void *user, const struct visit *visit, double done, struct error *e) {
+    (void)user, (void)visit, (void)done, (void)e;
+    return true;
+}
+
+static const struct run_hooks hooks = {.evaluation_ended = toy_evaluation_ended,
+                                       .stage_ended = toy_stage_ended,
+                                       .bytes_needed = bytes_needed,
+                                       .gave_up = gave_up,
+                                       .tick = no_tick};
+
+static enum status failing_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
+    int n = ((struct arithmetic *)device)->runs + 1, at = pressure.fail_at;
+    if (at && n >= at && n <= at + pressure.fail_more) {
+        ((struct arithmetic *)device)->runs++;
+        return error_set(e, MEMORY, "no memory for this operator");
+    }
+    return arithmetic_run(device, op, workspace, e);
+}
+
+static float want[TOY_STAGES][TOY_LANES][TOY_ROWS * TOY_COLUMNS];
+
+static void make(void) {
+    toy_make();
+    toy.run.hooks = &hooks;
+    toy.device.device.run = arithmetic_run;
+    toy_reset(false);
+    plain_run();
+    memcpy(want, toy.latent, sizeof want);
+    toy.device.device.run = failing_run;
+}
+
+static void choose_plan(void) {
+    plan_solve(&toy.need, (uint64_t)1 << 30, 0, &toy.plan);
+    toy.plan.keep = (int32_t)below(2);
+    for (int s = 0; s < TOY_STAGES; s++) {
+        for (int b = 0; b < toy.need.stage[s].n_blocks; b++)
+            plan_set_resident(&toy.plan.stage[s], b, below(4));
+        toy.plan.stage[s].ring_bytes =
+            plan_least_ring(&toy.need.stage[s], &toy.plan.stage[s]) + PLAN_PAGE * below(2) * below(60);
+    }
+    plan_evaluate(&toy.need, &toy.plan);
+}
+
+static void run_same(void) {
+    struct error e = {0};
+    toy.device.runs = 0;
+    watch.delay_us = below(2) ? 0 : 300;
+    toy_reset(false);
+    toy_execute(&e);
+    assert_ok(&e);
+    assert_memory_equal(want, toy.latent, sizeof want);
+    assert_true(watch.pages_peak <= planned_pages());
+    assert_no_violation();
+}
+
+/* Another program takes memory now and then; the next run of the session has what was given up again. */
+static void test_pressure(void **state) {
+    (void)state;
+    make();
+    memset(&pressure, 0, sizeof pressure);
+    for (uint64_t i = 0; i < PLANS / 10; i++) {
+        random_state = seed_base + 50000 + i;
+        choose_plan();
+        for (int run = 0; run < 3; run++) {
+            if (!toy.plan.keep) residents_destroy(&toy.residents);
+            pressure.bytes = run == 2 ? 0 : below(4) ? 1 + below(300 << 10) : UINT64_MAX;
+            run_same();
+        }
+        residents_destroy(&toy.residents);
+    }
+    assert_true(pressure.given_up > PLANS / 20 && pressure.again == 0);
+    toy_remove();
+}
+
+/* An operator finds no memory, once: the run goes on wherever something is resident, else the error stands.
+ */
+static void test_operator(void **state) {
+    (void)state;
+    make();
+    memset(&pressure, 0, sizeof pressure);
+    int rescued = 0, failed = 0;
+    for (int at = 1;; at += STRIDE) {
+        struct error e = {0};
+        random_state = seed_base + 60000 + (uint64_t)at;
+        choose_plan();
+        residents_destroy(&toy.residents);
+        if (at % 9 == 0) plan_solve(&toy.need, 0, 0, &toy.plan);
+        toy.device.runs = pressure.given_up = pressure.again = 0;
+        pressure.fail_at = at;
+        toy_reset(false);
+        toy_execute(&e);
+        int runs = toy.device.runs;
+        pressure.fail_at = 0;
+        if (e.code == OK && runs < at) break;
+        if (e.code == OK) assert_true(pressure.again == 1 && !memcmp(want, toy.latent, sizeof want));
+        if (e.code != OK) assert_true(e.code == MEMORY && pressure.again == 0);
+        assert_true(watch.pages_peak <= planned_pages());
+        rescued += e.code == OK;
+        failed += e.code != OK;
+        run_same(); /* the session's next */
+    }
+    assert_true(rescued > 3 * failed && failed > 0);
+    residents_destroy(&toy.residents);
+    toy_remove();
+}
+
+/* One that never finds memory: everything goes, twice at most, and the error stands. */
+static void test_operator_for_good(void **state) {
+    (void)state;
+    make();
+    random_state = seed_base;
+    choose_plan();
+    for (int at = 1; at < 40; at += 3) {
+        struct error e = {0};
+        memset(&pressure, 0, sizeof pressure);
+        pressure.fail_at = at;
+        pressure.fail_more = 1 << 20;
+        toy.device.runs = 0;
+        toy_reset(false);
+        toy_execute(&e);
+        assert_int_equal(e.code, MEMORY);
+        assert_in_range(pressure.again, 0, 2);
+        pressure.fail_at = 0;
+        run_same();
+    }
+    residents_destroy(&toy.residents);
+    toy_remove();
+}
+
+/* ---- stages that find no memory to begin with ---- */
+
+static struct {
+    int begun, stood; /* runs that went on; that did not, although memory was there again soon */
+} starts;
+
+/* Whether the stage that did not begin had anything to give up. */
+static bool could_give_up(void) {
+    int stage = 0;
+    for (int i = 0; i < toy.n_events; i++) stage += toy.events[i] < 0;
+    uint32_t held = (uint32_t)1 << stage;
+    for (int s = 0; s < TOY_STAGES; s++)
+        if (toy.residents.area[s].memory) held |= (uint32_t)1 << s;
+    return plan_give_up(&toy.need, &toy.plan, stage, held, UINT64_MAX, &lesser) > 0;
+}
+
+/* Of a run's calls of one kind some fail. False if there were not as many. What fails before readers have
+ * started is the store's own. */
+static bool start_fails(enum call call, long at, long more) {
+    struct error e = {0};
+    pressure.begun_again = 0;
+    toy.device.runs = 0;
+    toy_reset(false);
+    watch_reset(&watch);
+    watch.fail_at[call] = at;
+    watch.fail_more[call] = more;
+    executor_run(&toy.run, &toy.need, &toy.plan, &toy.residents, &toy.counters, &e);
+    bool there = watch.calls[call] >= at;
+    struct memory_use use = sys_memory_use(&watch.sys);
+    for (int line = toy.plan.keep ? LINE_STATE : LINE_STORE; line < N_MEMORY_LINES; line++)
+        assert_int_equal(use.live_bytes[line], 0);
+    assert_true(watch.pages_peak <= planned_pages());
+    if (!there) assert_ok(&e);
+    if (e.code == OK) assert_memory_equal(want, toy.latent, sizeof want);
+    if (e.code == OK) assert_true(there == (pressure.begun_again > 0));
+    if (e.code != OK) assert_int_equal(e.code, MEMORY);
+    if (e.code != OK && !more && watch.calls[CALL_THREAD]) assert_false(could_give_up());
+    assert_in_range(pressure.begun_again, 0, more <= 1 ? more + 1 : 2 * TOY_STAGES);
+    if (there && e.code == OK) starts.begun++;
+    if (there && e.code != OK && more <= 1) starts.stood++;
+    return there;
+}
+
+/* Once; twice, which is half of the residents and then all of them; for good. */
+static void one_plan(void) {
+    static const long more[] = {0, 1, 1 << 20};
+    static const enum call calls[] = {CALL_MAP, CALL_RESERVE, CALL_COMMIT};
+    for (int k = 0; k < 9; k++)
+        for (long at = 1;; at++) {
+            if (below(2)) residents_destroy(&toy.residents);
+            if (!start_fails(calls[k % 3], at, more[k / 3])) break;
+            run_same();
+        }
+    residents_destroy(&toy.residents);
+}
+
+static void test_stage(void **state) {
+    (void)state;
+    make();
+    memset(&pressure, 0, sizeof pressure);
+    memset(&starts, 0, sizeof starts);
+    for (uint64_t i = 0; i < PLANS / 100; i++) {
+        random_state = seed_base + 70000 + i;
+        choose_plan();
+        one_plan();
+    }
+    assert_true(starts.begun > 2 * starts.stood && starts.stood > 0);
+    toy_remove();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_plans),
+                                       cmocka_unit_test(test_evenly),
+                                       cmocka_unit_test(test_pressure),
+                                       cmocka_unit_test(test_operator),
+                                       cmocka_unit_test(test_operator_for_good),
+                                       cmocka_unit_test(test_stage)};
+    return seeded_run(tests, sizeof tests / sizeof *tests);
+}

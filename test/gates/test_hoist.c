@@ -1,0 +1,250 @@
+/* Hoisting: rows that depend on the timestep alone, computed for all steps before the first, have the bits
+ * that they have when each step computes its own; the weights that compute them are read once a run; whether
+ * they are hoisted follows from the request and from nothing else.
+ *
+ * The plain way is a switch of the model (engine/open/model.h) that only this program sets. Hashes are
+ * compared within one process. */
+#include "test/lib/harness.h"
+
+enum { SEGMENTS_MAX = 512, BUDGETS = 3 };
+
+/* What was read of the weights whose blocks can be hoisted. */
+static struct ledger {
+    struct {
+        int file;
+        int64_t from, to;
+        atomic_llong bytes;
+    } segment[SEGMENTS_MAX];
+    int n;
+} ledger;
+
+static int64_t read_and_count(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
+    int64_t n = watch_read_at(sys, file, to, bytes, offset);
+    for (int i = 0; i < ledger.n && n > 0; i++) {
+        int64_t from = offset, end = offset + n;
+        if (ledger.segment[i].file != file) continue;
+        if (from < ledger.segment[i].from) from = ledger.segment[i].from;
+        if (end > ledger.segment[i].to) end = ledger.segment[i].to;
+        if (end > from) atomic_fetch_add(&ledger.segment[i].bytes, end - from);
+    }
+    return n;
+}
+
+static void ledger_open(const struct component *c) {
+    ledger.n = 0;
+    for (int b = 0; b < c->n_blocks; b++)
+        for (int i = 0; i < c->blocks[b].n_segments && c->blocks[b].kind->hoists; i++) {
+            const struct image_segment *s = &c->blocks[b].segments[i];
+            if (!check(ledger.n < SEGMENTS_MAX, "too many weights for this test")) return;
+            ledger.segment[ledger.n].file = c->index.sources[s->source].file;
+            ledger.segment[ledger.n].from = (int64_t)s->file_offset;
+            atomic_store(&ledger.segment[ledger.n].bytes, 0);
+            ledger.segment[ledger.n++].to = (int64_t)(s->file_offset + s->bytes);
+        }
+    check(ledger.n >= 6, "only %d weights can be hoisted", ledger.n);
+}
+
+/* Each byte of them so many times in the last run. */
+static void check_reads(int times, const char *what) {
+    int wrong = 0;
+    for (int i = 0; i < ledger.n; i++) {
+        long long whole = ledger.segment[i].to - ledger.segment[i].from;
+        wrong += atomic_load(&ledger.segment[i].bytes) != times * whole;
+    }
+    check(!wrong, "%s: %d of %d weights were not read %d times", what, wrong, ledger.n, times);
+}
+
+static bool open_counting(struct rig *rig, const char *folder, bool plain) {
+    if (!rig_open(rig, folder, 2, 9)) return false;
+    rig->watch.sys.read_at = read_and_count;
+    rig->watch.short_reads = true;
+    rig->model->plain = plain;
+    return true;
+}
+
+/* As in a fresh process, but for the model. */
+static struct result run_fresh(struct rig *rig, const struct sluice_request *request) {
+    struct sluice_session_options options = {.threads = 2};
+    sluice_session_close(rig->session);
+    rig_open_session(rig, &options);
+    ledger_open(&rig->model->component[ROLE_DENOISER]);
+    return run(rig, request);
+}
+
+static struct sluice_request request_of(int steps, int batch, double cfg_scale) {
+    struct sluice_request request = request_fox(32, 16, steps, batch, cfg_scale);
+    request.no_decode = true;
+    return request;
+}
+
+/* ---- plans ---- */
+
+/* Blocks of the stage whose name has this in it and that say so of themselves. */
+static int count_blocks(json_t *plan, const char *stage, const char *name, bool hoisted) {
+    int n = 0;
+    size_t i;
+    json_t *block;
+    json_array_foreach(json_object_get(stage_of(plan, stage), "blocks"), i, block) n +=
+        strstr(json_string_value(json_object_get(block, "name")), name) &&
+        json_is_true(json_object_get(block, "hoisted")) == hoisted;
+    return n;
+}
+
+static json_int_t streaming_bytes(json_t *stage) {
+    json_int_t bytes = 0;
+    size_t i;
+    json_t *block;
+    json_array_foreach(json_object_get(stage, "blocks"), i,
+                       block) if (!json_is_true(json_object_get(block, "resident"))) bytes +=
+        number(block, "bytes");
+    return bytes;
+}
+
+static void check_plan(json_t *plan, bool hoisted, const char *what) {
+    int modulations = count_blocks(plan, hoisted ? "hoist" : "denoise", "modulation", hoisted);
+    check(modulations >= 3, "%s: %d modulations where they belong", what, modulations);
+    check(!count_blocks(plan, hoisted ? "denoise" : "hoist", "modulation", !hoisted),
+          "%s: modulations where they do not belong", what);
+    check(count_blocks(plan, hoisted ? "hoist" : "denoise", "time", hoisted) == 1, "%s: no time", what);
+    check(count_blocks(plan, "hoist", "context_refiner", true) >= 1, "%s: no context refiner", what);
+    check(!count_blocks(plan, "hoist", "", false) && !count_blocks(plan, "denoise", "", true),
+          "%s: a stage with blocks of both kinds", what);
+    check(number(stage_of(plan, "hoist"), "state_bytes") == number(stage_of(plan, "denoise"), "state_bytes"),
+          "%s: the stages share their state", what);
+    check(streamed(plan, "hoist") == streaming_bytes(stage_of(plan, "hoist")), "%s: what passes once", what);
+}
+
+static json_int_t weight_bytes(const struct component *c) {
+    json_int_t bytes = 0;
+    for (int i = 0; i < c->n_blocks; i++)
+        if (c->blocks[i].kind->hoists) bytes += (json_int_t)c->blocks[i].bytes;
+    return bytes;
+}
+
+/* Bytes that the state of a plan takes beyond one row of each. */
+static json_int_t rows_bytes(struct rig *rig, struct sluice_request request) {
+    json_t *hoisted = query(rig, &request, NULL);
+    rig->model->plain = true;
+    json_t *plain = query(rig, &request, NULL);
+    rig->model->plain = false;
+    json_int_t rows = number(stage_of(hoisted, "denoise"), "state_bytes") -
+                      number(stage_of(plain, "denoise"), "state_bytes");
+    json_decref(hoisted);
+    json_decref(plain);
+    return rows;
+}
+
+static bool is_hoisted(struct rig *rig, int steps, int batch, int64_t budget) {
+    struct sluice_request request = request_of(steps, batch, 1);
+    request.max_ram_bytes = budget;
+    json_t *plan = query(rig, &request, NULL);
+    bool hoisted = count_blocks(plan, "hoist", "modulation", true) > 0;
+    json_decref(plan);
+    return hoisted;
+}
+
+/* Up to so many steps rows take less than the weights and are hoisted; beyond they are not. */
+static void rule(const char *folder) {
+    struct rig rig;
+    int low = 2, high = 10000;
+    if (!rig_open(&rig, folder, 1, 9)) return;
+    check(is_hoisted(&rig, low, 1, plenty) && !is_hoisted(&rig, high, 1, plenty), "%s: no limit of steps",
+          folder);
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        is_hoisted(&rig, middle, 1, plenty) ? (low = middle) : (high = middle);
+    }
+    json_int_t weights = weight_bytes(&rig.model->component[ROLE_DENOISER]);
+    json_int_t rows = rows_bytes(&rig, request_of(low, 1, 1)), row = rows / (low - 1), page = PLAN_PAGE;
+    check(rows <= weights + page && rows + 2 * row + page > weights, "%s: %d steps, rows %lld, weights %lld",
+          folder, low, (long long)rows, (long long)weights);
+    for (int i = 0; i < 2; i++)
+        check(is_hoisted(&rig, low + i, 4, plenty) == !i && is_hoisted(&rig, low + i, 1, 1) == !i,
+              "%s: %d steps: batch or budget decide", folder, low + i);
+    printf("%s: hoisted up to %d steps, rows %lld bytes for weights of %lld\n", folder, low, (long long)rows,
+           (long long)weights);
+    rig_close(&rig);
+}
+
+/* ---- runs ---- */
+
+static int n_streamed; /* plain runs that read the weights in each step: without them nothing was compared */
+
+/* At the least, between, and with everything resident. */
+static void one_request(struct rig *hoisted, struct rig *plain, struct sluice_request request,
+                        const char *name) {
+    json_int_t least, all, plain_least, plain_all;
+    char what[128];
+    bounds(hoisted, request, &least, &all);
+    bounds(plain, request, &plain_least, &plain_all);
+    struct result want = run_fresh(plain, &request);
+    for (int i = 0; i < BUDGETS; i++) {
+        struct sluice_request r = request;
+        snprintf(what, sizeof what, "%s, %d steps, batch %d, cfg %g, budget %d of %d", name, r.steps, r.batch,
+                 r.cfg_scale, i, BUDGETS - 1);
+        r.max_ram_bytes = least + (all - least) * i / (BUDGETS - 1);
+        struct result got = run_fresh(hoisted, &r);
+        check_reads(1, what);
+        same(&want, &got, what);
+        check_plan(got.plan, true, what);
+        result_free(&got);
+        r.max_ram_bytes = plain_least + (plain_all - plain_least) * i / (BUDGETS - 1);
+        got = run_fresh(plain, &r);
+        if (!number(stage_of(got.plan, "denoise"), "resident_bytes")) {
+            check_reads((int)number(stage_of(got.plan, "denoise"), "evaluations"), what);
+            n_streamed += r.steps > 1;
+        }
+        same(&want, &got, what);
+        check_plan(got.plan, false, what);
+        result_free(&got);
+    }
+    printf("%s, %d steps, batch %d, cfg %g: least %lld hoisted, %lld plain\n", name, request.steps,
+           request.batch, request.cfg_scale, (long long)least, (long long)plain_least);
+    result_free(&want);
+}
+
+/* One session that keeps its residents: the ways alternate, so that blocks change their stages. */
+static void alternate(struct rig *rig, const char *name) {
+    struct sluice_request request = request_of(3, 2, 4);
+    request.no_decode = false;
+    struct result want = run_fresh(rig, &request);
+    for (int i = 0; i < 6; i++) {
+        char what[64];
+        snprintf(what, sizeof what, "%s alternating %d", name, i);
+        rig->model->plain = i % 3 == 1;
+        request.steps = i == 4 ? 5 : 3;
+        struct result got = run(rig, &request);
+        if (request.steps == 3) same(&want, &got, what);
+        result_free(&got);
+    }
+    rig->model->plain = false;
+    result_free(&want);
+}
+
+static void gate(const char *folder, const char *name) {
+    static const int steps[] = {1, 2, 7};
+    struct rig hoisted, plain;
+    if (!open_counting(&plain, folder, true)) return;
+    if (open_counting(&hoisted, folder, false)) {
+        for (int i = 0; i < 3; i++)
+            for (int lanes = 0; lanes < 3; lanes++) {
+                struct sluice_request r = request_of(steps[i], lanes == 2 ? 2 : 1, lanes ? 3.5 : 1);
+                one_request(&hoisted, &plain, r, name);
+            }
+        alternate(&hoisted, name);
+        rig_close(&hoisted);
+    }
+    rig_close(&plain);
+}
+
+int main(void) {
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    temporary_make();
+    const char *wide = wide_checkpoint(); /* f32; the fixture is bf16 */
+    gate(wide, "wide");
+    gate("test/golden/zimage_b/model", "zimage_b");
+    check(n_streamed >= 2, "only %d plain runs streamed", n_streamed);
+    rule(wide);
+    rule("test/golden/zimage_a/model");
+    return finish();
+}

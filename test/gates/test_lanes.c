@@ -1,0 +1,222 @@
+/* Lanes that compute together: however many images of a batch a budget lets share a streamed byte, each is
+ * what its seed alone gives, what is planned is what is used, and more memory is never slower. */
+#include "test/lib/harness.h"
+
+enum { BUDGETS = 9, ALONE = 5 };
+
+static struct sluice_request request_of(int batch, double cfg_scale) {
+    return (struct sluice_request){.struct_size = sizeof(struct sluice_request),
+                                   .prompt = "an old harbour at dawn, fishing boats, gulls over the mole",
+                                   .negative_prompt = "blurry",
+                                   .width = 96,
+                                   .height = 64,
+                                   .steps = 3,
+                                   .batch = batch,
+                                   .cfg_scale = cfg_scale,
+                                   .seed = 11,
+                                   .max_ram_bytes = plenty};
+}
+
+/* ---- the choice by itself ---- */
+
+/* What a batch of `images` needs in groups of `together`: state grows with those, computing with all. */
+static void make_need(struct run_need *need, atomic_ullong *random, int images, int together, bool separate) {
+    int groups = (images + together - 1) / together;
+    memset(need, 0, sizeof *need);
+    need->separate = separate;
+    need->rates.disk = 1e6 + (double)(draw(random) % 50000000);
+    need->rates.h2d = 3e6 + (double)(draw(random) % 50000000);
+    need->base_bytes = need->open_bytes = 1 << 16;
+    need->cross_bytes = (uint64_t)(images + together) << 14;
+    need->n_stages = 1;
+    struct stage_need *s = &need->stage[0];
+    s->evaluations = 4 * groups;
+    s->lanes = together;
+    s->groups = groups;
+    s->n_blocks = 3 + (int)(draw(random) % (separate ? 3 : 6));
+    s->state_bytes = (uint64_t)together << (14 + draw(random) % 4);
+    s->activation_bytes = 1 << 15;
+    for (int i = 0; i < s->n_blocks; i++) {
+        s->block_bytes[i] = 256 * (1 + draw(random) % 200);
+        s->block_repeats[i] = s->block_lasts[i] = true;
+        s->block_seconds[i] = (double)images / groups * 1e-3 * (double)(1 + draw(random) % 5);
+    }
+}
+
+static bool works(const struct run_need *need, const struct plan *plan) {
+    struct error e = {0};
+    return plan_check(need, plan, &e) == OK;
+}
+
+/* Some budgets: below all that is needed, at the least, and more. */
+static void choose_for(const struct run_need *needs, int n, int *chosen_of) {
+    struct plan plan, one;
+    double before = 1e300;
+    plan_choose(needs, n, 0, 0, &plan);
+    uint64_t ram = plan.ram_least_bytes, vram = plan.vram_least_bytes;
+    /* The other budget as given: with enough of it, that of each is the least of all. */
+    plan_choose(needs, n, ram, (uint64_t)1 << 40, &plan);
+    ram = plan.ram_least_bytes;
+    check(!works(&needs[plan_choose(needs, n, ram - 1, (uint64_t)1 << 40, &plan)], &plan), "below the least");
+    for (int i = 0; i < BUDGETS; i++) {
+        bool any = false;
+        uint64_t more = i ? (uint64_t)1 << (11 + i) : 0;
+        uint64_t device = needs->separate ? vram * 2 + more : 0;
+        int chosen = plan_choose(needs, n, ram + more, device, &plan);
+        for (int k = 0; k < n; k++) {
+            plan_solve(&needs[k], ram + more, device, &one);
+            any = any || works(&needs[k], &one);
+            check(!works(&needs[k], &one) || plan.seconds <= one.seconds * (1 + 1e-8),
+                  "need %d is faster than the chosen %d: %g and %g", k, chosen, one.seconds, plan.seconds);
+        }
+        if (!check(any == works(&needs[chosen], &plan), "a plan that does not work was chosen")) return;
+        if (!any) continue;
+        check(plan.seconds <= before * (1 + 1e-8), "more memory is slower: %g after %g", plan.seconds,
+              before);
+        check(plan.stage[0].groups == needs[chosen].stage[0].groups, "the plan is of another need");
+        before = plan.seconds;
+        chosen_of[chosen]++;
+    }
+}
+
+static void choices(void) {
+    enum { NEEDS = 3, WORLDS = 24 };
+    static struct run_need needs[NEEDS];
+    static const int together[NEEDS] = {6, 3, 1};
+    int chosen[NEEDS] = {0};
+    for (int i = 0; i < WORLDS; i++) {
+        for (int k = 0; k < NEEDS; k++) { /* the same blocks and rates for all of them */
+            atomic_ullong random = 900 + (unsigned long long)i;
+            make_need(&needs[k], &random, 6, together[k], i % 3 == 2);
+        }
+        choose_for(needs, NEEDS, chosen);
+    }
+    printf("chosen of %d, %d and %d lanes together: %d, %d, %d times\n", together[0], together[1],
+           together[2], chosen[0], chosen[1], chosen[2]);
+    check(chosen[0] && chosen[1] && chosen[2], "a grouping was never chosen");
+}
+
+/* ---- runs ---- */
+
+struct alone {
+    struct result image[ALONE];
+};
+
+static void draw_alone(struct rig *rig, struct sluice_request request, struct alone *alone) {
+    request.batch = 1;
+    for (int i = 0; i < ALONE; i++, request.seed++) alone->image[i] = run(rig, &request);
+    check(strcmp(alone->image[0].latent[0], alone->image[1].latent[0]), "seeds do not differ");
+}
+
+static void check_used(struct rig *rig, json_t *plan, const char *what) {
+    const int64_t *peak = rig->watch.sys.use.peak_bytes;
+    json_int_t most = number(stage_of(plan, "denoise"), "state_bytes");
+    json_int_t decode = number(stage_of(plan, "decode"), "state_bytes");
+    json_int_t state = number(plan, "cross_bytes") + (decode > most ? decode : most);
+    check(peak[LINE_STATE] <= state, "%s: state of %lld, planned %lld", what, (long long)peak[LINE_STATE],
+          (long long)state);
+    check(peak[LINE_HOST] <= number(plan, "host_bytes"), "%s: host %lld, planned %lld", what,
+          (long long)peak[LINE_HOST], (long long)number(plan, "host_bytes"));
+}
+
+/* Every image of the run is its seed's. Returns the groups that the plan had, or 0. */
+static int run_group(struct rig *rig, const struct sluice_request *request, const struct alone *alone,
+                     const char *what) {
+    watch_restart(&rig->watch);
+    struct result r = run(rig, request);
+    int groups = 0;
+    if (check(r.code == SLUICE_OK && r.n_latents == request->batch, "%s: %s found %s", what, r.error.what,
+              r.error.found)) {
+        for (int i = 0; i < r.n_latents; i++)
+            check(!strcmp(alone->image[i].latent[0], r.latent[i]) &&
+                      (request->no_decode || !strcmp(alone->image[i].image[0], r.image[i])),
+                  "%s: image %d has other bits than alone", what, i);
+        json_t *stage = stage_of(r.plan, "denoise");
+        groups = (int)number(stage, "groups");
+        check(number(stage, "evaluations") == request->steps * groups &&
+                  number(stage, "lanes") * groups >= request->batch,
+              "%s: %d groups do not add up", what, groups);
+        check_used(rig, r.plan, what);
+    }
+    result_free(&r);
+    return groups;
+}
+
+/* The plan that the solver makes with plenty, in other groups. Those that no image would gain by are refused.
+ */
+static void edited(struct rig *rig, struct sluice_request request, const struct alone *alone, int *seen) {
+    for (int groups = 1; groups <= request.batch + 1; groups++) {
+        char what[64];
+        json_t *plan = query(rig, &request, NULL);
+        json_object_set_new(stage_of(plan, "denoise"), "groups", json_integer(groups));
+        char *text = json_dumps(plan, 0);
+        struct sluice_request r = request;
+        r.plan = text;
+        snprintf(what, sizeof what, "batch %d in %d groups", r.batch, groups);
+        int together = (r.batch + groups - 1) / groups;
+        if (groups <= r.batch && (r.batch + together - 1) / together == groups) {
+            check(run_group(rig, &r, alone, what) == groups, "%s: other groups", what);
+            seen[groups]++;
+        } else {
+            struct result refused = run(rig, &r);
+            check(refused.code == SLUICE_BUDGET, "%s: %s", what, sluice_code_name(refused.code));
+            result_free(&refused);
+        }
+        free(text);
+        json_decref(plan);
+    }
+}
+
+static void one_batch(struct rig *rig, struct sluice_request request, const struct alone *alone,
+                      const char *name, int *seen) {
+    json_int_t least, all;
+    int fewest = request.batch;
+    bounds(rig, request, &least, &all);
+    for (int i = 0; i < BUDGETS; i++) {
+        char what[96];
+        struct sluice_request r = request;
+        r.max_ram_bytes = least + (all - least) * i / (BUDGETS - 1);
+        rig->watch.free_percent = i % 3 == 1 ? 30 : 0; /* others take memory in mid-run */
+        snprintf(what, sizeof what, "%s, batch %d, cfg %g, budget %d", name, r.batch, r.cfg_scale, i);
+        int groups = run_group(rig, &r, alone, what);
+        if (groups && groups < fewest) fewest = groups;
+        seen[groups]++;
+    }
+    rig->watch.free_percent = 0;
+    check(fewest == 1, "%s: not all at once with room for all", name);
+    edited(rig, request, alone, seen);
+    request.max_ram_bytes = least - 1;
+    struct result r = run(rig, &request);
+    check(r.code == SLUICE_BUDGET, "%s below the least: %s", name, sluice_code_name(r.code));
+    result_free(&r);
+}
+
+static void gate(const char *folder, const char *name) {
+    static const int batches[] = {2, 3, 5};
+    int seen[ALONE + 2] = {0};
+    struct rig rig;
+    if (!rig_open(&rig, folder, 2, 3)) return;
+    rig.watch.poison = rig.watch.short_reads = true;
+    for (int guided = 0; guided < 2; guided++) {
+        struct alone alone;
+        draw_alone(&rig, request_of(1, guided ? 3.5 : 1), &alone);
+        for (int i = 0; i < 3; i++) {
+            struct sluice_request request = request_of(batches[i], guided ? 3.5 : 1);
+            request.no_decode = i == 1;
+            one_batch(&rig, request, &alone, name, seen);
+        }
+        for (int i = 0; i < ALONE; i++) result_free(&alone.image[i]);
+    }
+    for (int groups = 1; groups <= ALONE; groups++)
+        check(seen[groups] || groups == 4, "%s: never %d groups", name, groups);
+    rig_close(&rig);
+}
+
+int main(void) {
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    temporary_make();
+    choices();
+    gate(wide_checkpoint(), "wide");
+    gate("test/golden/zimage_b/model", "zimage_b");
+    return finish();
+}

@@ -1,0 +1,603 @@
+/* Where whole-picture buffers lie on a device with memory of its own: the solver's choice against its two
+ * halves, the least budgets against arithmetic by another hand, and runs that hold what was planned on both
+ * sides and have the same bits.
+ *
+ * Random cases: SEED in the environment moves all of them. */
+#include "engine/api/job.h"
+#include "engine/api/plan_json.h"
+#include "engine/run/pace.h"
+#include "kernels/paced/paced.h"
+
+#include "test/lib/toy_run.h"
+
+enum { NEEDS = 60, PLANS = 40, PLENTY = 1 << 30 };
+
+static struct run_need need;
+static struct plan plan, other;
+static uint64_t random_state;
+
+static uint64_t below(uint64_t n) {
+    return random_below(&random_state, n);
+}
+
+static uint64_t paged(uint64_t bytes) {
+    return align_up(bytes, PLAN_PAGE);
+}
+
+/* ---- needs ---- */
+
+/* Pictures of some blocks' size, which cost from next to nothing to several times the computing on the host.
+ */
+static void make_pictures(struct stage_need *n) {
+    uint64_t traffic = 1 + below(4);
+    n->picture_bytes = 256 * (1 + below(6000));
+    for (int i = 0; i < n->n_blocks; i++)
+        n->block_picture_bytes[i] = below(5) ? below(n->picture_bytes) * traffic / 8 : 0;
+}
+
+static void make_stage(struct stage_need *n, int n_blocks) {
+    n->n_blocks = n_blocks;
+    n->evaluations = below(4) ? 2 + (int)below(12) : 1;
+    n->state_bytes = 256 * below(100);
+    n->activation_bytes = below(1 << 18);
+    n->workspace_bytes = below(2) * below(1 << 16);
+    n->library_bytes = below(1 << 14);
+    for (int i = 0; i < n_blocks; i++) {
+        n->block_bytes[i] = 256 * (1 + below(2000));
+        n->block_repeats[i] = below(8);
+        n->block_lasts[i] = below(10);
+        n->block_seconds[i] = 1e-9 * (double)below(1 << 19);
+    }
+}
+
+/* Pictures in the last stage, and in some others. */
+static void make_need(bool separate, int n_stages) {
+    memset(&need, 0, sizeof need);
+    need.n_stages = n_stages;
+    need.separate = separate;
+    need.rates = (struct rates){.disk = 1e8 * (double)(1 + below(9)), .h2d = 1e9};
+    need.base_bytes = below(1 << 18);
+    need.cross_bytes = below(1 << 16);
+    need.open_bytes = below(1 << 18);
+    need.device_bytes = separate ? below(1 << 18) : 0;
+    for (int s = 0; s < n_stages; s++) {
+        make_stage(&need.stage[s], 1 + (int)below(7));
+        if (s == n_stages - 1 || below(2)) make_pictures(&need.stage[s]);
+    }
+}
+
+static uint64_t all_bytes(void) {
+    uint64_t bytes = 0;
+    for (int s = 0; s < need.n_stages; s++) {
+        bytes += paged(need.stage[s].picture_bytes) + PLAN_PAGE;
+        for (int i = 0; i < need.stage[s].n_blocks; i++) bytes += need.stage[s].block_bytes[i];
+    }
+    return bytes;
+}
+
+/* ---- by another hand ---- */
+
+/* What a stage takes of the host and of the device besides weights. */
+static void fixed(int s, bool host, uint64_t *ram, uint64_t *vram) {
+    const struct stage_need *n = &need.stage[s];
+    *ram = need.base_bytes + need.host_bytes + need.cross_bytes + (host ? paged(n->picture_bytes) : 0);
+    *vram = need.device_bytes + n->library_bytes + paged(n->state_bytes + (host ? 0 : n->picture_bytes)) +
+            paged(n->activation_bytes) + paged(n->workspace_bytes);
+}
+
+/* The least of either memory with this much of the other; 0 if there is none. */
+static uint64_t least(bool of_device, uint64_t other_bytes) {
+    uint64_t most = of_device ? 0 : need.base_bytes + need.host_bytes + need.open_bytes;
+    if (of_device && other_bytes < need.base_bytes + need.host_bytes + need.open_bytes) return 0;
+    for (int s = 0; s < need.n_stages; s++) {
+        uint64_t best = 0;
+        for (int host = 0; host <= (need.stage[s].picture_bytes > 0); host++) {
+            enum pictures_place place = need.stage[s].picture_bytes ? need.stage[s].pictures_place : 0;
+            if (place && (place == PICTURES_ON_HOST) != host) continue;
+            const struct plan_stage nothing = {0};
+            uint64_t ram, vram;
+            fixed(s, host, &ram, &vram);
+            ram += plan_least_staging(&need, &nothing, s);
+            vram += plan_least_ring(&need.stage[s], &nothing);
+            uint64_t mine = of_device ? vram : ram, given = of_device ? ram : vram;
+            if (given <= other_bytes && (!best || mine < best)) best = mine;
+        }
+        if (!best) return 0;
+        if (best > most) most = best;
+    }
+    return most;
+}
+
+/* Peaks of the plan, from the need. */
+static void check_peaks(void) {
+    for (int s = 0; s < need.n_stages; s++) {
+        const struct plan_stage *p = &plan.stage[s];
+        uint64_t ram, vram, residents = p->resident_bytes, pools = p->pool_bytes;
+        for (int k = 0; k < need.n_stages && plan.keep; k++)
+            if (k != s) residents += plan.stage[k].resident_bytes, pools += plan.stage[k].pool_bytes;
+        fixed(s, p->pictures_on_host, &ram, &vram);
+        assert_int_equal(p->peak_ram_bytes, ram + p->staging_bytes + pools);
+        assert_int_equal(p->peak_vram_bytes, vram + p->ring_bytes + residents);
+        assert_true(!p->pictures_on_host || need.stage[s].picture_bytes);
+    }
+    assert_int_equal(plan_check(&need, &plan, &(struct error){0}), OK);
+}
+
+/* ---- the solver ---- */
+
+/* The law: operators wait for what they read and write over the bus. */
+static void test_by_hand(void **state) {
+    (void)state;
+    memset(&need, 0, sizeof need);
+    memset(&plan, 0, sizeof plan);
+    need.separate = true;
+    need.n_stages = 1;
+    need.rates.h2d = 1e9;
+    struct stage_need *n = &need.stage[0];
+    n->evaluations = n->n_blocks = 2;
+    n->picture_bytes = 1000000000;
+    for (int i = 0; i < 2; i++) n->block_seconds[i] = 1, n->block_repeats[i] = true;
+    n->block_picture_bytes[1] = 3000000000;
+    assert_float_equal(pace_predict(&need, &plan, 0).seconds, 4, 1e-9);
+    plan.stage[0].pictures_on_host = 1;
+    assert_float_equal(pace_predict(&need, &plan, 0).seconds, 10, 1e-9);
+}
+
+/* A stage is as fast as the faster of two needs that know no places: with its pictures as state, and with
+ * them as memory of the host and time. */
+static void test_faster_place(void **state) {
+    (void)state;
+    static struct run_need device, host;
+    int chosen[2] = {0};
+    for (int i = 0; i < NEEDS; i++) {
+        random_state = seed_base + 1000 + (uint64_t)i;
+        make_need(true, 1);
+        device = host = need;
+        device.stage[0].state_bytes += need.stage[0].picture_bytes;
+        uint64_t pictures = paged(need.stage[0].picture_bytes);
+        host.base_bytes += pictures;
+        host.open_bytes = need.open_bytes > pictures ? need.open_bytes - pictures : 0; /* not there by then */
+        device.stage[0].picture_bytes = host.stage[0].picture_bytes = 0;
+        for (int b = 0; b < need.stage[0].n_blocks; b++)
+            host.stage[0].block_seconds[b] += (double)need.stage[0].block_picture_bytes[b] / need.rates.h2d;
+        uint64_t ram = least(false, UINT64_MAX), vram = least(true, UINT64_MAX), more = all_bytes() / 2;
+        for (int k = 0; k < 12; k++) {
+            double best = 1e300;
+            uint64_t r = ram + below(more), v = vram + below(more);
+            for (int place = 0; place < 2; place++) {
+                const struct run_need *half = place ? &host : &device;
+                plan_solve(half, r, v, &other);
+                if (plan_check(half, &other, &(struct error){0}) == OK && other.seconds < best)
+                    best = other.seconds;
+            }
+            plan_solve(&need, r, v, &plan);
+            assert_int_equal(plan_check(&need, &plan, &(struct error){0}) == OK, best < 1e300);
+            if (best == 1e300) continue;
+            check_peaks();
+            assert_true(plan.seconds <= best * (1 + 3e-9) && plan.seconds >= best * (1 - 1e-9));
+            chosen[plan.stage[0].pictures_on_host]++;
+        }
+    }
+    print_message("on the device %d times, on the host %d\n", chosen[0], chosen[1]);
+    assert_true(chosen[0] > NEEDS && chosen[1] > NEEDS);
+}
+
+/* With as much as anybody could want they are on the device. */
+static void test_plenty(void **state) {
+    (void)state;
+    for (int i = 0; i < NEEDS; i++) {
+        random_state = seed_base + 2000 + (uint64_t)i;
+        make_need(true, 1 + (int)below(3));
+        if (i % 2) need.rates = (struct rates){0};
+        plan_solve(&need, PLENTY, PLENTY, &plan);
+        check_peaks();
+        for (int s = 0; s < need.n_stages; s++) assert_int_equal(plan.stage[s].pictures_on_host, 0);
+    }
+}
+
+/* Without rates bytes stand for time: two blocks of a megabyte more over the bus against the pictures' bytes.
+ */
+static void test_unknown_rates(void **state) {
+    (void)state;
+    for (int dear = 0; dear < 2; dear++) {
+        memset(&need, 0, sizeof need);
+        need.separate = true;
+        need.n_stages = 1;
+        struct stage_need *n = &need.stage[0];
+        n->evaluations = n->n_blocks = 4;
+        for (int i = 0; i < 4; i++) {
+            n->block_bytes[i] = 1 << 20;
+            n->block_repeats[i] = n->block_lasts[i] = true;
+            n->block_picture_bytes[i] = dear ? 1 << 24 : 1 << 16;
+        }
+        n->picture_bytes = 2 << 20;
+        plan_solve(&need, PLENTY, 3 << 20, &plan);
+        check_peaks();
+        assert_int_equal(plan.stage[0].pictures_on_host, !dear);
+    }
+}
+
+/* A grid of budgets: more of either memory is never slower. */
+static void test_monotone(void **state) {
+    (void)state;
+    enum { STEPS = 7 };
+    int moved = 0;
+    for (int i = 0; i < NEEDS / 3; i++) {
+        double seconds[STEPS][STEPS];
+        int on_host[STEPS][STEPS];
+        random_state = seed_base + 3000 + (uint64_t)i;
+        make_need(true, 1 + (int)below(3));
+        uint64_t ram = least(false, UINT64_MAX), vram = least(true, UINT64_MAX),
+                 step = all_bytes() / (STEPS - 2);
+        for (uint64_t r = 0; r < STEPS; r++)
+            for (uint64_t v = 0; v < STEPS; v++) {
+                plan_solve(&need, ram + r * step, vram + v * step, &plan);
+                bool works = plan_check(&need, &plan, &(struct error){0}) == OK;
+                seconds[r][v] = works ? plan.seconds : 1e300;
+                on_host[r][v] = works ? plan.stage[need.n_stages - 1].pictures_on_host : -1;
+                if (works) check_peaks();
+                if (r) assert_true(seconds[r][v] <= seconds[r - 1][v] * (1 + 1e-8));
+                if (v) assert_true(seconds[r][v] <= seconds[r][v - 1] * (1 + 1e-8));
+                moved += v && on_host[r][v] == 0 && on_host[r][v - 1] == 1;
+            }
+        assert_true(seconds[STEPS - 1][STEPS - 1] < 1e300);
+    }
+    assert_true(moved > 0);
+}
+
+/* Refused, by the name of the memory that lacks. */
+static void check_refused(uint64_t ram, uint64_t vram) {
+    struct error e = {0};
+    char number[32];
+    plan_solve(&need, ram, vram, &plan);
+    assert_int_equal(plan_check(&need, &plan, &e), BUDGET);
+    bool device = plan.ram_peak_bytes <= ram;
+    snprintf(number, sizeof number, " %lluB",
+             (unsigned long long)(device ? plan.vram_least_bytes : plan.ram_least_bytes));
+    assert_non_null(strstr(e.what, number));
+}
+
+/* Both least budgets are what arithmetic says, whatever the other is; they are kept, and a byte less is not.
+ */
+static void test_least(void **state) {
+    (void)state;
+    int given_up[2] = {0}, found = 0;
+    for (int i = 0; i < 4 * NEEDS; i++) {
+        random_state = seed_base + 4000 + (uint64_t)i;
+        make_need(true, 1 + (int)below(3));
+        uint64_t ram = least(false, UINT64_MAX), vram = least(true, UINT64_MAX), more = all_bytes() / 2;
+        uint64_t r = ram - below(2) + below(more) * below(2), v = vram - below(2) + below(more) * below(2);
+        uint64_t ram_of_v = least(false, v), vram_of_r = least(true, r);
+        plan_solve(&need, r, v, &plan);
+        if (ram_of_v) assert_int_equal(plan.ram_least_bytes, ram_of_v);
+        if (vram_of_r) assert_int_equal(plan.vram_least_bytes, vram_of_r);
+        assert_int_equal(plan_exists(&need, r, v), ram_of_v && r >= ram_of_v);
+        given_up[0] += !ram_of_v, given_up[1] += !vram_of_r;
+        if (!ram_of_v || !vram_of_r) continue;
+        check_refused(ram_of_v - 1, v);
+        check_refused(r, vram_of_r - 1);
+        plan_solve(&need, ram_of_v, v, &plan);
+        check_peaks();
+        plan_solve(&need, r, vram_of_r, &plan);
+        check_peaks();
+        found++;
+    }
+    print_message("%d pairs, %d and %d where the other budget never does\n", found, given_up[0], given_up[1]);
+    assert_true(found > NEEDS && given_up[0] > 0 && given_up[1] > 0);
+}
+
+/* Where the request says where they lie, they do, at the least budgets of that place. */
+static void test_place_given(void **state) {
+    (void)state;
+    for (int i = 0; i < 2 * NEEDS; i++) {
+        bool host = i % 2;
+        random_state = seed_base + 9000 + (uint64_t)i;
+        make_need(true, 1 + (int)below(3));
+        for (int s = 0; s < need.n_stages; s++)
+            need.stage[s].pictures_place = host ? PICTURES_ON_HOST : PICTURES_ON_DEVICE;
+        uint64_t ram = least(false, UINT64_MAX), vram = least(true, UINT64_MAX), more = all_bytes() / 2;
+        for (int k = 0; k < 6; k++) {
+            plan_solve(&need, ram + below(2) * below(more), vram + below(2) * below(more), &plan);
+            assert_int_equal(plan.ram_least_bytes, ram);
+            assert_int_equal(plan.vram_least_bytes, vram);
+            check_peaks();
+            for (int s = 0; s < need.n_stages; s++)
+                assert_int_equal(plan.stage[s].pictures_on_host, host && need.stage[s].picture_bytes);
+        }
+        check_refused(ram - 1, vram);
+        check_refused(ram, vram - 1);
+        plan.stage[need.n_stages - 1].pictures_on_host = !host; /* as a plan that was read back may say */
+        plan_evaluate(&need, &plan);
+        assert_int_equal(plan.stage[need.n_stages - 1].pictures_on_host, host);
+    }
+}
+
+/* The least with nothing given does by itself; and the least of several needs is that of any. */
+static void test_least_of_all(void **state) {
+    (void)state;
+    static struct run_need needs[2];
+    for (int i = 0; i < 2 * NEEDS; i++) {
+        random_state = seed_base + 5000 + (uint64_t)i;
+        make_need(true, 2);
+        plan_solve(&need, 0, 0, &plan);
+        plan_solve(&need, plan.ram_least_bytes, plan.vram_least_bytes, &plan);
+        check_peaks();
+        needs[0] = need;
+        need.cross_bytes += below(1 << 18);
+        need.stage[1].picture_bytes = 1 + below(need.stage[1].picture_bytes);
+        uint64_t ram = least(false, UINT64_MAX) + below(1 << 20),
+                 vram = least(true, UINT64_MAX) + below(1 << 20);
+        uint64_t ram_of_v = least(false, vram), vram_of_r = least(true, ram);
+        needs[1] = need;
+        need = needs[0];
+        uint64_t one = least(false, vram);
+        if (one && (!ram_of_v || one < ram_of_v)) ram_of_v = one;
+        one = least(true, ram);
+        if (one && (!vram_of_r || one < vram_of_r)) vram_of_r = one;
+        plan_choose(needs, 2, ram, vram, &plan);
+        if (ram_of_v) assert_int_equal(plan.ram_least_bytes, ram_of_v);
+        if (vram_of_r) assert_int_equal(plan.vram_least_bytes, vram_of_r);
+    }
+}
+
+/* Where device and host are one memory, pictures are state. */
+static void test_unified(void **state) {
+    (void)state;
+    for (int i = 0; i < NEEDS; i++) {
+        random_state = seed_base + 6000 + (uint64_t)i;
+        make_need(false, 1 + (int)below(3));
+        uint64_t budget = PLENTY >> below(14);
+        plan_solve(&need, budget, below(2) * PLENTY, &plan);
+        for (int s = 0; s < need.n_stages; s++) {
+            need.stage[s].state_bytes += need.stage[s].picture_bytes;
+            need.stage[s].picture_bytes = 0;
+        }
+        plan_solve(&need, budget, 0, &other);
+        assert_memory_equal(&plan, &other, sizeof plan);
+        plan.stage[need.n_stages - 1].pictures_on_host = 1; /* as a plan that was read back may say */
+        plan_evaluate(&need, &plan);
+        assert_memory_equal(&plan, &other, sizeof plan);
+    }
+}
+
+/* ---- runs ---- */
+
+/* The toy family with what its blocks read and write throughout in a picture buffer. */
+static void declare_pictures(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                             struct arena *pictures, bool *ok) {
+    for (int i = 0; i < n_lanes; i++) {
+        struct toy_state *s = lanes[i].state;
+        s->x = arena_tensor(pictures, DTYPE_F32, 2, (const int32_t[]){c->dims[TOY_T], c->dims[TOY_D]}, ok);
+        s->base = arena_tensor(arena, DTYPE_F32, 2, (const int32_t[]){c->dims[TOY_T], c->dims[TOY_D]}, ok);
+    }
+}
+
+static struct family family_pictures;
+static float latent[TOY_STAGES][TOY_LANES][TOY_ROWS * TOY_COLUMNS];
+
+/* Measured for a device with memory of its own; what a plain loop gives is in latent. */
+static void toy_make_pictures(void) {
+    struct error e = {0};
+    toy_make();
+    toy_reset(false);
+    plain_run();
+    memcpy(latent, toy.latent, sizeof latent);
+    family_pictures = toy_family;
+    family_pictures.declare = declare_pictures;
+    for (int s = 0; s < TOY_STAGES; s++) toy.components[s].family = &family_pictures;
+    toy.need.separate = true;
+    toy.run.device = toy.residents.device = paced_open(&watch.sys, &toy.device.device, 0, &e);
+    assert_ok(&e);
+    executor_measure(&toy.run, true, &toy.need, &e);
+    assert_ok(&e);
+}
+
+static void toy_remove_pictures(void) {
+    residents_destroy(&toy.residents);
+    assert_int_equal(sys_memory_use(&watch.sys).live_bytes[LINE_DEVICE], 0);
+    toy.run.device->destroy(toy.run.device);
+    toy_remove();
+}
+
+/* By hand, from the forwards: pictures read and written by a block of one lane. */
+static uint64_t traffic(const struct block *block) {
+    uint64_t picture = 4 * TOY_ROWS * TOY_COLUMNS;
+    if (block->kind == &toy_kind_once) return 0;
+    if (block->kind == &toy_kind_end) return picture;
+    return block->kind == &toy_kind_scale ? 2 * picture : 3 * picture;
+}
+
+static void test_measured(void **state) {
+    (void)state;
+    toy_make_pictures();
+    for (int s = 0; s < TOY_STAGES; s++) {
+        const struct stage_need *n = &toy.need.stage[s];
+        uint64_t lanes = (uint64_t)toy_lanes[s], each = align_up(4 * TOY_ROWS * TOY_COLUMNS, ARENA_ALIGN);
+        assert_int_equal(n->picture_bytes, lanes * each);
+        assert_int_equal(n->state_bytes, lanes * each);
+        for (int b = 0; b < n->n_blocks; b++)
+            assert_int_equal(n->block_picture_bytes[b], lanes * traffic(toy.list[s][b]));
+    }
+    toy_remove_pictures();
+}
+
+static void forget_peaks(void) {
+    for (int i = 0; i < N_MEMORY_LINES; i++) watch.sys.use.peak_bytes[i] = watch.sys.use.live_bytes[i];
+}
+
+/* The device holds what is planned there but for what a library would take; the host only what is its own. */
+static void check_used(void) {
+    struct memory_use use = sys_memory_use(&watch.sys);
+    uint64_t library = 0, store = 0, pictures = 0;
+    for (int s = 0; s < TOY_STAGES; s++) {
+        const struct plan_stage *p = &toy.plan.stage[s];
+        uint64_t on_host = p->pictures_on_host ? paged(toy.need.stage[s].picture_bytes) : 0;
+        if (p->library_bytes > library) library = p->library_bytes;
+        if (on_host > pictures) pictures = on_host;
+        if (p->peak_ram_bytes - on_host > store) store = p->peak_ram_bytes - on_host;
+    }
+    assert_in_range(use.peak_bytes[LINE_DEVICE], toy.plan.vram_peak_bytes - library,
+                    toy.plan.vram_peak_bytes);
+    assert_in_range(use.peak_bytes[LINE_STORE], 0, store);
+    assert_int_equal(use.peak_bytes[LINE_STATE], pictures);
+    assert_int_equal(use.peak_bytes[LINE_ACTIVATION] + use.peak_bytes[LINE_WORKSPACE], 0);
+}
+
+static void run_plan(void) {
+    struct error e = {0};
+    residents_destroy(&toy.residents);
+    forget_peaks();
+    toy_reset(false);
+    toy_execute(&e);
+    assert_ok(&e);
+    assert_memory_equal(latent, toy.latent, sizeof latent);
+    check_used();
+}
+
+/* Made up: residents, rings and places at random. */
+static void make_plan(void) {
+    plan_begin(&toy.need, &toy.plan);
+    for (int s = 0; s < TOY_STAGES; s++) {
+        struct plan_stage *p = &toy.plan.stage[s];
+        for (int b = 0; b < toy.need.stage[s].n_blocks; b++) {
+            plan_set_resident(p, b, below(2));
+            plan_set_pooled(p, b, !plan_is_resident(p, b) && below(2));
+        }
+        p->ring_bytes = plan_least_ring(&toy.need.stage[s], p) + PLAN_PAGE * below(20);
+        p->staging_bytes = plan_least_staging(&toy.need, p, s) + PLAN_PAGE * below(20);
+        p->pictures_on_host = (int16_t)below(2);
+    }
+    plan_evaluate(&toy.need, &toy.plan);
+}
+
+static void test_runs(void **state) {
+    (void)state;
+    random_state = seed_base + 7000;
+    toy_make_pictures();
+    for (int i = 0; i < PLANS; i++) {
+        make_plan();
+        toy.run.readers = (int)below(4);
+        run_plan();
+    }
+    toy_remove_pictures();
+}
+
+/* At the least budget of either memory, where the other decides the place. */
+static void test_runs_at_least(void **state) {
+    (void)state;
+    toy_make_pictures();
+    for (int host = 0; host < 2; host++) {
+        plan_solve(&toy.need, host ? PLENTY : 0, host ? 0 : PLENTY, &toy.plan);
+        uint64_t ram = host ? PLENTY : toy.plan.ram_least_bytes,
+                 vram = host ? toy.plan.vram_least_bytes : PLENTY;
+        plan_solve(&toy.need, ram, vram, &toy.plan);
+        assert_int_equal(plan_check(&toy.need, &toy.plan, &(struct error){0}), OK);
+        assert_int_equal(toy.plan.stage[1].pictures_on_host, host);
+        run_plan();
+    }
+    toy_remove_pictures();
+}
+
+/* No memory on either side at any call: said so, and nothing is left behind. */
+static void test_no_memory(void **state) {
+    (void)state;
+    static const enum call calls[] = {CALL_MAP, CALL_RESERVE, CALL_COMMIT};
+    random_state = seed_base + 8000;
+    toy_make_pictures();
+    make_plan();
+    for (int s = 0; s < TOY_STAGES; s++) toy.plan.stage[s].pictures_on_host = 1;
+    plan_evaluate(&toy.need, &toy.plan);
+    for (int i = 0; i < 3; i++) {
+        bool done = false;
+        for (long n = 1; n < 100 && !done; n++) {
+            struct error e = {0};
+            toy_reset(false);
+            watch_reset(&watch);
+            watch.fail_at[calls[i]] = n;
+            executor_run(&toy.run, &toy.need, &toy.plan, &toy.residents, &toy.counters, &e);
+            done = e.code == OK;
+            if (!done) assert_int_equal(e.code, MEMORY);
+            residents_destroy(&toy.residents);
+            assert_int_equal(sys_memory_use(&watch.sys).live_bytes[LINE_DEVICE], 0);
+            assert_int_equal(sys_memory_use(&watch.sys).live_bytes[LINE_STATE], 0);
+        }
+        assert_true(done);
+    }
+    toy_remove_pictures();
+}
+
+/* ---- JSON ---- */
+
+static const char *const model_path = "test/golden/zimage_a/model";
+
+/* plan with the pictures of its last stage on the host, as text that is freed by the caller; said: what the
+ * stage says about it, which is left alone where NULL. */
+static char *plan_text(struct job *job, json_t *said) {
+    struct plan_stage *decode = &job->plan.stage[job->n_stages - 1];
+    decode->pictures_on_host = 1;
+    plan_evaluate(job->need, &job->plan);
+    json_t *json = plan_json(job);
+    json_t *stage = json_array_get(json_object_get(json, "stages"), (size_t)job->n_stages - 1);
+    assert_true(json_is_true(json_object_get(stage, "pictures_on_host")));
+    if (said) json_object_set_new(stage, "pictures_on_host", said);
+    char *text = json_dumps(json, 0);
+    json_decref(json);
+    return text;
+}
+
+/* What was printed is what is read, for a job whose device is said to have memory of its own. */
+static void test_read_back(void **state) {
+    (void)state;
+    static struct job job;
+    static struct sys sys;
+    struct error e = {0};
+    struct sluice_model *model = NULL;
+    struct arithmetic device = arithmetic_make();
+    struct sluice_model_options options = {.struct_size = sizeof options, .model = model_path};
+    struct sluice_request request = {.struct_size = sizeof request,
+                                     .prompt = "fox",
+                                     .width = 64,
+                                     .height = 64,
+                                     .steps = 2,
+                                     .cfg_scale = 1,
+                                     .flow_shift = 1,
+                                     .max_ram_bytes = PLENTY,
+                                     .max_vram_bytes = PLENTY};
+    char hash[17], again[17];
+    sys_init_machine(&sys);
+    model_open(&sys, &options, &model, &e);
+    assert_ok(&e);
+    job_open(&job, &(struct job_place){model, &device.device, NULL}, &request, NULL, &e);
+    assert_ok(&e);
+    for (int i = 0; i < job.n_needs; i++) job.needs[i].separate = true;
+    job_plan(&job, &e);
+    assert_ok(&e);
+    assert_int_equal(job.plan.stage[job.n_stages - 1].pictures_on_host, 0);
+    char *text = plan_text(&job, NULL), *bad = plan_text(&job, json_integer(1));
+    plan_hash(&job.plan, hash);
+    plan_read(&job, text, &e);
+    assert_ok(&e);
+    assert_string_equal(plan_hash(&job.plan, again), hash);
+    assert_int_equal(plan_read(&job, bad, &e), META);
+    free(text);
+    free(bad);
+    job_close(&job);
+    model_close(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_by_hand),     cmocka_unit_test(test_faster_place),
+        cmocka_unit_test(test_plenty),      cmocka_unit_test(test_unknown_rates),
+        cmocka_unit_test(test_monotone),    cmocka_unit_test(test_least),
+        cmocka_unit_test(test_place_given), cmocka_unit_test(test_least_of_all),
+        cmocka_unit_test(test_unified),     cmocka_unit_test(test_measured),
+        cmocka_unit_test(test_runs),        cmocka_unit_test(test_runs_at_least),
+        cmocka_unit_test(test_no_memory),   cmocka_unit_test(test_read_back),
+    };
+    const char *seed = getenv("SEED");
+    seed_base = seed ? strtoull(seed, NULL, 0) : 1;
+    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, NULL, NULL);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
+}

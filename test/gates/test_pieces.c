@@ -1,0 +1,235 @@
+/* Blocks that are there in part: what fails, or is cancelled, between a visit's place and its bytes; whole
+ * runs whose blocks come in many pieces; and weights that are pieces of a tensor of the file. Builds without
+ * oneDNN, so that the thread sanitizer can watch.
+ */
+#include "engine/run/reader.h"
+#include "test/lib/store_world.h"
+#include "test/lib/toy_run.h"
+
+enum { PLANS = 30, WORLDS = 40, STAGING_PAGES = 4 };
+
+/* One block of several pieces; of the first one a slow read is under way when it is acquired. */
+enum { SLOW_US = 500000 };
+
+static struct store *open_slow_block(bool separate, struct error *e) {
+    void *image;
+    one_block(5 << 20, 0);
+    world.separate = separate;
+    if (separate) world.plan.stage[0].staging_bytes = 2 * PLAN_COPY_PIECE;
+    world.need.separate = separate;
+    world.readers = 1;
+    plan_evaluate(&world.need, &world.plan);
+    watch.random = 1; /* the first read takes about half a second */
+    watch.delay_us = SLOW_US;
+    watch_reset(&watch);
+    struct store *store = world_open(e);
+    assert_int_equal(store_begin_stage(store, 0, e), OK);
+    assert_int_equal(store_acquire(store, 0, &image, e), OK);
+    assert_int_equal(store_count(store).bytes_read, 0);
+    return store;
+}
+
+static int reads_under_way(void) {
+    pthread_mutex_lock(&watch.lock);
+    int n = watch.n_spans;
+    pthread_mutex_unlock(&watch.lock);
+    return n;
+}
+
+static void fail_second_read(void) {
+    pthread_mutex_lock(&watch.lock);
+    watch.fail_at[CALL_READ] = 2;
+    pthread_mutex_unlock(&watch.lock);
+}
+
+/* The read of the second piece fails: the place had been given, the bytes are not. */
+static void test_second_piece_fails(void **state) {
+    (void)state;
+    for (int separate = 0; separate < 2; separate++) {
+        struct error e = {0};
+        char line[1200];
+        struct store *store = open_slow_block(separate, &e);
+        fail_second_read();
+        assert_int_equal(store_await(store, 0, world.blocks[0][0].bytes, &e), IO);
+        assert_non_null(strstr(error_line(&e, line, sizeof line), world.files.folder));
+        e = (struct error){0};
+        assert_int_equal(store_await(store, 0, 1, &e), IO); /* what failed has nothing more to give */
+        if (separate) store_release(store, 0);
+        store_close(store);
+        world_remove();
+    }
+}
+
+/* A read is under way when the visit gives up its place: nobody else writes there, or clears it, before. */
+static void test_cancel_while_awaiting(void **state) {
+    (void)state;
+    for (int separate = 0; separate < 2; separate++) {
+        struct error e = {0};
+        struct store *store = open_slow_block(separate, &e);
+        world.ticks_left = 2;
+        assert_int_equal(store_await(store, 0, 1, &e), CANCELLED);
+        assert_int_equal(reads_under_way(), 1);
+        store_release(store, 0);
+        assert_int_equal(reads_under_way(), 0);
+        store_close(store);
+        assert_int_equal(watch.n_reads, 1); /* the rest is not read for nobody */
+        world_remove();
+    }
+}
+
+/* Every world with a device of its own and slow reads, so that readers finish in any order. */
+static void test_slow_worlds(void **state) {
+    (void)state;
+    for (int i = 0, n = 0; n < WORLDS; i++) {
+        world_make(seed_base + 20000 + (uint64_t)i);
+        bool wanted = world.separate && world.readers > 1;
+        watch.delay_us = 1000;
+        if (wanted) run_whole(false);
+        n += wanted;
+        world_remove();
+    }
+}
+
+/* The same bits behind a bus, where every block comes in pieces of a page and an operator waits for those
+ * that it reads. */
+static void test_run_in_pieces(void **state) {
+    (void)state;
+    static float latent[TOY_STAGES][TOY_LANES][TOY_ROWS * TOY_COLUMNS];
+    struct error e = {0};
+    toy_make();
+    world.random = seed_base + 10000;
+    toy_reset(false);
+    plain_run();
+    memcpy(latent, toy.latent, sizeof latent);
+    toy.need.separate = true;
+    toy.run.device = toy.residents.device = paced_open(&watch.sys, &toy.device.device, 20e6, &e);
+    for (int i = 0; i < PLANS; i++) {
+        plan_begin(&toy.need, &toy.plan);
+        for (int s = 0; s < TOY_STAGES; s++) {
+            struct plan_stage *p = &toy.plan.stage[s];
+            uint64_t largest = 0;
+            for (int b = 0; b < toy.need.stage[s].n_blocks; b++) {
+                uint64_t bytes = toy.need.stage[s].block_bytes[b];
+                plan_set_resident(p, b, !below(4));
+                if (bytes > largest) largest = bytes;
+            }
+            p->ring_bytes = align_up(largest, PLAN_PAGE) + PLAN_PAGE * below(20) * below(2);
+            p->staging_bytes = PLAN_PAGE * (2 + below(STAGING_PAGES - 1));
+        }
+        plan_evaluate(&toy.need, &toy.plan);
+        toy.run.readers = (int)below(4);
+        watch.delay_us = below(2) ? 0 : 300;
+        toy_reset(false);
+        toy_execute(&e);
+        assert_ok(&e);
+        assert_memory_equal(latent, toy.latent, sizeof latent);
+        assert_true(watch.pages_peak <= planned_pages() + STAGING_PAGES * PLAN_PAGE);
+    }
+    residents_destroy(&toy.residents);
+    toy.run.device->destroy(toy.run.device);
+    toy_remove();
+}
+
+/* ---- weights that are parts of one tensor ---- */
+
+enum { SHORT, LONG, BOTH, COLUMNS };
+
+static const int32_t part_dims[] = {3, 5, 8, 7};
+
+struct part_weights {
+    struct tensor swapped, alone, above, swapped_bias;
+};
+
+#define PART_WEIGHT(field, tensor, rank_, rows_, n_taken_, ...)                                              \
+    {                                                                                                        \
+        .offset = offsetof(struct part_weights, field), .names = {"whole." #field},                          \
+        .fused = {tensor, 3, {SHORT, LONG, SHORT}, n_taken_, {__VA_ARGS__}}, .rank = rank_, .dim = {         \
+            rows_,                                                                                           \
+            COLUMNS                                                                                          \
+        }                                                                                                    \
+    }
+
+static const struct weight_spec part_table[] = {
+    PART_WEIGHT(swapped, "fused.weight", 2, BOTH, 2, 2, 1),
+    PART_WEIGHT(alone, "fused.weight", 2, LONG, 1, 1),
+    PART_WEIGHT(above, "fused.weight", 2, BOTH, 2, 0, 1),
+    PART_WEIGHT(swapped_bias, "fused.bias", 1, BOTH, 2, 1, 0),
+};
+
+static const struct block_kind part_kind = BLOCK_KIND("parts", "parts", part_table, part_weights, NULL);
+
+/* Rows of the image against rows of the file. */
+static void assert_rows(struct tensor weight, int32_t row, const char *tensor, int32_t from, int32_t rows) {
+    const struct index_entry *entry = index_find(&world.files.index, tensor);
+    uint64_t row_bytes = entry->bytes / (uint64_t)entry->dim[0];
+    assert_memory_equal((char *)weight.data + (uint64_t)row * row_bytes,
+                        world.files.contents[entry->source] + entry->offset + (uint64_t)from * row_bytes,
+                        (uint64_t)rows * row_bytes);
+}
+
+static void bind_parts(int32_t rows, struct block *block, struct error *e) {
+    const struct block_ref ref = {.kind = &part_kind};
+    watch_init(&watch, seed_base);
+    toy_files_begin(&world.files, &watch.sys, seed_base);
+    toy_files_add(&world.files, "fused.weight", DTYPE_BF16, 2, (int32_t[]){rows, 7});
+    toy_files_add(&world.files, "fused.bias", DTYPE_F32, 1, (int32_t[]){rows});
+    toy_files_end(&world.files);
+    block_bind(&watch.sys, &ref, &world.files.index, part_dims, block, e);
+}
+
+static void unbind_parts(struct block *block) {
+    block_destroy(&watch.sys, block);
+    index_destroy(&world.files.index);
+    toy_files_remove(&world.files);
+    assert_int_equal(watch_live(&watch), 0);
+}
+
+/* One part, two of them, and two the other way round, each laid out as if the file had the tensor itself. */
+static void test_parts_of_a_tensor(void **state) {
+    (void)state;
+    struct block block;
+    struct error e = {0};
+    struct part_weights w;
+    struct reader reader = {0};
+    bind_parts(11, &block, &e);
+    assert_ok(&e);
+    char *image = calloc(1, block.bytes);
+    assert_int_equal(reader_read(&reader, &block, 0, block.bytes, image, &e), OK);
+    block_point(&block, image, &w);
+    assert_rows(w.swapped, 0, "fused.weight", 8, 3);
+    assert_rows(w.swapped, 3, "fused.weight", 3, 5);
+    assert_rows(w.alone, 0, "fused.weight", 3, 5);
+    assert_rows(w.above, 0, "fused.weight", 0, 8);
+    assert_rows(w.swapped_bias, 0, "fused.bias", 3, 5);
+    assert_rows(w.swapped_bias, 5, "fused.bias", 0, 3);
+    for (int i = 0; i < block.n_tensors; i++)
+        assert_int_equal(block.tensors[i].image_offset % ARENA_ALIGN, 0);
+    free(image);
+    unbind_parts(&block);
+}
+
+/* All parts together are the tensor. */
+static void test_parts_of_a_shorter_tensor(void **state) {
+    (void)state;
+    struct block block;
+    struct error e = {0};
+    bind_parts(10, &block, &e);
+    assert_int_equal(e.code, SHAPE);
+    assert_string_equal(e.found, "[10, 7]");
+    assert_string_equal(e.expected, "[11, 7]");
+    unbind_parts(&block);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_second_piece_fails), cmocka_unit_test(test_cancel_while_awaiting),
+        cmocka_unit_test(test_slow_worlds),        cmocka_unit_test(test_run_in_pieces),
+        cmocka_unit_test(test_parts_of_a_tensor),  cmocka_unit_test(test_parts_of_a_shorter_tensor),
+    };
+    const char *seed = getenv("SEED");
+    seed_base = seed ? strtoull(seed, NULL, 0) : 1;
+    alarm(300); /* a deadlock that no tick sees ends the program with a signal */
+    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, NULL, NULL);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
+}

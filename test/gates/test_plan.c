@@ -1,0 +1,746 @@
+/* The solver and what it predicts: agreement with an independent simulator, feasibility, monotony, closeness
+ * to brute force, speed. Pure functions: no files, no threads.
+ *
+ * Random cases: SEED in the environment moves all of them. */
+#include "engine/run/advice.h"
+#include "engine/run/pace.h"
+#include "engine/run/plan.h"
+
+#include "test/lib/pace_table.h"
+#include "test/lib/seeded.h"
+
+#include <string.h>
+#include <time.h>
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { NEEDS = 20, BRUTE = 10 };
+#else
+enum { NEEDS = 80, BRUTE = 120 };
+#endif
+
+static uint64_t random_state;
+static struct run_need need;
+static struct plan plan, other;
+
+static uint64_t below(uint64_t n) {
+    return random_below(&random_state, n);
+}
+
+static double from_to(double from, double to) {
+    return from + (to - from) * (double)below(1 << 20) / (1 << 20);
+}
+
+static double processor_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static uint64_t paged(uint64_t bytes) {
+    return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
+}
+
+/* ---- needs ---- */
+
+static void add_blocks(struct stage_need *n, int count, double bytes, double seconds) {
+    for (int i = 0; i < count; i++, n->n_blocks++) {
+        n->block_bytes[n->n_blocks] = (uint64_t)bytes;
+        n->block_seconds[n->n_blocks] = seconds;
+        n->block_repeats[n->n_blocks] = n->block_lasts[n->n_blocks] = true;
+    }
+}
+
+static struct stage_need *one_stage(int evaluations, double disk) {
+    memset(&need, 0, sizeof need);
+    need.n_stages = 1;
+    need.rates.disk = disk;
+    need.stage[0].evaluations = evaluations;
+    return &need.stage[0];
+}
+
+static void make_shape(enum shape shape, int evaluations) {
+    struct stage_need *n = one_stage(evaluations, shape == ODD ? 12e9 : 24e9);
+    if (shape == QWEN) add_blocks(n, 60, 680e6, 1.15 / 60);
+    if (shape == FLUX) add_blocks(n, 19, 680e6, 0.65 / 57), add_blocks(n, 38, 283e6, 0.65 / 57);
+    for (int i = 0; shape == ODD && i < 24; i++)
+        add_blocks(n, 1, 100e6 + i * 37 % 11 * 61e6, 0.004 + i * 29 % 7 * 0.003);
+}
+
+static uint64_t all_bytes(const struct stage_need *n) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < n->n_blocks; i++) bytes += n->block_bytes[i];
+    return bytes;
+}
+
+/* Compute, bus and disk of about the same weight, so that each binds now and then. */
+static void make_stage(struct stage_need *n, int n_blocks) {
+    double share = from_to(0.1, 2), uneven = from_to(0, 1);
+    bool once = !below(3);
+    n->evaluations = below(4) ? 2 + (int)below(12) : 1;
+    n->n_blocks = n_blocks;
+    n->state_bytes = below(1 << 16);
+    n->activation_bytes = below(1 << 20);
+    n->workspace_bytes = below(2) * below(1 << 18);
+    n->library_bytes = below(1 << 16);
+    uint64_t one = 256 * (40 + below(4000));
+    for (int i = 0; i < n_blocks; i++) {
+        double size = 1 + uneven * (from_to(0, 4) - 1);
+        n->block_bytes[i] = below(12) ? 256 * (uint64_t)(size * (double)one / 256) : 0;
+        n->block_repeats[i] = !once || below(5);
+        n->block_lasts[i] = below(10) != 0;
+        n->block_seconds[i] = below(9) ? share * (double)one / 1e9 * from_to(1 - uneven, 1 + uneven) : 0;
+    }
+}
+
+static void make_need(bool separate, int n_stages, int most_blocks) {
+    memset(&need, 0, sizeof need);
+    need.n_stages = n_stages;
+    need.separate = separate;
+    need.rates = (struct rates){.disk = separate ? from_to(0.1e9, 1e9) : 1e9, .h2d = 1e9};
+    need.base_bytes = below(1 << 20);
+    need.host_bytes = below(1 << 18);
+    need.cross_bytes = below(1 << 18);
+    need.open_bytes = below(1 << 18);
+    need.device_bytes = separate ? below(1 << 20) : 0;
+    for (int s = 0; s < n_stages; s++) make_stage(&need.stage[s], 1 + (int)below((uint64_t)most_blocks));
+}
+
+/* ---- the law ---- */
+
+static void test_simulator(void **state) {
+    (void)state;
+    double worst = 0;
+    for (size_t i = 0; i < sizeof pace_table / sizeof *pace_table; i++) {
+        const struct pace_row *row = &pace_table[i];
+        make_shape(row->shape, 6);
+        uint64_t largest = 0;
+        for (int k = 0; k < need.stage[0].n_blocks; k++)
+            if (need.stage[0].block_bytes[k] > largest) largest = need.stage[0].block_bytes[k];
+        memset(&plan, 0, sizeof plan);
+        plan.stage[0].resident[0] = row->resident;
+        plan.stage[0].ring_bytes = (uint64_t)(row->rings * (double)largest) + 1;
+        plan.stage[0].depth = row->depth;
+        plan.stage[0].no_wrap = row->no_wrap;
+        struct pace pace = pace_predict(&need, &plan, 0);
+        double off = pace.evaluation_seconds / row->seconds - 1;
+        if (off < 0) off = -off;
+        if (off > worst) worst = off;
+        if (off > 0.01)
+            fail_msg("row %zu: %f, the simulator says %f", i, pace.evaluation_seconds, row->seconds);
+    }
+    print_message("%zu layouts, at most %.4f %% off\n", sizeof pace_table / sizeof *pace_table, 100 * worst);
+}
+
+/* Many evaluations are extrapolated: as if each had been gone through. */
+static void test_many_evaluations(void **state) {
+    (void)state;
+    for (int i = 0; i < NEEDS / 4; i++) {
+        random_state = seed_base + 100 + (uint64_t)i;
+        make_need(i % 2, 1, 30);
+        struct stage_need *n = &need.stage[0];
+        n->evaluations = 2 + (int)below(4);
+        plan_solve(&need, 1 << 22 | below(1 << 26), 1 << 22 | below(1 << 26), &plan);
+        double six, thousand;
+        n->evaluations = 6;
+        struct pace pace = pace_predict(&need, &plan, 0);
+        six = pace.seconds;
+        n->evaluations = 1000;
+        thousand = pace_predict(&need, &plan, 0).seconds;
+        assert_true(thousand >= six);
+        assert_float_equal(thousand, six + 994 * pace.evaluation_seconds, 1e-9 * (float)thousand + 1e-12);
+    }
+}
+
+/* Holding the copier back never helps; a larger ring, more residents or a larger pool never hurt. */
+static void test_law_is_monotone(void **state) {
+    (void)state;
+    for (int i = 0; i < NEEDS; i++) {
+        random_state = seed_base + 300 + (uint64_t)i;
+        make_need(i % 2, 1, 20);
+        struct stage_need *n = &need.stage[0];
+        if (n->evaluations > 6) n->evaluations = 6; /* what is extrapolated is a mean */
+        memset(&plan, 0, sizeof plan);
+        struct plan_stage *p = &plan.stage[0];
+        for (int b = 0; b < n->n_blocks; b++) {
+            plan_set_resident(p, b, !below(3));
+            plan_set_pooled(p, b, below(2));
+        }
+        p->ring_bytes = plan_least_ring(n, p) + below(1 << 20);
+        p->staging_bytes = plan_least_staging(&need, p, 0);
+        double before = pace_predict(&need, &plan, 0).seconds;
+        other = plan;
+        other.stage[0].ring_bytes += below(1 << 22);
+        assert_true(pace_predict(&need, &other, 0).seconds <= before * (1 + 1e-9));
+        plan_set_pooled(&other.stage[0], (int)below((uint64_t)n->n_blocks), true);
+        assert_true(pace_predict(&need, &other, 0).seconds <= before * (1 + 1e-9));
+        other = plan;
+        if (below(2)) other.stage[0].depth = 1 + (int)below(4);
+        if (below(2)) other.stage[0].no_wrap = 1;
+        if (below(2)) other.stage[0].waits = 1;
+        assert_true(pace_predict(&need, &other, 0).seconds >= before * (1 - 1e-9));
+    }
+}
+
+/* What the solver passes plans over by is never more than what is predicted for them. */
+static void test_bounds(void **state) {
+    (void)state;
+    static struct course course;
+    int stopped = 0;
+    for (int i = 0; i < 20 * NEEDS; i++) {
+        random_state = seed_base + 400 + (uint64_t)i;
+        make_need(i % 2, 1, 20);
+        const struct stage_need *n = &need.stage[0];
+        struct plan_stage p = {.resident = {below(1 << 20) & below(1 << 20)}, .pooled = {below(1 << 20)}};
+        p.ring_bytes = plan_least_ring(n, &p) + below(2) * below(1 << 22);
+        p.staging_bytes = plan_least_staging(&need, &p, 0) + below(2) * below(1 << 22);
+        course_make(n, &need.rates, need.separate, false, &course);
+        double seconds = course_pace(&course, &p).seconds, enough = seconds * from_to(0.5, 1.5);
+        assert_true(course_bound(&course, &p) <= seconds * (1 + 1e-12));
+        double found = course_seconds(&course, &p, enough);
+        if (seconds <= enough)
+            assert_true(found == seconds);
+        else
+            assert_true(found > enough && found <= seconds * (1 + 1e-12));
+        stopped += found != seconds;
+    }
+    assert_true(stopped > 0);
+}
+
+/* By hand: two blocks, a second of copying and a second of computing each. */
+static void test_by_hand(void **state) {
+    (void)state;
+    static const struct {
+        int ring, depth, no_wrap, waits;
+        double seconds;
+    } cases[] = {
+        {1, 0, 0, 0, 12}, /* copy, compute, copy, compute ... */
+        {2, 0, 0, 0, 7},  /* the first copy, then computing without a wait */
+        {2, 0, 1, 0, 9},  /* an evaluation is three, as the first copy is seen each time */
+        {2, 0, 0, 1, 12}, {2, 1, 0, 0, 7}, {8, 0, 0, 0, 7},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        add_blocks(one_stage(3, 1e6), 2, 1e6, 1);
+        memset(&plan, 0, sizeof plan);
+        plan.stage[0].ring_bytes = (uint64_t)cases[i].ring * 1000000;
+        plan.stage[0].depth = cases[i].depth;
+        plan.stage[0].no_wrap = cases[i].no_wrap;
+        plan.stage[0].waits = cases[i].waits;
+        assert_float_equal(pace_predict(&need, &plan, 0).seconds, cases[i].seconds, 1e-9);
+    }
+}
+
+/* Three tiers by hand: the pool is read once, what is not pooled each time; disk and bus overlap. */
+static void test_tiers_by_hand(void **state) {
+    (void)state;
+    static const uint64_t mb = 1000000;
+    add_blocks(one_stage(4, 1e8), 2, 1e8, 0);
+    need.separate = true;
+    need.rates.h2d = 1e9;
+    memset(&plan, 0, sizeof plan);
+    plan.stage[0].ring_bytes = plan.stage[0].staging_bytes = 200 * mb;
+    double piece = (16 << 20) / 1e9;
+    assert_float_equal(pace_predict(&need, &plan, 0).seconds, 8 + piece, 1e-6);
+    assert_int_equal(pace_predict(&need, &plan, 0).bound, BOUND_DISK);
+    plan_set_pooled(&plan.stage[0], 0, true);
+    plan_set_pooled(&plan.stage[0], 1, true);
+    assert_float_equal(pace_predict(&need, &plan, 0).seconds, 2 + piece + 0.6, 1e-6);
+    plan_set_resident(&plan.stage[0], 0, true);
+    plan_set_resident(&plan.stage[0], 1, true);
+    assert_float_equal(pace_predict(&need, &plan, 0).seconds, 2 + piece, 1e-6);
+}
+
+/* ---- the solver ---- */
+
+static void check_sums(uint64_t ram, uint64_t vram) {
+    uint64_t residents = 0, pools = 0, ram_peak = need.base_bytes + need.host_bytes + need.open_bytes,
+             vram_peak = 0;
+    for (int s = 0; s < need.n_stages; s++) {
+        residents += plan.stage[s].resident_bytes;
+        pools += plan.stage[s].pool_bytes;
+    }
+    for (int s = 0; s < need.n_stages; s++) {
+        const struct stage_need *n = &need.stage[s];
+        const struct plan_stage *p = &plan.stage[s];
+        uint64_t resident = 0, pool = 0;
+        for (int i = 0; i < n->n_blocks; i++) {
+            bool stays = plan_is_resident(p, i) || plan_is_pooled(p, i);
+            if (plan_is_resident(p, i)) resident += n->block_bytes[i];
+            if (plan_is_pooled(p, i) && !plan_is_resident(p, i)) pool += n->block_bytes[i];
+            if (stays && n->block_bytes[i])
+                assert_true(n->block_lasts[i] && (plan.keep || (n->block_repeats[i] && n->evaluations > 1)));
+        }
+        assert_int_equal(p->resident_bytes, paged(resident));
+        assert_int_equal(p->pool_bytes, paged(pool));
+        uint64_t room =
+            n->library_bytes + paged(n->state_bytes) + paged(n->activation_bytes) + paged(n->workspace_bytes);
+        uint64_t weights = p->ring_bytes + (plan.keep ? residents : p->resident_bytes);
+        uint64_t host = need.base_bytes + need.host_bytes + need.cross_bytes;
+        host += need.separate ? p->staging_bytes + (plan.keep ? pools : p->pool_bytes) : room + weights;
+        assert_int_equal(p->peak_ram_bytes, host);
+        assert_int_equal(p->peak_vram_bytes, need.separate ? need.device_bytes + room + weights : 0);
+        if (p->peak_ram_bytes > ram_peak) ram_peak = p->peak_ram_bytes;
+        if (p->peak_vram_bytes > vram_peak) vram_peak = p->peak_vram_bytes;
+        assert_true(p->seconds >= 0 && p->bound >= 0 && p->bound < N_BOUNDS);
+    }
+    assert_int_equal(plan.ram_peak_bytes, ram_peak);
+    assert_int_equal(plan.vram_peak_bytes, vram_peak);
+    assert_true(ram_peak <= ram && (!need.separate || vram_peak <= vram));
+    assert_int_equal(plan_check(&need, &plan, &(struct error){0}), OK);
+}
+
+static void check_refused(uint64_t ram, uint64_t vram) {
+    struct error e = {0};
+    char number[32];
+    plan_solve(&need, ram, vram, &plan);
+    assert_int_equal(plan_check(&need, &plan, &e), BUDGET);
+    snprintf(number, sizeof number, " %lluB",
+             (unsigned long long)(ram < plan.ram_least_bytes ? plan.ram_least_bytes : plan.vram_least_bytes));
+    assert_non_null(strstr(e.what, number));
+}
+
+static void solve_twice(uint64_t ram, uint64_t vram) {
+    char hash[17], again[17];
+    memset(&plan, 0xAA, sizeof plan);
+    memset(&other, 0x55, sizeof other);
+    plan_solve(&need, ram, vram, &plan);
+    plan_solve(&need, ram, vram, &other);
+    assert_string_equal(plan_hash(&plan, hash), plan_hash(&other, again));
+    assert_memory_equal(&plan, &other, sizeof plan);
+    plan_evaluate(&need, &other);
+    assert_memory_equal(&plan, &other, sizeof plan);
+}
+
+/* Budgets from the least to everything, in uneven steps: kept, and never slower with more. */
+static void test_budgets(void **state) {
+    (void)state;
+    int kept = 0, plans = 0;
+    double faster = 1;
+    for (int i = 0; i < NEEDS / 4; i++) {
+        random_state = seed_base + 10000 + (uint64_t)i;
+        make_need(i % 3 == 2, 1 + (int)below(5), below(4) ? 10 : 60);
+        uint64_t all = 0;
+        for (int s = 0; s < need.n_stages; s++) all += all_bytes(&need.stage[s]) + 8 * PLAN_PAGE;
+        plan_solve(&need, 0, 0, &plan);
+        uint64_t ram = plan.ram_least_bytes, vram = plan.vram_least_bytes;
+        check_refused(ram - 1, vram);
+        if (need.separate) check_refused(ram, vram - 1);
+        double before = 1e300, first = 0;
+        for (int k = 0; k < 10; k++) {
+            if (k % 5)
+                plan_solve(&need, ram, vram, &plan);
+            else
+                solve_twice(ram, vram);
+            check_sums(ram, vram);
+            if (plan.seconds > before * (need.separate ? 1.001 : 1 + 1e-12))
+                fail_msg("need %d: %.9g with %llu and %llu bytes, %.9g with less", i, plan.seconds,
+                         (unsigned long long)ram, (unsigned long long)vram, before);
+            if (plan.seconds < before) before = plan.seconds;
+            if (!k) first = plan.seconds;
+            kept += plan.keep;
+            plans++;
+            uint64_t step = below(all / 4 + 1);
+            if (!need.separate || below(2)) ram += step;
+            if (need.separate && below(2)) vram += step;
+        }
+        plan_solve(&need, ram + 4 * all, vram + 4 * all, &plan);
+        assert_true(plan.keep);
+        if (first > 0 && plan.seconds / first < faster) faster = plan.seconds / first;
+    }
+    print_message("%d plans, %d kept; at best %.2f of the time of the least\n", plans, kept, faster);
+}
+
+/* The same in many small steps, where plans of other residents, rings and pools are as fast. */
+static void test_small_steps(void **state) {
+    (void)state;
+    double worst = 0;
+    for (int i = 0; i < NEEDS / 5; i++) {
+        random_state = seed_base + 15000 + (uint64_t)i;
+        make_need(i % 2, 1, i % 4 < 2 ? 8 : 40);
+        uint64_t step = all_bytes(&need.stage[0]) / 50 + 1;
+        plan_solve(&need, 0, 0, &plan);
+        uint64_t ram = plan.ram_least_bytes, vram = plan.vram_least_bytes;
+        double before = 1e300;
+        for (int k = 0; k < 50; k++, ram += step, vram += step) {
+            plan_solve(&need, ram, vram, &plan);
+            assert_int_equal(plan_check(&need, &plan, &(struct error){0}), OK);
+            if (k && before > 0 && plan.seconds / before - 1 > worst) worst = plan.seconds / before - 1;
+            if (plan.seconds < before) before = plan.seconds;
+        }
+    }
+    print_message("with more memory at most %.1g slower\n", worst);
+    assert_true(worst < 1e-8); /* TIE, twice */
+}
+
+/* What stands for time where rates are unknown: a byte from the disk for 8 over the bus. */
+static double bytes_to_move(void) {
+    double bytes = 0;
+    for (int s = 0; s < need.n_stages; s++)
+        for (int i = 0; i < need.stage[s].n_blocks; i++) {
+            const struct stage_need *n = &need.stage[s];
+            if (n->evaluations < 2 || !n->block_repeats[i] || plan_is_resident(&plan.stage[s], i)) continue;
+            int from_disk = need.separate && !plan_is_pooled(&plan.stage[s], i);
+            bytes += (double)n->block_bytes[i] * (1 + 8 * from_disk);
+        }
+    return bytes;
+}
+
+/* All that rates can be unknown: plans all the same, and more memory streams no more than an eighth more. */
+static void test_unknown_rates(void **state) {
+    (void)state;
+    for (int i = 0; i < NEEDS / 2; i++) {
+        random_state = seed_base + 20000 + (uint64_t)i;
+        make_need(i % 2, 2, 40);
+        need.rates = (struct rates){.disk = 1e9 * (double)(i % 3 == 1), .h2d = 1e9 * (double)(i % 3 == 2)};
+        plan_solve(&need, 0, 0, &plan);
+        uint64_t ram = plan.ram_least_bytes, vram = plan.vram_least_bytes;
+        double before = 1e300;
+        for (int k = 0; k < 6; k++) {
+            solve_twice(ram, vram);
+            check_sums(ram, vram);
+            double moved = bytes_to_move();
+            assert_true(moved <= 1.127 * before);
+            if (moved < before) before = moved;
+            vram += below(1 << 23);
+            ram += below(1 << 23);
+        }
+    }
+}
+
+/* ---- bad input ---- */
+
+/* The least budgets are kept and are the least: a byte less of either is refused by name. Huge ones are used
+ * without a crash. */
+static void check_extremes(const char *what) {
+    struct error e = {0};
+    plan_solve(&need, 0, 0, &plan);
+    uint64_t ram = plan.ram_least_bytes, vram = plan.vram_least_bytes;
+    print_message("%s%s: at least %llu and %llu bytes\n", what, need.separate ? ", separate" : "",
+                  (unsigned long long)ram, (unsigned long long)vram);
+    check_refused(0, 0);
+    check_refused(1, 1);
+    check_refused(ram - 1, UINT64_MAX);
+    if (need.separate) check_refused(UINT64_MAX, vram - 1);
+    solve_twice(ram, vram);
+    check_sums(ram, vram);
+    assert_int_equal(plan_check(&need, &plan, &e), OK);
+    double slowest = plan.seconds;
+    solve_twice(UINT64_MAX, UINT64_MAX);
+    check_sums(UINT64_MAX, UINT64_MAX);
+    assert_true(plan.seconds <= slowest * (1 + 1e-9));
+}
+
+static void set_blocks(bool repeats, bool lasts, bool empty) {
+    struct stage_need *n = &need.stage[0];
+    for (int i = 0; i < n->n_blocks; i++) {
+        n->block_repeats[i] = repeats;
+        n->block_lasts[i] = lasts;
+        if (empty) n->block_bytes[i] = 0;
+    }
+}
+
+static void test_bad_input(void **state) {
+    (void)state;
+    static const char *const names[] = {"a block",      "nothing repeats", "nothing lasts",
+                                        "empty blocks", "no blocks",       "no computing",
+                                        "a giant",      "no evaluations",  "1088 blocks"};
+    enum { ONE, ONCE, PASSING, EMPTY, NONE, IDLE, GIANT, NEVER_RUN, MANY, N_CASES };
+    for (int i = 0; i < 2 * N_CASES; i++) {
+        int kind = i / 2;
+        random_state = seed_base + 60000 + (uint64_t)i;
+        make_need(i % 2, 1, 1);
+        struct stage_need *n = &need.stage[0];
+        make_stage(n, kind == ONE ? 1 : kind == NONE ? 0 : kind == MANY ? PLAN_BLOCKS_MAX : 10);
+        set_blocks(kind != ONCE, kind != PASSING, kind == EMPTY);
+        n->evaluations = kind == NEVER_RUN ? 0 : 5;
+        if (kind == GIANT) n->block_bytes[3] = 1000 * all_bytes(n) + 1;
+        for (int b = 0; kind == IDLE && b < n->n_blocks; b++) n->block_seconds[b] = 0;
+        check_extremes(names[kind]);
+    }
+}
+
+/* Each rate by itself and both at once. */
+static void test_no_rates(void **state) {
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        random_state = seed_base + 70000 + (uint64_t)i;
+        make_need(i % 2, 2, 12);
+        if (i & 2) need.rates.disk = 0;
+        if (i & 4) need.rates.h2d = 0;
+        check_extremes("rates of 0");
+    }
+}
+
+/* ---- against brute force ---- */
+
+static double solve_seconds(uint64_t ram, uint64_t vram) {
+    double began = processor_seconds();
+    plan_solve(&need, ram, vram, &plan);
+    return processor_seconds() - began;
+}
+
+/* The best with these residents and this ring, or `best` if none is better: every set of pooled blocks, with
+ * all that is left as staging. */
+static double best_pool(const struct course *course, struct plan_stage *p, uint64_t host, double best) {
+    const struct stage_need *n = &need.stage[0];
+    uint64_t streamed = ~p->resident[0] & (((uint64_t)1 << n->n_blocks) - 1);
+    for (uint64_t pool = streamed;; pool = (pool - 1) & streamed) {
+        struct plan_stage q = {.resident = {pool}};
+        uint64_t taken = paged(plan_resident_offset(n, &q, n->n_blocks));
+        p->pooled[0] = pool;
+        if (taken + plan_least_staging(&need, p, 0) <= host && course_bound(course, p) < best) {
+            p->staging_bytes = (host - taken) / PLAN_PAGE * PLAN_PAGE;
+            double seconds = course_pace(course, p).seconds;
+            if (seconds < best) best = seconds;
+        }
+        if (!pool) return best;
+    }
+}
+
+/* The best there is within so many bytes, or `best` if there is none better: every set of residents, each
+ * with all that is left as its ring. */
+static double brute_force(uint64_t device, uint64_t host, double best) {
+    static struct course course;
+    const struct stage_need *n = &need.stage[0];
+    course_make(n, &need.rates, need.separate, false, &course);
+    for (uint64_t bits = 0; bits < (uint64_t)1 << n->n_blocks; bits++) {
+        struct plan_stage p = {.resident = {bits}, .pooled = {~bits}, .staging_bytes = host};
+        uint64_t bytes = paged(plan_resident_offset(n, &p, n->n_blocks));
+        if (bytes + plan_least_ring(n, &p) > device) continue;
+        p.ring_bytes = (device - bytes) / PLAN_PAGE * PLAN_PAGE;
+        if (course_bound(&course, &p) >= best) continue;
+        double seconds = course_pace(&course, &p).seconds; /* on a separate device: at least so much */
+        if (seconds < best) best = need.separate ? best_pool(&course, &p, host, best) : seconds;
+    }
+    return best;
+}
+
+static void make_brute_need(bool separate, int n_blocks, int i) {
+    random_state = seed_base + 30000 + (uint64_t)i;
+    make_need(separate, 1, n_blocks);
+    struct stage_need *n = &need.stage[0];
+    make_stage(n, n_blocks);
+    for (int b = 0; b < n_blocks; b++) n->block_lasts[b] = n->block_repeats[b] = true;
+    if (n->evaluations == 1) n->evaluations = 4;
+}
+
+static void compare_with_brute_force(bool separate, int least_blocks, int most_blocks, int cases) {
+    double worst = 1, sum = 0, slowest = 0;
+    int over = 0;
+    for (int i = 0; i < cases; i++) {
+        make_brute_need(separate, least_blocks + i % (most_blocks - least_blocks + 1), i);
+        plan_solve(&need, 0, 0, &plan);
+        uint64_t all = all_bytes(&need.stage[0]) + PLAN_PAGE, ram = plan.ram_least_bytes + below(all),
+                 vram = plan.vram_least_bytes + below(all);
+        uint64_t host = ram - plan_fixed_ram(&need, 0, false), device = host;
+        if (separate) device = vram - plan_fixed_vram(&need, 0, false);
+        double took = solve_seconds(ram, vram);
+        if (took > slowest) slowest = took;
+        double best = brute_force(device, host, plan.seconds), ratio = best > 0 ? plan.seconds / best : 1;
+        if (ratio > 1.03)
+            print_message("need %d: %d blocks, %.1f %% above the best\n", i, need.stage[0].n_blocks,
+                          100 * (ratio - 1));
+        over += ratio > 1.03;
+        sum += ratio;
+        if (ratio > worst) worst = ratio;
+    }
+    print_message("%s: %d needs of %d to %d blocks, at most %.2f %% above brute force, %.3f %% on average; "
+                  "solved in at most %.1f ms\n",
+                  separate ? "separate" : "unified", cases, least_blocks, most_blocks, 100 * (worst - 1),
+                  100 * (sum / cases - 1), 1e3 * slowest);
+    assert_int_equal(over, 0);
+}
+
+static void test_brute_force(void **state) {
+    (void)state;
+    compare_with_brute_force(false, 1, 12, BRUTE);
+    compare_with_brute_force(true, 1, 8, 2 * BRUTE);
+    compare_with_brute_force(true, 9, 12, 4 * BRUTE);
+    compare_with_brute_force(false, 13, 16, BRUTE);
+}
+
+/* ---- the shapes of real models ---- */
+
+static void solve_shape(enum shape shape, double resident, double rings, bool separate) {
+    make_shape(shape, 28);
+    need.separate = separate;
+    if (separate) need.rates = (struct rates){.disk = 3e9, .h2d = need.rates.disk};
+    uint64_t weights = (uint64_t)(resident * (double)all_bytes(&need.stage[0]) +
+                                  rings * (double)need.stage[0].block_bytes[0]);
+    plan_solve(&need, separate ? (uint64_t)1 << 40 : weights + PLAN_PAGE, weights + PLAN_PAGE, &plan);
+    assert_int_equal(plan_check(&need, &plan, &(struct error){0}), OK);
+}
+
+static void check_shape(enum shape shape, double resident, double rings, bool separate) {
+    solve_shape(shape, resident, rings, separate);
+    const struct plan_stage *p = &plan.stage[0];
+    const struct pace pace = pace_predict(&need, &plan, 0);
+    struct course course;
+    course_make(&need.stage[0], &need.rates, separate, false, &course);
+    struct load load = course_later_load(&course, p);
+    double floor = load.busy[BOUND_COMPUTE], bus = (1 - resident) * (double)all_bytes(&need.stage[0]) / 24e9;
+    if (bus > floor) floor = bus;
+    print_message(
+        "%s %s %2.0f %% + %.0f: %.3f s, floor of that residency %.3f; ring %.1f, residents %.0f %%\n",
+        shape == FLUX ? "flux" : "qwen", separate ? "separate" : "unified", 100 * resident, rings,
+        pace.evaluation_seconds, floor, (double)p->ring_bytes / (double)need.stage[0].block_bytes[0],
+        100 * (double)p->resident_bytes / (double)all_bytes(&need.stage[0]));
+    assert_true(pace.evaluation_seconds <= 1.05 * floor);
+}
+
+static void test_shapes(void **state) {
+    (void)state;
+    for (int separate = 0; separate < 2; separate++) {
+        check_shape(FLUX, 0.3, 2, separate);
+        check_shape(FLUX, 0.3, 4, separate);
+        for (int percent = 0; percent <= 60; percent += 20) {
+            check_shape(QWEN, percent / 100.0, 2, separate);
+            check_shape(QWEN, percent / 100.0, 3, separate);
+        }
+    }
+}
+
+/* Where computing binds anyway, memory that is given is used: rates may be wrong. */
+static void test_given_memory_is_used(void **state) {
+    (void)state;
+    solve_shape(QWEN, 0.9, 3, false);
+    double useful = 1 - 1.15 * 24e9 / (60 * 680e6);
+    assert_true(useful < 0.5);
+    assert_true(pace_predict(&need, &plan, 0).evaluation_seconds < 1.1501);
+    assert_true((double)plan.stage[0].resident_bytes > 0.85 * (double)all_bytes(&need.stage[0]));
+}
+
+/* What is too little for a resident widens the ring, although computing binds either way. */
+static void test_rest_widens_ring(void **state) {
+    (void)state;
+    struct stage_need *n = one_stage(5, 1e9);
+    need.separate = true;
+    need.rates.h2d = 0.5e9;
+    add_blocks(n, 6, 6.8e6, 8.3e-3);
+    add_blocks(n, 12, 2.832e6, 8.3e-3);
+    plan_solve(&need, (uint64_t)1 << 40, 43520000, &plan);
+    const struct plan_stage *p = &plan.stage[0];
+    uint64_t least = plan_least_ring(n, p), rest = 43520000 - plan.vram_peak_bytes;
+    assert_int_equal(p->bound, BOUND_COMPUTE);
+    assert_true(rest < (uint64_t)2832000);
+    assert_true(p->ring_bytes > least);
+}
+
+/* ---- speed ---- */
+
+static void print_time(const char *what, uint64_t ram, uint64_t vram) {
+    double seconds = 0;
+    int n = 0;
+    for (; seconds < 0.1; n++) seconds += solve_seconds(ram, vram);
+    print_message("%-32s %6.2f ms\n", what, 1e3 * seconds / n);
+}
+
+static const char *const kinds[] = {"uniform", "two kinds", "uneven"};
+
+static void make_kind(int kind, bool separate) {
+    struct stage_need *n = one_stage(below(2) ? 28 : 8, separate ? from_to(0.1e9, 1e9) : 1e9);
+    need.separate = separate;
+    need.rates.h2d = 1e9;
+    double share = from_to(0.1, 2);
+    for (int i = 0; i < 120; i++) {
+        double bytes = kind == 1 && i < 40 ? 6.8e6 : 2.832e6, seconds = share * 4e-3;
+        if (kind == 2) bytes = from_to(0.2e6, 4e6), seconds = share * from_to(0.3e-3, 4e-3);
+        add_blocks(n, 1, bytes, seconds);
+    }
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Budgets from the least to nearly all, of both memories: the slowest to solve are those that tie. */
+static void time_kind(int kind, bool separate) {
+    double times[NEEDS / 20 * 49];
+    int n = 0;
+    for (int i = 0; i < NEEDS / 20; i++) {
+        random_state = seed_base + 50000 + (uint64_t)i;
+        make_kind(kind, separate);
+        uint64_t part = all_bytes(&need.stage[0]) / 25 * 4;
+        plan_solve(&need, 0, 0, &plan);
+        uint64_t ram = plan.ram_least_bytes, vram = plan.vram_least_bytes;
+        for (uint64_t r = 0; r < 7; r++)
+            for (uint64_t v = 0; v < (separate ? 7 : 1); v++)
+                times[n++] = solve_seconds(ram + r * part, vram + v * part);
+    }
+    qsort(times, (size_t)n, sizeof *times, by_value);
+    print_message("120 blocks, %s, %-10s %6.2f ms, at most %6.2f of %d plans\n",
+                  separate ? "separate" : "unified ", kinds[kind], 1e3 * times[n / 2], 1e3 * times[n - 1], n);
+    assert_true(times[n / 2] < 0.05); /* the promise, with a margin of ten or so for other builds */
+}
+
+static void test_speed(void **state) {
+    (void)state;
+    for (int i = 0; i < 6; i++) time_kind(i % 3, i >= 3);
+    for (int i = 0; i < 4; i++) {
+        make_need(i % 2, 1, 12);
+        make_stage(&need.stage[0], i < 2 ? 12 : 16);
+        need.stage[0].evaluations = 9;
+        for (int b = 0; b < 16; b++) need.stage[0].block_lasts[b] = need.stage[0].block_repeats[b] = true;
+        uint64_t half = all_bytes(&need.stage[0]) / 2;
+        plan_solve(&need, 0, 0, &plan);
+        print_time(i % 2 ? "12 to 16 blocks, separate" : "12 to 16 blocks, unified",
+                   plan.ram_least_bytes + half, plan.vram_least_bytes + half);
+    }
+    make_shape(FLUX, 28);
+    print_time("flux", 8000000000, 0);
+    need.separate = true;
+    need.rates = (struct rates){.disk = 3e9, .h2d = 24e9};
+    print_time("flux, separate, pool of half", 12000000000, 8000000000);
+}
+
+/* ---- advice ---- */
+
+static void test_advice(void **state) {
+    (void)state;
+    struct plan_advice advice;
+    int n_memory = 0;
+    for (int i = 0; i < NEEDS / 20 + 2; i++) {
+        random_state = seed_base + 40000 + (uint64_t)i;
+        make_need(i % 2, 1 + (int)below(3), 16);
+        plan_solve(&need, 0, 0, &plan);
+        uint64_t more = below(1 << 24);
+        plan_solve(&need, plan.ram_least_bytes + more, plan.vram_least_bytes + more, &plan);
+        plan_advise(&need, 1, 0, &plan, &advice);
+        assert_in_range(advice.n, 1, ADVICE_MAX);
+        for (int k = 0; k < advice.n; k++) {
+            const struct advice *a = &advice.advice[k];
+            bool memory = a->kind == ADVICE_RAM || a->kind == ADVICE_VRAM;
+            assert_true(memory ? a->extra_bytes > 0 : a->factor > 1);
+            assert_true(a->seconds <= plan.seconds * 1.001);
+            n_memory += memory;
+            if (!memory) continue;
+            plan_solve(&need, plan.ram_budget_bytes + (a->kind == ADVICE_RAM ? a->extra_bytes : 0),
+                       plan.vram_budget_bytes + (a->kind == ADVICE_VRAM ? a->extra_bytes : 0), &other);
+            assert_true(other.seconds == a->seconds);
+        }
+    }
+    assert_true(n_memory > 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_simulator),
+        cmocka_unit_test(test_many_evaluations),
+        cmocka_unit_test(test_law_is_monotone),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_by_hand),
+        cmocka_unit_test(test_speed),
+        cmocka_unit_test(test_tiers_by_hand),
+        cmocka_unit_test(test_unknown_rates),
+        cmocka_unit_test(test_brute_force),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_given_memory_is_used),
+        cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(test_small_steps),
+        cmocka_unit_test(test_rest_widens_ring),
+        cmocka_unit_test(test_no_rates),
+        cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_budgets),
+    };
+    return seeded_run(tests, sizeof tests / sizeof *tests);
+}

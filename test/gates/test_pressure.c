@@ -1,0 +1,283 @@
+/* Pressure: another program takes memory during a run, an operator finds none, or a stage finds none to begin
+ * with. Residents are given up, the run goes on with the same bits within what was announced, and the
+ * session's next run is right too. See test/lib/harness.h for the world it runs in. */
+#include "engine/api/pressure.h"
+#include "test/lib/harness.h"
+
+#include "kernels/ops.h"
+
+enum { BUDGETS = 4, ROUNDS = 3 };
+
+/* ---- what is asked for ---- */
+
+static void reserve(void) {
+    const uint64_t mib = 1 << 20, most = PRESSURE_RESERVE_MOST, least = PRESSURE_RESERVE_LEAST;
+    check(pressure_reserve(0, 0, 0) == 0 && pressure_bytes(0, 1) == 0, "nothing is known");
+    check(pressure_reserve(8192 * mib, 0, 1024 * mib) == most, "a machine with room");
+    check(pressure_reserve(1400 * mib, 100 * mib, 1000 * mib) == 250 * mib, "half of what is left");
+    check(pressure_reserve(100 * mib, 0, 1000 * mib) == least, "a plan above what is free");
+    check(pressure_bytes(300, 100) == 200 && !pressure_bytes(300, 300) && !pressure_bytes(300, 0), "bytes");
+    struct sys sys;
+    sys_init_machine(&sys);
+    uint64_t now = sys.free_bytes(&sys);
+    check(now > 0 && now < (uint64_t)1 << 50, "the machine has %llu bytes free", (unsigned long long)now);
+}
+
+/* ---- the report ---- */
+
+struct replanned {
+    int n;
+    json_int_t bytes;
+    bool named; /* every entry has a stage and a step of it */
+};
+
+static struct replanned replanned(struct rig *rig) {
+    struct replanned r = {.named = true};
+    char *text = NULL;
+    size_t i;
+    json_t *entry;
+    sluice_report(rig->session, &text, NULL);
+    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
+    sluice_free(text);
+    json_array_foreach(json_object_get(report, "replanned"), i, entry) {
+        json_t *stage =
+            stage_of(json_object_get(report, "plan"), json_string_value(json_object_get(entry, "stage")));
+        r.n++;
+        r.bytes += number(entry, "given_up_bytes");
+        r.named = r.named && stage && number(entry, "step") < number(stage, "evaluations") &&
+                  number(entry, "given_up_bytes") > 0;
+    }
+    json_decref(report);
+    return r;
+}
+
+static struct result run_within(struct rig *rig, const struct sluice_request *request,
+                                const struct result *want, const char *what) {
+    watch_restart(&rig->watch);
+    struct result r = run(rig, request);
+    same(want, &r, what);
+    check(rig->watch.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan), "%s: above the plan", what);
+    check(replanned(rig).named, "%s: what was given up is not named", what);
+    return r;
+}
+
+/* ---- another program ---- */
+
+static int n_given_up;
+
+/* One request under one budget: pressure at every step and at some, little and all of it; then none. */
+static void one_budget(struct rig *rig, const struct sluice_request *request, const struct result *want,
+                       const char *name) {
+    for (int round = 0; round < ROUNDS; round++) {
+        char what[192];
+        snprintf(what, sizeof what, "%s, pressure %d", name, round);
+        rig->watch.free_percent = round ? 50 : 100;
+        rig->watch.free_bytes = round == 2 ? 1 : PRESSURE_RESERVE_MOST - (300 << 10);
+        struct result r = run_within(rig, request, want, what);
+        int64_t live = rig->watch.sys.use.live_bytes[LINE_STORE];
+        bool keep = json_is_true(json_object_get(r.plan, "keep"));
+        struct replanned given = replanned(rig);
+        n_given_up += given.n;
+        const char *hash = json_string_value(json_object_get(r.plan, "hash"));
+        rig->watch.free_percent = 0;
+        struct result next = run_within(rig, request, want, what);
+        check(!replanned(rig).n, "%s: given up without need", what);
+        check(!strcmp(hash, json_string_value(json_object_get(next.plan, "hash"))), "%s: another hash", what);
+        if (keep && given.n)
+            check(live + given.bytes <= rig->watch.sys.use.live_bytes[LINE_STORE],
+                  "%s: gave up %lld, has %lld; without pressure %lld", what, (long long)given.bytes,
+                  (long long)live, (long long)rig->watch.sys.use.live_bytes[LINE_STORE]);
+        if (keep && round == 0) check(given.n > 0, "%s: all resident, but nothing was given up", what);
+        result_free(&next);
+        result_free(&r);
+    }
+}
+
+static void one_request(struct rig *rig, struct sluice_request request, const char *name) {
+    json_int_t least, all;
+    bounds(rig, request, &least, &all);
+    struct result want = run(rig, &request);
+    check(want.code == SLUICE_OK, "%s: %s", name, want.error.what);
+    for (int i = 0; i < BUDGETS; i++) {
+        char what[128];
+        request.max_ram_bytes = least + (all - least) * i / (BUDGETS - 1);
+        snprintf(what, sizeof what, "%s, batch %d, cfg %g, budget %d", name, request.batch, request.cfg_scale,
+                 i);
+        one_budget(rig, &request, &want, what);
+    }
+    result_free(&want);
+}
+
+static void gate(const char *folder, const char *name, int threads, bool all) {
+    struct rig rig;
+    if (!rig_open(&rig, folder, threads, 21)) return;
+    rig.watch.delays = rig.watch.short_reads = true;
+    one_request(&rig, request_fox(48, 32, 4, 1, 3.5), name);
+    if (all) one_request(&rig, request_fox(48, 32, 4, 1, 1), name);
+    if (all) one_request(&rig, request_fox(48, 32, 3, 2, 3.5), name);
+    rig_close(&rig);
+}
+
+/* ---- an operator ---- */
+
+static struct {
+    enum status (*run)(struct device *device, const struct op *op, void *workspace, struct error *e);
+    long n, fail_at;
+} operators;
+
+static enum status run_or_fail(struct device *device, const struct op *op, void *workspace, struct error *e) {
+    if (++operators.n == operators.fail_at)
+        return error_set(e, MEMORY, "no memory for %s", op_name(op->kind));
+    return operators.run(device, op, workspace, e);
+}
+
+/* At some operators of a run, from the first to the last but one: that one turns the picture to bytes, after
+ * the visits. */
+static void operator_fails(const char *folder, bool keep) {
+    enum { TRIES = 12 };
+    struct rig rig;
+    json_int_t least, all;
+    int rescued = 0;
+    if (!rig_open(&rig, folder, 1, 4)) return;
+    struct sluice_request request = request_fox(48, 32, 3, 2, 3.5);
+    bounds(&rig, request, &least, &all);
+    if (!keep) request.max_ram_bytes = least + (all - least) * 3 / 4;
+    operators.run = rig.session->device->run;
+    rig.session->device->run = run_or_fail;
+    operators.n = operators.fail_at = 0;
+    struct result want = run(&rig, &request);
+    long n = operators.n;
+    for (int i = 0; i < TRIES; i++) {
+        char what[64];
+        snprintf(what, sizeof what, "operator fails %d%s", i, keep ? ", kept" : "");
+        operators.n = 0;
+        operators.fail_at = 1 + (n - 2) * i / (TRIES - 1);
+        watch_restart(&rig.watch);
+        struct result r = run(&rig, &request);
+        if (r.code == SLUICE_OK) {
+            rescued++;
+            same(&want, &r, what);
+            check(replanned(&rig).n == 1, "%s: %d times given up", what, replanned(&rig).n);
+        } else {
+            check(!keep && r.code == SLUICE_MEMORY && r.error.exit_code == 5, "%s: %s", what, r.error.what);
+        }
+        result_free(&r);
+        operators.fail_at = 0;
+        r = run_within(&rig, &request, &want, what);
+        result_free(&r);
+    }
+    check(rescued >= (keep ? TRIES : TRIES / 3), "only %d of %d runs went on", rescued, TRIES);
+    printf("operators: %d of %d runs went on%s\n", rescued, TRIES, keep ? ", kept" : "");
+    rig.session->device->run = operators.run;
+    result_free(&want);
+    rig_close(&rig);
+}
+
+/* What a library takes is not to be had: before an operator, which is the operator's failure; and before a
+ * primitive is built, which is the run's. */
+static void room_fails(const char *folder) {
+    enum { TRIES = 6 };
+    struct rig rig;
+    if (!rig_open(&rig, folder, 1, 6)) return;
+    struct sluice_request request = request_fox(48, 32, 2, 1, 1);
+    watch_fail(&rig.watch, CALL_ROOM, 3, false);
+    struct result r = run(&rig, &request);
+    check(r.code == SLUICE_MEMORY && strstr(r.error.what, "primitive"), "a primitive: %s", r.error.what);
+    result_free(&r);
+    watch_restart(&rig.watch);
+    struct result prepared = run(&rig, &request);
+    watch_restart(&rig.watch);
+    struct result want = run(&rig, &request);
+    same(&prepared, &want, "after a primitive");
+    long n = atomic_load(&rig.watch.count[CALL_ROOM]);
+    check(n > 100, "asked for room %ld times", n);
+    for (int i = 0; i < TRIES; i++) {
+        char what[64];
+        snprintf(what, sizeof what, "room fails %d", i);
+        watch_fail(&rig.watch, CALL_ROOM, 1 + (n - 2) * i / (TRIES - 1), false);
+        r = run(&rig, &request);
+        same(&want, &r, what);
+        check(replanned(&rig).n == 1, "%s: %d times given up", what, replanned(&rig).n);
+        result_free(&r);
+    }
+    result_free(&prepared);
+    result_free(&want);
+    rig_close(&rig);
+}
+
+/* ---- a stage ---- */
+
+/* Whether the first thing that was given up was for this stage. */
+static bool given_up_for(struct rig *rig, const char *stage) {
+    char *text = NULL;
+    sluice_report(rig->session, &text, NULL);
+    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
+    sluice_free(text);
+    json_t *first = json_array_get(json_object_get(report, "replanned"), 0);
+    bool found = first && !strcmp(json_string_value(json_object_get(first, "stage")), stage);
+    json_decref(report);
+    return found;
+}
+
+/* Every call of a kind in a run that has everything resident, once. Those of the text stage, of the other two
+ * with what they go on with, and of the decoder: each is given memory at the second try. */
+static void calls_fail(struct rig *rig, struct sluice_request *request, const struct result *want,
+                       enum call call, const char *name) {
+    int n_denoise = 0, n_decode = 0, went_on = 0;
+    for (long at = 1;; at++) {
+        char what[64];
+        snprintf(what, sizeof what, "%s %ld fails", name, at);
+        residents_destroy(&rig->session->residents); /* the run before kept them */
+        watch_fail(&rig->watch, call, at, false);
+        struct result r = run(rig, request);
+        bool reached = atomic_load(&rig->watch.count[call]) >= at;
+        bool opened = atomic_load(&rig->watch.count[CALL_THREAD]) > 0; /* before: the store's own, and host */
+        int given = replanned(rig).n;
+        if (reached && r.code == SLUICE_OK) {
+            same(want, &r, what);
+            check(given == 1, "%s: %d times given up", what, given);
+            check(rig->watch.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan), "%s: above the plan",
+                  what);
+            went_on++;
+            n_denoise += given_up_for(rig, "denoise");
+            n_decode += given_up_for(rig, "decode");
+        } else if (reached) {
+            check(!opened && r.code == SLUICE_MEMORY, "%s: %s", what, r.error.what);
+        }
+        check_given_back(rig, json_is_true(json_object_get(r.plan, "keep")), what);
+        result_free(&r);
+        r = run_within(rig, request, want, what);
+        result_free(&r);
+        if (!reached) break;
+    }
+    check(n_denoise > 0 && n_decode > 0, "%s: %d times in denoise, %d in decode", name, n_denoise, n_decode);
+    printf("stages: %d runs went on without a %s\n", went_on, name);
+}
+
+static void stage_fails(const char *folder, double cfg_scale) {
+    struct rig rig;
+    if (!rig_open(&rig, folder, 1, 5)) return;
+    struct sluice_request request = request_fox(48, 32, 2, 1, cfg_scale);
+    struct result want = run(&rig, &request);
+    check(want.code == SLUICE_OK, "%s", want.error.what);
+    calls_fail(&rig, &request, &want, CALL_MAP, "map");
+    calls_fail(&rig, &request, &want, CALL_COMMIT, "commit");
+    result_free(&want);
+    rig_close(&rig);
+}
+
+int main(void) {
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    temporary_make();
+    const char *wide = wide_checkpoint();
+    reserve();
+    gate(wide, "wide", 2, true);
+    gate("test/golden/zimage_b/model", "zimage_b", 1, false);
+    check(n_given_up >= 20, "only %d times given up", n_given_up);
+    printf("%d times given up\n", n_given_up);
+    operator_fails(wide, false);
+    operator_fails(wide, true);
+    room_fails(wide);
+    stage_fails(wide, 3.5);
+    return finish();
+}

@@ -1,0 +1,377 @@
+/* The streamer against the floor and against an independent simulator: every row of the timed table, and a
+ * real run behind the paced device, whose weights are looked at.
+ *
+ * test/golden/stream/table.csv has the simulator's figures; make_table.py there has the command. */
+#include "engine/bench/stream.h"
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/ops.h"
+#include "kernels/paced/paced.h"
+#include "test/lib/word_file.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { ROWS = 384, LAYOUTS = N_STREAM_LAYOUTS, SIMULATED = LAYOUTS - 1 };
+
+static struct stream_table table, again;
+
+#if defined(__SANITIZE_ADDRESS__)
+static const double compared = 0.2; /* of the rows: it is slow, and what it finds is in any of them */
+#else
+static const double compared = 2;
+#endif
+
+static bool refuse_after(void *user, double fraction) {
+    return fraction < *(const double *)user;
+}
+
+static int fill_tables(void **state) {
+    struct error e = {0}, cut = {0};
+    double until = compared;
+    struct stream_watch watch = {.go_on = refuse_after, .user = &until};
+    (void)state;
+    if (stream_timed(&table, NULL, &e) == OK) stream_timed(&again, &watch, &cut);
+    printf("%s%s", e.what, e.code ? "\n" : "");
+    return e.code || (cut.code && cut.code != CANCELLED);
+}
+
+static bool is(const struct stream_row *row, const char *layout) {
+    return strcmp(row->layout, layout) == 0;
+}
+
+static const struct stream_row *find_row(const char *blocks, const char *layout, int percent, double bus) {
+    for (int i = 0; i < table.n_rows; i++) {
+        const struct stream_row *r = &table.rows[i];
+        if (is(r, layout) && strcmp(r->blocks, blocks) == 0 && r->resident_percent == percent &&
+            r->bus == bus)
+            return r;
+    }
+    return NULL;
+}
+
+static int count_rows(const char *blocks, const char *layout, int percent, double bus) {
+    int n = 0;
+    for (int i = 0; i < table.n_rows; i++) {
+        const struct stream_row *r = &table.rows[i];
+        n += is(r, layout) && strcmp(r->blocks, blocks) == 0 && r->resident_percent == percent &&
+             r->bus == bus;
+    }
+    return n;
+}
+
+/* Says which row it was before the test ends. */
+static void expect(bool good, const struct stream_row *row, const char *what, double figure) {
+    if (!good)
+        printf("%s %s %d %% at %.0f GB/s: %.6f s, floor %.6f: %s %.6f\n", row->blocks, row->layout,
+               row->resident_percent, row->bus / 1e9, row->seconds, row->floor_seconds, what, figure);
+    assert_true(good);
+}
+
+/* ---- the table ---- */
+
+static void test_complete(void **state) {
+    static const char *const blocks[] = {"zimage", "flux", "qwen_image", "uniform"};
+    static const char *const layouts[LAYOUTS] = {"ours",   "prefix",  "suffix", "even",
+                                                 "depth1", "no_wrap", "sync",   "branches_apart"};
+    static const double buses[] = {12e9, 24e9, 56e9};
+    (void)state;
+    assert_int_equal(table.n_rows, ROWS);
+    for (int b = 0; b < COUNT_OF(blocks); b++)
+        for (int l = 0; l < LAYOUTS; l++)
+            for (int percent = 0; percent <= 60; percent += 20)
+                for (int i = 0; i < COUNT_OF(buses); i++)
+                    assert_int_equal(count_rows(blocks[b], layouts[l], percent, buses[i]), 1);
+}
+
+static void test_same_again(void **state) {
+    (void)state;
+    assert_true(again.n_rows >= (compared < 1 ? compared : 1) * table.n_rows);
+    for (int i = 0; i < again.n_rows; i++) {
+        const struct stream_row *a = &table.rows[i], *b = &again.rows[i];
+        assert_string_equal(a->blocks, b->blocks);
+        assert_string_equal(a->layout, b->layout);
+        assert_int_equal(a->resident_percent, b->resident_percent);
+        const double before[] = {a->bus, a->seconds, a->copy_seconds, a->floor_seconds};
+        const double after[] = {b->bus, b->seconds, b->copy_seconds, b->floor_seconds};
+        assert_memory_equal(before, after, sizeof before);
+    }
+}
+
+static void test_floor_is_a_floor(void **state) {
+    (void)state;
+    for (int i = 0; i < table.n_rows; i++) {
+        const struct stream_row *r = &table.rows[i];
+        expect(r->seconds >= r->floor_seconds * (1 - 1e-6), r, "below its floor by",
+               r->floor_seconds - r->seconds);
+    }
+}
+
+/* ---- the simulator ---- */
+
+struct figure {
+    char blocks[32], layout[32];
+    int percent;
+    double bus, seconds, floor; /* bus: GB/s */
+};
+
+static FILE *open_figures(void) {
+    char head[256];
+    FILE *file = fopen("test/golden/stream/table.csv", "r");
+    assert_non_null(file);
+    assert_non_null(fgets(head, sizeof head, file));
+    assert_string_equal(head, "blocks,layout,resident_percent,bus_gbytes_per_second,seconds,floor_seconds\n");
+    return file;
+}
+
+/* The next figure and its row of ours. */
+static bool next_figure(FILE *file, struct figure *f, const struct stream_row **row) {
+    if (fscanf(file, "%31[^,],%31[^,],%d,%lf,%lf,%lf\n", f->blocks, f->layout, &f->percent, &f->bus,
+               &f->seconds, &f->floor) != 6)
+        return false;
+    *row = find_row(f->blocks, f->layout, f->percent, f->bus * 1e9);
+    assert_non_null(*row);
+    return true;
+}
+
+static void test_ours(void **state) {
+    FILE *file = open_figures();
+    struct figure f;
+    const struct stream_row *row;
+    double worst = 0, worst_reachable = 0;
+    int n = 0, n_reachable = 0;
+    (void)state;
+    while (next_figure(file, &f, &row)) {
+        if (strcmp(f.layout, "ours") != 0) continue;
+        bool reachable = f.seconds <= 1.05 * f.floor;
+        double over = row->seconds / f.seconds, over_floor = row->seconds / row->floor_seconds;
+        if (over > worst) worst = over;
+        if (reachable && over_floor > worst_reachable) worst_reachable = over_floor;
+        expect(over <= 1.01, row, "the simulator's best is", f.seconds);
+        expect(!reachable || over_floor <= 1.05, row, "above its floor; the simulator reaches", f.seconds);
+        n++;
+        n_reachable += reachable;
+    }
+    fclose(file);
+    printf("ours: worst %.4f of the simulator's figure, %.4f of the floor (%d of %d within its reach)\n",
+           worst, worst_reachable, n_reachable, n);
+    assert_int_equal(n, ROWS / LAYOUTS);
+    assert_true(n_reachable >= n * 9 / 10);
+}
+
+static void test_peers(void **state) {
+    FILE *file = open_figures();
+    struct figure f;
+    const struct stream_row *row;
+    double least = 1, most = 1;
+    char slow[128] = "none", fast[128] = "none";
+    int n = 0;
+    (void)state;
+    for (; next_figure(file, &f, &row); n++) {
+        double ratio = row->seconds / f.seconds;
+        if (strcmp(f.layout, "ours") == 0) continue;
+        if (ratio > most)
+            snprintf(slow, sizeof slow, "%s %s %d %% at %g", f.blocks, f.layout, f.percent, f.bus);
+        if (ratio < least)
+            snprintf(fast, sizeof fast, "%s %s %d %% at %g", f.blocks, f.layout, f.percent, f.bus);
+        if (ratio > most) most = ratio;
+        if (ratio < least) least = ratio;
+        if (ratio > 1.02 || ratio < 0.98)
+            printf("%s %s %d %% at %g: %.6f, simulator %.6f (%.4f)\n", f.blocks, f.layout, f.percent, f.bus,
+                   row->seconds, f.seconds, ratio);
+    }
+    fclose(file);
+    printf("peers: %.4f (%s) to %.4f (%s) of the simulator's figures\n", least, fast, most, slow);
+    assert_int_equal(n, ROWS / LAYOUTS * SIMULATED);
+    assert_true(least >= 0.98 && most <= 1.02);
+}
+
+/* Where the bus binds even with both branches computing, streaming them apart takes twice the step that
+ * streams once. */
+static void test_branches_apart(void **state) {
+    double least = 9;
+    int n = 0;
+    (void)state;
+    for (int i = 0; i < table.n_rows; i++) {
+        const struct stream_row *apart = &table.rows[i];
+        if (!is(apart, "branches_apart") || apart->floor_seconds > apart->copy_seconds) continue;
+        const struct stream_row *ours = find_row(apart->blocks, "ours", apart->resident_percent, apart->bus);
+        double ratio = apart->seconds / ours->seconds;
+        if (ratio < least) least = ratio;
+        expect(ratio >= 1.9, apart, "ours takes", ours->seconds);
+        n++;
+    }
+    printf("branches apart: at least %.3f times ours in %d bus-bound rows\n", least, n);
+    assert_true(n >= 4);
+}
+
+/* ---- the paced device, really ---- */
+
+enum { PACED_BLOCKS = 24, PACED_BLOCK_BYTES = 1 << 20, PACED_STEPS = 5 };
+static const double paced_bus = 0.4e9;
+
+/* Halves of words that tell from each other every place of a file; as bf16 all are near 0.01. */
+static uint16_t word_at(uint64_t offset) {
+    uint64_t z = offset / 2 * 0x9e3779b97f4a7c15u;
+    return (uint16_t)(0x3C00 + (z >> 40) % 128);
+}
+
+/* The CPU, but it looks at every weight before it computes with it. */
+struct looking {
+    struct device device; /* first */
+    struct device *cpu;
+    int n_operators, n_wrong;
+};
+
+static void looking_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
+    const struct looking *l = (const struct looking *)device;
+    l->cpu->cost(l->cpu, op, cost);
+}
+
+static enum status looking_prepare(struct device *device, const struct op *op, struct error *e) {
+    struct looking *l = (struct looking *)device;
+    return l->cpu->prepare(l->cpu, op, e);
+}
+
+static bool weight_is(const struct tensor *weight, uint64_t offset) {
+    const uint16_t *words = weight->data;
+    for (int64_t i = 0; i < tensor_bytes(weight) / 2; i++)
+        if (words[i] != word_at(offset + 2 * (uint64_t)i)) return false;
+    return true;
+}
+
+static enum status looking_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
+    struct looking *l = (struct looking *)device;
+    uint64_t block = (uint64_t)(l->n_operators++ % PACED_BLOCKS);
+    l->n_wrong += !weight_is(&op->in[1], block * PACED_BLOCK_BYTES);
+    return l->cpu->run(l->cpu, op, workspace, e);
+}
+
+struct paced_world {
+    struct sys sys;
+    struct looking looking;
+    struct device *paced;
+    struct bench_model model;
+    struct bench_run run;
+};
+
+static struct paced_world world;
+static struct run_need need;
+static struct plan plan;
+
+static void paced_world_open(struct error *e) {
+    struct paced_world *w = &world;
+    memset(w, 0, sizeof *w);
+    sys_init_machine(&w->sys);
+    w->sys.read_at = read_words;
+    w->sys.identify = identify_words;
+    w->looking.cpu = cpu_open(&w->sys, 1, e);
+    assert_non_null(w->looking.cpu);
+    w->looking.device = *w->looking.cpu;
+    w->looking.device.cost = looking_cost;
+    w->looking.device.prepare = looking_prepare;
+    w->looking.device.run = looking_run;
+    w->paced = paced_open(&w->sys, &w->looking.device, paced_bus, e);
+    assert_non_null(w->paced);
+    for (int i = 0; i < PACED_BLOCKS; i++)
+        w->model.sizes[w->model.n_blocks++] = bench_block_of(PACED_BLOCK_BYTES, 0, 1);
+    bench_model_make(&w->model, &w->sys);
+    w->run = (struct bench_run){.model = &w->model,
+                                .device = w->paced,
+                                .rates = {.disk = 1e9, .host_copy = 4e9, .h2d = paced_bus},
+                                .lanes = 1,
+                                .readers = 2,
+                                .evaluations = PACED_STEPS};
+    w->run.rates.ops.per_second[CLASS_LINEAR] = 50e9;
+}
+
+static void paced_world_close(void) {
+    world.paced->destroy(world.paced);
+    world.looking.cpu->destroy(world.looking.cpu);
+    for (int i = 0; i < N_MEMORY_LINES; i++) assert_int_equal(world.sys.use.live_bytes[i], 0);
+}
+
+/* Plans memory for so many blocks beyond the least, runs, and looks at weights and clock. Two steps are
+ * measured; what the ring held of the first one before it began did not have to cross in that time. */
+static void run_paced(int more_blocks, struct error *e) {
+    double seconds = 0;
+    assert_int_equal(bench_need(&world.run, &need, e), OK);
+    plan_solve(&need, (uint64_t)1 << 50, 0, &plan);
+    uint64_t more = (uint64_t)more_blocks * PACED_BLOCK_BYTES;
+    plan_solve(&need, (uint64_t)1 << 50, plan.vram_least_bytes + more, &plan);
+    world.looking.n_operators = 0;
+    if (bench_execute(&world.run, &need, &plan, &seconds, e) != OK) printf("%s\n", e->what);
+    assert_int_equal(e->code, OK);
+    assert_int_equal(world.looking.n_operators, PACED_BLOCKS * PACED_STEPS);
+    assert_int_equal(world.looking.n_wrong, 0);
+    double streamed = (double)plan.stage[0].streamed_bytes_per_evaluation;
+    double ring = (double)plan.stage[0].ring_bytes;
+    printf("paced: %.0f of %d MiB stream, ring %.0f MiB: %.4f s a step, the bus takes %.4f\n",
+           streamed / (1 << 20), PACED_BLOCKS, ring / (1 << 20), seconds, streamed / paced_bus);
+    assert_true(seconds >= (streamed - ring / 2) / paced_bus * 0.99);
+}
+
+static void test_paced(void **state) {
+    struct error e = {0};
+    (void)state;
+    paced_world_open(&e);
+    run_paced(1, &e);
+    assert_true(plan.stage[0].streamed_bytes_per_evaluation > (PACED_BLOCKS - 3) * PACED_BLOCK_BYTES);
+    run_paced(0, &e);
+    run_paced(10, &e);
+    assert_true(plan.stage[0].streamed_bytes_per_evaluation < PACED_BLOCKS * PACED_BLOCK_BYTES);
+    run_paced(PACED_BLOCKS, &e);
+    assert_true(plan.stage[0].streamed_bytes_per_evaluation == 0);
+    paced_world_close();
+}
+
+static bool stop_now(void *user) {
+    return --*(int *)user > 0;
+}
+
+static void test_cancel(void **state) {
+    struct error e = {0};
+    int left = 30;
+    double seconds;
+    (void)state;
+    paced_world_open(&e);
+    world.run.go_on = stop_now;
+    world.run.user = &left;
+    assert_int_equal(bench_need(&world.run, &need, &e), OK);
+    plan_solve(&need, (uint64_t)1 << 50, 0, &plan);
+    assert_int_equal(bench_execute(&world.run, &need, &plan, &seconds, &e), CANCELLED);
+    assert_true(world.looking.n_operators < PACED_BLOCKS * PACED_STEPS);
+    paced_world_close();
+}
+
+static void test_cancel_table(void **state) {
+    static struct stream_table part;
+    double half = 0.5;
+    struct stream_watch watch = {.go_on = refuse_after, .user = &half};
+    struct error e = {0};
+    (void)state;
+    assert_int_equal(stream_timed(&part, &watch, &e), CANCELLED);
+    assert_int_equal(part.n_rows, ROWS / 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_complete),
+        cmocka_unit_test(test_same_again),
+        cmocka_unit_test(test_floor_is_a_floor),
+        cmocka_unit_test(test_ours),
+        cmocka_unit_test(test_peers),
+        cmocka_unit_test(test_branches_apart),
+        cmocka_unit_test(test_paced),
+        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_cancel_table),
+    };
+    int n = COUNT_OF(tests), failed = cmocka_run_group_tests(tests, fill_tables, NULL);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
+}

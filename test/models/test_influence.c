@@ -1,0 +1,191 @@
+/* That every tensor is read and counts: each is made zero in a copy of the model, and the picture is drawn
+ * again. What the reference found (influence.txt, by make.py --check) is the list: those that matter must
+ * move the result, those that cannot must not. Fixtures without that list are passed over. */
+#include "test/lib/golden_run.h"
+
+#include <fcntl.h>
+
+/* The reference's own limits (test/golden/influence.py). STRIDE: every so many of a list sorted by influence,
+ * from the weakest on, is drawn with; INFLUENCE=all in the environment draws with all of them, in minutes. */
+#define LEAST   1e-3
+#define NOTHING 2e-6
+#ifdef __SANITIZE_ADDRESS__
+enum { STRIDE = 24 };
+#else
+enum { STRIDE = 16 };
+#endif
+
+enum { STEPS = 2 };
+
+static const struct gate gates[] = {{0}};
+
+/* What a tensor's influence is measured by. */
+enum result { LATENT, DECODED, ENCODED, N_RESULTS };
+
+struct probe {
+    const struct fixture *fixture;
+    char model[PATH];
+    struct tensor_index *index; /* of the component that is tried */
+    enum result result;
+    struct tensor known[N_RESULTS]; /* with all tensors as they are; rank 0: not asked for by this fixture */
+    int n_tried, n_wrong;
+    double least;
+};
+
+/* The first case, or the first with a picture to start from; NULL if there is none. */
+static const json_t *case_for(const struct fixture *f, enum result result) {
+    json_t *cases = json_object_get(f->expect, "cases"), *c;
+    size_t i;
+    if (result != ENCODED) return json_array_get(cases, 0);
+    json_array_foreach(cases, i, c) {
+        if (json_is_true(json_object_get(c, "init"))) return c;
+    }
+    return NULL;
+}
+
+static struct tensor decode(struct public_run *p, const struct sluice_request *r) {
+    struct sluice_error error;
+    struct error e = {0};
+    struct named_tensor saved = {"latent", ring(p->fixture, "case0.latent")};
+    char path[PATH];
+    snprintf(path, sizeof path, "%s/reference.safetensors", p->folder);
+    safetensors_write(&rings_state.sys, path, &saved, 1, &e);
+    assert_ok(&e);
+    assert_public(sluice_decode(p->session, r, path, &error), &error);
+    return read_dump(p, "decoded", "decoded");
+}
+
+/* The last latent; the decoder's output from the reference's latent; or the latent of a picture. */
+static struct tensor draw(struct probe *probe, enum result result) {
+    struct public_run *p = open_run(probe->fixture, probe->model, false);
+    struct sluice_request r = request_of(p, case_for(probe->fixture, result));
+    struct sluice_error error;
+    struct tensor out;
+    if (result == DECODED) {
+        out = decode(p, &r);
+    } else {
+        char last[NAME];
+        r.steps = STEPS;
+        if (result == ENCODED) r.strength = 1;
+        r.no_decode = true;
+        snprintf(last, sizeof last, "latent_%03d", STEPS);
+        assert_public(sluice_run(p->session, &r, &error), &error);
+        out = result == ENCODED ? read_dump(p, "encoded", "encoded") : read_dump(p, last, last);
+    }
+    close_run(p);
+    return out;
+}
+
+static const struct index_entry *find_tensor(const struct tensor_index *index, const char *name) {
+    static const char *const prefixes[] = {"model.", "text_model."}; /* that the reference drops */
+    const struct index_entry *entry = index_find(index, name);
+    for (int i = 0; i < 2 && !entry; i++) {
+        char prefixed[2 * PATH];
+        snprintf(prefixed, sizeof prefixed, "%s%s", prefixes[i], name);
+        entry = index_find(index, prefixed);
+    }
+    if (!entry) fail_msg("there is no tensor %s", name);
+    return entry;
+}
+
+static void overwrite(const char *path, const void *bytes, const struct index_entry *entry) {
+    int file = open(path, O_WRONLY);
+    assert_true(file >= 0);
+    assert_int_equal(pwrite(file, bytes, entry->bytes, (off_t)entry->offset), (ssize_t)entry->bytes);
+    close(file);
+}
+
+/* What the result moves by when the tensor is zero. */
+static double influence(struct probe *probe, const struct index_entry *entry) {
+    struct error e = {0};
+    const struct byte_source *source = &probe->index->sources[entry->source];
+    char *kept = malloc(entry->bytes), *zeros = calloc(1, entry->bytes), path[2 * PATH];
+    struct tensor out, truth = probe->known[probe->result];
+    source_read(source, kept, entry->bytes, entry->offset, &e);
+    assert_ok(&e);
+    /* The same file in the copy. */
+    const char *tail = source->path + strlen(probe->fixture->path) + strlen("/model");
+    snprintf(path, sizeof path, "%s%s", probe->model, tail);
+    overwrite(path, zeros, entry);
+    out = draw(probe, probe->result);
+    overwrite(path, kept, entry);
+    free(kept);
+    free(zeros);
+    return distance(out.data, truth.data, tensor_elements(&truth));
+}
+
+static enum result result_of(const struct probe *probe, const char *name) {
+    if (strncmp(name, "vae.", 4)) return LATENT;
+    bool encoder = !strncmp(name, "vae.encoder.", 12) || !strncmp(name, "vae.quant_conv.", 15);
+    return encoder && probe->known[ENCODED].rank ? ENCODED : DECODED;
+}
+
+/* "text_encoder.layers.0..." */
+static void try_tensor(struct probe *probe, const char *name, bool matters) {
+    static const struct {
+        const char *prefix;
+        enum role role;
+    } parts[] = {{"text_encoder.", ROLE_TEXT},
+                 {"text_encoder_2.", ROLE_TEXT_2},
+                 {"transformer.", ROLE_DENOISER},
+                 {"vae.", ROLE_DECODER}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        size_t n = strlen(parts[i].prefix);
+        if (strncmp(name, parts[i].prefix, n)) continue;
+        probe->index = &probe->fixture->model->component[parts[i].role].index;
+        probe->result = result_of(probe, name);
+        void *mark = rings_state.memory;
+        double moved = influence(probe, find_tensor(probe->index, name + n));
+        test_memory_free_to(mark);
+        bool good = matters ? moved > LEAST : moved < NOTHING;
+        if (!good) printf("  %s %s: zeroed it moves the result by %.2e\n", probe->fixture->name, name, moved);
+        if (matters && moved < probe->least) probe->least = moved;
+        probe->n_wrong += !good;
+        probe->n_tried++;
+        return;
+    }
+    fail_msg("no part of a model has the tensor %s", name);
+}
+
+/* Both lists of influence.txt: a number and a name a line; the first list matters. */
+static void try_listed(struct probe *probe, FILE *list) {
+    char line[PATH], name[PATH];
+    double reference;
+    bool matters = true;
+    int n = 0, stride = getenv("INFLUENCE") ? 1 : STRIDE;
+    while (fgets(line, sizeof line, list) && strncmp(line, "Constants", 9)) {
+        if (!strncmp(line, "Tensors that", 12)) matters = false, n = 0;
+        if (line[0] != ' ' || sscanf(line, "%lf %1000s", &reference, name) != 2) continue;
+        if (n++ % stride == 0) try_tensor(probe, name, matters);
+    }
+}
+
+static void test_influence(const struct fixture *f) {
+    char path[PATH], folder[] = "/tmp/sluice-influence-XXXXXX", command[2 * PATH];
+    struct probe probe = {.fixture = f, .least = INFINITY};
+    snprintf(path, sizeof path, "%s/influence.txt", f->path);
+    FILE *list = fopen(path, "r");
+    if (!list) {
+        printf("  %s has no influence.txt\n", f->name);
+        return;
+    }
+    assert_non_null(mkdtemp(folder));
+    snprintf(probe.model, sizeof probe.model, "%s/model", folder);
+    snprintf(command, sizeof command, "cp -rL '%s/model' '%s'", f->path, folder);
+    assert_int_equal(system(command), 0);
+    for (enum result r = 0; r < N_RESULTS; r++)
+        if (case_for(f, r)) probe.known[r] = draw(&probe, r);
+    try_listed(&probe, list);
+    fclose(list);
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    assert_int_equal(system(command), 0);
+    printf("  %-12s %d tensors zeroed, the least that matters moves the result by %.2e (gate %.0e)\n",
+           f->name, probe.n_tried, probe.least, LEAST);
+    assert_int_equal(probe.n_wrong, 0);
+    assert_true(probe.n_tried >= 5);
+}
+
+int main(void) {
+    static const struct ring_test tests[] = {{"influence", test_influence, PRECISION_F32, false, NULL}};
+    return rings_main("influence", tests, 1, gates, gates);
+}

@@ -1,0 +1,560 @@
+/* Layouts of Flux.1: Hugging Face's folder, the authors' file with a flag for each other part, ComfyUI's
+ * split files in a folder and its checkpoints with everything in one file, under diffusers' names or the
+ * authors'. Each gives the bits of the folder that it was made from; parts in the wrong place, of other
+ * pipelines or missing are refused by name. */
+#include "test/lib/layout_checks.h"
+
+#include "engine/open/prompt.h"
+
+static const char golden[] = "test/golden/flux_a/model";
+static struct pile *transformer, *clip, *t5, *vae;
+static char tokenizers[PILE_PATH]; /* a folder with both */
+
+/* ---- the authors' names ---- */
+
+/* The other half first: diffusers has scale and shift, the authors shift and scale. */
+static void swap_halves(struct item *item) {
+    size_t half = item->bytes / 2;
+    unsigned char *first = malloc(half);
+    if (!first) abort();
+    memcpy(first, item->data, half);
+    memmove(item->data, item->data + half, half);
+    memcpy(item->data + half, first, half);
+    free(first);
+}
+
+static void join_named(struct pile *p, struct item *to, const char *from, const char *other) {
+    char name[PILE_NAME];
+    snprintf(name, sizeof name, "%s", to->name);
+    char *at = strstr(name, from), tail[PILE_NAME];
+    snprintf(tail, sizeof tail, "%s", at + strlen(from));
+    snprintf(at, sizeof name - (size_t)(at - name), "%s%s", other, tail);
+    join_rows(p, to, name);
+}
+
+/* Queries, keys and values are one tensor; in single blocks the way into the feed-forward too. */
+static void fuse_all(struct pile *p, struct item *item) {
+    if (strstr(item->name, ".attn.to_q.")) {
+        join_named(p, item, ".attn.to_q.", ".attn.to_k.");
+        join_named(p, item, ".attn.to_q.", ".attn.to_v.");
+        if (!strncmp(item->name, "single_", 7)) join_named(p, item, ".attn.to_q.", ".proj_mlp.");
+    } else if (strstr(item->name, ".attn.add_q_proj.")) {
+        join_named(p, item, ".add_q_proj.", ".add_k_proj.");
+        join_named(p, item, ".add_q_proj.", ".add_v_proj.");
+    }
+}
+
+static void rename_all(struct item *item, const char *const names[][2], size_t n) {
+    for (size_t i = 0; i < n; i++) rename_part(item, names[i][0], names[i][1]);
+}
+
+#define RENAME(item, names) rename_all(item, names, sizeof names / sizeof *names)
+
+static void name_single(struct item *item) {
+    static const char *const names[][2] = {{"single_transformer_blocks.", "single_blocks."},
+                                           {".attn.norm_q.weight", ".norm.query_norm.scale"},
+                                           {".attn.norm_k.weight", ".norm.key_norm.scale"},
+                                           {".norm.linear.", ".modulation.lin."},
+                                           {".proj_out.", ".linear2."},
+                                           {".attn.to_q.", ".linear1."}};
+    RENAME(item, names);
+}
+
+static void name_double(struct item *item) {
+    static const char *const names[][2] = {{"transformer_blocks.", "double_blocks."},
+                                           {".norm1.linear.", ".img_mod.lin."},
+                                           {".norm1_context.linear.", ".txt_mod.lin."},
+                                           {".attn.norm_q.weight", ".img_attn.norm.query_norm.scale"},
+                                           {".attn.norm_k.weight", ".img_attn.norm.key_norm.scale"},
+                                           {".attn.norm_added_q.weight", ".txt_attn.norm.query_norm.scale"},
+                                           {".attn.norm_added_k.weight", ".txt_attn.norm.key_norm.scale"},
+                                           {".attn.to_q.", ".img_attn.qkv."},
+                                           {".attn.add_q_proj.", ".txt_attn.qkv."},
+                                           {".attn.to_out.0.", ".img_attn.proj."},
+                                           {".attn.to_add_out.", ".txt_attn.proj."},
+                                           {".ff.net.0.proj.", ".img_mlp.0."},
+                                           {".ff.net.2.", ".img_mlp.2."},
+                                           {".ff_context.net.0.proj.", ".txt_mlp.0."},
+                                           {".ff_context.net.2.", ".txt_mlp.2."}};
+    RENAME(item, names);
+}
+
+static void name_other(struct item *item) {
+    static const char *const names[][2] = {{"time_text_embed.timestep_embedder.", "time_in."},
+                                           {"time_text_embed.guidance_embedder.", "guidance_in."},
+                                           {"time_text_embed.text_embedder.", "vector_in."},
+                                           {".linear_1.", ".in_layer."},
+                                           {".linear_2.", ".out_layer."},
+                                           {"context_embedder.", "txt_in."},
+                                           {"x_embedder.", "img_in."},
+                                           {"norm_out.linear.", "final_layer.adaLN_modulation.1."},
+                                           {"proj_out.", "final_layer.linear."}};
+    if (strstr(item->name, "norm_out.linear.")) swap_halves(item);
+    RENAME(item, names);
+}
+
+/* As its authors' files and ComfyUI's. Inverse of diffusers 0.42, single_file_utils.py,
+ * convert_flux_transformer_checkpoint_to_diffusers. */
+static struct pile *original(void) {
+    struct pile *p = pile_copy(transformer, "");
+    for (int i = 0; i < p->n; i++) fuse_all(p, &p->item[i]);
+    for (int i = 0; i < p->n; i++) {
+        struct item *item = &p->item[i];
+        if (!strncmp(item->name, "single_transformer_blocks.", 26))
+            name_single(item);
+        else if (!strncmp(item->name, "transformer_blocks.", 19))
+            name_double(item);
+        else if (strcmp(item->name, "-") != 0)
+            name_other(item);
+    }
+    pile_drop(p, "-");
+    return p;
+}
+
+static struct pile *original_vae(void) {
+    struct pile *p = pile_copy(vae, "");
+    name_vae_originally(p);
+    return p;
+}
+
+/* ---- the layouts ---- */
+
+static void write_one(const struct pile *p, const char *path, bool configs) {
+    write_pile(p, under(path), configs ? p->config : NULL);
+}
+
+/* configs: in the metadata; what is as published needs none. */
+static void write_parts(const char *t, const char *c, const char *five, const char *v, bool configs) {
+    struct pile *a = original(), *b = original_vae();
+    write_one(a, t, configs);
+    write_one(clip, c, configs);
+    write_one(t5, five, configs);
+    write_one(b, v, configs);
+    pile_free(a);
+    pile_free(b);
+}
+
+static options split(void) {
+    return (options){.diffusion_model = under("flux1.safetensors"),
+                     .clip_l = under("clip_l.safetensors"),
+                     .t5xxl = under("t5xxl.safetensors"),
+                     .vae = under("ae.safetensors"),
+                     .tokenizer = tokenizers};
+}
+
+/* Without a name: which recipe, and pictures to refer to where the shapes are those of a model that has them.
+ */
+static void opens_as(options from, const char *recipe, int references) {
+    sluice_model *m = NULL;
+    struct sluice_error e;
+    from.struct_size = sizeof from;
+    if (!check(!sluice_model_open(&from, &m, &e), "%s: %s (%s)", recipe, e.what, e.where)) return;
+    check(!strcmp(m->recipe->name, recipe) && m->references_max == references && !m->named, "%s: %s, %d",
+          recipe, m->recipe->name, m->references_max);
+    sluice_model_close(m);
+}
+
+/* schedule: what is said of it, where no file does. */
+static void test_split(bool configs, const char *schedule) {
+    write_parts("flux1.safetensors", "clip_l.safetensors", "t5xxl.safetensors", "ae.safetensors", configs);
+    options from = split();
+    gives_the_same(from, "the authors' file and a flag for each other part");
+    check(strstr(said, configs ? "metadata" : "published values") && strstr(said, schedule),
+          "what was assumed is said: %s", said);
+    write_one(transformer, "diffusers.safetensors", configs);
+    from.diffusion_model = under("diffusers.safetensors");
+    gives_the_same(from, "diffusers' names in one file");
+    write_sharded(clip, under("clip"), configs ? clip->config : NULL);
+    from.clip_l = under("clip");
+    gives_the_same(from, "a folder of shards");
+}
+
+/* Kontext's weights have dev's shapes. */
+static void test_unnamed(void) {
+    struct pile *kept = transformer;
+    options from = split();
+    gives_the_same(from, "no name");
+    check(strstr(said, "taken for flux, whose weights look like flux_kontext's"), "that is said: %s", said);
+    opens_as(from, "flux", LANE_REFERENCES_MAX);
+    transformer = pile_read("test/golden/flux_fill/model", "transformer");
+    struct pile *fill = original();
+    write_pile(fill, under("fill.safetensors"), fill->config);
+    from.diffusion_model = under("fill.safetensors");
+    opens_as(from, "flux_fill", 0);
+    pile_free(fill);
+    pile_free(transformer);
+    transformer = kept;
+}
+
+static char *all_configs(const char *of_clip, const char *of_t5) {
+    json_t *root = json_pack("{s:o, s:o, s:o, s:o}", "transformer", json_loads(transformer->config, 0, NULL),
+                             of_clip, json_loads(clip->config, 0, NULL), of_t5,
+                             json_loads(t5->config, 0, NULL), "vae", json_loads(vae->config, 0, NULL));
+    char *all = json_dumps(root, 0);
+    json_decref(root);
+    return all;
+}
+
+/* With what ComfyUI writes for every text encoder beside it. */
+static void write_all(const char *path, const char *const prefixes[4], const char *of_clip,
+                      const char *of_t5) {
+    struct pile *a = original(), *b = original_vae(), *all = pile_copy(a, prefixes[0]);
+    char *configs = all_configs(of_clip, of_t5);
+    int32_t one[1] = {1};
+    pile_append(all, clip, prefixes[1]);
+    pile_append(all, t5, prefixes[2]);
+    pile_append(all, b, prefixes[3]);
+    pile_add(all, "", "text_encoders.clip_l.logit_scale", "F32", 0, one, "1234", 4);
+    pile_add(all, "", "text_encoders.t5xxl.logit_scale", "F32", 0, one, "1234", 4);
+    write_pile(all, path, configs);
+    free(configs);
+    pile_free(a);
+    pile_free(b);
+    pile_free(all);
+}
+
+static void test_all_in_one(void) {
+    static const char *const prefixes[][4] = {
+        {"model.diffusion_model.", "text_encoders.clip_l.transformer.", "text_encoders.t5xxl.transformer.",
+         "vae."},
+        {"diffusion_model.", "text_encoders.clip_l.", "text_encoders.t5xxl.", "first_stage_model."}};
+    for (int i = 0; i < 2; i++) {
+        write_all(under("all.safetensors"), prefixes[i], i ? "clip_l" : "text_encoder",
+                  i ? "t5xxl" : "text_encoder_2");
+        options from = {.model = under("all.safetensors"), .tokenizer = tokenizers};
+        gives_the_same(from, prefixes[i][1]);
+        check(!strstr(said, "unknown"), "%s: %s", prefixes[i][1], said);
+        json_t *root = inspect(from);
+        check(count(root, "components") == 4 && !count(root, "unknown") && !count(root, "missing"),
+              "%s: inspect finds %zu, %zu unknown, %zu missing", prefixes[i][1], count(root, "components"),
+              count(root, "unknown"), count(root, "missing"));
+        json_decref(root);
+    }
+}
+
+static void make_comfy(const char *folder) {
+    static const char *const inner[] = {"", "/split_files", "/split_files/diffusion_models",
+                                        "/split_files/text_encoders", "/split_files/vae"};
+    char path[4][PILE_NAME];
+    static const char *const files[] = {"diffusion_models/flux1-dev.safetensors",
+                                        "text_encoders/clip_l.safetensors",
+                                        "text_encoders/t5xxl_fp16.safetensors", "vae/ae.safetensors"};
+    for (size_t i = 0; i < sizeof inner / sizeof *inner; i++) {
+        snprintf(path[0], PILE_NAME, "%s%s", folder, inner[i]);
+        mkdir(under(path[0]), 0777);
+    }
+    for (int i = 0; i < 4; i++) snprintf(path[i], PILE_NAME, "%s/split_files/%s", folder, files[i]);
+    write_parts(path[0], path[1], path[2], path[3], true);
+}
+
+/* Both tokenizers lie in the folder of the encoders; another family's encoder is nobody's business, a second
+ * transformer is. */
+static void test_folders(void) {
+    struct pile *qwen = pile_read("test/golden/zimage_a/model", "text_encoder");
+    struct pile *zimage = pile_read("test/golden/zimage_a/model", "transformer");
+    make_comfy("comfy");
+    is_refused((options){.model = under("comfy")}, MISSING, "no tokenizer",
+               WORDS("'tokenizer'", "clip_l.safetensors", "--tokenizer", "openai/clip-vit-large-patch14"));
+    copy_file("test/golden/flux_a/model/tokenizer", under("comfy/split_files/text_encoders/tokenizer"));
+    is_refused(
+        (options){.model = under("comfy")}, MISSING, "no second tokenizer",
+        WORDS("'tokenizer_2'", "t5xxl_fp16.safetensors", "CLIP BPE in", "--tokenizer", "google/t5-v1_1-xxl"));
+    copy_file("test/golden/flux_a/model/tokenizer_2", under("comfy/split_files/text_encoders/tokenizer_2"));
+    gives_the_same((options){.model = under("comfy")}, "ComfyUI's folders");
+    write_pile(qwen, under("comfy/split_files/text_encoders/qwen_3_4b.safetensors"), qwen->config);
+    gives_the_same((options){.model = under("comfy")}, "another family's encoder beside them");
+    opens_without_memory((options){.model = under("comfy")});
+    copy_file(under("t5xxl.safetensors"), under("comfy/split_files/text_encoders/t5xxl_again.safetensors"));
+    is_refused((options){.model = under("comfy")}, UNSUPPORTED, "two T5",
+               WORDS("two files hold the T5 text encoder", "t5xxl_again", "t5xxl_fp16", "--t5xxl"));
+    gives_the_same((options){.model = under("comfy"), .t5xxl = under("t5xxl.safetensors")},
+                   "the flag chooses");
+    remove(under("comfy/split_files/text_encoders/t5xxl_again.safetensors"));
+    write_pile(zimage, under("comfy/split_files/diffusion_models/z.safetensors"), zimage->config);
+    is_refused((options){.model = under("comfy")}, UNSUPPORTED, "another family's transformer",
+               WORDS("two files hold the transformer", "z.safetensors", "--diffusion-model"));
+    gives_the_same((options){.model = under("comfy"), .diffusion_model = under("flux1.safetensors")},
+                   "the flag chooses the family");
+    pile_free(qwen);
+    pile_free(zimage);
+}
+
+static const char *copy_of_golden(const char *fixture) {
+    char command[3 * PILE_PATH];
+    const char *folder = under("copy");
+    snprintf(command, sizeof command, "rm -rf '%s' && cp -rL test/golden/%s/model '%s'", folder, fixture,
+             folder);
+    check(!system(command), "%s", command);
+    return folder;
+}
+
+/* A part of a folder that was not downloaded comes from a file; one that is there, but for the flag. */
+static void test_overrides(void) {
+    char command[3 * PILE_PATH];
+    const char *folder = copy_of_golden("flux_a");
+    snprintf(command, sizeof command, "rm -r '%s/text_encoder_2' && echo damaged >'%s/vae/config.json'",
+             folder, folder);
+    check(!system(command), "%s", command);
+    is_refused((options){.model = folder, .vae = under("ae.safetensors")}, MISSING, "no T5",
+               WORDS("no 'text_encoder_2' (", "it there, or --t5xxl with the T5 text encoder"));
+    gives_the_same(
+        (options){.model = folder, .vae = under("ae.safetensors"), .t5xxl = under("t5xxl.safetensors")},
+        "a folder and two flags");
+}
+
+/* ---- what is refused ---- */
+
+static void test_slots(void) {
+    static const char *const names[] = {"CLIP text encoder (clip)", "T5 text encoder (t5)",
+                                        "transformer (flux)", "autoencoder (vae_kl)"};
+    static const char *const asked[] = {
+        "CLIP text encoder (clip) for --clip_l", "T5 text encoder (t5) for --t5xxl",
+        "transformer (zimage or flux) for --diffusion-model", "autoencoder (vae_kl) for --vae"};
+    options from = split();
+    const char *part[4] = {from.clip_l, from.t5xxl, from.diffusion_model, from.vae};
+    for (int slot = 0; slot < 4; slot++)
+        for (int given = 0; given < 4; given++) {
+            if (given == slot) continue;
+            from = split();
+            const char **in[4] = {&from.clip_l, &from.t5xxl, &from.diffusion_model, &from.vae};
+            *in[slot] = part[given];
+            is_refused(from, UNSUPPORTED, "wrong slot",
+                       WORDS("do not fit their slot", names[given], asked[slot]));
+        }
+    struct pile *qwen = pile_read("test/golden/zimage_a/model", "text_encoder");
+    write_pile(qwen, under("qwen.safetensors"), qwen->config);
+    pile_free(qwen);
+    from = split();
+    from.llm = under("qwen.safetensors");
+    is_refused_as(
+        from, USAGE, 2, "an encoder that Flux has not",
+        WORDS("no use for --llm", "qwen.safetensors", "text encoder (qwen3)", "transformer (flux)"));
+    from = (options){.model = "test/golden/zimage_a/model", .clip_l = under("clip_l.safetensors")};
+    is_refused_as(from, USAGE, 2, "an encoder that Z-Image has not",
+                  WORDS("no use for --clip_l", "CLIP text encoder (clip)", "transformer (zimage)"));
+    from = split();
+    from.clip_l = from.t5xxl = NULL;
+    is_refused(from, MISSING, "no encoders",
+               WORDS("no 'text_encoder' and 'text_encoder_2' (",
+                     "--clip_l and --t5xxl with the CLIP text encoder and T5 text encoder"));
+    is_refused(
+        (options){.t5xxl = under("t5xxl.safetensors")}, MISSING, "an encoder alone",
+        WORDS("no 'text_encoder', 'transformer' and 'vae' (", "--clip_l, --diffusion-model and --vae"));
+}
+
+static void test_tokenizers(void) {
+    options from = split();
+    from.tokenizer = "test/golden/zimage_a/model/tokenizer";
+    is_refused(from, META, "another family's tokenizer", WORDS("another kind", "found BPE in", "CLIP BPE: "));
+    from.model = "test/golden/flux_a/model";
+    is_refused(from, META, "a tokenizer of no use",
+               WORDS("no kind that this model has", "zimage_a/model/tokenizer", "CLIP BPE or unigram"));
+    from.tokenizer = "test/golden/flux_a/model/tokenizer_2";
+    gives_the_same(from, "one tokenizer by flag, the other in the folder");
+    from.model = NULL;
+    is_refused(from, META, "one of two tokenizers", WORDS("another kind", "found unigram in", "CLIP BPE: "));
+    from.tokenizer = "test/golden/flux_a/model/tokenizer";
+    is_refused(from, META, "the other of two", WORDS("another kind", "found CLIP BPE in", "unigram: "));
+}
+
+static void rewrite(const char *folder, const char *file, const char *text) {
+    char path[2 * PILE_PATH];
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    write_file(path, text, strlen(text));
+}
+
+static void test_pipelines(void) {
+    const char *folder = copy_of_golden("flux_a");
+    rewrite(folder, "model_index.json", "{\"_class_name\": \"FluxFillPipeline\"}");
+    is_refused((options){.model = folder}, UNSUPPORTED, "a pipeline of other weights",
+               WORDS("another transformer", "\"FluxFillPipeline\"", "FluxPipeline, FluxImg2ImgPipeline",
+                     "FluxKontextPipeline for these weights"));
+    gives_the_same((options){.model = folder, .diffusion_model = under("flux1.safetensors")},
+                   "a transformer by flag is no matter of the folder's name");
+    rewrite(folder, "model_index.json", "{\"_class_name\": \"FluxControlPipeline\"}");
+    is_refused((options){.model = folder}, UNSUPPORTED, "an unknown pipeline",
+               WORDS("model_index.json", "\"FluxControlPipeline\"", "ZImagePipeline", "FluxFillPipeline"));
+    rewrite(folder, "model_index.json", "{\"_class_name\": \"ZImagePipeline\"}");
+    is_refused((options){.model = folder}, UNSUPPORTED, "another family's pipeline",
+               WORDS("\"ZImagePipeline\"", "FluxPipeline"));
+}
+
+static void refuse_schedule(const char *folder, const char *schedule, enum status code, const char *word) {
+    rewrite(folder, "scheduler/scheduler_config.json", schedule);
+    is_refused((options){.model = folder}, code, schedule, WORDS("scheduler_config.json", word));
+}
+
+static void test_schedules(void) {
+    const char *folder = copy_of_golden("flux_a");
+    sluice_model *m = NULL;
+    struct sluice_error e;
+    options from = {.struct_size = sizeof from, .model = folder};
+    rewrite(folder, "scheduler/scheduler_config.json",
+            "{\"use_dynamic_shifting\": true, \"base_shift\": 0.25, \"max_shift\": 2, "
+            "\"base_image_seq_len\": 64, \"max_image_seq_len\": 1000, \"shift\": 3}");
+    check(!sluice_model_open(&from, &m, &e) && m->shift_rule == FLOW_SHIFT_BY_TOKENS && m->flow_shift == 0 &&
+              m->shift_line.base_shift == 0.25 && m->shift_line.max_shift == 2 &&
+              m->shift_line.base_tokens == 64 && m->shift_line.max_tokens == 1000,
+          "a shift by size: %s", e.what);
+    sluice_model_close(m);
+    rewrite(folder, "scheduler/scheduler_config.json", "{\"use_dynamic_shifting\": false, \"shift\": 2.5}");
+    check(!sluice_model_open(&from, &m, &e) && m->shift_rule == FLOW_SHIFT_FIXED && m->flow_shift == 2.5,
+          "a fixed shift: %s", e.what);
+    sluice_model_close(m);
+    rewrite(folder, "sluice.json", "{\"guidance\": 2, \"flow_shift\": 4, \"steps\": 7}");
+    rewrite(folder, "scheduler/scheduler_config.json", "{\"use_dynamic_shifting\": true}");
+    check(!sluice_model_open(&from, &m, &e) && m->shift_rule == FLOW_SHIFT_FIXED && m->flow_shift == 4 &&
+              m->guidance == 2 && m->steps == 7,
+          "sluice.json: %s", e.what);
+    sluice_model_close(m);
+    refuse_schedule(folder, "{\"use_dynamic_shifting\": true, \"time_shift_type\": \"linear\"}", UNSUPPORTED,
+                    "'time_shift_type'");
+    refuse_schedule(folder, "{\"use_dynamic_shifting\": true, \"max_image_seq_len\": 256}", META,
+                    "'max_image_seq_len'");
+    refuse_schedule(folder, "{\"use_dynamic_shifting\": 1}", META, "'use_dynamic_shifting'");
+    refuse_schedule(folder, "{\"use_karras_sigmas\": true}", UNSUPPORTED, "'use_karras_sigmas'");
+    refuse_schedule(folder, "{\"_class_name\": \"DDIMScheduler\"}", UNSUPPORTED, "\"DDIMScheduler\"");
+}
+
+/* ---- what a recipe says ---- */
+
+static void check_recipe(const char *fixture, const char *recipe, int tokens, int references) {
+    char folder[PILE_PATH];
+    sluice_model *m = NULL;
+    struct sluice_error e;
+    snprintf(folder, sizeof folder, "test/golden/%s/model", fixture);
+    options from = {.struct_size = sizeof from, .model = folder};
+    json_t *root = inspect(from), *second = json_array_get(json_object_get(root, "components"), 1);
+    const char *found = json_string_value(json_object_get(root, "recipe"));
+    check(found && !strcmp(found, recipe), "%s: recipe %s", fixture, found ? found : "none");
+    check(number(second, "max_sequence_length") == tokens &&
+              !strcmp(json_string_value(json_object_get(second, "tokenizer")), "unigram"),
+          "%s: the T5's tokens", fixture);
+    check(!count(root, "missing") && !count(root, "unknown") && !count(root, "notes"),
+          "%s: %zu missing, %zu unknown, %zu notes", fixture, count(root, "missing"), count(root, "unknown"),
+          count(root, "notes"));
+    json_decref(root);
+    if (!check(!sluice_model_open(&from, &m, &e), "%s: %s (%s)", fixture, e.what, e.where)) return;
+    check(!strcmp(m->recipe->name, recipe) && m->references_max == references && m->named, "%s: %s, %d",
+          fixture, m->recipe->name, m->references_max);
+    check(m->component[ROLE_ENCODER].family && m->component[ROLE_ENCODER].n_unknown == 0, "%s: no encoder",
+          fixture);
+    sluice_model_close(m);
+}
+
+/* Both encoders' ids: framed, padded, cut in the middle, with the place that is pooled. */
+static void test_tokens(void) {
+    static const char text[] = "a red fox in the snow";
+    static char words[4000];
+    struct sluice_error e;
+    struct error inner = {0};
+    char *json = NULL;
+    sluice_model *m = NULL;
+    options from = {.struct_size = sizeof from, .model = golden};
+    check(!sluice_tokenize(&from, text, strlen(text), &json, &e), "tokenize: %s", e.what);
+    json_t *root = json ? json_loads(json, 0, NULL) : NULL, *encoders = json_object_get(root, "encoders");
+    static const int lengths[2] = {77, 512};
+    for (int i = 0; i < 2; i++) {
+        json_t *one = json_array_get(encoders, (size_t)i);
+        const char *name = json_string_value(json_object_get(one, "name"));
+        check(name && !strcmp(name, role_folder[i]) && number(one, "tokens") == lengths[i] &&
+                  count(one, "ids") == (size_t)lengths[i] && json_is_false(json_object_get(one, "truncated")),
+              "encoder %d: %s", i, name ? name : "none");
+    }
+    json_decref(root);
+    sluice_free(json);
+    for (size_t i = 0; i + 4 < sizeof words; i += 4) memcpy(words + i, "fox ", 4);
+    if (!check(!sluice_model_open(&from, &m, &e), "%s", e.what)) return;
+    for (int i = 0; i < 2; i++) {
+        const struct text_recipe *recipe = &m->recipe->text[i];
+        const struct tokenizer *tokenizer = m->tokenizer[i];
+        int32_t last = tokenizer_special(tokenizer, recipe->last), first = -1;
+        if (recipe->first) first = tokenizer_special(tokenizer, recipe->first);
+        for (int cut = 0; cut < 2; cut++) {
+            struct prompt_tokens tokens = {0};
+            const char *prompt = cut ? words : text;
+            prompt_encode(m->sys, recipe, tokenizer, prompt, strlen(prompt), &tokens, &inner);
+            int end = 0;
+            while (end < tokens.n_ids && tokens.ids[end] != last) end++;
+            check(tokens.n_ids == lengths[i] && tokens.cut == cut &&
+                      (!recipe->first || tokens.ids[0] == first),
+                  "encoder %d: %d ids", i, tokens.n_ids);
+            check(cut ? end == lengths[i] - 1 : end > 4 && end < 60, "encoder %d: ends at %d", i, end);
+            check(!recipe->pools || tokens.pooled_row == end, "encoder %d: row %d", i, tokens.pooled_row);
+            m->sys->release(m->sys, tokens.ids);
+        }
+    }
+    sluice_model_close(m);
+}
+
+/* ---- both models ---- */
+
+static void read_model(const char *folder, double guidance) {
+    struct rig rig;
+    transformer = pile_read(folder, "transformer");
+    clip = pile_read(folder, "text_encoder");
+    t5 = pile_read(folder, "text_encoder_2");
+    vae = pile_read(folder, "vae");
+    wanted_request = request_fox(48, 32, 2, 1, 1);
+    wanted_request.guidance = guidance;
+    if (!open_rig(&rig, (options){.model = folder, .tokenizer = tokenizers}, folder)) return;
+    check(!said[0], "a Hugging Face folder leaves nothing to assume: %s", said);
+    wanted = run(&rig, &wanted_request);
+    check(wanted.code == SLUICE_OK, "%s: %s", folder, wanted.error.what);
+    rig_close(&rig);
+}
+
+static void forget_model(void) {
+    pile_free(transformer);
+    pile_free(clip);
+    pile_free(t5);
+    pile_free(vae);
+    result_free(&wanted);
+}
+
+/* Heads as published, so that files without any configuration are enough. */
+static const char *published_heads(void) {
+    static char folder[PILE_PATH];
+    struct sluice_error e;
+    snprintf(folder, sizeof folder, "%s", under("published"));
+    int code =
+        sluice_checkpoint_write("flux", folder,
+                                "heads=1,double_layers=1,single_layers=2,hidden=64,pooled=64,"
+                                "clip_heads=1,clip_ff=96,clip_layers=2,clip_vocabulary=714,t5_heads=1,"
+                                "t5_ff=80,t5_layers=2,t5_vocabulary=415,vae0=64,vae1=32,vae2=32,vae3=32,"
+                                "dtype=f32",
+                                3, NULL, NULL, &e);
+    check(!code, "%s (%s) %s", e.what, e.where, e.found);
+    return folder;
+}
+
+int main(void) {
+    temporary_make();
+    snprintf(tokenizers, sizeof tokenizers, "%s", golden);
+    read_model(published_heads(), 3.5);
+    test_split(false, "flow shift from e^0.5 at 256 tokens to e^1.15 at 4096 is the default of flux");
+    forget_model();
+    snprintf(tokenizers, sizeof tokenizers, "test/golden/flux_b/model");
+    read_model("test/golden/flux_b/model", 0);
+    test_split(true, "flow shift 1 is the default of flux_schnell");
+    opens_as(split(), "flux_schnell", 0);
+    forget_model();
+    snprintf(tokenizers, sizeof tokenizers, "%s", golden);
+    read_model(golden, 3.5);
+    test_split(true, "flow shift from e^0.5");
+    test_unnamed();
+    test_all_in_one();
+    test_folders();
+    test_overrides();
+    test_slots();
+    test_tokenizers();
+    test_pipelines();
+    test_schedules();
+    check_recipe("flux_a", "flux", 512, 0);
+    check_recipe("flux_b", "flux_schnell", 256, 0);
+    check_recipe("flux_kontext", "flux_kontext", 512, LANE_REFERENCES_MAX);
+    check_recipe("flux_fill", "flux_fill", 512, 0);
+    test_tokens();
+    forget_model();
+    return finish();
+}

@@ -1,0 +1,216 @@
+/* The decoder's blocks one by one, each on the reference's input, the whole of it, and the whole of it
+ * through the executor with the canvas on the device or the host.
+ *
+ * A block's input is a picture in the family's canvas. */
+#include "engine/base/random.h"
+#include "models/vae_blocks.h"
+#include "test/lib/rings.h"
+#include "test/lib/vae_run.h"
+
+static const struct gate gates[] = {
+    {"vae.resnet", 2.52e-7, 8e-7},
+    {"vae.resnet_shortcut", 2.89e-7, 9e-7},
+    {"vae.attention", 2.18e-7, 7e-7},
+    {"vae.upsampler", 3.18e-7, 1e-6},
+    {"vae.mid", 4.9e-7, 1.5e-6},
+    {"decoder", 1.99e-6, 6e-6},
+    {0},
+};
+
+/* Convolutions round their operands to TF32 there, attention and its products to bf16. measured: under
+ * emulation. */
+static const struct gate gpu_gates[] = {
+    {"vae.resnet", 1.73e-4, 5e-4},
+    {"vae.resnet_shortcut", 2.88e-4, 9e-4},
+    {"vae.attention", 3.93e-3, 8e-3},
+    {"vae.upsampler", 3.07e-4, 9e-4},
+    {"vae.mid", 2.63e-3, 8e-3},
+    {"decoder", 4.71e-3, 1e-2},
+    {0},
+};
+
+static struct bench *open_decoder(const struct fixture *f) {
+    struct tensor latent = ring_single(f, "decoder.in"), out = ring_single(f, "decoder.out");
+    struct lane lane = {.latent = latent,
+                        .picture =
+                            test_tensor(DTYPE_F32, 3, (int32_t[]){out.dim[1], out.dim[2], out.dim[0]})};
+    return bench_open(f, ROLE_DECODER, lane);
+}
+
+/* [C, Y, X] to [Y, X, C]. */
+static struct tensor channels_last(struct tensor t) {
+    int32_t C = t.dim[0], Y = t.dim[1], X = t.dim[2];
+    struct tensor out = test_tensor(DTYPE_F32, 3, (int32_t[]){Y, X, C});
+    for (int64_t i = 0; i < (int64_t)Y * X; i++)
+        for (int32_t c = 0; c < C; c++)
+            ((float *)out.data)[i * C + c] = ((float *)t.data)[(int64_t)c * Y * X + i];
+    return out;
+}
+
+static void put_picture(struct bench *b, struct tensor picture, int level) {
+    struct vae_state *s = b->lane.state;
+    assert_true(tensor_bytes(&picture) <= tensor_bytes(&s->canvas.memory));
+    struct tensor to =
+        canvas_put(&s->canvas, s->front[level], picture.dim[0], picture.dim[1], picture.dim[2]);
+    memcpy(to.data, picture.data, (size_t)tensor_bytes(&picture));
+}
+
+/* The block of a module of the reference: "decoder.up_blocks.0.upsamplers.0" is our "up_blocks.0.upsample".
+ */
+static const struct block *block_of(const struct bench *b, const char *module) {
+    assert_true(!strncmp(module, "decoder.", 8));
+    for (int i = 0; i < b->component->n_blocks; i++) {
+        const struct block *block = &b->component->blocks[i];
+        if (!strncmp(block->name, module + 8, strlen(block->name))) return block;
+    }
+    fail_msg("no block for %s", module);
+    return NULL;
+}
+
+/* From "up_blocks.2.resnets.0"; the middle counts as the deepest. */
+static int level_of(const struct block *block) {
+    int level = 0;
+    sscanf(block->name, "up_blocks.%d", &level);
+    return level;
+}
+
+static struct tensor ring_picture(const struct fixture *f, const char *name, const char *side) {
+    char path[64];
+    snprintf(path, sizeof path, "%s.%s", name, side);
+    return channels_last(ring_single(f, path));
+}
+
+static void expect_picture(const struct fixture *f, const char *name, struct tensor ours) {
+    struct tensor out = ring_picture(f, name, "out");
+    for (int i = 0; i < 3; i++) assert_int_equal(ours.dim[i], out.dim[i]);
+    expect_close(f, name, ours, out.data);
+}
+
+static void one_block(const struct fixture *f, const char *name) {
+    struct bench *b = open_decoder(f);
+    const struct vae_state *s = b->lane.state;
+    json_t *about = json_object_get(json_object_get(f->expect, "blocks"), name);
+    const struct block *block = block_of(b, json_string_value(json_object_get(about, "module")));
+    put_picture(b, ring_picture(f, name, "in"), level_of(block));
+    bench_visit(b, block, 0);
+    expect_picture(f, name, s->canvas.picture);
+    bench_close(b);
+}
+
+static void test_blocks(const struct fixture *f) {
+    one_block(f, "vae.resnet");
+    one_block(f, "vae.resnet_shortcut");
+    one_block(f, "vae.attention");
+    one_block(f, "vae.upsampler");
+}
+
+static void test_mid(const struct fixture *f) {
+    struct bench *b = open_decoder(f);
+    const struct vae_state *s = b->lane.state;
+    put_picture(b, ring_picture(f, "vae.mid", "in"), 0);
+    bench_visit(b, bench_block(b, "mid_block.resnets.0"), 0);
+    bench_visit(b, bench_block(b, "mid_block.attentions.0"), 0);
+    bench_visit(b, bench_block(b, "mid_block.resnets.1"), 0);
+    expect_picture(f, "vae.mid", s->canvas.picture);
+    bench_close(b);
+}
+
+/* The ring's latent is scaled and shifted already. */
+static void test_decoder(const struct fixture *f) {
+    struct bench *b = open_decoder(f);
+    struct vae_settings plain;
+    memcpy(&plain, b->settings, sizeof plain);
+    plain.scale = 1;
+    plain.shift = 0;
+    b->settings = &plain;
+    bench_all(b, 0);
+    expect_picture(f, "decoder", b->lane.picture);
+    bench_close(b);
+}
+
+/* ---- where the canvas lies ---- */
+
+/* The picture's bits are those of the blocks one by one. */
+static void decode_run(struct vae_run *r, struct bench *b, const void *want) {
+    struct tensor picture = b->lane.picture;
+    memset(picture.data, 0, (size_t)tensor_bytes(&picture));
+    vae_run_execute(r);
+    assert_memory_equal(picture.data, want, (size_t)tensor_bytes(&picture));
+}
+
+static void test_places(const struct fixture *f) {
+    static struct vae_run d;
+    const uint64_t plenty = (uint64_t)1 << 40;
+    uint64_t peak[2];
+    struct bench *b = open_decoder(f);
+    bench_all(b, 0);
+    struct tensor want = test_copy(b->lane.picture);
+    struct device *paced = paced_open(&rings_state.sys, b->eager.target, 0, &b->error);
+    assert_ok(&b->error);
+    vae_run_measure(&d, b->component, &b->lane, 1, paced);
+    for (int host = 0; host < 2; host++) {
+        plan_solve(&d.need, plenty, host ? d.plan.vram_least_bytes : plenty, &d.plan);
+        assert_int_equal(d.plan.stage[0].pictures_on_host, host);
+        decode_run(&d, b, want.data);
+        peak[host] = d.plan.vram_peak_bytes;
+    }
+    printf("  %-10s device memory of the decoder: %llu with the canvas there, %llu without\n", f->name,
+           (unsigned long long)peak[0], (unsigned long long)peak[1]);
+    visit_list_destroy(&d.visits);
+    paced->destroy(paced);
+    vae_run_measure(&d, b->component, &b->lane, 1, b->eager.target);
+    d.residents.device = NULL;
+    plan_solve(&d.need, plenty, 0, &d.plan);
+    decode_run(&d, b, want.data);
+    visit_list_destroy(&d.visits);
+    bench_close(b);
+}
+
+/* ---- a small canvas ---- */
+
+/* A latent of these sizes, decoded with a large or a small canvas, whose bytes go to *canvas_bytes. */
+static struct tensor decode_in(const struct fixture *f, int32_t Y, int32_t X, bool tiled,
+                               uint64_t *canvas_bytes) {
+    const struct component *c = &f->model->component[ROLE_DECODER];
+    uint64_t random = 5;
+    struct lane lane = {
+        .latent = test_tensor(DTYPE_F32, 3, (int32_t[]){c->latent_channels, Y, X}),
+        .picture = test_tensor(DTYPE_F32, 3, (int32_t[]){Y * c->pixel_factor, X * c->pixel_factor, 3}),
+        .tiled = tiled};
+    for (int64_t i = 0; i < tensor_elements(&lane.latent); i++)
+        ((float *)lane.latent.data)[i] = (float)((double)random_below(&random, 4001) / 1000 - 2);
+    struct bench *b = bench_open(f, ROLE_DECODER, lane);
+    *canvas_bytes = b->state.bytes;
+    memset(b->state.base, 0xff, b->state.bytes);
+    bench_all(b, 0);
+    assert_ok(&b->error);
+    bench_close(b);
+    return b->lane.picture;
+}
+
+/* The same bits; less memory where pictures are many times as high as a band. */
+static void test_tiled(const struct fixture *f) {
+    static const int32_t sizes[][2] = {{2, 2}, {7, 3}, {1, 33}, {37, 50}, {70, 31}, {9, 130}, {66, 66}};
+    for (int i = 0; i < COUNT_OF(sizes); i++) {
+        uint64_t kept_bytes, tiled_bytes;
+        void *mark = rings_state.memory;
+        int32_t Y = sizes[i][0], X = sizes[i][1];
+        struct tensor kept = decode_in(f, Y, X, false, &kept_bytes),
+                      tiled = decode_in(f, Y, X, true, &tiled_bytes);
+        assert_memory_equal(kept.data, tiled.data, (size_t)tensor_bytes(&kept));
+        printf("  %-10s canvas of a latent of %dx%d: %llu, small %llu\n", f->name, Y, X,
+               (unsigned long long)kept_bytes, (unsigned long long)tiled_bytes);
+        assert_true(tiled_bytes <= kept_bytes);
+        if (Y * X >= 37 * 50) assert_true(tiled_bytes * 10 < kept_bytes * 9);
+        test_memory_free_to(mark);
+    }
+}
+
+int main(void) {
+    static const struct ring_test tests[] = {{"blocks", test_blocks, PRECISION_F32, true, "decoder.in"},
+                                             {"mid", test_mid, PRECISION_F32, true, "decoder.in"},
+                                             {"decoder", test_decoder, PRECISION_F32, true, "decoder.in"},
+                                             {"places", test_places, PRECISION_F32, false, "decoder.in"},
+                                             {"tiled", test_tiled, PRECISION_F32, false, "decoder.in"}};
+    return rings_main("vae rings", tests, COUNT_OF(tests), gates, gpu_gates);
+}

@@ -1,0 +1,435 @@
+/* The CPU's operators against an independent computation in double, and what device.h promises of every call.
+ *
+ * All calls go through the watching device of ops_watch.h, so each case below only describes operands and the
+ * expected values. Random cases: SEED in the environment repeats a run. */
+#include "test/lib/ops_watch.h"
+
+#include "test/lib/ops_cases.h"
+
+#include <time.h>
+
+/* Measured with AVX-512, AVX2 and SSE4.1, 2 threads. */
+static struct op_error errors[N_OP_KINDS] = {
+    [OP_LINEAR] = {6.11e-07, 0},     [OP_LINEAR_FEW] = {2.99e-07, 0},
+    [OP_ATTENTION] = {9.11e-07, 0},  [OP_RMS_NORM] = {6.11e-08, 0},
+    [OP_LAYER_NORM] = {5e-08, 0},    [OP_GROUP_STATISTICS] = {4.6e-08, 0},
+    [OP_GROUP_NORM] = {5.9e-08, 0},  [OP_ROPE_TABLE] = {1.87e-08, 0},
+    [OP_ROPE] = {4.1e-08, 0},        [OP_GLU] = {6.8e-08, 0},
+    [OP_UNPATCHIFY] = {2.53e-08, 0}, [OP_TIMESTEP] = {1.93e-08, 0},
+    [OP_CONV2D] = {1.12e-06, 0},     [OP_LATENT_TO_IMAGE] = {4.51e-08, 0},
+    [OP_ADD] = {2.88e-08, 0},
+};
+
+/* --- tables of cases --- */
+
+static void test_linear(void **state) {
+    (void)state;
+    case_linear(1, 1, 1, DTYPE_F32, 0, false, RESIDUAL_NONE);
+    case_linear(1, 64, 256, DTYPE_BF16, 0, true, RESIDUAL_NONE);
+    case_linear(7, 36, 20, DTYPE_F16, 0, true, RESIDUAL_APART);
+    case_linear(33, 130, 77, DTYPE_F32, 3, false, RESIDUAL_OUT);
+    case_linear(100, 320, 512, DTYPE_BF16, 0, false, RESIDUAL_OUT);
+    case_linear(17, 200, 10240, DTYPE_BF16, 0, true, RESIDUAL_OUT); /* panels of 64, the last one of 8 */
+    case_linear(5, 200, 10240, DTYPE_F32, 16, true, RESIDUAL_NONE);
+    case_linear(3, 70, 20000, DTYPE_F16, 0, false, RESIDUAL_NONE);
+    case_linear(300, 512, 300, DTYPE_F32, 0, true, RESIDUAL_NONE);
+    case_linear(33, 576, 1040, DTYPE_F16, 0, true,
+                RESIDUAL_OUT); /* packed: 65 tiles of 16, the last one odd */
+}
+
+static void test_epilogue(void **state) {
+    (void)state;
+    static const struct linear_case cases[] = {
+        {1, 1, 1, DTYPE_F32, 0, false, true, ACTIVATION_GELU_TANH, RESIDUAL_NONE},
+        {33, 130, 77, DTYPE_F32, 3, true, false, ACTIVATION_GELU_QUICK, RESIDUAL_NONE},
+        {100, 320, 512, DTYPE_BF16, 0, true, false, ACTIVATION_GELU_TANH, RESIDUAL_NONE}, /* direct */
+        {100, 320, 512, DTYPE_BF16, 0, false, true, ACTIVATION_NONE, RESIDUAL_NONE},      /* direct */
+        {17, 200, 10240, DTYPE_BF16, 0, true, true, ACTIVATION_NONE, RESIDUAL_OUT},
+        {7, 36, 20, DTYPE_F16, 0, true, true, ACTIVATION_SILU, RESIDUAL_APART},
+        {33, 576, 1040, DTYPE_F16, 2, false, false, ACTIVATION_GELU_TANH, RESIDUAL_OUT},
+        {29, 700, 300, DTYPE_BF16, 5, true, true, ACTIVATION_GELU_TANH, RESIDUAL_OUT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) case_epilogue(cases[i]);
+}
+
+static void test_rows_alike(void **state) {
+    (void)state;
+    enum { ROWS = 1000 };
+    for (int32_t k = 1; k <= 70; k++) case_rows_alike(k, (enum dtype)(k % 3), k % 2, ROWS);
+    static const int32_t sizes[] = {127, 256, 257, 1000, 1024, 3840};
+    for (int i = 0; i < 6; i++) case_rows_alike(sizes[i], DTYPE_BF16, i % 2, ROWS);
+}
+
+static void test_linear_few(void **state) {
+    (void)state;
+    case_linear_few(1, 1, 1, DTYPE_F32, 0, false, false);
+    case_linear_few(1, 500, 256, DTYPE_BF16, 0, true, true);
+    case_linear_few(9, 77, 1000, DTYPE_F16, 3, true, false);
+    case_linear_few(40, 64, 3840, DTYPE_F32, 0, false, true);
+    case_linear_few(3, 50, 768, DTYPE_BF16, 5, true, ACTIVATION_GELU_TANH);
+    case_linear_few(3, 50, 768, DTYPE_F16, 0, true, ACTIVATION_GELU_QUICK);
+}
+
+static void test_attention(void **state) {
+    (void)state;
+    static const struct attention_case cases[] = {
+        {1, 1, 1, 1, 20, 0, false, false, 0.2f},    {128, 128, 2, 2, 128, 0, false, true, 0.09f},
+        {130, 77, 4, 2, 40, 8, false, true, 0.15f}, {300, 300, 6, 2, 20, 4, true, false, 0.3f},
+        {5, 300, 2, 1, 64, 0, true, true, 0.125f},  {64, 64, 1, 1, 512, 0, false, false, 0.04f},
+        {257, 400, 1, 1, 7, 0, false, true, 3},     {20, 20, 3, 3, 16, 0, false, false, -0.5f},
+        {129, 513, 1, 1, 33, 1, false, false, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        case_attention(cases[i]);
+        case_attention_biased(cases[i]);
+    }
+}
+
+/* Where transformers 5.23 with PyTorch 2.15 begins buckets: first[i] is the first distance of bucket i + 1.
+ */
+static void test_buckets(void **state) {
+    (void)state;
+    static const struct {
+        int32_t n, max;
+        int32_t first[31];
+    } tables[] = {
+        {32, 128, {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91}}, /* T5's: 16, 32 and 64 are edges */
+        {8, 20, {1, 2, 7}},
+        {16, 1000, {1, 2, 3, 4, 16, 64, 252}},
+        {64, 128, {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16,
+                   19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113}},
+    };
+    for (int i = 0; i < 4; i++)
+        for (int32_t d = 0, bucket = 0; d <= 2048; d++) {
+            int32_t half = tables[i].n / 2;
+            if (bucket < half - 1 && d == tables[i].first[bucket]) bucket++;
+            assert_int_equal(distance_bucket(-d, tables[i].n, tables[i].max), bucket);
+            if (d > 0) assert_int_equal(distance_bucket(d, tables[i].n, tables[i].max), half + bucket);
+        }
+    assert_int_equal(distance_bucket(INT32_MIN, 32, 128), 15);
+    assert_int_equal(distance_bucket(INT32_MAX, 32, 128), 31);
+    /* Where f32 falls on the other side of an edge than exact arithmetic does. */
+    static const int32_t edges[][4] = {{72, 50, 30, 26},   {72, 392, 84, 26}, {92, 164, 107, 41},
+                                       {96, 81, 36, 31},   {96, 81, 54, 39},  {108, 125, 45, 35},
+                                       {116, 282, 119, 47}};
+    for (int i = 0; i < 7; i++)
+        assert_int_equal(distance_bucket(-edges[i][2], edges[i][0], edges[i][1]), edges[i][3]);
+}
+
+static void test_norms(void **state) {
+    (void)state;
+    case_rms_norm(1, 1, 1, DTYPE_F32, 0, false, false);
+    case_rms_norm(40, 20, 6, DTYPE_BF16, 5, false, true);
+    case_rms_norm(33, 256, 1, DTYPE_BF16, 0, true, false);
+    case_rms_norm(7, 1001, 1, DTYPE_F16, 3, true, false);
+    case_layer_norm(1, 3, 0, false, false);
+    case_layer_norm(50, 333, 3, true, true);
+    case_layer_norm(9, 3840, 0, true, false);
+    for (int with = 0; with < 16; with++) case_affine(13, 77 + with, with % 3, with, with % 2);
+    case_group_norm(1, 1, 4, 2, false);
+    case_group_norm(13, 7, 36, 4, true);
+    case_group_norm(64, 40, 128, 32, false);
+}
+
+static void test_rope(void **state) {
+    (void)state;
+    case_rope_table(
+        &(struct rope_options){256, 3, {4, 8, 8}, 2, {{{1, 0, 0}, {32, 1, 1}}, {{33, 0, 0}, {1, 6, 9}}}});
+    case_rope_table(&(struct rope_options){1e6, 1, {128}, 1, {{{0}, {300, 1, 1}}}});
+    case_rope(1, 1, 2, 0, ROPE_HALVES);
+    case_rope(33, 5, 20, 4, ROPE_INTERLEAVED);
+    case_rope(33, 3, 128, 0, ROPE_HALVES);
+    case_rope(20, 2, 36, 2, ROPE_HALVES);
+    case_timestep(2, 0);
+    case_timestep(256, 999.5f);
+}
+
+static void test_elementwise(void **state) {
+    (void)state;
+    for (int place = 0; place < 3; place++) {
+        case_glu(11, 77, 5, place, ACTIVATION_SILU);
+        case_glu(5, 130, 3, place, ACTIVATION_GELU_TANH);
+        case_glu(9, 33, 0, place, ACTIVATION_GELU_QUICK);
+        case_add(7, 45, DTYPE_F32, 2, false, place);
+    }
+    case_glu(1, 1, 0, 0, ACTIVATION_SILU);
+    case_glu(4, 19, 1, 0, ACTIVATION_NONE);
+    case_add(1, 1, DTYPE_F16, 0, true, 0);
+    case_add(9, 77, DTYPE_BF16, 3, false, 1);
+    case_add(9, 77, DTYPE_BF16, 0, true, 1);
+    case_add(6, 200, DTYPE_F16, 1, false, 0);
+    case_add(6, 33, DTYPE_F32, 4, true, 0);
+    case_distance_bias(1, 1, 4, 2, DTYPE_F32, 0);
+    case_distance_bias(77, 5, 32, 128, DTYPE_BF16, 3);
+    case_distance_bias(600, 3, 16, 1000, DTYPE_F16, 0);
+    case_widen(5, 33, DTYPE_F16, 3);
+    case_widen(5, 33, DTYPE_BF16, 0);
+    case_widen(1, 7, DTYPE_F32, 0);
+    case_patchify(16, 8, 12, 2, 3);
+    case_patchify(3, 5, 1, 1, 0);
+    case_picture(3, 7, 9);
+    case_picture(16, 1, 1);
+}
+
+static void test_conv(void **state) {
+    (void)state;
+    static const struct conv_case cases[] = {
+        {1, 1, 3, 16, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
+        {8, 8, 16, 3, 3, DTYPE_BF16, 1, 4, true, true, RESIDUAL_NONE},
+        {5, 9, 4, 20, 1, DTYPE_F16, 1, 0, false, false, RESIDUAL_APART},
+        {12, 7, 20, 36, 3, DTYPE_BF16, 2, 0, false, true, RESIDUAL_OUT},
+        {6, 5, 36, 20, 3, DTYPE_F32, 1, 2, true, false, RESIDUAL_OUT},
+        {9, 600, 8, 4, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},  /* bands of 13 rows: one */
+        {37, 300, 8, 8, 3, DTYPE_F32, 1, 4, true, true, RESIDUAL_APART}, /* 27 and 10 */
+        {9, 3000, 3, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE}, /* 4, 4, 1 */
+        {16, 16, 128, 128, 3, DTYPE_BF16, 1, 32, true, true, RESIDUAL_OUT},
+        {4, 6, 512, 512, 1, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
+        {6, 4, 512, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
+        {6, 4, 4, 512, 3, DTYPE_F32, 2, 0, false, true, RESIDUAL_NONE},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) case_conv(cases[i]);
+}
+
+static void test_conv_strided(void **state) {
+    (void)state;
+    static const struct conv_case cases[] = {
+        {2, 2, 3, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
+        {8, 6, 16, 3, 3, DTYPE_BF16, 1, 0, ACTIVATION_SILU, true, RESIDUAL_NONE},
+        {38, 300, 8, 8, 3, DTYPE_F16, 1, 0, ACTIVATION_NONE, false, RESIDUAL_NONE},  /* bands of 27: one */
+        {34, 1500, 5, 12, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE}, /* 5, 5, 5, 2 */
+        {20, 12, 128, 128, 3, DTYPE_BF16, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
+        {4, 6, 4, 512, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) case_conv_strided(cases[i]);
+}
+
+/* --- random cases --- */
+
+static void test_random(void **state) {
+    (void)state;
+    const char *seed = getenv("SEED");
+    uint64_t start = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
+    printf("  SEED=%llu\n", (unsigned long long)start);
+    for (uint64_t i = 0; i < 200; i++) {
+        random_state = start * 1000 + i;
+        random_case();
+    }
+}
+
+/* --- the rest --- */
+
+static void test_exp(void **state) {
+    (void)state;
+    double worst = 0;
+    for (int sign = 0; sign < 2; sign++)
+        for (uint32_t bits = 0; bits < 0x42ae0000u; bits += 97) { /* up to 87 */
+            union float_bits f = {.bits = bits | (uint32_t)sign << 31};
+            double truth = exp((double)f.value), ulp = ldexp(1, ilogb(truth) - 23);
+            worst = fmax(worst, fabs((double)exp_f32(f.value) - truth) / ulp);
+        }
+    printf("  exp: %.3f ulp\n", worst);
+    assert_true(worst < 1.3);
+    assert_true(isnan(exp_f32(NAN)));
+}
+
+/* Of the size of x: below -6 the value itself nearly vanishes. */
+static void test_activations(void **state) {
+    (void)state;
+    static float (*const of[])(float) = {NULL, silu_f32, gelu_tanh_f32, gelu_quick_f32};
+    for (int a = ACTIVATION_SILU; a <= ACTIVATION_GELU_QUICK; a++) {
+        double worst = 0;
+        for (int sign = 0; sign < 2; sign++)
+            for (uint32_t bits = 0x0d800000u; bits < 0x5f000000u; bits += 97) { /* 2^-100 to 2^63 */
+                union float_bits f = {.bits = bits | (uint32_t)sign << 31};
+                double x_f64 = f.value, wrong = fabs((double)of[a](f.value) - activated(a, x_f64));
+                worst = fmax(worst, wrong / fabs(x_f64));
+            }
+        printf("  activation %d: %.3g |x|\n", a, worst);
+        assert_true(worst < 1.2e-7);
+        assert_true(isnan(of[a](NAN)));
+    }
+}
+
+static void test_f16(void **state) {
+    (void)state;
+    for (uint32_t h = 0; h < 0x10000; h++) {
+        struct tensor t = tensor_make(&(uint16_t){(uint16_t)h}, DTYPE_F16, SHAPE(1));
+        float value = f16_f32((uint16_t)h);
+        if ((h & 0x7c00) != 0x7c00)
+            assert_true((double)value == load(&t, 0, 0) && !signbit(value) == !(h & 0x8000));
+        else
+            assert_true(h & 0x3ff ? isnan(value) : isinf(value) && !signbit(value) == !(h & 0x8000));
+    }
+}
+
+static void expect_error(const char *part) {
+    char line[1200];
+    assert_int_equal(problem.code, INTERNAL);
+    error_line(&problem, line, sizeof line);
+    if (!strstr(line, part)) fail_msg("%s", line);
+    problem = (struct error){0};
+}
+
+/* What convolutions cannot do, one after another. */
+static void test_conv_refusals(void **state) {
+    (void)state;
+    case_begin();
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(4, 6, 8), 0, 1),
+                  odd = tensor_random(DTYPE_F32, SHAPE(3, 6, 8), 0, 1),
+                  weight = tensor_random(DTYPE_F32, SHAPE(8, 8, 3, 3), 0, 1),
+                  out = tensor_random(DTYPE_F32, SHAPE(2, 3, 8), 0, 1);
+    struct conv_options o = {.upsample = 1, .stride = 2}, other = o;
+    op_conv2d(&x, out, in, weight, (struct epilogue){.activation = ACTIVATION_SILU}, o);
+    expect_error("operator conv2d: epilogue does not fit");
+    op_conv2d(&x, out, in, weight, (struct epilogue){.residual = out}, o);
+    expect_error("operator conv2d: options does not fit");
+    op_conv2d(&x, out, odd, weight, (struct epilogue){0}, o);
+    expect_error("expected even rows and columns to stride");
+    op_conv2d(&x, out, in, tensor_random(DTYPE_F32, SHAPE(8, 8, 1, 1), 0, 1), (struct epilogue){0}, o);
+    expect_error("expected a kernel of 3 to stride");
+    op_conv2d(&x, in, in, weight, (struct epilogue){0}, o);
+    expect_error("operator conv2d: out does not fit");
+    other.stride = 3;
+    op_conv2d(&x, out, in, weight, (struct epilogue){0}, other);
+    expect_error("operator conv2d: stride does not fit");
+}
+
+static bool stop(void *user) {
+    (void)user;
+    error_set(&problem, CANCELLED, "cancelled");
+    return false;
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    case_begin();
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(4, 8), 0, 1),
+                  weight = tensor_random(DTYPE_F32, SHAPE(6, 9), 0, 1);
+    struct tensor out = tensor_random(DTYPE_F32, SHAPE(4, 6), 0, 1),
+                  empty = tensor_make(NULL, DTYPE_F32, SHAPE(0, 8));
+    struct tensor row = tensor_random(DTYPE_F32, SHAPE(8), 0, 1);
+    op_linear(&x, out, in, weight, (struct epilogue){0});
+    expect_error("operator linear: weight does not fit: found F32 [6, 9], 36 bytes a row, expected a "
+                 "weight's type [any, 8]");
+    op_widen(&x, empty, empty);
+    expect_error("operator widen: out does not fit");
+    op_attention(&x, in, in, in, in, (struct heads){.queries = 3, .keys = 1, .scale = 1});
+    expect_error("operator attention: q does not fit");
+    op_glu(&x, out, in, in, ACTIVATION_SILU);
+    expect_error("operator glu: out does not fit");
+    op_linear(&x, tensor_random(DTYPE_F32, SHAPE(4, 4), 0, 1), in, in, (struct epilogue){.gate = row});
+    expect_error("operator linear: gate does not fit");
+    op_attention(&x, in, in, in, in,
+                 (struct heads){.queries = 2, .keys = 2, .scale = 1, .distance_bias = in});
+    expect_error("operator attention: distance bias does not fit");
+    op_layer_norm(&x, out, out, (struct affine){.shift = row}, 0);
+    expect_error("operator layer_norm: shift does not fit");
+    op_add(&x, in, in, tensor_slice(in, 0, 2));
+    expect_error("operator add: b does not fit");
+    op_distance_bias(&x, tensor_random(DTYPE_F32, SHAPE(8, 3), 0, 1), in, (struct distance_buckets){1});
+    expect_error("operator distance_bias: table does not fit");
+    int calls = watch.calls;
+    x.workspace_bytes = 100;
+    op_rms_norm(&x, in, in, tensor_random(DTYPE_F32, SHAPE(8), 0, 1), 1, (struct modulation){0});
+    expect_error("operator rms_norm: the workspace is too small: found 100 bytes, expected 512 bytes");
+    x.workspace_bytes = WORKSPACE_MAX;
+    x.tick = stop;
+    op_widen(&x, in, in);
+    assert_int_equal(problem.code, CANCELLED);
+    x.tick = NULL;
+    op_widen(&x, in, in);
+    assert_int_equal(calls, watch.calls);
+    problem = (struct error){0};
+    struct op op = {.kind = OP_LINEAR, .out = out, .in = {in, tensor_random(DTYPE_F32, SHAPE(6, 8), 0, 1)}};
+    watch.one->run(watch.one, &op, workspace, &problem);
+    expect_error("was not prepared");
+}
+
+static void test_context_tensor(void **state) {
+    (void)state;
+    struct arena arena = {.base = workspace, .bytes = 1024};
+    x.scratch = &arena;
+    assert_true(context_tensor(&x, DTYPE_F32, SHAPE(4, 32)).data == workspace);
+    assert_true(context_tensor(&x, DTYPE_F32, SHAPE(4, 33)).data == NULL);
+    expect_error("no room for a tensor");
+    assert_true(context_tensor(&x, DTYPE_F32, SHAPE(4, 0)).data == NULL);
+    expect_error("no room for a tensor");
+    x.scratch = NULL;
+}
+
+/* No convolution or product of the families may fall to oneDNN's reference code. */
+static void test_no_reference_code(void **state) {
+    (void)state;
+    static const int32_t channels[] = {8, 16, 24, 40, 64, 128, 256, 512};
+    struct onednn *o = onednn_open(&watch.sys, 2, &problem);
+    for (int i = 0; i < 8; i++)
+        for (int j = 0; j < 8; j++)
+            for (int k = 1; k <= 3; k += 2) {
+                struct onednn_key key = {ONEDNN_CONV,
+                                         {random_int(1, 40), random_int(1, 500), channels[i], channels[j], k,
+                                          k == 3 && (i + j) % 2}};
+                struct onednn_facts facts = onednn_facts(o, &key);
+                assert_true(facts.supported && !facts.reference);
+                key.kind = ONEDNN_REPACK;
+                facts = onednn_facts(o, &key);
+                assert_true(facts.supported);
+            }
+    for (int i = 0; i < 100; i++) {
+        struct onednn_key key = {i & 1 ? ONEDNN_PRODUCT : ONEDNN_PRODUCT_T,
+                                 {random_size(2000), random_size(2000), random_size(4000)}};
+        struct onednn_facts facts = onednn_facts(o, &key);
+        assert_true(facts.supported && !facts.reference);
+    }
+    onednn_close(o);
+}
+
+static int64_t left_by_a_device(void) {
+    int64_t before = heap_live;
+    struct onednn *o = onednn_open(&watch.sys, 2, &problem);
+    for (int i = 1; i <= 20; i++) {
+        assert_int_equal(
+            onednn_prepare(o, &(struct onednn_key){ONEDNN_CONV, {4 + i, 9, 24, 16, 3}}, &problem), OK);
+        assert_int_equal(onednn_prepare(o, &(struct onednn_key){ONEDNN_PRODUCT, {900 + i, 9, 24}}, &problem),
+                         OK);
+    }
+    onednn_close(o);
+    return heap_live - before;
+}
+
+/* Nothing that was prepared outlives the device. oneDNN 3.2 keeps something once, from the first such shapes
+ * on (11 KB with AVX-512, 34 with AVX2, nothing after that), so the second device counts. */
+static void test_close_gives_back(void **state) {
+    (void)state;
+    left_by_a_device();
+    assert_true(left_by_a_device() < 4096);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_epilogue),
+        cmocka_unit_test(test_linear_few),
+        cmocka_unit_test(test_rows_alike),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_elementwise),
+        cmocka_unit_test(test_conv),
+        cmocka_unit_test(test_conv_strided),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_exp),
+        cmocka_unit_test(test_activations),
+        cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_conv_refusals),
+        cmocka_unit_test(test_context_tensor),
+        cmocka_unit_test(test_no_reference_code),
+        cmocka_unit_test(test_rgb_rounding),
+        cmocka_unit_test(test_close_gives_back),
+        cmocka_unit_test(test_print_errors),
+    };
+    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, set_up, tear_down);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
+}

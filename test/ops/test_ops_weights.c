@@ -1,0 +1,48 @@
+/* The CPU's operators with weights of every stored type: the bits of the same weights as f32, which the
+ * operators' own ring (test_ops.c) compares with arithmetic in double. */
+#include "test/lib/ops_watch.h"
+
+#include "test/lib/quantised_ops.h"
+
+static void test_operators(void **state) {
+    (void)state;
+    static const enum dtype plain[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    x.precision = PRECISION_F32;
+    for (int i = 0; i < 3; i++) same_everywhere(plain[i]), same_convolutions(plain[i]);
+    for (int i = 0; i < N_QUANTISED; i++)
+        same_everywhere(quantised_types[i]), same_convolutions(quantised_types[i]);
+}
+
+/* Panels of 64 outputs, the last narrower; whole 64s and 16s, which are packed where that is faster; parts of
+ * a row that end short. */
+static void test_panels(void **state) {
+    (void)state;
+    for (int i = 0; i < N_QUANTISED; i++) {
+        enum dtype dtype = quantised_types[i];
+        int32_t block = dtype_block_values(dtype) < 256 ? dtype_block_values(dtype) : 256;
+        same_linear(dtype, 7, 256, 1024 + (block < 32 ? 16 : block));
+        if (block < 32) same_linear(dtype, 3, 80, 10240);
+        same_linear(dtype, 33, 768, 256);
+    }
+}
+
+static void test_bf16(void **state) {
+    (void)state;
+    if (watch.two->lacks[PRECISION_BF16]) skip();
+    x.precision = PRECISION_BF16;
+    test_panels(state);
+    for (int i = 0; i < N_QUANTISED; i++) same_linear(quantised_types[i], 5, 256, 512);
+    x.precision = PRECISION_F32;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_operators),
+        cmocka_unit_test(test_panels),
+        cmocka_unit_test(test_bf16),
+    };
+    quantised_take = take;
+    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, set_up, tear_down);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
+}

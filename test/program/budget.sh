@@ -1,0 +1,130 @@
+#!/bin/sh
+# Planned = used, with the program itself: VmHWM of real runs never exceeds --max-ram and the plan is at most max(10 %,
+# 32 MiB) above it, at 12 budgets from the least to all resident, on a tiny fixture and on a checkpoint of 300 MB or more
+# whose least is under a third of all-resident. One byte under the least is refused, naming it; the least works. A model
+# ten times larger than --max-ram, read past the page cache, keeps the budget too, and every byte of it is read so.
+#     sh test/program/budget.sh build/release
+set -u
+bin=${1:-build/release}
+[ -d "$bin" ] && bin=$bin/sluice
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+passed=0
+failed=0
+least=0
+all=0
+check() { # 0 or 1, then what
+    if [ "$1" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED $2"; fi
+}
+# field FILE JSON-PATH-LAST-KEY OBJECT: the number under "OBJECT": { ... "KEY": N
+field() { tr -d '\n ' <"$1" | grep -o "\"$3\":{[^{}]*}" | head -1 | grep -o "\"$2\":[0-9]*" | cut -d: -f2; }
+mib() { awk -v b="$1" 'BEGIN { printf "%.1f", b / 1048576 }'; }
+
+# The kernel's own word, where there is a time that says it: the report reads VmHWM before the process ends.
+timed() {
+    if [ -x /usr/bin/time ]; then /usr/bin/time -f %M -o "$work/kib" "$@"; else echo 0 >"$work/kib"; "$@"; fi
+}
+
+draw() { # budget; leaves exit status, measured and planned
+    rm -f "$work/report.json" "$work/x.png"
+    # shellcheck disable=SC2086
+    timed "$bin" generate --device cpu -m "$model" $flags --max-ram "$1B" -q --no-progress --report "$work/report.json" \
+        -o "$work/x.png" 2>"$work/stderr"
+    status=$?
+    measured=$(field "$work/report.json" ram_bytes measured)
+    planned=$(field "$work/report.json" ram_bytes peak)
+    kernel=$(($(tail -1 "$work/kib") * 1024))
+    [ "$kernel" -le "${measured:-0}" ] || measured=$kernel
+}
+
+one_budget() {
+    draw "$1"
+    check $status "$name at $1: exit $status: $(cat "$work/stderr")"
+    [ $status = 0 ] || return
+    over=$((planned - measured))
+    room=$((measured / 10))
+    [ $room -gt 33554432 ] || room=33554432
+    printf '%-6s %12s %12s %12s %8s\n' "$name" "$(mib "$1")" "$(mib "$planned")" "$(mib "$measured")" "$(mib $over)"
+    [ "$measured" -le "$1" ]
+    check $? "$name: $measured bytes used of a budget of $1"
+    [ "$planned" -le "$1" ]
+    check $? "$name: $planned bytes planned for a budget of $1"
+    [ $over -le $room ]
+    check $? "$name: planned $planned is too far above measured $measured"
+}
+
+under_least() {
+    draw $((least - 1))
+    [ $status = 4 ]
+    check $? "$name one byte under the least: exit $status"
+    [ "$(grep -c . "$work/stderr")" = 1 ] && grep -q "^sluice: .*$least" "$work/stderr"
+    check $? "$name: the refusal does not name the least $least: $(cat "$work/stderr")"
+    [ ! -e "$work/x.png" ]
+    check $? "$name: a refused run left a picture"
+}
+
+table() { # name, model, flags, budgets
+    name=$1 model=$2 flags=$3 budgets=$4
+    # shellcheck disable=SC2086
+    "$bin" plan --device cpu -m "$model" $flags --max-ram 60% --json >"$work/plan.json" || { check 1 "$name: no plan"; return; }
+    least=$(field "$work/plan.json" ram_bytes least)
+    all=$(field "$work/plan.json" ram_bytes peak)
+    printf '%-6s %12s %12s %12s %8s   (MiB) least %s, all %s\n' "" budget planned measured over "$(mib "$least")" "$(mib "$all")"
+    i=0
+    while [ $i -lt $budgets ]; do
+        one_budget $((least + (all - least) * i / (budgets - 1)))
+        i=$((i + 1))
+    done
+    under_least
+}
+
+# sum FILE KEY: of all numbers under this key
+sum() { grep -o "\"$2\": *[0-9]*" "$1" | awk -F: '{ n += $2 } END { printf "%d", n }'; }
+
+ten_times() {
+    name=ten model=$work/ten flags="-p fox -W 96 -H 64 --steps 2 --cfg-scale 1 --seed 1 -t 2 --direct-io off"
+    "$bin" bench checkpoint zimage "$model" --seed 3 -q --no-progress --dims \
+        "heads=8,axis0=16,axis1=24,axis2=24,layers=28,refiners=1,hidden=384,text_heads=8,text_key_heads=4,text_head_dim=48,text_ff=1536,text_layers=26,vocabulary=2000,vae0=64,vae1=64,vae2=32,vae3=32,vae_groups=16,dtype=f32" \
+        >/dev/null || check 1 "no checkpoint for ten times"
+    budget=$(($(cat "$model"/*/*.safetensors | wc -c) / 10))
+    draw $budget
+    check $status "$name, off: exit $status: $(cat "$work/stderr")"
+    picture=$(tr -d '\n ' <"$work/report.json" | grep -o '"image_sha256":\[[^]]*')
+    [ "$(sum "$work/report.json" bytes_direct)" = 0 ]
+    check $? "$name: direct reads although they are off"
+    flags=${flags%off}on
+    one_budget $budget
+    [ "$picture" = "$(tr -d '\n ' <"$work/report.json" | grep -o '"image_sha256":\[[^]]*')" ]
+    check $? "$name: another picture with direct reads"
+    if grep -q 'reading through the page cache' "$work/stderr"; then
+        echo "SKIP direct reads: the file system of $work does not allow them"
+        return
+    fi
+    moved=$(sum "$work/report.json" bytes_moved)
+    direct=$(sum "$work/report.json" bytes_direct)
+    [ "$moved" -gt $((budget * 10)) ] && [ "$direct" -ge $((budget * 10)) ]
+    check $? "$name: $moved bytes moved, $direct of them direct"
+}
+
+fixture=$(dirname "$0")/../golden/zimage_a/model
+table tiny "$fixture" "-p fox -W 112 -H 80 --steps 2 --cfg-scale 2 --seed 1 -t 2" 12
+
+"$bin" bench checkpoint zimage "$work/large" --seed 3 -q --no-progress --dims \
+    "heads=8,axis0=16,axis1=24,axis2=24,layers=16,refiners=1,hidden=640,text_heads=8,text_key_heads=4,text_head_dim=64,text_ff=2048,text_layers=12,vocabulary=2000,vae0=128,vae1=128,vae2=64,vae3=32,vae_groups=16,dtype=f32" \
+    >/dev/null || check 1 "no large checkpoint"
+bytes=$(du -sk "$work/large" | awk '{ print $1 * 1024 }')
+[ "$bytes" -ge 300000000 ]
+check $? "the large checkpoint has only $bytes bytes"
+table large "$work/large" "-p fox -W 128 -H 96 --steps 2 --cfg-scale 1 --seed 1 -t 2" 12
+[ $((least * 3)) -lt "$all" ]
+check $? "the least $least is not under a third of all resident $all"
+if grep -qE '^flags.*(avx512_bf16|amx_bf16)' /proc/cpuinfo; then
+    table bf16 "$work/large" "-p fox -W 128 -H 96 --steps 1 --cfg-scale 1 --seed 1 -t 2 --precision bf16" 3
+else
+    echo "SKIP bf16: this processor has no instructions for it"
+fi
+rm -rf "$work/large"
+ten_times
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
