@@ -119,14 +119,15 @@ install: export PKG_CONFIG_FILE := $(PKG_CONFIG_FILE)
 install: all
 	@install -d '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(INCLUDEDIR)' '$(DESTDIR)$(LIBDIR)/pkgconfig'
 	@install $B/sluice '$(DESTDIR)$(BINDIR)/sluice'
-	@install -m 644 engine/sluice.h '$(DESTDIR)$(INCLUDEDIR)/sluice.h'
+	@install -m 644 engine/sluice.h engine/sluice_bench.h '$(DESTDIR)$(INCLUDEDIR)'
 	@install -m 644 $B/libsluice.a '$(DESTDIR)$(LIBDIR)/libsluice.a'
 	@install -m 755 $B/libsluice.so '$(DESTDIR)$(LIBDIR)/libsluice.so.$(VERSION)'
 	@ln -sf libsluice.so.$(VERSION) '$(DESTDIR)$(LIBDIR)/$(SONAME)'
 	@ln -sf $(SONAME) '$(DESTDIR)$(LIBDIR)/libsluice.so'
 	@printf '%s\n' "$$PKG_CONFIG_FILE" >'$(DESTDIR)$(LIBDIR)/pkgconfig/sluice.pc'
 uninstall:
-	rm -f '$(DESTDIR)$(BINDIR)/sluice' '$(DESTDIR)$(INCLUDEDIR)/sluice.h' '$(DESTDIR)$(LIBDIR)/pkgconfig/sluice.pc' \
+	rm -f '$(DESTDIR)$(BINDIR)/sluice' '$(DESTDIR)$(INCLUDEDIR)/sluice.h' \
+	    '$(DESTDIR)$(INCLUDEDIR)/sluice_bench.h' '$(DESTDIR)$(LIBDIR)/pkgconfig/sluice.pc' \
 	    '$(DESTDIR)$(LIBDIR)/libsluice.a' '$(DESTDIR)$(LIBDIR)/libsluice.so' '$(DESTDIR)$(LIBDIR)/$(SONAME)' \
 	    '$(DESTDIR)$(LIBDIR)/libsluice.so.$(VERSION)'
 

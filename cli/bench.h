@@ -4,6 +4,7 @@
 #define SLUICE_CLI_BENCH_H
 
 #include "cli/args.h"
+#include "engine/sluice_bench.h"
 
 #include <jansson.h>
 

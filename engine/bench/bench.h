@@ -4,7 +4,7 @@
 
 #include "engine/base/sys.h"
 #include "engine/run/rates.h"
-#include "engine/sluice.h"
+#include "engine/sluice_bench.h"
 
 #include <jansson.h>
 

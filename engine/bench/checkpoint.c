@@ -3,6 +3,7 @@
 #include "engine/bench/checkpoint_types.h"
 #include "engine/open/model.h"
 #include "engine/open/paths.h"
+#include "engine/sluice_bench.h"
 #include "loaders/gguf/gguf.h"
 #include "loaders/json.h"
 

@@ -7,6 +7,7 @@
 
 #include "engine/open/model.h"
 #include "engine/api/session.h"
+#include "engine/sluice_bench.h"
 #include "test/lib/device.h"
 
 #include <dirent.h>

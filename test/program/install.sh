@@ -1,7 +1,7 @@
 #!/bin/sh
 # The tree that `make install` makes: which files, which symbols, gone after `make uninstall`. Against it, by pkg-config,
 # the program in the comment at the top of engine/sluice.h: cut out as it stands there, compiled with warnings as errors as
-# C and as C++, linked to the shared and to the static library, run on a tiny model.
+# C and as C++, linked to the shared and to the static library, run on a tiny model. So is one that asks for a bench.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 folder=$(mktemp -d /tmp/sluice-install-XXXXXX) || exit 1
@@ -30,8 +30,8 @@ soname=libsluice.so.${version%%.*}
 expect "make install: $(cat "$folder/said" 2>/dev/null)" make_it install
 expect "make install again builds something: $(cat "$folder/said")" make_it install
 expect "make install again builds something: $(cat "$folder/said")" [ ! -s "$folder/said" ]
-files="./opt/sluice/bin/sluice ./opt/sluice/include/sluice.h ./opt/sluice/lib/libsluice.a ./opt/sluice/lib/libsluice.so \
-./opt/sluice/lib/$soname ./opt/sluice/lib/libsluice.so.$version ./opt/sluice/lib/pkgconfig/sluice.pc "
+files="./opt/sluice/bin/sluice ./opt/sluice/include/sluice.h ./opt/sluice/include/sluice_bench.h ./opt/sluice/lib/libsluice.a \
+./opt/sluice/lib/libsluice.so ./opt/sluice/lib/$soname ./opt/sluice/lib/libsluice.so.$version ./opt/sluice/lib/pkgconfig/sluice.pc "
 expect "other files: $(lists)" [ "$(lists)" = "$files" ]
 expect "the program does not run" status_is 0 "$prefix/bin/sluice" --version
 expect "the program says $(cat "$folder/out")" grep -qF "$version" "$folder/out"
@@ -39,14 +39,27 @@ expect "the library's name is not $soname" sh -c "objdump -p '$prefix/lib/libslu
 names() { awk '$2 ~ /^[A-Z]$/ && $2 != "U" { print $3 }' | sort; } # T, D, B ...: defined, strong
 nm -D "$prefix/lib/libsluice.so" | names >"$folder/shared"
 nm -g "$prefix/lib/libsluice.a" | names >"$folder/static"
-sed -n '/^SLUICE_API/,/;/p' engine/sluice.h | grep -oE '\bsluice_[a-z_]+\(' | tr -d '(' | sort -u >"$folder/promised"
-expect "names in the shared library and not in the header, or the reverse" diff "$folder/promised" "$folder/shared"
-expect "names in the archive and not in the header, or the reverse" diff "$folder/promised" "$folder/static"
+sed -n '/^SLUICE_API/,/;/p' engine/sluice.h engine/sluice_bench.h | grep -oE '\bsluice_[a-z_]+\(' | tr -d '(' | sort -u >"$folder/promised"
+expect "names in the shared library and not in the headers, or the reverse" diff "$folder/promised" "$folder/shared"
+expect "names in the archive and not in the headers, or the reverse" diff "$folder/promised" "$folder/static"
 
 # ---- the program ----
 export PKG_CONFIG_PATH="$prefix/lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$root"
 # Lines of code are indented by four spaces after the star; the rules begin where the program ends.
 sed -n '/A complete program:/,/^ \* Rules\./s/^ \*     //p' engine/sluice.h >"$folder/program.c"
+cat >"$folder/bench.c" <<'END'
+#include <sluice_bench.h>
+#include <stdio.h>
+int main(void) {
+    struct sluice_error error;
+    struct sluice_bench_options options = {.struct_size = sizeof options, .threads = -1};
+    char *families = NULL, *rows = NULL;
+    if (sluice_checkpoint_families(&families, &error)) return 1;
+    puts(families);
+    sluice_free(families);
+    return sluice_bench_load(&options, &rows, &error) != SLUICE_USAGE;
+}
+END
 warnings="-Wall -Wextra -Werror"
 # shellcheck disable=SC2046,SC2086
 compile() { # HOW
@@ -57,9 +70,11 @@ compile() { # HOW
     # -lsluice would be the shared one, which lies beside it.
     static) gcc -std=c11 $warnings $flags -o "$folder/static_c" "$folder/program.c" $(echo "$all" | sed 's/-lsluice/-l:libsluice.a/') ;;
     c++) clang -x c++ -std=c++20 $warnings $flags -o "$folder/shared_c++" "$folder/program.c" $shared ;;
+    bench) gcc -std=c11 -pedantic $warnings $flags -o "$folder/bench_c" "$folder/bench.c" $shared ;;
+    bench++) clang -x c++ -std=c++20 $warnings $flags -o "$folder/bench_c++" "$folder/bench.c" $shared ;;
     esac
 }
-for how in shared static c++; do expect "the program does not compile: $how" compile $how; done
+for how in shared static c++ bench bench++; do expect "the program does not compile: $how" compile $how; done
 needs() { objdump -p "$1" | grep -q "NEEDED *$soname\$"; }
 expect "the shared library is not used" needs "$folder/shared_c"
 expect "the static library is not used" sh -c "! objdump -p '$folder/static_c' | grep -q libsluice"
@@ -76,6 +91,10 @@ expect "the picture has $colours colours" [ "$colours" -gt 1000 ]
 for program in shared_c static_c shared_c++; do
     expect "$program draws nothing" status_is 0 "$folder/$program" "$folder/model" "a red fox"
     expect "$program draws another picture" cmp -s "$folder/fox.ppm" "$folder/out"
+done
+for program in bench_c bench_c++; do
+    expect "$program lists no families" status_is 0 "$folder/$program"
+    expect "$program lists other families" grep -q '"name": "zimage"' "$folder/out"
 done
 expect "a missing argument is not refused" status_is 2 "$folder/shared_c" "$folder/model"
 expect "a missing model is not refused" status_is 1 "$folder/shared_c" "$folder/none" "a red fox"

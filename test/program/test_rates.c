@@ -4,6 +4,7 @@
 #include "engine/bench/links.h"
 #include "engine/api/rates_file.h"
 #include "engine/api/session.h"
+#include "engine/sluice_bench.h"
 
 #include <dirent.h>
 #include <jansson.h>
