@@ -11,18 +11,20 @@ const struct family *const families[] = {
  * guidance. Strength: pipeline_z_image_img2img.py. */
 static const struct recipe recipe_zimage = {
     .name = "zimage",
-    .role = {[ROLE_TEXT] = &family_qwen3,
-             [ROLE_DENOISER] = &family_zimage,
-             [ROLE_DECODER] = &family_vae_kl,
-             [ROLE_ENCODER] = &family_vae_kl_encoder},
-    .text = {{.template_before = "<|im_start|>user\n",
-              .template_after = "<|im_end|>\n<|im_start|>assistant\n",
-              .tokens_max = 512,
-              .special = {"<|im_start|>", "<|im_end|>"},
-              .tokenizer = "BPE",
-              .tokenizer_from = "--tokenizer PATH: tokenizer/tokenizer.json of the model's Hugging Face "
-                                "folder, or tokenizer.json of Qwen/Qwen3-4B",
-              .classes = {"Qwen3Model", "Qwen2Tokenizer"}}},
+    .slot = {{.family = &family_qwen3,
+              .folder = "text_encoder",
+              .text = {.template_before = "<|im_start|>user\n",
+                       .template_after = "<|im_end|>\n<|im_start|>assistant\n",
+                       .tokens_max = 512,
+                       .special = {"<|im_start|>", "<|im_end|>"},
+                       .tokenizer = "BPE",
+                       .tokenizer_folder = "tokenizer",
+                       .tokenizer_from = "--tokenizer PATH: tokenizer/tokenizer.json of the model's Hugging "
+                                         "Face folder, or tokenizer.json of Qwen/Qwen3-4B",
+                       .classes = {"Qwen3Model", "Qwen2Tokenizer"}}},
+             {.family = &family_zimage, .folder = "transformer"},
+             {.family = &family_vae_kl, .folder = "vae"},
+             {.family = &family_vae_kl_encoder, .folder = "vae"}},
     .pipelines = {"ZImagePipeline", "ZImageImg2ImgPipeline"},
     .patch = 2,
     .shift_rule = FLOW_SHIFT_FIXED,
@@ -43,17 +45,21 @@ static const struct recipe recipe_zimage = {
  * scheduler_config.json. */
 /* clang-format off */
 #define FLUX(t5_tokens)                                                                                        \
-    .role = {[ROLE_TEXT] = &family_clip, [ROLE_TEXT_2] = &family_t5, [ROLE_DENOISER] = &family_flux,           \
-             [ROLE_DECODER] = &family_vae_kl, [ROLE_ENCODER] = &family_vae_kl_encoder},                        \
-    .text = {{.first = "<|startoftext|>", .last = "<|endoftext|>", .pad = "<|endoftext|>",                     \
-              .tokens_max = 77, .pools = true, .tokenizer = "CLIP BPE",                                        \
-              .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or the tokenizer of "      \
-                                "openai/clip-vit-large-patch14",                                               \
-              .classes = {"CLIPTextModel", "CLIPTokenizer"}},                                                  \
-             {.last = "</s>", .pad = "<pad>", .tokens_max = (t5_tokens), .tokenizer = "unigram",               \
-              .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or spiece.model of "       \
-                                "google/t5-v1_1-xxl",                                                          \
-              .classes = {"T5EncoderModel", "T5TokenizerFast"}}},                                              \
+    .slot = {{.family = &family_clip, .folder = "text_encoder",                                                \
+              .text = {.first = "<|startoftext|>", .last = "<|endoftext|>", .pad = "<|endoftext|>",            \
+                       .tokens_max = 77, .pools = true, .tokenizer = "CLIP BPE",                               \
+                       .tokenizer_folder = "tokenizer",                                                        \
+                       .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or the "          \
+                                         "tokenizer of openai/clip-vit-large-patch14",                         \
+                       .classes = {"CLIPTextModel", "CLIPTokenizer"}}},                                        \
+             {.family = &family_t5, .folder = "text_encoder_2",                                                \
+              .text = {.last = "</s>", .pad = "<pad>", .tokens_max = (t5_tokens), .tokenizer = "unigram",      \
+                       .tokenizer_folder = "tokenizer_2",                                                      \
+                       .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or "              \
+                                         "spiece.model of google/t5-v1_1-xxl",                                 \
+                       .classes = {"T5EncoderModel", "T5TokenizerFast"}}},                                     \
+             {.family = &family_flux, .folder = "transformer"}, {.family = &family_vae_kl, .folder = "vae"},   \
+             {.family = &family_vae_kl_encoder, .folder = "vae"}},                                             \
     .patch = 2, .shift_line = {.base_shift = 0.5, .max_shift = 1.15, .base_tokens = 256, .max_tokens = 4096},  \
     .grid = FLOW_GRID_F64, .timestep = TIMESTEP_OF_NOISE, .samples_init = true,                                \
     .width = 1024, .height = 1024, .cfg_scale = 1
@@ -116,8 +122,19 @@ static const struct recipe recipe_flux_fill = {
 const struct recipe *const recipes[] = {&recipe_zimage,       &recipe_flux,      &recipe_flux_schnell,
                                         &recipe_flux_kontext, &recipe_flux_fill, NULL};
 
-int recipe_role(const struct recipe *recipe, const struct family *family) {
-    int role = 0;
-    while (role < N_ROLES && recipe->role[role] != family) role++;
-    return role;
+int recipe_slot(const struct recipe *recipe, enum family_kind kind) {
+    for (int i = 0; i < SLOTS_MAX && recipe->slot[i].family; i++)
+        if (recipe->slot[i].family->kind == kind) return i;
+    return SLOTS_MAX;
+}
+
+const struct family *recipe_family(const struct recipe *recipe, enum family_kind kind) {
+    int slot = recipe_slot(recipe, kind);
+    return slot < SLOTS_MAX ? recipe->slot[slot].family : NULL;
+}
+
+bool recipe_has(const struct recipe *recipe, const struct family *family) {
+    for (int i = 0; i < SLOTS_MAX && recipe->slot[i].family; i++)
+        if (recipe->slot[i].family == family) return true;
+    return false;
 }

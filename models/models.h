@@ -28,8 +28,18 @@ struct text_recipe {
     const char *special[3]; /* tokens of the template that the tokenizer must know, NULL-terminated */
     bool pools;             /* the row of the first `last` token is what the denoiser sees */
     const char *tokenizer;  /* its kind, as tokenizer_kind() names it: "BPE", "CLIP BPE", "unigram" */
-    const char *tokenizer_from; /* where a missing tokenizer is usually found */
-    const char *classes[2];     /* of encoder and tokenizer in model_index.json */
+    const char *tokenizer_folder; /* of Hugging Face's layout */
+    const char *tokenizer_from;   /* where a missing tokenizer is usually found */
+    const char *classes[2];       /* of encoder and tokenizer in model_index.json */
+};
+
+enum { SLOTS_MAX = 10 };
+
+/* A place in a pipeline, and the family that stands in it; one family may stand in several. */
+struct slot {
+    const struct family *family; /* NULL ends the list */
+    const char *folder;      /* of Hugging Face's layout; an autoencoder's encoder lies in its decoder's */
+    struct text_recipe text; /* of a text encoder */
 };
 
 /* The shift s of a schedule, in s u / (1 + (s - 1) u). */
@@ -56,16 +66,15 @@ enum { RECIPE_DIMENSIONS_MAX = 2 };
 /* A pipeline. One session runs every recipe. */
 struct recipe {
     const char *name; /* "zimage" */
-    /* NULL: the pipeline has none. The encoder may also be absent from a model, which then takes no
-     * pictures. */
-    const struct family *role[N_ROLES];
+    /* In the order of their stages; an autoencoder's encoder last. That may be absent from a model, which
+     * then takes no pictures. */
+    struct slot slot[SLOTS_MAX];
     int variant; /* the denoiser's */
     /* Where its weights differ from their families' published dimensions. */
     struct {
         const char *name;
         int value;
     } dimension[RECIPE_DIMENSIONS_MAX];
-    struct text_recipe text[N_TEXTS];
     const char *pipelines[4]; /* _class_names in model_index.json, NULL-terminated */
     int patch; /* latent pixels on a token's side: width and height are multiples of patch * factor */
     /* Schedule, where scheduler_config.json does not say. */
@@ -87,7 +96,11 @@ struct recipe {
 
 extern const struct recipe *const recipes[]; /* NULL-terminated */
 
-/* Where that family stands in a recipe; N_ROLES: nowhere. */
-int recipe_role(const struct recipe *recipe, const struct family *family);
+/* The first slot of that kind; SLOTS_MAX: none. */
+int recipe_slot(const struct recipe *recipe, enum family_kind kind);
+/* The same slot's family; NULL: none. */
+const struct family *recipe_family(const struct recipe *recipe, enum family_kind kind);
+/* Does that family stand in the recipe? */
+bool recipe_has(const struct recipe *recipe, const struct family *family);
 
 #endif

@@ -84,7 +84,7 @@ struct findings {
     /* They stay open until all are shown: parts may share one index. */
     struct component component[PARTS_MAX];
     int n_components;
-    json_t *text[N_TEXTS];       /* of the encoders that were found; borrowed */
+    json_t *text[SLOTS_MAX];     /* of the encoders that were found; borrowed */
     const struct recipe *recipe; /* that the families point to; the first if none does */
 };
 
@@ -129,7 +129,7 @@ static json_t *inspect_component(struct component *c, const char *path, const ch
     index_check_quantised(&c->index, &misfit);
     if (c->family && configuration_read(c->sys, &place, &config, &origin, e) == OK &&
         component_bind(c, &config, &misfit) == OK)
-        mark_encoder(c, to->recipe->role[ROLE_ENCODER], &config, &misfit);
+        mark_encoder(c, recipe_family(to->recipe, FAMILY_ENCODER), &config, &misfit);
     if (e->code == OK) {
         struct missing_names names = {to->missing, misfit.what, index_prefix(&c->index)};
         if (misfit.code != OK) add_line(to->missing, &misfit);
@@ -154,16 +154,16 @@ static json_t *inspect_part(struct sys *sys, struct model_parts *parts, const st
 static enum status inspect_parts(struct sys *sys, struct model_parts *parts, struct findings *to,
                                  struct error *e) {
     const struct recipe *recipe = to->recipe;
-    bool missing[N_ROLES];
+    bool missing[SLOTS_MAX];
     pipeline_missing(parts, missing);
-    for (int i = 0; i < N_ROLES && e->code == OK; i++) {
-        const struct family *family = recipe->role[i];
-        if (!family || family->kind == FAMILY_ENCODER) continue;
+    for (int i = 0; i < SLOTS_MAX && recipe->slot[i].family && e->code == OK; i++) {
+        const struct family *family = recipe->slot[i].family;
+        if (family->kind == FAMILY_ENCODER) continue;
         const struct part *part =
             family->kind == FAMILY_TEXT ? parts_find(parts, family) : parts_find_kind(parts, family->kind);
-        json_t *json = part ? inspect_part(sys, parts, part, role_folder[i], to, e) : NULL;
-        if (i < N_TEXTS) to->text[i] = json;
-        if (!part && missing[i]) json_array_append_new(to->missing, json_string(role_folder[i]));
+        json_t *json = part ? inspect_part(sys, parts, part, recipe->slot[i].folder, to, e) : NULL;
+        to->text[i] = json;
+        if (!part && missing[i]) json_array_append_new(to->missing, json_string(recipe->slot[i].folder));
     }
     for (int i = 0; i < parts->n_parts && e->code == OK; i++) {
         const struct part *part = &parts->part[i];
@@ -222,16 +222,17 @@ static const struct recipe *inspect_recipe(const struct model_parts *parts, cons
 }
 
 /* What a text encoder sees of a prompt, and its tokenizer. */
-static void inspect_text(struct tokenizer_search *search, enum role role, struct findings *to) {
+static void inspect_text(struct tokenizer_search *search, int slot, struct findings *to) {
     struct tokenizer *tokenizer = NULL;
     struct error misfit = {0};
-    if (tokenizer_find(search, role, &tokenizer, &misfit) == MISSING)
-        json_array_append_new(to->missing, json_string(tokenizer_folder[role]));
+    const struct text_recipe *text = &search->recipe->slot[slot].text;
+    if (tokenizer_find(search, slot, &tokenizer, &misfit) == MISSING)
+        json_array_append_new(to->missing, json_string(text->tokenizer_folder));
     else if (misfit.code != OK)
         add_line(to->missing, &misfit);
-    json_t *json = to->text[role];
+    json_t *json = to->text[slot];
     if (json) {
-        json_object_set_new(json, "max_sequence_length", json_integer(search->recipe->text[role].tokens_max));
+        json_object_set_new(json, "max_sequence_length", json_integer(text->tokens_max));
         json_object_set_new(json, "tokenizer",
                             tokenizer ? json_string(tokenizer_kind(tokenizer)) : json_null());
     }
@@ -242,8 +243,8 @@ static void inspect_texts(struct sys *sys, const struct sluice_model_options *o,
                           const struct model_parts *parts, struct findings *to) {
     struct tokenizer_search search = {.sys = sys, .options = o, .parts = parts, .recipe = to->recipe};
     struct error misfit = {0};
-    for (int role = 0; role < N_TEXTS; role++)
-        if (to->recipe->role[role]) inspect_text(&search, (enum role)role, to);
+    for (int i = 0; i < SLOTS_MAX && to->recipe->slot[i].family; i++)
+        if (to->recipe->slot[i].family->kind == FAMILY_TEXT) inspect_text(&search, i, to);
     if (tokenizer_check_flag(&search, &misfit) != OK) add_line(to->missing, &misfit);
 }
 
@@ -323,17 +324,18 @@ static enum status tokenize_plain(struct sys *sys, const char *path, const char 
     return e->code;
 }
 
-/* As the encoder in that role sees it. */
-static enum status tokenize_role(struct tokenizer_search *search, enum role role, const char *text,
-                                 size_t bytes, json_t *encoders, struct error *e) {
+/* As the encoder in that slot sees it. */
+static enum status tokenize_slot(struct tokenizer_search *search, int slot, const char *text, size_t bytes,
+                                 json_t *encoders, struct error *e) {
     struct tokenizer *tokenizer = NULL;
     struct prompt_tokens tokens = {0};
-    const struct text_recipe *recipe = &search->recipe->text[role];
-    if (tokenizer_find(search, role, &tokenizer, e) == OK &&
+    const struct text_recipe *recipe = &search->recipe->slot[slot].text;
+    if (tokenizer_find(search, slot, &tokenizer, e) == OK &&
         prompt_encode(search->sys, recipe, tokenizer, text, bytes, &tokens, e) == OK)
-        json_array_append_new(encoders, json_pack("{s:s, s:i, s:b, s:o}", "name", role_folder[role], "tokens",
-                                                  tokens.n_ids, "truncated", (int)tokens.cut, "ids",
-                                                  ids_json(tokens.ids, tokens.n_ids)));
+        json_array_append_new(encoders,
+                              json_pack("{s:s, s:i, s:b, s:o}", "name", search->recipe->slot[slot].folder,
+                                        "tokens", tokens.n_ids, "truncated", (int)tokens.cut, "ids",
+                                        ids_json(tokens.ids, tokens.n_ids)));
     search->sys->release(search->sys, tokens.ids);
     tokenizer_close(tokenizer);
     return e->code;
@@ -354,7 +356,8 @@ static enum status find_recipe(const struct sluice_model_options *o, struct mode
     if (!part) return OK;
     denoiser->family = part->family;
     denoiser->index = parts_take(parts, part);
-    if (configuration_bind(denoiser, parts_path(parts, part), role_folder[ROLE_DENOISER], &origin, e) == OK)
+    const char *folder = (*recipe)->slot[recipe_slot(*recipe, FAMILY_DENOISER)].folder;
+    if (configuration_bind(denoiser, parts_path(parts, part), folder, &origin, e) == OK)
         pipeline_choose(part->flag ? "" : name, denoiser, recipe, e);
     return e->code;
 }
@@ -367,8 +370,9 @@ static enum status tokenize_seen(struct sys *sys, const struct sluice_model_opti
     unsigned losses = json_losses();
     if (find_recipe(o, parts, &denoiser, &search.recipe, e) != OK) goto out;
     json_t *encoders = json_array();
-    for (int role = 0; role < N_TEXTS && e->code == OK; role++)
-        if (search.recipe->role[role]) tokenize_role(&search, (enum role)role, text, bytes, encoders, e);
+    for (int i = 0; i < SLOTS_MAX && search.recipe->slot[i].family && e->code == OK; i++)
+        if (search.recipe->slot[i].family->kind == FAMILY_TEXT)
+            tokenize_slot(&search, i, text, bytes, encoders, e);
     tokenizer_check_flag(&search, e);
     hand_out(json_pack("{s:i, s:o}", "version", 1, "encoders", encoders), losses, json, e);
 out:

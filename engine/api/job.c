@@ -14,43 +14,42 @@
 
 /* ---- tokens ---- */
 
-static const struct text_recipe *text_recipe(const struct job *job, int text) {
-    return &job->model->recipe->text[text];
+static const struct text_recipe *text_recipe(const struct job *job, int slot) {
+    return &job->model->recipe->slot[slot].text;
 }
 
 /* Without a prompt (planning only): the longest there is. Ids do not matter, their number does. */
-static enum status longest_prompt(struct job *job, int text, struct prompt_tokens *tokens, struct error *e) {
-    tokens->n_ids = text_recipe(job, text)->tokens_max;
+static enum status longest_prompt(struct job *job, int slot, struct prompt_tokens *tokens, struct error *e) {
+    tokens->n_ids = text_recipe(job, slot)->tokens_max;
     tokens->ids = job->sys->alloc(job->sys, LINE_HOST, (size_t)tokens->n_ids * sizeof *tokens->ids);
     return tokens->ids ? OK : error_set(e, MEMORY, "no memory for tokens");
 }
 
-static enum status encode_prompt(struct job *job, int text, const char *prompt, struct prompt_tokens *tokens,
+static enum status encode_prompt(struct job *job, int slot, const char *prompt, struct prompt_tokens *tokens,
                                  struct error *e) {
-    return prompt_encode(job->sys, text_recipe(job, text), job->model->tokenizer[text], prompt,
+    return prompt_encode(job->sys, text_recipe(job, slot), job->model->tokenizer[slot], prompt,
                          strlen(prompt), tokens, e);
 }
 
 /* All prompts for one encoder. */
-static enum status encode_prompts_for(struct job *job, int text, struct error *e) {
+static enum status encode_prompts_for(struct job *job, int slot, struct error *e) {
     const struct sluice_request *r = &job->request;
-    struct prompt_tokens *tokens = job->tokens[text];
+    struct prompt_tokens *tokens = job->tokens[slot];
     if (!r->prompt)
-        longest_prompt(job, text, &tokens[0], e);
+        longest_prompt(job, slot, &tokens[0], e);
     else
-        encode_prompt(job, text, r->prompt, &tokens[0], e);
+        encode_prompt(job, slot, r->prompt, &tokens[0], e);
     if (e->code == OK && job->n_prompts > 1)
-        encode_prompt(job, text, r->negative_prompt ? r->negative_prompt : "", &tokens[1], e);
+        encode_prompt(job, slot, r->negative_prompt ? r->negative_prompt : "", &tokens[1], e);
     for (int i = 0; i < job->n_prompts && e->code == OK; i++)
-        block_gather_rows(job->sys, &job->model->component[text].table, tokens[i].ids, tokens[i].n_ids,
-                          &job->rows[text][i], e);
+        block_gather_rows(job->sys, &job->model->component[slot].table, tokens[i].ids, tokens[i].n_ids,
+                          &job->rows[slot][i], e);
     return e->code;
 }
 
 static enum status encode_prompts(struct job *job, struct error *e) {
     job->n_prompts = job->request.cfg_scale == 1 ? 1 : 2;
-    for (int text = 0; text < N_TEXTS && e->code == OK; text++)
-        if (job->model->recipe->role[text]) encode_prompts_for(job, text, e);
+    for (int i = 0; i < job->n_texts && e->code == OK; i++) encode_prompts_for(job, job->text_slot[i], e);
     return e->code;
 }
 
@@ -90,12 +89,13 @@ static enum status make_schedule(struct job *job, struct error *e) {
 
 /* What the text encoders leave. */
 static void lay_out_texts(struct job *job, struct arena *arena, bool *ok) {
-    for (int text = 0; text < N_TEXTS; text++) {
-        const struct component *c = &job->model->component[text];
-        for (int i = 0; i < job->n_prompts && c->family; i++) {
+    for (int text = 0; text < job->n_texts; text++) {
+        int slot = job->text_slot[text];
+        const struct component *c = &job->model->component[slot];
+        for (int i = 0; i < job->n_prompts; i++) {
             if (c->text_columns)
                 job->text[i] = arena_tensor(arena, DTYPE_F32, 2,
-                                            (int32_t[]){job->tokens[text][i].n_ids, c->text_columns}, ok);
+                                            (int32_t[]){job->tokens[slot][i].n_ids, c->text_columns}, ok);
             if (c->pooled_columns)
                 job->pooled[i] = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, c->pooled_columns}, ok);
         }
@@ -123,7 +123,7 @@ static struct picture_size encoded_size(const struct job *job, const struct enco
 /* One picture is encoded after another, and the host takes the moments in between: they share the memory of
  * the largest, which the decoder's picture takes later. */
 static void lay_out_pictures(struct job *job, struct arena *arena, bool *ok) {
-    const struct component *c = &job->model->component[ROLE_DECODER];
+    const struct component *c = model_component(job->model, FAMILY_DECODER);
     int32_t factor = c->pixel_factor, picture[3] = {job->Y * factor, job->X * factor, 3};
     int64_t pixels = job->request.no_decode ? 0 : (int64_t)picture[0] * picture[1], most = 0;
     for (int i = 0; i < job->n_encoded; i++) {
@@ -160,10 +160,10 @@ static void lay_out_pictures(struct job *job, struct arena *arena, bool *ok) {
 /* Tensors that cross stages: run twice, counting and for real. */
 static void lay_out_cross(struct job *job, struct arena *arena) {
     bool ok = true;
-    int32_t C =
-        job->model->component[ROLE_DECODER].latent_channels; /* and the transformer's, if it is there */
+    int32_t C = model_component(job->model, FAMILY_DECODER)
+                    ->latent_channels; /* and the transformer's, if it is there */
     int32_t latent[3] = {C, job->Y, job->X},
-            control[3] = {job->model->component[ROLE_DENOISER].control_channels, job->Y, job->X};
+            control[3] = {model_component(job->model, FAMILY_DENOISER)->control_channels, job->Y, job->X};
     lay_out_texts(job, arena, &ok);
     for (int i = 0; i < job->batch; i++) job->latent[i] = arena_tensor(arena, DTYPE_F32, 3, latent, &ok);
     for (int i = 0; i < job->batch && control[0]; i++)
@@ -189,8 +189,8 @@ static void connect_lane(struct job *job, int s, int i, struct lane *lane) {
     switch (job->kind[s]) {
     case STAGE_TEXT:
         lane->prompt = i;
-        lane->n_tokens = job->tokens[job->role[s]][i].n_ids;
-        lane->pooled_row = job->tokens[job->role[s]][i].pooled_row;
+        lane->n_tokens = job->tokens[job->slot[s]][i].n_ids;
+        lane->pooled_row = job->tokens[job->slot[s]][i].pooled_row;
         lane->text = job->text[i];
         lane->pooled = job->pooled[i];
         break;
@@ -237,13 +237,13 @@ static void connect_lanes(struct job *job) {
     }
 }
 
-static void add_stage(struct job *job, enum stage_kind kind, enum role role, const char *name, int n_lanes,
+static void add_stage(struct job *job, enum stage_kind kind, int slot, const char *name, int n_lanes,
                       int evaluations) {
     int s = job->n_stages++;
-    const struct component *c = retyped_component(job->place.retyped, job->model, role);
+    const struct component *c = retyped_component(job->place.retyped, job->model, slot);
     struct stage *stage = &job->stages[s];
     job->kind[s] = kind;
-    job->role[s] = role;
+    job->slot[s] = slot;
     snprintf(stage->name, sizeof stage->name, "%s", name);
     stage->component = c;
     stage->n_lanes = n_lanes;
@@ -258,10 +258,9 @@ static void add_stage(struct job *job, enum stage_kind kind, enum role role, con
 }
 
 static void add_text_stages(struct job *job) {
-    static const char *const names[N_TEXTS] = {"text", "text_2"};
-    for (int text = 0; text < N_TEXTS; text++)
-        if (job->model->recipe->role[text])
-            add_stage(job, STAGE_TEXT, (enum role)text, names[text], job->n_prompts, 1);
+    char name[16];
+    for (int i = 0; i < job->n_texts; i++)
+        add_stage(job, STAGE_TEXT, job->text_slot[i], job_numbered("text", i, name), job->n_prompts, 1);
 }
 
 static void add_encoded(struct job *job, enum encoded_kind kind, int reference) {
@@ -279,15 +278,17 @@ static void list_encoded(struct job *job) {
 static enum status lay_out_stages(struct job *job, struct error *e) {
     struct sys *sys = job->sys;
     int lanes = job->n_prompts * job->batch;
+    int denoiser = recipe_slot(job->model->recipe, FAMILY_DENOISER);
+    int decoder = recipe_slot(job->model->recipe, FAMILY_DECODER);
+    int encoder = recipe_slot(job->model->recipe, FAMILY_ENCODER);
     list_encoded(job);
     if (!job->decode_only) {
         add_text_stages(job);
-        if (job->n_encoded)
-            add_stage(job, STAGE_ENCODE, ROLE_ENCODER, "encode", job->n_encoded, job->n_encoded);
-        add_stage(job, STAGE_HOIST, ROLE_DENOISER, "hoist", lanes, 1);
-        add_stage(job, STAGE_DENOISE, ROLE_DENOISER, "denoise", lanes, job->steps);
+        if (job->n_encoded) add_stage(job, STAGE_ENCODE, encoder, "encode", job->n_encoded, job->n_encoded);
+        add_stage(job, STAGE_HOIST, denoiser, "hoist", lanes, 1);
+        add_stage(job, STAGE_DENOISE, denoiser, "denoise", lanes, job->steps);
     }
-    if (!job->request.no_decode) add_stage(job, STAGE_DECODE, ROLE_DECODER, "decode", job->batch, job->batch);
+    if (!job->request.no_decode) add_stage(job, STAGE_DECODE, decoder, "decode", job->batch, job->batch);
     size_t n_blocks = 0, n_lanes = 0;
     for (int s = 0; s < job->n_stages; s++) {
         n_blocks += (size_t)job->stages[s].n_blocks;
@@ -307,7 +308,7 @@ static enum status lay_out_stages(struct job *job, struct error *e) {
         stage->lanes = lane;
         for (int i = 0; i < stage->n_lasting; i++) list[i] = &stage->component->blocks[i];
         for (int i = stage->n_lasting; i < stage->n_blocks; i++)
-            list[i] = &job->rows[job->role[s]][i - stage->n_lasting];
+            list[i] = &job->rows[job->slot[s]][i - stage->n_lasting];
         if (stage->hoists) continue; /* the next has the same lanes, and the blocks until they are split */
         list += stage->n_blocks;
         lane += 2 * stage->n_lanes;
@@ -388,7 +389,7 @@ static uint64_t source_bytes(const struct job *job, const struct encoded *encode
 static uint64_t host_bytes(const struct job *job) {
     uint64_t a_visit = 384, a_token = 128;
     uint64_t tokens = 0;
-    for (int i = 0; i < N_TEXTS * PROMPTS_MAX; i++)
+    for (int i = 0; i < SLOTS_MAX * PROMPTS_MAX; i++)
         tokens += (uint64_t)job->tokens[i / PROMPTS_MAX][i % PROMPTS_MAX].n_ids;
     uint64_t needs = (uint64_t)job->n_needs * sizeof *job->needs;
     uint64_t pictures = 0;
@@ -596,7 +597,9 @@ enum status job_open(struct job *job, const struct job_place *place, const struc
     if (model->decodes_only && !latent_dim) return no_latent(model, e);
     copy_sized(&job->request, sizeof job->request, request);
     struct sluice_request *r = &job->request;
-    int factor = model->component[ROLE_DECODER].pixel_factor;
+    int factor = model_component(model, FAMILY_DECODER)->pixel_factor;
+    for (int i = 0; i < SLOTS_MAX; i++)
+        if (model->tokenizer[i]) job->text_slot[job->n_texts++] = i;
     if (latent_dim) {
         job->decode_only = true;
         r->no_decode = false;
@@ -647,7 +650,7 @@ void job_close(struct job *job) {
     if (!sys) return;
     shared_unmap(sys, job->device, LINE_STATE, job->cross.base, job->cross.bytes);
     visit_list_destroy(&job->visits);
-    for (int i = 0; i < N_TEXTS * PROMPTS_MAX; i++) {
+    for (int i = 0; i < SLOTS_MAX * PROMPTS_MAX; i++) {
         block_destroy(sys, &job->rows[i / PROMPTS_MAX][i % PROMPTS_MAX]);
         sys->release(sys, job->tokens[i / PROMPTS_MAX][i % PROMPTS_MAX].ids);
     }
@@ -671,6 +674,11 @@ struct run job_run(struct job *job, const struct run_hooks *hooks) {
         .visits = &job->visits,
         .hooks = hooks,
     };
+}
+
+char *job_numbered(const char *name, int i, char out[16]) {
+    i ? snprintf(out, 16, "%s_%d", name, i + 1) : snprintf(out, 16, "%s", name);
+    return out;
 }
 
 double job_flops(const struct job *job) {

@@ -47,7 +47,8 @@ struct job {
     bool tiled;   /* the decoder's whole pictures are as small as can be */
     int hoisted;  /* evaluations whose rows are computed before the loop: all of them, or 0 */
     int32_t Y, X; /* of the latent */
-    struct prompt_tokens tokens[N_TEXTS][PROMPTS_MAX];
+    int n_texts, text_slot[SLOTS_MAX]; /* of the text encoders, in their order */
+    struct prompt_tokens tokens[SLOTS_MAX][PROMPTS_MAX];
     int steps;                 /* that are run: a picture to start from leaves out the first */
     float *sigmas, *timesteps; /* steps + 1, steps */
     float *inputs;             /* steps: what the denoiser is told of the timestep */
@@ -55,10 +56,10 @@ struct job {
     struct encoded encoded[ENCODED_MAX];
     int n_encoded;
 
-    struct block rows[N_TEXTS][PROMPTS_MAX]; /* gathered embeddings */
+    struct block rows[SLOTS_MAX][PROMPTS_MAX]; /* gathered embeddings */
     struct stage stages[PLAN_STAGES_MAX];
     enum stage_kind kind[PLAN_STAGES_MAX];
-    enum role role[PLAN_STAGES_MAX];
+    int slot[PLAN_STAGES_MAX];
     int n_stages;
     const struct block **block_lists; /* storage of the stages' lists */
     struct lane *lanes;               /* storage of the stages' lanes */
@@ -107,6 +108,10 @@ struct run job_run(struct job *job, const struct run_hooks *hooks);
 /* Are weights read past the page cache? direct_io: the request's; a model of this many bytes, a machine with
  * this much memory. Pure, so that the same flags give the same plan. */
 bool job_reads_direct(const char *direct_io, uint64_t model_bytes, uint64_t memory_bytes);
+
+/* The name of number i, from 0, of things that are called NAME, NAME_2, ...; out has 16 bytes. Returns out.
+ */
+char *job_numbered(const char *name, int i, char out[16]);
 
 /* FLOPs of the whole job. */
 double job_flops(const struct job *job);

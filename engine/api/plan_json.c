@@ -12,11 +12,11 @@ static json_int_t integer(uint64_t bytes) {
     return (json_int_t)bytes;
 }
 
-/* Of each prompt, as that encoder sees it. */
-static json_t *tokens_json(const struct job *job, int text) {
+/* Of each prompt, as the text encoder in that slot sees it. */
+static json_t *tokens_json(const struct job *job, int slot) {
     json_t *tokens = json_array();
     for (int i = 0; i < job->n_prompts; i++)
-        json_array_append_new(tokens, json_integer(job->tokens[text][i].n_ids));
+        json_array_append_new(tokens, json_integer(job->tokens[slot][i].n_ids));
     return tokens;
 }
 
@@ -36,17 +36,20 @@ static void put_pictures(const struct job *job, json_t *json) {
 static json_t *request_json(const struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
-    json_t *json =
-        json_pack("{s:o, s:s, s:i, s:i, s:i, s:f, s:f, s:i, s:s, s:o, s:b, s:b, s:s}", "model",
-                  json_string_of(job->model->name), "family", recipe->name, "width", r->width, "height",
-                  r->height, "steps", r->steps, "cfg_scale", r->cfg_scale, "flow_shift", r->flow_shift,
-                  "batch", job->batch, "precision", precision_name(job->precision), "tokens",
-                  tokens_json(job, ROLE_TEXT), "longest_prompt_assumed", !job->decode_only && !r->prompt,
-                  "decode", !r->no_decode, "vae_tiling", r->vae_tiling ? r->vae_tiling : "auto");
+    json_t *json = json_pack("{s:o, s:s, s:i, s:i, s:i, s:f, s:f, s:i, s:s, s:o, s:b, s:b, s:s}", "model",
+                             json_string_of(job->model->name), "family", recipe->name, "width", r->width,
+                             "height", r->height, "steps", r->steps, "cfg_scale", r->cfg_scale, "flow_shift",
+                             r->flow_shift, "batch", job->batch, "precision", precision_name(job->precision),
+                             "tokens", tokens_json(job, job->text_slot[0]), "longest_prompt_assumed",
+                             !job->decode_only && !r->prompt, "decode", !r->no_decode, "vae_tiling",
+                             r->vae_tiling ? r->vae_tiling : "auto");
     if (json && job->weights != N_DTYPES)
         json_object_set_new(json, "type", json_string(dtype_name(job->weights)));
     if (!json || job->decode_only) return json;
-    if (recipe->role[ROLE_TEXT_2]) json_object_set_new(json, "tokens_2", tokens_json(job, ROLE_TEXT_2));
+    for (int i = 1; i < job->n_texts; i++) {
+        char key[16];
+        json_object_set_new(json, job_numbered("tokens", i, key), tokens_json(job, job->text_slot[i]));
+    }
     if (recipe->takes_guidance) json_object_set_new(json, "guidance", json_real(r->guidance));
     put_pictures(job, json);
     return json;

@@ -136,8 +136,8 @@ static enum status check_pictures(struct job *job, struct error *e) {
     if (job->decode_only) return OK;
     if (check_init(job, e) != OK || check_mask(job, e) != OK || check_references(job, e) != OK)
         return e->code;
-    if (!(r->init_image || r->n_references) || job->model->component[ROLE_ENCODER].family) return OK;
-    const struct component *decoder = &job->model->component[ROLE_DECODER];
+    if (!(r->init_image || r->n_references) || model_component(job->model, FAMILY_ENCODER)->family) return OK;
+    const struct component *decoder = model_component(job->model, FAMILY_DECODER);
     error_set(e, MISSING, "the autoencoder has no encoder, which pictures are read with");
     error_where(e, "%s", decoder->index.sources[0].path);
     return error_expected(e, "its 'encoder.' tensors, or --vae with an autoencoder that has them");

@@ -29,34 +29,35 @@ struct scan {
 };
 
 void retyped_destroy(struct retyped *r) {
-    for (int i = 0; i < N_ROLES; i++)
+    for (int i = 0; i < SLOTS_MAX; i++)
         if (r->component[i].family) component_destroy(&r->component[i]);
     *r = (struct retyped){0};
 }
 
 enum status retyped_make(struct retyped *r, const struct sluice_model *model, enum dtype wanted,
                          struct error *e) {
-    static const enum role roles[] = {ROLE_TEXT, ROLE_TEXT_2, ROLE_DENOISER};
     if (r->made && r->wanted == wanted) return OK;
     retyped_destroy(r);
     r->made = true;
     r->wanted = wanted;
     if (wanted == N_DTYPES) return OK;
-    for (size_t i = 0; i < sizeof roles / sizeof *roles && e->code == OK; i++)
-        if (model->component[roles[i]].family)
-            component_retype(&model->component[roles[i]], wanted, &r->component[roles[i]], e);
+    for (int i = 0; i < SLOTS_MAX && e->code == OK; i++) {
+        const struct family *family = model->component[i].family;
+        if (family && family->kind != FAMILY_DECODER && family->kind != FAMILY_ENCODER)
+            component_retype(&model->component[i], wanted, &r->component[i], e);
+    }
     if (e->code != OK) retyped_destroy(r);
     return e->code;
 }
 
 const struct component *retyped_component(const struct retyped *r, const struct sluice_model *model,
-                                          enum role role) {
-    return r && r->component[role].family ? &r->component[role] : &model->component[role];
+                                          int slot) {
+    return r && r->component[slot].family ? &r->component[slot] : &model->component[slot];
 }
 
 uint64_t retyped_bytes(const struct retyped *r) {
     uint64_t bytes = 0;
-    for (int i = 0; r && i < N_ROLES; i++)
+    for (int i = 0; r && i < SLOTS_MAX; i++)
         for (int b = 0; r->component[i].family && b < r->component[i].n_blocks; b++)
             bytes += sizeof(struct block) +
                      (uint64_t)r->component[i].blocks[b].n_segments * sizeof(struct image_segment);
@@ -129,8 +130,8 @@ enum status retyped_scale(struct retyped *r, struct sys *sys, bool (*tick)(void 
     if (r->scaled || (r->wanted != DTYPE_F8_E4M3 && r->wanted != DTYPE_F8_E5M2)) return OK;
     struct scaling scaling = {tick, user, sys->alloc(sys, LINE_HOST, sizeof *scaling.scan)};
     if (!scaling.scan) return error_set(e, MEMORY, "no memory to look at weights");
-    for (int role = 0; role < N_ROLES && e->code == OK; role++)
-        if (r->component[role].family) scale_component(&r->component[role], r->wanted, &scaling, e);
+    for (int slot = 0; slot < SLOTS_MAX && e->code == OK; slot++)
+        if (r->component[slot].family) scale_component(&r->component[slot], r->wanted, &scaling, e);
     sys->release(sys, scaling.scan);
     r->scaled = e->code == OK;
     return e->code;

@@ -10,7 +10,7 @@
 struct retyped {
     bool made, scaled;
     enum dtype wanted;
-    struct component component[N_ROLES]; /* without family: as the model has it */
+    struct component component[SLOTS_MAX]; /* without family: as the model has it */
 };
 
 /* The type of that name, N_DTYPES for NULL. USAGE, listing those that there are. */
@@ -22,9 +22,9 @@ enum status retyped_make(struct retyped *r, const struct sluice_model *model, en
  * others, or if it has been done. tick: asked now and then; false ends it with the error that it set. */
 enum status retyped_scale(struct retyped *r, struct sys *sys, bool (*tick)(void *user, struct error *e),
                           void *user, struct error *e);
-/* The component in that role: converted if there is one. r: NULL for none. */
+/* The component in that slot: converted if there is one. r: NULL for none. */
 const struct component *retyped_component(const struct retyped *r, const struct sluice_model *model,
-                                          enum role role);
+                                          int slot);
 void retyped_destroy(struct retyped *r);
 
 /* Of our allocator while a request runs: layouts, and what readers convert in; 0 for NULL. */

@@ -398,20 +398,19 @@ static uint64_t find_reserve(struct sluice_session *s, const struct job *job) {
 /* ---- a run ---- */
 
 static enum status dump_tokens(struct job *job, int text, struct error *e) {
-    static const char *const names[N_TEXTS][PROMPTS_MAX] = {{"tokens", "tokens_uncond"},
-                                                            {"tokens_2", "tokens_2_uncond"}};
     for (int i = 0; i < job->n_prompts && e->code == OK; i++) {
-        struct prompt_tokens *tokens = &job->tokens[text][i];
-        ring_save(job->sys, job->request.dump, names[text][i],
-                  tensor_make(tokens->ids, DTYPE_I32, 1, &tokens->n_ids), e);
+        struct prompt_tokens *tokens = &job->tokens[job->text_slot[text]][i];
+        char number[16], name[32];
+        snprintf(name, sizeof name, "%s%s", job_numbered("tokens", text, number), i ? "_uncond" : "");
+        ring_save(job->sys, job->request.dump, name, tensor_make(tokens->ids, DTYPE_I32, 1, &tokens->n_ids),
+                  e);
     }
     return e->code;
 }
 
 static enum status dump_start(struct job *job, struct error *e) {
     int32_t n_sigmas = job->steps + 1;
-    for (int text = 0; text < N_TEXTS && e->code == OK; text++)
-        if (job->model->recipe->role[text]) dump_tokens(job, text, e);
+    for (int text = 0; text < job->n_texts && e->code == OK; text++) dump_tokens(job, text, e);
     if (e->code == OK)
         ring_save(job->sys, job->request.dump, "sigmas", tensor_make(job->sigmas, DTYPE_F32, 1, &n_sigmas),
                   e);
@@ -449,16 +448,18 @@ static void warn_of_component(struct sluice_session *s, const struct component *
 
 static void warn_of_cuts(struct sluice_session *s, const struct job *job) {
     const struct recipe *recipe = job->model->recipe;
-    for (int i = 0; i < N_TEXTS * PROMPTS_MAX; i++) {
-        int text = i / PROMPTS_MAX, prompt = i % PROMPTS_MAX;
-        if (job->tokens[text][prompt].cut)
+    for (int i = 0; i < SLOTS_MAX * PROMPTS_MAX; i++) {
+        int slot = i / PROMPTS_MAX, prompt = i % PROMPTS_MAX;
+        if (job->tokens[slot][prompt].cut)
             say(s, SLUICE_WARNING, "the %s is longer than %d tokens: the %s does not see its end",
-                prompt ? "negative prompt" : "prompt", recipe->text[text].tokens_max,
-                recipe->role[text]->word);
+                prompt ? "negative prompt" : "prompt", recipe->slot[slot].text.tokens_max,
+                recipe->slot[slot].family->word);
     }
-    for (int i = 0; i < N_ROLES; i++)
-        if (s->model->component[i].family && i != ROLE_ENCODER) /* the decoder's tensors are its own */
-            warn_of_component(s, &s->model->component[i]);
+    for (int i = 0; i < SLOTS_MAX; i++) {
+        const struct component *c = &s->model->component[i];
+        if (c->family && c->family->kind != FAMILY_ENCODER) /* the decoder's tensors are its own */
+            warn_of_component(s, c);
+    }
 }
 
 /* A picture of another size than its model reads. */
@@ -663,7 +664,7 @@ int sluice_run(sluice_session *session, const struct sluice_request *request, st
 static enum status decode_dims(struct sluice_session *s, const char *path, int32_t dim[4], struct error *e) {
     struct tensor_index index;
     if (latent_open(s->sys, path, &index, dim, e) == OK) {
-        int channels = s->model->component[ROLE_DECODER].latent_channels;
+        int channels = model_component(s->model, FAMILY_DECODER)->latent_channels;
         if (dim[1] != channels || dim[0] < 1 || dim[0] > BATCH_MAX || dim[2] < 1 || dim[3] < 1 ||
             dim[2] > 2048 || dim[3] > 2048) {
             error_set(e, SHAPE, "the latent does not fit this model");

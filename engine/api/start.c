@@ -85,7 +85,7 @@ static void fill_picture(const struct job *job, int i) {
 /* The latent of a picture: drawn from what the encoder says of it, or its mean. */
 static void take_latent(struct start *start, int image, const struct encoded *encoded, bool drawn,
                         struct tensor to) {
-    const struct component *c = &start->job->model->component[ROLE_ENCODER];
+    const struct component *c = model_component(start->job->model, FAMILY_ENCODER);
     if (drawn) draw(start, image, to);
     posterior_sample(encoded->moments, drawn ? to.data : NULL, c->latent_scale, c->latent_shift, to);
 }
@@ -105,7 +105,7 @@ static void take_masked(struct start *start, int image, const struct encoded *en
     struct tensor control = job->control[image];
     int32_t channels = job->latent[image].dim[0];
     take_latent(start, image, encoded, job->model->recipe->samples_init, tensor_slice(control, 0, channels));
-    mask_to_channels(job->request.mask, job->model->component[ROLE_ENCODER].pixel_factor,
+    mask_to_channels(job->request.mask, model_component(job->model, FAMILY_ENCODER)->pixel_factor,
                      tensor_slice(control, channels, control.dim[0] - channels));
 }
 

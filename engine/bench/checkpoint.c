@@ -22,21 +22,21 @@ enum { TENSORS_MAX = FAMILY_BLOCKS_MAX * BLOCK_WEIGHTS_MAX * TENSORS_OF_WEIGHT_M
 static const uint64_t shard_bytes_most = 5000000000;
 enum { SHARDS_LEAST = 2 };
 
-static const struct {
-    const char *folder, *file;
-    bool sharded;
-} places[N_ROLES] = {
-    [ROLE_TEXT] = {"text_encoder", "model", true},
-    [ROLE_TEXT_2] = {"text_encoder_2", "model", true},
-    [ROLE_DENOISER] = {"transformer", "diffusion_pytorch_model", true},
-    [ROLE_DECODER] = {"vae", "diffusion_pytorch_model", false},
-};
+/* As transformers and diffusers call their weights. */
+static const char *file_name(const struct slot *slot) {
+    bool encodes = slot->family->kind == FAMILY_TEXT || slot->family->kind == FAMILY_VISION;
+    return encodes ? "model" : "diffusion_pytorch_model";
+}
+
+static bool is_sharded(const struct slot *slot) {
+    return slot->family->kind != FAMILY_DECODER;
+}
 
 struct writer {
     struct sys *sys;
     const struct recipe *recipe;
     const char *folder;
-    int chosen[N_ROLES][CHOICES_MAX];
+    int chosen[SLOTS_MAX][CHOICES_MAX];
     struct stored_types types;
     uint64_t random;
     /* the component being written */
@@ -61,11 +61,10 @@ static bool is_listed(const char *names, const char *name) {
 static enum status list_choices(const struct recipe *recipe, struct error *e) {
     char names[320] = " dtype ";
     size_t n = strlen(names);
-    for (int r = 0; r < N_ROLES; r++)
-        for (int i = 0; recipe->role[r] && i < recipe->role[r]->n_dimensions && n < sizeof names; i++)
-            if (!is_listed(names, recipe->role[r]->dimensions[i].name))
-                n +=
-                    (size_t)snprintf(names + n, sizeof names - n, "%s ", recipe->role[r]->dimensions[i].name);
+    for (const struct slot *s = recipe->slot; s->family; s++)
+        for (int i = 0; i < s->family->n_dimensions && n < sizeof names; i++)
+            if (!is_listed(names, s->family->dimensions[i].name))
+                n += (size_t)snprintf(names + n, sizeof names - n, "%s ", s->family->dimensions[i].name);
     return error_where(e, "known:%.*s", (int)strlen(names) - 1, names);
 }
 
@@ -73,9 +72,9 @@ static enum status list_choices(const struct recipe *recipe, struct error *e) {
 static enum status choose(struct writer *w, const char *name, size_t name_bytes, long value,
                           struct error *e) {
     bool known = false;
-    for (int r = 0; r < N_ROLES; r++)
-        for (int i = 0; w->recipe->role[r] && i < w->recipe->role[r]->n_dimensions; i++) {
-            const struct dimension *d = &w->recipe->role[r]->dimensions[i];
+    for (int s = 0; s < SLOTS_MAX && w->recipe->slot[s].family; s++)
+        for (int i = 0; i < w->recipe->slot[s].family->n_dimensions; i++) {
+            const struct dimension *d = &w->recipe->slot[s].family->dimensions[i];
             if (strlen(d->name) != name_bytes || strncmp(d->name, name, name_bytes)) continue;
             known = true;
             if (value < d->least || value > d->most) {
@@ -83,7 +82,7 @@ static enum status choose(struct writer *w, const char *name, size_t name_bytes,
                 error_found(e, "%ld", value);
                 return error_expected(e, "%d to %d", d->least, d->most);
             }
-            w->chosen[r][i] = (int)value;
+            w->chosen[s][i] = (int)value;
         }
     if (known) return OK;
     error_set(e, USAGE, "there is no dimension '%.*s'", (int)name_bytes, name);
@@ -125,9 +124,9 @@ static int published(const struct recipe *recipe, const struct dimension *d) {
 }
 
 static enum status read_choices(struct writer *w, const char *text, struct error *e) {
-    for (int r = 0; r < N_ROLES; r++)
-        for (int i = 0; w->recipe->role[r] && i < w->recipe->role[r]->n_dimensions; i++)
-            w->chosen[r][i] = published(w->recipe, &w->recipe->role[r]->dimensions[i]);
+    for (int s = 0; s < SLOTS_MAX && w->recipe->slot[s].family; s++)
+        for (int i = 0; i < w->recipe->slot[s].family->n_dimensions; i++)
+            w->chosen[s][i] = published(w->recipe, &w->recipe->slot[s].family->dimensions[i]);
     for (const char *at = text; at && *at && e->code == OK;) {
         size_t length = strcspn(at, ",");
         if (read_choice(w, at, length, e) == OK && came_before(text, at)) {
@@ -254,11 +253,11 @@ struct shards {
     uint64_t bytes;
 };
 
-static struct shards divide(const struct writer *w, enum role role) {
+static struct shards divide(const struct writer *w, const struct slot *slot) {
     struct shards s = {.n = 1};
     for (int i = 0; i < w->n_tensors; i++) s.bytes += (uint64_t)tensor_bytes(&w->tensors[i].tensor);
-    if (places[role].sharded) s.n = (int)(s.bytes / shard_bytes_most) + 1;
-    if (places[role].sharded && s.n < SHARDS_LEAST) s.n = SHARDS_LEAST;
+    if (is_sharded(slot)) s.n = (int)(s.bytes / shard_bytes_most) + 1;
+    if (is_sharded(slot) && s.n < SHARDS_LEAST) s.n = SHARDS_LEAST;
     if (s.n > CHECKPOINT_SHARDS_MAX) s.n = CHECKPOINT_SHARDS_MAX;
     uint64_t bytes = 0;
     for (int i = 0, shard = 0; i < w->n_tensors; i++) {
@@ -270,39 +269,40 @@ static struct shards divide(const struct writer *w, enum role role) {
 }
 
 /* As published: "model-00001-of-00003.safetensors", or the whole in "model.safetensors". */
-static void shard_name(enum role role, int shard, int n, char *out, size_t bytes) {
+static void shard_name(const struct slot *slot, int shard, int n, char *out, size_t bytes) {
     if (n == 1)
-        snprintf(out, bytes, "%s.safetensors", places[role].file);
+        snprintf(out, bytes, "%s.safetensors", file_name(slot));
     else
-        snprintf(out, bytes, "%s-%05d-of-%05d.safetensors", places[role].file, shard + 1, n);
+        snprintf(out, bytes, "%s-%05d-of-%05d.safetensors", file_name(slot), shard + 1, n);
 }
 
-static enum status write_index(struct writer *w, enum role role, const struct shards *s, struct error *e) {
+static enum status write_index(struct writer *w, const struct slot *slot, const struct shards *s,
+                               struct error *e) {
     char file[80];
     unsigned losses = json_losses();
     json_t *map = json_object();
     for (int shard = 0; shard < s->n; shard++) {
-        shard_name(role, shard, s->n, file, sizeof file);
+        shard_name(slot, shard, s->n, file, sizeof file);
         for (int i = s->first[shard]; i < s->first[shard + 1]; i++)
             json_object_set_new(map, w->tensors[i].name, json_string(file));
     }
     json_t *root =
         json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)s->bytes, "weight_map", map);
     char *text = json_hand_out(root, JSON_INDENT(2), losses);
-    snprintf(file, sizeof file, "%s.safetensors.index.json", places[role].file);
+    snprintf(file, sizeof file, "%s.safetensors.index.json", file_name(slot));
     if (!text)
         error_set(e, MEMORY, "no memory for an index of shards");
     else
-        write_part(w, places[role].folder, file, text_file(text), e);
+        write_part(w, slot->folder, file, text_file(text), e);
     free(text);
     return e->code;
 }
 
-static enum status write_shard(struct writer *w, enum role role, const struct shards *s, int shard,
+static enum status write_shard(struct writer *w, const struct slot *slot, const struct shards *s, int shard,
                                struct error *e) {
     char file[80];
-    shard_name(role, shard, s->n, file, sizeof file);
-    char *inner = path_join(w->sys, w->folder, places[role].folder);
+    shard_name(slot, shard, s->n, file, sizeof file);
+    char *inner = path_join(w->sys, w->folder, slot->folder);
     char *path = inner ? path_join(w->sys, inner, file) : NULL;
     struct tensor_maker maker = {w, make_tensor};
     w->shard_first = s->first[shard];
@@ -317,17 +317,17 @@ static enum status write_shard(struct writer *w, enum role role, const struct sh
 }
 
 /* Denoisers are what GGUF files of this program's models hold; other parts stay as they are published. */
-static bool is_gguf(const struct writer *w, enum role role) {
-    return role == ROLE_DENOISER && stored_types_are_gguf(&w->types);
+static bool is_gguf(const struct writer *w, const struct slot *slot) {
+    return slot->family->kind == FAMILY_DENOISER && stored_types_are_gguf(&w->types);
 }
 
-static enum status write_gguf(struct writer *w, enum role role, struct error *e) {
+static enum status write_gguf(struct writer *w, const struct slot *slot, struct error *e) {
     char file[80];
-    const struct family *family = w->recipe->role[role];
+    const struct family *family = slot->family;
     struct gguf_metadata architecture = {.key = "general.architecture", .kind = GGUF_STRING};
     struct tensor_maker maker = {w, make_tensor};
-    snprintf(file, sizeof file, "%s.gguf", places[role].file);
-    char *inner = path_join(w->sys, w->folder, places[role].folder);
+    snprintf(file, sizeof file, "%s.gguf", file_name(slot));
+    char *inner = path_join(w->sys, w->folder, slot->folder);
     char *path = inner ? path_join(w->sys, inner, file) : NULL;
     if (family->architectures) architecture.text = family->architectures[0];
     w->shard_first = 0;
@@ -341,11 +341,11 @@ static enum status write_gguf(struct writer *w, enum role role, struct error *e)
     return e->code;
 }
 
-static enum status write_weights(struct writer *w, enum role role, struct error *e) {
-    if (is_gguf(w, role)) return write_gguf(w, role, e);
-    struct shards s = divide(w, role);
-    for (int shard = 0; shard < s.n && e->code == OK; shard++) write_shard(w, role, &s, shard, e);
-    return s.n == 1 || e->code != OK ? e->code : write_index(w, role, &s, e);
+static enum status write_weights(struct writer *w, const struct slot *slot, struct error *e) {
+    if (is_gguf(w, slot)) return write_gguf(w, slot, e);
+    struct shards s = divide(w, slot);
+    for (int shard = 0; shard < s.n && e->code == OK; shard++) write_shard(w, slot, &s, shard, e);
+    return s.n == 1 || e->code != OK ? e->code : write_index(w, slot, &s, e);
 }
 
 static void forget_tensors(struct writer *w) {
@@ -354,34 +354,35 @@ static void forget_tensors(struct writer *w) {
 }
 
 /* The tensors of one family at the sizes that were chosen. */
-static enum status list_role(struct writer *w, enum role role, struct component *c, struct error *e) {
-    *c = (struct component){.family = w->recipe->role[role], .sys = w->sys};
+static enum status list_slot(struct writer *w, int slot, struct component *c, struct error *e) {
+    *c = (struct component){.family = w->recipe->slot[slot].family, .sys = w->sys};
     w->listed = w->types;
-    if (stored_types_are_gguf(&w->types) && role != ROLE_DENOISER)
+    if (stored_types_are_gguf(&w->types) && c->family->kind != FAMILY_DENOISER)
         stored_types_read("bf16", 4, &w->listed, e);
-    c->family->derive(c, w->chosen[role]);
+    c->family->derive(c, w->chosen[slot]);
     return list_tensors(w, c, e);
 }
 
 /* Lists a component's tensors; counts or writes them. An autoencoder's encoder lies with its decoder. */
-static enum status do_role(struct writer *w, enum role role, bool write, struct error *e) {
+static enum status do_slot(struct writer *w, int i_slot, bool write, struct error *e) {
     struct component c, encoder;
     char config[2048];
-    if (role == ROLE_DECODER && w->recipe->role[ROLE_ENCODER]) list_role(w, ROLE_ENCODER, &encoder, e);
-    if (e->code != OK || list_role(w, role, &c, e) != OK) goto out;
+    const struct slot *slot = &w->recipe->slot[i_slot];
+    int i_encoder = recipe_slot(w->recipe, FAMILY_ENCODER);
+    if (slot->family->kind == FAMILY_DECODER && i_encoder < SLOTS_MAX) list_slot(w, i_encoder, &encoder, e);
+    if (e->code != OK || list_slot(w, i_slot, &c, e) != OK) goto out;
     for (int i = 0; i < w->n_tensors && !write; i++) w->all += (uint64_t)tensor_bytes(&w->tensors[i].tensor);
     if (!write) goto out;
     c.family->write_config(&c, config, sizeof config);
-    if (write_part(w, places[role].folder, "config.json", text_file(config), e) == OK)
-        write_weights(w, role, e);
+    if (write_part(w, slot->folder, "config.json", text_file(config), e) == OK) write_weights(w, slot, e);
 out:
     forget_tensors(w);
     return e->code;
 }
 
-static enum status do_roles(struct writer *w, bool write, struct error *e) {
-    for (int role = 0; role < N_ROLES && e->code == OK; role++)
-        if (w->recipe->role[role] && role != ROLE_ENCODER) do_role(w, (enum role)role, write, e);
+static enum status do_slots(struct writer *w, bool write, struct error *e) {
+    for (int i = 0; i < SLOTS_MAX && w->recipe->slot[i].family && e->code == OK; i++)
+        if (w->recipe->slot[i].family->kind != FAMILY_ENCODER) do_slot(w, i, write, e);
     return e->code;
 }
 
@@ -394,12 +395,13 @@ static enum status write_tokenizer_files(struct writer *w, const char *folder,
 }
 
 /* Of the kind that the encoder has, with no more ids than its embedding has rows. */
-static enum status write_tokenizer(struct writer *w, enum role role, struct error *e) {
+static enum status write_tokenizer(struct writer *w, int slot, struct error *e) {
     struct component c;
     struct made_tokenizer made = {0};
-    int32_t rows = list_role(w, role, &c, e) == OK ? w->tensors[0].tensor.dim[0] : 0;
-    if (rows && tokenizer_make(w->sys, w->recipe->text[role].tokenizer, rows, &made, e) == OK)
-        write_tokenizer_files(w, tokenizer_folder[role], &made, e);
+    int32_t rows = list_slot(w, slot, &c, e) == OK ? w->tensors[0].tensor.dim[0] : 0;
+    const struct text_recipe *text = &w->recipe->slot[slot].text;
+    if (rows && tokenizer_make(w->sys, text->tokenizer, rows, &made, e) == OK)
+        write_tokenizer_files(w, text->tokenizer_folder, &made, e);
     made_tokenizer_destroy(&made);
     forget_tensors(w);
     return e->code;
@@ -446,20 +448,22 @@ static enum status write_model_index(struct writer *w, struct error *e) {
     unsigned losses = json_losses();
     json_t *json = json_pack("{s:s}", "_class_name", r->pipelines[0]);
     add_class(json, "scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler");
-    for (int i = 0; i < N_TEXTS; i++) {
-        if (!r->role[i]) continue;
-        add_class(json, role_folder[i], "transformers", r->text[i].classes[0]);
-        add_class(json, tokenizer_folder[i], "transformers", r->text[i].classes[1]);
+    for (const struct slot *s = r->slot; s->family; s++) {
+        if (s->family->kind == FAMILY_ENCODER) continue;
+        if (s->family->kind != FAMILY_TEXT) {
+            add_class(json, s->folder, "diffusers", s->family->config_value);
+            continue;
+        }
+        add_class(json, s->folder, "transformers", s->text.classes[0]);
+        add_class(json, s->text.tokenizer_folder, "transformers", s->text.classes[1]);
     }
-    add_class(json, role_folder[ROLE_DENOISER], "diffusers", r->role[ROLE_DENOISER]->config_value);
-    add_class(json, role_folder[ROLE_DECODER], "diffusers", r->role[ROLE_DECODER]->config_value);
     return write_json(w, NULL, "model_index.json", json, losses, e);
 }
 
 static enum status write_rest(struct writer *w, struct error *e) {
     write_scheduler(w, e);
-    for (int role = 0; role < N_TEXTS && e->code == OK; role++)
-        if (w->recipe->role[role]) write_tokenizer(w, (enum role)role, e);
+    for (int i = 0; i < SLOTS_MAX && w->recipe->slot[i].family && e->code == OK; i++)
+        if (w->recipe->slot[i].family->kind == FAMILY_TEXT) write_tokenizer(w, i, e);
     return e->code == OK ? write_model_index(w, e) : e->code;
 }
 
@@ -491,10 +495,10 @@ int sluice_checkpoint_write(const char *family, const char *folder, const char *
     w.tensors = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.tensors);
     w.made = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.made);
     if (!w.tensors || !w.made) error_set(&e, MEMORY, "no memory for a list of tensors");
-    do_roles(&w, false, &e);
+    do_slots(&w, false, &e);
     if (e.code == OK && make_folder(folder, &e) == OK) check_room(&w, &e);
     if (e.code == OK) write_rest(&w, &e);
-    if (e.code == OK) do_roles(&w, true, &e);
+    if (e.code == OK) do_slots(&w, true, &e);
     sys.release(&sys, w.tensors);
     sys.release(&sys, w.made);
     return publish_error(&e, error);
@@ -504,11 +508,11 @@ int sluice_checkpoint_write(const char *family, const char *folder, const char *
 
 static json_t *list_dimensions(const struct recipe *recipe) {
     json_t *list = json_array();
-    for (int r = 0; r < ROLE_ENCODER; r++) /* which has its decoder's */
-        for (int i = 0; recipe->role[r] && i < recipe->role[r]->n_dimensions; i++) {
-            const struct dimension *d = &recipe->role[r]->dimensions[i];
+    for (const struct slot *s = recipe->slot; s->family; s++)
+        for (int i = 0; s->family->kind != FAMILY_ENCODER && i < s->family->n_dimensions; i++) {
+            const struct dimension *d = &s->family->dimensions[i]; /* an encoder has its decoder's */
             json_array_append_new(list, json_pack("{s:s, s:s, s:i, s:i, s:i}", "name", d->name, "component",
-                                                  role_folder[r], "published", published(recipe, d), "least",
+                                                  s->folder, "published", published(recipe, d), "least",
                                                   d->least, "most", d->most));
         }
     return list;

@@ -28,7 +28,7 @@ struct load {
     struct sluice_model *model;
     double header_seconds, open_seconds;
     const struct block **blocks; /* those of all stages, one after the other */
-    struct store_stage stages[N_ROLES];
+    struct store_stage stages[SLOTS_MAX];
     int n_stages;
     uint64_t bytes; /* of these blocks */
     struct visit_list visits;
@@ -85,7 +85,7 @@ static enum status list_blocks(struct load *l, struct error *e) {
     struct sys *sys = &l->bench->sys;
     uint64_t unused = sys->free_bytes(sys), n = 0, most = most_bytes;
     if (unused && unused / 2 < most) most = unused / 2;
-    for (int i = 0; i < N_ROLES; i++) n += (uint64_t)l->model->component[i].n_blocks;
+    for (int i = 0; i < SLOTS_MAX; i++) n += (uint64_t)l->model->component[i].n_blocks;
     l->visits.sys = sys;
     l->blocks = sys->alloc(sys, LINE_HOST, (n + 1) * sizeof *l->blocks);
     l->need = sys->alloc(sys, LINE_HOST, sizeof *l->need);
@@ -93,7 +93,7 @@ static enum status list_blocks(struct load *l, struct error *e) {
     l->buffer = sys->map(sys, LINE_STORE, DD_PIECE);
     if (!l->blocks || !l->need || !l->plan || !l->buffer)
         return error_set(e, MEMORY, "no memory for a buffer of 16 MiB");
-    for (int i = 0; i < N_ROLES && e->code == OK; i++) add_stage(l, &l->model->component[i], most, e);
+    for (int i = 0; i < SLOTS_MAX && e->code == OK; i++) add_stage(l, &l->model->component[i], most, e);
     return e->code;
 }
 

@@ -19,26 +19,27 @@ void copy_sized(void *to, size_t to_bytes, const void *from) {
 
 /* An autoencoder's encoder lies in its decoder's files, or the model has none. */
 static enum status open_encoder(struct sluice_model *m, const char *path, struct error *e) {
-    struct component *c = &m->component[ROLE_ENCODER];
-    const struct tensor_index *index = &m->component[ROLE_DECODER].index;
-    const struct family *family = m->recipe->role[ROLE_ENCODER];
-    if (!family || m->decodes_only || !family->probe(index)) return OK;
-    *c = (struct component){.family = family, .sys = m->sys};
+    int slot = recipe_slot(m->recipe, FAMILY_ENCODER);
+    const struct tensor_index *index = &model_component(m, FAMILY_DECODER)->index;
+    if (slot == SLOTS_MAX || m->decodes_only || !m->recipe->slot[slot].family->probe(index)) return OK;
+    struct component *c = &m->component[slot];
+    *c = (struct component){.family = m->recipe->slot[slot].family, .sys = m->sys};
     c->index = index_view(index, index->prefix, index->view);
     c->index.claimed_bytes = 0; /* what is wrong with the files the decoder says */
-    configuration_bind(c, path, role_folder[ROLE_ENCODER], &m->config_origin[ROLE_ENCODER], e);
+    configuration_bind(c, path, m->recipe->slot[slot].folder, &m->config_origin[slot], e);
     c->n_unknown = 0;
     return e->code;
 }
 
 /* Takes the part's index. */
-static enum status open_role(struct sluice_model *m, enum role role, struct model_parts *parts,
+static enum status open_slot(struct sluice_model *m, int slot, struct model_parts *parts,
                              const struct part *part, struct error *e) {
-    struct component *c = &m->component[role];
+    struct component *c = &m->component[slot];
     const char *path = parts_path(parts, part);
     *c = (struct component){.sys = m->sys, .family = part->family, .index = parts_take(parts, part)};
-    if (configuration_bind(c, path, role_folder[role], &m->config_origin[role], e) != OK) return e->code;
-    return role == ROLE_DECODER ? open_encoder(m, path, e) : OK;
+    if (configuration_bind(c, path, m->recipe->slot[slot].folder, &m->config_origin[slot], e) != OK)
+        return e->code;
+    return part->family->kind == FAMILY_DECODER ? open_encoder(m, path, e) : OK;
 }
 
 /* ---- the rest of a pipeline ---- */
@@ -138,15 +139,15 @@ static enum status mismatch(const struct component *c, const char *what, int a, 
 enum { PADDING_ROWS_MOST = 512 };
 
 /* One text encoder, its tokenizer, and what the denoiser reads of it. */
-static enum status check_text(const struct sluice_model *m, int role, struct error *e) {
-    const struct component *text = &m->component[role], *denoiser = &m->component[ROLE_DENOISER];
-    bool pools = m->recipe->text[role].pools;
+static enum status check_text(const struct sluice_model *m, int slot, struct error *e) {
+    const struct component *text = &m->component[slot], *denoiser = model_component(m, FAMILY_DENOISER);
+    bool pools = m->recipe->slot[slot].text.pools;
     int columns = pools ? text->pooled_columns : text->text_columns;
     int wanted = pools ? denoiser->pooled_columns : denoiser->text_columns;
     if (columns != wanted)
         return mismatch(text, pools ? "features of a whole prompt" : "text features", columns,
                         text->family->word, wanted, "transformer", e);
-    int ids = tokenizer_size(m->tokenizer[role]), rows = text->table.tensors[0].shape.dim[0];
+    int ids = tokenizer_size(m->tokenizer[slot]), rows = text->table.tensors[0].shape.dim[0];
     char table[64];
     snprintf(table, sizeof table, "%s's embedding rows", text->family->word);
     if (ids > rows || rows - ids > PADDING_ROWS_MOST)
@@ -156,13 +157,14 @@ static enum status check_text(const struct sluice_model *m, int role, struct err
 
 /* What a mask adds to a latent: a channel for each pixel under a latent pixel. */
 static int control_wanted(const struct sluice_model *m) {
-    const struct component *decoder = &m->component[ROLE_DECODER];
+    const struct component *decoder = model_component(m, FAMILY_DECODER);
     return m->recipe->fills ? decoder->latent_channels + decoder->pixel_factor * decoder->pixel_factor : 0;
 }
 
 /* Both halves of the autoencoder have one latent. */
 static enum status check_encoder(const struct sluice_model *m, struct error *e) {
-    const struct component *encoder = &m->component[ROLE_ENCODER], *decoder = &m->component[ROLE_DECODER];
+    const struct component *encoder = model_component(m, FAMILY_ENCODER),
+                           *decoder = model_component(m, FAMILY_DECODER);
     if (!encoder->family) return OK;
     if (encoder->latent_channels != decoder->latent_channels)
         return mismatch(encoder, "latent channels", encoder->latent_channels, encoder->family->word,
@@ -174,9 +176,10 @@ static enum status check_encoder(const struct sluice_model *m, struct error *e) 
 }
 
 static enum status check_parts(const struct sluice_model *m, struct error *e) {
-    const struct component *denoiser = &m->component[ROLE_DENOISER], *decoder = &m->component[ROLE_DECODER];
-    for (int role = 0; role < N_TEXTS; role++)
-        if (m->recipe->role[role] && check_text(m, role, e) != OK) return e->code;
+    const struct component *denoiser = model_component(m, FAMILY_DENOISER),
+                           *decoder = model_component(m, FAMILY_DECODER);
+    for (int slot = 0; slot < SLOTS_MAX; slot++)
+        if (m->tokenizer[slot] && check_text(m, slot, e) != OK) return e->code;
     int channels = decoder->latent_channels, latent = denoiser->latent_channels;
     if (channels != latent)
         return mismatch(decoder, "latent channels", channels, "autoencoder", latent, "transformer", e);
@@ -190,8 +193,9 @@ static enum status check_parts(const struct sluice_model *m, struct error *e) {
 static enum status open_tokenizers(struct sluice_model *m, const struct model_parts *parts,
                                    const struct sluice_model_options *o, struct error *e) {
     struct tokenizer_search search = {.sys = m->sys, .options = o, .parts = parts, .recipe = m->recipe};
-    for (int role = 0; role < N_TEXTS && e->code == OK; role++)
-        if (m->recipe->role[role]) tokenizer_find(&search, (enum role)role, &m->tokenizer[role], e);
+    for (int slot = 0; slot < SLOTS_MAX && m->recipe->slot[slot].family && e->code == OK; slot++)
+        if (m->recipe->slot[slot].family->kind == FAMILY_TEXT)
+            tokenizer_find(&search, slot, &m->tokenizer[slot], e);
     m->open_bytes = search.open_bytes;
     return tokenizer_check_flag(&search, e);
 }
@@ -213,19 +217,21 @@ static enum status open_denoiser(struct sluice_model *m, struct model_parts *par
                                  struct error *e) {
     const struct part *part = parts_find_kind(parts, FAMILY_DENOISER);
     if (part->flag) name = "";
-    if (open_role(m, ROLE_DENOISER, parts, part, e) != OK) return e->code;
-    if (pipeline_choose(name, &m->component[ROLE_DENOISER], &m->recipe, e) != OK) return e->code;
+    m->recipe = pipeline_guess(parts); /* recipes that share a denoiser have it in the same slot */
+    int slot = recipe_slot(m->recipe, FAMILY_DENOISER);
+    if (open_slot(m, slot, parts, part, e) != OK) return e->code;
+    if (pipeline_choose(name, &m->component[slot], &m->recipe, e) != OK) return e->code;
     m->named = *name;
     if (!m->named || !m->recipe->references_if_unnamed) m->references_max = m->recipe->references_max;
     return OK;
 }
 
 static enum status open_others(struct sluice_model *m, struct model_parts *parts, struct error *e) {
-    for (int i = 0; i < N_ROLES && e->code == OK; i++) {
-        const struct family *family = m->recipe->role[i];
-        bool own = family && i != ROLE_DENOISER && i != ROLE_ENCODER;
-        if (!own || (m->decodes_only && i != ROLE_DECODER)) continue;
-        open_role(m, (enum role)i, parts, parts_find(parts, family), e);
+    for (int i = 0; i < SLOTS_MAX && m->recipe->slot[i].family && e->code == OK; i++) {
+        const struct family *family = m->recipe->slot[i].family;
+        bool own = family->kind != FAMILY_DENOISER && family->kind != FAMILY_ENCODER;
+        if (!own || (m->decodes_only && family->kind != FAMILY_DECODER)) continue;
+        open_slot(m, i, parts, parts_find(parts, family), e);
     }
     return e->code;
 }
@@ -254,7 +260,7 @@ static enum status fill_model(struct sluice_model *m, const struct sluice_model_
     if (e->code == OK) fill_from(m, &parts, o, name, e);
     parts_destroy(m->sys, &parts);
     if (e->code != OK) return e->code;
-    m->size_step = m->recipe->patch * m->component[ROLE_DECODER].pixel_factor;
+    m->size_step = m->recipe->patch * model_component(m, FAMILY_DECODER)->pixel_factor;
     struct memory_use use = sys_memory_use(m->sys);
     m->host_bytes = (uint64_t)(use.live_bytes[LINE_HOST] - before);
     uint64_t gone = (uint64_t)(use.peak_bytes[LINE_HOST] - use.live_bytes[LINE_HOST]);
@@ -276,8 +282,9 @@ static int note_schedule(const struct sluice_model *m, char line[MODEL_NOTE_BYTE
 
 int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES]) {
     int n = 0;
-    for (int i = 0; i < N_ROLES; i++)
-        if (m->component[i].family && i != ROLE_ENCODER && m->config_origin[i] != CONFIG_BESIDE)
+    for (int i = 0; i < SLOTS_MAX; i++)
+        if (m->component[i].family && m->component[i].family->kind != FAMILY_ENCODER &&
+            m->config_origin[i] != CONFIG_BESIDE)
             snprintf(lines[n++], MODEL_NOTE_BYTES,
                      "no config.json for the %s: what shapes cannot tell is from %s (%s)",
                      m->component[i].family->word, config_origin_word[m->config_origin[i]],
@@ -286,6 +293,12 @@ int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_
     if (!m->has_schedule) note_schedule(m, lines[n++]);
     if (!m->named && pipeline_note_alike(m->recipe, lines[n], MODEL_NOTE_BYTES)) n++;
     return n;
+}
+
+const struct component *model_component(const struct sluice_model *m, enum family_kind kind) {
+    static const struct component none;
+    int slot = recipe_slot(m->recipe, kind);
+    return slot < SLOTS_MAX ? &m->component[slot] : &none;
 }
 
 enum status model_open(struct sys *sys, const struct sluice_model_options *options,
@@ -310,8 +323,8 @@ enum status model_open(struct sys *sys, const struct sluice_model_options *optio
 
 void model_close(struct sluice_model *m) {
     if (!m) return;
-    for (int i = 0; i < N_ROLES; i++) component_destroy(&m->component[i]);
-    for (int i = 0; i < N_TEXTS; i++) tokenizer_close(m->tokenizer[i]);
+    for (int i = 0; i < SLOTS_MAX; i++) component_destroy(&m->component[i]);
+    for (int i = 0; i < SLOTS_MAX; i++) tokenizer_close(m->tokenizer[i]);
     m->sys->release(m->sys, m->name);
     struct sys machine = m->machine; /* the table must outlive the memory that holds it */
     struct sys *sys = m->sys == &m->machine ? &machine : m->sys;

@@ -14,12 +14,12 @@ struct sluice_model {
     struct sys *sys;
     char *name; /* the last part of its path */
     const struct recipe *recipe;
-    struct component component[N_ROLES];
-    enum config_origin config_origin[N_ROLES];
+    struct component component[SLOTS_MAX]; /* of each slot of the recipe; without family: none is there */
+    enum config_origin config_origin[SLOTS_MAX];
     bool decodes_only; /* of the components only the decoder is there, and no tokenizer */
     bool has_schedule; /* a file says the flow shift */
     bool named;        /* a model_index.json names the pipeline */
-    struct tokenizer *tokenizer[N_TEXTS];
+    struct tokenizer *tokenizer[SLOTS_MAX];
     enum flow_shift_rule shift_rule;
     double flow_shift; /* 0 where the rule makes it */
     struct flow_shift_line shift_line;
@@ -37,8 +37,11 @@ enum status model_open(struct sys *sys, const struct sluice_model_options *optio
                        struct sluice_model **model, struct error *e);
 void model_close(struct sluice_model *model);
 
+/* The component in the first slot of that kind; one without family if there is none. */
+const struct component *model_component(const struct sluice_model *model, enum family_kind kind);
+
 /* One line for everything that no file of the model says and that was assumed. Returns how many. */
-enum { MODEL_NOTES_MAX = N_ROLES + 2, MODEL_NOTE_BYTES = 160 };
+enum { MODEL_NOTES_MAX = SLOTS_MAX + 2, MODEL_NOTE_BYTES = 160 };
 int model_notes(const struct sluice_model *model, char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES]);
 
 /* A copy of a public structure that may be shorter or longer than ours. */

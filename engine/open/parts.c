@@ -7,12 +7,6 @@
 
 #include <string.h>
 
-const char *const role_folder[N_ROLES] = {"text_encoder", "text_encoder_2", "transformer", "vae", "vae"};
-const char *const tokenizer_folder[N_TEXTS] = {"tokenizer", "tokenizer_2"};
-
-static const enum family_kind role_kind[N_ROLES] = {FAMILY_TEXT, FAMILY_TEXT, FAMILY_DENOISER, FAMILY_DECODER,
-                                                    FAMILY_ENCODER};
-
 /* ---- names ---- */
 
 /* A Hugging Face folder says so by its pipeline or by names that no other layout has. */
@@ -150,27 +144,40 @@ static enum status open_flags(struct sys *sys, const struct sluice_model_options
     return e->code;
 }
 
+/* Folders of one kind, in the order of the recipes that have them, each once. */
+static int list_folders(enum family_kind kind, const char *folders[SLOTS_MAX]) {
+    int n = 0;
+    for (const struct recipe *const *r = recipes; *r; r++)
+        for (const struct slot *s = (*r)->slot; s->family; s++) {
+            bool listed = s->family->kind != kind || n == SLOTS_MAX;
+            for (int i = 0; i < n && !listed; i++) listed = !strcmp(folders[i], s->folder);
+            if (!listed) folders[n++] = s->folder;
+        }
+    return n;
+}
+
 /* Unless a flag has said so already. */
-static bool looks_in_folder(const struct model_parts *parts, enum role role) {
-    enum family_kind kind = role_kind[role];
-    if (kind == FAMILY_ENCODER || (parts->decodes_only && kind != FAMILY_DECODER)) return false;
+static bool looks_in_folder(const struct model_parts *parts, enum family_kind kind, const char *folder) {
+    if (parts->decodes_only && kind != FAMILY_DECODER) return false;
     if (kind != FAMILY_TEXT) return !parts_find_kind(parts, kind);
     const struct recipe *recipe = pipeline_guess(parts);
-    return !recipe || (recipe->role[role] && !parts_find(parts, recipe->role[role]));
+    for (const struct slot *s = recipe ? recipe->slot : NULL; s && s->family; s++)
+        if (!strcmp(s->folder, folder)) return !parts_find(parts, s->family);
+    return !recipe;
 }
 
 /* The denoiser's first: it tells which encoders there are. */
 static enum status open_folders(struct sys *sys, const char *model, struct model_parts *parts,
                                 struct error *e) {
-    static const enum role order[] = {ROLE_DENOISER, ROLE_TEXT, ROLE_TEXT_2, ROLE_DECODER};
-    for (size_t i = 0; i < sizeof order / sizeof *order && e->code == OK; i++) {
-        enum role role = order[i];
-        if (!looks_in_folder(parts, role)) continue;
-        char *path = path_existing(sys, model, role_folder[role], e);
-        if (path)
-            open_located(sys, parts, path, (struct part){.folder = role_folder[role]}, role_kind[role], e);
-        sys->release(sys, path);
-    }
+    static const enum family_kind order[] = {FAMILY_DENOISER, FAMILY_TEXT, FAMILY_VISION, FAMILY_DECODER};
+    const char *folders[SLOTS_MAX];
+    for (size_t k = 0; k < sizeof order / sizeof *order; k++)
+        for (int i = 0, n = list_folders(order[k], folders); i < n && e->code == OK; i++) {
+            if (!looks_in_folder(parts, order[k], folders[i])) continue;
+            char *path = path_existing(sys, model, folders[i], e);
+            if (path) open_located(sys, parts, path, (struct part){.folder = folders[i]}, order[k], e);
+            sys->release(sys, path);
+        }
     return e->code;
 }
 

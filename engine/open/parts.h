@@ -41,9 +41,6 @@ struct model_parts {
     char *scheduler, *pipeline, *defaults; /* files, or NULL */
 };
 
-/* A role's folder in Hugging Face's layout, and its tokenizer's. */
-extern const char *const role_folder[N_ROLES], *const tokenizer_folder[N_TEXTS];
-
 /* What names say; opens nothing. USAGE without any part, MISSING if -m is not there. */
 enum status parts_locate(struct sys *sys, const struct sluice_model_options *options,
                          struct model_parts *parts, struct error *e);

@@ -10,7 +10,8 @@
 
 static int texts_found(const struct model_parts *parts, const struct recipe *recipe) {
     int n = 0;
-    for (int i = 0; i < N_TEXTS; i++) n += recipe->role[i] && parts_find(parts, recipe->role[i]);
+    for (const struct slot *s = recipe->slot; s->family; s++)
+        n += s->family->kind == FAMILY_TEXT && parts_find(parts, s->family);
     return n;
 }
 
@@ -19,7 +20,7 @@ const struct recipe *pipeline_guess(const struct model_parts *parts) {
     const struct recipe *best = NULL;
     int most = 0;
     for (const struct recipe *const *r = recipes; *r; r++) {
-        if (denoiser && (*r)->role[ROLE_DENOISER] == denoiser->family) return *r;
+        if (denoiser && recipe_family(*r, FAMILY_DENOISER) == denoiser->family) return *r;
         int n = denoiser ? 0 : texts_found(parts, *r);
         if (n <= most) continue;
         best = *r;
@@ -39,7 +40,8 @@ static void list_pipelines(const struct component *denoiser, char *list, size_t 
     size_t n = 0;
     *list = 0;
     for (const struct recipe *const *r = recipes; *r; r++) {
-        if (denoiser && ((*r)->role[ROLE_DENOISER] != denoiser->family || (*r)->variant != denoiser->variant))
+        if (denoiser &&
+            (recipe_family(*r, FAMILY_DENOISER) != denoiser->family || (*r)->variant != denoiser->variant))
             continue;
         for (const char *const *p = (*r)->pipelines; *p && n < bytes; p++) {
             bool listed = false;
@@ -74,7 +76,8 @@ enum status pipeline_choose(const char *name, const struct component *denoiser, 
                             struct error *e) {
     char known[160];
     for (const struct recipe *const *r = recipes; *r; r++) {
-        if ((*r)->role[ROLE_DENOISER] != denoiser->family || (*r)->variant != denoiser->variant) continue;
+        if (recipe_family(*r, FAMILY_DENOISER) != denoiser->family || (*r)->variant != denoiser->variant)
+            continue;
         if (*name && !has_pipeline(*r, name)) continue;
         *recipe = *r;
         return OK;
@@ -89,8 +92,8 @@ enum status pipeline_choose(const char *name, const struct component *denoiser, 
 bool pipeline_note_alike(const struct recipe *recipe, char *line, size_t bytes) {
     size_t n = 0;
     for (const struct recipe *const *r = recipes; *r && n < bytes; r++) {
-        bool alike =
-            (*r)->role[ROLE_DENOISER] == recipe->role[ROLE_DENOISER] && (*r)->variant == recipe->variant;
+        bool alike = recipe_family(*r, FAMILY_DENOISER) == recipe_family(recipe, FAMILY_DENOISER) &&
+                     (*r)->variant == recipe->variant;
         if (!alike || *r == recipe) continue;
         if (!n)
             n += (size_t)snprintf(line, bytes, "no model_index.json: taken for %s, whose weights look like",
@@ -125,8 +128,7 @@ enum status pipeline_check_twice(const struct model_parts *parts, const char *mo
             const struct recipe *guess = pipeline_guess(parts);
             if (!was_searched(one) || !was_searched(other)) continue;
             if (!contents_alike(one->family, other->family)) continue;
-            bool wanted =
-                one->family->kind != FAMILY_TEXT || (guess && recipe_role(guess, one->family) < N_ROLES);
+            bool wanted = one->family->kind != FAMILY_TEXT || (guess && recipe_has(guess, one->family));
             if (wanted) return two_files(parts, one, other, model, e);
         }
     return OK;
@@ -179,8 +181,8 @@ static enum status check_flags(const struct model_parts *parts, const struct rec
     }
     for (int i = 0; i < parts->n_parts && recipe; i++) {
         const struct part *part = &parts->part[i];
-        if (!part->flag || recipe_role(recipe, part->family) < N_ROLES) continue;
-        const struct family *denoiser = recipe->role[ROLE_DENOISER];
+        if (!part->flag || recipe_has(recipe, part->family)) continue;
+        const struct family *denoiser = recipe_family(recipe, FAMILY_DENOISER);
         error_set(e, USAGE, "this model has no use for %s", part->flag);
         error_where(e, "%s", parts_path(parts, part));
         error_found(e, "%s (%s) beside the %s (%s)", part->family->word, part->family->name, denoiser->word,
@@ -196,15 +198,15 @@ static bool lies_in(const struct part *part, const char *folder) {
 
 /* A folder that the layout has for a missing part holds something else. */
 static enum status check_folders(const struct model_parts *parts, const struct recipe *recipe,
-                                 const bool missing[N_ROLES], struct error *e) {
-    for (int role = 0; role < N_ROLES; role++)
-        for (int i = 0; i < parts->n_parts && missing[role]; i++) {
+                                 const bool missing[SLOTS_MAX], struct error *e) {
+    for (int slot = 0; slot < SLOTS_MAX; slot++)
+        for (int i = 0; i < parts->n_parts && missing[slot]; i++) {
             const struct part *part = &parts->part[i];
-            const struct family *family = recipe->role[role];
+            const struct family *family = recipe->slot[slot].family;
             char wanted[96];
-            if (!lies_in(part, role_folder[role])) continue;
+            if (!lies_in(part, recipe->slot[slot].folder)) continue;
             snprintf(wanted, sizeof wanted, "%s (%s)", family->word, family->name);
-            if (role == ROLE_DENOISER) list_families(family->flag, wanted, sizeof wanted);
+            if (family->kind == FAMILY_DENOISER) list_families(family->flag, wanted, sizeof wanted);
             return misplaced(parts, part, wanted, family->flag, e);
         }
     return OK;
@@ -213,34 +215,34 @@ static enum status check_folders(const struct model_parts *parts, const struct r
 /* ---- what is missing ---- */
 
 /* Where nothing points to a recipe, its text encoders are not known to be missing. */
-static bool is_missing(const struct model_parts *parts, const struct recipe *guess, int role) {
+static bool is_missing(const struct model_parts *parts, const struct recipe *guess, int slot) {
     const struct recipe *recipe = guess ? guess : recipes[0];
-    const struct family *family = recipe->role[role];
+    const struct family *family = recipe->slot[slot].family;
     if (!family || family->kind == FAMILY_ENCODER) return false;
     if (parts->decodes_only && family->kind != FAMILY_DECODER) return false;
     if (family->kind == FAMILY_DENOISER) return !parts_find_kind(parts, FAMILY_DENOISER);
     return (guess || family->kind != FAMILY_TEXT) && !parts_find(parts, family);
 }
 
-int pipeline_missing(const struct model_parts *parts, bool missing[N_ROLES]) {
+int pipeline_missing(const struct model_parts *parts, bool missing[SLOTS_MAX]) {
     const struct recipe *guess = pipeline_guess(parts);
     int n = 0;
-    for (int role = 0; role < N_ROLES; role++) n += missing[role] = is_missing(parts, guess, role);
+    for (int slot = 0; slot < SLOTS_MAX; slot++) n += missing[slot] = is_missing(parts, guess, slot);
     return n;
 }
 
 bool pipeline_lacks(const struct model_parts *parts) {
-    bool missing[N_ROLES];
+    bool missing[SLOTS_MAX];
     return pipeline_missing(parts, missing) > 0;
 }
 
 enum { LIST_BYTES = 96 };
 
 /* "'transformer' and 'vae'": these words, each in quotes, of the roles that are missing. */
-static void list_words(const char *const words[N_ROLES], const bool missing[N_ROLES], const char *quote,
+static void list_words(const char *const words[SLOTS_MAX], const bool missing[SLOTS_MAX], const char *quote,
                        char list[LIST_BYTES]) {
     int n = 0, last = 0, length = 0;
-    for (int i = 0; i < N_ROLES; i++)
+    for (int i = 0; i < SLOTS_MAX; i++)
         if (missing[i]) last = i;
     for (int i = 0; i <= last && length < LIST_BYTES; i++) {
         if (!missing[i]) continue;
@@ -251,18 +253,19 @@ static void list_words(const char *const words[N_ROLES], const bool missing[N_RO
 }
 
 static enum status say_missing(const struct model_parts *parts, const struct recipe *guess,
-                               const bool missing[N_ROLES], const char *model, struct error *e) {
+                               const bool missing[SLOTS_MAX], const char *model, struct error *e) {
     const struct recipe *recipe = guess ? guess : recipes[0];
-    const char *flag[N_ROLES] = {0}, *word[N_ROLES] = {0};
+    const char *folder[SLOTS_MAX] = {0}, *flag[SLOTS_MAX] = {0}, *word[SLOTS_MAX] = {0};
     char folders[LIST_BYTES], flags[LIST_BYTES], words[LIST_BYTES];
     int n = 0;
-    for (int i = 0; i < N_ROLES; i++) {
+    for (int i = 0; i < SLOTS_MAX; i++) {
         if (!missing[i]) continue;
         n++;
-        flag[i] = recipe->role[i]->flag;
-        word[i] = recipe->role[i]->word;
+        folder[i] = recipe->slot[i].folder;
+        flag[i] = recipe->slot[i].family->flag;
+        word[i] = recipe->slot[i].family->word;
     }
-    list_words(role_folder, missing, "'", folders);
+    list_words(folder, missing, "'", folders);
     list_words(flag, missing, "", flags);
     list_words(word, missing, "", words);
     error_set(e, MISSING, "the model has no %s", folders);
@@ -277,7 +280,7 @@ static enum status say_missing(const struct model_parts *parts, const struct rec
 
 enum status pipeline_check(const struct model_parts *parts, const char *model, struct error *e) {
     const struct recipe *guess = pipeline_guess(parts);
-    bool missing[N_ROLES];
+    bool missing[SLOTS_MAX];
     if (check_flags(parts, parts->decodes_only ? NULL : guess, e) != OK) return e->code;
     if (!pipeline_missing(parts, missing)) return OK;
     if (check_folders(parts, guess ? guess : recipes[0], missing, e) != OK) return e->code;

@@ -19,8 +19,8 @@ enum status pipeline_check_twice(const struct model_parts *parts, const char *mo
  * missing, or the reason why a file that may be one was not opened. model: -m, or NULL. */
 enum status pipeline_check(const struct model_parts *parts, const char *model, struct error *e);
 
-/* Which roles are missing; returns how many are. */
-int pipeline_missing(const struct model_parts *parts, bool missing[N_ROLES]);
+/* Which slots of the recipe that is pointed to are missing; returns how many are. */
+int pipeline_missing(const struct model_parts *parts, bool missing[SLOTS_MAX]);
 
 /* The pipeline that a model_index.json names; UNSUPPORTED for one that no recipe has, with the known ones.
  * name stays empty if the file names none. */

@@ -12,7 +12,7 @@
 /* One tokenizer being looked for. */
 struct lookup {
     struct tokenizer_search *search;
-    enum role role;
+    int slot;
     const struct text_recipe *text;
     struct tokenizer *found;
     char other[160]; /* of another kind, and where */
@@ -57,9 +57,12 @@ static bool holds(struct sys *sys, const char *folder, const char *name, struct 
 static enum status try_folder(struct lookup *l, const char *folder, struct error *e) {
     static const char *const loose[] = {"vocab.json", "spiece.model", "tokenizer.model"};
     struct sys *sys = l->search->sys;
-    const char *const names[] = {tokenizer_folder[l->role], "tokenizer.json", tokenizer_folder[ROLE_TEXT]};
+    const char *first =
+        l->search->recipe->slot[recipe_slot(l->search->recipe, FAMILY_TEXT)].text.tokenizer_folder;
+    const char *const names[] = {l->text->tokenizer_folder, "tokenizer.json", first};
     for (int i = 0; i < 3 && !l->found && e->code == OK; i++)
-        if (i < 2 || l->role != ROLE_TEXT) try_path(l, path_existing(sys, folder, names[i], e), e);
+        if (i < 2 || first != l->text->tokenizer_folder)
+            try_path(l, path_existing(sys, folder, names[i], e), e);
     for (int i = 0; i < 3 && !l->found && e->code == OK; i++)
         if (holds(sys, folder, loose[i], e)) return try_path(l, path_copy(sys, folder, e), e);
     return e->code;
@@ -70,10 +73,10 @@ static enum status try_flag(struct lookup *l, struct error *e) {
     struct sys *sys = l->search->sys;
     const char *path = l->search->options->tokenizer;
     bool folders = false;
-    for (int i = 0; i < N_TEXTS && path_is_folder(path); i++)
-        folders |= holds(sys, path, tokenizer_folder[i], e);
+    for (const struct slot *s = l->search->recipe->slot; s->family && path_is_folder(path); s++)
+        if (s->text.tokenizer_folder) folders |= holds(sys, path, s->text.tokenizer_folder, e);
     if (e->code != OK) return e->code;
-    try_path(l, folders ? path_existing(sys, path, tokenizer_folder[l->role], e) : path_copy(sys, path, e),
+    try_path(l, folders ? path_existing(sys, path, l->text->tokenizer_folder, e) : path_copy(sys, path, e),
              e);
     l->search->flag_serves |= l->found != NULL;
     return e->code;
@@ -102,7 +105,7 @@ static enum status not_found(const struct lookup *l, const char *encoder, struct
         error_found(e, "%s", l->other);
         return error_expected(e, "%s: %s", l->text->tokenizer, l->text->tokenizer_from);
     }
-    error_set(e, MISSING, "the model has no '%s'", tokenizer_folder[l->role]);
+    error_set(e, MISSING, "the model has no '%s'", l->text->tokenizer_folder);
     error_where(e, "%s", where ? where : "no model given");
     if (*l->other)
         error_found(e, "%s", l->other);
@@ -111,48 +114,51 @@ static enum status not_found(const struct lookup *l, const char *encoder, struct
     return error_expected(e, "%s", l->text->tokenizer_from);
 }
 
-/* The encoder in that role, or NULL. */
-static const struct part *find_encoder(const struct tokenizer_search *search, int role) {
-    const struct family *family = search->recipe->role[role];
-    return family ? parts_find(search->parts, family) : NULL;
+/* The text encoder in that slot, or NULL. */
+static const struct part *find_encoder(const struct tokenizer_search *search, int slot) {
+    const struct family *family = search->recipe->slot[slot].family;
+    return family && family->kind == FAMILY_TEXT ? parts_find(search->parts, family) : NULL;
 }
 
 /* Its file or folder, or NULL. */
-static const char *encoder_path(const struct tokenizer_search *search, int role) {
-    const struct part *part = find_encoder(search, role);
+static const char *encoder_path(const struct tokenizer_search *search, int slot) {
+    const struct part *part = find_encoder(search, slot);
     return part ? parts_path(search->parts, part) : NULL;
 }
 
 /* In the metadata of the encoder's own GGUF file, whose scalars the index has as JSON. */
 static enum status try_encoder(struct lookup *l, struct error *e) {
-    const struct part *part = find_encoder(l->search, (int)l->role);
+    const struct part *part = find_encoder(l->search, l->slot);
     const struct tensor_index *index = part ? &l->search->parts->file[part->file].index : NULL;
     if (!index || !index->config || !strstr(index->config, "\"tokenizer.ggml.model\"")) return OK;
     return try_path(l, path_copy(l->search->sys, index->sources[0].path, e), e);
 }
 
-enum status tokenizer_find(struct tokenizer_search *search, enum role role, struct tokenizer **tokenizer,
+enum status tokenizer_find(struct tokenizer_search *search, int slot, struct tokenizer **tokenizer,
                            struct error *e) {
     const struct sluice_model_options *o = search->options;
-    struct lookup l = {.search = search, .role = role, .text = &search->recipe->text[role]};
+    struct lookup l = {.search = search, .slot = slot, .text = &search->recipe->slot[slot].text};
     if (o->tokenizer) try_flag(&l, e);
     if (!l.found && e->code == OK && o->model && path_is_folder(o->model)) try_folder(&l, o->model, e);
     if (!l.found && e->code == OK) try_encoder(&l, e);
     /* Its own encoder's neighbours first; encoders often share a folder, and so do their tokenizers. */
-    for (int i = 0; i < N_TEXTS && !l.found && e->code == OK; i++) {
-        const char *encoder = encoder_path(search, ((int)role + i) % N_TEXTS);
+    for (int i = 0; i < SLOTS_MAX && !l.found && e->code == OK; i++) {
+        const char *encoder = encoder_path(search, (slot + i) % SLOTS_MAX);
         if (encoder) try_beside(&l, encoder, e);
     }
-    if (!l.found && e->code == OK) not_found(&l, encoder_path(search, role), e);
+    if (!l.found && e->code == OK) not_found(&l, encoder_path(search, slot), e);
     *tokenizer = l.found;
     return e->code;
 }
 
 enum status tokenizer_check_flag(const struct tokenizer_search *search, struct error *e) {
     if (!search->options->tokenizer || search->flag_serves || e->code != OK) return e->code;
-    const struct text_recipe *text = search->recipe->text;
+    char kinds[128] = "";
+    size_t n = 0;
+    for (const struct slot *s = search->recipe->slot; s->family && n < sizeof kinds; s++)
+        if (s->text.tokenizer && !strstr(kinds, s->text.tokenizer))
+            n += (size_t)snprintf(kinds + n, sizeof kinds - n, "%s%s", n ? " or " : "", s->text.tokenizer);
     error_set(e, META, "the tokenizer is of no kind that this model has");
     error_where(e, "%s", search->options->tokenizer);
-    return error_expected(e, "%s%s%s", text[0].tokenizer, search->recipe->role[ROLE_TEXT_2] ? " or " : "",
-                          search->recipe->role[ROLE_TEXT_2] ? text[1].tokenizer : "");
+    return error_expected(e, "%s", kinds);
 }

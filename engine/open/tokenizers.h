@@ -17,9 +17,9 @@ struct tokenizer_search {
     uint64_t open_bytes; /* the most that opening one needed for a while */
 };
 
-/* The tokenizer of this text role, for tokenizer_close. MISSING where there is none, META where it is of
- * another kind or lacks a token of the recipe. */
-enum status tokenizer_find(struct tokenizer_search *search, enum role role, struct tokenizer **tokenizer,
+/* The tokenizer of this slot's text encoder, for tokenizer_close. MISSING where there is none, META where it
+ * is of another kind or lacks a token of the recipe. */
+enum status tokenizer_find(struct tokenizer_search *search, int slot, struct tokenizer **tokenizer,
                            struct error *e);
 
 /* After all were found: META if --tokenizer is given and had none of them. */

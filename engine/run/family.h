@@ -10,13 +10,8 @@
 #include "engine/run/block.h"
 #include "engine/run/visit.h"
 
-/* Places in a pipeline; which family stands in each its recipe says. */
-enum role { ROLE_TEXT, ROLE_TEXT_2, ROLE_DENOISER, ROLE_DECODER, ROLE_ENCODER, N_ROLES };
-
-enum { N_TEXTS = 2 }; /* the first roles */
-
-/* What a family is, wherever it stands. */
-enum family_kind { FAMILY_TEXT, FAMILY_DENOISER, FAMILY_DECODER, FAMILY_ENCODER };
+/* What a family is, wherever it stands in a pipeline. */
+enum family_kind { FAMILY_TEXT, FAMILY_VISION, FAMILY_DENOISER, FAMILY_DECODER, FAMILY_ENCODER };
 
 enum { FAMILY_DIMS_MAX = 48, FAMILY_SETTINGS_BYTES = 512 };
 
