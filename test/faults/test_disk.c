@@ -8,12 +8,12 @@ enum { STAGES = 4, LONGEST_SECONDS = 600 };
 
 static const struct {
     const char *name;
-    enum role role;
+    enum family_kind kind;
     int visits; /* in a run that streams */
-} stages[STAGES] = {{"text", ROLE_TEXT, 1},
-                    {"hoist", ROLE_DENOISER, 1},
-                    {"denoise", ROLE_DENOISER, 2},
-                    {"decode", ROLE_DECODER, 1}};
+} stages[STAGES] = {{"text", FAMILY_TEXT, 1},
+                    {"hoist", FAMILY_DENOISER, 1},
+                    {"denoise", FAMILY_DENOISER, 2},
+                    {"decode", FAMILY_DECODER, 1}};
 
 static const char *wide;
 static struct result want; /* what wide gives */
@@ -50,7 +50,7 @@ static int64_t troubled_read_at(struct sys *sys, int file, void *to, size_t byte
 /* The middle of the largest run of bytes of the stage's largest block: no neighbour's direct read touches it.
  */
 static void aim(struct rig *rig, int stage, json_t *plan) {
-    const struct component *c = &rig->model->component[stages[stage].role];
+    const struct component *c = model_component(rig->model, stages[stage].kind);
     const struct image_segment *largest = NULL;
     size_t i;
     json_t *block;

@@ -36,9 +36,9 @@ static int count_shards(const char *folder, const char *part) {
 static void test_layout(const char *folder, const struct recipe *recipe) {
     allocated = apparent = 0;
     check(count_shards(folder, "transformer") >= 2, "the transformer is not in shards");
-    for (int i = 0; i < N_TEXTS; i++)
-        check(!recipe->role[i] || count_shards(folder, role_folder[i]) >= 2, "the %s is not in shards",
-              role_folder[i]);
+    for (const struct slot *s = recipe->slot; s->family; s++)
+        check(s->family->kind != FAMILY_TEXT || count_shards(folder, s->folder) >= 2,
+              "the %s is not in shards", s->folder);
     check(count_shards(folder, "vae") == 0, "the autoencoder is in shards");
     check(allocated >= apparent, "%lld bytes lie in holes", (long long)(apparent - allocated));
 }
@@ -47,13 +47,13 @@ static void test_layout(const char *folder, const struct recipe *recipe) {
  * row in the embedding. */
 static void test_tokenizers(const struct sluice_model *model) {
     static const char text[] = "In the snow, the fox: 12 of them, don't 雪";
-    for (int i = 0; i < N_TEXTS; i++) {
+    for (int i = 0; i < SLOTS_MAX; i++) {
         const struct tokenizer *tokenizer = model->tokenizer[i];
-        const struct text_recipe *recipe = &model->recipe->text[i];
+        const struct text_recipe *recipe = &model->recipe->slot[i].text;
         struct error e = {0};
         int32_t *ids = NULL;
         int n = 0;
-        if (!model->recipe->role[i]) continue;
+        if (!tokenizer) continue;
         int rows = model->component[i].table.tensors[0].shape.dim[0], size = tokenizer_size(tokenizer);
         check(size <= rows && rows - size < 32, "%d ids for %d rows", size, rows);
         check(!prompt_check(recipe, tokenizer, &e), "%s: %s", recipe->tokenizer, e.what);
@@ -67,8 +67,8 @@ static void test_tokenizers(const struct sluice_model *model) {
 /* ---- sizes ---- */
 
 /* Weights of a recipe's role at the sizes that are published. */
-static int64_t count_weights(const struct recipe *recipe, enum role role) {
-    struct component c = {.family = recipe->role[role]};
+static int64_t count_weights(const struct recipe *recipe, const struct family *family) {
+    struct component c = {.family = family};
     struct block_ref *refs = calloc(FAMILY_BLOCKS_MAX, sizeof *refs);
     int chosen[32] = {0}, n;
     int64_t sum = 0;
@@ -110,12 +110,12 @@ static void test_published(void) {
         const struct recipe *const *r = recipes;
         while (*r && strcmp((*r)->name, published[i].recipe)) r++;
         if (!check(*r != NULL, "no recipe %s", published[i].recipe)) continue;
-        int64_t n = count_weights(*r, ROLE_DENOISER);
+        int64_t n = count_weights(*r, &family_flux);
         check(n == published[i].transformer, "%s: %lld weights", (*r)->name, (long long)n);
-        int64_t clip = count_weights(*r, ROLE_TEXT), t5 = count_weights(*r, ROLE_TEXT_2);
+        int64_t clip = count_weights(*r, &family_clip), t5 = count_weights(*r, &family_t5);
         check(clip == 123060480 && t5 == 4762310656, "encoders of %lld and %lld weights", (long long)clip,
               (long long)t5);
-        int64_t vae = count_weights(*r, ROLE_DECODER) + count_weights(*r, ROLE_ENCODER);
+        int64_t vae = count_weights(*r, &family_vae_kl) + count_weights(*r, &family_vae_kl_encoder);
         check(vae == 83819683, "an autoencoder of %lld weights", (long long)vae);
     }
 }
@@ -154,11 +154,10 @@ static uint64_t some_byte(const struct component *c, int source) {
 /* In the denoiser, and in the encoder every weight of which counts: a CLIP's positions behind the prompt do
  * not. */
 static void test_flips(const char *folder, const struct sluice_model *model) {
-    const enum role text = model->recipe->text[ROLE_TEXT].pools ? ROLE_TEXT_2 : ROLE_TEXT;
-    const enum role roles[] = {text, ROLE_DENOISER};
+    const int slots[] = {model->recipe->slot[0].text.pools, recipe_slot(model->recipe, FAMILY_DENOISER)};
     struct result want = draw_from(folder);
     for (int i = 0; i < FLIPS; i++) {
-        const struct component *c = &model->component[roles[i & 1]];
+        const struct component *c = &model->component[slots[i & 1]];
         int source = i / 2 % c->index.n_sources;
         const char *path = c->index.sources[source].path;
         uint64_t offset = some_byte(c, source);
@@ -186,10 +185,10 @@ static void test_recipe(const char *recipe, const char *dimensions, bool flips) 
     if (!check(!code && !sluice_model_open(&from, &model, &e), "%s: %s (%s)", recipe, e.what, e.where))
         return;
     check(!strcmp(model->recipe->name, recipe), "%s opens as %s", recipe, model->recipe->name);
-    check(model->component[ROLE_ENCODER].family != NULL, "%s: no encoder", recipe);
+    check(model_component(model, FAMILY_ENCODER)->family != NULL, "%s: no encoder", recipe);
     check(model->shift_rule == model->recipe->shift_rule && model->has_schedule, "%s: another schedule",
           recipe);
-    for (int i = 0; i < N_ROLES; i++)
+    for (int i = 0; i < SLOTS_MAX; i++)
         check(!model->component[i].n_unknown, "%s: %d unknown tensors", recipe,
               model->component[i].n_unknown);
     test_layout(folder, model->recipe);

@@ -67,7 +67,7 @@ static struct result run_fresh(struct rig *rig, const struct sluice_request *req
     struct sluice_session_options options = {.threads = 2};
     sluice_session_close(rig->session);
     rig_open_session(rig, &options);
-    ledger_open(&rig->model->component[ROLE_DENOISER]);
+    ledger_open(model_component(rig->model, FAMILY_DENOISER));
     return run(rig, request);
 }
 
@@ -154,7 +154,7 @@ static void rule(const char *folder) {
         int middle = (low + high) / 2;
         is_hoisted(&rig, middle, 1, plenty) ? (low = middle) : (high = middle);
     }
-    json_int_t weights = weight_bytes(&rig.model->component[ROLE_DENOISER]);
+    json_int_t weights = weight_bytes(model_component(rig.model, FAMILY_DENOISER));
     json_int_t rows = rows_bytes(&rig, request_of(low, 1, 1)), row = rows / (low - 1), page = PLAN_PAGE;
     check(rows <= weights + page && rows + 2 * row + page > weights, "%s: %d steps, rows %lld, weights %lld",
           folder, low, (long long)rows, (long long)weights);

@@ -60,7 +60,7 @@ static bool blocks_differ(const struct component *c) {
 }
 
 static void check_types(const struct rig *rig, const struct stored *s) {
-    const struct component *c = &rig->model->component[ROLE_DENOISER];
+    const struct component *c = model_component(rig->model, FAMILY_DENOISER);
     bool mixed = strchr(s->dtype, '/') != NULL;
     for (int i = 0; i < 4 && s->of[i]; i++) {
         int n = count_matrices(c, s->of[i]), least = mixed ? 4 : 20;

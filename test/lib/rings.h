@@ -407,10 +407,10 @@ struct bench {
 };
 
 /* The lane's tensors are the caller's; its state is declared here. */
-static inline struct bench *bench_open(const struct fixture *f, enum role role, struct lane lane) {
+static inline struct bench *bench_open(const struct fixture *f, int slot, struct lane lane) {
     struct bench *b = test_memory(sizeof *b);
     bool ok = true;
-    b->component = &f->model->component[role];
+    b->component = &f->model->component[slot];
     b->settings = b->component->settings;
     b->lane = lane;
     b->lane.state = test_memory(b->component->family->lane_state_bytes);

@@ -59,14 +59,14 @@ static void expect_equal_bits(struct tensor ring, const float *ours) {
 
 static void expect_ids(const struct fixture *f, const json_t *c, const char *text, int encoder,
                        const char *lane) {
-    static const char *const rings[N_TEXTS] = {"ids", "ids_2"}, *const cuts[N_TEXTS] = {"cut", "cut_2"};
+    static const char *const rings[] = {"ids", "ids_2"}, *const cuts[] = {"cut", "cut_2"};
     char tail[TAIL], name[NAME];
     struct error e = {0};
     struct prompt_tokens tokens = {0};
     const struct sluice_model *m = f->model;
     snprintf(tail, sizeof tail, "%s.%s", rings[encoder], lane);
     if (!has_ring(f, case_ring(c, tail, name))) return;
-    prompt_encode(&rings_state.sys, &m->recipe->text[encoder], m->tokenizer[encoder], text, strlen(text),
+    prompt_encode(&rings_state.sys, &m->recipe->slot[encoder].text, m->tokenizer[encoder], text, strlen(text),
                   &tokens, &e);
     assert_ok(&e);
     struct tensor ids = ring(f, name);
@@ -83,7 +83,7 @@ static void test_ids(const struct fixture *f) {
     json_t *cases = json_object_get(f->expect, "cases"), *c;
     size_t i;
     json_array_foreach(cases, i, c) {
-        for (int encoder = 0; encoder < N_TEXTS; encoder++) {
+        for (int encoder = 0; encoder < 2; encoder++) {
             expect_ids(f, c, text_of(c, "prompt"), encoder, "cond");
             expect_ids(f, c, text_of(c, "negative_prompt"), encoder, "uncond");
         }
@@ -96,7 +96,7 @@ static void test_ids(const struct fixture *f) {
 static void test_text_layer(const struct fixture *f) {
     struct tensor ids = ring(f, "case0.ids.cond"), in = ring_single(f, "block.text.in");
     struct tensor out = ring_single(f, "block.text.out");
-    struct bench *b = bench_open(f, ROLE_TEXT, (struct lane){.text = test_tensor(DTYPE_F32, 2, in.dim)});
+    struct bench *b = bench_open(f, 0, (struct lane){.text = test_tensor(DTYPE_F32, 2, in.dim)});
     struct block rows;
     block_gather_rows(&rings_state.sys, &b->component->table, ids.data, ids.dim[0], &rows, &b->error);
     assert_ok(&b->error);

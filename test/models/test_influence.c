@@ -122,17 +122,12 @@ static enum result result_of(const struct probe *probe, const char *name) {
 
 /* "text_encoder.layers.0..." */
 static void try_tensor(struct probe *probe, const char *name, bool matters) {
-    static const struct {
-        const char *prefix;
-        enum role role;
-    } parts[] = {{"text_encoder.", ROLE_TEXT},
-                 {"text_encoder_2.", ROLE_TEXT_2},
-                 {"transformer.", ROLE_DENOISER},
-                 {"vae.", ROLE_DECODER}};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        size_t n = strlen(parts[i].prefix);
-        if (strncmp(name, parts[i].prefix, n)) continue;
-        probe->index = &probe->fixture->model->component[parts[i].role].index;
+    const struct sluice_model *model = probe->fixture->model;
+    for (int slot = 0; slot < SLOTS_MAX && model->recipe->slot[slot].family; slot++) {
+        const char *folder = model->recipe->slot[slot].folder;
+        size_t n = strlen(folder) + 1;
+        if (strncmp(name, folder, n - 1) || name[n - 1] != '.') continue;
+        probe->index = &model->component[slot].index;
         probe->result = result_of(probe, name);
         void *mark = rings_state.memory;
         double moved = influence(probe, find_tensor(probe->index, name + n));

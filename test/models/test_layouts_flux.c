@@ -437,8 +437,8 @@ static void check_recipe(const char *fixture, const char *recipe, int tokens, in
     if (!check(!sluice_model_open(&from, &m, &e), "%s: %s (%s)", fixture, e.what, e.where)) return;
     check(!strcmp(m->recipe->name, recipe) && m->references_max == references && m->named, "%s: %s, %d",
           fixture, m->recipe->name, m->references_max);
-    check(m->component[ROLE_ENCODER].family && m->component[ROLE_ENCODER].n_unknown == 0, "%s: no encoder",
-          fixture);
+    check(model_component(m, FAMILY_ENCODER)->family && model_component(m, FAMILY_ENCODER)->n_unknown == 0,
+          "%s: no encoder", fixture);
     sluice_model_close(m);
 }
 
@@ -457,8 +457,9 @@ static void test_tokens(void) {
     for (int i = 0; i < 2; i++) {
         json_t *one = json_array_get(encoders, (size_t)i);
         const char *name = json_string_value(json_object_get(one, "name"));
-        check(name && !strcmp(name, role_folder[i]) && number(one, "tokens") == lengths[i] &&
-                  count(one, "ids") == (size_t)lengths[i] && json_is_false(json_object_get(one, "truncated")),
+        check(name && !strcmp(name, i ? "text_encoder_2" : "text_encoder") &&
+                  number(one, "tokens") == lengths[i] && count(one, "ids") == (size_t)lengths[i] &&
+                  json_is_false(json_object_get(one, "truncated")),
               "encoder %d: %s", i, name ? name : "none");
     }
     json_decref(root);
@@ -466,7 +467,7 @@ static void test_tokens(void) {
     for (size_t i = 0; i + 4 < sizeof words; i += 4) memcpy(words + i, "fox ", 4);
     if (!check(!sluice_model_open(&from, &m, &e), "%s", e.what)) return;
     for (int i = 0; i < 2; i++) {
-        const struct text_recipe *recipe = &m->recipe->text[i];
+        const struct text_recipe *recipe = &m->recipe->slot[i].text;
         const struct tokenizer *tokenizer = m->tokenizer[i];
         int32_t last = tokenizer_special(tokenizer, recipe->last), first = -1;
         if (recipe->first) first = tokenizer_special(tokenizer, recipe->first);

@@ -12,11 +12,11 @@ static const struct gate gates[] = {
 };
 
 static struct bench *open_ids(const struct fixture *f, struct tensor ids, int pooled_row) {
-    int32_t columns = f->model->component[ROLE_TEXT].pooled_columns;
+    int32_t columns = model_component(f->model, FAMILY_TEXT)->pooled_columns;
     struct lane lane = {.n_tokens = ids.dim[0],
                         .pooled_row = pooled_row,
                         .pooled = test_tensor(DTYPE_F32, 2, (int32_t[]){1, columns})};
-    return bench_open(f, ROLE_TEXT, lane);
+    return bench_open(f, 0, lane);
 }
 
 static struct tensor tokens_of(const struct bench *b) {

@@ -57,7 +57,7 @@ static struct lane lane_of(const struct fixture *f) {
 
 /* Case 0 after its first step, the text embedded: rope tables are there. */
 static struct bench *open_case(const struct fixture *f) {
-    struct bench *b = bench_open(f, ROLE_DENOISER, lane_of(f));
+    struct bench *b = bench_open(f, recipe_slot(f->model->recipe, FAMILY_DENOISER), lane_of(f));
     bench_visit(b, bench_block(b, "context_embedder"), 0);
     return b;
 }
@@ -138,7 +138,7 @@ static void final_layer(const struct fixture *f, const char *name) {
     struct lane lane = {.text = tensor_slice(ring(f, "case0.hidden.cond"), 0, 1)};
     int32_t latent[] = {out.dim[1] / (PATCH_SIDE * PATCH_SIDE), PATCH_SIDE, PATCH_SIDE * in.dim[0]};
     lane.latent = lane.prediction = test_tensor(DTYPE_F32, 3, latent);
-    struct bench *b = bench_open(f, ROLE_DENOISER, lane);
+    struct bench *b = bench_open(f, recipe_slot(f->model->recipe, FAMILY_DENOISER), lane);
     put(state_of(b)->condition, ring(f, "block.temb"));
     put(picture_rows(state_of(b)->tokens, &b->lane), in);
     bench_visit(b, bench_block(b, "norm_out"), 0);
@@ -154,7 +154,7 @@ static void test_final(const struct fixture *f) {
 
 /* Of references the reference's transformer gives rows too, which nobody reads. */
 static void test_transformer(const struct fixture *f) {
-    struct bench *b = bench_open(f, ROLE_DENOISER, lane_of(f));
+    struct bench *b = bench_open(f, recipe_slot(f->model->recipe, FAMILY_DENOISER), lane_of(f));
     bench_all(b, timestep_of(f));
     const char *name = by_guidance(b, "block.velocity", "block.velocity.far");
     expect_close(f, name, to_patches(b, tokens_of(b->lane.latent)), ring(f, "block.velocity").data);

@@ -13,9 +13,9 @@ static const struct gate gates[] = {
 };
 
 static struct bench *open_rows(const struct fixture *f, int32_t rows) {
-    int32_t columns = f->model->component[ROLE_TEXT_2].text_columns;
+    int32_t columns = f->model->component[1].text_columns;
     struct lane lane = {.n_tokens = rows, .text = test_tensor(DTYPE_F32, 2, (int32_t[]){rows, columns})};
-    return bench_open(f, ROLE_TEXT_2, lane);
+    return bench_open(f, 1, lane);
 }
 
 static void test_embedding(const struct fixture *f) {

@@ -34,7 +34,7 @@ static struct bench *open_decoder(const struct fixture *f) {
     struct lane lane = {.latent = latent,
                         .picture =
                             test_tensor(DTYPE_F32, 3, (int32_t[]){out.dim[1], out.dim[2], out.dim[0]})};
-    return bench_open(f, ROLE_DECODER, lane);
+    return bench_open(f, recipe_slot(f->model->recipe, FAMILY_DECODER), lane);
 }
 
 /* [C, Y, X] to [Y, X, C]. */
@@ -171,7 +171,7 @@ static void test_places(const struct fixture *f) {
 /* A latent of these sizes, decoded with a large or a small canvas, whose bytes go to *canvas_bytes. */
 static struct tensor decode_in(const struct fixture *f, int32_t Y, int32_t X, bool tiled,
                                uint64_t *canvas_bytes) {
-    const struct component *c = &f->model->component[ROLE_DECODER];
+    const struct component *c = model_component(f->model, FAMILY_DECODER);
     uint64_t random = 5;
     struct lane lane = {
         .latent = test_tensor(DTYPE_F32, 3, (int32_t[]){c->latent_channels, Y, X}),
@@ -179,7 +179,7 @@ static struct tensor decode_in(const struct fixture *f, int32_t Y, int32_t X, bo
         .tiled = tiled};
     for (int64_t i = 0; i < tensor_elements(&lane.latent); i++)
         ((float *)lane.latent.data)[i] = (float)((double)random_below(&random, 4001) / 1000 - 2);
-    struct bench *b = bench_open(f, ROLE_DECODER, lane);
+    struct bench *b = bench_open(f, recipe_slot(f->model->recipe, FAMILY_DECODER), lane);
     *canvas_bytes = b->state.bytes;
     memset(b->state.base, 0xff, b->state.bytes);
     bench_all(b, 0);

@@ -20,9 +20,11 @@ static struct sluice_model models[FIXTURES];
 
 /* ---- fixtures ---- */
 
+enum { ENCODER_SLOT = 0 }; /* these models have nothing else */
+
 static void open_encoder(struct fixture *f, struct sluice_model *model, const char *name) {
     struct sys *sys = &rings_state.sys;
-    struct component *c = &model->component[ROLE_ENCODER];
+    struct component *c = &model->component[ENCODER_SLOT];
     struct config config = {0};
     struct error e = {0};
     char path[1024];
@@ -56,13 +58,13 @@ static int close_encoders(void **state) {
         struct fixture *f = &rings_state.fixtures[i];
         json_decref(f->bf16);
         index_destroy(&f->rings);
-        component_destroy(&models[i].component[ROLE_ENCODER]);
+        component_destroy(&models[i].component[ENCODER_SLOT]);
     }
     return 0;
 }
 
 static const struct component *encoder_of(const struct fixture *f) {
-    return &f->model->component[ROLE_ENCODER];
+    return &f->model->component[ENCODER_SLOT];
 }
 
 /* ---- lanes ---- */
@@ -101,7 +103,7 @@ static void test_moments(const struct fixture *f) {
     assert_true(c->latent_scale == 0.7f && c->latent_shift > 0 && c->latent_shift < 0.2f);
     for (int i = 0; i < 2; i++) {
         char name[32];
-        struct bench *b = bench_open(f, ROLE_ENCODER, ring_lane(f, i));
+        struct bench *b = bench_open(f, ENCODER_SLOT, ring_lane(f, i));
         bench_all(b, 0);
         snprintf(name, sizeof name, "moments%d", i);
         struct tensor truth = ring(f, name);
@@ -131,7 +133,7 @@ static bool matters(const struct block *block, int weight) {
 
 static void test_influence(const struct fixture *f) {
     const double LEAST = 1e-3, NOTHING = 1e-6;
-    struct bench *b = bench_open(f, ROLE_ENCODER, ring_lane(f, 0));
+    struct bench *b = bench_open(f, ENCODER_SLOT, ring_lane(f, 0));
     double least = INFINITY;
     int n = 0;
     bench_all(b, 0);
@@ -155,7 +157,7 @@ static void test_influence(const struct fixture *f) {
 
 /* With garbage in the canvas; its bytes to *bytes. */
 static struct tensor encode_in(const struct fixture *f, int32_t Y, int32_t X, bool tiled, uint64_t *bytes) {
-    struct bench *b = bench_open(f, ROLE_ENCODER, random_lane(f, Y, X, tiled));
+    struct bench *b = bench_open(f, ENCODER_SLOT, random_lane(f, Y, X, tiled));
     *bytes = b->state.bytes;
     memset(b->state.base, 0xff, b->state.bytes);
     bench_all(b, 0);
@@ -205,7 +207,7 @@ static void test_lanes(const struct fixture *f) {
     assert_ok(&e);
     for (int tiled = 0; tiled < 2; tiled++) {
         for (int i = 0; i < LANES; i++) {
-            struct bench *b = bench_open(f, ROLE_ENCODER, random_lane(f, sizes[i][0], sizes[i][1], tiled));
+            struct bench *b = bench_open(f, ENCODER_SLOT, random_lane(f, sizes[i][0], sizes[i][1], tiled));
             bench_all(b, 0);
             bench_close(b);
             alone[i] = lanes[i] = b->lane;

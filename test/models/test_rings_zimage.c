@@ -32,7 +32,7 @@ static void put(struct tensor to, struct tensor from) {
 
 static struct bench *open_lane(const struct fixture *f, struct tensor text, struct tensor latent) {
     struct lane lane = {.text = text, .latent = latent, .prediction = test_tensor(DTYPE_F32, 3, latent.dim)};
-    return bench_open(f, ROLE_DENOISER, lane);
+    return bench_open(f, recipe_slot(f->model->recipe, FAMILY_DENOISER), lane);
 }
 
 /* Case 0 at its step 1, the caption embedded: rope tables are there. */

@@ -22,9 +22,9 @@ static const struct gate gpu_gates[] = {
 static bool seen[N_DTYPES]; /* in what the fixtures' runs read */
 
 static void see_types(const struct sluice_model *model) {
-    for (int role = 0; role < N_ROLES; role++)
-        for (int i = 0; i < model->component[role].n_blocks; i++) {
-            const struct block *block = &model->component[role].blocks[i];
+    for (int slot = 0; slot < SLOTS_MAX; slot++)
+        for (int i = 0; i < model->component[slot].n_blocks; i++) {
+            const struct block *block = &model->component[slot].blocks[i];
             for (int k = 0; k < block->n_tensors; k++) seen[block->tensors[k].shape.dtype] = true;
         }
 }
