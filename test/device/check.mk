@@ -17,13 +17,13 @@ $B/obj/test/device/%.o: test/device/%.cu
 	@$(NVCC) $(NVCCFLAGS) -MD -MP -MF $(@:.o=.d) -c -o $@ $<
 endif
 
-$B/test_cuda_%: test/device/test_cuda_%.c $(ENGINE_O) $B/cuda.objects $(CUDA_TEST_O)
+$B/test_cuda_%: test/device/test_cuda_%.c $(TEST_LIB) $(ENGINE_O) $B/cuda.objects $(CUDA_TEST_O)
 	@echo "  ld $@"
-	@$(CC) $(CFLAGS) -fvisibility=default -MMD -MP $(LDFLAGS) -o $@ $< $(ENGINE_O) $(CUDA_TEST_O) -lcmocka $(LIBS)
+	@$(CC) $(CFLAGS) -fvisibility=default -MMD -MP $(LDFLAGS) -o $@ $< $(TEST_LIB) $(ENGINE_O) $(CUDA_TEST_O) -lcmocka $(LIBS)
 
-$B/tsan_cuda_%: test/device/test_cuda_%.c $(TSAN_O) $(CUDA_O) $(CUDA_TEST_O)
+$B/tsan_cuda_%: test/device/test_cuda_%.c $(TEST_LIB) $(TSAN_O) $(CUDA_O) $(CUDA_TEST_O)
 	@echo "  ld $@"
-	@$(CC) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(TSAN_O) $(CUDA_O) $(CUDA_TEST_O) -lcmocka $(CUDA_LIBS) -lm -lpthread
+	@$(CC) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(TEST_LIB) $(TSAN_O) $(CUDA_O) $(CUDA_TEST_O) -lcmocka $(CUDA_LIBS) -lm -lpthread
 
 .PHONY: cuda-tests
 cuda-tests: $(if $(filter emu_tsan,$(CONFIG)),$(patsubst %,$B/tsan_cuda_%,$(filter-out gate weights,$(CUDA_TESTS))),$(CUDA_TESTS:%=$B/test_cuda_%)) \

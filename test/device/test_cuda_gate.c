@@ -11,8 +11,8 @@
  *     copies that fail, and what stays for the next run                              copies (emulated only)
  *     a GPU that is lost: named, at once from then on, host memory goes back         lost (emulated only)
  *     a GPU that others fill                          others (emulated only) */
-#include "test/lib/harness.h"
-#include "test/lib/stored_checkpoint.h"
+#include "test/lib/rig.h"
+#include "test/lib/made_models.h"
 
 #include "test/device/emulated.h"
 

@@ -8,9 +8,14 @@
  * (X*), test_tokenizer.c (T*), test_mistakes.c (what a whole model makes of them). DAMAGE=N: N random ones a
  * file; SEED moves them.
  */
-#include "test/lib/harness.h"
+#include "test/lib/device.h"
+#include "test/lib/rig.h"
 
 #include "loaders/tokenizer/tokenizer.h"
+
+#include <time.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #ifdef __SANITIZE_ADDRESS__
 enum { HANG_SECONDS = 20 };

@@ -2,7 +2,14 @@
  * past it: exit code 3 and the file's name, never other pixels. After a failing disk the session's next run
  * is right. A file that has changed stays CHANGED for whoever has it open, even if it is put back; a model
  * opened anew is right. */
-#include "test/lib/harness.h"
+#include "test/lib/rig.h"
+#include "test/lib/made_models.h"
+
+#include <fcntl.h>
+#include <errno.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { STAGES = 4, LONGEST_SECONDS = 600 };
 
@@ -43,7 +50,7 @@ static int64_t troubled_read_at(struct sys *sys, int file, void *to, size_t byte
     long n = here ? atomic_fetch_add(&spot.n_reads, 1) + 1 : 0;
     if (!t || !n || n < spot.at) return watch_read_at(sys, file, to, bytes, offset);
     if (t->change && n == spot.at) t->change(spot.source->path);
-    if (t->halves) bytes = shorten(file, bytes, bytes / 2);
+    if (t->halves) bytes = watch_shorten(file, bytes, bytes / 2);
     return t->answer < 1 ? t->answer : watch_read_at(sys, file, to, bytes, offset);
 }
 

@@ -7,10 +7,15 @@
  * Some 200 calls, chosen by a seed; FAULTS=all: every n of every kind, until one passes untouched.
  * SCENE=NAME: only that one. Disks and files that change: test_disk.c. Every n of tokenizers and loaders by
  * themselves: test_tokenizer.c, test_loaders.c. */
-#include "test/lib/harness.h"
+#include "test/lib/device.h"
+#include "test/lib/rig.h"
+#include "test/lib/made_models.h"
 
 #include "engine/open/prompt.h"
 
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <dirent.h>
 #include <math.h>
 

@@ -6,8 +6,10 @@
  * element type, empty file, total_size: here. Sizes, 0 steps, absurd numbers: here and test/program/run.sh.
  * NaN and Inf: test_faults.c. Files that shrink or change during a run: test_disk.c. Unknown flags, full
  * disks, missing folders, pipes: test/program/run.sh. Prompts: test_tokenizer.c, test/program/run.sh. */
-#include "test/lib/harness.h"
+#include "test/lib/rig.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
 #include <dirent.h>
 #include <math.h>
 

@@ -1,11 +1,14 @@
 /* Made-up checkpoints: the published layout (shards, their index, a tokenizer as large as the encoder's
  * embedding), every byte really on the disk, and weights of which each counts: a bit flipped anywhere that is
  * read gives another latent. SEED in the environment moves what is flipped. */
-#include "test/lib/harness.h"
+#include "engine/sluice_bench.h"
+#include "test/lib/rig.h"
 
 #include "engine/open/prompt.h"
 #include "engine/base/random.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
 #include <dirent.h>
 
 enum { FLIPS = 12, LONGEST_SECONDS = 300 };

@@ -1,6 +1,7 @@
 /* `convert`: what it writes is what quantising the same numbers gives, from files of every kind and type, in
  * bounded memory; rules; parts; what it refuses; and what it leaves behind when something fails: nothing. */
-#include "test/lib/harness.h"
+#include "engine/sluice_bench.h"
+#include "test/lib/rig.h"
 
 #include "engine/convert/convert.h"
 #include "engine/bench/random_weights.h"
@@ -8,6 +9,9 @@
 #include "loaders/gguf/gguf.h"
 #include "loaders/quantise/quantise.h"
 
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <math.h>
 
 static struct watch watch;

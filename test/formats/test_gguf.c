@@ -1,9 +1,11 @@
 /* GGUF files: what the reference writer writes (test/golden/gguf, made by gguf_files.py), metadata and its
  * configuration, files in parts, folders, writing, and all of it while memory, reads or the disk give out.
  * Files that are wrong: malformed_gguf.h. Random damage: test_damage.c. */
-#include "test/lib/harness.h"
+#include "test/lib/rig.h"
 
 #include "test/formats/malformed_gguf.h"
+
+#include <unistd.h>
 
 static const char types_file[] = "test/golden/gguf/types.gguf",
                   aligned_file[] = "test/golden/gguf/aligned.gguf";

@@ -1,7 +1,10 @@
 /* What `inspect` says of types: groups of tensors, bytes and bits a weight of quantised checkpoints, against
  * a count over its own list of tensors; and where a broken one is broken. */
-#include "test/lib/stored_checkpoint.h"
+#include "test/lib/made_models.h"
+#include "test/lib/rig.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
 #include <math.h>
 
 static json_t *inspect(const char *folder, struct sluice_error *e) {

@@ -1,7 +1,8 @@
 /* The decoder alone, and its settings: --vae-tiling moves and shortens its buffers and changes no bit; a
  * decode that does not fit is refused before anything is read, with what would help; one that fails leaves
  * the latent. */
-#include "test/lib/harness.h"
+#include "engine/sluice_bench.h"
+#include "test/lib/rig.h"
 
 #include <sys/stat.h>
 

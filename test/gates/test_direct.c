@@ -1,7 +1,11 @@
 /* Direct reads: sources at every alignment against the file's bytes, with short, interrupted and failing
  * reads and with files that change; where the file system refuses; when they are chosen; and whole runs with
  * them: same bits, counted in plan and report. */
-#include "test/lib/harness.h"
+#include "test/lib/rig.h"
+#include "test/lib/made_models.h"
+
+#include <errno.h>
+#include <unistd.h>
 
 enum { FILE_BYTES = 5 * SYS_DIRECT_BLOCK + 1234, BOUNCE_MAX = 4 * SYS_DIRECT_BLOCK };
 

@@ -4,7 +4,8 @@
  *
  * The plain way is a switch of the model (engine/open/model.h) that only this program sets. Hashes are
  * compared within one process. */
-#include "test/lib/harness.h"
+#include "test/lib/rig.h"
+#include "test/lib/made_models.h"
 
 enum { SEGMENTS_MAX = 512, BUDGETS = 3 };
 

@@ -1,6 +1,7 @@
 /* Lanes that compute together: however many images of a batch a budget lets share a streamed byte, each is
  * what its seed alone gives, what is planned is what is used, and more memory is never slower. */
-#include "test/lib/harness.h"
+#include "test/lib/rig.h"
+#include "test/lib/made_models.h"
 
 enum { BUDGETS = 9, ALONE = 5 };
 

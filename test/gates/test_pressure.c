@@ -1,8 +1,9 @@
 /* Pressure: another program takes memory during a run, an operator finds none, or a stage finds none to begin
  * with. Residents are given up, the run goes on with the same bits within what was announced, and the
- * session's next run is right too. See test/lib/harness.h for the world it runs in. */
+ * session's next run is right too. See test/lib/rig.h for the world it runs in. */
 #include "engine/api/pressure.h"
-#include "test/lib/harness.h"
+#include "test/lib/rig.h"
+#include "test/lib/made_models.h"
 
 #include "kernels/ops.h"
 

@@ -1,5 +1,5 @@
 /* The residency gate: what a plan chooses, delays, batch and the session's past change no bit of latent or
- * picture, and no memory line exceeds its plan. See test/lib/harness.h for the world it runs in;
+ * picture, and no memory line exceeds its plan. See test/lib/rig.h for the world it runs in;
  * other families: test_residency_flux.c.
  *
  * Where each choice is varied and compared with a run that nothing constrains:
@@ -21,6 +21,7 @@
  * Hashes are compared within one process only. The program runs itself once more with oneDNN limited to AVX2:
  * most users have that, and it is the path whose rows are not independent of their neighbours. */
 #include "test/lib/residency.h"
+#include "test/lib/made_models.h"
 
 static const char harbour[] = "an old harbour at dawn, fishing boats, gulls over the mole, mist on the "
                               "water, oil on canvas, 1890, \xe2\x98\x83";

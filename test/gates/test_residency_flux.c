@@ -4,6 +4,7 @@
  *
  * Hashes are compared within one process only. The program runs itself once more with oneDNN limited to AVX2.
  */
+#include "engine/sluice_bench.h"
 #include "test/lib/residency.h"
 
 enum { SIDE_MOST = 128 };

@@ -5,7 +5,7 @@
  * blocks of one kind differ in size), from safetensors or GGUF. With AVX2 and under sanitizers every fifth.
  */
 #include "test/lib/residency.h"
-#include "test/lib/stored_checkpoint.h"
+#include "test/lib/made_models.h"
 
 enum { TYPE_BUDGETS = 3, EVERY = 5, IN_BF16 = 3 };
 

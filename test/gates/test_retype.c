@@ -1,6 +1,7 @@
 /* Weights in another type than their files (`--type`): the same bits under every budget, within the plan;
  * other types, other pixels and other plans; a session that changes its mind. What each type's bytes are:
  * test_quantise.c; that a file converted beforehand gives the same picture: test_convert.c. */
+#include "engine/sluice_bench.h"
 #include "test/lib/residency.h"
 
 /* Rows of 256 and of other lengths, so that blocks of 256 and of 32 both occur; bf16, as models are

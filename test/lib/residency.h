@@ -1,85 +1,30 @@
-/* What the residency gates of all families share: runs that must give the same bits within their plan, from
- * the least budget to all resident, read past the page cache or not, and under plans edited at random. */
+/* What residency gates are made of: runs that must give the same bits within their plan, from the least
+ * budget to all resident, read past the page cache or not, and under plans edited at random. */
 #ifndef SLUICE_TEST_RESIDENCY_H
 #define SLUICE_TEST_RESIDENCY_H
 
-#include "test/lib/harness.h"
+#include "test/lib/rig.h"
 
 enum { TEXT, TEXT_2, ENCODE, HOIST, DENOISE, DECODE, STAGES };
+
 enum { BUDGETS = 10, EDITS = 16 };
 
+extern bool again; /* set by main: the program runs itself, limited to AVX2 */
+
 /* What `make check-all` asks for; else what comes again, with AVX2 or under sanitizers, is a part of it. */
-static inline bool is_thorough(void) {
-    const char *all = getenv("RESIDENCY");
-    return all && !strcmp(all, "all");
-}
+bool is_thorough(void);
 
-static bool again; /* set by main: the program runs itself, limited to AVX2 */
+bool is_brief(void);
 
-static inline bool is_brief(void) {
-    bool brief = again;
-#ifdef __SANITIZE_ADDRESS__
-    brief = true;
-#endif
-    return brief && !is_thorough();
-}
+int some(int n);
 
-static inline int some(int n) {
-    return is_brief() ? (n + 2) / 3 + 1 : n;
-}
-
-static const char *const stage_names[STAGES] = {"text", "text_2", "encode", "hoist", "denoise", "decode"};
+extern const char *const stage_names[STAGES];
 
 /* ---- planned = used ---- */
 
-static inline json_int_t largest(json_t *plan, const char *key) {
-    json_int_t most = 0;
-    size_t i;
-    json_t *stage;
-    json_array_foreach(json_object_get(plan, "stages"), i, stage) {
-        if (number(stage, key) > most) most = number(stage, key);
-    }
-    return most;
-}
-
-/* Since watch_restart. */
-static inline void check_lines(struct rig *rig, json_t *plan, const char *what) {
-    const int64_t *peak = rig->watch.sys.use.peak_bytes;
-    const json_int_t planned[N_MEMORY_LINES] = {
-        [LINE_HOST] = number(plan, "host_bytes"),
-        [LINE_STORE] = planned_store(plan),
-        [LINE_STATE] = number(plan, "cross_bytes") + largest(plan, "state_bytes"),
-        [LINE_ACTIVATION] = largest(plan, "activation_bytes"),
-        [LINE_WORKSPACE] = largest(plan, "workspace_bytes"),
-    };
-    for (int i = 0; i < N_MEMORY_LINES; i++)
-        check(peak[i] <= planned[i], "%s: line %d used %lld, planned %lld", what, i, (long long)peak[i],
-              (long long)planned[i]);
-    check(ram(plan, "peak") <= ram(plan, "budget"), "%s: the plan is above its budget", what);
-}
-
-/* Allowed between first and last visit: what begins and ends a stage. Ring slots are released at every
- * streamed visit, so allocations inside a stage would split its run of releases. */
-static inline void check_quiet(struct rig *rig, json_t *plan, const char *what) {
-    long stages = 0;
-    for (int i = 0; i < STAGES; i++) stages += streamed(plan, stage_names[i]) > 0;
-    check(atomic_load(&rig->watch.n_groups) <= (long)json_array_size(json_object_get(plan, "stages")),
-          "%s: allocates between visits: %ld groups", what, atomic_load(&rig->watch.n_groups));
-    check(!stages || atomic_load(&rig->watch.n_discards) >= stages, "%s: nothing passed the ring", what);
-}
-
 /* One run that must give the same bits within its plan. */
-static inline struct result run_same(struct rig *rig, const struct sluice_request *request,
-                                     const struct result *want, const char *what) {
-    watch_restart(&rig->watch);
-    struct result r = run(rig, request);
-    same(want, &r, what);
-    if (r.code == SLUICE_OK) {
-        check_lines(rig, r.plan, what);
-        check_quiet(rig, r.plan, what);
-    }
-    return r;
-}
+struct result run_same(struct rig *rig, const struct sluice_request *request, const struct result *want,
+                       const char *what);
 
 /* ---- budgets ---- */
 
@@ -89,254 +34,39 @@ struct tally {
     int n, different;
 };
 
-static inline void note_plan(struct tally *t, json_t *plan) {
-    char *text = t->residents[t->n];
-    size_t at = 0, i, k;
-    json_t *stage, *block;
-    json_array_foreach(json_object_get(plan, "stages"), i, stage)
-        json_array_foreach(json_object_get(stage, "blocks"), k, block) if (at < sizeof t->residents[0] - 1)
-            text[at++] = json_is_true(json_object_get(block, "resident")) ? '1' : '0';
-    bool seen = false;
-    for (int b = 0; b < t->n; b++) seen = seen || !strcmp(text, t->residents[b]);
-    t->different += !seen;
-    t->n++;
-    for (int s = 0; s < STAGES; s++) t->streams[s] += streamed(plan, stage_names[s]) > 0;
-}
-
 /* n budgets, at most BUDGETS, from the least to all resident; denser at the least, where one block more makes
  * a difference. */
-static inline struct tally budgets(struct rig *rig, struct sluice_request request, const struct result *want,
-                                   int n, const char *name) {
-    static struct tally t;
-    json_int_t least, all;
-    t = (struct tally){0};
-    bounds(rig, request, &least, &all);
-    for (int i = 0; i < n; i++) {
-        char what[128];
-        double part = (double)i / (n - 1);
-        request.max_ram_bytes = least + (int64_t)((double)(all - least) * part * part);
-        snprintf(what, sizeof what, "%s%s budget %lld", name, request.no_decode ? " no_decode" : "",
-                 (long long)request.max_ram_bytes);
-        struct result r = run_same(rig, &request, want, what);
-        if (r.plan) note_plan(&t, r.plan);
-        result_free(&r);
-    }
-    printf(
-        "%-16s%-10s %d budgets %lld..%lld, %d resident sets, streams text %d and %d, encode %d, denoise %d, "
-        "decode %d\n",
-        name, request.no_decode ? "no_decode" : "", t.n, (long long)least, (long long)all, t.different,
-        t.streams[TEXT], t.streams[TEXT_2], t.streams[ENCODE], t.streams[DENOISE], t.streams[DECODE]);
-    return t;
-}
+struct tally budgets(struct rig *rig, struct sluice_request request, const struct result *want, int n,
+                     const char *name);
 
 /* ---- direct reads ---- */
 
 /* On and off in turn, from the least to all resident. */
-static inline void direct_reads(struct rig *rig, struct sluice_request request, const struct result *want,
-                                const char *name) {
-    enum { RUNS = 5 };
-    json_int_t least, all;
-    for (int i = 0; i < RUNS; i++) {
-        char what[64];
-        request.direct_io = i % 2 ? "off" : "on";
-        bounds(rig, request, &least, &all);
-        request.max_ram_bytes = least + (all - least) * i / (RUNS - 1);
-        snprintf(what, sizeof what, "%s --direct-io %s %d", name, request.direct_io, i);
-        struct result r = run_same(rig, &request, want, what);
-        check((number(r.plan, "bounce_bytes") > 0) == !(i % 2), "%s: not what was asked for", what);
-        result_free(&r);
-    }
-}
+void direct_reads(struct rig *rig, struct sluice_request request, const struct result *want,
+                  const char *name);
 
 /* ---- edited plans ---- */
 
-static inline json_int_t pages(json_int_t bytes) {
-    return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
-}
-
-/* What streams of a stage: the largest block, and all of them. */
-struct flow {
-    json_int_t largest, whole;
-};
-
-/* Every block resident with chance percent. */
-static inline struct flow edit_residents(json_t *stage, int percent, atomic_ullong *random) {
-    struct flow flow = {0};
-    size_t i;
-    json_t *block;
-    json_array_foreach(json_object_get(stage, "blocks"), i, block) {
-        bool resident = (int)(draw(random) % 100) < percent;
-        json_int_t bytes = resident ? 0 : number(block, "bytes");
-        json_object_set_new(block, "resident", json_boolean(resident));
-        if (bytes > flow.largest) flow.largest = bytes;
-        flow.whole += bytes;
-    }
-    return (struct flow){pages(flow.largest), pages(flow.whole)};
-}
-
-static inline json_int_t ring_of(struct flow flow, int edit, atomic_ullong *random) {
-    if (edit % 3 == 0) return flow.largest;
-    if (edit % 3 == 1) return flow.whole;
-    return flow.largest + pages((json_int_t)(draw(random) % (uint64_t)(flow.whole - flow.largest + 1)));
-}
-
-static inline void edit_stage(json_t *stage, int edit, atomic_ullong *random, int64_t ring_less) {
-    static const int percents[] = {0, 100, 50, 20, 80};
-    json_int_t ring = ring_of(edit_residents(stage, percents[edit % 5], random), edit, random);
-    if (ring_less && ring >= ring_less) ring -= ring_less;
-    json_object_set_new(stage, "ring_bytes", json_integer(ring));
-    json_object_set_new(stage, "depth", json_integer(edit / 3 % 3)); /* each with each ring */
-    json_object_set_new(stage, "no_wrap", json_integer((json_int_t)(draw(random) % 2)));
-    json_object_set_new(stage, "waits", json_integer((json_int_t)(draw(random) % 2)));
-    if (json_object_get(stage, "vae_tiling"))
-        json_object_set_new(stage, "vae_tiling", json_string(draw(random) % 2 ? "on" : "off"));
-}
-
-static inline void edit_plan(json_t *plan, int edit, atomic_ullong *random, int64_t ring_less) {
-    static const int bounces[] = {0, 32 * PLAN_PAGE, PLAN_BOUNCE / 4,
-                                  PLAN_BOUNCE}; /* one page: test_direct.c */
-    size_t i;
-    json_t *stage;
-    json_array_foreach(json_object_get(plan, "stages"), i, stage) edit_stage(stage, edit, random, ring_less);
-    json_object_set_new(plan, "bounce_bytes", json_integer(bounces[draw(random) % 4]));
-    json_object_set_new(plan, "keep", json_boolean(edit / 2 % 2)); /* after each of both comes each of both */
-}
-
-/* How often the denoiser streamed under each value, so that no choice is varied in name only. */
-struct variety {
-    int depth[3], no_wrap[2], waits[2], direct[2], tiled[2];
-};
-
-static inline void note_variety(struct variety *v, json_t *plan) {
-    const json_t *stage = stage_of(plan, "denoise");
-    v->tiled[!strcmp(json_string_value(json_object_get(stage_of(plan, "decode"), "vae_tiling")), "on")]++;
-    if (!number(stage_of(plan, "denoise"), "streamed_bytes_per_evaluation")) return;
-    v->depth[json_integer_value(json_object_get(stage, "depth"))]++;
-    v->no_wrap[json_integer_value(json_object_get(stage, "no_wrap"))]++;
-    v->waits[json_integer_value(json_object_get(stage, "waits"))]++;
-    v->direct[number(plan, "bounce_bytes") > 0]++;
-}
-
-static inline void check_variety(const struct variety *v, const char *name) {
-    check(v->depth[0] && v->depth[1] && v->depth[2], "%s: depth any %d, 1 %d, 2 %d", name, v->depth[0],
-          v->depth[1], v->depth[2]);
-    check(v->no_wrap[0] && v->no_wrap[1], "%s: wraps %d, not %d", name, v->no_wrap[0], v->no_wrap[1]);
-    check(v->waits[0] && v->waits[1], "%s: does not wait %d, waits %d", name, v->waits[0], v->waits[1]);
-    check(v->tiled[0] && v->tiled[1], "%s: pictures kept %d, not %d", name, v->tiled[0], v->tiled[1]);
-    check(v->direct[0] && v->direct[1], "%s: cached %d, direct %d", name, v->direct[0], v->direct[1]);
-}
-
 /* Everything streams through the least ring. */
-static inline void edited_plan(struct rig *rig, struct sluice_request request, const struct result *want,
-                               const char *what) {
-    atomic_ullong random = 78;
-    json_t *plan = query(rig, &request, NULL);
-    edit_plan(plan, 0, &random, 0);
-    char *text = json_dumps(plan, 0);
-    request.plan = text;
-    struct result r = run_same(rig, &request, want, what);
-    if (r.plan) check(streamed(r.plan, "denoise") > 0, "%s: the denoiser should stream", what);
-    result_free(&r);
-    free(text);
-    json_decref(plan);
-}
-
-/* Every stage of the plan streams. */
-static inline void check_streams(json_t *plan, const char *what) {
-    size_t i;
-    json_t *stage;
-    json_array_foreach(json_object_get(plan, "stages"), i, stage) check(
-        !json_array_size(json_object_get(stage, "blocks")) || number(stage, "streamed_bytes_per_evaluation"),
-        "%s: %s should stream", what, json_string_value(json_object_get(stage, "name")));
-}
+void edited_plan(struct rig *rig, struct sluice_request request, const struct result *want, const char *what);
 
 /* n plans; from EDITS on every choice has been varied. */
-static inline void edited_plans(struct rig *rig, struct sluice_request request, const struct result *want,
-                                int n, const char *name) {
-    atomic_ullong random = 77;
-    struct variety variety = {0};
-    json_t *plan = query(rig, &request, NULL);
-    request.max_ram_bytes = 0; /* the plan brings its own */
-    for (int i = 0; i < n; i++) {
-        char what[64];
-        snprintf(what, sizeof what, "%s edited plan %d", name, i);
-        edit_plan(plan, i, &random, 0);
-        char *text = json_dumps(plan, 0);
-        request.plan = text;
-        struct result r = run_same(rig, &request, want, what);
-        if (r.plan) note_variety(&variety, r.plan);
-        if (r.plan && i % 5 == 0) check_streams(r.plan, what);
-        result_free(&r);
-        free(text);
-    }
-    if (n >= EDITS) check_variety(&variety, name);
-    edit_plan(plan, 0, &random, PLAN_PAGE);
-    char *text = json_dumps(plan, 0);
-    request.plan = text;
-    watch_restart(&rig->watch);
-    struct result r = run(rig, &request);
-    check(r.code == SLUICE_BUDGET && !atomic_load(&rig->watch.count[CALL_MAP]), "%s: a ring too small: %s",
-          name, sluice_code_name(r.code));
-    result_free(&r);
-    free(text);
-    json_decref(plan);
-}
+void edited_plans(struct rig *rig, struct sluice_request request, const struct result *want, int n,
+                  const char *name);
 
 /* ---- batch ---- */
 
 /* Image k of three is the picture of seed + k. */
-static inline void batch_against_seeds(struct rig *rig, struct sluice_request request, json_int_t least,
-                                       const char *name) {
-    uint64_t seed = request.seed;
-    request.batch = 3;
-    struct result all = run(rig, &request);
-    check(all.code == SLUICE_OK && all.n_images == 3, "%s: batch of 3: %s", name, all.error.what);
-    check(strcmp(all.latent[0], all.latent[1]) && strcmp(all.image[1], all.image[2]),
-          "%s: seeds do not differ", name);
-    for (int k = 0; k < 3; k++) {
-        char what[64];
-        struct sluice_request one = request;
-        one.batch = 1;
-        one.seed = seed + (uint64_t)k;
-        if (k == 1) one.max_ram_bytes = least; /* a batch of 1 needs no more than one of 2 */
-        snprintf(what, sizeof what, "%s image %d of 3, cfg %g", name, k, one.cfg_scale);
-        struct result r = run(rig, &one);
-        same_from(&all, k, &r, what);
-        result_free(&r);
-    }
-    result_free(&all);
-}
+void batch_against_seeds(struct rig *rig, struct sluice_request request, json_int_t least, const char *name);
 
 /* ---- a fresh session ---- */
 
 /* What a fresh model and session give. */
-static inline struct result fresh(const char *folder, int threads, struct sluice_request request) {
-    struct rig rig;
-    struct result r = {0};
-    if (rig_open(&rig, folder, threads, 5)) r = run(&rig, &request);
-    check(r.code == SLUICE_OK, "%s: %s (%s)", folder, r.error.what, r.error.found);
-    rig_close(&rig);
-    return r;
-}
+struct result fresh(const char *folder, int threads, struct sluice_request request);
 
 /* ---- other instructions ---- */
 
 /* The program with oneDNN limited to it. */
-static inline void once_more_with_avx2(const char *self) {
-    char command[512], line[512];
-    int passed = 0, failed = 1;
-#ifdef __SANITIZE_ADDRESS__
-    return; /* our code is the same there, and time is dear */
-#endif
-    fflush(stdout);
-    snprintf(command, sizeof command, "DNNL_MAX_CPU_ISA=AVX2 '%s' avx2 2>&1", self);
-    FILE *child = popen(command, "r");
-    while (child && fgets(line, sizeof line, child))
-        if (sscanf(line, "%d passed, %d failed", &passed, &failed) != 2) printf("avx2: %s", line);
-    int status = child ? pclose(child) : -1;
-    n_passed += passed;
-    n_failed += failed;
-    check(status == 0, "the run with AVX2 ended with %d", status);
-}
+void once_more_with_avx2(const char *self);
 
 #endif

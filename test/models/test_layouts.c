@@ -1,7 +1,11 @@
 /* Layouts that people have: split files, all-in-one files with prefixes, folders of parts; tensors under
  * diffusers' names or their authors', q, k and v fused or not. Each gives the bits of the Hugging Face folder
  * that it was made from; what cannot be one is refused by name. */
+#include "engine/sluice_bench.h"
 #include "test/lib/layout_checks.h"
+#include "test/lib/made_models.h"
+
+#include <sys/stat.h>
 
 static const char *model; /* the Hugging Face folder that everything is made from */
 static struct pile *transformer, *text, *vae;

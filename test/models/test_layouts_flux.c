@@ -2,9 +2,12 @@
  * split files in a folder and its checkpoints with everything in one file, under diffusers' names or the
  * authors'. Each gives the bits of the folder that it was made from; parts in the wrong place, of other
  * pipelines or missing are refused by name. */
+#include "engine/sluice_bench.h"
 #include "test/lib/layout_checks.h"
 
 #include "engine/open/prompt.h"
+
+#include <sys/stat.h>
 
 static const char golden[] = "test/golden/flux_a/model";
 static struct pile *transformer, *clip, *t5, *vae;

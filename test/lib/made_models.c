@@ -1,8 +1,25 @@
-/* A small Z-Image-like model whose transformer's matrices are of given types. */
-#ifndef SLUICE_TEST_STORED_CHECKPOINT_H
-#define SLUICE_TEST_STORED_CHECKPOINT_H
+#include "test/lib/made_models.h"
 
-#include "test/lib/harness.h"
+#include "engine/sluice_bench.h"
+#include "test/lib/check.h"
+#include "test/lib/folder.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+const char *wide_checkpoint(void) {
+    static char folder[128];
+    struct sluice_error e;
+    snprintf(folder, sizeof folder, "%s/wide", temporary);
+    int code = sluice_checkpoint_write(
+        "zimage", folder,
+        "heads=3,axis0=16,axis1=24,axis2=24,layers=7,refiners=1,hidden=160,text_heads=4,"
+        "text_key_heads=2,text_head_dim=32,text_ff=416,text_layers=6,vocabulary=400,"
+        "vae0=96,vae1=96,vae2=64,vae3=32,vae_groups=8,latent_channels=16,dtype=f32",
+        11, NULL, NULL, &e);
+    check(!code, "wide checkpoint: %s (%s) %s", e.what, e.where, e.found);
+    return folder;
+}
 
 /* Wide enough for rows of whole blocks of 256: 768 and 2048 columns. */
 #define STORED_SIZES                                                                                         \
@@ -11,8 +28,7 @@
     "8,"                                                                                                     \
     "latent_channels=4,dtype="
 
-/* dtype: one, or several in turn with slashes between them. In the place of the one before. */
-static inline const char *stored_checkpoint(const char *dtype) {
+const char *stored_checkpoint(const char *dtype) {
     static char folder[128];
     char text[512];
     struct sluice_error e;
@@ -24,5 +40,3 @@ static inline const char *stored_checkpoint(const char *dtype) {
     check(!code, "%s: %s (%s) %s", dtype, e.what, e.where, e.found);
     return folder;
 }
-
-#endif

@@ -1,29 +1,7 @@
-/* Models as people have them, made from a Hugging Face folder: the tensors of its components in a pile, which
- * is renamed, fused, given prefixes and metadata, and written as one or more safetensors files. */
-#ifndef SLUICE_TEST_LAYOUTS_H
-#define SLUICE_TEST_LAYOUTS_H
+#include "test/lib/pile.h"
 
-#include "test/lib/harness.h"
-
-enum { PILE_MAX = 1024, PILE_NAME = 200, PILE_PATH = 400 };
-
-struct item {
-    char name[PILE_NAME];
-    const char *type;
-    int rank;
-    int32_t dim[4];
-    unsigned char *data;
-    size_t bytes;
-};
-
-struct pile {
-    struct item item[PILE_MAX];
-    int n;
-    char *config; /* of the component, as its folder has it */
-};
-
-static inline struct item *pile_add(struct pile *p, const char *prefix, const char *name, const char *type,
-                                    int rank, const int32_t *dim, const void *data, size_t bytes) {
+struct item *pile_add(struct pile *p, const char *prefix, const char *name, const char *type, int rank,
+                      const int32_t *dim, const void *data, size_t bytes) {
     if (p->n == PILE_MAX) abort();
     struct item *item = &p->item[p->n++];
     *item = (struct item){.type = type, .rank = rank, .data = malloc(bytes + 1), .bytes = bytes};
@@ -34,19 +12,19 @@ static inline struct item *pile_add(struct pile *p, const char *prefix, const ch
     return item;
 }
 
-static inline void pile_free(struct pile *p) {
+void pile_free(struct pile *p) {
     for (int i = 0; i < p->n; i++) free(p->item[i].data);
     free(p->config);
     free(p);
 }
 
-static inline struct item *pile_find(struct pile *p, const char *name) {
+struct item *pile_find(struct pile *p, const char *name) {
     for (int i = 0; i < p->n; i++)
         if (!strcmp(p->item[i].name, name)) return &p->item[i];
     return NULL;
 }
 
-static inline char *read_whole(const char *path) {
+char *read_whole(const char *path) {
     FILE *f = fopen(path, "rb");
     char *text = calloc(1, 1 << 16);
     if (!f || !text || !fread(text, 1, (1 << 16) - 1, f)) abort();
@@ -54,7 +32,7 @@ static inline char *read_whole(const char *path) {
     return text;
 }
 
-static inline struct pile *pile_read(const char *model, const char *component) {
+struct pile *pile_read(const char *model, const char *component) {
     struct sys sys;
     struct tensor_index index;
     struct error e = {0};
@@ -74,14 +52,14 @@ static inline struct pile *pile_read(const char *model, const char *component) {
     return p;
 }
 
-static inline void pile_append(struct pile *p, const struct pile *from, const char *prefix) {
+void pile_append(struct pile *p, const struct pile *from, const char *prefix) {
     for (int i = 0; i < from->n; i++) {
         const struct item *t = &from->item[i];
         pile_add(p, prefix, t->name, t->type, t->rank, t->dim, t->data, t->bytes);
     }
 }
 
-static inline struct pile *pile_copy(const struct pile *from, const char *prefix) {
+struct pile *pile_copy(const struct pile *from, const char *prefix) {
     struct pile *p = calloc(1, sizeof *p);
     if (!p) abort();
     pile_append(p, from, prefix);
@@ -89,16 +67,14 @@ static inline struct pile *pile_copy(const struct pile *from, const char *prefix
     return p;
 }
 
-/* The part of a name that is `from`, if it has one, becomes `to`. */
-static inline void rename_part(struct item *item, const char *from, const char *to) {
+void rename_part(struct item *item, const char *from, const char *to) {
     char *at = strstr(item->name, from), tail[PILE_NAME];
     if (!at) return;
     snprintf(tail, sizeof tail, "%s", at + strlen(from));
     snprintf(at, sizeof item->name - (size_t)(at - item->name), "%s%s", to, tail);
 }
 
-/* Takes the rows of the tensor of that name behind those of another; what is taken is called "-". */
-static inline void join_rows(struct pile *p, struct item *to, const char *name) {
+void join_rows(struct pile *p, struct item *to, const char *name) {
     struct item *t = pile_find(p, name);
     if (!t) abort();
     to->data = realloc(to->data, to->bytes + t->bytes);
@@ -110,7 +86,7 @@ static inline void join_rows(struct pile *p, struct item *to, const char *name) 
 }
 
 /* Of q, k and v one tensor of three times the rows is left. */
-static inline void fuse(struct pile *p, struct item *q) {
+static void fuse(struct pile *p, struct item *q) {
     for (int i = 0; i < 2; i++) {
         char name[PILE_NAME];
         snprintf(name, sizeof name, "%s", q->name);
@@ -120,7 +96,7 @@ static inline void fuse(struct pile *p, struct item *q) {
     rename_part(q, "to_q", "qkv");
 }
 
-static inline void pile_drop(struct pile *p, const char *prefix) {
+void pile_drop(struct pile *p, const char *prefix) {
     int kept = 0;
     for (int i = 0; i < p->n; i++)
         if (strncmp(p->item[i].name, prefix, strlen(prefix)))
@@ -130,9 +106,7 @@ static inline void pile_drop(struct pile *p, const char *prefix) {
     p->n = kept;
 }
 
-/* Z-Image as its authors and ComfyUI name it; layers whose number is `split` keep three tensors. Inverse of
- * diffusers 0.42, single_file_utils.py, convert_z_image_transformer_checkpoint_to_diffusers. */
-static inline void name_originally(struct pile *p, int split) {
+void name_originally(struct pile *p, int split) {
     static const char *const parts[][2] = {{"all_final_layer.2-1.", "final_layer."},
                                            {"all_x_embedder.2-1.", "x_embedder."},
                                            {".attention.to_out.0.", ".attention.out."},
@@ -149,9 +123,7 @@ static inline void name_originally(struct pile *p, int split) {
     pile_drop(p, "-");
 }
 
-/* The autoencoder as Flux's authors name it: the decoder's levels from the other end, projections as
- * convolutions. */
-static inline void name_vae_originally(struct pile *p) {
+void name_vae_originally(struct pile *p) {
     static const char *const parts[][2] = {{".mid_block.resnets.0.", ".mid.block_1."},
                                            {".mid_block.resnets.1.", ".mid.block_2."},
                                            {".mid_block.attentions.0.", ".mid.attn_1."},
@@ -185,7 +157,7 @@ static inline void name_vae_originally(struct pile *p) {
 
 /* ---- files ---- */
 
-static inline const char *under(const char *name) {
+const char *under(const char *name) {
     static char paths[16][PILE_PATH];
     static int next;
     char *path = paths[next++ % 16];
@@ -193,9 +165,8 @@ static inline const char *under(const char *name) {
     return path;
 }
 
-/* Items first to first + n of a pile; metadata: NULL, or JSON text under that key. */
-static inline void write_items(const struct pile *p, int first, int n, const char *path, const char *key,
-                               const char *metadata) {
+void write_items(const struct pile *p, int first, int n, const char *path, const char *key,
+                 const char *metadata) {
     json_t *header = json_object();
     json_int_t at = 0;
     if (metadata) json_object_set_new(header, "__metadata__", json_pack("{s:s}", key, metadata));
@@ -221,12 +192,11 @@ static inline void write_items(const struct pile *p, int first, int n, const cha
     json_decref(header);
 }
 
-static inline void write_pile(const struct pile *p, const char *path, const char *config) {
+void write_pile(const struct pile *p, const char *path, const char *config) {
     write_items(p, 0, p->n, path, "config", config);
 }
 
-/* Two shards and their index, in a folder of their own. */
-static inline void write_sharded(const struct pile *p, const char *folder, const char *config) {
+void write_sharded(const struct pile *p, const char *folder, const char *config) {
     static const char *const names[] = {"model-00001-of-00002.safetensors",
                                         "model-00002-of-00002.safetensors"};
     json_t *map = json_object();
@@ -244,10 +214,8 @@ static inline void write_sharded(const struct pile *p, const char *folder, const
     json_decref(root);
 }
 
-static inline void write_file(const char *path, const char *bytes, size_t n) {
+void write_file(const char *path, const char *bytes, size_t n) {
     FILE *f = fopen(path, "wb");
     if (!f || fwrite(bytes, 1, n, f) != n) abort();
     fclose(f);
 }
-
-#endif

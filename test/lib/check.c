@@ -1,0 +1,36 @@
+#include "test/lib/check.h"
+
+#include <dirent.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+int n_passed, n_failed;
+
+bool check(bool good, const char *format, ...) {
+    if (good) {
+        n_passed++;
+        return true;
+    }
+    n_failed++;
+    va_list args;
+    va_start(args, format);
+    fputs("FAILED ", stdout);
+    vprintf(format, args);
+    puts("");
+    va_end(args);
+    fflush(stdout);
+    return false;
+}
+
+int count_open(void) {
+    DIR *folder = opendir("/proc/self/fd");
+    int n = 0;
+    while (folder && readdir(folder)) n++;
+    if (folder) closedir(folder);
+    return n;
+}
+
+int finish(void) {
+    printf("%d passed, %d failed\n", n_passed, n_failed);
+    return n_failed != 0;
+}

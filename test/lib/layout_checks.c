@@ -1,0 +1,101 @@
+#include "test/lib/layout_checks.h"
+
+struct result wanted;
+struct sluice_request wanted_request;
+char said[LOG_BYTES];
+
+/* ---- runs ---- */
+
+static void on_log(void *user, int level, const char *line) {
+    size_t n = strlen(said);
+    (void)user, (void)level;
+    snprintf(said + n, sizeof said - n, "%s\n", line);
+}
+
+bool open_rig(struct rig *rig, options from, const char *what) {
+    struct error e = {0};
+    struct sluice_session_options session = {.threads = 1, .on_log = on_log};
+    from.struct_size = sizeof from;
+    memset(rig, 0, sizeof *rig);
+    said[0] = 0;
+    watch_init(&rig->watch, 1);
+    char line[1024];
+    model_open(&rig->watch.sys, &from, &rig->model, &e);
+    return check(e.code == OK, "%s: %s", what, error_line(&e, line, sizeof line)) &&
+           rig_open_session(rig, &session);
+}
+
+void gives_the_same(options from, const char *what) {
+    struct rig rig;
+    struct sluice_request r = wanted_request;
+    json_int_t least = 0, all = 0;
+    if (!open_rig(&rig, from, what)) return;
+    struct result got = run(&rig, &r);
+    same(&wanted, &got, what);
+    result_free(&got);
+    bounds(&rig, r, &least, &all);
+    r.max_ram_bytes = least;
+    got = run(&rig, &r);
+    same(&wanted, &got, what);
+    check_given_back(&rig, false, what);
+    result_free(&got);
+    rig_close(&rig);
+}
+
+void is_refused_as(options from, enum status code, int exit_code, const char *what,
+                   const char *const *words) {
+    struct watch watch;
+    struct error e = {0};
+    sluice_model *opened = NULL;
+    char line[1024];
+    from.struct_size = sizeof from;
+    watch_init(&watch, 1);
+    model_open(&watch.sys, &from, &opened, &e);
+    error_line(&e, line, sizeof line);
+    check(e.code == code, "%s: %s: %s", what, status_name(e.code), line);
+    check(e.exit == exit_code, "%s: exit %d", what, e.exit);
+    for (; *words; words++) check(strstr(line, *words) != NULL, "%s: no '%s' in: %s", what, *words, line);
+    model_close(opened);
+    check(watch.sys.use.live_bytes[LINE_HOST] == 0, "%s: leaks", what);
+}
+
+void is_refused(options from, enum status code, const char *what, const char *const *words) {
+    is_refused_as(from, code, 3, what, words);
+}
+
+json_t *inspect(options from) {
+    char *json = NULL;
+    struct sluice_error e;
+    from.struct_size = sizeof from;
+    sluice_inspect(&from, false, &json, &e);
+    json_t *root = json ? json_loads(json, 0, NULL) : NULL;
+    sluice_free(json);
+    return root;
+}
+
+size_t count(json_t *root, const char *key) {
+    return json_array_size(json_object_get(root, key));
+}
+
+void copy_file(const char *from, const char *to) {
+    char command[3 * PILE_PATH];
+    snprintf(command, sizeof command, "cp -rL '%s' '%s'", from, to);
+    check(system(command) == 0, "%s", command);
+}
+
+void opens_without_memory(options from) {
+    long n = 1;
+    from.struct_size = sizeof from;
+    for (enum status code = MEMORY; code == MEMORY; n += 1 + n / 16) {
+        struct watch watch;
+        struct error e = {0};
+        sluice_model *opened = NULL;
+        watch_init(&watch, 1);
+        watch_fail(&watch, CALL_ALLOC, n, false);
+        code = model_open(&watch.sys, &from, &opened, &e);
+        check(code == OK || code == MEMORY, "allocation %ld: %s %s", n, status_name(code), e.what);
+        model_close(opened);
+        check(watch.sys.use.live_bytes[LINE_HOST] == 0, "allocation %ld leaks", n);
+    }
+    check(n > 20, "%ld allocations", n);
+}

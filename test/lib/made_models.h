@@ -1,0 +1,12 @@
+/* Models of random weights, written into the program's temporary folder. */
+#ifndef SLUICE_TEST_MADE_MODELS_H
+#define SLUICE_TEST_MADE_MODELS_H
+
+/* Z-Image whose weights outweigh activations in every stage at 48x32. */
+const char *wide_checkpoint(void);
+
+/* A small one like Z-Image whose transformer's matrices are of the type, or of several in turn with slashes
+ * between them. In the place of the one before. */
+const char *stored_checkpoint(const char *dtype);
+
+#endif

@@ -1,0 +1,115 @@
+#include "test/lib/rig.h"
+
+#include "test/lib/device.h"
+
+/* ---- model and session ---- */
+
+bool rig_open_session(struct rig *rig, struct sluice_session_options *options) {
+    if (!options->device) options->device = test_device();
+    struct sluice_error e;
+    options->struct_size = sizeof *options;
+    return check(!sluice_session_open(rig->model, options, &rig->session, &e), "session: %s", e.what);
+}
+
+bool rig_open(struct rig *rig, const char *folder, int threads, uint64_t seed) {
+    struct error e = {0};
+    struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
+    struct sluice_session_options options = {.threads = threads};
+    memset(rig, 0, sizeof *rig);
+    watch_init(&rig->watch, seed);
+    if (!check(model_open(&rig->watch.sys, &from, &rig->model, &e) == OK, "%s: %s", folder, e.what))
+        return false;
+    return rig_open_session(rig, &options);
+}
+
+void check_given_back(struct rig *rig, bool keep, const char *what) {
+    for (int i = LINE_STORE; i < N_MEMORY_LINES; i++)
+        check((keep && i == LINE_STORE) || rig->watch.sys.use.live_bytes[i] == 0,
+              "%s: line %d still has %lld bytes", what, i, (long long)rig->watch.sys.use.live_bytes[i]);
+}
+
+void rig_close(struct rig *rig) {
+    sluice_session_close(rig->session);
+    sluice_model_close(rig->model);
+    for (int i = 0; i < N_MEMORY_LINES; i++)
+        check(rig->watch.sys.use.live_bytes[i] == 0, "line %d leaks %lld bytes", i,
+              (long long)rig->watch.sys.use.live_bytes[i]);
+    rig->session = NULL;
+    rig->model = NULL;
+}
+
+/* ---- runs ---- */
+
+int read_hashes(json_t *list, char (*to)[HEX]) {
+    int n = (int)json_array_size(list);
+    for (int i = 0; i < n && i < IMAGES; i++)
+        snprintf(to[i], HEX, "%s", json_string_value(json_array_get(list, (size_t)i)));
+    return n;
+}
+
+void result_free(struct result *r) {
+    json_decref(r->plan);
+    r->plan = NULL;
+}
+
+/* Nothing is faster than its floor, of stages or steps. */
+static void check_floors(json_t *list) {
+    size_t i;
+    json_t *work;
+    json_array_foreach(list, i, work) {
+        double floor = json_number_value(json_object_get(work, "floor_seconds"));
+        double seconds = json_number_value(json_object_get(work, "seconds"));
+        check(floor <= seconds, "%g s are less than the floor of %g", seconds, floor);
+    }
+}
+
+struct result run_or_decode(struct rig *rig, const struct sluice_request *request, const char *latent) {
+    struct result r = {0};
+    char *text = NULL;
+    r.code = latent ? sluice_decode(rig->session, request, latent, &r.error)
+                    : sluice_run(rig->session, request, &r.error);
+    sluice_report(rig->session, &text, NULL);
+    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
+    sluice_free(text);
+    r.n_latents = read_hashes(json_object_get(report, "latent_sha256"), r.latent);
+    r.n_images = read_hashes(json_object_get(report, "image_sha256"), r.image);
+    r.plan = json_incref(json_object_get(report, "plan"));
+    check_floors(json_object_get(report, "stages"));
+    check_floors(json_object_get(report, "steps"));
+    json_decref(report);
+    return r;
+}
+
+struct result run(struct rig *rig, const struct sluice_request *request) {
+    return run_or_decode(rig, request, NULL);
+}
+
+bool same_from(const struct result *want, int first, const struct result *got, const char *what) {
+    if (!check(got->code == SLUICE_OK, "%s: %s %s (%s) found %s", what, sluice_code_name(got->code),
+               got->error.what, got->error.where, got->error.found))
+        return false;
+    bool same = got->n_latents + got->n_images > 0;
+    for (int i = 0; i < got->n_latents; i++) same = same && !strcmp(want->latent[first + i], got->latent[i]);
+    for (int i = 0; i < got->n_images; i++) same = same && !strcmp(want->image[first + i], got->image[i]);
+    return check(same, "%s: other bits", what);
+}
+
+bool same(const struct result *want, const struct result *got, const char *what) {
+    return check(want->n_latents == got->n_latents, "%s: %d latents", what, got->n_latents) &&
+           same_from(want, 0, got, what);
+}
+
+/* ---- requests ---- */
+
+struct sluice_request request_fox(int width, int height, int steps, int batch, double cfg_scale) {
+    return (struct sluice_request){.struct_size = sizeof(struct sluice_request),
+                                   .prompt = "a red fox in the snow",
+                                   .negative_prompt = "blurry, low contrast",
+                                   .width = width,
+                                   .height = height,
+                                   .steps = steps,
+                                   .batch = batch,
+                                   .cfg_scale = cfg_scale,
+                                   .seed = 42,
+                                   .max_ram_bytes = plenty};
+}

@@ -1,0 +1,66 @@
+/* A model and a session on a watching sys, and runs whose hashes can be compared. */
+#ifndef SLUICE_TEST_RIG_H
+#define SLUICE_TEST_RIG_H
+
+#include "engine/api/session.h"
+#include "engine/open/model.h"
+#include "test/lib/check.h"
+#include "test/lib/folder.h"
+#include "test/lib/plans.h"
+#include "test/lib/watch.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- model and session ---- */
+
+struct rig {
+    struct watch watch;
+    sluice_model *model;
+    sluice_session *session;
+};
+
+bool rig_open_session(struct rig *rig, struct sluice_session_options *options);
+
+bool rig_open(struct rig *rig, const char *folder, int threads, uint64_t seed);
+
+/* Kept residents are the only memory of size that may outlive a run. */
+void check_given_back(struct rig *rig, bool keep, const char *what);
+
+void rig_close(struct rig *rig);
+
+/* ---- runs ---- */
+
+enum { IMAGES = 8, HEX = 65 };
+
+struct result {
+    int code;
+    struct sluice_error error;
+    int n_latents, n_images;
+    char latent[IMAGES][HEX], image[IMAGES][HEX];
+    json_t *plan; /* the one that was used; may be NULL */
+};
+
+/* Returns how many. */
+int read_hashes(json_t *list, char (*to)[HEX]);
+
+void result_free(struct result *r);
+
+/* latent: a file to decode; NULL: a run from the prompt. */
+struct result run_or_decode(struct rig *rig, const struct sluice_request *request, const char *latent);
+
+struct result run(struct rig *rig, const struct sluice_request *request);
+
+/* want: what the same request gave; first: image 0 of got is image `first` of want. */
+bool same_from(const struct result *want, int first, const struct result *got, const char *what);
+
+bool same(const struct result *want, const struct result *got, const char *what);
+
+/* ---- requests ---- */
+
+/* A short prompt against another; any budget will do. */
+struct sluice_request request_fox(int width, int height, int steps, int batch, double cfg_scale);
+
+#endif

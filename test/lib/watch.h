@@ -1,0 +1,66 @@
+/* A struct sys that watches, delays, poisons and fails. */
+#ifndef SLUICE_TEST_WATCH_H
+#define SLUICE_TEST_WATCH_H
+
+#include "engine/base/sys.h"
+
+#include <stdatomic.h>
+
+enum call {
+    CALL_ALLOC,
+    CALL_MAP,
+    CALL_COMMIT,
+    CALL_ROOM,
+    CALL_READ,
+    CALL_THREAD,
+    CALL_OPEN_DIRECT,
+    CALL_OPEN,
+    CALL_IDENTIFY,
+    CALL_CREATE,
+    CALL_WRITE,
+    CALL_FLUSH,
+    CALL_RENAME,
+    N_CALLS
+};
+
+/* How a read or a write fails; every other call has but one way. */
+enum fault { FAULT_ERROR, FAULT_SHORT, FAULT_INTERRUPTED, FAULT_END };
+
+struct watch {
+    struct sys sys;     /* first: the engine hands its address back to the functions */
+    struct sys machine; /* what really happens; counts in sys.use above */
+    bool delays, short_reads, interrupts, poison;
+    atomic_ullong random;
+    atomic_long count[N_CALLS];
+    enum call fail;
+    enum fault fault;
+    atomic_long fail_at; /* 0: never */
+    bool fail_on;        /* and every later one */
+    void (*on_read)(void *user, long n);
+    void *on_read_user;
+    /* What other programs leave: plenty, but so little when the run asks between two evaluations, with a
+     * chance of so many percent. The first question is the run's own, before it begins. */
+    uint64_t free_bytes;
+    int free_percent;
+    long n_free;
+    /* Releases of ring slots since something was last allocated: a run of them is the inside of a stage. */
+    atomic_long n_discards, n_groups;
+    atomic_bool in_group;
+};
+
+/* splitmix64, Steele et al. 2014 */
+uint64_t draw(atomic_ullong *state);
+
+/* A part of these bytes by chance r: of a direct file whole blocks. */
+size_t watch_shorten(int file, size_t bytes, uint64_t r);
+
+int64_t watch_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t offset);
+
+void watch_init(struct watch *w, uint64_t seed);
+
+/* Counts calls and peaks from here on, fails nothing. */
+void watch_restart(struct watch *w);
+
+void watch_fail(struct watch *w, enum call call, long at, bool and_later);
+
+#endif
