@@ -24,13 +24,12 @@ CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all 
 CFLAGS_tsan    := -O1 -g -fsanitize=thread
 CFLAGS_stress  := -O2 -g -DSLUICE_STRESS
 CFLAGS_cov     := -O0 -g --coverage
-# The CUDA device on the CPU, for tests: see test/emu.
-CFLAGS_emu      := -O2 -g
-CFLAGS_emu_asan := $(CFLAGS_asan)
-CFLAGS_emu_tsan := $(CFLAGS_tsan)
+CFLAGS_emu     := -O2 -g
 ifeq ($(CFLAGS_$(CONFIG)),)
-$(error CONFIG=$(CONFIG) is not one of release debug asan tsan stress cov emu emu_asan emu_tsan)
+$(error CONFIG=$(CONFIG) is not one of release debug asan tsan stress cov emu)
 endif
+# These have the CUDA device compiled for the CPU: see test/emu.
+EMULATED := $(filter emu asan tsan,$(CONFIG))
 CFLAGS := $(BASE) $(CFLAGS_$(CONFIG)) $(EXTRA_CFLAGS)
 LDFLAGS := -fopenmp $(filter -fsanitize=% --coverage,$(CFLAGS_$(CONFIG)))
 DNNL_LIBS := $(if $(DNNL_PREFIX),-L$(DNNL_PREFIX)/lib -Wl$(comma)-rpath$(comma)$(DNNL_PREFIX)/lib) -ldnnl

@@ -1,42 +1,45 @@
-# Tests. Each test/FOLDER/test_NAME.c is one program that links what tests share, the engine's objects and cmocka; it ends with
-# cmocka's summary. What runs, and in which order: test/check.sh. What test/device holds: test/device/check.mk.
-TEST_FOLDERS := $(filter-out test/device/,$(sort $(dir $(wildcard test/*/test_*.c))))
-TESTS := $(patsubst test_%.c,%,$(notdir $(wildcard $(TEST_FOLDERS:%=%test_*.c))))
-vpath test_%.c $(TEST_FOLDERS)
-TEST_BINS := $(TESTS:%=$B/test_%)
-
-# What tests share: of it a program takes what it names.
-TEST_LIB := $B/libtest.a
+# Tests. Each test/FOLDER/test_NAME.c is one program with cmocka that links the test library: the engine's objects, whose
+# symbols are not hidden from it, and those of test/lib. What runs, and where: test/suites.
+TEST_FOLDERS := $(sort $(dir $(wildcard test/*/test_*.c)))
+TESTS := $(patsubst test_%.c,%,$(notdir $(wildcard $(patsubst %,%test_*.c,$(filter-out test/device/,$(TEST_FOLDERS))))))
 TEST_LIB_O := $(patsubst %.c,$B/obj/%.o,$(wildcard test/lib/*.c))
-$(TEST_LIB): $(TEST_LIB_O)
-	@echo "  ar $@"
-	@rm -f $@
-	@$(AR) rcs $@ $^
--include $(TEST_LIB_O:.o=.d)
+# The tables families[] and recipes[] that tests see.
+TEST_TABLES_O := $B/obj/models/models.o
+TEST_ENGINE_O := $(filter-out $B/obj/models/models.o,$(ENGINE_O)) $(TEST_TABLES_O)
+TEST_LIBS := $(CLI_LIBS) $(LIBS)
+ifeq ($(CONFIG),tsan)
+# No oneDNN: its OpenMP is not instrumented and gives false races.
+TEST_ENGINE_O := $(patsubst %.c,$B/obj/%.o,$(wildcard engine/base/*.c engine/run/*.c kernels/*.c kernels/dry/*.c kernels/paced/*.c)) $(CUDA_O)
+TEST_LIBS := $(CUDA_LIBS) -lm -lpthread
+endif
 
 # Default visibility: a test may put its own malloc before the libraries'.
-$B/test_%: test_%.c $(TEST_LIB) $(ENGINE_O) $B/cuda.objects
-	@echo "  ld $@"
-	@$(CC) $(CFLAGS) -fvisibility=default -MMD -MP $(LDFLAGS) -o $@ $< $(TEST_LIB) $(filter %.o,$^) -lcmocka $(CLI_LIBS) $(LIBS)
+$(TEST_FOLDERS:%=$B/obj/%%.o) $B/obj/test/lib/%.o: CFLAGS += -fvisibility=default $(if $(filter release,$(CONFIG)),-O1)
+$B/libtest.a: $(TEST_ENGINE_O) $(TEST_LIB_O) $B/cuda.objects
+	@echo "  ar $@"
+	@rm -f $@
+	@$(AR) rcsT $@ $(filter %.o,$^)
+# One rule a folder: a program lies in $B, whatever folder its source is in.
+define TEST_PROGRAMS
+$B/test_%: $B/obj/$(1)test_%.o $B/libtest.a
+	@echo "  ld $$@"
+	@$(CC) $(LDFLAGS) -o $$@ $$(filter %.o,$$^) $B/libtest.a -lcmocka $(TEST_LIBS)
+endef
+$(foreach folder,$(TEST_FOLDERS),$(eval $(call TEST_PROGRAMS,$(folder))))
+.SECONDARY: $(patsubst %.c,$B/obj/%.o,$(wildcard test/*/test_*.c))
 # What the program alone has.
 $B/test_picture_read: $B/obj/cli/picture_read.o $B/obj/cli/fail.o
 
-# Under the thread sanitizer no oneDNN: its OpenMP is not instrumented and gives false races.
-TSAN_O := $(patsubst %.c,$B/obj/%.o,$(wildcard engine/base/*.c engine/run/*.c kernels/*.c kernels/dry/*.c kernels/paced/*.c))
-$B/tsan_%: test_%.c $(TEST_LIB) $(TSAN_O)
-	@echo "  ld $@"
-	@$(CC) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(TEST_LIB) $(TSAN_O) -lcmocka -lm -lpthread
-
 include test/device/check.mk
 include test/fuzz/fuzz.mk
-ifneq ($(filter emu%,$(CONFIG)),)
+ifneq ($(EMULATED),)
 include test/emu/emu.mk
 endif
 
 .PHONY: tests
-tests: all $(TEST_BINS)
+tests: all $(TESTS:%=$B/test_%)
 
--include $(wildcard $B/*.d)
+-include $(TEST_LIB_O:.o=.d) $(wildcard $(TEST_FOLDERS:%=$B/obj/%*.d))
 
 .PHONY: check check-all test demo packages
 check:

@@ -68,11 +68,11 @@ if [ "$all" = all ]; then
     for name in loaders tokenizer; do ring "debug $name" "build/debug/test_$name"; done
     ring "debug faults" env -u FAULTS build/debug/test_faults
 fi
-build CONFIG=tsan build/tsan/tsan_store build/tsan/tsan_pieces build/tsan/tsan_early build/tsan/tsan_give_up
-ring "tsan store" build/tsan/tsan_store
-ring "tsan pieces" build/tsan/tsan_pieces
-ring "tsan early" build/tsan/tsan_early
-ring "tsan give_up" build/tsan/tsan_give_up
+build CONFIG=tsan build/tsan/test_store build/tsan/test_pieces build/tsan/test_early build/tsan/test_give_up
+ring "tsan store" build/tsan/test_store
+ring "tsan pieces" build/tsan/test_pieces
+ring "tsan early" build/tsan/test_early
+ring "tsan give_up" build/tsan/test_give_up
 # The CUDA device on the CPU: one order of threads, or all three, whose results are the same bits.
 emulated_orders() {
     good=0
@@ -91,7 +91,7 @@ echo "$said"
 case $said in *"built for GPUs"*) ring "cuda doors" make -s doors ;; esac
 seed=$(date +%s)
 echo "threads go on in random order, EMU_SEED=$seed"
-for config in emu emu_asan emu_tsan; do
+for config in emu asan tsan; do
     build CONFIG=$config cuda-tests
     kind=test
     [ $config != emu_tsan ] || kind=tsan

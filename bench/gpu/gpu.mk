@@ -14,11 +14,11 @@ ifeq ($(GPU_STAGE),1)
 LDFLAGS += -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib'
 endif
 
-$(RIG_O) $B/obj/bench/gpu/fill.o: CFLAGS += $(if $(filter emu%,$(CONFIG)),-Itest/emu,-isystem $(CUDA_HOME)/include)
+$(RIG_O) $B/obj/bench/gpu/fill.o: CFLAGS += $(if $(EMULATED),-Itest/emu,-isystem $(CUDA_HOME)/include)
 $B/device_bench: $(RIG_O) $(ENGINE_O)
 	@echo "  ld $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
-$B/fill_gpu: $B/obj/bench/gpu/fill.o $(if $(filter emu%,$(CONFIG)),$(ENGINE_O))
+$B/fill_gpu: $B/obj/bench/gpu/fill.o $(if $(EMULATED),$(ENGINE_O))
 	@echo "  ld $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 $B/gpu_results: $(RESULTS_O)

@@ -1,4 +1,4 @@
-# The CUDA device: with nvcc and cuDNN's headers the real one, under CONFIG=emu the same sources on the CPU (test/emu),
+# The CUDA device: with nvcc and cuDNN's headers the real one, in EMULATED configurations the same sources on the CPU (test/emu),
 # else only what plans need. Sets CUDA_O and CUDA_LIBS.
 #   CUDA=0|1            without, with; by itself with where nvcc and cuDNN are, in release and debug
 #   CUDA_ARCHS="80 86"  machine code for these, and PTX of the last for what follows; the default is quick to build
@@ -17,7 +17,7 @@ ifneq ($(filter release debug,$(CONFIG)),)
 CUDA ?= $(if $(and $(NVCC),$(CUDNN_HEADER),$(shell command -v g++)),1,0)
 endif
 
-ifneq ($(filter emu%,$(CONFIG)),)
+ifneq ($(EMULATED),)
 override CUDA := 0
 CUDA_OBJECTS := $(CUDA_PLANS) $(CUDA_HOST) $(CUDA_KERNELS)
 EMU_O := $(patsubst test/emu/%.c,$B/obj/test/emu/%.o,$(wildcard test/emu/*.c)) \
@@ -34,8 +34,8 @@ $B/obj/kernels/cuda/%.o: kernels/cuda/%.cu
 $B/obj/test/emu/%.o: test/emu/%.cc
 	@mkdir -p $(@D)
 	@echo "  c++ $@"
-	@$(CXX) $(filter-out -fsanitize% -fno-sanitize% -O%,$(CXXFLAGS)) -O2 $(if $(findstring asan,$(CONFIG)),-DEMU_ASAN) \
-	    $(if $(findstring tsan,$(CONFIG)),-DEMU_TSAN) -Itest/emu -MMD -MP -c -o $@ $<
+	@$(CXX) $(filter-out -fsanitize% -fno-sanitize% -O%,$(CXXFLAGS)) -O2 $(if $(filter asan,$(CONFIG)),-DEMU_ASAN) \
+	    $(if $(filter tsan,$(CONFIG)),-DEMU_TSAN) -Itest/emu -MMD -MP -c -o $@ $<
 CUDA_LIBS := -lstdc++
 else ifeq ($(CUDA),1)
 ifeq ($(and $(NVCC),$(CUDNN_HEADER)),)
@@ -69,7 +69,7 @@ keep = $(shell mkdir -p $B; echo '$2' | cmp -s - $B/$1 || echo '$2' >$B/$1)
 $(call keep,cuda.objects,$(CUDA_OBJECTS))$(call keep,cuda.code,$(CUDA_CODE))
 CUDA_SAID = $(if $(filter 1,$(CUDA)),for GPUs by $(shell $(NVCC) --version | sed -n 's/.*release \([^,]*\),.*/nvcc \1/p'): machine code for $(CUDA_BUILT:%=sm_%) \
     and PTX of the last,for \
-    $(if $(filter emu%,$(CONFIG)),the emulator,the CPU alone: $(if $(NVCC),$(if $(CUDNN_HEADER),CUDA=$(CUDA),nvcc without cudnn.h),no nvcc)))
+    $(if $(EMULATED),the emulator,the CPU alone: $(if $(NVCC),$(if $(CUDNN_HEADER),CUDA=$(CUDA),nvcc without cudnn.h),no nvcc)))
 -include $(CUDA_O:.o=.d)
 
 .PHONY: cuda-all

@@ -1,11 +1,10 @@
-# Tests of the CUDA device: the same programs on a GPU (release or debug with CUDA=1) and on the CPU (CONFIG=emu, emu_asan),
-# where they need no CUDA. Under the thread sanitizer (CONFIG=emu_tsan) as tsan_cuda_NAME, without oneDNN as all of tsan_; the
-# gate needs whole models, and weights what the CPU makes of them: not there.
+# Tests of the CUDA device: the same programs on a GPU (release or debug with CUDA=1) and on the CPU (CONFIG=emu, asan, tsan),
+# where they need no CUDA. Not under the thread sanitizer, where there is no oneDNN: the gate, which needs whole models, and weights,
+# which needs what the CPU makes of them.
 CUDA_TESTS := $(patsubst test/device/test_cuda_%.c,%,$(wildcard test/device/test_cuda_*.c))
 CUDA_TEST_O := $B/obj/test/device/fragments.o
-.SECONDARY: $(CUDA_TEST_O)
 
-ifneq ($(filter emu%,$(CONFIG)),)
+ifneq ($(EMULATED),)
 $B/obj/test/device/%.o: test/device/%.cu
 	@mkdir -p $(@D)
 	@echo "  c++ $@"
@@ -17,17 +16,11 @@ $B/obj/test/device/%.o: test/device/%.cu
 	@$(NVCC) $(NVCCFLAGS) -MD -MP -MF $(@:.o=.d) -c -o $@ $<
 endif
 
-$B/test_cuda_%: test/device/test_cuda_%.c $(TEST_LIB) $(ENGINE_O) $B/cuda.objects $(CUDA_TEST_O)
-	@echo "  ld $@"
-	@$(CC) $(CFLAGS) -fvisibility=default -MMD -MP $(LDFLAGS) -o $@ $< $(TEST_LIB) $(ENGINE_O) $(CUDA_TEST_O) -lcmocka $(LIBS)
-
-$B/tsan_cuda_%: test/device/test_cuda_%.c $(TEST_LIB) $(TSAN_O) $(CUDA_O) $(CUDA_TEST_O)
-	@echo "  ld $@"
-	@$(CC) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(TEST_LIB) $(TSAN_O) $(CUDA_O) $(CUDA_TEST_O) -lcmocka $(CUDA_LIBS) -lm -lpthread
+# The emulator's objects by name: what these tests ask it for are weak symbols, for which no archive is searched.
+$(CUDA_TESTS:%=$B/test_cuda_%): $(CUDA_TEST_O) $(EMU_O)
 
 .PHONY: cuda-tests
-cuda-tests: $(if $(filter emu_tsan,$(CONFIG)),$(patsubst %,$B/tsan_cuda_%,$(filter-out gate weights,$(CUDA_TESTS))),$(CUDA_TESTS:%=$B/test_cuda_%)) \
-    $(if $(filter emu%,$(CONFIG)),$B/emu_self)
+cuda-tests: $(patsubst %,$B/test_cuda_%,$(if $(filter tsan,$(CONFIG)),$(filter-out gate weights,$(CUDA_TESTS)),$(CUDA_TESTS))) $(if $(EMULATED),$B/emu_self)
 
 # Whether the toolkit was there, and what was built with it.
 .PHONY: cuda-said

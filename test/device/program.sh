@@ -3,7 +3,7 @@
 # CUDA call that can fail, once with no memory, once refused, once with the GPU lost, and Ctrl-C. A run that ends well drew the
 # same picture; any other leaves one line, its code, and no picture.
 #
-# usage: program.sh SLUICE MODEL_DIR [SCRATCH_DIR]      SLUICE: of CONFIG=emu or emu_asan. CALLS=all: more of each call
+# usage: program.sh SLUICE MODEL_DIR [SCRATCH_DIR]      SLUICE: of CONFIG=emu or asan. CALLS=all: more of each call
 . "$(dirname "$0")/../program/program.sh"
 direct=$(sed -n 's/^exec "\(.*\)" "$@"$/\1/p' ../on_cpu) # without a device by default
 export OMP_WAIT_POLICY=passive

@@ -61,12 +61,12 @@ case "$wanted" in
     ;;
 esac
 mkdir -p $work
-fault await kernels/cuda/order.c emu_tsan tsan_cuda_store test_worlds "$race"
-fault mark kernels/cuda/order.c emu_tsan tsan_cuda_store test_worlds "$race"
-fault barrier kernels/cuda/attention.cu emu_tsan tsan_cuda_ops test_attention "$race|$wrong"
-fault index kernels/cuda/picture.cu emu_asan test_cuda_ops test_elementwise "AddressSanitizer|$wrong"
-fault distance kernels/cuda/attention.cu emu_asan test_cuda_ops test_attention "AddressSanitizer|$wrong"
-fault slot engine/run/store_pieces.c emu_tsan tsan_cuda_store test_worlds "$race"
+fault await kernels/cuda/order.c tsan test_cuda_store test_worlds "$race"
+fault mark kernels/cuda/order.c tsan test_cuda_store test_worlds "$race"
+fault barrier kernels/cuda/attention.cu tsan test_cuda_ops test_attention "$race|$wrong"
+fault index kernels/cuda/picture.cu asan test_cuda_ops test_elementwise "AddressSanitizer|$wrong"
+fault distance kernels/cuda/attention.cu asan test_cuda_ops test_attention "AddressSanitizer|$wrong"
+fault slot engine/run/store_pieces.c tsan test_cuda_store test_worlds "$race"
 fault pin engine/run/pins.c emu test_cuda_store test_worlds 'copies were out of memory that is not pinned'
 rm -rf "$work/tree"
 echo "$passed passed, $failed failed"
