@@ -124,9 +124,9 @@ static struct result act_tokenize(struct rig *rig, const struct sluice_request *
     struct prompt_tokens tokens = {0};
     struct sys *sys = &rig->watch.sys;
     if (tokenizer_open(sys, "test/golden/zimage_a/model/tokenizer", &tokenizer, &e) == OK &&
-        prompt_check(&recipes[0]->text[0], tokenizer, &e) == OK)
-        prompt_encode(sys, &recipes[0]->text[0], tokenizer, request->prompt, strlen(request->prompt), &tokens,
-                      &e);
+        prompt_check(&recipes[0]->slot[0].text, tokenizer, &e) == OK)
+        prompt_encode(sys, &recipes[0]->slot[0].text, tokenizer, request->prompt, strlen(request->prompt),
+                      &tokens, &e);
     struct result r = result_of(&e, tokens.ids, (size_t)tokens.n_ids * sizeof *tokens.ids);
     sys->release(sys, tokens.ids);
     tokenizer_close(tokenizer);

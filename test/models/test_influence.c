@@ -25,7 +25,7 @@ enum result { LATENT, DECODED, ENCODED, N_RESULTS };
 struct probe {
     const struct fixture *fixture;
     char model[PATH];
-    struct tensor_index *index; /* of the component that is tried */
+    const struct tensor_index *index; /* of the component that is tried */
     enum result result;
     struct tensor known[N_RESULTS]; /* with all tensors as they are; rank 0: not asked for by this fixture */
     int n_tried, n_wrong;
