@@ -1,10 +1,12 @@
 /* What the benches share: see bench.h. */
 #include "engine/bench/bench.h"
-#include "loaders/json.h"
 
 #include "engine/api/machine.h"
-#include "engine/open/model.h"
 #include "engine/api/rates_file.h"
+#include "engine/open/model.h"
+#include "loaders/json.h"
+
+#include <stdlib.h>
 
 enum status bench_start(struct bench *bench, const struct sluice_bench_options *options, struct error *e) {
     struct rates ignored = {0};
@@ -52,4 +54,14 @@ int bench_finish(struct bench *bench, json_t *rest, int threads, char **json, ch
     json_decref(rest);
     json_decref(bench->rows);
     return publish_error(e, error);
+}
+
+static int bench_by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_median(double *values, int n) {
+    qsort(values, (size_t)n, sizeof *values, bench_by_value);
+    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }

@@ -26,5 +26,7 @@ enum status bench_go_on(const struct bench *bench, double fraction, const char *
  */
 int bench_finish(struct bench *bench, json_t *rest, int threads, char **json, char **rates, struct error *e,
                  struct sluice_error *error);
+/* The median of n values, which it sorts. */
+double bench_median(double *values, int n);
 
 #endif

@@ -1,18 +1,105 @@
 /* `sluice bench block`: how near a real block and a real decoder come to the rate at which oneDNN multiplies.
  *
- * Each round runs the family's forward over made-up weights, then every product and convolution it is made of
+ * Each round runs the family's forward over random weights, then every product and convolution it is made of
  * once as oneDNN does it best: whole, with weights that are f32 and repacked already. So both rates are of
  * the same seconds on a machine that others use too. Medians of the rounds count. */
 #include "engine/bench/block.h"
 
-#include "engine/bench/watch.h"
 #include "engine/bench/random_weights.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/onednn.h"
 #include "models/models.h"
 
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 #include <strings.h>
+
+/* ---- a watched device ---- */
+
+enum { PRODUCTS_MAX = 64 };
+
+/* A product or a convolution as one call to oneDNN: all rows, all columns, nothing cut. */
+struct product {
+    struct onednn_key key;
+    int calls;    /* in one pass */
+    double flops; /* of one call, as the forward needs it */
+};
+
+/* A device that computes with another one and writes down where time goes, by class of operators, and which
+ * matrix products and convolutions a forward is made of. */
+struct watch {
+    struct device device;
+    struct sys *sys;
+    struct device *target;
+    struct {
+        double seconds, flops; /* flops: multiplications and additions; 0 where bytes are what counts */
+    } class[N_OP_CLASSES];
+    struct product products[PRODUCTS_MAX];
+    int n_products;
+};
+
+static void watch_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
+    const struct device *target = ((const struct watch *)device)->target;
+    target->cost(target, op, cost);
+}
+
+static enum status watch_prepare(struct device *device, const struct op *op, struct error *e) {
+    struct device *target = ((struct watch *)device)->target;
+    return target->prepare(target, op, e);
+}
+
+/* oneDNN wants channels in eights. */
+static int32_t eights(int32_t n) {
+    return (n + 7) / 8 * 8;
+}
+
+static struct onednn_key watch_key(const struct op *op) {
+    const int32_t *out = op->out.dim, *weight = op->in[1].dim;
+    if (op->kind == OP_LINEAR)
+        return (struct onednn_key){ONEDNN_PRODUCT_T, {op->in[0].dim[0], weight[0], weight[1]}};
+    return (struct onednn_key){
+        ONEDNN_CONV, {out[0], out[1], eights(weight[1]), eights(weight[0]), weight[2], op->conv.stride == 2}};
+}
+
+/* What the table has no room for is not compared; no model of ours comes near. */
+static void count_product(struct watch *w, const struct op *op) {
+    struct onednn_key key = watch_key(op);
+    int i = 0;
+    while (i < w->n_products && memcmp(&w->products[i].key, &key, sizeof key) != 0) i++;
+    if (i == PRODUCTS_MAX) return;
+    if (i == w->n_products) w->products[w->n_products++] = (struct product){key, 0, op_flops(op)};
+    w->products[i].calls++;
+}
+
+static enum status watch_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
+    struct watch *w = (struct watch *)device;
+    enum op_class class = op_class_of(op);
+    double start = w->sys->clock(w->sys);
+    w->target->run(w->target, op, workspace, e);
+    w->class[class].seconds += w->sys->clock(w->sys) - start;
+    if (class != CLASS_BYTES) w->class[class].flops += op_flops(op);
+    if (class == CLASS_LINEAR || class == CLASS_CONV) count_product(w, op);
+    return e->code;
+}
+
+/* In place; borrows both. */
+static void watch_init(struct watch *watch, struct sys *sys, struct device *target) {
+    *watch = (struct watch){.device = {.name = target->name,
+                                       .threads = target->threads,
+                                       .cost = watch_cost,
+                                       .prepare = watch_prepare,
+                                       .run = watch_run},
+                            .sys = sys,
+                            .target = target};
+}
+
+/* Forgets everything but the products' shapes. */
+static void watch_reset(struct watch *watch) {
+    memset(watch->class, 0, sizeof watch->class);
+    for (int i = 0; i < watch->n_products; i++) watch->products[i].calls = 0;
+}
+
+/* ---- what a round is about ---- */
 
 enum { LIBRARY = N_OP_CLASSES, ALL, PLAIN, N_TIMES };
 
@@ -23,8 +110,8 @@ struct round_times {
 struct block_bench {
     struct bench *bench;
     const struct bench_block_case *c;
-    struct bench_part part, plain; /* plain: of bf16, beside another type */
-    struct bench_watch watch;
+    struct random_component component, plain; /* plain: of bf16, beside another type */
+    struct watch watch;
     struct onednn *onednn;
     char *memory; /* of the largest of oneDNN's own products */
     uint64_t bytes;
@@ -77,7 +164,7 @@ static enum status prepare_products(struct block_bench *b, struct error *e) {
     b->memory = sys->map(sys, LINE_ACTIVATION, b->bytes);
     if (!b->memory)
         return error_set(e, MEMORY, "no memory for a bench of %llu bytes", (unsigned long long)b->bytes);
-    made_weights(&random, &numbers, 1, b->memory, b->bytes);
+    random_weights_fill(&random, &numbers, 1, b->memory, b->bytes);
     return OK;
 }
 
@@ -100,16 +187,9 @@ static double time_product(struct block_bench *b, const struct onednn_key *key, 
 /* ---- rounds ---- */
 
 /* Between operators, so that nobody waits for the end of a round to cancel. */
-static bool tick(void *user) {
+static bool block_tick(void *user) {
     struct block_bench *b = user;
     return bench_go_on(b->bench, b->fraction, b->what, b->error) == OK;
-}
-
-/* Seconds of the forward with bf16 weights. */
-static double time_plain(struct block_bench *b, struct error *e) {
-    double start = clock_of(b);
-    if (b->plain.sys) bench_part_run(&b->plain, b->plain.device, e);
-    return clock_of(b) - start;
 }
 
 /* A round is announced before its clock starts: whoever listens may measure something of his own then. */
@@ -123,29 +203,21 @@ static enum status announce(struct block_bench *b, int round, struct error *e) {
 static enum status run_round(struct block_bench *b, int round, struct error *e) {
     struct round_times times = {0};
     if (announce(b, round, e) != OK) return e->code;
-    bench_watch_reset(&b->watch);
+    watch_reset(&b->watch);
     double start = clock_of(b);
-    if (bench_part_run(&b->part, &b->watch.device, e) != OK) return e->code;
+    if (random_component_run(&b->component, &b->watch.device, e) != OK) return e->code;
     times.seconds[ALL] = clock_of(b) - start;
     for (int i = 0; i < N_OP_CLASSES; i++) times.seconds[i] = b->watch.class[i].seconds;
-    times.seconds[PLAIN] = time_plain(b, e);
+    start = clock_of(b);
+    if (b->plain.sys) random_component_run(&b->plain, b->plain.device, e);
+    times.seconds[PLAIN] = clock_of(b) - start;
     if (e->code != OK || (!b->memory && prepare_products(b, e) != OK)) return e->code;
-    for (int i = 0; i < b->watch.n_products && tick(b) && e->code == OK; i++) {
-        const struct bench_product *p = &b->watch.products[i];
+    for (int i = 0; i < b->watch.n_products && block_tick(b) && e->code == OK; i++) {
+        const struct product *p = &b->watch.products[i];
         times.seconds[LIBRARY] += p->calls * time_product(b, &p->key, e);
     }
     if (round > 0) b->rounds[b->n_rounds++] = times; /* the first one warms up */
     return e->code;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int n) {
-    qsort(values, (size_t)n, sizeof *values, by_value);
-    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
 /* Of the times of one kind or, with over, of their share of another kind's in the same round. */
@@ -153,12 +225,12 @@ static double median_of(const struct block_bench *b, int time, int over) {
     double values[BENCH_ROUNDS_MAX];
     for (int i = 0; i < b->n_rounds; i++)
         values[i] = b->rounds[i].seconds[time] / (over < 0 ? 1 : b->rounds[i].seconds[over]);
-    return median(values, b->n_rounds);
+    return bench_median(values, b->n_rounds);
 }
 
 /* ---- rows ---- */
 
-static json_t *add_row(const struct block_bench *b, const char *what, double seconds, double flops) {
+static json_t *block_add_row(const struct block_bench *b, const char *what, double seconds, double flops) {
     json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:i, s:f}", "part", b->c->name, "shape",
                             b->c->shape, "type", dtype_name(b->c->sizes.type), "what", what, "threads",
                             b->bench->threads, "precision", "f32", "rounds", b->n_rounds, "seconds", seconds);
@@ -171,17 +243,17 @@ static json_t *add_row(const struct block_bench *b, const char *what, double sec
 }
 
 /* The whole, against what its FLOPs would take at the library's rate; that rate; where the time went. */
-static void add_rows(const struct block_bench *b) {
+static void block_add_rows(const struct block_bench *b) {
     double work = b->watch.class[CLASS_LINEAR].flops + b->watch.class[CLASS_CONV].flops;
     double all = work + b->watch.class[CLASS_ATTENTION].flops;
-    json_t *row = add_row(b, "all", median_of(b, ALL, -1), all);
+    json_t *row = block_add_row(b, "all", median_of(b, ALL, -1), all);
     json_object_set_new(row, "product_rate_share", json_real(all / work * median_of(b, LIBRARY, ALL)));
     if (b->plain.sys) json_object_set_new(row, "of_bf16", json_real(median_of(b, ALL, PLAIN)));
-    add_row(b, "library", median_of(b, LIBRARY, -1), work);
+    block_add_row(b, "library", median_of(b, LIBRARY, -1), work);
     for (int i = 0; i < N_OP_CLASSES; i++) {
         double flops = b->watch.class[i].flops;
         if (median_of(b, i, -1) <= 0) continue;
-        row = add_row(b, op_class_name((enum op_class)i), median_of(b, i, -1), flops);
+        row = block_add_row(b, op_class_name((enum op_class)i), median_of(b, i, -1), flops);
         json_object_set_new(row, "time_share", json_real(median_of(b, i, ALL)));
         if (flops > 0)
             json_object_set_new(row, "product_rate_share",
@@ -189,13 +261,13 @@ static void add_rows(const struct block_bench *b) {
     }
 }
 
-static enum status make_parts(struct block_bench *b, struct device *device, struct error *e) {
-    struct bench_part_sizes plain = b->c->sizes;
+static enum status make_components(struct block_bench *b, struct device *device, struct error *e) {
+    struct random_component_sizes plain = b->c->sizes;
     plain.type = DTYPE_BF16;
-    if (bench_part_make(&b->part, &b->bench->sys, device, &b->c->sizes, e) != OK) return e->code;
+    if (random_component_make(&b->component, &b->bench->sys, device, &b->c->sizes, e) != OK) return e->code;
     if (b->c->sizes.type == DTYPE_BF16) return OK;
-    if (bench_part_make(&b->plain, &b->bench->sys, device, &plain, e) != OK) return e->code;
-    b->plain.context.tick = tick;
+    if (random_component_make(&b->plain, &b->bench->sys, device, &plain, e) != OK) return e->code;
+    b->plain.context.tick = block_tick;
     b->plain.context.tick_user = b;
     return OK;
 }
@@ -204,16 +276,16 @@ enum status bench_block_measure(struct bench *bench, struct device *device, cons
                                 struct error *e) {
     struct block_bench b = {.bench = bench, .c = c, .error = e};
     b.onednn = onednn_open(&bench->sys, bench->threads, e);
-    if (b.onednn && make_parts(&b, device, e) == OK) {
-        bench_watch_init(&b.watch, &bench->sys, device);
-        b.part.context.tick = tick;
-        b.part.context.tick_user = &b;
+    if (b.onednn && make_components(&b, device, e) == OK) {
+        watch_init(&b.watch, &bench->sys, device);
+        b.component.context.tick = block_tick;
+        b.component.context.tick_user = &b;
         for (int i = 0; i <= c->rounds && run_round(&b, i, e) == OK; i++) continue;
-        if (e->code == OK) add_rows(&b);
+        if (e->code == OK) block_add_rows(&b);
     }
     if (b.memory) bench->sys.unmap(&bench->sys, LINE_ACTIVATION, b.memory, b.bytes);
-    if (b.part.sys) bench_part_destroy(&b.part);
-    if (b.plain.sys) bench_part_destroy(&b.plain);
+    if (b.component.sys) random_component_destroy(&b.component);
+    if (b.plain.sys) random_component_destroy(&b.plain);
     onednn_close(b.onednn);
     return e->code;
 }

@@ -3,13 +3,13 @@
 #define SLUICE_BENCH_BLOCK_H
 
 #include "engine/bench/bench.h"
-#include "engine/bench/piece.h"
+#include "engine/bench/random_component.h"
 
-/* Measures one part in so many rounds and adds its rows. name: "block"; shape: what a reader is told of it;
- * from, to: where in the whole bench this lies. */
+/* Measures one component in so many rounds and adds its rows. name: "block"; shape: what a reader is told of
+ * it; from, to: where in the whole bench this lies. */
 struct bench_block_case {
     const char *name, *shape;
-    struct bench_part_sizes sizes;
+    struct random_component_sizes sizes;
     int rounds; /* 1 to BENCH_ROUNDS_MAX */
     double from, to;
 };

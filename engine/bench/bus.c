@@ -3,8 +3,9 @@
  *
  * Invariants: the file that it writes loses its name as soon as it is open, so that no end of the process
  * leaves it behind; a rate that came out of the page cache is shown as such and never saved as the disk's. */
+#include "engine/bench/bus.h"
+
 #include "engine/bench/bench.h"
-#include "engine/bench/links.h"
 #include "kernels/cuda/cuda.h"
 
 #include <errno.h>
@@ -45,7 +46,7 @@ struct mover {
     _Atomic int *problem; /* errno of a read that failed */
 };
 
-static void read_pieces(struct mover *m) {
+static void bus_read_pieces(struct mover *m) {
     int64_t i;
     while ((i = atomic_fetch_add(m->next, 1)) < m->pieces && m->sys->clock(m->sys) < m->deadline) {
         for (int64_t done = 0; done < m->piece;) {
@@ -70,7 +71,7 @@ static void copy_pieces(struct mover *m) {
 
 static void move(void *argument) {
     struct mover *m = argument;
-    m->file >= 0 ? read_pieces(m) : copy_pieces(m);
+    m->file >= 0 ? bus_read_pieces(m) : copy_pieces(m);
 }
 
 /* Bytes a second that n threads move, each in its own part of the buffer; 0 with *problem set on failure. */
@@ -125,15 +126,15 @@ static bool set_direct(int file, bool direct) {
     return flags >= 0 && !fcntl(file, F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT);
 }
 
-static void add_row(struct bus *bus, const char *path, int64_t piece, double rate, const char *key,
-                    json_t *how, int threads) {
+static void bus_add_row(struct bus *bus, const char *path, int64_t piece, double rate, const char *key,
+                        json_t *how, int threads) {
     json_t *row = json_pack("{s:s, s:I, s:f, s:i}", "path", path, "bytes", (json_int_t)piece,
                             "gbytes_per_second", rate / 1e9, "threads", threads);
     if (how) json_object_set_new(row, key, how);
     json_array_append_new(bus->bench->rows, row);
 }
 
-static enum status unreadable(struct error *e, const char *path, int problem) {
+static enum status bus_unreadable(struct error *e, const char *path, int problem) {
     error_set(e, problem == ENOENT ? MISSING : IO, "the file to measure with cannot be read");
     error_where(e, "%s", path);
     return error_found(e, "%s", strerror(problem));
@@ -149,12 +150,12 @@ static enum status measure_reads(struct bus *bus, int64_t piece, bool direct, st
     double rate = move_together(bus, READERS, bus->file, piece, 1, &problem);
     set_direct(bus->file, false);
     if (direct && problem == EINVAL) return OK;
-    if (problem) return unreadable(e, name ? name : "a file of ours", problem);
-    add_row(bus, "disk", piece, rate, "page_cache",
-            json_string(direct   ? "bypassed"
-                        : cached ? "kept"
-                                 : "dropped"),
-            READERS);
+    if (problem) return bus_unreadable(e, name ? name : "a file of ours", problem);
+    bus_add_row(bus, "disk", piece, rate, "page_cache",
+                json_string(direct   ? "bypassed"
+                            : cached ? "kept"
+                                     : "dropped"),
+                READERS);
     bool counts = piece >= SAVED_FROM || bus->file_bytes < SAVED_FROM;
     if (!cached && counts && rate > bus->bench->measured.disk) bus->bench->measured.disk = rate;
     return OK;
@@ -178,7 +179,7 @@ static enum status unwritable(struct error *e, const char *folder, int problem) 
 }
 
 /* Bytes that no disk can compress away: a multiplicative generator's. */
-static void fill(char *buffer, uint64_t bytes) {
+static void bus_fill(char *buffer, uint64_t bytes) {
     uint64_t *words = (uint64_t *)buffer, x = 88172645463325252u;
     for (uint64_t i = 0; i < bytes / sizeof *words; i++) {
         x ^= x << 13, x ^= x >> 7, x ^= x << 17;
@@ -186,7 +187,7 @@ static void fill(char *buffer, uint64_t bytes) {
     }
 }
 
-static enum status write_file(struct bus *bus, int out, const char *folder, struct error *e) {
+static enum status bus_write_file(struct bus *bus, int out, const char *folder, struct error *e) {
     enum { PART = 4 << 20 };
     struct sys *sys = &bus->bench->sys;
     for (int64_t at = 0; at < FILE_BYTES;) {
@@ -215,18 +216,18 @@ static enum status make_file(struct bus *bus, struct error *e) {
     if (bus->file < 0)
         unwritable(e, folder, bus->file);
     else
-        write_file(bus, out, folder, e);
+        bus_write_file(bus, out, folder, e);
     sys->close(sys, out);
     bus->file_bytes = FILE_BYTES;
     return e->code;
 }
 
-static enum status open_file(struct bus *bus, const char *path, struct error *e) {
+static enum status bus_open_file(struct bus *bus, const char *path, struct error *e) {
     struct sys *sys = &bus->bench->sys;
     struct file_identity identity;
     bus->file = sys->open(sys, path);
     int problem = bus->file < 0 ? bus->file : sys->identify(sys, bus->file, &identity);
-    if (problem < 0) return unreadable(e, path, -problem);
+    if (problem < 0) return bus_unreadable(e, path, -problem);
     if (!identity.regular || identity.bytes < piece_bytes[0]) {
         error_set(e, LIMIT, "this is no file to measure with");
         error_where(e, "%s", path);
@@ -248,7 +249,7 @@ static enum status measure_copies(struct bus *bus, int threads, struct error *e)
         int problem;
         double rate = move_together(bus, threads, -1, piece_bytes[i], 0.2, &problem);
         if (problem) return error_set(e, MEMORY, "no thread to measure with");
-        add_row(bus, "host_copy", piece_bytes[i], rate, NULL, NULL, threads);
+        bus_add_row(bus, "host_copy", piece_bytes[i], rate, NULL, NULL, threads);
         if (piece_bytes[i] >= SAVED_FROM && rate > bench->measured.host_copy)
             bench->measured.host_copy = rate;
     }
@@ -264,7 +265,7 @@ static enum status measure_path(struct bus *bus, enum cuda_path path, double *be
         if (bench_go_on(bus->bench, 0.98, "the GPU's bus", e) != OK ||
             cuda_bus_rate(&bus->bench->sys, 0, path, (uint64_t)piece_bytes[i], &rate, e) != OK)
             return e->code;
-        add_row(bus, cuda_path_name(path), piece_bytes[i], rate, NULL, NULL, 1);
+        bus_add_row(bus, cuda_path_name(path), piece_bytes[i], rate, NULL, NULL, 1);
         if (rate > *best) *best = rate;
     }
     return OK;
@@ -288,14 +289,54 @@ static enum status measure_gpu(struct bus *bus, struct error *e) {
     return e->code;
 }
 
+/* ---- names of links ---- */
+
+/* Limits lie halfway, by ratio, between what neighbours reach in practice, so that 15 % of bad luck does not
+ * change a name. */
+struct link {
+    double below_gbytes; /* a rate under this is one of these */
+    const char *name;
+};
+
+/* Hard disks 0.1 to 0.28, SATA ends at 0.55, NVMe drives at 3.5, 7 and 14 GB/s by PCIe generation. Faster
+ * than that is memory. */
+static const struct link disk_links[] = {{0.3, "hard disk"}, {0.7, "SATA SSD"}, {4.2, "NVMe Gen3"},
+                                         {8, "NVMe Gen4"},   {16, "NVMe Gen5"}, {1e300, "page cache"}};
+
+/* Reached in practice with pinned memory: Gen3 x4 3.1, x8 6.2, x16 12.4; each generation doubles it, so a
+ * rate alone cannot tell x16 of one from x8 of the next. */
+static const struct link pinned_links[] = {{1.1, "PCIe Gen3 x1 or narrower"},
+                                           {2.2, "PCIe Gen3 x2"},
+                                           {4.4, "PCIe Gen3 x4"},
+                                           {9, "PCIe Gen3 x8 or Gen4 x4"},
+                                           {17.5, "PCIe Gen3 x16 or Gen4 x8"},
+                                           {36, "PCIe Gen4 x16 or Gen5 x8"},
+                                           {80, "PCIe Gen5 x16"},
+                                           {1e300, "a link wider than PCIe"}};
+
+static const char *link_name(const struct link *link, double bytes_per_second) {
+    while (!(bytes_per_second / 1e9 < link->below_gbytes) && link->below_gbytes < 1e300) link++;
+    return link->name;
+}
+
+const char *link_of_disk(double bytes_per_second) {
+    return link_name(disk_links, bytes_per_second);
+}
+
+const char *link_of_pinned(double bytes_per_second) {
+    return link_name(pinned_links, bytes_per_second);
+}
+
+/* ---- all of it ---- */
+
 static enum status measure_all(struct bus *bus, struct error *e) {
     const char *file = bus->bench->options.file;
     struct sys *sys = &bus->bench->sys;
     bus->buffer = sys->map(sys, LINE_STORE, BUFFER_BYTES);
     if (!bus->buffer) return error_set(e, MEMORY, "no memory for a buffer of 128 MiB");
-    fill(bus->buffer, BUFFER_BYTES);
+    bus_fill(bus->buffer, BUFFER_BYTES);
     bus->done = 0.1;
-    if ((file ? open_file(bus, file, e) : make_file(bus, e)) != OK || measure_disk(bus, e) != OK)
+    if ((file ? bus_open_file(bus, file, e) : make_file(bus, e)) != OK || measure_disk(bus, e) != OK)
         return e->code;
     int threads = bus->bench->threads < COPIERS ? bus->bench->threads : COPIERS;
     if (measure_copies(bus, 1, e) == OK && threads > 1) measure_copies(bus, threads, e);

@@ -167,7 +167,7 @@ int stored_types_divide(struct stored_types *types, const struct block_kind *kin
                                .spread = spec->spread};
     const struct stored_type *type = choose(types, kind, &made.values);
     made.values = tensor_make(NULL, type->dtype, spec->rank, dim);
-    if (type->scales) made.values.scale = made_scale(&made.values, spec->spread);
+    if (type->scales) made.values.scale = random_weights_scale(&made.values, spec->spread);
     add(out, &n, NULL, file_values(&made.values), made);
     return add_scales(type, made, out, n);
 }
@@ -175,10 +175,10 @@ int stored_types_divide(struct stored_types *types, const struct block_kind *kin
 void made_tensor_fill(uint64_t *random, const struct made_tensor *made, void *to, uint64_t bytes) {
     switch (made->what) {
     case MADE_VALUES:
-        made_weights(random, &made->values, made->spread, to, bytes);
+        random_weights_fill(random, &made->values, made->spread, to, bytes);
         break;
     case MADE_SCALES:
-        made_scales(random, &made->values, made->spread, to, bytes);
+        random_weights_fill_scales(random, &made->values, made->spread, to, bytes);
         break;
     case MADE_SCALE:
         memcpy(to, &made->values.scale, bytes);

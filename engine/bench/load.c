@@ -63,7 +63,7 @@ static enum status open_model(struct load *l, struct error *e) {
 }
 
 /* Blocks of a component, in the order of their visits, as long as there are bytes left. */
-static void add_stage(struct load *l, const struct component *c, uint64_t most, struct error *e) {
+static void load_add_stage(struct load *l, const struct component *c, uint64_t most, struct error *e) {
     int s = l->n_stages, first = l->visits.n_visits, n = 0;
     uint64_t largest = 0;
     for (; n < c->n_blocks && l->bytes < most; n++) {
@@ -93,7 +93,7 @@ static enum status list_blocks(struct load *l, struct error *e) {
     l->buffer = sys->map(sys, LINE_STORE, DD_PIECE);
     if (!l->blocks || !l->need || !l->plan || !l->buffer)
         return error_set(e, MEMORY, "no memory for a buffer of 16 MiB");
-    for (int i = 0; i < SLOTS_MAX && e->code == OK; i++) add_stage(l, &l->model->component[i], most, e);
+    for (int i = 0; i < SLOTS_MAX && e->code == OK; i++) load_add_stage(l, &l->model->component[i], most, e);
     return e->code;
 }
 
@@ -187,24 +187,14 @@ static enum status drop(struct load *l, struct byte_source *source, void *unused
     return e->code;
 }
 
-static enum status open_direct(struct load *l, struct byte_source *source, void *all, struct error *e) {
+static enum status load_open_direct(struct load *l, struct byte_source *source, void *all, struct error *e) {
     (void)l;
     if (source_open_direct(source)) *(bool *)all = false;
     return e->code;
 }
 
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *rates) {
-    qsort(rates, ROUNDS, sizeof *rates, compare);
-    return rates[ROUNDS / 2];
-}
-
-static void add_row(struct load *l, enum way way, double *ours, double *dd) {
-    double rate = median(ours), other = median(dd);
+static void load_add_row(struct load *l, enum way way, double *ours, double *dd) {
+    double rate = bench_median(ours, ROUNDS), other = bench_median(dd, ROUNDS);
     json_array_append_new(l->bench->rows,
                           json_pack("{s:s, s:s, s:I, s:i, s:f, s:f, s:f}", "path", "load", "page_cache",
                                     way_names[way], "bytes", (json_int_t)l->bytes, "threads",
@@ -215,7 +205,7 @@ static void add_row(struct load *l, enum way way, double *ours, double *dd) {
 static enum status measure_way(struct load *l, enum way way, struct error *e) {
     double ours[ROUNDS], dd[ROUNDS];
     bool direct = true;
-    if (way == WAY_DIRECT) each_source(l, open_direct, &direct, e);
+    if (way == WAY_DIRECT) each_source(l, load_open_direct, &direct, e);
     if (!direct) return OK;
     if (way == WAY_CACHED) read_like_dd(l, way, &dd[0], e), read_as_stages_do(l, way, &ours[0], e);
     for (int i = 0; i < ROUNDS && e->code == OK; i++) {
@@ -226,7 +216,7 @@ static enum status measure_way(struct load *l, enum way way, struct error *e) {
         if (way == WAY_COLD) each_source(l, drop, NULL, e);
         read_as_stages_do(l, way, &ours[i], e);
     }
-    if (e->code == OK) add_row(l, way, ours, dd);
+    if (e->code == OK) load_add_row(l, way, ours, dd);
     return e->code;
 }
 

@@ -20,20 +20,21 @@ static struct tensor matrix(struct context *x, enum dtype dtype, int32_t rows, i
     return context_tensor(x, dtype, 2, (int32_t[]){rows, columns});
 }
 
-static void product(struct context *x, enum dtype weights, int32_t rows, int32_t inputs, int32_t outputs) {
+static void ops_product(struct context *x, enum dtype weights, int32_t rows, int32_t inputs,
+                        int32_t outputs) {
     struct tensor out = matrix(x, DTYPE_F32, rows, outputs), in = matrix(x, DTYPE_F32, rows, inputs);
     op_linear(x, out, in, matrix(x, weights, outputs, inputs), (struct epilogue){0});
 }
 
 static void square_product(struct context *x, enum dtype weights) {
-    product(x, weights, T, C, C);
+    ops_product(x, weights, T, C, C);
 }
 
-static void feed_forward(struct context *x, enum dtype weights) {
-    product(x, weights, T / 2, C, F);
+static void ops_feed_forward(struct context *x, enum dtype weights) {
+    ops_product(x, weights, T / 2, C, F);
 }
 
-static void attend(struct context *x, int heads, int32_t head_size) {
+static void ops_attend(struct context *x, int heads, int32_t head_size) {
     struct tensor q = matrix(x, DTYPE_F32, T, heads * head_size), k = matrix(x, DTYPE_F32, T, q.dim[1]);
     struct tensor v = matrix(x, DTYPE_F32, T, q.dim[1]);
     op_attention(x, q, q, k, v, (struct heads){.queries = heads, .keys = heads, .scale = 0.1f});
@@ -41,18 +42,18 @@ static void attend(struct context *x, int heads, int32_t head_size) {
 
 static void attend_64(struct context *x, enum dtype weights) {
     (void)weights;
-    attend(x, HEADS * D / 64, 64);
+    ops_attend(x, HEADS * D / 64, 64);
 }
 
 static void attend_128(struct context *x, enum dtype weights) {
     (void)weights;
-    attend(x, HEADS, D);
+    ops_attend(x, HEADS, D);
 }
 
 /* The decoder's one attention has one head, as wide as its channels. */
 static void attend_512(struct context *x, enum dtype weights) {
     (void)weights;
-    attend(x, 1, 512);
+    ops_attend(x, 1, 512);
 }
 
 static void convolve(struct context *x, enum dtype weights, int32_t side, int32_t channels) {
@@ -95,10 +96,10 @@ static const struct ops_case {
     {CLASS_LINEAR, "512x3840x3840", DTYPE_F32, false, square_product},
     {CLASS_LINEAR, "512x3840x3840", DTYPE_F16, false, square_product},
     {CLASS_LINEAR, "512x3840x3840", DTYPE_BF16, true, square_product},
-    {CLASS_LINEAR, "256x3840x10240", DTYPE_BF16, true, feed_forward},
+    {CLASS_LINEAR, "256x3840x10240", DTYPE_BF16, true, ops_feed_forward},
     {CLASS_LINEAR_BF16, "512x3840x3840", DTYPE_F32, false, square_product},
     {CLASS_LINEAR_BF16, "512x3840x3840", DTYPE_BF16, true, square_product},
-    {CLASS_LINEAR_BF16, "256x3840x10240", DTYPE_BF16, true, feed_forward},
+    {CLASS_LINEAR_BF16, "256x3840x10240", DTYPE_BF16, true, ops_feed_forward},
     {CLASS_ATTENTION, "512 keys, 16 heads of 64", DTYPE_F32, true, attend_64},
     {CLASS_ATTENTION, "512 keys, 8 heads of 128", DTYPE_F32, true, attend_128},
     {CLASS_ATTENTION, "512 keys, 1 head of 512", DTYPE_F32, false, attend_512},
@@ -161,7 +162,7 @@ static double best_try(struct ops_bench *b, const struct ops_case *c, struct con
     return best;
 }
 
-static void add_row(struct ops_bench *b, const struct ops_case *c, double work, double seconds) {
+static void ops_add_row(struct ops_bench *b, const struct ops_case *c, double work, double seconds) {
     const char *unit = c->class == CLASS_BYTES ? "bytes_per_second" : "flops_per_second";
     json_array_append_new(b->bench->rows,
                           json_pack("{s:s, s:s, s:s, s:i, s:f}", "op", op_class_name(c->class), "shape",
@@ -185,7 +186,7 @@ static enum status run_case(struct ops_bench *b, const struct ops_case *c, struc
     x.workspace = arena.base + arena.bytes;
     fill(arena.base, bytes);
     double seconds = best_try(b, c, &x);
-    if (e->code == OK && seconds > 0) add_row(b, c, work, seconds);
+    if (e->code == OK && seconds > 0) ops_add_row(b, c, work, seconds);
     sys->unmap(sys, LINE_ACTIVATION, arena.base, bytes);
     return e->code;
 }

@@ -1,4 +1,4 @@
-/* Random weights: see made_weights.h. */
+/* Random weights: see random_weights.h. */
 #include "engine/bench/random_weights.h"
 
 #include "engine/base/random.h"
@@ -21,12 +21,12 @@ static const struct {
     [DTYPE_IQ4_NL] = {0, -1, 67.5, 0},  [DTYPE_IQ4_XS] = {0, -1, 1244, 0},
 };
 
-/* Root mean squares of all sixteen E2M1, and of made_scales' E4M3. */
+/* Root mean squares of all sixteen E2M1, and of random_weights_fill_scales' E4M3. */
 static const double e2m1_size = 2.926, tile_size = 1.0973;
 /* Of -127 to 127. */
 static const double i8_size = 73.6;
 
-static uint16_t to_bf16(float value) {
+static uint16_t random_to_bf16(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
@@ -50,12 +50,12 @@ static double inputs_of(const struct tensor *t) {
 }
 
 /* From the least to the largest value. */
-static double range_of(const struct tensor *t, double spread) {
+static double random_range(const struct tensor *t, double spread) {
     return spread == 0 ? 0.2 : 2 * spread * (t->rank > 1 ? sqrt(3 / inputs_of(t)) : 0.1);
 }
 
-static double size_of(const struct tensor *t, double spread) {
-    return range_of(t, spread) / sqrt(12);
+static double random_size(const struct tensor *t, double spread) {
+    return random_range(t, spread) / sqrt(12);
 }
 
 static double random_unit(uint64_t *random) {
@@ -149,19 +149,19 @@ static void make_blocks(uint64_t *random, enum dtype dtype, double size, unsigne
 
 static void make_numbers(uint64_t *random, const struct tensor *shape, double spread, void *to,
                          uint64_t bytes) {
-    float middle = spread == 0 ? 1 : 0, range = (float)range_of(shape, spread);
+    float middle = spread == 0 ? 1 : 0, range = (float)random_range(shape, spread);
     uint64_t n = bytes / (uint64_t)dtype_block_bytes(shape->dtype);
     for (uint64_t k = 0; k < n; k++) {
         float value = middle + range * ((float)(random_next(random) >> 40) * 0x1p-24f - 0.5f);
         if (shape->dtype == DTYPE_F32)
             ((float *)to)[k] = value;
         else
-            ((uint16_t *)to)[k] = shape->dtype == DTYPE_F16 ? to_f16(value) : to_bf16(value);
+            ((uint16_t *)to)[k] = shape->dtype == DTYPE_F16 ? to_f16(value) : random_to_bf16(value);
     }
 }
 
-float made_scale(const struct tensor *shape, double spread) {
-    double size = size_of(shape, spread);
+float random_weights_scale(const struct tensor *shape, double spread) {
+    double size = random_size(shape, spread);
     switch (shape->dtype) {
     case DTYPE_F8_E4M3:
     case DTYPE_F8_E5M2:
@@ -175,8 +175,9 @@ float made_scale(const struct tensor *shape, double spread) {
     }
 }
 
-void made_weights(uint64_t *random, const struct tensor *shape, double spread, void *to, uint64_t bytes) {
-    double size = size_of(shape, spread) / (double)shape->scale;
+void random_weights_fill(uint64_t *random, const struct tensor *shape, double spread, void *to,
+                         uint64_t bytes) {
+    double size = random_size(shape, spread) / (double)shape->scale;
     switch (shape->dtype) {
     case DTYPE_F32:
     case DTYPE_F16:
@@ -201,10 +202,11 @@ void made_weights(uint64_t *random, const struct tensor *shape, double spread, v
     }
 }
 
-void made_scales(uint64_t *random, const struct tensor *shape, double spread, void *to, uint64_t bytes) {
+void random_weights_fill_scales(uint64_t *random, const struct tensor *shape, double spread, void *to,
+                                uint64_t bytes) {
     enum { TILE_CODE = 0x34, TILE_CODES = 9 }; /* E4M3, 0.75 to 1.5 */
     unsigned char *codes = to;
-    double size = size_of(shape, spread) / f8_size(DTYPE_F8_E4M3, f8_codes(DTYPE_F8_E4M3));
+    double size = random_size(shape, spread) / f8_size(DTYPE_F8_E4M3, f8_codes(DTYPE_F8_E4M3));
     for (uint64_t i = 0; i < bytes && shape->dtype == DTYPE_NVFP4_TILED; i++)
         codes[i] = (unsigned char)(TILE_CODE + random_next(random) % TILE_CODES);
     for (uint64_t i = 0; i < bytes && shape->dtype == DTYPE_MXFP8_TILED; i++)

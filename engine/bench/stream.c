@@ -1,4 +1,4 @@
-/* `bench stream`: see bench_stream.h. A layout is a plan made by hand, or a list of visits; the store knows
+/* `bench stream`: see stream.h. A layout is a plan made by hand, or a list of visits; the store knows
  * none of their names. */
 #include "engine/bench/stream.h"
 
@@ -19,34 +19,34 @@ static const double timed_flops = 1e15;
 /* Practical dense bf16 rates: ../shared/reference/streaming.md, section 1. */
 static const double flops_4060ti = 32e12, flops_4090 = 115e12;
 
-static void add_blocks(struct bench_model *m, int n, double bytes, double seconds) {
-    for (int i = 0; i < n; i++) m->sizes[m->n_blocks++] = bench_block_of(bytes, seconds, timed_flops);
+static void add_blocks(struct stream_model *m, int n, double bytes, double seconds) {
+    for (int i = 0; i < n; i++) m->sizes[m->n_blocks++] = stream_block_of(bytes, seconds, timed_flops);
 }
 
 /* Sizes of the published models in bf16, times at the resolution people use. */
-static void zimage_blocks(struct bench_model *m) { /* 1024x1024 and 200 tokens of text on a 4060 Ti */
+static void zimage_blocks(struct stream_model *m) { /* 1024x1024 and 200 tokens of text on a 4060 Ti */
     const double layer = 354e6, flops = 61.3e12 / 32;
     add_blocks(m, 2, layer, 0.95 * flops / flops_4060ti); /* noise refiners see the image only */
     add_blocks(m, 30, layer, flops / flops_4060ti);
 }
 
-static void flux_blocks(struct bench_model *m) { /* 1024x1024 on a 4090 */
+static void flux_blocks(struct stream_model *m) { /* 1024x1024 on a 4090 */
     const double each = 74.3e12 / 57;
     add_blocks(m, 19, 680e6, each / flops_4090);
     add_blocks(m, 38, 283.2e6, each / flops_4090);
 }
 
-static void qwen_image_blocks(struct bench_model *m) { /* 1328x1328 on a 4090 */
+static void qwen_image_blocks(struct stream_model *m) { /* 1328x1328 on a 4090 */
     add_blocks(m, 60, 680e6, 1.15 / 60);
 }
 
-static void uniform_blocks(struct bench_model *m) { /* a model whose computing takes as long as Gen4 x16 */
+static void uniform_blocks(struct stream_model *m) { /* a model whose computing takes as long as Gen4 x16 */
     add_blocks(m, 40, 300e6, 0.5 / 40);
 }
 
 static const struct {
     const char *name;
-    void (*add)(struct bench_model *m);
+    void (*add)(struct stream_model *m);
 } shapes[] = {
     {"zimage", zimage_blocks},
     {"flux", flux_blocks},
@@ -169,11 +169,11 @@ struct stream_case {
     int resident_percent;
 };
 
-static enum status make_row(struct bench_run *run, const struct stream_case *c, struct run_need *need,
+static enum status make_row(struct stream_run *run, const struct stream_case *c, struct run_need *need,
                             struct plan *plan, struct stream_row *row, struct error *e) {
     run->branches_apart = c->layout == LAYOUT_BRANCHES_APART;
     run->lanes = run->branches_apart ? 2 : 1;
-    if (bench_need(run, need, e) != OK) return e->code;
+    if (stream_measure(run, need, e) != OK) return e->code;
     plan_layout(need, c->layout, c->resident_percent, plan);
     *row = (struct stream_row){.blocks = c->blocks,
                                .layout = layout_names[c->layout],
@@ -181,11 +181,11 @@ static enum status make_row(struct bench_run *run, const struct stream_case *c, 
                                .bus = run->rates.h2d};
     row->copy_seconds = least_bytes(need, plan, c->resident_percent) / row->bus;
     set_floor(row, compute_seconds(need));
-    return bench_execute(run, need, plan, &row->seconds, e);
+    return stream_execute(run, need, plan, &row->seconds, e);
 }
 
-static enum status add_row(struct stream_table *table, struct bench_run *run, const struct stream_case *c,
-                           struct error *e) {
+static enum status stream_add_row(struct stream_table *table, struct stream_run *run,
+                                  const struct stream_case *c, struct error *e) {
     struct sys *sys = run->model->sys;
     struct run_need *need = sys->alloc(sys, LINE_HOST, sizeof *need);
     struct plan *plan = sys->alloc(sys, LINE_HOST, sizeof *plan);
@@ -213,23 +213,23 @@ enum { N_TIMED = COUNT_OF(shapes) * COUNT_OF(timed_buses) * 4 * N_STREAM_LAYOUTS
 /* What a timed run needs, made in place: all of it refers to itself. */
 struct timed_bench {
     struct timed timed;
-    struct bench_model model;
-    struct bench_run run;
+    struct stream_model model;
+    struct stream_run run;
 };
 
 static void timed_bench_init(struct timed_bench *b, int shape, double bus, struct stream_watch *watch) {
     const struct op_rates rates = {{[CLASS_LINEAR] = timed_flops}};
     const double disk = 3e9;
-    b->model = (struct bench_model){0};
+    b->model = (struct stream_model){0};
     shapes[shape].add(&b->model);
     timed_init(&b->timed, &rates, bus, disk);
-    bench_model_make(&b->model, &b->timed.sys);
-    b->run = (struct bench_run){.model = &b->model,
-                                .device = &b->timed.device,
-                                .rates = {.ops = rates, .disk = disk, .host_copy = 2 * bus, .h2d = bus},
-                                .evaluations = BENCH_EVALUATIONS,
-                                .go_on = watch_go_on,
-                                .user = watch};
+    stream_model_make(&b->model, &b->timed.sys);
+    b->run = (struct stream_run){.model = &b->model,
+                                 .device = &b->timed.device,
+                                 .rates = {.ops = rates, .disk = disk, .host_copy = 2 * bus, .h2d = bus},
+                                 .evaluations = STREAM_EVALUATIONS,
+                                 .go_on = watch_go_on,
+                                 .user = watch};
 }
 
 static enum status timed_rows(struct stream_table *table, int shape, double bus, struct stream_watch *watch,
@@ -240,7 +240,7 @@ static enum status timed_rows(struct stream_table *table, int shape, double bus,
         for (int layout = 0; layout < N_STREAM_LAYOUTS && e->code == OK; layout++) {
             struct stream_case c = {shapes[shape].name, (enum stream_layout)layout, percent};
             watch_row(watch, table->n_rows, N_TIMED);
-            add_row(table, &b.run, &c, e);
+            stream_add_row(table, &b.run, &c, e);
         }
     return e->code;
 }
@@ -285,28 +285,28 @@ static const double paced_balance = 0.5e9;
 static const double paced_buses[] = {0.25e9, 0.5e9, 2e9};
 enum { PACED_EVALUATIONS = 5, PACED_TRIES = 2 };
 
-static void paced_uniform(struct bench_model *m, double flops) {
+static void paced_uniform(struct stream_model *m, double flops) {
     for (int i = 0; i < 12; i++)
-        m->sizes[m->n_blocks++] = bench_block_of(4 << 20, (4 << 20) / paced_balance, flops);
+        m->sizes[m->n_blocks++] = stream_block_of(4 << 20, (4 << 20) / paced_balance, flops);
 }
 
 /* Flux's proportions: the same work in every block, but 2.4 times the bytes in a third of them. */
-static void paced_flux(struct bench_model *m, double flops) {
+static void paced_flux(struct stream_model *m, double flops) {
     for (int i = 0; i < 18; i++)
         m->sizes[m->n_blocks++] =
-            bench_block_of(i < 6 ? 6.8e6 : 2.832e6, (6 * 6.8e6 + 12 * 2.832e6) / 18 / paced_balance, flops);
+            stream_block_of(i < 6 ? 6.8e6 : 2.832e6, (6 * 6.8e6 + 12 * 2.832e6) / 18 / paced_balance, flops);
 }
 
 static const struct {
     const char *name;
-    void (*add)(struct bench_model *m, double flops);
+    void (*add)(struct stream_model *m, double flops);
 } paced_shapes[] = {{"uniform", paced_uniform}, {"flux", paced_flux}};
 enum { N_PACED = COUNT_OF(paced_shapes) * COUNT_OF(paced_buses) * 2 * N_STREAM_LAYOUTS };
 
 struct paced_bench {
     struct sys sys;
     struct device *compute;
-    struct bench_model model;
+    struct stream_model model;
     struct stream_table *table;
     struct stream_watch *watch;
     double step_seconds; /* of computing alone, with this model: the least measured so far; 0: not yet */
@@ -314,7 +314,7 @@ struct paced_bench {
 
 /* A step with everything resident: what computing takes. Measured again and again, since what else the
  * machine does only ever makes it slower. */
-static enum status measure_compute(struct paced_bench *b, struct bench_run run, struct error *e) {
+static enum status measure_compute(struct paced_bench *b, struct stream_run run, struct error *e) {
     double seconds;
     run.lanes = 1;
     run.branches_apart = false;
@@ -322,9 +322,9 @@ static enum status measure_compute(struct paced_bench *b, struct bench_run run, 
     struct run_need *need = b->sys.alloc(&b->sys, LINE_HOST, sizeof *need);
     struct plan *plan = b->sys.alloc(&b->sys, LINE_HOST, sizeof *plan);
     if (!need || !plan) error_set(e, MEMORY, "no memory for a plan");
-    if (e->code == OK && bench_need(&run, need, e) == OK) {
+    if (e->code == OK && stream_measure(&run, need, e) == OK) {
         plan_solve(need, (uint64_t)1 << 50, (uint64_t)1 << 50, plan);
-        if (bench_execute(&run, need, plan, &seconds, e) == OK &&
+        if (stream_execute(&run, need, plan, &seconds, e) == OK &&
             (b->step_seconds <= 0 || seconds < b->step_seconds))
             b->step_seconds = seconds;
     }
@@ -333,7 +333,7 @@ static enum status measure_compute(struct paced_bench *b, struct bench_run run, 
     return e->code;
 }
 
-static double model_flops(const struct bench_model *m) {
+static double model_flops(const struct stream_model *m) {
     double flops = 0;
     for (int i = 0; i < m->n_blocks; i++)
         flops += 2.0 * m->sizes[i].rows * m->sizes[i].columns * m->sizes[i].tokens;
@@ -341,12 +341,12 @@ static double model_flops(const struct bench_model *m) {
 }
 
 /* FLOPs a second of a model's own products: a first guess gives the sizes, its measured time the rate. */
-static enum status measure_rate(struct paced_bench *b, struct bench_run *run, double *flops,
+static enum status measure_rate(struct paced_bench *b, struct stream_run *run, double *flops,
                                 struct error *e) {
     const double guess = 50e9;
-    b->model = (struct bench_model){0};
+    b->model = (struct stream_model){0};
     paced_uniform(&b->model, guess);
-    bench_model_make(&b->model, &b->sys);
+    stream_model_make(&b->model, &b->sys);
     run->rates.ops.per_second[CLASS_LINEAR] = guess;
     for (int i = 0; i < 3 && e->code == OK; i++) measure_compute(b, *run, e);
     *flops = e->code == OK ? model_flops(&b->model) / b->step_seconds : 0;
@@ -354,14 +354,14 @@ static enum status measure_rate(struct paced_bench *b, struct bench_run *run, do
 }
 
 /* One row, the best of a few tries. The plan is given the rate of computing as it is known by now. */
-static enum status paced_row(struct paced_bench *b, struct bench_run *run, const struct stream_case *c,
+static enum status paced_row(struct paced_bench *b, struct stream_run *run, const struct stream_case *c,
                              struct error *e) {
     struct stream_row *row = &b->table->rows[b->table->n_rows];
     double least = 0;
     for (int i = 0; i < PACED_TRIES; i++) {
         if (measure_compute(b, *run, e) != OK) return e->code;
         run->rates.ops.per_second[CLASS_LINEAR] = model_flops(&b->model) / b->step_seconds;
-        if (add_row(b->table, run, c, e) != OK) return e->code;
+        if (stream_add_row(b->table, run, c, e) != OK) return e->code;
         b->table->n_rows--;
         if (i == 0 || row->seconds < least) least = row->seconds;
     }
@@ -382,19 +382,19 @@ static void set_floors(struct paced_bench *b, int first_row) {
 static enum status paced_rows(struct paced_bench *b, int shape, double flops, double bus, struct error *e) {
     struct device *device = paced_open(&b->sys, b->compute, bus, e);
     if (!device) return e->code;
-    struct bench_run run = {.model = &b->model,
-                            .device = device,
-                            .rates = {.disk = 1e9, .host_copy = 4e9, .h2d = bus},
-                            .readers = 2,
-                            .evaluations = PACED_EVALUATIONS,
-                            .go_on = watch_go_on,
-                            .user = b->watch};
+    struct stream_run run = {.model = &b->model,
+                             .device = device,
+                             .rates = {.disk = 1e9, .host_copy = 4e9, .h2d = bus},
+                             .readers = 2,
+                             .evaluations = PACED_EVALUATIONS,
+                             .go_on = watch_go_on,
+                             .user = b->watch};
     int first_row = b->table->n_rows;
     run.rates.ops.per_second[CLASS_LINEAR] = flops;
     b->step_seconds = 0;
-    b->model = (struct bench_model){0};
+    b->model = (struct stream_model){0};
     paced_shapes[shape].add(&b->model, flops);
-    bench_model_make(&b->model, &b->sys);
+    stream_model_make(&b->model, &b->sys);
     for (int percent = 0; percent <= 40; percent += 40)
         for (int layout = 0; layout < N_STREAM_LAYOUTS && e->code == OK; layout++) {
             struct stream_case c = {paced_shapes[shape].name, (enum stream_layout)layout, percent};
@@ -416,13 +416,13 @@ enum status stream_paced(struct device *device, struct stream_table *table, stru
     double flops = 0;
     struct device *free_bus = paced_open(&b.sys, device, 0, e);
     if (!free_bus) return e->code;
-    struct bench_run run = {.model = &b.model,
-                            .device = free_bus,
-                            .lanes = 1,
-                            .readers = 2,
-                            .evaluations = PACED_EVALUATIONS,
-                            .go_on = watch_go_on,
-                            .user = watch};
+    struct stream_run run = {.model = &b.model,
+                             .device = free_bus,
+                             .lanes = 1,
+                             .readers = 2,
+                             .evaluations = PACED_EVALUATIONS,
+                             .go_on = watch_go_on,
+                             .user = watch};
     measure_rate(&b, &run, &flops, e);
     free_bus->destroy(free_bus);
     for (int shape = 0; shape < COUNT_OF(paced_shapes); shape++)

@@ -2,7 +2,7 @@
 #ifndef SLUICE_BENCH_STREAM_H
 #define SLUICE_BENCH_STREAM_H
 
-#include "engine/bench/blocks.h"
+#include "engine/bench/stream_model.h"
 #include "kernels/dry/timed.h"
 
 enum stream_layout {
@@ -54,7 +54,7 @@ struct stream_view {
     enum stream_layout layout;
     int resident_percent;
     double bus;
-    /* As in struct timed. Every visit is one operator, BENCH_EVALUATIONS steps follow each other. May be
+    /* As in struct timed. Every visit is one operator, STREAM_EVALUATIONS steps follow each other. May be
      * NULL. */
     void (*trace)(void *user, enum timed_event event, uint64_t start, uint64_t end, uint64_t bytes);
     void *user;

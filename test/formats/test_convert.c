@@ -306,7 +306,7 @@ static struct named_tensor made_tensor(const char *name, enum dtype dtype, int32
     struct named_tensor t = {name, tensor_make(NULL, dtype, 2, (int32_t[]){rows, columns})};
     t.tensor.data = calloc(1, (size_t)tensor_bytes(&t.tensor) + 64);
     if (!t.tensor.data) abort();
-    made_weights(&random_state, &t.tensor, 1, t.tensor.data, (uint64_t)tensor_bytes(&t.tensor));
+    random_weights_fill(&random_state, &t.tensor, 1, t.tensor.data, (uint64_t)tensor_bytes(&t.tensor));
     return t;
 }
 

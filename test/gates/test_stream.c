@@ -256,8 +256,8 @@ struct paced_world {
     struct sys sys;
     struct looking looking;
     struct device *paced;
-    struct bench_model model;
-    struct bench_run run;
+    struct stream_model model;
+    struct stream_run run;
 };
 
 static struct paced_world world;
@@ -279,14 +279,14 @@ static void paced_world_open(struct error *e) {
     w->paced = paced_open(&w->sys, &w->looking.device, paced_bus, e);
     assert_non_null(w->paced);
     for (int i = 0; i < PACED_BLOCKS; i++)
-        w->model.sizes[w->model.n_blocks++] = bench_block_of(PACED_BLOCK_BYTES, 0, 1);
-    bench_model_make(&w->model, &w->sys);
-    w->run = (struct bench_run){.model = &w->model,
-                                .device = w->paced,
-                                .rates = {.disk = 1e9, .host_copy = 4e9, .h2d = paced_bus},
-                                .lanes = 1,
-                                .readers = 2,
-                                .evaluations = PACED_STEPS};
+        w->model.sizes[w->model.n_blocks++] = stream_block_of(PACED_BLOCK_BYTES, 0, 1);
+    stream_model_make(&w->model, &w->sys);
+    w->run = (struct stream_run){.model = &w->model,
+                                 .device = w->paced,
+                                 .rates = {.disk = 1e9, .host_copy = 4e9, .h2d = paced_bus},
+                                 .lanes = 1,
+                                 .readers = 2,
+                                 .evaluations = PACED_STEPS};
     w->run.rates.ops.per_second[CLASS_LINEAR] = 50e9;
 }
 
@@ -300,12 +300,12 @@ static void paced_world_close(void) {
  * measured; what the ring held of the first one before it began did not have to cross in that time. */
 static void run_paced(int more_blocks, struct error *e) {
     double seconds = 0;
-    assert_int_equal(bench_need(&world.run, &need, e), OK);
+    assert_int_equal(stream_measure(&world.run, &need, e), OK);
     plan_solve(&need, (uint64_t)1 << 50, 0, &plan);
     uint64_t more = (uint64_t)more_blocks * PACED_BLOCK_BYTES;
     plan_solve(&need, (uint64_t)1 << 50, plan.vram_least_bytes + more, &plan);
     world.looking.n_operators = 0;
-    if (bench_execute(&world.run, &need, &plan, &seconds, e) != OK) printf("%s\n", e->what);
+    if (stream_execute(&world.run, &need, &plan, &seconds, e) != OK) printf("%s\n", e->what);
     assert_int_equal(e->code, OK);
     assert_int_equal(world.looking.n_operators, PACED_BLOCKS * PACED_STEPS);
     assert_int_equal(world.looking.n_wrong, 0);
@@ -342,9 +342,9 @@ static void test_cancel(void **state) {
     paced_world_open(&e);
     world.run.go_on = stop_now;
     world.run.user = &left;
-    assert_int_equal(bench_need(&world.run, &need, &e), OK);
+    assert_int_equal(stream_measure(&world.run, &need, &e), OK);
     plan_solve(&need, (uint64_t)1 << 50, 0, &plan);
-    assert_int_equal(bench_execute(&world.run, &need, &plan, &seconds, &e), CANCELLED);
+    assert_int_equal(stream_execute(&world.run, &need, &plan, &seconds, &e), CANCELLED);
     assert_true(world.looking.n_operators < PACED_BLOCKS * PACED_STEPS);
     paced_world_close();
 }

@@ -1,7 +1,7 @@
 /* Rates: files of them, good and hostile; the stated defaults; names of links; that they reach the plan; the
  * benches that measure them, as far as a test can hold them to anything. */
 #include "engine/api/job.h"
-#include "engine/bench/links.h"
+#include "engine/bench/bus.h"
 #include "engine/api/rates_file.h"
 #include "engine/api/session.h"
 #include "engine/sluice_bench.h"

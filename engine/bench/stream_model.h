@@ -1,47 +1,47 @@
 /* Made-up models for `bench stream`: lists of blocks with the bytes and computing times of real ones, whose
  * only operator is one product with the block's weights. They run through the real plan, store and executor,
  * on the timed device or on a paced one. */
-#ifndef SLUICE_BENCH_BLOCKS_H
-#define SLUICE_BENCH_BLOCKS_H
+#ifndef SLUICE_BENCH_STREAM_MODEL_H
+#define SLUICE_BENCH_STREAM_MODEL_H
 
 #include "engine/run/executor.h"
 
-enum { BENCH_BLOCKS_MAX = 64, BENCH_LANES_MAX = 2, BENCH_EVALUATIONS = 6 };
+enum { STREAM_BLOCKS_MAX = 64, STREAM_LANES_MAX = 2, STREAM_EVALUATIONS = 6 };
 
 /* One block: a matrix of bf16 weights, rows x columns, with which tokens rows of activations are multiplied.
  */
-struct bench_block {
+struct stream_block {
     int32_t rows, columns, tokens;
 };
 
-struct bench_model {
+struct stream_model {
     struct sys *sys;
     int n_blocks;
-    struct bench_block sizes[BENCH_BLOCKS_MAX];
+    struct stream_block sizes[STREAM_BLOCKS_MAX];
     struct component component;
-    struct block blocks[BENCH_BLOCKS_MAX];
-    struct image_segment segments[BENCH_BLOCKS_MAX];
-    const struct block *list[BENCH_BLOCKS_MAX];
+    struct block blocks[STREAM_BLOCKS_MAX];
+    struct image_segment segments[STREAM_BLOCKS_MAX];
+    const struct block *list[STREAM_BLOCKS_MAX];
     struct byte_source source;
     char path[32];
 };
 
 /* A block whose image has about this many bytes and that takes these seconds a lane at flops a second. */
-struct bench_block bench_block_of(double bytes, double seconds, double flops);
+struct stream_block stream_block_of(double bytes, double seconds, double flops);
 
 /* Makes the component of model->sizes in place; model stays where it is. Its weights are read from file 0 of
  * sys, which need not exist: sys->read_at says what it holds. Nothing to destroy. */
-void bench_model_make(struct bench_model *model, struct sys *sys);
+void stream_model_make(struct stream_model *model, struct sys *sys);
 
 /* How a model is run. */
-struct bench_run {
-    const struct bench_model *model;
+struct stream_run {
+    const struct stream_model *model;
     struct device *device;
     struct rates rates; /* ops: of the device; h2d: of its bus */
     int lanes;
     bool branches_apart; /* each lane has visits of its own: every block passes once a lane */
     int readers;
-    int evaluations; /* 3 to BENCH_EVALUATIONS */
+    int evaluations; /* 3 to STREAM_EVALUATIONS */
     /* Called between operators and while they wait for weights; false ends the run with CANCELLED. May be
      * NULL. */
     bool (*go_on)(void *user);
@@ -49,10 +49,10 @@ struct bench_run {
 };
 
 /* Lists the visits and measures dry; need->stage[0] then has bytes and seconds. */
-enum status bench_need(const struct bench_run *run, struct run_need *need, struct error *e);
+enum status stream_measure(const struct stream_run *run, struct run_need *need, struct error *e);
 
 /* Runs it under the plan. Gives the seconds of a step when it is steady: the mean of the last two. */
-enum status bench_execute(const struct bench_run *run, const struct run_need *need, const struct plan *plan,
-                          double *seconds, struct error *e);
+enum status stream_execute(const struct stream_run *run, const struct run_need *need, const struct plan *plan,
+                           double *seconds, struct error *e);
 
 #endif

@@ -1,12 +1,12 @@
-/* One part of a pipeline in memory, of any size, with made-up weights, bf16 or any other type: its blocks run
- * through the family's own forwards on the real CPU device, without files, plan or store. For benches of
+/* One component of a pipeline in memory, of any size, with random weights, bf16 or any other type: its blocks
+ * run through the family's own forwards on the real CPU device, without files, plan or store. For benches of
  * computing. */
-#ifndef SLUICE_BENCH_PIECE_H
-#define SLUICE_BENCH_PIECE_H
+#ifndef SLUICE_BENCH_RANDOM_COMPONENT_H
+#define SLUICE_BENCH_RANDOM_COMPONENT_H
 
 #include "engine/run/family.h"
 
-struct bench_part_sizes {
+struct random_component_sizes {
     const struct family *family;
     const char *block; /* only the first block of this kind; NULL: all */
     const int *chosen; /* the family's dimensions; NULL: the published ones */
@@ -15,7 +15,7 @@ struct bench_part_sizes {
     enum dtype type; /* of matrices that it fits; other weights are bf16 */
 };
 
-struct bench_part {
+struct random_component {
     struct sys *sys;
     struct device *device;
     enum dtype type;
@@ -30,12 +30,12 @@ struct bench_part {
     struct arena scratch;
 };
 
-/* Lays out and fills a part; the device has prepared what it needs. MEMORY. The part stays where it is and
+/* Lays out and fills one; the device has prepared what it needs. MEMORY. It stays where it is and
  * is destroyed, also after a failure. */
-enum status bench_part_make(struct bench_part *part, struct sys *sys, struct device *device,
-                            const struct bench_part_sizes *sizes, struct error *e);
+enum status random_component_make(struct random_component *c, struct sys *sys, struct device *device,
+                                  const struct random_component_sizes *sizes, struct error *e);
 /* Runs every block once, on its own device or on another that computes the same. */
-enum status bench_part_run(struct bench_part *part, struct device *device, struct error *e);
-void bench_part_destroy(struct bench_part *part);
+enum status random_component_run(struct random_component *c, struct device *device, struct error *e);
+void random_component_destroy(struct random_component *c);
 
 #endif

@@ -1,5 +1,5 @@
-/* Made-up models: see bench_blocks.h. */
-#include "engine/bench/blocks.h"
+/* Made-up models: see stream_model.h. */
+#include "engine/bench/stream_model.h"
 
 #include "kernels/ops.h"
 
@@ -13,7 +13,7 @@ struct product_weights {
 
 static void forward_product(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct product_weights *w = weights;
-    const struct bench_model *model = *(const struct bench_model *const *)scope->settings;
+    const struct stream_model *model = *(const struct stream_model *const *)scope->settings;
     int32_t tokens = model->sizes[scope->number].tokens;
     struct tensor in = context_tensor(x, DTYPE_F32, 2, (int32_t[]){tokens, w->weight.dim[1]});
     struct tensor out = context_tensor(x, DTYPE_F32, 2, (int32_t[]){tokens, w->weight.dim[0]});
@@ -35,15 +35,15 @@ static void declare_nothing(const struct component *c, struct lane *lanes, int n
 static const struct family family_bench = {
     .name = "bench", .kind = FAMILY_DENOISER, .lane_state_bytes = 1, .declare = declare_nothing};
 
-struct bench_block bench_block_of(double bytes, double seconds, double flops) {
+struct stream_block stream_block_of(double bytes, double seconds, double flops) {
     int32_t columns = bytes > 1e8 ? 16384 : 1024;
     int32_t rows = (int32_t)(bytes / 2 / columns + 0.5);
     double tokens = seconds * flops / (2.0 * rows * columns);
-    return (struct bench_block){rows, columns, tokens < 1 ? 1 : (int32_t)(tokens + 0.5)};
+    return (struct stream_block){rows, columns, tokens < 1 ? 1 : (int32_t)(tokens + 0.5)};
 }
 
-static void make_block(struct bench_model *m, int i, uint64_t *offset) {
-    const struct bench_block *size = &m->sizes[i];
+static void make_block(struct stream_model *m, int i, uint64_t *offset) {
+    const struct stream_block *size = &m->sizes[i];
     struct block *b = &m->blocks[i];
     struct tensor weight = tensor_make(NULL, DTYPE_BF16, 2, (int32_t[]){size->rows, size->columns});
     uint64_t bytes = (uint64_t)tensor_bytes(&weight);
@@ -61,9 +61,9 @@ static void make_block(struct bench_model *m, int i, uint64_t *offset) {
     *offset += bytes;
 }
 
-void bench_model_make(struct bench_model *model, struct sys *sys) {
+void stream_model_make(struct stream_model *model, struct sys *sys) {
     uint64_t offset = 0;
-    const struct bench_model *self = model;
+    const struct stream_model *self = model;
     model->sys = sys;
     model->source = (struct byte_source){.sys = sys, .path = model->path, .file = 0};
     snprintf(model->path, sizeof model->path, "made-up weights");
@@ -81,35 +81,35 @@ void bench_model_make(struct bench_model *model, struct sys *sys) {
 
 /* What the executor is given, and what its hooks write down. */
 struct stand {
-    const struct bench_run *bench;
+    const struct stream_run *bench;
     struct stage stage;
-    struct lane lanes[BENCH_LANES_MAX];
+    struct lane lanes[STREAM_LANES_MAX];
     struct visit_list visits;
     struct run run;
     struct run_hooks hooks;
-    double ended[BENCH_EVALUATIONS];
+    double ended[STREAM_EVALUATIONS];
 };
 
-static enum status evaluation_ended(void *user, const struct visit *visit, struct error *e) {
+static enum status stream_evaluation_ended(void *user, const struct visit *visit, struct error *e) {
     struct stand *stand = user;
     stand->ended[visit->evaluation] = stand->run.sys->clock(stand->run.sys);
     return e->code;
 }
 
-static enum status stage_ended(void *user, int stage, struct error *e) {
+static enum status stream_stage_ended(void *user, int stage, struct error *e) {
     (void)user, (void)stage;
     return e->code;
 }
 
-static bool tick(void *user, const struct visit *visit, double done, struct error *e) {
-    const struct bench_run *run = ((const struct stand *)user)->bench;
+static bool stream_tick(void *user, const struct visit *visit, double done, struct error *e) {
+    const struct stream_run *run = ((const struct stand *)user)->bench;
     (void)visit, (void)done;
     if (!run->go_on || run->go_on(run->user)) return true;
     error_set(e, CANCELLED, "cancelled");
     return false;
 }
 
-static enum status add_visits(const struct bench_run *run, struct stand *stand, struct error *e) {
+static enum status add_visits(const struct stream_run *run, struct stand *stand, struct error *e) {
     int passes = run->branches_apart ? run->lanes : 1, n = run->model->n_blocks;
     for (int evaluation = 0; evaluation < run->evaluations; evaluation++)
         for (int pass = 0; pass < passes; pass++)
@@ -124,7 +124,7 @@ static enum status add_visits(const struct bench_run *run, struct stand *stand, 
     return e->code;
 }
 
-static enum status stand_up(const struct bench_run *run, struct stand *stand, struct error *e) {
+static enum status stand_up(const struct stream_run *run, struct stand *stand, struct error *e) {
     struct sys *sys = run->model->sys;
     *stand = (struct stand){
         .bench = run,
@@ -139,15 +139,15 @@ static enum status stand_up(const struct bench_run *run, struct stand *stand, st
                   .evaluations = run->evaluations},
         .visits.sys = sys,
         .hooks = {.user = stand,
-                  .evaluation_ended = evaluation_ended,
-                  .stage_ended = stage_ended,
-                  .tick = tick},
+                  .evaluation_ended = stream_evaluation_ended,
+                  .stage_ended = stream_stage_ended,
+                  .tick = stream_tick},
         .run = {sys, run->device, &stand->stage, 1, &stand->visits, &stand->hooks, run->readers, NULL},
     };
     return add_visits(run, stand, e);
 }
 
-enum status bench_need(const struct bench_run *run, struct run_need *need, struct error *e) {
+enum status stream_measure(const struct stream_run *run, struct run_need *need, struct error *e) {
     struct stand stand;
     memset(need, 0, sizeof *need);
     need->rates = run->rates;
@@ -157,8 +157,8 @@ enum status bench_need(const struct bench_run *run, struct run_need *need, struc
     return e->code;
 }
 
-enum status bench_execute(const struct bench_run *run, const struct run_need *need, const struct plan *plan,
-                          double *seconds, struct error *e) {
+enum status stream_execute(const struct stream_run *run, const struct run_need *need, const struct plan *plan,
+                           double *seconds, struct error *e) {
     struct stand stand;
     struct residents residents = {.sys = run->model->sys, .device = run->device};
     if (stand_up(run, &stand, e) == OK) executor_run(&stand.run, need, plan, &residents, NULL, e);

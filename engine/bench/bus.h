@@ -1,6 +1,6 @@
 /* What a measured rate looks like: the name of the link that people would recognise. Pure functions. */
-#ifndef SLUICE_BENCH_LINKS_H
-#define SLUICE_BENCH_LINKS_H
+#ifndef SLUICE_BENCH_BUS_H
+#define SLUICE_BENCH_BUS_H
 
 /* A disk, by what several readers get of it with large pieces: "SATA SSD". Never NULL. */
 const char *link_of_disk(double bytes_per_second);

@@ -42,19 +42,19 @@ static struct made make(enum dtype dtype, double spread, bool scaled, bool row_s
     struct tensor t = tensor_make(NULL, dtype, 2, (int32_t[]){ROWS, COLUMNS});
     uint64_t bytes = (uint64_t)tensor_bytes(&t), random = 5;
     uint64_t scales_bytes = 4 * ROWS;
-    if (scaled) t.scale = made_scale(&t, spread);
+    if (scaled) t.scale = random_weights_scale(&t, spread);
     char *data = malloc(bytes), *scales = NULL;
     for (int i = 0; i < PIECES; i++) {
         uint64_t block = (uint64_t)dtype_block_bytes(dtype), all = bytes / block;
         uint64_t from = all * (uint64_t)i / PIECES * block, to = all * (uint64_t)(i + 1) / PIECES * block;
-        made_weights(&random, &t, spread, data + from, to - from);
+        random_weights_fill(&random, &t, spread, data + from, to - from);
     }
     t.data = data;
     if (row_scales || dtype_tiled_values(dtype)) {
         t.scales = data; /* tensor_scales_bytes asks whether there are any */
         scales_bytes = (uint64_t)tensor_scales_bytes(&t);
         scales = malloc(scales_bytes);
-        made_scales(&random, &t, spread, scales, scales_bytes);
+        random_weights_fill_scales(&random, &t, spread, scales, scales_bytes);
         t.scales = scales;
         if (row_scales) t.scale = 1;
     }

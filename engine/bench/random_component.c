@@ -1,0 +1,157 @@
+/* A component of random weights: see random_component.h. */
+#include "engine/bench/random_component.h"
+
+#include "engine/bench/random_weights.h"
+#include "kernels/ops.h"
+
+#include <string.h>
+
+static int choose_blocks(struct random_component *c, const char *name) {
+    int n = c->component.family->blocks(&c->component, c->refs);
+    for (int i = 0; name && i < n; i++) {
+        if (strcmp(c->refs[i].kind->name, name) != 0) continue;
+        c->refs[0] = c->refs[i];
+        return 1;
+    }
+    return n;
+}
+
+static void random_component_derive(struct random_component *c, const struct random_component_sizes *sizes) {
+    enum { DIMENSIONS_MAX = 32 };
+    const struct family *family = sizes->family;
+    int published[DIMENSIONS_MAX];
+    for (int i = 0; i < family->n_dimensions && i < DIMENSIONS_MAX; i++)
+        published[i] = family->dimensions[i].published;
+    c->component = (struct component){.family = family, .sys = c->sys};
+    family->derive(&c->component, sizes->chosen ? sizes->chosen : published);
+}
+
+static enum status begin(struct random_component *c, const struct random_component_sizes *sizes,
+                         struct error *e) {
+    struct sys *sys = c->sys;
+    size_t structure_bytes = 0;
+    random_component_derive(c, sizes);
+    c->refs = sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *c->refs);
+    c->lane.state = sys->alloc(sys, LINE_HOST, sizes->family->lane_state_bytes);
+    if (!c->refs || !c->lane.state) return error_set(e, MEMORY, "no memory for a bench");
+    c->n_blocks = choose_blocks(c, sizes->block);
+    for (int b = 0; b < c->n_blocks; b++) structure_bytes += c->refs[b].kind->weights_bytes;
+    c->structures = sys->alloc(sys, LINE_HOST, structure_bytes);
+    return c->structures ? OK : error_set(e, MEMORY, "no memory for a bench");
+}
+
+/* One weight and its scales in the arena; filled, unless that only counts. */
+static struct tensor make_weight(const struct weight_spec *spec, struct tensor shape, uint64_t *random,
+                                 struct arena *arena, bool *ok) {
+    struct tensor t = arena_tensor(arena, shape.dtype, shape.rank, shape.dim, ok);
+    t.scale = random_weights_scale(&t, spec->spread);
+    t.scales = &t; /* whatever it is: their size is asked for */
+    int32_t bytes = dtype_is_quantised(t.dtype) ? (int32_t)tensor_scales_bytes(&t) : 0;
+    bool apart = bytes && (dtype_tiled_values(t.dtype) || dtype_block_values(t.dtype) == 1);
+    t.scales = apart ? arena_tensor(arena, DTYPE_U8, 1, &bytes, ok).data : NULL;
+    if (t.data) random_weights_fill(random, &t, spec->spread, t.data, (uint64_t)tensor_bytes(&t));
+    if (t.scales)
+        random_weights_fill_scales(random, &t, spec->spread, (void *)(uintptr_t)t.scales, (uint64_t)bytes);
+    if (apart && !dtype_tiled_values(t.dtype)) t.scale = 1; /* rows have it */
+    return t;
+}
+
+static void make_weights(const struct random_component *c, const struct block_ref *ref, char *structure,
+                         struct arena *arena, bool *ok) {
+    int32_t dims[FAMILY_DIMS_MAX];
+    uint64_t random = 1;
+    component_block_dims(&c->component, ref, dims);
+    for (int i = 0; i < ref->kind->n_weights; i++) {
+        const struct weight_spec *spec = &ref->kind->weights[i];
+        int32_t dim[WEIGHT_RANK_MAX];
+        if (spec->optional) continue;
+        for (int k = 0; k < spec->rank; k++) dim[k] = dims[spec->dim[k]];
+        bool fits = spec->rank == 2 && dim[1] % dtype_block_values(c->type) == 0;
+        struct tensor shape = {.dtype = fits ? c->type : DTYPE_BF16, .rank = spec->rank};
+        memcpy(shape.dim, dim, sizeof dim);
+        struct tensor t = make_weight(spec, shape, &random, arena, ok);
+        memcpy(structure + spec->offset, &t, sizeof t);
+    }
+}
+
+/* Weights, the lane and its state. */
+static void random_component_lay_out(struct random_component *c, const struct random_component_sizes *sizes,
+                                     struct arena *arena, bool *ok) {
+    int32_t side = sizes->latent_side, latent[3] = {sizes->latent_channels, side, side};
+    int32_t picture[3] = {sizes->picture_side, sizes->picture_side, 3};
+    char *structure = c->structures;
+    c->lane.latent = arena_tensor(arena, DTYPE_F32, 3, latent, ok);
+    c->lane.text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){sizes->text_rows, sizes->text_columns}, ok);
+    c->lane.picture = arena_tensor(arena, DTYPE_F32, 3, picture, ok);
+    memset(c->lane.state, 0, sizes->family->lane_state_bytes);
+    sizes->family->declare(&c->component, &c->lane, 1, arena, arena, ok);
+    if (arena->base) {
+        struct tensor numbers = tensor_make(NULL, DTYPE_F32, 1, (int32_t[]){1});
+        uint64_t random = 2;
+        random_weights_fill(&random, &numbers, 1, arena->base, arena->used);
+    }
+    for (int b = 0; b < c->n_blocks; b++) {
+        make_weights(c, &c->refs[b], structure, arena, ok);
+        structure += c->refs[b].kind->weights_bytes;
+    }
+}
+
+/* What the forwards need besides: runs them dry, which also prepares the device. */
+static enum status random_component_measure(struct random_component *c, struct error *e) {
+    struct dry dry;
+    struct arena counting = arena_counting();
+    dry_init(&dry, c->sys, c->device, true);
+    c->context = (struct context){.scratch = &counting};
+    random_component_run(c, &dry.device, e);
+    c->context = (struct context){.scratch = &c->scratch, .workspace_bytes = dry.workspace_bytes};
+    c->scratch.bytes = counting.peak;
+    dry_destroy(&dry);
+    return e->code;
+}
+
+enum status random_component_make(struct random_component *c, struct sys *sys, struct device *device,
+                                  const struct random_component_sizes *sizes, struct error *e) {
+    struct arena arena = arena_counting();
+    bool ok = true;
+    *c = (struct random_component){.sys = sys, .device = device, .type = sizes->type};
+    if (begin(c, sizes, e) != OK) return e->code;
+    random_component_lay_out(c, sizes, &arena, &ok);
+    if (random_component_measure(c, e) != OK) return e->code;
+    c->bytes = arena.peak + c->scratch.bytes + c->context.workspace_bytes;
+    c->memory = sys->map(sys, LINE_ACTIVATION, c->bytes);
+    if (!c->memory)
+        return error_set(e, MEMORY, "no memory for a bench of %llu bytes", (unsigned long long)c->bytes);
+    arena = (struct arena){.base = c->memory, .bytes = arena.peak};
+    random_component_lay_out(c, sizes, &arena, &ok);
+    c->scratch.base = arena.base + arena.bytes;
+    c->context.workspace = c->scratch.base + c->scratch.bytes;
+    return OK;
+}
+
+enum status random_component_run(struct random_component *c, struct device *device, struct error *e) {
+    static const float timestep = 0.5f;
+    const char *structure = c->structures;
+    struct context *x = &c->context;
+    x->device = device;
+    x->error = e;
+    for (int b = 0; b < c->n_blocks && e->code == OK; b++) {
+        const struct block_ref *ref = &c->refs[b];
+        struct visit_scope scope = {.settings = c->component.settings,
+                                    .lane = &c->lane,
+                                    .number = ref->number,
+                                    .n_timesteps = 1,
+                                    .timesteps = &timestep};
+        x->scratch->used = 0;
+        ref->kind->forward(x, structure, &scope);
+        structure += ref->kind->weights_bytes;
+    }
+    return e->code;
+}
+
+void random_component_destroy(struct random_component *c) {
+    struct sys *sys = c->sys;
+    if (c->memory) sys->unmap(sys, LINE_ACTIVATION, c->memory, c->bytes);
+    sys->release(sys, c->structures);
+    sys->release(sys, c->lane.state);
+    sys->release(sys, c->refs);
+}
