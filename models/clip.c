@@ -227,8 +227,8 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
     }
 }
 
-static enum status check_positions(const struct component *c, const struct lane *lanes, int n_lanes,
-                                   struct error *e) {
+static enum status clip_check_lanes(const struct component *c, const struct lane *lanes, int n_lanes,
+                                    struct error *e) {
     for (int i = 0; i < n_lanes; i++) {
         if (lanes[i].n_tokens <= c->dims[POSITIONS]) continue;
         error_set(e, SHAPE, "the CLIP text encoder has fewer positions than a prompt has tokens");
@@ -237,18 +237,6 @@ static enum status check_positions(const struct component *c, const struct lane 
         return error_expected(e, "%d", lanes[i].n_tokens);
     }
     return OK;
-}
-
-static enum status visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
-                          int evaluations, struct visit_list *list, struct error *e) {
-    (void)evaluations;
-    if (check_positions(c, lanes, n_lanes, e) != OK) return e->code;
-    for (int i = 0; i < n_lanes; i++)
-        visit_add(list,
-                  (struct visit){.stage = stage, .block = c->n_blocks + i, .first_lane = i, .n_lanes = 1}, e);
-    for (int i = 0; i < c->n_blocks; i++)
-        visit_add(list, (struct visit){.stage = stage, .block = i, .n_lanes = n_lanes}, e);
-    return e->code;
 }
 
 /* Projections to the space that text shares with pictures, the model of pictures; position_ids is 0, 1, 2,
@@ -317,7 +305,7 @@ const struct family family_clip = {
     .ignorable = ignorable,
     .lane_state_bytes = sizeof(struct clip_state),
     .declare = declare,
-    .visits = visits,
+    .check_lanes = clip_check_lanes,
     .dimensions = dimensions,
     .n_dimensions = COUNT_OF(dimensions),
     .derive = derive,

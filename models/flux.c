@@ -490,29 +490,30 @@ static void forward_final(struct context *x, const void *weights, const struct v
 
 /* ---- the family ---- */
 
-static const struct block_kind kind_context = BLOCK_KIND(
-    "context", "context_embedder", context_table, embedder_weights, forward_context, .keeps_types = true);
+static const struct block_kind kind_context =
+    BLOCK_KIND("context", "context_embedder", context_table, embedder_weights, forward_context,
+               .cadence = CADENCE_PROMPT, .keeps_types = true);
 static const struct block_kind kind_conditioning =
     BLOCK_KIND("conditioning", "conditioning", conditioning_table, conditioning_weights, forward_conditioning,
-               .hoists = true, .keeps_types = true);
+               .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
 static const struct block_kind kind_guided_conditioning =
     BLOCK_KIND("guided_conditioning", "conditioning", guided_conditioning_table, conditioning_weights,
-               forward_conditioning, .hoists = true, .keeps_types = true);
+               forward_conditioning, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
 static const struct block_kind kind_embedder = BLOCK_KIND(
     "embedder", "x_embedder", embedder_table, embedder_weights, forward_embedder, .keeps_types = true);
 static const struct block_kind kind_double_modulation =
     BLOCK_KIND("double_modulation", "transformer_blocks.%d.modulation", double_modulation_table,
-               double_modulation_weights, forward_double_modulation, .hoists = true);
+               double_modulation_weights, forward_double_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT);
 static const struct block_kind kind_double =
     BLOCK_KIND("double", "transformer_blocks.%d", double_table, double_weights, forward_double);
 static const struct block_kind kind_single_modulation =
     BLOCK_KIND("single_modulation", "single_transformer_blocks.%d.modulation", single_modulation_table,
-               embedder_weights, forward_single_modulation, .hoists = true);
+               embedder_weights, forward_single_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT);
 static const struct block_kind kind_single =
     BLOCK_KIND("single", "single_transformer_blocks.%d", single_table, single_weights, forward_single);
 static const struct block_kind kind_final_modulation =
     BLOCK_KIND("final_modulation", "norm_out", final_modulation_table, embedder_weights,
-               forward_final_modulation, .hoists = true, .keeps_types = true);
+               forward_final_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
 static const struct block_kind kind_final =
     BLOCK_KIND("final", "proj_out", final_table, embedder_weights, forward_final, .keeps_types = true);
 
@@ -670,31 +671,6 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
     }
 }
 
-/* The text is embedded once a prompt. Rows are the first lane's of its prompt, which shares them. */
-static enum status visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
-                          int evaluations, struct visit_list *list, struct error *e) {
-    int hoisted = lanes[0].hoisted;
-    visit_add_prompts(list, (struct visit){.stage = stage, .evaluation = -1}, lanes, n_lanes, e);
-    for (int block = 1; block < c->n_blocks && hoisted; block++)
-        if (c->blocks[block].kind->hoists)
-            visit_add_prompts(
-                list, (struct visit){.stage = stage, .block = block, .evaluation = -1, .n_hoisted = hoisted},
-                lanes, n_lanes, e);
-    for (int evaluation = 0; evaluation < evaluations; evaluation++)
-        for (int block = 1; block < c->n_blocks; block++) {
-            struct visit visit = {.stage = stage,
-                                  .block = block,
-                                  .n_lanes = n_lanes,
-                                  .evaluation = evaluation,
-                                  .ends_evaluation = block + 1 == c->n_blocks};
-            if (!c->blocks[block].kind->hoists)
-                visit_add(list, visit, e);
-            else if (!hoisted)
-                visit_add_prompts(list, visit, lanes, n_lanes, e);
-        }
-    return e->code;
-}
-
 static const char *const ignorable[] = {NULL};
 static const char *const architectures[] = {"flux", NULL};
 static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_model.", NULL};
@@ -763,7 +739,6 @@ const struct family family_flux = {
     .ignorable = ignorable,
     .lane_state_bytes = sizeof(struct flux_state),
     .declare = declare,
-    .visits = visits,
     .dimensions = dimensions,
     .n_dimensions = COUNT_OF(dimensions),
     .derive = derive,

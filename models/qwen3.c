@@ -239,17 +239,6 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
     }
 }
 
-static enum status visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
-                          int evaluations, struct visit_list *list, struct error *e) {
-    (void)lanes, (void)evaluations;
-    for (int i = 0; i < n_lanes; i++)
-        visit_add(list,
-                  (struct visit){.stage = stage, .block = c->n_blocks + i, .first_lane = i, .n_lanes = 1}, e);
-    for (int i = 0; i < c->n_blocks; i++)
-        visit_add(list, (struct visit){.stage = stage, .block = i, .n_lanes = n_lanes}, e);
-    return e->code;
-}
-
 /* ComfyUI writes a logit_scale for every text encoder, as if it were CLIP. */
 static const char *const ignorable[] = {"lm_head.", "output.weight", "text_encoders.qwen3_4b.logit_scale",
                                         NULL};
@@ -301,7 +290,6 @@ const struct family family_qwen3 = {
     .ignorable = ignorable,
     .lane_state_bytes = sizeof(struct qwen3_state),
     .declare = declare,
-    .visits = visits,
     .dimensions = dimensions,
     .n_dimensions = COUNT_OF(dimensions),
     .derive = derive,

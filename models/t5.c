@@ -260,17 +260,6 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
     }
 }
 
-static enum status visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
-                          int evaluations, struct visit_list *list, struct error *e) {
-    (void)lanes, (void)evaluations;
-    for (int i = 0; i < n_lanes; i++)
-        visit_add(list,
-                  (struct visit){.stage = stage, .block = c->n_blocks + i, .first_lane = i, .n_lanes = 1}, e);
-    for (int i = 0; i < c->n_blocks; i++)
-        visit_add(list, (struct visit){.stage = stage, .block = i, .n_lanes = n_lanes}, e);
-    return e->code;
-}
-
 /* The decoder; the embedding table under its second name; ComfyUI's logit_scale, which it writes for every
  * text encoder; a tokenizer stored as a tensor. */
 static const char *const ignorable[] = {
@@ -332,7 +321,6 @@ const struct family family_t5 = {
     .ignorable = ignorable,
     .lane_state_bytes = sizeof(struct t5_state),
     .declare = declare,
-    .visits = visits,
     .dimensions = dimensions,
     .n_dimensions = COUNT_OF(dimensions),
     .derive = derive,

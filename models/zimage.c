@@ -359,21 +359,24 @@ static void forward_final(struct context *x, const void *weights, const struct v
 
 /* ---- the family ---- */
 
-static const struct block_kind kind_caption = BLOCK_KIND(
-    "caption", "cap_embedder", caption_table, caption_weights, forward_caption, .keeps_types = true);
+/* Caption and context refiner never see the timestep. */
+static const struct block_kind kind_caption =
+    BLOCK_KIND("caption", "cap_embedder", caption_table, caption_weights, forward_caption,
+               .cadence = CADENCE_PROMPT, .keeps_types = true);
 static const struct block_kind kind_context =
-    BLOCK_KIND("context_refiner", "context_refiner.%d", context_table, layer_weights, forward_context);
-static const struct block_kind kind_time =
-    BLOCK_KIND("time", "time", time_table, time_weights, forward_time, .hoists = true, .keeps_types = true);
+    BLOCK_KIND("context_refiner", "context_refiner.%d", context_table, layer_weights, forward_context,
+               .cadence = CADENCE_PROMPT);
+static const struct block_kind kind_time = BLOCK_KIND("time", "time", time_table, time_weights, forward_time,
+                                                      .cadence = CADENCE_TIMESTEP, .keeps_types = true);
 static const struct block_kind kind_noise_modulation =
     BLOCK_KIND("noise_modulation", "noise_refiner.%d.modulation", noise_modulation_table, modulation_weights,
-               forward_noise_modulation, .hoists = true);
+               forward_noise_modulation, .cadence = CADENCE_TIMESTEP);
 static const struct block_kind kind_layer_modulation =
     BLOCK_KIND("layer_modulation", "layers.%d.modulation", layer_modulation_table, modulation_weights,
-               forward_main_modulation, .hoists = true);
+               forward_main_modulation, .cadence = CADENCE_TIMESTEP);
 static const struct block_kind kind_final_modulation =
     BLOCK_KIND("final_modulation", "final_layer.modulation", final_modulation_table, modulation_weights,
-               forward_final_modulation, .hoists = true, .keeps_types = true);
+               forward_final_modulation, .cadence = CADENCE_TIMESTEP, .keeps_types = true);
 static const struct block_kind kind_embedder = BLOCK_KIND(
     "embedder", "embedder", embedder_table, embedder_weights, forward_embedder, .keeps_types = true);
 static const struct block_kind kind_noise =
@@ -498,39 +501,6 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
     }
 }
 
-/* Caption and context refiner never see the timestep: once a prompt. once: how many blocks they are. */
-static void visit_captions(int stage, int once, const struct lane *lanes, int n_lanes,
-                           struct visit_list *list, struct error *e) {
-    for (int block = 0; block < once; block++)
-        visit_add_prompts(list, (struct visit){.stage = stage, .block = block, .evaluation = -1}, lanes,
-                          n_lanes, e);
-}
-
-/* Rows are the first lane's, which shares them with the others. */
-static enum status visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
-                          int evaluations, struct visit_list *list, struct error *e) {
-    int once = 1 + c->dims[REFINERS], hoisted = lanes[0].hoisted;
-    visit_captions(stage, once, lanes, n_lanes, list, e);
-    for (int block = once; block < c->n_blocks && hoisted; block++)
-        if (c->blocks[block].kind->hoists)
-            visit_add(
-                list,
-                (struct visit){
-                    .stage = stage, .block = block, .n_lanes = 1, .evaluation = -1, .n_hoisted = hoisted},
-                e);
-    for (int evaluation = 0; evaluation < evaluations; evaluation++)
-        for (int block = once; block < c->n_blocks; block++)
-            if (!hoisted || !c->blocks[block].kind->hoists)
-                visit_add(list,
-                          (struct visit){.stage = stage,
-                                         .block = block,
-                                         .n_lanes = c->blocks[block].kind->hoists ? 1 : n_lanes,
-                                         .evaluation = evaluation,
-                                         .ends_evaluation = block + 1 == c->n_blocks},
-                          e);
-    return e->code;
-}
-
 static const char *const ignorable[] = {"norm_final.", NULL};
 static const char *const architectures[] = {"lumina2", "z_image", "zimage", NULL};
 static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_model.", NULL};
@@ -590,7 +560,6 @@ const struct family family_zimage = {
     .ignorable = ignorable,
     .lane_state_bytes = sizeof(struct zimage_state),
     .declare = declare,
-    .visits = visits,
     .dimensions = dimensions,
     .n_dimensions = COUNT_OF(dimensions),
     .derive = derive,

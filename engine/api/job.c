@@ -42,7 +42,7 @@ static enum status encode_prompts_for(struct job *job, int slot, struct error *e
     if (e->code == OK && job->n_prompts > 1)
         encode_prompt(job, slot, r->negative_prompt ? r->negative_prompt : "", &tokens[1], e);
     for (int i = 0; i < job->n_prompts && e->code == OK; i++)
-        block_gather_rows(job->sys, &job->model->component[slot].table, tokens[i].ids, tokens[i].n_ids,
+        block_gather_rows(job->sys, &job->model->component[slot].tables[0], tokens[i].ids, tokens[i].n_ids,
                           &job->rows[slot][i], e);
     return e->code;
 }
@@ -189,6 +189,7 @@ static void connect_lane(struct job *job, int s, int i, struct lane *lane) {
     switch (job->kind[s]) {
     case STAGE_TEXT:
         lane->prompt = i;
+        lane->tokens = job->tokens[job->slot[s]][i].ids;
         lane->n_tokens = job->tokens[job->slot[s]][i].n_ids;
         lane->pooled_row = job->tokens[job->slot[s]][i].pooled_row;
         lane->text = job->text[i];
@@ -346,8 +347,8 @@ static enum status list_visits(struct job *job, struct error *e) {
         const struct stage *stage = &job->stages[s];
         int first = job->visits.n_visits;
         if (stage->hoists) continue;
-        stage->component->family->visits(stage->component, s, stage->lanes, stage->n_lanes,
-                                         stage->evaluations, &job->visits, e);
+        component_visits(stage->component, s, stage->lanes, stage->n_lanes, stage->evaluations, &job->visits,
+                         e);
         if (job->kind[s] == STAGE_DENOISE && e->code == OK) split_hoisted(job, &job->stages[s - 1], first);
     }
     return e->code;
@@ -369,7 +370,7 @@ static enum status decide_hoisting(struct job *job, struct error *e) {
         struct stage *stage = &job->stages[s];
         if (job->kind[s] != STAGE_DENOISE || job->model->plain) continue;
         for (int i = 0; i < stage->n_blocks; i++)
-            if (stage->blocks[i]->kind->hoists) weights += stage->blocks[i]->bytes;
+            if (block_hoists(stage->blocks[i]->kind)) weights += stage->blocks[i]->bytes;
         state_bytes(job, stage, 0, &plain, e);
         state_bytes(job, stage, stage->evaluations, &hoisted, e);
         if (hoisted - plain >= weights) job->hoisted = 0;

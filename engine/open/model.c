@@ -147,7 +147,7 @@ static enum status check_text(const struct sluice_model *m, int slot, struct err
     if (columns != wanted)
         return mismatch(text, pools ? "features of a whole prompt" : "text features", columns,
                         text->family->word, wanted, "transformer", e);
-    int ids = tokenizer_size(m->tokenizer[slot]), rows = text->table.tensors[0].shape.dim[0];
+    int ids = tokenizer_size(m->tokenizer[slot]), rows = text->tables[0].tensors[0].shape.dim[0];
     char table[64];
     snprintf(table, sizeof table, "%s's embedding rows", text->family->word);
     if (ids > rows || rows - ids > PADDING_ROWS_MOST)

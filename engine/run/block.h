@@ -64,23 +64,37 @@ struct weight_spec {
 
 struct visit_scope;
 
+/* How often what a block computes changes. */
+enum cadence {
+    CADENCE_EVALUATION,
+    CADENCE_PROMPT, /* with the prompt, whose lanes share it: computed before the first evaluation */
+    /* Rows that depend on the timestep alone, which all lanes share; or on timestep and prompt. One visit
+     * computes them for as many evaluations as it is told: all before the first (then they are hoisted: the
+     * weights are read once), or each its own. One row has the same bits either way, so its products go
+     * through op_linear_few (R4). */
+    CADENCE_TIMESTEP,
+    CADENCE_TIMESTEP_AND_PROMPT,
+};
+
 struct block_kind {
     const char *name;   /* "layer" */
     const char *format; /* a block's name, with %d for its number: "layers.%d" */
     const struct weight_spec *weights;
     int n_weights;
     size_t weights_bytes; /* size of the structure that the offsets point into */
-    bool gathers_rows;    /* an embedding table: only the rows asked for are read, see block_gather_rows */
+    bool gathers_rows;    /* a table: only the rows asked for are read, see family.rows */
     /* Its weights stay as they are stored when others are quantised: small ones that everything passes
      * through, embedders and final layers, and those of autoencoders. Embedding tables stay too. */
     bool keeps_types;
-    /* Its result is rows that depend on the timestep alone. One visit computes them for as many evaluations
-     * as it is told: all before the first (then they are hoisted: the weights are read once), or each its
-     * own. One row has the same bits either way, so its products go through op_linear_few (R4). */
-    bool hoists;
+    enum cadence cadence;
     /* Computes one visit for one lane. weights: the structure, bound. Never looks at tensor values (R0). */
     void (*forward)(struct context *x, const void *weights, const struct visit_scope *scope);
 };
+
+/* What it computes can be hoisted out of the evaluations. */
+static inline bool block_hoists(const struct block_kind *kind) {
+    return kind->cadence == CADENCE_TIMESTEP || kind->cadence == CADENCE_TIMESTEP_AND_PROMPT;
+}
 
 /* A block that a checkpoint of a family has. */
 struct block_ref {
@@ -157,7 +171,7 @@ enum dtype block_stored_type(const struct block_kind *kind, const struct index_e
 enum status block_bind(struct sys *sys, const struct block_ref *ref, const struct tensor_index *index,
                        const int32_t *dims, struct block *block, struct error *e);
 
-/* From a bound embedding table (kind->gathers_rows) the block of just these rows, in this order: its only
+/* From a bound table (kind->gathers_rows) the block of just these rows, in this order: its only
  * tensor is [n_ids, columns]. An id outside the table is SHAPE. */
 enum status block_gather_rows(struct sys *sys, const struct block *table, const int32_t *ids, int n_ids,
                               struct block *rows, struct error *e);

@@ -74,7 +74,9 @@ static enum status bind_ref(struct component *c, const struct block_ref *ref, st
     }
     int32_t dims[FAMILY_DIMS_MAX];
     component_block_dims(c, ref, dims);
-    struct block *block = ref->kind->gathers_rows ? &c->table : &c->blocks[c->n_blocks++];
+    if (ref->kind->gathers_rows && c->n_tables == TABLES_MAX)
+        return error_set(e, UNSUPPORTED, "more than %d tables in the family %s", TABLES_MAX, c->family->name);
+    struct block *block = ref->kind->gathers_rows ? &c->tables[c->n_tables++] : &c->blocks[c->n_blocks++];
     return block_bind(c->sys, ref, &c->index, dims, block, e);
 }
 
@@ -118,7 +120,7 @@ enum status component_list_missing(struct component *c, void (*tell)(void *user,
 void component_destroy(struct component *c) {
     if (!c->sys) return;
     for (int i = 0; i < c->n_blocks; i++) block_destroy(c->sys, &c->blocks[i]);
-    block_destroy(c->sys, &c->table);
+    for (int i = 0; i < c->n_tables; i++) block_destroy(c->sys, &c->tables[i]);
     c->sys->release(c->sys, c->blocks);
     index_destroy(&c->index);
     *c = (struct component){0};

@@ -15,7 +15,7 @@ enum family_kind { FAMILY_TEXT, FAMILY_VISION, FAMILY_DENOISER, FAMILY_DECODER, 
 
 enum { FAMILY_DIMS_MAX = 48, FAMILY_SETTINGS_BYTES = 512 };
 
-enum { FAMILY_BLOCKS_MAX = 1024 };
+enum { FAMILY_BLOCKS_MAX = 1024, TABLES_MAX = 4 };
 
 struct component;
 
@@ -57,9 +57,14 @@ struct family {
      * device's; where it does not, both are one arena. Not for a stage that hoists: its state goes on. */
     void (*declare)(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                     struct arena *pictures, bool *ok);
-    /* Appends the visits of a stage with these lanes and evaluations, those before the first evaluation
-     * first. A block's place is that in c->blocks; rows of an embedding table that were gathered for lane i
-     * have the place c->n_blocks + i. */
+    /* Which rows of a table a lane needs, in the order of its gathered block: writes them unless rows is
+     * NULL, returns how many. Every lane of a text encoder has rows of its own; in other stages all lanes
+     * have the same. NULL: the lane's tokens. */
+    int (*rows)(const struct component *c, int i_table, const struct lane *lane, int32_t *rows);
+    /* Refuses lanes that the weights cannot serve. NULL: they serve all. */
+    enum status (*check_lanes)(const struct component *c, const struct lane *lanes, int n_lanes,
+                               struct error *e);
+    /* Instead of component_visits' own, where cadences cannot tell. NULL in most families. */
     enum status (*visits)(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
                           int evaluations, struct visit_list *list, struct error *e);
 
@@ -80,8 +85,9 @@ struct component {
     _Alignas(16) unsigned char settings[FAMILY_SETTINGS_BYTES]; /* the family's configuration structure */
     struct block *blocks; /* those that are used, in the order of visits */
     int n_blocks;
-    struct block table; /* the embedding table, if the family has one: no block, only rows of it are read */
-    int n_unknown;      /* tensors that nobody knows */
+    struct block tables[TABLES_MAX]; /* of embeddings: no blocks, only rows of them are read */
+    int n_tables;
+    int n_unknown; /* tensors that nobody knows */
     /* What the parts of a pipeline must agree on, and sizes follow from; set by configure, 0 where it means
      * nothing. */
     int text_columns;                 /* given by a text encoder, expected by a denoiser */
@@ -117,5 +123,17 @@ enum status component_bind(struct component *c, const struct config *config, str
 enum status component_list_missing(struct component *c, void (*tell)(void *user, const char *name),
                                    void *user, struct error *e);
 void component_destroy(struct component *c);
+
+/* Appends the visits of a stage with these lanes and evaluations, those before the first evaluation first. A
+ * block's place is that in c->blocks; behind them come the blocks of gathered rows, component_gathers() of
+ * them: of a text encoder those of table t for lane i at c->n_blocks + t * n_lanes + i, else those of table t
+ * at c->n_blocks + t. */
+enum status component_visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
+                             int evaluations, struct visit_list *list, struct error *e);
+/* Blocks of gathered rows in a stage with so many lanes. */
+int component_gathers(const struct component *c, int n_lanes);
+/* The rows of a table that a lane needs, as a block. On failure the caller destroys it too. */
+enum status component_gather_rows(const struct component *c, int i_table, const struct lane *lane,
+                                  struct block *out, struct error *e);
 
 #endif

@@ -76,12 +76,13 @@ enum status component_retype(const struct component *from, enum dtype wanted, st
     struct sys *sys = from->sys;
     *to = *from;
     to->index = index_view(&from->index, from->index.prefix, from->index.view);
-    to->table = (struct block){0};
-    to->n_blocks = 0;
+    to->n_blocks = to->n_tables = 0;
     to->blocks = sys->alloc(sys, LINE_HOST, (size_t)from->n_blocks * sizeof *to->blocks);
     if (!to->blocks) error_set(e, MEMORY, "no memory for %d blocks", from->n_blocks);
     for (int i = 0; i < from->n_blocks && e->code == OK; i++)
         block_retype(sys, &from->blocks[i], wanted, &to->blocks[to->n_blocks++], e);
+    for (int i = 0; i < from->n_tables && e->code == OK; i++) /* which stay as they are */
+        block_retype(sys, &from->tables[i], wanted, &to->tables[to->n_tables++], e);
     if (e->code != OK) component_destroy(to);
     return e->code;
 }

@@ -25,11 +25,12 @@ struct lane {
         picture; /* [Y, X, 3], -1 to 1 and a little beyond: written by the decoder, read by the encoder
                   */
     struct tensor moments; /* [Y, X, 2 C]: mean and logarithm of the variance, written by the encoder */
-    int n_tokens;          /* of the prompt, in a text encoder's stage */
-    int pooled_row;        /* the token whose row is the pooled one */
-    float guidance;        /* distilled guidance */
-    int prompt;  /* which prompt it is conditioned on: lanes of one prompt share what depends on it only */
-    int hoisted; /* timesteps whose rows its state holds at once: all if they are hoisted, else 0 */
+    const int32_t *tokens; /* of the prompt, in a text encoder's stage */
+    int n_tokens;
+    int pooled_row; /* the token whose row is the pooled one */
+    float guidance; /* distilled guidance */
+    int prompt;     /* which prompt it is conditioned on: lanes of one prompt share what depends on it only */
+    int hoisted;    /* timesteps whose rows its state holds at once: all if they are hoisted, else 0 */
     bool tiled;  /* of a decoder: whole-picture buffers are as small as can be; its state is the same else */
     bool idle;   /* of a group that has fewer lanes than others: never computed */
     void *state; /* the family's own structure of tensors, declared by family->declare */
@@ -50,7 +51,7 @@ struct visit {
     int stage, block; /* block: place in the stage's list */
     int first_lane, n_lanes;
     int evaluation;       /* -1: once before the first */
-    int n_hoisted;        /* if -1: timesteps whose rows it computes, see block_kind.hoists; 0: it has none */
+    int n_hoisted;        /* if -1: timesteps whose rows it computes, see block_hoists; 0: it has none */
     bool ends_evaluation; /* the host's turn comes after it: sampler update, picture out */
 };
 

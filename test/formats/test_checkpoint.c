@@ -57,7 +57,7 @@ static void test_tokenizers(const struct sluice_model *model) {
         int32_t *ids = NULL;
         int n = 0;
         if (!tokenizer) continue;
-        int rows = model->component[i].table.tensors[0].shape.dim[0], size = tokenizer_size(tokenizer);
+        int rows = model->component[i].tables[0].tensors[0].shape.dim[0], size = tokenizer_size(tokenizer);
         check(size <= rows && rows - size < 32, "%d ids for %d rows", size, rows);
         check(!prompt_check(recipe, tokenizer, &e), "%s: %s", recipe->tokenizer, e.what);
         check(!tokenizer_encode(tokenizer, text, sizeof text - 1, &ids, &n, &e), "encoding: %s", e.what);

@@ -34,7 +34,7 @@ static int64_t read_and_count(struct sys *sys, int file, void *to, size_t bytes,
 static void ledger_open(const struct component *c) {
     ledger.n = 0;
     for (int b = 0; b < c->n_blocks; b++)
-        for (int i = 0; i < c->blocks[b].n_segments && c->blocks[b].kind->hoists; i++) {
+        for (int i = 0; i < c->blocks[b].n_segments && block_hoists(c->blocks[b].kind); i++) {
             const struct image_segment *s = &c->blocks[b].segments[i];
             if (!check(ledger.n < SEGMENTS_MAX, "too many weights for this test")) return;
             ledger.segment[ledger.n].file = c->index.sources[s->source].file;
@@ -118,7 +118,7 @@ static void check_plan(json_t *plan, bool hoisted, const char *what) {
 static json_int_t weight_bytes(const struct component *c) {
     json_int_t bytes = 0;
     for (int i = 0; i < c->n_blocks; i++)
-        if (c->blocks[i].kind->hoists) bytes += (json_int_t)c->blocks[i].bytes;
+        if (block_hoists(c->blocks[i].kind)) bytes += (json_int_t)c->blocks[i].bytes;
     return bytes;
 }
 

@@ -467,7 +467,7 @@ static inline const struct block *bench_block(const struct bench *b, const char 
 /* The rows of these tokens, of a text encoder. */
 static inline void bench_gather(struct bench *b, struct tensor ids) {
     struct block rows;
-    block_gather_rows(&rings_state.sys, &b->component->table, ids.data, ids.dim[0], &rows, &b->error);
+    block_gather_rows(&rings_state.sys, &b->component->tables[0], ids.data, ids.dim[0], &rows, &b->error);
     assert_ok(&b->error);
     bench_visit(b, &rows, 0);
     block_destroy(&rings_state.sys, &rows);
@@ -476,7 +476,7 @@ static inline void bench_gather(struct bench *b, struct tensor ids) {
 /* All visits of one evaluation, as the family lists them. */
 static inline void bench_all(struct bench *b, float timestep) {
     struct visit_list list = {.sys = &rings_state.sys};
-    b->component->family->visits(b->component, 0, &b->lane, 1, 1, &list, &b->error);
+    component_visits(b->component, 0, &b->lane, 1, 1, &list, &b->error);
     for (int i = 0; i < list.n_visits; i++)
         bench_visit(b, &b->component->blocks[list.visits[i].block], timestep);
     visit_list_destroy(&list);

@@ -49,7 +49,7 @@ static inline void vae_run_measure(struct vae_run *r, const struct component *c,
                               .n_lanes = n_lanes,
                               .n_groups = 1,
                               .evaluations = n_lanes};
-    c->family->visits(c, 0, lanes, n_lanes, n_lanes, &r->visits, &r->error);
+    component_visits(c, 0, lanes, n_lanes, n_lanes, &r->visits, &r->error);
     r->run = (struct run){sys, device, &r->stage, 1, &r->visits, &hooks, 1, NULL};
     r->need.separate = device->memory;
     executor_measure(&r->run, true, &r->need, &r->error);

@@ -52,14 +52,15 @@ static const struct weight_spec convolution[] = {
     BLOCK_WEIGHT(weights, a, 1, "all.weight", 4, WHOLE, COLUMNS, SIDE, SIDE)};
 
 static const struct block_kind in_thirds =
-    BLOCK_KIND("thirds", "thirds", thirds, weights, NULL, .hoists = false);
+    BLOCK_KIND("thirds", "thirds", thirds, weights, NULL, .cadence = CADENCE_EVALUATION);
 static const struct block_kind in_swapped =
-    BLOCK_KIND("swapped", "swapped", swapped, weights, NULL, .hoists = false);
-static const struct block_kind in_whole = BLOCK_KIND("whole", "whole", whole, weights, NULL, .hoists = false);
+    BLOCK_KIND("swapped", "swapped", swapped, weights, NULL, .cadence = CADENCE_EVALUATION);
+static const struct block_kind in_whole =
+    BLOCK_KIND("whole", "whole", whole, weights, NULL, .cadence = CADENCE_EVALUATION);
 static const struct block_kind table =
     BLOCK_KIND("table", "table", whole, weights, NULL, .gathers_rows = true);
 static const struct block_kind convolving =
-    BLOCK_KIND("conv", "conv", convolution, weights, NULL, .hoists = false);
+    BLOCK_KIND("conv", "conv", convolution, weights, NULL, .cadence = CADENCE_EVALUATION);
 
 /* ---- a file ---- */
 

@@ -98,7 +98,7 @@ static void test_text_layer(const struct fixture *f) {
     struct tensor out = ring_single(f, "block.text.out");
     struct bench *b = bench_open(f, 0, (struct lane){.text = test_tensor(DTYPE_F32, 2, in.dim)});
     struct block rows;
-    block_gather_rows(&rings_state.sys, &b->component->table, ids.data, ids.dim[0], &rows, &b->error);
+    block_gather_rows(&rings_state.sys, &b->component->tables[0], ids.data, ids.dim[0], &rows, &b->error);
     assert_ok(&b->error);
     bench_visit(b, &rows, 0);
     expect_close(f, "text.embedding", b->lane.text, ring(f, "text.embedding").data);

@@ -1,0 +1,91 @@
+/* The visits of ordinary stages, from the cadences of a component's blocks. See family.h.
+ *
+ * Once a prompt what depends on it alone; then, where they are hoisted, the rows of all timesteps; then the
+ * evaluations, each with the rest. Within each of these, rows of tables come first and blocks in the order
+ * that the family lists them. */
+#include "engine/run/family.h"
+
+struct cadence_list {
+    const struct component *c;
+    const struct lane *lanes;
+    int n_lanes;
+    struct visit_list *list;
+    struct error *e;
+};
+
+/* Number i of the tables and, behind them, the blocks. */
+static const struct block_kind *cadence_kind(const struct component *c, int i) {
+    return i < c->n_tables ? c->tables[i].kind : c->blocks[i - c->n_tables].kind;
+}
+
+/* Number i, for all lanes that its cadence tells apart. */
+static void cadence_add(const struct cadence_list *l, int i, struct visit visit) {
+    const struct component *c = l->c;
+    bool of_table = i < c->n_tables;
+    visit.block = of_table ? c->n_blocks + i : i - c->n_tables;
+    if (of_table && c->family->kind == FAMILY_TEXT) {
+        visit.n_lanes = 1;
+        visit.block = c->n_blocks + i * l->n_lanes;
+        for (visit.first_lane = 0; visit.first_lane < l->n_lanes; visit.first_lane++, visit.block++)
+            visit_add(l->list, visit, l->e);
+        return;
+    }
+    switch (cadence_kind(c, i)->cadence) {
+    case CADENCE_EVALUATION:
+        visit.n_lanes = l->n_lanes;
+        visit_add(l->list, visit, l->e);
+        break;
+    case CADENCE_TIMESTEP:
+        visit.n_lanes = 1;
+        visit_add(l->list, visit, l->e);
+        break;
+    case CADENCE_PROMPT:
+    case CADENCE_TIMESTEP_AND_PROMPT:
+        visit_add_prompts(l->list, visit, l->lanes, l->n_lanes, l->e);
+        break;
+    }
+}
+
+enum status component_visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
+                             int evaluations, struct visit_list *list, struct error *e) {
+    const struct family *family = c->family;
+    if (family->check_lanes && family->check_lanes(c, lanes, n_lanes, e) != OK) return e->code;
+    if (family->visits) return family->visits(c, stage, lanes, n_lanes, evaluations, list, e);
+    struct cadence_list l = {c, lanes, n_lanes, list, e};
+    int hoisted = lanes[0].hoisted, n = c->n_tables + c->n_blocks;
+    struct visit visit = {.stage = stage, .evaluation = -1};
+    for (int i = 0; i < n; i++)
+        if (cadence_kind(c, i)->cadence == CADENCE_PROMPT) cadence_add(&l, i, visit);
+    visit.n_hoisted = hoisted;
+    for (int i = 0; i < n && hoisted; i++)
+        if (block_hoists(cadence_kind(c, i))) cadence_add(&l, i, visit);
+    visit.n_hoisted = 0;
+    for (visit.evaluation = 0; visit.evaluation < evaluations && e->code == OK; visit.evaluation++) {
+        for (int i = 0; i < n; i++) {
+            const struct block_kind *kind = cadence_kind(c, i);
+            bool before = kind->cadence == CADENCE_PROMPT || (hoisted && block_hoists(kind));
+            if (!before) cadence_add(&l, i, visit);
+        }
+        /* What a text encoder leaves nobody looks at before the next stage. */
+        if (list->n_visits) list->visits[list->n_visits - 1].ends_evaluation = family->kind != FAMILY_TEXT;
+    }
+    return e->code;
+}
+
+int component_gathers(const struct component *c, int n_lanes) {
+    return c->n_tables * (c->family->kind == FAMILY_TEXT ? n_lanes : 1);
+}
+
+enum status component_gather_rows(const struct component *c, int i_table, const struct lane *lane,
+                                  struct block *out, struct error *e) {
+    const struct family *family = c->family;
+    const struct block *table = &c->tables[i_table];
+    if (!family->rows) return block_gather_rows(c->sys, table, lane->tokens, lane->n_tokens, out, e);
+    int n = family->rows(c, i_table, lane, NULL);
+    int32_t *rows = c->sys->alloc(c->sys, LINE_HOST, (size_t)n * sizeof *rows);
+    if (!rows) return error_set(e, MEMORY, "no memory for %d rows of '%s'", n, table->name);
+    family->rows(c, i_table, lane, rows);
+    block_gather_rows(c->sys, table, rows, n, out, e);
+    c->sys->release(c->sys, rows);
+    return e->code;
+}
