@@ -2,7 +2,8 @@
 #   make            the program and the libraries, build/release
 #   make demo       installs what is missing, builds, draws a gallery
 #   make test       installs what is missing, then make check
-#   make check      format, include rules, tests in release, asan and tsan
+#   make check      format, include rules, tests in release, asan and tsan; make check-all: what takes hours
+#   make test-NAME  one suite of test/suites
 #   make install    to PREFIX (/usr/local) under DESTDIR; make uninstall takes it away again
 # DNNL_PREFIX=FOLDER builds against the oneDNN in FOLDER/include and FOLDER/lib, in a build folder of its own.
 CONFIG ?= release

@@ -1,0 +1,105 @@
+# One suite of test/suites, for check.sh, which reads this: runs its command, prints its name, sums and core-seconds (processor time of all its
+# processes), keeps what it said and what it took under $results. The command's output holds a line "N passed, N failed" or cmocka's summary;
+# a suite that prints neither counts as failed.
+set -u
+# OpenMP's threads sleep rather than spin while they wait: suites share the machine with others.
+export OMP_WAIT_POLICY=passive
+lacks_bf16=1
+grep -qE '^flags.*(avx512_bf16|amx_bf16)' /proc/cpuinfo && lacks_bf16=0
+
+# ---- suites that are no program ----
+
+house_holds() {
+    sh test/house.sh
+}
+format_holds() {
+    if clang-format --dry-run -Werror $(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cc'); then echo "1 passed, 0 failed"; else echo "0 passed, 1 failed"; fi
+}
+# The second compiler: warnings are errors there too. Nothing of it is linked: it has its own OpenMP. CUDA's headers are the
+# emulator's; what includes those of cuBLASLt and cuDNN is read by gcc alone, where they are.
+clang_holds() {
+    n=0
+    bad=0
+    for file in $(git ls-files '*.c'); do
+        ! grep -qE '^#include <cu(blasLt|dnn).*\.h>' "$file" || continue
+        n=$((n + 1))
+        clang -std=c11 -D_GNU_SOURCE -fopenmp -ffp-contract=off -I. -Itest/emu -Wall -Wextra -Werror -Wshadow -Wvla \
+            -Wstrict-prototypes -Wmissing-prototypes -fsyntax-only "$file" || bad=$((bad + 1))
+    done
+    echo "$((n - bad)) passed, $bad failed"
+    [ $bad = 0 ]
+}
+# Where CUDA's headers are.
+doors_hold() {
+    said=$(make -s cuda-said)
+    echo "$said"
+    case $said in *"built for GPUs"*) make -s doors ;; *) echo "0 passed, 0 failed" ;; esac
+}
+# One order of the emulated threads, or all three, whose results are the same bits.
+emulated_orders() {
+    good=0
+    bad=0
+    bits=
+    for order in forward reverse random; do
+        EMU_ORDER=$order SEED=1 "$1" >"$1.order" 2>&1 || bad=$((bad + 1))
+        cat "$1.order"
+        this=$(sed -n 's/.* calls, bits //p' "$1.order")
+        [ -n "$this" ] && [ "${bits:=$this}" = "$this" ] && good=$((good + 1)) || bad=$((bad + 1))
+    done
+    echo "$good passed, $bad failed"
+}
+# Faults put into the engine, in copies of what these two hold.
+emulator_finds_faults() {
+    for config in asan tsan emu; do make -s CONFIG=$config cuda-tests || return; done
+    sh test/emu/faults.sh
+}
+
+# ---- running one ----
+
+# build CONFIG FILE...: of build/CONFIG.
+build() {
+    config=$1
+    shift
+    make -s -j"$(nproc)" CONFIG="$config" $(printf "build/$config/%s " "$@")
+}
+
+# Nothing is skipped but bf16, and that only where the processor, or what the suite lets oneDNN use of it, has no
+# instructions for it; there it is skipped and never computed.
+expect_skips() {
+    case $1 in
+    emu* | cuda*) expected=0 ;;
+    avx2_golden | avx2_rings_zimage | avx2_rings_flux | avx2_rings_clip | avx2_rings_t5 | avx2_bf16 | avx2_residency*) expected=1 ;;
+    *golden | *rings_zimage | *rings_flux | *rings_clip | *rings_t5 | *bf16 | *residency* | program | budget) expected=$lacks_bf16 ;;
+    *) expected=0 ;;
+    esac
+    skipped=0
+    ! grep -q '^SKIP .*bf16' "$2" || skipped=1
+    [ $skipped = $expected ] && ! grep '^SKIP ' "$2" | grep -qv '^SKIP .*bf16'
+}
+# suite NAME COMMAND...
+suite() {
+    name=$1
+    shift
+    file=$results/$name
+    /usr/bin/time -q -f '%U %S %e' -o "$file.time" sh -c '. test/suite.sh; eval "$0"' "$*" >"$file.log" 2>&1
+    status=$?
+    counts=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$file.log" | tail -1)
+    good=$(echo "$counts" | sed -n 's/^\([0-9]*\) passed.*/\1/p')
+    bad=$(echo "$counts" | sed -n 's/.* \([0-9]*\) failed.*/\1/p')
+    if [ -z "$good" ]; then # cmocka's own summary
+        good=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' "$file.log" | awk '{ n += $1 } END { print n + 0 }')
+        bad=$(sed -n 's/^\[  FAILED  \] \([0-9]*\) test.*/\1/p' "$file.log" | awk '{ n += $1 } END { print n + 0 }')
+        [ "$good" != 0 ] || [ "$bad" != 0 ] || bad=1
+    fi
+    [ $status = 0 ] || [ "$bad" != 0 ] || bad=1
+    skips=as_expected
+    expect_skips "$name" "$file.log" || { skips=others; bad=$((bad + 1)); }
+    echo "$good $bad $(tail -1 "$file.time" | awk '{ print $1 + $2, $3 }')" >"$file.counts"
+    {
+        awk -v name="$name" '{ printf "%-28s %5d passed %3d failed %7.1f core-seconds %5d:%02d\n", name, $1, $2, $3, $4 / 60, $4 % 60 }' "$file.counts"
+        [ $skips = as_expected ] || echo "skips other than expected:"
+        grep '^SKIP ' "$file.log"
+        [ "$bad" = 0 ] || grep -vE '^(SKIP|\[ +(OK|RUN))' "$file.log" | tail -40
+    } >"$file.said"
+    cat "$file.said"
+}
