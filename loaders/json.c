@@ -1,9 +1,20 @@
-/* JSON from files: see json.h. */
+/* JSON from files: see json.h.
+ *
+ * The tree is Jansson's, its parser is not used: Jansson 2.14's goes on where it has no memory. Its lexer
+ * leaves characters out, and a string whose closing quote was left out is copied beyond its end. Nothing that
+ * can be asked afterwards would tell, and whoever watched its allocator would watch it for the whole process.
+ * The functions that make and join values say when they fail. */
 #include "loaders/json.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <locale.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
+
+#include "loaders/utf8.h"
 
 static const uint64_t document_bytes_max = 256000000;
 
@@ -40,62 +51,6 @@ static enum status scan_value(const struct json_text *t, uint64_t *at, int depth
         }
     }
     return OK;
-}
-
-/* Jansson gives lone surrogates the code of a syntax error; only its text tells them apart. */
-static bool is_lone_surrogate(const json_error_t *failure) {
-    return !strncmp(failure->text, "invalid Unicode '", 17);
-}
-
-static enum status code_of(const json_error_t *failure) {
-    switch (json_error_code(failure)) {
-    case json_error_unknown:
-    case json_error_out_of_memory:
-        return MEMORY;
-    case json_error_stack_overflow:
-    case json_error_numeric_overflow:
-        return LIMIT;
-    case json_error_invalid_utf8:
-        return UTF8;
-    case json_error_duplicate_key:
-        return DUP;
-    case json_error_null_character:
-    case json_error_null_byte_in_key:
-        return META;
-    default:
-        return is_lone_surrogate(failure) ? UTF8 : JSON;
-    }
-}
-
-static enum status load(const struct json_text *t, size_t flags, json_t **root, struct error *e) {
-    json_error_t failure = {0};
-    bool done = json_load_watched(t->text, t->bytes, flags | JSON_REJECT_DUPLICATES, root, &failure);
-    if (*root) return OK;
-    enum status code = done ? code_of(&failure) : MEMORY;
-    if (code == MEMORY) return error_set(e, MEMORY, "no memory to parse %" PRIu64 " bytes of JSON", t->bytes);
-    uint64_t at = failure.position > 0 ? (uint64_t)failure.position : 0;
-    fail_at(t, at, code, "invalid JSON", e);
-    return error_found(e, "%s", failure.text);
-}
-
-enum status json_decode(const struct json_text *value, size_t flags, json_t **root, struct error *e) {
-    return load(value, flags | JSON_DECODE_ANY, root, e);
-}
-
-enum status json_parse(const char *path, const char *text, uint64_t bytes, int depth_limit, json_t **root,
-                       struct error *e) {
-    struct json_text whole = {.path = path, .text = text, .bytes = bytes};
-    *root = NULL;
-    if (bytes > document_bytes_max) {
-        fail_at(&whole, 0, LIMIT, "JSON is too long", e);
-        error_found(e, "%" PRIu64 " bytes", bytes);
-        return error_expected(e, "at most %" PRIu64, document_bytes_max);
-    }
-    if (bytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
-        return fail_at(&whole, 0, JSON, "JSON starts with a byte order mark", e);
-    uint64_t end = 0;
-    if (scan_value(&whole, &end, depth_limit, e) != OK) return e->code;
-    return load(&whole, 0, root, e);
 }
 
 static void skip_space(const struct json_text *t, uint64_t *at) {
@@ -184,4 +139,288 @@ bool json_walk_next(struct json_walk *walk, struct json_member *member, struct e
     if (walk->begun) walk->at++;
     walk->begun = true;
     return take_member(walk, member, e) == OK;
+}
+
+/* A document being read. Text is only gone through once its nesting is known, so recursion is bounded. */
+struct json_reader {
+    const struct json_text *t;
+    uint64_t at;
+    size_t flags;
+    struct error *e;
+};
+
+static json_t *reader_fail(const struct json_reader *r, enum status code, const char *found) {
+    fail_at(r->t, r->at, code, "invalid JSON", r->e);
+    error_found(r->e, "%s", found);
+    return NULL;
+}
+
+static json_t *reader_expects(const struct json_reader *r, const char *expected) {
+    fail_expecting(r->t, r->at, expected, r->e);
+    return NULL;
+}
+
+static json_t *reader_no_memory(const struct json_reader *r) {
+    error_set(r->e, MEMORY, "no memory to parse %" PRIu64 " bytes of JSON", r->t->bytes);
+    return NULL;
+}
+
+/* Four hexadecimal digits, or -1. */
+static int32_t reader_hex(const char *digits, uint64_t bytes) {
+    int32_t value = 0;
+    if (bytes < 4) return -1;
+    for (int i = 0; i < 4; i++) {
+        char c = digits[i];
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
+        if (digit < 0) return -1;
+        value = value << 4 | digit;
+    }
+    return value;
+}
+
+/* Decodes the escape at `at`, behind its backslash and before end, to *out, and moves both on. */
+static bool reader_unescape(struct json_reader *r, uint64_t end, char **out) {
+    static const char letters[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
+    const char *text = r->t->text, *letter = memchr(letters, text[r->at], sizeof letters - 1);
+    if (letter) {
+        *(*out)++ = meant[letter - letters];
+        r->at++;
+        return true;
+    }
+    int32_t code = text[r->at] == 'u' ? reader_hex(text + r->at + 1, end - r->at - 1) : -1;
+    if (code < 0) return reader_fail(r, JSON, "an escape that JSON does not have");
+    if (!code && !(r->flags & JSON_ALLOW_NUL)) return reader_fail(r, META, "\\u0000 in a string");
+    uint64_t next = r->at + 5;
+    if (code >= 0xd800 && code < 0xdc00 && end - next >= 6 && text[next] == '\\' && text[next + 1] == 'u') {
+        int32_t low = reader_hex(text + next + 2, end - next - 2);
+        if (low >= 0xdc00 && low < 0xe000) {
+            code = 0x10000 + ((code - 0xd800) << 10 | (low - 0xdc00));
+            next += 6;
+        }
+    }
+    if (code >= 0xd800 && code < 0xe000)
+        return reader_fail(r, UTF8, "an escaped surrogate without its other half");
+    *out += utf8proc_encode_char(code, (utf8proc_uint8_t *)*out);
+    r->at = next;
+    return true;
+}
+
+/* A string's bytes: the document's, or where escapes stand in it those of *made, which free takes. */
+struct json_bytes {
+    const char *at;
+    size_t n;
+    char *made;
+};
+
+static bool reader_decode(struct json_reader *r, uint64_t end, struct json_bytes *s) {
+    char *out = s->made = malloc(end - r->at);
+    if (!out) return reader_no_memory(r);
+    while (r->at < end) {
+        const char *from = r->t->text + r->at, *escape = memchr(from, '\\', end - r->at);
+        size_t plain = escape ? (size_t)(escape - from) : end - r->at;
+        memcpy(out, from, plain);
+        out += plain;
+        r->at += plain;
+        if (!escape) break;
+        r->at++;
+        if (!reader_unescape(r, end, &out)) return false;
+    }
+    s->at = s->made;
+    s->n = (size_t)(out - s->made);
+    return true;
+}
+
+/* Reads the string whose quote is at `at`. */
+static bool reader_string(struct json_reader *r, struct json_bytes *s) {
+    const char *text = r->t->text;
+    uint64_t from = ++r->at;
+    bool escapes = false;
+    while (r->at < r->t->bytes && text[r->at] != '"') {
+        if ((unsigned char)text[r->at] < 0x20) return reader_fail(r, JSON, "a control character in a string");
+        escapes |= text[r->at] == '\\';
+        r->at += text[r->at] == '\\' && r->at + 1 < r->t->bytes ? 2 : 1;
+    }
+    uint64_t end = r->at, valid = utf8_valid_bytes(text + from, end - from);
+    if (valid < end - from) {
+        r->at = from + valid;
+        return reader_fail(r, UTF8, "bytes that are not UTF-8");
+    }
+    if (end == r->t->bytes) return reader_expects(r, "the end of a string");
+    *s = (struct json_bytes){.at = text + from, .n = end - from};
+    r->at = from;
+    if (escapes && !reader_decode(r, end, s)) return false;
+    r->at = end + 1;
+    return true;
+}
+
+/* Decimals, whatever the process's locale has for a point. */
+static json_t *reader_real(struct json_reader *r, const char *digits) {
+    locale_t plain = newlocale(LC_ALL_MASK, "C", NULL);
+    if (!plain) return reader_no_memory(r);
+    double value = strtod_l(digits, NULL, plain);
+    freelocale(plain);
+    if (isinf(value)) return reader_fail(r, LIMIT, "a number beyond 64 bits");
+    json_t *number = json_real(value);
+    return number ? number : reader_no_memory(r);
+}
+
+static json_t *reader_integer(struct json_reader *r, const char *digits) {
+    errno = 0;
+    long long value = strtoll(digits, NULL, 10);
+    if (errno == ERANGE) return reader_fail(r, LIMIT, "a number beyond 64 bits");
+    json_t *number = json_integer(value);
+    return number ? number : reader_no_memory(r);
+}
+
+static bool reader_digits(const struct json_text *t, uint64_t *at) {
+    uint64_t from = *at;
+    while (*at < t->bytes && t->text[*at] >= '0' && t->text[*at] <= '9') ++*at;
+    return *at > from;
+}
+
+static json_t *reader_number(struct json_reader *r) {
+    const struct json_text *t = r->t;
+    uint64_t from = r->at, end = from + (t->text[from] == '-');
+    bool real = r->flags & JSON_DECODE_INT_AS_REAL, good = true;
+    if (end < t->bytes && t->text[end] == '0')
+        end++;
+    else
+        good = reader_digits(t, &end);
+    if (good && end < t->bytes && t->text[end] == '.') {
+        real = true;
+        end++;
+        good = reader_digits(t, &end);
+    }
+    if (good && end < t->bytes && (t->text[end] | 32) == 'e') {
+        real = true;
+        end++;
+        if (end < t->bytes && (t->text[end] == '+' || t->text[end] == '-')) end++;
+        good = reader_digits(t, &end);
+    }
+    r->at = end;
+    if (!good) return reader_expects(r, "a digit");
+    char *digits = strndup(t->text + from, end - from);
+    if (!digits) return reader_no_memory(r);
+    json_t *number = real ? reader_real(r, digits) : reader_integer(r, digits);
+    free(digits);
+    return number;
+}
+
+static json_t *reader_value(struct json_reader *r);
+
+static json_t *reader_text(struct json_reader *r) {
+    struct json_bytes s = {0};
+    json_t *string = NULL;
+    if (reader_string(r, &s)) {
+        string = json_stringn_nocheck(s.at, s.n);
+        if (!string) reader_no_memory(r);
+    }
+    free(s.made);
+    return string;
+}
+
+static bool reader_element(struct json_reader *r, json_t *array) {
+    json_t *value = reader_value(r);
+    return value && (!json_array_append_new(array, value) || reader_no_memory(r));
+}
+
+static bool reader_member(struct json_reader *r, json_t *object) {
+    struct json_bytes name = {0};
+    json_t *value;
+    uint64_t from = r->at;
+    bool done = false;
+    if (r->at == r->t->bytes || r->t->text[r->at] != '"') return reader_expects(r, "a name in quotes");
+    if (!reader_string(r, &name)) goto out;
+    if (memchr(name.at, 0, name.n) || json_object_getn(object, name.at, name.n)) {
+        bool nul = memchr(name.at, 0, name.n);
+        r->at = from;
+        reader_fail(r, nul ? META : DUP, "\\u0000 in a name");
+        if (!nul) error_found(r->e, "a second \"%.*s\"", (int)(name.n < 80 ? name.n : 80), name.at);
+        goto out;
+    }
+    if (peek(r->t, &r->at) != ':') {
+        reader_expects(r, "a colon");
+        goto out;
+    }
+    r->at++;
+    if (!(value = reader_value(r))) goto out;
+    done = !json_object_setn_new_nocheck(object, name.at, name.n, value) || reader_no_memory(r);
+out:
+    free(name.made);
+    return done;
+}
+
+/* Reads an object or array from its opening bracket on. */
+static json_t *reader_container(struct json_reader *r) {
+    bool is_object = r->t->text[r->at++] == '{';
+    char close = is_object ? '}' : ']', next = peek(r->t, &r->at);
+    json_t *container = is_object ? json_object() : json_array();
+    if (!container) return reader_no_memory(r);
+    for (bool first = true; next != close; first = false) {
+        if (!first && next != ',') {
+            reader_expects(r, is_object ? "a comma or a closing brace" : "a comma or a closing bracket");
+            goto failed;
+        }
+        if (!first) {
+            r->at++;
+            skip_space(r->t, &r->at);
+        }
+        if (!(is_object ? reader_member(r, container) : reader_element(r, container))) goto failed;
+        next = peek(r->t, &r->at);
+    }
+    r->at++;
+    return container;
+failed:
+    json_decref(container);
+    return NULL;
+}
+
+static json_t *reader_word(struct json_reader *r) {
+    static const char *const words[] = {"true", "false", "null"};
+    for (int i = 0; i < 3; i++) {
+        size_t n = strlen(words[i]);
+        if (r->t->bytes - r->at < n || memcmp(r->t->text + r->at, words[i], n)) continue;
+        r->at += n;
+        return i == 0 ? json_true() : i == 1 ? json_false() : json_null();
+    }
+    return reader_expects(r, "a value");
+}
+
+static json_t *reader_value(struct json_reader *r) {
+    char c = peek(r->t, &r->at);
+    if (c == '{' || c == '[') return reader_container(r);
+    if (c == '"') return reader_text(r);
+    if (c == '-' || (c >= '0' && c <= '9')) return reader_number(r);
+    return reader_word(r);
+}
+
+enum status json_decode(const struct json_text *value, size_t flags, json_t **root, struct error *e) {
+    struct json_reader r = {.t = value, .flags = flags, .e = e};
+    *root = reader_value(&r);
+    if (*root && (peek(value, &r.at), r.at < value->bytes)) {
+        json_decref(*root);
+        *root = reader_expects(&r, "the end of the text");
+    }
+    return *root ? OK : e->code;
+}
+
+enum status json_parse(const char *path, const char *text, uint64_t bytes, int depth_limit, json_t **root,
+                       struct error *e) {
+    struct json_text whole = {.path = path, .text = text, .bytes = bytes};
+    *root = NULL;
+    if (bytes > document_bytes_max) {
+        fail_at(&whole, 0, LIMIT, "JSON is too long", e);
+        error_found(e, "%" PRIu64 " bytes", bytes);
+        return error_expected(e, "at most %" PRIu64, document_bytes_max);
+    }
+    if (bytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
+        return fail_at(&whole, 0, JSON, "JSON starts with a byte order mark", e);
+    uint64_t end = 0;
+    if (scan_value(&whole, &end, depth_limit, e) != OK) return e->code;
+    char c = peek(&whole, &(uint64_t){0});
+    if (c != '{' && c != '[') return fail_expecting(&whole, 0, "an object or an array", e);
+    return json_decode(&whole, 0, root, e);
 }

@@ -1,11 +1,13 @@
-/* JSON from files: Jansson behind our limits, with errors that name file and byte.
+/* JSON, from files and for those who ask: Jansson's values, read within our limits by a reader of our own,
+ * with errors that name file and byte.
  *
  * Two ways in. json_parse builds a whole document, for files of known small size. The walk below goes through
- * an object's members one by one and hands each to Jansson alone: a header of 100 MB would cost Jansson
- * gigabytes if it became one document, and its members must be counted before anything is built from them.
+ * an object's members one by one, each of which is decoded alone: a header of 100 MB would take gigabytes if
+ * it became one document, and its members must be counted before anything is built from them.
  *
- * Invariants: Jansson is only given text whose nesting has been measured (it recurses); duplicate keys are
- * errors at every level that Jansson sees, and the caller's to find among the members of a walk. */
+ * Invariants: text is decoded once its nesting has been measured (the reader recurses); duplicate keys are
+ * errors at every level that is decoded, and the caller's to find among the members of a walk. Jansson's
+ * allocator is the process's: whoever embeds the library may set another one, we set none. */
 #ifndef SLUICE_LOADERS_JSON_H
 #define SLUICE_LOADERS_JSON_H
 
@@ -18,16 +20,17 @@
 /* Documents above this freed size leave enough behind in the C library's heap to be worth sys->trim. */
 enum { JSON_LARGE_BYTES = 1 << 20 };
 
-/* How often Jansson has lacked memory on this thread: a call that does may give a document without a part of
- * it. From the first call on its allocations are watched, in the whole process, through whatever allocator it
- * has. Who builds a document asks before and after. */
+/* How often a document that was built on this thread has lost something: Jansson returns from where it lacks
+ * memory, and a document without a member looks like any other. Who builds one asks before and after, and
+ * joins it with these: json_object_set_new and json_array_append_new, where NULL is a loss too, and whatever
+ * else of Jansson's returns 0 or -1. */
 unsigned json_losses(void);
-/* A document's text, freed with free. NULL if the document is NULL, or was built while json_losses moved from
- * what it was before. Takes root. */
+void json_put(json_t *object, const char *name, json_t *value);
+void json_push(json_t *array, json_t *value);
+void json_watch(int failed);
+/* A document's text, freed with free. NULL without memory, and if the document is NULL or was built while
+ * json_losses moved from what it was before. Takes root. */
 char *json_hand_out(json_t *root, size_t flags, unsigned losses_before);
-/* json_loadb, for json_parse and json_decode. False without memory: what was built so far stays allocated, as
- * Jansson cannot be trusted to give it back. */
-bool json_load_watched(const char *text, size_t bytes, size_t flags, json_t **root, json_error_t *failure);
 
 /* Part of a file's text; borrows all of it. */
 struct json_text {
@@ -43,9 +46,9 @@ struct json_text {
 enum status json_parse(const char *path, const char *text, uint64_t bytes, int depth_limit, json_t **root,
                        struct error *e);
 
-/* Decodes one value of any kind. The caller knows its nesting to be harmless: it comes out of a walk. flags
- * are Jansson's, added to JSON_REJECT_DUPLICATES and JSON_DECODE_ANY. LIMIT only for a number beyond 64 bits;
- * the other errors as above. */
+/* Decodes one value of any kind. The caller knows its nesting to be harmless: it comes out of a walk. flags:
+ * JSON_ALLOW_NUL for \u0000 in strings, JSON_DECODE_INT_AS_REAL for integers beyond 64 bits. Otherwise LIMIT
+ * only for a number beyond 64 bits; the other errors as above. */
 enum status json_decode(const struct json_text *value, size_t flags, json_t **root, struct error *e);
 
 /* The first character that is no white space, which tells the value's kind; 0 if there is none. */

@@ -1,6 +1,7 @@
 /* Writing safetensors: see loaders.h. A reader finds either the old file or the whole new one. */
 #include "loaders/json.h"
 #include "loaders/output.h"
+#include "loaders/utf8.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -23,19 +24,25 @@ static enum status check_tensor(const char *path, const json_t *header, const st
     return error_where(e, "%s", path);
 }
 
+static bool is_text(const char *text) {
+    return utf8_valid_bytes(text, strlen(text)) == strlen(text);
+}
+
 static enum status add_tensor(const char *path, json_t *header, const struct named_tensor *named,
                               uint64_t *offset, struct error *e) {
     if (check_tensor(path, header, named, e) != OK) return e->code;
     const struct tensor *t = &named->tensor;
     uint64_t end = *offset + (uint64_t)tensor_bytes(t);
+    unsigned losses = json_losses();
     json_t *shape = json_array();
-    for (int i = 0; i < t->rank; i++) json_array_append_new(shape, json_integer(t->dim[i]));
+    for (int i = 0; i < t->rank; i++) json_push(shape, json_integer(t->dim[i]));
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype_name(t->dtype), "shape", shape,
                               "data_offsets", (json_int_t)*offset, (json_int_t)end);
     *offset = end;
-    if (entry && !json_object_set_new(header, named->name, entry)) return OK;
-    /* Jansson takes no other key that check_tensor lets pass. */
-    error_set(e, entry ? UTF8 : MEMORY, "tensor '%s' cannot be described", named->name);
+    json_put(header, named->name, entry);
+    if (json_losses() == losses) return OK;
+    bool text = is_text(named->name); /* Jansson takes no other key */
+    error_set(e, text ? MEMORY : UTF8, "tensor '%s' cannot be described", named->name);
     return error_where(e, "%s", path);
 }
 
@@ -60,13 +67,16 @@ static enum status make_header(struct sys *sys, const char *path, const json_t *
 static enum status add_metadata(const char *path, json_t *header, const struct safetensors_content *content,
                                 struct error *e) {
     if (!content->n_metadata) return OK;
+    unsigned losses = json_losses();
     json_t *metadata = json_object();
     for (int i = 0; i < content->n_metadata && e->code == OK; i++) {
         const struct safetensors_text *m = &content->metadata[i];
-        if (json_object_set_new(metadata, m->key, json_string(m->text)))
+        json_put(metadata, m->key, json_string(m->text));
+        if (!is_text(m->key) || !is_text(m->text))
             error_set(e, UTF8, "the metadata's '%s' is no UTF-8", m->key);
     }
-    if (json_object_set_new(header, "__metadata__", metadata)) error_set(e, MEMORY, "no memory for metadata");
+    json_put(header, "__metadata__", metadata);
+    if (e->code == OK && json_losses() != losses) error_set(e, MEMORY, "no memory for metadata");
     return e->code == OK ? OK : error_where(e, "%s", path);
 }
 

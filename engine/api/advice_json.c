@@ -1,5 +1,6 @@
 /* Advice as JSON: see advice_json.h. */
 #include "engine/api/advice_json.h"
+#include "loaders/json.h"
 
 #include "engine/run/advice.h"
 
@@ -16,10 +17,10 @@ static void put_advice(json_t *list, const char *stage, const struct advice *a) 
     json_t *entry = json_pack("{s:s, s:s, s:f, s:f}", "kind", kinds[a->kind], "stage", stage, "seconds",
                               a->seconds, "seconds_per_step", a->step_seconds);
     if (memory)
-        json_object_set_new(entry, "extra_bytes", json_integer((json_int_t)a->extra_bytes));
+        json_put(entry, "extra_bytes", json_integer((json_int_t)a->extra_bytes));
     else
-        json_object_set_new(entry, "factor", json_real(a->factor));
-    json_array_append_new(list, entry);
+        json_put(entry, "factor", json_real(a->factor));
+    json_push(list, entry);
 }
 
 static void put_machine(const struct job *job, json_t *list) {
@@ -55,10 +56,10 @@ static void put_batch(const struct job *job, json_t *list) {
         plan_check(several.need, &several.plan, &e) == OK &&
         plan_step_seconds(&several.plan.stage[stage]) <=
             HELPS * ADVISED_BATCH * plan_step_seconds(&job->plan.stage[stage]))
-        json_array_append_new(list, json_pack("{s:s, s:s, s:f, s:f, s:f}", "kind", "batch", "stage",
-                                              job->plan.stage[stage].name, "factor", (double)ADVISED_BATCH,
-                                              "seconds", several.plan.seconds, "seconds_per_step",
-                                              plan_step_seconds(&several.plan.stage[stage])));
+        json_push(list, json_pack("{s:s, s:s, s:f, s:f, s:f}", "kind", "batch", "stage",
+                                  job->plan.stage[stage].name, "factor", (double)ADVISED_BATCH, "seconds",
+                                  several.plan.seconds, "seconds_per_step",
+                                  plan_step_seconds(&several.plan.stage[stage])));
     job_close(&several);
 }
 

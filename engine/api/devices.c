@@ -70,7 +70,7 @@ uint64_t device_default_budget(struct device *device) {
 static json_t *precisions(const struct device *device) {
     json_t *list = json_array();
     for (int p = 0; p < N_PRECISIONS; p++)
-        if (!device->lacks[p]) json_array_append_new(list, json_string(precision_name((enum precision)p)));
+        if (!device->lacks[p]) json_push(list, json_string(precision_name((enum precision)p)));
     return list;
 }
 
@@ -89,22 +89,22 @@ static json_t *describe_cpu(const struct device *device) {
 static void list_cuda(json_t *devices, json_t *absent) {
     char why[256] = "";
     int n = cuda_count(why, sizeof why);
-    if (!n) json_array_append_new(absent, json_pack("{s:s, s:s}", "name", "cuda", "reason", why));
+    if (!n) json_push(absent, json_pack("{s:s, s:s}", "name", "cuda", "reason", why));
     for (int i = 0; i < n; i++) {
         struct cuda_info info = {0};
         struct error e = {0};
         char name[24], arch[16], line[1024];
         snprintf(name, sizeof name, "cuda:%d", i);
         if (cuda_describe(i, &info, &e) != OK) {
-            json_array_append_new(
-                absent, json_pack("{s:s, s:s}", "name", name, "reason", error_line(&e, line, sizeof line)));
+            json_push(absent,
+                      json_pack("{s:s, s:s}", "name", name, "reason", error_line(&e, line, sizeof line)));
             continue;
         }
         snprintf(arch, sizeof arch, "sm_%d%d", info.major, info.minor);
-        json_array_append_new(devices, json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:[s]}", "name", name,
-                                                 "processor", info.name, "bytes", (json_int_t)info.bytes,
-                                                 "free_bytes", (json_int_t)info.free_bytes, "instructions",
-                                                 arch, "library", info.library, "precisions", "bf16"));
+        json_push(devices,
+                  json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:[s]}", "name", name, "processor", info.name,
+                            "bytes", (json_int_t)info.bytes, "free_bytes", (json_int_t)info.free_bytes,
+                            "instructions", arch, "library", info.library, "precisions", "bf16"));
     }
 }
 

@@ -12,7 +12,7 @@
 
 static json_t *tensor_json(const struct index_entry *entry) {
     json_t *shape = json_array();
-    for (int i = 0; i < entry->rank; i++) json_array_append_new(shape, json_integer(entry->dim[i]));
+    for (int i = 0; i < entry->rank; i++) json_push(shape, json_integer(entry->dim[i]));
     return json_pack("{s:s, s:s, s:o, s:I, s:b}", "name", entry->name, "type", index_type_name(entry),
                      "shape", shape, "bytes", (json_int_t)entry->bytes, "used", (int)entry->used);
 }
@@ -26,7 +26,7 @@ static json_t *config_json(const struct config *config) {
                         : v->kind == CONFIG_NULL ? json_null()
                         : v->integer             ? json_integer((json_int_t)v->number)
                                                  : json_real(v->number);
-        json_object_set_new(json, v->key, value);
+        json_put(json, v->key, value);
     }
     return json;
 }
@@ -37,7 +37,7 @@ static json_t *types_json(const struct tensor_index *index) {
         if (!index_has(index, &index->entries[i])) continue;
         const char *name = index_type_name(&index->entries[i]);
         json_int_t bytes = json_integer_value(json_object_get(types, name));
-        json_object_set_new(types, name, json_integer(bytes + (json_int_t)index->entries[i].bytes));
+        json_put(types, name, json_integer(bytes + (json_int_t)index->entries[i].bytes));
     }
     return types;
 }
@@ -47,13 +47,12 @@ static json_t *component_json(const struct component *c, const struct config *co
     json_t *files = json_array(), *list = json_array();
     json_int_t bytes = 0;
     int n = 0;
-    for (int i = 0; i < c->index.n_sources; i++)
-        json_array_append_new(files, json_string_of(c->index.sources[i].path));
+    for (int i = 0; i < c->index.n_sources; i++) json_push(files, json_string_of(c->index.sources[i].path));
     for (int i = 0; i < c->index.n_entries; i++) {
         if (!index_has(&c->index, &c->index.entries[i])) continue;
         n++;
         bytes += (json_int_t)c->index.entries[i].bytes;
-        if (tensors) json_array_append_new(list, tensor_json(&c->index.entries[i]));
+        if (tensors) json_push(list, tensor_json(&c->index.entries[i]));
     }
     json_t *json = json_pack("{s:s, s:s?, s:o, s:i, s:I, s:o, s:o, s:s}", "name", name, "family",
                              c->family ? c->family->name : NULL, "files", files, "tensors", n, "bytes", bytes,
@@ -61,7 +60,7 @@ static json_t *component_json(const struct component *c, const struct config *co
                              config_origin_word[origin]);
     inspect_add_groups(&c->index, json);
     if (tensors)
-        json_object_set_new(json, "list", list);
+        json_put(json, "list", list);
     else
         json_decref(list);
     return json;
@@ -73,7 +72,7 @@ static void list_leftovers(const struct component *c, json_t *unknown) {
         bool known = entry->used || !index_has(&c->index, entry);
         for (const char *const *p = c->family ? c->family->ignorable : NULL; p && *p && !known; p++)
             known = !strncmp(index_name(&c->index, entry), *p, strlen(*p));
-        if (!known) json_array_append_new(unknown, json_string(entry->name));
+        if (!known) json_push(unknown, json_string(entry->name));
     }
 }
 
@@ -90,7 +89,7 @@ struct findings {
 
 static void add_line(json_t *list, const struct error *e) {
     char line[1024];
-    json_array_append_new(list, json_string_of(error_line(e, line, sizeof line)));
+    json_push(list, json_string_of(error_line(e, line, sizeof line)));
 }
 
 /* What an autoencoder's files hold besides is used too: its encoder reads pictures. */
@@ -113,7 +112,7 @@ static void add_missing(void *user, const char *name) {
     const struct missing_names *to = user;
     json_t *line = json_sprintf("tensor '%s%s' is missing", to->prefix, name);
     if (line && strcmp(json_string_value(line), to->told))
-        json_array_append_new(to->list, line);
+        json_push(to->list, line);
     else
         json_decref(line);
 }
@@ -136,7 +135,7 @@ static json_t *inspect_component(struct component *c, const char *path, const ch
         if (misfit.code != OK) component_list_missing(c, add_missing, &names, e);
         if (!c->family || c->blocks) list_leftovers(c, to->unknown); /* else nothing is known of any */
         json = component_json(c, &config, name, origin, to->tensors);
-        json_array_append_new(to->components, json);
+        json_push(to->components, json);
     }
     config_destroy(&config);
     return json;
@@ -163,7 +162,7 @@ static enum status inspect_parts(struct sys *sys, struct model_parts *parts, str
             family->kind == FAMILY_TEXT ? parts_find(parts, family) : parts_find_kind(parts, family->kind);
         json_t *json = part ? inspect_part(sys, parts, part, recipe->slot[i].folder, to, e) : NULL;
         to->text[i] = json;
-        if (!part && missing[i]) json_array_append_new(to->missing, json_string(recipe->slot[i].folder));
+        if (!part && missing[i]) json_push(to->missing, json_string(recipe->slot[i].folder));
     }
     for (int i = 0; i < parts->n_parts && e->code == OK; i++) {
         const struct part *part = &parts->part[i];
@@ -217,7 +216,7 @@ static const struct recipe *inspect_recipe(const struct model_parts *parts, cons
     if (part->flag) name = "";
     if (pipeline_choose(name, denoiser, &recipe, &misfit) != OK) add_line(to->missing, &misfit);
     if (recipe && !*name && pipeline_note_alike(recipe, line, sizeof line))
-        json_array_append_new(to->notes, json_string(line));
+        json_push(to->notes, json_string(line));
     return recipe;
 }
 
@@ -227,14 +226,13 @@ static void inspect_text(struct tokenizer_search *search, int slot, struct findi
     struct error misfit = {0};
     const struct text_recipe *text = &search->recipe->slot[slot].text;
     if (tokenizer_find(search, slot, &tokenizer, &misfit) == MISSING)
-        json_array_append_new(to->missing, json_string(text->tokenizer_folder));
+        json_push(to->missing, json_string(text->tokenizer_folder));
     else if (misfit.code != OK)
         add_line(to->missing, &misfit);
     json_t *json = to->text[slot];
     if (json) {
-        json_object_set_new(json, "max_sequence_length", json_integer(text->tokens_max));
-        json_object_set_new(json, "tokenizer",
-                            tokenizer ? json_string(tokenizer_kind(tokenizer)) : json_null());
+        json_put(json, "max_sequence_length", json_integer(text->tokens_max));
+        json_put(json, "tokenizer", tokenizer ? json_string(tokenizer_kind(tokenizer)) : json_null());
     }
     tokenizer_close(tokenizer);
 }
@@ -262,9 +260,9 @@ static enum status inspect_all(struct sys *sys, const struct sluice_model_option
         if (parts->failure.code != OK) *e = parts->failure;
         return e->code;
     }
-    json_object_set_new(all, "pipeline", pipeline_json(sys, parts->pipeline, name, to->missing));
+    json_put(all, "pipeline", pipeline_json(sys, parts->pipeline, name, to->missing));
     const struct recipe *recipe = inspect_recipe(parts, name, to);
-    json_object_set_new(all, "recipe", recipe ? json_string(recipe->name) : json_null());
+    json_put(all, "recipe", recipe ? json_string(recipe->name) : json_null());
     if (recipe) to->recipe = recipe;
     if (guess) inspect_texts(sys, o, parts, to);
     return OK;
@@ -294,7 +292,7 @@ int sluice_inspect(const struct sluice_model_options *options, bool tensors, cha
         json_pack("{s:i, s:n, s:n, s:o, s:o, s:o, s:o}", "version", 1, "pipeline", "recipe", "components",
                   to->components, "unknown", to->unknown, "missing", to->missing, "notes", to->notes);
     if (parts_locate(&sys, &o, &parts, &e) == OK) inspect_all(&sys, &o, &parts, to, all, &e);
-    json_object_set_new(all, "schedule", json_string(parts.scheduler ? "scheduler_config.json" : "default"));
+    json_put(all, "schedule", json_string(parts.scheduler ? "scheduler_config.json" : "default"));
     for (int i = 0; i < to->n_components; i++) component_destroy(&to->component[i]);
     sys.release(&sys, to);
     parts_destroy(&sys, &parts);
@@ -306,7 +304,7 @@ int sluice_inspect(const struct sluice_model_options *options, bool tensors, cha
 
 static json_t *ids_json(const int32_t *ids, int n) {
     json_t *list = json_array();
-    for (int i = 0; i < n; i++) json_array_append_new(list, json_integer(ids[i]));
+    for (int i = 0; i < n; i++) json_push(list, json_integer(ids[i]));
     return list;
 }
 
@@ -332,10 +330,9 @@ static enum status tokenize_slot(struct tokenizer_search *search, int slot, cons
     const struct text_recipe *recipe = &search->recipe->slot[slot].text;
     if (tokenizer_find(search, slot, &tokenizer, e) == OK &&
         prompt_encode(search->sys, recipe, tokenizer, text, bytes, &tokens, e) == OK)
-        json_array_append_new(encoders,
-                              json_pack("{s:s, s:i, s:b, s:o}", "name", search->recipe->slot[slot].folder,
-                                        "tokens", tokens.n_ids, "truncated", (int)tokens.cut, "ids",
-                                        ids_json(tokens.ids, tokens.n_ids)));
+        json_push(encoders, json_pack("{s:s, s:i, s:b, s:o}", "name", search->recipe->slot[slot].folder,
+                                      "tokens", tokens.n_ids, "truncated", (int)tokens.cut, "ids",
+                                      ids_json(tokens.ids, tokens.n_ids)));
     search->sys->release(search->sys, tokens.ids);
     tokenizer_close(tokenizer);
     return e->code;

@@ -1,6 +1,7 @@
 /* Groups of tensors: see inspect_groups.h. Names alone decide, so that files of unknown models are shown too.
  */
 #include "engine/api/inspect_groups.h"
+#include "loaders/json.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +20,7 @@ static const char *group_name(const char *tensor, char name[GROUP_NAME_BYTES]) {
 }
 
 static void count_up(json_t *group, const char *key, json_int_t n) {
-    json_object_set_new(group, key, json_integer(json_integer_value(json_object_get(group, key)) + n));
+    json_put(group, key, json_integer(json_integer_value(json_object_get(group, key)) + n));
 }
 
 static json_int_t values_of(const struct index_entry *entry) {
@@ -39,7 +40,7 @@ static void count_tensor(json_t *group, const struct index_entry *entry) {
 static void set_bits(json_t *counted) {
     double values = (double)json_integer_value(json_object_get(counted, "values"));
     double bits = 8 * (double)json_integer_value(json_object_get(counted, "bytes"));
-    json_object_set_new(counted, "bits_per_weight", json_real(values > 0 ? bits / values : 0));
+    json_put(counted, "bits_per_weight", json_real(values > 0 ? bits / values : 0));
 }
 
 void inspect_add_groups(const struct tensor_index *index, json_t *component) {
@@ -52,16 +53,16 @@ void inspect_add_groups(const struct tensor_index *index, json_t *component) {
         if (!index_has(index, entry)) continue;
         const char *name = group_name(index_name(index, entry), buffer);
         if (!json_object_get(by_name, name))
-            json_object_set_new(by_name, name, json_pack("{s:s, s:{}}", "name", name, "types"));
+            json_put(by_name, name, json_pack("{s:s, s:{}}", "name", name, "types"));
         count_tensor(json_object_get(by_name, name), entry);
         values += values_of(entry);
     }
     json_object_foreach(by_name, key, group) {
         set_bits(group);
-        json_array_append(list, group);
+        json_watch(json_array_append(list, group));
     }
     json_decref(by_name);
-    json_object_set_new(component, "values", json_integer(values));
+    json_put(component, "values", json_integer(values));
     set_bits(component);
-    json_object_set_new(component, "groups", list);
+    json_put(component, "groups", list);
 }

@@ -15,8 +15,7 @@ static json_int_t integer(uint64_t bytes) {
 /* Of each prompt, as the text encoder in that slot sees it. */
 static json_t *tokens_json(const struct job *job, int slot) {
     json_t *tokens = json_array();
-    for (int i = 0; i < job->n_prompts; i++)
-        json_array_append_new(tokens, json_integer(job->tokens[slot][i].n_ids));
+    for (int i = 0; i < job->n_prompts; i++) json_push(tokens, json_integer(job->tokens[slot][i].n_ids));
     return tokens;
 }
 
@@ -24,13 +23,13 @@ static json_t *tokens_json(const struct job *job, int slot) {
 static void put_pictures(const struct job *job, json_t *json) {
     const struct sluice_request *r = &job->request;
     json_t *references = json_array();
-    if (r->init_image) json_object_set_new(json, "strength", json_real(r->strength));
-    json_object_set_new(json, "init_image", json_boolean(r->init_image));
-    json_object_set_new(json, "mask", json_boolean(r->mask));
+    if (r->init_image) json_put(json, "strength", json_real(r->strength));
+    json_put(json, "init_image", json_boolean(r->init_image));
+    json_put(json, "mask", json_boolean(r->mask));
     for (int i = 0; i < r->n_references; i++)
-        json_array_append_new(references, json_pack("{s:i, s:i}", "width", job->reference_size[i].width,
-                                                    "height", job->reference_size[i].height));
-    json_object_set_new(json, "references", references);
+        json_push(references, json_pack("{s:i, s:i}", "width", job->reference_size[i].width, "height",
+                                        job->reference_size[i].height));
+    json_put(json, "references", references);
 }
 
 static json_t *request_json(const struct job *job) {
@@ -43,14 +42,13 @@ static json_t *request_json(const struct job *job) {
                              "tokens", tokens_json(job, job->text_slot[0]), "longest_prompt_assumed",
                              !job->decode_only && !r->prompt, "decode", !r->no_decode, "vae_tiling",
                              r->vae_tiling ? r->vae_tiling : "auto");
-    if (json && job->weights != N_DTYPES)
-        json_object_set_new(json, "type", json_string(dtype_name(job->weights)));
+    if (json && job->weights != N_DTYPES) json_put(json, "type", json_string(dtype_name(job->weights)));
     if (!json || job->decode_only) return json;
     for (int i = 1; i < job->n_texts; i++) {
         char key[16];
-        json_object_set_new(json, job_numbered("tokens", i, key), tokens_json(job, job->text_slot[i]));
+        json_put(json, job_numbered("tokens", i, key), tokens_json(job, job->text_slot[i]));
     }
-    if (recipe->takes_guidance) json_object_set_new(json, "guidance", json_real(r->guidance));
+    if (recipe->takes_guidance) json_put(json, "guidance", json_real(r->guidance));
     put_pictures(job, json);
     return json;
 }
@@ -63,11 +61,10 @@ static json_t *blocks_json(const struct job *job, int s) {
     const struct plan_stage *p = &job->plan.stage[s];
     json_t *blocks = json_array();
     for (int i = 0; i < job->stages[s].n_blocks; i++)
-        json_array_append_new(blocks,
-                              json_pack("{s:s, s:I, s:b, s:b, s:s}", "name", job->stages[s].blocks[i]->name,
-                                        "bytes", integer(job->need->stage[s].block_bytes[i]), "resident",
-                                        (int)plan_is_resident(p, i), "hoisted",
-                                        (int)job->need->stage[s].hoists, "tier", tier(p, i)));
+        json_push(blocks, json_pack("{s:s, s:I, s:b, s:b, s:s}", "name", job->stages[s].blocks[i]->name,
+                                    "bytes", integer(job->need->stage[s].block_bytes[i]), "resident",
+                                    (int)plan_is_resident(p, i), "hoisted", (int)job->need->stage[s].hoists,
+                                    "tier", tier(p, i)));
     return blocks;
 }
 
@@ -75,9 +72,9 @@ static json_t *blocks_json(const struct job *job, int s) {
 static void put_times(json_t *json, double seconds, double floor_seconds, int bound) {
     static const char *const names[N_BOUNDS] = {"compute", "bus", "disk"};
     bool known = seconds > 0;
-    json_object_set_new(json, "seconds", known ? json_real(seconds) : json_null());
-    json_object_set_new(json, "floor_seconds", known ? json_real(floor_seconds) : json_null());
-    json_object_set_new(json, "bound", known ? json_string(names[bound]) : json_null());
+    json_put(json, "seconds", known ? json_real(seconds) : json_null());
+    json_put(json, "floor_seconds", known ? json_real(floor_seconds) : json_null());
+    json_put(json, "bound", known ? json_string(names[bound]) : json_null());
 }
 
 /* What hand-made plans hold the copier back with. */
@@ -107,14 +104,14 @@ static json_t *stage_json(const struct job *job, int s) {
     if (!json) return NULL;
     put_times(json, p.seconds, p.floor_seconds, p.bound);
     for (int i = 0; i < N_RESTRAINTS; i++)
-        if (*restraint(&p, i)) json_object_set_new(json, restraints[i].key, json_integer(*restraint(&p, i)));
+        if (*restraint(&p, i)) json_put(json, restraints[i].key, json_integer(*restraint(&p, i)));
     if (job->kind[s] == STAGE_DECODE || job->kind[s] == STAGE_ENCODE)
-        json_object_set_new(json, "vae_tiling", json_string(p.tiled ? "on" : "off"));
+        json_put(json, "vae_tiling", json_string(p.tiled ? "on" : "off"));
     if (job->need->separate) {
-        json_object_set_new(json, "pool_bytes", json_integer(integer(p.pool_bytes)));
-        json_object_set_new(json, "staging_bytes", json_integer(integer(p.staging_bytes)));
+        json_put(json, "pool_bytes", json_integer(integer(p.pool_bytes)));
+        json_put(json, "staging_bytes", json_integer(integer(p.staging_bytes)));
     }
-    if (p.pictures_on_host) json_object_set_new(json, "pictures_on_host", json_true());
+    if (p.pictures_on_host) json_put(json, "pictures_on_host", json_true());
     return json;
 }
 
@@ -131,8 +128,8 @@ static json_t *rates_name(const struct job *job) {
 /* Which numbers of a plan for a device that is not there nobody has measured. */
 static json_t *assumed(const struct job *job) {
     json_t *keys = json_pack("[s, s]", "device_bytes", "base_bytes");
-    if (!job->request.rates) json_array_append_new(keys, json_string("rates"));
-    if (!job->request.max_vram_bytes) json_array_append_new(keys, json_string("budget.vram_bytes"));
+    if (!job->request.rates) json_push(keys, json_string("rates"));
+    if (!job->request.max_vram_bytes) json_push(keys, json_string("budget.vram_bytes"));
     return keys;
 }
 
@@ -140,7 +137,7 @@ json_t *plan_json(const struct job *job) {
     const struct plan *p = &job->plan;
     char hash[17];
     json_t *stages = json_array();
-    for (int s = 0; s < p->n_stages; s++) json_array_append_new(stages, stage_json(job, s));
+    for (int s = 0; s < p->n_stages; s++) json_push(stages, stage_json(job, s));
     json_t *json =
         json_pack("{s:i, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:I, s:I, s:I, s:I}", "version", 1,
                   "request", request_json(job), "device", job->device->name, "precision",
@@ -155,10 +152,9 @@ json_t *plan_json(const struct job *job) {
         return NULL;
     }
     put_times(json, p->seconds, p->floor_seconds, p->bound);
-    if (job->need->separate)
-        json_object_set_new(json, "device_bytes", json_integer(integer(job->need->device_bytes)));
-    if (job->device->planned) json_object_set_new(json, "assumed", assumed(job));
-    json_object_set_new(json, "stages", stages);
+    if (job->need->separate) json_put(json, "device_bytes", json_integer(integer(job->need->device_bytes)));
+    if (job->device->planned) json_put(json, "assumed", assumed(job));
+    json_put(json, "stages", stages);
     return json;
 }
 

@@ -182,7 +182,7 @@ enum status rates_read(const char *device, const char *file, const char *text, i
 /* ---- writing ---- */
 
 static void put_rate(json_t *object, const char *key, double rate) {
-    if (rate > 0) json_object_set_new(object, key, json_real(rate));
+    if (rate > 0) json_put(object, key, json_real(rate));
 }
 
 static void put_measured(json_t *root, const struct rates *measured) {
@@ -191,13 +191,14 @@ static void put_measured(json_t *root, const struct rates *measured) {
     for (int i = 0; i < N_PATHS; i++) put_rate(root, paths[i].key, *path_rate(&rates, i));
     for (int i = 0; i < N_OP_CLASSES; i++)
         put_rate(ops ? ops : made, op_class_name((enum op_class)i), rates.ops.per_second[i]);
-    if (made && json_object_size(made)) json_object_set(root, "ops", made);
+    if (made && json_object_size(made)) json_watch(json_object_set(root, "ops", made));
     json_decref(made);
 }
 
 enum status rates_merge(const char *old, const struct rates *measured, const char *machine, int threads,
                         char **text, struct error *e) {
     struct said ignored = {0};
+    unsigned losses = json_losses();
     json_t *root = NULL;
     *text = NULL;
     if (old)
@@ -205,11 +206,11 @@ enum status rates_merge(const char *old, const struct rates *measured, const cha
     else
         root = json_pack("{s:i}", "version", 1);
     if (e->code == OK && root) {
-        json_object_set_new(root, "machine", json_string(machine));
-        if (threads) json_object_set_new(root, "threads", json_integer(threads));
+        json_put(root, "machine", json_string(machine));
+        if (threads) json_put(root, "threads", json_integer(threads));
         put_measured(root, measured);
         /* Six digits are more than any measurement is worth, and people read this. */
-        *text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+        *text = json_hand_out(json_incref(root), JSON_INDENT(1) | JSON_REAL_PRECISION(6), losses);
     }
     json_decref(root);
     return e->code != OK || *text ? e->code : error_set(e, MEMORY, "no memory for the text of rates");

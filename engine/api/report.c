@@ -22,7 +22,7 @@ char *sha256_hex(const void *bytes, size_t n, char *out) {
 
 static json_t *hashes_json(const char (*hash)[SHA256_HEX], int n) {
     json_t *list = json_array();
-    for (int i = 0; i < n; i++) json_array_append_new(list, json_string(hash[i]));
+    for (int i = 0; i < n; i++) json_push(list, json_string(hash[i]));
     return list;
 }
 
@@ -35,15 +35,15 @@ static void put_work(json_t *json, double seconds, double floor_seconds, const s
                      const struct stall *stall) {
     bool took = seconds > 0, floor = floor_seconds > 0;
     double computing = seconds - moved->stall_seconds, bytes = (double)moved->bytes_moved;
-    json_object_set_new(json, "seconds", json_real(seconds));
-    json_object_set_new(json, "compute_seconds", json_real(computing > 0 ? computing : 0));
-    json_object_set_new(json, "bytes_moved", json_integer(moved->bytes_moved));
-    json_object_set_new(json, "gbytes_per_second", known_json(took ? bytes / seconds / 1e9 : 0, took));
-    json_object_set_new(json, "stall_seconds", json_real(moved->stall_seconds));
-    json_object_set_new(json, "stall_block", stall->seconds > 0 ? json_string(stall->block) : json_null());
-    json_object_set_new(json, "stall_block_seconds", json_real(stall->seconds));
-    json_object_set_new(json, "floor_seconds", known_json(floor_seconds, floor));
-    json_object_set_new(json, "efficiency", known_json(took ? floor_seconds / seconds : 0, took && floor));
+    json_put(json, "seconds", json_real(seconds));
+    json_put(json, "compute_seconds", json_real(computing > 0 ? computing : 0));
+    json_put(json, "bytes_moved", json_integer(moved->bytes_moved));
+    json_put(json, "gbytes_per_second", known_json(took ? bytes / seconds / 1e9 : 0, took));
+    json_put(json, "stall_seconds", json_real(moved->stall_seconds));
+    json_put(json, "stall_block", stall->seconds > 0 ? json_string(stall->block) : json_null());
+    json_put(json, "stall_block_seconds", json_real(stall->seconds));
+    json_put(json, "floor_seconds", known_json(floor_seconds, floor));
+    json_put(json, "efficiency", known_json(took ? floor_seconds / seconds : 0, took && floor));
 }
 
 static json_t *stages_json(const struct report *r) {
@@ -55,7 +55,7 @@ static json_t *stages_json(const struct report *r) {
                       (json_int_t)s->moved.bytes_direct, "planned_ram_bytes", (json_int_t)s->planned_bytes,
                       "measured_ram_bytes", (json_int_t)s->measured_bytes);
         put_work(stage, s->seconds, s->floor_seconds, &s->moved, &s->stall);
-        json_array_append_new(list, stage);
+        json_push(list, stage);
     }
     return list;
 }
@@ -66,7 +66,7 @@ static json_t *steps_json(const struct report *r) {
         const struct step_record *s = &r->step[i];
         json_t *step = json_pack("{s:i, s:f}", "index", i, "sigma", (double)r->sigma[i]);
         put_work(step, s->seconds, s->floor_seconds, &s->moved, &s->stall);
-        json_array_append_new(list, step);
+        json_push(list, step);
     }
     return list;
 }
@@ -74,9 +74,8 @@ static json_t *steps_json(const struct report *r) {
 static json_t *given_up_json(const struct report *r) {
     json_t *list = json_array();
     for (int i = 0; i < r->n_given_up; i++)
-        json_array_append_new(list, json_pack("{s:s, s:i, s:I}", "stage", r->given_up[i].stage, "step",
-                                              r->given_up[i].step, "given_up_bytes",
-                                              (json_int_t)r->given_up[i].bytes));
+        json_push(list, json_pack("{s:s, s:i, s:I}", "stage", r->given_up[i].stage, "step",
+                                  r->given_up[i].step, "given_up_bytes", (json_int_t)r->given_up[i].bytes));
     return list;
 }
 
@@ -90,11 +89,10 @@ json_t *report_json(const struct report *r) {
         (json_int_t)r->library_bytes, "stages", stages_json(r), "steps", steps_json(r), "replanned",
         given_up_json(r));
     if (json && r->error.code != OK)
-        json_object_set_new(json, "error",
-                            json_pack("{s:s, s:o, s:o, s:o, s:o}", "code", status_name(r->error.code), "what",
-                                      json_string_of(r->error.what), "where", json_string_of(r->error.where),
-                                      "found", json_string_of(r->error.found), "expected",
-                                      json_string_of(r->error.expected)));
+        json_put(json, "error",
+                 json_pack("{s:s, s:o, s:o, s:o, s:o}", "code", status_name(r->error.code), "what",
+                           json_string_of(r->error.what), "where", json_string_of(r->error.where), "found",
+                           json_string_of(r->error.found), "expected", json_string_of(r->error.expected)));
     return json;
 }
 

@@ -702,7 +702,7 @@ int sluice_plan_query(sluice_session *session, const struct sluice_request *requ
     *fits = plan_check(job.need, &job.plan, &misfit) == OK;
     unsigned losses = json_losses();
     json_t *plan = plan_json(&job);
-    if (plan) json_object_set_new(plan, "advice", advice_json(&job));
+    if (plan) json_put(plan, "advice", advice_json(&job));
     *json = json_hand_out(plan, JSON_INDENT(1), losses);
     if (!*json) error_set(&e, MEMORY, "no memory for the plan's text");
 out:

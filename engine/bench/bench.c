@@ -13,6 +13,7 @@ enum status bench_start(struct bench *bench, const struct sluice_bench_options *
     *bench = (struct bench){0};
     copy_sized(&bench->options, sizeof bench->options, options);
     sys_init_machine(&bench->sys);
+    bench->losses = json_losses();
     bench->rows = json_array();
     bench->threads = bench->options.threads ? bench->options.threads : machine_cores();
     if (!bench->rows) return error_set(e, MEMORY, "no memory for a table");
@@ -31,10 +32,9 @@ enum status bench_go_on(const struct bench *bench, double fraction, const char *
 }
 
 static char *report_text(const struct bench *bench, json_t *rest) {
-    unsigned losses = json_losses();
     json_t *report = json_pack("{s:i, s:O}", "version", 1, "rows", bench->rows);
-    if (rest) json_object_update(report, rest);
-    return json_hand_out(report, JSON_INDENT(1) | JSON_REAL_PRECISION(6), losses);
+    if (rest) json_watch(json_object_update(report, rest));
+    return json_hand_out(report, JSON_INDENT(1) | JSON_REAL_PRECISION(6), bench->losses);
 }
 
 int bench_finish(struct bench *bench, json_t *rest, int threads, char **json, char **rates, struct error *e,

@@ -235,10 +235,10 @@ static json_t *block_add_row(const struct block_bench *b, const char *what, doub
                             b->c->shape, "type", dtype_name(b->c->sizes.type), "what", what, "threads",
                             b->bench->threads, "precision", "f32", "rounds", b->n_rounds, "seconds", seconds);
     if (flops > 0) {
-        json_object_set_new(row, "flops", json_real(flops));
-        json_object_set_new(row, "flops_per_second", json_real(flops / seconds));
+        json_put(row, "flops", json_real(flops));
+        json_put(row, "flops_per_second", json_real(flops / seconds));
     }
-    json_array_append_new(b->bench->rows, row);
+    json_push(b->bench->rows, row);
     return row;
 }
 
@@ -247,17 +247,16 @@ static void block_add_rows(const struct block_bench *b) {
     double work = b->watch.class[CLASS_LINEAR].flops + b->watch.class[CLASS_CONV].flops;
     double all = work + b->watch.class[CLASS_ATTENTION].flops;
     json_t *row = block_add_row(b, "all", median_of(b, ALL, -1), all);
-    json_object_set_new(row, "product_rate_share", json_real(all / work * median_of(b, LIBRARY, ALL)));
-    if (b->plain.sys) json_object_set_new(row, "of_bf16", json_real(median_of(b, ALL, PLAIN)));
+    json_put(row, "product_rate_share", json_real(all / work * median_of(b, LIBRARY, ALL)));
+    if (b->plain.sys) json_put(row, "of_bf16", json_real(median_of(b, ALL, PLAIN)));
     block_add_row(b, "library", median_of(b, LIBRARY, -1), work);
     for (int i = 0; i < N_OP_CLASSES; i++) {
         double flops = b->watch.class[i].flops;
         if (median_of(b, i, -1) <= 0) continue;
         row = block_add_row(b, op_class_name((enum op_class)i), median_of(b, i, -1), flops);
-        json_object_set_new(row, "time_share", json_real(median_of(b, i, ALL)));
+        json_put(row, "time_share", json_real(median_of(b, i, ALL)));
         if (flops > 0)
-            json_object_set_new(row, "product_rate_share",
-                                json_real(flops / work * median_of(b, LIBRARY, i)));
+            json_put(row, "product_rate_share", json_real(flops / work * median_of(b, LIBRARY, i)));
     }
 }
 

@@ -7,6 +7,7 @@
 
 #include "engine/bench/bench.h"
 #include "kernels/cuda/cuda.h"
+#include "loaders/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -130,8 +131,8 @@ static void bus_add_row(struct bus *bus, const char *path, int64_t piece, double
                         json_t *how, int threads) {
     json_t *row = json_pack("{s:s, s:I, s:f, s:i}", "path", path, "bytes", (json_int_t)piece,
                             "gbytes_per_second", rate / 1e9, "threads", threads);
-    if (how) json_object_set_new(row, key, how);
-    json_array_append_new(bus->bench->rows, row);
+    if (key) json_put(row, key, how);
+    json_push(bus->bench->rows, row);
 }
 
 static enum status bus_unreadable(struct error *e, const char *path, int problem) {
@@ -282,6 +283,7 @@ static enum status measure_gpu(struct bus *bus, struct error *e) {
         OK) {
         bus->absent =
             json_pack("[{s:s, s:s}]", "name", "cuda:0", "reason", error_line(&lacks, line, sizeof line));
+        json_watch(!bus->absent);
         return OK;
     }
     for (int i = 0; i < 3 && e->code == OK; i++)
@@ -346,7 +348,7 @@ static enum status measure_all(struct bus *bus, struct error *e) {
 static json_t *links(const struct bus *bus) {
     double disk = bus->bench->measured.disk, pinned = bus->bench->measured.h2d;
     json_t *names = json_pack("{s:s}", "disk", disk > 0 ? link_of_disk(disk) : "page cache");
-    if (pinned > 0) json_object_set_new(names, "h2d_pinned", json_string(link_of_pinned(pinned)));
+    if (pinned > 0) json_put(names, "h2d_pinned", json_string(link_of_pinned(pinned)));
     return json_pack("{s:o, s:O*}", "links", names, "absent", bus->absent);
 }
 
@@ -359,6 +361,7 @@ int sluice_bench_bus(const struct sluice_bench_options *options, char **json, ch
     if (bus.file >= 0) bench.sys.close(&bench.sys, bus.file);
     if (bus.buffer) bench.sys.unmap(&bench.sys, LINE_STORE, bus.buffer, BUFFER_BYTES);
     json_t *rest = e.code == OK ? links(&bus) : NULL;
+    json_watch(!rest);
     json_decref(bus.absent);
     return bench_finish(&bench, rest, 0, json, rates, &e, error);
 }

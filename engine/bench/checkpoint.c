@@ -284,7 +284,7 @@ static enum status write_index(struct writer *w, const struct slot *slot, const 
     for (int shard = 0; shard < s->n; shard++) {
         shard_name(slot, shard, s->n, file, sizeof file);
         for (int i = s->first[shard]; i < s->first[shard + 1]; i++)
-            json_object_set_new(map, w->tensors[i].name, json_string(file));
+            json_put(map, w->tensors[i].name, json_string(file));
     }
     json_t *root =
         json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)s->bytes, "weight_map", map);
@@ -430,17 +430,17 @@ static enum status write_scheduler(struct writer *w, struct error *e) {
     json_t *json =
         json_pack("{s:s, s:i, s:b}", "_class_name", "FlowMatchEulerDiscreteScheduler", "num_train_timesteps",
                   1000, "use_dynamic_shifting", r->shift_rule == FLOW_SHIFT_BY_TOKENS);
-    if (r->shift_rule == FLOW_SHIFT_FIXED) json_object_set_new(json, "shift", json_real(r->flow_shift));
+    if (r->shift_rule == FLOW_SHIFT_FIXED) json_put(json, "shift", json_real(r->flow_shift));
     if (r->shift_rule == FLOW_SHIFT_BY_TOKENS)
-        json_object_update_new(json, json_pack("{s:f, s:f, s:i, s:i}", "base_shift", r->shift_line.base_shift,
-                                               "max_shift", r->shift_line.max_shift, "base_image_seq_len",
-                                               r->shift_line.base_tokens, "max_image_seq_len",
-                                               r->shift_line.max_tokens));
+        json_watch(json_object_update_new(
+            json, json_pack("{s:f, s:f, s:i, s:i}", "base_shift", r->shift_line.base_shift, "max_shift",
+                            r->shift_line.max_shift, "base_image_seq_len", r->shift_line.base_tokens,
+                            "max_image_seq_len", r->shift_line.max_tokens)));
     return write_json(w, "scheduler", "scheduler_config.json", json, losses, e);
 }
 
 static void add_class(json_t *json, const char *name, const char *library, const char *class_name) {
-    json_object_set_new(json, name, json_pack("[s, s]", library, class_name));
+    json_put(json, name, json_pack("[s, s]", library, class_name));
 }
 
 static enum status write_model_index(struct writer *w, struct error *e) {
@@ -511,9 +511,8 @@ static json_t *list_dimensions(const struct recipe *recipe) {
     for (const struct slot *s = recipe->slot; s->family; s++)
         for (int i = 0; s->family->kind != FAMILY_ENCODER && i < s->family->n_dimensions; i++) {
             const struct dimension *d = &s->family->dimensions[i]; /* an encoder has its decoder's */
-            json_array_append_new(list, json_pack("{s:s, s:s, s:i, s:i, s:i}", "name", d->name, "component",
-                                                  s->folder, "published", published(recipe, d), "least",
-                                                  d->least, "most", d->most));
+            json_push(list, json_pack("{s:s, s:s, s:i, s:i, s:i}", "name", d->name, "component", s->folder,
+                                      "published", published(recipe, d), "least", d->least, "most", d->most));
         }
     return list;
 }
@@ -523,8 +522,7 @@ int sluice_checkpoint_families(char **json, struct sluice_error *error) {
     unsigned losses = json_losses();
     json_t *list = json_array();
     for (const struct recipe *const *r = recipes; *r; r++)
-        json_array_append_new(list,
-                              json_pack("{s:s, s:o}", "name", (*r)->name, "dimensions", list_dimensions(*r)));
+        json_push(list, json_pack("{s:s, s:o}", "name", (*r)->name, "dimensions", list_dimensions(*r)));
     json_t *root = json_pack("{s:i, s:o}", "version", 1, "families", list);
     *json = json_hand_out(root, JSON_INDENT(1), losses);
     if (!*json) error_set(&e, MEMORY, "no memory for a list of families");

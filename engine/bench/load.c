@@ -195,11 +195,10 @@ static enum status load_open_direct(struct load *l, struct byte_source *source, 
 
 static void load_add_row(struct load *l, enum way way, double *ours, double *dd) {
     double rate = bench_median(ours, ROUNDS), other = bench_median(dd, ROUNDS);
-    json_array_append_new(l->bench->rows,
-                          json_pack("{s:s, s:s, s:I, s:i, s:f, s:f, s:f}", "path", "load", "page_cache",
-                                    way_names[way], "bytes", (json_int_t)l->bytes, "threads",
-                                    plan_readers(l->plan), "gbytes_per_second", rate / 1e9,
-                                    "dd_gbytes_per_second", other / 1e9, "share", rate / other));
+    json_push(l->bench->rows,
+              json_pack("{s:s, s:s, s:I, s:i, s:f, s:f, s:f}", "path", "load", "page_cache", way_names[way],
+                        "bytes", (json_int_t)l->bytes, "threads", plan_readers(l->plan), "gbytes_per_second",
+                        rate / 1e9, "dd_gbytes_per_second", other / 1e9, "share", rate / other));
 }
 
 static enum status measure_way(struct load *l, enum way way, struct error *e) {

@@ -7,6 +7,7 @@
 #include "engine/bench/bench.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/ops.h"
+#include "loaders/json.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -164,10 +165,9 @@ static double best_try(struct ops_bench *b, const struct ops_case *c, struct con
 
 static void ops_add_row(struct ops_bench *b, const struct ops_case *c, double work, double seconds) {
     const char *unit = c->class == CLASS_BYTES ? "bytes_per_second" : "flops_per_second";
-    json_array_append_new(b->bench->rows,
-                          json_pack("{s:s, s:s, s:s, s:i, s:f}", "op", op_class_name(c->class), "shape",
-                                    c->shape, "dtype", dtype_name(c->weights), "threads", b->threads, unit,
-                                    work / seconds));
+    json_push(b->bench->rows,
+              json_pack("{s:s, s:s, s:s, s:i, s:f}", "op", op_class_name(c->class), "shape", c->shape,
+                        "dtype", dtype_name(c->weights), "threads", b->threads, unit, work / seconds));
     if (!c->counts) return;
     b->work[c->class] += work;
     b->seconds[c->class] += seconds;

@@ -1,6 +1,7 @@
 /* `bench stream`: see stream.h. A layout is a plan made by hand, or a list of visits; the store knows
  * none of their names. */
 #include "engine/bench/stream.h"
+#include "loaders/json.h"
 
 #include "engine/bench/bench.h"
 #include "kernels/cpu/cpu.h"
@@ -489,5 +490,6 @@ int sluice_bench_stream(const struct sluice_bench_options *options, char **json,
     struct stream_watch watch = {.go_on = ask_caller, .user = &b};
     if (bench_start(&b.bench, options, &e) == OK && fill_table(&b, &watch, &e) == OK) list_rows(&b, &e);
     json_t *rest = e.code == OK ? json_pack("{s:s}", "clock", b.bench.options.clock) : NULL;
+    json_watch(!rest);
     return bench_finish(&b.bench, rest, 0, json, NULL, &e, error);
 }

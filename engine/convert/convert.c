@@ -74,7 +74,7 @@ static char *config_text(const struct conversion *c, unsigned losses) {
     if (!c->config.n_values) return NULL;
     json_t *json = json_object();
     for (int i = 0; i < c->config.n_values; i++)
-        json_object_set_new(json, c->config.values[i].key, value_json(&c->config.values[i]));
+        json_put(json, c->config.values[i].key, value_json(&c->config.values[i]));
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) json_object_del(json, others[i]);
     return json_hand_out(json, JSON_COMPACT, losses);
 }
@@ -160,7 +160,7 @@ static char *layers_text(const struct conversion *c, unsigned losses) {
         const char *form = c->items[i].dtype == DTYPE_F8_E4M3 ? "float8_e4m3fn" : "float8_e5m2";
         int n = (int)(strlen(c->items[i].name) - strlen(".weight"));
         json_t *name = json_sprintf("%.*s", n, c->items[i].name);
-        json_object_set_new(layers, json_string_value(name), json_pack("{s:s}", "format", form));
+        json_put(layers, json_string_value(name), json_pack("{s:s}", "format", form));
         json_decref(name);
     }
     bool any = json_object_size(layers) > 0;
@@ -205,7 +205,7 @@ static json_t *types_json(const struct conversion *c) {
     for (int i = 0; i < c->n_items; i++) {
         const char *name = dtype_name(c->items[i].dtype);
         json_int_t bytes = json_integer_value(json_object_get(types, name));
-        json_object_set_new(types, name, json_integer(bytes + (json_int_t)tensor_bytes(&c->items[i].made)));
+        json_put(types, name, json_integer(bytes + (json_int_t)tensor_bytes(&c->items[i].made)));
     }
     return types;
 }

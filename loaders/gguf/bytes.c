@@ -1,6 +1,6 @@
 /* Bytes of a GGUF header, in the order of the file: see gguf_header.h. */
 #include "loaders/gguf/header.h"
-#include "loaders/tokenizer/internal.h"
+#include "loaders/utf8.h"
 
 #include <inttypes.h>
 #include <string.h>

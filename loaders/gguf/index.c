@@ -1,7 +1,7 @@
 /* GGUF files as tensor indexes: see gguf.h. */
 #include "loaders/gguf/header.h"
 #include "loaders/merge.h"
-#include "loaders/tokenizer/internal.h"
+#include "loaders/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>

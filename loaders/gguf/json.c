@@ -1,7 +1,8 @@
 /* A GGUF file's metadata as a configuration: what is short enough to be one, as JSON. */
 #include "loaders/gguf/header.h"
 #include "loaders/json.h"
-#include "loaders/tokenizer/internal.h"
+#include "loaders/memory.h"
+#include "loaders/utf8.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -38,13 +39,12 @@ static double as_written(double number) {
     return strtod(text, NULL);
 }
 
-/* NULL for what JSON has no number for. */
 static json_t *number_of(const struct gguf_value *value, uint64_t i) {
     int64_t integer;
     double number = gguf_number(value, i);
     if (value->kind == GGUF_BOOL) return json_boolean(number != 0);
     if (gguf_integer(value, i, &integer)) return json_integer(integer);
-    if (!isfinite(number)) return NULL;
+    if (!isfinite(number)) return json_null();
     return json_real(value->kind == GGUF_F32 ? as_written(number) : number);
 }
 
@@ -55,18 +55,17 @@ static json_t *json_of(const struct gguf_value *value) {
     if (!value->array)
         return gguf_next_text(value, &place, &text) ? json_stringn(text.text, text.bytes) : NULL;
     json_t *array = json_array();
-    for (uint64_t i = 0; i < value->n; i++) {
-        json_t *number = number_of(value, i);
-        json_array_append_new(array, number ? number : json_null());
-    }
+    for (uint64_t i = 0; i < value->n; i++) json_push(array, number_of(value, i));
     return array;
 }
 
-/* Strings that a configuration cannot have, for they hold a NUL or are no UTF-8, are left out. */
+/* What a configuration cannot have is left out: strings that hold a NUL or are no UTF-8, a number that JSON
+ * has no digits for. */
 static bool is_plain(const struct gguf_value *value) {
     uint64_t place = 0;
     struct gguf_text text;
-    if (value->kind != GGUF_STRING || !gguf_next_text(value, &place, &text)) return true;
+    if (value->kind != GGUF_STRING) return value->array || isfinite(gguf_number(value, 0));
+    if (!gguf_next_text(value, &place, &text)) return true;
     return !memchr(text.text, 0, text.bytes) && utf8_valid_bytes(text.text, text.bytes) == text.bytes;
 }
 
@@ -79,8 +78,8 @@ char *gguf_to_json(const struct gguf *header, const char *path, struct error *e)
     json_t *root = json_object();
     for (int i = 0; i < header->n_pairs; i++) {
         const struct gguf_pair *pair = &header->pairs[i];
-        json_t *value = belongs(pair) && is_plain(&pair->value) ? json_of(&pair->value) : NULL;
-        if (value) json_object_setn_new(root, pair->key.text, pair->key.bytes, value);
+        if (!belongs(pair) || !is_plain(&pair->value)) continue;
+        json_watch(json_object_setn_new(root, pair->key.text, pair->key.bytes, json_of(&pair->value)));
     }
     char *text = json_hand_out(root, JSON_COMPACT, losses), *copy = NULL;
     if (text)

@@ -1,7 +1,8 @@
 /* A GGUF file's metadata: pairs of a key and a value, read in order, then sorted by key. Arrays are not
  * copied: a value says where its elements lie. */
 #include "loaders/gguf/header.h"
-#include "loaders/tokenizer/internal.h"
+#include "loaders/memory.h"
+#include "loaders/utf8.h"
 
 #include <inttypes.h>
 #include <stdio.h>

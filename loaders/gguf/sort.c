@@ -2,7 +2,7 @@
  * are equal by comparing. A file at its limits takes ten times as long as one of a tenth, where comparing all
  * takes fifteen times: most of it waits for names that lie anywhere in the header. */
 #include "loaders/gguf/header.h"
-#include "loaders/tokenizer/internal.h"
+#include "loaders/memory.h"
 
 #include <stdlib.h>
 #include <string.h>

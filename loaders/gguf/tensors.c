@@ -1,6 +1,6 @@
 /* A GGUF file's tensors: their infos, and that what they say fits into the file. */
 #include "loaders/gguf/header.h"
-#include "loaders/tokenizer/internal.h"
+#include "loaders/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>

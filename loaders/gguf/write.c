@@ -1,7 +1,8 @@
 /* Writing GGUF files: see gguf.h. Version 3, data aligned to 32 bytes. */
 #include "loaders/gguf/header.h"
+#include "loaders/memory.h"
 #include "loaders/output.h"
-#include "loaders/tokenizer/internal.h"
+#include "loaders/utf8.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -18,6 +18,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "loaders/memory.h"
 #include "loaders/tokenizer/tokenizer.h"
 
 enum {
@@ -137,15 +138,8 @@ int alphabet_to_byte(int code);
 /* The split patterns of GPT-2's ByteLevel pre-tokenizer, of Qwen2 and of CLIP. */
 extern const char gpt2_pattern[], qwen2_pattern[], clip_pattern[];
 
-/* A copy of bytes and a NUL, or NULL with MEMORY. */
-char *copy_text(struct sys *sys, const char *from, uint64_t bytes, struct error *e);
-/* sys->alloc of n elements under LINE_HOST; NULL with MEMORY or OVERFLOW. n may be 0. */
-void *alloc_array(struct sys *sys, uint64_t n, uint64_t element_bytes, struct error *e);
-
 /* ---- tokenizer_nfc.c ---- */
 
-/* Offset of the first byte that does not start a valid UTF-8 sequence, or bytes. */
-uint64_t utf8_valid_bytes(const char *text, uint64_t bytes);
 /* Normalises valid UTF-8 to NFC. *out is NULL when the text is NFC already, else freed with sys->release. */
 enum status text_to_nfc(struct sys *sys, struct span text, char **out, uint64_t *out_bytes, struct error *e);
 /* Unicode's White_Space and word characters (\s and \w of Rust's regex, which the reference asks about an

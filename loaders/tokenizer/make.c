@@ -1,5 +1,6 @@
 /* A made-up tokenizer of Qwen's kind, and what is common to all: see tokenizer.h. */
 #include "loaders/tokenizer/making.h"
+#include "loaders/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,13 +79,13 @@ static bool add_merges(struct making *m) {
 static json_t *describe_added(int i, int id, bool with_id) {
     json_t *token = json_pack("{s:s, s:b, s:b, s:b, s:b, s:b}", "content", added[i], "lstrip", 0,
                               "normalized", 0, "rstrip", 0, "single_word", 0, "special", i < N_SPECIAL);
-    if (token && with_id) json_object_set_new(token, "id", json_integer(id));
+    if (token && with_id) json_put(token, "id", json_integer(id));
     return token;
 }
 
 static char *dump_tokenizer(const struct making *m) {
     json_t *tokens = json_array();
-    for (int i = 0; i < N_ADDED; i++) json_array_append_new(tokens, describe_added(i, m->n_tokens + i, true));
+    for (int i = 0; i < N_ADDED; i++) json_push(tokens, describe_added(i, m->n_tokens + i, true));
     json_t *level = json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0,
                               "trim_offsets", 0, "use_regex", 0);
     json_t *split = json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex", qwen2_pattern,
@@ -96,8 +97,7 @@ static char *dump_tokenizer(const struct making *m) {
                              level, "post_processor", level, "decoder", level, "model", "type", "BPE",
                              "dropout", "unk_token", "continuing_subword_prefix", "", "end_of_word_suffix",
                              "", "fuse_unk", 0, "byte_fallback", 0, "vocab", m->vocab, "merges", m->merges);
-    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
-    json_decref(root);
+    char *text = json_hand_out(root, JSON_COMPACT, json_losses());
     return text;
 }
 
@@ -112,15 +112,14 @@ static char *dump_config(const struct making *m) {
     char id[16];
     for (int i = 0; i < N_ADDED; i++) {
         snprintf(id, sizeof id, "%d", m->n_tokens + i);
-        json_object_set_new(tokens, id, describe_added(i, 0, false));
+        json_put(tokens, id, describe_added(i, 0, false));
     }
     json_t *root = json_pack("{s:b, s:o, s:n, s:s, s:b, s:s, s:s, s:i, s:s, s:s, s:n}", "add_prefix_space", 0,
                              "added_tokens_decoder", tokens, "bos_token", "chat_template", chat_template,
                              "clean_up_tokenization_spaces", 0, "eos_token", "<|im_end|>", "errors",
                              "replace", "model_max_length", 131072, "pad_token", "<|endoftext|>",
                              "tokenizer_class", "Qwen2Tokenizer", "unk_token");
-    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    json_decref(root);
+    char *text = json_hand_out(root, JSON_INDENT(2), json_losses());
     return text;
 }
 
@@ -155,7 +154,7 @@ static enum status make_qwen(struct sys *sys, int n_ids, struct made_tokenizer *
     m.merge_lines = m.end = malloc((n + 1) * 2 * TOKEN_BYTES);
     if (m.token && m.merge_lines && make_tables(&m)) {
         made_add(made, "tokenizer.json", dump_tokenizer(&m));
-        made_add(made, "vocab.json", json_dumps(m.vocab, JSON_COMPACT));
+        made_add(made, "vocab.json", json_hand_out(json_incref(m.vocab), JSON_COMPACT, json_losses()));
         made_add(made, "tokenizer_config.json", dump_config(&m));
         made_add(made, "merges.txt", m.merge_lines);
         m.merge_lines = NULL;

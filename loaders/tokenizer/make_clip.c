@@ -1,5 +1,6 @@
 /* A made-up tokenizer of CLIP's kind: see tokenizer.h. */
 #include "loaders/tokenizer/making.h"
+#include "loaders/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ struct making {
 
 static void add_token(struct making *m, const char *text) {
     strcpy(m->token[m->n_tokens], text);
-    json_object_set_new(m->vocab, text, json_integer(m->n_tokens++));
+    json_put(m->vocab, text, json_integer(m->n_tokens++));
 }
 
 /* What cannot be a new token is no merge. */
@@ -77,7 +78,7 @@ static json_t *describe(const char *text, bool normalized) {
 
 static json_t *describe_special(const char *text, bool normalized) {
     json_t *token = describe(text, normalized);
-    json_object_set_new(token, "special", json_true());
+    json_put(token, "special", json_true());
     return token;
 }
 
@@ -90,8 +91,7 @@ static char *dump_config(int n) {
                   describe_special(end_of_text, false), "bos_token", start, "clean_up_tokenization_spaces", 1,
                   "do_lower_case", 1, "eos_token", end_of_text, "errors", "replace", "model_max_length", 77,
                   "pad_token", end_of_text, "tokenizer_class", "CLIPTokenizer", "unk_token", end_of_text);
-    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    json_decref(root);
+    char *text = json_hand_out(root, JSON_INDENT(2), json_losses());
     return text;
 }
 
@@ -99,8 +99,7 @@ static char *dump_special_map(void) {
     json_t *root = json_pack("{s:o, s:o, s:s, s:o}", "bos_token", describe(start, true), "eos_token",
                              describe(end_of_text, false), "pad_token", end_of_text, "unk_token",
                              describe(end_of_text, false));
-    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    json_decref(root);
+    char *text = json_hand_out(root, JSON_INDENT(2), json_losses());
     return text;
 }
 
@@ -115,9 +114,9 @@ enum status make_clip(struct sys *sys, int n_ids, struct made_tokenizer *made, s
         m.end += sprintf(m.end, "#version: 0.2\n");
         add_symbols(&m);
         add_merges(&m);
-        json_object_set_new(m.vocab, start, json_integer(m.most));
-        json_object_set_new(m.vocab, end_of_text, json_integer(m.most + 1));
-        made_add(made, "vocab.json", json_dumps(m.vocab, JSON_COMPACT));
+        json_put(m.vocab, start, json_integer(m.most));
+        json_put(m.vocab, end_of_text, json_integer(m.most + 1));
+        made_add(made, "vocab.json", json_hand_out(json_incref(m.vocab), JSON_COMPACT, json_losses()));
         made_add(made, "tokenizer_config.json", dump_config(m.most));
         made_add(made, "special_tokens_map.json", dump_special_map());
         made_add(made, "merges.txt", m.lines);

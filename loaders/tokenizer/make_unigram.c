@@ -1,5 +1,6 @@
 /* A made-up tokenizer of T5's kind: see tokenizer.h. */
 #include "loaders/tokenizer/making.h"
+#include "loaders/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,8 +39,8 @@ struct making {
 
 static void add_piece(struct making *m, const char *text, double score, int type) {
     if (json_object_get(m->known, text)) return;
-    json_object_set_new(m->known, text, json_true());
-    json_array_append_new(m->vocab, json_pack("[s, f]", text, score));
+    json_put(m->known, text, json_true());
+    json_push(m->vocab, json_pack("[s, f]", text, score));
     if (type) m->end = put_piece(m->end, (struct span){text, strlen(text)}, (float)score, type);
     m->n++;
 }
@@ -79,10 +80,10 @@ static json_t *list_added(struct making *m) {
     static const char *const texts[] = {"<pad>", "</s>", "<unk>"};
     json_t *list = json_array();
     char text[32];
-    for (int id = 0; id < N_SPECIAL; id++) json_array_append_new(list, describe(texts[id], id));
+    for (int id = 0; id < N_SPECIAL; id++) json_push(list, describe(texts[id], id));
     for (int i = EXTRA - 1; i >= 0; i--) {
         snprintf(text, sizeof text, "<extra_id_%d>", i);
-        json_array_append_new(list, describe(text, m->n));
+        json_push(list, describe(text, m->n));
         add_piece(m, text, 0, 0);
     }
     return list;
@@ -97,8 +98,7 @@ static char *dump_tokenizer(struct making *m) {
         "1.0", "truncation", "padding", "added_tokens", added, "normalizer", "pre_tokenizer", "type",
         "Sequence", "pretokenizers", "type", "WhitespaceSplit", meta, "post_processor", "decoder", meta,
         "model", "type", "Unigram", "unk_id", 2, "vocab", m->vocab, "byte_fallback", 0);
-    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
-    json_decref(root);
+    char *text = json_hand_out(root, JSON_COMPACT, json_losses());
     return text;
 }
 
@@ -106,8 +106,7 @@ static char *dump_config(void) {
     json_t *root = json_pack("{s:s, s:i, s:i, s:s, s:s, s:s}", "eos_token", "</s>", "extra_ids", EXTRA,
                              "model_max_length", 512, "pad_token", "<pad>", "tokenizer_class", "T5Tokenizer",
                              "unk_token", "<unk>");
-    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    json_decref(root);
+    char *text = json_hand_out(root, JSON_INDENT(2), json_losses());
     return text;
 }
 

@@ -9,18 +9,6 @@
 
 #include "engine/base/checked.h"
 
-uint64_t utf8_valid_bytes(const char *text, uint64_t bytes) {
-    uint64_t i = 0;
-    while (i < bytes) {
-        utf8proc_int32_t code;
-        utf8proc_ssize_t n =
-            utf8proc_iterate((const utf8proc_uint8_t *)text + i, (utf8proc_ssize_t)(bytes - i), &code);
-        if (n <= 0) return i;
-        i += (uint64_t)n;
-    }
-    return bytes;
-}
-
 bool code_is_space(int32_t c) {
     return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||

@@ -1,5 +1,6 @@
 /* A unigram vocabulary from whichever file: pieces, checked one by one. */
 #include "loaders/tokenizer/reading.h"
+#include "loaders/utf8.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -4,27 +4,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "engine/base/checked.h"
 #include "loaders/loaders.h"
 
 enum { JSON_DEPTH = 64 };
-
-char *copy_text(struct sys *sys, const char *from, uint64_t bytes, struct error *e) {
-    char *copy = alloc_array(sys, bytes + 1, 1, e);
-    if (copy) memcpy(copy, from, bytes);
-    return copy;
-}
-
-void *alloc_array(struct sys *sys, uint64_t n, uint64_t element_bytes, struct error *e) {
-    uint64_t bytes = 0;
-    if (!multiply_u64(n, element_bytes, &bytes) || bytes > SIZE_MAX) {
-        error_set(e, OVERFLOW, "%" PRIu64 " elements of %" PRIu64 " bytes", n, element_bytes);
-        return NULL;
-    }
-    void *memory = sys->alloc(sys, LINE_HOST, bytes ? bytes : 1);
-    if (!memory) error_set(e, MEMORY, "no memory for %" PRIu64 " bytes of a tokenizer", bytes);
-    return memory;
-}
 
 enum status reading_fail(const struct reading *r, enum status code, const char *object, const char *problem,
                          struct error *e) {

@@ -65,11 +65,11 @@ static enum status add_added(struct reading *r, const json_t *entry, int64_t id,
 
 void added_list_token(json_t *list, int64_t id, struct span text, bool special) {
     json_t *entry = json_object();
-    json_object_set_new(entry, "id", json_integer(id));
-    json_object_set_new(entry, "content", json_stringn(text.at, text.bytes));
-    json_object_set_new(entry, "special", json_boolean(special));
-    json_object_set_new(entry, "normalized", json_false());
-    json_array_append_new(list, entry);
+    json_put(entry, "id", json_integer(id));
+    json_put(entry, "content", json_stringn(text.at, text.bytes));
+    json_put(entry, "special", json_boolean(special));
+    json_put(entry, "normalized", json_false());
+    json_push(list, entry);
 }
 
 static enum status make_added(struct reading *r, uint64_t n, struct error *e) {
@@ -99,8 +99,8 @@ enum status added_read_list(struct reading *r, const json_t *list, struct error 
  * the list is whole. */
 static json_t *entry_of(const json_t *token, int64_t id) {
     json_t *entry = json_is_object(token) ? json_copy((json_t *)token) : json_object();
-    if (json_is_string(token)) json_object_set(entry, "content", (json_t *)token);
-    json_object_set_new(entry, "id", json_integer(id));
+    if (json_is_string(token)) json_watch(json_object_set(entry, "content", (json_t *)token));
+    json_put(entry, "id", json_integer(id));
     return entry;
 }
 
@@ -126,7 +126,7 @@ static enum status list_decoder(struct reading *r, json_t *decoder, json_t *list
             error_found(e, "\"%s\"", key);
             return error_expected(e, "an integer from 0 to %d", TOKENIZER_ID_MAX);
         }
-        json_array_append_new(list, entry_of(json_object_iter_value(at), id));
+        json_push(list, entry_of(json_object_iter_value(at), id));
     }
     return OK;
 }
@@ -183,9 +183,10 @@ static json_t *find_entry(const struct entries *in, const json_t *content) {
 
 static void keep_entry(const struct entries *in, json_t *entry) {
     const json_t *content = json_object_get(entry, "content");
-    json_array_append(in->list, entry);
+    json_watch(json_array_append(in->list, entry));
     if (json_is_string(content))
-        json_object_setn(in->by_text, json_string_value(content), json_string_length(content), entry);
+        json_watch(
+            json_object_setn(in->by_text, json_string_value(content), json_string_length(content), entry));
 }
 
 /* A token that is not in the vocabulary gets the next free id. */
@@ -205,8 +206,8 @@ static void list_named(struct reading *r, const json_t *value, bool described, s
         json_incref(entry);
     else
         keep_entry(in, entry = entry_of(value, id_of(r, content, next)));
-    json_object_set_new(entry, "special", json_true());
-    json_object_set_new(entry, "normalized", normalized ? json_incref(normalized) : json_false());
+    json_put(entry, "special", json_true());
+    json_put(entry, "normalized", normalized ? json_incref(normalized) : json_false());
     json_decref(entry);
 }
 

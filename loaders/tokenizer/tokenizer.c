@@ -9,6 +9,7 @@
 
 #include "engine/base/checked.h"
 #include "loaders/gguf/gguf.h"
+#include "loaders/utf8.h"
 
 /* A text's way through the steps: everything that encoding one text allocates. */
 struct encoding {

@@ -70,7 +70,7 @@ static const struct row rows[] = {
     {"S03 cut in string", "{\"a", 0, JSON, "byte 11"},
     {"S03 cut in number", "{\"a\":{\"shape\":[1", 0, JSON, "byte 24"},
     {"S03 cut in escape", "{\"a\\", 0, JSON, "byte 12"},
-    {"S03 bad escape", "{\"a\\x\":{}}", 0, JSON, "byte 13"},
+    {"S03 bad escape", "{\"a\\x\":{}}", 0, JSON, "byte 12"},
     {"S03 bad value", "{\"a\":{\"dtype\":F32}}", 0, JSON, "tensor 'a'"},
     {"S03 trailing comma", "{\"a\":" F32_ENTRY("[4]", "[0,16]") ",}", 16, JSON, "a name"},
     {"S03 no comma", "{\"a\":" F32_ENTRY("[4]", "[0,16]") "\"b\":1}", 16, JSON, "tensor 'a'"},
