@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <locale.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -155,8 +156,12 @@ static json_t *reader_fail(const struct json_reader *r, enum status code, const 
     return NULL;
 }
 
+/* What was expected of the whole value is for the caller to add. */
 static json_t *reader_expects(const struct json_reader *r, const char *expected) {
-    fail_expecting(r->t, r->at, expected, r->e);
+    char byte[16];
+    fail_at(r->t, r->at, JSON, "invalid JSON", r->e);
+    snprintf(byte, sizeof byte, "byte 0x%02x", r->at < r->t->bytes ? (unsigned char)r->t->text[r->at] : 0);
+    error_found(r->e, "%s instead of %s", r->at < r->t->bytes ? byte : "the end of the text", expected);
     return NULL;
 }
 
@@ -334,11 +339,11 @@ static bool reader_member(struct json_reader *r, json_t *object) {
     bool done = false;
     if (r->at == r->t->bytes || r->t->text[r->at] != '"') return reader_expects(r, "a name in quotes");
     if (!reader_string(r, &name)) goto out;
-    if (memchr(name.at, 0, name.n) || json_object_getn(object, name.at, name.n)) {
-        bool nul = memchr(name.at, 0, name.n);
-        r->at = from;
-        reader_fail(r, nul ? META : DUP, "\\u0000 in a name");
-        if (!nul) error_found(r->e, "a second \"%.*s\"", (int)(name.n < 80 ? name.n : 80), name.at);
+    bool nul = memchr(name.at, 0, name.n);
+    if (nul || json_object_getn(object, name.at, name.n)) {
+        fail_at(r->t, from, nul ? META : DUP, "invalid JSON", r->e);
+        error_found(r->e, "%s \"%.*s\"", nul ? "\\u0000 in the name" : "a duplicate of the name",
+                    (int)(name.n < 80 ? name.n : 80), name.at);
         goto out;
     }
     if (peek(r->t, &r->at) != ':') {

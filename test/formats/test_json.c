@@ -1,0 +1,246 @@
+/* JSON: our reader beside Jansson's own parser, and documents where memory fails. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/random.h"
+#include "loaders/json.h"
+
+/* An embedder's allocator: what it gives begins behind a header, so that free cannot take it. */
+enum { HEADER = 32 };
+static long calls, fails_at, live;
+
+static void *embedder_alloc(size_t bytes) {
+    if (++calls == fails_at) return NULL;
+    char *memory = malloc(HEADER + bytes);
+    live += memory != NULL;
+    return memory ? memory + HEADER : NULL;
+}
+
+static void embedder_free(void *memory) {
+    if (!memory) return;
+    live--;
+    free((char *)memory - HEADER);
+}
+
+static enum status decode(const char *text, uint64_t bytes, size_t flags, json_t **root) {
+    struct error e = {0};
+    struct json_text whole = {.path = "row", .text = text, .bytes = bytes};
+    /* Exactly as long as it is: a reader that looks further is seen by the sanitizer. */
+    char *copy = malloc(bytes ? bytes : 1);
+    assert_non_null(copy);
+    memcpy(copy, text, bytes);
+    whole.text = copy;
+    enum status status = json_decode(&whole, flags, root, &e);
+    free(copy);
+    assert_int_equal(status, e.code);
+    assert_int_equal(status == OK, *root != NULL);
+    return status;
+}
+
+/* What Jansson's own parser makes of the text must be what ours makes of it. */
+static void compare(const char *text, uint64_t bytes, size_t flags) {
+    json_error_t failure;
+    json_t *ours,
+        *theirs = json_loadb(text, bytes, flags | JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &failure);
+    enum status status = decode(text, bytes, flags, &ours);
+    if ((status == OK) != (theirs != NULL))
+        fail_msg("'%.*s': %s, and Jansson says '%s'", (int)bytes, text, status_name(status),
+                 theirs ? "" : failure.text);
+    if (theirs && !json_equal(ours, theirs)) fail_msg("'%.*s' is read as something else", (int)bytes, text);
+    json_decref(ours);
+    json_decref(theirs);
+}
+
+static const char document[] =
+    " {\"a\" : [1, -0, 0, -12, 0.5, 1e3, -2.25E-7, 1e+2, 123456789012345678, 9223372036854775807],\n"
+    "\"\\u00e9\\ud83d\\ude00\\\"\\\\\\/\\b\\f\\n\\r\\t\" : {\"\" : [], \"o\" : {}}, "
+    "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\":"
+    "[true,false , null, \"\", \"x\", [[[\"deep\"]]]], \"long\": "
+    "\"0123456789abcdefghijklmnopqrstuvwxyz\"}\t\r\n";
+
+static void test_rows(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        enum status code;
+    } rows[] = {
+        {"", JSON},
+        {" ", JSON},
+        {"{", JSON},
+        {"[1,]", JSON},
+        {"[,1]", JSON},
+        {"[1 2]", JSON},
+        {"{\"a\":1,}", JSON},
+        {"{\"a\" 1}", JSON},
+        {"{a:1}", JSON},
+        {"{\"a\":1 \"b\":2}", JSON},
+        {"[1]x", JSON},
+        {"[1}", JSON},
+        {"01", JSON},
+        {"-", JSON},
+        {"1.", JSON},
+        {".5", JSON},
+        {"1e", JSON},
+        {"+1", JSON},
+        {"NaN", JSON},
+        {"Infinity", JSON},
+        {"tru", JSON},
+        {"truex", JSON},
+        {"'a'", JSON},
+        {"\"a", JSON},
+        {"\"a\\\"", JSON},
+        {"\"\\x\"", JSON},
+        {"\"\\u12g4\"", JSON},
+        {"\"\\u12\"", JSON},
+        {"\"\x01\"", JSON},
+        {"\"\t\"", JSON},
+        {"9223372036854775808", LIMIT},
+        {"-9223372036854775809", LIMIT},
+        {"1e999", LIMIT},
+        {"-1e999", LIMIT},
+        {"{\"a\":1,\"a\":2}", DUP},
+        {"{\"a\":1,\"\\u0061\":2}", DUP},
+        {"\"\\u0000\"", META},
+        {"{\"\\u0000\":1}", META},
+        {"\"\\ud800\"", UTF8},
+        {"\"\\udc00\"", UTF8},
+        {"\"\\ud800\\u0041\"", UTF8},
+        {"\"\xff\"", UTF8},
+        {"\"\xc0\x80\"", UTF8},
+        {"\"\xed\xa0\x80\"", UTF8},
+        {"\"\xf4\x90\x80\x80\"", UTF8},
+        {"\"\xe2\x82\"", UTF8},
+        {"1e-999", OK},
+        {"-9223372036854775808", OK},
+        {"\"\\uD83D\\uDE00\"", OK},
+        {" null ", OK},
+        {document, OK},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *root;
+        enum status status = decode(rows[i].text, strlen(rows[i].text), 0, &root);
+        if (status != rows[i].code) fail_msg("'%s': %s", rows[i].text, status_name(status));
+        json_decref(root);
+        compare(rows[i].text, strlen(rows[i].text), 0);
+        compare(rows[i].text, strlen(rows[i].text), JSON_DECODE_INT_AS_REAL);
+        compare(rows[i].text, strlen(rows[i].text), JSON_ALLOW_NUL);
+    }
+}
+
+/* Bytes changed, left out and put in, and the document cut anywhere. */
+static void test_damaged(void **state) {
+    (void)state;
+    static const char bytes[] = "\"\\{}[],:0-.eEu \n\x01\x80\xc3truefalsn";
+    uint64_t seed = 17, n = sizeof document - 1;
+    for (uint64_t cut = 0; cut <= n; cut++) compare(document, cut, 0);
+    for (int round = 0; round < 20000; round++) {
+        char text[sizeof document + 4];
+        uint64_t length = n;
+        memcpy(text, document, n);
+        for (uint64_t edits = 1 + random_below(&seed, 3); edits > 0; edits--) {
+            uint64_t at = random_below(&seed, length - 1);
+            char byte = bytes[random_below(&seed, sizeof bytes - 1)];
+            switch (random_below(&seed, 3)) {
+            case 0:
+                memmove(text + at, text + at + 1, --length - at);
+                break;
+            case 1:
+                memmove(text + at + 1, text + at, length++ - at);
+                /* fall through */
+            default:
+                text[at] = byte;
+            }
+        }
+        compare(text, length, round & 1 ? JSON_ALLOW_NUL : 0);
+    }
+}
+
+static void test_other_decimal_point(void **state) {
+    (void)state;
+    json_t *root;
+    char *before = strdup(setlocale(LC_ALL, NULL));
+    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8"};
+    for (int i = 0; i < 3 && !setlocale(LC_ALL, names[i]); i++)
+        ;
+    assert_int_equal(decode("1.5", 3, 0, &root), OK);
+    assert_true(json_real_value(root) == 1.5);
+    json_decref(root);
+    setlocale(LC_ALL, before);
+    free(before);
+}
+
+static void test_reading_without_memory(void **state) {
+    (void)state;
+    json_t *root;
+    calls = 0;
+    assert_int_equal(decode(document, sizeof document - 1, 0, &root), OK);
+    json_decref(root);
+    long n = calls;
+    assert_true(n > 30);
+    for (fails_at = 1; fails_at <= n; fails_at++) {
+        calls = 0;
+        assert_int_equal(decode(document, sizeof document - 1, 0, &root), MEMORY);
+        assert_int_equal(live, 0);
+    }
+    fails_at = 0;
+}
+
+static char *build(void) {
+    unsigned losses = json_losses();
+    json_t *root = json_object(), *list = json_array();
+    for (int i = 0; i < 20; i++)
+        json_push(list, json_pack("{s:i, s:s}", "i", i, "name", "a name of some length"));
+    json_put(root, "list", list);
+    json_put(root, "number", json_real(1.5));
+    json_watch(json_object_update_new(root, json_pack("{s:b, s:n}", "yes", 1, "nothing")));
+    return json_hand_out(root, JSON_INDENT(1), losses);
+}
+
+/* A text is whole or is none, and free takes it whatever allocator the process gave Jansson. */
+static void test_building_without_memory(void **state) {
+    (void)state;
+    calls = 0;
+    char *whole = build();
+    assert_non_null(whole);
+    assert_int_equal(live, 0);
+    long n = calls;
+    assert_true(n > 100);
+    for (fails_at = 1; fails_at <= n; fails_at++) {
+        calls = 0;
+        char *text = build();
+        if (text) assert_string_equal(text, whole);
+        if (text) assert_true(fails_at > n / 2); /* printing may take less room */
+        free(text);
+    }
+    fails_at = 0;
+    free(whole);
+}
+
+static void test_embedder_keeps_its_allocator(void **state) {
+    (void)state;
+    json_malloc_t alloc;
+    json_free_t release;
+    json_get_alloc_funcs(&alloc, &release);
+    assert_true(alloc == embedder_alloc && release == embedder_free);
+}
+
+int main(void) {
+    json_set_alloc_funcs(embedder_alloc, embedder_free);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_other_decimal_point),
+        cmocka_unit_test(test_reading_without_memory),
+        cmocka_unit_test(test_building_without_memory),
+        cmocka_unit_test(test_embedder_keeps_its_allocator),
+    };
+    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, NULL, NULL);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
+}
