@@ -4,6 +4,7 @@
  * once as oneDNN does it best: whole, with weights that are f32 and repacked already. So both rates are of
  * the same seconds on a machine that others use too. Medians of the rounds count. */
 #include "engine/bench/block.h"
+#include "loaders/json.h"
 
 #include "engine/bench/random_weights.h"
 #include "kernels/cpu/cpu.h"

@@ -9,6 +9,7 @@
 #include "engine/open/model.h"
 #include "engine/open/parts.h"
 #include "engine/run/store.h"
+#include "loaders/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -238,6 +239,7 @@ int sluice_bench_load(const struct sluice_bench_options *options, char **json, s
     json_t *rest = e.code == OK ? json_pack("{s:f, s:f}", "header_seconds", l.header_seconds, "open_seconds",
                                             l.open_seconds)
                                 : NULL;
+    json_watch(!rest);
     l.visits.sys = &bench.sys;
     close_all(&l);
     return bench_finish(&bench, rest, 0, json, NULL, &e, error);
