@@ -69,8 +69,8 @@ static enum status list_choices(const struct recipe *recipe, struct error *e) {
 }
 
 /* One "name=value" for every family that has a dimension of that name. */
-static enum status choose(struct writer *w, const char *name, size_t name_bytes, long value,
-                          struct error *e) {
+static enum status checkpoint_choose(struct writer *w, const char *name, size_t name_bytes, long value,
+                                     struct error *e) {
     bool known = false;
     for (int s = 0; s < SLOTS_MAX && w->recipe->slot[s].family; s++)
         for (int i = 0; i < w->recipe->slot[s].family->n_dimensions; i++) {
@@ -105,7 +105,7 @@ static enum status read_choice(struct writer *w, const char *text, size_t length
         error_set(e, USAGE, "the dimension '%.*s' is no number", (int)name, text);
         return error_found(e, "'%.*s'", (int)bytes, equals + 1);
     }
-    return choose(w, text, name, number, e);
+    return checkpoint_choose(w, text, name, number, e);
 }
 
 /* Has the name at `at`, up to its "=", come before in text? */
@@ -200,7 +200,7 @@ static enum status make_folder(const char *path, struct error *e) {
 }
 
 /* Better now than after minutes of writing. */
-static enum status check_room(const struct writer *w, struct error *e) {
+static enum status checkpoint_check_disk(const struct writer *w, struct error *e) {
     struct statvfs s;
     if (statvfs(w->folder, &s)) return OK;
     uint64_t room = (uint64_t)s.f_bavail * s.f_frsize;
@@ -211,39 +211,46 @@ static enum status check_room(const struct writer *w, struct error *e) {
     return error_expected(e, "%.2f GB", (double)w->all / 1e9);
 }
 
-/* What is written in one piece. */
-struct small_file {
-    const char *bytes;
-    uint64_t n;
-};
-
-static struct small_file text_file(const char *text) {
-    return (struct small_file){text, strlen(text)};
-}
-
-/* An older file of that name goes. */
-static enum status write_small(struct sys *sys, const char *path, struct small_file small, struct error *e) {
-    sys->remove(sys, path);
-    int file = sys->create(sys, path);
-    int64_t n = file < 0 ? file : 1;
-    for (const char *at = small.bytes; small.n && n > 0; small.n -= (uint64_t)n, at += n)
-        n = sys_write(sys, file, at, small.n);
-    if (file >= 0) sys->close(sys, file);
-    if (n > 0) return OK;
-    error_set(e, OUTPUT, "cannot write file");
-    error_where(e, "%s", path);
-    return error_found(e, "%s", strerror(n ? (int)-n : EIO));
-}
-
-static enum status write_part(struct writer *w, const char *folder, const char *file, struct small_file small,
-                              struct error *e) {
-    char *inner = path_join(w->sys, w->folder, folder), *path = inner ? path_join(w->sys, inner, file) : NULL;
-    if (!path)
-        error_set(e, MEMORY, "no memory for a path");
-    else if (make_folder(inner, e) == OK)
-        write_small(w->sys, path, small, e);
-    w->sys->release(w->sys, path);
+/* A file's path in one of the checkpoint's folders (NULL: in its own), which is made. NULL with an error. */
+static char *place_file(struct writer *w, const char *folder, const char *file, struct error *e) {
+    char *inner = folder ? path_join(w->sys, w->folder, folder) : path_copy(w->sys, w->folder, e);
+    char *path = inner ? path_join(w->sys, inner, file) : NULL;
+    if (!path) error_set(e, MEMORY, "no memory for a path");
+    if (path && make_folder(inner, e) != OK) {
+        w->sys->release(w->sys, path);
+        path = NULL;
+    }
     w->sys->release(w->sys, inner);
+    return path;
+}
+
+/* What is written in one piece. An older file of that name goes. */
+static enum status write_small(struct writer *w, const char *folder, const char *file, const char *bytes,
+                               uint64_t n_bytes, struct error *e) {
+    struct sys *sys = w->sys;
+    char *path = place_file(w, folder, file, e);
+    if (!path) return e->code;
+    sys->remove(sys, path);
+    int out = sys->create(sys, path);
+    int64_t n = out < 0 ? out : 1;
+    for (; n_bytes && n > 0; n_bytes -= (uint64_t)n, bytes += n) n = sys_write(sys, out, bytes, n_bytes);
+    if (out >= 0) sys->close(sys, out);
+    if (n <= 0) {
+        error_set(e, OUTPUT, "cannot write file");
+        error_where(e, "%s", path);
+        error_found(e, "%s", strerror(n ? (int)-n : EIO));
+    }
+    sys->release(sys, path);
+    return e->code;
+}
+
+/* Made by the JSON library, which the caller has asked for its losses before. */
+static enum status write_json(struct writer *w, const char *folder, const char *file, json_t *json,
+                              unsigned losses, struct error *e) {
+    char *text = json_hand_out(json, JSON_INDENT(2), losses);
+    if (!text) return error_set(e, MEMORY, "no memory for %s", file);
+    write_small(w, folder, file, text, strlen(text), e);
+    free(text);
     return e->code;
 }
 
@@ -288,61 +295,44 @@ static enum status write_index(struct writer *w, const struct slot *slot, const 
     }
     json_t *root =
         json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)s->bytes, "weight_map", map);
-    char *text = json_hand_out(root, JSON_INDENT(2), losses);
     snprintf(file, sizeof file, "%s.safetensors.index.json", file_name(slot));
-    if (!text)
-        error_set(e, MEMORY, "no memory for an index of shards");
-    else
-        write_part(w, slot->folder, file, text_file(text), e);
-    free(text);
-    return e->code;
+    return write_json(w, slot->folder, file, root, losses, e);
 }
 
 static enum status write_shard(struct writer *w, const struct slot *slot, const struct shards *s, int shard,
                                struct error *e) {
     char file[80];
     shard_name(slot, shard, s->n, file, sizeof file);
-    char *inner = path_join(w->sys, w->folder, slot->folder);
-    char *path = inner ? path_join(w->sys, inner, file) : NULL;
+    char *path = place_file(w, slot->folder, file, e);
     struct tensor_maker maker = {w, make_tensor};
     w->shard_first = s->first[shard];
-    if (!path)
-        error_set(e, MEMORY, "no memory for a path");
-    else
+    if (path)
         safetensors_write_made(w->sys, path, w->tensors + w->shard_first,
                                s->first[shard + 1] - w->shard_first, &maker, e);
     w->sys->release(w->sys, path);
-    w->sys->release(w->sys, inner);
     return e->code;
 }
 
-/* Denoisers are what GGUF files of this program's models hold; other parts stay as they are published. */
-static bool is_gguf(const struct writer *w, const struct slot *slot) {
-    return slot->family->kind == FAMILY_DENOISER && stored_types_are_gguf(&w->types);
-}
-
-static enum status write_gguf(struct writer *w, const struct slot *slot, struct error *e) {
+static enum status checkpoint_write_gguf(struct writer *w, const struct slot *slot, struct error *e) {
     char file[80];
-    const struct family *family = slot->family;
+    const char *const *names = slot->family->architectures;
     struct gguf_metadata architecture = {.key = "general.architecture", .kind = GGUF_STRING};
     struct tensor_maker maker = {w, make_tensor};
     snprintf(file, sizeof file, "%s.gguf", file_name(slot));
-    char *inner = path_join(w->sys, w->folder, slot->folder);
-    char *path = inner ? path_join(w->sys, inner, file) : NULL;
-    if (family->architectures) architecture.text = family->architectures[0];
+    char *path = place_file(w, slot->folder, file, e);
+    if (names) architecture.text = names[0];
     w->shard_first = 0;
-    if (!path)
-        error_set(e, MEMORY, "no memory for a path");
-    else
+    if (path)
         gguf_write_made(w->sys, path, &architecture, architecture.text != NULL, w->tensors, w->n_tensors,
                         &maker, e);
     w->sys->release(w->sys, path);
-    w->sys->release(w->sys, inner);
     return e->code;
 }
 
 static enum status write_weights(struct writer *w, const struct slot *slot, struct error *e) {
-    if (is_gguf(w, slot)) return write_gguf(w, slot, e);
+    /* Denoisers are what GGUF files of this program's models hold; other parts stay as they are published. */
+    if (slot->family->kind == FAMILY_DENOISER && stored_types_are_gguf(&w->types))
+        return checkpoint_write_gguf(w, slot, e);
     struct shards s = divide(w, slot);
     for (int shard = 0; shard < s.n && e->code == OK; shard++) write_shard(w, slot, &s, shard, e);
     return s.n == 1 || e->code != OK ? e->code : write_index(w, slot, &s, e);
@@ -374,7 +364,8 @@ static enum status do_slot(struct writer *w, int i_slot, bool write, struct erro
     for (int i = 0; i < w->n_tensors && !write; i++) w->all += (uint64_t)tensor_bytes(&w->tensors[i].tensor);
     if (!write) goto out;
     c.family->write_config(&c, config, sizeof config);
-    if (write_part(w, slot->folder, "config.json", text_file(config), e) == OK) write_weights(w, slot, e);
+    if (write_small(w, slot->folder, "config.json", config, strlen(config), e) == OK)
+        write_weights(w, slot, e);
 out:
     forget_tensors(w);
     return e->code;
@@ -386,43 +377,22 @@ static enum status do_slots(struct writer *w, bool write, struct error *e) {
     return e->code;
 }
 
-static enum status write_tokenizer_files(struct writer *w, const char *folder,
-                                         const struct made_tokenizer *made, struct error *e) {
-    for (int i = 0; i < made->n_files && e->code == OK; i++)
-        write_part(w, folder, made->files[i].name,
-                   (struct small_file){made->files[i].text, made->files[i].bytes}, e);
-    return e->code;
-}
-
 /* Of the kind that the encoder has, with no more ids than its embedding has rows. */
 static enum status write_tokenizer(struct writer *w, int slot, struct error *e) {
     struct component c;
     struct made_tokenizer made = {0};
     int32_t rows = list_slot(w, slot, &c, e) == OK ? w->tensors[0].tensor.dim[0] : 0;
     const struct text_recipe *text = &w->recipe->slot[slot].text;
-    if (rows && tokenizer_make(w->sys, text->tokenizer, rows, &made, e) == OK)
-        write_tokenizer_files(w, text->tokenizer_folder, &made, e);
+    if (rows) tokenizer_make(w->sys, text->tokenizer, rows, &made, e);
+    for (int i = 0; i < made.n_files && e->code == OK; i++)
+        write_small(w, text->tokenizer_folder, made.files[i].name, made.files[i].text, made.files[i].bytes,
+                    e);
     made_tokenizer_destroy(&made);
     forget_tensors(w);
     return e->code;
 }
 
 /* ---- what is no weights ---- */
-
-/* Made by the JSON library, which the caller has asked for its losses before. */
-static enum status write_json(struct writer *w, const char *folder, const char *file, json_t *json,
-                              unsigned losses, struct error *e) {
-    char *text = json_hand_out(json, JSON_INDENT(2), losses);
-    if (!text)
-        error_set(e, MEMORY, "no memory for %s", file);
-    else if (folder)
-        write_part(w, folder, file, text_file(text), e);
-    char *path = text && !folder ? path_join(w->sys, w->folder, file) : NULL;
-    if (path) write_small(w->sys, path, text_file(text), e);
-    w->sys->release(w->sys, path);
-    free(text);
-    return e->code;
-}
 
 static enum status write_scheduler(struct writer *w, struct error *e) {
     const struct recipe *r = w->recipe;
@@ -467,7 +437,7 @@ static enum status write_rest(struct writer *w, struct error *e) {
     return e->code == OK ? write_model_index(w, e) : e->code;
 }
 
-static const struct recipe *find_recipe(const char *name, struct error *e) {
+static const struct recipe *checkpoint_find_recipe(const char *name, struct error *e) {
     for (const struct recipe *const *r = recipes; *r; r++)
         if (!strcmp((*r)->name, name)) return *r;
     error_set(e, USAGE, "there is no such family");
@@ -490,13 +460,13 @@ int sluice_checkpoint_write(const char *family, const char *folder, const char *
     struct writer w = {
         .sys = &sys, .folder = folder, .random = seed, .on_progress = on_progress, .user = user};
     stored_types_read("bf16", 4, &w.types, &e);
-    w.recipe = find_recipe(family, &e);
+    w.recipe = checkpoint_find_recipe(family, &e);
     if (!w.recipe || read_choices(&w, dimensions, &e) != OK) return publish_error(&e, error);
     w.tensors = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.tensors);
     w.made = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.made);
     if (!w.tensors || !w.made) error_set(&e, MEMORY, "no memory for a list of tensors");
     do_slots(&w, false, &e);
-    if (e.code == OK && make_folder(folder, &e) == OK) check_room(&w, &e);
+    if (e.code == OK && make_folder(folder, &e) == OK) checkpoint_check_disk(&w, &e);
     if (e.code == OK) write_rest(&w, &e);
     if (e.code == OK) do_slots(&w, true, &e);
     sys.release(&sys, w.tensors);

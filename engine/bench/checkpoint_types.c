@@ -46,13 +46,13 @@ static const struct stored_type known[] = {
     {"nvfp4", DTYPE_NVFP4, GGUF, NO_SCALES, NULL},
 };
 
-static const struct stored_type *find(const char *name, size_t length) {
+static const struct stored_type *stored_type_find(const char *name, size_t length) {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strlen(known[i].name) == length && !strncmp(known[i].name, name, length)) return &known[i];
     return NULL;
 }
 
-static enum status fail_type(const char *name, size_t length, const char *what, struct error *e) {
+static enum status stored_type_fail(const char *name, size_t length, const char *what, struct error *e) {
     char names[320] = "";
     size_t n = 0;
     for (size_t i = 0; i < sizeof known / sizeof *known && n < sizeof names; i++)
@@ -62,20 +62,18 @@ static enum status fail_type(const char *name, size_t length, const char *what, 
     return error_found(e, "'%.*s'", (int)length, name);
 }
 
-bool stored_types_are_gguf(const struct stored_types *types) {
+static bool some_are(const struct stored_types *types, enum files files) {
     for (int i = 0; i < types->n; i++)
-        if (types->in_turn[i]->files == GGUF) return true;
+        if (types->in_turn[i]->files == files) return true;
     return false;
+}
+
+bool stored_types_are_gguf(const struct stored_types *types) {
+    return some_are(types, GGUF);
 }
 
 bool stored_types_are_plain(const struct stored_types *types) {
     return types->n == 1 && types->in_turn[0]->files == ANY_FILE;
-}
-
-static bool in_safetensors_alone(const struct stored_types *types) {
-    for (int i = 0; i < types->n; i++)
-        if (types->in_turn[i]->files == SAFETENSORS) return true;
-    return false;
 }
 
 enum status stored_types_read(const char *text, size_t length, struct stored_types *types, struct error *e) {
@@ -83,22 +81,22 @@ enum status stored_types_read(const char *text, size_t length, struct stored_typ
     for (size_t at = 0; at <= length && types->n < TYPES_IN_TURN_MAX;) {
         const char *slash = memchr(text + at, '/', length - at);
         size_t n = slash ? (size_t)(slash - text) - at : length - at;
-        const struct stored_type *type = find(text + at, n);
-        if (!type) return fail_type(text + at, n, "cannot be used", e);
+        const struct stored_type *type = stored_type_find(text + at, n);
+        if (!type) return stored_type_fail(text + at, n, "cannot be used", e);
         types->in_turn[types->n++] = type;
         at += n + 1;
         if (at <= length && types->n == TYPES_IN_TURN_MAX)
-            return fail_type(text, length, "is of too many types", e);
+            return stored_type_fail(text, length, "is of too many types", e);
     }
-    if (!stored_types_are_gguf(types) || !in_safetensors_alone(types)) return OK;
-    return fail_type(text, length, "is in no file: some types are of GGUF, others of safetensors", e);
+    if (!stored_types_are_gguf(types) || !some_are(types, SAFETENSORS)) return OK;
+    return stored_type_fail(text, length, "is in no file: some types are of GGUF, others of safetensors", e);
 }
 
 /* ---- the tensors of a weight ---- */
 
 /* What the weight is stored in. */
-static const struct stored_type *choose(struct stored_types *types, const struct block_kind *kind,
-                                        const struct tensor *shape) {
+static const struct stored_type *stored_type_choose(struct stored_types *types, const struct block_kind *kind,
+                                                    const struct tensor *shape) {
     static const struct stored_type smaller[] = {{"q8_0", DTYPE_Q8_0, GGUF, NO_SCALES, NULL},
                                                  {"q5_0", DTYPE_Q5_0, GGUF, NO_SCALES, NULL}};
     struct index_entry entry = {.dtype = DTYPE_BF16, .rank = shape->rank};
@@ -112,8 +110,8 @@ static const struct stored_type *choose(struct stored_types *types, const struct
     return dtype == type->dtype ? type : dtype == DTYPE_BF16 ? &known[0] : &smaller[dtype == DTYPE_Q5_0];
 }
 
-static void add(struct weight_tensors *out, int *n, const char *end, struct tensor tensor,
-                struct made_tensor made) {
+static void stored_type_add(struct weight_tensors *out, int *n, const char *end, struct tensor tensor,
+                            struct made_tensor made) {
     out->end[*n] = end;
     out->tensor[*n] = tensor;
     out->made[(*n)++] = made;
@@ -142,18 +140,20 @@ static int add_scales(const struct stored_type *type, struct made_tensor made, s
     const struct tensor *values = &made.values;
     if (type->scales == ROW_SCALES || type->scales == TILES) {
         made.what = MADE_SCALES;
-        add(out, &n, ".weight_scale",
+        stored_type_add(
+            out, &n, ".weight_scale",
             type->scales == TILES ? file_tiles(values) : file_tensor(DTYPE_F32, 2, values->dim[0], 1), made);
     }
     if (type->scales == ONE_SCALE || values->dtype == DTYPE_NVFP4_TILED) {
         made.what = MADE_SCALE;
-        add(out, &n, type->scales == ONE_SCALE ? ".weight_scale" : ".weight_scale_2",
-            file_tensor(DTYPE_F32, 0, 0, 0), made);
+        stored_type_add(out, &n, type->scales == ONE_SCALE ? ".weight_scale" : ".weight_scale_2",
+                        file_tensor(DTYPE_F32, 0, 0, 0), made);
     }
     if (type->description) {
         made.what = MADE_DESCRIPTION;
         made.description = type->description;
-        add(out, &n, ".comfy_quant", file_tensor(DTYPE_U8, 1, (int32_t)strlen(type->description), 0), made);
+        stored_type_add(out, &n, ".comfy_quant",
+                        file_tensor(DTYPE_U8, 1, (int32_t)strlen(type->description), 0), made);
     }
     return n;
 }
@@ -165,10 +165,10 @@ int stored_types_divide(struct stored_types *types, const struct block_kind *kin
     for (int i = 0; i < spec->rank; i++) dim[i] = dims[spec->dim[i]];
     struct made_tensor made = {.values = tensor_make(NULL, DTYPE_BF16, spec->rank, dim),
                                .spread = spec->spread};
-    const struct stored_type *type = choose(types, kind, &made.values);
+    const struct stored_type *type = stored_type_choose(types, kind, &made.values);
     made.values = tensor_make(NULL, type->dtype, spec->rank, dim);
     if (type->scales) made.values.scale = random_weights_scale(&made.values, spec->spread);
-    add(out, &n, NULL, file_values(&made.values), made);
+    stored_type_add(out, &n, NULL, file_values(&made.values), made);
     return add_scales(type, made, out, n);
 }
 

@@ -13,67 +13,47 @@
 #include <string.h>
 
 /* Z-Image's: a block's width, its feed-forward, heads of 128; tokens of a picture of 512 x 256. */
-enum { T = 512, C = 3840, F = 10240, HEADS = 8, D = 128, DECODED = 96, DECODER_C = 256 };
+enum { T = 512, C = 3840, F = 10240, D = 128 };
 
-typedef void forward(struct context *x, enum dtype weights);
+struct ops_case {
+    enum op_class class;
+    const char *shape;
+    enum dtype weights;
+    bool counts; /* towards the class's rate: weights stream as bf16 nearly always */
+    void (*forward)(struct context *x, const struct ops_case *c);
+    int32_t size[3]; /* what its forward makes of them */
+};
 
 static struct tensor matrix(struct context *x, enum dtype dtype, int32_t rows, int32_t columns) {
     return context_tensor(x, dtype, 2, (int32_t[]){rows, columns});
 }
 
-static void ops_product(struct context *x, enum dtype weights, int32_t rows, int32_t inputs,
-                        int32_t outputs) {
+/* Rows, inputs, outputs. */
+static void ops_product(struct context *x, const struct ops_case *c) {
+    int32_t rows = c->size[0], inputs = c->size[1], outputs = c->size[2];
     struct tensor out = matrix(x, DTYPE_F32, rows, outputs), in = matrix(x, DTYPE_F32, rows, inputs);
-    op_linear(x, out, in, matrix(x, weights, outputs, inputs), (struct epilogue){0});
+    op_linear(x, out, in, matrix(x, c->weights, outputs, inputs), (struct epilogue){0});
 }
 
-static void square_product(struct context *x, enum dtype weights) {
-    ops_product(x, weights, T, C, C);
-}
-
-static void ops_feed_forward(struct context *x, enum dtype weights) {
-    ops_product(x, weights, T / 2, C, F);
-}
-
-static void ops_attend(struct context *x, int heads, int32_t head_size) {
-    struct tensor q = matrix(x, DTYPE_F32, T, heads * head_size), k = matrix(x, DTYPE_F32, T, q.dim[1]);
-    struct tensor v = matrix(x, DTYPE_F32, T, q.dim[1]);
+/* Heads, and the size of one. */
+static void ops_attend(struct context *x, const struct ops_case *c) {
+    int32_t heads = c->size[0], columns = heads * c->size[1];
+    struct tensor q = matrix(x, DTYPE_F32, T, columns), k = matrix(x, DTYPE_F32, T, columns);
+    struct tensor v = matrix(x, DTYPE_F32, T, columns);
     op_attention(x, q, q, k, v, (struct heads){.queries = heads, .keys = heads, .scale = 0.1f});
 }
 
-static void attend_64(struct context *x, enum dtype weights) {
-    (void)weights;
-    ops_attend(x, HEADS * D / 64, 64);
-}
-
-static void attend_128(struct context *x, enum dtype weights) {
-    (void)weights;
-    ops_attend(x, HEADS, D);
-}
-
-/* The decoder's one attention has one head, as wide as its channels. */
-static void attend_512(struct context *x, enum dtype weights) {
-    (void)weights;
-    ops_attend(x, 1, 512);
-}
-
-static void convolve(struct context *x, enum dtype weights, int32_t side, int32_t channels) {
+/* A side, and channels. */
+static void ops_convolve(struct context *x, const struct ops_case *c) {
+    int32_t side = c->size[0], channels = c->size[1];
     int32_t dim[3] = {side, side, channels}, kernel[4] = {channels, channels, 3, 3};
     struct tensor out = context_tensor(x, DTYPE_F32, 3, dim), in = context_tensor(x, DTYPE_F32, 3, dim);
-    op_conv2d(x, out, in, context_tensor(x, weights, 4, kernel), (struct epilogue){0},
+    op_conv2d(x, out, in, context_tensor(x, c->weights, 4, kernel), (struct epilogue){0},
               (struct conv_options){.upsample = 1});
 }
 
-static void convolve_wide(struct context *x, enum dtype weights) {
-    convolve(x, weights, DECODED, DECODER_C);
-}
-
-static void convolve_large(struct context *x, enum dtype weights) {
-    convolve(x, weights, 2 * DECODED, DECODER_C / 4);
-}
-
 /* What of a block is no product: two gated norms, rotations, the feed-forward's gate, conditioning rows. */
-static void move_bytes(struct context *x, enum dtype weights) {
+static void ops_move(struct context *x, const struct ops_case *c) {
     struct tensor h = matrix(x, DTYPE_F32, T, C), out = matrix(x, DTYPE_F32, T, C);
     struct tensor row = context_tensor(x, DTYPE_F32, 1, (int32_t[]){C});
     struct tensor table = context_tensor(x, DTYPE_F32, 3, (int32_t[]){T, D / 2, 2});
@@ -83,30 +63,25 @@ static void move_bytes(struct context *x, enum dtype weights) {
     op_rms_norm(x, out, h, row, 1e-6f, m);
     op_rope(x, h, table, C / D, ROPE_INTERLEAVED);
     op_glu(x, a, a, b, ACTIVATION_SILU);
-    op_linear_few(x, matrix(x, DTYPE_F32, 1, C), matrix(x, DTYPE_F32, 1, 256), matrix(x, weights, C, 256),
+    op_linear_few(x, matrix(x, DTYPE_F32, 1, C), matrix(x, DTYPE_F32, 1, 256), matrix(x, c->weights, C, 256),
                   row, ACTIVATION_SILU);
 }
 
-static const struct ops_case {
-    enum op_class class;
-    const char *shape;
-    enum dtype weights;
-    bool counts; /* towards the class's rate: weights stream as bf16 nearly always */
-    forward *forward;
-} cases[] = {
-    {CLASS_LINEAR, "512x3840x3840", DTYPE_F32, false, square_product},
-    {CLASS_LINEAR, "512x3840x3840", DTYPE_F16, false, square_product},
-    {CLASS_LINEAR, "512x3840x3840", DTYPE_BF16, true, square_product},
-    {CLASS_LINEAR, "256x3840x10240", DTYPE_BF16, true, ops_feed_forward},
-    {CLASS_LINEAR_BF16, "512x3840x3840", DTYPE_F32, false, square_product},
-    {CLASS_LINEAR_BF16, "512x3840x3840", DTYPE_BF16, true, square_product},
-    {CLASS_LINEAR_BF16, "256x3840x10240", DTYPE_BF16, true, ops_feed_forward},
-    {CLASS_ATTENTION, "512 keys, 16 heads of 64", DTYPE_F32, true, attend_64},
-    {CLASS_ATTENTION, "512 keys, 8 heads of 128", DTYPE_F32, true, attend_128},
-    {CLASS_ATTENTION, "512 keys, 1 head of 512", DTYPE_F32, false, attend_512},
-    {CLASS_CONV, "96x96, 256 channels", DTYPE_F32, true, convolve_wide},
-    {CLASS_CONV, "192x192, 64 channels", DTYPE_F32, true, convolve_large},
-    {CLASS_BYTES, "norms, rope, swiglu, rows of a block", DTYPE_BF16, true, move_bytes},
+static const struct ops_case cases[] = {
+    {CLASS_LINEAR, "512x3840x3840", DTYPE_F32, false, ops_product, {T, C, C}},
+    {CLASS_LINEAR, "512x3840x3840", DTYPE_F16, false, ops_product, {T, C, C}},
+    {CLASS_LINEAR, "512x3840x3840", DTYPE_BF16, true, ops_product, {T, C, C}},
+    {CLASS_LINEAR, "256x3840x10240", DTYPE_BF16, true, ops_product, {T / 2, C, F}},
+    {CLASS_LINEAR_BF16, "512x3840x3840", DTYPE_F32, false, ops_product, {T, C, C}},
+    {CLASS_LINEAR_BF16, "512x3840x3840", DTYPE_BF16, true, ops_product, {T, C, C}},
+    {CLASS_LINEAR_BF16, "256x3840x10240", DTYPE_BF16, true, ops_product, {T / 2, C, F}},
+    {CLASS_ATTENTION, "512 keys, 16 heads of 64", DTYPE_F32, true, ops_attend, {16, 64}},
+    {CLASS_ATTENTION, "512 keys, 8 heads of 128", DTYPE_F32, true, ops_attend, {8, D}},
+    /* The decoder's one attention has one head, as wide as its channels. */
+    {CLASS_ATTENTION, "512 keys, 1 head of 512", DTYPE_F32, false, ops_attend, {1, 512}},
+    {CLASS_CONV, "96x96, 256 channels", DTYPE_F32, true, ops_convolve, {96, 256}},
+    {CLASS_CONV, "192x192, 64 channels", DTYPE_F32, true, ops_convolve, {192, 64}},
+    {CLASS_BYTES, "norms, rope, swiglu, rows of a block", DTYPE_BF16, true, ops_move, {0}},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
@@ -121,13 +96,6 @@ struct ops_bench {
     double work[N_OP_CLASSES], seconds[N_OP_CLASSES]; /* of the cases that count */
 };
 
-/* Numbers near 0.01 in f32 and bf16, near 1 in f16: pages that nobody wrote would all be one page of zeros,
- * which never leaves the cache. */
-static void fill(void *memory, uint64_t bytes) {
-    uint16_t *values = memory;
-    for (uint64_t i = 0; i < bytes / sizeof *values; i++) values[i] = (uint16_t)(0x3C00 + i * 37 % 128);
-}
-
 /* What a case needs, and its work in its class's unit (seconds at a rate of 1). Prepares the device. */
 static enum status measure_dry(struct ops_bench *b, const struct ops_case *c, struct context *x,
                                double *work) {
@@ -138,7 +106,7 @@ static enum status measure_dry(struct ops_bench *b, const struct ops_case *c, st
         .device = &dry.device, .precision = x->precision, .scratch = &counting, .error = x->error};
     dry_init(&dry, &b->bench->sys, b->device, true);
     dry.rates = &ones;
-    c->forward(&dry_context, c->weights);
+    c->forward(&dry_context, c);
     *work = dry.seconds;
     x->workspace_bytes = dry.workspace_bytes;
     x->scratch->bytes = counting.peak;
@@ -154,7 +122,7 @@ static double best_try(struct ops_bench *b, const struct ops_case *c, struct con
     for (int i = 0; i <= TRIES && x->error->code == OK; i++) {
         double start = sys->clock(sys);
         x->scratch->used = 0;
-        c->forward(x, c->weights);
+        c->forward(x, c);
         double end = sys->clock(sys), seconds = end - start;
         bool warm = i > 0;
         if (warm && (best == 0 || seconds < best)) best = seconds;
@@ -184,7 +152,10 @@ static enum status run_case(struct ops_bench *b, const struct ops_case *c, struc
     if (!arena.base)
         return error_set(e, MEMORY, "no memory for a bench of %llu bytes", (unsigned long long)bytes);
     x.workspace = arena.base + arena.bytes;
-    fill(arena.base, bytes);
+    /* Numbers near 0.01 in f32 and bf16, near 1 in f16: pages that nobody wrote would all be one page of
+     * zeros, which never leaves the cache. */
+    uint16_t *numbers = (uint16_t *)(void *)arena.base;
+    for (uint64_t i = 0; i < bytes / sizeof *numbers; i++) numbers[i] = (uint16_t)(0x3C00 + i * 37 % 128);
     double seconds = best_try(b, c, &x);
     if (e->code == OK && seconds > 0) ops_add_row(b, c, work, seconds);
     sys->unmap(sys, LINE_ACTIVATION, arena.base, bytes);

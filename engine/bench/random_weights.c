@@ -42,16 +42,11 @@ static uint16_t to_f16(double value) {
     return sign | (uint16_t)((exponent + 14) << 10) | (uint16_t)((int)ldexp(fraction, 11) & 1023);
 }
 
-/* Inputs of one output: what a sum of products runs over. */
-static double inputs_of(const struct tensor *t) {
+/* From the least to the largest value. Matrices by how many inputs a sum of products runs over. */
+static double random_range(const struct tensor *t, double spread) {
     double inputs = 1;
     for (int i = 1; i < t->rank; i++) inputs *= t->dim[i];
-    return inputs;
-}
-
-/* From the least to the largest value. */
-static double random_range(const struct tensor *t, double spread) {
-    return spread == 0 ? 0.2 : 2 * spread * (t->rank > 1 ? sqrt(3 / inputs_of(t)) : 0.1);
+    return spread == 0 ? 0.2 : 2 * spread * (t->rank > 1 ? sqrt(3 / inputs) : 0.1);
 }
 
 static double random_size(const struct tensor *t, double spread) {
@@ -103,10 +98,6 @@ static void make_f8(uint64_t *random, enum dtype dtype, double size, unsigned ch
         uint64_t n = (uint64_t)(least + takes_upper(random, size, lower, upper)), bits = random_next(random);
         to[i] = (unsigned char)((bits >> 32) % n | (bits & 1) << 7);
     }
-}
-
-static void make_i8(uint64_t *random, int8_t *to, uint64_t bytes) {
-    for (uint64_t i = 0; i < bytes; i++) to[i] = (int8_t)((int)(random_next(random) % 255) - 127);
 }
 
 /* ---- scales of few values ---- */
@@ -192,7 +183,8 @@ void random_weights_fill(uint64_t *random, const struct tensor *shape, double sp
         make_f8(random, DTYPE_F8_E4M3, INFINITY, to, bytes);
         break;
     case DTYPE_I8:
-        make_i8(random, to, bytes);
+        for (uint64_t i = 0; i < bytes; i++)
+            ((int8_t *)to)[i] = (int8_t)((int)(random_next(random) % 255) - 127);
         break;
     case DTYPE_NVFP4_TILED:
         fill_random(random, to, bytes);

@@ -18,42 +18,39 @@ static const char *const layout_names[N_STREAM_LAYOUTS] = {
 /* The timed device multiplies at a rate so high that tokens can express any time to a few parts in 10^5. */
 static const double timed_flops = 1e15;
 /* Practical dense bf16 rates: ../shared/reference/streaming.md, section 1. */
-static const double flops_4060ti = 32e12, flops_4090 = 115e12;
+#define FLOPS_4060TI 32e12
+#define FLOPS_4090   115e12
+/* Of a step at the resolution people use: Z-Image at 1024x1024 with 200 tokens of text, Flux at 1024x1024. */
+#define ZIMAGE_LAYER_FLOPS (61.3e12 / 32)
+#define FLUX_BLOCK_FLOPS   (74.3e12 / 57)
 
-static void add_blocks(struct stream_model *m, int n, double bytes, double seconds) {
-    for (int i = 0; i < n; i++) m->sizes[m->n_blocks++] = stream_block_of(bytes, seconds, timed_flops);
-}
-
-/* Sizes of the published models in bf16, times at the resolution people use. */
-static void zimage_blocks(struct stream_model *m) { /* 1024x1024 and 200 tokens of text on a 4060 Ti */
-    const double layer = 354e6, flops = 61.3e12 / 32;
-    add_blocks(m, 2, layer, 0.95 * flops / flops_4060ti); /* noise refiners see the image only */
-    add_blocks(m, 30, layer, flops / flops_4060ti);
-}
-
-static void flux_blocks(struct stream_model *m) { /* 1024x1024 on a 4090 */
-    const double each = 74.3e12 / 57;
-    add_blocks(m, 19, 680e6, each / flops_4090);
-    add_blocks(m, 38, 283.2e6, each / flops_4090);
-}
-
-static void qwen_image_blocks(struct stream_model *m) { /* 1328x1328 on a 4090 */
-    add_blocks(m, 60, 680e6, 1.15 / 60);
-}
-
-static void uniform_blocks(struct stream_model *m) { /* a model whose computing takes as long as Gen4 x16 */
-    add_blocks(m, 40, 300e6, 0.5 / 40);
-}
-
-static const struct {
+/* Runs of equal blocks, one after the other. */
+struct stream_shape {
     const char *name;
-    void (*add)(struct stream_model *m);
-} shapes[] = {
-    {"zimage", zimage_blocks},
-    {"flux", flux_blocks},
-    {"qwen_image", qwen_image_blocks},
-    {"uniform", uniform_blocks},
+    struct {
+        int n;
+        double bytes, seconds; /* of each */
+    } blocks[2];
 };
+
+/* Sizes of the published models in bf16. */
+static const struct stream_shape shapes[] = {
+    /* On a 4060 Ti; noise refiners see the picture only. */
+    {"zimage",
+     {{2, 354e6, 0.95 * ZIMAGE_LAYER_FLOPS / FLOPS_4060TI}, {30, 354e6, ZIMAGE_LAYER_FLOPS / FLOPS_4060TI}}},
+    /* On a 4090, as the next: that one at 1328x1328. */
+    {"flux", {{19, 680e6, FLUX_BLOCK_FLOPS / FLOPS_4090}, {38, 283.2e6, FLUX_BLOCK_FLOPS / FLOPS_4090}}},
+    {"qwen_image", {{60, 680e6, 1.15 / 60}}},
+    /* A model whose computing takes as long as Gen4 x16. */
+    {"uniform", {{40, 300e6, 0.5 / 40}}},
+};
+
+static void stream_shape_add(const struct stream_shape *shape, double flops, struct stream_model *m) {
+    for (int k = 0; k < COUNT_OF(shape->blocks); k++)
+        for (int i = 0; i < shape->blocks[k].n; i++)
+            m->sizes[m->n_blocks++] =
+                stream_block_of(shape->blocks[k].bytes, shape->blocks[k].seconds, flops);
+}
 
 /* ---- layouts ---- */
 
@@ -144,12 +141,6 @@ static void plan_layout(const struct run_need *need, enum stream_layout layout, 
 
 /* ---- one row ---- */
 
-static double compute_seconds(const struct run_need *need) {
-    double seconds = 0;
-    for (int i = 0; i < need->stage[0].n_blocks; i++) seconds += need->stage[0].block_seconds[i];
-    return seconds;
-}
-
 /* Bytes that one pass of the blocks must stream: no more than does not fit the share of residents, so that a
  * layout which leaves memory unused is not measured against itself. */
 static double least_bytes(const struct run_need *need, const struct plan *plan, int resident_percent) {
@@ -181,7 +172,9 @@ static enum status make_row(struct stream_run *run, const struct stream_case *c,
                                .resident_percent = c->resident_percent,
                                .bus = run->rates.h2d};
     row->copy_seconds = least_bytes(need, plan, c->resident_percent) / row->bus;
-    set_floor(row, compute_seconds(need));
+    double compute = 0;
+    for (int i = 0; i < need->stage[0].n_blocks; i++) compute += need->stage[0].block_seconds[i];
+    set_floor(row, compute);
     return stream_execute(run, need, plan, &row->seconds, e);
 }
 
@@ -222,7 +215,7 @@ static void timed_bench_init(struct timed_bench *b, int shape, double bus, struc
     const struct op_rates rates = {{[CLASS_LINEAR] = timed_flops}};
     const double disk = 3e9;
     b->model = (struct stream_model){0};
-    shapes[shape].add(&b->model);
+    stream_shape_add(&shapes[shape], timed_flops, &b->model);
     timed_init(&b->timed, &rates, bus, disk);
     stream_model_make(&b->model, &b->timed.sys);
     b->run = (struct stream_run){.model = &b->model,
@@ -282,26 +275,16 @@ static int identify_zeros(struct sys *sys, int file, struct file_identity *ident
 }
 
 /* The bus rate at which a block of this size is copied in the time in which it is computed. */
-static const double paced_balance = 0.5e9;
+#define PACED_BALANCE 0.5e9
 static const double paced_buses[] = {0.25e9, 0.5e9, 2e9};
 enum { PACED_EVALUATIONS = 5, PACED_TRIES = 2 };
 
-static void paced_uniform(struct stream_model *m, double flops) {
-    for (int i = 0; i < 12; i++)
-        m->sizes[m->n_blocks++] = stream_block_of(4 << 20, (4 << 20) / paced_balance, flops);
-}
-
 /* Flux's proportions: the same work in every block, but 2.4 times the bytes in a third of them. */
-static void paced_flux(struct stream_model *m, double flops) {
-    for (int i = 0; i < 18; i++)
-        m->sizes[m->n_blocks++] =
-            stream_block_of(i < 6 ? 6.8e6 : 2.832e6, (6 * 6.8e6 + 12 * 2.832e6) / 18 / paced_balance, flops);
-}
-
-static const struct {
-    const char *name;
-    void (*add)(struct stream_model *m, double flops);
-} paced_shapes[] = {{"uniform", paced_uniform}, {"flux", paced_flux}};
+#define PACED_FLUX_SECONDS ((6 * 6.8e6 + 12 * 2.832e6) / 18 / PACED_BALANCE)
+static const struct stream_shape paced_shapes[] = {
+    {"uniform", {{12, 4 << 20, (4 << 20) / PACED_BALANCE}}},
+    {"flux", {{6, 6.8e6, PACED_FLUX_SECONDS}, {12, 2.832e6, PACED_FLUX_SECONDS}}},
+};
 enum { N_PACED = COUNT_OF(paced_shapes) * COUNT_OF(paced_buses) * 2 * N_STREAM_LAYOUTS };
 
 struct paced_bench {
@@ -346,7 +329,7 @@ static enum status measure_rate(struct paced_bench *b, struct stream_run *run, d
                                 struct error *e) {
     const double guess = 50e9;
     b->model = (struct stream_model){0};
-    paced_uniform(&b->model, guess);
+    stream_shape_add(&paced_shapes[0], guess, &b->model);
     stream_model_make(&b->model, &b->sys);
     run->rates.ops.per_second[CLASS_LINEAR] = guess;
     for (int i = 0; i < 3 && e->code == OK; i++) measure_compute(b, *run, e);
@@ -394,7 +377,7 @@ static enum status paced_rows(struct paced_bench *b, int shape, double flops, do
     run.rates.ops.per_second[CLASS_LINEAR] = flops;
     b->step_seconds = 0;
     b->model = (struct stream_model){0};
-    paced_shapes[shape].add(&b->model, flops);
+    stream_shape_add(&paced_shapes[shape], flops, &b->model);
     stream_model_make(&b->model, &b->sys);
     for (int percent = 0; percent <= 40; percent += 40)
         for (int layout = 0; layout < N_STREAM_LAYOUTS && e->code == OK; layout++) {

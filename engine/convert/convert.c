@@ -15,15 +15,15 @@
 
 /* ---- before it ---- */
 
-static bool ends_with(const char *text, const char *end) {
+static bool convert_ends_with(const char *text, const char *end) {
     size_t n = strlen(text), m = strlen(end);
     return n > m && !strcasecmp(text + n - m, end);
 }
 
-static enum status check_output(struct conversion *c, struct error *e) {
+static enum status convert_check_output(struct conversion *c, struct error *e) {
     const char *output = c->options->output ? c->options->output : "";
-    c->to_gguf = ends_with(output, ".gguf");
-    if (c->to_gguf || ends_with(output, ".safetensors")) return OK;
+    c->to_gguf = convert_ends_with(output, ".gguf");
+    if (c->to_gguf || convert_ends_with(output, ".safetensors")) return OK;
     error_set(e, USAGE, "the output's name says no form");
     error_found(e, "\"%s\"", output);
     return error_expected(e, "a name that ends in .gguf or .safetensors");
@@ -44,7 +44,7 @@ static enum status check_inputs_spared(const struct conversion *c, struct error 
 }
 
 /* Better now than after minutes of writing. */
-static enum status check_room(const struct conversion *c, struct error *e) {
+static enum status convert_check_disk(const struct conversion *c, struct error *e) {
     struct statvfs s;
     char *folder = path_folder(c->sys, c->options->output, e);
     bool known = folder && statvfs(folder, &s) == 0;
@@ -56,6 +56,49 @@ static enum status check_room(const struct conversion *c, struct error *e) {
     error_where(e, "%s", c->options->output);
     error_found(e, "%.1f MB free", (double)room / 1e6);
     return error_expected(e, "%.1f MB", (double)c->bytes / 1e6);
+}
+
+/* ---- what another GGUF file said: tokenizers, templates, numbers of heads ---- */
+
+/* What is said anew, and what is about how the tensors lay in the other file. */
+static bool is_of_the_file(const struct conversion *c, const char *key) {
+    static const char *const anew[] = {"general.architecture", "general.quantization_version",
+                                       "general.file_type", "general.alignment"};
+    for (size_t i = 0; i < sizeof anew / sizeof *anew; i++)
+        if (!strcmp(key, anew[i])) return true;
+    if (!strcmp(key, "config")) return c->config_beside;
+    return !strncmp(key, "split.", 6) || !strncmp(key, "comfy.gguf.orig_shape.", 22);
+}
+
+/* Reads what a GGUF input says of itself; *n: how many things. */
+static enum status open_metadata(struct conversion *c, int *n, struct error *e) {
+    struct gguf_text key;
+    struct gguf_value value;
+    size_t bytes = 1;
+    *n = 0;
+    if (!c->whole.n_sources || c->options->n_inputs != 1 || !gguf_is(c->sys, c->whole.sources[0].path))
+        return OK;
+    if (gguf_read(&c->whole.sources[0], &c->header, e) != OK) return e->code;
+    while (gguf_pair_at(c->header, *n, &key, &value)) {
+        bytes += key.bytes + 1;
+        ++*n;
+    }
+    c->keys = c->sys->alloc(c->sys, LINE_HOST, bytes);
+    c->values = c->sys->alloc(c->sys, LINE_HOST, ((size_t)*n + 1) * sizeof *c->values);
+    return c->keys && c->values ? OK : error_set(e, MEMORY, "no memory for metadata");
+}
+
+/* Appends to metadata, at most so many, what the output repeats: tokenizers above all. */
+static void repeat_metadata(struct conversion *c, struct gguf_metadata *metadata, int *n) {
+    struct gguf_text key;
+    char *name = c->keys;
+    for (int i = 0; c->header && gguf_pair_at(c->header, i, &key, &c->values[i]); i++) {
+        memcpy(name, key.text, key.bytes);
+        name[key.bytes] = 0;
+        if (strlen(name) == key.bytes && !is_of_the_file(c, name))
+            metadata[(*n)++] = (struct gguf_metadata){.key = name, .value = &c->values[i]};
+        name += key.bytes + 1;
+    }
 }
 
 /* ---- what it says of itself ---- */
@@ -134,15 +177,15 @@ static void describe_gguf(struct conversion *c, struct gguf_metadata *metadata, 
         .key = "general.file_type", .kind = GGUF_U32, .number = file_type(main_type(c))};
     if (config && (c->config_beside || !c->header))
         metadata[(*n)++] = (struct gguf_metadata){.key = "config", .kind = GGUF_STRING, .text = config};
-    convert_repeat_metadata(c, metadata, n);
+    repeat_metadata(c, metadata, n);
 }
 
-static enum status write_gguf(struct conversion *c, const struct named_tensor *tensors, const char *config,
-                              struct error *e) {
+static enum status convert_write_gguf(struct conversion *c, const struct named_tensor *tensors,
+                                      const char *config, struct error *e) {
     enum { ANEW = 4 };
     struct tensor_maker maker = {c, convert_make};
     int n = 0, repeated = 0;
-    if (convert_open_metadata(c, &repeated, e) != OK) return e->code;
+    if (open_metadata(c, &repeated, e) != OK) return e->code;
     struct gguf_metadata *metadata =
         c->sys->alloc(c->sys, LINE_HOST, (size_t)(ANEW + repeated) * sizeof *metadata);
     if (!metadata) return error_set(e, MEMORY, "no memory for metadata");
@@ -184,7 +227,7 @@ static enum status write_safetensors(struct conversion *c, const struct named_te
     return e->code;
 }
 
-static enum status write_file(struct conversion *c, struct error *e) {
+static enum status convert_write_file(struct conversion *c, struct error *e) {
     struct named_tensor *tensors =
         c->sys->alloc(c->sys, LINE_HOST, ((size_t)c->n_items + 1) * sizeof *tensors);
     if (!tensors) return error_set(e, MEMORY, "no memory for %d tensors", c->n_items);
@@ -192,7 +235,7 @@ static enum status write_file(struct conversion *c, struct error *e) {
         tensors[i] = (struct named_tensor){c->items[i].name, c->items[i].made};
     unsigned losses = json_losses();
     char *config = config_text(c, losses);
-    c->to_gguf ? write_gguf(c, tensors, config, e) : write_safetensors(c, tensors, config, e);
+    c->to_gguf ? convert_write_gguf(c, tensors, config, e) : write_safetensors(c, tensors, config, e);
     free(config);
     c->sys->release(c->sys, tensors);
     return e->code;
@@ -200,7 +243,7 @@ static enum status write_file(struct conversion *c, struct error *e) {
 
 /* ---- afterwards ---- */
 
-static json_t *types_json(const struct conversion *c) {
+static json_t *convert_types_json(const struct conversion *c) {
     json_t *types = json_object();
     for (int i = 0; i < c->n_items; i++) {
         const char *name = dtype_name(c->items[i].dtype);
@@ -210,13 +253,14 @@ static json_t *types_json(const struct conversion *c) {
     return types;
 }
 
-static enum status summarise(const struct conversion *c, char **json, struct error *e) {
+static enum status convert_summarise(const struct conversion *c, char **json, struct error *e) {
     unsigned losses = json_losses();
     uint64_t from = 0;
     for (int i = 0; i < c->n_items; i++) from += c->items[i].is_scale ? 0 : c->items[i].entry->bytes;
-    json_t *summary = json_pack("{s:i, s:s?, s:i, s:I, s:I, s:o}", "version", 1, "family",
-                                c->family ? c->family->name : NULL, "tensors", c->n_items, "from_bytes",
-                                (json_int_t)from, "bytes", (json_int_t)c->bytes, "types", types_json(c));
+    json_t *summary =
+        json_pack("{s:i, s:s?, s:i, s:I, s:I, s:o}", "version", 1, "family",
+                  c->family ? c->family->name : NULL, "tensors", c->n_items, "from_bytes", (json_int_t)from,
+                  "bytes", (json_int_t)c->bytes, "types", convert_types_json(c));
     *json = json_hand_out(summary, JSON_INDENT(1), losses);
     return *json ? OK : error_set(e, MEMORY, "no memory for the text");
 }
@@ -225,10 +269,10 @@ enum status convert_files(struct sys *sys, const struct sluice_convert_options *
                           struct error *e) {
     struct conversion c = {.sys = sys, .options = options};
     if (json) *json = NULL;
-    if (check_output(&c, e) == OK && convert_open(&c, e) == OK && check_inputs_spared(&c, e) == OK &&
-        convert_choose(&c, e) == OK && check_room(&c, e) == OK && convert_prepare(&c, e) == OK &&
-        write_file(&c, e) == OK && json)
-        summarise(&c, json, e);
+    if (convert_check_output(&c, e) == OK && convert_open(&c, e) == OK && check_inputs_spared(&c, e) == OK &&
+        convert_choose(&c, e) == OK && convert_check_disk(&c, e) == OK && convert_prepare(&c, e) == OK &&
+        convert_write_file(&c, e) == OK && json)
+        convert_summarise(&c, json, e);
     convert_close(&c);
     return e->code;
 }

@@ -1,10 +1,9 @@
 /* `convert`: one component's weights from any files to one file, in other types.
  *
- * Steps, a file each: what is converted (convert_open.c), which type each tensor becomes (convert_types.c),
- * what a GGUF file says of itself (convert_metadata.c), how bytes are made (convert_stream.c), and the file
- * around them (convert.c). Nothing
- * but headers is read before all types are chosen and the disk is known to have room; then tensors follow one
- * another in rows, so memory does not grow with them. */
+ * Steps, a file each: what is converted (open.c), which type each tensor becomes (types.c), how bytes are
+ * made (stream.c), and the file around them with what it says of itself (convert.c). Nothing but headers is
+ * read before all types are chosen and the disk is known to have room; then tensors follow one another in
+ * rows, so memory does not grow with them. */
 #ifndef SLUICE_CONVERT_CONVERT_H
 #define SLUICE_CONVERT_CONVERT_H
 
@@ -50,7 +49,7 @@ struct conversion {
     bool *beside;                    /* the entry lies beside quantised weights: no tensor of its own */
     struct config config;
     bool config_beside; /* it lies beside the files */
-    /* what a GGUF file says that is converted to one; see convert_metadata.c */
+    /* what a GGUF file says that is converted to one */
     struct gguf *header;
     struct gguf_value *values;
     char *keys;
@@ -66,10 +65,6 @@ struct conversion {
 enum status convert_open(struct conversion *c, struct error *e);
 /* Chooses types: fills items. */
 enum status convert_choose(struct conversion *c, struct error *e);
-/* Reads what a GGUF input says of itself; *n: how many things. */
-enum status convert_open_metadata(struct conversion *c, int *n, struct error *e);
-/* Appends to metadata, at most so many, what the output repeats: tokenizers above all. */
-void convert_repeat_metadata(struct conversion *c, struct gguf_metadata *metadata, int *n);
 /* Makes the output's bytes: a tensor_maker's function over a conversion, for the items in turn. */
 enum status convert_make(void *conversion, int i, void *to, uint64_t bytes, struct error *e);
 /* Room for convert_make. */

@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-static int64_t least(int64_t a, int64_t b) {
+static int64_t convert_least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
@@ -30,7 +30,7 @@ enum status convert_prepare(struct conversion *c, struct error *e) {
     for (int i = 0; i < c->n_items; i++) {
         const struct index_entry *entry = c->items[i].entry;
         struct tensor stored = stored_shape(entry);
-        int64_t values = least(tensor_elements(&stored), CONVERT_VALUES);
+        int64_t values = convert_least(tensor_elements(&stored), CONVERT_VALUES);
         if (values < tensor_columns(&stored)) values = tensor_columns(&stored);
         if (values > b->values) b->values = values;
         if (entry->scales.bytes > scales) scales = entry->scales.bytes;
@@ -102,8 +102,8 @@ static float work(struct conversion *c, const struct converted *item, const stru
     return size;
 }
 
-static enum status check_finite(const struct conversion *c, const struct index_entry *entry, float largest,
-                                struct error *e) {
+static enum status convert_check_finite(const struct conversion *c, const struct index_entry *entry,
+                                        float largest, struct error *e) {
     if (isfinite(largest)) return OK;
     error_set(e, NONFINITE, "tensor '%s' has a value that is not finite", entry->name);
     error_where(e, "%s", c->whole.sources[entry->source].path);
@@ -114,7 +114,7 @@ static enum status check_finite(const struct conversion *c, const struct index_e
 static enum status check_held(const struct conversion *c, const struct converted *item, float largest,
                               struct error *e) {
     float most = quantise_most(item->dtype);
-    if (check_finite(c, item->entry, largest, e) != OK || largest <= most) return e->code;
+    if (convert_check_finite(c, item->entry, largest, e) != OK || largest <= most) return e->code;
     error_set(e, LIMIT, "tensor '%s' has a value that %s cannot hold", item->entry->name,
               dtype_name(item->dtype));
     error_where(e, "%s", c->whole.sources[item->entry->source].path);
@@ -124,7 +124,7 @@ static enum status check_held(const struct conversion *c, const struct converted
 
 /* ---- progress ---- */
 
-static enum status tell(const struct conversion *c, const struct converted *item, struct error *e) {
+static enum status convert_tell(const struct conversion *c, const struct converted *item, struct error *e) {
     const struct sluice_convert_options *options = c->options;
     double fraction = c->bytes ? (double)c->done / (double)c->bytes : 1;
     if (!options->on_progress || options->on_progress(options->user, fraction, item->name)) return OK;
@@ -142,11 +142,11 @@ static enum status make_scale(struct conversion *c, struct converted *scale, str
     float largest = 0;
     item->scale = entry->scale;
     for (int64_t first = 0; first < rows && item->dtype != entry->dtype && e->code == OK; first += at_once) {
-        if (tell(c, item, e) != OK) break;
-        if (read_rows(c, entry, first, least(at_once, rows - first), &read, e) != OK) break;
+        if (convert_tell(c, item, e) != OK) break;
+        if (read_rows(c, entry, first, convert_least(at_once, rows - first), &read, e) != OK) break;
         float here = work(c, item, &read, NULL);
         largest = here > largest ? here : largest;
-        check_finite(c, entry, here, e);
+        convert_check_finite(c, entry, here, e);
     }
     if (item->dtype != entry->dtype) item->scale = quantise_scale(item->dtype, largest);
     memcpy(c->buffers.out, &item->scale, sizeof item->scale);
@@ -157,7 +157,7 @@ static enum status make_scale(struct conversion *c, struct converted *scale, str
 static enum status make_rows(struct conversion *c, const struct converted *item, struct error *e) {
     struct convert_buffers *b = &c->buffers;
     struct tensor whole = stored_shape(item->entry), read;
-    int64_t rows = least(rows_at_once(c, &whole), tensor_rows(&whole) - b->row);
+    int64_t rows = convert_least(rows_at_once(c, &whole), tensor_rows(&whole) - b->row);
     if (read_rows(c, item->entry, b->row, rows, &read, e) != OK) return e->code;
     b->row += rows;
     b->out_to = (uint64_t)(dtype_bytes(item->dtype, read.dim[1]) * rows);
@@ -175,7 +175,7 @@ static enum status make_more(struct conversion *c, int i, struct error *e) {
         b->row = 0;
         if (read_scales(c, item->entry, e) != OK) return e->code;
     }
-    if (tell(c, item, e) != OK) return e->code;
+    if (convert_tell(c, item, e) != OK) return e->code;
     return item->is_scale ? make_scale(c, item, e) : make_rows(c, item, e);
 }
 

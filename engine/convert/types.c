@@ -25,7 +25,7 @@ struct rules {
 
 /* ---- rules ---- */
 
-static enum status fail_type(const char *where, const char *found, bool to_gguf, struct error *e) {
+static enum status convert_fail_type(const char *where, const char *found, bool to_gguf, struct error *e) {
     error_set(e, USAGE, "no type that weights can be given in such a file");
     error_where(e, "%s", where);
     error_found(e, "%s", found);
@@ -42,7 +42,8 @@ static enum status read_type(const char *where, const char *name, bool to_gguf, 
                              struct error *e) {
     *dtype = quantise_type(name);
     bool blocks = *dtype != N_DTYPES && dtype_block_values(*dtype) > 1;
-    if (*dtype == N_DTYPES || (to_gguf ? is_f8(*dtype) : blocks)) return fail_type(where, name, to_gguf, e);
+    if (*dtype == N_DTYPES || (to_gguf ? is_f8(*dtype) : blocks))
+        return convert_fail_type(where, name, to_gguf, e);
     return OK;
 }
 
@@ -69,12 +70,6 @@ static enum status read_rule(struct rules *rules, const char *rule, bool to_gguf
     rules->text[rules->n] = rule;
     rules->code[rules->n++] = code;
     return OK;
-}
-
-static void free_rules(struct rules *rules) {
-    for (int i = 0; i < rules->n; i++) pcre2_code_free(rules->code[i]);
-    pcre2_match_data_free(rules->data);
-    pcre2_match_context_free(rules->context);
 }
 
 static enum status read_rules(struct rules *rules, const struct conversion *c, struct error *e) {
@@ -149,8 +144,8 @@ static enum dtype kept_in_safetensors(const struct index_entry *entry, const cha
     return entry->scale == 1 || has_layer_name(name) ? dtype : plain_type(entry);
 }
 
-static enum dtype type_of(const struct conversion *c, const struct index_entry *entry, const char *name,
-                          enum dtype ruled, enum dtype wanted) {
+static enum dtype convert_type_of(const struct conversion *c, const struct index_entry *entry,
+                                  const char *name, enum dtype ruled, enum dtype wanted) {
     const struct block_kind *kind = c->kinds[entry - c->whole.entries];
     enum dtype dtype = entry->dtype;
     if (ruled != N_DTYPES)
@@ -208,13 +203,13 @@ static enum status choose_one(struct conversion *c, const struct index_entry *en
     const char *name = strncmp(entry->name, c->prefix, cut) ? entry->name : entry->name + cut;
     int rule = find_rule(rules, name, e);
     if (e->code != OK || check_rank(c, entry, e) != OK) return e->code;
-    enum dtype dtype = type_of(c, entry, name, rule < 0 ? N_DTYPES : rules->dtype[rule], wanted);
+    enum dtype dtype = convert_type_of(c, entry, name, rule < 0 ? N_DTYPES : rules->dtype[rule], wanted);
     bool scaled = is_f8(dtype) && (dtype != entry->dtype || entry->scale != 1);
     if (scaled && add_scale(c, entry, name, e) != OK) return e->code;
     return add_item(c, entry, name, dtype, e);
 }
 
-static int compare_places(const void *a, const void *b) {
+static int convert_compare_places(const void *a, const void *b) {
     const struct index_entry *one = *(const struct index_entry *const *)a,
                              *other = *(const struct index_entry *const *)b;
     if (one->source != other->source) return one->source < other->source ? -1 : 1;
@@ -226,7 +221,7 @@ static int sort_entries(const struct conversion *c, const struct index_entry **s
     int n = 0;
     for (int i = 0; i < c->whole.n_entries; i++)
         if (c->whole.entries[i].view == c->view && !c->beside[i]) sorted[n++] = &c->whole.entries[i];
-    qsort(sorted, (size_t)n, sizeof *sorted, compare_places);
+    qsort(sorted, (size_t)n, sizeof *sorted, convert_compare_places);
     return n;
 }
 
@@ -248,6 +243,8 @@ static enum status choose_all(struct conversion *c, const struct rules *rules, s
 enum status convert_choose(struct conversion *c, struct error *e) {
     struct rules rules = {.n = 0};
     if (read_rules(&rules, c, e) == OK) choose_all(c, &rules, e);
-    free_rules(&rules);
+    for (int i = 0; i < rules.n; i++) pcre2_code_free(rules.code[i]);
+    pcre2_match_data_free(rules.data);
+    pcre2_match_context_free(rules.context);
     return e->code;
 }
