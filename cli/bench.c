@@ -33,7 +33,7 @@ static bool lists(const char *list, const char *name) {
     return bytes < (int)sizeof word && strstr(list, word);
 }
 
-bool bench_on_progress(void *user, double fraction, const char *what) {
+static bool bench_on_progress(void *user, double fraction, const char *what) {
     const struct args *args = user;
     char line[128];
     if (!args->quiet && !args->no_progress && say_on_terminal()) {
@@ -41,6 +41,17 @@ bool bench_on_progress(void *user, double fraction, const char *what) {
         say_live(line);
     }
     return !interrupt_pending();
+}
+
+struct sluice_bench_options bench_options(const struct args *args) {
+    return (struct sluice_bench_options){.struct_size = sizeof(struct sluice_bench_options),
+                                         .threads = args->threads,
+                                         .folder = args->folder,
+                                         .clock = args->clock,
+                                         .model = &args->model,
+                                         .type = args->type,
+                                         .on_progress = bench_on_progress,
+                                         .user = (void *)args};
 }
 
 int bench_show(const struct args *args, const char *json, void (*print)(json_t *), struct sluice_error *e) {
@@ -56,7 +67,7 @@ int bench_show(const struct args *args, const char *json, void (*print)(json_t *
 }
 
 /* A flag of another bench would be read and do nothing. */
-static int check_flags(const struct args *args, int bench, struct sluice_error *e) {
+static int bench_check_flags(const struct args *args, int bench, struct sluice_error *e) {
     for (int i = 0; i < N_FLAGS; i++) {
         if (!args->given[i] || lists(benches[bench].flags, flags[i].name) ||
             lists(shared_flags, flags[i].name))
@@ -79,6 +90,6 @@ int bench_command(const struct args *args, struct sluice_error *e) {
     if (bench == N_BENCHES)
         return fail_value(e, "sluice bench", args->operands[0],
                           "bus, ops, load, stream, block or checkpoint");
-    int status = check_flags(args, bench, e);
+    int status = bench_check_flags(args, bench, e);
     return status ? status : benches[bench].work(args, e);
 }

@@ -15,8 +15,8 @@ int bench_load(const struct args *args, struct sluice_error *e);
 int bench_stream(const struct args *args, struct sluice_error *e);
 int bench_block(const struct args *args, struct sluice_error *e);
 
-/* What they share. The progress line, as sluice_bench_options wants it; user is the struct args. */
-bool bench_on_progress(void *user, double fraction, const char *what);
+/* What they share. The library's options as flags say them, with a progress line; they borrow args. */
+struct sluice_bench_options bench_options(const struct args *args);
 /* The library's table on stdout, as it is (--json) or printed by print. */
 int bench_show(const struct args *args, const char *json, void (*print)(json_t *), struct sluice_error *e);
 

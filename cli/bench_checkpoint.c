@@ -45,7 +45,7 @@ static void end_if_interrupted(const struct writing *writing) {
     _exit(cancelled.exit_code);
 }
 
-static void on_progress(void *user, double fraction) {
+static void checkpoint_on_progress(void *user, double fraction) {
     struct writing *writing = user;
     char line[64];
     int percent = (int)(100 * fraction);
@@ -88,7 +88,7 @@ static int write_checkpoint(const struct args *args, uint64_t seed, struct sluic
     if (status) return status;
     interrupt_gracefully();
     status = sluice_checkpoint_write(args->operands[1], writing.temporary, args->dimensions, seed,
-                                     on_progress, &writing, e);
+                                     checkpoint_on_progress, &writing, e);
     say_live_end();
     if (!status && rename(writing.temporary, folder)) status = fail_output(e, folder, errno);
     if (status) {

@@ -41,13 +41,6 @@ static int find_file(const char *model, struct sluice_error *e) {
     return fail_where(e, "%s", model);
 }
 
-/* What an older file says is kept; one that is no regular file (a pipe, a device) is only written. */
-static int read_saved(const char *path, char **text, struct sluice_error *e) {
-    struct stat info;
-    if (!path || stat(path, &info) || !S_ISREG(info.st_mode)) return SLUICE_OK;
-    return textfile_read(path, "the rates file", 1 << 20, text, e);
-}
-
 /* ---- tables ---- */
 
 static void print_bus(json_t *root) {
@@ -101,18 +94,18 @@ static int check_save(const struct args *args, struct sluice_error *e) {
 }
 
 /* Refusals first, then the work; the file is written last, so that a failure leaves the old one. */
-static int run(const struct args *args, measuring *measure, void (*print)(json_t *), struct sluice_error *e) {
+static int measure_rates(const struct args *args, measuring *measure, void (*print)(json_t *),
+                         struct sluice_error *e) {
     char *saved = NULL, *json = NULL, *rates = NULL;
+    struct stat info;
     interrupt_gracefully();
     int status = check_save(args, e);
-    if (!status) status = read_saved(args->save, &saved, e);
-    struct sluice_bench_options options = {.struct_size = sizeof options,
-                                           .threads = args->threads,
-                                           .folder = args->folder,
-                                           .file = largest[0] ? largest : NULL,
-                                           .saved = saved,
-                                           .on_progress = bench_on_progress,
-                                           .user = (void *)args};
+    /* What an older file says is kept; one that is no regular file (a pipe, a device) is only written. */
+    if (!status && args->save && !stat(args->save, &info) && S_ISREG(info.st_mode))
+        status = textfile_read(args->save, "the rates file", 1 << 20, &saved, e);
+    struct sluice_bench_options options = bench_options(args);
+    options.file = largest[0] ? largest : NULL;
+    options.saved = saved;
     if (!status) status = measure(&options, &json, &rates, e);
     say_live_end();
     if (!status) status = bench_show(args, json, print, e);
@@ -131,9 +124,9 @@ int bench_bus(const struct args *args, struct sluice_error *e) {
     }
     int status = inputs_spared(args, "--save", args->save, e);
     if (!status && args->model.model) status = find_file(args->model.model, e);
-    return status ? status : run(args, sluice_bench_bus, print_bus, e);
+    return status ? status : measure_rates(args, sluice_bench_bus, print_bus, e);
 }
 
 int bench_ops(const struct args *args, struct sluice_error *e) {
-    return run(args, sluice_bench_ops, print_ops, e);
+    return measure_rates(args, sluice_bench_ops, print_ops, e);
 }

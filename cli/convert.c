@@ -8,24 +8,17 @@
 #include "cli/say.h"
 
 #include <stdio.h>
-#include <time.h>
 
 /* What the progress line knows. */
 struct converting {
     const struct args *args;
-    struct timespec began;
+    double began;
     int shown; /* tenths of a second on a terminal, tenths of the work in a log */
 };
 
-static double seconds_since(const struct timespec *began) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)(now.tv_sec - began->tv_sec) + 1e-9 * (double)(now.tv_nsec - began->tv_nsec);
-}
-
 static void show(struct converting *converting, double fraction, const char *what) {
     char line[320], spent[32], left[32];
-    double seconds = seconds_since(&converting->began);
+    double seconds = progress_clock() - converting->began;
     int now = say_on_terminal() ? (int)(10 * seconds) + 1 : (int)(10 * fraction);
     if (now == converting->shown) return;
     converting->shown = now;
@@ -36,7 +29,7 @@ static void show(struct converting *converting, double fraction, const char *wha
     say_on_terminal() ? say_live(line) : say_note("%s", line);
 }
 
-static bool on_progress(void *user, double fraction, const char *what) {
+static bool convert_on_progress(void *user, double fraction, const char *what) {
     struct converting *converting = user;
     const struct args *args = converting->args;
     if (!args->quiet && !args->no_progress) show(converting, fraction, what);
@@ -65,13 +58,6 @@ static int print_json(const struct args *args, const char *json, struct sluice_e
     return SLUICE_OK;
 }
 
-static int check_output(const struct args *args, struct sluice_error *e) {
-    if (args->output) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "convert to what?");
-    fail_where(e, "sluice convert");
-    return fail_expected(e, "--output with a name that ends in .gguf or .safetensors");
-}
-
 int convert_command(const struct args *args, struct sluice_error *e) {
     struct converting converting = {.args = args, .shown = 0};
     struct sluice_convert_options options = {
@@ -83,16 +69,19 @@ int convert_command(const struct args *args, struct sluice_error *e) {
         .type = args->type,
         .rules = args->rules.at,
         .n_rules = args->rules.n,
-        .on_progress = on_progress,
+        .on_progress = convert_on_progress,
         .user = &converting,
     };
     char *json = NULL;
-    int status = check_output(args, e);
-    if (status) return status;
-    clock_gettime(CLOCK_MONOTONIC, &converting.began);
+    if (!args->output) {
+        fail(e, SLUICE_USAGE, "convert to what?");
+        fail_where(e, "sluice convert");
+        return fail_expected(e, "--output with a name that ends in .gguf or .safetensors");
+    }
+    converting.began = progress_clock();
     interrupt_gracefully();
     outfile_of_library(args->output);
-    status = sluice_convert(&options, &json, e);
+    int status = sluice_convert(&options, &json, e);
     outfile_of_library(NULL);
     say_live_end();
     if (!status) status = print_json(args, json, e);

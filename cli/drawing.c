@@ -1,7 +1,8 @@
-/* A run from checks to report: see drawing.h. Every failure leaves through drawing_run, so that one place
- * writes the report and one error decides the exit code. */
+/* `sluice generate` and `sluice decode`, from checks to report: see drawing.h. Every failure leaves through
+ * drawing_run, so that one place writes the report and one error decides the exit code. */
 #include "cli/drawing.h"
 
+#include "cli/commands.h"
 #include "cli/fail.h"
 #include "cli/interrupt.h"
 #include "cli/outfile.h"
@@ -17,13 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double now_seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* ---- callbacks ---- */
 
@@ -132,7 +126,7 @@ static int run(struct drawing *drawing, struct sluice_error *e) {
 static void summarise(const struct drawing *drawing) {
     struct summary summary = {.session = drawing->session,
                               .n_pictures = drawing->n_written,
-                              .seconds = now_seconds() - drawing->started,
+                              .seconds = progress_clock() - drawing->started,
                               .last = &drawing->last,
                               .verbose = drawing->args->verbose};
     if (!drawing->args->quiet) summary_say(&summary);
@@ -150,8 +144,9 @@ static int prepare(struct drawing *drawing, struct sluice_error *e) {
     return SLUICE_OK;
 }
 
-int drawing_run(const struct args *args, const char *latent, struct sluice_error *e) {
-    struct drawing drawing = {.args = args, .latent = latent, .started = now_seconds()};
+/* All of generate or decode, report and closing included. latent: decode's file; NULL: generate. */
+static int drawing_run(const struct args *args, const char *latent, struct sluice_error *e) {
+    struct drawing drawing = {.args = args, .latent = latent, .started = progress_clock()};
     drawing.n_images = args->batch ? args->batch : 1;
     /* Before everything that could end in a report. */
     if (output_check_report(args, drawing.n_images, e)) return e->code;
@@ -165,8 +160,16 @@ int drawing_run(const struct args *args, const char *latent, struct sluice_error
     if (!status) summarise(&drawing);
     struct report report = {
         .name = args->report, .session = drawing.ran ? drawing.session : NULL, .seed = drawing.seed};
-    report.seconds = now_seconds() - drawing.started;
+    report.seconds = progress_clock() - drawing.started;
     status = report_write(&report, e);
     drawing_close(&drawing);
     return status;
+}
+
+int generate_command(const struct args *args, struct sluice_error *e) {
+    return drawing_run(args, NULL, e);
+}
+
+int decode_command(const struct args *args, struct sluice_error *e) {
+    return drawing_run(args, args->operands[0], e);
 }

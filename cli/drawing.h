@@ -1,4 +1,4 @@
-/* A run as generate and decode share it: checks, model, session, pictures, report. */
+/* A run as generate, decode and, up to its request, plan have it. */
 #ifndef SLUICE_CLI_DRAWING_H
 #define SLUICE_CLI_DRAWING_H
 
@@ -28,7 +28,5 @@ struct drawing {
 /* Opens model and session and fills the request from defaults and flags. */
 int drawing_open(struct drawing *drawing, struct sluice_error *e);
 void drawing_close(struct drawing *drawing);
-/* All of generate or decode, report and closing included. */
-int drawing_run(const struct args *args, const char *latent, struct sluice_error *e);
 
 #endif

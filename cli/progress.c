@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 char *progress_duration(double seconds, char *out) {
     if (seconds < 10) {
@@ -45,6 +46,12 @@ static bool is_time(const struct progress *progress, const struct sluice_progres
     bool step = progress->step != now->step;
     if (progress->live) return stage || step || since >= 0.1;
     return stage || (step && since >= 3) || since >= 15;
+}
+
+double progress_clock(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 void progress_start(struct progress *progress, bool silent) {

@@ -13,6 +13,8 @@ struct progress {
     double shown_seconds;
 };
 
+/* Seconds of a clock that never goes back. */
+double progress_clock(void);
 void progress_start(struct progress *progress, bool silent);
 /* Shows the state if it is time to; called often. */
 void progress_show(struct progress *progress, const struct sluice_progress *now);

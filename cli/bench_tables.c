@@ -1,0 +1,145 @@
+/* `sluice bench load`, `stream` and `block`: tables of what the library measures. Every number is its. */
+#include "cli/bench.h"
+
+#include "cli/fail.h"
+#include "cli/fields.h"
+#include "cli/interrupt.h"
+#include "cli/progress.h"
+#include "cli/say.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- load: beside dd ---- */
+
+static void print_load(json_t *root) {
+    size_t i;
+    json_t *row;
+    char bytes[32];
+    printf("headers opened in %.1f ms; the whole model, tokenizer included, in %.1f\n",
+           1e3 * field_number(root, "header_seconds"), 1e3 * field_number(root, "open_seconds"));
+    printf("%-12s %10s %8s %8s %8s %8s\n", "page cache", "read", "threads", "GB/s", "dd", "of dd");
+    json_array_foreach(json_object_get(root, "rows"), i, row) {
+        printf("%-12s %10s %8.0f %8.2f %8.2f %6.0f %%\n", field_string(row, "page_cache"),
+               progress_bytes(field_number(row, "bytes"), bytes), field_number(row, "threads"),
+               field_number(row, "gbytes_per_second"), field_number(row, "dd_gbytes_per_second"),
+               100 * field_number(row, "share"));
+    }
+}
+
+/* ---- stream: a line for a model, a bus and a share of residents, the ways to lay out weights side by side
+ * ---- */
+
+static bool on_one_line(const json_t *a, const json_t *b) {
+    return strcmp(field_string(a, "blocks"), field_string(b, "blocks")) == 0 &&
+           field_number(a, "bus_gbytes_per_second") == field_number(b, "bus_gbytes_per_second") &&
+           field_number(a, "resident_percent") == field_number(b, "resident_percent");
+}
+
+static bool is_ours(const json_t *row) {
+    return strcmp(field_string(row, "layout"), "ours") == 0;
+}
+
+/* The layouts' names, from the rows of the first line. */
+static void print_head(const json_t *rows) {
+    size_t i;
+    json_t *row;
+    printf("%-10s %6s %5s  %8s %8s %6s ", "blocks", "GB/s", "res.", "ours, s", "floor, s", "of it");
+    json_array_foreach(rows, i, row) {
+        if (!on_one_line(row, json_array_get(rows, 0))) break;
+        if (!is_ours(row))
+            printf(" %*s", (int)strlen(field_string(row, "layout")) < 7 ? 7 : 0, field_string(row, "layout"));
+    }
+    puts("");
+}
+
+static void print_ours(const json_t *row) {
+    printf("%-10s %6.4g %3.0f %%  %8.4g %8.4g %4.0f %% ", field_string(row, "blocks"),
+           field_number(row, "bus_gbytes_per_second"), field_number(row, "resident_percent"),
+           field_number(row, "seconds"), field_number(row, "floor_seconds"),
+           100 * field_number(row, "efficiency"));
+}
+
+/* Rows come line by line, ours first. */
+static void print_stream(json_t *root) {
+    size_t i;
+    json_t *row;
+    const json_t *rows = json_object_get(root, "rows");
+    print_head(rows);
+    json_array_foreach(rows, i, row) {
+        if (is_ours(row)) {
+            if (i) puts("");
+            print_ours(row);
+        } else {
+            int width = (int)strlen(field_string(row, "layout"));
+            printf(" %*.4g", width < 7 ? 7 : width, field_number(row, "seconds"));
+        }
+    }
+    puts("\n\nSeconds of a step. ours: what the solver plans in the memory that the others have; of it: "
+         "floor / ours. "
+         "branches_apart\ncomputes two lanes, so its floor may be higher (--json has it).");
+}
+
+/* ---- block: one block and one decoder, a line for each kind of work ---- */
+
+static void print_share(const json_t *row, const char *name) {
+    if (json_object_get(row, name))
+        printf(" %9.0f %%", 100 * field_number(row, name));
+    else
+        printf(" %11s", "");
+}
+
+static void print_block(json_t *root) {
+    size_t i;
+    json_t *row;
+    const json_t *rows = json_object_get(root, "rows");
+    json_array_foreach(rows, i, row) {
+        if (strcmp(field_string(row, "what"), "all") == 0)
+            printf("%s%s: %s, %s weights, %.0f threads\n%-10s %9s %9s %11s %11s\n", i ? "\n" : "",
+                   field_string(row, "part"), field_string(row, "shape"), field_string(row, "type"),
+                   field_number(row, "threads"), "", "seconds", "GFLOP/s", "of library", "of the time");
+        printf("%-10s %9.4f ", field_string(row, "what"), field_number(row, "seconds"));
+        if (json_object_get(row, "flops_per_second"))
+            printf("%9.1f", field_number(row, "flops_per_second") / 1e9);
+        else
+            printf("%9s", "");
+        print_share(row, "product_rate_share");
+        print_share(row, "time_share");
+        if (json_object_get(row, "of_bf16"))
+            printf("   %.3f of the time with bf16", field_number(row, "of_bf16"));
+        puts("");
+    }
+    puts("\nlibrary: the same products and convolutions as oneDNN does them whole, weights f32 and repacked "
+         "before.");
+}
+
+/* ---- all three ---- */
+
+static int measure_table(const struct args *args, void (*print)(json_t *),
+                         int (*measure)(const struct sluice_bench_options *, char **, struct sluice_error *),
+                         struct sluice_error *e) {
+    char *json = NULL;
+    interrupt_gracefully();
+    struct sluice_bench_options options = bench_options(args);
+    int status = measure(&options, &json, e);
+    say_live_end();
+    if (!status) status = bench_show(args, json, print, e);
+    sluice_free(json);
+    return status;
+}
+
+int bench_load(const struct args *args, struct sluice_error *e) {
+    if (args->model.model || args->model.diffusion_model)
+        return measure_table(args, print_load, sluice_bench_load, e);
+    fail(e, SLUICE_USAGE, "which model?");
+    fail_where(e, "sluice bench load");
+    return fail_expected(e, "-m DIR");
+}
+
+int bench_stream(const struct args *args, struct sluice_error *e) {
+    return measure_table(args, print_stream, sluice_bench_stream, e);
+}
+
+int bench_block(const struct args *args, struct sluice_error *e) {
+    return measure_table(args, print_block, sluice_bench_block, e);
+}
