@@ -1,7 +1,7 @@
 # What runs on a machine with a GPU: everything that needs one, in a folder that needs nothing else of this tree.
 #   make gpu-bundle   build/gpu-bundle.tar.xz, for a machine with a driver and CUDA's libraries, without network or packages
 #   make check-gpu    on a machine with a GPU: checks; make bench-gpu: measures. Results in build/gpu-results
-#   make readme       the README's tables of GPUs from bench/results
+#   make readme       bench/README.md's tables of GPUs from bench/results
 #   make CONFIG=emu gpu-stage    the same folder with the emulated device, to try the script: sh build/emu/gpu/run.sh OUT all --small
 GPU_TOOLS := device_bench fill_gpu gpu_results
 RING_TESTS := zimage flux clip t5 vae vae_encoder

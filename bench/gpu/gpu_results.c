@@ -1,8 +1,8 @@
-/* Keeps and shows what was found on a GPU machine, for bench/gpu/run.sh and the README.
+/* Keeps and shows what was found on a GPU machine, for bench/gpu/run.sh and bench/README.md.
  *   gpu_results add RESULTS PART EXIT SECONDS LOG [--status S] [--data FILE] [--report FILE] [NAME=VALUE...]
  *   gpu_results rates RATES OPERATORS      puts measured rates into a rates file
  *   gpu_results document RESULTS FOLDER DATE COMMIT      writes FOLDER/GPU-DATE.json and prints its table
- *   gpu_results readme FILE...             the README's table of all files that hold a GPU's results */
+ *   gpu_results readme FILE...             bench/README.md's table of all files that hold a GPU's results */
 #include "bench/gpu/gpu_results.h"
 
 #include <ctype.h>
