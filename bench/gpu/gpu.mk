@@ -4,8 +4,7 @@
 #   make readme       bench/README.md's tables of GPUs from bench/results
 #   make CONFIG=emu gpu-stage    the same folder with the emulated device, to try the script: sh build/emu/gpu/run.sh OUT all --small
 GPU_TOOLS := device_bench fill_gpu gpu_results
-RING_TESTS := zimage flux clip t5 vae vae_encoder
-GPU_PROGRAMS := sluice test_golden $(RING_TESTS:%=test_rings_%) $(CUDA_TESTS:%=test_cuda_%) $(GPU_TOOLS)
+GPU_PROGRAMS := sluice test_golden test_blocks $(CUDA_TESTS:%=test_cuda_%) $(GPU_TOOLS)
 GPU_BUNDLE_BYTES := 52428800
 RIG_O := $(patsubst %,$B/obj/bench/gpu/%.o,device_bench operators rig)
 RESULTS_O := $(patsubst %,$B/obj/bench/gpu/%.o,gpu_results parts tables)

@@ -4,7 +4,7 @@
 
 #include "engine/run/executor.h"
 #include "kernels/paced/paced.h"
-#include "test/lib/rings.h"
+#include "test/lib/golden.h"
 
 struct vae_run {
     const struct block *blocks[PLAN_PICTURE_BLOCKS_MAX];
@@ -17,55 +17,11 @@ struct vae_run {
     struct error error;
 };
 
-static inline bool vae_run_goes_on(void *user, const struct visit *visit, double done, struct error *e) {
-    (void)user, (void)visit, (void)done;
-    return e->code == OK;
-}
-
-static inline enum status vae_run_evaluated(void *user, const struct visit *visit, struct error *e) {
-    (void)user, (void)visit;
-    return e->code;
-}
-
-static inline enum status vae_run_staged(void *user, int stage, struct error *e) {
-    (void)user, (void)stage;
-    return e->code;
-}
-
 /* The lanes are the caller's. */
-static inline void vae_run_measure(struct vae_run *r, const struct component *c, struct lane *lanes,
-                                   int n_lanes, struct device *device) {
-    static const struct run_hooks hooks = {
-        .evaluation_ended = vae_run_evaluated, .stage_ended = vae_run_staged, .tick = vae_run_goes_on};
-    struct sys *sys = &rings_state.sys;
-    *r = (struct vae_run){.visits.sys = sys, .residents.sys = sys, .residents.device = device};
-    for (int i = 0; i < c->n_blocks; i++) r->blocks[i] = &c->blocks[i];
-    r->stage = (struct stage){.name = "half",
-                              .component = c,
-                              .blocks = r->blocks,
-                              .n_blocks = c->n_blocks,
-                              .n_lasting = c->n_blocks,
-                              .lanes = lanes,
-                              .n_lanes = n_lanes,
-                              .n_groups = 1,
-                              .evaluations = n_lanes};
-    component_visits(c, 0, lanes, n_lanes, n_lanes, &r->visits, &r->error);
-    r->run = (struct run){sys, device, &r->stage, 1, &r->visits, &hooks, 1, NULL};
-    r->need.separate = device->memory;
-    executor_measure(&r->run, true, &r->need, &r->error);
-    assert_ok(&r->error);
-}
+void vae_run_measure(struct vae_run *r, const struct component *c, struct lane *lanes, int n_lanes,
+                     struct device *device);
 
 /* As planned; the device holds what was planned. */
-static inline void vae_run_execute(struct vae_run *r) {
-    struct memory_use *use = &rings_state.sys.use;
-    uint64_t planned = r->plan.vram_peak_bytes, library = r->need.stage[0].library_bytes;
-    use->peak_bytes[LINE_DEVICE] = 0;
-    assert_int_equal(plan_check(&r->need, &r->plan, &r->error), OK);
-    executor_run(&r->run, &r->need, &r->plan, &r->residents, NULL, &r->error);
-    assert_ok(&r->error);
-    if (r->need.separate) assert_int_equal(use->peak_bytes[LINE_DEVICE], planned - library);
-    residents_destroy(&r->residents);
-}
+void vae_run_execute(struct vae_run *r);
 
 #endif

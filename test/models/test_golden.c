@@ -1,13 +1,18 @@
 /* The whole engine against the reference: tokens, schedule, noise, hidden states, latents and pictures,
- * through the public header where it shows them. Blocks one by one are in test_rings_zimage.c and
- * test_rings_vae.c; that no tensor is left out is in test_influence.c. */
+ * through the public header where it shows them. Blocks one by one: test_blocks.c; that no tensor is left
+ * out: test_influence.c. */
+#include "test/lib/bench.h"
 #include "test/lib/golden_run.h"
 
 #include "engine/open/prompt.h"
 #include "engine/sample/flow.h"
 #include "engine/sample/noise.h"
 
-static const struct gate gates[] = {
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct tolerance tolerances[] = {
     {"text.embedding", 0, 0},
     {"block.text", 2.04e-7, 6e-7},
     {"hidden", 5.27e-6, 1e-5},
@@ -30,9 +35,9 @@ static const struct gate gates[] = {
     {0},
 };
 
-/* Of what has no gate from the reference in bf16: the decoder rounds less than that (TF32). measured: under
- * emulation. */
-static const struct gate gpu_gates[] = {
+/* Of what has no tolerance from the reference in bf16: the decoder rounds less than that (TF32). measured:
+ * under emulation. */
+static const struct tolerance gpu_tolerances[] = {
     {"text.embedding", 0, 0},
     {"encoded", 2.76e-3, 8e-3},
     {"latent_000 at a picture", 2.75e-4, 8e-4},
@@ -48,44 +53,45 @@ static const struct gate gpu_gates[] = {
     {0},
 };
 
-static void expect_equal_bits(struct tensor ring, const float *ours) {
-    for (int64_t i = 0; i < tensor_elements(&ring); i++)
-        if (((float *)ring.data)[i] != ours[i])
-            fail_msg("value %d is %.9g, in the ring %.9g", (int)i, (double)ours[i],
-                     (double)((float *)ring.data)[i]);
+static void expect_equal_bits(struct tensor truth, const float *ours) {
+    for (int64_t i = 0; i < tensor_elements(&truth); i++)
+        if (((float *)truth.data)[i] != ours[i])
+            fail_msg("value %d is %.9g, in the reference %.9g", (int)i, (double)ours[i],
+                     (double)((float *)truth.data)[i]);
 }
 
 /* ---- tokens ---- */
 
-static void expect_ids(const struct fixture *f, const json_t *c, const char *text, int encoder,
+static void expect_ids(const struct golden *g, const json_t *c, const char *text, int encoder,
                        const char *lane) {
-    static const char *const rings[] = {"ids", "ids_2"}, *const cuts[] = {"cut", "cut_2"};
+    static const char *const names[] = {"ids", "ids_2"}, *const cuts[] = {"cut", "cut_2"};
     char tail[TAIL], name[NAME];
     struct error e = {0};
     struct prompt_tokens tokens = {0};
-    const struct sluice_model *m = f->model;
-    snprintf(tail, sizeof tail, "%s.%s", rings[encoder], lane);
-    if (!has_ring(f, case_ring(c, tail, name))) return;
-    prompt_encode(&rings_state.sys, &m->recipe->slot[encoder].text, m->tokenizer[encoder], text, strlen(text),
-                  &tokens, &e);
+    const struct sluice_model *m = g->model;
+    snprintf(tail, sizeof tail, "%s.%s", names[encoder], lane);
+    if (!has_golden(g, case_tensor(c, tail, name))) return;
+    prompt_encode(&golden_state.sys, &m->recipe->slot[encoder].text, m->tokenizer[encoder], text,
+                  strlen(text), &tokens, &e);
     assert_ok(&e);
-    struct tensor ids = ring(f, name);
+    struct tensor ids = golden(g, name);
     assert_int_equal(ids.dtype, DTYPE_I32);
     assert_int_equal(tokens.n_ids, ids.dim[0]);
     for (int i = 0; i < tokens.n_ids; i++)
         if (tokens.ids[i] != ((int32_t *)ids.data)[i])
-            fail_msg("%s: token %d is %d, in the ring %d", name, i, tokens.ids[i], ((int32_t *)ids.data)[i]);
+            fail_msg("%s: token %d is %d, in the reference %d", name, i, tokens.ids[i],
+                     ((int32_t *)ids.data)[i]);
     if (!strcmp(lane, "cond")) assert_int_equal(tokens.cut, json_is_true(json_object_get(c, cuts[encoder])));
-    rings_state.sys.release(&rings_state.sys, tokens.ids);
+    golden_state.sys.release(&golden_state.sys, tokens.ids);
 }
 
-static void test_ids(const struct fixture *f) {
-    json_t *cases = json_object_get(f->expect, "cases"), *c;
+static void test_ids(const struct golden *g) {
+    json_t *cases = json_object_get(g->expect, "cases"), *c;
     size_t i;
     json_array_foreach(cases, i, c) {
         for (int encoder = 0; encoder < 2; encoder++) {
-            expect_ids(f, c, text_of(c, "prompt"), encoder, "cond");
-            expect_ids(f, c, text_of(c, "negative_prompt"), encoder, "uncond");
+            expect_ids(g, c, text_of(c, "prompt"), encoder, "cond");
+            expect_ids(g, c, text_of(c, "negative_prompt"), encoder, "uncond");
         }
     }
 }
@@ -93,42 +99,42 @@ static void test_ids(const struct fixture *f) {
 /* ---- text ---- */
 
 /* The embedding of real ids, and a layer on the reference's input. */
-static void test_text_layer(const struct fixture *f) {
-    struct tensor ids = ring(f, "case0.ids.cond"), in = ring_single(f, "block.text.in");
-    struct tensor out = ring_single(f, "block.text.out");
-    struct bench *b = bench_open(f, 0, (struct lane){.text = test_tensor(DTYPE_F32, 2, in.dim)});
+static void test_text_layer(const struct golden *g) {
+    struct tensor ids = golden(g, "case0.ids.cond"), in = golden_single(g, "block.text.in");
+    struct tensor out = golden_single(g, "block.text.out");
+    struct bench *b = bench_open(g, 0, (struct lane){.text = test_tensor(DTYPE_F32, 2, in.dim)});
     struct block rows;
-    block_gather_rows(&rings_state.sys, &b->component->tables[0], ids.data, ids.dim[0], &rows, &b->error);
+    block_gather_rows(&golden_state.sys, &b->component->tables[0], ids.data, ids.dim[0], &rows, &b->error);
     assert_ok(&b->error);
     bench_visit(b, &rows, 0);
-    expect_close(f, "text.embedding", b->lane.text, ring(f, "text.embedding").data);
+    expect_close(g, "text.embedding", b->lane.text, golden(g, "text.embedding").data);
     memcpy(b->lane.text.data, in.data, (size_t)tensor_bytes(&in));
-    json_t *about = json_object_get(json_object_get(f->expect, "blocks"), "block.text");
+    json_t *about = json_object_get(json_object_get(g->expect, "blocks"), "block.text");
     bench_visit(b, bench_block(b, text_of(about, "name")), 0);
-    expect_close(f, "block.text", b->lane.text, out.data);
-    block_destroy(&rings_state.sys, &rows);
+    expect_close(g, "block.text", b->lane.text, out.data);
+    block_destroy(&golden_state.sys, &rows);
     bench_close(b);
 }
 
 /* ---- schedule and noise ---- */
 
-static void expect_schedule(const struct fixture *f, const char *prefix, struct flow_options options) {
+static void expect_schedule(const struct golden *g, const char *prefix, struct flow_options options) {
     char name[NAME];
     int steps = options.n;
     float *sigmas = test_memory(sizeof(float) * (size_t)(steps + 1));
     float *timesteps = test_memory(sizeof(float) * (size_t)steps);
     flow_schedule(&options, sigmas, timesteps);
     snprintf(name, sizeof name, "%s.sigmas", prefix);
-    struct tensor ring_sigmas = ring(f, name);
-    assert_int_equal(ring_sigmas.dim[0], steps + 1);
-    expect_equal_bits(ring_sigmas, sigmas);
+    struct tensor truth_sigmas = golden(g, name);
+    assert_int_equal(truth_sigmas.dim[0], steps + 1);
+    expect_equal_bits(truth_sigmas, sigmas);
     snprintf(name, sizeof name, "%s.timesteps", prefix);
-    expect_equal_bits(ring(f, name), timesteps);
+    expect_equal_bits(golden(g, name), timesteps);
 }
 
-/* What "schedule.7.3" and "schedule_tokens.7.1024" are of; n is 0 for other rings. */
-static struct flow_options schedule_named(const struct fixture *f, const char *name) {
-    const struct recipe *recipe = f->model->recipe;
+/* What "schedule.7.3" and "schedule_tokens.7.1024" are of; n is 0 for other tensors. */
+static struct flow_options schedule_named(const struct golden *g, const char *name) {
+    const struct recipe *recipe = g->model->recipe;
     const struct flow_shift_line *line = &recipe->shift_line;
     struct flow_options options = {.grid_f64 = recipe->grid == FLOW_GRID_F64};
     int steps, tokens;
@@ -143,17 +149,17 @@ static struct flow_options schedule_named(const struct fixture *f, const char *n
     return options;
 }
 
-static void test_schedule(const struct fixture *f) {
-    json_t *cases = json_object_get(f->expect, "cases"), *c;
+static void test_schedule(const struct golden *g) {
+    json_t *cases = json_object_get(g->expect, "cases"), *c;
     size_t k;
     int n = 0;
-    for (int i = 0; i < f->rings.n_entries; i++) {
-        const char *name = f->rings.entries[i].name, *end = strstr(name, ".sigmas");
+    for (int i = 0; i < g->tensors.n_entries; i++) {
+        const char *name = g->tensors.entries[i].name, *end = strstr(name, ".sigmas");
         char prefix[NAME];
-        struct flow_options options = schedule_named(f, name);
+        struct flow_options options = schedule_named(g, name);
         if (!end || !options.n) continue;
         snprintf(prefix, sizeof prefix, "%.*s", (int)(end - name), name);
-        expect_schedule(f, prefix, options);
+        expect_schedule(g, prefix, options);
         n++;
     }
     assert_true(n >= 14);
@@ -163,7 +169,7 @@ static void test_schedule(const struct fixture *f) {
         snprintf(prefix, sizeof prefix, "case%d", (int)k);
         if (is_image(c) && shift)
             expect_schedule(
-                f, prefix,
+                g, prefix,
                 (struct flow_options){.n = number_of(c, "steps"), .shift = json_number_value(shift)});
     }
 }
@@ -173,35 +179,35 @@ static double uniform53(struct generator *g) {
     return (double)((high << 32 | low) & ((1ull << 53) - 1)) * 0x1p-53;
 }
 
-static void expect_uniforms(const struct fixture *f, const char *prefix, uint64_t seed) {
+static void expect_uniforms(const struct golden *g, const char *prefix, uint64_t seed) {
     char name[NAME];
-    struct generator g;
+    struct generator random;
     snprintf(name, sizeof name, "%s.rand", prefix);
-    struct tensor floats = ring(f, name);
-    generator_seed(&g, seed);
+    struct tensor floats = golden(g, name);
+    generator_seed(&random, seed);
     for (int64_t i = 0; i < tensor_elements(&floats); i++)
-        assert_true(generator_uniform(&g) == ((float *)floats.data)[i]);
+        assert_true(generator_uniform(&random) == ((float *)floats.data)[i]);
     snprintf(name, sizeof name, "%s.rand64", prefix);
-    if (!has_ring(f, name)) return;
-    struct tensor doubles = ring(f, name);
-    generator_seed(&g, seed);
+    if (!has_golden(g, name)) return;
+    struct tensor doubles = golden(g, name);
+    generator_seed(&random, seed);
     for (int64_t i = 0; i < tensor_elements(&doubles); i++)
-        assert_true(uniform53(&g) == ((double *)doubles.data)[i]);
+        assert_true(uniform53(&random) == ((double *)doubles.data)[i]);
 }
 
-static void test_noise(const struct fixture *f) {
-    json_t *list = json_object_get(f->expect, "noise"), *about;
+static void test_noise(const struct golden *g) {
+    json_t *list = json_object_get(g->expect, "noise"), *about;
     size_t i;
     double worst = 0;
     json_array_foreach(list, i, about) {
         char name[NAME];
         uint64_t seed = (uint64_t)json_integer_value(json_object_get(about, "seed"));
         snprintf(name, sizeof name, "%s.randn", text_of(about, "name"));
-        double error = noise_error(ring(f, name), seed);
+        double error = noise_error(golden(g, name), seed);
         if (error > worst) worst = error;
-        expect_uniforms(f, text_of(about, "name"), seed);
+        expect_uniforms(g, text_of(about, "name"), seed);
     }
-    expect_error(f, "noise.randn", "", worst);
+    expect_error(g, "noise.randn", "", worst);
 }
 
 /* ---- runs through the public header ---- */
@@ -213,21 +219,21 @@ static void expect_encoded(struct public_run *p, const json_t *c) {
     for (size_t i = 0; i < sizeof pictures / sizeof *pictures; i++) {
         char tail[TAIL], name[NAME], file[NAME] = "encoded", detail[NAME];
         snprintf(tail, sizeof tail, "encoded.%s", pictures[i]);
-        if (!has_ring(p->fixture, case_ring(c, tail, name))) continue;
+        if (!has_golden(p->golden, case_tensor(c, tail, name))) continue;
         if (n) snprintf(file, sizeof file, "encoded_%03d", n);
-        struct tensor truth = tensor_slice(ring(p->fixture, name), 0, 1), ours = read_dump(p, file, file);
+        struct tensor truth = tensor_slice(golden(p->golden, name), 0, 1), ours = read_dump(p, file, file);
         assert_int_equal(tensor_elements(&ours), tensor_elements(&truth));
         snprintf(detail, sizeof detail, "case %d %s", number_of(c, "index"), pictures[i]);
-        expect_error(p->fixture, "encoded", detail, distance(ours.data, truth.data, tensor_elements(&truth)));
+        expect_error(p->golden, "encoded", detail, distance(ours.data, truth.data, tensor_elements(&truth)));
         n++;
     }
 }
 
-static void test_hidden(const struct fixture *f) {
-    json_t *cases = json_object_get(f->expect, "cases"), *c;
+static void test_hidden(const struct golden *g) {
+    json_t *cases = json_object_get(g->expect, "cases"), *c;
     size_t i;
     char path[PATH];
-    struct public_run *p = open_run(f, model_path(f, path), true);
+    struct public_run *p = open_run(g, model_path(g, path), true);
     json_array_foreach(cases, i, c) {
         struct sluice_error error;
         struct sluice_request r = request_of(p, c);
@@ -241,10 +247,10 @@ static void test_hidden(const struct fixture *f) {
 /* ---- pictures ---- */
 
 /* At most one step of 255, and that in few values. */
-static void expect_pictures(struct public_run *p, const json_t *c, const char *worst_gate,
-                            const char *share_gate) {
+static void expect_pictures(struct public_run *p, const json_t *c, const char *worst_tolerance,
+                            const char *share_tolerance) {
     char name[NAME], detail[NAME];
-    struct tensor truth = ring(p->fixture, case_ring(c, "picture", name));
+    struct tensor truth = golden(p->golden, case_tensor(c, "picture", name));
     const uint8_t *expected = truth.data;
     int n = number_of(c, "batch"), worst = 0;
     int64_t differing = 0;
@@ -257,37 +263,37 @@ static void expect_pictures(struct public_run *p, const json_t *c, const char *w
             if (d > worst) worst = d;
         }
     snprintf(detail, sizeof detail, "case %d", number_of(c, "index"));
-    expect_error(p->fixture, worst_gate, detail, worst);
-    expect_error(p->fixture, share_gate, detail, (double)differing / (double)tensor_elements(&truth));
+    expect_error(p->golden, worst_tolerance, detail, worst);
+    expect_error(p->golden, share_tolerance, detail, (double)differing / (double)tensor_elements(&truth));
 }
 
-static void expect_decoded(struct public_run *p, const json_t *c, const char *gate) {
+static void expect_decoded(struct public_run *p, const json_t *c, const char *tolerance) {
     char name[NAME], detail[NAME];
-    if (!has_ring(p->fixture, case_ring(c, "decoded", name))) return;
-    struct tensor truth = ring(p->fixture, name), dump = read_dump(p, "decoded", "decoded");
+    if (!has_golden(p->golden, case_tensor(c, "decoded", name))) return;
+    struct tensor truth = golden(p->golden, name), dump = read_dump(p, "decoded", "decoded");
     int64_t n = tensor_elements(&truth);
     assert_int_equal(tensor_elements(&dump), n);
     snprintf(detail, sizeof detail, "case %d", number_of(c, "index"));
-    expect_error(p->fixture, gate, detail, distance(dump.data, truth.data, n));
+    expect_error(p->golden, tolerance, detail, distance(dump.data, truth.data, n));
 }
 
 /* What the loop starts from: noise alone, or before a picture. */
 static void expect_start(struct public_run *p, const json_t *c) {
     char name[NAME], detail[NAME];
-    const char *tail = has_ring(p->fixture, case_ring(c, "noise", name)) ? "noise" : "latent_000";
-    struct tensor truth = ring(p->fixture, case_ring(c, tail, name));
+    const char *tail = has_golden(p->golden, case_tensor(c, "noise", name)) ? "noise" : "latent_000";
+    struct tensor truth = golden(p->golden, case_tensor(c, tail, name));
     struct tensor ours = read_dump(p, "latent_000", "latent_000");
     assert_int_equal(tensor_elements(&ours), tensor_elements(&truth));
     snprintf(detail, sizeof detail, "case %d", number_of(c, "index"));
     bool picture = json_is_true(json_object_get(c, "init"));
-    expect_error(p->fixture, picture ? "latent_000 at a picture" : "latent_000", detail,
+    expect_error(p->golden, picture ? "latent_000 at a picture" : "latent_000", detail,
                  largest_difference(ours.data, truth.data, tensor_elements(&ours)));
 }
 
 static void expect_steps(struct public_run *p, const json_t *c) {
     char name[NAME], file[TAIL];
     struct tensor sigmas = read_dump(p, "sigmas", "sigmas");
-    struct tensor truth = ring(p->fixture, case_ring(c, "sigmas", name));
+    struct tensor truth = golden(p->golden, case_tensor(c, "sigmas", name));
     assert_int_equal(tensor_elements(&sigmas), tensor_elements(&truth));
     expect_equal_bits(truth, sigmas.data);
     for (int i = 1; i < tensor_elements(&truth); i++) {
@@ -324,10 +330,10 @@ static void decode_case(struct public_run *p, const json_t *c) {
     char name[NAME], path[PATH];
     struct error e = {0};
     struct sluice_error error;
-    struct tensor latent = ring(p->fixture, case_ring(c, "latent", name));
+    struct tensor latent = golden(p->golden, case_tensor(c, "latent", name));
     struct named_tensor saved = {"latent", latent};
     snprintf(path, sizeof path, "%s/reference.safetensors", p->folder);
-    safetensors_write(&rings_state.sys, path, &saved, 1, &e);
+    safetensors_write(&golden_state.sys, path, &saved, 1, &e);
     assert_ok(&e);
     struct sluice_request r = request_of(p, c);
     p->album.n = 0;
@@ -336,11 +342,11 @@ static void decode_case(struct public_run *p, const json_t *c) {
     expect_pictures(p, c, "picture, worst", "picture, share");
 }
 
-static void test_images(const struct fixture *f) {
-    json_t *cases = json_object_get(f->expect, "cases"), *c;
+static void test_images(const struct golden *g) {
+    json_t *cases = json_object_get(g->expect, "cases"), *c;
     size_t i;
     char path[PATH];
-    struct public_run *p = open_run(f, model_path(f, path), true);
+    struct public_run *p = open_run(g, model_path(g, path), true);
     json_array_foreach(cases, i, c) {
         if (!is_image(c)) continue;
         draw_case(p, c);
@@ -349,31 +355,39 @@ static void test_images(const struct fixture *f) {
     close_run(p);
 }
 
-static void test_latents(const struct fixture *f) {
-    json_t *cases = json_object_get(f->expect, "cases"), *c;
+static void test_latents(const struct golden *g) {
+    json_t *cases = json_object_get(g->expect, "cases"), *c;
     size_t i;
     char path[PATH];
-    struct public_run *p = open_run(f, model_path(f, path), true);
+    struct public_run *p = open_run(g, model_path(g, path), true);
     json_array_foreach(cases, i, c) {
         if (is_image(c)) run_case(p, c, true);
     }
     close_run(p);
 }
 
+static const struct golden_test tests[] = {
+    {"ids", test_ids, PRECISION_F32, false, NULL},
+    {"text layer", test_text_layer, PRECISION_F32, false, "block.text.in"},
+    {"schedule", test_schedule, PRECISION_F32, false, "schedule.1.1.sigmas"},
+    {"schedule by tokens", test_schedule, PRECISION_F32, false, "schedule_tokens.1.1.sigmas"},
+    {"noise", test_noise, PRECISION_F32, false, "noise.0.randn"},
+    {"hidden states", test_hidden, PRECISION_F32, false, "text.embedding"},
+    {"hidden states of two", test_hidden, PRECISION_F32, false, "t5.embedding"},
+    {"images", test_images, PRECISION_F32, true, NULL},
+    {"text layer, bf16", test_text_layer, PRECISION_BF16, true, "block.text.in"},
+    {"hidden states, bf16", test_hidden, PRECISION_BF16, true, "text.embedding"},
+    {"hidden states of two, bf16", test_hidden, PRECISION_BF16, true, "t5.embedding"},
+    {"latents, bf16", test_latents, PRECISION_BF16, true, NULL},
+};
+
+static const struct suite pipeline = {"pipeline", tests, COUNT_OF(tests), tolerances, gpu_tolerances};
+
+static const struct suite *const *suites_of(const struct fixture *f) {
+    static const struct suite *const suites[] = {&pipeline, NULL};
+    return f->pipeline ? suites : NULL;
+}
+
 int main(void) {
-    static const struct ring_test tests[] = {
-        {"ids", test_ids, PRECISION_F32, false, NULL},
-        {"text layer", test_text_layer, PRECISION_F32, false, "block.text.in"},
-        {"schedule", test_schedule, PRECISION_F32, false, "schedule.1.1.sigmas"},
-        {"schedule by tokens", test_schedule, PRECISION_F32, false, "schedule_tokens.1.1.sigmas"},
-        {"noise", test_noise, PRECISION_F32, false, "noise.0.randn"},
-        {"hidden states", test_hidden, PRECISION_F32, false, "text.embedding"},
-        {"hidden states of two", test_hidden, PRECISION_F32, false, "t5.embedding"},
-        {"images", test_images, PRECISION_F32, true, NULL},
-        {"text layer, bf16", test_text_layer, PRECISION_BF16, true, "block.text.in"},
-        {"hidden states, bf16", test_hidden, PRECISION_BF16, true, "text.embedding"},
-        {"hidden states of two, bf16", test_hidden, PRECISION_BF16, true, "t5.embedding"},
-        {"latents, bf16", test_latents, PRECISION_BF16, true, NULL},
-    };
-    return rings_main("golden", tests, sizeof tests / sizeof tests[0], gates, gpu_gates);
+    return golden_main("pipeline", suites_of);
 }

@@ -3,6 +3,11 @@
  * move the result, those that cannot must not. Fixtures without that list are passed over. */
 #include "test/lib/golden_run.h"
 
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 #include <fcntl.h>
 
 /* The reference's own limits (test/golden/influence.py). STRIDE: every so many of a list sorted by influence,
@@ -17,24 +22,24 @@ enum { STRIDE = 16 };
 
 enum { STEPS = 2 };
 
-static const struct gate gates[] = {{0}};
+static const struct tolerance tolerances[] = {{0}};
 
 /* What a tensor's influence is measured by. */
 enum result { LATENT, DECODED, ENCODED, N_RESULTS };
 
 struct probe {
-    const struct fixture *fixture;
+    const struct golden *golden;
     char model[PATH];
     const struct tensor_index *index; /* of the component that is tried */
     enum result result;
-    struct tensor known[N_RESULTS]; /* with all tensors as they are; rank 0: not asked for by this fixture */
+    struct tensor known[N_RESULTS]; /* with all tensors as they are; rank 0: not asked for by these data */
     int n_tried, n_wrong;
     double least;
 };
 
 /* The first case, or the first with a picture to start from; NULL if there is none. */
-static const json_t *case_for(const struct fixture *f, enum result result) {
-    json_t *cases = json_object_get(f->expect, "cases"), *c;
+static const json_t *case_for(const struct golden *g, enum result result) {
+    json_t *cases = json_object_get(g->expect, "cases"), *c;
     size_t i;
     if (result != ENCODED) return json_array_get(cases, 0);
     json_array_foreach(cases, i, c) {
@@ -46,10 +51,10 @@ static const json_t *case_for(const struct fixture *f, enum result result) {
 static struct tensor decode(struct public_run *p, const struct sluice_request *r) {
     struct sluice_error error;
     struct error e = {0};
-    struct named_tensor saved = {"latent", ring(p->fixture, "case0.latent")};
+    struct named_tensor saved = {"latent", golden(p->golden, "case0.latent")};
     char path[PATH];
     snprintf(path, sizeof path, "%s/reference.safetensors", p->folder);
-    safetensors_write(&rings_state.sys, path, &saved, 1, &e);
+    safetensors_write(&golden_state.sys, path, &saved, 1, &e);
     assert_ok(&e);
     assert_public(sluice_decode(p->session, r, path, &error), &error);
     return read_dump(p, "decoded", "decoded");
@@ -57,8 +62,8 @@ static struct tensor decode(struct public_run *p, const struct sluice_request *r
 
 /* The last latent; the decoder's output from the reference's latent; or the latent of a picture. */
 static struct tensor draw(struct probe *probe, enum result result) {
-    struct public_run *p = open_run(probe->fixture, probe->model, false);
-    struct sluice_request r = request_of(p, case_for(probe->fixture, result));
+    struct public_run *p = open_run(probe->golden, probe->model, false);
+    struct sluice_request r = request_of(p, case_for(probe->golden, result));
     struct sluice_error error;
     struct tensor out;
     if (result == DECODED) {
@@ -104,7 +109,7 @@ static double influence(struct probe *probe, const struct index_entry *entry) {
     source_read(source, kept, entry->bytes, entry->offset, &e);
     assert_ok(&e);
     /* The same file in the copy. */
-    const char *tail = source->path + strlen(probe->fixture->path) + strlen("/model");
+    const char *tail = source->path + strlen(probe->golden->path) + strlen("/model");
     snprintf(path, sizeof path, "%s%s", probe->model, tail);
     overwrite(path, zeros, entry);
     out = draw(probe, probe->result);
@@ -122,18 +127,18 @@ static enum result result_of(const struct probe *probe, const char *name) {
 
 /* "text_encoder.layers.0..." */
 static void try_tensor(struct probe *probe, const char *name, bool matters) {
-    const struct sluice_model *model = probe->fixture->model;
+    const struct sluice_model *model = probe->golden->model;
     for (int slot = 0; slot < SLOTS_MAX && model->recipe->slot[slot].family; slot++) {
         const char *folder = model->recipe->slot[slot].folder;
         size_t n = strlen(folder) + 1;
         if (strncmp(name, folder, n - 1) || name[n - 1] != '.') continue;
         probe->index = &model->component[slot].index;
         probe->result = result_of(probe, name);
-        void *mark = rings_state.memory;
+        void *mark = golden_state.memory;
         double moved = influence(probe, find_tensor(probe->index, name + n));
         test_memory_free_to(mark);
         bool good = matters ? moved > LEAST : moved < NOTHING;
-        if (!good) printf("  %s %s: zeroed it moves the result by %.2e\n", probe->fixture->name, name, moved);
+        if (!good) printf("  %s %s: zeroed it moves the result by %.2e\n", probe->golden->name, name, moved);
         if (matters && moved < probe->least) probe->least = moved;
         probe->n_wrong += !good;
         probe->n_tried++;
@@ -155,32 +160,40 @@ static void try_listed(struct probe *probe, FILE *list) {
     }
 }
 
-static void test_influence(const struct fixture *f) {
+static void test_influence(const struct golden *g) {
     char path[PATH], folder[] = "/tmp/sluice-influence-XXXXXX", command[2 * PATH];
-    struct probe probe = {.fixture = f, .least = INFINITY};
-    snprintf(path, sizeof path, "%s/influence.txt", f->path);
+    struct probe probe = {.golden = g, .least = INFINITY};
+    snprintf(path, sizeof path, "%s/influence.txt", g->path);
     FILE *list = fopen(path, "r");
     if (!list) {
-        printf("  %s has no influence.txt\n", f->name);
+        printf("  %s has no influence.txt\n", g->name);
         return;
     }
     assert_non_null(mkdtemp(folder));
     snprintf(probe.model, sizeof probe.model, "%s/model", folder);
-    snprintf(command, sizeof command, "cp -rL '%s/model' '%s'", f->path, folder);
+    snprintf(command, sizeof command, "cp -rL '%s/model' '%s'", g->path, folder);
     assert_int_equal(system(command), 0);
     for (enum result r = 0; r < N_RESULTS; r++)
-        if (case_for(f, r)) probe.known[r] = draw(&probe, r);
+        if (case_for(g, r)) probe.known[r] = draw(&probe, r);
     try_listed(&probe, list);
     fclose(list);
     snprintf(command, sizeof command, "rm -r '%s'", folder);
     assert_int_equal(system(command), 0);
-    printf("  %-12s %d tensors zeroed, the least that matters moves the result by %.2e (gate %.0e)\n",
-           f->name, probe.n_tried, probe.least, LEAST);
+    printf("  %-12s %d tensors zeroed, the least that matters moves the result by %.2e (at least %.0e)\n",
+           g->name, probe.n_tried, probe.least, LEAST);
     assert_int_equal(probe.n_wrong, 0);
     assert_true(probe.n_tried >= 5);
 }
 
+static const struct golden_test tests[] = {{"influence", test_influence, PRECISION_F32, false, NULL}};
+
+static const struct suite *const *suites_of(const struct fixture *f) {
+    static const struct suite influence_suite = {"every tensor", tests, COUNT_OF(tests), tolerances,
+                                                 tolerances},
+                              *const suites[] = {&influence_suite, NULL};
+    return f->pipeline ? suites : NULL;
+}
+
 int main(void) {
-    static const struct ring_test tests[] = {{"influence", test_influence, PRECISION_F32, false, NULL}};
-    return rings_main("influence", tests, 1, gates, gates);
+    return golden_main("influence", suites_of);
 }

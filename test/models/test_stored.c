@@ -5,16 +5,19 @@
  * (test/golden/stored.py). That each type's numbers are right to the bit is in test_weights.c. */
 #include "test/lib/golden_run.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 #include <limits.h>
 
-static const struct gate gates[] = {
+static const struct tolerance tolerances[] = {
     {"hidden", 5.12e-6, 1e-5}, {"pooled", 2e-7, 6e-7},         {"latent after a step", 1.18e-6, 4e-6},
     {"latent", 1.81e-6, 6e-6}, {"noise.randn", 9.16e-7, 2e-6}, {0},
 };
 
 /* In bf16, of which the reference's own errors are not known here: measured under emulation. A tensor of
  * another type than it is has an error of its own size. */
-static const struct gate gpu_gates[] = {
+static const struct tolerance gpu_tolerances[] = {
     {"hidden", 1.08e-2, 3e-2}, {"pooled", 3.32e-3, 1e-2},      {"latent after a step", 3.29e-3, 1e-2},
     {"latent", 6.15e-3, 2e-2}, {"noise.randn", 9.16e-7, 2e-6}, {0},
 };
@@ -30,7 +33,7 @@ static void see_types(const struct sluice_model *model) {
 }
 
 static void run_cases(struct public_run *p) {
-    json_t *cases = json_object_get(p->fixture->expect, "cases"), *c;
+    json_t *cases = json_object_get(p->golden->expect, "cases"), *c;
     size_t i;
     json_array_foreach(cases, i, c) {
         char latent[PATH], file[TAIL];
@@ -49,9 +52,9 @@ static void run_cases(struct public_run *p) {
     }
 }
 
-static void test_found(const struct fixture *f) {
+static void test_found(const struct golden *g) {
     char path[PATH];
-    struct public_run *p = open_run(f, model_path(f, path), false);
+    struct public_run *p = open_run(g, model_path(g, path), false);
     see_types(p->model);
     run_cases(p);
     close_run(p);
@@ -59,92 +62,61 @@ static void test_found(const struct fixture *f) {
 
 /* ---- each part by its flag ---- */
 
-enum { DIFFUSION_MODEL, LLM, CLIP_L, T5XXL, VAE, TOKENIZER, N_FLAGS };
-
-#define VAE_FILE "vae/diffusion_pytorch_model.safetensors"
-
-/* Files below model/; NULL: no flag. */
-static const struct {
-    const char *fixture, *file[N_FLAGS];
-} flagged[] = {
-    {"zimage_gguf",
-     {[DIFFUSION_MODEL] = "diffusion_models/zimage.gguf",
-      [LLM] = "text_encoders/qwen3.gguf",
-      [VAE] = VAE_FILE}},
-    {"zimage_comfy",
-     {[DIFFUSION_MODEL] = "diffusion_models/zimage.safetensors",
-      [LLM] = "text_encoder_a/model.safetensors",
-      [VAE] = VAE_FILE,
-      [TOKENIZER] = "../../zimage_gguf/model/text_encoders/qwen3.gguf"}},
-    {"flux_gguf",
-     {[DIFFUSION_MODEL] = "unet/flux.gguf",
-      [T5XXL] = "t5/t5.gguf",
-      [CLIP_L] = "clip/model.safetensors",
-      [VAE] = VAE_FILE}},
-    {"flux_fp8",
-     {[DIFFUSION_MODEL] = "unet/flux.gguf",
-      [T5XXL] = "t5/t5xxl_fp8_e4m3fn_scaled.safetensors",
-      [CLIP_L] = "clip",
-      [VAE] = "vae"}},
-};
-
-static void test_flagged(const struct fixture *f) {
-    static char path[N_FLAGS][PATH];
-    const char *flag[N_FLAGS] = {0};
-    size_t i = 0;
-    while (i < (size_t)COUNT_OF(flagged) && strcmp(flagged[i].fixture, f->name)) i++;
-    assert_true(i < (size_t)COUNT_OF(flagged));
-    for (int k = 0; k < N_FLAGS; k++) {
-        if (!flagged[i].file[k]) continue;
-        snprintf(path[k], PATH, "%s/model/%s", f->path, flagged[i].file[k]);
-        flag[k] = path[k];
+static void test_flagged(const struct golden *g) {
+    static char paths[8][PATH];
+    struct sluice_model_options from = *g->fixture->stored->flags;
+    const char **flags[] = {&from.diffusion_model, &from.llm, &from.clip_l,
+                            &from.t5xxl,           &from.vae, &from.tokenizer};
+    for (int i = 0; i < COUNT_OF(flags); i++) {
+        if (!*flags[i]) continue;
+        snprintf(paths[i], PATH, "%s/model/%s", g->path, *flags[i]);
+        *flags[i] = paths[i];
     }
-    struct public_run *p =
-        open_parts(f,
-                   &(struct sluice_model_options){.struct_size = sizeof(struct sluice_model_options),
-                                                  .diffusion_model = flag[DIFFUSION_MODEL],
-                                                  .llm = flag[LLM],
-                                                  .clip_l = flag[CLIP_L],
-                                                  .t5xxl = flag[T5XXL],
-                                                  .vae = flag[VAE],
-                                                  .tokenizer = flag[TOKENIZER]},
-                   false);
+    from.struct_size = sizeof from;
+    struct public_run *p = open_parts(g, &from, false);
     run_cases(p);
     close_run(p);
 }
 
 /* ---- in the folders of Hugging Face's layout ---- */
 
-static void link_part(const struct fixture *f, const char *folder, const char *to, const char *part) {
+static void link_part(const struct golden *g, const char *folder, const char *to, const char *part) {
     char from[PATH], real[PATH_MAX], name[PATH];
-    snprintf(from, sizeof from, "%s/model/%s", f->path, part);
+    snprintf(from, sizeof from, "%s/model/%s", g->path, part);
     snprintf(name, sizeof name, "%s/%s", folder, to);
     assert_non_null(realpath(from, real));
     assert_int_equal(symlink(real, name), 0);
 }
 
-static void test_foldered(const struct fixture *f) {
+static void test_foldered(const struct golden *g) {
     char folder[] = "/tmp/sluice-stored-XXXXXX", command[PATH];
-    bool own_text = !strcmp(f->name, "zimage_gguf");
+    const struct stored *stored = g->fixture->stored;
     assert_non_null(mkdtemp(folder));
-    link_part(f, folder, "transformer", "diffusion_models");
-    link_part(f, folder, "text_encoder", own_text ? "text_encoders" : "text_encoder_a");
-    if (!own_text) link_part(f, folder, "tokenizer", "tokenizer");
-    link_part(f, folder, "vae", "vae");
-    struct public_run *p = open_run(f, folder, false);
+    link_part(g, folder, "transformer", "diffusion_models");
+    link_part(g, folder, "text_encoder", stored->text_encoder);
+    if (stored->tokenizer) link_part(g, folder, "tokenizer", stored->tokenizer);
+    link_part(g, folder, "vae", "vae");
+    struct public_run *p = open_run(g, folder, false);
     run_cases(p);
     close_run(p);
     snprintf(command, sizeof command, "rm -r '%s'", folder);
     assert_int_equal(system(command), 0);
 }
 
+static const struct golden_test tests[] = {
+    {"found by content", test_found, PRECISION_F32, true, NULL},
+    {"by flags", test_flagged, PRECISION_F32, false, NULL},
+    {"in folders", test_foldered, PRECISION_F32, false, "case0.hidden.uncond"},
+};
+
+static const struct suite *const *suites_of(const struct fixture *f) {
+    static const struct suite stored = {"stored", tests, COUNT_OF(tests), tolerances, gpu_tolerances},
+                              *const suites[] = {&stored, NULL};
+    return f->stored ? suites : NULL;
+}
+
 int main(void) {
-    static const struct ring_test tests[] = {
-        {"found by content", test_found, PRECISION_F32, true, NULL},
-        {"by flags", test_flagged, PRECISION_F32, false, NULL},
-        {"in folders", test_foldered, PRECISION_F32, false, "case0.hidden.uncond"},
-    };
-    int failed = rings_main_in("test/golden/stored", "stored", tests, COUNT_OF(tests), gates, gpu_gates);
+    int failed = golden_main("stored", suites_of);
     for (enum dtype type = 0; type < N_DTYPES; type++) {
         if (!dtype_is_weight(type) || seen[type]) continue;
         printf("no fixture has weights of %s\n", dtype_name(type));

@@ -3,7 +3,11 @@
  *
  * Random cases: SEED in the environment moves all of them. */
 #include "engine/base/random.h"
-#include "test/lib/rings.h"
+#include "test/lib/bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { CASES = 40, COLUMNS_MOST = 1500, WORKSPACE = 64 << 20 };
 
@@ -240,9 +244,9 @@ int main(void) {
     };
     const char *seed = getenv("SEED");
     random_state = seed ? strtoull(seed, NULL, 0) : 1;
-    sys_init_machine(&rings_state.sys);
-    rings_state.device = device_open(&rings_state.sys, "cpu", RING_THREADS, false, &problem);
-    eager = (struct eager){{.name = "eager", .cost = eager_cost, .run = eager_run}, rings_state.device};
+    sys_init_machine(&golden_state.sys);
+    golden_state.device = device_open(&golden_state.sys, "cpu", GOLDEN_THREADS, false, &problem);
+    eager = (struct eager){{.name = "eager", .cost = eager_cost, .run = eager_run}, golden_state.device};
     int n = COUNT_OF(tests), failed = eager.target ? cmocka_run_group_tests(tests, NULL, NULL) : n;
     if (eager.target) eager.target->destroy(eager.target);
     printf("%d passed, %d failed\n", n - failed, failed);

@@ -4,10 +4,14 @@
  * A block's input is a picture in the family's canvas. */
 #include "engine/base/random.h"
 #include "models/vae_blocks.h"
-#include "test/lib/rings.h"
+#include "test/lib/bench.h"
+#include "test/lib/suites.h"
 #include "test/lib/vae_run.h"
 
-static const struct gate gates[] = {
+#include <stdio.h>
+#include <string.h>
+
+static const struct tolerance tolerances[] = {
     {"vae.resnet", 2.52e-7, 8e-7},
     {"vae.resnet_shortcut", 2.89e-7, 9e-7},
     {"vae.attention", 2.18e-7, 7e-7},
@@ -19,7 +23,7 @@ static const struct gate gates[] = {
 
 /* Convolutions round their operands to TF32 there, attention and its products to bf16. measured: under
  * emulation. */
-static const struct gate gpu_gates[] = {
+static const struct tolerance gpu_tolerances[] = {
     {"vae.resnet", 1.73e-4, 5e-4},
     {"vae.resnet_shortcut", 2.88e-4, 9e-4},
     {"vae.attention", 3.93e-3, 8e-3},
@@ -29,12 +33,12 @@ static const struct gate gpu_gates[] = {
     {0},
 };
 
-static struct bench *open_decoder(const struct fixture *f) {
-    struct tensor latent = ring_single(f, "decoder.in"), out = ring_single(f, "decoder.out");
+static struct bench *open_decoder(const struct golden *g) {
+    struct tensor latent = golden_single(g, "decoder.in"), out = golden_single(g, "decoder.out");
     struct lane lane = {.latent = latent,
                         .picture =
                             test_tensor(DTYPE_F32, 3, (int32_t[]){out.dim[1], out.dim[2], out.dim[0]})};
-    return bench_open(f, recipe_slot(f->model->recipe, FAMILY_DECODER), lane);
+    return bench_open(g, recipe_slot(g->model->recipe, FAMILY_DECODER), lane);
 }
 
 /* [C, Y, X] to [Y, X, C]. */
@@ -74,57 +78,57 @@ static int level_of(const struct block *block) {
     return level;
 }
 
-static struct tensor ring_picture(const struct fixture *f, const char *name, const char *side) {
+static struct tensor golden_picture(const struct golden *g, const char *name, const char *side) {
     char path[64];
     snprintf(path, sizeof path, "%s.%s", name, side);
-    return channels_last(ring_single(f, path));
+    return channels_last(golden_single(g, path));
 }
 
-static void expect_picture(const struct fixture *f, const char *name, struct tensor ours) {
-    struct tensor out = ring_picture(f, name, "out");
+static void expect_picture(const struct golden *g, const char *name, struct tensor ours) {
+    struct tensor out = golden_picture(g, name, "out");
     for (int i = 0; i < 3; i++) assert_int_equal(ours.dim[i], out.dim[i]);
-    expect_close(f, name, ours, out.data);
+    expect_close(g, name, ours, out.data);
 }
 
-static void one_block(const struct fixture *f, const char *name) {
-    struct bench *b = open_decoder(f);
+static void one_block(const struct golden *g, const char *name) {
+    struct bench *b = open_decoder(g);
     const struct vae_state *s = b->lane.state;
-    json_t *about = json_object_get(json_object_get(f->expect, "blocks"), name);
+    json_t *about = json_object_get(json_object_get(g->expect, "blocks"), name);
     const struct block *block = block_of(b, json_string_value(json_object_get(about, "module")));
-    put_picture(b, ring_picture(f, name, "in"), level_of(block));
+    put_picture(b, golden_picture(g, name, "in"), level_of(block));
     bench_visit(b, block, 0);
-    expect_picture(f, name, s->canvas.picture);
+    expect_picture(g, name, s->canvas.picture);
     bench_close(b);
 }
 
-static void test_blocks(const struct fixture *f) {
-    one_block(f, "vae.resnet");
-    one_block(f, "vae.resnet_shortcut");
-    one_block(f, "vae.attention");
-    one_block(f, "vae.upsampler");
+static void test_blocks(const struct golden *g) {
+    one_block(g, "vae.resnet");
+    one_block(g, "vae.resnet_shortcut");
+    one_block(g, "vae.attention");
+    one_block(g, "vae.upsampler");
 }
 
-static void test_mid(const struct fixture *f) {
-    struct bench *b = open_decoder(f);
+static void test_mid(const struct golden *g) {
+    struct bench *b = open_decoder(g);
     const struct vae_state *s = b->lane.state;
-    put_picture(b, ring_picture(f, "vae.mid", "in"), 0);
+    put_picture(b, golden_picture(g, "vae.mid", "in"), 0);
     bench_visit(b, bench_block(b, "mid_block.resnets.0"), 0);
     bench_visit(b, bench_block(b, "mid_block.attentions.0"), 0);
     bench_visit(b, bench_block(b, "mid_block.resnets.1"), 0);
-    expect_picture(f, "vae.mid", s->canvas.picture);
+    expect_picture(g, "vae.mid", s->canvas.picture);
     bench_close(b);
 }
 
-/* The ring's latent is scaled and shifted already. */
-static void test_decoder(const struct fixture *f) {
-    struct bench *b = open_decoder(f);
+/* The reference's latent is scaled and shifted already. */
+static void test_decoder(const struct golden *g) {
+    struct bench *b = open_decoder(g);
     struct vae_settings plain;
     memcpy(&plain, b->settings, sizeof plain);
     plain.scale = 1;
     plain.shift = 0;
     b->settings = &plain;
     bench_all(b, 0);
-    expect_picture(f, "decoder", b->lane.picture);
+    expect_picture(g, "decoder", b->lane.picture);
     bench_close(b);
 }
 
@@ -138,14 +142,14 @@ static void decode_run(struct vae_run *r, struct bench *b, const void *want) {
     assert_memory_equal(picture.data, want, (size_t)tensor_bytes(&picture));
 }
 
-static void test_places(const struct fixture *f) {
+static void test_places(const struct golden *g) {
     static struct vae_run d;
     const uint64_t plenty = (uint64_t)1 << 40;
     uint64_t peak[2];
-    struct bench *b = open_decoder(f);
+    struct bench *b = open_decoder(g);
     bench_all(b, 0);
     struct tensor want = test_copy(b->lane.picture);
-    struct device *paced = paced_open(&rings_state.sys, b->eager.target, 0, &b->error);
+    struct device *paced = paced_open(&golden_state.sys, b->eager.target, 0, &b->error);
     assert_ok(&b->error);
     vae_run_measure(&d, b->component, &b->lane, 1, paced);
     for (int host = 0; host < 2; host++) {
@@ -154,7 +158,7 @@ static void test_places(const struct fixture *f) {
         decode_run(&d, b, want.data);
         peak[host] = d.plan.vram_peak_bytes;
     }
-    printf("  %-10s device memory of the decoder: %llu with the canvas there, %llu without\n", f->name,
+    printf("  %-10s device memory of the decoder: %llu with the canvas there, %llu without\n", g->name,
            (unsigned long long)peak[0], (unsigned long long)peak[1]);
     visit_list_destroy(&d.visits);
     paced->destroy(paced);
@@ -169,9 +173,9 @@ static void test_places(const struct fixture *f) {
 /* ---- a small canvas ---- */
 
 /* A latent of these sizes, decoded with a large or a small canvas, whose bytes go to *canvas_bytes. */
-static struct tensor decode_in(const struct fixture *f, int32_t Y, int32_t X, bool tiled,
+static struct tensor decode_in(const struct golden *g, int32_t Y, int32_t X, bool tiled,
                                uint64_t *canvas_bytes) {
-    const struct component *c = model_component(f->model, FAMILY_DECODER);
+    const struct component *c = model_component(g->model, FAMILY_DECODER);
     uint64_t random = 5;
     struct lane lane = {
         .latent = test_tensor(DTYPE_F32, 3, (int32_t[]){c->latent_channels, Y, X}),
@@ -179,7 +183,7 @@ static struct tensor decode_in(const struct fixture *f, int32_t Y, int32_t X, bo
         .tiled = tiled};
     for (int64_t i = 0; i < tensor_elements(&lane.latent); i++)
         ((float *)lane.latent.data)[i] = (float)((double)random_below(&random, 4001) / 1000 - 2);
-    struct bench *b = bench_open(f, recipe_slot(f->model->recipe, FAMILY_DECODER), lane);
+    struct bench *b = bench_open(g, recipe_slot(g->model->recipe, FAMILY_DECODER), lane);
     *canvas_bytes = b->state.bytes;
     memset(b->state.base, 0xff, b->state.bytes);
     bench_all(b, 0);
@@ -189,16 +193,16 @@ static struct tensor decode_in(const struct fixture *f, int32_t Y, int32_t X, bo
 }
 
 /* The same bits; less memory where pictures are many times as high as a band. */
-static void test_tiled(const struct fixture *f) {
+static void test_tiled(const struct golden *g) {
     static const int32_t sizes[][2] = {{2, 2}, {7, 3}, {1, 33}, {37, 50}, {70, 31}, {9, 130}, {66, 66}};
     for (int i = 0; i < COUNT_OF(sizes); i++) {
         uint64_t kept_bytes, tiled_bytes;
-        void *mark = rings_state.memory;
+        void *mark = golden_state.memory;
         int32_t Y = sizes[i][0], X = sizes[i][1];
-        struct tensor kept = decode_in(f, Y, X, false, &kept_bytes),
-                      tiled = decode_in(f, Y, X, true, &tiled_bytes);
+        struct tensor kept = decode_in(g, Y, X, false, &kept_bytes),
+                      tiled = decode_in(g, Y, X, true, &tiled_bytes);
         assert_memory_equal(kept.data, tiled.data, (size_t)tensor_bytes(&kept));
-        printf("  %-10s canvas of a latent of %dx%d: %llu, small %llu\n", f->name, Y, X,
+        printf("  %-10s canvas of a latent of %dx%d: %llu, small %llu\n", g->name, Y, X,
                (unsigned long long)kept_bytes, (unsigned long long)tiled_bytes);
         assert_true(tiled_bytes <= kept_bytes);
         if (Y * X >= 37 * 50) assert_true(tiled_bytes * 10 < kept_bytes * 9);
@@ -206,11 +210,10 @@ static void test_tiled(const struct fixture *f) {
     }
 }
 
-int main(void) {
-    static const struct ring_test tests[] = {{"blocks", test_blocks, PRECISION_F32, true, "decoder.in"},
-                                             {"mid", test_mid, PRECISION_F32, true, "decoder.in"},
-                                             {"decoder", test_decoder, PRECISION_F32, true, "decoder.in"},
-                                             {"places", test_places, PRECISION_F32, false, "decoder.in"},
-                                             {"tiled", test_tiled, PRECISION_F32, false, "decoder.in"}};
-    return rings_main("vae rings", tests, COUNT_OF(tests), gates, gpu_gates);
-}
+static const struct golden_test tests[] = {{"blocks", test_blocks, PRECISION_F32, true, "decoder.in"},
+                                           {"mid", test_mid, PRECISION_F32, true, "decoder.in"},
+                                           {"decoder", test_decoder, PRECISION_F32, true, "decoder.in"},
+                                           {"places", test_places, PRECISION_F32, false, "decoder.in"},
+                                           {"tiled", test_tiled, PRECISION_F32, false, "decoder.in"}};
+
+const struct suite blocks_vae = {"vae", tests, COUNT_OF(tests), tolerances, gpu_tolerances};

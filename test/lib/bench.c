@@ -1,0 +1,97 @@
+#include "test/lib/bench.h"
+
+#include "engine/run/pins.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BENCH_SCRATCH = 64 << 20 };
+
+void eager_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
+    (void)device, (void)op;
+    *cost = (struct op_cost){0};
+}
+
+enum status eager_run(struct device *device, const struct op *op, void *none, struct error *e) {
+    struct device *target = ((struct eager *)device)->target;
+    struct op_cost cost = {0};
+    double stalled = 0;
+    (void)none;
+    target->cost(target, op, &cost);
+    void *workspace = device_bytes(cost.workspace_bytes + 1);
+    if (target->prepare(target, op, e) == OK) target->run(target, op, workspace, e);
+    if (e->code == OK) device_wait(target, &stalled, e);
+    device_bytes_free(workspace, cost.workspace_bytes + 1);
+    return e->code;
+}
+
+struct bench *bench_open(const struct golden *g, int slot, struct lane lane) {
+    struct bench *b = test_memory(sizeof *b);
+    bool ok = true;
+    b->component = &g->model->component[slot];
+    b->settings = b->component->settings;
+    b->lane = lane;
+    b->lane.state = test_memory(b->component->family->lane_state_bytes);
+    b->state = arena_counting();
+    b->component->family->declare(b->component, &b->lane, 1, &b->state, &b->state, &ok);
+    b->state = (struct arena){.bytes = b->state.peak};
+    b->state.base = test_memory(b->state.bytes);
+    memset(b->lane.state, 0, b->component->family->lane_state_bytes);
+    b->component->family->declare(b->component, &b->lane, 1, &b->state, &b->state, &ok);
+    assert_true(ok);
+    b->scratch = (struct arena){.bytes = BENCH_SCRATCH, .base = device_bytes(BENCH_SCRATCH)};
+    b->eager = (struct eager){{.name = "eager", .cost = eager_cost, .run = eager_run}, golden_state.device};
+    b->context = (struct context){.device = &b->eager.device,
+                                  .precision = golden_state.precision,
+                                  .scratch = &b->scratch,
+                                  .error = &b->error};
+    return b;
+}
+
+void bench_close(struct bench *b) {
+    device_bytes_free(b->scratch.base, BENCH_SCRATCH);
+}
+
+void bench_visit(struct bench *b, const struct block *block, float timestep) {
+    char *image = device_bytes(block->bytes);
+    void *weights = calloc(1, block->kind->weights_bytes);
+    for (int i = 0; i < block->n_segments; i++) {
+        const struct image_segment *s = &block->segments[i];
+        source_read(&block->index->sources[s->source], image + s->image_offset, s->bytes, s->file_offset,
+                    &b->error);
+    }
+    block_point(block, image, weights);
+    struct visit_scope scope = {.settings = b->settings,
+                                .lane = &b->lane,
+                                .number = block->number,
+                                .n_timesteps = 1,
+                                .timesteps = &timestep};
+    b->scratch.used = 0;
+    block->kind->forward(&b->context, weights, &scope);
+    free(weights);
+    device_bytes_free(image, block->bytes);
+    assert_ok(&b->error);
+}
+
+const struct block *bench_block(const struct bench *b, const char *name) {
+    for (int i = 0; i < b->component->n_blocks; i++)
+        if (!strcmp(b->component->blocks[i].name, name)) return &b->component->blocks[i];
+    fail_msg("there is no block %s", name);
+    return NULL;
+}
+
+void bench_gather(struct bench *b, struct tensor ids) {
+    struct block rows;
+    block_gather_rows(&golden_state.sys, &b->component->tables[0], ids.data, ids.dim[0], &rows, &b->error);
+    assert_ok(&b->error);
+    bench_visit(b, &rows, 0);
+    block_destroy(&golden_state.sys, &rows);
+}
+
+void bench_all(struct bench *b, float timestep) {
+    struct visit_list list = {.sys = &golden_state.sys};
+    component_visits(b->component, 0, &b->lane, 1, 1, &list, &b->error);
+    for (int i = 0; i < list.n_visits; i++)
+        bench_visit(b, &b->component->blocks[list.visits[i].block], timestep);
+    visit_list_destroy(&list);
+}

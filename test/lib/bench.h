@@ -1,0 +1,47 @@
+/* The bench on which blocks of a component run one by one: each forward for real, on the CPU device or on the
+ * one that SLUICE_TEST_DEVICE names. */
+#ifndef SLUICE_TEST_BENCH_H
+#define SLUICE_TEST_BENCH_H
+
+#include "test/lib/golden.h"
+
+/* The device that prepares an operator and finds it a workspace when it comes. */
+struct eager {
+    struct device device;
+    struct device *target;
+};
+
+/* Its functions. */
+void eager_cost(const struct device *device, const struct op *op, struct op_cost *cost);
+
+enum status eager_run(struct device *device, const struct op *op, void *none, struct error *e);
+
+/* One lane of a component, on which its blocks' forwards run one by one. */
+struct bench {
+    const struct component *component;
+    struct lane lane;
+    const void *settings;
+    struct eager eager;
+    struct context context;
+    struct arena state, scratch;
+    struct error error;
+};
+
+/* The lane's tensors are the caller's; its state is declared here. */
+struct bench *bench_open(const struct golden *g, int slot, struct lane lane);
+
+void bench_close(struct bench *b);
+
+/* Reads the block's image and runs its forward once. */
+void bench_visit(struct bench *b, const struct block *block, float timestep);
+
+/* The block of that name. */
+const struct block *bench_block(const struct bench *b, const char *name);
+
+/* The rows of these tokens, of a text encoder. */
+void bench_gather(struct bench *b, struct tensor ids);
+
+/* All visits of one evaluation, as the family lists them. */
+void bench_all(struct bench *b, float timestep);
+
+#endif

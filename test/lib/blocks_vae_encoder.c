@@ -1,0 +1,219 @@
+/* The encoder against the reference, on data of its own (test/golden/vae_encoder.py): its moments, every
+ * weight's influence on them, the same bits with a large and a small canvas, on the device and on the host,
+ * and for pictures of several sizes in one stage. */
+#include "engine/base/random.h"
+#include "loaders/loaders.h"
+#include "models/models.h"
+#include "models/vae_blocks.h"
+#include "test/lib/bench.h"
+#include "test/lib/suites.h"
+#include "test/lib/vae_run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct tolerance tolerances[] = {{"moments", 9.05e-7, 2.7e-6}, {0}};
+/* Convolutions round their operands to TF32 there, attention and its products to bf16. measured: under
+ * emulation. */
+static const struct tolerance gpu_tolerances[] = {{"moments", 2.89e-3, 8e-3}, {0}};
+
+/* ---- opening ---- */
+
+enum { ENCODER_SLOT = 0 }; /* these models have nothing else */
+
+void vae_encoder_open(struct golden *g) {
+    struct sys *sys = &golden_state.sys;
+    struct config config = {0};
+    struct error e = {0};
+    char path[GOLDEN_PATH + 64];
+    g->model = calloc(1, sizeof *g->model);
+    assert_non_null(g->model);
+    struct component *c = &g->model->component[ENCODER_SLOT];
+    g->bf16 = json_object(); /* PyTorch's errors in bf16 are not known */
+    *c = (struct component){.family = &family_vae_kl_encoder, .sys = sys};
+    snprintf(path, sizeof path, "%s/diffusion_pytorch_model.safetensors", g->path);
+    safetensors_open(sys, path, &c->index, &e);
+    snprintf(path, sizeof path, "%s/config.json", g->path);
+    config_read(sys, path, &config, &e);
+    assert_ok(&e);
+    assert_true(c->family->probe(&c->index) && !family_vae_kl.probe(&c->index));
+    component_bind(c, &config, &e);
+    assert_ok(&e);
+    assert_int_equal(c->n_unknown, 0);
+    config_destroy(&config);
+}
+
+void vae_encoder_close(struct golden *g) {
+    component_destroy(&g->model->component[ENCODER_SLOT]);
+    free(g->model);
+}
+
+static const struct component *encoder_of(const struct golden *g) {
+    return &g->model->component[ENCODER_SLOT];
+}
+
+/* ---- lanes ---- */
+
+static struct lane lane_of(const struct golden *g, struct tensor picture, bool tiled) {
+    const struct component *c = encoder_of(g);
+    int32_t factor = c->pixel_factor;
+    int32_t dim[3] = {picture.dim[0] / factor, picture.dim[1] / factor, 2 * c->latent_channels};
+    return (struct lane){.picture = picture, .moments = test_tensor(DTYPE_F32, 3, dim), .tiled = tiled};
+}
+
+static struct lane golden_lane(const struct golden *g, int i) {
+    char name[32];
+    snprintf(name, sizeof name, "picture%d", i);
+    return lane_of(g, golden(g, name), false);
+}
+
+/* Of so many latent pixels. */
+static struct lane random_lane(const struct golden *g, int32_t Y, int32_t X, bool tiled) {
+    int32_t factor = encoder_of(g)->pixel_factor;
+    uint64_t random = (uint64_t)Y + 1;
+    struct tensor picture = test_tensor(DTYPE_F32, 3, (int32_t[]){Y * factor, X * factor, 3});
+    for (int64_t i = 0; i < tensor_elements(&picture); i++)
+        ((float *)picture.data)[i] = (float)((double)random_below(&random, 256) / 127.5 - 1);
+    return lane_of(g, picture, tiled);
+}
+
+static void assert_same(struct tensor a, struct tensor b) {
+    assert_memory_equal(a.data, b.data, (size_t)tensor_bytes(&b));
+}
+
+/* ---- tests ---- */
+
+static void test_moments(const struct golden *g) {
+    const struct component *c = encoder_of(g);
+    assert_true(c->latent_scale == 0.7f && c->latent_shift > 0 && c->latent_shift < 0.2f);
+    for (int i = 0; i < 2; i++) {
+        char name[32];
+        struct bench *b = bench_open(g, ENCODER_SLOT, golden_lane(g, i));
+        bench_all(b, 0);
+        snprintf(name, sizeof name, "moments%d", i);
+        struct tensor truth = golden(g, name);
+        assert_int_equal(tensor_elements(&b->lane.moments), tensor_elements(&truth));
+        expect_close(g, "moments", b->lane.moments, truth.data);
+        bench_close(b);
+    }
+}
+
+/* All blocks, of one of them with number `weight` left zero. */
+static void encode_without(struct bench *b, int block, int weight) {
+    for (int i = 0; i < b->component->n_blocks; i++) {
+        struct block copy = b->component->blocks[i];
+        struct image_segment segments[BLOCK_WEIGHTS_MAX];
+        for (int k = copy.n_segments = 0; k < b->component->blocks[i].n_segments; k++)
+            if (i != block || k != weight) segments[copy.n_segments++] = copy.segments[k];
+        copy.segments = segments;
+        bench_visit(b, &copy, 0);
+    }
+}
+
+/* A key bias adds the same to all scores of a query: softmax cancels it. */
+static bool matters(const struct block *block, int weight) {
+    return block->tensors[weight].offset != offsetof(struct attention_weights, k_bias) ||
+           strcmp(block->kind->name, "attention");
+}
+
+static void test_influence(const struct golden *g) {
+    const double LEAST = 1e-3, NOTHING = 1e-6;
+    struct bench *b = bench_open(g, ENCODER_SLOT, golden_lane(g, 0));
+    double least = INFINITY;
+    int n = 0;
+    bench_all(b, 0);
+    struct tensor truth = test_copy(b->lane.moments);
+    for (int i = 0; i < b->component->n_blocks; i++) {
+        const struct block *block = &b->component->blocks[i];
+        assert_int_equal(block->n_segments, block->n_tensors);
+        for (int k = 0; k < block->n_tensors; k++, n++) {
+            encode_without(b, i, k);
+            double moved = distance(b->lane.moments.data, truth.data, tensor_elements(&truth));
+            bool right = matters(block, k) ? moved > LEAST : moved < NOTHING;
+            if (!right) fail_msg("%s: tensor %d zeroed moves the moments by %.2e", block->name, k, moved);
+            if (matters(block, k) && moved < least) least = moved;
+        }
+    }
+    printf("  %-10s %d tensors zeroed, the least that matters moves the moments by %.2e\n", g->name, n,
+           least);
+    assert_int_equal(n, b->component->index.n_entries);
+    bench_close(b);
+}
+
+/* With garbage in the canvas; its bytes to *bytes. */
+static struct tensor encode_in(const struct golden *g, int32_t Y, int32_t X, bool tiled, uint64_t *bytes) {
+    struct bench *b = bench_open(g, ENCODER_SLOT, random_lane(g, Y, X, tiled));
+    *bytes = b->state.bytes;
+    memset(b->state.base, 0xff, b->state.bytes);
+    bench_all(b, 0);
+    bench_close(b);
+    return b->lane.moments;
+}
+
+/* The same bits; less memory where pictures are many times as high as a band. */
+static void test_tiled(const struct golden *g) {
+    static const int32_t sizes[][2] = {{1, 1}, {7, 3}, {1, 33}, {37, 50}, {70, 31}, {9, 130}, {66, 66}};
+    for (int i = 0; i < COUNT_OF(sizes); i++) {
+        uint64_t kept_bytes, tiled_bytes;
+        void *mark = golden_state.memory;
+        int32_t Y = sizes[i][0], X = sizes[i][1];
+        struct tensor kept = encode_in(g, Y, X, false, &kept_bytes),
+                      tiled = encode_in(g, Y, X, true, &tiled_bytes);
+        assert_same(kept, tiled);
+        printf("  %-10s canvas for moments of %dx%d: %llu, small %llu\n", g->name, Y, X,
+               (unsigned long long)kept_bytes, (unsigned long long)tiled_bytes);
+        assert_true(tiled_bytes <= kept_bytes);
+        if (encoder_of(g)->pixel_factor == 8 && Y * X >= 37 * 50)
+            assert_true(tiled_bytes * 10 < kept_bytes * 9);
+        test_memory_free_to(mark);
+    }
+}
+
+enum { LANES = 3 };
+
+/* A stage of pictures of these sizes: each has the bits that it has alone. */
+static void run_lanes(struct vae_run *r, struct device *device, const struct lane *alone, bool on_host) {
+    const uint64_t plenty = (uint64_t)1 << 40;
+    plan_solve(&r->need, plenty, plenty, &r->plan);
+    if (on_host) plan_solve(&r->need, plenty, r->plan.vram_least_bytes, &r->plan);
+    if (device->memory) assert_int_equal(r->plan.stage[0].pictures_on_host, on_host);
+    for (int i = 0; i < LANES; i++)
+        memset(r->stage.lanes[i].moments.data, 0, (size_t)tensor_bytes(&alone[i].moments));
+    vae_run_execute(r);
+    for (int i = 0; i < LANES; i++) assert_same(r->stage.lanes[i].moments, alone[i].moments);
+}
+
+static void test_lanes(const struct golden *g) {
+    static const int32_t sizes[LANES][2] = {{3, 40}, {33, 47}, {8, 5}};
+    static struct vae_run r;
+    struct lane alone[LANES], lanes[LANES];
+    struct error e = {0};
+    struct device *paced = paced_open(&golden_state.sys, golden_state.device, 0, &e);
+    assert_ok(&e);
+    for (int tiled = 0; tiled < 2; tiled++) {
+        for (int i = 0; i < LANES; i++) {
+            struct bench *b = bench_open(g, ENCODER_SLOT, random_lane(g, sizes[i][0], sizes[i][1], tiled));
+            bench_all(b, 0);
+            bench_close(b);
+            alone[i] = lanes[i] = b->lane;
+            lanes[i].moments = test_copy(b->lane.moments);
+        }
+        for (int separate = 0; separate < 2; separate++) {
+            struct device *device = separate ? paced : golden_state.device;
+            vae_run_measure(&r, encoder_of(g), lanes, LANES, device);
+            if (!separate) r.residents.device = NULL;
+            for (int on_host = 0; on_host <= separate; on_host++) run_lanes(&r, device, alone, on_host);
+            visit_list_destroy(&r.visits);
+        }
+    }
+    paced->destroy(paced);
+}
+
+static const struct golden_test tests[] = {{"moments", test_moments, PRECISION_F32, true, NULL},
+                                           {"influence", test_influence, PRECISION_F32, false, NULL},
+                                           {"tiled", test_tiled, PRECISION_F32, false, NULL},
+                                           {"lanes", test_lanes, PRECISION_F32, false, NULL}};
+
+const struct suite blocks_vae_encoder = {"vae encoder", tests, COUNT_OF(tests), tolerances, gpu_tolerances};

@@ -1,0 +1,56 @@
+#include "test/lib/fixtures.h"
+
+#include "test/lib/suites.h"
+
+static const struct suite *const zimage[] = {&blocks_zimage, &blocks_vae, NULL};
+static const struct suite *const flux[] = {&blocks_flux, &blocks_clip, &blocks_t5, &blocks_vae, NULL};
+static const struct suite *const vae_encoder[] = {&blocks_vae_encoder, NULL};
+
+#define VAE_ENCODER .blocks = vae_encoder, .open = vae_encoder_open, .close = vae_encoder_close
+
+/* ---- stored weights ---- */
+
+#define VAE_FILE "vae/diffusion_pytorch_model.safetensors"
+
+static const struct stored zimage_gguf = {
+    .flags = &(const struct sluice_model_options){.diffusion_model = "diffusion_models/zimage.gguf",
+                                                  .llm = "text_encoders/qwen3.gguf",
+                                                  .vae = VAE_FILE},
+    .text_encoder = "text_encoders"};
+static const struct stored zimage_comfy = {
+    .flags =
+        &(const struct sluice_model_options){.diffusion_model = "diffusion_models/zimage.safetensors",
+                                             .llm = "text_encoder_a/model.safetensors",
+                                             .vae = VAE_FILE,
+                                             .tokenizer = "../../zimage_gguf/model/text_encoders/qwen3.gguf"},
+    .text_encoder = "text_encoder_a",
+    .tokenizer = "tokenizer"};
+static const struct stored flux_gguf = {
+    .flags = &(const struct sluice_model_options){.diffusion_model = "unet/flux.gguf",
+                                                  .t5xxl = "t5/t5.gguf",
+                                                  .clip_l = "clip/model.safetensors",
+                                                  .vae = VAE_FILE}};
+static const struct stored flux_fp8 = {
+    .flags = &(const struct sluice_model_options){.diffusion_model = "unet/flux.gguf",
+                                                  .t5xxl = "t5/t5xxl_fp8_e4m3fn_scaled.safetensors",
+                                                  .clip_l = "clip",
+                                                  .vae = "vae"}};
+
+/* ---- the rows ---- */
+
+const struct fixture fixtures[] = {
+    {.name = "zimage_a", .blocks = zimage, .pipeline = true},
+    {.name = "zimage_b", .blocks = zimage, .pipeline = true},
+    {.name = "flux_a", .blocks = flux, .pipeline = true},
+    {.name = "flux_b", .blocks = flux, .pipeline = true},
+    {.name = "flux_kontext", .blocks = flux, .pipeline = true},
+    {.name = "flux_fill", .blocks = flux, .pipeline = true},
+    {.name = "vae_encoder/f32", VAE_ENCODER},
+    {.name = "vae_encoder/bf16", VAE_ENCODER},
+    {.name = "vae_encoder/authors", VAE_ENCODER},
+    {.name = "stored/zimage_gguf", .stored = &zimage_gguf},
+    {.name = "stored/zimage_comfy", .stored = &zimage_comfy},
+    {.name = "stored/flux_gguf", .stored = &flux_gguf},
+    {.name = "stored/flux_fp8", .stored = &flux_fp8},
+};
+const int n_fixtures = sizeof fixtures / sizeof *fixtures;

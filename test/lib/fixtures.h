@@ -1,0 +1,39 @@
+/* Fixtures: the models that every proof goes over. A proof is one program with a loop over these rows; a
+ * family is a row for each of its recipes and what they share: suites of its blocks, its layouts, its
+ * misfits. A family's own files are blocks_FAMILY.c, layouts_FAMILY.c and misfits_FAMILY.c beside this one.
+ *
+ *     test_blocks              blocks one by one against the reference, each on the reference's input
+ *     test_golden              whole pipelines against the reference
+ *     test_influence           that every tensor counts
+ *     test_stored              pipelines from weights as people's files have them */
+#ifndef SLUICE_TEST_FIXTURES_H
+#define SLUICE_TEST_FIXTURES_H
+
+#include <stdbool.h>
+
+#include "engine/sluice.h"
+
+struct golden;
+struct suite;
+
+/* Weights as people's files have them. */
+struct stored {
+    const struct sluice_model_options *flags; /* each part by its flag, below model/ */
+    const char *text_encoder,
+        *tokenizer; /* folders below model/ that Hugging Face's layout calls so; or NULL */
+};
+
+struct fixture {
+    const char *name;                  /* and its folder of reference data in test/golden */
+    const struct suite *const *blocks; /* ends with NULL; NULL: no reference data */
+    bool pipeline;                     /* there are data of whole runs, too */
+    const struct stored *stored;       /* these are of runs from stored weights */
+    /* Where these data are not of a whole model in model/: opens and closes what there is. */
+    void (*open)(struct golden *g);
+    void (*close)(struct golden *g);
+};
+
+extern const struct fixture fixtures[];
+extern const int n_fixtures;
+
+#endif

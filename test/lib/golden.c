@@ -1,0 +1,304 @@
+#include "test/lib/golden.h"
+
+#include "engine/run/pins.h"
+#include "test/lib/device.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct golden_state golden_state;
+
+/* ---- memory and tensors of one test ---- */
+
+bool on_gpu(void) {
+    return golden_state.device->memory;
+}
+
+void *device_bytes(size_t bytes) {
+    void *memory = shared_map(&golden_state.sys, golden_state.device, LINE_STATE, bytes);
+    assert_non_null(memory);
+    return memory;
+}
+
+void device_bytes_free(void *memory, size_t bytes) {
+    shared_unmap(&golden_state.sys, golden_state.device, LINE_STATE, memory, bytes);
+}
+
+enum { MEMORY_HEAD = ARENA_ALIGN };
+
+struct memory_head {
+    void *before;
+    size_t bytes;
+};
+
+void *test_memory(size_t bytes) {
+    size_t whole = (MEMORY_HEAD + bytes + MEMORY_HEAD - 1) / MEMORY_HEAD * MEMORY_HEAD;
+    char *memory = on_gpu() ? device_bytes(whole) : aligned_alloc(MEMORY_HEAD, whole);
+    assert_non_null(memory);
+    memset(memory, 0, whole);
+    *(struct memory_head *)memory = (struct memory_head){golden_state.memory, whole};
+    golden_state.memory = memory;
+    return memory + MEMORY_HEAD;
+}
+
+void test_memory_free_to(void *mark) {
+    while (golden_state.memory != mark) {
+        void *memory = golden_state.memory;
+        struct memory_head head = *(struct memory_head *)memory;
+        golden_state.memory = head.before;
+        on_gpu() ? device_bytes_free(memory, head.bytes) : free(memory);
+    }
+}
+
+struct tensor test_tensor(enum dtype dtype, int rank, const int32_t *dim) {
+    struct tensor t = tensor_make(NULL, dtype, rank, dim);
+    t.data = test_memory((size_t)tensor_bytes(&t));
+    return t;
+}
+
+struct tensor test_copy(struct tensor t) {
+    struct tensor copy = test_tensor(t.dtype, t.rank, t.dim);
+    memcpy(copy.data, t.data, (size_t)tensor_bytes(&t));
+    return copy;
+}
+
+void assert_ok(const struct error *e) {
+    char line[1024];
+    if (e->code != OK) fail_msg("%s", error_line(e, line, sizeof line));
+}
+
+struct tensor read_tensor(const struct tensor_index *index, const char *name) {
+    const struct index_entry *entry = index_find(index, name);
+    if (!entry) fail_msg("there is no tensor %s", name);
+    struct error e = {0};
+    struct tensor t = test_tensor(entry->dtype, entry->rank, entry->dim);
+    source_read(&index->sources[entry->source], t.data, entry->bytes, entry->offset, &e);
+    assert_ok(&e);
+    return t;
+}
+
+bool has_golden(const struct golden *g, const char *name) {
+    return index_find(&g->tensors, name) != NULL;
+}
+
+struct tensor golden(const struct golden *g, const char *name) {
+    return read_tensor(&g->tensors, name);
+}
+
+struct tensor golden_single(const struct golden *g, const char *name) {
+    struct tensor t = golden(g, name);
+    assert_int_equal(t.dim[0], 1);
+    return tensor_reshape(t, t.rank - 1, t.dim + 1);
+}
+
+/* ---- comparing ---- */
+
+double distance(const float *a, const float *truth, int64_t n) {
+    double difference = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double d = (double)a[i] - (double)truth[i];
+        difference += d * d;
+        size += (double)truth[i] * (double)truth[i];
+    }
+    double error = sqrt(difference / size);
+    return isfinite(error) ? error : INFINITY;
+}
+
+double largest_difference(const float *a, const float *b, int64_t n) {
+    double largest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double d = fabs((double)a[i] - (double)b[i]);
+        if (!(d <= largest)) largest = isnan(d) ? INFINITY : d;
+    }
+    return largest;
+}
+
+void expect_error(const struct golden *g, const char *name, const char *detail, double error) {
+    const struct tolerance *t = golden_state.tolerances;
+    while (t->tensor && strcmp(t->tensor, name)) t++;
+    if (!t->tensor) fail_msg("no tolerance for %s", name);
+    bool good = error <= t->most;
+    printf("  %-12s %-24s %-10s %.2e  known %.2e  tolerated %.2e%s\n", g->name, name, detail, error,
+           t->measured, t->most, good ? "" : "  MISSED");
+    golden_state.misses += !good;
+}
+
+/* By the truth's rms: the largest difference and the mean one. */
+static void spread(const float *a, const float *truth, int64_t n, double *largest, double *bias) {
+    double size = 0, sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        size += (double)truth[i] * (double)truth[i];
+        sum += (double)a[i] - (double)truth[i];
+    }
+    double rms = sqrt(size / (double)n);
+    *largest = largest_difference(a, truth, n) / rms;
+    *bias = fabs(sum / (double)n) / rms;
+}
+
+/* At most 1.5 times the reference's error. The bias of n errors of its size that have none is below 4 times
+ * their mean's deviation. */
+static void expect_like_bf16(const struct golden *g, const char *name, const json_t *known, const float *a,
+                             const float *truth, int64_t n) {
+    double l2 = json_real_value(json_object_get(known, "l2")), largest, bias;
+    double most = json_real_value(json_object_get(known, "max"));
+    double independent = json_number_value(json_object_get(known, "n"));
+    double mean = json_real_value(json_object_get(known, "bias")) +
+                  4 * l2 / sqrt(independent > 0 ? independent : (double)n);
+    double error = distance(a, truth, n);
+    spread(a, truth, n, &largest, &bias);
+    bool good = error <= 1.5 * l2 + 1e-7 && largest <= 1.5 * most + 1e-7 && bias <= 1.5 * mean + 1e-7;
+    printf("  %-12s %-30s %.2e max %.2e bias %.2e; of PyTorch's in bf16 %.2f, %.2f%s\n", g->name, name, error,
+           largest, bias, error / l2, largest / most, good && l2 > 0 ? "" : "  MISSED");
+    golden_state.misses += !(good && l2 > 0);
+}
+
+void expect_values(const struct golden *g, const char *name, const char *detail, const float *a,
+                   const float *truth, int64_t n) {
+    char key[96];
+    snprintf(key, sizeof key, "%s%s%s", name, *detail ? " " : "", detail);
+    const json_t *known = golden_state.precision == PRECISION_BF16 ? json_object_get(g->bf16, key) : NULL;
+    known ? expect_like_bf16(g, key, known, a, truth, n)
+          : expect_error(g, name, detail, distance(a, truth, n));
+}
+
+void expect_close(const struct golden *g, const char *name, struct tensor t, const float *truth) {
+    assert_true(tensor_packed(&t));
+    expect_values(g, name, "", t.data, truth, tensor_elements(&t));
+}
+
+/* ---- opening ---- */
+
+/* What every other program opens a model by. */
+static void open_model(struct golden *g) {
+    char path[GOLDEN_PATH + 16];
+    struct error e = {0};
+    snprintf(path, sizeof path, "%s/model", g->path);
+    struct sluice_model_options options = {.struct_size = sizeof options, .model = path};
+    model_open(&golden_state.sys, &options, &g->model, &e);
+    assert_ok(&e);
+}
+
+/* All but the model. */
+static void open_data(struct golden *g, const struct fixture *f) {
+    const char *folder = getenv("GOLDEN");
+    char path[GOLDEN_PATH + 32], line[1024];
+    struct error e = {0};
+    g->fixture = f;
+    g->name = f->name;
+    snprintf(g->path, sizeof g->path, "%s/%s", folder ? folder : "test/golden", f->name);
+    snprintf(path, sizeof path, "%s/expect.json", g->path);
+    g->expect = json_load_file(path, 0, NULL);
+    snprintf(path, sizeof path, "%s/bf16.json", g->path);
+    g->bf16 = json_load_file(path, 0, NULL);
+    snprintf(path, sizeof path, "%s/rings.safetensors", g->path);
+    if (access(path, R_OK) && folder) return; /* not every fixture is drawn */
+    safetensors_open(&golden_state.sys, path, &g->tensors, &e);
+    if (e.code != OK) printf("%s\n", error_line(&e, line, sizeof line));
+}
+
+static void close_data(struct golden *g) {
+    json_decref(g->expect);
+    json_decref(g->bf16);
+    index_destroy(&g->tensors);
+}
+
+/* ---- running ---- */
+
+enum { RUNS_MAX = 256, LABEL = 96 };
+
+struct golden_run {
+    struct golden *golden;
+    const struct suite *suite;
+    const struct golden_test *test;
+};
+
+static bool can_compute(enum precision precision) {
+    const char *lacks = golden_state.device->lacks[precision];
+    if (lacks) printf("SKIP %s: %s\n", precision_name(precision), lacks);
+    return !lacks;
+}
+
+static void run_golden_test(void **state) {
+    const struct golden_run *run = *state;
+    if (!run->golden->model)
+        run->golden->fixture->open ? run->golden->fixture->open(run->golden) : open_model(run->golden);
+    golden_state.tolerances = on_gpu() ? run->suite->gpu_tolerances : run->suite->tolerances;
+    golden_state.misses = 0;
+    golden_state.precision = on_gpu() ? PRECISION_BF16 : run->test->precision;
+    if (golden_state.precision != PRECISION_F32 && !can_compute(golden_state.precision)) return;
+    if (golden_state.precision == PRECISION_BF16 && !run->golden->fixture->open)
+        assert_non_null(run->golden->bf16);
+    run->test->body(run->golden);
+    assert_int_equal(golden_state.misses, 0);
+}
+
+static int free_golden_test(void **state) {
+    (void)state;
+    test_memory_free_to(NULL);
+    return 0;
+}
+
+static bool runs_on(const struct golden_test *test, const struct golden *g) {
+    if ((on_gpu() && !test->gpu) || !g->tensors.n_entries) return false;
+    return !test->needs || has_golden(g, test->needs);
+}
+
+static struct golden_run runs[RUNS_MAX];
+static char labels[RUNS_MAX][LABEL];
+static struct CMUnitTest units[RUNS_MAX];
+
+/* Adds a suite's tests behind n others; returns how many there are. */
+static int add_suite(struct golden *g, const struct suite *suite, int n) {
+    for (int i = 0; i < suite->n_tests; i++) {
+        const struct golden_test *test = &suite->tests[i];
+        if (!runs_on(test, g)) continue;
+        assert_true(n < RUNS_MAX);
+        runs[n] = (struct golden_run){g, suite, test};
+        snprintf(labels[n], LABEL, "%s: %s: %s", g->name, suite->name, test->name);
+        units[n] = (struct CMUnitTest){.name = labels[n],
+                                       .test_func = run_golden_test,
+                                       .teardown_func = free_golden_test,
+                                       .initial_state = &runs[n]};
+        n++;
+    }
+    return n;
+}
+
+bool golden_begin(void) {
+    struct error e = {0};
+    char line[1024];
+    sys_init_machine(&golden_state.sys);
+    golden_state.device = device_open(&golden_state.sys, test_device(), GOLDEN_THREADS, false, &e);
+    if (!golden_state.device) printf("%s\n0 passed, 1 failed\n", error_line(&e, line, sizeof line));
+    return golden_state.device;
+}
+
+void golden_end(void) {
+    golden_state.device->destroy(golden_state.device);
+}
+
+int golden_main(const char *group, const struct suite *const *(*suites_of)(const struct fixture *f)) {
+    int n = 0;
+    if (!golden_begin()) return 1;
+    for (int i = 0; i < n_fixtures; i++) {
+        const struct suite *const *suites = suites_of(&fixtures[i]);
+        int before = n;
+        assert_true(i < FIXTURES_MAX);
+        if (!suites) continue;
+        open_data(&golden_state.data[i], &fixtures[i]);
+        for (; *suites; suites++) n = add_suite(&golden_state.data[i], *suites, n);
+        if (n == before && !on_gpu()) printf("nothing to compare %s with\n", fixtures[i].name);
+    }
+    int failed = n ? _cmocka_run_group_tests(group, units, (size_t)n, NULL, NULL) : 1;
+    printf("%d passed, %d failed\n", n > failed ? n - failed : 0, failed);
+    for (int i = 0; i < n_fixtures; i++) {
+        struct golden *g = &golden_state.data[i];
+        if (g->model) g->fixture->close ? g->fixture->close(g) : model_close(g->model);
+        close_data(g);
+    }
+    golden_end();
+    return failed != 0;
+}

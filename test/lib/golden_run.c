@@ -1,0 +1,206 @@
+#include "test/lib/golden_run.h"
+
+#include "engine/sample/noise.h"
+#include "test/lib/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- cases ---- */
+
+const char *text_of(const json_t *c, const char *key) {
+    return json_string_value(json_object_get(c, key));
+}
+
+int number_of(const json_t *c, const char *key) {
+    return (int)json_integer_value(json_object_get(c, key));
+}
+
+bool is_image(const json_t *c) {
+    return !strcmp(text_of(c, "kind"), "image");
+}
+
+char *case_tensor(const json_t *c, const char *tail, char *out) {
+    snprintf(out, NAME, "case%d.%s", number_of(c, "index"), tail);
+    return out;
+}
+
+/* ---- runs through the public header ---- */
+
+static void keep_image(void *user, const struct sluice_image *image) {
+    struct album *album = user;
+    assert_true(image->index == album->n && album->n < IMAGES_MAX);
+    album->bytes = (size_t)image->width * (size_t)image->height * 3;
+    album->rgb[album->n] = test_memory(album->bytes);
+    memcpy(album->rgb[album->n++], image->rgb, album->bytes);
+}
+
+void assert_public(int code, const struct sluice_error *error) {
+    char line[1024];
+    if (code) fail_msg("%s", sluice_error_line(error, line, sizeof line));
+}
+
+const char *model_path(const struct golden *g, char *path) {
+    snprintf(path, PATH, "%s/model", g->path);
+    return path;
+}
+
+struct public_run *open_parts(const struct golden *g, const struct sluice_model_options *from, bool images) {
+    struct public_run *p = test_memory(sizeof *p);
+    struct sluice_error error;
+    p->golden = g;
+    snprintf(p->folder, sizeof p->folder, "/tmp/sluice-golden-XXXXXX");
+    assert_non_null(mkdtemp(p->folder));
+    struct sluice_session_options options = {
+        .struct_size = sizeof options, .device = test_device(), .threads = GOLDEN_THREADS, .user = &p->album};
+    if (images) options.on_image = keep_image;
+    assert_public(sluice_model_open(from, &p->model, &error), &error);
+    assert_public(sluice_session_open(p->model, &options, &p->session, &error), &error);
+    return p;
+}
+
+struct public_run *open_run(const struct golden *g, const char *model, bool images) {
+    return open_parts(
+        g, &(struct sluice_model_options){.struct_size = sizeof(struct sluice_model_options), .model = model},
+        images);
+}
+
+void close_run(struct public_run *p) {
+    char command[PATH];
+    sluice_session_close(p->session);
+    sluice_model_close(p->model);
+    snprintf(command, sizeof command, "rm -r '%s'", p->folder);
+    assert_int_equal(system(command), 0);
+}
+
+struct tensor read_dump(struct public_run *p, const char *file, const char *name) {
+    char path[PATH];
+    struct tensor_index index;
+    struct error e = {0};
+    snprintf(path, sizeof path, "%s/%s.safetensors", p->folder, file);
+    safetensors_open(&golden_state.sys, path, &index, &e);
+    assert_ok(&e);
+    struct tensor t = read_tensor(&index, name);
+    index_destroy(&index);
+    return t;
+}
+
+/* What goes in: "case3.TAIL", or NULL. */
+static const struct sluice_picture *picture_of(const struct golden *g, const json_t *c, const char *tail) {
+    char full[NAME];
+    case_tensor(c, tail, full);
+    if (!has_golden(g, full)) return NULL;
+    struct tensor rgb = golden(g, full);
+    struct sluice_picture *picture = test_memory(sizeof *picture);
+    *picture = (struct sluice_picture){sizeof *picture, rgb.dim[1], rgb.dim[0], rgb.data, NULL};
+    return picture;
+}
+
+static void take_pictures(const struct golden *g, const json_t *c, struct sluice_request *r) {
+    int n = (int)json_array_size(json_object_get(c, "references"));
+    const struct sluice_picture **references = test_memory(sizeof *references * (size_t)(n + 1));
+    r->init_image = picture_of(g, c, "picture.init");
+    r->mask = picture_of(g, c, "picture.mask");
+    for (int i = 0; i < n; i++) {
+        char name[TAIL];
+        snprintf(name, sizeof name, "picture.reference_%03d", i);
+        references[i] = picture_of(g, c, name);
+        assert_non_null(references[i]);
+    }
+    r->references = references;
+    r->n_references = n;
+    if (r->init_image) r->strength = json_number_value(json_object_get(c, "strength"));
+}
+
+struct sluice_request request_of(struct public_run *p, const json_t *c) {
+    struct sluice_request r = {.struct_size = sizeof r};
+    sluice_request_defaults(p->model, &r);
+    r.prompt = text_of(c, "prompt");
+    r.negative_prompt = text_of(c, "negative_prompt");
+    r.cfg_scale = json_number_value(json_object_get(c, "cfg_scale"));
+    r.dump = p->folder;
+    r.precision = precision_name(golden_state.precision);
+    if (!is_image(c)) {
+        r.width = r.height = p->model->size_step;
+        r.steps = 1;
+        r.no_decode = true;
+        return r;
+    }
+    r.width = number_of(c, "width");
+    r.height = number_of(c, "height");
+    r.steps = number_of(c, "steps");
+    r.seed = (uint64_t)json_integer_value(json_object_get(c, "seed"));
+    r.batch = number_of(c, "batch");
+    r.flow_shift = json_number_value(json_object_get(c, "flow_shift")); /* null gives 0: the model's */
+    r.guidance = json_number_value(json_object_get(c, "guidance"));
+    take_pictures(p->golden, c, &r);
+    return r;
+}
+
+/* ---- what came out ---- */
+
+bool guided_far(const json_t *c) {
+    return golden_state.precision == PRECISION_F32 && json_number_value(json_object_get(c, "guidance")) > 10;
+}
+
+void expect_dump(struct public_run *p, const json_t *c, const char *file, const char *tolerance,
+                 const char *tail) {
+    char name[NAME], detail[NAME];
+    const struct golden *g = p->golden;
+    if (!has_golden(g, case_tensor(c, tail, name))) return;
+    struct tensor truth = golden(g, name), ours = read_dump(p, file, file);
+    int64_t n = tensor_elements(&truth);
+    const char *lane = strchr(tail, '.');
+    snprintf(detail, sizeof detail, "case %d %s", number_of(c, "index"), lane ? lane + 1 : tail);
+    assert_int_equal(tensor_elements(&ours), n);
+    expect_values(g, tolerance, detail, ours.data, truth.data, n);
+}
+
+static void expect_tokens(struct public_run *p, const json_t *c, const char *file, const char *tail) {
+    char name[NAME];
+    if (!has_golden(p->golden, case_tensor(c, tail, name))) return;
+    struct tensor truth = golden(p->golden, name), ours = read_dump(p, file, file);
+    assert_int_equal(tensor_bytes(&ours), tensor_bytes(&truth));
+    assert_memory_equal(ours.data, truth.data, (size_t)tensor_bytes(&truth));
+}
+
+void expect_texts(struct public_run *p, const json_t *c) {
+    static const char *const files[][2] = {
+        {"tokens", "ids.cond"},     {"tokens_uncond", "ids.uncond"},
+        {"tokens_2", "ids_2.cond"}, {"tokens_2_uncond", "ids_2.uncond"},
+        {"cond", "hidden.cond"},    {"uncond", "hidden.uncond"},
+        {"pooled", "pooled.cond"},  {"pooled_uncond", "pooled.uncond"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (i < 4)
+            expect_tokens(p, c, files[i][0], files[i][1]);
+        else
+            expect_dump(p, c, files[i][0], i < 6 ? "hidden" : "pooled", files[i][1]);
+}
+
+double noise_error(struct tensor truth, uint64_t seed) {
+    struct generator g;
+    float *ours = test_memory((size_t)tensor_bytes(&truth));
+    generator_seed(&g, seed);
+    generator_normals(&g, ours, tensor_elements(&truth));
+    return largest_difference(ours, truth.data, tensor_elements(&truth));
+}
+
+void expect_latents(struct public_run *p, const json_t *c) {
+    char name[NAME], detail[NAME];
+    struct tensor truth = golden(p->golden, case_tensor(c, "latent", name)),
+                  ours = read_dump(p, "final", "latent");
+    int64_t each = tensor_elements(&truth) / truth.dim[0];
+    assert_int_equal(tensor_elements(&ours), tensor_elements(&truth));
+    for (int k = 0; k < truth.dim[0]; k++) {
+        snprintf(detail, sizeof detail, "case %d image %d", number_of(c, "index"), k);
+        expect_values(p->golden, guided_far(c) ? "latent, guided far" : "latent", detail,
+                      (float *)ours.data + k * each, (float *)truth.data + k * each, each);
+        if (!has_golden(p->golden, case_tensor(c, "noise", name))) continue;
+        expect_error(p->golden, "noise.randn", detail,
+                     noise_error(tensor_slice(golden(p->golden, name), k, 1),
+                                 (uint64_t)(json_integer_value(json_object_get(c, "seed")) + k)));
+    }
+}

@@ -1,0 +1,14 @@
+/* The suites of reference tensors that fixtures have. Each is at the end of the file of its name, whose tests
+ * and tolerances it lists. */
+#ifndef SLUICE_TEST_SUITES_H
+#define SLUICE_TEST_SUITES_H
+
+#include "test/lib/golden.h"
+
+extern const struct suite blocks_zimage, blocks_flux, blocks_clip, blocks_t5, blocks_vae, blocks_vae_encoder;
+
+/* Of the encoder alone, whose data are no whole model's. */
+void vae_encoder_open(struct golden *g);
+void vae_encoder_close(struct golden *g);
+
+#endif

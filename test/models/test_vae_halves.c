@@ -1,0 +1,187 @@
+/* Both halves of an autoencoder: what the encoder takes beside the decoder, and what does not fit together.
+ */
+#include "loaders/loaders.h"
+#include "models/models.h"
+#include "models/vae_blocks.h"
+#include "test/lib/golden.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- memory beside the decoder's ---- */
+
+struct taken {
+    uint64_t canvas, scratch, workspace;
+};
+
+/* The block's weights without data. */
+static void shape_weights(const struct component *c, const struct block_ref *ref, char *structure) {
+    int32_t dims[FAMILY_DIMS_MAX], dim[WEIGHT_RANK_MAX];
+    component_block_dims(c, ref, dims);
+    for (int i = 0; i < ref->kind->n_weights; i++) {
+        const struct weight_spec *spec = &ref->kind->weights[i];
+        for (int k = 0; k < spec->rank; k++) dim[k] = dims[spec->dim[k]];
+        struct tensor t = tensor_make(NULL, DTYPE_BF16, spec->rank, dim);
+        if (!spec->optional) memcpy(structure + spec->offset, &t, sizeof t);
+    }
+}
+
+/* Of all its blocks, run dry. */
+static struct taken take(const struct component *c, struct lane lane) {
+    static struct block_ref refs[FAMILY_BLOCKS_MAX];
+    struct vae_state state = {0};
+    struct arena none = arena_counting(), pictures = arena_counting(), scratch = arena_counting();
+    struct error e = {0};
+    struct dry dry;
+    bool ok = true;
+    dry_init(&dry, &golden_state.sys, golden_state.device, false);
+    struct context x = {.device = &dry.device, .scratch = &scratch, .error = &e};
+    lane.state = &state;
+    c->family->declare(c, &lane, 1, &none, &pictures, &ok);
+    assert_true(ok && !none.peak);
+    for (int i = 0, n = c->family->blocks(c, refs); i < n; i++) {
+        void *weights = calloc(1, refs[i].kind->weights_bytes);
+        struct visit_scope scope = {.settings = c->settings, .lane = &lane, .number = refs[i].number};
+        shape_weights(c, &refs[i], weights);
+        scratch.used = 0;
+        refs[i].kind->forward(&x, weights, &scope);
+        free(weights);
+    }
+    assert_ok(&e);
+    dry_destroy(&dry);
+    return (struct taken){pictures.peak, scratch.peak, dry.workspace_bytes};
+}
+
+static uint64_t bytes_of(struct taken t) {
+    return t.canvas + t.scratch + t.workspace;
+}
+
+static void print_taken(const char *does, struct taken t) {
+    printf(" to %s %llu + %llu + %llu", does, (unsigned long long)t.canvas, (unsigned long long)t.scratch,
+           (unsigned long long)t.workspace);
+}
+
+/* Of Flux's autoencoder, whose widest pictures in the encoder have 128 channels: one of them, and h if it is
+ * kept, and little more; and no more than the decoder takes. */
+static void test_beside_decoder(void **state) {
+    static const int32_t sizes[][2] = {{1024, 1024}, {512, 512}, {2048, 1024}, {768, 1360}, {256, 4096}};
+    static struct component half[2];
+    int chosen[N_VAE_DIMENSIONS];
+    (void)state;
+    for (int i = 0; i < N_VAE_DIMENSIONS; i++) chosen[i] = vae_dimensions[i].published;
+    for (int i = 0; i < 2; i++) {
+        half[i] = (struct component){.family = i ? &family_vae_kl_encoder : &family_vae_kl};
+        half[i].family->derive(&half[i], chosen);
+    }
+    for (int i = 0; i < 2 * COUNT_OF(sizes); i++) {
+        int32_t Y = sizes[i / 2][0], X = sizes[i / 2][1];
+        bool tiled = i % 2;
+        struct lane lane = {.latent = tensor_make(NULL, DTYPE_F32, 3, (int32_t[]){16, Y / 8, X / 8}),
+                            .picture = tensor_make(NULL, DTYPE_F32, 3, (int32_t[]){Y, X, 3}),
+                            .moments = tensor_make(NULL, DTYPE_F32, 3, (int32_t[]){Y / 8, X / 8, 32}),
+                            .tiled = tiled};
+        struct taken decodes = take(&half[0], lane), encodes = take(&half[1], lane);
+        uint64_t least = sizeof(float) * 128 * (uint64_t)Y * (uint64_t)X * (2 - tiled);
+        printf("  %dx%d%s:", X, Y, tiled ? " tiled" : "");
+        print_taken("decode", decodes);
+        print_taken("encode", encodes);
+        printf(", %.3f of the least canvas\n", (double)encodes.canvas / (double)least);
+        assert_true(encodes.canvas >= least && encodes.canvas * 8 <= least * 9);
+        assert_true(bytes_of(encodes) <= bytes_of(decodes));
+    }
+}
+
+/* ---- what does not fit ---- */
+
+/* The shape that a file claims of a tensor, changed before it is bound. */
+static void misfit(const char *tensor, int place, int32_t dim, const char *what) {
+    struct sys *sys = &golden_state.sys;
+    struct component c = {.family = &family_vae_kl_encoder, .sys = sys};
+    struct config config = {0};
+    struct error e = {0};
+    safetensors_open(sys, "test/golden/vae_encoder/f32/diffusion_pytorch_model.safetensors", &c.index, &e);
+    config_read(sys, "test/golden/vae_encoder/f32/config.json", &config, &e);
+    assert_ok(&e);
+    index_find(&c.index, tensor)->dim[place] = dim;
+    assert_int_equal(component_bind(&c, &config, &e), SHAPE);
+    if (!strstr(e.what, what)) fail_msg("%s, not %s", e.what, what);
+    component_destroy(&c);
+    config_destroy(&config);
+}
+
+static void test_misfits(void **state) {
+    (void)state;
+    misfit("encoder.conv_out.weight", 0, 9, "tensor 'encoder.conv_out.weight' has the wrong shape");
+    misfit("encoder.conv_out.weight", 0, 1, "tensor 'encoder.conv_out.weight' has the wrong shape");
+    misfit("encoder.conv_in.weight", 1, 4, "tensor 'encoder.conv_in.weight' has the wrong shape");
+    misfit("encoder.down_blocks.1.resnets.0.conv1.weight", 0, 7, "the encoder's sizes do not fit together");
+    misfit("encoder.down_blocks.3.resnets.0.conv1.weight", 0, 514, "the encoder's sizes do not fit together");
+    misfit("encoder.down_blocks.0.downsamplers.0.conv.weight", 2, 4,
+           "tensor 'encoder.down_blocks.0.downsamplers.0.conv.weight' has the wrong shape");
+}
+
+enum { GRAFTED_MAX = 256 };
+
+/* A file's tensors under `prefix`, read; returns their number. */
+static int take_tensors(const struct tensor_index *index, const char *prefix, struct named_tensor *to) {
+    int n = 0;
+    for (int i = 0; i < index->n_entries; i++) {
+        if (strncmp(index->entries[i].name, prefix, strlen(prefix)) != 0) continue;
+        assert_true(n < GRAFTED_MAX);
+        to[n++] = (struct named_tensor){index->entries[i].name, read_tensor(index, index->entries[i].name)};
+    }
+    return n;
+}
+
+/* A model whose autoencoder's halves are of two autoencoders: opening it is an error that names `what`. */
+static void graft(const char *model, const char *encoder, const char *what) {
+    static struct named_tensor tensors[3 * GRAFTED_MAX];
+    struct sys *sys = &golden_state.sys;
+    struct tensor_index halves[2];
+    struct sluice_model *opened = NULL;
+    struct error e = {0};
+    char path[512], folder[] = "/tmp/sluice-halves-XXXXXX", command[1536];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/vae/diffusion_pytorch_model.safetensors", model);
+    safetensors_open(sys, path, &halves[0], &e);
+    snprintf(path, sizeof path, "test/golden/vae_encoder/%s/diffusion_pytorch_model.safetensors", encoder);
+    safetensors_open(sys, path, &halves[1], &e);
+    assert_ok(&e);
+    int n = take_tensors(&halves[0], "decoder.", tensors);
+    n += take_tensors(&halves[0], "post_quant_conv.", tensors + n);
+    n += take_tensors(&halves[1], "", tensors + n);
+    snprintf(path, sizeof path, "%s/ae.safetensors", folder);
+    snprintf(command, sizeof command, "cp %s/vae/config.json %s", model, folder);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(safetensors_write(sys, path, tensors, n, &e), OK);
+    struct sluice_model_options options = {.struct_size = sizeof options, .model = model, .vae = path};
+    assert_int_equal(model_open(sys, &options, &opened, &e), SHAPE);
+    if (!strstr(e.what, what)) fail_msg("%s, not %s", e.what, what);
+    for (int i = 0; i < 2; i++) index_destroy(&halves[i]);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
+static void test_halves(void **state) {
+    (void)state;
+    graft("test/golden/zimage_a/model", "f32", "do not fit together: latent channels");
+    graft("test/golden/zimage_b/model", "authors", "do not fit together: pixels under a latent pixel's side");
+}
+
+static int free_memory(void **state) {
+    (void)state;
+    test_memory_free_to(NULL);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_beside_decoder), cmocka_unit_test(test_misfits),
+                                       cmocka_unit_test_teardown(test_halves, free_memory)};
+    if (!golden_begin()) return 1;
+    int n = COUNT_OF(tests), failed = cmocka_run_group_tests_name("autoencoder", tests, NULL, NULL);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    golden_end();
+    return failed != 0;
+}
