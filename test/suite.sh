@@ -68,8 +68,8 @@ build() {
 expect_skips() {
     case $1 in
     emu* | cuda*) expected=0 ;;
-    avx2_golden | avx2_rings_zimage | avx2_rings_flux | avx2_rings_clip | avx2_rings_t5 | avx2_bf16 | avx2_residency*) expected=1 ;;
-    *golden | *rings_zimage | *rings_flux | *rings_clip | *rings_t5 | *bf16 | *residency* | program | budget) expected=$lacks_bf16 ;;
+    avx2_golden | avx2_blocks | avx2_bf16 | avx2_residency*) expected=1 ;;
+    *golden | *blocks | *bf16 | *residency* | program | budget) expected=$lacks_bf16 ;;
     *) expected=0 ;;
     esac
     skipped=0

@@ -395,7 +395,7 @@ fi
 if [ -n "$no_decode" ]; then
     run check.ops 500 env "SKIP=test_conv*" CASES=0 $bin/test_cuda_ops # random cases are convolutions too
     run check.weights 300 env "SKIP=test_conv*" $bin/test_cuda_weights
-    for family in zimage flux clip t5; do run check.blocks.$family 300 env SLUICE_TEST_DEVICE=cuda $bin/test_rings_$family; done
+    for family in zimage flux clip t5; do run check.blocks.$family 300 env SLUICE_TEST_DEVICE=cuda $bin/test_blocks $family; done
     for part in vae vae_encoder; do skip check.blocks.$part "decode skipped: no cuDNN"; done
     skip check.golden "decode skipped: no cuDNN"
     skip check.gate "decode skipped: no cuDNN"
@@ -405,7 +405,7 @@ else
     if [ -z "$small" ]; then run check.ops_random 300 env "ONLY=test_random" CASES=1000 $bin/test_cuda_ops; fi
     run check.golden 300 env SLUICE_TEST_DEVICE=cuda $bin/test_golden
     for family in zimage flux clip t5 vae vae_encoder; do
-        run check.blocks.$family 300 env SLUICE_TEST_DEVICE=cuda $bin/test_rings_$family
+        run check.blocks.$family 300 env SLUICE_TEST_DEVICE=cuda $bin/test_blocks $family
     done
     run check.gate 500 env SLUICE_TEST_DEVICE=cuda $bin/test_cuda_gate
 fi

@@ -8,7 +8,7 @@
  *     ring, from the least to the whole edited_plans
  *     depth, no_wrap, waits             edited_plans
  *     direct reads, size of the bounce  direct_reads, edited_plans, requests, test_direct.c
- *     what of the decoder is kept       edited_plans, test_decode.c; in larger pictures test_rings_vae.c
+ *     what of the decoder is kept       edited_plans, test_decode.c; in larger pictures blocks_vae.c
  *     keep, from one run to the next    edited_plans (every pair), sessions_past
  *     batch, with and without guidance  requests, batch_against_seeds
  *     length of prompts, shape          requests, sessions_past

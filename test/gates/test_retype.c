@@ -121,7 +121,7 @@ static void cancel_now(void *user, long n) {
 static void cancelled(const char *folder, const struct result *want) {
     struct rig rig;
     struct sluice_request request = request_of(types[0]);
-    if (!rig_open(&rig, folder, 1, 3)) return;
+    if (!rig_open(&rig, folder, 2, 3)) return;
     rig.watch.on_read = cancel_now;
     rig.watch.on_read_user = rig.session;
     watch_restart(&rig.watch);
@@ -139,7 +139,10 @@ int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
     const char *folder = small_checkpoint();
-    for (int i = 0; i < TYPES; i++) results[i] = gate(folder, types[i], 1 + i % 2, i == 2 || i == 4);
+    /* Two threads where a session of two is compared with it: on some processors their number changes bits.
+     */
+    for (int i = 0; i < TYPES; i++)
+        results[i] = gate(folder, types[i], i % 2 && i < 7 ? 1 : 2, i == 2 || i == 4);
     compare(results);
     lossless(folder, &results[7]);
     session_changes(folder, results);

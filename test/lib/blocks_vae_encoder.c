@@ -216,4 +216,4 @@ static const struct golden_test tests[] = {{"moments", test_moments, PRECISION_F
                                            {"tiled", test_tiled, PRECISION_F32, false, NULL},
                                            {"lanes", test_lanes, PRECISION_F32, false, NULL}};
 
-const struct suite blocks_vae_encoder = {"vae encoder", tests, COUNT_OF(tests), tolerances, gpu_tolerances};
+const struct suite blocks_vae_encoder = {"vae_encoder", tests, COUNT_OF(tests), tolerances, gpu_tolerances};

@@ -113,8 +113,9 @@ void expect_close(const struct golden *g, const char *name, struct tensor t, con
 bool golden_begin(void);
 void golden_end(void);
 
-/* Runs the suites that a fixture has by suites_of, which may give NULL, over all fixtures. Returns main's
- * status. */
-int golden_main(const char *group, const struct suite *const *(*suites_of)(const struct fixture *f));
+/* Runs the suites that a fixture has by suites_of, which may give NULL, over all fixtures: those that the
+ * program's arguments name, or all. Returns main's status. */
+int golden_main(const char *group, const struct suite *const *(*suites_of)(const struct fixture *f),
+                char **names);
 
 #endif

@@ -6,6 +6,6 @@ static const struct suite *const *suites_of(const struct fixture *f) {
     return f->blocks;
 }
 
-int main(void) {
-    return golden_main("blocks", suites_of);
+int main(int argc, char **argv) {
+    return golden_main("blocks", suites_of, argv + (argc > 0));
 }

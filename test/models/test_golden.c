@@ -388,6 +388,6 @@ static const struct suite *const *suites_of(const struct fixture *f) {
     return f->pipeline ? suites : NULL;
 }
 
-int main(void) {
-    return golden_main("pipeline", suites_of);
+int main(int argc, char **argv) {
+    return golden_main("pipeline", suites_of, argv + (argc > 0));
 }

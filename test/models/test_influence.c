@@ -194,6 +194,6 @@ static const struct suite *const *suites_of(const struct fixture *f) {
     return f->pipeline ? suites : NULL;
 }
 
-int main(void) {
-    return golden_main("influence", suites_of);
+int main(int argc, char **argv) {
+    return golden_main("influence", suites_of, argv + (argc > 0));
 }

@@ -115,8 +115,8 @@ static const struct suite *const *suites_of(const struct fixture *f) {
     return f->stored ? suites : NULL;
 }
 
-int main(void) {
-    int failed = golden_main("stored", suites_of);
+int main(int argc, char **argv) {
+    int failed = golden_main("stored", suites_of, argv + (argc > 0));
     for (enum dtype type = 0; type < N_DTYPES; type++) {
         if (!dtype_is_weight(type) || seen[type]) continue;
         printf("no fixture has weights of %s\n", dtype_name(type));

@@ -1,6 +1,6 @@
 /* Products in bf16: what is rounded and how, the error beside PyTorch's, what else stays as it is, and that
  * weights are never converted whole, in either precision. Blocks and whole models in bf16 are in
- * test_rings_zimage.c and test_golden.c, other bits under other budgets in test_residency.c. */
+ * test_blocks.c and test_golden.c, other bits under other budgets in test_residency.c. */
 #include "test/lib/ops_watch.h"
 
 #include <jansson.h>
