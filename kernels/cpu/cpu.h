@@ -14,7 +14,8 @@ struct device *cpu_open(struct sys *sys, int threads, struct error *e);
 /* The instruction set of products, the processor's best unless DNNL_MAX_CPU_ISA says less, in oneDNN's words:
  * "AVX512_CORE_BF16"; "default" where they have none. */
 const char *cpu_instructions(void);
-/* What the library that this is built against takes, once it has started, beyond what oneDNN 2.6 does. */
+/* What the library takes once it has started, beyond what oneDNN 2.6 does on AVX-512: another version, other
+ * instructions. */
 uint64_t cpu_library_more_bytes(void);
 /* "oneDNN 2.6.3", the one that is loaded, into out. */
 void cpu_library(char *out, size_t out_bytes);
