@@ -21,11 +21,11 @@ BASE := -std=c11 -D_GNU_SOURCE -fopenmp -ffp-contract=off -fvisibility=hidden -f
         '-ffile-prefix-map=$(CURDIR)=.' $(addprefix -isystem ,$(addsuffix /include,$(DNNL_PREFIX)))
 CFLAGS_release := -O3 -g
 CFLAGS_debug   := -O0 -g
-CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
-CFLAGS_tsan    := -O1 -g -fsanitize=thread
+CFLAGS_asan    := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+CFLAGS_tsan    := -O1 -g1 -fsanitize=thread
 CFLAGS_stress  := -O2 -g -DSLUICE_STRESS
 CFLAGS_cov     := -O0 -g --coverage
-CFLAGS_emu     := -O2 -g
+CFLAGS_emu     := -O2 -g -fsanitize=undefined -fno-sanitize-recover=all
 ifeq ($(CFLAGS_$(CONFIG)),)
 $(error CONFIG=$(CONFIG) is not one of release debug asan tsan stress cov emu)
 endif

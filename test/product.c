@@ -1,4 +1,5 @@
-/* The timed product: the processor's seconds for a fixed amount of work, by which make check scales its budget. Prints them. */
+/* The timed product: the processor's seconds for a fixed amount of work, by which make check scales its
+ * budget. Prints them. */
 #include <stdio.h>
 #include <time.h>
 

@@ -1,8 +1,8 @@
-/* Every input of test/fuzz/corpus once more, without a fuzzer: seeds, and what fuzzing found (bench/LOG.md).
- */
+/* Every input of the corpora (test/fuzz/TARGET.a) once more, without a fuzzer: seeds, and what fuzzing found
+ * (bench/LOG.md). */
 #include "test/fuzz/targets.h"
 
-#include <dirent.h>
+#include <ar.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,34 +16,34 @@ static void fail(const char *what, const char *path) {
 }
 
 /* In memory of exactly the input's size. */
-static void replay(const struct target *target, const char *path) {
-    FILE *file = fopen(path, "rb");
-    long bytes = file && !fseek(file, 0, SEEK_END) ? ftell(file) : -1;
-    uint8_t *data = bytes > 0 ? malloc((size_t)bytes) : NULL;
-    if (bytes >= 0) rewind(file);
-    bool read = bytes >= 0 && fread(data, 1, (size_t)bytes, file) == (size_t)bytes;
+static void replay(const struct target *target, const struct ar_hdr *head, FILE *corpus) {
+    size_t bytes = strtoul(head->ar_size, NULL, 10);
+    uint8_t *data = bytes ? malloc(bytes) : NULL;
+    char name[sizeof head->ar_name + 1];
+    sscanf(head->ar_name, "%16[^/ ]", name);
+    bool read = fread(data, 1, bytes, corpus) == bytes && (bytes % 2 == 0 || fgetc(corpus) == '\n');
     clock_t began = clock();
-    if (read) target->run(data, (size_t)bytes);
+    if (read) target->run(data, bytes);
     double seconds = (double)(clock() - began) / CLOCKS_PER_SEC;
     if (!read || seconds > 2)
-        fail(read ? "it takes too long" : "cannot be read", path);
+        fail(read ? "it takes too long" : "cannot be read", name);
     else
         n_passed++;
     free(data);
-    if (file) fclose(file);
 }
 
+/* A corpus is an archive of ar(5). */
 static void replay_all(const struct target *target) {
-    char folder[128], path[400];
-    snprintf(folder, sizeof folder, "test/fuzz/corpus/%s", target->name);
-    DIR *files = opendir(folder);
+    char path[128], magic[SARMAG] = "";
+    snprintf(path, sizeof path, "test/fuzz/%s.a", target->name);
+    FILE *corpus = fopen(path, "rb");
     int before = n_passed;
-    for (struct dirent *file; files && (file = readdir(files));) {
-        snprintf(path, sizeof path, "%s/%s", folder, file->d_name);
-        if (file->d_name[0] != '.') replay(target, path);
+    if (corpus && fread(magic, SARMAG, 1, corpus) == 1 && !memcmp(magic, ARMAG, SARMAG)) {
+        struct ar_hdr head;
+        while (fread(&head, sizeof head, 1, corpus) == 1) replay(target, &head, corpus);
     }
-    if (files) closedir(files);
-    if (n_passed == before) fail("no inputs", folder);
+    if (corpus) fclose(corpus);
+    if (n_passed == before) fail("no inputs", path);
 }
 
 int main(void) {

@@ -1,5 +1,5 @@
-"""Seeds for fuzzing, small files that load: test/fuzz/corpus/TARGET/seed_*. Run with a Python that has gguf, numpy and safetensors; what a
-model's writer here makes is taken from the fixtures in test/golden."""
+"""Seeds for fuzzing, small files that load: build/fuzz/seeds/TARGET/seed_*, which go to the corpus by ar rDS test/fuzz/TARGET.a FILES. Run with
+a Python that has gguf, numpy and safetensors; what a model's writer here makes is taken from the fixtures in test/golden."""
 import base64
 import json
 import os
@@ -12,8 +12,8 @@ GOLDEN = "test/golden"
 
 
 def put(target, name, data):
-    os.makedirs(f"test/fuzz/corpus/{target}", exist_ok=True)
-    with open(f"test/fuzz/corpus/{target}/seed_{name}", "wb") as file:
+    os.makedirs(f"build/fuzz/seeds/{target}", exist_ok=True)
+    with open(f"build/fuzz/seeds/{target}/seed_{name}", "wb") as file:
         file.write(data)
 
 
@@ -146,11 +146,11 @@ def tokenizers():
         if step["type"] == "Precompiled":
             step["precompiled_charsmap"] = charsmap
     unigram["added_tokens"] = [token for token in unigram["added_tokens"] if token["id"] < 40]
-    put("tokenizer", "unigram_json", b"\0" + json.dumps(unigram).encode())
+    put("tokenizer", "uni_json", b"\0" + json.dumps(unigram).encode())
     put("tokenizer", "spiece", b"\1" + spiece())
     put("tokenizer", "bpe_gguf", b"\2" + written("x", "qwen3", fill_bpe))
-    put("tokenizer", "unigram_gguf", b"\2" + written("x", "t5encoder", fill_unigram))
-    for name, folder in (("bpe_folder", "zimage_b/model/tokenizer"), ("clip_folder", "flux_a/model/tokenizer")):
+    put("tokenizer", "uni_gguf", b"\2" + written("x", "t5encoder", fill_unigram))
+    for name, folder in (("bpe_dir", "zimage_b/model/tokenizer"), ("clip_dir", "flux_a/model/tokenizer")):
         names = ("vocab.json", "merges.txt", "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json")
         files = [get(f"{folder}/{file}") if os.path.exists(f"{GOLDEN}/{folder}/{file}") else b"{}" for file in names]
         put("tokenizer", name, b"\3" + b"\n%\n".join(files))
