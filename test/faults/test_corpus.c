@@ -1,4 +1,4 @@
-/* Every input of the corpora (test/fuzz/TARGET.a) once more, without a fuzzer: seeds, and what fuzzing found
+/* Every input of the corpora (test/fuzz/TARGET.ar) once more, without a fuzzer: seeds, and what fuzzing found
  * (bench/LOG.md). */
 #include "test/fuzz/targets.h"
 
@@ -35,7 +35,7 @@ static void replay(const struct target *target, const struct ar_hdr *head, FILE 
 /* A corpus is an archive of ar(5). */
 static void replay_all(const struct target *target) {
     char path[128], magic[SARMAG] = "";
-    snprintf(path, sizeof path, "test/fuzz/%s.a", target->name);
+    snprintf(path, sizeof path, "test/fuzz/%s.ar", target->name);
     FILE *corpus = fopen(path, "rb");
     int before = n_passed;
     if (corpus && fread(magic, SARMAG, 1, corpus) == 1 && !memcmp(magic, ARMAG, SARMAG)) {

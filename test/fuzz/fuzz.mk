@@ -1,6 +1,6 @@
 # Fuzzing with clang's libFuzzer: make fuzz runs every target for FUZZ_SECONDS, one after the other, from the committed corpus, which is
-# packed (test/fuzz/TARGET.a, an archive of ar). What it finds stays in build/fuzz as TARGET_crash-*, TARGET_timeout-* or TARGET_oom-*: it goes
-# to the corpus with the repair, under a name of at most 15 bytes: ar rDS test/fuzz/TARGET.a FILE...
+# packed (test/fuzz/TARGET.ar, an archive of ar). What it finds stays in build/fuzz as TARGET_crash-*, TARGET_timeout-* or TARGET_oom-*: it goes
+# to the corpus with the repair, under a name of at most 15 bytes: ar rDS test/fuzz/TARGET.ar FILE...
 FUZZ := gguf safetensors shards tokenizer
 FUZZ_SECONDS ?= 3600
 FUZZ_FLAGS := -std=c11 -D_GNU_SOURCE -ffp-contract=off -I. -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -18,7 +18,7 @@ fuzz:
 	@for name in $(FUZZ); do $(MAKE) --no-print-directory fuzz-$$name || exit 1; done
 $(FUZZ:%=fuzz-%): fuzz-%: build/fuzz/%
 	@mkdir -p build/fuzz/corpus/$* build/fuzz/packed/$*
-	@ar x --output=build/fuzz/packed/$* test/fuzz/$*.a
+	@ar x --output=build/fuzz/packed/$* test/fuzz/$*.ar
 	@build/fuzz/$* -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
 	    -artifact_prefix=build/fuzz/$*_ build/fuzz/corpus/$* build/fuzz/packed/$*
 -include $(FUZZ_O:.o=.d)

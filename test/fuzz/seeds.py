@@ -1,4 +1,4 @@
-"""Seeds for fuzzing, small files that load: build/fuzz/seeds/TARGET/seed_*, which go to the corpus by ar rDS test/fuzz/TARGET.a FILES. Run with
+"""Seeds for fuzzing, small files that load: build/fuzz/seeds/TARGET/seed_*, which go to the corpus by ar rDS test/fuzz/TARGET.ar FILES. Run with
 a Python that has gguf, numpy and safetensors; what a model's writer here makes is taken from the fixtures in test/golden."""
 import base64
 import json
