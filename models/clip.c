@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { VOCABULARY, WIDTH, POSITIONS, FEED_FORWARD, LAYERS };
+enum { VOCABULARY, WIDTH, POSITIONS, HEADS, FEED_FORWARD, LAYERS };
 
 enum { HEAD = 64 }; /* of all published ones */
 
@@ -157,25 +157,6 @@ static bool probe(const struct tensor_index *index) {
            has(index, "encoder.layers.0.self_attn.out_proj.weight", "t.blk.0.attn_out.weight");
 }
 
-/* A dimension of a tensor that must be there, under whichever of the three styles of names the file has. */
-static int32_t dim_of(const struct component *c, const char *name, const char *gguf, int place,
-                      struct error *e) {
-    char prefixed[2 * BLOCK_NAME_MAX];
-    snprintf(prefixed, sizeof prefixed, "text_model.%s", name);
-    return component_dim(c, component_either(c, prefixed, component_either(c, name, gguf)), 2, place, e);
-}
-
-static void read_dims(struct component *c, struct error *e) {
-    int32_t *d = c->dims;
-    d[VOCABULARY] = dim_of(c, "embeddings.token_embedding.weight", "t.token_embd.weight", 0, e);
-    d[WIDTH] = dim_of(c, "embeddings.token_embedding.weight", "t.token_embd.weight", 1, e);
-    d[POSITIONS] = dim_of(c, "embeddings.position_embedding.weight", "t.position_embd.weight", 0, e);
-    d[FEED_FORWARD] = dim_of(c, "encoder.layers.0.mlp.fc1.weight", "t.blk.0.ffn_down.weight", 0, e);
-    int last = component_last_block(c, "text_model.encoder.layers.", "encoder.layers.");
-    int gguf = index_last_block(&c->index, "t.blk.");
-    d[LAYERS] = (last > gguf ? last : gguf) + 1;
-}
-
 static enum status check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     const struct clip_settings *s = (const struct clip_settings *)c->settings;
@@ -189,22 +170,11 @@ static enum status check_dims(const struct component *c, struct error *e) {
         e, "a width of whole heads (num_attention_heads in config.json; without it heads of 64)");
 }
 
-/* What config.json says, and what a GGUF file's metadata do. */
 static enum status configure(struct component *c, const struct config *config, struct error *e) {
     struct clip_settings *settings = (struct clip_settings *)c->settings;
-    double eps = 1e-5;
-    read_dims(c, e);
-    if (e->code != OK) return e->code;
-    config_expect(config, "hidden_act", "quick_gelu", e);
-    config_refuse(config, "clip.use_gelu", e);
-    settings->heads = c->dims[WIDTH] / HEAD;
-    config_int(config, "num_attention_heads", 1, 1024, &settings->heads, e);
-    config_int(config, "clip.text.attention.head_count", 1, 1024, &settings->heads, e);
-    config_float(config, "layer_norm_eps", 0, 1, &eps, e);
-    config_float(config, "clip.text.attention.layer_norm_epsilon", 0, 1, &eps, e);
-    settings->norm_eps = (float)eps;
-    c->pooled_columns = c->dims[WIDTH];
-    return e->code == OK ? check_dims(c, e) : e->code;
+    (void)config;
+    if (!settings->heads) settings->heads = c->dims[WIDTH] / HEAD;
+    return check_dims(c, e);
 }
 
 static int blocks(const struct component *c, struct block_ref *refs) {
@@ -256,38 +226,50 @@ static const char *const prefixes[] = {
     "",        "text_encoders.clip_l.transformer.", "text_encoders.clip_l.",
     "clip_l.", "cond_stage_model.transformer.",     NULL};
 
+#define OF_EITHER(axis, name, gguf)                                                                          \
+    OF_TENSOR(2, axis, "text_model." name ".weight", name ".weight", "t." gguf ".weight")
+
 /* CLIP ViT-L/14. */
 static const struct dimension dimensions[] = {
-    {"clip_vocabulary", 49408, 300, 1048576},
-    {"pooled", 768, 8, 65536},
-    {"clip_heads", 12, 1, 1024},
-    {"clip_ff", 3072, 8, 262144},
-    {"clip_layers", 12, 1, 400},
-    {"clip_positions", 77, 2, 4096},
+    {"clip_vocabulary", 49408, 300, 1048576, .place = VOCABULARY,
+     OF_EITHER(0, "embeddings.token_embedding", "token_embd"), .key = "vocab_size"},
+    {"pooled", 768, 8, 65536, .place = WIDTH, OF_EITHER(1, "embeddings.token_embedding", "token_embd"),
+     .key = "hidden_size"},
+    {"clip_heads", 12, 1, 1024, .place = HEADS},
+    {"clip_ff", 3072, 8, 262144, .place = FEED_FORWARD,
+     OF_EITHER(0, "encoder.layers.0.mlp.fc1", "blk.0.ffn_down"), .key = "intermediate_size"},
+    {"clip_layers", 12, 1, 400, .place = LAYERS,
+     OF_BLOCKS("text_model.encoder.layers.", "encoder.layers.", "t.blk."), .key = "num_hidden_layers"},
+    {"clip_positions", 77, 2, 4096, .place = POSITIONS,
+     OF_EITHER(0, "embeddings.position_embedding", "position_embd"), .key = "max_position_embeddings"},
+    {.place = WIDTH, .key = "projection_dim"},
 };
 
-static void derive(struct component *c, const int *chosen) {
-    struct clip_settings *settings = (struct clip_settings *)c->settings;
-    int32_t *d = c->dims;
-    d[VOCABULARY] = chosen[0];
-    d[WIDTH] = chosen[1];
-    settings->heads = chosen[2];
-    d[FEED_FORWARD] = chosen[3];
-    d[LAYERS] = chosen[4];
-    d[POSITIONS] = chosen[5];
+/* In config.json and in GGUF files. Heads are 64 wide where nothing says their number. */
+static const struct setting settings[] = {
+    {{"num_attention_heads", "clip.text.attention.head_count"},
+     offsetof(struct clip_settings, heads),
+     SETTING_INT,
+     0,
+     1,
+     1024},
+    {{"layer_norm_eps", "clip.text.attention.layer_norm_epsilon"},
+     offsetof(struct clip_settings, norm_eps),
+     SETTING_FLOAT,
+     1e-5,
+     0,
+     1},
+};
+
+static const struct expectation expects[] = {{"hidden_act", "quick_gelu"}, {"clip.use_gelu", NULL}, {0}};
+
+static void follow(struct component *c) {
+    ((struct clip_settings *)c->settings)->heads = c->dims[HEADS];
 }
 
-static int write_config(const struct component *c, char *out, size_t out_bytes) {
-    const struct clip_settings *settings = (const struct clip_settings *)c->settings;
-    const int32_t *d = c->dims;
-    return snprintf(
-        out, out_bytes,
-        "{\"architectures\": [\"CLIPTextModel\"], \"model_type\": \"clip_text_model\", \"hidden_size\": %d, "
-        "\"intermediate_size\": %d, \"num_hidden_layers\": %d, \"num_attention_heads\": %d, "
-        "\"max_position_embeddings\": %d, \"vocab_size\": %d, \"hidden_act\": \"quick_gelu\", "
-        "\"layer_norm_eps\": 1e-05, \"projection_dim\": %d, \"bos_token_id\": 0, \"eos_token_id\": 2, "
-        "\"pad_token_id\": 1}\n",
-        d[WIDTH], d[FEED_FORWARD], d[LAYERS], settings->heads, d[POSITIONS], d[VOCABULARY], d[WIDTH]);
+static void derive(struct component *c) {
+    c->dims[HEADS] = ((const struct clip_settings *)c->settings)->heads;
+    c->pooled_columns = c->dims[WIDTH];
 }
 
 const struct family family_clip = {
@@ -300,14 +282,19 @@ const struct family family_clip = {
     .config_key = "model_type",
     .config_value = "clip_text_model",
     .probe = probe,
+    .dimensions = dimensions,
+    .n_dimensions = COUNT_OF(dimensions),
+    .settings = settings,
+    .n_settings = COUNT_OF(settings),
+    .expects = expects,
     .configure = configure,
+    .follow = follow,
+    .derive = derive,
+    .config_rest = "\"architectures\": [\"CLIPTextModel\"], \"hidden_act\": \"quick_gelu\", "
+                   "\"bos_token_id\": 0, \"eos_token_id\": 2, \"pad_token_id\": 1",
     .blocks = blocks,
     .ignorable = ignorable,
     .lane_state_bytes = sizeof(struct clip_state),
     .declare = declare,
     .check_lanes = clip_check_lanes,
-    .dimensions = dimensions,
-    .n_dimensions = COUNT_OF(dimensions),
-    .derive = derive,
-    .write_config = write_config,
 };

@@ -14,7 +14,6 @@
 #include "models/row_chunk.h"
 
 #include <math.h>
-#include <stdio.h>
 
 enum {
     DIM,
@@ -24,8 +23,13 @@ enum {
     FEED_FORWARD,
     WIDE, /* DIM + FEED_FORWARD */
     HEAD,
-    IN,
+    HEADS,
+    AXES, /* three: of rope */
+    IN = AXES + 3,
+    OUT, /* latent columns where IN has others besides, else 0 */
     PATCH,
+    LATENT,
+    FILL, /* whether IN has the columns of a mask */
     CAPTION,
     POOLED,
     FREQUENCIES,
@@ -547,16 +551,13 @@ static enum status check_dims(const struct component *c, struct error *e) {
 /* Beside the latent a model that fills reads the latent of the picture around the hole, and the mask, a
  * channel for each pixel of a latent pixel. Others read other things: an edge map as a second latent (Canny),
  * a depth map (Depth). */
-static enum status check_inputs(struct component *c, struct error *e) {
+static enum status check_inputs(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     int latent = d[PATCH] / (PATCH_SIDE * PATCH_SIDE), mask = 0, side = 0;
     int extra = d[IN] > d[PATCH] ? (d[IN] - d[PATCH]) / (PATCH_SIDE * PATCH_SIDE) : 0;
     if (extra > latent) mask = extra - latent;
     while (side < 2 * MASK_SIDE && side * side < mask) side++;
     bool fills = mask && side * side == mask;
-    c->latent_channels = latent;
-    c->control_channels = extra;
-    c->variant = extra ? FLUX_FILL : d[GUIDED] ? FLUX_GUIDED : FLUX_SCHNELL;
     if (d[IN] == d[PATCH] || (fills && d[IN] == d[PATCH] + PATCH_SIDE * PATCH_SIDE * extra)) return OK;
     error_set(e, UNSUPPORTED, "a Flux transformer that reads something beside the image which nothing gives");
     error_where(e, "%s", c->index.sources[0].path);
@@ -565,59 +566,13 @@ static enum status check_inputs(struct component *c, struct error *e) {
                           PATCH_SIDE * PATCH_SIDE * (2 * latent + MASK_SIDE * MASK_SIDE), 2 * d[PATCH]);
 }
 
-static int32_t dim_of(const struct component *c, const char *name, const char *original, int rank, int place,
-                      struct error *e) {
-    return component_dim(c, component_either(c, name, original), rank, place, e);
-}
-
-static void derived_dims(int32_t *d) {
-    d[TWO_DIM] = 2 * d[DIM];
-    d[THREE_DIM] = 3 * d[DIM];
-    d[SIX_DIM] = 6 * d[DIM];
-    d[WIDE] = d[DIM] + d[FEED_FORWARD];
-}
-
-static void read_dims(struct component *c, struct error *e) {
-    int32_t *d = c->dims;
-    d[DIM] = dim_of(c, "x_embedder.weight", "img_in.weight", 2, 0, e);
-    d[IN] = dim_of(c, "x_embedder.weight", "img_in.weight", 2, 1, e);
-    d[PATCH] = dim_of(c, "proj_out.weight", "final_layer.linear.weight", 2, 0, e);
-    d[CAPTION] = dim_of(c, "context_embedder.weight", "txt_in.weight", 2, 1, e);
-    d[POOLED] =
-        dim_of(c, "time_text_embed.text_embedder.linear_1.weight", "vector_in.in_layer.weight", 2, 1, e);
-    d[FREQUENCIES] =
-        dim_of(c, "time_text_embed.timestep_embedder.linear_1.weight", "time_in.in_layer.weight", 2, 1, e);
-    d[HEAD] = dim_of(c, "transformer_blocks.0.attn.norm_q.weight",
-                     "double_blocks.0.img_attn.norm.query_norm.scale", 1, 0, e);
-    d[FEED_FORWARD] =
-        dim_of(c, "transformer_blocks.0.ff.net.0.proj.weight", "double_blocks.0.img_mlp.0.weight", 2, 0, e);
-    bool named = index_find(&c->index, "x_embedder.weight");
-    d[DOUBLE_LAYERS] = index_last_block(&c->index, named ? "transformer_blocks." : "double_blocks.") + 1;
-    d[SINGLE_LAYERS] =
-        index_last_block(&c->index, named ? "single_transformer_blocks." : "single_blocks.") + 1;
-    d[GUIDED] = index_find(&c->index, "time_text_embed.guidance_embedder.linear_1.weight") ||
-                index_find(&c->index, "guidance_in.in_layer.weight");
-}
-
 static enum status configure(struct component *c, const struct config *config, struct error *e) {
-    struct flux_settings *s = (struct flux_settings *)c->settings;
-    bool guided;
+    bool guided = c->dims[GUIDED];
     int patch = 1;
-    read_dims(c, e);
-    if (e->code != OK) return e->code;
-    *s = (struct flux_settings){.axis_dim = {16, 56, 56}}; /* as published */
-    config_int(config, "axes_dims_rope.0", 2, 512, &s->axis_dim[0], e);
-    config_int(config, "axes_dims_rope.1", 2, 512, &s->axis_dim[1], e);
-    config_int(config, "axes_dims_rope.2", 2, 512, &s->axis_dim[2], e);
     config_int(config, "patch_size", 1, 1, &patch, e); /* the reference packs latents before the model */
-    guided = c->dims[GUIDED];
     config_bool(config, "guidance_embeds", &guided, e);
     c->dims[GUIDED] = guided;
-    c->text_columns = c->dims[CAPTION];
-    c->pooled_columns = c->dims[POOLED];
-    if (e->code != OK || check_dims(c, e) != OK) return e->code;
-    derived_dims(c->dims);
-    return check_inputs(c, e);
+    return e->code == OK && check_dims(c, e) == OK ? check_inputs(c, e) : e->code;
 }
 
 /* Modulation right before the block that reads it, as the visits of an evaluation have it if they are not
@@ -677,51 +632,69 @@ static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_
 
 /* Flux.1 dev, 11.9 B. */
 static const struct dimension dimensions[] = {
-    {"heads", 24, 1, 512},
-    {"axis0", 16, 2, 256},
-    {"axis1", 56, 2, 256},
-    {"axis2", 56, 2, 256},
-    {"double_layers", 19, 1, 250},
-    {"single_layers", 38, 1, 250},
-    {"hidden", 4096, 8, 65536},
-    {"pooled", 768, 8, 65536},
-    {"latent_channels", 16, 1, 1024},
-    {"guidance", 1, 0, 1},
-    {"fill", 0, 0, 1},
+    {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads"},
+    {"axis0", 16, 2, 256, .place = AXES},
+    {"axis1", 56, 2, 256, .place = AXES + 1},
+    {"axis2", 56, 2, 256, .place = AXES + 2},
+    {"double_layers", 19, 1, 250, .place = DOUBLE_LAYERS, OF_BLOCKS("transformer_blocks.", "double_blocks."),
+     .key = "num_layers"},
+    {"single_layers", 38, 1, 250, .place = SINGLE_LAYERS,
+     OF_BLOCKS("single_transformer_blocks.", "single_blocks."), .key = "num_single_layers"},
+    {"hidden", 4096, 8, 65536, .place = CAPTION, OF_TENSOR(2, 1, "context_embedder.weight", "txt_in.weight"),
+     .key = "joint_attention_dim"},
+    {"pooled", 768, 8, 65536, .place = POOLED,
+     OF_TENSOR(2, 1, "time_text_embed.text_embedder.linear_1.weight", "vector_in.in_layer.weight"),
+     .key = "pooled_projection_dim"},
+    {"latent_channels", 16, 1, 1024, .place = LATENT},
+    {"guidance", 1, 0, 1, .place = GUIDED,
+     OF_TENSOR(0, 0, "time_text_embed.guidance_embedder.linear_1.weight", "guidance_in.in_layer.weight"),
+     .key = "guidance_embeds", .form = FORM_BOOL},
+    {"fill", 0, 0, 1, .place = FILL},
+    {.place = DIM, OF_TENSOR(2, 0, "x_embedder.weight", "img_in.weight")},
+    {.place = IN, OF_TENSOR(2, 1, "x_embedder.weight", "img_in.weight"), .key = "in_channels"},
+    {.place = PATCH, OF_TENSOR(2, 0, "proj_out.weight", "final_layer.linear.weight")},
+    {.place = OUT, .key = "out_channels", .form = FORM_NULL_IF_0},
+    {.place = FREQUENCIES,
+     OF_TENSOR(2, 1, "time_text_embed.timestep_embedder.linear_1.weight", "time_in.in_layer.weight")},
+    {.place = HEAD,
+     OF_TENSOR(1, 0, "transformer_blocks.0.attn.norm_q.weight",
+               "double_blocks.0.img_attn.norm.query_norm.scale"),
+     .key = "attention_head_dim"},
+    {.place = FEED_FORWARD,
+     OF_TENSOR(2, 0, "transformer_blocks.0.ff.net.0.proj.weight", "double_blocks.0.img_mlp.0.weight")},
 };
 
-static void derive(struct component *c, const int *chosen) {
+#define AXIS(i, published)                                                                                   \
+    { {"axes_dims_rope." #i}, offsetof(struct flux_settings, axis_dim[i]), SETTING_INT, published, 2, 512 }
+static const struct setting settings[] = {AXIS(0, 16), AXIS(1, 56), AXIS(2, 56)};
+
+static void follow(struct component *c) {
     struct flux_settings *s = (struct flux_settings *)c->settings;
     int32_t *d = c->dims;
-    d[HEAD] = chosen[1] + chosen[2] + chosen[3];
-    d[DIM] = chosen[0] * d[HEAD];
+    for (int i = 0; i < 3; i++) s->axis_dim[i] = d[AXES + i];
+    d[HEAD] = d[AXES] + d[AXES + 1] + d[AXES + 2];
+    d[DIM] = d[HEADS] * d[HEAD];
     d[FEED_FORWARD] = 4 * d[DIM];
-    derived_dims(d);
     d[FREQUENCIES] = 256;
-    d[DOUBLE_LAYERS] = chosen[4];
-    d[SINGLE_LAYERS] = chosen[5];
-    d[CAPTION] = chosen[6];
-    d[POOLED] = chosen[7];
-    d[PATCH] = PATCH_SIDE * PATCH_SIDE * chosen[8];
-    d[GUIDED] = chosen[9];
-    d[IN] = d[PATCH] * (1 + chosen[10]) + PATCH_SIDE * PATCH_SIDE * MASK_SIDE * MASK_SIDE * chosen[10];
-    for (int i = 0; i < 3; i++) s->axis_dim[i] = chosen[1 + i];
+    d[PATCH] = PATCH_SIDE * PATCH_SIDE * d[LATENT];
+    d[IN] = d[PATCH] + d[FILL] * (d[PATCH] + PATCH_SIDE * PATCH_SIDE * MASK_SIDE * MASK_SIDE);
 }
 
-static int write_config(const struct component *c, char *out, size_t out_bytes) {
-    const int32_t *d = c->dims;
-    const struct flux_settings *s = (const struct flux_settings *)c->settings;
-    char channels[16] = "null";
-    if (d[IN] != d[PATCH]) snprintf(channels, sizeof channels, "%d", d[PATCH]);
-    return snprintf(out, out_bytes,
-                    "{\"_class_name\": \"FluxTransformer2DModel\", \"patch_size\": 1, \"in_channels\": %d, "
-                    "\"out_channels\": %s, \"num_layers\": %d, \"num_single_layers\": %d, "
-                    "\"attention_head_dim\": %d, \"num_attention_heads\": %d, \"joint_attention_dim\": %d, "
-                    "\"pooled_projection_dim\": %d, \"guidance_embeds\": %s, "
-                    "\"axes_dims_rope\": [%d, %d, %d]}\n",
-                    d[IN], channels, d[DOUBLE_LAYERS], d[SINGLE_LAYERS], d[HEAD], d[DIM] / d[HEAD],
-                    d[CAPTION], d[POOLED], d[GUIDED] ? "true" : "false", s->axis_dim[0], s->axis_dim[1],
-                    s->axis_dim[2]);
+static void derive(struct component *c) {
+    int32_t *d = c->dims;
+    d[TWO_DIM] = 2 * d[DIM];
+    d[THREE_DIM] = 3 * d[DIM];
+    d[SIX_DIM] = 6 * d[DIM];
+    d[WIDE] = d[DIM] + d[FEED_FORWARD];
+    d[HEADS] = d[DIM] / d[HEAD];
+    d[LATENT] = d[PATCH] / (PATCH_SIDE * PATCH_SIDE);
+    d[FILL] = d[IN] != d[PATCH];
+    d[OUT] = d[FILL] ? d[PATCH] : 0;
+    c->text_columns = d[CAPTION];
+    c->pooled_columns = d[POOLED];
+    c->latent_channels = d[LATENT];
+    c->control_channels = (d[IN] - d[PATCH]) / (PATCH_SIDE * PATCH_SIDE);
+    c->variant = d[FILL] ? FLUX_FILL : d[GUIDED] ? FLUX_GUIDED : FLUX_SCHNELL;
 }
 
 const struct family family_flux = {
@@ -734,13 +707,16 @@ const struct family family_flux = {
     .config_key = "_class_name",
     .config_value = "FluxTransformer2DModel",
     .probe = probe,
+    .dimensions = dimensions,
+    .n_dimensions = COUNT_OF(dimensions),
+    .settings = settings,
+    .n_settings = COUNT_OF(settings),
     .configure = configure,
+    .follow = follow,
+    .derive = derive,
+    .config_rest = "\"patch_size\": 1",
     .blocks = blocks,
     .ignorable = ignorable,
     .lane_state_bytes = sizeof(struct flux_state),
     .declare = declare,
-    .dimensions = dimensions,
-    .n_dimensions = COUNT_OF(dimensions),
-    .derive = derive,
-    .write_config = write_config,
 };

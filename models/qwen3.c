@@ -8,9 +8,8 @@
 #include "models/models.h"
 
 #include <math.h>
-#include <stdio.h>
 
-enum { VOCABULARY, HIDDEN, Q, KV, HEAD, FEED_FORWARD, LAYERS, N_DIMS };
+enum { VOCABULARY, HIDDEN, Q, KV, HEAD, HEADS, KEY_HEADS, FEED_FORWARD, LAYERS };
 
 struct qwen3_settings {
     double rope_theta;
@@ -160,27 +159,6 @@ static bool probe(const struct tensor_index *index) {
            (index_find(index, "blk.0.attn_q_norm.weight") && index_find(index, "token_embd.weight"));
 }
 
-/* A dimension of a tensor that must be there, under whichever of the three styles of names the file has. */
-static int32_t dim_of(const struct component *c, const char *name, const char *gguf, int rank, int place,
-                      struct error *e) {
-    char prefixed[2 * BLOCK_NAME_MAX];
-    snprintf(prefixed, sizeof prefixed, "model.%s", name);
-    return component_dim(c, component_either(c, prefixed, component_either(c, name, gguf)), rank, place, e);
-}
-
-static void read_dims(struct component *c, struct error *e) {
-    int32_t *d = c->dims;
-    d[VOCABULARY] = dim_of(c, "embed_tokens.weight", "token_embd.weight", 2, 0, e);
-    d[HIDDEN] = dim_of(c, "embed_tokens.weight", "token_embd.weight", 2, 1, e);
-    d[Q] = dim_of(c, "layers.0.self_attn.q_proj.weight", "blk.0.attn_q.weight", 2, 0, e);
-    d[KV] = dim_of(c, "layers.0.self_attn.k_proj.weight", "blk.0.attn_k.weight", 2, 0, e);
-    d[HEAD] = dim_of(c, "layers.0.self_attn.q_norm.weight", "blk.0.attn_q_norm.weight", 1, 0, e);
-    d[FEED_FORWARD] = dim_of(c, "layers.0.mlp.gate_proj.weight", "blk.0.ffn_gate.weight", 2, 0, e);
-    int last = component_last_block(c, "model.layers.", "layers."),
-        gguf = index_last_block(&c->index, "blk.");
-    d[LAYERS] = (last > gguf ? last : gguf) + 1;
-}
-
 static enum status check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     if (d[Q] % d[HEAD] == 0 && d[KV] % d[HEAD] == 0 && d[Q] % d[KV] == 0 && d[HEAD] % 2 == 0 &&
@@ -192,32 +170,8 @@ static enum status check_dims(const struct component *c, struct error *e) {
     return error_expected(e, "queries a multiple of keys, keys of an even head, at least 2 layers");
 }
 
-/* What config.json says, and what a GGUF file's metadata do. */
-static enum status read_settings(struct qwen3_settings *settings, const struct config *config,
-                                 struct error *e) {
-    config_expect(config, "hidden_act", "silu", e);
-    config_expect(config, "rope_parameters.rope_type", "default", e);
-    config_refuse(config, "rope_scaling", e);
-    config_refuse(config, "use_sliding_window", e);
-    config_refuse(config, "attention_bias", e);
-    config_expect(config, "qwen3.rope.scaling.type", "none", e);
-    double eps = 1e-6;
-    settings->rope_theta = 1e6; /* Qwen3's published value */
-    config_float(config, "rope_theta", 1, 1e12, &settings->rope_theta, e);
-    config_float(config, "rope_parameters.rope_theta", 1, 1e12, &settings->rope_theta, e);
-    config_float(config, "qwen3.rope.freq_base", 1, 1e12, &settings->rope_theta, e);
-    config_float(config, "rms_norm_eps", 0, 1, &eps, e);
-    config_float(config, "qwen3.attention.layer_norm_rms_epsilon", 0, 1, &eps, e);
-    settings->norm_eps = (float)eps;
-    return e->code;
-}
-
 static enum status configure(struct component *c, const struct config *config, struct error *e) {
-    read_dims(c, e);
-    if (e->code != OK || check_dims(c, e) != OK) return e->code;
-    if (component_check_blocks(c, config, c->dims[LAYERS], e) != OK) return e->code;
-    c->text_columns = c->dims[HIDDEN];
-    return read_settings((struct qwen3_settings *)c->settings, config, e);
+    return check_dims(c, e) == OK ? component_check_blocks(c, config, c->dims[LAYERS], e) : e->code;
 }
 
 static int blocks(const struct component *c, struct block_ref *refs) {
@@ -245,34 +199,64 @@ static const char *const ignorable[] = {"lm_head.", "output.weight", "text_encod
 static const char *const architectures[] = {"qwen3", NULL};
 static const char *const prefixes[] = {"", "text_encoders.qwen3_4b.transformer.", "text_encoders.llm.", NULL};
 
+#define OF_TABLE(axis)                                                                                       \
+    OF_TENSOR(2, axis, "model.embed_tokens.weight", "embed_tokens.weight", "token_embd.weight")
+#define OF_LAYER(rank, tail, gguf)                                                                           \
+    OF_TENSOR(rank, 0, "model.layers.0." tail ".weight", "layers.0." tail ".weight", "blk.0." gguf ".weight")
+
 /* Qwen3-4B. */
 static const struct dimension dimensions[] = {
-    {"vocabulary", 151936, 300, 1048576}, {"hidden", 2560, 8, 65536},     {"text_heads", 32, 1, 1024},
-    {"text_key_heads", 8, 1, 1024},       {"text_head_dim", 128, 2, 512}, {"text_ff", 9728, 8, 262144},
-    {"text_layers", 36, 2, 400},
+    {"vocabulary", 151936, 300, 1048576, .place = VOCABULARY, OF_TABLE(0), .key = "vocab_size"},
+    {"hidden", 2560, 8, 65536, .place = HIDDEN, OF_TABLE(1), .key = "hidden_size"},
+    {"text_heads", 32, 1, 1024, .place = HEADS, .key = "num_attention_heads"},
+    {"text_key_heads", 8, 1, 1024, .place = KEY_HEADS, .key = "num_key_value_heads"},
+    {"text_head_dim", 128, 2, 512, .place = HEAD, OF_LAYER(1, "self_attn.q_norm", "attn_q_norm"),
+     .key = "head_dim"},
+    {"text_ff", 9728, 8, 262144, .place = FEED_FORWARD, OF_LAYER(2, "mlp.gate_proj", "ffn_gate"),
+     .key = "intermediate_size"},
+    {"text_layers", 36, 2, 400, .place = LAYERS, OF_BLOCKS("model.layers.", "layers.", "blk."),
+     .key = "num_hidden_layers"},
+    {.place = Q, OF_LAYER(2, "self_attn.q_proj", "attn_q")},
+    {.place = KV, OF_LAYER(2, "self_attn.k_proj", "attn_k")},
 };
 
-static void derive(struct component *c, const int *chosen) {
+/* In config.json, as transformers 5 writes it, and in GGUF files. */
+static const struct setting settings[] = {
+    {{"rope_theta", "rope_parameters.rope_theta", "qwen3.rope.freq_base"},
+     offsetof(struct qwen3_settings, rope_theta),
+     SETTING_DOUBLE,
+     1e6,
+     1,
+     1e12},
+    {{"rms_norm_eps", "qwen3.attention.layer_norm_rms_epsilon"},
+     offsetof(struct qwen3_settings, norm_eps),
+     SETTING_FLOAT,
+     1e-6,
+     0,
+     1},
+};
+
+static const struct expectation expects[] = {
+    {"hidden_act", "silu"},
+    {"rope_parameters.rope_type", "default"},
+    {"rope_scaling", NULL},
+    {"use_sliding_window", NULL},
+    {"attention_bias", NULL},
+    {"qwen3.rope.scaling.type", "none"},
+    {0},
+};
+
+static void follow(struct component *c) {
     int32_t *d = c->dims;
-    d[VOCABULARY] = chosen[0];
-    d[HIDDEN] = chosen[1];
-    d[Q] = chosen[2] * chosen[4];
-    d[KV] = chosen[3] * chosen[4];
-    d[HEAD] = chosen[4];
-    d[FEED_FORWARD] = chosen[5];
-    d[LAYERS] = chosen[6];
+    d[Q] = d[HEADS] * d[HEAD];
+    d[KV] = d[KEY_HEADS] * d[HEAD];
 }
 
-static int write_config(const struct component *c, char *out, size_t out_bytes) {
-    const int32_t *d = c->dims;
-    return snprintf(
-        out, out_bytes,
-        "{\"architectures\": [\"Qwen3ForCausalLM\"], \"model_type\": \"qwen3\", \"hidden_size\": %d, "
-        "\"intermediate_size\": %d, \"num_hidden_layers\": %d, \"num_attention_heads\": %d, "
-        "\"num_key_value_heads\": %d, \"head_dim\": %d, \"vocab_size\": %d, \"rms_norm_eps\": 1e-06, "
-        "\"rope_theta\": 1000000, \"attention_bias\": false, \"tie_word_embeddings\": true, "
-        "\"hidden_act\": \"silu\", \"max_position_embeddings\": 40960}\n",
-        d[HIDDEN], d[FEED_FORWARD], d[LAYERS], d[Q] / d[HEAD], d[KV] / d[HEAD], d[HEAD], d[VOCABULARY]);
+static void derive(struct component *c) {
+    int32_t *d = c->dims;
+    d[HEADS] = d[Q] / d[HEAD];
+    d[KEY_HEADS] = d[KV] / d[HEAD];
+    c->text_columns = d[HIDDEN];
 }
 
 const struct family family_qwen3 = {
@@ -285,13 +269,19 @@ const struct family family_qwen3 = {
     .config_key = "model_type",
     .config_value = "qwen3",
     .probe = probe,
+    .dimensions = dimensions,
+    .n_dimensions = COUNT_OF(dimensions),
+    .settings = settings,
+    .n_settings = COUNT_OF(settings),
+    .expects = expects,
     .configure = configure,
+    .follow = follow,
+    .derive = derive,
+    .config_rest = "\"architectures\": [\"Qwen3ForCausalLM\"], \"attention_bias\": false, "
+                   "\"tie_word_embeddings\": true, \"hidden_act\": \"silu\", "
+                   "\"max_position_embeddings\": 40960",
     .blocks = blocks,
     .ignorable = ignorable,
     .lane_state_bytes = sizeof(struct qwen3_state),
     .declare = declare,
-    .dimensions = dimensions,
-    .n_dimensions = COUNT_OF(dimensions),
-    .derive = derive,
-    .write_config = write_config,
 };

@@ -8,9 +8,7 @@
 #include "models/models.h"
 #include "models/row_chunk.h"
 
-#include <stdio.h>
-
-enum { VOCABULARY, HIDDEN, Q, HEADS, BUCKETS, FEED_FORWARD, LAYERS };
+enum { VOCABULARY, HIDDEN, Q, HEADS, HEAD, BUCKETS, FEED_FORWARD, LAYERS };
 
 enum { BUCKETS_MAX = 128 }; /* that op_distance_bias takes */
 
@@ -196,48 +194,12 @@ static enum status check_relatives(const struct component *c, struct error *e) {
     return error_expected(e, "T5 1.1 (t5xxl)");
 }
 
-static int32_t dim_of(const struct component *c, const char *name, const char *gguf, int place,
-                      struct error *e) {
-    return component_dim(c, component_either(c, name, gguf), 2, place, e);
-}
-
-static void read_dims(struct component *c, struct error *e) {
-    int32_t *d = c->dims;
-    const char *table = component_either(c, "encoder.embed_tokens.weight", "token_embd.weight");
-    const char *bias = component_either(c, BIAS_OF("0") ".weight", "enc." GGUF_BIAS_OF("0") ".weight");
-    d[VOCABULARY] = dim_of(c, "shared.weight", table, 0, e);
-    d[HIDDEN] = dim_of(c, "shared.weight", table, 1, e);
-    d[Q] = dim_of(c, "encoder.block.0.layer.0.SelfAttention.q.weight", "enc.blk.0.attn_q.weight", 0, e);
-    d[BUCKETS] = component_dim(c, bias, 2, 0, e);
-    d[HEADS] = component_dim(c, bias, 2, 1, e);
-    d[FEED_FORWARD] =
-        dim_of(c, "encoder.block.0.layer.1.DenseReluDense.wi_0.weight", "enc.blk.0.ffn_gate.weight", 0, e);
-    d[LAYERS] = component_last_block(c, "encoder.block.", "enc.blk.") + 1;
-}
-
-/* What config.json says, and what a GGUF file's metadata do. */
-static enum status read_settings(struct component *c, const struct config *config, struct error *e) {
-    struct t5_settings *settings = (struct t5_settings *)c->settings;
-    config_expect(config, "feed_forward_proj", "gated-gelu", e);
-    config_expect(config, "dense_act_fn", "gelu_new", e);
-    double eps = 1e-6;
-    settings->max_distance = 128;
-    config_float(config, "layer_norm_epsilon", 0, 1, &eps, e);
-    config_float(config, "t5.attention.layer_norm_rms_epsilon", 0, 1, &eps, e);
-    config_float(config, "t5encoder.attention.layer_norm_rms_epsilon", 0, 1, &eps, e);
-    config_int(config, "relative_attention_max_distance", c->dims[BUCKETS] / 4 + 1, 1 << 20,
-               &settings->max_distance, e);
-    settings->norm_eps = (float)eps;
-    return e->code;
-}
-
 static enum status configure(struct component *c, const struct config *config, struct error *e) {
-    if (check_relatives(c, e) != OK) return e->code;
-    read_dims(c, e);
-    if (e->code != OK || check_dims(c, e) != OK) return e->code;
-    if (component_check_blocks(c, config, c->dims[LAYERS], e) != OK) return e->code;
-    c->text_columns = c->dims[HIDDEN];
-    return read_settings(c, config, e);
+    struct t5_settings *s = (struct t5_settings *)c->settings;
+    if (check_dims(c, e) != OK || component_check_blocks(c, config, c->dims[LAYERS], e) != OK) return e->code;
+    s->max_distance = 128;
+    return config_int(config, "relative_attention_max_distance", c->dims[BUCKETS] / 4 + 1, 1 << 20,
+                      &s->max_distance, e);
 }
 
 static int blocks(const struct component *c, struct block_ref *refs) {
@@ -269,41 +231,48 @@ static const char *const architectures[] = {"t5encoder", "t5", NULL};
 static const char *const prefixes[] = {"", "text_encoders.t5xxl.transformer.", "text_encoders.t5xxl.",
                                        "t5xxl.", NULL};
 
+#define OF_TABLE(axis) OF_TENSOR(2, axis, "shared.weight", "encoder.embed_tokens.weight", "token_embd.weight")
+#define OF_BIAS(axis)  OF_TENSOR(2, axis, BIAS_OF("0") ".weight", "enc." GGUF_BIAS_OF("0") ".weight")
+
 /* T5 1.1 XXL. */
 static const struct dimension dimensions[] = {
-    {"t5_vocabulary", 32128, 300, 1048576},
-    {"hidden", 4096, 8, 65536},
-    {"t5_heads", 64, 1, 1024},
-    {"t5_head_dim", 64, 1, 512},
-    {"t5_ff", 10240, 8, 262144},
-    {"t5_layers", 24, 1, 400},
-    {"t5_buckets", 32, 4, BUCKETS_MAX},
+    {"t5_vocabulary", 32128, 300, 1048576, .place = VOCABULARY, OF_TABLE(0), .key = "vocab_size"},
+    {"hidden", 4096, 8, 65536, .place = HIDDEN, OF_TABLE(1), .key = "d_model"},
+    {"t5_heads", 64, 1, 1024, .place = HEADS, OF_BIAS(1), .key = "num_heads"},
+    {"t5_head_dim", 64, 1, 512, .place = HEAD, .key = "d_kv"},
+    {"t5_ff", 10240, 8, 262144, .place = FEED_FORWARD,
+     OF_TENSOR(2, 0, "encoder.block.0.layer.1.DenseReluDense.wi_0.weight", "enc.blk.0.ffn_gate.weight"),
+     .key = "d_ff"},
+    {"t5_layers", 24, 1, 400, .place = LAYERS, OF_BLOCKS("encoder.block.", "enc.blk."), .key = "num_layers"},
+    {"t5_buckets", 32, 4, BUCKETS_MAX, .place = BUCKETS, OF_BIAS(0), .key = "relative_attention_num_buckets"},
+    {.place = Q,
+     OF_TENSOR(2, 0, "encoder.block.0.layer.0.SelfAttention.q.weight", "enc.blk.0.attn_q.weight")},
+    {.place = LAYERS, .key = "num_decoder_layers"},
 };
 
-static void derive(struct component *c, const int *chosen) {
+/* In config.json and in GGUF files. */
+static const struct setting settings[] = {
+    {{"layer_norm_epsilon", "t5.attention.layer_norm_rms_epsilon",
+      "t5encoder.attention.layer_norm_rms_epsilon"},
+     offsetof(struct t5_settings, norm_eps),
+     SETTING_FLOAT,
+     1e-6,
+     0,
+     1},
+};
+
+static const struct expectation expects[] = {
+    {"feed_forward_proj", "gated-gelu"}, {"dense_act_fn", "gelu_new"}, {0}};
+
+static void follow(struct component *c) {
     int32_t *d = c->dims;
-    d[VOCABULARY] = chosen[0];
-    d[HIDDEN] = chosen[1];
-    d[HEADS] = chosen[2];
-    d[Q] = chosen[2] * chosen[3];
-    d[FEED_FORWARD] = chosen[4];
-    d[LAYERS] = chosen[5];
-    d[BUCKETS] = chosen[6] / 4 * 4;
+    d[Q] = d[HEADS] * d[HEAD];
+    d[BUCKETS] = d[BUCKETS] / 4 * 4;
 }
 
-static int write_config(const struct component *c, char *out, size_t out_bytes) {
-    const int32_t *d = c->dims;
-    return snprintf(
-        out, out_bytes,
-        "{\"architectures\": [\"T5EncoderModel\"], \"model_type\": \"t5\", \"d_model\": %d, \"d_kv\": %d, "
-        "\"d_ff\": %d, \"num_layers\": %d, \"num_decoder_layers\": %d, \"num_heads\": %d, "
-        "\"vocab_size\": %d, \"relative_attention_num_buckets\": %d, "
-        "\"relative_attention_max_distance\": 128, \"layer_norm_epsilon\": 1e-06, "
-        "\"feed_forward_proj\": \"gated-gelu\", \"is_gated_act\": true, \"dense_act_fn\": \"gelu_new\", "
-        "\"is_encoder_decoder\": true, \"tie_word_embeddings\": false, \"pad_token_id\": 0, "
-        "\"eos_token_id\": 1, \"decoder_start_token_id\": 0}\n",
-        d[HIDDEN], d[Q] / d[HEADS], d[FEED_FORWARD], d[LAYERS], d[LAYERS], d[HEADS], d[VOCABULARY],
-        d[BUCKETS]);
+static void derive(struct component *c) {
+    c->dims[HEAD] = c->dims[Q] / c->dims[HEADS];
+    c->text_columns = c->dims[HIDDEN];
 }
 
 const struct family family_t5 = {
@@ -316,13 +285,22 @@ const struct family family_t5 = {
     .config_key = "model_type",
     .config_value = "t5",
     .probe = probe,
+    .dimensions = dimensions,
+    .n_dimensions = COUNT_OF(dimensions),
+    .settings = settings,
+    .n_settings = COUNT_OF(settings),
+    .expects = expects,
+    .refuse = check_relatives,
     .configure = configure,
+    .follow = follow,
+    .derive = derive,
+    .config_rest = "\"architectures\": [\"T5EncoderModel\"], \"relative_attention_max_distance\": 128, "
+                   "\"feed_forward_proj\": \"gated-gelu\", \"is_gated_act\": true, "
+                   "\"dense_act_fn\": \"gelu_new\", \"is_encoder_decoder\": true, "
+                   "\"tie_word_embeddings\": false, \"pad_token_id\": 0, \"eos_token_id\": 1, "
+                   "\"decoder_start_token_id\": 0",
     .blocks = blocks,
     .ignorable = ignorable,
     .lane_state_bytes = sizeof(struct t5_state),
     .declare = declare,
-    .dimensions = dimensions,
-    .n_dimensions = COUNT_OF(dimensions),
-    .derive = derive,
-    .write_config = write_config,
 };

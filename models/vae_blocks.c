@@ -117,23 +117,6 @@ static bool has_attention(const struct component *c, const struct vae_half *half
     return index_find(&c->index, component_either(c, name, original)) != NULL;
 }
 
-static enum status read_settings(struct component *c, const struct config *config, struct error *e) {
-    struct vae_settings *s = (struct vae_settings *)c->settings;
-    double scale = 0.3611, shift = 0.1159; /* Flux's and Z-Image's */
-    s->groups = 32;
-    config_expect(config, "act_fn", "silu", e);
-    config_float(config, "scaling_factor", -1e6, 1e6, &scale, e);
-    /* null is no shift, as for those of diffusers' pipelines (0.42) that allow it. A key that is not there at
-     * all leaves the published shift, as for a single file without a configuration. */
-    const struct config_value *given = config_find(config, "shift_factor");
-    if (given && given->kind == CONFIG_NULL) shift = 0;
-    config_float(config, "shift_factor", -1e6, 1e6, &shift, e);
-    config_int(config, "norm_num_groups", 1, 4096, &s->groups, e);
-    c->latent_scale = s->scale = (float)scale;
-    c->latent_shift = s->shift = (float)shift;
-    return e->code;
-}
-
 static enum status check_dims(const struct component *c, const struct vae_half *half, struct error *e) {
     const struct vae_settings *s = (const struct vae_settings *)c->settings;
     int bad = 0, deepest = half->turned ? 0 : c->dims[LEVELS] - 1;
@@ -151,10 +134,6 @@ enum status vae_configure(struct component *c, const struct vae_half *half, cons
                           struct error *e) {
     struct vae_settings *s = (struct vae_settings *)c->settings;
     int32_t *d = c->dims;
-    d[MOMENTS] = 2 * d[LATENT];
-    d[COLOURS] = 3;
-    d[K1] = 1;
-    d[K3] = 3;
     d[LEVELS] = last_of_either(c, half->level, half->level_original) + 1;
     d[RESNETS] = resnets(c, half);
     if (d[LEVELS] < 1 || d[LEVELS] > CANVAS_LEVELS_MAX || d[RESNETS] < 1 || d[RESNETS] > 8) {
@@ -163,10 +142,12 @@ enum status vae_configure(struct component *c, const struct vae_half *half, cons
         return error_expected(e, "1 to %d levels of 1 to 8", CANVAS_LEVELS_MAX);
     }
     for (int i = 0; i < d[LEVELS]; i++) d[CHANNELS + i] = level_channels(c, half, i, e);
-    c->latent_channels = d[LATENT];
-    c->pixel_factor = 1 << (d[LEVELS] - 1);
     s->attention = has_attention(c, half);
-    return read_settings(c, config, e) == OK ? check_dims(c, half, e) : e->code;
+    /* null is no shift, as for those of diffusers' pipelines (0.42) that allow it. A key that is not there at
+     * all leaves the published shift, as for a single file without a configuration. */
+    const struct config_value *given = config_find(config, "shift_factor");
+    if (given && given->kind == CONFIG_NULL) s->shift = 0;
+    return e->code == OK ? check_dims(c, half, e) : e->code;
 }
 
 bool vae_widens(const struct component *c, int level) {
@@ -191,22 +172,32 @@ enum status vae_visits(const struct component *c, int stage, const struct lane *
 
 const char *const vae_prefixes[] = {"", "first_stage_model.", "vae.", NULL};
 
-/* Published: Flux.1's and Z-Image's. */
-const struct dimension vae_dimensions[N_VAE_DIMENSIONS] = {
-    {"latent_channels", 16, 1, 1024}, {"vae0", 512, 1, 8192}, {"vae1", 512, 1, 8192},
-    {"vae2", 256, 1, 8192},           {"vae3", 128, 1, 8192}, {"vae_resnets", 3, 2, 8},
-    {"vae_groups", 32, 1, 4096},
+#define SETTING(key, field, type_, published, least, most)                                                   \
+    { {key}, offsetof(struct vae_settings, field), type_, published, least, most }
+const struct setting vae_settings_rows[N_VAE_SETTINGS] = {
+    SETTING("norm_num_groups", groups, SETTING_INT, 32, 1, 4096),
+    SETTING("scaling_factor", scale, SETTING_FLOAT, 0.3611, -1e6, 1e6), /* Flux's and Z-Image's */
+    SETTING("shift_factor", shift, SETTING_FLOAT, 0.1159, -1e6, 1e6),
 };
+const struct expectation vae_expects[] = {{"act_fn", "silu"}, {0}};
 
-void vae_derive(struct component *c, const int *chosen) {
+void vae_follow(struct component *c) {
     struct vae_settings *s = (struct vae_settings *)c->settings;
+    s->groups = c->dims[GROUPS];
+    s->attention = true;
+    c->dims[LEVELS] = VAE_LEVELS;
+}
+
+void vae_derive(struct component *c) {
+    const struct vae_settings *s = (const struct vae_settings *)c->settings;
     int32_t *d = c->dims;
-    *s = (struct vae_settings){
-        .scale = 0.3611f, .shift = 0.1159f, .groups = chosen[CHOSEN_GROUPS], .attention = true};
-    d[LATENT] = chosen[CHOSEN_LATENT];
     d[MOMENTS] = 2 * d[LATENT];
     d[COLOURS] = 3;
     d[K1] = 1;
     d[K3] = 3;
-    d[LEVELS] = VAE_LEVELS;
+    d[ENCODER_RESNETS] = d[RESNETS] - 1;
+    c->latent_channels = d[LATENT];
+    c->pixel_factor = 1 << (d[LEVELS] - 1);
+    c->latent_scale = s->scale;
+    c->latent_shift = s->shift;
 }

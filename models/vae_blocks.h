@@ -21,7 +21,9 @@ enum vae_dim {
     K1,
     K3, /* kernel sides */
     LEVELS,
-    RESNETS, /* a level */
+    RESNETS,         /* a level */
+    ENCODER_RESNETS, /* a level of an encoder: one less than a decoder's */
+    GROUPS,
     IN,
     OUT,      /* of one block: set by block_dims */
     CHANNELS, /* CHANNELS + i: of level i as the half runs */
@@ -125,7 +127,7 @@ struct vae_half {
     bool turned;                                /* the authors count levels the other way */
 };
 
-/* LATENT is set. All other dims, settings, and what the component says of itself. */
+/* LATENT is set. All other dims that rows cannot say, and checks. */
 enum status vae_configure(struct component *c, const struct vae_half *half, const struct config *config,
                           struct error *e);
 /* The resnet of such a level is wider (or narrower) than what it is given. */
@@ -136,18 +138,25 @@ enum status vae_visits(const struct component *c, int stage, const struct lane *
 
 extern const char *const vae_prefixes[]; /* NULL-terminated */
 
-enum { VAE_LEVELS = 4, N_VAE_DIMENSIONS = 3 + VAE_LEVELS };
+enum { VAE_LEVELS = 4, N_VAE_SETTINGS = 3 };
 
-/* The same for both halves: latent channels, widths from the deepest level, a decoder level's resnets (an
- * encoder level has one less), groups. */
-enum vae_choice {
-    CHOSEN_LATENT,
-    CHOSEN_WIDTH,
-    CHOSEN_RESNETS = CHOSEN_WIDTH + VAE_LEVELS,
-    CHOSEN_GROUPS,
-};
-extern const struct dimension vae_dimensions[N_VAE_DIMENSIONS];
-/* All but RESNETS and CHANNELS. */
-void vae_derive(struct component *c, const int *chosen);
+/* The sizes that can be chosen, the same for both halves: latent channels; widths from the deepest level,
+ * which is the `deepest` one that the half runs, the next `step` further; a decoder level's resnets; groups.
+ * Published: Flux.1's and Z-Image's. Last come fields of the row of latent channels. */
+#define VAE_DIMENSIONS(deepest, step, ...)                                                                   \
+    {"latent_channels", 16, 1, 1024, .place = LATENT, __VA_ARGS__},                                          \
+        {"vae0", 512, 1, 8192, .place = CHANNELS + (deepest)},                                               \
+        {"vae1", 512, 1, 8192, .place = CHANNELS + (deepest) + (step)},                                      \
+        {"vae2", 256, 1, 8192, .place = CHANNELS + (deepest) + 2 * (step)},                                  \
+        {"vae3", 128, 1, 8192, .place = CHANNELS + (deepest) + 3 * (step)},                                  \
+        {"vae_resnets", 3, 2, 8, .place = RESNETS}, {                                                        \
+        "vae_groups", 32, 1, 4096, .place = GROUPS                                                           \
+    }
+
+extern const struct setting vae_settings_rows[N_VAE_SETTINGS];
+extern const struct expectation vae_expects[];
+/* What follows from the sizes that were chosen, but RESNETS. */
+void vae_follow(struct component *c);
+void vae_derive(struct component *c);
 
 #endif

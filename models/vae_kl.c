@@ -5,8 +5,6 @@
 #include "models/models.h"
 #include "models/vae_blocks.h"
 
-#include <stdio.h>
-
 struct in_weights {
     struct tensor post, post_bias, weight, bias;
 };
@@ -135,7 +133,6 @@ static const struct vae_half half = {
 };
 
 static enum status configure(struct component *c, const struct config *config, struct error *e) {
-    c->dims[LATENT] = component_dim(c, "decoder.conv_in.weight", 4, 1, e);
     return vae_configure(c, &half, config, e);
 }
 
@@ -191,27 +188,21 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
 
 static const char *const ignorable[] = {"encoder.", "quant_conv.", NULL};
 
-static void derive(struct component *c, const int *chosen) {
-    vae_derive(c, chosen);
-    c->dims[RESNETS] = chosen[CHOSEN_RESNETS];
-    for (int i = 0; i < VAE_LEVELS; i++) c->dims[CHANNELS + i] = chosen[CHOSEN_WIDTH + i];
-}
+/* diffusers builds as many levels as it is told types of, not as there are widths. */
+#define DOWN "\"DownEncoderBlock2D\""
+#define UP   "\"UpDecoderBlock2D\""
+static const char config_rest[] = "\"in_channels\": 3, \"out_channels\": 3, \"down_block_types\": [" DOWN
+                                  ", " DOWN ", " DOWN ", " DOWN "], \"up_block_types\": [" UP ", " UP ", " UP
+                                  ", " UP "], \"use_quant_conv\": false, \"use_post_quant_conv\": false";
 
-static int write_config(const struct component *c, char *out, size_t out_bytes) {
-    const struct vae_settings *s = (const struct vae_settings *)c->settings;
-    const int32_t *d = c->dims;
-    /* diffusers builds as many levels as it is told types of, not as there are widths. */
-    const char *down = "\"DownEncoderBlock2D\"", *up = "\"UpDecoderBlock2D\"";
-    return snprintf(
-        out, out_bytes,
-        "{\"_class_name\": \"AutoencoderKL\", \"in_channels\": 3, \"out_channels\": 3, "
-        "\"latent_channels\": %d, \"block_out_channels\": [%d, %d, %d, %d], \"layers_per_block\": %d, "
-        "\"down_block_types\": [%s, %s, %s, %s], \"up_block_types\": [%s, %s, %s, %s], "
-        "\"norm_num_groups\": %d, \"scaling_factor\": %.9g, \"shift_factor\": %.9g, "
-        "\"use_quant_conv\": false, \"use_post_quant_conv\": false}\n",
-        d[LATENT], d[CHANNELS + 3], d[CHANNELS + 2], d[CHANNELS + 1], d[CHANNELS], d[RESNETS] - 1, down, down,
-        down, down, up, up, up, up, s->groups, (double)s->scale, (double)s->shift);
-}
+static const struct dimension dimensions[] = {
+    VAE_DIMENSIONS(0, 1, OF_TENSOR(4, 1, "decoder.conv_in.weight"), .key = "latent_channels"),
+    {.place = CHANNELS + 3, .key = "block_out_channels.0"},
+    {.place = CHANNELS + 2, .key = "block_out_channels.1"},
+    {.place = CHANNELS + 1, .key = "block_out_channels.2"},
+    {.place = CHANNELS, .key = "block_out_channels.3"},
+    {.place = ENCODER_RESNETS, .key = "layers_per_block"},
+};
 
 const struct family family_vae_kl = {
     .name = "vae_kl",
@@ -222,15 +213,19 @@ const struct family family_vae_kl = {
     .config_key = "_class_name",
     .config_value = "AutoencoderKL",
     .probe = probe,
+    .dimensions = dimensions,
+    .n_dimensions = COUNT_OF(dimensions),
+    .settings = vae_settings_rows,
+    .n_settings = N_VAE_SETTINGS,
+    .expects = vae_expects,
     .configure = configure,
+    .follow = vae_follow,
+    .derive = vae_derive,
+    .config_rest = config_rest,
     .blocks = blocks,
     .block_dims = block_dims,
     .ignorable = ignorable,
     .lane_state_bytes = sizeof(struct vae_state),
     .declare = declare,
     .visits = vae_visits,
-    .dimensions = vae_dimensions,
-    .n_dimensions = N_VAE_DIMENSIONS,
-    .derive = derive,
-    .write_config = write_config,
 };

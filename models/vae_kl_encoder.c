@@ -123,7 +123,7 @@ static const struct vae_half half = {
 };
 
 static enum status configure(struct component *c, const struct config *config, struct error *e) {
-    c->dims[LATENT] = component_dim(c, "encoder.conv_out.weight", 4, 0, e) / 2;
+    c->dims[LATENT] = c->dims[MOMENTS] / 2;
     return vae_configure(c, &half, config, e);
 }
 
@@ -183,10 +183,14 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
 
 static const char *const ignorable[] = {"decoder.", "post_quant_conv.", NULL};
 
-static void derive(struct component *c, const int *chosen) {
-    vae_derive(c, chosen);
-    c->dims[RESNETS] = chosen[CHOSEN_RESNETS] - 1;
-    for (int i = 0; i < VAE_LEVELS; i++) c->dims[CHANNELS + VAE_LEVELS - 1 - i] = chosen[CHOSEN_WIDTH + i];
+static const struct dimension dimensions[] = {
+    VAE_DIMENSIONS(VAE_LEVELS - 1, -1, .key = NULL),
+    {.place = MOMENTS, OF_TENSOR(4, 0, "encoder.conv_out.weight")},
+};
+
+static void follow(struct component *c) {
+    vae_follow(c);
+    c->dims[RESNETS]--; /* a decoder's were chosen */
 }
 
 /* Its configuration is the decoder's. */
@@ -199,14 +203,18 @@ const struct family family_vae_kl_encoder = {
     .config_key = "_class_name",
     .config_value = "AutoencoderKL",
     .probe = probe,
+    .dimensions = dimensions,
+    .n_dimensions = COUNT_OF(dimensions),
+    .settings = vae_settings_rows,
+    .n_settings = N_VAE_SETTINGS,
+    .expects = vae_expects,
     .configure = configure,
+    .follow = follow,
+    .derive = vae_derive,
     .blocks = blocks,
     .block_dims = block_dims,
     .ignorable = ignorable,
     .lane_state_bytes = sizeof(struct vae_state),
     .declare = declare,
     .visits = vae_visits,
-    .dimensions = vae_dimensions,
-    .n_dimensions = N_VAE_DIMENSIONS,
-    .derive = derive,
 };

@@ -13,7 +13,6 @@
 #include "models/row_chunk.h"
 
 #include <math.h>
-#include <stdio.h>
 
 enum {
     DIM,
@@ -25,6 +24,9 @@ enum {
     FOUR_DIM,
     FEED_FORWARD,
     HEAD,
+    HEADS,
+    AXES, /* three: of rope */
+    LATENT = AXES + 3,
     LAYERS,
     REFINERS,
     ONE
@@ -409,37 +411,8 @@ static enum status check_dims(const struct component *c, struct error *e) {
 }
 
 static enum status configure(struct component *c, const struct config *config, struct error *e) {
-    int32_t *d = c->dims;
-    d[ONE] = 1;
-    d[DIM] = component_dim(c, "x_pad_token", 2, 1, e);
-    d[CAPTION] = component_dim(c, "cap_embedder.0.weight", 1, 0, e);
-    d[PATCH] =
-        component_dim(c, component_either(c, "all_x_embedder.2-1.weight", "x_embedder.weight"), 2, 1, e);
-    d[ADA] = component_dim(c, "t_embedder.mlp.2.weight", 2, 0, e);
-    d[TIME_MIDDLE] = component_dim(c, "t_embedder.mlp.0.weight", 2, 0, e);
-    d[FREQUENCIES] = component_dim(c, "t_embedder.mlp.0.weight", 2, 1, e);
-    d[FEED_FORWARD] = component_dim(c, "layers.0.feed_forward.w1.weight", 2, 0, e);
-    const char *head =
-        component_either(c, "layers.0.attention.norm_q.weight", "layers.0.attention.q_norm.weight");
-    d[HEAD] = component_dim(c, head, 1, 0, e);
-    d[FOUR_DIM] = d[DIM] <= INT32_MAX / 4 ? 4 * d[DIM] : 0;
-    d[LAYERS] = index_last_block(&c->index, "layers.") + 1;
-    d[REFINERS] = index_last_block(&c->index, "noise_refiner.") + 1;
-    if (e->code != OK) return e->code;
-    struct zimage_settings *s = (struct zimage_settings *)c->settings;
-    double eps = 1e-5, scale = 1000;
-    *s = (struct zimage_settings){.rope_theta = 256, .axis_dim = {32, 48, 48}}; /* as published */
-    config_float(config, "rope_theta", 1, 1e12, &s->rope_theta, e);
-    config_float(config, "norm_eps", 0, 1, &eps, e);
-    config_float(config, "t_scale", 1e-6, 1e9, &scale, e);
-    config_int(config, "axes_dims.0", 2, 512, &s->axis_dim[0], e);
-    config_int(config, "axes_dims.1", 2, 512, &s->axis_dim[1], e);
-    config_int(config, "axes_dims.2", 2, 512, &s->axis_dim[2], e);
-    s->norm_eps = (float)eps;
-    c->text_columns = d[CAPTION];
-    c->latent_channels = d[PATCH] / (PATCH_SIDE * PATCH_SIDE);
-    s->time_scale = (float)scale;
-    return e->code == OK ? check_dims(c, e) : e->code;
+    (void)config;
+    return check_dims(c, e);
 }
 
 /* Modulation right before the block that reads it, as the visits of an evaluation have it if they are not
@@ -507,42 +480,57 @@ static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_
 
 /* Z-Image and Z-Image-Turbo, 6.15 B. */
 static const struct dimension dimensions[] = {
-    {"heads", 30, 1, 1024},     {"axis0", 32, 2, 256},
-    {"axis1", 48, 2, 256},      {"axis2", 48, 2, 256},
-    {"layers", 30, 1, 400},     {"refiners", 2, 0, 40},
-    {"hidden", 2560, 8, 65536}, {"latent_channels", 16, 1, 1024},
+    {"heads", 30, 1, 1024, .place = HEADS, .key = "n_heads"},
+    {"axis0", 32, 2, 256, .place = AXES},
+    {"axis1", 48, 2, 256, .place = AXES + 1},
+    {"axis2", 48, 2, 256, .place = AXES + 2},
+    {"layers", 30, 1, 400, .place = LAYERS, OF_BLOCKS("layers."), .key = "n_layers"},
+    {"refiners", 2, 0, 40, .place = REFINERS, OF_BLOCKS("noise_refiner."), .key = "n_refiner_layers"},
+    {"hidden", 2560, 8, 65536, .place = CAPTION, OF_TENSOR(1, 0, "cap_embedder.0.weight"),
+     .key = "cap_feat_dim"},
+    {"latent_channels", 16, 1, 1024, .place = LATENT, .key = "in_channels"},
+    {.place = HEADS, .key = "n_kv_heads"},
+    {.place = DIM, OF_TENSOR(2, 1, "x_pad_token"), .key = "dim"},
+    {.place = PATCH, OF_TENSOR(2, 1, "all_x_embedder.2-1.weight", "x_embedder.weight")},
+    {.place = ADA, OF_TENSOR(2, 0, "t_embedder.mlp.2.weight")},
+    {.place = TIME_MIDDLE, OF_TENSOR(2, 0, "t_embedder.mlp.0.weight")},
+    {.place = FREQUENCIES, OF_TENSOR(2, 1, "t_embedder.mlp.0.weight")},
+    {.place = FEED_FORWARD, OF_TENSOR(2, 0, "layers.0.feed_forward.w1.weight")},
+    {.place = HEAD, OF_TENSOR(1, 0, "layers.0.attention.norm_q.weight", "layers.0.attention.q_norm.weight")},
 };
 
-static void derive(struct component *c, const int *chosen) {
+#define SETTING(key, field, type_, published, least, most)                                                   \
+    { {key}, offsetof(struct zimage_settings, field), type_, published, least, most }
+static const struct setting settings[] = {
+    SETTING("rope_theta", rope_theta, SETTING_DOUBLE, 256, 1, 1e12),
+    SETTING("norm_eps", norm_eps, SETTING_FLOAT, 1e-5, 0, 1),
+    SETTING("t_scale", time_scale, SETTING_FLOAT, 1000, 1e-6, 1e9),
+    SETTING("axes_dims.0", axis_dim[0], SETTING_INT, 32, 2, 512),
+    SETTING("axes_dims.1", axis_dim[1], SETTING_INT, 48, 2, 512),
+    SETTING("axes_dims.2", axis_dim[2], SETTING_INT, 48, 2, 512),
+};
+
+static void follow(struct component *c) {
     struct zimage_settings *s = (struct zimage_settings *)c->settings;
     int32_t *d = c->dims;
-    d[ONE] = 1;
-    d[HEAD] = chosen[1] + chosen[2] + chosen[3];
-    d[DIM] = chosen[0] * d[HEAD];
-    d[FOUR_DIM] = 4 * d[DIM];
+    for (int i = 0; i < 3; i++) s->axis_dim[i] = d[AXES + i];
+    d[HEAD] = d[AXES] + d[AXES + 1] + d[AXES + 2];
+    d[DIM] = d[HEADS] * d[HEAD];
     d[FEED_FORWARD] = (int32_t)((double)d[DIM] / 3 * 8);
     d[ADA] = d[DIM] < 256 ? d[DIM] : 256;
     d[TIME_MIDDLE] = 1024;
     d[FREQUENCIES] = 256;
-    d[LAYERS] = chosen[4];
-    d[REFINERS] = chosen[5];
-    d[CAPTION] = chosen[6];
-    d[PATCH] = PATCH_SIDE * PATCH_SIDE * chosen[7];
-    for (int i = 0; i < 3; i++) s->axis_dim[i] = chosen[1 + i];
+    d[PATCH] = PATCH_SIDE * PATCH_SIDE * d[LATENT];
 }
 
-static int write_config(const struct component *c, char *out, size_t out_bytes) {
-    const int32_t *d = c->dims;
-    const struct zimage_settings *s = (const struct zimage_settings *)c->settings;
-    int heads = d[DIM] / d[HEAD];
-    return snprintf(out, out_bytes,
-                    "{\"_class_name\": \"ZImageTransformer2DModel\", \"all_patch_size\": [2], "
-                    "\"all_f_patch_size\": [1], \"in_channels\": %d, \"dim\": %d, \"n_layers\": %d, "
-                    "\"n_refiner_layers\": %d, \"n_heads\": %d, \"n_kv_heads\": %d, \"norm_eps\": 1e-05, "
-                    "\"qk_norm\": true, \"cap_feat_dim\": %d, \"rope_theta\": 256.0, \"t_scale\": 1000.0, "
-                    "\"axes_dims\": [%d, %d, %d], \"axes_lens\": [1536, 512, 512]}\n",
-                    d[PATCH] / (PATCH_SIDE * PATCH_SIDE), d[DIM], d[LAYERS], d[REFINERS], heads, heads,
-                    d[CAPTION], s->axis_dim[0], s->axis_dim[1], s->axis_dim[2]);
+static void derive(struct component *c) {
+    int32_t *d = c->dims;
+    d[ONE] = 1;
+    d[FOUR_DIM] = d[DIM] <= INT32_MAX / 4 ? 4 * d[DIM] : 0;
+    d[HEADS] = d[DIM] / d[HEAD];
+    d[LATENT] = d[PATCH] / (PATCH_SIDE * PATCH_SIDE);
+    c->text_columns = d[CAPTION];
+    c->latent_channels = d[LATENT];
 }
 
 const struct family family_zimage = {
@@ -555,13 +543,17 @@ const struct family family_zimage = {
     .config_key = "_class_name",
     .config_value = "ZImageTransformer2DModel",
     .probe = probe,
+    .dimensions = dimensions,
+    .n_dimensions = COUNT_OF(dimensions),
+    .settings = settings,
+    .n_settings = COUNT_OF(settings),
     .configure = configure,
+    .follow = follow,
+    .derive = derive,
+    .config_rest = "\"all_patch_size\": [2], \"all_f_patch_size\": [1], \"qk_norm\": true, "
+                   "\"axes_lens\": [1536, 512, 512]",
     .blocks = blocks,
     .ignorable = ignorable,
     .lane_state_bytes = sizeof(struct zimage_state),
     .declare = declare,
-    .dimensions = dimensions,
-    .n_dimensions = COUNT_OF(dimensions),
-    .derive = derive,
-    .write_config = write_config,
 };

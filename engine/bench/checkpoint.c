@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-enum { CHOICES_MAX = 16, CHECKPOINT_SHARDS_MAX = 99 };
+enum { CHECKPOINT_SHARDS_MAX = 99 };
 enum { TENSORS_MAX = FAMILY_BLOCKS_MAX * BLOCK_WEIGHTS_MAX * TENSORS_OF_WEIGHT_MAX };
 
 /* Large parts are published in shards of about this size; what is made here has two at least, so that small
@@ -36,7 +36,7 @@ struct writer {
     struct sys *sys;
     const struct recipe *recipe;
     const char *folder;
-    int chosen[SLOTS_MAX][CHOICES_MAX];
+    int chosen[SLOTS_MAX][DIMENSIONS_MAX];
     struct stored_types types;
     uint64_t random;
     /* the component being written */
@@ -62,9 +62,11 @@ static enum status list_choices(const struct recipe *recipe, struct error *e) {
     char names[320] = " dtype ";
     size_t n = strlen(names);
     for (const struct slot *s = recipe->slot; s->family; s++)
-        for (int i = 0; i < s->family->n_dimensions && n < sizeof names; i++)
-            if (!is_listed(names, s->family->dimensions[i].name))
-                n += (size_t)snprintf(names + n, sizeof names - n, "%s ", s->family->dimensions[i].name);
+        for (int i = 0; i < s->family->n_dimensions && n < sizeof names; i++) {
+            const char *name = s->family->dimensions[i].name;
+            if (name && !is_listed(names, name))
+                n += (size_t)snprintf(names + n, sizeof names - n, "%s ", name);
+        }
     return error_where(e, "known:%.*s", (int)strlen(names) - 1, names);
 }
 
@@ -75,7 +77,7 @@ static enum status checkpoint_choose(struct writer *w, const char *name, size_t 
     for (int s = 0; s < SLOTS_MAX && w->recipe->slot[s].family; s++)
         for (int i = 0; i < w->recipe->slot[s].family->n_dimensions; i++) {
             const struct dimension *d = &w->recipe->slot[s].family->dimensions[i];
-            if (strlen(d->name) != name_bytes || strncmp(d->name, name, name_bytes)) continue;
+            if (!d->name || strlen(d->name) != name_bytes || strncmp(d->name, name, name_bytes)) continue;
             known = true;
             if (value < d->least || value > d->most) {
                 error_set(e, USAGE, "the dimension '%s' cannot be used", d->name);
@@ -119,7 +121,7 @@ static bool came_before(const char *text, const char *at) {
 static int published(const struct recipe *recipe, const struct dimension *d) {
     int value = d->published;
     for (int i = 0; i < RECIPE_DIMENSIONS_MAX && recipe->dimension[i].name; i++)
-        if (!strcmp(recipe->dimension[i].name, d->name)) value = recipe->dimension[i].value;
+        if (d->name && !strcmp(recipe->dimension[i].name, d->name)) value = recipe->dimension[i].value;
     return value;
 }
 
@@ -349,7 +351,7 @@ static enum status list_slot(struct writer *w, int slot, struct component *c, st
     w->listed = w->types;
     if (stored_types_are_gguf(&w->types) && c->family->kind != FAMILY_DENOISER)
         stored_types_read("bf16", 4, &w->listed, e);
-    c->family->derive(c, w->chosen[slot]);
+    component_derive(c, w->chosen[slot]);
     return list_tensors(w, c, e);
 }
 
@@ -363,7 +365,7 @@ static enum status do_slot(struct writer *w, int i_slot, bool write, struct erro
     if (e->code != OK || list_slot(w, i_slot, &c, e) != OK) goto out;
     for (int i = 0; i < w->n_tensors && !write; i++) w->all += (uint64_t)tensor_bytes(&w->tensors[i].tensor);
     if (!write) goto out;
-    c.family->write_config(&c, config, sizeof config);
+    component_write_config(&c, config, sizeof config);
     if (write_small(w, slot->folder, "config.json", config, strlen(config), e) == OK)
         write_weights(w, slot, e);
 out:
@@ -481,6 +483,7 @@ static json_t *list_dimensions(const struct recipe *recipe) {
     for (const struct slot *s = recipe->slot; s->family; s++)
         for (int i = 0; s->family->kind != FAMILY_ENCODER && i < s->family->n_dimensions; i++) {
             const struct dimension *d = &s->family->dimensions[i]; /* an encoder has its decoder's */
+            if (!d->name) continue;
             json_push(list, json_pack("{s:s, s:s, s:i, s:i, s:i}", "name", d->name, "component", s->folder,
                                       "published", published(recipe, d), "least", d->least, "most", d->most));
         }

@@ -16,21 +16,12 @@ static int choose_blocks(struct random_component *c, const char *name) {
     return n;
 }
 
-static void random_component_derive(struct random_component *c, const struct random_component_sizes *sizes) {
-    enum { DIMENSIONS_MAX = 32 };
-    const struct family *family = sizes->family;
-    int published[DIMENSIONS_MAX];
-    for (int i = 0; i < family->n_dimensions && i < DIMENSIONS_MAX; i++)
-        published[i] = family->dimensions[i].published;
-    c->component = (struct component){.family = family, .sys = c->sys};
-    family->derive(&c->component, sizes->chosen ? sizes->chosen : published);
-}
-
 static enum status begin(struct random_component *c, const struct random_component_sizes *sizes,
                          struct error *e) {
     struct sys *sys = c->sys;
     size_t structure_bytes = 0;
-    random_component_derive(c, sizes);
+    c->component = (struct component){.family = sizes->family, .sys = sys};
+    component_derive(&c->component, sizes->chosen);
     c->refs = sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *c->refs);
     c->lane.state = sys->alloc(sys, LINE_HOST, sizes->family->lane_state_bytes);
     if (!c->refs || !c->lane.state) return error_set(e, MEMORY, "no memory for a bench");

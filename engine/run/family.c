@@ -8,11 +8,6 @@ const char *component_either(const struct component *c, const char *name, const 
     return !index_find(&c->index, name) && index_find(&c->index, other) ? other : name;
 }
 
-int component_last_block(const struct component *c, const char *prefix, const char *other) {
-    int one = index_last_block(&c->index, prefix), two = index_last_block(&c->index, other);
-    return one > two ? one : two;
-}
-
 enum status component_check_blocks(const struct component *c, const struct config *config, int found,
                                    struct error *e) {
     char key[128];
@@ -82,7 +77,7 @@ static enum status bind_ref(struct component *c, const struct block_ref *ref, st
 
 enum status component_bind(struct component *c, const struct config *config, struct error *e) {
     struct sys *sys = c->sys;
-    if (c->family->configure(c, config, e) != OK) return e->code;
+    if (component_configure(c, config, e) != OK) return e->code;
     struct block_ref *refs = sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
     if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
     int n = c->family->blocks(c, refs);

@@ -8,6 +8,7 @@
 
 #include "engine/base/config.h"
 #include "engine/run/block.h"
+#include "engine/run/dimension.h"
 #include "engine/run/visit.h"
 
 /* What a family is, wherever it stands in a pipeline. */
@@ -16,15 +17,6 @@ enum family_kind { FAMILY_TEXT, FAMILY_VISION, FAMILY_DENOISER, FAMILY_DECODER, 
 enum { FAMILY_DIMS_MAX = 48, FAMILY_SETTINGS_BYTES = 512 };
 
 enum { FAMILY_BLOCKS_MAX = 1024, TABLES_MAX = 4 };
-
-struct component;
-
-/* One dimension of a family by name, for checkpoints of any size. */
-struct dimension {
-    const char *name;
-    int published; /* the size of the best-known model of the family */
-    int least, most;
-};
 
 struct family {
     const char *name;
@@ -40,8 +32,22 @@ struct family {
     const char *config_key, *config_value;
     /* True if the index holds this family's tell-tale tensors. */
     bool (*probe)(const struct tensor_index *index);
-    /* Reads dims and settings from shapes, then from the configuration. */
+    /* Refuses relatives that share names with the family but not what is computed, before dims are read. May
+     * be NULL. */
+    enum status (*refuse)(const struct component *c, struct error *e);
+    /* Dims and settings, and what else a configuration must say (NULL: nothing; a NULL key ends the list). */
+    const struct dimension *dimensions;
+    int n_dimensions;
+    const struct setting *settings;
+    int n_settings;
+    const struct expectation *expects;
+    /* What these rows cannot say, after they are read: checks, above all. May be NULL. */
     enum status (*configure)(struct component *c, const struct config *config, struct error *e);
+    /* Of a component that is made up: dims and settings that follow from those chosen. May be NULL. */
+    void (*follow)(struct component *c);
+    /* Last, either way: dims that follow from others, and what the component says of itself. May be NULL. */
+    void (*derive)(struct component *c);
+    const char *config_rest; /* "\"key\": value, ...": what config.json has besides the rows; NULL: nothing */
     /* All blocks in the order of their visits. Returns their number, at most FAMILY_BLOCKS_MAX. */
     int (*blocks)(const struct component *c, struct block_ref *refs);
     /* Where blocks of one kind differ in shape: changes a copy of the component's dims for one block. May be
@@ -67,13 +73,6 @@ struct family {
     /* Instead of component_visits' own, where cadences cannot tell. NULL in most families. */
     enum status (*visits)(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
                           int evaluations, struct visit_list *list, struct error *e);
-
-    /* For writing checkpoints: the dimensions that may be chosen, what follows from them, and the
-     * configuration files of such a model. Weights come from the block kinds' tables. */
-    const struct dimension *dimensions;
-    int n_dimensions;
-    void (*derive)(struct component *c, const int *chosen);
-    int (*write_config)(const struct component *c, char *out, size_t out_bytes);
 };
 
 /* A family matched to files. Immutable once opened. */
@@ -88,8 +87,7 @@ struct component {
     struct block tables[TABLES_MAX]; /* of embeddings: no blocks, only rows of them are read */
     int n_tables;
     int n_unknown; /* tensors that nobody knows */
-    /* What the parts of a pipeline must agree on, and sizes follow from; set by configure, 0 where it means
-     * nothing. */
+    /* What the parts of a pipeline must agree on, and sizes follow from; 0 where it means nothing. */
     int text_columns;                 /* given by a text encoder, expected by a denoiser */
     int pooled_columns;               /* the same of the whole prompt */
     int latent_channels;              /* of a denoiser and of an autoencoder */
@@ -105,9 +103,6 @@ const char *component_either(const struct component *c, const char *name, const 
  */
 enum status component_check_blocks(const struct component *c, const struct config *config, int found,
                                    struct error *e);
-/* The number of the last block that one of two prefixes counts, or -1. */
-int component_last_block(const struct component *c, const char *prefix, const char *other);
-
 /* Dimension number place of a tensor of that rank, for configure. On failure 1, and *e says MISSING or SHAPE.
  */
 int32_t component_dim(const struct component *c, const char *name, int rank, int place, struct error *e);

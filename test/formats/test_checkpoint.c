@@ -73,16 +73,17 @@ static void test_tokenizers(const struct sluice_model *model) {
 static int64_t count_weights(const struct recipe *recipe, const struct family *family) {
     struct component c = {.family = family};
     struct block_ref *refs = calloc(FAMILY_BLOCKS_MAX, sizeof *refs);
-    int chosen[32] = {0}, n;
+    int chosen[DIMENSIONS_MAX] = {0}, n;
     int64_t sum = 0;
     if (!refs) abort();
     for (int i = 0; i < c.family->n_dimensions; i++) {
-        chosen[i] = c.family->dimensions[i].published;
+        const struct dimension *d = &c.family->dimensions[i];
+        chosen[i] = d->published;
         for (int k = 0; k < RECIPE_DIMENSIONS_MAX && recipe->dimension[k].name; k++)
-            if (!strcmp(recipe->dimension[k].name, c.family->dimensions[i].name))
+            if (d->name && !strcmp(recipe->dimension[k].name, d->name))
                 chosen[i] = recipe->dimension[k].value;
     }
-    c.family->derive(&c, chosen);
+    component_derive(&c, chosen);
     n = c.family->blocks(&c, refs);
     for (int b = 0; b < n; b++) {
         int32_t dims[FAMILY_DIMS_MAX];

@@ -1,0 +1,167 @@
+/* Dims and settings: see dimension.h. */
+#include "engine/run/dimension.h"
+
+#include "engine/run/family.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- reading ---- */
+
+static int32_t dimension_count_blocks(const struct component *c, const struct dimension *d) {
+    int most = -1;
+    for (int i = 0; i < DIMENSION_NAMES_MAX && d->blocks[i]; i++) {
+        int last = index_last_block(&c->index, d->blocks[i]);
+        if (last > most) most = last;
+    }
+    return most + 1;
+}
+
+static void dimension_read(struct component *c, const struct dimension *d, struct error *e) {
+    const char *name = d->tensor[0];
+    bool found = false;
+    if (d->blocks[0]) c->dims[d->place] = dimension_count_blocks(c, d);
+    if (!name) return;
+    for (int i = 0; i < DIMENSION_NAMES_MAX && d->tensor[i] && !found; i++) {
+        found = index_find(&c->index, d->tensor[i]);
+        if (found) name = d->tensor[i];
+    }
+    c->dims[d->place] = d->rank ? component_dim(c, name, d->rank, d->axis, e) : found;
+}
+
+static void setting_put(struct component *c, const struct setting *s, double value) {
+    unsigned char *at = c->settings + s->offset;
+    int whole = (int)value;
+    float narrow = (float)value;
+    switch (s->type) {
+    case SETTING_INT:
+        memcpy(at, &whole, sizeof whole);
+        break;
+    case SETTING_FLOAT:
+        memcpy(at, &narrow, sizeof narrow);
+        break;
+    case SETTING_DOUBLE:
+        memcpy(at, &value, sizeof value);
+        break;
+    }
+}
+
+static void setting_read(struct component *c, const struct setting *s, const struct config *config,
+                         struct error *e) {
+    double value = s->published;
+    int whole = (int)value;
+    for (int i = 0; i < SETTING_KEYS_MAX && s->keys[i]; i++)
+        if (s->type == SETTING_INT)
+            config_int(config, s->keys[i], (int)s->least, (int)s->most, &whole, e);
+        else
+            config_float(config, s->keys[i], s->least, s->most, &value, e);
+    setting_put(c, s, s->type == SETTING_INT ? whole : value);
+}
+
+enum status component_configure(struct component *c, const struct config *config, struct error *e) {
+    const struct family *family = c->family;
+    if (family->refuse && family->refuse(c, e) != OK) return e->code;
+    for (int i = 0; i < family->n_dimensions; i++) dimension_read(c, &family->dimensions[i], e);
+    if (e->code != OK) return e->code;
+    for (const struct expectation *x = family->expects; x && x->key; x++)
+        x->value ? config_expect(config, x->key, x->value, e) : config_refuse(config, x->key, e);
+    for (int i = 0; i < family->n_settings; i++) setting_read(c, &family->settings[i], config, e);
+    if (e->code != OK || (family->configure && family->configure(c, config, e) != OK)) return e->code;
+    if (family->derive) family->derive(c);
+    return OK;
+}
+
+/* ---- made up ---- */
+
+void component_derive(struct component *c, const int *chosen) {
+    const struct family *family = c->family;
+    for (int i = 0; i < family->n_settings; i++)
+        setting_put(c, &family->settings[i], family->settings[i].published);
+    for (int i = 0; i < family->n_dimensions; i++) {
+        const struct dimension *d = &family->dimensions[i];
+        if (d->name) c->dims[d->place] = chosen ? chosen[i] : d->published;
+    }
+    if (family->follow) family->follow(c);
+    if (family->derive) family->derive(c);
+}
+
+/* ---- config.json ---- */
+
+struct config_text {
+    char *out;
+    size_t bytes;
+    int n;
+    const char *array; /* the key before it was this array's, up to its last dot; NULL: none is open */
+};
+
+static void config_text_add(struct config_text *text, const char *format, ...) {
+    va_list arguments;
+    bool fits = (size_t)text->n < text->bytes;
+    va_start(arguments, format);
+    text->n += vsnprintf(fits ? text->out + text->n : NULL, fits ? text->bytes - (size_t)text->n : 0, format,
+                         arguments);
+    va_end(arguments);
+}
+
+/* The key, or nothing but a comma where an array goes on: "axes.0" begins one, "axes.1" is in it. */
+static void config_text_key(struct config_text *text, const char *key) {
+    const char *dot = key ? strrchr(key, '.') : NULL;
+    size_t stem = dot ? (size_t)(dot - key) : 0;
+    bool goes_on = dot && text->array && !strncmp(text->array, key, stem + 1);
+    if (text->array && !goes_on) config_text_add(text, "]");
+    text->array = dot ? key : NULL;
+    if (!key) return;
+    if (goes_on)
+        config_text_add(text, ", ");
+    else if (dot)
+        config_text_add(text, ", \"%.*s\": [", (int)stem, key);
+    else
+        config_text_add(text, ", \"%s\": ", key);
+}
+
+static void config_text_dimension(struct config_text *text, const struct dimension *d, int32_t value) {
+    if (!d->key) return;
+    config_text_key(text, d->key);
+    if (d->form == FORM_BOOL)
+        config_text_add(text, value ? "true" : "false");
+    else if (d->form == FORM_NULL_IF_0 && !value)
+        config_text_add(text, "null");
+    else
+        config_text_add(text, "%d", value);
+}
+
+/* With as many digits as it takes to read the same number again. */
+static void config_text_setting(struct config_text *text, const struct component *c,
+                                const struct setting *s) {
+    const unsigned char *at = c->settings + s->offset;
+    char digits[32] = "";
+    double value = 0;
+    float narrow;
+    int whole;
+    memcpy(&whole, at, sizeof whole);
+    memcpy(&narrow, at, sizeof narrow);
+    if (s->type == SETTING_DOUBLE) memcpy(&value, at, sizeof value);
+    config_text_key(text, s->keys[0]);
+    if (s->type == SETTING_INT) snprintf(digits, sizeof digits, "%d", whole);
+    for (int n = 6; n <= 17 && s->type != SETTING_INT; n++) {
+        snprintf(digits, sizeof digits, "%.*g", n, s->type == SETTING_FLOAT ? (double)narrow : value);
+        double again = strtod(digits, NULL);
+        if (s->type == SETTING_FLOAT ? (float)again == narrow : again == value) break;
+    }
+    config_text_add(text, "%s", digits);
+}
+
+int component_write_config(const struct component *c, char *out, size_t out_bytes) {
+    const struct family *family = c->family;
+    struct config_text text = {.out = out, .bytes = out_bytes};
+    config_text_add(&text, "{\"%s\": \"%s\"%s%s", family->config_key, family->config_value,
+                    family->config_rest ? ", " : "", family->config_rest ? family->config_rest : "");
+    for (int i = 0; i < family->n_dimensions; i++)
+        config_text_dimension(&text, &family->dimensions[i], c->dims[family->dimensions[i].place]);
+    for (int i = 0; i < family->n_settings; i++) config_text_setting(&text, c, &family->settings[i]);
+    config_text_key(&text, NULL);
+    config_text_add(&text, "}\n");
+    return text.n;
+}

@@ -1,0 +1,65 @@
+/* What a family's dims and settings are, as rows: from them follow reading them from files, choosing them for
+ * a component that is made up, and config.json. */
+#ifndef SLUICE_RUN_DIMENSION_H
+#define SLUICE_RUN_DIMENSION_H
+
+#include "engine/base/config.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { DIMENSIONS_MAX = 48, DIMENSION_NAMES_MAX = 3, SETTING_KEYS_MAX = 3 };
+
+/* How config.json writes a dimension. */
+enum dimension_form { FORM_INT, FORM_BOOL, FORM_NULL_IF_0 };
+
+/* A place in component.dims. Where neither a tensor nor blocks tell it, a file does not: the family sets it.
+ */
+struct dimension {
+    const char *name; /* by which a checkpoint of any size chooses it; NULL: it follows from those, and its
+                         row comes behind theirs */
+    int published;    /* the size of the best-known model of the family */
+    int least, most;  /* that can be chosen */
+    int place;
+    /* The axis of a tensor of this rank, under the first of these names that there is; rank 0: 1 if there is
+     * such a tensor, else 0. */
+    const char *tensor[DIMENSION_NAMES_MAX];
+    int rank, axis;
+    /* Or how many blocks one of these prefixes counts: the most. */
+    const char *blocks[DIMENSION_NAMES_MAX];
+    const char *key; /* in config.json, where it is written: shapes are what is read; NULL: none */
+    enum dimension_form form;
+};
+
+/* Of a row: where a file tells the dimension. */
+#define OF_TENSOR(rank_, axis_, ...) .rank = rank_, .axis = axis_, .tensor = {__VA_ARGS__}
+#define OF_BLOCKS(...)               .blocks = {__VA_ARGS__}
+
+/* What shapes cannot tell: a number in the family's settings. */
+struct setting {
+    const char *keys[SETTING_KEYS_MAX]; /* in configurations, as struct config has them: the last that is
+                                           there holds. The first is config.json's */
+    size_t offset;                      /* in the settings structure */
+    enum { SETTING_INT, SETTING_FLOAT, SETTING_DOUBLE } type;
+    double published; /* where nothing says it */
+    double least, most;
+};
+
+/* What a configuration must say of a key, if it has it; NULL: that it does not have it, or not switched on.
+ */
+struct expectation {
+    const char *key, *value;
+};
+
+struct component;
+
+/* Dims and settings from the index and the configuration, then the family's own checks. */
+enum status component_configure(struct component *c, const struct config *config, struct error *e);
+/* Those of a component that is made up. chosen: a value for each row of family.dimensions that
+ * has a name; NULL: the published ones. */
+void component_derive(struct component *c, const int *chosen);
+/* config.json, as snprintf. */
+int component_write_config(const struct component *c, char *out, size_t out_bytes);
+
+#endif
