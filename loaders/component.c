@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/text.h"
+
 enum { SHARDS_MAX = 256, SHARD_NAME_MAX = 1023, INDEX_BYTES_MAX = 100000000, INDEX_DEPTH_MAX = 8 };
 enum { INDEX_MEMBER_BYTES_MAX = 65536 };
 
@@ -248,11 +250,6 @@ out:
     if (bytes > JSON_LARGE_BYTES) sys->trim(sys);
     if (e->code != OK) index_destroy(index);
     return e->code;
-}
-
-static bool ends_with(const char *text, const char *end) {
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && !strcmp(text + n - m, end);
 }
 
 /* Places in the order of preference of loaders.h; files of the same place exclude each other. */

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/text.h"
+
 enum { CONFIG_DEPTH_MAX = 64, CONFIG_VALUES_MAX = 65536, CONFIG_KEY_MAX = 255 };
 
 /* An object or array that is being visited. */
@@ -121,13 +123,10 @@ static int compare_keys(const void *a, const void *b) {
 /* {"a.b": 1, "a": {"b": 2}} has no duplicate as JSON, but it has one as a table. */
 static enum status sort_values(struct flattening *f, struct error *e) {
     struct config *config = f->config;
-    qsort(config->values, (size_t)config->n_values, sizeof *config->values, compare_keys);
-    for (int i = 1; i < config->n_values; i++) {
-        if (compare_keys(&config->values[i - 1], &config->values[i])) continue;
-        fail(f, DUP, "configuration key occurs twice", e);
-        return error_found(e, "%s", config->values[i].key);
-    }
-    return OK;
+    int twice = sort_unlike(config->values, config->n_values, sizeof *config->values, compare_keys);
+    if (!twice) return OK;
+    fail(f, DUP, "configuration key occurs twice", e);
+    return error_found(e, "%s", config->values[twice].key);
 }
 
 static enum status flatten(struct config *config, json_t *root, struct error *e) {

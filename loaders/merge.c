@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/text.h"
+
 enum { QUANTISATION_BYTES_MAX = 16 << 20 };
 
 static enum status fail_memory(const char *path, struct error *e) {
@@ -76,25 +78,18 @@ static enum status join_quantisations(const char *path, const struct tensor_inde
     return OK;
 }
 
-static int compare_names(const void *a, const void *b) {
-    return strcmp(((const struct index_entry *)a)->name, ((const struct index_entry *)b)->name);
-}
-
 static const char *file_of(const struct tensor_index *index, const struct index_entry *entry) {
     const char *path = index->sources[entry->source].path, *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
 }
 
 static enum status sort_names(const char *path, struct tensor_index *index, struct error *e) {
-    qsort(index->entries, (size_t)index->n_entries, sizeof *index->entries, compare_names);
-    for (int i = 1; i < index->n_entries; i++) {
-        const struct index_entry *one = &index->entries[i - 1], *other = &index->entries[i];
-        if (strcmp(one->name, other->name)) continue;
-        error_set(e, DUP, "tensor '%s' is in two shards", one->name);
-        error_where(e, "%s", path);
-        return error_found(e, "%s and %s", file_of(index, one), file_of(index, other));
-    }
-    return OK;
+    int twice = sort_unlike(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
+    if (!twice) return OK;
+    const struct index_entry *one = &index->entries[twice - 1], *other = &index->entries[twice];
+    error_set(e, DUP, "tensor '%s' is in two shards", one->name);
+    error_where(e, "%s", path);
+    return error_found(e, "%s and %s", file_of(index, one), file_of(index, other));
 }
 
 enum status index_merge(struct sys *sys, const char *path, struct tensor_index *parts, int n_parts,

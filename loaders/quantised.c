@@ -16,6 +16,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/half.h"
+#include "engine/base/text.h"
+
 enum { NAME_BYTES = LOADER_NAME_MAX + 64, TILE_ROWS = 128, TILE_BLOCKS = 4, ROTATION_COLUMNS = 256 };
 
 /* What a weight is being paired with. */
@@ -82,18 +85,9 @@ static bool is_single(const struct index_entry *entry) {
     return true;
 }
 
-static float half_to_float(uint16_t half) {
-    int exponent = half >> 10 & 31;
-    float fraction = (float)(half & 1023) / 1024;
-    float value = exponent == 31 ? (half & 1023 ? NAN : INFINITY)
-                  : exponent     ? ldexpf(1 + fraction, exponent - 15)
-                                 : ldexpf(fraction, -14);
-    return half & 0x8000 ? -value : value;
-}
-
 static float decode_scale(enum dtype dtype, uint32_t bits) {
     float value;
-    if (dtype == DTYPE_F16) return half_to_float((uint16_t)bits);
+    if (dtype == DTYPE_F16) return f16_f32((uint16_t)bits);
     if (dtype == DTYPE_BF16) bits <<= 16;
     memcpy(&value, &bits, sizeof value);
     return value;
@@ -279,11 +273,6 @@ static void drop_input_scales(const struct pairing *p) {
         struct index_entry *scale = beside(p, names[i]);
         if (scale && dtype_is_quantised(p->weight->dtype)) scale->used = scale->beside = true;
     }
-}
-
-static bool ends_with(const char *name, const char *end) {
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && !strcmp(name + n - m, end);
 }
 
 static enum status pair_weight(struct tensor_index *index, int i, const struct quantised_form *form,

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "engine/base/text.h"
 
 static const uint64_t header_bytes_max = 100000000;
 
@@ -385,10 +386,6 @@ static int compare_places(const void *a, const void *b) {
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-static int compare_names(const void *a, const void *b) {
-    return strcmp(((const struct index_entry *)a)->name, ((const struct index_entry *)b)->name);
-}
-
 /* Data byte `at` belongs to no tensor, or to two. */
 static enum status fail_layout(const struct json_text *header, uint64_t at, enum status code,
                                const char *what, struct error *e) {
@@ -420,14 +417,11 @@ static enum status check_layout(const struct json_text *header, uint64_t data_by
 }
 
 static enum status sort_names(const struct json_text *header, struct tensor_index *index, struct error *e) {
-    qsort(index->entries, (size_t)index->n_entries, sizeof *index->entries, compare_names);
-    for (int i = 1; i < index->n_entries; i++) {
-        if (compare_names(&index->entries[i - 1], &index->entries[i])) continue;
-        error_set(e, DUP, "two tensors have the same name");
-        error_where(e, "%s, header of %" PRIu64 " bytes", header->path, header->bytes);
-        return error_found(e, "'%s'", index->entries[i].name);
-    }
-    return OK;
+    int twice = sort_unlike(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
+    if (!twice) return OK;
+    error_set(e, DUP, "two tensors have the same name");
+    error_where(e, "%s, header of %" PRIu64 " bytes", header->path, header->bytes);
+    return error_found(e, "'%s'", index->entries[twice].name);
 }
 
 static enum status read_index(const struct json_text *header, uint64_t data_bytes, struct tensor_index *index,
@@ -448,7 +442,7 @@ static enum status read_index(const struct json_text *header, uint64_t data_byte
     /* Names first: a duplicate often overlaps itself, and its name says more than its bytes. */
     if (sort_names(header, index, e) != OK) return e->code;
     if (check_layout(header, data_bytes, index, e) != OK) return e->code;
-    qsort(index->entries, (size_t)index->n_entries, sizeof *index->entries, compare_names);
+    sort_unlike(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
     for (int i = 0; i < index->n_entries; i++) index->entries[i].offset += header->offset + header->bytes;
     return OK;
 }

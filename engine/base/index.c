@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+int index_compare_names(const void *a, const void *b) {
+    return strcmp(((const struct index_entry *)a)->name, ((const struct index_entry *)b)->name);
+}
+
 static int compare_name(const void *name, const void *entry) {
     return strcmp(name, ((const struct index_entry *)entry)->name);
 }

@@ -63,6 +63,9 @@ const char *index_type_name(const struct index_entry *entry);
 /* Does the entry belong to this view? */
 bool index_has(const struct tensor_index *index, const struct index_entry *entry);
 
+/* By name, for sort_unlike. */
+int index_compare_names(const void *a, const void *b);
+
 /* The entry that this view sees under that name, or NULL. */
 struct index_entry *index_find(const struct tensor_index *index, const char *name);
 /* The highest N for which a tensor's name starts with prefix, N and '.', or -1: "layers." gives the last

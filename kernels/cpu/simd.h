@@ -7,6 +7,7 @@
 #ifndef SLUICE_CPU_SIMD_H
 #define SLUICE_CPU_SIMD_H
 
+#include "engine/base/half.h"
 #include "kernels/ops.h"
 
 /* Compiles a static function for three generations of x86-64 and picks one when the program starts. Not
@@ -17,11 +18,6 @@
 #else
 #define WIDE
 #endif
-
-union float_bits {
-    float value;
-    uint32_t bits;
-};
 
 /* e^x, x clamped to [-87, 87]; NaN stays NaN and infinities become NaN. Largest error 0.98 ulp (test_ops, all
  * floats in steps of 97). Coefficients: Cephes expf. The large constant rounds to an integer, which is left
@@ -63,27 +59,6 @@ static inline float gelu_tanh_f32(float x) {
 
 static inline float gelu_quick_f32(float x) {
     return x / (1.0f + exp_f32(-1.702f * x));
-}
-
-static inline float bf16_f32(uint16_t h) {
-    return (union float_bits){.bits = (uint32_t)h << 16}.value;
-}
-
-/* Exact, subnormals, infinities and NaN included. A subnormal is a small whole number: multiplying what f32
- * would hold as one takes processors a hundred times as long. */
-static inline float f16_f32(uint16_t h) {
-    uint32_t size = h & 0x7fff;
-    union float_bits f = {.bits = (size << 13) + 0x38000000u}, small = {.value = (float)(int)size * 0x1p-24f};
-    uint32_t tiny = -(uint32_t)(size < 0x400), whole = -(uint32_t)(size >= 0x7c00);
-    f.bits = (f.bits & ~tiny) | (small.bits & tiny) | (0x7f800000u & whole) | (uint32_t)(h & 0x8000) << 16;
-    return f.value;
-}
-
-/* To nearest even, beyond the largest to infinity; NaN stays NaN. */
-static inline uint16_t f32_bf16(float f) {
-    uint32_t bits = (union float_bits){.value = f}.bits;
-    uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, nan = bits >> 16 | 0x40;
-    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
 }
 
 static inline float sum_16(const float *part) {

@@ -25,13 +25,13 @@ enum {
 
 /* A metadata key with its value. */
 struct gguf_pair {
-    struct gguf_text key; /* first: gguf_sort */
+    struct gguf_text key;
     struct gguf_value value;
 };
 
 struct gguf_tensor {
-    struct gguf_text name; /* first: gguf_sort */
-    int type;              /* a number that gguf_types knows */
+    struct gguf_text name;
+    int type; /* a number that gguf_types knows */
     int rank;
     int32_t dim[GGUF_RANK_MAX]; /* outermost first */
     uint64_t offset, bytes;     /* offset: in the data; once all is checked, in the file */
@@ -95,11 +95,6 @@ enum status gguf_take_name(struct gguf_place *place, const char *what, uint64_t 
 enum status gguf_check_count(const struct gguf_place *place, uint64_t n, uint64_t least_bytes,
                              const char *what, struct error *e);
 int gguf_compare_texts(struct gguf_text a, struct gguf_text b);
-
-/* ---- gguf_sort.c ---- */
-
-/* Sorts n things of so many bytes that each begin with a struct gguf_text, by it. */
-enum status gguf_sort(struct sys *sys, void *things, int n, size_t bytes, struct error *e);
 
 /* ---- gguf_metadata.c ---- */
 

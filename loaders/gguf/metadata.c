@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/text.h"
+
 /* Bytes of a number of each kind; 0 for what is none. */
 static const int number_bytes[N_GGUF_KINDS] = {
     [GGUF_U8] = 1,  [GGUF_I8] = 1,   [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4,
@@ -99,20 +101,20 @@ static enum status take_value(struct gguf_place *place, struct gguf_value *value
     return e->code == OK && value->kind == GGUF_BOOL ? check_bools(place, value, e) : e->code;
 }
 
+static int compare_keys(const void *a, const void *b) {
+    return gguf_compare_texts(((const struct gguf_pair *)a)->key, ((const struct gguf_pair *)b)->key);
+}
+
 static enum status sort_pairs(struct gguf_place *place, struct error *e) {
     struct gguf *header = place->header;
-    if (gguf_sort(header->sys, header->pairs, header->n_pairs, sizeof *header->pairs, e) != OK)
-        return e->code;
-    for (int i = 1; i < header->n_pairs; i++) {
-        const struct gguf_pair *one = &header->pairs[i - 1], *other = &header->pairs[i];
-        if (gguf_compare_texts(one->key, other->key)) continue;
-        place->kind = "key";
-        place->name = one->key;
-        uint64_t at = gguf_at(place, one->key), later = gguf_at(place, other->key);
-        gguf_fail(place, at < later ? later : at, DUP, "it occurs twice", e);
-        return error_found(e, "it at byte %" PRIu64 " too", at < later ? at : later);
-    }
-    return OK;
+    int twice = sort_unlike(header->pairs, header->n_pairs, sizeof *header->pairs, compare_keys);
+    if (!twice) return OK;
+    const struct gguf_pair *one = &header->pairs[twice - 1], *other = &header->pairs[twice];
+    place->kind = "key";
+    place->name = one->key;
+    uint64_t at = gguf_at(place, one->key), later = gguf_at(place, other->key);
+    gguf_fail(place, at < later ? later : at, DUP, "it occurs twice", e);
+    return error_found(e, "it at byte %" PRIu64 " too", at < later ? at : later);
 }
 
 /* --- what means something to every file --- */

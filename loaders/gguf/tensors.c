@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "engine/base/text.h"
 
 /* Source: ggml.h's enum ggml_type and the blocks of ggml-common.h. Those that nothing here computes with have
  * their names, so that they can be refused by them, and their sizes, so that the files they are in are
@@ -200,16 +201,12 @@ static enum status check_layout(struct gguf_place *place, uint64_t alignment, ui
 
 static enum status sort_names(struct gguf_place *place, struct error *e) {
     struct gguf *header = place->header;
-    if (gguf_sort(header->sys, header->tensors, header->n_tensors, sizeof *header->tensors, e) != OK)
-        return e->code;
-    for (int i = 1; i < header->n_tensors; i++) {
-        const struct gguf_tensor *one = &header->tensors[i - 1], *other = &header->tensors[i];
-        if (compare_names(one, other)) continue;
-        bool later = one->name.text < other->name.text;
-        fail_layout(place, later ? other : one, DUP, "it occurs twice", e);
-        return error_found(e, "it at byte %" PRIu64 " too", gguf_at(place, (later ? one : other)->name));
-    }
-    return OK;
+    int twice = sort_unlike(header->tensors, header->n_tensors, sizeof *header->tensors, compare_names);
+    if (!twice) return OK;
+    const struct gguf_tensor *one = &header->tensors[twice - 1], *other = &header->tensors[twice];
+    bool later = one->name.text < other->name.text;
+    fail_layout(place, later ? other : one, DUP, "it occurs twice", e);
+    return error_found(e, "it at byte %" PRIu64 " too", gguf_at(place, (later ? one : other)->name));
 }
 
 static enum status take_tensors(struct gguf_place *place, uint64_t n, uint64_t alignment, struct error *e) {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "engine/base/text.h"
 
 enum { VERSION_WRITTEN = 3 };
 
@@ -151,13 +152,10 @@ static int compare_names(const void *a, const void *b) {
 
 /* No reader takes two of a name. */
 static enum status check_unlike(const struct writing *w, const char **names, int n, struct error *e) {
-    qsort(names, (size_t)n, sizeof *names, compare_names);
-    for (int i = 1; i < n; i++) {
-        if (strcmp(names[i - 1], names[i])) continue;
-        error_set(e, DUP, "'%s' occurs twice", names[i]);
-        return error_where(e, "%s", w->path);
-    }
-    return OK;
+    int twice = sort_unlike(names, n, sizeof *names, compare_names);
+    if (!twice) return OK;
+    error_set(e, DUP, "'%s' occurs twice", names[twice]);
+    return error_where(e, "%s", w->path);
 }
 
 static enum status check_all(struct sys *sys, const struct writing *w, struct error *e) {
