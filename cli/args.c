@@ -52,6 +52,17 @@ static int store_another(const struct flag *flag, const char *text, struct strin
     return fail_expected(e, "at most %d of them", STRINGS_MAX);
 }
 
+/* Given again with the same value it is there already. */
+static int store_part(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
+    int n = args->model.n_parts;
+    for (int i = 0; i < n; i++)
+        if (args->parts[i].flag == flag->name) return SLUICE_OK;
+    args->parts[n].flag = flag->name;
+    args->model.parts = args->parts;
+    args->model.n_parts++;
+    return store_string(flag, text, &args->parts[n].path, e);
+}
+
 static int store(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
     void *to = (char *)args + flag->offset;
     switch (flag->kind) {
@@ -78,6 +89,8 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
     case FLAG_CHOICE:
         *(const char **)to = text;
         return value_choice(flag, text, e);
+    case FLAG_PART:
+        return store_part(args, flag, text, e);
     }
     return fail(e, SLUICE_INTERNAL, "a flag of no kind");
 }
@@ -186,7 +199,8 @@ void args_destroy(struct args *args) {
 }
 
 bool args_given(const struct args *args, const char *name) {
-    return args->given[flag_find(name) - flags];
+    const struct flag *flag = flag_find(name);
+    return flag && args->given[flag - flags];
 }
 
 const char *args_value(const struct args *args, const struct flag *flag, int i) {

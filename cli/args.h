@@ -35,13 +35,13 @@ struct device_size {
 
 struct args {
     const struct command *command;
-    bool given[N_FLAGS];        /* by the row of the table */
-    const char *typed[N_FLAGS]; /* its value as typed, the last one */
+    bool given[FLAGS_MAX];        /* by the row of the table */
+    const char *typed[FLAGS_MAX]; /* its value as typed, the last one */
     const char *operands[OPERANDS_MAX];
     int n_operands;
 
-    struct sluice_model_options model;
-    const char *high_noise_model, *clip_g;
+    struct sluice_model_options model; /* its parts are these */
+    struct sluice_part parts[PARTS_MAX];
     struct prompt_text prompt, negative_prompt;
     int width, height, frames, fps, steps, batch, threads;
     double cfg_scale, guidance, flow_shift, strength;
@@ -62,7 +62,7 @@ int args_parse(struct args *args, const struct command *command, int argc, char 
                struct sluice_error *e);
 void args_destroy(struct args *args);
 
-/* Was the flag of that long name given? The name must exist. */
+/* Was the flag of that long name given? */
 bool args_given(const struct args *args, const char *name);
 /* Value i of that flag as typed, from 0; NULL behind the last. */
 const char *args_value(const struct args *args, const struct flag *flag, int i);

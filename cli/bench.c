@@ -68,7 +68,7 @@ int bench_show(const struct args *args, const char *json, void (*print)(json_t *
 
 /* A flag of another bench would be read and do nothing. */
 static int bench_check_flags(const struct args *args, int bench, struct sluice_error *e) {
-    for (int i = 0; i < N_FLAGS; i++) {
+    for (int i = 0; i < n_flags; i++) {
         if (!args->given[i] || lists(benches[bench].flags, flags[i].name) ||
             lists(shared_flags, flags[i].name))
             continue;

@@ -129,7 +129,7 @@ static int measure_table(const struct args *args, void (*print)(json_t *),
 }
 
 int bench_load(const struct args *args, struct sluice_error *e) {
-    if (args->model.model || args->model.diffusion_model)
+    if (args->model.model || args->model.n_parts)
         return measure_table(args, print_load, sluice_bench_load, e);
     fail(e, SLUICE_USAGE, "which model?");
     fail_where(e, "sluice bench load");

@@ -12,135 +12,147 @@
 #define ALL       (MODELS | BENCH | DEVICES | CONVERT)
 #define AT(field) offsetof(struct args, field)
 
-const struct flag flags[N_FLAGS] = {
+struct flag flags[FLAGS_MAX];
+int n_flags;
+
+/* Our own; parts' rows come behind the first, but those that the library does not know yet: they are the last
+ * of their group, and refused. */
+static const struct flag own[] = {
     {"Model", MODELS | BENCH, "-m", "--model", "PATH", FLAG_STRING, AT(model.model), 0, 0, NULL,
-     "Hugging Face folder, folder of parts, or one file with all of them"},
-    {NULL, MODELS, NULL, "--diffusion-model", "PATH", FLAG_STRING, AT(model.diffusion_model), 0, 0, NULL,
-     "the transformer, instead of what -m holds"},
-    {NULL, MODELS, NULL, "--high-noise-diffusion-model", "PATH", FLAG_STRING, AT(high_noise_model), 0, 0,
-     NULL, "second transformer (not in this build)"},
-    {NULL, MODELS, NULL, "--vae", "PATH", FLAG_STRING, AT(model.vae), 0, 0, NULL, "the autoencoder"},
-    {NULL, MODELS, NULL, "--llm", "PATH", FLAG_STRING, AT(model.llm), 0, 0, NULL,
-     "the text encoder, where it is a language model"},
-    {NULL, MODELS, NULL, "--clip_l", "PATH", FLAG_STRING, AT(model.clip_l), 0, 0, NULL,
-     "the CLIP text encoder"},
-    {NULL, MODELS, NULL, "--clip_g", "PATH", FLAG_STRING, AT(clip_g), 0, 0, NULL,
-     "text encoder (not in this build)"},
-    {NULL, MODELS, NULL, "--t5xxl", "PATH", FLAG_STRING, AT(model.t5xxl), 0, 0, NULL, "the T5 text encoder"},
+     "Hugging Face folder, folder of parts, or one file with all of them", NULL},
     {NULL, MODELS, NULL, "--tokenizer", "PATH", FLAG_STRING, AT(model.tokenizer), 0, 0, NULL,
-     "tokenizer.json, a GGUF file, or a folder with the tokenizer's files"},
+     "tokenizer.json, a GGUF file, or a folder with the tokenizer's files", NULL},
+    {NULL, MODELS, NULL, "--high-noise-diffusion-model", "PATH", FLAG_PART, 0, 0, 0, NULL,
+     "second transformer (not in this build)", "no model of this build has a second transformer"},
+    {NULL, MODELS, NULL, "--clip_g", "PATH", FLAG_PART, 0, 0, 0, NULL, "text encoder (not in this build)",
+     "no model of this build has a second CLIP text encoder"},
 
     {"Picture", RUNS | TOKENIZE, "-p", "--prompt", "TEXT", FLAG_PROMPT, AT(prompt), 0, 0, NULL,
-     "what to draw; @FILE reads a file"},
+     "what to draw; @FILE reads a file", NULL},
     {NULL, RUNS, "-n", "--negative-prompt", "TEXT", FLAG_PROMPT, AT(negative_prompt), 0, 0, NULL,
-     "what to keep away from, where --cfg-scale is not 1; @FILE too; default empty"},
+     "what to keep away from, where --cfg-scale is not 1; @FILE too; default empty", NULL},
     {NULL, RUNS, "-W", "--width", "N", FLAG_WHOLE, AT(width), 1, 65536, NULL,
-     "pixels; default those of -i, else the model's"},
+     "pixels; default those of -i, else the model's", NULL},
     {NULL, RUNS, "-H", "--height", "N", FLAG_WHOLE, AT(height), 1, 65536, NULL,
-     "pixels; default those of -i, else the model's"},
+     "pixels; default those of -i, else the model's", NULL},
     {NULL, RUNS, NULL, "--steps", "N", FLAG_WHOLE, AT(steps), 1, 10000, NULL,
-     "denoising steps; default the model's"},
+     "denoising steps; default the model's", NULL},
     {NULL, RUNS, NULL, "--cfg-scale", "S", FLAG_REAL, AT(cfg_scale), 0, 1000, NULL,
-     "uncond + S*(cond - uncond); 1 halves the work; default the model's"},
+     "uncond + S*(cond - uncond); 1 halves the work; default the model's", NULL},
     {NULL, RUNS, NULL, "--guidance", "S", FLAG_REAL, AT(guidance), 0, 1000, NULL,
-     "distilled guidance, for models that take it; default the model's"},
+     "distilled guidance, for models that take it; default the model's", NULL},
     {NULL, RUNS | BENCH, NULL, "--seed", "N", FLAG_SEED, AT(seed), 0, 0, NULL,
-     "-1 draws one and prints it; default 0"},
+     "-1 draws one and prints it; default 0", NULL},
     {NULL, RUNS, "-b", "--batch", "N", FLAG_WHOLE, AT(batch), 1, 64, NULL,
-     "pictures, with seeds N, N+1, ...; default 1"},
-    {NULL, RUNS, NULL, "--sampler", "NAME", FLAG_CHOICE, AT(sampler), 0, 0, "euler", "default euler"},
+     "pictures, with seeds N, N+1, ...; default 1", NULL},
+    {NULL, RUNS, NULL, "--sampler", "NAME", FLAG_CHOICE, AT(sampler), 0, 0, "euler", "default euler", NULL},
     {NULL, RUNS, NULL, "--scheduler", "NAME", FLAG_CHOICE, AT(scheduler), 0, 0, "discrete|simple",
-     "both names mean the model's own schedule, the default"},
+     "both names mean the model's own schedule, the default", NULL},
     {NULL, RUNS, NULL, "--flow-shift", "S", FLAG_REAL, AT(flow_shift), 1e-6, 1e6, NULL,
-     "S in S*u/(1+(S-1)*u); default the model's"},
+     "S in S*u/(1+(S-1)*u); default the model's", NULL},
     {NULL, RUNS, NULL, "--init-latent", "FILE", FLAG_STRING, AT(init_latent), 0, 0, NULL,
-     "initial noise instead of the seed's: safetensors, tensor latent"},
+     "initial noise instead of the seed's: safetensors, tensor latent", NULL},
     {NULL, RUNS, "-i", "--init-img", "FILE", FLAG_STRING, AT(init_image), 0, 0, NULL,
-     "PNG to start from, of the size that is drawn: --width and --height default to its own"},
+     "PNG to start from, of the size that is drawn: --width and --height default to its own", NULL},
     {NULL, RUNS, NULL, "--strength", "S", FLAG_REAL, AT(strength), 0, 1, NULL,
-     "how far to leave it: the last steps*S steps are run; 1 keeps nothing; default the model's"},
+     "how far to leave it: the last steps*S steps are run; 1 keeps nothing; default the model's", NULL},
     {NULL, RUNS, "-r", "--ref-image", "FILE", FLAG_STRINGS, AT(references), 0, 0, NULL,
-     "PNG to refer to, of any size, for models that take them; up to three times"},
+     "PNG to refer to, of any size, for models that take them; up to three times", NULL},
     {NULL, RUNS, NULL, "--mask", "FILE", FLAG_STRING, AT(mask), 0, 0, NULL,
-     "PNG that is white where a model that fills is to draw, of the size of -i"},
+     "PNG that is white where a model that fills is to draw, of the size of -i", NULL},
     {NULL, RUNS, NULL, "--frames", "N", FLAG_WHOLE, AT(frames), 1, 100000, NULL,
-     "length of a video (not in this build)"},
+     "length of a video (not in this build)", "no model of this build makes videos"},
     {NULL, RUNS, NULL, "--fps", "N", FLAG_WHOLE, AT(fps), 1, 1000, NULL,
-     "frames a second (not in this build)"},
+     "frames a second (not in this build)", "no model of this build makes videos"},
 
     {"Output", RUNS | DECODE | CONVERT, "-o", "--output", "PATH", FLAG_STRING, AT(output), 0, 0, NULL,
      "convert: a .gguf or .safetensors. Else PNG; %d is the picture's number from 1; several without it: "
      "name-1.png ...; - is stdout; default "
-     "output.png"},
+     "output.png",
+     NULL},
     {NULL, RUNS, NULL, "--save-latent", "FILE", FLAG_STRING, AT(save_latent), 0, 0, NULL,
-     "the final latents: safetensors, tensor latent"},
+     "the final latents: safetensors, tensor latent", NULL},
     {NULL, RUNS, NULL, "--no-decode", NULL, FLAG_SWITCH, AT(no_decode), 0, 0, NULL,
-     "stop after the latent: no picture"},
+     "stop after the latent: no picture", NULL},
     {NULL, RUNS | DECODE, NULL, "--dump", "DIR", FLAG_STRING, AT(dump), 0, 0, NULL,
-     "everything in between, as safetensors files, for comparing with a reference"},
+     "everything in between, as safetensors files, for comparing with a reference", NULL},
     {NULL, RUNS | DECODE, NULL, "--report", "FILE", FLAG_STRING, AT(report), 0, 0, NULL,
-     "what was planned and measured, as JSON, also when the run fails; - is stdout"},
+     "what was planned and measured, as JSON, also when the run fails; - is stdout", NULL},
     {NULL, PLAN | INSPECT | TOKENIZE | BENCH | DEVICES | CONVERT, NULL, "--json", NULL, FLAG_SWITCH, AT(json),
-     0, 0, NULL, "JSON instead of text"},
+     0, 0, NULL, "JSON instead of text", NULL},
     {NULL, INSPECT, NULL, "--tensors", NULL, FLAG_SWITCH, AT(tensors), 0, 0, NULL,
-     "every tensor's name, type and shape"},
+     "every tensor's name, type and shape", NULL},
 
     {"Memory and device", RUNS | DECODE, NULL, "--max-ram", "SIZE", FLAG_SIZE, AT(max_ram_bytes), 0, 0, NULL,
      "the most the whole process takes: 3G, 2.5G, 512M, 123456B, 80%, a bare number is GiB; default what is "
-     "free, less a reserve"},
+     "free, less a reserve",
+     NULL},
     {NULL, RUNS | DECODE, NULL, "--max-vram", "SIZE", FLAG_DEVICE_SIZE, AT(max_vram), 0, 0, NULL,
      "the most that the program takes on the GPU, its libraries included; default what is free less a "
      "twentieth, at least "
-     "512 MiB; on the CPU only --max-ram applies"},
+     "512 MiB; on the CPU only --max-ram applies",
+     NULL},
     {NULL, RUNS | DECODE, NULL, "--plan", "FILE", FLAG_STRING, AT(plan), 0, 0, NULL,
-     "run exactly this plan, as `sluice plan --json` printed it or edited"},
+     "run exactly this plan, as `sluice plan --json` printed it or edited", NULL},
     {NULL, RUNS | DECODE, NULL, "--no-replan", NULL, FLAG_SWITCH, AT(no_replan), 0, 0, NULL,
-     "keep the first plan although measured rates differ; accepted, but plans never change for that yet"},
+     "keep the first plan although measured rates differ; accepted, but plans never change for that yet",
+     NULL},
     {NULL, RUNS | DECODE, NULL, "--rates", "FILE", FLAG_STRING, AT(rates), 0, 0, NULL,
      "what this machine was measured to do, as `sluice bench bus --save` and `bench ops --save` wrote it; "
-     "default: stated assumptions"},
+     "default: stated assumptions",
+     NULL},
     {NULL, RUNS | DECODE, NULL, "--vae-tiling", "HOW", FLAG_CHOICE, AT(vae_tiling), 0, 0, "auto|on|off",
      "the decoder's large buffers: on: the least memory (on a device: in the host's), for a little time; "
      "off: "
-     "all kept; the picture is the same; default auto: the faster that fits"},
+     "all kept; the picture is the same; default auto: the faster that fits",
+     NULL},
     {NULL, RUNS | DECODE, NULL, "--direct-io", "HOW", FLAG_CHOICE, AT(direct_io), 0, 0, "auto|on|off",
      "read the model past the system's file cache; auto: where it is larger than three quarters of the "
-     "machine's memory, and would push everything else out; default auto"},
+     "machine's memory, and would push everything else out; default auto",
+     NULL},
     {NULL, RUNS | DECODE, NULL, "--device", "NAME", FLAG_STRING, AT(device), 0, 0, NULL,
-     "cpu, cuda (the first GPU) or cuda:N; default cuda where there is one; `plan` needs none"},
+     "cpu, cuda (the first GPU) or cuda:N; default cuda where there is one; `plan` needs none", NULL},
     {NULL, RUNS | DECODE, NULL, "--precision", "TYPE", FLAG_CHOICE, AT(precision), 0, 0, "f32|bf16|f16",
-     "of text encoder and transformer; default f32 on the CPU, bf16 on a GPU"},
+     "of text encoder and transformer; default f32 on the CPU, bf16 on a GPU", NULL},
     {NULL, RUNS | CONVERT | BENCH, NULL, "--type", "TYPE", FLAG_STRING, AT(type), 0, 0, NULL,
      "keep the weights of transformer and text encoders as f8_e4m3, q8_0, q6_k, q5_k, q4_k ..., converted as "
      "they are read: less memory and less to move, another picture; `plan` says what each would bring; "
      "convert: "
-     "what is written; bench block: of its matrices, beside bf16"},
+     "what is written; bench block: of its matrices, beside bf16",
+     NULL},
     {NULL, CONVERT, NULL, "--rule", "REGEX=TYPE", FLAG_STRINGS, AT(rules), 0, 0, NULL,
      "tensors in whose name the regex is found get that type; the first that fits wins, before --type; up to "
-     "sixteen times"},
+     "sixteen times",
+     NULL},
     {NULL, CONVERT, NULL, "--part", "NAME", FLAG_STRING, AT(part), 0, 0, NULL,
-     "of a file that holds several parts the one to convert (diffusion-model, vae, llm, t5xxl, clip_l), of a "
-     "Hugging Face folder a folder in it (transformer)"},
+     "of a file that holds several parts the one to convert (its flag without dashes: vae), of a Hugging "
+     "Face "
+     "folder a folder in it (transformer)",
+     NULL},
     {NULL, RUNS | DECODE | BENCH, "-t", "--threads", "N", FLAG_WHOLE, AT(threads), 1, 4096, NULL,
-     "default the physical cores"},
+     "default the physical cores", NULL},
 
     {"Benchmark", BENCH, NULL, "--dims", "LIST", FLAG_STRING, AT(dimensions), 0, 0, NULL,
      "checkpoint: name=value,... instead of the family's published sizes; `sluice bench checkpoint "
-     "help` lists the names"},
+     "help` lists the names",
+     NULL},
     {NULL, BENCH, NULL, "--save", "FILE", FLAG_STRING, AT(save), 0, 0, NULL,
-     "bus, ops: add what was measured to this rates file, for --rates"},
+     "bus, ops: add what was measured to this rates file, for --rates", NULL},
     {NULL, BENCH, NULL, "--clock", "WHICH", FLAG_CHOICE, AT(clock), 0, 0, "timed|paced",
      "stream: a virtual clock, the same everywhere (seconds), or this machine's (minutes): the CPU behind a "
-     "bus of set rates; default timed"},
+     "bus of set rates; default timed",
+     NULL},
     {NULL, BENCH, NULL, "--dir", "DIR", FLAG_STRING, AT(folder), 0, 0, NULL,
      "bus: the disk to measure: a file of 256 MiB is written and read there; default here. With -m a model's "
-     "largest file is read instead"},
+     "largest file is read instead",
+     NULL},
 
-    {"Messages", ALL, "-q", "--quiet", NULL, FLAG_SWITCH, AT(quiet), 0, 0, NULL, "only warnings and errors"},
+    {"Messages", ALL, "-q", "--quiet", NULL, FLAG_SWITCH, AT(quiet), 0, 0, NULL, "only warnings and errors",
+     NULL},
     {NULL, RUNS | DECODE, "-v", "--verbose", NULL, FLAG_SWITCH, AT(verbose), 0, 0, NULL,
-     "also the plan, before the run"},
+     "also the plan, before the run", NULL},
     {NULL, RUNS | DECODE | BENCH | CONVERT, NULL, "--no-progress", NULL, FLAG_SWITCH, AT(no_progress), 0, 0,
-     NULL, "no progress line"},
+     NULL, "no progress line", NULL},
 };
 
 const struct command commands[N_COMMANDS] = {
@@ -164,8 +176,25 @@ const struct command commands[N_COMMANDS] = {
     {"devices", DEVICES, NULL, 0, 0, "list what a run can use", "sluice devices"},
 };
 
+/* A row for each flag that the library has for a part. */
+static void add_parts(void) {
+    static char help[PARTS_MAX][96];
+    const char *name;
+    for (int i = 0; i < PARTS_MAX && (name = sluice_part_flag(i, help[i], sizeof help[i])); i++)
+        flags[n_flags++] = (struct flag){
+            .commands = MODELS, .name = name, .value = "PATH", .kind = FLAG_PART, .help = help[i]};
+}
+
+void flags_init(void) {
+    n_flags = 0;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        if (own[i].kind != FLAG_PART || !flag_find(own[i].name)) flags[n_flags++] = own[i];
+        if (!i) add_parts();
+    }
+}
+
 const struct flag *flag_find(const char *typed) {
-    for (int i = 0; i < N_FLAGS; i++) {
+    for (int i = 0; i < n_flags; i++) {
         bool letter = flags[i].letter && strcmp(flags[i].letter, typed) == 0;
         if (letter || strcmp(flags[i].name, typed) == 0) return &flags[i];
     }
@@ -214,7 +243,7 @@ static bool nearer(const char *typed, const char *name, int *best) {
 const char *flag_nearest(unsigned command, const char *typed) {
     const char *name = NULL;
     int best = 100;
-    for (int i = 0; i < N_FLAGS; i++) {
+    for (int i = 0; i < n_flags; i++) {
         if (flags[i].commands & command && nearer(typed, flags[i].name, &best)) name = flags[i].name;
     }
     return name;

@@ -28,6 +28,7 @@ enum flag_kind {
     FLAG_SIZE,        /* int64_t bytes, of this machine */
     FLAG_DEVICE_SIZE, /* struct device_size */
     FLAG_CHOICE,      /* const char *, one of choices */
+    FLAG_PART,        /* a part of a model: added to struct args' parts */
 };
 
 struct flag {
@@ -41,6 +42,7 @@ struct flag {
     double least, most;
     const char *choices; /* "auto|on|off" */
     const char *help;
+    const char *refused; /* why no model of this build can honour it; NULL: it works */
 };
 
 struct command {
@@ -52,8 +54,13 @@ struct command {
     const char *example;
 };
 
-#define N_FLAGS 55
-extern const struct flag flags[N_FLAGS];
+/* All flags, in the order of --help; those of parts are the library's. Filled by flags_init, which comes
+ * first of all. */
+enum { FLAGS_MAX = 80, PARTS_MAX = 16 };
+extern struct flag flags[FLAGS_MAX];
+extern int n_flags;
+void flags_init(void);
+
 #define N_COMMANDS 8
 extern const struct command commands[N_COMMANDS];
 

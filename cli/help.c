@@ -33,7 +33,7 @@ void help_command(const struct command *command) {
     printf("sluice %s: %s\n\nusage: sluice %s %s%s[flags]\n       %s\n", command->name, command->summary,
            command->name, command->operands ? command->operands : "", command->operands ? " " : "",
            command->example);
-    for (int i = 0; i < N_FLAGS; i++) {
+    for (int i = 0; i < n_flags; i++) {
         if (flags[i].group) group = flags[i].group;
         if (!(flags[i].commands & command->bit)) continue;
         if (group != printed) printf("\n%s\n", group);

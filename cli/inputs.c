@@ -10,29 +10,21 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Also those that this build refuses: the report of a refusal is written too. */
-static const struct {
-    const char *flag;
-    bool part; /* may be a folder, or a file that is not read alone */
-} inputs[] = {
-    {"--model", true},
-    {"--diffusion-model", true},
-    {"--high-noise-diffusion-model", true},
-    {"--vae", true},
-    {"--llm", true},
-    {"--clip_l", true},
-    {"--clip_g", true},
-    {"--t5xxl", true},
-    {"--tokenizer", true},
-    {"--prompt", false},
-    {"--negative-prompt", false},
-    {"--init-latent", false},
-    {"--init-img", false},
-    {"--ref-image", false},
-    {"--mask", false},
-    {"--plan", false},
-    {"--rates", false},
-};
+/* Flags that name what is read, also those that this build refuses: the report of a refusal is written too.
+ */
+static bool is_read(const struct flag *flag) {
+    static const char *const names[] = {"--model",       "--tokenizer", "--prompt",    "--negative-prompt",
+                                        "--init-latent", "--init-img",  "--ref-image", "--mask",
+                                        "--plan",        "--rates"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(flag->name, names[i])) return true;
+    return flag->kind == FLAG_PART;
+}
+
+/* It may be a folder, or a file that is not read alone. */
+static bool is_part(const struct flag *flag) {
+    return flag->kind == FLAG_PART || !strcmp(flag->name, "--model") || !strcmp(flag->name, "--tokenizer");
+}
 
 /* What is read with a file that a flag names, from the folder it lies in. */
 static const char *const companions[] = {
@@ -92,23 +84,24 @@ static int check_part(const char *flag, const char *name, const char *reader, co
                                     : SLUICE_OK;
 }
 
-/* name, whose file is output, against one value of the flag inputs[i]. */
-static int check_value(size_t i, const char *path, const char *flag, const char *name,
+/* name, whose file is output, against one value of a flag that reads. */
+static int check_value(const struct flag *reader, const char *path, const char *flag, const char *name,
                        const struct stat *output, struct sluice_error *e) {
-    bool prompt = flag_find(inputs[i].flag)->kind == FLAG_PROMPT;
+    bool prompt = reader->kind == FLAG_PROMPT;
     if (prompt && *path != '@') return SLUICE_OK;
-    if (same_file(output, path + prompt)) return refuse(e, flag, name, "the file of", inputs[i].flag);
-    return inputs[i].part ? check_part(flag, name, inputs[i].flag, path, e) : SLUICE_OK;
+    if (same_file(output, path + prompt)) return refuse(e, flag, name, "the file of", reader->name);
+    return is_part(reader) ? check_part(flag, name, reader->name, path, e) : SLUICE_OK;
 }
 
 int inputs_spared(const struct args *args, const char *flag, const char *name, struct sluice_error *e) {
     struct stat info;
     if (!name || strcmp(name, "-") == 0 || stat(name, &info) || !S_ISREG(info.st_mode)) return SLUICE_OK;
     int status = SLUICE_OK;
-    for (size_t i = 0; i < sizeof inputs / sizeof *inputs && !status; i++) {
+    for (int i = 0; i < n_flags && !status; i++) {
         const char *path;
-        for (int n = 0; !status && (path = args_value(args, flag_find(inputs[i].flag), n)); n++)
-            status = check_value(i, path, flag, name, &info, e);
+        if (!is_read(&flags[i])) continue;
+        for (int n = 0; !status && (path = args_value(args, &flags[i], n)); n++)
+            status = check_value(&flags[i], path, flag, name, &info, e);
     }
     for (int i = 0; i < args->n_operands && !status; i++)
         if (same_file(&info, args->operands[i]))

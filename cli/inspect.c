@@ -140,7 +140,7 @@ static int print_inspection(const char *json, struct sluice_error *e) {
 
 static int check_operands(const struct args *args, struct sluice_error *e) {
     const struct sluice_model_options *m = &args->model;
-    bool parts = m->model || m->diffusion_model || m->vae || m->llm || m->tokenizer;
+    bool parts = m->model || m->n_parts || m->tokenizer;
     bool twice = m->model && args->n_operands;
     if ((parts || args->n_operands) && !twice) return SLUICE_OK;
     fail(e, SLUICE_USAGE, twice ? "two models to inspect" : "inspect what?");

@@ -78,6 +78,7 @@ static int dispatch(int argc, char **argv, struct sluice_error *e) {
 int main(int argc, char **argv) {
     struct sluice_error error = {0};
     keep_standard_files();
+    flags_init();
     interrupt_install();
     int status = dispatch(argc, argv, &error);
     struct sluice_error unwritten;

@@ -10,7 +10,9 @@
 /* The last part of the model's path; a path such as "." is resolved first. */
 static void model_name(const struct args *args, char out[PATH_MAX]) {
     char resolved[PATH_MAX];
-    const char *path = args->model.model ? args->model.model : args->model.diffusion_model;
+    const char *path = args->model.model;
+    for (int i = 0; i < args->model.n_parts && !path; i++)
+        if (!strcmp(args->parts[i].flag, "--diffusion-model")) path = args->parts[i].path;
     if (!path) path = "unknown";
     if (realpath(path, resolved)) path = resolved;
     const char *slash = strrchr(path, '/');

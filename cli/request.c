@@ -9,16 +9,6 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* Flags of the fixed surface that wait for their models. */
-static const struct {
-    const char *flag, *why;
-} not_built[] = {
-    {"--high-noise-diffusion-model", "no model of this build has a second transformer"},
-    {"--clip_g", "no model of this build has a second CLIP text encoder"},
-    {"--frames", "no model of this build makes videos"},
-    {"--fps", "no model of this build makes videos"},
-};
-
 static int refuse(const char *flag, const char *why, const char *found, const char *expected,
                   struct sluice_error *e) {
     fail(e, SLUICE_USAGE, "%s", why);
@@ -30,10 +20,9 @@ static int refuse(const char *flag, const char *why, const char *found, const ch
 static int check_parts(const struct args *args, struct sluice_error *e) {
     const struct sluice_model_options *m = &args->model;
     bool decodes = args->operands[0] != NULL;
-    /* Which parts a run needs is the library's to say. */
-    if (m->model || m->vae) return SLUICE_OK;
-    bool parts = m->diffusion_model || m->llm || m->clip_l || m->t5xxl || m->tokenizer;
-    if (!decodes && parts) return SLUICE_OK;
+    /* Which parts a run needs is the library's to say; to decode it needs one of these. */
+    if (m->model || args_given(args, "--vae")) return SLUICE_OK;
+    if (!decodes && (m->n_parts || m->tokenizer)) return SLUICE_OK;
     fail(e, SLUICE_USAGE, "which model?");
     fail_where(e, "sluice %s", args->command->name);
     fail_found(e, decodes ? "no --model and no --vae" : "no --model");
@@ -60,11 +49,9 @@ static int check_strength(const struct args *args, struct sluice_error *e) {
 }
 
 int request_check(const struct args *args, struct sluice_error *e) {
-    for (size_t i = 0; i < sizeof not_built / sizeof *not_built; i++) {
-        if (args_given(args, not_built[i].flag))
-            return refuse(not_built[i].flag, not_built[i].why,
-                          args->typed[flag_find(not_built[i].flag) - flags], "a run without this flag", e);
-    }
+    for (int i = 0; i < n_flags; i++)
+        if (args->given[i] && flags[i].refused)
+            return refuse(flags[i].name, flags[i].refused, args->typed[i], "a run without this flag", e);
     int status = check_parts(args, e);
     if (!status) status = check_prompt(args, e);
     if (!status) status = check_seeds(args, e);

@@ -36,7 +36,7 @@ static int print_tokens(const char *json, struct sluice_error *e) {
 }
 
 static int check_flags(const struct args *args, struct sluice_error *e) {
-    bool model = args->model.model || args->model.llm || args->model.tokenizer;
+    bool model = args->model.model || args->model.n_parts || args->model.tokenizer;
     if (model && args->prompt.text) return SLUICE_OK;
     fail(e, SLUICE_USAGE, model ? "tokenize what?" : "with which tokenizer?");
     fail_where(e, "sluice tokenize");

@@ -25,14 +25,14 @@
  *         return status != 0;
  *     }
  *
- * Rules. Functions return SLUICE_OK or a code and fill *error. Every struct starts with struct_size, set by
- * the caller, and grows only at its end; fields that are 0 or NULL mean "the default", but for a request's,
- * which sluice_request_defaults fills. Strings are UTF-8 and borrowed for the call, budgets are bytes, times
- * are seconds. Text that the library hands out is freed with sluice_free. The library never prints, exits,
- * aborts, reads the environment or installs a signal handler. (oneDNN and libgomp may end the process where
- * the C library has no memory for them; room is made sure of before they are called.) Threads: a model is
- * immutable and may be shared; a session belongs to one thread at a time, except sluice_cancel, which any
- * thread or signal handler may call. Callbacks run on the thread that called.
+ * Rules. Functions return SLUICE_OK or a code and fill *error. Every struct but a pair starts with
+ * struct_size, set by the caller, and grows only at its end; fields that are 0 or NULL mean "the default",
+ * but for a request's, which sluice_request_defaults fills. Strings are UTF-8 and borrowed for the call,
+ * budgets are bytes, times are seconds. Text that the library hands out is freed with sluice_free. The
+ * library never prints, exits, aborts, reads the environment or installs a signal handler. (oneDNN and
+ * libgomp may end the process where the C library has no memory for them; room is made sure of before they
+ * are called.) Threads: a model is immutable and may be shared; a session belongs to one thread at a time,
+ * except sluice_cancel, which any thread or signal handler may call. Callbacks run on the thread that called.
  *
  * What measures the machine, and writes checkpoints to measure with, is in sluice_bench.h. */
 #ifndef SLUICE_H
@@ -100,17 +100,28 @@ SLUICE_API void sluice_free(char *text);
 
 typedef struct sluice_model sluice_model;
 
+/* One part of a model in a place of its own. A pair, and will stay one. */
+struct sluice_part {
+    const char *flag; /* that names it, as sluice_part_flag lists them: "--vae" */
+    const char *path; /* a file, a shard index or a folder; NULL: as if the pair were not there */
+};
+
+/* Flag number i, from 0, of those that name parts of models; NULL behind the last. In help, if that is not
+ * NULL, what it names in words. */
+SLUICE_API const char *sluice_part_flag(int i, char *help, size_t help_bytes);
+
 /* Where the parts are. model: a Hugging Face folder, a folder of parts in any arrangement, or a file that
- * holds several; the others override one part each (a file, a shard index or a folder). Parts are told apart
- * by the names of their tensors: diffusers' or their authors', q, k and v fused or not. A tokenizer that is
- * not given is looked for in the model's folder, then beside the text encoder. */
+ * holds several; parts override one each. Parts are told apart by the names of their tensors: diffusers' or
+ * their authors', q, k and v fused or not. A tokenizer that is not given is looked for in the model's folder,
+ * then beside the text encoder. */
 struct sluice_model_options {
     size_t struct_size;
     const char *model;
-    const char *diffusion_model, *vae, *llm, *tokenizer;
+    const struct sluice_part *parts; /* each flag once */
+    int n_parts;
+    const char *tokenizer;
     bool decodes_only; /* only the autoencoder is looked for and opened: for sluice_decode and its plan, which
                           need nothing else; whatever else would draw is a USAGE error */
-    const char *clip_l, *t5xxl;
 };
 
 /* Opens headers and configurations, matches families and checks every tensor's name, shape and type; reads no
@@ -259,8 +270,8 @@ struct sluice_convert_options {
     size_t struct_size;
     const char *const *inputs; /* files, shard indexes or folders that together are one component's weights */
     int n_inputs;
-    const char *part;   /* of a file that holds several ("diffusion-model", "vae", "llm", "t5xxl", "clip_l"),
-                           of a Hugging Face folder ("transformer"); NULL: the only one */
+    const char *part;   /* of a file that holds several (its flag without dashes: "vae"), of a Hugging Face
+                           folder ("transformer"); NULL: the only one */
     const char *output; /* ends in .gguf or .safetensors */
     const char
         *type; /* "q8_0", "q4_k", "f8_e4m3" (safetensors), "bf16" ...; NULL: what has a type keeps it */

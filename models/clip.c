@@ -222,9 +222,6 @@ static const char *const ignorable[] = {"text_model.embeddings.position_ids",
                                         "text_encoders.clip_l.text_projection",
                                         NULL};
 static const char *const architectures[] = {"clip", NULL};
-static const char *const prefixes[] = {
-    "",        "text_encoders.clip_l.transformer.", "text_encoders.clip_l.",
-    "clip_l.", "cond_stage_model.transformer.",     NULL};
 
 #define OF_EITHER(axis, name, gguf)                                                                          \
     OF_TENSOR(2, axis, "text_model." name ".weight", name ".weight", "t." gguf ".weight")
@@ -276,8 +273,6 @@ const struct family family_clip = {
     .name = "clip",
     .kind = FAMILY_TEXT,
     .word = "CLIP text encoder",
-    .flag = "--clip_l",
-    .prefixes = prefixes,
     .architectures = architectures,
     .config_key = "model_type",
     .config_value = "clip_text_model",

@@ -628,8 +628,6 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
 
 static const char *const ignorable[] = {NULL};
 static const char *const architectures[] = {"flux", NULL};
-static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_model.", NULL};
-
 /* Flux.1 dev, 11.9 B. */
 static const struct dimension dimensions[] = {
     {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads"},
@@ -701,8 +699,6 @@ const struct family family_flux = {
     .name = "flux",
     .kind = FAMILY_DENOISER,
     .word = "transformer",
-    .flag = "--diffusion-model",
-    .prefixes = prefixes,
     .architectures = architectures,
     .config_key = "_class_name",
     .config_value = "FluxTransformer2DModel",

@@ -1,10 +1,35 @@
 /* The table of families and recipes: see models.h. */
 #include "models/models.h"
 
+#include <string.h>
+
 const struct family *const families[] = {
     &family_zimage, &family_flux,   &family_qwen3,          &family_clip,
     &family_t5,     &family_vae_kl, &family_vae_kl_encoder, NULL,
 };
+
+/* ---- names of tensors in files that hold other components too ---- */
+
+static const char *const denoiser_prefixes[] = {"", "model.diffusion_model.", "diffusion_model.", NULL};
+static const char *const vae_prefixes[] = {"", "first_stage_model.", "vae.", NULL};
+static const char *const qwen3_prefixes[] = {"", "text_encoders.qwen3_4b.transformer.", "text_encoders.llm.",
+                                             NULL};
+static const char *const clip_l_prefixes[] = {
+    "",        "text_encoders.clip_l.transformer.", "text_encoders.clip_l.",
+    "clip_l.", "cond_stage_model.transformer.",     NULL};
+static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transformer.", "text_encoders.t5xxl.",
+                                             "t5xxl.", NULL};
+
+/* ---- recipes ---- */
+
+/* What nearly every pipeline has. */
+/* clang-format off */
+#define DENOISER(of)                                                                                           \
+    {.family = &(of), .flag = "--diffusion-model", .folder = "transformer", .prefixes = denoiser_prefixes}
+#define VAE_KL                                                                                                 \
+    {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                    \
+    {.family = &family_vae_kl_encoder, .folder = "vae"}
+/* clang-format on */
 
 /* Template and limits: diffusers 0.42, pipelines/z_image (Qwen3's chat template with thinking enabled adds no
  * think block). Sizes and steps are those of the published Turbo model, which is distilled and takes no
@@ -12,7 +37,9 @@ const struct family *const families[] = {
 static const struct recipe recipe_zimage = {
     .name = "zimage",
     .slot = {{.family = &family_qwen3,
+              .flag = "--llm",
               .folder = "text_encoder",
+              .prefixes = qwen3_prefixes,
               .text = {.template_before = "<|im_start|>user\n",
                        .template_after = "<|im_end|>\n<|im_start|>assistant\n",
                        .tokens_max = 512,
@@ -22,9 +49,8 @@ static const struct recipe recipe_zimage = {
                        .tokenizer_from = "--tokenizer PATH: tokenizer/tokenizer.json of the model's Hugging "
                                          "Face folder, or tokenizer.json of Qwen/Qwen3-4B",
                        .classes = {"Qwen3Model", "Qwen2Tokenizer"}}},
-             {.family = &family_zimage, .folder = "transformer"},
-             {.family = &family_vae_kl, .folder = "vae"},
-             {.family = &family_vae_kl_encoder, .folder = "vae"}},
+             DENOISER(family_zimage),
+             VAE_KL},
     .pipelines = {"ZImagePipeline", "ZImageImg2ImgPipeline"},
     .patch = 2,
     .shift_rule = FLOW_SHIFT_FIXED,
@@ -45,21 +71,22 @@ static const struct recipe recipe_zimage = {
  * scheduler_config.json. */
 /* clang-format off */
 #define FLUX(t5_tokens)                                                                                        \
-    .slot = {{.family = &family_clip, .folder = "text_encoder",                                                \
+    .slot = {{.family = &family_clip, .flag = "--clip_l", .folder = "text_encoder",                            \
+              .prefixes = clip_l_prefixes,                                                                     \
               .text = {.first = "<|startoftext|>", .last = "<|endoftext|>", .pad = "<|endoftext|>",            \
                        .tokens_max = 77, .pools = true, .tokenizer = "CLIP BPE",                               \
                        .tokenizer_folder = "tokenizer",                                                        \
                        .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or the "          \
                                          "tokenizer of openai/clip-vit-large-patch14",                         \
                        .classes = {"CLIPTextModel", "CLIPTokenizer"}}},                                        \
-             {.family = &family_t5, .folder = "text_encoder_2",                                                \
+             {.family = &family_t5, .flag = "--t5xxl", .folder = "text_encoder_2",                             \
+              .prefixes = t5xxl_prefixes,                                                                      \
               .text = {.last = "</s>", .pad = "<pad>", .tokens_max = (t5_tokens), .tokenizer = "unigram",      \
                        .tokenizer_folder = "tokenizer_2",                                                      \
                        .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or "              \
                                          "spiece.model of google/t5-v1_1-xxl",                                 \
                        .classes = {"T5EncoderModel", "T5TokenizerFast"}}},                                     \
-             {.family = &family_flux, .folder = "transformer"}, {.family = &family_vae_kl, .folder = "vae"},   \
-             {.family = &family_vae_kl_encoder, .folder = "vae"}},                                             \
+             DENOISER(family_flux), VAE_KL},                                                                   \
     .patch = 2, .shift_line = {.base_shift = 0.5, .max_shift = 1.15, .base_tokens = 256, .max_tokens = 4096},  \
     .grid = FLOW_GRID_F64, .timestep = TIMESTEP_OF_NOISE, .samples_init = true,                                \
     .width = 1024, .height = 1024, .cfg_scale = 1
@@ -133,8 +160,29 @@ const struct family *recipe_family(const struct recipe *recipe, enum family_kind
     return slot < SLOTS_MAX ? recipe->slot[slot].family : NULL;
 }
 
-bool recipe_has(const struct recipe *recipe, const struct family *family) {
-    for (int i = 0; i < SLOTS_MAX && recipe->slot[i].family; i++)
-        if (recipe->slot[i].family == family) return true;
+int recipe_count(const struct recipe *recipe, const struct family *family) {
+    int n = 0;
+    for (int i = 0; i < SLOTS_MAX && recipe->slot[i].family; i++) n += recipe->slot[i].family == family;
+    return n;
+}
+
+const struct slot *models_slot(int i) {
+    for (const struct recipe *const *r = recipes; *r; r++)
+        for (int k = 0; k < SLOTS_MAX && (*r)->slot[k].family; k++)
+            if (!i--) return &(*r)->slot[k];
+    return NULL;
+}
+
+bool slot_takes(const struct slot *slot, const struct family *family, const char *prefix) {
+    if (slot->family != family) return false;
+    for (const char *const *p = slot->prefixes; p && *p; p++)
+        if (!strcmp(*p, prefix ? prefix : "")) return true;
     return false;
+}
+
+const struct recipe *models_place(const struct family *family, const char *prefix, int *slot) {
+    for (const struct recipe *const *r = recipes; *r; r++)
+        for (*slot = 0; (*r)->slot[*slot].family; ++*slot)
+            if (slot_takes(&(*r)->slot[*slot], family, prefix)) return *r;
+    return NULL;
 }

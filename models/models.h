@@ -38,7 +38,16 @@ enum { SLOTS_MAX = 10 };
 /* A place in a pipeline, and the family that stands in it; one family may stand in several. */
 struct slot {
     const struct family *family; /* NULL ends the list */
-    const char *folder;      /* of Hugging Face's layout; an autoencoder's encoder lies in its decoder's */
+    /* That chooses its file ("--t5xxl"), and the name of that file's part where it is converted. An
+     * autoencoder's encoder lies in its decoder's files: it has neither flag nor prefixes. */
+    const char *flag;
+    const char *folder; /* of Hugging Face's layout */
+    /* What its tensors' names may begin with in files that hold other components too, NULL-terminated; the
+     * first is "". */
+    const char *const *prefixes;
+    /* Where content must tell which slot of one family these weights are for: are they for this one? NULL:
+     * whatever the family is. */
+    bool (*is)(const struct tensor_index *view);
     struct text_recipe text; /* of a text encoder */
 };
 
@@ -68,8 +77,8 @@ struct recipe {
     const char *name; /* "zimage" */
     /* In the order of their stages; an autoencoder's encoder last. That may be absent from a model, which
      * then takes no pictures. */
-    struct slot slot[SLOTS_MAX];
-    int variant; /* the denoiser's */
+    struct slot slot[SLOTS_MAX + 1]; /* the last stays empty */
+    int variant;                     /* the denoiser's */
     /* Where its weights differ from their families' published dimensions. */
     struct {
         const char *name;
@@ -100,7 +109,14 @@ extern const struct recipe *const recipes[]; /* NULL-terminated */
 int recipe_slot(const struct recipe *recipe, enum family_kind kind);
 /* The same slot's family; NULL: none. */
 const struct family *recipe_family(const struct recipe *recipe, enum family_kind kind);
-/* Does that family stand in the recipe? */
-bool recipe_has(const struct recipe *recipe, const struct family *family);
+/* In how many slots does that family stand? */
+int recipe_count(const struct recipe *recipe, const struct family *family);
+
+/* Slot i of all recipes, one recipe after the other; NULL behind the last. */
+const struct slot *models_slot(int i);
+/* May weights of that family stand there, whose tensors' names begin so? Its `is` has not been asked. */
+bool slot_takes(const struct slot *slot, const struct family *family, const char *prefix);
+/* The first recipe with a slot that takes them, and the slot's number; NULL: none has one. */
+const struct recipe *models_place(const struct family *family, const char *prefix, int *slot);
 
 #endif

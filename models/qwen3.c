@@ -197,7 +197,6 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
 static const char *const ignorable[] = {"lm_head.", "output.weight", "text_encoders.qwen3_4b.logit_scale",
                                         NULL};
 static const char *const architectures[] = {"qwen3", NULL};
-static const char *const prefixes[] = {"", "text_encoders.qwen3_4b.transformer.", "text_encoders.llm.", NULL};
 
 #define OF_TABLE(axis)                                                                                       \
     OF_TENSOR(2, axis, "model.embed_tokens.weight", "embed_tokens.weight", "token_embd.weight")
@@ -263,8 +262,6 @@ const struct family family_qwen3 = {
     .name = "qwen3",
     .kind = FAMILY_TEXT,
     .word = "text encoder",
-    .flag = "--llm",
-    .prefixes = prefixes,
     .architectures = architectures,
     .config_key = "model_type",
     .config_value = "qwen3",

@@ -228,8 +228,6 @@ static const char *const ignorable[] = {
     "decoder.",     "lm_head.", "encoder.embed_tokens.", "logit_scale", "text_encoders.t5xxl.logit_scale",
     "spiece_model", "dec.",     "output.weight",         NULL};
 static const char *const architectures[] = {"t5encoder", "t5", NULL};
-static const char *const prefixes[] = {"", "text_encoders.t5xxl.transformer.", "text_encoders.t5xxl.",
-                                       "t5xxl.", NULL};
 
 #define OF_TABLE(axis) OF_TENSOR(2, axis, "shared.weight", "encoder.embed_tokens.weight", "token_embd.weight")
 #define OF_BIAS(axis)  OF_TENSOR(2, axis, BIAS_OF("0") ".weight", "enc." GGUF_BIAS_OF("0") ".weight")
@@ -279,8 +277,6 @@ const struct family family_t5 = {
     .name = "t5",
     .kind = FAMILY_TEXT,
     .word = "T5 text encoder",
-    .flag = "--t5xxl",
-    .prefixes = prefixes,
     .architectures = architectures,
     .config_key = "model_type",
     .config_value = "t5",

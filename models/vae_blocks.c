@@ -170,8 +170,6 @@ enum status vae_visits(const struct component *c, int stage, const struct lane *
     return e->code;
 }
 
-const char *const vae_prefixes[] = {"", "first_stage_model.", "vae.", NULL};
-
 #define SETTING(key, field, type_, published, least, most)                                                   \
     { {key}, offsetof(struct vae_settings, field), type_, published, least, most }
 const struct setting vae_settings_rows[N_VAE_SETTINGS] = {

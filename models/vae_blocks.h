@@ -136,8 +136,6 @@ bool vae_widens(const struct component *c, int level);
 enum status vae_visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
                        int evaluations, struct visit_list *list, struct error *e);
 
-extern const char *const vae_prefixes[]; /* NULL-terminated */
-
 enum { VAE_LEVELS = 4, N_VAE_SETTINGS = 3 };
 
 /* The sizes that can be chosen, the same for both halves: latent channels; widths from the deepest level,

@@ -476,8 +476,6 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
 
 static const char *const ignorable[] = {"norm_final.", NULL};
 static const char *const architectures[] = {"lumina2", "z_image", "zimage", NULL};
-static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_model.", NULL};
-
 /* Z-Image and Z-Image-Turbo, 6.15 B. */
 static const struct dimension dimensions[] = {
     {"heads", 30, 1, 1024, .place = HEADS, .key = "n_heads"},
@@ -537,8 +535,6 @@ const struct family family_zimage = {
     .name = "zimage",
     .kind = FAMILY_DENOISER,
     .word = "transformer",
-    .flag = "--diffusion-model",
-    .prefixes = prefixes,
     .architectures = architectures,
     .config_key = "_class_name",
     .config_value = "ZImageTransformer2DModel",

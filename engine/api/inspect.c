@@ -1,6 +1,7 @@
 /* What is in a model's files, and the ids of a text: the JSON of `inspect` and `tokenize`. */
 #include "engine/api/inspect_groups.h"
 #include "engine/open/model.h"
+#include "engine/open/part_search.h"
 #include "engine/open/pipeline.h"
 #include "engine/open/prompt.h"
 #include "engine/open/tokenizers.h"
@@ -84,7 +85,7 @@ struct findings {
     struct component component[PARTS_MAX];
     int n_components;
     json_t *text[SLOTS_MAX];     /* of the encoders that were found; borrowed */
-    const struct recipe *recipe; /* that the families point to; the first if none does */
+    const struct recipe *recipe; /* that the families point to; NULL: none */
 };
 
 static void add_line(json_t *list, const struct error *e) {
@@ -117,24 +118,32 @@ static void add_missing(void *user, const char *name) {
         json_decref(line);
 }
 
+/* Where a component lies, and what for. */
+struct shown {
+    const struct recipe *recipe; /* NULL: nobody knows what it is */
+    int slot;
+    const char *path, *name;
+};
+
 /* A component that does not bind is still shown; what is wrong with it is listed as missing. */
-static json_t *inspect_component(struct component *c, const char *path, const char *name, struct findings *to,
+static json_t *inspect_component(struct component *c, const struct shown *shown, struct findings *to,
                                  struct error *e) {
     struct config config = {0};
     enum config_origin origin = CONFIG_PUBLISHED;
     struct error misfit = {0};
-    struct config_place place = {path, name, &c->index, c->family};
+    struct config_place place = {shown->path, NULL, &c->index};
     json_t *json = NULL;
     index_check_quantised(&c->index, &misfit);
-    if (c->family && configuration_read(c->sys, &place, &config, &origin, e) == OK &&
+    if (shown->recipe) place.slot = &shown->recipe->slot[shown->slot];
+    if (shown->recipe && configuration_read(c->sys, &place, &config, &origin, e) == OK &&
         component_bind(c, &config, &misfit) == OK)
-        mark_encoder(c, recipe_family(to->recipe, FAMILY_ENCODER), &config, &misfit);
+        mark_encoder(c, recipe_family(shown->recipe, FAMILY_ENCODER), &config, &misfit);
     if (e->code == OK) {
         struct missing_names names = {to->missing, misfit.what, index_prefix(&c->index)};
         if (misfit.code != OK) add_line(to->missing, &misfit);
         if (misfit.code != OK) component_list_missing(c, add_missing, &names, e);
         if (!c->family || c->blocks) list_leftovers(c, to->unknown); /* else nothing is known of any */
-        json = component_json(c, &config, name, origin, to->tensors);
+        json = component_json(c, &config, shown->name, origin, to->tensors);
         json_push(to->components, json);
     }
     config_destroy(&config);
@@ -142,33 +151,58 @@ static json_t *inspect_component(struct component *c, const char *path, const ch
 }
 
 static json_t *inspect_part(struct sys *sys, struct model_parts *parts, const struct part *part,
-                            const char *name, struct findings *to, struct error *e) {
+                            struct shown shown, struct findings *to, struct error *e) {
     struct component *c = &to->component[to->n_components++];
-    const char *path = parts_path(parts, part);
-    *c = (struct component){.sys = sys, .family = part->family, .index = parts_take(parts, part)};
-    return inspect_component(c, path, name, to, e);
+    shown.path = parts_path(parts, part);
+    if (shown.recipe) model_configure_slot(shown.recipe, shown.slot, sys, c);
+    c->sys = sys;
+    c->index = parts_take(parts, part);
+    return inspect_component(c, &shown, to, e);
 }
 
-/* In the order of roles; then what stands in the wrong place, or nobody knows. */
+/* Of what stands in no slot the first of any recipe that it fits says how to read it. */
+static enum status inspect_stray(struct sys *sys, struct model_parts *parts, const struct part *part,
+                                 struct findings *to, struct error *e) {
+    struct shown shown = {.name = part->folder ? part->folder : "unknown"};
+    if (part->family) shown.recipe = models_place(part->family, part->prefix, &shown.slot);
+    if (shown.recipe && !part->misplaced) shown.name = shown.recipe->slot[shown.slot].folder;
+    inspect_part(sys, parts, part, shown, to, e);
+    return e->code;
+}
+
+/* In the order of slots. */
+static enum status inspect_slots(struct sys *sys, struct model_parts *parts, struct findings *to,
+                                 struct error *e) {
+    const struct part *in[SLOTS_MAX];
+    parts_assign(parts, to->recipe, in);
+    for (int i = 0; to->recipe->slot[i].family && e->code == OK; i++) {
+        const struct slot *slot = &to->recipe->slot[i];
+        struct shown shown = {.recipe = to->recipe, .slot = i, .name = slot->folder};
+        if (in[i])
+            to->text[i] = inspect_part(sys, parts, in[i], shown, to, e);
+        else if (slot->family->kind != FAMILY_ENCODER)
+            json_push(to->missing, json_string(slot->folder));
+    }
+    return e->code;
+}
+
+/* Where nothing points to a recipe there is at most an autoencoder. */
+static enum status inspect_without_recipe(struct sys *sys, struct model_parts *parts, struct findings *to,
+                                          struct error *e) {
+    struct missing_part missing[SLOTS_MAX];
+    const struct part *decoder = parts_find_kind(parts, FAMILY_DECODER);
+    int n = pipeline_missing(parts, NULL, missing);
+    for (int i = 0; i < n; i++) json_push(to->missing, json_string(missing[i].folder));
+    return decoder ? inspect_stray(sys, parts, decoder, to, e) : OK;
+}
+
+/* Then what stands in the wrong place, or nobody knows. */
 static enum status inspect_parts(struct sys *sys, struct model_parts *parts, struct findings *to,
                                  struct error *e) {
-    const struct recipe *recipe = to->recipe;
-    bool missing[SLOTS_MAX];
-    pipeline_missing(parts, missing);
-    for (int i = 0; i < SLOTS_MAX && recipe->slot[i].family && e->code == OK; i++) {
-        const struct family *family = recipe->slot[i].family;
-        if (family->kind == FAMILY_ENCODER) continue;
-        const struct part *part =
-            family->kind == FAMILY_TEXT ? parts_find(parts, family) : parts_find_kind(parts, family->kind);
-        json_t *json = part ? inspect_part(sys, parts, part, recipe->slot[i].folder, to, e) : NULL;
-        to->text[i] = json;
-        if (!part && missing[i]) json_push(to->missing, json_string(recipe->slot[i].folder));
-    }
-    for (int i = 0; i < parts->n_parts && e->code == OK; i++) {
-        const struct part *part = &parts->part[i];
-        if (!part->family || part->misplaced)
-            inspect_part(sys, parts, part, part->folder ? part->folder : "unknown", to, e);
-    }
+    to->recipe ? inspect_slots(sys, parts, to, e) : inspect_without_recipe(sys, parts, to, e);
+    for (int i = 0; i < parts->n_parts && e->code == OK; i++)
+        if (!parts->part[i].family || parts->part[i].misplaced)
+            inspect_stray(sys, parts, &parts->part[i], to, e);
     if (parts->failure.code != OK) add_line(to->missing, &parts->failure);
     return e->code;
 }
@@ -246,13 +280,20 @@ static void inspect_texts(struct sys *sys, const struct sluice_model_options *o,
     if (tokenizer_check_flag(&search, &misfit) != OK) add_line(to->missing, &misfit);
 }
 
+/* Recipes that share a denoiser may differ in their slots. What is wrong with it is said where it is shown. */
+static void settle_slots(struct sys *sys, const struct model_parts *parts, struct findings *to,
+                         struct error *e) {
+    struct error misfit = {0};
+    if (!parts_find_kind(parts, FAMILY_DENOISER)) return;
+    if (pipeline_settle(sys, parts, "", &to->recipe, &misfit) == MEMORY) *e = misfit;
+}
+
 static enum status inspect_all(struct sys *sys, const struct sluice_model_options *o,
                                struct model_parts *parts, struct findings *to, json_t *all, struct error *e) {
     char name[PIPELINE_NAME_BYTES] = "";
-    if (parts_open(sys, o, parts, e) != OK) return e->code;
-    const struct recipe *guess = pipeline_guess(parts);
-    to->recipe = guess ? guess : recipes[0];
-    if (inspect_parts(sys, parts, to, e) != OK) return e->code;
+    if (parts_open(sys, o, parts, &to->recipe, e) != OK) return e->code;
+    settle_slots(sys, parts, to, e);
+    if (e->code != OK || inspect_parts(sys, parts, to, e) != OK) return e->code;
     if (!json_array_size(to->components)) {
         error_set(e, MISSING, "there is no model here");
         error_where(e, "%s", o->model ? o->model : "the given parts");
@@ -264,7 +305,7 @@ static enum status inspect_all(struct sys *sys, const struct sluice_model_option
     const struct recipe *recipe = inspect_recipe(parts, name, to);
     json_put(all, "recipe", recipe ? json_string(recipe->name) : json_null());
     if (recipe) to->recipe = recipe;
-    if (guess) inspect_texts(sys, o, parts, to);
+    if (to->recipe) inspect_texts(sys, o, parts, to);
     return OK;
 }
 
@@ -338,42 +379,29 @@ static enum status tokenize_slot(struct tokenizer_search *search, int slot, cons
     return e->code;
 }
 
-/* Prompts are cut as the recipe says, which the denoiser's weights tell, if they are there. Other parts may
- * lie in the denoiser's file, which is the caller's to close. */
-static enum status find_recipe(const struct sluice_model_options *o, struct model_parts *parts,
-                               struct component *denoiser, const struct recipe **recipe, struct error *e) {
-    struct sys *sys = denoiser->sys;
+/* Prompts are cut as the recipe says, which the denoiser's weights tell, if they are there. */
+static enum status find_recipe(struct sys *sys, const struct sluice_model_options *o,
+                               struct model_parts *parts, const struct recipe **recipe, struct error *e) {
     char name[PIPELINE_NAME_BYTES] = "";
-    enum config_origin origin;
     if (parts->pipeline && pipeline_read(sys, parts->pipeline, name, e) != OK) return e->code;
-    if (parts_open(sys, o, parts, e) != OK) return e->code;
-    const struct part *part = parts_find_kind(parts, FAMILY_DENOISER);
-    *recipe = pipeline_guess(parts);
-    if (!*recipe) return pipeline_check(parts, o->model, e);
-    if (!part) return OK;
-    denoiser->family = part->family;
-    denoiser->index = parts_take(parts, part);
-    const char *folder = (*recipe)->slot[recipe_slot(*recipe, FAMILY_DENOISER)].folder;
-    if (configuration_bind(denoiser, parts_path(parts, part), folder, &origin, e) == OK)
-        pipeline_choose(part->flag ? "" : name, denoiser, recipe, e);
-    return e->code;
+    if (parts_open(sys, o, parts, recipe, e) != OK) return e->code;
+    if (!*recipe) return pipeline_check(parts, NULL, o->model, e);
+    if (!parts_find_kind(parts, FAMILY_DENOISER)) return OK;
+    return pipeline_settle(sys, parts, name, recipe, e);
 }
 
 static enum status tokenize_seen(struct sys *sys, const struct sluice_model_options *o,
                                  struct model_parts *parts, const char *text, size_t bytes, char **json,
                                  struct error *e) {
     struct tokenizer_search search = {.sys = sys, .options = o, .parts = parts};
-    struct component denoiser = {.sys = sys};
     unsigned losses = json_losses();
-    if (find_recipe(o, parts, &denoiser, &search.recipe, e) != OK) goto out;
+    if (find_recipe(sys, o, parts, &search.recipe, e) != OK) return e->code;
     json_t *encoders = json_array();
     for (int i = 0; i < SLOTS_MAX && search.recipe->slot[i].family && e->code == OK; i++)
         if (search.recipe->slot[i].family->kind == FAMILY_TEXT)
             tokenize_slot(&search, i, text, bytes, encoders, e);
     tokenizer_check_flag(&search, e);
     hand_out(json_pack("{s:i, s:o}", "version", 1, "encoders", encoders), losses, json, e);
-out:
-    component_destroy(&denoiser);
     return e->code;
 }
 

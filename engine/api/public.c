@@ -1,6 +1,7 @@
 /* The small public functions, and the public face of errors. */
 #include "engine/api/machine.h"
 #include "engine/open/model.h"
+#include "engine/open/part_flags.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -69,6 +70,12 @@ void sluice_free(char *text) {
 
 const char *sluice_version(void) {
     return SLUICE_VERSION;
+}
+
+const char *sluice_part_flag(int i, char *help, size_t help_bytes) {
+    const char *flag = part_flag(i);
+    if (flag && help) part_flag_families(flag, help, help_bytes);
+    return flag;
 }
 
 int sluice_model_open(const struct sluice_model_options *options, sluice_model **model,

@@ -7,7 +7,7 @@
  * that. */
 #include "engine/bench/bench.h"
 #include "engine/open/model.h"
-#include "engine/open/parts.h"
+#include "engine/open/part_search.h"
 #include "engine/run/store.h"
 #include "loaders/json.h"
 
@@ -44,8 +44,9 @@ struct load {
 static enum status open_headers(struct load *l, const struct sluice_model_options *from, struct error *e) {
     struct sys *sys = &l->bench->sys;
     struct model_parts parts = {0};
+    const struct recipe *guess;
     double began = sys->clock(sys);
-    if (parts_locate(sys, from, &parts, e) == OK) parts_open(sys, from, &parts, e);
+    if (parts_locate(sys, from, &parts, e) == OK) parts_open(sys, from, &parts, &guess, e);
     parts_destroy(sys, &parts);
     l->header_seconds = sys->clock(sys) - began;
     return e->code;

@@ -1,7 +1,7 @@
 /* What is converted: see convert.h. */
 #include "engine/convert/convert.h"
 
-#include "engine/open/configuration.h"
+#include "engine/open/model.h"
 #include "engine/open/paths.h"
 #include "loaders/merge.h"
 
@@ -63,21 +63,26 @@ static enum status open_files(struct conversion *c, struct error *e) {
 
 /* ---- one of several parts ---- */
 
+/* Its flag without dashes. */
+static const char *part_name(const struct family *family, const char *prefix) {
+    int slot;
+    const char *flag = models_place(family, prefix, &slot)->slot[slot].flag;
+    return flag + strspn(flag, "-");
+}
+
 /* By its flag without dashes, its family, or its prefix. */
 static bool is_called(const struct family *family, const char *prefix, const char *name) {
-    const char *flag = family->flag + strspn(family->flag, "-");
     size_t n = strlen(prefix);
-    return !strcmp(name, flag) || !strcmp(name, family->name) ||
+    return !strcmp(name, part_name(family, prefix)) || !strcmp(name, family->name) ||
            (n && (!strcmp(name, prefix) || (strlen(name) == n - 1 && !strncmp(name, prefix, n - 1))));
 }
 
 static enum status fail_part(const struct conversion *c, const struct contents *contents, struct error *e) {
     char names[160] = "";
     size_t n = 0;
-    for (int i = 0; i < contents->n && n < sizeof names; i++) {
-        const char *flag = contents->part[i].family->flag;
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", flag + strspn(flag, "-"));
-    }
+    for (int i = 0; i < contents->n && n < sizeof names; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
+                              part_name(contents->part[i].family, contents->part[i].prefix));
     error_set(e, USAGE, "which part of this file is to be converted?");
     error_where(e, "%s", c->whole.sources[0].path);
     if (c->options->part) error_found(e, "%s", c->options->part);
@@ -118,26 +123,21 @@ static enum status find_kinds(struct conversion *c, const struct component *comp
     return OK;
 }
 
-static const char *folder_of(const struct family *family) {
-    return family->kind == FAMILY_DENOISER ? "transformer"
-           : family->kind == FAMILY_TEXT   ? "text_encoder"
-                                           : "vae";
-}
-
 /* Everything is checked as for a run: what cannot be drawn with is not worth converting. */
-static enum status bind_family(struct conversion *c, const struct family *family, const char *prefix,
-                               struct error *e) {
-    struct component component = {.family = family, .sys = c->sys};
+static enum status bind_slot(struct conversion *c, const struct recipe *recipe, int slot,
+                             struct tensor_index view, struct error *e) {
+    struct component component;
     struct config config = {0};
     enum config_origin origin;
-    component.index = index_view(&c->whole, *prefix ? prefix : NULL, c->view);
-    struct config_place place = {c->options->inputs[0], folder_of(family), &component.index, family};
+    model_configure_slot(recipe, slot, c->sys, &component);
+    component.index = view;
+    struct config_place place = {c->options->inputs[0], &recipe->slot[slot], &component.index};
     if (index_check_quantised(&component.index, e) == OK &&
         configuration_read(c->sys, &place, &config, &origin, e) == OK &&
         component_bind(&component, &config, e) == OK)
         find_kinds(c, &component, e);
     component_destroy(&component);
-    if (e->code == OK && family == c->family) {
+    if (e->code == OK && recipe->slot[slot].family == c->family) {
         c->config = config;
         c->config_beside = origin == CONFIG_BESIDE;
     } else {
@@ -147,12 +147,13 @@ static enum status bind_family(struct conversion *c, const struct family *family
 }
 
 /* An autoencoder's encoder lies with its decoder. */
-static enum status bind_families(struct conversion *c, const char *prefix, struct error *e) {
-    for (const struct family *const *f = families; *f && e->code == OK; f++) {
-        struct tensor_index view = index_view(&c->whole, *prefix ? prefix : NULL, c->view);
-        bool beside = (*f)->kind == FAMILY_ENCODER && c->family->kind == FAMILY_DECODER;
-        if (*f == c->family || (beside && (*f)->probe(&view))) bind_family(c, *f, prefix, e);
-    }
+static enum status bind_family(struct conversion *c, const char *prefix, struct error *e) {
+    struct tensor_index view = index_view(&c->whole, *prefix ? prefix : NULL, c->view);
+    int slot;
+    const struct recipe *recipe = models_place(c->family, prefix, &slot);
+    if (bind_slot(c, recipe, slot, view, e) != OK || c->family->kind != FAMILY_DECODER) return e->code;
+    const struct family *encoder = recipe_family(recipe, FAMILY_ENCODER);
+    if (encoder && encoder->probe(&view)) bind_slot(c, recipe, recipe_slot(recipe, FAMILY_ENCODER), view, e);
     return e->code;
 }
 
@@ -168,7 +169,7 @@ enum status convert_open(struct conversion *c, struct error *e) {
     if (contents_find(c->sys, &c->whole, &contents, e) != OK) return e->code;
     if (choose_part(c, &contents, e) != OK) return e->code;
     if (!c->family) return index_check_quantised(&c->whole, e);
-    return bind_families(c, contents.part[c->view].prefix, e);
+    return bind_family(c, contents.part[c->view].prefix, e);
 }
 
 void convert_close(struct conversion *c) {

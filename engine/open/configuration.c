@@ -67,13 +67,13 @@ static void flag_name(const char *flag, char name[MEMBER_BYTES]) {
 static enum status parse_metadata(struct sys *sys, const struct config_place *place, const char *text,
                                   struct config *config, struct error *e) {
     const char *path = place->index->sources[0].path;
-    char flag[MEMBER_BYTES];
-    flag_name(place->family->flag, flag);
-    const char *const members[] = {place->name, flag};
-    for (int i = 0; i < 2 && !config->path; i++)
+    char flag[MEMBER_BYTES] = "";
+    if (place->slot->flag) flag_name(place->slot->flag, flag);
+    const char *const members[] = {place->slot->folder, flag};
+    for (int i = 0; i < 2 && *members[i] && !config->path; i++)
         if (config_parse(sys, path, text, members[i], config, e) != OK) goto out;
     if (config->path || config_parse(sys, path, text, NULL, config, e) != OK) goto out;
-    if (!names_family(config, place->family) && (names_model(config) || place->index->prefix))
+    if (!names_family(config, place->slot->family) && (names_model(config) || place->index->prefix))
         config_destroy(config);
 out:
     return e->code == OK ? OK : error_expected(e, "JSON in the metadata's config");
@@ -114,19 +114,31 @@ enum status configuration_read(struct sys *sys, const struct config_place *place
                                enum config_origin *origin, struct error *e) {
     *config = (struct config){0};
     *origin = CONFIG_BESIDE;
-    if (read_beside(sys, place->path, place->family, config, e) != OK || config->path) return e->code;
+    if (read_beside(sys, place->path, place->slot->family, config, e) != OK || config->path) return e->code;
     *origin = CONFIG_METADATA;
     if (read_metadata(sys, place, config, e) != OK || config->path) return e->code;
     *origin = CONFIG_PUBLISHED;
     return OK;
 }
 
-enum status configuration_bind(struct component *c, const char *path, const char *name,
-                               enum config_origin *origin, struct error *e) {
-    struct config_place place = {path, name, &c->index, c->family};
+static enum status call_with(struct component *c, const char *path, const struct slot *slot,
+                             enum status (*call)(struct component *, const struct config *, struct error *),
+                             enum config_origin *origin, struct error *e) {
+    struct config_place place = {path, slot, &c->index};
     struct config config = {0};
     if (index_check_quantised(&c->index, e) != OK) return e->code;
-    if (configuration_read(c->sys, &place, &config, origin, e) == OK) component_bind(c, &config, e);
+    if (configuration_read(c->sys, &place, &config, origin, e) == OK) call(c, &config, e);
     config_destroy(&config);
     return e->code;
+}
+
+enum status configuration_bind(struct component *c, const char *path, const struct slot *slot,
+                               enum config_origin *origin, struct error *e) {
+    return call_with(c, path, slot, component_bind, origin, e);
+}
+
+enum status configuration_look(struct component *c, const char *path, const struct slot *slot,
+                               struct error *e) {
+    enum config_origin origin;
+    return call_with(c, path, slot, c->family->configure, &origin, e);
 }

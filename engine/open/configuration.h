@@ -13,20 +13,21 @@ extern const char *const config_origin_word[];
 /* A component in its files. */
 struct config_place {
     const char *path; /* file or folder */
-    const char *name; /* the component's, as Hugging Face's layout has it */
+    const struct slot *slot;
     const struct tensor_index *index;
-    const struct family *family;
 };
 
 /* In a folder of its own config.json is the component's; beside a file, and in metadata, it must name the
- * family's model or be an object under the component's name or its flag's. */
+ * family's model or be an object under the name of the slot's folder or flag. */
 enum status configuration_read(struct sys *sys, const struct config_place *place, struct config *config,
                                enum config_origin *origin, struct error *e);
 
-/* Binds a component whose family and index are set, with its configuration. UNSUPPORTED for quantised
- * weights.
- */
-enum status configuration_bind(struct component *c, const char *path, const char *name,
+/* Binds a component of that slot whose index is set, with its configuration. UNSUPPORTED for quantised
+ * weights. */
+enum status configuration_bind(struct component *c, const char *path, const struct slot *slot,
                                enum config_origin *origin, struct error *e);
+/* Only configures it: it owns nothing then. */
+enum status configuration_look(struct component *c, const char *path, const struct slot *slot,
+                               struct error *e);
 
 #endif

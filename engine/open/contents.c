@@ -12,19 +12,38 @@ const struct family *contents_family(const struct tensor_index *view) {
     return NULL;
 }
 
-static void find_contents(const struct tensor_index *whole, struct contents *contents) {
-    contents->n = 0;
-    for (const struct family *const *f = families; *f; f++)
-        for (const char *const *prefix = (*f)->prefixes; *prefix && contents->n < CONTENTS_MAX; prefix++) {
-            struct tensor_index view = index_view(whole, *prefix, 0);
-            if ((*f)->kind == FAMILY_ENCODER || !(*f)->probe(&view)) continue;
-            contents->part[contents->n].family = *f;
-            contents->part[contents->n++].prefix = *prefix;
+/* Has an earlier slot the same? Recipes share families. */
+static bool is_listed(int i_slot, const struct family *family, const char *prefix) {
+    for (int i = 0; i < i_slot; i++)
+        if (slot_takes(models_slot(i), family, prefix)) return true;
+    return false;
+}
+
+static void find_family(const struct tensor_index *whole, const struct family *family,
+                        struct contents *contents) {
+    const struct slot *slot;
+    for (int i = 0; (slot = models_slot(i)); i++)
+        for (const char *const *p = slot->prefixes; slot->family == family && p && *p; p++) {
+            struct tensor_index view = index_view(whole, *p, 0);
+            if (contents->n == CONTENTS_MAX || is_listed(i, family, *p) || !family->probe(&view)) continue;
+            contents->part[contents->n].family = family;
+            contents->part[contents->n++].prefix = *p;
         }
 }
 
 bool contents_alike(const struct family *one, const struct family *other) {
-    return one == other || (one->kind == other->kind && one->kind != FAMILY_TEXT);
+    bool encodes = one->kind == FAMILY_TEXT || one->kind == FAMILY_VISION;
+    return one == other || (one->kind == other->kind && !encodes);
+}
+
+/* Has a recipe a slot for each, by their prefixes? */
+static bool stand_apart(const struct family *one, const char *prefix, const struct family *other,
+                        const char *second) {
+    for (const struct recipe *const *r = recipes; *r; r++)
+        for (const struct slot *a = (*r)->slot; a->family; a++)
+            for (const struct slot *b = (*r)->slot; b->family; b++)
+                if (a != b && slot_takes(a, one, prefix) && slot_takes(b, other, second)) return true;
+    return false;
 }
 
 /* One place twice, or two parts whose tensors cannot be told apart. */
@@ -34,7 +53,8 @@ static enum status check_contents(const struct tensor_index *whole, const struct
         for (int k = 0; k < i; k++) {
             const struct family *one = contents->part[k].family, *other = contents->part[i].family;
             const char *prefix = contents->part[k].prefix, *second = contents->part[i].prefix;
-            if (!contents_alike(one, other) && strcmp(prefix, second)) continue;
+            bool apart = !contents_alike(one, other) || stand_apart(one, prefix, other, second);
+            if (apart && strcmp(prefix, second)) continue;
             error_set(e, UNSUPPORTED, "one file holds two parts that cannot be told apart");
             error_where(e, "%s", whole->sources[0].path);
             error_found(e, "%s behind '%s' and %s behind '%s'", one->word, prefix, other->word, second);
@@ -128,7 +148,8 @@ static enum status check_architecture(struct sys *sys, const struct tensor_index
 
 enum status contents_find(struct sys *sys, const struct tensor_index *whole, struct contents *contents,
                           struct error *e) {
-    find_contents(whole, contents);
+    contents->n = 0;
+    for (const struct family *const *f = families; *f; f++) find_family(whole, *f, contents);
     if (check_contents(whole, contents, e) != OK || check_architecture(sys, whole, contents, e) != OK)
         return e->code;
     for (int i = 0; i < whole->n_entries; i++)

@@ -1,5 +1,5 @@
 /* What one file of weights holds: families of ours, each behind its prefix. Decided by content alone: each
- * family looks for its tell-tale tensors behind each of its prefixes. */
+ * family looks for its tell-tale tensors behind each prefix that a slot of it has. */
 #ifndef SLUICE_OPEN_CONTENTS_H
 #define SLUICE_OPEN_CONTENTS_H
 
@@ -26,7 +26,8 @@ enum status contents_open(struct sys *sys, const char *path, struct tensor_index
 enum status contents_find(struct sys *sys, const struct tensor_index *whole, struct contents *contents,
                           struct error *e);
 
-/* Would both stand in one place? Encoders of prompts differ; of the others a pipeline has one. */
+/* Does a pipeline with one of them have no use for the other, unless it has several slots of one family?
+ * Encoders of prompts and of what goes with them differ; of the others a pipeline has one. */
 bool contents_alike(const struct family *one, const struct family *other);
 
 /* Is that what general.architecture says in files of this family? */

@@ -1,6 +1,6 @@
 /* Opening models: see model.h. */
 #include "engine/open/model.h"
-#include "engine/open/paths.h"
+#include "engine/open/part_search.h"
 #include "engine/open/pipeline.h"
 #include "engine/open/prompt.h"
 #include "engine/open/tokenizers.h"
@@ -17,16 +17,20 @@ void copy_sized(void *to, size_t to_bytes, const void *from) {
 
 /* ---- components ---- */
 
+void model_configure_slot(const struct recipe *recipe, int slot, struct sys *sys, struct component *c) {
+    *c = (struct component){.family = recipe->slot[slot].family, .sys = sys};
+}
+
 /* An autoencoder's encoder lies in its decoder's files, or the model has none. */
 static enum status open_encoder(struct sluice_model *m, const char *path, struct error *e) {
     int slot = recipe_slot(m->recipe, FAMILY_ENCODER);
     const struct tensor_index *index = &model_component(m, FAMILY_DECODER)->index;
     if (slot == SLOTS_MAX || m->decodes_only || !m->recipe->slot[slot].family->probe(index)) return OK;
     struct component *c = &m->component[slot];
-    *c = (struct component){.family = m->recipe->slot[slot].family, .sys = m->sys};
+    model_configure_slot(m->recipe, slot, m->sys, c);
     c->index = index_view(index, index->prefix, index->view);
     c->index.claimed_bytes = 0; /* what is wrong with the files the decoder says */
-    configuration_bind(c, path, m->recipe->slot[slot].folder, &m->config_origin[slot], e);
+    configuration_bind(c, path, &m->recipe->slot[slot], &m->config_origin[slot], e);
     c->n_unknown = 0;
     return e->code;
 }
@@ -36,9 +40,9 @@ static enum status open_slot(struct sluice_model *m, int slot, struct model_part
                              const struct part *part, struct error *e) {
     struct component *c = &m->component[slot];
     const char *path = parts_path(parts, part);
-    *c = (struct component){.sys = m->sys, .family = part->family, .index = parts_take(parts, part)};
-    if (configuration_bind(c, path, m->recipe->slot[slot].folder, &m->config_origin[slot], e) != OK)
-        return e->code;
+    model_configure_slot(m->recipe, slot, m->sys, c);
+    c->index = parts_take(parts, part);
+    if (configuration_bind(c, path, &m->recipe->slot[slot], &m->config_origin[slot], e) != OK) return e->code;
     return part->family->kind == FAMILY_DECODER ? open_encoder(m, path, e) : OK;
 }
 
@@ -138,15 +142,16 @@ static enum status mismatch(const struct component *c, const char *what, int a, 
  * 152,064. More than that is another encoder's tokenizer. */
 enum { PADDING_ROWS_MOST = 512 };
 
-/* One text encoder, its tokenizer, and what the denoiser reads of it. */
-static enum status check_text(const struct sluice_model *m, int slot, struct error *e) {
-    const struct component *text = &m->component[slot], *denoiser = model_component(m, FAMILY_DENOISER);
+/* One text encoder, its tokenizer, and what the denoisers read of it. */
+static enum status check_text(const struct sluice_model *m, int slot, const struct component *denoiser,
+                              struct error *e) {
+    const struct component *text = &m->component[slot];
     bool pools = m->recipe->slot[slot].text.pools;
     int columns = pools ? text->pooled_columns : text->text_columns;
     int wanted = pools ? denoiser->pooled_columns : denoiser->text_columns;
     if (columns != wanted)
         return mismatch(text, pools ? "features of a whole prompt" : "text features", columns,
-                        text->family->word, wanted, "transformer", e);
+                        text->family->word, wanted, denoiser->family->word, e);
     int ids = tokenizer_size(m->tokenizer[slot]), rows = text->tables[0].tensors[0].shape.dim[0];
     char table[64];
     snprintf(table, sizeof table, "%s's embedding rows", text->family->word);
@@ -156,16 +161,30 @@ static enum status check_text(const struct sluice_model *m, int slot, struct err
 }
 
 /* What a mask adds to a latent: a channel for each pixel under a latent pixel. */
-static int control_wanted(const struct sluice_model *m) {
-    const struct component *decoder = model_component(m, FAMILY_DECODER);
+static int control_wanted(const struct sluice_model *m, const struct component *decoder) {
     return m->recipe->fills ? decoder->latent_channels + decoder->pixel_factor * decoder->pixel_factor : 0;
 }
 
+static enum status check_denoiser(const struct sluice_model *m, const struct component *denoiser,
+                                  struct error *e) {
+    const struct component *decoder = model_component(m, FAMILY_DECODER);
+    for (int slot = 0; slot < SLOTS_MAX; slot++)
+        if (m->tokenizer[slot] && check_text(m, slot, denoiser, e) != OK) return e->code;
+    int channels = decoder->latent_channels, latent = denoiser->latent_channels;
+    if (channels != latent)
+        return mismatch(decoder, "latent channels", channels, decoder->family->word, latent,
+                        denoiser->family->word, e);
+    int control = control_wanted(m, decoder), has = denoiser->control_channels;
+    if (control != has)
+        return mismatch(denoiser, "channels beside the latent", has, denoiser->family->word, control,
+                        "latent and mask of the autoencoder", e);
+    return OK;
+}
+
 /* Both halves of the autoencoder have one latent. */
-static enum status check_encoder(const struct sluice_model *m, struct error *e) {
-    const struct component *encoder = model_component(m, FAMILY_ENCODER),
-                           *decoder = model_component(m, FAMILY_DECODER);
-    if (!encoder->family) return OK;
+static enum status check_encoder(const struct sluice_model *m, const struct component *encoder,
+                                 struct error *e) {
+    const struct component *decoder = model_component(m, FAMILY_DECODER);
     if (encoder->latent_channels != decoder->latent_channels)
         return mismatch(encoder, "latent channels", encoder->latent_channels, encoder->family->word,
                         decoder->latent_channels, "autoencoder's decoder", e);
@@ -175,19 +194,14 @@ static enum status check_encoder(const struct sluice_model *m, struct error *e) 
     return OK;
 }
 
+/* Each denoiser, and the encoder, with what they work with. */
 static enum status check_parts(const struct sluice_model *m, struct error *e) {
-    const struct component *denoiser = model_component(m, FAMILY_DENOISER),
-                           *decoder = model_component(m, FAMILY_DECODER);
-    for (int slot = 0; slot < SLOTS_MAX; slot++)
-        if (m->tokenizer[slot] && check_text(m, slot, e) != OK) return e->code;
-    int channels = decoder->latent_channels, latent = denoiser->latent_channels;
-    if (channels != latent)
-        return mismatch(decoder, "latent channels", channels, "autoencoder", latent, "transformer", e);
-    int control = control_wanted(m), has = denoiser->control_channels;
-    if (control != has)
-        return mismatch(denoiser, "channels beside the latent", has, "transformer", control,
-                        "latent and mask of the autoencoder", e);
-    return check_encoder(m, e);
+    for (int slot = 0; m->recipe->slot[slot].family && e->code == OK; slot++) {
+        const struct component *c = &m->component[slot];
+        if (c->family && c->family->kind == FAMILY_DENOISER) check_denoiser(m, c, e);
+        if (c->family && c->family->kind == FAMILY_ENCODER) check_encoder(m, c, e);
+    }
+    return e->code;
 }
 
 static enum status open_tokenizers(struct sluice_model *m, const struct model_parts *parts,
@@ -211,36 +225,38 @@ static enum status name_model(struct sluice_model *m, const char *path, struct e
     return OK;
 }
 
-/* The denoiser first: which pipeline this is follows from its weights. A name stands for the whole folder, so
- * not where a flag gives another transformer. */
-static enum status open_denoiser(struct sluice_model *m, struct model_parts *parts, const char *name,
-                                 struct error *e) {
-    const struct part *part = parts_find_kind(parts, FAMILY_DENOISER);
-    if (part->flag) name = "";
-    m->recipe = pipeline_guess(parts); /* recipes that share a denoiser have it in the same slot */
-    int slot = recipe_slot(m->recipe, FAMILY_DENOISER);
-    if (open_slot(m, slot, parts, part, e) != OK) return e->code;
-    if (pipeline_choose(name, &m->component[slot], &m->recipe, e) != OK) return e->code;
-    m->named = *name;
+/* Which pipeline this is follows from the denoiser's weights. */
+static enum status settle_recipe(struct sluice_model *m, const struct model_parts *parts, const char *name,
+                                 const char *path, struct error *e) {
+    const struct part *denoiser = parts_find_kind(parts, FAMILY_DENOISER);
+    const struct recipe *guess = m->recipe;
+    if (pipeline_settle(m->sys, parts, name, &m->recipe, e) != OK) return e->code;
+    m->named = *name && !denoiser->flag;
     if (!m->named || !m->recipe->references_if_unnamed) m->references_max = m->recipe->references_max;
-    return OK;
+    /* It may have other encoders than what was found pointed to. */
+    return m->recipe == guess ? OK : pipeline_check(parts, m->recipe, path, e);
 }
 
-static enum status open_others(struct sluice_model *m, struct model_parts *parts, struct error *e) {
-    for (int i = 0; i < SLOTS_MAX && m->recipe->slot[i].family && e->code == OK; i++) {
-        const struct family *family = m->recipe->slot[i].family;
-        bool own = family->kind != FAMILY_DENOISER && family->kind != FAMILY_ENCODER;
-        if (!own || (m->decodes_only && family->kind != FAMILY_DECODER)) continue;
-        open_slot(m, i, parts, parts_find(parts, family), e);
+/* Denoisers first: what is wrong with them says most. */
+static enum status open_kind(struct sluice_model *m, struct model_parts *parts, bool denoisers,
+                             struct error *e) {
+    const struct part *in[SLOTS_MAX];
+    parts_assign(parts, m->recipe, in);
+    for (int i = 0; i < SLOTS_MAX && e->code == OK; i++) {
+        if (!in[i] || (in[i]->family->kind == FAMILY_DENOISER) != denoisers) continue;
+        if (!m->decodes_only || in[i]->family->kind == FAMILY_DECODER) open_slot(m, i, parts, in[i], e);
     }
     return e->code;
 }
 
 static enum status fill_from(struct sluice_model *m, struct model_parts *parts,
                              const struct sluice_model_options *o, const char *name, struct error *e) {
-    if (pipeline_check(parts, o->model, e) != OK) return e->code;
-    if (!m->decodes_only && open_denoiser(m, parts, name, e) == OK) open_tokenizers(m, parts, o, e);
-    if (e->code == OK) open_others(m, parts, e);
+    if (pipeline_check(parts, m->recipe, o->model, e) != OK) return e->code;
+    if (m->decodes_only) m->recipe = pipeline_of_decoder(parts);
+    if (!m->decodes_only && settle_recipe(m, parts, name, o->model, e) == OK &&
+        open_kind(m, parts, true, e) == OK)
+        open_tokenizers(m, parts, o, e);
+    if (e->code == OK) open_kind(m, parts, false, e);
     if (e->code == OK) read_schedule(m, parts->scheduler, e);
     if (e->code == OK) read_defaults(m, parts->defaults, e);
     return e->code == OK && !m->decodes_only ? check_parts(m, e) : e->code;
@@ -250,13 +266,12 @@ static enum status fill_model(struct sluice_model *m, const struct sluice_model_
     struct model_parts parts;
     char name[PIPELINE_NAME_BYTES] = "";
     int64_t before = sys_memory_use(m->sys).live_bytes[LINE_HOST];
-    const char *part = o->decodes_only ? o->vae : o->diffusion_model;
-    m->recipe = recipes[0];
+    const char *part = parts_given(o, o->decodes_only ? FAMILY_DECODER : FAMILY_DENOISER);
     m->decodes_only = o->decodes_only;
     if (parts_locate(m->sys, o, &parts, e) == OK)
         name_model(m, o->model ? o->model : part ? part : "parts", e);
     if (e->code == OK && parts.pipeline) pipeline_read(m->sys, parts.pipeline, name, e);
-    if (e->code == OK) parts_open(m->sys, o, &parts, e);
+    if (e->code == OK) parts_open(m->sys, o, &parts, &m->recipe, e);
     if (e->code == OK) fill_from(m, &parts, o, name, e);
     parts_destroy(m->sys, &parts);
     if (e->code != OK) return e->code;

@@ -1,13 +1,170 @@
-/* Finding parts by content: see part_search.h. */
+/* Finding the parts of a model: see part_search.h. */
 #include "engine/open/part_search.h"
 
+#include "engine/open/part_flags.h"
 #include "engine/open/paths.h"
+#include "engine/open/pipeline.h"
 #include "loaders/loaders.h"
 
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- names ---- */
+
+/* A Hugging Face folder says so by its pipeline or by names that no other layout has. */
+static bool is_hugging_face(struct sys *sys, const char *model, struct error *e) {
+    static const char *const signs[] = {"model_index.json", "transformer", "text_encoder"};
+    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++) {
+        char *sign = path_existing(sys, model, signs[i], e);
+        sys->release(sys, sign);
+        if (sign) return true;
+    }
+    return false;
+}
+
+/* What a flag was given; NULL: nothing. */
+static const char *path_given(const struct sluice_model_options *o, const char *flag) {
+    for (int i = 0; i < o->n_parts; i++)
+        if (o->parts[i].path && !strcmp(o->parts[i].flag, flag)) return o->parts[i].path;
+    return NULL;
+}
+
+static enum status check_given(const struct sluice_model_options *o, struct error *e) {
+    bool any = o->model != NULL;
+    for (int i = 0; i < o->n_parts; i++) {
+        const char *known, *flag = o->parts[i].flag;
+        char list[160];
+        if (!o->parts[i].path) continue;
+        any = true;
+        for (int k = 0; (known = part_flag(k)) && strcmp(known, flag);) k++;
+        if (known && path_given(o, flag) == o->parts[i].path) continue;
+        error_set(e, USAGE, known ? "given twice" : "no model has such a part");
+        error_where(e, "%s", flag);
+        error_found(e, "\"%s\"", o->parts[i].path);
+        part_flag_list(list, sizeof list);
+        return known ? error_expected(e, "one path") : error_expected(e, "one of %s", list);
+    }
+    return any ? OK : error_set(e, USAGE, "no model was given");
+}
+
+enum status parts_locate(struct sys *sys, const struct sluice_model_options *o, struct model_parts *parts,
+                         struct error *e) {
+    *parts = (struct model_parts){.decodes_only = o->decodes_only};
+    if (check_given(o, e) != OK) return e->code;
+    if (o->model && !path_exists(o->model)) {
+        error_set(e, MISSING, "there is no such model");
+        return error_where(e, "%s", o->model);
+    }
+    if (!o->model || !path_is_folder(o->model)) return OK;
+    parts->by_name = is_hugging_face(sys, o->model, e);
+    if (!o->decodes_only) {
+        parts->scheduler = path_existing(sys, o->model, "scheduler/scheduler_config.json", e);
+        parts->pipeline = path_existing(sys, o->model, "model_index.json", e);
+        parts->defaults = path_existing(sys, o->model, "sluice.json", e);
+    }
+    if (e->code != OK) parts_destroy(sys, parts);
+    return e->code;
+}
+
+const char *parts_given(const struct sluice_model_options *o, enum family_kind kind) {
+    const char *flag, *path = NULL;
+    for (int i = 0; (flag = part_flag(i)) && !path; i++)
+        if (part_flag_chooses(flag, kind)) path = path_given(o, flag);
+    return path;
+}
+
+/* ---- by flags and by names ---- */
+
+/* Is it right where it was looked for? A folder may hold any of its kind: the pipeline says if it is its own.
+ */
+static bool belongs(const struct part *place, enum family_kind kind, const struct tensor_index *whole,
+                    const struct family *family, const char *prefix) {
+    const struct slot *slot;
+    struct tensor_index view = index_view(whole, prefix, place->view);
+    if (!place->flag && family->kind == kind) return true;
+    for (int i = 0; (slot = models_slot(i)); i++) {
+        if (!slot_takes(slot, family, prefix) || (slot->is && !slot->is(&view))) continue;
+        if (place->flag && slot->flag && !strcmp(place->flag, slot->flag)) return true;
+        if (place->folder && !strcmp(place->folder, slot->folder)) return true;
+    }
+    return false;
+}
+
+/* Of a file that one place names the parts for it; else whatever else it holds, which is misplaced. */
+static enum status open_located(struct sys *sys, struct model_parts *parts, const char *path,
+                                struct part place, enum family_kind kind, struct error *e) {
+    struct contents contents;
+    struct tensor_index whole;
+    bool found = false;
+    if (contents_open(sys, path, &whole, &contents, e) != OK) return e->code;
+    const struct tensor_index seen = index_view(&whole, NULL, 0);
+    if (parts_add_file(sys, parts, path, &whole, e) != OK) return e->code;
+    for (int i = contents.n; i-- > 0 && e->code == OK;) {
+        place.family = contents.part[i].family;
+        place.prefix = contents.part[i].prefix;
+        place.view = i;
+        if (!belongs(&place, kind, &seen, place.family, place.prefix)) continue;
+        found = true;
+        parts_add(parts, place, e);
+    }
+    place.misplaced = true;
+    return found ? e->code : parts_add(parts, place, e);
+}
+
+static enum status open_flags(struct sys *sys, const struct sluice_model_options *o,
+                              struct model_parts *parts, struct error *e) {
+    const char *flag;
+    for (int i = 0; (flag = part_flag(i)) && e->code == OK; i++) {
+        const char *path = path_given(o, flag);
+        if (path && (!o->decodes_only || part_flag_chooses(flag, FAMILY_DECODER)))
+            open_located(sys, parts, path, (struct part){.flag = flag}, FAMILY_TEXT, e);
+    }
+    return e->code;
+}
+
+/* Folders of one kind, in the order of the recipes that have them, each once. */
+static int list_folders(enum family_kind kind, const char *folders[SLOTS_MAX]) {
+    const struct slot *slot;
+    int n = 0;
+    for (int k = 0; (slot = models_slot(k)); k++) {
+        bool listed = slot->family->kind != kind || n == SLOTS_MAX;
+        for (int i = 0; i < n && !listed; i++) listed = !strcmp(folders[i], slot->folder);
+        if (!listed) folders[n++] = slot->folder;
+    }
+    return n;
+}
+
+/* Unless a flag, or another folder's file, has said so already. */
+static bool looks_in_folder(const struct model_parts *parts, enum family_kind kind, const char *folder) {
+    const struct part *in[SLOTS_MAX];
+    const struct recipe *recipe = pipeline_guess(parts);
+    if (parts->decodes_only && kind != FAMILY_DECODER) return false;
+    if (kind == FAMILY_DENOISER && !parts_find_kind(parts, kind)) return true;
+    if (!recipe) return kind == FAMILY_TEXT || !parts_find_kind(parts, kind);
+    parts_assign(parts, recipe, in);
+    for (int i = 0; recipe->slot[i].family; i++)
+        if (recipe->slot[i].family->kind == kind && !strcmp(recipe->slot[i].folder, folder)) return !in[i];
+    return false;
+}
+
+/* The denoiser's first: it tells which encoders there are. */
+static enum status open_folders(struct sys *sys, const char *model, struct model_parts *parts,
+                                struct error *e) {
+    static const enum family_kind order[] = {FAMILY_DENOISER, FAMILY_TEXT, FAMILY_VISION, FAMILY_DECODER};
+    const char *folders[SLOTS_MAX];
+    for (size_t k = 0; k < sizeof order / sizeof *order; k++)
+        for (int i = 0, n = list_folders(order[k], folders); i < n && e->code == OK; i++) {
+            if (!looks_in_folder(parts, order[k], folders[i])) continue;
+            char *path = path_existing(sys, model, folders[i], e);
+            if (path) open_located(sys, parts, path, (struct part){.folder = folders[i]}, order[k], e);
+            sys->release(sys, path);
+        }
+    return e->code;
+}
+
+/* ---- by content: one file ---- */
 
 /* Repositories of parts have them two folders down (split_files/vae/ae.safetensors). */
 enum { FOLDERS_DOWN = 3, CANDIDATES_MAX = 256 };
@@ -20,17 +177,38 @@ struct search {
     int n_candidates;
 };
 
-/* ---- one file ---- */
+/* The most slots that a recipe has for that family. */
+static int most_slots(const struct family *family) {
+    int most = 0;
+    for (const struct recipe *const *r = recipes; *r; r++) {
+        int n = recipe_count(*r, family);
+        if (n > most) most = n;
+    }
+    return most;
+}
 
-/* Is the family still looked for, or a second of it worth knowing of? */
+/* Is the family still looked for, or one more of it than there are slots worth knowing of? */
 static bool is_wanted(const struct model_parts *parts, const struct family *family) {
     if (parts->decodes_only && family->kind != FAMILY_DECODER) return false;
-    const struct part *found =
-        family->kind == FAMILY_TEXT ? parts_find(parts, family) : parts_find_kind(parts, family->kind);
-    if (found && (found->flag || found->folder)) return false;
-    int n = 0;
-    for (int i = 0; i < parts->n_parts; i++) n += parts->part[i].family == family;
-    return n < 2;
+    int n = 0, located = 0;
+    for (int i = 0; i < parts->n_parts; i++) {
+        const struct part *part = &parts->part[i];
+        if (!part->family || part->misplaced || !contents_alike(part->family, family)) continue;
+        bool is_located = part->flag || part->folder;
+        if (is_located && part->family != family) return false;
+        located += is_located;
+        n += part->family == family;
+    }
+    return located < most_slots(family) && n <= most_slots(family);
+}
+
+/* A flag, or a folder, may have chosen a file that lies under -m too. */
+static bool is_taken(const struct model_parts *parts, const char *path, const char *prefix) {
+    for (int i = 0; i < parts->n_parts; i++) {
+        const char *taken = parts->part[i].prefix ? parts->part[i].prefix : "";
+        if (!strcmp(parts_path(parts, &parts->part[i]), path) && !strcmp(taken, prefix)) return true;
+    }
+    return false;
 }
 
 static enum status take_contents(struct search *s, const char *path, struct tensor_index *whole,
@@ -38,11 +216,12 @@ static enum status take_contents(struct search *s, const char *path, struct tens
     bool taken = false;
     for (int i = 0; i < contents->n && e->code == OK; i++) {
         if (!is_wanted(s->parts, contents->part[i].family)) continue;
-        if (!taken) parts_add_file(s->sys, s->parts, path, whole, e);
+        if (is_taken(s->parts, path, contents->part[i].prefix)) continue;
+        if (!taken && parts_add_file(s->sys, s->parts, path, whole, e) != OK) return e->code;
         taken = true;
-        parts_add(
-            s->parts,
-            (struct part){.family = contents->part[i].family, .prefix = contents->part[i].prefix, .view = i});
+        struct part part = {
+            .family = contents->part[i].family, .prefix = contents->part[i].prefix, .view = i};
+        parts_add(s->parts, part, e);
     }
     if (!taken) index_destroy(whole);
     return e->code;
@@ -69,7 +248,7 @@ static enum status search_file(struct search *s, struct error *e) {
     count_strangers(s->parts, &whole, &contents);
     if (contents.n) return take_contents(s, s->model, &whole, &contents, e);
     index_check_quantised(&whole, &s->parts->failure);
-    if (parts_add_file(s->sys, s->parts, s->model, &whole, e) == OK) parts_add(s->parts, (struct part){0});
+    if (parts_add_file(s->sys, s->parts, s->model, &whole, e) == OK) parts_add(s->parts, (struct part){0}, e);
     return e->code;
 }
 
@@ -88,7 +267,7 @@ static enum status try_candidate(struct search *s, const char *path, struct erro
     return e->code;
 }
 
-/* ---- a folder ---- */
+/* ---- by content: a folder ---- */
 
 /* A folder of one part holds no other. */
 static bool is_located(const struct search *s, const char *path) {
@@ -141,11 +320,24 @@ static enum status search_folder(struct search *s, struct error *e) {
     return e->code;
 }
 
-enum status part_search(struct sys *sys, const char *model, struct model_parts *parts, struct error *e) {
+/* Of a folder only lack of memory, and too many files, end the search: one damaged file among many matters if
+ * a part is missing, and then it is named (parts->failure). */
+static enum status search(struct sys *sys, const char *model, struct model_parts *parts, struct error *e) {
     struct search *s = sys->alloc(sys, LINE_HOST, sizeof *s);
     if (!s) return error_set(e, MEMORY, "no memory for a search");
     *s = (struct search){.sys = sys, .model = model, .parts = parts};
     path_is_folder(model) ? search_folder(s, e) : search_file(s, e);
     sys->release(sys, s);
     return e->code;
+}
+
+enum status parts_open(struct sys *sys, const struct sluice_model_options *o, struct model_parts *parts,
+                       const struct recipe **guess, struct error *e) {
+    struct missing_part missing[SLOTS_MAX];
+    if (open_flags(sys, o, parts, e) != OK) return e->code;
+    if (parts->by_name && open_folders(sys, o->model, parts, e) != OK) return e->code;
+    *guess = pipeline_guess(parts);
+    if (o->model && pipeline_missing(parts, *guess, missing)) search(sys, o->model, parts, e);
+    *guess = pipeline_guess(parts);
+    return e->code == OK ? pipeline_check_twice(parts, *guess, o->model, e) : e->code;
 }

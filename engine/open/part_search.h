@@ -1,13 +1,26 @@
-/* Finding parts by content: the headers of all files under -m are read. */
+/* Finding the parts of a model.
+ *
+ * A part is where its flag says; else in the folder of -m that Hugging Face's layout has for it; else in
+ * whatever file under -m holds its tensors: the headers of all of them are read. */
 #ifndef SLUICE_OPEN_PART_SEARCH_H
 #define SLUICE_OPEN_PART_SEARCH_H
 
 #include "engine/open/parts.h"
+#include "engine/sluice.h"
 
-/* model: a file or a folder. Adds the parts that neither a flag nor a folder gave, each family at most twice:
- * that there are two is for the pipeline to refuse, if it wants that family. Of a folder only lack of memory,
- * and too many files, end the search: one damaged file among many matters if a part is missing, and then it
- * is named (parts->failure). */
-enum status part_search(struct sys *sys, const char *model, struct model_parts *parts, struct error *e);
+/* What names say; opens nothing. USAGE without any part, for a flag that no recipe has, or one given twice;
+ * MISSING if -m is not there. */
+enum status parts_locate(struct sys *sys, const struct sluice_model_options *options,
+                         struct model_parts *parts, struct error *e);
+
+/* Opens every part that a flag or a folder locates, and finds by content what then lacks; each family at most
+ * once more than it has slots: that there are too many is refused if the pipeline wants that family. A part
+ * that is not found is no error here, nor is one in the wrong place. *guess is pipeline_guess of all that is
+ * found. UNSUPPORTED if two files, or two parts of one file, could be the same part. */
+enum status parts_open(struct sys *sys, const struct sluice_model_options *options, struct model_parts *parts,
+                       const struct recipe **guess, struct error *e);
+
+/* The path that a flag for that kind gave, or NULL. */
+const char *parts_given(const struct sluice_model_options *options, enum family_kind kind);
 
 #endif

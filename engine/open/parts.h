@@ -1,13 +1,10 @@
-/* The parts of a model: which file holds which family.
- *
- * A part is where its flag says; else in the folder of -m that Hugging Face's layout has for it; else in
- * whatever file under -m holds its tensors. What a part is its content alone says, in all three: the place
- * where it was looked for is kept, so that what stands in the wrong one is named. */
+/* The parts of a model: which file holds which family, and which slot of a pipeline each is for. What a part
+ * is its content alone says, wherever it was found (part_search.h): the place where it was looked for is
+ * kept, so that what stands in the wrong one is named. */
 #ifndef SLUICE_OPEN_PARTS_H
 #define SLUICE_OPEN_PARTS_H
 
 #include "engine/open/contents.h"
-#include "engine/sluice.h"
 
 struct part {
     const struct family *family; /* NULL: tensors that nobody knows, or none */
@@ -23,8 +20,7 @@ struct part_file {
     struct tensor_index index;
 };
 
-/* Five flags, four folders; of what is searched for a family at most twice, and -m itself. */
-enum { PARTS_MAX = 32 };
+enum { PARTS_MAX = 64 };
 
 struct model_parts {
     bool decodes_only; /* only a decoder is looked for */
@@ -41,25 +37,26 @@ struct model_parts {
     char *scheduler, *pipeline, *defaults; /* files, or NULL */
 };
 
-/* What names say; opens nothing. USAGE without any part, MISSING if -m is not there. */
-enum status parts_locate(struct sys *sys, const struct sluice_model_options *options,
-                         struct model_parts *parts, struct error *e);
-
-/* Opens every part that a flag or a folder locates, and finds by content what then lacks. A part that is not
- * found is no error here, nor is one in the wrong place. UNSUPPORTED if two files, or two parts of one file,
- * could be the same part. */
-enum status parts_open(struct sys *sys, const struct sluice_model_options *options, struct model_parts *parts,
-                       struct error *e);
-
 /* The part of that family, or kind, that counts: by flag before by folder before found; NULL: none. */
 const struct part *parts_find(const struct model_parts *parts, const struct family *family);
 const struct part *parts_find_kind(const struct model_parts *parts, enum family_kind kind);
-const char *parts_path(const struct model_parts *parts, const struct part *part);
 
-/* Adds the parts of an opened file; takes its index. */
+/* Which part stands in each slot of the recipe; NULL: none. Where a family has one slot it is the part of
+ * that family that counts; where it has several their flags, else folders, else prefixes say which part is
+ * for which, else the slots take them in their order; what a slot says of content holds in any case. */
+void parts_assign(const struct model_parts *parts, const struct recipe *recipe,
+                  const struct part *in[SLOTS_MAX]);
+const struct part *parts_in_slot(const struct model_parts *parts, const struct recipe *recipe, int slot);
+
+const char *parts_path(const struct model_parts *parts, const struct part *part);
+/* What is seen of its file, borrowed. */
+struct tensor_index parts_view(const struct model_parts *parts, const struct part *part);
+
+/* Adds an opened file; takes its index, also on failure. */
 enum status parts_add_file(struct sys *sys, struct model_parts *parts, const char *path,
                            struct tensor_index *index, struct error *e);
-void parts_add(struct model_parts *parts, struct part part);
+/* Adds a part of the file added last. */
+enum status parts_add(struct model_parts *parts, struct part part, struct error *e);
 
 /* The part's view of its file. The first that takes from a file owns what the file's index holds, and must
  * last as long as the others. */

@@ -1,6 +1,8 @@
 /* Which pipeline the parts make up: see pipeline.h. */
 #include "engine/open/pipeline.h"
 
+#include "engine/open/configuration.h"
+#include "engine/open/part_flags.h"
 #include "loaders/loaders.h"
 
 #include <stdio.h>
@@ -8,10 +10,14 @@
 
 /* ---- the recipe ---- */
 
-static int texts_found(const struct model_parts *parts, const struct recipe *recipe) {
+static int encoders_found(const struct model_parts *parts, const struct recipe *recipe) {
+    const struct part *in[SLOTS_MAX];
     int n = 0;
-    for (const struct slot *s = recipe->slot; s->family; s++)
-        n += s->family->kind == FAMILY_TEXT && parts_find(parts, s->family);
+    parts_assign(parts, recipe, in);
+    for (int i = 0; recipe->slot[i].family; i++) {
+        enum family_kind kind = recipe->slot[i].family->kind;
+        n += (kind == FAMILY_TEXT || kind == FAMILY_VISION) && in[i];
+    }
     return n;
 }
 
@@ -20,13 +26,20 @@ const struct recipe *pipeline_guess(const struct model_parts *parts) {
     const struct recipe *best = NULL;
     int most = 0;
     for (const struct recipe *const *r = recipes; *r; r++) {
-        if (denoiser && recipe_family(*r, FAMILY_DENOISER) == denoiser->family) return *r;
-        int n = denoiser ? 0 : texts_found(parts, *r);
+        if (denoiser && recipe_family(*r, FAMILY_DENOISER) != denoiser->family) continue;
+        int n = encoders_found(parts, *r) + (denoiser != NULL);
         if (n <= most) continue;
         best = *r;
         most = n;
     }
     return best;
+}
+
+const struct recipe *pipeline_of_decoder(const struct model_parts *parts) {
+    const struct part *decoder = parts_find_kind(parts, FAMILY_DECODER);
+    for (const struct recipe *const *r = recipes; *r && decoder; r++)
+        if (recipe_family(*r, FAMILY_DECODER) == decoder->family) return *r;
+    return NULL;
 }
 
 static bool has_pipeline(const struct recipe *recipe, const char *name) {
@@ -89,6 +102,17 @@ enum status pipeline_choose(const char *name, const struct component *denoiser, 
     return error_expected(e, "%s for these weights", known);
 }
 
+enum status pipeline_settle(struct sys *sys, const struct model_parts *parts, const char *name,
+                            const struct recipe **recipe, struct error *e) {
+    const struct part *in[SLOTS_MAX];
+    int i = 0;
+    parts_assign(parts, *recipe, in);
+    while (!in[i] || in[i]->family->kind != FAMILY_DENOISER) i++;
+    struct component c = {.sys = sys, .family = in[i]->family, .index = parts_view(parts, in[i])};
+    if (configuration_look(&c, parts_path(parts, in[i]), &(*recipe)->slot[i], e) != OK) return e->code;
+    return pipeline_choose(in[i]->flag ? "" : name, &c, recipe, e);
+}
+
 bool pipeline_note_alike(const struct recipe *recipe, char *line, size_t bytes) {
     size_t n = 0;
     for (const struct recipe *const *r = recipes; *r && n < bytes; r++) {
@@ -106,7 +130,7 @@ bool pipeline_note_alike(const struct recipe *recipe, char *line, size_t bytes) 
 /* ---- what is there twice ---- */
 
 static enum status two_files(const struct model_parts *parts, const struct part *one,
-                             const struct part *other, const char *model, struct error *e) {
+                             const struct part *other, const char *flag, const char *model, struct error *e) {
     size_t folder = strlen(model);
     const char *names[2] = {parts_path(parts, one), parts_path(parts, other)};
     for (int i = 0; i < 2; i++)
@@ -114,48 +138,51 @@ static enum status two_files(const struct model_parts *parts, const struct part 
     error_set(e, UNSUPPORTED, "two files hold the %s", one->family->word);
     error_where(e, "%s", model);
     error_found(e, "%s and %s", names[0] + (*names[0] == '/'), names[1] + (*names[1] == '/'));
-    return error_expected(e, "%s with the one to use", one->family->flag);
+    return error_expected(e, "%s with the one to use", flag);
 }
 
 static bool was_searched(const struct part *part) {
     return part->family && !part->flag && !part->folder;
 }
 
-enum status pipeline_check_twice(const struct model_parts *parts, const char *model, struct error *e) {
+/* The recipe's; of a family that it has not, any recipe's. */
+static const char *flag_of(const struct recipe *recipe, const struct family *family) {
+    const struct slot *slot = recipe ? recipe->slot : NULL;
+    while (slot && slot->family && slot->family != family) slot++;
+    for (int i = 0; !slot || !slot->family || slot->family != family; i++) slot = models_slot(i);
+    return slot->flag;
+}
+
+/* Is it in a slot? With several slots of one family two files of it are no mistake. */
+static bool is_used(const struct part *part, const struct part *const in[SLOTS_MAX]) {
+    for (int i = 0; i < SLOTS_MAX; i++)
+        if (in[i] == part) return true;
+    return false;
+}
+
+enum status pipeline_check_twice(const struct model_parts *parts, const struct recipe *recipe,
+                                 const char *model, struct error *e) {
+    const struct part *in[SLOTS_MAX] = {0};
+    if (recipe) parts_assign(parts, recipe, in);
     for (int i = 0; i < parts->n_parts; i++)
         for (int k = 0; k < i; k++) {
             const struct part *one = &parts->part[k], *other = &parts->part[i];
-            const struct recipe *guess = pipeline_guess(parts);
             if (!was_searched(one) || !was_searched(other)) continue;
             if (!contents_alike(one->family, other->family)) continue;
-            bool wanted = one->family->kind != FAMILY_TEXT || (guess && recipe_has(guess, one->family));
-            if (wanted) return two_files(parts, one, other, model, e);
+            if (is_used(one, in) && is_used(other, in)) continue;
+            bool encodes = one->family->kind == FAMILY_TEXT || one->family->kind == FAMILY_VISION;
+            if (encodes && !(recipe && recipe_count(recipe, one->family))) continue;
+            return two_files(parts, one, other, flag_of(recipe, one->family), model, e);
         }
     return OK;
 }
 
 /* ---- what is misplaced ---- */
 
-/* "transformer (zimage or flux)": the families that a flag chooses among. */
-static void list_families(const char *flag, char *list, size_t bytes) {
-    const struct family *last = NULL;
-    size_t n = 0;
-    *list = 0;
-    for (const struct family *const *f = families; *f; f++)
-        if (!strcmp((*f)->flag, flag) && (*f)->kind != FAMILY_ENCODER) last = *f;
-    for (const struct family *const *f = families; *f && n < bytes; f++) {
-        if (strcmp((*f)->flag, flag) != 0 || (*f)->kind == FAMILY_ENCODER) continue;
-        const char *before = !n ? (*f)->word : *f == last ? " or " : ", ";
-        n += (size_t)snprintf(list + n, bytes - n, "%s%s%s", before, n ? "" : " (", (*f)->name);
-    }
-    if (n < bytes) snprintf(list + n, bytes - n, ")");
-}
-
 static enum status misplaced(const struct model_parts *parts, const struct part *part, const char *wanted,
                              const char *flag, struct error *e) {
-    const struct tensor_index *index = &parts->file[part->file].index;
-    struct tensor_index view = index_view(index, part->prefix, part->view);
-    if (!index->n_entries) {
+    struct tensor_index view = parts_view(parts, part);
+    if (!view.n_entries) {
         error_set(e, MISSING, "there are no tensors");
         error_where(e, "%s", parts_path(parts, part));
         return error_expected(e, "the weights of %s", wanted);
@@ -166,8 +193,15 @@ static enum status misplaced(const struct model_parts *parts, const struct part 
     if (part->family)
         error_found(e, "%s (%s)", part->family->word, part->family->name);
     else
-        error_found(e, "an unknown kind with %d tensors", index->n_entries);
+        error_found(e, "an unknown kind with %d tensors", view.n_entries);
     return error_expected(e, "%s for %s", wanted, flag);
+}
+
+/* Has the recipe a slot with that flag for it? */
+static bool has_use(const struct recipe *recipe, const struct part *part) {
+    for (const struct slot *s = recipe->slot; s->family; s++)
+        if (s->family == part->family && s->flag && !strcmp(s->flag, part->flag)) return true;
+    return false;
 }
 
 static enum status check_flags(const struct model_parts *parts, const struct recipe *recipe,
@@ -175,13 +209,13 @@ static enum status check_flags(const struct model_parts *parts, const struct rec
     char wanted[96];
     for (int i = 0; i < parts->n_parts; i++) {
         const struct part *part = &parts->part[i];
-        if (!part->flag) continue;
-        list_families(part->flag, wanted, sizeof wanted);
-        if (part->misplaced) return misplaced(parts, part, wanted, part->flag, e);
+        if (!part->flag || !part->misplaced) continue;
+        part_flag_families(part->flag, wanted, sizeof wanted);
+        return misplaced(parts, part, wanted, part->flag, e);
     }
     for (int i = 0; i < parts->n_parts && recipe; i++) {
         const struct part *part = &parts->part[i];
-        if (!part->flag || recipe_has(recipe, part->family)) continue;
+        if (!part->flag || has_use(recipe, part)) continue;
         const struct family *denoiser = recipe_family(recipe, FAMILY_DENOISER);
         error_set(e, USAGE, "this model has no use for %s", part->flag);
         error_where(e, "%s", parts_path(parts, part));
@@ -192,99 +226,96 @@ static enum status check_flags(const struct model_parts *parts, const struct rec
     return OK;
 }
 
-static bool lies_in(const struct part *part, const char *folder) {
-    return part->folder && !strcmp(part->folder, folder);
-}
-
 /* A folder that the layout has for a missing part holds something else. */
-static enum status check_folders(const struct model_parts *parts, const struct recipe *recipe,
-                                 const bool missing[SLOTS_MAX], struct error *e) {
-    for (int slot = 0; slot < SLOTS_MAX; slot++)
-        for (int i = 0; i < parts->n_parts && missing[slot]; i++) {
+static enum status check_folders(const struct model_parts *parts, const struct missing_part *missing,
+                                 int n_missing, struct error *e) {
+    for (int m = 0; m < n_missing; m++)
+        for (int i = 0; i < parts->n_parts; i++) {
             const struct part *part = &parts->part[i];
-            const struct family *family = recipe->slot[slot].family;
+            const struct family *family = missing[m].slot ? missing[m].slot->family : NULL;
             char wanted[96];
-            if (!lies_in(part, recipe->slot[slot].folder)) continue;
-            snprintf(wanted, sizeof wanted, "%s (%s)", family->word, family->name);
-            if (family->kind == FAMILY_DENOISER) list_families(family->flag, wanted, sizeof wanted);
-            return misplaced(parts, part, wanted, family->flag, e);
+            if (!part->folder || strcmp(part->folder, missing[m].folder) != 0) continue;
+            /* Which transformer it is, or would be, nothing else tells. */
+            if (family && family->kind != FAMILY_DENOISER)
+                snprintf(wanted, sizeof wanted, "%s (%s)", family->word, family->name);
+            else
+                part_flag_families(missing[m].flag, wanted, sizeof wanted);
+            return misplaced(parts, part, wanted, missing[m].flag, e);
         }
     return OK;
 }
 
 /* ---- what is missing ---- */
 
-/* Where nothing points to a recipe, its text encoders are not known to be missing. */
-static bool is_missing(const struct model_parts *parts, const struct recipe *guess, int slot) {
-    const struct recipe *recipe = guess ? guess : recipes[0];
-    const struct family *family = recipe->slot[slot].family;
-    if (!family || family->kind == FAMILY_ENCODER) return false;
-    if (parts->decodes_only && family->kind != FAMILY_DECODER) return false;
-    if (family->kind == FAMILY_DENOISER) return !parts_find_kind(parts, FAMILY_DENOISER);
-    return (guess || family->kind != FAMILY_TEXT) && !parts_find(parts, family);
-}
-
-int pipeline_missing(const struct model_parts *parts, bool missing[SLOTS_MAX]) {
-    const struct recipe *guess = pipeline_guess(parts);
+/* What every pipeline has, where nothing tells which it is; its text encoders are not known to be missing. */
+static int missing_of_any(const struct model_parts *parts, struct missing_part missing[SLOTS_MAX]) {
+    static const struct {
+        enum family_kind kind;
+        const char *folder, *word;
+    } any[] = {{FAMILY_DENOISER, "transformer", "transformer"}, {FAMILY_DECODER, "vae", "autoencoder"}};
     int n = 0;
-    for (int slot = 0; slot < SLOTS_MAX; slot++) n += missing[slot] = is_missing(parts, guess, slot);
+    for (size_t i = 0; i < sizeof any / sizeof *any; i++) {
+        if (parts->decodes_only && any[i].kind != FAMILY_DECODER) continue;
+        if (parts_find_kind(parts, any[i].kind)) continue;
+        const char *flag;
+        for (int k = 0; (flag = part_flag(k)) && !part_flag_chooses(flag, any[i].kind);) k++;
+        missing[n++] = (struct missing_part){.folder = any[i].folder, .flag = flag, .word = any[i].word};
+    }
     return n;
 }
 
-bool pipeline_lacks(const struct model_parts *parts) {
-    bool missing[SLOTS_MAX];
-    return pipeline_missing(parts, missing) > 0;
-}
-
-enum { LIST_BYTES = 96 };
-
-/* "'transformer' and 'vae'": these words, each in quotes, of the roles that are missing. */
-static void list_words(const char *const words[SLOTS_MAX], const bool missing[SLOTS_MAX], const char *quote,
-                       char list[LIST_BYTES]) {
-    int n = 0, last = 0, length = 0;
-    for (int i = 0; i < SLOTS_MAX; i++)
-        if (missing[i]) last = i;
-    for (int i = 0; i <= last && length < LIST_BYTES; i++) {
-        if (!missing[i]) continue;
-        const char *between = !n++ ? "" : i < last ? ", " : " and ";
-        length += snprintf(list + length, (size_t)(LIST_BYTES - length), "%s%s%s%s", between, quote, words[i],
-                           quote);
-    }
-}
-
-static enum status say_missing(const struct model_parts *parts, const struct recipe *guess,
-                               const bool missing[SLOTS_MAX], const char *model, struct error *e) {
-    const struct recipe *recipe = guess ? guess : recipes[0];
-    const char *folder[SLOTS_MAX] = {0}, *flag[SLOTS_MAX] = {0}, *word[SLOTS_MAX] = {0};
-    char folders[LIST_BYTES], flags[LIST_BYTES], words[LIST_BYTES];
+int pipeline_missing(const struct model_parts *parts, const struct recipe *recipe,
+                     struct missing_part missing[SLOTS_MAX]) {
+    const struct part *in[SLOTS_MAX];
     int n = 0;
-    for (int i = 0; i < SLOTS_MAX; i++) {
-        if (!missing[i]) continue;
-        n++;
-        folder[i] = recipe->slot[i].folder;
-        flag[i] = recipe->slot[i].family->flag;
-        word[i] = recipe->slot[i].family->word;
+    if (!recipe) return missing_of_any(parts, missing);
+    parts_assign(parts, recipe, in);
+    for (int i = 0; recipe->slot[i].family; i++) {
+        const struct slot *slot = &recipe->slot[i];
+        if (!in[i] && slot->family->kind != FAMILY_ENCODER)
+            missing[n++] = (struct missing_part){slot, slot->folder, slot->flag, slot->family->word};
     }
-    list_words(folder, missing, "'", folders);
-    list_words(flag, missing, "", flags);
-    list_words(word, missing, "", words);
-    error_set(e, MISSING, "the model has no %s", folders);
+    return n;
+}
+
+struct words {
+    char text[96];
+    int n;
+};
+
+/* Adds "'vae'", with " and " or ", " before it: word i of n. */
+static void add_word(struct words *list, const char *word, const char *quote, int i, int n) {
+    const char *between = !i ? "" : i < n - 1 ? ", " : " and ";
+    if (list->n >= (int)sizeof list->text) return;
+    list->n += snprintf(list->text + list->n, sizeof list->text - (size_t)list->n, "%s%s%s%s", between, quote,
+                        word, quote);
+}
+
+static enum status say_missing(const struct model_parts *parts, const struct missing_part *missing, int n,
+                               const char *model, struct error *e) {
+    struct words folders = {0}, flags = {0}, words = {0};
+    bool encoders = !missing[0].slot && !parts->decodes_only;
+    for (int i = 0; i < n; i++) {
+        add_word(&folders, missing[i].folder, "'", i, n);
+        add_word(&flags, missing[i].flag, "", i, n);
+        add_word(&words, missing[i].word, "", i, n);
+    }
+    error_set(e, MISSING, "the model has no %s", folders.text);
     error_where(e, "%s", model ? model : "no model given");
     if (parts->strangers.n)
         error_found(e, "'%s' and %d other tensors, which are no known part", parts->strangers.first,
                     parts->strangers.n - 1);
-    bool encoders = !guess && !parts->decodes_only;
-    return error_expected(e, "%s there, or %s with the %s%s", n > 1 ? "them" : "it", flags, words,
+    return error_expected(e, "%s there, or %s with the %s%s", n > 1 ? "them" : "it", flags.text, words.text,
                           encoders ? ", and its text encoders" : "");
 }
 
-enum status pipeline_check(const struct model_parts *parts, const char *model, struct error *e) {
-    const struct recipe *guess = pipeline_guess(parts);
-    bool missing[SLOTS_MAX];
-    if (check_flags(parts, parts->decodes_only ? NULL : guess, e) != OK) return e->code;
-    if (!pipeline_missing(parts, missing)) return OK;
-    if (check_folders(parts, guess ? guess : recipes[0], missing, e) != OK) return e->code;
-    if (parts->failure.code == OK) return say_missing(parts, guess, missing, model, e);
+enum status pipeline_check(const struct model_parts *parts, const struct recipe *recipe, const char *model,
+                           struct error *e) {
+    struct missing_part missing[SLOTS_MAX];
+    if (check_flags(parts, recipe, e) != OK) return e->code;
+    int n = pipeline_missing(parts, recipe, missing);
+    if (!n || check_folders(parts, missing, n, e) != OK) return e->code;
+    if (parts->failure.code == OK) return say_missing(parts, missing, n, model, e);
     *e = parts->failure;
     return e->code;
 }

@@ -4,33 +4,49 @@
 
 #include "engine/open/parts.h"
 
-/* The recipe that the families found so far point to: the denoiser's (recipes that share it differ in no
- * family), else the one with most of its text encoders there. NULL: nothing points anywhere. */
+/* The recipe that the families found so far point to: of those with this denoiser, else of all, the first
+ * with the most of its encoders there. NULL: nothing points anywhere. */
 const struct recipe *pipeline_guess(const struct model_parts *parts);
+/* Where only a decoder was looked for: the first recipe that decodes with it. NULL: none was found. */
+const struct recipe *pipeline_of_decoder(const struct model_parts *parts);
 
-/* Is a part of that recipe still missing? */
-bool pipeline_lacks(const struct model_parts *parts);
+/* A part that was not found. */
+struct missing_part {
+    const struct slot *slot; /* NULL where nothing tells which pipeline it is */
+    const char *folder, *flag, *word;
+};
 
-/* UNSUPPORTED if two files hold a part that is wanted. model: -m. */
-enum status pipeline_check_twice(const struct model_parts *parts, const char *model, struct error *e);
+/* What a pipeline of that recipe lacks, or any pipeline where that is NULL. Returns how many. */
+int pipeline_missing(const struct model_parts *parts, const struct recipe *recipe,
+                     struct missing_part missing[SLOTS_MAX]);
 
-/* OK if every wanted part is found. Else UNSUPPORTED where one stands in the wrong place, naming what it is
- * and what was wanted; USAGE for the flag of a part that the pipeline has not; MISSING with all that are
- * missing, or the reason why a file that may be one was not opened. model: -m, or NULL. */
-enum status pipeline_check(const struct model_parts *parts, const char *model, struct error *e);
+/* UNSUPPORTED if two files hold a part of which the recipe has use for one; NULL: of which any has. model:
+ * -m.
+ */
+enum status pipeline_check_twice(const struct model_parts *parts, const struct recipe *recipe,
+                                 const char *model, struct error *e);
 
-/* Which slots of the recipe that is pointed to are missing; returns how many are. */
-int pipeline_missing(const struct model_parts *parts, bool missing[SLOTS_MAX]);
+/* OK if every part of the recipe is found; NULL: what every pipeline has. Else UNSUPPORTED where one stands
+ * in the wrong place, naming what it is and what was wanted; USAGE for the flag of a part that the pipeline
+ * has not; MISSING with all that are missing, or the reason why a file that may be one was not opened. model:
+ * -m, or NULL. */
+enum status pipeline_check(const struct model_parts *parts, const struct recipe *recipe, const char *model,
+                           struct error *e);
 
 /* The pipeline that a model_index.json names; UNSUPPORTED for one that no recipe has, with the known ones.
  * name stays empty if the file names none. */
 enum { PIPELINE_NAME_BYTES = 64 };
 enum status pipeline_read(struct sys *sys, const char *path, char name[PIPELINE_NAME_BYTES], struct error *e);
 
-/* The recipe for a bound denoiser. name: the pipeline's, "" if nothing names it. UNSUPPORTED for a pipeline
- * that has other weights. */
+/* The recipe for a configured denoiser. name: the pipeline's, "" if nothing names it. UNSUPPORTED for a
+ * pipeline that has other weights. */
 enum status pipeline_choose(const char *name, const struct component *denoiser, const struct recipe **recipe,
                             struct error *e);
+
+/* From the recipe that was guessed to the one that the denoiser's weights and that name say. A name stands
+ * for the whole folder, so not where a flag gives another denoiser. */
+enum status pipeline_settle(struct sys *sys, const struct model_parts *parts, const char *name,
+                            const struct recipe **recipe, struct error *e);
 
 /* One line for a recipe that nothing named, where others have weights of the same shapes. */
 bool pipeline_note_alike(const struct recipe *recipe, char *line, size_t bytes);

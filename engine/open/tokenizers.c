@@ -116,8 +116,8 @@ static enum status not_found(const struct lookup *l, const char *encoder, struct
 
 /* The text encoder in that slot, or NULL. */
 static const struct part *find_encoder(const struct tokenizer_search *search, int slot) {
-    const struct family *family = search->recipe->slot[slot].family;
-    return family && family->kind == FAMILY_TEXT ? parts_find(search->parts, family) : NULL;
+    const struct part *part = parts_in_slot(search->parts, search->recipe, slot);
+    return part && part->family->kind == FAMILY_TEXT ? part : NULL;
 }
 
 /* Its file or folder, or NULL. */

@@ -6,6 +6,7 @@
 #define SLUICE_OPEN_TOKENIZERS_H
 
 #include "engine/open/parts.h"
+#include "engine/sluice.h"
 #include "loaders/tokenizer/tokenizer.h"
 
 struct tokenizer_search {

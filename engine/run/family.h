@@ -22,9 +22,6 @@ struct family {
     const char *name;
     enum family_kind kind;
     const char *word; /* what people call it: "T5 text encoder" */
-    const char *flag; /* that chooses its file: "--t5xxl" */
-    /* What its tensors' names may begin with in files that hold other components too, NULL-terminated. */
-    const char *const *prefixes;
     /* What a GGUF file's general.architecture says of it, the usual one first, NULL-terminated; NULL: nothing
      * ever does. */
     const char *const *architectures;
