@@ -280,7 +280,8 @@ static void inspect_texts(struct sys *sys, const struct sluice_model_options *o,
     if (tokenizer_check_flag(&search, &misfit) != OK) add_line(to->missing, &misfit);
 }
 
-/* Recipes that share a denoiser may differ in their slots. What is wrong with it is said where it is shown. */
+/* Recipes that share a denoiser may differ in their slots. What is wrong with it is said where it is shown.
+ */
 static void settle_slots(struct sys *sys, const struct model_parts *parts, struct findings *to,
                          struct error *e) {
     struct error misfit = {0};

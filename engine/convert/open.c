@@ -66,7 +66,8 @@ static enum status open_files(struct conversion *c, struct error *e) {
 /* Its flag without dashes. */
 static const char *part_name(const struct family *family, const char *prefix) {
     int slot;
-    const char *flag = models_place(family, prefix, &slot)->slot[slot].flag;
+    const struct recipe *recipe = models_place(family, prefix, &slot);
+    const char *flag = recipe->slot[slot].flag;
     return flag + strspn(flag, "-");
 }
 

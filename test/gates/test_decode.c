@@ -2,6 +2,7 @@
  * decode that does not fit is refused before anything is read, with what would help; one that fails leaves
  * the latent. */
 #include "engine/sluice_bench.h"
+#include "test/lib/model_paths.h"
 #include "test/lib/rig.h"
 
 #include <sys/stat.h>
@@ -179,7 +180,7 @@ static void latent_is_kept(struct rig *rig) {
 
 /* ---- the autoencoder alone ---- */
 
-typedef struct sluice_model_options options;
+typedef struct model_paths options;
 
 static const char *under(const char *name) {
     static char path[8][256];
@@ -192,11 +193,10 @@ static const char *under(const char *name) {
 static bool open_alone(struct rig *rig, options from, const char *what) {
     struct error e = {0};
     struct sluice_session_options session = {.threads = 2};
-    from.struct_size = sizeof from;
     from.decodes_only = true;
     memset(rig, 0, sizeof *rig);
     watch_init(&rig->watch, 3);
-    model_open(&rig->watch.sys, &from, &rig->model, &e);
+    model_open(&rig->watch.sys, model_options(&from), &rig->model, &e);
     return check(e.code == OK, "%s: %s (%s)", what, e.what, e.where) && rig_open_session(rig, &session);
 }
 
@@ -280,9 +280,9 @@ static void alone(struct rig *rig, const char *folder) {
             most, "other parts are not looked for");
     char text_encoder[256];
     snprintf(text_encoder, sizeof text_encoder, "%s/text_encoder", folder);
-    options from = {.struct_size = sizeof from, .model = text_encoder, .decodes_only = true};
-    check(model_open(NULL, &from, &model, &e) == MISSING && e.exit == 3 && strstr(e.what, "no 'vae'") &&
-              strstr(e.expected, "--vae"),
+    options from = {.model = text_encoder, .decodes_only = true};
+    check(model_open(NULL, model_options(&from), &model, &e) == MISSING && e.exit == 3 &&
+              strstr(e.what, "no 'vae'") && strstr(e.expected, "--vae"),
           "no autoencoder: %s, %s", e.what, e.expected);
     result_free(&want);
 }

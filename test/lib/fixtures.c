@@ -13,28 +13,27 @@ static const struct suite *const vae_encoder[] = {&blocks_vae_encoder, NULL};
 #define VAE_FILE "vae/diffusion_pytorch_model.safetensors"
 
 static const struct stored zimage_gguf = {
-    .flags = &(const struct sluice_model_options){.diffusion_model = "diffusion_models/zimage.gguf",
-                                                  .llm = "text_encoders/qwen3.gguf",
-                                                  .vae = VAE_FILE},
+    .flags = &(const struct model_paths){.diffusion_model = "diffusion_models/zimage.gguf",
+                                         .llm = "text_encoders/qwen3.gguf",
+                                         .vae = VAE_FILE},
     .text_encoder = "text_encoders"};
 static const struct stored zimage_comfy = {
-    .flags =
-        &(const struct sluice_model_options){.diffusion_model = "diffusion_models/zimage.safetensors",
-                                             .llm = "text_encoder_a/model.safetensors",
-                                             .vae = VAE_FILE,
-                                             .tokenizer = "../../zimage_gguf/model/text_encoders/qwen3.gguf"},
+    .flags = &(const struct model_paths){.diffusion_model = "diffusion_models/zimage.safetensors",
+                                         .llm = "text_encoder_a/model.safetensors",
+                                         .vae = VAE_FILE,
+                                         .tokenizer = "../../zimage_gguf/model/text_encoders/qwen3.gguf"},
     .text_encoder = "text_encoder_a",
     .tokenizer = "tokenizer"};
-static const struct stored flux_gguf = {
-    .flags = &(const struct sluice_model_options){.diffusion_model = "unet/flux.gguf",
-                                                  .t5xxl = "t5/t5.gguf",
-                                                  .clip_l = "clip/model.safetensors",
-                                                  .vae = VAE_FILE}};
+static const struct stored flux_gguf = {.flags =
+                                            &(const struct model_paths){.diffusion_model = "unet/flux.gguf",
+                                                                        .t5xxl = "t5/t5.gguf",
+                                                                        .clip_l = "clip/model.safetensors",
+                                                                        .vae = VAE_FILE}};
 static const struct stored flux_fp8 = {
-    .flags = &(const struct sluice_model_options){.diffusion_model = "unet/flux.gguf",
-                                                  .t5xxl = "t5/t5xxl_fp8_e4m3fn_scaled.safetensors",
-                                                  .clip_l = "clip",
-                                                  .vae = "vae"}};
+    .flags = &(const struct model_paths){.diffusion_model = "unet/flux.gguf",
+                                         .t5xxl = "t5/t5xxl_fp8_e4m3fn_scaled.safetensors",
+                                         .clip_l = "clip",
+                                         .vae = "vae"}};
 
 /* ---- the rows ---- */
 

@@ -11,14 +11,14 @@
 
 #include <stdbool.h>
 
-#include "engine/sluice.h"
+#include "test/lib/model_paths.h"
 
 struct golden;
 struct suite;
 
 /* Weights as people's files have them. */
 struct stored {
-    const struct sluice_model_options *flags; /* each part by its flag, below model/ */
+    const struct model_paths *flags; /* each part by its flag, below model/ */
     const char *text_encoder,
         *tokenizer; /* folders below model/ that Hugging Face's layout calls so; or NULL */
 };

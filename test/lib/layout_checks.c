@@ -15,12 +15,11 @@ static void on_log(void *user, int level, const char *line) {
 bool open_rig(struct rig *rig, options from, const char *what) {
     struct error e = {0};
     struct sluice_session_options session = {.threads = 1, .on_log = on_log};
-    from.struct_size = sizeof from;
     memset(rig, 0, sizeof *rig);
     said[0] = 0;
     watch_init(&rig->watch, 1);
     char line[1024];
-    model_open(&rig->watch.sys, &from, &rig->model, &e);
+    model_open(&rig->watch.sys, model_options(&from), &rig->model, &e);
     return check(e.code == OK, "%s: %s", what, error_line(&e, line, sizeof line)) &&
            rig_open_session(rig, &session);
 }
@@ -48,9 +47,8 @@ void is_refused_as(options from, enum status code, int exit_code, const char *wh
     struct error e = {0};
     sluice_model *opened = NULL;
     char line[1024];
-    from.struct_size = sizeof from;
     watch_init(&watch, 1);
-    model_open(&watch.sys, &from, &opened, &e);
+    model_open(&watch.sys, model_options(&from), &opened, &e);
     error_line(&e, line, sizeof line);
     check(e.code == code, "%s: %s: %s", what, status_name(e.code), line);
     check(e.exit == exit_code, "%s: exit %d", what, e.exit);
@@ -66,8 +64,7 @@ void is_refused(options from, enum status code, const char *what, const char *co
 json_t *inspect(options from) {
     char *json = NULL;
     struct sluice_error e;
-    from.struct_size = sizeof from;
-    sluice_inspect(&from, false, &json, &e);
+    sluice_inspect(model_options(&from), false, &json, &e);
     json_t *root = json ? json_loads(json, 0, NULL) : NULL;
     sluice_free(json);
     return root;
@@ -85,14 +82,13 @@ void copy_file(const char *from, const char *to) {
 
 void opens_without_memory(options from) {
     long n = 1;
-    from.struct_size = sizeof from;
     for (enum status code = MEMORY; code == MEMORY; n += 1 + n / 16) {
         struct watch watch;
         struct error e = {0};
         sluice_model *opened = NULL;
         watch_init(&watch, 1);
         watch_fail(&watch, CALL_ALLOC, n, false);
-        code = model_open(&watch.sys, &from, &opened, &e);
+        code = model_open(&watch.sys, model_options(&from), &opened, &e);
         check(code == OK || code == MEMORY, "allocation %ld: %s %s", n, status_name(code), e.what);
         model_close(opened);
         check(watch.sys.use.live_bytes[LINE_HOST] == 0, "allocation %ld leaks", n);

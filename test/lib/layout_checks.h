@@ -3,9 +3,10 @@
 #ifndef SLUICE_TEST_LAYOUT_CHECKS_H
 #define SLUICE_TEST_LAYOUT_CHECKS_H
 
+#include "test/lib/model_paths.h"
 #include "test/lib/pile.h"
 
-typedef struct sluice_model_options options;
+typedef struct model_paths options;
 
 extern struct result wanted;                 /* what every layout must give */
 extern struct sluice_request wanted_request; /* for this */

@@ -150,8 +150,8 @@ static options split(void) {
 static void opens_as(options from, const char *recipe, int references) {
     sluice_model *m = NULL;
     struct sluice_error e;
-    from.struct_size = sizeof from;
-    if (!check(!sluice_model_open(&from, &m, &e), "%s: %s (%s)", recipe, e.what, e.where)) return;
+    if (!check(!sluice_model_open(model_options(&from), &m, &e), "%s: %s (%s)", recipe, e.what, e.where))
+        return;
     check(!strcmp(m->recipe->name, recipe) && m->references_max == references && !m->named, "%s: %s, %d",
           recipe, m->recipe->name, m->references_max);
     sluice_model_close(m);
@@ -391,23 +391,24 @@ static void test_schedules(void) {
     const char *folder = copy_of_golden("flux_a");
     sluice_model *m = NULL;
     struct sluice_error e;
-    options from = {.struct_size = sizeof from, .model = folder};
+    options from = {.model = folder};
     rewrite(folder, "scheduler/scheduler_config.json",
             "{\"use_dynamic_shifting\": true, \"base_shift\": 0.25, \"max_shift\": 2, "
             "\"base_image_seq_len\": 64, \"max_image_seq_len\": 1000, \"shift\": 3}");
-    check(!sluice_model_open(&from, &m, &e) && m->shift_rule == FLOW_SHIFT_BY_TOKENS && m->flow_shift == 0 &&
-              m->shift_line.base_shift == 0.25 && m->shift_line.max_shift == 2 &&
+    check(!sluice_model_open(model_options(&from), &m, &e) && m->shift_rule == FLOW_SHIFT_BY_TOKENS &&
+              m->flow_shift == 0 && m->shift_line.base_shift == 0.25 && m->shift_line.max_shift == 2 &&
               m->shift_line.base_tokens == 64 && m->shift_line.max_tokens == 1000,
           "a shift by size: %s", e.what);
     sluice_model_close(m);
     rewrite(folder, "scheduler/scheduler_config.json", "{\"use_dynamic_shifting\": false, \"shift\": 2.5}");
-    check(!sluice_model_open(&from, &m, &e) && m->shift_rule == FLOW_SHIFT_FIXED && m->flow_shift == 2.5,
+    check(!sluice_model_open(model_options(&from), &m, &e) && m->shift_rule == FLOW_SHIFT_FIXED &&
+              m->flow_shift == 2.5,
           "a fixed shift: %s", e.what);
     sluice_model_close(m);
     rewrite(folder, "sluice.json", "{\"guidance\": 2, \"flow_shift\": 4, \"steps\": 7}");
     rewrite(folder, "scheduler/scheduler_config.json", "{\"use_dynamic_shifting\": true}");
-    check(!sluice_model_open(&from, &m, &e) && m->shift_rule == FLOW_SHIFT_FIXED && m->flow_shift == 4 &&
-              m->guidance == 2 && m->steps == 7,
+    check(!sluice_model_open(model_options(&from), &m, &e) && m->shift_rule == FLOW_SHIFT_FIXED &&
+              m->flow_shift == 4 && m->guidance == 2 && m->steps == 7,
           "sluice.json: %s", e.what);
     sluice_model_close(m);
     refuse_schedule(folder, "{\"use_dynamic_shifting\": true, \"time_shift_type\": \"linear\"}", UNSUPPORTED,
@@ -426,7 +427,7 @@ static void check_recipe(const char *fixture, const char *recipe, int tokens, in
     sluice_model *m = NULL;
     struct sluice_error e;
     snprintf(folder, sizeof folder, "test/golden/%s/model", fixture);
-    options from = {.struct_size = sizeof from, .model = folder};
+    options from = {.model = folder};
     json_t *root = inspect(from), *second = json_array_get(json_object_get(root, "components"), 1);
     const char *found = json_string_value(json_object_get(root, "recipe"));
     check(found && !strcmp(found, recipe), "%s: recipe %s", fixture, found ? found : "none");
@@ -437,7 +438,8 @@ static void check_recipe(const char *fixture, const char *recipe, int tokens, in
           "%s: %zu missing, %zu unknown, %zu notes", fixture, count(root, "missing"), count(root, "unknown"),
           count(root, "notes"));
     json_decref(root);
-    if (!check(!sluice_model_open(&from, &m, &e), "%s: %s (%s)", fixture, e.what, e.where)) return;
+    if (!check(!sluice_model_open(model_options(&from), &m, &e), "%s: %s (%s)", fixture, e.what, e.where))
+        return;
     check(!strcmp(m->recipe->name, recipe) && m->references_max == references && m->named, "%s: %s, %d",
           fixture, m->recipe->name, m->references_max);
     check(model_component(m, FAMILY_ENCODER)->family && model_component(m, FAMILY_ENCODER)->n_unknown == 0,
@@ -453,8 +455,8 @@ static void test_tokens(void) {
     struct error inner = {0};
     char *json = NULL;
     sluice_model *m = NULL;
-    options from = {.struct_size = sizeof from, .model = golden};
-    check(!sluice_tokenize(&from, text, strlen(text), &json, &e), "tokenize: %s", e.what);
+    options from = {.model = golden};
+    check(!sluice_tokenize(model_options(&from), text, strlen(text), &json, &e), "tokenize: %s", e.what);
     json_t *root = json ? json_loads(json, 0, NULL) : NULL, *encoders = json_object_get(root, "encoders");
     static const int lengths[2] = {77, 512};
     for (int i = 0; i < 2; i++) {
@@ -468,7 +470,7 @@ static void test_tokens(void) {
     json_decref(root);
     sluice_free(json);
     for (size_t i = 0; i + 4 < sizeof words; i += 4) memcpy(words + i, "fox ", 4);
-    if (!check(!sluice_model_open(&from, &m, &e), "%s", e.what)) return;
+    if (!check(!sluice_model_open(model_options(&from), &m, &e), "%s", e.what)) return;
     for (int i = 0; i < 2; i++) {
         const struct text_recipe *recipe = &m->recipe->slot[i].text;
         const struct tokenizer *tokenizer = m->tokenizer[i];

@@ -4,6 +4,7 @@
  * Truth is what the reference computes in f32 from the numbers that these weights stand for
  * (test/golden/stored.py). That each type's numbers are right to the bit is in test_weights.c. */
 #include "test/lib/golden_run.h"
+#include "test/lib/model_paths.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +65,7 @@ static void test_found(const struct golden *g) {
 
 static void test_flagged(const struct golden *g) {
     static char paths[8][PATH];
-    struct sluice_model_options from = *g->fixture->stored->flags;
+    struct model_paths from = *g->fixture->stored->flags;
     const char **flags[] = {&from.diffusion_model, &from.llm, &from.clip_l,
                             &from.t5xxl,           &from.vae, &from.tokenizer};
     for (int i = 0; i < COUNT_OF(flags); i++) {
@@ -72,8 +73,7 @@ static void test_flagged(const struct golden *g) {
         snprintf(paths[i], PATH, "%s/model/%s", g->path, *flags[i]);
         *flags[i] = paths[i];
     }
-    from.struct_size = sizeof from;
-    struct public_run *p = open_parts(g, &from, false);
+    struct public_run *p = open_parts(g, model_options(&from), false);
     run_cases(p);
     close_run(p);
 }

@@ -14,6 +14,7 @@
 #include "engine/open/model.h"
 #include "loaders/gguf/gguf.h"
 #include "loaders/loaders.h"
+#include "test/lib/model_paths.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,12 +170,11 @@ static void drop_norms(const char *name, char to[NAME]) {
               to);
 }
 
-static void expect_model_failure(struct sluice_model_options o, enum status code, const char *found) {
+static void expect_model_failure(struct model_paths o, enum status code, const char *found) {
     struct sluice_model *model;
     struct error e = {0};
     char line[1024];
-    o.struct_size = sizeof o;
-    assert_int_not_equal(model_open(&sys, &o, &model, &e), OK);
+    assert_int_not_equal(model_open(&sys, model_options(&o), &model, &e), OK);
     error_line(&e, line, sizeof line);
     if (e.code != code || !strstr(e.found, found)) fail_msg("%s", line);
 }
@@ -186,14 +186,13 @@ static void test_g39_text_encoders(void **state) {
         const char *path = with_architecture(QWEN3, drop_norms, others[i]);
         expect_refusal(path, others[i], "lumina2");
         expect_refusal(path, others[i], "t5encoder");
-        expect_model_failure((struct sluice_model_options){.diffusion_model = path}, UNSUPPORTED, others[i]);
-        expect_model_failure((struct sluice_model_options){.model = path}, UNSUPPORTED, others[i]);
+        expect_model_failure((struct model_paths){.diffusion_model = path}, UNSUPPORTED, others[i]);
+        expect_model_failure((struct model_paths){.model = path}, UNSUPPORTED, others[i]);
     }
     expect_family(with_architecture(QWEN3, drop_norms, "qwen3"), NULL);
-    expect_model_failure(
-        (struct sluice_model_options){.llm = with_architecture(QWEN3, drop_norms, "qwen3"),
-                                      .diffusion_model = ZIMAGE "diffusion_models/zimage.gguf"},
-        UNSUPPORTED, "unknown kind");
+    expect_model_failure((struct model_paths){.llm = with_architecture(QWEN3, drop_norms, "qwen3"),
+                                              .diffusion_model = ZIMAGE "diffusion_models/zimage.gguf"},
+                         UNSUPPORTED, "unknown kind");
 }
 
 /* ---- metadata ---- */
@@ -204,13 +203,12 @@ static enum status open_with(const struct gguf_metadata *pair, struct error *e) 
     struct gguf_metadata metadata[2] = {text("general.architecture", "qwen3")};
     if (pair) metadata[1] = *pair;
     struct sluice_model *model = NULL;
-    struct sluice_model_options o = {.struct_size = sizeof o,
-                                     .llm = rewrite(QWEN3, keep_name, metadata, pair ? 2 : 1),
-                                     .diffusion_model = ZIMAGE "diffusion_models/zimage.gguf",
-                                     .vae = ZIMAGE "vae",
-                                     .tokenizer = QWEN3};
+    struct model_paths o = {.llm = rewrite(QWEN3, keep_name, metadata, pair ? 2 : 1),
+                            .diffusion_model = ZIMAGE "diffusion_models/zimage.gguf",
+                            .vae = ZIMAGE "vae",
+                            .tokenizer = QWEN3};
     *e = (struct error){0};
-    model_open(&sys, &o, &model, e);
+    model_open(&sys, model_options(&o), &model, e);
     model_close(model);
     return e->code;
 }
@@ -259,8 +257,8 @@ static void test_own_tokenizer(void **state) {
     assert_non_null(other);
     assert_true(fputs("{}", other) >= 0);
     assert_int_equal(fclose(other), 0);
-    struct sluice_model_options o = {.struct_size = sizeof o, .llm = path_of("encoder.gguf")};
-    assert_int_equal(sluice_tokenize(&o, "fox", 3, &json, &e), SLUICE_OK);
+    struct model_paths o = {.llm = path_of("encoder.gguf")};
+    assert_int_equal(sluice_tokenize(model_options(&o), "fox", 3, &json, &e), SLUICE_OK);
     assert_non_null(strstr(json, "\"text_encoder\""));
     sluice_free(json);
     unlink(path_of("encoder.gguf"));
@@ -269,7 +267,7 @@ static void test_own_tokenizer(void **state) {
 
 static void test_t13_rows(void **state) {
     (void)state;
-    struct sluice_model_options o = {.model = "test/golden/zimage_b/model", .tokenizer = QWEN3};
+    struct model_paths o = {.model = "test/golden/zimage_b/model", .tokenizer = QWEN3};
     expect_model_failure(o, SHAPE, "651 in the tokenizer");
 }
 
@@ -284,12 +282,11 @@ static void test_missing(void **state) {
     (void)state;
     struct sluice_model *model;
     struct error e = {0};
-    struct sluice_model_options o = {.struct_size = sizeof o,
-                                     .llm = with_architecture(QWEN3, drop_one, "qwen3"),
-                                     .diffusion_model = ZIMAGE "diffusion_models/zimage.gguf",
-                                     .vae = ZIMAGE "vae",
-                                     .tokenizer = QWEN3};
-    assert_int_equal(model_open(&sys, &o, &model, &e), MISSING);
+    struct model_paths o = {.llm = with_architecture(QWEN3, drop_one, "qwen3"),
+                            .diffusion_model = ZIMAGE "diffusion_models/zimage.gguf",
+                            .vae = ZIMAGE "vae",
+                            .tokenizer = QWEN3};
+    assert_int_equal(model_open(&sys, model_options(&o), &model, &e), MISSING);
     assert_non_null(strstr(e.what, "blk.0.attn_v.weight"));
 }
 
@@ -351,10 +348,10 @@ static void test_one_file(void **state) {
     const struct gguf_metadata metadata[] = {text("general.architecture", "lumina2"),
                                              text("tokenizer.ggml.model", "gpt2"),
                                              text("tokenizer.ggml.pre", "qwen2")};
-    struct sluice_model_options o = {.struct_size = sizeof o, .model = rewrite_all(old, 2, metadata, 3)};
+    struct model_paths o = {.model = rewrite_all(old, 2, metadata, 3)};
     struct sluice_error e = {0};
     char *json = NULL;
-    assert_int_equal(sluice_tokenize(&o, "fox", 3, &json, &e), SLUICE_MISSING);
+    assert_int_equal(sluice_tokenize(model_options(&o), "fox", 3, &json, &e), SLUICE_MISSING);
     assert_non_null(strstr(e.what, "tokenizer.ggml.tokens"));
     assert_null(json);
 }
@@ -371,8 +368,11 @@ static void test_clip_cpp(void **state) {
     struct component new = {.family = &family_clip, .sys = &sys, .index = open_part(path_of("new.gguf"))};
     enum config_origin origin;
     struct error e = {0};
-    configuration_bind(&old, from, "text_encoder", &origin, &e);
-    configuration_bind(&new, path_of("new.gguf"), "text_encoder", &origin, &e);
+    int place;
+    const struct recipe *recipe = models_place(&family_clip, NULL, &place);
+    const struct slot *slot = &recipe->slot[place];
+    configuration_bind(&old, from, slot, &origin, &e);
+    configuration_bind(&new, path_of("new.gguf"), slot, &origin, &e);
     assert_ok(&e);
     assert_int_equal(origin, CONFIG_METADATA);
     assert_int_equal(new.n_unknown, 0);

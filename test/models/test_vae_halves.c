@@ -4,6 +4,7 @@
 #include "models/models.h"
 #include "models/vae_blocks.h"
 #include "test/lib/golden.h"
+#include "test/lib/model_paths.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -154,8 +155,8 @@ static void graft(const char *model, const char *encoder, const char *what) {
     snprintf(command, sizeof command, "cp %s/vae/config.json %s", model, folder);
     assert_int_equal(system(command), 0);
     assert_int_equal(safetensors_write(sys, path, tensors, n, &e), OK);
-    struct sluice_model_options options = {.struct_size = sizeof options, .model = model, .vae = path};
-    assert_int_equal(model_open(sys, &options, &opened, &e), SHAPE);
+    struct model_paths from = {.model = model, .vae = path};
+    assert_int_equal(model_open(sys, model_options(&from), &opened, &e), SHAPE);
     if (!strstr(e.what, what)) fail_msg("%s, not %s", e.what, what);
     for (int i = 0; i < 2; i++) index_destroy(&halves[i]);
     snprintf(command, sizeof command, "rm -r %s", folder);
