@@ -140,5 +140,5 @@ enum status configuration_bind(struct component *c, const char *path, const stru
 enum status configuration_look(struct component *c, const char *path, const struct slot *slot,
                                struct error *e) {
     enum config_origin origin;
-    return call_with(c, path, slot, c->family->configure, &origin, e);
+    return call_with(c, path, slot, component_configure, &origin, e);
 }
