@@ -231,6 +231,7 @@ int main(void) {
     rig_close(&rig);
     for (int stage = 0; stage < STAGES; stage++)
         for (int direct = 0; direct < 2; direct++) {
+            if (!thorough() && direct != stage % 2) continue;
             bad_disk(stage, direct, false);
             bad_disk(stage, direct, true);
             for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {

@@ -3,13 +3,10 @@
  * to begin with. Builds without oneDNN, so that the thread sanitizer can watch.
  *
  * Random cases: SEED in the environment moves all of them. */
+#include "test/lib/check.h"
 #include "test/lib/toy_run.h"
 
-#ifdef __SANITIZE_THREAD__
-enum { PLANS = 100, STRIDE = 7 };
-#else
-enum { PLANS = 2000, STRIDE = 1 };
-#endif
+static int plans, stride; /* how many, and of the operators every so manieth */
 
 static uint64_t random_state;
 
@@ -90,7 +87,7 @@ static uint64_t check_stage(int s, bool held) {
 static void test_plans(void **state) {
     (void)state;
     int enough = 0, nothing = 0, others_first = 0;
-    for (uint64_t i = 0; i < PLANS; i++) {
+    for (uint64_t i = 0; i < (uint64_t)plans; i++) {
         struct error e = {0};
         random_state = seed_base + i;
         make_need();
@@ -109,7 +106,7 @@ static void test_plans(void **state) {
         enough += given >= wanted;
         nothing += !given;
     }
-    assert_true(enough > PLANS / 4 && nothing > PLANS / 100 && others_first > PLANS / 100);
+    assert_true(enough > plans / 4 && nothing > plans / 100 && others_first > plans / 100);
 }
 
 /* Of equal blocks, all resident, the longest run that stays is at most twice as long as it must be. */
@@ -233,7 +230,7 @@ static void test_pressure(void **state) {
     (void)state;
     make();
     memset(&pressure, 0, sizeof pressure);
-    for (uint64_t i = 0; i < PLANS / 10; i++) {
+    for (uint64_t i = 0; i < (uint64_t)plans / 10; i++) {
         random_state = seed_base + 50000 + i;
         choose_plan();
         for (int run = 0; run < 3; run++) {
@@ -243,7 +240,7 @@ static void test_pressure(void **state) {
         }
         residents_destroy(&toy.residents);
     }
-    assert_true(pressure.given_up > PLANS / 20 && pressure.again == 0);
+    assert_true(pressure.given_up > plans / 20 && pressure.again == 0);
     toy_remove();
 }
 
@@ -254,7 +251,7 @@ static void test_operator(void **state) {
     make();
     memset(&pressure, 0, sizeof pressure);
     int rescued = 0, failed = 0;
-    for (int at = 1;; at += STRIDE) {
+    for (int at = 1;; at += stride) {
         struct error e = {0};
         random_state = seed_base + 60000 + (uint64_t)at;
         choose_plan();
@@ -363,7 +360,7 @@ static void test_stage(void **state) {
     make();
     memset(&pressure, 0, sizeof pressure);
     memset(&starts, 0, sizeof starts);
-    for (uint64_t i = 0; i < PLANS / 100; i++) {
+    for (uint64_t i = 0; i < (uint64_t)plans / 100; i++) {
         random_state = seed_base + 70000 + i;
         choose_plan();
         one_plan();
@@ -373,6 +370,8 @@ static void test_stage(void **state) {
 }
 
 int main(void) {
+    plans = thorough() ? 2000 : 100;
+    stride = thorough() ? 1 : 7;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_plans),
                                        cmocka_unit_test(test_evenly),
                                        cmocka_unit_test(test_pressure),

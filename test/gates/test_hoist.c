@@ -229,6 +229,7 @@ static void gate(const char *folder, const char *name) {
     if (open_counting(&hoisted, folder, false)) {
         for (int i = 0; i < 3; i++)
             for (int lanes = 0; lanes < 3; lanes++) {
+                if (!thorough() && lanes != i) continue;
                 struct sluice_request r = request_of(steps[i], lanes == 2 ? 2 : 1, lanes ? 3.5 : 1);
                 one_request(&hoisted, &plain, r, name);
             }

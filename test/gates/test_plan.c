@@ -6,17 +6,15 @@
 #include "engine/run/pace.h"
 #include "engine/run/plan.h"
 
+#include "test/lib/check.h"
 #include "test/lib/pace_table.h"
 #include "test/lib/seeded.h"
 
 #include <string.h>
 #include <time.h>
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { NEEDS = 20, BRUTE = 10 };
-#else
-enum { NEEDS = 80, BRUTE = 120 };
-#endif
+enum { NEEDS_MOST = 80 };
+static int needs, brute; /* how many, and how many of a kind against brute force */
 
 static uint64_t random_state;
 static struct run_need need;
@@ -134,7 +132,7 @@ static void test_simulator(void **state) {
 /* Many evaluations are extrapolated: as if each had been gone through. */
 static void test_many_evaluations(void **state) {
     (void)state;
-    for (int i = 0; i < NEEDS / 4; i++) {
+    for (int i = 0; i < needs / 4; i++) {
         random_state = seed_base + 100 + (uint64_t)i;
         make_need(i % 2, 1, 30);
         struct stage_need *n = &need.stage[0];
@@ -154,7 +152,7 @@ static void test_many_evaluations(void **state) {
 /* Holding the copier back never helps; a larger ring, more residents or a larger pool never hurt. */
 static void test_law_is_monotone(void **state) {
     (void)state;
-    for (int i = 0; i < NEEDS; i++) {
+    for (int i = 0; i < needs; i++) {
         random_state = seed_base + 300 + (uint64_t)i;
         make_need(i % 2, 1, 20);
         struct stage_need *n = &need.stage[0];
@@ -186,7 +184,7 @@ static void test_bounds(void **state) {
     (void)state;
     static struct course course;
     int stopped = 0;
-    for (int i = 0; i < 20 * NEEDS; i++) {
+    for (int i = 0; i < 20 * needs; i++) {
         random_state = seed_base + 400 + (uint64_t)i;
         make_need(i % 2, 1, 20);
         const struct stage_need *n = &need.stage[0];
@@ -315,7 +313,7 @@ static void test_budgets(void **state) {
     (void)state;
     int kept = 0, plans = 0;
     double faster = 1;
-    for (int i = 0; i < NEEDS / 4; i++) {
+    for (int i = 0; i < needs / 4; i++) {
         random_state = seed_base + 10000 + (uint64_t)i;
         make_need(i % 3 == 2, 1 + (int)below(5), below(4) ? 10 : 60);
         uint64_t all = 0;
@@ -353,7 +351,7 @@ static void test_budgets(void **state) {
 static void test_small_steps(void **state) {
     (void)state;
     double worst = 0;
-    for (int i = 0; i < NEEDS / 5; i++) {
+    for (int i = 0; i < needs / 5; i++) {
         random_state = seed_base + 15000 + (uint64_t)i;
         make_need(i % 2, 1, i % 4 < 2 ? 8 : 40);
         uint64_t step = all_bytes(&need.stage[0]) / 50 + 1;
@@ -387,7 +385,7 @@ static double bytes_to_move(void) {
 /* All that rates can be unknown: plans all the same, and more memory streams no more than an eighth more. */
 static void test_unknown_rates(void **state) {
     (void)state;
-    for (int i = 0; i < NEEDS / 2; i++) {
+    for (int i = 0; i < needs / 2; i++) {
         random_state = seed_base + 20000 + (uint64_t)i;
         make_need(i % 2, 2, 40);
         need.rates = (struct rates){.disk = 1e9 * (double)(i % 3 == 1), .h2d = 1e9 * (double)(i % 3 == 2)};
@@ -552,10 +550,10 @@ static void compare_with_brute_force(bool separate, int least_blocks, int most_b
 
 static void test_brute_force(void **state) {
     (void)state;
-    compare_with_brute_force(false, 1, 12, BRUTE);
-    compare_with_brute_force(true, 1, 8, 2 * BRUTE);
-    compare_with_brute_force(true, 9, 12, 4 * BRUTE);
-    compare_with_brute_force(false, 13, 16, BRUTE);
+    compare_with_brute_force(false, 1, 12, brute);
+    compare_with_brute_force(true, 1, 8, 2 * brute);
+    compare_with_brute_force(true, 9, 12, 4 * brute);
+    compare_with_brute_force(false, 13, 16, brute);
 }
 
 /* ---- the shapes of real models ---- */
@@ -655,9 +653,9 @@ static int by_value(const void *a, const void *b) {
 
 /* Budgets from the least to nearly all, of both memories: the slowest to solve are those that tie. */
 static void time_kind(int kind, bool separate) {
-    double times[NEEDS / 20 * 49];
+    double times[NEEDS_MOST / 20 * 49];
     int n = 0;
-    for (int i = 0; i < NEEDS / 20; i++) {
+    for (int i = 0; i < needs / 20; i++) {
         random_state = seed_base + 50000 + (uint64_t)i;
         make_kind(kind, separate);
         uint64_t part = all_bytes(&need.stage[0]) / 25 * 4;
@@ -699,7 +697,7 @@ static void test_advice(void **state) {
     (void)state;
     struct plan_advice advice;
     int n_memory = 0;
-    for (int i = 0; i < NEEDS / 20 + 2; i++) {
+    for (int i = 0; i < needs / 20 + 2; i++) {
         random_state = seed_base + 40000 + (uint64_t)i;
         make_need(i % 2, 1 + (int)below(3), 16);
         plan_solve(&need, 0, 0, &plan);
@@ -723,6 +721,8 @@ static void test_advice(void **state) {
 }
 
 int main(void) {
+    needs = thorough() ? NEEDS_MOST : 20;
+    brute = thorough() ? 120 : 10;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_simulator),
         cmocka_unit_test(test_many_evaluations),

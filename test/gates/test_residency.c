@@ -156,7 +156,7 @@ static void least_budget(struct rig *rig, struct sluice_request request, const c
 static void wide_budgets(struct rig *rig, struct sluice_request request, const struct result *want, bool wide,
                          const char *name) {
     struct tally t = budgets(rig, request, want, wide ? some(BUDGETS) : some(BUDGETS / 2), name);
-    if (!wide || is_brief()) return;
+    if (!wide || !thorough()) return;
     check(t.different >= 6, "%s: only %d resident sets", name, t.different);
     check(t.streams[TEXT] >= 6 && t.streams[DENOISE] >= 6, "%s: text streams at %d budgets, denoise at %d",
           name, t.streams[TEXT], t.streams[DENOISE]);
@@ -180,7 +180,7 @@ static void gate(const char *folder, const char *name, int threads, bool wide) {
         wide_budgets(&rig, request, &latents, wide, name);
         request.no_decode = false;
     }
-    if (!is_brief()) direct_reads(&rig, request, &want, name);
+    if (thorough()) direct_reads(&rig, request, &want, name);
     edited_plans(&rig, request, &want, wide ? some(EDITS) : some(EDITS / 2), name);
     least_budget(&rig, request, name);
     if (wide) requests(&rig, name);
@@ -241,17 +241,15 @@ static void gate_bf16(const char *folder, const char *name, int threads, bool st
     rig_close(&rig);
 }
 
-int main(int argc, char **argv) {
+int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
-    again = argc > 1;
     const char *wide = wide_checkpoint();
-    if (!is_brief()) gate(wide, "wide -t 1", 1, true);
+    if (thorough()) gate(wide, "wide -t 1", 1, true);
     gate(wide, "wide -t 2", 2, true);
-    if (!is_brief()) gate("test/golden/zimage_a/model", "zimage_a", 1, false);
+    if (thorough()) gate("test/golden/zimage_a/model", "zimage_a", 1, false);
     gate("test/golden/zimage_b/model", "zimage_b", 2, false);
     gate_bf16("test/golden/zimage_b/model", "b in bf16", 2, false);
-    if (!is_brief()) gate_bf16(wide, "wide in bf16", 1, true);
-    if (!again) once_more_with_avx2(argv[0]);
+    if (thorough()) gate_bf16(wide, "wide in bf16", 1, true);
     return finish();
 }

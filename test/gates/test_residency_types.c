@@ -97,14 +97,12 @@ static bool computes_in_bf16(void) {
     return !lacks;
 }
 
-int main(int argc, char **argv) {
+int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
-    again = argc > 1;
     for (int i = 0; i < (int)COUNT_OF(stored); i++)
-        if (!is_brief() || i % EVERY == 0) gate(&stored[i], 1 + i % 2, NULL);
+        if (thorough() || i % EVERY == 0) gate(&stored[i], 1 + i % 2, NULL);
     bool in_bf16 = computes_in_bf16();
-    for (int i = 0; in_bf16 && i < (is_brief() ? 1 : IN_BF16); i++) gate(&stored[i], 2, "bf16");
-    if (!again) once_more_with_avx2(argv[0]);
+    for (int i = 0; in_bf16 && i < (!thorough() ? 1 : IN_BF16); i++) gate(&stored[i], 2, "bf16");
     return finish();
 }

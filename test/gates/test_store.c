@@ -4,20 +4,17 @@
  *
  * Random cases: SEED in the environment moves all of them. A hang is a failure: waits give up after
  * HANG_SECONDS. */
+#include "test/lib/check.h"
 #include "test/lib/store_world.h"
 #include "test/lib/toy_run.h"
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { LAYOUTS = 60, NEEDS = 60, STRIDE = 5 };
-#else
-enum { LAYOUTS = 180, NEEDS = 200, STRIDE = 1 };
-#endif
+static int layouts, needs, stride; /* how many, and of what can fail every so manieth */
 
 /* --- tests of the store --- */
 
 static void test_every_layout(void **state) {
     (void)state;
-    for (uint64_t i = 0; i < LAYOUTS; i++) {
+    for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
         world_make(seed_base + i);
         run_whole(false);
         int64_t kept = 0;
@@ -42,7 +39,7 @@ static void run_again(void) {
 /* The last run kept its residents; this one wants others. */
 static void test_changed_layout_gives_back(void **state) {
     (void)state;
-    for (uint64_t i = 0; i < LAYOUTS / 4; i++) {
+    for (uint64_t i = 0; i < (uint64_t)layouts / 4; i++) {
         world_make(seed_base + 1000 + i);
         make_plan(true);
         watch_reset(&watch);
@@ -79,7 +76,7 @@ static void test_fewer_stages_give_back(void **state) {
  */
 static void test_failing_reads(void **state) {
     (void)state;
-    for (uint64_t i = 0; i < LAYOUTS; i++) {
+    for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
         world_make(seed_base + 2000 + i);
         run_whole(false);
         residents_destroy(&world.residents);
@@ -103,7 +100,7 @@ static void test_failing_reads(void **state) {
  */
 static void test_close_in_the_middle(void **state) {
     (void)state;
-    for (uint64_t i = 0; i < LAYOUTS; i++) {
+    for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
         world_make(seed_base + 3000 + i);
         watch.delay_us = 2000;
         struct error e = {0};
@@ -127,7 +124,7 @@ static void test_close_in_the_middle(void **state) {
 static void test_tick_ends_a_wait(void **state) {
     (void)state;
     int ended = 0;
-    for (uint64_t i = 0; i < LAYOUTS / 4; i++) {
+    for (uint64_t i = 0; i < (uint64_t)layouts / 4; i++) {
         world_make(seed_base + 4000 + i);
         watch.delay_us = 30000;
         world.ticks_left = 1 + (int)below(3);
@@ -284,7 +281,7 @@ static void test_replan(void **state) {
     (void)state;
     static struct plan lesser[2];
     int replanned = 0, smaller = 0;
-    for (uint64_t i = 0; i < LAYOUTS; i++) {
+    for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
         world_make(seed_base + 6000 + i);
         struct error e = {0};
         struct store *store = world_open(&e);
@@ -311,7 +308,7 @@ static void test_replan(void **state) {
         run_again();
         world_remove();
     }
-    assert_true(replanned > LAYOUTS / 3 && smaller > LAYOUTS / 13);
+    assert_true(replanned > layouts / 3 && smaller > layouts / 13);
 }
 
 /* --- visits --- */
@@ -480,7 +477,7 @@ static void test_plan(void **state) {
     world.random = seed_base + 7000;
     double worst = 1;
     int worse = 0;
-    for (int i = 0; i < NEEDS; i++) {
+    for (int i = 0; i < needs; i++) {
         make_need(&need, false);
         uint64_t least = least_of(&need);
         plan_solve(&need, least, 0, &plan);
@@ -507,7 +504,7 @@ static void test_residents_are_spread(void **state) {
     static struct run_need need;
     static struct plan plan;
     world.random = seed_base + 8000;
-    for (int i = 0; i < NEEDS; i++) {
+    for (int i = 0; i < needs; i++) {
         make_need(&need, true);
         uint64_t all = 0;
         for (int s = 0; s < need.n_stages; s++)
@@ -611,7 +608,7 @@ static void test_run_odd_plans(void **state) {
     (void)state;
     toy_make();
     world.random = seed_base + 9000;
-    for (int i = 0; i < LAYOUTS / 4; i++) {
+    for (int i = 0; i < layouts / 4; i++) {
         struct error e = {0};
         plan_solve(&toy.need, least_of(&toy.need), 0, &toy.plan);
         toy.plan.keep = !below(3);
@@ -648,7 +645,7 @@ static void test_cancel(void **state) {
     residents_destroy(&toy.residents);
     int64_t before = watch_live(&watch);
     long ticks = toy.device.runs + toy.visits.n_visits; /* at least so many; waiting adds more */
-    for (long k = 1; k <= ticks; k += STRIDE) {
+    for (long k = 1; k <= ticks; k += stride) {
         struct error e = {0};
         toy_reset(false);
         watch.delay_us = k % 2 ? 0 : 500;
@@ -676,7 +673,7 @@ static void test_faults(void **state) {
     plan_solve(&toy.need, least_of(&toy.need) + (64 << 10), 0, &toy.plan);
     int64_t before = watch_live(&watch);
     for (enum call call = 0; call < N_CALLS; call++)
-        for (long n = 1; n < 500; n += call == CALL_READ ? STRIDE : 1) {
+        for (long n = 1; n < 500; n += call == CALL_READ ? stride : 1) {
             struct error e = {0};
             toy_reset(false);
             watch_reset(&watch);
@@ -696,6 +693,9 @@ static void test_faults(void **state) {
 }
 
 int main(void) {
+    layouts = thorough() ? 180 : 60;
+    needs = thorough() ? 200 : 60;
+    stride = thorough() ? 1 : 5;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_visits),
         cmocka_unit_test(test_every_layout),

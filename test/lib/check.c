@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 int n_passed, n_failed;
 
@@ -20,6 +21,10 @@ bool check(bool good, const char *format, ...) {
     va_end(args);
     fflush(stdout);
     return false;
+}
+
+bool thorough(void) {
+    return getenv("THOROUGH") != NULL;
 }
 
 int count_open(void) {

@@ -8,6 +8,10 @@ extern int n_passed, n_failed;
 
 __attribute__((format(printf, 2, 3))) bool check(bool good, const char *format, ...);
 
+/* THOROUGH is set: all budgets, worlds and plans, as make check-all asks; else fewer of each, and every kind.
+ */
+bool thorough(void);
+
 /* File descriptors of this process. */
 int count_open(void);
 

@@ -1,22 +1,7 @@
 #include "test/lib/residency.h"
 
-bool is_thorough(void) {
-    const char *all = getenv("RESIDENCY");
-    return all && !strcmp(all, "all");
-}
-
-bool again;
-
-bool is_brief(void) {
-    bool brief = again;
-#ifdef __SANITIZE_ADDRESS__
-    brief = true;
-#endif
-    return brief && !is_thorough();
-}
-
 int some(int n) {
-    return is_brief() ? (n + 2) / 3 + 1 : n;
+    return thorough() ? n : (n + 2) / 3 + 1;
 }
 
 const char *const stage_names[STAGES] = {"text", "text_2", "encode", "hoist", "denoise", "decode"};
@@ -293,23 +278,4 @@ struct result fresh(const char *folder, int threads, struct sluice_request reque
     check(r.code == SLUICE_OK, "%s: %s (%s)", folder, r.error.what, r.error.found);
     rig_close(&rig);
     return r;
-}
-
-/* ---- other instructions ---- */
-
-void once_more_with_avx2(const char *self) {
-    char command[512], line[512];
-    int passed = 0, failed = 1;
-#ifdef __SANITIZE_ADDRESS__
-    return; /* our code is the same there, and time is dear */
-#endif
-    fflush(stdout);
-    snprintf(command, sizeof command, "DNNL_MAX_CPU_ISA=AVX2 '%s' avx2 2>&1", self);
-    FILE *child = popen(command, "r");
-    while (child && fgets(line, sizeof line, child))
-        if (sscanf(line, "%d passed, %d failed", &passed, &failed) != 2) printf("avx2: %s", line);
-    int status = child ? pclose(child) : -1;
-    n_passed += passed;
-    n_failed += failed;
-    check(status == 0, "the run with AVX2 ended with %d", status);
 }

@@ -9,13 +9,7 @@ enum { TEXT, TEXT_2, ENCODE, HOIST, DENOISE, DECODE, STAGES };
 
 enum { BUDGETS = 10, EDITS = 16 };
 
-extern bool again; /* set by main: the program runs itself, limited to AVX2 */
-
-/* What `make check-all` asks for; else what comes again, with AVX2 or under sanitizers, is a part of it. */
-bool is_thorough(void);
-
-bool is_brief(void);
-
+/* Of n, or of fewer where it need not be thorough. */
 int some(int n);
 
 extern const char *const stage_names[STAGES];
@@ -63,10 +57,5 @@ void batch_against_seeds(struct rig *rig, struct sluice_request request, json_in
 
 /* What a fresh model and session give. */
 struct result fresh(const char *folder, int threads, struct sluice_request request);
-
-/* ---- other instructions ---- */
-
-/* The program with oneDNN limited to it. */
-void once_more_with_avx2(const char *self);
 
 #endif
