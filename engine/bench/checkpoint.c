@@ -1,5 +1,6 @@
 /* Checkpoints of any size for benchmarks and tests: a Hugging Face folder of a pipeline with real names,
  * shapes and types and random weights, written as a stream from the families' weight tables. */
+#include "engine/bench/tokenizer_make.h"
 #include "engine/bench/checkpoint_types.h"
 #include "engine/open/model.h"
 #include "engine/open/paths.h"

@@ -1,4 +1,4 @@
-/* Bytes of a GGUF header, in the order of the file: see gguf_header.h. */
+/* Bytes of a GGUF header, in the order of the file: see header.h. */
 #include "loaders/gguf/header.h"
 #include "loaders/utf8.h"
 

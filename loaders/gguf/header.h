@@ -2,7 +2,7 @@
  *
  * The header lies in address space reserved for as much as a header may have, into which it is read in
  * growing pieces: nothing moves, so texts and values point into it, and no byte is read twice. Only the
- * functions of gguf_bytes.c move the place; each looks whether the bytes are there before anything uses them.
+ * functions of bytes.c move the place; each looks whether the bytes are there before anything uses them.
  */
 #ifndef SLUICE_LOADERS_GGUF_HEADER_H
 #define SLUICE_LOADERS_GGUF_HEADER_H
@@ -56,7 +56,7 @@ static inline uint64_t gguf_array_bytes(uint64_t n, uint64_t bytes) {
     return n ? n * bytes : 1;
 }
 
-/* ---- gguf_bytes.c ---- */
+/* ---- bytes.c ---- */
 
 /* The place in a header, and whose bytes stand there, for messages. */
 struct gguf_place {
@@ -96,7 +96,7 @@ enum status gguf_check_count(const struct gguf_place *place, uint64_t n, uint64_
                              const char *what, struct error *e);
 int gguf_compare_texts(struct gguf_text a, struct gguf_text b);
 
-/* ---- gguf_metadata.c ---- */
+/* ---- metadata.c ---- */
 
 /* Reads n pairs, sorts them, and checks those that mean something to every file. */
 enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alignment, struct error *e);
@@ -105,13 +105,13 @@ bool gguf_integer(const struct gguf_value *value, uint64_t i, int64_t *number);
 /* The pairs whose keys begin so: their number, and the first. */
 int gguf_with_prefix(const struct gguf *header, const char *prefix, const struct gguf_pair **first);
 
-/* ---- gguf_json.c ---- */
+/* ---- json.c ---- */
 
 /* The scalars and short arrays, as gguf_open says; freed with sys->release. NULL: more than a configuration
  * may have, or with an error. */
 char *gguf_to_json(const struct gguf *header, const char *path, struct error *e);
 
-/* ---- gguf_tensors.c ---- */
+/* ---- tensors.c ---- */
 
 /* Element types by their numbers in files. A type without a name does not exist (any more). */
 struct gguf_type {

@@ -4,7 +4,9 @@
  * matches (LeftmostLongest). A sorted list is narrowed byte by byte instead: tokens are few and short
  * (TOKENIZER_ADDED_BYTES bounds the work per byte of text), and a table of first bytes skips nearly all
  * places. Source: Hugging Face tokenizers 0.23, tokenizer/added_vocabulary.rs. */
-#include "loaders/tokenizer/internal.h"
+#include "loaders/memory.h"
+#include "loaders/tokenizer/added.h"
+#include "loaders/tokenizer/normal.h"
 
 #include <stdlib.h>
 #include <string.h>

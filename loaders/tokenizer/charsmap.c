@@ -8,7 +8,8 @@
  * grapheme cluster of less than six bytes as a whole, of which the shortest entry that it begins with then
  * stands for all of it, else each of its characters. SentencePiece itself takes the longest entry at each
  * place. */
-#include "loaders/tokenizer/internal.h"
+#include "loaders/memory.h"
+#include "loaders/tokenizer/normal.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -6,6 +6,9 @@
  * Not looked at: decoder, post_processor's and truncation's effects (ids are without special tokens, and a
  * pipeline truncates by itself); their contents are checked all the same. */
 #include "loaders/tokenizer/reading.h"
+#include "loaders/memory.h"
+#include "loaders/tokenizer/alphabet.h"
+#include "loaders/tokenizer/bpe.h"
 #include "loaders/utf8.h"
 
 #include <inttypes.h>

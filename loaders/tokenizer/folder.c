@@ -4,6 +4,7 @@
  * The former do not say how text is split: the class that a configuration names does, or, where none does,
  * what CLIP's tokens alone have, an end of a word. */
 #include "loaders/tokenizer/reading.h"
+#include "loaders/memory.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -6,6 +6,9 @@
  * what is named must be known here. */
 #include "loaders/gguf/gguf.h"
 #include "loaders/tokenizer/reading.h"
+#include "loaders/memory.h"
+#include "loaders/tokenizer/bpe.h"
+#include "loaders/tokenizer/normal.h"
 
 #include <ctype.h>
 #include <inttypes.h>

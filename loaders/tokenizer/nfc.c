@@ -2,7 +2,8 @@
  *
  * utf8proc_map is not used: its canonical ordering swaps neighbours, which is quadratic in a run of combining
  * marks, and it allocates behind our back. Here a run is ordered by counting, so normalisation is linear. */
-#include "loaders/tokenizer/internal.h"
+#include "loaders/memory.h"
+#include "loaders/tokenizer/normal.h"
 
 #include <string.h>
 #include <utf8proc.h>

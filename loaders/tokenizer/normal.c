@@ -5,7 +5,8 @@
  * within), as the reference has it. utf8proc 2.8 knows Unicode 15; what later versions gave a small letter
  * stands here, and U+0130, whose small letter is two characters. Compared with the reference (tokenizers
  * 0.23.3, Lowercase) for every code point. */
-#include "loaders/tokenizer/internal.h"
+#include "loaders/memory.h"
+#include "loaders/tokenizer/normal.h"
 
 #include <string.h>
 #include <utf8proc.h>

@@ -1,5 +1,8 @@
 /* A unigram vocabulary from whichever file: pieces, checked one by one. */
 #include "loaders/tokenizer/reading.h"
+#include "loaders/memory.h"
+#include "loaders/tokenizer/bpe.h"
+#include "loaders/tokenizer/unigram.h"
 #include "loaders/utf8.h"
 
 #include <inttypes.h>

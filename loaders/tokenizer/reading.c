@@ -1,5 +1,8 @@
-/* What reading a tokenizer's files needs whatever its kind: see tokenizer_reading.h. */
+/* What reading a tokenizer's files needs whatever its kind: see reading.h. */
 #include "loaders/tokenizer/reading.h"
+#include "loaders/memory.h"
+#include "loaders/tokenizer/added.h"
+#include "loaders/tokenizer/bpe.h"
 
 #include <inttypes.h>
 #include <string.h>

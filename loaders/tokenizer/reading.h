@@ -3,7 +3,7 @@
 #define SLUICE_LOADERS_TOKENIZER_READING_H
 
 #include "loaders/json.h"
-#include "loaders/tokenizer/internal.h"
+#include "loaders/tokenizer/kept.h"
 
 /* One tokenizer being read. */
 struct reading {
@@ -17,7 +17,18 @@ struct reading {
     uint32_t text_bytes; /* that they have so far */
 };
 
-/* ---- tokenizer_reading.c ---- */
+/* ---- file.c, folder.c, gguf.c ---- */
+
+/* Fills an empty tokenizer from tokenizer.json, or from vocab.json, merges.txt and their neighbours in a
+ * folder. What was filled before an error is freed by tokenizer_close. */
+enum status tokenizer_read_json(struct tokenizer *t, const char *path, struct error *e);
+enum status tokenizer_read_folder(struct tokenizer *t, const char *folder, struct error *e);
+/* The same from a spiece.model alone. */
+enum status tokenizer_read_spiece(struct tokenizer *t, const char *path, struct error *e);
+/* The same from a GGUF file's metadata; gguf.c. */
+enum status tokenizer_read_gguf(struct tokenizer *t, const char *path, struct error *e);
+
+/* ---- reading.c ---- */
 
 /* "OBJECT PROBLEM", with the file's path. */
 enum status reading_fail(const struct reading *r, enum status code, const char *object, const char *problem,
@@ -57,7 +68,7 @@ static inline struct span string_span(const json_t *string) {
     return (struct span){json_string_value(string), json_string_length(string)};
 }
 
-/* ---- tokenizer_steps.c ---- */
+/* ---- steps.c ---- */
 
 /* normalizer and pre_tokenizer of a BPE's tokenizer.json into t's steps. */
 enum status steps_read(struct reading *r, const json_t *root, struct error *e);
@@ -65,7 +76,7 @@ enum status steps_read(struct reading *r, const json_t *root, struct error *e);
 enum status steps_set_qwen2(struct reading *r, struct error *e);
 enum status steps_set_clip(struct reading *r, struct error *e);
 
-/* ---- tokenizer_file.c ---- */
+/* ---- file.c ---- */
 
 /* The vocabulary r->vocab: its bytes, those at a piece's end (with suffix) too, and its marks of ids. */
 enum status bpe_read_vocab(struct reading *r, struct span suffix, struct error *e);
@@ -79,7 +90,7 @@ enum status bpe_read_unk(struct reading *r, const json_t *unk, struct error *e);
 /* The lines of merges.txt. */
 enum status bpe_read_merges_text(struct reading *r, struct span text, struct error *e);
 
-/* ---- tokenizer_specials.c ---- */
+/* ---- specials.c ---- */
 
 /* tokenizer.json's added_tokens; tokenizer_config.json's added_tokens_decoder; added_tokens.json, of which
  * the configurations tell which are special. */
@@ -98,7 +109,7 @@ struct named_tokens {
 };
 enum status added_read_named(struct reading *r, const struct named_tokens *named, struct error *e);
 
-/* ---- tokenizer_pieces.c ---- */
+/* ---- pieces.c ---- */
 
 /* Room for n pieces of together text_bytes in t->words; then each is added in the order of its id (META,
  * LIMIT, DUP, UTF8); finish makes the model. */
@@ -109,7 +120,7 @@ enum status pieces_finish(struct reading *r, int64_t unk, struct error *e);
  * the list. */
 enum status pieces_add_extra(struct reading *r, int n, json_t *list, struct error *e);
 
-/* ---- tokenizer_spiece.c, tokenizer_unigram_json.c ---- */
+/* ---- spiece.c, unigram_json.c ---- */
 
 /* The model at r->path and n_extra of T5's <extra_id_N> behind it. specials gets the added tokens that
  * follow from its pieces, as elements of added_tokens. BOUNDS and TYPE for what is no protobuf. */

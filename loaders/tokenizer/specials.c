@@ -2,6 +2,8 @@
  * names, its flags and id are those that the reference takes (transformers 5.23, measured by what it saves).
  */
 #include "loaders/tokenizer/reading.h"
+#include "loaders/memory.h"
+#include "loaders/tokenizer/normal.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -5,6 +5,7 @@
  * normalisation is written behind the pieces. Source: sentencepiece_model.proto, SentencePiece 0.1.97; wire
  * format: https://protobuf.dev/programming-guides/encoding. */
 #include "loaders/tokenizer/reading.h"
+#include "loaders/tokenizer/normal.h"
 
 #include <inttypes.h>
 #include <string.h>

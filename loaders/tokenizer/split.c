@@ -14,7 +14,9 @@
  * - \w \b \h \v \G ^ $ && [[]] [:x:] {n}+ (?m: have other meanings: refused.
  *
  * Compared with the reference (tokenizers 0.23.3) for every code point and in 10^5 hostile texts. */
-#include "loaders/tokenizer/internal.h"
+#include "loaders/memory.h"
+#include "loaders/tokenizer/alphabet.h"
+#include "loaders/tokenizer/split.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,6 +5,8 @@
  * CLIP has (NFC, white space to one blank, lower case; a Split that keeps only what it matches, and
  * ByteLevel with its own pattern behind it). */
 #include "loaders/tokenizer/reading.h"
+#include "loaders/tokenizer/alphabet.h"
+#include "loaders/tokenizer/split.h"
 
 #include <string.h>
 

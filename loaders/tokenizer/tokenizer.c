@@ -1,6 +1,12 @@
 /* Byte-level BPE tokenizers: opening, and one text's way from bytes to ids. See tokenizer.h and, for the
- * steps, tokenizer_internal.h. */
-#include "loaders/tokenizer/internal.h"
+ * steps, kept.h. */
+#include "loaders/memory.h"
+#include "loaders/tokenizer/added.h"
+#include "loaders/tokenizer/bpe.h"
+#include "loaders/tokenizer/normal.h"
+#include "loaders/tokenizer/reading.h"
+#include "loaders/tokenizer/split.h"
+#include "loaders/tokenizer/unigram.h"
 
 #include <errno.h>
 #include <inttypes.h>

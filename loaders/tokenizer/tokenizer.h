@@ -38,24 +38,4 @@ int tokenizer_special(const struct tokenizer *tokenizer, const char *text);
  * MB. 0 when the path is too long to open. */
 uint64_t tokenizer_open_bytes(struct sys *sys, const char *path);
 
-/* The files of a made-up tokenizer, for checkpoints of random weights: of the real form and, where n_ids
- * allows, of the real size; what they hold is made up, the same at every call. kind as tokenizer_kind says:
- *   "BPE"       Qwen2's pattern, added tokens and template; Qwen3's 151,669 ids, at least 282
- *   "CLIP BPE"  49,408 ids, at least 514; no tokenizer.json, as released
- *   "unigram"   T5's 32,100 ids (its embedding has 32,128 rows), at least 256; no table of normalisation
- * Never more ids than n_ids (USAGE where that is too few or the kind is unknown; MEMORY). */
-struct made_file {
-    const char *name;
-    char *text; /* the C library's */
-    uint64_t bytes;
-};
-enum { MADE_FILES_MAX = 5 };
-struct made_tokenizer {
-    struct made_file files[MADE_FILES_MAX];
-    int n_files;
-};
-enum status tokenizer_make(struct sys *sys, const char *kind, int n_ids, struct made_tokenizer *made,
-                           struct error *e);
-void made_tokenizer_destroy(struct made_tokenizer *made);
-
 #endif

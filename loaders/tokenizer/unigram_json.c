@@ -5,6 +5,8 @@
  * that its earlier releases wrote are known here (that, or Strip, Replace " {2,}" and Metaspace alone: the
  * same ids but for a few control characters); others are UNSUPPORTED by name. */
 #include "loaders/tokenizer/reading.h"
+#include "loaders/memory.h"
+#include "loaders/tokenizer/normal.h"
 
 #include <nettle/base64.h>
 #include <string.h>

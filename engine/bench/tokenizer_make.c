@@ -1,5 +1,6 @@
-/* A made-up tokenizer of Qwen's kind, and what is common to all: see tokenizer.h. */
-#include "loaders/tokenizer/making.h"
+/* A made-up tokenizer of Qwen's kind, and what is common to all: see tokenizer_make.h. */
+#include "engine/bench/tokenizer_make.h"
+#include "loaders/tokenizer/alphabet.h"
 #include "loaders/json.h"
 
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* A made-up tokenizer of CLIP's kind: see tokenizer.h. */
-#include "loaders/tokenizer/making.h"
+/* A made-up tokenizer of CLIP's kind: see tokenizer_make.h. */
+#include "engine/bench/tokenizer_make.h"
+#include "loaders/tokenizer/alphabet.h"
 #include "loaders/json.h"
 
 #include <stdio.h>

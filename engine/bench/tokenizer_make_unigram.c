@@ -1,6 +1,7 @@
-/* A made-up tokenizer of T5's kind: see tokenizer.h. */
-#include "loaders/tokenizer/making.h"
+/* A made-up tokenizer of T5's kind: see tokenizer_make.h. */
+#include "engine/bench/tokenizer_make.h"
 #include "loaders/json.h"
+#include "loaders/tokenizer/kept.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,7 +112,7 @@ static char *dump_config(void) {
 }
 
 /* trainer_spec {model_type: UNIGRAM, unk_id: 2, bos_id: -1, eos_id: 1, pad_id: 0}, normalizer_spec {name:
- * "identity"}: see tokenizer_spiece.c. */
+ * "identity"}: see spiece.c. */
 static uint64_t end_model(struct making *m) {
     static const char specs[] = "\x12\x17\x18\x01\xc0\x02\x02\xc8\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
                                 "\xd0\x02\x01\xd8\x02\x00\x1a\x0a\x0a\x08identity";

@@ -1,0 +1,35 @@
+/* Words and merges: bpe.c. */
+#ifndef SLUICE_LOADERS_TOKENIZER_BPE_H
+#define SLUICE_LOADERS_TOKENIZER_BPE_H
+
+#include "loaders/tokenizer/kept.h"
+
+/* Room for one piece's merges, reused from piece to piece. */
+struct bpe_symbol {
+    int32_t id, next, previous; /* id -1: merged into its left neighbour */
+};
+struct bpe_scratch {
+    struct bpe_symbol *symbols;
+    uint64_t *heap; /* rank << 32 | place of the left symbol */
+    uint64_t n_heap, capacity;
+};
+
+/* Makes room for n merges; later merge_table_add in rank order. A pair that comes again gets its last rank.
+ */
+enum status merge_table_make(struct sys *sys, struct merge_table *table, uint64_t n, struct error *e);
+void merge_table_add(struct merge_table *table, struct merge merge);
+/* Makes room for n words of together blob_bytes. */
+enum status word_table_make(struct sys *sys, struct word_table *table, uint64_t n, uint64_t blob_bytes,
+                            struct error *e);
+void word_table_destroy(struct sys *sys, struct word_table *table);
+/* The id of that word, or -1. */
+int32_t word_table_find(const struct word_table *table, struct span text);
+/* Adds the word whose bytes the caller wrote at offset in the blob. */
+void word_table_add(struct word_table *table, struct word word);
+
+enum status id_list_push(struct sys *sys, struct id_list *list, int32_t id, struct error *e);
+/* Appends one piece's ids. */
+enum status bpe_piece(const struct tokenizer *t, struct bpe_scratch *scratch, struct span piece,
+                      struct id_list *out, struct error *e);
+
+#endif

@@ -1,0 +1,13 @@
+/* The unigram model, instead of split and merges: unigram.c. */
+#ifndef SLUICE_LOADERS_TOKENIZER_UNIGRAM_H
+#define SLUICE_LOADERS_TOKENIZER_UNIGRAM_H
+
+#include "loaders/tokenizer/kept.h"
+
+/* The model of t->words, whose texts have so many bytes together. It takes scores, which end with it. */
+enum status unigram_make(struct tokenizer *t, double *scores, uint64_t text_bytes, struct error *e);
+void unigram_destroy(struct sys *sys, struct unigram *unigram);
+/* Appends the ids of normalised text without added tokens. */
+enum status unigram_text(const struct tokenizer *t, struct span text, struct id_list *out, struct error *e);
+
+#endif
