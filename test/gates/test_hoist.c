@@ -245,7 +245,7 @@ int main(void) {
     const char *wide = wide_checkpoint(); /* f32; the fixture is bf16 */
     gate(wide, "wide");
     gate("test/golden/zimage_b/model", "zimage_b");
-    check(n_streamed >= 2, "only %d plain runs streamed", n_streamed);
+    check(n_streamed >= (thorough() ? 2 : 1), "only %d plain runs streamed", n_streamed);
     rule(wide);
     rule("test/golden/zimage_a/model");
     return finish();

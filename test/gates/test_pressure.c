@@ -225,7 +225,7 @@ static bool given_up_for(struct rig *rig, const char *stage) {
 static void calls_fail(struct rig *rig, struct sluice_request *request, const struct result *want,
                        enum call call, const char *name) {
     int n_denoise = 0, n_decode = 0, went_on = 0;
-    for (long at = 1;; at += thorough() ? 1 : 3) {
+    for (long at = 1;; at += call == CALL_MAP && !thorough() ? 3 : 1) {
         char what[64];
         snprintf(what, sizeof what, "%s %ld fails", name, at);
         residents_destroy(&rig->session->residents); /* the run before kept them */
