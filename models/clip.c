@@ -269,6 +269,8 @@ static void derive(struct component *c) {
     c->pooled_columns = c->dims[WIDTH];
 }
 
+static const struct state_tensor state_tensors[] = {STATE_TENSOR(clip_state, tokens)};
+
 const struct family family_clip = {
     .name = "clip",
     .kind = FAMILY_TEXT,
@@ -290,6 +292,8 @@ const struct family family_clip = {
     .blocks = blocks,
     .ignorable = ignorable,
     .lane_state_bytes = sizeof(struct clip_state),
+    .state = state_tensors,
+    .n_state = COUNT_OF(state_tensors),
     .declare = declare,
     .check_lanes = clip_check_lanes,
 };

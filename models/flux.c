@@ -695,6 +695,9 @@ static void derive(struct component *c) {
     c->variant = d[FILL] ? FLUX_FILL : d[GUIDED] ? FLUX_GUIDED : FLUX_SCHNELL;
 }
 
+static const struct state_tensor state_tensors[] = {
+    STATE_TENSOR(flux_state, tokens), STATE_TENSOR(flux_state, rope), STATE_TENSOR(flux_state, condition)};
+
 const struct family family_flux = {
     .name = "flux",
     .kind = FAMILY_DENOISER,
@@ -714,5 +717,7 @@ const struct family family_flux = {
     .blocks = blocks,
     .ignorable = ignorable,
     .lane_state_bytes = sizeof(struct flux_state),
+    .state = state_tensors,
+    .n_state = COUNT_OF(state_tensors),
     .declare = declare,
 };

@@ -258,6 +258,8 @@ static void derive(struct component *c) {
     c->text_columns = d[HIDDEN];
 }
 
+static const struct state_tensor state_tensors[] = {STATE_TENSOR(qwen3_state, rope)};
+
 const struct family family_qwen3 = {
     .name = "qwen3",
     .kind = FAMILY_TEXT,
@@ -280,5 +282,7 @@ const struct family family_qwen3 = {
     .blocks = blocks,
     .ignorable = ignorable,
     .lane_state_bytes = sizeof(struct qwen3_state),
+    .state = state_tensors,
+    .n_state = COUNT_OF(state_tensors),
     .declare = declare,
 };

@@ -273,6 +273,8 @@ static void derive(struct component *c) {
     c->text_columns = c->dims[HIDDEN];
 }
 
+static const struct state_tensor state_tensors[] = {STATE_TENSOR(t5_state, bias)};
+
 const struct family family_t5 = {
     .name = "t5",
     .kind = FAMILY_TEXT,
@@ -298,5 +300,7 @@ const struct family family_t5 = {
     .blocks = blocks,
     .ignorable = ignorable,
     .lane_state_bytes = sizeof(struct t5_state),
+    .state = state_tensors,
+    .n_state = COUNT_OF(state_tensors),
     .declare = declare,
 };

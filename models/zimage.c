@@ -531,6 +531,10 @@ static void derive(struct component *c) {
     c->latent_channels = d[LATENT];
 }
 
+static const struct state_tensor state_tensors[] = {
+    STATE_TENSOR(zimage_state, tokens), STATE_TENSOR(zimage_state, rope), STATE_TENSOR(zimage_state, caption),
+    STATE_TENSOR(zimage_state, time)};
+
 const struct family family_zimage = {
     .name = "zimage",
     .kind = FAMILY_DENOISER,
@@ -551,5 +555,7 @@ const struct family family_zimage = {
     .blocks = blocks,
     .ignorable = ignorable,
     .lane_state_bytes = sizeof(struct zimage_state),
+    .state = state_tensors,
+    .n_state = COUNT_OF(state_tensors),
     .declare = declare,
 };

@@ -112,6 +112,13 @@ enum status component_list_missing(struct component *c, void (*tell)(void *user,
     return OK;
 }
 
+struct tensor component_state_tensor(const struct component *c, const struct lane *lane, const char *name) {
+    for (int i = 0; i < c->family->n_state; i++)
+        if (!strcmp(c->family->state[i].name, name))
+            return *(const struct tensor *)((const char *)lane->state + c->family->state[i].offset);
+    return (struct tensor){0};
+}
+
 void component_destroy(struct component *c) {
     if (!c->sys) return;
     for (int i = 0; i < c->n_blocks; i++) block_destroy(c->sys, &c->blocks[i]);

@@ -18,6 +18,15 @@ enum { FAMILY_DIMS_MAX = 48, FAMILY_SETTINGS_BYTES = 512 };
 
 enum { FAMILY_BLOCKS_MAX = 1024, TABLES_MAX = 4 };
 
+/* A tensor of a family's lane state, by the name that those outside know it by. */
+struct state_tensor {
+    const char *name;
+    size_t offset;
+};
+
+#define STATE_TENSOR(structure, field)                                                                       \
+    { #field, offsetof(struct structure, field) }
+
 struct family {
     const char *name;
     enum family_kind kind;
@@ -54,6 +63,8 @@ struct family {
     const char *const *ignorable;
 
     size_t lane_state_bytes;
+    const struct state_tensor *state; /* what of it is published, for comparing with references */
+    int n_state;
     /* Declares every lane's state from its shapes: tensors from the arenas (which only count in a dry run),
      * structures at lanes[i].state, zeroed by the caller. *ok becomes false if an arena is full. pictures is
      * for whole-picture buffers, which a plan may keep in the host's memory while everything else is the
@@ -115,6 +126,9 @@ enum status component_bind(struct component *c, const struct config *config, str
 enum status component_list_missing(struct component *c, void (*tell)(void *user, const char *name),
                                    void *user, struct error *e);
 void component_destroy(struct component *c);
+
+/* The published tensor of that name in a lane's state; rank 0: none. */
+struct tensor component_state_tensor(const struct component *c, const struct lane *lane, const char *name);
 
 /* Appends the visits of a stage with these lanes and evaluations, those before the first evaluation first. A
  * block's place is that in c->blocks; behind them come the blocks of gathered rows, component_gathers() of

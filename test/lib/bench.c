@@ -48,6 +48,12 @@ struct bench *bench_open(const struct golden *g, int slot, struct lane lane) {
     return b;
 }
 
+struct tensor bench_state(const struct bench *b, const char *name) {
+    struct tensor t = component_state_tensor(b->component, &b->lane, name);
+    if (!t.rank) fail_msg("the family %s publishes no %s", b->component->family->name, name);
+    return t;
+}
+
 void bench_close(struct bench *b) {
     device_bytes_free(b->scratch.base, BENCH_SCRATCH);
 }

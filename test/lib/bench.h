@@ -32,6 +32,9 @@ struct bench *bench_open(const struct golden *g, int slot, struct lane lane);
 
 void bench_close(struct bench *b);
 
+/* A tensor that the family publishes of its lane state. */
+struct tensor bench_state(const struct bench *b, const char *name);
+
 /* Reads the block's image and runs its forward once. */
 void bench_visit(struct bench *b, const struct block *block, float timestep);
 

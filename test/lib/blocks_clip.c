@@ -1,7 +1,4 @@
 /* CLIP's blocks one by one, each on the reference's input; see blocks_flux.c. */
-#define family_clip family_clip_copy
-#include "models/clip.c"
-
 #include "test/lib/bench.h"
 #include "test/lib/suites.h"
 
@@ -24,7 +21,7 @@ static struct bench *open_ids(const struct golden *g, struct tensor ids, int poo
 }
 
 static struct tensor tokens_of(const struct bench *b) {
-    return ((struct clip_state *)b->lane.state)->tokens;
+    return bench_state(b, "tokens");
 }
 
 static void embed(struct bench *b, struct tensor ids) {

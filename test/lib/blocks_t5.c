@@ -1,7 +1,4 @@
 /* T5's blocks one by one, each on the reference's input; see blocks_flux.c. */
-#define family_t5 family_t5_copy
-#include "models/t5.c"
-
 #include "test/lib/bench.h"
 #include "test/lib/suites.h"
 
@@ -35,7 +32,7 @@ static void test_bias(const struct golden *g) {
     struct tensor bias = golden(g, "t5.distance_bias");
     struct bench *b = open_rows(g, (bias.dim[1] + 1) / 2);
     bench_visit(b, bench_block(b, "relative_attention_bias"), 0);
-    expect_close(g, "t5.distance_bias", ((struct t5_state *)b->lane.state)->bias, bias.data);
+    expect_close(g, "t5.distance_bias", bench_state(b, "bias"), bias.data);
     bench_close(b);
 }
 

@@ -1,13 +1,6 @@
 /* Z-Image's blocks one by one, each on the reference's input: a wrong one cannot hide behind a right one.
  *
- * What goes into a block lies in the family's own lane state, so this file sees that structure by
- * including the family. The copy of its functions goes by other names and is not called: forwards run are the
- * engine's own. */
-#define family_zimage            family_zimage_copy
-#define denoiser_latent_channels denoiser_latent_channels_copy
-#define denoiser_text_columns    denoiser_text_columns_copy
-#include "models/zimage.c"
-
+ * What goes into a block lies in the family's own lane state, of which it publishes some tensors by name. */
 #include "test/lib/bench.h"
 #include "test/lib/suites.h"
 
@@ -25,8 +18,28 @@ static const struct tolerance tolerances[] = {
     {"transformer", 2.52e-6, 7.5e-6},         {0},
 };
 
-static struct zimage_state *state_of(struct bench *b) {
-    return b->lane.state;
+enum { PATCH_SIDE = 2 };
+
+static int32_t n_caption_rows(const struct bench *b) {
+    return bench_state(b, "caption").dim[0];
+}
+
+/* The image's rows of a tensor with all, padded; and the caption's. */
+static struct tensor image_rows(const struct bench *b, const char *name) {
+    struct tensor all = bench_state(b, name);
+    return tensor_slice(all, 0, all.dim[0] - n_caption_rows(b));
+}
+
+static struct tensor caption_rows(const struct bench *b, const char *name) {
+    struct tensor all = bench_state(b, name);
+    return tensor_slice(all, all.dim[0] - n_caption_rows(b), n_caption_rows(b));
+}
+
+/* A number in the settings, by its key in config.json. */
+static void set_float(struct component *c, const char *key, float value) {
+    const struct setting *s = c->family->settings;
+    while (strcmp(s->keys[0], key)) s++;
+    memcpy(c->settings + s->offset, &value, sizeof value);
 }
 
 static void put(struct tensor to, struct tensor from) {
@@ -55,17 +68,16 @@ static void test_timestep(const struct golden *g) {
     struct tensor in = golden(g, "t_embedder.in"), freq = golden(g, "t_embedder.freq"),
                   out = golden(g, "t_embedder.out");
     struct tensor ours = test_tensor(DTYPE_F32, 2, freq.dim), time = test_tensor(DTYPE_F32, 2, out.dim);
-    struct zimage_settings unscaled;
-    memcpy(&unscaled, b->settings, sizeof unscaled);
-    unscaled.time_scale = 1; /* the reference's inputs are scaled already */
+    struct component unscaled = *b->component;
+    set_float(&unscaled, "t_scale", 1); /* the reference's inputs are scaled already */
     bench_visit(b, bench_block(b, "time"), scalar(g, "block.t"));
-    expect_close(g, "block.adaln_input", state_of(b)->time, golden(g, "block.adaln_input").data);
-    b->settings = &unscaled;
+    expect_close(g, "block.adaln_input", bench_state(b, "time"), golden(g, "block.adaln_input").data);
+    b->settings = unscaled.settings;
     for (int i = 0; i < in.dim[0]; i++) {
         float t = ((float *)in.data)[i];
         op_timestep(&b->context, tensor_slice(ours, i, 1), t);
         bench_visit(b, bench_block(b, "time"), t);
-        put(tensor_slice(time, i, 1), state_of(b)->time);
+        put(tensor_slice(time, i, 1), bench_state(b, "time"));
     }
     expect_close(g, "t_embedder.freq", ours, freq.data);
     expect_close(g, "t_embedder.out", time, out.data);
@@ -74,14 +86,14 @@ static void test_timestep(const struct golden *g) {
 
 static void test_caption(const struct golden *g) {
     struct bench *b = open_case(g);
-    struct zimage_state *s = state_of(b);
-    expect_close(g, "rope.image", image_rows(s->rope, s), golden(g, "rope.image").data);
-    expect_close(g, "rope.caption", caption_rows(s->rope, s), golden(g, "rope.caption").data);
+    expect_close(g, "rope.image", image_rows(b, "rope"), golden(g, "rope.image").data);
+    expect_close(g, "rope.caption", caption_rows(b, "rope"), golden(g, "rope.caption").data);
     /* The reference has the linear layer's rows, pads being other rows there; the refiner's input has ours.
      */
-    struct tensor text = tensor_slice(s->caption, 0, b->lane.text.dim[0]);
+    struct tensor text = tensor_slice(bench_state(b, "caption"), 0, b->lane.text.dim[0]);
     expect_close(g, "embed.caption.out", text, golden(g, "embed.caption.out").data);
-    expect_close(g, "context_refiner.in", s->caption, golden(g, "block.context_refiner.0.in").data);
+    expect_close(g, "context_refiner.in", bench_state(b, "caption"),
+                 golden(g, "block.context_refiner.0.in").data);
     bench_close(b);
 }
 
@@ -94,33 +106,32 @@ static void test_patches(const struct golden *g) {
     op_patchify(&b->context, patches, latent, PATCH_SIDE, PATCH_CHANNELS_LAST);
     bench_visit(b, bench_block(b, "embedder"), scalar(g, "block.t"));
     expect_close(g, "embed.image.in", patches, in.data);
-    expect_close(g, "embed.image.out", tensor_slice(state_of(b)->tokens, 0, rows), out.data);
+    expect_close(g, "embed.image.out", tensor_slice(bench_state(b, "tokens"), 0, rows), out.data);
     bench_close(b);
 }
 
 static void test_refiners(const struct golden *g) {
     struct bench *b = open_case(g);
-    struct zimage_state *s = state_of(b);
-    put(s->caption, golden(g, "block.context_refiner.0.in"));
+    put(bench_state(b, "caption"), golden(g, "block.context_refiner.0.in"));
     bench_visit(b, bench_block(b, "context_refiner.0"), 0);
-    expect_close(g, "block.context_refiner", s->caption, golden(g, "block.context_refiner.0.out").data);
-    put(s->time, golden(g, "block.adaln_input"));
-    put(image_rows(s->tokens, s), golden(g, "block.noise_refiner.1.in"));
+    expect_close(g, "block.context_refiner", bench_state(b, "caption"),
+                 golden(g, "block.context_refiner.0.out").data);
+    put(bench_state(b, "time"), golden(g, "block.adaln_input"));
+    put(image_rows(b, "tokens"), golden(g, "block.noise_refiner.1.in"));
     bench_visit(b, bench_block(b, "noise_refiner.1.modulation"), 0);
     bench_visit(b, bench_block(b, "noise_refiner.1"), 0);
-    expect_close(g, "block.noise_refiner", image_rows(s->tokens, s),
+    expect_close(g, "block.noise_refiner", image_rows(b, "tokens"),
                  golden(g, "block.noise_refiner.1.out").data);
     bench_close(b);
 }
 
 static void test_layer(const struct golden *g) {
     struct bench *b = open_case(g);
-    struct zimage_state *s = state_of(b);
-    put(s->time, golden(g, "block.adaln_input"));
-    put(s->tokens, golden(g, "block.layers.1.in"));
+    put(bench_state(b, "time"), golden(g, "block.adaln_input"));
+    put(bench_state(b, "tokens"), golden(g, "block.layers.1.in"));
     bench_visit(b, bench_block(b, "layers.1.modulation"), 0);
     bench_visit(b, bench_block(b, "layers.1"), 0);
-    expect_close(g, "block.layers", s->tokens, golden(g, "block.layers.1.out").data);
+    expect_close(g, "block.layers", bench_state(b, "tokens"), golden(g, "block.layers.1.out").data);
     bench_close(b);
 }
 
@@ -149,9 +160,8 @@ static void final_layer(const struct golden *g, const char *name) {
     int32_t latent[3] = {out.dim[1] / (PATCH_SIDE * PATCH_SIDE), PATCH_SIDE, PATCH_SIDE * in.dim[0]};
     struct bench *b =
         open_lane(g, tensor_slice(golden(g, "case0.hidden.cond"), 0, 1), test_tensor(DTYPE_F32, 3, latent));
-    struct zimage_state *s = state_of(b);
-    put(s->time, golden(g, "block.adaln_input"));
-    put(tensor_slice(s->tokens, 0, in.dim[0]), in);
+    put(bench_state(b, "time"), golden(g, "block.adaln_input"));
+    put(tensor_slice(bench_state(b, "tokens"), 0, in.dim[0]), in);
     bench_visit(b, bench_block(b, "final_layer.modulation"), 0);
     bench_visit(b, bench_block(b, "final_layer"), 0);
     expect_close(g, name, to_patches(b->lane.prediction), out.data);
