@@ -29,11 +29,15 @@ clang_holds() {
     echo "$((n - bad)) passed, $bad failed"
     [ $bad = 0 ]
 }
-# Where CUDA's headers are.
-doors_hold() {
+# Where nvcc and CUDA's headers are: the rest is built for the CPU alone.
+with_toolkit() {
+    unset CUDA
     said=$(make -s cuda-said)
     echo "$said"
-    case $said in *"built for GPUs"*) make -s doors ;; *) echo "0 passed, 0 failed" ;; esac
+    case $said in *"built for GPUs"*) "$@" ;; *) echo "0 passed, 0 failed" ;; esac
+}
+nvcc_holds() {
+    make -s -j"$(nproc)" B=build/release-nvcc all && echo "1 passed, 0 failed"
 }
 # One order of the emulated threads, or all three, whose results are the same bits.
 emulated_orders() {
