@@ -58,17 +58,17 @@ struct norm_weights {
     NAMED(structure, field.weight, 0, name ".weight", gguf ".weight", 1, WIDTH),                             \
         NAMED(structure, field.bias, 1, name ".bias", gguf ".bias", 1, WIDTH)
 
-static const struct weight_spec embedding_table[] = {
+static const struct weight_spec clip_embedding_table[] = {
     NAMED(embedding_weights, rows, 1, "embeddings.token_embedding.weight", "token_embd.weight", 2, VOCABULARY,
           WIDTH),
 };
 
-static const struct weight_spec position_table[] = {
+static const struct weight_spec clip_position_table[] = {
     NAMED(position_weights, table, 1, "embeddings.position_embedding.weight", "position_embd.weight", 2,
           POSITIONS, WIDTH),
 };
 
-static const struct weight_spec layer_table[] = {
+static const struct weight_spec clip_layer_table[] = {
     NORM(layer_weights, norm1, "encoder.layers.%d.layer_norm1", "blk.%d.ln1"),
     LINEAR(q, "self_attn.q_proj", "attn_q", WIDTH, WIDTH),
     LINEAR(k, "self_attn.k_proj", "attn_k", WIDTH, WIDTH),
@@ -79,31 +79,32 @@ static const struct weight_spec layer_table[] = {
     LINEAR(down, "mlp.fc2", "ffn_up", WIDTH, FEED_FORWARD),
 };
 
-static const struct weight_spec norm_table[] = {NORM(norm_weights, norm, "final_layer_norm", "post_ln")};
+static const struct weight_spec clip_norm_table[] = {NORM(norm_weights, norm, "final_layer_norm", "post_ln")};
 
-static void product(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w) {
+static void clip_product(struct context *x, struct tensor out, struct tensor in,
+                         const struct linear_weights *w) {
     op_linear(x, out, in, w->weight, (struct epilogue){.bias = w->bias});
 }
 
-static void norm(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w,
-                 const struct visit_scope *scope) {
+static void clip_norm(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w,
+                      const struct visit_scope *scope) {
     const struct clip_settings *settings = scope->settings;
     op_layer_norm(x, out, in, (struct affine){.weight = w->weight, .bias = w->bias}, settings->norm_eps);
 }
 
-static void forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void clip_forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct embedding_weights *w = weights;
     const struct clip_state *state = scope->lane->state;
     op_widen(x, state->tokens, w->rows);
 }
 
-static void forward_position(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void clip_forward_position(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct position_weights *w = weights;
     const struct clip_state *state = scope->lane->state;
     op_add(x, state->tokens, state->tokens, tensor_slice(w->table, 0, state->tokens.dim[0]));
 }
 
-static void forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void clip_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct layer_weights *w = weights;
     const struct clip_settings *settings = scope->settings;
     const struct clip_state *state = scope->lane->state;
@@ -116,48 +117,49 @@ static void forward_layer(struct context *x, const void *weights, const struct v
     struct tensor v = context_tensor(x, DTYPE_F32, 2, tokens.dim);
     int32_t wide[] = {tokens.dim[0], w->up.weight.dim[0]};
     struct tensor up = context_tensor(x, DTYPE_F32, 2, wide);
-    norm(x, n, tokens, &w->norm1, scope);
-    product(x, q, n, &w->q);
-    product(x, k, n, &w->k);
-    product(x, v, n, &w->v);
+    clip_norm(x, n, tokens, &w->norm1, scope);
+    clip_product(x, q, n, &w->q);
+    clip_product(x, k, n, &w->k);
+    clip_product(x, v, n, &w->v);
     op_attention(x, q, q, k, v,
                  (struct heads){.queries = heads, .keys = heads, .scale = scale, .causal = true});
     op_linear(x, tokens, q, w->out.weight, (struct epilogue){.bias = w->out.bias, .residual = tokens});
-    norm(x, n, tokens, &w->norm2, scope);
+    clip_norm(x, n, tokens, &w->norm2, scope);
     op_linear(x, up, n, w->up.weight,
               (struct epilogue){.bias = w->up.bias, .activation = ACTIVATION_GELU_QUICK});
     op_linear(x, tokens, up, w->down.weight, (struct epilogue){.bias = w->down.bias, .residual = tokens});
 }
 
-static void forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void clip_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct norm_weights *w = weights;
     const struct clip_state *state = scope->lane->state;
-    norm(x, scope->lane->pooled, tensor_slice(state->tokens, scope->lane->pooled_row, 1), &w->norm, scope);
+    clip_norm(x, scope->lane->pooled, tensor_slice(state->tokens, scope->lane->pooled_row, 1), &w->norm,
+              scope);
 }
 
-static const struct block_kind kind_embedding =
-    BLOCK_KIND("embedding", "token_embedding", embedding_table, embedding_weights, forward_embedding,
-               .gathers_rows = true);
-static const struct block_kind kind_position =
-    BLOCK_KIND("position", "position_embedding", position_table, position_weights, forward_position,
+static const struct block_kind clip_kind_embedding =
+    BLOCK_KIND("embedding", "token_embedding", clip_embedding_table, embedding_weights,
+               clip_forward_embedding, .gathers_rows = true);
+static const struct block_kind clip_kind_position =
+    BLOCK_KIND("position", "position_embedding", clip_position_table, position_weights, clip_forward_position,
                .keeps_types = true);
-static const struct block_kind kind_layer =
-    BLOCK_KIND("layer", "layers.%d", layer_table, layer_weights, forward_layer);
-static const struct block_kind kind_norm =
-    BLOCK_KIND("norm", "final_layer_norm", norm_table, norm_weights, forward_norm, .keeps_types = true);
+static const struct block_kind clip_kind_layer =
+    BLOCK_KIND("layer", "layers.%d", clip_layer_table, layer_weights, clip_forward_layer);
+static const struct block_kind clip_kind_norm = BLOCK_KIND(
+    "norm", "final_layer_norm", clip_norm_table, norm_weights, clip_forward_norm, .keeps_types = true);
 
-static bool has(const struct tensor_index *index, const char *name, const char *gguf) {
+static bool clip_has(const struct tensor_index *index, const char *name, const char *gguf) {
     char prefixed[2 * BLOCK_NAME_MAX];
     snprintf(prefixed, sizeof prefixed, "text_model.%s", name);
     return index_find(index, prefixed) || index_find(index, name) || index_find(index, gguf);
 }
 
-static bool probe(const struct tensor_index *index) {
-    return has(index, "embeddings.token_embedding.weight", "t.token_embd.weight") &&
-           has(index, "encoder.layers.0.self_attn.out_proj.weight", "t.blk.0.attn_out.weight");
+static bool clip_probe(const struct tensor_index *index) {
+    return clip_has(index, "embeddings.token_embedding.weight", "t.token_embd.weight") &&
+           clip_has(index, "encoder.layers.0.self_attn.out_proj.weight", "t.blk.0.attn_out.weight");
 }
 
-static enum status check_dims(const struct component *c, struct error *e) {
+static enum status clip_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     const struct clip_settings *s = (const struct clip_settings *)c->settings;
     if (s->heads >= 1 && d[WIDTH] % s->heads == 0 && d[WIDTH] / s->heads <= 512 && d[LAYERS] >= 1 &&
@@ -170,25 +172,25 @@ static enum status check_dims(const struct component *c, struct error *e) {
         e, "a width of whole heads (num_attention_heads in config.json; without it heads of 64)");
 }
 
-static enum status configure(struct component *c, const struct config *config, struct error *e) {
+static enum status clip_configure(struct component *c, const struct config *config, struct error *e) {
     struct clip_settings *settings = (struct clip_settings *)c->settings;
     (void)config;
     if (!settings->heads) settings->heads = c->dims[WIDTH] / HEAD;
-    return check_dims(c, e);
+    return clip_check_dims(c, e);
 }
 
-static int blocks(const struct component *c, struct block_ref *refs) {
+static int clip_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
-    refs[n++] = (struct block_ref){.kind = &kind_embedding};
-    refs[n++] = (struct block_ref){.kind = &kind_position};
+    refs[n++] = (struct block_ref){.kind = &clip_kind_embedding};
+    refs[n++] = (struct block_ref){.kind = &clip_kind_position};
     for (int i = 0; i < c->dims[LAYERS]; i++)
-        refs[n++] = (struct block_ref){.kind = &kind_layer, .number = i};
-    refs[n++] = (struct block_ref){.kind = &kind_norm};
+        refs[n++] = (struct block_ref){.kind = &clip_kind_layer, .number = i};
+    refs[n++] = (struct block_ref){.kind = &clip_kind_norm};
     return n;
 }
 
-static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                    struct arena *pictures, bool *ok) {
+static void clip_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                         struct arena *pictures, bool *ok) {
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct clip_state *state = lanes[i].state;
@@ -211,23 +213,23 @@ static enum status clip_check_lanes(const struct component *c, const struct lane
 
 /* Projections to the space that text shares with pictures, the model of pictures; position_ids is 0, 1, 2,
  * ..., which older versions of transformers stored. */
-static const char *const ignorable[] = {"text_model.embeddings.position_ids",
-                                        "embeddings.position_ids",
-                                        "text_projection",
-                                        "logit_scale",
-                                        "vision_model.",
-                                        "visual_projection.",
-                                        "v.",
-                                        "text_encoders.clip_l.logit_scale",
-                                        "text_encoders.clip_l.text_projection",
-                                        NULL};
-static const char *const architectures[] = {"clip", NULL};
+static const char *const clip_ignorable[] = {"text_model.embeddings.position_ids",
+                                             "embeddings.position_ids",
+                                             "text_projection",
+                                             "logit_scale",
+                                             "vision_model.",
+                                             "visual_projection.",
+                                             "v.",
+                                             "text_encoders.clip_l.logit_scale",
+                                             "text_encoders.clip_l.text_projection",
+                                             NULL};
+static const char *const clip_architectures[] = {"clip", NULL};
 
 #define OF_EITHER(axis, name, gguf)                                                                          \
     OF_TENSOR(2, axis, "text_model." name ".weight", name ".weight", "t." gguf ".weight")
 
 /* CLIP ViT-L/14. */
-static const struct dimension dimensions[] = {
+static const struct dimension clip_dimensions[] = {
     {"clip_vocabulary", 49408, 300, 1048576, .place = VOCABULARY,
      OF_EITHER(0, "embeddings.token_embedding", "token_embd"), .key = "vocab_size"},
     {"pooled", 768, 8, 65536, .place = WIDTH, OF_EITHER(1, "embeddings.token_embedding", "token_embd"),
@@ -243,7 +245,7 @@ static const struct dimension dimensions[] = {
 };
 
 /* In config.json and in GGUF files. Heads are 64 wide where nothing says their number. */
-static const struct setting settings[] = {
+static const struct setting clip_settings[] = {
     {{"num_attention_heads", "clip.text.attention.head_count"},
      offsetof(struct clip_settings, heads),
      SETTING_INT,
@@ -258,42 +260,42 @@ static const struct setting settings[] = {
      1},
 };
 
-static const struct expectation expects[] = {{"hidden_act", "quick_gelu"}, {"clip.use_gelu", NULL}, {0}};
+static const struct expectation clip_expects[] = {{"hidden_act", "quick_gelu"}, {"clip.use_gelu", NULL}, {0}};
 
-static void follow(struct component *c) {
+static void clip_follow(struct component *c) {
     ((struct clip_settings *)c->settings)->heads = c->dims[HEADS];
 }
 
-static void derive(struct component *c) {
+static void clip_derive(struct component *c) {
     c->dims[HEADS] = ((const struct clip_settings *)c->settings)->heads;
     c->pooled_columns = c->dims[WIDTH];
 }
 
-static const struct state_tensor state_tensors[] = {STATE_TENSOR(clip_state, tokens)};
+static const struct state_tensor clip_state_tensors[] = {STATE_TENSOR(clip_state, tokens)};
 
 const struct family family_clip = {
     .name = "clip",
     .kind = FAMILY_TEXT,
     .word = "CLIP text encoder",
-    .architectures = architectures,
+    .architectures = clip_architectures,
     .config_key = "model_type",
     .config_value = "clip_text_model",
-    .probe = probe,
-    .dimensions = dimensions,
-    .n_dimensions = COUNT_OF(dimensions),
-    .settings = settings,
-    .n_settings = COUNT_OF(settings),
-    .expects = expects,
-    .configure = configure,
-    .follow = follow,
-    .derive = derive,
+    .probe = clip_probe,
+    .dimensions = clip_dimensions,
+    .n_dimensions = COUNT_OF(clip_dimensions),
+    .settings = clip_settings,
+    .n_settings = COUNT_OF(clip_settings),
+    .expects = clip_expects,
+    .configure = clip_configure,
+    .follow = clip_follow,
+    .derive = clip_derive,
     .config_rest = "\"architectures\": [\"CLIPTextModel\"], \"hidden_act\": \"quick_gelu\", "
                    "\"bos_token_id\": 0, \"eos_token_id\": 2, \"pad_token_id\": 1",
-    .blocks = blocks,
-    .ignorable = ignorable,
+    .blocks = clip_blocks,
+    .ignorable = clip_ignorable,
     .lane_state_bytes = sizeof(struct clip_state),
-    .state = state_tensors,
-    .n_state = COUNT_OF(state_tensors),
-    .declare = declare,
+    .state = clip_state_tensors,
+    .n_state = COUNT_OF(clip_state_tensors),
+    .declare = clip_declare,
     .check_lanes = clip_check_lanes,
 };

@@ -40,7 +40,7 @@ enum {
 
 enum { PATCH_SIDE = 2, DIM_MAX = 1 << 16, MASK_SIDE = 8 };
 
-static const float norm_eps = 1e-6f, time_scale = 1000;
+static const float flux_norm_eps = 1e-6f, flux_time_scale = 1000;
 
 struct flux_settings {
     int axis_dim[3];
@@ -107,10 +107,10 @@ struct single_weights {
     PART(structure, field.weight, name ".weight", fused ".weight", n_parts, part, 2, rows),                  \
         PART(structure, field.bias, name ".bias", fused ".bias", n_parts, part, 1, rows)
 
-static const struct weight_spec context_table[] = {
+static const struct weight_spec flux_context_table[] = {
     LINEAR(embedder_weights, linear, "context_embedder", "txt_in", DIM, CAPTION)};
 
-static const struct weight_spec embedder_table[] = {
+static const struct weight_spec flux_embedder_table[] = {
     LINEAR(embedder_weights, linear, "x_embedder", "img_in", DIM, IN)};
 
 #define CONDITION(field, name, original, columns)                                                            \
@@ -119,9 +119,9 @@ static const struct weight_spec embedder_table[] = {
         LINEAR(conditioning_weights, field##_out, "time_text_embed." name "_embedder.linear_2",              \
                original "_in.out_layer", DIM, DIM)
 
-static const struct weight_spec conditioning_table[] = {CONDITION(time, "timestep", "time", FREQUENCIES),
-                                                        CONDITION(pooled, "text", "vector", POOLED)};
-static const struct weight_spec guided_conditioning_table[] = {
+static const struct weight_spec flux_conditioning_table[] = {CONDITION(time, "timestep", "time", FREQUENCIES),
+                                                             CONDITION(pooled, "text", "vector", POOLED)};
+static const struct weight_spec flux_guided_conditioning_table[] = {
     CONDITION(time, "timestep", "time", FREQUENCIES),
     CONDITION(guidance, "guidance", "guidance", FREQUENCIES), CONDITION(pooled, "text", "vector", POOLED)};
 
@@ -144,7 +144,7 @@ static const struct weight_spec guided_conditioning_table[] = {
                FEED_FORWARD)
 
 /* In the order of their use. */
-static const struct weight_spec double_table[] = {
+static const struct weight_spec flux_double_table[] = {
     STREAM_HEADS(image, "img", "to_q", "to_k", "to_v", "norm_q", "norm_k"),
     STREAM_HEADS(text, "txt", "add_q_proj", "add_k_proj", "add_v_proj", "norm_added_q", "norm_added_k"),
     LINEAR(double_weights, image.out, DOUBLE "attn.to_out.0", DOUBLES "img_attn.proj", DIM, DIM),
@@ -153,7 +153,7 @@ static const struct weight_spec double_table[] = {
     STREAM_FEED_FORWARD(text, "txt", "ff_context"),
 };
 
-static const struct weight_spec double_modulation_table[] = {
+static const struct weight_spec flux_double_modulation_table[] = {
     LINEAR(double_modulation_weights, image, DOUBLE "norm1.linear", DOUBLES "img_mod.lin", SIX_DIM, DIM),
     LINEAR(double_modulation_weights, text, DOUBLE "norm1_context.linear", DOUBLES "txt_mod.lin", SIX_DIM,
            DIM),
@@ -162,7 +162,7 @@ static const struct weight_spec double_modulation_table[] = {
 #define SINGLE  "single_transformer_blocks.%d."
 #define SINGLES "single_blocks.%d."
 
-static const struct weight_spec single_table[] = {
+static const struct weight_spec flux_single_table[] = {
     LINEAR_PART(single_weights, q, SINGLE "attn.to_q", SINGLES "linear1", 4, 0, DIM),
     LINEAR_PART(single_weights, k, SINGLE "attn.to_k", SINGLES "linear1", 4, 1, DIM),
     LINEAR_PART(single_weights, v, SINGLE "attn.to_v", SINGLES "linear1", 4, 2, DIM),
@@ -174,7 +174,7 @@ static const struct weight_spec single_table[] = {
     LINEAR(single_weights, out, SINGLE "proj_out", SINGLES "linear2", DIM, WIDE),
 };
 
-static const struct weight_spec single_modulation_table[] = {
+static const struct weight_spec flux_single_modulation_table[] = {
     LINEAR(embedder_weights, linear, SINGLE "norm.linear", SINGLES "modulation.lin", THREE_DIM, DIM)};
 
 /* The authors' halves are shift and scale. */
@@ -184,65 +184,66 @@ static const struct weight_spec single_modulation_table[] = {
         .fused = {"final_layer.adaLN_modulation.1." tail, 2, {DIM, DIM}, 2, {1, 0}}, .rank = rank_,          \
         .dim = {TWO_DIM, DIM}, .spread = 1                                                                   \
     }
-static const struct weight_spec final_modulation_table[] = {SWAPPED(weight, "weight", 2),
-                                                            SWAPPED(bias, "bias", 1)};
+static const struct weight_spec flux_final_modulation_table[] = {SWAPPED(weight, "weight", 2),
+                                                                 SWAPPED(bias, "bias", 1)};
 
-static const struct weight_spec final_table[] = {
+static const struct weight_spec flux_final_table[] = {
     LINEAR(embedder_weights, linear, "proj_out", "final_layer.linear", PATCH, DIM)};
 
 /* ---- forwards ---- */
 
 /* Rows of a latent's tokens. */
-static int32_t tokens_of(struct tensor latent) {
+static int32_t flux_tokens_of(struct tensor latent) {
     return latent.dim[1] / PATCH_SIDE * (latent.dim[2] / PATCH_SIDE);
 }
 
-static int n_references(const struct lane *lane) {
+static int flux_n_references(const struct lane *lane) {
     int n = 0;
     while (n < LANE_REFERENCES_MAX && lane->reference[n].rank) n++;
     return n;
 }
 
 /* Of the image and what it refers to. */
-static int32_t picture_tokens(const struct lane *lane) {
-    int32_t rows = tokens_of(lane->latent);
-    for (int i = 0; i < n_references(lane); i++) rows += tokens_of(lane->reference[i]);
+static int32_t flux_picture_tokens(const struct lane *lane) {
+    int32_t rows = flux_tokens_of(lane->latent);
+    for (int i = 0; i < flux_n_references(lane); i++) rows += flux_tokens_of(lane->reference[i]);
     return rows;
 }
 
-static struct tensor text_rows(struct tensor all, const struct lane *lane) {
+static struct tensor flux_text_rows(struct tensor all, const struct lane *lane) {
     return tensor_slice(all, 0, lane->text.dim[0]);
 }
 
-static struct tensor picture_rows(struct tensor all, const struct lane *lane) {
+static struct tensor flux_picture_rows(struct tensor all, const struct lane *lane) {
     return tensor_slice(all, lane->text.dim[0], all.dim[0] - lane->text.dim[0]);
 }
 
 /* Columns [first, first + n) of all rows. */
-static struct tensor columns(struct tensor rows, int32_t first, int32_t n) {
+static struct tensor flux_columns(struct tensor rows, int32_t first, int32_t n) {
     if (rows.data) rows.data = (float *)rows.data + first;
     rows.dim[1] = n;
     return rows;
 }
 
 /* Part number i of a row of parts of that length. */
-static struct tensor part(struct tensor row, int i, int32_t length) {
+static struct tensor flux_part(struct tensor row, int i, int32_t length) {
     return tensor_slice(tensor_reshape(row, 1, row.dim + 1), i * length, length);
 }
 
-static void product(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w) {
+static void flux_product(struct context *x, struct tensor out, struct tensor in,
+                         const struct linear_weights *w) {
     op_linear(x, out, in, w->weight, (struct epilogue){.bias = w->bias});
 }
 
-static struct rope_grid grid_of(struct tensor latent, int32_t first_axis) {
+static struct rope_grid flux_grid_of(struct tensor latent, int32_t first_axis) {
     return (struct rope_grid){.start = {first_axis, 0, 0},
                               .extent = {1, latent.dim[1] / PATCH_SIDE, latent.dim[2] / PATCH_SIDE}};
 }
 
-static void fill_rope(struct context *x, const struct visit_scope *scope) {
+static void flux_fill_rope(struct context *x, const struct visit_scope *scope) {
     const struct flux_settings *settings = scope->settings;
     const struct flux_state *state = scope->lane->state;
-    struct tensor text = text_rows(state->rope, scope->lane);
+    struct tensor text = flux_text_rows(state->rope, scope->lane);
     struct rope_options rope = {
         .theta = 10000,
         .n_axes = 3,
@@ -254,105 +255,109 @@ static void fill_rope(struct context *x, const struct visit_scope *scope) {
     op_rope_table(x, tensor_slice(text, 0, 1), &rope);
     struct tensor rows = tensor_reshape(text, 2, (int32_t[]){text.dim[0], 2 * text.dim[1]});
     if (text.dim[0] > 1) op_repeat_row(x, tensor_slice(rows, 1, text.dim[0] - 1), tensor_slice(rows, 0, 1));
-    rope.n_grids = 1 + n_references(scope->lane);
-    rope.grid[0] = grid_of(scope->lane->latent, 0);
-    for (int i = 1; i < rope.n_grids; i++) rope.grid[i] = grid_of(scope->lane->reference[i - 1], i);
-    op_rope_table(x, picture_rows(state->rope, scope->lane), &rope);
+    rope.n_grids = 1 + flux_n_references(scope->lane);
+    rope.grid[0] = flux_grid_of(scope->lane->latent, 0);
+    for (int i = 1; i < rope.n_grids; i++) rope.grid[i] = flux_grid_of(scope->lane->reference[i - 1], i);
+    op_rope_table(x, flux_picture_rows(state->rope, scope->lane), &rope);
 }
 
-static void forward_context(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void flux_forward_context(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct embedder_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    fill_rope(x, scope);
-    product(x, state->text, scope->lane->text, &w->linear);
+    flux_fill_rope(x, scope);
+    flux_product(x, state->text, scope->lane->text, &w->linear);
 }
 
 /* The rows of this visit's timesteps, [n_timesteps, C]. Where they are not hoisted there is one row, of
  * the evaluation under way. */
-static struct tensor rows_of(struct tensor rows, const struct visit_scope *scope) {
+static struct tensor flux_rows_of(struct tensor rows, const struct visit_scope *scope) {
     return tensor_slice(rows, rows.dim[0] == 1 ? 0 : scope->timestep, scope->n_timesteps);
 }
 
 /* One block's rows of all blocks'. */
-static struct tensor rows_of_block(struct tensor all, const struct visit_scope *scope) {
-    return rows_of(tensor_reshape(tensor_slice(all, scope->number, 1), 2, all.dim + 1), scope);
+static struct tensor flux_rows_of_block(struct tensor all, const struct visit_scope *scope) {
+    return flux_rows_of(tensor_reshape(tensor_slice(all, scope->number, 1), 2, all.dim + 1), scope);
 }
 
 /* Two layers with SiLU between them: rows of in to as many of out. */
-static void condition(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w1,
-                      const struct linear_weights *w2) {
+static void flux_condition(struct context *x, struct tensor out, struct tensor in,
+                           const struct linear_weights *w1, const struct linear_weights *w2) {
     struct tensor h = context_tensor(x, DTYPE_F32, 2, (int32_t[]){in.dim[0], w1->weight.dim[0]});
     op_linear_few(x, h, in, w1->weight, w1->bias, ACTIVATION_NONE);
     op_linear_few(x, out, h, w2->weight, w2->bias, ACTIVATION_SILU);
 }
 
 /* Added in the reference's order: (time + guidance) + pooled text. */
-static void forward_conditioning(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void flux_forward_conditioning(struct context *x, const void *weights,
+                                      const struct visit_scope *scope) {
     const struct conditioning_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    struct tensor rows = rows_of(state->condition, scope);
+    struct tensor rows = flux_rows_of(state->condition, scope);
     int32_t n = scope->n_timesteps, frequencies = w->time_in.weight.dim[1];
     struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, frequencies});
     struct tensor one = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, rows.dim[1]});
-    for (int32_t i = 0; i < n; i++) op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i] * time_scale);
-    condition(x, rows, f, &w->time_in, &w->time_out);
+    for (int32_t i = 0; i < n; i++)
+        op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i] * flux_time_scale);
+    flux_condition(x, rows, f, &w->time_in, &w->time_out);
     if (w->guidance_in.weight.rank) {
         struct tensor g = tensor_slice(f, 0, 1);
-        op_timestep(x, g, scope->lane->guidance * time_scale);
-        condition(x, one, g, &w->guidance_in, &w->guidance_out);
+        op_timestep(x, g, scope->lane->guidance * flux_time_scale);
+        flux_condition(x, one, g, &w->guidance_in, &w->guidance_out);
         op_add(x, rows, rows, one);
     }
-    condition(x, one, scope->lane->pooled, &w->pooled_in, &w->pooled_out);
+    flux_condition(x, one, scope->lane->pooled, &w->pooled_in, &w->pooled_out);
     op_add(x, rows, rows, one);
 }
 
-static void modulate(struct context *x, const struct linear_weights *w, struct tensor rows,
-                     const struct visit_scope *scope) {
+static void flux_modulate(struct context *x, const struct linear_weights *w, struct tensor rows,
+                          const struct visit_scope *scope) {
     const struct flux_state *state = scope->lane->state;
-    op_linear_few(x, rows, rows_of(state->condition, scope), w->weight, w->bias, ACTIVATION_SILU);
+    op_linear_few(x, rows, flux_rows_of(state->condition, scope), w->weight, w->bias, ACTIVATION_SILU);
 }
 
-static void forward_double_modulation(struct context *x, const void *weights,
-                                      const struct visit_scope *scope) {
+static void flux_forward_double_modulation(struct context *x, const void *weights,
+                                           const struct visit_scope *scope) {
     const struct double_modulation_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    modulate(x, &w->image, rows_of_block(state->image_modulation, scope), scope);
-    modulate(x, &w->text, rows_of_block(state->text_modulation, scope), scope);
+    flux_modulate(x, &w->image, flux_rows_of_block(state->image_modulation, scope), scope);
+    flux_modulate(x, &w->text, flux_rows_of_block(state->text_modulation, scope), scope);
 }
 
-static void forward_single_modulation(struct context *x, const void *weights,
-                                      const struct visit_scope *scope) {
+static void flux_forward_single_modulation(struct context *x, const void *weights,
+                                           const struct visit_scope *scope) {
     const struct embedder_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    modulate(x, &w->linear, rows_of_block(state->single_modulation, scope), scope);
+    flux_modulate(x, &w->linear, flux_rows_of_block(state->single_modulation, scope), scope);
 }
 
-static void forward_final_modulation(struct context *x, const void *weights,
-                                     const struct visit_scope *scope) {
+static void flux_forward_final_modulation(struct context *x, const void *weights,
+                                          const struct visit_scope *scope) {
     const struct embedder_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    modulate(x, &w->linear, rows_of(state->final_modulation, scope), scope);
+    flux_modulate(x, &w->linear, flux_rows_of(state->final_modulation, scope), scope);
 }
 
-static void forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void flux_forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct embedder_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
     const struct lane *lane = scope->lane;
-    int32_t first = tokens_of(lane->latent), all = picture_tokens(lane), in = w->linear.weight.dim[1];
+    int32_t first = flux_tokens_of(lane->latent), all = flux_picture_tokens(lane),
+            in = w->linear.weight.dim[1];
     int32_t patch = PATCH_SIDE * PATCH_SIDE * lane->latent.dim[0];
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){all, in});
     struct tensor image = tensor_slice(patches, 0, first);
-    op_patchify(x, columns(image, 0, patch), lane->latent, PATCH_SIDE, PATCH_CHANNELS_FIRST);
+    op_patchify(x, flux_columns(image, 0, patch), lane->latent, PATCH_SIDE, PATCH_CHANNELS_FIRST);
     if (in > patch)
-        op_patchify(x, columns(image, patch, in - patch), lane->control, PATCH_SIDE, PATCH_CHANNELS_FIRST);
-    for (int i = 0; i < n_references(lane); i++) {
-        int32_t rows = tokens_of(lane->reference[i]);
+        op_patchify(x, flux_columns(image, patch, in - patch), lane->control, PATCH_SIDE,
+                    PATCH_CHANNELS_FIRST);
+    for (int i = 0; i < flux_n_references(lane); i++) {
+        int32_t rows = flux_tokens_of(lane->reference[i]);
         op_patchify(x, tensor_slice(patches, first, rows), lane->reference[i], PATCH_SIDE,
                     PATCH_CHANNELS_FIRST);
         first += rows;
     }
-    product(x, picture_rows(state->tokens, lane), patches, &w->linear);
-    op_widen(x, text_rows(state->tokens, lane), state->text);
+    flux_product(x, flux_picture_rows(state->tokens, lane), patches, &w->linear);
+    op_widen(x, flux_text_rows(state->tokens, lane), state->text);
 }
 
 /* Of all rows; those of text and pictures are slices. */
@@ -361,7 +366,7 @@ struct attended {
     uint64_t mark; /* of the scratch memory that k and v begin at: free once they have been attended to */
 };
 
-static struct attended attended_tensors(struct context *x, const struct tensor *tokens) {
+static struct attended flux_attended_tensors(struct context *x, const struct tensor *tokens) {
     struct attended a;
     a.n = context_tensor(x, DTYPE_F32, 2, tokens->dim);
     a.q = context_tensor(x, DTYPE_F32, 2, tokens->dim);
@@ -371,7 +376,7 @@ static struct attended attended_tensors(struct context *x, const struct tensor *
     return a;
 }
 
-static void attend(struct context *x, const struct attended *a, struct tensor rope) {
+static void flux_attend(struct context *x, const struct attended *a, struct tensor rope) {
     int32_t head = 2 * rope.dim[1];
     int heads = a->q.dim[1] / head;
     op_rope(x, a->q, rope, heads, ROPE_INTERLEAVED);
@@ -388,140 +393,146 @@ struct stream {
     struct tensor modulation; /* [1, SIX_DIM]: shift, scale, gate of attention, then of the feed-forward */
 };
 
-static struct tensor stream_rows(struct tensor all, const struct stream *s) {
+static struct tensor flux_stream_rows(struct tensor all, const struct stream *s) {
     return tensor_slice(all, s->first, s->rows);
 }
 
-static void stream_heads(struct context *x, const struct stream *s, struct tensor tokens,
-                         const struct attended *a) {
+static void flux_stream_heads(struct context *x, const struct stream *s, struct tensor tokens,
+                              const struct attended *a) {
     int32_t dim = tokens.dim[1];
-    struct tensor n = stream_rows(a->n, s), q = stream_rows(a->q, s), k = stream_rows(a->k, s);
-    struct affine affine = {.shift = part(s->modulation, 0, dim), .scale = part(s->modulation, 1, dim)};
+    struct tensor n = flux_stream_rows(a->n, s), q = flux_stream_rows(a->q, s), k = flux_stream_rows(a->k, s);
+    struct affine affine = {.shift = flux_part(s->modulation, 0, dim),
+                            .scale = flux_part(s->modulation, 1, dim)};
     struct modulation plain = {0};
-    op_layer_norm(x, n, stream_rows(tokens, s), affine, norm_eps);
-    product(x, q, n, &s->w->q);
-    product(x, k, n, &s->w->k);
-    product(x, stream_rows(a->v, s), n, &s->w->v);
-    op_rms_norm(x, q, q, s->w->q_norm, norm_eps, plain);
-    op_rms_norm(x, k, k, s->w->k_norm, norm_eps, plain);
+    op_layer_norm(x, n, flux_stream_rows(tokens, s), affine, flux_norm_eps);
+    flux_product(x, q, n, &s->w->q);
+    flux_product(x, k, n, &s->w->k);
+    flux_product(x, flux_stream_rows(a->v, s), n, &s->w->v);
+    op_rms_norm(x, q, q, s->w->q_norm, flux_norm_eps, plain);
+    op_rms_norm(x, k, k, s->w->k_norm, flux_norm_eps, plain);
 }
 
-static void stream_out(struct context *x, const struct stream *s, struct tensor tokens, struct tensor in) {
-    struct tensor rows = stream_rows(tokens, s), gate = part(s->modulation, 2, tokens.dim[1]);
-    op_linear(x, rows, stream_rows(in, s), s->w->out.weight,
+static void flux_stream_out(struct context *x, const struct stream *s, struct tensor tokens,
+                            struct tensor in) {
+    struct tensor rows = flux_stream_rows(tokens, s), gate = flux_part(s->modulation, 2, tokens.dim[1]);
+    op_linear(x, rows, flux_stream_rows(in, s), s->w->out.weight,
               (struct epilogue){.bias = s->w->out.bias, .gate = gate, .residual = rows});
 }
 
-static void stream_feed_forward(struct context *x, const struct stream *s, struct tensor tokens) {
+static void flux_stream_feed_forward(struct context *x, const struct stream *s, struct tensor tokens) {
     int32_t dim = tokens.dim[1], chunk = row_chunk(s->rows);
-    struct affine affine = {.shift = part(s->modulation, 3, dim), .scale = part(s->modulation, 4, dim)};
+    struct affine affine = {.shift = flux_part(s->modulation, 3, dim),
+                            .scale = flux_part(s->modulation, 4, dim)};
     struct tensor n = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, dim});
     struct tensor wide = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, s->w->up.weight.dim[0]});
     for (int32_t first = 0; first < s->rows; first += chunk) {
         int32_t rows = s->rows - first < chunk ? s->rows - first : chunk;
-        struct tensor t = tensor_slice(stream_rows(tokens, s), first, rows);
+        struct tensor t = tensor_slice(flux_stream_rows(tokens, s), first, rows);
         struct tensor h = tensor_slice(n, 0, rows), up = tensor_slice(wide, 0, rows);
-        op_layer_norm(x, h, t, affine, norm_eps);
+        op_layer_norm(x, h, t, affine, flux_norm_eps);
         op_linear(x, up, h, s->w->up.weight,
                   (struct epilogue){.bias = s->w->up.bias, .activation = ACTIVATION_GELU_TANH});
-        op_linear(
-            x, t, up, s->w->down.weight,
-            (struct epilogue){.bias = s->w->down.bias, .gate = part(s->modulation, 5, dim), .residual = t});
+        op_linear(x, t, up, s->w->down.weight,
+                  (struct epilogue){
+                      .bias = s->w->down.bias, .gate = flux_part(s->modulation, 5, dim), .residual = t});
     }
 }
 
-static void forward_double(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void flux_forward_double(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct double_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
     struct tensor tokens = state->tokens;
     int32_t text = scope->lane->text.dim[0];
     struct stream streams[] = {
-        {&w->image, text, tokens.dim[0] - text, rows_of_block(state->image_modulation, scope)},
-        {&w->text, 0, text, rows_of_block(state->text_modulation, scope)},
+        {&w->image, text, tokens.dim[0] - text, flux_rows_of_block(state->image_modulation, scope)},
+        {&w->text, 0, text, flux_rows_of_block(state->text_modulation, scope)},
     };
     uint64_t before = x->scratch->used;
-    struct attended a = attended_tensors(x, &tokens);
-    for (int i = 0; i < 2; i++) stream_heads(x, &streams[i], tokens, &a);
-    attend(x, &a, state->rope);
-    for (int i = 0; i < 2; i++) stream_out(x, &streams[i], tokens, a.q);
+    struct attended a = flux_attended_tensors(x, &tokens);
+    for (int i = 0; i < 2; i++) flux_stream_heads(x, &streams[i], tokens, &a);
+    flux_attend(x, &a, state->rope);
+    for (int i = 0; i < 2; i++) flux_stream_out(x, &streams[i], tokens, a.q);
     for (int i = 0; i < 2; i++) {
         x->scratch->used = before;
-        stream_feed_forward(x, &streams[i], tokens);
+        flux_stream_feed_forward(x, &streams[i], tokens);
     }
 }
 
 /* Attention and feed-forward side by side: both read the same norm, and one product takes both. */
-static void forward_single(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void flux_forward_single(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct single_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    struct tensor tokens = state->tokens, modulation = rows_of_block(state->single_modulation, scope);
+    struct tensor tokens = state->tokens, modulation = flux_rows_of_block(state->single_modulation, scope);
     int32_t T = tokens.dim[0], dim = tokens.dim[1], chunk = row_chunk(T), in = w->out.weight.dim[1];
-    struct affine affine = {.shift = part(modulation, 0, dim), .scale = part(modulation, 1, dim)};
+    struct affine affine = {.shift = flux_part(modulation, 0, dim), .scale = flux_part(modulation, 1, dim)};
     struct modulation plain = {0};
-    struct attended a = attended_tensors(x, &tokens);
-    op_layer_norm(x, a.n, tokens, affine, norm_eps);
-    product(x, a.q, a.n, &w->q);
-    product(x, a.k, a.n, &w->k);
-    product(x, a.v, a.n, &w->v);
-    op_rms_norm(x, a.q, a.q, w->q_norm, norm_eps, plain);
-    op_rms_norm(x, a.k, a.k, w->k_norm, norm_eps, plain);
-    attend(x, &a, state->rope);
+    struct attended a = flux_attended_tensors(x, &tokens);
+    op_layer_norm(x, a.n, tokens, affine, flux_norm_eps);
+    flux_product(x, a.q, a.n, &w->q);
+    flux_product(x, a.k, a.n, &w->k);
+    flux_product(x, a.v, a.n, &w->v);
+    op_rms_norm(x, a.q, a.q, w->q_norm, flux_norm_eps, plain);
+    op_rms_norm(x, a.k, a.k, w->k_norm, flux_norm_eps, plain);
+    flux_attend(x, &a, state->rope);
     struct tensor wide = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, in});
     for (int32_t first = 0; first < T; first += chunk) {
         int32_t rows = T - first < chunk ? T - first : chunk;
         struct tensor t = tensor_slice(tokens, first, rows), both = tensor_slice(wide, 0, rows);
-        op_widen(x, columns(both, 0, dim), tensor_slice(a.q, first, rows));
-        op_linear(x, columns(both, dim, in - dim), tensor_slice(a.n, first, rows), w->up.weight,
+        op_widen(x, flux_columns(both, 0, dim), tensor_slice(a.q, first, rows));
+        op_linear(x, flux_columns(both, dim, in - dim), tensor_slice(a.n, first, rows), w->up.weight,
                   (struct epilogue){.bias = w->up.bias, .activation = ACTIVATION_GELU_TANH});
-        op_linear(x, t, both, w->out.weight,
-                  (struct epilogue){.bias = w->out.bias, .gate = part(modulation, 2, dim), .residual = t});
+        op_linear(
+            x, t, both, w->out.weight,
+            (struct epilogue){.bias = w->out.bias, .gate = flux_part(modulation, 2, dim), .residual = t});
     }
 }
 
 /* The model predicts noise minus data, as flow matching wants it. */
-static void forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void flux_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct embedder_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    struct tensor latent = scope->lane->prediction, modulation = rows_of(state->final_modulation, scope);
-    int32_t rows = tokens_of(latent), dim = state->tokens.dim[1];
-    struct affine affine = {.scale = part(modulation, 0, dim), .shift = part(modulation, 1, dim)};
+    struct tensor latent = scope->lane->prediction, modulation = flux_rows_of(state->final_modulation, scope);
+    int32_t rows = flux_tokens_of(latent), dim = state->tokens.dim[1];
+    struct affine affine = {.scale = flux_part(modulation, 0, dim), .shift = flux_part(modulation, 1, dim)};
     struct tensor n = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, dim});
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->linear.weight.dim[0]});
-    op_layer_norm(x, n, tensor_slice(picture_rows(state->tokens, scope->lane), 0, rows), affine, norm_eps);
-    product(x, patches, n, &w->linear);
+    op_layer_norm(x, n, tensor_slice(flux_picture_rows(state->tokens, scope->lane), 0, rows), affine,
+                  flux_norm_eps);
+    flux_product(x, patches, n, &w->linear);
     op_unpatchify(x, latent, patches, PATCH_SIDE, PATCH_CHANNELS_FIRST, 1);
 }
 
 /* ---- the family ---- */
 
-static const struct block_kind kind_context =
-    BLOCK_KIND("context", "context_embedder", context_table, embedder_weights, forward_context,
+static const struct block_kind flux_kind_context =
+    BLOCK_KIND("context", "context_embedder", flux_context_table, embedder_weights, flux_forward_context,
                .cadence = CADENCE_PROMPT, .keeps_types = true);
-static const struct block_kind kind_conditioning =
-    BLOCK_KIND("conditioning", "conditioning", conditioning_table, conditioning_weights, forward_conditioning,
-               .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
-static const struct block_kind kind_guided_conditioning =
-    BLOCK_KIND("guided_conditioning", "conditioning", guided_conditioning_table, conditioning_weights,
-               forward_conditioning, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
-static const struct block_kind kind_embedder = BLOCK_KIND(
-    "embedder", "x_embedder", embedder_table, embedder_weights, forward_embedder, .keeps_types = true);
-static const struct block_kind kind_double_modulation =
-    BLOCK_KIND("double_modulation", "transformer_blocks.%d.modulation", double_modulation_table,
-               double_modulation_weights, forward_double_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT);
-static const struct block_kind kind_double =
-    BLOCK_KIND("double", "transformer_blocks.%d", double_table, double_weights, forward_double);
-static const struct block_kind kind_single_modulation =
-    BLOCK_KIND("single_modulation", "single_transformer_blocks.%d.modulation", single_modulation_table,
-               embedder_weights, forward_single_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT);
-static const struct block_kind kind_single =
-    BLOCK_KIND("single", "single_transformer_blocks.%d", single_table, single_weights, forward_single);
-static const struct block_kind kind_final_modulation =
-    BLOCK_KIND("final_modulation", "norm_out", final_modulation_table, embedder_weights,
-               forward_final_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
-static const struct block_kind kind_final =
-    BLOCK_KIND("final", "proj_out", final_table, embedder_weights, forward_final, .keeps_types = true);
+static const struct block_kind flux_kind_conditioning =
+    BLOCK_KIND("conditioning", "conditioning", flux_conditioning_table, conditioning_weights,
+               flux_forward_conditioning, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
+static const struct block_kind flux_kind_guided_conditioning =
+    BLOCK_KIND("guided_conditioning", "conditioning", flux_guided_conditioning_table, conditioning_weights,
+               flux_forward_conditioning, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
+static const struct block_kind flux_kind_embedder =
+    BLOCK_KIND("embedder", "x_embedder", flux_embedder_table, embedder_weights, flux_forward_embedder,
+               .keeps_types = true);
+static const struct block_kind flux_kind_double_modulation = BLOCK_KIND(
+    "double_modulation", "transformer_blocks.%d.modulation", flux_double_modulation_table,
+    double_modulation_weights, flux_forward_double_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT);
+static const struct block_kind flux_kind_double =
+    BLOCK_KIND("double", "transformer_blocks.%d", flux_double_table, double_weights, flux_forward_double);
+static const struct block_kind flux_kind_single_modulation =
+    BLOCK_KIND("single_modulation", "single_transformer_blocks.%d.modulation", flux_single_modulation_table,
+               embedder_weights, flux_forward_single_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT);
+static const struct block_kind flux_kind_single = BLOCK_KIND(
+    "single", "single_transformer_blocks.%d", flux_single_table, single_weights, flux_forward_single);
+static const struct block_kind flux_kind_final_modulation =
+    BLOCK_KIND("final_modulation", "norm_out", flux_final_modulation_table, embedder_weights,
+               flux_forward_final_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
+static const struct block_kind flux_kind_final = BLOCK_KIND(
+    "final", "proj_out", flux_final_table, embedder_weights, flux_forward_final, .keeps_types = true);
 
-static bool probe(const struct tensor_index *index) {
+static bool flux_probe(const struct tensor_index *index) {
     return (index_find(index, "transformer_blocks.0.norm1_context.linear.weight") &&
             index_find(index, "single_transformer_blocks.0.proj_mlp.weight")) ||
            (index_find(index, "double_blocks.0.img_attn.qkv.weight") &&
@@ -529,7 +540,7 @@ static bool probe(const struct tensor_index *index) {
             index_find(index, "vector_in.in_layer.weight"));
 }
 
-static enum status check_dims(const struct component *c, struct error *e) {
+static enum status flux_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     const struct flux_settings *s = (const struct flux_settings *)c->settings;
     int axes = 0;
@@ -551,7 +562,7 @@ static enum status check_dims(const struct component *c, struct error *e) {
 /* Beside the latent a model that fills reads the latent of the picture around the hole, and the mask, a
  * channel for each pixel of a latent pixel. Others read other things: an edge map as a second latent (Canny),
  * a depth map (Depth). */
-static enum status check_inputs(const struct component *c, struct error *e) {
+static enum status flux_check_inputs(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     int latent = d[PATCH] / (PATCH_SIDE * PATCH_SIDE), mask = 0, side = 0;
     int extra = d[IN] > d[PATCH] ? (d[IN] - d[PATCH]) / (PATCH_SIDE * PATCH_SIDE) : 0;
@@ -566,38 +577,39 @@ static enum status check_inputs(const struct component *c, struct error *e) {
                           PATCH_SIDE * PATCH_SIDE * (2 * latent + MASK_SIDE * MASK_SIDE), 2 * d[PATCH]);
 }
 
-static enum status configure(struct component *c, const struct config *config, struct error *e) {
+static enum status flux_configure(struct component *c, const struct config *config, struct error *e) {
     bool guided = c->dims[GUIDED];
     int patch = 1;
     config_int(config, "patch_size", 1, 1, &patch, e); /* the reference packs latents before the model */
     config_bool(config, "guidance_embeds", &guided, e);
     c->dims[GUIDED] = guided;
-    return e->code == OK && check_dims(c, e) == OK ? check_inputs(c, e) : e->code;
+    return e->code == OK && flux_check_dims(c, e) == OK ? flux_check_inputs(c, e) : e->code;
 }
 
 /* Modulation right before the block that reads it, as the visits of an evaluation have it if they are not
  * hoisted. */
-static int blocks(const struct component *c, struct block_ref *refs) {
+static int flux_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
-    refs[n++] = (struct block_ref){.kind = &kind_context};
-    refs[n++] = (struct block_ref){.kind = c->dims[GUIDED] ? &kind_guided_conditioning : &kind_conditioning};
-    refs[n++] = (struct block_ref){.kind = &kind_embedder};
+    refs[n++] = (struct block_ref){.kind = &flux_kind_context};
+    refs[n++] = (struct block_ref){.kind = c->dims[GUIDED] ? &flux_kind_guided_conditioning
+                                                           : &flux_kind_conditioning};
+    refs[n++] = (struct block_ref){.kind = &flux_kind_embedder};
     for (int i = 0; i < c->dims[DOUBLE_LAYERS]; i++) {
-        refs[n++] = (struct block_ref){.kind = &kind_double_modulation, .number = i};
-        refs[n++] = (struct block_ref){.kind = &kind_double, .number = i};
+        refs[n++] = (struct block_ref){.kind = &flux_kind_double_modulation, .number = i};
+        refs[n++] = (struct block_ref){.kind = &flux_kind_double, .number = i};
     }
     for (int i = 0; i < c->dims[SINGLE_LAYERS]; i++) {
-        refs[n++] = (struct block_ref){.kind = &kind_single_modulation, .number = i};
-        refs[n++] = (struct block_ref){.kind = &kind_single, .number = i};
+        refs[n++] = (struct block_ref){.kind = &flux_kind_single_modulation, .number = i};
+        refs[n++] = (struct block_ref){.kind = &flux_kind_single, .number = i};
     }
-    refs[n++] = (struct block_ref){.kind = &kind_final_modulation};
-    refs[n++] = (struct block_ref){.kind = &kind_final};
+    refs[n++] = (struct block_ref){.kind = &flux_kind_final_modulation};
+    refs[n++] = (struct block_ref){.kind = &flux_kind_final};
     return n;
 }
 
 /* What a prompt's lanes share. */
-static void declare_prompt(const struct component *c, const struct lane *lane, struct arena *arena,
-                           bool *ok) {
+static void flux_declare_prompt(const struct component *c, const struct lane *lane, struct arena *arena,
+                                bool *ok) {
     struct flux_state *s = lane->state;
     const int32_t *d = c->dims;
     int32_t rows = lane->hoisted ? lane->hoisted : 1, text = lane->text.dim[0];
@@ -612,24 +624,24 @@ static void declare_prompt(const struct component *c, const struct lane *lane, s
     s->final_modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[TWO_DIM]}, ok);
 }
 
-static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                    struct arena *pictures, bool *ok) {
+static void flux_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                         struct arena *pictures, bool *ok) {
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct flux_state *s = lanes[i].state;
-        int32_t rows = lanes[i].text.dim[0] + picture_tokens(&lanes[i]);
+        int32_t rows = lanes[i].text.dim[0] + flux_picture_tokens(&lanes[i]);
         struct tensor tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, c->dims[DIM]}, ok);
         int first = lane_first_of_prompt(lanes, i);
         if (first != i) *s = *(const struct flux_state *)lanes[first].state;
         s->tokens = tokens;
-        if (first == i) declare_prompt(c, &lanes[i], arena, ok);
+        if (first == i) flux_declare_prompt(c, &lanes[i], arena, ok);
     }
 }
 
-static const char *const ignorable[] = {NULL};
-static const char *const architectures[] = {"flux", NULL};
+static const char *const flux_ignorable[] = {NULL};
+static const char *const flux_architectures[] = {"flux", NULL};
 /* Flux.1 dev, 11.9 B. */
-static const struct dimension dimensions[] = {
+static const struct dimension flux_dimensions[] = {
     {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads"},
     {"axis0", 16, 2, 256, .place = AXES},
     {"axis1", 56, 2, 256, .place = AXES + 1},
@@ -664,9 +676,9 @@ static const struct dimension dimensions[] = {
 
 #define AXIS(i, published)                                                                                   \
     { {"axes_dims_rope." #i}, offsetof(struct flux_settings, axis_dim[i]), SETTING_INT, published, 2, 512 }
-static const struct setting settings[] = {AXIS(0, 16), AXIS(1, 56), AXIS(2, 56)};
+static const struct setting flux_settings[] = {AXIS(0, 16), AXIS(1, 56), AXIS(2, 56)};
 
-static void follow(struct component *c) {
+static void flux_follow(struct component *c) {
     struct flux_settings *s = (struct flux_settings *)c->settings;
     int32_t *d = c->dims;
     for (int i = 0; i < 3; i++) s->axis_dim[i] = d[AXES + i];
@@ -678,7 +690,7 @@ static void follow(struct component *c) {
     d[IN] = d[PATCH] + d[FILL] * (d[PATCH] + PATCH_SIDE * PATCH_SIDE * MASK_SIDE * MASK_SIDE);
 }
 
-static void derive(struct component *c) {
+static void flux_derive(struct component *c) {
     int32_t *d = c->dims;
     d[TWO_DIM] = 2 * d[DIM];
     d[THREE_DIM] = 3 * d[DIM];
@@ -695,29 +707,29 @@ static void derive(struct component *c) {
     c->variant = d[FILL] ? FLUX_FILL : d[GUIDED] ? FLUX_GUIDED : FLUX_SCHNELL;
 }
 
-static const struct state_tensor state_tensors[] = {
+static const struct state_tensor flux_state_tensors[] = {
     STATE_TENSOR(flux_state, tokens), STATE_TENSOR(flux_state, rope), STATE_TENSOR(flux_state, condition)};
 
 const struct family family_flux = {
     .name = "flux",
     .kind = FAMILY_DENOISER,
     .word = "transformer",
-    .architectures = architectures,
+    .architectures = flux_architectures,
     .config_key = "_class_name",
     .config_value = "FluxTransformer2DModel",
-    .probe = probe,
-    .dimensions = dimensions,
-    .n_dimensions = COUNT_OF(dimensions),
-    .settings = settings,
-    .n_settings = COUNT_OF(settings),
-    .configure = configure,
-    .follow = follow,
-    .derive = derive,
+    .probe = flux_probe,
+    .dimensions = flux_dimensions,
+    .n_dimensions = COUNT_OF(flux_dimensions),
+    .settings = flux_settings,
+    .n_settings = COUNT_OF(flux_settings),
+    .configure = flux_configure,
+    .follow = flux_follow,
+    .derive = flux_derive,
     .config_rest = "\"patch_size\": 1",
-    .blocks = blocks,
-    .ignorable = ignorable,
+    .blocks = flux_blocks,
+    .ignorable = flux_ignorable,
     .lane_state_bytes = sizeof(struct flux_state),
-    .state = state_tensors,
-    .n_state = COUNT_OF(state_tensors),
-    .declare = declare,
+    .state = flux_state_tensors,
+    .n_state = COUNT_OF(flux_state_tensors),
+    .declare = flux_declare,
 };

@@ -28,7 +28,7 @@ struct layer_weights {
     struct tensor norm1, q, k, v, q_norm, k_norm, out, norm2, gate, up, down;
 };
 
-static const struct weight_spec embedding_table[] = {
+static const struct weight_spec qwen3_embedding_table[] = {
     {.offset = offsetof(struct embedding_weights, rows),
      .names = {"model.embed_tokens.weight", "embed_tokens.weight", "token_embd.weight"},
      .rank = 2,
@@ -45,7 +45,7 @@ static const struct weight_spec embedding_table[] = {
         .dim = {__VA_ARGS__}, .spread = (r) > 1                                                              \
     }
 
-static const struct weight_spec layer_table[] = {
+static const struct weight_spec qwen3_layer_table[] = {
     LAYER_WEIGHT(norm1, "input_layernorm.weight", "attn_norm", 1, HIDDEN),
     LAYER_WEIGHT(q, "self_attn.q_proj.weight", "attn_q", 2, Q, HIDDEN),
     LAYER_WEIGHT(k, "self_attn.k_proj.weight", "attn_k", 2, KV, HIDDEN),
@@ -63,14 +63,14 @@ static const struct weight_spec layer_table[] = {
 struct norm_weights {
     struct tensor norm;
 };
-static const struct weight_spec norm_table[] = {
+static const struct weight_spec qwen3_norm_table[] = {
     {.offset = offsetof(struct norm_weights, norm),
      .names = {"model.norm.weight", "norm.weight", "output_norm.weight"},
      .rank = 1,
      .dim = {HIDDEN}},
 };
 
-static void forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void qwen3_forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct embedding_weights *w = weights;
     const struct qwen3_settings *settings = scope->settings;
     const struct qwen3_state *state = scope->lane->state;
@@ -85,8 +85,8 @@ static void forward_embedding(struct context *x, const void *weights, const stru
     op_rope_table(x, state->rope, &rope);
 }
 
-static void attend(struct context *x, const struct layer_weights *w, const struct visit_scope *scope,
-                   struct tensor tokens, struct tensor n) {
+static void qwen3_attend(struct context *x, const struct layer_weights *w, const struct visit_scope *scope,
+                         struct tensor tokens, struct tensor n) {
     const struct qwen3_settings *settings = scope->settings;
     const struct qwen3_state *state = scope->lane->state;
     int32_t T = tokens.dim[0], head = w->q_norm.dim[0];
@@ -109,7 +109,7 @@ static void attend(struct context *x, const struct layer_weights *w, const struc
     op_linear(x, tokens, q, w->out, (struct epilogue){.residual = tokens});
 }
 
-static void forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void qwen3_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct layer_weights *w = weights;
     const struct qwen3_settings *settings = scope->settings;
     struct tensor tokens = scope->lane->text;
@@ -119,7 +119,7 @@ static void forward_layer(struct context *x, const void *weights, const struct v
     struct tensor n = context_tensor(x, DTYPE_F32, 2, tokens.dim);
     op_rms_norm(x, n, tokens, w->norm1, settings->norm_eps, plain);
     uint64_t mark = x->scratch->used;
-    attend(x, w, scope, tokens, n);
+    qwen3_attend(x, w, scope, tokens, n);
     x->scratch->used = mark;
     op_rms_norm(x, n, tokens, w->norm2, settings->norm_eps, plain);
     struct tensor gate = context_tensor(x, DTYPE_F32, 2, (int32_t[]){T, w->gate.dim[0]});
@@ -130,28 +130,28 @@ static void forward_layer(struct context *x, const void *weights, const struct v
     op_linear(x, tokens, gate, w->down, (struct epilogue){.residual = tokens});
 }
 
-static const struct block_kind kind_embedding = {
+static const struct block_kind qwen3_kind_embedding = {
     .name = "embedding",
     .format = "embed_tokens",
-    .weights = embedding_table,
-    .n_weights = COUNT_OF(embedding_table),
+    .weights = qwen3_embedding_table,
+    .n_weights = COUNT_OF(qwen3_embedding_table),
     .weights_bytes = sizeof(struct embedding_weights),
     .gathers_rows = true,
-    .forward = forward_embedding,
+    .forward = qwen3_forward_embedding,
 };
 
-static const struct block_kind kind_layer = {
+static const struct block_kind qwen3_kind_layer = {
     .name = "layer",
     .format = "layers.%d",
-    .weights = layer_table,
-    .n_weights = COUNT_OF(layer_table),
+    .weights = qwen3_layer_table,
+    .n_weights = COUNT_OF(qwen3_layer_table),
     .weights_bytes = sizeof(struct layer_weights),
-    .forward = forward_layer,
+    .forward = qwen3_forward_layer,
 };
-static const struct block_kind kind_norm =
-    BLOCK_KIND("norm", "norm", norm_table, norm_weights, NULL, .keeps_types = true);
+static const struct block_kind qwen3_kind_norm =
+    BLOCK_KIND("norm", "norm", qwen3_norm_table, norm_weights, NULL, .keeps_types = true);
 
-static bool probe(const struct tensor_index *index) {
+static bool qwen3_probe(const struct tensor_index *index) {
     return (index_find(index, "model.layers.0.self_attn.q_norm.weight") &&
             index_find(index, "model.embed_tokens.weight")) ||
            (index_find(index, "layers.0.self_attn.q_norm.weight") &&
@@ -159,7 +159,7 @@ static bool probe(const struct tensor_index *index) {
            (index_find(index, "blk.0.attn_q_norm.weight") && index_find(index, "token_embd.weight"));
 }
 
-static enum status check_dims(const struct component *c, struct error *e) {
+static enum status qwen3_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     if (d[Q] % d[HEAD] == 0 && d[KV] % d[HEAD] == 0 && d[Q] % d[KV] == 0 && d[HEAD] % 2 == 0 &&
         d[HEAD] <= 512 && d[LAYERS] >= 2 && d[LAYERS] <= FAMILY_BLOCKS_MAX - 1)
@@ -170,21 +170,22 @@ static enum status check_dims(const struct component *c, struct error *e) {
     return error_expected(e, "queries a multiple of keys, keys of an even head, at least 2 layers");
 }
 
-static enum status configure(struct component *c, const struct config *config, struct error *e) {
-    return check_dims(c, e) == OK ? component_check_blocks(c, config, c->dims[LAYERS], e) : e->code;
+static enum status qwen3_configure(struct component *c, const struct config *config, struct error *e) {
+    return qwen3_check_dims(c, e) == OK ? component_check_blocks(c, config, c->dims[LAYERS], e) : e->code;
 }
 
-static int blocks(const struct component *c, struct block_ref *refs) {
+static int qwen3_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
-    refs[n++] = (struct block_ref){.kind = &kind_embedding};
+    refs[n++] = (struct block_ref){.kind = &qwen3_kind_embedding};
     for (int i = 0; i < c->dims[LAYERS]; i++)
-        refs[n++] = (struct block_ref){.kind = &kind_layer, .number = i, .unused = i == c->dims[LAYERS] - 1};
-    refs[n++] = (struct block_ref){.kind = &kind_norm, .unused = true};
+        refs[n++] =
+            (struct block_ref){.kind = &qwen3_kind_layer, .number = i, .unused = i == c->dims[LAYERS] - 1};
+    refs[n++] = (struct block_ref){.kind = &qwen3_kind_norm, .unused = true};
     return n;
 }
 
-static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                    struct arena *pictures, bool *ok) {
+static void qwen3_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                          struct arena *pictures, bool *ok) {
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct qwen3_state *state = lanes[i].state;
@@ -194,9 +195,9 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
 }
 
 /* ComfyUI writes a logit_scale for every text encoder, as if it were CLIP. */
-static const char *const ignorable[] = {"lm_head.", "output.weight", "text_encoders.qwen3_4b.logit_scale",
-                                        NULL};
-static const char *const architectures[] = {"qwen3", NULL};
+static const char *const qwen3_ignorable[] = {"lm_head.", "output.weight",
+                                              "text_encoders.qwen3_4b.logit_scale", NULL};
+static const char *const qwen3_architectures[] = {"qwen3", NULL};
 
 #define OF_TABLE(axis)                                                                                       \
     OF_TENSOR(2, axis, "model.embed_tokens.weight", "embed_tokens.weight", "token_embd.weight")
@@ -204,7 +205,7 @@ static const char *const architectures[] = {"qwen3", NULL};
     OF_TENSOR(rank, 0, "model.layers.0." tail ".weight", "layers.0." tail ".weight", "blk.0." gguf ".weight")
 
 /* Qwen3-4B. */
-static const struct dimension dimensions[] = {
+static const struct dimension qwen3_dimensions[] = {
     {"vocabulary", 151936, 300, 1048576, .place = VOCABULARY, OF_TABLE(0), .key = "vocab_size"},
     {"hidden", 2560, 8, 65536, .place = HIDDEN, OF_TABLE(1), .key = "hidden_size"},
     {"text_heads", 32, 1, 1024, .place = HEADS, .key = "num_attention_heads"},
@@ -220,7 +221,7 @@ static const struct dimension dimensions[] = {
 };
 
 /* In config.json, as transformers 5 writes it, and in GGUF files. */
-static const struct setting settings[] = {
+static const struct setting qwen3_settings[] = {
     {{"rope_theta", "rope_parameters.rope_theta", "qwen3.rope.freq_base"},
      offsetof(struct qwen3_settings, rope_theta),
      SETTING_DOUBLE,
@@ -235,7 +236,7 @@ static const struct setting settings[] = {
      1},
 };
 
-static const struct expectation expects[] = {
+static const struct expectation qwen3_expects[] = {
     {"hidden_act", "silu"},
     {"rope_parameters.rope_type", "default"},
     {"rope_scaling", NULL},
@@ -245,44 +246,44 @@ static const struct expectation expects[] = {
     {0},
 };
 
-static void follow(struct component *c) {
+static void qwen3_follow(struct component *c) {
     int32_t *d = c->dims;
     d[Q] = d[HEADS] * d[HEAD];
     d[KV] = d[KEY_HEADS] * d[HEAD];
 }
 
-static void derive(struct component *c) {
+static void qwen3_derive(struct component *c) {
     int32_t *d = c->dims;
     d[HEADS] = d[Q] / d[HEAD];
     d[KEY_HEADS] = d[KV] / d[HEAD];
     c->text_columns = d[HIDDEN];
 }
 
-static const struct state_tensor state_tensors[] = {STATE_TENSOR(qwen3_state, rope)};
+static const struct state_tensor qwen3_state_tensors[] = {STATE_TENSOR(qwen3_state, rope)};
 
 const struct family family_qwen3 = {
     .name = "qwen3",
     .kind = FAMILY_TEXT,
     .word = "text encoder",
-    .architectures = architectures,
+    .architectures = qwen3_architectures,
     .config_key = "model_type",
     .config_value = "qwen3",
-    .probe = probe,
-    .dimensions = dimensions,
-    .n_dimensions = COUNT_OF(dimensions),
-    .settings = settings,
-    .n_settings = COUNT_OF(settings),
-    .expects = expects,
-    .configure = configure,
-    .follow = follow,
-    .derive = derive,
+    .probe = qwen3_probe,
+    .dimensions = qwen3_dimensions,
+    .n_dimensions = COUNT_OF(qwen3_dimensions),
+    .settings = qwen3_settings,
+    .n_settings = COUNT_OF(qwen3_settings),
+    .expects = qwen3_expects,
+    .configure = qwen3_configure,
+    .follow = qwen3_follow,
+    .derive = qwen3_derive,
     .config_rest = "\"architectures\": [\"Qwen3ForCausalLM\"], \"attention_bias\": false, "
                    "\"tie_word_embeddings\": true, \"hidden_act\": \"silu\", "
                    "\"max_position_embeddings\": 40960",
-    .blocks = blocks,
-    .ignorable = ignorable,
+    .blocks = qwen3_blocks,
+    .ignorable = qwen3_ignorable,
     .lane_state_bytes = sizeof(struct qwen3_state),
-    .state = state_tensors,
-    .n_state = COUNT_OF(state_tensors),
-    .declare = declare,
+    .state = qwen3_state_tensors,
+    .n_state = COUNT_OF(qwen3_state_tensors),
+    .declare = qwen3_declare,
 };

@@ -37,7 +37,7 @@ struct norm_weights {
     struct tensor norm;
 };
 
-static const struct weight_spec embedding_table[] = {
+static const struct weight_spec t5_embedding_table[] = {
     {.offset = offsetof(struct embedding_weights, rows),
      .names = {"shared.weight", "encoder.embed_tokens.weight", "token_embd.weight"},
      .rank = 2,
@@ -55,7 +55,7 @@ static const struct weight_spec embedding_table[] = {
 #define BIAS_OF(layer)      "encoder.block." layer ".layer.0.SelfAttention.relative_attention_bias"
 #define GGUF_BIAS_OF(layer) "blk." layer ".attn_rel_b"
 
-static const struct weight_spec bias_table[] = {
+static const struct weight_spec t5_bias_table[] = {
     NAMED(bias_weights, table, 1, BIAS_OF("0"), GGUF_BIAS_OF("0"), 2, BUCKETS, HEADS),
 };
 
@@ -66,7 +66,7 @@ static const struct weight_spec bias_table[] = {
     NAMED(layer_weights, field, 1, "encoder.block.%d.layer.1.DenseReluDense." tail, "blk.%d.ffn_" gguf, 2,   \
           __VA_ARGS__)
 
-static const struct weight_spec layer_table[] = {
+static const struct weight_spec t5_layer_table[] = {
     NAMED(layer_weights, norm1, 0, "encoder.block.%d.layer.0.layer_norm", "blk.%d.attn_norm", 1, HIDDEN),
     ATTENTION_WEIGHT(q, "q", Q, HIDDEN),
     ATTENTION_WEIGHT(k, "k", Q, HIDDEN),
@@ -78,16 +78,16 @@ static const struct weight_spec layer_table[] = {
     DENSE_WEIGHT(down, "wo", "down", HIDDEN, FEED_FORWARD),
 };
 
-static const struct weight_spec norm_table[] = {
+static const struct weight_spec t5_norm_table[] = {
     NAMED(norm_weights, norm, 0, "encoder.final_layer_norm", "output_norm", 1, HIDDEN),
 };
 
-static void forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void t5_forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct embedding_weights *w = weights;
     op_widen(x, scope->lane->text, w->rows);
 }
 
-static void forward_bias(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void t5_forward_bias(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct bias_weights *w = weights;
     const struct t5_settings *settings = scope->settings;
     const struct t5_state *state = scope->lane->state;
@@ -95,7 +95,7 @@ static void forward_bias(struct context *x, const void *weights, const struct vi
                      (struct distance_buckets){.max_distance = settings->max_distance});
 }
 
-static void attend(struct context *x, const struct layer_weights *w, const struct visit_scope *scope) {
+static void t5_attend(struct context *x, const struct layer_weights *w, const struct visit_scope *scope) {
     const struct t5_settings *settings = scope->settings;
     const struct t5_state *state = scope->lane->state;
     struct tensor tokens = scope->lane->text;
@@ -115,7 +115,8 @@ static void attend(struct context *x, const struct layer_weights *w, const struc
     op_linear(x, tokens, q, w->out, (struct epilogue){.residual = tokens});
 }
 
-static void feed_forward(struct context *x, const struct layer_weights *w, const struct visit_scope *scope) {
+static void t5_feed_forward(struct context *x, const struct layer_weights *w,
+                            const struct visit_scope *scope) {
     const struct t5_settings *settings = scope->settings;
     struct tensor tokens = scope->lane->text;
     struct epilogue none = {0};
@@ -135,37 +136,38 @@ static void feed_forward(struct context *x, const struct layer_weights *w, const
     }
 }
 
-static void forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void t5_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
     uint64_t mark = x->scratch->used;
-    attend(x, weights, scope);
+    t5_attend(x, weights, scope);
     x->scratch->used = mark;
-    feed_forward(x, weights, scope);
+    t5_feed_forward(x, weights, scope);
 }
 
-static void forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void t5_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct norm_weights *w = weights;
     const struct t5_settings *settings = scope->settings;
     struct tensor tokens = scope->lane->text;
     op_rms_norm(x, tokens, tokens, w->norm, settings->norm_eps, (struct modulation){0});
 }
 
-static const struct block_kind kind_embedding = BLOCK_KIND(
-    "embedding", "shared", embedding_table, embedding_weights, forward_embedding, .gathers_rows = true);
-static const struct block_kind kind_bias = BLOCK_KIND("position_bias", "relative_attention_bias", bias_table,
-                                                      bias_weights, forward_bias, .keeps_types = true);
-static const struct block_kind kind_layer =
-    BLOCK_KIND("layer", "block.%d", layer_table, layer_weights, forward_layer);
-static const struct block_kind kind_norm =
-    BLOCK_KIND("norm", "final_layer_norm", norm_table, norm_weights, forward_norm, .keeps_types = true);
+static const struct block_kind t5_kind_embedding = BLOCK_KIND(
+    "embedding", "shared", t5_embedding_table, embedding_weights, t5_forward_embedding, .gathers_rows = true);
+static const struct block_kind t5_kind_bias =
+    BLOCK_KIND("position_bias", "relative_attention_bias", t5_bias_table, bias_weights, t5_forward_bias,
+               .keeps_types = true);
+static const struct block_kind t5_kind_layer =
+    BLOCK_KIND("layer", "block.%d", t5_layer_table, layer_weights, t5_forward_layer);
+static const struct block_kind t5_kind_norm =
+    BLOCK_KIND("norm", "final_layer_norm", t5_norm_table, norm_weights, t5_forward_norm, .keeps_types = true);
 
-static bool probe(const struct tensor_index *index) {
+static bool t5_probe(const struct tensor_index *index) {
     return (index_find(index, BIAS_OF("0") ".weight") &&
             index_find(index, "encoder.final_layer_norm.weight")) ||
            (index_find(index, "enc." GGUF_BIAS_OF("0") ".weight") &&
             index_find(index, "enc.output_norm.weight"));
 }
 
-static enum status check_dims(const struct component *c, struct error *e) {
+static enum status t5_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     if (d[Q] % d[HEADS] == 0 && d[Q] / d[HEADS] <= 512 && d[BUCKETS] % 4 == 0 && d[BUCKETS] <= BUCKETS_MAX &&
         d[LAYERS] >= 1 && d[LAYERS] <= FAMILY_BLOCKS_MAX - 3)
@@ -180,7 +182,7 @@ static enum status check_dims(const struct component *c, struct error *e) {
 
 /* Relatives that share the names but not the computation: T5 1.0, whose feed-forward has no gate, and UMT5,
  * in which every layer has a bias of its own. */
-static enum status check_relatives(const struct component *c, struct error *e) {
+static enum status t5_check_relatives(const struct component *c, struct error *e) {
     bool ungated = index_find(&c->index, "encoder.block.0.layer.1.DenseReluDense.wi.weight") ||
                    (index_find(&c->index, "enc.blk.0.ffn_up.weight") &&
                     !index_find(&c->index, "enc.blk.0.ffn_gate.weight"));
@@ -194,26 +196,27 @@ static enum status check_relatives(const struct component *c, struct error *e) {
     return error_expected(e, "T5 1.1 (t5xxl)");
 }
 
-static enum status configure(struct component *c, const struct config *config, struct error *e) {
+static enum status t5_configure(struct component *c, const struct config *config, struct error *e) {
     struct t5_settings *s = (struct t5_settings *)c->settings;
-    if (check_dims(c, e) != OK || component_check_blocks(c, config, c->dims[LAYERS], e) != OK) return e->code;
+    if (t5_check_dims(c, e) != OK || component_check_blocks(c, config, c->dims[LAYERS], e) != OK)
+        return e->code;
     s->max_distance = 128;
     return config_int(config, "relative_attention_max_distance", c->dims[BUCKETS] / 4 + 1, 1 << 20,
                       &s->max_distance, e);
 }
 
-static int blocks(const struct component *c, struct block_ref *refs) {
+static int t5_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
-    refs[n++] = (struct block_ref){.kind = &kind_embedding};
-    refs[n++] = (struct block_ref){.kind = &kind_bias};
+    refs[n++] = (struct block_ref){.kind = &t5_kind_embedding};
+    refs[n++] = (struct block_ref){.kind = &t5_kind_bias};
     for (int i = 0; i < c->dims[LAYERS]; i++)
-        refs[n++] = (struct block_ref){.kind = &kind_layer, .number = i};
-    refs[n++] = (struct block_ref){.kind = &kind_norm};
+        refs[n++] = (struct block_ref){.kind = &t5_kind_layer, .number = i};
+    refs[n++] = (struct block_ref){.kind = &t5_kind_norm};
     return n;
 }
 
-static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                    struct arena *pictures, bool *ok) {
+static void t5_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                       struct arena *pictures, bool *ok) {
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct t5_state *state = lanes[i].state;
@@ -224,16 +227,16 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
 
 /* The decoder; the embedding table under its second name; ComfyUI's logit_scale, which it writes for every
  * text encoder; a tokenizer stored as a tensor. */
-static const char *const ignorable[] = {
+static const char *const t5_ignorable[] = {
     "decoder.",     "lm_head.", "encoder.embed_tokens.", "logit_scale", "text_encoders.t5xxl.logit_scale",
     "spiece_model", "dec.",     "output.weight",         NULL};
-static const char *const architectures[] = {"t5encoder", "t5", NULL};
+static const char *const t5_architectures[] = {"t5encoder", "t5", NULL};
 
 #define OF_TABLE(axis) OF_TENSOR(2, axis, "shared.weight", "encoder.embed_tokens.weight", "token_embd.weight")
 #define OF_BIAS(axis)  OF_TENSOR(2, axis, BIAS_OF("0") ".weight", "enc." GGUF_BIAS_OF("0") ".weight")
 
 /* T5 1.1 XXL. */
-static const struct dimension dimensions[] = {
+static const struct dimension t5_dimensions[] = {
     {"t5_vocabulary", 32128, 300, 1048576, .place = VOCABULARY, OF_TABLE(0), .key = "vocab_size"},
     {"hidden", 4096, 8, 65536, .place = HIDDEN, OF_TABLE(1), .key = "d_model"},
     {"t5_heads", 64, 1, 1024, .place = HEADS, OF_BIAS(1), .key = "num_heads"},
@@ -249,7 +252,7 @@ static const struct dimension dimensions[] = {
 };
 
 /* In config.json and in GGUF files. */
-static const struct setting settings[] = {
+static const struct setting t5_settings[] = {
     {{"layer_norm_epsilon", "t5.attention.layer_norm_rms_epsilon",
       "t5encoder.attention.layer_norm_rms_epsilon"},
      offsetof(struct t5_settings, norm_eps),
@@ -259,48 +262,48 @@ static const struct setting settings[] = {
      1},
 };
 
-static const struct expectation expects[] = {
+static const struct expectation t5_expects[] = {
     {"feed_forward_proj", "gated-gelu"}, {"dense_act_fn", "gelu_new"}, {0}};
 
-static void follow(struct component *c) {
+static void t5_follow(struct component *c) {
     int32_t *d = c->dims;
     d[Q] = d[HEADS] * d[HEAD];
     d[BUCKETS] = d[BUCKETS] / 4 * 4;
 }
 
-static void derive(struct component *c) {
+static void t5_derive(struct component *c) {
     c->dims[HEAD] = c->dims[Q] / c->dims[HEADS];
     c->text_columns = c->dims[HIDDEN];
 }
 
-static const struct state_tensor state_tensors[] = {STATE_TENSOR(t5_state, bias)};
+static const struct state_tensor t5_state_tensors[] = {STATE_TENSOR(t5_state, bias)};
 
 const struct family family_t5 = {
     .name = "t5",
     .kind = FAMILY_TEXT,
     .word = "T5 text encoder",
-    .architectures = architectures,
+    .architectures = t5_architectures,
     .config_key = "model_type",
     .config_value = "t5",
-    .probe = probe,
-    .dimensions = dimensions,
-    .n_dimensions = COUNT_OF(dimensions),
-    .settings = settings,
-    .n_settings = COUNT_OF(settings),
-    .expects = expects,
-    .refuse = check_relatives,
-    .configure = configure,
-    .follow = follow,
-    .derive = derive,
+    .probe = t5_probe,
+    .dimensions = t5_dimensions,
+    .n_dimensions = COUNT_OF(t5_dimensions),
+    .settings = t5_settings,
+    .n_settings = COUNT_OF(t5_settings),
+    .expects = t5_expects,
+    .refuse = t5_check_relatives,
+    .configure = t5_configure,
+    .follow = t5_follow,
+    .derive = t5_derive,
     .config_rest = "\"architectures\": [\"T5EncoderModel\"], \"relative_attention_max_distance\": 128, "
                    "\"feed_forward_proj\": \"gated-gelu\", \"is_gated_act\": true, "
                    "\"dense_act_fn\": \"gelu_new\", \"is_encoder_decoder\": true, "
                    "\"tie_word_embeddings\": false, \"pad_token_id\": 0, \"eos_token_id\": 1, "
                    "\"decoder_start_token_id\": 0",
-    .blocks = blocks,
-    .ignorable = ignorable,
+    .blocks = t5_blocks,
+    .ignorable = t5_ignorable,
     .lane_state_bytes = sizeof(struct t5_state),
-    .state = state_tensors,
-    .n_state = COUNT_OF(state_tensors),
-    .declare = declare,
+    .state = t5_state_tensors,
+    .n_state = COUNT_OF(t5_state_tensors),
+    .declare = t5_declare,
 };

@@ -16,12 +16,12 @@ struct group_norm vae_measure(struct context *x, const struct vae_settings *sett
 
 /* Rows of out at a time where h is not kept. Whole bands of convolutions, so that these and the picture's
  * last one are the same as where it is. A function of shapes alone (R3). */
-static int32_t resnet_band(int32_t Y, int32_t X) {
+static int32_t vae_resnet_band(int32_t Y, int32_t X) {
     int32_t band = 2 * conv_band_rows(X);
     return band < Y ? band : Y;
 }
 
-static int32_t least(int32_t a, int32_t b) {
+static int32_t vae_least(int32_t a, int32_t b) {
     return a < b ? a : b;
 }
 
@@ -34,9 +34,9 @@ void vae_forward_resnet(struct context *x, const void *weights, const struct vis
     struct tensor in = canvas->picture, out = in;
     int32_t Y = in.dim[0], X = in.dim[1], C = w->conv1.dim[0];
     struct tensor h = canvas_back(canvas, 0, Y, X, C);
-    int32_t band = h.rank ? Y : resnet_band(Y, X);
+    int32_t band = h.rank ? Y : vae_resnet_band(Y, X);
     if (w->shortcut.rank || !h.rank) out = canvas_put(canvas, canvas_before(canvas, C), Y, X, C);
-    if (!h.rank) h = context_tensor(x, DTYPE_F32, 3, (int32_t[]){least(band + 2, Y), X, C});
+    if (!h.rank) h = context_tensor(x, DTYPE_F32, 3, (int32_t[]){vae_least(band + 2, Y), X, C});
     struct conv_options one = {.activation = ACTIVATION_SILU, .upsample = 1}, two = one,
                         plain = {.upsample = 1};
     struct epilogue one_epilogue = {.bias = w->conv1_bias};
@@ -45,13 +45,13 @@ void vae_forward_resnet(struct context *x, const void *weights, const struct vis
     two.norm = (struct group_norm){.weight = w->norm2, .bias = w->norm2_bias};
     two.norm.statistics = context_tensor(x, DTYPE_F32, 2, (int32_t[]){settings->groups, 2});
     for (int32_t y = 0; y < Y; y += band) {
-        struct tensor rows = tensor_slice(h, 0, least(band, Y - y));
+        struct tensor rows = tensor_slice(h, 0, vae_least(band, Y - y));
         one.first_row = before.rows = y;
         op_conv2d(x, rows, in, w->conv1, one_epilogue, one);
         op_group_statistics(x, two.norm.statistics, rows, before, settings->groups, VAE_EPS);
     }
     for (int32_t y = 0; y < Y; y += band) {
-        int32_t n = least(band, Y - y), from = y ? y - 1 : 0, to = least(from + band + 2, Y);
+        int32_t n = vae_least(band, Y - y), from = y ? y - 1 : 0, to = vae_least(from + band + 2, Y);
         struct tensor rows = tensor_slice(h, 0, to - from), piece = tensor_slice(out, y, n);
         struct epilogue epilogue = {.bias = w->conv2_bias, .residual = tensor_slice(in, y, n)};
         one.first_row = from;
@@ -87,20 +87,20 @@ void vae_forward_attention(struct context *x, const void *weights, const struct 
 
 /* ---- a half's family ---- */
 
-static int last_of_either(const struct component *c, const char *prefix, const char *original) {
+static int vae_last_of_either(const struct component *c, const char *prefix, const char *original) {
     int last = index_last_block(&c->index, prefix);
     return last < 0 ? index_last_block(&c->index, original) : last;
 }
 
-static int resnets(const struct component *c, const struct vae_half *half) {
+static int vae_resnets(const struct component *c, const struct vae_half *half) {
     char name[BLOCK_NAME_MAX], original[BLOCK_NAME_MAX];
     snprintf(name, sizeof name, "%s0.resnets.", half->level);
     snprintf(original, sizeof original, "%s0.block.", half->level_original);
-    return last_of_either(c, name, original) + 1;
+    return vae_last_of_either(c, name, original) + 1;
 }
 
-static int32_t level_channels(const struct component *c, const struct vae_half *half, int level,
-                              struct error *e) {
+static int32_t vae_level_channels(const struct component *c, const struct vae_half *half, int level,
+                                  struct error *e) {
     char format[BLOCK_NAME_MAX], name[2 * BLOCK_NAME_MAX], original[2 * BLOCK_NAME_MAX];
     int authors = half->turned ? c->dims[LEVELS] - 1 - level : level;
     snprintf(format, sizeof format, "%sconv1.weight", half->resnet);
@@ -110,14 +110,14 @@ static int32_t level_channels(const struct component *c, const struct vae_half *
     return component_dim(c, component_either(c, name, original), 4, 0, e);
 }
 
-static bool has_attention(const struct component *c, const struct vae_half *half) {
+static bool vae_has_attention(const struct component *c, const struct vae_half *half) {
     char name[BLOCK_NAME_MAX], original[BLOCK_NAME_MAX];
     snprintf(name, sizeof name, "%sgroup_norm.weight", half->attention);
     snprintf(original, sizeof original, "%snorm.weight", half->attention_original);
     return index_find(&c->index, component_either(c, name, original)) != NULL;
 }
 
-static enum status check_dims(const struct component *c, const struct vae_half *half, struct error *e) {
+static enum status vae_check_dims(const struct component *c, const struct vae_half *half, struct error *e) {
     const struct vae_settings *s = (const struct vae_settings *)c->settings;
     int bad = 0, deepest = half->turned ? 0 : c->dims[LEVELS] - 1;
     for (int i = 0; i < c->dims[LEVELS]; i++)
@@ -134,20 +134,20 @@ enum status vae_configure(struct component *c, const struct vae_half *half, cons
                           struct error *e) {
     struct vae_settings *s = (struct vae_settings *)c->settings;
     int32_t *d = c->dims;
-    d[LEVELS] = last_of_either(c, half->level, half->level_original) + 1;
-    d[RESNETS] = resnets(c, half);
+    d[LEVELS] = vae_last_of_either(c, half->level, half->level_original) + 1;
+    d[RESNETS] = vae_resnets(c, half);
     if (d[LEVELS] < 1 || d[LEVELS] > CANVAS_LEVELS_MAX || d[RESNETS] < 1 || d[RESNETS] > 8) {
         error_set(e, SHAPE, "the %s has %d levels of %d resnets", half->word, d[LEVELS], d[RESNETS]);
         error_where(e, "%s", c->index.sources[0].path);
         return error_expected(e, "1 to %d levels of 1 to 8", CANVAS_LEVELS_MAX);
     }
-    for (int i = 0; i < d[LEVELS]; i++) d[CHANNELS + i] = level_channels(c, half, i, e);
-    s->attention = has_attention(c, half);
+    for (int i = 0; i < d[LEVELS]; i++) d[CHANNELS + i] = vae_level_channels(c, half, i, e);
+    s->attention = vae_has_attention(c, half);
     /* null is no shift, as for those of diffusers' pipelines (0.42) that allow it. A key that is not there at
      * all leaves the published shift, as for a single file without a configuration. */
     const struct config_value *given = config_find(config, "shift_factor");
     if (given && given->kind == CONFIG_NULL) s->shift = 0;
-    return e->code == OK ? check_dims(c, half, e) : e->code;
+    return e->code == OK ? vae_check_dims(c, half, e) : e->code;
 }
 
 bool vae_widens(const struct component *c, int level) {

@@ -17,7 +17,7 @@ struct out_weights {
     struct tensor norm, norm_bias, weight, bias;
 };
 
-static const struct weight_spec in_table[] = {
+static const struct weight_spec vae_kl_in_table[] = {
     VAE_OPTIONAL(in_weights, post, "post_quant_conv.weight", 1, 4, LATENT, LATENT, K1, K1),
     VAE_OPTIONAL(in_weights, post_bias, "post_quant_conv.bias", 1, 1, LATENT),
     BLOCK_WEIGHT(in_weights, weight, 1, "decoder.conv_in.weight", 4, OUT, LATENT, K3, K3),
@@ -30,21 +30,21 @@ static const struct weight_spec in_table[] = {
 #define ATTENTION          "decoder.mid_block.attentions.0."
 #define ATTENTION_ORIGINAL "decoder.mid.attn_1."
 
-static const struct weight_spec mid_resnet_table[] = {
+static const struct weight_spec vae_kl_mid_resnet_table[] = {
     VAE_RESNET("decoder.mid_block.resnets.%d.", "decoder.mid.block_%d.")};
-static const struct weight_spec up_resnet_table[] = {VAE_RESNET(UP_RESNET, UP_RESNET_ORIGINAL)};
-static const struct weight_spec wider_resnet_table[] = {VAE_RESNET(UP_RESNET, UP_RESNET_ORIGINAL),
-                                                        VAE_SHORTCUT(UP_RESNET, UP_RESNET_ORIGINAL)};
-static const struct weight_spec attention_table[] = {VAE_ATTENTION(ATTENTION, ATTENTION_ORIGINAL)};
+static const struct weight_spec vae_kl_up_resnet_table[] = {VAE_RESNET(UP_RESNET, UP_RESNET_ORIGINAL)};
+static const struct weight_spec vae_kl_wider_resnet_table[] = {VAE_RESNET(UP_RESNET, UP_RESNET_ORIGINAL),
+                                                               VAE_SHORTCUT(UP_RESNET, UP_RESNET_ORIGINAL)};
+static const struct weight_spec vae_kl_attention_table[] = {VAE_ATTENTION(ATTENTION, ATTENTION_ORIGINAL)};
 
-static const struct weight_spec upsample_table[] = {
+static const struct weight_spec vae_kl_upsample_table[] = {
     BLOCK_WEIGHT_ORIGINALLY(upsample_weights, weight, 1, "decoder.up_blocks.%d.upsamplers.0.conv.weight",
                             "decoder.up.%d.upsample.conv.weight", 4, OUT, OUT, K3, K3),
     BLOCK_WEIGHT_ORIGINALLY(upsample_weights, bias, 1, "decoder.up_blocks.%d.upsamplers.0.conv.bias",
                             "decoder.up.%d.upsample.conv.bias", 1, OUT),
 };
 
-static const struct weight_spec out_table[] = {
+static const struct weight_spec vae_kl_out_table[] = {
     BLOCK_WEIGHT_ORIGINALLY(out_weights, norm, 0, "decoder.conv_norm_out.weight", "decoder.norm_out.weight",
                             1, IN),
     BLOCK_WEIGHT_ORIGINALLY(out_weights, norm_bias, 1, "decoder.conv_norm_out.bias", "decoder.norm_out.bias",
@@ -55,7 +55,7 @@ static const struct weight_spec out_table[] = {
 
 /* ---- forwards ---- */
 
-static void forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void vae_kl_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct in_weights *w = weights;
     const struct vae_settings *settings = scope->settings;
     struct vae_state *state = scope->lane->state;
@@ -72,7 +72,7 @@ static void forward_in(struct context *x, const void *weights, const struct visi
     op_conv2d(x, out, mixed, w->weight, (struct epilogue){.bias = w->bias}, plain);
 }
 
-static void forward_upsample(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void vae_kl_forward_upsample(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct upsample_weights *w = weights;
     struct vae_state *state = scope->lane->state;
     struct tensor in = state->canvas.picture;
@@ -84,7 +84,7 @@ static void forward_upsample(struct context *x, const void *weights, const struc
               (struct conv_options){.upsample = 2});
 }
 
-static void forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void vae_kl_forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct out_weights *w = weights;
     const struct vae_state *state = scope->lane->state;
     struct tensor in = state->canvas.picture;
@@ -95,33 +95,33 @@ static void forward_out(struct context *x, const void *weights, const struct vis
 
 /* ---- the family ---- */
 
-static const struct block_kind kind_in =
-    BLOCK_KIND("conv_in", "conv_in", in_table, in_weights, forward_in, .keeps_types = true);
-static const struct block_kind kind_mid_resnet =
-    BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", mid_resnet_table, resnet_weights, vae_forward_resnet,
-               .keeps_types = true);
-static const struct block_kind kind_attention =
-    BLOCK_KIND("attention", "mid_block.attentions.0", attention_table, attention_weights,
-               vae_forward_attention, .keeps_types = true);
-static const struct block_kind kind_up_resnet =
-    BLOCK_KIND("resnet", "up_blocks.%d.resnets.%d", up_resnet_table, resnet_weights, vae_forward_resnet,
-               .keeps_types = true);
-static const struct block_kind kind_wider_resnet =
-    BLOCK_KIND("wider_resnet", "up_blocks.%d.resnets.%d", wider_resnet_table, resnet_weights,
+static const struct block_kind vae_kl_kind_in =
+    BLOCK_KIND("conv_in", "conv_in", vae_kl_in_table, in_weights, vae_kl_forward_in, .keeps_types = true);
+static const struct block_kind vae_kl_kind_mid_resnet =
+    BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", vae_kl_mid_resnet_table, resnet_weights,
                vae_forward_resnet, .keeps_types = true);
-static const struct block_kind kind_upsample =
-    BLOCK_KIND("upsample", "up_blocks.%d.upsample", upsample_table, upsample_weights, forward_upsample,
-               .keeps_types = true);
-static const struct block_kind kind_out =
-    BLOCK_KIND("conv_out", "conv_out", out_table, out_weights, forward_out, .keeps_types = true);
+static const struct block_kind vae_kl_kind_attention =
+    BLOCK_KIND("attention", "mid_block.attentions.0", vae_kl_attention_table, attention_weights,
+               vae_forward_attention, .keeps_types = true);
+static const struct block_kind vae_kl_kind_up_resnet =
+    BLOCK_KIND("resnet", "up_blocks.%d.resnets.%d", vae_kl_up_resnet_table, resnet_weights,
+               vae_forward_resnet, .keeps_types = true);
+static const struct block_kind vae_kl_kind_wider_resnet =
+    BLOCK_KIND("wider_resnet", "up_blocks.%d.resnets.%d", vae_kl_wider_resnet_table, resnet_weights,
+               vae_forward_resnet, .keeps_types = true);
+static const struct block_kind vae_kl_kind_upsample =
+    BLOCK_KIND("upsample", "up_blocks.%d.upsample", vae_kl_upsample_table, upsample_weights,
+               vae_kl_forward_upsample, .keeps_types = true);
+static const struct block_kind vae_kl_kind_out = BLOCK_KIND(
+    "conv_out", "conv_out", vae_kl_out_table, out_weights, vae_kl_forward_out, .keeps_types = true);
 
-static bool probe(const struct tensor_index *index) {
+static bool vae_kl_probe(const struct tensor_index *index) {
     return index_find(index, "decoder.conv_in.weight") &&
            (index_find(index, "decoder.mid_block.resnets.0.conv1.weight") ||
             index_find(index, "decoder.mid.block_1.conv1.weight"));
 }
 
-static const struct vae_half half = {
+static const struct vae_half vae_kl_half = {
     .word = "decoder",
     .level = "decoder.up_blocks.",
     .level_original = "decoder.up.",
@@ -132,44 +132,45 @@ static const struct vae_half half = {
     .turned = true,
 };
 
-static enum status configure(struct component *c, const struct config *config, struct error *e) {
-    return vae_configure(c, &half, config, e);
+static enum status vae_kl_configure(struct component *c, const struct config *config, struct error *e) {
+    return vae_configure(c, &vae_kl_half, config, e);
 }
 
-static int blocks(const struct component *c, struct block_ref *refs) {
+static int vae_kl_blocks(const struct component *c, struct block_ref *refs) {
     const struct vae_settings *s = (const struct vae_settings *)c->settings;
     int n = 0, levels = c->dims[LEVELS];
-    refs[n++] = (struct block_ref){.kind = &kind_in};
-    refs[n++] = (struct block_ref){.kind = &kind_mid_resnet, .number = 0, .original = 1};
-    if (s->attention) refs[n++] = (struct block_ref){.kind = &kind_attention};
-    refs[n++] = (struct block_ref){.kind = &kind_mid_resnet, .number = 1, .original = 1};
+    refs[n++] = (struct block_ref){.kind = &vae_kl_kind_in};
+    refs[n++] = (struct block_ref){.kind = &vae_kl_kind_mid_resnet, .number = 0, .original = 1};
+    if (s->attention) refs[n++] = (struct block_ref){.kind = &vae_kl_kind_attention};
+    refs[n++] = (struct block_ref){.kind = &vae_kl_kind_mid_resnet, .number = 1, .original = 1};
     for (int level = 0; level < levels; level++) {
         int turned = levels - 1 - 2 * level; /* from this level's number to the authors' */
         for (int i = 0; i < c->dims[RESNETS]; i++)
-            refs[n++] = (struct block_ref){.kind = i == 0 && vae_widens(c, level) ? &kind_wider_resnet
-                                                                                  : &kind_up_resnet,
+            refs[n++] = (struct block_ref){.kind = i == 0 && vae_widens(c, level) ? &vae_kl_kind_wider_resnet
+                                                                                  : &vae_kl_kind_up_resnet,
                                            .number = level * BLOCK_NUMBER_STEP + i,
                                            .original = turned * BLOCK_NUMBER_STEP};
         if (level + 1 < levels)
-            refs[n++] = (struct block_ref){.kind = &kind_upsample, .number = level, .original = turned};
+            refs[n++] =
+                (struct block_ref){.kind = &vae_kl_kind_upsample, .number = level, .original = turned};
     }
-    refs[n++] = (struct block_ref){.kind = &kind_out};
+    refs[n++] = (struct block_ref){.kind = &vae_kl_kind_out};
     return n;
 }
 
-static void block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
+static void vae_kl_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
     int level = 0;
-    if (ref->kind == &kind_up_resnet || ref->kind == &kind_wider_resnet)
+    if (ref->kind == &vae_kl_kind_up_resnet || ref->kind == &vae_kl_kind_wider_resnet)
         level = ref->number / BLOCK_NUMBER_STEP;
-    if (ref->kind == &kind_upsample) level = ref->number;
-    if (ref->kind == &kind_out) level = c->dims[LEVELS] - 1;
+    if (ref->kind == &vae_kl_kind_upsample) level = ref->number;
+    if (ref->kind == &vae_kl_kind_out) level = c->dims[LEVELS] - 1;
     dims[OUT] = dims[CHANNELS + level];
-    dims[IN] = ref->kind == &kind_wider_resnet ? dims[CHANNELS + level - 1] : dims[OUT];
+    dims[IN] = ref->kind == &vae_kl_kind_wider_resnet ? dims[CHANNELS + level - 1] : dims[OUT];
 }
 
 /* All lanes share the canvas: they run one after another. */
-static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                    struct arena *pictures, bool *ok) {
+static void vae_kl_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                           struct arena *pictures, bool *ok) {
     const struct vae_settings *s = (const struct vae_settings *)c->settings;
     struct canvas_level levels[CANVAS_LEVELS_MAX];
     struct vae_state first = {0};
@@ -186,16 +187,17 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
     for (int i = 0; i < n_lanes; i++) *(struct vae_state *)lanes[i].state = first;
 }
 
-static const char *const ignorable[] = {"encoder.", "quant_conv.", NULL};
+static const char *const vae_kl_ignorable[] = {"encoder.", "quant_conv.", NULL};
 
 /* diffusers builds as many levels as it is told types of, not as there are widths. */
 #define DOWN "\"DownEncoderBlock2D\""
 #define UP   "\"UpDecoderBlock2D\""
-static const char config_rest[] = "\"in_channels\": 3, \"out_channels\": 3, \"down_block_types\": [" DOWN
-                                  ", " DOWN ", " DOWN ", " DOWN "], \"up_block_types\": [" UP ", " UP ", " UP
-                                  ", " UP "], \"use_quant_conv\": false, \"use_post_quant_conv\": false";
+static const char vae_kl_config_rest[] =
+    "\"in_channels\": 3, \"out_channels\": 3, \"down_block_types\": [" DOWN ", " DOWN ", " DOWN ", " DOWN
+    "], \"up_block_types\": [" UP ", " UP ", " UP ", " UP
+    "], \"use_quant_conv\": false, \"use_post_quant_conv\": false";
 
-static const struct dimension dimensions[] = {
+static const struct dimension vae_kl_dimensions[] = {
     VAE_DIMENSIONS(0, 1, OF_TENSOR(4, 1, "decoder.conv_in.weight"), .key = "latent_channels"),
     {.place = CHANNELS + 3, .key = "block_out_channels.0"},
     {.place = CHANNELS + 2, .key = "block_out_channels.1"},
@@ -210,20 +212,20 @@ const struct family family_vae_kl = {
     .word = "autoencoder",
     .config_key = "_class_name",
     .config_value = "AutoencoderKL",
-    .probe = probe,
-    .dimensions = dimensions,
-    .n_dimensions = COUNT_OF(dimensions),
+    .probe = vae_kl_probe,
+    .dimensions = vae_kl_dimensions,
+    .n_dimensions = COUNT_OF(vae_kl_dimensions),
     .settings = vae_settings_rows,
     .n_settings = N_VAE_SETTINGS,
     .expects = vae_expects,
-    .configure = configure,
+    .configure = vae_kl_configure,
     .follow = vae_follow,
     .derive = vae_derive,
-    .config_rest = config_rest,
-    .blocks = blocks,
-    .block_dims = block_dims,
-    .ignorable = ignorable,
+    .config_rest = vae_kl_config_rest,
+    .blocks = vae_kl_blocks,
+    .block_dims = vae_kl_block_dims,
+    .ignorable = vae_kl_ignorable,
     .lane_state_bytes = sizeof(struct vae_state),
-    .declare = declare,
+    .declare = vae_kl_declare,
     .visits = vae_visits,
 };

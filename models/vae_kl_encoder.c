@@ -14,7 +14,7 @@ struct out_weights {
     struct tensor norm, norm_bias, weight, bias, post, post_bias;
 };
 
-static const struct weight_spec in_table[] = {
+static const struct weight_spec vae_kl_encoder_in_table[] = {
     BLOCK_WEIGHT(conv_weights, weight, 1, "encoder.conv_in.weight", 4, OUT, COLOURS, K3, K3),
     BLOCK_WEIGHT(conv_weights, bias, 1, "encoder.conv_in.bias", 1, OUT),
 };
@@ -25,21 +25,23 @@ static const struct weight_spec in_table[] = {
 #define ATTENTION            "encoder.mid_block.attentions.0."
 #define ATTENTION_ORIGINAL   "encoder.mid.attn_1."
 
-static const struct weight_spec mid_resnet_table[] = {
+static const struct weight_spec vae_kl_encoder_mid_resnet_table[] = {
     VAE_RESNET("encoder.mid_block.resnets.%d.", "encoder.mid.block_%d.")};
-static const struct weight_spec down_resnet_table[] = {VAE_RESNET(DOWN_RESNET, DOWN_RESNET_ORIGINAL)};
-static const struct weight_spec wider_resnet_table[] = {VAE_RESNET(DOWN_RESNET, DOWN_RESNET_ORIGINAL),
-                                                        VAE_SHORTCUT(DOWN_RESNET, DOWN_RESNET_ORIGINAL)};
-static const struct weight_spec attention_table[] = {VAE_ATTENTION(ATTENTION, ATTENTION_ORIGINAL)};
+static const struct weight_spec vae_kl_encoder_down_resnet_table[] = {
+    VAE_RESNET(DOWN_RESNET, DOWN_RESNET_ORIGINAL)};
+static const struct weight_spec vae_kl_encoder_wider_resnet_table[] = {
+    VAE_RESNET(DOWN_RESNET, DOWN_RESNET_ORIGINAL), VAE_SHORTCUT(DOWN_RESNET, DOWN_RESNET_ORIGINAL)};
+static const struct weight_spec vae_kl_encoder_attention_table[] = {
+    VAE_ATTENTION(ATTENTION, ATTENTION_ORIGINAL)};
 
-static const struct weight_spec downsample_table[] = {
+static const struct weight_spec vae_kl_encoder_downsample_table[] = {
     BLOCK_WEIGHT_ORIGINALLY(conv_weights, weight, 1, "encoder.down_blocks.%d.downsamplers.0.conv.weight",
                             "encoder.down.%d.downsample.conv.weight", 4, OUT, OUT, K3, K3),
     BLOCK_WEIGHT_ORIGINALLY(conv_weights, bias, 1, "encoder.down_blocks.%d.downsamplers.0.conv.bias",
                             "encoder.down.%d.downsample.conv.bias", 1, OUT),
 };
 
-static const struct weight_spec out_table[] = {
+static const struct weight_spec vae_kl_encoder_out_table[] = {
     BLOCK_WEIGHT_ORIGINALLY(out_weights, norm, 0, "encoder.conv_norm_out.weight", "encoder.norm_out.weight",
                             1, OUT),
     BLOCK_WEIGHT_ORIGINALLY(out_weights, norm_bias, 1, "encoder.conv_norm_out.bias", "encoder.norm_out.bias",
@@ -52,7 +54,8 @@ static const struct weight_spec out_table[] = {
 
 /* ---- forwards ---- */
 
-static void forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void vae_kl_encoder_forward_in(struct context *x, const void *weights,
+                                      const struct visit_scope *scope) {
     const struct conv_weights *w = weights;
     struct vae_state *state = scope->lane->state;
     struct tensor in = scope->lane->picture;
@@ -61,7 +64,8 @@ static void forward_in(struct context *x, const void *weights, const struct visi
               (struct conv_options){.upsample = 1});
 }
 
-static void forward_downsample(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void vae_kl_encoder_forward_downsample(struct context *x, const void *weights,
+                                              const struct visit_scope *scope) {
     const struct conv_weights *w = weights;
     struct vae_state *state = scope->lane->state;
     struct tensor in = state->canvas.picture;
@@ -73,7 +77,8 @@ static void forward_downsample(struct context *x, const void *weights, const str
     if (front) op_widen(x, canvas_put(&state->canvas, front, Y, X, C), out);
 }
 
-static void forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void vae_kl_encoder_forward_out(struct context *x, const void *weights,
+                                       const struct visit_scope *scope) {
     const struct out_weights *w = weights;
     const struct vae_state *state = scope->lane->state;
     struct tensor in = state->canvas.picture, moments = scope->lane->moments, out = moments;
@@ -86,33 +91,35 @@ static void forward_out(struct context *x, const void *weights, const struct vis
 
 /* ---- the family ---- */
 
-static const struct block_kind kind_in =
-    BLOCK_KIND("conv_in", "conv_in", in_table, conv_weights, forward_in, .keeps_types = true);
-static const struct block_kind kind_down_resnet =
-    BLOCK_KIND("resnet", "down_blocks.%d.resnets.%d", down_resnet_table, resnet_weights, vae_forward_resnet,
+static const struct block_kind vae_kl_encoder_kind_in =
+    BLOCK_KIND("conv_in", "conv_in", vae_kl_encoder_in_table, conv_weights, vae_kl_encoder_forward_in,
                .keeps_types = true);
-static const struct block_kind kind_wider_resnet =
-    BLOCK_KIND("wider_resnet", "down_blocks.%d.resnets.%d", wider_resnet_table, resnet_weights,
+static const struct block_kind vae_kl_encoder_kind_down_resnet =
+    BLOCK_KIND("resnet", "down_blocks.%d.resnets.%d", vae_kl_encoder_down_resnet_table, resnet_weights,
                vae_forward_resnet, .keeps_types = true);
-static const struct block_kind kind_downsample =
-    BLOCK_KIND("downsample", "down_blocks.%d.downsample", downsample_table, conv_weights, forward_downsample,
-               .keeps_types = true);
-static const struct block_kind kind_mid_resnet =
-    BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", mid_resnet_table, resnet_weights, vae_forward_resnet,
-               .keeps_types = true);
-static const struct block_kind kind_attention =
-    BLOCK_KIND("attention", "mid_block.attentions.0", attention_table, attention_weights,
+static const struct block_kind vae_kl_encoder_kind_wider_resnet =
+    BLOCK_KIND("wider_resnet", "down_blocks.%d.resnets.%d", vae_kl_encoder_wider_resnet_table, resnet_weights,
+               vae_forward_resnet, .keeps_types = true);
+static const struct block_kind vae_kl_encoder_kind_downsample =
+    BLOCK_KIND("downsample", "down_blocks.%d.downsample", vae_kl_encoder_downsample_table, conv_weights,
+               vae_kl_encoder_forward_downsample, .keeps_types = true);
+static const struct block_kind vae_kl_encoder_kind_mid_resnet =
+    BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", vae_kl_encoder_mid_resnet_table, resnet_weights,
+               vae_forward_resnet, .keeps_types = true);
+static const struct block_kind vae_kl_encoder_kind_attention =
+    BLOCK_KIND("attention", "mid_block.attentions.0", vae_kl_encoder_attention_table, attention_weights,
                vae_forward_attention, .keeps_types = true);
-static const struct block_kind kind_out =
-    BLOCK_KIND("conv_out", "conv_out", out_table, out_weights, forward_out, .keeps_types = true);
+static const struct block_kind vae_kl_encoder_kind_out =
+    BLOCK_KIND("conv_out", "conv_out", vae_kl_encoder_out_table, out_weights, vae_kl_encoder_forward_out,
+               .keeps_types = true);
 
-static bool probe(const struct tensor_index *index) {
+static bool vae_kl_encoder_probe(const struct tensor_index *index) {
     return index_find(index, "encoder.conv_in.weight") &&
            (index_find(index, "encoder.mid_block.resnets.0.conv1.weight") ||
             index_find(index, "encoder.mid.block_1.conv1.weight"));
 }
 
-static const struct vae_half half = {
+static const struct vae_half vae_kl_encoder_half = {
     .word = "encoder",
     .level = "encoder.down_blocks.",
     .level_original = "encoder.down.",
@@ -122,40 +129,44 @@ static const struct vae_half half = {
     .attention_original = ATTENTION_ORIGINAL,
 };
 
-static enum status configure(struct component *c, const struct config *config, struct error *e) {
+static enum status vae_kl_encoder_configure(struct component *c, const struct config *config,
+                                            struct error *e) {
     c->dims[LATENT] = c->dims[MOMENTS] / 2;
-    return vae_configure(c, &half, config, e);
+    return vae_configure(c, &vae_kl_encoder_half, config, e);
 }
 
-static int blocks(const struct component *c, struct block_ref *refs) {
+static int vae_kl_encoder_blocks(const struct component *c, struct block_ref *refs) {
     const struct vae_settings *s = (const struct vae_settings *)c->settings;
     int n = 0, levels = c->dims[LEVELS];
-    refs[n++] = (struct block_ref){.kind = &kind_in};
+    refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_in};
     for (int level = 0; level < levels; level++) {
         for (int i = 0; i < c->dims[RESNETS]; i++)
-            refs[n++] = (struct block_ref){.kind = i == 0 && vae_widens(c, level) ? &kind_wider_resnet
-                                                                                  : &kind_down_resnet,
-                                           .number = level * BLOCK_NUMBER_STEP + i};
-        if (level + 1 < levels) refs[n++] = (struct block_ref){.kind = &kind_downsample, .number = level};
+            refs[n++] =
+                (struct block_ref){.kind = i == 0 && vae_widens(c, level) ? &vae_kl_encoder_kind_wider_resnet
+                                                                          : &vae_kl_encoder_kind_down_resnet,
+                                   .number = level * BLOCK_NUMBER_STEP + i};
+        if (level + 1 < levels)
+            refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_downsample, .number = level};
     }
-    refs[n++] = (struct block_ref){.kind = &kind_mid_resnet, .number = 0, .original = 1};
-    if (s->attention) refs[n++] = (struct block_ref){.kind = &kind_attention};
-    refs[n++] = (struct block_ref){.kind = &kind_mid_resnet, .number = 1, .original = 1};
-    refs[n++] = (struct block_ref){.kind = &kind_out};
+    refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_mid_resnet, .number = 0, .original = 1};
+    if (s->attention) refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_attention};
+    refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_mid_resnet, .number = 1, .original = 1};
+    refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_out};
     return n;
 }
 
-static void block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
+static void vae_kl_encoder_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
     int level = c->dims[LEVELS] - 1;
-    if (ref->kind == &kind_in) level = 0;
-    if (ref->kind == &kind_down_resnet || ref->kind == &kind_wider_resnet)
+    if (ref->kind == &vae_kl_encoder_kind_in) level = 0;
+    if (ref->kind == &vae_kl_encoder_kind_down_resnet || ref->kind == &vae_kl_encoder_kind_wider_resnet)
         level = ref->number / BLOCK_NUMBER_STEP;
-    if (ref->kind == &kind_downsample) level = ref->number;
+    if (ref->kind == &vae_kl_encoder_kind_downsample) level = ref->number;
     dims[OUT] = dims[CHANNELS + level];
-    dims[IN] = ref->kind == &kind_wider_resnet ? dims[CHANNELS + level - 1] : dims[OUT];
+    dims[IN] = ref->kind == &vae_kl_encoder_kind_wider_resnet ? dims[CHANNELS + level - 1] : dims[OUT];
 }
 
-static int64_t measure_lane(const struct component *c, const struct lane *lane, int64_t *front) {
+static int64_t vae_kl_encoder_measure_lane(const struct component *c, const struct lane *lane,
+                                           int64_t *front) {
     const struct vae_settings *s = (const struct vae_settings *)c->settings;
     struct canvas_level levels[CANVAS_LEVELS_MAX];
     int n = c->dims[LEVELS];
@@ -169,26 +180,27 @@ static int64_t measure_lane(const struct component *c, const struct lane *lane, 
 }
 
 /* All lanes share the canvas, which is large enough for each: they run one after another. */
-static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                    struct arena *pictures, bool *ok) {
+static void vae_kl_encoder_declare(const struct component *c, struct lane *lanes, int n_lanes,
+                                   struct arena *arena, struct arena *pictures, bool *ok) {
     int64_t rows = 0;
     (void)arena;
     for (int i = 0; i < n_lanes; i++) {
-        int64_t needs = measure_lane(c, &lanes[i], ((struct vae_state *)lanes[i].state)->front);
+        int64_t needs =
+            vae_kl_encoder_measure_lane(c, &lanes[i], ((struct vae_state *)lanes[i].state)->front);
         if (needs > rows) rows = needs;
     }
     struct tensor memory = arena_tensor(pictures, DTYPE_F32, 2, (int32_t[]){(int32_t)rows, CANVAS_ROW}, ok);
     for (int i = 0; i < n_lanes; i++) ((struct vae_state *)lanes[i].state)->canvas.memory = memory;
 }
 
-static const char *const ignorable[] = {"decoder.", "post_quant_conv.", NULL};
+static const char *const vae_kl_encoder_ignorable[] = {"decoder.", "post_quant_conv.", NULL};
 
-static const struct dimension dimensions[] = {
+static const struct dimension vae_kl_encoder_dimensions[] = {
     VAE_DIMENSIONS(VAE_LEVELS - 1, -1, .key = NULL),
     {.place = MOMENTS, OF_TENSOR(4, 0, "encoder.conv_out.weight")},
 };
 
-static void follow(struct component *c) {
+static void vae_kl_encoder_follow(struct component *c) {
     vae_follow(c);
     c->dims[RESNETS]--; /* a decoder's were chosen */
 }
@@ -200,19 +212,19 @@ const struct family family_vae_kl_encoder = {
     .word = "autoencoder's encoder",
     .config_key = "_class_name",
     .config_value = "AutoencoderKL",
-    .probe = probe,
-    .dimensions = dimensions,
-    .n_dimensions = COUNT_OF(dimensions),
+    .probe = vae_kl_encoder_probe,
+    .dimensions = vae_kl_encoder_dimensions,
+    .n_dimensions = COUNT_OF(vae_kl_encoder_dimensions),
     .settings = vae_settings_rows,
     .n_settings = N_VAE_SETTINGS,
     .expects = vae_expects,
-    .configure = configure,
-    .follow = follow,
+    .configure = vae_kl_encoder_configure,
+    .follow = vae_kl_encoder_follow,
     .derive = vae_derive,
-    .blocks = blocks,
-    .block_dims = block_dims,
-    .ignorable = ignorable,
+    .blocks = vae_kl_encoder_blocks,
+    .block_dims = vae_kl_encoder_block_dims,
+    .ignorable = vae_kl_encoder_ignorable,
     .lane_state_bytes = sizeof(struct vae_state),
-    .declare = declare,
+    .declare = vae_kl_encoder_declare,
     .visits = vae_visits,
 };

@@ -75,21 +75,21 @@ struct final_weights {
     struct tensor weight, bias;
 };
 
-static const struct weight_spec caption_table[] = {
+static const struct weight_spec zimage_caption_table[] = {
     BLOCK_WEIGHT(caption_weights, norm, 0, "cap_embedder.0.weight", 1, CAPTION),
     BLOCK_WEIGHT(caption_weights, weight, 1, "cap_embedder.1.weight", 2, DIM, CAPTION),
     BLOCK_WEIGHT(caption_weights, bias, 1, "cap_embedder.1.bias", 1, DIM),
     BLOCK_WEIGHT(caption_weights, pad, 1, "cap_pad_token", 2, ONE, DIM),
 };
 
-static const struct weight_spec time_table[] = {
+static const struct weight_spec zimage_time_table[] = {
     BLOCK_WEIGHT(time_weights, in, 1, "t_embedder.mlp.0.weight", 2, TIME_MIDDLE, FREQUENCIES),
     BLOCK_WEIGHT(time_weights, in_bias, 1, "t_embedder.mlp.0.bias", 1, TIME_MIDDLE),
     BLOCK_WEIGHT(time_weights, out, 1, "t_embedder.mlp.2.weight", 2, ADA, TIME_MIDDLE),
     BLOCK_WEIGHT(time_weights, out_bias, 1, "t_embedder.mlp.2.bias", 1, ADA),
 };
 
-static const struct weight_spec embedder_table[] = {
+static const struct weight_spec zimage_embedder_table[] = {
     BLOCK_WEIGHT_ORIGINALLY(embedder_weights, patch, 1, "all_x_embedder.2-1.weight", "x_embedder.weight", 2,
                             DIM, PATCH),
     BLOCK_WEIGHT_ORIGINALLY(embedder_weights, patch_bias, 1, "all_x_embedder.2-1.bias", "x_embedder.bias", 1,
@@ -128,18 +128,18 @@ static const struct weight_spec embedder_table[] = {
                             ADA),                                                                            \
         BLOCK_WEIGHT_ORIGINALLY(modulation_weights, bias, 1, prefix ".bias", original ".bias", 1, columns)
 
-static const struct weight_spec context_table[] = {LAYER_WEIGHTS("context_refiner.%d.")};
-static const struct weight_spec noise_table[] = {LAYER_WEIGHTS("noise_refiner.%d.")};
-static const struct weight_spec layer_table[] = {LAYER_WEIGHTS("layers.%d.")};
+static const struct weight_spec zimage_context_table[] = {LAYER_WEIGHTS("context_refiner.%d.")};
+static const struct weight_spec zimage_noise_table[] = {LAYER_WEIGHTS("noise_refiner.%d.")};
+static const struct weight_spec zimage_layer_table[] = {LAYER_WEIGHTS("layers.%d.")};
 
-static const struct weight_spec noise_modulation_table[] = {MODULATION_WEIGHTS(
+static const struct weight_spec zimage_noise_modulation_table[] = {MODULATION_WEIGHTS(
     "noise_refiner.%d.adaLN_modulation.0", "noise_refiner.%d.adaLN_modulation.0", FOUR_DIM)};
-static const struct weight_spec layer_modulation_table[] = {
+static const struct weight_spec zimage_layer_modulation_table[] = {
     MODULATION_WEIGHTS("layers.%d.adaLN_modulation.0", "layers.%d.adaLN_modulation.0", FOUR_DIM)};
-static const struct weight_spec final_modulation_table[] = {
+static const struct weight_spec zimage_final_modulation_table[] = {
     MODULATION_WEIGHTS("all_final_layer.2-1.adaLN_modulation.1", "final_layer.adaLN_modulation.1", DIM)};
 
-static const struct weight_spec final_table[] = {
+static const struct weight_spec zimage_final_table[] = {
     BLOCK_WEIGHT_ORIGINALLY(final_weights, weight, 1, "all_final_layer.2-1.linear.weight",
                             "final_layer.linear.weight", 2, PATCH, DIM),
     BLOCK_WEIGHT_ORIGINALLY(final_weights, bias, 1, "all_final_layer.2-1.linear.bias",
@@ -148,24 +148,24 @@ static const struct weight_spec final_table[] = {
 
 /* ---- forwards ---- */
 
-static int32_t padded(int32_t rows) {
+static int32_t zimage_padded(int32_t rows) {
     return (rows + PAD_TO - 1) / PAD_TO * PAD_TO;
 }
 
-static struct tensor image_rows(struct tensor all, const struct zimage_state *state) {
+static struct tensor zimage_image_rows(struct tensor all, const struct zimage_state *state) {
     return tensor_slice(all, 0, state->image_rows);
 }
 
-static struct tensor caption_rows(struct tensor all, const struct zimage_state *state) {
+static struct tensor zimage_caption_rows(struct tensor all, const struct zimage_state *state) {
     return tensor_slice(all, state->image_rows, all.dim[0] - state->image_rows);
 }
 
 /* Learned tokens in the rows from n on. */
-static void pad_rows(struct context *x, struct tensor rows, int32_t n, struct tensor pad) {
+static void zimage_pad_rows(struct context *x, struct tensor rows, int32_t n, struct tensor pad) {
     if (n < rows.dim[0]) op_repeat_row(x, tensor_slice(rows, n, rows.dim[0] - n), pad);
 }
 
-static void fill_rope(struct context *x, const struct visit_scope *scope) {
+static void zimage_fill_rope(struct context *x, const struct visit_scope *scope) {
     const struct zimage_settings *settings = scope->settings;
     const struct zimage_state *state = scope->lane->state;
     int32_t Y = scope->lane->latent.dim[1] / PATCH_SIDE, X = scope->lane->latent.dim[2] / PATCH_SIDE;
@@ -183,35 +183,35 @@ static void fill_rope(struct context *x, const struct visit_scope *scope) {
     for (int32_t i = Y * X; i < state->image_rows; i++)
         op_rope_table(x, tensor_slice(state->rope, i, 1), &rope);
     rope.grid[0] = (struct rope_grid){.start = {1, 0, 0}, .extent = {caption, 1, 1}};
-    op_rope_table(x, caption_rows(state->rope, state), &rope);
+    op_rope_table(x, zimage_caption_rows(state->rope, state), &rope);
 }
 
-static void forward_caption(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void zimage_forward_caption(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct caption_weights *w = weights;
     const struct zimage_settings *settings = scope->settings;
     const struct zimage_state *state = scope->lane->state;
     struct tensor text = scope->lane->text;
     struct modulation plain = {0};
-    fill_rope(x, scope);
+    zimage_fill_rope(x, scope);
     struct tensor n = context_tensor(x, DTYPE_F32, 2, text.dim);
     op_rms_norm(x, n, text, w->norm, settings->norm_eps, plain);
     op_linear(x, tensor_slice(state->caption, 0, text.dim[0]), n, w->weight,
               (struct epilogue){.bias = w->bias});
-    pad_rows(x, state->caption, text.dim[0], w->pad);
+    zimage_pad_rows(x, state->caption, text.dim[0], w->pad);
 }
 
 /* The rows of this visit's timesteps, [n_timesteps, C]. Where they are not hoisted there is one row, of
  * the evaluation under way. */
-static struct tensor rows_of(struct tensor rows, const struct visit_scope *scope) {
+static struct tensor zimage_rows_of(struct tensor rows, const struct visit_scope *scope) {
     return tensor_slice(rows, rows.dim[0] == 1 ? 0 : scope->timestep, scope->n_timesteps);
 }
 
 /* One block's rows of all blocks'. */
-static struct tensor rows_of_block(struct tensor all, const struct visit_scope *scope) {
-    return rows_of(tensor_reshape(tensor_slice(all, scope->number, 1), 2, all.dim + 1), scope);
+static struct tensor zimage_rows_of_block(struct tensor all, const struct visit_scope *scope) {
+    return zimage_rows_of(tensor_reshape(tensor_slice(all, scope->number, 1), 2, all.dim + 1), scope);
 }
 
-static void forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void zimage_forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct time_weights *w = weights;
     const struct zimage_settings *settings = scope->settings;
     const struct zimage_state *state = scope->lane->state;
@@ -221,47 +221,48 @@ static void forward_time(struct context *x, const void *weights, const struct vi
     for (int32_t i = 0; i < n; i++)
         op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i] * settings->time_scale);
     op_linear_few(x, h, f, w->in, w->in_bias, ACTIVATION_NONE);
-    op_linear_few(x, rows_of(state->time, scope), h, w->out, w->out_bias, ACTIVATION_SILU);
+    op_linear_few(x, zimage_rows_of(state->time, scope), h, w->out, w->out_bias, ACTIVATION_SILU);
 }
 
-static void modulate(struct context *x, const struct modulation_weights *w, struct tensor rows,
-                     const struct visit_scope *scope, enum activation activation) {
+static void zimage_modulate(struct context *x, const struct modulation_weights *w, struct tensor rows,
+                            const struct visit_scope *scope, enum activation activation) {
     const struct zimage_state *state = scope->lane->state;
-    op_linear_few(x, rows, rows_of(state->time, scope), w->weight, w->bias, activation);
+    op_linear_few(x, rows, zimage_rows_of(state->time, scope), w->weight, w->bias, activation);
 }
 
-static void forward_noise_modulation(struct context *x, const void *weights,
-                                     const struct visit_scope *scope) {
+static void zimage_forward_noise_modulation(struct context *x, const void *weights,
+                                            const struct visit_scope *scope) {
     const struct zimage_state *state = scope->lane->state;
-    modulate(x, weights, rows_of_block(state->noise_modulation, scope), scope, ACTIVATION_NONE);
+    zimage_modulate(x, weights, zimage_rows_of_block(state->noise_modulation, scope), scope, ACTIVATION_NONE);
 }
 
-static void forward_main_modulation(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void zimage_forward_main_modulation(struct context *x, const void *weights,
+                                           const struct visit_scope *scope) {
     const struct zimage_state *state = scope->lane->state;
-    modulate(x, weights, rows_of_block(state->main_modulation, scope), scope, ACTIVATION_NONE);
+    zimage_modulate(x, weights, zimage_rows_of_block(state->main_modulation, scope), scope, ACTIVATION_NONE);
 }
 
-static void forward_final_modulation(struct context *x, const void *weights,
-                                     const struct visit_scope *scope) {
+static void zimage_forward_final_modulation(struct context *x, const void *weights,
+                                            const struct visit_scope *scope) {
     const struct zimage_state *state = scope->lane->state;
-    modulate(x, weights, rows_of(state->final_scale, scope), scope, ACTIVATION_SILU);
+    zimage_modulate(x, weights, zimage_rows_of(state->final_scale, scope), scope, ACTIVATION_SILU);
 }
 
-static void forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void zimage_forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct embedder_weights *w = weights;
     const struct zimage_state *state = scope->lane->state;
     struct tensor latent = scope->lane->latent;
     int32_t Y = latent.dim[1] / PATCH_SIDE, X = latent.dim[2] / PATCH_SIDE;
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){Y * X, w->patch.dim[1]});
-    struct tensor rows = image_rows(state->tokens, state);
+    struct tensor rows = zimage_image_rows(state->tokens, state);
     op_patchify(x, patches, latent, PATCH_SIDE, PATCH_CHANNELS_LAST);
     op_linear(x, tensor_slice(rows, 0, Y * X), patches, w->patch, (struct epilogue){.bias = w->patch_bias});
-    pad_rows(x, rows, Y * X, w->pad);
-    op_widen(x, caption_rows(state->tokens, state), state->caption);
+    zimage_pad_rows(x, rows, Y * X, w->pad);
+    op_widen(x, zimage_caption_rows(state->tokens, state), state->caption);
 }
 
-static void attend(struct context *x, const struct layer_weights *w, struct tensor tokens, struct tensor rope,
-                   struct tensor n) {
+static void zimage_attend(struct context *x, const struct layer_weights *w, struct tensor tokens,
+                          struct tensor rope, struct tensor n) {
     int32_t head = w->q_norm.dim[0];
     int heads = tokens.dim[1] / head;
     float eps = 1e-5f; /* diffusers' Attention fixes it, whatever norm_eps says */
@@ -282,8 +283,9 @@ static void attend(struct context *x, const struct layer_weights *w, struct tens
     op_linear(x, n, q, w->out, none);
 }
 
-static void feed_forward(struct context *x, const struct layer_weights *w, float eps, struct tensor tokens,
-                         struct tensor n, struct modulation in, struct modulation out) {
+static void zimage_feed_forward(struct context *x, const struct layer_weights *w, float eps,
+                                struct tensor tokens, struct tensor n, struct modulation in,
+                                struct modulation out) {
     int32_t T = tokens.dim[0], chunk = row_chunk(T);
     struct epilogue none = {0};
     struct tensor a = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, w->w1.dim[0]});
@@ -302,56 +304,57 @@ static void feed_forward(struct context *x, const struct layer_weights *w, float
     }
 }
 
-static struct tensor quarter(struct tensor modulation, int i) {
+static struct tensor zimage_quarter(struct tensor modulation, int i) {
     int32_t all = modulation.dim[1], dim = all / 4;
     return tensor_slice(tensor_reshape(modulation, 1, &all), i * dim, dim);
 }
 
 /* modulation: [1, FOUR_DIM]; of rank 0 in the context refiner, which is not modulated. */
-static void forward_layer(struct context *x, const struct layer_weights *w,
-                          const struct zimage_settings *settings, struct tensor tokens, struct tensor rope,
-                          struct tensor modulation) {
+static void zimage_forward_layer(struct context *x, const struct layer_weights *w,
+                                 const struct zimage_settings *settings, struct tensor tokens,
+                                 struct tensor rope, struct tensor modulation) {
     struct modulation attention_in = {0}, attention_out = {.base = tokens}, ffn_in = {0}, ffn_out = {0};
     struct tensor n = context_tensor(x, DTYPE_F32, 2, tokens.dim);
     if (modulation.rank) {
-        attention_in.scale = quarter(modulation, 0);
-        attention_out.gate = quarter(modulation, 1);
-        ffn_in.scale = quarter(modulation, 2);
-        ffn_out.gate = quarter(modulation, 3);
+        attention_in.scale = zimage_quarter(modulation, 0);
+        attention_out.gate = zimage_quarter(modulation, 1);
+        ffn_in.scale = zimage_quarter(modulation, 2);
+        ffn_out.gate = zimage_quarter(modulation, 3);
     }
     op_rms_norm(x, n, tokens, w->norm1, settings->norm_eps, attention_in);
     uint64_t mark = x->scratch->used;
-    attend(x, w, tokens, rope, n);
+    zimage_attend(x, w, tokens, rope, n);
     x->scratch->used = mark;
     op_rms_norm(x, tokens, n, w->norm2, settings->norm_eps, attention_out);
-    feed_forward(x, w, settings->norm_eps, tokens, n, ffn_in, ffn_out);
+    zimage_feed_forward(x, w, settings->norm_eps, tokens, n, ffn_in, ffn_out);
 }
 
-static void forward_context(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void zimage_forward_context(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct zimage_state *state = scope->lane->state;
-    forward_layer(x, weights, scope->settings, state->caption, caption_rows(state->rope, state),
-                  (struct tensor){0});
+    zimage_forward_layer(x, weights, scope->settings, state->caption, zimage_caption_rows(state->rope, state),
+                         (struct tensor){0});
 }
 
-static void forward_noise(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void zimage_forward_noise(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct zimage_state *state = scope->lane->state;
-    forward_layer(x, weights, scope->settings, image_rows(state->tokens, state),
-                  image_rows(state->rope, state), rows_of_block(state->noise_modulation, scope));
+    zimage_forward_layer(x, weights, scope->settings, zimage_image_rows(state->tokens, state),
+                         zimage_image_rows(state->rope, state),
+                         zimage_rows_of_block(state->noise_modulation, scope));
 }
 
-static void forward_main(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void zimage_forward_main(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct zimage_state *state = scope->lane->state;
-    forward_layer(x, weights, scope->settings, state->tokens, state->rope,
-                  rows_of_block(state->main_modulation, scope));
+    zimage_forward_layer(x, weights, scope->settings, state->tokens, state->rope,
+                         zimage_rows_of_block(state->main_modulation, scope));
 }
 
 /* The model predicts data minus noise; flow matching wants noise minus data, hence the factor -1. */
-static void forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void zimage_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct final_weights *w = weights;
     const struct zimage_state *state = scope->lane->state;
     struct tensor latent = scope->lane->prediction;
     int32_t rows = latent.dim[1] / PATCH_SIDE * (latent.dim[2] / PATCH_SIDE), dim = state->tokens.dim[1];
-    struct tensor scale = tensor_reshape(rows_of(state->final_scale, scope), 1, &dim);
+    struct tensor scale = tensor_reshape(zimage_rows_of(state->final_scale, scope), 1, &dim);
     struct tensor n = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, dim});
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->weight.dim[0]});
     op_layer_norm(x, n, tensor_slice(state->tokens, 0, rows), (struct affine){.scale = scale}, 1e-6f);
@@ -362,37 +365,39 @@ static void forward_final(struct context *x, const void *weights, const struct v
 /* ---- the family ---- */
 
 /* Caption and context refiner never see the timestep. */
-static const struct block_kind kind_caption =
-    BLOCK_KIND("caption", "cap_embedder", caption_table, caption_weights, forward_caption,
+static const struct block_kind zimage_kind_caption =
+    BLOCK_KIND("caption", "cap_embedder", zimage_caption_table, caption_weights, zimage_forward_caption,
                .cadence = CADENCE_PROMPT, .keeps_types = true);
-static const struct block_kind kind_context =
-    BLOCK_KIND("context_refiner", "context_refiner.%d", context_table, layer_weights, forward_context,
-               .cadence = CADENCE_PROMPT);
-static const struct block_kind kind_time = BLOCK_KIND("time", "time", time_table, time_weights, forward_time,
-                                                      .cadence = CADENCE_TIMESTEP, .keeps_types = true);
-static const struct block_kind kind_noise_modulation =
-    BLOCK_KIND("noise_modulation", "noise_refiner.%d.modulation", noise_modulation_table, modulation_weights,
-               forward_noise_modulation, .cadence = CADENCE_TIMESTEP);
-static const struct block_kind kind_layer_modulation =
-    BLOCK_KIND("layer_modulation", "layers.%d.modulation", layer_modulation_table, modulation_weights,
-               forward_main_modulation, .cadence = CADENCE_TIMESTEP);
-static const struct block_kind kind_final_modulation =
-    BLOCK_KIND("final_modulation", "final_layer.modulation", final_modulation_table, modulation_weights,
-               forward_final_modulation, .cadence = CADENCE_TIMESTEP, .keeps_types = true);
-static const struct block_kind kind_embedder = BLOCK_KIND(
-    "embedder", "embedder", embedder_table, embedder_weights, forward_embedder, .keeps_types = true);
-static const struct block_kind kind_noise =
-    BLOCK_KIND("noise_refiner", "noise_refiner.%d", noise_table, layer_weights, forward_noise);
-static const struct block_kind kind_layer =
-    BLOCK_KIND("layer", "layers.%d", layer_table, layer_weights, forward_main);
-static const struct block_kind kind_final =
-    BLOCK_KIND("final", "final_layer", final_table, final_weights, forward_final, .keeps_types = true);
+static const struct block_kind zimage_kind_context =
+    BLOCK_KIND("context_refiner", "context_refiner.%d", zimage_context_table, layer_weights,
+               zimage_forward_context, .cadence = CADENCE_PROMPT);
+static const struct block_kind zimage_kind_time =
+    BLOCK_KIND("time", "time", zimage_time_table, time_weights, zimage_forward_time,
+               .cadence = CADENCE_TIMESTEP, .keeps_types = true);
+static const struct block_kind zimage_kind_noise_modulation =
+    BLOCK_KIND("noise_modulation", "noise_refiner.%d.modulation", zimage_noise_modulation_table,
+               modulation_weights, zimage_forward_noise_modulation, .cadence = CADENCE_TIMESTEP);
+static const struct block_kind zimage_kind_layer_modulation =
+    BLOCK_KIND("layer_modulation", "layers.%d.modulation", zimage_layer_modulation_table, modulation_weights,
+               zimage_forward_main_modulation, .cadence = CADENCE_TIMESTEP);
+static const struct block_kind zimage_kind_final_modulation = BLOCK_KIND(
+    "final_modulation", "final_layer.modulation", zimage_final_modulation_table, modulation_weights,
+    zimage_forward_final_modulation, .cadence = CADENCE_TIMESTEP, .keeps_types = true);
+static const struct block_kind zimage_kind_embedder =
+    BLOCK_KIND("embedder", "embedder", zimage_embedder_table, embedder_weights, zimage_forward_embedder,
+               .keeps_types = true);
+static const struct block_kind zimage_kind_noise =
+    BLOCK_KIND("noise_refiner", "noise_refiner.%d", zimage_noise_table, layer_weights, zimage_forward_noise);
+static const struct block_kind zimage_kind_layer =
+    BLOCK_KIND("layer", "layers.%d", zimage_layer_table, layer_weights, zimage_forward_main);
+static const struct block_kind zimage_kind_final = BLOCK_KIND(
+    "final", "final_layer", zimage_final_table, final_weights, zimage_forward_final, .keeps_types = true);
 
-static bool probe(const struct tensor_index *index) {
+static bool zimage_probe(const struct tensor_index *index) {
     return index_find(index, "cap_embedder.0.weight") && index_find(index, "x_pad_token");
 }
 
-static enum status check_dims(const struct component *c, struct error *e) {
+static enum status zimage_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     const struct zimage_settings *s = (const struct zimage_settings *)c->settings;
     int axes = 0;
@@ -410,34 +415,35 @@ static enum status check_dims(const struct component *c, struct error *e) {
         e, "a width of whole heads, even rope axes that sum to a head (axes_dims in config.json)");
 }
 
-static enum status configure(struct component *c, const struct config *config, struct error *e) {
+static enum status zimage_configure(struct component *c, const struct config *config, struct error *e) {
     (void)config;
-    return check_dims(c, e);
+    return zimage_check_dims(c, e);
 }
 
 /* Modulation right before the block that reads it, as the visits of an evaluation have it if they are not
  * hoisted. */
-static int blocks(const struct component *c, struct block_ref *refs) {
+static int zimage_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0, refiners = c->dims[REFINERS];
-    refs[n++] = (struct block_ref){.kind = &kind_caption};
-    for (int i = 0; i < refiners; i++) refs[n++] = (struct block_ref){.kind = &kind_context, .number = i};
-    refs[n++] = (struct block_ref){.kind = &kind_time};
-    refs[n++] = (struct block_ref){.kind = &kind_embedder};
+    refs[n++] = (struct block_ref){.kind = &zimage_kind_caption};
+    for (int i = 0; i < refiners; i++)
+        refs[n++] = (struct block_ref){.kind = &zimage_kind_context, .number = i};
+    refs[n++] = (struct block_ref){.kind = &zimage_kind_time};
+    refs[n++] = (struct block_ref){.kind = &zimage_kind_embedder};
     for (int i = 0; i < refiners; i++) {
-        refs[n++] = (struct block_ref){.kind = &kind_noise_modulation, .number = i};
-        refs[n++] = (struct block_ref){.kind = &kind_noise, .number = i};
+        refs[n++] = (struct block_ref){.kind = &zimage_kind_noise_modulation, .number = i};
+        refs[n++] = (struct block_ref){.kind = &zimage_kind_noise, .number = i};
     }
     for (int i = 0; i < c->dims[LAYERS]; i++) {
-        refs[n++] = (struct block_ref){.kind = &kind_layer_modulation, .number = i};
-        refs[n++] = (struct block_ref){.kind = &kind_layer, .number = i};
+        refs[n++] = (struct block_ref){.kind = &zimage_kind_layer_modulation, .number = i};
+        refs[n++] = (struct block_ref){.kind = &zimage_kind_layer, .number = i};
     }
-    refs[n++] = (struct block_ref){.kind = &kind_final_modulation};
-    refs[n++] = (struct block_ref){.kind = &kind_final};
+    refs[n++] = (struct block_ref){.kind = &zimage_kind_final_modulation};
+    refs[n++] = (struct block_ref){.kind = &zimage_kind_final};
     return n;
 }
 
-static void declare_rows(const struct component *c, struct zimage_state *s, int32_t rows, struct arena *arena,
-                         bool *ok) {
+static void zimage_declare_rows(const struct component *c, struct zimage_state *s, int32_t rows,
+                                struct arena *arena, bool *ok) {
     const int32_t *d = c->dims;
     s->time = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[ADA]}, ok);
     s->noise_modulation = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[REFINERS], rows, d[FOUR_DIM]}, ok);
@@ -445,25 +451,26 @@ static void declare_rows(const struct component *c, struct zimage_state *s, int3
     s->final_scale = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[DIM]}, ok);
 }
 
-static void share_rows(struct zimage_state *s, const struct zimage_state *from) {
+static void zimage_share_rows(struct zimage_state *s, const struct zimage_state *from) {
     s->time = from->time;
     s->noise_modulation = from->noise_modulation;
     s->main_modulation = from->main_modulation;
     s->final_scale = from->final_scale;
 }
 
-static void declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                    struct arena *pictures, bool *ok) {
+static void zimage_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                           struct arena *pictures, bool *ok) {
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct zimage_state *s = lanes[i].state;
         const struct zimage_state *shared = lanes[lane_first_of_prompt(lanes, i)].state;
-        int32_t caption = padded(lanes[i].text.dim[0]), dim = c->dims[DIM];
-        s->image_rows = padded(lanes[i].latent.dim[1] / PATCH_SIDE * (lanes[i].latent.dim[2] / PATCH_SIDE));
+        int32_t caption = zimage_padded(lanes[i].text.dim[0]), dim = c->dims[DIM];
+        s->image_rows =
+            zimage_padded(lanes[i].latent.dim[1] / PATCH_SIDE * (lanes[i].latent.dim[2] / PATCH_SIDE));
         int32_t rows = s->image_rows + caption;
         s->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, dim}, ok);
-        i ? share_rows(s, lanes[0].state)
-          : declare_rows(c, s, lanes[0].hoisted ? lanes[0].hoisted : 1, arena, ok);
+        i ? zimage_share_rows(s, lanes[0].state)
+          : zimage_declare_rows(c, s, lanes[0].hoisted ? lanes[0].hoisted : 1, arena, ok);
         if (shared != s) {
             s->rope = shared->rope;
             s->caption = shared->caption;
@@ -474,10 +481,10 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
     }
 }
 
-static const char *const ignorable[] = {"norm_final.", NULL};
-static const char *const architectures[] = {"lumina2", "z_image", "zimage", NULL};
+static const char *const zimage_ignorable[] = {"norm_final.", NULL};
+static const char *const zimage_architectures[] = {"lumina2", "z_image", "zimage", NULL};
 /* Z-Image and Z-Image-Turbo, 6.15 B. */
-static const struct dimension dimensions[] = {
+static const struct dimension zimage_dimensions[] = {
     {"heads", 30, 1, 1024, .place = HEADS, .key = "n_heads"},
     {"axis0", 32, 2, 256, .place = AXES},
     {"axis1", 48, 2, 256, .place = AXES + 1},
@@ -499,7 +506,7 @@ static const struct dimension dimensions[] = {
 
 #define SETTING(key, field, type_, published, least, most)                                                   \
     { {key}, offsetof(struct zimage_settings, field), type_, published, least, most }
-static const struct setting settings[] = {
+static const struct setting zimage_settings[] = {
     SETTING("rope_theta", rope_theta, SETTING_DOUBLE, 256, 1, 1e12),
     SETTING("norm_eps", norm_eps, SETTING_FLOAT, 1e-5, 0, 1),
     SETTING("t_scale", time_scale, SETTING_FLOAT, 1000, 1e-6, 1e9),
@@ -508,7 +515,7 @@ static const struct setting settings[] = {
     SETTING("axes_dims.2", axis_dim[2], SETTING_INT, 48, 2, 512),
 };
 
-static void follow(struct component *c) {
+static void zimage_follow(struct component *c) {
     struct zimage_settings *s = (struct zimage_settings *)c->settings;
     int32_t *d = c->dims;
     for (int i = 0; i < 3; i++) s->axis_dim[i] = d[AXES + i];
@@ -521,7 +528,7 @@ static void follow(struct component *c) {
     d[PATCH] = PATCH_SIDE * PATCH_SIDE * d[LATENT];
 }
 
-static void derive(struct component *c) {
+static void zimage_derive(struct component *c) {
     int32_t *d = c->dims;
     d[ONE] = 1;
     d[FOUR_DIM] = d[DIM] <= INT32_MAX / 4 ? 4 * d[DIM] : 0;
@@ -531,7 +538,7 @@ static void derive(struct component *c) {
     c->latent_channels = d[LATENT];
 }
 
-static const struct state_tensor state_tensors[] = {
+static const struct state_tensor zimage_state_tensors[] = {
     STATE_TENSOR(zimage_state, tokens), STATE_TENSOR(zimage_state, rope), STATE_TENSOR(zimage_state, caption),
     STATE_TENSOR(zimage_state, time)};
 
@@ -539,23 +546,23 @@ const struct family family_zimage = {
     .name = "zimage",
     .kind = FAMILY_DENOISER,
     .word = "transformer",
-    .architectures = architectures,
+    .architectures = zimage_architectures,
     .config_key = "_class_name",
     .config_value = "ZImageTransformer2DModel",
-    .probe = probe,
-    .dimensions = dimensions,
-    .n_dimensions = COUNT_OF(dimensions),
-    .settings = settings,
-    .n_settings = COUNT_OF(settings),
-    .configure = configure,
-    .follow = follow,
-    .derive = derive,
+    .probe = zimage_probe,
+    .dimensions = zimage_dimensions,
+    .n_dimensions = COUNT_OF(zimage_dimensions),
+    .settings = zimage_settings,
+    .n_settings = COUNT_OF(zimage_settings),
+    .configure = zimage_configure,
+    .follow = zimage_follow,
+    .derive = zimage_derive,
     .config_rest = "\"all_patch_size\": [2], \"all_f_patch_size\": [1], \"qk_norm\": true, "
                    "\"axes_lens\": [1536, 512, 512]",
-    .blocks = blocks,
-    .ignorable = ignorable,
+    .blocks = zimage_blocks,
+    .ignorable = zimage_ignorable,
     .lane_state_bytes = sizeof(struct zimage_state),
-    .state = state_tensors,
-    .n_state = COUNT_OF(state_tensors),
-    .declare = declare,
+    .state = zimage_state_tensors,
+    .n_state = COUNT_OF(zimage_state_tensors),
+    .declare = zimage_declare,
 };
