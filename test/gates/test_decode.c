@@ -292,10 +292,10 @@ static void decode_shifted(const char *shift, char hash[HEX]) {
     struct rig rig;
     struct sluice_request request = request_decode(NULL);
     char command[1024], line[64] = "";
-    if (shift) snprintf(line, sizeof line, "\"shift_factor\": %s, ", shift);
+    if (shift) snprintf(line, sizeof line, ", \"shift_factor\": %s", shift);
     snprintf(
         command, sizeof command,
-        "cd '%s' && sed 's/\"shift_factor\": [0-9.]*, /%s/' only/vae/config.json >spoilt/vae/config.json",
+        "cd '%s' && sed 's/, \"shift_factor\": [0-9.]*/%s/' only/vae/config.json >spoilt/vae/config.json",
         temporary, line);
     shell(command);
     if (!open_alone(&rig, (options){.vae = under("spoilt/vae")}, "shifted")) return;
