@@ -161,6 +161,7 @@ struct sluice_image {
     const uint8_t *rgb; /* height rows of width RGB triples, packed; valid during the call */
     uint64_t seed;
     const char *sha256; /* hex, of the rows */
+    int frame, frames;  /* 0 .. frames-1: those of a video come one after another; frames 1: a picture */
 };
 
 enum sluice_level { SLUICE_WARNING = 1, SLUICE_INFO = 2 };
@@ -236,6 +237,7 @@ struct sluice_request {
     const char
         *type; /* keep weights of transformer and text encoders in this type, converted as they are read:
                   "f8_e4m3", "q8_0", "q4_k" ...: fewer bytes, other pixels. NULL: as files have them */
+    int frames, fps; /* of a video; 0 or 1: a picture, and fps means nothing */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */

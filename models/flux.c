@@ -194,7 +194,7 @@ static const struct weight_spec flux_final_table[] = {
 
 /* Rows of a latent's tokens. */
 static int32_t flux_tokens_of(struct tensor latent) {
-    return latent.dim[1] / PATCH_SIDE * (latent.dim[2] / PATCH_SIDE);
+    return latent.dim[1] * (latent.dim[2] / PATCH_SIDE) * (latent.dim[3] / PATCH_SIDE);
 }
 
 static int flux_n_references(const struct lane *lane) {
@@ -237,7 +237,7 @@ static void flux_product(struct context *x, struct tensor out, struct tensor in,
 
 static struct rope_grid flux_grid_of(struct tensor latent, int32_t first_axis) {
     return (struct rope_grid){.start = {first_axis, 0, 0},
-                              .extent = {1, latent.dim[1] / PATCH_SIDE, latent.dim[2] / PATCH_SIDE}};
+                              .extent = {1, latent.dim[2] / PATCH_SIDE, latent.dim[3] / PATCH_SIDE}};
 }
 
 static void flux_fill_rope(struct context *x, const struct visit_scope *scope) {
@@ -346,13 +346,14 @@ static void flux_forward_embedder(struct context *x, const void *weights, const 
     int32_t patch = PATCH_SIDE * PATCH_SIDE * lane->latent.dim[0];
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){all, in});
     struct tensor image = tensor_slice(patches, 0, first);
-    op_patchify(x, flux_columns(image, 0, patch), lane->latent, PATCH_SIDE, PATCH_CHANNELS_FIRST);
+    op_patchify(x, flux_columns(image, 0, patch), latent_planes(lane->latent), PATCH_SIDE,
+                PATCH_CHANNELS_FIRST);
     if (in > patch)
-        op_patchify(x, flux_columns(image, patch, in - patch), lane->control, PATCH_SIDE,
+        op_patchify(x, flux_columns(image, patch, in - patch), latent_planes(lane->control), PATCH_SIDE,
                     PATCH_CHANNELS_FIRST);
     for (int i = 0; i < flux_n_references(lane); i++) {
         int32_t rows = flux_tokens_of(lane->reference[i]);
-        op_patchify(x, tensor_slice(patches, first, rows), lane->reference[i], PATCH_SIDE,
+        op_patchify(x, tensor_slice(patches, first, rows), latent_planes(lane->reference[i]), PATCH_SIDE,
                     PATCH_CHANNELS_FIRST);
         first += rows;
     }
@@ -499,7 +500,7 @@ static void flux_forward_final(struct context *x, const void *weights, const str
     op_layer_norm(x, n, tensor_slice(flux_picture_rows(state->tokens, scope->lane), 0, rows), affine,
                   flux_norm_eps);
     flux_product(x, patches, n, &w->linear);
-    op_unpatchify(x, latent, patches, PATCH_SIDE, PATCH_CHANNELS_FIRST, 1);
+    op_unpatchify(x, latent_planes(latent), patches, PATCH_SIDE, PATCH_CHANNELS_FIRST, 1);
 }
 
 /* ---- the family ---- */

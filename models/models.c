@@ -1,6 +1,7 @@
 /* The table of families and recipes: see models.h. */
 #include "models/models.h"
 
+#include <math.h>
 #include <string.h>
 
 const struct family *const families[] = {
@@ -51,12 +52,18 @@ static const struct recipe recipe_zimage = {
                        .classes = {"Qwen3Model", "Qwen2Tokenizer"}}},
              DENOISER(family_zimage),
              VAE_KL},
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1}},
+    .n_conditions = 1,
+    .span = {{1, INFINITY}},
     .pipelines = {"ZImagePipeline", "ZImageImg2ImgPipeline"},
     .patch = 2,
     .shift_rule = FLOW_SHIFT_FIXED,
     .flow_shift = 3.0,
     .grid = FLOW_GRID_F32,
-    .timestep = TIMESTEP_OF_PICTURE,
+    .prediction = &prediction_flow_of_picture,
+    .schedule = &schedule_flow,
+    .sampler = &sampler_euler,
+    .guide = guidance_plain,
     .samples_init = true,
     .width = 1024,
     .height = 1024,
@@ -74,7 +81,7 @@ static const struct recipe recipe_zimage = {
     .slot = {{.family = &family_clip, .flag = "--clip_l", .folder = "text_encoder",                            \
               .prefixes = clip_l_prefixes,                                                                     \
               .text = {.first = "<|startoftext|>", .last = "<|endoftext|>", .pad = "<|endoftext|>",            \
-                       .tokens_max = 77, .pools = true, .tokenizer = "CLIP BPE",                               \
+                       .tokens_max = 77, .tokenizer = "CLIP BPE",                               \
                        .tokenizer_folder = "tokenizer",                                                        \
                        .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or the "          \
                                          "tokenizer of openai/clip-vit-large-patch14",                         \
@@ -87,8 +94,11 @@ static const struct recipe recipe_zimage = {
                                          "spiece.model of google/t5-v1_1-xxl",                                 \
                        .classes = {"T5EncoderModel", "T5TokenizerFast"}}},                                     \
              DENOISER(family_flux), VAE_KL},                                                                   \
+    .condition = {{.slot = 1, .what = CONDITION_TOKENS}, {.slot = 0, .what = CONDITION_POOLED}},               \
+    .n_conditions = 2, .span = {{2, INFINITY}},                                                                \
     .patch = 2, .shift_line = {.base_shift = 0.5, .max_shift = 1.15, .base_tokens = 256, .max_tokens = 4096},  \
-    .grid = FLOW_GRID_F64, .timestep = TIMESTEP_OF_NOISE, .samples_init = true,                                \
+    .grid = FLOW_GRID_F64, .prediction = &prediction_flow, .schedule = &schedule_flow,                      \
+    .sampler = &sampler_euler, .guide = guidance_plain, .samples_init = true,                                \
     .width = 1024, .height = 1024, .cfg_scale = 1
 /* clang-format on */
 
@@ -138,7 +148,7 @@ static const struct recipe recipe_flux_fill = {
     .dimension = {{"fill", 1}},
     .pipelines = {"FluxFillPipeline"},
     .shift_rule = FLOW_SHIFT_BY_TOKENS,
-    .fills = true,
+    .concat = CONCAT_MASKED,
     .steps = 50,
     .guidance = 30,
     .takes_guidance = true,
@@ -158,6 +168,13 @@ int recipe_slot(const struct recipe *recipe, enum family_kind kind) {
 const struct family *recipe_family(const struct recipe *recipe, enum family_kind kind) {
     int slot = recipe_slot(recipe, kind);
     return slot < SLOTS_MAX ? recipe->slot[slot].family : NULL;
+}
+
+const struct condition *recipe_condition(const struct recipe *recipe, int slot, enum condition_kind what) {
+    for (int i = 0; i < recipe->n_conditions; i++)
+        if (recipe->condition[i].slot == slot && recipe->condition[i].what == what)
+            return &recipe->condition[i];
+    return NULL;
 }
 
 int recipe_count(const struct recipe *recipe, const struct family *family) {

@@ -3,6 +3,9 @@
 #define SLUICE_MODELS_H
 
 #include "engine/run/family.h"
+#include "engine/sample/prediction.h"
+#include "engine/sample/sampler.h"
+#include "engine/sample/schedule.h"
 
 extern const struct family family_zimage;         /* denoiser; models/zimage.c */
 extern const struct family family_flux;           /* denoiser; models/flux.c */
@@ -26,8 +29,8 @@ struct text_recipe {
     const char *pad;        /* shorter ones are padded to tokens_max with this token; NULL: they stay short */
     int tokens_max;         /* with all that is around it; of longer ones the first are seen */
     const char *special[3]; /* tokens of the template that the tokenizer must know, NULL-terminated */
-    bool pools;             /* the row of the first `last` token is what the denoiser sees */
-    const char *tokenizer;  /* its kind, as tokenizer_kind() names it: "BPE", "CLIP BPE", "unigram" */
+    int dropped; /* tokens of the template before the prompt, whose rows the denoiser does not see */
+    const char *tokenizer;        /* its kind, as tokenizer_kind() names it: "BPE", "CLIP BPE", "unigram" */
     const char *tokenizer_folder; /* of Hugging Face's layout */
     const char *tokenizer_from;   /* where a missing tokenizer is usually found */
     const char *classes[2];       /* of encoder and tokenizer in model_index.json */
@@ -61,9 +64,6 @@ enum flow_shift_rule {
  * rounded, as NumPy does. */
 enum flow_grid { FLOW_GRID_F32, FLOW_GRID_F64 };
 
-/* What a denoiser is told of a timestep of 1000 sigma: the part of noise, or of picture. */
-enum timestep_input { TIMESTEP_OF_NOISE, TIMESTEP_OF_PICTURE };
-
 /* mu at two numbers of tokens. */
 struct flow_shift_line {
     double base_shift, max_shift;
@@ -71,6 +71,35 @@ struct flow_shift_line {
 };
 
 enum { RECIPE_DIMENSIONS_MAX = 2 };
+
+enum { CONDITIONS_MAX = 8, DENOISER_SPANS_MAX = 2 };
+
+enum condition_kind { CONDITION_TOKENS, CONDITION_POOLED };
+
+/* What a denoiser sees of a prompt: rows of its text, or columns of its pooled row, from one slot. Of each
+ * kind a slot has one at most. */
+struct condition {
+    int slot;
+    enum condition_kind what;
+    int layers_left_out; /* the output of all layers but so many last ones is read; 0: the encoder's own end
+                          */
+    bool beside;         /* its rows begin where those of the tokens before begin, its columns behind theirs;
+                            else it lies below all before. Pooled ones lie beside each other always */
+    int padded_to;       /* rows, with zeros; 0: as many as there are */
+};
+
+/* Steps from the first whose sigma is at most first_sigma are this denoiser's, up to the next span. */
+struct denoiser_span {
+    int slot;
+    float first_sigma; /* 0 ends the list */
+};
+
+/* What a denoiser reads beside the latent. */
+enum concat_rule {
+    CONCAT_NONE,
+    CONCAT_MASKED, /* the latent of the picture around the mask, then the mask, a channel a pixel under a
+                      latent pixel; such a model needs both */
+};
 
 /* A pipeline. One session runs every recipe. */
 struct recipe {
@@ -84,21 +113,28 @@ struct recipe {
         const char *name;
         int value;
     } dimension[RECIPE_DIMENSIONS_MAX];
+    struct condition condition[CONDITIONS_MAX];
+    int n_conditions;
+    struct denoiser_span span[DENOISER_SPANS_MAX + 1];
     const char *pipelines[4]; /* _class_names in model_index.json, NULL-terminated */
-    int patch; /* latent pixels on a token's side: width and height are multiples of patch * factor */
+    int patch;      /* latent pixels on a token's side: width and height are multiples of patch * factor */
+    int frames_max; /* of a video; 0: it draws pictures */
+    const struct prediction *prediction;
+    const struct schedule *schedule;
+    const struct sampler *sampler;
+    guidance_rule *guide;
+    enum concat_rule concat;
     /* Schedule, where scheduler_config.json does not say. */
     enum flow_shift_rule shift_rule;
     double flow_shift;
     struct flow_shift_line shift_line;
-    enum flow_grid grid;          /* how evenly spaced values are rounded */
-    enum timestep_input timestep; /* what the denoiser is told */
+    enum flow_grid grid; /* how evenly spaced values are rounded */
     /* Pictures. */
     bool samples_init;  /* pictures to start from are drawn from the encoder's distribution, not its mean */
     int references_max; /* pictures to refer to */
     bool references_if_unnamed; /* only where no model_index.json names another pipeline */
-    bool fills;                 /* needs a picture and a mask */
     /* Defaults where the model's folder has no sluice.json. */
-    int width, height, steps;
+    int width, height, frames, steps; /* frames 0: one */
     double cfg_scale, guidance, strength;
     bool takes_guidance;
 };
@@ -118,5 +154,7 @@ const struct slot *models_slot(int i);
 bool slot_takes(const struct slot *slot, const struct family *family, const char *prefix);
 /* The first recipe with a slot that takes them, and the slot's number; NULL: none has one. */
 const struct recipe *models_place(const struct family *family, const char *prefix, int *slot);
+/* What is seen of that slot, or NULL. */
+const struct condition *recipe_condition(const struct recipe *recipe, int slot, enum condition_kind what);
 
 #endif

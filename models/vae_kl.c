@@ -59,7 +59,7 @@ static void vae_kl_forward_in(struct context *x, const void *weights, const stru
     const struct in_weights *w = weights;
     const struct vae_settings *settings = scope->settings;
     struct vae_state *state = scope->lane->state;
-    struct tensor latent = scope->lane->latent;
+    struct tensor latent = latent_planes(scope->lane->latent);
     int32_t Y = latent.dim[1], X = latent.dim[2], dim[3] = {Y, X, latent.dim[0]};
     struct tensor image = context_tensor(x, DTYPE_F32, 3, dim), mixed = image;
     struct conv_options plain = {.upsample = 1};
@@ -90,7 +90,7 @@ static void vae_kl_forward_out(struct context *x, const void *weights, const str
     struct tensor in = state->canvas.picture;
     struct conv_options options = {.activation = ACTIVATION_SILU, .upsample = 1};
     options.norm = vae_measure(x, scope->settings, in, w->norm, w->norm_bias);
-    op_conv2d(x, scope->lane->picture, in, w->weight, (struct epilogue){.bias = w->bias}, options);
+    op_conv2d(x, lane_picture(scope->lane), in, w->weight, (struct epilogue){.bias = w->bias}, options);
 }
 
 /* ---- the family ---- */
@@ -176,8 +176,8 @@ static void vae_kl_declare(const struct component *c, struct lane *lanes, int n_
     struct vae_state first = {0};
     (void)arena;
     for (int i = 0; i < c->dims[LEVELS]; i++)
-        levels[i] = (struct canvas_level){.Y = lanes[0].latent.dim[1] << i,
-                                          .X = lanes[0].latent.dim[2] << i,
+        levels[i] = (struct canvas_level){.Y = lanes[0].latent.dim[2] << i,
+                                          .X = lanes[0].latent.dim[3] << i,
                                           .before = c->dims[CHANNELS + (i ? i - 1 : 0)],
                                           .channels = c->dims[CHANNELS + i],
                                           .n_resnets = c->dims[RESNETS] + (i ? 0 : VAE_MID_RESNETS)};

@@ -58,7 +58,7 @@ static void vae_kl_encoder_forward_in(struct context *x, const void *weights,
                                       const struct visit_scope *scope) {
     const struct conv_weights *w = weights;
     struct vae_state *state = scope->lane->state;
-    struct tensor in = scope->lane->picture;
+    struct tensor in = lane_picture(scope->lane);
     struct tensor out = canvas_put(&state->canvas, state->front[0], in.dim[0], in.dim[1], w->weight.dim[0]);
     op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias},
               (struct conv_options){.upsample = 1});
@@ -171,8 +171,8 @@ static int64_t vae_kl_encoder_measure_lane(const struct component *c, const stru
     struct canvas_level levels[CANVAS_LEVELS_MAX];
     int n = c->dims[LEVELS];
     for (int i = 0; i < n; i++)
-        levels[i] = (struct canvas_level){.Y = lane->picture.dim[0] >> i,
-                                          .X = lane->picture.dim[1] >> i,
+        levels[i] = (struct canvas_level){.Y = lane->picture.dim[1] >> i,
+                                          .X = lane->picture.dim[2] >> i,
                                           .before = c->dims[CHANNELS + (i ? i - 1 : 0)],
                                           .channels = c->dims[CHANNELS + i],
                                           .n_resnets = c->dims[RESNETS] + (i + 1 == n ? VAE_MID_RESNETS : 0)};

@@ -168,7 +168,7 @@ static void zimage_pad_rows(struct context *x, struct tensor rows, int32_t n, st
 static void zimage_fill_rope(struct context *x, const struct visit_scope *scope) {
     const struct zimage_settings *settings = scope->settings;
     const struct zimage_state *state = scope->lane->state;
-    int32_t Y = scope->lane->latent.dim[1] / PATCH_SIDE, X = scope->lane->latent.dim[2] / PATCH_SIDE;
+    int32_t Y = scope->lane->latent.dim[2] / PATCH_SIDE, X = scope->lane->latent.dim[3] / PATCH_SIDE;
     int32_t caption = state->caption.dim[0];
     struct rope_options rope = {
         .theta = settings->rope_theta,
@@ -252,10 +252,10 @@ static void zimage_forward_embedder(struct context *x, const void *weights, cons
     const struct embedder_weights *w = weights;
     const struct zimage_state *state = scope->lane->state;
     struct tensor latent = scope->lane->latent;
-    int32_t Y = latent.dim[1] / PATCH_SIDE, X = latent.dim[2] / PATCH_SIDE;
+    int32_t Y = latent.dim[2] / PATCH_SIDE, X = latent.dim[3] / PATCH_SIDE;
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){Y * X, w->patch.dim[1]});
     struct tensor rows = zimage_image_rows(state->tokens, state);
-    op_patchify(x, patches, latent, PATCH_SIDE, PATCH_CHANNELS_LAST);
+    op_patchify(x, patches, latent_planes(latent), PATCH_SIDE, PATCH_CHANNELS_LAST);
     op_linear(x, tensor_slice(rows, 0, Y * X), patches, w->patch, (struct epilogue){.bias = w->patch_bias});
     zimage_pad_rows(x, rows, Y * X, w->pad);
     op_widen(x, zimage_caption_rows(state->tokens, state), state->caption);
@@ -353,13 +353,13 @@ static void zimage_forward_final(struct context *x, const void *weights, const s
     const struct final_weights *w = weights;
     const struct zimage_state *state = scope->lane->state;
     struct tensor latent = scope->lane->prediction;
-    int32_t rows = latent.dim[1] / PATCH_SIDE * (latent.dim[2] / PATCH_SIDE), dim = state->tokens.dim[1];
+    int32_t rows = latent.dim[2] / PATCH_SIDE * (latent.dim[3] / PATCH_SIDE), dim = state->tokens.dim[1];
     struct tensor scale = tensor_reshape(zimage_rows_of(state->final_scale, scope), 1, &dim);
     struct tensor n = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, dim});
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->weight.dim[0]});
     op_layer_norm(x, n, tensor_slice(state->tokens, 0, rows), (struct affine){.scale = scale}, 1e-6f);
     op_linear(x, patches, n, w->weight, (struct epilogue){.bias = w->bias});
-    op_unpatchify(x, latent, patches, PATCH_SIDE, PATCH_CHANNELS_LAST, -1);
+    op_unpatchify(x, latent_planes(latent), patches, PATCH_SIDE, PATCH_CHANNELS_LAST, -1);
 }
 
 /* ---- the family ---- */
@@ -466,7 +466,7 @@ static void zimage_declare(const struct component *c, struct lane *lanes, int n_
         const struct zimage_state *shared = lanes[lane_first_of_prompt(lanes, i)].state;
         int32_t caption = zimage_padded(lanes[i].text.dim[0]), dim = c->dims[DIM];
         s->image_rows =
-            zimage_padded(lanes[i].latent.dim[1] / PATCH_SIDE * (lanes[i].latent.dim[2] / PATCH_SIDE));
+            zimage_padded(lanes[i].latent.dim[2] / PATCH_SIDE * (lanes[i].latent.dim[3] / PATCH_SIDE));
         int32_t rows = s->image_rows + caption;
         s->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, dim}, ok);
         i ? zimage_share_rows(s, lanes[0].state)

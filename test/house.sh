@@ -35,7 +35,7 @@ may kernels/cuda 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/cuda/*'
 may loaders 'engine/base/*' 'loaders/*'
 may engine/run 'engine/base/*' 'engine/run/*' kernels/ops.h kernels/device.h
 may engine/sample 'engine/base/*' 'engine/sample/*'
-may models 'engine/base/*' 'engine/run/*' kernels/ops.h 'models/*'
+may models 'engine/base/*' 'engine/run/*' 'engine/sample/*' kernels/ops.h 'models/*'
 may engine/open engine/sluice.h 'engine/base/*' 'engine/run/*' 'engine/open/*' 'loaders/*' models/models.h
 may engine/api engine/sluice.h 'engine/base/*' 'engine/run/*' 'engine/sample/*' 'engine/open/*' 'engine/api/*' 'kernels/*' 'loaders/*' 'models/*'
 may engine/bench 'engine/*' 'kernels/*' 'loaders/*' 'models/*'

@@ -2,6 +2,8 @@
 #include "engine/api/advice_json.h"
 #include "loaders/json.h"
 
+#include "engine/api/stages.h"
+
 #include "engine/run/advice.h"
 
 /* Less than that is lost in what rates do not know. */
@@ -37,8 +39,8 @@ static void put_machine(const struct job *job, json_t *list) {
 }
 
 static int denoise_stage(const struct job *job) {
-    for (int s = 0; s < job->n_stages; s++)
-        if (job->kind[s] == STAGE_DENOISE) return s;
+    for (int s = 0; s < job->layout.n_stages; s++)
+        if (job->layout.kind[s] == &stage_denoise) return s;
     return -1;
 }
 

@@ -1,27 +1,25 @@
 /* A job: a request made concrete for one model and device. Everything that can be known before a weight is
- * read: tokens, schedule, lanes, stages, visits, what they need, the plan. */
+ * read: tokens, schedule, calls of the denoiser, what they need, the plan. How it is laid out in stages is in
+ * layout.h. */
 #ifndef SLUICE_API_JOB_H
 #define SLUICE_API_JOB_H
 
-#include "engine/open/model.h"
+#include "engine/api/layout.h"
 #include "engine/api/pictures.h"
-#include "engine/open/prompt.h"
 #include "engine/api/retyped.h"
-#include "engine/run/executor.h"
+#include "engine/open/model.h"
+#include "engine/open/prompt.h"
 
-enum { PROMPTS_MAX = 2, BATCH_MAX = 64 };
-
-enum stage_kind { STAGE_TEXT, STAGE_ENCODE, STAGE_HOIST, STAGE_DENOISE, STAGE_DECODE };
-
-/* Pictures that are encoded, in the order of their draws from an image's noise. */
-enum encoded_kind { ENCODED_INIT, ENCODED_MASKED, ENCODED_REFERENCE };
-enum { ENCODED_MAX = 2 + LANE_REFERENCES_MAX };
+/* Pictures that are encoded, in the order of their stages; of an autoencoder's also in that of their draws
+ * from an image's noise. */
+enum encoded_kind { ENCODED_VISION, ENCODED_INIT, ENCODED_MASKED, ENCODED_REFERENCE };
 
 struct encoded {
     enum encoded_kind kind;
-    int reference;         /* number, of references */
-    struct tensor resized; /* [Y, X, 3] U8: the picture at the size that is encoded; rank 0: it has it */
-    struct tensor picture, moments; /* views of what all encoded pictures share */
+    int slot;
+    int reference;            /* number, of references and what vision encoders see of them */
+    struct picture_size size; /* as it is encoded */
+    int n_tokens;             /* that a vision encoder makes of it */
 };
 
 /* Where jobs are for. */
@@ -30,6 +28,22 @@ struct job_place {
     struct device *device;
     struct retyped *retyped; /* the session's; NULL: no request asks for a type */
 };
+
+/* One evaluation of the denoiser for every image. */
+struct denoiser_call {
+    int step, evaluation; /* of the step, from 0 */
+    bool ends_step;
+    float sigma;       /* where the sample stands */
+    float input_scale; /* of what is read of it */
+    double scale;      /* of guidance */
+};
+
+/* Calls of one denoiser. */
+struct job_span {
+    int slot, first_call, n_calls;
+};
+
+enum { GATHERED_MAX = TABLES_MAX * PROMPTS_MAX };
 
 struct job {
     struct sys *sys;
@@ -41,49 +55,35 @@ struct job {
     enum precision precision; /* of text encoder and denoiser */
     enum dtype weights;       /* what theirs are converted to; N_DTYPES: nothing */
 
-    int n_prompts, batch; /* prompt 0 is the positive one */
-    /* Images that are denoised at once, at most; they make so many groups, which take turns in every step. */
-    int together, groups;
-    bool tiled;   /* the decoder's whole pictures are as small as can be */
-    int hoisted;  /* evaluations whose rows are computed before the loop: all of them, or 0 */
-    int32_t Y, X; /* of the latent */
+    int n_prompts, batch;              /* prompt 0 is the positive one */
+    int32_t C, F, Y, X;                /* of the latent */
     int n_texts, text_slot[SLOTS_MAX]; /* of the text encoders, in their order */
     struct prompt_tokens tokens[SLOTS_MAX][PROMPTS_MAX];
+    struct block rows[SLOTS_MAX][GATHERED_MAX]; /* of tables, as component_visits counts them */
     int steps;                 /* that are run: a picture to start from leaves out the first */
     float *sigmas, *timesteps; /* steps + 1, steps */
-    float *inputs;             /* steps: what the denoiser is told of the timestep */
+    int n_calls;
+    struct denoiser_call *calls;
+    float *told; /* n_calls: what the denoiser is told */
+    int n_spans;
+    struct job_span spans[DENOISER_SPANS_MAX];
     struct picture_size reference_size[LANE_REFERENCES_MAX]; /* as encoded */
     struct encoded encoded[ENCODED_MAX];
     int n_encoded;
+    int n_chunks; /* of frames that are decoded together */
+    struct frame_chunk chunks[FRAME_CHUNKS_MAX];
 
-    struct block rows[SLOTS_MAX][PROMPTS_MAX]; /* gathered embeddings */
-    struct stage stages[PLAN_STAGES_MAX];
-    enum stage_kind kind[PLAN_STAGES_MAX];
-    int slot[PLAN_STAGES_MAX];
-    int n_stages;
-    const struct block **block_lists; /* storage of the stages' lists */
-    struct lane *lanes;               /* storage of the stages' lanes */
-    struct visit_list visits;
-
-    /* What crosses stages; without data until job_allocate. */
-    struct arena cross;
-    struct tensor text[PROMPTS_MAX], pooled[PROMPTS_MAX]; /* pooled: rank 0 without an encoder that pools */
-    struct tensor latent[BATCH_MAX];
-    struct tensor control[BATCH_MAX];                  /* rank 0 where the denoiser reads none */
-    struct tensor reference[LANE_REFERENCES_MAX];      /* the latents of pictures to refer to */
-    struct tensor prediction[BATCH_MAX * PROMPTS_MAX]; /* of one group: prompt * together + place in it */
-    struct tensor picture, rgb;
-
-    /* What it needs, not tiled first, in each number of groups that makes a difference, fewest first; the one
-     * that the job is laid out for. */
+    /* What it needs in every layout that makes a difference: not tiled first, fewest groups first. */
     struct run_need *needs;
+    struct layout_choice *choices; /* the need's */
     int n_needs;
-    struct run_need *need;
+    struct run_need *need; /* of the layout that the job has */
+    struct layout layout;
     struct plan plan;
 };
 
 /* Checks the request (USAGE for what is wrong with it), reads tokens, lays everything out, and measures it
- * dry. latent_dim: for decode_only, [N, C, Y, X] of the file. The job is closed by the caller also after
+ * dry. latent_dim: for decode_only, [N, C, F, Y, X] of the file. The job is closed by the caller also after
  * failure. */
 enum status job_open(struct job *job, const struct job_place *place, const struct sluice_request *request,
                      const int32_t *latent_dim, struct error *e);
@@ -96,14 +96,14 @@ enum status job_plan(struct job *job, struct error *e);
 enum status job_lay_out(struct job *job, int groups, bool tiled, struct error *e);
 /* The caller's picture behind one that is encoded; of a masked one that is the mask. */
 const struct sluice_picture *job_source(const struct job *job, const struct encoded *encoded);
-/* The images of a group are first to first + n. */
-void job_images(const struct job *job, int group, int *first, int *n);
+/* Rows that the encoder in that slot adds to a prompt's text. */
+int32_t job_text_rows(const struct job *job, int slot, int prompt);
 /* Takes the memory of what crosses stages. */
 enum status job_allocate(struct job *job, struct error *e);
 void job_close(struct job *job);
 
-/* The device-independent view of the job for the executor. */
-struct run job_run(struct job *job, const struct run_hooks *hooks);
+/* The device-independent view of a layout for the executor. */
+struct run job_run(const struct job *job, struct layout *layout, const struct run_hooks *hooks);
 
 /* Are weights read past the page cache? direct_io: the request's; a model of this many bytes, a machine with
  * this much memory. Pure, so that the same flags give the same plan. */
@@ -115,5 +115,8 @@ char *job_numbered(const char *name, int i, char out[16]);
 
 /* FLOPs of the whole job. */
 double job_flops(const struct job *job);
+
+/* Of a settled request: what it needs in each layout that it can have, as measured dry (candidates.c). */
+enum status job_measure(struct job *job, struct error *e);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum status latent_open(struct sys *sys, const char *path, struct tensor_index *index, int32_t dim[4],
+enum status latent_open(struct sys *sys, const char *path, struct tensor_index *index, int32_t dim[5],
                         struct error *e) {
     *index = (struct tensor_index){0};
     if (safetensors_open(sys, path, index, e) != OK) return e->code;
@@ -17,15 +17,25 @@ enum status latent_open(struct sys *sys, const char *path, struct tensor_index *
         error_where(e, "%s", path);
         return error_found(e, "%d other tensors", index->n_entries);
     }
-    if (entry->rank == 4 && entry->dtype == DTYPE_F32 && entry->bytes) {
-        memcpy(dim, entry->dim, 4 * sizeof *dim);
+    if ((entry->rank == 4 || entry->rank == 5) && entry->dtype == DTYPE_F32 && entry->bytes) {
+        int frames = entry->rank == 5;
+        memcpy(dim, entry->dim, 2 * sizeof *dim);
+        dim[2] = frames ? entry->dim[2] : 1;
+        memcpy(dim + 3, entry->dim + 2 + frames, 2 * sizeof *dim);
         return OK;
     }
     error_set(e, SHAPE, "the tensor 'latent' cannot be used");
     error_where(e, "%s", path);
     error_found(e, "%s of rank %d and %" PRIu64 " bytes", dtype_name(entry->dtype), entry->rank,
                 entry->bytes);
-    return error_expected(e, "F32 [N, C, h, w]");
+    return error_expected(e, "F32 [N, C, h, w], or [N, C, F, h, w] of a video");
+}
+
+enum status latent_found(const struct index_entry *entry, struct error *e) {
+    char shape[96] = "";
+    for (int i = 0, n = 0; i < entry->rank && n < (int)sizeof shape; i++)
+        n += snprintf(shape + n, sizeof shape - (size_t)n, "%s%d", i ? ", " : "", (int)entry->dim[i]);
+    return error_found(e, "[%s]", shape);
 }
 
 enum status latent_read(const struct tensor_index *index, int i, struct tensor to, struct error *e) {
@@ -68,8 +78,9 @@ static enum status next_of_planes(void *user, int i, void *to, uint64_t bytes, s
 
 enum status latents_save(struct sys *sys, const char *path, const char *name, const struct tensor *latents,
                          int n, struct error *e) {
-    int32_t dim[4] = {n, latents->dim[0], latents->dim[1], latents->dim[2]};
-    struct named_tensor tensor = {name, tensor_make(NULL, DTYPE_F32, 4, dim)};
+    int32_t C = latents->dim[0], F = latents->dim[1], Y = latents->dim[2], X = latents->dim[3];
+    struct named_tensor tensor = {name, F == 1 ? tensor_make(NULL, DTYPE_F32, 4, (int32_t[]){n, C, Y, X})
+                                               : tensor_make(NULL, DTYPE_F32, 5, (int32_t[]){n, C, F, Y, X})};
     struct stream stream = {.tensors = latents};
     return safetensors_write_made(sys, path, &tensor, 1, &(struct tensor_maker){&stream, next_of_stack}, e);
 }

@@ -3,6 +3,7 @@
 
 #include "engine/api/devices.h"
 #include "engine/api/machine.h"
+#include "engine/api/stages.h"
 #include "loaders/json.h"
 
 #include <stddef.h>
@@ -49,6 +50,7 @@ static json_t *request_json(const struct job *job) {
         json_put(json, job_numbered("tokens", i, key), tokens_json(job, job->text_slot[i]));
     }
     if (recipe->takes_guidance) json_put(json, "guidance", json_real(r->guidance));
+    if (r->frames > 1) json_put(json, "frames", json_integer(r->frames));
     put_pictures(job, json);
     return json;
 }
@@ -60,11 +62,12 @@ static const char *tier(const struct plan_stage *stage, int block) {
 static json_t *blocks_json(const struct job *job, int s) {
     const struct plan_stage *p = &job->plan.stage[s];
     json_t *blocks = json_array();
-    for (int i = 0; i < job->stages[s].n_blocks; i++)
-        json_push(blocks, json_pack("{s:s, s:I, s:b, s:b, s:s}", "name", job->stages[s].blocks[i]->name,
-                                    "bytes", integer(job->need->stage[s].block_bytes[i]), "resident",
-                                    (int)plan_is_resident(p, i), "hoisted", (int)job->need->stage[s].hoists,
-                                    "tier", tier(p, i)));
+    for (int i = 0; i < job->layout.stages[s].n_blocks; i++)
+        json_push(blocks,
+                  json_pack("{s:s, s:I, s:b, s:b, s:s}", "name", job->layout.stages[s].blocks[i]->name,
+                            "bytes", integer(job->need->stage[s].block_bytes[i]), "resident",
+                            (int)plan_is_resident(p, i), "hoisted", (int)job->need->stage[s].hoists, "tier",
+                            tier(p, i)));
     return blocks;
 }
 
@@ -105,7 +108,7 @@ static json_t *stage_json(const struct job *job, int s) {
     put_times(json, p.seconds, p.floor_seconds, p.bound);
     for (int i = 0; i < N_RESTRAINTS; i++)
         if (*restraint(&p, i)) json_put(json, restraints[i].key, json_integer(*restraint(&p, i)));
-    if (job->kind[s] == STAGE_DECODE || job->kind[s] == STAGE_ENCODE)
+    if (job->layout.kind[s]->whole_pictures)
         json_put(json, "vae_tiling", json_string(p.tiled ? "on" : "off"));
     if (job->need->separate) {
         json_put(json, "pool_bytes", json_integer(integer(p.pool_bytes)));
@@ -182,7 +185,7 @@ static enum status other_job(const struct job *job, struct error *e, const char 
 
 static enum status read_blocks(const struct job *job, int s, json_t *blocks, struct plan_stage *p,
                                struct error *e) {
-    const struct stage *stage = &job->stages[s];
+    const struct stage *stage = &job->layout.stages[s];
     if ((int)json_array_size(blocks) != stage->n_blocks)
         return other_job(job, e, "another number of blocks", stage->name);
     for (int i = 0; i < stage->n_blocks; i++) {
@@ -260,20 +263,21 @@ static enum status read_bounce(struct job *job, json_t *bounce, struct error *e)
 }
 
 /* Of that stage, if the plan has it. */
-static json_t *stage_value(const struct job *job, json_t *stages, enum stage_kind kind, const char *key) {
+static json_t *stage_value(const struct job *job, json_t *stages, const struct stage_kind *kind,
+                           const char *key) {
     json_t *value = NULL;
-    for (int s = 0; s < job->n_stages; s++)
-        if (job->kind[s] == kind) value = json_object_get(json_array_get(stages, (size_t)s), key);
+    for (int s = 0; s < job->layout.n_stages; s++)
+        if (job->layout.kind[s] == kind) value = json_object_get(json_array_get(stages, (size_t)s), key);
     return value;
 }
 
 /* Absent: all images at once, and pictures as the job has them so far. */
 static enum status read_layout(struct job *job, json_t *stages, struct error *e) {
-    json_t *groups = stage_value(job, stages, STAGE_DENOISE, "groups");
-    json_t *tiling = stage_value(job, stages, STAGE_DECODE, "vae_tiling");
+    json_t *groups = stage_value(job, stages, &stage_denoise, "groups");
+    json_t *tiling = stage_value(job, stages, &stage_decode, "vae_tiling");
     const char *how = json_string_value(tiling);
     json_int_t n = groups ? json_integer_value(groups) : 1;
-    bool tiled = tiling ? how && !strcmp(how, "on") : job->tiled;
+    bool tiled = tiling ? how && !strcmp(how, "on") : job->layout.choice.tiled;
     if ((groups && !json_is_integer(groups)) || n < 1 || n > BATCH_MAX)
         return bad_plan(job, e, "groups is no number of groups", "denoise");
     if (tiling && (!how || (!tiled && strcmp(how, "off"))))
@@ -302,7 +306,7 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
         device_bytes = (uint64_t)json_integer_value(vram);
     plan_solve(job->need, bytes ? bytes : machine_default_budget(),
                device_bytes ? device_bytes : device_default_budget(job->device), &job->plan);
-    if ((int)json_array_size(stages) != job->n_stages)
+    if ((int)json_array_size(stages) != job->layout.n_stages)
         return other_job(job, e, "another number of stages", NULL);
     const char *device = json_string_value(json_object_get(root, "device"));
     if (device && strcmp(device, job->device->name)) return other_job(job, e, "another device", NULL);
@@ -315,7 +319,7 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     json_t *keep = json_object_get(root, "keep");
     if (keep && !json_is_boolean(keep)) return bad_plan(job, e, "keep is neither true nor false", NULL);
     job->plan.keep = json_is_true(keep);
-    for (int s = 0; s < job->n_stages && e->code == OK; s++)
+    for (int s = 0; s < job->layout.n_stages && e->code == OK; s++)
         read_stage(job, s, json_array_get(stages, (size_t)s), &job->plan.stage[s], e);
     plan_evaluate(job->need, &job->plan);
     name_own_least(&job->plan);

@@ -7,8 +7,7 @@
 static bool fits(const struct job *job, const struct sluice_request *request) {
     struct job other;
     struct error e = {0};
-    int32_t latent[4] = {job->batch, model_component(job->model, FAMILY_DECODER)->latent_channels, job->Y,
-                         job->X};
+    int32_t latent[5] = {job->batch, job->C, job->F, job->Y, job->X};
     bool fits = job_open(&other, &job->place, request, job->decode_only ? latent : NULL, &e) == OK &&
                 job_plan(&other, &e) == OK && plan_check(other.need, &other.plan, &e) == OK;
     job_close(&other);

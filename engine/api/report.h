@@ -5,6 +5,7 @@
 #include "engine/api/job.h"
 
 #include <jansson.h>
+#include <nettle/sha2.h>
 
 enum { SHA256_HEX = 65 };
 
@@ -59,6 +60,8 @@ struct report {
 
 /* Hexadecimal SHA-256 of bytes; out has SHA256_HEX bytes. Returns out. */
 char *sha256_hex(const void *bytes, size_t n, char *out);
+/* The same of what was hashed in pieces. */
+char *sha256_end(struct sha256_ctx *sha, char *out);
 
 /* The whole report; a new reference. */
 json_t *report_json(const struct report *report);

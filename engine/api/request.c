@@ -2,7 +2,7 @@
 #include "engine/api/request.h"
 
 #include "engine/api/pictures.h"
-#include "engine/sample/flow.h"
+#include "engine/sample/schedule.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -92,7 +92,7 @@ static enum status check_init(const struct job *job, struct error *e) {
     if (check_drawn_over(job, r->init_image, "--init-img", e) != OK) return e->code;
     if (!(r->strength > 0 && r->strength <= 1))
         return usage(e, "--strength", r->strength, "more than 0, up to 1");
-    if (flow_first_step(r->steps, r->strength) < r->steps) return OK;
+    if (schedule_first_step(r->steps, r->strength) < r->steps) return OK;
     error_set(e, USAGE, "--strength leaves no step to run");
     error_found(e, "%g of %d steps", r->strength, r->steps);
     return error_expected(e, "at least %g, or more steps", 1.0 / r->steps);
@@ -100,7 +100,7 @@ static enum status check_init(const struct job *job, struct error *e) {
 
 static enum status check_mask(const struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
-    bool fills = job->model->recipe->fills;
+    bool fills = job->model->recipe->concat == CONCAT_MASKED;
     if (r->mask && !fills)
         return refuse_picture(job, "--mask", "a model that fills masks, as FLUX.1-Fill", e);
     if (fills && !(r->mask && r->init_image)) {
@@ -143,9 +143,22 @@ static enum status check_pictures(struct job *job, struct error *e) {
     return error_expected(e, "its 'encoder.' tensors, or --vae with an autoencoder that has them");
 }
 
+/* As many as a whole number of latent frames decodes to. */
+static enum status check_frames(const struct job *job, struct error *e) {
+    int frames = job->request.frames, most = job->model->recipe->frames_max;
+    int factor = component_frame_factor(model_component(job->model, FAMILY_DECODER));
+    if (frames >= 1 && frames <= (most ? most : 1) && (frames - 1) % factor == 0) return OK;
+    error_set(e, USAGE, "the number of frames (--frames) cannot be used");
+    error_where(e, "%s", job->model->name);
+    error_found(e, "%d", frames);
+    return most ? error_expected(e, "1 to %d, one more than a multiple of %d", most, factor)
+                : error_expected(e, "none: this model makes no videos");
+}
+
 static enum status check_request(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     if (!job->decode_only && check_size(job, e) != OK) return e->code;
+    if (check_frames(job, e) != OK) return e->code;
     if (r->steps < 1 || r->steps > 10000) return usage(e, "the number of steps", r->steps, "1 to 10000");
     if (r->batch < 1 || r->batch > BATCH_MAX) return usage(e, "the batch", r->batch, "1 to 64 images");
     if (!(r->cfg_scale >= 0 && r->cfg_scale <= 1000))
@@ -187,8 +200,8 @@ static double shift_of_size(const struct job *job) {
     const struct flow_shift_line *line = &m->shift_line;
     int64_t tokens = (int64_t)(job->request.width / m->size_step) * (job->request.height / m->size_step);
     if (m->flow_shift != 0 || m->shift_rule == FLOW_SHIFT_FIXED) return m->flow_shift;
-    double shift =
-        flow_shift_of_tokens(tokens, line->base_tokens, line->base_shift, line->max_tokens, line->max_shift);
+    double shift = schedule_shift_of_tokens(tokens, line->base_tokens, line->base_shift, line->max_tokens,
+                                            line->max_shift);
     return shift < SHIFT_MOST ? shift : SHIFT_MOST;
 }
 
@@ -197,6 +210,7 @@ static void fill_defaults(struct job *job) {
     const struct sluice_model *m = job->model;
     if (!r->width) r->width = m->width;
     if (!r->height) r->height = m->height;
+    if (!r->frames) r->frames = m->recipe->frames ? m->recipe->frames : 1;
     if (!r->batch) r->batch = 1;
     if (r->flow_shift == 0) r->flow_shift = job->decode_only ? 1 : shift_of_size(job);
 }

@@ -18,4 +18,7 @@ struct sluice_session {
     atomic_int cancelled;
 };
 
+/* A line of the log. */
+void session_say(struct sluice_session *session, int level, const char *format, ...);
+
 #endif

@@ -3,10 +3,10 @@
 
 #include "engine/api/latents.h"
 #include "engine/api/pictures.h"
-#include "engine/sample/flow.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum status check_finite(struct tensor t, const char *what, const char *stage, int step, struct error *e) {
     const float *values = t.data;
@@ -29,27 +29,37 @@ static enum status seed_generators(struct start *start, struct error *e) {
     return OK;
 }
 
-static void draw(struct start *start, int image, struct tensor to) {
+void start_draw(struct start *start, int image, struct tensor to) {
     generator_normals(&start->generators[image], to.data, tensor_elements(&to));
 }
 
 static enum status load_latents(struct job *job, const char *path, struct error *e) {
     struct tensor_index index;
-    int32_t dim[4];
+    int32_t dim[5];
     if (latent_open(job->sys, path, &index, dim, e) == OK) {
-        const struct tensor *to = &job->latent[0];
-        if (dim[0] != job->batch || dim[1] != to->dim[0] || dim[2] != to->dim[1] || dim[3] != to->dim[2]) {
+        struct tensor *latent = job->layout.latent;
+        if (dim[0] != job->batch || memcmp(dim + 1, latent->dim, 4 * sizeof *dim) != 0) {
             error_set(e, SHAPE, "the tensor 'latent' has the wrong shape");
             error_where(e, "%s", path);
-            error_found(e, "[%d, %d, %d, %d]", dim[0], dim[1], dim[2], dim[3]);
-            error_expected(e, "[%d, %d, %d, %d]", job->batch, to->dim[0], to->dim[1], to->dim[2]);
+            latent_found(index_find(&index, "latent"), e);
+            if (job->F == 1)
+                error_expected(e, "[%d, %d, %d, %d]", job->batch, job->C, job->Y, job->X);
+            else
+                error_expected(e, "[%d, %d, %d, %d, %d]", job->batch, job->C, job->F, job->Y, job->X);
         }
-        for (int i = 0; i < job->batch && e->code == OK; i++) latent_read(&index, i, job->latent[i], e);
+        for (int i = 0; i < job->batch && e->code == OK; i++) latent_read(&index, i, latent[i], e);
         for (int i = 0; i < job->batch && e->code == OK; i++)
-            check_finite(job->latent[i], "the latent file", "start", -1, e);
+            check_finite(latent[i], "the latent file", "start", -1, e);
     }
     index_destroy(&index);
     return e->code;
+}
+
+void start_scale_input(struct job *job, int image, int i_call) {
+    const float *sample = job->layout.latent[image].data;
+    float *input = job->layout.input[image].data, scale = job->calls[i_call].input_scale;
+    int64_t n = tensor_elements(&job->layout.latent[image]);
+    for (int64_t i = 0; i < n && input != sample; i++) input[i] = scale * sample[i];
 }
 
 /* ---- pictures in ---- */
@@ -57,9 +67,8 @@ static enum status load_latents(struct job *job, const char *path, struct error 
 static enum status resize_references(struct job *job, struct error *e) {
     for (int i = 0; i < job->n_encoded && e->code == OK; i++) {
         const struct encoded *encoded = &job->encoded[i];
-        if (!encoded->resized.rank) continue;
-        struct picture_size size = {encoded->resized.dim[1], encoded->resized.dim[0]};
-        picture_resize(job->sys, job_source(job, encoded), size, encoded->resized.data, e);
+        const struct tensor *to = &job->layout.encoded[i].resized;
+        if (to->rank) picture_resize(job->sys, job_source(job, encoded), encoded->size, to->data, e);
     }
     return e->code;
 }
@@ -68,67 +77,78 @@ static void fill_picture(const struct job *job, int i) {
     const struct encoded *encoded = &job->encoded[i];
     struct sluice_picture picture = *job_source(job, encoded);
     const struct sluice_picture *mask = NULL;
-    if (encoded->resized.rank) {
-        picture.width = encoded->resized.dim[1];
-        picture.height = encoded->resized.dim[0];
-        picture.rgb = encoded->resized.data;
+    const struct encoded_tensors *t = &job->layout.encoded[i];
+    if (t->resized.rank) {
+        picture.width = encoded->size.width;
+        picture.height = encoded->size.height;
+        picture.rgb = t->resized.data;
     }
     if (encoded->kind == ENCODED_MASKED) {
         mask = job->request.mask;
         picture = *job->request.init_image;
     }
-    picture_to_tensor(&picture, mask, encoded->picture);
+    picture_to_tensor(&picture, mask, tensor_reshape(t->picture, 3, t->picture.dim + 1));
 }
 
 /* ---- what the encoder made of them ---- */
 
 /* The latent of a picture: drawn from what the encoder says of it, or its mean. */
-static void take_latent(struct start *start, int image, const struct encoded *encoded, bool drawn,
-                        struct tensor to) {
+static void take_latent(struct start *start, int image, struct tensor moments, bool drawn, struct tensor to) {
     const struct component *c = model_component(start->job->model, FAMILY_ENCODER);
-    if (drawn) draw(start, image, to);
-    posterior_sample(encoded->moments, drawn ? to.data : NULL, c->latent_scale, c->latent_shift, to);
+    if (drawn) start_draw(start, image, to);
+    posterior_sample(moments, drawn ? to.data : NULL, c->latent_scale, c->latent_shift, latent_planes(to));
+}
+
+/* Of noise, where the run begins. */
+static void begin(struct start *start, int image, const float *picture) {
+    struct job *job = start->job;
+    struct tensor latent = job->layout.latent[image];
+    job->model->recipe->prediction->begin(latent.data, picture, tensor_elements(&latent), job->sigmas[0]);
+    start_scale_input(job, image, 0);
 }
 
 /* No denoiser has written predictions yet: the first is room for the picture's latent. */
-static void begin_at_picture(struct start *start, int image, const struct encoded *encoded) {
+static void begin_at_picture(struct start *start, int image, struct tensor moments) {
     struct job *job = start->job;
-    struct tensor latent = job->latent[image], picture = job->prediction[0];
-    take_latent(start, image, encoded, job->model->recipe->samples_init, picture);
-    if (!start->latent_file) draw(start, image, latent);
-    flow_begin(latent.data, picture.data, tensor_elements(&latent), job->sigmas[0]);
+    struct tensor latent = job->layout.latent[image], picture = job->layout.prediction[0];
+    take_latent(start, image, moments, job->model->recipe->samples_init, picture);
+    if (!start->latent_file) start_draw(start, image, latent);
+    begin(start, image, picture.data);
 }
 
 /* Beside the latent lie that of the picture around the mask, and the mask. */
-static void take_masked(struct start *start, int image, const struct encoded *encoded) {
+static void take_masked(struct start *start, int image, struct tensor moments) {
     struct job *job = start->job;
-    struct tensor control = job->control[image];
-    int32_t channels = job->latent[image].dim[0];
-    take_latent(start, image, encoded, job->model->recipe->samples_init, tensor_slice(control, 0, channels));
+    struct tensor control = job->layout.control[image];
+    int32_t channels = job->C;
+    take_latent(start, image, moments, job->model->recipe->samples_init, tensor_slice(control, 0, channels));
     mask_to_channels(job->request.mask, model_component(job->model, FAMILY_ENCODER)->pixel_factor,
-                     tensor_slice(control, channels, control.dim[0] - channels));
+                     latent_planes(tensor_slice(control, channels, control.dim[0] - channels)));
 }
 
 static enum status dump_encoded(const struct job *job, int i, struct tensor latent, struct error *e) {
     char name[32] = "encoded";
     if (i) snprintf(name, sizeof name, "encoded_%03d", i);
-    return job->request.dump ? ring_save(job->sys, job->request.dump, name, latent, e) : OK;
+    return job->request.dump ? ring_save(job->sys, job->request.dump, name, latent_planes(latent), e) : OK;
 }
 
 enum status start_encoded(struct start *start, int i, struct error *e) {
     struct job *job = start->job;
     const struct encoded *encoded = &job->encoded[i];
-    struct tensor shown = job->prediction[0];
-    if (check_finite(encoded->moments, "the encoded picture", "encode", -1, e) != OK) return e->code;
-    for (int image = 0; image < job->batch && e->code == OK; image++) {
+    const struct layout *l = &job->layout;
+    bool sees = encoded->kind == ENCODED_VISION;
+    struct tensor moments = l->encoded[i].moments, shown = l->prediction[0];
+    check_finite(sees ? l->encoded[i].tokens : moments, "the encoded picture", sees ? "vision" : "encode", -1,
+                 e);
+    for (int image = 0; image < job->batch && !sees && e->code == OK; image++) {
         if (encoded->kind == ENCODED_REFERENCE) {
-            shown = job->reference[encoded->reference];
-            if (!image) take_latent(start, image, encoded, false, shown);
+            shown = l->reference[encoded->reference];
+            if (!image) take_latent(start, image, moments, false, shown);
         } else if (encoded->kind == ENCODED_INIT) {
-            begin_at_picture(start, image, encoded);
+            begin_at_picture(start, image, moments);
         } else {
-            take_masked(start, image, encoded);
-            shown = tensor_slice(job->control[0], 0, job->latent[0].dim[0]);
+            take_masked(start, image, moments);
+            shown = tensor_slice(l->control[0], 0, job->C);
         }
         if (!image) dump_encoded(job, i, shown, e);
     }
@@ -139,7 +159,7 @@ enum status start_encoded(struct start *start, int i, struct error *e) {
 /* ---- all ---- */
 
 bool start_is_early(const struct job *job) {
-    return !job->n_encoded || job->encoded[0].kind != ENCODED_INIT;
+    return !job->request.init_image;
 }
 
 enum status start_open(struct start *start, struct job *job, const char *latent_file, struct error *e) {
@@ -147,8 +167,10 @@ enum status start_open(struct start *start, struct job *job, const char *latent_
     if (latent_file && load_latents(job, latent_file, e) != OK) return e->code;
     if (job->decode_only) return OK;
     if (seed_generators(start, e) != OK || resize_references(job, e) != OK) return e->code;
-    for (int i = 0; i < job->batch && start_is_early(job) && !latent_file; i++)
-        draw(start, i, job->latent[i]);
+    for (int i = 0; i < job->batch && start_is_early(job); i++) {
+        if (!latent_file) start_draw(start, i, job->layout.latent[i]);
+        begin(start, i, NULL);
+    }
     if (job->n_encoded) fill_picture(job, 0);
     return OK;
 }

@@ -21,6 +21,10 @@ enum status start_open(struct start *start, struct job *job, const char *latent_
 /* After picture i was encoded. */
 enum status start_encoded(struct start *start, int i, struct error *e);
 void start_close(struct start *start);
+/* Standard normals of that image's generator. */
+void start_draw(struct start *start, int image, struct tensor to);
+/* What the denoiser reads of an image's sample in that call, where it does not read the sample itself. */
+void start_scale_input(struct job *job, int image, int i_call);
 
 /* Whether latents are there before the first visit. */
 bool start_is_early(const struct job *job);

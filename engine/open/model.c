@@ -146,7 +146,7 @@ enum { PADDING_ROWS_MOST = 512 };
 static enum status check_text(const struct sluice_model *m, int slot, const struct component *denoiser,
                               struct error *e) {
     const struct component *text = &m->component[slot];
-    bool pools = m->recipe->slot[slot].text.pools;
+    bool pools = recipe_condition(m->recipe, slot, CONDITION_POOLED);
     int columns = pools ? text->pooled_columns : text->text_columns;
     int wanted = pools ? denoiser->pooled_columns : denoiser->text_columns;
     if (columns != wanted)
@@ -162,7 +162,7 @@ static enum status check_text(const struct sluice_model *m, int slot, const stru
 
 /* What a mask adds to a latent: a channel for each pixel under a latent pixel. */
 static int control_wanted(const struct sluice_model *m, const struct component *decoder) {
-    return m->recipe->fills ? decoder->latent_channels + decoder->pixel_factor * decoder->pixel_factor : 0;
+    return m->recipe->concat == CONCAT_MASKED ? decoder->latent_channels + decoder->pixel_factor * decoder->pixel_factor : 0;
 }
 
 static enum status check_denoiser(const struct sluice_model *m, const struct component *denoiser,

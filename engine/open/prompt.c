@@ -68,7 +68,7 @@ static enum status frame(struct sys *sys, const struct text_recipe *recipe, cons
     sys->release(sys, tokens->ids);
     tokens->ids = ids;
     tokens->n_ids = n_ids;
-    if (recipe->pools) tokens->pooled_row = find_last(tokens, last);
+    if (recipe->last) tokens->pooled_row = find_last(tokens, last);
     return OK;
 }
 

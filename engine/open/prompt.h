@@ -9,7 +9,7 @@ struct prompt_tokens {
     int32_t *ids; /* freed with sys->release */
     int n_ids;
     bool cut;       /* the text was longer than the model sees */
-    int pooled_row; /* the place of the recipe's first `last` token, where the recipe pools */
+    int pooled_row; /* the place of the recipe's first `last` token, if it has one */
 };
 
 /* META when the tokenizer lacks a token of the recipe, which would be spelled out in other tokens, or is of

@@ -38,6 +38,7 @@ static enum status run_visit(struct context *x, const struct stage *stage, const
             .settings = stage->component->settings,
             .lane = &lanes[i],
             .number = block->number,
+            .chunk = stage->n_chunks ? evaluation % stage->n_chunks : 0,
             .timestep = timestep,
             .n_timesteps = visit->evaluation < 0 ? visit->n_hoisted : 1,
             .timesteps = stage->timesteps ? stage->timesteps + timestep : NULL,
@@ -86,7 +87,7 @@ static bool same_size(const struct tensor *a, const struct tensor *b) {
 static int unlike_evaluations(const struct stage *stage) {
     for (int i = 1; i < stage->n_lanes; i++)
         if (!same_size(&stage->lanes[i].picture, &stage->lanes->picture)) return stage->evaluations;
-    return stage->n_groups;
+    return stage->n_groups * (stage->n_chunks ? stage->n_chunks : 1);
 }
 
 /* An evaluation's seconds are the mean of those that are measured. */

@@ -27,6 +27,7 @@ struct stage {
      */
     struct lane *lanes;
     int n_lanes, n_groups;
+    int n_chunks; /* of frames, that a decoder makes of each lane one after another; of other stages 0 */
     int evaluations;
     enum precision precision;
     const float *timesteps; /* or NULL where the family does not ask */

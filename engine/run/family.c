@@ -119,6 +119,13 @@ struct tensor component_state_tensor(const struct component *c, const struct lan
     return (struct tensor){0};
 }
 
+int component_frame_chunks(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks) {
+    if (c->family->chunks) return c->family->chunks(c, latent_frames, chunks);
+    for (int32_t i = 0; i < latent_frames && latent_frames <= FRAME_CHUNKS_MAX; i++)
+        chunks[i] = (struct frame_chunk){i, 1, i, 1};
+    return latent_frames;
+}
+
 void component_destroy(struct component *c) {
     if (!c->sys) return;
     for (int i = 0; i < c->n_blocks; i++) block_destroy(c->sys, &c->blocks[i]);

@@ -27,6 +27,14 @@ struct state_tensor {
 #define STATE_TENSOR(structure, field)                                                                       \
     { #field, offsetof(struct structure, field) }
 
+/* Frames that a decoder makes in one evaluation. */
+struct frame_chunk {
+    int32_t first_latent, n_latents; /* frames of the latent */
+    int32_t first_frame, n_frames;   /* of the video */
+};
+
+enum { FRAME_CHUNKS_MAX = 256 };
+
 struct family {
     const char *name;
     enum family_kind kind;
@@ -75,6 +83,14 @@ struct family {
      * NULL, returns how many. Every lane of a text encoder has rows of its own; in other stages all lanes
      * have the same. NULL: the lane's tokens. */
     int (*rows)(const struct component *c, int i_table, const struct lane *lane, int32_t *rows);
+    /* Of a vision encoder: the size that it reads a picture of that size at, and the tokens that it makes of
+     * it, which it writes to the lane's text. */
+    int (*sees)(const struct component *c, int width, int height, int *read_width, int *read_height);
+    /* Of a decoder of videos: how the frames of a latent of so many are decoded, one chunk an evaluation,
+     * with state that goes from chunk to chunk: an evaluation reads what the one before wrote, and writes
+     * elsewhere, for it may be computed again. Returns their number, which may be more than FRAME_CHUNKS_MAX:
+     * then nothing is written. NULL: each frame by itself. */
+    int (*chunks)(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks);
     /* Refuses lanes that the weights cannot serve. NULL: they serve all. */
     enum status (*check_lanes)(const struct component *c, const struct lane *lanes, int n_lanes,
                                struct error *e);
@@ -96,11 +112,12 @@ struct component {
     int n_tables;
     int n_unknown; /* tensors that nobody knows */
     /* What the parts of a pipeline must agree on, and sizes follow from; 0 where it means nothing. */
-    int text_columns;                 /* given by a text encoder, expected by a denoiser */
-    int pooled_columns;               /* the same of the whole prompt */
-    int latent_channels;              /* of a denoiser and of an autoencoder */
-    int control_channels;             /* what a denoiser reads beside the latent */
-    int pixel_factor;                 /* pixels on the side of an autoencoder's latent pixel */
+    int text_columns;     /* given by a text encoder, expected by a denoiser */
+    int pooled_columns;   /* the same of the whole prompt */
+    int latent_channels;  /* of a denoiser and of an autoencoder */
+    int control_channels; /* what a denoiser reads beside the latent */
+    int pixel_factor;     /* pixels on the side of an autoencoder's latent pixel */
+    int frame_factor;     /* frames behind every latent frame but the first, which has one; 0: one */
     float latent_scale, latent_shift; /* of an autoencoder: latents are (z - shift) scale */
     int variant;                      /* of a family that several recipes have, as recipe.variant */
 };
@@ -129,6 +146,13 @@ void component_destroy(struct component *c);
 
 /* The published tensor of that name in a lane's state; rank 0: none. */
 struct tensor component_state_tensor(const struct component *c, const struct lane *lane, const char *name);
+
+/* Frames of a video behind every frame of the latent but the first. */
+static inline int component_frame_factor(const struct component *c) {
+    return c->frame_factor ? c->frame_factor : 1;
+}
+/* How a decoder goes through the frames of a latent: see family.chunks. */
+int component_frame_chunks(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks);
 
 /* Appends the visits of a stage with these lanes and evaluations, those before the first evaluation first. A
  * block's place is that in c->blocks; behind them come the blocks of gathered rows, component_gathers() of

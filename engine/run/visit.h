@@ -16,14 +16,14 @@ enum { LANE_REFERENCES_MAX = 3 };
 struct lane {
     struct tensor text;    /* [T, C]: conditioning, written by a text encoder, read by the denoiser */
     struct tensor pooled;  /* [1, C]: the same of the whole prompt, written by a text encoder that pools */
-    struct tensor latent;  /* [C, Y, X]: read by the denoiser and the decoder */
-    struct tensor control; /* [C, Y, X]: read beside the latent by a denoiser that fills masks */
-    struct tensor reference[LANE_REFERENCES_MAX]; /* [C, Y, X], of any sizes: pictures to refer to, read by
+    struct tensor latent;  /* [C, F, Y, X]: read by the denoiser and the decoder */
+    struct tensor control; /* [C, F, Y, X]: read beside the latent by a denoiser that fills masks */
+    struct tensor reference[LANE_REFERENCES_MAX]; /* [C, 1, Y, X], of any sizes: pictures to refer to, read by
                                                      the denoiser; those that are absent have rank 0 */
-    struct tensor prediction;                     /* [C, Y, X]: written by the denoiser */
-    struct tensor
-        picture; /* [Y, X, 3], -1 to 1 and a little beyond: written by the decoder, read by the encoder
-                  */
+    struct tensor prediction;                     /* [C, F, Y, X]: written by the denoiser */
+    /* [N, Y, X, 3], -1 to 1 and a little beyond: frames of a chunk, written by the decoder; one, read by
+     * encoders. */
+    struct tensor picture;
     struct tensor moments; /* [Y, X, 2 C]: mean and logarithm of the variance, written by the encoder */
     const int32_t *tokens; /* of the prompt, in a text encoder's stage */
     int n_tokens;
@@ -36,11 +36,23 @@ struct lane {
     void *state; /* the family's own structure of tensors, declared by family->declare */
 };
 
+/* A latent [C, F, Y, X] as planes [C, F Y, X]: patches never straddle frames, whose rows are whole ones. */
+static inline struct tensor latent_planes(struct tensor latent) {
+    return tensor_reshape(latent, 3,
+                          (int32_t[]){latent.dim[0], latent.dim[1] * latent.dim[2], latent.dim[3]});
+}
+
+/* The first frame, [Y, X, 3]. */
+static inline struct tensor lane_picture(const struct lane *lane) {
+    return tensor_reshape(tensor_slice(lane->picture, 0, 1), 3, lane->picture.dim + 1);
+}
+
 /* What a forward is told besides its weights. */
 struct visit_scope {
     const void *settings; /* the family's configuration */
     const struct lane *lane;
     int number; /* the block's */
+    int chunk;  /* of frames, in a decoder */
     /* The timesteps it is for: that of this evaluation; all of them where its rows are hoisted; none for
      * other visits before the first. */
     int timestep, n_timesteps;

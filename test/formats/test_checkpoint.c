@@ -158,7 +158,7 @@ static uint64_t some_byte(const struct component *c, int source) {
 /* In the denoiser, and in the encoder every weight of which counts: a CLIP's positions behind the prompt do
  * not. */
 static void test_flips(const char *folder, const struct sluice_model *model) {
-    const int slots[] = {model->recipe->slot[0].text.pools, recipe_slot(model->recipe, FAMILY_DENOISER)};
+    const int slots[] = {!recipe_condition(model->recipe, 0, CONDITION_TOKENS), recipe_slot(model->recipe, FAMILY_DENOISER)};
     struct result want = draw_from(folder);
     for (int i = 0; i < FLIPS; i++) {
         const struct component *c = &model->component[slots[i & 1]];

@@ -533,11 +533,11 @@ static const char *const model_path = "test/golden/zimage_a/model";
 /* plan with the pictures of its last stage on the host, as text that is freed by the caller; said: what the
  * stage says about it, which is left alone where NULL. */
 static char *plan_text(struct job *job, json_t *said) {
-    struct plan_stage *decode = &job->plan.stage[job->n_stages - 1];
+    struct plan_stage *decode = &job->plan.stage[job->layout.n_stages - 1];
     decode->pictures_on_host = 1;
     plan_evaluate(job->need, &job->plan);
     json_t *json = plan_json(job);
-    json_t *stage = json_array_get(json_object_get(json, "stages"), (size_t)job->n_stages - 1);
+    json_t *stage = json_array_get(json_object_get(json, "stages"), (size_t)job->layout.n_stages - 1);
     assert_true(json_is_true(json_object_get(stage, "pictures_on_host")));
     if (said) json_object_set_new(stage, "pictures_on_host", said);
     char *text = json_dumps(json, 0);
@@ -572,7 +572,7 @@ static void test_read_back(void **state) {
     for (int i = 0; i < job.n_needs; i++) job.needs[i].separate = true;
     job_plan(&job, &e);
     assert_ok(&e);
-    assert_int_equal(job.plan.stage[job.n_stages - 1].pictures_on_host, 0);
+    assert_int_equal(job.plan.stage[job.layout.n_stages - 1].pictures_on_host, 0);
     char *text = plan_text(&job, NULL), *bad = plan_text(&job, json_integer(1));
     plan_hash(&job.plan, hash);
     plan_read(&job, text, &e);

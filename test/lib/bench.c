@@ -25,11 +25,25 @@ enum status eager_run(struct device *device, const struct op *op, void *none, st
     return e->code;
 }
 
+/* Reference tensors of pictures have no frames, lanes' do: [C, Y, X] becomes [C, 1, Y, X]. */
+static void one_frame(struct tensor *latent) {
+    if (latent->rank == 3)
+        *latent = tensor_reshape(*latent, 4, (int32_t[]){latent->dim[0], 1, latent->dim[1], latent->dim[2]});
+}
+
 struct bench *bench_open(const struct golden *g, int slot, struct lane lane) {
     struct bench *b = test_memory(sizeof *b);
     bool ok = true;
     b->component = &g->model->component[slot];
     b->settings = b->component->settings;
+    one_frame(&lane.latent);
+    one_frame(&lane.control);
+    one_frame(&lane.prediction);
+    for (int i = 0; i < LANE_REFERENCES_MAX; i++) one_frame(&lane.reference[i]);
+    if (lane.picture.rank == 3)
+        lane.picture = tensor_reshape(
+            lane.picture, 4,
+            (int32_t[]){1, lane.picture.dim[0], lane.picture.dim[1], lane.picture.dim[2]});
     b->lane = lane;
     b->lane.state = test_memory(b->component->family->lane_state_bytes);
     b->state = arena_counting();

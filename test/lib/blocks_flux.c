@@ -126,7 +126,7 @@ static void test_single(const struct golden *g) {
 
 /* A velocity as rows of patches, as the reference's last product gives them. */
 static struct tensor to_patches(struct bench *b, int32_t rows) {
-    struct tensor latent = b->lane.prediction;
+    struct tensor latent = latent_planes(b->lane.prediction);
     int32_t patch = PATCH_SIDE * PATCH_SIDE * latent.dim[0];
     struct tensor patches = test_tensor(DTYPE_F32, 2, (int32_t[]){rows, patch});
     op_patchify(&b->context, patches, latent, PATCH_SIDE, PATCH_CHANNELS_FIRST);

@@ -128,7 +128,7 @@ static void test_decoder(const struct golden *g) {
     plain.shift = 0;
     b->settings = &plain;
     bench_all(b, 0);
-    expect_picture(g, "decoder", b->lane.picture);
+    expect_picture(g, "decoder", lane_picture(&b->lane));
     bench_close(b);
 }
 
@@ -189,7 +189,7 @@ static struct tensor decode_in(const struct golden *g, int32_t Y, int32_t X, boo
     bench_all(b, 0);
     assert_ok(&b->error);
     bench_close(b);
-    return b->lane.picture;
+    return lane_picture(&b->lane);
 }
 
 /* The same bits; less memory where pictures are many times as high as a band. */

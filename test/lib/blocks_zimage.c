@@ -99,7 +99,7 @@ static void test_caption(const struct golden *g) {
 
 static void test_patches(const struct golden *g) {
     struct bench *b = open_case(g);
-    struct tensor latent = b->lane.latent, in = golden(g, "embed.image.in"),
+    struct tensor latent = latent_planes(b->lane.latent), in = golden(g, "embed.image.in"),
                   out = golden(g, "embed.image.out");
     int32_t rows = latent.dim[1] / PATCH_SIDE * (latent.dim[2] / PATCH_SIDE);
     struct tensor patches = test_tensor(DTYPE_F32, 2, (int32_t[]){rows, in.dim[1]});
@@ -164,7 +164,7 @@ static void final_layer(const struct golden *g, const char *name) {
     put(tensor_slice(bench_state(b, "tokens"), 0, in.dim[0]), in);
     bench_visit(b, bench_block(b, "final_layer.modulation"), 0);
     bench_visit(b, bench_block(b, "final_layer"), 0);
-    expect_close(g, name, to_patches(b->lane.prediction), out.data);
+    expect_close(g, name, to_patches(latent_planes(b->lane.prediction)), out.data);
     bench_close(b);
 }
 
@@ -191,7 +191,7 @@ static void test_transformer(const struct golden *g) {
         struct tensor text = golden(g, json_string_value(json_object_get(call, "caption")));
         struct bench *b = open_lane(g, text, golden(g, in));
         bench_all(b, scalar(g, t));
-        struct tensor velocity = b->lane.prediction;
+        struct tensor velocity = latent_planes(b->lane.prediction);
         negate(velocity); /* the family gives what the sampler wants */
         expect_values(g, "transformer", strrchr(name, '.') + 1, velocity.data, golden(g, out).data,
                       tensor_elements(&velocity));

@@ -5,7 +5,7 @@
 #include "test/lib/golden_run.h"
 
 #include "engine/open/prompt.h"
-#include "engine/sample/flow.h"
+#include "engine/sample/schedule.h"
 #include "engine/sample/noise.h"
 
 #include <stdio.h>
@@ -118,12 +118,12 @@ static void test_text_layer(const struct golden *g) {
 
 /* ---- schedule and noise ---- */
 
-static void expect_schedule(const struct golden *g, const char *prefix, struct flow_options options) {
+static void expect_schedule(const struct golden *g, const char *prefix, struct schedule_options options) {
     char name[NAME];
     int steps = options.n;
     float *sigmas = test_memory(sizeof(float) * (size_t)(steps + 1));
     float *timesteps = test_memory(sizeof(float) * (size_t)steps);
-    flow_schedule(&options, sigmas, timesteps);
+    schedule_flow.fill(&options, sigmas, timesteps);
     snprintf(name, sizeof name, "%s.sigmas", prefix);
     struct tensor truth_sigmas = golden(g, name);
     assert_int_equal(truth_sigmas.dim[0], steps + 1);
@@ -133,17 +133,17 @@ static void expect_schedule(const struct golden *g, const char *prefix, struct f
 }
 
 /* What "schedule.7.3" and "schedule_tokens.7.1024" are of; n is 0 for other tensors. */
-static struct flow_options schedule_named(const struct golden *g, const char *name) {
+static struct schedule_options schedule_named(const struct golden *g, const char *name) {
     const struct recipe *recipe = g->model->recipe;
     const struct flow_shift_line *line = &recipe->shift_line;
-    struct flow_options options = {.grid_f64 = recipe->grid == FLOW_GRID_F64};
+    struct schedule_options options = {.grid_f64 = recipe->grid == FLOW_GRID_F64};
     int steps, tokens;
     if (sscanf(name, "schedule.%d.%lf", &steps, &options.shift) == 2) {
         options.n = steps;
     } else if (sscanf(name, "schedule_tokens.%d.%d", &steps, &tokens) == 2) {
         options.n = steps;
         options.exponential = true;
-        options.shift = flow_shift_of_tokens(tokens, line->base_tokens, line->base_shift, line->max_tokens,
+        options.shift = schedule_shift_of_tokens(tokens, line->base_tokens, line->base_shift, line->max_tokens,
                                              line->max_shift);
     }
     return options;
@@ -156,7 +156,7 @@ static void test_schedule(const struct golden *g) {
     for (int i = 0; i < g->tensors.n_entries; i++) {
         const char *name = g->tensors.entries[i].name, *end = strstr(name, ".sigmas");
         char prefix[NAME];
-        struct flow_options options = schedule_named(g, name);
+        struct schedule_options options = schedule_named(g, name);
         if (!end || !options.n) continue;
         snprintf(prefix, sizeof prefix, "%.*s", (int)(end - name), name);
         expect_schedule(g, prefix, options);
@@ -170,7 +170,7 @@ static void test_schedule(const struct golden *g) {
         if (is_image(c) && shift)
             expect_schedule(
                 g, prefix,
-                (struct flow_options){.n = number_of(c, "steps"), .shift = json_number_value(shift)});
+                (struct schedule_options){.n = number_of(c, "steps"), .shift = json_number_value(shift)});
     }
 }
 

@@ -77,8 +77,8 @@ static void test_beside_decoder(void **state) {
     for (int i = 0; i < 2 * COUNT_OF(sizes); i++) {
         int32_t Y = sizes[i / 2][0], X = sizes[i / 2][1];
         bool tiled = i % 2;
-        struct lane lane = {.latent = tensor_make(NULL, DTYPE_F32, 3, (int32_t[]){16, Y / 8, X / 8}),
-                            .picture = tensor_make(NULL, DTYPE_F32, 3, (int32_t[]){Y, X, 3}),
+        struct lane lane = {.latent = tensor_make(NULL, DTYPE_F32, 4, (int32_t[]){16, 1, Y / 8, X / 8}),
+                            .picture = tensor_make(NULL, DTYPE_F32, 4, (int32_t[]){1, Y, X, 3}),
                             .moments = tensor_make(NULL, DTYPE_F32, 3, (int32_t[]){Y / 8, X / 8, 32}),
                             .tiled = tiled};
         struct taken decodes = take(&half[0], lane), encodes = take(&half[1], lane);

@@ -1,0 +1,283 @@
+/* Layouts: see layout.h. */
+#include "engine/api/layout.h"
+
+#include "engine/api/job.h"
+#include "engine/api/request.h"
+#include "engine/api/stages.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- tensors that cross stages ---- */
+
+struct text_places layout_place_texts(const struct job *job, int prompt) {
+    const struct recipe *recipe = job->model->recipe;
+    struct text_places p = {0};
+    int32_t row = 0, column = 0, last_columns = 0;
+    for (int i = 0; i < recipe->n_conditions; i++) {
+        const struct condition *c = &recipe->condition[i];
+        int32_t n = c->what == CONDITION_TOKENS ? job_text_rows(job, c->slot, prompt) : 0;
+        if (c->what != CONDITION_TOKENS) continue;
+        if (!c->beside) row = p.rows;
+        column = c->beside ? column + last_columns : 0;
+        last_columns = job->model->component[c->slot].text_columns;
+        p.row[i] = row;
+        p.column[i] = column;
+        if (c->padded_to > n) n = c->padded_to;
+        if (row + n > p.rows) p.rows = row + n;
+        if (column + last_columns > p.columns) p.columns = column + last_columns;
+    }
+    int32_t read = model_component(job->model, FAMILY_DENOISER)->text_columns;
+    if (p.rows && read > p.columns) p.columns = read;
+    return p;
+}
+
+/* An encoder writes where its tokens belong if they are all of the prompt's text, else into a tensor of its
+ * own. */
+static void layout_texts(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
+    const struct recipe *recipe = job->model->recipe;
+    for (int prompt = 0; prompt < job->n_prompts; prompt++) {
+        struct text_places p = layout_place_texts(job, prompt);
+        int32_t pooled = 0;
+        if (p.rows) l->text[prompt] = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){p.rows, p.columns}, ok);
+        for (int i = 0; i < recipe->n_conditions; i++)
+            if (recipe->condition[i].what == CONDITION_POOLED)
+                pooled += job->model->component[recipe->condition[i].slot].pooled_columns;
+        if (pooled) l->pooled[prompt] = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, pooled}, ok);
+        for (int i = 0; i < recipe->n_conditions; i++) {
+            int slot = recipe->condition[i].slot;
+            const struct component *c = &job->model->component[slot];
+            bool is_text = c->family->kind == FAMILY_TEXT;
+            if (recipe->condition[i].what == CONDITION_POOLED) {
+                bool whole = c->pooled_columns == pooled;
+                l->encoder_pooled[slot][prompt] =
+                    whole ? l->pooled[prompt]
+                          : arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, c->pooled_columns}, ok);
+            } else if (is_text) {
+                int32_t own[2] = {job->tokens[slot][prompt].n_ids, c->text_columns};
+                bool whole = own[0] == p.rows && own[1] == p.columns;
+                l->encoder_text[slot][prompt] =
+                    whole ? l->text[prompt] : arena_tensor(arena, DTYPE_F32, 2, own, ok);
+            }
+        }
+    }
+}
+
+/* Chunks of frames that a decoder's evaluation may have: the largest. */
+static int32_t layout_chunk_frames(const struct job *job) {
+    int32_t most = 1;
+    for (int i = 0; i < job->n_chunks; i++)
+        if (job->chunks[i].n_frames > most) most = job->chunks[i].n_frames;
+    return most;
+}
+
+/* One picture is encoded after another, and the host takes the moments in between: they share the memory of
+ * the largest, which the decoder's pictures take later. */
+static void layout_pictures(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
+    const struct component *c = model_component(job->model, FAMILY_DECODER);
+    int32_t factor = c->pixel_factor;
+    int32_t picture[4] = {layout_chunk_frames(job), job->Y * factor, job->X * factor, 3};
+    int64_t pixels = job->request.no_decode ? 0 : (int64_t)picture[0] * picture[1] * picture[2];
+    int64_t most = 0, latents = 0;
+    for (int i = 0; i < job->n_encoded; i++) {
+        struct picture_size size = job->encoded[i].size;
+        int64_t n = (int64_t)size.height * size.width;
+        if (n > most) most = n;
+        if (job->encoded[i].kind != ENCODED_VISION && n / factor / factor > latents)
+            latents = n / factor / factor;
+    }
+    if (pixels > most) most = pixels;
+    struct tensor all = {0}, moments = {0};
+    if (most) all = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){(int32_t)most, 3}, ok);
+    if (latents)
+        moments =
+            arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){(int32_t)latents, 2 * c->latent_channels}, ok);
+    if (pixels) {
+        l->picture = tensor_make(all.data, DTYPE_F32, 4, picture);
+        l->rgb = arena_tensor(arena, DTYPE_U8, 3, picture + 1, ok);
+    }
+    for (int i = 0; i < job->n_encoded; i++) {
+        const struct encoded *encoded = &job->encoded[i];
+        struct encoded_tensors *t = &l->encoded[i];
+        int32_t Y = encoded->size.height, X = encoded->size.width;
+        const struct sluice_picture *given = job_source(job, encoded);
+        bool resized = given->width != X || given->height != Y;
+        t->picture = tensor_make(all.data, DTYPE_F32, 4, (int32_t[]){1, Y, X, 3});
+        if (encoded->kind == ENCODED_VISION)
+            t->tokens = arena_tensor(
+                arena, DTYPE_F32, 2,
+                (int32_t[]){encoded->n_tokens, job->model->component[encoded->slot].text_columns}, ok);
+        else
+            t->moments = tensor_make(moments.data, DTYPE_F32, 3,
+                                     (int32_t[]){Y / factor, X / factor, 2 * c->latent_channels});
+        if (encoded->kind == ENCODED_REFERENCE)
+            l->reference[encoded->reference] = arena_tensor(
+                arena, DTYPE_F32, 4, (int32_t[]){c->latent_channels, 1, Y / factor, X / factor}, ok);
+        if (resized) t->resized = arena_tensor(arena, DTYPE_U8, 3, (int32_t[]){Y, X, 3}, ok);
+    }
+}
+
+static void layout_tensors(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
+    const struct recipe *recipe = job->model->recipe;
+    int32_t latent[4] = {job->C, job->F, job->Y, job->X}, control[4];
+    memcpy(control, latent, sizeof control);
+    control[0] = job->decode_only ? 0 : model_component(job->model, FAMILY_DENOISER)->control_channels;
+    if (!job->decode_only) layout_texts(job, l, arena, ok);
+    for (int i = 0; i < job->batch; i++) l->latent[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    bool samples = !job->decode_only, scaled = samples && recipe->prediction->input_scale;
+    for (int i = 0; i < job->batch; i++) {
+        l->input[i] = scaled ? arena_tensor(arena, DTYPE_F32, 4, latent, ok) : l->latent[i];
+        for (int k = 0; samples && k < recipe->sampler->history; k++)
+            l->history[i][k] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    }
+    if (samples && recipe->sampler->draws) l->noise = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    for (int i = 0; i < job->batch && control[0]; i++)
+        l->control[i] = arena_tensor(arena, DTYPE_F32, 4, control, ok);
+    for (int i = 0; i < l->together * job->n_prompts; i++)
+        l->prediction[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    layout_pictures(job, l, arena, ok);
+}
+
+/* ---- stages ---- */
+
+static void layout_add(const struct job *job, struct layout *l, const struct stage_kind *kind, int slot,
+                       int span, int n_lanes, int evaluations) {
+    int s = l->n_stages++, before = 0;
+    for (int i = 0; i < s; i++) before += l->kind[i] == kind;
+    const struct component *c = retyped_component(job->place.retyped, job->model, slot);
+    struct stage *stage = &l->stages[s];
+    l->kind[s] = kind;
+    l->slot[s] = slot;
+    l->span[s] = span;
+    job_numbered(kind->name, before, stage->name);
+    stage->component = c;
+    stage->n_lanes = n_lanes;
+    stage->n_groups = kind->denoises ? l->choice.groups : 1;
+    stage->n_chunks = kind == &stage_decode ? job->n_chunks : 0;
+    stage->precision = kind->first_precision ? request_first_precision(job->device) : job->precision;
+    stage->evaluations = evaluations;
+    stage->n_lasting = c->n_blocks;
+    stage->n_blocks = c->n_blocks + component_gathers(c, n_lanes);
+    stage->hoists = kind == &stage_hoist;
+    if (kind->denoises) stage->timesteps = job->told + job->spans[span].first_call;
+}
+
+static int layout_count(const struct job *job, int slot) {
+    int n = 0;
+    for (int i = 0; i < job->n_encoded; i++) n += job->encoded[i].slot == slot;
+    return n;
+}
+
+static void layout_list_stages(const struct job *job, struct layout *l) {
+    const struct recipe *recipe = job->model->recipe;
+    for (int slot = 0; slot < SLOTS_MAX && recipe->slot[slot].family && !job->decode_only; slot++) {
+        enum family_kind kind = recipe->slot[slot].family->kind;
+        int n = layout_count(job, slot);
+        if (kind == FAMILY_TEXT) layout_add(job, l, &stage_text, slot, 0, job->n_prompts, 1);
+        if (kind == FAMILY_VISION && n) layout_add(job, l, &stage_vision, slot, 0, n, n);
+    }
+    int encoder = recipe_slot(recipe, FAMILY_ENCODER), n = layout_count(job, encoder);
+    if (n) layout_add(job, l, &stage_encode, encoder, 0, n, n);
+    for (int i = 0; i < job->n_spans; i++) {
+        int lanes = l->together * job->n_prompts, calls = job->spans[i].n_calls;
+        layout_add(job, l, &stage_hoist, job->spans[i].slot, i, lanes, 1);
+        layout_add(job, l, &stage_denoise, job->spans[i].slot, i, lanes, calls * l->choice.groups);
+    }
+    int evaluations = job->batch * job->n_chunks;
+    if (!job->request.no_decode)
+        layout_add(job, l, &stage_decode, recipe_slot(recipe, FAMILY_DECODER), 0, job->batch, evaluations);
+}
+
+/* Each stage's blocks, and its lanes connected. A stage that hoists has the lanes of the next, and the blocks
+ * until they are split. */
+static enum status layout_fill_stages(const struct job *job, struct layout *l, struct error *e) {
+    size_t n_blocks = 0, n_lanes = 0;
+    for (int s = 0; s < l->n_stages; s++) {
+        n_blocks += (size_t)l->stages[s].n_blocks;
+        n_lanes += (size_t)(l->stages[s].n_lanes * l->stages[s].n_groups);
+        if (l->stages[s].n_blocks > PLAN_BLOCKS_MAX)
+            return error_set(e, UNSUPPORTED, "a model of %d blocks", l->stages[s].n_blocks);
+    }
+    l->block_lists = job->sys->alloc(job->sys, LINE_HOST, n_blocks * sizeof *l->block_lists);
+    l->lanes = job->sys->alloc(job->sys, LINE_HOST, n_lanes * sizeof *l->lanes);
+    if (!l->block_lists || !l->lanes) return error_set(e, MEMORY, "no memory for %zu blocks", n_blocks);
+    const struct block **list = l->block_lists;
+    struct lane *lanes = l->lanes;
+    for (int s = 0; s < l->n_stages; s++) {
+        struct stage *stage = &l->stages[s];
+        stage->blocks = list;
+        stage->lanes = lanes;
+        for (int i = 0; i < stage->n_lasting; i++) list[i] = &stage->component->blocks[i];
+        for (int i = stage->n_lasting; i < stage->n_blocks; i++)
+            list[i] = &job->rows[l->slot[s]][i - stage->n_lasting];
+        if (stage->hoists) continue;
+        list += stage->n_blocks;
+        lanes += stage->n_lanes * stage->n_groups;
+        l->kind[s]->connect(job, l, s, stage->lanes);
+    }
+    return OK;
+}
+
+/* ---- visits ---- */
+
+/* The family lists the visits of one stage. Those before its first evaluation are the hoist stage, and each
+ * of the two has the blocks that it visits, in that order. */
+static void layout_split_hoisted(struct layout *l, struct stage *hoist, int first_visit) {
+    struct stage *denoise = hoist + 1;
+    const struct block *all[PLAN_BLOCKS_MAX];
+    memcpy(all, hoist->blocks, (size_t)hoist->n_blocks * sizeof *all);
+    int place[PLAN_BLOCKS_MAX];
+    memset(place, -1, sizeof place);
+    hoist->n_blocks = denoise->n_blocks = 0;
+    for (int i = first_visit; i < l->visits.n_visits; i++) {
+        struct visit *visit = &l->visits.visits[i];
+        struct stage *stage = visit->evaluation < 0 ? hoist : denoise;
+        if (stage == denoise && !denoise->n_blocks) denoise->blocks = hoist->blocks + hoist->n_blocks;
+        if (place[visit->block] < 0) {
+            place[visit->block] = stage->n_blocks;
+            stage->blocks[stage->n_blocks++] = all[visit->block];
+        }
+        visit->block = place[visit->block];
+        visit->stage = (int)(stage - l->stages);
+    }
+    hoist->n_lasting = hoist->n_blocks;
+    denoise->n_lasting = denoise->n_blocks;
+}
+
+static enum status layout_list_visits(struct layout *l, struct error *e) {
+    for (int s = 0; s < l->n_stages && e->code == OK; s++) {
+        const struct stage *stage = &l->stages[s];
+        int first = l->visits.n_visits;
+        if (stage->hoists) continue;
+        component_visits(stage->component, s, stage->lanes, stage->n_lanes, stage->evaluations, &l->visits,
+                         e);
+        if (s && l->stages[s - 1].hoists && e->code == OK) layout_split_hoisted(l, &l->stages[s - 1], first);
+    }
+    return e->code;
+}
+
+/* ---- all ---- */
+
+enum status layout_open(const struct job *job, struct layout_choice choice, void *memory, struct layout *l,
+                        struct error *e) {
+    bool ok = true;
+    *l = (struct layout){.choice = choice, .together = (job->batch + choice.groups - 1) / choice.groups};
+    l->cross = memory ? (struct arena){.base = memory, .bytes = job->need->cross_bytes} : arena_counting();
+    l->visits.sys = job->sys;
+    layout_tensors(job, l, &l->cross, &ok);
+    layout_list_stages(job, l);
+    return layout_fill_stages(job, l, e) == OK ? layout_list_visits(l, e) : e->code;
+}
+
+void layout_close(struct sys *sys, struct layout *l) {
+    if (l->visits.sys) visit_list_destroy(&l->visits);
+    sys->release(sys, l->block_lists);
+    sys->release(sys, l->lanes);
+    *l = (struct layout){0};
+}
+
+void layout_images(const struct layout *l, int batch, int group, int *first, int *n) {
+    int groups = l->choice.groups;
+    *first = (group * batch + groups - 1) / groups;
+    *n = ((group + 1) * batch + groups - 1) / groups - *first;
+}

@@ -1,0 +1,77 @@
+/* Layouts: a job in stages, with their lanes, visits, and the tensors that cross from one to the next.
+ *
+ * A layout is a pure function of the job and of a choice: how many images are denoised at once, whether the
+ * decoder's whole pictures are as small as can be, whose rows are hoisted. Whoever decides makes layouts of
+ * several choices and compares them; nothing of a job is set to see what would come of it. */
+#ifndef SLUICE_API_LAYOUT_H
+#define SLUICE_API_LAYOUT_H
+
+#include "engine/run/executor.h"
+#include "engine/sample/sampler.h"
+#include "models/models.h"
+
+enum { PROMPTS_MAX = 2, BATCH_MAX = 64, ENCODED_MAX = 2 + 2 * LANE_REFERENCES_MAX };
+
+struct job;
+struct stage_kind;
+
+struct layout_choice {
+    int groups;       /* the images are denoised in so many groups, which take turns in every call */
+    bool tiled;       /* whole pictures of the autoencoder are as small as can be */
+    unsigned hoisted; /* set of the spans whose rows are all computed before the first call */
+};
+
+/* A picture that is encoded, in memory that all of them share: see job.h. */
+struct encoded_tensors {
+    struct tensor resized; /* [Y, X, 3] U8: the picture at the size that is encoded; rank 0: it has it */
+    struct tensor picture; /* [1, Y, X, 3] */
+    struct tensor moments; /* of an autoencoder */
+    struct tensor tokens;  /* of a vision encoder; memory of its own */
+};
+
+struct layout {
+    struct layout_choice choice;
+    int together; /* images of a group, at most */
+
+    struct stage stages[PLAN_STAGES_MAX];
+    const struct stage_kind *kind[PLAN_STAGES_MAX];
+    int slot[PLAN_STAGES_MAX], span[PLAN_STAGES_MAX]; /* span: of stages that denoise */
+    int n_stages;
+    const struct block **block_lists; /* storage of the stages' lists */
+    struct lane *lanes;               /* storage of the stages' lanes */
+    struct visit_list visits;
+
+    /* What crosses stages; without data where the layout was made without memory. */
+    struct arena cross;
+    struct tensor text[PROMPTS_MAX], pooled[PROMPTS_MAX]; /* what denoisers read; rank 0: nothing */
+    /* What each encoder writes of a prompt: its place in the above, or a tensor of its own that the host
+     * copies there. */
+    struct tensor encoder_text[SLOTS_MAX][PROMPTS_MAX], encoder_pooled[SLOTS_MAX][PROMPTS_MAX];
+    struct tensor latent[BATCH_MAX]; /* [C, F, Y, X] */
+    struct tensor input[BATCH_MAX];  /* what denoisers read: the latent itself, or scaled */
+    struct tensor history[BATCH_MAX][SAMPLER_HISTORY_MAX], noise; /* the sampler's */
+    struct tensor control[BATCH_MAX];                             /* rank 0 where the denoiser reads none */
+    struct tensor reference[LANE_REFERENCES_MAX];                 /* latents of pictures to refer to */
+    struct tensor prediction[BATCH_MAX * PROMPTS_MAX]; /* of one group: prompt * together + place in it */
+    struct tensor picture, rgb;                        /* frames of a chunk [N, Y, X, 3]; one of them */
+    struct encoded_tensors encoded[ENCODED_MAX];
+};
+
+/* memory: of layout->cross.peak bytes as a layout of the same choice without memory tells; NULL: tensors have
+ * no data. Closed by the caller also after failure. */
+enum status layout_open(const struct job *job, struct layout_choice choice, void *memory,
+                        struct layout *layout, struct error *e);
+void layout_close(struct sys *sys, struct layout *layout);
+
+/* Where the tokens of each row of the recipe's conditioning begin in a prompt's text, and its rows and
+ * columns; rows 0: the denoiser reads no tokens. */
+struct text_places {
+    int32_t row[CONDITIONS_MAX], column[CONDITIONS_MAX];
+    int32_t rows, columns;
+};
+struct text_places layout_place_texts(const struct job *job, int prompt);
+
+/* The images of a group are first to first + n: as even as can be, the larger groups first. */
+void layout_images(const struct layout *layout, int batch, int group, int *first, int *n);
+
+#endif

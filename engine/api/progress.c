@@ -1,0 +1,250 @@
+/* Progress: see progress.h. */
+#include "engine/api/progress.h"
+
+#include "engine/api/machine.h"
+#include "engine/api/pressure.h"
+#include "engine/api/stages.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static double progress_now(const struct running *r) {
+    return r->session->sys->clock(r->session->sys);
+}
+
+static struct store_counters progress_since(struct store_counters now, struct store_counters then) {
+    return (struct store_counters){.bytes_moved = now.bytes_moved - then.bytes_moved,
+                                   .stall_seconds = now.stall_seconds - then.stall_seconds,
+                                   .bytes_read = now.bytes_read - then.bytes_read,
+                                   .bytes_direct = now.bytes_direct - then.bytes_direct};
+}
+
+/* ---- progress ---- */
+
+/* What a run reaches of a plain product's rate: norms, softmax and small products take the rest (measured:
+ * 0.6 to 0.8). */
+#define SHARE_OF_RATE 0.7
+
+/* Seconds for what is left, at this stage's own pace once it shows one; negative while unknown. */
+static double progress_seconds_left(const struct running *r) {
+    double seconds = progress_now(r) - r->stage_began, done = r->done - r->done_at_stage,
+           left = r->all - r->done;
+    if (seconds > 0 && done > 0.02 * r->all) return left / (done / seconds);
+    return r->rate > 0 ? left / (SHARE_OF_RATE * r->rate) : -1;
+}
+
+static void progress_report(struct running *r, const struct visit *visit) {
+    enum { TENTHS = 10 };
+    struct sluice_session *s = r->session;
+    double time = progress_now(r);
+    if (!s->options.on_progress || (time - r->last_progress < 1.0 / TENTHS && !visit->ends_evaluation))
+        return;
+    r->last_progress = time;
+    const struct stage *stage = &r->job->layout.stages[visit->stage];
+    double seconds = time - r->began, fraction = r->all > 0 ? r->done / r->all : 0;
+    struct sluice_progress progress = {
+        .struct_size = sizeof progress,
+        .stage = stage->name,
+        .step = visit->evaluation < 0 ? 0 : visit->evaluation / stage->n_groups + 1,
+        .of = stage->evaluations / stage->n_groups,
+        .fraction = fraction < 1 ? fraction : 1,
+        .seconds = seconds,
+        .eta = progress_seconds_left(r),
+        .stall_seconds = r->counters.stall_seconds,
+        .bytes_read = r->counters.bytes_moved,
+    };
+    s->options.on_progress(s->options.user, &progress);
+}
+
+static void progress_note_longest(struct stall *longest, double seconds, const struct block *block) {
+    if (seconds <= longest->seconds) return;
+    longest->seconds = seconds;
+    memcpy(longest->block, block->name, sizeof longest->block);
+}
+
+/* The step of a visit that denoises. */
+static int progress_step(const struct job *job, const struct visit *visit) {
+    const struct job_span *span = &job->spans[job->layout.span[visit->stage]];
+    return job->calls[span->first_call + visit->evaluation / job->layout.choice.groups].step;
+}
+
+/* Which block was waited for longest, in this step and stage. visit: the one that computes now; NULL: none,
+ * the last one's evaluation has ended. */
+static void progress_note_stall(struct running *r, const struct visit *visit) {
+    const struct visit *last = r->visit;
+    if (last == visit) return;
+    if (last) {
+        double seconds = progress_since(r->counters, r->at_visit).stall_seconds;
+        const struct block *block = r->job->layout.stages[last->stage].blocks[last->block];
+        struct report *report = &r->session->report;
+        progress_note_longest(&report->stage[last->stage].stall, seconds, block);
+        if (r->job->layout.kind[last->stage] == &stage_denoise && last->evaluation >= 0)
+            progress_note_longest(&report->step[progress_step(r->job, last)].stall, seconds, block);
+    }
+    r->visit = visit;
+    r->at_visit = r->counters;
+}
+
+bool progress_tick(void *user, const struct visit *visit, double done, struct error *e) {
+    struct running *r = user;
+    r->done = done;
+    progress_note_stall(r, visit);
+    if (atomic_load_explicit(&r->session->cancelled, memory_order_relaxed)) {
+        error_set(e, CANCELLED, "cancelled");
+        error_where(e, "stage %s", r->job->layout.stages[visit->stage].name);
+        return false;
+    }
+    progress_report(r, visit);
+    return true;
+}
+
+/* What the work had to take, had nobody waited who need not: the computing that was measured, or the bytes at
+ * the link's rate. A rate that the measurement refutes (bytes came faster, out of a cache) says nothing. */
+static double progress_measured_floor(const struct running *r, double seconds,
+                                      const struct store_counters *moved) {
+    const struct run_need *need = r->job->need;
+    double rate = need->separate ? need->rates.h2d : need->rates.disk;
+    double link = rate > 0 ? (double)moved->bytes_moved / rate : 0,
+           computing = seconds - moved->stall_seconds;
+    if (computing < 0) computing = 0;
+    return link > computing && link <= seconds ? link : computing;
+}
+
+void progress_step_ended(struct running *r, int step) {
+    double time = progress_now(r);
+    struct step_record *record = &r->session->report.step[step];
+    record->seconds = time - r->step_began;
+    record->moved = progress_since(r->counters, r->at_step);
+    record->floor_seconds = progress_measured_floor(r, record->seconds, &record->moved);
+    r->session->report.n_steps = step + 1;
+    r->step_began = time;
+    r->at_step = r->counters;
+}
+
+void progress_evaluation_ends(struct running *r) {
+    progress_note_stall(r, NULL);
+}
+
+void progress_evaluation_ended(struct running *r, const struct visit *visit) {
+    progress_report(r, visit);
+}
+
+void progress_stage_ended(struct running *r, int stage) {
+    struct report *report = &r->session->report;
+    struct stage_record *record = &report->stage[stage];
+    progress_note_stall(r, NULL);
+    record->seconds = progress_now(r) - r->stage_began;
+    record->moved = progress_since(r->counters, r->at_stage);
+    record->floor_seconds = progress_measured_floor(r, record->seconds, &record->moved);
+    record->planned_bytes = r->job->plan.stage[stage].peak_ram_bytes;
+    record->measured_bytes = machine_peak_bytes();
+    report->n_stages = stage + 1;
+}
+
+void progress_stage_begins(struct running *r) {
+    r->stage_began = r->step_began = progress_now(r);
+    r->at_stage = r->at_step = r->counters;
+    r->done_at_stage = r->done;
+}
+
+/* A picture that is only planned with, as if it were of that size. */
+static const struct sluice_picture *progress_of_size(const struct sluice_picture *picture, int width,
+                                                     int height, struct sluice_picture *other) {
+    if (!picture) return NULL;
+    *other = *picture;
+    other->width = width;
+    other->height = height;
+    return other;
+}
+
+/* FLOPs of the same request at i sixteenths of its sides, which go to width and height; 0 if it cannot be
+ * asked. */
+static double progress_flops_at(const struct running *r, int i, int *width, int *height) {
+    const struct job *job = r->job;
+    int step = job->model->size_step;
+    struct sluice_request smaller = job->request;
+    smaller.width = *width = (smaller.width * i / 16 + step - 1) / step * step;
+    smaller.height = *height = (smaller.height * i / 16 + step - 1) / step * step;
+    struct sluice_picture init, mask;
+    smaller.init_image = progress_of_size(smaller.init_image, *width, *height, &init);
+    smaller.mask = progress_of_size(smaller.mask, *width, *height, &mask);
+    struct job try;
+    struct error e = {0};
+    double flops = job_open(&try, &job->place, &smaller, NULL, &e) == OK ? job_flops(&try) : 0;
+    job_close(&try);
+    return flops;
+}
+
+/* The largest size between whose work is at most about a quarter of this job's, measured dry; 0 if none is.
+ */
+static void progress_quarter_size(const struct running *r, int *width, int *height) {
+    double quarter = job_flops(r->job) / 4 * 1.05;
+    int low = 0, high = 16; /* low fits or is 0, high does not fit */
+    *width = *height = 0;
+    while (high - low > 1) {
+        int w, h, middle = (low + high) / 2;
+        if (progress_flops_at(r, middle, &w, &h) > quarter) {
+            high = middle;
+            continue;
+        }
+        low = middle;
+        *width = w;
+        *height = h;
+    }
+}
+
+enum { WORTH_A_LINE = 2 }; /* seconds */
+
+/* One line before step 1, from the plan's time if that follows from measured rates, else from the rate
+ * measured before the run. */
+void progress_predict(struct running *r) {
+    double seconds = r->planned_seconds;
+    if (seconds <= 0 && r->rate > 0) seconds = (r->all - r->done) / (SHARE_OF_RATE * r->rate);
+    if (seconds < WORTH_A_LINE || !r->session->options.on_log) return;
+    bool long_one = seconds >= 60;
+    int width = 0, height = 0;
+    if (long_one) progress_quarter_size(r, &width, &height);
+    char quarter[64] = "";
+    if (width) snprintf(quarter, sizeof quarter, "; %dx%d would take about a quarter", width, height);
+    session_say(r->session, SLUICE_INFO, "about %.0f %s for %dx%d, %d steps%s",
+                long_one ? seconds / 60 : seconds, long_one ? "minutes" : "seconds", r->job->request.width,
+                r->job->request.height, r->job->steps, quarter);
+}
+
+/* ---- pressure ---- */
+
+uint64_t progress_bytes_needed(void *user) {
+    struct running *r = user;
+    struct sys *sys = r->session->sys;
+    return pressure_bytes(r->reserve, sys->free_bytes(sys));
+}
+
+void progress_gave_up(void *user, const struct visit *first, uint64_t bytes, enum give_up_reason reason) {
+    static const char *const said[] = {
+        [GIVE_UP_ASKED] = "another program took memory: %.1f MiB of residents given up, the run goes on",
+        [GIVE_UP_OPERATOR] =
+            "an operator found no memory: %.1f MiB of residents given up, it is computed again",
+        [GIVE_UP_STAGE] = "a stage found no memory: %.1f MiB of residents given up, it begins again",
+    };
+    struct running *r = user;
+    struct report *report = &r->session->report;
+    struct given_up *last = &report->given_up[GIVEN_UP_MAX - 1];
+    double mib = (double)bytes / (1 << 20);
+    if (report->n_given_up < GIVEN_UP_MAX)
+        report->given_up[report->n_given_up++] =
+            (struct given_up){report->stage_name[first->stage],
+                              first->evaluation < 0 || r->job->layout.kind[first->stage] != &stage_denoise
+                                  ? 0
+                                  : progress_step(r->job, first),
+                              bytes};
+    else
+        last->bytes += bytes;
+    session_say(r->session, SLUICE_WARNING, said[reason], mib);
+}
+
+/* Before anything of this run is taken. Where weights lie on a device of their own, giving them up would not
+ * help the host. */
+uint64_t progress_reserve(const struct sluice_session *s, const struct job *job) {
+    if (s->device->memory) return 0;
+    return pressure_reserve(s->sys->free_bytes(s->sys), s->report.base_bytes, job->plan.ram_peak_bytes);
+}

@@ -1,0 +1,88 @@
+/* Kinds of stages: see stages.h. */
+#include "engine/api/stages.h"
+
+#include "engine/api/job.h"
+#include "engine/api/turns.h"
+
+#include <string.h>
+
+static void stages_connect_text(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
+    int slot = l->slot[s];
+    for (int i = 0; i < job->n_prompts; i++) {
+        const struct prompt_tokens *tokens = &job->tokens[slot][i];
+        lanes[i] = (struct lane){.prompt = i,
+                                 .tokens = tokens->ids,
+                                 .n_tokens = tokens->n_ids,
+                                 .pooled_row = tokens->pooled_row,
+                                 .text = l->encoder_text[slot][i],
+                                 .pooled = l->encoder_pooled[slot][i]};
+    }
+}
+
+/* Pictures of one slot, one after another: of a vision encoder or an autoencoder's encoder. */
+static void stages_connect_encode(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
+    for (int i = 0, n = 0; i < job->n_encoded; i++) {
+        const struct encoded_tensors *t = &l->encoded[i];
+        if (job->encoded[i].slot != l->slot[s]) continue;
+        lanes[n++] = (struct lane){
+            .tiled = l->choice.tiled, .picture = t->picture, .moments = t->moments, .text = t->tokens};
+    }
+}
+
+/* Lanes of a prompt are neighbours in their group: lane = prompt * together + place. A group with fewer
+ * images than others has idle lanes. */
+static void stages_connect_denoise(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
+    int span = l->span[s], n_lanes = l->together * job->n_prompts;
+    int hoisted = l->choice.hoisted >> span & 1 ? job->spans[span].n_calls : 0;
+    for (int i = 0; i < l->choice.groups * n_lanes; i++) {
+        int group = i / n_lanes, prompt = i % n_lanes / l->together, place = i % l->together, first, n;
+        layout_images(l, job->batch, group, &first, &n);
+        int image = place < n ? first + place : first;
+        lanes[i] = (struct lane){.prompt = prompt,
+                                 .text = l->text[prompt],
+                                 .pooled = l->pooled[prompt],
+                                 .latent = l->input[image],
+                                 .control = l->control[image],
+                                 .prediction = l->prediction[i % n_lanes],
+                                 .guidance = (float)job->request.guidance,
+                                 .hoisted = hoisted,
+                                 .idle = place >= n};
+        memcpy(lanes[i].reference, l->reference, sizeof l->reference);
+    }
+}
+
+static void stages_connect_decode(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
+    (void)s;
+    for (int i = 0; i < job->batch; i++)
+        lanes[i] = (struct lane){.tiled = l->choice.tiled, .latent = l->latent[i], .picture = l->picture};
+}
+
+const struct stage_kind stage_text = {
+    .name = "text", .of_texts = true, .connect = stages_connect_text, .stage_ended = turn_text_ended};
+
+const struct stage_kind stage_vision = {.name = "vision",
+                                        .of_texts = true,
+                                        .connect = stages_connect_encode,
+                                        .evaluation_ended = turn_picture_encoded,
+                                        .stage_ended = turn_vision_ended};
+
+const struct stage_kind stage_encode = {.name = "encode",
+                                        .first_precision = true,
+                                        .whole_pictures = true,
+                                        .connect = stages_connect_encode,
+                                        .evaluation_ended = turn_picture_encoded,
+                                        .stage_ended = turn_encode_ended};
+
+const struct stage_kind stage_hoist = {.name = "hoist", .denoises = true, .connect = stages_connect_denoise};
+
+const struct stage_kind stage_denoise = {.name = "denoise",
+                                         .denoises = true,
+                                         .connect = stages_connect_denoise,
+                                         .evaluation_ended = turn_call_ended,
+                                         .stage_ended = turn_denoise_ended};
+
+const struct stage_kind stage_decode = {.name = "decode",
+                                        .first_precision = true,
+                                        .whole_pictures = true,
+                                        .connect = stages_connect_decode,
+                                        .evaluation_ended = turn_chunk_decoded};
