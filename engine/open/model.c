@@ -162,7 +162,9 @@ static enum status check_text(const struct sluice_model *m, int slot, const stru
 
 /* What a mask adds to a latent: a channel for each pixel under a latent pixel. */
 static int control_wanted(const struct sluice_model *m, const struct component *decoder) {
-    return m->recipe->concat == CONCAT_MASKED ? decoder->latent_channels + decoder->pixel_factor * decoder->pixel_factor : 0;
+    return m->recipe->concat == CONCAT_MASKED
+               ? decoder->latent_channels + decoder->pixel_factor * decoder->pixel_factor
+               : 0;
 }
 
 static enum status check_denoiser(const struct sluice_model *m, const struct component *denoiser,
