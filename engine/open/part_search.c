@@ -1,7 +1,6 @@
 /* Finding the parts of a model: see part_search.h. */
 #include "engine/open/part_search.h"
 
-#include "engine/open/part_flags.h"
 #include "engine/open/paths.h"
 #include "engine/open/pipeline.h"
 #include "loaders/loaders.h"

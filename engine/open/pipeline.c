@@ -2,7 +2,6 @@
 #include "engine/open/pipeline.h"
 
 #include "engine/open/configuration.h"
-#include "engine/open/part_flags.h"
 #include "loaders/loaders.h"
 
 #include <stdio.h>
