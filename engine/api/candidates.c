@@ -4,7 +4,6 @@
 #include "engine/api/machine.h"
 #include "engine/api/rate.h"
 #include "engine/api/rates_file.h"
-#include "engine/api/request.h"
 #include "engine/api/stages.h"
 
 /* ---- the lines of a need that the dry run does not see ---- */

@@ -3,7 +3,6 @@
 
 #include "engine/api/devices.h"
 #include "engine/api/machine.h"
-#include "engine/api/plan_json.h"
 #include "engine/api/request.h"
 
 #include <stdio.h>
@@ -229,8 +228,14 @@ enum status job_open(struct job *job, const struct job_place *place, const struc
         if (model->tokenizer[i]) job->text_slot[job->n_texts++] = i;
     copy_sized(&job->request, sizeof job->request, request);
     if (latent_dim) job_decode_only(job, latent_dim);
-    if (request_settle(job, e) != OK || retyped_type(job->request.type, &job->weights, e) != OK)
+    struct settling settling = {.model = model,
+                                .device = job->device,
+                                .decode_only = job->decode_only,
+                                .request = &job->request,
+                                .reference_size = job->reference_size};
+    if (request_settle(&settling, e) != OK || retyped_type(job->request.type, &job->weights, e) != OK)
         return e->code;
+    job->precision = settling.precision;
     if (place->retyped && retyped_make(place->retyped, model, job->weights, e) != OK) return e->code;
     if (job_size(job, e) != OK) return e->code;
     if (!job->decode_only) {
@@ -249,7 +254,6 @@ uint64_t job_vram_budget(const struct job *job) {
 
 enum status job_plan(struct job *job, struct error *e) {
     int64_t budget = job->request.max_ram_bytes;
-    if (job->request.plan) return plan_read(job, job->request.plan, e);
     int chosen = plan_choose(job->needs, job->n_needs, budget ? (uint64_t)budget : machine_default_budget(),
                              job_vram_budget(job), &job->plan);
     return job_lay_out(job, job->choices[chosen].groups, job->choices[chosen].tiled, e);

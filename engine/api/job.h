@@ -89,8 +89,7 @@ enum status job_open(struct job *job, const struct job_place *place, const struc
                      const int32_t *latent_dim, struct error *e);
 /* Of device memory: what is asked for, else the default. */
 uint64_t job_vram_budget(const struct job *job);
-/* Makes the plan: solved for the budget, or the one that the request brings; lays the job out for it.
- * Does not check whether it fits. */
+/* Makes the plan for the request's budget, and lays the job out for it. Does not check whether it fits. */
 enum status job_plan(struct job *job, struct error *e);
 /* Lays the job out in so many groups, tiled or not; BUDGET if no need is for that. */
 enum status job_lay_out(struct job *job, int groups, bool tiled, struct error *e);

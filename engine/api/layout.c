@@ -2,7 +2,6 @@
 #include "engine/api/layout.h"
 
 #include "engine/api/job.h"
-#include "engine/api/request.h"
 #include "engine/api/stages.h"
 
 #include <stdio.h>
@@ -274,10 +273,4 @@ void layout_close(struct sys *sys, struct layout *l) {
     sys->release(sys, l->block_lists);
     sys->release(sys, l->lanes);
     *l = (struct layout){0};
-}
-
-void layout_images(const struct layout *l, int batch, int group, int *first, int *n) {
-    int groups = l->choice.groups;
-    *first = (group * batch + groups - 1) / groups;
-    *n = ((group + 1) * batch + groups - 1) / groups - *first;
 }

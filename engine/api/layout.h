@@ -6,11 +6,12 @@
 #ifndef SLUICE_API_LAYOUT_H
 #define SLUICE_API_LAYOUT_H
 
+#include "engine/api/request.h"
 #include "engine/run/executor.h"
 #include "engine/sample/sampler.h"
 #include "models/models.h"
 
-enum { PROMPTS_MAX = 2, BATCH_MAX = 64, ENCODED_MAX = 2 + 2 * LANE_REFERENCES_MAX };
+enum { PROMPTS_MAX = 2, ENCODED_MAX = 2 + 2 * LANE_REFERENCES_MAX };
 
 struct job;
 struct stage_kind;
@@ -72,6 +73,10 @@ struct text_places {
 struct text_places layout_place_texts(const struct job *job, int prompt);
 
 /* The images of a group are first to first + n: as even as can be, the larger groups first. */
-void layout_images(const struct layout *layout, int batch, int group, int *first, int *n);
+static inline void layout_images(const struct layout *l, int batch, int group, int *first, int *n) {
+    int groups = l->choice.groups;
+    *first = (group * batch + groups - 1) / groups;
+    *n = ((group + 1) * batch + groups - 1) / groups - *first;
+}
 
 #endif

@@ -332,3 +332,7 @@ enum status plan_read(struct job *job, const char *text, struct error *e) {
     json_decref(root);
     return e->code;
 }
+
+enum status plan_take(struct job *job, struct error *e) {
+    return job->request.plan ? plan_read(job, job->request.plan, e) : job_plan(job, e);
+}

@@ -13,5 +13,7 @@ json_t *plan_json(const struct job *job);
  * from text; everything else follows from the job. META or JSON for what is no plan, BUDGET for a plan of
  * another job. */
 enum status plan_read(struct job *job, const char *text, struct error *e);
+/* The plan that the request brings, or one that is made for its budget. */
+enum status plan_take(struct job *job, struct error *e);
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef SLUICE_API_PROGRESS_H
 #define SLUICE_API_PROGRESS_H
 
-#include "engine/api/turns.h"
+#include "engine/api/running.h"
 
 /* Hooks of the executor, of a struct running: see executor.h. */
 bool progress_tick(void *user, const struct visit *visit, double done, struct error *e);

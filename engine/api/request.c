@@ -13,12 +13,12 @@ static enum status usage(struct error *e, const char *flag, double found, const 
     return error_expected(e, "%s", expected);
 }
 
-static enum status check_size(const struct job *job, struct error *e) {
-    const struct sluice_request *r = &job->request;
+static enum status check_size(const struct settling *s, struct error *e) {
+    const struct sluice_request *r = s->request;
     char multiple[64];
-    snprintf(multiple, sizeof multiple, "a multiple of %d from %d to 16384", job->model->size_step,
-             job->model->size_step);
-    int step = job->model->size_step;
+    snprintf(multiple, sizeof multiple, "a multiple of %d from %d to 16384", s->model->size_step,
+             s->model->size_step);
+    int step = s->model->size_step;
     if (r->width < step || r->width > 16384 || r->width % step)
         return usage(e, "the width (-W)", r->width, multiple);
     if (r->height < step || r->height > 16384 || r->height % step)
@@ -38,10 +38,10 @@ static enum status check_choice(const char *flag, const char *how, struct error 
 }
 
 /* A percentage becomes bytes. */
-static enum status find_device_budget(struct job *job, struct error *e) {
-    struct sluice_request *r = &job->request;
-    uint64_t all = job->device->memory_bytes;
-    if (!job->device->memory || r->max_vram_percent == 0 || r->max_vram_bytes) return OK;
+static enum status find_device_budget(struct settling *s, struct error *e) {
+    struct sluice_request *r = s->request;
+    uint64_t all = s->device->memory_bytes;
+    if (!s->device->memory || r->max_vram_percent == 0 || r->max_vram_bytes) return OK;
     if (!all) {
         error_set(e, USAGE, "--max-vram as a percentage needs a GPU that it is a part of");
         error_found(e, "%g%%", r->max_vram_percent);
@@ -53,43 +53,43 @@ static enum status find_device_budget(struct job *job, struct error *e) {
     return OK;
 }
 
-static enum status check_device_budget(const struct job *job, struct error *e) {
-    int64_t budget = job->request.max_vram_bytes;
-    uint64_t all = job->device->memory_bytes;
+static enum status check_device_budget(const struct settling *s, struct error *e) {
+    int64_t budget = s->request->max_vram_bytes;
+    uint64_t all = s->device->memory_bytes;
     if (budget >= 0 && (!all || (uint64_t)budget <= all)) return OK;
     error_set(e, USAGE, "the budget of device memory (--max-vram) cannot be used");
-    error_where(e, "%s", job->device->name);
+    error_where(e, "%s", s->device->name);
     error_found(e, "%lld bytes", (long long)budget);
     return all ? error_expected(e, "a positive size up to the device's %llu bytes", (unsigned long long)all)
                : error_expected(e, "a positive size");
 }
 
-static enum status check_guidance(const struct job *job, struct error *e) {
-    double guidance = job->request.guidance;
-    if (guidance != 0 && !job->model->recipe->takes_guidance)
+static enum status check_guidance(const struct settling *s, struct error *e) {
+    double guidance = s->request->guidance;
+    if (guidance != 0 && !s->model->recipe->takes_guidance)
         return usage(e, "--guidance", guidance, "nothing: this model is not guidance-distilled");
     return guidance >= 0 && guidance <= 1000 ? OK : usage(e, "--guidance", guidance, "0 to 1000");
 }
 
-static enum status refuse_picture(const struct job *job, const char *flag, const char *expected,
+static enum status refuse_picture(const struct settling *s, const char *flag, const char *expected,
                                   struct error *e) {
     error_set(e, USAGE, "%s cannot be used with this model", flag);
-    error_where(e, "%s", job->model->name);
-    error_found(e, "%s", job->model->recipe->name);
+    error_where(e, "%s", s->model->name);
+    error_found(e, "%s", s->model->recipe->name);
     return error_expected(e, "%s", expected);
 }
 
 /* Of exactly the size that is drawn. */
-static enum status check_drawn_over(const struct job *job, const struct sluice_picture *p, const char *flag,
-                                    struct error *e) {
-    struct picture_size drawn = {job->request.width, job->request.height};
+static enum status check_drawn_over(const struct settling *s, const struct sluice_picture *p,
+                                    const char *flag, struct error *e) {
+    struct picture_size drawn = {s->request->width, s->request->height};
     return picture_check(p, flag, e) == OK ? picture_check_size(p, flag, drawn, e) : e->code;
 }
 
-static enum status check_init(const struct job *job, struct error *e) {
-    const struct sluice_request *r = &job->request;
+static enum status check_init(const struct settling *s, struct error *e) {
+    const struct sluice_request *r = s->request;
     if (!r->init_image) return OK;
-    if (check_drawn_over(job, r->init_image, "--init-img", e) != OK) return e->code;
+    if (check_drawn_over(s, r->init_image, "--init-img", e) != OK) return e->code;
     if (!(r->strength > 0 && r->strength <= 1))
         return usage(e, "--strength", r->strength, "more than 0, up to 1");
     if (schedule_first_step(r->steps, r->strength) < r->steps) return OK;
@@ -98,75 +98,73 @@ static enum status check_init(const struct job *job, struct error *e) {
     return error_expected(e, "at least %g, or more steps", 1.0 / r->steps);
 }
 
-static enum status check_mask(const struct job *job, struct error *e) {
-    const struct sluice_request *r = &job->request;
-    bool fills = job->model->recipe->concat == CONCAT_MASKED;
-    if (r->mask && !fills)
-        return refuse_picture(job, "--mask", "a model that fills masks, as FLUX.1-Fill", e);
+static enum status check_mask(const struct settling *s, struct error *e) {
+    const struct sluice_request *r = s->request;
+    bool fills = s->model->recipe->concat == CONCAT_MASKED;
+    if (r->mask && !fills) return refuse_picture(s, "--mask", "a model that fills masks, as FLUX.1-Fill", e);
     if (fills && !(r->mask && r->init_image)) {
         error_set(e, USAGE, "this model fills a mask in a picture and needs both");
-        error_where(e, "%s", job->model->name);
+        error_where(e, "%s", s->model->name);
         error_found(e, "%s", r->init_image ? "no mask" : r->mask ? "no picture" : "neither");
         return error_expected(e, "--init-img and --mask");
     }
-    return r->mask ? check_drawn_over(job, r->mask, "--mask", e) : OK;
+    return r->mask ? check_drawn_over(s, r->mask, "--mask", e) : OK;
 }
 
-static enum status check_references(struct job *job, struct error *e) {
-    const struct sluice_request *r = &job->request;
-    int most = job->model->references_max;
+static enum status check_references(struct settling *s, struct error *e) {
+    const struct sluice_request *r = s->request;
+    int most = s->model->references_max;
     if (r->n_references < 0 || (r->n_references && !r->references))
         return usage(e, "the number of references", r->n_references, "that of those given");
     if (r->n_references && !most)
-        return refuse_picture(job, "--ref-image", "a model that takes references, as FLUX.1-Kontext", e);
+        return refuse_picture(s, "--ref-image", "a model that takes references, as FLUX.1-Kontext", e);
     if (r->n_references > most) {
         error_set(e, USAGE, "there are more references (--ref-image) than this model takes");
-        error_where(e, "%s", job->model->name);
+        error_where(e, "%s", s->model->name);
         error_found(e, "%d", r->n_references);
         return error_expected(e, "at most %d", most);
     }
     for (int i = 0; i < r->n_references && e->code == OK; i++)
         if (picture_check(r->references[i], "--ref-image", e) == OK)
-            picture_reference_size(r->references[i], job->model->size_step, &job->reference_size[i], e);
+            picture_reference_size(r->references[i], s->model->size_step, &s->reference_size[i], e);
     return e->code;
 }
 
-static enum status check_pictures(struct job *job, struct error *e) {
-    const struct sluice_request *r = &job->request;
-    if (job->decode_only) return OK;
-    if (check_init(job, e) != OK || check_mask(job, e) != OK || check_references(job, e) != OK)
-        return e->code;
-    if (!(r->init_image || r->n_references) || model_component(job->model, FAMILY_ENCODER)->family) return OK;
-    const struct component *decoder = model_component(job->model, FAMILY_DECODER);
+static enum status check_pictures(struct settling *s, struct error *e) {
+    const struct sluice_request *r = s->request;
+    if (s->decode_only) return OK;
+    if (check_init(s, e) != OK || check_mask(s, e) != OK || check_references(s, e) != OK) return e->code;
+    if (!(r->init_image || r->n_references) || model_component(s->model, FAMILY_ENCODER)->family) return OK;
+    const struct component *decoder = model_component(s->model, FAMILY_DECODER);
     error_set(e, MISSING, "the autoencoder has no encoder, which pictures are read with");
     error_where(e, "%s", decoder->index.sources[0].path);
     return error_expected(e, "its 'encoder.' tensors, or --vae with an autoencoder that has them");
 }
 
 /* As many as a whole number of latent frames decodes to. */
-static enum status check_frames(const struct job *job, struct error *e) {
-    int frames = job->request.frames, most = job->model->recipe->frames_max;
-    int factor = component_frame_factor(model_component(job->model, FAMILY_DECODER));
+static enum status check_frames(const struct settling *s, struct error *e) {
+    int frames = s->request->frames, most = s->model->recipe->frames_max;
+    int factor = component_frame_factor(model_component(s->model, FAMILY_DECODER));
     if (frames >= 1 && frames <= (most ? most : 1) && (frames - 1) % factor == 0) return OK;
     error_set(e, USAGE, "the number of frames (--frames) cannot be used");
-    error_where(e, "%s", job->model->name);
+    error_where(e, "%s", s->model->name);
     error_found(e, "%d", frames);
     return most ? error_expected(e, "1 to %d, one more than a multiple of %d", most, factor)
                 : error_expected(e, "none: this model makes no videos");
 }
 
-static enum status check_request(struct job *job, struct error *e) {
-    const struct sluice_request *r = &job->request;
-    if (!job->decode_only && check_size(job, e) != OK) return e->code;
-    if (check_frames(job, e) != OK) return e->code;
+static enum status check_request(struct settling *s, struct error *e) {
+    const struct sluice_request *r = s->request;
+    if (!s->decode_only && check_size(s, e) != OK) return e->code;
+    if (check_frames(s, e) != OK) return e->code;
     if (r->steps < 1 || r->steps > 10000) return usage(e, "the number of steps", r->steps, "1 to 10000");
     if (r->batch < 1 || r->batch > BATCH_MAX) return usage(e, "the batch", r->batch, "1 to 64 images");
     if (!(r->cfg_scale >= 0 && r->cfg_scale <= 1000))
         return usage(e, "--cfg-scale", r->cfg_scale, "0 to 1000");
-    if (check_guidance(job, e) != OK || check_pictures(job, e) != OK) return e->code;
+    if (check_guidance(s, e) != OK || check_pictures(s, e) != OK) return e->code;
     if (r->max_ram_bytes < 0)
         return usage(e, "the memory budget", (double)r->max_ram_bytes, "a positive size");
-    if (find_device_budget(job, e) != OK || check_device_budget(job, e) != OK) return e->code;
+    if (find_device_budget(s, e) != OK || check_device_budget(s, e) != OK) return e->code;
     if (check_choice("--direct-io", r->direct_io, e) != OK) return e->code;
     return check_choice("--vae-tiling", r->vae_tiling, e);
 }
@@ -175,50 +173,49 @@ enum precision request_first_precision(const struct device *device) {
     return device->lacks[PRECISION_F32] ? PRECISION_BF16 : PRECISION_F32;
 }
 
-static enum status find_precision(struct job *job, struct error *e) {
-    const char *name = job->request.precision;
+static enum status find_precision(struct settling *s, struct error *e) {
+    const char *name = s->request->precision;
     int precision = 0;
-    if (!name) name = precision_name(request_first_precision(job->device));
+    if (!name) name = precision_name(request_first_precision(s->device));
     while (name && precision < N_PRECISIONS && strcmp(name, precision_name((enum precision)precision)))
         precision++;
-    const char *lacks =
-        precision < N_PRECISIONS ? job->device->lacks[precision] : "there is no such precision";
-    job->precision = (enum precision)precision;
+    const char *lacks = precision < N_PRECISIONS ? s->device->lacks[precision] : "there is no such precision";
+    s->precision = (enum precision)precision;
     if (!lacks) return OK;
     error_set(e, USAGE, "--precision cannot be used: %s", lacks);
     error_found(e, "%s", name);
-    if (job->device->lacks[PRECISION_F32]) return error_expected(e, "bf16, or --device cpu");
-    return error_expected(e, job->device->lacks[PRECISION_BF16] ? "f32" : "f32 or bf16");
+    if (s->device->lacks[PRECISION_F32]) return error_expected(e, "bf16, or --device cpu");
+    return error_expected(e, s->device->lacks[PRECISION_BF16] ? "f32" : "f32 or bf16");
 }
 
 /* Sizes that no machine draws would leave f32's range. */
 #define SHIFT_MOST 1e30
 
 /* The schedule's shift, where the latent's size decides it. */
-static double shift_of_size(const struct job *job) {
-    const struct sluice_model *m = job->model;
+static double shift_of_size(const struct settling *s) {
+    const struct sluice_model *m = s->model;
     const struct flow_shift_line *line = &m->shift_line;
-    int64_t tokens = (int64_t)(job->request.width / m->size_step) * (job->request.height / m->size_step);
+    int64_t tokens = (int64_t)(s->request->width / m->size_step) * (s->request->height / m->size_step);
     if (m->flow_shift != 0 || m->shift_rule == FLOW_SHIFT_FIXED) return m->flow_shift;
     double shift = schedule_shift_of_tokens(tokens, line->base_tokens, line->base_shift, line->max_tokens,
                                             line->max_shift);
     return shift < SHIFT_MOST ? shift : SHIFT_MOST;
 }
 
-static void fill_defaults(struct job *job) {
-    struct sluice_request *r = &job->request;
-    const struct sluice_model *m = job->model;
+static void fill_defaults(struct settling *s) {
+    struct sluice_request *r = s->request;
+    const struct sluice_model *m = s->model;
     if (!r->width) r->width = m->width;
     if (!r->height) r->height = m->height;
     if (!r->frames) r->frames = m->recipe->frames ? m->recipe->frames : 1;
     if (!r->batch) r->batch = 1;
-    if (r->flow_shift == 0) r->flow_shift = job->decode_only ? 1 : shift_of_size(job);
+    if (r->flow_shift == 0) r->flow_shift = s->decode_only ? 1 : shift_of_size(s);
 }
 
-enum status request_settle(struct job *job, struct error *e) {
-    double shift = job->request.flow_shift;
+enum status request_settle(struct settling *s, struct error *e) {
+    double shift = s->request->flow_shift;
     if (shift != 0 && !(shift >= 1e-3 && shift <= 1e3))
         return usage(e, "--flow-shift", shift, "0.001 to 1000");
-    fill_defaults(job);
-    return check_request(job, e) == OK ? find_precision(job, e) : e->code;
+    fill_defaults(s);
+    return check_request(s, e) == OK ? find_precision(s, e) : e->code;
 }

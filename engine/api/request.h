@@ -1,14 +1,27 @@
 /* What may be asked of a model on a device: a request's numbers, pictures and precision, checked before
- * anything is laid out. Pure but for the job's own copy of the request. */
+ * anything is laid out. */
 #ifndef SLUICE_API_REQUEST_H
 #define SLUICE_API_REQUEST_H
 
-#include "engine/api/job.h"
+#include "engine/api/pictures.h"
+#include "engine/open/model.h"
+#include "kernels/device.h"
 
-/* Fills what the request leaves open, then checks it all and finds the job's precision. USAGE for what is
- * wrong with it; SHAPE (of usage) for a picture of another size; MISSING where the model lacks what it needs.
- */
-enum status request_settle(struct job *job, struct error *e);
+enum { BATCH_MAX = 64 };
+
+/* A request on its way from what a caller wrote to what is run. */
+struct settling {
+    const struct sluice_model *model;
+    const struct device *device;
+    bool decode_only;
+    struct sluice_request *request;      /* what it leaves open is filled in */
+    enum precision precision;            /* of text encoder and denoiser; found */
+    struct picture_size *reference_size; /* LANE_REFERENCES_MAX of them: as references are encoded; found */
+};
+
+/* Fills, checks and finds all of that. USAGE for what is wrong with the request; SHAPE (of usage) for a
+ * picture of another size; MISSING where the model lacks what it needs. */
+enum status request_settle(struct settling *s, struct error *e);
 
 /* Is this choice, which may be NULL, that one? */
 bool asked_for(const char *choice, const char *how);

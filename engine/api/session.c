@@ -230,7 +230,7 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
     atomic_store(&s->cancelled, 0);
     struct job_place place = session_place(s, request);
     if (job_open(&job, &place, request, latent_dim, e) != OK || check_prompt(&job, e) != OK ||
-        job_plan(&job, e) != OK)
+        plan_take(&job, e) != OK)
         goto out;
     s->report.plan = plan_json(&job);
     if (plan_check(job.need, &job.plan, e) == BUDGET) refusal_explain(&job, e);
@@ -350,7 +350,7 @@ int sluice_plan_query(sluice_session *session, const struct sluice_request *requ
     *fits = false;
     if (decode_latent && decode_dims(session, decode_latent, dim, &e) != OK) goto out;
     struct job_place place = session_place(session, request);
-    if (job_open(&job, &place, request, decode_latent ? dim : NULL, &e) != OK || job_plan(&job, &e) != OK)
+    if (job_open(&job, &place, request, decode_latent ? dim : NULL, &e) != OK || plan_take(&job, &e) != OK)
         goto out;
     *fits = plan_check(job.need, &job.plan, &misfit) == OK;
     unsigned losses = json_losses();
