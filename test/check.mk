@@ -45,7 +45,7 @@ tests: all $(TESTS:%=$B/test_%)
 check:
 	@mkdir -p build
 	@sh test/check.sh check
-# What make check leaves out: hours (test/suites says which). Goes on where it was ended; FRESH=1 starts over.
+# What make check leaves out: about four hours (test/suites). Goes on where it was ended; FRESH=1 starts over.
 check-all:
 	@mkdir -p build
 	@sh test/check.sh all

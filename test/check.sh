@@ -36,11 +36,11 @@ mkdir -p "$results"
 gcc -O2 -o build/product test/product.c || exit 1
 product=
 # What passed before is left out.
-for done in "$results"/*.counts; do
-    [ ! -e "$done" ] || awk '$1 > 0 && $2 == 0' "$done" | grep -q . && basename "$done" .counts
+for counts in "$results"/*.counts; do
+    if grep -qs '^[1-9][0-9]* 0 ' "$counts"; then basename "$counts" .counts; fi
 done | grep -v '^build_' >"$results/done"
 [ ! -s "$results/done" ] || echo "$(wc -l <"$results/done") suites passed before and are left out; FRESH=1 runs them too"
-awk -F'\t' -v tier="$what" 'NR == FNR { done[$1] = 1; next } index($1, tier) == 1 && !($2 in done)' "$results/done" build/list >"$results/list"
+awk -F'\t' -v tier="$what" 'FILENAME == ARGV[1] { done[$1] = 1; next } index($1, tier) == 1 && !($2 in done)' "$results/done" build/list >"$results/list"
 for config in - release asan tsan emu debug; do
     awk -F'\t' -v config=$config '$3 == config' "$results/list" >"$results/now"
     [ -s "$results/now" ] || continue
@@ -66,7 +66,8 @@ passed=$1
 failed=$2
 if [ "$what" = check ]; then
     # Of all processes that ended, these lines' too.
-    took=$(times | awk 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, part, /[ms]/); sum += part[1] * 60 + part[2] } } END { printf "%.0f", sum }')
+    times >"$results/times"
+    took=$(awk 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, part, /[ms]/); sum += part[1] * 60 + part[2] } } END { printf "%.0f", sum }' "$results/times")
     limit=$(echo "$product" | awk -v budget=$BUDGET -v at=$PRODUCT '{ for (i = 1; i <= NF; i++) sum += $i; slow = sum / NF / at; print int(budget * (slow > 1 ? slow : 1)) }')
     echo "$took core-seconds of $limit: $BUDGET where the timed product takes $PRODUCT s; here it took$product"
     [ "$took" -le "$limit" ] || { echo "more than the budget"; failed=$((failed + 1)); }
