@@ -7,13 +7,14 @@
 #include "engine/sample/sampler.h"
 #include "engine/sample/schedule.h"
 
-extern const struct family family_zimage;         /* denoiser; models/zimage.c */
-extern const struct family family_flux;           /* denoiser; models/flux.c */
-extern const struct family family_qwen3;          /* text encoder; models/qwen3.c */
-extern const struct family family_clip;           /* text encoder that pools; models/clip.c */
-extern const struct family family_t5;             /* text encoder; models/t5.c */
-extern const struct family family_vae_kl;         /* autoencoder's decoder; models/vae_kl.c */
-extern const struct family family_vae_kl_encoder; /* and its encoder; models/vae_kl_encoder.c */
+/* All that are published: X(name) for family_NAME, each in models/NAME.c. */
+#define PUBLISHED_FAMILIES(X) X(zimage) X(flux) X(qwen3) X(clip) X(t5) X(vae_kl) X(vae_kl_encoder)
+/* X(name) for recipe_NAME of models/recipes.c. Where nothing names the pipeline the first that fits the
+ * weights is taken. */
+#define PUBLISHED_RECIPES(X) X(zimage) X(flux) X(flux_schnell) X(flux_kontext) X(flux_fill)
+
+#define DECLARE_FAMILY(name) extern const struct family family_##name;
+PUBLISHED_FAMILIES(DECLARE_FAMILY)
 
 /* Of Flux: with distilled guidance (dev, Kontext), without (schnell), with a picture around a hole (Fill). */
 enum { FLUX_GUIDED, FLUX_SCHNELL, FLUX_FILL };
@@ -138,6 +139,9 @@ struct recipe {
     double cfg_scale, guidance, strength;
     bool takes_guidance;
 };
+
+#define DECLARE_RECIPE(name) extern const struct recipe recipe_##name;
+PUBLISHED_RECIPES(DECLARE_RECIPE)
 
 extern const struct recipe *const recipes[]; /* NULL-terminated */
 

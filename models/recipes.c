@@ -1,0 +1,196 @@
+/* The published recipes, and questions about recipes: see models.h. */
+#include "models/models.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- names of tensors in files that hold other components too ---- */
+
+static const char *const denoiser_prefixes[] = {"", "model.diffusion_model.", "diffusion_model.", NULL};
+static const char *const vae_prefixes[] = {"", "first_stage_model.", "vae.", NULL};
+static const char *const qwen3_prefixes[] = {"", "text_encoders.qwen3_4b.transformer.", "text_encoders.llm.",
+                                             NULL};
+static const char *const clip_l_prefixes[] = {
+    "",        "text_encoders.clip_l.transformer.", "text_encoders.clip_l.",
+    "clip_l.", "cond_stage_model.transformer.",     NULL};
+static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transformer.", "text_encoders.t5xxl.",
+                                             "t5xxl.", NULL};
+
+/* ---- recipes ---- */
+
+/* What nearly every pipeline has. */
+/* clang-format off */
+#define DENOISER(of)                                                                                           \
+    {.family = &(of), .flag = "--diffusion-model", .folder = "transformer", .prefixes = denoiser_prefixes}
+#define VAE_KL                                                                                                 \
+    {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                    \
+    {.family = &family_vae_kl_encoder, .folder = "vae"}
+/* clang-format on */
+
+/* Template and limits: diffusers 0.42, pipelines/z_image (Qwen3's chat template with thinking enabled adds no
+ * think block). Sizes and steps are those of the published Turbo model, which is distilled and takes no
+ * guidance. Strength: pipeline_z_image_img2img.py. */
+const struct recipe recipe_zimage = {
+    .name = "zimage",
+    .slot = {{.family = &family_qwen3,
+              .flag = "--llm",
+              .folder = "text_encoder",
+              .prefixes = qwen3_prefixes,
+              .text = {.template_before = "<|im_start|>user\n",
+                       .template_after = "<|im_end|>\n<|im_start|>assistant\n",
+                       .tokens_max = 512,
+                       .special = {"<|im_start|>", "<|im_end|>"},
+                       .tokenizer = "BPE",
+                       .tokenizer_folder = "tokenizer",
+                       .tokenizer_from = "--tokenizer PATH: tokenizer/tokenizer.json of the model's Hugging "
+                                         "Face folder, or tokenizer.json of Qwen/Qwen3-4B",
+                       .classes = {"Qwen3Model", "Qwen2Tokenizer"}}},
+             DENOISER(family_zimage),
+             VAE_KL},
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1}},
+    .n_conditions = 1,
+    .span = {{1, INFINITY}},
+    .pipelines = {"ZImagePipeline", "ZImageImg2ImgPipeline"},
+    .patch = 2,
+    .shift_rule = FLOW_SHIFT_FIXED,
+    .flow_shift = 3.0,
+    .grid = FLOW_GRID_F32,
+    .prediction = &prediction_flow_of_picture,
+    .schedule = &schedule_flow,
+    .sampler = &sampler_euler,
+    .guide = guidance_plain,
+    .samples_init = true,
+    .width = 1024,
+    .height = 1024,
+    .steps = 8,
+    .cfg_scale = 1,
+    .strength = 0.6,
+};
+
+/* Flux.1: diffusers 0.42, pipelines/flux. Both encoders see the prompt as it is, padded to a fixed length
+ * without a mask; CLIP's 77 are all its positions. Defaults are those of each pipeline's __call__; steps of
+ * schnell and guidance of Kontext the published model cards'; shifts those of the published
+ * scheduler_config.json. */
+/* clang-format off */
+#define FLUX(t5_tokens)                                                                                        \
+    .slot = {{.family = &family_clip, .flag = "--clip_l", .folder = "text_encoder",                            \
+              .prefixes = clip_l_prefixes,                                                                     \
+              .text = {.first = "<|startoftext|>", .last = "<|endoftext|>", .pad = "<|endoftext|>",            \
+                       .tokens_max = 77, .tokenizer = "CLIP BPE",                               \
+                       .tokenizer_folder = "tokenizer",                                                        \
+                       .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or the "          \
+                                         "tokenizer of openai/clip-vit-large-patch14",                         \
+                       .classes = {"CLIPTextModel", "CLIPTokenizer"}}},                                        \
+             {.family = &family_t5, .flag = "--t5xxl", .folder = "text_encoder_2",                             \
+              .prefixes = t5xxl_prefixes,                                                                      \
+              .text = {.last = "</s>", .pad = "<pad>", .tokens_max = (t5_tokens), .tokenizer = "unigram",      \
+                       .tokenizer_folder = "tokenizer_2",                                                      \
+                       .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or "              \
+                                         "spiece.model of google/t5-v1_1-xxl",                                 \
+                       .classes = {"T5EncoderModel", "T5TokenizerFast"}}},                                     \
+             DENOISER(family_flux), VAE_KL},                                                                   \
+    .condition = {{.slot = 1, .what = CONDITION_TOKENS}, {.slot = 0, .what = CONDITION_POOLED}},               \
+    .n_conditions = 2, .span = {{2, INFINITY}},                                                                \
+    .patch = 2, .shift_line = {.base_shift = 0.5, .max_shift = 1.15, .base_tokens = 256, .max_tokens = 4096},  \
+    .grid = FLOW_GRID_F64, .prediction = &prediction_flow, .schedule = &schedule_flow,                      \
+    .sampler = &sampler_euler, .guide = guidance_plain, .samples_init = true,                                \
+    .width = 1024, .height = 1024, .cfg_scale = 1
+/* clang-format on */
+
+const struct recipe recipe_flux = {
+    FLUX(512),
+    .name = "flux",
+    .variant = FLUX_GUIDED,
+    .pipelines = {"FluxPipeline", "FluxImg2ImgPipeline"},
+    .shift_rule = FLOW_SHIFT_BY_TOKENS,
+    .references_max = LANE_REFERENCES_MAX,
+    .references_if_unnamed = true,
+    .steps = 28,
+    .guidance = 3.5,
+    .takes_guidance = true,
+    .strength = 0.6,
+};
+
+const struct recipe recipe_flux_schnell = {
+    FLUX(256),
+    .name = "flux_schnell",
+    .variant = FLUX_SCHNELL,
+    .dimension = {{"guidance", 0}},
+    .pipelines = {"FluxPipeline", "FluxImg2ImgPipeline"},
+    .shift_rule = FLOW_SHIFT_FIXED,
+    .flow_shift = 1,
+    .steps = 4,
+    .strength = 0.6,
+};
+
+const struct recipe recipe_flux_kontext = {
+    FLUX(512),
+    .name = "flux_kontext",
+    .variant = FLUX_GUIDED,
+    .pipelines = {"FluxKontextPipeline"},
+    .shift_rule = FLOW_SHIFT_BY_TOKENS,
+    .references_max = LANE_REFERENCES_MAX,
+    .steps = 28,
+    .guidance = 2.5,
+    .takes_guidance = true,
+    .strength = 0.6,
+};
+
+const struct recipe recipe_flux_fill = {
+    FLUX(512),
+    .name = "flux_fill",
+    .variant = FLUX_FILL,
+    .dimension = {{"fill", 1}},
+    .pipelines = {"FluxFillPipeline"},
+    .shift_rule = FLOW_SHIFT_BY_TOKENS,
+    .concat = CONCAT_MASKED,
+    .steps = 50,
+    .guidance = 30,
+    .takes_guidance = true,
+    .strength = 1,
+};
+
+int recipe_slot(const struct recipe *recipe, enum family_kind kind) {
+    for (int i = 0; i < SLOTS_MAX && recipe->slot[i].family; i++)
+        if (recipe->slot[i].family->kind == kind) return i;
+    return SLOTS_MAX;
+}
+
+const struct family *recipe_family(const struct recipe *recipe, enum family_kind kind) {
+    int slot = recipe_slot(recipe, kind);
+    return slot < SLOTS_MAX ? recipe->slot[slot].family : NULL;
+}
+
+const struct condition *recipe_condition(const struct recipe *recipe, int slot, enum condition_kind what) {
+    for (int i = 0; i < recipe->n_conditions; i++)
+        if (recipe->condition[i].slot == slot && recipe->condition[i].what == what)
+            return &recipe->condition[i];
+    return NULL;
+}
+
+int recipe_count(const struct recipe *recipe, const struct family *family) {
+    int n = 0;
+    for (int i = 0; i < SLOTS_MAX && recipe->slot[i].family; i++) n += recipe->slot[i].family == family;
+    return n;
+}
+
+const struct slot *models_slot(int i) {
+    for (const struct recipe *const *r = recipes; *r; r++)
+        for (int k = 0; k < SLOTS_MAX && (*r)->slot[k].family; k++)
+            if (!i--) return &(*r)->slot[k];
+    return NULL;
+}
+
+bool slot_takes(const struct slot *slot, const struct family *family, const char *prefix) {
+    if (slot->family != family) return false;
+    for (const char *const *p = slot->prefixes; p && *p; p++)
+        if (!strcmp(*p, prefix ? prefix : "")) return true;
+    return false;
+}
+
+const struct recipe *models_place(const struct family *family, const char *prefix, int *slot) {
+    for (const struct recipe *const *r = recipes; *r; r++)
+        for (*slot = 0; (*r)->slot[*slot].family; ++*slot)
+            if (slot_takes(&(*r)->slot[*slot], family, prefix)) return *r;
+    return NULL;
+}
