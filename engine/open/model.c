@@ -142,22 +142,35 @@ static enum status mismatch(const struct component *c, const char *what, int a, 
  * 152,064. More than that is another encoder's tokenizer. */
 enum { PADDING_ROWS_MOST = 512 };
 
-/* One text encoder, its tokenizer, and what the denoisers read of it. */
-static enum status check_text(const struct sluice_model *m, int slot, const struct component *denoiser,
-                              struct error *e) {
+/* A text encoder and its tokenizer. */
+static enum status check_tokenizer(const struct sluice_model *m, int slot, struct error *e) {
     const struct component *text = &m->component[slot];
-    bool pools = recipe_condition(m->recipe, slot, CONDITION_POOLED);
-    int columns = pools ? text->pooled_columns : text->text_columns;
-    int wanted = pools ? denoiser->pooled_columns : denoiser->text_columns;
-    if (columns != wanted)
-        return mismatch(text, pools ? "features of a whole prompt" : "text features", columns,
-                        text->family->word, wanted, denoiser->family->word, e);
     int ids = tokenizer_size(m->tokenizer[slot]), rows = text->tables[0].tensors[0].shape.dim[0];
     char table[64];
     snprintf(table, sizeof table, "%s's embedding rows", text->family->word);
     if (ids > rows || rows - ids > PADDING_ROWS_MOST)
         return mismatch(text, "token ids", ids, "tokenizer", rows, table, e);
     return OK;
+}
+
+/* What a denoiser reads of prompts is as wide as the widest of what lies beside each other. */
+static enum status check_columns(const struct sluice_model *m, const struct component *denoiser,
+                                 enum condition_kind what, struct error *e) {
+    bool pools = what == CONDITION_POOLED;
+    int wanted = pools ? denoiser->pooled_columns : denoiser->text_columns, columns = 0, widest = 0;
+    const struct component *of = NULL;
+    for (int i = 0; i < m->recipe->n_conditions; i++) {
+        const struct condition *condition = &m->recipe->condition[i];
+        const struct component *text = &m->component[condition->slot];
+        if (condition->what != what) continue;
+        int own = pools ? text->pooled_columns : text->text_columns;
+        columns = pools || condition->beside ? columns + own : own;
+        if (columns > widest || !of) of = text;
+        if (columns > widest) widest = columns;
+    }
+    if (!of || widest == wanted) return OK;
+    return mismatch(of, pools ? "features of a whole prompt" : "text features", widest, of->family->word,
+                    wanted, denoiser->family->word, e);
 }
 
 /* What a mask adds to a latent: a channel for each pixel under a latent pixel. */
@@ -170,8 +183,8 @@ static int control_wanted(const struct sluice_model *m, const struct component *
 static enum status check_denoiser(const struct sluice_model *m, const struct component *denoiser,
                                   struct error *e) {
     const struct component *decoder = model_component(m, FAMILY_DECODER);
-    for (int slot = 0; slot < SLOTS_MAX; slot++)
-        if (m->tokenizer[slot] && check_text(m, slot, denoiser, e) != OK) return e->code;
+    if (check_columns(m, denoiser, CONDITION_POOLED, e) != OK) return e->code;
+    if (check_columns(m, denoiser, CONDITION_TOKENS, e) != OK) return e->code;
     int channels = decoder->latent_channels, latent = denoiser->latent_channels;
     if (channels != latent)
         return mismatch(decoder, "latent channels", channels, decoder->family->word, latent,
@@ -196,11 +209,12 @@ static enum status check_encoder(const struct sluice_model *m, const struct comp
     return OK;
 }
 
-/* Each denoiser, and the encoder, with what they work with. */
+/* Each component with what it works with. */
 static enum status check_parts(const struct sluice_model *m, struct error *e) {
     for (int slot = 0; m->recipe->slot[slot].family && e->code == OK; slot++) {
         const struct component *c = &m->component[slot];
-        if (c->family && c->family->kind == FAMILY_DENOISER) check_denoiser(m, c, e);
+        if (m->tokenizer[slot]) check_tokenizer(m, slot, e);
+        if (e->code == OK && c->family && c->family->kind == FAMILY_DENOISER) check_denoiser(m, c, e);
         if (c->family && c->family->kind == FAMILY_ENCODER) check_encoder(m, c, e);
     }
     return e->code;
