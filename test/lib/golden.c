@@ -280,9 +280,10 @@ void golden_end(void) {
     golden_state.device->destroy(golden_state.device);
 }
 
-static bool is_named(const struct suite *suite, char **names) {
+/* By the suite's name or the fixture's; without names all are. */
+static bool is_named(const struct suite *suite, const struct fixture *fixture, char **names) {
     if (!*names) return true;
-    while (*names && strcmp(*names, suite->name)) names++;
+    while (*names && strcmp(*names, suite->name) && strcmp(*names, fixture->name)) names++;
     return *names;
 }
 
@@ -297,7 +298,7 @@ int golden_main(const char *group, const struct suite *const *(*suites_of)(const
         if (!suites) continue;
         open_data(&golden_state.data[i], &fixtures[i]);
         for (; *suites; suites++)
-            if (is_named(*suites, names)) n = add_suite(&golden_state.data[i], *suites, n);
+            if (is_named(*suites, &fixtures[i], names)) n = add_suite(&golden_state.data[i], *suites, n);
         if (n == before && !on_gpu() && !*names) printf("nothing to compare %s with\n", fixtures[i].name);
     }
     int failed = n ? _cmocka_run_group_tests(group, units, (size_t)n, NULL, NULL) : 1;
