@@ -562,14 +562,13 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
                      .kind = OP_CONV2D, .out = out, .in = {in, weight, e.bias, e.residual}, .conv = options});
 }
 
-void op_latent_to_image(struct context *x, struct tensor out, struct tensor latent, float factor,
-                        float shift) {
+void op_latent_to_image(struct context *x, struct tensor out, struct tensor latent,
+                        struct latent_format format) {
     struct check c = check_begin(x, OP_LATENT_TO_IMAGE);
     check_tensor(&c, "latent", &latent, F32, 3, DIMS(-1, -1, -1));
     check_tensor(&c, "out", &out, F32, 3, DIMS(latent.dim[1], latent.dim[2], latent.dim[0]));
-    dispatch(&c,
-             &(struct op){
-                 .kind = OP_LATENT_TO_IMAGE, .out = out, .in = {latent}, .scale = factor, .shift = shift});
+    assert(format.n == 1 || (format.n == latent.dim[0] && format.n <= LATENT_VALUES_MAX));
+    dispatch(&c, &(struct op){.kind = OP_LATENT_TO_IMAGE, .out = out, .in = {latent}, .format = format});
 }
 
 void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in) {

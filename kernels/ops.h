@@ -34,7 +34,7 @@ enum op_kind {
     OP_TIMESTEP,         /* out[1,D] = cos(t f), sin(t f), f_i = 10000^(-i/(D/2)) */
     OP_CONV2D, /* out[Y,X,N] = residual + conv(act(norm(up(in[Y,X,C])))) + bias, odd square kernel, same size,
                   or half of it */
-    OP_LATENT_TO_IMAGE, /* out[Y,X,C] = in[C,Y,X] / factor + shift */
+    OP_LATENT_TO_IMAGE, /* out[Y,X,C] = in[C,Y,X] / scale[C] + shift[C] */
     OP_IMAGE_TO_RGB,    /* out u8 = round_half_even(255 clamp(in / 2 + 1/2)) */
     N_OP_KINDS,
 };
@@ -121,6 +121,14 @@ struct rope_options {
 
 enum { OP_INPUTS = 5 };
 
+enum { LATENT_VALUES_MAX = 128 };
+
+/* What latents are of an autoencoder's values z: (z - shift) scale, a channel each, or one pair for all. */
+struct latent_format {
+    int n; /* 1, or the channels */
+    float scale[LATENT_VALUES_MAX], shift[LATENT_VALUES_MAX];
+};
+
 /* One call, as devices see it. in[] holds the wrapper's tensors in the order of its arguments, with these
  * exceptions: conv2d's in[] is in, weight, bias, residual; rope's out is what it rotates and in[0] the table;
  * norms, modulation, linear's bias and residual and conv2d's norm are in the union. Key heads are k's columns
@@ -134,14 +142,15 @@ struct op {
         struct modulation modulation; /* rms_norm */
         struct group_norm group_norm; /* group_norm */
         struct conv_options conv;
-        struct rope_options rope; /* rope_table */
-        enum rope_pairs pairs;    /* rope */
-        enum patch_order order;   /* patchify, unpatchify */
-        int32_t rows_before;      /* group_statistics, whose sums are in[1] */
-        int32_t max_distance;     /* distance_bias */
+        struct rope_options rope;    /* rope_table */
+        enum rope_pairs pairs;       /* rope */
+        enum patch_order order;      /* patchify, unpatchify */
+        int32_t rows_before;         /* group_statistics, whose sums are in[1] */
+        int32_t max_distance;        /* distance_bias */
+        struct latent_format format; /* latent_to_image */
     };
-    float scale; /* attention's; unpatchify's and latent_to_image's factor; timestep's t */
-    float shift, eps;
+    float scale; /* attention's; unpatchify's factor; timestep's t */
+    float eps;
     bool causal;
     enum activation activation; /* linear_few, glu */
     int n;                      /* heads, groups or patch side */
@@ -211,8 +220,8 @@ int32_t conv_band_rows(int32_t columns);
  * out, halo rows that are read above and below. Also for several convolutions in turn, with the halo that
  * they have together. */
 int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t in_row, int64_t out_row);
-void op_latent_to_image(struct context *x, struct tensor out, struct tensor latent, float factor,
-                        float shift);
+void op_latent_to_image(struct context *x, struct tensor out, struct tensor latent,
+                        struct latent_format format);
 void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in);
 
 const char *op_name(enum op_kind kind);

@@ -196,6 +196,5 @@ void vae_derive(struct component *c) {
     d[ENCODER_RESNETS] = d[RESNETS] - 1;
     c->latent_channels = d[LATENT];
     c->pixel_factor = 1 << (d[LEVELS] - 1);
-    c->latent_scale = s->scale;
-    c->latent_shift = s->shift;
+    c->latent_format = (struct latent_format){1, {s->scale}, {s->shift}};
 }

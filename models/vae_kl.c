@@ -63,7 +63,7 @@ static void vae_kl_forward_in(struct context *x, const void *weights, const stru
     int32_t Y = latent.dim[1], X = latent.dim[2], dim[3] = {Y, X, latent.dim[0]};
     struct tensor image = context_tensor(x, DTYPE_F32, 3, dim), mixed = image;
     struct conv_options plain = {.upsample = 1};
-    op_latent_to_image(x, image, latent, settings->scale, settings->shift);
+    op_latent_to_image(x, image, latent, (struct latent_format){1, {settings->scale}, {settings->shift}});
     if (w->post.rank) {
         mixed = context_tensor(x, DTYPE_F32, 3, dim);
         op_conv2d(x, mixed, image, w->post, (struct epilogue){.bias = w->post_bias}, plain);

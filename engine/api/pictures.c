@@ -69,7 +69,7 @@ void mask_to_channels(const struct sluice_picture *mask, int factor, struct tens
         }
 }
 
-void posterior_sample(struct tensor moments, const float *noise, float scale, float shift,
+void posterior_sample(struct tensor moments, const float *noise, const struct latent_format *format,
                       struct tensor out) {
     const float *from = moments.data;
     float *to = out.data;
@@ -77,13 +77,15 @@ void posterior_sample(struct tensor moments, const float *noise, float scale, fl
     assert(moments.dtype == DTYPE_F32 && out.dtype == DTYPE_F32);
     assert((size_t)tensor_columns(&moments) == 2 * channels && tensor_packed(&moments));
     assert((size_t)tensor_elements(&out) == channels * pixels && tensor_packed(&out));
-    for (size_t c = 0; c < channels; c++)
+    for (size_t c = 0; c < channels; c++) {
+        float scale = format->scale[format->n > 1 ? c : 0], shift = format->shift[format->n > 1 ? c : 0];
         for (size_t p = 0; p < pixels; p++) {
             float z = from[p * 2 * channels + c];
             float logvar = fminf(fmaxf(from[(p * 2 + 1) * channels + c], -30), 20);
             if (noise) z += expf(0.5f * logvar) * noise[c * pixels + p];
             to[c * pixels + p] = (z - shift) * scale;
         }
+    }
 }
 
 /* ---- sizes of pictures to refer to ---- */

@@ -10,6 +10,7 @@
 #include "engine/base/sys.h"
 #include "engine/base/tensor.h"
 #include "engine/sluice.h"
+#include "kernels/ops.h"
 
 enum { PICTURE_SIDE_MAX = 16384 };
 
@@ -54,6 +55,7 @@ enum status picture_resize(struct sys *sys, const struct sluice_picture *picture
 /* Draws a latent from what the encoder says of it: out [C, Y, X] f32, packed, = (mean + exp(logvar / 2) noise
  * - shift) scale, from moments [Y, X, 2 C] f32 with the C means first; logvar is clamped to -30 to 20. noise:
  * C Y X values in out's order, which may be out itself, or NULL: the mean. */
-void posterior_sample(struct tensor moments, const float *noise, float scale, float shift, struct tensor out);
+void posterior_sample(struct tensor moments, const float *noise, const struct latent_format *format,
+                      struct tensor out);
 
 #endif

@@ -96,7 +96,7 @@ static void fill_picture(const struct job *job, int i) {
 static void take_latent(struct start *start, int image, struct tensor moments, bool drawn, struct tensor to) {
     const struct component *c = model_component(start->job->model, FAMILY_ENCODER);
     if (drawn) start_draw(start, image, to);
-    posterior_sample(moments, drawn ? to.data : NULL, c->latent_scale, c->latent_shift, latent_planes(to));
+    posterior_sample(moments, drawn ? to.data : NULL, &c->latent_format, latent_planes(to));
 }
 
 /* Of noise, where the run begins. */

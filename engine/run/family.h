@@ -10,6 +10,7 @@
 #include "engine/run/block.h"
 #include "engine/run/dimension.h"
 #include "engine/run/visit.h"
+#include "kernels/ops.h"
 
 /* What a family is, wherever it stands in a pipeline. */
 enum family_kind { FAMILY_TEXT, FAMILY_VISION, FAMILY_DENOISER, FAMILY_DECODER, FAMILY_ENCODER };
@@ -118,7 +119,7 @@ struct component {
     int control_channels; /* what a denoiser reads beside the latent */
     int pixel_factor;     /* pixels on the side of an autoencoder's latent pixel */
     int frame_factor;     /* frames behind every latent frame but the first, which has one; 0: one */
-    float latent_scale, latent_shift; /* of an autoencoder: latents are (z - shift) scale */
+    struct latent_format latent_format; /* of an autoencoder */
     int variant;                      /* of a family that several recipes have, as recipe.variant */
 };
 

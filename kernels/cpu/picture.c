@@ -56,13 +56,16 @@ static enum status latent_run(struct cpu *cpu, const struct op *op, char *worksp
     (void)workspace;
     (void)e;
     const struct tensor *latent = &op->in[0];
+    const struct latent_format *f = &op->format;
+    int each = f->n > 1;
     int32_t rows = op->out.dim[0], columns = op->out.dim[1], channels = op->out.dim[2];
 #pragma omp parallel for num_threads(cpu->threads) schedule(static)
     for (int32_t y = 0; y < rows; y++)
         for (int32_t x = 0; x < columns; x++) {
             float *pixel = tensor_row(&op->out, (int64_t)y * columns + x);
             for (int32_t c = 0; c < channels; c++)
-                pixel[c] = tensor_row(latent, (int64_t)c * rows + y)[x] / op->scale + op->shift;
+                pixel[c] =
+                    tensor_row(latent, (int64_t)c * rows + y)[x] / f->scale[c * each] + f->shift[c * each];
         }
     return OK;
 }

@@ -70,19 +70,20 @@ static enum status unpatchify_run(struct cuda *cuda, const struct op *op, char *
 
 const struct cuda_operator cuda_unpatchify = {NULL, unpatchify_run};
 
-/* One value of a pixel: in / factor + shift.
+/* One value of a pixel: in / scale + shift of its channel.
  *
  * Grid: rows_grid_of, rows being pixels and channels in place of quads; no shared memory; 32 registers.
  * Bytes: 8 a value; FLOPs: 2. Roof: memory; share of the roof: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     move_latent(struct rows out, struct rows latent, int32_t rows, int32_t columns, int32_t channels,
-                float factor, float shift) {
+                struct latent_format format) {
     int64_t c = first_quad();
     if (c >= channels) return;
+    float scale = format.scale[format.n > 1 ? c : 0], shift = format.shift[format.n > 1 ? c : 0];
     for (int64_t pixel = first_row(); pixel < (int64_t)rows * columns; pixel += next_row()) {
         int64_t row = c * rows + pixel / columns, x = pixel % columns;
         float v = value_at(latent.data + row * latent.step, DTYPE_F32, x);
-        reinterpret_cast<float *>(out.data + pixel * out.step)[c] = v / factor + shift;
+        reinterpret_cast<float *>(out.data + pixel * out.step)[c] = v / scale + shift;
     }
 }
 
@@ -91,7 +92,7 @@ static enum status latent_run(struct cuda *cuda, const struct op *op, char *work
     const int32_t *dim = op->out.dim;
     struct rows_grid g = rows_grid_of((int64_t)dim[0] * dim[1], dim[2]);
     LAUNCH(move_latent, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), rows_of(&op->in[0]), dim[0],
-           dim[1], dim[2], op->scale, op->shift);
+           dim[1], dim[2], op->format);
     return cuda_launched(op, e);
 }
 

@@ -87,7 +87,8 @@ static void assert_same(struct tensor a, struct tensor b) {
 
 static void test_moments(const struct golden *g) {
     const struct component *c = encoder_of(g);
-    assert_true(c->latent_scale == 0.7f && c->latent_shift > 0 && c->latent_shift < 0.2f);
+    assert_true(c->latent_format.n == 1 && *c->latent_format.scale == 0.7f && *c->latent_format.shift > 0 &&
+                *c->latent_format.shift < 0.2f);
     for (int i = 0; i < 2; i++) {
         char name[32];
         struct bench *b = bench_open(g, ENCODER_SLOT, golden_lane(g, i));

@@ -532,9 +532,15 @@ static void case_picture(int32_t c, int32_t rows, int32_t columns) {
     struct tensor rgb =
         tensor_make(operand_memory((size_t)tensor_elements(&image)), DTYPE_U8, SHAPE(rows, columns, c));
     double *truth = truth_make(&image);
-    for (int64_t i = 0; i < tensor_elements(&image); i++)
-        truth[i] = load(&latent, i % c * rows + i / c / columns, i / c % columns) / 0.36f + 0.12f;
-    op_latent_to_image(&x, image, latent, 0.36f, 0.12f);
+    struct latent_format format = {.n = columns % 2 ? c : 1}; /* a channel each, or all alike */
+    for (int i = 0; i < format.n; i++)
+        format.scale[i] = 0.36f + 0.01f * (float)i, format.shift[i] = 0.12f - 0.03f * (float)i;
+    for (int64_t i = 0; i < tensor_elements(&image); i++) {
+        int64_t channel = format.n > 1 ? i % c : 0;
+        truth[i] = load(&latent, i % c * rows + i / c / columns, i / c % columns) / format.scale[channel] +
+                   format.shift[channel];
+    }
+    op_latent_to_image(&x, image, latent, format);
     expect(OP_LATENT_TO_IMAGE, &image, truth);
     for (int64_t i = 0; i < tensor_elements(&image); i++) {
         float half = (float)load(&image, i / c, i % c) / 2 + 0.5f;
