@@ -65,8 +65,21 @@ hits=$(grep -rnE '\bassert\(' loaders --include='*.c' | grep -v '^loaders/safete
 $hits"
 hits=$(grep -nE 'ffast-math|use_fast_math|Ofast' Makefile test/check.mk)
 [ -z "$hits" ] && passed=$((passed + 1)) || complain "$hits"
+# READMEs are read in terminals, and the first one to its end. What they say lies somewhere lies there.
+newline='
+'
+sources=$(git ls-files --cached --others --exclude-standard | sed 's/^/\//')
+for file in $(echo "$sources" | sed -n 's/^\/\(.*README\.md\)$/\1/p'); do
+    long=$(awk 'length > 120 { print FNR }' "$file" | tr '\n' ' ')
+    [ -z "$long" ] && passed=$((passed + 1)) || complain "$file: longer than 120: line $long"
+    for name in $(grep -oE '`[A-Za-z0-9_./-]+\.(c|h|cu|cuh|py|sh|md)`' "$file" | tr -d '`' | sort -u); do
+        case "$sources$newline" in *"/$name$newline"*) ;; *) complain "$file: no file is called $name" ;; esac
+    done
+done
+lines=$(wc -l <README.md)
+[ "$lines" -le 150 ] && passed=$((passed + 1)) || complain "README.md has $lines lines; 150 are the most"
 for name in *; do
-    case "$name" in Makefile | README.md | engine | kernels | loaders | models | cli | bench | test | build) ;;
+    case "$name" in Makefile | README.md | LICENSE | engine | kernels | loaders | models | cli | bench | test | build) ;;
     *) complain "$name does not belong at the top level" ;;
     esac
 done
