@@ -1,64 +1,44 @@
-/* The residency gate: what a plan chooses, delays, batch and the session's past change no bit of latent or
- * picture, and no memory line exceeds its plan. See test/lib/rig.h for the world it runs in;
- * other families: test_residency_flux.c.
+/* The residency gate of every fixture: what a plan chooses, delays, batch and the session's past change no
+ * bit of latent or picture, and no memory line exceeds its plan. See test/lib/rig.h for the world it runs in,
+ * test/lib/gates.c for what is varied of each fixture; `make check-all` runs all of it.
  *
  * Where each choice is varied and compared with a run that nothing constrains:
  *
  *     which blocks are resident         budgets (the solver's sets), edited_plans (random ones)
  *     ring, from the least to the whole edited_plans
  *     depth, no_wrap, waits             edited_plans
- *     direct reads, size of the bounce  direct_reads, edited_plans, requests, test_direct.c
- *     what of the decoder is kept       edited_plans, test_decode.c; in larger pictures blocks_vae.c
+ *     direct reads, size of the bounce  direct_reads, edited_plans, shapes, test_direct.c
+ *     what of the decoder is kept       edited_plans, test_decode.c; in larger pictures test/lib/blocks_vae.c
  *     keep, from one run to the next    edited_plans (every pair), sessions_past
- *     batch, with and without guidance  requests, batch_against_seeds
- *     length of prompts, shape          requests, sessions_past
+ *     batch, with and without guidance  shapes, batch_against_seeds
+ *     length of prompts, shape          shapes, sessions_past
  *     images that compute together      test_lanes.c
  *     hoisted or plain                  test_hoist.c
  *     pieces, and when they are there   test_pieces.c, test_early.c
  *     another plan in mid-run           test_pressure.c, test_give_up.c
- *     precision                         gate_bf16: budgets, edited_plans, batch_against_seeds again
+ *     precision                         in_bf16: budgets, edited_plans, batch_against_seeds again
+ *     types that weights are stored in  test_residency_types.c, test_retype.c
  *
- * Hashes are compared within one process only. The program runs itself once more with oneDNN limited to AVX2:
- * most users have that, and it is the path whose rows are not independent of their neighbours. */
+ * Hashes are compared within one process only. It is run once more with oneDNN limited to AVX2: most users
+ * have that, and it is the path whose rows are not independent of their neighbours. */
+#include "test/lib/fixtures.h"
+#include "test/lib/gates.h"
 #include "test/lib/residency.h"
-#include "test/lib/made_models.h"
 
-static const char harbour[] = "an old harbour at dawn, fishing boats, gulls over the mole, mist on the "
-                              "water, oil on canvas, 1890, \xe2\x98\x83";
-
-static struct sluice_request request_snow(uint64_t seed, int batch) {
-    struct sluice_request request = request_fox(48, 32, 2, batch, 3.5);
-    request.seed = seed;
-    return request;
-}
-
-static struct sluice_request request_harbour(void) {
-    struct sluice_request request = request_fox(32, 80, 2, 1, 1);
-    request.prompt = harbour;
-    request.seed = 7;
-    return request;
-}
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* ---- requests ---- */
 
 /* Batches, guidance, shapes, prompts of other lengths: each at its least and past the page cache, and with a
  * plan under which everything streams. */
-static void requests(struct rig *rig, const char *name) {
-    static const struct {
-        int width, height, batch;
-        double cfg_scale;
-        const char *prompt, *negative_prompt;
-    } kinds[] = {
-        {16, 64, 1, 1, "fox", NULL},      {80, 16, 1, 3.5, harbour, ""}, {48, 48, 2, 1, "", NULL},
-        {32, 80, 2, 3.5, "fox", harbour}, {64, 32, 3, 1, harbour, NULL}, {16, 48, 3, 3.5, "", "fox"},
-    };
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+static void shapes(struct rig *rig, const struct gate *gate, const char *name) {
+    int n = thorough() ? gate->n_shapes : (gate->n_shapes + 2) / 3;
+    for (int i = 0; i < n; i++) {
         char what[128];
         json_int_t least, all;
-        struct sluice_request request =
-            request_fox(kinds[i].width, kinds[i].height, 2, kinds[i].batch, kinds[i].cfg_scale);
-        request.prompt = kinds[i].prompt;
-        request.negative_prompt = kinds[i].negative_prompt;
+        struct sluice_request request = gate->shapes[i];
         snprintf(what, sizeof what, "%s, %dx%d, batch %d, cfg %g", name, request.width, request.height,
                  request.batch, request.cfg_scale);
         struct result want = run(rig, &request);
@@ -79,12 +59,26 @@ static void cancel_at(void *user, long n) {
     if (n == 40) sluice_cancel(user);
 }
 
+/* A run that another thread's call ends somewhere. */
+static void cancelled(struct rig *rig, struct sluice_request request, int64_t budget, const char *what) {
+    rig->watch.on_read = cancel_at;
+    rig->watch.on_read_user = rig->session;
+    watch_restart(&rig->watch);
+    request.seed = 1;
+    request.max_ram_bytes = budget;
+    struct result r = run(rig, &request);
+    check(r.code == SLUICE_CANCELLED || r.code == SLUICE_OK, "%s: cancel: %s", what,
+          sluice_code_name(r.code));
+    result_free(&r);
+    rig->watch.on_read = NULL;
+}
+
 /* Runs in between, of other size, prompt and lanes, cancelled, refused: the next is the same. */
-static void sessions_past(struct rig *rig, const char *folder, int threads, const struct result *want,
-                          json_int_t least, const char *name) {
-    struct sluice_request first = request_snow(42, 2), other = request_harbour();
-    struct result r, elsewhere = fresh(folder, threads, other);
-    for (int i = 0; i < 4; i++) {
+static void sessions_past(struct rig *rig, const char *folder, const struct gate *gate,
+                          const struct result *want, json_int_t least, const char *name) {
+    struct sluice_request first = gate->request, other = gate->other;
+    struct result r, elsewhere = fresh(folder, gate->threads, other);
+    for (int i = thorough() ? 0 : 2; i < 4; i++) {
         char what[64];
         snprintf(what, sizeof what, "%s session's past %d", name, i);
         other.max_ram_bytes = i & 1 ? least * 2 : plenty;
@@ -98,17 +92,7 @@ static void sessions_past(struct rig *rig, const char *folder, int threads, cons
             result_free(&r);
             other.no_decode = false;
         }
-        rig->watch.on_read = cancel_at;
-        rig->watch.on_read_user = rig->session;
-        watch_restart(&rig->watch);
-        first.seed = 1;
-        first.max_ram_bytes = i & 2 ? plenty : least;
-        r = run(rig, &first);
-        check(r.code == SLUICE_CANCELLED || r.code == SLUICE_OK, "%s: cancel: %s", what,
-              sluice_code_name(r.code));
-        result_free(&r);
-        rig->watch.on_read = NULL;
-        first.seed = 42;
+        cancelled(rig, first, i & 2 ? plenty : least, what);
         r = run_same(rig, &first, want, what);
         result_free(&r);
     }
@@ -142,7 +126,7 @@ static void least_budget(struct rig *rig, struct sluice_request request, const c
     json_decref(b);
     for (int i = 0; i < 2; i++) {
         struct sluice_request other = request;
-        i ? (other.width += 16) : (other.max_ram_bytes = (least + all) / 2);
+        i ? (other.batch += 1) : (other.max_ram_bytes = (least + all) / 2);
         b = query(rig, &other, &fits);
         check(strcmp(hash, json_string_value(json_object_get(b, "hash"))), "%s: other request, same plan",
               name);
@@ -152,42 +136,46 @@ static void least_budget(struct rig *rig, struct sluice_request request, const c
     json_decref(a);
 }
 
-/* wide: weights are so many that every stage streams at some of them. */
-static void wide_budgets(struct rig *rig, struct sluice_request request, const struct result *want, bool wide,
+/* ---- the gate ---- */
+
+/* What is wide streams in all stages but that of what is hoisted. */
+static void some_budgets(struct rig *rig, struct sluice_request request, const struct result *want, bool wide,
                          const char *name) {
-    struct tally t = budgets(rig, request, want, wide ? some(BUDGETS) : some(BUDGETS / 2), name);
+    struct tally t = budgets(rig, request, want, some(BUDGETS_MOST, 3), name);
     if (!wide || !thorough()) return;
     check(t.different >= 6, "%s: only %d resident sets", name, t.different);
-    check(t.streams[TEXT] >= 6 && t.streams[DENOISE] >= 6, "%s: text streams at %d budgets, denoise at %d",
-          name, t.streams[TEXT], t.streams[DENOISE]);
-    if (!request.no_decode)
-        check(t.streams[DECODE] >= 2, "%s: decode streams at %d budgets", name, t.streams[DECODE]);
+    for (int i = 0; i < t.n_stages; i++)
+        check(!strcmp(t.stage[i], "hoist") || t.streams[i] >= 2, "%s: %s streams at %d budgets", name,
+              t.stage[i], t.streams[i]);
+    check(tally_of(&t, "text") >= 2 && tally_of(&t, "denoise") >= 2, "%s: no such stages", name);
 }
 
-static void gate(const char *folder, const char *name, int threads, bool wide) {
+static void gate_of(const char *folder, const char *name, const struct gate *gate) {
     struct rig rig;
-    struct sluice_request request = request_snow(42, 2);
+    struct sluice_request request = gate->request;
     json_int_t least, all;
-    if (!rig_open(&rig, folder, threads, (uint64_t)threads)) return;
-    struct result want = fresh(folder, threads, request);
+    if (!rig_open(&rig, folder, gate->threads, (uint64_t)gate->threads)) return;
+    struct result want = fresh(folder, gate->threads, request);
     bounds(&rig, request, &least, &all);
     rig.watch.delays = rig.watch.short_reads = true;
-    wide_budgets(&rig, request, &want, wide, name);
-    if (threads == 1) { /* without the decoder the least is lower and more of the rest streams */
+    some_budgets(&rig, request, &want, gate->wide, name);
+    if (gate->no_decode && thorough()) {
         struct result latents = want;
         latents.n_images = 0;
         request.no_decode = true;
-        wide_budgets(&rig, request, &latents, wide, name);
+        some_budgets(&rig, request, &latents, gate->wide, name);
         request.no_decode = false;
     }
-    if (thorough()) direct_reads(&rig, request, &want, name);
-    edited_plans(&rig, request, &want, wide ? some(EDITS) : some(EDITS / 2), name);
+    if (thorough()) direct_reads(&rig, request, &want, some(5, 2), name);
+    edited_plans(&rig, request, &want, some(EDITS_ALL, 6), name);
     least_budget(&rig, request, name);
-    if (wide) requests(&rig, name);
+    shapes(&rig, gate, name);
     batch_against_seeds(&rig, request, least, name);
-    request.cfg_scale = 1;
-    batch_against_seeds(&rig, request, least, name);
-    sessions_past(&rig, folder, threads, &want, least, name);
+    if (request.cfg_scale != 1 && thorough()) {
+        request.cfg_scale = 1;
+        batch_against_seeds(&rig, request, least, name);
+    }
+    sessions_past(&rig, folder, gate, &want, least, name);
     result_free(&want);
     rig_close(&rig);
 }
@@ -217,39 +205,47 @@ static void precisions_differ(struct rig *rig, struct sluice_request request, co
     json_decref(wide);
 }
 
-/* streams: the denoiser does at some budgets. */
-static void gate_bf16(const char *folder, const char *name, int threads, bool streams) {
+static void gate_in_bf16(const char *folder, const char *name, const struct gate *gate) {
     struct rig rig;
     json_int_t least, all;
-    struct sluice_request request = request_snow(42, 2);
+    struct sluice_request request = gate->request;
     request.precision = "bf16";
-    if (!rig_open(&rig, folder, threads, (uint64_t)threads)) return;
+    if (!rig_open(&rig, folder, gate->threads, (uint64_t)gate->threads)) return;
     const char *lacks = rig.session->device->lacks[PRECISION_BF16];
     if (lacks) {
-        printf("SKIP %s: %s\n", name, lacks);
+        printf("SKIP %s in bf16: %s\n", name, lacks);
     } else {
-        struct result want = fresh(folder, threads, request);
+        struct result want = fresh(folder, gate->threads, request);
         bounds(&rig, request, &least, &all);
         rig.watch.delays = rig.watch.short_reads = true;
-        if (streams) budgets(&rig, request, &want, some(BUDGETS), name);
-        edited_plans(&rig, request, &want, some(EDITS), name);
+        some_budgets(&rig, request, &want, gate->wide, name);
+        edited_plans(&rig, request, &want, some(EDITS_ALL, 3), name);
         least_budget(&rig, request, name);
-        if (!streams) batch_against_seeds(&rig, request, least, name);
+        batch_against_seeds(&rig, request, least, name);
         precisions_differ(&rig, request, &want);
         result_free(&want);
     }
     rig_close(&rig);
 }
 
-int main(void) {
+/* Of all fixtures, or of those that the program's arguments name. */
+static bool is_asked_for(const struct fixture *f, char **names) {
+    if (!f->gate || (!f->gate->always && !thorough() && !*names)) return false;
+    if (!*names) return true;
+    while (*names && strcmp(*names, f->name)) names++;
+    return *names;
+}
+
+int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
-    const char *wide = wide_checkpoint();
-    if (thorough()) gate(wide, "wide -t 1", 1, true);
-    gate(wide, "wide -t 2", 2, true);
-    if (thorough()) gate("test/golden/zimage_a/model", "zimage_a", 1, false);
-    gate("test/golden/zimage_b/model", "zimage_b", 2, false);
-    gate_bf16("test/golden/zimage_b/model", "b in bf16", 2, false);
-    if (thorough()) gate_bf16(wide, "wide in bf16", 1, true);
+    gates_begin();
+    for (int i = 0; i < n_fixtures; i++) {
+        const struct fixture *f = &fixtures[i];
+        if (!is_asked_for(f, argv + (argc > 0))) continue;
+        const char *folder = fixture_model(f);
+        gate_of(folder, f->name, f->gate);
+        if (f->gate->in_bf16) gate_in_bf16(folder, f->name, f->gate);
+    }
     return finish();
 }

@@ -1,6 +1,10 @@
 #include "test/lib/fixtures.h"
 
+#include "test/lib/gates.h"
+#include "test/lib/made_models.h"
 #include "test/lib/suites.h"
+
+#include <stdio.h>
 
 static const struct suite *const zimage[] = {&blocks_zimage, &blocks_vae, NULL};
 static const struct suite *const flux[] = {&blocks_flux, &blocks_clip, &blocks_t5, &blocks_vae, NULL};
@@ -39,11 +43,13 @@ static const struct stored flux_fp8 = {
 
 const struct fixture fixtures[] = {
     {.name = "zimage_a", .blocks = zimage, .pipeline = true},
-    {.name = "zimage_b", .blocks = zimage, .pipeline = true},
-    {.name = "flux_a", .blocks = flux, .pipeline = true},
-    {.name = "flux_b", .blocks = flux, .pipeline = true},
-    {.name = "flux_kontext", .blocks = flux, .pipeline = true},
-    {.name = "flux_fill", .blocks = flux, .pipeline = true},
+    {.name = "zimage_b", .blocks = zimage, .pipeline = true, .gate = &gate_zimage},
+    {.name = "flux_a", .blocks = flux, .pipeline = true, .gate = &gate_flux},
+    {.name = "flux_b", .blocks = flux, .pipeline = true, .gate = &gate_flux_schnell},
+    {.name = "flux_kontext", .blocks = flux, .pipeline = true, .gate = &gate_flux_kontext},
+    {.name = "flux_fill", .blocks = flux, .pipeline = true, .gate = &gate_flux_fill},
+    {.name = "zimage_wide", .model = wide_checkpoint, .gate = &gate_zimage_wide},
+    {.name = "flux_wide", .model = wide_flux_checkpoint, .gate = &gate_flux_wide},
     {.name = "vae_encoder/f32", VAE_ENCODER},
     {.name = "vae_encoder/bf16", VAE_ENCODER},
     {.name = "vae_encoder/authors", VAE_ENCODER},
@@ -53,3 +59,10 @@ const struct fixture fixtures[] = {
     {.name = "stored/flux_fp8", .stored = &flux_fp8},
 };
 const int n_fixtures = sizeof fixtures / sizeof *fixtures;
+
+const char *fixture_model(const struct fixture *f) {
+    static char folder[GOLDEN_PATH];
+    if (f->model) return f->model();
+    snprintf(folder, sizeof folder, "test/golden/%s/model", f->name);
+    return folder;
+}

@@ -5,6 +5,7 @@
  *     test_blocks              blocks one by one against the reference, each on the reference's input
  *     test_golden              whole pipelines against the reference
  *     test_influence           that every tensor counts
+ *     test_residency           that no plan changes a bit; test_cuda_gate the same on the CUDA device
  *     test_stored              pipelines from weights as people's files have them */
 #ifndef SLUICE_TEST_FIXTURES_H
 #define SLUICE_TEST_FIXTURES_H
@@ -13,6 +14,7 @@
 
 #include "test/lib/model_paths.h"
 
+struct gate;
 struct golden;
 struct suite;
 
@@ -28,6 +30,8 @@ struct fixture {
     const struct suite *const *blocks; /* ends with NULL; NULL: no reference data */
     bool pipeline;                     /* there are data of whole runs, too */
     const struct stored *stored;       /* these are of runs from stored weights */
+    const struct gate *gate;           /* NULL: its residency is not tried */
+    const char *(*model)(void); /* writes the model and returns its folder; NULL: it lies with the data */
     /* Where these data are not of a whole model in model/: opens and closes what there is. */
     void (*open)(struct golden *g);
     void (*close)(struct golden *g);
@@ -35,5 +39,8 @@ struct fixture {
 
 extern const struct fixture fixtures[];
 extern const int n_fixtures;
+
+/* The folder of its model, written if need be. */
+const char *fixture_model(const struct fixture *f);
 
 #endif

@@ -21,6 +21,22 @@ const char *wide_checkpoint(void) {
     return folder;
 }
 
+const char *wide_flux_checkpoint(void) {
+    static char folder[128];
+    struct sluice_error e;
+    snprintf(folder, sizeof folder, "%s/wide_flux", temporary);
+    int code =
+        sluice_checkpoint_write("flux", folder,
+                                "heads=4,axis0=8,axis1=12,axis2=12,double_layers=4,single_layers=6,hidden="
+                                "128,pooled=96,t5_vocabulary=500,"
+                                "t5_heads=4,t5_head_dim=24,t5_ff=512,t5_layers=7,clip_vocabulary=900,clip_"
+                                "heads=4,clip_ff=384,clip_layers=6,"
+                                "vae0=96,vae1=96,vae2=64,vae3=32,vae_groups=8,latent_channels=16,dtype=f32",
+                                11, NULL, NULL, &e);
+    check(!code, "wide checkpoint: %s (%s) %s", e.what, e.where, e.found);
+    return folder;
+}
+
 /* Wide enough for rows of whole blocks of 256: 768 and 2048 columns. */
 #define STORED_SIZES                                                                                         \
     "heads=12,axis0=16,axis1=24,axis2=24,layers=2,refiners=1,hidden=64,text_heads=2,text_key_heads=1,"       \

@@ -1,10 +1,12 @@
 #include "test/lib/residency.h"
 
-int some(int n) {
-    return thorough() ? n : (n + 2) / 3;
-}
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-const char *const stage_names[STAGES] = {"text", "text_2", "encode", "hoist", "denoise", "decode"};
+int some(int thoroughly, int n) {
+    return thorough() ? thoroughly : n;
+}
 
 /* ---- planned = used ---- */
 
@@ -38,7 +40,11 @@ static void check_lines(struct rig *rig, json_t *plan, const char *what) {
  * streamed visit, so allocations inside a stage would split its run of releases. */
 static void check_quiet(struct rig *rig, json_t *plan, const char *what) {
     long stages = 0;
-    for (int i = 0; i < STAGES; i++) stages += streamed(plan, stage_names[i]) > 0;
+    size_t i;
+    json_t *stage;
+    json_array_foreach(json_object_get(plan, "stages"), i, stage) {
+        stages += number(stage, "streamed_bytes_per_evaluation") > 0;
+    }
     check(atomic_load(&rig->watch.n_groups) <= (long)json_array_size(json_object_get(plan, "stages")),
           "%s: allocates between visits: %ld groups", what, atomic_load(&rig->watch.n_groups));
     check(!stages || atomic_load(&rig->watch.n_discards) >= stages, "%s: nothing passed the ring", what);
@@ -69,7 +75,17 @@ static void note_plan(struct tally *t, json_t *plan) {
     for (int b = 0; b < t->n; b++) seen = seen || !strcmp(text, t->residents[b]);
     t->different += !seen;
     t->n++;
-    for (int s = 0; s < STAGES; s++) t->streams[s] += streamed(plan, stage_names[s]) > 0;
+    t->n_stages = (int)json_array_size(json_object_get(plan, "stages"));
+    json_array_foreach(json_object_get(plan, "stages"), i, stage) {
+        snprintf(t->stage[i], sizeof t->stage[i], "%s", json_string_value(json_object_get(stage, "name")));
+        t->streams[i] += number(stage, "streamed_bytes_per_evaluation") > 0;
+    }
+}
+
+int tally_of(const struct tally *t, const char *stage) {
+    for (int i = 0; i < t->n_stages; i++)
+        if (!strcmp(t->stage[i], stage)) return t->streams[i];
+    return 0;
 }
 
 struct tally budgets(struct rig *rig, struct sluice_request request, const struct result *want, int n,
@@ -88,25 +104,23 @@ struct tally budgets(struct rig *rig, struct sluice_request request, const struc
         if (r.plan) note_plan(&t, r.plan);
         result_free(&r);
     }
-    printf(
-        "%-16s%-10s %d budgets %lld..%lld, %d resident sets, streams text %d and %d, encode %d, denoise %d, "
-        "decode %d\n",
-        name, request.no_decode ? "no_decode" : "", t.n, (long long)least, (long long)all, t.different,
-        t.streams[TEXT], t.streams[TEXT_2], t.streams[ENCODE], t.streams[DENOISE], t.streams[DECODE]);
+    printf("%-16s%-10s %d budgets %lld..%lld, %d resident sets; streams", name,
+           request.no_decode ? "no_decode" : "", t.n, (long long)least, (long long)all, t.different);
+    for (int i = 0; i < t.n_stages; i++) printf(" %s %d", t.stage[i], t.streams[i]);
+    puts("");
     return t;
 }
 
 /* ---- direct reads ---- */
 
-void direct_reads(struct rig *rig, struct sluice_request request, const struct result *want,
+void direct_reads(struct rig *rig, struct sluice_request request, const struct result *want, int n,
                   const char *name) {
-    enum { RUNS = 5 };
     json_int_t least, all;
-    for (int i = 0; i < RUNS; i++) {
+    for (int i = 0; i < n; i++) {
         char what[64];
         request.direct_io = i % 2 ? "off" : "on";
         bounds(rig, request, &least, &all);
-        request.max_ram_bytes = least + (all - least) * i / (RUNS - 1);
+        request.max_ram_bytes = least + (all - least) * i / (n - 1);
         snprintf(what, sizeof what, "%s --direct-io %s %d", name, request.direct_io, i);
         struct result r = run_same(rig, &request, want, what);
         check((number(r.plan, "bounce_bytes") > 0) == !(i % 2), "%s: not what was asked for", what);
@@ -233,7 +247,7 @@ void edited_plans(struct rig *rig, struct sluice_request request, const struct r
         result_free(&r);
         free(text);
     }
-    if (n >= EDITS) check_variety(&variety, name);
+    if (n >= EDITS_ALL) check_variety(&variety, name);
     edit_plan(plan, 0, &random, PLAN_PAGE);
     char *text = json_dumps(plan, 0);
     request.plan = text;

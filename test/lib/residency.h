@@ -3,16 +3,13 @@
 #ifndef SLUICE_TEST_RESIDENCY_H
 #define SLUICE_TEST_RESIDENCY_H
 
+#include "engine/run/plan.h"
 #include "test/lib/rig.h"
 
-enum { TEXT, TEXT_2, ENCODE, HOIST, DENOISE, DECODE, STAGES };
+enum { BUDGETS_MOST = 10, EDITS_ALL = 16 };
 
-enum { BUDGETS = 10, EDITS = 16 };
-
-/* Of n, or of fewer where it need not be thorough. */
-int some(int n);
-
-extern const char *const stage_names[STAGES];
+/* The first where it is to be thorough, else the second. */
+int some(int thoroughly, int n);
 
 /* ---- planned = used ---- */
 
@@ -22,21 +19,23 @@ struct result run_same(struct rig *rig, const struct sluice_request *request, co
 
 /* ---- budgets ---- */
 
+/* At how many budgets each stage of a plan streamed, and how many sets of residents there were. */
 struct tally {
-    int streams[STAGES];
-    char residents[BUDGETS][2048];
+    int n_stages, streams[PLAN_STAGES_MAX];
+    char stage[PLAN_STAGES_MAX][32], residents[BUDGETS_MOST][2048];
     int n, different;
 };
+int tally_of(const struct tally *t, const char *stage);
 
-/* n budgets, at most BUDGETS, from the least to all resident; denser at the least, where one block more makes
- * a difference. */
+/* n budgets, at most BUDGETS_MOST, from the least to all resident; denser at the least, where one block more
+ * makes a difference. */
 struct tally budgets(struct rig *rig, struct sluice_request request, const struct result *want, int n,
                      const char *name);
 
 /* ---- direct reads ---- */
 
 /* On and off in turn, from the least to all resident. */
-void direct_reads(struct rig *rig, struct sluice_request request, const struct result *want,
+void direct_reads(struct rig *rig, struct sluice_request request, const struct result *want, int n,
                   const char *name);
 
 /* ---- edited plans ---- */
@@ -44,7 +43,7 @@ void direct_reads(struct rig *rig, struct sluice_request request, const struct r
 /* Everything streams through the least ring. */
 void edited_plan(struct rig *rig, struct sluice_request request, const struct result *want, const char *what);
 
-/* n plans; from EDITS on every choice has been varied. */
+/* n plans; from EDITS_ALL on every choice has been varied. */
 void edited_plans(struct rig *rig, struct sluice_request request, const struct result *want, int n,
                   const char *name);
 

@@ -1,0 +1,79 @@
+#include "test/lib/gates.h"
+
+#include "test/lib/watch.h"
+
+/* A short prompt against another; any budget will do. */
+#define REQUEST(...)                                                                                         \
+    {                                                                                                        \
+        .struct_size = sizeof(struct sluice_request), .prompt = "a red fox in the snow",                     \
+        .negative_prompt = "blurry, low contrast", .width = 48, .height = 32, .seed = 42,                    \
+        .max_ram_bytes = (int64_t)1 << 36, __VA_ARGS__                                                       \
+    }
+#define HARBOUR                                                                                              \
+    "an old harbour at dawn, fishing boats, gulls over the mole, mist on the water, oil on canvas, 1890, "   \
+    "\xe2\x98\x83"
+
+/* ---- Z-Image ---- */
+
+#define SHAPE(width_, height_, batch_, cfg_scale_, prompt_, negative_prompt_)                                \
+    {                                                                                                        \
+        .struct_size = sizeof(struct sluice_request), .prompt = prompt_,                                     \
+        .negative_prompt = negative_prompt_, .width = width_, .height = height_, .steps = 2,                 \
+        .batch = batch_, .cfg_scale = cfg_scale_, .seed = 42, .max_ram_bytes = (int64_t)1 << 36              \
+    }
+
+static const struct sluice_request shapes[] = {
+    SHAPE(16, 64, 1, 1, "fox", NULL),   SHAPE(32, 80, 2, 3.5, "fox", HARBOUR),
+    SHAPE(48, 48, 2, 1, "", NULL),      SHAPE(80, 16, 1, 3.5, HARBOUR, ""),
+    SHAPE(64, 32, 3, 1, HARBOUR, NULL), SHAPE(16, 48, 3, 3.5, "", "fox"),
+};
+
+#define ZIMAGE                                                                                               \
+    .request = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 3.5),                                            \
+    .other = SHAPE(32, 80, 1, 1, HARBOUR, "blurry, low contrast"), .shapes = shapes,                         \
+    .n_shapes = sizeof shapes / sizeof *shapes
+
+const struct gate gate_zimage = {ZIMAGE, .threads = 2, .always = true, .in_bf16 = true,
+                                 .cuda = CUDA_BUDGETS_AND_PLANS};
+const struct gate gate_zimage_wide = {
+    ZIMAGE, .threads = 1, .wide = true, .no_decode = true, .in_bf16 = true, .cuda = CUDA_EVERYTHING};
+
+/* ---- Flux.1 ---- */
+
+enum { SIDE_MOST = 128 };
+static uint8_t noise_rgb[SIDE_MOST * SIDE_MOST * 3];
+static const struct sluice_picture picture = {sizeof picture, 48, 32, noise_rgb, "picture"},
+                                   mask = {sizeof mask, 48, 32, noise_rgb + 3 * 48 * 32, "mask"},
+                                   wide_picture = {sizeof wide_picture, 96, 32, noise_rgb, "wide picture"},
+                                   tall_picture = {sizeof tall_picture, 16, 80, noise_rgb + 999,
+                                                   "tall picture"};
+static const struct sluice_picture *const references[] = {&wide_picture, &tall_picture};
+
+void gates_begin(void) {
+    atomic_ullong random = 5;
+    for (size_t i = 0; i < sizeof noise_rgb; i++) noise_rgb[i] = (uint8_t)draw(&random);
+}
+
+#define DRAWN                .steps = 2, .batch = 2, .cfg_scale = 2.5, .guidance = 3.5
+#define FROM_PICTURE(batch_) .steps = 4, .batch = batch_, .init_image = &picture, .strength = 0.6
+#define SCHNELL(batch_)      FROM_PICTURE(batch_), .cfg_scale = 2.5
+#define FILLED(batch_)       FROM_PICTURE(batch_), .cfg_scale = 1, .guidance = 30, .mask = &mask
+#define REFERRING            DRAWN, .references = references, .n_references = 2
+
+const struct gate gate_flux = {
+    .request = REQUEST(DRAWN), .other = REQUEST(SCHNELL(2), .guidance = 3.5), .threads = 1, .always = true};
+const struct gate gate_flux_schnell = {
+    .request = REQUEST(SCHNELL(2)), .other = REQUEST(SCHNELL(1)), .threads = 2, .always = true};
+const struct gate gate_flux_kontext = {.request = REQUEST(REFERRING),
+                                       .other = REQUEST(DRAWN),
+                                       .threads = 2,
+                                       .always = true,
+                                       .in_bf16 = true,
+                                       .cuda = CUDA_BUDGETS_AND_PLANS};
+const struct gate gate_flux_fill = {
+    .request = REQUEST(FILLED(2)), .other = REQUEST(FILLED(1)), .threads = 1, .always = true};
+const struct gate gate_flux_wide = {.request = REQUEST(SCHNELL(2), .guidance = 3.5),
+                                    .other = REQUEST(DRAWN),
+                                    .threads = 2,
+                                    .always = true,
+                                    .wide = true};
