@@ -78,14 +78,14 @@ static void sessions_past(struct rig *rig, const char *folder, const struct gate
                           const struct result *want, json_int_t least, const char *name) {
     struct sluice_request first = gate->request, other = gate->other;
     struct result r, elsewhere = fresh(folder, gate->threads, other);
-    for (int i = thorough() ? 0 : 2; i < 4; i++) {
+    for (int i = thorough() ? 0 : 3; i < 4; i++) {
         char what[64];
         snprintf(what, sizeof what, "%s session's past %d", name, i);
         other.max_ram_bytes = i & 1 ? least * 2 : plenty;
         first.max_ram_bytes = i & 2 ? least : plenty;
         r = run_same(rig, &other, &elsewhere, what);
         result_free(&r);
-        if (i == 2) { /* its stages have other numbers than those that the session keeps */
+        if (i == 3) { /* its stages have other numbers than those that the session keeps */
             other.no_decode = true;
             r = run(rig, &other);
             same_from(&elsewhere, 0, &r, "no_decode in between");
@@ -166,7 +166,7 @@ static void gate_of(const char *folder, const char *name, const struct gate *gat
         some_budgets(&rig, request, &latents, gate->wide, name);
         request.no_decode = false;
     }
-    if (thorough()) direct_reads(&rig, request, &want, some(5, 2), name);
+    if (thorough()) direct_reads(&rig, request, &want, 5, name);
     edited_plans(&rig, request, &want, some(EDITS_ALL, 6), name);
     least_budget(&rig, request, name);
     shapes(&rig, gate, name);

@@ -82,7 +82,8 @@ static void gate(const struct stored *s, int threads, const char *precision) {
     struct result want = fresh(folder, threads, request);
     rig.watch.delays = rig.watch.short_reads = true;
     struct tally t = budgets(&rig, request, &want, TYPE_BUDGETS, s->dtype);
-    check(t.streams[DENOISE] >= TYPE_BUDGETS - 1, "%s streams at %d budgets", s->dtype, t.streams[DENOISE]);
+    check(tally_of(&t, "denoise") >= TYPE_BUDGETS - 1, "%s streams at %d budgets", s->dtype,
+          tally_of(&t, "denoise"));
     edited_plan(&rig, request, &want, s->dtype);
     result_free(&want);
     rig_close(&rig);

@@ -37,7 +37,7 @@ static struct result gate(const char *folder, const char *type, int threads, boo
     if (!rig_open(&rig, folder, threads, 3)) return want;
     rig.watch.delays = rig.watch.short_reads = true;
     budgets(&rig, request, &want, all ? 3 : 2, type);
-    if (all) direct_reads(&rig, request, &want, type);
+    if (all) direct_reads(&rig, request, &want, 2, type);
     if (all) edited_plans(&rig, request, &want, 2, type);
     rig_close(&rig);
     return want;

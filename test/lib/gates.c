@@ -72,8 +72,5 @@ const struct gate gate_flux_kontext = {.request = REQUEST(REFERRING),
                                        .cuda = CUDA_BUDGETS_AND_PLANS};
 const struct gate gate_flux_fill = {
     .request = REQUEST(FILLED(2)), .other = REQUEST(FILLED(1)), .threads = 1, .always = true};
-const struct gate gate_flux_wide = {.request = REQUEST(SCHNELL(2), .guidance = 3.5),
-                                    .other = REQUEST(DRAWN),
-                                    .threads = 2,
-                                    .always = true,
-                                    .wide = true};
+const struct gate gate_flux_wide = {
+    .request = REQUEST(SCHNELL(2), .guidance = 3.5), .other = REQUEST(DRAWN), .threads = 2, .wide = true};
