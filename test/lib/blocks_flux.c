@@ -161,9 +161,9 @@ static void test_final(const struct golden *g) {
 static void test_transformer(const struct golden *g) {
     struct bench *b = bench_open(g, recipe_slot(g->model->recipe, FAMILY_DENOISER), lane_of(g));
     bench_all(b, timestep_of(g));
+    struct tensor planes = latent_planes(b->lane.latent);
     const char *name = by_guidance(b, "block.velocity", "block.velocity.far");
-    expect_close(g, name,
-                 to_patches(b, b->lane.latent.dim[1] / PATCH_SIDE * (b->lane.latent.dim[2] / PATCH_SIDE)),
+    expect_close(g, name, to_patches(b, planes.dim[1] / PATCH_SIDE * (planes.dim[2] / PATCH_SIDE)),
                  golden(g, "block.velocity").data);
     bench_close(b);
 }
