@@ -1,8 +1,9 @@
-/* CLIP's text model: of a whole prompt one row, the pooled one.
+/* CLIP's text model: of a whole prompt one row, the pooled one, or a row for each token, or both.
  *
  * Embeddings plus positions, then layers: x += out(causal attention(n)); x += fc2(quick_gelu(fc1(n))), with
  * layer norms before each half and biases everywhere; a norm, of which the row of the token that ends the
- * text is what is wanted. Reference: transformers 5, models/clip/modeling_clip.py. */
+ * text is the pooled one. Tokens may be those of an earlier layer, without the norm. Reference: transformers
+ * 5, models/clip/modeling_clip.py. */
 #include "kernels/ops.h"
 #include "models/models.h"
 
@@ -16,6 +17,7 @@ enum { HEAD = 64 }; /* of all published ones */
 struct clip_settings {
     float norm_eps;
     int heads;
+    int last_layer; /* whose output is given as tokens, without the norm; -1: all, with it */
 };
 
 struct clip_state {
@@ -128,13 +130,21 @@ static void clip_forward_layer(struct context *x, const void *weights, const str
     op_linear(x, up, n, w->up.weight,
               (struct epilogue){.bias = w->up.bias, .activation = ACTIVATION_GELU_QUICK});
     op_linear(x, tokens, up, w->down.weight, (struct epilogue){.bias = w->down.bias, .residual = tokens});
+    if (scope->number == settings->last_layer && scope->lane->text.rank)
+        op_widen(x, scope->lane->text, tokens);
 }
 
 static void clip_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct norm_weights *w = weights;
     const struct clip_state *state = scope->lane->state;
-    clip_norm(x, scope->lane->pooled, tensor_slice(state->tokens, scope->lane->pooled_row, 1), &w->norm,
-              scope);
+    const struct clip_settings *settings = scope->settings;
+    const struct lane *lane = scope->lane;
+    if (lane->pooled.rank)
+        clip_norm(x, lane->pooled, tensor_slice(state->tokens, lane->pooled_row, 1), &w->norm, scope);
+    if (!lane->text.rank || settings->last_layer >= 0) return;
+    struct tensor n = context_tensor(x, DTYPE_F32, 2, state->tokens.dim);
+    clip_norm(x, n, state->tokens, &w->norm, scope);
+    op_widen(x, lane->text, n); /* whose rows may be parts of longer ones */
 }
 
 static const struct block_kind clip_kind_embedding =
@@ -162,8 +172,8 @@ static bool clip_probe(const struct tensor_index *index) {
 static enum status clip_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     const struct clip_settings *s = (const struct clip_settings *)c->settings;
-    if (s->heads >= 1 && d[WIDTH] % s->heads == 0 && d[WIDTH] / s->heads <= 512 && d[LAYERS] >= 1 &&
-        d[LAYERS] <= FAMILY_BLOCKS_MAX - 3)
+    if (s->heads >= 1 && d[WIDTH] % s->heads == 0 && d[WIDTH] / s->heads <= 512 &&
+        d[LAYERS] > c->reads.layers_left_out && d[LAYERS] <= FAMILY_BLOCKS_MAX - 3)
         return OK;
     error_set(e, SHAPE, "the CLIP text encoder's sizes do not fit together");
     error_where(e, "%s", c->index.sources[0].path);
@@ -183,9 +193,11 @@ static int clip_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
     refs[n++] = (struct block_ref){.kind = &clip_kind_embedding};
     refs[n++] = (struct block_ref){.kind = &clip_kind_position};
+    int left_out = c->reads.pooled ? 0 : c->reads.layers_left_out;
     for (int i = 0; i < c->dims[LAYERS]; i++)
-        refs[n++] = (struct block_ref){.kind = &clip_kind_layer, .number = i};
-    refs[n++] = (struct block_ref){.kind = &clip_kind_norm};
+        refs[n++] = (struct block_ref){
+            .kind = &clip_kind_layer, .number = i, .unused = i >= c->dims[LAYERS] - left_out};
+    refs[n++] = (struct block_ref){.kind = &clip_kind_norm, .unused = left_out};
     return n;
 }
 
@@ -267,8 +279,11 @@ static void clip_follow(struct component *c) {
 }
 
 static void clip_derive(struct component *c) {
-    c->dims[HEADS] = ((const struct clip_settings *)c->settings)->heads;
-    c->pooled_columns = c->dims[WIDTH];
+    struct clip_settings *s = (struct clip_settings *)c->settings;
+    c->dims[HEADS] = s->heads;
+    s->last_layer = c->reads.layers_left_out ? c->dims[LAYERS] - 1 - c->reads.layers_left_out : -1;
+    c->text_columns = c->reads.tokens ? c->dims[WIDTH] : 0;
+    c->pooled_columns = c->reads.pooled ? c->dims[WIDTH] : 0;
 }
 
 static const struct state_tensor clip_state_tensors[] = {STATE_TENSOR(clip_state, tokens)};
@@ -289,6 +304,7 @@ const struct family family_clip = {
     .configure = clip_configure,
     .follow = clip_follow,
     .derive = clip_derive,
+    .reads = {.pooled = true},
     .config_rest = "\"architectures\": [\"CLIPTextModel\"], \"hidden_act\": \"quick_gelu\", "
                    "\"bos_token_id\": 0, \"eos_token_id\": 2, \"pad_token_id\": 1",
     .blocks = clip_blocks,

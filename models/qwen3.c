@@ -1,9 +1,9 @@
 /* Qwen3 as a text encoder: embeddings, then decoder layers up to the hidden state that is used.
  *
  * A layer: x += out(attention(rope(norm(q)), rope(norm(k)), v)); x += down(silu(gate(n)) * up(n)), with RMS
- * norms before each half, grouped key heads, causal attention, rope on halves. hidden_states[-2] is the input
- * of the last layer, so the last layer, the final norm and the output head are never read. Reference:
- * transformers 5, models/qwen3/modeling_qwen3.py. */
+ * norms before each half, grouped key heads, causal attention, rope on halves. What is usually read,
+ * hidden_states[-2], is the input of the last layer: then the last layer and the final norm are not.
+ * Reference: transformers 5, models/qwen3/modeling_qwen3.py. */
 #include "kernels/ops.h"
 #include "models/models.h"
 
@@ -14,10 +14,12 @@ enum { VOCABULARY, HIDDEN, Q, KV, HEAD, HEADS, KEY_HEADS, FEED_FORWARD, LAYERS }
 struct qwen3_settings {
     double rope_theta;
     float norm_eps;
+    int last_layer; /* whose output is read, without the norm; -1: all, with it */
 };
 
 struct qwen3_state {
-    struct tensor rope; /* [T, HEAD/2, 2] */
+    struct tensor rope;   /* [T, HEAD/2, 2] */
+    struct tensor tokens; /* [T, HIDDEN], where the lane's text is no packed tensor; else it is that */
 };
 
 struct embedding_weights {
@@ -59,7 +61,6 @@ static const struct weight_spec qwen3_layer_table[] = {
     LAYER_WEIGHT(down, "mlp.down_proj.weight", "ffn_down", 2, HIDDEN, FEED_FORWARD),
 };
 
-/* In every file; the text features that are wanted are those before it. */
 struct norm_weights {
     struct tensor norm;
 };
@@ -70,11 +71,22 @@ static const struct weight_spec qwen3_norm_table[] = {
      .dim = {HIDDEN}},
 };
 
+static struct tensor qwen3_tokens(const struct lane *lane) {
+    const struct qwen3_state *state = lane->state;
+    return state->tokens.rank ? state->tokens : lane->text;
+}
+
+/* Tokens that lie elsewhere go to where they are read. */
+static void qwen3_give(struct context *x, const struct lane *lane) {
+    const struct qwen3_state *state = lane->state;
+    if (state->tokens.rank) op_widen(x, lane->text, state->tokens);
+}
+
 static void qwen3_forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct embedding_weights *w = weights;
     const struct qwen3_settings *settings = scope->settings;
     const struct qwen3_state *state = scope->lane->state;
-    op_widen(x, scope->lane->text, w->rows);
+    op_widen(x, qwen3_tokens(scope->lane), w->rows);
     struct rope_options rope = {
         .theta = settings->rope_theta,
         .n_axes = 1,
@@ -112,7 +124,7 @@ static void qwen3_attend(struct context *x, const struct layer_weights *w, const
 static void qwen3_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct layer_weights *w = weights;
     const struct qwen3_settings *settings = scope->settings;
-    struct tensor tokens = scope->lane->text;
+    struct tensor tokens = qwen3_tokens(scope->lane);
     struct modulation plain = {0};
     struct epilogue none = {0};
     int32_t T = tokens.dim[0];
@@ -128,6 +140,15 @@ static void qwen3_forward_layer(struct context *x, const void *weights, const st
     op_linear(x, up, n, w->up, none);
     op_glu(x, gate, gate, up, ACTIVATION_SILU);
     op_linear(x, tokens, gate, w->down, (struct epilogue){.residual = tokens});
+    if (scope->number == settings->last_layer) qwen3_give(x, scope->lane);
+}
+
+static void qwen3_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct norm_weights *w = weights;
+    const struct qwen3_settings *settings = scope->settings;
+    struct tensor tokens = qwen3_tokens(scope->lane);
+    op_rms_norm(x, tokens, tokens, w->norm, settings->norm_eps, (struct modulation){0});
+    qwen3_give(x, scope->lane);
 }
 
 static const struct block_kind qwen3_kind_embedding = {
@@ -149,7 +170,7 @@ static const struct block_kind qwen3_kind_layer = {
     .forward = qwen3_forward_layer,
 };
 static const struct block_kind qwen3_kind_norm =
-    BLOCK_KIND("norm", "norm", qwen3_norm_table, norm_weights, NULL, .keeps_types = true);
+    BLOCK_KIND("norm", "norm", qwen3_norm_table, norm_weights, qwen3_forward_norm, .keeps_types = true);
 
 static bool qwen3_probe(const struct tensor_index *index) {
     return (index_find(index, "model.layers.0.self_attn.q_norm.weight") &&
@@ -162,12 +183,13 @@ static bool qwen3_probe(const struct tensor_index *index) {
 static enum status qwen3_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     if (d[Q] % d[HEAD] == 0 && d[KV] % d[HEAD] == 0 && d[Q] % d[KV] == 0 && d[HEAD] % 2 == 0 &&
-        d[HEAD] <= 512 && d[LAYERS] >= 2 && d[LAYERS] <= FAMILY_BLOCKS_MAX - 1)
+        d[HEAD] <= 512 && d[LAYERS] > c->reads.layers_left_out && d[LAYERS] <= FAMILY_BLOCKS_MAX - 1)
         return OK;
     error_set(e, SHAPE, "the text encoder's sizes do not fit together");
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "queries %d, keys %d, head %d, layers %d", d[Q], d[KV], d[HEAD], d[LAYERS]);
-    return error_expected(e, "queries a multiple of keys, keys of an even head, at least 2 layers");
+    return error_expected(e, "queries a multiple of keys, keys of an even head, at least %d layers",
+                          c->reads.layers_left_out + 1);
 }
 
 static enum status qwen3_configure(struct component *c, const struct config *config, struct error *e) {
@@ -178,9 +200,10 @@ static int qwen3_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
     refs[n++] = (struct block_ref){.kind = &qwen3_kind_embedding};
     for (int i = 0; i < c->dims[LAYERS]; i++)
-        refs[n++] =
-            (struct block_ref){.kind = &qwen3_kind_layer, .number = i, .unused = i == c->dims[LAYERS] - 1};
-    refs[n++] = (struct block_ref){.kind = &qwen3_kind_norm, .unused = true};
+        refs[n++] = (struct block_ref){.kind = &qwen3_kind_layer,
+                                       .number = i,
+                                       .unused = i >= c->dims[LAYERS] - c->reads.layers_left_out};
+    refs[n++] = (struct block_ref){.kind = &qwen3_kind_norm, .unused = c->reads.layers_left_out};
     return n;
 }
 
@@ -189,6 +212,8 @@ static void qwen3_declare(const struct component *c, struct lane *lanes, int n_l
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct qwen3_state *state = lanes[i].state;
+        if (!tensor_packed(&lanes[i].text))
+            state->tokens = arena_tensor(arena, DTYPE_F32, 2, lanes[i].text.dim, ok);
         state->rope =
             arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){lanes[i].text.dim[0], c->dims[HEAD] / 2, 2}, ok);
     }
@@ -256,6 +281,8 @@ static void qwen3_derive(struct component *c) {
     int32_t *d = c->dims;
     d[HEADS] = d[Q] / d[HEAD];
     d[KEY_HEADS] = d[KV] / d[HEAD];
+    ((struct qwen3_settings *)c->settings)->last_layer =
+        c->reads.layers_left_out ? d[LAYERS] - 1 - c->reads.layers_left_out : -1;
     c->text_columns = d[HIDDEN];
 }
 
@@ -277,6 +304,7 @@ const struct family family_qwen3 = {
     .configure = qwen3_configure,
     .follow = qwen3_follow,
     .derive = qwen3_derive,
+    .reads = {.layers_left_out = 1, .tokens = true}, /* hidden_states[-2] */
     .config_rest = "\"architectures\": [\"Qwen3ForCausalLM\"], \"attention_bias\": false, "
                    "\"tie_word_embeddings\": true, \"hidden_act\": \"silu\", "
                    "\"max_position_embeddings\": 40960",

@@ -15,10 +15,12 @@ enum { BUCKETS_MAX = 128 }; /* that op_distance_bias takes */
 struct t5_settings {
     float norm_eps;
     int max_distance;
+    int last_layer; /* whose output is read, without the norm; -1: all, with it */
 };
 
 struct t5_state {
-    struct tensor bias; /* [HEADS, 2T-1]: of distances from 1-T to T-1 */
+    struct tensor bias;   /* [HEADS, 2T-1]: of distances from 1-T to T-1 */
+    struct tensor tokens; /* [T, HIDDEN], where the lane's text is no packed tensor; else it is that */
 };
 
 struct embedding_weights {
@@ -82,9 +84,20 @@ static const struct weight_spec t5_norm_table[] = {
     NAMED(norm_weights, norm, 0, "encoder.final_layer_norm", "output_norm", 1, HIDDEN),
 };
 
+static struct tensor t5_tokens(const struct lane *lane) {
+    const struct t5_state *state = lane->state;
+    return state->tokens.rank ? state->tokens : lane->text;
+}
+
+/* Tokens that lie elsewhere go to where they are read. */
+static void t5_give(struct context *x, const struct lane *lane) {
+    const struct t5_state *state = lane->state;
+    if (state->tokens.rank) op_widen(x, lane->text, state->tokens);
+}
+
 static void t5_forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct embedding_weights *w = weights;
-    op_widen(x, scope->lane->text, w->rows);
+    op_widen(x, t5_tokens(scope->lane), w->rows);
 }
 
 static void t5_forward_bias(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -98,7 +111,7 @@ static void t5_forward_bias(struct context *x, const void *weights, const struct
 static void t5_attend(struct context *x, const struct layer_weights *w, const struct visit_scope *scope) {
     const struct t5_settings *settings = scope->settings;
     const struct t5_state *state = scope->lane->state;
-    struct tensor tokens = scope->lane->text;
+    struct tensor tokens = t5_tokens(scope->lane);
     struct epilogue none = {0};
     int32_t wide[] = {tokens.dim[0], w->q.dim[0]};
     int heads = state->bias.dim[0];
@@ -118,7 +131,7 @@ static void t5_attend(struct context *x, const struct layer_weights *w, const st
 static void t5_feed_forward(struct context *x, const struct layer_weights *w,
                             const struct visit_scope *scope) {
     const struct t5_settings *settings = scope->settings;
-    struct tensor tokens = scope->lane->text;
+    struct tensor tokens = t5_tokens(scope->lane);
     struct epilogue none = {0};
     int32_t T = tokens.dim[0], chunk = row_chunk(T), wide[] = {chunk, w->gate.dim[0]};
     struct tensor n = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, tokens.dim[1]});
@@ -141,13 +154,15 @@ static void t5_forward_layer(struct context *x, const void *weights, const struc
     t5_attend(x, weights, scope);
     x->scratch->used = mark;
     t5_feed_forward(x, weights, scope);
+    if (scope->number == ((const struct t5_settings *)scope->settings)->last_layer) t5_give(x, scope->lane);
 }
 
 static void t5_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct norm_weights *w = weights;
     const struct t5_settings *settings = scope->settings;
-    struct tensor tokens = scope->lane->text;
+    struct tensor tokens = t5_tokens(scope->lane);
     op_rms_norm(x, tokens, tokens, w->norm, settings->norm_eps, (struct modulation){0});
+    t5_give(x, scope->lane);
 }
 
 static const struct block_kind t5_kind_embedding = BLOCK_KIND(
@@ -170,7 +185,7 @@ static bool t5_probe(const struct tensor_index *index) {
 static enum status t5_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     if (d[Q] % d[HEADS] == 0 && d[Q] / d[HEADS] <= 512 && d[BUCKETS] % 4 == 0 && d[BUCKETS] <= BUCKETS_MAX &&
-        d[LAYERS] >= 1 && d[LAYERS] <= FAMILY_BLOCKS_MAX - 3)
+        d[LAYERS] > c->reads.layers_left_out && d[LAYERS] <= FAMILY_BLOCKS_MAX - 3)
         return OK;
     error_set(e, SHAPE, "the T5 text encoder's sizes do not fit together");
     error_where(e, "%s", c->index.sources[0].path);
@@ -210,8 +225,9 @@ static int t5_blocks(const struct component *c, struct block_ref *refs) {
     refs[n++] = (struct block_ref){.kind = &t5_kind_embedding};
     refs[n++] = (struct block_ref){.kind = &t5_kind_bias};
     for (int i = 0; i < c->dims[LAYERS]; i++)
-        refs[n++] = (struct block_ref){.kind = &t5_kind_layer, .number = i};
-    refs[n++] = (struct block_ref){.kind = &t5_kind_norm};
+        refs[n++] = (struct block_ref){
+            .kind = &t5_kind_layer, .number = i, .unused = i >= c->dims[LAYERS] - c->reads.layers_left_out};
+    refs[n++] = (struct block_ref){.kind = &t5_kind_norm, .unused = c->reads.layers_left_out};
     return n;
 }
 
@@ -220,6 +236,8 @@ static void t5_declare(const struct component *c, struct lane *lanes, int n_lane
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct t5_state *state = lanes[i].state;
+        if (!tensor_packed(&lanes[i].text))
+            state->tokens = arena_tensor(arena, DTYPE_F32, 2, lanes[i].text.dim, ok);
         int32_t distances = 2 * lanes[i].text.dim[0] - 1;
         state->bias = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){c->dims[HEADS], distances}, ok);
     }
@@ -273,6 +291,8 @@ static void t5_follow(struct component *c) {
 
 static void t5_derive(struct component *c) {
     c->dims[HEAD] = c->dims[Q] / c->dims[HEADS];
+    ((struct t5_settings *)c->settings)->last_layer =
+        c->reads.layers_left_out ? c->dims[LAYERS] - 1 - c->reads.layers_left_out : -1;
     c->text_columns = c->dims[HIDDEN];
 }
 
@@ -295,6 +315,7 @@ const struct family family_t5 = {
     .configure = t5_configure,
     .follow = t5_follow,
     .derive = t5_derive,
+    .reads = {.tokens = true},
     .config_rest = "\"architectures\": [\"T5EncoderModel\"], \"relative_attention_max_distance\": 128, "
                    "\"feed_forward_proj\": \"gated-gelu\", \"is_gated_act\": true, "
                    "\"dense_act_fn\": \"gelu_new\", \"is_encoder_decoder\": true, "

@@ -8,6 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void dimension_choose_reads(struct component *c) {
+    if (!c->reads.tokens && !c->reads.pooled) c->reads = c->family->reads;
+}
+
 /* ---- reading ---- */
 
 static int32_t dimension_count_blocks(const struct component *c, const struct dimension *d) {
@@ -62,6 +66,7 @@ static void setting_read(struct component *c, const struct setting *s, const str
 
 enum status component_configure(struct component *c, const struct config *config, struct error *e) {
     const struct family *family = c->family;
+    dimension_choose_reads(c);
     if (family->refuse && family->refuse(c, e) != OK) return e->code;
     for (int i = 0; i < family->n_dimensions; i++) dimension_read(c, &family->dimensions[i], e);
     if (e->code != OK) return e->code;
@@ -77,6 +82,7 @@ enum status component_configure(struct component *c, const struct config *config
 
 void component_derive(struct component *c, const int *chosen) {
     const struct family *family = c->family;
+    dimension_choose_reads(c);
     for (int i = 0; i < family->n_settings; i++)
         setting_put(c, &family->settings[i], family->settings[i].published);
     for (int i = 0; i < family->n_dimensions; i++) {

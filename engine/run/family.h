@@ -36,6 +36,14 @@ struct frame_chunk {
 
 enum { FRAME_CHUNKS_MAX = 256 };
 
+/* What is read of a text encoder. */
+struct text_reads {
+    /* 0: the last layer's output with the norm behind it; n: what all but the last n layers give, without it.
+     */
+    int layers_left_out;
+    bool tokens, pooled; /* a row for each token; one of the whole prompt */
+};
+
 struct family {
     const char *name;
     enum family_kind kind;
@@ -62,6 +70,7 @@ struct family {
     void (*follow)(struct component *c);
     /* Last, either way: dims that follow from others, and what the component says of itself. May be NULL. */
     void (*derive)(struct component *c);
+    struct text_reads reads; /* of a text encoder: where whoever opens a component does not say */
     const char *config_rest; /* "\"key\": value, ...": what config.json has besides the rows; NULL: nothing */
     /* All blocks in the order of their visits. Returns their number, at most FAMILY_BLOCKS_MAX. */
     int (*blocks)(const struct component *c, struct block_ref *refs);
@@ -107,7 +116,8 @@ struct component {
     struct tensor_index index;
     int32_t dims[FAMILY_DIMS_MAX];
     _Alignas(16) unsigned char settings[FAMILY_SETTINGS_BYTES]; /* the family's configuration structure */
-    struct block *blocks; /* those that are used, in the order of visits */
+    struct text_reads reads; /* set before it is bound, or derived; all 0: the family's */
+    struct block *blocks;    /* those that are used, in the order of visits */
     int n_blocks;
     struct block tables[TABLES_MAX]; /* of embeddings: no blocks, only rows of them are read */
     int n_tables;

@@ -59,6 +59,28 @@ static int end_of(struct tensor ids, const json_t *one) {
     return i;
 }
 
+/* Tokens and the pooled row together, the tokens in columns of longer rows: the pooled row is one of them. */
+static void test_tokens(const struct golden *g) {
+    struct tensor ids = golden(g, "case0.ids.cond"), pooled;
+    int last = ids.dim[0] - 1;
+    int32_t columns = model_component(g->model, FAMILY_TEXT)->pooled_columns;
+    struct tensor wide = test_tensor(DTYPE_F32, 2, (int32_t[]){ids.dim[0], columns + 24});
+    struct tensor text = wide;
+    text.data = (float *)wide.data + 8;
+    text.dim[1] = columns;
+    struct bench *b = open_ids(g, ids, last);
+    b->lane.text = text;
+    bench_gather(b, ids);
+    for (int k = 0; k < b->component->n_blocks; k++) bench_visit(b, &b->component->blocks[k], 0);
+    pooled = b->lane.pooled;
+    const float *rows = wide.data;
+    assert_memory_equal(rows + (int64_t)last * wide.dim[1] + 8, pooled.data, (size_t)tensor_bytes(&pooled));
+    for (int32_t i = 0; i < ids.dim[0]; i++)
+        for (int32_t k = 0; k < wide.dim[1]; k++)
+            if (k < 8 || k >= columns + 8) assert_true(rows[(int64_t)i * wide.dim[1] + k] == 0);
+    bench_close(b);
+}
+
 /* Every prompt that the reference encoded. */
 static void test_pooled(const struct golden *g) {
     json_t *cases = json_object_get(g->expect, "cases"), *one;
@@ -81,6 +103,7 @@ static const struct golden_test tests[] = {
     {"embedding", test_embedding, PRECISION_F32, false, "block.clip.in"},
     {"layer", test_layer, PRECISION_F32, false, "block.clip.in"},
     {"pooled", test_pooled, PRECISION_F32, false, "block.clip.in"},
+    {"tokens", test_tokens, PRECISION_F32, false, "block.clip.in"},
     {"embedding, bf16", test_embedding, PRECISION_BF16, true, "block.clip.in"},
     {"layer, bf16", test_layer, PRECISION_BF16, true, "block.clip.in"},
     {"pooled, bf16", test_pooled, PRECISION_BF16, true, "block.clip.in"},
