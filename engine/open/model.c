@@ -19,6 +19,16 @@ void copy_sized(void *to, size_t to_bytes, const void *from) {
 
 void model_configure_slot(const struct recipe *recipe, int slot, struct sys *sys, struct component *c) {
     *c = (struct component){.family = recipe->slot[slot].family, .sys = sys};
+    for (int i = 0; i < recipe->n_conditions; i++) {
+        const struct condition *condition = &recipe->condition[i];
+        if (condition->slot != slot) continue;
+        if (condition->what == CONDITION_POOLED) {
+            c->reads.pooled = true;
+            continue;
+        }
+        c->reads.tokens = true;
+        c->reads.layers_left_out = condition->layers_left_out;
+    }
 }
 
 /* An autoencoder's encoder lies in its decoder's files, or the model has none. */
