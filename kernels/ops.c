@@ -567,7 +567,8 @@ void op_latent_to_image(struct context *x, struct tensor out, struct tensor late
     struct check c = check_begin(x, OP_LATENT_TO_IMAGE);
     check_tensor(&c, "latent", &latent, F32, 3, DIMS(-1, -1, -1));
     check_tensor(&c, "out", &out, F32, 3, DIMS(latent.dim[1], latent.dim[2], latent.dim[0]));
-    assert(format.n == 1 || (format.n == latent.dim[0] && format.n <= LATENT_VALUES_MAX));
+    check_true(&c, format.n == 1 || (format.n == latent.dim[0] && format.n <= LATENT_VALUES_MAX), "format",
+               &latent, "a scale and a shift a channel, or one for all");
     dispatch(&c, &(struct op){.kind = OP_LATENT_TO_IMAGE, .out = out, .in = {latent}, .format = format});
 }
 
