@@ -1,0 +1,121 @@
+/* Which part stands in which slot, where a pipeline has several slots of one family: parts are told apart by
+ * flag, else folder, else prefix, else content, else their order. No recipe that ships has such slots yet, so
+ * the recipe is made up; and the flags that the library lists are all of the recipes'. */
+#include "engine/open/parts.h"
+#include "engine/sluice.h"
+#include "test/lib/check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const first_prefixes[] = {"", "one.", NULL}, *const second_prefixes[] = {"", "two.", NULL};
+
+/* The view number stands for content. */
+static bool is_odd(const struct tensor_index *view) {
+    return view->view % 2 == 1;
+}
+
+static bool is_even(const struct tensor_index *view) {
+    return view->view % 2 == 0;
+}
+
+#define SLOT(number, ...)                                                                                    \
+    {                                                                                                        \
+        .family = &family_clip, .flag = "--" #number, .folder = #number, .prefixes = number##_prefixes,      \
+        __VA_ARGS__                                                                                          \
+    }
+
+static const struct recipe several = {.slot = {SLOT(first), SLOT(second), {.family = &family_t5}}},
+                           by_content = {.slot = {SLOT(first, .is = is_odd), SLOT(second, .is = is_even)}},
+                           alone = {.slot = {SLOT(first)}};
+
+#define PART(...)                                                                                            \
+    { .family = &family_clip, __VA_ARGS__ }
+
+enum { NONE = -1, PARTS = 3 };
+
+static const struct {
+    const char *what;
+    const struct recipe *recipe;
+    struct part part[PARTS];
+    int n_parts, first, second; /* which part stands there */
+} rows[] = {
+    {"order", &several, {PART(), PART()}, 2, 0, 1},
+    {"one file", &several, {PART()}, 1, 0, NONE},
+    {"flags, the other way round", &several, {PART(.flag = "--second"), PART(.flag = "--first")}, 2, 1, 0},
+    {"a flag before what is found", &several, {PART(), PART(), PART(.flag = "--first")}, 3, 2, 0},
+    {"another pipeline's flag", &several, {PART(.flag = "--third")}, 1, NONE, NONE},
+    {"folders", &several, {PART(.folder = "second"), PART(.folder = "first")}, 2, 1, 0},
+    {"a flag before a folder", &several, {PART(.folder = "first"), PART(.flag = "--first")}, 2, 1, NONE},
+    {"prefixes", &several, {PART(.prefix = "two."), PART(.prefix = "one.")}, 2, 1, 0},
+    {"a prefix before order", &several, {PART(), PART(.prefix = "one.")}, 2, 1, 0},
+    {"content", &by_content, {PART(.view = 2), PART(.view = 1)}, 2, 1, 0},
+    {"content under the wrong flag", &by_content, {PART(.view = 2, .flag = "--first")}, 1, NONE, NONE},
+    {"twice the same content", &by_content, {PART(.view = 1), PART(.view = 3)}, 2, 0, NONE},
+    {"misplaced", &several, {PART(.misplaced = true), PART()}, 2, 1, NONE},
+    {"one slot takes any flag", &alone, {PART(.flag = "--third")}, 1, 0, NONE},
+    {"one slot, flag before folder", &alone, {PART(), PART(.folder = "x"), PART(.flag = "--y")}, 3, 2, NONE},
+    {"another family", &several, {{.family = &family_qwen3}}, 1, NONE, NONE},
+};
+
+static void assignments(void) {
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct model_parts parts = {.n_files = 1, .n_parts = rows[i].n_parts};
+        const struct part *in[SLOTS_MAX];
+        memcpy(parts.part, rows[i].part, sizeof rows[i].part);
+        parts_assign(&parts, rows[i].recipe, in);
+        const int want[2] = {rows[i].first, rows[i].second};
+        for (int slot = 0; slot < 2; slot++) {
+            const struct part *part = want[slot] == NONE ? NULL : &parts.part[want[slot]];
+            check(in[slot] == part, "%s: slot %d has part %td", rows[i].what, slot,
+                  in[slot] ? in[slot] - parts.part : (ptrdiff_t)NONE);
+            check(parts_in_slot(&parts, rows[i].recipe, slot) == part, "%s: slot %d alone", rows[i].what,
+                  slot);
+        }
+    }
+}
+
+/* Every slot but those of encoders has a flag, each flag is listed once, and none that is not a slot's. */
+static void flags(void) {
+    const struct slot *slot;
+    const char *flag;
+    char help[96];
+    for (int i = 0; (slot = models_slot(i)); i++) {
+        int n = 0;
+        check(!slot->flag == (slot->family->kind == FAMILY_ENCODER), "%s: flag", slot->family->name);
+        for (int k = 0; slot->flag && (flag = sluice_part_flag(k, NULL, 0)); k++)
+            n += !strcmp(flag, slot->flag);
+        check(n == (slot->flag != NULL), "%s: listed %d times", slot->family->name, n);
+        check(!slot->flag || part_flag_takes(slot->flag, slot->family), "%s: not taken", slot->family->name);
+    }
+    for (int k = 0; (flag = sluice_part_flag(k, help, sizeof help)); k++)
+        check(*help && help[strlen(help) - 1] == ')', "%s: %s", flag, help);
+}
+
+/* What an embedder gives. */
+static void given(void) {
+    const struct sluice_part unknown[] = {{"--nothing", "x"}}, twice[] = {{"--vae", "x"}, {"--vae", "y"}},
+                             empty[] = {{"--vae", NULL}};
+    const struct {
+        const struct sluice_part *parts;
+        int n;
+        const char *word;
+    } refused[] = {
+        {unknown, 1, "no model has such a part"}, {twice, 2, "given twice"}, {empty, 1, "no model"}};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        struct sluice_error e = {0};
+        sluice_model *model;
+        struct sluice_model_options from = {
+            .struct_size = sizeof from, .parts = refused[i].parts, .n_parts = refused[i].n};
+        int code = sluice_model_open(&from, &model, &e);
+        check(code == SLUICE_USAGE && e.exit_code == 2 && strstr(e.what, refused[i].word), "%s: %s",
+              refused[i].word, e.what);
+    }
+}
+
+int main(void) {
+    assignments();
+    flags();
+    given();
+    return finish();
+}
