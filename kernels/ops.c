@@ -4,7 +4,6 @@
  * at descriptors and never at elements (there are none under the dry device); nothing runs after an error. */
 #include "kernels/ops.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 
