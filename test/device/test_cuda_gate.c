@@ -12,6 +12,8 @@
  *     a GPU that is lost: named, at once from then on, host memory goes back         lost (emulated only)
  *     a GPU that others fill                          others (emulated only) */
 #include "test/lib/rig.h"
+#include "test/lib/fixtures.h"
+#include "test/lib/gates.h"
 #include "test/lib/made_models.h"
 
 #include "test/device/emulated.h"
@@ -288,16 +290,17 @@ static void others(struct rig *rig, struct sluice_request request, const struct 
 
 /* ---- the gate ---- */
 
-enum extent { EVERYTHING, BUDGETS_AND_PLANS, AND_THEN_LOST };
-
-/* reference: to refer to, or NULL. */
-static void gate(const char *folder, const char *name, enum extent extent,
-                 const struct sluice_picture *reference) {
+/* A small picture to refer to, where the fixture's requests refer to some. */
+static void gate_of(const char *folder, const char *name, const struct gate *gate) {
+    enum { SIDE = 32 };
+    static uint8_t rgb[3 * SIDE * SIDE];
+    const struct sluice_picture small = {sizeof small, SIDE, SIDE, rgb, "small"}, *reference = &small;
     struct rig rig;
     struct sluice_request request = request_small(2, 3.5);
-    bool whole = extent == EVERYTHING;
+    bool whole = gate->cuda == CUDA_EVERYTHING;
+    for (int i = 0; i < (int)sizeof rgb; i++) rgb[i] = (uint8_t)(7 * i);
     request.references = &reference;
-    request.n_references = reference != NULL;
+    request.n_references = gate->request.n_references > 0;
     if (!rig_open(&rig, folder, 1, 5)) return;
     struct result want = run(&rig, &request);
     check(want.n_images == 2, "%s: %s (%s) %s", name, want.error.what, want.error.where, want.error.found);
@@ -315,7 +318,7 @@ static void gate(const char *folder, const char *name, enum extent extent,
     if (whole) ladder(&rig, request, &want);
     if (whole) copies(&rig, request, &want);
     if (whole) others(&rig, request, &want);
-    if (extent == AND_THEN_LOST) lost(&rig, request);
+    if (gate->cuda == CUDA_AND_THEN_LOST) lost(&rig, request);
     result_free(&want);
     rig_close(&rig);
 }
@@ -343,19 +346,22 @@ static void stored_types(void) {
 
 #endif
 
+/* Fixtures of that extent. */
+static void gates(enum cuda_extent extent) {
+    for (int i = 0; i < n_fixtures; i++)
+        if (fixtures[i].gate && fixtures[i].gate->cuda == extent)
+            gate_of(fixture_model(&fixtures[i]), fixtures[i].name, fixtures[i].gate);
+}
+
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     setenv("SLUICE_TEST_DEVICE", "cuda", 0);
     temporary_make();
 #ifndef __SANITIZE_ADDRESS__ /* our code is the same there, and time is dear */
-    gate(wide_checkpoint(), "wide", EVERYTHING, NULL);
-    enum { SIDE = 32 };
-    uint8_t rgb[3 * SIDE * SIDE];
-    for (int i = 0; i < (int)sizeof rgb; i++) rgb[i] = (uint8_t)(7 * i);
-    struct sluice_picture small_picture = {sizeof small_picture, SIDE, SIDE, rgb, "small"};
-    gate("test/golden/flux_kontext/model", "flux_kontext", BUDGETS_AND_PLANS, &small_picture);
+    gates(CUDA_EVERYTHING);
+    gates(CUDA_BUDGETS_AND_PLANS);
     stored_types();
 #endif
-    gate("test/golden/zimage_b/model", "zimage_b", AND_THEN_LOST, NULL);
+    gates(CUDA_AND_THEN_LOST);
     return finish();
 }

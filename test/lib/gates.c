@@ -34,7 +34,7 @@ static const struct sluice_request shapes[] = {
     .n_shapes = sizeof shapes / sizeof *shapes
 
 const struct gate gate_zimage = {ZIMAGE, .threads = 2, .always = true, .in_bf16 = true,
-                                 .cuda = CUDA_BUDGETS_AND_PLANS};
+                                 .cuda = CUDA_AND_THEN_LOST};
 const struct gate gate_zimage_wide = {
     ZIMAGE, .threads = 1, .wide = true, .no_decode = true, .in_bf16 = true, .cuda = CUDA_EVERYTHING};
 

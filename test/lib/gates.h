@@ -6,6 +6,9 @@
 
 #include <stdbool.h>
 
+/* What test_cuda_gate.c runs of it; the last of all is lost with its GPU. */
+enum cuda_extent { NOT_ON_CUDA, CUDA_BUDGETS_AND_PLANS, CUDA_EVERYTHING, CUDA_AND_THEN_LOST };
+
 struct gate {
     struct sluice_request request; /* with pictures in, where its recipe takes them */
     struct sluice_request other;   /* that a session runs in between */
@@ -17,7 +20,7 @@ struct gate {
     bool wide;      /* weights are so many that every stage streams at some budgets */
     bool no_decode; /* once more without the decoder: the least is lower then, and more of the rest streams */
     bool in_bf16;   /* once more in the types that text encoders and transformers are published in */
-    enum { NOT_ON_CUDA, CUDA_BUDGETS_AND_PLANS, CUDA_EVERYTHING } cuda; /* test_cuda_gate.c */
+    enum cuda_extent cuda;
 };
 
 extern const struct gate gate_zimage, gate_zimage_wide, gate_flux, gate_flux_schnell, gate_flux_kontext,
