@@ -37,7 +37,7 @@ struct text_recipe {
     const char *classes[2];       /* of encoder and tokenizer in model_index.json */
 };
 
-enum { SLOTS_MAX = 10 };
+enum { SLOTS_MAX = 10, SLOT_DIMENSIONS_MAX = 6 };
 
 /* A place in a pipeline, and the family that stands in it; one family may stand in several. */
 struct slot {
@@ -53,6 +53,11 @@ struct slot {
      * whatever the family is. */
     bool (*is)(const struct tensor_index *view);
     struct text_recipe text; /* of a text encoder */
+    /* Where its weights differ from their family's published dimensions. */
+    struct {
+        const char *name;
+        int value;
+    } dimension[SLOT_DIMENSIONS_MAX];
 };
 
 /* The shift s of a schedule, in s u / (1 + (s - 1) u). */
@@ -70,8 +75,6 @@ struct flow_shift_line {
     double base_shift, max_shift;
     int base_tokens, max_tokens;
 };
-
-enum { RECIPE_DIMENSIONS_MAX = 2 };
 
 enum { CONDITIONS_MAX = 8, DENOISER_SPANS_MAX = 2 };
 
@@ -109,11 +112,6 @@ struct recipe {
      * then takes no pictures. */
     struct slot slot[SLOTS_MAX + 1]; /* the last stays empty */
     int variant;                     /* the denoiser's */
-    /* Where its weights differ from their families' published dimensions. */
-    struct {
-        const char *name;
-        int value;
-    } dimension[RECIPE_DIMENSIONS_MAX];
     struct condition condition[CONDITIONS_MAX];
     int n_conditions;
     struct denoiser_span span[DENOISER_SPANS_MAX + 1];

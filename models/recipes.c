@@ -20,8 +20,9 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
 
 /* What nearly every pipeline has. */
 /* clang-format off */
-#define DENOISER(of)                                                                                           \
-    {.family = &(of), .flag = "--diffusion-model", .folder = "transformer", .prefixes = denoiser_prefixes}
+#define DENOISER(of, ...)                                                                                      \
+    {.family = &(of), .flag = "--diffusion-model", .folder = "transformer", .prefixes = denoiser_prefixes,     \
+     __VA_ARGS__}
 #define VAE_KL                                                                                                 \
     {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                    \
     {.family = &family_vae_kl_encoder, .folder = "vae"}
@@ -72,7 +73,7 @@ const struct recipe recipe_zimage = {
  * schnell and guidance of Kontext the published model cards'; shifts those of the published
  * scheduler_config.json. */
 /* clang-format off */
-#define FLUX(t5_tokens)                                                                                        \
+#define FLUX(t5_tokens, ...)                                                                                    \
     .slot = {{.family = &family_clip, .flag = "--clip_l", .folder = "text_encoder",                            \
               .prefixes = clip_l_prefixes,                                                                     \
               .text = {.first = "<|startoftext|>", .last = "<|endoftext|>", .pad = "<|endoftext|>",            \
@@ -88,7 +89,7 @@ const struct recipe recipe_zimage = {
                        .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or "              \
                                          "spiece.model of google/t5-v1_1-xxl",                                 \
                        .classes = {"T5EncoderModel", "T5TokenizerFast"}}},                                     \
-             DENOISER(family_flux), VAE_KL},                                                                   \
+             DENOISER(family_flux, __VA_ARGS__), VAE_KL},                                                      \
     .condition = {{.slot = 1, .what = CONDITION_TOKENS}, {.slot = 0, .what = CONDITION_POOLED}},               \
     .n_conditions = 2, .span = {{2, INFINITY}},                                                                \
     .patch = 2, .shift_line = {.base_shift = 0.5, .max_shift = 1.15, .base_tokens = 256, .max_tokens = 4096},  \
@@ -112,10 +113,9 @@ const struct recipe recipe_flux = {
 };
 
 const struct recipe recipe_flux_schnell = {
-    FLUX(256),
+    FLUX(256, .dimension = {{"guidance", 0}}),
     .name = "flux_schnell",
     .variant = FLUX_SCHNELL,
-    .dimension = {{"guidance", 0}},
     .pipelines = {"FluxPipeline", "FluxImg2ImgPipeline"},
     .shift_rule = FLOW_SHIFT_FIXED,
     .flow_shift = 1,
@@ -137,10 +137,9 @@ const struct recipe recipe_flux_kontext = {
 };
 
 const struct recipe recipe_flux_fill = {
-    FLUX(512),
+    FLUX(512, .dimension = {{"fill", 1}}),
     .name = "flux_fill",
     .variant = FLUX_FILL,
-    .dimension = {{"fill", 1}},
     .pipelines = {"FluxFillPipeline"},
     .shift_rule = FLOW_SHIFT_BY_TOKENS,
     .concat = CONCAT_MASKED,

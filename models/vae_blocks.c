@@ -154,22 +154,6 @@ bool vae_widens(const struct component *c, int level) {
     return level > 0 && c->dims[CHANNELS + level] != c->dims[CHANNELS + level - 1];
 }
 
-enum status vae_visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
-                       int evaluations, struct visit_list *list, struct error *e) {
-    (void)lanes, (void)evaluations;
-    for (int lane = 0; lane < n_lanes; lane++)
-        for (int block = 0; block < c->n_blocks; block++)
-            visit_add(list,
-                      (struct visit){.stage = stage,
-                                     .block = block,
-                                     .first_lane = lane,
-                                     .n_lanes = 1,
-                                     .evaluation = lane,
-                                     .ends_evaluation = block + 1 == c->n_blocks},
-                      e);
-    return e->code;
-}
-
 #define SETTING(key, field, type_, published, least, most)                                                   \
     { {key}, offsetof(struct vae_settings, field), type_, published, least, most }
 const struct setting vae_settings_rows[N_VAE_SETTINGS] = {

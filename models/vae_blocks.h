@@ -132,9 +132,6 @@ enum status vae_configure(struct component *c, const struct vae_half *half, cons
                           struct error *e);
 /* The resnet of such a level is wider (or narrower) than what it is given. */
 bool vae_widens(const struct component *c, int level);
-/* One picture after another: activations bind here, not weights. */
-enum status vae_visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
-                       int evaluations, struct visit_list *list, struct error *e);
 
 enum { VAE_LEVELS = 4, N_VAE_SETTINGS = 3 };
 

@@ -227,5 +227,4 @@ const struct family family_vae_kl = {
     .ignorable = vae_kl_ignorable,
     .lane_state_bytes = sizeof(struct vae_state),
     .declare = vae_kl_declare,
-    .visits = vae_visits,
 };

@@ -226,5 +226,4 @@ const struct family family_vae_kl_encoder = {
     .ignorable = vae_kl_encoder_ignorable,
     .lane_state_bytes = sizeof(struct vae_state),
     .declare = vae_kl_encoder_declare,
-    .visits = vae_visits,
 };

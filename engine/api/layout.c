@@ -54,7 +54,7 @@ static void layout_texts(const struct job *job, struct layout *l, struct arena *
                           : arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, c->pooled_columns}, ok);
             } else if (is_text) {
                 int32_t own[2] = {job->tokens[slot][prompt].n_ids, c->text_columns};
-                bool whole = own[0] == p.rows && own[1] == p.columns;
+                bool whole = own[0] == p.rows && own[1] == p.columns && !recipe->slot[slot].text.dropped;
                 l->encoder_text[slot][prompt] =
                     whole ? l->text[prompt] : arena_tensor(arena, DTYPE_F32, 2, own, ok);
             }
@@ -220,27 +220,32 @@ static enum status layout_fill_stages(const struct job *job, struct layout *l, s
 /* ---- visits ---- */
 
 /* The family lists the visits of one stage. Those before its first evaluation are the hoist stage, and each
- * of the two has the blocks that it visits, in that order. */
+ * of the two has the blocks that it visits, in that order: first those that last. */
 static void layout_split_hoisted(struct layout *l, struct stage *hoist, int first_visit) {
     struct stage *denoise = hoist + 1;
-    const struct block *all[PLAN_BLOCKS_MAX];
+    const struct block *all[PLAN_BLOCKS_MAX], **list = hoist->blocks;
+    int place[PLAN_BLOCKS_MAX], n_lasting = hoist->n_lasting;
     memcpy(all, hoist->blocks, (size_t)hoist->n_blocks * sizeof *all);
-    int place[PLAN_BLOCKS_MAX];
     memset(place, -1, sizeof place);
-    hoist->n_blocks = denoise->n_blocks = 0;
+    for (struct stage *stage = hoist; stage <= denoise; list += stage++->n_blocks) {
+        stage->blocks = list;
+        stage->n_blocks = 0;
+        for (int lasting = 1; lasting >= 0; lasting--) {
+            for (int i = first_visit; i < l->visits.n_visits; i++) {
+                const struct visit *visit = &l->visits.visits[i];
+                bool here = (visit->evaluation < 0) == (stage == hoist);
+                if (!here || (visit->block < n_lasting) != lasting || place[visit->block] >= 0) continue;
+                place[visit->block] = stage->n_blocks;
+                list[stage->n_blocks++] = all[visit->block];
+            }
+            if (lasting) stage->n_lasting = stage->n_blocks;
+        }
+    }
     for (int i = first_visit; i < l->visits.n_visits; i++) {
         struct visit *visit = &l->visits.visits[i];
-        struct stage *stage = visit->evaluation < 0 ? hoist : denoise;
-        if (stage == denoise && !denoise->n_blocks) denoise->blocks = hoist->blocks + hoist->n_blocks;
-        if (place[visit->block] < 0) {
-            place[visit->block] = stage->n_blocks;
-            stage->blocks[stage->n_blocks++] = all[visit->block];
-        }
         visit->block = place[visit->block];
-        visit->stage = (int)(stage - l->stages);
+        visit->stage = (int)((visit->evaluation < 0 ? hoist : denoise) - l->stages);
     }
-    hoist->n_lasting = hoist->n_blocks;
-    denoise->n_lasting = denoise->n_blocks;
 }
 
 static enum status layout_list_visits(struct layout *l, struct error *e) {

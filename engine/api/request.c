@@ -134,7 +134,9 @@ static enum status check_pictures(struct settling *s, struct error *e) {
     const struct sluice_request *r = s->request;
     if (s->decode_only) return OK;
     if (check_init(s, e) != OK || check_mask(s, e) != OK || check_references(s, e) != OK) return e->code;
-    if (!(r->init_image || r->n_references) || model_component(s->model, FAMILY_ENCODER)->family) return OK;
+    /* References may be for a vision encoder alone. */
+    bool refers = r->n_references && recipe_slot(s->model->recipe, FAMILY_ENCODER) < SLOTS_MAX;
+    if (!(r->init_image || refers) || model_component(s->model, FAMILY_ENCODER)->family) return OK;
     const struct component *decoder = model_component(s->model, FAMILY_DECODER);
     error_set(e, MISSING, "the autoencoder has no encoder, which pictures are read with");
     error_where(e, "%s", decoder->index.sources[0].path);

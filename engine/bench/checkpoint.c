@@ -118,18 +118,18 @@ static bool came_before(const char *text, const char *at) {
     return text < at;
 }
 
-/* What is published: of the family, or of the recipe where that differs. */
-static int published(const struct recipe *recipe, const struct dimension *d) {
+/* What is published: of the family, or of its slot in the recipe where that differs. */
+static int published(const struct slot *slot, const struct dimension *d) {
     int value = d->published;
-    for (int i = 0; i < RECIPE_DIMENSIONS_MAX && recipe->dimension[i].name; i++)
-        if (d->name && !strcmp(recipe->dimension[i].name, d->name)) value = recipe->dimension[i].value;
+    for (int i = 0; i < SLOT_DIMENSIONS_MAX && slot->dimension[i].name; i++)
+        if (d->name && !strcmp(slot->dimension[i].name, d->name)) value = slot->dimension[i].value;
     return value;
 }
 
 static enum status read_choices(struct writer *w, const char *text, struct error *e) {
     for (int s = 0; s < SLOTS_MAX && w->recipe->slot[s].family; s++)
         for (int i = 0; i < w->recipe->slot[s].family->n_dimensions; i++)
-            w->chosen[s][i] = published(w->recipe, &w->recipe->slot[s].family->dimensions[i]);
+            w->chosen[s][i] = published(&w->recipe->slot[s], &w->recipe->slot[s].family->dimensions[i]);
     for (const char *at = text; at && *at && e->code == OK;) {
         size_t length = strcspn(at, ",");
         if (read_choice(w, at, length, e) == OK && came_before(text, at)) {
@@ -348,7 +348,7 @@ static void forget_tensors(struct writer *w) {
 
 /* The tensors of one family at the sizes that were chosen. */
 static enum status list_slot(struct writer *w, int slot, struct component *c, struct error *e) {
-    *c = (struct component){.family = w->recipe->slot[slot].family, .sys = w->sys};
+    model_configure_slot(w->recipe, slot, w->sys, c);
     w->listed = w->types;
     if (stored_types_are_gguf(&w->types) && c->family->kind != FAMILY_DENOISER)
         stored_types_read("bf16", 4, &w->listed, e);
@@ -400,9 +400,8 @@ static enum status write_tokenizer(struct writer *w, int slot, struct error *e) 
 static enum status write_scheduler(struct writer *w, struct error *e) {
     const struct recipe *r = w->recipe;
     unsigned losses = json_losses();
-    json_t *json =
-        json_pack("{s:s, s:i, s:b}", "_class_name", "FlowMatchEulerDiscreteScheduler", "num_train_timesteps",
-                  1000, "use_dynamic_shifting", r->shift_rule == FLOW_SHIFT_BY_TOKENS);
+    json_t *json = json_pack("{s:s, s:i, s:b}", "_class_name", r->schedule->class_name, "num_train_timesteps",
+                             1000, "use_dynamic_shifting", r->shift_rule == FLOW_SHIFT_BY_TOKENS);
     if (r->shift_rule == FLOW_SHIFT_FIXED) json_put(json, "shift", json_real(r->flow_shift));
     if (r->shift_rule == FLOW_SHIFT_BY_TOKENS)
         json_watch(json_object_update_new(
@@ -420,7 +419,7 @@ static enum status write_model_index(struct writer *w, struct error *e) {
     const struct recipe *r = w->recipe;
     unsigned losses = json_losses();
     json_t *json = json_pack("{s:s}", "_class_name", r->pipelines[0]);
-    add_class(json, "scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler");
+    add_class(json, "scheduler", "diffusers", r->schedule->class_name);
     for (const struct slot *s = r->slot; s->family; s++) {
         if (s->family->kind == FAMILY_ENCODER) continue;
         if (s->family->kind != FAMILY_TEXT) {
@@ -486,7 +485,7 @@ static json_t *list_dimensions(const struct recipe *recipe) {
             const struct dimension *d = &s->family->dimensions[i]; /* an encoder has its decoder's */
             if (!d->name) continue;
             json_push(list, json_pack("{s:s, s:s, s:i, s:i, s:i}", "name", d->name, "component", s->folder,
-                                      "published", published(recipe, d), "least", d->least, "most", d->most));
+                                      "published", published(s, d), "least", d->least, "most", d->most));
         }
     return list;
 }

@@ -59,13 +59,13 @@ static enum status open_slot(struct sluice_model *m, int slot, struct model_part
 /* ---- the rest of a pipeline ---- */
 
 /* Schedules that would give other sigmas are refused rather than ignored. */
-static enum status check_schedule(const struct config *config, struct error *e) {
+static enum status check_schedule(const struct config *config, const char *class_name, struct error *e) {
     static const char *const others[] = {"use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas",
                                          "invert_sigmas",     "stochastic_sampling",    "shift_terminal"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) config_refuse(config, others[i], e);
     int timesteps = 1000;
     config_int(config, "num_train_timesteps", 1000, 1000, &timesteps, e);
-    return config_expect(config, "_class_name", "FlowMatchEulerDiscreteScheduler", e);
+    return config_expect(config, "_class_name", class_name, e);
 }
 
 enum { SHIFT_TOKENS_MAX = 1 << 20 };
@@ -103,7 +103,8 @@ static enum status read_schedule(struct sluice_model *m, const char *path, struc
     m->flow_shift = m->recipe->flow_shift;
     m->shift_line = m->recipe->shift_line;
     if (!path) return OK;
-    if (config_read(m->sys, path, &config, e) == OK && check_schedule(&config, e) == OK)
+    if (config_read(m->sys, path, &config, e) == OK &&
+        check_schedule(&config, m->recipe->schedule->class_name, e) == OK)
         read_shift(m, &config, e);
     if (m->shift_rule == FLOW_SHIFT_BY_TOKENS) m->flow_shift = 0;
     m->has_schedule = true;

@@ -2,13 +2,15 @@
  *
  * Once a prompt what depends on it alone; then, where they are hoisted, the rows of all timesteps; then the
  * evaluations, each with the rest. Within each of these, rows of tables come first and blocks in the order
- * that the family lists them. */
+ * that the family lists them. Prompts and images under guidance compute together; pictures that are encoded
+ * or decoded go one after another, each through all of its evaluations. */
 #include "engine/run/family.h"
 
 struct cadence_list {
     const struct component *c;
     const struct lane *lanes;
     int n_lanes;
+    int each; /* evaluations of a lane where lanes take turns; else 0 */
     struct visit_list *list;
     struct error *e;
 };
@@ -32,7 +34,8 @@ static void cadence_add(const struct cadence_list *l, int i, struct visit visit)
     }
     switch (cadence_kind(c, i)->cadence) {
     case CADENCE_EVALUATION:
-        visit.n_lanes = l->n_lanes;
+        visit.first_lane = l->each ? visit.evaluation / l->each : 0;
+        visit.n_lanes = l->each ? 1 : l->n_lanes;
         visit_add(l->list, visit, l->e);
         break;
     case CADENCE_TIMESTEP:
@@ -51,7 +54,8 @@ enum status component_visits(const struct component *c, int stage, const struct 
     const struct family *family = c->family;
     if (family->check_lanes && family->check_lanes(c, lanes, n_lanes, e) != OK) return e->code;
     if (family->visits) return family->visits(c, stage, lanes, n_lanes, evaluations, list, e);
-    struct cadence_list l = {c, lanes, n_lanes, list, e};
+    bool take_turns = family->kind != FAMILY_TEXT && family->kind != FAMILY_DENOISER;
+    struct cadence_list l = {c, lanes, n_lanes, take_turns ? evaluations / n_lanes : 0, list, e};
     int hoisted = lanes[0].hoisted, n = c->n_tables + c->n_blocks;
     struct visit visit = {.stage = stage, .evaluation = -1};
     for (int i = 0; i < n; i++)

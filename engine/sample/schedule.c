@@ -32,7 +32,7 @@ static void schedule_fill_flow(const struct schedule_options *options, float *si
     sigmas[n] = 0;
 }
 
-const struct schedule schedule_flow = {"discrete", schedule_fill_flow};
+const struct schedule schedule_flow = {"discrete", "FlowMatchEulerDiscreteScheduler", schedule_fill_flow};
 
 const struct schedule *const schedules[] = {&schedule_flow, NULL};
 

@@ -17,7 +17,8 @@ struct schedule_options {
 };
 
 struct schedule {
-    const char *name; /* that people choose it by */
+    const char *name;       /* that people choose it by */
+    const char *class_name; /* in scheduler_config.json */
     /* n + 1 sigmas, falling, the last one 0; n timesteps. */
     void (*fill)(const struct schedule_options *options, float *sigmas, float *timesteps);
 };

@@ -75,13 +75,14 @@ static int64_t count_weights(const struct recipe *recipe, const struct family *f
     struct block_ref *refs = calloc(FAMILY_BLOCKS_MAX, sizeof *refs);
     int chosen[DIMENSIONS_MAX] = {0}, n;
     int64_t sum = 0;
+    const struct slot *slot = recipe->slot;
+    while (slot->family != family) slot++;
     if (!refs) abort();
     for (int i = 0; i < c.family->n_dimensions; i++) {
         const struct dimension *d = &c.family->dimensions[i];
         chosen[i] = d->published;
-        for (int k = 0; k < RECIPE_DIMENSIONS_MAX && recipe->dimension[k].name; k++)
-            if (d->name && !strcmp(recipe->dimension[k].name, d->name))
-                chosen[i] = recipe->dimension[k].value;
+        for (int k = 0; k < SLOT_DIMENSIONS_MAX && slot->dimension[k].name; k++)
+            if (d->name && !strcmp(slot->dimension[k].name, d->name)) chosen[i] = slot->dimension[k].value;
     }
     component_derive(&c, chosen);
     n = c.family->blocks(&c, refs);
@@ -158,7 +159,8 @@ static uint64_t some_byte(const struct component *c, int source) {
 /* In the denoiser, and in the encoder every weight of which counts: a CLIP's positions behind the prompt do
  * not. */
 static void test_flips(const char *folder, const struct sluice_model *model) {
-    const int slots[] = {!recipe_condition(model->recipe, 0, CONDITION_TOKENS), recipe_slot(model->recipe, FAMILY_DENOISER)};
+    const int slots[] = {!recipe_condition(model->recipe, 0, CONDITION_TOKENS),
+                         recipe_slot(model->recipe, FAMILY_DENOISER)};
     struct result want = draw_from(folder);
     for (int i = 0; i < FLIPS; i++) {
         const struct component *c = &model->component[slots[i & 1]];
