@@ -48,8 +48,8 @@ enum status index_check_quantised(const struct tensor_index *index, struct error
 enum status safetensors_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e);
 
 /* Writes tensors to a safetensors file in the order given: temporary name in the same folder, flushed,
- * renamed; nothing is left behind on failure (OUTPUT with the system's reason). Tensors must be packed host
- * tensors of a known type. DUP and META for names that a reader would reject. Memory: the header alone; data
+ * renamed; nothing is left behind on failure (OUTPUT with the system's reason). Tensors must be packed, of a
+ * known type. DUP and META for names that a reader would reject. Memory: the header alone; data
  * is streamed. */
 struct named_tensor {
     const char *name;

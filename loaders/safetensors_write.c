@@ -11,7 +11,7 @@
 
 static enum status check_tensor(const char *path, const json_t *header, const struct named_tensor *named,
                                 struct error *e) {
-    assert(named->tensor.space == SPACE_HOST && tensor_packed(&named->tensor));
+    assert(tensor_packed(&named->tensor));
     size_t name_bytes = strlen(named->name);
     if (!name_bytes || name_bytes > LOADER_NAME_MAX || !strcmp(named->name, "__metadata__"))
         error_set(e, META, "tensor cannot have the name '%s'", named->name);

@@ -33,7 +33,8 @@ may kernels/cpu 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/cpu/*'
 # (ptx_emulated.h is test/emu's, where the kernels are compiled for the CPU.)
 may kernels/cuda 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/cuda/*' ptx_emulated.h
 may loaders 'engine/base/*' 'loaders/*'
-may engine/run 'engine/base/*' 'engine/run/*' kernels/ops.h kernels/device.h
+# (The dry device is where sizes come from.)
+may engine/run 'engine/base/*' 'engine/run/*' kernels/ops.h kernels/device.h kernels/dry/dry.h
 may engine/sample 'engine/base/*' 'engine/sample/*'
 may models 'engine/base/*' 'engine/run/*' 'engine/sample/*' kernels/ops.h 'models/*'
 may engine/open engine/sluice.h 'engine/base/*' 'engine/run/*' 'engine/open/*' 'loaders/*' models/models.h

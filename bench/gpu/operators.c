@@ -1,6 +1,8 @@
 /* Operators at real sizes: see operators.h. */
 #include "bench/gpu/operators.h"
 
+#include "kernels/dry/dry.h"
+
 #include <stdio.h>
 #include <string.h>
 

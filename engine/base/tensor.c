@@ -79,7 +79,7 @@ const char *dtype_name(enum dtype dtype) {
 }
 
 struct tensor tensor_make(void *data, enum dtype dtype, int rank, const int32_t *dim) {
-    struct tensor t = {.data = data, .scale = 1, .dtype = dtype, .space = SPACE_HOST, .rank = rank};
+    struct tensor t = {.data = data, .scale = 1, .dtype = dtype, .rank = rank};
     for (int i = 0; i < rank; i++) t.dim[i] = dim[i];
     t.row_bytes = dtype_bytes(dtype, tensor_columns(&t));
     return t;
@@ -135,7 +135,7 @@ struct tensor tensor_reshape(struct tensor t, int rank, const int32_t *dim) {
     assert(tensor_packed(&t));
     struct tensor r = tensor_make(t.data, t.dtype, rank, dim);
     assert(tensor_elements(&r) == tensor_elements(&t));
-    r.space = t.space;
+    r.weight_end = t.weight_end;
     r.scale = t.scale;
     r.scales = t.scales;
     r.scale_row = t.scale_row;

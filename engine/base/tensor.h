@@ -70,8 +70,6 @@ int dtype_tiled_values(enum dtype dtype);
 /* Upper-case name as in safetensors ("BF16"). */
 const char *dtype_name(enum dtype dtype);
 
-enum space { SPACE_HOST, SPACE_DEVICE };
-
 /* What a weight stands for: the value that its type encodes, times what its block shares, times the scale of
  * its row (or of its tile) if there is one, times `scale`. */
 struct tensor {
@@ -80,13 +78,15 @@ struct tensor {
     int32_t scale_row;  /* the row of `scales` that row 0 has */
     float scale;        /* one scale for all, 1 if none */
     enum dtype dtype;
-    enum space space;
     int rank;
     int32_t dim[TENSOR_RANK_MAX];
     int64_t row_bytes; /* from one row to the next, a row being all but the last dimension's step */
+    /* Of a weight and of what is cut out of it: where its last byte, or that of its scales, ends in its
+     * packed block. Of everything else 0. */
+    uint64_t weight_end;
 };
 
-/* A densely packed host tensor over data. */
+/* A densely packed tensor over data. */
 struct tensor tensor_make(void *data, enum dtype dtype, int rank, const int32_t *dim);
 /* Product of all dimensions. */
 int64_t tensor_elements(const struct tensor *t);

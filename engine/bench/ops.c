@@ -6,6 +6,7 @@
  * shapes count for as long as they take. */
 #include "engine/bench/bench.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/dry/dry.h"
 #include "kernels/ops.h"
 #include "loaders/json.h"
 

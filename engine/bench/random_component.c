@@ -2,6 +2,7 @@
 #include "engine/bench/random_component.h"
 
 #include "engine/bench/random_weights.h"
+#include "kernels/dry/dry.h"
 #include "kernels/ops.h"
 
 #include <string.h>

@@ -308,6 +308,8 @@ void block_point(const struct block *block, void *base, void *weights) {
         *place = t->shape;
         place->data = base ? (char *)base + t->image_offset : NULL;
         place->scales = base && t->scales_offset ? (char *)base + t->scales_offset : NULL;
+        place->weight_end = t->image_offset + (uint64_t)tensor_bytes(place);
+        if (place->scales) place->weight_end = t->scales_offset + (uint64_t)tensor_scales_bytes(place);
     }
 }
 

@@ -2,6 +2,7 @@
 #include "engine/run/executor.h"
 
 #include "engine/run/room.h"
+#include "kernels/dry/dry.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,8 +13,6 @@ struct execution {
     const struct visit *visit;
     struct context *context;
     struct store *store;
-    const char *image; /* the visit's, while it computes */
-    uint64_t image_bytes;
     struct store_counters *counters;
     double done, done_before; /* FLOPs of the visits behind us; when this evaluation began */
 
@@ -155,15 +154,11 @@ static bool execution_tick(void *user) {
     return x->run->hooks->tick(x->run->hooks->user, x->visit, x->done + x->context->flops, x->e);
 }
 
-/* An operator waits for the weights that it reads, and for what lies before them in the image. */
+/* An operator waits for the weights that it reads, and for what lies before them in the packed block. */
 static bool execution_await(void *user, const struct tensor *tensor) {
     struct execution *x = user;
-    uint64_t from = (uintptr_t)tensor->data - (uintptr_t)x->image;
-    uint64_t bytes = (uint64_t)(tensor_rows(tensor) * tensor->row_bytes);
-    if (tensor->scales) /* they lie behind */
-        bytes = (uintptr_t)tensor->scales - (uintptr_t)tensor->data + (uint64_t)tensor_scales_bytes(tensor);
     int i_visit = (int)(x->visit - x->run->visits->visits);
-    return from >= x->image_bytes || store_await(x->store, i_visit, from + bytes, x->e) == OK;
+    return !tensor->weight_end || store_await(x->store, i_visit, tensor->weight_end, x->e) == OK;
 }
 
 /* The host is about to look at what was computed. */
@@ -178,15 +173,14 @@ static enum status execute_visit(struct execution *x, int i_visit, struct room *
     const struct run *run = x->run;
     const struct visit *visit = x->visit;
     void *image;
-    x->image_bytes = run->stages[visit->stage].blocks[visit->block]->bytes;
     x->context->flops = 0;
     x->operator_failed = false;
     if (!execution_tick(x)) return x->e->code;
     if (store_acquire(x->store, i_visit, &image, x->e) != OK) return x->e->code;
-    x->image = image;
     run_visit(x->context, &run->stages[visit->stage], visit, image, room->weights);
     x->operator_failed = x->e->code == MEMORY;
-    if (x->e->code == OK) store_await(x->store, i_visit, x->image_bytes, x->e); /* what nobody has read */
+    if (x->e->code == OK) /* what nobody has read */
+        store_await(x->store, i_visit, run->stages[visit->stage].blocks[visit->block]->bytes, x->e);
     store_release(x->store, i_visit);
     x->done += x->context->flops;
     x->context->flops = 0;

@@ -1,5 +1,5 @@
-/* The dry device: see device.h. */
-#include "kernels/device.h"
+/* The dry device: see dry.h. */
+#include "kernels/dry/dry.h"
 
 #include "kernels/ops.h"
 

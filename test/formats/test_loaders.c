@@ -432,7 +432,7 @@ static void test_unwritable_tensors(void **state) {
     struct sys sys;
     sys_init_machine(&sys);
     const struct tensor t = tensor_make(written, DTYPE_F32, 1, (int32_t[]){6});
-    const struct tensor other = {.dtype = DTYPE_OTHER, .space = SPACE_HOST};
+    const struct tensor other = {.dtype = DTYPE_OTHER};
     const struct {
         struct named_tensor tensors[2];
         enum status code;

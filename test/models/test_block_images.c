@@ -190,6 +190,16 @@ static void set_dims(int32_t dims[N_DIMS], const int32_t rows[3]) {
     memcpy(dims, made, sizeof made);
 }
 
+/* Nothing of the weight lies behind its end, and another does not begin before it; of other dimensions it is
+ * the same. */
+static void check_end(const struct block *block, const unsigned char *image, const struct tensor *t) {
+    const unsigned char *end = (const unsigned char *)t->data + tensor_bytes(t);
+    if (t->scales) end = (const unsigned char *)t->scales + tensor_scales_bytes(t);
+    assert_true(t->weight_end == (uint64_t)(end - image) && t->weight_end <= block->bytes);
+    struct tensor row = tensor_reshape(*t, 1, (int32_t[]){(int32_t)tensor_elements(t)});
+    assert_true(row.weight_end == t->weight_end);
+}
+
 static void slice(int i_stored, const int32_t rows[3]) {
     int32_t dims[N_DIMS], first = 0;
     struct made m;
@@ -206,6 +216,9 @@ static void slice(int i_stored, const int32_t rows[3]) {
         check_rows(&m, parts[i], 0, first, rows[i]);
         struct tensor half = tensor_slice(*parts[i], rows[i] / 2, rows[i] - rows[i] / 2);
         check_rows(&m, &half, 0, first + rows[i] / 2, half.dim[0]);
+        assert_true(half.weight_end == parts[i]->weight_end);
+        check_end(&block, image, parts[i]);
+        check_end(&block, image, &half);
     }
     assert_true(m.entry.used);
     free(image);

@@ -1,5 +1,6 @@
 /* Both halves of an autoencoder: what the encoder takes beside the decoder, and what does not fit together.
  */
+#include "kernels/dry/dry.h"
 #include "loaders/loaders.h"
 #include "models/models.h"
 #include "models/vae_blocks.h"

@@ -10,6 +10,7 @@
 #include "engine/base/random.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/weights.h"
+#include "kernels/dry/dry.h"
 #include "kernels/ops.h"
 
 #include <stdio.h>
