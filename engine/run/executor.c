@@ -189,10 +189,6 @@ static enum status execute_visit(struct execution *x, int i_visit, struct room *
     return run->hooks->evaluation_ended(run->hooks->user, visit, x->e);
 }
 
-static bool last_of_stage(const struct visit_list *visits, int i) {
-    return i + 1 == visits->n_visits || visits->visits[i + 1].stage != visits->visits[i].stage;
-}
-
 static bool begins_evaluation(const struct visit_list *visits, int i) {
     const struct visit *v = &visits->visits[i];
     return !i || v[-1].stage != v->stage || v[-1].evaluation != v->evaluation;
@@ -219,12 +215,6 @@ static bool give_up(struct execution *x, uint64_t bytes, int i_visit, enum give_
     x->n_given_up++;
     if (x->run->hooks->gave_up) x->run->hooks->gave_up(x->run->hooks->user, first, given, reason);
     return true;
-}
-
-static void make_room(struct execution *x, int i_visit) {
-    const struct run_hooks *hooks = x->run->hooks;
-    uint64_t bytes = hooks->bytes_needed ? hooks->bytes_needed(hooks->user) : 0;
-    if (bytes) give_up(x, bytes, i_visit, GIVE_UP_ASKED);
 }
 
 /* Memory was not to be had: half of the residents make room, the second time all of them. Then there is
@@ -256,14 +246,18 @@ static void rescue(struct execution *x, int *i_visit) {
 /* One visit and what follows from how it ended. Returns the next. */
 static int execute_next(struct execution *x, int i_visit, struct room *room) {
     const struct visit_list *visits = x->run->visits;
+    const struct run_hooks *hooks = x->run->hooks;
     x->visit = &visits->visits[i_visit];
     if (begins_evaluation(visits, i_visit)) x->done_before = x->done;
     if (execute_visit(x, i_visit, room) != OK) {
         rescue(x, &i_visit);
         return i_visit;
     }
-    bool last = last_of_stage(visits, i_visit++);
-    if (x->visit->ends_evaluation && !last) make_room(x, i_visit);
+    i_visit++;
+    bool last = i_visit == visits->n_visits || visits->visits[i_visit].stage != x->visit->stage;
+    if (!x->visit->ends_evaluation || last || !hooks->bytes_needed) return i_visit;
+    uint64_t bytes = hooks->bytes_needed(hooks->user);
+    if (bytes) give_up(x, bytes, i_visit, GIVE_UP_ASKED);
     return i_visit;
 }
 

@@ -13,61 +13,9 @@
 #ifndef SLUICE_RUN_EXECUTOR_H
 #define SLUICE_RUN_EXECUTOR_H
 
-#include "engine/run/family.h"
 #include "engine/run/plan.h"
+#include "engine/run/run.h"
 #include "engine/run/store.h"
-
-struct stage {
-    char name[16];
-    const struct component *component;
-    const struct block **blocks; /* the component's, with this request's in place of embedding tables */
-    int n_blocks, n_lasting;
-    /* Of n_lanes that compute together there are n_groups, one behind the other in lanes: lane i of every
-     * group computes in the same state. Evaluation k is one of group k % n_groups at timestep k / n_groups.
-     */
-    struct lane *lanes;
-    int n_lanes, n_groups;
-    int n_chunks; /* of frames, that a decoder makes of each lane one after another; of other stages 0 */
-    int evaluations;
-    enum precision precision;
-    const float *timesteps; /* or NULL where the family does not ask */
-    /* It computes once what the next stage reads: that one has the same component, lanes and timesteps, and
-     * goes on with the lanes' state. */
-    bool hoists;
-};
-
-/* Why residents were given up. */
-enum give_up_reason {
-    GIVE_UP_ASKED,    /* other programs need their memory */
-    GIVE_UP_OPERATOR, /* one found no memory; its evaluation is computed once more */
-    GIVE_UP_STAGE,    /* a stage found no memory to begin with; it begins once more */
-};
-
-struct run_hooks {
-    void *user;
-    /* The host's turn after an evaluation: sampler update, picture out. */
-    enum status (*evaluation_ended)(void *user, const struct visit *visit, struct error *e);
-    enum status (*stage_ended)(void *user, int stage, struct error *e);
-    /* Between operators and while waiting; done: work of all visits so far, in FLOPs. False cancels; *e is
-     * then set. */
-    bool (*tick)(void *user, const struct visit *visit, double done, struct error *e);
-    /* Asked between two evaluations: bytes of residents that other programs need; 0: none. May be NULL. */
-    uint64_t (*bytes_needed)(void *user);
-    /* So many bytes of residents went back (at least), or will not be taken, before the evaluation that
-     * begins with this visit. May be NULL. */
-    void (*gave_up)(void *user, const struct visit *first, uint64_t bytes, enum give_up_reason reason);
-};
-
-struct run {
-    struct sys *sys;
-    struct device *device;
-    struct stage *stages;
-    int n_stages;
-    const struct visit_list *visits;
-    const struct run_hooks *hooks;
-    int readers; /* of the store: see there, as of converter */
-    image_converter *converter;
-};
 
 /* Bytes of the state of a stage's lanes, and apart from it of its whole-picture buffers. */
 enum status executor_state_bytes(struct sys *sys, struct stage *stage, uint64_t *bytes,

@@ -1,8 +1,5 @@
-/* What follows from a plan: sums, peaks, seconds, whether it can work. See plan.h; solve.c chooses. */
+/* What stages take at least, and whether a plan can work. See plan.h. */
 #include "engine/run/plan.h"
-
-#include "engine/base/arena.h"
-#include "engine/run/pace.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,15 +13,11 @@ _Static_assert(sizeof(struct plan) ==
                    2 * 4 + PLAN_STAGES_MAX * sizeof(struct plan_stage) + 10 * 8 + 2 * 8 + 2 * 4,
                "padding in struct plan");
 
-static uint64_t pages(uint64_t bytes) {
-    return align_up(bytes, PLAN_PAGE);
-}
-
 uint64_t plan_least_ring(const struct stage_need *need, const struct plan_stage *stage) {
     uint64_t largest = 0;
     for (int i = 0; i < need->n_blocks; i++)
         if (!plan_is_resident(stage, i) && need->block_bytes[i] > largest) largest = need->block_bytes[i];
-    return pages(largest);
+    return plan_pages(largest);
 }
 
 /* Pooled blocks are read into the pool itself; residents and all others pass through staging. */
@@ -35,7 +28,7 @@ uint64_t plan_least_staging(const struct run_need *need, const struct plan_stage
     for (int i = 0; i < n->n_blocks; i++)
         if ((plan_is_resident(stage, i) || !plan_is_pooled(stage, i)) && n->block_bytes[i] > largest)
             largest = n->block_bytes[i];
-    return largest < PLAN_STAGING ? pages(largest) : PLAN_STAGING;
+    return largest < PLAN_STAGING ? plan_pages(largest) : PLAN_STAGING;
 }
 
 uint64_t plan_resident_offset(const struct stage_need *need, const struct plan_stage *stage, int block) {
@@ -45,115 +38,26 @@ uint64_t plan_resident_offset(const struct stage_need *need, const struct plan_s
     return offset;
 }
 
-static uint64_t state_bytes(const struct stage_need *n, bool pictures_on_host) {
-    return pages(n->state_bytes + (pictures_on_host ? 0 : n->picture_bytes));
+uint64_t plan_state_bytes(const struct stage_need *n, bool pictures_on_host) {
+    return plan_pages(n->state_bytes + (pictures_on_host ? 0 : n->picture_bytes));
 }
 
 /* What a stage computes in, but for pictures on the host. */
 static uint64_t room_bytes(const struct stage_need *n, bool pictures_on_host) {
-    return n->library_bytes + state_bytes(n, pictures_on_host) + pages(n->activation_bytes) +
-           pages(n->workspace_bytes);
+    return n->library_bytes + plan_state_bytes(n, pictures_on_host) + plan_pages(n->activation_bytes) +
+           plan_pages(n->workspace_bytes);
 }
 
 uint64_t plan_fixed_ram(const struct run_need *need, int stage, bool pictures_on_host) {
     const struct stage_need *n = &need->stage[stage];
     return need->base_bytes + need->host_bytes + need->cross_bytes + need->bounce_bytes +
-           (pictures_on_host ? pages(n->picture_bytes) : 0) + (need->separate ? 0 : room_bytes(n, false));
+           (pictures_on_host ? plan_pages(n->picture_bytes) : 0) +
+           (need->separate ? 0 : room_bytes(n, false));
 }
 
 uint64_t plan_fixed_vram(const struct run_need *need, int stage, bool pictures_on_host) {
     return need->separate ? need->device_bytes + room_bytes(&need->stage[stage], pictures_on_host) : 0;
 }
-
-/* ---- what follows ---- */
-
-static void sum_stage(const struct run_need *need, int s, struct plan_stage *stage) {
-    const struct stage_need *n = &need->stage[s];
-    stage->resident_bytes = pages(plan_resident_offset(n, stage, n->n_blocks));
-    stage->streamed_bytes_per_evaluation = stage->pool_bytes = 0;
-    for (int i = 0; i < n->n_blocks; i++) {
-        if (plan_is_resident(stage, i)) continue;
-        if (n->block_repeats[i] || n->hoists) stage->streamed_bytes_per_evaluation += n->block_bytes[i];
-        if (need->separate && plan_is_pooled(stage, i)) stage->pool_bytes += n->block_bytes[i];
-    }
-    stage->pool_bytes = pages(stage->pool_bytes);
-    if (!need->separate) stage->staging_bytes = 0;
-    if (!need->separate || !n->picture_bytes)
-        stage->pictures_on_host = 0;
-    else if (!plan_pictures_may(n, stage->pictures_on_host))
-        stage->pictures_on_host = !stage->pictures_on_host;
-    stage->state_bytes = state_bytes(n, stage->pictures_on_host);
-}
-
-static void time_stages(const struct run_need *need, struct plan *plan) {
-    double longest = -1;
-    plan->seconds = plan->floor_seconds = 0;
-    for (int s = 0; s < need->n_stages; s++) {
-        struct plan_stage *stage = &plan->stage[s];
-        struct pace pace = pace_predict(need, plan, s);
-        stage->seconds = pace.seconds;
-        stage->floor_seconds = pace.floor_seconds;
-        stage->bound = (int16_t)pace.bound;
-        plan->seconds += pace.seconds;
-        plan->floor_seconds += pace.floor_seconds;
-        if (pace.seconds > longest) plan->bound = stage->bound, longest = pace.seconds;
-    }
-}
-
-static uint64_t most(uint64_t a, uint64_t b) {
-    return a > b ? a : b;
-}
-
-void plan_evaluate(const struct run_need *need, struct plan *plan) {
-    uint64_t residents = 0, pools = 0;
-    for (int s = 0; s < need->n_stages; s++) {
-        sum_stage(need, s, &plan->stage[s]);
-        residents += plan->stage[s].resident_bytes;
-        pools += plan->stage[s].pool_bytes;
-    }
-    plan->ram_peak_bytes = need->base_bytes + need->host_bytes + need->open_bytes;
-    plan->vram_peak_bytes = 0;
-    for (int s = 0; s < need->n_stages; s++) {
-        struct plan_stage *stage = &plan->stage[s];
-        uint64_t weights = stage->ring_bytes + (plan->keep ? residents : stage->resident_bytes);
-        uint64_t host = stage->staging_bytes + (plan->keep ? pools : stage->pool_bytes);
-        bool pictures = stage->pictures_on_host;
-        stage->peak_ram_bytes = plan_fixed_ram(need, s, pictures) + (need->separate ? host : weights);
-        stage->peak_vram_bytes = need->separate ? plan_fixed_vram(need, s, pictures) + weights : 0;
-        plan->ram_peak_bytes = most(plan->ram_peak_bytes, stage->peak_ram_bytes);
-        plan->vram_peak_bytes = most(plan->vram_peak_bytes, stage->peak_vram_bytes);
-    }
-    time_stages(need, plan);
-}
-
-void plan_begin(const struct run_need *need, struct plan *plan) {
-    memset(plan, 0, sizeof *plan);
-    plan->n_stages = need->n_stages;
-    plan->base_bytes = need->base_bytes;
-    plan->host_bytes = need->host_bytes;
-    plan->cross_bytes = need->cross_bytes;
-    plan->bounce_bytes = need->bounce_bytes;
-    plan->precision = (int16_t)need->precision;
-    plan->weights = (int16_t)need->weights;
-    for (int s = 0; s < need->n_stages; s++) {
-        const struct stage_need *from = &need->stage[s];
-        struct plan_stage *to = &plan->stage[s];
-        memcpy(to->name, from->name, sizeof to->name);
-        memcpy(to->family, from->family, sizeof to->family);
-        to->evaluations = from->evaluations;
-        to->lanes = from->lanes;
-        to->groups = (int16_t)from->groups;
-        to->tiled = from->tiled;
-        to->n_blocks = from->n_blocks;
-        to->state_bytes = state_bytes(from, false);
-        to->activation_bytes = pages(from->activation_bytes);
-        to->workspace_bytes = pages(from->workspace_bytes);
-        to->library_bytes = from->library_bytes;
-        to->flops = from->flops;
-    }
-}
-
-/* ---- checks ---- */
 
 static enum status over_budget(const char *flag, uint64_t budget, uint64_t peak, uint64_t least,
                                struct error *e) {

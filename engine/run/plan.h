@@ -6,6 +6,7 @@
 #ifndef SLUICE_RUN_PLAN_H
 #define SLUICE_RUN_PLAN_H
 
+#include "engine/base/arena.h"
 #include "engine/base/error.h"
 #include "engine/base/tensor.h"
 #include "engine/run/rates.h"
@@ -134,6 +135,11 @@ static inline void plan_set_resident(struct plan_stage *stage, int block, bool r
     stage->resident[block / 64] = (stage->resident[block / 64] & ~bit) | (resident ? bit : 0);
 }
 
+/* Sizes are whole pages. */
+static inline uint64_t plan_pages(uint64_t bytes) {
+    return align_up(bytes, PLAN_PAGE);
+}
+
 /* Of one step, all groups, on average: the first one, which reads what stays, counts like the others. */
 static inline double plan_step_seconds(const struct plan_stage *stage) {
     return stage->seconds / stage->evaluations * stage->groups;
@@ -146,7 +152,7 @@ uint64_t plan_resident_offset(const struct stage_need *need, const struct plan_s
  * where they are one memory, vram_budget_bytes is not read. Always gives a plan: below the least budgets it
  * is the least plan, whose peak is then above its budget. A least budget is the one that would do with the
  * other as given; where the other never does, with the least of that. Sizes are rounded to pages. See
- * solve.c. */
+ * plan_search.c. */
 void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
                 struct plan *plan);
 
@@ -156,7 +162,7 @@ bool plan_exists(const struct run_need *need, uint64_t ram_budget_bytes, uint64_
 /* The same run may be needed in several ways, which differ in how many lanes compute together (lanes, groups,
  * and what follows from them) and in whether a decoder keeps whole pictures (tiled). Solves for each of the n
  * needs and takes the fastest plan that works; of those that are as fast the first. The least budgets are
- * those of all of them. Returns its need's place. See choose.c. */
+ * those of all of them. Returns its need's place. See plan_choose.c. */
 int plan_choose(const struct run_need *needs, int n, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
                 struct plan *plan);
 
@@ -169,7 +175,7 @@ void plan_evaluate(const struct run_need *need, struct plan *plan);
  * give first, then the active one, each spread evenly over its blocks. A ring grows to hold the largest block
  * that now streams, or two of them where that leaves enough; never by more than its stage gives up, so that
  * no peak rises. Returns what goes back now, counting only pages that a block has for itself wherever it
- * lies; 0: nothing can be given up, and *lesser is the plan itself. See give_up.c. */
+ * lies; 0: nothing can be given up, and *lesser is the plan itself. See plan_give_up.c. */
 uint64_t plan_give_up(const struct run_need *need, const struct plan *plan, int stage, uint32_t held,
                       uint64_t bytes, struct plan *lesser);
 
@@ -183,6 +189,8 @@ void plan_begin(const struct run_need *need, struct plan *plan);
 static inline bool plan_pictures_may(const struct stage_need *need, bool on_host) {
     return need->pictures_place == PICTURES_ANYWHERE || (need->pictures_place == PICTURES_ON_HOST) == on_host;
 }
+/* The state that lies on the device: with whole-picture buffers, unless those lie in the host's memory. */
+uint64_t plan_state_bytes(const struct stage_need *need, bool pictures_on_host);
 /* What a stage takes besides residents, ring, pool and staging: of host memory, and of device memory where
  * that is separate. pictures_on_host: as in its plan. */
 uint64_t plan_fixed_ram(const struct run_need *need, int stage, bool pictures_on_host);

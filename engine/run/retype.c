@@ -3,12 +3,9 @@
 
 #include <string.h>
 
-static uint64_t segment_end(const struct image_tensor *t) {
-    return t->image_offset + (uint64_t)tensor_bytes(&t->shape);
-}
-
 static bool of_tensor(const struct image_segment *segment, const struct image_tensor *t) {
-    return segment->image_offset >= t->image_offset && segment->image_offset < segment_end(t);
+    return segment->image_offset >= t->image_offset &&
+           segment->image_offset < t->image_offset + (uint64_t)tensor_bytes(&t->shape);
 }
 
 static int64_t values_of(const struct image_segment *segment, enum dtype dtype) {

@@ -1,24 +1,16 @@
 /* The room: see room.h. */
 #include "engine/run/room.h"
 
+#include "engine/run/pins.h"
+
 /* ---- memory ---- */
-
-static bool take_host(const struct run *run, enum memory_line line, struct arena *arena) {
-    if (arena->bytes) arena->base = run->sys->map(run->sys, line, arena->bytes);
-    return arena->base || !arena->bytes;
-}
-
-static void give_host_back(const struct run *run, enum memory_line line, struct arena *arena) {
-    run->sys->unmap(run->sys, line, arena->base, arena->bytes);
-    *arena = (struct arena){0};
-}
 
 /* Zeroed or not: nobody reads what he has not written. */
 static bool take(const struct run *run, enum memory_line line, struct arena *arena) {
     const struct device_memory *own = run->device->memory;
-    if (!own || !arena->bytes) return take_host(run, line, arena);
-    arena->base = own->reserve(run->device, arena->bytes);
-    if (arena->base && own->commit(run->device, arena->base, arena->bytes)) {
+    if (!arena->bytes) return true;
+    arena->base = own ? own->reserve(run->device, arena->bytes) : run->sys->map(run->sys, line, arena->bytes);
+    if (own && arena->base && own->commit(run->device, arena->base, arena->bytes)) {
         own->unreserve(run->device, arena->base, arena->bytes);
         arena->base = NULL;
     }
@@ -28,12 +20,12 @@ static bool take(const struct run *run, enum memory_line line, struct arena *are
 /* The store has ended the stage: both queues of the device are done. */
 static void give_back(const struct run *run, enum memory_line line, struct arena *arena) {
     const struct device_memory *own = run->device->memory;
-    if (!own || !arena->base) {
-        give_host_back(run, line, arena);
-        return;
+    if (!own) {
+        run->sys->unmap(run->sys, line, arena->base, arena->bytes);
+    } else if (arena->base) {
+        own->decommit(run->device, arena->base, arena->bytes);
+        own->unreserve(run->device, arena->base, arena->bytes);
     }
-    own->decommit(run->device, arena->base, arena->bytes);
-    own->unreserve(run->device, arena->base, arena->bytes);
     *arena = (struct arena){0};
 }
 

@@ -7,7 +7,8 @@
 #ifndef SLUICE_RUN_ROOM_H
 #define SLUICE_RUN_ROOM_H
 
-#include "engine/run/executor.h"
+#include "engine/run/plan.h"
+#include "engine/run/run.h"
 
 struct room {
     struct arena state, scratch, workspace;

@@ -1,5 +1,6 @@
 /* Sizes of rings and staging that are worth trying: which blocks that follow each other they hold is all that
- * matters of them, so they are sums of such blocks. Pure functions; no budget, no choice: see solve.c. */
+ * matters of them, so they are sums of such blocks. Pure functions; no budget, no choice: see plan_search.c.
+ */
 #ifndef SLUICE_RUN_SIZES_H
 #define SLUICE_RUN_SIZES_H
 

@@ -105,11 +105,6 @@ static int next_live(const struct store *s, int from) {
     return from;
 }
 
-static uint64_t ring_limit(const struct store *s, const struct fill *f) {
-    uint64_t here = s->o.plan->stage[s->stage].ring_bytes, there = s->o.plan->stage[f->stage].ring_bytes;
-    return here < there ? here : there; /* I7 */
-}
-
 /* What the plan allows beyond room: see depth, no_wrap and waits in plan.h. */
 static bool may_run_ahead(const struct store *s, const struct fill *f) {
     const struct plan_stage *p = &s->o.plan->stage[s->stage];
@@ -129,7 +124,8 @@ bool fills_place_next(struct store *s) {
         struct area *area = &s->o.residents->area[f->stage];
         f->address = area->memory + area->offset[f->place];
     } else {
-        uint64_t limit = ring_limit(s, f), at = s->ring_head;
+        uint64_t here = s->o.plan->stage[s->stage].ring_bytes, there = s->o.plan->stage[f->stage].ring_bytes;
+        uint64_t limit = here < there ? here : there /* I7 */, at = s->ring_head;
         if (f->block->bytes > limit) return false;
         if (at + f->block->bytes > limit) at = 0;
         f->address = s->ring + at;

@@ -486,7 +486,8 @@ static void test_plan(void **state) {
         worse += sweep_budgets(&need, least, &worst);
     }
     print_message("more memory and more to stream: %d times, by at most %.1f %%\n", worse, 100 * (worst - 1));
-    assert_true(worst <= 1.127); /* without rates a ring for two may be worth an eighth (solve.c), no more */
+    assert_true(worst <=
+                1.127); /* without rates a ring for two may be worth an eighth (plan_search.c), no more */
 }
 
 /* The longest run of streamed blocks in so many, going on at the start of the next evaluation after n. */

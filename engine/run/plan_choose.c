@@ -5,11 +5,6 @@
 /* Rounding apart, as fast is as good: then the first in the list. */
 static const double TIE = 1 + 1e-9;
 
-static bool works(const struct run_need *need, const struct plan *plan) {
-    struct error e = {0};
-    return plan_check(need, plan, &e) == OK;
-}
-
 /* The other budget as given, where that does at all: see SURFACE's `least`. */
 static void note_least(const struct run_need *need, const struct plan *found, uint64_t *ram, uint64_t *vram) {
     bool ram_does = plan_exists(need, found->ram_budget_bytes, found->vram_least_bytes);
@@ -44,7 +39,7 @@ int plan_choose(const struct run_need *needs, int n, uint64_t ram_budget_bytes, 
     for (int i = 0; i < n; i++) {
         struct plan found;
         plan_solve(&needs[i], ram_budget_bytes, vram_budget_bytes, &found);
-        bool found_works = works(&needs[i], &found);
+        bool found_works = plan_check(&needs[i], &found, &(struct error){0}) == OK;
         note_least(&needs[i], &found, &least_ram, &least_vram);
         if (best >= 0 && !is_better(&found, found_works, plan, best_works)) continue;
         *plan = found;

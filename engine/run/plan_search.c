@@ -1,4 +1,5 @@
-/* The solver: of all the plans that it knows, the one that is predicted to be fastest within the budgets.
+/* The search for a stage's plan: of all that it knows, the one that is predicted to be fastest within the
+ * budgets.
  *
  * A stage's plans are a list that does not depend on the budget: sets of residents (paced in time for every
  * GRID-th of the stage's bytes; on small stages improved block by block, or simply all sets) times some sizes
@@ -19,10 +20,9 @@
  * slower than they say, and then what is resident need not be waited for.
  *
  * Where a rate is unknown there are no times to compare: then fewer streamed bytes are better. */
-#include "engine/run/pace.h"
-#include "engine/run/sizes.h"
+#include "engine/run/plan_search.h"
 
-#include "engine/base/arena.h"
+#include "engine/run/sizes.h"
 
 #include <string.h>
 
@@ -70,10 +70,6 @@ struct search {
     double seconds;
     struct plan_stage chosen;
 };
-
-static uint64_t pages(uint64_t bytes) {
-    return align_up(bytes, PLAN_PAGE);
-}
 
 static void add(uint64_t *set, int place) {
     set[place / 64] |= (uint64_t)1 << (place % 64);
@@ -126,18 +122,15 @@ static bool too_slow(const struct search *s, double seconds) {
     return s->choosing ? seconds > limit(s) * (1 + ROUNDED) : seconds * (1 + ROUNDED) >= s->best;
 }
 
-static bool bound_too_slow(const struct search *s, const struct plan_stage *stage) {
-    return s->timed && too_slow(s, course_bound(s->course, stage));
-}
-
 /* Whether no ring and no staging that fit would do, with these residents and this pool: all room that is left
  * for both, which is tried after the cheap bound. */
 static bool hopeless(const struct search *s, const struct plan_stage *stage) {
     struct plan_stage widest = *stage;
-    if (bound_too_slow(s, stage)) return true;
+    if (!s->timed) return false;
+    if (too_slow(s, course_bound(s->course, stage))) return true;
     widest.ring_bytes = s->device_bytes - stage->resident_bytes;
     widest.staging_bytes = s->host_bytes - stage->pool_bytes;
-    return s->timed && too_slow(s, score(s, &widest));
+    return too_slow(s, score(s, &widest));
 }
 
 /* Whether what no pool can hold is too much for the disk. */
@@ -214,7 +207,7 @@ static bool try_pool(struct search *s, struct plan_stage *stage, const uint64_t 
     uint64_t sizes[SIZES_MAX], pool = 0;
     for (int i = 0; i < s->need->n_blocks; i++)
         if (plan_is_pooled(stage, i)) pool += s->need->block_bytes[i];
-    stage->pool_bytes = pages(pool);
+    stage->pool_bytes = plan_pages(pool);
     if (stage->pool_bytes + plan_least_staging(s->run, stage, s->stage) > s->host_bytes) return false;
     if (hopeless(s, stage)) return false;
     bool done = false;
@@ -288,16 +281,11 @@ static void try_pools(struct search *s, struct plan_stage *stage, const uint64_t
     }
 }
 
-static enum sizes_kind kind_of_sizes(const struct search *s) {
-    if (!s->timed) return SIZES_UNTIMED;
-    return s->n_worth <= IMPROVED_BLOCKS ? SIZES_ALL : SIZES_SOME;
-}
-
 static void try_residents(struct search *s, const uint64_t *set) {
     struct plan_stage stage = {0};
     uint64_t sizes[SIZES_MAX];
     memcpy(stage.resident, set, sizeof stage.resident);
-    stage.resident_bytes = pages(set_bytes(s, set));
+    stage.resident_bytes = plan_pages(set_bytes(s, set));
     if (stage.resident_bytes + plan_least_ring(s->need, &stage) > s->device_bytes) return;
     for (int i = 0; i < s->n_worth; i++)
         if (!has(set, s->worth_place[i]))
@@ -306,7 +294,9 @@ static void try_residents(struct search *s, const uint64_t *set) {
     memcpy(stage.pooled, s->all, sizeof stage.pooled);
     if (pool_too_small(s, &stage) || hopeless(s, &stage)) return;
     memset(stage.pooled, 0, sizeof stage.pooled);
-    try_pools(s, &stage, sizes, sizes_of_ring(s->need, s->course, &stage, kind_of_sizes(s), sizes));
+    enum sizes_kind kind = s->n_worth <= IMPROVED_BLOCKS ? SIZES_ALL : SIZES_SOME;
+    if (!s->timed) kind = SIZES_UNTIMED;
+    try_pools(s, &stage, sizes, sizes_of_ring(s->need, s->course, &stage, kind, sizes));
 }
 
 /* ---- sets of residents ---- */
@@ -456,18 +446,9 @@ static bool search_run(struct search *s, const uint64_t *residents, struct plan_
     return true;
 }
 
-/* What a stage is solved for. */
-struct question {
-    const struct run_need *need;
-    const struct plan *budget;
-    int stage;
-    uint64_t kept;             /* on the device, by other stages */
-    const uint64_t *residents; /* NULL: to be chosen */
-};
-
 /* Residents and ring on the device, pool and staging on the host: in what is left beside the fixed bytes and
  * what other stages keep. Returns the seconds, or what stands for them; NEVER if nothing fits. */
-static double solve_place(const struct question *q, bool pictures_on_host, struct plan_stage *stage) {
+static double search_place(const struct plan_question *q, bool pictures_on_host, struct plan_stage *stage) {
     struct search s;
     struct course course;
     const struct run_need *need = q->need;
@@ -484,118 +465,12 @@ static double solve_place(const struct question *q, bool pictures_on_host, struc
 }
 
 /* Of two places that are as fast the device, which frees the bus. */
-static void solve_stage(const struct question *q, struct plan_stage *stage) {
+void plan_search(const struct plan_question *q, struct plan_stage *stage) {
     struct plan_stage host = *stage;
     const struct stage_need *need = &q->need->stage[q->stage];
     bool choice = q->need->separate && need->picture_bytes;
-    double seconds = !choice || plan_pictures_may(need, false) ? solve_place(q, false, stage) : NEVER;
+    double seconds = !choice || plan_pictures_may(need, false) ? search_place(q, false, stage) : NEVER;
     if (!choice || !plan_pictures_may(need, true)) return;
-    double on_host = solve_place(q, true, &host);
+    double on_host = search_place(q, true, &host);
     if (on_host * TIE < seconds) *stage = host;
-}
-
-static bool fits(const struct run_need *need, const struct plan *plan) {
-    return plan->ram_peak_bytes <= plan->ram_budget_bytes &&
-           (!need->separate || plan->vram_peak_bytes <= plan->vram_budget_bytes);
-}
-
-/* ---- plans ---- */
-
-/* The least with these residents: nothing pooled, a ring for the largest block; pictures on the device, which
- * takes the least of the host, unless they do not fit there. */
-static void solve_least(const struct run_need *need, struct plan *plan) {
-    for (int s = 0; s < need->n_stages; s++) {
-        plan->stage[s].ring_bytes = plan_least_ring(&need->stage[s], &plan->stage[s]);
-        plan->stage[s].staging_bytes = plan_least_staging(need, &plan->stage[s], s);
-    }
-    plan_evaluate(need, plan);
-    bool moved = false;
-    for (int s = 0; s < need->n_stages; s++) {
-        const struct stage_need *n = &need->stage[s];
-        if (plan->stage[s].peak_vram_bytes <= plan->vram_budget_bytes || !n->picture_bytes) continue;
-        if (!plan_pictures_may(n, true)) continue;
-        plan->stage[s].pictures_on_host = 1;
-        moved = true;
-    }
-    if (moved) plan_evaluate(need, plan);
-}
-
-/* Of the device, of that least plan in either place: pictures on the host, unless they may not lie there or
- * that is too small for them but not for the rest. */
-static uint64_t least_vram(const struct run_need *need, const struct plan *least) {
-    uint64_t most = 0, ram = least->ram_budget_bytes;
-    for (int s = 0; s < need->n_stages; s++) {
-        uint64_t staging = least->stage[s].staging_bytes;
-        const struct stage_need *n = &need->stage[s];
-        bool lacks = plan_fixed_ram(need, s, true) + staging > ram &&
-                     plan_fixed_ram(need, s, false) + staging <= ram && plan_pictures_may(n, false);
-        bool host = need->separate && n->picture_bytes && plan_pictures_may(n, true) && !lacks;
-        uint64_t bytes = plan_fixed_vram(need, s, host) + least->stage[s].ring_bytes;
-        if (bytes > most && need->separate) most = bytes;
-    }
-    return most;
-}
-
-/* Everything that lasts is resident and kept; the rings are the least, then the best that fit. */
-static void solve_all_resident(const struct run_need *need, struct plan *plan) {
-    uint64_t all = 0;
-    plan->keep = true;
-    for (int s = 0; s < need->n_stages; s++)
-        for (int i = 0; i < need->stage[s].n_blocks; i++)
-            plan_set_resident(&plan->stage[s], i, need->stage[s].block_lasts[i]);
-    solve_least(need, plan);
-    if (!fits(need, plan)) return;
-    for (int s = 0; s < need->n_stages; s++) all += plan->stage[s].resident_bytes;
-    for (int s = 0; s < need->n_stages; s++) {
-        uint64_t residents[SET];
-        memcpy(residents, plan->stage[s].resident, sizeof residents);
-        struct question q = {need, plan, s, all - plan->stage[s].resident_bytes, residents};
-        solve_stage(&q, &plan->stage[s]);
-    }
-    plan_evaluate(need, plan);
-}
-
-/* The same plan with every lasting block that streams in a pool that is kept: the next run reads nothing. */
-static void keep_pools(const struct run_need *need, struct plan *plan) {
-    struct plan kept = *plan;
-    kept.keep = true;
-    for (int s = 0; s < need->n_stages; s++)
-        for (int i = 0; i < need->stage[s].n_blocks; i++)
-            plan_set_pooled(&kept.stage[s], i,
-                            need->stage[s].block_lasts[i] && !plan_is_resident(&kept.stage[s], i));
-    plan_evaluate(need, &kept);
-    if (need->separate && fits(need, &kept)) *plan = kept;
-}
-
-bool plan_exists(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes) {
-    struct plan plan;
-    plan_begin(need, &plan);
-    plan.ram_budget_bytes = ram_budget_bytes;
-    plan.vram_budget_bytes = vram_budget_bytes;
-    solve_least(need, &plan);
-    return fits(need, &plan);
-}
-
-void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
-                struct plan *plan) {
-    plan_begin(need, plan);
-    plan->ram_budget_bytes = ram_budget_bytes;
-    plan->vram_budget_bytes = need->separate ? vram_budget_bytes : 0;
-    struct plan all = *plan;
-    solve_least(need, plan);
-    uint64_t least_ram = plan->ram_peak_bytes;
-    plan->vram_least_bytes = least_vram(need, plan);
-    solve_all_resident(need, &all);
-    plan->ram_least_bytes = least_ram;
-    if (!need->separate && all.ram_peak_bytes < least_ram) plan->ram_least_bytes = all.ram_peak_bytes;
-    if (fits(need, plan)) {
-        for (int s = 0; s < need->n_stages; s++)
-            solve_stage(&(struct question){.need = need, .budget = plan, .stage = s}, &plan->stage[s]);
-        plan_evaluate(need, plan);
-        keep_pools(need, plan);
-    }
-    /* Keeping costs nothing: rings that are smaller for its sake could, a little. */
-    all.ram_least_bytes = plan->ram_least_bytes;
-    all.vram_least_bytes = plan->vram_least_bytes;
-    if (fits(need, &all) && (!fits(need, plan) || all.seconds <= plan->seconds * (1 + 1e-9))) *plan = all;
 }

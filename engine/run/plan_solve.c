@@ -1,0 +1,110 @@
+/* The solver: residents, rings and pools of all stages within two budgets, the least that would do, and
+ * whether everything stays for the next run. What one stage takes is searched for by itself: see
+ * plan_search.c. */
+#include "engine/run/plan_search.h"
+
+#include <string.h>
+
+static bool fits(const struct run_need *need, const struct plan *plan) {
+    return plan->ram_peak_bytes <= plan->ram_budget_bytes &&
+           (!need->separate || plan->vram_peak_bytes <= plan->vram_budget_bytes);
+}
+
+/* The least with these residents: nothing pooled, a ring for the largest block; pictures on the device, which
+ * takes the least of the host, unless they do not fit there. */
+static void solve_least(const struct run_need *need, struct plan *plan) {
+    for (int s = 0; s < need->n_stages; s++) {
+        plan->stage[s].ring_bytes = plan_least_ring(&need->stage[s], &plan->stage[s]);
+        plan->stage[s].staging_bytes = plan_least_staging(need, &plan->stage[s], s);
+    }
+    plan_evaluate(need, plan);
+    bool moved = false;
+    for (int s = 0; s < need->n_stages; s++) {
+        const struct stage_need *n = &need->stage[s];
+        if (plan->stage[s].peak_vram_bytes <= plan->vram_budget_bytes || !n->picture_bytes) continue;
+        if (!plan_pictures_may(n, true)) continue;
+        plan->stage[s].pictures_on_host = 1;
+        moved = true;
+    }
+    if (moved) plan_evaluate(need, plan);
+}
+
+/* Of the device, of that least plan in either place: pictures on the host, unless they may not lie there or
+ * that is too small for them but not for the rest. */
+static uint64_t least_vram(const struct run_need *need, const struct plan *least) {
+    uint64_t most = 0, ram = least->ram_budget_bytes;
+    for (int s = 0; s < need->n_stages; s++) {
+        uint64_t staging = least->stage[s].staging_bytes;
+        const struct stage_need *n = &need->stage[s];
+        bool lacks = plan_fixed_ram(need, s, true) + staging > ram &&
+                     plan_fixed_ram(need, s, false) + staging <= ram && plan_pictures_may(n, false);
+        bool host = need->separate && n->picture_bytes && plan_pictures_may(n, true) && !lacks;
+        uint64_t bytes = plan_fixed_vram(need, s, host) + least->stage[s].ring_bytes;
+        if (bytes > most && need->separate) most = bytes;
+    }
+    return most;
+}
+
+/* Everything that lasts is resident and kept; the rings are the least, then the best that fit. */
+static void solve_all_resident(const struct run_need *need, struct plan *plan) {
+    uint64_t all = 0;
+    plan->keep = true;
+    for (int s = 0; s < need->n_stages; s++)
+        for (int i = 0; i < need->stage[s].n_blocks; i++)
+            plan_set_resident(&plan->stage[s], i, need->stage[s].block_lasts[i]);
+    solve_least(need, plan);
+    if (!fits(need, plan)) return;
+    for (int s = 0; s < need->n_stages; s++) all += plan->stage[s].resident_bytes;
+    for (int s = 0; s < need->n_stages; s++) {
+        uint64_t residents[PLAN_BLOCKS_MAX / 64];
+        memcpy(residents, plan->stage[s].resident, sizeof residents);
+        struct plan_question q = {need, plan, s, all - plan->stage[s].resident_bytes, residents};
+        plan_search(&q, &plan->stage[s]);
+    }
+    plan_evaluate(need, plan);
+}
+
+/* The same plan with every lasting block that streams in a pool that is kept: the next run reads nothing. */
+static void keep_pools(const struct run_need *need, struct plan *plan) {
+    struct plan kept = *plan;
+    kept.keep = true;
+    for (int s = 0; s < need->n_stages; s++)
+        for (int i = 0; i < need->stage[s].n_blocks; i++)
+            plan_set_pooled(&kept.stage[s], i,
+                            need->stage[s].block_lasts[i] && !plan_is_resident(&kept.stage[s], i));
+    plan_evaluate(need, &kept);
+    if (need->separate && fits(need, &kept)) *plan = kept;
+}
+
+bool plan_exists(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes) {
+    struct plan plan;
+    plan_begin(need, &plan);
+    plan.ram_budget_bytes = ram_budget_bytes;
+    plan.vram_budget_bytes = vram_budget_bytes;
+    solve_least(need, &plan);
+    return fits(need, &plan);
+}
+
+void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
+                struct plan *plan) {
+    plan_begin(need, plan);
+    plan->ram_budget_bytes = ram_budget_bytes;
+    plan->vram_budget_bytes = need->separate ? vram_budget_bytes : 0;
+    struct plan all = *plan;
+    solve_least(need, plan);
+    uint64_t least_ram = plan->ram_peak_bytes;
+    plan->vram_least_bytes = least_vram(need, plan);
+    solve_all_resident(need, &all);
+    plan->ram_least_bytes = least_ram;
+    if (!need->separate && all.ram_peak_bytes < least_ram) plan->ram_least_bytes = all.ram_peak_bytes;
+    if (fits(need, plan)) {
+        for (int s = 0; s < need->n_stages; s++)
+            plan_search(&(struct plan_question){.need = need, .budget = plan, .stage = s}, &plan->stage[s]);
+        plan_evaluate(need, plan);
+        keep_pools(need, plan);
+    }
+    /* Keeping costs nothing: rings that are smaller for its sake could, a little. */
+    all.ram_least_bytes = plan->ram_least_bytes;
+    all.vram_least_bytes = plan->vram_least_bytes;
+    if (fits(need, &all) && (!fits(need, plan) || all.seconds <= plan->seconds * (1 + 1e-9))) *plan = all;
+}
