@@ -3,9 +3,8 @@
 TEST_FOLDERS := $(sort $(dir $(wildcard test/*/test_*.c)))
 TESTS := $(patsubst test_%.c,%,$(notdir $(wildcard $(patsubst %,%test_*.c,$(filter-out test/device/,$(TEST_FOLDERS))))))
 TEST_LIB_O := $(patsubst %.c,$B/obj/%.o,$(wildcard test/lib/*.c))
-# The tables families[] and recipes[] that tests see.
-TEST_TABLES_O := $B/obj/models/models.o
-TEST_ENGINE_O := $(filter-out $B/obj/models/models.o,$(ENGINE_O)) $(TEST_TABLES_O)
+# The tables families[] and recipes[] that tests see are test/lib/tables.c's.
+TEST_ENGINE_O := $(filter-out $B/obj/models/models.o,$(ENGINE_O))
 TEST_LIBS := $(CLI_LIBS) $(LIBS)
 ifeq ($(CONFIG),tsan)
 # No oneDNN: its OpenMP is not instrumented and gives false races.

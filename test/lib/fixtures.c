@@ -50,6 +50,7 @@ const struct fixture fixtures[] = {
     {.name = "flux_fill", .blocks = flux, .pipeline = true, .gate = &gate_flux_fill},
     {.name = "zimage_wide", .model = wide_checkpoint, .gate = &gate_zimage_wide},
     {.name = "flux_wide", .model = wide_flux_checkpoint, .gate = &gate_flux_wide},
+    {.name = "toy", .model = toy_checkpoint, .gate = &gate_toy},
     {.name = "vae_encoder/f32", VAE_ENCODER},
     {.name = "vae_encoder/bf16", VAE_ENCODER},
     {.name = "vae_encoder/authors", VAE_ENCODER},

@@ -74,3 +74,28 @@ const struct gate gate_flux_fill = {
     .request = REQUEST(FILLED(2)), .other = REQUEST(FILLED(1)), .threads = 1, .always = true};
 const struct gate gate_flux_wide = {
     .request = REQUEST(SCHNELL(2), .guidance = 3.5), .other = REQUEST(DRAWN), .threads = 2, .wide = true};
+
+/* ---- the toy ---- */
+
+static const struct sluice_picture small_wide = {sizeof small_wide, 8, 4, noise_rgb + 77,
+                                                 "small wide picture"},
+                                   small_tall = {sizeof small_tall, 10, 14, noise_rgb + 777,
+                                                 "small tall picture"};
+static const struct sluice_picture *const seen[] = {&small_wide, &small_tall};
+
+/* Of so many frames, with so many pictures that are seen. */
+#define TOY(width_, height_, frames_, steps_, batch_, cfg_scale_, n_seen)                                    \
+    {                                                                                                        \
+        .struct_size = sizeof(struct sluice_request), .prompt = "a red fox in the snow",                     \
+        .negative_prompt = "blurry", .width = width_, .height = height_, .frames = frames_, .steps = steps_, \
+        .batch = batch_, .cfg_scale = cfg_scale_, .references = seen, .n_references = n_seen, .seed = 42,    \
+        .max_ram_bytes = (int64_t)1 << 36                                                                    \
+    }
+static const struct sluice_request toy_shapes[] = {TOY(4, 16, 7, 1, 3, 3.5, 2), TOY(14, 6, 1, 3, 2, 1, 0),
+                                                   TOY(6, 6, 5, 2, 1, 2, 1)};
+const struct gate gate_toy = {.request = TOY(12, 8, 9, 4, 2, 2.5, 2),
+                              .other = TOY(10, 10, 5, 2, 1, 1, 1),
+                              .shapes = toy_shapes,
+                              .n_shapes = sizeof toy_shapes / sizeof *toy_shapes,
+                              .threads = 1,
+                              .always = true};

@@ -56,3 +56,12 @@ const char *stored_checkpoint(const char *dtype) {
     check(!code, "%s: %s (%s) %s", dtype, e.what, e.where, e.found);
     return folder;
 }
+
+const char *toy_checkpoint(void) {
+    static char folder[128];
+    struct sluice_error e;
+    snprintf(folder, sizeof folder, "%s/toy", temporary);
+    int code = sluice_checkpoint_write("toy", folder, "dtype=f32", 11, NULL, NULL, &e);
+    check(!code, "toy: %s (%s) %s", e.what, e.where, e.found);
+    return folder;
+}

@@ -8,6 +8,9 @@ const char *wide_checkpoint(void);
 /* Flux.1 of which the same is true, in spite of 512 tokens of text. */
 const char *wide_flux_checkpoint(void);
 
+/* The toy pipeline: test/lib/toy_pipeline.h. */
+const char *toy_checkpoint(void);
+
 /* A small one like Z-Image whose transformer's matrices are of the type, or of several in turn with slashes
  * between them. In the place of the one before. */
 const char *stored_checkpoint(const char *dtype);

@@ -1,0 +1,777 @@
+/* A toy pipeline in one file: families and recipe that have what no published pipeline has yet, so that the
+ * machinery is held to it. Small enough to be computed again in plain loops (test/gates/test_toy.c).
+ *
+ * Three text slots, of which two are one family (toy_text, of two widths, which tell them apart by content),
+ * a vision slot (toy_eye), two denoisers, one family in two slots (toy_mixer), with a boundary; eps
+ * prediction; a sampler with two evaluations a step, one past prediction and noise in every step; a schedule
+ * of its own; videos, decoded in chunks of unlike sizes with state from one to the next (toy_film); learned
+ * positions of which a request reads its own rows; texts beside and below each other, padded, with tokens
+ * dropped; pooled rows of two encoders beside each other. */
+#include "test/lib/toy_pipeline.h"
+
+#include "kernels/ops.h"
+
+#include <math.h>
+#include <string.h>
+
+#define WEIGHT(structure, field, name, rank, ...) BLOCK_WEIGHT(structure, field, 1, name, rank, __VA_ARGS__)
+#define NORM(structure, field, name)              BLOCK_WEIGHT(structure, field, 0, name, 1, WIDTH)
+
+/* What every family here says of itself; more initialisers follow. */
+#define FAMILY(of, kind_, word_, key, structure, ...)                                                        \
+    {                                                                                                        \
+        .name = #of, .kind = kind_, .word = word_, .config_key = key, .config_value = #of,                   \
+        .probe = of##_probe, .dimensions = of##_dimensions, .n_dimensions = COUNT_OF(of##_dimensions),       \
+        .blocks = of##_blocks, .ignorable = toy_ignorable, .lane_state_bytes = sizeof(struct structure),     \
+        __VA_ARGS__                                                                                          \
+    }
+
+static const char *const toy_ignorable[] = {NULL};
+
+struct table_weights {
+    struct tensor rows;
+};
+
+struct norm_weights {
+    struct tensor weight;
+};
+
+struct linear_weights {
+    struct tensor weight, bias;
+};
+
+/* x + down(gelu(up(norm(x)))), in text and vision. */
+struct mlp_weights {
+    struct tensor norm, up, up_bias, down, down_bias;
+};
+
+enum { WIDTH, FEED_FORWARD, LAYERS, VOCABULARY, COLOURS, K3 }; /* places in their dims */
+
+#define MLP(prefix)                                                                                          \
+    NORM(mlp_weights, norm, prefix "norm.weight"),                                                           \
+        WEIGHT(mlp_weights, up, prefix "up.weight", 2, FEED_FORWARD, WIDTH),                                 \
+        WEIGHT(mlp_weights, up_bias, prefix "up.bias", 1, FEED_FORWARD),                                     \
+        WEIGHT(mlp_weights, down, prefix "down.weight", 2, WIDTH, FEED_FORWARD),                             \
+        WEIGHT(mlp_weights, down_bias, prefix "down.bias", 1, WIDTH)
+
+struct toy_state {
+    struct tensor tokens; /* [T, WIDTH] */
+};
+
+static void toy_forward_table(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct table_weights *w = weights;
+    const struct toy_state *state = scope->lane->state;
+    op_widen(x, state->tokens, w->rows);
+}
+
+static void toy_forward_mlp(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct mlp_weights *w = weights;
+    const struct toy_state *state = scope->lane->state;
+    struct tensor t = state->tokens, n = context_tensor(x, DTYPE_F32, 2, t.dim);
+    struct tensor up = context_tensor(x, DTYPE_F32, 2, (int32_t[]){t.dim[0], w->up.dim[0]});
+    op_rms_norm(x, n, t, w->norm, TOY_EPS, (struct modulation){0});
+    op_linear(x, up, n, w->up, (struct epilogue){.bias = w->up_bias, .activation = ACTIVATION_GELU_TANH});
+    op_linear(x, t, up, w->down, (struct epilogue){.bias = w->down_bias, .residual = t});
+}
+
+/* What the denoisers see. */
+static void toy_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct norm_weights *w = weights;
+    const struct toy_state *state = scope->lane->state;
+    op_rms_norm(x, scope->lane->text, state->tokens, w->weight, TOY_EPS, (struct modulation){0});
+}
+
+static void toy_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                        struct arena *pictures, bool *ok) {
+    (void)pictures;
+    for (int i = 0; i < n_lanes; i++) {
+        struct toy_state *state = lanes[i].state;
+        int32_t rows = c->family->kind == FAMILY_TEXT ? lanes[i].n_tokens : lanes[i].text.dim[0];
+        state->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, c->dims[WIDTH]}, ok);
+    }
+}
+
+/* ---- toy_text: a text encoder in two slots, whose text is of one layer and whose pooled row of another ----
+ */
+
+static const struct weight_spec toy_text_table[] = {
+    WEIGHT(table_weights, rows, "toy_text.embedding.weight", 2, VOCABULARY, WIDTH)};
+static const struct weight_spec toy_text_layer_table[] = {MLP("toy_text.layers.%d.")};
+static const struct weight_spec toy_text_norm_table[] = {NORM(norm_weights, weight, "toy_text.norm.weight")};
+static const struct weight_spec toy_text_pool_table[] = {
+    WEIGHT(linear_weights, weight, "toy_text.pool.weight", 2, WIDTH, WIDTH),
+    WEIGHT(linear_weights, bias, "toy_text.pool.bias", 1, WIDTH)};
+
+static void toy_text_forward_pool(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct linear_weights *w = weights;
+    const struct toy_state *state = scope->lane->state;
+    op_linear_few(x, scope->lane->pooled, tensor_slice(state->tokens, scope->lane->pooled_row, 1), w->weight,
+                  w->bias, ACTIVATION_NONE);
+}
+
+static const struct block_kind toy_text_kind_table = BLOCK_KIND(
+    "embedding", "embedding", toy_text_table, table_weights, toy_forward_table, .gathers_rows = true);
+static const struct block_kind toy_text_kind_layer =
+    BLOCK_KIND("layer", "layers.%d", toy_text_layer_table, mlp_weights, toy_forward_mlp);
+static const struct block_kind toy_text_kind_norm =
+    BLOCK_KIND("norm", "norm", toy_text_norm_table, norm_weights, toy_forward_norm, .keeps_types = true);
+static const struct block_kind toy_text_kind_pool = BLOCK_KIND(
+    "pool", "pool", toy_text_pool_table, linear_weights, toy_text_forward_pool, .keeps_types = true);
+
+static int toy_text_blocks(const struct component *c, struct block_ref *refs) {
+    int n = 0;
+    refs[n++] = (struct block_ref){.kind = &toy_text_kind_table};
+    for (int i = 0; i < c->dims[LAYERS]; i++) {
+        if (i == c->dims[LAYERS] - c->reads.layers_left_out)
+            refs[n++] = (struct block_ref){.kind = &toy_text_kind_norm};
+        refs[n++] = (struct block_ref){.kind = &toy_text_kind_layer, .number = i};
+    }
+    if (!c->reads.layers_left_out) refs[n++] = (struct block_ref){.kind = &toy_text_kind_norm};
+    refs[n++] = (struct block_ref){.kind = &toy_text_kind_pool};
+    return n;
+}
+
+static bool toy_text_probe(const struct tensor_index *index) {
+    return index_find(index, "toy_text.pool.weight");
+}
+
+static void toy_text_derive(struct component *c) {
+    c->text_columns = c->dims[WIDTH];
+    c->pooled_columns = c->dims[WIDTH];
+}
+
+static const struct dimension toy_text_dimensions[] = {
+    {"toy_vocabulary", 600, 514, 49408, .place = VOCABULARY, OF_TENSOR(2, 0, "toy_text.embedding.weight")},
+    {"toy_width", 24, 8, 4096, .place = WIDTH, OF_TENSOR(2, 1, "toy_text.embedding.weight"), .key = "width"},
+    {"toy_ff", 96, 8, 4096, .place = FEED_FORWARD, OF_TENSOR(2, 0, "toy_text.layers.0.up.weight")},
+    {"toy_layers", 3, 2, 100, .place = LAYERS, OF_BLOCKS("toy_text.layers."), .key = "layers"},
+};
+
+const struct family family_toy_text =
+    FAMILY(toy_text, FAMILY_TEXT, "toy text encoder", "model_type", toy_state, .derive = toy_text_derive,
+           .declare = toy_declare, .reads = {.tokens = true});
+
+/* ---- toy_words: a text encoder without layers ---- */
+
+static const struct weight_spec toy_words_table[] = {
+    WEIGHT(table_weights, rows, "toy_words.embedding.weight", 2, VOCABULARY, WIDTH)};
+static const struct weight_spec toy_words_norm_table[] = {
+    NORM(norm_weights, weight, "toy_words.norm.weight")};
+static const struct block_kind toy_words_kind_table = BLOCK_KIND(
+    "embedding", "embedding", toy_words_table, table_weights, toy_forward_table, .gathers_rows = true);
+static const struct block_kind toy_words_kind_norm =
+    BLOCK_KIND("norm", "norm", toy_words_norm_table, norm_weights, toy_forward_norm, .keeps_types = true);
+
+static int toy_words_blocks(const struct component *c, struct block_ref *refs) {
+    (void)c;
+    refs[0] = (struct block_ref){.kind = &toy_words_kind_table};
+    refs[1] = (struct block_ref){.kind = &toy_words_kind_norm};
+    return 2;
+}
+
+static bool toy_words_probe(const struct tensor_index *index) {
+    return index_find(index, "toy_words.norm.weight");
+}
+
+static void toy_words_derive(struct component *c) {
+    c->text_columns = c->dims[WIDTH];
+}
+
+static const struct dimension toy_words_dimensions[] = {
+    {"toy_words", 300, 282, 151936, .place = VOCABULARY, OF_TENSOR(2, 0, "toy_words.embedding.weight")},
+    {"toy_words_width", 48, 8, 4096, .place = WIDTH, OF_TENSOR(2, 1, "toy_words.embedding.weight")},
+};
+
+const struct family family_toy_words = FAMILY(toy_words, FAMILY_TEXT, "toy words", "model_type", toy_state,
+                                              .derive = toy_words_derive, .declare = toy_declare);
+
+/* ---- toy_eye: a vision encoder, which makes one token of four pixels ---- */
+
+static const struct weight_spec toy_eye_in_table[] = {
+    WEIGHT(linear_weights, weight, "toy_eye.in.weight", 4, WIDTH, COLOURS, K3, K3),
+    WEIGHT(linear_weights, bias, "toy_eye.in.bias", 1, WIDTH)};
+static const struct weight_spec toy_eye_layer_table[] = {MLP("toy_eye.layers.%d.")};
+static const struct weight_spec toy_eye_norm_table[] = {NORM(norm_weights, weight, "toy_eye.norm.weight")};
+
+static void toy_eye_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct linear_weights *w = weights;
+    const struct toy_state *state = scope->lane->state;
+    struct tensor picture = lane_picture(scope->lane);
+    int32_t dim[] = {picture.dim[0] / 2, picture.dim[1] / 2, w->weight.dim[0]};
+    op_conv2d(x, tensor_reshape(state->tokens, 3, dim), picture, w->weight,
+              (struct epilogue){.bias = w->bias}, (struct conv_options){.upsample = 1, .stride = 2});
+}
+
+static const struct block_kind toy_eye_kind_in =
+    BLOCK_KIND("in", "in", toy_eye_in_table, linear_weights, toy_eye_forward_in, .keeps_types = true);
+static const struct block_kind toy_eye_kind_layer =
+    BLOCK_KIND("layer", "layers.%d", toy_eye_layer_table, mlp_weights, toy_forward_mlp);
+static const struct block_kind toy_eye_kind_norm =
+    BLOCK_KIND("norm", "norm", toy_eye_norm_table, norm_weights, toy_forward_norm, .keeps_types = true);
+
+static int toy_eye_blocks(const struct component *c, struct block_ref *refs) {
+    int n = 0;
+    refs[n++] = (struct block_ref){.kind = &toy_eye_kind_in};
+    for (int i = 0; i < c->dims[LAYERS]; i++)
+        refs[n++] = (struct block_ref){.kind = &toy_eye_kind_layer, .number = i};
+    refs[n++] = (struct block_ref){.kind = &toy_eye_kind_norm};
+    return n;
+}
+
+/* Four pixels high; eight wide if that is its shape. */
+static int toy_eye_sees(const struct component *c, int width, int height, int *read_width, int *read_height) {
+    (void)c;
+    *read_height = 4;
+    *read_width = width > height ? 8 : 4;
+    return *read_width * *read_height / 4;
+}
+
+static bool toy_eye_probe(const struct tensor_index *index) {
+    return index_find(index, "toy_eye.in.weight");
+}
+
+static void toy_eye_derive(struct component *c) {
+    c->dims[COLOURS] = 3;
+    c->dims[K3] = 3;
+    c->text_columns = c->dims[WIDTH];
+}
+
+static const struct dimension toy_eye_dimensions[] = {
+    {"toy_eye_width", 64, 8, 4096, .place = WIDTH, OF_TENSOR(1, 0, "toy_eye.in.bias")},
+    {"toy_eye_ff", 80, 8, 4096, .place = FEED_FORWARD, OF_TENSOR(2, 0, "toy_eye.layers.0.up.weight")},
+    {"toy_eye_layers", 3, 1, 100, .place = LAYERS, OF_BLOCKS("toy_eye.layers.")},
+};
+
+const struct family family_toy_eye =
+    FAMILY(toy_eye, FAMILY_VISION, "toy vision encoder", "model_type", toy_state, .derive = toy_eye_derive,
+           .declare = toy_declare, .sees = toy_eye_sees);
+
+/* ---- toy_mixer: a denoiser, whose picture looks at the text ---- */
+
+enum { DIM = 0, TEXT = 6, POOLED, LATENT, FREQUENCIES, POSITIONS, TWO_DIM };
+
+struct conditioning_weights {
+    struct tensor time, pooled, bias;
+};
+
+struct layer_weights {
+    struct tensor q, k, v, out, up, down;
+};
+
+struct mixer_state {
+    struct tensor tokens;     /* [F Y X, DIM] */
+    struct tensor text, rope; /* [T, DIM], [T, head / 2, 2] */
+    struct tensor condition;  /* [rows, DIM]; rows: calls if hoisted, else 1 */
+    struct tensor modulation; /* [LAYERS, rows, 2 DIM] */
+};
+
+static const struct weight_spec toy_mixer_position_table[] = {
+    WEIGHT(table_weights, rows, "toy_mixer.positions.weight", 2, POSITIONS, DIM)};
+static const struct weight_spec toy_mixer_in_table[] = {
+    WEIGHT(linear_weights, weight, "toy_mixer.in.weight", 2, DIM, LATENT),
+    WEIGHT(linear_weights, bias, "toy_mixer.in.bias", 1, DIM)};
+static const struct weight_spec toy_mixer_context_table[] = {
+    WEIGHT(linear_weights, weight, "toy_mixer.context.weight", 2, DIM, TEXT),
+    WEIGHT(linear_weights, bias, "toy_mixer.context.bias", 1, DIM)};
+static const struct weight_spec toy_mixer_conditioning_table[] = {
+    WEIGHT(conditioning_weights, time, "toy_mixer.time.weight", 2, DIM, FREQUENCIES),
+    WEIGHT(conditioning_weights, pooled, "toy_mixer.pooled.weight", 2, DIM, POOLED),
+    WEIGHT(conditioning_weights, bias, "toy_mixer.pooled.bias", 1, DIM)};
+static const struct weight_spec toy_mixer_modulation_table[] = {
+    WEIGHT(linear_weights, weight, "toy_mixer.layers.%d.modulation.weight", 2, TWO_DIM, DIM),
+    WEIGHT(linear_weights, bias, "toy_mixer.layers.%d.modulation.bias", 1, TWO_DIM)};
+static const struct weight_spec toy_mixer_layer_table[] = {
+    WEIGHT(layer_weights, q, "toy_mixer.layers.%d.q.weight", 2, DIM, DIM),
+    WEIGHT(layer_weights, k, "toy_mixer.layers.%d.k.weight", 2, DIM, DIM),
+    WEIGHT(layer_weights, v, "toy_mixer.layers.%d.v.weight", 2, DIM, DIM),
+    WEIGHT(layer_weights, out, "toy_mixer.layers.%d.out.weight", 2, DIM, DIM),
+    WEIGHT(layer_weights, up, "toy_mixer.layers.%d.up.weight", 2, FEED_FORWARD, DIM),
+    WEIGHT(layer_weights, down, "toy_mixer.layers.%d.down.weight", 2, DIM, FEED_FORWARD)};
+static const struct weight_spec toy_mixer_out_table[] = {
+    WEIGHT(linear_weights, weight, "toy_mixer.out.weight", 2, LATENT, DIM),
+    WEIGHT(linear_weights, bias, "toy_mixer.out.bias", 1, LATENT)};
+
+/* These timesteps' rows of all that there are. */
+static struct tensor toy_mixer_rows_of(struct tensor rows, const struct visit_scope *scope) {
+    return tensor_slice(rows, rows.dim[0] == 1 ? 0 : scope->timestep, scope->n_timesteps);
+}
+
+static struct tensor toy_mixer_modulation(const struct mixer_state *state, const struct visit_scope *scope) {
+    struct tensor all = state->modulation;
+    all = tensor_reshape(tensor_slice(all, scope->number, 1), 2, all.dim + 1);
+    return toy_mixer_rows_of(all, scope);
+}
+
+static void toy_mixer_forward_positions(struct context *x, const void *weights,
+                                        const struct visit_scope *scope) {
+    const struct table_weights *w = weights;
+    const struct mixer_state *state = scope->lane->state;
+    op_widen(x, state->tokens, w->rows);
+}
+
+static void toy_mixer_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct linear_weights *w = weights;
+    const struct mixer_state *state = scope->lane->state;
+    struct tensor latent = latent_planes(scope->lane->latent), t = state->tokens;
+    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){t.dim[0], latent.dim[0]});
+    op_patchify(x, patches, latent, 1, PATCH_CHANNELS_FIRST);
+    op_linear(x, t, patches, w->weight, (struct epilogue){.bias = w->bias, .residual = t});
+}
+
+static void toy_mixer_forward_context(struct context *x, const void *weights,
+                                      const struct visit_scope *scope) {
+    const struct linear_weights *w = weights;
+    const struct mixer_state *state = scope->lane->state;
+    struct rope_options rope = {
+        .theta = 100, .n_axes = 1, .axis_dim = {2 * state->rope.dim[1]}, .n_grids = 1};
+    rope.grid[0].extent[0] = state->rope.dim[0];
+    op_linear(x, state->text, scope->lane->text, w->weight, (struct epilogue){.bias = w->bias});
+    op_rope_table(x, state->rope, &rope);
+}
+
+static void toy_mixer_forward_conditioning(struct context *x, const void *weights,
+                                           const struct visit_scope *scope) {
+    const struct conditioning_weights *w = weights;
+    const struct mixer_state *state = scope->lane->state;
+    struct tensor rows = toy_mixer_rows_of(state->condition, scope);
+    struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows.dim[0], w->time.dim[1]});
+    struct tensor pooled = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, rows.dim[1]});
+    for (int32_t i = 0; i < rows.dim[0]; i++) op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i]);
+    op_linear_few(x, rows, f, w->time, (struct tensor){0}, ACTIVATION_NONE);
+    op_linear_few(x, pooled, scope->lane->pooled, w->pooled, w->bias, ACTIVATION_NONE);
+    op_add(x, rows, rows, pooled);
+}
+
+static void toy_mixer_forward_modulation(struct context *x, const void *weights,
+                                         const struct visit_scope *scope) {
+    const struct linear_weights *w = weights;
+    const struct mixer_state *state = scope->lane->state;
+    op_linear_few(x, toy_mixer_modulation(state, scope), toy_mixer_rows_of(state->condition, scope),
+                  w->weight, w->bias, ACTIVATION_SILU);
+}
+
+/* x += out(attention(n, text)); x += down(gelu(up(n))), n = norm(x) (1 + scale) + shift. Positions of the
+ * text turn its keys. */
+static void toy_mixer_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct layer_weights *w = weights;
+    const struct mixer_state *state = scope->lane->state;
+    struct tensor t = state->tokens, m = toy_mixer_modulation(state, scope);
+    int32_t dim = t.dim[1], *text = (int32_t[]){state->text.dim[0], dim};
+    struct affine affine = {.scale = tensor_make(m.data, DTYPE_F32, 1, &dim),
+                            .shift = tensor_make(m.data ? (float *)m.data + dim : NULL, DTYPE_F32, 1, &dim)};
+    struct tensor n = context_tensor(x, DTYPE_F32, 2, t.dim), q = context_tensor(x, DTYPE_F32, 2, t.dim);
+    struct tensor k = context_tensor(x, DTYPE_F32, 2, text), v = context_tensor(x, DTYPE_F32, 2, text);
+    struct tensor up = context_tensor(x, DTYPE_F32, 2, (int32_t[]){t.dim[0], w->up.dim[0]});
+    op_layer_norm(x, n, t, affine, TOY_EPS);
+    op_linear(x, q, n, w->q, (struct epilogue){0});
+    op_linear(x, k, state->text, w->k, (struct epilogue){0});
+    op_linear(x, v, state->text, w->v, (struct epilogue){0});
+    op_rope(x, k, state->rope, TOY_HEADS, ROPE_INTERLEAVED);
+    op_attention(
+        x, q, q, k, v,
+        (struct heads){.queries = TOY_HEADS, .keys = TOY_HEADS, .scale = 1 / sqrtf(dim / TOY_HEADS)});
+    op_linear(x, t, q, w->out, (struct epilogue){.residual = t});
+    op_layer_norm(x, n, t, affine, TOY_EPS);
+    op_linear(x, up, n, w->up, (struct epilogue){.activation = ACTIVATION_GELU_TANH});
+    op_linear(x, t, up, w->down, (struct epilogue){.residual = t});
+}
+
+static void toy_mixer_forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct linear_weights *w = weights;
+    const struct mixer_state *state = scope->lane->state;
+    struct tensor out = latent_planes(scope->lane->prediction), t = state->tokens;
+    struct tensor n = context_tensor(x, DTYPE_F32, 2, t.dim);
+    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){t.dim[0], out.dim[0]});
+    op_layer_norm(x, n, t, (struct affine){0}, TOY_EPS);
+    op_linear(x, patches, n, w->weight, (struct epilogue){.bias = w->bias});
+    op_unpatchify(x, out, patches, 1, PATCH_CHANNELS_FIRST, 1);
+}
+
+static const struct block_kind toy_mixer_kind_positions =
+    BLOCK_KIND("positions", "positions", toy_mixer_position_table, table_weights, toy_mixer_forward_positions,
+               .gathers_rows = true);
+static const struct block_kind toy_mixer_kind_in =
+    BLOCK_KIND("in", "in", toy_mixer_in_table, linear_weights, toy_mixer_forward_in, .keeps_types = true);
+static const struct block_kind toy_mixer_kind_context =
+    BLOCK_KIND("context", "context", toy_mixer_context_table, linear_weights, toy_mixer_forward_context,
+               .cadence = CADENCE_PROMPT, .keeps_types = true);
+static const struct block_kind toy_mixer_kind_conditioning =
+    BLOCK_KIND("conditioning", "conditioning", toy_mixer_conditioning_table, conditioning_weights,
+               toy_mixer_forward_conditioning, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
+static const struct block_kind toy_mixer_kind_modulation =
+    BLOCK_KIND("modulation", "layers.%d.modulation", toy_mixer_modulation_table, linear_weights,
+               toy_mixer_forward_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT);
+static const struct block_kind toy_mixer_kind_layer =
+    BLOCK_KIND("layer", "layers.%d", toy_mixer_layer_table, layer_weights, toy_mixer_forward_layer);
+static const struct block_kind toy_mixer_kind_out =
+    BLOCK_KIND("out", "out", toy_mixer_out_table, linear_weights, toy_mixer_forward_out, .keeps_types = true);
+
+static int toy_mixer_blocks(const struct component *c, struct block_ref *refs) {
+    int n = 0;
+    refs[n++] = (struct block_ref){.kind = &toy_mixer_kind_positions};
+    refs[n++] = (struct block_ref){.kind = &toy_mixer_kind_context};
+    refs[n++] = (struct block_ref){.kind = &toy_mixer_kind_conditioning};
+    refs[n++] = (struct block_ref){.kind = &toy_mixer_kind_in};
+    for (int i = 0; i < c->dims[LAYERS]; i++) {
+        refs[n++] = (struct block_ref){.kind = &toy_mixer_kind_modulation, .number = i};
+        refs[n++] = (struct block_ref){.kind = &toy_mixer_kind_layer, .number = i};
+    }
+    refs[n++] = (struct block_ref){.kind = &toy_mixer_kind_out};
+    return n;
+}
+
+static bool toy_mixer_probe(const struct tensor_index *index) {
+    return index_find(index, "toy_mixer.positions.weight");
+}
+
+static void toy_mixer_derive(struct component *c) {
+    int32_t *d = c->dims;
+    d[TWO_DIM] = 2 * d[DIM];
+    c->text_columns = d[TEXT];
+    c->pooled_columns = d[POOLED];
+    c->latent_channels = d[LATENT];
+}
+
+/* The table has frames of TOY_SIDE rows of TOY_SIDE. */
+static int toy_mixer_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows) {
+    const int32_t *dim = lane->latent.dim;
+    int n = 0;
+    (void)c, (void)i_table;
+    for (int32_t i = 0; i < dim[1] * dim[2]; i++)
+        for (int32_t x = 0; x < dim[3]; x++, n++)
+            if (rows) rows[n] = (i / dim[2] * TOY_SIDE + i % dim[2]) * TOY_SIDE + x;
+    return n;
+}
+
+static enum status toy_mixer_check_lanes(const struct component *c, const struct lane *lanes, int n_lanes,
+                                         struct error *e) {
+    const int32_t *dim = lanes->latent.dim;
+    (void)c, (void)n_lanes;
+    if (dim[2] <= TOY_SIDE && dim[3] <= TOY_SIDE) return OK;
+    error_set(e, SHAPE, "a latent that the toy has no positions for");
+    return error_found(e, "%dx%d", dim[3], dim[2]);
+}
+
+static void toy_mixer_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                              struct arena *pictures, bool *ok) {
+    (void)pictures;
+    for (int i = 0; i < n_lanes; i++) {
+        struct mixer_state *s = lanes[i].state;
+        const int32_t *d = c->dims, *latent = lanes[i].latent.dim;
+        int32_t rows = lanes[i].hoisted ? lanes[i].hoisted : 1, text = lanes[i].text.dim[0];
+        int first = lane_first_of_prompt(lanes, i);
+        if (first != i) *s = *(const struct mixer_state *)lanes[first].state;
+        s->tokens =
+            arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){latent[1] * latent[2] * latent[3], d[DIM]}, ok);
+        if (first != i) continue;
+        s->text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){text, d[DIM]}, ok);
+        s->rope = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){text, d[DIM] / TOY_HEADS / 2, 2}, ok);
+        s->condition = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[DIM]}, ok);
+        s->modulation = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[LAYERS], rows, d[TWO_DIM]}, ok);
+    }
+}
+
+static const struct dimension toy_mixer_dimensions[] = {
+    {"toy_dim", 64, 8, 4096, .place = DIM, OF_TENSOR(2, 0, "toy_mixer.in.weight")},
+    {"toy_mixer_ff", 160, 8, 4096, .place = FEED_FORWARD, OF_TENSOR(2, 0, "toy_mixer.layers.0.up.weight")},
+    {"toy_mixer_layers", 4, 1, 100, .place = LAYERS, OF_BLOCKS("toy_mixer.layers.")},
+    {"toy_columns", 64, 8, 4096, .place = TEXT, OF_TENSOR(2, 1, "toy_mixer.context.weight")},
+    {"toy_pooled", 64, 8, 4096, .place = POOLED, OF_TENSOR(2, 1, "toy_mixer.pooled.weight")},
+    {"toy_latent", TOY_CHANNELS, TOY_CHANNELS, TOY_CHANNELS, .place = LATENT,
+     OF_TENSOR(2, 1, "toy_mixer.in.weight")},
+    {"toy_frequencies", 16, 2, 256, .place = FREQUENCIES, OF_TENSOR(2, 1, "toy_mixer.time.weight")},
+    {"toy_positions", 2048, 1, 65536, .place = POSITIONS, OF_TENSOR(2, 0, "toy_mixer.positions.weight")},
+};
+
+const struct family family_toy_mixer =
+    FAMILY(toy_mixer, FAMILY_DENOISER, "toy denoiser", "_class_name", mixer_state, .derive = toy_mixer_derive,
+           .declare = toy_mixer_declare, .rows = toy_mixer_rows, .check_lanes = toy_mixer_check_lanes);
+
+/* ---- toy_film: a decoder, in which every frame of the latent sees the one before ---- */
+
+struct film_in_weights {
+    struct tensor weight, bias;
+};
+
+struct film_time_weights {
+    struct tensor weight;
+};
+
+struct film_out_weights {
+    struct tensor split, weight, bias;
+};
+
+enum { TIMES_MAX = 4 };
+
+struct film_state {
+    struct tensor frames;               /* [N Y X, WIDTH]: of the chunk's latent */
+    struct tensor before[TIMES_MAX][2]; /* [Y X, WIDTH]: what each layer's last frame was in this chunk and in
+                                           the one before: chunk k writes number k % 2 */
+    struct tensor halves; /* [N, Y X, WIDTH]: of the video, before its pictures; tiled: one at a time */
+};
+
+/* A scale and a shift a channel. */
+static const struct latent_format toy_film_format = {
+    TOY_CHANNELS, {1.5f, 1.25f, 0.75f, 2}, {0.25f, -0.5f, 0.125f, 0}};
+
+/* A first chunk of one frame, then two at a time, which become four. */
+static struct frame_chunk toy_film_chunk(int32_t latent_frames, int i) {
+    struct frame_chunk c = {0, 1, 0, 1};
+    if (!i) return c;
+    c.first_latent = 2 * i - 1;
+    c.n_latents = latent_frames - c.first_latent < 2 ? 1 : 2;
+    c.first_frame = 2 * c.first_latent - 1;
+    c.n_frames = 2 * c.n_latents;
+    return c;
+}
+
+static int toy_film_chunks(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks) {
+    int n = 1 + latent_frames / 2;
+    (void)c;
+    for (int i = 0; i < n && n <= FRAME_CHUNKS_MAX; i++) chunks[i] = toy_film_chunk(latent_frames, i);
+    return n;
+}
+
+static const struct weight_spec toy_film_in_table[] = {
+    WEIGHT(film_in_weights, weight, "toy_film.in.weight", 2, WIDTH, LATENT),
+    WEIGHT(film_in_weights, bias, "toy_film.in.bias", 1, WIDTH)};
+static const struct weight_spec toy_film_time_table[] = {
+    WEIGHT(film_time_weights, weight, "toy_film.time.%d.weight", 2, WIDTH, WIDTH)};
+static const struct weight_spec toy_film_out_table[] = {
+    WEIGHT(film_out_weights, split, "toy_film.split.weight", 2, TWO_DIM, WIDTH),
+    WEIGHT(film_out_weights, weight, "toy_film.out.weight", 4, COLOURS, WIDTH, K3, K3),
+    WEIGHT(film_out_weights, bias, "toy_film.out.bias", 1, COLOURS)};
+
+/* Frame i of those of the chunk's latent. */
+static struct tensor toy_film_frame(const struct film_state *state, int32_t i) {
+    int32_t pixels = state->before[0][0].dim[0];
+    return tensor_slice(state->frames, i * pixels, pixels);
+}
+
+static void toy_film_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct film_in_weights *w = weights;
+    const struct film_state *state = scope->lane->state;
+    struct tensor latent = latent_planes(scope->lane->latent);
+    struct frame_chunk c = toy_film_chunk(scope->lane->latent.dim[1], scope->chunk);
+    int32_t all = latent.dim[1] * latent.dim[2], pixels = state->before[0][0].dim[0];
+    struct tensor image =
+        context_tensor(x, DTYPE_F32, 3, (int32_t[]){latent.dim[1], latent.dim[2], latent.dim[0]});
+    op_latent_to_image(x, image, latent, toy_film_format);
+    struct tensor rows = tensor_reshape(image, 2, (int32_t[]){all, latent.dim[0]});
+    op_linear(x, tensor_slice(state->frames, 0, c.n_latents * pixels),
+              tensor_slice(rows, c.first_latent * pixels, c.n_latents * pixels), w->weight,
+              (struct epilogue){.bias = w->bias, .activation = ACTIVATION_GELU_TANH});
+}
+
+/* Frames from the last, so that each is added what the one before was. */
+static void toy_film_forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct film_time_weights *w = weights;
+    const struct film_state *state = scope->lane->state;
+    struct frame_chunk c = toy_film_chunk(scope->lane->latent.dim[1], scope->chunk);
+    const struct tensor *before = state->before[scope->number];
+    op_widen(x, before[scope->chunk % 2], toy_film_frame(state, c.n_latents - 1));
+    for (int32_t i = c.n_latents - 1; i >= 0; i--) {
+        struct tensor frame = toy_film_frame(state, i);
+        struct tensor last = i ? toy_film_frame(state, i - 1) : before[(scope->chunk + 1) % 2];
+        if (i || scope->chunk) op_linear(x, frame, last, w->weight, (struct epilogue){.residual = frame});
+    }
+}
+
+/* One half of split makes the first of a latent frame's two pictures, the other the second. */
+static void toy_film_forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct film_out_weights *w = weights;
+    const struct film_state *state = scope->lane->state;
+    const struct lane *lane = scope->lane;
+    struct frame_chunk c = toy_film_chunk(lane->latent.dim[1], scope->chunk);
+    int32_t width = w->split.dim[1], image[] = {lane->latent.dim[2], lane->latent.dim[3], width};
+    int32_t kept = state->halves.dim[0];
+    for (int32_t first = 0; first < c.n_frames; first += kept) {
+        for (int32_t i = first; i < c.n_frames && i < first + kept; i++) {
+            struct tensor half = tensor_slice(state->halves, i - first, 1);
+            op_linear(x, tensor_reshape(half, 2, half.dim + 1), toy_film_frame(state, i / 2),
+                      tensor_slice(w->split, i % 2 * width, width), (struct epilogue){0});
+        }
+        for (int32_t i = first; i < c.n_frames && i < first + kept; i++) {
+            struct tensor picture = tensor_slice(lane->picture, i, 1);
+            op_conv2d(x, tensor_reshape(picture, 3, picture.dim + 1),
+                      tensor_reshape(tensor_slice(state->halves, i - first, 1), 3, image), w->weight,
+                      (struct epilogue){.bias = w->bias}, (struct conv_options){.upsample = 2});
+        }
+    }
+}
+
+static const struct block_kind toy_film_kind_in =
+    BLOCK_KIND("in", "in", toy_film_in_table, film_in_weights, toy_film_forward_in, .keeps_types = true);
+static const struct block_kind toy_film_kind_time = BLOCK_KIND(
+    "time", "time.%d", toy_film_time_table, film_time_weights, toy_film_forward_time, .keeps_types = true);
+static const struct block_kind toy_film_kind_out =
+    BLOCK_KIND("out", "out", toy_film_out_table, film_out_weights, toy_film_forward_out, .keeps_types = true);
+
+static int toy_film_blocks(const struct component *c, struct block_ref *refs) {
+    int n = 0;
+    refs[n++] = (struct block_ref){.kind = &toy_film_kind_in};
+    for (int i = 0; i < c->dims[LAYERS]; i++)
+        refs[n++] = (struct block_ref){.kind = &toy_film_kind_time, .number = i};
+    refs[n++] = (struct block_ref){.kind = &toy_film_kind_out};
+    return n;
+}
+
+static bool toy_film_probe(const struct tensor_index *index) {
+    return index_find(index, "toy_film.split.weight");
+}
+
+static void toy_film_derive(struct component *c) {
+    toy_eye_derive(c);
+    c->dims[TWO_DIM] = 2 * c->dims[WIDTH];
+    c->latent_channels = c->dims[LATENT];
+    c->pixel_factor = 2;
+    c->frame_factor = 2;
+    c->latent_format = toy_film_format;
+}
+
+/* Lanes take turns in one state. */
+static void toy_film_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                             struct arena *pictures, bool *ok) {
+    struct film_state first = {0};
+    const int32_t *latent = lanes->latent.dim;
+    int32_t most = latent[1] > 1 ? 2 : 1, pixels = latent[2] * latent[3], width = c->dims[WIDTH];
+    first.frames = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){most * pixels, width}, ok);
+    for (int i = 0; i < 2 * c->dims[LAYERS]; i++)
+        first.before[i / 2][i % 2] = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){pixels, width}, ok);
+    first.halves = arena_tensor(pictures, DTYPE_F32, 3,
+                                (int32_t[]){lanes->tiled ? 1 : lanes->picture.dim[0], pixels, width}, ok);
+    for (int i = 0; i < n_lanes; i++) *(struct film_state *)lanes[i].state = first;
+}
+
+static const struct dimension toy_film_dimensions[] = {
+    {"toy_film_width", 32, 8, 4096, .place = WIDTH, OF_TENSOR(1, 0, "toy_film.in.bias")},
+    {"toy_times", 3, 1, TIMES_MAX, .place = LAYERS, OF_BLOCKS("toy_film.time.")},
+    {"toy_latent", TOY_CHANNELS, TOY_CHANNELS, TOY_CHANNELS, .place = LATENT,
+     OF_TENSOR(2, 1, "toy_film.in.weight")},
+};
+
+const struct family family_toy_film =
+    FAMILY(toy_film, FAMILY_DECODER, "toy decoder", "_class_name", film_state, .derive = toy_film_derive,
+           .declare = toy_film_declare, .chunks = toy_film_chunks);
+
+/* ---- schedule and sampler ---- */
+
+/* From 8 down by as much in every step, to 1 before the end with four of them. */
+static void toy_fill_schedule(const struct schedule_options *options, float *sigmas, float *timesteps) {
+    for (int i = 0; i < options->n; i++) {
+        sigmas[i] = (float)exp2(3 - 4.0 * i / options->n);
+        timesteps[i] = 1000 - 900.0f * (float)i / (float)options->n;
+    }
+    sigmas[options->n] = 0;
+}
+
+static const struct schedule toy_schedule = {"toy", "ToyScheduler", toy_fill_schedule};
+
+/* The second evaluation lies between two steps; the last step has none. */
+static float toy_sigma_of(const float *sigmas, int step, int evaluation) {
+    (void)evaluation;
+    return sigmas[step + 1] > 0 ? sqrtf(sigmas[step] * sigmas[step + 1]) : -1;
+}
+
+/* Towards what the past and this prediction say together: half of a step with the past drawn on beyond this
+ * one, the other with the mean of both; noise at its end. */
+static void toy_update(const struct sampler_update *u) {
+    float to = u->sigmas[u->step + 1], from = u->sigmas[u->step], *past = u->history[0];
+    float middle = to > 0 ? sqrtf(from * to) : 0, ratio = u->evaluation ? to / middle : middle / from;
+    for (int64_t i = 0; i < u->n; i++) {
+        float now = u->output[i], towards = now;
+        if (u->evaluation)
+            towards = 0.5f * (now + past[i]);
+        else if (u->step)
+            towards = 1.25f * now - 0.25f * past[i];
+        u->sample[i] = ratio * u->sample[i] + (1 - ratio) * towards;
+        if (u->noise) u->sample[i] += 0.25f * to * u->noise[i];
+        past[i] = now;
+    }
+}
+
+static const struct sampler toy_sampler = {.name = "toy",
+                                           .form = PREDICTION_DENOISED,
+                                           .evaluations = 2,
+                                           .history = 1,
+                                           .draws = true,
+                                           .sigma_of = toy_sigma_of,
+                                           .update = toy_update};
+
+/* ---- the recipe ---- */
+
+/* Which of the two: the second is wider. */
+static int toy_text_width(const struct tensor_index *view) {
+    const struct index_entry *entry = index_find(view, "toy_text.norm.weight");
+    return entry ? entry->dim[0] : 0;
+}
+
+static bool toy_text_is_first(const struct tensor_index *view) {
+    return toy_text_width(view) <= 24;
+}
+
+static bool toy_text_is_second(const struct tensor_index *view) {
+    return toy_text_width(view) > 24;
+}
+
+static const char *const toy_prefixes[][3] = {
+    {"", "toy.text_a."}, {"", "toy.text_b."}, {"", "toy.words."}, {"", "toy.eye."},
+    {"", "toy.high."},   {"", "toy.low."},    {"", "toy.film."},
+};
+
+#define TOY_FROM "--tokenizer PATH: the toy's folder"
+#define SLOT(place, of, flag_, folder_, ...)                                                                 \
+    [place] = {.family = &family_##of,                                                                       \
+               .flag = flag_,                                                                                \
+               .folder = folder_,                                                                            \
+               .prefixes = toy_prefixes[place],                                                              \
+               __VA_ARGS__}
+#define CLIP_TEXT(folder_)                                                                                   \
+    .first = "<|startoftext|>", .last = "<|endoftext|>", .tokenizer = "CLIP BPE",                            \
+    .tokenizer_folder = folder_, .tokenizer_from = TOY_FROM, .classes = {"ToyText", "CLIPTokenizer"}
+
+const struct recipe recipe_toy = {
+    .name = "toy",
+    .slot = {SLOT(TOY_TEXT, toy_text, "--toy-text", "text_encoder", .is = toy_text_is_first,
+                  .text = {CLIP_TEXT("tokenizer"), .tokens_max = 11}),
+             SLOT(TOY_TEXT_2, toy_text, "--toy-text-2", "text_encoder_2", .is = toy_text_is_second,
+                  .text = {CLIP_TEXT("tokenizer_2"), .pad = "<|endoftext|>", .tokens_max = 13},
+                  .dimension = {{"toy_width", 40}, {"toy_vocabulary", 540}}),
+             SLOT(TOY_WORDS, toy_words, "--toy-words", "text_encoder_3",
+                  .text = {.template_before = "<|im_start|><|im_end|>",
+                           .template_after = "<|im_end|>",
+                           .tokens_max = 20,
+                           .special = {"<|im_start|>", "<|im_end|>"},
+                           .dropped = TOY_DROPPED,
+                           .tokenizer = "BPE",
+                           .tokenizer_folder = "tokenizer_3",
+                           .tokenizer_from = TOY_FROM,
+                           .classes = {"ToyWords", "Qwen2Tokenizer"}}),
+             SLOT(TOY_EYE, toy_eye, "--toy-eye", "image_encoder"),
+             SLOT(TOY_MIXER, toy_mixer, "--diffusion-model", "transformer"),
+             SLOT(TOY_MIXER_2, toy_mixer, "--toy-low-noise", "transformer_2"),
+             SLOT(TOY_FILM, toy_film, "--vae", "vae")},
+    .condition = {{.slot = TOY_TEXT, .layers_left_out = 1, .padded_to = TOY_PADDED},
+                  {.slot = TOY_TEXT_2, .layers_left_out = 2, .beside = true},
+                  {.slot = TOY_WORDS, .padded_to = TOY_PADDED},
+                  {.slot = TOY_EYE},
+                  {.slot = TOY_TEXT, .what = CONDITION_POOLED},
+                  {.slot = TOY_TEXT_2, .what = CONDITION_POOLED, .beside = true}},
+    .n_conditions = 6,
+    .span = {{TOY_MIXER, INFINITY}, {TOY_MIXER_2, TOY_BOUNDARY}},
+    .pipelines = {"ToyPipeline"},
+    .patch = 1,
+    .frames_max = 17,
+    .prediction = &prediction_eps,
+    .schedule = &toy_schedule,
+    .sampler = &toy_sampler,
+    .guide = guidance_plain,
+    .flow_shift = 1,
+    .references_max = LANE_REFERENCES_MAX,
+    .width = 12,
+    .height = 8,
+    .frames = 9,
+    .steps = 4,
+    .cfg_scale = 1,
+    .strength = 0.6,
+};
