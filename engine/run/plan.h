@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { PLAN_STAGES_MAX = 12, PLAN_BLOCKS_MAX = 1088, PLAN_PAGE = 4096 };
+enum { PLAN_STAGES_MAX = 10, PLAN_BLOCKS_MAX = 1088, PLAN_PAGE = 4096 };
 
 /* Blocks travel in pieces of at most this: from files to host memory, and to a device with memory of its own.
  * Of two staging buffers one is filled from the disk while the other leaves for the device. */
