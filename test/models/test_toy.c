@@ -3,6 +3,8 @@
  * (test/lib/toy_truth.c). That no plan and no batch changes its bits test_residency says, as of every
  * fixture.
  */
+#include "kernels/ops.h"
+#include "loaders/loaders.h"
 #include "test/lib/gates.h"
 #include "test/lib/made_models.h"
 #include "test/lib/rig.h"
@@ -78,14 +80,270 @@ static void against_truth(struct rig *rig, struct sluice_request request) {
     result_free(&r);
 }
 
+/* ---- slots ---- */
+
+/* The latent that these parts give. */
+static struct result run_parts(const struct sluice_model_options *from, struct sluice_request request,
+                               const char *what) {
+    struct rig rig = {0};
+    struct error e = {0};
+    struct result r = {0};
+    struct sluice_session_options options = {.threads = 1};
+    watch_init(&rig.watch, 5);
+    if (check(model_open(&rig.watch.sys, from, &rig.model, &e) == OK, "%s: %s (%s) %s", what, e.what, e.where,
+              e.found) &&
+        rig_open_session(&rig, &options))
+        r = run(&rig, &request);
+    rig_close(&rig);
+    return r;
+}
+
+/* Each part by its flag, as told apart by nothing else; the denoisers changed places draw something else. */
+static void by_flags(const char *folder, struct sluice_request request, const struct result *want) {
+    static char paths[TOY_FILM + 1][160];
+    struct sluice_part parts[TOY_FILM + 1];
+    struct sluice_model_options from = {
+        .struct_size = sizeof from, .parts = parts, .n_parts = TOY_FILM + 1, .tokenizer = folder};
+    for (int i = 0; i <= TOY_FILM; i++) {
+        const struct slot *slot = &recipe_toy.slot[i];
+        snprintf(paths[i], sizeof paths[i], "%s/%s", folder, slot->folder);
+        parts[i] = (struct sluice_part){slot->flag, paths[i]};
+    }
+    struct result r = run_parts(&from, request, "by flags");
+    same(want, &r, "by flags");
+    result_free(&r);
+    parts[TOY_MIXER].path = paths[TOY_MIXER_2];
+    parts[TOY_MIXER_2].path = paths[TOY_MIXER];
+    r = run_parts(&from, request, "denoisers changed places");
+    check(r.n_latents && strcmp(want->latent[0], r.latent[0]), "denoisers changed places: the same latent");
+    result_free(&r);
+    parts[TOY_TEXT].path = paths[TOY_TEXT_2];
+    struct sluice_model *model = NULL;
+    struct sluice_error e;
+    check(sluice_model_open(&from, &model, &e) && e.exit_code == 3, "the wrong encoder of two: %s", e.what);
+    sluice_model_close(model);
+}
+
+/* All weights in one file, each slot's behind its prefix. */
+static void by_prefixes(struct rig *rig, const char *folder, struct sluice_request request,
+                        const struct result *want) {
+    enum { TENSORS_MOST = 512 };
+    static struct named_tensor tensors[TENSORS_MOST];
+    static char path[160];
+    struct error e = {0};
+    int n = 0;
+    for (int slot = 0; slot <= TOY_FILM; slot++) {
+        const struct tensor_index *index = &rig->model->component[slot].index;
+        const char *prefix = recipe_toy.slot[slot].prefixes[1];
+        for (int i = 0; i < index->n_entries && n < TENSORS_MOST; i++, n++) {
+            const struct index_entry *entry = &index->entries[i];
+            size_t bytes = strlen(prefix) + strlen(entry->name) + 1;
+            char *name = malloc(bytes), *data = malloc(entry->bytes);
+            if (!name || !data) abort();
+            snprintf(name, bytes, "%s%s", prefix, entry->name);
+            source_read(&index->sources[entry->source], data, entry->bytes, entry->offset, &e);
+            tensors[n] =
+                (struct named_tensor){name, tensor_make(data, entry->dtype, entry->rank, entry->dim)};
+        }
+    }
+    snprintf(path, sizeof path, "%s/all.safetensors", folder); /* beside the tokenizers */
+    check(n < TENSORS_MOST && safetensors_write(rig->model->sys, path, tensors, n, &e) == OK, "%s: %s", path,
+          e.what);
+    while (n--) {
+        free((char *)(uintptr_t)tensors[n].name);
+        free(tensors[n].tensor.data);
+    }
+    struct sluice_model_options from = {.struct_size = sizeof from, .model = path};
+    struct result r = run_parts(&from, request, "by prefixes");
+    same(want, &r, "by prefixes");
+    result_free(&r);
+}
+
+/* ---- the run ---- */
+
+static void hoisted_or_plain(struct rig *rig, struct sluice_request request, const struct result *want) {
+    json_int_t least, all;
+    rig->model->plain = true;
+    bounds(rig, request, &least, &all);
+    request.max_ram_bytes = least;
+    struct result r = run(rig, &request);
+    same(want, &r, "plain");
+    check(!strstr(json_string_value(json_object_get(
+                      json_array_get(json_object_get(stage_of(r.plan, "hoist"), "blocks"), 0), "name")),
+                  "modulation"),
+          "plain: modulations are hoisted");
+    size_t plain = json_array_size(json_object_get(stage_of(r.plan, "hoist"), "blocks"));
+    size_t hoisted = json_array_size(json_object_get(stage_of(want->plan, "hoist"), "blocks"));
+    check(plain == 1 && hoisted == 6, "%zu blocks before the calls, hoisted %zu", plain, hoisted);
+    result_free(&r);
+    rig->model->plain = false;
+}
+
+/* The film from its saved latent. */
+static void decoded(struct rig *rig, struct sluice_request request, const struct result *want) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/latent.safetensors", temporary);
+    request.save_latent = path;
+    request.no_decode = true;
+    struct result r = run(rig, &request);
+    check(r.code == SLUICE_OK && !r.n_images, "saved: %s", r.error.what);
+    result_free(&r);
+    struct sluice_request plain = {.struct_size = sizeof plain, .max_ram_bytes = plenty};
+    r = run_or_decode(rig, &plain, path);
+    same_from(want, 0, &r, "decoded");
+    check(r.n_images == request.batch, "decoded: %d films", r.n_images);
+    result_free(&r);
+}
+
+static void refused(struct rig *rig, struct sluice_request request) {
+    struct sluice_request odd = request, large = request;
+    odd.frames = 8;
+    large.width = 2 * TOY_SIDE + 2;
+    struct result r = run(rig, &odd);
+    check(r.code == SLUICE_USAGE && strstr(r.error.what, "frames"), "8 frames: %s", r.error.what);
+    result_free(&r);
+    r = run(rig, &large);
+    check(r.code == SLUICE_SHAPE, "no positions: %s", r.error.what);
+    result_free(&r);
+}
+
+/* ---- memory ---- */
+
+static int given_up(struct rig *rig) {
+    char *text = NULL;
+    sluice_report(rig->session, &text, NULL);
+    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
+    sluice_free(text);
+    int n = (int)json_array_size(json_object_get(report, "replanned"));
+    json_decref(report);
+    return n;
+}
+
+/* Another program takes what there is, between evaluations. */
+static void under_pressure(struct rig *rig, struct sluice_request request, const struct result *want) {
+    int n = 0;
+    for (int i = 0; i < 4; i++) {
+        rig->watch.free_percent = i % 2 ? 30 : 100;
+        rig->watch.free_bytes = i < 2 ? 1 : 200 << 20;
+        watch_restart(&rig->watch);
+        struct result r = run(rig, &request);
+        same(want, &r, "under pressure");
+        check(rig->watch.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan), "pressure: above the plan");
+        n += given_up(rig);
+        result_free(&r);
+    }
+    rig->watch.free_percent = 0;
+    check(n >= 4, "residents were given up %d times", n);
+}
+
+static struct {
+    enum status (*run)(struct device *device, const struct op *op, void *workspace, struct error *e);
+    long n, fail_at;
+} operators;
+
+static enum status run_or_fail(struct device *device, const struct op *op, void *workspace, struct error *e) {
+    if (++operators.n == operators.fail_at)
+        return error_set(e, MEMORY, "no memory for %s", op_name(op->kind));
+    return operators.run(device, op, workspace, e);
+}
+
+/* An operator finds no memory: its evaluation is computed again, in the decoder from what the chunk before
+ * left. The last operators of a chunk turn its frames to bytes, after the visits: there is no second try. */
+static void operators_fail(struct rig *rig, struct sluice_request request, const struct result *want) {
+    enum { TRIES = 24 };
+    int again = 0;
+    operators.run = rig->session->device->run;
+    rig->session->device->run = run_or_fail;
+    operators.n = operators.fail_at = 0;
+    struct result first = run(rig, &request);
+    long n = operators.n;
+    for (int i = 0; i < TRIES; i++) {
+        operators.n = 0;
+        /* half of them in the last tenth, where the films are */
+        operators.fail_at = i % 2 ? 1 + n * i / TRIES : n - 2 - n / 10 * i / TRIES;
+        struct result r = run(rig, &request);
+        if (r.code == SLUICE_OK) same(want, &r, "an operator fails");
+        check(r.code == SLUICE_OK || r.code == SLUICE_MEMORY, "an operator fails: %s", r.error.what);
+        again += r.code == SLUICE_OK;
+        result_free(&r);
+    }
+    check(again >= TRIES / 2, "only %d of %d runs went on", again, TRIES);
+    printf("operators: %d of %d runs went on\n", again, TRIES);
+    rig->session->device->run = operators.run;
+    result_free(&first);
+}
+
+/* ---- what is said of it ---- */
+
+static void reported(struct rig *rig, const struct sluice_request *request, const struct result *r) {
+    static const char *const stages[] = {"text",    "text_2",  "text_3",    "vision", "hoist",
+                                         "denoise", "hoist_2", "denoise_2", "decode"};
+    size_t n = sizeof stages / sizeof *stages;
+    json_t *planned = json_object_get(r->plan, "stages");
+    char *text = NULL;
+    check(json_array_size(planned) == n, "%zu stages", json_array_size(planned));
+    for (size_t i = 0; i < n; i++)
+        check(!strcmp(json_string_value(json_object_get(json_array_get(planned, i), "name")), stages[i]),
+              "stage %zu is not %s", i, stages[i]);
+    /* Two steps of two calls; one of two, and the last of one. */
+    check(number(stage_of(r->plan, "denoise"), "evaluations") == 4 &&
+              number(stage_of(r->plan, "denoise_2"), "evaluations") == 3 &&
+              number(stage_of(r->plan, "decode"), "evaluations") == 3 * request->batch &&
+              number(stage_of(r->plan, "vision"), "evaluations") == request->n_references,
+          "evaluations");
+    sluice_report(rig->session, &text, NULL);
+    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
+    sluice_free(text);
+    check(json_array_size(json_object_get(report, "steps")) == (size_t)request->steps &&
+              json_array_size(json_object_get(report, "stages")) == n,
+          "the report has other steps or stages");
+    json_decref(report);
+}
+
+static void inspected(const char *folder) {
+    struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
+    struct sluice_error e;
+    char *text = NULL;
+    check(!sluice_inspect(&from, false, &text, &e), "inspect: %s", e.what);
+    json_t *json = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *components = json_object_get(json, "components");
+    const char *recipe = json_string_value(json_object_get(json, "recipe"));
+    check(recipe && !strcmp(recipe, "toy"), "inspect: %s", recipe);
+    check(json_array_size(components) == TOY_FILM + 1, "inspect: %zu parts", json_array_size(components));
+    for (int i = 0; i <= TOY_FILM; i++) {
+        const json_t *c = json_array_get(components, (size_t)i);
+        check(!strcmp(json_string_value(json_object_get(c, "family")), recipe_toy.slot[i].family->name) &&
+                  !strcmp(json_string_value(json_object_get(c, "name")), recipe_toy.slot[i].folder),
+              "inspect: part %d", i);
+    }
+    check(!json_array_size(json_object_get(json, "missing")) &&
+              !json_array_size(json_object_get(json, "unknown")),
+          "inspect: %s", text);
+    json_decref(json);
+    sluice_free(text);
+}
+
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
     gates_begin();
     struct rig rig;
     const char *folder = toy_checkpoint();
-    if (!rig_open(&rig, folder, 2, 3)) return finish();
-    against_truth(&rig, gate_toy.request);
+    const struct sluice_request *request = &gate_toy.request;
+    if (!rig_open(&rig, folder, 1, 3)) return finish();
+    against_truth(&rig, *request);
+    struct result want = run(&rig, request);
+    check(want.n_images == request->batch, "%s %s", want.error.what, want.error.found);
+    reported(&rig, request, &want);
+    inspected(folder);
+    hoisted_or_plain(&rig, *request, &want);
+    decoded(&rig, *request, &want);
+    refused(&rig, *request);
+    under_pressure(&rig, *request, &want);
+    operators_fail(&rig, *request, &want);
+    by_flags(folder, *request, &want);
+    by_prefixes(&rig, folder, *request, &want);
+    result_free(&want);
     rig_close(&rig);
     return finish();
 }
