@@ -685,7 +685,7 @@ static void toy_update(const struct sampler_update *u) {
         else if (u->step)
             towards = 1.25f * now - 0.25f * past[i];
         u->sample[i] = ratio * u->sample[i] + (1 - ratio) * towards;
-        if (u->noise) u->sample[i] += 0.25f * to * u->noise[i];
+        if (u->noise) u->sample[i] += 0.125f * from * u->noise[i];
         past[i] = now;
     }
 }

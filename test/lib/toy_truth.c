@@ -371,7 +371,7 @@ static void sample(const struct toy_input *in, const struct matrix *text, const 
         draw_normals(&g, noise.at, n);
         for (int i = 0; i < n; i++)
             x[i] = next / middle * x[i] + (1 - next / middle) * (now.at[i] + past.at[i]) / 2 +
-                   next / 4 * noise.at[i];
+                   sigma / 8 * noise.at[i];
         past = now;
     }
 }
