@@ -7,6 +7,7 @@
 #include "loaders/loaders.h"
 #include "test/lib/gates.h"
 #include "test/lib/made_models.h"
+#include "test/lib/residency.h"
 #include "test/lib/rig.h"
 #include "test/lib/toy_pipeline.h"
 #include "test/lib/toy_truth.h"
@@ -179,6 +180,20 @@ static void hoisted_or_plain(struct rig *rig, struct sluice_request request, con
     rig->model->plain = false;
 }
 
+/* As many positions, but others: what the session keeps of the request before is not this one's. */
+static void turned(struct rig *rig, const char *folder, struct sluice_request request) {
+    int width = request.width;
+    struct result before = run(rig, &request);
+    check(json_is_true(json_object_get(before.plan, "keep")), "nothing is kept");
+    request.width = request.height;
+    request.height = width;
+    struct result want = fresh(folder, 1, request), r = run(rig, &request);
+    same(&want, &r, "turned");
+    result_free(&before);
+    result_free(&want);
+    result_free(&r);
+}
+
 /* The film from its saved latent. */
 static void decoded(struct rig *rig, struct sluice_request request, const struct result *want) {
     char path[128];
@@ -337,6 +352,7 @@ int main(void) {
     reported(&rig, request, &want);
     inspected(folder);
     hoisted_or_plain(&rig, *request, &want);
+    turned(&rig, folder, *request);
     decoded(&rig, *request, &want);
     refused(&rig, *request);
     under_pressure(&rig, *request, &want);
