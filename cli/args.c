@@ -95,7 +95,7 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
     return fail(e, SLUICE_INTERNAL, "a flag of no kind");
 }
 
-static int take(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
+static int args_take(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
     long row = flag - flags;
     if (args->given[row] && text && flag->kind != FLAG_STRINGS && strcmp(args->typed[row], text) != 0)
         return twice(flag, args->typed[row], text, e);
@@ -117,12 +117,12 @@ static int read_flag(struct args *args, int argc, char **argv, int *i, struct sl
     if (!flag || !(flag->commands & args->command->bit)) return unknown_flag(args, name, e);
     if (flag->kind == FLAG_SWITCH)
         return equals ? fail_value(e, flag->name, equals + 1, "no value: it is a switch")
-                      : take(args, flag, NULL, e);
-    if (equals) return take(args, flag, equals + 1, e);
+                      : args_take(args, flag, NULL, e);
+    if (equals) return args_take(args, flag, equals + 1, e);
     const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
     if (!next || flag_find(next) || strcmp(next, "--help") == 0) return missing_value(flag, next, e);
     ++*i;
-    return take(args, flag, next, e);
+    return args_take(args, flag, next, e);
 }
 
 static int read_operand(struct args *args, const char *text, struct sluice_error *e) {

@@ -41,7 +41,7 @@ struct args {
     int n_operands;
 
     struct sluice_model_options model; /* its parts are these */
-    struct sluice_part parts[PARTS_MAX];
+    struct sluice_part parts[COMPONENT_FILES_MAX];
     struct prompt_text prompt, negative_prompt;
     int width, height, frames, fps, steps, batch, threads;
     double cfg_scale, guidance, flow_shift, strength;

@@ -112,7 +112,7 @@ static int look_at_plan(struct drawing *drawing, struct sluice_error *e) {
     return status;
 }
 
-static int run(struct drawing *drawing, struct sluice_error *e) {
+static int cli_drawing_run(struct drawing *drawing, struct sluice_error *e) {
     if (interrupt_pending()) return interrupt_error(e);
     drawing->ran = true;
     int status = drawing->latent ? sluice_decode(drawing->session, &drawing->request, drawing->latent, e)
@@ -132,7 +132,7 @@ static void summarise(const struct drawing *drawing) {
     if (!drawing->args->quiet) summary_say(&summary);
 }
 
-static int prepare(struct drawing *drawing, struct sluice_error *e) {
+static int drawing_prepare(struct drawing *drawing, struct sluice_error *e) {
     const struct args *args = drawing->args;
     int status = request_check(args, e);
     if (!status) status = output_check(args, drawing->n_images, e);
@@ -152,11 +152,11 @@ static int drawing_run(const struct args *args, const char *latent, struct sluic
     if (output_check_report(args, drawing.n_images, e)) return e->code;
     interrupt_gracefully();
     progress_start(&drawing.progress, args->quiet || args->no_progress);
-    int status = prepare(&drawing, e);
+    int status = drawing_prepare(&drawing, e);
     if (!status) status = drawing_open(&drawing, e);
     if (!status) status = look_at_plan(&drawing, e);
     if (!status && latent) status = output_check(args, drawing.n_images, e);
-    if (!status) status = run(&drawing, e);
+    if (!status) status = cli_drawing_run(&drawing, e);
     if (!status) summarise(&drawing);
     struct report report = {
         .name = args->report, .session = drawing.ran ? drawing.session : NULL, .seed = drawing.seed};

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int exit_of(int code) {
+static int fail_exit_of(int code) {
     switch (code) {
     case SLUICE_OK:
         return 0;
@@ -57,7 +57,7 @@ int fail(struct sluice_error *e, int code, const char *what, ...) {
     va_list list;
     memset(e, 0, sizeof *e);
     e->code = code;
-    e->exit_code = exit_of(code);
+    e->exit_code = fail_exit_of(code);
     va_start(list, what);
     print(e->what, sizeof e->what, what, list);
     va_end(list);

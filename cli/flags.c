@@ -178,9 +178,9 @@ const struct command commands[N_COMMANDS] = {
 
 /* A row for each flag that the library has for a part. */
 static void add_parts(void) {
-    static char help[PARTS_MAX][96];
+    static char help[COMPONENT_FILES_MAX][96];
     const char *name;
-    for (int i = 0; i < PARTS_MAX && (name = sluice_part_flag(i, help[i], sizeof help[i])); i++)
+    for (int i = 0; i < COMPONENT_FILES_MAX && (name = sluice_part_flag(i, help[i], sizeof help[i])); i++)
         flags[n_flags++] = (struct flag){
             .commands = MODELS, .name = name, .value = "PATH", .kind = FLAG_PART, .help = help[i]};
 }
@@ -208,7 +208,7 @@ const struct command *command_find(const char *name) {
     return NULL;
 }
 
-static int least(int a, int b) {
+static int flags_least(int a, int b) {
     return a < b ? a : b;
 }
 
@@ -226,7 +226,7 @@ static int distance(const char *a, const char *b) {
             bool same = (a[i - 1] | 32) == (b[j - 1] | 32) || (a[i - 1] == '_' && b[j - 1] == '-');
             int replaced = diagonal + !same;
             diagonal = row[j];
-            row[j] = least(replaced, 1 + least(row[j], row[j - 1]));
+            row[j] = flags_least(replaced, 1 + flags_least(row[j], row[j - 1]));
         }
     }
     return row[n_b];

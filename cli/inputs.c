@@ -31,8 +31,8 @@ static const char *const companions[] = {
     "config.json", "*-[0-9]*-of-[0-9]*.safetensors", "tokenizer*.json",  "vocab.json",
     "merges.txt",  "special_tokens_map.json",        "added_tokens.json"};
 
-static int refuse(struct sluice_error *e, const char *flag, const char *name, const char *what,
-                  const char *reader) {
+static int inputs_refuse(struct sluice_error *e, const char *flag, const char *name, const char *what,
+                         const char *reader) {
     fail(e, SLUICE_USAGE, "%s would overwrite %s %s", flag, what, reader);
     fail_where(e, "%s", flag);
     fail_found(e, "\"%s\"", name);
@@ -74,13 +74,14 @@ static bool is_companion(const char *output, const char *file) {
     return false;
 }
 
-static int check_part(const char *flag, const char *name, const char *reader, const char *path,
-                      struct sluice_error *e) {
+static int inputs_check_part(const char *flag, const char *name, const char *reader, const char *path,
+                             struct sluice_error *e) {
     struct stat info;
     if (stat(path, &info)) return SLUICE_OK;
     if (S_ISDIR(info.st_mode))
-        return lies_in(name, path) ? refuse(e, flag, name, "a file in the folder of", reader) : SLUICE_OK;
-    return is_companion(name, path) ? refuse(e, flag, name, "what is read with the file of", reader)
+        return lies_in(name, path) ? inputs_refuse(e, flag, name, "a file in the folder of", reader)
+                                   : SLUICE_OK;
+    return is_companion(name, path) ? inputs_refuse(e, flag, name, "what is read with the file of", reader)
                                     : SLUICE_OK;
 }
 
@@ -89,8 +90,8 @@ static int check_value(const struct flag *reader, const char *path, const char *
                        const struct stat *output, struct sluice_error *e) {
     bool prompt = reader->kind == FLAG_PROMPT;
     if (prompt && *path != '@') return SLUICE_OK;
-    if (same_file(output, path + prompt)) return refuse(e, flag, name, "the file of", reader->name);
-    return is_part(reader) ? check_part(flag, name, reader->name, path, e) : SLUICE_OK;
+    if (same_file(output, path + prompt)) return inputs_refuse(e, flag, name, "the file of", reader->name);
+    return is_part(reader) ? inputs_check_part(flag, name, reader->name, path, e) : SLUICE_OK;
 }
 
 int inputs_spared(const struct args *args, const char *flag, const char *name, struct sluice_error *e) {
@@ -105,6 +106,6 @@ int inputs_spared(const struct args *args, const char *flag, const char *name, s
     }
     for (int i = 0; i < args->n_operands && !status; i++)
         if (same_file(&info, args->operands[i]))
-            status = refuse(e, flag, name, "what is read:", args->operands[i]);
+            status = inputs_refuse(e, flag, name, "what is read:", args->operands[i]);
     return status;
 }

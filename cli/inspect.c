@@ -19,7 +19,7 @@ static void print_stored(const json_t *stored) {
     printf("%.2f bits a weight\n", field_number(stored, "bits_per_weight"));
 }
 
-static void print_groups(const json_t *component) {
+static void cli_inspect_print_groups(const json_t *component) {
     size_t i;
     json_t *group, *groups = json_object_get(component, "groups");
     printf("  all: ");
@@ -108,7 +108,7 @@ static void print_component(const json_t *component) {
     json_array_foreach(json_object_get(component, "files"), i, file) {
         print_value("  ", file);
     }
-    print_groups(component);
+    cli_inspect_print_groups(component);
     const char *tokenizer = json_string_value(json_object_get(component, "tokenizer"));
     if (tokenizer)
         printf("  sees %.0f tokens, tokenizer %s\n", field_number(component, "max_sequence_length"),

@@ -61,7 +61,7 @@ static int run_command(const struct command *command, int argc, char **argv, str
     return status;
 }
 
-static int dispatch(int argc, char **argv, struct sluice_error *e) {
+static int main_dispatch(int argc, char **argv, struct sluice_error *e) {
     const char *first = argc > 1 ? argv[1] : "";
     const struct command *command = command_find(first);
     if (command) return run_command(command, argc - 2, argv + 2, e);
@@ -80,7 +80,7 @@ int main(int argc, char **argv) {
     keep_standard_files();
     flags_init();
     interrupt_install();
-    int status = dispatch(argc, argv, &error);
+    int status = main_dispatch(argc, argv, &error);
     struct sluice_error unwritten;
     if (outfile_flush_stdout(&unwritten) && !status) {
         error = unwritten;

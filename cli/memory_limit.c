@@ -15,7 +15,7 @@ static int64_t read_limit(const char *path) {
     return n == 1 && bytes > 0 ? bytes : INT64_MAX;
 }
 
-static int64_t least(int64_t a, int64_t b) {
+static int64_t memory_limit_least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
@@ -26,7 +26,7 @@ static int64_t walk_groups(const char *root, const char *file, char *path) {
     int64_t limit = INT64_MAX;
     for (;;) {
         snprintf(name, sizeof name, "%s%s/%s", root, path, file);
-        limit = least(limit, read_limit(name));
+        limit = memory_limit_least(limit, read_limit(name));
         char *slash = strrchr(path, '/');
         if (!slash) return limit;
         *slash = 0;
@@ -44,9 +44,11 @@ static int64_t group_limit(void) {
         char *path = controllers ? strchr(controllers + 1, ':') : NULL;
         if (!path) continue;
         *path++ = 0;
-        if (!controllers[1]) limit = least(limit, walk_groups("/sys/fs/cgroup", "memory.max", path));
+        if (!controllers[1])
+            limit = memory_limit_least(limit, walk_groups("/sys/fs/cgroup", "memory.max", path));
         if (strstr(controllers, "memory"))
-            limit = least(limit, walk_groups("/sys/fs/cgroup/memory", "memory.limit_in_bytes", path));
+            limit = memory_limit_least(limit,
+                                       walk_groups("/sys/fs/cgroup/memory", "memory.limit_in_bytes", path));
     }
     fclose(file);
     return limit;
@@ -64,5 +66,5 @@ static int64_t total_memory(void) {
 }
 
 int64_t memory_limit_bytes(void) {
-    return least(total_memory(), group_limit());
+    return memory_limit_least(total_memory(), group_limit());
 }

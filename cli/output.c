@@ -79,7 +79,7 @@ static int check_pattern(const char *pattern, int n, struct sluice_error *e) {
     return fail_value(e, "--output", pattern, "a file name: stdout takes one picture only");
 }
 
-static int check_pictures(const struct args *args, int n, struct sluice_error *e) {
+static int cli_output_check_pictures(const struct args *args, int n, struct sluice_error *e) {
     char name[PATH_MAX];
     const char *pattern = output_pattern(args);
     int status = check_pattern(pattern, n, e);
@@ -156,7 +156,7 @@ static int check_latent(const struct args *args, int n, struct sluice_error *e) 
 
 int output_check(const struct args *args, int n, struct sluice_error *e) {
     int status = output_check_report(args, n, e);
-    if (!status && !args->no_decode) status = check_pictures(args, n, e);
+    if (!status && !args->no_decode) status = cli_output_check_pictures(args, n, e);
     if (!status && args->report && strcmp(args->report, "-") != 0) status = outfile_probe(args->report, e);
     if (!status && args->save_latent) status = check_latent(args, n, e);
     if (!status && args->dump) status = check_dump(args, e);

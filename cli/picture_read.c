@@ -34,7 +34,7 @@ struct decoder {
 
 /* ---- the file ---- */
 
-static int unreadable(const char *name, int problem, struct sluice_error *e) {
+static int picture_read_unreadable(const char *name, int problem, struct sluice_error *e) {
     fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "the picture cannot be read");
     fail_where(e, "%s", name);
     return fail_found(e, "%s", strerror(problem));
@@ -45,7 +45,7 @@ static FILE *open_regular(const char *name, struct sluice_error *e) {
     struct stat info;
     int file = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0) {
-        unreadable(name, errno, e);
+        picture_read_unreadable(name, errno, e);
         return NULL;
     }
     bool regular = fstat(file, &info) == 0 && S_ISREG(info.st_mode);
@@ -137,10 +137,10 @@ static int check_header(struct decoder *d, const unsigned char *h, struct sluice
     return SLUICE_OK;
 }
 
-static int read_header(struct decoder *d, struct sluice_error *e) {
+static int picture_read_header(struct decoder *d, struct sluice_error *e) {
     unsigned char header[HEADER_BYTES] = {0};
     size_t bytes = fread(header, 1, sizeof header, d->from);
-    if (ferror(d->from)) return unreadable(d->name, errno, e);
+    if (ferror(d->from)) return picture_read_unreadable(d->name, errno, e);
     if (bytes && memcmp(header, "\x89PNG\r\n\x1a\n", bytes < 8 ? bytes : 8) != 0)
         return of_another_kind(d->name, header, e);
     if (bytes < sizeof header) return too_short(d->name, (long long)bytes, e);
@@ -150,18 +150,18 @@ static int read_header(struct decoder *d, struct sluice_error *e) {
 
 /* ---- libpng ---- */
 
-static void on_error(png_structp png, png_const_charp message) {
+static void picture_read_on_error(png_structp png, png_const_charp message) {
     struct decoder *d = png_get_error_ptr(png);
     snprintf(d->message, sizeof d->message, "%s", message);
     png_longjmp(png, 1);
 }
 
-static void on_warning(png_structp png, png_const_charp message) {
+static void picture_read_on_warning(png_structp png, png_const_charp message) {
     (void)png;
     (void)message;
 }
 
-static void read_bytes(png_structp png, png_bytep to, size_t n) {
+static void picture_read_bytes(png_structp png, png_bytep to, size_t n) {
     struct decoder *d = png_get_io_ptr(png);
     d->excessive = d->allowed >= 0 && (long long)n > d->allowed;
     if (d->excessive) png_error(png, "data for more than the picture");
@@ -178,7 +178,7 @@ static void read_bytes(png_structp png, png_bytep to, size_t n) {
  * large ones, is not for them. What it mends silently (too much data, transparency of more colours than there
  * are) is an error. */
 static void set_up(struct decoder *d) {
-    png_set_read_fn(d->png, d, read_bytes);
+    png_set_read_fn(d->png, d, picture_read_bytes);
     png_set_user_limits(d->png, PICTURE_READ_SIDE_MAX, PICTURE_READ_SIDE_MAX);
     png_set_keep_unknown_chunks(d->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_set_chunk_malloc_max(d->png, PNG_UINT_31_MAX);
@@ -272,16 +272,16 @@ static const struct {
     {"unhandled critical chunk", SLUICE_UNSUPPORTED},
 };
 
-static int code_of(const char *message) {
+static int picture_read_code_of(const char *message) {
     for (size_t i = 0; i < sizeof said / sizeof *said; i++)
         if (strstr(message, said[i].part)) return said[i].code;
     return SLUICE_IO;
 }
 
 static int damaged(const struct decoder *d, struct sluice_error *e) {
-    int code = d->excessive ? SLUICE_LIMIT : code_of(d->message);
+    int code = d->excessive ? SLUICE_LIMIT : picture_read_code_of(d->message);
     if (d->ended) return too_short(d->name, d->at, e);
-    if (d->failed) return unreadable(d->name, EIO, e);
+    if (d->failed) return picture_read_unreadable(d->name, EIO, e);
     fail(e, code, code == SLUICE_MEMORY ? "no memory to read the picture" : "the picture is damaged");
     fail_where(e, "%s, before byte %lld", d->name, d->at);
     return fail_found(e, "%s", d->message);
@@ -289,7 +289,9 @@ static int damaged(const struct decoder *d, struct sluice_error *e) {
 
 static int decode_from(struct decoder *d, struct sluice_error *e) {
     d->rgb = malloc((size_t)d->width * (size_t)d->height * 3);
-    d->png = d->rgb ? png_create_read_struct(PNG_LIBPNG_VER_STRING, d, on_error, on_warning) : NULL;
+    d->png = d->rgb ? png_create_read_struct(PNG_LIBPNG_VER_STRING, d, picture_read_on_error,
+                                             picture_read_on_warning)
+                    : NULL;
     d->info = d->png ? png_create_info_struct(d->png) : NULL;
     if (!d->info) snprintf(d->message, sizeof d->message, "out of memory");
     bool done = d->info && decode(d);
@@ -305,7 +307,7 @@ int picture_read(const char *name, struct sluice_picture *picture, bool *transpa
     *picture = (struct sluice_picture){.struct_size = sizeof *picture, .name = name};
     d.from = open_regular(name, e);
     if (!d.from) return e->code;
-    int status = read_header(&d, e);
+    int status = picture_read_header(&d, e);
     if (!status) status = decode_from(&d, e);
     fclose(d.from);
     if (status) return status;

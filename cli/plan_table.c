@@ -65,7 +65,7 @@ static const char *bound_in_words(const json_t *plan) {
     return bound;
 }
 
-static const json_t *denoise_stage(const json_t *plan) {
+static const json_t *plan_table_denoise_stage(const json_t *plan) {
     size_t i;
     json_t *stage;
     json_array_foreach(json_object_get(plan, "stages"), i, stage) {
@@ -76,14 +76,14 @@ static const json_t *denoise_stage(const json_t *plan) {
 
 /* Seconds of one step; 0 if no stage has steps or their time is not known. */
 static double step_seconds(const json_t *plan) {
-    const json_t *stage = denoise_stage(plan);
+    const json_t *stage = plan_table_denoise_stage(plan);
     double evaluations = field_number(stage, "evaluations");
     return evaluations > 0 ? field_number(stage, "seconds") / evaluations * field_number(stage, "groups") : 0;
 }
 
 /* Where the memory does not allow all of them at once. */
-static void print_groups(FILE *to, const json_t *plan) {
-    double groups = field_number(denoise_stage(plan), "groups");
+static void plan_table_print_groups(FILE *to, const json_t *plan) {
+    double groups = field_number(plan_table_denoise_stage(plan), "groups");
     if (groups > 1)
         fprintf(to, "images   %.0f in %.0f groups, one after another in every step\n",
                 field_number(json_object_get(plan, "request"), "batch"), groups);
@@ -96,7 +96,7 @@ static char *duration(double seconds, char out[32]) {
     return out;
 }
 
-static bool fits(const json_t *plan) {
+static bool plan_table_fits(const json_t *plan) {
     const json_t *peak = json_object_get(plan, "peak"), *budget = json_object_get(plan, "budget");
     return field_number(peak, "ram_bytes") <= field_number(budget, "ram_bytes") &&
            field_number(peak, "vram_bytes") <= field_number(budget, "vram_bytes");
@@ -151,7 +151,7 @@ static void print_advice(FILE *to, const json_t *plan) {
         print_one_advice(to, advice, step_seconds(plan));
         memory = memory || json_object_get(advice, "extra_bytes");
     }
-    if (!memory && fits(plan)) fprintf(to, "advice   more memory would not help\n");
+    if (!memory && plan_table_fits(plan)) fprintf(to, "advice   more memory would not help\n");
 }
 
 static void print_rates(FILE *to, const json_t *plan) {
@@ -216,7 +216,7 @@ int plan_table_print(FILE *to, const char *json, struct sluice_error *e) {
     print_memory(to, plan, "least", "least");
     print_assumed(to, plan);
     print_reads(to, plan);
-    print_groups(to, plan);
+    plan_table_print_groups(to, plan);
     print_time(to, plan);
     print_advice(to, plan);
     print_rates(to, plan);

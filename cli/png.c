@@ -22,13 +22,13 @@ struct encoder {
     char message[160];
 };
 
-static void on_error(png_structp png, png_const_charp message) {
+static void png_on_error(png_structp png, png_const_charp message) {
     struct encoder *encoder = png_get_error_ptr(png);
     snprintf(encoder->message, sizeof encoder->message, "%s", message);
     png_longjmp(png, 1);
 }
 
-static void on_warning(png_structp png, png_const_charp message) {
+static void png_on_warning(png_structp png, png_const_charp message) {
     (void)png;
     (void)message;
 }
@@ -88,7 +88,7 @@ static bool encode(struct encoder *encoder) {
 static int encode_to(FILE *to, const char *name, const struct sluice_image *image, const char *text,
                      struct sluice_error *e) {
     struct encoder encoder = {.to = to, .image = image, .utf8 = text};
-    encoder.png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &encoder, on_error, on_warning);
+    encoder.png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &encoder, png_on_error, png_on_warning);
     encoder.info = encoder.png ? png_create_info_struct(encoder.png) : NULL;
     encoder.latin1 = text ? to_latin1(text) : NULL;
     bool done = encoder.info && encode(&encoder);

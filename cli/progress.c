@@ -28,7 +28,7 @@ char *progress_bytes(double bytes, char *out) {
     return out;
 }
 
-static void describe(const struct sluice_progress *now, char *out, size_t out_bytes) {
+static void cli_progress_describe(const struct sluice_progress *now, char *out, size_t out_bytes) {
     char spent[32], left[32], read[32], step[40] = "";
     double waiting = now->seconds > 0 ? 100 * now->stall_seconds / now->seconds : 0;
     if (now->step > 0) snprintf(step, sizeof step, " %d/%d", now->step, now->of);
@@ -63,7 +63,7 @@ void progress_start(struct progress *progress, bool silent) {
 void progress_show(struct progress *progress, const struct sluice_progress *now) {
     char line[320];
     if (progress->silent || !is_time(progress, now)) return;
-    describe(now, line, sizeof line);
+    cli_progress_describe(now, line, sizeof line);
     snprintf(progress->stage, sizeof progress->stage, "%s", now->stage);
     progress->step = now->step;
     progress->shown_seconds = now->seconds;

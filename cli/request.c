@@ -9,15 +9,15 @@
 #include <string.h>
 #include <sys/random.h>
 
-static int refuse(const char *flag, const char *why, const char *found, const char *expected,
-                  struct sluice_error *e) {
+static int cli_request_refuse(const char *flag, const char *why, const char *found, const char *expected,
+                              struct sluice_error *e) {
     fail(e, SLUICE_USAGE, "%s", why);
     fail_where(e, "%s", flag);
     fail_found(e, "\"%s\"", found);
     return fail_expected(e, "%s", expected);
 }
 
-static int check_parts(const struct args *args, struct sluice_error *e) {
+static int cli_request_check_parts(const struct args *args, struct sluice_error *e) {
     const struct sluice_model_options *m = &args->model;
     bool decodes = args->operands[0] != NULL;
     /* Which parts a run needs is the library's to say; to decode it needs one of these. */
@@ -29,7 +29,7 @@ static int check_parts(const struct args *args, struct sluice_error *e) {
     return fail_expected(e, decodes ? "-m PATH, or --vae PATH" : "-m PATH, or a flag for every part");
 }
 
-static int check_prompt(const struct args *args, struct sluice_error *e) {
+static int cli_request_check_prompt(const struct args *args, struct sluice_error *e) {
     if (args->command->bit != GENERATE || args->prompt.text) return SLUICE_OK;
     fail(e, SLUICE_USAGE, "draw what?");
     fail_where(e, "sluice generate");
@@ -44,16 +44,17 @@ static int check_seeds(const struct args *args, struct sluice_error *e) {
 
 static int check_strength(const struct args *args, struct sluice_error *e) {
     if (!args_given(args, "--strength") || args->init_image) return SLUICE_OK;
-    return refuse("--strength", "there is no picture to leave", args->typed[flag_find("--strength") - flags],
-                  "--init-img FILE beside it", e);
+    return cli_request_refuse("--strength", "there is no picture to leave",
+                              args->typed[flag_find("--strength") - flags], "--init-img FILE beside it", e);
 }
 
 int request_check(const struct args *args, struct sluice_error *e) {
     for (int i = 0; i < n_flags; i++)
         if (args->given[i] && flags[i].refused)
-            return refuse(flags[i].name, flags[i].refused, args->typed[i], "a run without this flag", e);
-    int status = check_parts(args, e);
-    if (!status) status = check_prompt(args, e);
+            return cli_request_refuse(flags[i].name, flags[i].refused, args->typed[i],
+                                      "a run without this flag", e);
+    int status = cli_request_check_parts(args, e);
+    if (!status) status = cli_request_check_prompt(args, e);
     if (!status) status = check_seeds(args, e);
     if (!status) status = check_strength(args, e);
     return status;

@@ -12,7 +12,7 @@
 static atomic_flag last_line_taken = ATOMIC_FLAG_INIT;
 static atomic_bool live; /* the cursor stands behind a line without newline */
 
-static void put(const char *text, size_t bytes) {
+static void say_put(const char *text, size_t bytes) {
     while (bytes) {
         ssize_t done = write(STDERR_FILENO, text, bytes);
         if (done <= 0) return; /* nobody is left to be told */
@@ -35,7 +35,7 @@ static void put_line(const char *prefix, const char *text) {
     for (char *c = line + strlen(clear); c < line + bytes - 1; c++) {
         if ((unsigned char)*c < 32 || *c == 127) *c = ' ';
     }
-    put(line, (size_t)bytes);
+    say_put(line, (size_t)bytes);
     free(line);
 }
 
@@ -56,11 +56,11 @@ void say_live(const char *text) {
     char line[512];
     int bytes = snprintf(line, sizeof line, "\r\033[K%.*s", columns < 480 ? columns : 480, text);
     atomic_store(&live, true);
-    put(line, (size_t)bytes);
+    say_put(line, (size_t)bytes);
 }
 
 void say_live_end(void) {
-    if (atomic_exchange(&live, false)) put("\n", 1);
+    if (atomic_exchange(&live, false)) say_put("\n", 1);
 }
 
 void say_failure(const struct sluice_error *error) {
@@ -71,7 +71,7 @@ void say_failure(const struct sluice_error *error) {
 
 bool say_cancelled_in_handler(void) {
     if (atomic_flag_test_and_set(&last_line_taken)) return false;
-    if (atomic_exchange(&live, false)) put("\n", 1);
-    put("sluice: cancelled\n", 18);
+    if (atomic_exchange(&live, false)) say_put("\n", 1);
+    say_put("sluice: cancelled\n", 18);
     return true;
 }

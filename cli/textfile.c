@@ -16,7 +16,7 @@ const char *textfile_problem(int problem) {
     return problem == EPIPE ? "a pipe that nobody writes to" : strerror(problem);
 }
 
-static int unreadable(const char *path, const char *what, int problem, struct sluice_error *e) {
+static int textfile_unreadable(const char *path, const char *what, int problem, struct sluice_error *e) {
     fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "%s cannot be read", what);
     fail_where(e, "%s", path);
     return fail_found(e, "%s", textfile_problem(problem));
@@ -81,5 +81,5 @@ int textfile_read(const char *path, const char *what, size_t bytes_max, char **t
     if (!problem) return SLUICE_OK;
     free(*text);
     *text = NULL;
-    return unreadable(path, what, problem, e);
+    return textfile_unreadable(path, what, problem, e);
 }

@@ -35,7 +35,7 @@ static int print_tokens(const char *json, struct sluice_error *e) {
     return SLUICE_OK;
 }
 
-static int check_flags(const struct args *args, struct sluice_error *e) {
+static int tokenize_check_flags(const struct args *args, struct sluice_error *e) {
     bool model = args->model.model || args->model.n_parts || args->model.tokenizer;
     if (model && args->prompt.text) return SLUICE_OK;
     fail(e, SLUICE_USAGE, model ? "tokenize what?" : "with which tokenizer?");
@@ -46,7 +46,7 @@ static int check_flags(const struct args *args, struct sluice_error *e) {
 
 int tokenize_command(const struct args *args, struct sluice_error *e) {
     char *json = NULL;
-    int status = check_flags(args, e);
+    int status = tokenize_check_flags(args, e);
     if (!status) status = sluice_tokenize(&args->model, args->prompt.text, args->prompt.bytes, &json, e);
     if (!status && args->json) {
         puts(json);

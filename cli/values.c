@@ -18,7 +18,7 @@ static bool starts_number(const char *text) {
     return isdigit((unsigned char)*text) || (*text == '.' && isdigit((unsigned char)text[1]));
 }
 
-static bool is_plain(const char *text) {
+static bool values_is_plain(const char *text) {
     return starts_number(text) && !strpbrk(text, "xXpP");
 }
 
@@ -27,7 +27,7 @@ int value_whole(const struct flag *flag, const char *text, int *out, struct slui
     errno = 0;
     long long value = strtoll(text, &end, 10);
     snprintf(expected, sizeof expected, "a whole number from %.0f to %.0f", flag->least, flag->most);
-    if (!is_plain(text) || *end || errno || (double)value < flag->least || (double)value > flag->most)
+    if (!values_is_plain(text) || *end || errno || (double)value < flag->least || (double)value > flag->most)
         return fail_value(e, flag->name, text, expected);
     *out = (int)value;
     return SLUICE_OK;
@@ -37,7 +37,7 @@ int value_real(const struct flag *flag, const char *text, double *out, struct sl
     char expected[96], *end;
     double value = strtod(text, &end);
     snprintf(expected, sizeof expected, "a number from %g to %g", flag->least, flag->most);
-    if (!is_plain(text) || *end || !isfinite(value) || value < flag->least || value > flag->most)
+    if (!values_is_plain(text) || *end || !isfinite(value) || value < flag->least || value > flag->most)
         return fail_value(e, flag->name, text, expected);
     *out = value;
     return SLUICE_OK;
@@ -48,7 +48,7 @@ int value_seed(const struct flag *flag, const char *text, struct seed *out, stru
     errno = 0;
     /* Up to 2^63-1, not 2^64-1: the report carries the seed as a JSON integer. */
     long long value = strtoll(text, &end, 10);
-    if (!is_plain(text) || *end || errno || value < -1)
+    if (!values_is_plain(text) || *end || errno || value < -1)
         return fail_value(e, flag->name, text,
                           "a whole number from 0 to 9223372036854775807, or -1 to draw one");
     out->random = value < 0;

@@ -208,7 +208,7 @@ struct sluice_request {
                               the CPU, bf16 on a GPU */
     const char *init_latent; /* safetensors file with the initial noise (tensor "latent"), or NULL */
     const char *save_latent; /* where to write the final latents, or NULL: NAME.tmp.PID, then renamed */
-    const char *dump;        /* an existing folder for every ring, or NULL */
+    const char *dump;        /* an existing folder for what a reference is compared by, or NULL */
     const char *plan;        /* JSON text of a plan to run exactly, or NULL */
     int64_t max_ram_bytes; /* budget for a process that holds nothing but the library: its own bytes and 12 to
                               15 MiB for the bare process; what else a program holds comes on top. 0: what is

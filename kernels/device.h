@@ -34,10 +34,11 @@ struct op_cost {
 
 struct device;
 
-/* Memory and order of a device that does not compute in the host's memory. Two queues run beside each other:
- * operators, in the order of run(), and copies from host memory, in the order of copy(). A mark is a place in
- * the first, a ticket one in the second; 0 is the beginning of both, behind which nobody waits. Functions may
- * be called from several threads, but mark and await_copy only from the one that runs operators. */
+/* Memory and queues of a device that does not compute in the host's memory. Two queues run beside each other:
+ * operators, in the order of run(), and copies from host memory, in the order of copy(). An event is a place
+ * in the first, a fence one in the second; 0 is the beginning of both, behind which nobody waits. Functions
+ * may be called from several threads, but record_event and await_copy only from the one that runs
+ * operators. */
 struct device_memory {
     /* Address space, then pages within it (multiples of 4,096 bytes), as sys does for the host. */
     void *(*reserve)(struct device *device, size_t bytes);
@@ -45,16 +46,16 @@ struct device_memory {
     void (*decommit)(struct device *device, void *memory, size_t bytes);
     void (*unreserve)(struct device *device, void *memory, size_t bytes);
     /* The place behind all operators so far. */
-    uint64_t (*mark)(struct device *device);
-    /* Queues a copy that begins after the mark; from stays untouched until its ticket has passed. What is
+    uint64_t (*record_event)(struct device *device);
+    /* Queues a copy that begins after the event; from stays untouched until its fence has passed. What is
      * copied lies within one range that was pinned in one call, or outside of all of them: drivers refuse
      * anything else. */
-    uint64_t (*copy)(struct device *device, void *to, const void *from, size_t bytes, uint64_t mark);
+    uint64_t (*copy)(struct device *device, void *to, const void *from, size_t bytes, uint64_t event);
     /* Operators from here on wait for the copy. Returns the seconds that they wait, if that is known by now.
      */
-    double (*await_copy)(struct device *device, uint64_t ticket);
+    double (*await_copy)(struct device *device, uint64_t fence);
     /* The host waits for the copy. */
-    void (*wait_copy)(struct device *device, uint64_t ticket);
+    void (*wait_copy)(struct device *device, uint64_t fence);
     /* The host waits for both queues. What has failed surfaces at the next wait() or run(). */
     void (*finish)(struct device *device);
 

@@ -28,7 +28,7 @@ static const char *const names[N_OP_KINDS] = {
     [OP_LINEAR] = "linear",
     [OP_LINEAR_FEW] = "linear_few",
     [OP_ATTENTION] = "attention",
-    [OP_DISTANCE_BIAS] = "distance_bias",
+    [OP_RELATIVE_BIAS] = "relative_bias",
     [OP_RMS_NORM] = "rms_norm",
     [OP_LAYER_NORM] = "layer_norm",
     [OP_GROUP_STATISTICS] = "group_statistics",
@@ -37,8 +37,8 @@ static const char *const names[N_OP_KINDS] = {
     [OP_ROPE] = "rope",
     [OP_GLU] = "glu",
     [OP_ADD] = "add",
-    [OP_WIDEN] = "widen",
-    [OP_REPEAT_ROW] = "repeat_row",
+    [OP_COPY] = "copy",
+    [OP_BROADCAST_ROW] = "broadcast_row",
     [OP_PATCHIFY] = "patchify",
     [OP_UNPATCHIFY] = "unpatchify",
     [OP_TIMESTEP] = "timestep",
@@ -95,8 +95,8 @@ static bool sound(const struct tensor *t) {
 }
 
 /* Of one of these types, with these dimensions (-1: any). */
-static void check_tensor(struct check *c, const char *what, const struct tensor *t, enum elements elements,
-                         int rank, const int64_t *dim) {
+static void ops_check_tensor(struct check *c, const char *what, const struct tensor *t,
+                             enum elements elements, int rank, const int64_t *dim) {
     if (!c->ok) return;
     bool fits = t->rank == rank && elements_are(t->dtype, elements) && sound(t);
     for (int i = 0; fits && i < rank; i++) fits = dim[i] < 0 || t->dim[i] == dim[i];
@@ -130,7 +130,7 @@ static void check_true(struct check *c, bool fits, const char *what, const struc
 static void check_vector(struct check *c, const char *what, const struct tensor *t, int64_t n,
                          bool optional) {
     if (optional && t->rank == 0) return;
-    check_tensor(c, what, t, WEIGHTS, 1, DIMS(n));
+    ops_check_tensor(c, what, t, WEIGHTS, 1, DIMS(n));
 }
 
 /* f32 of the same dimensions as another. */
@@ -138,11 +138,11 @@ static void check_like(struct check *c, const char *what, const struct tensor *t
                        const struct tensor *other) {
     int64_t dim[TENSOR_RANK_MAX];
     for (int i = 0; i < other->rank; i++) dim[i] = other->dim[i];
-    check_tensor(c, what, t, F32, other->rank, dim);
+    ops_check_tensor(c, what, t, F32, other->rank, dim);
 }
 
 /* f32 of any rank but 0. */
-static void check_rows(struct check *c, const char *what, const struct tensor *t) {
+static void ops_check_rows(struct check *c, const char *what, const struct tensor *t) {
     check_true(c, t->rank >= 1 && t->dtype == DTYPE_F32 && sound(t), what, t, "F32 rows, rank at least 1");
 }
 
@@ -196,7 +196,7 @@ static bool await_operands(struct context *x, const struct op *op) {
     return true;
 }
 
-static void dispatch(struct check *c, const struct op *op) {
+static void ops_dispatch(struct check *c, const struct op *op) {
     struct context *x = c->x;
     if (!c->ok || (x->tick && !x->tick(x->tick_user))) return;
     struct op_cost cost = {0};
@@ -235,13 +235,13 @@ static void check_epilogue(struct check *c, const struct tensor *out, const stru
 void op_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e) {
     struct check c = check_begin(x, OP_LINEAR);
-    check_tensor(&c, "in", &in, F32, 2, DIMS(-1, -1));
-    check_tensor(&c, "weight", &weight, WEIGHTS, 2, DIMS(-1, in.dim[1]));
+    ops_check_tensor(&c, "in", &in, F32, 2, DIMS(-1, -1));
+    ops_check_tensor(&c, "weight", &weight, WEIGHTS, 2, DIMS(-1, in.dim[1]));
     check_packed(&c, "weight", &weight);
-    check_tensor(&c, "out", &out, F32, 2, DIMS(in.dim[0], weight.dim[0]));
+    ops_check_tensor(&c, "out", &out, F32, 2, DIMS(in.dim[0], weight.dim[0]));
     check_epilogue(&c, &out, &e.bias, &e.residual);
     check_vector(&c, "gate", &e.gate, out.dim[1], true);
-    dispatch(
+    ops_dispatch(
         &c, &(struct op){
                 .kind = OP_LINEAR, .out = out, .in = {in, weight}, .epilogue = e, .precision = x->precision});
 }
@@ -249,37 +249,38 @@ void op_linear(struct context *x, struct tensor out, struct tensor in, struct te
 void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                    struct tensor bias, enum activation activation) {
     struct check c = check_begin(x, OP_LINEAR_FEW);
-    check_tensor(&c, "in", &in, F32, 2, DIMS(-1, -1));
-    check_tensor(&c, "weight", &weight, WEIGHTS, 2, DIMS(-1, in.dim[1]));
+    ops_check_tensor(&c, "in", &in, F32, 2, DIMS(-1, -1));
+    ops_check_tensor(&c, "weight", &weight, WEIGHTS, 2, DIMS(-1, in.dim[1]));
     check_packed(&c, "weight", &weight);
-    check_tensor(&c, "out", &out, F32, 2, DIMS(in.dim[0], weight.dim[0]));
+    ops_check_tensor(&c, "out", &out, F32, 2, DIMS(in.dim[0], weight.dim[0]));
     check_vector(&c, "bias", &bias, out.dim[1], true);
-    dispatch(&c, &(struct op){
-                     .kind = OP_LINEAR_FEW, .out = out, .in = {in, weight, bias}, .activation = activation});
+    ops_dispatch(
+        &c,
+        &(struct op){.kind = OP_LINEAR_FEW, .out = out, .in = {in, weight, bias}, .activation = activation});
 }
 
 void op_attention(struct context *x, struct tensor out, struct tensor q, struct tensor k, struct tensor v,
                   struct heads heads) {
     struct check c = check_begin(x, OP_ATTENTION);
-    check_tensor(&c, "q", &q, F32, 2, DIMS(-1, -1));
+    ops_check_tensor(&c, "q", &q, F32, 2, DIMS(-1, -1));
     check_true(&c, heads.queries > 0 && heads.keys > 0 && heads.queries % heads.keys == 0, "heads", &q,
                "a multiple of the key heads");
     check_true(&c, c.ok && q.dim[1] % heads.queries == 0 && q.dim[1] / heads.queries <= 512, "q", &q,
                "heads of at most 512 columns");
     int64_t columns = c.ok ? (int64_t)q.dim[1] / heads.queries * heads.keys : 0;
-    check_tensor(&c, "k", &k, F32, 2, DIMS(-1, columns));
-    check_tensor(&c, "v", &v, F32, 2, DIMS(k.dim[0], columns));
+    ops_check_tensor(&c, "k", &k, F32, 2, DIMS(-1, columns));
+    ops_check_tensor(&c, "v", &v, F32, 2, DIMS(k.dim[0], columns));
     check_like(&c, "out", &out, &q);
     check_true(&c, !heads.causal || k.dim[0] >= q.dim[0], "k", &k, "at least as many keys as queries");
-    if (heads.distance_bias.rank)
-        check_tensor(&c, "distance bias", &heads.distance_bias, F32, 2,
-                     DIMS(heads.queries, (int64_t)q.dim[0] + k.dim[0] - 1));
-    dispatch(&c, &(struct op){.kind = OP_ATTENTION,
-                              .out = out,
-                              .in = {q, k, v, heads.distance_bias},
-                              .n = heads.queries,
-                              .scale = heads.scale,
-                              .causal = heads.causal});
+    if (heads.relative_bias.rank)
+        ops_check_tensor(&c, "relative bias", &heads.relative_bias, F32, 2,
+                         DIMS(heads.queries, (int64_t)q.dim[0] + k.dim[0] - 1));
+    ops_dispatch(&c, &(struct op){.kind = OP_ATTENTION,
+                                  .out = out,
+                                  .in = {q, k, v, heads.relative_bias},
+                                  .n = heads.queries,
+                                  .scale = heads.scale,
+                                  .causal = heads.causal});
 }
 
 /* Places by logarithm in f32, step by step as PyTorch rounds them; the logarithm itself is taken in double
@@ -293,24 +294,24 @@ int32_t distance_bucket(int32_t distance, int32_t n_buckets, int32_t max_distanc
     return after + (part < (float)(half - exact) ? exact + (int32_t)part : half - 1);
 }
 
-void op_distance_bias(struct context *x, struct tensor out, struct tensor table,
+void op_relative_bias(struct context *x, struct tensor out, struct tensor table,
                       struct distance_buckets buckets) {
-    struct check c = check_begin(x, OP_DISTANCE_BIAS);
-    check_tensor(&c, "table", &table, WEIGHTS, 2, DIMS(-1, -1));
+    struct check c = check_begin(x, OP_RELATIVE_BIAS);
+    ops_check_tensor(&c, "table", &table, WEIGHTS, 2, DIMS(-1, -1));
     check_packed(&c, "table", &table);
     check_true(&c, table.dim[0] % 4 == 0 && table.dim[0] <= 128 && buckets.max_distance > table.dim[0] / 4,
                "table", &table, "a multiple of 4 buckets, at most 128, that do not end before max_distance");
-    check_tensor(&c, "out", &out, F32, 2, DIMS(table.dim[1], -1));
+    ops_check_tensor(&c, "out", &out, F32, 2, DIMS(table.dim[1], -1));
     check_true(&c, out.dim[1] % 2 == 1, "out", &out, "an odd number of distances");
-    dispatch(&c,
-             &(struct op){
-                 .kind = OP_DISTANCE_BIAS, .out = out, .in = {table}, .max_distance = buckets.max_distance});
+    ops_dispatch(
+        &c, &(struct op){
+                .kind = OP_RELATIVE_BIAS, .out = out, .in = {table}, .max_distance = buckets.max_distance});
 }
 
 void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct tensor weight, float eps,
                  struct modulation m) {
     struct check c = check_begin(x, OP_RMS_NORM);
-    check_rows(&c, "in", &in);
+    ops_check_rows(&c, "in", &in);
     check_like(&c, "out", &out, &in);
     check_vector(&c, "weight", &weight, -1, false);
     check_true(&c, c.ok && tensor_columns(&in) % weight.dim[0] == 0, "in", &in,
@@ -318,45 +319,45 @@ void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct 
     check_vector(&c, "scale", &m.scale, weight.dim[0], true);
     check_vector(&c, "gate", &m.gate, weight.dim[0], true);
     if (m.base.rank) check_like(&c, "base", &m.base, &in);
-    dispatch(&c,
-             &(struct op){.kind = OP_RMS_NORM, .out = out, .in = {in, weight}, .eps = eps, .modulation = m});
+    ops_dispatch(
+        &c, &(struct op){.kind = OP_RMS_NORM, .out = out, .in = {in, weight}, .eps = eps, .modulation = m});
 }
 
 void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struct affine affine, float eps) {
     struct check c = check_begin(x, OP_LAYER_NORM);
-    check_rows(&c, "in", &in);
+    ops_check_rows(&c, "in", &in);
     check_like(&c, "out", &out, &in);
     check_vector(&c, "weight", &affine.weight, tensor_columns(&in), true);
     check_vector(&c, "bias", &affine.bias, tensor_columns(&in), true);
     check_vector(&c, "scale", &affine.scale, tensor_columns(&in), true);
     check_vector(&c, "shift", &affine.shift, tensor_columns(&in), true);
-    dispatch(&c, &(struct op){.kind = OP_LAYER_NORM,
-                              .out = out,
-                              .in = {in, affine.weight, affine.bias, affine.scale, affine.shift},
-                              .eps = eps});
+    ops_dispatch(&c, &(struct op){.kind = OP_LAYER_NORM,
+                                  .out = out,
+                                  .in = {in, affine.weight, affine.bias, affine.scale, affine.shift},
+                                  .eps = eps});
 }
 
 void op_group_statistics(struct context *x, struct tensor out, struct tensor in, struct rows_before before,
                          int groups, float eps) {
     struct check c = check_begin(x, OP_GROUP_STATISTICS);
-    check_tensor(&c, "in", &in, F32, 3, DIMS(-1, -1, -1));
+    ops_check_tensor(&c, "in", &in, F32, 3, DIMS(-1, -1, -1));
     check_true(&c, c.ok && groups > 0 && in.dim[2] % groups == 0, "in", &in, "channels in whole groups");
-    check_tensor(&c, "out", &out, F32, 2, DIMS(groups, 2));
+    ops_check_tensor(&c, "out", &out, F32, 2, DIMS(groups, 2));
     check_packed(&c, "out", &out);
-    if (before.sums.rank) check_tensor(&c, "sums", &before.sums, F64, 2, DIMS(groups, 2));
+    if (before.sums.rank) ops_check_tensor(&c, "sums", &before.sums, F64, 2, DIMS(groups, 2));
     if (before.sums.rank) check_packed(&c, "sums", &before.sums);
     check_true(&c, before.rows >= 0 && (before.sums.rank || !before.rows), "rows before", &in,
                "none without sums");
-    dispatch(&c, &(struct op){.kind = OP_GROUP_STATISTICS,
-                              .out = out,
-                              .in = {in, before.sums},
-                              .n = groups,
-                              .eps = eps,
-                              .rows_before = before.rows});
+    ops_dispatch(&c, &(struct op){.kind = OP_GROUP_STATISTICS,
+                                  .out = out,
+                                  .in = {in, before.sums},
+                                  .n = groups,
+                                  .eps = eps,
+                                  .rows_before = before.rows});
 }
 
 static void check_group_norm(struct check *c, const struct group_norm *norm, int64_t channels) {
-    check_tensor(c, "statistics", &norm->statistics, F32, 2, DIMS(-1, 2));
+    ops_check_tensor(c, "statistics", &norm->statistics, F32, 2, DIMS(-1, 2));
     check_packed(c, "statistics", &norm->statistics);
     check_true(c, c->ok && channels % norm->statistics.dim[0] == 0, "statistics", &norm->statistics,
                "as many groups as divide the channels");
@@ -366,10 +367,10 @@ static void check_group_norm(struct check *c, const struct group_norm *norm, int
 
 void op_group_norm(struct context *x, struct tensor out, struct tensor in, struct group_norm norm) {
     struct check c = check_begin(x, OP_GROUP_NORM);
-    check_rows(&c, "in", &in);
+    ops_check_rows(&c, "in", &in);
     check_like(&c, "out", &out, &in);
     check_group_norm(&c, &norm, tensor_columns(&in));
-    dispatch(&c, &(struct op){.kind = OP_GROUP_NORM, .out = out, .in = {in}, .group_norm = norm});
+    ops_dispatch(&c, &(struct op){.kind = OP_GROUP_NORM, .out = out, .in = {in}, .group_norm = norm});
 }
 
 void op_rope_table(struct context *x, struct tensor out, const struct rope_options *options) {
@@ -388,91 +389,91 @@ void op_rope_table(struct context *x, struct tensor out, const struct rope_optio
         tokens += n;
     }
     check_true(&c, fits, "axes or grids", &out, "1 to 3 even axes, 1 to 4 grids that are not empty");
-    check_tensor(&c, "out", &out, F32, 3, DIMS(tokens, pairs, 2));
+    ops_check_tensor(&c, "out", &out, F32, 3, DIMS(tokens, pairs, 2));
     check_packed(&c, "out", &out);
-    dispatch(&c, &(struct op){.kind = OP_ROPE_TABLE, .out = out, .rope = *options});
+    ops_dispatch(&c, &(struct op){.kind = OP_ROPE_TABLE, .out = out, .rope = *options});
 }
 
 void op_rope(struct context *x, struct tensor inout, struct tensor table, int heads, enum rope_pairs pairs) {
     struct check c = check_begin(x, OP_ROPE);
-    check_tensor(&c, "inout", &inout, F32, 2, DIMS(-1, -1));
+    ops_check_tensor(&c, "inout", &inout, F32, 2, DIMS(-1, -1));
     check_true(&c, c.ok && heads > 0 && inout.dim[1] % (2 * heads) == 0, "inout", &inout,
                "heads of even size");
-    check_tensor(&c, "table", &table, F32, 3, DIMS(inout.dim[0], c.ok ? inout.dim[1] / heads / 2 : 0, 2));
+    ops_check_tensor(&c, "table", &table, F32, 3, DIMS(inout.dim[0], c.ok ? inout.dim[1] / heads / 2 : 0, 2));
     check_packed(&c, "table", &table);
-    dispatch(&c, &(struct op){.kind = OP_ROPE, .out = inout, .in = {table}, .n = heads, .pairs = pairs});
+    ops_dispatch(&c, &(struct op){.kind = OP_ROPE, .out = inout, .in = {table}, .n = heads, .pairs = pairs});
 }
 
 void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor b,
             enum activation activation) {
     struct check c = check_begin(x, OP_GLU);
-    check_rows(&c, "a", &a);
+    ops_check_rows(&c, "a", &a);
     check_like(&c, "b", &b, &a);
     check_like(&c, "out", &out, &a);
-    dispatch(&c, &(struct op){.kind = OP_GLU, .out = out, .in = {a, b}, .activation = activation});
+    ops_dispatch(&c, &(struct op){.kind = OP_GLU, .out = out, .in = {a, b}, .activation = activation});
 }
 
 void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor b) {
     struct check c = check_begin(x, OP_ADD);
-    check_rows(&c, "a", &a);
+    ops_check_rows(&c, "a", &a);
     check_like(&c, "out", &out, &a);
     int64_t dim[TENSOR_RANK_MAX];
     for (int i = 0; i < a.rank; i++) dim[i] = i + 1 < a.rank && tensor_rows(&b) == 1 ? 1 : a.dim[i];
-    check_tensor(&c, "b", &b, WEIGHTS, a.rank, dim);
-    dispatch(&c, &(struct op){.kind = OP_ADD, .out = out, .in = {a, b}});
+    ops_check_tensor(&c, "b", &b, WEIGHTS, a.rank, dim);
+    ops_dispatch(&c, &(struct op){.kind = OP_ADD, .out = out, .in = {a, b}});
 }
 
-void op_widen(struct context *x, struct tensor out, struct tensor in) {
-    struct check c = check_begin(x, OP_WIDEN);
-    check_rows(&c, "out", &out);
+void op_copy(struct context *x, struct tensor out, struct tensor in) {
+    struct check c = check_begin(x, OP_COPY);
+    ops_check_rows(&c, "out", &out);
     int64_t dim[TENSOR_RANK_MAX];
     for (int i = 0; i < out.rank; i++) dim[i] = out.dim[i];
-    check_tensor(&c, "in", &in, WEIGHTS, out.rank, dim);
-    dispatch(&c, &(struct op){.kind = OP_WIDEN, .out = out, .in = {in}});
+    ops_check_tensor(&c, "in", &in, WEIGHTS, out.rank, dim);
+    ops_dispatch(&c, &(struct op){.kind = OP_COPY, .out = out, .in = {in}});
 }
 
-void op_repeat_row(struct context *x, struct tensor out, struct tensor row) {
-    struct check c = check_begin(x, OP_REPEAT_ROW);
-    check_tensor(&c, "out", &out, F32, 2, DIMS(-1, -1));
-    check_tensor(&c, "row", &row, WEIGHTS, 2, DIMS(1, out.dim[1]));
-    dispatch(&c, &(struct op){.kind = OP_REPEAT_ROW, .out = out, .in = {row}});
+void op_broadcast_row(struct context *x, struct tensor out, struct tensor row) {
+    struct check c = check_begin(x, OP_BROADCAST_ROW);
+    ops_check_tensor(&c, "out", &out, F32, 2, DIMS(-1, -1));
+    ops_check_tensor(&c, "row", &row, WEIGHTS, 2, DIMS(1, out.dim[1]));
+    ops_dispatch(&c, &(struct op){.kind = OP_BROADCAST_ROW, .out = out, .in = {row}});
 }
 
 static void check_patches(struct check *c, const struct tensor *tokens, const struct tensor *latent,
                           int patch) {
-    check_tensor(c, "latent", latent, F32, 3, DIMS(-1, -1, -1));
+    ops_check_tensor(c, "latent", latent, F32, 3, DIMS(-1, -1, -1));
     check_true(c, c->ok && patch > 0 && latent->dim[1] % patch == 0 && latent->dim[2] % patch == 0, "latent",
                latent, "rows and columns in whole patches");
     if (!c->ok) return;
     int64_t n = (int64_t)(latent->dim[1] / patch) * (latent->dim[2] / patch);
-    check_tensor(c, "tokens", tokens, F32, 2, DIMS(n, (int64_t)patch * patch * latent->dim[0]));
+    ops_check_tensor(c, "tokens", tokens, F32, 2, DIMS(n, (int64_t)patch * patch * latent->dim[0]));
 }
 
 void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, int patch,
                  enum patch_order order) {
     struct check c = check_begin(x, OP_PATCHIFY);
     check_patches(&c, &tokens, &latent, patch);
-    dispatch(&c,
-             &(struct op){.kind = OP_PATCHIFY, .out = tokens, .in = {latent}, .n = patch, .order = order});
+    ops_dispatch(
+        &c, &(struct op){.kind = OP_PATCHIFY, .out = tokens, .in = {latent}, .n = patch, .order = order});
 }
 
 void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens, int patch,
                    enum patch_order order, float factor) {
     struct check c = check_begin(x, OP_UNPATCHIFY);
     check_patches(&c, &tokens, &latent, patch);
-    dispatch(&c, &(struct op){.kind = OP_UNPATCHIFY,
-                              .out = latent,
-                              .in = {tokens},
-                              .n = patch,
-                              .order = order,
-                              .scale = factor});
+    ops_dispatch(&c, &(struct op){.kind = OP_UNPATCHIFY,
+                                  .out = latent,
+                                  .in = {tokens},
+                                  .n = patch,
+                                  .order = order,
+                                  .scale = factor});
 }
 
 void op_timestep(struct context *x, struct tensor out, float t) {
     struct check c = check_begin(x, OP_TIMESTEP);
-    check_tensor(&c, "out", &out, F32, 2, DIMS(1, -1));
+    ops_check_tensor(&c, "out", &out, F32, 2, DIMS(1, -1));
     check_true(&c, out.dim[1] % 2 == 0, "out", &out, "an even number of columns");
-    dispatch(&c, &(struct op){.kind = OP_TIMESTEP, .out = out, .scale = t});
+    ops_dispatch(&c, &(struct op){.kind = OP_TIMESTEP, .out = out, .scale = t});
 }
 
 /* 8,192 pixels: what a band reads and writes stays in the cache of a core, and keeps all of them busy. */
@@ -541,13 +542,13 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
                struct epilogue e, struct conv_options options) {
     struct check c = check_begin(x, OP_CONV2D);
     int64_t up = options.upsample, first = options.first_row, stride = options.stride == 2 ? 2 : 1;
-    check_tensor(&c, "in", &in, F32, 3, DIMS(-1, -1, -1));
+    ops_check_tensor(&c, "in", &in, F32, 3, DIMS(-1, -1, -1));
     check_true(&c, up == 1 || up == 2, "upsample", &in, "1 or 2");
-    check_tensor(&c, "weight", &weight, WEIGHTS, 4, DIMS(-1, in.dim[2], -1, weight.dim[2]));
+    ops_check_tensor(&c, "weight", &weight, WEIGHTS, 4, DIMS(-1, in.dim[2], -1, weight.dim[2]));
     check_packed(&c, "weight", &weight);
     check_true(&c, weight.dim[2] == 1 || weight.dim[2] == 3, "weight", &weight, "a kernel of 1 or 3");
     check_stride(&c, &in, &weight, &e, &options);
-    check_tensor(&c, "out", &out, F32, 3, DIMS(-1, in.dim[1] * up / stride, weight.dim[0]));
+    ops_check_tensor(&c, "out", &out, F32, 3, DIMS(-1, in.dim[1] * up / stride, weight.dim[0]));
     check_true(&c,
                first >= 0 && ((up == 1 && stride == 1) || !first) &&
                    first + out.dim[0] <= in.dim[0] * up / stride,
@@ -558,25 +559,26 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
                "bias and residual alone");
     check_overlap(&c, &out, &in, &e.residual, &options, weight.dim[2] / 2);
     if (options.norm.statistics.rank) check_group_norm(&c, &options.norm, in.dim[2]);
-    dispatch(&c, &(struct op){
-                     .kind = OP_CONV2D, .out = out, .in = {in, weight, e.bias, e.residual}, .conv = options});
+    ops_dispatch(
+        &c,
+        &(struct op){.kind = OP_CONV2D, .out = out, .in = {in, weight, e.bias, e.residual}, .conv = options});
 }
 
 void op_latent_to_image(struct context *x, struct tensor out, struct tensor latent,
                         struct latent_format format) {
     struct check c = check_begin(x, OP_LATENT_TO_IMAGE);
-    check_tensor(&c, "latent", &latent, F32, 3, DIMS(-1, -1, -1));
-    check_tensor(&c, "out", &out, F32, 3, DIMS(latent.dim[1], latent.dim[2], latent.dim[0]));
+    ops_check_tensor(&c, "latent", &latent, F32, 3, DIMS(-1, -1, -1));
+    ops_check_tensor(&c, "out", &out, F32, 3, DIMS(latent.dim[1], latent.dim[2], latent.dim[0]));
     check_true(&c, format.n == 1 || (format.n == latent.dim[0] && format.n <= LATENT_VALUES_MAX), "format",
                &latent, "a scale and a shift a channel, or one for all");
-    dispatch(&c, &(struct op){.kind = OP_LATENT_TO_IMAGE, .out = out, .in = {latent}, .format = format});
+    ops_dispatch(&c, &(struct op){.kind = OP_LATENT_TO_IMAGE, .out = out, .in = {latent}, .format = format});
 }
 
 void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in) {
     struct check c = check_begin(x, OP_IMAGE_TO_RGB);
-    check_tensor(&c, "in", &in, F32, 3, DIMS(-1, -1, -1));
-    check_tensor(&c, "out", &out, U8, 3, DIMS(in.dim[0], in.dim[1], in.dim[2]));
-    dispatch(&c, &(struct op){.kind = OP_IMAGE_TO_RGB, .out = out, .in = {in}});
+    ops_check_tensor(&c, "in", &in, F32, 3, DIMS(-1, -1, -1));
+    ops_check_tensor(&c, "out", &out, U8, 3, DIMS(in.dim[0], in.dim[1], in.dim[2]));
+    ops_dispatch(&c, &(struct op){.kind = OP_IMAGE_TO_RGB, .out = out, .in = {in}});
 }
 
 /* Of the operators that do a fixed small amount of work for each output; 0: moves only. */

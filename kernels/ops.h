@@ -17,7 +17,7 @@ enum op_kind {
     OP_LINEAR_FEW, /* out = act(in) . weight^T + bias for conditioning rows, one fixed order a row (R4) */
     OP_ATTENTION, /* out[T,H,D] = softmax(scale q k^T + bias of distance) v, grouped heads, optionally causal;
                      out may be q */
-    OP_DISTANCE_BIAS,    /* out[H,2T-1]: row h, place d + T - 1 is table[bucket of d = key - query][h] (T5) */
+    OP_RELATIVE_BIAS,    /* out[H,2T-1]: row h, place d + T - 1 is table[bucket of d = key - query][h] (T5) */
     OP_RMS_NORM,         /* out = base + gate * (in / sqrt(mean(in^2) + eps) * weight * (1 + scale)) */
     OP_LAYER_NORM,       /* out = ((in - mean) / sqrt(var + eps) * weight + bias) * (1 + scale) + shift */
     OP_GROUP_STATISTICS, /* out[groups,2] = mean and 1/sqrt(var + eps) of in[Y,X,C], and of the rows before
@@ -27,8 +27,8 @@ enum op_kind {
     OP_ROPE,             /* rotates pairs of in[T,H,D] in place by the table: (2i,2i+1) or (i,i+D/2) */
     OP_GLU,              /* out = act(a) * b */
     OP_ADD,              /* out = a + b */
-    OP_WIDEN,            /* out[f32] = in, of any weight's type */
-    OP_REPEAT_ROW,       /* every row of out[T,C] = in[1,C] */
+    OP_COPY,             /* out[f32] = in, of any weight's type */
+    OP_BROADCAST_ROW,    /* every row of out[T,C] = in[1,C] */
     OP_PATCHIFY,         /* tokens[Y/p*X/p, p*p*C], order (py,px,c) or (c,py,px), from latent[C,Y,X] */
     OP_UNPATCHIFY,       /* the way back, times factor */
     OP_TIMESTEP,         /* out[1,D] = cos(t f), sin(t f), f_i = 10000^(-i/(D/2)) */
@@ -69,7 +69,7 @@ struct heads {
     int queries, keys; /* heads of each; queries a multiple of keys */
     float scale;
     bool causal;                 /* needs S >= T: row t sees keys up to S - T + t */
-    struct tensor distance_bias; /* [queries, T+S-1] or absent: added to the score of query t and key s is
+    struct tensor relative_bias; /* [queries, T+S-1] or absent: added to the score of query t and key s is
                                     place s - t + T - 1 */
 };
 
@@ -146,7 +146,7 @@ struct op {
         enum rope_pairs pairs;       /* rope */
         enum patch_order order;      /* patchify, unpatchify */
         int32_t rows_before;         /* group_statistics, whose sums are in[1] */
-        int32_t max_distance;        /* distance_bias */
+        int32_t max_distance;        /* relative_bias */
         struct latent_format format; /* latent_to_image */
     };
     float scale; /* attention's; unpatchify's factor; timestep's t */
@@ -169,7 +169,7 @@ void op_attention(struct context *x, struct tensor out, struct tensor q, struct 
                   struct heads heads);
 /* out [H,2T-1], table [buckets,H] with a multiple of 4 buckets, at most 128. Distances fall into buckets as
  * in transformers 5, models/t5/modeling_t5.py, _relative_position_bucket, in f32. */
-void op_distance_bias(struct context *x, struct tensor out, struct tensor table,
+void op_relative_bias(struct context *x, struct tensor out, struct tensor table,
                       struct distance_buckets buckets);
 /* Which bucket a distance of key minus query falls into: the host's part of the above, a pure function. */
 int32_t distance_bucket(int32_t distance, int32_t n_buckets, int32_t max_distance);
@@ -195,8 +195,8 @@ void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor
  * as a. */
 void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor b);
 /* Rows may be strided. */
-void op_widen(struct context *x, struct tensor out, struct tensor in);
-void op_repeat_row(struct context *x, struct tensor out, struct tensor row);
+void op_copy(struct context *x, struct tensor out, struct tensor in);
+void op_broadcast_row(struct context *x, struct tensor out, struct tensor row);
 /* Rows of tokens may be strided. */
 void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, int patch,
                  enum patch_order order);

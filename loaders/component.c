@@ -30,12 +30,13 @@ struct sharding {
     uint64_t claimed_bytes; /* metadata.total_size, or 0 */
 };
 
-static enum status fail_at(const struct json_text *at, enum status code, const char *what, struct error *e) {
+static enum status component_fail_at(const struct json_text *at, enum status code, const char *what,
+                                     struct error *e) {
     error_set(e, code, "%s", what);
     return error_where(e, "%s, byte %" PRIu64, at->path, at->offset);
 }
 
-static enum status fail_memory(const char *path, struct error *e) {
+static enum status component_fail_memory(const char *path, struct error *e) {
     error_set(e, MEMORY, "no memory for a component's index");
     return error_where(e, "%s", path);
 }
@@ -54,16 +55,18 @@ static bool path_escapes(const char *name, size_t bytes) {
 /* *json is the string; LIMIT, META, BOUNDS if it cannot be a shard's name. */
 static enum status decode_shard_name(const struct json_text *value, json_t **json, struct error *e) {
     *json = NULL;
-    if (json_first_char(value) != '"') return fail_at(value, META, "name of a shard is no string", e);
-    if (value->bytes > INDEX_MEMBER_BYTES_MAX) return fail_at(value, LIMIT, "name of a shard is too long", e);
+    if (json_first_char(value) != '"')
+        return component_fail_at(value, META, "name of a shard is no string", e);
+    if (value->bytes > INDEX_MEMBER_BYTES_MAX)
+        return component_fail_at(value, LIMIT, "name of a shard is too long", e);
     if (json_decode(value, JSON_ALLOW_NUL, json, e) != OK) return e->code;
     size_t bytes = json_string_length(*json);
     if (path_escapes(json_string_value(*json), bytes)) {
-        fail_at(value, BOUNDS, "shard's path escapes from the component's folder", e);
+        component_fail_at(value, BOUNDS, "shard's path escapes from the component's folder", e);
         error_found(e, "'%s'", json_string_value(*json));
         error_expected(e, "a relative path without '..'");
     } else if (bytes > SHARD_NAME_MAX) {
-        fail_at(value, LIMIT, "name of a shard is too long", e);
+        component_fail_at(value, LIMIT, "name of a shard is too long", e);
     } else {
         return OK;
     }
@@ -95,11 +98,11 @@ static enum status add_shard(struct sharding *s, const struct json_text *value, 
     int found = find_shard(s, name, *shard);
     if (found < 0) {
         if (s->n_shards == SHARDS_MAX) {
-            fail_at(value, LIMIT, "too many shards", e);
+            component_fail_at(value, LIMIT, "too many shards", e);
             return error_expected(e, "at most %d", SHARDS_MAX);
         }
         s->name[s->n_shards] = copy_joined(s->sys, "", 0, name);
-        if (!s->name[s->n_shards]) return fail_memory(s->path, e);
+        if (!s->name[s->n_shards]) return component_fail_memory(s->path, e);
         found = s->n_shards++;
     }
     *shard = found;
@@ -114,7 +117,7 @@ static enum status collect_shards(struct sharding *s, struct error *e) {
     if (json_walk_start(&walk, &s->weight_map, INDEX_DEPTH_MAX - 1, e) != OK) return e->code;
     for (int n = 0; json_walk_next(&walk, &member, e); n++) {
         if (n == LOADER_TENSORS_MAX) {
-            fail_at(&member.name, LIMIT, "too many tensors in weight_map", e);
+            component_fail_at(&member.name, LIMIT, "too many tensors in weight_map", e);
             return error_expected(e, "at most %d", LOADER_TENSORS_MAX);
         }
         json_t *name;
@@ -126,7 +129,7 @@ static enum status collect_shards(struct sharding *s, struct error *e) {
     return e->code;
 }
 
-static bool is_named(const struct json_member *member, const char *name) {
+static bool component_is_named(const struct json_member *member, const char *name) {
     size_t bytes = strlen(name);
     return member->name.bytes == bytes + 2 && !memcmp(member->name.text + 1, name, bytes);
 }
@@ -138,22 +141,23 @@ static enum status find_weight_map(struct sharding *s, const struct json_text *t
     struct json_member member;
     if (json_walk_start(&walk, text, INDEX_DEPTH_MAX, e) != OK) return e->code;
     while (json_walk_next(&walk, &member, e)) {
-        if (is_named(&member, "weight_map")) {
-            if (s->weight_map.text) return fail_at(&member.name, DUP, "weight_map occurs twice", e);
+        if (component_is_named(&member, "weight_map")) {
+            if (s->weight_map.text) return component_fail_at(&member.name, DUP, "weight_map occurs twice", e);
             s->weight_map = member.value;
             continue;
         }
         json_t *other;
         if (member.value.bytes > INDEX_MEMBER_BYTES_MAX)
-            return fail_at(&member.value, LIMIT, "member of the index is too long", e);
+            return component_fail_at(&member.value, LIMIT, "member of the index is too long", e);
         if (json_decode(&member.value, 0, &other, e) != OK) return e->code;
         json_int_t claim = json_integer_value(json_object_get(other, "total_size"));
-        if (is_named(&member, "metadata") && claim > 0) s->claimed_bytes = (uint64_t)claim;
+        if (component_is_named(&member, "metadata") && claim > 0) s->claimed_bytes = (uint64_t)claim;
         json_decref(other);
     }
     if (e->code != OK) return e->code;
     if (s->weight_map.text && json_first_char(&s->weight_map) == '{') return OK;
-    fail_at(s->weight_map.text ? &s->weight_map : text, META, "weight_map is missing or no object", e);
+    component_fail_at(s->weight_map.text ? &s->weight_map : text, META, "weight_map is missing or no object",
+                      e);
     return error_expected(e, "an object from tensors to files");
 }
 
@@ -165,7 +169,7 @@ static enum status open_shards(struct sharding *s, struct error *e) {
     for (; s->n_parts < s->n_shards; s->n_parts++) {
         struct tensor_index *part = &s->part[s->n_parts];
         char *path = copy_joined(s->sys, s->path, folder_bytes, s->name[s->n_parts]);
-        if (!path) return fail_memory(s->path, e);
+        if (!path) return component_fail_memory(s->path, e);
         safetensors_open(s->sys, path, part, e);
         s->sys->release(s->sys, path);
         if (e->code == MISSING) error_expected(e, "the shard that %s names", s->path);
@@ -183,7 +187,7 @@ static enum status check_mapping(const struct sharding *s, const struct json_mem
                                  const struct tensor_index *index, bool *seen, int *shard, struct error *e) {
     json_t *name = NULL, *file = NULL;
     if (member->name.bytes > INDEX_MEMBER_BYTES_MAX)
-        return fail_at(&member->name, LIMIT, "name of a tensor is too long", e);
+        return component_fail_at(&member->name, LIMIT, "name of a tensor is too long", e);
     if (json_decode(&member->name, 0, &name, e) != OK) goto out;
     if (decode_shard_name(&member->value, &file, e) != OK) goto out;
     *shard = find_shard(s, json_string_value(file), *shard);
@@ -194,7 +198,7 @@ static enum status check_mapping(const struct sharding *s, const struct json_mem
         error_found(e, "it in %s", entry ? s->name[entry->source] : "no shard");
         error_expected(e, "it in %s", json_string_value(file));
     } else if (seen[entry - index->entries]) {
-        fail_at(&member->name, DUP, "tensor occurs twice in weight_map", e);
+        component_fail_at(&member->name, DUP, "tensor occurs twice in weight_map", e);
         error_found(e, "'%s'", entry->name);
     } else {
         seen[entry - index->entries] = true;
@@ -212,7 +216,7 @@ static enum status check_weight_map(const struct sharding *s, const struct tenso
     struct json_member member;
     int shard = 0;
     bool *seen = s->sys->alloc(s->sys, LINE_HOST, (size_t)index->n_entries);
-    if (!seen) return fail_memory(s->path, e);
+    if (!seen) return component_fail_memory(s->path, e);
     if (json_walk_start(&walk, &s->weight_map, INDEX_DEPTH_MAX - 1, e) != OK) goto out;
     while (json_walk_next(&walk, &member, e))
         if (check_mapping(s, &member, index, seen, &shard, e) != OK) goto out;
@@ -237,7 +241,7 @@ static enum status open_sharded(struct sys *sys, const char *path, struct tensor
     uint64_t bytes = 0;
     *index = (struct tensor_index){.sys = sys};
     struct sharding *s = sys->alloc(sys, LINE_HOST, sizeof *s);
-    if (!s) return fail_memory(path, e);
+    if (!s) return component_fail_memory(path, e);
     *s = (struct sharding){.sys = sys, .path = path};
     if (file_read_text(sys, path, INDEX_BYTES_MAX, &text, &bytes, e) != OK) goto out;
     struct json_text whole = {.path = path, .text = text, .bytes = bytes};
@@ -321,7 +325,7 @@ static void consider(struct choice *choice, const char *name) {
     snprintf(choice->name[0] ? choice->other : choice->name, sizeof choice->name, "%s", name);
 }
 
-static enum status check_choice(const struct choice *choice, const char *folder, struct error *e) {
+static enum status component_check_choice(const struct choice *choice, const char *folder, struct error *e) {
     if (choice->place == NO_WEIGHTS) {
         error_set(e, MISSING, "folder holds no weights");
         error_where(e, "%s", folder);
@@ -366,11 +370,11 @@ static enum status open_folder(struct sys *sys, const char *path, DIR *folder, s
                                struct error *e) {
     struct choice choice = {.place = NO_WEIGHTS};
     for (struct dirent *file; (file = readdir(folder));) consider(&choice, file->d_name);
-    if (check_choice(&choice, path, e) != OK) return e->code;
+    if (component_check_choice(&choice, path, e) != OK) return e->code;
     char with_slash[258];
     snprintf(with_slash, sizeof with_slash, "%s%s", ends_with(path, "/") ? "" : "/", choice.name);
     char *file = copy_joined(sys, path, strlen(path), with_slash);
-    if (!file) return fail_memory(path, e);
+    if (!file) return component_fail_memory(path, e);
     open_file(sys, file, index, e);
     sys->release(sys, file);
     return e->code;

@@ -31,7 +31,8 @@ struct flattening {
     char key[CONFIG_KEY_MAX + 1];
 };
 
-static enum status fail(const struct flattening *f, enum status code, const char *what, struct error *e) {
+static enum status config_file_fail(const struct flattening *f, enum status code, const char *what,
+                                    struct error *e) {
     error_set(e, code, "%s", what);
     return error_where(e, "%s", f->config->path);
 }
@@ -55,12 +56,12 @@ static enum status copy_leaf(struct flattening *f, const json_t *leaf, struct er
     value->key = copy_text(sys, f->key);
     if (json_is_string(leaf)) value->string = copy_text(sys, json_string_value(leaf));
     if (value->key && (!json_is_string(leaf) || value->string)) return OK;
-    return fail(f, MEMORY, "no memory for a configuration", e);
+    return config_file_fail(f, MEMORY, "no memory for a configuration", e);
 }
 
 static enum status add_leaf(struct flattening *f, const json_t *leaf, struct error *e) {
     if (f->n_values == CONFIG_VALUES_MAX) {
-        fail(f, LIMIT, "configuration has too many values", e);
+        config_file_fail(f, LIMIT, "configuration has too many values", e);
         return error_expected(e, "at most %d", CONFIG_VALUES_MAX);
     }
     if (f->config->values && copy_leaf(f, leaf, e) != OK) return e->code;
@@ -82,7 +83,7 @@ static enum status write_key(struct flattening *f, const struct frame *frame, st
                 ? snprintf(end, room, "%s%s", dot, json_object_iter_key(frame->member))
                 : snprintf(end, room, "%s%zu", dot, frame->place);
     if (n >= 0 && (size_t)n < room) return OK;
-    fail(f, LIMIT, "configuration key is too long", e);
+    config_file_fail(f, LIMIT, "configuration key is too long", e);
     error_found(e, "%s", f->key);
     return error_expected(e, "at most %d bytes with the names around it", CONFIG_KEY_MAX);
 }
@@ -116,25 +117,26 @@ static enum status visit(struct flattening *f, json_t *root, struct error *e) {
     return OK;
 }
 
-static int compare_keys(const void *a, const void *b) {
+static int config_file_compare_keys(const void *a, const void *b) {
     return strcmp(((const struct config_value *)a)->key, ((const struct config_value *)b)->key);
 }
 
 /* {"a.b": 1, "a": {"b": 2}} has no duplicate as JSON, but it has one as a table. */
 static enum status sort_values(struct flattening *f, struct error *e) {
     struct config *config = f->config;
-    int twice = sort_unlike(config->values, config->n_values, sizeof *config->values, compare_keys);
+    int twice =
+        sort_unlike(config->values, config->n_values, sizeof *config->values, config_file_compare_keys);
     if (!twice) return OK;
-    fail(f, DUP, "configuration key occurs twice", e);
+    config_file_fail(f, DUP, "configuration key occurs twice", e);
     return error_found(e, "%s", config->values[twice].key);
 }
 
 static enum status flatten(struct config *config, json_t *root, struct error *e) {
     struct flattening f = {.config = config};
-    if (!json_is_object(root)) return fail(&f, JSON, "configuration is no JSON object", e);
+    if (!json_is_object(root)) return config_file_fail(&f, JSON, "configuration is no JSON object", e);
     if (visit(&f, root, e) != OK) return e->code;
     config->values = config->sys->alloc(config->sys, LINE_HOST, (size_t)f.n_values * sizeof *config->values);
-    if (!config->values) return fail(&f, MEMORY, "no memory for a configuration", e);
+    if (!config->values) return config_file_fail(&f, MEMORY, "no memory for a configuration", e);
     if (visit(&f, root, e) != OK) return e->code;
     return sort_values(&f, e);
 }

@@ -19,8 +19,8 @@
 
 static const uint64_t document_bytes_max = 256000000;
 
-static enum status fail_at(const struct json_text *t, uint64_t at, enum status code, const char *what,
-                           struct error *e) {
+static enum status loaders_json_fail_at(const struct json_text *t, uint64_t at, enum status code,
+                                        const char *what, struct error *e) {
     error_set(e, code, "%s", what);
     return error_where(e, "%s, byte %" PRIu64, t->path, t->offset + at);
 }
@@ -44,7 +44,7 @@ static enum status scan_value(const struct json_text *t, uint64_t *at, int depth
             if (*at == t->bytes) break;
         } else if (c == '{' || c == '[') {
             if (++depth <= depth_limit) continue;
-            fail_at(t, *at, LIMIT, "JSON is nested too deeply", e);
+            loaders_json_fail_at(t, *at, LIMIT, "JSON is nested too deeply", e);
             return error_expected(e, "at most %d more levels here", depth_limit);
         } else if (c == '}' || c == ']' || c == ',') {
             if (!depth) break;
@@ -87,7 +87,7 @@ static struct json_text slice(const struct json_text *t, uint64_t from, uint64_t
 
 static enum status fail_expecting(const struct json_text *t, uint64_t at, const char *expected,
                                   struct error *e) {
-    fail_at(t, at, JSON, "invalid JSON", e);
+    loaders_json_fail_at(t, at, JSON, "invalid JSON", e);
     if (at == t->bytes)
         error_found(e, "the end of the text");
     else
@@ -151,7 +151,7 @@ struct json_reader {
 };
 
 static json_t *reader_fail(const struct json_reader *r, enum status code, const char *found) {
-    fail_at(r->t, r->at, code, "invalid JSON", r->e);
+    loaders_json_fail_at(r->t, r->at, code, "invalid JSON", r->e);
     error_found(r->e, "%s", found);
     return NULL;
 }
@@ -159,7 +159,7 @@ static json_t *reader_fail(const struct json_reader *r, enum status code, const 
 /* What was expected of the whole value is for the caller to add. */
 static json_t *reader_expects(const struct json_reader *r, const char *expected) {
     char byte[16];
-    fail_at(r->t, r->at, JSON, "invalid JSON", r->e);
+    loaders_json_fail_at(r->t, r->at, JSON, "invalid JSON", r->e);
     snprintf(byte, sizeof byte, "byte 0x%02x", r->at < r->t->bytes ? (unsigned char)r->t->text[r->at] : 0);
     error_found(r->e, "%s instead of %s", r->at < r->t->bytes ? byte : "the end of the text", expected);
     return NULL;
@@ -341,7 +341,7 @@ static bool reader_member(struct json_reader *r, json_t *object) {
     if (!reader_string(r, &name)) goto out;
     bool nul = memchr(name.at, 0, name.n);
     if (nul || json_object_getn(object, name.at, name.n)) {
-        fail_at(r->t, from, nul ? META : DUP, "invalid JSON", r->e);
+        loaders_json_fail_at(r->t, from, nul ? META : DUP, "invalid JSON", r->e);
         error_found(r->e, "%s \"%.*s\"", nul ? "\\u0000 in the name" : "a duplicate of the name",
                     (int)(name.n < 80 ? name.n : 80), name.at);
         goto out;
@@ -417,12 +417,12 @@ enum status json_parse(const char *path, const char *text, uint64_t bytes, int d
     struct json_text whole = {.path = path, .text = text, .bytes = bytes};
     *root = NULL;
     if (bytes > document_bytes_max) {
-        fail_at(&whole, 0, LIMIT, "JSON is too long", e);
+        loaders_json_fail_at(&whole, 0, LIMIT, "JSON is too long", e);
         error_found(e, "%" PRIu64 " bytes", bytes);
         return error_expected(e, "at most %" PRIu64, document_bytes_max);
     }
     if (bytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
-        return fail_at(&whole, 0, JSON, "JSON starts with a byte order mark", e);
+        return loaders_json_fail_at(&whole, 0, JSON, "JSON starts with a byte order mark", e);
     uint64_t end = 0;
     if (scan_value(&whole, &end, depth_limit, e) != OK) return e->code;
     char c = peek(&whole, &(uint64_t){0});

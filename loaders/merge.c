@@ -8,7 +8,7 @@
 
 enum { QUANTISATION_BYTES_MAX = 16 << 20 };
 
-static enum status fail_memory(const char *path, struct error *e) {
+static enum status merge_fail_memory(const char *path, struct error *e) {
     error_set(e, MEMORY, "no memory for a component's index");
     return error_where(e, "%s", path);
 }
@@ -69,7 +69,7 @@ static enum status join_quantisations(const char *path, const struct tensor_inde
     }
     if (!bytes) return OK;
     index->quantisation = index->sys->alloc(index->sys, LINE_HOST, bytes);
-    if (!index->quantisation) return fail_memory(path, e);
+    if (!index->quantisation) return merge_fail_memory(path, e);
     index->quantisation_bytes = bytes;
     index->host_bytes += bytes;
     for (int i = 0; i < n_parts; at += parts[i++].quantisation_bytes)
@@ -83,7 +83,7 @@ static const char *file_of(const struct tensor_index *index, const struct index_
     return slash ? slash + 1 : path;
 }
 
-static enum status sort_names(const char *path, struct tensor_index *index, struct error *e) {
+static enum status merge_sort_names(const char *path, struct tensor_index *index, struct error *e) {
     int twice = sort_unlike(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
     if (!twice) return OK;
     const struct index_entry *one = &index->entries[twice - 1], *other = &index->entries[twice];
@@ -104,10 +104,10 @@ enum status index_merge(struct sys *sys, const char *path, struct tensor_index *
     index->entries = sys->alloc(sys, LINE_HOST, entry_bytes);
     index->names = sys->alloc(sys, LINE_HOST, name_bytes);
     index->sources = sys->alloc(sys, LINE_HOST, source_bytes);
-    if (!index->entries || !index->names || !index->sources) return fail_memory(path, e);
+    if (!index->entries || !index->names || !index->sources) return merge_fail_memory(path, e);
     index->host_bytes = entry_bytes + name_bytes + source_bytes;
     if (join_quantisations(path, parts, n_parts, index, e) != OK) return e->code;
     char *names = index->names;
     for (int i = 0; i < n_parts; i++) names = append_part(index, &parts[i], names);
-    return sort_names(path, index, e);
+    return merge_sort_names(path, index, e);
 }

@@ -12,7 +12,7 @@
 
 enum { PIECE_BYTES = 4 << 20, ALIGN_MAX = 64 };
 
-static enum status fail(const char *path, const char *what, int failed, struct error *e) {
+static enum status output_fail(const char *path, const char *what, int failed, struct error *e) {
     error_set(e, OUTPUT, "%s", what);
     error_where(e, "%s", path);
     return error_found(e, "%s", strerror(-failed));
@@ -36,7 +36,7 @@ enum status output_open(struct sys *sys, const char *path, struct output *output
     if (!output->temporary) return error_set(e, MEMORY, "no memory for a path");
     snprintf(output->temporary, bytes, "%s.tmp.%ld", path, (long)getpid());
     output->file = sys->create(sys, output->temporary);
-    return output->file < 0 ? fail(output->temporary, "cannot create file", output->file, e) : OK;
+    return output->file < 0 ? output_fail(output->temporary, "cannot create file", output->file, e) : OK;
 }
 
 enum status output_write(struct output *output, const void *from, uint64_t bytes, struct error *e) {
@@ -44,7 +44,7 @@ enum status output_write(struct output *output, const void *from, uint64_t bytes
     while (done < bytes) {
         int64_t n = sys_write(output->sys, output->file, (const char *)from + done, bytes - done);
         /* A device that takes nothing and gives no reason would be asked for ever. */
-        if (n <= 0) return fail(output->path, "cannot write file", n ? (int)n : -EIO, e);
+        if (n <= 0) return output_fail(output->path, "cannot write file", n ? (int)n : -EIO, e);
         done += (uint64_t)n;
     }
     output->bytes += bytes;
@@ -56,7 +56,7 @@ enum status output_pad(struct output *output, uint64_t align, struct error *e) {
     return output_write(output, zeros, align_up(output->bytes, align) - output->bytes, e);
 }
 
-static uint64_t piece_of(const struct tensor *tensor) {
+static uint64_t output_piece_of(const struct tensor *tensor) {
     uint64_t row = (uint64_t)tensor->row_bytes, block = (uint64_t)dtype_block_bytes(tensor->dtype);
     uint64_t unit = row && row <= PIECE_BYTES ? row : block;
     return PIECE_BYTES / unit * unit;
@@ -65,7 +65,7 @@ static uint64_t piece_of(const struct tensor *tensor) {
 enum status output_make(struct output *output, const struct tensor_maker *maker, int i,
                         const struct tensor *tensor, struct error *e) {
     struct sys *sys = output->sys;
-    uint64_t left = (uint64_t)tensor_bytes(tensor), most = piece_of(tensor),
+    uint64_t left = (uint64_t)tensor_bytes(tensor), most = output_piece_of(tensor),
              bytes = left < most ? left : most;
     void *piece = sys->alloc(sys, LINE_HOST, bytes + 1);
     if (!piece) return error_set(e, MEMORY, "no memory for a piece of %" PRIu64 " bytes", bytes);
@@ -82,10 +82,10 @@ enum status output_close(struct output *output, struct error *e) {
     struct sys *sys = output->sys;
     if (output->file >= 0) {
         int failed = e->code == OK ? sys->flush(sys, output->file) : 0;
-        if (failed) fail(output->path, "cannot write file", failed, e);
+        if (failed) output_fail(output->path, "cannot write file", failed, e);
         sys->close(sys, output->file);
         failed = e->code == OK ? sys->rename(sys, output->temporary, output->path) : 0;
-        if (failed) fail(output->path, "cannot rename file", failed, e);
+        if (failed) output_fail(output->path, "cannot rename file", failed, e);
         if (e->code != OK) sys->remove(sys, output->temporary);
     }
     sys->release(sys, output->temporary);

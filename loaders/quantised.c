@@ -34,19 +34,19 @@ static const char *path_of(const struct pairing *p, const struct index_entry *en
 }
 
 /* The tensor of that name beside the weight, or NULL. */
-static struct index_entry *beside(const struct pairing *p, const char *name) {
+static struct index_entry *quantised_beside(const struct pairing *p, const char *name) {
     char whole[NAME_BYTES];
     snprintf(whole, sizeof whole, "%.*s.%s", p->layer_bytes, p->weight->name, name);
     return index_find(p->index, whole);
 }
 
-static enum status fail(const struct pairing *p, const struct index_entry *entry, enum status code,
-                        const char *what, struct error *e) {
+static enum status quantised_fail(const struct pairing *p, const struct index_entry *entry, enum status code,
+                                  const char *what, struct error *e) {
     error_set(e, code, "tensor '%s' %s", entry->name, what);
     return error_where(e, "%s, byte %" PRIu64, path_of(p, entry), entry->offset);
 }
 
-static void print_shape(const struct index_entry *entry, char *out, size_t bytes) {
+static void quantised_print_shape(const struct index_entry *entry, char *out, size_t bytes) {
     size_t n = (size_t)snprintf(out, bytes, "%s [", index_type_name(entry));
     for (int i = 0; i < entry->rank && n < bytes; i++)
         n += (size_t)snprintf(out + n, bytes - n, i ? ", %" PRId32 : "%" PRId32, entry->dim[i]);
@@ -56,8 +56,8 @@ static void print_shape(const struct index_entry *entry, char *out, size_t bytes
 static enum status fail_shape(const struct pairing *p, const struct index_entry *entry, const char *expected,
                               struct error *e) {
     char found[128];
-    print_shape(entry, found, sizeof found);
-    fail(p, entry, SHAPE, "has the wrong shape", e);
+    quantised_print_shape(entry, found, sizeof found);
+    quantised_fail(p, entry, SHAPE, "has the wrong shape", e);
     error_found(e, "%s", found);
     return error_expected(e, "%s", expected);
 }
@@ -72,9 +72,10 @@ static enum status fail_missing(const struct pairing *p, const char *name, struc
 
 /* Old and new name; NULL if there is neither. */
 static struct index_entry *find_scale(const struct pairing *p, struct error *e) {
-    struct index_entry *scale = beside(p, "weight_scale"), *old = beside(p, "scale_weight");
+    struct index_entry *scale = quantised_beside(p, "weight_scale"),
+                       *old = quantised_beside(p, "scale_weight");
     if (!scale || !old) return scale ? scale : old;
-    fail(p, old, DUP, "is a second scale", e);
+    quantised_fail(p, old, DUP, "is a second scale", e);
     error_found(e, "'%s' too", scale->name);
     return NULL;
 }
@@ -87,7 +88,7 @@ static bool is_single(const struct index_entry *entry) {
 
 static float decode_scale(enum dtype dtype, uint32_t bits) {
     float value;
-    if (dtype == DTYPE_F16) return f16_f32((uint16_t)bits);
+    if (dtype == DTYPE_F16) return half_f16_f32((uint16_t)bits);
     if (dtype == DTYPE_BF16) bits <<= 16;
     memcpy(&value, &bits, sizeof value);
     return value;
@@ -97,7 +98,7 @@ static float decode_scale(enum dtype dtype, uint32_t bits) {
 static enum status read_scale(struct pairing *p, struct index_entry *scale, struct error *e) {
     unsigned char bytes[4] = {0};
     if (scale->dtype != DTYPE_F32 && scale->dtype != DTYPE_F16 && scale->dtype != DTYPE_BF16) {
-        fail(p, scale, META, "is no scale", e);
+        quantised_fail(p, scale, META, "is no scale", e);
         error_found(e, "%s", index_type_name(scale));
         return error_expected(e, "F32, F16 or BF16");
     }
@@ -107,7 +108,7 @@ static enum status read_scale(struct pairing *p, struct index_entry *scale, stru
         (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
     float value = decode_scale(scale->dtype, bits);
     if (!isfinite(value)) {
-        fail(p, scale, META, "is no scale", e);
+        quantised_fail(p, scale, META, "is no scale", e);
         error_found(e, "%g", (double)value);
         return error_expected(e, "a finite number");
     }
@@ -123,10 +124,10 @@ static void take_scales(struct pairing *p, struct index_entry *scale) {
 
 /* One a row, which travel with the bytes: read once all the same, since a NaN among them would be a picture
  * of nothing that names no file. */
-static enum status check_rows(struct pairing *p, const struct index_entry *scale, struct error *e) {
+static enum status quantised_check_rows(struct pairing *p, const struct index_entry *scale, struct error *e) {
     float some[256];
     if (scale->dtype != DTYPE_F32) {
-        fail(p, scale, META, "is no scale of rows", e);
+        quantised_fail(p, scale, META, "is no scale of rows", e);
         error_found(e, "%s", index_type_name(scale));
         return error_expected(e, "F32");
     }
@@ -135,7 +136,7 @@ static enum status check_rows(struct pairing *p, const struct index_entry *scale
         source_read(&p->index->sources[scale->source], some, bytes, scale->offset + at, e);
         for (size_t i = 0; i < bytes / sizeof *some && e->code == OK; i++) {
             if (isfinite(some[i])) continue;
-            fail(p, scale, META, "is no scale of rows", e);
+            quantised_fail(p, scale, META, "is no scale of rows", e);
             error_found(e, "%g in row %" PRIu64, (double)some[i], at / sizeof *some + i);
             error_expected(e, "finite numbers");
         }
@@ -149,7 +150,7 @@ static enum status pair_scale(struct pairing *p, struct index_entry *scale, stru
     if (is_single(scale)) return read_scale(p, scale, e);
     if (w->rank == 2 && scale->rank == 2 && scale->dim[0] == w->dim[0] && scale->dim[1] == 1) {
         take_scales(p, scale);
-        return check_rows(p, scale, e);
+        return quantised_check_rows(p, scale, e);
     }
     char expected[64];
     snprintf(expected, sizeof expected, "one, or F32 [%" PRId32 ", 1]", w->rank == 2 ? w->dim[0] : 1);
@@ -176,7 +177,7 @@ static enum status pair_tiles(struct pairing *p, struct index_entry *scale, stru
 /* The type that a form's bytes must have in the file. */
 static enum status check_stored(const struct pairing *p, enum dtype stored, struct error *e) {
     if (p->weight->dtype == stored) return OK;
-    fail(p, p->weight, META, "is not of the type that its description names", e);
+    quantised_fail(p, p->weight, META, "is not of the type that its description names", e);
     error_found(e, "%s", index_type_name(p->weight));
     return error_expected(e, "%s for %s", dtype_name(stored), p->form->name);
 }
@@ -204,7 +205,7 @@ static enum status pair_tiled(struct pairing *p, struct index_entry *scale, enum
 }
 
 static enum status pair_nvfp4(struct pairing *p, struct index_entry *scale, struct error *e) {
-    struct index_entry *second = beside(p, "weight_scale_2");
+    struct index_entry *second = quantised_beside(p, "weight_scale_2");
     if (pair_tiled(p, scale, DTYPE_NVFP4_TILED, e) != OK) return e->code;
     if (!second) return fail_missing(p, "weight_scale_2", e);
     return is_single(second) ? read_scale(p, second, e) : fail_shape(p, second, "one", e);
@@ -221,11 +222,11 @@ static enum status refuse_rotated(const struct pairing *p, struct error *e) {
     int64_t group = p->form->group ? p->form->group : ROTATION_COLUMNS;
     int64_t columns = w->rank ? w->dim[w->rank - 1] : 1;
     if (group < 4 || !is_power_of_4(group) || columns % group) {
-        fail(p, w, META, "cannot have been rotated in such groups", e);
+        quantised_fail(p, w, META, "cannot have been rotated in such groups", e);
         error_found(e, "groups of %" PRId64 " for %" PRId64 " columns", group, columns);
         return error_expected(e, "a power of 4 that divides the columns");
     }
-    fail(p, w, UNSUPPORTED, "is quantised in a form that is not read", e);
+    quantised_fail(p, w, UNSUPPORTED, "is quantised in a form that is not read", e);
     error_found(e, "%s with convrot", p->form->name);
     return error_expected(e, "the same without rotation");
 }
@@ -261,7 +262,7 @@ static enum status pair_plain(struct pairing *p, struct index_entry *scale, stru
     if (fp8 && w->rank > 1 && is_marked(p)) return fail_missing(p, "scale_weight", e);
     bool packed = w->dtype == DTYPE_I8 || w->dtype == DTYPE_U8 || w->dtype == DTYPE_OTHER;
     if (fp8 || packed || !scale) return OK;
-    fail(p, scale, META, "is the scale of a weight that is not quantised", e);
+    quantised_fail(p, scale, META, "is the scale of a weight that is not quantised", e);
     error_found(e, "'%s' of %s", w->name, index_type_name(w));
     return error_expected(e, "F8_E4M3 or F8_E5M2");
 }
@@ -270,7 +271,7 @@ static enum status pair_plain(struct pairing *p, struct index_entry *scale, stru
 static void drop_input_scales(const struct pairing *p) {
     static const char *const names[] = {"input_scale", "scale_input"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        struct index_entry *scale = beside(p, names[i]);
+        struct index_entry *scale = quantised_beside(p, names[i]);
         if (scale && dtype_is_quantised(p->weight->dtype)) scale->used = scale->beside = true;
     }
 }

@@ -27,7 +27,8 @@ struct described {
     const char *path, *tensor;
 };
 
-static enum status fail(const struct described *at, enum status code, const char *what, struct error *e) {
+static enum status quantised_form_fail(const struct described *at, enum status code, const char *what,
+                                       struct error *e) {
     error_set(e, code, "the description of how '%s' is quantised %s", at->tensor, what);
     return error_where(e, "%s", at->path);
 }
@@ -38,7 +39,7 @@ static enum status fail_json(const struct described *at, const struct error *inn
         *e = *inner;
         return e->code;
     }
-    fail(at, inner->code == LIMIT ? LIMIT : META, "cannot be read", e);
+    quantised_form_fail(at, inner->code == LIMIT ? LIMIT : META, "cannot be read", e);
     return error_found(e, "%s: %.100s", inner->what, *inner->found ? inner->found : status_name(inner->code));
 }
 
@@ -49,7 +50,7 @@ static enum status take_rotation(const struct described *at, const json_t *json,
     if (!form->rotated || !group) return OK;
     form->group = json_integer_value(group);
     if (json_is_integer(group) && form->group > 0) return OK;
-    fail(at, META, "is wrong", e);
+    quantised_form_fail(at, META, "is wrong", e);
     return error_expected(e, "a positive number for convrot_groupsize");
 }
 
@@ -57,7 +58,7 @@ static enum status take_form(const struct described *at, const json_t *json, str
                              struct error *e) {
     const char *name = json_string_value(json_object_get(json, "format"));
     if (!name) {
-        fail(at, META, "is wrong", e);
+        quantised_form_fail(at, META, "is wrong", e);
         return error_expected(e, "an object with a format");
     }
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -65,7 +66,7 @@ static enum status take_form(const struct described *at, const json_t *json, str
         *form = known[i];
         return take_rotation(at, json, form, e);
     }
-    fail(at, UNSUPPORTED, "names a form that is not read", e);
+    quantised_form_fail(at, UNSUPPORTED, "names a form that is not read", e);
     error_found(e, "\"%.100s\"", name);
     return error_expected(e, "float8_e4m3fn, float8_e5m2, int8_tensorwise, nvfp4 or mxfp8");
 }
@@ -78,17 +79,17 @@ static enum status read_description(const struct tensor_index *index, const stru
     if (entry->bytes <= DESCRIPTION_BYTES_MAX && entry->dtype == DTYPE_U8)
         return source_read(&index->sources[entry->source], text, entry->bytes, entry->offset, e);
     if (entry->dtype != DTYPE_U8) {
-        fail(at, META, "is no text", e);
+        quantised_form_fail(at, META, "is no text", e);
         return error_found(e, "%s", index_type_name(entry));
     }
-    fail(at, LIMIT, "is too long", e);
+    quantised_form_fail(at, LIMIT, "is too long", e);
     error_found(e, "%" PRIu64 " bytes", entry->bytes);
     return error_expected(e, "at most %d", DESCRIPTION_BYTES_MAX);
 }
 
 /* The weight of a layer whose name has so many bytes behind a prefix, or NULL. */
-static struct index_entry *find_weight(const struct tensor_index *index, const char *prefix,
-                                       const char *layer, size_t bytes) {
+static struct index_entry *quantised_form_find_weight(const struct tensor_index *index, const char *prefix,
+                                                      const char *layer, size_t bytes) {
     char name[2 * LOADER_NAME_MAX];
     if (bytes > LOADER_NAME_MAX) return NULL;
     snprintf(name, sizeof name, "%s%.*s.weight", prefix, (int)bytes, layer);
@@ -102,9 +103,9 @@ static enum status read_tensor(const struct tensor_index *index, const struct in
     struct described at = {index->sources[entry->source].path, entry->name};
     json_t *json = NULL;
     size_t layer = strlen(entry->name) - strlen(".comfy_quant");
-    const struct index_entry *weight = find_weight(index, "", entry->name, layer);
+    const struct index_entry *weight = quantised_form_find_weight(index, "", entry->name, layer);
     if (!weight) {
-        fail(&at, MISSING, "has no weight", e);
+        quantised_form_fail(&at, MISSING, "has no weight", e);
         return error_expected(e, "'%.*s.weight'", (int)layer, entry->name);
     }
     if (read_description(index, entry, text, &at, e) != OK) return e->code;
@@ -134,7 +135,7 @@ static struct index_entry *find_layer(const struct tensor_index *index, const ch
                                            "net."};
     struct index_entry *found = NULL;
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && !found; i++)
-        found = find_weight(index, prefixes[i], layer, bytes);
+        found = quantised_form_find_weight(index, prefixes[i], layer, bytes);
     return found;
 }
 
@@ -144,13 +145,13 @@ static enum status read_layer(const struct tensor_index *index, const struct jso
     struct described at = {member->name.path, "a layer"};
     json_t *name = NULL, *json = NULL;
     if (member->name.bytes > 6 * LOADER_NAME_MAX || member->value.bytes > DESCRIPTION_BYTES_MAX)
-        return fail(&at, LIMIT, "is too long", e);
+        return quantised_form_fail(&at, LIMIT, "is too long", e);
     if (json_decode(&member->name, 0, &name, &inner) != OK) return fail_json(&at, &inner, e);
     at.tensor = json_string_value(name);
     const struct index_entry *weight = find_layer(index, at.tensor, json_string_length(name));
     struct quantised_form *of = weight ? &form[weight - index->entries] : NULL;
     if (of && of->kind)
-        fail(&at, DUP, "occurs twice in _quantization_metadata", e);
+        quantised_form_fail(&at, DUP, "occurs twice in _quantization_metadata", e);
     else if (json_decode(&member->value, 0, &json, &inner) != OK)
         fail_json(&at, &inner, e);
     else if (of)
@@ -160,7 +161,7 @@ static enum status read_layer(const struct tensor_index *index, const struct jso
     return e->code;
 }
 
-static bool is_named(const struct json_member *member, const char *name) {
+static bool quantised_form_is_named(const struct json_member *member, const char *name) {
     size_t bytes = strlen(name);
     return member->name.bytes == bytes + 2 && !memcmp(member->name.text + 1, name, bytes);
 }
@@ -175,14 +176,15 @@ static enum status read_layers(const struct tensor_index *index, const struct js
         return fail_json(&at, &inner, e);
     for (int n = 0; e->code == OK && json_walk_next(&walk, &member, &inner); n++)
         if (n == LOADER_TENSORS_MAX)
-            fail(&at, LIMIT, "has too many layers", e);
+            quantised_form_fail(&at, LIMIT, "has too many layers", e);
         else
             read_layer(index, &member, form, e);
     return inner.code == OK ? e->code : fail_json(&at, &inner, e);
 }
 
-static enum status read_metadata(const struct tensor_index *index, const struct json_text *text,
-                                 struct quantised_form *form, struct error *e) {
+static enum status quantised_form_read_metadata(const struct tensor_index *index,
+                                                const struct json_text *text, struct quantised_form *form,
+                                                struct error *e) {
     struct json_walk walk;
     struct json_member member;
     struct error inner = {0};
@@ -190,14 +192,14 @@ static enum status read_metadata(const struct tensor_index *index, const struct 
     bool seen = false;
     if (json_walk_start(&walk, text, METADATA_DEPTH_MAX, &inner) != OK) return fail_json(&at, &inner, e);
     while (e->code == OK && json_walk_next(&walk, &member, &inner)) {
-        if (!is_named(&member, "layers")) continue;
-        if (seen) return fail(&at, DUP, "has its layers twice", e);
+        if (!quantised_form_is_named(&member, "layers")) continue;
+        if (seen) return quantised_form_fail(&at, DUP, "has its layers twice", e);
         seen = true;
         read_layers(index, &member.value, form, e);
     }
     if (inner.code != OK) return fail_json(&at, &inner, e);
     if (e->code != OK || seen) return e->code;
-    fail(&at, META, "is wrong", e);
+    quantised_form_fail(&at, META, "is wrong", e);
     return error_expected(e, "an object with layers");
 }
 
@@ -206,7 +208,7 @@ enum status quantised_read_forms(const struct tensor_index *index, struct quanti
     for (uint64_t at = 0; at < index->quantisation_bytes && e->code == OK;) {
         const char *text = index->quantisation + at;
         struct json_text json = {.path = index->sources[0].path, .text = text, .bytes = strlen(text)};
-        read_metadata(index, &json, form, e);
+        quantised_form_read_metadata(index, &json, form, e);
         at += json.bytes + 1;
     }
     return e->code == OK ? read_tensors(index, form, e) : e->code;

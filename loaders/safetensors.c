@@ -59,7 +59,8 @@ static enum status check_header_bytes(const char *path, const unsigned char *fir
 }
 
 /* Reads the header into header->text, which the caller frees with sys->release. */
-static enum status read_header(const struct byte_source *source, struct json_text *header, struct error *e) {
+static enum status safetensors_read_header(const struct byte_source *source, struct json_text *header,
+                                           struct error *e) {
     struct sys *sys = source->sys;
     uint64_t file_bytes = (uint64_t)source->identity.bytes;
     if (file_bytes < LENGTH_BYTES) {
@@ -117,7 +118,8 @@ struct entry_text {
     struct json_text value;
 };
 
-static enum status fail(const struct entry_text *at, enum status code, const char *what, struct error *e) {
+static enum status safetensors_fail(const struct entry_text *at, enum status code, const char *what,
+                                    struct error *e) {
     error_set(e, code, "tensor '%s': %s", at->name, what);
     return error_where(e, "%s, byte %" PRIu64, at->value.path, at->value.offset);
 }
@@ -126,7 +128,7 @@ static enum status read_dtype(const struct entry_text *at, const json_t *json, s
                               int *bits, struct error *e) {
     const char *name = json_string_value(json_object_get(json, "dtype"));
     if (!name) {
-        fail(at, META, "its dtype is missing or no string", e);
+        safetensors_fail(at, META, "its dtype is missing or no string", e);
         return error_expected(e, "the name of a type");
     }
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
@@ -136,14 +138,14 @@ static enum status read_dtype(const struct entry_text *at, const json_t *json, s
         *bits = types[i].bits;
         return OK;
     }
-    fail(at, TYPE, "unknown dtype", e);
+    safetensors_fail(at, TYPE, "unknown dtype", e);
     error_found(e, "\"%s\"", name);
     return error_expected(e, "a type of the safetensors format, such as \"BF16\"");
 }
 
 static enum status read_dim(const struct entry_text *at, const json_t *json, int32_t *dim, struct error *e) {
     if (!json_is_integer(json)) {
-        fail(at, META, "a dimension is no integer", e);
+        safetensors_fail(at, META, "a dimension is no integer", e);
         return error_expected(e, "integers in shape");
     }
     json_int_t value = json_integer_value(json);
@@ -151,7 +153,7 @@ static enum status read_dim(const struct entry_text *at, const json_t *json, int
         *dim = (int32_t)value;
         return OK;
     }
-    fail(at, value < 0 ? SHAPE : LIMIT, "a dimension is out of range", e);
+    safetensors_fail(at, value < 0 ? SHAPE : LIMIT, "a dimension is out of range", e);
     error_found(e, "%" JSON_INTEGER_FORMAT, value);
     return error_expected(e, "0 to %d", INT32_MAX);
 }
@@ -160,12 +162,12 @@ static enum status read_shape(const struct entry_text *at, const json_t *json, s
                               struct error *e) {
     const json_t *shape = json_object_get(json, "shape");
     if (!json_is_array(shape)) {
-        fail(at, META, "its shape is missing or no array", e);
+        safetensors_fail(at, META, "its shape is missing or no array", e);
         return error_expected(e, "an array of integers");
     }
     size_t rank = json_array_size(shape), most = sizeof entry->dim / sizeof *entry->dim;
     if (rank > most) {
-        fail(at, LIMIT, "too many dimensions", e);
+        safetensors_fail(at, LIMIT, "too many dimensions", e);
         error_found(e, "%zu", rank);
         return error_expected(e, "at most %zu", most);
     }
@@ -184,10 +186,10 @@ static enum status size_of(const struct entry_text *at, const struct index_entry
     uint64_t all_bits = (uint64_t)bits;
     for (int i = 0; i < entry->rank; i++)
         if (!multiply_u64(all_bits, (uint64_t)entry->dim[i], &all_bits))
-            return fail(at, OVERFLOW, "the product of its dimensions is beyond 64 bits", e);
+            return safetensors_fail(at, OVERFLOW, "the product of its dimensions is beyond 64 bits", e);
     *bytes = all_bits / 8;
     if (all_bits % 8 == 0) return OK;
-    fail(at, SHAPE, "its elements do not fill whole bytes", e);
+    safetensors_fail(at, SHAPE, "its elements do not fill whole bytes", e);
     return error_found(e, "%" PRIu64 " bits", all_bits);
 }
 
@@ -197,12 +199,12 @@ static enum status read_extent(const struct entry_text *at, const json_t *json, 
     const json_t *offsets = json_object_get(json, "data_offsets");
     const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end)) {
-        fail(at, META, "its data_offsets are missing or of the wrong kind", e);
+        safetensors_fail(at, META, "its data_offsets are missing or of the wrong kind", e);
         return error_expected(e, "an array of two integers");
     }
     json_int_t from = json_integer_value(begin), to = json_integer_value(end);
     if (from < 0 || to < from) {
-        fail(at, BOUNDS, "its data_offsets are no range", e);
+        safetensors_fail(at, BOUNDS, "its data_offsets are no range", e);
         return error_found(e, "[%" JSON_INTEGER_FORMAT ", %" JSON_INTEGER_FORMAT "]", from, to);
     }
     entry->offset = (uint64_t)from;
@@ -212,18 +214,18 @@ static enum status read_extent(const struct entry_text *at, const json_t *json, 
 
 /* An extent that contradicts the shape is called BOUNDS if it leaves the file as well. One that agrees and
  * still leaves it belongs to a file cut short: check_layout says so. */
-static enum status check_size(const struct entry_text *at, const struct index_entry *entry, int bits,
-                              uint64_t data_bytes, struct error *e) {
+static enum status safetensors_check_size(const struct entry_text *at, const struct index_entry *entry,
+                                          int bits, uint64_t data_bytes, struct error *e) {
     uint64_t bytes = 0;
     if (size_of(at, entry, bits, &bytes, e) != OK) return e->code;
     if (bytes == entry->bytes) return OK;
     uint64_t end = entry->offset + entry->bytes;
     if (end > data_bytes) {
-        fail(at, BOUNDS, "it ends beyond the file", e);
+        safetensors_fail(at, BOUNDS, "it ends beyond the file", e);
         error_found(e, "data byte %" PRIu64, end);
         return error_expected(e, "at most %" PRIu64, data_bytes);
     }
-    fail(at, SHAPE, "its bytes do not match its shape and dtype", e);
+    safetensors_fail(at, SHAPE, "its bytes do not match its shape and dtype", e);
     error_found(e, "%" PRIu64 " bytes", entry->bytes);
     return error_expected(e, "%" PRIu64, bytes);
 }
@@ -251,7 +253,7 @@ static enum status decode_entry(const struct entry_text *at, json_t **json, stru
         return fail_limit(&at->value, "entry is too long", ENTRY_BYTES_MAX, e);
     if (json_decode(&at->value, 0, json, &failure) == OK) return OK;
     if (failure.code == LIMIT && offsets_overflow(&at->value))
-        return fail(at, BOUNDS, "its data_offsets are beyond 63 bits", e);
+        return safetensors_fail(at, BOUNDS, "its data_offsets are beyond 63 bits", e);
     *e = failure;
     return error_expected(e, "the entry of tensor '%s'", at->name);
 }
@@ -262,13 +264,13 @@ static enum status read_entry(const struct entry_text *at, uint64_t data_bytes, 
     int bits = 0;
     if (decode_entry(at, &json, e) != OK) return e->code;
     if (!json_is_object(json)) {
-        fail(at, META, "its entry is no object", e);
+        safetensors_fail(at, META, "its entry is no object", e);
         goto out;
     }
     if (read_dtype(at, json, entry, &bits, e) != OK) goto out;
     if (read_shape(at, json, entry, e) != OK) goto out;
     if (read_extent(at, json, entry, e) != OK) goto out;
-    check_size(at, entry, bits, data_bytes, e);
+    safetensors_check_size(at, entry, bits, data_bytes, e);
 out:
     json_decref(json);
     return e->code;
@@ -286,7 +288,7 @@ static enum status check_metadata_values(const struct entry_text *at, struct err
             return fail_limit(&member.name, "__metadata__ has too many values", METADATA_VALUES_MAX, e);
         if (json_first_char(&member.value) == '"') continue;
         struct entry_text value = {.name = at->name, .value = member.value};
-        return fail(&value, META, "a value is no string", e);
+        return safetensors_fail(&value, META, "a value is no string", e);
     }
     return e->code;
 }
@@ -320,12 +322,13 @@ static enum status keep_metadata(const json_t *json, struct tensor_index *index,
 }
 
 /* Strings by name, or null. A header is valid as a whole or not at all. */
-static enum status read_metadata(const struct json_text *text, struct tensor_index *index, struct error *e) {
+static enum status safetensors_read_metadata(const struct json_text *text, struct tensor_index *index,
+                                             struct error *e) {
     struct entry_text at = {.name = "__metadata__", .value = *text};
     char kind = json_first_char(text);
     json_t *json;
     if (kind != '{' && kind != 'n') {
-        fail(&at, META, "it is no object", e);
+        safetensors_fail(&at, META, "it is no object", e);
         return error_expected(e, "an object of strings");
     }
     if (kind == '{' && check_metadata_values(&at, e) != OK) return e->code;
@@ -365,9 +368,9 @@ static enum status read_members(const struct json_text *header, uint64_t data_by
         struct entry_text at = {.name = to, .value = member.value};
         if (read_name(&member.name, &to, e) != OK) return e->code;
         if (!strcmp(at.name, "__metadata__")) {
-            if (metadata_seen) return fail(&at, DUP, "it occurs twice", e);
+            if (metadata_seen) return safetensors_fail(&at, DUP, "it occurs twice", e);
             metadata_seen = true;
-            if (read_metadata(&at.value, index, e) != OK) return e->code;
+            if (safetensors_read_metadata(&at.value, index, e) != OK) return e->code;
             continue;
         }
         if (index->n_entries == LOADER_TENSORS_MAX)
@@ -380,29 +383,30 @@ static enum status read_members(const struct json_text *header, uint64_t data_by
     return e->code;
 }
 
-static int compare_places(const void *a, const void *b) {
+static int safetensors_compare_places(const void *a, const void *b) {
     const struct index_entry *x = a, *y = b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
 /* Data byte `at` belongs to no tensor, or to two. */
-static enum status fail_layout(const struct json_text *header, uint64_t at, enum status code,
-                               const char *what, struct error *e) {
+static enum status safetensors_fail_layout(const struct json_text *header, uint64_t at, enum status code,
+                                           const char *what, struct error *e) {
     error_set(e, code, "%s", what);
     return error_where(e, "%s, byte %" PRIu64, header->path, header->offset + header->bytes + at);
 }
 
 /* Every data byte belongs to exactly one tensor. */
-static enum status check_layout(const struct json_text *header, uint64_t data_bytes,
-                                struct tensor_index *index, struct error *e) {
+static enum status safetensors_check_layout(const struct json_text *header, uint64_t data_bytes,
+                                            struct tensor_index *index, struct error *e) {
     uint64_t at = 0;
-    qsort(index->entries, (size_t)index->n_entries, sizeof *index->entries, compare_places);
+    qsort(index->entries, (size_t)index->n_entries, sizeof *index->entries, safetensors_compare_places);
     for (int i = 0; i < index->n_entries; i++) {
         const struct index_entry *entry = &index->entries[i];
         if (entry->offset != at) {
             bool hole = entry->offset > at;
-            fail_layout(header, at, hole ? BOUNDS : OVERLAP, hole ? "uncovered bytes" : "tensors overlap", e);
+            safetensors_fail_layout(header, at, hole ? BOUNDS : OVERLAP,
+                                    hole ? "uncovered bytes" : "tensors overlap", e);
             error_found(e, "tensor '%s' at data byte %" PRIu64, entry->name, entry->offset);
             return error_expected(e, "data byte %" PRIu64, at);
         }
@@ -410,13 +414,14 @@ static enum status check_layout(const struct json_text *header, uint64_t data_by
     }
     if (at == data_bytes) return OK;
     bool short_file = at > data_bytes;
-    fail_layout(header, short_file ? data_bytes : at, short_file ? TRUNC : BOUNDS,
-                short_file ? "file ends early" : "uncovered bytes behind the last tensor", e);
+    safetensors_fail_layout(header, short_file ? data_bytes : at, short_file ? TRUNC : BOUNDS,
+                            short_file ? "file ends early" : "uncovered bytes behind the last tensor", e);
     error_found(e, "%" PRIu64 " bytes of data", data_bytes);
     return error_expected(e, "%" PRIu64, at);
 }
 
-static enum status sort_names(const struct json_text *header, struct tensor_index *index, struct error *e) {
+static enum status safetensors_sort_names(const struct json_text *header, struct tensor_index *index,
+                                          struct error *e) {
     int twice = sort_unlike(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
     if (!twice) return OK;
     error_set(e, DUP, "two tensors have the same name");
@@ -440,8 +445,8 @@ static enum status read_index(const struct json_text *header, uint64_t data_byte
     index->host_bytes += entry_bytes + name_bytes;
     if (read_members(header, data_bytes, index, e) != OK) return e->code;
     /* Names first: a duplicate often overlaps itself, and its name says more than its bytes. */
-    if (sort_names(header, index, e) != OK) return e->code;
-    if (check_layout(header, data_bytes, index, e) != OK) return e->code;
+    if (safetensors_sort_names(header, index, e) != OK) return e->code;
+    if (safetensors_check_layout(header, data_bytes, index, e) != OK) return e->code;
     sort_unlike(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
     for (int i = 0; i < index->n_entries; i++) index->entries[i].offset += header->offset + header->bytes;
     return OK;
@@ -455,7 +460,7 @@ enum status safetensors_open(struct sys *sys, const char *path, struct tensor_in
     if (source_open(sys, path, &index->sources[0], e) != OK) goto out;
     index->n_sources = 1;
     index->host_bytes = sizeof *index->sources + strlen(path) + 1;
-    if (read_header(&index->sources[0], &header, e) != OK) goto out;
+    if (safetensors_read_header(&index->sources[0], &header, e) != OK) goto out;
     uint64_t data_bytes = (uint64_t)index->sources[0].identity.bytes - LENGTH_BYTES - header.bytes;
     read_index(&header, data_bytes, index, e);
 out:

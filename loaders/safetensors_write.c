@@ -9,8 +9,8 @@
 
 #include "engine/base/checked.h"
 
-static enum status check_tensor(const char *path, const json_t *header, const struct named_tensor *named,
-                                struct error *e) {
+static enum status safetensors_write_check_tensor(const char *path, const json_t *header,
+                                                  const struct named_tensor *named, struct error *e) {
     assert(tensor_packed(&named->tensor));
     size_t name_bytes = strlen(named->name);
     if (!name_bytes || name_bytes > LOADER_NAME_MAX || !strcmp(named->name, "__metadata__"))
@@ -24,13 +24,13 @@ static enum status check_tensor(const char *path, const json_t *header, const st
     return error_where(e, "%s", path);
 }
 
-static bool is_text(const char *text) {
+static bool safetensors_write_is_text(const char *text) {
     return utf8_valid_bytes(text, strlen(text)) == strlen(text);
 }
 
 static enum status add_tensor(const char *path, json_t *header, const struct named_tensor *named,
                               uint64_t *offset, struct error *e) {
-    if (check_tensor(path, header, named, e) != OK) return e->code;
+    if (safetensors_write_check_tensor(path, header, named, e) != OK) return e->code;
     const struct tensor *t = &named->tensor;
     uint64_t end = *offset + (uint64_t)tensor_bytes(t);
     unsigned losses = json_losses();
@@ -41,7 +41,7 @@ static enum status add_tensor(const char *path, json_t *header, const struct nam
     *offset = end;
     json_put(header, named->name, entry);
     if (json_losses() == losses) return OK;
-    bool text = is_text(named->name); /* Jansson takes no other key */
+    bool text = safetensors_write_is_text(named->name); /* Jansson takes no other key */
     error_set(e, text ? MEMORY : UTF8, "tensor '%s' cannot be described", named->name);
     return error_where(e, "%s", path);
 }
@@ -72,7 +72,7 @@ static enum status add_metadata(const char *path, json_t *header, const struct s
     for (int i = 0; i < content->n_metadata && e->code == OK; i++) {
         const struct safetensors_text *m = &content->metadata[i];
         json_put(metadata, m->key, json_string(m->text));
-        if (!is_text(m->key) || !is_text(m->text))
+        if (!safetensors_write_is_text(m->key) || !safetensors_write_is_text(m->text))
             error_set(e, UTF8, "the metadata's '%s' is no UTF-8", m->key);
     }
     json_put(header, "__metadata__", metadata);
@@ -80,8 +80,9 @@ static enum status add_metadata(const char *path, json_t *header, const struct s
     return e->code == OK ? OK : error_where(e, "%s", path);
 }
 
-static enum status describe(struct sys *sys, const char *path, const struct safetensors_content *content,
-                            char **text, uint64_t *bytes, struct error *e) {
+static enum status safetensors_write_describe(struct sys *sys, const char *path,
+                                              const struct safetensors_content *content, char **text,
+                                              uint64_t *bytes, struct error *e) {
     uint64_t offset = 0;
     json_t *header = json_object();
     if (add_metadata(path, header, content, e) != OK) goto out;
@@ -99,7 +100,7 @@ enum status safetensors_write_content(struct sys *sys, const char *path,
     struct output output;
     char *header = NULL;
     uint64_t header_bytes = 0;
-    if (describe(sys, path, content, &header, &header_bytes, e) == OK) {
+    if (safetensors_write_describe(sys, path, content, &header, &header_bytes, e) == OK) {
         if (output_open(sys, path, &output, e) == OK) output_write(&output, header, header_bytes, e);
         for (int i = 0; i < content->n_tensors && e->code == OK; i++) {
             const struct tensor *t = &content->tensors[i].tensor;

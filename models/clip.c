@@ -97,7 +97,7 @@ static void clip_norm(struct context *x, struct tensor out, struct tensor in, co
 static void clip_forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct embedding_weights *w = weights;
     const struct clip_state *state = scope->lane->state;
-    op_widen(x, state->tokens, w->rows);
+    op_copy(x, state->tokens, w->rows);
 }
 
 static void clip_forward_position(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -131,7 +131,7 @@ static void clip_forward_layer(struct context *x, const void *weights, const str
               (struct epilogue){.bias = w->up.bias, .activation = ACTIVATION_GELU_QUICK});
     op_linear(x, tokens, up, w->down.weight, (struct epilogue){.bias = w->down.bias, .residual = tokens});
     if (scope->number == settings->last_layer && scope->lane->text.rank)
-        op_widen(x, scope->lane->text, tokens);
+        op_copy(x, scope->lane->text, tokens);
 }
 
 static void clip_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -144,7 +144,7 @@ static void clip_forward_norm(struct context *x, const void *weights, const stru
     if (!lane->text.rank || settings->last_layer >= 0) return;
     struct tensor n = context_tensor(x, DTYPE_F32, 2, state->tokens.dim);
     clip_norm(x, n, state->tokens, &w->norm, scope);
-    op_widen(x, lane->text, n); /* whose rows may be parts of longer ones */
+    op_copy(x, lane->text, n); /* whose rows may be parts of longer ones */
 }
 
 static const struct block_kind clip_kind_embedding =

@@ -254,7 +254,8 @@ static void flux_fill_rope(struct context *x, const struct visit_scope *scope) {
     /* All of the text sits at the origin. */
     op_rope_table(x, tensor_slice(text, 0, 1), &rope);
     struct tensor rows = tensor_reshape(text, 2, (int32_t[]){text.dim[0], 2 * text.dim[1]});
-    if (text.dim[0] > 1) op_repeat_row(x, tensor_slice(rows, 1, text.dim[0] - 1), tensor_slice(rows, 0, 1));
+    if (text.dim[0] > 1)
+        op_broadcast_row(x, tensor_slice(rows, 1, text.dim[0] - 1), tensor_slice(rows, 0, 1));
     rope.n_grids = 1 + flux_n_references(scope->lane);
     rope.grid[0] = flux_grid_of(scope->lane->latent, 0);
     for (int i = 1; i < rope.n_grids; i++) rope.grid[i] = flux_grid_of(scope->lane->reference[i - 1], i);
@@ -349,7 +350,7 @@ static void flux_forward_embedder(struct context *x, const void *weights, const 
     op_patchify(x, flux_columns(image, 0, patch), latent_planes(lane->latent), PATCH_SIDE,
                 PATCH_CHANNELS_FIRST);
     if (in > patch)
-        op_patchify(x, flux_columns(image, patch, in - patch), latent_planes(lane->control), PATCH_SIDE,
+        op_patchify(x, flux_columns(image, patch, in - patch), latent_planes(lane->concat), PATCH_SIDE,
                     PATCH_CHANNELS_FIRST);
     for (int i = 0; i < flux_n_references(lane); i++) {
         int32_t rows = flux_tokens_of(lane->reference[i]);
@@ -358,7 +359,7 @@ static void flux_forward_embedder(struct context *x, const void *weights, const 
         first += rows;
     }
     flux_product(x, flux_picture_rows(state->tokens, lane), patches, &w->linear);
-    op_widen(x, flux_text_rows(state->tokens, lane), state->text);
+    op_copy(x, flux_text_rows(state->tokens, lane), state->text);
 }
 
 /* Of all rows; those of text and pictures are slices. */
@@ -479,7 +480,7 @@ static void flux_forward_single(struct context *x, const void *weights, const st
     for (int32_t first = 0; first < T; first += chunk) {
         int32_t rows = T - first < chunk ? T - first : chunk;
         struct tensor t = tensor_slice(tokens, first, rows), both = tensor_slice(wide, 0, rows);
-        op_widen(x, flux_columns(both, 0, dim), tensor_slice(a.q, first, rows));
+        op_copy(x, flux_columns(both, 0, dim), tensor_slice(a.q, first, rows));
         op_linear(x, flux_columns(both, dim, in - dim), tensor_slice(a.n, first, rows), w->up.weight,
                   (struct epilogue){.bias = w->up.bias, .activation = ACTIVATION_GELU_TANH});
         op_linear(
@@ -704,7 +705,7 @@ static void flux_derive(struct component *c) {
     c->text_columns = d[CAPTION];
     c->pooled_columns = d[POOLED];
     c->latent_channels = d[LATENT];
-    c->control_channels = (d[IN] - d[PATCH]) / (PATCH_SIDE * PATCH_SIDE);
+    c->concat_channels = (d[IN] - d[PATCH]) / (PATCH_SIDE * PATCH_SIDE);
     c->variant = d[FILL] ? FLUX_FILL : d[GUIDED] ? FLUX_GUIDED : FLUX_SCHNELL;
 }
 

@@ -79,14 +79,14 @@ static struct tensor qwen3_tokens(const struct lane *lane) {
 /* Tokens that lie elsewhere go to where they are read. */
 static void qwen3_give(struct context *x, const struct lane *lane) {
     const struct qwen3_state *state = lane->state;
-    if (state->tokens.rank) op_widen(x, lane->text, state->tokens);
+    if (state->tokens.rank) op_copy(x, lane->text, state->tokens);
 }
 
 static void qwen3_forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct embedding_weights *w = weights;
     const struct qwen3_settings *settings = scope->settings;
     const struct qwen3_state *state = scope->lane->state;
-    op_widen(x, qwen3_tokens(scope->lane), w->rows);
+    op_copy(x, qwen3_tokens(scope->lane), w->rows);
     struct rope_options rope = {
         .theta = settings->rope_theta,
         .n_axes = 1,

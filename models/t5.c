@@ -10,7 +10,7 @@
 
 enum { VOCABULARY, HIDDEN, Q, HEADS, HEAD, BUCKETS, FEED_FORWARD, LAYERS };
 
-enum { BUCKETS_MAX = 128 }; /* that op_distance_bias takes */
+enum { BUCKETS_MAX = 128 }; /* that op_relative_bias takes */
 
 struct t5_settings {
     float norm_eps;
@@ -92,19 +92,19 @@ static struct tensor t5_tokens(const struct lane *lane) {
 /* Tokens that lie elsewhere go to where they are read. */
 static void t5_give(struct context *x, const struct lane *lane) {
     const struct t5_state *state = lane->state;
-    if (state->tokens.rank) op_widen(x, lane->text, state->tokens);
+    if (state->tokens.rank) op_copy(x, lane->text, state->tokens);
 }
 
 static void t5_forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct embedding_weights *w = weights;
-    op_widen(x, t5_tokens(scope->lane), w->rows);
+    op_copy(x, t5_tokens(scope->lane), w->rows);
 }
 
 static void t5_forward_bias(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct bias_weights *w = weights;
     const struct t5_settings *settings = scope->settings;
     const struct t5_state *state = scope->lane->state;
-    op_distance_bias(x, state->bias, w->table,
+    op_relative_bias(x, state->bias, w->table,
                      (struct distance_buckets){.max_distance = settings->max_distance});
 }
 
@@ -124,7 +124,7 @@ static void t5_attend(struct context *x, const struct layer_weights *w, const st
     op_linear(x, k, n, w->k, none);
     op_linear(x, v, n, w->v, none);
     op_attention(x, q, q, k, v,
-                 (struct heads){.queries = heads, .keys = heads, .scale = 1, .distance_bias = state->bias});
+                 (struct heads){.queries = heads, .keys = heads, .scale = 1, .relative_bias = state->bias});
     op_linear(x, tokens, q, w->out, (struct epilogue){.residual = tokens});
 }
 

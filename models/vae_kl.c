@@ -78,7 +78,7 @@ static void vae_kl_forward_upsample(struct context *x, const void *weights, cons
     struct tensor in = state->canvas.picture;
     int32_t Y = in.dim[0], X = in.dim[1], C = in.dim[2];
     struct tensor back = canvas_back(&state->canvas, 0, Y, X, C);
-    op_widen(x, back, in);
+    op_copy(x, back, in);
     struct tensor out = canvas_put(&state->canvas, state->front[scope->number + 1], 2 * Y, 2 * X, C);
     op_conv2d(x, out, back, w->weight, (struct epilogue){.bias = w->bias},
               (struct conv_options){.upsample = 2});

@@ -74,7 +74,7 @@ static void vae_kl_encoder_forward_downsample(struct context *x, const void *wei
     struct tensor out = canvas_put(&state->canvas, 0, Y, X, C);
     op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias},
               (struct conv_options){.upsample = 1, .stride = 2});
-    if (front) op_widen(x, canvas_put(&state->canvas, front, Y, X, C), out);
+    if (front) op_copy(x, canvas_put(&state->canvas, front, Y, X, C), out);
 }
 
 static void vae_kl_encoder_forward_out(struct context *x, const void *weights,

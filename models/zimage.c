@@ -162,7 +162,7 @@ static struct tensor zimage_caption_rows(struct tensor all, const struct zimage_
 
 /* Learned tokens in the rows from n on. */
 static void zimage_pad_rows(struct context *x, struct tensor rows, int32_t n, struct tensor pad) {
-    if (n < rows.dim[0]) op_repeat_row(x, tensor_slice(rows, n, rows.dim[0] - n), pad);
+    if (n < rows.dim[0]) op_broadcast_row(x, tensor_slice(rows, n, rows.dim[0] - n), pad);
 }
 
 static void zimage_fill_rope(struct context *x, const struct visit_scope *scope) {
@@ -258,7 +258,7 @@ static void zimage_forward_embedder(struct context *x, const void *weights, cons
     op_patchify(x, patches, latent_planes(latent), PATCH_SIDE, PATCH_CHANNELS_LAST);
     op_linear(x, tensor_slice(rows, 0, Y * X), patches, w->patch, (struct epilogue){.bias = w->patch_bias});
     zimage_pad_rows(x, rows, Y * X, w->pad);
-    op_widen(x, zimage_caption_rows(state->tokens, state), state->caption);
+    op_copy(x, zimage_caption_rows(state->tokens, state), state->caption);
 }
 
 static void zimage_attend(struct context *x, const struct layer_weights *w, struct tensor tokens,

@@ -129,15 +129,15 @@ static void attention_biased(struct call *c) {
     struct tensor q = matrix(c, DTYPE_F32, c->n[0], c->n[1] * c->n[2]);
     struct tensor k = matrix(c, DTYPE_F32, c->n[0], q.dim[1]), v = matrix(c, DTYPE_F32, c->n[0], q.dim[1]);
     struct heads heads = {.queries = c->n[1], .keys = c->n[1], .scale = 1};
-    heads.distance_bias = matrix(c, DTYPE_F32, c->n[1], 2 * c->n[0] - 1);
+    heads.relative_bias = matrix(c, DTYPE_F32, c->n[1], 2 * c->n[0] - 1);
     op_attention(c->x, matrix(c, DTYPE_F32, c->n[0], q.dim[1]), q, k, v, heads);
 }
 
 /* tokens, heads */
-static void distance_bias(struct call *c) {
+static void relative_bias(struct call *c) {
     struct distance_buckets buckets = {.max_distance = 128};
     struct tensor table = matrix(c, DTYPE_BF16, 32, c->n[1]);
-    op_distance_bias(c->x, matrix(c, DTYPE_F32, c->n[1], 2 * c->n[0] - 1), table, buckets);
+    op_relative_bias(c->x, matrix(c, DTYPE_F32, c->n[1], 2 * c->n[0] - 1), table, buckets);
 }
 
 /* rows, columns, columns of the weight; modulated, with gate and residual */
@@ -193,12 +193,12 @@ static void add_row_to_all(struct call *c) {
     op_add(c->x, a, a, matrix(c, DTYPE_F32, 1, c->n[1]));
 }
 
-static void widen(struct call *c) {
-    op_widen(c->x, matrix(c, DTYPE_F32, c->n[0], c->n[1]), matrix(c, c->weights, c->n[0], c->n[1]));
+static void copy_row_by_row(struct call *c) {
+    op_copy(c->x, matrix(c, DTYPE_F32, c->n[0], c->n[1]), matrix(c, c->weights, c->n[0], c->n[1]));
 }
 
-static void repeat_row(struct call *c) {
-    op_repeat_row(c->x, matrix(c, DTYPE_F32, c->n[0], c->n[1]), matrix(c, DTYPE_F32, 1, c->n[1]));
+static void broadcast_row(struct call *c) {
+    op_broadcast_row(c->x, matrix(c, DTYPE_F32, c->n[0], c->n[1]), matrix(c, DTYPE_F32, 1, c->n[1]));
 }
 
 static struct tensor latent(struct call *c) {
@@ -334,10 +334,10 @@ static void list_bytes(struct list *l, const struct sizes *s) {
     add(l, (struct bench_case){"glu", "all", swiglu, {s->T, s->F}, 0, b, 0});
     add(l, (struct bench_case){"glu", "T5's, GELU", geglu, {s->text, s->t5_F}, 0, b, 0});
     add(l, (struct bench_case){"add", "a row to all", add_row_to_all, {s->T, s->C}, 0, b, 0});
-    add(l, (struct bench_case){"distance_bias", "T5's", distance_bias, {s->text, s->t5_H}, 0, b, 0});
-    add(l, (struct bench_case){"widen", "bf16", widen, {s->T, s->C}, DTYPE_BF16, b, 0});
-    add(l, (struct bench_case){"widen", "f32", widen, {s->T, s->C}, DTYPE_F32, b, 0});
-    add(l, (struct bench_case){"repeat_row", "", repeat_row, {s->T, s->C}, 0, b, 0});
+    add(l, (struct bench_case){"distance_bias", "T5's", relative_bias, {s->text, s->t5_H}, 0, b, 0});
+    add(l, (struct bench_case){"widen", "bf16", copy_row_by_row, {s->T, s->C}, DTYPE_BF16, b, 0});
+    add(l, (struct bench_case){"widen", "f32", copy_row_by_row, {s->T, s->C}, DTYPE_F32, b, 0});
+    add(l, (struct bench_case){"repeat_row", "", broadcast_row, {s->T, s->C}, 0, b, 0});
     add(l, (struct bench_case){"linear_few", "adaLN of 8 steps", linear_few, {8, 256, 4 * s->C}, DTYPE_BF16, b, 0});
     add(l, (struct bench_case){"linear_few", "adaLN of a step", linear_few, {1, 256, 4 * s->C}, DTYPE_BF16, b, 0});
     add(l, (struct bench_case){"patchify", "", patchify, {16, s->latent}, 0, b, 0});

@@ -38,7 +38,7 @@ static void put_machine(const struct job *job, json_t *list) {
     }
 }
 
-static int denoise_stage(const struct job *job) {
+static int advice_json_denoise_stage(const struct job *job) {
     for (int s = 0; s < job->layout.n_stages; s++)
         if (job->layout.kind[s] == &stage_denoise) return s;
     return -1;
@@ -46,7 +46,7 @@ static int denoise_stage(const struct job *job) {
 
 /* The same request for several images under the same budget: a streamed byte serves them all. */
 static void put_batch(const struct job *job, json_t *list) {
-    int stage = denoise_stage(job);
+    int stage = advice_json_denoise_stage(job);
     if (stage < 0 || job->batch > 1 || !job->plan.stage[stage].streamed_bytes_per_evaluation) return;
     struct sluice_request request = job->request;
     struct job several;

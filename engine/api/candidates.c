@@ -20,7 +20,7 @@ static uint64_t candidates_host_bytes(const struct job *job, const struct layout
     }
     return align_up(job->model->host_bytes + (uint64_t)l->visits.n_visits * a_visit + tokens * a_token +
                         (uint64_t)(job->n_needs + 1) * sizeof *job->needs + pictures +
-                        retyped_bytes(job->place.retyped) + (1 << 19),
+                        requantised_bytes(job->place.requantised) + (1 << 19),
                     1 << 16);
 }
 
@@ -48,7 +48,7 @@ static void candidates_measure_fills(const struct job *job, const struct stage *
         int64_t values = block_converted_values(block);
         if (!values || rates->disk <= 0) continue;
         double more = (double)block_file_bytes(block) - (double)block->bytes;
-        need->block_fill_seconds[i] = more / rates->disk + retyped_seconds(job->weights, values);
+        need->block_fill_seconds[i] = more / rates->disk + requantised_seconds(job->weights, values);
     }
 }
 

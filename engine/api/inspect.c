@@ -1,6 +1,6 @@
 /* What is in a model's files, and the ids of a text: the JSON of `inspect` and `tokenize`. */
 #include "engine/open/model.h"
-#include "engine/open/part_search.h"
+#include "engine/open/component_search.h"
 #include "engine/open/pipeline.h"
 #include "engine/open/prompt.h"
 #include "engine/open/tokenizers.h"
@@ -62,7 +62,7 @@ static void count_up(json_t *group, const char *key, json_int_t n) {
     json_put(group, key, json_integer(json_integer_value(json_object_get(group, key)) + n));
 }
 
-static json_int_t values_of(const struct index_entry *entry) {
+static json_int_t inspect_values_of(const struct index_entry *entry) {
     json_int_t values = 1;
     if (entry->beside || !entry->bytes) return 0;
     for (int i = 0; i < entry->rank; i++) values *= entry->dim[i];
@@ -72,7 +72,7 @@ static json_int_t values_of(const struct index_entry *entry) {
 static void count_tensor(json_t *group, const struct index_entry *entry) {
     count_up(group, "tensors", 1);
     count_up(group, "bytes", (json_int_t)entry->bytes);
-    count_up(group, "values", values_of(entry));
+    count_up(group, "values", inspect_values_of(entry));
     count_up(json_object_get(group, "types"), index_type_name(entry), (json_int_t)entry->bytes);
 }
 
@@ -99,7 +99,7 @@ static void add_groups(const struct tensor_index *index, json_t *component) {
         if (!json_object_get(by_name, name))
             json_put(by_name, name, json_pack("{s:s, s:{}}", "name", name, "types"));
         count_tensor(json_object_get(by_name, name), entry);
-        values += values_of(entry);
+        values += inspect_values_of(entry);
     }
     json_object_foreach(by_name, key, group) {
         set_bits(group);
@@ -151,8 +151,8 @@ static void list_leftovers(const struct component *c, json_t *unknown) {
 struct findings {
     bool tensors;
     json_t *components, *unknown, *missing, *notes;
-    /* They stay open until all are shown: parts may share one index. */
-    struct component component[PARTS_MAX];
+    /* They stay open until all are shown: components may share one index. */
+    struct component component[COMPONENT_FILES_MAX];
     int n_components;
     json_t *text[SLOTS_MAX];     /* of the encoders that were found; borrowed */
     const struct recipe *recipe; /* that the families point to; NULL: none */
@@ -220,36 +220,37 @@ static json_t *inspect_component(struct component *c, const struct shown *shown,
     return json;
 }
 
-static json_t *inspect_part(struct sys *sys, struct model_parts *parts, const struct part *part,
-                            struct shown shown, struct findings *to, struct error *e) {
+static json_t *inspect_component_file(struct sys *sys, struct component_files *files,
+                                      const struct component_file *file, struct shown shown,
+                                      struct findings *to, struct error *e) {
     struct component *c = &to->component[to->n_components++];
-    shown.path = parts_path(parts, part);
+    shown.path = component_files_path(files, file);
     if (shown.recipe) model_configure_slot(shown.recipe, shown.slot, sys, c);
     c->sys = sys;
-    c->index = parts_take(parts, part);
+    c->index = component_files_take(files, file);
     return inspect_component(c, &shown, to, e);
 }
 
 /* Of what stands in no slot the first of any recipe that it fits says how to read it. */
-static enum status inspect_stray(struct sys *sys, struct model_parts *parts, const struct part *part,
-                                 struct findings *to, struct error *e) {
-    struct shown shown = {.name = part->folder ? part->folder : "unknown"};
-    if (part->family) shown.recipe = models_place(part->family, part->prefix, &shown.slot);
-    if (shown.recipe && !part->misplaced) shown.name = shown.recipe->slot[shown.slot].folder;
-    inspect_part(sys, parts, part, shown, to, e);
+static enum status inspect_stray(struct sys *sys, struct component_files *files,
+                                 const struct component_file *file, struct findings *to, struct error *e) {
+    struct shown shown = {.name = file->folder ? file->folder : "unknown"};
+    if (file->family) shown.recipe = models_place(file->family, file->prefix, &shown.slot);
+    if (shown.recipe && !file->misplaced) shown.name = shown.recipe->slot[shown.slot].folder;
+    inspect_component_file(sys, files, file, shown, to, e);
     return e->code;
 }
 
 /* In the order of slots. */
-static enum status inspect_slots(struct sys *sys, struct model_parts *parts, struct findings *to,
+static enum status inspect_slots(struct sys *sys, struct component_files *files, struct findings *to,
                                  struct error *e) {
-    const struct part *in[SLOTS_MAX];
-    parts_assign(parts, to->recipe, in);
+    const struct component_file *in[SLOTS_MAX];
+    parts_assign(files, to->recipe, in);
     for (int i = 0; to->recipe->slot[i].family && e->code == OK; i++) {
         const struct slot *slot = &to->recipe->slot[i];
         struct shown shown = {.recipe = to->recipe, .slot = i, .name = slot->folder};
         if (in[i])
-            to->text[i] = inspect_part(sys, parts, in[i], shown, to, e);
+            to->text[i] = inspect_component_file(sys, files, in[i], shown, to, e);
         else if (slot->family->kind != FAMILY_ENCODER)
             json_push(to->missing, json_string(slot->folder));
     }
@@ -257,28 +258,29 @@ static enum status inspect_slots(struct sys *sys, struct model_parts *parts, str
 }
 
 /* Where nothing points to a recipe there is at most an autoencoder. */
-static enum status inspect_without_recipe(struct sys *sys, struct model_parts *parts, struct findings *to,
+static enum status inspect_without_recipe(struct sys *sys, struct component_files *files, struct findings *to,
                                           struct error *e) {
     struct missing_part missing[SLOTS_MAX];
-    const struct part *decoder = parts_find_kind(parts, FAMILY_DECODER);
-    int n = pipeline_missing(parts, NULL, missing);
+    const struct component_file *decoder = component_files_find_kind(files, FAMILY_DECODER);
+    int n = pipeline_missing(files, NULL, missing);
     for (int i = 0; i < n; i++) json_push(to->missing, json_string(missing[i].folder));
-    return decoder ? inspect_stray(sys, parts, decoder, to, e) : OK;
+    return decoder ? inspect_stray(sys, files, decoder, to, e) : OK;
 }
 
 /* Then what stands in the wrong place, or nobody knows. */
-static enum status inspect_parts(struct sys *sys, struct model_parts *parts, struct findings *to,
-                                 struct error *e) {
-    to->recipe ? inspect_slots(sys, parts, to, e) : inspect_without_recipe(sys, parts, to, e);
-    for (int i = 0; i < parts->n_parts && e->code == OK; i++)
-        if (!parts->part[i].family || parts->part[i].misplaced)
-            inspect_stray(sys, parts, &parts->part[i], to, e);
-    if (parts->failure.code != OK) add_line(to->missing, &parts->failure);
+static enum status inspect_component_files(struct sys *sys, struct component_files *files,
+                                           struct findings *to, struct error *e) {
+    to->recipe ? inspect_slots(sys, files, to, e) : inspect_without_recipe(sys, files, to, e);
+    for (int i = 0; i < files->n_files && e->code == OK; i++)
+        if (!files->file[i].family || files->file[i].misplaced)
+            inspect_stray(sys, files, &files->file[i], to, e);
+    if (files->failure.code != OK) add_line(to->missing, &files->failure);
     return e->code;
 }
 
 /* The name that model_index.json gives, or null; what is wrong with the file is listed as missing, and so is
- * a pipeline that this program cannot run: its parts are shown all the same, and its name is forgotten. */
+ * a pipeline that this program cannot run: its components are shown all the same, and its name is
+ * forgotten. */
 static json_t *pipeline_json(struct sys *sys, const char *path, char name[PIPELINE_NAME_BYTES],
                              json_t *missing) {
     struct error misfit = {0};
@@ -309,15 +311,15 @@ static const struct component *find_denoiser(const struct findings *to) {
 }
 
 /* Which recipe this is, if the denoiser tells. */
-static const struct recipe *inspect_recipe(const struct model_parts *parts, const char *name,
+static const struct recipe *inspect_recipe(const struct component_files *files, const char *name,
                                            struct findings *to) {
-    const struct part *part = parts_find_kind(parts, FAMILY_DENOISER);
+    const struct component_file *file = component_files_find_kind(files, FAMILY_DENOISER);
     const struct component *denoiser = find_denoiser(to);
     const struct recipe *recipe = NULL;
     struct error misfit = {0};
     char line[MODEL_NOTE_BYTES];
     if (!denoiser) return NULL;
-    if (part->flag) name = "";
+    if (file->flag) name = "";
     if (pipeline_choose(name, denoiser, &recipe, &misfit) != OK) add_line(to->missing, &misfit);
     if (recipe && !*name && pipeline_note_alike(recipe, line, sizeof line))
         json_push(to->notes, json_string(line));
@@ -342,8 +344,8 @@ static void inspect_text(struct tokenizer_search *search, int slot, struct findi
 }
 
 static void inspect_texts(struct sys *sys, const struct sluice_model_options *o,
-                          const struct model_parts *parts, struct findings *to) {
-    struct tokenizer_search search = {.sys = sys, .options = o, .parts = parts, .recipe = to->recipe};
+                          const struct component_files *files, struct findings *to) {
+    struct tokenizer_search search = {.sys = sys, .options = o, .files = files, .recipe = to->recipe};
     struct error misfit = {0};
     for (int i = 0; i < SLOTS_MAX && to->recipe->slot[i].family; i++)
         if (to->recipe->slot[i].family->kind == FAMILY_TEXT) inspect_text(&search, i, to);
@@ -352,31 +354,32 @@ static void inspect_texts(struct sys *sys, const struct sluice_model_options *o,
 
 /* Recipes that share a denoiser may differ in their slots. What is wrong with it is said where it is shown.
  */
-static void settle_slots(struct sys *sys, const struct model_parts *parts, struct findings *to,
+static void settle_slots(struct sys *sys, const struct component_files *files, struct findings *to,
                          struct error *e) {
     struct error misfit = {0};
-    if (!parts_find_kind(parts, FAMILY_DENOISER)) return;
-    if (pipeline_settle(sys, parts, "", &to->recipe, &misfit) == MEMORY) *e = misfit;
+    if (!component_files_find_kind(files, FAMILY_DENOISER)) return;
+    if (pipeline_settle(sys, files, "", &to->recipe, &misfit) == MEMORY) *e = misfit;
 }
 
 static enum status inspect_all(struct sys *sys, const struct sluice_model_options *o,
-                               struct model_parts *parts, struct findings *to, json_t *all, struct error *e) {
+                               struct component_files *files, struct findings *to, json_t *all,
+                               struct error *e) {
     char name[PIPELINE_NAME_BYTES] = "";
-    if (parts_open(sys, o, parts, &to->recipe, e) != OK) return e->code;
-    settle_slots(sys, parts, to, e);
-    if (e->code != OK || inspect_parts(sys, parts, to, e) != OK) return e->code;
+    if (component_files_open(sys, o, files, &to->recipe, e) != OK) return e->code;
+    settle_slots(sys, files, to, e);
+    if (e->code != OK || inspect_component_files(sys, files, to, e) != OK) return e->code;
     if (!json_array_size(to->components)) {
         error_set(e, MISSING, "there is no model here");
         error_where(e, "%s", o->model ? o->model : "the given parts");
         error_expected(e, "transformer, text encoder or autoencoder, in a folder or a file");
-        if (parts->failure.code != OK) *e = parts->failure;
+        if (files->failure.code != OK) *e = files->failure;
         return e->code;
     }
-    json_put(all, "pipeline", pipeline_json(sys, parts->pipeline, name, to->missing));
-    const struct recipe *recipe = inspect_recipe(parts, name, to);
+    json_put(all, "pipeline", pipeline_json(sys, files->pipeline, name, to->missing));
+    const struct recipe *recipe = inspect_recipe(files, name, to);
     json_put(all, "recipe", recipe ? json_string(recipe->name) : json_null());
     if (recipe) to->recipe = recipe;
-    if (to->recipe) inspect_texts(sys, o, parts, to);
+    if (to->recipe) inspect_texts(sys, o, files, to);
     return OK;
 }
 
@@ -385,7 +388,7 @@ int sluice_inspect(const struct sluice_model_options *options, bool tensors, cha
     struct error e = {0};
     struct sys sys;
     struct sluice_model_options o;
-    struct model_parts parts;
+    struct component_files files;
     sys_init_machine(&sys);
     copy_sized(&o, sizeof o, options);
     *json = NULL;
@@ -403,11 +406,11 @@ int sluice_inspect(const struct sluice_model_options *options, bool tensors, cha
     json_t *all =
         json_pack("{s:i, s:n, s:n, s:o, s:o, s:o, s:o}", "version", 1, "pipeline", "recipe", "components",
                   to->components, "unknown", to->unknown, "missing", to->missing, "notes", to->notes);
-    if (parts_locate(&sys, &o, &parts, &e) == OK) inspect_all(&sys, &o, &parts, to, all, &e);
-    json_put(all, "schedule", json_string(parts.scheduler ? "scheduler_config.json" : "default"));
+    if (component_files_locate(&sys, &o, &files, &e) == OK) inspect_all(&sys, &o, &files, to, all, &e);
+    json_put(all, "schedule", json_string(files.scheduler ? "scheduler_config.json" : "default"));
     for (int i = 0; i < to->n_components; i++) component_destroy(&to->component[i]);
     sys.release(&sys, to);
-    parts_destroy(&sys, &parts);
+    component_files_destroy(&sys, &files);
     hand_out(all, losses, json, &e);
     return publish_error(&e, error);
 }
@@ -452,21 +455,21 @@ static enum status tokenize_slot(struct tokenizer_search *search, int slot, cons
 
 /* Prompts are cut as the recipe says, which the denoiser's weights tell, if they are there. */
 static enum status find_recipe(struct sys *sys, const struct sluice_model_options *o,
-                               struct model_parts *parts, const struct recipe **recipe, struct error *e) {
+                               struct component_files *files, const struct recipe **recipe, struct error *e) {
     char name[PIPELINE_NAME_BYTES] = "";
-    if (parts->pipeline && pipeline_read(sys, parts->pipeline, name, e) != OK) return e->code;
-    if (parts_open(sys, o, parts, recipe, e) != OK) return e->code;
-    if (!*recipe) return pipeline_check(parts, NULL, o->model, e);
-    if (!parts_find_kind(parts, FAMILY_DENOISER)) return OK;
-    return pipeline_settle(sys, parts, name, recipe, e);
+    if (files->pipeline && pipeline_read(sys, files->pipeline, name, e) != OK) return e->code;
+    if (component_files_open(sys, o, files, recipe, e) != OK) return e->code;
+    if (!*recipe) return pipeline_check(files, NULL, o->model, e);
+    if (!component_files_find_kind(files, FAMILY_DENOISER)) return OK;
+    return pipeline_settle(sys, files, name, recipe, e);
 }
 
 static enum status tokenize_seen(struct sys *sys, const struct sluice_model_options *o,
-                                 struct model_parts *parts, const char *text, size_t bytes, char **json,
+                                 struct component_files *files, const char *text, size_t bytes, char **json,
                                  struct error *e) {
-    struct tokenizer_search search = {.sys = sys, .options = o, .parts = parts};
+    struct tokenizer_search search = {.sys = sys, .options = o, .files = files};
     unsigned losses = json_losses();
-    if (find_recipe(sys, o, parts, &search.recipe, e) != OK) return e->code;
+    if (find_recipe(sys, o, files, &search.recipe, e) != OK) return e->code;
     json_t *encoders = json_array();
     for (int i = 0; i < SLOTS_MAX && search.recipe->slot[i].family && e->code == OK; i++)
         if (search.recipe->slot[i].family->kind == FAMILY_TEXT)
@@ -481,15 +484,15 @@ int sluice_tokenize(const struct sluice_model_options *options, const char *text
     struct error e = {0};
     struct sys sys;
     struct sluice_model_options o;
-    struct model_parts parts;
+    struct component_files files;
     sys_init_machine(&sys);
     copy_sized(&o, sizeof o, options);
     *json = NULL;
     if (o.tokenizer && !o.model) {
         tokenize_plain(&sys, o.tokenizer, text, text_bytes, json, &e);
-    } else if (parts_locate(&sys, &o, &parts, &e) == OK) {
-        tokenize_seen(&sys, &o, &parts, text, text_bytes, json, &e);
-        parts_destroy(&sys, &parts);
+    } else if (component_files_locate(&sys, &o, &files, &e) == OK) {
+        tokenize_seen(&sys, &o, &files, text, text_bytes, json, &e);
+        component_files_destroy(&sys, &files);
     }
     return publish_error(&e, error);
 }

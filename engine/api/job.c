@@ -233,10 +233,11 @@ enum status job_open(struct job *job, const struct job_place *place, const struc
                                 .decode_only = job->decode_only,
                                 .request = &job->request,
                                 .reference_size = job->reference_size};
-    if (request_settle(&settling, e) != OK || retyped_type(job->request.type, &job->weights, e) != OK)
+    if (request_settle(&settling, e) != OK || requantised_type(job->request.type, &job->weights, e) != OK)
         return e->code;
     job->precision = settling.precision;
-    if (place->retyped && retyped_make(place->retyped, model, job->weights, e) != OK) return e->code;
+    if (place->requantised && requantised_make(place->requantised, model, job->weights, e) != OK)
+        return e->code;
     if (job_size(job, e) != OK) return e->code;
     if (!job->decode_only) {
         for (int i = 0; i < job->n_texts && e->code == OK; i++) job_encode_all(job, job->text_slot[i], e);
@@ -312,7 +313,7 @@ void job_close(struct job *job) {
 struct run job_run(const struct job *job, struct layout *layout, const struct run_hooks *hooks) {
     return (struct run){
         .readers = plan_readers(&job->plan),
-        .converter = job->weights == N_DTYPES ? NULL : retyped_convert,
+        .converter = job->weights == N_DTYPES ? NULL : requantised_convert,
         .sys = job->sys,
         .device = job->device,
         .stages = layout->stages,

@@ -6,7 +6,7 @@
 
 #include "engine/api/layout.h"
 #include "engine/api/pictures.h"
-#include "engine/api/retyped.h"
+#include "engine/api/requantised.h"
 #include "engine/open/model.h"
 #include "engine/open/prompt.h"
 
@@ -26,7 +26,7 @@ struct encoded {
 struct job_place {
     const struct sluice_model *model;
     struct device *device;
-    struct retyped *retyped; /* the session's; NULL: no request asks for a type */
+    struct requantised *requantised; /* the session's; NULL: no request asks for a type */
 };
 
 /* One evaluation of the denoiser for every image. */

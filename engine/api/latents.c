@@ -85,7 +85,7 @@ enum status latents_save(struct sys *sys, const char *path, const char *name, co
     return safetensors_write_made(sys, path, &tensor, 1, &(struct tensor_maker){&stream, next_of_stack}, e);
 }
 
-static char *ring_path(struct sys *sys, const char *folder, const char *name, struct error *e) {
+static char *dump_path(struct sys *sys, const char *folder, const char *name, struct error *e) {
     char file[64];
     snprintf(file, sizeof file, "%s.safetensors", name);
     char *path = path_join(sys, folder, file);
@@ -93,26 +93,26 @@ static char *ring_path(struct sys *sys, const char *folder, const char *name, st
     return path;
 }
 
-enum status ring_save(struct sys *sys, const char *folder, const char *name, struct tensor tensor,
+enum status dump_save(struct sys *sys, const char *folder, const char *name, struct tensor tensor,
                       struct error *e) {
-    char *path = ring_path(sys, folder, name, e);
+    char *path = dump_path(sys, folder, name, e);
     struct named_tensor named = {name, tensor};
     if (path) safetensors_write(sys, path, &named, 1, e);
     sys->release(sys, path);
     return e->code;
 }
 
-enum status ring_save_latents(struct sys *sys, const char *folder, const char *name,
+enum status dump_save_latents(struct sys *sys, const char *folder, const char *name,
                               const struct tensor *latents, int n, struct error *e) {
-    char *path = ring_path(sys, folder, name, e);
+    char *path = dump_path(sys, folder, name, e);
     if (path) latents_save(sys, path, name, latents, n, e);
     sys->release(sys, path);
     return e->code;
 }
 
-enum status ring_save_picture(struct sys *sys, const char *folder, const char *name, struct tensor picture,
+enum status dump_save_picture(struct sys *sys, const char *folder, const char *name, struct tensor picture,
                               struct error *e) {
-    char *path = ring_path(sys, folder, name, e);
+    char *path = dump_path(sys, folder, name, e);
     int32_t dim[4] = {1, 3, picture.dim[0], picture.dim[1]};
     struct named_tensor tensor = {name, tensor_make(NULL, DTYPE_F32, 4, dim)};
     struct stream stream = {.tensors = &picture};

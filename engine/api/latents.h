@@ -1,4 +1,4 @@
-/* Latents and rings in and out of safetensors files. */
+/* Latents and dumps in and out of safetensors files. */
 #ifndef SLUICE_API_LATENTS_H
 #define SLUICE_API_LATENTS_H
 
@@ -17,13 +17,13 @@ enum status latent_read(const struct tensor_index *index, int i, struct tensor t
 enum status latents_save(struct sys *sys, const char *path, const char *name, const struct tensor *latents,
                          int n, struct error *e);
 
-/* Rings for comparing with a reference: FOLDER/NAME.safetensors holds one tensor of that name. */
-enum status ring_save(struct sys *sys, const char *folder, const char *name, struct tensor tensor,
+/* Dumps, for comparing with a reference: FOLDER/NAME.safetensors holds one tensor of that name. */
+enum status dump_save(struct sys *sys, const char *folder, const char *name, struct tensor tensor,
                       struct error *e);
-enum status ring_save_latents(struct sys *sys, const char *folder, const char *name,
+enum status dump_save_latents(struct sys *sys, const char *folder, const char *name,
                               const struct tensor *latents, int n, struct error *e);
 /* A picture [Y, X, 3] as [1, 3, Y, X]. */
-enum status ring_save_picture(struct sys *sys, const char *folder, const char *name, struct tensor picture,
+enum status dump_save_picture(struct sys *sys, const char *folder, const char *name, struct tensor picture,
                               struct error *e);
 
 #endif

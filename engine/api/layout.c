@@ -118,9 +118,9 @@ static void layout_pictures(const struct job *job, struct layout *l, struct aren
 
 static void layout_tensors(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
     const struct recipe *recipe = job->model->recipe;
-    int32_t latent[4] = {job->C, job->F, job->Y, job->X}, control[4];
-    memcpy(control, latent, sizeof control);
-    control[0] = job->decode_only ? 0 : model_component(job->model, FAMILY_DENOISER)->control_channels;
+    int32_t latent[4] = {job->C, job->F, job->Y, job->X}, concat[4];
+    memcpy(concat, latent, sizeof concat);
+    concat[0] = job->decode_only ? 0 : model_component(job->model, FAMILY_DENOISER)->concat_channels;
     if (!job->decode_only) layout_texts(job, l, arena, ok);
     for (int i = 0; i < job->batch; i++) l->latent[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     bool samples = !job->decode_only, scaled = samples && recipe->prediction->input_scale;
@@ -130,8 +130,8 @@ static void layout_tensors(const struct job *job, struct layout *l, struct arena
             l->history[i][k] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     }
     if (samples && recipe->sampler->draws) l->noise = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
-    for (int i = 0; i < job->batch && control[0]; i++)
-        l->control[i] = arena_tensor(arena, DTYPE_F32, 4, control, ok);
+    for (int i = 0; i < job->batch && concat[0]; i++)
+        l->concat[i] = arena_tensor(arena, DTYPE_F32, 4, concat, ok);
     for (int i = 0; i < l->together * job->n_prompts; i++)
         l->prediction[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     layout_pictures(job, l, arena, ok);
@@ -143,7 +143,7 @@ static void layout_add(const struct job *job, struct layout *l, const struct sta
                        int span, int n_lanes, int evaluations) {
     int s = l->n_stages++, before = 0;
     for (int i = 0; i < s; i++) before += l->kind[i] == kind;
-    const struct component *c = retyped_component(job->place.retyped, job->model, slot);
+    const struct component *c = requantised_component(job->place.requantised, job->model, slot);
     struct stage *stage = &l->stages[s];
     l->kind[s] = kind;
     l->slot[s] = slot;

@@ -51,7 +51,7 @@ struct layout {
     struct tensor latent[BATCH_MAX]; /* [C, F, Y, X] */
     struct tensor input[BATCH_MAX];  /* what denoisers read: the latent itself, or scaled */
     struct tensor history[BATCH_MAX][SAMPLER_HISTORY_MAX], noise; /* the sampler's */
-    struct tensor control[BATCH_MAX];                             /* rank 0 where the denoiser reads none */
+    struct tensor concat[BATCH_MAX];                              /* rank 0 where the denoiser reads none */
     struct tensor reference[LANE_REFERENCES_MAX];                 /* latents of pictures to refer to */
     struct tensor prediction[BATCH_MAX * PROMPTS_MAX]; /* of one group: prompt * together + place in it */
     struct tensor picture, rgb;                        /* frames of a chunk [N, Y, X, 3]; one of them */

@@ -219,24 +219,24 @@ uint64_t progress_bytes_needed(void *user) {
     return pressure_bytes(r->reserve, sys->free_bytes(sys));
 }
 
-void progress_gave_up(void *user, const struct visit *first, uint64_t bytes, enum give_up_reason reason) {
+void progress_gave_up(void *user, const struct visit *first, uint64_t bytes, enum evict_reason reason) {
     static const char *const said[] = {
-        [GIVE_UP_ASKED] = "another program took memory: %.1f MiB of residents given up, the run goes on",
-        [GIVE_UP_OPERATOR] =
+        [EVICT_ASKED] = "another program took memory: %.1f MiB of residents given up, the run goes on",
+        [EVICT_OPERATOR] =
             "an operator found no memory: %.1f MiB of residents given up, it is computed again",
-        [GIVE_UP_STAGE] = "a stage found no memory: %.1f MiB of residents given up, it begins again",
+        [EVICT_STAGE] = "a stage found no memory: %.1f MiB of residents given up, it begins again",
     };
     struct running *r = user;
     struct report *report = &r->session->report;
-    struct given_up *last = &report->given_up[GIVEN_UP_MAX - 1];
+    struct evicted *last = &report->evicted[EVICTED_MAX - 1];
     double mib = (double)bytes / (1 << 20);
-    if (report->n_given_up < GIVEN_UP_MAX)
-        report->given_up[report->n_given_up++] =
-            (struct given_up){report->stage_name[first->stage],
-                              first->evaluation < 0 || r->job->layout.kind[first->stage] != &stage_denoise
-                                  ? 0
-                                  : progress_step(r->job, first),
-                              bytes};
+    if (report->n_evicted < EVICTED_MAX)
+        report->evicted[report->n_evicted++] =
+            (struct evicted){report->stage_name[first->stage],
+                             first->evaluation < 0 || r->job->layout.kind[first->stage] != &stage_denoise
+                                 ? 0
+                                 : progress_step(r->job, first),
+                             bytes};
     else
         last->bytes += bytes;
     session_say(r->session, SLUICE_WARNING, said[reason], mib);

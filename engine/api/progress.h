@@ -8,7 +8,7 @@
 /* Hooks of the executor, of a struct running: see executor.h. */
 bool progress_tick(void *user, const struct visit *visit, double done, struct error *e);
 uint64_t progress_bytes_needed(void *user);
-void progress_gave_up(void *user, const struct visit *first, uint64_t bytes, enum give_up_reason reason);
+void progress_gave_up(void *user, const struct visit *first, uint64_t bytes, enum evict_reason reason);
 
 /* Before the host's turn after a visit: nobody waits for a block now. */
 void progress_evaluation_ends(struct running *r);

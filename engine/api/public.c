@@ -1,7 +1,7 @@
 /* The small public functions, and the public face of errors. */
 #include "engine/api/machine.h"
 #include "engine/open/model.h"
-#include "engine/open/parts.h"
+#include "engine/open/component_files.h"
 
 #include <jansson.h>
 #include <stdio.h>

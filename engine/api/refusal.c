@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool fits(const struct job *job, const struct sluice_request *request) {
+static bool refusal_fits(const struct job *job, const struct sluice_request *request) {
     struct job other;
     struct error e = {0};
     int32_t latent[5] = {job->batch, job->C, job->F, job->Y, job->X};
@@ -17,13 +17,13 @@ static bool fits(const struct job *job, const struct sluice_request *request) {
 static bool fits_tiled(const struct job *job) {
     struct sluice_request other = job->request;
     other.vae_tiling = "on";
-    return job->request.vae_tiling && !strcmp(job->request.vae_tiling, "off") && fits(job, &other);
+    return job->request.vae_tiling && !strcmp(job->request.vae_tiling, "off") && refusal_fits(job, &other);
 }
 
 static bool fits_without(const struct job *job) {
     struct sluice_request other = job->request;
     other.no_decode = true;
-    return !job->decode_only && fits(job, &other);
+    return !job->decode_only && refusal_fits(job, &other);
 }
 
 enum status refusal_explain(const struct job *job, struct error *e) {

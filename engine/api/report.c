@@ -74,11 +74,11 @@ static json_t *steps_json(const struct report *r) {
     return list;
 }
 
-static json_t *given_up_json(const struct report *r) {
+static json_t *evicted_json(const struct report *r) {
     json_t *list = json_array();
-    for (int i = 0; i < r->n_given_up; i++)
-        json_push(list, json_pack("{s:s, s:i, s:I}", "stage", r->given_up[i].stage, "step",
-                                  r->given_up[i].step, "given_up_bytes", (json_int_t)r->given_up[i].bytes));
+    for (int i = 0; i < r->n_evicted; i++)
+        json_push(list, json_pack("{s:s, s:i, s:I}", "stage", r->evicted[i].stage, "step", r->evicted[i].step,
+                                  "given_up_bytes", (json_int_t)r->evicted[i].bytes));
     return list;
 }
 
@@ -90,7 +90,7 @@ json_t *report_json(const struct report *r) {
         hashes_json(r->image_sha256, r->n_images), "measured", "vram_bytes", (json_int_t)r->device_bytes,
         "ram_bytes", (json_int_t)r->peak_bytes, "base_bytes", (json_int_t)r->base_bytes, "library_bytes",
         (json_int_t)r->library_bytes, "stages", stages_json(r), "steps", steps_json(r), "replanned",
-        given_up_json(r));
+        evicted_json(r));
     if (json && r->error.code != OK)
         json_put(json, "error",
                  json_pack("{s:s, s:o, s:o, s:o, s:o}", "code", status_name(r->error.code), "what",

@@ -29,14 +29,14 @@ struct step_record {
     struct stall stall;
 };
 
-/* Residents given up in mid-run. */
-struct given_up {
+/* Residents evicted in mid-run. */
+struct evicted {
     const char *stage;
     int step; /* from this one on */
     uint64_t bytes;
 };
 
-enum { GIVEN_UP_MAX = 64 }; /* later ones are added to the last */
+enum { EVICTED_MAX = 64 }; /* later ones are added to the last */
 
 struct report {
     json_t *plan; /* NULL until there is one */
@@ -47,8 +47,8 @@ struct report {
     int n_stages;
     char stage_name[PLAN_STAGES_MAX][16];
     struct stage_record stage[PLAN_STAGES_MAX];
-    int n_given_up;
-    struct given_up given_up[GIVEN_UP_MAX];
+    int n_evicted;
+    struct evicted evicted[EVICTED_MAX];
     int n_steps;
     struct step_record *step; /* owned, from sys */
     float *sigma;             /* owned, from sys: one a step */

@@ -13,7 +13,7 @@ static enum status usage(struct error *e, const char *flag, double found, const 
     return error_expected(e, "%s", expected);
 }
 
-static enum status check_size(const struct settling *s, struct error *e) {
+static enum status request_check_size(const struct settling *s, struct error *e) {
     const struct sluice_request *r = s->request;
     char multiple[64];
     snprintf(multiple, sizeof multiple, "a multiple of %d from %d to 16384", s->model->size_step,
@@ -30,7 +30,7 @@ bool asked_for(const char *choice, const char *how) {
     return choice && !strcmp(choice, how);
 }
 
-static enum status check_choice(const char *flag, const char *how, struct error *e) {
+static enum status request_check_choice(const char *flag, const char *how, struct error *e) {
     if (!how || asked_for(how, "on") || asked_for(how, "off") || asked_for(how, "auto")) return OK;
     error_set(e, USAGE, "%s cannot be used like this", flag);
     error_found(e, "%s", how);
@@ -130,7 +130,7 @@ static enum status check_references(struct settling *s, struct error *e) {
     return e->code;
 }
 
-static enum status check_pictures(struct settling *s, struct error *e) {
+static enum status request_check_pictures(struct settling *s, struct error *e) {
     const struct sluice_request *r = s->request;
     if (s->decode_only) return OK;
     if (check_init(s, e) != OK || check_mask(s, e) != OK || check_references(s, e) != OK) return e->code;
@@ -157,18 +157,18 @@ static enum status check_frames(const struct settling *s, struct error *e) {
 
 static enum status check_request(struct settling *s, struct error *e) {
     const struct sluice_request *r = s->request;
-    if (!s->decode_only && check_size(s, e) != OK) return e->code;
+    if (!s->decode_only && request_check_size(s, e) != OK) return e->code;
     if (check_frames(s, e) != OK) return e->code;
     if (r->steps < 1 || r->steps > 10000) return usage(e, "the number of steps", r->steps, "1 to 10000");
     if (r->batch < 1 || r->batch > BATCH_MAX) return usage(e, "the batch", r->batch, "1 to 64 images");
     if (!(r->cfg_scale >= 0 && r->cfg_scale <= 1000))
         return usage(e, "--cfg-scale", r->cfg_scale, "0 to 1000");
-    if (check_guidance(s, e) != OK || check_pictures(s, e) != OK) return e->code;
+    if (check_guidance(s, e) != OK || request_check_pictures(s, e) != OK) return e->code;
     if (r->max_ram_bytes < 0)
         return usage(e, "the memory budget", (double)r->max_ram_bytes, "a positive size");
     if (find_device_budget(s, e) != OK || check_device_budget(s, e) != OK) return e->code;
-    if (check_choice("--direct-io", r->direct_io, e) != OK) return e->code;
-    return check_choice("--vae-tiling", r->vae_tiling, e);
+    if (request_check_choice("--direct-io", r->direct_io, e) != OK) return e->code;
+    return request_check_choice("--vae-tiling", r->vae_tiling, e);
 }
 
 enum precision request_first_precision(const struct device *device) {

@@ -147,9 +147,9 @@ static struct job_place session_place(struct sluice_session *s, const struct slu
     enum dtype wanted;
     struct sluice_request r;
     copy_sized(&r, sizeof r, request);
-    if (retyped_type(r.type, &wanted, &e) == OK && s->retyped.made && s->retyped.wanted != wanted)
+    if (requantised_type(r.type, &wanted, &e) == OK && s->requantised.made && s->requantised.wanted != wanted)
         residents_destroy(&s->residents);
-    return (struct job_place){s->model, s->device, &s->retyped};
+    return (struct job_place){s->model, s->device, &s->requantised};
 }
 
 static bool scaling_goes_on(void *user, struct error *e) {
@@ -166,7 +166,7 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
                               .evaluation_ended = session_evaluation_ended,
                               .stage_ended = session_stage_ended,
                               .bytes_needed = progress_bytes_needed,
-                              .gave_up = progress_gave_up,
+                              .evicted = progress_gave_up,
                               .tick = progress_tick};
     struct run run = job_run(job, &job->layout, &hooks);
     r.reserve = progress_reserve(s, job);
@@ -182,7 +182,7 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
     if (job_allocate(job, e) != OK) return e->code;
     run = job_run(job, &job->layout, &hooks);
     open_direct(s, job);
-    if (retyped_scale(&s->retyped, s->sys, scaling_goes_on, s, e) != OK) return e->code;
+    if (requantised_scale(&s->requantised, s->sys, scaling_goes_on, s, e) != OK) return e->code;
     const char *from = latent_file ? latent_file : job->request.init_latent;
     start_open(&r.start, job, from, e);
     if (e->code == OK && job->request.dump && !job->decode_only) turn_dump_start(&r, e);
@@ -206,7 +206,7 @@ static void say_budget(struct sluice_session *s, const struct job *job) {
                 (double)job->plan.vram_budget_bytes / (1 << 20));
 }
 
-static enum status check_prompt(const struct job *job, struct error *e) {
+static enum status session_check_prompt(const struct job *job, struct error *e) {
     return job->decode_only || job->request.prompt ? OK : error_set(e, USAGE, "no prompt was given");
 }
 
@@ -229,7 +229,7 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
     s->report.seed = request->seed;
     atomic_store(&s->cancelled, 0);
     struct job_place place = session_place(s, request);
-    if (job_open(&job, &place, request, latent_dim, e) != OK || check_prompt(&job, e) != OK ||
+    if (job_open(&job, &place, request, latent_dim, e) != OK || session_check_prompt(&job, e) != OK ||
         plan_take(&job, e) != OK)
         goto out;
     s->report.plan = plan_json(&job);
@@ -296,7 +296,7 @@ int sluice_session_open(sluice_model *model, const struct sluice_session_options
 void sluice_session_close(sluice_session *s) {
     if (!s) return;
     residents_destroy(&s->residents);
-    retyped_destroy(&s->retyped);
+    requantised_destroy(&s->requantised);
     report_destroy(s->sys, &s->report);
     if (s->device) s->device->destroy(s->device);
     s->sys->release(s->sys, s);

@@ -13,7 +13,7 @@ struct sluice_session {
     struct sluice_session_options options;
     struct device *device;
     struct residents residents;
-    struct retyped retyped; /* as the last request asked for */
+    struct requantised requantised; /* as the last request asked for */
     struct report report;
     atomic_int cancelled;
 };

@@ -42,7 +42,7 @@ static void stages_connect_denoise(const struct job *job, const struct layout *l
                                  .text = l->text[prompt],
                                  .pooled = l->pooled[prompt],
                                  .latent = l->input[image],
-                                 .control = l->control[image],
+                                 .concat = l->concat[image],
                                  .prediction = l->prediction[i % n_lanes],
                                  .guidance = (float)job->request.guidance,
                                  .hoisted = hoisted,

@@ -100,7 +100,7 @@ static void take_latent(struct start *start, int image, struct tensor moments, b
 }
 
 /* Of noise, where the run begins. */
-static void begin(struct start *start, int image, const float *picture) {
+static void start_begin(struct start *start, int image, const float *picture) {
     struct job *job = start->job;
     struct tensor latent = job->layout.latent[image];
     job->model->recipe->prediction->begin(latent.data, picture, tensor_elements(&latent), job->sigmas[0]);
@@ -113,23 +113,23 @@ static void begin_at_picture(struct start *start, int image, struct tensor momen
     struct tensor latent = job->layout.latent[image], picture = job->layout.prediction[0];
     take_latent(start, image, moments, job->model->recipe->samples_init, picture);
     if (!start->latent_file) start_draw(start, image, latent);
-    begin(start, image, picture.data);
+    start_begin(start, image, picture.data);
 }
 
 /* Beside the latent lie that of the picture around the mask, and the mask. */
 static void take_masked(struct start *start, int image, struct tensor moments) {
     struct job *job = start->job;
-    struct tensor control = job->layout.control[image];
+    struct tensor concat = job->layout.concat[image];
     int32_t channels = job->C;
-    take_latent(start, image, moments, job->model->recipe->samples_init, tensor_slice(control, 0, channels));
+    take_latent(start, image, moments, job->model->recipe->samples_init, tensor_slice(concat, 0, channels));
     mask_to_channels(job->request.mask, model_component(job->model, FAMILY_ENCODER)->pixel_factor,
-                     latent_planes(tensor_slice(control, channels, control.dim[0] - channels)));
+                     latent_planes(tensor_slice(concat, channels, concat.dim[0] - channels)));
 }
 
 static enum status dump_encoded(const struct job *job, int i, struct tensor latent, struct error *e) {
     char name[32] = "encoded";
     if (i) snprintf(name, sizeof name, "encoded_%03d", i);
-    return job->request.dump ? ring_save(job->sys, job->request.dump, name, latent_planes(latent), e) : OK;
+    return job->request.dump ? dump_save(job->sys, job->request.dump, name, latent_planes(latent), e) : OK;
 }
 
 enum status start_encoded(struct start *start, int i, struct error *e) {
@@ -148,7 +148,7 @@ enum status start_encoded(struct start *start, int i, struct error *e) {
             begin_at_picture(start, image, moments);
         } else {
             take_masked(start, image, moments);
-            shown = tensor_slice(l->control[0], 0, job->C);
+            shown = tensor_slice(l->concat[0], 0, job->C);
         }
         if (!image) dump_encoded(job, i, shown, e);
     }
@@ -169,7 +169,7 @@ enum status start_open(struct start *start, struct job *job, const char *latent_
     if (seed_generators(start, e) != OK || resize_references(job, e) != OK) return e->code;
     for (int i = 0; i < job->batch && start_is_early(job); i++) {
         if (!latent_file) start_draw(start, i, job->layout.latent[i]);
-        begin(start, i, NULL);
+        start_begin(start, i, NULL);
     }
     if (job->n_encoded) fill_picture(job, 0);
     return OK;

@@ -14,7 +14,7 @@
 static enum status turn_dump_latents(const struct job *job, int step, struct error *e) {
     char name[32];
     snprintf(name, sizeof name, "latent_%03d", step);
-    return ring_save_latents(job->sys, job->request.dump, name, job->layout.latent, job->batch, e);
+    return dump_save_latents(job->sys, job->request.dump, name, job->layout.latent, job->batch, e);
 }
 
 enum status turn_dump_start(const struct running *r, struct error *e) {
@@ -26,10 +26,10 @@ enum status turn_dump_start(const struct running *r, struct error *e) {
             const struct prompt_tokens *tokens = &job->tokens[job->text_slot[text]][i];
             char number[16], name[32];
             snprintf(name, sizeof name, "%s%s", job_numbered("tokens", text, number), i ? "_uncond" : "");
-            ring_save(job->sys, folder, name, tensor_make(tokens->ids, DTYPE_I32, 1, &tokens->n_ids), e);
+            dump_save(job->sys, folder, name, tensor_make(tokens->ids, DTYPE_I32, 1, &tokens->n_ids), e);
         }
     if (e->code == OK)
-        ring_save(job->sys, folder, "sigmas", tensor_make(job->sigmas, DTYPE_F32, 1, &n_sigmas), e);
+        dump_save(job->sys, folder, "sigmas", tensor_make(job->sigmas, DTYPE_F32, 1, &n_sigmas), e);
     return e->code == OK && start_is_early(job) ? turn_dump_latents(job, 0, e) : e->code;
 }
 
@@ -79,8 +79,8 @@ static enum status turn_conditioning_ended(struct running *r, int stage, struct 
     const char *folder = job->request.dump;
     if (l->kind[stage + 1]->of_texts || e->code != OK) return e->code;
     for (int i = 0; i < job->n_prompts && folder && e->code == OK; i++) {
-        if (l->text[i].rank) ring_save(job->sys, folder, texts[i], l->text[i], e);
-        if (l->pooled[i].rank && e->code == OK) ring_save(job->sys, folder, pooled[i], l->pooled[i], e);
+        if (l->text[i].rank) dump_save(job->sys, folder, texts[i], l->text[i], e);
+        if (l->pooled[i].rank && e->code == OK) dump_save(job->sys, folder, pooled[i], l->pooled[i], e);
     }
     if (e->code == OK) progress_predict(r);
     return e->code;
@@ -187,7 +187,7 @@ static enum status turn_dump_frame(const struct job *job, int image, int frame, 
     size_t n = strlen(name);
     if (image) n += (size_t)snprintf(name + n, sizeof name - n, "_%03d", image);
     if (job->request.frames > 1) snprintf(name + n, sizeof name - n, "_frame_%04d", frame);
-    return ring_save_picture(job->sys, job->request.dump, name, picture, e);
+    return dump_save_picture(job->sys, job->request.dump, name, picture, e);
 }
 
 static enum status turn_hand_out(struct running *r, int image, int frame, struct tensor picture,

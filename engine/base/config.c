@@ -83,8 +83,8 @@ const char *config_string(const struct config *config, const char *key, const ch
     return value && value->kind == CONFIG_STRING ? value->string : fallback;
 }
 
-static enum status unsupported(const struct config *config, const struct config_value *value,
-                               struct error *e) {
+static enum status config_unsupported(const struct config *config, const struct config_value *value,
+                                      struct error *e) {
     error_set(e, UNSUPPORTED, "the configuration asks for '%s', which is not supported", value->key);
     error_where(e, "%s", config->path ? config->path : "configuration");
     return value->kind == CONFIG_STRING ? error_found(e, "\"%s\"", value->string)
@@ -95,7 +95,7 @@ enum status config_expect(const struct config *config, const char *key, const ch
                           struct error *e) {
     const struct config_value *value = find_given(config, key);
     if (!value || (value->kind == CONFIG_STRING && !strcmp(value->string, expected))) return OK;
-    unsupported(config, value, e);
+    config_unsupported(config, value, e);
     return error_expected(e, "\"%s\"", expected);
 }
 
@@ -103,7 +103,7 @@ enum status config_refuse(const struct config *config, const char *key, struct e
     const struct config_value *value = find_given(config, key);
     if (!value) value = find_below(config, key);
     if (!value || (value->kind != CONFIG_STRING && value->number == 0)) return OK;
-    return unsupported(config, value, e);
+    return config_unsupported(config, value, e);
 }
 
 void config_destroy(struct config *config) {

@@ -67,7 +67,7 @@ const char *status_name(enum status code) {
     return "INTERNAL";
 }
 
-static int exit_of(enum status code) {
+static int error_exit_of(enum status code) {
     switch (code) {
     case OK:
         return 0;
@@ -113,7 +113,7 @@ enum status error_set(struct error *e, enum status code, const char *what, ...) 
     if (e->code != OK) return e->code;
     memset(e, 0, sizeof *e);
     e->code = code;
-    e->exit = exit_of(code);
+    e->exit = error_exit_of(code);
     va_list args;
     va_start(args, what);
     print_shortened(e->what, sizeof e->what, what, args);
@@ -145,7 +145,7 @@ enum status error_expected(struct error *e, const char *format, ...) {
 }
 
 enum status error_is_usage(struct error *e) {
-    e->exit = exit_of(USAGE);
+    e->exit = error_exit_of(USAGE);
     return e->code;
 }
 

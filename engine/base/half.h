@@ -9,13 +9,13 @@ union float_bits {
     uint32_t bits;
 };
 
-static inline float bf16_f32(uint16_t h) {
+static inline float half_bf16_f32(uint16_t h) {
     return (union float_bits){.bits = (uint32_t)h << 16}.value;
 }
 
 /* Exact, subnormals, infinities and NaN included. A subnormal is a small whole number: multiplying what f32
  * would hold as one takes processors a hundred times as long. */
-static inline float f16_f32(uint16_t h) {
+static inline float half_f16_f32(uint16_t h) {
     uint32_t size = h & 0x7fff;
     union float_bits f = {.bits = (size << 13) + 0x38000000u}, small = {.value = (float)(int)size * 0x1p-24f};
     uint32_t tiny = -(uint32_t)(size < 0x400), whole = -(uint32_t)(size >= 0x7c00);
@@ -24,7 +24,7 @@ static inline float f16_f32(uint16_t h) {
 }
 
 /* To nearest even, beyond the largest to infinity; NaN stays NaN. */
-static inline uint16_t f32_bf16(float f) {
+static inline uint16_t half_f32_bf16(float f) {
     uint32_t bits = (union float_bits){.value = f}.bits;
     uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, nan = bits >> 16 | 0x40;
     return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);

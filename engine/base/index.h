@@ -1,6 +1,6 @@
 /* The tensor index: what lies where in the files of one component, before a byte of it is read.
  *
- * Loaders fill it, families probe it, block images are laid out from it. Names are unique and sorted.
+ * Loaders fill it, families probe it, packed blocks are laid out from it. Names are unique and sorted.
  *
  * One file may hold several components, each behind a prefix ("vae.decoder.conv_in.weight"). Each is given a
  * view: the same entries, seen without its prefix. One view owns entries and sources, the others borrow them

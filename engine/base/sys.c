@@ -21,7 +21,7 @@ struct block_header {
     enum memory_line line;
 };
 
-static void count(struct sys *sys, enum memory_line line, int64_t bytes) {
+static void sys_count(struct sys *sys, enum memory_line line, int64_t bytes) {
     int64_t live = __atomic_add_fetch(&sys->use.live_bytes[line], bytes, __ATOMIC_RELAXED);
     int64_t peak = __atomic_load_n(&sys->use.peak_bytes[line], __ATOMIC_RELAXED);
     while (live > peak && !__atomic_compare_exchange_n(&sys->use.peak_bytes[line], &peak, live, false,
@@ -35,28 +35,28 @@ static void *machine_alloc(struct sys *sys, enum memory_line line, size_t bytes)
     if (!header) return NULL;
     header->bytes = bytes;
     header->line = line;
-    count(sys, line, (int64_t)bytes);
+    sys_count(sys, line, (int64_t)bytes);
     return header + 1;
 }
 
 static void machine_release(struct sys *sys, void *memory) {
     if (!memory) return;
     struct block_header *header = (struct block_header *)memory - 1;
-    count(sys, header->line, -(int64_t)header->bytes);
+    sys_count(sys, header->line, -(int64_t)header->bytes);
     free(header);
 }
 
 static void *machine_map(struct sys *sys, enum memory_line line, size_t bytes) {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return NULL;
-    count(sys, line, (int64_t)bytes);
+    sys_count(sys, line, (int64_t)bytes);
     return memory;
 }
 
 static void machine_unmap(struct sys *sys, enum memory_line line, void *memory, size_t bytes) {
     if (!memory) return;
     munmap(memory, bytes);
-    count(sys, line, -(int64_t)bytes);
+    sys_count(sys, line, -(int64_t)bytes);
 }
 
 static void *machine_reserve(struct sys *sys, size_t bytes) {
@@ -67,14 +67,14 @@ static void *machine_reserve(struct sys *sys, size_t bytes) {
 
 static int machine_commit(struct sys *sys, enum memory_line line, void *memory, size_t bytes) {
     if (mprotect(memory, bytes, PROT_READ | PROT_WRITE) < 0) return -errno;
-    count(sys, line, (int64_t)bytes);
+    sys_count(sys, line, (int64_t)bytes);
     return 0;
 }
 
 static void machine_decommit(struct sys *sys, enum memory_line line, void *memory, size_t bytes) {
     madvise(memory, bytes, MADV_DONTNEED);
     mprotect(memory, bytes, PROT_NONE);
-    count(sys, line, -(int64_t)bytes);
+    sys_count(sys, line, -(int64_t)bytes);
 }
 
 static void machine_unreserve(struct sys *sys, void *memory, size_t bytes) {

@@ -336,7 +336,7 @@ static enum status find_type(const char *name, enum dtype *type, struct error *e
     return error_expected(e, "f32, f16, q8_0, q4_k, f8_e4m3 ...");
 }
 
-/* Either both parts of bf16, or a block of another type at two lengths. */
+/* Either both subjects of bf16, or a block of another type at two lengths. */
 static void measure_parts(struct bench *bench, struct device *device, struct error *e) {
     static const double share[] = {0, 0.3, 1};
     const int parts[2] = {BLOCK, bench->options.type ? SHORT_BLOCK : DECODER};

@@ -52,7 +52,7 @@ struct writer {
 
 /* ---- dimensions ---- */
 
-static bool is_listed(const char *names, const char *name) {
+static bool bench_checkpoint_is_listed(const char *names, const char *name) {
     char word[64];
     snprintf(word, sizeof word, " %s ", name);
     return strstr(names, word) != NULL;
@@ -65,7 +65,7 @@ static enum status list_choices(const struct recipe *recipe, struct error *e) {
     for (const struct slot *s = recipe->slot; s->family; s++)
         for (int i = 0; i < s->family->n_dimensions && n < sizeof names; i++) {
             const char *name = s->family->dimensions[i].name;
-            if (name && !is_listed(names, name))
+            if (name && !bench_checkpoint_is_listed(names, name))
                 n += (size_t)snprintf(names + n, sizeof names - n, "%s ", name);
         }
     return error_where(e, "known:%.*s", (int)strlen(names) - 1, names);

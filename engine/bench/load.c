@@ -7,7 +7,7 @@
  * that. */
 #include "engine/bench/bench.h"
 #include "engine/open/model.h"
-#include "engine/open/part_search.h"
+#include "engine/open/component_search.h"
 #include "engine/run/store.h"
 #include "loaders/json.h"
 
@@ -43,11 +43,12 @@ struct load {
 /* The headers of all parts, and nothing else. */
 static enum status open_headers(struct load *l, const struct sluice_model_options *from, struct error *e) {
     struct sys *sys = &l->bench->sys;
-    struct model_parts parts = {0};
+    struct component_files files = {0};
     const struct recipe *guess;
     double began = sys->clock(sys);
-    if (parts_locate(sys, from, &parts, e) == OK) parts_open(sys, from, &parts, &guess, e);
-    parts_destroy(sys, &parts);
+    if (component_files_locate(sys, from, &files, e) == OK)
+        component_files_open(sys, from, &files, &guess, e);
+    component_files_destroy(sys, &files);
     l->header_seconds = sys->clock(sys) - began;
     return e->code;
 }
@@ -149,12 +150,12 @@ static enum status visit_all(struct load *l, struct store *store, struct error *
     int stage = -1;
     for (int i = 0; i < l->visits.n_visits && e->code == OK; i++) {
         const struct visit *visit = &l->visits.visits[i];
-        void *image;
+        void *packed;
         if (visit->stage != stage) {
             if (stage >= 0) store_end_stage(store, stage);
             if (store_begin_stage(store, stage = visit->stage, e) != OK) break;
         }
-        if (store_acquire(store, i, &image, e) == OK) store_await(store, i, l->blocks[i]->bytes, e);
+        if (store_acquire(store, i, &packed, e) == OK) store_await(store, i, l->blocks[i]->bytes, e);
         store_release(store, i);
     }
     if (stage >= 0) store_end_stage(store, stage);

@@ -17,8 +17,8 @@ static int choose_blocks(struct random_component *c, const char *name) {
     return n;
 }
 
-static enum status begin(struct random_component *c, const struct random_component_sizes *sizes,
-                         struct error *e) {
+static enum status bench_random_component_begin(struct random_component *c,
+                                                const struct random_component_sizes *sizes, struct error *e) {
     struct sys *sys = c->sys;
     size_t structure_bytes = 0;
     c->component = (struct component){.family = sizes->family, .sys = sys};
@@ -106,7 +106,7 @@ enum status random_component_make(struct random_component *c, struct sys *sys, s
     struct arena arena = arena_counting();
     bool ok = true;
     *c = (struct random_component){.sys = sys, .device = device, .type = sizes->type};
-    if (begin(c, sizes, e) != OK) return e->code;
+    if (bench_random_component_begin(c, sizes, e) != OK) return e->code;
     random_component_lay_out(c, sizes, &arena, &ok);
     if (random_component_measure(c, e) != OK) return e->code;
     c->bytes = arena.peak + c->scratch.bytes + c->context.workspace_bytes;

@@ -20,13 +20,13 @@ struct stream_model {
     struct stream_block sizes[STREAM_BLOCKS_MAX];
     struct component component;
     struct block blocks[STREAM_BLOCKS_MAX];
-    struct image_segment segments[STREAM_BLOCKS_MAX];
+    struct packed_segment segments[STREAM_BLOCKS_MAX];
     const struct block *list[STREAM_BLOCKS_MAX];
     struct byte_source source;
     char path[32];
 };
 
-/* A block whose image has about this many bytes and that takes these seconds a lane at flops a second. */
+/* A block that packed has about this many bytes and that takes these seconds a lane at flops a second. */
 struct stream_block stream_block_of(double bytes, double seconds, double flops);
 
 /* Makes the component of model->sizes in place; model stays where it is. Its weights are read from file 0 of

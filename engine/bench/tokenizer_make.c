@@ -38,19 +38,19 @@ int symbol_write(int byte, char *out) {
     return 2;
 }
 
-static bool add_token(struct making *m, const char *text) {
+static bool bench_tokenizer_make_add_token(struct making *m, const char *text) {
     strcpy(m->token[m->n_tokens], text);
     return !json_object_set_new(m->vocab, text, json_integer(m->n_tokens++));
 }
 
 /* False without memory; what cannot be a new token is no merge, and no failure. */
-static bool add_merge(struct making *m, const char *left, const char *right) {
+static bool bench_tokenizer_make_add_merge(struct making *m, const char *left, const char *right) {
     char joined[2 * TOKEN_BYTES], pair[2 * TOKEN_BYTES];
     int bytes = snprintf(joined, sizeof joined, "%s%s", left, right);
     if (bytes >= TOKEN_BYTES || json_object_get(m->vocab, joined)) return true;
     snprintf(pair, sizeof pair, "%s %s", left, right);
     m->end += sprintf(m->end, "%s\n", pair);
-    return add_token(m, joined) && !json_array_append_new(m->merges, json_string(pair));
+    return bench_tokenizer_make_add_token(m, joined) && !json_array_append_new(m->merges, json_string(pair));
 }
 
 static bool has_room(const struct making *m) {
@@ -59,20 +59,21 @@ static bool has_room(const struct making *m) {
 
 /* Pairs of letters and starts of words first, so that ordinary text is merged, then pairs of whatever there
  * is. */
-static bool add_merges(struct making *m) {
+static bool bench_tokenizer_make_add_merges(struct making *m) {
     static const char letters[] = "etaoinshrdlcumwfgypbvkjxqz";
     char space[3] = {0};
     bool ok = true;
     symbol_write(' ', space);
-    for (const char *a = letters; *a && ok && has_room(m); a++) ok = add_merge(m, space, (char[]){*a, 0});
+    for (const char *a = letters; *a && ok && has_room(m); a++)
+        ok = bench_tokenizer_make_add_merge(m, space, (char[]){*a, 0});
     for (const char *a = letters; *a && ok; a++)
         for (const char *b = letters; *b && ok && has_room(m); b++)
-            ok = add_merge(m, (char[]){*a, 0}, (char[]){*b, 0});
+            ok = bench_tokenizer_make_add_merge(m, (char[]){*a, 0}, (char[]){*b, 0});
     while (ok && has_room(m)) {
         bool wild = random_below(&m->random, 8) == 0; /* bytes of other scripts */
         uint64_t from = wild ? 0 : BYTES, n = (uint64_t)m->n_tokens - from;
         const char *left = m->token[from + random_below(&m->random, n)];
-        ok = add_merge(m, left, m->token[from + random_below(&m->random, n)]);
+        ok = bench_tokenizer_make_add_merge(m, left, m->token[from + random_below(&m->random, n)]);
     }
     return ok;
 }
@@ -84,7 +85,7 @@ static json_t *describe_added(int i, int id, bool with_id) {
     return token;
 }
 
-static char *dump_tokenizer(const struct making *m) {
+static char *bench_tokenizer_make_dump_tokenizer(const struct making *m) {
     json_t *tokens = json_array();
     for (int i = 0; i < N_ADDED; i++) json_push(tokens, describe_added(i, m->n_tokens + i, true));
     json_t *level = json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0,
@@ -108,7 +109,7 @@ static const char chat_template[] =
     "endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
-static char *dump_config(const struct making *m) {
+static char *bench_tokenizer_make_dump_config(const struct making *m) {
     json_t *tokens = json_object();
     char id[16];
     for (int i = 0; i < N_ADDED; i++) {
@@ -130,9 +131,9 @@ static bool make_tables(struct making *m) {
     for (int byte = 0; byte < BYTES && ok; byte++) {
         char symbol[3] = {0};
         symbol_write(byte, symbol);
-        ok = add_token(m, symbol);
+        ok = bench_tokenizer_make_add_token(m, symbol);
     }
-    return ok && add_merges(m);
+    return ok && bench_tokenizer_make_add_merges(m);
 }
 
 void made_add(struct made_tokenizer *made, const char *name, char *text) {
@@ -154,9 +155,9 @@ static enum status make_qwen(struct sys *sys, int n_ids, struct made_tokenizer *
     m.token = sys->alloc(sys, LINE_HOST, n * TOKEN_BYTES);
     m.merge_lines = m.end = malloc((n + 1) * 2 * TOKEN_BYTES);
     if (m.token && m.merge_lines && make_tables(&m)) {
-        made_add(made, "tokenizer.json", dump_tokenizer(&m));
+        made_add(made, "tokenizer.json", bench_tokenizer_make_dump_tokenizer(&m));
         made_add(made, "vocab.json", json_hand_out(json_incref(m.vocab), JSON_COMPACT, json_losses()));
-        made_add(made, "tokenizer_config.json", dump_config(&m));
+        made_add(made, "tokenizer_config.json", bench_tokenizer_make_dump_config(&m));
         made_add(made, "merges.txt", m.merge_lines);
         m.merge_lines = NULL;
     }

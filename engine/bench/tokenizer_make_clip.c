@@ -26,20 +26,20 @@ struct making {
     char *lines, *end; /* merges.txt */
 };
 
-static void add_token(struct making *m, const char *text) {
+static void bench_tokenizer_make_clip_add_token(struct making *m, const char *text) {
     strcpy(m->token[m->n_tokens], text);
     json_put(m->vocab, text, json_integer(m->n_tokens++));
 }
 
 /* What cannot be a new token is no merge. */
-static void add_merge(struct making *m, const char *left, const char *right) {
+static void bench_tokenizer_make_clip_add_merge(struct making *m, const char *left, const char *right) {
     char joined[2 * TOKEN_BYTES];
     int bytes = snprintf(joined, sizeof joined, "%s%s", left, right);
     if (m->n_tokens == m->most || bytes >= TOKEN_BYTES || strstr(left, word_end) ||
         json_object_get(m->vocab, joined))
         return;
     m->end += sprintf(m->end, "%s %s\n", left, right);
-    add_token(m, joined);
+    bench_tokenizer_make_clip_add_token(m, joined);
 }
 
 /* The symbols of all bytes, as they are and at a word's end, in CLIP's order: those that stand for themselves
@@ -52,38 +52,38 @@ static void add_symbols(struct making *m) {
             if (byte < 0) continue;
             symbol_write(byte, symbol);
             if (ends) strcat(symbol, word_end);
-            add_token(m, symbol);
+            bench_tokenizer_make_clip_add_token(m, symbol);
         }
 }
 
 /* Pairs of letters first, so that ordinary words are merged, then pairs of whatever there is. */
-static void add_merges(struct making *m) {
+static void bench_tokenizer_make_clip_add_merges(struct making *m) {
     static const char letters[] = "etaoinshrdlcumwfgypbvkjxqz";
     for (const char *a = letters; *a; a++)
         for (const char *b = letters; *b; b++) {
-            add_merge(m, (char[]){*a, 0}, (char[]){*b, 0});
-            add_merge(m, (char[]){*a, 0}, (char[]){*b, '<', '/', 'w', '>', 0});
+            bench_tokenizer_make_clip_add_merge(m, (char[]){*a, 0}, (char[]){*b, 0});
+            bench_tokenizer_make_clip_add_merge(m, (char[]){*a, 0}, (char[]){*b, '<', '/', 'w', '>', 0});
         }
     while (m->n_tokens < m->most) {
         bool wild = random_below(&m->random, 8) == 0 || m->n_tokens == 2 * BYTES;
         uint64_t from = wild ? 0 : 2 * BYTES, n = (uint64_t)m->n_tokens - from;
         const char *left = m->token[from + random_below(&m->random, n)];
-        add_merge(m, left, m->token[from + random_below(&m->random, n)]);
+        bench_tokenizer_make_clip_add_merge(m, left, m->token[from + random_below(&m->random, n)]);
     }
 }
 
-static json_t *describe(const char *text, bool normalized) {
+static json_t *bench_tokenizer_make_clip_describe(const char *text, bool normalized) {
     return json_pack("{s:s, s:b, s:b, s:b, s:b}", "content", text, "lstrip", 0, "normalized", normalized,
                      "rstrip", 0, "single_word", 0);
 }
 
 static json_t *describe_special(const char *text, bool normalized) {
-    json_t *token = describe(text, normalized);
+    json_t *token = bench_tokenizer_make_clip_describe(text, normalized);
     json_put(token, "special", json_true());
     return token;
 }
 
-static char *dump_config(int n) {
+static char *bench_tokenizer_make_clip_dump_config(int n) {
     char ids[2][16];
     for (int i = 0; i < 2; i++) snprintf(ids[i], sizeof ids[i], "%d", n + i);
     json_t *root =
@@ -97,9 +97,10 @@ static char *dump_config(int n) {
 }
 
 static char *dump_special_map(void) {
-    json_t *root = json_pack("{s:o, s:o, s:s, s:o}", "bos_token", describe(start, true), "eos_token",
-                             describe(end_of_text, false), "pad_token", end_of_text, "unk_token",
-                             describe(end_of_text, false));
+    json_t *root =
+        json_pack("{s:o, s:o, s:s, s:o}", "bos_token", bench_tokenizer_make_clip_describe(start, true),
+                  "eos_token", bench_tokenizer_make_clip_describe(end_of_text, false), "pad_token",
+                  end_of_text, "unk_token", bench_tokenizer_make_clip_describe(end_of_text, false));
     char *text = json_hand_out(root, JSON_INDENT(2), json_losses());
     return text;
 }
@@ -114,11 +115,11 @@ enum status make_clip(struct sys *sys, int n_ids, struct made_tokenizer *made, s
     if (m.vocab && m.token && m.lines) {
         m.end += sprintf(m.end, "#version: 0.2\n");
         add_symbols(&m);
-        add_merges(&m);
+        bench_tokenizer_make_clip_add_merges(&m);
         json_put(m.vocab, start, json_integer(m.most));
         json_put(m.vocab, end_of_text, json_integer(m.most + 1));
         made_add(made, "vocab.json", json_hand_out(json_incref(m.vocab), JSON_COMPACT, json_losses()));
-        made_add(made, "tokenizer_config.json", dump_config(m.most));
+        made_add(made, "tokenizer_config.json", bench_tokenizer_make_clip_dump_config(m.most));
         made_add(made, "special_tokens_map.json", dump_special_map());
         made_add(made, "merges.txt", m.lines);
         m.lines = NULL;

@@ -38,7 +38,8 @@ struct making {
     uint64_t random;
 };
 
-static void add_piece(struct making *m, const char *text, double score, int type) {
+static void bench_tokenizer_make_unigram_add_piece(struct making *m, const char *text, double score,
+                                                   int type) {
     if (json_object_get(m->known, text)) return;
     json_put(m->known, text, json_true());
     json_push(m->vocab, json_pack("[s, f]", text, score));
@@ -54,22 +55,22 @@ static double score_of(const struct making *m) {
 /* All printable characters, so that any ordinary text has pieces, then made-up words and parts of words. */
 static void add_pieces(struct making *m, int most) {
     static const char letters[] = "etaoinshrdlcumwfgypbvkjxqzetaoinshrdlu";
-    add_piece(m, "<pad>", 0, CONTROL);
-    add_piece(m, "</s>", 0, CONTROL);
-    add_piece(m, "<unk>", 0, UNKNOWN);
-    add_piece(m, mark, score_of(m), NORMAL);
-    for (char c = '!'; c <= '~'; c++) add_piece(m, (char[]){c, 0}, -12, NORMAL);
+    bench_tokenizer_make_unigram_add_piece(m, "<pad>", 0, CONTROL);
+    bench_tokenizer_make_unigram_add_piece(m, "</s>", 0, CONTROL);
+    bench_tokenizer_make_unigram_add_piece(m, "<unk>", 0, UNKNOWN);
+    bench_tokenizer_make_unigram_add_piece(m, mark, score_of(m), NORMAL);
+    for (char c = '!'; c <= '~'; c++) bench_tokenizer_make_unigram_add_piece(m, (char[]){c, 0}, -12, NORMAL);
     while (m->n < most) {
         char text[LETTERS_MAX + sizeof mark] = "";
         if (random_below(&m->random, 2)) strcpy(text, mark);
         size_t n = strlen(text), letters_wanted = 1 + random_below(&m->random, LETTERS_MAX);
         for (size_t i = 0; i < letters_wanted; i++)
             text[n++] = letters[random_below(&m->random, sizeof letters - 1)];
-        add_piece(m, text, score_of(m), NORMAL);
+        bench_tokenizer_make_unigram_add_piece(m, text, score_of(m), NORMAL);
     }
 }
 
-static json_t *describe(const char *text, int id) {
+static json_t *bench_tokenizer_make_unigram_describe(const char *text, int id) {
     return json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", id, "content", text, "single_word", 0,
                      "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1);
 }
@@ -81,16 +82,17 @@ static json_t *list_added(struct making *m) {
     static const char *const texts[] = {"<pad>", "</s>", "<unk>"};
     json_t *list = json_array();
     char text[32];
-    for (int id = 0; id < N_SPECIAL; id++) json_push(list, describe(texts[id], id));
+    for (int id = 0; id < N_SPECIAL; id++)
+        json_push(list, bench_tokenizer_make_unigram_describe(texts[id], id));
     for (int i = EXTRA - 1; i >= 0; i--) {
         snprintf(text, sizeof text, "<extra_id_%d>", i);
-        json_push(list, describe(text, m->n));
-        add_piece(m, text, 0, 0);
+        json_push(list, bench_tokenizer_make_unigram_describe(text, m->n));
+        bench_tokenizer_make_unigram_add_piece(m, text, 0, 0);
     }
     return list;
 }
 
-static char *dump_tokenizer(struct making *m) {
+static char *bench_tokenizer_make_unigram_dump_tokenizer(struct making *m) {
     json_t *added = list_added(m);
     json_t *meta = json_pack("{s:s, s:s, s:s, s:b}", "type", "Metaspace", "replacement", mark,
                              "prepend_scheme", "always", "split", 1);
@@ -103,7 +105,7 @@ static char *dump_tokenizer(struct making *m) {
     return text;
 }
 
-static char *dump_config(void) {
+static char *bench_tokenizer_make_unigram_dump_config(void) {
     json_t *root = json_pack("{s:s, s:i, s:i, s:s, s:s, s:s}", "eos_token", "</s>", "extra_ids", EXTRA,
                              "model_max_length", 512, "pad_token", "<pad>", "tokenizer_class", "T5Tokenizer",
                              "unk_token", "<unk>");
@@ -131,8 +133,8 @@ enum status make_unigram(int n_ids, struct made_tokenizer *made, struct error *e
     if (m.vocab && m.known && m.model) {
         add_pieces(&m, most);
         made->files[made->n_files++] = (struct made_file){"spiece.model", (char *)m.model, end_model(&m)};
-        made_add(made, "tokenizer.json", dump_tokenizer(&m));
-        made_add(made, "tokenizer_config.json", dump_config());
+        made_add(made, "tokenizer.json", bench_tokenizer_make_unigram_dump_tokenizer(&m));
+        made_add(made, "tokenizer_config.json", bench_tokenizer_make_unigram_dump_config());
         m.model = NULL;
     }
     if (made->n_files < 3) error_set(e, MEMORY, "no memory to make a tokenizer of %d ids", n_ids);

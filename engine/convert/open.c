@@ -83,7 +83,7 @@ static enum status fail_part(const struct conversion *c, const struct contents *
     size_t n = 0;
     for (int i = 0; i < contents->n && n < sizeof names; i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
-                              part_name(contents->part[i].family, contents->part[i].prefix));
+                              part_name(contents->component[i].family, contents->component[i].prefix));
     error_set(e, USAGE, "which part of this file is to be converted?");
     error_where(e, "%s", c->whole.sources[0].path);
     if (c->options->part) error_found(e, "%s", c->options->part);
@@ -95,12 +95,12 @@ static enum status choose_part(struct conversion *c, const struct contents *cont
     const char *name = c->options->part;
     int chosen = contents->n == 1 ? 0 : -1;
     for (int i = 0; i < contents->n && name; i++)
-        if (is_called(contents->part[i].family, contents->part[i].prefix, name)) chosen = i;
+        if (is_called(contents->component[i].family, contents->component[i].prefix, name)) chosen = i;
     if (!contents->n) return OK;
     if (chosen < 0) return fail_part(c, contents, e);
     c->view = chosen;
-    c->family = contents->part[chosen].family;
-    c->prefix = contents->n > 1 ? contents->part[chosen].prefix : "";
+    c->family = contents->component[chosen].family;
+    c->prefix = contents->n > 1 ? contents->component[chosen].prefix : "";
     return OK;
 }
 
@@ -170,7 +170,7 @@ enum status convert_open(struct conversion *c, struct error *e) {
     if (contents_find(c->sys, &c->whole, &contents, e) != OK) return e->code;
     if (choose_part(c, &contents, e) != OK) return e->code;
     if (!c->family) return index_check_quantised(&c->whole, e);
-    return bind_family(c, contents.part[c->view].prefix, e);
+    return bind_family(c, contents.component[c->view].prefix, e);
 }
 
 void convert_close(struct conversion *c) {

@@ -30,7 +30,7 @@ static bool names_model(const struct config *config) {
            config_find(config, "general.architecture");
 }
 
-static char *beside(struct sys *sys, const char *path) {
+static char *configuration_beside(struct sys *sys, const char *path) {
     static const char name[] = "config.json";
     if (path_is_folder(path)) return path_join(sys, path, name);
     const char *slash = strrchr(path, '/');
@@ -44,13 +44,13 @@ static char *beside(struct sys *sys, const char *path) {
 
 static enum status read_beside(struct sys *sys, const char *path, const struct family *family,
                                struct config *config, struct error *e) {
-    char *file = beside(sys, path);
+    char *file = configuration_beside(sys, path);
     if (!file)
         error_set(e, MEMORY, "no memory for a path");
     else if (path_exists(file))
         config_read(sys, file, config, e);
     sys->release(sys, file);
-    /* Several parts may share a folder. */
+    /* Several components may share a folder. */
     if (!path_is_folder(path) && !names_family(config, family)) config_destroy(config);
     return e->code;
 }
@@ -93,8 +93,8 @@ static void keep_if_told(struct config *config) {
 }
 
 /* A GGUF file has its metadata one by one, and among them perhaps what other files have under `config`. */
-static enum status read_metadata(struct sys *sys, const struct config_place *place, struct config *config,
-                                 struct error *e) {
+static enum status configuration_read_metadata(struct sys *sys, const struct config_place *place,
+                                               struct config *config, struct error *e) {
     const char *text = place->index->config;
     if (!text || parse_metadata(sys, place, text, config, e) != OK) return e->code;
     const char *nested = config_string(config, "config", NULL);
@@ -116,7 +116,7 @@ enum status configuration_read(struct sys *sys, const struct config_place *place
     *origin = CONFIG_BESIDE;
     if (read_beside(sys, place->path, place->slot->family, config, e) != OK || config->path) return e->code;
     *origin = CONFIG_METADATA;
-    if (read_metadata(sys, place, config, e) != OK || config->path) return e->code;
+    if (configuration_read_metadata(sys, place, config, e) != OK || config->path) return e->code;
     *origin = CONFIG_PUBLISHED;
     return OK;
 }

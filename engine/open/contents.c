@@ -13,7 +13,7 @@ const struct family *contents_family(const struct tensor_index *view) {
 }
 
 /* Has an earlier slot the same? Recipes share families. */
-static bool is_listed(int i_slot, const struct family *family, const char *prefix) {
+static bool contents_is_listed(int i_slot, const struct family *family, const char *prefix) {
     for (int i = 0; i < i_slot; i++)
         if (slot_takes(models_slot(i), family, prefix)) return true;
     return false;
@@ -25,9 +25,10 @@ static void find_family(const struct tensor_index *whole, const struct family *f
     for (int i = 0; (slot = models_slot(i)); i++)
         for (const char *const *p = slot->prefixes; slot->family == family && p && *p; p++) {
             struct tensor_index view = index_view(whole, *p, 0);
-            if (contents->n == CONTENTS_MAX || is_listed(i, family, *p) || !family->probe(&view)) continue;
-            contents->part[contents->n].family = family;
-            contents->part[contents->n++].prefix = *p;
+            if (contents->n == CONTENTS_MAX || contents_is_listed(i, family, *p) || !family->probe(&view))
+                continue;
+            contents->component[contents->n].family = family;
+            contents->component[contents->n++].prefix = *p;
         }
 }
 
@@ -46,13 +47,13 @@ static bool stand_apart(const struct family *one, const char *prefix, const stru
     return false;
 }
 
-/* One place twice, or two parts whose tensors cannot be told apart. */
+/* One place twice, or two components whose tensors cannot be told apart. */
 static enum status check_contents(const struct tensor_index *whole, const struct contents *contents,
                                   struct error *e) {
     for (int i = 0; i < contents->n; i++)
         for (int k = 0; k < i; k++) {
-            const struct family *one = contents->part[k].family, *other = contents->part[i].family;
-            const char *prefix = contents->part[k].prefix, *second = contents->part[i].prefix;
+            const struct family *one = contents->component[k].family, *other = contents->component[i].family;
+            const char *prefix = contents->component[k].prefix, *second = contents->component[i].prefix;
             bool apart = !contents_alike(one, other) || stand_apart(one, prefix, other, second);
             if (apart && strcmp(prefix, second)) continue;
             error_set(e, UNSUPPORTED, "one file holds two parts that cannot be told apart");
@@ -63,7 +64,7 @@ static enum status check_contents(const struct tensor_index *whole, const struct
     return OK;
 }
 
-/* Bytes of whole parts ("a.b.") that a name has in common with a prefix. */
+/* Bytes of whole words ("a.b.") that a name has in common with a prefix. */
 static size_t in_common(const char *name, const char *prefix) {
     size_t common = 0;
     for (size_t i = 0; name[i] && name[i] == prefix[i]; i++)
@@ -71,22 +72,23 @@ static size_t in_common(const char *name, const char *prefix) {
     return common;
 }
 
-/* A tensor belongs to the longest prefix that it has. What has none but stands beside a part
- * ("text_encoders.qwen3_4b.logit_scale") is the leftover of that part whose prefix is most like its name. */
+/* A tensor belongs to the longest prefix that it has. What has none but stands beside a component
+ * ("text_encoders.qwen3_4b.logit_scale") is the leftover of that component whose prefix is most like its
+ * name. */
 static int part_of(const char *name, const struct contents *contents) {
-    int part = 0;
+    int view = 0;
     size_t most = 0;
     bool whole = false;
     for (int i = 0; i < contents->n; i++) {
-        const char *prefix = contents->part[i].prefix;
+        const char *prefix = contents->component[i].prefix;
         bool has = !strncmp(name, prefix, strlen(prefix));
         size_t common = in_common(name, prefix);
         if (has < whole || (has == whole && common <= most && i)) continue;
-        part = i;
+        view = i;
         most = common;
         whole = has;
     }
-    return part;
+    return view;
 }
 
 /* ---- what a GGUF file says of itself ---- */
@@ -94,8 +96,8 @@ static int part_of(const char *name, const struct contents *contents) {
 enum { ARCHITECTURE_BYTES = 64 };
 
 /* "" where nothing says it. */
-static enum status read_architecture(struct sys *sys, const struct tensor_index *whole,
-                                     char name[ARCHITECTURE_BYTES], struct error *e) {
+static enum status contents_read_architecture(struct sys *sys, const struct tensor_index *whole,
+                                              char name[ARCHITECTURE_BYTES], struct error *e) {
     static const char key[] = "general.architecture";
     struct config config = {0};
     *name = 0;
@@ -130,10 +132,10 @@ static bool tells_nothing(const char *architecture) {
 static enum status check_architecture(struct sys *sys, const struct tensor_index *whole,
                                       const struct contents *contents, struct error *e) {
     char name[ARCHITECTURE_BYTES], known[160];
-    const struct family *first = contents->n ? contents->part[0].family : NULL;
+    const struct family *first = contents->n ? contents->component[0].family : NULL;
     bool is = false;
-    if (read_architecture(sys, whole, name, e) != OK || tells_nothing(name)) return e->code;
-    for (int i = 0; i < contents->n; i++) is |= contents_is_architecture(contents->part[i].family, name);
+    if (contents_read_architecture(sys, whole, name, e) != OK || tells_nothing(name)) return e->code;
+    for (int i = 0; i < contents->n; i++) is |= contents_is_architecture(contents->component[i].family, name);
     for (const struct family *const *f = families; *f && !first; f++)
         is |= contents_is_architecture(*f, name);
     if (is) return OK;

@@ -5,20 +5,21 @@
 
 #include "models/models.h"
 
-/* Numbers are those of the views. An autoencoder's encoder is no part of its own: it lies with the decoder.
+/* Numbers are those of the views. An autoencoder's encoder is no component of its own: it lies with the
+ * decoder.
  */
 enum { CONTENTS_MAX = 16 };
 struct contents {
     struct {
         const struct family *family;
         const char *prefix; /* "" where there is none */
-    } part[CONTENTS_MAX];
+    } component[CONTENTS_MAX];
     int n;
 };
 
-/* Opens the file, shard index or folder, and gives every tensor to one of its parts. UNSUPPORTED if two parts
- * cannot be told apart, or if a GGUF file says that it is a model that no family is, or another than its
- * tensors are; and all of component_open's. */
+/* Opens the file, shard index or folder, and gives every tensor to one of its components. UNSUPPORTED if two
+ * components cannot be told apart, or if a GGUF file says that it is a model that no family is, or another
+ * than its tensors are; and all of component_open's. */
 enum status contents_open(struct sys *sys, const char *path, struct tensor_index *whole,
                           struct contents *contents, struct error *e);
 

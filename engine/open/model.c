@@ -1,6 +1,6 @@
 /* Opening models: see model.h. */
 #include "engine/open/model.h"
-#include "engine/open/part_search.h"
+#include "engine/open/component_search.h"
 #include "engine/open/pipeline.h"
 #include "engine/open/prompt.h"
 #include "engine/open/tokenizers.h"
@@ -45,15 +45,15 @@ static enum status open_encoder(struct sluice_model *m, const char *path, struct
     return e->code;
 }
 
-/* Takes the part's index. */
-static enum status open_slot(struct sluice_model *m, int slot, struct model_parts *parts,
-                             const struct part *part, struct error *e) {
+/* Takes the component's index. */
+static enum status open_slot(struct sluice_model *m, int slot, struct component_files *files,
+                             const struct component_file *file, struct error *e) {
     struct component *c = &m->component[slot];
-    const char *path = parts_path(parts, part);
+    const char *path = component_files_path(files, file);
     model_configure_slot(m->recipe, slot, m->sys, c);
-    c->index = parts_take(parts, part);
+    c->index = component_files_take(files, file);
     if (configuration_bind(c, path, &m->recipe->slot[slot], &m->config_origin[slot], e) != OK) return e->code;
-    return part->family->kind == FAMILY_DECODER ? open_encoder(m, path, e) : OK;
+    return file->family->kind == FAMILY_DECODER ? open_encoder(m, path, e) : OK;
 }
 
 /* ---- the rest of a pipeline ---- */
@@ -185,7 +185,7 @@ static enum status check_columns(const struct sluice_model *m, const struct comp
 }
 
 /* What a mask adds to a latent: a channel for each pixel under a latent pixel. */
-static int control_wanted(const struct sluice_model *m, const struct component *decoder) {
+static int concat_wanted(const struct sluice_model *m, const struct component *decoder) {
     return m->recipe->concat == CONCAT_MASKED
                ? decoder->latent_channels + decoder->pixel_factor * decoder->pixel_factor
                : 0;
@@ -200,9 +200,9 @@ static enum status check_denoiser(const struct sluice_model *m, const struct com
     if (channels != latent)
         return mismatch(decoder, "latent channels", channels, decoder->family->word, latent,
                         denoiser->family->word, e);
-    int control = control_wanted(m, decoder), has = denoiser->control_channels;
-    if (control != has)
-        return mismatch(denoiser, "channels beside the latent", has, denoiser->family->word, control,
+    int concat = concat_wanted(m, decoder), has = denoiser->concat_channels;
+    if (concat != has)
+        return mismatch(denoiser, "channels beside the latent", has, denoiser->family->word, concat,
                         "latent and mask of the autoencoder", e);
     return OK;
 }
@@ -221,7 +221,7 @@ static enum status check_encoder(const struct sluice_model *m, const struct comp
 }
 
 /* Each component with what it works with. */
-static enum status check_parts(const struct sluice_model *m, struct error *e) {
+static enum status model_check_parts(const struct sluice_model *m, struct error *e) {
     for (int slot = 0; m->recipe->slot[slot].family && e->code == OK; slot++) {
         const struct component *c = &m->component[slot];
         if (m->tokenizer[slot]) check_tokenizer(m, slot, e);
@@ -231,9 +231,9 @@ static enum status check_parts(const struct sluice_model *m, struct error *e) {
     return e->code;
 }
 
-static enum status open_tokenizers(struct sluice_model *m, const struct model_parts *parts,
+static enum status open_tokenizers(struct sluice_model *m, const struct component_files *files,
                                    const struct sluice_model_options *o, struct error *e) {
-    struct tokenizer_search search = {.sys = m->sys, .options = o, .parts = parts, .recipe = m->recipe};
+    struct tokenizer_search search = {.sys = m->sys, .options = o, .files = files, .recipe = m->recipe};
     for (int slot = 0; slot < SLOTS_MAX && m->recipe->slot[slot].family && e->code == OK; slot++)
         if (m->recipe->slot[slot].family->kind == FAMILY_TEXT)
             tokenizer_find(&search, slot, &m->tokenizer[slot], e);
@@ -253,54 +253,54 @@ static enum status name_model(struct sluice_model *m, const char *path, struct e
 }
 
 /* Which pipeline this is follows from the denoiser's weights. */
-static enum status settle_recipe(struct sluice_model *m, const struct model_parts *parts, const char *name,
-                                 const char *path, struct error *e) {
-    const struct part *denoiser = parts_find_kind(parts, FAMILY_DENOISER);
+static enum status settle_recipe(struct sluice_model *m, const struct component_files *files,
+                                 const char *name, const char *path, struct error *e) {
+    const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
     const struct recipe *guess = m->recipe;
-    if (pipeline_settle(m->sys, parts, name, &m->recipe, e) != OK) return e->code;
+    if (pipeline_settle(m->sys, files, name, &m->recipe, e) != OK) return e->code;
     m->named = *name && !denoiser->flag;
     if (!m->named || !m->recipe->references_if_unnamed) m->references_max = m->recipe->references_max;
     /* It may have other encoders than what was found pointed to. */
-    return m->recipe == guess ? OK : pipeline_check(parts, m->recipe, path, e);
+    return m->recipe == guess ? OK : pipeline_check(files, m->recipe, path, e);
 }
 
 /* Denoisers first: what is wrong with them says most. */
-static enum status open_kind(struct sluice_model *m, struct model_parts *parts, bool denoisers,
+static enum status open_kind(struct sluice_model *m, struct component_files *files, bool denoisers,
                              struct error *e) {
-    const struct part *in[SLOTS_MAX];
-    parts_assign(parts, m->recipe, in);
+    const struct component_file *in[SLOTS_MAX];
+    parts_assign(files, m->recipe, in);
     for (int i = 0; i < SLOTS_MAX && e->code == OK; i++) {
         if (!in[i] || (in[i]->family->kind == FAMILY_DENOISER) != denoisers) continue;
-        if (!m->decodes_only || in[i]->family->kind == FAMILY_DECODER) open_slot(m, i, parts, in[i], e);
+        if (!m->decodes_only || in[i]->family->kind == FAMILY_DECODER) open_slot(m, i, files, in[i], e);
     }
     return e->code;
 }
 
-static enum status fill_from(struct sluice_model *m, struct model_parts *parts,
+static enum status fill_from(struct sluice_model *m, struct component_files *files,
                              const struct sluice_model_options *o, const char *name, struct error *e) {
-    if (pipeline_check(parts, m->recipe, o->model, e) != OK) return e->code;
-    if (m->decodes_only) m->recipe = pipeline_of_decoder(parts);
-    if (!m->decodes_only && settle_recipe(m, parts, name, o->model, e) == OK &&
-        open_kind(m, parts, true, e) == OK)
-        open_tokenizers(m, parts, o, e);
-    if (e->code == OK) open_kind(m, parts, false, e);
-    if (e->code == OK) read_schedule(m, parts->scheduler, e);
-    if (e->code == OK) read_defaults(m, parts->defaults, e);
-    return e->code == OK && !m->decodes_only ? check_parts(m, e) : e->code;
+    if (pipeline_check(files, m->recipe, o->model, e) != OK) return e->code;
+    if (m->decodes_only) m->recipe = pipeline_of_decoder(files);
+    if (!m->decodes_only && settle_recipe(m, files, name, o->model, e) == OK &&
+        open_kind(m, files, true, e) == OK)
+        open_tokenizers(m, files, o, e);
+    if (e->code == OK) open_kind(m, files, false, e);
+    if (e->code == OK) read_schedule(m, files->scheduler, e);
+    if (e->code == OK) read_defaults(m, files->defaults, e);
+    return e->code == OK && !m->decodes_only ? model_check_parts(m, e) : e->code;
 }
 
 static enum status fill_model(struct sluice_model *m, const struct sluice_model_options *o, struct error *e) {
-    struct model_parts parts;
+    struct component_files files;
     char name[PIPELINE_NAME_BYTES] = "";
     int64_t before = sys_memory_use(m->sys).live_bytes[LINE_HOST];
-    const char *part = parts_given(o, o->decodes_only ? FAMILY_DECODER : FAMILY_DENOISER);
+    const char *file = parts_given(o, o->decodes_only ? FAMILY_DECODER : FAMILY_DENOISER);
     m->decodes_only = o->decodes_only;
-    if (parts_locate(m->sys, o, &parts, e) == OK)
-        name_model(m, o->model ? o->model : part ? part : "parts", e);
-    if (e->code == OK && parts.pipeline) pipeline_read(m->sys, parts.pipeline, name, e);
-    if (e->code == OK) parts_open(m->sys, o, &parts, &m->recipe, e);
-    if (e->code == OK) fill_from(m, &parts, o, name, e);
-    parts_destroy(m->sys, &parts);
+    if (component_files_locate(m->sys, o, &files, e) == OK)
+        name_model(m, o->model ? o->model : file ? file : "parts", e);
+    if (e->code == OK && files.pipeline) pipeline_read(m->sys, files.pipeline, name, e);
+    if (e->code == OK) component_files_open(m->sys, o, &files, &m->recipe, e);
+    if (e->code == OK) fill_from(m, &files, o, name, e);
+    component_files_destroy(m->sys, &files);
     if (e->code != OK) return e->code;
     m->size_step = m->recipe->patch * model_component(m, FAMILY_DECODER)->pixel_factor;
     struct memory_use use = sys_memory_use(m->sys);

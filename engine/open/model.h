@@ -11,7 +11,7 @@
 struct sluice_model {
     struct sys machine; /* used unless a test brings its own */
     struct sys *sys;
-    char *name; /* the last part of its path */
+    char *name; /* the last component of its path */
     const struct recipe *recipe;
     struct component component[SLOTS_MAX]; /* of each slot of the recipe; without family: none is there */
     enum config_origin config_origin[SLOTS_MAX];

@@ -1,4 +1,4 @@
-/* Which pipeline the parts make up: see pipeline.h. */
+/* Which pipeline the components make up: see pipeline.h. */
 #include "engine/open/pipeline.h"
 
 #include "engine/open/configuration.h"
@@ -9,10 +9,10 @@
 
 /* ---- the recipe ---- */
 
-static int encoders_found(const struct model_parts *parts, const struct recipe *recipe) {
-    const struct part *in[SLOTS_MAX];
+static int encoders_found(const struct component_files *files, const struct recipe *recipe) {
+    const struct component_file *in[SLOTS_MAX];
     int n = 0;
-    parts_assign(parts, recipe, in);
+    parts_assign(files, recipe, in);
     for (int i = 0; recipe->slot[i].family; i++) {
         enum family_kind kind = recipe->slot[i].family->kind;
         n += (kind == FAMILY_TEXT || kind == FAMILY_VISION) && in[i];
@@ -20,13 +20,13 @@ static int encoders_found(const struct model_parts *parts, const struct recipe *
     return n;
 }
 
-const struct recipe *pipeline_guess(const struct model_parts *parts) {
-    const struct part *denoiser = parts_find_kind(parts, FAMILY_DENOISER);
+const struct recipe *pipeline_guess(const struct component_files *files) {
+    const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
     const struct recipe *best = NULL;
     int most = 0;
     for (const struct recipe *const *r = recipes; *r; r++) {
         if (denoiser && recipe_family(*r, FAMILY_DENOISER) != denoiser->family) continue;
-        int n = encoders_found(parts, *r) + (denoiser != NULL);
+        int n = encoders_found(files, *r) + (denoiser != NULL);
         if (n <= most) continue;
         best = *r;
         most = n;
@@ -34,8 +34,8 @@ const struct recipe *pipeline_guess(const struct model_parts *parts) {
     return best;
 }
 
-const struct recipe *pipeline_of_decoder(const struct model_parts *parts) {
-    const struct part *decoder = parts_find_kind(parts, FAMILY_DECODER);
+const struct recipe *pipeline_of_decoder(const struct component_files *files) {
+    const struct component_file *decoder = component_files_find_kind(files, FAMILY_DECODER);
     for (const struct recipe *const *r = recipes; *r && decoder; r++)
         if (recipe_family(*r, FAMILY_DECODER) == decoder->family) return *r;
     return NULL;
@@ -101,14 +101,15 @@ enum status pipeline_choose(const char *name, const struct component *denoiser, 
     return error_expected(e, "%s for these weights", known);
 }
 
-enum status pipeline_settle(struct sys *sys, const struct model_parts *parts, const char *name,
+enum status pipeline_settle(struct sys *sys, const struct component_files *files, const char *name,
                             const struct recipe **recipe, struct error *e) {
-    const struct part *in[SLOTS_MAX];
+    const struct component_file *in[SLOTS_MAX];
     int i = 0;
-    parts_assign(parts, *recipe, in);
+    parts_assign(files, *recipe, in);
     while (!in[i] || in[i]->family->kind != FAMILY_DENOISER) i++;
-    struct component c = {.sys = sys, .family = in[i]->family, .index = parts_view(parts, in[i])};
-    if (configuration_look(&c, parts_path(parts, in[i]), &(*recipe)->slot[i], e) != OK) return e->code;
+    struct component c = {.sys = sys, .family = in[i]->family, .index = parts_view(files, in[i])};
+    if (configuration_look(&c, component_files_path(files, in[i]), &(*recipe)->slot[i], e) != OK)
+        return e->code;
     return pipeline_choose(in[i]->flag ? "" : name, &c, recipe, e);
 }
 
@@ -128,10 +129,11 @@ bool pipeline_note_alike(const struct recipe *recipe, char *line, size_t bytes) 
 
 /* ---- what is there twice ---- */
 
-static enum status two_files(const struct model_parts *parts, const struct part *one,
-                             const struct part *other, const char *flag, const char *model, struct error *e) {
+static enum status two_files(const struct component_files *files, const struct component_file *one,
+                             const struct component_file *other, const char *flag, const char *model,
+                             struct error *e) {
     size_t folder = strlen(model);
-    const char *names[2] = {parts_path(parts, one), parts_path(parts, other)};
+    const char *names[2] = {component_files_path(files, one), component_files_path(files, other)};
     for (int i = 0; i < 2; i++)
         if (!strncmp(names[i], model, folder) && names[i][folder]) names[i] += folder;
     error_set(e, UNSUPPORTED, "two files hold the %s", one->family->word);
@@ -140,8 +142,8 @@ static enum status two_files(const struct model_parts *parts, const struct part 
     return error_expected(e, "%s with the one to use", flag);
 }
 
-static bool was_searched(const struct part *part) {
-    return part->family && !part->flag && !part->folder;
+static bool was_searched(const struct component_file *file) {
+    return file->family && !file->flag && !file->folder;
 }
 
 /* The recipe's; of a family that it has not, any recipe's. */
@@ -153,93 +155,93 @@ static const char *flag_of(const struct recipe *recipe, const struct family *fam
 }
 
 /* Is it in a slot? With several slots of one family two files of it are no mistake. */
-static bool is_used(const struct part *part, const struct part *const in[SLOTS_MAX]) {
+static bool is_used(const struct component_file *file, const struct component_file *const in[SLOTS_MAX]) {
     for (int i = 0; i < SLOTS_MAX; i++)
-        if (in[i] == part) return true;
+        if (in[i] == file) return true;
     return false;
 }
 
-enum status pipeline_check_twice(const struct model_parts *parts, const struct recipe *recipe,
+enum status pipeline_check_twice(const struct component_files *files, const struct recipe *recipe,
                                  const char *model, struct error *e) {
-    const struct part *in[SLOTS_MAX] = {0};
-    if (recipe) parts_assign(parts, recipe, in);
-    for (int i = 0; i < parts->n_parts; i++)
+    const struct component_file *in[SLOTS_MAX] = {0};
+    if (recipe) parts_assign(files, recipe, in);
+    for (int i = 0; i < files->n_files; i++)
         for (int k = 0; k < i; k++) {
-            const struct part *one = &parts->part[k], *other = &parts->part[i];
+            const struct component_file *one = &files->file[k], *other = &files->file[i];
             if (!was_searched(one) || !was_searched(other)) continue;
             if (!contents_alike(one->family, other->family)) continue;
             if (is_used(one, in) && is_used(other, in)) continue;
             bool encodes = one->family->kind == FAMILY_TEXT || one->family->kind == FAMILY_VISION;
             if (encodes && !(recipe && recipe_count(recipe, one->family))) continue;
-            return two_files(parts, one, other, flag_of(recipe, one->family), model, e);
+            return two_files(files, one, other, flag_of(recipe, one->family), model, e);
         }
     return OK;
 }
 
 /* ---- what is misplaced ---- */
 
-static enum status misplaced(const struct model_parts *parts, const struct part *part, const char *wanted,
-                             const char *flag, struct error *e) {
-    struct tensor_index view = parts_view(parts, part);
+static enum status misplaced(const struct component_files *files, const struct component_file *file,
+                             const char *wanted, const char *flag, struct error *e) {
+    struct tensor_index view = parts_view(files, file);
     if (!view.n_entries) {
         error_set(e, MISSING, "there are no tensors");
-        error_where(e, "%s", parts_path(parts, part));
+        error_where(e, "%s", component_files_path(files, file));
         return error_expected(e, "the weights of %s", wanted);
     }
     if (index_check_quantised(&view, e) != OK) return e->code;
     error_set(e, UNSUPPORTED, "these weights do not fit their slot");
-    error_where(e, "%s", parts_path(parts, part));
-    if (part->family)
-        error_found(e, "%s (%s)", part->family->word, part->family->name);
+    error_where(e, "%s", component_files_path(files, file));
+    if (file->family)
+        error_found(e, "%s (%s)", file->family->word, file->family->name);
     else
         error_found(e, "an unknown kind with %d tensors", view.n_entries);
     return error_expected(e, "%s for %s", wanted, flag);
 }
 
 /* Has the recipe a slot with that flag for it? */
-static bool has_use(const struct recipe *recipe, const struct part *part) {
+static bool has_use(const struct recipe *recipe, const struct component_file *file) {
     for (const struct slot *s = recipe->slot; s->family; s++)
-        if (s->family == part->family && s->flag && !strcmp(s->flag, part->flag)) return true;
+        if (s->family == file->family && s->flag && !strcmp(s->flag, file->flag)) return true;
     return false;
 }
 
-static enum status check_flags(const struct model_parts *parts, const struct recipe *recipe,
-                               struct error *e) {
+static enum status pipeline_check_flags(const struct component_files *files, const struct recipe *recipe,
+                                        struct error *e) {
     char wanted[96];
-    for (int i = 0; i < parts->n_parts; i++) {
-        const struct part *part = &parts->part[i];
-        if (!part->flag || !part->misplaced) continue;
-        part_flag_families(part->flag, wanted, sizeof wanted);
-        return misplaced(parts, part, wanted, part->flag, e);
+    for (int i = 0; i < files->n_files; i++) {
+        const struct component_file *file = &files->file[i];
+        if (!file->flag || !file->misplaced) continue;
+        part_flag_families(file->flag, wanted, sizeof wanted);
+        return misplaced(files, file, wanted, file->flag, e);
     }
-    for (int i = 0; i < parts->n_parts && recipe; i++) {
-        const struct part *part = &parts->part[i];
-        if (!part->flag || has_use(recipe, part)) continue;
+    for (int i = 0; i < files->n_files && recipe; i++) {
+        const struct component_file *file = &files->file[i];
+        if (!file->flag || has_use(recipe, file)) continue;
         const struct family *denoiser = recipe_family(recipe, FAMILY_DENOISER);
-        error_set(e, USAGE, "this model has no use for %s", part->flag);
-        error_where(e, "%s", parts_path(parts, part));
-        error_found(e, "%s (%s) beside the %s (%s)", part->family->word, part->family->name, denoiser->word,
+        error_set(e, USAGE, "this model has no use for %s", file->flag);
+        error_where(e, "%s", component_files_path(files, file));
+        error_found(e, "%s (%s) beside the %s (%s)", file->family->word, file->family->name, denoiser->word,
                     denoiser->name);
         return error_expected(e, "the parts of %s only", denoiser->name);
     }
     return OK;
 }
 
-/* A folder that the layout has for a missing part holds something else. */
-static enum status check_folders(const struct model_parts *parts, const struct missing_part *missing,
+/* A folder that the layout has for a missing component holds something else. */
+static enum status check_folders(const struct component_files *files, const struct missing_part *missing,
                                  int n_missing, struct error *e) {
     for (int m = 0; m < n_missing; m++)
-        for (int i = 0; i < parts->n_parts; i++) {
-            const struct part *part = &parts->part[i];
+        for (int i = 0; i < files->n_files; i++) {
+            const struct component_file *file = &files->file[i];
             const struct family *family = missing[m].slot ? missing[m].slot->family : NULL;
             char wanted[96];
-            if (!part->folder || strcmp(part->folder, missing[m].folder) != 0) continue;
+            if (!file->folder || strcmp(file->folder, missing[m].folder) != 0) continue;
             /* Which transformer it is, or would be, nothing else tells. */
             if (family && family->kind != FAMILY_DENOISER)
                 snprintf(wanted, sizeof wanted, "%s (%s)", family->word, family->name);
             else
                 part_flag_families(missing[m].flag, wanted, sizeof wanted);
-            return misplaced(parts, part, wanted, missing[m].flag, e);
+            return misplaced(files, file, wanted, missing[m].flag, e);
         }
     return OK;
 }
@@ -247,15 +249,15 @@ static enum status check_folders(const struct model_parts *parts, const struct m
 /* ---- what is missing ---- */
 
 /* What every pipeline has, where nothing tells which it is; its text encoders are not known to be missing. */
-static int missing_of_any(const struct model_parts *parts, struct missing_part missing[SLOTS_MAX]) {
+static int missing_of_any(const struct component_files *files, struct missing_part missing[SLOTS_MAX]) {
     static const struct {
         enum family_kind kind;
         const char *folder, *word;
     } any[] = {{FAMILY_DENOISER, "transformer", "transformer"}, {FAMILY_DECODER, "vae", "autoencoder"}};
     int n = 0;
     for (size_t i = 0; i < sizeof any / sizeof *any; i++) {
-        if (parts->decodes_only && any[i].kind != FAMILY_DECODER) continue;
-        if (parts_find_kind(parts, any[i].kind)) continue;
+        if (files->decodes_only && any[i].kind != FAMILY_DECODER) continue;
+        if (component_files_find_kind(files, any[i].kind)) continue;
         const char *flag;
         for (int k = 0; (flag = part_flag(k)) && !part_flag_chooses(flag, any[i].kind);) k++;
         missing[n++] = (struct missing_part){.folder = any[i].folder, .flag = flag, .word = any[i].word};
@@ -263,12 +265,12 @@ static int missing_of_any(const struct model_parts *parts, struct missing_part m
     return n;
 }
 
-int pipeline_missing(const struct model_parts *parts, const struct recipe *recipe,
+int pipeline_missing(const struct component_files *files, const struct recipe *recipe,
                      struct missing_part missing[SLOTS_MAX]) {
-    const struct part *in[SLOTS_MAX];
+    const struct component_file *in[SLOTS_MAX];
     int n = 0;
-    if (!recipe) return missing_of_any(parts, missing);
-    parts_assign(parts, recipe, in);
+    if (!recipe) return missing_of_any(files, missing);
+    parts_assign(files, recipe, in);
     for (int i = 0; recipe->slot[i].family; i++) {
         const struct slot *slot = &recipe->slot[i];
         if (!in[i] && slot->family->kind != FAMILY_ENCODER)
@@ -283,38 +285,38 @@ struct words {
 };
 
 /* Adds "'vae'", with " and " or ", " before it: word i of n. */
-static void add_word(struct words *list, const char *word, const char *quote, int i, int n) {
+static void pipeline_add_word(struct words *list, const char *word, const char *quote, int i, int n) {
     const char *between = !i ? "" : i < n - 1 ? ", " : " and ";
     if (list->n >= (int)sizeof list->text) return;
     list->n += snprintf(list->text + list->n, sizeof list->text - (size_t)list->n, "%s%s%s%s", between, quote,
                         word, quote);
 }
 
-static enum status say_missing(const struct model_parts *parts, const struct missing_part *missing, int n,
+static enum status say_missing(const struct component_files *files, const struct missing_part *missing, int n,
                                const char *model, struct error *e) {
     struct words folders = {0}, flags = {0}, words = {0};
-    bool encoders = !missing[0].slot && !parts->decodes_only;
+    bool encoders = !missing[0].slot && !files->decodes_only;
     for (int i = 0; i < n; i++) {
-        add_word(&folders, missing[i].folder, "'", i, n);
-        add_word(&flags, missing[i].flag, "", i, n);
-        add_word(&words, missing[i].word, "", i, n);
+        pipeline_add_word(&folders, missing[i].folder, "'", i, n);
+        pipeline_add_word(&flags, missing[i].flag, "", i, n);
+        pipeline_add_word(&words, missing[i].word, "", i, n);
     }
     error_set(e, MISSING, "the model has no %s", folders.text);
     error_where(e, "%s", model ? model : "no model given");
-    if (parts->strangers.n)
-        error_found(e, "'%s' and %d other tensors, which are no known part", parts->strangers.first,
-                    parts->strangers.n - 1);
+    if (files->strangers.n)
+        error_found(e, "'%s' and %d other tensors, which are no known part", files->strangers.first,
+                    files->strangers.n - 1);
     return error_expected(e, "%s there, or %s with the %s%s", n > 1 ? "them" : "it", flags.text, words.text,
                           encoders ? ", and its text encoders" : "");
 }
 
-enum status pipeline_check(const struct model_parts *parts, const struct recipe *recipe, const char *model,
-                           struct error *e) {
+enum status pipeline_check(const struct component_files *files, const struct recipe *recipe,
+                           const char *model, struct error *e) {
     struct missing_part missing[SLOTS_MAX];
-    if (check_flags(parts, recipe, e) != OK) return e->code;
-    int n = pipeline_missing(parts, recipe, missing);
-    if (!n || check_folders(parts, missing, n, e) != OK) return e->code;
-    if (parts->failure.code == OK) return say_missing(parts, missing, n, model, e);
-    *e = parts->failure;
+    if (pipeline_check_flags(files, recipe, e) != OK) return e->code;
+    int n = pipeline_missing(files, recipe, missing);
+    if (!n || check_folders(files, missing, n, e) != OK) return e->code;
+    if (files->failure.code == OK) return say_missing(files, missing, n, model, e);
+    *e = files->failure;
     return e->code;
 }

@@ -1,37 +1,39 @@
-/* Which pipeline the parts make up: the recipe follows from what is found, never the other way round. */
+/* Which pipeline the components make up: the recipe follows from what is found, never the other way round. */
 #ifndef SLUICE_OPEN_PIPELINE_H
 #define SLUICE_OPEN_PIPELINE_H
 
-#include "engine/open/parts.h"
+#include "engine/open/component_files.h"
 
 /* The recipe that the families found so far point to: of those with this denoiser, else of all, the first
  * with the most of its encoders there. NULL: nothing points anywhere. */
-const struct recipe *pipeline_guess(const struct model_parts *parts);
+const struct recipe *pipeline_guess(const struct component_files *files);
 /* Where only a decoder was looked for: the first recipe that decodes with it. NULL: none was found. */
-const struct recipe *pipeline_of_decoder(const struct model_parts *parts);
+const struct recipe *pipeline_of_decoder(const struct component_files *files);
 
-/* A part that was not found. */
+/* A component that was not found. */
 struct missing_part {
     const struct slot *slot; /* NULL where nothing tells which pipeline it is */
     const char *folder, *flag, *word;
 };
 
 /* What a pipeline of that recipe lacks, or any pipeline where that is NULL. Returns how many. */
-int pipeline_missing(const struct model_parts *parts, const struct recipe *recipe,
+int pipeline_missing(const struct component_files *files, const struct recipe *recipe,
                      struct missing_part missing[SLOTS_MAX]);
 
-/* UNSUPPORTED if two files hold a part of which the recipe has use for one; NULL: of which any has. model:
+/* UNSUPPORTED if two files hold a component of which the recipe has use for one; NULL: of which any has.
+ * model:
  * -m.
  */
-enum status pipeline_check_twice(const struct model_parts *parts, const struct recipe *recipe,
+enum status pipeline_check_twice(const struct component_files *files, const struct recipe *recipe,
                                  const char *model, struct error *e);
 
-/* OK if every part of the recipe is found; NULL: what every pipeline has. Else UNSUPPORTED where one stands
- * in the wrong place, naming what it is and what was wanted; USAGE for the flag of a part that the pipeline
- * has not; MISSING with all that are missing, or the reason why a file that may be one was not opened. model:
+/* OK if every component of the recipe is found; NULL: what every pipeline has. Else UNSUPPORTED where one
+ * stands in the wrong place, naming what it is and what was wanted; USAGE for the flag of a component that
+ * the pipeline has not; MISSING with all that are missing, or the reason why a file that may be one was not
+ * opened. model:
  * -m, or NULL. */
-enum status pipeline_check(const struct model_parts *parts, const struct recipe *recipe, const char *model,
-                           struct error *e);
+enum status pipeline_check(const struct component_files *files, const struct recipe *recipe,
+                           const char *model, struct error *e);
 
 /* The pipeline that a model_index.json names; UNSUPPORTED for one that no recipe has, with the known ones.
  * name stays empty if the file names none. */
@@ -45,7 +47,7 @@ enum status pipeline_choose(const char *name, const struct component *denoiser, 
 
 /* From the recipe that was guessed to the one that the denoiser's weights and that name say. A name stands
  * for the whole folder, so not where a flag gives another denoiser. */
-enum status pipeline_settle(struct sys *sys, const struct model_parts *parts, const char *name,
+enum status pipeline_settle(struct sys *sys, const struct component_files *files, const char *name,
                             const struct recipe **recipe, struct error *e);
 
 /* One line for a recipe that nothing named, where others have weights of the same shapes. */

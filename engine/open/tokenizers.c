@@ -47,7 +47,7 @@ out:
     return e->code;
 }
 
-static bool holds(struct sys *sys, const char *folder, const char *name, struct error *e) {
+static bool tokenizers_holds(struct sys *sys, const char *folder, const char *name, struct error *e) {
     char *path = path_existing(sys, folder, name, e);
     sys->release(sys, path);
     return path != NULL;
@@ -64,7 +64,7 @@ static enum status try_folder(struct lookup *l, const char *folder, struct error
         if (i < 2 || first != l->text->tokenizer_folder)
             try_path(l, path_existing(sys, folder, names[i], e), e);
     for (int i = 0; i < 3 && !l->found && e->code == OK; i++)
-        if (holds(sys, folder, loose[i], e)) return try_path(l, path_copy(sys, folder, e), e);
+        if (tokenizers_holds(sys, folder, loose[i], e)) return try_path(l, path_copy(sys, folder, e), e);
     return e->code;
 }
 
@@ -74,7 +74,7 @@ static enum status try_flag(struct lookup *l, struct error *e) {
     const char *path = l->search->options->tokenizer;
     bool folders = false;
     for (const struct slot *s = l->search->recipe->slot; s->family && path_is_folder(path); s++)
-        if (s->text.tokenizer_folder) folders |= holds(sys, path, s->text.tokenizer_folder, e);
+        if (s->text.tokenizer_folder) folders |= tokenizers_holds(sys, path, s->text.tokenizer_folder, e);
     if (e->code != OK) return e->code;
     try_path(l, folders ? path_existing(sys, path, l->text->tokenizer_folder, e) : path_copy(sys, path, e),
              e);
@@ -115,21 +115,21 @@ static enum status not_found(const struct lookup *l, const char *encoder, struct
 }
 
 /* The text encoder in that slot, or NULL. */
-static const struct part *find_encoder(const struct tokenizer_search *search, int slot) {
-    const struct part *part = parts_in_slot(search->parts, search->recipe, slot);
-    return part && part->family->kind == FAMILY_TEXT ? part : NULL;
+static const struct component_file *find_encoder(const struct tokenizer_search *search, int slot) {
+    const struct component_file *file = parts_in_slot(search->files, search->recipe, slot);
+    return file && file->family->kind == FAMILY_TEXT ? file : NULL;
 }
 
 /* Its file or folder, or NULL. */
 static const char *encoder_path(const struct tokenizer_search *search, int slot) {
-    const struct part *part = find_encoder(search, slot);
-    return part ? parts_path(search->parts, part) : NULL;
+    const struct component_file *file = find_encoder(search, slot);
+    return file ? component_files_path(search->files, file) : NULL;
 }
 
 /* In the metadata of the encoder's own GGUF file, whose scalars the index has as JSON. */
 static enum status try_encoder(struct lookup *l, struct error *e) {
-    const struct part *part = find_encoder(l->search, l->slot);
-    const struct tensor_index *index = part ? &l->search->parts->file[part->file].index : NULL;
+    const struct component_file *file = find_encoder(l->search, l->slot);
+    const struct tensor_index *index = file ? &l->search->files->opened[file->opened].index : NULL;
     if (!index || !index->config || !strstr(index->config, "\"tokenizer.ggml.model\"")) return OK;
     return try_path(l, path_copy(l->search->sys, index->sources[0].path, e), e);
 }

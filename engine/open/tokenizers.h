@@ -5,14 +5,14 @@
 #ifndef SLUICE_OPEN_TOKENIZERS_H
 #define SLUICE_OPEN_TOKENIZERS_H
 
-#include "engine/open/parts.h"
+#include "engine/open/component_files.h"
 #include "engine/sluice.h"
 #include "loaders/tokenizer/tokenizer.h"
 
 struct tokenizer_search {
     struct sys *sys;
     const struct sluice_model_options *options;
-    const struct model_parts *parts;
+    const struct component_files *files;
     const struct recipe *recipe;
     bool flag_serves;    /* --tokenizer had one of them */
     uint64_t open_bytes; /* the most that opening one needed for a while */

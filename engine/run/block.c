@@ -24,8 +24,8 @@ struct place {
     const struct weight_slice *slice; /* NULL: all of it */
 };
 
-static struct place find_weight(const struct block_ref *ref, const struct weight_spec *spec,
-                                const struct tensor_index *index) {
+static struct place block_find_place(const struct block_ref *ref, const struct weight_spec *spec,
+                                     const struct tensor_index *index) {
     char name[2 * BLOCK_NAME_MAX];
     struct place place = {0};
     int original = ref->number + ref->original;
@@ -42,7 +42,7 @@ static struct place find_weight(const struct block_ref *ref, const struct weight
 
 struct index_entry *block_find_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                       const struct tensor_index *index) {
-    return find_weight(ref, spec, index).entry;
+    return block_find_place(ref, spec, index).entry;
 }
 
 /* What holds at least as much as a type with blocks of 256, in blocks of 32. */
@@ -62,7 +62,7 @@ enum dtype block_stored_type(const struct block_kind *kind, const struct index_e
     return dim[1] % dtype_block_values(wanted) ? entry->dtype : wanted;
 }
 
-static void print_shape(int rank, const int32_t *dim, char *out, size_t bytes) {
+static void block_print_shape(int rank, const int32_t *dim, char *out, size_t bytes) {
     size_t n = (size_t)snprintf(out, bytes, "[");
     for (int i = 0; i < rank && n < bytes; i++)
         n += (size_t)snprintf(out + n, bytes - n, i ? ", %" PRId32 : "%" PRId32, dim[i]);
@@ -100,8 +100,8 @@ static enum status check_weight(const struct place *place, const struct block *b
     const char *wanted = NULL;
     char found[128], expected[128];
     if (!same_shape(entry, rank, dim)) {
-        print_shape(entry->rank, entry->dim, found, sizeof found);
-        print_shape(rank, dim, expected, sizeof expected);
+        block_print_shape(entry->rank, entry->dim, found, sizeof found);
+        block_print_shape(rank, dim, expected, sizeof expected);
         error_set(e, SHAPE, "tensor '%s' has the wrong shape", entry->name);
     } else if ((wanted = wanted_type(place, block->kind, rank, dim))) {
         error_set(e, UNSUPPORTED, "tensor '%s' has an element type that cannot be computed with",
@@ -152,8 +152,8 @@ static int32_t rows_above(const struct weight_slice *slice, const int32_t *dims,
 
 /* Bytes of a file follow what the block has already. */
 static void add_segment(struct block *block, int source, uint64_t file_offset, uint64_t bytes) {
-    block->segments[block->n_segments++] = (struct image_segment){
-        .source = source, .file_offset = file_offset, .image_offset = block->bytes, .bytes = bytes};
+    block->segments[block->n_segments++] = (struct packed_segment){
+        .source = source, .file_offset = file_offset, .packed_offset = block->bytes, .bytes = bytes};
     block->bytes += bytes;
 }
 
@@ -184,7 +184,7 @@ static uint64_t rows_bytes(const struct tensor *shape, int32_t rows) {
 /* Scales that lie apart follow the values. Tiles are of 128 rows: what is cut within one is found again by
  * the row that it begins with, if nothing else follows it. */
 static enum status lay_out_scales(struct block *block, const struct index_entry *entry,
-                                  const struct row_part *parts, int n, struct image_tensor *t,
+                                  const struct row_part *parts, int n, struct packed_tensor *t,
                                   struct error *e) {
     enum { TILE_ROWS = 128 };
     bool tiled = dtype_tiled_values(entry->dtype) > 0;
@@ -208,11 +208,11 @@ static enum status lay_out_scales(struct block *block, const struct index_entry 
 }
 
 static enum status lay_out_weight(struct block *block, const struct place *place, const int32_t *dims,
-                                  struct image_tensor *t, struct error *e) {
+                                  struct packed_tensor *t, struct error *e) {
     const struct index_entry *entry = place->entry;
     struct row_part parts[WEIGHT_SLICES_MAX];
     int n = row_parts(place, dims, t->shape.dim[0], parts);
-    t->image_offset = block->bytes;
+    t->packed_offset = block->bytes;
     for (int i = 0; i < n; i++)
         add_segment(block, entry->source, entry->offset + rows_bytes(&t->shape, parts[i].first),
                     rows_bytes(&t->shape, parts[i].rows));
@@ -222,16 +222,16 @@ static enum status lay_out_weight(struct block *block, const struct place *place
 
 static enum status bind_weight(struct block *block, const struct block_ref *ref,
                                const struct weight_spec *spec, const int32_t *dims, struct error *e) {
-    struct place place = find_weight(ref, spec, block->index);
+    struct place place = block_find_place(ref, spec, block->index);
     if (!place.entry) return spec->optional ? OK : missing_weight(ref, spec, block->index, e);
     int32_t dim[WEIGHT_RANK_MAX], whole[WEIGHT_RANK_MAX];
     for (int i = 0; i < spec->rank; i++) whole[i] = dim[i] = dims[spec->dim[i]];
     if (place.slice) whole[0] = rows_above(place.slice, dims, place.slice->n_parts);
     if (check_weight(&place, block, spec->rank, whole, e) != OK) return e->code;
-    struct image_tensor *t = &block->tensors[block->n_tensors++];
-    *t = (struct image_tensor){.offset = spec->offset,
-                               .entry = place.entry,
-                               .shape = tensor_make(NULL, place.entry->dtype, spec->rank, dim)};
+    struct packed_tensor *t = &block->tensors[block->n_tensors++];
+    *t = (struct packed_tensor){.offset = spec->offset,
+                                .entry = place.entry,
+                                .shape = tensor_make(NULL, place.entry->dtype, spec->rank, dim)};
     t->shape.scale = place.entry->scale;
     place.entry->used = true;
     return lay_out_weight(block, &place, dims, t, e);
@@ -275,7 +275,7 @@ static enum status check_id(const struct block *table, int32_t id, struct error 
 }
 
 /* Of the bytes that a segment of the table covers, those of the rows asked for, each of so many bytes. */
-static void gather_segments(struct block *rows, const struct image_segment *from, const int32_t *ids, int n,
+static void gather_segments(struct block *rows, const struct packed_segment *from, const int32_t *ids, int n,
                             uint64_t row_bytes) {
     for (int i = 0; i < n; i++)
         add_segment(rows, from->source, from->file_offset + (uint64_t)ids[i] * row_bytes, row_bytes);
@@ -284,7 +284,7 @@ static void gather_segments(struct block *rows, const struct image_segment *from
 
 enum status block_gather_rows(struct sys *sys, const struct block *table, const int32_t *ids, int n_ids,
                               struct block *rows, struct error *e) {
-    const struct image_tensor *whole = &table->tensors[0];
+    const struct packed_tensor *whole = &table->tensors[0];
     *rows =
         (struct block){.kind = table->kind, .number = table->number, .index = table->index, .n_tensors = 1};
     snprintf(rows->name, sizeof rows->name, "%s", table->name);
@@ -303,12 +303,12 @@ enum status block_gather_rows(struct sys *sys, const struct block *table, const 
 void block_point(const struct block *block, void *base, void *weights) {
     memset(weights, 0, block->kind->weights_bytes);
     for (int i = 0; i < block->n_tensors; i++) {
-        const struct image_tensor *t = &block->tensors[i];
+        const struct packed_tensor *t = &block->tensors[i];
         struct tensor *place = (struct tensor *)((char *)weights + t->offset);
         *place = t->shape;
-        place->data = base ? (char *)base + t->image_offset : NULL;
+        place->data = base ? (char *)base + t->packed_offset : NULL;
         place->scales = base && t->scales_offset ? (char *)base + t->scales_offset : NULL;
-        place->weight_end = t->image_offset + (uint64_t)tensor_bytes(place);
+        place->weight_end = t->packed_offset + (uint64_t)tensor_bytes(place);
         if (place->scales) place->weight_end = t->scales_offset + (uint64_t)tensor_scales_bytes(place);
     }
 }

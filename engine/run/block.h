@@ -1,10 +1,10 @@
 /* Blocks: what streams as one.
  *
  * A block kind is a weight table plus a forward function. Everything else about a block's weights is derived
- * from the table: binding to a checkpoint, shape checks, the layout of the image, what `inspect` prints, and
- * the checkpoints that `bench checkpoint` writes.
+ * from the table: binding to a checkpoint, shape checks, the layout of the packed block, what `inspect`
+ * prints, and the checkpoints that `bench checkpoint` writes.
  *
- * A block image is a block's tensors at 256-byte-aligned offsets, a pure function of the table and of the
+ * A packed block is a block's tensors at 256-byte-aligned offsets, a pure function of the table and of the
  * stored type of each tensor. Its layout is the same wherever it lies, and its bytes keep the file's element
  * type. */
 #ifndef SLUICE_RUN_BLOCK_H
@@ -104,28 +104,28 @@ struct block_ref {
     int original; /* what the original names' number is above this one's, for families that count otherwise */
 };
 
-/* What becomes of bytes between file and image: see retype.h. */
-struct image_conversion {
+/* What becomes of bytes between file and packed block: see requantise.h. */
+struct packed_conversion {
     enum dtype from, to; /* alike: nothing */
     float from_scale;    /* as tensor.scale, of either */
     float to_scale;
 };
 
-/* Bytes of one source file that lie together in file and image; a tensor is one or several. */
-struct image_segment {
+/* Bytes of one source file that lie together in file and packed block; a tensor is one or several. */
+struct packed_segment {
     int source;
-    uint64_t file_offset, image_offset;
-    uint64_t bytes; /* in the image */
-    struct image_conversion conversion;
+    uint64_t file_offset, packed_offset;
+    uint64_t bytes; /* in the packed block */
+    struct packed_conversion conversion;
 };
 
-static inline bool image_converts(const struct image_segment *segment) {
+static inline bool packed_converts(const struct packed_segment *segment) {
     return segment->conversion.from != segment->conversion.to;
 }
 
-struct image_tensor {
+struct packed_tensor {
     size_t offset; /* as in weight_spec */
-    uint64_t image_offset;
+    uint64_t packed_offset;
     uint64_t scales_offset;          /* of what tensor.scales points to, behind the values; 0: none */
     struct tensor shape;             /* without data */
     const struct index_entry *entry; /* whose bytes these are, or some rows of it */
@@ -136,11 +136,11 @@ struct block {
     int number;
     char name[BLOCK_NAME_MAX];
     const struct tensor_index *index;
-    struct image_segment *segments; /* in the order of the image */
+    struct packed_segment *segments; /* in the order of the packed block */
     int n_segments;
-    struct image_tensor tensors[BLOCK_WEIGHTS_MAX];
+    struct packed_tensor tensors[BLOCK_WEIGHTS_MAX];
     int n_tensors;
-    uint64_t bytes; /* of the image, a multiple of 256 */
+    uint64_t bytes; /* of the packed block, a multiple of 256 */
 };
 
 /* Blocks that are counted twice ("up_blocks.2.resnets.1") have the number 100 * 2 + 1. */
@@ -166,8 +166,8 @@ char *block_missing_name(const struct block_ref *ref, const struct weight_spec *
 enum dtype block_stored_type(const struct block_kind *kind, const struct index_entry *entry,
                              enum dtype wanted);
 
-/* Finds a block's tensors in the index (marking them used), checks shapes and types, lays out the image.
- * MISSING, SHAPE, UNSUPPORTED name tensor, file, found and expected. dims: the family's dimensions. */
+/* Finds a block's tensors in the index (marking them used), checks shapes and types, lays out the packed
+ * block. MISSING, SHAPE, UNSUPPORTED name tensor, file, found and expected. dims: the family's dimensions. */
 enum status block_bind(struct sys *sys, const struct block_ref *ref, const struct tensor_index *index,
                        const int32_t *dims, struct block *block, struct error *e);
 
@@ -176,7 +176,7 @@ enum status block_bind(struct sys *sys, const struct block_ref *ref, const struc
 enum status block_gather_rows(struct sys *sys, const struct block *table, const int32_t *ids, int n_ids,
                               struct block *rows, struct error *e);
 
-/* Points the structure's tensors into an image at base (NULL under the dry device). */
+/* Points the structure's tensors into a packed block at base (NULL under the dry device). */
 void block_point(const struct block *block, void *base, void *weights);
 
 void block_destroy(struct sys *sys, struct block *block);

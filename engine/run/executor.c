@@ -1,7 +1,7 @@
 /* The executor: see executor.h. */
 #include "engine/run/executor.h"
 
-#include "engine/run/room.h"
+#include "engine/run/stage_memory.h"
 #include "kernels/dry/dry.h"
 
 #include <stdio.h>
@@ -18,20 +18,20 @@ struct execution {
 
     const struct run_need *need;
     const struct residents *residents;
-    const struct plan *plan;   /* the present one */
-    struct plan lesser[2];     /* in turn, once residents have been given up */
-    int n_given_up, n_rescued; /* how often; of those because memory was not to be had, in this stage */
-    bool operator_failed;      /* for want of memory, in the last visit */
+    const struct plan *plan;  /* the present one */
+    struct plan lesser[2];    /* in turn, once residents have been evicted */
+    int n_evicted, n_retries; /* how often; of those because memory was not to be had, in this stage */
+    bool operator_failed;     /* for want of memory, in the last visit */
 };
 
-/* One visit: the block's forward for each of its lanes that the evaluation's group has. image is NULL in a
+/* One visit: the block's forward for each of its lanes that the evaluation's group has. packed is NULL in a
  * dry run. */
 static enum status run_visit(struct context *x, const struct stage *stage, const struct visit *visit,
-                             void *image, void *weights) {
+                             void *packed, void *weights) {
     const struct block *block = stage->blocks[visit->block];
     int evaluation = visit->evaluation < 0 ? 0 : visit->evaluation, timestep = evaluation / stage->n_groups;
     const struct lane *lanes = stage->lanes + evaluation % stage->n_groups * stage->n_lanes;
-    block_point(block, image, weights);
+    block_point(block, packed, weights);
     for (int i = visit->first_lane; i < visit->first_lane + visit->n_lanes; i++) {
         struct visit_scope scope = {
             .settings = stage->component->settings,
@@ -53,11 +53,11 @@ static enum status run_visit(struct context *x, const struct stage *stage, const
 
 enum status executor_state_bytes(struct sys *sys, struct stage *stage, uint64_t *bytes,
                                  uint64_t *picture_bytes, struct error *e) {
-    struct room room = room_counting();
-    room_open(sys, stage, &room, e);
-    *bytes = room.state.peak;
-    *picture_bytes = room.pictures.peak;
-    room_close(sys, &room);
+    struct stage_memory memory = stage_memory_counting();
+    stage_memory_open(sys, stage, &memory, e);
+    *bytes = memory.state.peak;
+    *picture_bytes = memory.pictures.peak;
+    stage_memory_close(sys, &memory);
     return e->code;
 }
 
@@ -93,14 +93,14 @@ static int unlike_evaluations(const struct stage *stage) {
 static enum status measure_stage(const struct run *run, int i_stage, struct dry *dry, struct stage_need *need,
                                  struct error *e) {
     struct stage *stage = &run->stages[i_stage];
-    struct room room = room_counting();
+    struct stage_memory memory = stage_memory_counting();
     int unlike = unlike_evaluations(stage);
     struct context x = {
-        .device = &dry->device, .precision = stage->precision, .scratch = &room.scratch, .error = e};
+        .device = &dry->device, .precision = stage->precision, .scratch = &memory.scratch, .error = e};
     dry->workspace_bytes = dry->hidden_bytes = 0;
-    dry->pictures = &room.pictures;
-    if (room_open(run->sys, stage, &room, e) != OK) goto out;
-    if (room.pictures.peak && stage->n_blocks > PLAN_PICTURE_BLOCKS_MAX) {
+    dry->pictures = &memory.pictures;
+    if (stage_memory_open(run->sys, stage, &memory, e) != OK) goto out;
+    if (memory.pictures.peak && stage->n_blocks > PLAN_PICTURE_BLOCKS_MAX) {
         error_set(e, UNSUPPORTED, "a decoder of %d blocks", stage->n_blocks);
         goto out;
     }
@@ -112,19 +112,19 @@ static enum status measure_stage(const struct run *run, int i_stage, struct dry 
         int measured = visit->evaluation < 0 ? 1 : unlike;
         x.flops = dry->seconds = 0;
         dry->picture_bytes = 0;
-        if (run_visit(&x, stage, visit, NULL, room.weights) != OK) goto out;
+        if (run_visit(&x, stage, visit, NULL, memory.weights) != OK) goto out;
         need->block_seconds[visit->block] += dry->seconds / measured;
-        if (room.pictures.peak)
+        if (memory.pictures.peak)
             need->block_picture_bytes[visit->block] += dry->picture_bytes / (unsigned)measured;
         need->flops += x.flops * (visit->evaluation < 0 ? 1 : stage->evaluations) / measured;
     }
-    need->state_bytes = room.state.peak;
-    need->picture_bytes = room.pictures.peak;
-    need->activation_bytes = room.scratch.peak;
+    need->state_bytes = memory.state.peak;
+    need->picture_bytes = memory.pictures.peak;
+    need->activation_bytes = memory.scratch.peak;
     need->workspace_bytes = dry->workspace_bytes;
     need->library_bytes = dry->hidden_bytes;
 out:
-    room_close(run->sys, &room);
+    stage_memory_close(run->sys, &memory);
     return e->code;
 }
 
@@ -169,15 +169,15 @@ static enum status wait_for_device(struct execution *x) {
     return x->e->code;
 }
 
-static enum status execute_visit(struct execution *x, int i_visit, struct room *room) {
+static enum status execute_visit(struct execution *x, int i_visit, struct stage_memory *memory) {
     const struct run *run = x->run;
     const struct visit *visit = x->visit;
-    void *image;
+    void *packed;
     x->context->flops = 0;
     x->operator_failed = false;
     if (!execution_tick(x)) return x->e->code;
-    if (store_acquire(x->store, i_visit, &image, x->e) != OK) return x->e->code;
-    run_visit(x->context, &run->stages[visit->stage], visit, image, room->weights);
+    if (store_acquire(x->store, i_visit, &packed, x->e) != OK) return x->e->code;
+    run_visit(x->context, &run->stages[visit->stage], visit, packed, memory->weights);
     x->operator_failed = x->e->code == MEMORY;
     if (x->e->code == OK) /* what nobody has read */
         store_await(x->store, i_visit, run->stages[visit->stage].blocks[visit->block]->bytes, x->e);
@@ -194,49 +194,48 @@ static bool begins_evaluation(const struct visit_list *visits, int i) {
     return !i || v[-1].stage != v->stage || v[-1].evaluation != v->evaluation;
 }
 
-/* ---- giving residents up ---- */
+/* ---- evicting ---- */
 
 /* Stages whose residents lie in memory now, and the one that has them or is about to take them. */
 static uint32_t held_stages(const struct execution *x, int stage) {
     uint32_t held = (uint32_t)1 << stage;
     for (int s = 0; s < x->plan->n_stages; s++)
-        if (x->residents->area[s].memory) held |= (uint32_t)1 << s;
+        if (x->residents->memory[s].base) held |= (uint32_t)1 << s;
     return held;
 }
 
-/* From this visit on, the first of an evaluation. False if there is nothing to give up or an error is set. */
-static bool give_up(struct execution *x, uint64_t bytes, int i_visit, enum give_up_reason reason) {
+/* From this visit on, the first of an evaluation. False if there is nothing to evict or an error is set. */
+static bool evict(struct execution *x, uint64_t bytes, int i_visit, enum evict_reason reason) {
     const struct visit *first = &x->run->visits->visits[i_visit];
-    struct plan *lesser = &x->lesser[x->n_given_up % 2];
-    uint64_t given =
-        plan_give_up(x->need, x->plan, first->stage, held_stages(x, first->stage), bytes, lesser);
+    struct plan *lesser = &x->lesser[x->n_evicted % 2];
+    uint64_t given = plan_evict(x->need, x->plan, first->stage, held_stages(x, first->stage), bytes, lesser);
     if (!given || store_replan(x->store, lesser, i_visit, x->e) != OK) return false;
     x->plan = lesser;
-    x->n_given_up++;
-    if (x->run->hooks->gave_up) x->run->hooks->gave_up(x->run->hooks->user, first, given, reason);
+    x->n_evicted++;
+    if (x->run->hooks->evicted) x->run->hooks->evicted(x->run->hooks->user, first, given, reason);
     return true;
 }
 
 /* Memory was not to be had: half of the residents make room, the second time all of them. Then there is
  * nothing left, and the error stands. */
-static bool give_up_more(struct execution *x, int i_visit, enum give_up_reason reason) {
+static bool evict_more(struct execution *x, int i_visit, enum evict_reason reason) {
     struct error found = *x->e;
     uint64_t bytes = 0;
     uint32_t held = held_stages(x, x->run->visits->visits[i_visit].stage);
     for (int s = 0; s < x->plan->n_stages; s++)
         if (held >> s & 1) bytes += x->plan->stage[s].resident_bytes;
     *x->e = (struct error){0};
-    if (give_up(x, x->n_rescued++ ? UINT64_MAX : bytes / 2, i_visit, reason)) return true;
+    if (evict(x, x->n_retries++ ? UINT64_MAX : bytes / 2, i_visit, reason)) return true;
     if (x->e->code == OK) *x->e = found;
     return false;
 }
 
 /* For an operator: its evaluation is computed again. */
-static void rescue(struct execution *x, int *i_visit) {
+static void retry_evaluation(struct execution *x, int *i_visit) {
     int first = *i_visit;
     if (!x->operator_failed) return;
     while (!begins_evaluation(x->run->visits, first)) first--;
-    if (!give_up_more(x, first, GIVE_UP_OPERATOR)) return;
+    if (!evict_more(x, first, EVICT_OPERATOR)) return;
     *i_visit = first;
     x->done = x->done_before;
 }
@@ -244,30 +243,30 @@ static void rescue(struct execution *x, int *i_visit) {
 /* ---- stages ---- */
 
 /* One visit and what follows from how it ended. Returns the next. */
-static int execute_next(struct execution *x, int i_visit, struct room *room) {
+static int execute_next(struct execution *x, int i_visit, struct stage_memory *memory) {
     const struct visit_list *visits = x->run->visits;
     const struct run_hooks *hooks = x->run->hooks;
     x->visit = &visits->visits[i_visit];
     if (begins_evaluation(visits, i_visit)) x->done_before = x->done;
-    if (execute_visit(x, i_visit, room) != OK) {
-        rescue(x, &i_visit);
+    if (execute_visit(x, i_visit, memory) != OK) {
+        retry_evaluation(x, &i_visit);
         return i_visit;
     }
     i_visit++;
     bool last = i_visit == visits->n_visits || visits->visits[i_visit].stage != x->visit->stage;
     if (!x->visit->ends_evaluation || last || !hooks->bytes_needed) return i_visit;
     uint64_t bytes = hooks->bytes_needed(hooks->user);
-    if (bytes) give_up(x, bytes, i_visit, GIVE_UP_ASKED);
+    if (bytes) evict(x, bytes, i_visit, EVICT_ASKED);
     return i_visit;
 }
 
 /* The store comes first: it gives back what of the last stage's ring is not for this one. */
-static enum status take_stage(struct execution *x, int i_stage, struct room *room) {
+static enum status take_stage(struct execution *x, int i_stage, struct stage_memory *memory) {
     const struct run *run = x->run;
     if (store_begin_stage(x->store, i_stage, x->e) != OK) return x->e->code;
-    if (room_take(run, &x->need->stage[i_stage], &x->plan->stage[i_stage], room, x->e) != OK)
+    if (stage_memory_take(run, &x->need->stage[i_stage], &x->plan->stage[i_stage], memory, x->e) != OK)
         return x->e->code;
-    return room_open(run->sys, &run->stages[i_stage], room, x->e);
+    return stage_memory_open(run->sys, &run->stages[i_stage], memory, x->e);
 }
 
 enum status executor_explain(struct device *device, struct error *e) {
@@ -278,42 +277,41 @@ enum status executor_explain(struct device *device, struct error *e) {
 }
 
 /* Takes what the stage needs, with fewer residents where it is not to be had. */
-static enum status begin_stage(struct execution *x, int i_visit, struct room *room) {
+static enum status begin_stage(struct execution *x, int i_visit, struct stage_memory *memory) {
     int i_stage = x->run->visits->visits[i_visit].stage;
-    bool goes_on = room->lane_states; /* with the state of the stage before */
-    x->n_rescued = 0;
-    while (take_stage(x, i_stage, room) != OK) {
+    bool goes_on = memory->lane_states; /* with the state of the stage before */
+    x->n_retries = 0;
+    while (take_stage(x, i_stage, memory) != OK) {
         store_end_stage(x->store, i_stage);
-        room_leave(x->run, room, goes_on);
-        if (executor_explain(x->run->device, x->e) != MEMORY || !give_up_more(x, i_visit, GIVE_UP_STAGE))
-            break;
+        stage_memory_leave(x->run, memory, goes_on);
+        if (executor_explain(x->run->device, x->e) != MEMORY || !evict_more(x, i_visit, EVICT_STAGE)) break;
     }
-    x->n_rescued = 0;
+    x->n_retries = 0;
     return x->e->code;
 }
 
-static enum status execute_stage(struct execution *x, int *i_visit, struct room *room) {
+static enum status execute_stage(struct execution *x, int *i_visit, struct stage_memory *memory) {
     const struct run *run = x->run;
     int i_stage = run->visits->visits[*i_visit].stage;
     struct context context = {.device = run->device,
                               .precision = run->stages[i_stage].precision,
-                              .scratch = &room->scratch,
+                              .scratch = &memory->scratch,
                               .error = x->e,
                               .tick = execution_tick,
                               .tick_user = x,
                               .await = execution_await,
                               .await_user = x};
     x->context = &context;
-    if (begin_stage(x, *i_visit, room) != OK) return x->e->code;
-    context.workspace = room->workspace.base;
-    context.workspace_bytes = room->workspace.bytes;
+    if (begin_stage(x, *i_visit, memory) != OK) return x->e->code;
+    context.workspace = memory->workspace.base;
+    context.workspace_bytes = memory->workspace.bytes;
     while (x->e->code == OK && *i_visit < run->visits->n_visits &&
            run->visits->visits[*i_visit].stage == i_stage)
-        *i_visit = execute_next(x, *i_visit, room);
+        *i_visit = execute_next(x, *i_visit, memory);
     if (x->e->code == OK) wait_for_device(x);
     store_end_stage(x->store, i_stage);
     if (x->e->code == OK) run->hooks->stage_ended(run->hooks->user, i_stage, x->e);
-    room_leave(run, room, x->e->code == OK && run->stages[i_stage].hoists);
+    stage_memory_leave(run, memory, x->e->code == OK && run->stages[i_stage].hoists);
     return x->e->code;
 }
 
@@ -326,7 +324,7 @@ static enum status provide(struct execution *x) {
 
 /* Both queues are done. What stays for another run counts as filled, though its copy may be what failed, also
  * after everybody has stopped asking. */
-static void settle(const struct run *run, struct residents *residents, const struct error *e) {
+static void discard_after_failure(const struct run *run, struct residents *residents, const struct error *e) {
     struct error late = {0};
     double stalled = 0;
     device_wait(run->device, &stalled, &late);
@@ -337,7 +335,7 @@ enum status executor_run(const struct run *run, const struct run_need *need, con
                          struct residents *residents, struct store_counters *counters, struct error *e) {
     struct execution x = {
         .run = run, .e = e, .counters = counters, .need = need, .residents = residents, .plan = plan};
-    struct room room = {0};
+    struct stage_memory memory = {0};
     struct store_stage stages[PLAN_STAGES_MAX];
     for (int i = 0; i < run->n_stages; i++)
         stages[i] =
@@ -356,10 +354,10 @@ enum status executor_run(const struct run *run, const struct run_need *need, con
     };
     if (store_open(&options, &x.store, e) != OK) return e->code;
     provide(&x);
-    for (int i = 0; i < run->visits->n_visits && e->code == OK;) execute_stage(&x, &i, &room);
-    room_leave(run, &room, false);
+    for (int i = 0; i < run->visits->n_visits && e->code == OK;) execute_stage(&x, &i, &memory);
+    stage_memory_leave(run, &memory, false);
     if (counters) *counters = store_count(x.store);
     store_close(x.store);
-    settle(run, residents, e);
+    discard_after_failure(run, residents, e);
     return e->code;
 }

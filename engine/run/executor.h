@@ -1,7 +1,7 @@
 /* The executor: the only loop over visits. Cancelling, progress and the host's turns between evaluations hang
  * on it.
  *
- * Between two evaluations of a stage the run may go on with fewer residents (plan_give_up): because a hook
+ * Between two evaluations of a stage the run may go on with fewer residents (plan_evict): because a hook
  * asks for their memory, or because an operator found none; and a stage may begin with fewer, because it
  * found none for itself. After an operator the evaluation is computed again from its first visit, which gives
  * the same bits: an evaluation reads what was there before it (what crosses stages, and the state of the

@@ -123,14 +123,14 @@ struct component {
     int n_tables;
     int n_unknown; /* tensors that nobody knows */
     /* What the parts of a pipeline must agree on, and sizes follow from; 0 where it means nothing. */
-    int text_columns;     /* given by a text encoder, expected by a denoiser */
-    int pooled_columns;   /* the same of the whole prompt */
-    int latent_channels;  /* of a denoiser and of an autoencoder */
-    int control_channels; /* what a denoiser reads beside the latent */
-    int pixel_factor;     /* pixels on the side of an autoencoder's latent pixel */
-    int frame_factor;     /* frames behind every latent frame but the first, which has one; 0: one */
+    int text_columns;    /* given by a text encoder, expected by a denoiser */
+    int pooled_columns;  /* the same of the whole prompt */
+    int latent_channels; /* of a denoiser and of an autoencoder */
+    int concat_channels; /* what a denoiser reads beside the latent */
+    int pixel_factor;    /* pixels on the side of an autoencoder's latent pixel */
+    int frame_factor;    /* frames behind every latent frame but the first, which has one; 0: one */
     struct latent_format latent_format; /* of an autoencoder */
-    int variant;                      /* of a family that several recipes have, as recipe.variant */
+    int variant;                        /* of a family that several recipes have, as recipe.variant */
 };
 
 /* The first of two names that a tensor has; name if none has either. */

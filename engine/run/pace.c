@@ -17,7 +17,7 @@ static uint64_t smaller(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-static double seconds_of(uint64_t bytes, double rate) {
+static double pace_seconds_of(uint64_t bytes, double rate) {
     return rate > 0 ? (double)bytes / rate : 0;
 }
 
@@ -109,7 +109,8 @@ static double disk_then_bus(struct simulation *s, int i, bool staged, double fro
     if (staged) from = larger(from, wait_for_room(s, &s->staging, s->copied, limit));
     double began = larger(s->disk_free, from), bus_began = larger(bus_from, began);
     double read = began + c->disk[i];
-    if (staged && bytes > limit) read = larger(read, bus_began + seconds_of(bytes - limit, c->disk_rate));
+    if (staged && bytes > limit)
+        read = larger(read, bus_began + pace_seconds_of(bytes - limit, c->disk_rate));
     s->disk_free = read;
     return larger(bus_began + c->bus[i], read + c->bus[i] / piece);
 }
@@ -179,7 +180,8 @@ static void simulation_begin(struct simulation *s, const struct course *c, const
 }
 
 /* enough: see course_seconds; pace->seconds then is all that is set. */
-static void run(const struct course *c, const struct plan_stage *stage, double enough, struct pace *pace) {
+static void pace_run(const struct course *c, const struct plan_stage *stage, double enough,
+                     struct pace *pace) {
     struct simulation s; /* large, and written before it is read: not cleared */
     struct load later = course_later_load(c, stage);
     double ended[SIMULATED], lag = -1;
@@ -221,9 +223,11 @@ void course_make(const struct stage_need *need, const struct rates *rates, bool 
             course->place[to] = i;
             course->bytes[to] = need->block_bytes[i];
             course->compute[to] = need->block_seconds[i];
-            if (pictures_on_host) course->compute[to] += seconds_of(need->block_picture_bytes[i], rates->h2d);
-            course->bus[to] = separate ? seconds_of(need->block_bytes[i], rates->h2d) : 0;
-            course->disk[to] = seconds_of(need->block_bytes[i], rates->disk) + need->block_fill_seconds[i];
+            if (pictures_on_host)
+                course->compute[to] += pace_seconds_of(need->block_picture_bytes[i], rates->h2d);
+            course->bus[to] = separate ? pace_seconds_of(need->block_bytes[i], rates->h2d) : 0;
+            course->disk[to] =
+                pace_seconds_of(need->block_bytes[i], rates->disk) + need->block_fill_seconds[i];
         }
     course->start = start_of(course);
 }
@@ -235,7 +239,7 @@ double course_bound(const struct course *c, const struct plan_stage *stage) {
 
 double course_seconds(const struct course *c, const struct plan_stage *stage, double enough) {
     struct pace pace = {0};
-    if (c->n) run(c, stage, enough, &pace);
+    if (c->n) pace_run(c, stage, enough, &pace);
     return pace.seconds;
 }
 
@@ -253,7 +257,7 @@ struct pace course_pace(const struct course *c, const struct plan_stage *stage) 
         longest = busy;
         pace.bound = (enum bound)b;
     }
-    if (c->n) run(c, stage, HUGE_VAL, &pace);
+    if (c->n) pace_run(c, stage, HUGE_VAL, &pace);
     return pace;
 }
 

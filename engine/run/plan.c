@@ -43,7 +43,7 @@ uint64_t plan_state_bytes(const struct stage_need *n, bool pictures_on_host) {
 }
 
 /* What a stage computes in, but for pictures on the host. */
-static uint64_t room_bytes(const struct stage_need *n, bool pictures_on_host) {
+static uint64_t stage_memory_bytes(const struct stage_need *n, bool pictures_on_host) {
     return n->library_bytes + plan_state_bytes(n, pictures_on_host) + plan_pages(n->activation_bytes) +
            plan_pages(n->workspace_bytes);
 }
@@ -52,11 +52,12 @@ uint64_t plan_fixed_ram(const struct run_need *need, int stage, bool pictures_on
     const struct stage_need *n = &need->stage[stage];
     return need->base_bytes + need->host_bytes + need->cross_bytes + need->bounce_bytes +
            (pictures_on_host ? plan_pages(n->picture_bytes) : 0) +
-           (need->separate ? 0 : room_bytes(n, false));
+           (need->separate ? 0 : stage_memory_bytes(n, false));
 }
 
 uint64_t plan_fixed_vram(const struct run_need *need, int stage, bool pictures_on_host) {
-    return need->separate ? need->device_bytes + room_bytes(&need->stage[stage], pictures_on_host) : 0;
+    return need->separate ? need->device_bytes + stage_memory_bytes(&need->stage[stage], pictures_on_host)
+                          : 0;
 }
 
 static enum status over_budget(const char *flag, uint64_t budget, uint64_t peak, uint64_t least,

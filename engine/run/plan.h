@@ -45,7 +45,7 @@ struct stage_need {
     uint64_t block_bytes[PLAN_BLOCKS_MAX];
     bool block_repeats[PLAN_BLOCKS_MAX]; /* visited anew in every evaluation */
     bool block_lasts[PLAN_BLOCKS_MAX];   /* the model's, not this request's: may stay for the next run */
-    double block_fill_seconds[PLAN_BLOCKS_MAX]; /* of filling beyond reading the image's bytes: what a file
+    double block_fill_seconds[PLAN_BLOCKS_MAX]; /* of filling beyond reading the packed block: what a file
                                                    has more, and converting it */
     double block_seconds[PLAN_BLOCKS_MAX]; /* of computing, lanes of one group, in one evaluation (or before
                                               the first) */
@@ -173,11 +173,11 @@ void plan_evaluate(const struct run_need *need, struct plan *plan);
 /* The plan with fewer residents, so that at least `bytes` of their memory go back while `stage` is active, or
  * as much as there is. held: set of the stages whose residents lie in memory now; those that are not active
  * give first, then the active one, each spread evenly over its blocks. A ring grows to hold the largest block
- * that now streams, or two of them where that leaves enough; never by more than its stage gives up, so that
+ * that now streams, or two of them where that leaves enough; never by more than its stage frees, so that
  * no peak rises. Returns what goes back now, counting only pages that a block has for itself wherever it
- * lies; 0: nothing can be given up, and *lesser is the plan itself. See plan_give_up.c. */
-uint64_t plan_give_up(const struct run_need *need, const struct plan *plan, int stage, uint32_t held,
-                      uint64_t bytes, struct plan *lesser);
+ * lies; 0: nothing can be evicted, and *lesser is the plan itself. See plan_evict.c. */
+uint64_t plan_evict(const struct run_need *need, const struct plan *plan, int stage, uint32_t held,
+                    uint64_t bytes, struct plan *lesser);
 
 /* BUDGET if the plan cannot work: a peak above its budget (naming the least that would do), a ring that is
  * smaller than a block that must pass through it, or too little staging. */

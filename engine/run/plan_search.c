@@ -79,14 +79,14 @@ static void toggle(uint64_t *set, int place) {
     set[place / 64] ^= (uint64_t)1 << (place % 64);
 }
 
-static bool has(const uint64_t *set, int place) {
+static bool plan_search_has(const uint64_t *set, int place) {
     return set[place / 64] >> (place % 64) & 1;
 }
 
-static uint64_t set_bytes(const struct search *s, const uint64_t *set) {
+static uint64_t plan_search_set_bytes(const struct search *s, const uint64_t *set) {
     uint64_t bytes = 0;
     for (int i = 0; i < s->need->n_blocks; i++)
-        if (has(set, i)) bytes += s->need->block_bytes[i];
+        if (plan_search_has(set, i)) bytes += s->need->block_bytes[i];
     return bytes;
 }
 
@@ -246,14 +246,14 @@ static void try_all_pools(struct search *s, struct plan_stage *stage, const uint
                           const uint64_t *rings, int n_rings) {
     struct pools p = {.stage = stage, .rings = rings, .n_rings = n_rings};
     for (int i = 0; i < s->n_worth; i++)
-        if (has(poolable, s->worth_place[i])) p.place[p.n++] = s->worth_place[i];
+        if (plan_search_has(poolable, s->worth_place[i])) p.place[p.n++] = s->worth_place[i];
     memcpy(stage->pooled, poolable, sizeof stage->pooled);
     try_pools_from(s, &p, 0, 0);
 }
 
-static int count(const struct search *s, const uint64_t *set) {
+static int plan_search_count(const struct search *s, const uint64_t *set) {
     int n = 0;
-    for (int i = 0; i < s->n_worth; i++) n += has(set, s->worth_place[i]);
+    for (int i = 0; i < s->n_worth; i++) n += plan_search_has(set, s->worth_place[i]);
     return n;
 }
 
@@ -267,10 +267,10 @@ static void try_pools(struct search *s, struct plan_stage *stage, const uint64_t
         stream[i] = s->all[i] & ~stage->resident[i];
         poolable[i] = s->worth[i] & ~stage->resident[i];
     }
-    uint64_t bytes = set_bytes(s, poolable);
+    uint64_t bytes = plan_search_set_bytes(s, poolable);
     memcpy(stage->pooled, poolable, sizeof stage->pooled);
     if (try_pool(s, stage, rings, n_rings) || !bytes) return;
-    if (s->exact || (s->timed && count(s, poolable) <= EXACT_POOL)) {
+    if (s->exact || (s->timed && plan_search_count(s, poolable) <= EXACT_POOL)) {
         try_all_pools(s, stage, poolable, rings, n_rings);
         return;
     }
@@ -285,10 +285,10 @@ static void try_residents(struct search *s, const uint64_t *set) {
     struct plan_stage stage = {0};
     uint64_t sizes[SIZES_MAX];
     memcpy(stage.resident, set, sizeof stage.resident);
-    stage.resident_bytes = plan_pages(set_bytes(s, set));
+    stage.resident_bytes = plan_pages(plan_search_set_bytes(s, set));
     if (stage.resident_bytes + plan_least_ring(s->need, &stage) > s->device_bytes) return;
     for (int i = 0; i < s->n_worth; i++)
-        if (!has(set, s->worth_place[i]))
+        if (!plan_search_has(set, s->worth_place[i]))
             stage.streamed_bytes_per_evaluation += s->need->block_bytes[s->worth_place[i]];
     if (dear(s, &stage)) return;
     memcpy(stage.pooled, s->all, sizeof stage.pooled);
@@ -311,7 +311,7 @@ static void try_all_sets(struct search *s) {
 }
 
 /* Seconds with a ring for any n_ring blocks and everything pooled: what sets are compared by. */
-static double seconds_of(const struct search *s, const uint64_t *set, int n_ring) {
+static double plan_search_seconds_of(const struct search *s, const uint64_t *set, int n_ring) {
     struct plan_stage stage = {0};
     memcpy(stage.resident, set, sizeof stage.resident);
     for (int i = 0; i < SET; i++) stage.pooled[i] = s->worth[i] & ~set[i];
@@ -322,17 +322,17 @@ static double seconds_of(const struct search *s, const uint64_t *set, int n_ring
 
 /* The best of: one block more, or one for another, within the bytes. Returns false if none is better. */
 static bool improve_once(const struct search *s, uint64_t *set, uint64_t most, int n_ring, double *seconds) {
-    uint64_t used = set_bytes(s, set);
+    uint64_t used = plan_search_set_bytes(s, set);
     int best_in = -1, best_out = -1;
     for (int in = 0; in < s->n_worth; in++)
         for (int out = -1; out < s->n_worth; out++) {
             int a = s->worth_place[in], b = out < 0 ? -1 : s->worth_place[out];
-            if (has(set, a) || (b >= 0 && !has(set, b))) continue;
+            if (plan_search_has(set, a) || (b >= 0 && !plan_search_has(set, b))) continue;
             uint64_t less = b < 0 ? 0 : s->need->block_bytes[b];
             if (used - less + s->need->block_bytes[a] > most) continue;
             toggle(set, a);
             if (b >= 0) toggle(set, b);
-            double now = seconds_of(s, set, n_ring);
+            double now = plan_search_seconds_of(s, set, n_ring);
             if (now < *seconds) *seconds = now, best_in = a, best_out = b;
             toggle(set, a);
             if (b >= 0) toggle(set, b);
@@ -347,7 +347,7 @@ static void try_improved(struct search *s, const uint64_t *from, uint64_t most) 
     for (int n_ring = 1; n_ring <= 2; n_ring++) {
         uint64_t set[SET];
         memcpy(set, from, sizeof set);
-        double seconds = seconds_of(s, set, n_ring);
+        double seconds = plan_search_seconds_of(s, set, n_ring);
         for (int i = 0; i < ROUNDS && improve_once(s, set, most, n_ring, &seconds); i++)
             try_residents(s, set);
     }

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static bool fits(const struct run_need *need, const struct plan *plan) {
+static bool plan_solve_fits(const struct run_need *need, const struct plan *plan) {
     return plan->ram_peak_bytes <= plan->ram_budget_bytes &&
            (!need->separate || plan->vram_peak_bytes <= plan->vram_budget_bytes);
 }
@@ -53,7 +53,7 @@ static void solve_all_resident(const struct run_need *need, struct plan *plan) {
         for (int i = 0; i < need->stage[s].n_blocks; i++)
             plan_set_resident(&plan->stage[s], i, need->stage[s].block_lasts[i]);
     solve_least(need, plan);
-    if (!fits(need, plan)) return;
+    if (!plan_solve_fits(need, plan)) return;
     for (int s = 0; s < need->n_stages; s++) all += plan->stage[s].resident_bytes;
     for (int s = 0; s < need->n_stages; s++) {
         uint64_t residents[PLAN_BLOCKS_MAX / 64];
@@ -73,7 +73,7 @@ static void keep_pools(const struct run_need *need, struct plan *plan) {
             plan_set_pooled(&kept.stage[s], i,
                             need->stage[s].block_lasts[i] && !plan_is_resident(&kept.stage[s], i));
     plan_evaluate(need, &kept);
-    if (need->separate && fits(need, &kept)) *plan = kept;
+    if (need->separate && plan_solve_fits(need, &kept)) *plan = kept;
 }
 
 bool plan_exists(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes) {
@@ -82,7 +82,7 @@ bool plan_exists(const struct run_need *need, uint64_t ram_budget_bytes, uint64_
     plan.ram_budget_bytes = ram_budget_bytes;
     plan.vram_budget_bytes = vram_budget_bytes;
     solve_least(need, &plan);
-    return fits(need, &plan);
+    return plan_solve_fits(need, &plan);
 }
 
 void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
@@ -97,7 +97,7 @@ void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t
     solve_all_resident(need, &all);
     plan->ram_least_bytes = least_ram;
     if (!need->separate && all.ram_peak_bytes < least_ram) plan->ram_least_bytes = all.ram_peak_bytes;
-    if (fits(need, plan)) {
+    if (plan_solve_fits(need, plan)) {
         for (int s = 0; s < need->n_stages; s++)
             plan_search(&(struct plan_question){.need = need, .budget = plan, .stage = s}, &plan->stage[s]);
         plan_evaluate(need, plan);
@@ -106,5 +106,7 @@ void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t
     /* Keeping costs nothing: rings that are smaller for its sake could, a little. */
     all.ram_least_bytes = plan->ram_least_bytes;
     all.vram_least_bytes = plan->vram_least_bytes;
-    if (fits(need, &all) && (!fits(need, plan) || all.seconds <= plan->seconds * (1 + 1e-9))) *plan = all;
+    if (plan_solve_fits(need, &all) &&
+        (!plan_solve_fits(need, plan) || all.seconds <= plan->seconds * (1 + 1e-9)))
+        *plan = all;
 }

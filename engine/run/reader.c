@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-static enum status read_bytes(struct reader *reader, const struct byte_source *source, char *to,
-                              uint64_t bytes, uint64_t offset, struct error *e) {
+static enum status reader_read_bytes(struct reader *reader, const struct byte_source *source, char *to,
+                                     uint64_t bytes, uint64_t offset, struct error *e) {
     bool direct = reader->bounce.memory && source_is_direct(source);
     reader->bytes_read += bytes;
     if (!direct) return source_read(source, to, bytes, offset, e);
@@ -13,7 +13,7 @@ static enum status read_bytes(struct reader *reader, const struct byte_source *s
 }
 
 /* The least that stands by itself in both types; block sizes are powers of 2. */
-static int64_t unit_values(const struct image_conversion *c) {
+static int64_t unit_values(const struct packed_conversion *c) {
     int from = dtype_block_values(c->from), to = dtype_block_values(c->to);
     return from > to ? from : to;
 }
@@ -21,9 +21,9 @@ static int64_t unit_values(const struct image_conversion *c) {
 /* Bytes [first, last) of a segment that is converted, to where its byte 0 would be. Where a unit is cut, all
  * of it is made, and the part that is wanted copied. */
 static enum status read_converted(struct reader *reader, const struct byte_source *source,
-                                  const struct image_segment *g, uint64_t first, uint64_t last, char *image,
+                                  const struct packed_segment *g, uint64_t first, uint64_t last, char *packed,
                                   struct error *e) {
-    const struct image_conversion *c = &g->conversion;
+    const struct packed_conversion *c = &g->conversion;
     char *stored = reader->work, *whole = reader->work + 8 * READER_VALUES;
     float *numbers = (float *)(reader->work + 4 * READER_VALUES);
     int64_t unit = unit_values(c);
@@ -34,32 +34,33 @@ static enum status read_converted(struct reader *reader, const struct byte_sourc
         bool cut = first % unit_bytes || !n;
         if (cut) n = 1;
         if (n > READER_VALUES / (uint64_t)unit) n = READER_VALUES / (uint64_t)unit;
-        if (read_bytes(reader, source, stored, n * file_bytes, g->file_offset + i * file_bytes, e) != OK)
+        if (reader_read_bytes(reader, source, stored, n * file_bytes, g->file_offset + i * file_bytes, e) !=
+            OK)
             break;
         uint64_t end = (i + n) * unit_bytes < last ? (i + n) * unit_bytes : last;
-        reader->converter(c, stored, numbers, cut ? whole : image + first, (int64_t)n * unit);
-        if (cut) memcpy(image + first, whole + first - i * unit_bytes, end - first);
+        reader->converter(c, stored, numbers, cut ? whole : packed + first, (int64_t)n * unit);
+        if (cut) memcpy(packed + first, whole + first - i * unit_bytes, end - first);
         first = end;
     }
     return e->code;
 }
 
 enum status reader_read(struct reader *reader, const struct block *block, uint64_t from, uint64_t to,
-                        char *image, struct error *e) {
+                        char *packed, struct error *e) {
     reader->bytes_read = reader->bytes_direct = 0;
     for (int i = 0; i < block->n_segments && e->code == OK; i++) {
-        const struct image_segment *g = &block->segments[i];
+        const struct packed_segment *g = &block->segments[i];
         const struct byte_source *source = &block->index->sources[g->source];
-        uint64_t first = g->image_offset, last = first + g->bytes;
+        uint64_t first = g->packed_offset, last = first + g->bytes;
         if (first < from) first = from;
         if (last > to) last = to;
         if (first >= last) continue;
-        if (image_converts(g))
-            read_converted(reader, source, g, first - g->image_offset, last - g->image_offset,
-                           image + g->image_offset, e);
+        if (packed_converts(g))
+            read_converted(reader, source, g, first - g->packed_offset, last - g->packed_offset,
+                           packed + g->packed_offset, e);
         else
-            read_bytes(reader, source, image + first, last - first,
-                       g->file_offset + (first - g->image_offset), e);
+            reader_read_bytes(reader, source, packed + first, last - first,
+                              g->file_offset + (first - g->packed_offset), e);
     }
     return e->code;
 }

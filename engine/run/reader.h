@@ -1,13 +1,13 @@
-/* A reader: what one thread of the store reads files with. It knows a block's image and where its bytes lie
- * in files; not why they are read, nor where the image goes afterwards. */
+/* A reader: what one thread of the store reads files with. It knows a packed block and where its bytes lie
+ * in files; not why they are read, nor where the packed block goes afterwards. */
 #ifndef SLUICE_RUN_READER_H
 #define SLUICE_RUN_READER_H
 
 #include "engine/run/block.h"
 
 /* Converts so many values, whole blocks of either type: a pure function. numbers: room for as many. */
-typedef void image_converter(const struct image_conversion *conversion, const void *from, float *numbers,
-                             void *to, int64_t values);
+typedef void packed_converter(const struct packed_conversion *conversion, const void *from, float *numbers,
+                              void *to, int64_t values);
 
 /* What a reader that converts works in, of its own. */
 enum {
@@ -17,16 +17,16 @@ enum {
 };
 
 struct reader {
-    struct bounce bounce;       /* its own; without memory: everything goes through the page cache */
-    image_converter *converter; /* NULL: no block is to be converted */
-    char *work;                 /* READER_WORK_BYTES, aligned to 16; NULL without a converter */
-    uint64_t bytes_read;        /* by the last reader_read */
-    uint64_t bytes_direct;      /* of those, past the page cache */
+    struct bounce bounce;        /* its own; without memory: everything goes through the page cache */
+    packed_converter *converter; /* NULL: no block is to be converted */
+    char *work;                  /* READER_WORK_BYTES, aligned to 16; NULL without a converter */
+    uint64_t bytes_read;         /* by the last reader_read */
+    uint64_t bytes_direct;       /* of those, past the page cache */
 };
 
-/* Reads what files have of bytes [from, to) of the block's image to where byte 0 of the image would be. A
- * source that is not direct is read through the page cache. TRUNC, IO, CHANGED. */
+/* Reads what files have of bytes [from, to) of the packed block to where byte 0 of the packed block would be.
+ * A source that is not direct is read through the page cache. TRUNC, IO, CHANGED. */
 enum status reader_read(struct reader *reader, const struct block *block, uint64_t from, uint64_t to,
-                        char *image, struct error *e);
+                        char *packed, struct error *e);
 
 #endif

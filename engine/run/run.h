@@ -26,10 +26,10 @@ struct stage {
 };
 
 /* Why residents were given up. */
-enum give_up_reason {
-    GIVE_UP_ASKED,    /* other programs need their memory */
-    GIVE_UP_OPERATOR, /* one found no memory; its evaluation is computed once more */
-    GIVE_UP_STAGE,    /* a stage found no memory to begin with; it begins once more */
+enum evict_reason {
+    EVICT_ASKED,    /* other programs need their memory */
+    EVICT_OPERATOR, /* one found no memory; its evaluation is computed once more */
+    EVICT_STAGE,    /* a stage found no memory to begin with; it begins once more */
 };
 
 struct run_hooks {
@@ -44,7 +44,7 @@ struct run_hooks {
     uint64_t (*bytes_needed)(void *user);
     /* So many bytes of residents went back (at least), or will not be taken, before the evaluation that
      * begins with this visit. May be NULL. */
-    void (*gave_up)(void *user, const struct visit *first, uint64_t bytes, enum give_up_reason reason);
+    void (*evicted)(void *user, const struct visit *first, uint64_t bytes, enum evict_reason reason);
 };
 
 struct run {
@@ -55,7 +55,7 @@ struct run {
     const struct visit_list *visits;
     const struct run_hooks *hooks;
     int readers; /* of the store: see there, as of converter */
-    image_converter *converter;
+    packed_converter *converter;
 };
 
 #endif

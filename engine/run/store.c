@@ -17,21 +17,21 @@ static enum status allocate(struct store *s, struct error *e) {
     return error_set(e, MEMORY, "no memory for the store of %zu visits", n);
 }
 
-static void lay_out_areas(struct store *s) {
+static void lay_out_resident_memory(struct store *s) {
     static const uint64_t none[PLAN_BLOCKS_MAX / 64];
     struct residents *r = s->o.residents;
     for (int i = 0; i < s->o.plan->n_stages; i++) {
         const struct plan_stage *p = &s->o.plan->stage[i];
         const struct stage_need *need = &s->o.need->stage[i];
         bool keep = s->o.plan->keep;
-        area_lay_out(&r->area[i], s->o.sys, s->device, &s->o.stages[i], p->resident, need, p->resident_bytes,
-                     keep);
-        area_lay_out(&r->pool[i], s->o.sys, NULL, &s->o.stages[i], s->device ? p->pooled : none, need,
-                     p->pool_bytes, keep);
+        resident_memory_lay_out(&r->memory[i], s->o.sys, s->device, &s->o.stages[i], p->resident, need,
+                                p->resident_bytes, keep);
+        resident_memory_lay_out(&r->pool[i], s->o.sys, NULL, &s->o.stages[i], s->device ? p->pooled : none,
+                                need, p->pool_bytes, keep);
     }
     for (int i = s->o.plan->n_stages; i < PLAN_STAGES_MAX; i++) { /* of a run of more stages */
-        area_end(&r->area[i], s->o.sys, s->device);
-        area_end(&r->pool[i], s->o.sys, NULL);
+        resident_memory_end(&r->memory[i], s->o.sys, s->device);
+        resident_memory_end(&r->pool[i], s->o.sys, NULL);
     }
 }
 
@@ -53,7 +53,7 @@ enum status store_open(const struct store_options *options, struct store **store
     pthread_cond_init(&s->ready, &monotonic);
     pthread_condattr_destroy(&monotonic);
     if (allocate(s, e) != OK) goto out;
-    lay_out_areas(s);
+    lay_out_resident_memory(s);
     fills_list(s, 0);
     pieces_start_readers(s, e);
 out:
@@ -93,10 +93,10 @@ enum status store_begin_stage(struct store *s, int stage, struct error *e) {
     struct residents *r = s->o.residents;
     if (ring_renew(s, p->ring_bytes)) /* live bytes lie within the ring of both stages (I7) */
         return error_set(e, MEMORY, "no memory for a ring of %llu bytes", (unsigned long long)p->ring_bytes);
-    if (area_begin(&r->area[stage], s->o.sys, s->device, p->resident_bytes, e) != OK ||
-        (s->device && area_begin(&r->pool[stage], s->o.sys, NULL, p->pool_bytes, e) != OK))
+    if (resident_memory_begin(&r->memory[stage], s->o.sys, s->device, p->resident_bytes, e) != OK ||
+        (s->device && resident_memory_begin(&r->pool[stage], s->o.sys, NULL, p->pool_bytes, e) != OK))
         return e->code;
-    pins_begin(&r->pool[stage].pins, s->device, r->pool[stage].memory, r->pool[stage].bytes);
+    pins_begin(&r->pool[stage].pins, s->device, r->pool[stage].base, r->pool[stage].bytes);
     pthread_mutex_lock(&s->lock);
     if (pieces_open_staging(s, p->staging_bytes, e) == OK) s->stage = stage;
     pthread_cond_broadcast(&s->work);
@@ -112,14 +112,14 @@ void store_end_stage(struct store *s, int stage) {
     pthread_mutex_unlock(&s->lock);
     struct residents *r = s->o.residents;
     if (s->o.plan->keep) return;
-    area_end(&r->area[stage], s->o.sys, s->device);
-    area_end(&r->pool[stage], s->o.sys, NULL);
+    resident_memory_end(&r->memory[stage], s->o.sys, s->device);
+    resident_memory_end(&r->pool[stage], s->o.sys, NULL);
 }
 
 void residents_destroy(struct residents *residents) {
     for (int i = 0; i < PLAN_STAGES_MAX; i++) {
-        area_end(&residents->area[i], residents->sys, residents->device);
-        area_end(&residents->pool[i], residents->sys, NULL);
+        resident_memory_end(&residents->memory[i], residents->sys, residents->device);
+        resident_memory_end(&residents->pool[i], residents->sys, NULL);
     }
 }
 
@@ -128,13 +128,13 @@ void residents_destroy(struct residents *residents) {
 /* Residents that the new plan has not: their pages if they are there, else only their place. */
 static void drop_residents(struct store *s, const struct plan *plan) {
     for (int k = 0; k < plan->n_stages; k++) {
-        struct area *area = &s->o.residents->area[k];
+        struct resident_memory *memory = &s->o.residents->memory[k];
         const struct plan_stage *p = &plan->stage[k];
-        if (!area->memory)
-            area_lay_out(area, s->o.sys, s->device, &s->o.stages[k], p->resident, &s->o.need->stage[k],
-                         p->resident_bytes, false);
+        if (!memory->base)
+            resident_memory_lay_out(memory, s->o.sys, s->device, &s->o.stages[k], p->resident,
+                                    &s->o.need->stage[k], p->resident_bytes, false);
         for (int b = 0; b < s->o.stages[k].n_blocks; b++)
-            if (!plan_is_resident(p, b)) area_give_up(area, s->o.sys, s->device, b);
+            if (!plan_is_resident(p, b)) resident_memory_evict(memory, s->o.sys, s->device, b);
     }
 }
 
@@ -188,8 +188,8 @@ static enum status wait_for(struct store *s, struct fill *f, uint64_t to, struct
     return arrived ? OK : e->code; /* I2 */
 }
 
-enum status store_acquire(struct store *s, int visit, void **image, struct error *e) {
-    *image = NULL;
+enum status store_acquire(struct store *s, int visit, void **packed, struct error *e) {
+    *packed = NULL;
     if (s->fill_of_visit[visit] < 0) return OK;
     struct fill *f = &s->fills[s->fill_of_visit[visit]];
     pthread_mutex_lock(&s->lock);
@@ -199,38 +199,38 @@ enum status store_acquire(struct store *s, int visit, void **image, struct error
     enum status status = has_arrived(s, f, 0) ? OK : wait_for(s, f, 0, e);
     if (status == OK && !s->device) f->awaited = pieces_there(s, f);
     pthread_mutex_unlock(&s->lock);
-    if (status == OK) *image = f->address;
+    if (status == OK) *packed = f->address;
     return status;
 }
 
 enum status store_await(struct store *s, int visit, uint64_t to, struct error *e) {
     if (s->fill_of_visit[visit] < 0) return OK;
     struct fill *f = &s->fills[s->fill_of_visit[visit]];
-    uint64_t ticket = 0;
+    uint64_t fence = 0;
     if (to > f->block->bytes) to = f->block->bytes;
     if (to <= f->awaited) return OK; /* most calls, so without the lock */
     pthread_mutex_lock(&s->lock);
     enum status status = has_arrived(s, f, to) ? OK : wait_for(s, f, to, e);
-    if (status == OK) ticket = pieces_last_ticket(s, f, &to);
+    if (status == OK) fence = pieces_last_fence(s, f, &to);
     pthread_mutex_unlock(&s->lock);
     if (status != OK) return status;
     f->awaited = to;
     if (!s->device) return OK;
-    store_add_stall(s, s->device->memory->await_copy(s->device, ticket)); /* readers go on meanwhile */
+    store_add_stall(s, s->device->memory->await_copy(s->device, fence)); /* readers go on meanwhile */
     return OK;
 }
 
 void store_release(struct store *s, int visit) {
     if (s->fill_of_visit[visit] < 0) return;
     struct fill *f = &s->fills[s->fill_of_visit[visit]];
-    uint64_t mark = s->device ? s->device->memory->mark(s->device) : 0;
+    uint64_t event = s->device ? s->device->memory->record_event(s->device) : 0;
     bool empties = !f->resident && f->last_visit == visit;
     pthread_mutex_lock(&s->lock);
-    if (empties && f->state != FILL_READY) pieces_give_up(s, f); /* I1: nobody writes what is nobody's */
+    if (empties && f->state != FILL_READY) pieces_cancel(s, f); /* I1: nobody writes what is nobody's */
     pthread_mutex_unlock(&s->lock);
     if (empties && !s->device) s->o.sys->discard(s->o.sys, f->address, f->block->bytes);
     pthread_mutex_lock(&s->lock);
-    s->mark = mark;
+    s->event = event;
     if (empties) fills_empty(s, f);
     pthread_cond_broadcast(&s->work);
     pieces_move_inline(s);

@@ -3,7 +3,7 @@
  * Every visit's weights are one fill. A fill goes
  *
  *     EMPTY --placed--> FILLING --all pieces there--> READY --release--> EMPTY
- *                          \--a read failed, or given up--> FAILED --release--> EMPTY
+ *                          \--a read failed, or cancelled--> FAILED --release--> EMPTY
  *
  * A visit acquires its fill as soon as that has its place, and awaits each tensor before it reads it: a large
  * block begins when its first tensors are there. A piece is there when its bytes are, or, on a device with
@@ -14,7 +14,7 @@
  *   I1  a slot is written only while FILLING, by readers, each byte by one of them;
  *   I2  acquire yields only a place, await only bytes that are there;
  *   I3  a slot in use is never refilled: ring space comes back in the order of the visits, at release, and a
- *       copy into it waits for the device's mark of that release;
+ *       copy into it waits for the device's event of that release;
  *   I4  a failed fill surfaces at acquire or await, never as stale bytes;
  *   I5  fills are placed in the order of the visit list, so whatever is acquired next has its place: no
  *       deadlock;
@@ -33,7 +33,7 @@
 #ifndef SLUICE_RUN_STORE_H
 #define SLUICE_RUN_STORE_H
 
-#include "engine/run/area.h"
+#include "engine/run/resident_memory.h"
 #include "engine/run/reader.h"
 #include "engine/run/visit.h"
 
@@ -42,9 +42,9 @@ enum { STORE_READERS_MAX = 8 };
 /* What stays from run to run. Belongs to the session. */
 struct residents {
     struct sys *sys;
-    struct device *device;             /* NULL where weights lie in the host's memory */
-    struct area area[PLAN_STAGES_MAX]; /* on the device */
-    struct area pool[PLAN_STAGES_MAX]; /* on the host, for a device with memory of its own */
+    struct device *device;                          /* NULL where weights lie in the host's memory */
+    struct resident_memory memory[PLAN_STAGES_MAX]; /* on the device */
+    struct resident_memory pool[PLAN_STAGES_MAX];   /* on the host, for a device with memory of its own */
 };
 
 void residents_destroy(struct residents *residents);
@@ -56,8 +56,8 @@ struct store_options {
     const struct run_need *need;
     const struct plan *plan;
     struct residents *residents;
-    int readers;                /* threads, at most STORE_READERS_MAX; 0: none, see above */
-    image_converter *converter; /* where blocks are to be converted; else NULL */
+    int readers;                 /* threads, at most STORE_READERS_MAX; 0: none, see above */
+    packed_converter *converter; /* where blocks are to be converted; else NULL */
     bool (*tick)(void *user); /* called while the store waits; false ends the wait with the error set by it */
     void *tick_user;
 };
@@ -83,19 +83,19 @@ void store_close(struct store *store);
 enum status store_begin_stage(struct store *store, int stage, struct error *e);
 void store_end_stage(struct store *store, int stage);
 
-/* The base address of the image of a visit's block, waiting until it has its place: nothing of it need be
+/* The base address of a visit's packed block, waiting until it has its place: nothing of it need be
  * there. Fills *e with the fill's failure. */
-enum status store_acquire(struct store *store, int visit, void **image, struct error *e);
-/* Waits until bytes [0, to) of the acquired image are there; what lies beyond its end is not waited for. On a
- * device with memory of its own, operators from here on wait for them. Free once they have been awaited.
- * Fills *e with the fill's failure. */
+enum status store_acquire(struct store *store, int visit, void **packed, struct error *e);
+/* Waits until bytes [0, to) of the acquired packed block are there; what lies beyond its end is not waited
+ * for. On a device with memory of its own, operators from here on wait for them. Free once they have been
+ * awaited. Fills *e with the fill's failure. */
 enum status store_await(struct store *store, int visit, uint64_t to, struct error *e);
-/* A visit that ends well has awaited all of its image. What another has not awaited is given up with its
- * place: the run ends, or goes on from an earlier visit (store_replan). */
+/* A visit that ends well has awaited all of its packed block. What another has not awaited is cancelled with
+ * its place: the run ends, or goes on from an earlier visit (store_replan). */
 void store_release(struct store *store, int visit);
 
 /* From this visit on (the first of an evaluation; everything acquired has been released) the stage goes on
- * under another plan: the same but for residents given up, whose pages go back at once, and a ring that may
+ * under another plan: the same but for residents evicted, whose pages go back at once, and a ring that may
  * be larger. Visits from this one on that have been made already will be made again. The plan must live as
  * long as the store. What was fetched ahead is fetched again. Between two stages the same, with the first
  * visit of the next; the ring's pages go back until that begins. */

@@ -37,7 +37,7 @@ static void list_fill(struct store *s, int i_visit) {
                                         .first_visit = i_visit,
                                         .resident = resident,
                                         .pooled = s->device && !resident && plan_is_pooled(p, v->block)};
-        if (resident && s->o.residents->area[v->stage].ready[v->block])
+        if (resident && s->o.residents->memory[v->stage].ready[v->block])
             s->fills[found].claimed = block->bytes; /* kept from the run before: nothing to read */
     }
     s->fills[found].last_visit = i_visit;
@@ -121,8 +121,8 @@ bool fills_place_next(struct store *s) {
     struct fill *f = &s->fills[s->next_place];
     if (f->stage > s->stage + (f->resident || f->pooled ? 0 : 1) || !may_run_ahead(s, f)) return false;
     if (f->resident) {
-        struct area *area = &s->o.residents->area[f->stage];
-        f->address = area->memory + area->offset[f->place];
+        struct resident_memory *memory = &s->o.residents->memory[f->stage];
+        f->address = memory->base + memory->offset[f->place];
     } else {
         uint64_t here = s->o.plan->stage[s->stage].ring_bytes, there = s->o.plan->stage[f->stage].ring_bytes;
         uint64_t limit = here < there ? here : there /* I7 */, at = s->ring_head;
@@ -137,7 +137,7 @@ bool fills_place_next(struct store *s) {
     return true;
 }
 
-bool fills_room_is_free(const struct store *s, const struct fill *f, uint64_t from, uint64_t to) {
+bool fills_place_is_free(const struct store *s, const struct fill *f, uint64_t from, uint64_t to) {
     if (f->resident) return true;
     for (int i = s->ring_oldest; &s->fills[i] < f; i++) {
         const struct fill *other = &s->fills[i];

@@ -21,18 +21,18 @@ static uint64_t largest_piece(const struct store *s, const struct fill *f) {
     return s->staging_open ? s->staging_piece : 0;
 }
 
-/* Parts of whole pieces, as the first one is cut: then a part is over when its last piece is. Pieces that are
- * cut otherwise in the next stage make it wait for more than it must, never for less. */
-static uint64_t part_bytes(uint64_t image_bytes, uint64_t piece_bytes) {
-    uint64_t all = piece_bytes * FILL_PARTS;
-    return piece_bytes * ((image_bytes + all - 1) / all);
+/* Stretches of whole pieces, as the first one is cut: then one is over when its last piece is. Pieces that
+ * are cut otherwise in the next stage make it wait for more than it must, never for less. */
+static uint64_t fence_bytes(uint64_t packed_bytes, uint64_t piece_bytes) {
+    uint64_t all = piece_bytes * FILL_FENCES;
+    return piece_bytes * ((packed_bytes + all - 1) / all);
 }
 
 /* The staging buffer that nobody reads into and whose last copy is the oldest; -1 if there is none. */
 static int free_staging(const struct store *s) {
     int oldest = -1;
     for (int i = 0; i < s->n_staging; i++)
-        if (!s->staging[i].taken && (oldest < 0 || s->staging[i].ticket < s->staging[oldest].ticket))
+        if (!s->staging[i].taken && (oldest < 0 || s->staging[i].fence < s->staging[oldest].fence))
             oldest = i;
     return oldest;
 }
@@ -45,10 +45,10 @@ static bool cut_piece(struct store *s, struct fill *f, struct piece *piece) {
     bool staged = s->device && !f->pooled;
     int buffer = staged ? free_staging(s) : -1;
     if (!most || (staged && buffer < 0)) return false; /* between two stages there is no staging */
-    if (!fills_room_is_free(s, f, from, to)) return false;
-    *piece = (struct piece){f, from, to, s->mark, buffer};
+    if (!fills_place_is_free(s, f, from, to)) return false;
+    *piece = (struct piece){f, from, to, s->event, buffer};
     if (staged) s->staging[buffer].taken = true;
-    if (!from) f->part_bytes = part_bytes(left, most);
+    if (!from) f->fence_bytes = fence_bytes(left, most);
     return true;
 }
 
@@ -74,10 +74,10 @@ static void count_reads(struct store *s, const struct reader *reader) {
 }
 
 /* Queues the copy of a piece, in as many parts as the chunks that it lies in are pinned in. Returns the last
- * ticket. Without the lock. */
+ * fence. Without the lock. */
 static uint64_t copy_piece(struct store *s, const struct piece *piece, struct pins *pins, const char *from,
                            int64_t *unpinned) {
-    uint64_t ticket = 0, at = piece->from;
+    uint64_t fence = 0, at = piece->from;
     while (at < piece->to) {
         pthread_mutex_lock(&s->pinning);
         bool pinned;
@@ -86,34 +86,34 @@ static uint64_t copy_piece(struct store *s, const struct piece *piece, struct pi
         uint64_t n = piece->to - at;
         if (pins->memory && n > ends - offset) n = ends - offset;
         if (!pinned) *unpinned += (int64_t)n;
-        ticket = s->device->memory->copy(s->device, piece->fill->address + at, from + at, n, piece->mark);
+        fence = s->device->memory->copy(s->device, piece->fill->address + at, from + at, n, piece->event);
         at += n;
     }
-    return ticket;
+    return fence;
 }
 
 /* Moves one piece to a device with memory of its own. The lock is held on entry and exit. */
 static uint64_t move_to_device(struct store *s, const struct piece *piece, struct reader *reader,
                                struct error *e) {
     struct fill *f = piece->fill;
-    struct area *pool = &s->o.residents->pool[f->stage];
+    struct resident_memory *pool = &s->o.residents->pool[f->stage];
     bool in_pool = f->pooled && pool->ready[f->place];
     int buffer = piece->buffer;
-    char *from = f->pooled ? pool->memory + pool->offset[f->place]
+    char *from = f->pooled ? pool->base + pool->offset[f->place]
                            : s->staging_memory + (uint64_t)buffer * s->staging_piece - piece->from;
-    uint64_t passed = buffer < 0 ? 0 : s->staging[buffer].ticket, ticket = 0;
+    uint64_t passed = buffer < 0 ? 0 : s->staging[buffer].fence, fence = 0;
     int64_t unpinned = 0;
     pthread_mutex_unlock(&s->lock);
     if (passed) s->device->memory->wait_copy(s->device, passed); /* I8 */
     if (!in_pool) reader_read(reader, f->block, piece->from, piece->to, from, e);
     if (e->code == OK)
-        ticket = copy_piece(s, piece, f->pooled ? &pool->pins : &s->staging_pins, from, &unpinned);
+        fence = copy_piece(s, piece, f->pooled ? &pool->pins : &s->staging_pins, from, &unpinned);
     pthread_mutex_lock(&s->lock);
     s->counters.bytes_unpinned += unpinned;
-    for (uint64_t i = piece->from / f->part_bytes; i * f->part_bytes < piece->to; i++)
-        if (ticket > f->ticket[i]) f->ticket[i] = ticket;
+    for (uint64_t i = piece->from / f->fence_bytes; i * f->fence_bytes < piece->to; i++)
+        if (fence > f->fence[i]) f->fence[i] = fence;
     if (buffer >= 0) {
-        s->staging[buffer] = (struct staging){.ticket = ticket};
+        s->staging[buffer] = (struct staging){.fence = fence};
         pthread_cond_broadcast(&s->work);
     }
     if (!in_pool) count_reads(s, reader);
@@ -144,7 +144,7 @@ static void finish_piece(struct store *s, const struct piece *piece, uint64_t mo
     if (f->pieces_in_flight || f->claimed < f->block->bytes) return;
     if (f->state == FILL_FILLING) {
         f->state = FILL_READY;
-        if (f->resident) s->o.residents->area[f->stage].ready[f->place] = true;
+        if (f->resident) s->o.residents->memory[f->stage].ready[f->place] = true;
         if (f->reads_pool) s->o.residents->pool[f->stage].ready[f->place] = true;
         if (f->reads_pool) pthread_cond_broadcast(&s->work);
     }
@@ -179,10 +179,10 @@ uint64_t pieces_there(const struct store *s, const struct fill *f) {
     return there;
 }
 
-uint64_t pieces_last_ticket(const struct store *s, const struct fill *f, uint64_t *to) {
+uint64_t pieces_last_fence(const struct store *s, const struct fill *f, uint64_t *to) {
     uint64_t last = 0, there = pieces_there(s, f), from = 0;
-    for (int i = 0; from < *to && f->part_bytes; i++, from += f->part_bytes)
-        if (f->ticket[i] > last) last = f->ticket[i];
+    for (int i = 0; from < *to && f->fence_bytes; i++, from += f->fence_bytes)
+        if (f->fence[i] > last) last = f->fence[i];
     *to = from && from < there ? from : there;
     return last;
 }
@@ -244,7 +244,7 @@ enum status pieces_take_work(struct store *s, struct error *e) {
     return OK;
 }
 
-void pieces_give_up(struct store *s, struct fill *f) {
+void pieces_cancel(struct store *s, struct fill *f) {
     f->state = FILL_FAILED;
     f->claimed = f->block->bytes;
     while (f->pieces_in_flight) pthread_cond_wait(&s->ready, &s->lock);
@@ -254,7 +254,7 @@ void pieces_give_up(struct store *s, struct fill *f) {
 void pieces_abandon(struct store *s, int stage) {
     for (int i = 0; i < s->next_place; i++) {
         struct fill *f = &s->fills[i];
-        if (f->stage == stage && (f->state == FILL_FILLING || f->state == FILL_FAILED)) pieces_give_up(s, f);
+        if (f->stage == stage && (f->state == FILL_FILLING || f->state == FILL_FAILED)) pieces_cancel(s, f);
     }
 }
 

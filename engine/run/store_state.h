@@ -1,6 +1,7 @@
 /* What the store's files share, and nobody else includes. Each has one concept:
  *
- *   store_fills.c    which fills there are, and where in ring or areas each has its place (I3, I5, I6, I7)
+ *   store_fills.c    which fills there are, and where in ring or resident memory each has its place (I3, I5,
+ *                    I6, I7)
  *   store_pieces.c   how a fill's bytes come to its place, piece by piece, and who moves them (I1, I4, I8)
  *   store.c          opening, stages, another plan, and what happens at a visit (I2, I4)
  *
@@ -16,7 +17,7 @@
 
 enum fill_state { FILL_EMPTY, FILL_FILLING, FILL_READY, FILL_FAILED };
 
-enum { FILL_PARTS = 16 };
+enum { FILL_FENCES = 16 };
 
 /* The weights of one visit, or of several visits of one block that follow each other. */
 struct fill {
@@ -28,29 +29,29 @@ struct fill {
     bool reads_pool; /* this fill is the one that fills the pool */
     enum fill_state state;
     char *address;
-    uint64_t claimed; /* bytes of the image that readers have taken or done */
+    uint64_t claimed; /* bytes of the packed block that readers have taken or done */
     int pieces_in_flight;
     uint64_t awaited; /* bytes that whoever computes may use: only the thread that acquires looks here */
-    /* Of the last copy into each part of the image, on a device with memory of its own. A part is as many
-     * whole pieces as it takes to have no more parts than that: fills are as many as visits, and a ticket for
-     * each piece would make their memory grow with their blocks. */
-    uint64_t ticket[FILL_PARTS], part_bytes;
+    /* Of the last copy into each stretch of the packed block, on a device with memory of its own. A stretch
+     * is as many whole pieces as it takes to have no more of them than fences: fills are as many as visits,
+     * and a fence for each piece would make their memory grow with their blocks. */
+    uint64_t fence[FILL_FENCES], fence_bytes;
 };
 
 /* Part of the host's memory that pieces pass through on their way from the disk to a device (I8). */
 struct staging {
     bool taken;
-    uint64_t ticket; /* of the last copy out of it */
+    uint64_t fence; /* of the last copy out of it */
 };
 
 enum { STAGING_MAX = 64 };
 
-/* Bytes [from, to) of a fill's image. */
+/* Bytes [from, to) of a fill's packed block. */
 struct piece {
     struct fill *fill;
     uint64_t from, to;
-    uint64_t mark; /* of the device, when the place was free: a copy waits for it (I3) */
-    int buffer;    /* staging that it passes through, or -1 */
+    uint64_t event; /* of the device, when the place was free: a copy waits for it (I3) */
+    int buffer;     /* staging that it passes through, or -1 */
 };
 
 /* A thread's part of the store; without threads the first one is whoever acquires and releases. */
@@ -80,7 +81,7 @@ struct store {
     int current_visit; /* the one being acquired or computed, or -1 */
     int next_place;    /* next fill to place */
     int next_claim;    /* first fill that may have unclaimed pieces */
-    uint64_t mark;     /* of the last release */
+    uint64_t event;    /* of the last release */
     char *ring;
     uint64_t ring_reserved, ring_committed;
     uint64_t ring_head; /* where the next fill goes */
@@ -110,9 +111,9 @@ void fills_list(struct store *store, int first_visit);
 void fills_forget_from(struct store *store, int visit);
 /* Gives the next fill its place if it can have one. */
 bool fills_place_next(struct store *store);
-/* The room of a fill may still hold earlier fills; its pieces follow as they are released (I3). */
-bool fills_room_is_free(const struct store *store, const struct fill *fill, uint64_t from, uint64_t to);
-/* The fill is over, its room is free. */
+/* The place of a fill may still hold earlier fills; its pieces follow as they are released (I3). */
+bool fills_place_is_free(const struct store *store, const struct fill *fill, uint64_t from, uint64_t to);
+/* The fill is over, its place is free. */
 void fills_empty(struct store *store, struct fill *fill);
 
 /* Address space for the largest ring. MEMORY. */
@@ -133,15 +134,15 @@ enum status pieces_take_work(struct store *store, struct error *e);
 enum status pieces_start_readers(struct store *store, struct error *e);
 /* Without readers: everything that can be done now. Lets go of the lock. */
 void pieces_move_inline(struct store *store);
-/* Bytes [0, n) of a fill's image are there: returns n. Readers claim pieces in order, but finish them in any,
- * so it is what lies before the first that is still on its way. */
+/* Bytes [0, n) of a fill's packed block are there: returns n. Readers claim pieces in order, but finish them
+ * in any, so it is what lies before the first that is still on its way. */
 uint64_t pieces_there(const struct store *store, const struct fill *fill);
-/* The last ticket of the copies of bytes [0, *to), which are there. Raises *to to the end of the part that it
- * lies in, as far as that is there. */
-uint64_t pieces_last_ticket(const struct store *store, const struct fill *fill, uint64_t *to);
+/* The last fence of the copies of bytes [0, *to), which are there. Raises *to to the end of the stretch that
+ * it lies in, as far as that is there. */
+uint64_t pieces_last_fence(const struct store *store, const struct fill *fill, uint64_t *to);
 /* The fill has FAILED: no more of it is claimed, and reads in flight are waited for, because others will
  * write the memory that they write. Lets go of the lock. */
-void pieces_give_up(struct store *store, struct fill *fill);
+void pieces_cancel(struct store *store, struct fill *fill);
 /* The same for all that a stage that is cut short has under way. */
 void pieces_abandon(struct store *store, int stage);
 /* At least two buffers, if they can be of whole pages. MEMORY. */

@@ -14,10 +14,10 @@ enum { LANE_REFERENCES_MAX = 3 };
  * The tensors cross stages and belong to the session; which of them a family reads and writes its role says.
  */
 struct lane {
-    struct tensor text;    /* [T, C]: conditioning, written by a text encoder, read by the denoiser */
-    struct tensor pooled;  /* [1, C]: the same of the whole prompt, written by a text encoder that pools */
-    struct tensor latent;  /* [C, F, Y, X]: read by the denoiser and the decoder */
-    struct tensor control; /* [C, F, Y, X]: read beside the latent by a denoiser that fills masks */
+    struct tensor text;   /* [T, C]: conditioning, written by a text encoder, read by the denoiser */
+    struct tensor pooled; /* [1, C]: the same of the whole prompt, written by a text encoder that pools */
+    struct tensor latent; /* [C, F, Y, X]: read by the denoiser and the decoder */
+    struct tensor concat; /* [C, F, Y, X]: read beside the latent by a denoiser that fills masks */
     struct tensor reference[LANE_REFERENCES_MAX]; /* [C, 1, Y, X], of any sizes: pictures to refer to, read by
                                                      the denoiser; those that are absent have rank 0 */
     struct tensor prediction;                     /* [C, F, Y, X]: written by the denoiser */

@@ -40,7 +40,8 @@ struct attention_keys {
     struct onednn_key scores[2], values[2];
 };
 
-static struct attention_keys product_keys(const struct attention_layout *l, const struct op *op) {
+static struct attention_keys cpu_attention_product_keys(const struct attention_layout *l,
+                                                        const struct op *op) {
     int32_t rest = op->in[0].dim[0] % l->chunk;
     struct attention_keys keys;
     for (int i = 0; i < 2; i++) {
@@ -88,13 +89,13 @@ static void lay_worker(struct attention_layout *l, uint64_t scratch) {
     l->worker_bytes = used;
 }
 
-static struct attention_layout layout_of(const struct cpu *cpu, const struct op *op) {
+static struct attention_layout cpu_attention_layout_of(const struct cpu *cpu, const struct op *op) {
     const struct tensor *q = &op->in[0], *k = &op->in[1], *v = &op->in[2];
     struct attention_layout l = {.head_size = q->dim[1] / op->n, .keys = k->dim[0], .heads = 1};
     l.chunk = q->dim[0] < CHUNK ? q->dim[0] : CHUNK;
     l.group = q->dim[1] / k->dim[1];
     l.in_place = lone(k, l.head_size) && lone(v, l.head_size);
-    struct attention_keys keys = product_keys(&l, op);
+    struct attention_keys keys = cpu_attention_product_keys(&l, op);
     if (!l.in_place) lay_heads(&l, op->n / l.group);
     lay_worker(&l, scratch_bytes(cpu, &keys));
     l.workers = l.in_place ? 1 : fitting(workers_bytes, l.worker_bytes, cpu->threads);
@@ -105,8 +106,8 @@ static struct attention_layout layout_of(const struct cpu *cpu, const struct op 
 }
 
 static void attention_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
-    struct attention_layout l = layout_of(cpu, op);
-    struct attention_keys keys = product_keys(&l, op);
+    struct attention_layout l = cpu_attention_layout_of(cpu, op);
+    struct attention_keys keys = cpu_attention_product_keys(&l, op);
     uint64_t scratch = 0; /* it is in end */
     for (int i = 0; i < 2; i++) {
         cost_add_primitive(cpu, &keys.scores[i], cost, &scratch);
@@ -116,8 +117,8 @@ static void attention_cost(const struct cpu *cpu, const struct op *op, struct op
 }
 
 static enum status attention_prepare(struct cpu *cpu, const struct op *op, struct error *e) {
-    struct attention_layout l = layout_of(cpu, op);
-    struct attention_keys keys = product_keys(&l, op);
+    struct attention_layout l = cpu_attention_layout_of(cpu, op);
+    struct attention_keys keys = cpu_attention_product_keys(&l, op);
     for (int i = 0; i < 2; i++) {
         if (!keys.scores[i].number[0]) continue;
         if (onednn_prepare(cpu->onednn, &keys.scores[i], e) ||
@@ -128,7 +129,8 @@ static enum status attention_prepare(struct cpu *cpu, const struct op *op, struc
 }
 
 /* Columns of one head, rows [first, first + n), packed. */
-static void pack_rows(const struct tensor *from, int32_t first, int32_t n, int head, int64_t d, float *to) {
+static void cpu_attention_pack_rows(const struct tensor *from, int32_t first, int32_t n, int head, int64_t d,
+                                    float *to) {
     for (int32_t i = 0; i < n; i++)
         memcpy(to + i * d, tensor_row(from, first + i) + head * d, (size_t)d * sizeof *to);
 }
@@ -143,8 +145,8 @@ static void pack_heads(const struct cpu *cpu, const struct attention_layout *l, 
         int32_t n = l->keys - first < PIECE ? l->keys - first : PIECE;
         float *k = (float *)(workspace + l->k + (uint64_t)place * l->head_bytes);
         float *v = (float *)(workspace + l->v + (uint64_t)place * l->head_bytes);
-        pack_rows(&op->in[1], first, n, first_head + place, d, k + first * d);
-        pack_rows(&op->in[2], first, n, first_head + place, d, v + first * d);
+        cpu_attention_pack_rows(&op->in[1], first, n, first_head + place, d, k + first * d);
+        cpu_attention_pack_rows(&op->in[2], first, n, first_head + place, d, v + first * d);
     }
 }
 
@@ -155,7 +157,7 @@ static inline int32_t ordered(float value) {
     return bits ^ (bits >> 31 & 0x7fffffff);
 }
 
-WIDE static float row_max(const float *s, int64_t n) {
+WIDE static float cpu_row_max(const float *s, int64_t n) {
     int32_t max = INT32_MIN;
     for (int64_t i = 0; i < n; i++) max = max > ordered(s[i]) ? max : ordered(s[i]);
     return (union float_bits){.bits = (uint32_t)(max ^ (max >> 31 & 0x7fffffff))}.value;
@@ -180,9 +182,9 @@ WIDE static float row_exp(float *s, int64_t n, float scale, float offset) {
 /* The scores of one query; only the first n of them count. The division by the sum is left for the result. */
 static float row_softmax(float *s, int64_t n, int64_t keys, float scale) {
     memset(s + n, 0, (size_t)(keys - n) * sizeof *s);
-    if (scale >= 0) return row_exp(s, n, scale, row_max(s, n));
+    if (scale >= 0) return row_exp(s, n, scale, cpu_row_max(s, n));
     for (int64_t i = 0; i < n; i++) s[i] = -s[i];
-    return row_exp(s, n, -scale, row_max(s, n));
+    return row_exp(s, n, -scale, cpu_row_max(s, n));
 }
 
 WIDE static void row_bias(float *s, const float *bias, float scale, int64_t n) {
@@ -242,10 +244,10 @@ static enum status run_chunk(struct cpu *cpu, const struct op *op, const struct 
     int32_t left = op->in[0].dim[0] - c.first, rows = left < l->chunk ? left : l->chunk;
     float *q = (float *)(part + l->q), *scores = (float *)(part + l->scores);
     float *out = (float *)(part + l->out), *sums = (float *)(part + l->sums);
-    struct attention_keys keys = product_keys(l, op);
+    struct attention_keys keys = cpu_attention_product_keys(l, op);
     int last = rows < l->chunk;
     int64_t d = l->head_size;
-    pack_rows(&op->in[0], c.first, rows, c.head, d, q);
+    cpu_attention_pack_rows(&op->in[0], c.first, rows, c.head, d, q);
     struct onednn_operands of_scores = {
         .src = q, .weights = c.k, .dst = scores, .scratch = part + l->scratch};
     if (onednn_run(cpu->onednn, &keys.scores[last], of_scores, e)) return e->code;
@@ -281,8 +283,8 @@ static enum status run_in_place(struct cpu *cpu, const struct op *op, const stru
     return e->code;
 }
 
-static enum status attention_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
-    struct attention_layout l = layout_of(cpu, op);
+static enum status cpu_attention_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+    struct attention_layout l = cpu_attention_layout_of(cpu, op);
     if (l.in_place) return run_in_place(cpu, op, &l, workspace, e);
     int key_heads = op->n / l.group;
     for (int head = 0; head < key_heads; head += l.heads) {
@@ -292,7 +294,7 @@ static enum status attention_run(struct cpu *cpu, const struct op *op, char *wor
     return e->code;
 }
 
-const struct cpu_operator cpu_attention = {attention_cost, attention_prepare, attention_run};
+const struct cpu_operator cpu_attention = {attention_cost, attention_prepare, cpu_attention_run};
 
 /* One distance of all heads: a row of the table. */
 static void bias_column(const struct op *op, int32_t place) {
@@ -310,4 +312,4 @@ static enum status bias_run(struct cpu *cpu, const struct op *op, char *workspac
     return OK;
 }
 
-const struct cpu_operator cpu_distance_bias = {NULL, NULL, bias_run};
+const struct cpu_operator cpu_relative_bias = {NULL, NULL, bias_run};

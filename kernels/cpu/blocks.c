@@ -27,7 +27,7 @@ INLINE uint32_t u32_at(const unsigned char *p) {
 }
 
 INLINE float f16_at(const unsigned char *p) {
-    return f16_f32((uint16_t)u16_at(p));
+    return half_f16_f32((uint16_t)u16_at(p));
 }
 
 /* --- codes to values --- */
@@ -302,15 +302,15 @@ INLINE float e4m3_f32(uint32_t code) {
 }
 
 INLINE float e5m2_f32(uint32_t code) {
-    return f16_f32((uint16_t)(code << 8));
+    return half_f16_f32((uint16_t)(code << 8));
 }
 
 WIDE static void decode_f16(float *restrict to, const unsigned char *restrict from, int64_t n) {
-    for (int64_t i = 0; i < n; i++) to[i] = f16_f32((uint16_t)u16_at(from + 2 * i));
+    for (int64_t i = 0; i < n; i++) to[i] = half_f16_f32((uint16_t)u16_at(from + 2 * i));
 }
 
 WIDE static void decode_bf16(float *restrict to, const unsigned char *restrict from, int64_t n) {
-    for (int64_t i = 0; i < n; i++) to[i] = bf16_f32((uint16_t)u16_at(from + 2 * i));
+    for (int64_t i = 0; i < n; i++) to[i] = half_bf16_f32((uint16_t)u16_at(from + 2 * i));
 }
 
 WIDE static void decode_e4m3(float *restrict to, const unsigned char *restrict from, int64_t n) {

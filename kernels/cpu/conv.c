@@ -56,7 +56,7 @@ static void conv_shapes(const struct op *op, struct conv_layout *l) {
     l->direct = l->n == l->n_padded && !op->in[3].rank;
 }
 
-static struct conv_layout layout_of(const struct cpu *cpu, const struct op *op) {
+static struct conv_layout cpu_conv_layout_of(const struct cpu *cpu, const struct op *op) {
     struct conv_layout l = {0};
     conv_shapes(op, &l);
     struct onednn_key key = conv_key(&l, l.band);
@@ -83,7 +83,7 @@ static void conv_keys(const struct conv_layout *l, struct onednn_key keys[3]) {
 }
 
 static void conv_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
-    struct conv_layout l = layout_of(cpu, op);
+    struct conv_layout l = cpu_conv_layout_of(cpu, op);
     struct onednn_key keys[3];
     conv_keys(&l, keys);
     uint64_t scratch = 0;
@@ -102,7 +102,8 @@ static enum status conv_prepare(struct cpu *cpu, const struct op *op, struct err
 }
 
 /* [N,C,k,k] in any type to f32 with zeros for the channels that only pad. */
-static void pad_weights(const struct cpu *cpu, const struct op *op, const struct conv_layout *l, float *to) {
+static void cpu_pad_weights(const struct cpu *cpu, const struct op *op, const struct conv_layout *l,
+                            float *to) {
     const struct tensor *weight = &op->in[1];
     int64_t taps = l->kernel * l->kernel, from_row = l->c * taps, to_row = l->c_padded * taps;
     int64_t rows = (int64_t)l->c * l->kernel;
@@ -181,9 +182,9 @@ static void finish_band(const struct cpu *cpu, const struct op *op, const struct
                      residual->rank ? tensor_row(residual, start + i) : NULL, l->n);
 }
 
-static enum status run_band(struct cpu *cpu, const struct op *op, const struct conv_layout *l,
-                            const struct channel_norm *norm, int32_t first, char *workspace,
-                            struct error *e) {
+static enum status cpu_run_band(struct cpu *cpu, const struct op *op, const struct conv_layout *l,
+                                const struct channel_norm *norm, int32_t first, char *workspace,
+                                struct error *e) {
     int32_t rows = l->rows - first < l->band ? l->rows - first : l->band;
     float *in = (float *)(workspace + l->in), *out = (float *)(workspace + l->band_out);
     if (l->direct) out = tensor_row(&op->out, (int64_t)first * l->columns);
@@ -200,19 +201,19 @@ static enum status run_band(struct cpu *cpu, const struct op *op, const struct c
 }
 
 static enum status conv_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
-    struct conv_layout l = layout_of(cpu, op);
+    struct conv_layout l = cpu_conv_layout_of(cpu, op);
     struct onednn_key keys[3];
     conv_keys(&l, keys);
     struct channel_norm norm = {0};
     bool normed = op->conv.norm.statistics.rank > 0;
     if (normed) norm = channel_norm(&op->conv.norm, l.c, workspace + l.norm);
     pad_bias(&op->in[2], &l, (float *)(workspace + l.bias));
-    pad_weights(cpu, op, &l, (float *)(workspace + l.plain));
+    cpu_pad_weights(cpu, op, &l, (float *)(workspace + l.plain));
     struct onednn_operands repack = {
         .src = workspace + l.plain, .dst = workspace + l.weights, .scratch = workspace + l.scratch};
     if (onednn_run(cpu->onednn, &keys[0], repack, e)) return e->code;
     for (int32_t first = 0; first < l.rows; first += l.band)
-        if (run_band(cpu, op, &l, normed ? &norm : NULL, first, workspace, e)) return e->code;
+        if (cpu_run_band(cpu, op, &l, normed ? &norm : NULL, first, workspace, e)) return e->code;
     return OK;
 }
 

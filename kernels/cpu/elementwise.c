@@ -1,4 +1,4 @@
-/* Operators that go through rows once: glu, add, widen, repeat_row. */
+/* Operators that go through rows once: glu, add, copy, broadcast_row. */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
@@ -48,7 +48,7 @@ static void add_row(const struct op *op, int64_t row, int64_t b_row) {
     }
 }
 
-static enum status add_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+static enum status cpu_add_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     (void)e;
     bool one = tensor_rows(&op->in[1]) == 1;
@@ -57,9 +57,9 @@ static enum status add_run(struct cpu *cpu, const struct op *op, char *workspace
     return OK;
 }
 
-const struct cpu_operator cpu_add = {NULL, NULL, add_run};
+const struct cpu_operator cpu_add = {NULL, NULL, cpu_add_run};
 
-static enum status widen_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+static enum status cpu_copy_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     (void)e;
 #pragma omp parallel for num_threads(cpu->threads) schedule(static)
@@ -68,9 +68,9 @@ static enum status widen_run(struct cpu *cpu, const struct op *op, char *workspa
     return OK;
 }
 
-const struct cpu_operator cpu_widen = {NULL, NULL, widen_run};
+const struct cpu_operator cpu_copy = {NULL, NULL, cpu_copy_run};
 
-static enum status repeat_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+static enum status cpu_broadcast_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     (void)e;
 #pragma omp parallel for num_threads(cpu->threads) schedule(static)
@@ -78,4 +78,4 @@ static enum status repeat_run(struct cpu *cpu, const struct op *op, char *worksp
     return OK;
 }
 
-const struct cpu_operator cpu_repeat_row = {NULL, NULL, repeat_run};
+const struct cpu_operator cpu_broadcast_row = {NULL, NULL, cpu_broadcast_run};

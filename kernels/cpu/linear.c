@@ -43,7 +43,7 @@ static enum onednn_kind product_kind(const struct cpu *cpu, const struct op *op)
     return packs ? ONEDNN_PRODUCT_PACKED : ONEDNN_PRODUCT_T;
 }
 
-static struct linear_layout layout_of(const struct cpu *cpu, const struct op *op) {
+static struct linear_layout cpu_linear_layout_of(const struct cpu *cpu, const struct op *op) {
     const struct tensor *in = &op->in[0], *weight = &op->in[1];
     int32_t n = weight->dim[0], k = weight->dim[1];
     struct linear_layout l = {.panel = panel_columns(n, k), .kind = product_kind(cpu, op)};
@@ -63,25 +63,26 @@ static struct linear_layout layout_of(const struct cpu *cpu, const struct op *op
 }
 
 /* The products of all full panels and of the last, narrower one (M 0: there is none). */
-static void product_keys(const struct linear_layout *l, const struct op *op, struct onednn_key keys[2]) {
+static void cpu_linear_product_keys(const struct linear_layout *l, const struct op *op,
+                                    struct onednn_key keys[2]) {
     int32_t m = op->in[0].dim[0], n = op->in[1].dim[0], k = op->in[1].dim[1];
     keys[0] = (struct onednn_key){l->kind, {m, l->panel, k}};
     keys[1] = (struct onednn_key){l->kind, {n % l->panel ? m : 0, n % l->panel, k}};
 }
 
 static void linear_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
-    struct linear_layout l = layout_of(cpu, op);
+    struct linear_layout l = cpu_linear_layout_of(cpu, op);
     struct onednn_key keys[2];
-    product_keys(&l, op, keys);
+    cpu_linear_product_keys(&l, op, keys);
     uint64_t scratch = 0;
     for (int i = 0; i < 2; i++) cost_add_primitive(cpu, &keys[i], cost, &scratch);
     cost->workspace_bytes = l.scratch + scratch;
 }
 
 static enum status linear_prepare(struct cpu *cpu, const struct op *op, struct error *e) {
-    struct linear_layout l = layout_of(cpu, op);
+    struct linear_layout l = cpu_linear_layout_of(cpu, op);
     struct onednn_key keys[2];
-    product_keys(&l, op, keys);
+    cpu_linear_product_keys(&l, op, keys);
     for (int i = 0; i < 2; i++)
         if (keys[i].number[0] && onednn_prepare(cpu->onednn, &keys[i], e)) return e->code;
     return OK;
@@ -170,9 +171,9 @@ static const void *convert_panel(const struct cpu *cpu, const struct linear_layo
 }
 
 static enum status linear_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
-    struct linear_layout l = layout_of(cpu, op);
+    struct linear_layout l = cpu_linear_layout_of(cpu, op);
     struct onednn_key keys[2];
-    product_keys(&l, op, keys);
+    cpu_linear_product_keys(&l, op, keys);
     struct finish finish = {.bias = weights_vector(&op->epilogue.bias, (float *)(workspace + l.bias)),
                             .gate = weights_vector(&op->epilogue.gate, (float *)(workspace + l.gate)),
                             .activation = op->epilogue.activation};
@@ -223,7 +224,7 @@ static void few_column(const struct op *op, const float *in, const float *weight
         tensor_row(&op->out, t)[column] = simd_dot(in + t * k, weight, k) + bias;
 }
 
-static enum status few_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+static enum status cpu_few_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)e;
     struct few_layout l = few_layout_of(cpu, op);
     const struct tensor *weight = &op->in[1];
@@ -242,4 +243,4 @@ static enum status few_run(struct cpu *cpu, const struct op *op, char *workspace
     return OK;
 }
 
-const struct cpu_operator cpu_linear_few = {few_cost, NULL, few_run};
+const struct cpu_operator cpu_linear_few = {few_cost, NULL, cpu_few_run};

@@ -39,7 +39,7 @@ static void rms_cost(const struct cpu *cpu, const struct op *op, struct op_cost 
 }
 
 /* The gate's place first holds the scale, which is used up before the gate is made. */
-static struct vectors rms_vectors(const struct op *op, char *workspace) {
+static struct vectors cpu_rms_vectors(const struct op *op, char *workspace) {
     int64_t c = op->in[1].dim[0];
     float *factor = (float *)workspace,
           *gate = (float *)(workspace + align_up((uint64_t)c * sizeof(float), ARENA_ALIGN));
@@ -81,15 +81,15 @@ static void rms_row(const struct op *op, int64_t row, const struct vectors *v) {
     }
 }
 
-static enum status rms_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+static enum status cpu_rms_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)e;
-    struct vectors v = rms_vectors(op, workspace);
+    struct vectors v = cpu_rms_vectors(op, workspace);
 #pragma omp parallel for num_threads(cpu->threads) schedule(static)
     for (int64_t i = 0; i < tensor_rows(&op->in[0]); i++) rms_row(op, i, &v);
     return OK;
 }
 
-const struct cpu_operator cpu_rms_norm = {rms_cost, NULL, rms_run};
+const struct cpu_operator cpu_rms_norm = {rms_cost, NULL, cpu_rms_run};
 
 /* --- layer_norm --- */
 
@@ -139,7 +139,7 @@ WIDE static void layer_apply(float *to, const float *from, double mean, double r
         for (int64_t i = 0; i < c; i++) to[i] = (float)((from[i] - mean) * rstd);
 }
 
-static enum status layer_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+static enum status cpu_layer_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)e;
     int64_t c = tensor_columns(&op->in[0]);
     struct affine_vectors v = affine_vectors(op, workspace);
@@ -153,7 +153,7 @@ static enum status layer_run(struct cpu *cpu, const struct op *op, char *workspa
     return OK;
 }
 
-const struct cpu_operator cpu_layer_norm = {layer_cost, NULL, layer_run};
+const struct cpu_operator cpu_layer_norm = {layer_cost, NULL, cpu_layer_run};
 
 /* --- group norm --- */
 
@@ -225,7 +225,8 @@ static void statistics_group(const struct op *op, const double *rows, int group)
     out[1] = (float)(1 / sqrt((variance > 0 ? variance : 0) + (double)op->eps));
 }
 
-static enum status statistics_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+static enum status cpu_statistics_run(struct cpu *cpu, const struct op *op, char *workspace,
+                                      struct error *e) {
     (void)e;
     struct statistics_layout l = statistics_layout_of(cpu, op);
     double *channels = (double *)(workspace + l.channels), *rows = (double *)(workspace + l.rows);
@@ -237,14 +238,14 @@ static enum status statistics_run(struct cpu *cpu, const struct op *op, char *wo
     return OK;
 }
 
-const struct cpu_operator cpu_group_statistics = {statistics_cost, NULL, statistics_run};
+const struct cpu_operator cpu_group_statistics = {statistics_cost, NULL, cpu_statistics_run};
 
 static void group_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
     (void)cpu;
     cost->workspace_bytes = channel_norm_bytes(tensor_columns(&op->in[0]));
 }
 
-static enum status group_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+static enum status cpu_group_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)e;
     int64_t c = tensor_columns(&op->in[0]);
     struct channel_norm norm = channel_norm(&op->group_norm, c, workspace);
@@ -254,7 +255,7 @@ static enum status group_run(struct cpu *cpu, const struct op *op, char *workspa
     return OK;
 }
 
-const struct cpu_operator cpu_group_norm = {group_cost, NULL, group_run};
+const struct cpu_operator cpu_group_norm = {group_cost, NULL, cpu_group_run};
 
 uint64_t channel_norm_bytes(int64_t channels) {
     return 3 * align_up((uint64_t)channels * sizeof(float), ARENA_ALIGN);

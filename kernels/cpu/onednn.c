@@ -133,7 +133,7 @@ static struct entry *entry_find(const struct onednn *o, const struct onednn_key 
     return &o->entries[i];
 }
 
-static enum status grow(struct onednn *o, struct error *e) {
+static enum status onednn_grow(struct onednn *o, struct error *e) {
     if (2 * (o->n_entries + 1) <= o->capacity) return OK;
     struct onednn bigger = *o;
     bigger.capacity = 2 * o->capacity;
@@ -193,22 +193,22 @@ static dnnl_status_t describe_repack(const struct onednn *o, const struct onednn
     return s;
 }
 
-static dnnl_status_t describe(const struct onednn *o, const struct onednn_key *key,
-                              dnnl_primitive_desc_t *d) {
+static dnnl_status_t onednn_describe(const struct onednn *o, const struct onednn_key *key,
+                                     dnnl_primitive_desc_t *d) {
     if (key->kind == ONEDNN_CONV) return describe_conv(o, key, d);
     if (key->kind == ONEDNN_REPACK) return describe_repack(o, key, d);
     return describe_product(o, key, d);
 }
 
-static bool has(int isa) {
+static bool onednn_has(int isa) {
     return ((int)dnnl_get_effective_cpu_isa() & isa) == isa;
 }
 
 bool onednn_has_bf16(void) {
-    return has(dnnl_cpu_isa_avx512_core_bf16);
+    return onednn_has(dnnl_cpu_isa_avx512_core_bf16);
 }
 
-static uint64_t least(uint64_t a, uint64_t b) {
+static uint64_t onednn_least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
@@ -229,8 +229,8 @@ static uint64_t hidden_bytes(const struct onednn_key *key, const char *implement
     uint64_t descriptors = alone(key) ? (DESCRIPTORS + HEAP) * (uint64_t)threads : DESCRIPTORS;
     if (!strstr(implementation, "gemm")) return descriptors;
     uint64_t m = (uint64_t)key->number[0], n = (uint64_t)key->number[1];
-    uint64_t block = (least(n + 48, BM) + least(m + 48, BN)) * BK * sizeof(float);
-    if (has(dnnl_cpu_isa_avx2) && m <= UNPACKED_ROWS) block = 0;
+    uint64_t block = (onednn_least(n + 48, BM) + onednn_least(m + 48, BN)) * BK * sizeof(float);
+    if (onednn_has(dnnl_cpu_isa_avx2) && m <= UNPACKED_ROWS) block = 0;
     return descriptors + (uint64_t)threads * (block + STACK);
 }
 
@@ -252,7 +252,7 @@ static struct onednn_facts facts_read(const struct onednn *o, const struct onedn
 }
 
 /* oneDNN plans for as many threads as OpenMP would give its caller. Returns what to give to leave. */
-static int enter(const struct onednn *o, const struct onednn_key *key) {
+static int onednn_enter(const struct onednn *o, const struct onednn_key *key) {
     int before = omp_get_max_threads();
     omp_set_num_threads(alone(key) ? 1 : o->threads);
     return before;
@@ -265,8 +265,8 @@ static void leave(int before) {
 static struct onednn_facts facts_ask(const struct onednn *o, const struct onednn_key *key) {
     struct onednn_facts facts = {0};
     dnnl_primitive_desc_t d = NULL;
-    int before = enter(o, key);
-    if (!describe(o, key, &d)) {
+    int before = onednn_enter(o, key);
+    if (!onednn_describe(o, key, &d)) {
         facts = facts_read(o, key, d);
         dnnl_primitive_desc_destroy(d);
     }
@@ -302,7 +302,7 @@ static uint64_t product_bytes(const struct onednn_key *key) {
         if (n % 64 == 0 && k % 64 == 0) return 160 << 10;
         return n <= 256 && k <= 256 ? 256 << 10 : 576 << 10;
     }
-    if (!has(dnnl_cpu_isa_avx512_core)) return 48 << 10;
+    if (!onednn_has(dnnl_cpu_isa_avx512_core)) return 48 << 10;
     if (n <= 256 && k <= 256) return 112 << 10;
     return n % 64 == 0 && k % 64 == 0 ? 144 << 10 : 384 << 10;
 }
@@ -316,7 +316,8 @@ uint64_t onednn_primitive_bytes(const struct onednn_key *key) {
 
 /* --- building and running --- */
 
-static enum status failed(const struct onednn_key *key, const char *what, dnnl_status_t s, struct error *e) {
+static enum status onednn_failed(const struct onednn_key *key, const char *what, dnnl_status_t s,
+                                 struct error *e) {
     static const char *const kinds[] = {"product (transposed)", "bf16 product", "product",
                                         "product (packed)",     "convolution",  "repacking"};
     const int32_t *n = key->number;
@@ -357,7 +358,7 @@ static int arguments_create(const struct onednn *o, const struct entry *entry,
 
 static dnnl_status_t entry_create(const struct onednn *o, const struct onednn_key *key, struct entry *entry) {
     dnnl_primitive_desc_t d = NULL;
-    dnnl_status_t s = describe(o, key, &d);
+    dnnl_status_t s = onednn_describe(o, key, &d);
     if (s) return s;
     *entry = (struct entry){.key = *key, .facts = facts_read(o, key, d)};
     s = dnnl_primitive_create(&entry->primitive, d);
@@ -367,15 +368,15 @@ static dnnl_status_t entry_create(const struct onednn *o, const struct onednn_ke
 
 enum status onednn_prepare(struct onednn *o, const struct onednn_key *key, struct error *e) {
     if (entry_find(o, key)->primitive) return OK;
-    if (grow(o, e)) return e->code;
+    if (onednn_grow(o, e)) return e->code;
     if (!o->sys->has_room(o->sys, onednn_primitive_bytes(key) + ONEDNN_MARGIN)) /* it would not return */
         return error_set(e, MEMORY, "no memory for a oneDNN primitive of %llu bytes",
                          (unsigned long long)onednn_primitive_bytes(key));
     struct entry entry;
-    int before = enter(o, key);
+    int before = onednn_enter(o, key);
     dnnl_status_t s = entry_create(o, key, &entry);
     leave(before);
-    if (s) return failed(key, "primitive", s, e);
+    if (s) return onednn_failed(key, "primitive", s, e);
     *entry_find(o, key) = entry;
     o->n_entries++;
     return OK;
@@ -392,12 +393,12 @@ enum status onednn_run(struct onednn *o, const struct onednn_key *key, struct on
     }
     dnnl_exec_arg_t arguments[N_OPERANDS];
     dnnl_status_t s = dnnl_success;
-    int before = enter(o, key), n = arguments_create(o, entry, &operands, arguments, &s);
+    int before = onednn_enter(o, key), n = arguments_create(o, entry, &operands, arguments, &s);
     if (!s) s = dnnl_primitive_execute(entry->primitive, o->stream, n, arguments);
     if (!s) s = dnnl_stream_wait(o->stream);
     for (int i = 0; i < n; i++) dnnl_memory_destroy(arguments[i].memory);
     leave(before);
-    return s ? failed(key, "execution", s, e) : OK;
+    return s ? onednn_failed(key, "execution", s, e) : OK;
 }
 
 /* --- what it is --- */
@@ -432,7 +433,7 @@ const char *onednn_instructions(void) {
  * Version 3 (budget.sh, PyPI's 3.2.0): 1.7 MiB more than is planned for 2.6 at the least budget, of 11 tries;
  * it is a library of 54 MB. */
 uint64_t onednn_more_bytes(void) {
-    uint64_t mib = (DNNL_VERSION_MAJOR == 3 ? 3 : 0) + (has(dnnl_cpu_isa_avx512_core) ? 0 : 3);
+    uint64_t mib = (DNNL_VERSION_MAJOR == 3 ? 3 : 0) + (onednn_has(dnnl_cpu_isa_avx512_core) ? 0 : 3);
     return mib << 20;
 }
 

@@ -25,10 +25,10 @@ struct cpu_operator {
     enum status (*run)(struct cpu *cpu, const struct op *op, char *workspace, struct error *e);
 };
 
-extern const struct cpu_operator cpu_linear, cpu_linear_few, cpu_attention, cpu_distance_bias, cpu_conv2d;
+extern const struct cpu_operator cpu_linear, cpu_linear_few, cpu_attention, cpu_relative_bias, cpu_conv2d;
 extern const struct cpu_operator cpu_rms_norm, cpu_layer_norm, cpu_group_statistics, cpu_group_norm;
 extern const struct cpu_operator cpu_rope_table, cpu_rope, cpu_timestep;
-extern const struct cpu_operator cpu_glu, cpu_add, cpu_widen, cpu_repeat_row;
+extern const struct cpu_operator cpu_glu, cpu_add, cpu_copy, cpu_broadcast_row;
 extern const struct cpu_operator cpu_patchify, cpu_unpatchify, cpu_latent_to_image, cpu_image_to_rgb;
 
 /* Adds a primitive to an operator's cost and raises *scratch_bytes to what it needs. M or Y of 0: nothing. */

@@ -15,29 +15,31 @@ static struct patch patch_of(const struct tensor *latent, int side, int64_t toke
 }
 
 /* Place i of a token is (py, px, c) or (c, py, px), the last fastest. */
-static float *patch_value(const struct tensor *latent, const struct patch *p, enum patch_order order,
-                          int32_t i) {
+static float *cpu_patch_value(const struct tensor *latent, const struct patch *p, enum patch_order order,
+                              int32_t i) {
     bool channels_last = order == PATCH_CHANNELS_LAST;
     int32_t area = p->side * p->side, c = channels_last ? i % p->channels : i / area;
     int32_t place = channels_last ? i / p->channels : i % area, px = place % p->side, py = place / p->side;
     return tensor_row(latent, (int64_t)c * latent->dim[1] + p->y + py) + p->x + px;
 }
 
-static enum status patchify_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+static enum status cpu_patchify_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     (void)e;
 #pragma omp parallel for num_threads(cpu->threads) schedule(static)
     for (int32_t t = 0; t < op->out.dim[0]; t++) {
         struct patch p = patch_of(&op->in[0], op->n, t);
         float *token = tensor_row(&op->out, t);
-        for (int32_t i = 0; i < op->out.dim[1]; i++) token[i] = *patch_value(&op->in[0], &p, op->order, i);
+        for (int32_t i = 0; i < op->out.dim[1]; i++)
+            token[i] = *cpu_patch_value(&op->in[0], &p, op->order, i);
     }
     return OK;
 }
 
-const struct cpu_operator cpu_patchify = {NULL, NULL, patchify_run};
+const struct cpu_operator cpu_patchify = {NULL, NULL, cpu_patchify_run};
 
-static enum status unpatchify_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+static enum status cpu_unpatchify_run(struct cpu *cpu, const struct op *op, char *workspace,
+                                      struct error *e) {
     (void)workspace;
     (void)e;
 #pragma omp parallel for num_threads(cpu->threads) schedule(static)
@@ -45,14 +47,14 @@ static enum status unpatchify_run(struct cpu *cpu, const struct op *op, char *wo
         struct patch p = patch_of(&op->out, op->n, t);
         const float *token = tensor_row(&op->in[0], t);
         for (int32_t i = 0; i < op->in[0].dim[1]; i++)
-            *patch_value(&op->out, &p, op->order, i) = token[i] * op->scale;
+            *cpu_patch_value(&op->out, &p, op->order, i) = token[i] * op->scale;
     }
     return OK;
 }
 
-const struct cpu_operator cpu_unpatchify = {NULL, NULL, unpatchify_run};
+const struct cpu_operator cpu_unpatchify = {NULL, NULL, cpu_unpatchify_run};
 
-static enum status latent_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+static enum status cpu_latent_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     (void)e;
     const struct tensor *latent = &op->in[0];
@@ -70,25 +72,25 @@ static enum status latent_run(struct cpu *cpu, const struct op *op, char *worksp
     return OK;
 }
 
-const struct cpu_operator cpu_latent_to_image = {NULL, NULL, latent_run};
+const struct cpu_operator cpu_latent_to_image = {NULL, NULL, cpu_latent_run};
 
 /* NaN becomes 0. rintf rounds halves to even: the engine leaves the rounding mode alone. */
-static uint8_t rgb_value(float value) {
+static uint8_t cpu_rgb_value(float value) {
     float v = value / 2 + 0.5f;
     v = v > 0 ? v : 0;
     v = v < 1 ? v : 1;
     return (uint8_t)rintf(255 * v);
 }
 
-static enum status rgb_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+static enum status cpu_rgb_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     (void)e;
 #pragma omp parallel for num_threads(cpu->threads) schedule(static)
     for (int64_t i = 0; i < tensor_rows(&op->out); i++) {
         uint8_t *pixel = (uint8_t *)op->out.data + i * op->out.row_bytes;
-        for (int32_t c = 0; c < op->out.dim[2]; c++) pixel[c] = rgb_value(tensor_row(&op->in[0], i)[c]);
+        for (int32_t c = 0; c < op->out.dim[2]; c++) pixel[c] = cpu_rgb_value(tensor_row(&op->in[0], i)[c]);
     }
     return OK;
 }
 
-const struct cpu_operator cpu_image_to_rgb = {NULL, NULL, rgb_run};
+const struct cpu_operator cpu_image_to_rgb = {NULL, NULL, cpu_rgb_run};

@@ -42,7 +42,7 @@ static void table_row(const struct rope_options *rope, const double *frequency, 
         }
 }
 
-static enum status table_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+static enum status cpu_table_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)e;
     double *frequency = (double *)workspace;
     float *out = op->out.data;
@@ -53,10 +53,10 @@ static enum status table_run(struct cpu *cpu, const struct op *op, char *workspa
     return OK;
 }
 
-const struct cpu_operator cpu_rope_table = {table_cost, NULL, table_run};
+const struct cpu_operator cpu_rope_table = {table_cost, NULL, cpu_table_run};
 
 /* n pairs, the members of one next to each other. */
-WIDE static void rotate_interleaved(float *restrict x, const float *restrict table, int64_t n) {
+WIDE static void cpu_rotate_interleaved(float *restrict x, const float *restrict table, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         float c = table[2 * i], s = table[2 * i + 1], a = x[2 * i], b = x[2 * i + 1];
         x[2 * i] = a * c - b * s;
@@ -64,7 +64,7 @@ WIDE static void rotate_interleaved(float *restrict x, const float *restrict tab
     }
 }
 
-WIDE static void rotate_halves(float *restrict x, const float *restrict table, int64_t n) {
+WIDE static void cpu_rotate_halves(float *restrict x, const float *restrict table, int64_t n) {
     float *restrict y = x + n;
     for (int64_t i = 0; i < n; i++) {
         float c = table[2 * i], s = table[2 * i + 1], a = x[i], b = y[i];
@@ -73,7 +73,7 @@ WIDE static void rotate_halves(float *restrict x, const float *restrict table, i
     }
 }
 
-static enum status rope_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+static enum status cpu_rope_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     (void)e;
     const float *table = op->in[0].data;
@@ -83,18 +83,18 @@ static enum status rope_run(struct cpu *cpu, const struct op *op, char *workspac
         for (int h = 0; h < op->n; h++) {
             float *x = tensor_row(&op->out, t) + 2 * pairs * h;
             if (op->pairs == ROPE_HALVES)
-                rotate_halves(x, table + 2 * pairs * t, pairs);
+                cpu_rotate_halves(x, table + 2 * pairs * t, pairs);
             else
-                rotate_interleaved(x, table + 2 * pairs * t, pairs);
+                cpu_rotate_interleaved(x, table + 2 * pairs * t, pairs);
         }
     return OK;
 }
 
-const struct cpu_operator cpu_rope = {NULL, NULL, rope_run};
+const struct cpu_operator cpu_rope = {NULL, NULL, cpu_rope_run};
 
 /* Rounded to f32 wherever the reference (diffusers, TimestepEmbedder) rounds: at t = 1000 an angle in double
  * is another one by 3e-5. What is left is PyTorch's exp, which is an ulp off in 2 of 128 frequencies. */
-static enum status timestep_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+static enum status cpu_timestep_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)cpu;
     (void)workspace;
     (void)e;
@@ -109,4 +109,4 @@ static enum status timestep_run(struct cpu *cpu, const struct op *op, char *work
     return OK;
 }
 
-const struct cpu_operator cpu_timestep = {NULL, NULL, timestep_run};
+const struct cpu_operator cpu_timestep = {NULL, NULL, cpu_timestep_run};

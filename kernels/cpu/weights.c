@@ -31,7 +31,7 @@ static const unsigned char *tile_row(const struct tensor *w, int64_t row) {
            row % 128 / 32 * 4;
 }
 
-static float row_scale(const struct tensor *w, int64_t row) {
+static float cpu_row_scale(const struct tensor *w, int64_t row) {
     float scale;
     memcpy(&scale, (const char *)w->scales + (w->scale_row + row) * (int64_t)sizeof scale, sizeof scale);
     return scale;
@@ -51,7 +51,7 @@ static void widen_blocks(float *to, const struct tensor *w, struct place at, int
     if (dtype_tiled_values(w->dtype))
         blocks_scale(w->dtype, to, tile_row(w, at.row), at.block, n);
     else if (w->scales)
-        multiply(to, row_scale(w, at.row), values);
+        multiply(to, cpu_row_scale(w, at.row), values);
     if (w->scale != 1) multiply(to, w->scale, values);
 }
 
@@ -89,7 +89,7 @@ void weights_widen(float *to, const struct tensor *w, int64_t first, int64_t row
 }
 
 WIDE static void round_values(uint16_t *restrict to, const float *restrict from, int64_t n) {
-    for (int64_t i = 0; i < n; i++) to[i] = f32_bf16(from[i]);
+    for (int64_t i = 0; i < n; i++) to[i] = half_f32_bf16(from[i]);
 }
 
 void weights_round(uint16_t *to, const struct tensor *w, int64_t first, int64_t rows) {
@@ -148,7 +148,8 @@ WIDE static void transpose_rows(float *to, const float *rows, int inputs) {
     for (int i = 0; i < inputs; i += TILE) transpose_tile(to + PACK_OUTPUTS * i, rows + i);
 }
 
-static void pack_rows(float *to, const struct tensor *w, int64_t first, int64_t input, int inputs) {
+static void cpu_weights_pack_rows(float *to, const struct tensor *w, int64_t first, int64_t input,
+                                  int inputs) {
     float rows[TILE * TILE_ROW];
     for (int n = 0; n < PACK_OUTPUTS; n += TILE) {
         for (int i = 0; i < TILE; i++)
@@ -169,15 +170,15 @@ static void pack_rows(float *to, const struct tensor *w, int64_t first, int64_t 
                 transpose_tile(to + PACK_OUTPUTS * first + n, tile);                                         \
             }                                                                                                \
     }
-PACK_HALVES(pack_bf16, bf16_f32)
-PACK_HALVES(pack_f16, f16_f32)
+PACK_HALVES(pack_bf16, half_bf16_f32)
+PACK_HALVES(pack_f16, half_f16_f32)
 
 static void pack_piece(float *to, const struct tensor *w, int64_t first, int64_t input, int inputs) {
     enum { HALVES = 32 };
     int64_t k = w->dim[1];
     const uint16_t *halves = (const uint16_t *)w->data + first * k + input;
     if (!weights_are(w, DTYPE_BF16) && !weights_are(w, DTYPE_F16)) {
-        pack_rows(to, w, first, input, inputs);
+        cpu_weights_pack_rows(to, w, first, input, inputs);
         return;
     }
     for (int i = 0, n; i < inputs; i += n) {

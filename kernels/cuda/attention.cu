@@ -326,7 +326,7 @@ template <class T> struct rows_so_far {
 };
 
 /* The largest of four lanes that share a row. */
-__device__ static inline float row_max(float value) {
+__device__ static inline float cuda_row_max(float value) {
     value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, 1));
     return fmaxf(value, __shfl_xor_sync(0xffffffff, value, 2));
 }
@@ -348,7 +348,7 @@ __device__ static inline void soften(rows_so_far<T> &r, float (&s)[T::sixteens][
 #pragma unroll
             for (int n = 0; n < T::key_eights; n++)
                 most = fmaxf(most, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
-            float top = fmaxf(r.top[m][half], row_max(most) * scale);
+            float top = fmaxf(r.top[m][half], cuda_row_max(most) * scale);
             float base = top == -INFINITY ? 0 : top; /* nothing to be seen yet: probabilities 0, not NaN */
             float shrink = exp2_fast(r.top[m][half] - base);
 #pragma unroll
@@ -518,7 +518,8 @@ static enum status launch(struct cuda *cuda, const struct op *op, attend_args a,
     return cuda_launched(op, e);
 }
 
-static enum status attention_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+static enum status cuda_attention_run(struct cuda *cuda, const struct op *op, char *workspace,
+                                      struct error *e) {
     attention_layout l = cuda_attention_layout(op);
     pack(cuda, op, &l, workspace);
     if (cuda_launched(op, e)) return e->code;
@@ -535,4 +536,4 @@ static enum status attention_run(struct cuda *cuda, const struct op *op, char *w
 static const void *const kernels[] = {KERNEL(attention_pack), ATTENTION_TILES(TILE_KERNEL) NULL};
 #undef TILE_KERNEL
 
-const struct cuda_operator cuda_attention = {NULL, attention_run, kernels};
+const struct cuda_operator cuda_attention = {NULL, cuda_attention_run, kernels};

@@ -33,7 +33,7 @@ const char *cuda_path_name(enum cuda_path path) {
     return names[path];
 }
 
-static enum status take(struct bus *bus, struct error *e) {
+static enum status bus_take(struct bus *bus, struct error *e) {
     if (cuda_check(cudaStreamCreateWithFlags(&bus->stream, cudaStreamNonBlocking), "a stream", e) != OK ||
         cuda_check(cudaMalloc(&bus->gpu, bus->bytes), "memory to copy to", e) != OK)
         return e->code;
@@ -48,7 +48,7 @@ static enum status take(struct bus *bus, struct error *e) {
     return e->code;
 }
 
-static void give(struct bus *bus) {
+static void bus_give(struct bus *bus) {
     if (bus->stream) (void)cudaStreamDestroy(bus->stream);
     if (bus->gpu) (void)cudaFree(bus->gpu);
     if (bus->host && pinned(bus->path))
@@ -86,7 +86,7 @@ enum status cuda_bus_rate(struct sys *sys, int ordinal, enum cuda_path path, uin
     uint64_t all = 0;
     *bytes_per_second = 0;
     if (gpus_choose(ordinal, &all, e) != OK) return e->code;
-    if (take(&bus, e) == OK) *bytes_per_second = best(&bus, e);
-    give(&bus);
+    if (bus_take(&bus, e) == OK) *bytes_per_second = best(&bus, e);
+    bus_give(&bus);
     return e->code;
 }

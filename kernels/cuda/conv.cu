@@ -14,23 +14,23 @@
 
 static_assert((int)CONV_LIBRARY_BYTES == (int)CONVOLUTIONS_WORKSPACE, "conv.h repeats convolutions.h");
 
-static struct convolution_key key_of(const struct conv_layout *l, int32_t rows) {
+static struct convolution_key cuda_conv_key_of(const struct conv_layout *l, int32_t rows) {
     return {rows, l->columns, l->c_padded, l->n_padded, l->kernel, l->stride};
 }
 
-static enum status prepare(struct cuda *cuda, const struct op *op, struct error *e) {
+static enum status cuda_conv_prepare(struct cuda *cuda, const struct op *op, struct error *e) {
     if (!cuda->convolutions) {
         error_set(e, DEVICE, "convolutions need cuDNN 9, which is not there");
         return error_found(e, "%s", cuda->lacks_convolutions);
     }
     struct conv_layout l = cuda_conv_layout(op);
-    struct convolution_key key = key_of(&l, l.band), last = key_of(&l, l.rows % l.band);
+    struct convolution_key key = cuda_conv_key_of(&l, l.band), last = cuda_conv_key_of(&l, l.rows % l.band);
     if (convolutions_prepare(cuda->convolutions, &key, e)) return e->code;
     return last.rows ? convolutions_prepare(cuda->convolutions, &last, e) : OK;
 }
 
 /* NULL: there is none. */
-static const float *ready_bias(const struct cuda *cuda, const struct tensor *bias, float *to) {
+static const float *cuda_conv_ready_bias(const struct cuda *cuda, const struct tensor *bias, float *to) {
     if (!bias->rank) return NULL;
     if (!conv_widens(bias)) return static_cast<const float *>(bias->data);
     cuda_widen_vector(to, bias, tensor_columns(bias), cuda->compute);
@@ -46,7 +46,7 @@ struct call {
     char *workspace;
 };
 
-static enum status run_band(const struct call *c, int32_t first, struct error *e) {
+static enum status cuda_run_band(const struct call *c, int32_t first, struct error *e) {
     const struct op *op = c->op;
     const struct conv_layout *l = &c->l;
     int32_t rows = l->rows - first < l->band ? l->rows - first : l->band;
@@ -58,7 +58,7 @@ static enum status run_band(const struct call *c, int32_t first, struct error *e
     gather.rows = conv_reach(l, rows);
     gather.columns = conv_reach(l, l->columns);
     cuda_conv_gather(in, &gather, c->cuda->compute);
-    struct convolution_key key = key_of(l, rows);
+    struct convolution_key key = cuda_conv_key_of(l, rows);
     struct convolution_operands operands = {in, reinterpret_cast<float *>(c->workspace + l->weights), out,
                                             c->workspace + l->library};
     if (convolutions_run(c->cuda->convolutions, &key, &operands, c->cuda->compute, e)) return e->code;
@@ -68,19 +68,19 @@ static enum status run_band(const struct call *c, int32_t first, struct error *e
     return OK;
 }
 
-static enum status run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+static enum status cuda_conv_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     struct call c = {cuda, op, cuda_conv_layout(op), NULL, NULL, workspace};
     if (op->conv.norm.statistics.rank) {
         float *norm = reinterpret_cast<float *>(workspace + c.l.norm);
         cuda_channel_norm(norm, &op->conv.norm, op->in[0].dim[2], cuda->compute);
         c.norm = norm;
     }
-    c.bias = ready_bias(cuda, &op->in[2], reinterpret_cast<float *>(workspace + c.l.bias));
+    c.bias = cuda_conv_ready_bias(cuda, &op->in[2], reinterpret_cast<float *>(workspace + c.l.bias));
     cuda_conv_pad_weights(reinterpret_cast<float *>(workspace + c.l.weights), &op->in[1], cuda->compute);
     for (int32_t first = 0; first < c.l.rows; first += c.l.band)
-        if (run_band(&c, first, e)) return e->code;
+        if (cuda_run_band(&c, first, e)) return e->code;
     return cuda_launched(op, e);
 }
 
 /* What it uses of cast.cu linear names. */
-const struct cuda_operator cuda_conv2d = {prepare, run, cuda_conv_band_kernels};
+const struct cuda_operator cuda_conv2d = {cuda_conv_prepare, cuda_conv_run, cuda_conv_band_kernels};

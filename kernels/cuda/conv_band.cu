@@ -64,8 +64,8 @@ void cuda_conv_gather(float *to, const struct conv_gather *gather, cudaStream_t 
  * read, k k values apart: the caches make whole lines of it. Roof: memory; share of the roof: not measured
  * yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
-    pad_weights(struct rows to, struct rows from, int32_t outputs, int32_t channels, int32_t taps,
-                int64_t rows, int32_t padded) {
+    cuda_pad_weights(struct rows to, struct rows from, int32_t outputs, int32_t channels, int32_t taps,
+                     int64_t rows, int32_t padded) {
     int64_t i = 4 * first_quad();
     if (i >= padded) return;
     for (int64_t row = first_row(); row < rows; row += next_row()) {
@@ -85,8 +85,8 @@ void cuda_conv_pad_weights(float *to, const struct tensor *weight, cudaStream_t 
     int32_t padded = conv_pad_channels(c);
     int64_t rows = (int64_t)conv_pad_channels(n) * taps;
     struct rows_grid g = rows_grid_of(rows, padded / 4);
-    LAUNCH(pad_weights, g.grid, g.block, 0, stream, rows_floats(to, padded), rows_vector(weight), n, c, taps,
-           rows, padded);
+    LAUNCH(cuda_pad_weights, g.grid, g.block, 0, stream, rows_floats(to, padded), rows_vector(weight), n, c,
+           taps, rows, padded);
 }
 
 /* out = from + bias + residual, four channels of a pixel.
@@ -119,5 +119,5 @@ void cuda_conv_finish(const struct conv_finish *finish, cudaStream_t stream) {
            rows_from(finish->residual, finish->first), finish->pixels, channels);
 }
 
-const void *const cuda_conv_band_kernels[] = {KERNEL(gather_pixels), KERNEL(pad_weights),
+const void *const cuda_conv_band_kernels[] = {KERNEL(gather_pixels), KERNEL(cuda_pad_weights),
                                               KERNEL(finish_pixels), NULL};

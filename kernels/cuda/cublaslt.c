@@ -56,8 +56,8 @@ struct products {
     struct keys keys;
 };
 
-static enum status failed(const struct products *p, const struct product_key *key, const char *what,
-                          cublasStatus_t s, struct error *e) {
+static enum status cublaslt_failed(const struct products *p, const struct product_key *key, const char *what,
+                                   cublasStatus_t s, struct error *e) {
     error_set(e, s == CUBLAS_STATUS_ALLOC_FAILED ? MEMORY : DEVICE, "cuBLASLt %s failed", what);
     error_found(e, "%s (%d)", p->api.cublasLtGetStatusString(s), (int)s);
     if (key)
@@ -83,7 +83,7 @@ struct products *products_open(struct sys *sys, struct error *e) {
     if (p->library) {
         cublasStatus_t s = p->api.cublasLtCreate(&p->handle);
         if (!s) return p;
-        failed(p, NULL, "start", s, e);
+        cublaslt_failed(p, NULL, "start", s, e);
         p->handle = NULL;
     }
     products_close(p);
@@ -183,7 +183,7 @@ static cublasStatus_t preference_create(const struct api *api, const struct prod
     return s;
 }
 
-static cublasStatus_t choose(const struct products *p, struct product *product) {
+static cublasStatus_t cublaslt_choose(const struct products *p, struct product *product) {
     cublasLtMatmulPreference_t preference = NULL;
     cublasLtMatmulHeuristicResult_t found = {0};
     int n = 0;
@@ -202,9 +202,9 @@ enum status products_prepare(struct products *p, const struct product_key *key, 
     struct product product = {.key = *key};
     cublasStatus_t s = layouts_create(&p->api, &product);
     if (!s) s = desc_create(&p->api, &product);
-    if (!s) s = choose(p, &product);
+    if (!s) s = cublaslt_choose(p, &product);
     if (s)
-        failed(p, key, "choice of an algorithm", s, e);
+        cublaslt_failed(p, key, "choice of an algorithm", s, e);
     else if (keys_add(&p->keys, &product))
         return OK;
     else
@@ -215,8 +215,9 @@ enum status products_prepare(struct products *p, const struct product_key *key, 
 
 /* --- running --- */
 
-static enum status run(const struct products *p, struct product *product,
-                       const struct product_operands *operands, cudaStream_t stream, struct error *e) {
+static enum status cublaslt_run(const struct products *p, struct product *product,
+                                const struct product_operands *operands, cudaStream_t stream,
+                                struct error *e) {
     const struct product_key *key = &product->key;
     const float one = 1, zero = 0;
     cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
@@ -229,7 +230,7 @@ static enum status run(const struct products *p, struct product *product,
                                   key->residual ? operands->residual : operands->out, product->residual,
                                   operands->out, product->out, &product->algo, operands->workspace,
                                   PRODUCTS_WORKSPACE, stream);
-    if (s) return failed(p, key, "product", s, e);
+    if (s) return cublaslt_failed(p, key, "product", s, e);
     product->touched = 1;
     return OK;
 }
@@ -237,15 +238,15 @@ static enum status run(const struct products *p, struct product *product,
 enum status products_run(struct products *p, const struct product_key *key,
                          const struct product_operands *operands, cudaStream_t stream, struct error *e) {
     struct product *product = keys_find(&p->keys, key);
-    if (product) return run(p, product, operands, stream, e);
+    if (product) return cublaslt_run(p, product, operands, stream, e);
     error_set(e, INTERNAL, "a product was not prepared");
     return error_found(e, "%d x %d x %d, bias %d, residual %d, wide %d", key->m, key->n, key->k, key->bias,
                        key->residual, key->wide);
 }
 
 /* The residual lies elsewhere than out: in place the library takes only equal layouts. */
-static enum status touch(const struct products *p, struct product *product, char *scratch,
-                         cudaStream_t stream, struct error *e) {
+static enum status cublaslt_touch(const struct products *p, struct product *product, char *scratch,
+                                  cudaStream_t stream, struct error *e) {
     char *garbage = scratch + PRODUCTS_WORKSPACE;
     struct product_operands operands = {.in = garbage,
                                         .weight = garbage,
@@ -253,10 +254,10 @@ static enum status touch(const struct products *p, struct product *product, char
                                         .residual = (const float *)scratch,
                                         .out = (float *)garbage,
                                         .workspace = scratch};
-    return run(p, product, &operands, stream, e);
+    return cublaslt_run(p, product, &operands, stream, e);
 }
 
-static bool untouched(const struct product *product) {
+static bool cublaslt_untouched(const struct product *product) {
     return product && !product->touched && product->key.wide >= product_rows_wide(&product->key);
 }
 
@@ -264,7 +265,7 @@ uint64_t products_touch_needs(const struct products *p) {
     uint64_t most = 0;
     for (uint64_t i = 0; i < p->keys.capacity; i++) {
         const struct product *product = keys_at(&p->keys, i);
-        if (untouched(product) && product_touch_bytes(&product->key) > most)
+        if (cublaslt_untouched(product) && product_touch_bytes(&product->key) > most)
             most = product_touch_bytes(&product->key);
     }
     return most;
@@ -274,8 +275,8 @@ enum status products_touch(struct products *p, void *scratch, uint64_t scratch_b
                            struct error *e) {
     for (uint64_t i = 0; i < p->keys.capacity; i++) {
         struct product *product = keys_at(&p->keys, i);
-        if (!untouched(product) || product_touch_bytes(&product->key) > scratch_bytes) continue;
-        if (touch(p, product, scratch, stream, e)) return e->code;
+        if (!cublaslt_untouched(product) || product_touch_bytes(&product->key) > scratch_bytes) continue;
+        if (cublaslt_touch(p, product, scratch, stream, e)) return e->code;
     }
     return OK;
 }

@@ -1,12 +1,12 @@
 /* The CUDA device: see cuda.h. Here is what device.h asks for; what is behind it is elsewhere: the streams'
- * order in order.c, memory in pages.c, operators in a file each, and which GPUs there are in gpus.c.
+ * order in streams.c, memory in pages.c, operators in a file each, and which GPUs there are in gpus.c.
  *
  * Which GPU CUDA calls go to is a thread's own matter, and readers and whoever pins memory call from theirs:
  * everything that calls CUDA enters first. Of a lost GPU nothing is asked any more. */
 #include "kernels/cuda/convolutions.h"
 #include "kernels/cuda/gpus.h"
 #include "kernels/cuda/operators.h"
-#include "kernels/cuda/order.h"
+#include "kernels/cuda/streams.h"
 #include "kernels/cuda/own.h"
 #include "kernels/cuda/pages.h"
 #include "kernels/cuda/products.h"
@@ -17,7 +17,7 @@
 struct gpu {
     struct cuda cuda; /* first */
     struct failures failures;
-    struct order *order;
+    struct streams *streams;
     struct pages *pages;
     bool kernels_loaded;
 };
@@ -27,14 +27,14 @@ static struct gpu *gpu_of(struct device *device) {
 }
 
 /* Whether CUDA may be called; if so, this thread's GPU is the device's. */
-static bool enter(struct gpu *g) {
+static bool cuda_enter(struct gpu *g) {
     return !failures_lost(&g->failures) &&
            failures_note(&g->failures, cudaSetDevice(g->cuda.ordinal), "choosing the GPU");
 }
 
 /* The same, and nothing has failed that nobody knows of yet. */
 static enum status enter_sound(struct gpu *g, struct error *e) {
-    enter(g);
+    cuda_enter(g);
     return failures_take(&g->failures, e);
 }
 
@@ -44,7 +44,7 @@ static const struct cuda_operator *const operators[N_OP_KINDS] = {
     [OP_LINEAR] = &cuda_linear,
     [OP_LINEAR_FEW] = &cuda_linear_few,
     [OP_ATTENTION] = &cuda_attention,
-    [OP_DISTANCE_BIAS] = &cuda_distance_bias,
+    [OP_RELATIVE_BIAS] = &cuda_relative_bias,
     [OP_RMS_NORM] = &cuda_rms_norm,
     [OP_LAYER_NORM] = &cuda_layer_norm,
     [OP_GROUP_STATISTICS] = &cuda_group_statistics,
@@ -53,8 +53,8 @@ static const struct cuda_operator *const operators[N_OP_KINDS] = {
     [OP_ROPE] = &cuda_rope,
     [OP_GLU] = &cuda_glu,
     [OP_ADD] = &cuda_add,
-    [OP_WIDEN] = &cuda_widen,
-    [OP_REPEAT_ROW] = &cuda_repeat_row,
+    [OP_COPY] = &cuda_copy,
+    [OP_BROADCAST_ROW] = &cuda_broadcast_row,
     [OP_PATCHIFY] = &cuda_patchify,
     [OP_UNPATCHIFY] = &cuda_unpatchify,
     [OP_TIMESTEP] = &cuda_timestep,
@@ -64,7 +64,7 @@ static const struct cuda_operator *const operators[N_OP_KINDS] = {
 };
 
 /* An operator has failed, whose error does not say whether the GPU is lost: a lost one fails every call. */
-static enum status look_after(struct gpu *g, enum status status) {
+static enum status note_lost(struct gpu *g, enum status status) {
     cudaError_t code = status == OK ? cudaSuccess : cudaStreamQuery(g->cuda.compute);
     struct error known = {0};
     if (code == cudaErrorNotReady) code = cudaSuccess;
@@ -77,38 +77,38 @@ static enum status cuda_prepare(struct device *device, const struct op *op, stru
     struct gpu *g = gpu_of(device);
     const struct cuda_operator *functions = operators[op->kind];
     if (enter_sound(g, e) != OK || !functions->prepare) return e->code;
-    return look_after(g, functions->prepare(&g->cuda, op, e));
+    return note_lost(g, functions->prepare(&g->cuda, op, e));
 }
 
 static enum status cuda_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
     struct gpu *g = gpu_of(device);
     if (enter_sound(g, e) != OK) return e->code;
-    order_runs(g->order);
-    return look_after(g, operators[op->kind]->run(&g->cuda, op, workspace, e));
+    streams_runs(g->streams);
+    return note_lost(g, operators[op->kind]->run(&g->cuda, op, workspace, e));
 }
 
 /* ---- memory ---- */
 
 static void *cuda_reserve(struct device *device, size_t bytes) {
     struct gpu *g = gpu_of(device);
-    return enter(g) ? pages_reserve(g->pages, bytes) : NULL;
+    return cuda_enter(g) ? pages_reserve(g->pages, bytes) : NULL;
 }
 
 static int cuda_commit(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
-    return enter(g) ? pages_commit(g->pages, memory, bytes) : -EIO;
+    return cuda_enter(g) ? pages_commit(g->pages, memory, bytes) : -EIO;
 }
 
 static void cuda_decommit(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
-    if (enter(g)) pages_decommit(g->pages, memory, bytes);
+    if (cuda_enter(g)) pages_decommit(g->pages, memory, bytes);
 }
 
 /* A lost GPU's goes when the device does. */
 static void cuda_unreserve(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
     (void)bytes;
-    if (enter(g)) pages_unreserve(g->pages, memory);
+    if (cuda_enter(g)) pages_unreserve(g->pages, memory);
 }
 
 static uint64_t cuda_used(struct device *device) {
@@ -118,7 +118,7 @@ static uint64_t cuda_used(struct device *device) {
 static uint64_t cuda_available(struct device *device) {
     struct gpu *g = gpu_of(device);
     size_t free_bytes = 0, all = 0;
-    if (enter(g)) failures_note(&g->failures, cudaMemGetInfo(&free_bytes, &all), "free memory");
+    if (cuda_enter(g)) failures_note(&g->failures, cudaMemGetInfo(&free_bytes, &all), "free memory");
     /* A context is counted larger than it may be. */
     uint64_t available = cuda_used(device) + free_bytes;
     return available < device->memory_bytes ? available : device->memory_bytes;
@@ -147,8 +147,8 @@ static enum status touch_libraries(struct gpu *g, void *scratch, uint64_t bytes,
     enum status status = products_touch(cuda->products, scratch, bytes, cuda->compute, e);
     if (status == OK && cuda->convolutions)
         status = convolutions_touch(cuda->convolutions, scratch, bytes, cuda->compute, e);
-    look_after(g, status);
-    return order_wait(g->order, &stalled, e);
+    note_lost(g, status);
+    return streams_wait(g->streams, &stalled, e);
 }
 
 /* Of the pages that are not in use: mapping them takes time. */
@@ -172,7 +172,7 @@ static enum status load(struct gpu *g, struct error *e) {
     } else {
         touch_libraries(g, scratch, bytes, e);
     }
-    if (scratch && enter(g)) pages_unreserve(g->pages, scratch);
+    if (scratch && cuda_enter(g)) pages_unreserve(g->pages, scratch);
     return e->code;
 }
 
@@ -196,7 +196,7 @@ static enum status cuda_provide(struct device *device, uint64_t bytes, struct er
 static void *cuda_take_shared(struct device *device, size_t bytes) {
     struct gpu *g = gpu_of(device);
     void *memory = NULL;
-    if (!enter(g)) return NULL;
+    if (!cuda_enter(g)) return NULL;
     cudaError_t code = cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable);
     if (code == cudaErrorMemoryAllocation)
         (void)cudaGetLastError(); /* the caller says so */
@@ -208,7 +208,7 @@ static void *cuda_take_shared(struct device *device, size_t bytes) {
 static void cuda_give_shared(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
     (void)bytes;
-    if (memory && enter(g)) failures_note(&g->failures, cudaFreeHost(memory), "giving host memory back");
+    if (memory && cuda_enter(g)) failures_note(&g->failures, cudaFreeHost(memory), "giving host memory back");
 }
 
 static int refused_pin(cudaError_t code) {
@@ -228,7 +228,7 @@ static int refused_pin(cudaError_t code) {
 static int cuda_pin(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
     struct error known = {0};
-    if (!enter(g)) return -EIO;
+    if (!cuda_enter(g)) return -EIO;
     cudaError_t code = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
     return failures_check(&g->failures, code, "pinning", &known) == OK ? 0 : refused_pin(code);
 }
@@ -236,41 +236,42 @@ static int cuda_pin(struct device *device, void *memory, size_t bytes) {
 static void cuda_unpin(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
     (void)bytes;
-    if (enter(g)) failures_note(&g->failures, cudaHostUnregister(memory), "unpinning");
+    if (cuda_enter(g)) failures_note(&g->failures, cudaHostUnregister(memory), "unpinning");
 }
 
-/* ---- order ---- */
+/* ---- the queues ---- */
 
-static uint64_t cuda_mark(struct device *device) {
+static uint64_t cuda_record_event(struct device *device) {
     struct gpu *g = gpu_of(device);
-    return enter(g) ? order_mark(g->order) : 0;
+    return cuda_enter(g) ? streams_record_event(g->streams) : 0;
 }
 
-static uint64_t cuda_copy(struct device *device, void *to, const void *from, size_t bytes, uint64_t mark) {
+static uint64_t cuda_copy_in(struct device *device, void *to, const void *from, size_t bytes,
+                             uint64_t event) {
     struct gpu *g = gpu_of(device);
-    return enter(g) ? order_copy(g->order, to, from, bytes, mark) : 0;
+    return cuda_enter(g) ? streams_copy(g->streams, to, from, bytes, event) : 0;
 }
 
 /* How long operators wait is known when they have: wait() says so. */
-static double cuda_await_copy(struct device *device, uint64_t ticket) {
+static double cuda_await_copy(struct device *device, uint64_t fence) {
     struct gpu *g = gpu_of(device);
-    if (enter(g)) order_await(g->order, ticket);
+    if (cuda_enter(g)) streams_await(g->streams, fence);
     return 0;
 }
 
-static void cuda_wait_copy(struct device *device, uint64_t ticket) {
+static void cuda_wait_copy(struct device *device, uint64_t fence) {
     struct gpu *g = gpu_of(device);
-    if (enter(g)) order_wait_copy(g->order, ticket);
+    if (cuda_enter(g)) streams_wait_copy(g->streams, fence);
 }
 
 static void cuda_finish(struct device *device) {
     struct gpu *g = gpu_of(device);
-    if (enter(g)) order_finish(g->order);
+    if (cuda_enter(g)) streams_finish(g->streams);
 }
 
 static enum status cuda_wait(struct device *device, double *stalled, struct error *e) {
     struct gpu *g = gpu_of(device);
-    return enter(g) ? order_wait(g->order, stalled, e) : failures_take(&g->failures, e);
+    return cuda_enter(g) ? streams_wait(g->streams, stalled, e) : failures_take(&g->failures, e);
 }
 
 static const struct device_memory cuda_memory = {
@@ -278,8 +279,8 @@ static const struct device_memory cuda_memory = {
     .commit = cuda_commit,
     .decommit = cuda_decommit,
     .unreserve = cuda_unreserve,
-    .mark = cuda_mark,
-    .copy = cuda_copy,
+    .record_event = cuda_record_event,
+    .copy = cuda_copy_in,
     .await_copy = cuda_await_copy,
     .wait_copy = cuda_wait_copy,
     .finish = cuda_finish,
@@ -299,13 +300,13 @@ static const struct device_memory cuda_memory = {
 static void cuda_destroy(struct device *device) {
     struct gpu *g = gpu_of(device);
     struct cuda *cuda = &g->cuda;
-    if (g->order && enter(g)) order_finish(g->order);
+    if (g->streams && cuda_enter(g)) streams_finish(g->streams);
     convolutions_close(cuda->convolutions);
     products_close(cuda->products);
     pages_close(g->pages);
-    order_close(g->order);
-    if (enter(g) && cuda->copies) (void)cudaStreamDestroy(cuda->copies);
-    if (enter(g) && cuda->compute) (void)cudaStreamDestroy(cuda->compute);
+    streams_close(g->streams);
+    if (cuda_enter(g) && cuda->copies) (void)cudaStreamDestroy(cuda->copies);
+    if (cuda_enter(g) && cuda->compute) (void)cudaStreamDestroy(cuda->compute);
     failures_destroy(&g->failures);
     cuda->sys->release(cuda->sys, g);
 }
@@ -326,8 +327,8 @@ static enum status open_all(struct gpu *g, struct error *e) {
     cudaError_t code = cudaStreamCreateWithFlags(&cuda->compute, cudaStreamNonBlocking);
     if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking);
     if (failures_check(&g->failures, code, "streams", e) != OK) return e->code;
-    g->order = order_open(cuda->sys, cuda->compute, cuda->copies, &g->failures, e);
-    if (g->order) g->pages = pages_open(cuda->sys, cuda->ordinal, &g->failures, e);
+    g->streams = streams_open(cuda->sys, cuda->compute, cuda->copies, &g->failures, e);
+    if (g->streams) g->pages = pages_open(cuda->sys, cuda->ordinal, &g->failures, e);
     return g->pages ? open_libraries(cuda, e) : e->code;
 }
 

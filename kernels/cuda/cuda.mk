@@ -7,7 +7,7 @@ CUDA_ARCHS_ALL := 80 86 89 90 100 120
 CUDA_ARCHS ?= 80
 
 CUDA_PLANS := costs planned
-CUDA_HOST := bus cuda failures gpus order pages
+CUDA_HOST := bus cuda failures gpus pages streams
 CUDA_KERNELS := $(patsubst kernels/cuda/%.cu,%,$(sort $(wildcard kernels/cuda/*.cu)))
 
 NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))

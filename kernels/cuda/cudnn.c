@@ -67,8 +67,8 @@ struct convolutions {
     struct keys keys;
 };
 
-static enum status failed(const struct convolutions *c, const struct convolution_key *key, const char *what,
-                          cudnnStatus_t s, struct error *e) {
+static enum status cudnn_failed(const struct convolutions *c, const struct convolution_key *key,
+                                const char *what, cudnnStatus_t s, struct error *e) {
     bool memory = s == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
                   s == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
     error_set(e, memory ? MEMORY : DEVICE, "cuDNN %s failed", what);
@@ -95,7 +95,7 @@ struct convolutions *convolutions_open(struct sys *sys, struct error *e) {
     if (c->library) {
         cudnnStatus_t s = c->api.cudnnCreate(&c->handle);
         if (!s) return c;
-        failed(c, NULL, "start", s, e);
+        cudnn_failed(c, NULL, "start", s, e);
         c->handle = NULL;
     }
     convolutions_close(c);
@@ -139,7 +139,7 @@ static cudnnStatus_t picture_create(const struct api *api, int rows, int columns
 }
 
 /* Whatever the format, sizes are given in the order N C H W. Cross-correlation: kernels are not flipped. */
-static cudnnStatus_t describe(const struct api *api, struct convolution *c) {
+static cudnnStatus_t cudnn_describe(const struct api *api, struct convolution *c) {
     const struct convolution_key *key = &c->key;
     int k = key->side;
     cudnnStatus_t s = picture_create(api, convolution_reach(key, key->rows),
@@ -157,7 +157,7 @@ static cudnnStatus_t describe(const struct api *api, struct convolution *c) {
 }
 
 /* The first algorithm from this one on that will do. */
-static cudnnStatus_t choose(const struct convolutions *c, struct convolution *convolution, int first) {
+static cudnnStatus_t cudnn_choose(const struct convolutions *c, struct convolution *convolution, int first) {
     cudnnStatus_t s = CUDNN_STATUS_NOT_SUPPORTED;
     for (int i = first; i < ALGORITHMS; i++) {
         convolution->algorithm = i;
@@ -172,10 +172,10 @@ static cudnnStatus_t choose(const struct convolutions *c, struct convolution *co
 enum status convolutions_prepare(struct convolutions *c, const struct convolution_key *key, struct error *e) {
     if (keys_find(&c->keys, key)) return OK;
     struct convolution convolution = {.key = *key};
-    cudnnStatus_t s = describe(&c->api, &convolution);
-    if (!s) s = choose(c, &convolution, 0);
+    cudnnStatus_t s = cudnn_describe(&c->api, &convolution);
+    if (!s) s = cudnn_choose(c, &convolution, 0);
     if (s)
-        failed(c, key, "choice of an algorithm", s, e);
+        cudnn_failed(c, key, "choice of an algorithm", s, e);
     else if (keys_add(&c->keys, &convolution))
         return OK;
     else
@@ -200,13 +200,14 @@ static bool not_supported(cudnnStatus_t s) {
     return CUDNN_STATUS_CATEGORY(s) == CUDNN_STATUS_NOT_SUPPORTED;
 }
 
-static enum status run(const struct convolutions *c, struct convolution *convolution,
-                       const struct convolution_operands *operands, cudaStream_t stream, struct error *e) {
+static enum status cudnn_run(const struct convolutions *c, struct convolution *convolution,
+                             const struct convolution_operands *operands, cudaStream_t stream,
+                             struct error *e) {
     cudnnStatus_t s = c->api.cudnnSetStream(c->handle, stream);
     if (!s) s = forward(c, convolution, operands);
-    while (not_supported(s) && !choose(c, convolution, convolution->algorithm + 1))
+    while (not_supported(s) && !cudnn_choose(c, convolution, convolution->algorithm + 1))
         s = forward(c, convolution, operands);
-    if (s) return failed(c, &convolution->key, "convolution", s, e);
+    if (s) return cudnn_failed(c, &convolution->key, "convolution", s, e);
     convolution->touched = 1;
     return OK;
 }
@@ -215,21 +216,21 @@ enum status convolutions_run(struct convolutions *c, const struct convolution_ke
                              const struct convolution_operands *operands, cudaStream_t stream,
                              struct error *e) {
     struct convolution *convolution = keys_find(&c->keys, key);
-    if (convolution) return run(c, convolution, operands, stream, e);
+    if (convolution) return cudnn_run(c, convolution, operands, stream, e);
     error_set(e, INTERNAL, "a convolution was not prepared");
     return error_found(e, "%d x %d pixels, %d to %d channels, kernel %d, stride %d", key->rows, key->columns,
                        key->in, key->out, key->side, key->stride);
 }
 
-static enum status touch(const struct convolutions *c, struct convolution *convolution, char *scratch,
-                         cudaStream_t stream, struct error *e) {
+static enum status cudnn_touch(const struct convolutions *c, struct convolution *convolution, char *scratch,
+                               cudaStream_t stream, struct error *e) {
     float *garbage = (float *)(scratch + CONVOLUTIONS_WORKSPACE);
     struct convolution_operands operands = {
         .in = garbage, .weights = garbage, .out = garbage, .workspace = scratch};
-    return run(c, convolution, &operands, stream, e);
+    return cudnn_run(c, convolution, &operands, stream, e);
 }
 
-static bool untouched(const struct convolution *convolution) {
+static bool cudnn_untouched(const struct convolution *convolution) {
     return convolution && !convolution->touched;
 }
 
@@ -237,7 +238,7 @@ uint64_t convolutions_touch_needs(const struct convolutions *c) {
     uint64_t most = 0;
     for (uint64_t i = 0; i < c->keys.capacity; i++) {
         const struct convolution *convolution = keys_at(&c->keys, i);
-        if (untouched(convolution) && convolution_touch_bytes(&convolution->key) > most)
+        if (cudnn_untouched(convolution) && convolution_touch_bytes(&convolution->key) > most)
             most = convolution_touch_bytes(&convolution->key);
     }
     return most;
@@ -247,8 +248,9 @@ enum status convolutions_touch(struct convolutions *c, void *scratch, uint64_t s
                                cudaStream_t stream, struct error *e) {
     for (uint64_t i = 0; i < c->keys.capacity; i++) {
         struct convolution *convolution = keys_at(&c->keys, i);
-        if (!untouched(convolution) || convolution_touch_bytes(&convolution->key) > scratch_bytes) continue;
-        if (touch(c, convolution, scratch, stream, e)) return e->code;
+        if (!cudnn_untouched(convolution) || convolution_touch_bytes(&convolution->key) > scratch_bytes)
+            continue;
+        if (cudnn_touch(c, convolution, scratch, stream, e)) return e->code;
     }
     return OK;
 }

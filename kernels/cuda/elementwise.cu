@@ -1,4 +1,4 @@
-/* Operators that go through rows once: glu, add, widen, repeat_row. None needs a workspace. */
+/* Operators that go through rows once: glu, add, copy, broadcast_row. None needs a workspace. */
 #include "kernels/cuda/rows.cuh"
 
 /* out = act(a) b.
@@ -43,7 +43,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
                    add_four(rows_load_f32(a, row, i, columns), rows_load_of<PLAIN>(b, row, i, columns)));
 }
 
-static enum status add_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+static enum status cuda_add_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     int64_t rows = tensor_rows(&op->out), columns = tensor_columns(&op->out);
     const struct tensor *b = &op->in[1];
@@ -60,7 +60,7 @@ static enum status add_run(struct cuda *cuda, const struct op *op, char *workspa
 
 static const void *const add_kernels[] = {KERNEL(add_rows<true>), KERNEL(add_rows<false>), NULL};
 
-const struct cuda_operator cuda_add = {NULL, add_run, add_kernels};
+const struct cuda_operator cuda_add = {NULL, cuda_add_run, add_kernels};
 
 /* out = in, from any type of weights to f32; a step of 0 repeats one row.
  *
@@ -68,35 +68,36 @@ const struct cuda_operator cuda_add = {NULL, add_run, add_kernels};
  * read. Roof: memory; share of the roof: not measured yet. */
 template <bool PLAIN>
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
-    widen_rows(struct rows out, struct rows in, int64_t rows, int64_t columns) {
+    copy_rows(struct rows out, struct rows in, int64_t rows, int64_t columns) {
     int64_t i = 4 * first_quad();
     if (i >= columns) return;
     for (int64_t row = first_row(); row < rows; row += next_row())
         rows_store(out, row, i, columns, rows_load_of<PLAIN>(in, row, i, columns));
 }
 
-static enum status widen_from(struct cuda *cuda, const struct op *op, struct rows in, struct error *e) {
+static enum status copy_from(struct cuda *cuda, const struct op *op, struct rows in, struct error *e) {
     int64_t rows = tensor_rows(&op->out), columns = tensor_columns(&op->out);
     struct rows_grid g = rows_grid_of(rows, (columns + 3) / 4);
     if (weight_is_plain(&op->in[0]))
-        LAUNCH(widen_rows<true>, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), in, rows, columns);
+        LAUNCH(copy_rows<true>, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), in, rows, columns);
     else
-        LAUNCH(widen_rows<false>, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), in, rows, columns);
+        LAUNCH(copy_rows<false>, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), in, rows, columns);
     return cuda_launched(op, e);
 }
 
-static enum status widen_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+static enum status cuda_copy_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
-    return widen_from(cuda, op, rows_of(&op->in[0]), e);
+    return copy_from(cuda, op, rows_of(&op->in[0]), e);
 }
 
-static const void *const widen_kernels[] = {KERNEL(widen_rows<true>), KERNEL(widen_rows<false>), NULL};
+static const void *const copy_kernels[] = {KERNEL(copy_rows<true>), KERNEL(copy_rows<false>), NULL};
 
-const struct cuda_operator cuda_widen = {NULL, widen_run, widen_kernels};
+const struct cuda_operator cuda_copy = {NULL, cuda_copy_run, copy_kernels};
 
-static enum status repeat_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+static enum status cuda_broadcast_run(struct cuda *cuda, const struct op *op, char *workspace,
+                                      struct error *e) {
     (void)workspace;
-    return widen_from(cuda, op, rows_vector(&op->in[0]), e);
+    return copy_from(cuda, op, rows_vector(&op->in[0]), e);
 }
 
-const struct cuda_operator cuda_repeat_row = {NULL, repeat_run};
+const struct cuda_operator cuda_broadcast_row = {NULL, cuda_broadcast_run};

@@ -39,7 +39,7 @@ static enum status explain(cudaError_t code, struct error *e) {
 }
 
 /* 0 with the reason in e. */
-static int count(struct error *e) {
+static int gpus_count(struct error *e) {
     int n = 0;
     cudaError_t code = cudaGetDeviceCount(&n);
     if (code == cudaSuccess && n > 0) return n;
@@ -48,7 +48,7 @@ static int count(struct error *e) {
 }
 
 static enum status check_ordinal(int ordinal, struct error *e) {
-    int n = count(e);
+    int n = gpus_count(e);
     if (!n || (ordinal >= 0 && ordinal < n)) return e->code;
     error_set(e, USAGE, "there is no GPU cuda:%d", ordinal);
     error_found(e, "%d GPU%s", n, n > 1 ? "s" : "");
@@ -77,7 +77,7 @@ static enum status read_properties(int ordinal, struct properties *to, struct er
 }
 
 /* Makes the context, too: it comes with the first call that needs one. */
-static enum status choose(int ordinal, size_t *free_bytes, struct error *e) {
+static enum status gpus_enter(int ordinal, size_t *free_bytes, struct error *e) {
     size_t all = 0;
     if (cuda_check(cudaSetDevice(ordinal), "its context", e) != OK) return e->code;
     return cuda_check(cudaMemGetInfo(free_bytes, &all), "its context", e);
@@ -104,7 +104,7 @@ enum status gpus_choose(int ordinal, uint64_t *bytes, struct error *e) {
     size_t free_bytes = 0;
     if (examine(ordinal, &info, e) != OK) return e->code;
     *bytes = info.bytes;
-    return choose(ordinal, &free_bytes, e);
+    return gpus_enter(ordinal, &free_bytes, e);
 }
 
 bool cuda_usable(int ordinal) {
@@ -115,7 +115,7 @@ bool cuda_usable(int ordinal) {
 
 int cuda_count(char *why, size_t why_bytes) {
     struct error e = {0};
-    int n = count(&e);
+    int n = gpus_count(&e);
     if (!n) error_line(&e, why, (int)why_bytes);
     return n;
 }
@@ -144,7 +144,7 @@ static void name_libraries(char *out, size_t bytes) {
 enum status cuda_describe(int ordinal, struct cuda_info *info, struct error *e) {
     size_t free_bytes = 0;
     *info = (struct cuda_info){0};
-    if (examine(ordinal, info, e) != OK || choose(ordinal, &free_bytes, e) != OK) return e->code;
+    if (examine(ordinal, info, e) != OK || gpus_enter(ordinal, &free_bytes, e) != OK) return e->code;
     info->free_bytes = free_bytes;
     name_libraries(info->library, sizeof info->library);
     return OK;

@@ -23,7 +23,7 @@ struct piece {
     double *to; /* [n_groups, 2] */
 };
 
-__device__ static inline struct piece piece_of(const struct statistics_call &s) {
+__device__ static inline struct piece cuda_piece_of(const struct statistics_call &s) {
     int64_t number = blockIdx.x, tile = number % s.l.tiles;
     int64_t piece = number / s.l.tiles % s.l.pieces, row = number / s.l.tiles / s.l.pieces;
     int64_t left = s.columns - piece * s.l.piece, first_group = tile * s.l.tile;
@@ -94,7 +94,7 @@ static __global__ void __launch_bounds__(STATISTICS_THREADS, 1) sum_piece(struct
     SMEM_ARRAY(double, sums, STATISTICS_THREADS);
     SMEM_ARRAY(double, squares, STATISTICS_THREADS);
     SMEM_ARRAY(float, means, STATISTICS_THREADS);
-    struct piece p = piece_of(s);
+    struct piece p = cuda_piece_of(s);
     int32_t t = (int32_t)threadIdx.x, group = t % s.l.lanes / s.l.group;
     double n = (double)(p.end - p.first) * s.l.group * WIDTH;
     sums[t] = sum_about<WIDTH>(s, p, 0).sum;
@@ -154,7 +154,8 @@ static __global__ void __launch_bounds__(ROWS_AT_ONCE, 1) finish_statistics(stru
     f.out[2 * group + 1] = (float)(1 / sqrt((variance > 0 ? variance : 0) + (double)f.eps));
 }
 
-static enum status statistics_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+static enum status cuda_statistics_run(struct cuda *cuda, const struct op *op, char *workspace,
+                                       struct error *e) {
     struct statistics_layout l = cuda_statistics_layout(op);
     const struct tensor *in = &op->in[0];
     double *sums = reinterpret_cast<double *>(workspace + l.sums);
@@ -180,7 +181,7 @@ static enum status statistics_run(struct cuda *cuda, const struct op *op, char *
 static const void *const statistics_kernels[] = {KERNEL(sum_piece<1>), KERNEL(sum_piece<4>),
                                                  KERNEL(finish_statistics), NULL};
 
-const struct cuda_operator cuda_group_statistics = {NULL, statistics_run, statistics_kernels};
+const struct cuda_operator cuda_group_statistics = {NULL, cuda_statistics_run, statistics_kernels};
 
 /* out = (in - mean) factor + bias, the three being channels of norm; out may be in.
  *
@@ -199,7 +200,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     }
 }
 
-static enum status group_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+static enum status cuda_group_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     int32_t channels = tensor_columns(&op->in[0]);
     int64_t rows = tensor_rows(&op->in[0]);
     float *norm = reinterpret_cast<float *>(workspace);
@@ -213,4 +214,4 @@ static enum status group_run(struct cuda *cuda, const struct op *op, char *works
 /* channel_norm is one of cast.cu's, which linear names. */
 static const void *const group_kernels[] = {KERNEL(norm_channels), NULL};
 
-const struct cuda_operator cuda_group_norm = {NULL, group_run, group_kernels};
+const struct cuda_operator cuda_group_norm = {NULL, cuda_group_run, group_kernels};

@@ -20,7 +20,8 @@ static bool sixteen(const void *address) {
 }
 
 /* The product of a panel of these columns, as if out and residual began at multiples of 16. */
-static struct product_key key_of(const struct op *op, const struct linear_layout *l, int32_t columns) {
+static struct product_key cuda_linear_key_of(const struct op *op, const struct linear_layout *l,
+                                             int32_t columns) {
     struct product_key key = {0};
     int64_t element = sizeof(float);
     key.m = op->in[0].dim[0];
@@ -37,20 +38,20 @@ static struct product_key key_of(const struct op *op, const struct linear_layout
 /* Also the twin of a wide product that is not, where addresses are not known yet. */
 static enum status prepare_panel(struct cuda *cuda, const struct op *op, int32_t columns, struct error *e) {
     struct linear_layout l = cuda_linear_layout(op);
-    struct product_key key = key_of(op, &l, columns);
+    struct product_key key = cuda_linear_key_of(op, &l, columns);
     if (!columns || products_prepare(cuda->products, &key, e)) return e->code;
     if (!key.wide || l.stages) return OK;
     key.wide = 0;
     return products_prepare(cuda->products, &key, e);
 }
 
-static enum status prepare(struct cuda *cuda, const struct op *op, struct error *e) {
+static enum status cuda_linear_prepare(struct cuda *cuda, const struct op *op, struct error *e) {
     int32_t panel = linear_panel(op);
     if (prepare_panel(cuda, op, panel, e)) return e->code;
     return prepare_panel(cuda, op, op->in[1].dim[0] % panel, e);
 }
 
-static const float *ready_bias(const struct cuda *cuda, const struct tensor *bias, float *to) {
+static const float *cuda_linear_ready_bias(const struct cuda *cuda, const struct tensor *bias, float *to) {
     if (!bias->rank) return NULL;
     if (bias->dtype == DTYPE_F32 && weight_is_plain(bias) && sixteen(bias->data))
         return static_cast<const float *>(bias->data);
@@ -91,7 +92,7 @@ static struct product_operands panel_of(const struct call *c, int32_t first, int
 
 static enum status run_panel(const struct call *c, int32_t first, struct error *e) {
     int32_t left = c->op->in[1].dim[0] - first, columns = left < c->l.panel ? left : c->l.panel;
-    struct product_key key = key_of(c->op, &c->l, columns);
+    struct product_key key = cuda_linear_key_of(c->op, &c->l, columns);
     key.wide = key.wide && c->wide;
     struct product_operands operands = panel_of(c, first, columns);
     if (products_run(c->cuda->products, &key, &operands, c->cuda->compute, e)) return e->code;
@@ -101,7 +102,7 @@ static enum status run_panel(const struct call *c, int32_t first, struct error *
     return OK;
 }
 
-static enum status run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+static enum status cuda_linear_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     struct call c = {cuda, op, cuda_linear_layout(op), NULL, workspace};
     if (!c.l.converts && !sixteen(op->in[1].data)) {
         error_set(e, INTERNAL, "operator linear: weight does not begin at a multiple of 16");
@@ -109,11 +110,12 @@ static enum status run(struct cuda *cuda, const struct op *op, char *workspace, 
     }
     const struct tensor *residual = &op->epilogue.residual;
     c.wide = c.l.stages || (sixteen(op->out.data) && (!residual->rank || sixteen(residual->data)));
-    c.bias = ready_bias(cuda, &op->epilogue.bias, reinterpret_cast<float *>(workspace + c.l.bias));
+    c.bias =
+        cuda_linear_ready_bias(cuda, &op->epilogue.bias, reinterpret_cast<float *>(workspace + c.l.bias));
     cuda_round_rows(workspace + c.l.in, &op->in[0], linear_depth(op), cuda->compute);
     for (int32_t first = 0; first < op->in[1].dim[0]; first += c.l.panel)
         if (run_panel(&c, first, e)) return e->code;
     return cuda_launched(op, e);
 }
 
-const struct cuda_operator cuda_linear = {prepare, run, cuda_cast_kernels};
+const struct cuda_operator cuda_linear = {cuda_linear_prepare, cuda_linear_run, cuda_cast_kernels};

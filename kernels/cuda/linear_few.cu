@@ -52,7 +52,7 @@ __device__ static inline void load_eight(float *to, const struct rows &weight, i
     uint32_t pair[4] = {v.x, v.y, v.z, v.w};
     for (int j = 0; j < FEW_VALUES; j++) {
         uint16_t half = (uint16_t)(pair[j / 2] >> 16 * (j % 2));
-        to[j] = weight.dtype == DTYPE_BF16 ? bf16_f32(half) : f16_f32(half);
+        to[j] = weight.dtype == DTYPE_BF16 ? cuda_bf16_f32(half) : f16_f32(half);
     }
 }
 
@@ -142,7 +142,7 @@ static void few_launch_plain(const struct few_call &call, cudaStream_t stream) {
         few_launch<8, true>(call, stream);
 }
 
-static enum status few_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+static enum status cuda_few_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     struct few_layout l = cuda_few_layout(op);
     const struct tensor *in = &op->in[0], *weight = &op->in[1];
     float *rows = reinterpret_cast<float *>(workspace + l.in);
@@ -173,4 +173,4 @@ static const void *const kernels[] = {KERNEL(few_rows),
                                       KERNEL(few_columns<4, false>),
                                       NULL};
 
-const struct cuda_operator cuda_linear_few = {NULL, few_run, kernels};
+const struct cuda_operator cuda_linear_few = {NULL, cuda_few_run, kernels};

@@ -99,8 +99,8 @@ static struct rows rows_of_runs(const struct tensor *t, const struct runs *runs)
  * Grid: rows_grid_of one row; no shared memory; 39 registers. Bytes: 8 a channel and what is read. A launch
  * takes longer than its bytes. tanhf is CUDA's own: at most 2 ulp. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
-    rms_vectors(struct rows to_factor, struct rows to_gate, struct rows weight, struct rows scale,
-                struct rows gate, int32_t c) {
+    cuda_rms_vectors(struct rows to_factor, struct rows to_gate, struct rows weight, struct rows scale,
+                     struct rows gate, int32_t c) {
     int64_t i = 4 * first_quad();
     if (i >= c || first_row() > 0) return;
     float4 factor = rows_load(weight, 0, i, c);
@@ -155,11 +155,11 @@ static void rms_prepare_vectors(struct cuda *cuda, const struct op *op, const st
     call->factor = rows_at(workspace + l->factor, 0, DTYPE_F32);
     if (gate.data) call->gate = rows_at(workspace + l->gate, 0, DTYPE_F32);
     struct rows_grid g = rows_grid_of(1, ((int64_t)c + 3) / 4);
-    LAUNCH(rms_vectors, g.grid, g.block, 0, cuda->compute, call->factor, call->gate, weight,
+    LAUNCH(cuda_rms_vectors, g.grid, g.block, 0, cuda->compute, call->factor, call->gate, weight,
            rows_vector(&op->modulation.scale), gate, c);
 }
 
-static enum status rms_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+static enum status cuda_rms_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     struct rms_layout l = cuda_rms_layout(op);
     struct norm_team team = norm_team_of(op->in[1].dim[0]);
     struct rms_call call = {};
@@ -179,10 +179,10 @@ static enum status rms_run(struct cuda *cuda, const struct op *op, char *workspa
     return cuda_launched(op, e);
 }
 
-static const void *const rms_kernels[] = {KERNEL(rms_vectors), KERNEL(rms_runs<0>), KERNEL(rms_runs<1>),
+static const void *const rms_kernels[] = {KERNEL(cuda_rms_vectors), KERNEL(rms_runs<0>), KERNEL(rms_runs<1>),
                                           KERNEL(rms_runs<4>), NULL};
 
-const struct cuda_operator cuda_rms_norm = {NULL, rms_run, rms_kernels};
+const struct cuda_operator cuda_rms_norm = {NULL, cuda_rms_run, rms_kernels};
 
 /* --- layer_norm --- */
 
@@ -250,7 +250,7 @@ static struct rows layer_vector(const struct cuda *cuda, const struct op *op, in
     return rows_floats(to, 0);
 }
 
-static enum status layer_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+static enum status cuda_layer_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     int32_t c = tensor_columns(&op->in[0]);
     struct norm_team team = norm_team_of(c);
     struct layer_call call = {};
@@ -275,4 +275,4 @@ static enum status layer_run(struct cuda *cuda, const struct op *op, char *works
 static const void *const layer_kernels[] = {KERNEL(layer_runs<0>), KERNEL(layer_runs<1>),
                                             KERNEL(layer_runs<4>), NULL};
 
-const struct cuda_operator cuda_layer_norm = {NULL, layer_run, layer_kernels};
+const struct cuda_operator cuda_layer_norm = {NULL, cuda_layer_run, layer_kernels};

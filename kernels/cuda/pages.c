@@ -56,7 +56,7 @@ struct range {
 };
 
 /* The driver's numbers are the runtime's. */
-static cudaError_t code_of(CUresult result) {
+static cudaError_t pages_code_of(CUresult result) {
     return (cudaError_t)result;
 }
 
@@ -86,7 +86,7 @@ static cudaError_t take_chunks(struct pages *p, uint64_t n) {
     if (!make_room(p, p->n_taken + n)) return cudaErrorMemoryAllocation;
     for (uint64_t i = 0; i < n; i++) {
         CUmemGenericAllocationHandle handle;
-        cudaError_t code = code_of(p->driver.create(&handle, p->chunk_bytes, &p->kind, 0));
+        cudaError_t code = pages_code_of(p->driver.create(&handle, p->chunk_bytes, &p->kind, 0));
         if (code != cudaSuccess) return code;
         p->idle[p->n_idle++] = handle;
         p->n_taken++;
@@ -98,7 +98,7 @@ static cudaError_t take_chunks(struct pages *p, uint64_t n) {
 static void give_chunks_back(struct pages *p, uint64_t taken) {
     cudaError_t code = cudaSuccess;
     for (; p->n_taken > taken && p->n_idle && code == cudaSuccess; p->n_taken--)
-        code = code_of(p->driver.release(p->idle[--p->n_idle]));
+        code = pages_code_of(p->driver.release(p->idle[--p->n_idle]));
     failures_note(p->failures, code, "giving memory back");
 }
 
@@ -139,7 +139,7 @@ static void unmap_unused(struct pages *p, const struct range *all) {
     for (uint64_t i = all->first; i < all->last && code == cudaSuccess; i++) {
         struct chunk *chunk = &all->in->chunk[i];
         if (!chunk->mapped || chunk->pages) continue;
-        code = code_of(p->driver.unmap(address_of(p, all->in, i), p->chunk_bytes));
+        code = pages_code_of(p->driver.unmap(address_of(p, all->in, i), p->chunk_bytes));
         if (code != cudaSuccess) break;
         p->idle[p->n_idle++] = chunk->handle;
         chunk->mapped = false;
@@ -153,13 +153,13 @@ static cudaError_t map_run(struct pages *p, const struct range *run) {
         struct chunk *chunk = &run->in->chunk[i];
         CUmemGenericAllocationHandle handle = p->idle[p->n_idle - 1];
         CUresult result = p->driver.map(address_of(p, run->in, i), p->chunk_bytes, 0, handle, 0);
-        if (result != CUDA_SUCCESS) return code_of(result);
+        if (result != CUDA_SUCCESS) return pages_code_of(result);
         *chunk = (struct chunk){.handle = handle, .mapped = true};
         p->n_idle--;
     }
     CUmemAccessDesc access = {.location = p->kind.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    return code_of(p->driver.set_access(address_of(p, run->in, run->first),
-                                        (run->last - run->first) * p->chunk_bytes, &access, 1));
+    return pages_code_of(p->driver.set_access(address_of(p, run->in, run->first),
+                                              (run->last - run->first) * p->chunk_bytes, &access, 1));
 }
 
 static cudaError_t map_unused(struct pages *p, const struct range *all) {
@@ -220,7 +220,7 @@ void *pages_reserve(struct pages *p, uint64_t bytes) {
     struct reservation *r = p->sys->alloc(p->sys, LINE_HOST, sizeof *r + n * sizeof *r->chunk);
     if (!r) return NULL;
     r->n_chunks = n;
-    cudaError_t code = code_of(p->driver.reserve(&r->base, n * p->chunk_bytes, 0, 0, 0));
+    cudaError_t code = pages_code_of(p->driver.reserve(&r->base, n * p->chunk_bytes, 0, 0, 0));
     if (code != cudaSuccess) {
         p->sys->release(p->sys, r);
         if (code != cudaErrorMemoryAllocation) failures_note(p->failures, code, "address space");
@@ -238,7 +238,7 @@ static void end_reservation(struct pages *p, struct reservation *r) {
     struct range all = {r, 0, r->n_chunks};
     for (uint64_t i = 0; i < r->n_chunks; i++) r->chunk[i].pages = 0;
     unmap_unused(p, &all);
-    failures_note(p->failures, code_of(p->driver.unreserve(r->base, r->n_chunks * p->chunk_bytes)),
+    failures_note(p->failures, pages_code_of(p->driver.unreserve(r->base, r->n_chunks * p->chunk_bytes)),
                   "giving address space back");
     p->sys->release(p->sys, r);
 }
@@ -330,7 +330,7 @@ static enum status find_all(struct pages *p, struct error *e) {
 static enum status choose_chunk(struct pages *p, struct error *e) {
     size_t granule = 0;
     CUresult result = p->driver.granularity(&granule, &p->kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-    if (failures_check(p->failures, code_of(result), "virtual memory", e) != OK) return e->code;
+    if (failures_check(p->failures, pages_code_of(result), "virtual memory", e) != OK) return e->code;
     p->chunk_bytes = align_up(PAGES_CHUNK_BYTES, granule);
     return OK;
 }

@@ -1,5 +1,5 @@
 /* The GPU's memory by CUDA's virtual memory management: address space and chunks of 2 MiB apart, so that what
- * has been taken before a run can serve one stage after another, and parts of it can be given up.
+ * has been taken before a run can serve one stage after another, and parts of it can be evicted.
  *
  * Users count in pages of 4,096 bytes, the GPU maps whole chunks: a chunk is mapped as long as one of its
  * pages is committed. Any thread may call any of these. */
@@ -11,7 +11,7 @@
 
 /* Chunks on top of what is asked for, since a reservation begins a chunk of its own and ends within one:
  * ring, scratch, workspace, the states of two stages and residents of six are eleven; one is what whole
- * chunks lack of the bytes; the rest is for blocks that are given up, between which a chunk can stay that
+ * chunks lack of the bytes; the rest is for blocks that are evicted, between which a chunk can stay that
  * both had a part of. */
 enum { PAGES_SPARE = 16, PAGES_CHUNK_BYTES = 2 << 20, PAGES_SPARE_BYTES = PAGES_SPARE * PAGES_CHUNK_BYTES };
 

@@ -11,7 +11,7 @@ struct patches {
 };
 
 /* Place i of a token is (py, px, c) or (c, py, px), the last fastest. */
-__device__ static inline float *patch_value(const struct patches &p, int64_t token, int32_t i) {
+__device__ static inline float *cuda_patch_value(const struct patches &p, int64_t token, int32_t i) {
     bool first = p.order == PATCH_CHANNELS_FIRST;
     int32_t c = first ? i / (p.side * p.side) : i % p.channels, pixel = first ? i : i / p.channels;
     int32_t px = pixel % p.side, py = pixel / p.side % p.side;
@@ -30,7 +30,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     if (i >= columns) return;
     for (int64_t token = first_row(); token < n; token += next_row()) {
         float *value = reinterpret_cast<float *>(tokens.data + token * tokens.step) + i;
-        float *place = patch_value(p, token, (int32_t)i);
+        float *place = cuda_patch_value(p, token, (int32_t)i);
         if (BACK)
             *place = *value * factor;
         else
@@ -54,21 +54,23 @@ static enum status move_run(struct cuda *cuda, const struct op *op, const struct
     return cuda_launched(op, e);
 }
 
-static enum status patchify_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+static enum status cuda_patchify_run(struct cuda *cuda, const struct op *op, char *workspace,
+                                     struct error *e) {
     (void)workspace;
     return move_run(cuda, op, &op->in[0], &op->out, e);
 }
 
 static const void *const patch_kernels[] = {KERNEL(move_patches<false>), KERNEL(move_patches<true>), NULL};
 
-const struct cuda_operator cuda_patchify = {NULL, patchify_run, patch_kernels};
+const struct cuda_operator cuda_patchify = {NULL, cuda_patchify_run, patch_kernels};
 
-static enum status unpatchify_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+static enum status cuda_unpatchify_run(struct cuda *cuda, const struct op *op, char *workspace,
+                                       struct error *e) {
     (void)workspace;
     return move_run(cuda, op, &op->out, &op->in[0], e);
 }
 
-const struct cuda_operator cuda_unpatchify = {NULL, unpatchify_run};
+const struct cuda_operator cuda_unpatchify = {NULL, cuda_unpatchify_run};
 
 /* One value of a pixel: in / scale + shift of its channel.
  *
@@ -87,7 +89,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     }
 }
 
-static enum status latent_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+static enum status cuda_latent_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     const int32_t *dim = op->out.dim;
     struct rows_grid g = rows_grid_of((int64_t)dim[0] * dim[1], dim[2]);
@@ -98,10 +100,10 @@ static enum status latent_run(struct cuda *cuda, const struct op *op, char *work
 
 static const void *const latent_kernels[] = {KERNEL(move_latent), NULL};
 
-const struct cuda_operator cuda_latent_to_image = {NULL, latent_run, latent_kernels};
+const struct cuda_operator cuda_latent_to_image = {NULL, cuda_latent_run, latent_kernels};
 
 /* NaN becomes 0; halves go to even. */
-__device__ static inline uint32_t rgb_value(float value) {
+__device__ static inline uint32_t cuda_rgb_value(float value) {
     float v = value / 2 + 0.5f;
     v = v > 0 ? v : 0;
     v = v < 1 ? v : 1;
@@ -118,7 +120,8 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     if (i >= columns) return;
     for (int64_t row = first_row(); row < rows; row += next_row()) {
         float4 v = rows_load_f32(in, row, i, columns);
-        uint32_t four = rgb_value(v.x) | rgb_value(v.y) << 8 | rgb_value(v.z) << 16 | rgb_value(v.w) << 24;
+        uint32_t four = cuda_rgb_value(v.x) | cuda_rgb_value(v.y) << 8 | cuda_rgb_value(v.z) << 16 |
+                        cuda_rgb_value(v.w) << 24;
         uint8_t *to = out + row * step + i;
         if (wide && i + 4 <= columns)
             *reinterpret_cast<uint32_t *>(to) = four;
@@ -129,7 +132,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
 }
 
 /* Pixels without gaps are one row. */
-static enum status rgb_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+static enum status cuda_rgb_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     bool one = tensor_packed(&op->out) && tensor_packed(&op->in[0]);
     int64_t rows = one ? 1 : tensor_rows(&op->out), columns = tensor_elements(&op->out) / rows;
@@ -144,4 +147,4 @@ static enum status rgb_run(struct cuda *cuda, const struct op *op, char *workspa
 
 static const void *const rgb_kernels[] = {KERNEL(rgb_rows), NULL};
 
-const struct cuda_operator cuda_image_to_rgb = {NULL, rgb_run, rgb_kernels};
+const struct cuda_operator cuda_image_to_rgb = {NULL, cuda_rgb_run, rgb_kernels};

@@ -89,7 +89,7 @@ __device__ static inline uint32_t pack_bf16(float low, float high) {
     return both;
 }
 
-__device__ static inline float f16_f32(uint16_t h) {
+__device__ static inline float cuda_f16_f32(uint16_t h) {
     float f;
     asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
     return f;
@@ -99,12 +99,12 @@ __device__ static inline float f16_f32(uint16_t h) {
 #include "ptx_emulated.h"
 #endif
 
-__device__ static inline float bf16_f32(uint16_t h) {
+__device__ static inline float cuda_bf16_f32(uint16_t h) {
     return __uint_as_float(static_cast<uint32_t>(h) << 16);
 }
 
 /* To nearest even. */
-__device__ static inline uint16_t f32_bf16(float f) {
+__device__ static inline uint16_t cuda_f32_bf16(float f) {
     return static_cast<uint16_t>(pack_bf16(f, 0));
 }
 

@@ -74,7 +74,7 @@ static double frequency_of(const struct table_part *part, int32_t pair) {
     return 1 / pow(part->rope.theta, 2.0 * (pair - part->axis[axis]) / part->rope.axis_dim[axis]);
 }
 
-static enum status table_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+static enum status cuda_table_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     int64_t tokens = op->out.dim[0];
     struct table_part part = {op->rope};
@@ -93,7 +93,7 @@ static enum status table_run(struct cuda *cuda, const struct op *op, char *works
 
 static const void *const table_kernels[] = {KERNEL(table_pairs), NULL};
 
-const struct cuda_operator cuda_rope_table = {NULL, table_run, table_kernels};
+const struct cuda_operator cuda_rope_table = {NULL, cuda_table_run, table_kernels};
 
 /* What a rotation's threads share: pairs of a head, and units of two (interleaved) or four (halves) of them,
  * which is a quad of in for each load. */
@@ -113,7 +113,7 @@ __device__ static inline float2 rotate(float a, float b, float c, float s) {
  * Bytes: 8 a value and the table once, which the cache keeps for all heads; FLOPs: 3 a value. Roof: memory;
  * share of the roof: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
-    rotate_interleaved(struct rows inout, struct rows table, struct rope_shape s) {
+    cuda_rotate_interleaved(struct rows inout, struct rows table, struct rope_shape s) {
     int64_t unit = first_quad();
     if (unit >= (int64_t)s.units * s.heads) return;
     int64_t head = (uint32_t)unit / (uint32_t)s.units, pair = 2 * ((uint32_t)unit % (uint32_t)s.units);
@@ -128,7 +128,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
 
 /* Pairs (i, i + D / 2), four of a head in place. Grid and the rest: as rotate_interleaved. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
-    rotate_halves(struct rows inout, struct rows table, struct rope_shape s) {
+    cuda_rotate_halves(struct rows inout, struct rows table, struct rope_shape s) {
     int64_t unit = first_quad();
     if (unit >= (int64_t)s.units * s.heads) return;
     int64_t head = (uint32_t)unit / (uint32_t)s.units, pair = 4 * ((uint32_t)unit % (uint32_t)s.units);
@@ -146,22 +146,22 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     }
 }
 
-static enum status rope_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+static enum status cuda_rope_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     int32_t pairs = op->in[0].dim[1], each = op->pairs == ROPE_HALVES ? 4 : 2;
     struct rope_shape s = {op->out.dim[0], pairs, (pairs + each - 1) / each, op->n, pairs % each == 0};
     struct rows table = rows_floats(static_cast<const float *>(op->in[0].data), 2 * (int64_t)pairs);
     struct rows_grid g = rows_grid_of(s.rows, (int64_t)s.units * s.heads);
     if (op->pairs == ROPE_HALVES)
-        LAUNCH(rotate_halves, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), table, s);
+        LAUNCH(cuda_rotate_halves, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), table, s);
     else
-        LAUNCH(rotate_interleaved, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), table, s);
+        LAUNCH(cuda_rotate_interleaved, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), table, s);
     return cuda_launched(op, e);
 }
 
-static const void *const rope_kernels[] = {KERNEL(rotate_interleaved), KERNEL(rotate_halves), NULL};
+static const void *const rope_kernels[] = {KERNEL(cuda_rotate_interleaved), KERNEL(cuda_rotate_halves), NULL};
 
-const struct cuda_operator cuda_rope = {NULL, rope_run, rope_kernels};
+const struct cuda_operator cuda_rope = {NULL, cuda_rope_run, rope_kernels};
 
 /* An embedding has 256 values in every model: few enough to be computed on the host and to travel along, in
  * two launches. */
@@ -185,7 +185,8 @@ static float timestep_value(float t, int32_t half, int32_t i) {
     return (float)(i < half ? cos((double)angle) : sin((double)angle));
 }
 
-static enum status timestep_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+static enum status cuda_timestep_run(struct cuda *cuda, const struct op *op, char *workspace,
+                                     struct error *e) {
     (void)workspace;
     int32_t columns = op->out.dim[1];
     struct embedded values = {};
@@ -200,4 +201,4 @@ static enum status timestep_run(struct cuda *cuda, const struct op *op, char *wo
 
 static const void *const timestep_kernels[] = {KERNEL(write_values), NULL};
 
-const struct cuda_operator cuda_timestep = {NULL, timestep_run, timestep_kernels};
+const struct cuda_operator cuda_timestep = {NULL, cuda_timestep_run, timestep_kernels};

@@ -85,7 +85,7 @@ __device__ static inline int64_t next_row() {
 __device__ static inline float value_at(const char *data, enum dtype dtype, int64_t i) {
     if (dtype == DTYPE_F32) return reinterpret_cast<const float *>(data)[i];
     uint16_t half = reinterpret_cast<const uint16_t *>(data)[i];
-    return dtype == DTYPE_BF16 ? bf16_f32(half) : f16_f32(half);
+    return dtype == DTYPE_BF16 ? cuda_bf16_f32(half) : f16_f32(half);
 }
 
 /* Values i to i + 3 of n; zeros beyond. */
@@ -99,7 +99,8 @@ __device__ static inline float4 four_at(const char *data, enum dtype dtype, bool
         uint2 v = *reinterpret_cast<const uint2 *>(data + 2 * i);
         uint16_t h[4] = {(uint16_t)v.x, (uint16_t)(v.x >> 16), (uint16_t)v.y, (uint16_t)(v.y >> 16)};
         if (dtype == DTYPE_BF16)
-            return make_float4(bf16_f32(h[0]), bf16_f32(h[1]), bf16_f32(h[2]), bf16_f32(h[3]));
+            return make_float4(cuda_bf16_f32(h[0]), cuda_bf16_f32(h[1]), cuda_bf16_f32(h[2]),
+                               cuda_bf16_f32(h[3]));
         return make_float4(f16_f32(h[0]), f16_f32(h[1]), f16_f32(h[2]), f16_f32(h[3]));
     }
     return make_float4(i < n ? value_at(data, dtype, i) : 0, i + 1 < n ? value_at(data, dtype, i + 1) : 0,
@@ -141,7 +142,7 @@ __device__ static inline void load_quantised(float to[N], const char *row, int64
     }
 #pragma unroll
     for (int j = 0; j < N; j++)
-        to[j] = bytes && i + j < n ? number_of<D>(reinterpret_cast<block_bytes>(row)[i + j]) : 0;
+        to[j] = bytes && i + j < n ? cuda_number_of<D>(reinterpret_cast<block_bytes>(row)[i + j]) : 0;
 }
 
 template <int N> __device__ static inline void scale_values(float to[N], float scale) {
@@ -160,7 +161,7 @@ __device__ static inline void weights_load(float to[N], const struct rows &rows,
         load_quantised<D, N>(to, from, i, n, rows.wide);
     if (scaled_elsewhere(D) && rows.scales && i < n) {
         int64_t of_row = rows.scale_row + (rows.step ? row : 0);
-        scale_values<N>(to, row_scale<D>(rows.scales, of_row, i, rows.scale_step));
+        scale_values<N>(to, cuda_row_scale<D>(rows.scales, of_row, i, rows.scale_step));
     }
     if (rows.scale != 1) scale_values<N>(to, rows.scale);
     if (i + N <= n) return;

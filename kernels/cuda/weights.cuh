@@ -235,7 +235,7 @@ __device__ static inline int32_t iq4_number(uint32_t code) {
     return (int8_t)(eight >> 8 * (code & 7));
 }
 
-template <enum dtype D> __device__ static inline float number_of(uint32_t code) {
+template <enum dtype D> __device__ static inline float cuda_number_of(uint32_t code) {
     switch (D) {
     case DTYPE_I8:
     case DTYPE_Q8_0:
@@ -324,8 +324,8 @@ __device__ static inline struct shared_part shared_of(block_bytes block, int fir
 }
 
 template <enum dtype D>
-__device__ static inline float value_of(const struct shared_part &shared, uint32_t code) {
-    float v = __fmul_rn(shared.factor, number_of<D>(code));
+__device__ static inline float cuda_value_of(const struct shared_part &shared, uint32_t code) {
+    float v = __fmul_rn(shared.factor, cuda_number_of<D>(code));
     if (D == DTYPE_Q4_1 || D == DTYPE_Q5_1) return __fadd_rn(v, shared.offset);
     if (D == DTYPE_Q2_K || D == DTYPE_Q4_K || D == DTYPE_Q5_K) return __fsub_rn(v, shared.offset);
     return v;
@@ -345,7 +345,7 @@ __device__ static inline void load_values(float to[N], const char *row, int64_t 
 #pragma unroll
     for (int i = 0; i < N; i++) {
         uint32_t code = codes[i / 4] >> 8 * (i % 4) & 255;
-        to[i] = scaled_elsewhere(D) ? number_of<D>(code) : value_of<D>(shared, code);
+        to[i] = scaled_elsewhere(D) ? cuda_number_of<D>(code) : cuda_value_of<D>(shared, code);
     }
 }
 
@@ -359,7 +359,7 @@ __device__ static inline uint32_t tile_code(const char *tiles, int64_t row, int6
 
 /* What all values of the part of a row that value `first` is in are multiplied by, out of another tensor. */
 template <enum dtype D>
-__device__ static inline float row_scale(const char *scales, int64_t row, int64_t first, int64_t step) {
+__device__ static inline float cuda_row_scale(const char *scales, int64_t row, int64_t first, int64_t step) {
     switch (D) {
     case DTYPE_NVFP4_TILED:
         return e4m3_f32(tile_code(scales, row, first / 16, step));

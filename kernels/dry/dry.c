@@ -11,14 +11,14 @@ static void insert(uint64_t *table, int capacity, uint64_t id) {
     table[i] = id;
 }
 
-static bool holds(const struct dry *d, uint64_t id) {
+static bool dry_holds(const struct dry *d, uint64_t id) {
     if (!d->capacity) return false;
     int i = (int)(id % (uint64_t)d->capacity);
     while (d->primitives[i] && d->primitives[i] != id) i = (i + 1) % d->capacity;
     return d->primitives[i] == id;
 }
 
-static enum status grow(struct dry *d, struct error *e) {
+static enum status dry_grow(struct dry *d, struct error *e) {
     int capacity = d->capacity ? 2 * d->capacity : 256;
     uint64_t *table = d->sys->alloc(d->sys, LINE_HOST, (size_t)capacity * sizeof *table);
     if (!table) return error_set(e, MEMORY, "no memory for a table of %d primitives", capacity);
@@ -32,8 +32,8 @@ static enum status grow(struct dry *d, struct error *e) {
 
 static enum status count_primitive(struct dry *d, uint64_t id, uint64_t bytes, struct error *e) {
     if (!id) id = 1;
-    if (holds(d, id)) return OK;
-    if (2 * (d->n_primitives + 1) > d->capacity && grow(d, e) != OK) return e->code;
+    if (dry_holds(d, id)) return OK;
+    if (2 * (d->n_primitives + 1) > d->capacity && dry_grow(d, e) != OK) return e->code;
     insert(d->primitives, d->capacity, id);
     d->n_primitives++;
     d->primitives_bytes += bytes;

@@ -1,4 +1,4 @@
-/* The timed dry device: see timed.h. Marks and tickets are times. */
+/* The timed dry device: see timed.h. Events and fences are times. */
 #include "kernels/dry/timed.h"
 
 #include <stddef.h>
@@ -62,32 +62,32 @@ static void timed_unreserve(struct device *device, void *memory, size_t bytes) {
     sys->unreserve(sys, memory, bytes);
 }
 
-/* ---- order ---- */
+/* ---- the queues ---- */
 
-static uint64_t timed_mark(struct device *device) {
+static uint64_t timed_record_event(struct device *device) {
     return timed_of(device)->compute;
 }
 
-static uint64_t timed_copy(struct device *device, void *to, const void *from, size_t bytes, uint64_t mark) {
+static uint64_t timed_copy(struct device *device, void *to, const void *from, size_t bytes, uint64_t event) {
     struct timed *t = timed_of(device);
     (void)to, (void)from;
-    uint64_t start = later(later(t->copies, t->reader), mark);
+    uint64_t start = later(later(t->copies, t->reader), event);
     t->copies = start + picoseconds((double)bytes / t->bus);
     tell(t, TIMED_COPY, start, t->copies, bytes);
     return t->copies;
 }
 
-static double timed_await_copy(struct device *device, uint64_t ticket) {
+static double timed_await_copy(struct device *device, uint64_t fence) {
     struct timed *t = timed_of(device);
     uint64_t before = t->compute;
-    t->compute = later(before, ticket);
+    t->compute = later(before, fence);
     tell(t, TIMED_STALL, before, t->compute, 0);
     return (double)(t->compute - before) * 1e-12;
 }
 
-static void timed_wait_copy(struct device *device, uint64_t ticket) {
+static void timed_wait_copy(struct device *device, uint64_t fence) {
     struct timed *t = timed_of(device);
-    t->reader = later(t->reader, ticket);
+    t->reader = later(t->reader, fence);
 }
 
 static void timed_finish(struct device *device) {
@@ -100,7 +100,7 @@ static const struct device_memory timed_memory = {
     .commit = timed_commit,
     .decommit = timed_decommit,
     .unreserve = timed_unreserve,
-    .mark = timed_mark,
+    .record_event = timed_record_event,
     .copy = timed_copy,
     .await_copy = timed_await_copy,
     .wait_copy = timed_wait_copy,

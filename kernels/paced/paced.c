@@ -2,7 +2,7 @@
  *
  * Copies are done in slices. Each slice has a time by which it may be done at the earliest; the thread sleeps
  * until then, so that the rate holds over any length whatever the scheduler does to single sleeps. Operators
- * run on the caller's thread and are over when run() returns, so a mark has always passed. */
+ * run on the caller's thread and are over when run() returns, so an event has always passed. */
 #include "kernels/paced/paced.h"
 
 #include <pthread.h>
@@ -26,7 +26,7 @@ struct paced {
     pthread_cond_t changed;
     struct sys_thread *thread;
     struct copy queue[QUEUE];
-    uint64_t submitted, done; /* tickets */
+    uint64_t submitted, done; /* fences */
     bool stopping;
     double free_at; /* when the bus has carried everything so far; the thread's own */
 };
@@ -112,35 +112,35 @@ static void copier_main(void *argument) {
     pthread_mutex_unlock(&p->lock);
 }
 
-static uint64_t paced_mark(struct device *device) {
+static uint64_t paced_record_event(struct device *device) {
     (void)device;
     return 0;
 }
 
-static uint64_t paced_copy(struct device *device, void *to, const void *from, size_t bytes, uint64_t mark) {
+static uint64_t paced_copy(struct device *device, void *to, const void *from, size_t bytes, uint64_t event) {
     struct paced *p = paced_of(device);
-    (void)mark;
+    (void)event;
     pthread_mutex_lock(&p->lock);
     while (p->submitted - p->done == QUEUE) pthread_cond_wait(&p->changed, &p->lock);
     p->queue[p->submitted % QUEUE] = (struct copy){to, from, bytes};
-    uint64_t ticket = ++p->submitted;
+    uint64_t fence = ++p->submitted;
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
-    return ticket;
+    return fence;
 }
 
-static void paced_wait_copy(struct device *device, uint64_t ticket) {
+static void paced_wait_copy(struct device *device, uint64_t fence) {
     struct paced *p = paced_of(device);
     pthread_mutex_lock(&p->lock);
-    while (p->done < ticket) pthread_cond_wait(&p->changed, &p->lock);
+    while (p->done < fence) pthread_cond_wait(&p->changed, &p->lock);
     pthread_mutex_unlock(&p->lock);
 }
 
 /* The compute queue is the calling thread, so that it waits here. */
-static double paced_await_copy(struct device *device, uint64_t ticket) {
+static double paced_await_copy(struct device *device, uint64_t fence) {
     struct sys *sys = paced_of(device)->sys;
     double since = sys->clock(sys);
-    paced_wait_copy(device, ticket);
+    paced_wait_copy(device, fence);
     return sys->clock(sys) - since;
 }
 
@@ -153,7 +153,7 @@ static const struct device_memory paced_memory = {
     .commit = paced_commit,
     .decommit = paced_decommit,
     .unreserve = paced_unreserve,
-    .mark = paced_mark,
+    .record_event = paced_record_event,
     .copy = paced_copy,
     .await_copy = paced_await_copy,
     .wait_copy = paced_wait_copy,

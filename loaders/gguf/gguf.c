@@ -42,8 +42,8 @@ static enum status check_most(struct gguf_place *place, uint64_t n, uint64_t mos
     return error_expected(e, "at most %" PRIu64, most);
 }
 
-static enum status read_fixed(struct gguf_place *place, uint64_t *n_tensors, uint64_t *n_pairs,
-                              struct error *e) {
+static enum status gguf_read_fixed(struct gguf_place *place, uint64_t *n_tensors, uint64_t *n_pairs,
+                                   struct error *e) {
     uint64_t bytes = gguf_left(place), number = 0;
     if (bytes < FIXED_BYTES) {
         gguf_fail(place, 0, TRUNC, "file is too short for a GGUF header", e);
@@ -80,7 +80,7 @@ enum status gguf_read(const struct byte_source *source, struct gguf **header, st
     if (!*header) return error_set(e, MEMORY, "no memory for a header");
     **header = (struct gguf){.sys = sys, .host_bytes = sizeof **header};
     struct gguf_place place = {.source = source, .header = *header};
-    if (read_fixed(&place, &n_tensors, &n_pairs, e) == OK &&
+    if (gguf_read_fixed(&place, &n_tensors, &n_pairs, e) == OK &&
         gguf_read_pairs(&place, n_pairs, &alignment, e) == OK &&
         gguf_read_tensors(&place, n_tensors, alignment, e) == OK) {
         finish(&place);

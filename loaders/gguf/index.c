@@ -48,8 +48,8 @@ struct part_of {
     int64_t count, no, n_tensors; /* 0: it does not say */
 };
 
-static enum status read_split(const struct gguf *header, const char *path, struct part_of *of,
-                              struct error *e) {
+static enum status gguf_index_read_split(const struct gguf *header, const char *path, struct part_of *of,
+                                         struct error *e) {
     struct {
         const char *key;
         int64_t most, *to;
@@ -81,7 +81,7 @@ static enum status open_part(struct sys *sys, const char *path, struct tensor_in
     index->n_sources = 1;
     index->host_bytes = sizeof *index->sources + strlen(path) + 1;
     if (gguf_read(&index->sources[0], &header, e) != OK) goto out;
-    if (read_split(header, path, of, e) == OK) fill_index(header, index, e);
+    if (gguf_index_read_split(header, path, of, e) == OK) fill_index(header, index, e);
 out:
     gguf_close(header);
     if (e->code != OK) index_destroy(index);
@@ -124,7 +124,8 @@ static enum status check_first(struct splitting *s, struct error *e) {
     return error_expected(e, "a name that ends in %s", ending);
 }
 
-static enum status check_part(const struct splitting *s, const struct part_of *of, struct error *e) {
+static enum status gguf_index_check_part(const struct splitting *s, const struct part_of *of,
+                                         struct error *e) {
     if (of->no == s->n_parts && of->count == s->first.count) return OK;
     bool repeats = of->count == s->first.count && of->no < s->n_parts;
     error_set(e, repeats ? DUP : META,
@@ -144,7 +145,7 @@ static enum status open_others(struct splitting *s, struct error *e) {
         open_part(s->sys, s->name, part, &of, e);
         if (e->code == MISSING) error_expected(e, "part %d of %" PRId64, s->n_parts + 1, s->first.count);
         if (e->code != OK) return e->code;
-        check_part(s, &of, e);
+        gguf_index_check_part(s, &of, e);
         s->n_parts++;
         if (e->code != OK || index_add_size(&s->size, part, s->path, e) != OK) return e->code;
     }

@@ -13,7 +13,7 @@ enum { ARRAY_MAX = 64, TEXT_MAX = 1023, KEY_MAX = 240, NUMBER_BYTES = 26 };
 
 static const char shapes[] = "comfy.gguf.orig_shape."; /* are in the tensors already */
 
-static bool belongs(const struct gguf_pair *pair) {
+static bool gguf_json_belongs(const struct gguf_pair *pair) {
     const struct gguf_value *value = &pair->value;
     if (pair->key.bytes > KEY_MAX) return false;
     if (pair->key.bytes > strlen(shapes) && !memcmp(pair->key.text, shapes, strlen(shapes))) return false;
@@ -39,7 +39,7 @@ static double as_written(double number) {
     return strtod(text, NULL);
 }
 
-static json_t *number_of(const struct gguf_value *value, uint64_t i) {
+static json_t *gguf_json_number_of(const struct gguf_value *value, uint64_t i) {
     int64_t integer;
     double number = gguf_number(value, i);
     if (value->kind == GGUF_BOOL) return json_boolean(number != 0);
@@ -51,17 +51,17 @@ static json_t *number_of(const struct gguf_value *value, uint64_t i) {
 static json_t *json_of(const struct gguf_value *value) {
     uint64_t place = 0;
     struct gguf_text text;
-    if (!value->array && value->kind != GGUF_STRING) return number_of(value, 0);
+    if (!value->array && value->kind != GGUF_STRING) return gguf_json_number_of(value, 0);
     if (!value->array)
         return gguf_next_text(value, &place, &text) ? json_stringn(text.text, text.bytes) : NULL;
     json_t *array = json_array();
-    for (uint64_t i = 0; i < value->n; i++) json_push(array, number_of(value, i));
+    for (uint64_t i = 0; i < value->n; i++) json_push(array, gguf_json_number_of(value, i));
     return array;
 }
 
 /* What a configuration cannot have is left out: strings that hold a NUL or are no UTF-8, a number that JSON
  * has no digits for. */
-static bool is_plain(const struct gguf_value *value) {
+static bool gguf_json_is_plain(const struct gguf_value *value) {
     uint64_t place = 0;
     struct gguf_text text;
     if (value->kind != GGUF_STRING) return value->array || isfinite(gguf_number(value, 0));
@@ -72,13 +72,13 @@ static bool is_plain(const struct gguf_value *value) {
 char *gguf_to_json(const struct gguf *header, const char *path, struct error *e) {
     uint64_t bytes = 2;
     for (int i = 0; i < header->n_pairs; i++)
-        if (belongs(&header->pairs[i])) bytes += bytes_of(&header->pairs[i]);
+        if (gguf_json_belongs(&header->pairs[i])) bytes += bytes_of(&header->pairs[i]);
     if (bytes > LOADER_CONFIG_BYTES_MAX) return NULL;
     unsigned losses = json_losses();
     json_t *root = json_object();
     for (int i = 0; i < header->n_pairs; i++) {
         const struct gguf_pair *pair = &header->pairs[i];
-        if (!belongs(pair) || !is_plain(&pair->value)) continue;
+        if (!gguf_json_belongs(pair) || !gguf_json_is_plain(&pair->value)) continue;
         json_watch(json_object_setn_new(root, pair->key.text, pair->key.bytes, json_of(&pair->value)));
     }
     char *text = json_hand_out(root, JSON_COMPACT, losses), *copy = NULL;

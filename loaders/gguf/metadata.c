@@ -101,13 +101,14 @@ static enum status take_value(struct gguf_place *place, struct gguf_value *value
     return e->code == OK && value->kind == GGUF_BOOL ? check_bools(place, value, e) : e->code;
 }
 
-static int compare_keys(const void *a, const void *b) {
+static int gguf_metadata_compare_keys(const void *a, const void *b) {
     return gguf_compare_texts(((const struct gguf_pair *)a)->key, ((const struct gguf_pair *)b)->key);
 }
 
 static enum status sort_pairs(struct gguf_place *place, struct error *e) {
     struct gguf *header = place->header;
-    int twice = sort_unlike(header->pairs, header->n_pairs, sizeof *header->pairs, compare_keys);
+    int twice =
+        sort_unlike(header->pairs, header->n_pairs, sizeof *header->pairs, gguf_metadata_compare_keys);
     if (!twice) return OK;
     const struct gguf_pair *one = &header->pairs[twice - 1], *other = &header->pairs[twice];
     place->kind = "key";
@@ -136,7 +137,7 @@ static enum status read_alignment(struct gguf_place *place, uint64_t *alignment,
 }
 
 /* Keeps what general.architecture says, as a text that ends. */
-static enum status read_architecture(struct gguf_place *place, struct error *e) {
+static enum status gguf_metadata_read_architecture(struct gguf_place *place, struct error *e) {
     struct gguf *header = place->header;
     struct gguf_value value = {.array = true};
     struct gguf_text text = {"", 0};
@@ -196,14 +197,14 @@ enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alig
     if (sort_pairs(place, e) != OK) return e->code;
     place->kind = NULL;
     if (read_alignment(place, alignment, e) != OK) return e->code;
-    if (read_architecture(place, e) != OK) return e->code;
+    if (gguf_metadata_read_architecture(place, e) != OK) return e->code;
     return check_block_count(place, e);
 }
 
 /* --- asking --- */
 
 /* The first pair whose key is not less. */
-static int lower_bound(const struct gguf *header, struct gguf_text key) {
+static int gguf_metadata_lower_bound(const struct gguf *header, struct gguf_text key) {
     int low = 0, high = header->n_pairs;
     while (low < high) {
         int middle = low + (high - low) / 2;
@@ -217,7 +218,7 @@ static int lower_bound(const struct gguf *header, struct gguf_text key) {
 
 bool gguf_find(const struct gguf *header, const char *key, struct gguf_value *value) {
     struct gguf_text text = {key, strlen(key)};
-    int i = lower_bound(header, text);
+    int i = gguf_metadata_lower_bound(header, text);
     if (i == header->n_pairs || gguf_compare_texts(header->pairs[i].key, text)) return false;
     *value = header->pairs[i].value;
     return true;
@@ -232,7 +233,7 @@ bool gguf_pair_at(const struct gguf *header, int i, struct gguf_text *key, struc
 
 int gguf_with_prefix(const struct gguf *header, const char *prefix, const struct gguf_pair **first) {
     struct gguf_text text = {prefix, strlen(prefix)};
-    int i = lower_bound(header, text), n = 0;
+    int i = gguf_metadata_lower_bound(header, text), n = 0;
     *first = &header->pairs[i];
     while (i + n < header->n_pairs && header->pairs[i + n].key.bytes >= text.bytes &&
            !memcmp(header->pairs[i + n].key.text, prefix, text.bytes))

@@ -97,7 +97,8 @@ static bool count_elements(const struct gguf_tensor *tensor, uint64_t *elements)
     return true;
 }
 
-static enum status set_bytes(struct gguf_place *place, struct gguf_tensor *tensor, struct error *e) {
+static enum status gguf_tensors_set_bytes(struct gguf_place *place, struct gguf_tensor *tensor,
+                                          struct error *e) {
     const struct gguf_type *type = &gguf_types[tensor->type];
     uint64_t elements, values = (uint64_t)type->values;
     int32_t columns = tensor->rank ? tensor->dim[tensor->rank - 1] : 1;
@@ -130,33 +131,34 @@ static enum status take_tensor(struct gguf_place *place, uint64_t alignment, str
     place->kind = "tensor";
     place->name = tensor->name;
     if (take_dims(place, tensor, e) != OK || take_type(place, tensor, e) != OK) return e->code;
-    if (set_bytes(place, tensor, e) != OK) return e->code;
+    if (gguf_tensors_set_bytes(place, tensor, e) != OK) return e->code;
     return take_offset(place, tensor, alignment, e);
 }
 
 /* --- all of them --- */
 
-static int compare_places(const void *a, const void *b) {
+static int gguf_tensors_compare_places(const void *a, const void *b) {
     const struct gguf_tensor *x = a, *y = b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-static int compare_names(const void *a, const void *b) {
+static int gguf_tensors_compare_names(const void *a, const void *b) {
     return gguf_compare_texts(((const struct gguf_tensor *)a)->name, ((const struct gguf_tensor *)b)->name);
 }
 
 /* Writers put infos in the order of the data; files that do not are no worse. */
 static void sort_places(struct gguf *header) {
     for (int i = 1; i < header->n_tensors; i++) {
-        if (compare_places(&header->tensors[i - 1], &header->tensors[i]) <= 0) continue;
-        qsort(header->tensors, (size_t)header->n_tensors, sizeof *header->tensors, compare_places);
+        if (gguf_tensors_compare_places(&header->tensors[i - 1], &header->tensors[i]) <= 0) continue;
+        qsort(header->tensors, (size_t)header->n_tensors, sizeof *header->tensors,
+              gguf_tensors_compare_places);
         return;
     }
 }
 
-static enum status fail_layout(struct gguf_place *place, const struct gguf_tensor *tensor, enum status code,
-                               const char *what, struct error *e) {
+static enum status gguf_tensors_fail_layout(struct gguf_place *place, const struct gguf_tensor *tensor,
+                                            enum status code, const char *what, struct error *e) {
     place->kind = "tensor";
     place->name = tensor->name;
     return gguf_fail(place, gguf_at(place, tensor->name), code, what, e);
@@ -167,12 +169,12 @@ static enum status check_place(struct gguf_place *place, const struct gguf_tenso
                                uint64_t data_bytes, uint64_t *end, struct error *e) {
     if (!tensor->bytes && tensor->offset <= data_bytes) return OK;
     if (tensor->offset < *end) {
-        fail_layout(place, tensor, OVERLAP, "its bytes are another tensor's too", e);
+        gguf_tensors_fail_layout(place, tensor, OVERLAP, "its bytes are another tensor's too", e);
     } else if (tensor->offset - *end >= alignment) {
-        fail_layout(place, tensor, BOUNDS,
-                    tensor->offset > data_bytes ? "it lies beyond the file"
-                                                : "bytes before it belong to no tensor",
-                    e);
+        gguf_tensors_fail_layout(place, tensor, BOUNDS,
+                                 tensor->offset > data_bytes ? "it lies beyond the file"
+                                                             : "bytes before it belong to no tensor",
+                                 e);
     } else {
         /* Cannot wrap: *end lies in the file, and no tensor has more than 2^63 bytes. */
         *end = tensor->offset + tensor->bytes;
@@ -182,15 +184,15 @@ static enum status check_place(struct gguf_place *place, const struct gguf_tenso
     return error_expected(e, "%" PRIu64, align_up(*end, alignment));
 }
 
-static enum status check_layout(struct gguf_place *place, uint64_t alignment, uint64_t data_start,
-                                struct error *e) {
+static enum status gguf_tensors_check_layout(struct gguf_place *place, uint64_t alignment,
+                                             uint64_t data_start, struct error *e) {
     uint64_t file = (uint64_t)place->source->identity.bytes, end = 0;
     uint64_t data_bytes = file > data_start ? file - data_start : 0;
     for (int i = 0; i < place->header->n_tensors; i++) {
         struct gguf_tensor *tensor = &place->header->tensors[i];
         if (check_place(place, tensor, alignment, data_bytes, &end, e) != OK) return e->code;
         if (end > data_bytes) {
-            fail_layout(place, tensor, TRUNC, "file ends before its bytes do", e);
+            gguf_tensors_fail_layout(place, tensor, TRUNC, "file ends before its bytes do", e);
             error_found(e, "a file of %" PRIu64 " bytes", file);
             return error_expected(e, "at least %" PRIu64, data_start + end);
         }
@@ -199,13 +201,14 @@ static enum status check_layout(struct gguf_place *place, uint64_t alignment, ui
     return OK;
 }
 
-static enum status sort_names(struct gguf_place *place, struct error *e) {
+static enum status gguf_tensors_sort_names(struct gguf_place *place, struct error *e) {
     struct gguf *header = place->header;
-    int twice = sort_unlike(header->tensors, header->n_tensors, sizeof *header->tensors, compare_names);
+    int twice =
+        sort_unlike(header->tensors, header->n_tensors, sizeof *header->tensors, gguf_tensors_compare_names);
     if (!twice) return OK;
     const struct gguf_tensor *one = &header->tensors[twice - 1], *other = &header->tensors[twice];
     bool later = one->name.text < other->name.text;
-    fail_layout(place, later ? other : one, DUP, "it occurs twice", e);
+    gguf_tensors_fail_layout(place, later ? other : one, DUP, "it occurs twice", e);
     return error_found(e, "it at byte %" PRIu64 " too", gguf_at(place, (later ? one : other)->name));
 }
 
@@ -231,7 +234,8 @@ static const char shape_prefix[] = "comfy.gguf.orig_shape.";
 static struct gguf_tensor *find_tensor(const struct gguf *header, struct gguf_text name) {
     struct gguf_tensor like = {.name = name};
     if (!header->n_tensors) return NULL;
-    return bsearch(&like, header->tensors, (size_t)header->n_tensors, sizeof like, compare_names);
+    return bsearch(&like, header->tensors, (size_t)header->n_tensors, sizeof like,
+                   gguf_tensors_compare_names);
 }
 
 /* The same elements under these dimensions? A tensor of another part of the file has none here. */
@@ -278,9 +282,9 @@ enum status gguf_read_tensors(struct gguf_place *place, uint64_t n, uint64_t ali
     header->host_bytes += gguf_array_bytes(n, sizeof *header->tensors);
     if (take_tensors(place, n, alignment, e) != OK) return e->code;
     sort_places(header);
-    check_layout(place, alignment, align_up(place->at, alignment), &layout);
+    gguf_tensors_check_layout(place, alignment, align_up(place->at, alignment), &layout);
     /* A duplicate often overlaps itself, and its name says more than its bytes. */
-    if (sort_names(place, e) != OK) return e->code;
+    if (gguf_tensors_sort_names(place, e) != OK) return e->code;
     if (layout.code != OK) {
         *e = layout;
         return e->code;

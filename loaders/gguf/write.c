@@ -19,20 +19,20 @@ struct header {
     uint64_t bytes;
 };
 
-static void put_bytes(struct header *h, const void *from, uint64_t bytes) {
+static void gguf_write_put_bytes(struct header *h, const void *from, uint64_t bytes) {
     if (h->to && bytes) memcpy(h->to + h->bytes, from, bytes);
     h->bytes += bytes;
 }
 
-static void put(struct header *h, uint64_t number, int bytes) {
+static void gguf_write_put(struct header *h, uint64_t number, int bytes) {
     unsigned char little[8];
     for (int i = 0; i < bytes; i++) little[i] = (unsigned char)(number >> 8 * i);
-    put_bytes(h, little, (uint64_t)bytes);
+    gguf_write_put_bytes(h, little, (uint64_t)bytes);
 }
 
 static void put_text(struct header *h, const char *text) {
-    put(h, strlen(text), 8);
-    put_bytes(h, text, strlen(text));
+    gguf_write_put(h, strlen(text), 8);
+    gguf_write_put_bytes(h, text, strlen(text));
 }
 
 static void put_value(struct header *h, const struct gguf_metadata *m) {
@@ -44,25 +44,25 @@ static void put_value(struct header *h, const struct gguf_metadata *m) {
         break;
     case GGUF_F32:
         memcpy(&bits, &f32, sizeof bits);
-        put(h, bits, 4);
+        gguf_write_put(h, bits, 4);
         break;
     case GGUF_BOOL:
-        put(h, m->number != 0, 1);
+        gguf_write_put(h, m->number != 0, 1);
         break;
     default:
-        put(h, (uint64_t)(int64_t)m->number, 4);
+        gguf_write_put(h, (uint64_t)(int64_t)m->number, 4);
     }
 }
 
 static void put_copy(struct header *h, const struct gguf_value *value) {
     if (value->array) {
-        put(h, GGUF_ARRAY, 4);
-        put(h, value->kind, 4);
-        put(h, value->n, 8);
+        gguf_write_put(h, GGUF_ARRAY, 4);
+        gguf_write_put(h, value->kind, 4);
+        gguf_write_put(h, value->n, 8);
     } else {
-        put(h, value->kind, 4);
+        gguf_write_put(h, value->kind, 4);
     }
-    put_bytes(h, value->data, value->bytes);
+    gguf_write_put_bytes(h, value->data, value->bytes);
 }
 
 static void put_pair(struct header *h, const struct gguf_metadata *m) {
@@ -72,18 +72,18 @@ static void put_pair(struct header *h, const struct gguf_metadata *m) {
         return;
     }
     if (!m->n) {
-        put(h, m->kind, 4);
+        gguf_write_put(h, m->kind, 4);
         put_value(h, m);
         return;
     }
-    put(h, GGUF_ARRAY, 4);
-    put(h, GGUF_I32, 4);
-    put(h, (uint64_t)m->n, 8);
-    for (int i = 0; i < m->n; i++) put(h, (uint32_t)m->array[i], 4);
+    gguf_write_put(h, GGUF_ARRAY, 4);
+    gguf_write_put(h, GGUF_I32, 4);
+    gguf_write_put(h, (uint64_t)m->n, 8);
+    for (int i = 0; i < m->n; i++) gguf_write_put(h, (uint32_t)m->array[i], 4);
 }
 
 /* The number of a type in files, or -1. */
-static int type_of(enum dtype dtype) {
+static int gguf_write_type_of(enum dtype dtype) {
     for (int i = 0; i < GGUF_TYPES; i++)
         if (gguf_types[i].name && gguf_types[i].dtype == dtype && dtype != DTYPE_OTHER) return i;
     return -1;
@@ -92,10 +92,10 @@ static int type_of(enum dtype dtype) {
 static void put_info(struct header *h, const struct named_tensor *named, uint64_t offset) {
     const struct tensor *t = &named->tensor;
     put_text(h, named->name);
-    put(h, (uint64_t)t->rank, 4);
-    for (int i = t->rank - 1; i >= 0; i--) put(h, (uint64_t)t->dim[i], 8);
-    put(h, (uint64_t)type_of(t->dtype), 4);
-    put(h, offset, 8);
+    gguf_write_put(h, (uint64_t)t->rank, 4);
+    for (int i = t->rank - 1; i >= 0; i--) gguf_write_put(h, (uint64_t)t->dim[i], 8);
+    gguf_write_put(h, (uint64_t)gguf_write_type_of(t->dtype), 4);
+    gguf_write_put(h, offset, 8);
 }
 
 /* A file to be written. */
@@ -109,10 +109,10 @@ struct writing {
 
 static void put_header(struct header *h, const struct writing *w) {
     uint64_t offset = 0;
-    put_bytes(h, "GGUF", 4);
-    put(h, VERSION_WRITTEN, 4);
-    put(h, (uint64_t)w->n_tensors, 8);
-    put(h, (uint64_t)w->n_metadata, 8);
+    gguf_write_put_bytes(h, "GGUF", 4);
+    gguf_write_put(h, VERSION_WRITTEN, 4);
+    gguf_write_put(h, (uint64_t)w->n_tensors, 8);
+    gguf_write_put(h, (uint64_t)w->n_metadata, 8);
     for (int i = 0; i < w->n_metadata; i++) put_pair(h, &w->metadata[i]);
     for (int i = 0; i < w->n_tensors; i++) {
         put_info(h, &w->tensors[i], offset);
@@ -132,11 +132,12 @@ static enum status check_name(const struct writing *w, const char *kind, const c
     return error_where(e, "%s", w->path);
 }
 
-static enum status check_tensor(const struct writing *w, const struct named_tensor *named, struct error *e) {
+static enum status gguf_write_check_tensor(const struct writing *w, const struct named_tensor *named,
+                                           struct error *e) {
     const struct tensor *t = &named->tensor;
     int values = dtype_block_values(t->dtype);
     if (check_name(w, "tensor", named->name, LOADER_NAME_MAX, e) != OK) return e->code;
-    if (type_of(t->dtype) < 0)
+    if (gguf_write_type_of(t->dtype) < 0)
         error_set(e, UNSUPPORTED, "tensor '%s' has no type that GGUF files have", named->name);
     else if (tensor_columns(t) % values)
         error_set(e, UNSUPPORTED, "tensor '%s' has rows that do not fill whole blocks", named->name);
@@ -146,13 +147,13 @@ static enum status check_tensor(const struct writing *w, const struct named_tens
     return error_found(e, "%s, rows of %" PRId32, dtype_name(t->dtype), tensor_columns(t));
 }
 
-static int compare_names(const void *a, const void *b) {
+static int gguf_write_compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 /* No reader takes two of a name. */
 static enum status check_unlike(const struct writing *w, const char **names, int n, struct error *e) {
-    int twice = sort_unlike(names, n, sizeof *names, compare_names);
+    int twice = sort_unlike(names, n, sizeof *names, gguf_write_compare_names);
     if (!twice) return OK;
     error_set(e, DUP, "'%s' occurs twice", names[twice]);
     return error_where(e, "%s", w->path);
@@ -168,7 +169,7 @@ static enum status check_all(struct sys *sys, const struct writing *w, struct er
     if (e->code == OK) check_unlike(w, names, w->n_metadata, e);
     for (int i = 0; i < w->n_tensors && e->code == OK; i++) {
         names[i] = w->tensors[i].name;
-        check_tensor(w, &w->tensors[i], e);
+        gguf_write_check_tensor(w, &w->tensors[i], e);
     }
     if (e->code == OK) check_unlike(w, names, w->n_tensors, e);
     sys->release(sys, names);

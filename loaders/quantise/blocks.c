@@ -89,7 +89,7 @@ LANES_INLINE void finish(struct coded *to, const lanes *x, const struct trial *b
     for (int l = 0; l < LANES; l++) to->scale[l] = broken >> l & 1 ? F16_NAN : quantise_f16(best->scale[l]);
 }
 
-static void put_16(unsigned char *to, uint16_t value) {
+static void quantise_blocks_put_16(unsigned char *to, uint16_t value) {
     to[0] = (unsigned char)value;
     to[1] = (unsigned char)(value >> 8);
 }
@@ -110,7 +110,7 @@ void quantise_q4_0(const float *from, int64_t n_blocks, unsigned char *to) {
         int n = n_blocks - done < LANES ? (int)(n_blocks - done) : LANES;
         code_q4_0(&coded, from + done * BLOCK, n);
         for (int l = 0; l < n; l++, to += 18) {
-            put_16(to, coded.scale[l]);
+            quantise_blocks_put_16(to, coded.scale[l]);
             for (int i = 0; i < 16; i++)
                 to[2 + i] = (unsigned char)((coded.code[i][l] + 8) | (coded.code[i + 16][l] + 8) << 4);
         }
@@ -134,10 +134,10 @@ void quantise_q5_0(const float *from, int64_t n_blocks, unsigned char *to) {
         code_q5_0(&coded, from + done * BLOCK, n);
         for (int l = 0; l < n; l++, to += 22) {
             uint32_t fifth = 0;
-            put_16(to, coded.scale[l]);
+            quantise_blocks_put_16(to, coded.scale[l]);
             for (int i = 0; i < BLOCK; i++) fifth |= (uint32_t)((coded.code[i][l] + 16) >> 4) << i;
-            put_16(to + 2, (uint16_t)fifth);
-            put_16(to + 4, (uint16_t)(fifth >> 16));
+            quantise_blocks_put_16(to + 2, (uint16_t)fifth);
+            quantise_blocks_put_16(to + 4, (uint16_t)(fifth >> 16));
             for (int i = 0; i < 16; i++)
                 to[6 + i] = (unsigned char)((coded.code[i][l] & 15) | (coded.code[i + 16][l] & 15) << 4);
         }
@@ -161,7 +161,7 @@ void quantise_q8_0(const float *from, int64_t n_blocks, unsigned char *to) {
         int n = n_blocks - done < LANES ? (int)(n_blocks - done) : LANES;
         code_q8_0(&coded, from + done * BLOCK, n);
         for (int l = 0; l < n; l++, to += 34) {
-            put_16(to, coded.scale[l]);
+            quantise_blocks_put_16(to, coded.scale[l]);
             for (int i = 0; i < BLOCK; i++) to[2 + i] = (unsigned char)coded.code[i][l];
         }
     }

@@ -263,7 +263,7 @@ LANES_WIDE static void code_q5_k(struct affine_codes *to, const float *from) {
     code_affine(to, from, 31);
 }
 
-static void put_16(unsigned char *to, uint16_t value) {
+static void quantise_k_put_16(unsigned char *to, uint16_t value) {
     to[0] = (unsigned char)value;
     to[1] = (unsigned char)(value >> 8);
 }
@@ -271,8 +271,8 @@ static void put_16(unsigned char *to, uint16_t value) {
 /* Eight scales and eight offsets of six bits in twelve bytes: the first four of each have a byte, whose upper
  * two bits are the upper two of the other four; the lower four of those share bytes. */
 static void put_scales(unsigned char *to, const struct affine_codes *from) {
-    put_16(to, from->scale);
-    put_16(to + 2, from->offset);
+    quantise_k_put_16(to, from->scale);
+    quantise_k_put_16(to + 2, from->offset);
     for (int i = 0; i < 4; i++) {
         int scale = from->scales[i + 4], offset = from->offsets[i + 4];
         to[4 + i] = (unsigned char)(from->scales[i] | scale >> 4 << 6);

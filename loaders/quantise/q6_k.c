@@ -173,15 +173,15 @@ LANES_WIDE static void code_q6_k(struct coded *to, const float *from) {
 }
 
 /* Value i of one half of the block, from 0. */
-static int code_of(const struct coded *coded, int half, int i) {
+static int quantise_q6_k_code_of(const struct coded *coded, int half, int i) {
     return coded->code[half][i % PART][i / PART] - LOW;
 }
 
 /* Lower four bits of values 64 apart share a byte, upper two of values 32 apart. */
 static void put_half(unsigned char *low, unsigned char *high, const struct coded *coded, int half) {
     for (int i = 0; i < 32; i++) {
-        int a = code_of(coded, half, i), b = code_of(coded, half, i + 32);
-        int c = code_of(coded, half, i + 64), d = code_of(coded, half, i + 96);
+        int a = quantise_q6_k_code_of(coded, half, i), b = quantise_q6_k_code_of(coded, half, i + 32);
+        int c = quantise_q6_k_code_of(coded, half, i + 64), d = quantise_q6_k_code_of(coded, half, i + 96);
         low[i] = (unsigned char)((a & 15) | (c & 15) << 4);
         low[i + 32] = (unsigned char)((b & 15) | (d & 15) << 4);
         high[i] = (unsigned char)(a >> 4 | b >> 4 << 2 | c >> 4 << 4 | d >> 4 << 6);

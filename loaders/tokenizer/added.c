@@ -78,7 +78,8 @@ static int byte_at(const struct added_set *set, int i, uint64_t depth) {
 }
 
 /* First place in [low, high) whose byte at depth is not below byte. */
-static int lower_bound(const struct added_set *set, int low, int high, uint64_t depth, int byte) {
+static int tokenizer_added_lower_bound(const struct added_set *set, int low, int high, uint64_t depth,
+                                       int byte) {
     while (low < high) {
         int middle = low + (high - low) / 2;
         if (byte_at(set, middle, depth) < byte)
@@ -95,8 +96,8 @@ static const struct added_token *longest_at(const struct added_set *set, const c
     int low = 0, high = set->n;
     for (uint64_t depth = 0; depth < bytes; depth++) {
         int byte = (unsigned char)text[depth];
-        low = lower_bound(set, low, high, depth, byte);
-        high = lower_bound(set, low, high, depth, byte + 1);
+        low = tokenizer_added_lower_bound(set, low, high, depth, byte);
+        high = tokenizer_added_lower_bound(set, low, high, depth, byte + 1);
         if (low == high) break;
         if (set->sorted[low]->pattern.bytes == depth + 1) best = set->sorted[low];
     }

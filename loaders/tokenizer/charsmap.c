@@ -27,7 +27,7 @@ static uint32_t label_of(uint32_t unit) {
 static bool has_leaf(uint32_t unit) {
     return unit >> 8 & 1;
 }
-static uint32_t value_of(uint32_t unit) {
+static uint32_t charsmap_value_of(uint32_t unit) {
     return unit & 0x7FFFFFFF;
 }
 
@@ -44,9 +44,9 @@ static enum status check_unit(const struct charsmap *map, uint32_t block, uint32
         error_found(e, "unit %" PRIu32, block | 0xFF);
         return error_expected(e, "%" PRIu32 " units", map->n_units);
     }
-    if (!has_leaf(unit) || value_of(map->units[block]) < map->n_texts) return OK;
+    if (!has_leaf(unit) || charsmap_value_of(map->units[block]) < map->n_texts) return OK;
     bad("names a text outside of itself", path, e);
-    error_found(e, "byte %" PRIu32, value_of(map->units[block]));
+    error_found(e, "byte %" PRIu32, charsmap_value_of(map->units[block]));
     return error_expected(e, "%" PRIu32 " bytes of texts", map->n_texts);
 }
 
@@ -71,7 +71,8 @@ static enum status check_units(const struct charsmap *map, uint8_t *reached, uin
 }
 
 /* The table's two parts, if it has them. */
-static enum status check_parts(struct span blob, uint32_t *trie_bytes, const char *path, struct error *e) {
+static enum status charsmap_check_parts(struct span blob, uint32_t *trie_bytes, const char *path,
+                                        struct error *e) {
     const unsigned char *b = (const unsigned char *)blob.at;
     if (blob.bytes > CHARSMAP_BYTES) {
         error_set(e, LIMIT, "the table of normalisation is too long");
@@ -94,7 +95,7 @@ static enum status check_parts(struct span blob, uint32_t *trie_bytes, const cha
 enum status charsmap_make(struct sys *sys, struct span blob, const char *path, struct charsmap *map,
                           struct error *e) {
     uint32_t trie_bytes = 0;
-    if (check_parts(blob, &trie_bytes, path, e)) return e->code;
+    if (charsmap_check_parts(blob, &trie_bytes, path, e)) return e->code;
     const unsigned char *b = (const unsigned char *)blob.at + 4;
     map->n_units = trie_bytes / 4;
     map->n_texts = (uint32_t)(blob.bytes - 4 - trie_bytes);
@@ -116,7 +117,7 @@ void charsmap_destroy(struct sys *sys, struct charsmap *map) {
 }
 
 /* The text of the shortest entry that part begins with, or NULL. */
-static const char *find_entry(const struct charsmap *map, struct span part) {
+static const char *charsmap_find_entry(const struct charsmap *map, struct span part) {
     uint32_t at = offset_of(map->units[0]);
     for (uint64_t i = 0; i < part.bytes; i++) {
         uint32_t label = (unsigned char)part.at[i];
@@ -124,19 +125,19 @@ static const char *find_entry(const struct charsmap *map, struct span part) {
         at ^= label;
         uint32_t unit = map->units[at];
         at ^= offset_of(unit);
-        if (has_leaf(unit)) return map->texts + value_of(map->units[at]);
+        if (has_leaf(unit)) return map->texts + charsmap_value_of(map->units[at]);
     }
     return NULL;
 }
 
 /* Marks that utf8proc 2.8, of Unicode 15, does not know and that with two bytes before them make a cluster of
  * less than six. */
-static bool is_later_mark(int32_t code) {
+static bool charsmap_is_later_mark(int32_t code) {
     return code == 0x897 || (code >= 0x1ACF && code <= 0x1ADD) || (code >= 0x1AE0 && code <= 0x1AEB);
 }
 
 static bool breaks_between(int32_t before, int32_t code, int32_t *state) {
-    return utf8proc_grapheme_break_stateful(before, is_later_mark(code) ? 0x301 : code, state);
+    return utf8proc_grapheme_break_stateful(before, charsmap_is_later_mark(code) ? 0x301 : code, state);
 }
 
 static uint64_t code_at(struct span text, uint64_t i, int32_t *code) {
@@ -163,14 +164,14 @@ struct output {
     uint64_t bytes;
 };
 
-static void put(struct output *out, const char *from, uint64_t bytes) {
+static void charsmap_put(struct output *out, const char *from, uint64_t bytes) {
     if (out->at) memcpy(out->at + out->bytes, from, bytes);
     out->bytes += bytes;
 }
 
 static bool put_entry(const struct charsmap *map, struct span part, struct output *out) {
-    const char *entry = find_entry(map, part);
-    if (entry) put(out, entry, strlen(entry));
+    const char *entry = charsmap_find_entry(map, part);
+    if (entry) charsmap_put(out, entry, strlen(entry));
     return entry;
 }
 
@@ -182,7 +183,7 @@ static bool apply(const struct charsmap *map, struct span text, uint64_t limit, 
         while (!whole && i < end && out->bytes <= limit) {
             int32_t code;
             struct span part = {text.at + i, code_at(text, i, &code)};
-            if (!put_entry(map, part, out)) put(out, part.at, part.bytes);
+            if (!put_entry(map, part, out)) charsmap_put(out, part.at, part.bytes);
             i += part.bytes;
         }
         i = end;

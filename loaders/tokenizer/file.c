@@ -43,7 +43,7 @@ int alphabet_to_byte(int code) {
 /* ---- the vocabulary ---- */
 
 /* suffix: what the last symbol of a piece has behind its byte ("</w>"). */
-static void read_bytes(const struct reading *r, struct span suffix, int32_t *ids) {
+static void tokenizer_file_read_bytes(const struct reading *r, struct span suffix, int32_t *ids) {
     for (int byte = 0; byte < 256; byte++) {
         char text[4 + TOKENIZER_SUFFIX_BYTES];
         uint64_t n = (uint64_t)utf8proc_encode_char(byte_to_alphabet(byte), (utf8proc_uint8_t *)text);
@@ -53,8 +53,8 @@ static void read_bytes(const struct reading *r, struct span suffix, int32_t *ids
 }
 
 enum status bpe_finish_vocab(struct reading *r, struct span suffix, struct error *e) {
-    read_bytes(r, (struct span){"", 0}, r->t->byte_id);
-    read_bytes(r, suffix, r->t->last_id);
+    tokenizer_file_read_bytes(r, (struct span){"", 0}, r->t->byte_id);
+    tokenizer_file_read_bytes(r, suffix, r->t->last_id);
     r->joined = alloc_array(r->t->sys, r->longest + 1, 1, e);
     return e->code;
 }
@@ -93,7 +93,7 @@ static bool to_bytes(const int16_t *byte_of, const char *text, uint64_t bytes, c
 }
 
 /* All tokens by their bytes, for ignore_merges. A token's bytes are never more than its text's. */
-static enum status read_words(struct reading *r, struct error *e) {
+static enum status tokenizer_file_read_words(struct reading *r, struct error *e) {
     struct word_table *words = &r->t->words;
     int16_t byte_of[ALPHABET_END];
     uint64_t text_bytes = 0;
@@ -123,8 +123,8 @@ static enum status bad_merge(const struct reading *r, uint64_t rank, const char 
     return error_found(e, "\"%.*s\"", text.bytes > 120 ? 120 : (int)text.bytes, text.at);
 }
 
-static enum status add_merge(struct reading *r, uint64_t rank, struct span left, struct span right,
-                             struct error *e) {
+static enum status tokenizer_file_add_merge(struct reading *r, uint64_t rank, struct span left,
+                                            struct span right, struct error *e) {
     struct merge merge = {reading_vocab_id(r, left), reading_vocab_id(r, right), -1};
     if (merge.left < 0 || merge.right < 0)
         return bad_merge(r, rank, "has a part that is not in the vocabulary", merge.left < 0 ? left : right,
@@ -150,14 +150,14 @@ enum status bpe_add_merge(struct reading *r, uint64_t rank, struct span text, st
         bad_merge(r, rank, "does not have two parts", text, e);
         return error_expected(e, "two tokens and one space between them");
     }
-    return add_merge(r, rank, left, right, e);
+    return tokenizer_file_add_merge(r, rank, left, right, e);
 }
 
 static enum status add_merge_json(struct reading *r, uint64_t rank, const json_t *item, struct error *e) {
     if (json_is_string(item)) return bpe_add_merge(r, rank, string_span(item), e);
     const json_t *left = json_array_get(item, 0), *right = json_array_get(item, 1);
     if (json_array_size(item) == 2 && json_is_string(left) && json_is_string(right))
-        return add_merge(r, rank, string_span(left), string_span(right), e);
+        return tokenizer_file_add_merge(r, rank, string_span(left), string_span(right), e);
     error_set(e, META, "merge %" PRIu64 " does not have two parts", rank);
     error_where(e, "%s", r->path);
     error_found(e, "%s of %zu elements", reading_kind(item), json_array_size(item));
@@ -260,7 +260,7 @@ static enum status read_model(struct reading *r, const json_t *model, struct err
     if (suffix.bytes) r->t->kind = "CLIP BPE";
     r->vocab = json_object_get(model, "vocab");
     if (bpe_read_vocab(r, suffix, e)) return e->code;
-    if (r->t->ignore_merges && read_words(r, e)) return e->code;
+    if (r->t->ignore_merges && tokenizer_file_read_words(r, e)) return e->code;
     if (bpe_read_unk(r, json_object_get(model, "unk_token"), e)) return e->code;
     return read_merges_json(r, json_object_get(model, "merges"), e);
 }

@@ -33,32 +33,32 @@ struct metadata {
     json_t *specials;                        /* as elements of added_tokens */
 };
 
-static enum status fail(const struct metadata *m, enum status code, const char *key, const char *problem,
-                        struct error *e) {
+static enum status tokenizer_gguf_fail(const struct metadata *m, enum status code, const char *key,
+                                       const char *problem, struct error *e) {
     return reading_fail(&m->r, code, key, problem, e);
 }
 
-static enum status unsupported(const struct metadata *m, const char *key, struct gguf_text found,
-                               const char *expected, struct error *e) {
-    fail(m, UNSUPPORTED, key, "is not supported", e);
+static enum status tokenizer_gguf_unsupported(const struct metadata *m, const char *key,
+                                              struct gguf_text found, const char *expected, struct error *e) {
+    tokenizer_gguf_fail(m, UNSUPPORTED, key, "is not supported", e);
     error_found(e, "\"%.*s\"", found.bytes > 80 ? 80 : (int)found.bytes, found.text);
     return error_expected(e, "%s", expected);
 }
 
 /* ---- values ---- */
 
-static bool is_text(struct gguf_text text, const char *other) {
+static bool tokenizer_gguf_is_text(struct gguf_text text, const char *other) {
     return text.bytes == strlen(other) && !memcmp(text.text, other, text.bytes);
 }
 
 /* A text, "" where there is none. */
-static enum status read_text(const struct metadata *m, const char *key, struct gguf_text *text,
-                             struct error *e) {
+static enum status tokenizer_gguf_read_text(const struct metadata *m, const char *key, struct gguf_text *text,
+                                            struct error *e) {
     struct gguf_value value;
     uint64_t place = 0;
     *text = (struct gguf_text){.text = ""};
     if (!gguf_find(m->header, key, &value)) return OK;
-    if (value.array || value.kind != GGUF_STRING) return fail(m, META, key, "is no string", e);
+    if (value.array || value.kind != GGUF_STRING) return tokenizer_gguf_fail(m, META, key, "is no string", e);
     gguf_next_text(&value, &place, text);
     return OK;
 }
@@ -71,36 +71,40 @@ static bool is_number(const struct gguf_value *value) {
 static enum status find_numbers(const struct metadata *m, const char *key, bool needed,
                                 struct gguf_value *value, struct error *e) {
     *value = (struct gguf_value){0};
-    if (!gguf_find(m->header, key, value)) return needed ? fail(m, MISSING, key, "is missing", e) : OK;
-    if (!value->array || !is_number(value)) return fail(m, META, key, "is no array of numbers", e);
+    if (!gguf_find(m->header, key, value))
+        return needed ? tokenizer_gguf_fail(m, MISSING, key, "is missing", e) : OK;
+    if (!value->array || !is_number(value))
+        return tokenizer_gguf_fail(m, META, key, "is no array of numbers", e);
     if (value->n == m->tokens.n) return OK;
-    fail(m, META, key, "has another length than the tokens", e);
+    tokenizer_gguf_fail(m, META, key, "has another length than the tokens", e);
     error_found(e, "%" PRIu64, value->n);
     return error_expected(e, "%" PRIu64, m->tokens.n);
 }
 
 static enum status find_texts(const struct metadata *m, const char *key, struct gguf_value *value,
                               struct error *e) {
-    if (!gguf_find(m->header, key, value)) return fail(m, MISSING, key, "is missing", e);
-    return value->array && value->kind == GGUF_STRING ? OK : fail(m, META, key, "is no array of strings", e);
+    if (!gguf_find(m->header, key, value)) return tokenizer_gguf_fail(m, MISSING, key, "is missing", e);
+    return value->array && value->kind == GGUF_STRING
+               ? OK
+               : tokenizer_gguf_fail(m, META, key, "is no array of strings", e);
 }
 
 /* False where the file does not say the other. */
 static enum status expect_flag(const struct metadata *m, const char *key, struct error *e) {
     struct gguf_value value;
     if (!gguf_find(m->header, key, &value)) return OK;
-    if (value.array || value.kind != GGUF_BOOL) return fail(m, META, key, "is no bool", e);
+    if (value.array || value.kind != GGUF_BOOL) return tokenizer_gguf_fail(m, META, key, "is no bool", e);
     return value.data[0] ? OK : reading_unsupported(&m->r, key, "false", "true", e);
 }
 
 /* ---- tokens ---- */
 
 /* Types are 1 to 6, but whatever is no type is damage. */
-static enum status type_of(const struct metadata *m, uint64_t id, int *type, struct error *e) {
+static enum status tokenizer_gguf_type_of(const struct metadata *m, uint64_t id, int *type, struct error *e) {
     double number = m->types.data ? gguf_number(&m->types, id) : TYPE_NORMAL;
     *type = number >= TYPE_NORMAL && number <= TYPE_BYTE ? (int)number : 0;
     if (*type) return OK;
-    fail(m, META, TYPES, "has a type that does not exist", e);
+    tokenizer_gguf_fail(m, META, TYPES, "has a type that does not exist", e);
     error_found(e, "%g of token %" PRIu64, number, id);
     return error_expected(e, "%d to %d", TYPE_NORMAL, TYPE_BYTE);
 }
@@ -109,8 +113,8 @@ static enum status type_of(const struct metadata *m, uint64_t id, int *type, str
 static enum status refuse_byte(const struct metadata *m, struct gguf_text text, struct error *e) {
     bool form = text.bytes == 6 && !memcmp(text.text, "<0x", 3) && isxdigit((unsigned char)text.text[3]) &&
                 isxdigit((unsigned char)text.text[4]) && text.text[5] == '>';
-    if (form) return unsupported(m, "a token for a byte", text, "none", e);
-    fail(m, META, "a token for a byte", "is not usable", e);
+    if (form) return tokenizer_gguf_unsupported(m, "a token for a byte", text, "none", e);
+    tokenizer_gguf_fail(m, META, "a token for a byte", "is not usable", e);
     error_found(e, "\"%.*s\"", text.bytes > 80 ? 80 : (int)text.bytes, text.text);
     return error_expected(e, "<0x00> to <0xFF>");
 }
@@ -122,13 +126,13 @@ static enum status find_tokens(struct metadata *m, bool scores, struct error *e)
     if (find_texts(m, TOKENS, &m->tokens, e) || find_numbers(m, TYPES, false, &m->types, e)) return e->code;
     if (find_numbers(m, SCORES, scores, &m->scores, e)) return e->code;
     if (m->tokens.n > TOKENIZER_ID_MAX) {
-        fail(m, LIMIT, TOKENS, "is too long", e);
+        tokenizer_gguf_fail(m, LIMIT, TOKENS, "is too long", e);
         error_found(e, "%" PRIu64 " tokens", m->tokens.n);
         return error_expected(e, "at most %d", TOKENIZER_ID_MAX);
     }
     for (uint64_t id = 0; gguf_next_text(&m->tokens, &place, &text); id++) {
         int type;
-        if (type_of(m, id, &type, e)) return e->code;
+        if (tokenizer_gguf_type_of(m, id, &type, e)) return e->code;
         if (type == TYPE_BYTE) return refuse_byte(m, text, e);
         bytes += text.bytes; /* of a header in memory: cannot wrap */
         if (type == TYPE_UNUSED) continue;
@@ -146,12 +150,12 @@ static void note_special(const struct metadata *m, uint64_t id, struct gguf_text
 
 /* ---- BPE ---- */
 
-static enum status add_word(struct metadata *m, uint64_t id, struct gguf_text text, uint32_t *used,
-                            struct error *e) {
+static enum status tokenizer_gguf_add_word(struct metadata *m, uint64_t id, struct gguf_text text,
+                                           uint32_t *used, struct error *e) {
     struct word_table *words = &m->r.t->words;
     struct word word = {.offset = *used, .bytes = (uint32_t)text.bytes, .id = (int32_t)id};
     if (word_table_find(words, (struct span){text.text, text.bytes}) >= 0) {
-        fail(m, DUP, TOKENS, "has a token twice", e);
+        tokenizer_gguf_fail(m, DUP, TOKENS, "has a token twice", e);
         return error_found(e, "\"%.*s\"", text.bytes > 120 ? 120 : (int)text.bytes, text.text);
     }
     memcpy(words->blob + word.offset, text.text, text.bytes);
@@ -162,7 +166,7 @@ static enum status add_word(struct metadata *m, uint64_t id, struct gguf_text te
     return OK;
 }
 
-static enum status read_words(struct metadata *m, struct error *e) {
+static enum status tokenizer_gguf_read_words(struct metadata *m, struct error *e) {
     struct gguf_text text;
     uint64_t place = 0;
     uint32_t used = 0;
@@ -170,9 +174,9 @@ static enum status read_words(struct metadata *m, struct error *e) {
     if (reading_start_ids(&m->r, e)) return e->code;
     for (uint64_t id = 0; id < m->n && gguf_next_text(&m->tokens, &place, &text); id++) {
         int type;
-        if (type_of(m, id, &type, e)) return e->code;
+        if (tokenizer_gguf_type_of(m, id, &type, e)) return e->code;
         if (type == TYPE_UNUSED) continue;
-        if (add_word(m, id, text, &used, e)) return e->code;
+        if (tokenizer_gguf_add_word(m, id, text, &used, e)) return e->code;
         note_special(m, id, text, type);
     }
     return bpe_finish_vocab(&m->r, (struct span){"", 0}, e);
@@ -193,15 +197,18 @@ static enum status read_merges(struct metadata *m, struct error *e) {
 static enum status check_split(const struct metadata *m, struct error *e) {
     static const char key[] = "tokenizer.ggml.pre";
     struct gguf_text pre;
-    if (read_text(m, key, &pre, e)) return e->code;
-    bool unnamed = !pre.bytes || is_text(pre, "default");
-    if (is_text(pre, "qwen2") || (unnamed && !strncmp(gguf_architecture(m->header), "qwen", 4))) return OK;
-    return unsupported(m, key, pre, "qwen2", e);
+    if (tokenizer_gguf_read_text(m, key, &pre, e)) return e->code;
+    bool unnamed = !pre.bytes || tokenizer_gguf_is_text(pre, "default");
+    if (tokenizer_gguf_is_text(pre, "qwen2") ||
+        (unnamed && !strncmp(gguf_architecture(m->header), "qwen", 4)))
+        return OK;
+    return tokenizer_gguf_unsupported(m, key, pre, "qwen2", e);
 }
 
 static enum status read_bpe(struct metadata *m, struct error *e) {
     if (check_split(m, e) || steps_set_qwen2(&m->r, e) || find_tokens(m, false, e)) return e->code;
-    if (read_words(m, e) || read_merges(m, e) || added_read_list(&m->r, m->specials, e)) return e->code;
+    if (tokenizer_gguf_read_words(m, e) || read_merges(m, e) || added_read_list(&m->r, m->specials, e))
+        return e->code;
     word_table_destroy(m->r.t->sys, &m->r.t->words);
     return OK;
 }
@@ -209,28 +216,30 @@ static enum status read_bpe(struct metadata *m, struct error *e) {
 /* ---- unigram ---- */
 
 /* The scores of tokens that users added are llama.cpp's own invention; the reference's class gives them 0. */
-static enum status read_pieces(struct metadata *m, int64_t *unk, bool *has_extra, struct error *e) {
+static enum status tokenizer_gguf_read_pieces(struct metadata *m, int64_t *unk, bool *has_extra,
+                                              struct error *e) {
     struct gguf_text text;
     uint64_t place = 0;
     for (uint64_t id = 0; id < m->n && gguf_next_text(&m->tokens, &place, &text); id++) {
         int type;
-        if (type_of(m, id, &type, e)) return e->code;
+        if (tokenizer_gguf_type_of(m, id, &type, e)) return e->code;
         double score = type == TYPE_USER ? 0 : gguf_number(&m->scores, id);
         if (pieces_add(&m->r, (struct span){text.text, text.bytes}, score, e)) return e->code;
-        if (type == TYPE_UNKNOWN && *unk >= 0) return fail(m, META, TYPES, "has two unknown pieces", e);
+        if (type == TYPE_UNKNOWN && *unk >= 0)
+            return tokenizer_gguf_fail(m, META, TYPES, "has two unknown pieces", e);
         if (type == TYPE_UNKNOWN) *unk = (int64_t)id;
-        *has_extra |= is_text(text, "<extra_id_0>");
+        *has_extra |= tokenizer_gguf_is_text(text, "<extra_id_0>");
         note_special(m, id, text, type);
     }
     return OK;
 }
 
-static enum status read_table(struct metadata *m, struct error *e) {
+static enum status tokenizer_gguf_read_table(struct metadata *m, struct error *e) {
     static const char key[] = "tokenizer.ggml.precompiled_charsmap";
     struct gguf_value table;
     if (!gguf_find(m->header, key, &table) || !table.n) return OK;
     if (!table.array || (table.kind != GGUF_U8 && table.kind != GGUF_I8))
-        return fail(m, META, key, "is no array of bytes", e);
+        return tokenizer_gguf_fail(m, META, key, "is no array of bytes", e);
     struct span blob = {(const char *)table.data, table.n};
     return charsmap_make(m->r.t->sys, blob, m->r.path, &m->r.t->charsmap, e);
 }
@@ -242,10 +251,10 @@ static enum status read_unigram(struct metadata *m, struct error *e) {
     bool has_extra = false;
     if (expect_flag(m, "tokenizer.ggml.add_space_prefix", e)) return e->code;
     if (expect_flag(m, "tokenizer.ggml.remove_extra_whitespaces", e)) return e->code;
-    if (find_tokens(m, true, e) || read_table(m, e)) return e->code;
+    if (find_tokens(m, true, e) || tokenizer_gguf_read_table(m, e)) return e->code;
     int extra = m->tokens.n - m->n >= N_EXTRA ? N_EXTRA : 0;
     if (pieces_make(&m->r, m->n + (uint64_t)extra, m->text_bytes + 32 * (uint64_t)extra, e)) return e->code;
-    if (read_pieces(m, &unk, &has_extra, e)) return e->code;
+    if (tokenizer_gguf_read_pieces(m, &unk, &has_extra, e)) return e->code;
     if (!has_extra && pieces_add_extra(&m->r, extra, m->specials, e)) return e->code;
     if (unigram_read_added(&m->r, NULL, NULL, m->specials, e)) return e->code;
     return pieces_finish(&m->r, unk, e);
@@ -253,22 +262,22 @@ static enum status read_unigram(struct metadata *m, struct error *e) {
 
 /* ---- the file ---- */
 
-static enum status read_metadata(struct metadata *m, struct error *e) {
+static enum status tokenizer_gguf_read_metadata(struct metadata *m, struct error *e) {
     static const char key[] = "tokenizer.ggml.model";
     struct gguf_text kind;
     unsigned losses = json_losses();
-    if (read_text(m, key, &kind, e)) return e->code;
+    if (tokenizer_gguf_read_text(m, key, &kind, e)) return e->code;
     if (!kind.bytes) {
-        fail(m, MISSING, key, "is missing", e);
+        tokenizer_gguf_fail(m, MISSING, key, "is missing", e);
         return error_expected(e, "a GGUF file with a tokenizer");
     }
     m->specials = json_array();
-    if (is_text(kind, "gpt2"))
+    if (tokenizer_gguf_is_text(kind, "gpt2"))
         read_bpe(m, e);
-    else if (is_text(kind, "t5"))
+    else if (tokenizer_gguf_is_text(kind, "t5"))
         read_unigram(m, e);
     else
-        unsupported(m, key, kind, "gpt2 or t5", e);
+        tokenizer_gguf_unsupported(m, key, kind, "gpt2 or t5", e);
     if (!m->specials || json_losses() != losses) error_set(e, MEMORY, "no memory for added tokens");
     json_decref(m->specials);
     return e->code;
@@ -280,7 +289,7 @@ enum status tokenizer_read_gguf(struct tokenizer *t, const char *path, struct er
     t->path = copy_text(t->sys, path, strlen(path), e);
     if (!t->path || source_open(t->sys, path, &source, e) != OK) return e->code;
     if (gguf_read(&source, &m.header, e) == OK) {
-        read_metadata(&m, e);
+        tokenizer_gguf_read_metadata(&m, e);
         gguf_close(m.header);
     }
     source_close(&source);

@@ -64,7 +64,7 @@ static const struct code_range {
     {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF},
 };
 
-static bool is_later_mark(utf8proc_int32_t code) {
+static bool nfc_is_later_mark(utf8proc_int32_t code) {
     int low = 0, high = (int)(sizeof later_marks / sizeof *later_marks);
     while (low < high) {
         int middle = (low + high) / 2;
@@ -78,7 +78,7 @@ static bool is_later_mark(utf8proc_int32_t code) {
 
 static int class_of(utf8proc_int32_t code) {
     int class = utf8proc_get_property(code)->combining_class;
-    return class && is_later_mark(code) ? 0 : class;
+    return class && nfc_is_later_mark(code) ? 0 : class;
 }
 
 /* Canonical decomposition of text to code points; to may be NULL to count them. */
@@ -90,7 +90,7 @@ static uint64_t decompose(struct span text, utf8proc_int32_t *to) {
                                         (utf8proc_ssize_t)(text.bytes - i), &code);
         int boundary = 0;
         utf8proc_ssize_t got = 1;
-        if (is_later_mark(code))
+        if (nfc_is_later_mark(code))
             parts[0] = code;
         else
             got = utf8proc_decompose_char(code, parts, 8, UTF8PROC_DECOMPOSE | UTF8PROC_STABLE, &boundary);
@@ -131,11 +131,11 @@ static uint64_t compose(utf8proc_int32_t *codes, uint64_t n) {
     uint64_t out = 0;
     for (uint64_t i = 0; i < n;) {
         uint64_t first = i;
-        while (i < n && !is_later_mark(codes[i])) i++;
+        while (i < n && !nfc_is_later_mark(codes[i])) i++;
         memmove(codes + out, codes + first, (i - first) * sizeof *codes);
         out += (uint64_t)utf8proc_normalize_utf32(codes + out, (utf8proc_ssize_t)(i - first),
                                                   UTF8PROC_COMPOSE | UTF8PROC_STABLE);
-        for (; i < n && is_later_mark(codes[i]); i++) codes[out++] = codes[i];
+        for (; i < n && nfc_is_later_mark(codes[i]); i++) codes[out++] = codes[i];
     }
     return out;
 }

@@ -179,7 +179,7 @@ struct entries {
     json_t *list, *by_text;
 };
 
-static json_t *find_entry(const struct entries *in, const json_t *content) {
+static json_t *specials_find_entry(const struct entries *in, const json_t *content) {
     return json_object_getn(in->by_text, json_string_value(content), json_string_length(content));
 }
 
@@ -202,7 +202,7 @@ static int64_t id_of(struct reading *r, const json_t *content, int64_t *next) {
 static void list_named(struct reading *r, const json_t *value, bool described, struct entries *in,
                        int64_t *next) {
     const json_t *content = json_is_object(value) ? json_object_get(value, "content") : value;
-    json_t *entry = find_entry(in, content), *normalized = json_object_get(value, "normalized");
+    json_t *entry = specials_find_entry(in, content), *normalized = json_object_get(value, "normalized");
     if (entry && described) return;
     if (entry)
         json_incref(entry);
@@ -218,7 +218,7 @@ static void list_others(const struct named_tokens *named, const json_t *describe
     for (size_t i = 0; i < json_array_size(described); i++) keep_entry(in, json_array_get(described, i));
     for (size_t i = 0; i < json_array_size(named->others); i++) {
         json_t *entry = json_array_get(named->others, i);
-        if (!find_entry(in, json_object_get(entry, "content"))) keep_entry(in, entry);
+        if (!specials_find_entry(in, json_object_get(entry, "content"))) keep_entry(in, entry);
     }
 }
 

@@ -51,7 +51,7 @@ static enum status read_varint(struct walk *w, uint64_t *value, struct error *e)
     return broken(w, BOUNDS, "has a number of more than 10 bytes", e);
 }
 
-static enum status read_fixed(struct walk *w, int n, uint64_t *value, struct error *e) {
+static enum status spiece_read_fixed(struct walk *w, int n, uint64_t *value, struct error *e) {
     *value = 0;
     if (w->end - w->at < n) return broken(w, BOUNDS, "ends in the middle of a number", e);
     for (int i = 0; i < n; i++) *value |= (uint64_t)(unsigned char)*w->at++ << 8 * i;
@@ -70,7 +70,7 @@ static bool next_field(struct walk *w, struct field *f, struct error *e) {
     else if (f->wire == WIRE_VARINT || f->wire == WIRE_BYTES)
         read_varint(w, &f->value, e);
     else if (f->wire == WIRE_64 || f->wire == WIRE_32)
-        read_fixed(w, f->wire == WIRE_32 ? 4 : 8, &f->value, e);
+        spiece_read_fixed(w, f->wire == WIRE_32 ? 4 : 8, &f->value, e);
     else
         broken(w, TYPE, "is of a kind that a model has none of", e);
     if (e->code || f->wire != WIRE_BYTES) return !e->code;
@@ -176,7 +176,7 @@ static enum status check_trainer(const struct model *m, struct error *e) {
     return e->code;
 }
 
-static enum status read_table(struct reading *r, struct model *m, struct error *e) {
+static enum status spiece_read_table(struct reading *r, struct model *m, struct error *e) {
     struct walk w = walk_into(&m->file, m->normalizer);
     struct field f;
     while (next_field(&w, &f, e)) {
@@ -188,7 +188,7 @@ static enum status read_table(struct reading *r, struct model *m, struct error *
     return charsmap_make(r->t->sys, m->table, r->path, &r->t->charsmap, e);
 }
 
-static enum status read_pieces(struct reading *r, struct model *m, json_t *list, struct error *e) {
+static enum status spiece_read_pieces(struct reading *r, struct model *m, json_t *list, struct error *e) {
     struct walk w = m->file;
     struct field f;
     struct piece piece;
@@ -211,9 +211,9 @@ enum status spiece_read(struct reading *r, int n_extra, json_t *specials, struct
     uint64_t bytes = 0;
     if (file_read_text(r->t->sys, r->path, TOKENIZER_FILE_BYTES, &text, &bytes, e)) return e->code;
     struct model m = {.file = {r, text, text, text + bytes}, .unk = -1};
-    if (!walk_model(&m, e) && !check_trainer(&m, e) && !read_table(r, &m, e) &&
+    if (!walk_model(&m, e) && !check_trainer(&m, e) && !spiece_read_table(r, &m, e) &&
         !pieces_make(r, m.n_pieces + (uint64_t)n_extra, m.text_bytes + 32 * (uint64_t)n_extra, e) &&
-        !read_pieces(r, &m, specials, e) && !pieces_add_extra(r, n_extra, specials, e))
+        !spiece_read_pieces(r, &m, specials, e) && !pieces_add_extra(r, n_extra, specials, e))
         pieces_finish(r, m.unk, e);
     r->t->sys->release(r->t->sys, text);
     return e->code;

@@ -81,7 +81,7 @@ struct translation {
     bool too_long;
 };
 
-static void put_bytes(struct translation *t, const char *bytes, uint64_t n) {
+static void tokenizer_split_put_bytes(struct translation *t, const char *bytes, uint64_t n) {
     if (n > t->room - t->n_out) {
         t->too_long = true;
         return;
@@ -90,8 +90,8 @@ static void put_bytes(struct translation *t, const char *bytes, uint64_t n) {
     t->n_out += n;
 }
 
-static void put(struct translation *t, const char *text) {
-    put_bytes(t, text, strlen(text));
+static void tokenizer_split_put(struct translation *t, const char *text) {
+    tokenizer_split_put_bytes(t, text, strlen(text));
 }
 
 /* The pattern's character `ahead` of the current one, or 0 behind the end. */
@@ -99,14 +99,14 @@ static char look(const struct translation *t, uint64_t ahead) {
     return ahead < t->bytes - t->at ? t->in[t->at + ahead] : 0;
 }
 
-static void refuse(struct translation *t, uint64_t bytes) {
+static void tokenizer_split_refuse(struct translation *t, uint64_t bytes) {
     if (bytes > t->bytes - t->at) bytes = t->bytes - t->at;
     if (!t->refused[0]) snprintf(t->refused, sizeof t->refused, "%.*s", (int)bytes, t->in + t->at);
 }
 
 /* Copies n characters as they are. */
 static void copy(struct translation *t, uint64_t n) {
-    put_bytes(t, t->in + t->at, n);
+    tokenizer_split_put_bytes(t, t->in + t->at, n);
     t->at += n;
 }
 
@@ -117,14 +117,14 @@ static void put_property(struct translation *t, bool negated, const char *name, 
         if ((int)strlen(properties[i].name) != bytes || memcmp(properties[i].name, name, (size_t)bytes))
             continue;
         if (negated && t->in_class) break;
-        if (!t->in_class) put(t, negated ? "[^" : "[");
-        put(t, properties[i].members);
-        if (!t->in_class) put(t, "]");
+        if (!t->in_class) tokenizer_split_put(t, negated ? "[^" : "[");
+        tokenizer_split_put(t, properties[i].members);
+        if (!t->in_class) tokenizer_split_put(t, "]");
         return;
     }
     char text[64];
     snprintf(text, sizeof text, "\\%c{%s%.*s}", negated ? 'P' : 'p', bytes > 2 ? "sc:" : "", bytes, name);
-    put(t, text);
+    tokenizer_split_put(t, text);
 }
 
 /* \p{Name}, \P{Name}, \p{^Name} */
@@ -133,7 +133,7 @@ static void translate_property(struct translation *t) {
     const char *name = t->in + t->at + 3, *end = NULL;
     if (look(t, 2) == '{') end = memchr(name, '}', t->bytes - t->at - 3);
     if (!end || end == name || end - name > 40) {
-        refuse(t, 8);
+        tokenizer_split_refuse(t, 8);
         return;
     }
     uint64_t length = (uint64_t)(end - name);
@@ -157,24 +157,24 @@ static void translate_escape(struct translation *t) {
         return;
     }
     if (c == 's' || c == 'S')
-        put(t, c == 's' ? "\\p{White_Space}" : "\\P{White_Space}");
+        tokenizer_split_put(t, c == 's' ? "\\p{White_Space}" : "\\P{White_Space}");
     else if (c == 'd' || c == 'D')
         put_property(t, c == 'D', "Nd", 2);
     else if (c && strchr("rntfaex", c))
-        put_bytes(t, t->in + t->at, 2);
+        tokenizer_split_put_bytes(t, t->in + t->at, 2);
     else if (c > ' ' && c < 0x7F &&
              !((c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z')))
-        put_bytes(t, t->in + t->at, 2);
+        tokenizer_split_put_bytes(t, t->in + t->at, 2);
     else
-        refuse(t, 2);
+        tokenizer_split_refuse(t, 2);
     t->at += 2;
 }
 
 /* Inside [...]: no nested classes, no intersections, no POSIX names. */
 static void translate_in_class(struct translation *t) {
     char c = look(t, 0);
-    if (c == '[') refuse(t, 2);
-    if (c == '&' && look(t, 1) == '&') refuse(t, 2);
+    if (c == '[') tokenizer_split_refuse(t, 2);
+    if (c == '&' && look(t, 1) == '&') tokenizer_split_refuse(t, 2);
     if (c == ']') t->in_class = false;
     copy(t, 1);
 }
@@ -182,7 +182,7 @@ static void translate_in_class(struct translation *t) {
 static void translate_class_start(struct translation *t) {
     t->in_class = true;
     copy(t, look(t, 1) == '^' ? 2 : 1);
-    if (look(t, 0) == ']') refuse(t, 1);
+    if (look(t, 0) == ']') tokenizer_split_refuse(t, 1);
 }
 
 /* ( and what says which kind of group it is. */
@@ -194,7 +194,7 @@ static void translate_group(struct translation *t) {
         copy(t, n);
         return;
     }
-    if (look(t, 1) == '?' || look(t, 1) == '*') refuse(t, 4);
+    if (look(t, 1) == '?' || look(t, 1) == '*') tokenizer_split_refuse(t, 4);
     copy(t, 1);
 }
 
@@ -205,7 +205,7 @@ static void translate_brace(struct translation *t) {
     while ((look(t, n) >= '0' && look(t, n) <= '9') || look(t, n) == ',') n++;
     bool quantifier = n > 1 && look(t, n) == '}';
     char after = quantifier ? look(t, n + 1) : 0;
-    if (quantifier && (look(t, 1) == ',' || after == '+' || after == '?')) refuse(t, n + 2);
+    if (quantifier && (look(t, 1) == ',' || after == '+' || after == '?')) tokenizer_split_refuse(t, n + 2);
     copy(t, quantifier ? n + 1 : 1);
 }
 
@@ -223,7 +223,7 @@ static void translate(struct translation *t) {
         else if (c == '{')
             translate_brace(t);
         else if (c == '^' || c == '$')
-            refuse(t, 1);
+            tokenizer_split_refuse(t, 1);
         else
             copy(t, 1);
     }

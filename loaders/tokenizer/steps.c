@@ -40,7 +40,8 @@ static enum status read_normal_step(struct reading *r, const json_t *step, struc
     return OK;
 }
 
-static enum status read_normalizer(struct reading *r, const json_t *normalizer, struct error *e) {
+static enum status tokenizer_steps_read_normalizer(struct reading *r, const json_t *normalizer,
+                                                   struct error *e) {
     if (reading_absent(normalizer)) return OK;
     const char *type = reading_type(r, normalizer, "normalizer", e);
     if (!type) return e->code;
@@ -59,7 +60,7 @@ static enum status compile_text(struct tokenizer *t, pcre2_code **code, const ch
 
 /* {"type": "Split", "pattern": {"Regex": "..."}, "behavior": "Isolated", "invert": false}, or Removed and
  * true: what matches stays, the rest goes. */
-static enum status read_split(struct reading *r, const json_t *split, struct error *e) {
+static enum status tokenizer_steps_read_split(struct reading *r, const json_t *split, struct error *e) {
     const json_t *regex = json_object_get(json_object_get(split, "pattern"), "Regex");
     const json_t *behavior = json_object_get(split, "behavior");
     bool invert = false;
@@ -104,7 +105,7 @@ static enum status read_two_steps(struct reading *r, const json_t *first, const 
     if (!level) return e->code;
     if (strcmp(level, "ByteLevel"))
         return reading_unsupported(r, "pre_tokenizer type", level, "Split, then ByteLevel", e);
-    if (read_split(r, first, e)) return e->code;
+    if (tokenizer_steps_read_split(r, first, e)) return e->code;
     return read_byte_level(r, second, &r->t->resplit, e);
 }
 
@@ -126,7 +127,7 @@ static enum status read_pre_tokenizer(struct reading *r, const json_t *pre, stru
 }
 
 enum status steps_read(struct reading *r, const json_t *root, struct error *e) {
-    if (read_normalizer(r, json_object_get(root, "normalizer"), e)) return e->code;
+    if (tokenizer_steps_read_normalizer(r, json_object_get(root, "normalizer"), e)) return e->code;
     return read_pre_tokenizer(r, json_object_get(root, "pre_tokenizer"), e);
 }
 

@@ -50,7 +50,7 @@ static uint32_t *edge_slot(const struct unigram *u, uint32_t node, uint32_t byte
     return &u->edges[i].child;
 }
 
-static void add_piece(struct unigram *u, struct span text, int32_t id) {
+static void unigram_add_piece(struct unigram *u, struct span text, int32_t id) {
     uint32_t node = 0, *key;
     for (uint64_t i = 0; i < text.bytes; i++) {
         uint32_t byte = (unsigned char)text.at[i], *child = edge_slot(u, node, byte, &key);
@@ -75,7 +75,8 @@ enum status unigram_make(struct tokenizer *t, double *scores, uint64_t text_byte
     if (e->code) return e->code;
     u->piece[u->n_nodes++] = -1;
     for (uint32_t i = 0; i < words->n_words; i++) {
-        add_piece(u, (struct span){words->blob + words->words[i].offset, words->words[i].bytes}, (int32_t)i);
+        unigram_add_piece(u, (struct span){words->blob + words->words[i].offset, words->words[i].bytes},
+                          (int32_t)i);
         if (!i || scores[i] < u->unknown_score) u->unknown_score = scores[i];
     }
     u->unknown_score -= UNKNOWN_PENALTY;

@@ -11,7 +11,7 @@
 #include <nettle/base64.h>
 #include <string.h>
 
-static enum status read_table(struct reading *r, const json_t *normalizer, struct error *e) {
+static enum status unigram_json_read_table(struct reading *r, const json_t *normalizer, struct error *e) {
     const json_t *text = json_object_get(normalizer, "precompiled_charsmap");
     struct base64_decode_ctx ctx;
     size_t bytes = 0;
@@ -30,16 +30,16 @@ static enum status read_table(struct reading *r, const json_t *normalizer, struc
     return e->code;
 }
 
-static enum status read_normalizer(struct reading *r, const json_t *normalizer, bool nested,
-                                   struct error *e) {
+static enum status unigram_json_read_normalizer(struct reading *r, const json_t *normalizer, bool nested,
+                                                struct error *e) {
     if (reading_absent(normalizer)) return OK;
     const char *type = reading_type(r, normalizer, "normalizer", e);
     if (!type) return e->code;
-    if (!strcmp(type, "Precompiled")) return read_table(r, normalizer, e);
+    if (!strcmp(type, "Precompiled")) return unigram_json_read_table(r, normalizer, e);
     const json_t *list = json_object_get(normalizer, "normalizers");
     if (!nested && !strcmp(type, "Sequence")) {
         for (size_t i = 0; i < json_array_size(list) && !e->code; i++)
-            read_normalizer(r, json_array_get(list, i), true, e);
+            unigram_json_read_normalizer(r, json_array_get(list, i), true, e);
         return e->code;
     }
     const json_t *regex = json_object_get(json_object_get(normalizer, "pattern"), "Regex");
@@ -105,7 +105,7 @@ enum status unigram_read_json(struct reading *r, const json_t *root, struct erro
     bool fallback = false;
     if (reading_bool(r, model, "byte_fallback", "model.byte_fallback", &fallback, e)) return e->code;
     if (fallback) return reading_unsupported(r, "model.byte_fallback", "true", "false", e);
-    if (read_normalizer(r, json_object_get(root, "normalizer"), false, e)) return e->code;
+    if (unigram_json_read_normalizer(r, json_object_get(root, "normalizer"), false, e)) return e->code;
     if (check_pre_tokenizer(r, json_object_get(root, "pre_tokenizer"), e)) return e->code;
     if (read_vocab(r, json_object_get(model, "vocab"), e)) return e->code;
     if (!json_is_integer(unk)) return reading_wrong_kind(r, "model.unk_id", unk, "the id of a piece", e);

@@ -29,22 +29,22 @@ cuda-said:
 
 -include $(CUDA_TEST_O:.o=.d)
 
-# The doors to cuBLASLt and cuDNN before fakes of both: see doors.c. Wherever CUDA's headers are.
+# What opens cuBLASLt and cuDNN before fakes of both: see library_fakes.c. Wherever CUDA's headers are.
 ifeq ($(CUDA),1)
-DOORS := $B/doors
-DOORS_FLAGS := $(BASE) $(CFLAGS_asan) -isystem $(CUDA_HOME)/include -isystem $(dir $(CUDNN_HEADER))
-$(DOORS)/libcublasLt.so.13: test/device/fake_cublaslt.c
-$(DOORS)/libcudnn.so.9: test/device/fake_cudnn.c
-$(DOORS)/%:
+LIBRARY_FAKES := $B/library_fakes
+LIBRARY_FAKES_FLAGS := $(BASE) $(CFLAGS_asan) -isystem $(CUDA_HOME)/include -isystem $(dir $(CUDNN_HEADER))
+$(LIBRARY_FAKES)/libcublasLt.so.13: test/device/fake_cublaslt.c
+$(LIBRARY_FAKES)/libcudnn.so.9: test/device/fake_cudnn.c
+$(LIBRARY_FAKES)/%:
 	@mkdir -p $(@D)
 	@echo "  ld $@"
-	@$(CC) $(DOORS_FLAGS) -fvisibility=default -shared -o $@ $<
-$(DOORS)/doors: test/device/doors.c $(wildcard kernels/cuda/*.[ch] engine/base/*.[ch])
+	@$(CC) $(LIBRARY_FAKES_FLAGS) -fvisibility=default -shared -o $@ $<
+$(LIBRARY_FAKES)/library_fakes: test/device/library_fakes.c $(wildcard kernels/cuda/*.[ch] engine/base/*.[ch])
 	@mkdir -p $(@D)
 	@echo "  ld $@"
-	@$(CC) $(DOORS_FLAGS) -o $@ $< kernels/cuda/cublaslt.c kernels/cuda/cudnn.c kernels/cuda/library.c $(wildcard engine/base/*.c) \
+	@$(CC) $(LIBRARY_FAKES_FLAGS) -o $@ $< kernels/cuda/cublaslt.c kernels/cuda/cudnn.c kernels/cuda/library.c $(wildcard engine/base/*.c) \
 	    -lcmocka -lm -lpthread -ldl
-.PHONY: doors
-doors: $(DOORS)/doors $(DOORS)/libcublasLt.so.13 $(DOORS)/libcudnn.so.9
-	@LD_LIBRARY_PATH=$(DOORS) $(DOORS)/doors
+.PHONY: library_fakes
+library_fakes: $(LIBRARY_FAKES)/library_fakes $(LIBRARY_FAKES)/libcublasLt.so.13 $(LIBRARY_FAKES)/libcudnn.so.9
+	@LD_LIBRARY_PATH=$(LIBRARY_FAKES) $(LIBRARY_FAKES)/library_fakes
 endif

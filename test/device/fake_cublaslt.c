@@ -1,5 +1,6 @@
-/* In place of libcublasLt.so.13, for doors.c: what NVIDIA's documentation says of cublasLtMatmul and its
- * descriptors, in plain loops on the host, and errors where it demands something. Nothing else is here. */
+/* In place of libcublasLt.so.13, for library_fakes.c: what NVIDIA's documentation says of cublasLtMatmul and
+ * its descriptors, in plain loops on the host, and errors where it demands something. Nothing else is here.
+ */
 #include <cublasLt.h>
 
 #include <stdbool.h>

@@ -1,5 +1,6 @@
-/* In place of libcudnn.so.9, for doors.c: what NVIDIA's documentation says of cudnnConvolutionForward and its
- * descriptors, in plain loops on the host, and errors where it demands something. Nothing else is here. */
+/* In place of libcudnn.so.9, for library_fakes.c: what NVIDIA's documentation says of cudnnConvolutionForward
+ * and its descriptors, in plain loops on the host, and errors where it demands something. Nothing else is
+ * here. */
 #include <cudnn.h>
 
 #include <stdbool.h>

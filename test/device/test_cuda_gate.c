@@ -357,7 +357,7 @@ int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     setenv("SLUICE_TEST_DEVICE", "cuda", 0);
     temporary_make();
-#ifndef __SANITIZE_ADDRESS__ /* our code is the same there, and time is dear */
+#ifndef __SANITIZE_ADDRESS__ /* our code is the same there, and time is short */
     gates(CUDA_EVERYTHING);
     gates(CUDA_BUDGETS_AND_PLANS);
     stored_types();

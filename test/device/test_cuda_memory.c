@@ -1,5 +1,5 @@
 /* The CUDA device's memory and order, on a GPU or under the emulator: slots that are filled again while
- * operators are queued, rings of events that wrap, pages that come and go in any order; under the emulator
+ * operators are queued, tables of events that wrap, pages that come and go in any order; under the emulator
  * also what happens when CUDA refuses, and which GPUs are opened at all.
  *
  * Under the thread sanitizer a missing wait is a data race; pages that are not mapped end the process. */
@@ -75,7 +75,7 @@ static float *take_shared(size_t bytes) {
 
 /* Queues out = in, both of n values. */
 static enum status queue(void *out, void *in, int32_t n, struct error *e) {
-    struct op op = {.kind = OP_WIDEN, .out = tensor_make(out, DTYPE_F32, 1, &n)};
+    struct op op = {.kind = OP_COPY, .out = tensor_make(out, DTYPE_F32, 1, &n)};
     op.in[0] = tensor_make(in, DTYPE_F32, 1, &n);
     return device->run(device, &op, NULL, e);
 }
@@ -97,7 +97,7 @@ static void expect(struct error *e, enum status code, const char *found) {
 
 /* ---- order ---- */
 
-enum { SLOTS = 2, SOURCES = 4, VISITS = 1200 }; /* more than either ring of events has places */
+enum { SLOTS = 2, SOURCES = 4, VISITS = 1200 }; /* more than either table of events has places */
 
 /* A thread copies, visit by visit, into slots that operators of two visits before have read. */
 static struct stream {
@@ -105,8 +105,8 @@ static struct stream {
     char *slots;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
-    uint64_t mark[VISITS], ticket[VISITS];
-    int n_marks, n_tickets;
+    uint64_t event[VISITS], fence[VISITS];
+    int n_events, n_fences;
 } stream;
 
 static void *copy_visits(void *argument) {
@@ -114,16 +114,16 @@ static void *copy_visits(void *argument) {
     for (int i = 0; i < VISITS; i++) {
         float *from = stream.sources + (size_t)(i % SOURCES) * FLOATS;
         pthread_mutex_lock(&stream.lock);
-        while (stream.n_marks <= i - SLOTS) pthread_cond_wait(&stream.changed, &stream.lock);
-        uint64_t mark = i < SLOTS ? 0 : stream.mark[i - SLOTS];
-        uint64_t passed = i < SOURCES ? 0 : stream.ticket[i - SOURCES];
+        while (stream.n_events <= i - SLOTS) pthread_cond_wait(&stream.changed, &stream.lock);
+        uint64_t event = i < SLOTS ? 0 : stream.event[i - SLOTS];
+        uint64_t passed = i < SOURCES ? 0 : stream.fence[i - SOURCES];
         pthread_mutex_unlock(&stream.lock);
         memory->wait_copy(device, passed);
         for (int k = 0; k < FLOATS; k++) from[k] = (float)i;
-        uint64_t ticket = memory->copy(device, stream.slots + (size_t)(i % SLOTS) * ROW, from, ROW, mark);
+        uint64_t fence = memory->copy(device, stream.slots + (size_t)(i % SLOTS) * ROW, from, ROW, event);
         pthread_mutex_lock(&stream.lock);
-        stream.ticket[i] = ticket;
-        stream.n_tickets++;
+        stream.fence[i] = fence;
+        stream.n_fences++;
         pthread_cond_broadcast(&stream.changed);
         pthread_mutex_unlock(&stream.lock);
     }
@@ -133,18 +133,18 @@ static void *copy_visits(void *argument) {
 static void compute_visit(int i, char *out) {
     struct error e = {0};
     pthread_mutex_lock(&stream.lock);
-    while (stream.n_tickets <= i) pthread_cond_wait(&stream.changed, &stream.lock);
-    uint64_t ticket = stream.ticket[i];
+    while (stream.n_fences <= i) pthread_cond_wait(&stream.changed, &stream.lock);
+    uint64_t fence = stream.fence[i];
     pthread_mutex_unlock(&stream.lock);
-    memory->await_copy(device, ticket);
+    memory->await_copy(device, fence);
     queue(out, stream.slots + (size_t)(i % SLOTS) * ROW, FLOATS, &e);
     assert_ok(&e);
-    uint64_t mark = memory->mark(device);
-    assert_int_equal(mark, i + 1);
-    assert_int_equal(memory->mark(device), mark); /* nothing was queued since */
+    uint64_t event = memory->record_event(device);
+    assert_int_equal(event, i + 1);
+    assert_int_equal(memory->record_event(device), event); /* nothing was queued since */
     pthread_mutex_lock(&stream.lock);
-    stream.mark[i] = mark;
-    stream.n_marks++;
+    stream.event[i] = event;
+    stream.n_events++;
     pthread_cond_broadcast(&stream.changed);
     pthread_mutex_unlock(&stream.lock);
 }
@@ -158,7 +158,7 @@ static void run_visits(void) {
     pthread_cond_init(&stream.changed, NULL);
     char *out = take_pages((size_t)VISITS * ROW);
     float *values = take_shared((size_t)VISITS * ROW);
-    assert_int_equal(memory->mark(device), 0);
+    assert_int_equal(memory->record_event(device), 0);
     assert_int_equal(pthread_create(&thread, NULL, copy_visits, NULL), 0);
     for (int i = 0; i < VISITS; i++) compute_visit(i, out + (size_t)i * ROW);
     pthread_join(thread, NULL);
@@ -186,8 +186,8 @@ static void test_slots_are_filled_in_order(void **state) {
     }
 }
 
-/* A mark that has left the ring has passed, because the host has waited for it. */
-static void test_old_marks_have_passed(void **state) {
+/* An event that has left its table has passed, because the host has waited for it. */
+static void test_old_events_have_passed(void **state) {
     enum { LATER = 300 };
     struct error e = {0};
     (void)state;
@@ -199,10 +199,10 @@ static void test_old_marks_have_passed(void **state) {
     source[0] = 1;
     memory->await_copy(device, memory->copy(device, slot, source, ROW, 0));
     queue(values, slot, FLOATS, &e);
-    uint64_t first = memory->mark(device);
+    uint64_t first = memory->record_event(device);
     for (int i = 0; i < LATER; i++) {
         queue(others + FLOATS, others, FLOATS, &e);
-        memory->mark(device);
+        memory->record_event(device);
     }
     memory->wait_copy(device, 1);
     source[0] = 2;
@@ -473,7 +473,7 @@ static void test_opening_without_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slots_are_filled_in_order),
-        cmocka_unit_test(test_old_marks_have_passed),
+        cmocka_unit_test(test_old_events_have_passed),
         cmocka_unit_test(test_copies_out_of_pins),
         cmocka_unit_test(test_pages_on_demand),
         cmocka_unit_test(test_pages_that_were_provided),

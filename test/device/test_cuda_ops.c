@@ -13,7 +13,7 @@
 
 #include <time.h>
 
-/* The thread sanitizer makes a barrier a hundred times as dear: there shapes are of 2 to 8 blocks. */
+/* The thread sanitizer makes a barrier a hundred times as slow: there shapes are of 2 to 8 blocks. */
 #ifdef __SANITIZE_THREAD__
 enum { SMALL = 1, RANDOM_CASES = 0, ROWS_ALIKE = 20, PICTURES = 3 };
 #elif defined(__SANITIZE_ADDRESS__)
@@ -198,11 +198,11 @@ static void test_elementwise(void **state) {
     case_add(1, 1, DTYPE_F16, 0, true, 0);
     case_add(9, 77, DTYPE_BF16, 0, true, 1);
     case_add(6, 20, DTYPE_F16, 1, false, 0);
-    case_distance_bias(1, 1, 4, 2, DTYPE_F32, 0);
-    case_distance_bias(77, 5, 32, 128, DTYPE_BF16, 3);
-    case_widen(5, 33, DTYPE_F16, 3);
-    case_widen(5, 33, DTYPE_BF16, 0);
-    case_widen(1, 7, DTYPE_F32, 0);
+    case_relative_bias(1, 1, 4, 2, DTYPE_F32, 0);
+    case_relative_bias(77, 5, 32, 128, DTYPE_BF16, 3);
+    case_copy(5, 33, DTYPE_F16, 3);
+    case_copy(5, 33, DTYPE_BF16, 0);
+    case_copy(1, 7, DTYPE_F32, 0);
     case_patchify(16, 8, 12, 2, 3);
     case_patchify(3, 5, 1, 1, 0);
     case_picture(3, 7, 9);
@@ -210,8 +210,8 @@ static void test_elementwise(void **state) {
     if (SMALL) return;
     case_glu(3, 10240, 0, 0, ACTIVATION_GELU_TANH);
     case_add(40, 2560, DTYPE_BF16, 0, true, 1);
-    case_distance_bias(600, 3, 128, 1000, DTYPE_F16, 0); /* two launches */
-    case_widen(40, 2560, DTYPE_BF16, 0);
+    case_relative_bias(600, 3, 128, 1000, DTYPE_F16, 0); /* two launches */
+    case_copy(40, 2560, DTYPE_BF16, 0);
     case_patchify(16, 64, 48, 2, 0);
     case_picture(3, 100, 130);
 }
@@ -381,7 +381,7 @@ static void cases_at(int gap) {
     case_glu(3, 136, gap, 0, ACTIVATION_GELU_TANH);
     case_add(3, 136, DTYPE_BF16, gap, false, 0);
     case_add(3, 136, DTYPE_F16, gap, true, 1);
-    case_widen(3, 72, DTYPE_BF16, gap);
+    case_copy(3, 72, DTYPE_BF16, gap);
     case_patchify(4, 4, 8, 2, gap);
     case_group_norm(3, 5, 16, 4, false);
     case_picture(4, 5, 8);

@@ -1,4 +1,4 @@
-/* The real store on the CUDA device, on a GPU or under the emulator: its readers' copies, the marks behind
+/* The real store on the CUDA device, on a GPU or under the emulator: its readers' copies, the events behind
  * which they wait, and operators that read what was copied. Nothing waits on the host between a visit and the
  * end of its stage, so that order is the events' alone: one that is missing gives wrong values, and under the
  * thread sanitizer a data race.
@@ -48,7 +48,7 @@ static const struct tensor *part_of(const struct raw_weights *weights, int i) {
 }
 
 /* Widens every weight of the visit, each when it is there. */
-static void compute_visit(struct store *store, int visit, char *image, struct error *e) {
+static void compute_visit(struct store *store, int visit, char *packed, struct error *e) {
     const struct visit *v = &world.visits.visits[visit];
     const struct block *block = world.list[v->stage][v->block];
     struct raw_weights weights = {0};
@@ -58,15 +58,15 @@ static void compute_visit(struct store *store, int visit, char *image, struct er
                         .workspace_bytes = WORKSPACE,
                         .error = e};
     if (!block->bytes) return;
-    block_point(block, image, &weights);
+    block_point(block, packed, &weights);
     for (int i = 0; i < 3 && part_of(&weights, i); i++) {
         struct tensor from = weights.part[i], to = tensor_make(NULL, DTYPE_F32, 1, from.dim);
-        uint64_t end = (uint64_t)((char *)from.data - image) + (uint64_t)tensor_bytes(&from);
+        uint64_t end = (uint64_t)((char *)from.data - packed) + (uint64_t)tensor_bytes(&from);
         if (store_await(store, visit, end, e) != OK) return;
         to.data = results.memory + results.used;
         results.used += align_up((uint64_t)tensor_bytes(&to), ARENA_ALIGN);
         assert_true(results.used <= results.bytes && results.n < WIDENED_MAX);
-        op_widen(&x, to, from);
+        op_copy(&x, to, from);
         results.list[results.n++] = (struct widened){block, i, to.data};
     }
     store_await(store, visit, block->bytes, e);
@@ -82,13 +82,13 @@ static void compare(void) {
     for (int k = 0; k < results.n; k++) {
         const struct widened *w = &results.list[k];
         struct raw_weights weights = {0};
-        static char image[1 << 20];
-        assert_true(w->block->bytes <= sizeof image);
+        static char packed[1 << 20];
+        assert_true(w->block->bytes <= sizeof packed);
         for (int i = 0; i < w->block->n_segments; i++) {
-            const struct image_segment *g = &w->block->segments[i];
-            memcpy(image + g->image_offset, world.files.contents[g->source] + g->file_offset, g->bytes);
+            const struct packed_segment *g = &w->block->segments[i];
+            memcpy(packed + g->packed_offset, world.files.contents[g->source] + g->file_offset, g->bytes);
         }
-        block_point(w->block, image, &weights);
+        block_point(w->block, packed, &weights);
         const struct tensor *t = &weights.part[w->weight];
         for (int64_t i = 0; i < tensor_elements(t); i++) {
             uint32_t bits = 0;
@@ -112,16 +112,16 @@ static void leave_stage(struct store *store) {
 
 static void compute_from(struct store *store, int at, int stop, struct error *e) {
     for (int i = at; i < world.visits.n_visits && i != stop; i++) {
-        void *image;
+        void *packed;
         int stage = world.visits.visits[i].stage;
         if (stage != world.stage) {
             leave_stage(store);
             assert_int_equal(store_begin_stage(store, stage, e), OK);
             world.stage = stage;
         }
-        store_acquire(store, i, &image, e);
+        store_acquire(store, i, &packed, e);
         assert_ok(e);
-        compute_visit(store, i, image, e);
+        compute_visit(store, i, packed, e);
         assert_ok(e);
         store_release(store, i);
     }
@@ -174,8 +174,8 @@ static void test_worlds(void **state) {
     assert_true(results.compared > 10000);
 }
 
-/* Residents are given up between two evaluations, while copies for the next are on their way. */
-static void test_give_up(void **state) {
+/* Residents are evicted between two evaluations, while copies for the next are on their way. */
+static void test_evict(void **state) {
     (void)state;
     uint64_t seed = seed_base + 5000;
     int replanned = 0;
@@ -228,7 +228,7 @@ static void test_close_in_the_middle(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_worlds),
-        cmocka_unit_test(test_give_up),
+        cmocka_unit_test(test_evict),
         cmocka_unit_test(test_close_in_the_middle),
     };
     const char *only = getenv("ONLY");

@@ -55,7 +55,7 @@ static void test_rows(void **state) {
             struct quantised q = quantised_read(quantised_types[i]);
             struct tensor w = moved(&q.weights, places[j].shift, places[j].gap);
             struct tensor out = tensor_random(DTYPE_F32, 2, w.dim, places[j].out_gap, 1);
-            op_widen(&x, out, w);
+            op_copy(&x, out, w);
             expect_bits(w.dtype, &out, q.values.data);
         }
 }
@@ -71,9 +71,9 @@ static void test_slices(void **state) {
             const float *values = (float *)q.values.data + (int64_t)first * q.values.dim[1];
             end = q.values.dim[0] - rows;
             struct tensor out = tensor_random(DTYPE_F32, SHAPE(rows, q.values.dim[1]), 0, 1);
-            op_widen(&x, out, tensor_slice(q.weights, first, rows));
+            op_copy(&x, out, tensor_slice(q.weights, first, rows));
             expect_bits(q.weights.dtype, &out, values);
-            op_repeat_row(&x, out, tensor_slice(q.weights, first, 1));
+            op_broadcast_row(&x, out, tensor_slice(q.weights, first, 1));
             for (int32_t row = 0; row < rows; row++) {
                 struct tensor one = tensor_slice(out, row, 1);
                 expect_bits(q.weights.dtype, &one, values);
@@ -84,7 +84,7 @@ static void test_slices(void **state) {
 
 /* Straight to the device: what the watch does besides takes longer than the sweep. */
 static void widen_at_once(struct tensor out, struct tensor in) {
-    struct op op = {.kind = OP_WIDEN, .out = out, .in = {in}};
+    struct op op = {.kind = OP_COPY, .out = out, .in = {in}};
     watch.cuda->run(watch.cuda, &op, watch.workspace, &problem);
     watch_wait();
 }

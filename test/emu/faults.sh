@@ -61,8 +61,8 @@ case "$wanted" in
     ;;
 esac
 mkdir -p $work
-fault await kernels/cuda/order.c tsan test_cuda_store test_worlds "$race"
-fault mark kernels/cuda/order.c tsan test_cuda_store test_worlds "$race"
+fault await kernels/cuda/streams.c tsan test_cuda_store test_worlds "$race"
+fault event kernels/cuda/streams.c tsan test_cuda_store test_worlds "$race"
 fault barrier kernels/cuda/attention.cu tsan test_cuda_ops test_attention "$race|$wrong"
 fault index kernels/cuda/picture.cu asan test_cuda_ops test_elementwise "AddressSanitizer|$wrong"
 fault distance kernels/cuda/attention.cu asan test_cuda_ops test_attention "AddressSanitizer|$wrong"

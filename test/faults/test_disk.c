@@ -58,7 +58,7 @@ static int64_t troubled_read_at(struct sys *sys, int file, void *to, size_t byte
  */
 static void aim(struct rig *rig, int stage, json_t *plan) {
     const struct component *c = model_component(rig->model, stages[stage].kind);
-    const struct image_segment *largest = NULL;
+    const struct packed_segment *largest = NULL;
     size_t i;
     json_t *block;
     json_array_foreach(json_object_get(stage_of(plan, stages[stage].name), "blocks"), i,

@@ -150,7 +150,7 @@ static struct result draw_from(const char *folder) {
 static uint64_t some_byte(const struct component *c, int source) {
     for (;;) {
         const struct block *block = &c->blocks[random_below(&random_state, (uint64_t)c->n_blocks)];
-        const struct image_segment *s =
+        const struct packed_segment *s =
             &block->segments[random_below(&random_state, (uint64_t)block->n_segments)];
         if (s->source == source) return s->file_offset + random_below(&random_state, s->bytes);
     }

@@ -127,9 +127,9 @@ static void test_rounding(void **state) {
         uint16_t *found = take((size_t)(rows * columns) * sizeof *found);
         weights_round(found, &q.weights, 1, rows - 1);
         for (int64_t j = 0; j < (rows - 1) * columns; j++) {
-            uint16_t expected = f32_bf16(((float *)q.values.data)[columns + j]);
-            if (isnan(bf16_f32(expected)))
-                assert_true(isnan(bf16_f32(found[j])));
+            uint16_t expected = half_f32_bf16(((float *)q.values.data)[columns + j]);
+            if (isnan(half_bf16_f32(expected)))
+                assert_true(isnan(half_bf16_f32(found[j])));
             else
                 assert_int_equal(found[j], expected);
         }

@@ -1,9 +1,9 @@
 /* Early start: an operator waits for the weights that it reads and for no others.
  *
- * Blocks of several products, each with a weight of its own in the order of the image, on a ring for one
- * block: what overlaps then overlaps within a block. Under the virtual clock the step's time is compared with
- * a plain loop over operators and pieces; on the paced device the gain is measured and every weight is looked
- * at. Last, that dispatch names every tensor that an operator reads. */
+ * Blocks of several products, each with a weight of its own in the order of the packed block, on a ring for
+ * one block: what overlaps then overlaps within a block. Under the virtual clock the step's time is compared
+ * with a plain loop over operators and pieces; on the paced device the gain is measured and every weight is
+ * looked at. Last, that dispatch names every tensor that an operator reads. */
 #include "engine/run/executor.h"
 #include "engine/run/pace.h"
 #include "kernels/dry/timed.h"
@@ -61,7 +61,7 @@ static struct world {
     struct byte_source source;
     struct component component;
     struct block blocks[BLOCKS];
-    struct image_segment segments[BLOCKS];
+    struct packed_segment segments[BLOCKS];
     const struct block *list[BLOCKS];
     struct stage stage;
     struct lane lane;
@@ -94,7 +94,7 @@ static void make_block(int b, int32_t rows) {
     struct tensor weight = tensor_make(NULL, DTYPE_BF16, 2, (int32_t[]){rows, COLUMNS});
     uint64_t bytes = (uint64_t)tensor_bytes(&weight);
     world.segments[b] =
-        (struct image_segment){.file_offset = (uint64_t)b * OPS * bytes, .bytes = OPS * bytes};
+        (struct packed_segment){.file_offset = (uint64_t)b * OPS * bytes, .bytes = OPS * bytes};
     struct block *block = &world.blocks[b];
     *block = (struct block){.kind = &kind_products,
                             .number = b,
@@ -104,9 +104,9 @@ static void make_block(int b, int32_t rows) {
                             .n_tensors = OPS,
                             .bytes = OPS * bytes};
     for (int i = 0; i < OPS; i++)
-        block->tensors[i] = (struct image_tensor){.offset = (size_t)i * sizeof(struct tensor),
-                                                  .image_offset = (uint64_t)i * bytes,
-                                                  .shape = weight};
+        block->tensors[i] = (struct packed_tensor){.offset = (size_t)i * sizeof(struct tensor),
+                                                   .packed_offset = (uint64_t)i * bytes,
+                                                   .shape = weight};
     world.list[b] = block;
 }
 
@@ -203,7 +203,7 @@ static double run_timed(const struct timed_case *c, double bus, bool last_first)
     return seconds / one_by_one;
 }
 
-/* In the last case an image has more pieces than a fill has parts. */
+/* In the last case a packed block has more pieces than a fill has parts. */
 static void test_virtual_clock(void **state) {
     static const struct timed_case cases[] = {{20 << 20, 16 << 20, 1},
                                               {20 << 20, 16 << 20, 0.25},
@@ -360,9 +360,9 @@ static void test_operands(void **state) {
                  (struct heads){.queries = 2, .keys = 2, .scale = 1});
     saw(3);
     op_attention(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 2, 8, 0), at(3, 2, 2, 8, 0),
-                 (struct heads){.queries = 2, .keys = 2, .scale = 1, .distance_bias = at(4, 2, 2, 3, 0)});
+                 (struct heads){.queries = 2, .keys = 2, .scale = 1, .relative_bias = at(4, 2, 2, 3, 0)});
     saw(4);
-    op_distance_bias(x, at(0, 2, 2, 3, 0), at(1, 2, 8, 2, 0), (struct distance_buckets){20});
+    op_relative_bias(x, at(0, 2, 2, 3, 0), at(1, 2, 8, 2, 0), (struct distance_buckets){20});
     saw(1);
     struct modulation m = {at(3, 1, 8, 0, 0), at(4, 1, 8, 0, 0), at(5, 2, 2, 8, 0)};
     op_rms_norm(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 1, 8, 0, 0), 0, m);
@@ -383,9 +383,9 @@ static void test_operands(void **state) {
     saw(1);
     op_glu(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 2, 8, 0), ACTIVATION_SILU);
     saw(2);
-    op_widen(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0));
+    op_copy(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0));
     saw(1);
-    op_repeat_row(x, at(0, 2, 2, 8, 0), at(1, 2, 1, 8, 0));
+    op_broadcast_row(x, at(0, 2, 2, 8, 0), at(1, 2, 1, 8, 0));
     saw(1);
     struct conv_options conv = {.norm = {at(5, 2, 4, 2, 0), at(6, 1, 3, 0, 0), at(7, 1, 3, 0, 0)},
                                 .upsample = 1};

@@ -35,7 +35,7 @@ static void ledger_open(const struct component *c) {
     ledger.n = 0;
     for (int b = 0; b < c->n_blocks; b++)
         for (int i = 0; i < c->blocks[b].n_segments && block_hoists(c->blocks[b].kind); i++) {
-            const struct image_segment *s = &c->blocks[b].segments[i];
+            const struct packed_segment *s = &c->blocks[b].segments[i];
             if (!check(ledger.n < SEGMENTS_MAX, "too many weights for this test")) return;
             ledger.segment[ledger.n].file = c->index.sources[s->source].file;
             ledger.segment[ledger.n].from = (int64_t)s->file_offset;

@@ -261,7 +261,7 @@ static void check_refused(uint64_t ram, uint64_t vram) {
  */
 static void test_least(void **state) {
     (void)state;
-    int given_up[2] = {0}, found = 0;
+    int evicted[2] = {0}, found = 0;
     for (int i = 0; i < 4 * NEEDS; i++) {
         random_state = seed_base + 4000 + (uint64_t)i;
         make_need(true, 1 + (int)below(3));
@@ -272,7 +272,7 @@ static void test_least(void **state) {
         if (ram_of_v) assert_int_equal(plan.ram_least_bytes, ram_of_v);
         if (vram_of_r) assert_int_equal(plan.vram_least_bytes, vram_of_r);
         assert_int_equal(plan_exists(&need, r, v), ram_of_v && r >= ram_of_v);
-        given_up[0] += !ram_of_v, given_up[1] += !vram_of_r;
+        evicted[0] += !ram_of_v, evicted[1] += !vram_of_r;
         if (!ram_of_v || !vram_of_r) continue;
         check_refused(ram_of_v - 1, v);
         check_refused(r, vram_of_r - 1);
@@ -282,8 +282,8 @@ static void test_least(void **state) {
         check_peaks();
         found++;
     }
-    print_message("%d pairs, %d and %d where the other budget never does\n", found, given_up[0], given_up[1]);
-    assert_true(found > NEEDS && given_up[0] > 0 && given_up[1] > 0);
+    print_message("%d pairs, %d and %d where the other budget never does\n", found, evicted[0], evicted[1]);
+    assert_true(found > NEEDS && evicted[0] > 0 && evicted[1] > 0);
 }
 
 /* Where the request says where they lie, they do, at the least budgets of that place. */

@@ -12,7 +12,7 @@ enum { PLANS = 30, WORLDS = 40, STAGING_PAGES = 4 };
 enum { SLOW_US = 500000 };
 
 static struct store *open_slow_block(bool separate, struct error *e) {
-    void *image;
+    void *packed;
     one_block(5 << 20, 0);
     world.separate = separate;
     if (separate) world.plan.stage[0].staging_bytes = 2 * PLAN_COPY_PIECE;
@@ -24,7 +24,7 @@ static struct store *open_slow_block(bool separate, struct error *e) {
     watch_reset(&watch);
     struct store *store = world_open(e);
     assert_int_equal(store_begin_stage(store, 0, e), OK);
-    assert_int_equal(store_acquire(store, 0, &image, e), OK);
+    assert_int_equal(store_acquire(store, 0, &packed, e), OK);
     assert_int_equal(store_count(store).bytes_read, 0);
     return store;
 }
@@ -158,7 +158,7 @@ static const struct weight_spec part_table[] = {
 
 static const struct block_kind part_kind = BLOCK_KIND("parts", "parts", part_table, part_weights, NULL);
 
-/* Rows of the image against rows of the file. */
+/* Rows of the packed block against rows of the file. */
 static void assert_rows(struct tensor weight, int32_t row, const char *tensor, int32_t from, int32_t rows) {
     const struct index_entry *entry = index_find(&world.files.index, tensor);
     uint64_t row_bytes = entry->bytes / (uint64_t)entry->dim[0];
@@ -193,9 +193,9 @@ static void test_parts_of_a_tensor(void **state) {
     struct reader reader = {0};
     bind_parts(11, &block, &e);
     assert_ok(&e);
-    char *image = calloc(1, block.bytes);
-    assert_int_equal(reader_read(&reader, &block, 0, block.bytes, image, &e), OK);
-    block_point(&block, image, &w);
+    char *packed = calloc(1, block.bytes);
+    assert_int_equal(reader_read(&reader, &block, 0, block.bytes, packed, &e), OK);
+    block_point(&block, packed, &w);
     assert_rows(w.swapped, 0, "fused.weight", 8, 3);
     assert_rows(w.swapped, 3, "fused.weight", 3, 5);
     assert_rows(w.alone, 0, "fused.weight", 3, 5);
@@ -203,8 +203,8 @@ static void test_parts_of_a_tensor(void **state) {
     assert_rows(w.swapped_bias, 0, "fused.bias", 3, 5);
     assert_rows(w.swapped_bias, 5, "fused.bias", 0, 3);
     for (int i = 0; i < block.n_tensors; i++)
-        assert_int_equal(block.tensors[i].image_offset % ARENA_ALIGN, 0);
-    free(image);
+        assert_int_equal(block.tensors[i].packed_offset % ARENA_ALIGN, 0);
+    free(packed);
     unbind_parts(&block);
 }
 

@@ -1,5 +1,5 @@
 /* Pressure: another program takes memory during a run, an operator finds none, or a stage finds none to begin
- * with. Residents are given up, the run goes on with the same bits within what was announced, and the
+ * with. Residents are evicted, the run goes on with the same bits within what was announced, and the
  * session's next run is right too. See test/lib/rig.h for the world it runs in. */
 #include "engine/api/pressure.h"
 #include "test/lib/rig.h"
@@ -64,7 +64,7 @@ static struct result run_within(struct rig *rig, const struct sluice_request *re
 
 /* ---- another program ---- */
 
-static int n_given_up;
+static int n_evicted;
 
 /* One request under one budget: pressure at every step and at some, little and all of it; then none. */
 static void one_budget(struct rig *rig, const struct sluice_request *request, const struct result *want,
@@ -78,7 +78,7 @@ static void one_budget(struct rig *rig, const struct sluice_request *request, co
         int64_t live = rig->watch.sys.use.live_bytes[LINE_STORE];
         bool keep = json_is_true(json_object_get(r.plan, "keep"));
         struct replanned given = replanned(rig);
-        n_given_up += given.n;
+        n_evicted += given.n;
         const char *hash = json_string_value(json_object_get(r.plan, "hash"));
         rig->watch.free_percent = 0;
         struct result next = run_within(rig, request, want, what);
@@ -208,8 +208,8 @@ static void room_fails(const char *folder) {
 
 /* ---- a stage ---- */
 
-/* Whether the first thing that was given up was for this stage. */
-static bool given_up_for(struct rig *rig, const char *stage) {
+/* Whether the first thing that was evicted was for this stage. */
+static bool evicted_for(struct rig *rig, const char *stage) {
     char *text = NULL;
     sluice_report(rig->session, &text, NULL);
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
@@ -240,8 +240,8 @@ static void calls_fail(struct rig *rig, struct sluice_request *request, const st
             check(rig->watch.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan), "%s: above the plan",
                   what);
             went_on++;
-            n_denoise += given_up_for(rig, "denoise");
-            n_decode += given_up_for(rig, "decode");
+            n_denoise += evicted_for(rig, "denoise");
+            n_decode += evicted_for(rig, "decode");
         } else if (reached) {
             check(!opened && r.code == SLUICE_MEMORY, "%s: %s", what, r.error.what);
         }
@@ -274,8 +274,8 @@ int main(void) {
     reserve();
     gate(wide, "wide", 2, true);
     gate("test/golden/zimage_b/model", "zimage_b", 1, false);
-    check(n_given_up >= 20, "only %d times given up", n_given_up);
-    printf("%d times given up\n", n_given_up);
+    check(n_evicted >= 20, "only %d times given up", n_evicted);
+    printf("%d times given up\n", n_evicted);
     operator_fails(wide, false);
     operator_fails(wide, true);
     room_fails(wide);

@@ -15,9 +15,9 @@
  *     images that compute together      test_lanes.c
  *     hoisted or plain                  test_hoist.c
  *     pieces, and when they are there   test_pieces.c, test_early.c
- *     another plan in mid-run           test_pressure.c, test_give_up.c
+ *     another plan in mid-run           test_pressure.c, test_evict.c
  *     precision                         in_bf16: budgets, edited_plans, batch_against_seeds again
- *     types that weights are stored in  test_residency_types.c, test_retype.c
+ *     types that weights are stored in  test_residency_types.c, test_requantise.c
  *
  * Hashes are compared within one process only. It is run once more with oneDNN limited to AVX2: most users
  * have that, and it is the path whose rows are not independent of their neighbours. */

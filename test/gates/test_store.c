@@ -109,9 +109,9 @@ static void test_close_in_the_middle(void **state) {
         if (i % 8) {
             drive(store, stop, &e);
             assert_ok(&e);
-            void *image;
+            void *packed;
             if (stop && world.visits.visits[stop].stage == world.stage && below(2))
-                store_acquire(store, stop, &image, &e);
+                store_acquire(store, stop, &packed, &e);
             if (world.stage >= 0 && below(2)) store_end_stage(store, world.stage);
         }
         store_close(store);
@@ -170,10 +170,10 @@ static void test_await_yields_only_ready(void **state) {
     struct store *store;
     store_open(&options, &store, &e);
     store_begin_stage(store, 0, &e);
-    void *image;
-    enum status status = store_acquire(store, 0, &image, &e);
+    void *packed;
+    enum status status = store_acquire(store, 0, &packed, &e);
     if (status == OK) status = store_await(store, 0, world.blocks[0][0].bytes, &e);
-    if (status == OK) check_image(&world.blocks[0][0], image, 0, world.blocks[0][0].bytes);
+    if (status == OK) check_packed(&world.blocks[0][0], packed, 0, world.blocks[0][0].bytes);
     store_close(store);
     world_remove();
 }
@@ -269,11 +269,11 @@ static void test_store_faults(void **state) {
     world_remove();
 }
 
-/* --- residents given up in mid-run --- */
+/* -- residents evicted in mid-run -- */
 
 static int64_t resident_pages(void) {
     int64_t bytes = 0;
-    for (int s = 0; s < world.plan.n_stages; s++) bytes += (int64_t)world.residents.area[s].bytes;
+    for (int s = 0; s < world.plan.n_stages; s++) bytes += (int64_t)world.residents.memory[s].bytes;
     return bytes;
 }
 
@@ -296,7 +296,7 @@ static void test_replan(void **state) {
             assert_ok(&e);
             smaller += watch.pages_live < before && held > 0;
             world.plan = lesser[n]; /* what later stages are checked against */
-            world.given_up = true;
+            world.evicted = true;
             replanned++;
         }
         drive_from(store, at, -1, &e);
@@ -304,7 +304,7 @@ static void test_replan(void **state) {
         if (below(2)) store_end_stage(store, world.stage);
         store_close(store);
         watch_reset(&watch);
-        world.given_up = false;
+        world.evicted = false;
         run_again();
         world_remove();
     }
@@ -667,7 +667,7 @@ static bool has_residents(const struct plan *plan) {
 }
 
 /* The n-th call of every kind fails once, in the measuring or in the run: a clean error and nothing left
- * behind; or the run goes on with fewer residents (test_give_up has the bits). */
+ * behind; or the run goes on with fewer residents (test_evict has the bits). */
 static void test_faults(void **state) {
     (void)state;
     toy_make();

@@ -4,8 +4,8 @@
     bf16.py [--out DIR] [--only NAME]
 
 beside fixtures that make.py has made (same requirements).  Our own error in bf16 may be 1.5 times that.
-Truth is the reference in f64 from the stored weights; the f32 rings lie so near to it that tests compare with
-them (asserted here: a hundredth of the bf16 error).  Blocks get the rings' inputs, whole models their own.
+Truth is the reference in f64 from the stored weights; the f32 reference tensors lie so near to it that tests compare with
+them (asserted here: a hundredth of the bf16 error).  Blocks get the reference tensors' inputs, whole models their own.
 Timesteps and latents between steps stay f32, as the pipeline keeps them; the autoencoder has no part in it.
 
 Each entry: "l2" relative L2 distance, "max" largest difference and "bias" mean difference by the truth's rms; "n" how many
@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 
 import flux.bf16
 import flux.specs
-import rings as reference
+import reference_tensors as reference
 import specs
 
 SHAPES = [(1, 40, 9), (3, 5, 7), (17, 33, 65), (64, 160, 96), (37, 111, 523), (5, 700, 1201), (130, 65, 2050)]
@@ -83,7 +83,7 @@ def force(module, value, condition=None):
 
 @torch.no_grad()
 def blocks(pipe, known, about):
-    """Each block on its ring's input; by ring name."""
+    """Each block on its reference tensor's input; by reference tensor name."""
     model, text = pipe.transformer, pipe.text_encoder
     dtype = model.dtype
     condition = known["block.adaln_input"]
@@ -152,13 +152,13 @@ def everything(folder, dtype, known, expect):
 
 
 def entry(name, renamed):
-    """A ring's name as tests call it, image by image for latents."""
+    """A reference tensor's name as tests call it, image by image for latents."""
     name = name.removesuffix(".out")
     if name.startswith("transformer."):
         return name.replace(".", " ")
     if name.startswith("case"):
-        case, ring = name.split(".", 1)
-        return f"{ring.split('.')[0]} case {case[4:]} {ring.split('.')[-1]}"
+        case, expected = name.split(".", 1)
+        return f"{expected.split('.')[0]} case {case[4:]} {expected.split('.')[-1]}"
     return renamed.get(name, name)
 
 
@@ -183,7 +183,7 @@ zimage = types.SimpleNamespace(
 
 
 def make(folder, family):
-    known = load_file(os.path.join(folder, "rings.safetensors"))
+    known = load_file(os.path.join(folder, "reference.safetensors"))
     with open(os.path.join(folder, "expect.json"), encoding="utf-8") as f:
         expect = json.load(f)
     model = os.path.join(folder, "model")
@@ -192,9 +192,9 @@ def make(folder, family):
     out = {}
     for name, value in ours.items():
         assert torch.isfinite(value).all(), name
-        ring = known[name].reshape(truth[name].shape)
-        bf16, f32 = deviation(value, truth[name]), deviation(ring, truth[name])
-        print(f"{name:32} bf16 {bf16['l2']:.2e} max {bf16['max']:.2e} bias {bf16['bias']:.2e}; f32 ring {f32['l2']:.1e}")
+        expected = known[name].reshape(truth[name].shape)
+        bf16, f32 = deviation(value, truth[name]), deviation(expected, truth[name])
+        print(f"{name:32} bf16 {bf16['l2']:.2e} max {bf16['max']:.2e} bias {bf16['bias']:.2e}; f32 reference tensor {f32['l2']:.1e}")
         assert f32["l2"] < bf16["l2"] / 100, name
         if name.endswith("latent"):
             for k in range(len(value)):

@@ -55,12 +55,12 @@ def fixture_begin(out, name):
 
 
 def fixture_end(out, spec, tensors, expect):
-    """Rings and expect.json; the whole then takes the old one's place."""
+    """Reference tensors and expect.json; the whole then takes the old one's place."""
     final = os.path.join(out, spec.name)
     target = final + ".new"
     for name, value in tensors.items():
         assert torch.isfinite(value).all() if value.is_floating_point() else True, name
-    save_file({name: t.contiguous() for name, t in tensors.items()}, os.path.join(target, "rings.safetensors"))
+    save_file({name: t.contiguous() for name, t in tensors.items()}, os.path.join(target, "reference.safetensors"))
     versions = {m.__name__: m.__version__ for m in (torch, diffusers, transformers, tokenizers)}
     with open(os.path.join(target, "expect.json"), "w", encoding="utf-8") as f:
         json.dump(dict(fixture=spec.name, seed=spec.seed, versions=versions) | expect, f, ensure_ascii=False, indent=1)
@@ -71,4 +71,4 @@ def fixture_end(out, spec, tensors, expect):
     shutil.rmtree(final, ignore_errors=True)
     os.rename(target, final)
     size = sum(os.path.getsize(os.path.join(root, file)) for root, _, files in os.walk(final) for file in files)
-    print(f"{spec.name}: {size} bytes, {len(tensors)} rings")
+    print(f"{spec.name}: {size} bytes, {len(tensors)} reference tensors")

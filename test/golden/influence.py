@@ -54,11 +54,11 @@ def heads_in_files(target, part):
 
 @torch.no_grad()
 def report(target):
-    tensors = load_file(os.path.join(target, "rings.safetensors"))
+    tensors = load_file(os.path.join(target, "reference.safetensors"))
     with open(os.path.join(target, "expect.json"), encoding="utf-8") as f:
         expect = json.load(f)
     family = flux.influence if os.path.basename(target).startswith("flux") else zimage_influence
-    pipe = family.rings.load(os.path.join(target, "model"))
+    pipe = family.reference_tensors.load(os.path.join(target, "model"))
     # what a fixture borrows is tried where it is
     parts = [part for part in family.PARTS if not os.path.islink(os.path.join(target, "model", part))]
     if not parts:

@@ -11,10 +11,10 @@ Each fixture NAME/ holds
   model/             a Hugging Face folder (folder.py, weights.py, tokens.py)
   expect.json        requests and plain numbers, below
   tokenizer_cases.json   [{"text", "ids"}]: hostile texts and their plain ids, no template
-  rings.safetensors  f32 unless said
+  reference.safetensors  f32 unless said
 
 All of it is computed from the files just written, read back by ZImagePipeline in f32 on
-the CPU with two threads.  Case k's rings have the prefix "case{k}.":
+the CPU with two threads.  Case k's reference tensors have the prefix "case{k}.":
   ids.cond ids.uncond        i32, template included, cut to 512, no pads
   hidden.cond hidden.uncond  [T, hidden]: encode_prompt, that is hidden_states[-2] of the real tokens
   sigmas timesteps           n+1 and n values, the scheduler's after the run
@@ -25,7 +25,7 @@ the CPU with two threads.  Case k's rings have the prefix "case{k}.":
   picture                    u8 [H, W, 3] ([N, H, W, 3]): the pipeline's PIL picture
 Cases of kind "text" have ids and hidden only.  uncond is missing where cfg_scale is 1.
 
-Block rings, from one forward of the transformer at case 0's step 1 (in: latent_001, hidden.cond;
+Block reference tensors, from one forward of the transformer at case 0's step 1 (in: latent_001, hidden.cond;
 batch of one, so no mask anywhere):
   block.t                    the t the model was given, (1000 - timestep) / 1000, before t_scale
   block.adaln_input          [1, min(dim, 256)]
@@ -41,14 +41,14 @@ batch of one, so no mask anywhere):
   t_embedder.{in,freq,out}   four timesteps, already times t_scale; freq is cos | sin
   transformer.t{0..3}.{in,t,out}   whole forwards at two timesteps and two sizes; out is the model's
                              own, before the pipeline turns its sign
-Decoder rings, on a latent of their own, [1, C, H, W]:
+Decoder reference tensors, on a latent of their own, [1, C, H, W]:
   decoder.in                 what vae.decode is given: scale and shift are done, post_quant_conv is not
   decoder.out, vae.{resnet,resnet_shortcut,attention,upsampler,mid}.{in,out}
 Without a model: schedule.{steps}.{shift}.{sigmas,timesteps}; noise.{n}.{randn,rand,rand64} (zimage_a).
 
 expect.json: "model" plain numbers; "cases" with index, kind, prompt, negative_prompt, width, height,
 steps, cfg_scale, seed, flow_shift (null: no flag), shift (the one in force), batch, counts of tokens;
-"transformer" the calls; "blocks" where block rings sit; "noise" seeds and shapes.
+"transformer" the calls; "blocks" where block reference tensors sit; "noise" seeds and shapes.
 """
 
 import argparse
@@ -66,7 +66,7 @@ import files
 import flux.make
 import flux.specs
 import folder
-import rings
+import reference_tensors
 import specs
 import tokens
 
@@ -107,7 +107,7 @@ def encode_case(pipe, case, out):
     if case["cfg_scale"] != 1:
         lanes.append(("uncond", case["negative_prompt"]))
     for lane, prompt in lanes:
-        ids, hidden = rings.encode(pipe, prompt)
+        ids, hidden = reference_tensors.encode(pipe, prompt)
         uncut = pipe.tokenizer(pipe.tokenizer.apply_chat_template(
             [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True, enable_thinking=True)).input_ids
         assert ids == uncut[:tokens.MAX_TOKENS]
@@ -145,7 +145,7 @@ def model_numbers(spec):
 def make(spec, out):
     target = files.fixture_begin(out, spec.name)
     tokenizer = folder.write(spec, os.path.join(target, "model"))
-    pipe = rings.load(os.path.join(target, "model"))
+    pipe = reference_tensors.load(os.path.join(target, "model"))
     assert pipe.tokenizer.padding_side == pipe.tokenizer.truncation_side == "right"
     write_tokenizer_cases(pipe, tokenizer, spec, os.path.join(target, "tokenizer_cases.json"))
 
@@ -155,13 +155,13 @@ def make(spec, out):
     for case in cases:
         encode_case(pipe, case, tensors)
         if case["kind"] == "image":
-            for name, value in rings.run_case(pipe, case).items():
+            for name, value in reference_tensors.run_case(pipe, case).items():
                 tensors[f"case{case['index']}.{name}"] = value
-    block, blocks = rings.block_rings(pipe, spec, tensors)
-    calls, transformer = rings.transformer_calls(pipe, cases, tensors)
-    vae, vae_blocks = rings.vae_rings(pipe, spec)
-    noise, noise_about = rings.noise_rings() if spec.form["extra_rings"] else ({}, [])
-    tensors |= block | calls | vae | noise | rings.schedule_rings()
+    block, blocks = reference_tensors.block_references(pipe, spec, tensors)
+    calls, transformer = reference_tensors.transformer_calls(pipe, cases, tensors)
+    vae, vae_blocks = reference_tensors.vae_references(pipe, spec)
+    noise, noise_about = reference_tensors.noise_references() if spec.form["extra_references"] else ({}, [])
+    tensors |= block | calls | vae | noise | reference_tensors.schedule_references()
     files.fixture_end(out, spec, tensors, dict(
         family="zimage", model=model_numbers(spec), cases=cases, transformer=transformer, blocks=blocks | vae_blocks, noise=noise_about))
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How far rounding alone moves each ring: the reference in f32 against f64.
+"""How far rounding alone moves each reference tensor: the reference in f32 against f64.
 
     sensitivity.py [DIR]      writes DIR/sensitivity.txt
 
@@ -15,23 +15,23 @@ import torch
 from safetensors.torch import load_file
 
 import exact
-import rings
+import reference_tensors
 
 GATE_LATENT, GATE_BLOCK = 2e-5, 1e-5
 
 
 @torch.no_grad()
 def blocks(pipe, tensors, expect, tables):
-    """Relative L2 of every block ring against the same module in f64 on the same input."""
+    """Relative L2 of every block reference tensor against the same module in f64 on the same input."""
     model, text, vae = exact.models(pipe, tables)
     out = {}
 
     def compare(name, value):
-        out[name] = rings.relative(tensors[name], value)
+        out[name] = reference_tensors.relative(tensors[name], value)
 
     adaln = tensors["block.adaln_input"].double()
     latent, hidden = tensors["case0.latent_001"][0].double(), tensors["case0.hidden.cond"].double()
-    ids = rings.positions(model, latent.unsqueeze(1), hidden)
+    ids = reference_tensors.positions(model, latent.unsqueeze(1), hidden)
     image, caption = model.rope_embedder(ids["image"]), model.rope_embedder(ids["caption"])
     joint = torch.cat([image, caption])
     for name, block, freqs in (("block.context_refiner.0", model.context_refiner[0], caption),
@@ -43,7 +43,7 @@ def blocks(pipe, tensors, expect, tables):
     compare("embed.image.out", model.all_x_embedder["2-1"](tensors["embed.image.in"].double()))
     compare("embed.caption.out", model.cap_embedder(tensors["embed.caption.in"].double()))
     compare("t_embedder.out", model.t_embedder(tensors["t_embedder.in"]))
-    out["t_embedder.freq"] = rings.relative(tensors["t_embedder.freq"], model.t_embedder.timestep_embedding(tensors["t_embedder.in"], 256))
+    out["t_embedder.freq"] = reference_tensors.relative(tensors["t_embedder.freq"], model.t_embedder.timestep_embedding(tensors["t_embedder.in"], 256))
     layer = text.layers[expect["blocks"]["block.text"]["layer"]]
     x = tensors["block.text.in"].double()
     positions = torch.arange(x.shape[1])[None]
@@ -70,35 +70,35 @@ def free_running(pipe, tensors, expect, tables):
         caption, negative = (
             exact.hidden(text, tensors[prefix + f"ids.{lane}"]) if prefix + f"ids.{lane}" in tensors else None
             for lane in ("cond", "uncond"))
-        out[prefix + "hidden.cond"] = rings.relative(tensors[prefix + "hidden.cond"], caption)
+        out[prefix + "hidden.cond"] = reference_tensors.relative(tensors[prefix + "hidden.cond"], caption)
         if negative is not None:
-            out[prefix + "hidden.uncond"] = rings.relative(tensors[prefix + "hidden.uncond"], negative)
+            out[prefix + "hidden.uncond"] = reference_tensors.relative(tensors[prefix + "hidden.uncond"], negative)
         for k in range(case["batch"]):
             latent = exact.denoise(model, caption, negative, case, tensors[prefix + "noise"][k:k + 1],
                                    tensors[prefix + "sigmas"], tensors[prefix + "timesteps"])
-            out[prefix + f"latent[{k}]"] = rings.relative(tensors[prefix + "latent"][k], latent)
+            out[prefix + f"latent[{k}]"] = reference_tensors.relative(tensors[prefix + "latent"][k], latent)
             if case["batch"] == 1:
                 picture = exact.decode(vae, latent)
-                out[prefix + "decoded"] = rings.relative(tensors[prefix + "decoded"], picture)
+                out[prefix + "decoded"] = reference_tensors.relative(tensors[prefix + "decoded"], picture)
     return out
 
 
 def report(folder, names):
     lines = [
-        "Rounding of the f32 reference: relative L2 distance from f64, by ring.",
+        "Rounding of the f32 reference: relative L2 distance from f64, by reference tensor.",
         "Column 1: f64 arithmetic on the reference's own f32 tables (rope, timestep frequencies).",
         "Column 2: tables in f64 as well.  Blocks get the f32 input; text, latents and decoded run freely.",
         f"The C tests gate blocks at {GATE_BLOCK:g} and final latents at {GATE_LATENT:g}.", ""]
     for name in names:
         target = os.path.join(folder, name)
-        pipe = rings.load(os.path.join(target, "model"))
-        tensors = load_file(os.path.join(target, "rings.safetensors"))
+        pipe = reference_tensors.load(os.path.join(target, "model"))
+        tensors = load_file(os.path.join(target, "reference.safetensors"))
         with open(os.path.join(target, "expect.json"), encoding="utf-8") as f:
             expect = json.load(f)
         columns = [blocks(pipe, tensors, expect, tables) | free_running(pipe, tensors, expect, tables) for tables in (False, True)]
         lines.append(name)
-        for ring in columns[0]:
-            lines.append(f"  {ring:28} {columns[0][ring]:.2e}  {columns[1][ring]:.2e}")
+        for expected in columns[0]:
+            lines.append(f"  {expected:28} {columns[0][expected]:.2e}  {columns[1][expected]:.2e}")
         lines.append("")
     with open(os.path.join(folder, "sensitivity.txt"), "w", encoding="utf-8") as f:
         f.write("\n".join(lines))

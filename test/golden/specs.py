@@ -22,7 +22,7 @@ FORMS = {
         lm_head=False,
         quant_convs=False,
         scheduler_shift=2.5,
-        extra_rings=True,         # noise and uniforms of many sizes
+        extra_references=True,         # noise and uniforms of many sizes
     ),
     "zimage_b": dict(
         transformer_dtype="bf16", text_dtype="bf16", vae_dtype="f16",
@@ -33,7 +33,7 @@ FORMS = {
         lm_head=True,             # untied head in the file: never read
         quant_convs=True,
         scheduler_shift=None,     # no key: the family's 3.0
-        extra_rings=False,
+        extra_references=False,
     ),
 }
 

@@ -9,7 +9,7 @@ Each stored/NAME/ holds
   model/             parts under names of their own, found by content; some are links to other fixtures' parts
   expect.json        "family"; "cases" as make.py's; "types" of the files; "original": how far the latent is from
                      that of the part's weights before they were quantised, where they are no random codes
-  rings.safetensors  of case k: ids.cond hidden.cond (...), sigmas, latent, latent_001 ...; as make.py's
+  reference.safetensors  of case k: ids.cond hidden.cond (...), sigmas, latent, latent_001 ...; as make.py's
   bf16.json          empty: the reference's errors in bf16 are not measured, devices that compute so have wider gates
 
 The weights have the authors' names; the reference is given their values, dequantised, through diffusers' own
@@ -33,8 +33,8 @@ from safetensors.torch import save_file
 from transformers import Qwen3Config, Qwen3Model, T5Config, T5EncoderModel
 
 import files
-import flux.rings
-import rings
+import flux.reference_tensors
+import reference_tensors
 import stored_types
 import tokens_gguf
 import weights
@@ -215,24 +215,24 @@ QWEN = dict(hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_att
 
 
 def zimage_pipe():
-    pipe = rings.load(os.path.join(HERE, "zimage_a", "model"))
-    pipe.scheduler = FlowMatchEulerDiscreteScheduler(num_train_timesteps=1000, shift=rings.FAMILY_SHIFT)
+    pipe = reference_tensors.load(os.path.join(HERE, "zimage_a", "model"))
+    pipe.scheduler = FlowMatchEulerDiscreteScheduler(num_train_timesteps=1000, shift=reference_tensors.FAMILY_SHIFT)
     return pipe
 
 
 def zimage_case(pipe):
     columns, rows, multiple = 5, 3, 16
     return dict(index=0, kind="image", prompt="a red fox in the snow, golden hour", negative_prompt="blurry, low quality", steps=3, cfg_scale=2.5,
-                width=columns * multiple, height=rows * multiple, seed=42, batch=1, flow_shift=None, shift=rings.FAMILY_SHIFT,
+                width=columns * multiple, height=rows * multiple, seed=42, batch=1, flow_shift=None, shift=reference_tensors.FAMILY_SHIFT,
                 latent_width=2 * columns, latent_height=2 * rows, image_tokens=columns * rows)
 
 
 def run_zimage(pipe, case):
     out = {}
     for lane, prompt in (("cond", case["prompt"]), ("uncond", case["negative_prompt"])):
-        ids, out[f"case0.hidden.{lane}"] = rings.encode(pipe, prompt)
+        ids, out[f"case0.hidden.{lane}"] = reference_tensors.encode(pipe, prompt)
         out[f"case0.ids.{lane}"] = torch.tensor(ids, dtype=torch.int32)
-    for name, value in rings.run_case(pipe, case).items():
+    for name, value in reference_tensors.run_case(pipe, case).items():
         if name not in ("decoded", "picture"):
             out[f"case0.{name}"] = value
     return out
@@ -315,7 +315,7 @@ T5_TYPES = [("token_embd", "Q5_K"), ("attn_rel_b", "F16"), ("attn_q", "Q6_K"), (
 
 
 def flux_pipe():
-    return flux.rings.load(os.path.join(HERE, "flux_a", "model"))
+    return flux.reference_tensors.load(os.path.join(HERE, "flux_a", "model"))
 
 
 def flux_case(pipe):
@@ -326,9 +326,9 @@ def flux_case(pipe):
 
 
 def run_flux(pipe, case):
-    out, _ = flux.rings.encode(pipe, case["prompt"], case["max_sequence_length"])
+    out, _ = flux.reference_tensors.encode(pipe, case["prompt"], case["max_sequence_length"])
     out = {f"case0.{name}.cond": value for name, value in out.items()}
-    for name, value in flux.rings.run_case(pipe, case, {}).items():
+    for name, value in flux.reference_tensors.run_case(pipe, case, {}).items():
         if name not in ("decoded", "picture"):
             out[f"case0.{name}"] = value
     return out

@@ -6,7 +6,7 @@
 needs requirements.txt.  test_rings_vae_encoder.c reads what it wrote and needs no Python.  Each folder NAME/ holds
   diffusion_pytorch_model.safetensors   the encoder's tensors, and quant_conv's where there is one
   config.json                           as diffusers saves it
-  rings.safetensors                     f32: picture{0,1} [Y, X, 3] in -1 to 1, moments{0,1} [Y/f, X/f, 2 C] of them
+  reference.safetensors                     f32: picture{0,1} [Y, X, 3] in -1 to 1, moments{0,1} [Y/f, X/f, 2 C] of them
 computed from the files just written, in f32 on the CPU: vae.encode(picture).latent_dist.parameters.
 """
 
@@ -77,13 +77,13 @@ def write(name, spec):
     stored = dict(authors(k, t) for k, t in mine.items()) if name == "authors" else mine
     save_file(stored, os.path.join(folder, "diffusion_pytorch_model.safetensors"), metadata={"format": "pt"})
     model.load_state_dict({k: t.float() for k, t in mine.items()}, strict=False)
-    rings = {}
+    references = {}
     for i in range(2):
         shown = picture(spec, i)
         moments = model.encode(shown[None]).latent_dist.parameters[0]
-        rings[f"picture{i}"], rings[f"moments{i}"] = (t.permute(1, 2, 0).contiguous() for t in (shown, moments))
-    save_file(rings, os.path.join(folder, "rings.safetensors"))
-    print(name, {k: tuple(t.shape) for k, t in rings.items()}, float(rings["moments0"].abs().mean()))
+        references[f"picture{i}"], references[f"moments{i}"] = (t.permute(1, 2, 0).contiguous() for t in (shown, moments))
+    save_file(references, os.path.join(folder, "reference.safetensors"))
+    print(name, {k: tuple(t.shape) for k, t in references.items()}, float(references["moments0"].abs().mean()))
 
 
 if __name__ == "__main__":

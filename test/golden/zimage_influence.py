@@ -2,7 +2,7 @@
 
 import torch
 
-import rings
+import reference_tensors
 
 PARTS = ["text_encoder", "transformer", "vae"]
 MEASURE = "Relative L2 change of case 0's final latent (text encoder, transformer) or decoded picture (vae) when the tensor is zero."
@@ -50,8 +50,8 @@ class Probe:
     def change(self, name):
         part = name.split(".")[0]
         if part == "vae":
-            return rings.relative(self.decode(), self.picture)
-        return rings.relative(self.latent(text=part == "text_encoder"), self.final)
+            return reference_tensors.relative(self.decode(), self.picture)
+        return reference_tensors.relative(self.latent(text=part == "text_encoder"), self.final)
 
 
 def constants(pipe):
@@ -72,7 +72,7 @@ def constants(pipe):
         (f"caption norm: eps {wrong:g} for {eps:g}", "transformer", [t.cap_embedder[0]], "eps", wrong),
         ("query and key norms: eps 1e-6 for 1e-5", "transformer", heads, "eps", 1e-6),
         (f"query and key norms: eps {eps if eps != 1e-5 else 2e-5:g} for 1e-5", "transformer", heads, "eps", eps if eps != 1e-5 else 2e-5),
-        ("final norm: eps 1e-5 for 1e-6 (only the ring block.final_small shows it)", "transformer", [t.all_final_layer["2-1"].norm_final], "eps", 1e-5),
+        ("final norm: eps 1e-5 for 1e-6 (only the reference tensor block.final_small shows it)", "transformer", [t.all_final_layer["2-1"].norm_final], "eps", 1e-5),
         ("t_scale 1 % off", "transformer", [t], "t_scale", t.t_scale * 1.01),
         ("rope theta 1 % off", "transformer", [t.rope_embedder], "theta", t.rope_embedder.theta * 1.01),
         (f"text norms: eps 1e-5 or 1e-6 for {text_eps:g}", "text_encoder", text_norms, "variance_epsilon", 1e-5 if text_eps == 1e-6 else 1e-6),

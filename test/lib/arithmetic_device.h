@@ -68,12 +68,12 @@ static float arithmetic_element(const struct op *op, int64_t t, int32_t c) {
     case OP_GLU:
         a = float_row(&op->in[0], t)[c];
         return a / (1 + expf(-a)) * float_row(&op->in[1], t)[c];
-    case OP_REPEAT_ROW:
+    case OP_BROADCAST_ROW:
         return weight_at(&op->in[0], 0, c);
     case OP_TIMESTEP:
         return cosf(op->scale + (float)c);
     default:
-        return weight_at(&op->in[0], t, c); /* widen */
+        return weight_at(&op->in[0], t, c); /* copy */
     }
 }
 
@@ -89,9 +89,9 @@ static enum status arithmetic_run(struct device *device, const struct op *op, vo
         arithmetic_rms_norm(op);
         return OK;
     case OP_GLU:
-    case OP_REPEAT_ROW:
+    case OP_BROADCAST_ROW:
     case OP_TIMESTEP:
-    case OP_WIDEN:
+    case OP_COPY:
         for (int64_t t = 0; t < tensor_rows(&op->out); t++)
             for (int32_t c = 0; c < tensor_columns(&op->out); c++)
                 float_row(&op->out, t)[c] = arithmetic_element(op, t, c);

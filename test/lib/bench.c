@@ -37,13 +37,12 @@ struct bench *bench_open(const struct golden *g, int slot, struct lane lane) {
     b->component = &g->model->component[slot];
     b->settings = b->component->settings;
     one_frame(&lane.latent);
-    one_frame(&lane.control);
+    one_frame(&lane.concat);
     one_frame(&lane.prediction);
     for (int i = 0; i < LANE_REFERENCES_MAX; i++) one_frame(&lane.reference[i]);
     if (lane.picture.rank == 3)
         lane.picture = tensor_reshape(
-            lane.picture, 4,
-            (int32_t[]){1, lane.picture.dim[0], lane.picture.dim[1], lane.picture.dim[2]});
+            lane.picture, 4, (int32_t[]){1, lane.picture.dim[0], lane.picture.dim[1], lane.picture.dim[2]});
     b->lane = lane;
     b->lane.state = test_memory(b->component->family->lane_state_bytes);
     b->state = arena_counting();
@@ -73,14 +72,14 @@ void bench_close(struct bench *b) {
 }
 
 void bench_visit(struct bench *b, const struct block *block, float timestep) {
-    char *image = device_bytes(block->bytes);
+    char *packed = device_bytes(block->bytes);
     void *weights = calloc(1, block->kind->weights_bytes);
     for (int i = 0; i < block->n_segments; i++) {
-        const struct image_segment *s = &block->segments[i];
-        source_read(&block->index->sources[s->source], image + s->image_offset, s->bytes, s->file_offset,
+        const struct packed_segment *s = &block->segments[i];
+        source_read(&block->index->sources[s->source], packed + s->packed_offset, s->bytes, s->file_offset,
                     &b->error);
     }
-    block_point(block, image, weights);
+    block_point(block, packed, weights);
     struct visit_scope scope = {.settings = b->settings,
                                 .lane = &b->lane,
                                 .number = block->number,
@@ -89,7 +88,7 @@ void bench_visit(struct bench *b, const struct block *block, float timestep) {
     b->scratch.used = 0;
     block->kind->forward(&b->context, weights, &scope);
     free(weights);
-    device_bytes_free(image, block->bytes);
+    device_bytes_free(packed, block->bytes);
     assert_ok(&b->error);
 }
 

@@ -35,7 +35,7 @@ void bench_close(struct bench *b);
 /* A tensor that the family publishes of its lane state. */
 struct tensor bench_state(const struct bench *b, const char *name);
 
-/* Reads the block's image and runs its forward once. */
+/* Reads the packed block and runs its forward once. */
 void bench_visit(struct bench *b, const struct block *block, float timestep);
 
 /* The block of that name. */

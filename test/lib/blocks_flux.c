@@ -52,7 +52,7 @@ static struct lane lane_of(const struct golden *g) {
         .guidance = (float)json_number_value(about(g, "guidance")),
     };
     lane.prediction = test_tensor(DTYPE_F32, 3, lane.latent.dim);
-    if (has_golden(g, "case0.control")) lane.control = golden(g, "case0.control");
+    if (has_golden(g, "case0.control")) lane.concat = golden(g, "case0.control");
     for (int i = 0; i < LANE_REFERENCES_MAX; i++) {
         snprintf(name, sizeof name, "case0.encoded.reference_%03d", i);
         if (has_golden(g, name)) lane.reference[i] = golden_single(g, name);

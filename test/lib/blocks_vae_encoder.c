@@ -105,7 +105,7 @@ static void test_moments(const struct golden *g) {
 static void encode_without(struct bench *b, int block, int weight) {
     for (int i = 0; i < b->component->n_blocks; i++) {
         struct block copy = b->component->blocks[i];
-        struct image_segment segments[BLOCK_WEIGHTS_MAX];
+        struct packed_segment segments[BLOCK_WEIGHTS_MAX];
         for (int k = copy.n_segments = 0; k < b->component->blocks[i].n_segments; k++)
             if (i != block || k != weight) segments[copy.n_segments++] = copy.segments[k];
         copy.segments = segments;

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_COLOURS = 8, N_SHAPES = 4, PARTS_MAX = 64, UNCLEAR = N_COLOURS };
+enum { N_COLOURS = 8, N_SHAPES = 4, COMPONENT_FILES_MAX = 64, UNCLEAR = N_COLOURS };
 enum shape { CIRCLE, SQUARE, TRIANGLE, STAR, NO_SHAPE };
 
 static const char *const colour_words[N_COLOURS] = {"red",    "green",  "blue",  "yellow",
@@ -27,7 +27,7 @@ struct picture {
     const uint8_t *rgb; /* height rows of width triples, packed */
 };
 
-struct part {
+struct component_file {
     int colour, shape, n_pixels;
     double overlap; /* with the shape's template, 0 to 1 */
     double dx, dy;  /* from the picture's centre to the box's, in shorter sides */
@@ -35,7 +35,7 @@ struct part {
 
 struct reading {
     int background, n_parts;
-    struct part part[PARTS_MAX];
+    struct component_file file[COMPONENT_FILES_MAX];
     double share[N_COLOURS]; /* of the picture's area */
 };
 
@@ -210,10 +210,10 @@ static inline bool is_stretched(const struct extent *e, int shape) {
     return ratio > most_stretch || ratio < 1 / most_stretch;
 }
 
-static inline struct part describe(const struct canvas *c, int colour) {
+static inline struct component_file describe(const struct canvas *c, int colour) {
     struct extent e = part_extent(c);
     double side = c->width < c->height ? c->width : c->height;
-    struct part p = {.colour = colour, .n_pixels = e.n};
+    struct component_file p = {.colour = colour, .n_pixels = e.n};
     p.dx = ((e.box.x0 + e.box.x1) / 2. - c->width / 2.) / side;
     p.dy = ((e.box.y0 + e.box.y1) / 2. - c->height / 2.) / side;
     for (int shape = 0; shape < N_SHAPES; shape++) {
@@ -256,9 +256,9 @@ static inline void read_colour(const struct canvas *c, int colour, struct readin
         if (!c->mask[i]) continue;
         memset(c->part, 0, (size_t)c->n);
         int n = flood(c, i);
-        if (n < least_share * c->n || r->n_parts == PARTS_MAX) continue;
+        if (n < least_share * c->n || r->n_parts == COMPONENT_FILES_MAX) continue;
         spread(c, c->part, 0, seam);
-        r->part[r->n_parts++] = describe(c, colour);
+        r->file[r->n_parts++] = describe(c, colour);
     }
 }
 

@@ -98,7 +98,7 @@ struct found {
 static inline struct found find_group(const struct group *g, const struct reading *r) {
     struct found f = {0};
     for (int i = 0; i < r->n_parts; i++) {
-        const struct part *p = &r->part[i];
+        const struct component_file *p = &r->file[i];
         if (p->colour != g->colour) continue;
         f.n++;
         f.n_shape += p->shape == g->shape;
@@ -129,7 +129,7 @@ static inline bool side_right(const struct scene *s, const struct found *f) {
 static inline bool colours_right(const struct scene *s, const struct reading *r) {
     unsigned named = 0, seen = 0;
     for (int i = 0; i < s->n_groups; i++) named |= 1u << s->group[i].colour;
-    for (int i = 0; i < r->n_parts; i++) seen |= 1u << r->part[i].colour;
+    for (int i = 0; i < r->n_parts; i++) seen |= 1u << r->file[i].colour;
     return named == seen;
 }
 

@@ -193,7 +193,7 @@ static void open_data(struct golden *g, const struct fixture *f) {
     g->expect = json_load_file(path, 0, NULL);
     snprintf(path, sizeof path, "%s/bf16.json", g->path);
     g->bf16 = json_load_file(path, 0, NULL);
-    snprintf(path, sizeof path, "%s/rings.safetensors", g->path);
+    snprintf(path, sizeof path, "%s/reference.safetensors", g->path);
     if (access(path, R_OK) && folder) return; /* not every fixture is drawn */
     safetensors_open(&golden_state.sys, path, &g->tensors, &e);
     if (e.code != OK) printf("%s\n", error_line(&e, line, sizeof line));

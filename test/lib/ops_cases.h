@@ -212,7 +212,7 @@ static void attention_case(struct attention_case c, bool biased) {
                                 .keys = c.key_heads,
                                 .scale = c.scale,
                                 .causal = c.causal,
-                                .distance_bias = o.bias});
+                                .relative_bias = o.bias});
     expect_within(OP_ATTENTION, &out, truth, attention_gate(&out, truth, plain));
 }
 
@@ -225,7 +225,7 @@ static void case_attention_biased(struct attention_case c) {
 }
 
 /* The table's values at the buckets of test_buckets. */
-static void case_distance_bias(int32_t t, int32_t heads, int32_t buckets, int32_t max_distance,
+static void case_relative_bias(int32_t t, int32_t heads, int32_t buckets, int32_t max_distance,
                                enum dtype dtype, int gap) {
     case_begin();
     struct tensor table = tensor_random(dtype, SHAPE(buckets, heads), 0, 1);
@@ -234,8 +234,8 @@ static void case_distance_bias(int32_t t, int32_t heads, int32_t buckets, int32_
     for (int32_t h = 0; h < heads; h++)
         for (int32_t d = 1 - t; d < t; d++)
             truth[h * (2 * t - 1) + d + t - 1] = load(&table, distance_bucket(d, buckets, max_distance), h);
-    op_distance_bias(&x, out, table, (struct distance_buckets){max_distance});
-    expect(OP_DISTANCE_BIAS, &out, truth);
+    op_relative_bias(&x, out, table, (struct distance_buckets){max_distance});
+    expect(OP_RELATIVE_BIAS, &out, truth);
 }
 
 static void case_rms_norm(int32_t t, int32_t c, int32_t groups, enum dtype dtype, int gap, bool modulated,
@@ -398,18 +398,18 @@ static void case_add(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_r
     expect(OP_ADD, &out, truth);
 }
 
-static void case_widen(int32_t t, int32_t c, enum dtype dtype, int gap) {
+static void case_copy(int32_t t, int32_t c, enum dtype dtype, int gap) {
     case_begin();
     struct tensor in = tensor_random(dtype, SHAPE(t, c), gap, 1),
                   out = tensor_random(DTYPE_F32, SHAPE(t, c), gap, 1);
     struct tensor row = tensor_random(dtype, SHAPE(1, c), 0, 1);
     double *truth = truth_make(&out);
     for (int64_t i = 0; i < (int64_t)t * c; i++) truth[i] = load(&in, i / c, i % c);
-    op_widen(&x, out, in);
-    expect(OP_WIDEN, &out, truth);
+    op_copy(&x, out, in);
+    expect(OP_COPY, &out, truth);
     for (int64_t i = 0; i < (int64_t)t * c; i++) truth[i] = load(&row, 0, i % c);
-    op_repeat_row(&x, out, row);
-    expect(OP_REPEAT_ROW, &out, truth);
+    op_broadcast_row(&x, out, row);
+    expect(OP_BROADCAST_ROW, &out, truth);
 }
 
 static void patches(int32_t c, int32_t rows, int32_t columns, int p, int gap, enum patch_order order) {

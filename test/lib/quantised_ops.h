@@ -181,13 +181,13 @@ static void same_conv(enum dtype dtype, int32_t side, int32_t channels, int32_t 
     expect_same(dtype, &r, "conv2d");
 }
 
-static void same_distance_bias(enum dtype dtype, int32_t tokens, int32_t heads) {
+static void same_relative_bias(enum dtype dtype, int32_t tokens, int32_t heads) {
     case_begin();
     struct twins table = make_twins(dtype, SHAPE(32, heads));
     struct results r = make_results(SHAPE(heads, 2 * tokens - 1));
-    op_distance_bias(&x, r.stored, table.stored, (struct distance_buckets){128});
-    op_distance_bias(&x, r.f32, table.f32, (struct distance_buckets){128});
-    expect_same(dtype, &r, "distance_bias");
+    op_relative_bias(&x, r.stored, table.stored, (struct distance_buckets){128});
+    op_relative_bias(&x, r.f32, table.f32, (struct distance_buckets){128});
+    expect_same(dtype, &r, "relative_bias");
 }
 
 static void same_everywhere(enum dtype dtype) {
@@ -199,7 +199,7 @@ static void same_everywhere(enum dtype dtype) {
     same_linear_few(dtype, small_operands ? 2 : 7, n + odd, 512);
     same_add(dtype, 3, n + odd);
     same_norms(dtype, small_operands ? 1 : 6, n + (block < 8 ? 4 : 0));
-    same_distance_bias(dtype, 3, n);
+    same_relative_bias(dtype, 3, n);
 }
 
 static void same_convolutions(enum dtype dtype) {

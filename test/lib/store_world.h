@@ -51,7 +51,7 @@ static struct world {
     int readers;
     bool direct;    /* files are read past the page cache, where that is allowed */
     bool separate;  /* the device has memory of its own */
-    bool given_up;  /* residents were given up in mid-run: what is held is less than the plan says */
+    bool evicted;   /* Residents were evicted in mid-run: what is held is less than the plan says */
     int stage;      /* where drive is, or -1 */
     int ticks_left; /* of acquire's waiting; below 0: until it must be a hang */
     double began;
@@ -257,52 +257,53 @@ static struct store *world_open(struct error *e) {
     return store;
 }
 
-/* Bytes [from, to) of the image. */
-static void check_image(const struct block *block, const char *image, uint64_t from, uint64_t to) {
+/* Bytes [from, to) of the packed block. */
+static void check_packed(const struct block *block, const char *packed, uint64_t from, uint64_t to) {
     for (int i = 0; i < block->n_segments; i++) {
-        const struct image_segment *g = &block->segments[i];
-        uint64_t first = g->image_offset > from ? g->image_offset : from, last = g->image_offset + g->bytes;
+        const struct packed_segment *g = &block->segments[i];
+        uint64_t first = g->packed_offset > from ? g->packed_offset : from,
+                 last = g->packed_offset + g->bytes;
         if (last > to) last = to;
         if (first < last &&
-            memcmp(image + first, world.files.contents[g->source] + g->file_offset + first - g->image_offset,
-                   last - first))
+            memcmp(packed + first,
+                   world.files.contents[g->source] + g->file_offset + first - g->packed_offset, last - first))
             fail_msg("wrong bytes in %s, segment %d", block->name, i);
     }
 }
 
-/* Asks for an image in a few steps of any size, some of them backwards, and looks at no more than it asked
- * for. */
-static enum status use_image(struct store *store, int visit, char *image, struct error *e) {
+/* Asks for a packed block in a few steps of any size, some of them backwards, and looks at no more than it
+ * asked for. */
+static enum status use_packed(struct store *store, int visit, char *packed, struct error *e) {
     enum { STEPS = 4 };
     const struct visit *v = &world.visits.visits[visit];
     const struct block *block = world.list[v->stage][v->block];
     uint64_t done = 0;
-    assert_int_equal((uintptr_t)image % ARENA_ALIGN, 0);
-    assert_true(image || !block->bytes);
+    assert_int_equal((uintptr_t)packed % ARENA_ALIGN, 0);
+    assert_true(packed || !block->bytes);
     for (int i = 0; i <= STEPS; i++) {
         uint64_t to = i < STEPS ? below(block->bytes + 1) : block->bytes;
         if (store_await(store, visit, to, e) != OK) break;
         if (to > done) {
-            span_remove(&watch, image);
-            span_add(&watch, image, done = to, false);
+            span_remove(&watch, packed);
+            span_add(&watch, packed, done = to, false);
         }
         if (watch.delay_us && !below(8)) usleep((useconds_t)below(200));
-        check_image(block, image, 0, to);
+        check_packed(block, packed, 0, to);
     }
-    span_remove(&watch, image);
+    span_remove(&watch, packed);
     return e->code;
 }
 
 /* At the start of a stage exactly what is planned for it is held: ring, residents, those kept of others. */
 static void check_held(int stage) {
-    if (world.given_up) return;
+    if (world.evicted) return;
     int64_t held = (int64_t)world.plan.stage[stage].ring_bytes;
     int64_t bounce = (int64_t)world.plan.bounce_bytes;
     int64_t host = (int64_t)world.plan.stage[stage].staging_bytes;
     for (int s = 0; s < world.plan.n_stages; s++) {
-        if (s == stage || (world.plan.keep && world.residents.area[s].memory))
+        if (s == stage || (world.plan.keep && world.residents.memory[s].base))
             held += (int64_t)world.plan.stage[s].resident_bytes;
-        if (s == stage || (world.plan.keep && world.residents.pool[s].memory))
+        if (s == stage || (world.plan.keep && world.residents.pool[s].base))
             host += (int64_t)world.plan.stage[s].pool_bytes;
     }
     struct memory_use use = sys_memory_use(&watch.sys);
@@ -325,11 +326,11 @@ static enum status change_stage(struct store *store, int stage, struct error *e)
 static int drive_from(struct store *store, int at, int stop, struct error *e) {
     int i = at;
     for (; i < world.visits.n_visits && i != stop; i++) {
-        void *image;
+        void *packed;
         if (change_stage(store, world.visits.visits[i].stage, e) != OK ||
-            store_acquire(store, i, &image, e) != OK)
+            store_acquire(store, i, &packed, e) != OK)
             return i;
-        bool ok = use_image(store, i, image, e) == OK;
+        bool ok = use_packed(store, i, packed, e) == OK;
         if (ok || below(2)) store_release(store, i);
         if (!ok) return i;
     }
@@ -355,7 +356,7 @@ static int expected_reads(bool second_run, struct read_log *reads) {
         if (!resident || !there[s][b]) last_stage = resident ? -1 : s, last_block = b;
         there[s][b] = true;
         for (int k = 0; fills && k < block->n_segments; k++) {
-            const struct image_segment *g = &block->segments[k];
+            const struct packed_segment *g = &block->segments[k];
             assert_true(n < READS);
             const struct byte_source *source = &world.files.index.sources[g->source];
             bool direct = world.direct && source_is_direct(source);
@@ -432,7 +433,7 @@ static inline void run_whole(bool second_run) {
     assert_no_violation();
 }
 
-/* --- residents given up in mid-run --- */
+/* -- residents evicted in mid-run -- */
 
 static inline uint64_t paged(uint64_t bytes) {
     return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;

@@ -338,7 +338,7 @@ struct toy_scale {
 
 static void toy_once_forward(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct toy_state *s = scope->lane->state;
-    op_repeat_row(x, s->base, ((const struct toy_once *)weights)->row);
+    op_broadcast_row(x, s->base, ((const struct toy_once *)weights)->row);
     op_glu(x, s->base, s->base, s->base, ACTIVATION_SILU);
 }
 
@@ -347,7 +347,7 @@ static void toy_start_forward(struct context *x, const void *weights, const stru
     const struct toy_state *s = scope->lane->state;
     struct tensor row = context_tensor(x, DTYPE_F32, 2, (const int32_t[]){1, s->x.dim[1]});
     op_timestep(x, row, scope->timesteps[0]);
-    op_repeat_row(x, s->x, row);
+    op_broadcast_row(x, s->x, row);
     op_glu(x, s->x, s->x, scope->lane->latent, ACTIVATION_SILU);
 }
 

@@ -61,7 +61,7 @@ struct toy_state {
 static void toy_forward_table(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct table_weights *w = weights;
     const struct toy_state *state = scope->lane->state;
-    op_widen(x, state->tokens, w->rows);
+    op_copy(x, state->tokens, w->rows);
 }
 
 static void toy_forward_mlp(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -306,7 +306,7 @@ static void toy_mixer_forward_positions(struct context *x, const void *weights,
                                         const struct visit_scope *scope) {
     const struct table_weights *w = weights;
     const struct mixer_state *state = scope->lane->state;
-    op_widen(x, state->tokens, w->rows);
+    op_copy(x, state->tokens, w->rows);
 }
 
 static void toy_mixer_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -569,7 +569,7 @@ static void toy_film_forward_time(struct context *x, const void *weights, const 
     const struct film_state *state = scope->lane->state;
     struct frame_chunk c = toy_film_chunk(scope->lane->latent.dim[1], scope->chunk);
     const struct tensor *before = state->before[scope->number];
-    op_widen(x, before[scope->chunk % 2], toy_film_frame(state, c.n_latents - 1));
+    op_copy(x, before[scope->chunk % 2], toy_film_frame(state, c.n_latents - 1));
     for (int32_t i = c.n_latents - 1; i >= 0; i--) {
         struct tensor frame = toy_film_frame(state, i);
         struct tensor last = i ? toy_film_frame(state, i - 1) : before[(scope->chunk + 1) % 2];

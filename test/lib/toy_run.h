@@ -148,13 +148,13 @@ static inline int64_t planned_pages(void) {
 static void plain_visit(const struct visit *v, struct context *x) {
     const struct stage *stage = &toy.stages[v->stage];
     const struct block *block = stage->blocks[v->block];
-    char *image = aligned_alloc(ARENA_ALIGN, block->bytes + ARENA_ALIGN);
+    char *packed = aligned_alloc(ARENA_ALIGN, block->bytes + ARENA_ALIGN);
     void *weights = calloc(1, block->kind->weights_bytes);
     for (int i = 0; i < block->n_segments; i++)
-        memcpy(image + block->segments[i].image_offset,
+        memcpy(packed + block->segments[i].packed_offset,
                toy.files[v->stage].contents[block->segments[i].source] + block->segments[i].file_offset,
                block->segments[i].bytes);
-    block_point(block, image, weights);
+    block_point(block, packed, weights);
     for (int i = 0; i < stage->n_lanes; i++) {
         struct visit_scope scope = {.lane = &stage->lanes[i], .number = block->number};
         if (v->evaluation >= 0) scope.timesteps = stage->timesteps + v->evaluation;
@@ -162,7 +162,7 @@ static void plain_visit(const struct visit *v, struct context *x) {
         block->kind->forward(x, weights, &scope);
     }
     free(weights);
-    free(image);
+    free(packed);
 }
 
 /* The run as a plain loop over blocks, without store, plan or executor. */

@@ -1,7 +1,7 @@
 /* Which part stands in which slot, where a pipeline has several slots of one family: parts are told apart by
  * flag, else folder, else prefix, else content, else their order. No recipe that ships has such slots yet, so
  * the recipe is made up; and the flags that the library lists are all of the recipes'. */
-#include "engine/open/parts.h"
+#include "engine/open/component_files.h"
 #include "engine/sluice.h"
 #include "test/lib/check.h"
 
@@ -37,7 +37,7 @@ enum { NONE = -1, PARTS = 3 };
 static const struct {
     const char *what;
     const struct recipe *recipe;
-    struct part part[PARTS];
+    struct component_file file[PARTS];
     int n_parts, first, second; /* which part stands there */
 } rows[] = {
     {"order", &several, {PART(), PART()}, 2, 0, 1},
@@ -60,16 +60,16 @@ static const struct {
 
 static void assignments(void) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct model_parts parts = {.n_files = 1, .n_parts = rows[i].n_parts};
-        const struct part *in[SLOTS_MAX];
-        memcpy(parts.part, rows[i].part, sizeof rows[i].part);
-        parts_assign(&parts, rows[i].recipe, in);
+        struct component_files files = {.n_opened = 1, .n_files = rows[i].n_parts};
+        const struct component_file *in[SLOTS_MAX];
+        memcpy(files.file, rows[i].file, sizeof rows[i].file);
+        parts_assign(&files, rows[i].recipe, in);
         const int want[2] = {rows[i].first, rows[i].second};
         for (int slot = 0; slot < 2; slot++) {
-            const struct part *part = want[slot] == NONE ? NULL : &parts.part[want[slot]];
-            check(in[slot] == part, "%s: slot %d has part %td", rows[i].what, slot,
-                  in[slot] ? in[slot] - parts.part : (ptrdiff_t)NONE);
-            check(parts_in_slot(&parts, rows[i].recipe, slot) == part, "%s: slot %d alone", rows[i].what,
+            const struct component_file *file = want[slot] == NONE ? NULL : &files.file[want[slot]];
+            check(in[slot] == file, "%s: slot %d has part %td", rows[i].what, slot,
+                  in[slot] ? in[slot] - files.file : (ptrdiff_t)NONE);
+            check(parts_in_slot(&files, rows[i].recipe, slot) == file, "%s: slot %d alone", rows[i].what,
                   slot);
         }
     }

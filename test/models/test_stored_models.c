@@ -127,7 +127,7 @@ static void expect_family(const char *path, const struct family *family) {
     contents_open(&sys, path, &whole, &contents, &e);
     assert_ok(&e);
     assert_int_equal(contents.n, family ? 1 : 0);
-    if (family) assert_ptr_equal(contents.part[0].family, family);
+    if (family) assert_ptr_equal(contents.component[0].family, family);
     index_destroy(&whole);
 }
 
@@ -330,8 +330,8 @@ static void test_prefix(void **state) {
     contents_open(&sys, path, &whole, &contents, &e);
     assert_ok(&e);
     assert_int_equal(contents.n, 1);
-    assert_ptr_equal(contents.part[0].family, &family_flux);
-    assert_string_equal(contents.part[0].prefix, "model.diffusion_model.");
+    assert_ptr_equal(contents.component[0].family, &family_flux);
+    assert_string_equal(contents.component[0].prefix, "model.diffusion_model.");
     index_destroy(&whole);
 }
 
@@ -382,9 +382,9 @@ static void test_clip_cpp(void **state) {
     for (int i = 0; i < old.n_blocks; i++) {
         assert_int_equal(new.blocks[i].n_segments, old.blocks[i].n_segments);
         for (int k = 0; k < old.blocks[i].n_segments; k++) {
-            struct image_segment a = old.blocks[i].segments[k], b = new.blocks[i].segments[k];
+            struct packed_segment a = old.blocks[i].segments[k], b = new.blocks[i].segments[k];
             char one[1 << 16], other[1 << 16];
-            assert_true(a.bytes == b.bytes && a.image_offset == b.image_offset && a.bytes <= sizeof one);
+            assert_true(a.bytes == b.bytes && a.packed_offset == b.packed_offset && a.bytes <= sizeof one);
             source_read(&old.index.sources[0], one, a.bytes, a.file_offset, &e);
             source_read(&new.index.sources[0], other, b.bytes, b.file_offset, &e);
             assert_ok(&e);

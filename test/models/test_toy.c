@@ -224,7 +224,7 @@ static void refused(struct rig *rig, struct sluice_request request) {
 
 /* ---- memory ---- */
 
-static int given_up(struct rig *rig) {
+static int evicted(struct rig *rig) {
     char *text = NULL;
     sluice_report(rig->session, &text, NULL);
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
@@ -244,7 +244,7 @@ static void under_pressure(struct rig *rig, struct sluice_request request, const
         struct result r = run(rig, &request);
         same(want, &r, "under pressure");
         check(rig->watch.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan), "pressure: above the plan");
-        n += given_up(rig);
+        n += evicted(rig);
         result_free(&r);
     }
     rig->watch.free_percent = 0;

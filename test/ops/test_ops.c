@@ -159,12 +159,12 @@ static void test_elementwise(void **state) {
     case_add(9, 77, DTYPE_BF16, 0, true, 1);
     case_add(6, 200, DTYPE_F16, 1, false, 0);
     case_add(6, 33, DTYPE_F32, 4, true, 0);
-    case_distance_bias(1, 1, 4, 2, DTYPE_F32, 0);
-    case_distance_bias(77, 5, 32, 128, DTYPE_BF16, 3);
-    case_distance_bias(600, 3, 16, 1000, DTYPE_F16, 0);
-    case_widen(5, 33, DTYPE_F16, 3);
-    case_widen(5, 33, DTYPE_BF16, 0);
-    case_widen(1, 7, DTYPE_F32, 0);
+    case_relative_bias(1, 1, 4, 2, DTYPE_F32, 0);
+    case_relative_bias(77, 5, 32, 128, DTYPE_BF16, 3);
+    case_relative_bias(600, 3, 16, 1000, DTYPE_F16, 0);
+    case_copy(5, 33, DTYPE_F16, 3);
+    case_copy(5, 33, DTYPE_BF16, 0);
+    case_copy(1, 7, DTYPE_F32, 0);
     case_patchify(16, 8, 12, 2, 3);
     case_patchify(3, 5, 1, 1, 0);
     case_picture(3, 7, 9);
@@ -254,7 +254,7 @@ static void test_f16(void **state) {
     (void)state;
     for (uint32_t h = 0; h < 0x10000; h++) {
         struct tensor t = tensor_make(&(uint16_t){(uint16_t)h}, DTYPE_F16, SHAPE(1));
-        float value = f16_f32((uint16_t)h);
+        float value = half_f16_f32((uint16_t)h);
         if ((h & 0x7c00) != 0x7c00)
             assert_true((double)value == load(&t, 0, 0) && !signbit(value) == !(h & 0x8000));
         else
@@ -311,8 +311,8 @@ static void test_refusals(void **state) {
     op_linear(&x, out, in, weight, (struct epilogue){0});
     expect_error("operator linear: weight does not fit: found F32 [6, 9], 36 bytes a row, expected a "
                  "weight's type [any, 8]");
-    op_widen(&x, empty, empty);
-    expect_error("operator widen: out does not fit");
+    op_copy(&x, empty, empty);
+    expect_error("operator copy: out does not fit");
     op_attention(&x, in, in, in, in, (struct heads){.queries = 3, .keys = 1, .scale = 1});
     expect_error("operator attention: q does not fit");
     op_glu(&x, out, in, in, ACTIVATION_SILU);
@@ -320,24 +320,24 @@ static void test_refusals(void **state) {
     op_linear(&x, tensor_random(DTYPE_F32, SHAPE(4, 4), 0, 1), in, in, (struct epilogue){.gate = row});
     expect_error("operator linear: gate does not fit");
     op_attention(&x, in, in, in, in,
-                 (struct heads){.queries = 2, .keys = 2, .scale = 1, .distance_bias = in});
-    expect_error("operator attention: distance bias does not fit");
+                 (struct heads){.queries = 2, .keys = 2, .scale = 1, .relative_bias = in});
+    expect_error("operator attention: relative bias does not fit");
     op_layer_norm(&x, out, out, (struct affine){.shift = row}, 0);
     expect_error("operator layer_norm: shift does not fit");
     op_add(&x, in, in, tensor_slice(in, 0, 2));
     expect_error("operator add: b does not fit");
-    op_distance_bias(&x, tensor_random(DTYPE_F32, SHAPE(8, 3), 0, 1), in, (struct distance_buckets){1});
-    expect_error("operator distance_bias: table does not fit");
+    op_relative_bias(&x, tensor_random(DTYPE_F32, SHAPE(8, 3), 0, 1), in, (struct distance_buckets){1});
+    expect_error("operator relative_bias: table does not fit");
     int calls = watch.calls;
     x.workspace_bytes = 100;
     op_rms_norm(&x, in, in, tensor_random(DTYPE_F32, SHAPE(8), 0, 1), 1, (struct modulation){0});
     expect_error("operator rms_norm: the workspace is too small: found 100 bytes, expected 512 bytes");
     x.workspace_bytes = WORKSPACE_MAX;
     x.tick = stop;
-    op_widen(&x, in, in);
+    op_copy(&x, in, in);
     assert_int_equal(problem.code, CANCELLED);
     x.tick = NULL;
-    op_widen(&x, in, in);
+    op_copy(&x, in, in);
     assert_int_equal(calls, watch.calls);
     problem = (struct error){0};
     struct op op = {.kind = OP_LINEAR, .out = out, .in = {in, tensor_random(DTYPE_F32, SHAPE(6, 8), 0, 1)}};

@@ -231,7 +231,7 @@ __global__ static void product(float *c, const uint16_t *a, const uint16_t *b) {
 
 template <bool COMMIT_WAIT, bool BARRIER> static int run_product() {
     uint16_t *a = (uint16_t *)in, *b = a + SIDE * SIDE, *host = (uint16_t *)host_in;
-    for (int i = 0; i < 2 * SIDE * SIDE; i++) host[i] = f32_bf16((float)(i * 7 % 13 - 6));
+    for (int i = 0; i < 2 * SIDE * SIDE; i++) host[i] = cuda_f32_bf16((float)(i * 7 % 13 - 6));
     upload(compute);
     LAUNCH((product<COMMIT_WAIT, BARRIER>), 1, 32, 0, compute, out, a, b);
     download(compute);
@@ -240,7 +240,7 @@ template <bool COMMIT_WAIT, bool BARRIER> static int run_product() {
         for (int j = 0; j < SIDE; j++) {
             float sum = 0;
             for (int k = 0; k < SIDE; k++)
-                sum += bf16_f32(host[i * SIDE + k]) * bf16_f32(host[SIDE * SIDE + k * SIDE + j]);
+                sum += cuda_bf16_f32(host[i * SIDE + k]) * cuda_bf16_f32(host[SIDE * SIDE + k * SIDE + j]);
             if (sum != host_out[i * SIDE + j]) return CASE_WRONG;
         }
     return CASE_RIGHT;

@@ -10,7 +10,7 @@ from transformers.utils import ModelOutput
 
 from watch import Watch
 
-from . import rings as reference
+from . import reference_tensors as reference
 
 
 def cast(value, dtype):
@@ -32,7 +32,7 @@ def disguise(model, dtype):
     model.__class__ = type(model.__class__.__name__, (model.__class__,), {"dtype": property(lambda _: torch.float32)})
 
     forward = model.forward
-    # not by hooks: those of the rings see what the pipeline gives
+    # not by hooks: those of the reference tensors see what the pipeline gives
     model.forward = lambda *args, **kwargs: cast(forward(*cast(args, dtype), **cast(kwargs, dtype)), torch.float32)
 
 
@@ -60,7 +60,7 @@ def load(folder, dtype):
 
 @torch.no_grad()
 def blocks(pipe, dtype, known, about):
-    """Each block of the transformer on its ring's input; by ring name."""
+    """Each block of the transformer on its reference tensor's input; by reference tensor name."""
     model, temb, out = pipe.transformer, known["block.temb"].to(dtype), {}
     rope, n = model.pos_embed(known["rope.ids"].float()), about["text_tokens"]
     for name, block in (("block.double", model.transformer_blocks[about["double"]]),
@@ -77,7 +77,7 @@ def blocks(pipe, dtype, known, about):
 
 @torch.no_grad()
 def whole(pipe, known, case, about):
-    """The transformer, called as for the rings."""
+    """The transformer, called as for the reference tensors."""
     guidance = None if about["guidance"] is None else torch.tensor([about["guidance"]])
     latents = [known["case0.latent_001"]] + [known[f"case0.encoded.reference_{i:03}"] for i in range(len(case["references"]))]
     n = about["text_tokens"]

@@ -4,7 +4,7 @@ import torch
 
 from watch import relative
 
-from . import rings
+from . import reference_tensors
 
 PARTS = ["text_encoder", "text_encoder_2", "transformer", "vae"]
 MEASURE = ("Relative L2 change of case 0's latent after two steps (text encoders, transformer), of the decoded picture (vae.decoder) or of a picture's "
@@ -32,7 +32,7 @@ class Probe:
         self.picture, self.moments = self.decode(), self.encode()
 
     def latent(self, text):
-        return rings.denoise(self.pipe, self.case, rings.of_case(self.tensors, 0), [text], steps=STEPS)
+        return reference_tensors.denoise(self.pipe, self.case, reference_tensors.of_case(self.tensors, 0), [text], steps=STEPS)
 
     @torch.no_grad()
     def decode(self):
@@ -51,7 +51,7 @@ class Probe:
             return relative(self.decode(), self.picture)
         text = self.text
         if name.startswith("text_encoder"):
-            values, _ = rings.encode(self.pipe, self.case["prompt"], self.case["max_sequence_length"])
+            values, _ = reference_tensors.encode(self.pipe, self.case["prompt"], self.case["max_sequence_length"])
             text = values["hidden"], values["pooled"]
         return relative(self.latent(text), self.final)
 

@@ -1,7 +1,7 @@
 """Makes the Flux.1 fixtures; ../make.py is the program.
 
-Each NAME/ is as Z-Image's (../make.py): model/, expect.json, rings.safetensors.  flux_kontext and
-flux_fill link to what they share with flux_a.  Case k's rings have the prefix "case{k}.":
+Each NAME/ is as Z-Image's (../make.py): model/, expect.json, reference.safetensors.  flux_kontext and
+flux_fill link to what they share with flux_a.  Case k's reference tensors have the prefix "case{k}.":
   ids.cond ids_2.cond        i32, CLIP's (77) and T5's (max_sequence_length), pads included; .uncond likewise
   hidden.cond pooled.cond    [T, t5_hidden], [clip_hidden]: what encode_prompt gives
   sigmas timesteps           n+1 and n values: of the steps that are run
@@ -15,7 +15,7 @@ flux_fill link to what they share with flux_a.  Case k's rings have the prefix "
   latent decoded picture     as Z-Image's
 Cases of kind "text" have ids and pooled; hidden states are there of the first two cases of each kind.
 
-Block rings, from one forward at case 0's step 1 with the text's first block.text_tokens tokens and
+Block reference tensors, from one forward at case 0's step 1 with the text's first block.text_tokens tokens and
 case 0's references (in: latent_001, hidden.cond, pooled.cond, batch of one):
   block.t block.temb         timestep / 1000 as the pipeline gives it; [1, dim]
   block.{double,single}.{in,out}   [1, tokens, dim], text then image (then references)
@@ -26,8 +26,8 @@ case 0's references (in: latent_001, hidden.cond, pooled.cond, batch of one):
   block.clip.{in,out} block.t5.{in,out}   [1, T, hidden] of the layers that expect.json names
   clip.embedding t5.embedding   [T, hidden] of case 0's ids (clip's with positions)
   t5.distance_bias t5.buckets   [heads, 1023] for 512 tokens, key minus query from -511; i32 [2047] from -1023
-Encoder rings: encoder.{in,out}, [1, 3, H, W] to moments [1, 2C, h, w]; encoder.{resnet,downsampler,mid}.{in,out}.
-Decoder rings: as Z-Image's.
+Encoder reference tensors: encoder.{in,out}, [1, 3, H, W] to moments [1, 2C, h, w]; encoder.{resnet,downsampler,mid}.{in,out}.
+Decoder reference tensors: as Z-Image's.
 Without a model: schedule_tokens.{steps}.{tokens}.{sigmas,timesteps} (flux_a), schedule.{steps}.{shift}... (flux_b).
 """
 
@@ -37,9 +37,9 @@ import numpy as np
 import torch
 
 import files
-import rings as zimage_rings
+import reference_tensors as zimage_references
 
-from . import folder, rings, specs
+from . import folder, reference_tensors, specs
 
 TEXT_CASES = ["unicode", "long", "special", "empty"]
 HIDDEN_TEXTS = 2  # of these, with hidden states; so have the first two image cases
@@ -61,18 +61,18 @@ def pictures_of(spec, case):
     rng = np.random.default_rng([spec.seed, case["index"]])
     out = {}
     if case["init"]:
-        out["init"] = rings.picture_of(rng, case["width"], case["height"])
+        out["init"] = reference_tensors.picture_of(rng, case["width"], case["height"])
     if case["mask"]:
-        out["mask"] = rings.mask_of(rng, case["width"], case["height"])
+        out["mask"] = reference_tensors.mask_of(rng, case["width"], case["height"])
     for i, (columns, rows) in enumerate(case["references"]):
-        out[f"reference_{i:03}"] = rings.picture_of(rng, columns * spec.pixel_multiple, rows * spec.pixel_multiple)
+        out[f"reference_{i:03}"] = reference_tensors.picture_of(rng, columns * spec.pixel_multiple, rows * spec.pixel_multiple)
     return out
 
 
 def encode_case(pipe, case, out, hidden):
     lanes = [("cond", case["prompt"])] + ([("uncond", case["negative_prompt"])] if case["cfg_scale"] != 1 else [])
     for lane, prompt in lanes:
-        values, uncut = rings.encode(pipe, prompt, case["max_sequence_length"])
+        values, uncut = reference_tensors.encode(pipe, prompt, case["max_sequence_length"])
         if not hidden:
             del values["hidden"]
         for name, value in values.items():
@@ -96,7 +96,7 @@ def model_numbers(spec):
 def make(spec, out):
     target = files.fixture_begin(out, spec.name)
     folder.write(spec, os.path.join(target, "model"))
-    pipe = rings.load(os.path.join(target, "model"))
+    pipe = reference_tensors.load(os.path.join(target, "model"))
     cases = [image_case(spec, k, wanted) for k, wanted in enumerate(spec.cases)]
     alone = not spec.form["share"]
     tensors = {}
@@ -107,13 +107,13 @@ def make(spec, out):
         text = case["kind"] == "text"
         encode_case(pipe, case, tensors, hidden=case["index"] in (0, 1) or 0 <= case["index"] - len(spec.cases) < HIDDEN_TEXTS)
         if not text:
-            for name, value in rings.run_case(pipe, case, pictures_of(spec, case)).items():
+            for name, value in reference_tensors.run_case(pipe, case, pictures_of(spec, case)).items():
                 tensors[f"case{case['index']}.{name}"] = value
-    block, blocks = rings.block_rings(pipe, cases[0], tensors)
+    block, blocks = reference_tensors.block_references(pipe, cases[0], tensors)
     tensors |= block
     if alone:
-        for more, about in (rings.text_rings(pipe, tensors), rings.encoder_rings(pipe, spec), zimage_rings.vae_rings(pipe, spec)):
+        for more, about in (reference_tensors.text_references(pipe, tensors), reference_tensors.encoder_references(pipe, spec), zimage_references.vae_references(pipe, spec)):
             tensors |= more
             blocks |= about
-        tensors |= rings.schedule_rings(spec)
+        tensors |= reference_tensors.schedule_references(spec)
     files.fixture_end(out, spec, tensors, dict(family="flux", model=model_numbers(spec), cases=cases, blocks=blocks))

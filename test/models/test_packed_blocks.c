@@ -1,5 +1,5 @@
-/* Images of blocks whose weights are quantised: whatever slices a weight is made of, its rows in the image
- * are the file's rows, and each finds the scales that the file has for it.
+/* Packed blocks whose weights are quantised: whatever slices a weight is made of, its rows in the packed
+ * block are the file's rows, and each finds the scales that the file has for it.
  *
  * The file is a buffer of random bytes, but for scales: the one of row r is r + 1, the one of block b in row
  * r is tile_code(r, b), where the tiles' layout puts it. */
@@ -120,7 +120,7 @@ static void make(struct made *m, enum dtype dtype, bool row_scales, int rank, co
     if (dtype_tiled_values(dtype)) add_tiles(&m->entry);
 }
 
-/* ---- an image ---- */
+/* ---- a packed block ---- */
 
 static enum status bind(struct made *m, const struct block_kind *kind, const int32_t *dims,
                         struct block *block, struct error *e) {
@@ -129,20 +129,20 @@ static enum status bind(struct made *m, const struct block_kind *kind, const int
     return block_bind(&sys, &ref, &m->index, dims, block, e);
 }
 
-/* As the store reads it; freed by the caller. Segments neither overlap nor leave the image. */
-static unsigned char *read_image(const struct block *block) {
-    unsigned char *image = calloc(1, block->bytes + 1);
+/* As the store reads it; freed by the caller. Segments neither overlap nor leave the packed block. */
+static unsigned char *read_packed(const struct block *block) {
+    unsigned char *packed = calloc(1, block->bytes + 1);
     uint64_t at = 0;
-    assert_non_null(image);
+    assert_non_null(packed);
     assert_int_equal(block->bytes % ARENA_ALIGN, 0);
     for (int i = 0; i < block->n_segments; i++) {
-        const struct image_segment *s = &block->segments[i];
-        assert_true(s->image_offset >= at && s->bytes <= block->bytes - s->image_offset);
+        const struct packed_segment *s = &block->segments[i];
+        assert_true(s->packed_offset >= at && s->bytes <= block->bytes - s->packed_offset);
         assert_true(s->file_offset + s->bytes <= file_used);
-        memcpy(image + s->image_offset, file + s->file_offset, s->bytes);
-        at = s->image_offset + s->bytes;
+        memcpy(packed + s->packed_offset, file + s->file_offset, s->bytes);
+        at = s->packed_offset + s->bytes;
     }
-    return image;
+    return packed;
 }
 
 /* Row `row` of a weight is row `from` of the file. */
@@ -192,10 +192,10 @@ static void set_dims(int32_t dims[N_DIMS], const int32_t rows[3]) {
 
 /* Nothing of the weight lies behind its end, and another does not begin before it; of other dimensions it is
  * the same. */
-static void check_end(const struct block *block, const unsigned char *image, const struct tensor *t) {
+static void check_end(const struct block *block, const unsigned char *packed, const struct tensor *t) {
     const unsigned char *end = (const unsigned char *)t->data + tensor_bytes(t);
     if (t->scales) end = (const unsigned char *)t->scales + tensor_scales_bytes(t);
-    assert_true(t->weight_end == (uint64_t)(end - image) && t->weight_end <= block->bytes);
+    assert_true(t->weight_end == (uint64_t)(end - packed) && t->weight_end <= block->bytes);
     struct tensor row = tensor_reshape(*t, 1, (int32_t[]){(int32_t)tensor_elements(t)});
     assert_true(row.weight_end == t->weight_end);
 }
@@ -209,19 +209,19 @@ static void slice(int i_stored, const int32_t rows[3]) {
     set_dims(dims, rows);
     make(&m, stored[i_stored].dtype, stored[i_stored].row_scales, 2, (int32_t[]){dims[WHOLE], dims[COLUMNS]});
     assert_int_equal(bind(&m, &in_thirds, dims, &block, &e), OK);
-    unsigned char *image = read_image(&block);
-    block_point(&block, image, &w);
+    unsigned char *packed = read_packed(&block);
+    block_point(&block, packed, &w);
     const struct tensor *parts[] = {&w.a, &w.b, &w.c};
     for (int i = 0; i < 3; first += rows[i++]) {
         check_rows(&m, parts[i], 0, first, rows[i]);
         struct tensor half = tensor_slice(*parts[i], rows[i] / 2, rows[i] - rows[i] / 2);
         check_rows(&m, &half, 0, first + rows[i] / 2, half.dim[0]);
         assert_true(half.weight_end == parts[i]->weight_end);
-        check_end(&block, image, parts[i]);
-        check_end(&block, image, &half);
+        check_end(&block, packed, parts[i]);
+        check_end(&block, packed, &half);
     }
     assert_true(m.entry.used);
-    free(image);
+    free(packed);
     block_destroy(&sys, &block);
 }
 
@@ -249,11 +249,11 @@ static void test_swapped(void **state) {
             assert_int_equal(code, cuts ? UNSUPPORTED : OK);
             if (cuts) assert_non_null(strstr(e.what, "cut"));
             if (code == OK) {
-                unsigned char *image = read_image(&block);
-                block_point(&block, image, &w);
+                unsigned char *packed = read_packed(&block);
+                block_point(&block, packed, &w);
                 check_rows(&m, &w.a, 0, rows[0] + rows[1], rows[2]);
                 check_rows(&m, &w.a, rows[2], rows[0], rows[1]);
-                free(image);
+                free(packed);
             }
             block_destroy(&sys, &block);
         }
@@ -279,11 +279,11 @@ static void test_gathered_rows(void **state) {
         }
         assert_int_equal(code, OK);
         assert_int_equal(block_gather_rows(&sys, &whole_table, ids, 5, &rows, &e), OK);
-        unsigned char *image = read_image(&rows);
-        block_point(&rows, image, &w);
+        unsigned char *packed = read_packed(&rows);
+        block_point(&rows, packed, &w);
         assert_int_equal(w.a.dim[0], 5);
         for (int i = 0; i < 5; i++) check_row(&m, &w.a, i, ids[i]);
-        free(image);
+        free(packed);
         block_destroy(&sys, &rows);
         assert_int_equal(block_gather_rows(&sys, &whole_table, (int32_t[]){1, 300}, 2, &rows, &e), SHAPE);
         block_destroy(&sys, &rows);

@@ -1,10 +1,10 @@
-/* Areas: memory for the blocks of one stage that stay there, each at a fixed offset.
+/* Resident memory: for the blocks of one stage that stay there, each at a fixed offset.
  *
- * Residents on the device and blocks in the host's pool are both kept in areas. Areas belong to the session,
+ * Residents on the device and blocks in the host's pool are both kept in it. It belongs to the session,
  * so that a plan that keeps them finds them again in the next run. A block is ready once it has been filled;
  * nothing else is known here of how it gets there. */
-#ifndef SLUICE_RUN_AREA_H
-#define SLUICE_RUN_AREA_H
+#ifndef SLUICE_RUN_RESIDENT_MEMORY_H
+#define SLUICE_RUN_RESIDENT_MEMORY_H
 
 #include "engine/run/block.h"
 #include "engine/run/pins.h"
@@ -17,8 +17,8 @@ struct store_stage {
     int n_lasting; /* the first n_lasting are the model's; the others belong to this request */
 };
 
-struct area {
-    char *memory; /* NULL until the stage begins */
+struct resident_memory {
+    char *base; /* NULL until the stage begins */
     uint64_t bytes;
     const struct block *first; /* of the stage's blocks: tells one component's blocks from another's */
     int n_blocks;
@@ -26,12 +26,12 @@ struct area {
     uint64_t offset[PLAN_BLOCKS_MAX + 1]; /* as laid out; a block ends where the next begins */
     bool ready[PLAN_BLOCKS_MAX];
     struct pins pins;                    /* of a pool, for a device with memory of its own */
-    bool given_up;                       /* some have been: not to be kept for another run */
+    bool evicted;                        /* some have been: not to be kept for another run */
     uint64_t gone[PLAN_BLOCKS_MAX / 64]; /* of those the pages have been given back */
 };
 
-static inline bool area_has(const struct area *area, int block) {
-    return area->member[block / 64] >> (block % 64) & 1;
+static inline bool resident_memory_has(const struct resident_memory *memory, int block) {
+    return memory->member[block / 64] >> (block % 64) & 1;
 }
 
 /* Address space and pages of the device, or of the host (LINE_STORE) where device is NULL or has no memory of
@@ -43,15 +43,16 @@ void weights_unreserve(struct sys *sys, struct device *device, void *memory, uin
 
 /* Lays out the members. What an earlier run left is kept only if keep is set and the same blocks lie at the
  * same places; anything else is given back. */
-void area_lay_out(struct area *area, struct sys *sys, struct device *device, const struct store_stage *stage,
-                  const uint64_t *member, const struct stage_need *need, uint64_t bytes, bool keep);
+void resident_memory_lay_out(struct resident_memory *memory, struct sys *sys, struct device *device,
+                             const struct store_stage *stage, const uint64_t *member,
+                             const struct stage_need *need, uint64_t bytes, bool keep);
 /* Gives the pages that only this member occupies back, for good; it is no member any more. Nobody may be
  * using it. */
-void area_give_up(struct area *area, struct sys *sys, struct device *device, int block);
+void resident_memory_evict(struct resident_memory *memory, struct sys *sys, struct device *device, int block);
 /* Takes the memory if it is not there yet. MEMORY. */
-enum status area_begin(struct area *area, struct sys *sys, struct device *device, uint64_t bytes,
-                       struct error *e);
+enum status resident_memory_begin(struct resident_memory *memory, struct sys *sys, struct device *device,
+                                  uint64_t bytes, struct error *e);
 /* Gives the memory back and forgets what was ready, not the layout. */
-void area_end(struct area *area, struct sys *sys, struct device *device);
+void resident_memory_end(struct resident_memory *memory, struct sys *sys, struct device *device);
 
 #endif

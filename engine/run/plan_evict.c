@@ -1,7 +1,8 @@
 /* Giving residents up in mid-run: which of them, and what ring then holds what streams. See plan.h. */
 #include "engine/run/plan.h"
 
-/* Whole pages that a block occupies alone wherever it begins: no others go back (see area_give_up). */
+/* Whole pages that a block occupies alone wherever it begins: no others go back (see resident_memory_evict).
+ */
 static uint64_t pages_alone(uint64_t bytes) {
     uint64_t n = bytes / PLAN_PAGE;
     return n > 1 ? (n - 1) * PLAN_PAGE : 0;
@@ -24,7 +25,7 @@ static void givers_find(struct givers *g) {
 /* The stage without k of them, evenly spread: a prefix would leave the copier idle for the rest of the
  * evaluation. n_ring: largest streamed blocks that the ring is to hold. Returns what goes back now; 0 if the
  * ring would take it all. */
-static uint64_t give(const struct givers *g, int k, int n_ring, struct plan_stage *to) {
+static uint64_t plan_evict_give(const struct givers *g, int k, int n_ring, struct plan_stage *to) {
     uint64_t freed = 0;
     *to = *g->stage;
     for (int i = 0; i < k; i++) {
@@ -45,14 +46,14 @@ static uint64_t give(const struct givers *g, int k, int n_ring, struct plan_stag
 static uint64_t give_enough(const struct givers *g, uint64_t bytes, struct plan_stage *to) {
     for (int n_ring = 2; n_ring >= 1; n_ring--)
         for (int k = 1; k <= g->n; k++) {
-            uint64_t given = give(g, k, n_ring, to);
+            uint64_t given = plan_evict_give(g, k, n_ring, to);
             if (given >= bytes) return given;
         }
-    return give(g, g->n, 1, to);
+    return plan_evict_give(g, g->n, 1, to);
 }
 
-uint64_t plan_give_up(const struct run_need *need, const struct plan *plan, int stage, uint32_t held,
-                      uint64_t bytes, struct plan *lesser) {
+uint64_t plan_evict(const struct run_need *need, const struct plan *plan, int stage, uint32_t held,
+                    uint64_t bytes, struct plan *lesser) {
     uint64_t given = 0;
     *lesser = *plan;
     for (int i = 0; i <= plan->n_stages && given < bytes; i++) {

@@ -1,5 +1,5 @@
-/* Weights in another type: see retyped.h. */
-#include "engine/api/retyped.h"
+/* Weights in another type: see requantised.h. */
+#include "engine/api/requantised.h"
 
 #include "kernels/cpu/weights.h"
 #include "loaders/quantise/quantise.h"
@@ -8,18 +8,18 @@
 #include <stdio.h>
 #include <string.h>
 
-#define RETYPED_TYPES "f8_e4m3, f8_e5m2, q8_0, q6_k, q5_k, q5_0, q4_k, q4_0, bf16, f16 or f32"
+#define REQUANTISED_TYPES "f8_e4m3, f8_e5m2, q8_0, q6_k, q5_k, q5_0, q4_k, q4_0, bf16, f16 or f32"
 
 /* Values a second that one reader converts. Measured: bench/LOG.md. */
 #define ROUNDED_VALUES  1e8
 #define SEARCHED_VALUES 5e7
 
-enum status retyped_type(const char *name, enum dtype *wanted, struct error *e) {
+enum status requantised_type(const char *name, enum dtype *wanted, struct error *e) {
     *wanted = name ? quantise_type(name) : N_DTYPES;
     if (!name || *wanted != N_DTYPES) return OK;
     error_set(e, USAGE, "--type names no type that weights can be kept in");
     error_found(e, "%s", name);
-    return error_expected(e, "%s", RETYPED_TYPES);
+    return error_expected(e, "%s", REQUANTISED_TYPES);
 }
 
 /* What a search for a scale reads through. */
@@ -28,39 +28,39 @@ struct scan {
     float numbers[READER_VALUES];
 };
 
-void retyped_destroy(struct retyped *r) {
+void requantised_destroy(struct requantised *r) {
     for (int i = 0; i < SLOTS_MAX; i++)
         if (r->component[i].family) component_destroy(&r->component[i]);
-    *r = (struct retyped){0};
+    *r = (struct requantised){0};
 }
 
-enum status retyped_make(struct retyped *r, const struct sluice_model *model, enum dtype wanted,
-                         struct error *e) {
+enum status requantised_make(struct requantised *r, const struct sluice_model *model, enum dtype wanted,
+                             struct error *e) {
     if (r->made && r->wanted == wanted) return OK;
-    retyped_destroy(r);
+    requantised_destroy(r);
     r->made = true;
     r->wanted = wanted;
     if (wanted == N_DTYPES) return OK;
     for (int i = 0; i < SLOTS_MAX && e->code == OK; i++) {
         const struct family *family = model->component[i].family;
         if (family && family->kind != FAMILY_DECODER && family->kind != FAMILY_ENCODER)
-            component_retype(&model->component[i], wanted, &r->component[i], e);
+            component_requantise(&model->component[i], wanted, &r->component[i], e);
     }
-    if (e->code != OK) retyped_destroy(r);
+    if (e->code != OK) requantised_destroy(r);
     return e->code;
 }
 
-const struct component *retyped_component(const struct retyped *r, const struct sluice_model *model,
-                                          int slot) {
+const struct component *requantised_component(const struct requantised *r, const struct sluice_model *model,
+                                              int slot) {
     return r && r->component[slot].family ? &r->component[slot] : &model->component[slot];
 }
 
-uint64_t retyped_bytes(const struct retyped *r) {
+uint64_t requantised_bytes(const struct requantised *r) {
     uint64_t bytes = 0;
     for (int i = 0; r && i < SLOTS_MAX; i++)
         for (int b = 0; r->component[i].family && b < r->component[i].n_blocks; b++)
             bytes += sizeof(struct block) +
-                     (uint64_t)r->component[i].blocks[b].n_segments * sizeof(struct image_segment);
+                     (uint64_t)r->component[i].blocks[b].n_segments * sizeof(struct packed_segment);
     return bytes ? bytes + PLAN_DIRECT_READERS * (uint64_t)READER_WORK_BYTES + sizeof(struct scan) : 0;
 }
 
@@ -71,13 +71,13 @@ static void widen(float *numbers, const void *from, enum dtype dtype, float scal
     weights_widen(numbers, &stored, 0, 1);
 }
 
-void retyped_convert(const struct image_conversion *c, const void *from, float *numbers, void *to,
-                     int64_t values) {
+void requantised_convert(const struct packed_conversion *c, const void *from, float *numbers, void *to,
+                         int64_t values) {
     widen(numbers, from, c->from, c->from_scale, values);
     quantise_rows(c->to, c->to_scale, numbers, 1, values, to);
 }
 
-double retyped_seconds(enum dtype wanted, int64_t values) {
+double requantised_seconds(enum dtype wanted, int64_t values) {
     bool searches = dtype_block_values(wanted) == 256;
     return (double)values / (searches ? SEARCHED_VALUES : ROUNDED_VALUES);
 }
@@ -118,15 +118,15 @@ static enum status scale_component(struct component *c, enum dtype wanted, const
     for (int i = 0; i < c->index.n_entries && e->code == OK; i++) {
         const struct index_entry *entry = &c->index.entries[i];
         float most;
-        if (retype_of_entry(c, entry) != wanted || !scaling->tick(scaling->user, e)) continue;
+        if (requantise_of_entry(c, entry) != wanted || !scaling->tick(scaling->user, e)) continue;
         if (scan_entry(c, entry, scaling->scan, &most, e) == OK)
-            retype_set_scale(c, entry, quantise_scale(wanted, most));
+            requantise_set_scale(c, entry, quantise_scale(wanted, most));
     }
     return e->code;
 }
 
-enum status retyped_scale(struct retyped *r, struct sys *sys, bool (*tick)(void *user, struct error *e),
-                          void *user, struct error *e) {
+enum status requantised_scale(struct requantised *r, struct sys *sys,
+                              bool (*tick)(void *user, struct error *e), void *user, struct error *e) {
     if (r->scaled || (r->wanted != DTYPE_F8_E4M3 && r->wanted != DTYPE_F8_E5M2)) return OK;
     struct scaling scaling = {tick, user, sys->alloc(sys, LINE_HOST, sizeof *scaling.scan)};
     if (!scaling.scan) return error_set(e, MEMORY, "no memory to look at weights");

@@ -1,4 +1,4 @@
-"""Runs the reference and keeps what goes in and out of every ring."""
+"""Runs the reference and keeps what goes in and out of every reference tensor."""
 
 import numpy as np
 import torch
@@ -48,7 +48,7 @@ def run_case(pipe, case):
     output is caught on its way, so the picture is exactly the pipeline's.
     """
     pipe.scheduler.set_shift(case["shift"])
-    rings, images = {}, []
+    references, images = {}, []
     for k in range(case["batch"]):
         steps, decoded, noise = [], [], []
 
@@ -74,18 +74,18 @@ def run_case(pipe, case):
         images.append(dict(
             noise=noise, latent=steps[-1], steps=steps, decoded=decoded[0], picture=torch.from_numpy(np.array(picture))[None]))
     for name in ("noise", "latent", "decoded", "picture"):
-        rings[name] = torch.cat([image[name] for image in images])
+        references[name] = torch.cat([image[name] for image in images])
     if case["batch"] == 1:
-        rings["decoded"], rings["picture"] = rings["decoded"][0], rings["picture"][0]
+        references["decoded"], references["picture"] = references["decoded"][0], references["picture"][0]
     else:
-        del rings["decoded"]  # the pictures say as much in a quarter of the bytes
+        del references["decoded"]  # the pictures say as much in a quarter of the bytes
     if case["index"] == 0:
         for i, latent in enumerate(images[0]["steps"]):
-            rings[f"latent_{i + 1:03}"] = latent
-    rings["sigmas"] = pipe.scheduler.sigmas.clone()
-    rings["timesteps"] = pipe.scheduler.timesteps.clone()
-    assert rings["sigmas"].dtype == rings["timesteps"].dtype == torch.float32
-    return rings
+            references[f"latent_{i + 1:03}"] = latent
+    references["sigmas"] = pipe.scheduler.sigmas.clone()
+    references["timesteps"] = pipe.scheduler.timesteps.clone()
+    assert references["sigmas"].dtype == references["timesteps"].dtype == torch.float32
+    return references
 
 
 def positions(model, latent, hidden):
@@ -98,14 +98,14 @@ def positions(model, latent, hidden):
 
 
 @torch.no_grad()
-def transformer_calls(pipe, cases, rings):
+def transformer_calls(pipe, cases, references):
     """Whole forwards, one image and one caption each: two timesteps at two sizes.
 
     The caption is the case's cond for the first size, and its uncond (or, where
     that is empty, cond) for the second, so both lengths of padding are met.
     """
     calls, out = [], {}
-    steps = rings["case0.timesteps"]
+    steps = references["case0.timesteps"]
     for which, (k, text) in enumerate([(0, "cond"), (2, "uncond")]):
         for step in (0, len(steps) - 2):
             n = 2 * which + (step > 0)
@@ -113,8 +113,8 @@ def transformer_calls(pipe, cases, rings):
             # off the schedule as well: a timestep that is no round number
             if step > 0:
                 t = t + 0.0371
-            latent = rings[f"case{k}.noise"][0] if step == 0 else rings[f"case{k}.latent"][0]
-            hidden = rings[f"case{k}.hidden.{text}"]
+            latent = references[f"case{k}.noise"][0] if step == 0 else references[f"case{k}.latent"][0]
+            hidden = references[f"case{k}.hidden.{text}"]
             velocity = pipe.transformer([latent.unsqueeze(1)], t, [hidden], return_dict=False)[0][0]
             out[f"transformer.t{n}.in"] = latent.clone()
             out[f"transformer.t{n}.t"] = t.clone()
@@ -124,7 +124,7 @@ def transformer_calls(pipe, cases, rings):
 
 
 @torch.no_grad()
-def block_rings(pipe, spec, rings):
+def block_references(pipe, spec, references):
     """One block of each kind, inside the first forward of case 0's cond lane."""
     model = pipe.transformer
     out, about = {}, {}
@@ -137,8 +137,8 @@ def block_rings(pipe, spec, rings):
         "embed.caption": model.cap_embedder,
         "block.adaln": model.t_embedder,
     }) as watch:
-        t = (1000 - rings["case0.timesteps"][1:2]) / 1000
-        model([rings["case0.latent_001"][0].unsqueeze(1)], t, [rings["case0.hidden.cond"]], return_dict=False)
+        t = (1000 - references["case0.timesteps"][1:2]) / 1000
+        model([references["case0.latent_001"][0].unsqueeze(1)], t, [references["case0.hidden.cond"]], return_dict=False)
     seen = watch.seen
     out["block.t"] = t
     out["block.adaln_input"] = seen.pop("block.adaln.out")
@@ -157,17 +157,17 @@ def block_rings(pipe, spec, rings):
     out["t_embedder.out"] = model.t_embedder(scaled)
 
     # cos and sin of every position of case 0's image and caption, pads included
-    latent, hidden = rings["case0.noise"][0].unsqueeze(1), rings["case0.hidden.cond"]
+    latent, hidden = references["case0.noise"][0].unsqueeze(1), references["case0.hidden.cond"]
     for name, ids in positions(model, latent, hidden).items():
         out[f"rope.{name}.ids"] = ids.to(torch.int32)
         out[f"rope.{name}"] = torch.view_as_real(model.rope_embedder(ids))
 
     # a middle layer of the text encoder, on the real tokens alone
     layer = (spec.text_layers - 1) // 2
-    ids = rings["case0.ids.cond"].long()[None]
+    ids = references["case0.ids.cond"].long()[None]
     with Watch({"block.text": pipe.text_encoder.layers[layer]}) as watch:
         last = pipe.text_encoder(input_ids=ids, output_hidden_states=True).hidden_states
-    assert relative(last[-2][0], rings["case0.hidden.cond"]) < 1e-6  # pads on the right change nothing
+    assert relative(last[-2][0], references["case0.hidden.cond"]) < 1e-6  # pads on the right change nothing
     out.update(watch.seen)
     out["text.embedding"] = last[0][0]
     about["block.text"] = dict(layer=layer, name=f"layers.{layer}", tokens=ids.shape[1])
@@ -176,7 +176,7 @@ def block_rings(pipe, spec, rings):
 
 
 @torch.no_grad()
-def vae_rings(pipe, spec):
+def vae_references(pipe, spec):
     """The decoder and its parts on a small latent of its own."""
     decoder = pipe.vae.decoder
     z = 1.5 * torch.randn([1, spec.channels, 6, 4], generator=torch.Generator().manual_seed(spec.seed % 2**31))
@@ -190,12 +190,12 @@ def vae_rings(pipe, spec):
     }
     with Watch({name: decoder.get_submodule(path) for name, path in names.items()}) as watch:
         out = pipe.vae.decode(z, return_dict=False)[0]
-    rings = dict(watch.seen)
-    rings["decoder.in"], rings["decoder.out"] = z, out
-    return rings, {name: dict(module=f"decoder.{path}") for name, path in names.items()}
+    references = dict(watch.seen)
+    references["decoder.in"], references["decoder.out"] = z, out
+    return references, {name: dict(module=f"decoder.{path}") for name, path in names.items()}
 
 
-def schedule_rings():
+def schedule_references():
     """The schedule alone, for many lengths and shifts."""
     out = {}
     for shift in SCHEDULE_SHIFTS:
@@ -207,7 +207,7 @@ def schedule_rings():
     return out
 
 
-def noise_rings():
+def noise_references():
     """randn beside the uniforms that the same engine gives.
 
     From 16 elements on randn is made of 24-bit uniforms (torch.rand in f32), below

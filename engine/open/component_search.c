@@ -1,5 +1,5 @@
-/* Finding the parts of a model: see part_search.h. */
-#include "engine/open/part_search.h"
+/* Finding the components of a model: see component_search.h. */
+#include "engine/open/component_search.h"
 
 #include "engine/open/paths.h"
 #include "engine/open/pipeline.h"
@@ -48,22 +48,22 @@ static enum status check_given(const struct sluice_model_options *o, struct erro
     return any ? OK : error_set(e, USAGE, "no model was given");
 }
 
-enum status parts_locate(struct sys *sys, const struct sluice_model_options *o, struct model_parts *parts,
-                         struct error *e) {
-    *parts = (struct model_parts){.decodes_only = o->decodes_only};
+enum status component_files_locate(struct sys *sys, const struct sluice_model_options *o,
+                                   struct component_files *files, struct error *e) {
+    *files = (struct component_files){.decodes_only = o->decodes_only};
     if (check_given(o, e) != OK) return e->code;
     if (o->model && !path_exists(o->model)) {
         error_set(e, MISSING, "there is no such model");
         return error_where(e, "%s", o->model);
     }
     if (!o->model || !path_is_folder(o->model)) return OK;
-    parts->by_name = is_hugging_face(sys, o->model, e);
+    files->by_name = is_hugging_face(sys, o->model, e);
     if (!o->decodes_only) {
-        parts->scheduler = path_existing(sys, o->model, "scheduler/scheduler_config.json", e);
-        parts->pipeline = path_existing(sys, o->model, "model_index.json", e);
-        parts->defaults = path_existing(sys, o->model, "sluice.json", e);
+        files->scheduler = path_existing(sys, o->model, "scheduler/scheduler_config.json", e);
+        files->pipeline = path_existing(sys, o->model, "model_index.json", e);
+        files->defaults = path_existing(sys, o->model, "sluice.json", e);
     }
-    if (e->code != OK) parts_destroy(sys, parts);
+    if (e->code != OK) component_files_destroy(sys, files);
     return e->code;
 }
 
@@ -78,8 +78,9 @@ const char *parts_given(const struct sluice_model_options *o, enum family_kind k
 
 /* Is it right where it was looked for? A folder may hold any of its kind: the pipeline says if it is its own.
  */
-static bool belongs(const struct part *place, enum family_kind kind, const struct tensor_index *whole,
-                    const struct family *family, const char *prefix) {
+static bool component_search_belongs(const struct component_file *place, enum family_kind kind,
+                                     const struct tensor_index *whole, const struct family *family,
+                                     const char *prefix) {
     const struct slot *slot;
     struct tensor_index view = index_view(whole, prefix, place->view);
     if (!place->flag && family->kind == kind) return true;
@@ -91,34 +92,34 @@ static bool belongs(const struct part *place, enum family_kind kind, const struc
     return false;
 }
 
-/* Of a file that one place names the parts for it; else whatever else it holds, which is misplaced. */
-static enum status open_located(struct sys *sys, struct model_parts *parts, const char *path,
-                                struct part place, enum family_kind kind, struct error *e) {
+/* Of a file that one place names the components for it; else whatever else it holds, which is misplaced. */
+static enum status open_located(struct sys *sys, struct component_files *files, const char *path,
+                                struct component_file place, enum family_kind kind, struct error *e) {
     struct contents contents;
     struct tensor_index whole;
     bool found = false;
     if (contents_open(sys, path, &whole, &contents, e) != OK) return e->code;
     const struct tensor_index seen = index_view(&whole, NULL, 0);
-    if (parts_add_file(sys, parts, path, &whole, e) != OK) return e->code;
+    if (component_files_add_file(sys, files, path, &whole, e) != OK) return e->code;
     for (int i = contents.n; i-- > 0 && e->code == OK;) {
-        place.family = contents.part[i].family;
-        place.prefix = contents.part[i].prefix;
+        place.family = contents.component[i].family;
+        place.prefix = contents.component[i].prefix;
         place.view = i;
-        if (!belongs(&place, kind, &seen, place.family, place.prefix)) continue;
+        if (!component_search_belongs(&place, kind, &seen, place.family, place.prefix)) continue;
         found = true;
-        parts_add(parts, place, e);
+        component_files_add(files, place, e);
     }
     place.misplaced = true;
-    return found ? e->code : parts_add(parts, place, e);
+    return found ? e->code : component_files_add(files, place, e);
 }
 
 static enum status open_flags(struct sys *sys, const struct sluice_model_options *o,
-                              struct model_parts *parts, struct error *e) {
+                              struct component_files *files, struct error *e) {
     const char *flag;
     for (int i = 0; (flag = part_flag(i)) && e->code == OK; i++) {
         const char *path = path_given(o, flag);
         if (path && (!o->decodes_only || part_flag_chooses(flag, FAMILY_DECODER)))
-            open_located(sys, parts, path, (struct part){.flag = flag}, FAMILY_TEXT, e);
+            open_located(sys, files, path, (struct component_file){.flag = flag}, FAMILY_TEXT, e);
     }
     return e->code;
 }
@@ -136,28 +137,29 @@ static int list_folders(enum family_kind kind, const char *folders[SLOTS_MAX]) {
 }
 
 /* Unless a flag, or another folder's file, has said so already. */
-static bool looks_in_folder(const struct model_parts *parts, enum family_kind kind, const char *folder) {
-    const struct part *in[SLOTS_MAX];
-    const struct recipe *recipe = pipeline_guess(parts);
-    if (parts->decodes_only && kind != FAMILY_DECODER) return false;
-    if (kind == FAMILY_DENOISER && !parts_find_kind(parts, kind)) return true;
-    if (!recipe) return kind == FAMILY_TEXT || !parts_find_kind(parts, kind);
-    parts_assign(parts, recipe, in);
+static bool looks_in_folder(const struct component_files *files, enum family_kind kind, const char *folder) {
+    const struct component_file *in[SLOTS_MAX];
+    const struct recipe *recipe = pipeline_guess(files);
+    if (files->decodes_only && kind != FAMILY_DECODER) return false;
+    if (kind == FAMILY_DENOISER && !component_files_find_kind(files, kind)) return true;
+    if (!recipe) return kind == FAMILY_TEXT || !component_files_find_kind(files, kind);
+    parts_assign(files, recipe, in);
     for (int i = 0; recipe->slot[i].family; i++)
         if (recipe->slot[i].family->kind == kind && !strcmp(recipe->slot[i].folder, folder)) return !in[i];
     return false;
 }
 
 /* The denoiser's first: it tells which encoders there are. */
-static enum status open_folders(struct sys *sys, const char *model, struct model_parts *parts,
+static enum status open_folders(struct sys *sys, const char *model, struct component_files *files,
                                 struct error *e) {
     static const enum family_kind order[] = {FAMILY_DENOISER, FAMILY_TEXT, FAMILY_VISION, FAMILY_DECODER};
     const char *folders[SLOTS_MAX];
     for (size_t k = 0; k < sizeof order / sizeof *order; k++)
         for (int i = 0, n = list_folders(order[k], folders); i < n && e->code == OK; i++) {
-            if (!looks_in_folder(parts, order[k], folders[i])) continue;
+            if (!looks_in_folder(files, order[k], folders[i])) continue;
             char *path = path_existing(sys, model, folders[i], e);
-            if (path) open_located(sys, parts, path, (struct part){.folder = folders[i]}, order[k], e);
+            if (path)
+                open_located(sys, files, path, (struct component_file){.folder = folders[i]}, order[k], e);
             sys->release(sys, path);
         }
     return e->code;
@@ -165,13 +167,13 @@ static enum status open_folders(struct sys *sys, const char *model, struct model
 
 /* ---- by content: one file ---- */
 
-/* Repositories of parts have them two folders down (split_files/vae/ae.safetensors). */
+/* Repositories of components have them two folders down (split_files/vae/ae.safetensors). */
 enum { FOLDERS_DOWN = 3, CANDIDATES_MAX = 256 };
 
 struct search {
     struct sys *sys;
     const char *model;
-    struct model_parts *parts;
+    struct component_files *files;
     char *candidate[CANDIDATES_MAX];
     int n_candidates;
 };
@@ -187,25 +189,26 @@ static int most_slots(const struct family *family) {
 }
 
 /* Is the family still looked for, or one more of it than there are slots worth knowing of? */
-static bool is_wanted(const struct model_parts *parts, const struct family *family) {
-    if (parts->decodes_only && family->kind != FAMILY_DECODER) return false;
+static bool is_wanted(const struct component_files *files, const struct family *family) {
+    if (files->decodes_only && family->kind != FAMILY_DECODER) return false;
     int n = 0, located = 0;
-    for (int i = 0; i < parts->n_parts; i++) {
-        const struct part *part = &parts->part[i];
-        if (!part->family || part->misplaced || !contents_alike(part->family, family)) continue;
-        bool is_located = part->flag || part->folder;
-        if (is_located && part->family != family) return false;
+    for (int i = 0; i < files->n_files; i++) {
+        const struct component_file *file = &files->file[i];
+        if (!file->family || file->misplaced || !contents_alike(file->family, family)) continue;
+        bool is_located = file->flag || file->folder;
+        if (is_located && file->family != family) return false;
         located += is_located;
-        n += part->family == family;
+        n += file->family == family;
     }
     return located < most_slots(family) && n <= most_slots(family);
 }
 
 /* A flag, or a folder, may have chosen a file that lies under -m too. */
-static bool is_taken(const struct model_parts *parts, const char *path, const char *prefix) {
-    for (int i = 0; i < parts->n_parts; i++) {
-        const char *taken = parts->part[i].prefix ? parts->part[i].prefix : "";
-        if (!strcmp(parts_path(parts, &parts->part[i]), path) && !strcmp(taken, prefix)) return true;
+static bool is_taken(const struct component_files *files, const char *path, const char *prefix) {
+    for (int i = 0; i < files->n_files; i++) {
+        const char *taken = files->file[i].prefix ? files->file[i].prefix : "";
+        if (!strcmp(component_files_path(files, &files->file[i]), path) && !strcmp(taken, prefix))
+            return true;
     }
     return false;
 }
@@ -214,29 +217,29 @@ static enum status take_contents(struct search *s, const char *path, struct tens
                                  const struct contents *contents, struct error *e) {
     bool taken = false;
     for (int i = 0; i < contents->n && e->code == OK; i++) {
-        if (!is_wanted(s->parts, contents->part[i].family)) continue;
-        if (is_taken(s->parts, path, contents->part[i].prefix)) continue;
-        if (!taken && parts_add_file(s->sys, s->parts, path, whole, e) != OK) return e->code;
+        if (!is_wanted(s->files, contents->component[i].family)) continue;
+        if (is_taken(s->files, path, contents->component[i].prefix)) continue;
+        if (!taken && component_files_add_file(s->sys, s->files, path, whole, e) != OK) return e->code;
         taken = true;
-        struct part part = {
-            .family = contents->part[i].family, .prefix = contents->part[i].prefix, .view = i};
-        parts_add(s->parts, part, e);
+        struct component_file file = {
+            .family = contents->component[i].family, .prefix = contents->component[i].prefix, .view = i};
+        component_files_add(s->files, file, e);
     }
     if (!taken) index_destroy(whole);
     return e->code;
 }
 
-/* What no part's prefix explains. */
-static void count_strangers(struct model_parts *parts, const struct tensor_index *whole,
+/* What no component's prefix explains. */
+static void count_strangers(struct component_files *files, const struct tensor_index *whole,
                             const struct contents *contents) {
     for (int i = 0; i < whole->n_entries; i++) {
         const char *name = whole->entries[i].name;
         bool known = false;
         for (int k = 0; k < contents->n && !known; k++)
-            known = !strncmp(name, contents->part[k].prefix, strlen(contents->part[k].prefix));
+            known = !strncmp(name, contents->component[k].prefix, strlen(contents->component[k].prefix));
         if (known) continue;
-        if (!parts->strangers.n++)
-            snprintf(parts->strangers.first, sizeof parts->strangers.first, "%s", name);
+        if (!files->strangers.n++)
+            snprintf(files->strangers.first, sizeof files->strangers.first, "%s", name);
     }
 }
 
@@ -244,10 +247,11 @@ static enum status search_file(struct search *s, struct error *e) {
     struct contents contents;
     struct tensor_index whole;
     if (contents_open(s->sys, s->model, &whole, &contents, e) != OK) return e->code;
-    count_strangers(s->parts, &whole, &contents);
+    count_strangers(s->files, &whole, &contents);
     if (contents.n) return take_contents(s, s->model, &whole, &contents, e);
-    index_check_quantised(&whole, &s->parts->failure);
-    if (parts_add_file(s->sys, s->parts, s->model, &whole, e) == OK) parts_add(s->parts, (struct part){0}, e);
+    index_check_quantised(&whole, &s->files->failure);
+    if (component_files_add_file(s->sys, s->files, s->model, &whole, e) == OK)
+        component_files_add(s->files, (struct component_file){0}, e);
     return e->code;
 }
 
@@ -258,20 +262,20 @@ static enum status try_candidate(struct search *s, const char *path, struct erro
     struct error failure = {0};
     if (contents_open(s->sys, path, &whole, &contents, &failure) == OK) {
         if (!contents.n) index_check_quantised(&whole, &failure);
-        count_strangers(s->parts, &whole, &contents);
+        count_strangers(s->files, &whole, &contents);
         take_contents(s, path, &whole, &contents, e);
     }
     if (failure.code == MEMORY) *e = failure;
-    if (s->parts->failure.code == OK) s->parts->failure = failure;
+    if (s->files->failure.code == OK) s->files->failure = failure;
     return e->code;
 }
 
 /* ---- by content: a folder ---- */
 
-/* A folder of one part holds no other. */
+/* A folder of one component holds no other. */
 static bool is_located(const struct search *s, const char *path) {
-    for (int i = 0; i < s->parts->n_files; i++)
-        if (!strcmp(s->parts->file[i].path, path)) return true;
+    for (int i = 0; i < s->files->n_opened; i++)
+        if (!strcmp(s->files->opened[i].path, path)) return true;
     return false;
 }
 
@@ -320,23 +324,25 @@ static enum status search_folder(struct search *s, struct error *e) {
 }
 
 /* Of a folder only lack of memory, and too many files, end the search: one damaged file among many matters if
- * a part is missing, and then it is named (parts->failure). */
-static enum status search(struct sys *sys, const char *model, struct model_parts *parts, struct error *e) {
+ * a component is missing, and then it is named (files->failure). */
+static enum status search(struct sys *sys, const char *model, struct component_files *files,
+                          struct error *e) {
     struct search *s = sys->alloc(sys, LINE_HOST, sizeof *s);
     if (!s) return error_set(e, MEMORY, "no memory for a search");
-    *s = (struct search){.sys = sys, .model = model, .parts = parts};
+    *s = (struct search){.sys = sys, .model = model, .files = files};
     path_is_folder(model) ? search_folder(s, e) : search_file(s, e);
     sys->release(sys, s);
     return e->code;
 }
 
-enum status parts_open(struct sys *sys, const struct sluice_model_options *o, struct model_parts *parts,
-                       const struct recipe **guess, struct error *e) {
+enum status component_files_open(struct sys *sys, const struct sluice_model_options *o,
+                                 struct component_files *files, const struct recipe **guess,
+                                 struct error *e) {
     struct missing_part missing[SLOTS_MAX];
-    if (open_flags(sys, o, parts, e) != OK) return e->code;
-    if (parts->by_name && open_folders(sys, o->model, parts, e) != OK) return e->code;
-    *guess = pipeline_guess(parts);
-    if (o->model && pipeline_missing(parts, *guess, missing)) search(sys, o->model, parts, e);
-    *guess = pipeline_guess(parts);
-    return e->code == OK ? pipeline_check_twice(parts, *guess, o->model, e) : e->code;
+    if (open_flags(sys, o, files, e) != OK) return e->code;
+    if (files->by_name && open_folders(sys, o->model, files, e) != OK) return e->code;
+    *guess = pipeline_guess(files);
+    if (o->model && pipeline_missing(files, *guess, missing)) search(sys, o->model, files, e);
+    *guess = pipeline_guess(files);
+    return e->code == OK ? pipeline_check_twice(files, *guess, o->model, e) : e->code;
 }

@@ -1,4 +1,4 @@
-"""Runs the reference and keeps what goes in and out of every ring."""
+"""Runs the reference and keeps what goes in and out of every reference tensor."""
 
 import diffusers
 import numpy as np
@@ -13,7 +13,7 @@ SCHEDULE_STEPS = [1, 2, 4, 7, 20, 28, 50]
 SCHEDULE_TOKENS = [1, 117, 256, 1024, 1521, 4096, 6032]
 SCHEDULE_SHIFTS = [1.0, 3.0]
 
-BLOCK_TEXT = 24  # tokens of the text in block rings, the first ones
+BLOCK_TEXT = 24  # tokens of the text in block reference tensors, the first ones
 
 
 def load(folder):
@@ -28,7 +28,7 @@ def load(folder):
 
 @torch.no_grad()
 def encode(pipe, prompt, tokens_max):
-    """Rings of one prompt, pads included, by the pipeline's own code."""
+    """Reference tensors of one prompt, pads included, by the pipeline's own code."""
     hidden, pooled, _ = pipe.encode_prompt(prompt, max_sequence_length=tokens_max)
     ids = [t(prompt, padding="max_length", max_length=n, truncation=True).input_ids for t, n in ((pipe.tokenizer, 77), (pipe.tokenizer_2, tokens_max))]
     assert hidden.shape[1] == len(ids[1]) == tokens_max and len(ids[0]) == 77
@@ -101,7 +101,7 @@ def run_case(pipe, case, pictures):
     Image k of a batch is a call of its own with seed + k.  The decoder's raw output is caught on
     its way, so the picture is exactly the pipeline's; so are the pictures' moments.
     """
-    rings, images, moments = {f"picture.{name}": torch.from_numpy(p.copy()) for name, p in pictures.items()}, [], []
+    references, images, moments = {f"picture.{name}": torch.from_numpy(p.copy()) for name, p in pictures.items()}, [], []
     pictures = {name: Image.fromarray(p) for name, p in pictures.items()}
     for k in range(case["batch"]):
         steps, decoded, first, encoded = [], [], [], []
@@ -143,41 +143,41 @@ def run_case(pipe, case, pictures):
                            picture=torch.from_numpy(np.array(picture))[None]))
         if case["mask"] and k == 0:
             # as [C, h, w]: the masked picture's latent, then one channel for each pixel of a latent's
-            rings["control"] = torch.cat([encoded[1], unpack(pipe, first[0][..., 2 * packed:], case)], dim=1)[0]
+            references["control"] = torch.cat([encoded[1], unpack(pipe, first[0][..., 2 * packed:], case)], dim=1)[0]
     n_pictures = len(images[0]["encoded"])
     names = ["init", "masked"] if case["init"] else [f"reference_{i:03}" for i in range(n_pictures)]
     for i, name in zip(range(n_pictures), names):
-        rings[f"moments.{name}"] = moments[i]
-        rings[f"encoded.{name}"] = torch.cat([image["encoded"][i] for image in images])
-    rings["latent_000"] = torch.cat([image["start"] for image in images])
+        references[f"moments.{name}"] = moments[i]
+        references[f"encoded.{name}"] = torch.cat([image["encoded"][i] for image in images])
+    references["latent_000"] = torch.cat([image["start"] for image in images])
     for name in ("latent", "decoded", "picture"):
-        rings[name] = torch.cat([image[name] for image in images])
+        references[name] = torch.cat([image[name] for image in images])
     if case["batch"] == 1:
-        rings["decoded"], rings["picture"] = rings["decoded"][0], rings["picture"][0]
+        references["decoded"], references["picture"] = references["decoded"][0], references["picture"][0]
         for i, latent in enumerate(images[0]["steps"][:-1]):
-            rings[f"latent_{i + 1:03}"] = latent
+            references[f"latent_{i + 1:03}"] = latent
     else:
-        del rings["decoded"]  # the pictures say as much in a quarter of the bytes
+        del references["decoded"]  # the pictures say as much in a quarter of the bytes
     first_step = len(runner.scheduler.timesteps) - len(images[0]["steps"])
-    rings["sigmas"] = runner.scheduler.sigmas[first_step:].clone()
-    rings["timesteps"] = runner.scheduler.timesteps[first_step:].clone()
-    assert rings["sigmas"].dtype == rings["timesteps"].dtype == torch.float32
-    case["steps_run"] = len(rings["timesteps"])
-    check_noise(case, rings)
-    return rings
+    references["sigmas"] = runner.scheduler.sigmas[first_step:].clone()
+    references["timesteps"] = runner.scheduler.timesteps[first_step:].clone()
+    assert references["sigmas"].dtype == references["timesteps"].dtype == torch.float32
+    case["steps_run"] = len(references["timesteps"])
+    check_noise(case, references)
+    return references
 
 
-def check_noise(case, rings):
+def check_noise(case, references):
     """What the tests draw themselves: in this order, each picture by itself, and nothing else."""
-    shape = rings["latent_000"][0].shape
+    shape = references["latent_000"][0].shape
     for k in range(case["batch"]):
         generator = torch.Generator().manual_seed(case["seed"] + k)
-        start, sigma = 0, rings["sigmas"][0]
+        start, sigma = 0, references["sigmas"][0]
         if case["init"]:
             torch.randn([1, *shape], generator=generator)  # the posterior's, even where the picture has no part in the start
-            start = (1 - sigma) * rings["encoded.init"][k]
+            start = (1 - sigma) * references["encoded.init"][k]
         noise = torch.randn([1, *shape], generator=generator)[0]
-        assert torch.equal(rings["latent_000"][k], sigma * noise + start if case["init"] else noise)
+        assert torch.equal(references["latent_000"][k], sigma * noise + start if case["init"] else noise)
 
 
 def packed(pipe, latents, control=None):
@@ -201,10 +201,10 @@ def positions(pipe, case, references, text_tokens):
     return [torch.zeros(text_tokens, 3)] + [of_picture(n, *grid) for n, grid in enumerate(grids)]
 
 
-def of_case(rings, index):
-    """The case's rings without their prefix."""
+def of_case(references, index):
+    """The case's reference tensors without their prefix."""
     prefix = f"case{index}."
-    return {name.removeprefix(prefix): value for name, value in rings.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): value for name, value in references.items() if name.startswith(prefix)}
 
 
 def given(case, known, image=0):
@@ -219,7 +219,7 @@ def given(case, known, image=0):
 
 @torch.no_grad()
 def denoise(pipe, case, known, texts, image=0, steps=None):
-    """The pipeline's loop from what the rings say it starts with; texts: (hidden, pooled) for each lane.  Latents between steps,
+    """The pipeline's loop from what the reference tensors say it starts with; texts: (hidden, pooled) for each lane.  Latents between steps,
     timesteps and guidance are f32 (f64) whatever the transformer computes in."""
     model, dtype = pipe.transformer, pipe.transformer.dtype
     wide = torch.float64 if dtype == torch.float64 else torch.float32
@@ -257,10 +257,10 @@ class exactly:
 
 
 @torch.no_grad()
-def block_rings(pipe, case, rings):
+def block_references(pipe, case, references):
     """One block of each kind inside a whole forward, after case 0's first step, of the text's first tokens."""
     model, out, about = pipe.transformer, {}, {}
-    known = of_case(rings, 0)
+    known = of_case(references, 0)
     text = known["hidden.cond"][None, :BLOCK_TEXT]
     references, control = given(case, known)
     ids = positions(pipe, case, case["references"], BLOCK_TEXT)
@@ -285,7 +285,7 @@ def block_rings(pipe, case, rings):
         for hook in hooks:
             hook.remove()
     seen = watch.seen
-    # the modules give (text, image); a block's ring is the two joined, text first
+    # the modules give (text, image); a block's reference tensor is the two joined, text first
     for name in blocks:
         out[f"{name}.in"] = torch.cat([texts[f"{name}.in"], seen[f"{name}.in"]], 1)
         out[f"{name}.out"] = torch.cat([texts[f"{name}.out"], texts[f"{name}.image"]], 1)
@@ -301,18 +301,18 @@ def block_rings(pipe, case, rings):
 
 
 @torch.no_grad()
-def text_rings(pipe, rings):
+def text_references(pipe, references):
     """A middle layer of both text encoders, and T5's bias by distance."""
     clip, t5, out, about = pipe.text_encoder, pipe.text_encoder_2, {}, {}
     layers = (clip.text_model if hasattr(clip, "text_model") else clip).encoder.layers
     i, j = (len(layers) - 1) // 2, len(t5.encoder.block) // 2
     with Watch({"block.clip": layers[i], "block.t5": t5.encoder.block[j]}) as watch:
-        embedded = clip(input_ids=rings["case0.ids.cond"].long()[None], output_hidden_states=True).hidden_states[0]
+        embedded = clip(input_ids=references["case0.ids.cond"].long()[None], output_hidden_states=True).hidden_states[0]
         # the short text: a layer sees any length
-        t5(input_ids=rings["case0.ids_2.cond"].long()[None, :2 * BLOCK_TEXT])
+        t5(input_ids=references["case0.ids_2.cond"].long()[None, :2 * BLOCK_TEXT])
     out.update(watch.seen)
     out["clip.embedding"] = embedded[0]
-    out["t5.embedding"] = t5.shared(rings["case0.ids_2.cond"].long())
+    out["t5.embedding"] = t5.shared(references["case0.ids_2.cond"].long())
     bias = t5.encoder.block[0].layer[0].SelfAttention.compute_bias(512, 512)[0]
     # by distance, key minus query, from -511 on
     out["t5.distance_bias"] = torch.cat([bias[:, -1, :-1], bias[:, 0, :]], dim=1)
@@ -321,7 +321,7 @@ def text_rings(pipe, rings):
     return out, about
 
 
-def encoder_rings(pipe, spec):
+def encoder_references(pipe, spec):
     """The autoencoder's encoder on a picture of its own: its parts, and moments."""
     encoder = pipe.vae.encoder
     generator = torch.Generator().manual_seed(spec.seed % 2**31)
@@ -329,12 +329,12 @@ def encoder_rings(pipe, spec):
     names = {"encoder.resnet": "down_blocks.1.resnets.0", "encoder.downsampler": "down_blocks.0.downsamplers.0", "encoder.mid": "mid_block"}
     with torch.no_grad(), Watch({name: encoder.get_submodule(path) for name, path in names.items()}) as watch:
         moments = pipe.vae.encode(picture).latent_dist.parameters
-    rings = dict(watch.seen)
-    rings["encoder.in"], rings["encoder.out"] = picture, moments
-    return rings, {name: dict(module=f"encoder.{path}") for name, path in names.items()}
+    references = dict(watch.seen)
+    references["encoder.in"], references["encoder.out"] = picture, moments
+    return references, {name: dict(module=f"encoder.{path}") for name, path in names.items()}
 
 
-def schedule_rings(spec):
+def schedule_references(spec):
     """The schedule alone: for many lengths and token counts where it is dynamic, for two shifts where it is not."""
     out = {}
 

@@ -38,4 +38,4 @@ static enum status distance_run(struct cuda *cuda, const struct op *op, char *wo
 
 static const void *const kernels[] = {KERNEL(spread_buckets), NULL};
 
-const struct cuda_operator cuda_distance_bias = {NULL, distance_run, kernels};
+const struct cuda_operator cuda_relative_bias = {NULL, distance_run, kernels};

@@ -1,7 +1,7 @@
-/* The doors to cuBLASLt and cuDNN (kernels/cuda/cublaslt.c, cudnn.c) before fakes of both libraries, which do
+/* What opens cuBLASLt and cuDNN (kernels/cuda/cublaslt.c, cudnn.c) before fakes of both libraries, which do
  * what their documentation says: that shapes, layouts, transposition, bias and residual are asked for as
  * meant, that refusals become errors, that everything is given back. Needs CUDA's headers and no GPU; make
- * doors puts the fakes on the linker's path. What real libraries do is a GPU's test. */
+ * library_fakes puts the fakes on the linker's path. What real libraries do is a GPU's test. */
 #include "kernels/cuda/convolutions.h"
 #include "kernels/cuda/products.h"
 
@@ -178,5 +178,5 @@ int main(void) {
         cmocka_unit_test(convolutions_are_asked_for_as_meant),
         cmocka_unit_test(convolutions_that_are_refused_are_named),
     };
-    return cmocka_run_group_tests_name("doors", tests, begin, NULL);
+    return cmocka_run_group_tests_name("library_fakes", tests, begin, NULL);
 }

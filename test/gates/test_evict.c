@@ -1,4 +1,4 @@
-/* Residents given up in mid-run: which ones, as a pure function; and that a run goes on with the same bits
+/* Residents evicted in mid-run: which ones, as a pure function; and that a run goes on with the same bits
  * and less memory, because a hook asked for it, because an operator found none, or because a stage found none
  * to begin with. Builds without oneDNN, so that the thread sanitizer can watch.
  *
@@ -96,7 +96,7 @@ static void test_plans(void **state) {
         uint32_t held = (uint32_t)below(1 << need.n_stages) | (uint32_t)1 << stage;
         uint64_t freed = 0, wanted = below(2) ? below(plan.stage[stage].resident_bytes + 1) + 1
                                               : (uint64_t)1 << below(27);
-        uint64_t given = plan_give_up(&need, &plan, stage, held, wanted, &lesser);
+        uint64_t given = plan_evict(&need, &plan, stage, held, wanted, &lesser);
         assert_int_equal(plan_check(&need, &lesser, &e), OK);
         for (int s = 0; s < need.n_stages; s++) freed += check_stage(s, held >> s & 1);
         uint64_t growth = lesser.stage[stage].ring_bytes - plan.stage[stage].ring_bytes;
@@ -126,7 +126,7 @@ static void test_evenly(void **state) {
         for (int b = 0; b < 60; b++) plan_set_resident(&plan.stage[0], b, true);
         plan_evaluate(&need, &plan);
         uint64_t a_block = (1 << 20) - PLAN_PAGE;
-        uint64_t given = plan_give_up(&need, &plan, 0, 1, (uint64_t)k * a_block, &lesser);
+        uint64_t given = plan_evict(&need, &plan, 0, 1, (uint64_t)k * a_block, &lesser);
         assert_true(given >= (uint64_t)k * a_block);
         int gone = 0, stays = 0, longest = 0;
         for (int b = 0; b < 60; b++) {
@@ -145,7 +145,7 @@ static void test_evenly(void **state) {
 
 static struct {
     uint64_t bytes; /* wanted, with a chance of one in three */
-    int asked, given_up, again, begun_again;
+    int asked, evicted, again, begun_again;
     int64_t live;           /* pages, when it was asked */
     int fail_at, fail_more; /* runs of an operator, counted from 1; 0: none */
 } pressure;
@@ -157,16 +157,16 @@ static uint64_t bytes_needed(void *user) {
     return below(3) ? 0 : pressure.bytes;
 }
 
-static void gave_up(void *user, const struct visit *first, uint64_t bytes, enum give_up_reason reason) {
+static void evicted(void *user, const struct visit *first, uint64_t bytes, enum evict_reason reason) {
     (void)user;
     assert_true(first == toy.visits.visits || first[-1].stage != first->stage ||
                 first[-1].evaluation != first->evaluation);
     assert_true(bytes > 0);
-    if (reason == GIVE_UP_ASKED) assert_true(watch.pages_live <= pressure.live - (int64_t)bytes);
-    pressure.given_up++;
-    pressure.again += reason == GIVE_UP_OPERATOR;
-    pressure.begun_again += reason == GIVE_UP_STAGE;
-    if (reason == GIVE_UP_STAGE) assert_true(first == toy.visits.visits || first[-1].stage != first->stage);
+    if (reason == EVICT_ASKED) assert_true(watch.pages_live <= pressure.live - (int64_t)bytes);
+    pressure.evicted++;
+    pressure.again += reason == EVICT_OPERATOR;
+    pressure.begun_again += reason == EVICT_STAGE;
+    if (reason == EVICT_STAGE) assert_true(first == toy.visits.visits || first[-1].stage != first->stage);
 }
 
 static bool no_tick(void *user, const struct visit *visit, double done, struct error *e) {
@@ -177,7 +177,7 @@ static bool no_tick(void *user, const struct visit *visit, double done, struct e
 static const struct run_hooks hooks = {.evaluation_ended = toy_evaluation_ended,
                                        .stage_ended = toy_stage_ended,
                                        .bytes_needed = bytes_needed,
-                                       .gave_up = gave_up,
+                                       .evicted = evicted,
                                        .tick = no_tick};
 
 static enum status failing_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
@@ -225,7 +225,7 @@ static void run_same(void) {
     assert_no_violation();
 }
 
-/* Another program takes memory now and then; the next run of the session has what was given up again. */
+/* Another program takes memory now and then; the next run of the session has what was evicted again. */
 static void test_pressure(void **state) {
     (void)state;
     make();
@@ -240,7 +240,7 @@ static void test_pressure(void **state) {
         }
         residents_destroy(&toy.residents);
     }
-    assert_true(pressure.given_up > plans / 20 && pressure.again == 0);
+    assert_true(pressure.evicted > plans / 20 && pressure.again == 0);
     toy_remove();
 }
 
@@ -257,7 +257,7 @@ static void test_operator(void **state) {
         choose_plan();
         residents_destroy(&toy.residents);
         if (at % 9 == 0) plan_solve(&toy.need, 0, 0, &toy.plan);
-        toy.device.runs = pressure.given_up = pressure.again = 0;
+        toy.device.runs = pressure.evicted = pressure.again = 0;
         pressure.fail_at = at;
         toy_reset(false);
         toy_execute(&e);
@@ -306,13 +306,13 @@ static struct {
 } starts;
 
 /* Whether the stage that did not begin had anything to give up. */
-static bool could_give_up(void) {
+static bool could_evict(void) {
     int stage = 0;
     for (int i = 0; i < toy.n_events; i++) stage += toy.events[i] < 0;
     uint32_t held = (uint32_t)1 << stage;
     for (int s = 0; s < TOY_STAGES; s++)
-        if (toy.residents.area[s].memory) held |= (uint32_t)1 << s;
-    return plan_give_up(&toy.need, &toy.plan, stage, held, UINT64_MAX, &lesser) > 0;
+        if (toy.residents.memory[s].base) held |= (uint32_t)1 << s;
+    return plan_evict(&toy.need, &toy.plan, stage, held, UINT64_MAX, &lesser) > 0;
 }
 
 /* Of a run's calls of one kind some fail. False if there were not as many. What fails before readers have
@@ -335,7 +335,7 @@ static bool start_fails(enum call call, long at, long more) {
     if (e.code == OK) assert_memory_equal(want, toy.latent, sizeof want);
     if (e.code == OK) assert_true(there == (pressure.begun_again > 0));
     if (e.code != OK) assert_int_equal(e.code, MEMORY);
-    if (e.code != OK && !more && watch.calls[CALL_THREAD]) assert_false(could_give_up());
+    if (e.code != OK && !more && watch.calls[CALL_THREAD]) assert_false(could_evict());
     assert_in_range(pressure.begun_again, 0, more <= 1 ? more + 1 : 2 * TOY_STAGES);
     if (there && e.code == OK) starts.begun++;
     if (there && e.code != OK && more <= 1) starts.stood++;

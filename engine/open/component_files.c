@@ -1,0 +1,191 @@
+/* The components of a model: see components.h. */
+#include "engine/open/component_files.h"
+
+#include "engine/open/paths.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- flags ---- */
+
+static bool has_flag(const struct slot *slot, const char *flag) {
+    return slot->flag && !strcmp(slot->flag, flag);
+}
+
+static bool is_first(int i_slot) {
+    for (int i = 0; i < i_slot; i++)
+        if (has_flag(models_slot(i), models_slot(i_slot)->flag)) return false;
+    return true;
+}
+
+const char *part_flag(int i) {
+    static const enum family_kind order[] = {FAMILY_DENOISER, FAMILY_TEXT, FAMILY_VISION, FAMILY_DECODER};
+    const struct slot *slot;
+    for (size_t k = 0; k < sizeof order / sizeof *order; k++)
+        for (int n = 0; (slot = models_slot(n)); n++)
+            if (slot->family->kind == order[k] && slot->flag && is_first(n) && !i--) return slot->flag;
+    return NULL;
+}
+
+bool part_flag_chooses(const char *flag, enum family_kind kind) {
+    const struct slot *slot;
+    for (int i = 0; (slot = models_slot(i)); i++)
+        if (has_flag(slot, flag) && slot->family->kind == kind) return true;
+    return false;
+}
+
+bool part_flag_takes(const char *flag, const struct family *family) {
+    const struct slot *slot;
+    for (int i = 0; (slot = models_slot(i)); i++)
+        if (has_flag(slot, flag) && slot->family == family) return true;
+    return false;
+}
+
+void part_flag_families(const char *flag, char *list, size_t bytes) {
+    const struct family *last = NULL;
+    size_t n = 0;
+    *list = 0;
+    for (const struct family *const *f = families; *f; f++)
+        if (part_flag_takes(flag, *f)) last = *f;
+    for (const struct family *const *f = families; *f && n < bytes; f++) {
+        if (!part_flag_takes(flag, *f)) continue;
+        const char *before = !n ? (*f)->word : *f == last ? " or " : ", ";
+        n += (size_t)snprintf(list + n, bytes - n, "%s%s%s", before, n ? "" : " (", (*f)->name);
+    }
+    if (n < bytes) snprintf(list + n, bytes - n, ")");
+}
+
+void part_flag_list(char *list, size_t bytes) {
+    const char *flag;
+    size_t n = 0;
+    *list = 0;
+    for (int i = 0; (flag = part_flag(i)) && n < bytes; i++)
+        n += (size_t)snprintf(list + n, bytes - n, "%s%s", i ? ", " : "", flag);
+}
+
+/* ---- which counts ---- */
+
+/* How much a component is worth where several are of a kind: 0 where it does not count. */
+static int rank_of(const struct component_file *file) {
+    if (!file->family || file->misplaced) return 0;
+    return file->flag ? 3 : file->folder ? 2 : 1;
+}
+
+const struct component_file *component_files_find(const struct component_files *files,
+                                                  const struct family *family) {
+    const struct component_file *found = NULL;
+    for (int i = 0; i < files->n_files; i++) {
+        const struct component_file *file = &files->file[i];
+        if (file->family == family && rank_of(file) > (found ? rank_of(found) : 0)) found = file;
+    }
+    return found;
+}
+
+const struct component_file *component_files_find_kind(const struct component_files *files,
+                                                       enum family_kind kind) {
+    const struct component_file *found = NULL;
+    for (int i = 0; i < files->n_files; i++) {
+        const struct component_file *file = &files->file[i];
+        bool is = file->family && file->family->kind == kind;
+        if (is && rank_of(file) > (found ? rank_of(found) : 0)) found = file;
+    }
+    return found;
+}
+
+/* ---- slots ---- */
+
+enum { FITS_BY_ORDER = 1, FITS_BY_PREFIX, FITS_BY_FOLDER, FITS_BY_FLAG };
+
+/* How surely a component is for that slot; 0: it is not. */
+static int component_files_fits(const struct component_files *files, const struct component_file *file,
+                                const struct slot *slot, bool alone) {
+    if (file->family != slot->family || !rank_of(file)) return 0;
+    struct tensor_index view = parts_view(files, file);
+    if (slot->is && !slot->is(&view)) return 0;
+    if (alone) return rank_of(file);
+    if (file->flag) return slot->flag && !strcmp(file->flag, slot->flag) ? FITS_BY_FLAG : 0;
+    if (file->folder) return !strcmp(file->folder, slot->folder) ? FITS_BY_FOLDER : 0;
+    if (!file->prefix) return FITS_BY_ORDER;
+    return slot_takes(slot, file->family, file->prefix) ? FITS_BY_PREFIX : 0;
+}
+
+static const struct component_file *best_left(const struct component_files *files, const struct slot *slot,
+                                              bool alone, int surely, const bool given[COMPONENT_FILES_MAX]) {
+    for (int i = 0; i < files->n_files; i++)
+        if (!given[i] && component_files_fits(files, &files->file[i], slot, alone) == surely)
+            return &files->file[i];
+    return NULL;
+}
+
+void parts_assign(const struct component_files *files, const struct recipe *recipe,
+                  const struct component_file *in[SLOTS_MAX]) {
+    bool given[COMPONENT_FILES_MAX] = {0};
+    memset(in, 0, SLOTS_MAX * sizeof *in);
+    for (int surely = FITS_BY_FLAG; surely > 0; surely--)
+        for (int i = 0; recipe->slot[i].family; i++) {
+            bool alone = recipe_count(recipe, recipe->slot[i].family) == 1;
+            if (!in[i]) in[i] = best_left(files, &recipe->slot[i], alone, surely, given);
+            if (in[i]) given[in[i] - files->file] = true;
+        }
+}
+
+const struct component_file *parts_in_slot(const struct component_files *files, const struct recipe *recipe,
+                                           int slot) {
+    const struct component_file *in[SLOTS_MAX];
+    parts_assign(files, recipe, in);
+    return in[slot];
+}
+
+/* ---- files ---- */
+
+const char *component_files_path(const struct component_files *files, const struct component_file *file) {
+    return files->opened[file->opened].path;
+}
+
+struct tensor_index parts_view(const struct component_files *files, const struct component_file *file) {
+    return index_view(&files->opened[file->opened].index, file->prefix, file->view);
+}
+
+static enum status too_many(const char *path, struct error *e) {
+    error_set(e, LIMIT, "too many parts of a model");
+    error_where(e, "%s", path);
+    return error_expected(e, "at most %d", COMPONENT_FILES_MAX);
+}
+
+enum status component_files_add_file(struct sys *sys, struct component_files *files, const char *path,
+                                     struct tensor_index *index, struct error *e) {
+    if (files->n_opened == COMPONENT_FILES_MAX) {
+        index_destroy(index);
+        return too_many(path, e);
+    }
+    struct opened_file *opened = &files->opened[files->n_opened++];
+    *opened = (struct opened_file){.path = path_copy(sys, path, e), .index = *index};
+    return e->code;
+}
+
+enum status component_files_add(struct component_files *files, struct component_file file, struct error *e) {
+    file.opened = files->n_opened - 1;
+    if (files->n_files == COMPONENT_FILES_MAX) return too_many(files->opened[file.opened].path, e);
+    if (file.prefix && !*file.prefix) file.prefix = NULL;
+    files->file[files->n_files++] = file;
+    return OK;
+}
+
+struct tensor_index component_files_take(struct component_files *files, const struct component_file *file) {
+    struct tensor_index *whole = &files->opened[file->opened].index, taken = *whole;
+    *whole = index_view(whole, NULL, 0); /* those that take later borrow */
+    taken.prefix = file->prefix;
+    taken.view = file->view;
+    return taken;
+}
+
+void component_files_destroy(struct sys *sys, struct component_files *files) {
+    for (int i = 0; i < files->n_opened; i++) {
+        sys->release(sys, files->opened[i].path);
+        index_destroy(&files->opened[i].index);
+    }
+    sys->release(sys, files->scheduler);
+    sys->release(sys, files->pipeline);
+    sys->release(sys, files->defaults);
+    *files = (struct component_files){0};
+}

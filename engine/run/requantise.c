@@ -1,0 +1,134 @@
+/* Blocks in other types: see requantise.h. */
+#include "engine/run/requantise.h"
+
+#include <string.h>
+
+static bool of_tensor(const struct packed_segment *segment, const struct packed_tensor *t) {
+    return segment->packed_offset >= t->packed_offset &&
+           segment->packed_offset < t->packed_offset + (uint64_t)tensor_bytes(&t->shape);
+}
+
+static int64_t requantise_values_of(const struct packed_segment *segment, enum dtype dtype) {
+    return (int64_t)segment->bytes / dtype_block_bytes(dtype) * dtype_block_values(dtype);
+}
+
+/* Rows are whole blocks of either type, so segments are too. */
+static void convert_tensor(const struct block *from, const struct packed_tensor *t, enum dtype wanted,
+                           struct block *to) {
+    struct packed_tensor *out = &to->tensors[to->n_tensors++];
+    *out = *t;
+    out->packed_offset = to->bytes;
+    out->shape = tensor_make(NULL, wanted, t->shape.rank, t->shape.dim);
+    for (int i = 0; i < from->n_segments; i++) {
+        if (!of_tensor(&from->segments[i], t)) continue;
+        struct packed_segment *segment = &to->segments[to->n_segments++];
+        *segment = from->segments[i];
+        segment->packed_offset = to->bytes;
+        segment->bytes =
+            (uint64_t)dtype_bytes(wanted, requantise_values_of(&from->segments[i], t->shape.dtype));
+        segment->conversion = (struct packed_conversion){t->shape.dtype, wanted, t->shape.scale, 1};
+        to->bytes += segment->bytes;
+    }
+    to->bytes = align_up(to->bytes, ARENA_ALIGN);
+}
+
+/* With its scales. */
+static void keep_tensor(const struct block *from, int i_tensor, struct block *to) {
+    const struct packed_tensor *t = &from->tensors[i_tensor];
+    bool last = i_tensor + 1 == from->n_tensors;
+    uint64_t end = last ? from->bytes : from->tensors[i_tensor + 1].packed_offset;
+    struct packed_tensor *out = &to->tensors[to->n_tensors++];
+    *out = *t;
+    out->packed_offset = to->bytes;
+    if (t->scales_offset) out->scales_offset = t->scales_offset - t->packed_offset + to->bytes;
+    for (int i = 0; i < from->n_segments; i++) {
+        uint64_t at = from->segments[i].packed_offset;
+        if (at < t->packed_offset || at >= end) continue;
+        struct packed_segment *segment = &to->segments[to->n_segments++];
+        *segment = from->segments[i];
+        segment->packed_offset = at - t->packed_offset + to->bytes;
+    }
+    to->bytes += end - t->packed_offset;
+}
+
+static enum status block_requantise(struct sys *sys, const struct block *from, enum dtype wanted,
+                                    struct block *to, struct error *e) {
+    *to = *from;
+    to->n_segments = to->n_tensors = 0;
+    to->bytes = 0;
+    to->segments = sys->alloc(sys, LINE_HOST, (size_t)from->n_segments * sizeof *to->segments);
+    if (!to->segments) return error_set(e, MEMORY, "no memory for the layout of block '%s'", from->name);
+    for (int i = 0; i < from->n_tensors; i++) {
+        const struct packed_tensor *t = &from->tensors[i];
+        enum dtype stored = block_stored_type(from->kind, t->entry, wanted);
+        if (stored == t->shape.dtype || t->scales_offset)
+            keep_tensor(from, i, to);
+        else
+            convert_tensor(from, t, stored, to);
+    }
+    return OK;
+}
+
+enum status component_requantise(const struct component *from, enum dtype wanted, struct component *to,
+                                 struct error *e) {
+    struct sys *sys = from->sys;
+    *to = *from;
+    to->index = index_view(&from->index, from->index.prefix, from->index.view);
+    to->n_blocks = to->n_tables = 0;
+    to->blocks = sys->alloc(sys, LINE_HOST, (size_t)from->n_blocks * sizeof *to->blocks);
+    if (!to->blocks) error_set(e, MEMORY, "no memory for %d blocks", from->n_blocks);
+    for (int i = 0; i < from->n_blocks && e->code == OK; i++)
+        block_requantise(sys, &from->blocks[i], wanted, &to->blocks[to->n_blocks++], e);
+    for (int i = 0; i < from->n_tables && e->code == OK; i++) /* which stay as they are */
+        block_requantise(sys, &from->tables[i], wanted, &to->tables[to->n_tables++], e);
+    if (e->code != OK) component_destroy(to);
+    return e->code;
+}
+
+/* Converted, of that entry. */
+static bool is_made_of(const struct packed_tensor *t, const struct index_entry *entry) {
+    return t->entry == entry && t->shape.dtype != entry->dtype;
+}
+
+enum dtype requantise_of_entry(const struct component *requantised, const struct index_entry *entry) {
+    for (int b = 0; b < requantised->n_blocks; b++) {
+        const struct block *block = &requantised->blocks[b];
+        for (int i = 0; i < block->n_tensors; i++)
+            if (is_made_of(&block->tensors[i], entry)) return block->tensors[i].shape.dtype;
+    }
+    return N_DTYPES;
+}
+
+static void set_scale(struct block *block, struct packed_tensor *t, float scale) {
+    t->shape.scale = scale;
+    for (int i = 0; i < block->n_segments; i++)
+        if (of_tensor(&block->segments[i], t)) block->segments[i].conversion.to_scale = scale;
+}
+
+void requantise_set_scale(struct component *requantised, const struct index_entry *entry, float scale) {
+    for (int b = 0; b < requantised->n_blocks; b++) {
+        struct block *block = &requantised->blocks[b];
+        for (int i = 0; i < block->n_tensors; i++)
+            if (is_made_of(&block->tensors[i], entry)) set_scale(block, &block->tensors[i], scale);
+    }
+}
+
+uint64_t block_file_bytes(const struct block *block) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < block->n_segments; i++) {
+        const struct packed_segment *g = &block->segments[i];
+        bytes += packed_converts(g)
+                     ? (uint64_t)dtype_bytes(g->conversion.from, requantise_values_of(g, g->conversion.to))
+                     : g->bytes;
+    }
+    return bytes;
+}
+
+int64_t block_converted_values(const struct block *block) {
+    int64_t values = 0;
+    for (int i = 0; i < block->n_segments; i++) {
+        const struct packed_segment *g = &block->segments[i];
+        if (packed_converts(g)) values += requantise_values_of(g, g->conversion.to);
+    }
+    return values;
+}

@@ -1,0 +1,224 @@
+/* The two streams: see streams.h. What is noted in failures surfaces at the next wait or run. */
+#include "kernels/cuda/streams.h"
+
+/* How far the host may run ahead. A visit takes an event, a piece of 16 MiB a fence: 256 visits are several
+ * steps of the largest models, 1,024 pieces 16 GiB on their way. */
+enum { EVENTS = 256, FENCES = 1024, STALLS = 256 };
+
+struct stall {
+    cudaEvent_t since, until;
+};
+
+struct streams {
+    struct sys *sys;
+    struct failures *failures;
+    cudaStream_t compute, copies;
+    cudaEvent_t event[EVENTS], fence[FENCES];
+    cudaEvent_t done, finished;
+    struct stall stall[STALLS];
+
+    pthread_mutex_t lock; /* guards the next two, and that no event is recorded anew while it is looked up */
+    uint64_t events, fences; /* the last that there is; events grow on the operators' thread alone */
+
+    pthread_mutex_t copying; /* one copy after another; taken before lock. Guards the next one */
+    uint64_t followed;       /* the last event that the copies' stream waits for */
+
+    /* The operators' thread's own. */
+    bool ran;                /* since the last event */
+    uint64_t awaited;        /* the last fence that the operators' stream waits for */
+    uint64_t stalls, summed; /* of the table: recorded, in stalled */
+    double stalled;
+};
+
+/* ---- events ---- */
+
+void streams_runs(struct streams *s) {
+    s->ran = true;
+}
+
+uint64_t streams_record_event(struct streams *s) {
+    if (!s->ran || failures_lost(s->failures)) return s->events;
+    uint64_t event = s->events + 1;
+    cudaEvent_t slot = s->event[event % EVENTS];
+    cudaError_t code = event > EVENTS ? cudaEventSynchronize(slot) : cudaSuccess;
+    pthread_mutex_lock(&s->lock);
+    if (code == cudaSuccess) code = cudaEventRecord(slot, s->compute);
+    s->events = event;
+    pthread_mutex_unlock(&s->lock);
+    s->ran = false;
+    failures_note(s->failures, code, "an event behind operators");
+    return event;
+}
+
+/* The copies' stream waits for the event. One that is EVENTS old has passed; so has one that a copy before
+ * this one waits for, as far as this one goes. */
+static cudaError_t follow(struct streams *s, uint64_t event) {
+    cudaError_t code = cudaSuccess;
+    if (event <= s->followed) return code;
+    pthread_mutex_lock(&s->lock);
+    if (event + EVENTS > s->events) code = cudaStreamWaitEvent(s->copies, s->event[event % EVENTS], 0);
+    pthread_mutex_unlock(&s->lock);
+    s->followed = event;
+    return code;
+}
+
+/* ---- copies ---- */
+
+/* Out of memory that is not pinned the driver lets the caller wait: only copying is held then, so that
+ * operators go on. */
+uint64_t streams_copy(struct streams *s, void *to, const void *from, size_t bytes, uint64_t event) {
+    pthread_mutex_lock(&s->copying);
+    uint64_t fence = s->fences + 1; /* changes only here */
+    cudaEvent_t slot = s->fence[fence % FENCES];
+    cudaError_t code = fence > FENCES ? cudaEventSynchronize(slot) : cudaSuccess;
+    if (code == cudaSuccess) code = follow(s, event);
+    if (code == cudaSuccess) code = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, s->copies);
+    pthread_mutex_lock(&s->lock);
+    if (code == cudaSuccess) code = cudaEventRecord(slot, s->copies);
+    s->fences = fence;
+    pthread_mutex_unlock(&s->lock);
+    failures_note(s->failures, code, "a copy to the GPU"); /* before anybody has the fence */
+    pthread_mutex_unlock(&s->copying);
+    return fence;
+}
+
+void streams_wait_copy(struct streams *s, uint64_t fence) {
+    pthread_mutex_lock(&s->lock);
+    bool there = !fence || fence + FENCES <= s->fences;
+    pthread_mutex_unlock(&s->lock);
+    if (there || failures_lost(s->failures)) return;
+    failures_note(s->failures, cudaEventSynchronize(s->fence[fence % FENCES]), "the wait for a copy");
+}
+
+/* ---- operators that wait ---- */
+
+static cudaError_t sum_oldest(struct streams *s) {
+    struct stall *stall = &s->stall[s->summed % STALLS];
+    float milliseconds = 0;
+    cudaError_t code = cudaEventSynchronize(stall->until);
+    if (code == cudaSuccess) code = cudaEventElapsedTime(&milliseconds, stall->since, stall->until);
+    s->stalled += (double)milliseconds * 1e-3;
+    s->summed++;
+    return code;
+}
+
+static bool is_under_way(cudaEvent_t slot) {
+    if (cudaEventQuery(slot) != cudaErrorNotReady) return false;
+    (void)cudaGetLastError(); /* it counts as an error otherwise */
+    return true;
+}
+
+/* Queued even where the copy is over: whoever runs operators may not rely on having asked. */
+static cudaError_t await_event(struct streams *s, uint64_t fence) {
+    cudaError_t code = cudaSuccess;
+    pthread_mutex_lock(&s->lock);
+    if (fence + FENCES > s->fences) code = cudaStreamWaitEvent(s->compute, s->fence[fence % FENCES], 0);
+    pthread_mutex_unlock(&s->lock);
+    return code;
+}
+
+/* The same between two events that tell the time. */
+static cudaError_t await_timed(struct streams *s, uint64_t fence) {
+    cudaError_t code = s->stalls - s->summed == STALLS ? sum_oldest(s) : cudaSuccess;
+    struct stall *stall = &s->stall[s->stalls % STALLS];
+    if (code == cudaSuccess) code = cudaEventRecord(stall->since, s->compute);
+    if (code == cudaSuccess) code = await_event(s, fence);
+    if (code == cudaSuccess) code = cudaEventRecord(stall->until, s->compute);
+    if (code == cudaSuccess) s->stalls++;
+    return code;
+}
+
+void streams_await(struct streams *s, uint64_t fence) {
+    if (fence <= s->awaited || failures_lost(s->failures)) return;
+    s->awaited = fence;
+    bool waits = is_under_way(s->fence[fence % FENCES]);
+    failures_note(s->failures, waits ? await_timed(s, fence) : await_event(s, fence),
+                  "operators that wait for a copy");
+}
+
+/* ---- the host waits ---- */
+
+static cudaError_t wait_for_compute(struct streams *s, cudaEvent_t slot) {
+    cudaError_t code = cudaEventRecord(slot, s->compute);
+    return code == cudaSuccess ? cudaEventSynchronize(slot) : code;
+}
+
+enum status streams_wait(struct streams *s, double *stalled, struct error *e) {
+    if (failures_lost(s->failures)) return failures_take(s->failures, e);
+    cudaError_t code = wait_for_compute(s, s->done);
+    while (code == cudaSuccess && s->summed < s->stalls) code = sum_oldest(s);
+    *stalled += s->stalled;
+    s->stalled = 0;
+    if (failures_check(s->failures, code, "the wait for operators", e) != OK) return e->code;
+    return failures_take(s->failures, e);
+}
+
+void streams_finish(struct streams *s) {
+    if (failures_lost(s->failures)) return;
+    pthread_mutex_lock(&s->lock);
+    uint64_t last = s->fences;
+    pthread_mutex_unlock(&s->lock);
+    streams_wait_copy(s, last);
+    failures_note(s->failures, wait_for_compute(s, s->finished), "the wait for operators");
+}
+
+/* ---- opening ---- */
+
+/* Waiting threads sleep: the processors have weights to read. */
+static cudaError_t create(cudaEvent_t *events, int n, unsigned flags) {
+    cudaError_t code = cudaSuccess;
+    for (int i = 0; i < n && code == cudaSuccess; i++)
+        code = cudaEventCreateWithFlags(&events[i], cudaEventBlockingSync | flags);
+    return code;
+}
+
+static void destroy(cudaEvent_t *events, int n) {
+    for (int i = 0; i < n; i++)
+        if (events[i]) (void)cudaEventDestroy(events[i]);
+}
+
+static cudaError_t create_all(struct streams *s) {
+    cudaError_t code = create(s->event, EVENTS, cudaEventDisableTiming);
+    if (code == cudaSuccess) code = create(s->fence, FENCES, cudaEventDisableTiming);
+    if (code == cudaSuccess) code = create(&s->done, 1, cudaEventDisableTiming);
+    if (code == cudaSuccess) code = create(&s->finished, 1, cudaEventDisableTiming);
+    for (int i = 0; i < STALLS && code == cudaSuccess; i++) {
+        code = create(&s->stall[i].since, 1, 0);
+        if (code == cudaSuccess) code = create(&s->stall[i].until, 1, 0);
+    }
+    return code;
+}
+
+static void destroy_all(struct streams *s) {
+    destroy(s->event, EVENTS);
+    destroy(s->fence, FENCES);
+    destroy(&s->done, 1);
+    destroy(&s->finished, 1);
+    for (int i = 0; i < STALLS; i++) {
+        destroy(&s->stall[i].since, 1);
+        destroy(&s->stall[i].until, 1);
+    }
+}
+
+struct streams *streams_open(struct sys *sys, cudaStream_t compute, cudaStream_t copies,
+                             struct failures *failures, struct error *e) {
+    struct streams *s = sys->alloc(sys, LINE_HOST, sizeof *s);
+    if (!s) {
+        error_set(e, MEMORY, "no memory for the GPU's events");
+        return NULL;
+    }
+    *s = (struct streams){.sys = sys, .failures = failures, .compute = compute, .copies = copies};
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->copying, NULL);
+    if (failures_check(failures, create_all(s), "events", e) == OK) return s;
+    streams_close(s);
+    return NULL;
+}
+
+void streams_close(struct streams *s) {
+    if (!s) return;
+    if (!failures_lost(s->failures)) destroy_all(s);
+    pthread_mutex_destroy(&s->copying);
+    pthread_mutex_destroy(&s->lock);
+    s->sys->release(s->sys, s);
+}
