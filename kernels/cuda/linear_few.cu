@@ -52,7 +52,7 @@ __device__ static inline void load_eight(float *to, const struct rows &weight, i
     uint32_t pair[4] = {v.x, v.y, v.z, v.w};
     for (int j = 0; j < FEW_VALUES; j++) {
         uint16_t half = (uint16_t)(pair[j / 2] >> 16 * (j % 2));
-        to[j] = weight.dtype == DTYPE_BF16 ? cuda_bf16_f32(half) : f16_f32(half);
+        to[j] = weight.dtype == DTYPE_BF16 ? cuda_bf16_f32(half) : cuda_f16_f32(half);
     }
 }
 

@@ -85,7 +85,7 @@ __device__ static inline int64_t next_row() {
 __device__ static inline float value_at(const char *data, enum dtype dtype, int64_t i) {
     if (dtype == DTYPE_F32) return reinterpret_cast<const float *>(data)[i];
     uint16_t half = reinterpret_cast<const uint16_t *>(data)[i];
-    return dtype == DTYPE_BF16 ? cuda_bf16_f32(half) : f16_f32(half);
+    return dtype == DTYPE_BF16 ? cuda_bf16_f32(half) : cuda_f16_f32(half);
 }
 
 /* Values i to i + 3 of n; zeros beyond. */
@@ -101,7 +101,7 @@ __device__ static inline float4 four_at(const char *data, enum dtype dtype, bool
         if (dtype == DTYPE_BF16)
             return make_float4(cuda_bf16_f32(h[0]), cuda_bf16_f32(h[1]), cuda_bf16_f32(h[2]),
                                cuda_bf16_f32(h[3]));
-        return make_float4(f16_f32(h[0]), f16_f32(h[1]), f16_f32(h[2]), f16_f32(h[3]));
+        return make_float4(cuda_f16_f32(h[0]), cuda_f16_f32(h[1]), cuda_f16_f32(h[2]), cuda_f16_f32(h[3]));
     }
     return make_float4(i < n ? value_at(data, dtype, i) : 0, i + 1 < n ? value_at(data, dtype, i + 1) : 0,
                        i + 2 < n ? value_at(data, dtype, i + 2) : 0,

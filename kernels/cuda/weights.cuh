@@ -140,7 +140,7 @@ __device__ static inline void load_bytes(uint32_t to[(N + 3) / 4], block_bytes a
 template <int UNIT> __device__ static inline float load_f16(block_bytes at, bool wide) {
     uint32_t half;
     load_bytes<2, UNIT>(&half, at, wide);
-    return f16_f32((uint16_t)half);
+    return cuda_f16_f32((uint16_t)half);
 }
 
 /* --- codes --- */
@@ -244,7 +244,7 @@ template <enum dtype D> __device__ static inline float cuda_number_of(uint32_t c
     case DTYPE_MXFP8_TILED:
         return e4m3_f32(code);
     case DTYPE_F8_E5M2: /* half of an f16 */
-        return f16_f32((uint16_t)(code << 8));
+        return cuda_f16_f32((uint16_t)(code << 8));
     case DTYPE_IQ4_NL:
     case DTYPE_IQ4_XS:
         return (float)iq4_number(code);

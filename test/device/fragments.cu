@@ -123,7 +123,7 @@ extern "C" void fragments_pack(struct device *device, const float *low, const fl
 
 __global__ static void f16_each(const uint16_t *from, float *to, int32_t n) {
     int32_t i = blockIdx.x * THREADS + threadIdx.x;
-    if (i < n) to[i] = f16_f32(from[i]);
+    if (i < n) to[i] = cuda_f16_f32(from[i]);
 }
 
 extern "C" void fragments_f16(struct device *device, const uint16_t *from, float *to, int32_t n) {

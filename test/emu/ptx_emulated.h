@@ -90,7 +90,7 @@ static inline uint32_t pack_bf16(float low, float high) {
     return emu_bf16(low) | emu_bf16(high) << 16;
 }
 
-static inline float f16_f32(uint16_t h) {
+static inline float cuda_f16_f32(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 1023;
     if (exponent == 31) return __uint_as_float(sign | 0x7F800000 | fraction << 13);
     if (exponent) return __uint_as_float(sign | (exponent + 112) << 23 | fraction << 13);
