@@ -71,7 +71,7 @@ build() {
 # instructions for it; there it is skipped and never computed.
 expect_skips() {
     case $1 in
-    emu* | cuda*) expected=0 ;;
+    emu* | cuda* | packed_blocks) expected=0 ;;
     avx2_golden | avx2_blocks | avx2_bf16 | avx2_residency*) expected=1 ;;
     *golden | *blocks | *bf16 | *residency* | program | budget) expected=$lacks_bf16 ;;
     *) expected=0 ;;

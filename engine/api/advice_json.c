@@ -27,7 +27,7 @@ static void put_advice(json_t *list, const char *stage, const struct advice *a) 
 
 static void put_machine(const struct job *job, json_t *list) {
     struct plan_advice found;
-    plan_advise(job->needs, job->n_needs, (int)(job->need - job->needs), &job->plan, &found);
+    plan_advise((const struct run_need *const *)job->needs, job->n_needs, job->chosen, &job->plan, &found);
     double best = job->plan.seconds;
     for (int i = 0; i < found.n; i++) {
         const struct advice *a = &found.advice[i];

@@ -19,7 +19,7 @@ static uint64_t candidates_host_bytes(const struct job *job, const struct layout
         pictures += (uint64_t)given->width * (uint64_t)given->height * 3;
     }
     return align_up(job->model->host_bytes + (uint64_t)l->visits.n_visits * a_visit + tokens * a_token +
-                        (uint64_t)(job->n_needs + 1) * sizeof *job->needs + pictures +
+                        (uint64_t)(job->n_needs + 1) * run_need_bytes(l->n_stages) + pictures +
                         requantised_bytes(job->place.requantised) + (1 << 19),
                     1 << 16);
 }
@@ -55,6 +55,13 @@ static void candidates_measure_fills(const struct job *job, const struct stage *
 static enum pictures_place candidates_pictures_place(const struct sluice_request *r) {
     if (asked_for(r->vae_tiling, "on")) return PICTURES_ON_HOST;
     return asked_for(r->vae_tiling, "off") ? PICTURES_ON_DEVICE : PICTURES_ANYWHERE;
+}
+
+/* For as many stages as the layout has. */
+static struct run_need *candidates_need(const struct job *job, const struct layout *l, struct error *e) {
+    struct run_need *need = job->sys->alloc(job->sys, LINE_HOST, run_need_bytes(l->n_stages));
+    if (!need) error_set(e, MEMORY, "no memory for what a run needs");
+    return need;
 }
 
 static enum status candidates_measure(const struct job *job, struct layout *l, const struct rates *rates,
@@ -124,11 +131,9 @@ static uint64_t candidates_taken(const struct job *job, struct layout_choice cho
                                  const struct rates *rates, struct error *e) {
     struct layout l = {0};
     uint64_t taken = 0;
-    struct run_need *need = job->sys->alloc(job->sys, LINE_HOST, sizeof *need);
-    if (!need) error_set(e, MEMORY, "no memory for what a run needs");
-    if (e->code == OK) layout_open(job, choice, NULL, &l, e);
-    if (!need) return 0;
-    if (e->code == OK) candidates_measure(job, &l, rates, need, e);
+    struct run_need *need = NULL;
+    if (layout_open(job, choice, NULL, &l, e) == OK) need = candidates_need(job, &l, e);
+    if (need) candidates_measure(job, &l, rates, need, e);
     for (int s = 0; s < l.n_stages && e->code == OK; s++) {
         if (!l.kind[s]->whole_pictures) continue;
         uint64_t bytes = need->separate ? plan_fixed_vram(need, s, true) : plan_fixed_ram(need, s, false);
@@ -182,7 +187,8 @@ enum status job_measure(struct job *job, struct error *e) {
             struct layout l;
             job->choices[n] = (struct layout_choice){groups, tiled, hoisted};
             if (layout_open(job, job->choices[n], NULL, &l, e) == OK)
-                candidates_measure(job, &l, &rates, &job->needs[n++], e);
+                job->needs[n] = candidates_need(job, &l, e);
+            if (e->code == OK) candidates_measure(job, &l, &rates, job->needs[n++], e);
             layout_close(job->sys, &l);
         }
     return e->code == OK ? job_lay_out(job, 1, !ways[0], e) : e->code;

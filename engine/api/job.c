@@ -255,8 +255,9 @@ uint64_t job_vram_budget(const struct job *job) {
 
 enum status job_plan(struct job *job, struct error *e) {
     int64_t budget = job->request.max_ram_bytes;
-    int chosen = plan_choose(job->needs, job->n_needs, budget ? (uint64_t)budget : machine_default_budget(),
-                             job_vram_budget(job), &job->plan);
+    int chosen =
+        plan_choose((const struct run_need *const *)job->needs, job->n_needs,
+                    budget ? (uint64_t)budget : machine_default_budget(), job_vram_budget(job), &job->plan);
     return job_lay_out(job, job->choices[chosen].groups, job->choices[chosen].tiled, e);
 }
 
@@ -264,9 +265,10 @@ enum status job_lay_out(struct job *job, int groups, bool tiled, struct error *e
     int i = 0;
     while (i < job->n_needs && (job->choices[i].groups != groups || job->choices[i].tiled != tiled)) i++;
     if (i < job->n_needs) {
-        struct run_need *need = &job->needs[i];
+        struct run_need *need = job->needs[i];
         if (job->need == need) return OK;
         job->need = need;
+        job->chosen = i;
         layout_close(job->sys, &job->layout);
         return layout_open(job, job->choices[i], NULL, &job->layout, e);
     }
@@ -305,6 +307,7 @@ void job_close(struct job *job) {
     sys->release(sys, job->timesteps);
     sys->release(sys, job->calls);
     sys->release(sys, job->told);
+    for (int i = 0; i < job->n_needs && job->needs; i++) sys->release(sys, job->needs[i]);
     sys->release(sys, job->needs);
     sys->release(sys, job->choices);
     *job = (struct job){0};

@@ -74,10 +74,11 @@ struct job {
     struct frame_chunk chunks[FRAME_CHUNKS_MAX];
 
     /* What it needs in every layout that makes a difference: not tiled first, fewest groups first. */
-    struct run_need *needs;
+    struct run_need **needs;       /* each with as many stages as the job has */
     struct layout_choice *choices; /* the need's */
     int n_needs;
-    struct run_need *need; /* of the layout that the job has */
+    int chosen;            /* the one of the layout that the job has */
+    struct run_need *need; /* that */
     struct layout layout;
     struct plan plan;
 };

@@ -69,12 +69,12 @@ static void make_weights(const struct random_component *c, const struct block_re
 /* Weights, the lane and its state. */
 static void random_component_lay_out(struct random_component *c, const struct random_component_sizes *sizes,
                                      struct arena *arena, bool *ok) {
-    int32_t side = sizes->latent_side, latent[3] = {sizes->latent_channels, side, side};
-    int32_t picture[3] = {sizes->picture_side, sizes->picture_side, 3};
+    int32_t side = sizes->latent_side, latent[4] = {sizes->latent_channels, 1, side, side};
+    int32_t picture[4] = {1, sizes->picture_side, sizes->picture_side, 3};
     char *structure = c->structures;
-    c->lane.latent = arena_tensor(arena, DTYPE_F32, 3, latent, ok);
+    c->lane.latent = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     c->lane.text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){sizes->text_rows, sizes->text_columns}, ok);
-    c->lane.picture = arena_tensor(arena, DTYPE_F32, 3, picture, ok);
+    c->lane.picture = arena_tensor(arena, DTYPE_F32, 4, picture, ok);
     memset(c->lane.state, 0, sizes->family->lane_state_bytes);
     sizes->family->declare(&c->component, &c->lane, 1, arena, arena, ok);
     if (arena->base) {

@@ -25,7 +25,7 @@ static bool computing_decides(const struct run_need *need, const struct plan *pl
 
 /* What advice is asked about: the run in all the ways that it may be grouped, and its plan. */
 struct question {
-    const struct run_need *needs;
+    const struct run_need *const *needs;
     int n;
     const struct plan *now;
     int stage;
@@ -37,7 +37,7 @@ static struct advice ask(const struct question *q, enum advice_kind kind, uint64
     struct advice a = {.kind = kind, .extra_bytes = extra};
     int chosen = plan_choose(q->needs, q->n, q->now->ram_budget_bytes + (kind == ADVICE_RAM ? extra : 0),
                              q->now->vram_budget_bytes + (kind == ADVICE_VRAM ? extra : 0), &plan);
-    const struct run_need *need = &q->needs[chosen];
+    const struct run_need *need = q->needs[chosen];
     a.seconds = plan.seconds;
     a.step_seconds = plan_step_seconds(&plan.stage[q->stage]);
     a.computing_decides =
@@ -52,7 +52,7 @@ static enum advice_kind binding_memory(const struct run_need *need, const struct
 
 static void advise_memory(const struct question *q, struct plan_advice *out) {
     static const double more[] = {0.25, 0.5, 1};
-    enum advice_kind kind = binding_memory(q->needs, q->now, q->stage);
+    enum advice_kind kind = binding_memory(q->needs[0], q->now, q->stage);
     uint64_t budget = kind == ADVICE_RAM ? q->now->ram_budget_bytes : q->now->vram_budget_bytes, low = 0;
     for (int i = 0; i < 3; i++) {
         uint64_t extra = (uint64_t)(more[i] * (double)budget) + 1;
@@ -73,19 +73,20 @@ static void advise_memory(const struct question *q, struct plan_advice *out) {
 /* The lanes that compute together stay as they are. */
 static void advise_link(const struct run_need *need, const struct plan *plan, enum advice_kind kind,
                         struct plan_advice *out) {
-    struct run_need faster = *need;
+    struct run_need faster;
+    memcpy(&faster, need, run_need_bytes(need->n_stages));
     double *rate = kind == ADVICE_BUS ? &faster.rates.h2d : &faster.rates.disk;
     if (!(*rate > 0)) return;
     *rate *= 2;
-    struct question q = {&faster, 1, plan, out->stage};
+    struct question q = {(const struct run_need *const[]){&faster}, 1, plan, out->stage};
     struct advice a = ask(&q, kind, 0);
     a.factor = 2;
     out->advice[out->n++] = a;
 }
 
-void plan_advise(const struct run_need *needs, int n, int chosen, const struct plan *plan,
+void plan_advise(const struct run_need *const *needs, int n, int chosen, const struct plan *plan,
                  struct plan_advice *advice) {
-    const struct run_need *need = &needs[chosen];
+    const struct run_need *need = needs[chosen];
     memset(advice, 0, sizeof *advice);
     if (!plan->n_stages) return;
     int stage = advice->stage = longest_stage(plan);

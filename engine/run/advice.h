@@ -28,7 +28,7 @@ struct plan_advice {
 /* Asks for a quarter, a half and twice the budget that binds (up to the least that makes computing decide,
  * found to a 32nd of the step before), where other lanes may compute together too, and for links of twice the
  * rate. The plan was chosen from these needs (it is of needs[chosen]) and has its budgets. */
-void plan_advise(const struct run_need *needs, int n, int chosen, const struct plan *plan,
+void plan_advise(const struct run_need *const *needs, int n, int chosen, const struct plan *plan,
                  struct plan_advice *advice);
 
 #endif

@@ -132,7 +132,7 @@ enum status executor_measure(const struct run *run, bool prepare, struct run_nee
     struct dry dry;
     dry_init(&dry, run->sys, run->device, prepare);
     dry.rates = &need->rates.ops;
-    memset(need->stage, 0, sizeof need->stage);
+    memset(need->stage, 0, (size_t)run->n_stages * sizeof *need->stage);
     need->n_stages = run->n_stages;
     need->separate = run->device->memory != NULL;
     need->device_bytes = run->device->own_bytes;

@@ -12,6 +12,7 @@
 #include "engine/run/rates.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { PLAN_STAGES_MAX = 10, PLAN_BLOCKS_MAX = 1088, PLAN_PAGE = 4096 };
@@ -63,14 +64,19 @@ struct run_need {
     enum precision precision; /* the request's: what a plan is for is part of its hash */
     enum dtype weights;       /* the type that they are converted to; N_DTYPES: as they are stored */
     int n_stages;
-    struct stage_need stage[PLAN_STAGES_MAX];
     uint64_t base_bytes;   /* the process as it stands: a constant of the build */
     uint64_t host_bytes;   /* descriptors of model and request */
     uint64_t cross_bytes;  /* tensors that cross stages */
     uint64_t open_bytes;   /* peak before the first stage beyond base and host: tokenizer parsing */
     uint64_t bounce_bytes; /* of all readers, in pages: files are read past the page cache; 0: through it */
     uint64_t device_bytes; /* taken on a separate device before any stage: context, handles, kernels */
+    struct stage_need stage[PLAN_STAGES_MAX];
 };
+
+/* Of a need with so many stages: those behind them need not be there, so that many needs are small. */
+static inline size_t run_need_bytes(int n_stages) {
+    return offsetof(struct run_need, stage) + (size_t)n_stages * sizeof(struct stage_need);
+}
 
 /* What a time follows from. */
 enum bound { BOUND_COMPUTE, BOUND_BUS, BOUND_DISK, N_BOUNDS };
@@ -163,8 +169,8 @@ bool plan_exists(const struct run_need *need, uint64_t ram_budget_bytes, uint64_
  * and what follows from them) and in whether a decoder keeps whole pictures (tiled). Solves for each of the n
  * needs and takes the fastest plan that works; of those that are as fast the first. The least budgets are
  * those of all of them. Returns its need's place. See plan_choose.c. */
-int plan_choose(const struct run_need *needs, int n, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
-                struct plan *plan);
+int plan_choose(const struct run_need *const *needs, int n, uint64_t ram_budget_bytes,
+                uint64_t vram_budget_bytes, struct plan *plan);
 
 /* Recomputes everything that follows from residents, rings, pools, staging and keep: sums, peaks, seconds.
  * For plans that were read back. */

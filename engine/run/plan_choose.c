@@ -31,16 +31,16 @@ static bool is_better(const struct plan *found, bool found_works, const struct p
     return streamed(found) < streamed(best);
 }
 
-int plan_choose(const struct run_need *needs, int n, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
-                struct plan *plan) {
+int plan_choose(const struct run_need *const *needs, int n, uint64_t ram_budget_bytes,
+                uint64_t vram_budget_bytes, struct plan *plan) {
     uint64_t least_ram = UINT64_MAX, least_vram = UINT64_MAX;
     bool best_works = false;
     int best = -1;
     for (int i = 0; i < n; i++) {
         struct plan found;
-        plan_solve(&needs[i], ram_budget_bytes, vram_budget_bytes, &found);
-        bool found_works = plan_check(&needs[i], &found, &(struct error){0}) == OK;
-        note_least(&needs[i], &found, &least_ram, &least_vram);
+        plan_solve(needs[i], ram_budget_bytes, vram_budget_bytes, &found);
+        bool found_works = plan_check(needs[i], &found, &(struct error){0}) == OK;
+        note_least(needs[i], &found, &least_ram, &least_vram);
         if (best >= 0 && !is_better(&found, found_works, plan, best_works)) continue;
         *plan = found;
         best = i;

@@ -57,7 +57,7 @@ static void tiling(struct rig *rig) {
     printf("decode of %dx%d: state %lld kept, %lld tiled; least %lld and %lld\n", WIDTH, HEIGHT,
            (long long)state[0], (long long)state[1], (long long)least[0], (long long)least[1]);
     check(state[1] * 10 < state[0] * 9 && least[1] < least[0], "tiling saves nothing");
-    check(least[2] - least[1] < 1 << 19,
+    check(least[2] - least[1] < 1 << 18,
           "auto needs more than on"); /* but for the description of both ways */
     result_free(&want);
 }

@@ -50,7 +50,7 @@ static bool works(const struct run_need *need, const struct plan *plan) {
 }
 
 /* Some budgets: below all that is needed, at the least, and more. */
-static void choose_for(const struct run_need *needs, int n, int *chosen_of) {
+static void choose_for(const struct run_need *const *needs, int n, int *chosen_of) {
     struct plan plan, one;
     double before = 1e300;
     plan_choose(needs, n, 0, 0, &plan);
@@ -58,23 +58,23 @@ static void choose_for(const struct run_need *needs, int n, int *chosen_of) {
     /* The other budget as given: with enough of it, that of each is the least of all. */
     plan_choose(needs, n, ram, (uint64_t)1 << 40, &plan);
     ram = plan.ram_least_bytes;
-    check(!works(&needs[plan_choose(needs, n, ram - 1, (uint64_t)1 << 40, &plan)], &plan), "below the least");
+    check(!works(needs[plan_choose(needs, n, ram - 1, (uint64_t)1 << 40, &plan)], &plan), "below the least");
     for (int i = 0; i < BUDGETS; i++) {
         bool any = false;
         uint64_t more = i ? (uint64_t)1 << (11 + i) : 0;
-        uint64_t device = needs->separate ? vram * 2 + more : 0;
+        uint64_t device = needs[0]->separate ? vram * 2 + more : 0;
         int chosen = plan_choose(needs, n, ram + more, device, &plan);
         for (int k = 0; k < n; k++) {
-            plan_solve(&needs[k], ram + more, device, &one);
-            any = any || works(&needs[k], &one);
-            check(!works(&needs[k], &one) || plan.seconds <= one.seconds * (1 + 1e-8),
+            plan_solve(needs[k], ram + more, device, &one);
+            any = any || works(needs[k], &one);
+            check(!works(needs[k], &one) || plan.seconds <= one.seconds * (1 + 1e-8),
                   "need %d is faster than the chosen %d: %g and %g", k, chosen, one.seconds, plan.seconds);
         }
-        if (!check(any == works(&needs[chosen], &plan), "a plan that does not work was chosen")) return;
+        if (!check(any == works(needs[chosen], &plan), "a plan that does not work was chosen")) return;
         if (!any) continue;
         check(plan.seconds <= before * (1 + 1e-8), "more memory is slower: %g after %g", plan.seconds,
               before);
-        check(plan.stage[0].groups == needs[chosen].stage[0].groups, "the plan is of another need");
+        check(plan.stage[0].groups == needs[chosen]->stage[0].groups, "the plan is of another need");
         before = plan.seconds;
         chosen_of[chosen]++;
     }
@@ -90,7 +90,9 @@ static void choices(void) {
             atomic_ullong random = 900 + (unsigned long long)i;
             make_need(&needs[k], &random, 6, together[k], i % 3 == 2);
         }
-        choose_for(needs, NEEDS, chosen);
+        const struct run_need *all[NEEDS];
+        for (int k = 0; k < NEEDS; k++) all[k] = &needs[k];
+        choose_for(all, NEEDS, chosen);
     }
     printf("chosen of %d, %d and %d lanes together: %d, %d, %d times\n", together[0], together[1],
            together[2], chosen[0], chosen[1], chosen[2]);

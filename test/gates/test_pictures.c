@@ -334,7 +334,7 @@ static void test_least_of_all(void **state) {
         if (one && (!ram_of_v || one < ram_of_v)) ram_of_v = one;
         one = least(true, ram);
         if (one && (!vram_of_r || one < vram_of_r)) vram_of_r = one;
-        plan_choose(needs, 2, ram, vram, &plan);
+        plan_choose((const struct run_need *const[]){&needs[0], &needs[1]}, 2, ram, vram, &plan);
         if (ram_of_v) assert_int_equal(plan.ram_least_bytes, ram_of_v);
         if (vram_of_r) assert_int_equal(plan.vram_least_bytes, vram_of_r);
     }
@@ -569,7 +569,7 @@ static void test_read_back(void **state) {
     assert_ok(&e);
     job_open(&job, &(struct job_place){model, &device.device, NULL}, &request, NULL, &e);
     assert_ok(&e);
-    for (int i = 0; i < job.n_needs; i++) job.needs[i].separate = true;
+    for (int i = 0; i < job.n_needs; i++) job.needs[i]->separate = true;
     job_plan(&job, &e);
     assert_ok(&e);
     assert_int_equal(job.plan.stage[job.layout.n_stages - 1].pictures_on_host, 0);
