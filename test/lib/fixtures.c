@@ -1,6 +1,7 @@
 #include "test/lib/fixtures.h"
 
 #include "test/lib/gates.h"
+#include "test/lib/layouts.h"
 #include "test/lib/made_models.h"
 #include "test/lib/suites.h"
 
@@ -41,15 +42,23 @@ static const struct stored flux_fp8 = {
 
 /* ---- the rows ---- */
 
+#define PIPELINE(row, suites) .name = row, .blocks = suites, .pipeline = true
+
 const struct fixture fixtures[] = {
-    {.name = "zimage_a", .blocks = zimage, .pipeline = true},
-    {.name = "zimage_b", .blocks = zimage, .pipeline = true, .gate = &gate_zimage},
-    {.name = "flux_a", .blocks = flux, .pipeline = true, .gate = &gate_flux},
-    {.name = "flux_b", .blocks = flux, .pipeline = true, .gate = &gate_flux_schnell},
-    {.name = "flux_kontext", .blocks = flux, .pipeline = true, .gate = &gate_flux_kontext},
-    {.name = "flux_fill", .blocks = flux, .pipeline = true, .gate = &gate_flux_fill},
-    {.name = "zimage_wide", .model = wide_checkpoint, .gate = &gate_zimage_wide},
+    {PIPELINE("zimage_a", zimage), .layouts = &layouts_zimage, .misfits = &misfits_zimage},
+    {PIPELINE("zimage_b", zimage), .gate = &gate_zimage},
+    {PIPELINE("flux_a", flux), .gate = &gate_flux, .layouts = &layouts_flux, .named = &named_flux,
+     .misfits = &misfits_flux},
+    {PIPELINE("flux_b", flux), .gate = &gate_flux_schnell, .layouts = &layouts_flux_schnell,
+     .named = &named_flux_schnell},
+    {PIPELINE("flux_kontext", flux), .gate = &gate_flux_kontext, .named = &named_flux_kontext},
+    {PIPELINE("flux_fill", flux), .gate = &gate_flux_fill, .named = &named_flux_fill},
+    {.name = "zimage_wide",
+     .model = wide_checkpoint,
+     .gate = &gate_zimage_wide,
+     .layouts = &layouts_zimage_wide},
     {.name = "flux_wide", .model = wide_flux_checkpoint, .gate = &gate_flux_wide},
+    {.name = "flux_published", .model = published_flux_checkpoint, .layouts = &layouts_flux_published},
     {.name = "toy", .model = toy_checkpoint, .gate = &gate_toy},
     {.name = "vae_encoder/f32", VAE_ENCODER},
     {.name = "vae_encoder/bf16", VAE_ENCODER},

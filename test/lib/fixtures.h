@@ -6,7 +6,9 @@
  *     test_golden              whole pipelines against the reference
  *     test_influence           that every tensor counts
  *     test_residency           that no plan changes a bit; test_cuda_gate the same on the CUDA device
- *     test_stored              pipelines from weights as people's files have them */
+ *     test_stored              pipelines from weights as people's files have them
+ *     test_layouts             other layouts of the same weights
+ *     test_misfits             models that are nearly ones of the family */
 #ifndef SLUICE_TEST_FIXTURES_H
 #define SLUICE_TEST_FIXTURES_H
 
@@ -16,6 +18,9 @@
 
 struct gate;
 struct golden;
+struct layouts;
+struct misfits;
+struct named_recipe;
 struct suite;
 
 /* Weights as people's files have them. */
@@ -31,6 +36,9 @@ struct fixture {
     bool pipeline;                     /* there are data of whole runs, too */
     const struct stored *stored;       /* these are of runs from stored weights */
     const struct gate *gate;           /* NULL: its residency is not tried */
+    const struct layouts *layouts;     /* layouts are made from its model */
+    const struct named_recipe *named;  /* what is said of its folder */
+    const struct misfits *misfits;     /* are made from its model */
     const char *(*model)(void); /* writes the model and returns its folder; NULL: it lies with the data */
     /* Where these data are not of a whole model in model/: opens and closes what there is. */
     void (*open)(struct golden *g);

@@ -37,6 +37,21 @@ const char *wide_flux_checkpoint(void) {
     return folder;
 }
 
+const char *published_flux_checkpoint(void) {
+    static char folder[128];
+    struct sluice_error e;
+    snprintf(folder, sizeof folder, "%s/published", temporary);
+    int code =
+        sluice_checkpoint_write("flux", folder,
+                                "heads=1,double_layers=1,single_layers=2,hidden=64,pooled=64,"
+                                "clip_heads=1,clip_ff=96,clip_layers=2,clip_vocabulary=714,t5_heads=1,"
+                                "t5_ff=80,t5_layers=2,t5_vocabulary=415,vae0=64,vae1=32,vae2=32,vae3=32,"
+                                "dtype=f32",
+                                3, NULL, NULL, &e);
+    check(!code, "published heads: %s (%s) %s", e.what, e.where, e.found);
+    return folder;
+}
+
 /* Wide enough for rows of whole blocks of 256: 768 and 2048 columns. */
 #define STORED_SIZES                                                                                         \
     "heads=12,axis0=16,axis1=24,axis2=24,layers=2,refiners=1,hidden=64,text_heads=2,text_key_heads=1,"       \

@@ -8,6 +8,9 @@ const char *wide_checkpoint(void);
 /* Flux.1 of which the same is true, in spite of 512 tokens of text. */
 const char *wide_flux_checkpoint(void);
 
+/* Flux.1 with heads as published, so that files without any configuration are enough. */
+const char *published_flux_checkpoint(void);
+
 /* The toy pipeline: test/lib/toy_pipeline.h. */
 const char *toy_checkpoint(void);
 

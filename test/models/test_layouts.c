@@ -1,434 +1,122 @@
 /* Layouts that people have: split files, all-in-one files with prefixes, folders of parts; tensors under
- * diffusers' names or their authors', q, k and v fused or not. Each gives the bits of the Hugging Face folder
- * that it was made from; what cannot be one is refused by name. */
-#include "engine/sluice_bench.h"
-#include "test/lib/layout_checks.h"
-#include "test/lib/made_models.h"
+ * diffusers' names or their authors'. Each gives the bits of the Hugging Face folder that it was made from;
+ * what cannot be one is refused by name. For each fixture that has layouts, and then what is of its family
+ * alone: test/lib/layouts_FAMILY.c. */
+#include "test/lib/layouts.h"
 
-#include <sys/stat.h>
+/* ---- each part in a file of its own ---- */
 
-static const char *model; /* the Hugging Face folder that everything is made from */
-static struct pile *transformer, *text, *vae;
-static char tokenizer[PILE_PATH];
-
-/* ---- the layouts ---- */
-
-static char *all_configs(void) {
-    json_t *root =
-        json_pack("{s:o, s:o, s:o}", "transformer", json_loads(transformer->config, 0, NULL), "llm",
-                  json_loads(text->config, 0, NULL), "vae", json_loads(vae->config, 0, NULL));
-    char *all = json_dumps(root, 0);
-    json_decref(root);
-    return all;
+static void test_split(const struct layouts *l) {
+    const char *paths[LAYOUT_PARTS];
+    for (int i = 0; i < l->family->n_parts; i++) paths[i] = l->family->parts[i].file;
+    layouts_write_parts(paths, !l->no_configs);
+    gives_the_same(layouts_split(), "the authors' file and a flag for each other part");
+    check(strstr(said, l->said[0]) && strstr(said, l->said[1]), "what was assumed is said: %s", said);
 }
 
-static struct pile *original(int split) {
-    struct pile *p = pile_copy(transformer, "");
-    name_originally(p, split);
-    return p;
+static void test_slots(const struct layout_family *family) {
+    for (int slot = 0; slot < family->n_parts; slot++)
+        for (int given = 0; given < family->n_parts; given++) {
+            if (given == slot) continue;
+            const struct layout_part *asked = &family->parts[slot], *part = &family->parts[given];
+            options from = layouts_split();
+            layouts_choose(&from, asked->component, under(part->file));
+            is_refused(from, UNSUPPORTED, "wrong slot",
+                       WORDS("do not fit their slot", part->found, asked->asked, asked->by));
+        }
 }
 
-static struct pile *original_vae(void) {
-    struct pile *p = pile_copy(vae, "");
-    name_vae_originally(p);
-    return p;
-}
+/* ---- everything in one file ---- */
 
-static void write_parts(const char *t, const char *q, const char *v, int split) {
-    struct pile *a = original(split), *c = original_vae();
-    write_pile(a, under(t), a->config);
-    /* Both styles of names: as released, and as transformers 5 saves them. */
-    struct pile *b = pile_copy(text, pile_find(text, "embed_tokens.weight") ? "model." : "");
-    write_pile(b, under(q), b->config);
-    write_pile(c, under(v), c->config);
-    pile_free(a);
-    pile_free(b);
-    pile_free(c);
-}
-
-static void test_split(void) {
-    write_parts("fused.safetensors", "qwen.safetensors", "ae.safetensors", -1);
-    options from = {.diffusion_model = under("fused.safetensors"),
-                    .llm = under("qwen.safetensors"),
-                    .vae = under("ae.safetensors"),
-                    .tokenizer = tokenizer};
-    gives_the_same(from, "split files, fused");
-    check(strstr(said, "metadata") && strstr(said, "flow shift 3"), "what was assumed is said: %s", said);
-    struct pile *mixed = original(1);
-    check(pile_find(mixed, "layers.1.attention.to_q.weight") &&
-              pile_find(mixed, "layers.0.attention.qkv.weight"),
-          "one layer is split");
-    write_pile(mixed, under("mixed.safetensors"), mixed->config);
-    write_sharded(mixed, under("sharded"), mixed->config);
-    pile_free(mixed);
-    from.diffusion_model = under("mixed.safetensors");
-    gives_the_same(from, "split files, mixed");
-    from.diffusion_model = under("sharded/model.safetensors.index.json");
-    gives_the_same(from, "a shard index");
-    from.diffusion_model = under("sharded");
-    gives_the_same(from, "a folder of shards");
-}
-
-/* A tensor that stands beside the encoder's own, as ComfyUI writes it, and the tied head. */
-static void add_strays(struct pile *p, const char *prefix) {
-    int32_t one[1] = {1};
-    pile_add(p, prefix, "lm_head.weight", "F32", 1, one, "1234", 4);
-    if (strstr(prefix, "qwen3_4b"))
-        pile_add(p, "", "text_encoders.qwen3_4b.logit_scale", "F32", 0, one, "1234", 4);
-}
-
-static void write_all(const char *path, const char *of_transformer, const char *of_text, const char *of_vae) {
-    struct pile *t = original(-1), *v = original_vae(), *all = pile_copy(t, of_transformer);
-    char *configs = all_configs(), prefix[PILE_NAME];
-    pile_append(all, text, of_text);
-    pile_append(all, v, of_vae);
-    size_t outer = strlen(of_text) - (strstr(of_text, "model.") ? strlen("model.") : 0);
-    snprintf(prefix, sizeof prefix, "%.*s", (int)outer, of_text);
-    add_strays(all, prefix);
-    write_pile(all, path, configs);
-    free(configs);
-    pile_free(t);
-    pile_free(v);
-    pile_free(all);
-}
-
-static void test_all_in_one(void) {
-    static const char *const prefixes[][3] = {
-        {"model.diffusion_model.", "text_encoders.qwen3_4b.transformer.model.", "vae."},
-        {"diffusion_model.", "text_encoders.qwen3_4b.transformer.", "first_stage_model."},
-        {"", "text_encoders.llm.model.", "vae."},
-        {"model.diffusion_model.", "text_encoders.llm.", ""},
-        {"model.diffusion_model.", "model.", "vae."},
-    };
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
-        write_all(under("all.safetensors"), prefixes[i][0], prefixes[i][1], prefixes[i][2]);
-        options from = {.model = under("all.safetensors"), .tokenizer = tokenizer};
-        gives_the_same(from, prefixes[i][1]);
-        check(!strstr(said, "unknown"), "%s: %s", prefixes[i][1], said);
-        json_t *root = inspect(from);
-        check(count(root, "components") == 3 && !count(root, "unknown") && !count(root, "missing"),
-              "%s: inspect finds %zu, %zu unknown, %zu missing", prefixes[i][1], count(root, "components"),
+static void test_all_in_one(const struct layout_family *family) {
+    for (int i = 0; i < family->n_all; i++) {
+        const struct all_in_one *one = &family->all[i];
+        const char *what = one->prefix[1];
+        options from = {.model = under("all.safetensors"), .tokenizer = at_hand.tokenizer};
+        int written = layouts_write_all(from.model, one), found = 0;
+        gives_the_same(from, what);
+        check(!strstr(said, "unknown"), "%s: %s", what, said);
+        json_t *root = inspect(from), *components = json_object_get(root, "components"), *component;
+        size_t k;
+        check(count(root, "components") == (size_t)family->n_parts && !count(root, "unknown") &&
+                  !count(root, "missing"),
+              "%s: inspect finds %zu, %zu unknown, %zu missing", what, count(root, "components"),
               count(root, "unknown"), count(root, "missing"));
-        size_t tensors = 0;
-        for (size_t k = 0; k < count(root, "components"); k++)
-            tensors += (size_t)number(json_array_get(json_object_get(root, "components"), k), "tensors");
-        struct pile *fused = original(-1);
-        bool stray = strstr(prefixes[i][1], "qwen3_4b") != NULL;
-        check(tensors == (size_t)(fused->n + text->n + vae->n + 1 + stray), "%s: %zu tensors", prefixes[i][1],
-              tensors);
-        pile_free(fused);
+        json_array_foreach(components, k, component) found += (int)number(component, "tensors");
+        check(found == written, "%s: %d tensors of %d", what, found, written);
         json_decref(root);
     }
-    /* A flag overrides what the file holds. */
-    write_all(under("all.safetensors"), "model.diffusion_model.", "text_encoders.llm.", "vae.");
-    gives_the_same(
-        (options){.model = under("all.safetensors"), .vae = under("ae.safetensors"), .tokenizer = tokenizer},
-        "one part overridden");
 }
 
-static void test_folders(void) {
-    mkdir(under("loose"), 0777);
-    write_parts("loose/t.safetensors", "loose/q.safetensors", "loose/v.safetensors", 0);
-    copy_file(tokenizer, under("loose/tokenizer"));
-    gives_the_same((options){.model = under("loose")}, "loose files");
-    mkdir(under("comfy"), 0777);
-    mkdir(under("comfy/split_files"), 0777);
-    mkdir(under("comfy/split_files/diffusion_models"), 0777);
-    mkdir(under("comfy/split_files/text_encoders"), 0777);
-    mkdir(under("comfy/split_files/vae"), 0777);
-    write_parts("comfy/split_files/diffusion_models/z.safetensors",
-                "comfy/split_files/text_encoders/q.safetensors", "comfy/split_files/vae/ae.safetensors", -1);
-    is_refused((options){.model = under("comfy")}, MISSING, "no tokenizer",
-               WORDS("'tokenizer'", "text_encoders/q.safetensors", "Qwen/Qwen3-4B", "--tokenizer"));
-    copy_file(under("loose/tokenizer/tokenizer.json"), under("comfy/split_files/tokenizer.json"));
-    gives_the_same((options){.model = under("comfy")}, "ComfyUI's folders");
-    /* Something else beside them is no hindrance; a second transformer is. */
-    write_file(under("comfy/notes.pt"), "\x80\x02}q\x01....", 9);
-    gives_the_same((options){.model = under("comfy")}, "with another file");
-    copy_file(under("fused.safetensors"), under("comfy/again.safetensors"));
-    is_refused(
-        (options){.model = under("comfy")}, UNSUPPORTED, "two transformers",
-        WORDS("two files", "again.safetensors", "diffusion_models/z.safetensors", "--diffusion-model"));
-    gives_the_same((options){.model = under("comfy"), .diffusion_model = under("fused.safetensors")},
-                   "the flag chooses");
-    /* Files of a Hugging Face folder in other folders, their config.json beside them. */
-    mkdir(under("renamed"), 0777);
-    char path[PILE_PATH];
-    static const char *const parts[][2] = {{"transformer", "a"}, {"text_encoder", "b"}, {"vae", "c"}};
-    for (int i = 0; i < 3; i++) {
-        snprintf(path, sizeof path, "%s/%s", model, parts[i][0]);
-        char to[PILE_NAME];
-        snprintf(to, sizeof to, "renamed/%s", parts[i][1]);
-        copy_file(path, under(to));
-    }
-    copy_file(tokenizer, under("renamed/tokenizer"));
-    gives_the_same((options){.model = under("renamed")}, "renamed folders");
-    check(strstr(said, "flow shift") && !strstr(said, "config.json for"), "only the schedule is assumed: %s",
-          said);
-}
+/* ---- what a recipe says ---- */
 
-/* ---- what is refused ---- */
-
-static void test_slots(void) {
-    const char *part[3] = {under("qwen.safetensors"), under("fused.safetensors"), under("ae.safetensors")};
-    static const char *const names[3] = {"text encoder (qwen3)", "transformer (zimage)",
-                                         "autoencoder (vae_kl)"};
-    static const char *const asked[3] = {"text encoder (qwen3)", "transformer (zimage or flux)",
-                                         "autoencoder (vae_kl)"};
-    static const char *const flags[3] = {"--llm", "--diffusion-model", "--vae"};
-    for (int slot = 0; slot < 3; slot++)
-        for (int given = 0; given < 3; given++) {
-            const char *in[3] = {part[0], part[1], part[2]};
-            if (given == slot) continue;
-            in[slot] = part[given];
-            is_refused(
-                (options){.llm = in[0], .diffusion_model = in[1], .vae = in[2], .tokenizer = tokenizer},
-                UNSUPPORTED, "wrong slot",
-                WORDS("do not fit their slot", names[given], asked[slot], flags[slot]));
-        }
-    options from = {.llm = part[0], .diffusion_model = part[1], .vae = part[2]};
-    for (int i = 0; i < 3; i++) {
-        from.tokenizer = part[i];
-        is_refused(from, BADMAGIC, "weights as tokenizer", WORDS("a safetensors file", "tokenizer.json"));
-    }
-    from.tokenizer = tokenizer;
-    from.vae = under("nothing.safetensors");
-    is_refused(from, MISSING, "no such file", WORDS("nothing.safetensors"));
-    from.vae = NULL;
-    is_refused(from, MISSING, "no autoencoder", WORDS("'vae'", "--vae"));
-}
-
-static void refuse_file(const char *name, const char *bytes, size_t n, const char *word) {
-    write_file(under(name), bytes, n);
-    const char *path = under(name);
-    options from = {.llm = under("qwen.safetensors"),
-                    .diffusion_model = under("fused.safetensors"),
-                    .vae = under("ae.safetensors"),
-                    .tokenizer = tokenizer};
-    const char **slot[4] = {&from.llm, &from.diffusion_model, &from.vae, &from.tokenizer};
-    for (int i = 0; i < 4; i++) {
-        const char *kept = *slot[i];
-        *slot[i] = path;
-        is_refused(from, BADMAGIC, name, WORDS(name, word, i < 3 ? "or GGUF" : "tokenizer.json"));
-        *slot[i] = kept;
-    }
-    is_refused((options){.model = path, .tokenizer = tokenizer}, BADMAGIC, name, WORDS(name, word));
-}
-
-static void test_foreign(void) {
-    refuse_file("model.ckpt", "PK\3\4\0\0\0\0\0\0\0\0model/data.pkl", 26, "pickle");
-    refuse_file("model.pt", "\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19.", 15, "pickle");
-    refuse_file("lfs.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0", 54, "git-lfs");
-    /* In a folder of parts the one that is missing is explained by the one that is not read. */
-    mkdir(under("quants"), 0777);
-    write_parts("quants/t.safetensors", "quants/q.safetensors", "quants/v.safetensors", -1);
-    remove(under("quants/t.safetensors"));
-    copy_file(under("model.ckpt"), under("quants/z.gguf"));
-    is_refused((options){.model = under("quants"), .tokenizer = tokenizer}, BADMAGIC, "a pickle among parts",
-               WORDS("z.gguf", "pickle"));
-}
-
-/* The transformer with one tensor more, or one of another type. */
-static void refuse_quantised(const char *name, const char *tensor, const char *type, size_t bytes,
-                             const char *word) {
-    for (int prefixed = 0; prefixed < 2; prefixed++) {
-        struct pile *p = original(-1), *q = NULL;
-        struct item *t = pile_find(p, tensor);
-        int32_t dim[1] = {(int32_t)bytes / (!strcmp(type, "F32") ? 4 : 1)};
-        if (t) {
-            t->type = type;
-            t->bytes /= 4;
-        } else {
-            pile_add(p, "", tensor, type, 1, dim, "12345678", bytes);
-        }
-        q = pile_copy(p, prefixed ? "model.diffusion_model." : "");
-        write_pile(q, under(name), q->config);
-        is_refused((options){.llm = under("qwen.safetensors"),
-                             .diffusion_model = under(name),
-                             .vae = under("ae.safetensors"),
-                             .tokenizer = tokenizer},
-                   UNSUPPORTED, name, WORDS("quantised", name, word, tensor, "or GGUF"));
-        pile_free(p);
-        pile_free(q);
-    }
-}
-
-static void test_quantised(void) {
-    refuse_quantised("int8.safetensors", "layers.2.feed_forward.w3.weight", "I8", 0, "int8");
-    refuse_quantised("packed.safetensors", "layers.2.feed_forward.w3.weight", "U8", 0, "packed");
-    refuse_quantised("nvfp4.safetensors", "layers.0.feed_forward.w1.weight_scale_2", "F32", 4, "nvfp4");
-    refuse_quantised("nf4.safetensors", "layers.0.feed_forward.w1.weight.absmax", "U8", 4, "bitsandbytes");
-    refuse_quantised("int8bnb.safetensors", "layers.0.feed_forward.w1.SCB", "F32", 4, "bitsandbytes");
-    refuse_quantised("torchao.safetensors", "layers.0.feed_forward.w1._weight_qdata", "F8_E4M3", 4,
-                     "torchao");
-    refuse_quantised("svdq.safetensors", "layers.0.feed_forward.w1.wscales", "F8_E4M3", 4, "SVDQuant");
-    struct pile *p = original(-1);
-    write_items(p, 0, p->n, under("meta.safetensors"), "quantization_config", "{}");
-    is_refused((options){.model = under("meta.safetensors"),
-                         .llm = under("qwen.safetensors"),
-                         .vae = under("ae.safetensors"),
-                         .tokenizer = tokenizer},
-               UNSUPPORTED, "metadata", WORDS("quantised", "metadata"));
-    /* A scale that no form explains. */
-    struct pile *all = pile_copy(p, "model.diffusion_model.");
-    int32_t one[1] = {1};
-    pile_add(all, "", "model.diffusion_model.layers.0.odd_scale", "F32", 1, one, "1234", 4);
-    write_pile(all, under("odd.safetensors"), all->config);
-    is_refused((options){.model = under("odd.safetensors"),
-                         .llm = under("qwen.safetensors"),
-                         .vae = under("ae.safetensors"),
-                         .tokenizer = tokenizer},
-               UNUSED, "a leftover scale", WORDS("model.diffusion_model.layers.0.odd_scale", "scale"));
-    pile_free(all);
-    pile_free(p);
-}
-
-static void test_shapes(void) {
-    struct pile *p = original(-1), *q;
-    struct item *t = pile_find(p, "layers.1.attention.qkv.weight");
-    options from = {.llm = under("qwen.safetensors"),
-                    .diffusion_model = under("shape.safetensors"),
-                    .vae = under("ae.safetensors"),
-                    .tokenizer = tokenizer};
-    char expected[32];
-    snprintf(expected, sizeof expected, "[%d, %d]", t->dim[0], t->dim[1]);
-    t->dim[0] -= 1;
-    t->bytes -= (size_t)t->dim[1] * 4;
-    q = pile_copy(p, "diffusion_model.");
-    write_pile(q, under("shape.safetensors"), q->config);
-    is_refused(from, SHAPE, "a fused tensor's shape",
-               WORDS("'diffusion_model.layers.1.attention.qkv.weight'", expected));
-    pile_free(q);
-    pile_drop(p, "layers.1.attention.qkv");
-    write_pile(p, under("shape.safetensors"), p->config);
-    is_refused(from, MISSING, "no fused tensor",
-               WORDS("layers.1.attention.to_q.weight", "layers.1.attention.qkv.weight"));
-    pile_free(p);
-    /* Without a configuration a head of 12 is not the published one. */
-    p = original(-1);
-    write_pile(p, under("shape.safetensors"), NULL);
-    is_refused(from, SHAPE, "published sizes", WORDS("rope axes", "config.json"));
-    /* Two of a kind in one file. */
-    q = pile_copy(p, "model.diffusion_model.");
-    pile_append(q, p, "");
-    write_pile(q, under("shape.safetensors"), NULL);
-    is_refused(from, UNSUPPORTED, "two in one file", WORDS("two parts", "'model.diffusion_model.'"));
-    pile_free(p);
-    pile_free(q);
-}
-
-/* More ids than rows, more rows than padding explains; a config.json that is another's. */
-static void test_misfits(void) {
-    struct pile *p = pile_copy(text, "");
-    struct item *rows = pile_find(p, "embed_tokens.weight");
-    rows->dim[0] = 100;
-    rows->bytes = (size_t)rows->dim[1] * 400;
-    write_pile(p, under("few.safetensors"), p->config);
-    is_refused((options){.llm = under("few.safetensors"),
-                         .diffusion_model = under("fused.safetensors"),
-                         .vae = under("ae.safetensors"),
-                         .tokenizer = tokenizer},
-               SHAPE, "more ids than rows", WORDS("token ids", "100", "few.safetensors"));
-    pile_free(p);
+static void test_named(const struct fixture *f) {
+    const struct named_recipe *expected = f->named;
+    const char *fixture = f->name, *recipe = expected->recipe;
+    sluice_model *m = NULL;
     struct sluice_error e;
-    check(!sluice_checkpoint_write(
-              "zimage", under("rows"),
-              "heads=1,axis0=16,axis1=24,axis2=24,layers=1,refiners=1,hidden=16,text_heads=1,"
-              "text_key_heads=1,text_head_dim=16,text_ff=16,text_layers=2,vocabulary=1200,"
-              "vae0=8,vae1=8,vae2=8,vae3=8,vae_groups=8",
-              1, NULL, NULL, &e),
-          "%s", e.what);
-    is_refused((options){.model = under("rows"), .tokenizer = tokenizer}, SHAPE,
-               "another encoder's tokenizer", WORDS("token ids", "651 in the tokenizer", "text_encoder"));
-    write_file(under("config.json"), vae->config, strlen(vae->config));
-    gives_the_same((options){.llm = under("qwen.safetensors"),
-                             .diffusion_model = under("fused.safetensors"),
-                             .vae = under("ae.safetensors"),
-                             .tokenizer = tokenizer},
-                   "a config.json of one part beside all");
-    remove(under("config.json"));
+    options from = {.model = fixture_model(f)};
+    json_t *root = inspect(from), *second = json_array_get(json_object_get(root, "components"), 1);
+    const char *found = json_string_value(json_object_get(root, "recipe"));
+    check(found && !strcmp(found, recipe), "%s: recipe %s", fixture, found ? found : "none");
+    check(number(second, "max_sequence_length") == expected->t5_tokens &&
+              !strcmp(json_string_value(json_object_get(second, "tokenizer")), "unigram"),
+          "%s: the T5's tokens", fixture);
+    check(!count(root, "missing") && !count(root, "unknown") && !count(root, "notes"),
+          "%s: %zu missing, %zu unknown, %zu notes", fixture, count(root, "missing"), count(root, "unknown"),
+          count(root, "notes"));
+    json_decref(root);
+    if (!check(!sluice_model_open(model_options(&from), &m, &e), "%s: %s (%s)", fixture, e.what, e.where))
+        return;
+    check(!strcmp(m->recipe->name, recipe) && m->references_max == expected->references && m->named,
+          "%s: %s, %d", fixture, m->recipe->name, m->references_max);
+    check(model_component(m, FAMILY_ENCODER)->family && model_component(m, FAMILY_ENCODER)->n_unknown == 0,
+          "%s: no encoder", fixture);
+    sluice_model_close(m);
 }
 
-static void test_inspect_one(void) {
-    json_t *root = inspect((options){.model = under("fused.safetensors")});
-    json_t *one = json_array_get(json_object_get(root, "components"), 0);
-    check(count(root, "components") == 1 && number(one, "tensors") < transformer->n &&
-              !strcmp(json_string_value(json_object_get(one, "family")), "zimage"),
-          "one component of one file");
-    check(count(root, "missing") == 3 && !count(root, "unknown"), "%zu missing", count(root, "missing"));
-    json_decref(root);
-    struct pile *p = pile_copy(text, "stranger.");
-    write_pile(p, under("stranger.safetensors"), NULL);
-    root = inspect((options){.model = under("stranger.safetensors")});
-    check(count(root, "components") == 1 && count(root, "unknown") == (size_t)p->n, "an unknown file: %zu",
-          count(root, "unknown"));
-    json_decref(root);
-    is_refused((options){.model = under("stranger.safetensors")}, MISSING, "an unknown file",
-               WORDS("no 'transformer' and 'vae' (", "no known part", "'stranger.",
-                     "--diffusion-model and --vae with the transformer and autoencoder"));
-    /* The same among parts that are known: the missing one is named before the tokenizer that is not there
-     * either, with the number of tensors that may be it. */
-    char others[PILE_NAME];
-    snprintf(others, sizeof others, " and %d other tensors, which are no known part", p->n - 1);
-    mkdir(under("strange"), 0777);
-    copy_file(under("fused.safetensors"), under("strange/t.safetensors"));
-    copy_file(under("ae.safetensors"), under("strange/v.safetensors"));
-    is_refused((options){.model = under("strange")}, MISSING, "only two parts",
-               WORDS("no 'text_encoder' (", "--llm with the text encoder"));
-    copy_file(under("stranger.safetensors"), under("strange/q.safetensors"));
-    is_refused((options){.model = under("strange")}, MISSING, "an unknown file among parts",
-               WORDS("no 'text_encoder' (", "'stranger.", others));
-    is_refused((options){.vae = under("ae.safetensors")}, MISSING, "an autoencoder alone cannot draw",
-               WORDS("no 'transformer' (", "--diffusion-model", "its text encoders"));
-    struct pile *all = pile_copy(vae, "vae."), *t = original(-1);
-    pile_append(all, t, "model.diffusion_model.");
-    pile_append(all, text, "stranger.");
-    write_pile(all, under("strangers.safetensors"), NULL);
-    is_refused((options){.model = under("strangers.safetensors")}, MISSING, "one part of a file is unknown",
-               WORDS("no 'text_encoder' (", "'stranger.", others));
-    pile_free(all);
-    pile_free(t);
-    pile_free(p);
-}
+/* ---- the rows ---- */
 
-static void test_model(const char *folder) {
+static bool read_model(const struct fixture *f) {
+    static char tokenizer[PILE_PATH], folder[PILE_PATH];
+    const struct layouts *l = f->layouts;
     struct rig rig;
-    model = folder;
-    wanted_request = request_fox(32, 48, 2, 1, 1);
-    wanted_request.flow_shift = 3; /* folders say so themselves, files cannot */
-    snprintf(tokenizer, sizeof tokenizer, "%s/tokenizer", model);
-    transformer = pile_read(model, "transformer");
-    text = pile_read(model, "text_encoder");
-    vae = pile_read(model, "vae");
-    if (open_rig(&rig, (options){.model = model}, model)) {
-        check(!said[0], "a Hugging Face folder leaves nothing to assume: %s", said);
-        wanted = run(&rig, &wanted_request);
-        result_free(&wanted);
-        rig_close(&rig);
-    }
-    test_split();
+    snprintf(folder, sizeof folder, "%s", fixture_model(f));
+    snprintf(tokenizer, sizeof tokenizer, "%s%s", l->tokenizer_of ? l->tokenizer_of : folder,
+             l->tokenizer ? l->tokenizer : "");
+    layouts_read(l->family, folder);
+    at_hand.tokenizer = tokenizer;
+    at_hand.no_configs = l->no_configs;
+    wanted_request = request_fox(l->width, l->height, 2, 1, 1);
+    wanted_request.guidance = l->guidance;
+    wanted_request.flow_shift = l->flow_shift;
+    if (!open_rig(&rig, (options){.model = folder, .tokenizer = l->tokenizer_of}, f->name)) return false;
+    check(!said[0], "a Hugging Face folder leaves nothing to assume: %s", said);
+    wanted = run(&rig, &wanted_request);
+    check(wanted.code == SLUICE_OK, "%s: %s", f->name, wanted.error.what);
+    rig_close(&rig);
+    return true;
 }
 
-static void forget_model(void) {
-    pile_free(transformer);
-    pile_free(text);
-    pile_free(vae);
+static void test_layouts(const struct layouts *l) {
+    test_split(l);
+    if (l->everything) {
+        test_all_in_one(l->family);
+        test_slots(l->family);
+    }
+    for (int i = 0; l->own[i]; i++) l->own[i]();
 }
 
 int main(void) {
     temporary_make();
-    test_model(wide_checkpoint());
-    forget_model();
-    test_model("test/golden/zimage_a/model");
-    test_all_in_one();
-    test_folders();
-    test_slots();
-    test_foreign();
-    test_quantised();
-    test_shapes();
-    test_misfits();
-    test_inspect_one();
-    opens_without_memory((options){.model = under("loose")});
-    forget_model();
+    for (int i = 0; i < n_fixtures; i++) {
+        const struct fixture *f = &fixtures[i];
+        if (f->layouts) {
+            if (read_model(f)) test_layouts(f->layouts);
+            result_free(&wanted);
+            layouts_forget();
+        }
+        if (f->named) test_named(f);
+    }
     return finish();
 }

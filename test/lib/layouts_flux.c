@@ -1,17 +1,9 @@
 /* Layouts of Flux.1: Hugging Face's folder, the authors' file with a flag for each other part, ComfyUI's
  * split files in a folder and its checkpoints with everything in one file, under diffusers' names or the
- * authors'. Each gives the bits of the folder that it was made from; parts in the wrong place, of other
- * pipelines or missing are refused by name. */
-#include "engine/sluice_bench.h"
-#include "test/lib/layout_checks.h"
+ * authors'. Parts of other pipelines, or missing, are refused by name. */
+#include "test/lib/layouts.h"
 
 #include "engine/open/prompt.h"
-
-#include <sys/stat.h>
-
-static const char golden[] = "test/golden/flux_a/model";
-static struct pile *transformer, *clip, *t5, *vae;
-static char tokenizers[PILE_PATH]; /* a folder with both */
 
 /* ---- the authors' names ---- */
 
@@ -51,7 +43,7 @@ static void rename_all(struct item *item, const char *const names[][2], size_t n
     for (size_t i = 0; i < n; i++) rename_part(item, names[i][0], names[i][1]);
 }
 
-#define RENAME(item, names) rename_all(item, names, sizeof names / sizeof *names)
+#define RENAME(item, names) rename_all(item, names, COUNT_OF(names))
 
 static void name_single(struct item *item) {
     static const char *const names[][2] = {{"single_transformer_blocks.", "single_blocks."},
@@ -98,8 +90,8 @@ static void name_other(struct item *item) {
 
 /* As its authors' files and ComfyUI's. Inverse of diffusers 0.42, single_file_utils.py,
  * convert_flux_transformer_checkpoint_to_diffusers. */
-static struct pile *original(void) {
-    struct pile *p = pile_copy(transformer, "");
+static struct pile *original(const struct pile *of) {
+    struct pile *p = pile_copy(of, "");
     for (int i = 0; i < p->n; i++) fuse_all(p, &p->item[i]);
     for (int i = 0; i < p->n; i++) {
         struct item *item = &p->item[i];
@@ -114,36 +106,34 @@ static struct pile *original(void) {
     return p;
 }
 
-static struct pile *original_vae(void) {
-    struct pile *p = pile_copy(vae, "");
-    name_vae_originally(p);
-    return p;
-}
+static const struct layout_part parts[] = {
+    {"transformer", "flux1.safetensors", offsetof(options, diffusion_model), original, NULL, NULL,
+     "transformer (flux)", "transformer (zimage or flux)", "for --diffusion-model"},
+    {"text_encoder", "clip_l.safetensors", offsetof(options, clip_l), NULL, NULL, NULL,
+     "CLIP text encoder (clip)", "CLIP text encoder (clip)", "for --clip_l"},
+    {"text_encoder_2", "t5xxl.safetensors", offsetof(options, t5xxl), NULL, NULL, NULL,
+     "T5 text encoder (t5)", "T5 text encoder (t5)", "for --t5xxl"},
+    {"vae", "ae.safetensors", offsetof(options, vae), layouts_vae_originally, NULL, NULL,
+     "autoencoder (vae_kl)", "autoencoder (vae_kl)", "for --vae"},
+};
+
+/* What ComfyUI writes for every text encoder beside it. */
+#define STRAYS                                                                                               \
+    { "text_encoders.clip_l.logit_scale", "text_encoders.t5xxl.logit_scale" }
+
+static const struct all_in_one all_in_one[] = {
+    {{"model.diffusion_model.", "text_encoders.clip_l.transformer.", "text_encoders.t5xxl.transformer.",
+      "vae."},
+     {"transformer", "text_encoder", "text_encoder_2", "vae"},
+     STRAYS},
+    {{"diffusion_model.", "text_encoders.clip_l.", "text_encoders.t5xxl.", "first_stage_model."},
+     {"transformer", "clip_l", "t5xxl", "vae"},
+     STRAYS},
+};
+
+const struct layout_family layouts_of_flux = {parts, COUNT_OF(parts), all_in_one, COUNT_OF(all_in_one)};
 
 /* ---- the layouts ---- */
-
-static void write_one(const struct pile *p, const char *path, bool configs) {
-    write_pile(p, under(path), configs ? p->config : NULL);
-}
-
-/* configs: in the metadata; what is as published needs none. */
-static void write_parts(const char *t, const char *c, const char *five, const char *v, bool configs) {
-    struct pile *a = original(), *b = original_vae();
-    write_one(a, t, configs);
-    write_one(clip, c, configs);
-    write_one(t5, five, configs);
-    write_one(b, v, configs);
-    pile_free(a);
-    pile_free(b);
-}
-
-static options split(void) {
-    return (options){.diffusion_model = under("flux1.safetensors"),
-                     .clip_l = under("clip_l.safetensors"),
-                     .t5xxl = under("t5xxl.safetensors"),
-                     .vae = under("ae.safetensors"),
-                     .tokenizer = tokenizers};
-}
 
 /* Without a name: which recipe, and pictures to refer to where the shapes are those of a model that has them.
  */
@@ -157,14 +147,11 @@ static void opens_as(options from, const char *recipe, int references) {
     sluice_model_close(m);
 }
 
-/* schedule: what is said of it, where no file does. */
-static void test_split(bool configs, const char *schedule) {
-    write_parts("flux1.safetensors", "clip_l.safetensors", "t5xxl.safetensors", "ae.safetensors", configs);
-    options from = split();
-    gives_the_same(from, "the authors' file and a flag for each other part");
-    check(strstr(said, configs ? "metadata" : "published values") && strstr(said, schedule),
-          "what was assumed is said: %s", said);
-    write_one(transformer, "diffusers.safetensors", configs);
+static void test_names(void) {
+    options from = layouts_split();
+    struct pile *transformer = layouts_part("transformer"), *clip = layouts_part("text_encoder");
+    bool configs = !at_hand.no_configs;
+    write_pile(transformer, under("diffusers.safetensors"), configs ? transformer->config : NULL);
     from.diffusion_model = under("diffusers.safetensors");
     gives_the_same(from, "diffusers' names in one file");
     write_sharded(clip, under("clip"), configs ? clip->config : NULL);
@@ -172,67 +159,23 @@ static void test_split(bool configs, const char *schedule) {
     gives_the_same(from, "a folder of shards");
 }
 
+static void test_schnell(void) {
+    opens_as(layouts_split(), "flux_schnell", 0);
+}
+
 /* Kontext's weights have dev's shapes. */
 static void test_unnamed(void) {
-    struct pile *kept = transformer;
-    options from = split();
+    options from = layouts_split();
     gives_the_same(from, "no name");
     check(strstr(said, "taken for flux, whose weights look like flux_kontext's"), "that is said: %s", said);
     opens_as(from, "flux", LANE_REFERENCES_MAX);
-    transformer = pile_read("test/golden/flux_fill/model", "transformer");
-    struct pile *fill = original();
+    struct pile *diffusers = pile_read("test/golden/flux_fill/model", "transformer");
+    struct pile *fill = original(diffusers);
     write_pile(fill, under("fill.safetensors"), fill->config);
     from.diffusion_model = under("fill.safetensors");
     opens_as(from, "flux_fill", 0);
     pile_free(fill);
-    pile_free(transformer);
-    transformer = kept;
-}
-
-static char *all_configs(const char *of_clip, const char *of_t5) {
-    json_t *root = json_pack("{s:o, s:o, s:o, s:o}", "transformer", json_loads(transformer->config, 0, NULL),
-                             of_clip, json_loads(clip->config, 0, NULL), of_t5,
-                             json_loads(t5->config, 0, NULL), "vae", json_loads(vae->config, 0, NULL));
-    char *all = json_dumps(root, 0);
-    json_decref(root);
-    return all;
-}
-
-/* With what ComfyUI writes for every text encoder beside it. */
-static void write_all(const char *path, const char *const prefixes[4], const char *of_clip,
-                      const char *of_t5) {
-    struct pile *a = original(), *b = original_vae(), *all = pile_copy(a, prefixes[0]);
-    char *configs = all_configs(of_clip, of_t5);
-    int32_t one[1] = {1};
-    pile_append(all, clip, prefixes[1]);
-    pile_append(all, t5, prefixes[2]);
-    pile_append(all, b, prefixes[3]);
-    pile_add(all, "", "text_encoders.clip_l.logit_scale", "F32", 0, one, "1234", 4);
-    pile_add(all, "", "text_encoders.t5xxl.logit_scale", "F32", 0, one, "1234", 4);
-    write_pile(all, path, configs);
-    free(configs);
-    pile_free(a);
-    pile_free(b);
-    pile_free(all);
-}
-
-static void test_all_in_one(void) {
-    static const char *const prefixes[][4] = {
-        {"model.diffusion_model.", "text_encoders.clip_l.transformer.", "text_encoders.t5xxl.transformer.",
-         "vae."},
-        {"diffusion_model.", "text_encoders.clip_l.", "text_encoders.t5xxl.", "first_stage_model."}};
-    for (int i = 0; i < 2; i++) {
-        write_all(under("all.safetensors"), prefixes[i], i ? "clip_l" : "text_encoder",
-                  i ? "t5xxl" : "text_encoder_2");
-        options from = {.model = under("all.safetensors"), .tokenizer = tokenizers};
-        gives_the_same(from, prefixes[i][1]);
-        check(!strstr(said, "unknown"), "%s: %s", prefixes[i][1], said);
-        json_t *root = inspect(from);
-        check(count(root, "components") == 4 && !count(root, "unknown") && !count(root, "missing"),
-              "%s: inspect finds %zu, %zu unknown, %zu missing", prefixes[i][1], count(root, "components"),
-              count(root, "unknown"), count(root, "missing"));
-        json_decref(root);
-    }
+    pile_free(diffusers);
 }
 
 static void make_comfy(const char *folder) {
@@ -247,7 +190,7 @@ static void make_comfy(const char *folder) {
         mkdir(under(path[0]), 0777);
     }
     for (int i = 0; i < 4; i++) snprintf(path[i], PILE_NAME, "%s/split_files/%s", folder, files[i]);
-    write_parts(path[0], path[1], path[2], path[3], true);
+    layouts_write_parts(WORDS(path[0], path[1], path[2], path[3]), true);
 }
 
 /* Both tokenizers lie in the folder of the encoders; another family's encoder is nobody's business, a second
@@ -255,28 +198,30 @@ static void make_comfy(const char *folder) {
 static void test_folders(void) {
     struct pile *qwen = pile_read("test/golden/zimage_a/model", "text_encoder");
     struct pile *zimage = pile_read("test/golden/zimage_a/model", "transformer");
-    make_comfy("comfy");
-    is_refused((options){.model = under("comfy")}, MISSING, "no tokenizer",
+    make_comfy("comfy_flux");
+    is_refused((options){.model = under("comfy_flux")}, MISSING, "no tokenizer",
                WORDS("'tokenizer'", "clip_l.safetensors", "--tokenizer", "openai/clip-vit-large-patch14"));
-    copy_file("test/golden/flux_a/model/tokenizer", under("comfy/split_files/text_encoders/tokenizer"));
+    copy_file("test/golden/flux_a/model/tokenizer", under("comfy_flux/split_files/text_encoders/tokenizer"));
     is_refused(
-        (options){.model = under("comfy")}, MISSING, "no second tokenizer",
+        (options){.model = under("comfy_flux")}, MISSING, "no second tokenizer",
         WORDS("'tokenizer_2'", "t5xxl_fp16.safetensors", "CLIP BPE in", "--tokenizer", "google/t5-v1_1-xxl"));
-    copy_file("test/golden/flux_a/model/tokenizer_2", under("comfy/split_files/text_encoders/tokenizer_2"));
-    gives_the_same((options){.model = under("comfy")}, "ComfyUI's folders");
-    write_pile(qwen, under("comfy/split_files/text_encoders/qwen_3_4b.safetensors"), qwen->config);
-    gives_the_same((options){.model = under("comfy")}, "another family's encoder beside them");
-    opens_without_memory((options){.model = under("comfy")});
-    copy_file(under("t5xxl.safetensors"), under("comfy/split_files/text_encoders/t5xxl_again.safetensors"));
-    is_refused((options){.model = under("comfy")}, UNSUPPORTED, "two T5",
+    copy_file("test/golden/flux_a/model/tokenizer_2",
+              under("comfy_flux/split_files/text_encoders/tokenizer_2"));
+    gives_the_same((options){.model = under("comfy_flux")}, "ComfyUI's folders");
+    write_pile(qwen, under("comfy_flux/split_files/text_encoders/qwen_3_4b.safetensors"), qwen->config);
+    gives_the_same((options){.model = under("comfy_flux")}, "another family's encoder beside them");
+    opens_without_memory((options){.model = under("comfy_flux")});
+    copy_file(under("t5xxl.safetensors"),
+              under("comfy_flux/split_files/text_encoders/t5xxl_again.safetensors"));
+    is_refused((options){.model = under("comfy_flux")}, UNSUPPORTED, "two T5",
                WORDS("two files hold the T5 text encoder", "t5xxl_again", "t5xxl_fp16", "--t5xxl"));
-    gives_the_same((options){.model = under("comfy"), .t5xxl = under("t5xxl.safetensors")},
+    gives_the_same((options){.model = under("comfy_flux"), .t5xxl = under("t5xxl.safetensors")},
                    "the flag chooses");
-    remove(under("comfy/split_files/text_encoders/t5xxl_again.safetensors"));
-    write_pile(zimage, under("comfy/split_files/diffusion_models/z.safetensors"), zimage->config);
-    is_refused((options){.model = under("comfy")}, UNSUPPORTED, "another family's transformer",
+    remove(under("comfy_flux/split_files/text_encoders/t5xxl_again.safetensors"));
+    write_pile(zimage, under("comfy_flux/split_files/diffusion_models/z.safetensors"), zimage->config);
+    is_refused((options){.model = under("comfy_flux")}, UNSUPPORTED, "another family's transformer",
                WORDS("two files hold the transformer", "z.safetensors", "--diffusion-model"));
-    gives_the_same((options){.model = under("comfy"), .diffusion_model = under("flux1.safetensors")},
+    gives_the_same((options){.model = under("comfy_flux"), .diffusion_model = under("flux1.safetensors")},
                    "the flag chooses the family");
     pile_free(qwen);
     pile_free(zimage);
@@ -307,27 +252,11 @@ static void test_overrides(void) {
 
 /* ---- what is refused ---- */
 
-static void test_slots(void) {
-    static const char *const names[] = {"CLIP text encoder (clip)", "T5 text encoder (t5)",
-                                        "transformer (flux)", "autoencoder (vae_kl)"};
-    static const char *const asked[] = {
-        "CLIP text encoder (clip) for --clip_l", "T5 text encoder (t5) for --t5xxl",
-        "transformer (zimage or flux) for --diffusion-model", "autoencoder (vae_kl) for --vae"};
-    options from = split();
-    const char *part[4] = {from.clip_l, from.t5xxl, from.diffusion_model, from.vae};
-    for (int slot = 0; slot < 4; slot++)
-        for (int given = 0; given < 4; given++) {
-            if (given == slot) continue;
-            from = split();
-            const char **in[4] = {&from.clip_l, &from.t5xxl, &from.diffusion_model, &from.vae};
-            *in[slot] = part[given];
-            is_refused(from, UNSUPPORTED, "wrong slot",
-                       WORDS("do not fit their slot", names[given], asked[slot]));
-        }
+static void test_uses(void) {
     struct pile *qwen = pile_read("test/golden/zimage_a/model", "text_encoder");
     write_pile(qwen, under("qwen.safetensors"), qwen->config);
     pile_free(qwen);
-    from = split();
+    options from = layouts_split();
     from.llm = under("qwen.safetensors");
     is_refused_as(
         from, USAGE, 2, "an encoder that Flux has not",
@@ -335,7 +264,7 @@ static void test_slots(void) {
     from = (options){.model = "test/golden/zimage_a/model", .clip_l = under("clip_l.safetensors")};
     is_refused_as(from, USAGE, 2, "an encoder that Z-Image has not",
                   WORDS("no use for --clip_l", "CLIP text encoder (clip)", "transformer (zimage)"));
-    from = split();
+    from = layouts_split();
     from.clip_l = from.t5xxl = NULL;
     is_refused(from, MISSING, "no encoders",
                WORDS("no 'text_encoder' and 'text_encoder_2' (",
@@ -346,7 +275,7 @@ static void test_slots(void) {
 }
 
 static void test_tokenizers(void) {
-    options from = split();
+    options from = layouts_split();
     from.tokenizer = "test/golden/zimage_a/model/tokenizer";
     is_refused(from, META, "another family's tokenizer", WORDS("another kind", "found BPE in", "CLIP BPE: "));
     from.model = "test/golden/flux_a/model";
@@ -422,31 +351,6 @@ static void test_schedules(void) {
 
 /* ---- what a recipe says ---- */
 
-static void check_recipe(const char *fixture, const char *recipe, int tokens, int references) {
-    char folder[PILE_PATH];
-    sluice_model *m = NULL;
-    struct sluice_error e;
-    snprintf(folder, sizeof folder, "test/golden/%s/model", fixture);
-    options from = {.model = folder};
-    json_t *root = inspect(from), *second = json_array_get(json_object_get(root, "components"), 1);
-    const char *found = json_string_value(json_object_get(root, "recipe"));
-    check(found && !strcmp(found, recipe), "%s: recipe %s", fixture, found ? found : "none");
-    check(number(second, "max_sequence_length") == tokens &&
-              !strcmp(json_string_value(json_object_get(second, "tokenizer")), "unigram"),
-          "%s: the T5's tokens", fixture);
-    check(!count(root, "missing") && !count(root, "unknown") && !count(root, "notes"),
-          "%s: %zu missing, %zu unknown, %zu notes", fixture, count(root, "missing"), count(root, "unknown"),
-          count(root, "notes"));
-    json_decref(root);
-    if (!check(!sluice_model_open(model_options(&from), &m, &e), "%s: %s (%s)", fixture, e.what, e.where))
-        return;
-    check(!strcmp(m->recipe->name, recipe) && m->references_max == references && m->named, "%s: %s, %d",
-          fixture, m->recipe->name, m->references_max);
-    check(model_component(m, FAMILY_ENCODER)->family && model_component(m, FAMILY_ENCODER)->n_unknown == 0,
-          "%s: no encoder", fixture);
-    sluice_model_close(m);
-}
-
 /* Both encoders' ids: framed, padded, cut in the middle, with the place that is pooled. */
 static void test_tokens(void) {
     static const char text[] = "a red fox in the snow";
@@ -455,7 +359,7 @@ static void test_tokens(void) {
     struct error inner = {0};
     char *json = NULL;
     sluice_model *m = NULL;
-    options from = {.model = golden};
+    options from = {.model = at_hand.folder};
     check(!sluice_tokenize(model_options(&from), text, strlen(text), &json, &e), "tokenize: %s", e.what);
     json_t *root = json ? json_loads(json, 0, NULL) : NULL, *encoders = json_object_get(root, "encoders");
     static const int lengths[2] = {77, 512};
@@ -493,74 +397,29 @@ static void test_tokens(void) {
     sluice_model_close(m);
 }
 
-/* ---- both models ---- */
+/* ---- the rows ---- */
 
-static void read_model(const char *folder, double guidance) {
-    struct rig rig;
-    transformer = pile_read(folder, "transformer");
-    clip = pile_read(folder, "text_encoder");
-    t5 = pile_read(folder, "text_encoder_2");
-    vae = pile_read(folder, "vae");
-    wanted_request = request_fox(48, 32, 2, 1, 1);
-    wanted_request.guidance = guidance;
-    if (!open_rig(&rig, (options){.model = folder, .tokenizer = tokenizers}, folder)) return;
-    check(!said[0], "a Hugging Face folder leaves nothing to assume: %s", said);
-    wanted = run(&rig, &wanted_request);
-    check(wanted.code == SLUICE_OK, "%s: %s", folder, wanted.error.what);
-    rig_close(&rig);
-}
+static void (*const own[])(void) = {
+    test_names,      test_unnamed,   test_folders,   test_overrides, test_uses,
+    test_tokenizers, test_pipelines, test_schedules, test_tokens,    NULL};
+static void (*const own_schnell[])(void) = {test_names, test_schnell, NULL};
+static void (*const own_published[])(void) = {test_names, NULL};
 
-static void forget_model(void) {
-    pile_free(transformer);
-    pile_free(clip);
-    pile_free(t5);
-    pile_free(vae);
-    result_free(&wanted);
-}
+#define LIKE_ALL .family = &layouts_of_flux, .width = 48, .height = 32
 
-/* Heads as published, so that files without any configuration are enough. */
-static const char *published_heads(void) {
-    static char folder[PILE_PATH];
-    struct sluice_error e;
-    snprintf(folder, sizeof folder, "%s", under("published"));
-    int code =
-        sluice_checkpoint_write("flux", folder,
-                                "heads=1,double_layers=1,single_layers=2,hidden=64,pooled=64,"
-                                "clip_heads=1,clip_ff=96,clip_layers=2,clip_vocabulary=714,t5_heads=1,"
-                                "t5_ff=80,t5_layers=2,t5_vocabulary=415,vae0=64,vae1=32,vae2=32,vae3=32,"
-                                "dtype=f32",
-                                3, NULL, NULL, &e);
-    check(!code, "%s (%s) %s", e.what, e.where, e.found);
-    return folder;
-}
+const struct layouts layouts_flux = {LIKE_ALL, .guidance = 3.5, .said = {"metadata", "flow shift from e^0.5"},
+                                     .everything = true, .own = own};
+const struct layouts layouts_flux_schnell = {
+    LIKE_ALL, .said = {"metadata", "flow shift 1 is the default of flux_schnell"}, .own = own_schnell};
+const struct layouts layouts_flux_published = {
+    LIKE_ALL,
+    .tokenizer_of = "test/golden/flux_a/model",
+    .guidance = 3.5,
+    .no_configs = true,
+    .said = {"published values",
+             "flow shift from e^0.5 at 256 tokens to e^1.15 at 4096 is the default of flux"},
+    .own = own_published};
 
-int main(void) {
-    temporary_make();
-    snprintf(tokenizers, sizeof tokenizers, "%s", golden);
-    read_model(published_heads(), 3.5);
-    test_split(false, "flow shift from e^0.5 at 256 tokens to e^1.15 at 4096 is the default of flux");
-    forget_model();
-    snprintf(tokenizers, sizeof tokenizers, "test/golden/flux_b/model");
-    read_model("test/golden/flux_b/model", 0);
-    test_split(true, "flow shift 1 is the default of flux_schnell");
-    opens_as(split(), "flux_schnell", 0);
-    forget_model();
-    snprintf(tokenizers, sizeof tokenizers, "%s", golden);
-    read_model(golden, 3.5);
-    test_split(true, "flow shift from e^0.5");
-    test_unnamed();
-    test_all_in_one();
-    test_folders();
-    test_overrides();
-    test_slots();
-    test_tokenizers();
-    test_pipelines();
-    test_schedules();
-    check_recipe("flux_a", "flux", 512, 0);
-    check_recipe("flux_b", "flux_schnell", 256, 0);
-    check_recipe("flux_kontext", "flux_kontext", 512, LANE_REFERENCES_MAX);
-    check_recipe("flux_fill", "flux_fill", 512, 0);
-    test_tokens();
-    forget_model();
-    return finish();
-}
+const struct named_recipe named_flux = {"flux", 512, 0}, named_flux_schnell = {"flux_schnell", 256, 0},
+                          named_flux_kontext = {"flux_kontext", 512, LANE_REFERENCES_MAX},
+                          named_flux_fill = {"flux_fill", 512, 0};

@@ -1,0 +1,122 @@
+/* The layouts that people have of a family's models: Hugging Face's folder, a file for each part, everything
+ * in one file behind prefixes; tensors under diffusers' names or their authors'. What is of one family is in
+ * layouts_FAMILY.c and misfits_FAMILY.c; test_layouts.c and test_misfits.c go over the rows. */
+#ifndef SLUICE_TEST_LAYOUTS_H
+#define SLUICE_TEST_LAYOUTS_H
+
+#include "test/lib/fixtures.h"
+#include "test/lib/layout_checks.h"
+
+#include <stddef.h>
+
+enum { LAYOUT_PARTS = 4, LAYOUT_STRAYS = 2 };
+
+struct layout_part {
+    const char *component;                           /* its folder in Hugging Face's layout */
+    const char *file;                                /* that it lies in where each part has its own */
+    size_t flag;                                     /* of options: the one that chooses it */
+    struct pile *(*original)(const struct pile *of); /* under its authors' names; NULL: those are the same */
+    const char *prefix;                              /* in a file of its own, where `bare` is a name in it */
+    const char *bare;
+    const char *found;      /* what it is called in another's slot */
+    const char *asked, *by; /* and what another is told in its own */
+};
+
+struct all_in_one {
+    const char *prefix[LAYOUT_PARTS];
+    const char *key[LAYOUT_PARTS];    /* of each part's configuration */
+    const char *stray[LAYOUT_STRAYS]; /* tensors that stand beside the encoders' own */
+};
+
+/* A family's, which several fixtures have. */
+struct layout_family {
+    const struct layout_part *parts;
+    int n_parts;
+    const struct all_in_one *all;
+    int n_all;
+};
+
+/* A fixture's. */
+struct layouts {
+    const struct layout_family *family;
+    const char *tokenizer_of; /* a model whose tokenizers it has; NULL: its own */
+    const char *tokenizer;    /* what comes behind that folder; NULL: nothing */
+    int width, height;
+    double guidance, flow_shift;
+    bool no_configs;          /* in its files: sizes are the published ones */
+    const char *said[2];      /* of what is assumed */
+    bool everything;          /* all in one file and wrong slots, too */
+    void (*const *own)(void); /* then these, up to NULL */
+};
+
+/* What is said of a fixture's folder. */
+struct named_recipe {
+    const char *recipe;
+    int t5_tokens, references;
+};
+
+/* A model that is nearly one: a part of a fixture with one change. */
+struct misfit {
+    const char *component;
+    const char *key, *value; /* its configuration says this */
+    const char *tensor;      /* has n of this dimension; 0: what begins so is not there */
+    int dimension;
+    int32_t n;
+    void (*change)(struct pile *p); /* or this is done to it */
+    enum status code;
+    const char *what, *words[4];
+};
+
+struct misfits {
+    const struct layout_family *family;
+    const struct misfit *rows;
+    int n_rows;
+    void (*const *own)(void); /* as in struct layouts */
+};
+
+extern const struct layout_family layouts_of_zimage, layouts_of_flux;
+extern const struct layouts layouts_zimage, layouts_zimage_wide, layouts_flux, layouts_flux_schnell,
+    layouts_flux_published;
+extern const struct named_recipe named_flux, named_flux_schnell, named_flux_kontext, named_flux_fill;
+extern const struct misfits misfits_zimage, misfits_flux;
+
+/* ---- the fixture at hand ---- */
+
+struct layout_model {
+    const struct layout_family *family;
+    const char *folder, *tokenizer;
+    bool no_configs; /* see struct layouts */
+    struct pile *part[LAYOUT_PARTS];
+};
+extern struct layout_model at_hand;
+
+void layouts_read(const struct layout_family *family, const char *folder);
+void layouts_forget(void);
+
+struct pile *layouts_part(const char *component);
+
+/* Under its authors' names. */
+struct pile *layouts_original(const char *component);
+
+/* A file of it by its flag. */
+void layouts_choose(options *from, const char *component, const char *path);
+
+/* Each part in a file of its own; configs: in the metadata. */
+void layouts_write_parts(const char *const paths[LAYOUT_PARTS], bool configs);
+
+/* The flags for files of each part as they are called. */
+options layouts_split(void);
+
+/* The number of tensors. */
+int layouts_write_all(const char *path, const struct all_in_one *one);
+
+/* Autoencoders are published alike. */
+struct pile *layouts_vae_originally(const struct pile *of);
+
+/* The tensor has another shape; what is new of it is zeros. */
+void layouts_resize(struct pile *p, const char *name, int dimension, int32_t n);
+
+/* A part of the fixture at hand, changed, and all else from its folder. Frees the pile. */
+options layouts_with(const char *component, struct pile *p);
+
+#endif
