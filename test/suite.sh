@@ -72,7 +72,7 @@ build() {
 expect_skips() {
     case $1 in
     emu* | cuda* | packed_blocks) expected=0 ;;
-    avx2_golden | avx2_blocks | avx2_bf16 | avx2_residency*) expected=1 ;;
+    avx2_golden | avx2_blocks | avx2_bf16 | avx2_residency* | avx2_budget) expected=1 ;;
     *golden | *blocks | *bf16 | *residency* | program | budget) expected=$lacks_bf16 ;;
     *) expected=0 ;;
     esac
