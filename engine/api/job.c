@@ -153,25 +153,24 @@ const struct sluice_picture *job_source(const struct job *job, const struct enco
 }
 
 /* What vision encoders see: every reference, at the size that the family reads it at. */
-static enum status job_list_vision(struct job *job, int slot, struct error *e) {
+static void job_list_vision(struct job *job, int slot) {
     const struct component *c = &job->model->component[slot];
-    for (int i = 0; i < job->request.n_references && e->code == OK; i++) {
+    for (int i = 0; i < job->request.n_references; i++) {
         const struct sluice_picture *given = job->request.references[i];
         struct encoded *encoded = &job->encoded[job->n_encoded++];
         *encoded = (struct encoded){.kind = ENCODED_VISION, .slot = slot, .reference = i};
         encoded->n_tokens =
             c->family->sees(c, given->width, given->height, &encoded->size.width, &encoded->size.height);
     }
-    return e->code;
 }
 
-static enum status job_list_encoded(struct job *job, struct error *e) {
+static void job_list_encoded(struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
     struct encoded drawn = {.slot = recipe_slot(recipe, FAMILY_ENCODER), .size = {r->width, r->height}};
     for (int slot = 0; slot < SLOTS_MAX && recipe->slot[slot].family; slot++)
-        if (recipe->slot[slot].family->kind == FAMILY_VISION) job_list_vision(job, slot, e);
-    if (drawn.slot == SLOTS_MAX) return e->code;
+        if (recipe->slot[slot].family->kind == FAMILY_VISION) job_list_vision(job, slot);
+    if (drawn.slot == SLOTS_MAX) return;
     drawn.kind = ENCODED_INIT;
     if (r->init_image) job->encoded[job->n_encoded++] = drawn;
     drawn.kind = ENCODED_MASKED;
@@ -179,7 +178,6 @@ static enum status job_list_encoded(struct job *job, struct error *e) {
     for (int i = 0; i < r->n_references; i++)
         job->encoded[job->n_encoded++] =
             (struct encoded){ENCODED_REFERENCE, drawn.slot, i, job->reference_size[i], 0};
-    return e->code;
 }
 
 /* ---- all ---- */
@@ -243,7 +241,8 @@ enum status job_open(struct job *job, const struct job_place *place, const struc
         for (int i = 0; i < job->n_texts && e->code == OK; i++) job_encode_all(job, job->text_slot[i], e);
         for (int i = 0; i < SLOTS_MAX && e->code == OK; i++)
             if (model->component[i].n_tables) job_gather(job, i, e);
-        if (e->code != OK || job_make_calls(job, e) != OK || job_list_encoded(job, e) != OK) return e->code;
+        if (e->code != OK || job_make_calls(job, e) != OK) return e->code;
+        job_list_encoded(job);
     }
     return job_measure(job, e);
 }

@@ -15,8 +15,8 @@ struct text_places layout_place_texts(const struct job *job, int prompt) {
     int32_t row = 0, column = 0, last_columns = 0;
     for (int i = 0; i < recipe->n_conditions; i++) {
         const struct condition *c = &recipe->condition[i];
-        int32_t n = c->what == CONDITION_TOKENS ? job_text_rows(job, c->slot, prompt) : 0;
         if (c->what != CONDITION_TOKENS) continue;
+        int32_t n = job_text_rows(job, c->slot, prompt);
         if (!c->beside) row = p.rows;
         column = c->beside ? column + last_columns : 0;
         last_columns = job->model->component[c->slot].text_columns;

@@ -64,7 +64,7 @@ const struct stage_kind stage_vision = {.name = "vision",
                                         .of_texts = true,
                                         .connect = stages_connect_encode,
                                         .evaluation_ended = turn_picture_encoded,
-                                        .stage_ended = turn_vision_ended};
+                                        .stage_ended = turn_text_ended};
 
 const struct stage_kind stage_encode = {.name = "encode",
                                         .first_precision = true,

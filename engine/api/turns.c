@@ -100,11 +100,6 @@ enum status turn_text_ended(struct running *r, int stage, struct error *e) {
     return turn_conditioning_ended(r, stage, e);
 }
 
-enum status turn_vision_ended(struct running *r, int stage, struct error *e) {
-    for (int i = 0; i < r->job->n_prompts; i++) turn_place(r->job, r->job->layout.slot[stage], i);
-    return turn_conditioning_ended(r, stage, e);
-}
-
 /* ---- pictures in ---- */
 
 enum status turn_picture_encoded(struct running *r, int stage, int evaluation, struct error *e) {

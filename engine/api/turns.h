@@ -4,9 +4,8 @@
 
 #include "engine/api/running.h"
 
-/* Checks and dumps what a text encoder gave, and puts it in its place. */
+/* Checks what a text or vision encoder gave, and puts it in its place. */
 enum status turn_text_ended(struct running *r, int stage, struct error *e);
-enum status turn_vision_ended(struct running *r, int stage, struct error *e);
 /* Takes what was made of a picture, and fills the next in. */
 enum status turn_picture_encoded(struct running *r, int stage, int evaluation, struct error *e);
 enum status turn_encode_ended(struct running *r, int stage, struct error *e);

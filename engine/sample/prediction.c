@@ -4,6 +4,13 @@
 #include <math.h>
 #include <stddef.h>
 
+/* Of flow and of noise: the output is the derivative already. */
+static void prediction_convert_derivative(float *output, const float *sample, int64_t n, float sigma,
+                                          enum prediction_form form) {
+    if (form == PREDICTION_DERIVATIVE) return;
+    for (int64_t i = 0; i < n; i++) output[i] = sample[i] - sigma * output[i];
+}
+
 /* ---- flow ---- */
 
 static float prediction_told_noise(float timestep) {
@@ -12,12 +19,6 @@ static float prediction_told_noise(float timestep) {
 
 static float prediction_told_picture(float timestep) {
     return (1000 - timestep) / 1000;
-}
-
-static void prediction_convert_flow(float *output, const float *sample, int64_t n, float sigma,
-                                    enum prediction_form form) {
-    if (form == PREDICTION_DERIVATIVE) return;
-    for (int64_t i = 0; i < n; i++) output[i] = sample[i] - sigma * output[i];
 }
 
 static void prediction_begin_mixed(float *noise, const float *picture, int64_t n, float sigma) {
@@ -32,12 +33,6 @@ static float prediction_input_scale(float sigma) {
 
 static float prediction_told_timestep(float timestep) {
     return timestep;
-}
-
-static void prediction_convert_eps(float *output, const float *sample, int64_t n, float sigma,
-                                   enum prediction_form form) {
-    if (form == PREDICTION_DERIVATIVE) return;
-    for (int64_t i = 0; i < n; i++) output[i] = sample[i] - sigma * output[i];
 }
 
 /* The picture is sample a^2 - sigma a output. */
@@ -56,11 +51,11 @@ static void prediction_begin_added(float *noise, const float *picture, int64_t n
 
 /* ---- the table ---- */
 
-const struct prediction prediction_flow = {"flow", NULL, prediction_told_noise, prediction_convert_flow,
+const struct prediction prediction_flow = {"flow", NULL, prediction_told_noise, prediction_convert_derivative,
                                            prediction_begin_mixed};
 const struct prediction prediction_flow_of_picture = {"flow", NULL, prediction_told_picture,
-                                                      prediction_convert_flow, prediction_begin_mixed};
+                                                      prediction_convert_derivative, prediction_begin_mixed};
 const struct prediction prediction_eps = {"eps", prediction_input_scale, prediction_told_timestep,
-                                          prediction_convert_eps, prediction_begin_added};
+                                          prediction_convert_derivative, prediction_begin_added};
 const struct prediction prediction_v = {"v", prediction_input_scale, prediction_told_timestep,
                                         prediction_convert_v, prediction_begin_added};
