@@ -2,7 +2,7 @@
 #   make            the program and the libraries, build/release
 #   make demo       installs what is missing, builds, draws a gallery
 #   make test       installs what is missing, then make check
-#   make check      format, include rules, tests in release, asan and tsan; make check-all: what takes hours
+#   make check      format, include rules, tests in release, asan and tsan; make check-all: what takes longer
 #   make test-NAME  one suite of test/suites
 #   make install    to PREFIX (/usr/local) under DESTDIR; make uninstall takes it away again
 # DNNL_PREFIX=FOLDER builds against the oneDNN in FOLDER/include and FOLDER/lib, in a build folder of its own.
@@ -36,13 +36,18 @@ LDFLAGS := -fopenmp $(filter -fsanitize=% --coverage,$(CFLAGS_$(CONFIG)))
 DNNL_LIBS := $(if $(DNNL_PREFIX),-L$(DNNL_PREFIX)/lib -Wl$(comma)-rpath$(comma)$(DNNL_PREFIX)/lib) -ldnnl
 include kernels/cuda/cuda.mk
 LIBS := $(CUDA_LIBS) $(DNNL_LIBS) -ljansson -lpcre2-8 -lutf8proc -lnettle -lm -lpthread
-CLI_LIBS := -lpng -ljansson -lz
+# Pictures whose libraries are there; without them the program refuses them by name.
+has_header = $(shell printf '\#include <stdio.h>\n\#include <$1>\n' | $(CC) -E -x c - >/dev/null 2>&1 && echo $2)
+PICTURES := $(call has_header,jpeglib.h,jpeg) $(call has_header,webp/decode.h,webp)
+PICTURES_jpeg := -DPICTURES_JPEG
+PICTURES_webp := -DPICTURES_WEBP
+CLI_LIBS := -lpng $(patsubst %,-l%,$(PICTURES)) -ljansson -lz
 
 VERSION := $(shell sed -n 's/^\#define SLUICE_VERSION *"\(.*\)"/\1/p' engine/sluice.h)
 SONAME := libsluice.so.$(firstword $(subst ., ,$(VERSION)))
 
 ENGINE := $(sort $(wildcard engine/*/*.c kernels/*.c $(patsubst %,kernels/%/*.c,dry paced cpu) loaders/*.c loaders/*/*.c models/*.c))
-CLI := $(sort $(wildcard cli/*.c))
+CLI := $(sort $(filter-out $(foreach kind,$(filter-out $(PICTURES),jpeg webp),cli/picture_$(kind).c cli/picture_encode_$(kind).c),$(wildcard cli/*.c)))
 ENGINE_O := $(ENGINE:%.c=$B/obj/%.o) $(CUDA_O)
 CLI_O := $(CLI:%.c=$B/obj/%.o)
 
@@ -87,6 +92,8 @@ $B/headers: $(HEADERS_O) $(ENGINE_O)
 	@echo "  ld $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
+$B/obj/cli/%.o: CFLAGS += $(foreach kind,$(PICTURES),$(PICTURES_$(kind)))
+
 -include $(HEADERS_O:.o=.d) $(ENGINE_O:.o=.d) $(CLI_O:.o=.d) $(GALLERY_O:.o=.d) $(PICTURE_O:.o=.d)
 
 include test/check.mk
@@ -98,6 +105,12 @@ PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
+DATADIR ?= $(PREFIX)/share
+# Made by the program itself: page or shell, and where it goes.
+MAN_PAGE := $(DATADIR)/man/man1/sluice.1
+COMPLETION_bash := $(DATADIR)/bash-completion/completions/sluice
+COMPLETION_zsh := $(DATADIR)/zsh/site-functions/_sluice
+COMPLETION_fish := $(DATADIR)/fish/vendor_completions.d/sluice.fish
 
 # The archive needs what is private; as -l, not as Requires.private, for which even pkg-config --cflags wants all their
 # .pc files, and oneDNN 2 has none.
@@ -124,12 +137,16 @@ install: all
 	@install -m 755 $B/libsluice.so '$(DESTDIR)$(LIBDIR)/libsluice.so.$(VERSION)'
 	@ln -sf libsluice.so.$(VERSION) '$(DESTDIR)$(LIBDIR)/$(SONAME)'
 	@ln -sf $(SONAME) '$(DESTDIR)$(LIBDIR)/libsluice.so'
+	@install -d '$(DESTDIR)$(dir $(MAN_PAGE))' $(foreach s,bash zsh fish,'$(DESTDIR)$(dir $(COMPLETION_$s))')
+	@$B/sluice manual >'$(DESTDIR)$(MAN_PAGE)'
+	@$(foreach s,bash zsh fish,$B/sluice completion $s >'$(DESTDIR)$(COMPLETION_$s)' &&) :
 	@printf '%s\n' "$$PKG_CONFIG_FILE" >'$(DESTDIR)$(LIBDIR)/pkgconfig/sluice.pc'
 uninstall:
 	rm -f '$(DESTDIR)$(BINDIR)/sluice' '$(DESTDIR)$(INCLUDEDIR)/sluice.h' \
 	    '$(DESTDIR)$(INCLUDEDIR)/sluice_bench.h' '$(DESTDIR)$(LIBDIR)/pkgconfig/sluice.pc' \
 	    '$(DESTDIR)$(LIBDIR)/libsluice.a' '$(DESTDIR)$(LIBDIR)/libsluice.so' '$(DESTDIR)$(LIBDIR)/$(SONAME)' \
-	    '$(DESTDIR)$(LIBDIR)/libsluice.so.$(VERSION)'
+	    '$(DESTDIR)$(LIBDIR)/libsluice.so.$(VERSION)' '$(DESTDIR)$(MAN_PAGE)' \
+	    $(foreach s,bash zsh fish,'$(DESTDIR)$(COMPLETION_$s)')
 
 .PHONY: clean
 clean:

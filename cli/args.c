@@ -2,16 +2,36 @@
 #include "cli/args.h"
 
 #include "cli/fail.h"
+#include "cli/names.h"
 #include "cli/prompt.h"
 #include "cli/values.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { FLAG_NAME_MAX = 64 }; /* longer ones are unknown however they end */
+
+/* "generate, plan": the commands that have the flag. */
+static char *commands_of(const struct flag *flag, char *out, size_t room) {
+    size_t bytes = 0;
+    for (int i = 0; i < N_COMMANDS; i++)
+        if (flag->commands & commands[i].bit && bytes < room)
+            bytes += (size_t)snprintf(out + bytes, room - bytes, "%s%s", bytes ? ", " : "", commands[i].name);
+    return out;
+}
+
 static int unknown_flag(const struct args *args, const char *typed, struct sluice_error *e) {
+    char of[96];
+    const struct flag *elsewhere = flag_find(typed);
     const char *nearest = flag_nearest(args->command->bit, typed);
-    if (flag_find(typed)) {
-        fail(e, SLUICE_USAGE, "this flag belongs to other commands");
+    const char *answer = name_answer(typed);
+    if (elsewhere) {
+        fail(e, SLUICE_USAGE, "this flag belongs to other commands: %s",
+             commands_of(elsewhere, of, sizeof of));
+    } else if (answer) {
+        fail(e, SLUICE_USAGE, "a flag of other programs");
     } else if (nearest) {
         fail(e, SLUICE_USAGE, "unknown flag, did you mean %s?", nearest);
     } else {
@@ -19,13 +39,15 @@ static int unknown_flag(const struct args *args, const char *typed, struct sluic
     }
     fail_where(e, "sluice %s", args->command->name);
     fail_found(e, "%s", typed);
-    return fail_expected(e, "a flag that sluice %s --help lists", args->command->name);
+    if (answer && !elsewhere) return fail_expected(e, "%s", answer);
+    return fail_expected(e, "a flag that sluice %s --help-all lists", args->command->name);
 }
 
 static int missing_value(const struct flag *flag, const char *found, struct sluice_error *e) {
     fail(e, SLUICE_USAGE, "a value is missing");
     fail_where(e, "%s", flag->name);
     fail_found(e, "%s", found ? found : "nothing");
+    if (flag->kind == FLAG_CHOICE) return fail_expected(e, "%s", flag->choices);
     return fail_expected(e, "%s: %s", flag->value, flag->help);
 }
 
@@ -104,23 +126,29 @@ static int args_take(struct args *args, const struct flag *flag, const char *tex
     return store(args, flag, text, e);
 }
 
-/* argv[*i] is a flag, "--name value" or "--name=value"; moves *i to its last word. A value that is itself a
- * flag of the program is a forgotten value; "--name=-m" says that it is meant. */
+/* "--name=value", and "-b4" as other programs take it: copies what is before the value, which is returned, or
+ * NULL where the word has none. */
+static const char *split_word(const char *word, char name[FLAG_NAME_MAX]) {
+    size_t length = word[1] == '-' ? strcspn(word, "=") : 2;
+    if (word[1] != '-' && !isdigit((unsigned char)word[length + (word[length] == '-')]))
+        length = strlen(word);
+    snprintf(name, FLAG_NAME_MAX, "%.*s", (int)length, word);
+    return word[length] ? word + length + (word[length] == '=') : NULL;
+}
+
+/* argv[*i] is a flag with or without its value; moves *i to its last word. A value that is itself a flag of
+ * the program is a forgotten value; "--name=-m" says that it is meant. */
 static int read_flag(struct args *args, int argc, char **argv, int *i, struct sluice_error *e) {
-    char name[64];
-    const char *typed = argv[*i], *equals = strncmp(typed, "--", 2) == 0 ? strchr(typed, '=') : NULL;
-    size_t length = equals ? (size_t)(equals - typed) : strlen(typed);
-    if (length >= sizeof name) return unknown_flag(args, typed, e);
-    memcpy(name, typed, length);
-    name[length] = 0;
+    char name[FLAG_NAME_MAX];
+    const char *value = split_word(argv[*i], name);
     const struct flag *flag = flag_find(name);
     if (!flag || !(flag->commands & args->command->bit)) return unknown_flag(args, name, e);
     if (flag->kind == FLAG_SWITCH)
-        return equals ? fail_value(e, flag->name, equals + 1, "no value: it is a switch")
-                      : args_take(args, flag, NULL, e);
-    if (equals) return args_take(args, flag, equals + 1, e);
+        return value ? fail_value(e, flag->name, value, "no value: it is a switch")
+                     : args_take(args, flag, NULL, e);
+    if (value) return args_take(args, flag, value, e);
     const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
-    if (!next || flag_find(next) || strcmp(next, "--help") == 0) return missing_value(flag, next, e);
+    if (!next || flag_find(next) || strncmp(next, "--help", 6) == 0) return missing_value(flag, next, e);
     ++*i;
     return args_take(args, flag, next, e);
 }
@@ -149,6 +177,10 @@ static int read_word(struct args *args, int argc, char **argv, int *i, bool *onl
         args->help = true;
         return SLUICE_OK;
     }
+    if (strcmp(word, "--help-all") == 0) {
+        args->help = args->help_all = true;
+        return SLUICE_OK;
+    }
     return read_flag(args, argc, argv, i, e);
 }
 
@@ -164,13 +196,25 @@ static int check_together(const struct args *args, struct sluice_error *e) {
     return fail_expected(e, "%s", args->command->operands);
 }
 
+static int two_from_stdin(struct sluice_error *e) {
+    fail(e, SLUICE_USAGE, "both prompts from stdin");
+    fail_where(e, "--prompt, --negative-prompt");
+    fail_found(e, "\"@-\" twice");
+    return fail_expected(e, "a file for one of them");
+}
+
+static bool from_stdin(const struct prompt_text *prompt) {
+    return prompt->typed && strcmp(prompt->typed, "@-") == 0;
+}
+
 /* Files last, so that a mistyped flag is named before a disk is asked. */
 static int read_prompts(struct args *args, struct sluice_error *e) {
-    bool may_hold_nul = args->command->bit == TOKENIZE;
+    bool as_bytes = args->command->bit == TOKENIZE;
     int status = SLUICE_OK;
-    if (args->prompt.typed) status = prompt_read(&args->prompt, "--prompt", may_hold_nul, e);
+    if (from_stdin(&args->prompt) && from_stdin(&args->negative_prompt)) return two_from_stdin(e);
+    if (args->prompt.typed) status = prompt_read(&args->prompt, "--prompt", as_bytes, e);
     if (!status && args->negative_prompt.typed)
-        status = prompt_read(&args->negative_prompt, "--negative-prompt", false, e);
+        status = prompt_read(&args->negative_prompt, "--negative-prompt", as_bytes, e);
     return status;
 }
 

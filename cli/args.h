@@ -43,17 +43,17 @@ struct args {
     struct sluice_model_options model; /* its parts are these */
     struct sluice_part parts[COMPONENT_FILES_MAX];
     struct prompt_text prompt, negative_prompt;
-    int width, height, frames, fps, steps, batch, threads;
+    int width, height, frames, fps, steps, batch, threads, quality;
     double cfg_scale, guidance, flow_shift, strength;
     struct seed seed;
-    const char *sampler, *scheduler, *device, *precision, *type, *vae_tiling, *direct_io;
+    const char *sampler, *scheduler, *device, *precision, *type, *vae_tiling, *direct_io, *fit;
     const char *output, *init_image, *mask, *init_latent, *save_latent, *dump, *plan, *rates, *report;
     const char *dimensions, *save, *folder, *clock;
     const char *part;
     struct strings references, rules;
     int64_t max_ram_bytes;
     struct device_size max_vram;
-    bool no_decode, no_replan, json, tensors, quiet, verbose, no_progress, help;
+    bool no_metadata, no_decode, no_replan, json, tensors, types, quiet, verbose, no_progress, help, help_all;
 };
 
 /* Reads argv[first..] as flags and operands of command. The first mistake is reported, but the rest is read

@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/fail.h"
 #include "cli/interrupt.h"
+#include "cli/plain.h"
 #include "cli/say.h"
 
 #include <stdio.h>
@@ -56,11 +57,12 @@ struct sluice_bench_options bench_options(const struct args *args) {
 
 int bench_show(const struct args *args, const char *json, void (*print)(json_t *), struct sluice_error *e) {
     if (args->json) {
-        puts(json);
+        plain_put_json(stdout, json);
         return SLUICE_OK;
     }
     json_t *root = json_loads(json, 0, NULL);
     if (!root) return fail(e, SLUICE_INTERNAL, "the library's table is no JSON");
+    plain_make_json(root);
     print(root);
     json_decref(root);
     return SLUICE_OK;

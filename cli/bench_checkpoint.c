@@ -1,5 +1,6 @@
 /* `sluice bench checkpoint`: a model of random weights, as large as wanted. It is written as DIR.tmp.PID and
- * gets its name when it is whole. */
+ * gets its name when it is whole. Until then a file in it, which is locked, says whose it is: the next that
+ * is written beside it removes what a killed process left. */
 #include "cli/bench.h"
 
 #include "cli/fail.h"
@@ -10,17 +11,22 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+static const char mark_name[] = ".sluice-unfinished";
+
 struct writing {
     const struct args *args;
-    char temporary[PATH_MAX];
+    char temporary[PATH_MAX], mark[PATH_MAX + sizeof mark_name];
+    int mark_file;
     int percent; /* last shown */
 };
 
@@ -70,14 +76,45 @@ static int check_empty(const char *folder, struct sluice_error *e) {
     return n < 3 ? SLUICE_OK : fail_output(e, folder, ENOTEMPTY);
 }
 
+/* "DIR.tmp.123", and its mark is nobody's. */
+static bool is_left_behind(const char *folder) {
+    char mark[PATH_MAX + sizeof mark_name];
+    const char *number = strstr(folder, ".tmp.");
+    if (!number || !number[5] || number[5 + strspn(number + 5, "0123456789")]) return false;
+    snprintf(mark, sizeof mark, "%s/%s", folder, mark_name);
+    int file = open(mark, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    bool left = file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0;
+    if (file >= 0) close(file);
+    return left;
+}
+
+static void clear_beside(const char *temporary) {
+    char path[PATH_MAX];
+    const char *slash = strrchr(temporary, '/');
+    int length = slash ? (int)(slash - temporary) + 1 : 0;
+    snprintf(path, sizeof path, "%.*s", length ? length : 1, length ? temporary : ".");
+    DIR *entries = opendir(path);
+    for (struct dirent *entry; entries && (entry = readdir(entries));) {
+        int bytes = snprintf(path, sizeof path, "%.*s%s", length, temporary, entry->d_name);
+        if (bytes < PATH_MAX && is_left_behind(path)) remove_tree(path);
+    }
+    if (entries) closedir(entries);
+}
+
 static int make_temporary(const char *folder, struct writing *writing, struct sluice_error *e) {
     size_t length = strlen(folder), room = sizeof writing->temporary;
     while (length > 1 && folder[length - 1] == '/') length--;
     int bytes = snprintf(writing->temporary, room, "%.*s.tmp.%ld", (int)length, folder, (long)getpid());
     if (bytes < 0 || (size_t)bytes >= room) return fail_output(e, folder, ENAMETOOLONG);
+    clear_beside(writing->temporary);
     remove_tree(writing->temporary);
     if (mkdir(writing->temporary, 0777)) return fail_output(e, folder, errno);
-    return SLUICE_OK;
+    snprintf(writing->mark, sizeof writing->mark, "%s/%s", writing->temporary, mark_name);
+    writing->mark_file = open(writing->mark, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (writing->mark_file >= 0 && !flock(writing->mark_file, LOCK_EX | LOCK_NB)) return SLUICE_OK;
+    int failed = errno;
+    remove_tree(writing->temporary);
+    return fail_output(e, folder, failed);
 }
 
 static int write_checkpoint(const struct args *args, uint64_t seed, struct sluice_error *e) {
@@ -90,7 +127,9 @@ static int write_checkpoint(const struct args *args, uint64_t seed, struct sluic
     status = sluice_checkpoint_write(args->operands[1], writing.temporary, args->dimensions, seed,
                                      checkpoint_on_progress, &writing, e);
     say_live_end();
-    if (!status && rename(writing.temporary, folder)) status = fail_output(e, folder, errno);
+    if (!status && (unlink(writing.mark) || rename(writing.temporary, folder)))
+        status = fail_output(e, folder, errno);
+    close(writing.mark_file);
     if (status) {
         remove_tree(writing.temporary);
     } else if (!args->quiet) {

@@ -62,6 +62,19 @@ static void print_bus(json_t *root) {
         printf("%s: %s\n", field_string(row, "name"), field_string(row, "reason"));
 }
 
+/* One line, so that nobody plans with rates that other programs spoilt and does not know it. */
+static void print_slower(json_t *slower) {
+    size_t i;
+    json_t *class;
+    json_array_foreach(slower, i, class) {
+        if (i == 0) printf("slower with %.0f threads than with one", field_number(class, "threads"));
+        printf("%s %s at %.2f of its rate", i ? "," : ":", field_string(class, "op"),
+               field_number(class, "of_one_thread"));
+    }
+    if (json_array_size(slower))
+        printf("; if other programs or a quota took cores, measure again, else use -t 1\n");
+}
+
 static void print_ops(json_t *root) {
     size_t i;
     json_t *row;
@@ -72,6 +85,7 @@ static void print_ops(json_t *root) {
                field_string(row, "dtype"), field_number(row, "threads"), (flops > 0 ? flops : bytes) / 1e9,
                flops > 0 ? "GFLOP" : "GB");
     }
+    print_slower(json_object_get(root, "slower"));
 }
 
 /* ---- both benches ---- */
@@ -102,7 +116,8 @@ static int measure_rates(const struct args *args, measuring *measure, void (*pri
     int status = check_save(args, e);
     /* What an older file says is kept; one that is no regular file (a pipe, a device) is only written. */
     if (!status && args->save && !stat(args->save, &info) && S_ISREG(info.st_mode))
-        status = textfile_read(args->save, "the rates file", 1 << 20, &saved, e);
+        status = textfile_read(args->save, &(struct textfile_kind){"the rates file", 1 << 20, SLUICE_IO},
+                               &saved, e);
     struct sluice_bench_options options = bench_options(args);
     options.file = largest[0] ? largest : NULL;
     options.saved = saved;

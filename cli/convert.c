@@ -4,10 +4,13 @@
 #include "cli/fields.h"
 #include "cli/interrupt.h"
 #include "cli/outfile.h"
+#include "cli/plain.h"
 #include "cli/progress.h"
 #include "cli/say.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* What the progress line knows. */
 struct converting {
@@ -40,16 +43,19 @@ static void print_summary(const char *output, const json_t *summary) {
     char bytes[32], from[32];
     const char *type;
     json_t *value;
-    printf("wrote %s: %s, %.0f tensors, %s of %s\n", output, field_string(summary, "family"),
-           field_number(summary, "tensors"), progress_bytes(field_number(summary, "bytes"), bytes),
+    char *name = strdup(output);
+    printf("wrote %s: %s, %.0f tensors, %s of %s\n", name ? plain_make(name) : "?",
+           field_string(summary, "family"), field_number(summary, "tensors"),
+           progress_bytes(field_number(summary, "bytes"), bytes),
            progress_bytes(field_number(summary, "from_bytes"), from));
+    free(name);
     json_object_foreach(json_object_get(summary, "types"), type, value) {
         printf("  %-10s %s\n", type, progress_bytes(json_number_value(value), bytes));
     }
 }
 
 static int print_json(const struct args *args, const char *json, struct sluice_error *e) {
-    if (args->json) return puts(json), SLUICE_OK;
+    if (args->json) return plain_put_json(stdout, json), SLUICE_OK;
     if (args->quiet) return SLUICE_OK;
     json_t *summary = json_loads(json, 0, NULL);
     if (!summary) return fail(e, SLUICE_INTERNAL, "the library's summary is no JSON");

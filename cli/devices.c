@@ -2,6 +2,7 @@
 #include "cli/commands.h"
 #include "cli/fail.h"
 #include "cli/fields.h"
+#include "cli/plain.h"
 #include "cli/progress.h"
 
 #include <jansson.h>
@@ -40,7 +41,7 @@ int devices_command(const struct args *args, struct sluice_error *e) {
     char *json = NULL;
     int status = sluice_devices(&json, e);
     if (!status && args->json) {
-        puts(json);
+        plain_put_json(stdout, json);
     } else if (!status) {
         status = print_devices(json, e);
     }

@@ -9,7 +9,7 @@
 #include "cli/output.h"
 #include "cli/parameters.h"
 #include "cli/plan_table.h"
-#include "cli/png.h"
+#include "cli/picture_write.h"
 #include "cli/report.h"
 #include "cli/request.h"
 #include "cli/say.h"
@@ -30,7 +30,6 @@ static void on_log(void *user, int level, const char *line) {
 
 static void on_progress(void *user, const struct sluice_progress *now) {
     struct drawing *drawing = user;
-    drawing->last = *now;
     progress_show(&drawing->progress, now);
     interrupt_pending();
 }
@@ -47,11 +46,14 @@ static int save_image(struct drawing *drawing, const struct sluice_image *image,
     char name[PATH_MAX];
     /* A latent file may hold more pictures than its plan said: those still get names of their own. */
     int n = image->index < drawing->n_images ? drawing->n_images : image->index + 1;
-    int status = output_name(output_pattern(drawing->args), image->index + 1, n, name, e);
+    struct output_of of = {image->index + 1, n, drawing->seed};
+    int status = output_name(output_pattern(drawing->args), &of, name, e);
     if (status) return status;
-    char *text = parameters_text(drawing->args, &drawing->request, image);
-    if (!text) return fail(e, SLUICE_MEMORY, "no memory for the picture's text");
-    status = png_write(name, image, text, e);
+    bool silent = drawing->args->no_metadata;
+    char *text = silent ? NULL : parameters_text(drawing->args, &drawing->request, image);
+    if (!text && !silent) return fail(e, SLUICE_MEMORY, "no memory for the picture's text");
+    int quality = drawing->args->quality ? drawing->args->quality : PICTURE_QUALITY;
+    status = picture_write(name, &(struct picture_content){image, text, quality}, e);
     free(text);
     if (status) return status;
     drawing->n_written++;
@@ -80,12 +82,17 @@ int drawing_open(struct drawing *drawing, struct sluice_error *e) {
                                              .plans_only = args->command->bit == PLAN};
     struct sluice_model_options from = args->model;
     from.decodes_only = drawing->latent != NULL;
+    from.max_ram_bytes = args->max_ram_bytes;
     int status = request_read_files(args, &drawing->files, e);
     if (!status) status = sluice_model_open(&from, &drawing->model, e);
     if (!status) status = sluice_session_open(drawing->model, &options, &drawing->session, e);
     if (status) return status;
     drawing->request.struct_size = sizeof drawing->request;
     request_fill(&drawing->request, drawing->model, args, drawing->seed, &drawing->files);
+    if (!args->no_decode)
+        drawing->request.image_bytes_a_pixel = picture_write_bytes_a_pixel(output_pattern(args));
+    if (output_check_side(args, &drawing->request, e)) return e->code;
+    request_warn(&drawing->request, args);
     outfile_of_library(args->save_latent);
     interrupt_watch(drawing->session);
     return SLUICE_OK;
@@ -106,8 +113,8 @@ static int look_at_plan(struct drawing *drawing, struct sluice_error *e) {
     if (!drawing->latent && !drawing->args->verbose) return SLUICE_OK;
     int status = sluice_plan_query(drawing->session, &drawing->request, drawing->latent, &json, &fits, e);
     if (status) return status;
-    if (drawing->latent) drawing->n_images = plan_table_batch(json);
-    if (drawing->args->verbose) status = plan_table_print(stderr, json, e);
+    if (drawing->latent) drawing->n_images = drawing->progress.n_pictures = plan_table_batch(json);
+    if (drawing->args->verbose) status = plan_table_print(stderr, json, true, e);
     sluice_free(json);
     return status;
 }
@@ -127,17 +134,22 @@ static void summarise(const struct drawing *drawing) {
     struct summary summary = {.session = drawing->session,
                               .n_pictures = drawing->n_written,
                               .seconds = progress_clock() - drawing->started,
-                              .last = &drawing->last,
                               .verbose = drawing->args->verbose};
     if (!drawing->args->quiet) summary_say(&summary);
+}
+
+static struct output_of all_of(const struct drawing *drawing) {
+    return (struct output_of){1, drawing->n_images, drawing->seed};
 }
 
 static int drawing_prepare(struct drawing *drawing, struct sluice_error *e) {
     const struct args *args = drawing->args;
     int status = request_check(args, e);
-    if (!status) status = output_check(args, drawing->n_images, e);
     if (!status) status = request_seed(args, &drawing->seed, e);
+    if (!status) status = output_check(args, all_of(drawing), e);
     if (status) return status;
+    if (args->quality && !args->no_decode && !picture_takes_quality(output_pattern(args)))
+        say_note("warning: --quality is not used: PNG loses nothing");
     if (args->seed.random || !(args->quiet || drawing->latent))
         say_note("seed %llu", (unsigned long long)drawing->seed);
     if (args->no_decode && args->output && !args->quiet) say_note("no picture is written: --no-decode");
@@ -149,13 +161,14 @@ static int drawing_run(const struct args *args, const char *latent, struct sluic
     struct drawing drawing = {.args = args, .latent = latent, .started = progress_clock()};
     drawing.n_images = args->batch ? args->batch : 1;
     /* Before everything that could end in a report. */
-    if (output_check_report(args, drawing.n_images, e)) return e->code;
+    drawing.seed = args->seed.value;
+    if (output_check_report(args, all_of(&drawing), e)) return e->code;
     interrupt_gracefully();
-    progress_start(&drawing.progress, args->quiet || args->no_progress);
+    progress_start(&drawing.progress, args->quiet || args->no_progress, drawing.n_images);
     int status = drawing_prepare(&drawing, e);
     if (!status) status = drawing_open(&drawing, e);
     if (!status) status = look_at_plan(&drawing, e);
-    if (!status && latent) status = output_check(args, drawing.n_images, e);
+    if (!status && latent) status = output_check(args, all_of(&drawing), e);
     if (!status) status = cli_drawing_run(&drawing, e);
     if (!status) summarise(&drawing);
     struct report report = {

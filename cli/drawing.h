@@ -21,7 +21,6 @@ struct drawing {
     bool ran; /* the session has a report of its own */
     double started;
     struct progress progress;
-    struct sluice_progress last; /* numbers of the latest progress call, for the summary */
     struct sluice_error failure; /* the first of ours in a callback; code 0: none */
 };
 

@@ -3,6 +3,7 @@
 #include "cli/flags.h"
 
 #include "cli/args.h"
+#include "cli/names.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -28,24 +29,25 @@ static const struct flag own[] = {
      "no model of this build has a second CLIP text encoder"},
 
     {"Picture", RUNS | TOKENIZE, "-p", "--prompt", "TEXT", FLAG_PROMPT, AT(prompt), 0, 0, NULL,
-     "what to draw; @FILE reads a file", NULL},
+     "what to draw; @FILE reads a file, @- stdin, @@ begins a text with an @", NULL},
     {NULL, RUNS, "-n", "--negative-prompt", "TEXT", FLAG_PROMPT, AT(negative_prompt), 0, 0, NULL,
-     "what to keep away from, where --cfg-scale is not 1; @FILE too; default empty", NULL},
+     "what to keep away from, where --cfg-scale is not 1; @ as with -p; default empty", NULL},
     {NULL, RUNS, "-W", "--width", "N", FLAG_WHOLE, AT(width), 1, 65536, NULL,
-     "pixels; default those of -i, else the model's", NULL},
+     "pixels, default those of -i, else the model's", NULL},
     {NULL, RUNS, "-H", "--height", "N", FLAG_WHOLE, AT(height), 1, 65536, NULL,
-     "pixels; default those of -i, else the model's", NULL},
+     "pixels, default those of -i, else the model's", NULL},
     {NULL, RUNS, NULL, "--steps", "N", FLAG_WHOLE, AT(steps), 1, 10000, NULL,
-     "denoising steps; default the model's", NULL},
+     "denoising steps, default the model's", NULL},
     {NULL, RUNS, NULL, "--cfg-scale", "S", FLAG_REAL, AT(cfg_scale), 0, 1000, NULL,
      "uncond + S*(cond - uncond); 1 halves the work; default the model's", NULL},
     {NULL, RUNS, NULL, "--guidance", "S", FLAG_REAL, AT(guidance), 0, 1000, NULL,
      "distilled guidance, for models that take it; default the model's", NULL},
-    {NULL, RUNS | BENCH, NULL, "--seed", "N", FLAG_SEED, AT(seed), 0, 0, NULL,
-     "-1 draws one and prints it; default 0", NULL},
+    {NULL, RUNS | BENCH, "-s", "--seed", "N", FLAG_SEED, AT(seed), 0, 0, NULL,
+     "of the noise, default 0; -1 draws one and prints it", NULL},
     {NULL, RUNS, "-b", "--batch", "N", FLAG_WHOLE, AT(batch), 1, 64, NULL,
-     "pictures, with seeds N, N+1, ...; default 1", NULL},
-    {NULL, RUNS, NULL, "--sampler", "NAME", FLAG_CHOICE, AT(sampler), 0, 0, "euler", "default euler", NULL},
+     "how many pictures, of seeds S, S+1, ...; default 1", NULL},
+    {NULL, RUNS, NULL, "--sampler", "NAME", FLAG_CHOICE, AT(sampler), 0, 0, "euler",
+     "how a step is taken, default euler", NULL},
     {NULL, RUNS, NULL, "--scheduler", "NAME", FLAG_CHOICE, AT(scheduler), 0, 0, "discrete|simple",
      "both names mean the model's own schedule, the default", NULL},
     {NULL, RUNS, NULL, "--flow-shift", "S", FLAG_REAL, AT(flow_shift), 1e-6, 1e6, NULL,
@@ -53,23 +55,32 @@ static const struct flag own[] = {
     {NULL, RUNS, NULL, "--init-latent", "FILE", FLAG_STRING, AT(init_latent), 0, 0, NULL,
      "initial noise instead of the seed's: safetensors, tensor latent", NULL},
     {NULL, RUNS, "-i", "--init-img", "FILE", FLAG_STRING, AT(init_image), 0, 0, NULL,
-     "PNG to start from, of the size that is drawn: --width and --height default to its own", NULL},
+     "picture to start from (PNG, JPEG, WebP); --width and --height default to its own", NULL},
+    {NULL, RUNS, NULL, "--fit", "HOW", FLAG_CHOICE, AT(fit), 0, 0, "crop|pad|stretch",
+     "-i and --mask of another size than is drawn: cover it and lose what is beyond, lie within it and go on "
+     "as "
+     "their edges, or lose their aspect; default crop",
+     NULL},
     {NULL, RUNS, NULL, "--strength", "S", FLAG_REAL, AT(strength), 0, 1, NULL,
      "how far to leave it: the last steps*S steps are run; 1 keeps nothing; default the model's", NULL},
     {NULL, RUNS, "-r", "--ref-image", "FILE", FLAG_STRINGS, AT(references), 0, 0, NULL,
-     "PNG to refer to, of any size, for models that take them; up to three times", NULL},
+     "picture to refer to, of any size, for models that take them; up to three times", NULL},
     {NULL, RUNS, NULL, "--mask", "FILE", FLAG_STRING, AT(mask), 0, 0, NULL,
-     "PNG that is white where a model that fills is to draw, of the size of -i", NULL},
+     "picture that is white where a model that fills is to draw", NULL},
     {NULL, RUNS, NULL, "--frames", "N", FLAG_WHOLE, AT(frames), 1, 100000, NULL,
      "length of a video (not in this build)", "no model of this build makes videos"},
     {NULL, RUNS, NULL, "--fps", "N", FLAG_WHOLE, AT(fps), 1, 1000, NULL,
      "frames a second (not in this build)", "no model of this build makes videos"},
 
     {"Output", RUNS | DECODE | CONVERT, "-o", "--output", "PATH", FLAG_STRING, AT(output), 0, 0, NULL,
-     "convert: a .gguf or .safetensors. Else PNG; %d is the picture's number from 1; several without it: "
-     "name-1.png ...; - is stdout; default "
-     "output.png",
+     "where to write, default output.png; .png, .jpg or .webp, of convert .gguf or .safetensors; %d is the "
+     "picture's number from 1, %03d of three digits, %s its seed; several without: name-1.png ...; - is "
+     "stdout",
      NULL},
+    {NULL, RUNS | DECODE, NULL, "--quality", "N", FLAG_WHOLE, AT(quality), 1, 100, NULL,
+     "of JPEG and WebP; default 90", NULL},
+    {NULL, RUNS | DECODE, NULL, "--no-metadata", NULL, FLAG_SWITCH, AT(no_metadata), 0, 0, NULL,
+     "no prompt, seed and settings in the picture", NULL},
     {NULL, RUNS, NULL, "--save-latent", "FILE", FLAG_STRING, AT(save_latent), 0, 0, NULL,
      "the final latents: safetensors, tensor latent", NULL},
     {NULL, RUNS, NULL, "--no-decode", NULL, FLAG_SWITCH, AT(no_decode), 0, 0, NULL,
@@ -82,6 +93,10 @@ static const struct flag own[] = {
      0, 0, NULL, "JSON instead of text", NULL},
     {NULL, INSPECT, NULL, "--tensors", NULL, FLAG_SWITCH, AT(tensors), 0, 0, NULL,
      "every tensor's name, type and shape", NULL},
+    {NULL, PLAN, NULL, "--types", NULL, FLAG_SWITCH, AT(types), 0, 0, NULL,
+     "also what smaller types of weights would bring, converted as they are read and by `sluice convert` "
+     "beforehand",
+     NULL},
 
     {"Memory and device", RUNS | DECODE, NULL, "--max-ram", "SIZE", FLAG_SIZE, AT(max_ram_bytes), 0, 0, NULL,
      "the most the whole process takes: 3G, 2.5G, 512M, 123456B, 80%, a bare number is GiB; default what is "
@@ -115,10 +130,11 @@ static const struct flag own[] = {
     {NULL, RUNS | DECODE, NULL, "--precision", "TYPE", FLAG_CHOICE, AT(precision), 0, 0, "f32|bf16|f16",
      "of text encoder and transformer; default f32 on the CPU, bf16 on a GPU", NULL},
     {NULL, RUNS | CONVERT | BENCH, NULL, "--type", "TYPE", FLAG_STRING, AT(type), 0, 0, NULL,
-     "keep the weights of transformer and text encoders as f8_e4m3, q8_0, q6_k, q5_k, q4_k ..., converted as "
-     "they are read: less memory and less to move, another picture; `plan` says what each would bring; "
-     "convert: "
-     "what is written; bench block: of its matrices, beside bf16",
+     "keep weights as f8_e4m3, q8_0, q6_k, q5_k, q4_k ...; of transformer and text encoders, converted as "
+     "they "
+     "are read: less memory and less to move, another picture, and `plan --types` says what each would "
+     "bring; "
+     "convert: what is written; bench block: of its matrices, beside bf16",
      NULL},
     {NULL, CONVERT, NULL, "--rule", "REGEX=TYPE", FLAG_STRINGS, AT(rules), 0, 0, NULL,
      "tensors in whose name the regex is found get that type; the first that fits wins, before --type; up to "
@@ -130,11 +146,11 @@ static const struct flag own[] = {
      "folder a folder in it (transformer)",
      NULL},
     {NULL, RUNS | DECODE | BENCH, "-t", "--threads", "N", FLAG_WHOLE, AT(threads), 1, 4096, NULL,
-     "default the physical cores", NULL},
+     "default the physical cores that it may use, or fewer where a control group's quota is less", NULL},
 
     {"Benchmark", BENCH, NULL, "--dims", "LIST", FLAG_STRING, AT(dimensions), 0, 0, NULL,
-     "checkpoint: name=value,... instead of the family's published sizes; `sluice bench checkpoint "
-     "help` lists the names",
+     "checkpoint: name=value,... of those that `sluice bench checkpoint help` lists; instead of the family's "
+     "published sizes",
      NULL},
     {NULL, BENCH, NULL, "--save", "FILE", FLAG_STRING, AT(save), 0, 0, NULL,
      "bus, ops: add what was measured to this rates file, for --rates", NULL},
@@ -157,23 +173,26 @@ static const struct flag own[] = {
 
 const struct command commands[N_COMMANDS] = {
     {"generate", GENERATE, NULL, 0, 0, "draw pictures from a prompt",
-     "sluice generate -m DIR -p \"a red fox in the snow\" -W 512 -H 384 --max-ram 3G -o fox.png"},
+     "sluice generate -m DIR -p \"a red fox in the snow\" --max-ram 3G -o fox.png", NULL},
     {"decode", DECODE, "LATENT.safetensors", 1, 1, "turn a saved latent into a picture",
-     "sluice decode fox.safetensors -m DIR -o fox.png"},
+     "sluice decode fox.safetensors -m DIR -o fox.png", NULL},
     {"plan", PLAN, "[LATENT.safetensors]", 0, 1, "say what a run would need and take, without running it",
-     "sluice plan -m DIR -W 512 -H 384 --max-ram 3G"},
-    {"inspect", INSPECT, "[PATH]", 0, 1, "say what is in a model's files", "sluice inspect PATH --tensors"},
+     "sluice plan -m DIR -W 512 -H 384 --max-ram 3G", NULL},
+    {"inspect", INSPECT, "[PATH]", 0, 1, "say what is in a model's files", "sluice inspect PATH --tensors",
+     NULL},
     {"tokenize", TOKENIZE, NULL, 0, 0, "print a prompt's token ids as the model sees them",
-     "sluice tokenize -m DIR -p \"a red fox\""},
-    {"convert", CONVERT, "IN...", 1, OPERANDS_MAX,
-     "rewrite one part's weights in other types, as .gguf or .safetensors",
-     "sluice convert DIR/transformer -o transformer.gguf --type q8_0"},
+     "sluice tokenize -m DIR -p \"a red fox\"", NULL},
+    {"convert", CONVERT, "IN...", 1, OPERANDS_MAX, "rewrite one part's weights in other types",
+     "sluice convert DIR/transformer -o transformer.gguf --type q8_0", NULL},
     {"bench", BENCH, "bus|ops|load|stream|block|checkpoint [FAMILY DIR|help]", 1, 3,
-     "measure disk and memory (bus), arithmetic (ops), how fast a model comes to memory (load), how near to "
-     "its floor a streamed step comes (stream) or to its products a block and a decoder (block); "
-     "write a model of random weights (checkpoint)",
-     "sluice bench bus --save rates.json"},
-    {"devices", DEVICES, NULL, 0, 0, "list what a run can use", "sluice devices"},
+     "measure this machine; write models of random weights", "sluice bench bus --save rates.json",
+     "bus: disk and memory; ops: arithmetic; load: how fast a model comes to memory; stream: how near to its "
+     "floor a streamed step comes; block: how near to its products a block and a decoder come; checkpoint: "
+     "writes a model of random weights."},
+    {"devices", DEVICES, NULL, 0, 0, "list what a run can use", "sluice devices", NULL},
+    {"completion", COMPLETION, "bash|zsh|fish", 1, 1, "print what a shell needs to complete flags",
+     "sluice completion bash >/etc/bash_completion.d/sluice", NULL},
+    {"manual", MANUAL, NULL, 0, 0, "print the man page", "sluice manual | man -l -", NULL},
 };
 
 /* A row for each flag that the library has for a part. */
@@ -198,7 +217,8 @@ const struct flag *flag_find(const char *typed) {
         bool letter = flags[i].letter && strcmp(flags[i].letter, typed) == 0;
         if (letter || strcmp(flags[i].name, typed) == 0) return &flags[i];
     }
-    return NULL;
+    const char *ours = name_ours(typed);
+    return ours ? flag_find(ours) : NULL;
 }
 
 const struct command *command_find(const char *name) {
@@ -232,9 +252,15 @@ static int distance(const char *a, const char *b) {
     return row[n_b];
 }
 
-/* A third of the letters may differ: "--step" is --steps, "--foo" is nothing. */
+/* A third of the letters may differ: "--step" is --steps, "--foo" is nothing. So is a name's beginning, or
+ * more than the whole of it. */
 static bool nearer(const char *typed, const char *name, int *best) {
-    int away = distance(typed, name), allowed = (int)strlen(name) / 3;
+    enum { BEGINNING = 3 };
+    int allowed = (int)strlen(name) / 3;
+    typed += strspn(typed, "-"), name += strspn(name, "-"); /* "-steps" is near --steps */
+    size_t shorter = strlen(typed) < strlen(name) ? strlen(typed) : strlen(name);
+    bool begins = shorter >= BEGINNING && strncmp(typed, name, shorter) == 0;
+    int away = begins ? allowed : distance(typed, name);
     if (away > allowed || away >= *best) return false;
     *best = away;
     return true;
@@ -244,7 +270,10 @@ const char *flag_nearest(unsigned command, const char *typed) {
     const char *name = NULL;
     int best = 100;
     for (int i = 0; i < n_flags; i++) {
-        if (flags[i].commands & command && nearer(typed, flags[i].name, &best)) name = flags[i].name;
+        if (!(flags[i].commands & command)) continue;
+        const char *other = flags[i].name;
+        for (int k = 0; other; other = name_other(flags[i].name, k++))
+            if (nearer(typed, other, &best)) name = flags[i].name;
     }
     return name;
 }

@@ -2,6 +2,7 @@
 #ifndef SLUICE_CLI_FLAGS_H
 #define SLUICE_CLI_FLAGS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum command_bit {
@@ -13,6 +14,8 @@ enum command_bit {
     BENCH = 32,
     DEVICES = 64,
     CONVERT = 128,
+    COMPLETION = 256,
+    MANUAL = 512,
 };
 
 enum { OPERANDS_MAX = 64 };
@@ -52,6 +55,7 @@ struct command {
     int n_operands_least, n_operands;
     const char *summary;
     const char *example;
+    const char *details; /* of its help, or NULL */
 };
 
 /* All flags, in the order of --help; those of parts are the library's. Filled by flags_init, which comes
@@ -61,10 +65,10 @@ extern struct flag flags[FLAGS_MAX];
 extern int n_flags;
 void flags_init(void);
 
-#define N_COMMANDS 8
+#define N_COMMANDS 10
 extern const struct command commands[N_COMMANDS];
 
-/* By its letter or name as typed; NULL if there is none. */
+/* By its letter or name as typed, also another program's; NULL if there is none. */
 const struct flag *flag_find(const char *typed);
 const struct command *command_find(const char *name);
 /* The flag of that command, or the command, nearest to what was typed, or NULL when nothing is near. */

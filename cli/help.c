@@ -3,56 +3,114 @@
 
 #include "engine/sluice.h"
 
-#include <stdio.h>
 #include <string.h>
 
-/* Prints text from the given column, broken at spaces before column 100. */
+enum { WIDTH = 80, FLAG_COLUMN = 26 };
+
+/* The ten that matter most, of commands that have more; each between spaces. */
+static const struct {
+    enum command_bit command;
+    const char *flags;
+} first[] = {
+    {GENERATE, " --model --prompt --width --height --steps --seed --batch --init-img --output --max-ram "},
+    {DECODE,
+     " --model --vae --output --max-ram --max-vram --device --vae-tiling --report --threads --verbose "},
+    {PLAN, " --model --prompt --width --height --batch --max-ram --max-vram --type --rates --json "},
+    {INSPECT, " --model --diffusion-model --llm --clip_l --t5xxl --vae --tokenizer --json --tensors "},
+    {TOKENIZE, " --model --llm --clip_l --t5xxl --tokenizer --prompt --json "},
+    {BENCH, " --model --seed --json --type --threads --dims --save --clock --dir "},
+};
+
+static bool is_first(const struct flag *flag, enum command_bit command) {
+    char word[64];
+    snprintf(word, sizeof word, " %s ", flag->name);
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        if (first[i].command == command) return strstr(first[i].flags, word) != NULL;
+    return true;
+}
+
+/* Prints text from the given column on, broken at spaces; the cursor stands there. */
 static void print_wrapped(const char *text, int column) {
     int at = column;
     while (*text) {
         int word = (int)strcspn(text, " ");
-        if (at > column && at + 1 + word > 100) at = printf("\n%*s", column, "") - 1;
+        if (at > column && at + 1 + word > WIDTH) at = printf("\n%*s", column, "") - 1;
         at += printf("%s%.*s", at > column ? " " : "", word, text);
         text += word + (text[word] == ' ');
     }
     putchar('\n');
 }
 
-static void print_flag(const struct flag *flag) {
-    char left[80];
-    const char *choices = flag->choices && strcmp(flag->name, "--sampler") ? flag->choices : flag->value;
-    snprintf(left, sizeof left, "  %s%s%s%s%s", flag->letter ? flag->letter : "  ",
-             flag->letter ? ", " : "  ", flag->name, flag->value ? " " : "", flag->value ? choices : "");
-    printf("%-34s", left);
-    if (strlen(left) > 33) printf("\n%34s", "");
-    print_wrapped(flag->help, 34);
+const char *help_value(const struct flag *flag) {
+    bool several = flag->choices && strchr(flag->choices, '|');
+    return several ? flag->choices : flag->value;
 }
 
-void help_command(const struct command *command) {
+/* A colon ends a clause too, unless it stands behind the name of what the clause is about. */
+char *help_clause(const struct flag *flag, char *out, size_t out_bytes) {
+    enum { LONG = WIDTH - FLAG_COLUMN, NAME = 16 };
+    size_t length = strcspn(flag->help, ";");
+    const char *colon = length > NAME ? strstr(flag->help + NAME, ": ") : NULL;
+    if (length > LONG && colon && colon < flag->help + length) length = (size_t)(colon - flag->help);
+    snprintf(out, out_bytes, "%.*s", (int)length, flag->help);
+    return out;
+}
+
+static void print_flag(const struct flag *flag, bool all) {
+    char left[96], clause[256];
+    const char *value = help_value(flag);
+    int bytes = snprintf(left, sizeof left, "  %s%s%s%s%s", flag->letter ? flag->letter : "  ",
+                         flag->letter ? ", " : "  ", flag->name, value ? " " : "", value ? value : "");
+    printf("%-*s", FLAG_COLUMN, left);
+    if (bytes >= FLAG_COLUMN) printf("\n%*s", FLAG_COLUMN, "");
+    print_wrapped(all ? flag->help : help_clause(flag, clause, sizeof clause), FLAG_COLUMN);
+}
+
+static void print_usage(const struct command *command) {
+    const char *name = command->name, *operands = command->operands;
+    int column = printf("usage: ");
+    char line[160];
+    snprintf(line, sizeof line, "sluice %s %s%s[flags]", name, operands ? operands : "", operands ? " " : "");
+    print_wrapped(line, column);
+    printf("%*s%s\n\n", column, "", command->example);
+}
+
+void help_command(const struct command *command, bool all) {
     const char *group = "", *printed = "";
-    printf("sluice %s: %s\n\nusage: sluice %s %s%s[flags]\n       %s\n", command->name, command->summary,
-           command->name, command->operands ? command->operands : "", command->operands ? " " : "",
-           command->example);
+    bool left_out = false;
+    int column = printf("sluice %s: ", command->name);
+    print_wrapped(command->summary, column);
+    putchar('\n');
+    print_usage(command);
+    if (command->details && all) print_wrapped(command->details, 0);
     for (int i = 0; i < n_flags; i++) {
         if (flags[i].group) group = flags[i].group;
         if (!(flags[i].commands & command->bit)) continue;
-        if (group != printed) printf("\n%s\n", group);
-        printed = group;
-        print_flag(&flags[i]);
+        bool shown = all || is_first(&flags[i], command->bit);
+        if (!shown) left_out = true;
+        if (shown && all && group != printed) printf("\n%s\n", group);
+        if (shown && all) printed = group;
+        if (shown) print_flag(&flags[i], all);
     }
-    printf("\n      --help                      this text\n");
+    if (left_out) printf("\nsluice %s --help-all lists all flags.\n", command->name);
+}
+
+void help_everything(void) {
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (i) printf("\n\n");
+        help_command(&commands[i], true);
+    }
 }
 
 void help_program(void) {
     printf("sluice %s: diffusion models that are bigger than the memory they run in\n\n"
            "usage: sluice COMMAND [flags]\n\n",
            sluice_version());
-    for (int i = 0; i < N_COMMANDS; i++) printf("  %-10s %s\n", commands[i].name, commands[i].summary);
-    printf("\nsluice COMMAND --help lists a command's flags; sluice --version prints the version.\n\n"
-           "To start:\n  %s\n  %s\n\n",
+    for (int i = 0; i < N_COMMANDS; i++) printf("  %-10s  %s\n", commands[i].name, commands[i].summary);
+    printf("\nCOMMAND --help shows its most used flags, --help-all every one.\n\n  %s\n  %s\n\n",
            commands[0].example, commands[2].example);
-    printf("Exit codes: 0 done, 1 our mistake, 2 wrong usage, 3 a file is missing, damaged or in the wrong "
-           "place,\n"
-           "4 does not fit the budget, 5 device or memory failure, 6 output not written, 7 not a number, 130 "
-           "cancelled.\n");
+    print_wrapped("Exit codes: 0 done, 1 our mistake, 2 wrong usage, 3 a file is missing, damaged or in the "
+                  "wrong place, 4 does not fit the budget, 5 device or memory failure, 6 output not written, "
+                  "7 not a number, 130 cancelled.",
+                  0);
 }

@@ -2,6 +2,8 @@
 #include "cli/inputs.h"
 
 #include "cli/fail.h"
+#include "cli/picture_write.h"
+#include "cli/prompt.h"
 
 #include <fnmatch.h>
 #include <limits.h>
@@ -60,7 +62,7 @@ static bool is_within(const char *path, const char *folder) {
 /* As it is named, and where its links lead. No model reads pictures: who draws in its folder draws again. */
 static bool lies_in(const char *output, const char *folder) {
     char root[PATH_MAX], path[PATH_MAX];
-    if (fnmatch("*.[pP][nN][gG]", output, 0) == 0 || !realpath(folder, root)) return false;
+    if (picture_has_extension(output) || !realpath(folder, root)) return false;
     if (inputs_folder_of(output, path) && is_within(path, root)) return true;
     return realpath(output, path) && is_within(path, root);
 }
@@ -74,11 +76,32 @@ static bool is_companion(const char *output, const char *file) {
     return false;
 }
 
+/* Cuts the last name off; false if there is none. */
+static bool go_up(char *path) {
+    char *slash = strrchr(path, '/');
+    if (!slash) return false;
+    *slash = 0;
+    return true;
+}
+
+/* A text encoder's tokenizer is found in a folder of that name beside the encoder's. */
+static bool is_tokenizer_beside(const char *output, const char *folder) {
+    char root[PATH_MAX], real[PATH_MAX];
+    if (!realpath(folder, root) || !realpath(output, real)) return false;
+    if (!go_up(root) || !go_up(real)) return false;
+    const char *name = strrchr(real, '/');
+    return name && !fnmatch("/tokenizer*", name, 0) && go_up(real) && !strcmp(real, root);
+}
+
 static int inputs_check_part(const char *flag, const char *name, const char *reader, const char *path,
                              struct sluice_error *e) {
     struct stat info;
+    char folder[PATH_MAX];
     if (stat(path, &info)) return SLUICE_OK;
-    if (S_ISDIR(info.st_mode))
+    bool is_folder = S_ISDIR(info.st_mode);
+    if ((is_folder || inputs_folder_of(path, folder)) && is_tokenizer_beside(name, is_folder ? path : folder))
+        return inputs_refuse(e, flag, name, "what is read with", reader);
+    if (is_folder)
         return lies_in(name, path) ? inputs_refuse(e, flag, name, "a file in the folder of", reader)
                                    : SLUICE_OK;
     return is_companion(name, path) ? inputs_refuse(e, flag, name, "what is read with the file of", reader)
@@ -88,9 +111,9 @@ static int inputs_check_part(const char *flag, const char *name, const char *rea
 /* name, whose file is output, against one value of a flag that reads. */
 static int check_value(const struct flag *reader, const char *path, const char *flag, const char *name,
                        const struct stat *output, struct sluice_error *e) {
-    bool prompt = reader->kind == FLAG_PROMPT;
-    if (prompt && *path != '@') return SLUICE_OK;
-    if (same_file(output, path + prompt)) return inputs_refuse(e, flag, name, "the file of", reader->name);
+    if (reader->kind == FLAG_PROMPT) path = prompt_file(path);
+    if (!path) return SLUICE_OK;
+    if (same_file(output, path)) return inputs_refuse(e, flag, name, "the file of", reader->name);
     return is_part(reader) ? inputs_check_part(flag, name, reader->name, path, e) : SLUICE_OK;
 }
 

@@ -2,6 +2,7 @@
 #include "cli/commands.h"
 #include "cli/fail.h"
 #include "cli/fields.h"
+#include "cli/plain.h"
 #include "cli/progress.h"
 
 #include <stdio.h>
@@ -31,30 +32,9 @@ static void cli_inspect_print_groups(const json_t *component) {
     }
 }
 
-/* Names come out of files: what would move a terminal's cursor is shown as '?'. */
-static void make_plain(char *text) {
-    for (; *text; text++)
-        if ((unsigned char)*text < 32 || *text == 127) *text = '?';
-}
-
-static void make_plain_json(json_t *value) {
-    size_t i;
-    const char *key;
-    json_t *inner;
-    if (json_is_string(value)) {
-        char *text = strdup(json_string_value(value));
-        if (text) make_plain(text);
-        json_string_set_nocheck(value, text ? text : "?");
-        free(text);
-    }
-    json_array_foreach(value, i, inner) make_plain_json(inner);
-    json_object_foreach(value, key, inner) make_plain_json(inner);
-}
-
 static void print_key(const char *key) {
     char *text = strdup(key);
-    if (text) make_plain(text);
-    printf("    %s", text ? text : "?");
+    printf("    %s", text ? plain_make(text) : "?");
     free(text);
 }
 
@@ -122,7 +102,7 @@ static int print_inspection(const char *json, struct sluice_error *e) {
     size_t i;
     json_t *component, *root = json_loads(json, 0, NULL);
     if (!root) return fail(e, SLUICE_INTERNAL, "the library's description is no JSON");
-    make_plain_json(root);
+    plain_make_json(root);
     const char *pipeline = json_string_value(json_object_get(root, "pipeline"));
     if (pipeline) printf("pipeline: %s\n", pipeline);
     const char *recipe = json_string_value(json_object_get(root, "recipe"));
@@ -155,7 +135,7 @@ int inspect_command(const struct args *args, struct sluice_error *e) {
     if (args->n_operands) options.model = args->operands[0];
     if (!status) status = sluice_inspect(&options, args->tensors, &json, e);
     if (!status && args->json) {
-        puts(json);
+        plain_put_json(stdout, json);
     } else if (!status) {
         status = print_inspection(json, e);
     }

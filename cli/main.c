@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 static int (*const work[])(const struct args *, struct sluice_error *) = {
-    generate_command, decode_command,  plan_command,  inspect_command,
-    tokenize_command, convert_command, bench_command, devices_command,
+    generate_command, decode_command, plan_command,    inspect_command,    tokenize_command,
+    convert_command,  bench_command,  devices_command, completion_command, manual_command,
 };
 
 /* With 0, 1 or 2 closed the next file opened would get that number, and messages would go into the picture.
@@ -33,9 +33,10 @@ static int unknown_command(const char *typed, struct sluice_error *e) {
     if (nearest) {
         fail(e, SLUICE_USAGE, "unknown command, did you mean %s?", nearest);
     } else {
-        fail(e, SLUICE_USAGE, *typed ? "unknown command" : "which command?");
+        fail(e, SLUICE_USAGE, *typed && *typed != '-' ? "unknown command" : "which command?");
     }
     if (*typed) fail_found(e, "%s", typed);
+    if (*typed == '-') return fail_expected(e, "sluice generate %s ..., or another command before it", typed);
     return fail_expected(e, "a command that sluice --help lists");
 }
 
@@ -43,7 +44,8 @@ static int unknown_command(const char *typed, struct sluice_error *e) {
 static void report_refusal(const struct args *args, struct sluice_error *e) {
     struct sluice_error shared;
     struct report report = {.name = args->report, .seed = args->seed.value};
-    if (output_check_report(args, args->batch ? args->batch : 1, &shared) == SLUICE_OK)
+    if (output_check_report(args, (struct output_of){1, args->batch ? args->batch : 1, args->seed.value},
+                            &shared) == SLUICE_OK)
         report_write(&report, e);
 }
 
@@ -51,7 +53,7 @@ static int run_command(const struct command *command, int argc, char **argv, str
     struct args args;
     int status = args_parse(&args, command, argc, argv, e);
     if (args.help) {
-        help_command(command);
+        help_command(command, args.help_all);
     } else if (status) {
         report_refusal(&args, e);
     } else {
@@ -69,6 +71,8 @@ static int main_dispatch(int argc, char **argv, struct sluice_error *e) {
         printf("sluice %s\n", sluice_version());
     } else if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0 || strcmp(first, "help") == 0) {
         help_program();
+    } else if (strcmp(first, "--help-all") == 0) {
+        help_everything();
     } else {
         return unknown_command(first, e);
     }
@@ -82,7 +86,7 @@ int main(int argc, char **argv) {
     interrupt_install();
     int status = main_dispatch(argc, argv, &error);
     struct sluice_error unwritten;
-    if (outfile_flush_stdout(&unwritten) && !status) {
+    if (outfile_flush_text(&unwritten) && !status) {
         error = unwritten;
         status = error.code;
     }

@@ -2,12 +2,18 @@
 #include "cli/outfile.h"
 
 #include "cli/fail.h"
+#include "cli/interrupt.h"
+#include "cli/plain.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The handler's copies of the paths: filled before the flags go up, so that the handler never sees half of
@@ -25,8 +31,41 @@ static bool name_temporary(char temporary[PATH_MAX], const char *name) {
     return bytes >= 0 && bytes < PATH_MAX;
 }
 
+/* The folder of name, with its last slash, in out; the rest is returned. False, NULL: too long. */
+static const char *split_name(const char *name, char out[PATH_MAX]) {
+    const char *slash = strrchr(name, '/');
+    int bytes = snprintf(out, PATH_MAX, "%.*s", slash ? (int)(slash - name + 1) : 2, slash ? name : "./");
+    return bytes >= PATH_MAX ? NULL : slash ? slash + 1 : name;
+}
+
+static bool is_leftover(const char *entry, const char *base) {
+    size_t n = strlen(base);
+    if (strncmp(entry, base, n) != 0 || strncmp(entry + n, ".tmp.", 5) != 0) return false;
+    return entry[n + 5] && !entry[n + 5 + strspn(entry + n + 5, "0123456789")];
+}
+
+/* Whoever still writes it has it locked, on whatever machine. */
+static void clear_one(int folder, const char *entry) {
+    struct stat info;
+    int file = openat(folder, entry, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (file < 0) return;
+    bool ours = fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid();
+    if (ours && flock(file, LOCK_EX | LOCK_NB) == 0) unlinkat(folder, entry, 0);
+    close(file);
+}
+
+static void clear_leftovers(const char *name) {
+    char folder[PATH_MAX];
+    const char *base = split_name(name, folder);
+    DIR *entries = base && *base ? opendir(folder) : NULL;
+    for (struct dirent *entry; entries && (entry = readdir(entries));)
+        if (is_leftover(entry->d_name, base)) clear_one(dirfd(entries), entry->d_name);
+    if (entries) closedir(entries);
+}
+
 void outfile_of_library(const char *name) {
     atomic_store(&library_pending, false);
+    if (name) clear_leftovers(name);
     if (name && name_temporary(library_path, name)) atomic_store(&library_pending, true);
 }
 
@@ -35,6 +74,7 @@ static int set_names(struct outfile *out, const char *name) {
     if (!name_temporary(out->temporary, name)) return ENAMETOOLONG;
     strcpy(out->name, name);
     out->renames = true;
+    out->unnamed = false;
     if (stat(name, &info) == 0) {
         if (S_ISDIR(info.st_mode)) return EISDIR;
         out->renames = S_ISREG(info.st_mode);
@@ -42,12 +82,49 @@ static int set_names(struct outfile *out, const char *name) {
     return 0;
 }
 
-/* A leftover of a killed process with our number (containers count from 1) is removed; only this process may
- * own it. */
-static int open_new(const char *path) {
-    int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
-    int file = open(path, flags, 0666);
-    if (file < 0 && errno == EEXIST && unlink(path) == 0) file = open(path, flags, 0666);
+/* Names are given through /proc: without it there is no way back to one. */
+static int open_unnamed(const char *name) {
+    char folder[PATH_MAX];
+    errno = EOPNOTSUPP;
+    if (!split_name(name, folder) || access("/proc/self/fd", X_OK)) return -1;
+    return open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+}
+
+/* Where it gets a name only when it is whole, a killed process leaves nothing. (EISDIR and EINVAL: what older
+ * kernels say who have no such files.) */
+static int open_new(struct outfile *out) {
+    clear_leftovers(out->name);
+    int file = open_unnamed(out->name);
+    out->unnamed = file >= 0;
+    if (file < 0 && errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) return -1;
+    strcpy(pending_path, out->temporary);
+    atomic_store(&pending, true);
+    if (file < 0) file = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file >= 0) flock(file, LOCK_EX | LOCK_NB); /* without locks more is left, and that is all */
+    return file;
+}
+
+/* rename(2) replaces what has the final name, linkat(2) does not: so it has the temporary one in between. */
+static int name_it(struct outfile *out) {
+    char unnamed[32];
+    snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", fileno(out->file));
+    if (linkat(AT_FDCWD, unnamed, AT_FDCWD, out->temporary, AT_SYMLINK_FOLLOW)) return errno;
+    out->unnamed = false;
+    return 0;
+}
+
+/* A pipe waits for its reader, until a signal comes: open(2) would go on waiting. */
+static int open_in_place(const char *name) {
+    struct stat info;
+    struct timespec while_waiting = {.tv_nsec = 20000000};
+    int file;
+    while ((file = open(name, O_WRONLY | O_CLOEXEC | O_NONBLOCK)) < 0) {
+        bool waits = errno == ENXIO && stat(name, &info) == 0 && S_ISFIFO(info.st_mode);
+        if (!waits) return -1;
+        if (interrupt_pending()) return errno = EINTR, -1;
+        nanosleep(&while_waiting, NULL);
+    }
+    fcntl(file, F_SETFL, fcntl(file, F_GETFL) & ~O_NONBLOCK);
     return file;
 }
 
@@ -55,14 +132,11 @@ int outfile_open(struct outfile *out, const char *name, struct sluice_error *e) 
     out->file = NULL;
     int problem = set_names(out, name);
     if (problem) return fail_output(e, name, problem);
-    if (out->renames) {
-        strcpy(pending_path, out->temporary);
-        atomic_store(&pending, true);
-    }
-    int file = out->renames ? open_new(out->temporary) : open(name, O_WRONLY | O_CLOEXEC);
+    int file = out->renames ? open_new(out) : open_in_place(name);
     out->file = file < 0 ? NULL : fdopen(file, "wb");
     if (out->file) return SLUICE_OK;
-    fail_output(e, name, errno);
+    int failed = errno;
+    failed == EINTR ? interrupt_error(e) : fail_output(e, name, failed);
     atomic_store(&pending, false);
     if (file >= 0) close(file);
     return e->code;
@@ -71,15 +145,14 @@ int outfile_open(struct outfile *out, const char *name, struct sluice_error *e) 
 void outfile_abandon(struct outfile *out) {
     if (out->file) fclose(out->file);
     out->file = NULL;
-    if (out->renames) unlink(out->temporary);
+    if (out->renames && !out->unnamed) unlink(out->temporary);
     atomic_store(&pending, false);
 }
 
 /* Where the name itself was made durable; file systems that cannot are no reason to fail. */
 static void sync_folder(const char *name) {
     char folder[PATH_MAX];
-    const char *slash = strrchr(name, '/');
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - name + 1) : 1, slash ? name : ".");
+    if (!split_name(name, folder)) return;
     int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (file < 0) return;
     fsync(file);
@@ -90,6 +163,7 @@ static int finish_writing(struct outfile *out) {
     int problem = fflush(out->file) ? errno : 0;
     if (!problem && ferror(out->file)) problem = EIO;
     if (!problem && out->renames && fsync(fileno(out->file)) && errno != EINVAL) problem = errno;
+    if (!problem && out->unnamed) problem = name_it(out);
     if (fclose(out->file) && !problem) problem = errno;
     out->file = NULL;
     if (!problem && out->renames && rename(out->temporary, out->name)) problem = errno;
@@ -123,11 +197,18 @@ int outfile_flush_stdout(struct sluice_error *e) {
     return fail_output(e, "stdout", errno ? errno : EIO);
 }
 
+int outfile_flush_text(struct sluice_error *e) {
+    struct pollfd reader = {.fd = STDOUT_FILENO};
+    bool failed = fflush(stdout) || ferror(stdout);
+    if (failed && poll(&reader, 1, 0) > 0 && reader.revents & POLLERR) return SLUICE_OK;
+    return outfile_flush_stdout(e);
+}
+
 int outfile_write_text(const char *name, const char *text, struct sluice_error *e) {
     struct outfile out;
     if (strcmp(name, "-") == 0) {
-        puts(text);
-        return outfile_flush_stdout(e);
+        plain_put_json(stdout, text);
+        return outfile_flush_text(e);
     }
     int status = outfile_open(&out, name, e);
     if (status) return status;

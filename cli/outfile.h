@@ -1,6 +1,8 @@
 /* A file that appears whole under its name, or not at all.
  *
- * Written as NAME.tmp.PID in the same folder, then fsync, close, rename, fsync of the folder. Something that
+ * Written without a name, or where the system has no such files as NAME.tmp.PID, which is locked, in the same
+ * folder; then fsync, rename, close, fsync of the folder. What killed processes left of NAME so goes with the
+ * next. Something that
  * is there and is no regular file (a device, a pipe) is written in place: renaming would replace it. One at a
  * time. */
 #ifndef SLUICE_CLI_OUTFILE_H
@@ -15,10 +17,12 @@
 struct outfile {
     FILE *file; /* write here; buffered */
     bool renames;
+    bool unnamed; /* temporary is not there yet */
     char name[PATH_MAX], temporary[PATH_MAX];
 };
 
-/* Opens it; exit 6 where it cannot be written. On failure there is nothing to close. */
+/* Opens it; exit 6 where it cannot be written, CANCELLED if a signal came while a pipe had no reader. On
+ * failure there is nothing to close. */
 int outfile_open(struct outfile *out, const char *name, struct sluice_error *e);
 /* Brings it under its name; on failure it is gone as after outfile_abandon. */
 int outfile_commit(struct outfile *out, struct sluice_error *e);
@@ -31,9 +35,12 @@ void outfile_of_library(const char *name);
 /* Removes the temporary files that are being written, if there are any. */
 void outfile_unlink_in_handler(void);
 
-/* text and a newline to a file or to stdout if name is "-". */
+/* JSON and a newline to a file, or to stdout if name is "-". */
 int outfile_write_text(const char *name, const char *text, struct sluice_error *e);
 /* fflush of stdout with its error: exit 6. */
 int outfile_flush_stdout(struct sluice_error *e);
+/* The same for text that people and scripts read: who closed the pipe has read enough, and that is no error.
+ */
+int outfile_flush_text(struct sluice_error *e);
 
 #endif

@@ -4,6 +4,7 @@
 #include "cli/fail.h"
 #include "cli/inputs.h"
 #include "cli/outfile.h"
+#include "cli/picture_write.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -23,17 +24,71 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-int output_name(const char *pattern, int number, int n, char out[PATH_MAX], struct sluice_error *e) {
-    const char *place = strstr(pattern, "%d"), *dot = strrchr(base_name(pattern), '.');
-    int bytes;
-    if (place) {
-        bytes = snprintf(out, PATH_MAX, "%.*s%d%s", (int)(place - pattern), pattern, number, place + 2);
-    } else if (n > 1 && dot) {
-        bytes = snprintf(out, PATH_MAX, "%.*s-%d%s", (int)(dot - pattern), pattern, number, dot);
-    } else {
-        bytes = snprintf(out, PATH_MAX, "%s", pattern);
+/* ---- names ---- */
+
+/* What stands behind a %: %, d, s, or zeros and a width before d. Returns behind it; NULL: nothing that is
+ * known. */
+static const char *read_place(const char *at, char *kind, int *digits) {
+    *digits = 0;
+    if (*at == '0' && at[1] >= '1' && at[1] <= '9') *digits = at[1] - '0', at += 2;
+    *kind = *at;
+    bool known = *at == 'd' || (!*digits && (*at == '%' || *at == 's'));
+    return known ? at + 1 : NULL;
+}
+
+/* How often such a place is in the pattern. */
+static int count_places(const char *pattern, char wanted) {
+    int n = 0, digits;
+    char kind;
+    for (const char *at = pattern; at && *at;) {
+        if (*at++ != '%') continue;
+        at = read_place(at, &kind, &digits);
+        n += at && kind == wanted;
     }
-    return bytes >= 0 && bytes < PATH_MAX ? SLUICE_OK : fail_output(e, pattern, ENAMETOOLONG);
+    return n;
+}
+
+static int check_places(const char *pattern, bool has_seed, struct sluice_error *e) {
+    char kind;
+    int digits;
+    for (const char *at = pattern; *at;)
+        if (*at++ == '%' && !(at = read_place(at, &kind, &digits)))
+            return fail_value(e, "--output", pattern, "no % but %d, %03d (1 to 9 digits), %s and %%");
+    if (count_places(pattern, 'd') > 1) return fail_value(e, "--output", pattern, "%d at most once");
+    if (count_places(pattern, 's') > 1) return fail_value(e, "--output", pattern, "%s at most once");
+    if (has_seed || !count_places(pattern, 's')) return SLUICE_OK;
+    return fail_value(e, "--output", pattern, "no %s: a latent has no seed that is known");
+}
+
+/* Appends to out what bytes of it are free for; *n is what there would be. */
+static void put_text(char out[PATH_MAX], size_t *n, const char *text, size_t bytes) {
+    if (*n + bytes < PATH_MAX) memcpy(out + *n, text, bytes);
+    *n += bytes;
+}
+
+static void put_number(char out[PATH_MAX], size_t *n, int digits, unsigned long long number) {
+    char text[32];
+    int bytes = snprintf(text, sizeof text, "%0*llu", digits, number);
+    put_text(out, n, text, (size_t)bytes);
+}
+
+int output_name(const char *pattern, const struct output_of *of, char out[PATH_MAX], struct sluice_error *e) {
+    const char *dot = strrchr(base_name(pattern), '.');
+    bool numbered = of->n > 1 && !count_places(pattern, 'd') && !count_places(pattern, 's');
+    size_t n = 0;
+    char kind;
+    int digits;
+    for (const char *at = pattern; *at;) {
+        if (numbered && at == dot) put_text(out, &n, "-", 1), put_number(out, &n, 0, (unsigned)of->number);
+        const char *next = *at == '%' ? read_place(at + 1, &kind, &digits) : NULL;
+        if (!next) put_text(out, &n, at, 1);
+        if (next && kind == '%') put_text(out, &n, "%", 1);
+        if (next && kind == 'd') put_number(out, &n, digits, (unsigned)of->number);
+        if (next && kind == 's') put_number(out, &n, 0, of->first_seed + (unsigned)of->number - 1);
+        at = next ? next : at + 1;
+    }
+    out[n < PATH_MAX ? n : 0] = 0;
+    return n < PATH_MAX ? SLUICE_OK : fail_output(e, pattern, ENAMETOOLONG);
 }
 
 /* An absolute name in which the folder's links are resolved; "-" and names whose folder is gone stay as they
@@ -65,27 +120,20 @@ static int check_distinct(const char *flag, const char *name, const char *other_
     return fail_expected(e, "two names");
 }
 
-static int check_extension(const char *pattern, struct sluice_error *e) {
-    const char *base = base_name(pattern), *dot = strrchr(base, '.');
-    if (dot && dot > base && strcasecmp(dot, ".png") == 0) return SLUICE_OK;
-    return fail_value(e, "--output", pattern, "a name that ends in .png: other formats are not built yet");
-}
-
-static int check_pattern(const char *pattern, int n, struct sluice_error *e) {
-    const char *place = strstr(pattern, "%d");
-    if (place && strstr(place + 2, "%d")) return fail_value(e, "--output", pattern, "%d at most once");
-    if (strcmp(pattern, "-") != 0) return check_extension(pattern, e);
-    if (n == 1) return SLUICE_OK;
+static int check_pattern(const struct args *args, const char *pattern, int n, struct sluice_error *e) {
+    int status = check_places(pattern, args->command->bit == GENERATE, e);
+    if (!status) status = picture_check_name(pattern, e);
+    if (status || n == 1 || strcmp(pattern, "-") != 0) return status;
     return fail_value(e, "--output", pattern, "a file name: stdout takes one picture only");
 }
 
-static int cli_output_check_pictures(const struct args *args, int n, struct sluice_error *e) {
+static int cli_output_check_pictures(const struct args *args, struct output_of of, struct sluice_error *e) {
     char name[PATH_MAX];
     const char *pattern = output_pattern(args);
-    int status = check_pattern(pattern, n, e);
+    int status = check_pattern(args, pattern, of.n, e);
     if (status || strcmp(pattern, "-") == 0) return status;
-    for (int i = 1; i <= n && !status; i++) {
-        status = output_name(pattern, i, n, name, e);
+    for (of.number = 1; of.number <= of.n && !status; of.number++) {
+        status = output_name(pattern, &of, name, e);
         if (!status) status = check_distinct("--dump", args->dump, "--output", name, e);
         if (!status) status = inputs_spared(args, "--output", name, e);
         if (!status) status = outfile_probe(name, e);
@@ -129,24 +177,24 @@ static int check_dump(const struct args *args, struct sluice_error *e) {
     return outfile_probe(name, e);
 }
 
-int output_check_report(const struct args *args, int n, struct sluice_error *e) {
+int output_check_report(const struct args *args, struct output_of of, struct sluice_error *e) {
     char name[PATH_MAX];
     bool pictures = args->command->bit != PLAN && !args->no_decode;
     int status = inputs_spared(args, "--report", args->report, e);
     if (!status) status = check_distinct("--report", args->report, "--save-latent", args->save_latent, e);
     if (!status) status = check_distinct("--dump", args->dump, "--report", args->report, e);
-    for (int i = 1; i <= n && !status && pictures && args->report; i++) {
-        status = output_name(output_pattern(args), i, n, name, e);
+    for (of.number = 1; of.number <= of.n && !status && pictures && args->report; of.number++) {
+        status = output_name(output_pattern(args), &of, name, e);
         if (!status) status = check_distinct("--report", args->report, "--output", name, e);
     }
     return status;
 }
 
-static int check_latent(const struct args *args, int n, struct sluice_error *e) {
+static int check_latent(const struct args *args, struct output_of of, struct sluice_error *e) {
     char name[PATH_MAX];
     int status = SLUICE_OK;
-    for (int i = 1; i <= n && !status && !args->no_decode; i++) {
-        status = output_name(output_pattern(args), i, n, name, e);
+    for (of.number = 1; of.number <= of.n && !status && !args->no_decode; of.number++) {
+        status = output_name(output_pattern(args), &of, name, e);
         if (!status) status = check_distinct("--save-latent", args->save_latent, "--output", name, e);
     }
     if (!status) status = check_distinct("--dump", args->dump, "--save-latent", args->save_latent, e);
@@ -154,11 +202,23 @@ static int check_latent(const struct args *args, int n, struct sluice_error *e) 
     return status ? status : outfile_probe(args->save_latent, e);
 }
 
-int output_check(const struct args *args, int n, struct sluice_error *e) {
-    int status = output_check_report(args, n, e);
-    if (!status && !args->no_decode) status = cli_output_check_pictures(args, n, e);
+int output_check(const struct args *args, struct output_of of, struct sluice_error *e) {
+    int status = output_check_report(args, of, e);
+    if (!status && !args->no_decode) status = cli_output_check_pictures(args, of, e);
     if (!status && args->report && strcmp(args->report, "-") != 0) status = outfile_probe(args->report, e);
-    if (!status && args->save_latent) status = check_latent(args, n, e);
+    if (!status && args->save_latent) status = check_latent(args, of, e);
     if (!status && args->dump) status = check_dump(args, e);
     return status;
+}
+
+int output_check_side(const struct args *args, const struct sluice_request *request, struct sluice_error *e) {
+    const char *name = output_pattern(args);
+    const struct sluice_picture *init = request->init_image;
+    int width = request->width || !init ? request->width : init->width;
+    int height = request->height || !init ? request->height : init->height, most = picture_side_most(name);
+    if (args->no_decode || (width <= most && height <= most)) return SLUICE_OK;
+    fail(e, SLUICE_USAGE, "the picture is too large for its format");
+    fail_where(e, "%s", name);
+    fail_found(e, "%dx%d", width, height);
+    return fail_expected(e, "sides of at most %d, or a name that ends in .png", most);
 }

@@ -4,6 +4,7 @@
 #include "cli/fail.h"
 #include "cli/fields.h"
 #include "cli/output.h"
+#include "cli/plain.h"
 #include "cli/plan_table.h"
 #include "cli/plan_types.h"
 #include "cli/report.h"
@@ -20,7 +21,8 @@ static int does_not_fit(const char *json, struct sluice_error *e) {
                  *peak = json_object_get(plan, "peak");
     bool ram = field_number(peak, "ram_bytes") > field_number(budget, "ram_bytes");
     bool vram = field_number(peak, "vram_bytes") > field_number(budget, "vram_bytes");
-    const char *key = ram ? "ram_bytes" : "vram_bytes";
+    const char *key = ram ? "ram_bytes" : "vram_bytes", *flag = ram ? "--max-ram" : "--max-vram";
+    char text[32];
     if (!ram && !vram) { /* only one that was given can */
         fail(e, SLUICE_BUDGET,
              "the plan cannot work for this request: a block does not fit its ring or staging");
@@ -29,9 +31,10 @@ static int does_not_fit(const char *json, struct sluice_error *e) {
         return fail_expected(e, "a plan of this request");
     }
     fail(e, SLUICE_BUDGET, "this request does not fit the budget");
-    fail_where(e, ram ? "--max-ram" : "--max-vram");
-    fail_found(e, "%.0fB", field_number(budget, key));
-    fail_expected(e, "at least %.0fB", field_number(least, key));
+    fail_where(e, "%s", flag);
+    double needed = field_number(least, key);
+    fail_found(e, "%s", progress_bytes(field_number(budget, key), text));
+    fail_expected(e, "at least %s (%s %.0fB)", progress_bytes(needed, text), flag, needed);
     json_decref(plan);
     return e->code;
 }
@@ -39,12 +42,12 @@ static int does_not_fit(const char *json, struct sluice_error *e) {
 static int print_plan(struct drawing *drawing, char **json, struct sluice_error *e) {
     bool fits = true;
     int status = sluice_plan_query(drawing->session, &drawing->request, drawing->latent, json, &fits, e);
-    if (!status) status = plan_types_add(drawing, json, e);
+    if (!status && drawing->args->types) status = plan_types_add(drawing, json, e);
     if (status) return status;
     if (drawing->args->json) {
-        puts(*json);
+        plain_put_json(stdout, *json);
     } else {
-        status = plan_table_print(stdout, *json, e);
+        status = plan_table_print(stdout, *json, drawing->args->verbose, e);
         plan_types_print(stdout, *json);
     }
     if (!status && !fits) status = does_not_fit(*json, e);
@@ -54,8 +57,9 @@ static int print_plan(struct drawing *drawing, char **json, struct sluice_error 
 int plan_command(const struct args *args, struct sluice_error *e) {
     struct drawing drawing = {.args = args, .latent = args->operands[0]};
     char *json = NULL;
-    if (output_check_report(args, 1, e)) return e->code;
+    if (output_check_report(args, (struct output_of){1, 1, 0}, e)) return e->code;
     int status = request_check(args, e);
+    if (!status) status = plan_types_check(args, e);
     if (!status) status = request_seed(args, &drawing.seed, e);
     if (!status && args->seed.random) say_note("seed %llu", (unsigned long long)drawing.seed);
     if (!status) status = drawing_open(&drawing, e);

@@ -3,6 +3,7 @@
 
 #include "cli/fail.h"
 #include "cli/fields.h"
+#include "cli/plain.h"
 #include "cli/progress.h"
 
 #include <stdbool.h>
@@ -24,12 +25,14 @@ static void print_request(FILE *to, json_t *request) {
     fputc('\n', to);
 }
 
-static void print_memory(FILE *to, const json_t *plan, const char *title, const char *key) {
+static void print_memory(FILE *to, const json_t *plan, const char *key, bool bytes) {
     char text[32];
     const json_t *memory = json_object_get(plan, key);
     double ram = field_number(memory, "ram_bytes"), vram = field_number(memory, "vram_bytes");
-    fprintf(to, "%-8s %12s  (%.0f bytes)", title, progress_bytes(ram, text), ram);
-    if (vram > 0) fprintf(to, "  device %s (%.0f bytes)", progress_bytes(vram, text), vram);
+    fprintf(to, "%-8s %s", key, progress_bytes(ram, text));
+    if (bytes) fprintf(to, " (%.0f bytes)", ram);
+    if (vram > 0) fprintf(to, ", device %s", progress_bytes(vram, text));
+    if (vram > 0 && bytes) fprintf(to, " (%.0f bytes)", vram);
     fputc('\n', to);
 }
 
@@ -205,15 +208,16 @@ static void print_stages(FILE *to, json_t *stages) {
     }
 }
 
-int plan_table_print(FILE *to, const char *json, struct sluice_error *e) {
+int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error *e) {
     json_t *plan = json_loads(json, 0, NULL);
     if (!plan) return fail(e, SLUICE_INTERNAL, "the library's plan is no JSON");
+    plain_make_json(plan);
     fprintf(to, "plan     %s on %s in %s\n", field_string(plan, "hash"), field_string(plan, "device"),
             field_string(plan, "precision"));
     print_request(to, json_object_get(plan, "request"));
-    print_memory(to, plan, "budget", "budget");
-    print_memory(to, plan, "peak", "peak");
-    print_memory(to, plan, "least", "least");
+    print_memory(to, plan, "budget", bytes);
+    print_memory(to, plan, "peak", bytes);
+    print_memory(to, plan, "least", bytes);
     print_assumed(to, plan);
     print_reads(to, plan);
     plan_table_print_groups(to, plan);

@@ -4,10 +4,11 @@
 
 #include "engine/sluice.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 
-/* The plan as a table for people. */
-int plan_table_print(FILE *to, const char *json, struct sluice_error *e);
+/* The plan as a table for people; bytes: with budgets to the byte. */
+int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error *e);
 /* How many pictures the request of this plan makes; 1 where it does not say. */
 int plan_table_batch(const char *json);
 

@@ -25,34 +25,69 @@ static double weights_bytes(const json_t *plan) {
     return bytes;
 }
 
-static json_t *row(const char *type, const json_t *plan, bool fits) {
+/* What a plan says: its weights, its time, whether it fits. */
+static json_t *outcome(const json_t *plan, bool fits) {
     json_t *seconds = json_object_get(plan, "seconds");
-    return json_pack("{s:s?, s:I, s:O, s:b}", "type", type, "bytes", (json_int_t)weights_bytes(plan),
-                     "seconds", seconds ? seconds : json_null(), "fits", (int)fits);
+    return json_pack("{s:I, s:O, s:b}", "bytes", (json_int_t)weights_bytes(plan), "seconds",
+                     seconds ? seconds : json_null(), "fits", (int)fits);
 }
 
-static int add_type(struct drawing *drawing, const char *type, json_t *rows, struct sluice_error *e) {
+static int plan_type(struct drawing *drawing, const char *type, bool converted, json_t **out,
+                     struct sluice_error *e) {
     struct sluice_request request = drawing->request;
     char *text = NULL;
     bool fits = false;
     request.type = type;
+    request.converted = converted;
     int status = sluice_plan_query(drawing->session, &request, NULL, &text, &fits, e);
     if (status) return status;
     json_t *plan = json_loads(text, 0, NULL);
-    json_array_append_new(rows, row(type, plan, fits));
+    *out = outcome(plan, fits);
     json_decref(plan);
     sluice_free(text);
     return SLUICE_OK;
 }
 
-int plan_types_add(struct drawing *drawing, char **json, struct sluice_error *e) {
-    if (drawing->request.type || drawing->request.plan || drawing->latent) return SLUICE_OK;
-    json_t *plan = json_loads(*json, 0, NULL), *rows = json_array();
+static int add_type(struct drawing *drawing, const char *type, json_t *rows, struct sluice_error *e) {
+    json_t *row = NULL, *convert = NULL;
+    int status = plan_type(drawing, type, false, &row, e);
+    if (!status) status = plan_type(drawing, type, true, &convert, e);
+    if (status) {
+        json_decref(row);
+        return status;
+    }
+    json_object_set_new(row, "type", json_string(type));
+    json_object_set_new(row, "convert", convert);
+    json_array_append_new(rows, row);
+    return SLUICE_OK;
+}
+
+static json_t *as_stored(const json_t *plan) {
     const json_t *peak = json_object_get(plan, "peak"), *budget = json_object_get(plan, "budget");
     bool fits = field_number(peak, "ram_bytes") <= field_number(budget, "ram_bytes") &&
                 field_number(peak, "vram_bytes") <= field_number(budget, "vram_bytes");
+    json_t *row = outcome(plan, fits);
+    json_object_set_new(row, "type", json_null());
+    json_object_set_new(row, "convert", json_null());
+    return row;
+}
+
+int plan_types_check(const struct args *args, struct sluice_error *e) {
+    const char *beside = args->type          ? "--type"
+                         : args->plan        ? "--plan"
+                         : args->operands[0] ? "a latent"
+                                             : NULL;
+    if (!args->types || !beside) return SLUICE_OK;
+    fail(e, SLUICE_USAGE, "types are compared for weights as they are stored");
+    fail_where(e, "--types");
+    fail_found(e, "%s beside it", beside);
+    return fail_expected(e, "a request that leaves type and plan open");
+}
+
+int plan_types_add(struct drawing *drawing, char **json, struct sluice_error *e) {
+    json_t *plan = json_loads(*json, 0, NULL), *rows = json_array();
     int status = SLUICE_OK;
-    json_array_append_new(rows, row(NULL, plan, fits));
+    json_array_append_new(rows, as_stored(plan));
     for (size_t i = 0; i < sizeof types / sizeof *types && !status; i++)
         status = add_type(drawing, types[i], rows, e);
     json_object_set_new(plan, "types", rows);
@@ -65,19 +100,30 @@ int plan_types_add(struct drawing *drawing, char **json, struct sluice_error *e)
     return SLUICE_OK;
 }
 
+static void print_outcome(FILE *to, const json_t *outcome) {
+    const json_t *seconds = json_object_get(outcome, "seconds");
+    if (!json_is_true(json_object_get(outcome, "fits")))
+        fprintf(to, " %14s", "does not fit");
+    else if (json_is_number(seconds))
+        fprintf(to, " %12.1f s", json_number_value(seconds));
+    else
+        fprintf(to, " %14s", "fits");
+}
+
 void plan_types_print(FILE *to, const char *json) {
-    json_t *plan = json_loads(json, 0, NULL), *type;
+    json_t *plan = json_loads(json, 0, NULL), *row;
     const json_t *rows = json_object_get(plan, "types");
     size_t i;
-    if (rows) fprintf(to, "\n%-10s %14s %9s\n", "--type", "weights", "seconds");
-    json_array_foreach(rows, i, type) {
+    if (rows) fprintf(to, "\n%-10s %14s %14s %14s\n", "--type", "weights", "as read", "convert");
+    json_array_foreach(rows, i, row) {
         char bytes[32];
-        const char *name = json_string_value(json_object_get(type, "type"));
-        const json_t *seconds = json_object_get(type, "seconds");
+        const char *name = json_string_value(json_object_get(row, "type"));
+        const json_t *convert = json_object_get(row, "convert");
         fprintf(to, "%-10s %14s", name ? name : "as stored",
-                progress_bytes(field_number(type, "bytes"), bytes));
-        if (json_is_number(seconds)) fprintf(to, " %9.1f", json_number_value(seconds));
-        fputs(json_is_true(json_object_get(type, "fits")) ? "\n" : "  does not fit\n", to);
+                progress_bytes(field_number(row, "bytes"), bytes));
+        print_outcome(to, row);
+        if (json_is_object(convert)) print_outcome(to, convert);
+        fputc('\n', to);
     }
     json_decref(plan);
 }

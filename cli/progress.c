@@ -24,27 +24,90 @@ char *progress_bytes(double bytes, char *out) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     int unit = 0;
     for (; bytes >= 1024 && unit < 4; unit++) bytes /= 1024;
-    snprintf(out, 32, unit ? "%.2f %s" : "%.0f %s", bytes, units[unit]);
+    /* three digits, as people write them; 999.6 has as many as 1000 */
+    int decimals = !unit || bytes >= 99.95 ? 0 : bytes >= 9.995 ? 1 : 2;
+    snprintf(out, 32, "%.*f %s", decimals, bytes, units[unit]);
     return out;
 }
 
-static void cli_progress_describe(const struct sluice_progress *now, char *out, size_t out_bytes) {
-    char spent[32], left[32], read[32], step[40] = "";
-    double waiting = now->seconds > 0 ? 100 * now->stall_seconds / now->seconds : 0;
-    if (now->step > 0) snprintf(step, sizeof step, " %d/%d", now->step, now->of);
-    snprintf(out, out_bytes, "%s%s  %.0f %%  %s%s%s%s, %s read, %.0f %% waiting for weights", now->stage,
-             step, 100 * now->fraction, progress_duration(now->seconds, spent), now->eta >= 0 ? ", " : "",
-             now->eta >= 0 ? progress_duration(now->eta, left) : "", now->eta >= 0 ? " left" : "",
-             progress_bytes((double)now->bytes_read, read), waiting);
+/* What is done to the pictures meanwhile; the library's own word for a stage that is new here. */
+static void name_stage(const struct progress *progress, const char *stage, char *out, size_t out_bytes) {
+    static const struct {
+        const char *stage, *one, *several;
+    } names[] = {
+        {"text", "reading the prompt", "reading the prompt"},
+        {"encode", "reading the picture", "reading the pictures"},
+        {"hoist", "preparing", "preparing"},
+        {"denoise", "drawing", "drawing %d pictures"},
+        {"decode", "finishing", "finishing"},
+    };
+    snprintf(out, out_bytes, "%s", stage);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t length = strlen(names[i].stage);
+        if (strncmp(stage, names[i].stage, length) || (stage[length] && stage[length] != '_')) continue;
+        snprintf(out, out_bytes, progress->n_pictures > 1 ? names[i].several : names[i].one,
+                 progress->n_pictures);
+    }
 }
 
-/* A terminal is redrawn ten times a second; a log gets each stage, each step of a few seconds, and a sign of
- * life. */
+/* ", step 3 of 8": of what has steps. */
+static void say_step(const struct progress *progress, const struct sluice_progress *now, char out[48]) {
+    const char *noun = strncmp(now->stage, "denoise", 7) == 0 ? "step"
+                       : progress->n_pictures == now->of      ? "picture"
+                                                              : "part";
+    out[0] = 0;
+    if (now->step > 0 && now->of > 1) snprintf(out, 48, ", %s %d of %d", noun, now->step, now->of);
+}
+
+/* Looked at once a second: whether a quarter of it went by waiting. */
+static void look_whether_it_waits(struct progress *progress, const struct sluice_progress *now) {
+    double seconds = now->seconds - progress->looked_seconds;
+    if (seconds < 1) return;
+    progress->waits = now->stall_seconds - progress->looked_stall > 0.25 * seconds;
+    progress->looked_seconds = now->seconds;
+    progress->looked_stall = now->stall_seconds;
+}
+
+/* The bar takes what the words leave; none in a log. */
+static void draw_bar(double fraction, int columns, char *out, size_t out_bytes) {
+    enum { LEAST = 4, MOST = 20 };
+    int cells = columns < MOST ? columns : MOST, full = (int)(fraction * cells + 0.5);
+    out[0] = 0;
+    if (cells < LEAST || out_bytes < MOST + 4) return;
+    memcpy(out, " [", 2);
+    for (int i = 0; i < cells; i++) out[2 + i] = i < full ? '#' : '-';
+    memcpy(out + 2 + cells, "]", 2);
+}
+
+/* ", step 3 of 8, 2 min 5 s left, waiting for the disk"; a log, which has no bar, says how far it is. */
+static void say_words(const struct progress *progress, const struct sluice_progress *now, char *out,
+                      size_t out_bytes) {
+    char step[48], far[16] = "", left[48] = "", time[32];
+    say_step(progress, now, step);
+    if (!progress->live) snprintf(far, sizeof far, ", %.0f %%", 100 * now->fraction);
+    if (now->eta >= 0 && now->fraction < 1)
+        snprintf(left, sizeof left, ", %s left", progress_duration(now->eta, time));
+    snprintf(out, out_bytes, "%s%s%s%s%s", step, far, left, progress->waits ? ", waiting for the " : "",
+             progress->waits ? now->source : "");
+}
+
+static void cli_progress_describe(const struct progress *progress, const struct sluice_progress *now,
+                                  char *out, size_t out_bytes) {
+    char what[64], bar[40] = "", words[160];
+    name_stage(progress, now->stage, what, sizeof what);
+    say_words(progress, now, words, sizeof words);
+    if (progress->live)
+        draw_bar(now->fraction, say_columns() - (int)(strlen(what) + strlen(words)) - 3, bar, sizeof bar);
+    snprintf(out, out_bytes, "%s%s%s", what, bar, words);
+}
+
+/* A terminal is redrawn ten times a second and at the end; a log gets each stage, each step of a few seconds,
+ * and a sign of life. */
 static bool is_time(const struct progress *progress, const struct sluice_progress *now) {
     double since = now->seconds - progress->shown_seconds;
     bool stage = strncmp(progress->stage, now->stage, sizeof progress->stage - 1) != 0;
     bool step = progress->step != now->step;
-    if (progress->live) return stage || step || since >= 0.1;
+    if (progress->live) return stage || step || since >= 0.1 || now->fraction >= 1;
     return stage || (step && since >= 3) || since >= 15;
 }
 
@@ -54,16 +117,18 @@ double progress_clock(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-void progress_start(struct progress *progress, bool silent) {
+void progress_start(struct progress *progress, bool silent, int n_pictures) {
     memset(progress, 0, sizeof *progress);
+    progress->n_pictures = n_pictures;
     progress->silent = silent;
     progress->live = say_on_terminal();
 }
 
 void progress_show(struct progress *progress, const struct sluice_progress *now) {
     char line[320];
+    look_whether_it_waits(progress, now);
     if (progress->silent || !is_time(progress, now)) return;
-    cli_progress_describe(now, line, sizeof line);
+    cli_progress_describe(progress, now, line, sizeof line);
     snprintf(progress->stage, sizeof progress->stage, "%s", now->stage);
     progress->step = now->step;
     progress->shown_seconds = now->seconds;

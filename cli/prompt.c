@@ -2,40 +2,26 @@
 #include "cli/prompt.h"
 
 #include "cli/fail.h"
+#include "cli/plain.h"
+#include "cli/say.h"
 #include "cli/textfile.h"
 
 #include <errno.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* No model reads more than some thousand tokens; this stops @/dev/zero. */
 #define PROMPT_BYTES_MAX (8u << 20)
 
-/* Bytes of the well-formed UTF-8 character at text, 0 if there is none (RFC 3629: no surrogates, no overlong
- * forms). */
-static size_t utf8_character(const unsigned char *text, size_t bytes) {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t length = text[0] < 0x80 ? 1 : text[0] < 0xC2 ? 0 : text[0] < 0xE0 ? 2 : text[0] < 0xF0 ? 3 : 4;
-    if (length == 0 || length > bytes || text[0] > 0xF4) return 0;
-    uint32_t code = length == 1 ? text[0] : text[0] & (0x7Fu >> length);
-    for (size_t i = 1; i < length; i++) {
-        if ((text[i] & 0xC0) != 0x80) return 0;
-        code = code << 6 | (text[i] & 0x3Fu);
-    }
-    bool surrogate = code >= 0xD800 && code < 0xE000;
-    return surrogate || code > 0x10FFFF || (length > 1 && code < least[length]) ? 0 : length;
-}
-
-static int check_text(const struct prompt_text *prompt, const char *flag, bool may_hold_nul,
+static int check_text(const struct prompt_text *prompt, const char *flag, bool as_bytes,
                       struct sluice_error *e) {
-    const unsigned char *text = (const unsigned char *)prompt->text;
+    const char *text = prompt->text;
     for (size_t i = 0; i < prompt->bytes;) {
-        size_t length = utf8_character(text + i, prompt->bytes - i);
-        if (length == 0 || (text[i] == 0 && !may_hold_nul)) {
+        size_t length = plain_character(text + i, prompt->bytes - i);
+        if (length == 0 || (text[i] == 0 && !as_bytes)) {
             fail(e, SLUICE_USAGE, "the prompt is not UTF-8 text");
             fail_where(e, "%s, byte %zu", flag, i);
-            fail_found(e, "byte 0x%02X", text[i]);
+            fail_found(e, "byte 0x%02X", (unsigned char)text[i]);
             return fail_expected(e, length ? "no NUL in a prompt" : "UTF-8");
         }
         i += length;
@@ -46,10 +32,23 @@ static int check_text(const struct prompt_text *prompt, const char *flag, bool m
 static int too_long(const char *flag, struct sluice_error *e) {
     fail(e, SLUICE_USAGE, "the prompt is too long");
     fail_where(e, "%s", flag);
-    return fail_expected(e, "at most %u bytes", PROMPT_BYTES_MAX);
+    return fail_expected(e, "at most %d MiB", PROMPT_BYTES_MAX >> 20);
 }
 
-static int read_file(struct prompt_text *prompt, const char *flag, const char *path, struct sluice_error *e) {
+/* What an editor adds to a text is not part of it: a byte order mark, CR before LF, the last line's end. */
+static void drop_editors_marks(struct prompt_text *prompt) {
+    char *from = prompt->text, *end = from + prompt->bytes, *to = from;
+    if (prompt->bytes >= 3 && memcmp(from, "\xEF\xBB\xBF", 3) == 0) from += 3;
+    for (; from < end; from++) {
+        bool of_line_end = *from == '\r' && from + 1 < end && from[1] == '\n';
+        if (!of_line_end) *to++ = *from;
+    }
+    if (to > prompt->text && to[-1] == '\n') to--;
+    prompt->bytes = (size_t)(to - prompt->text);
+}
+
+static int read_file(struct prompt_text *prompt, const char *flag, struct sluice_error *e) {
+    const char *path = prompt_file(prompt->typed);
     int problem = textfile_read_bytes(path, PROMPT_BYTES_MAX, &prompt->text, &prompt->bytes);
     if (problem == ENOMEM) return fail(e, SLUICE_MEMORY, "no memory for the prompt");
     if (!problem) return prompt->bytes > PROMPT_BYTES_MAX ? too_long(flag, e) : SLUICE_OK;
@@ -58,17 +57,50 @@ static int read_file(struct prompt_text *prompt, const char *flag, const char *p
     return fail_found(e, "%s", textfile_problem(problem));
 }
 
-int prompt_read(struct prompt_text *prompt, const char *flag, bool may_hold_nul, struct sluice_error *e) {
-    int status = SLUICE_OK;
-    if (prompt->typed[0] == '@') {
-        status = read_file(prompt, flag, prompt->typed + 1, e);
-    } else {
-        prompt->bytes = strlen(prompt->typed);
-        prompt->text = malloc(prompt->bytes + 1);
-        if (prompt->text) memcpy(prompt->text, prompt->typed, prompt->bytes);
-    }
-    if (status) return status;
+static int copy_typed(struct prompt_text *prompt, struct sluice_error *e) {
+    const char *typed = prompt->typed + (prompt->typed[0] == '@');
+    prompt->bytes = strlen(typed);
+    prompt->text = malloc(prompt->bytes + 1);
     if (!prompt->text) return fail(e, SLUICE_MEMORY, "no memory for the prompt");
+    memcpy(prompt->text, typed, prompt->bytes);
+    return SLUICE_OK;
+}
+
+const char *prompt_file(const char *typed) {
+    return typed[0] == '@' && typed[1] != '@' ? typed + 1 : NULL;
+}
+
+int prompt_read(struct prompt_text *prompt, const char *flag, bool as_bytes, struct sluice_error *e) {
+    bool file = prompt_file(prompt->typed);
+    int status = file ? read_file(prompt, flag, e) : copy_typed(prompt, e);
+    if (status) return status;
+    if (file && !as_bytes) drop_editors_marks(prompt);
     prompt->text[prompt->bytes] = 0;
-    return check_text(prompt, flag, may_hold_nul, e);
+    return check_text(prompt, flag, as_bytes, e);
+}
+
+/* The number of a weight, as 1.3 in "(word:1.3)", up to the bracket. */
+static bool ends_in_weight(const char *from, const char *bracket) {
+    const char *colon = bracket;
+    while (colon > from && *colon != ':') colon--;
+    size_t length = *colon == ':' ? strspn(colon + 1, "0123456789.") : 0;
+    return length > 0 && colon + 1 + length == bracket;
+}
+
+static bool has_weight(const char *text) {
+    const char *open = NULL;
+    for (; *text; text++) {
+        if (*text == '(') open = text;
+        if (*text == ')' && open && ends_in_weight(open, text)) return true;
+        if (*text == ')') open = NULL;
+    }
+    return false;
+}
+
+void prompt_warn(const struct prompt_text *prompt, const char *flag) {
+    if (!prompt->text) return;
+    if (strstr(prompt->text, "<lora:"))
+        say_note("warning: %s: <lora:...> loads nothing here, its letters are read as text", flag);
+    if (has_weight(prompt->text))
+        say_note("warning: %s: (word:1.3) weighs nothing here, its letters are read as text", flag);
 }

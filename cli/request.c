@@ -2,6 +2,8 @@
 #include "cli/request.h"
 
 #include "cli/fail.h"
+#include "cli/prompt.h"
+#include "cli/say.h"
 #include "cli/textfile.h"
 
 #include <errno.h>
@@ -42,6 +44,12 @@ static int check_seeds(const struct args *args, struct sluice_error *e) {
     return fail_value(e, "--seed", "seeds beyond 9223372036854775807", "a seed that leaves room for --batch");
 }
 
+static int check_fit(const struct args *args, struct sluice_error *e) {
+    if (!args->fit || args->init_image || args->mask) return SLUICE_OK;
+    return cli_request_refuse("--fit", "there is no picture to fit", args->fit,
+                              "--init-img FILE or --mask FILE beside it", e);
+}
+
 static int check_strength(const struct args *args, struct sluice_error *e) {
     if (!args_given(args, "--strength") || args->init_image) return SLUICE_OK;
     return cli_request_refuse("--strength", "there is no picture to leave",
@@ -57,6 +65,7 @@ int request_check(const struct args *args, struct sluice_error *e) {
     if (!status) status = cli_request_check_prompt(args, e);
     if (!status) status = check_seeds(args, e);
     if (!status) status = check_strength(args, e);
+    if (!status) status = check_fit(args, e);
     return status;
 }
 
@@ -74,26 +83,23 @@ int request_seed(const struct args *args, uint64_t *seed, struct sluice_error *e
 }
 
 int request_read_files(const struct args *args, struct request_files *files, struct sluice_error *e) {
-    enum { PLAN_BYTES_MAX = 64 << 20, RATES_BYTES_MAX = 1 << 20 };
+    static const struct textfile_kind plan = {"the plan", 4 << 20, SLUICE_USAGE},
+                                      rates = {"the rates file", 1 << 20, SLUICE_IO};
     int status = SLUICE_OK;
-    if (args->plan) status = textfile_read(args->plan, "the plan", PLAN_BYTES_MAX, &files->plan, e);
-    if (!status && args->rates)
-        status = textfile_read(args->rates, "the rates file", RATES_BYTES_MAX, &files->rates, e);
-    if (!status) status = pictures_read(args, &files->pictures, e);
+    if (args->plan) status = textfile_read(args->plan, &plan, &files->plan, e);
+    if (!status && args->rates) status = textfile_read(args->rates, &rates, &files->rates, e);
+    if (!status) status = pictures_open(args, &files->pictures, e);
     return status;
 }
 
 void request_free_files(struct request_files *files) {
     free(files->plan);
     free(files->rates);
-    pictures_free(&files->pictures);
 }
 
-/* A picture to start from gives the size that no flag gives. */
+/* A picture to start from gives the size that no flag gives: which that is the library knows. */
 static void fill_size(struct sluice_request *request, const struct args *args) {
-    const struct sluice_picture *init = request->init_image;
-    if (init) request->width = init->width;
-    if (init) request->height = init->height;
+    if (request->init_image) request->width = request->height = 0;
     if (args->width) request->width = args->width;
     if (args->height) request->height = args->height;
 }
@@ -131,4 +137,13 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->rates_name = args->rates;
     request->direct_io = args->direct_io;
     request->vae_tiling = args->vae_tiling;
+    request->fit = args->fit;
+}
+
+void request_warn(const struct sluice_request *request, const struct args *args) {
+    prompt_warn(&args->prompt, "--prompt");
+    prompt_warn(&args->negative_prompt, "--negative-prompt");
+    if (args->negative_prompt.bytes && request->cfg_scale == 1)
+        say_note("warning: --negative-prompt is not read: without guidance (--cfg-scale is 1) nothing is "
+                 "kept away from");
 }

@@ -21,5 +21,7 @@ void request_free_files(struct request_files *files);
 /* The model's defaults, then what was given. Borrows files. */
 void request_fill(struct sluice_request *request, const sluice_model *model, const struct args *args,
                   uint64_t seed, const struct request_files *files);
+/* Says what of the texts means nothing to this request. */
+void request_warn(const struct sluice_request *request, const struct args *args);
 
 #endif

@@ -1,6 +1,8 @@
 /* stderr: see say.h. Uses write(2), not stdio, because a signal handler writes here too. */
 #include "cli/say.h"
 
+#include "cli/plain.h"
+
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -32,10 +34,11 @@ static void put_line(const char *prefix, const char *text) {
     const char *clear = atomic_exchange(&live, false) ? "\r\033[K" : "";
     int bytes = asprintf(&line, "%s%s%s\n", clear, prefix, text);
     if (bytes < 0) return;
-    for (char *c = line + strlen(clear); c < line + bytes - 1; c++) {
-        if ((unsigned char)*c < 32 || *c == 127) *c = ' ';
-    }
-    say_put(line, (size_t)bytes);
+    line[bytes - 1] = 0;
+    plain_make(line + strlen(clear));
+    bytes = (int)strlen(line);
+    line[bytes] = '\n';
+    say_put(line, (size_t)bytes + 1);
     free(line);
 }
 
@@ -50,13 +53,19 @@ void say_note(const char *format, ...) {
     free(text);
 }
 
-void say_live(const char *text) {
+int say_columns(void) {
     struct winsize size = {0};
-    int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1 : 79;
+    bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+    return !known ? 79 : size.ws_col < 480 ? size.ws_col - 1 : 479;
+}
+
+void say_live(const char *text) {
     char line[512];
-    int bytes = snprintf(line, sizeof line, "\r\033[K%.*s", columns < 480 ? columns : 480, text);
+    enum { CLEAR_BYTES = 4 };
+    snprintf(line, sizeof line, "\r\033[K%.*s", say_columns(), text);
+    plain_make(line + CLEAR_BYTES);
     atomic_store(&live, true);
-    say_put(line, (size_t)bytes);
+    say_put(line, strlen(line));
 }
 
 void say_live_end(void) {

@@ -11,7 +11,9 @@
 
 /* True if stderr can rewrite a line. */
 bool say_on_terminal(void);
-/* A line of its own. Control characters become spaces, so that no text from outside can begin a line. */
+/* Columns of the live line. */
+int say_columns(void);
+/* A line of its own. Made plain (plain.h), so that no text from outside can begin a line. */
 void say_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Replaces the live line, cut to the terminal's width. Only where say_on_terminal. */
 void say_live(const char *text);

@@ -1,4 +1,5 @@
-/* What a run did, in a few lines on stderr: how long it took, and what it was bound by. */
+/* What a run did, in a few lines on stderr: how long it took, and what it waited for where
+ * something can be done about that. */
 #ifndef SLUICE_CLI_SUMMARY_H
 #define SLUICE_CLI_SUMMARY_H
 
@@ -10,8 +11,7 @@ struct summary {
     sluice_session *session; /* whose last run ended well */
     int n_pictures;
     double seconds; /* of the program */
-    const struct sluice_progress *last;
-    bool verbose; /* a line for every stage too */
+    bool verbose;   /* lines for every stage too */
 };
 
 void summary_say(const struct summary *summary);

@@ -2,6 +2,8 @@
 #include "cli/textfile.h"
 
 #include "cli/fail.h"
+#include "cli/interrupt.h"
+#include "cli/progress.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,33 +19,36 @@ const char *textfile_problem(int problem) {
 }
 
 static int textfile_unreadable(const char *path, const char *what, int problem, struct sluice_error *e) {
+    if (problem == EINTR) return interrupt_error(e);
     fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "%s cannot be read", what);
     fail_where(e, "%s", path);
     return fail_found(e, "%s", textfile_problem(problem));
 }
 
+static bool is_pipe(int file) {
+    struct stat s;
+    return fstat(file, &s) == 0 && S_ISFIFO(s.st_mode);
+}
+
 /* The next bytes, 0 at the end. begun: some have come already, so whoever wrote them has closed the pipe. */
 static ssize_t read_some(int file, char *to, size_t bytes, bool begun) {
-    enum { WRITER_MS = 1000 };
+    enum { WRITER_MS = 1000, LOOK_MS = 100 };
     struct pollfd wait = {.fd = file, .events = POLLIN};
-    struct stat s;
-    for (bool asked = false;; asked = true) {
+    for (int waited = 0; waited <= WRITER_MS;) {
+        int ready = poll(&wait, 1, LOOK_MS);
+        if (interrupt_pending()) return errno = EINTR, -1;
+        if (ready <= 0 && file == STDIN_FILENO) continue; /* its reads would wait */
         ssize_t n = read(file, to, bytes);
         if (n > 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return n;
-        if (n < 0) { /* a writer that has nothing yet */
-            poll(&wait, 1, -1);
-            continue;
-        }
-        if (begun || fstat(file, &s) || !S_ISFIFO(s.st_mode)) return 0;
-        if (asked) {
-            errno = EPIPE;
-            return -1;
-        }
-        poll(&wait, 1, WRITER_MS);
+        if (n == 0 && (begun || !is_pipe(file))) return 0;
+        if (n == 0) waited += LOOK_MS;
     }
+    errno = EPIPE;
+    return -1;
 }
 
 static int read_all(int file, size_t bytes_max, char **text, size_t *bytes) {
+    bool awaited = file != STDIN_FILENO; /* who started us has opened that one, and may have nothing to say */
     size_t room = 0;
     for (ssize_t n = 1; n > 0 && *bytes <= bytes_max; *bytes += (size_t)n) {
         if (*bytes == room) {
@@ -53,7 +58,7 @@ static int read_all(int file, size_t bytes_max, char **text, size_t *bytes) {
             if (!larger) return ENOMEM;
             *text = larger;
         }
-        n = read_some(file, *text + *bytes, room - *bytes, *bytes > 0);
+        n = read_some(file, *text + *bytes, room - *bytes, !awaited || *bytes > 0);
         if (n < 0) return errno;
     }
     (*text)[*bytes] = 0;
@@ -63,23 +68,42 @@ static int read_all(int file, size_t bytes_max, char **text, size_t *bytes) {
 int textfile_read_bytes(const char *path, size_t bytes_max, char **text, size_t *bytes) {
     *text = NULL;
     *bytes = 0;
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool is_stdin = strcmp(path, "-") == 0;
+    int file = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0) return errno;
     int problem = read_all(file, bytes_max, text, bytes);
-    close(file);
+    if (!is_stdin) close(file);
     if (!problem) return 0;
     free(*text);
     *text = NULL;
     return problem;
 }
 
-int textfile_read(const char *path, const char *what, size_t bytes_max, char **text, struct sluice_error *e) {
-    size_t bytes;
-    int problem = textfile_read_bytes(path, bytes_max, text, &bytes);
-    if (!problem && bytes > bytes_max) problem = EFBIG;
-    if (!problem && memchr(*text, 0, bytes)) problem = EILSEQ;
-    if (!problem) return SLUICE_OK;
+/* Nothing of the kind is so long: it is another file that was meant. */
+static int textfile_too_large(const char *path, const struct textfile_kind *kind, struct sluice_error *e) {
+    struct stat s;
+    fail(e, kind->too_large, "%s is too large to be one", kind->what);
+    fail_where(e, "%s", path);
+    char size[32];
+    if (stat(path, &s) == 0 && S_ISREG(s.st_mode))
+        fail_found(e, "%s", progress_bytes((double)s.st_size, size));
+    return fail_expected(e, "at most %s", progress_bytes((double)kind->bytes_max, size));
+}
+
+static bool is_larger(const char *path, size_t bytes_max) {
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISREG(s.st_mode) && (uint64_t)s.st_size > bytes_max;
+}
+
+int textfile_read(const char *path, const struct textfile_kind *kind, char **text, struct sluice_error *e) {
+    size_t bytes = 0;
+    *text = NULL;
+    if (is_larger(path, kind->bytes_max)) return textfile_too_large(path, kind, e);
+    int problem = textfile_read_bytes(path, kind->bytes_max, text, &bytes);
+    bool larger = bytes > kind->bytes_max;
+    if (!problem && !larger && memchr(*text, 0, bytes)) problem = EILSEQ;
+    if (!problem && !larger) return SLUICE_OK;
     free(*text);
     *text = NULL;
-    return textfile_unreadable(path, what, problem, e);
+    return larger ? textfile_too_large(path, kind, e) : textfile_unreadable(path, kind->what, problem, e);
 }

@@ -1,6 +1,7 @@
 /* `sluice tokenize`: token ids, one line an encoder. */
 #include "cli/commands.h"
 #include "cli/fail.h"
+#include "cli/plain.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -49,7 +50,7 @@ int tokenize_command(const struct args *args, struct sluice_error *e) {
     int status = tokenize_check_flags(args, e);
     if (!status) status = sluice_tokenize(&args->model, args->prompt.text, args->prompt.bytes, &json, e);
     if (!status && args->json) {
-        puts(json);
+        plain_put_json(stdout, json);
     } else if (!status) {
         status = print_tokens(json, e);
     }

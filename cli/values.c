@@ -2,7 +2,6 @@
 #include "cli/values.h"
 
 #include "cli/fail.h"
-#include "cli/memory_limit.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -93,7 +92,7 @@ static long double read_size(const char *text, int64_t machine, long double *num
 static const char size_expected[] = "more than 0, as 3G, 2.5G, 512M, 123456B, 80% or a bare number of GiB";
 
 int value_size(const struct flag *flag, const char *text, int64_t *out, struct sluice_error *e) {
-    int64_t machine = memory_limit_bytes();
+    int64_t machine = sluice_memory_bytes();
     long double number = 0, unit = read_size(text, machine, &number);
     if (unit == 0) return fail_value(e, flag->name, text, size_expected);
     if (number * unit > (long double)machine) return above_machine(flag, text, machine, e);

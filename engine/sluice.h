@@ -29,10 +29,11 @@
  * struct_size, set by the caller, and grows only at its end; fields that are 0 or NULL mean "the default",
  * but for a request's, which sluice_request_defaults fills. Strings are UTF-8 and borrowed for the call,
  * budgets are bytes, times are seconds. Text that the library hands out is freed with sluice_free. The
- * library never prints, exits, aborts, reads the environment or installs a signal handler. (oneDNN and
- * libgomp may end the process where the C library has no memory for them; room is made sure of before they
- * are called.) Threads: a model is immutable and may be shared; a session belongs to one thread at a time,
- * except sluice_cancel, which any thread or signal handler may call. Callbacks run on the thread that called.
+ * library never prints, exits, aborts, reads the environment or installs a signal handler. (oneDNN may end
+ * the process where the C library has no memory for it; room is made sure of before it is called.) Threads: a
+ * model is immutable and may be shared; a session belongs to one thread at a time, except sluice_cancel,
+ * which any thread or signal handler may call. Callbacks run on the thread that called. Planning
+ * and running take 896 KiB of the calling thread's stack: with less they are refused with USAGE.
  *
  * What measures the machine, and writes checkpoints to measure with, is in sluice_bench.h. */
 #ifndef SLUICE_H
@@ -122,6 +123,8 @@ struct sluice_model_options {
     const char *tokenizer;
     bool decodes_only; /* only the autoencoder is looked for and opened: for sluice_decode and its plan, which
                           need nothing else; whatever else would draw is a USAGE error */
+    int64_t max_ram_bytes; /* a request's budget: a header beyond it is refused (BUDGET) before it is read,
+                              but for small ones, so that a plan can say what the request needs. 0: any */
 };
 
 /* Opens headers and configurations, matches families and checks every tensor's name, shape and type; reads no
@@ -148,10 +151,12 @@ struct sluice_progress {
     size_t struct_size;
     const char *stage;    /* "text", "text_2", "encode", "hoist", "denoise", "decode" */
     int step, of;         /* evaluation of this stage, from 1; 0 before the first */
-    double fraction;      /* of the whole run's work, 0 to 1, moves inside long visits too */
+    double fraction;      /* of the whole run's work, moves inside long visits too; a run that ends well ends
+                             with 1 */
     double seconds, eta;  /* since the run began; eta is negative while unknown */
     double stall_seconds; /* spent waiting for weights so far */
     int64_t bytes_read;
+    const char *source; /* what this stage waits for when it waits: "disk", or the "bus" to a device */
 };
 
 struct sluice_image {
@@ -169,7 +174,8 @@ enum sluice_level { SLUICE_WARNING = 1, SLUICE_INFO = 2 };
 struct sluice_session_options {
     size_t struct_size;
     const char *device; /* "cpu", "cuda", "cuda:N"; NULL: the first GPU if it will do, else the CPU */
-    int threads;        /* 0: the physical cores */
+    int threads;        /* 0: the physical cores that it may use, or fewer where a quota of
+                           processor time is less */
     void (*on_log)(void *user, int level, const char *line);
     void (*on_progress)(void *user, const struct sluice_progress *progress);
     void (*on_image)(void *user, const struct sluice_image *image);
@@ -190,16 +196,27 @@ struct sluice_picture {
     int width, height; /* 1 to 16384 */
     const uint8_t *rgb;
     const char *name; /* what messages call it, a file's name; or NULL */
+    /* Where rgb is NULL: writes height rows to memory that the library takes once a run is known to fit its
+     * budget, so that what is refused, or only planned, is never read. Not 0: the error, which ends the run.
+     */
+    int (*read)(const struct sluice_picture *picture, uint8_t *rgb, struct sluice_error *error);
+    void *user; /* for read and read_rows */
+    /* Beside read, or NULL: hands `take` the rows from the first to the last, each with `to`. A picture that
+     * is resampled is then never held whole. */
+    int (*read_rows)(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
+                     void *to, struct sluice_error *error);
+    uint64_t reading_bytes; /* what reading takes for a while beside the pixels, to be counted */
 };
 
 struct sluice_request {
     size_t struct_size;
     const char *prompt;          /* NULL: the longest the model takes (for planning only) */
     const char *negative_prompt; /* NULL: "" */
-    int width, height;           /* pixels, multiples of the model's step */
-    int steps;                   /* at least 1 */
-    int batch;                   /* images, seeds seed, seed+1, ...; 0 means 1 */
-    double cfg_scale;            /* uncond + s*(cond - uncond); exactly 1: no second lane */
+    int width, height; /* pixels, multiples of the model's step; 0: init_image's, rounded down to it,
+                          else the model's */
+    int steps;         /* at least 1 */
+    int batch;         /* images, seeds seed, seed+1, ...; 0 means 1 */
+    double cfg_scale;  /* uncond + s*(cond - uncond); exactly 1: no second lane */
     double guidance;   /* distilled guidance, for models that take it: no other value than 0 for others */
     double flow_shift; /* 0: the model's */
     uint64_t seed;
@@ -207,7 +224,7 @@ struct sluice_request {
     const char *precision; /* of transformer and text encoder: "f32" or "bf16"; NULL: the device's own, f32 on
                               the CPU, bf16 on a GPU */
     const char *init_latent; /* safetensors file with the initial noise (tensor "latent"), or NULL */
-    const char *save_latent; /* where to write the final latents, or NULL: NAME.tmp.PID, then renamed */
+    const char *save_latent; /* where to write the final latents, or NULL; there whole or not at all */
     const char *dump;        /* an existing folder for what a reference is compared by, or NULL */
     const char *plan;        /* JSON text of a plan to run exactly, or NULL */
     int64_t max_ram_bytes; /* budget for a process that holds nothing but the library: its own bytes and 12 to
@@ -226,7 +243,7 @@ struct sluice_request {
     double max_vram_percent; /* of all that the device has, up to 100; where max_vram_bytes is 0 */
     /* Pictures in; the caller's for as long as a call takes. */
     const struct sluice_picture
-        *init_image; /* to start from, or to fill; of width by height pixels; or NULL */
+        *init_image; /* to start from, or to fill; made to fit where it has another size; or NULL */
     double strength; /* above 0, to 1: how far to leave it. Of `steps` the last steps * strength are run, as
                         diffusers counts */
     const struct sluice_picture *mask; /* white where a model that fills is to draw; as init_image; or NULL */
@@ -238,6 +255,13 @@ struct sluice_request {
         *type; /* keep weights of transformer and text encoders in this type, converted as they are read:
                   "f8_e4m3", "q8_0", "q4_k" ...: fewer bytes, other pixels. NULL: as files have them */
     int frames, fps; /* of a video; 0 or 1: a picture, and fps means nothing */
+    bool converted;  /* for planning only: as if sluice_convert had made files of `type` beforehand, so that
+                        nothing is converted as it is read */
+    int image_bytes_a_pixel; /* what on_image takes for a while of each picture, to be counted, and 1 MiB: 0
+                                to 1024; 0: nothing */
+    const char *fit; /* of init_image and mask where they have another size than is drawn: "crop" or NULL: as
+                        large as covers it, centred; "pad": as large as fits into it, its edges go on;
+                        "stretch". Resampled by Pillow's Lanczos */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */
@@ -286,7 +310,7 @@ struct sluice_convert_options {
     void *user;
 };
 
-/* Writes one component's weights to one file in other types: as NAME.tmp.PID, then renamed. Matrices take the
+/* Writes one component's weights to one file in other types, there whole or not at all. Matrices take the
  * type asked for, or one with smaller blocks where their rows are too short; vectors, embeddings, final
  * layers and an autoencoder's weights keep theirs, as under a request's `type`: both give the same picture.
  * Names of tensors stay (but for what tells parts of one file apart); a configuration goes along. Takes at
@@ -302,6 +326,9 @@ SLUICE_API int sluice_convert(const struct sluice_convert_options *options, char
  * otherwise),"hardware_threads","instructions","library","precisions":["f32", ...]}],
  * "absent":[{"name","reason"}]} */
 SLUICE_API int sluice_devices(char **json, struct sluice_error *error);
+
+/* Memory of the machine, or what control groups limit it to; INT64_MAX where the system does not say. */
+SLUICE_API int64_t sluice_memory_bytes(void);
 
 SLUICE_API const char *sluice_version(void);
 

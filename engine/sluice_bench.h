@@ -52,7 +52,9 @@ SLUICE_API int sluice_bench_bus(const struct sluice_bench_options *options, char
                                 struct sluice_error *error);
 /* How fast the CPU device computes, by class of operators, type of weights and threads, at sizes like a
  * Z-Image block's: {"version":1,"rows":[{"op","dtype","threads","flops_per_second" or "bytes_per_second",
- * ...}]}. *rates: with ops, for options->threads. Takes at most 200 MiB. */
+ * ...}],"slower":[{"op","threads","of_one_thread"}]}: slower are the classes that so many threads compute
+ * slower than one does, as a share of its rate. *rates: with ops, for options->threads. Takes at most
+ * 200 MiB. */
 SLUICE_API int sluice_bench_ops(const struct sluice_bench_options *options, char **json, char **rates,
                                 struct sluice_error *error);
 /* How fast the store reads a model's blocks, beside what dd does with its files in the same run: out of the

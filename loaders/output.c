@@ -28,14 +28,36 @@ static enum status check_target(const char *path, struct error *e) {
     return error_expected(e, "a regular file, or none yet");
 }
 
+/* In the folder of path, whose name stands in `temporary` meanwhile. */
+static void create_unnamed(struct output *output) {
+    const char *slash = strrchr(output->path, '/');
+    size_t n = slash ? (size_t)(slash - output->path) + 1 : 1;
+    memcpy(output->temporary, slash ? output->path : ".", n);
+    output->temporary[n] = 0;
+    output->file = output->sys->create_unnamed(output->sys, output->temporary);
+}
+
+/* For the moment between the two calls: rename(2) replaces what has the final name, and linkat(2) does not. A
+ * leftover of a killed process that had our number goes. */
+static int name_it(struct output *output) {
+    struct sys *sys = output->sys;
+    int failed = output->unnamed ? sys->link(sys, output->file, output->temporary) : 0;
+    if (failed == -EEXIST && !sys->remove(sys, output->temporary))
+        failed = sys->link(sys, output->file, output->temporary);
+    output->unnamed = output->unnamed && failed;
+    return failed ? failed : sys->rename(sys, output->temporary, output->path);
+}
+
 enum status output_open(struct sys *sys, const char *path, struct output *output, struct error *e) {
     size_t bytes = strlen(path) + 32;
     *output = (struct output){.sys = sys, .path = path, .file = -1};
     if (check_target(path, e) != OK) return e->code;
     output->temporary = sys->alloc(sys, LINE_HOST, bytes);
     if (!output->temporary) return error_set(e, MEMORY, "no memory for a path");
+    create_unnamed(output);
     snprintf(output->temporary, bytes, "%s.tmp.%ld", path, (long)getpid());
-    output->file = sys->create(sys, output->temporary);
+    output->unnamed = output->file >= 0;
+    if (output->file == -EOPNOTSUPP) output->file = sys->create(sys, output->temporary);
     return output->file < 0 ? output_fail(output->temporary, "cannot create file", output->file, e) : OK;
 }
 
@@ -83,10 +105,10 @@ enum status output_close(struct output *output, struct error *e) {
     if (output->file >= 0) {
         int failed = e->code == OK ? sys->flush(sys, output->file) : 0;
         if (failed) output_fail(output->path, "cannot write file", failed, e);
-        sys->close(sys, output->file);
-        failed = e->code == OK ? sys->rename(sys, output->temporary, output->path) : 0;
+        failed = e->code == OK ? name_it(output) : 0;
         if (failed) output_fail(output->path, "cannot rename file", failed, e);
-        if (e->code != OK) sys->remove(sys, output->temporary);
+        sys->close(sys, output->file);
+        if (e->code != OK && !output->unnamed) sys->remove(sys, output->temporary);
     }
     sys->release(sys, output->temporary);
     return e->code;

@@ -1,5 +1,5 @@
-/* Files that are there whole or not at all: written under a temporary name in the same folder, flushed, and
- * renamed. */
+/* Files that are there whole or not at all: written without a name, or where the system has no such files
+ * under a temporary one in the same folder; flushed, and renamed. */
 #ifndef SLUICE_LOADERS_OUTPUT_H
 #define SLUICE_LOADERS_OUTPUT_H
 
@@ -10,6 +10,7 @@ struct output {
     struct sys *sys;
     const char *path; /* its final name */
     char *temporary;
+    bool unnamed; /* temporary is not there yet */
     int file;
     uint64_t bytes; /* so far */
 };

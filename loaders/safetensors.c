@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "engine/base/room.h"
 #include "engine/base/text.h"
 
 static const uint64_t header_bytes_max = 100000000;
@@ -75,6 +76,7 @@ static enum status safetensors_read_header(const struct byte_source *source, str
     for (int i = LENGTH_BYTES - 1; i >= 0; i--) header_bytes = header_bytes << 8 | first[i];
     if (check_header_bytes(source->path, first, header_bytes, file_bytes, e) != OK) return e->code;
 
+    if (room_check(sys, source->path, header_bytes, e) != OK) return e->code;
     char *text = sys->alloc(sys, LINE_HOST, header_bytes);
     if (!text) {
         error_set(e, MEMORY, "no memory for a header of %" PRIu64 " bytes", header_bytes);
@@ -332,6 +334,7 @@ static enum status safetensors_read_metadata(const struct json_text *text, struc
         return error_expected(e, "an object of strings");
     }
     if (kind == '{' && check_metadata_values(&at, e) != OK) return e->code;
+    if (room_check(index->sys, text->path, text->bytes, e) != OK) return e->code;
     if (json_decode(text, 0, &json, e) != OK) return e->code;
     keep_metadata(json, index, e);
     json_decref(json);
@@ -436,6 +439,7 @@ static enum status read_index(const struct json_text *header, uint64_t data_byte
     uint64_t name_bytes = 0;
     if (count_members(header, &n_members, &name_bytes, e) != OK) return e->code;
     uint64_t entry_bytes = (uint64_t)n_members * sizeof *index->entries;
+    if (room_check(sys, header->path, entry_bytes + name_bytes, e) != OK) return e->code;
     index->entries = sys->alloc(sys, LINE_HOST, entry_bytes);
     index->names = sys->alloc(sys, LINE_HOST, name_bytes);
     if (!index->entries || !index->names) {

@@ -9,18 +9,22 @@
 /* ---- the lines of a need that the dry run does not see ---- */
 
 /* Descriptors of ours that a run takes from the heap, counted generously: visits, fills, lists; and pictures
- * that it reads, the caller's pixels, which last through the run. */
+ * that it reads, the caller's pixels, which last through the run; and the device's table of primitives. */
 static uint64_t candidates_host_bytes(const struct job *job, const struct layout *l) {
     uint64_t a_visit = 384, a_token = 128, tokens = 0, pictures = 0;
     for (int i = 0; i < SLOTS_MAX * PROMPTS_MAX; i++)
         tokens += (uint64_t)job->tokens[i / PROMPTS_MAX][i % PROMPTS_MAX].n_ids;
-    for (int i = 0; i < job->n_encoded; i++) {
-        const struct sluice_picture *given = job_source(job, &job->encoded[i]);
-        pictures += (uint64_t)given->width * (uint64_t)given->height * 3;
+    for (int i = 0; i < PICTURES_MAX; i++) {
+        const struct sluice_picture *given = &job->given[i], *used = &job->picture[i];
+        pictures += (uint64_t)used->width * (uint64_t)used->height * 3;
+        if (given->rgb && !used->rgb) pictures += (uint64_t)given->width * (uint64_t)given->height * 3;
     }
+    if (!job->request.no_decode && job->request.image_bytes_a_pixel)
+        pictures += (1 << 20) + (uint64_t)job->request.width * (uint64_t)job->request.height *
+                                    (uint64_t)job->request.image_bytes_a_pixel;
     return align_up(job->model->host_bytes + (uint64_t)l->visits.n_visits * a_visit + tokens * a_token +
                         (uint64_t)(job->n_needs + 1) * run_need_bytes(l->n_stages) + pictures +
-                        requantised_bytes(job->place.requantised) + (1 << 19),
+                        requantised_bytes(job->request.converted ? NULL : job->place.requantised) + (9 << 16),
                     1 << 16);
 }
 
@@ -46,7 +50,7 @@ static void candidates_measure_fills(const struct job *job, const struct stage *
     for (int i = 0; i < need->n_blocks; i++) {
         const struct block *block = stage->blocks[i];
         int64_t values = block_converted_values(block);
-        if (!values || rates->disk <= 0) continue;
+        if (!values || rates->disk <= 0 || job->request.converted) continue;
         double more = (double)block_file_bytes(block) - (double)block->bytes;
         need->block_fill_seconds[i] = more / rates->disk + requantised_seconds(job->weights, values);
     }
@@ -69,7 +73,7 @@ static enum status candidates_measure(const struct job *job, struct layout *l, c
     struct run run = job_run(job, l, NULL);
     need->rates = *rates;
     need->precision = job->precision;
-    need->weights = job->weights;
+    need->weights = job->request.converted ? N_DTYPES : job->weights;
     if (executor_measure(&run, false, need, e) != OK) return e->code;
     for (int s = 0; s < need->n_stages; s++) {
         need->stage[s].pictures_place = candidates_pictures_place(&job->request);
@@ -78,10 +82,11 @@ static enum status candidates_measure(const struct job *job, struct layout *l, c
     need->base_bytes = machine_base_bytes() + job->device->host_bytes;
     need->host_bytes = candidates_host_bytes(job, l);
     need->cross_bytes = align_up(l->cross.peak, PLAN_PAGE);
-    if (job_reads_direct(job->request.direct_io, candidates_model_bytes(l), machine_memory_bytes()))
+    if (job_reads_direct(job->request.direct_io, candidates_model_bytes(l), machine_memory_bytes("")))
         need->bounce_bytes = PLAN_BOUNCE;
-    /* Neither lasts into the run, nor do they meet. */
+    /* None lasts into the run, nor do they meet. */
     need->open_bytes = job->model->open_bytes > RATE_BYTES ? job->model->open_bytes : RATE_BYTES;
+    if (job_reading_bytes(job) > need->open_bytes) need->open_bytes = job_reading_bytes(job);
     return OK;
 }
 
@@ -126,36 +131,21 @@ static uint64_t candidates_picture_bytes(const struct job *job, struct layout_ch
     return bytes;
 }
 
+/* Which of both ways differ from each other: low, flat and narrow pictures are less than their bands. */
+static bool candidates_tiling_matters(const struct job *job, unsigned hoisted, struct error *e) {
+    struct layout_choice whole = {1, false, hoisted}, tiled = {1, true, hoisted};
+    return candidates_picture_bytes(job, whole, e) != candidates_picture_bytes(job, tiled, e);
+}
+
 /* What the autoencoder takes at most. */
-static uint64_t candidates_taken(const struct job *job, struct layout_choice choice,
-                                 const struct rates *rates, struct error *e) {
-    struct layout l = {0};
+static uint64_t candidates_taken(const struct layout *l, const struct run_need *need) {
     uint64_t taken = 0;
-    struct run_need *need = NULL;
-    if (layout_open(job, choice, NULL, &l, e) == OK) need = candidates_need(job, &l, e);
-    if (need) candidates_measure(job, &l, rates, need, e);
-    for (int s = 0; s < l.n_stages && e->code == OK; s++) {
-        if (!l.kind[s]->whole_pictures) continue;
+    for (int s = 0; s < l->n_stages; s++) {
+        if (!l->kind[s]->whole_pictures) continue;
         uint64_t bytes = need->separate ? plan_fixed_vram(need, s, true) : plan_fixed_ram(need, s, false);
         if (bytes > taken) taken = bytes;
     }
-    layout_close(job->sys, &l);
-    job->sys->release(job->sys, need);
     return taken;
-}
-
-/* Which of both ways are candidates: as the request asks for, or both if they differ. Low, flat and narrow
- * pictures are less than their bands. */
-static enum status candidates_tiling(const struct job *job, unsigned hoisted, const struct rates *rates,
-                                     bool ways[2], struct error *e) {
-    const char *how = job->request.vae_tiling;
-    struct layout_choice choice[2] = {{1, false, hoisted}, {1, true, hoisted}};
-    bool matters = candidates_picture_bytes(job, choice[0], e) != candidates_picture_bytes(job, choice[1], e);
-    bool on = asked_for(how, "on") && matters && e->code == OK &&
-              candidates_taken(job, choice[1], rates, e) < candidates_taken(job, choice[0], rates, e);
-    ways[0] = !on;
-    ways[1] = on || (matters && !asked_for(how, "on") && !asked_for(how, "off"));
-    return e->code;
 }
 
 /* ---- all ---- */
@@ -166,30 +156,77 @@ static int candidates_next_groups(int batch, int groups) {
     return together > 1 ? (batch + together - 2) / (together - 1) : 0;
 }
 
-enum status job_measure(struct job *job, struct error *e) {
+/* The list as it grows. */
+struct candidates {
+    struct job *job;
     struct rates rates;
-    int most = job->decode_only ? 1 : job->batch, n = 0;
-    bool ways[2];
-    rates_default(job->device->name, job->device->threads, &rates);
+    int n;
+};
+
+/* Appends what the job needs in that layout; returns what its autoencoder takes. */
+static uint64_t candidates_add(struct candidates *c, struct layout_choice choice, struct error *e) {
+    struct job *job = c->job;
+    struct layout l = {0};
+    struct run_need *need = NULL;
+    uint64_t taken = 0;
+    if (e->code == OK && layout_open(job, choice, NULL, &l, e) == OK) need = candidates_need(job, &l, e);
+    if (need && candidates_measure(job, &l, &c->rates, need, e) == OK) taken = candidates_taken(&l, need);
+    job->choices[c->n] = choice;
+    job->needs[c->n++] = need;
+    layout_close(job->sys, &l);
+    return taken;
+}
+
+/* Tiling is asked for: without it where it takes no less. Leaves the one that it is. */
+static void candidates_add_tiled(struct candidates *c, unsigned hoisted, struct error *e) {
+    struct job *job = c->job;
+    uint64_t tiled = candidates_add(c, (struct layout_choice){1, true, hoisted}, e);
+    uint64_t whole = candidates_add(c, (struct layout_choice){1, false, hoisted}, e);
+    int chosen = tiled < whole ? 0 : 1;
+    job->sys->release(job->sys, job->needs[1 - chosen]);
+    job->needs[0] = job->needs[chosen];
+    job->choices[0] = job->choices[chosen];
+    job->needs[1] = NULL;
+    c->n = 1;
+}
+
+/* That layout, and in more groups. */
+static void candidates_add_groups(struct candidates *c, struct layout_choice choice, struct error *e) {
+    int most = c->job->decode_only ? 1 : c->job->batch;
+    for (; choice.groups && e->code == OK; choice.groups = candidates_next_groups(most, choice.groups))
+        candidates_add(c, choice, e);
+}
+
+/* Room for them; how many there will be is itself part of what a run takes. */
+static enum status candidates_begin(struct candidates *c, int n_ways, struct error *e) {
+    struct job *job = c->job;
+    int most = job->decode_only ? 1 : job->batch;
+    job->n_needs = 0;
+    for (int groups = 1; groups; groups = candidates_next_groups(most, groups)) job->n_needs += n_ways;
+    size_t room = (size_t)job->n_needs + 1; /* of two ways that are compared one goes */
+    job->needs = job->sys->alloc(job->sys, LINE_HOST, room * sizeof *job->needs);
+    job->choices = job->sys->alloc(job->sys, LINE_HOST, room * sizeof *job->choices);
+    return job->needs && job->choices ? OK : error_set(e, MEMORY, "no memory for what a run needs");
+}
+
+enum status job_measure(struct job *job, struct error *e) {
+    struct candidates c = {.job = job};
+    const char *how = job->request.vae_tiling;
+    rates_default(job->device->name, job->device->threads, &c.rates);
     if (job->request.rates && rates_read(job->device->name, job->request.rates_name, job->request.rates,
-                                         job->device->threads, &rates, e) != OK)
+                                         job->device->threads, &c.rates, e) != OK)
         return e->code;
-    unsigned hoisted = candidates_hoisted(job, e);
-    if (e->code != OK || candidates_tiling(job, hoisted, &rates, ways, e) != OK) return e->code;
-    for (int groups = 1; groups; groups = candidates_next_groups(most, groups))
-        job->n_needs += ways[0] + ways[1];
-    job->needs = job->sys->alloc(job->sys, LINE_HOST, (size_t)job->n_needs * sizeof *job->needs);
-    job->choices = job->sys->alloc(job->sys, LINE_HOST, (size_t)job->n_needs * sizeof *job->choices);
-    if (!job->needs || !job->choices) return error_set(e, MEMORY, "no memory for what a run needs");
-    for (int tiled = 0; tiled < 2; tiled++)
-        for (int groups = 1; groups && ways[tiled] && e->code == OK;
-             groups = candidates_next_groups(most, groups)) {
-            struct layout l;
-            job->choices[n] = (struct layout_choice){groups, tiled, hoisted};
-            if (layout_open(job, job->choices[n], NULL, &l, e) == OK)
-                job->needs[n] = candidates_need(job, &l, e);
-            if (e->code == OK) candidates_measure(job, &l, &rates, job->needs[n++], e);
-            layout_close(job->sys, &l);
-        }
-    return e->code == OK ? job_lay_out(job, 1, !ways[0], e) : e->code;
+    struct layout_choice choice = {1, false, candidates_hoisted(job, e)};
+    bool matters = e->code == OK && candidates_tiling_matters(job, choice.hoisted, e);
+    bool both = matters && !asked_for(how, "on") && !asked_for(how, "off");
+    if (e->code != OK || candidates_begin(&c, both ? 2 : 1, e) != OK) return e->code;
+    if (matters && asked_for(how, "on")) {
+        candidates_add_tiled(&c, choice.hoisted, e);
+        choice = job->choices[0];
+        choice.groups = candidates_next_groups(job->decode_only ? 1 : job->batch, 1);
+    }
+    candidates_add_groups(&c, choice, e);
+    choice.tiled = true;
+    if (both) candidates_add_groups(&c, choice, e);
+    return e->code == OK ? job_lay_out(job, 1, job->choices[0].tiled, e) : e->code;
 }

@@ -1,6 +1,8 @@
 /* `sluice devices`: what a run can use here, and what this build has not. */
 #include "engine/api/devices.h"
 
+#include "engine/api/caller.h"
+
 #include "engine/api/machine.h"
 #include "engine/open/model.h"
 #include "engine/base/free_memory.h"
@@ -79,8 +81,8 @@ static json_t *describe_cpu(const struct device *device) {
     machine_processor(processor, sizeof processor);
     cpu_library(library, sizeof library);
     return json_pack("{s:s, s:s, s:I, s:I, s:i, s:i, s:s, s:s, s:o}", "name", "cpu", "processor", processor,
-                     "bytes", (json_int_t)machine_memory_bytes(), "free_bytes",
-                     (json_int_t)free_memory_bytes(), "threads", machine_cores(), "hardware_threads",
+                     "bytes", (json_int_t)machine_memory_bytes(""), "free_bytes",
+                     (json_int_t)free_memory_bytes(""), "threads", machine_threads(""), "hardware_threads",
                      machine_hardware_threads(), "instructions", cpu_instructions(), "library", library,
                      "precisions", precisions(device));
 }
@@ -111,6 +113,7 @@ static void list_cuda(json_t *devices, json_t *absent) {
 int sluice_devices(char **json, struct sluice_error *error) {
     struct error e = {0};
     struct sys sys;
+    if (!caller_gave(json, "json", &e)) return publish_error(&e, error);
     *json = NULL;
     sys_init_machine(&sys);
     struct device *cpu = cpu_open(&sys, 1, &e);

@@ -1,4 +1,5 @@
 /* What is in a model's files, and the ids of a text: the JSON of `inspect` and `tokenize`. */
+#include "engine/api/caller.h"
 #include "engine/open/model.h"
 #include "engine/open/component_search.h"
 #include "engine/open/pipeline.h"
@@ -389,6 +390,8 @@ int sluice_inspect(const struct sluice_model_options *options, bool tensors, cha
     struct sys sys;
     struct sluice_model_options o;
     struct component_files files;
+    if (!caller_gave(json, "json", &e) || !caller_gave(options, "options", &e))
+        return publish_error(&e, error);
     sys_init_machine(&sys);
     copy_sized(&o, sizeof o, options);
     *json = NULL;
@@ -485,6 +488,9 @@ int sluice_tokenize(const struct sluice_model_options *options, const char *text
     struct sys sys;
     struct sluice_model_options o;
     struct component_files files;
+    if (!caller_gave(json, "json", &e) || !caller_gave(options, "options", &e) ||
+        !caller_gave(text, "text", &e))
+        return publish_error(&e, error);
     sys_init_machine(&sys);
     copy_sized(&o, sizeof o, options);
     *json = NULL;

@@ -43,6 +43,8 @@ static enum status job_gather(struct job *job, int slot, struct error *e) {
     int n_lanes = c->family->kind == FAMILY_TEXT ? job->n_prompts : 1;
     struct lane lane = {.latent =
                             tensor_make(NULL, DTYPE_F32, 4, (int32_t[]){job->C, job->F, job->Y, job->X})};
+    job->rows[slot] = job->sys->alloc(job->sys, LINE_HOST, GATHERED_MAX * sizeof *job->rows[slot]);
+    if (!job->rows[slot]) return error_set(e, MEMORY, "no memory for rows of tables");
     for (int table = 0; table < c->n_tables; table++)
         for (int i = 0; i < n_lanes && e->code == OK; i++) {
             lane.tokens = job->tokens[slot][i].ids;
@@ -139,17 +141,70 @@ static enum status job_make_calls(struct job *job, struct error *e) {
 /* ---- pictures in ---- */
 
 const struct sluice_picture *job_source(const struct job *job, const struct encoded *encoded) {
-    const struct sluice_request *r = &job->request;
     switch (encoded->kind) {
     case ENCODED_INIT:
-        return r->init_image;
+        return &job->picture[PICTURE_INIT];
     case ENCODED_MASKED:
-        return r->mask;
+        return &job->picture[PICTURE_MASK];
     case ENCODED_VISION:
     case ENCODED_REFERENCE:
-        return r->references[encoded->reference];
+        return &job->picture[PICTURE_REFERENCES + encoded->reference];
     }
     return NULL;
+}
+
+static const struct sluice_picture *job_copy_picture(struct job *job, int i,
+                                                     const struct sluice_picture *given) {
+    if (given) copy_sized(&job->given[i], sizeof job->given[i], given);
+    return given ? &job->given[i] : NULL;
+}
+
+/* More references than any model takes stay where they are, to be refused. */
+static void job_copy_pictures(struct job *job) {
+    struct sluice_request *r = &job->request;
+    r->init_image = job_copy_picture(job, PICTURE_INIT, r->init_image);
+    r->mask = job_copy_picture(job, PICTURE_MASK, r->mask);
+    if (!r->references || r->n_references > LANE_REFERENCES_MAX) return;
+    for (int i = 0; i < r->n_references; i++)
+        job->references[i] = job_copy_picture(job, PICTURE_REFERENCES + i, r->references[i]);
+    r->references = job->references;
+}
+
+/* References are resized to what the model reads only when they are encoded, so here they stay as they are.
+ */
+static void job_fit_pictures(struct job *job, enum fit fit) {
+    struct picture_size drawn = {job->request.width, job->request.height};
+    for (int i = 0; i < PICTURES_MAX; i++) {
+        struct picture_size from = {job->given[i].width, job->given[i].height};
+        if (!from.width) continue;
+        job->fitting[i] = fit_make(fit, from, i < PICTURE_REFERENCES ? drawn : from);
+        job->picture[i] = job->given[i];
+        job->picture[i].width = job->fitting[i].size.width;
+        job->picture[i].height = job->fitting[i].size.height;
+        if (fit_changes(&job->fitting[i])) job->picture[i].rgb = NULL;
+    }
+}
+
+uint64_t job_reading_bytes(const struct job *job) {
+    uint64_t most = 0;
+    for (int i = 0; i < PICTURES_MAX; i++) {
+        if (!job->picture[i].width || job->picture[i].rgb) continue;
+        uint64_t bytes = fit_bytes(&job->given[i], &job->fitting[i]);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+enum status job_read_pictures(struct job *job, struct error *e) {
+    for (int i = 0; i < PICTURES_MAX && e->code == OK; i++) {
+        struct sluice_picture *p = &job->picture[i];
+        if (!p->width || p->rgb) continue;
+        job->pixels[i] = job->sys->alloc(job->sys, LINE_HOST, (size_t)p->width * (size_t)p->height * 3);
+        if (!job->pixels[i]) return error_set(e, MEMORY, "no memory for a picture");
+        fit_read(job->sys, &job->given[i], &job->fitting[i], job->pixels[i], e);
+        p->rgb = job->pixels[i];
+    }
+    return e->code;
 }
 
 /* What vision encoders see: every reference, at the size that the family reads it at. */
@@ -225,6 +280,7 @@ enum status job_open(struct job *job, const struct job_place *place, const struc
     for (int i = 0; i < SLOTS_MAX; i++)
         if (model->tokenizer[i]) job->text_slot[job->n_texts++] = i;
     copy_sized(&job->request, sizeof job->request, request);
+    job_copy_pictures(job);
     if (latent_dim) job_decode_only(job, latent_dim);
     struct settling settling = {.model = model,
                                 .device = job->device,
@@ -234,6 +290,7 @@ enum status job_open(struct job *job, const struct job_place *place, const struc
     if (request_settle(&settling, e) != OK || requantised_type(job->request.type, &job->weights, e) != OK)
         return e->code;
     job->precision = settling.precision;
+    if (!job->decode_only) job_fit_pictures(job, settling.fit);
     if (place->requantised && requantised_make(place->requantised, model, job->weights, e) != OK)
         return e->code;
     if (job_size(job, e) != OK) return e->code;
@@ -299,9 +356,11 @@ void job_close(struct job *job) {
     shared_unmap(sys, job->device, LINE_STATE, job->layout.cross.base, job->layout.cross.bytes);
     layout_close(sys, &job->layout);
     for (int i = 0; i < SLOTS_MAX * GATHERED_MAX; i++)
-        block_destroy(sys, &job->rows[i / GATHERED_MAX][i % GATHERED_MAX]);
+        if (job->rows[i / GATHERED_MAX]) block_destroy(sys, &job->rows[i / GATHERED_MAX][i % GATHERED_MAX]);
+    for (int i = 0; i < SLOTS_MAX; i++) sys->release(sys, job->rows[i]);
     for (int i = 0; i < SLOTS_MAX * PROMPTS_MAX; i++)
         sys->release(sys, job->tokens[i / PROMPTS_MAX][i % PROMPTS_MAX].ids);
+    for (int i = 0; i < PICTURES_MAX; i++) sys->release(sys, job->pixels[i]);
     sys->release(sys, job->sigmas);
     sys->release(sys, job->timesteps);
     sys->release(sys, job->calls);

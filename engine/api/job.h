@@ -4,8 +4,9 @@
 #ifndef SLUICE_API_JOB_H
 #define SLUICE_API_JOB_H
 
+#include "engine/pictures/fit.h"
 #include "engine/api/layout.h"
-#include "engine/api/pictures.h"
+#include "engine/pictures/pictures.h"
 #include "engine/api/requantised.h"
 #include "engine/open/model.h"
 #include "engine/open/prompt.h"
@@ -43,6 +44,14 @@ struct job_span {
     int slot, first_call, n_calls;
 };
 
+/* Those that a request brings: to start from, the mask, to refer to. */
+enum {
+    PICTURE_INIT,
+    PICTURE_MASK,
+    PICTURE_REFERENCES,
+    PICTURES_MAX = PICTURE_REFERENCES + LANE_REFERENCES_MAX
+};
+
 enum { GATHERED_MAX = TABLES_MAX * PROMPTS_MAX };
 
 struct job {
@@ -51,6 +60,11 @@ struct job {
     const struct sluice_model *model;
     struct device *device;
     struct sluice_request request;
+    struct sluice_picture given[PICTURES_MAX];   /* the request's own copies; of those absent nothing */
+    struct sluice_picture picture[PICTURES_MAX]; /* as they are used: of the size that they are made to fit */
+    struct fitting fitting[PICTURES_MAX];        /* from the one to the other */
+    uint8_t *pixels[PICTURES_MAX];               /* of those that the job has read */
+    const struct sluice_picture *references[LANE_REFERENCES_MAX];
     bool decode_only;
     enum precision precision; /* of text encoder and denoiser */
     enum dtype weights;       /* what theirs are converted to; N_DTYPES: nothing */
@@ -59,9 +73,9 @@ struct job {
     int32_t C, F, Y, X;                /* of the latent */
     int n_texts, text_slot[SLOTS_MAX]; /* of the text encoders, in their order */
     struct prompt_tokens tokens[SLOTS_MAX][PROMPTS_MAX];
-    struct block rows[SLOTS_MAX][GATHERED_MAX]; /* of tables, as component_visits counts them */
-    int steps;                 /* that are run: a picture to start from leaves out the first */
-    float *sigmas, *timesteps; /* steps + 1, steps */
+    struct block *rows[SLOTS_MAX]; /* of tables, as component_visits counts them: GATHERED_MAX, or none */
+    int steps;                     /* that are run: a picture to start from leaves out the first */
+    float *sigmas, *timesteps;     /* steps + 1, steps */
     int n_calls;
     struct denoiser_call *calls;
     float *told; /* n_calls: what the denoiser is told */
@@ -94,8 +108,13 @@ uint64_t job_vram_budget(const struct job *job);
 enum status job_plan(struct job *job, struct error *e);
 /* Lays the job out in so many groups, tiled or not; BUDGET if no need is for that. */
 enum status job_lay_out(struct job *job, int groups, bool tiled, struct error *e);
-/* The caller's picture behind one that is encoded; of a masked one that is the mask. */
+/* The picture behind one that is encoded, made to fit; of a masked one that is the mask. */
 const struct sluice_picture *job_source(const struct job *job, const struct encoded *encoded);
+/* What reading pictures takes for a while beside their pixels: one after another. */
+uint64_t job_reading_bytes(const struct job *job);
+/* Reads the pictures that the caller has no pixels of yet, or not of their size: once the plan is known to
+ * fit, for it counts them. Whatever the caller's function fails with; MEMORY. */
+enum status job_read_pictures(struct job *job, struct error *e);
 /* Rows that the encoder in that slot adds to a prompt's text. */
 int32_t job_text_rows(const struct job *job, int slot, int prompt);
 /* Takes the memory of what crosses stages. */

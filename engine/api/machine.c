@@ -1,12 +1,15 @@
 /* The machine: see machine.h. Linux. */
 #include "engine/api/machine.h"
 
+#include "engine/base/control_groups.h"
+#include "engine/base/free_memory.h"
 #include "kernels/cpu/cpu.h"
 
-#include <inttypes.h>
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* Measured: release build, oneDNN 2.6 warmed, Debian 12: see bench/LOG.md. 12 MiB are pages of program and
@@ -18,52 +21,34 @@ uint64_t machine_base_bytes(void) {
 }
 
 /* "NAME:   123 kB" in a file of /proc. */
-static uint64_t read_kilobytes(const char *path, const char *name) {
-    FILE *f = fopen(path, "r");
-    char line[256];
-    uint64_t kilobytes = 0;
-    size_t n = strlen(name);
-    if (!f) return 0;
-    while (fgets(line, sizeof line, f))
-        if (!strncmp(line, name, n) && line[n] == ':') {
-            sscanf(line + n + 1, "%" SCNu64, &kilobytes);
-            break;
-        }
-    fclose(f);
-    return kilobytes << 10;
+static uint64_t read_kilobytes(const char *root, const char *path, const char *name) {
+    char text[CONTROL_GROUPS_TEXT];
+    return control_groups_number(control_groups_text(root, path, text), name) << 10;
 }
 
-static uint64_t read_number(const char *path) {
-    FILE *f = fopen(path, "r");
-    uint64_t number = 0;
-    if (!f) return 0;
-    if (fscanf(f, "%" SCNu64, &number) != 1) number = 0; /* "max" */
-    fclose(f);
-    return number;
+struct processor_time machine_processor_time(void) {
+    struct rusage used;
+    if (getrusage(RUSAGE_SELF, &used)) return (struct processor_time){0};
+    return (struct processor_time){(double)used.ru_utime.tv_sec + 1e-6 * (double)used.ru_utime.tv_usec,
+                                   (double)used.ru_stime.tv_sec + 1e-6 * (double)used.ru_stime.tv_usec};
 }
 
 uint64_t machine_resident_bytes(void) {
-    return read_kilobytes("/proc/self/status", "VmRSS");
+    return read_kilobytes("", "/proc/self/status", "VmRSS:");
 }
 
 uint64_t machine_peak_bytes(void) {
-    return read_kilobytes("/proc/self/status", "VmHWM");
+    return read_kilobytes("", "/proc/self/status", "VmHWM:");
 }
 
-static uint64_t smaller_known(uint64_t a, uint64_t b) {
-    return b && b < a ? b : a;
-}
-
-uint64_t machine_memory_bytes(void) {
-    uint64_t bytes = read_kilobytes("/proc/meminfo", "MemTotal");
-    bytes = smaller_known(bytes, read_number("/sys/fs/cgroup/memory.max"));
-    return smaller_known(bytes, read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
+uint64_t machine_memory_bytes(const char *root) {
+    uint64_t bytes = read_kilobytes(root, "/proc/meminfo", "MemTotal:");
+    uint64_t limit = control_groups_memory(root);
+    return limit < bytes ? limit : bytes;
 }
 
 uint64_t machine_default_budget(void) {
-    uint64_t all = machine_memory_bytes(), free = read_kilobytes("/proc/meminfo", "MemAvailable");
-    uint64_t used = read_number("/sys/fs/cgroup/memory.current");
-    if (used && used < all) free = smaller_known(free, all - used);
+    uint64_t all = machine_memory_bytes(""), free = free_memory_bytes("");
     uint64_t reserve = all / 10 > (uint64_t)512 << 20 ? all / 10 : (uint64_t)512 << 20;
     if (reserve > free / 2) reserve = free / 2;
     return free - reserve + machine_resident_bytes();
@@ -84,6 +69,12 @@ int machine_cores(void) {
         cores += first == i || !CPU_ISSET(first, &allowed); /* one of each pair of hardware threads */
     }
     return cores > 0 ? cores : 1;
+}
+
+int machine_threads(const char *root) {
+    int cores = machine_cores();
+    double quota = control_groups_processors(root);
+    return quota < cores ? (int)ceil(quota) : cores;
 }
 
 int machine_hardware_threads(void) {
@@ -111,6 +102,6 @@ char *machine_describe(char *out, size_t out_bytes) {
     char name[128];
     machine_processor(name, sizeof name);
     snprintf(out, out_bytes, "%s, %d cores, %.0f GiB", name, machine_cores(),
-             (double)machine_memory_bytes() / (1 << 30));
+             (double)machine_memory_bytes("") / (1 << 30));
     return out;
 }

@@ -27,6 +27,7 @@ static void put_pictures(const struct job *job, json_t *json) {
     if (r->init_image) json_put(json, "strength", json_real(r->strength));
     json_put(json, "init_image", json_boolean(r->init_image));
     json_put(json, "mask", json_boolean(r->mask));
+    if (r->init_image) json_put(json, "fit", json_string(r->fit ? r->fit : fit_name(FIT_CROP)));
     for (int i = 0; i < r->n_references; i++)
         json_push(references, json_pack("{s:i, s:i}", "width", job->reference_size[i].width, "height",
                                         job->reference_size[i].height));
@@ -44,6 +45,7 @@ static json_t *request_json(const struct job *job) {
                              !job->decode_only && !r->prompt, "decode", !r->no_decode, "vae_tiling",
                              r->vae_tiling ? r->vae_tiling : "auto");
     if (json && job->weights != N_DTYPES) json_put(json, "type", json_string(dtype_name(job->weights)));
+    if (r->converted) json_put(json, "converted", json_true());
     if (!json || job->decode_only) return json;
     for (int i = 1; i < job->n_texts; i++) {
         char key[16];
@@ -326,9 +328,18 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     return e->code;
 }
 
+/* A document takes tens of bytes for each of its values: more than any plan has are not built. */
+static enum status check_values(const struct job *job, const char *text, struct error *e) {
+    enum { VALUES_MAX = PLAN_STAGES_MAX * PLAN_BLOCKS_MAX * 8 };
+    size_t n = 0;
+    for (const char *at = text; (at = strpbrk(at, ",[{")); at++) n++;
+    return n <= VALUES_MAX ? OK : bad_plan(job, e, "more values than any plan has", NULL);
+}
+
 enum status plan_read(struct job *job, const char *text, struct error *e) {
     json_t *root = NULL;
-    if (json_parse(plan_name(job), text, strlen(text), 8, &root, e) == OK) read_plan(job, root, e);
+    if (check_values(job, text, e) == OK && json_parse(plan_name(job), text, strlen(text), 8, &root, e) == OK)
+        read_plan(job, root, e);
     json_decref(root);
     return e->code;
 }

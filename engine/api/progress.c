@@ -4,6 +4,7 @@
 #include "engine/api/machine.h"
 #include "engine/api/pressure.h"
 #include "engine/api/stages.h"
+#include "engine/base/text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -33,27 +34,40 @@ static double progress_seconds_left(const struct running *r) {
     return r->rate > 0 ? left / (SHARE_OF_RATE * r->rate) : -1;
 }
 
-static void progress_report(struct running *r, const struct visit *visit) {
-    enum { TENTHS = 10 };
+/* Of work that ends when `done` FLOPs of all are. */
+static void progress_report(struct running *r, const struct visit *visit, double done) {
     struct sluice_session *s = r->session;
-    double time = progress_now(r);
-    if (!s->options.on_progress || (time - r->last_progress < 1.0 / TENTHS && !visit->ends_evaluation))
-        return;
-    r->last_progress = time;
     const struct stage *stage = &r->job->layout.stages[visit->stage];
-    double seconds = time - r->began, fraction = r->all > 0 ? r->done / r->all : 0;
+    double fraction = r->all > 0 ? done / r->all : 0;
+    bool ended = done >= r->all;
     struct sluice_progress progress = {
         .struct_size = sizeof progress,
         .stage = stage->name,
         .step = visit->evaluation < 0 ? 0 : visit->evaluation / stage->n_groups + 1,
         .of = stage->evaluations / stage->n_groups,
         .fraction = fraction < 1 ? fraction : 1,
-        .seconds = seconds,
-        .eta = progress_seconds_left(r),
+        .seconds = progress_now(r) - r->began,
+        .eta = ended ? 0 : progress_seconds_left(r),
         .stall_seconds = r->counters.stall_seconds,
         .bytes_read = r->counters.bytes_moved,
+        .source = r->job->plan.stage[visit->stage].bound == BOUND_BUS ? "bus" : "disk",
     };
     s->options.on_progress(s->options.user, &progress);
+}
+
+static void progress_report_now_and_then(struct running *r, const struct visit *visit) {
+    enum { TENTHS = 10 };
+    double time = progress_now(r);
+    if (!r->session->options.on_progress ||
+        (time - r->last_progress < 1.0 / TENTHS && !visit->ends_evaluation))
+        return;
+    r->last_progress = time;
+    progress_report(r, visit, r->done);
+}
+
+void progress_ended(struct running *r) {
+    const struct visit_list *visits = &r->job->layout.visits;
+    if (r->session->options.on_progress) progress_report(r, &visits->visits[visits->n_visits - 1], r->all);
 }
 
 static void progress_note_longest(struct stall *longest, double seconds, const struct block *block) {
@@ -94,7 +108,7 @@ bool progress_tick(void *user, const struct visit *visit, double done, struct er
         error_where(e, "stage %s", r->job->layout.stages[visit->stage].name);
         return false;
     }
-    progress_report(r, visit);
+    progress_report_now_and_then(r, visit);
     return true;
 }
 
@@ -110,10 +124,18 @@ static double progress_measured_floor(const struct running *r, double seconds,
     return link > computing && link <= seconds ? link : computing;
 }
 
+/* Since a moment that becomes now. */
+static struct processor_time progress_spent(struct processor_time *since) {
+    struct processor_time then = *since;
+    *since = machine_processor_time();
+    return (struct processor_time){since->user - then.user, since->system - then.system};
+}
+
 void progress_step_ended(struct running *r, int step) {
     double time = progress_now(r);
     struct step_record *record = &r->session->report.step[step];
     record->seconds = time - r->step_began;
+    record->spent = progress_spent(&r->time_at_step);
     record->moved = progress_since(r->counters, r->at_step);
     record->floor_seconds = progress_measured_floor(r, record->seconds, &record->moved);
     r->session->report.n_steps = step + 1;
@@ -126,7 +148,7 @@ void progress_evaluation_ends(struct running *r) {
 }
 
 void progress_evaluation_ended(struct running *r, const struct visit *visit) {
-    progress_report(r, visit);
+    progress_report_now_and_then(r, visit);
 }
 
 void progress_stage_ended(struct running *r, int stage) {
@@ -134,6 +156,7 @@ void progress_stage_ended(struct running *r, int stage) {
     struct stage_record *record = &report->stage[stage];
     progress_note_stall(r, NULL);
     record->seconds = progress_now(r) - r->stage_began;
+    record->spent = progress_spent(&r->time_at_stage);
     record->moved = progress_since(r->counters, r->at_stage);
     record->floor_seconds = progress_measured_floor(r, record->seconds, &record->moved);
     record->planned_bytes = r->job->plan.stage[stage].peak_ram_bytes;
@@ -144,6 +167,7 @@ void progress_stage_ended(struct running *r, int stage) {
 void progress_stage_begins(struct running *r) {
     r->stage_began = r->step_began = progress_now(r);
     r->at_stage = r->at_step = r->counters;
+    r->time_at_stage = r->time_at_step = machine_processor_time();
     r->done_at_stage = r->done;
 }
 
@@ -221,15 +245,14 @@ uint64_t progress_bytes_needed(void *user) {
 
 void progress_gave_up(void *user, const struct visit *first, uint64_t bytes, enum evict_reason reason) {
     static const char *const said[] = {
-        [EVICT_ASKED] = "another program took memory: %.1f MiB of residents given up, the run goes on",
-        [EVICT_OPERATOR] =
-            "an operator found no memory: %.1f MiB of residents given up, it is computed again",
-        [EVICT_STAGE] = "a stage found no memory: %.1f MiB of residents given up, it begins again",
+        [EVICT_ASKED] = "another program took memory: %s of residents given up, the run goes on",
+        [EVICT_OPERATOR] = "an operator found no memory: %s of residents given up, it is computed again",
+        [EVICT_STAGE] = "a stage found no memory: %s of residents given up, it begins again",
     };
     struct running *r = user;
     struct report *report = &r->session->report;
     struct evicted *last = &report->evicted[EVICTED_MAX - 1];
-    double mib = (double)bytes / (1 << 20);
+    char size[SIZE_TEXT_BYTES];
     if (report->n_evicted < EVICTED_MAX)
         report->evicted[report->n_evicted++] =
             (struct evicted){report->stage_name[first->stage],
@@ -239,7 +262,7 @@ void progress_gave_up(void *user, const struct visit *first, uint64_t bytes, enu
                              bytes};
     else
         last->bytes += bytes;
-    session_say(r->session, SLUICE_WARNING, said[reason], mib);
+    session_say(r->session, SLUICE_WARNING, said[reason], size_text(bytes, size));
 }
 
 /* Before anything of this run is taken. Where weights lie on a device of their own, giving them up would not

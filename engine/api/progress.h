@@ -19,6 +19,9 @@ void progress_step_ended(struct running *r, int step);
 void progress_stage_ended(struct running *r, int stage);
 void progress_stage_begins(struct running *r);
 
+/* After the last stage of a run that ended well: all of it is done. */
+void progress_ended(struct running *r);
+
 /* One line on how long the rest will take, if that is worth one: from the plan's time if that follows from
  * measured rates, else from the rate measured before the run. */
 void progress_predict(struct running *r);

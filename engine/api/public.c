@@ -1,4 +1,5 @@
 /* The small public functions, and the public face of errors. */
+#include "engine/api/caller.h"
 #include "engine/api/machine.h"
 #include "engine/open/model.h"
 #include "engine/open/component_files.h"
@@ -51,11 +52,24 @@ int publish_error(const struct error *e, struct sluice_error *public) {
     return (int)e->code;
 }
 
+enum status adopt_error(const struct sluice_error *public, struct error *e) {
+    bool known = public->code > OK;
+    error_set(e, known ? (enum status) public->code : INTERNAL, "%s",
+              known ? public->what : "a caller's function failed without saying why");
+    if (known && public->exit_code > 0) e->exit = public->exit_code;
+    error_where(e, "%s", public->where);
+    error_found(e, "%s", public->found);
+    return error_expected(e, "%s", public->expected);
+}
+
 const char *sluice_code_name(int code) {
     return status_name((enum status)code);
 }
 
 char *sluice_error_line(const struct sluice_error *error, char *out, size_t out_bytes) {
+    if (!out || !out_bytes) return out;
+    out[0] = 0;
+    if (!error) return out;
     struct error e = {.code = (enum status)error->code};
     memcpy(e.what, error->what, sizeof e.what);
     memcpy(e.where, error->where, sizeof e.where);
@@ -66,6 +80,11 @@ char *sluice_error_line(const struct sluice_error *error, char *out, size_t out_
 
 void sluice_free(char *text) {
     free(text);
+}
+
+int64_t sluice_memory_bytes(void) {
+    uint64_t bytes = machine_memory_bytes("");
+    return bytes ? (int64_t)bytes : INT64_MAX;
 }
 
 const char *sluice_version(void) {
@@ -81,7 +100,10 @@ const char *sluice_part_flag(int i, char *help, size_t help_bytes) {
 int sluice_model_open(const struct sluice_model_options *options, sluice_model **model,
                       struct sluice_error *error) {
     struct error e = {0};
-    model_open(NULL, options, model, &e);
+    if (!caller_gave(model, "model", &e)) return publish_error(&e, error);
+    *model = NULL;
+    if (!caller_gave(options, "options", &e)) return publish_error(&e, error);
+    model_open_beside(NULL, options, machine_base_bytes(), model, &e);
     return publish_error(&e, error);
 }
 
@@ -90,6 +112,7 @@ void sluice_model_close(sluice_model *model) {
 }
 
 void sluice_request_defaults(const sluice_model *model, struct sluice_request *request) {
+    if (!model || !request) return;
     struct sluice_request ours = {
         .struct_size = request->struct_size,
         .width = model->width,

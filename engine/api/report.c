@@ -34,12 +34,14 @@ static json_t *known_json(double number, bool known) {
 }
 
 /* What a stage and a step have in common. */
-static void put_work(json_t *json, double seconds, double floor_seconds, const struct store_counters *moved,
-                     const struct stall *stall) {
+static void put_work(json_t *json, double seconds, double floor_seconds, struct processor_time spent,
+                     const struct store_counters *moved, const struct stall *stall) {
     bool took = seconds > 0, floor = floor_seconds > 0;
     double computing = seconds - moved->stall_seconds, bytes = (double)moved->bytes_moved;
     json_put(json, "seconds", json_real(seconds));
     json_put(json, "compute_seconds", json_real(computing > 0 ? computing : 0));
+    json_put(json, "user_seconds", json_real(spent.user));
+    json_put(json, "system_seconds", json_real(spent.system));
     json_put(json, "bytes_moved", json_integer(moved->bytes_moved));
     json_put(json, "gbytes_per_second", known_json(took ? bytes / seconds / 1e9 : 0, took));
     json_put(json, "stall_seconds", json_real(moved->stall_seconds));
@@ -57,7 +59,7 @@ static json_t *stages_json(const struct report *r) {
             json_pack("{s:s, s:I, s:I, s:I}", "name", r->stage_name[i], "bytes_direct",
                       (json_int_t)s->moved.bytes_direct, "planned_ram_bytes", (json_int_t)s->planned_bytes,
                       "measured_ram_bytes", (json_int_t)s->measured_bytes);
-        put_work(stage, s->seconds, s->floor_seconds, &s->moved, &s->stall);
+        put_work(stage, s->seconds, s->floor_seconds, s->spent, &s->moved, &s->stall);
         json_push(list, stage);
     }
     return list;
@@ -68,7 +70,7 @@ static json_t *steps_json(const struct report *r) {
     for (int i = 0; i < r->n_steps; i++) {
         const struct step_record *s = &r->step[i];
         json_t *step = json_pack("{s:i, s:f}", "index", i, "sigma", (double)r->sigma[i]);
-        put_work(step, s->seconds, s->floor_seconds, &s->moved, &s->stall);
+        put_work(step, s->seconds, s->floor_seconds, s->spent, &s->moved, &s->stall);
         json_push(list, step);
     }
     return list;

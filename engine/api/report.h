@@ -2,6 +2,7 @@
 #ifndef SLUICE_API_REPORT_H
 #define SLUICE_API_REPORT_H
 
+#include "engine/api/machine.h"
 #include "engine/api/job.h"
 
 #include <jansson.h>
@@ -18,6 +19,7 @@ struct stall {
 struct stage_record {
     double seconds,
         floor_seconds; /* measured; what it had to take: of measured computing and the link's rate */
+    struct processor_time spent;
     struct store_counters moved;
     struct stall stall;
     uint64_t planned_bytes, measured_bytes; /* peaks; measured: of the process so far, when it ended */
@@ -25,6 +27,7 @@ struct stage_record {
 
 struct step_record {
     double seconds, floor_seconds; /* as above */
+    struct processor_time spent;
     struct store_counters moved;
     struct stall stall;
 };

@@ -1,8 +1,9 @@
 /* Requests: see request.h. */
 #include "engine/api/request.h"
 
-#include "engine/api/pictures.h"
+#include "engine/pictures/pictures.h"
 #include "engine/sample/schedule.h"
+#include "engine/base/text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -59,8 +60,9 @@ static enum status check_device_budget(const struct settling *s, struct error *e
     if (budget >= 0 && (!all || (uint64_t)budget <= all)) return OK;
     error_set(e, USAGE, "the budget of device memory (--max-vram) cannot be used");
     error_where(e, "%s", s->device->name);
+    char size[SIZE_TEXT_BYTES];
     error_found(e, "%lld bytes", (long long)budget);
-    return all ? error_expected(e, "a positive size up to the device's %llu bytes", (unsigned long long)all)
+    return all ? error_expected(e, "a positive size up to the device's %s", size_text(all, size))
                : error_expected(e, "a positive size");
 }
 
@@ -79,17 +81,10 @@ static enum status refuse_picture(const struct settling *s, const char *flag, co
     return error_expected(e, "%s", expected);
 }
 
-/* Of exactly the size that is drawn. */
-static enum status check_drawn_over(const struct settling *s, const struct sluice_picture *p,
-                                    const char *flag, struct error *e) {
-    struct picture_size drawn = {s->request->width, s->request->height};
-    return picture_check(p, flag, e) == OK ? picture_check_size(p, flag, drawn, e) : e->code;
-}
-
 static enum status check_init(const struct settling *s, struct error *e) {
     const struct sluice_request *r = s->request;
     if (!r->init_image) return OK;
-    if (check_drawn_over(s, r->init_image, "--init-img", e) != OK) return e->code;
+    if (picture_check(r->init_image, "--init-img", e) != OK) return e->code;
     if (!(r->strength > 0 && r->strength <= 1))
         return usage(e, "--strength", r->strength, "more than 0, up to 1");
     if (schedule_first_step(r->steps, r->strength) < r->steps) return OK;
@@ -108,7 +103,7 @@ static enum status check_mask(const struct settling *s, struct error *e) {
         error_found(e, "%s", r->init_image ? "no mask" : r->mask ? "no picture" : "neither");
         return error_expected(e, "--init-img and --mask");
     }
-    return r->mask ? check_drawn_over(s, r->mask, "--mask", e) : OK;
+    return r->mask ? picture_check(r->mask, "--mask", e) : OK;
 }
 
 static enum status check_references(struct settling *s, struct error *e) {
@@ -133,6 +128,7 @@ static enum status check_references(struct settling *s, struct error *e) {
 static enum status request_check_pictures(struct settling *s, struct error *e) {
     const struct sluice_request *r = s->request;
     if (s->decode_only) return OK;
+    if (fit_find(r->fit, &s->fit, e) != OK) return e->code;
     if (check_init(s, e) != OK || check_mask(s, e) != OK || check_references(s, e) != OK) return e->code;
     /* References may be for a vision encoder alone. */
     bool refers = r->n_references && recipe_slot(s->model->recipe, FAMILY_ENCODER) < SLOTS_MAX;
@@ -164,6 +160,8 @@ static enum status check_request(struct settling *s, struct error *e) {
     if (!(r->cfg_scale >= 0 && r->cfg_scale <= 1000))
         return usage(e, "--cfg-scale", r->cfg_scale, "0 to 1000");
     if (check_guidance(s, e) != OK || request_check_pictures(s, e) != OK) return e->code;
+    if (r->image_bytes_a_pixel < 0 || r->image_bytes_a_pixel > 1024)
+        return usage(e, "the bytes a pixel that pictures take", r->image_bytes_a_pixel, "0 to 1024");
     if (r->max_ram_bytes < 0)
         return usage(e, "the memory budget", (double)r->max_ram_bytes, "a positive size");
     if (find_device_budget(s, e) != OK || check_device_budget(s, e) != OK) return e->code;
@@ -204,11 +202,17 @@ static double shift_of_size(const struct settling *s) {
     return shift < SHIFT_MOST ? shift : SHIFT_MOST;
 }
 
+/* A side of a picture to start from, in whole steps. */
+static int side_of(int pixels, int step) {
+    return pixels < step ? step : pixels - pixels % step;
+}
+
 static void fill_defaults(struct settling *s) {
     struct sluice_request *r = s->request;
     const struct sluice_model *m = s->model;
-    if (!r->width) r->width = m->width;
-    if (!r->height) r->height = m->height;
+    const struct sluice_picture *init = s->decode_only ? NULL : r->init_image;
+    if (!r->width) r->width = init ? side_of(init->width, m->size_step) : m->width;
+    if (!r->height) r->height = init ? side_of(init->height, m->size_step) : m->height;
     if (!r->frames) r->frames = m->recipe->frames ? m->recipe->frames : 1;
     if (!r->batch) r->batch = 1;
     if (r->flow_shift == 0) r->flow_shift = s->decode_only ? 1 : shift_of_size(s);

@@ -3,7 +3,8 @@
 #ifndef SLUICE_API_REQUEST_H
 #define SLUICE_API_REQUEST_H
 
-#include "engine/api/pictures.h"
+#include "engine/pictures/fit.h"
+#include "engine/pictures/pictures.h"
 #include "engine/open/model.h"
 #include "kernels/device.h"
 
@@ -16,11 +17,12 @@ struct settling {
     bool decode_only;
     struct sluice_request *request;      /* what it leaves open is filled in */
     enum precision precision;            /* of text encoder and denoiser; found */
+    enum fit fit;                        /* of pictures of another size than is drawn; found */
     struct picture_size *reference_size; /* LANE_REFERENCES_MAX of them: as references are encoded; found */
 };
 
 /* Fills, checks and finds all of that. USAGE for what is wrong with the request; SHAPE (of usage) for a
- * picture of another size; MISSING where the model lacks what it needs. */
+ * reference of a size that no model reads; MISSING where the model lacks what it needs. */
 enum status request_settle(struct settling *s, struct error *e);
 
 /* Is this choice, which may be NULL, that one? */

@@ -15,6 +15,7 @@ struct running {
     struct store_counters counters; /* kept up to date by the executor */
     struct store_counters at_stage, at_step, at_visit;
     const struct visit *visit; /* the last one seen by tick */
+    struct processor_time time_at_stage, time_at_step;
     double began, stage_began, step_began, last_progress;
     double done, all; /* FLOPs */
     double done_at_stage;

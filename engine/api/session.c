@@ -2,6 +2,7 @@
 #include "engine/api/session.h"
 
 #include "engine/api/advice_json.h"
+#include "engine/api/caller.h"
 #include "engine/api/devices.h"
 #include "engine/api/latents.h"
 #include "engine/api/machine.h"
@@ -11,6 +12,7 @@
 #include "engine/api/refusal.h"
 #include "engine/api/stages.h"
 #include "engine/api/turns.h"
+#include "engine/base/text.h"
 #include "loaders/json.h"
 
 #include <math.h>
@@ -108,6 +110,22 @@ static void warn_of_cuts(struct sluice_session *s, const struct job *job) {
     }
 }
 
+/* A picture of another size than what is drawn. */
+static void say_fitted(struct sluice_session *s, const struct sluice_picture *given,
+                       const struct fitting *f) {
+    char resized[64] = "", cut[64] = "";
+    struct picture_size whole = f->part.whole, size = f->size;
+    bool resizes = whole.width != f->from.width || whole.height != f->from.height;
+    bool cropped = whole.width > size.width || whole.height > size.height;
+    bool cuts = whole.width != size.width || whole.height != size.height;
+    if (resizes) snprintf(resized, sizeof resized, "resized to %dx%d", whole.width, whole.height);
+    if (cuts)
+        snprintf(cut, sizeof cut, "%s%s to %dx%d", resizes ? " and " : "", cropped ? "cropped" : "padded",
+                 size.width, size.height);
+    session_say(s, SLUICE_INFO, "%s (%dx%d) is %s%s", given->name ? given->name : "a picture", f->from.width,
+                f->from.height, resized, cut);
+}
+
 /* A picture of another size than its model reads. */
 static void say_resized(struct sluice_session *s, const struct job *job) {
     for (int i = 0; i < job->n_encoded; i++) {
@@ -187,13 +205,13 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
     start_open(&r.start, job, from, e);
     if (e->code == OK && job->request.dump && !job->decode_only) turn_dump_start(&r, e);
     if (e->code == OK) executor_run(&run, job->need, &job->plan, &s->residents, &r.counters, e);
+    if (e->code == OK) progress_ended(&r);
     start_close(&r.start);
     s->report.seconds = s->sys->clock(s->sys) - r.began;
     if (r.counters.bytes_unpinned)
-        session_say(
-            s, SLUICE_WARNING,
-            "%.1f MiB went to the device out of host memory that could not be pinned, which is slower",
-            (double)r.counters.bytes_unpinned / (1 << 20));
+        session_say(s, SLUICE_WARNING,
+                    "%s went to the device out of host memory that could not be pinned, which is slower",
+                    size_text(r.counters.bytes_unpinned, (char[SIZE_TEXT_BYTES]){0}));
     return e->code;
 }
 
@@ -201,12 +219,18 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
 static void say_budget(struct sluice_session *s, const struct job *job) {
     const struct device_memory *own = s->device->memory;
     if (!own || !own->available || job->request.max_vram_bytes || job->request.plan) return;
-    session_say(s, SLUICE_INFO, "device memory: %.1f MiB free on %s, a budget of %.1f MiB",
-                (double)(own->available(s->device) - own->used(s->device)) / (1 << 20), s->device->name,
-                (double)job->plan.vram_budget_bytes / (1 << 20));
+    char unused[SIZE_TEXT_BYTES], budget[SIZE_TEXT_BYTES];
+    session_say(s, SLUICE_INFO, "device memory: %s free on %s, a budget of %s",
+                size_text(own->available(s->device) - own->used(s->device), unused), s->device->name,
+                size_text(job->plan.vram_budget_bytes, budget));
 }
 
-static enum status session_check_prompt(const struct job *job, struct error *e) {
+/* What may be left out, or assumed, for planning only. */
+static enum status session_check_drawable(const struct job *job, struct error *e) {
+    if (job->request.converted) {
+        error_set(e, USAGE, "files that are not converted yet can be planned with, not drawn with");
+        return error_expected(e, "a request that is not `converted`");
+    }
     return job->decode_only || job->request.prompt ? OK : error_set(e, USAGE, "no prompt was given");
 }
 
@@ -229,15 +253,18 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
     s->report.seed = request->seed;
     atomic_store(&s->cancelled, 0);
     struct job_place place = session_place(s, request);
-    if (job_open(&job, &place, request, latent_dim, e) != OK || session_check_prompt(&job, e) != OK ||
+    if (job_open(&job, &place, request, latent_dim, e) != OK || session_check_drawable(&job, e) != OK ||
         plan_take(&job, e) != OK)
         goto out;
     s->report.plan = plan_json(&job);
     if (plan_check(job.need, &job.plan, e) == BUDGET) refusal_explain(&job, e);
     if (e->code != OK) goto out;
     warn_of_cuts(s, &job);
+    for (int i = 0; i < PICTURES_MAX; i++)
+        if (fit_changes(&job.fitting[i])) say_fitted(s, &job.given[i], &job.fitting[i]);
     say_resized(s, &job);
     say_budget(s, &job);
+    if (job_read_pictures(&job, e) != OK) goto out;
     execute(s, &job, latent_file, e);
 out:
     job_close(&job);
@@ -263,9 +290,12 @@ static void say_assumptions(struct sluice_session *s) {
 int sluice_session_open(sluice_model *model, const struct sluice_session_options *options,
                         sluice_session **session, struct sluice_error *error) {
     struct error e = {0};
+    if (!caller_gave(session, "session", &e)) return publish_error(&e, error);
+    *session = NULL;
+    if (!caller_gave(model, "model", &e) || !caller_gave(options, "options", &e))
+        return publish_error(&e, error);
     struct sys *sys = model->sys;
     struct sluice_session *s = sys->alloc(sys, LINE_HOST, sizeof *s);
-    *session = NULL;
     if (!s) {
         error_set(&e, MEMORY, "no memory for a session");
         return publish_error(&e, error);
@@ -274,7 +304,7 @@ int sluice_session_open(sluice_model *model, const struct sluice_session_options
     s->model = model;
     s->residents.sys = sys;
     copy_sized(&s->options, sizeof s->options, options);
-    int threads = s->options.threads ? s->options.threads : machine_cores();
+    int threads = s->options.threads ? s->options.threads : machine_threads("");
     if (threads < 1 || threads > 1024) {
         error_set(&e, USAGE, "the number of threads cannot be used");
         error_found(&e, "%d", threads);
@@ -302,9 +332,15 @@ void sluice_session_close(sluice_session *s) {
     s->sys->release(s->sys, s);
 }
 
+static bool can_work(const struct sluice_session *session, const struct sluice_request *request,
+                     struct error *e) {
+    return caller_gave(session, "session", e) && caller_gave(request, "request", e) && caller_has_stack(e);
+}
+
 int sluice_run(sluice_session *session, const struct sluice_request *request, struct sluice_error *error) {
     struct error e = {0};
     struct sluice_request r;
+    if (!can_work(session, request, &e)) return publish_error(&e, error);
     copy_sized(&r, sizeof r, request);
     run_job(session, &r, NULL, NULL, &e);
     return publish_error(&e, error);
@@ -335,36 +371,51 @@ int sluice_decode(sluice_session *session, const struct sluice_request *request,
     struct error e = {0};
     struct sluice_request r;
     int32_t dim[5];
+    if (!can_work(session, request, &e) || !caller_gave(latent_file, "latent_file", &e))
+        return publish_error(&e, error);
     copy_sized(&r, sizeof r, request);
     if (decode_dims(session, latent_file, dim, &e) == OK) run_job(session, &r, latent_file, dim, &e);
     session->report.error = e;
     return publish_error(&e, error);
 }
 
+/* dim: of the latent that is decoded, or NULL. */
+__attribute__((noinline)) static enum status plan_text(sluice_session *session,
+                                                       const struct sluice_request *request,
+                                                       const int32_t *dim, char **json, bool *fits,
+                                                       struct error *e) {
+    struct error misfit = {0};
+    struct job job = {0};
+    struct job_place place = session_place(session, request);
+    if (job_open(&job, &place, request, dim, e) == OK && plan_take(&job, e) == OK) {
+        *fits = plan_check(job.need, &job.plan, &misfit) == OK;
+        unsigned losses = json_losses();
+        json_t *plan = plan_json(&job);
+        if (plan) json_put(plan, "advice", advice_json(&job));
+        *json = json_hand_out(plan, JSON_INDENT(1), losses);
+        if (!*json) error_set(e, MEMORY, "no memory for the plan's text");
+    }
+    job_close(&job);
+    return e->code;
+}
+
 int sluice_plan_query(sluice_session *session, const struct sluice_request *request,
                       const char *decode_latent, char **json, bool *fits, struct sluice_error *error) {
-    struct error e = {0}, misfit = {0};
-    struct job job = {0};
+    struct error e = {0};
     int32_t dim[5];
+    if (!caller_gave(json, "json", &e) || !caller_gave(fits, "fits", &e) || !can_work(session, request, &e))
+        return publish_error(&e, error);
     *json = NULL;
     *fits = false;
-    if (decode_latent && decode_dims(session, decode_latent, dim, &e) != OK) goto out;
-    struct job_place place = session_place(session, request);
-    if (job_open(&job, &place, request, decode_latent ? dim : NULL, &e) != OK || plan_take(&job, &e) != OK)
-        goto out;
-    *fits = plan_check(job.need, &job.plan, &misfit) == OK;
-    unsigned losses = json_losses();
-    json_t *plan = plan_json(&job);
-    if (plan) json_put(plan, "advice", advice_json(&job));
-    *json = json_hand_out(plan, JSON_INDENT(1), losses);
-    if (!*json) error_set(&e, MEMORY, "no memory for the plan's text");
-out:
-    job_close(&job);
+    if (!decode_latent || decode_dims(session, decode_latent, dim, &e) == OK)
+        plan_text(session, request, decode_latent ? dim : NULL, json, fits, &e);
     return publish_error(&e, error);
 }
 
 int sluice_report(sluice_session *session, char **json, struct sluice_error *error) {
     struct error e = {0};
+    if (!caller_gave(session, "session", &e) || !caller_gave(json, "json", &e))
+        return publish_error(&e, error);
     unsigned losses = json_losses();
     *json = json_hand_out(report_json(&session->report), JSON_INDENT(1), losses);
     if (!*json) error_set(&e, MEMORY, "no memory for the report");
@@ -372,5 +423,5 @@ int sluice_report(sluice_session *session, char **json, struct sluice_error *err
 }
 
 void sluice_cancel(sluice_session *session) {
-    atomic_store(&session->cancelled, 1);
+    if (session) atomic_store(&session->cancelled, 1);
 }

@@ -2,7 +2,7 @@
 #include "engine/api/start.h"
 
 #include "engine/api/latents.h"
-#include "engine/api/pictures.h"
+#include "engine/pictures/pictures.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -84,8 +84,8 @@ static void fill_picture(const struct job *job, int i) {
         picture.rgb = t->resized.data;
     }
     if (encoded->kind == ENCODED_MASKED) {
-        mask = job->request.mask;
-        picture = *job->request.init_image;
+        mask = &job->picture[PICTURE_MASK];
+        picture = job->picture[PICTURE_INIT];
     }
     picture_to_tensor(&picture, mask, tensor_reshape(t->picture, 3, t->picture.dim + 1));
 }
@@ -122,7 +122,7 @@ static void take_masked(struct start *start, int image, struct tensor moments) {
     struct tensor concat = job->layout.concat[image];
     int32_t channels = job->C;
     take_latent(start, image, moments, job->model->recipe->samples_init, tensor_slice(concat, 0, channels));
-    mask_to_channels(job->request.mask, model_component(job->model, FAMILY_ENCODER)->pixel_factor,
+    mask_to_channels(&job->picture[PICTURE_MASK], model_component(job->model, FAMILY_ENCODER)->pixel_factor,
                      latent_planes(tensor_slice(concat, channels, concat.dim[0] - channels)));
 }
 

@@ -42,14 +42,17 @@ void source_close(struct byte_source *source) {
     source->file = source->direct = -1;
 }
 
+static bool source_is_inode(const struct file_identity *a, const struct file_identity *b) {
+    return a->device == b->device && a->inode == b->inode;
+}
+
 /* 0 if the open file is the source's and lets itself be read: some file systems refuse only then. */
 static int try_direct(const struct byte_source *source, int file) {
     _Alignas(SYS_DIRECT_BLOCK) char block[SYS_DIRECT_BLOCK];
     struct file_identity identity;
     int failed = source->sys->identify(source->sys, file, &identity);
     if (failed) return failed;
-    if (identity.device != source->identity.device || identity.inode != source->identity.inode)
-        return -ESTALE;
+    if (!source_is_inode(&source->identity, &identity)) return -ESTALE;
     int64_t n = sys_read_at(source->sys, file, block, sizeof block, 0);
     return n < 0 ? (int)n : 0;
 }
@@ -75,7 +78,7 @@ static enum status check_unchanged(const struct byte_source *source, struct erro
     int failed = source->sys->identify(source->sys, source->file, &now);
     const struct file_identity *then = &source->identity;
     if (!failed && now.bytes == then->bytes && now.modified_ns == then->modified_ns &&
-        now.changed_ns == then->changed_ns)
+        source_is_inode(then, &now))
         return OK;
     error_set(e, CHANGED, "file changed while it was in use");
     error_where(e, "%s", source->path);

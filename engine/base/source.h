@@ -1,8 +1,8 @@
 /* A byte source: one file that weights are read from, by position, from any thread.
  *
  * Bytes are read, never mapped: a truncated file must be an error, not a signal. The file's identity is taken
- * when it is opened and compared after every read, so that a file that changes in mid-run is CHANGED, not
- * other pixels.
+ * when it is opened and compared after every read, so that a file whose bytes may have changed in mid-run is
+ * CHANGED, not other pixels. Another file of its name is not read, and does not matter.
  *
  * A source may have a second descriptor that passes the page cache by: a model that is read over and over and
  * is larger than the cache gains nothing from it, and pushes everything else out. */

@@ -25,11 +25,12 @@ struct memory_use {
     int64_t peak_bytes[N_MEMORY_LINES];
 };
 
-/* Tells whether an open file is still the one that was opened. */
+/* Tells whether an open file's bytes are still those that were opened. Not when its inode last changed: who
+ * links, renames or chmods a file leaves its bytes as they are. */
 struct file_identity {
     uint64_t device, inode;
     int64_t bytes;
-    int64_t modified_ns, changed_ns;
+    int64_t modified_ns;
     bool regular;
 };
 
@@ -37,6 +38,11 @@ struct file_identity {
 enum { SYS_DIRECT_BLOCK = 4096 };
 
 struct sys_thread; /* opaque to users of the table */
+
+/* A budget of memory, and what of it is not for files; all 0: any. See room.h. */
+struct sys_room {
+    uint64_t budget_bytes, beside_bytes;
+};
 
 struct sys {
     void *context; /* the functions' own */
@@ -61,6 +67,9 @@ struct sys {
     void (*discard)(struct sys *sys, void *memory, size_t bytes);
     /* Gives what the C library keeps of freed memory back to the machine. */
     void (*trim)(struct sys *sys);
+    /* Lets the C library join the small pieces that a library of ours has freed since: without, its next
+     * requests walk on through whatever the heap has free, and touch pages that trim gave back. */
+    void (*settle)(struct sys *sys);
     /* Whether so much could be had now, on top of what is: where a limit is set (RLIMIT_AS, RLIMIT_DATA,
      * strict overcommit), by that; else nearly always. Takes nothing, touches nothing, counts nothing. */
     bool (*has_room)(struct sys *sys, size_t bytes);
@@ -76,8 +85,13 @@ struct sys {
     int64_t (*read_at)(struct sys *sys, int file, void *to, size_t bytes, int64_t offset);
     void (*close)(struct sys *sys, int file);
     /* Output: a new file for writing (fails with -EEXIST if there is one), written in order, made durable,
-     * then renamed over its final name. */
+     * then renamed over its final name. It is locked (flock) for as long as it is open: one that is not was
+     * left by a process that was killed. */
     int (*create)(struct sys *sys, const char *path);
+    /* The same without a name, in that folder, so that a killed process leaves nothing; -EOPNOTSUPP where the
+     * system has none. link gives it one (-EEXIST if that is taken). */
+    int (*create_unnamed)(struct sys *sys, const char *folder);
+    int (*link)(struct sys *sys, int file, const char *path);
     int64_t (*write)(struct sys *sys, int file, const void *from, size_t bytes);
     int (*flush)(struct sys *sys, int file);
     int (*rename)(struct sys *sys, const char *from, const char *to);
@@ -90,6 +104,7 @@ struct sys {
     /* Monotonic seconds. */
     double (*clock)(struct sys *sys);
 
+    struct sys_room room;  /* for files that are opened */
     struct memory_use use; /* kept by alloc, release, map and unmap; read with sys_memory_use */
 };
 

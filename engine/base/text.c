@@ -1,6 +1,8 @@
 /* Texts and their order: see text.h. */
 #include "engine/base/text.h"
 
+#include <stdio.h>
+
 #include <stdlib.h>
 
 int sort_unlike(void *things, int n, size_t bytes, int (*compare)(const void *, const void *)) {
@@ -9,4 +11,14 @@ int sort_unlike(void *things, int n, size_t bytes, int (*compare)(const void *, 
     for (int i = 1; i < n; i++)
         if (!compare(at + (size_t)(i - 1) * bytes, at + (size_t)i * bytes)) return i;
     return 0;
+}
+
+char *size_text(uint64_t bytes, char out[SIZE_TEXT_BYTES]) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    int unit = 0;
+    double size = (double)bytes;
+    for (; size >= 1024 && unit < 4; unit++) size /= 1024;
+    int decimals = !unit || size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
+    snprintf(out, SIZE_TEXT_BYTES, "%.*f %s", decimals, size, units[unit]);
+    return out;
 }

@@ -3,6 +3,7 @@
 
 #include "engine/api/machine.h"
 #include "engine/api/rates_file.h"
+#include "engine/api/caller.h"
 #include "engine/open/model.h"
 #include "loaders/json.h"
 
@@ -11,11 +12,12 @@
 enum status bench_start(struct bench *bench, const struct sluice_bench_options *options, struct error *e) {
     struct rates ignored = {0};
     *bench = (struct bench){0};
-    copy_sized(&bench->options, sizeof bench->options, options);
     sys_init_machine(&bench->sys);
+    if (!caller_gave(options, "options", e) || !caller_has_stack(e)) return e->code;
+    copy_sized(&bench->options, sizeof bench->options, options);
     bench->losses = json_losses();
     bench->rows = json_array();
-    bench->threads = bench->options.threads ? bench->options.threads : machine_cores();
+    bench->threads = bench->options.threads ? bench->options.threads : machine_threads("");
     if (!bench->rows) return error_set(e, MEMORY, "no memory for a table");
     if (bench->threads < 1 || bench->threads > 1024) {
         error_set(e, USAGE, "the number of threads cannot be used");
@@ -39,7 +41,8 @@ static char *report_text(const struct bench *bench, json_t *rest) {
 
 int bench_finish(struct bench *bench, json_t *rest, int threads, char **json, char **rates, struct error *e,
                  struct sluice_error *error) {
-    char machine[256];
+    char machine[256], *nowhere;
+    if (!caller_gave(json, "json", e)) json = &nowhere;
     *json = NULL;
     if (rates) *rates = NULL;
     if (e->code == OK && rates)

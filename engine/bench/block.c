@@ -54,12 +54,15 @@ static int32_t eights(int32_t n) {
     return (n + 7) / 8 * 8;
 }
 
+/* oneDNN's own, by all threads. */
 static struct onednn_key watch_key(const struct op *op) {
     const int32_t *out = op->out.dim, *weight = op->in[1].dim;
-    if (op->kind == OP_LINEAR)
-        return (struct onednn_key){ONEDNN_PRODUCT_T, {op->in[0].dim[0], weight[0], weight[1]}};
-    return (struct onednn_key){
+    struct onednn_key product = {ONEDNN_PRODUCT_T, {op->in[0].dim[0], weight[0], weight[1]}};
+    struct onednn_key conv = {
         ONEDNN_CONV, {out[0], out[1], eights(weight[1]), eights(weight[0]), weight[2], op->conv.stride == 2}};
+    struct onednn_key key = op->kind == OP_LINEAR ? product : conv;
+    key.number[ONEDNN_SHARED] = 1;
+    return key;
 }
 
 /* What the table has no room for is not compared; no model of ours comes near. */

@@ -2,6 +2,7 @@
  * shapes and types and random weights, written as a stream from the families' weight tables. */
 #include "engine/bench/tokenizer_make.h"
 #include "engine/bench/checkpoint_types.h"
+#include "engine/api/caller.h"
 #include "engine/open/model.h"
 #include "engine/open/paths.h"
 #include "engine/sluice_bench.h"
@@ -197,7 +198,7 @@ static enum status list_tensors(struct writer *w, const struct component *c, str
 /* ---- files ---- */
 
 static enum status make_folder(const char *path, struct error *e) {
-    if (mkdir(path, 0777) == 0 || path_exists(path)) return OK;
+    if (mkdir(path, 0777) == 0 || errno == EEXIST) return OK;
     error_set(e, OUTPUT, "cannot create folder");
     return error_where(e, "%s", path);
 }
@@ -458,6 +459,8 @@ int sluice_checkpoint_write(const char *family, const char *folder, const char *
                             struct sluice_error *error) {
     struct error e = {0};
     struct sys sys;
+    if (!caller_gave(family, "family", &e) || !caller_gave(folder, "folder", &e) || !caller_has_stack(&e))
+        return publish_error(&e, error);
     sys_init_machine(&sys);
     struct writer w = {
         .sys = &sys, .folder = folder, .random = seed, .on_progress = on_progress, .user = user};
@@ -492,6 +495,7 @@ static json_t *list_dimensions(const struct recipe *recipe) {
 
 int sluice_checkpoint_families(char **json, struct sluice_error *error) {
     struct error e = {0};
+    if (!caller_gave(json, "json", &e)) return publish_error(&e, error);
     unsigned losses = json_losses();
     json_t *list = json_array();
     for (const struct recipe *const *r = recipes; *r; r++)

@@ -204,7 +204,8 @@ static void load_add_row(struct load *l, enum way way, double *ours, double *dd)
                         rate / 1e9, "dd_gbytes_per_second", other / 1e9, "share", rate / other));
 }
 
-static enum status measure_way(struct load *l, enum way way, struct error *e) {
+/* By itself: its frame is large, and whether there is room for it is asked first. */
+__attribute__((noinline)) static enum status measure_way(struct load *l, enum way way, struct error *e) {
     double ours[ROUNDS], dd[ROUNDS];
     bool direct = true;
     if (way == WAY_DIRECT) each_source(l, load_open_direct, &direct, e);

@@ -4,6 +4,8 @@
  * preparation it needs and how much work it is, then for real, warm, and the best try counts: what disturbs a
  * measurement only ever makes it slower. A class's rate is the work of its cases by their times, so that slow
  * shapes count for as long as they take. */
+#include "engine/bench/ops.h"
+
 #include "engine/bench/bench.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/dry/dry.h"
@@ -179,6 +181,19 @@ static enum status run_cases(struct bench *bench, int threads, double from, doub
     return e->code;
 }
 
+/* Threads that wait for each other make a rate fall below one thread's where others use the cores: such rates
+ * are what this machine does now, and worth a word before plans follow from them. */
+json_t *ops_slower(const struct op_rates *one, const struct op_rates *all, int threads) {
+    json_t *slower = json_array();
+    for (int i = 0; i < N_OP_CLASSES; i++) {
+        double alone = one->per_second[i], together = all->per_second[i];
+        if (together <= 0 || together >= alone) continue;
+        json_push(slower, json_pack("{s:s, s:i, s:f}", "op", op_class_name((enum op_class)i), "threads",
+                                    threads, "of_one_thread", together / alone));
+    }
+    return slower;
+}
+
 int sluice_bench_ops(const struct sluice_bench_options *options, char **json, char **rates,
                      struct sluice_error *error) {
     struct error e = {0};
@@ -187,6 +202,9 @@ int sluice_bench_ops(const struct sluice_bench_options *options, char **json, ch
     /* One thread first: the session's number comes last and is what is saved. */
     double half = bench.threads > 1 ? 0.6 : 0;
     if (e.code == OK && bench.threads > 1) run_cases(&bench, 1, 0, half, &e);
+    struct op_rates one = bench.measured.ops;
     if (e.code == OK) run_cases(&bench, bench.threads, half, 1, &e);
-    return bench_finish(&bench, NULL, bench.threads, json, rates, &e, error);
+    json_t *slower = e.code == OK ? ops_slower(&one, &bench.measured.ops, bench.threads) : NULL;
+    json_t *rest = slower ? json_pack("{s:o}", "slower", slower) : NULL;
+    return bench_finish(&bench, rest, bench.threads, json, rates, &e, error);
 }

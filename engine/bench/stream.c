@@ -459,7 +459,9 @@ static bool is_clock(struct bench *bench, const char *name) {
     return strcmp(bench->options.clock, name) == 0;
 }
 
-static enum status fill_table(struct stream_bench *b, struct stream_watch *watch, struct error *e) {
+/* By itself: its frame is large, and whether there is room for it is asked first. */
+__attribute__((noinline)) static enum status fill_table(struct stream_bench *b, struct stream_watch *watch,
+                                                        struct error *e) {
     if (is_clock(&b->bench, "timed")) return stream_timed(&b->table, watch, e);
     if (is_clock(&b->bench, "paced")) return run_paced(b, watch, e);
     error_set(e, USAGE, "no such clock");

@@ -1,5 +1,6 @@
 /* The file around what is converted, and what became of it: see convert.h. */
 #include "engine/convert/convert.h"
+#include "engine/api/caller.h"
 
 #include "engine/open/model.h"
 #include "engine/open/paths.h"
@@ -281,6 +282,7 @@ int sluice_convert(const struct sluice_convert_options *options, char **json, st
     struct sluice_convert_options ours = {.struct_size = sizeof ours};
     struct error e = {0};
     struct sys machine;
+    if (!caller_gave(options, "options", &e)) return publish_error(&e, error);
     copy_sized(&ours, sizeof ours, options);
     sys_init_machine(&machine);
     convert_files(&machine, &ours, json, &e);

@@ -7,6 +7,7 @@
 #ifndef SLUICE_CONVERT_CONVERT_H
 #define SLUICE_CONVERT_CONVERT_H
 
+#include "engine/base/team.h"
 #include "engine/open/contents.h"
 #include "engine/sluice.h"
 #include "loaders/gguf/gguf.h"
@@ -41,6 +42,7 @@ struct conversion {
     const struct sluice_convert_options *options;
     bool to_gguf;
     /* what is read */
+    char *place; /* owned: of the first input, within a pipeline its part's */
     struct tensor_index whole;
     const struct family *family;     /* NULL: nobody knows these tensors */
     const char *prefix;              /* of names that is not written */
@@ -59,6 +61,7 @@ struct conversion {
     uint64_t bytes; /* all that is written */
     uint64_t done;
     struct convert_buffers buffers;
+    struct team *team;
 };
 
 /* Opens the inputs, finds the component and which block kind each of its tensors belongs to. */

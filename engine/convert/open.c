@@ -37,7 +37,8 @@ static enum status open_inputs(struct conversion *c, struct tensor_index *parts,
         char *path = input_path(c, c->options->inputs[i], e);
         if (path && component_open(c->sys, path, &parts[i], e) == OK)
             index_add_size(&size, &parts[i], path, e);
-        c->sys->release(c->sys, path);
+        if (i) c->sys->release(c->sys, path);
+        if (!i) c->place = path;
     }
     if (e->code != OK) return e->code;
     if (n > 1) return index_merge(c->sys, c->options->inputs[0], parts, n, &c->whole, e);
@@ -63,18 +64,23 @@ static enum status open_files(struct conversion *c, struct error *e) {
 
 /* ---- one of several parts ---- */
 
-/* Its flag without dashes. */
-static const char *part_name(const struct family *family, const char *prefix) {
+static const struct slot *part_slot(const struct family *family, const char *prefix) {
     int slot;
     const struct recipe *recipe = models_place(family, prefix, &slot);
-    const char *flag = recipe->slot[slot].flag;
+    return &recipe->slot[slot];
+}
+
+/* Its flag without dashes. */
+static const char *part_name(const struct family *family, const char *prefix) {
+    const char *flag = part_slot(family, prefix)->flag;
     return flag + strspn(flag, "-");
 }
 
-/* By its flag without dashes, its family, or its prefix. */
+/* By its flag without dashes, its folder in Hugging Face's layout, its family, or its prefix. */
 static bool is_called(const struct family *family, const char *prefix, const char *name) {
     size_t n = strlen(prefix);
-    return !strcmp(name, part_name(family, prefix)) || !strcmp(name, family->name) ||
+    return !strcmp(name, part_name(family, prefix)) || !strcmp(name, part_slot(family, prefix)->folder) ||
+           !strcmp(name, family->name) ||
            (n && (!strcmp(name, prefix) || (strlen(name) == n - 1 && !strncmp(name, prefix, n - 1))));
 }
 
@@ -132,7 +138,7 @@ static enum status bind_slot(struct conversion *c, const struct recipe *recipe, 
     enum config_origin origin;
     model_configure_slot(recipe, slot, c->sys, &component);
     component.index = view;
-    struct config_place place = {c->options->inputs[0], &recipe->slot[slot], &component.index};
+    struct config_place place = {c->place, &recipe->slot[slot], &component.index};
     if (index_check_quantised(&component.index, e) == OK &&
         configuration_read(c->sys, &place, &config, &origin, e) == OK &&
         component_bind(&component, &config, e) == OK)
@@ -186,6 +192,8 @@ void convert_close(struct conversion *c) {
     sys->release(sys, c->buffers.scales);
     sys->release(sys, c->buffers.out);
     sys->release(sys, c->buffers.numbers);
+    team_close(c->team);
     config_destroy(&c->config);
     index_destroy(&c->whole);
+    sys->release(sys, c->place);
 }

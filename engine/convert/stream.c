@@ -5,10 +5,13 @@
  * keep their type are handed on as they are. */
 #include "engine/convert/convert.h"
 
+#include "engine/api/machine.h"
+#include "engine/base/half.h"
 #include "kernels/cpu/weights.h"
 #include "loaders/quantise/quantise.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 static int64_t convert_least(int64_t a, int64_t b) {
@@ -40,8 +43,10 @@ enum status convert_prepare(struct conversion *c, struct error *e) {
     b->out = c->sys->alloc(c->sys, LINE_HOST, 8 * (size_t)b->values);
     b->numbers = c->sys->alloc(c->sys, LINE_HOST, sizeof *b->numbers * (size_t)b->values);
     b->scales = c->sys->alloc(c->sys, LINE_HOST, scales + 1);
-    if (b->stored && b->out && b->numbers && b->scales) return OK;
-    return error_set(e, MEMORY, "no memory to convert in");
+    if (!b->stored || !b->out || !b->numbers || !b->scales)
+        return error_set(e, MEMORY, "no memory to convert in");
+    c->team = team_open(c->sys, machine_threads(""), e);
+    return c->team ? team_start(c->team, e) : e->code;
 }
 
 /* ---- some rows ---- */
@@ -84,22 +89,35 @@ static uint32_t largest_bits(const float *numbers, int64_t n) {
     return largest;
 }
 
+struct convert_work {
+    const struct converted *item;
+    const struct tensor *read;
+    float *numbers;
+    char *to;             /* NULL: the numbers alone */
+    atomic_uint *largest; /* see largest_bits */
+};
+
+static void convert_rows(const void *context, int64_t first, int64_t end, int member) {
+    (void)member;
+    const struct convert_work *w = context;
+    int64_t columns = w->read->dim[1], row_bytes = dtype_bytes(w->item->dtype, columns);
+    for (int64_t r = first; r < end; r++) {
+        float *row = w->numbers + r * columns;
+        weights_widen(row, w->read, r, 1);
+        uint32_t here = largest_bits(row, columns), largest = atomic_load(w->largest);
+        while (here > largest && !atomic_compare_exchange_weak(w->largest, &largest, here)) {
+        }
+        if (w->to) quantise_rows(w->item->dtype, w->item->scale, row, 1, columns, w->to + r * row_bytes);
+    }
+}
+
 /* Numbers of the rows read, on all threads, and, unless `to` is NULL, their bytes. Returns the largest
  * magnitude, infinity or NaN if a value is not finite. */
 static float work(struct conversion *c, const struct converted *item, const struct tensor *read, char *to) {
-    int64_t rows = read->dim[0], columns = read->dim[1], row_bytes = dtype_bytes(item->dtype, columns);
-    float *numbers = c->buffers.numbers, size;
-    uint32_t largest = 0;
-#pragma omp parallel for if (rows * columns >= 1 << 17) schedule(dynamic) reduction(max : largest)
-    for (int64_t r = 0; r < rows; r++) {
-        float *row = numbers + r * columns;
-        weights_widen(row, read, r, 1);
-        uint32_t here = largest_bits(row, columns);
-        largest = here > largest ? here : largest;
-        if (to) quantise_rows(item->dtype, item->scale, row, 1, columns, to + r * row_bytes);
-    }
-    memcpy(&size, &largest, sizeof size);
-    return size;
+    atomic_uint largest = 0;
+    struct convert_work w = {item, read, c->buffers.numbers, to, &largest};
+    team_run(c->team, read->dim[0], convert_rows, &w);
+    return (union float_bits){.bits = atomic_load(&largest)}.value;
 }
 
 static enum status convert_check_finite(const struct conversion *c, const struct index_entry *entry,

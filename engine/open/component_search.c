@@ -6,6 +6,7 @@
 #include "loaders/loaders.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,11 +204,11 @@ static bool is_wanted(const struct component_files *files, const struct family *
     return located < most_slots(family) && n <= most_slots(family);
 }
 
-/* A flag, or a folder, may have chosen a file that lies under -m too. */
+/* A flag, or a folder, may have chosen a file that lies under -m too, and a file may have several names. */
 static bool is_taken(const struct component_files *files, const char *path, const char *prefix) {
     for (int i = 0; i < files->n_files; i++) {
         const char *taken = files->file[i].prefix ? files->file[i].prefix : "";
-        if (!strcmp(component_files_path(files, &files->file[i]), path) && !strcmp(taken, prefix))
+        if (!strcmp(taken, prefix) && path_same(component_files_path(files, &files->file[i]), path))
             return true;
     }
     return false;
@@ -275,7 +276,7 @@ static enum status try_candidate(struct search *s, const char *path, struct erro
 /* A folder of one component holds no other. */
 static bool is_located(const struct search *s, const char *path) {
     for (int i = 0; i < s->files->n_opened; i++)
-        if (!strcmp(s->files->opened[i].path, path)) return true;
+        if (path_same(s->files->opened[i].path, path)) return true;
     return false;
 }
 
@@ -299,10 +300,20 @@ static enum status list_file(struct search *s, const char *folder, const char *n
     return e->code;
 }
 
+/* It matters if a component is missing. */
+static enum status note_unreadable(struct search *s, const char *path, int problem) {
+    struct error *failure = &s->files->failure;
+    if (failure->code != OK) return OK;
+    error_set(failure, IO, "a folder cannot be read");
+    error_where(failure, "%s", path);
+    error_found(failure, "%s", strerror(problem));
+    return OK;
+}
+
 /* Hidden files are caches of downloads. */
 static enum status list_folder(struct search *s, const char *path, int down, struct error *e) {
     DIR *folder = opendir(path);
-    if (!folder) return OK;
+    if (!folder) return note_unreadable(s, path, errno);
     for (struct dirent *file; e->code == OK && (file = readdir(folder));)
         if (*file->d_name != '.') list_file(s, path, file->d_name, down, e);
     closedir(folder);

@@ -345,6 +345,11 @@ const struct component *model_component(const struct sluice_model *m, enum famil
 
 enum status model_open(struct sys *sys, const struct sluice_model_options *options,
                        struct sluice_model **model, struct error *e) {
+    return model_open_beside(sys, options, 0, model, e);
+}
+
+enum status model_open_beside(struct sys *sys, const struct sluice_model_options *options,
+                              uint64_t beside_bytes, struct sluice_model **model, struct error *e) {
     struct sys machine;
     sys_init_machine(&machine);
     struct sys *from = sys ? sys : &machine;
@@ -355,6 +360,7 @@ enum status model_open(struct sys *sys, const struct sluice_model_options *optio
     m->sys = sys ? sys : &m->machine;
     struct sluice_model_options o;
     copy_sized(&o, sizeof o, options);
+    m->sys->room = (struct sys_room){o.max_ram_bytes > 0 ? (uint64_t)o.max_ram_bytes : 0, beside_bytes};
     if (fill_model(m, &o, e) != OK) {
         model_close(m);
         return e->code;

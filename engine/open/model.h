@@ -34,6 +34,9 @@ struct sluice_model {
 /* sys: NULL for the machine. The model keeps the pointer. */
 enum status model_open(struct sys *sys, const struct sluice_model_options *options,
                        struct sluice_model **model, struct error *e);
+/* beside_bytes: what of the options' budget is not for files: the process as it stands. */
+enum status model_open_beside(struct sys *sys, const struct sluice_model_options *options,
+                              uint64_t beside_bytes, struct sluice_model **model, struct error *e);
 void model_close(struct sluice_model *model);
 
 /* The component in the first slot of that kind; one without family if there is none. */
@@ -51,5 +54,7 @@ void copy_sized(void *to, size_t to_bytes, const void *from);
 
 /* The public face of an error. Returns its code. */
 int publish_error(const struct error *e, struct sluice_error *public);
+/* The same the other way: what a caller's own function failed with. */
+enum status adopt_error(const struct sluice_error *public, struct error *e);
 
 #endif

@@ -1,6 +1,7 @@
 /* Paths: see paths.h. */
 #include "engine/open/paths.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -18,7 +19,13 @@ char *path_join(struct sys *sys, const char *folder, const char *name) {
 
 bool path_exists(const char *path) {
     struct stat s;
-    return lstat(path, &s) == 0;
+    return lstat(path, &s) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
+bool path_same(const char *a, const char *b) {
+    struct stat one, other;
+    if (stat(a, &one) || stat(b, &other)) return strcmp(a, b) == 0;
+    return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
 bool path_is_folder(const char *path) {

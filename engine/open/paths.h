@@ -9,8 +9,11 @@
 
 /* Joins two parts of a path; freed with sys->release. NULL: no memory. */
 char *path_join(struct sys *sys, const char *folder, const char *name);
-/* A link that leads nowhere is there: what it should lead to is missing, and reading it says so. */
+/* A link that leads nowhere is there: what it should lead to is missing, and reading it says so. So is what
+ * nobody may look at. */
 bool path_exists(const char *path);
+/* Do both lead to one file? Through links of either kind too. */
+bool path_same(const char *a, const char *b);
 bool path_is_folder(const char *path);
 
 /* These give new paths, freed with sys->release, or NULL with MEMORY in *e. A copy has no slashes at its end:

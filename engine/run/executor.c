@@ -89,37 +89,111 @@ static int unlike_evaluations(const struct stage *stage) {
     return stage->n_groups * (stage->n_chunks ? stage->n_chunks : 1);
 }
 
-/* An evaluation's seconds are the mean of those that are measured. */
+/* Do both compute the same, on tensors of the same shapes? */
+static bool lanes_alike(const struct lane *a, const struct lane *b) {
+    bool same = a->prompt == b->prompt && a->n_tokens == b->n_tokens && a->pooled_row == b->pooled_row &&
+                a->hoisted == b->hoisted && a->tiled == b->tiled && a->idle == b->idle;
+    for (int i = 0; i < LANE_REFERENCES_MAX; i++)
+        same = same && same_size(&a->reference[i], &b->reference[i]);
+    return same && same_size(&a->text, &b->text) && same_size(&a->pooled, &b->pooled) &&
+           same_size(&a->latent, &b->latent) && same_size(&a->concat, &b->concat) &&
+           same_size(&a->prediction, &b->prediction) && same_size(&a->picture, &b->picture) &&
+           same_size(&a->moments, &b->moments);
+}
+
+/* Of n lanes, how many from the first are alike. */
+static int alike_lanes(const struct lane *lanes, int n) {
+    int i = 1;
+    while (i < n && lanes_alike(lanes, lanes + i)) i++;
+    return i;
+}
+
+static bool groups_alike(const struct stage *stage, int a, int b) {
+    for (int i = 0; i < stage->n_lanes; i++)
+        if (!lanes_alike(&stage->lanes[a * stage->n_lanes + i], &stage->lanes[b * stage->n_lanes + i]))
+            return false;
+    return true;
+}
+
+/* One measured for others: how many evaluations from this one have groups that are alike; 0 if the one before
+ * is another of them. Chunks of frames are each their own. */
+static int alike_evaluations(const struct stage *stage, int evaluation, int unlike) {
+    int n = 1;
+    if (evaluation < 0 || stage->n_groups != unlike) return 1;
+    if (evaluation && groups_alike(stage, evaluation - 1, evaluation)) return 0;
+    while (evaluation + n < unlike && groups_alike(stage, evaluation, evaluation + n)) n++;
+    return n;
+}
+
+struct measured {
+    double seconds, flops;
+    uint64_t picture_bytes;
+};
+
+/* Lanes that are alike are gone through once. */
+static enum status measure_visit(struct context *x, struct dry *dry, const struct stage *stage,
+                                 const struct visit *visit, void *weights, struct measured *m) {
+    int evaluation = visit->evaluation < 0 ? 0 : visit->evaluation;
+    const struct lane *lanes = stage->lanes + evaluation % stage->n_groups * stage->n_lanes;
+    struct visit one = *visit;
+    *m = (struct measured){0};
+    for (int left = visit->n_lanes, n; left; left -= n, one.first_lane += n) {
+        n = alike_lanes(lanes + one.first_lane, left);
+        one.n_lanes = 1;
+        x->flops = dry->seconds = 0;
+        dry->picture_bytes = 0;
+        if (run_visit(x, stage, &one, NULL, weights) != OK) break;
+        m->seconds += n * dry->seconds;
+        m->flops += n * x->flops;
+        m->picture_bytes += (unsigned)n * dry->picture_bytes;
+    }
+    return x->error->code;
+}
+
+/* Of an evaluation the mean of `of`, so many of which this one was measured for. */
+static void note_visit(const struct stage *stage, const struct visit *visit, const struct measured *m,
+                       int n_alike, int of, struct stage_need *need) {
+    need->block_seconds[visit->block] += m->seconds * n_alike / of;
+    if (need->picture_bytes)
+        need->block_picture_bytes[visit->block] += m->picture_bytes * (unsigned)n_alike / (unsigned)of;
+    need->flops += m->flops * n_alike * (visit->evaluation < 0 ? 1 : stage->evaluations) / of;
+}
+
+static enum status measure_visits(const struct run *run, int i_stage, struct context *x, struct dry *dry,
+                                  void *weights, struct stage_need *need) {
+    const struct stage *stage = &run->stages[i_stage];
+    int unlike = unlike_evaluations(stage), evaluation = -1, n_alike = 1;
+    for (int i = 0; i < run->visits->n_visits; i++) {
+        const struct visit *visit = &run->visits->visits[i];
+        struct measured m;
+        if (visit->stage != i_stage) continue;
+        if (visit->evaluation >= 0) need->block_repeats[visit->block] = true;
+        if (visit->evaluation >= unlike) continue;
+        if (visit->evaluation != evaluation) n_alike = alike_evaluations(stage, visit->evaluation, unlike);
+        evaluation = visit->evaluation;
+        if (!n_alike) continue;
+        if (measure_visit(x, dry, stage, visit, weights, &m) != OK) break;
+        note_visit(stage, visit, &m, n_alike, visit->evaluation < 0 ? 1 : unlike, need);
+    }
+    return x->error->code;
+}
+
 static enum status measure_stage(const struct run *run, int i_stage, struct dry *dry, struct stage_need *need,
                                  struct error *e) {
     struct stage *stage = &run->stages[i_stage];
     struct stage_memory memory = stage_memory_counting();
-    int unlike = unlike_evaluations(stage);
     struct context x = {
         .device = &dry->device, .precision = stage->precision, .scratch = &memory.scratch, .error = e};
     dry->workspace_bytes = dry->hidden_bytes = 0;
     dry->pictures = &memory.pictures;
     if (stage_memory_open(run->sys, stage, &memory, e) != OK) goto out;
-    if (memory.pictures.peak && stage->n_blocks > PLAN_PICTURE_BLOCKS_MAX) {
+    need->picture_bytes = memory.pictures.peak;
+    if (need->picture_bytes && stage->n_blocks > PLAN_PICTURE_BLOCKS_MAX) {
         error_set(e, UNSUPPORTED, "a decoder of %d blocks", stage->n_blocks);
         goto out;
     }
-    for (int i = 0; i < run->visits->n_visits; i++) {
-        const struct visit *visit = &run->visits->visits[i];
-        if (visit->stage != i_stage) continue;
-        if (visit->evaluation >= 0) need->block_repeats[visit->block] = true;
-        if (visit->evaluation >= unlike) continue;
-        int measured = visit->evaluation < 0 ? 1 : unlike;
-        x.flops = dry->seconds = 0;
-        dry->picture_bytes = 0;
-        if (run_visit(&x, stage, visit, NULL, memory.weights) != OK) goto out;
-        need->block_seconds[visit->block] += dry->seconds / measured;
-        if (memory.pictures.peak)
-            need->block_picture_bytes[visit->block] += dry->picture_bytes / (unsigned)measured;
-        need->flops += x.flops * (visit->evaluation < 0 ? 1 : stage->evaluations) / measured;
-    }
+    measure_visits(run, i_stage, &x, dry, memory.weights, need);
     need->state_bytes = memory.state.peak;
-    need->picture_bytes = memory.pictures.peak;
     need->activation_bytes = memory.scratch.peak;
     need->workspace_bytes = dry->workspace_bytes;
     need->library_bytes = dry->hidden_bytes;

@@ -1,6 +1,7 @@
 /* What stages take at least, and whether a plan can work. See plan.h. */
 #include "engine/run/plan.h"
 
+#include "engine/base/text.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,11 +63,12 @@ uint64_t plan_fixed_vram(const struct run_need *need, int stage, bool pictures_o
 
 static enum status over_budget(const char *flag, uint64_t budget, uint64_t peak, uint64_t least,
                                struct error *e) {
-    error_set(e, BUDGET, "does not fit the memory budget: the least that would do is %s %" PRIu64 "B", flag,
-              least);
+    char size[SIZE_TEXT_BYTES];
+    error_set(e, BUDGET, "does not fit the memory budget: the least that would do is %s %" PRIu64 "B (%s)",
+              flag, least, size_text(least, size));
     error_where(e, "memory");
-    error_found(e, "a budget of %" PRIu64 " bytes", budget);
-    return error_expected(e, "at least %" PRIu64 " bytes for this plan", peak);
+    error_found(e, "a budget of %s", size_text(budget, size));
+    return error_expected(e, "at least %s for this plan", size_text(peak, size));
 }
 
 static enum status check_room(const char *what, const struct plan_stage *stage, uint64_t found,
@@ -74,8 +76,9 @@ static enum status check_room(const char *what, const struct plan_stage *stage, 
     if (found >= least) return OK;
     error_set(e, BUDGET, "the plan cannot work: the %s of stage '%s' is smaller than a block that must pass",
               what, stage->name);
-    error_found(e, "a %s of %" PRIu64 " bytes", what, found);
-    return error_expected(e, "at least %" PRIu64, least);
+    char size[SIZE_TEXT_BYTES];
+    error_found(e, "a %s of %s", what, size_text(found, size));
+    return error_expected(e, "at least %" PRIu64 " bytes", least);
 }
 
 enum status plan_check(const struct run_need *need, const struct plan *plan, struct error *e) {

@@ -162,6 +162,13 @@ uint64_t plan_resident_offset(const struct stage_need *need, const struct plan_s
 void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
                 struct plan *plan);
 
+/* What plan_solve begins with: the least plan, with the same least budgets. Cheap. */
+void plan_least(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
+                struct plan *plan);
+
+/* No plan is predicted to be faster, under any budget, but for rounding; 0 where rates are unknown. Cheap. */
+double plan_bound_seconds(const struct run_need *need);
+
 /* Whether any plan works. */
 bool plan_exists(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes);
 

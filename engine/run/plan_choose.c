@@ -31,6 +31,12 @@ static bool is_better(const struct plan *found, bool found_works, const struct p
     return streamed(found) < streamed(best);
 }
 
+/* Whether no plan of this need could be the better one. */
+static bool cannot_win(const struct run_need *need, const struct plan *best, bool best_works) {
+    static const double ROUNDED = 1 + 1e-11;
+    return best_works && best->seconds > 0 && plan_bound_seconds(need) * TIE >= best->seconds * ROUNDED;
+}
+
 int plan_choose(const struct run_need *const *needs, int n, uint64_t ram_budget_bytes,
                 uint64_t vram_budget_bytes, struct plan *plan) {
     uint64_t least_ram = UINT64_MAX, least_vram = UINT64_MAX;
@@ -38,9 +44,11 @@ int plan_choose(const struct run_need *const *needs, int n, uint64_t ram_budget_
     int best = -1;
     for (int i = 0; i < n; i++) {
         struct plan found;
-        plan_solve(needs[i], ram_budget_bytes, vram_budget_bytes, &found);
-        bool found_works = plan_check(needs[i], &found, &(struct error){0}) == OK;
+        bool hopeless = best >= 0 && cannot_win(needs[i], plan, best_works);
+        (hopeless ? plan_least : plan_solve)(needs[i], ram_budget_bytes, vram_budget_bytes, &found);
         note_least(needs[i], &found, &least_ram, &least_vram);
+        if (hopeless) continue;
+        bool found_works = plan_check(needs[i], &found, &(struct error){0}) == OK;
         if (best >= 0 && !is_better(&found, found_works, plan, best_works)) continue;
         *plan = found;
         best = i;

@@ -301,13 +301,36 @@ static void try_residents(struct search *s, const uint64_t *set) {
 
 /* ---- sets of residents ---- */
 
-static void try_all_sets(struct search *s) {
-    for (int bits = 0; bits < 1 << s->n_worth; bits++) {
-        uint64_t set[SET] = {0};
-        for (int i = 0; i < s->n_worth; i++)
-            if (bits >> i & 1) add(set, s->worth_place[i]);
-        try_residents(s, set);
+/* Whether nothing that streams as much as this, and perhaps more, would be chosen. */
+static bool fruitless(const struct search *s, const struct plan_stage *stage) {
+    if (s->choosing && stage->streamed_bytes_per_evaluation > s->cost.streamed) return true;
+    return s->timed && too_slow(s, course_bound(s->course, stage));
+}
+
+/* All sets that go on from this one, in which the first i places are not decided yet but still resident;
+ * bytes: of the others that are. What has no room, or streams too much already, has no more room and streams
+ * no less with any of them. */
+static void try_sets_from(struct search *s, struct plan_stage *stage, int i, uint64_t bytes) {
+    if (!i) {
+        try_residents(s, stage->resident);
+        return;
     }
+    int place = s->worth_place[i - 1];
+    uint64_t more = s->need->block_bytes[place];
+    toggle(stage->resident, place);
+    stage->streamed_bytes_per_evaluation += more;
+    if (!fruitless(s, stage)) try_sets_from(s, stage, i - 1, bytes);
+    stage->streamed_bytes_per_evaluation -= more;
+    toggle(stage->resident, place);
+    if (plan_pages(bytes + more) <= s->device_bytes) try_sets_from(s, stage, i - 1, bytes + more);
+}
+
+/* With everything that is worth it resident and all else pooled: no plan streams less. */
+static struct plan_stage ideal_of(const struct search *s) {
+    struct plan_stage ideal = {0};
+    memcpy(ideal.resident, s->worth, sizeof ideal.resident);
+    memcpy(ideal.pooled, s->all, sizeof ideal.pooled);
+    return ideal;
 }
 
 /* Seconds with a ring for any n_ring blocks and everything pooled: what sets are compared by. */
@@ -375,11 +398,13 @@ static void try_sets(struct search *s) {
         uint64_t bytes = s->need->block_bytes[s->worth_place[i]];
         if (bytes > largest) largest = bytes;
     }
+    struct plan_stage ideal = ideal_of(s);
     try_residents(s, s->worth);
+    if (s->choosing ? !s->cost.streamed : fruitless(s, &ideal)) return;
     for (int i = 0; i <= 2 && s->n_worth; i += s->run->separate ? 2 : 1)
         try_paced(s, 0.4995 * i * (double)largest);
     if (s->n_worth) try_residents(s, (uint64_t[SET]){0});
-    if (s->exact) try_all_sets(s);
+    if (s->exact) try_sets_from(s, &ideal, s->n_worth, 0);
 }
 
 /* ---- stages ---- */
@@ -424,6 +449,14 @@ static void search_begin(struct search *s, const struct run_need *run, int stage
     int most = run->separate ? EXACT_SEPARATE : EXACT_BLOCKS;
     s->exact = s->timed && s->n_worth <= most && need->n_blocks <= EXACT_VISITS;
     if (s->exact) largest_first(s);
+}
+
+double plan_search_bound(const struct run_need *need, int stage) {
+    struct search s;
+    struct course course;
+    search_begin(&s, need, stage, false, &course);
+    struct plan_stage ideal = ideal_of(&s);
+    return s.timed ? course_bound(&course, &ideal) : 0;
 }
 
 /* Runs both passes over the sets; residents: only this one. Writes what it chose to stage. */

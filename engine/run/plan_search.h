@@ -16,5 +16,7 @@ struct plan_question {
 /* Writes residents, ring, pool, staging and where pictures lie to *stage, which stays as it is where nothing
  * fits. */
 void plan_search(const struct plan_question *question, struct plan_stage *stage);
+/* No plan of this stage is predicted to be faster, but for rounding; 0 where rates are unknown. */
+double plan_search_bound(const struct run_need *need, int stage);
 
 #endif

@@ -45,14 +45,18 @@ static uint64_t least_vram(const struct run_need *need, const struct plan *least
     return most;
 }
 
-/* Everything that lasts is resident and kept; the rings are the least, then the best that fit. */
-static void solve_all_resident(const struct run_need *need, struct plan *plan) {
-    uint64_t all = 0;
+/* Everything that lasts is resident and kept; the rings are the least. */
+static void all_resident(const struct run_need *need, struct plan *plan) {
     plan->keep = true;
     for (int s = 0; s < need->n_stages; s++)
         for (int i = 0; i < need->stage[s].n_blocks; i++)
             plan_set_resident(&plan->stage[s], i, need->stage[s].block_lasts[i]);
     solve_least(need, plan);
+}
+
+/* The best rings that fit, with these residents. */
+static void widen_rings(const struct run_need *need, struct plan *plan) {
+    uint64_t all = 0;
     if (!plan_solve_fits(need, plan)) return;
     for (int s = 0; s < need->n_stages; s++) all += plan->stage[s].resident_bytes;
     for (int s = 0; s < need->n_stages; s++) {
@@ -85,18 +89,39 @@ bool plan_exists(const struct run_need *need, uint64_t ram_budget_bytes, uint64_
     return plan_solve_fits(need, &plan);
 }
 
-void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
-                struct plan *plan) {
+/* Writes the least plan, and with everything resident. */
+static void solve_leasts(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
+                         struct plan *plan, struct plan *all) {
     plan_begin(need, plan);
     plan->ram_budget_bytes = ram_budget_bytes;
     plan->vram_budget_bytes = need->separate ? vram_budget_bytes : 0;
-    struct plan all = *plan;
+    *all = *plan;
     solve_least(need, plan);
-    uint64_t least_ram = plan->ram_peak_bytes;
-    plan->vram_least_bytes = least_vram(need, plan);
-    solve_all_resident(need, &all);
-    plan->ram_least_bytes = least_ram;
-    if (!need->separate && all.ram_peak_bytes < least_ram) plan->ram_least_bytes = all.ram_peak_bytes;
+    all_resident(need, all);
+    plan->vram_least_bytes = all->vram_least_bytes = least_vram(need, plan);
+    plan->ram_least_bytes = plan->ram_peak_bytes;
+    if (!need->separate && all->ram_peak_bytes < plan->ram_least_bytes)
+        plan->ram_least_bytes = all->ram_peak_bytes;
+    all->ram_least_bytes = plan->ram_least_bytes;
+}
+
+void plan_least(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
+                struct plan *plan) {
+    struct plan all;
+    solve_leasts(need, ram_budget_bytes, vram_budget_bytes, plan, &all);
+}
+
+double plan_bound_seconds(const struct run_need *need) {
+    double seconds = 0;
+    for (int s = 0; s < need->n_stages; s++) seconds += plan_search_bound(need, s);
+    return seconds;
+}
+
+void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
+                struct plan *plan) {
+    struct plan all;
+    solve_leasts(need, ram_budget_bytes, vram_budget_bytes, plan, &all);
+    widen_rings(need, &all);
     if (plan_solve_fits(need, plan)) {
         for (int s = 0; s < need->n_stages; s++)
             plan_search(&(struct plan_question){.need = need, .budget = plan, .stage = s}, &plan->stage[s]);
@@ -104,8 +129,6 @@ void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t
         keep_pools(need, plan);
     }
     /* Keeping costs nothing: rings that are smaller for its sake could, a little. */
-    all.ram_least_bytes = plan->ram_least_bytes;
-    all.vram_least_bytes = plan->vram_least_bytes;
     if (plan_solve_fits(need, &all) &&
         (!plan_solve_fits(need, plan) || all.seconds <= plan->seconds * (1 + 1e-9)))
         *plan = all;

@@ -1,154 +1,199 @@
-/* Attention: per head, scores of 128 queries at a time, softmax, and the product with the values.
+/* Attention: per head, up to 128 queries and 512 keys at a time, softmax, and the product with the values.
  *
  * Heads lie side by side in rows, oneDNN wants packed matrices (onednn.h), so a few key heads' k and v are
- * packed into the workspace; the copies are O(S D) beside the O(T S D) of the products. Then threads take
- * turns with those heads' chunks of queries, each computing whole chunks alone: two parallel regions for
- * every few heads, where products shared by all threads would need five for every chunk. A lone head with
- * packed rows is used in place, and its products are shared: alone, each thread would copy all of its k and v
- * in every chunk.
+ * packed into the workspace, in oneDNN's own layout where it reads that without copying: else each chunk of
+ * queries would copy all of k again. The copies are O(S D) beside the O(T S D) of the products. Then members
+ * of the team take turns with those heads' chunks of queries, each computing whole chunks alone.
+ *
+ * A chunk goes through the keys block by block and keeps, for each query, the largest score so far, the sum
+ * of exponentials about it and the sum of values; a block with a larger score rescales both sums (Milakov and
+ * Gimelshein 2018; Dao et al. 2022). So scores stay in the cache, and what a member needs does not grow with
+ * the number of keys.
  *
  * out may be q: a chunk's queries are dead once they are packed, and no other chunk or head reads them.
- * Invariant: a row of scores is summed in one order, whatever the thread count. */
+ * Invariants: chunks and blocks follow from the shapes alone; a query's scores are summed in one order. */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
 
-#include <omp.h>
+#include <math.h>
 #include <string.h>
 
-enum { CHUNK = 128, PIECE = 64 };
+enum { CHUNK = 128, BLOCK = 512, TILE = 64 };
 
-/* Workspace for packed heads, and for threads: one of each has it always. At 4224 tokens of head size 128 a
- * head takes 4.3 MB and a thread 2.4. */
-static const uint64_t heads_bytes = 4 << 20, workers_bytes = 64 << 20;
+/* Workspace for packed heads; one has it always. At 4224 tokens of head size 128 a head takes 4.3 MB. */
+static const uint64_t heads_bytes = 4 << 20;
+
+/* A query's scores so far. */
+struct attention_query {
+    float largest, sum; /* sum: of e^(scale (score - largest)) */
+    bool any;
+};
 
 struct attention_layout {
-    int32_t head_size, keys, chunk, group; /* group: query heads of one key head */
-    int32_t heads, workers;                /* key heads packed at once; threads with a chunk each */
-    bool in_place;                         /* k and v */
-    uint64_t head_bytes;                   /* of a key head's packed k; v has as many */
-    uint64_t k, v, worker, end;            /* offsets; worker: of the first */
-    uint64_t q, scores, out, sums, scratch, worker_bytes; /* offsets in a worker's part */
+    int32_t head_size, keys, group; /* group: query heads of one key head */
+    int32_t chunks, chunk;          /* of queries; the last chunk's missing ones are zeros */
+    int32_t block, rows;            /* keys at a time; keys with the zeros that fill the last tile */
+    int32_t heads;                  /* key heads packed at once */
+    enum onednn_kind scores_kind, values_kind;
+    uint64_t head_bytes;                          /* of a key head's packed k; v has as many */
+    uint64_t k, v, members;                       /* offsets; members: where the first one's part begins */
+    uint64_t q, scores, out, sum, state, scratch; /* offsets in a member's part */
+    uint64_t member_bytes;
+    struct onednn_key
+        keys_of[4]; /* scores and values of full blocks, then of the last (M 0: there is none) */
 };
 
-static bool lone(const struct tensor *t, int32_t head_size) {
-    return t->dim[1] == head_size && tensor_packed(t);
+static struct onednn_key scores_key(const struct attention_layout *l, int32_t block) {
+    return (struct onednn_key){l->scores_kind, {block ? l->chunk : 0, block, l->head_size}};
 }
 
-/* Scores and values, for full chunks and for the last, smaller one (M 0: there is none). */
-struct attention_keys {
-    struct onednn_key scores[2], values[2];
-};
-
-static struct attention_keys cpu_attention_product_keys(const struct attention_layout *l,
-                                                        const struct op *op) {
-    int32_t rest = op->in[0].dim[0] % l->chunk;
-    struct attention_keys keys;
-    for (int i = 0; i < 2; i++) {
-        int32_t rows = i ? rest : l->chunk, alone = !l->in_place;
-        keys.scores[i] = (struct onednn_key){ONEDNN_PRODUCT_T, {rows, l->keys, l->head_size, alone}};
-        keys.values[i] = (struct onednn_key){ONEDNN_PRODUCT, {rows, l->head_size, l->keys, alone}};
-    }
-    return keys;
+static struct onednn_key values_key(const struct attention_layout *l, int32_t block) {
+    return (struct onednn_key){l->values_kind, {block ? l->chunk : 0, l->head_size, block}};
 }
 
-static uint64_t scratch_bytes(const struct cpu *cpu, const struct attention_keys *keys) {
-    uint64_t most = 0;
-    for (int i = 0; i < 2; i++) {
-        if (!keys->scores[i].number[0]) continue;
-        uint64_t scores = onednn_facts(cpu->onednn, &keys->scores[i]).scratch_bytes;
-        uint64_t values = onednn_facts(cpu->onednn, &keys->values[i]).scratch_bytes;
-        most = most > scores ? most : scores;
-        most = most > values ? most : values;
-    }
-    return most;
+/* Chunks of equal size, as few as there can be. */
+static void lay_chunks(struct attention_layout *l, int32_t queries) {
+    l->chunks = (queries + CHUNK - 1) / CHUNK;
+    l->chunk = (queries + l->chunks - 1) / l->chunks;
 }
 
-/* As many as have room, at least one. */
-static int32_t fitting(uint64_t room, uint64_t each, int32_t most) {
-    uint64_t n = each ? room / each : 1;
-    return n < 1 ? 1 : n < (uint64_t)most ? (int32_t)n : most;
+static void lay_blocks(const struct cpu *cpu, struct attention_layout *l) {
+    struct onednn_key scores = {ONEDNN_PRODUCT_PACKED, {l->chunk, TILE, l->head_size}};
+    struct onednn_key values = {ONEDNN_PRODUCT_PACKED, {l->chunk, l->head_size, TILE}};
+    bool packs = onednn_packs(cpu->onednn, &scores);
+    l->scores_kind = packs ? ONEDNN_PRODUCT_PACKED : ONEDNN_PRODUCT_T;
+    l->values_kind = packs && onednn_packs(cpu->onednn, &values) ? ONEDNN_PRODUCT_PACKED : ONEDNN_PRODUCT;
+    l->rows = packs ? (l->keys + TILE - 1) / TILE * TILE : l->keys;
+    l->block = l->rows < BLOCK ? l->rows : BLOCK;
+    int32_t rest = l->rows % l->block;
+    l->keys_of[0] = scores_key(l, l->block);
+    l->keys_of[1] = values_key(l, l->block);
+    l->keys_of[2] = scores_key(l, rest);
+    l->keys_of[3] = values_key(l, rest);
 }
 
 /* As few turns as have room, of equal numbers of heads. */
 static void lay_heads(struct attention_layout *l, int32_t key_heads) {
-    uint64_t bytes = sizeof(float) * (uint64_t)l->keys * (uint64_t)l->head_size;
-    l->head_bytes = align_up(bytes, ARENA_ALIGN);
-    int32_t most = fitting(heads_bytes, 2 * l->head_bytes, key_heads);
+    l->head_bytes = align_up(sizeof(float) * (uint64_t)l->rows * (uint64_t)l->head_size, ARENA_ALIGN);
+    uint64_t room = heads_bytes / (2 * l->head_bytes);
+    int32_t most = room < 1 ? 1 : room < (uint64_t)key_heads ? (int32_t)room : key_heads;
     int32_t turns = (key_heads + most - 1) / most;
     l->heads = (key_heads + turns - 1) / turns;
 }
 
-static void lay_worker(struct attention_layout *l, uint64_t scratch) {
+static void lay_member(const struct cpu *cpu, struct attention_layout *l) {
     uint64_t used = 0, row = sizeof(float) * (uint64_t)l->head_size, chunk = (uint64_t)l->chunk;
     l->q = workspace_take(&used, row * chunk);
-    l->scores = workspace_take(&used, sizeof(float) * chunk * (uint64_t)l->keys);
+    l->scores = workspace_take(&used, sizeof(float) * chunk * (uint64_t)l->block);
     l->out = workspace_take(&used, row * chunk);
-    l->sums = workspace_take(&used, sizeof(float) * chunk);
-    l->scratch = workspace_take(&used, scratch);
-    l->worker_bytes = used;
+    l->sum = workspace_take(&used, row * chunk);
+    l->state = workspace_take(&used, sizeof(struct attention_query) * chunk);
+    l->scratch = workspace_take(&used, scratch_bytes(cpu, l->keys_of, 4));
+    l->member_bytes = used;
 }
 
 static struct attention_layout cpu_attention_layout_of(const struct cpu *cpu, const struct op *op) {
-    const struct tensor *q = &op->in[0], *k = &op->in[1], *v = &op->in[2];
-    struct attention_layout l = {.head_size = q->dim[1] / op->n, .keys = k->dim[0], .heads = 1};
-    l.chunk = q->dim[0] < CHUNK ? q->dim[0] : CHUNK;
-    l.group = q->dim[1] / k->dim[1];
-    l.in_place = lone(k, l.head_size) && lone(v, l.head_size);
-    struct attention_keys keys = cpu_attention_product_keys(&l, op);
-    if (!l.in_place) lay_heads(&l, op->n / l.group);
-    lay_worker(&l, scratch_bytes(cpu, &keys));
-    l.workers = l.in_place ? 1 : fitting(workers_bytes, l.worker_bytes, cpu->threads);
-    l.k = workspace_take(&l.end, l.head_bytes * (uint64_t)l.heads);
-    l.v = workspace_take(&l.end, l.head_bytes * (uint64_t)l.heads);
-    l.worker = workspace_take(&l.end, l.worker_bytes * (uint64_t)l.workers);
+    const struct tensor *q = &op->in[0], *k = &op->in[1];
+    struct attention_layout l = {
+        .head_size = q->dim[1] / op->n, .keys = k->dim[0], .group = q->dim[1] / k->dim[1]};
+    lay_chunks(&l, q->dim[0]);
+    lay_blocks(cpu, &l);
+    lay_heads(&l, op->n / l.group);
+    lay_member(cpu, &l);
+    uint64_t used = 0;
+    l.k = workspace_take(&used, (uint64_t)l.heads * l.head_bytes);
+    l.v = workspace_take(&used, (uint64_t)l.heads * l.head_bytes);
+    l.members = used;
     return l;
 }
 
 static void attention_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
     struct attention_layout l = cpu_attention_layout_of(cpu, op);
-    struct attention_keys keys = cpu_attention_product_keys(&l, op);
-    uint64_t scratch = 0; /* it is in end */
-    for (int i = 0; i < 2; i++) {
-        cost_add_primitive(cpu, &keys.scores[i], cost, &scratch);
-        cost_add_primitive(cpu, &keys.values[i], cost, &scratch);
-    }
-    cost->workspace_bytes = l.end;
+    for (int i = 0; i < 4; i++) cost_add_primitive(cpu, &l.keys_of[i], cost);
+    int64_t chunks = (int64_t)l.heads * l.group * l.chunks;
+    cost->workspace_bytes = l.members + l.member_bytes * (uint64_t)cpu_members(cpu, chunks);
 }
 
 static enum status attention_prepare(struct cpu *cpu, const struct op *op, struct error *e) {
     struct attention_layout l = cpu_attention_layout_of(cpu, op);
-    struct attention_keys keys = cpu_attention_product_keys(&l, op);
-    for (int i = 0; i < 2; i++) {
-        if (!keys.scores[i].number[0]) continue;
-        if (onednn_prepare(cpu->onednn, &keys.scores[i], e) ||
-            onednn_prepare(cpu->onednn, &keys.values[i], e))
-            return e->code;
-    }
+    for (int i = 0; i < 4; i++)
+        if (l.keys_of[i].number[0] && onednn_prepare(cpu->onednn, &l.keys_of[i], e)) return e->code;
     return OK;
 }
 
-/* Columns of one head, rows [first, first + n), packed. */
-static void cpu_attention_pack_rows(const struct tensor *from, int32_t first, int32_t n, int head, int64_t d,
-                                    float *to) {
-    for (int32_t i = 0; i < n; i++)
-        memcpy(to + i * d, tensor_row(from, first + i) + head * d, (size_t)d * sizeof *to);
+/* --- packing --- */
+
+struct attention_work {
+    struct cpu *cpu;
+    const struct op *op;
+    const struct attention_layout *layout;
+    int first_head; /* of the key heads that are packed */
+    char *workspace;
+    struct team_error *failed;
+};
+
+/* Columns of one head, rows [first, first + n); rows beyond the tensor's are zeros. */
+static void cpu_attention_pack_rows(const struct tensor *from, int32_t first, int32_t n, int64_t column,
+                                    int64_t d, float *to) {
+    for (int32_t i = first; i < first + n; i++, to += d)
+        if (i < from->dim[0])
+            memcpy(to, tensor_row(from, i) + column, (size_t)d * sizeof *to);
+        else
+            memset(to, 0, (size_t)d * sizeof *to);
 }
 
-static void pack_heads(const struct cpu *cpu, const struct attention_layout *l, const struct op *op,
-                       int first_head, int heads, char *workspace) {
-    int32_t pieces = (l->keys + PIECE - 1) / PIECE;
+/* 64 keys as [D,64]. */
+static void pack_key_tile(const struct tensor *k, int32_t first, int64_t column, int64_t d, float *to) {
+    int32_t n = k->dim[0] - first < TILE ? k->dim[0] - first : TILE;
+    if (n == TILE) {
+        struct tensor keys = {.dtype = DTYPE_F32,
+                              .rank = 2,
+                              .dim = {TILE, (int32_t)d},
+                              .data = tensor_row(k, first) + column,
+                              .row_bytes = k->row_bytes,
+                              .scale = 1};
+        weights_widen_packed(to, &keys);
+        return;
+    }
+    memset(to, 0, (size_t)(TILE * d) * sizeof *to);
+    for (int32_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < d; j++) to[TILE * j + i] = (tensor_row(k, first + i) + column)[j];
+}
+
+/* Rows [first, first + n) of a block of so many, at to, as [D/64,rows,64]. */
+static void pack_value_slabs(const struct tensor *v, int32_t first, int32_t n, int64_t column, int64_t d,
+                             int64_t rows, float *to) {
+    for (int64_t j = 0; j < d; j += TILE)
+        cpu_attention_pack_rows(v, first, n, column + j, TILE, to + j * rows);
+}
+
+/* Tiles of 64 keys of the heads that are packed at once, one head's after the other's. */
+static void pack_tiles(const void *context, int64_t first, int64_t end, int member) {
+    (void)member;
+    const struct attention_work *w = context;
+    const struct attention_layout *l = w->layout;
+    int32_t tiles = (l->rows + TILE - 1) / TILE;
     int64_t d = l->head_size;
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int32_t i = 0; i < heads * pieces; i++) {
-        int32_t place = i / pieces, first = i % pieces * PIECE;
-        int32_t n = l->keys - first < PIECE ? l->keys - first : PIECE;
-        float *k = (float *)(workspace + l->k + (uint64_t)place * l->head_bytes);
-        float *v = (float *)(workspace + l->v + (uint64_t)place * l->head_bytes);
-        cpu_attention_pack_rows(&op->in[1], first, n, first_head + place, d, k + first * d);
-        cpu_attention_pack_rows(&op->in[2], first, n, first_head + place, d, v + first * d);
+    for (int64_t i = first; i < end; i++) {
+        uint64_t place = (uint64_t)(i / tiles) * l->head_bytes;
+        float *k = (float *)(w->workspace + l->k + place), *v = (float *)(w->workspace + l->v + place);
+        int32_t row = (int32_t)(i % tiles) * TILE, n = l->rows - row < TILE ? l->rows - row : TILE;
+        int32_t block = row / l->block * l->block,
+                rows = l->rows - block < l->block ? l->rows - block : l->block;
+        int64_t column = (w->first_head + i / tiles) * d;
+        if (l->scores_kind == ONEDNN_PRODUCT_PACKED)
+            pack_key_tile(&w->op->in[1], row, column, d, k + row * d);
+        else
+            cpu_attention_pack_rows(&w->op->in[1], row, n, column, d, k + row * d);
+        if (l->values_kind == ONEDNN_PRODUCT_PACKED)
+            pack_value_slabs(&w->op->in[2], row, n, column, d, rows, v + block * d + (row - block) * TILE);
+        else
+            cpu_attention_pack_rows(&w->op->in[2], row, n, column, d, v + row * d);
     }
 }
+
+/* --- softmax --- */
 
 /* Orders floats as integers: gcc does not vectorise comparisons that may trap. Positive NaN is above all,
  * negative below; either ends up in the sum. */
@@ -179,12 +224,23 @@ WIDE static float row_exp(float *s, int64_t n, float scale, float offset) {
     return sum_16(part);
 }
 
-/* The scores of one query; only the first n of them count. The division by the sum is left for the result. */
-static float row_softmax(float *s, int64_t n, int64_t keys, float scale) {
-    memset(s + n, 0, (size_t)(keys - n) * sizeof *s);
-    if (scale >= 0) return row_exp(s, n, scale, cpu_row_max(s, n));
-    for (int64_t i = 0; i < n; i++) s[i] = -s[i];
-    return row_exp(s, n, -scale, cpu_row_max(s, n));
+/* The scores of one query with a block's keys, of which the first n count; the others' become 0. What came
+ * before is multiplied by the factor that is returned. A negative scale makes the least the largest. */
+static float row_softmax(struct attention_query *query, float *s, int64_t n, int64_t block, float scale) {
+    memset(s + n, 0, (size_t)(block - n) * sizeof *s);
+    if (n == 0) return 1;
+    if (scale < 0)
+        for (int64_t i = 0; i < n; i++) s[i] = -s[i];
+    scale = fabsf(scale);
+    float largest = cpu_row_max(s, n), factor = 0;
+    if (query->any) {
+        largest = ordered(query->largest) > ordered(largest) ? query->largest : largest;
+        factor = exp_f32(scale * (query->largest - largest));
+    }
+    query->any = true;
+    query->largest = largest;
+    query->sum = query->sum * factor + row_exp(s, n, scale, largest);
+    return factor;
 }
 
 WIDE static void row_bias(float *s, const float *bias, float scale, int64_t n) {
@@ -192,31 +248,32 @@ WIDE static void row_bias(float *s, const float *bias, float scale, int64_t n) {
     for (int64_t i = 0; i < n; i++) s[i] = scale * s[i] + bias[i];
 }
 
-static float softmax_row(const struct op *op, int head, int32_t query, float *scores) {
-    int64_t keys = op->in[1].dim[0], queries = op->in[0].dim[0];
-    int64_t seen = op->causal ? keys - queries + query + 1 : keys;
-    if (!op->in[3].rank) return row_softmax(scores, seen, keys, op->scale);
-    row_bias(scores, tensor_row(&op->in[3], head) + queries - 1 - query, op->scale, seen);
-    return row_softmax(scores, seen, keys, 1);
-}
-
 /* Queries of one head, and where its k and v lie. */
 struct chunk {
     int head;
-    int32_t first;
+    int32_t first, n;
     const float *k, *v;
 };
 
-static void softmax(const struct cpu *cpu, const struct op *op, const struct attention_layout *l,
-                    const struct chunk *c, int32_t rows, float *scores, float *sums) {
-    if (!l->in_place) {
-        for (int32_t i = 0; i < rows; i++)
-            sums[i] = softmax_row(op, c->head, c->first + i, scores + (int64_t)i * l->keys);
-        return;
-    }
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int32_t i = 0; i < rows; i++)
-        sums[i] = softmax_row(op, c->head, c->first + i, scores + (int64_t)i * l->keys);
+/* How many of a block's keys a query sees. */
+static int32_t seen_keys(const struct op *op, int32_t query, int32_t first_key, int32_t block) {
+    int32_t seen = op->in[1].dim[0];
+    if (op->causal) seen += query + 1 - op->in[0].dim[0];
+    seen -= first_key;
+    return seen < 0 ? 0 : seen < block ? seen : block;
+}
+
+static float softmax_row(const struct op *op, const struct chunk *c, int32_t i, struct attention_query *query,
+                         float *scores, int32_t first_key, int32_t block) {
+    int32_t queries = op->in[0].dim[0], at = c->first + i, seen = seen_keys(op, at, first_key, block);
+    if (!op->in[3].rank) return row_softmax(query, scores, seen, block, op->scale);
+    row_bias(scores, tensor_row(&op->in[3], c->head) + queries - 1 - at + first_key, op->scale, seen);
+    return row_softmax(query, scores, seen, block, 1);
+}
+
+/* sum becomes factor sum + more. */
+WIDE static void add_scaled(float *restrict sum, const float *restrict more, float factor, int64_t n) {
+    for (int64_t i = 0; i < n; i++) sum[i] = sum[i] * factor + more[i];
 }
 
 WIDE static void divide_row(float *restrict to, const float *restrict from, float by, int64_t n) {
@@ -224,72 +281,81 @@ WIDE static void divide_row(float *restrict to, const float *restrict from, floa
     for (int64_t i = 0; i < n; i++) to[i] = from[i] * factor;
 }
 
-static int32_t chunks_of(const struct op *op, const struct attention_layout *l) {
-    return (op->in[0].dim[0] + l->chunk - 1) / l->chunk;
-}
+/* --- running --- */
 
 /* Chunk i of all those of the query heads that share the packed key heads. */
-static struct chunk chunk_of(const struct op *op, const struct attention_layout *l, int first_head, int32_t i,
-                             const char *workspace) {
-    int32_t chunks = chunks_of(op, l), head = i / chunks;
+static struct chunk chunk_of(const struct attention_work *w, int32_t i) {
+    const struct attention_layout *l = w->layout;
+    int32_t head = i / l->chunks, left;
     uint64_t place = (uint64_t)(head / l->group) * l->head_bytes;
-    struct chunk c = {.head = first_head * l->group + head, .first = i % chunks * l->chunk};
-    c.k = l->in_place ? op->in[1].data : (const void *)(workspace + l->k + place);
-    c.v = l->in_place ? op->in[2].data : (const void *)(workspace + l->v + place);
+    struct chunk c = {.head = w->first_head * l->group + head, .first = i % l->chunks * l->chunk};
+    left = w->op->in[0].dim[0] - c.first;
+    c.n = left < 0 ? 0 : left < l->chunk ? left : l->chunk;
+    c.k = (const float *)(w->workspace + l->k + place);
+    c.v = (const float *)(w->workspace + l->v + place);
     return c;
 }
 
-static enum status run_chunk(struct cpu *cpu, const struct op *op, const struct attention_layout *l,
-                             struct chunk c, char *part, struct error *e) {
-    int32_t left = op->in[0].dim[0] - c.first, rows = left < l->chunk ? left : l->chunk;
-    float *q = (float *)(part + l->q), *scores = (float *)(part + l->scores);
-    float *out = (float *)(part + l->out), *sums = (float *)(part + l->sums);
-    struct attention_keys keys = cpu_attention_product_keys(l, op);
-    int last = rows < l->chunk;
+/* A block's part of the chunk: the first one's sums are its own. */
+static enum status run_block(const struct attention_work *w, const struct chunk *c, int32_t first, char *part,
+                             struct error *e) {
+    const struct attention_layout *l = w->layout;
+    float *scores = (float *)(part + l->scores), *sum = (float *)(part + l->sum);
+    float *out = first ? (float *)(part + l->out) : sum, factors[CHUNK];
+    struct attention_query *query = (struct attention_query *)(part + l->state);
     int64_t d = l->head_size;
-    cpu_attention_pack_rows(&op->in[0], c.first, rows, c.head, d, q);
+    int32_t block = l->rows - first < l->block ? l->rows - first : l->block;
+    const struct onednn_key *keys = l->keys_of + (block < l->block ? 2 : 0);
+    void *scratch = part + l->scratch;
     struct onednn_operands of_scores = {
-        .src = q, .weights = c.k, .dst = scores, .scratch = part + l->scratch};
-    if (onednn_run(cpu->onednn, &keys.scores[last], of_scores, e)) return e->code;
-    softmax(cpu, op, l, &c, rows, scores, sums);
-    struct onednn_operands of_out = {.src = scores, .weights = c.v, .dst = out, .scratch = part + l->scratch};
-    if (onednn_run(cpu->onednn, &keys.values[last], of_out, e)) return e->code;
-    for (int32_t i = 0; i < rows; i++)
-        divide_row(tensor_row(&op->out, c.first + i) + c.head * d, out + i * d, sums[i], d);
+        .src = part + l->q, .weights = c->k + first * d, .dst = scores, .scratch = scratch};
+    if (onednn_run(w->cpu->onednn, &keys[0], of_scores, e)) return e->code;
+    for (int32_t i = 0; i < c->n; i++)
+        factors[i] = softmax_row(w->op, c, i, &query[i], scores + (int64_t)i * block, first, block);
+    struct onednn_operands of_out = {
+        .src = scores, .weights = c->v + first * d, .dst = out, .scratch = scratch};
+    if (onednn_run(w->cpu->onednn, &keys[1], of_out, e)) return e->code;
+    for (int32_t i = 0; first && i < c->n; i++) add_scaled(sum + i * d, out + i * d, factors[i], d);
     return OK;
 }
 
-/* All queries of the heads that share these key heads. Who takes which chunk is left to chance: its bits are
- * the same. */
-static enum status run_heads(struct cpu *cpu, const struct op *op, const struct attention_layout *l,
-                             int first_head, int heads, char *workspace, struct error *e) {
-    pack_heads(cpu, l, op, first_head, heads, workspace);
-#pragma omp parallel for num_threads(l->workers) schedule(dynamic)
-    for (int32_t i = 0; i < heads * l->group * chunks_of(op, l); i++) {
-        char *part = workspace + l->worker + (uint64_t)omp_get_thread_num() * l->worker_bytes;
-        struct error own = {0};
-        if (run_chunk(cpu, op, l, chunk_of(op, l, first_head, i, workspace), part, &own) == OK) continue;
-#pragma omp critical
-        *e = own;
+static enum status run_chunk(const struct attention_work *w, const struct chunk *c, char *part,
+                             struct error *e) {
+    const struct attention_layout *l = w->layout;
+    const struct op *op = w->op;
+    struct attention_query *query = (struct attention_query *)(part + l->state);
+    float *sum = (float *)(part + l->sum);
+    int64_t d = l->head_size;
+    cpu_attention_pack_rows(&op->in[0], c->first, l->chunk, c->head * d, d, (float *)(part + l->q));
+    memset(query, 0, (size_t)l->chunk * sizeof *query);
+    for (int32_t first = 0; first < l->rows; first += l->block) {
+        if (!seen_keys(op, c->first + c->n - 1, first, l->block)) break;
+        if (run_block(w, c, first, part, e)) return e->code;
     }
-    return e->code;
+    for (int32_t i = 0; i < c->n; i++)
+        divide_row(tensor_row(&op->out, c->first + i) + c->head * d, sum + i * d, query[i].sum, d);
+    return OK;
 }
 
-/* Its products want all threads, so it is not inside a parallel region. */
-static enum status run_in_place(struct cpu *cpu, const struct op *op, const struct attention_layout *l,
-                                char *workspace, struct error *e) {
-    for (int32_t i = 0; i < op->n * chunks_of(op, l); i++)
-        if (run_chunk(cpu, op, l, chunk_of(op, l, 0, i, workspace), workspace + l->worker, e)) break;
-    return e->code;
+static void run_chunks(const void *context, int64_t first, int64_t end, int member) {
+    const struct attention_work *w = context;
+    char *part = w->workspace + w->layout->members + w->layout->member_bytes * (uint64_t)member;
+    for (int64_t i = first; i < end; i++) {
+        struct error own = {0};
+        struct chunk c = chunk_of(w, (int32_t)i);
+        if (c.n && run_chunk(w, &c, part, &own)) team_error_report(w->failed, &own);
+    }
 }
 
 static enum status cpu_attention_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     struct attention_layout l = cpu_attention_layout_of(cpu, op);
-    if (l.in_place) return run_in_place(cpu, op, &l, workspace, e);
-    int key_heads = op->n / l.group;
-    for (int head = 0; head < key_heads; head += l.heads) {
-        int heads = key_heads - head < l.heads ? key_heads - head : l.heads;
-        if (run_heads(cpu, op, &l, head, heads, workspace, e)) break;
+    struct team_error failed = {ATOMIC_FLAG_INIT, e};
+    int32_t key_heads = op->n / l.group, tiles = (l.rows + TILE - 1) / TILE;
+    for (int head = 0; head < key_heads && !e->code; head += l.heads) {
+        int32_t heads = key_heads - head < l.heads ? key_heads - head : l.heads;
+        struct attention_work work = {cpu, op, &l, head, workspace, &failed};
+        team_run(cpu->team, (int64_t)heads * tiles, pack_tiles, &work);
+        team_run(cpu->team, (int64_t)heads * l.group * l.chunks, run_chunks, &work);
     }
     return e->code;
 }
@@ -304,11 +370,15 @@ static void bias_column(const struct op *op, int32_t place) {
         weights_widen_part(tensor_row(&op->out, head) + place, table, bucket, head, 1);
 }
 
+static void bias_columns(const void *context, int64_t first, int64_t end, int member) {
+    (void)member;
+    for (int64_t place = first; place < end; place++) bias_column(context, (int32_t)place);
+}
+
 static enum status bias_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     (void)e;
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int32_t place = 0; place < op->out.dim[1]; place++) bias_column(op, place);
+    team_run(cpu->team, op->out.dim[1], bias_columns, op);
     return OK;
 }
 

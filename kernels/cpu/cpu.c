@@ -24,25 +24,21 @@ static const struct cpu_operator *const operators[N_OP_KINDS] = {
     [OP_IMAGE_TO_RGB] = &cpu_image_to_rgb,
 };
 
-/* What OpenMP keeps for its threads, and makes anew whenever another number of them worked in between.
- * Measured (libgomp 12): 1,592 bytes for one, 2,448 for two. */
-static uint64_t team_bytes(int threads) {
-    return 1024 + 1024 * (uint64_t)threads;
-}
-
 static void device_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
     const struct cpu *cpu = (const struct cpu *)device;
-    *cost = (struct op_cost){.hidden_bytes = team_bytes(cpu->threads)};
+    *cost = (struct op_cost){0};
     if (operators[op->kind]->cost) operators[op->kind]->cost(cpu, op, cost);
 }
 
 static enum status device_prepare(struct device *device, const struct op *op, struct error *e) {
     const struct cpu_operator *operator= operators[op->kind];
-    return operator->prepare ? operator->prepare((struct cpu *)device, op, e) : OK;
+    struct cpu *cpu = (struct cpu *)device;
+    if (team_start(cpu->team, e) != OK || !operator->prepare) return e->code;
+    return operator->prepare(cpu, op, e);
 }
 
 /* A library that finds no memory ends the program: oneDNN by an exception that passes through C or by a null
- * pointer, OpenMP by itself. So what it will take is asked for first. That costs 3 us an operator, and 5 to
+ * pointer. So what it will take is asked for first. That costs 3 us an operator, and 5 to
  * 26 while another thread touches new pages all the time (measured: 1 to 200 MiB, two shared cores, Linux 6).
  */
 static enum status device_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
@@ -57,20 +53,32 @@ static enum status device_run(struct device *device, const struct op *op, void *
 
 static void device_destroy(struct device *device) {
     struct cpu *cpu = (struct cpu *)device;
+    team_close(cpu->team);
     onednn_close(cpu->onednn);
     cpu->sys->release(cpu->sys, cpu);
 }
 
-void cost_add_primitive(const struct cpu *cpu, const struct onednn_key *key, struct op_cost *cost,
-                        uint64_t *scratch_bytes) {
+void cost_add_primitive(const struct cpu *cpu, const struct onednn_key *key, struct op_cost *cost) {
     if (!key->number[0]) return;
     struct onednn_facts facts = onednn_facts(cpu->onednn, key);
     uint64_t bytes = onednn_primitive_bytes(key);
     cost->primitive[cost->n_primitives++] = onednn_signature(key);
     if (bytes > cost->primitive_bytes) cost->primitive_bytes = bytes;
-    uint64_t hidden_bytes = team_bytes(cpu->threads) + facts.hidden_bytes;
-    if (hidden_bytes > cost->hidden_bytes) cost->hidden_bytes = hidden_bytes;
-    if (facts.scratch_bytes > *scratch_bytes) *scratch_bytes = facts.scratch_bytes;
+    if (facts.hidden_bytes > cost->hidden_bytes) cost->hidden_bytes = facts.hidden_bytes;
+}
+
+uint64_t scratch_bytes(const struct cpu *cpu, const struct onednn_key *keys, int n) {
+    uint64_t most = 0;
+    for (int i = 0; i < n; i++) {
+        if (!keys[i].number[0]) continue;
+        uint64_t bytes = onednn_facts(cpu->onednn, &keys[i]).scratch_bytes;
+        most = most > bytes ? most : bytes;
+    }
+    return most;
+}
+
+int cpu_members(const struct cpu *cpu, int64_t n) {
+    return n < cpu->threads ? (int)n : cpu->threads;
 }
 
 const char *cpu_instructions(void) {
@@ -108,8 +116,9 @@ struct device *cpu_open(struct sys *sys, int threads, struct error *e) {
     cpu->device.lacks[PRECISION_F16] = "the CPU device of this build has no arithmetic in f16";
     if (!onednn_has_bf16())
         cpu->device.lacks[PRECISION_BF16] = "this processor has no instructions for bf16 (AVX512_BF16)";
-    cpu->onednn = onednn_open(sys, threads, e);
+    cpu->team = team_open(sys, threads, e);
+    cpu->onednn = cpu->team ? onednn_open(sys, threads, e) : NULL;
     if (cpu->onednn) return &cpu->device;
-    sys->release(sys, cpu);
+    device_destroy(&cpu->device);
     return NULL;
 }

@@ -1,14 +1,15 @@
-/* The CPU device: oneDNN for matrix products and convolutions, C with OpenMP for the rest. */
+/* The CPU device: oneDNN for matrix products and convolutions, each on one thread, C for the rest, and a team
+ * of threads that share the work. */
 #ifndef SLUICE_CPU_CPU_H
 #define SLUICE_CPU_CPU_H
 
 #include "engine/base/sys.h"
 #include "kernels/device.h"
 
-/* Opens the device with a fixed number of threads (1 to 1024), which belongs to the session: another number
- * may give other bits (R11). One thread uses the device at a time. sys outlives it; its own memory is taken
- * under LINE_HOST. MEMORY, DEVICE (oneDNN does not start) or USAGE; then NULL is returned. Ends with
- * device->destroy. */
+/* Opens the device with a fixed number of threads (1 to 1024); no bit depends on it. They are started by the
+ * first prepare, so that a plan starts none. One thread uses the device at a time. sys outlives it; its own
+ * memory is taken under LINE_HOST. MEMORY, DEVICE (oneDNN does not start) or USAGE; then NULL is returned.
+ * Ends with device->destroy. */
 struct device *cpu_open(struct sys *sys, int threads, struct error *e);
 
 /* The instruction set of products, the processor's best unless DNNL_MAX_CPU_ISA says less, in oneDNN's words:

@@ -13,18 +13,23 @@ GLU(glu_silu, silu_f32)
 GLU(glu_gelu_tanh, gelu_tanh_f32)
 GLU(glu_gelu_quick, gelu_quick_f32)
 
-static enum status glu_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+static void glu_rows(const void *context, int64_t first, int64_t end, int member) {
     static void (*const rows[])(float *, const float *, const float *,
                                 int64_t) = {[ACTIVATION_NONE] = glu_plain,
                                             [ACTIVATION_SILU] = glu_silu,
                                             [ACTIVATION_GELU_TANH] = glu_gelu_tanh,
                                             [ACTIVATION_GELU_QUICK] = glu_gelu_quick};
-    (void)workspace;
-    (void)e;
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int64_t i = 0; i < tensor_rows(&op->out); i++)
+    (void)member;
+    const struct op *op = context;
+    for (int64_t i = first; i < end; i++)
         rows[op->activation](tensor_row(&op->out, i), tensor_row(&op->in[0], i), tensor_row(&op->in[1], i),
                              tensor_columns(&op->out));
+}
+
+static enum status glu_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    (void)e;
+    team_run(cpu->team, tensor_rows(&op->out), glu_rows, op);
     return OK;
 }
 
@@ -48,33 +53,47 @@ static void add_row(const struct op *op, int64_t row, int64_t b_row) {
     }
 }
 
+static void add_rows(const void *context, int64_t first, int64_t end, int member) {
+    (void)member;
+    const struct op *op = context;
+    bool one = tensor_rows(&op->in[1]) == 1;
+    for (int64_t i = first; i < end; i++) add_row(op, i, one ? 0 : i);
+}
+
 static enum status cpu_add_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     (void)e;
-    bool one = tensor_rows(&op->in[1]) == 1;
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int64_t i = 0; i < tensor_rows(&op->out); i++) add_row(op, i, one ? 0 : i);
+    team_run(cpu->team, tensor_rows(&op->out), add_rows, op);
     return OK;
 }
 
 const struct cpu_operator cpu_add = {NULL, NULL, cpu_add_run};
 
+static void copy_rows(const void *context, int64_t first, int64_t end, int member) {
+    (void)member;
+    const struct op *op = context;
+    for (int64_t i = first; i < end; i++) weights_widen(tensor_row(&op->out, i), &op->in[0], i, 1);
+}
+
 static enum status cpu_copy_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     (void)e;
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int64_t i = 0; i < tensor_rows(&op->out); i++)
-        weights_widen(tensor_row(&op->out, i), &op->in[0], i, 1);
+    team_run(cpu->team, tensor_rows(&op->out), copy_rows, op);
     return OK;
 }
 
 const struct cpu_operator cpu_copy = {NULL, NULL, cpu_copy_run};
 
+static void broadcast_rows(const void *context, int64_t first, int64_t end, int member) {
+    (void)member;
+    const struct op *op = context;
+    for (int64_t i = first; i < end; i++) weights_widen(tensor_row(&op->out, i), &op->in[0], 0, 1);
+}
+
 static enum status cpu_broadcast_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     (void)e;
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int32_t i = 0; i < op->out.dim[0]; i++) weights_widen(tensor_row(&op->out, i), &op->in[0], 0, 1);
+    team_run(cpu->team, op->out.dim[0], broadcast_rows, op);
     return OK;
 }
 

@@ -1,10 +1,13 @@
 /* Matrix products with a weight: large ones through oneDNN, conditioning rows by our own dot products.
  *
- * A large product runs in panels of output columns, so that weights of another type are converted into a
- * bounded workspace and oneDNN's hidden memory stays small. The panel's width is a function of K alone. Rows
- * are never split: oneDNN's AVX2 path does not promise that a row is independent of its neighbours. In bf16
- * the rows are rounded once, whole; weights that are stored so are used as they lie. What is widened is
- * packed on the way where oneDNN reads that faster: the same bits, 5 to 7 % sooner (bench/LOG.md).
+ * A large product is panels of output columns. A member of the team takes a panel from end to end: converts
+ * its weights, if they are of another type, into a workspace of its own, lets oneDNN multiply on this thread
+ * alone, and finishes. So nobody waits for anybody before the product's end, what is converted is still in
+ * the cache of who reads it, and no bit depends on the number of threads. The panel's width is a function of
+ * K alone. Rows are never split: oneDNN's AVX2 path does not promise that a row is independent of its
+ * neighbours. In bf16 the rows are rounded once, whole; weights that are stored so are used as they lie. What
+ * is widened is packed on the way where oneDNN reads that faster: the same bits, 5 to 7 % sooner
+ * (bench/LOG.md).
  *
  * linear_few is exact about what R4 asks: each output is one dot product in one order, whatever else is
  * computed. */
@@ -12,26 +15,24 @@
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
 
-#include <omp.h>
 #include <string.h>
 
-/* Up to 1 Mi floats (4 MiB) of weights a panel: it stays in cache after widening, and oneDNN reaches 0.94 to
- * 0.99 of its rate on the whole (2 Mi and 4 Mi: no better; 2 cores with AVX-512, 1024 x 3840 x 3840 and x
- * 10240). At most 512 columns, which bounds what oneDNN packs on AVX2. In bf16 no width from 64 to the whole
- * differs, nor do weights in the layout that oneDNN likes best (bench/LOG.md). */
+/* About 2 MiB of weights a panel once they are f32: it stays in a core's cache, there are panels enough for
+ * many threads, and oneDNN reaches 0.97 to 1 of its rate on the whole (of 64, 128, 256 and 512 columns of
+ * 3840 and 10240 inputs: with AVX-512 no difference beyond noise, with AVX2 64 3 % slower; bench/LOG.md). */
 static int32_t panel_columns(int32_t n, int32_t k) {
-    enum { PANEL = 1 << 20, LEAST = 64, MOST = 512 };
-    int32_t columns = PANEL / k / LEAST * LEAST;
-    columns = columns < LEAST ? LEAST : columns > MOST ? MOST : columns;
+    int32_t columns = k > 4096 ? 64 : 128;
     return columns < n ? columns : n;
 }
 
 struct linear_layout {
-    int32_t panel;                                       /* columns */
-    enum dtype dtype;                                    /* of the product's operands */
-    enum onednn_kind kind;                               /* of all its products */
-    bool packs_in, converts, direct;                     /* direct: oneDNN writes out itself */
-    uint64_t in, weight, panel_out, bias, gate, scratch; /* offsets; scratch is last */
+    int32_t panel;                       /* columns */
+    enum dtype dtype;                    /* of the product's operands */
+    enum onednn_kind kind;               /* of all its products */
+    bool packs_in, converts, direct;     /* direct: oneDNN writes out itself */
+    uint64_t in, bias, gate, members;    /* offsets; members: where the first one's part begins */
+    uint64_t weight, panel_out, scratch; /* offsets in a member's part */
+    int32_t panels;
 };
 
 /* Weights that are f32 already are used where they lie: packing them would cost what it saves. */
@@ -53,12 +54,15 @@ static struct linear_layout cpu_linear_layout_of(const struct cpu *cpu, const st
     l.direct = l.panel == n && tensor_packed(&op->out) && !op->epilogue.residual.rank;
     uint64_t used = 0, row = (uint64_t)k * (uint64_t)dtype_bits(l.dtype) / 8;
     l.in = workspace_take(&used, l.packs_in ? row * (uint64_t)in->dim[0] : 0);
+    l.bias = workspace_take(&used, sizeof(float) * (uint64_t)n);
+    l.gate = workspace_take(&used, op->epilogue.gate.rank ? sizeof(float) * (uint64_t)n : 0);
+    l.members = used;
+    used = 0;
     l.weight = workspace_take(&used, l.converts ? row * (uint64_t)l.panel : 0);
     l.panel_out =
         workspace_take(&used, l.direct ? 0 : sizeof(float) * (uint64_t)l.panel * (uint64_t)in->dim[0]);
-    l.bias = workspace_take(&used, sizeof(float) * (uint64_t)n);
-    l.gate = workspace_take(&used, op->epilogue.gate.rank ? sizeof(float) * (uint64_t)n : 0);
     l.scratch = used;
+    l.panels = (n + l.panel - 1) / l.panel;
     return l;
 }
 
@@ -70,13 +74,17 @@ static void cpu_linear_product_keys(const struct linear_layout *l, const struct 
     keys[1] = (struct onednn_key){l->kind, {n % l->panel ? m : 0, n % l->panel, k}};
 }
 
+static uint64_t member_bytes(const struct cpu *cpu, const struct linear_layout *l,
+                             const struct onednn_key keys[2]) {
+    return align_up(l->scratch + scratch_bytes(cpu, keys, 2), ARENA_ALIGN);
+}
+
 static void linear_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
     struct linear_layout l = cpu_linear_layout_of(cpu, op);
     struct onednn_key keys[2];
     cpu_linear_product_keys(&l, op, keys);
-    uint64_t scratch = 0;
-    for (int i = 0; i < 2; i++) cost_add_primitive(cpu, &keys[i], cost, &scratch);
-    cost->workspace_bytes = l.scratch + scratch;
+    for (int i = 0; i < 2; i++) cost_add_primitive(cpu, &keys[i], cost);
+    cost->workspace_bytes = l.members + member_bytes(cpu, &l, keys) * (uint64_t)cpu_members(cpu, l.panels);
 }
 
 static enum status linear_prepare(struct cpu *cpu, const struct op *op, struct error *e) {
@@ -134,12 +142,10 @@ static void finish_row(float *to, float *from, struct finish f, int64_t n) {
 }
 
 /* A panel's results, packed at from, go to columns [first, first + columns) of out. */
-static void finish_panel(const struct cpu *cpu, const struct op *op, float *from, struct finish f,
-                         int32_t first, int32_t columns) {
+static void finish_panel(const struct op *op, float *from, struct finish f, int32_t first, int32_t columns) {
     const struct tensor *residual = &op->epilogue.residual;
     if (f.bias) f.bias += first;
     if (f.gate) f.gate += first;
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
     for (int32_t t = 0; t < op->out.dim[0]; t++) {
         struct finish row = f;
         row.residual = residual->rank ? tensor_row(residual, t) + first : NULL;
@@ -155,44 +161,80 @@ static void convert(void *to, enum dtype dtype, const struct tensor *from, int64
         weights_widen(to, from, first, n);
 }
 
-static const void *convert_rows(const struct cpu *cpu, const struct tensor *from, enum dtype dtype,
-                                char *to) {
-    int64_t row = dtype_bytes(dtype, from->dim[1]);
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int32_t i = 0; i < from->dim[0]; i++) convert(to + i * row, dtype, from, i, 1);
+struct convert_work {
+    const struct tensor *from;
+    enum dtype dtype;
+    char *to;
+};
+
+static void convert_rows(const void *context, int64_t first, int64_t end, int member) {
+    (void)member;
+    const struct convert_work *w = context;
+    int64_t row = dtype_bytes(w->dtype, w->from->dim[1]);
+    convert(w->to + first * row, w->dtype, w->from, first, end - first);
+}
+
+static const void *cpu_convert_in(const struct cpu *cpu, const struct op *op, enum dtype dtype, char *to) {
+    struct convert_work work = {&op->in[0], dtype, to};
+    team_run(cpu->team, op->in[0].dim[0], convert_rows, &work);
     return to;
 }
 
-static const void *convert_panel(const struct cpu *cpu, const struct linear_layout *l,
-                                 const struct tensor *weight, char *to) {
-    if (l->kind != ONEDNN_PRODUCT_PACKED) return convert_rows(cpu, weight, l->dtype, to);
-    weights_widen_packed((float *)to, weight, cpu->threads);
+struct linear_work {
+    struct cpu *cpu;
+    const struct op *op;
+    const struct linear_layout *layout;
+    struct onednn_key keys[2];
+    struct finish finish;
+    const void *in;
+    char *members;
+    uint64_t member_bytes;
+    struct team_error *failed;
+};
+
+static const void *convert_panel(const struct linear_layout *l, const struct tensor *weight, char *to) {
+    if (l->kind == ONEDNN_PRODUCT_PACKED)
+        weights_widen_packed((float *)to, weight);
+    else
+        convert(to, l->dtype, weight, 0, weight->dim[0]);
     return to;
+}
+
+static void run_panel(const struct linear_work *w, int32_t first, char *part) {
+    const struct linear_layout *l = w->layout;
+    const struct op *op = w->op;
+    int32_t left = op->in[1].dim[0] - first, columns = left < l->panel ? left : l->panel;
+    struct tensor weight = tensor_slice(op->in[1], first, columns);
+    const void *panel = l->converts ? convert_panel(l, &weight, part + l->weight) : weight.data;
+    float *to = l->direct ? op->out.data : (void *)(part + l->panel_out);
+    struct onednn_operands operands = {
+        .src = w->in, .weights = panel, .dst = to, .scratch = part + l->scratch};
+    struct error own = {0};
+    if (onednn_run(w->cpu->onednn, &w->keys[columns < l->panel], operands, &own))
+        team_error_report(w->failed, &own);
+    else if (!l->direct || w->finish.bias || w->finish.gate || w->finish.activation)
+        finish_panel(op, to, w->finish, first, columns);
+}
+
+static void run_panels(const void *context, int64_t first, int64_t end, int member) {
+    const struct linear_work *w = context;
+    for (int64_t i = first; i < end; i++)
+        run_panel(w, (int32_t)i * w->layout->panel, w->members + w->member_bytes * (uint64_t)member);
 }
 
 static enum status linear_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     struct linear_layout l = cpu_linear_layout_of(cpu, op);
-    struct onednn_key keys[2];
-    cpu_linear_product_keys(&l, op, keys);
-    struct finish finish = {.bias = weights_vector(&op->epilogue.bias, (float *)(workspace + l.bias)),
-                            .gate = weights_vector(&op->epilogue.gate, (float *)(workspace + l.gate)),
-                            .activation = op->epilogue.activation};
-    const void *in = op->in[0].data;
-    if (l.packs_in) in = convert_rows(cpu, &op->in[0], l.dtype, workspace + l.in);
-    int32_t n = op->in[1].dim[0];
-    for (int32_t first = 0; first < n; first += l.panel) {
-        int32_t columns = n - first < l.panel ? n - first : l.panel;
-        struct tensor weight = tensor_slice(op->in[1], first, columns);
-        const void *panel = weight.data;
-        if (l.converts) panel = convert_panel(cpu, &l, &weight, workspace + l.weight);
-        float *to = l.direct ? op->out.data : (void *)(workspace + l.panel_out);
-        struct onednn_operands operands = {
-            .src = in, .weights = panel, .dst = to, .scratch = workspace + l.scratch};
-        if (onednn_run(cpu->onednn, &keys[columns < l.panel], operands, e)) return e->code;
-        if (!l.direct || finish.bias || finish.gate || finish.activation)
-            finish_panel(cpu, op, to, finish, first, columns);
-    }
-    return OK;
+    struct team_error failed = {ATOMIC_FLAG_INIT, e};
+    struct linear_work work = {.cpu = cpu, .op = op, .layout = &l, .in = op->in[0].data, .failed = &failed};
+    cpu_linear_product_keys(&l, op, work.keys);
+    work.members = workspace + l.members;
+    work.member_bytes = member_bytes(cpu, &l, work.keys);
+    work.finish = (struct finish){.bias = weights_vector(&op->epilogue.bias, (float *)(workspace + l.bias)),
+                                  .gate = weights_vector(&op->epilogue.gate, (float *)(workspace + l.gate)),
+                                  .activation = op->epilogue.activation};
+    if (l.packs_in) work.in = cpu_convert_in(cpu, op, l.dtype, workspace + l.in);
+    team_run(cpu->team, l.panels, run_panels, &work);
+    return e->code;
 }
 
 const struct cpu_operator cpu_linear = {linear_cost, linear_prepare, linear_run};
@@ -224,22 +266,34 @@ static void few_column(const struct op *op, const float *in, const float *weight
         tensor_row(&op->out, t)[column] = simd_dot(in + t * k, weight, k) + bias;
 }
 
+struct few_work {
+    const struct op *op;
+    const float *in, *bias;
+    char *widened; /* a row for each member */
+};
+
+static void few_columns(const void *context, int64_t first, int64_t end, int member) {
+    const struct few_work *w = context;
+    const struct tensor *weight = &w->op->in[1];
+    uint64_t row_bytes = align_up(sizeof(float) * (uint64_t)weight->dim[1], ARENA_ALIGN);
+    float *widened = (float *)(w->widened + row_bytes * (uint64_t)member);
+    bool plain = weights_are(weight, DTYPE_F32);
+    for (int64_t n = first; n < end; n++) {
+        if (!plain) weights_widen(widened, weight, n, 1);
+        const float *row = plain ? tensor_row(weight, n) : widened;
+        few_column(w->op, w->in, row, w->bias ? w->bias[n] : 0, (int32_t)n);
+    }
+}
+
 static enum status cpu_few_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)e;
     struct few_layout l = few_layout_of(cpu, op);
-    const struct tensor *weight = &op->in[1];
-    bool plain = weights_are(weight, DTYPE_F32);
-    uint64_t row_bytes = align_up(sizeof(float) * (uint64_t)weight->dim[1], ARENA_ALIGN);
-    const float *in = convert_rows(cpu, &op->in[0], DTYPE_F32, workspace + l.in);
-    simd_activate(op->activation, (float *)(workspace + l.in), in, tensor_elements(&op->in[0]));
+    float *in = (float *)(workspace + l.in);
+    cpu_convert_in(cpu, op, DTYPE_F32, workspace + l.in);
+    simd_activate(op->activation, in, in, tensor_elements(&op->in[0]));
     const float *bias = weights_vector(&op->in[2], (float *)(workspace + l.bias));
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int32_t n = 0; n < weight->dim[0]; n++) {
-        const float *row = (float *)((char *)weight->data + n * weight->row_bytes);
-        float *widened = (float *)(workspace + l.weight + row_bytes * (uint64_t)omp_get_thread_num());
-        if (!plain) weights_widen(widened, weight, n, 1);
-        few_column(op, in, plain ? row : widened, bias ? bias[n] : 0, n);
-    }
+    struct few_work work = {op, in, bias, workspace + l.weight};
+    team_run(cpu->team, op->in[1].dim[0], few_columns, &work);
     return OK;
 }
 

@@ -5,7 +5,6 @@
 #include "kernels/cpu/weights.h"
 
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 
 WIDE static double sum_squares(const float *x, int64_t n, double mean) {
@@ -81,11 +80,21 @@ static void rms_row(const struct op *op, int64_t row, const struct vectors *v) {
     }
 }
 
+struct rms_work {
+    const struct op *op;
+    struct vectors vectors;
+};
+
+static void rms_rows(const void *context, int64_t first, int64_t end, int member) {
+    (void)member;
+    const struct rms_work *w = context;
+    for (int64_t i = first; i < end; i++) rms_row(w->op, i, &w->vectors);
+}
+
 static enum status cpu_rms_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)e;
-    struct vectors v = cpu_rms_vectors(op, workspace);
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int64_t i = 0; i < tensor_rows(&op->in[0]); i++) rms_row(op, i, &v);
+    struct rms_work work = {op, cpu_rms_vectors(op, workspace)};
+    team_run(cpu->team, tensor_rows(&op->in[0]), rms_rows, &work);
     return OK;
 }
 
@@ -139,17 +148,27 @@ WIDE static void layer_apply(float *to, const float *from, double mean, double r
         for (int64_t i = 0; i < c; i++) to[i] = (float)((from[i] - mean) * rstd);
 }
 
+struct layer_work {
+    const struct op *op;
+    struct affine_vectors vectors;
+};
+
+static void layer_rows(const void *context, int64_t first, int64_t end, int member) {
+    (void)member;
+    const struct layer_work *w = context;
+    int64_t c = tensor_columns(&w->op->in[0]);
+    for (int64_t i = first; i < end; i++) {
+        const float *from = tensor_row(&w->op->in[0], i);
+        double mean = sum_values(from, c) / (double)c;
+        double rstd = 1 / sqrt(sum_squares(from, c, mean) / (double)c + (double)w->op->eps);
+        layer_apply(tensor_row(&w->op->out, i), from, mean, rstd, &w->vectors, c);
+    }
+}
+
 static enum status cpu_layer_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)e;
-    int64_t c = tensor_columns(&op->in[0]);
-    struct affine_vectors v = affine_vectors(op, workspace);
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int64_t i = 0; i < tensor_rows(&op->in[0]); i++) {
-        const float *from = tensor_row(&op->in[0], i);
-        double mean = sum_values(from, c) / (double)c;
-        double variance = sum_squares(from, c, mean) / (double)c;
-        layer_apply(tensor_row(&op->out, i), from, mean, 1 / sqrt(variance + (double)op->eps), &v, c);
-    }
+    struct layer_work work = {op, affine_vectors(op, workspace)};
+    team_run(cpu->team, tensor_rows(&op->in[0]), layer_rows, &work);
     return OK;
 }
 
@@ -225,16 +244,25 @@ static void statistics_group(const struct op *op, const double *rows, int group)
     out[1] = (float)(1 / sqrt((variance > 0 ? variance : 0) + (double)op->eps));
 }
 
+struct statistics_work {
+    const struct op *op;
+    double *channels, *rows; /* see statistics_layout */
+};
+
+static void statistics_rows(const void *context, int64_t first, int64_t end, int member) {
+    const struct statistics_work *w = context;
+    double *channels = w->channels + (int64_t)2 * w->op->in[0].dim[2] * member;
+    for (int64_t y = first; y < end; y++)
+        statistics_row(w->op, (int32_t)y, channels, w->rows + (int64_t)2 * w->op->n * y);
+}
+
 static enum status cpu_statistics_run(struct cpu *cpu, const struct op *op, char *workspace,
                                       struct error *e) {
     (void)e;
     struct statistics_layout l = statistics_layout_of(cpu, op);
-    double *channels = (double *)(workspace + l.channels), *rows = (double *)(workspace + l.rows);
-    int64_t c = op->in[0].dim[2];
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int32_t y = 0; y < op->in[0].dim[0]; y++)
-        statistics_row(op, y, channels + 2 * c * omp_get_thread_num(), rows + (int64_t)2 * op->n * y);
-    for (int g = 0; g < op->n; g++) statistics_group(op, rows, g);
+    struct statistics_work work = {op, (double *)(workspace + l.channels), (double *)(workspace + l.rows)};
+    team_run(cpu->team, op->in[0].dim[0], statistics_rows, &work);
+    for (int g = 0; g < op->n; g++) statistics_group(op, work.rows, g);
     return OK;
 }
 
@@ -245,13 +273,23 @@ static void group_cost(const struct cpu *cpu, const struct op *op, struct op_cos
     cost->workspace_bytes = channel_norm_bytes(tensor_columns(&op->in[0]));
 }
 
+struct group_work {
+    const struct op *op;
+    struct channel_norm norm;
+};
+
+static void group_rows(const void *context, int64_t first, int64_t end, int member) {
+    (void)member;
+    const struct group_work *w = context;
+    int64_t c = tensor_columns(&w->op->in[0]);
+    for (int64_t i = first; i < end; i++)
+        channel_norm_apply(&w->norm, tensor_row(&w->op->out, i), tensor_row(&w->op->in[0], i), c);
+}
+
 static enum status cpu_group_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)e;
-    int64_t c = tensor_columns(&op->in[0]);
-    struct channel_norm norm = channel_norm(&op->group_norm, c, workspace);
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int64_t i = 0; i < tensor_rows(&op->in[0]); i++)
-        channel_norm_apply(&norm, tensor_row(&op->out, i), tensor_row(&op->in[0], i), c);
+    struct group_work work = {op, channel_norm(&op->group_norm, tensor_columns(&op->in[0]), workspace)};
+    team_run(cpu->team, tensor_rows(&op->in[0]), group_rows, &work);
     return OK;
 }
 

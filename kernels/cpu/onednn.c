@@ -118,7 +118,7 @@ struct onednn {
 
 uint64_t onednn_signature(const struct onednn_key *key) {
     uint64_t h = 0xcbf29ce484222325u ^ (uint64_t)(uint32_t)key->kind;
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i <= ONEDNN_SHARED; i++) {
         h = (h ^ (uint32_t)key->number[i]) * 0x9e3779b97f4a7c15u;
         h ^= h >> 29;
     }
@@ -212,21 +212,17 @@ static uint64_t onednn_least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-static bool alone(const struct onednn_key *key) {
-    return key->kind <= ONEDNN_PRODUCT_PACKED && key->number[3];
-}
-
 /* Below AVX-512 each thread packs blocks of both operands: of the weights up to 10,000 outputs by 192 inputs,
  * of the rows 384 by 192, both rounded up; on AVX2 products of up to 256 rows are not packed, and need a
  * stack of at most 22 KB a thread. Everything else allocates descriptors only (at most 552 bytes). Measured:
  * malloc interposer, oneDNN 2.6.3, 1 to 8 threads, 24,000 shapes; at most 0.92 of what is said here. Products
  * of bf16: 1,550 shapes, all of them on the fast path, where a processor has its instructions; 400 bytes. The
- * arguments of a run come to that, 3,460 bytes for four. Threads that compute alone each have theirs, and
- * touch 44 KB of stack and of a heap of the C library's, once for good (1 to 8 threads). */
+ * arguments of a run come to that, 3,460 bytes for four. Each thread has its own, and touches 44 KB of stack
+ * and of a heap of the C library's, once for good (1 to 8 threads). */
 static uint64_t hidden_bytes(const struct onednn_key *key, const char *implementation, int threads) {
     enum { DESCRIPTORS = 6144, HEAP = 48 << 10, STACK = 64 << 10 };
     enum { UNPACKED_ROWS = 256, BM = 10048, BN = 432, BK = 256 };
-    uint64_t descriptors = alone(key) ? (DESCRIPTORS + HEAP) * (uint64_t)threads : DESCRIPTORS;
+    uint64_t descriptors = (DESCRIPTORS + HEAP) * (uint64_t)threads;
     if (!strstr(implementation, "gemm")) return descriptors;
     uint64_t m = (uint64_t)key->number[0], n = (uint64_t)key->number[1];
     uint64_t block = (onednn_least(n + 48, BM) + onednn_least(m + 48, BN)) * BK * sizeof(float);
@@ -251,10 +247,11 @@ static struct onednn_facts facts_read(const struct onednn *o, const struct onedn
                                  .supported = true};
 }
 
-/* oneDNN plans for as many threads as OpenMP would give its caller. Returns what to give to leave. */
+/* oneDNN plans and computes for as many threads as OpenMP would give its caller. Returns what to give to
+ * leave. */
 static int onednn_enter(const struct onednn *o, const struct onednn_key *key) {
     int before = omp_get_max_threads();
-    omp_set_num_threads(alone(key) ? 1 : o->threads);
+    omp_set_num_threads(key->number[ONEDNN_SHARED] ? o->threads : 1);
     return before;
 }
 
@@ -397,6 +394,7 @@ enum status onednn_run(struct onednn *o, const struct onednn_key *key, struct on
     if (!s) s = dnnl_primitive_execute(entry->primitive, o->stream, n, arguments);
     if (!s) s = dnnl_stream_wait(o->stream);
     for (int i = 0; i < n; i++) dnnl_memory_destroy(arguments[i].memory);
+    o->sys->settle(o->sys);
     leave(before);
     return s ? onednn_failed(key, "execution", s, e) : OK;
 }
@@ -445,13 +443,11 @@ void onednn_version(char *out, size_t out_bytes) {
 /* --- opening --- */
 
 /* The first product of each kind builds kernels for all of them, which stay for good: better now than inside
- * a run. So do OpenMP's threads, which products this small do not start. */
+ * a run. */
 static enum status warm(struct onednn *o, struct error *e) {
     enum { SMALL = 20 };
     static const float zero[SMALL * SMALL];
     float out[SMALL * SMALL];
-#pragma omp parallel num_threads(o->threads)
-    (void)omp_get_thread_num();
     static const int32_t kinds[] = {ONEDNN_PRODUCT_T, ONEDNN_PRODUCT}; /* that of bf16 builds none for good */
     for (int i = 0; i < 2; i++) {
         struct onednn_key key = {kinds[i], {SMALL, SMALL, SMALL}};

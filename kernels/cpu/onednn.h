@@ -4,8 +4,9 @@
  * Everything is packed, and f32 but for the operands of one kind of product: oneDNN 2.6 leaves its fast
  * AVX-512 path when rows are strided, and one less degree of freedom is one less way to get other bits. A
  * primitive is named by its shape, built by onednn_prepare and kept until onednn_close; onednn_run only looks
- * it up. Invariants: the thread count is the one given to onednn_open, whatever the calling thread's OpenMP
- * setting, which is left as it was; oneDNN's scratch is the caller's (user mode); oneDNN's own primitive
+ * it up, and computes on the thread that calls: several may run one primitive at a time (engine/base/team.h),
+ * and OpenMP, on which oneDNN stands, starts no thread and waits for none. Invariants: the calling thread's
+ * OpenMP setting is left as it was; oneDNN's scratch is the caller's (user mode); oneDNN's own primitive
  * cache is off, as ours is the one that is counted. */
 #ifndef SLUICE_CPU_ONEDNN_H
 #define SLUICE_CPU_ONEDNN_H
@@ -26,15 +27,18 @@ enum onednn_kind {
     ONEDNN_REPACK, /* dst = the weights [N,C,k,k] in src as the convolution of the same numbers wants them */
 };
 
-/* Numbers: products {M, N, K, alone}; convolutions {Y, X, C, N, k, s - 1}. A product alone (1) is computed by
- * the thread that runs it, and several threads may run it at a time; otherwise all threads compute it. */
+/* Numbers: products {M, N, K}; convolutions {Y, X, C, N, k, s - 1}. number[ONEDNN_SHARED] is 1 if all of
+ * OpenMP's threads compute it, one run at a time; nothing but the bench that measures oneDNN itself asks for
+ * that. */
+enum { ONEDNN_SHARED = 6 };
+
 struct onednn_key {
-    int32_t kind, number[6];
+    int32_t kind, number[ONEDNN_SHARED + 1];
 };
 
 struct onednn_facts {
     uint64_t scratch_bytes;
-    uint64_t hidden_bytes;  /* the most that oneDNN allocates while the primitive runs */
+    uint64_t hidden_bytes;  /* the most that oneDNN allocates while every thread runs the primitive */
     uint64_t weights_bytes; /* of a convolution's repacked weights */
     bool reference;         /* oneDNN has only its slow reference code for this */
     bool brgemm;            /* its AVX-512 kernel for products, which reads packed weights as they are */
@@ -59,7 +63,7 @@ bool onednn_has_bf16(void);
 
 struct onednn;
 
-/* MEMORY or DEVICE; NULL then. */
+/* threads: as many as may run primitives at a time. MEMORY or DEVICE; NULL then. */
 struct onednn *onednn_open(struct sys *sys, int threads, struct error *e);
 void onednn_close(struct onednn *o);
 

@@ -6,14 +6,18 @@
 #ifndef SLUICE_CPU_OPERATORS_H
 #define SLUICE_CPU_OPERATORS_H
 
+#include "engine/base/team.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/ops.h"
 
+#include <stdatomic.h>
+
 struct cpu {
     struct device device; /* first: a device is a cpu */
     struct sys *sys;
-    int threads;
+    int threads; /* the team's members */
+    struct team *team;
     struct onednn *onednn;
 };
 
@@ -31,15 +35,28 @@ extern const struct cpu_operator cpu_rope_table, cpu_rope, cpu_timestep;
 extern const struct cpu_operator cpu_glu, cpu_add, cpu_copy, cpu_broadcast_row;
 extern const struct cpu_operator cpu_patchify, cpu_unpatchify, cpu_latent_to_image, cpu_image_to_rgb;
 
-/* Adds a primitive to an operator's cost and raises *scratch_bytes to what it needs. M or Y of 0: nothing. */
-void cost_add_primitive(const struct cpu *cpu, const struct onednn_key *key, struct op_cost *cost,
-                        uint64_t *scratch_bytes);
+/* Adds a primitive to an operator's cost. M or Y of 0: nothing. */
+void cost_add_primitive(const struct cpu *cpu, const struct onednn_key *key, struct op_cost *cost);
+/* The scratch of whichever of these primitives needs the most. */
+uint64_t scratch_bytes(const struct cpu *cpu, const struct onednn_key *keys, int n);
+/* How many members of the team may come to work of n items: so many have memory of their own. */
+int cpu_members(const struct cpu *cpu, int64_t n);
 
 /* Takes bytes of a workspace that so far has *used; everything starts at a multiple of 256. */
 static inline uint64_t workspace_take(uint64_t *used, uint64_t bytes) {
     uint64_t offset = *used;
     *used += align_up(bytes, ARENA_ALIGN);
     return offset;
+}
+
+/* What members of the team report to whoever called it: the first error of any of them. */
+struct team_error {
+    atomic_flag taken;
+    struct error *e;
+};
+
+static inline void team_error_report(struct team_error *shared, const struct error *own) {
+    if (!atomic_flag_test_and_set(&shared->taken)) *shared->e = *own;
 }
 
 /* Row i of a tensor, counting rows over all outer dimensions. */

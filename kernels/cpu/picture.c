@@ -23,52 +23,67 @@ static float *cpu_patch_value(const struct tensor *latent, const struct patch *p
     return tensor_row(latent, (int64_t)c * latent->dim[1] + p->y + py) + p->x + px;
 }
 
-static enum status cpu_patchify_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
-    (void)workspace;
-    (void)e;
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int32_t t = 0; t < op->out.dim[0]; t++) {
+static void patchify_tokens(const void *context, int64_t first, int64_t end, int member) {
+    (void)member;
+    const struct op *op = context;
+    for (int64_t t = first; t < end; t++) {
         struct patch p = patch_of(&op->in[0], op->n, t);
         float *token = tensor_row(&op->out, t);
         for (int32_t i = 0; i < op->out.dim[1]; i++)
             token[i] = *cpu_patch_value(&op->in[0], &p, op->order, i);
     }
+}
+
+static enum status cpu_patchify_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    (void)e;
+    team_run(cpu->team, op->out.dim[0], patchify_tokens, op);
     return OK;
 }
 
 const struct cpu_operator cpu_patchify = {NULL, NULL, cpu_patchify_run};
 
-static enum status cpu_unpatchify_run(struct cpu *cpu, const struct op *op, char *workspace,
-                                      struct error *e) {
-    (void)workspace;
-    (void)e;
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int32_t t = 0; t < op->in[0].dim[0]; t++) {
+static void unpatchify_tokens(const void *context, int64_t first, int64_t end, int member) {
+    (void)member;
+    const struct op *op = context;
+    for (int64_t t = first; t < end; t++) {
         struct patch p = patch_of(&op->out, op->n, t);
         const float *token = tensor_row(&op->in[0], t);
         for (int32_t i = 0; i < op->in[0].dim[1]; i++)
             *cpu_patch_value(&op->out, &p, op->order, i) = token[i] * op->scale;
     }
+}
+
+static enum status cpu_unpatchify_run(struct cpu *cpu, const struct op *op, char *workspace,
+                                      struct error *e) {
+    (void)workspace;
+    (void)e;
+    team_run(cpu->team, op->in[0].dim[0], unpatchify_tokens, op);
     return OK;
 }
 
 const struct cpu_operator cpu_unpatchify = {NULL, NULL, cpu_unpatchify_run};
 
-static enum status cpu_latent_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
-    (void)workspace;
-    (void)e;
+static void latent_rows(const void *context, int64_t first, int64_t end, int member) {
+    (void)member;
+    const struct op *op = context;
     const struct tensor *latent = &op->in[0];
     const struct latent_format *f = &op->format;
     int each = f->n > 1;
     int32_t rows = op->out.dim[0], columns = op->out.dim[1], channels = op->out.dim[2];
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int32_t y = 0; y < rows; y++)
+    for (int64_t y = first; y < end; y++)
         for (int32_t x = 0; x < columns; x++) {
             float *pixel = tensor_row(&op->out, (int64_t)y * columns + x);
             for (int32_t c = 0; c < channels; c++)
                 pixel[c] =
                     tensor_row(latent, (int64_t)c * rows + y)[x] / f->scale[c * each] + f->shift[c * each];
         }
+}
+
+static enum status cpu_latent_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    (void)e;
+    team_run(cpu->team, op->out.dim[0], latent_rows, op);
     return OK;
 }
 
@@ -82,14 +97,19 @@ static uint8_t cpu_rgb_value(float value) {
     return (uint8_t)rintf(255 * v);
 }
 
-static enum status cpu_rgb_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
-    (void)workspace;
-    (void)e;
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int64_t i = 0; i < tensor_rows(&op->out); i++) {
+static void rgb_pixels(const void *context, int64_t first, int64_t end, int member) {
+    (void)member;
+    const struct op *op = context;
+    for (int64_t i = first; i < end; i++) {
         uint8_t *pixel = (uint8_t *)op->out.data + i * op->out.row_bytes;
         for (int32_t c = 0; c < op->out.dim[2]; c++) pixel[c] = cpu_rgb_value(tensor_row(&op->in[0], i)[c]);
     }
+}
+
+static enum status cpu_rgb_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    (void)e;
+    team_run(cpu->team, tensor_rows(&op->out), rgb_pixels, op);
     return OK;
 }
 

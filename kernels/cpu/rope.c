@@ -42,14 +42,24 @@ static void table_row(const struct rope_options *rope, const double *frequency, 
         }
 }
 
+struct table_work {
+    const struct op *op;
+    const double *frequencies;
+};
+
+static void table_rows(const void *context, int64_t first, int64_t end, int member) {
+    (void)member;
+    const struct table_work *w = context;
+    int64_t row = (int64_t)w->op->out.dim[1] * 2;
+    for (int64_t t = first; t < end; t++)
+        table_row(&w->op->rope, w->frequencies, t, (float *)w->op->out.data + t * row);
+}
+
 static enum status cpu_table_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)e;
-    double *frequency = (double *)workspace;
-    float *out = op->out.data;
-    int64_t row = (int64_t)op->out.dim[1] * 2;
-    frequencies(&op->rope, frequency);
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int32_t t = 0; t < op->out.dim[0]; t++) table_row(&op->rope, frequency, t, out + t * row);
+    struct table_work work = {op, (double *)workspace};
+    frequencies(&op->rope, (double *)workspace);
+    team_run(cpu->team, op->out.dim[0], table_rows, &work);
     return OK;
 }
 
@@ -73,13 +83,12 @@ WIDE static void cpu_rotate_halves(float *restrict x, const float *restrict tabl
     }
 }
 
-static enum status cpu_rope_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
-    (void)workspace;
-    (void)e;
+static void rotate_rows(const void *context, int64_t first, int64_t end, int member) {
+    (void)member;
+    const struct op *op = context;
     const float *table = op->in[0].data;
     int64_t pairs = op->in[0].dim[1];
-#pragma omp parallel for num_threads(cpu->threads) schedule(static)
-    for (int32_t t = 0; t < op->out.dim[0]; t++)
+    for (int64_t t = first; t < end; t++)
         for (int h = 0; h < op->n; h++) {
             float *x = tensor_row(&op->out, t) + 2 * pairs * h;
             if (op->pairs == ROPE_HALVES)
@@ -87,6 +96,12 @@ static enum status cpu_rope_run(struct cpu *cpu, const struct op *op, char *work
             else
                 cpu_rotate_interleaved(x, table + 2 * pairs * t, pairs);
         }
+}
+
+static enum status cpu_rope_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    (void)e;
+    team_run(cpu->team, op->out.dim[0], rotate_rows, op);
     return OK;
 }
 

@@ -187,13 +187,11 @@ static void pack_piece(float *to, const struct tensor *w, int64_t first, int64_t
     }
 }
 
-void weights_widen_packed(float *to, const struct tensor *w, int threads) {
-    int64_t k = w->dim[1], pieces = (k + PACK_INPUTS - 1) / PACK_INPUTS;
-    int64_t n = w->dim[0] / PACK_OUTPUTS * pieces;
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t piece = 0; piece < n; piece++) {
-        int64_t first = piece / pieces * PACK_OUTPUTS, input = piece % pieces * PACK_INPUTS;
-        int inputs = (int)(k - input < PACK_INPUTS ? k - input : PACK_INPUTS);
-        pack_piece(to + first * k + input * PACK_OUTPUTS, w, first, input, inputs);
-    }
+void weights_widen_packed(float *to, const struct tensor *w) {
+    int64_t k = w->dim[1];
+    for (int64_t first = 0; first < w->dim[0]; first += PACK_OUTPUTS)
+        for (int64_t input = 0; input < k; input += PACK_INPUTS) {
+            int inputs = (int)(k - input < PACK_INPUTS ? k - input : PACK_INPUTS);
+            pack_piece(to + first * k + input * PACK_OUTPUTS, w, first, input, inputs);
+        }
 }

@@ -20,8 +20,8 @@ void weights_widen(float *to, const struct tensor *w, int64_t first, int64_t row
 void weights_round(uint16_t *to, const struct tensor *w, int64_t first, int64_t rows);
 /* Values [first, first + n) of one row, wherever its blocks begin and end. */
 void weights_widen_part(float *to, const struct tensor *w, int64_t row, int64_t first, int64_t n);
-/* A matrix [N,K] as [N/64,K,64] (ONEDNN_PRODUCT_PACKED), by several threads. N in 64s, K in 16s. */
-void weights_widen_packed(float *to, const struct tensor *w, int threads);
+/* A matrix [N,K] as [N/64,K,64] (ONEDNN_PRODUCT_PACKED). N in 64s, K in 16s. */
+void weights_widen_packed(float *to, const struct tensor *w);
 /* A vector as f32: its own data if it is that, else widened into to. NULL if absent (rank 0). */
 const float *weights_vector(const struct tensor *w, float *to);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "engine/base/room.h"
 
 enum {
     PAGE = 4096,
@@ -58,6 +59,7 @@ static enum status read_on(struct gguf_place *place, uint64_t end, struct error 
     uint64_t to = header->bytes + more > end ? header->bytes + more : end;
     if (to > header->reserved) to = header->reserved;
     uint64_t pages = align_up(to, PAGE) - header->committed;
+    if (room_check(header->sys, place->source->path, pages, e) != OK) return e->code;
     if (to < end ||
         (pages && header->sys->commit(header->sys, LINE_HOST, header->text + header->committed, pages))) {
         error_set(e, MEMORY, "no memory for %" PRIu64 " bytes of a header", to);

@@ -290,21 +290,29 @@ static void others(struct rig *rig, struct sluice_request request, const struct 
 
 /* ---- the gate ---- */
 
-/* A small picture to refer to, where the fixture's requests refer to some. */
-static void gate_of(const char *folder, const char *name, const struct gate *gate) {
+/* Two pictures; with a small one to refer to, where the fixture's requests refer to some. */
+static struct sluice_request request_of(const struct gate *gate) {
     enum { SIDE = 32 };
     static uint8_t rgb[3 * SIDE * SIDE];
-    const struct sluice_picture small = {sizeof small, SIDE, SIDE, rgb, "small"}, *reference = &small;
-    struct rig rig;
+    static const struct sluice_picture small = {
+        .struct_size = sizeof small, .width = SIDE, .height = SIDE, .rgb = rgb, .name = "small"};
+    static const struct sluice_picture *const reference = &small;
+    if (gate->small) return gate->request;
     struct sluice_request request = request_small(2, 3.5);
-    bool whole = gate->cuda == CUDA_EVERYTHING;
     for (int i = 0; i < (int)sizeof rgb; i++) rgb[i] = (uint8_t)(7 * i);
     request.references = &reference;
     request.n_references = gate->request.n_references > 0;
+    return request;
+}
+
+static void gate_of(const char *folder, const char *name, const struct gate *gate) {
+    struct rig rig;
+    struct sluice_request request = request_of(gate);
+    bool whole = gate->cuda == CUDA_EVERYTHING;
     if (!rig_open(&rig, folder, 1, 5)) return;
     struct result want = run(&rig, &request);
     check(want.n_images == 2, "%s: %s (%s) %s", name, want.error.what, want.error.where, want.error.found);
-    rig.watch.delays = true;
+    rig.watch.delay_us = 300;
     budgets(&rig, request, &want, false, name);
     /* Without the decoder, whose workspace is more than all other weights, the rest streams. */
     struct result latents = want;
@@ -337,7 +345,7 @@ static void stored_types(void) {
         struct result want = run(&rig, &request);
         check(want.n_latents == 1, "%s: %s (%s) %s", mixed[i], want.error.what, want.error.where,
               want.error.found);
-        rig.watch.delays = true;
+        rig.watch.delay_us = 300;
         budgets(&rig, request, &want, true, mixed[i]);
         result_free(&want);
         rig_close(&rig);
@@ -357,6 +365,7 @@ int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     setenv("SLUICE_TEST_DEVICE", "cuda", 0);
     temporary_make();
+    gates_begin();
 #ifndef __SANITIZE_ADDRESS__ /* our code is the same there, and time is short */
     gates(CUDA_EVERYTHING);
     gates(CUDA_BUDGETS_AND_PLANS);

@@ -3,6 +3,7 @@
  * also what happens when CUDA refuses, and which GPUs are opened at all.
  *
  * Under the thread sanitizer a missing wait is a data race; pages that are not mapped end the process. */
+#include "test/lib/assert_ok.h"
 #include "test/lib/seeded.h"
 
 #include "kernels/cuda/cuda.h"
@@ -39,11 +40,6 @@ static const struct device_memory *memory;
 
 static bool emulated(void) {
     return emu_read_counts != NULL;
-}
-
-static void assert_ok(const struct error *e) {
-    char line[1024];
-    if (e->code != OK) fail_msg("%s", error_line(e, line, sizeof line));
 }
 
 static void open_device(void) {

@@ -24,7 +24,7 @@ enum { SMALL = 0, RANDOM_CASES = 100, ROWS_ALIKE = 130, PICTURES = 12 };
 
 /* Measured under the emulator. Of a GPU's tensor cores, which cut sums off instead of rounding them, a
  * product is expected to be 20 times as far off as there (2e-5 of K = 10240 values). */
-static struct op_error errors[N_OP_KINDS] = {
+struct op_error op_errors[N_OP_KINDS] = {
     [OP_LINEAR] = {1e-05, 0},     [OP_LINEAR_FEW] = {3e-07, 0},      [OP_ATTENTION] = {7e-03, 0},
     [OP_RMS_NORM] = {1e-07, 0},   [OP_LAYER_NORM] = {1.1e-07, 0},    [OP_GROUP_STATISTICS] = {5e-08, 0},
     [OP_GROUP_NORM] = {1e-07, 0}, [OP_ROPE_TABLE] = {5e-08, 0},      [OP_ROPE] = {6e-08, 0},

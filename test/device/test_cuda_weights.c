@@ -5,6 +5,8 @@
 #include "test/device/emulated.h"
 #include "test/lib/quantised_ops.h"
 
+#include "kernels/cpu/weights.h"
+
 #include <nettle/sha2.h>
 
 /* Sanitizers make whole sweeps too slow: pieces of each are then compared with what the CPU makes of them. */

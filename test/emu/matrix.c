@@ -3,7 +3,6 @@
 
 #include "enqueue.h"
 
-#include <omp.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -95,7 +94,7 @@ struct matrix *matrix_open(struct sys *sys, struct error *e) {
     m->sys = sys;
     sys_init_machine(&m->machine);
     pthread_mutex_init(&m->lock, NULL);
-    m->onednn = onednn_open(&m->machine, omp_get_max_threads(), e);
+    m->onednn = onednn_open(&m->machine, 1, e);
     if (m->onednn) return m;
     matrix_close(m);
     return NULL;

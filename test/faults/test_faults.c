@@ -244,7 +244,7 @@ static bool fail_one(struct rig *rig, const struct scene *scene, const struct sl
     char what[96];
     snprintf(what, sizeof what, "%s: %s %ld%s", scene->name, kind->name, at, on ? " on" : "");
     if (scene->keep) forget_kept(rig);
-    watch_fail(&rig->watch, kind->call, at, on);
+    watch_fail(&rig->watch, kind->call, at, on ? LONG_MAX : 0);
     rig->watch.fault = kind->fault;
     struct result r = scene->act(rig, request);
     bool reached = atomic_load(&rig->watch.count[kind->call]) >= at;
@@ -422,7 +422,7 @@ static void cancelling(const char *folder, bool keep) {
     struct result want = run(&rig, &request);
     sluice_session_close(rig.session);
     if (!rig_open_session(&rig, &options)) return;
-    rig.watch.delays = true;
+    rig.watch.delay_us = 300;
     for (int i = 0; i < 12; i++) {
         c = (struct canceller){
             .session = rig.session, .at_progress = i < 3 ? i + 1 : 0, .at_read = i < 3 ? 0 : 1 + 9 * (i - 3)};

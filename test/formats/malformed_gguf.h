@@ -269,19 +269,19 @@ static inline enum status open_exactly(const char *path, struct error *e) {
 
 static inline void expect_gguf(const char *id, const char *name, enum status code, const char *word) {
     struct error e;
-    expect(gguf_open, id, name, code, word);
-    assert_int_equal(open_exactly(under(name), &e), code);
+    hostile_expect(gguf_open, id, name, code, word);
+    assert_int_equal(open_exactly(hostile_path(name), &e), code);
 }
 
 static inline void expect_line(const struct row_of_gguf *row) {
     struct bytes file = bytes_of(row->line);
-    put("row.gguf", file.at, file.n);
+    hostile_put("row.gguf", file.at, file.n);
     expect_gguf(row->id, "row.gguf", row->code, row->word);
     for (size_t n = file.n; file.n <= CUT_BYTES_MAX && n--;) {
         struct error e;
-        assert_int_equal(truncate(under("row.gguf"), (off_t)n), 0);
-        enum status code = open_exactly(under("row.gguf"), &e);
-        assert_int_equal(open_once(gguf_open, under("row.gguf"), &e), code);
+        assert_int_equal(truncate(hostile_path("row.gguf"), (off_t)n), 0);
+        enum status code = open_exactly(hostile_path("row.gguf"), &e);
+        assert_int_equal(hostile_open(gguf_open, hostile_path("row.gguf"), &e), code);
         if ((code == OK) != (row->code == OK && n + row->slack >= file.n))
             fail_msg("%s: %s when cut at byte %zu", row->id, status_name(code), n);
     }
@@ -296,7 +296,7 @@ static void test_gguf_rows(void **state) {
 static void test_G01_short_files(void **state) {
     (void)state;
     for (size_t n = 0; n < 24; n++) {
-        put("short.gguf", "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", n);
+        hostile_put("short.gguf", "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", n);
         expect_gguf("G01", "short.gguf", TRUNC, "at least 24");
     }
 }
@@ -317,7 +317,7 @@ static void test_G02_foreign_files(void **state) {
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char file[64] = {0};
         memcpy(file, files[i].text, i == 6 ? 14 : strlen(files[i].text));
-        put("foreign.gguf", file, sizeof file);
+        hostile_put("foreign.gguf", file, sizeof file);
         expect_gguf("G02", "foreign.gguf", BADMAGIC, files[i].kind);
     }
 }
@@ -329,7 +329,7 @@ static void test_G13_depth(void **state) {
         put_number(&file, ARRAY, 4);
         put_number(&file, 1, 8);
     }
-    put("deep.gguf", file.at, file.n);
+    hostile_put("deep.gguf", file.at, file.n);
     expect_gguf("G13", "deep.gguf", UNSUPPORTED, "array of arrays");
     free(file.at);
 }
@@ -348,8 +348,8 @@ static void test_G29_types(void **state) {
 /* Sparse files: nothing but a header on the disk. */
 static void put_sparse(const char *name, const char *line, int64_t bytes) {
     struct bytes file = bytes_of(line);
-    put(name, file.at, file.n);
-    assert_int_equal(truncate(under(name), bytes), 0);
+    hostile_put(name, file.at, file.n);
+    assert_int_equal(truncate(hostile_path(name), bytes), 0);
     free(file.at);
 }
 
@@ -387,7 +387,7 @@ static void put_many(const char *to, int n_pairs, int n_tensors) {
     }
     put_word(&file, "/", 1);
     put_zeros(&file, 32 * (size_t)n_tensors);
-    put(to, file.at, file.n);
+    hostile_put(to, file.at, file.n);
     free(file.at);
 }
 
@@ -426,7 +426,7 @@ static double seconds_of(const char *name) {
     sys.commit = commit_nothing, sys.decommit = decommit_nothing;
     pages_at = pages;
     clock_t began = clock();
-    assert_int_equal(gguf_open(&sys, under(name), &index, &e), OK);
+    assert_int_equal(gguf_open(&sys, hostile_path(name), &index, &e), OK);
     double seconds = (double)(clock() - began) / CLOCKS_PER_SEC;
     index_destroy(&index);
     return seconds;

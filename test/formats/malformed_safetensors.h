@@ -24,7 +24,7 @@ static unsigned char *make(const char *header, size_t n, uint64_t length, size_t
 static void put_tensors(const char *name, const char *header, size_t data) {
     size_t bytes;
     unsigned char *file = make(header, strlen(header), strlen(header), data, &bytes);
-    put(name, file, bytes);
+    hostile_put(name, file, bytes);
     free(file);
 }
 
@@ -40,8 +40,8 @@ struct row {
 static void expect_cuts(const struct row *row, const unsigned char *file, size_t bytes) {
     for (size_t n = 0; n < bytes; n++) {
         struct error e;
-        put("cut", file, n);
-        if (open_once(safetensors_open, under("cut"), &e) == OK && row->code != BOUNDS)
+        hostile_put("cut", file, n);
+        if (hostile_open(safetensors_open, hostile_path("cut"), &e) == OK && row->code != BOUNDS)
             fail_msg("%s: OK when cut at byte %zu", row->id, n);
     }
 }
@@ -50,8 +50,8 @@ static void expect_cuts(const struct row *row, const unsigned char *file, size_t
 static void expect_header(const struct row *row, size_t n, uint64_t length) {
     size_t bytes;
     unsigned char *file = make(row->header, n, length, row->data_bytes, &bytes);
-    put("row", file, bytes);
-    expect(safetensors_open, row->id, "row", row->code, row->word);
+    hostile_put("row", file, bytes);
+    hostile_expect(safetensors_open, row->id, "row", row->code, row->word);
     if (bytes <= CUT_BYTES_MAX) expect_cuts(row, file, bytes);
     free(file);
 }
@@ -178,8 +178,8 @@ static void test_S02_lengths(void **state) {
 static void test_S01_short_files(void **state) {
     (void)state;
     for (size_t n = 0; n < 8; n++) {
-        put("short", "version ", n);
-        expect(safetensors_open, "S01", "short", TRUNC, "at least 8");
+        hostile_put("short", "version ", n);
+        hostile_expect(safetensors_open, "S01", "short", TRUNC, "at least 8");
     }
 }
 
@@ -196,8 +196,8 @@ static void test_foreign_files(void **state) {
         {"{\"weight_map\": {}}", "JSON"},
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        put_text("foreign", files[i].text);
-        expect(safetensors_open, "foreign", "foreign", BADMAGIC, files[i].kind);
+        hostile_put_text("foreign", files[i].text);
+        hostile_expect(safetensors_open, "foreign", "foreign", BADMAGIC, files[i].kind);
     }
 }
 
@@ -210,41 +210,42 @@ static void expect_text(const char *id, struct text *t, size_t data, enum status
 static void test_S08_depth(void **state) {
     (void)state;
     struct text t = {0};
-    add(&t, "{\"a\":{\"x\":");
-    fill(&t, '[', 1000000);
-    fill(&t, ']', 1000000);
-    add(&t, "}}");
+    text_add(&t, "{\"a\":{\"x\":");
+    text_fill(&t, '[', 1000000);
+    text_fill(&t, ']', 1000000);
+    text_add(&t, "}}");
     expect_text("S08", &t, 0, LIMIT, "nested");
 }
 
 static void test_S20_same_place(void **state) {
     (void)state;
     struct text t = {0};
-    for (int i = 0; i < 1000; i++) add(&t, "%c\"t%d\":" F32_ENTRY("[4]", "[0,16]"), i ? ',' : '{', i);
-    add(&t, "}");
+    for (int i = 0; i < 1000; i++) text_add(&t, "%c\"t%d\":" F32_ENTRY("[4]", "[0,16]"), i ? ',' : '{', i);
+    text_add(&t, "}");
     expect_text("S20", &t, 16, OVERLAP, NULL);
 }
 
 static void test_S25_metadata_string(void **state) {
     (void)state;
     struct text t = {0};
-    add(&t, "{\"__metadata__\":{\"k\":\"}{][\\\"\\\\");
-    fill(&t, '}', 10 << 20);
-    add(&t, "\"},\"a\":" F32_ENTRY("[4]", "[0,16]") "}");
+    text_add(&t, "{\"__metadata__\":{\"k\":\"}{][\\\"\\\\");
+    text_fill(&t, '}', 10 << 20);
+    text_add(&t, "\"},\"a\":" F32_ENTRY("[4]", "[0,16]") "}");
     expect_text("S25", &t, 16, OK, NULL);
 }
 
 static void add_tensors(struct text *t, int n) {
-    for (int i = 0; i < n; i++) add(t, "%c\"t%d\":" F32_ENTRY("[0]", "[0,0]"), i ? ',' : '{', i);
-    add(t, "}");
+    for (int i = 0; i < n; i++) text_add(t, "%c\"t%d\":" F32_ENTRY("[0]", "[0,0]"), i ? ',' : '{', i);
+    text_add(t, "}");
 }
 
 static void test_S26_million_entries(void **state) {
     (void)state;
     struct text t = {0};
     for (int i = 0; i < 1000000; i++)
-        add(&t, "%c\"tensor.%07d\":" F32_ENTRY("[000000004]", "[0000000000,0000000016]"), i ? ',' : '{', i);
-    add(&t, "}");
+        text_add(&t, "%c\"tensor.%07d\":" F32_ENTRY("[000000004]", "[0000000000,0000000016]"), i ? ',' : '{',
+                 i);
+    text_add(&t, "}");
     assert_true(t.bytes > 85000000 && t.bytes < 100000000);
     expect_text("S26", &t, 16, LIMIT, "100000"); /* within the guard's two seconds */
 }
@@ -257,9 +258,9 @@ static void test_caps(void **state) {
     add_tensors(&t, LOADER_TENSORS_MAX + 1);
     expect_text("one tensor more", &t, 0, LIMIT, "100000");
     for (size_t n = LOADER_NAME_MAX; n <= LOADER_NAME_MAX + 1; n++) {
-        add(&t, "{\"");
-        fill(&t, 'n', n);
-        add(&t, "\":" F32_ENTRY("[4]", "[0,16]") "}");
+        text_add(&t, "{\"");
+        text_fill(&t, 'n', n);
+        text_add(&t, "\":" F32_ENTRY("[4]", "[0,16]") "}");
         expect_text("length of a name", &t, 16, n > LOADER_NAME_MAX ? LIMIT : OK, NULL);
     }
 }
@@ -268,24 +269,24 @@ static void test_caps(void **state) {
 static void test_greedy_headers(void **state) {
     (void)state;
     struct text t = {0};
-    add(&t, "{\"a\":{\"x\":\"");
-    fill(&t, 'x', 90000000);
-    add(&t, "\"}}");
+    text_add(&t, "{\"a\":{\"x\":\"");
+    text_fill(&t, 'x', 90000000);
+    text_add(&t, "\"}}");
     expect_text("long entry", &t, 0, LIMIT, "entry is too long");
-    add(&t, "{\"__metadata__\":{\"x\":\"");
-    fill(&t, 'x', 90000000);
-    add(&t, "\"}}");
+    text_add(&t, "{\"__metadata__\":{\"x\":\"");
+    text_fill(&t, 'x', 90000000);
+    text_add(&t, "\"}}");
     expect_text("long metadata", &t, 0, LIMIT, "__metadata__ is too long");
-    add(&t, "{\"__metadata__\":{");
-    for (int i = 0; i < 70000; i++) add(&t, "%s\"%d\":\"\"", i ? "," : "", i);
-    add(&t, "}}");
+    text_add(&t, "{\"__metadata__\":{");
+    for (int i = 0; i < 70000; i++) text_add(&t, "%s\"%d\":\"\"", i ? "," : "", i);
+    text_add(&t, "}}");
     expect_text("many metadata", &t, 0, LIMIT, "too many values");
     for (int i = 0; i < 17000; i++) {
-        add(&t, "%c\"%d", i ? ',' : '{', i);
-        fill(&t, 'n', 1000);
-        add(&t, "\":" F32_ENTRY("[0]", "[0,0]"));
+        text_add(&t, "%c\"%d", i ? ',' : '{', i);
+        text_fill(&t, 'n', 1000);
+        text_add(&t, "\":" F32_ENTRY("[0]", "[0,0]"));
     }
-    add(&t, "}");
+    text_add(&t, "}");
     expect_text("long names", &t, 0, LIMIT, "names");
 }
 
@@ -299,14 +300,14 @@ static void test_entries(void **state) {
     struct tensor_index index;
     struct error e = {0};
     sys_init_machine(&sys);
-    assert_int_equal(safetensors_open(&sys, under("entries"), &index, &e), OK);
+    assert_int_equal(safetensors_open(&sys, hostile_path("entries"), &index, &e), OK);
     assert_int_equal(index.n_entries, 2);
     assert_string_equal(index.entries[0].name, "b/c");
     assert_int_equal(index.entries[0].dtype, DTYPE_OTHER);
     const struct index_entry *z = index_find(&index, "z.1");
     assert_int_equal(z->dtype, DTYPE_BF16);
     assert_true(z->rank == 2 && z->dim[0] == 2 && z->dim[1] == 3 && z->source == 0);
-    assert_int_equal(z->offset, size_of(under("entries")) - 12);
+    assert_int_equal(z->offset, hostile_size(hostile_path("entries")) - 12);
     assert_int_equal(z->bytes, 12);
     index_destroy(&index);
 }

@@ -558,7 +558,7 @@ static void fail_every(enum call call, enum status code, bool may_do) {
     int files = count_open();
     for (long n = 1; n < 1000; n++) {
         unlink(to);
-        watch_fail(&watch, call, n, false);
+        watch_fail(&watch, call, n, 0);
         enum status status = convert(ASK(from, to, "q4_k"), &e);
         bool failed = atomic_load(&watch.count[call]) >= n;
         bool expected = status == code || (may_do && (status == OK || status == CHANGED));

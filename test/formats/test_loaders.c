@@ -6,6 +6,7 @@
  * X05's warning: test_mistakes.c. */
 #include "test/formats/malformed_safetensors.h"
 
+#include <dirent.h>
 #include <errno.h>
 
 #include "loaders/json.h"
@@ -13,19 +14,19 @@
 /* --- components --- */
 
 static void expect_component(const char *id, const char *name, enum status code, const char *word) {
-    expect(component_open, id, name, code, word);
+    hostile_expect(component_open, id, name, code, word);
 }
 
 /* A folder with shards one (tensor a) and two (tensor b), and an index of this weight_map. */
 static void make_sharded(const char *name, const char *index) {
     char path[300];
-    make_folder(name);
+    hostile_make_folder(name);
     snprintf(path, sizeof path, "%s/one.safetensors", name);
     put_tensors(path, ONE_TENSOR("[4]", "[0,16]"), 16);
     snprintf(path, sizeof path, "%s/two.safetensors", name);
     put_tensors(path, "{\"b\":" F32_ENTRY("[2]", "[0,8]") "}", 8);
     snprintf(path, sizeof path, "%s/model.safetensors.index.json", name);
-    put_text(path, index);
+    hostile_put_text(path, index);
 }
 
 #define WEIGHT_MAP(map) "{\"metadata\":{\"total_size\":24},\"weight_map\":" map "}"
@@ -72,8 +73,8 @@ static void test_index_rows(void **state) {
         expect_component(index_rows[i].id, name, index_rows[i].code, index_rows[i].word);
         for (size_t n = 0; n < strlen(index_rows[i].index); n++) {
             struct error e;
-            put(path, index_rows[i].index, n);
-            if (open_once(component_open, under(name), &e) == OK)
+            hostile_put(path, index_rows[i].index, n);
+            if (hostile_open(component_open, hostile_path(name), &e) == OK)
                 fail_msg("%s: OK when cut at byte %zu", index_rows[i].id, n);
         }
     }
@@ -82,7 +83,7 @@ static void test_index_rows(void **state) {
 static void test_X02_fifo(void **state) {
     (void)state;
     make_sharded("fifo", WEIGHT_MAP("{\"a\":\"pipe.safetensors\"}"));
-    assert_int_equal(mkfifo(under("fifo/pipe.safetensors"), 0600), 0);
+    assert_int_equal(mkfifo(hostile_path("fifo/pipe.safetensors"), 0600), 0);
     expect_component("X02 FIFO", "fifo", IO, "regular");
 }
 
@@ -97,9 +98,9 @@ static void test_X03_two_shards(void **state) {
 static void test_X04_million_entries(void **state) {
     (void)state;
     struct text t = {0};
-    add(&t, "{\"weight_map\":");
-    for (int i = 0; i < 1000000; i++) add(&t, "%c\"t%d\":\"one.safetensors\"", i ? ',' : '{', i);
-    add(&t, "}}");
+    text_add(&t, "{\"weight_map\":");
+    for (int i = 0; i < 1000000; i++) text_add(&t, "%c\"t%d\":\"one.safetensors\"", i ? ',' : '{', i);
+    text_add(&t, "}}");
     make_sharded("million", t.text);
     free(t.text);
     expect_component("X04 10^6 entries", "million", LIMIT, "100000");
@@ -108,9 +109,9 @@ static void test_X04_million_entries(void **state) {
 static void test_too_many_shards(void **state) {
     (void)state;
     struct text t = {0};
-    add(&t, "{\"weight_map\":");
-    for (int i = 0; i < 300; i++) add(&t, "%c\"t%d\":\"%d.safetensors\"", i ? ',' : '{', i, i);
-    add(&t, "}}");
+    text_add(&t, "{\"weight_map\":");
+    for (int i = 0; i < 300; i++) text_add(&t, "%c\"t%d\":\"%d.safetensors\"", i ? ',' : '{', i, i);
+    text_add(&t, "}}");
     make_sharded("shards", t.text);
     free(t.text);
     expect_component("300 shards", "shards", LIMIT, "256");
@@ -134,7 +135,7 @@ static void test_merged_index(void **state) {
     struct tensor_index index;
     struct error e = {0};
     sys_init_machine(&sys);
-    assert_int_equal(component_open(&sys, under("merged"), &index, &e), OK);
+    assert_int_equal(component_open(&sys, hostile_path("merged"), &index, &e), OK);
     assert_int_equal(index.n_sources, 2);
     assert_int_equal(index.n_entries, 2);
     const struct index_entry *a = index_find(&index, "a"), *b = index_find(&index, "b");
@@ -149,14 +150,14 @@ static void test_merged_index(void **state) {
 static void test_hub_cache(void **state) {
     (void)state;
     make_sharded("blobs", WEIGHT_MAP(GOOD_MAP));
-    make_folder("snapshots");
-    make_folder("snapshots/1");
+    hostile_make_folder("snapshots");
+    hostile_make_folder("snapshots/1");
     static const char *const names[] = {"one.safetensors", "two.safetensors", "model.safetensors.index.json"};
     for (int i = 0; i < 3; i++) {
         char to[64], at[64];
         snprintf(to, sizeof to, "../../blobs/%s", names[i]);
         snprintf(at, sizeof at, "snapshots/1/%s", names[i]);
-        assert_int_equal(symlink(to, under(at)), 0);
+        assert_int_equal(symlink(to, hostile_path(at)), 0);
     }
     expect_component("hub cache", "snapshots/1", OK, NULL);
 }
@@ -179,12 +180,12 @@ static void test_choice_in_folder(void **state) {
         {"diffusion_pytorch_model.safetensors", OK, NULL},
         {"model.safetensors.index.json", JSON, "model.safetensors.index.json"},
     };
-    make_folder("choice");
+    hostile_make_folder("choice");
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         char path[128];
         snprintf(path, sizeof path, "choice/%s", steps[i].file);
         if (strstr(path, ".json") || steps[i].code == MISSING)
-            put_text(path, "no JSON");
+            hostile_put_text(path, "no JSON");
         else
             put_tensors(path, ONE_TENSOR("[4]", "[0,16]"), 16);
         expect_component(steps[i].file, "choice", steps[i].code, steps[i].word);
@@ -200,8 +201,8 @@ static enum status read_config(const char *text, size_t bytes, struct config *co
     static struct sys sys;
     sys_init_machine(&sys);
     *e = (struct error){0};
-    put("config", text, bytes);
-    enum status code = config_read(&sys, under("config"), config, e);
+    hostile_put("config", text, bytes);
+    enum status code = config_read(&sys, hostile_path("config"), config, e);
     if (code != OK) assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
     return code;
 }
@@ -268,26 +269,26 @@ static void test_config_limits(void **state) {
     (void)state;
     struct text t = {0};
     for (size_t depth = 64; depth <= 65; depth++) {
-        add(&t, "{\"a\":");
-        fill(&t, '[', depth - 1);
-        fill(&t, ']', depth - 1);
-        add(&t, "}");
+        text_add(&t, "{\"a\":");
+        text_fill(&t, '[', depth - 1);
+        text_fill(&t, ']', depth - 1);
+        text_add(&t, "}");
         expect_long_config(&t, depth > 64 ? LIMIT : OK);
     }
-    add(&t, "{\"a\":");
-    fill(&t, '[', 1000000);
+    text_add(&t, "{\"a\":");
+    text_fill(&t, '[', 1000000);
     expect_long_config(&t, LIMIT);
-    add(&t, "{\"a\":[0");
-    for (int i = 0; i < 65536; i++) add(&t, ",0");
-    add(&t, "]}");
+    text_add(&t, "{\"a\":[0");
+    for (int i = 0; i < 65536; i++) text_add(&t, ",0");
+    text_add(&t, "]}");
     expect_long_config(&t, LIMIT);
-    add(&t, "{\"");
-    fill(&t, 'k', 254);
-    add(&t, "\":[0]}");
+    text_add(&t, "{\"");
+    text_fill(&t, 'k', 254);
+    text_add(&t, "\":[0]}");
     expect_long_config(&t, LIMIT);
-    add(&t, "{\"a\":\"");
-    fill(&t, 'k', 1 << 20);
-    add(&t, "\"}");
+    text_add(&t, "{\"a\":\"");
+    text_fill(&t, 'k', 1 << 20);
+    text_add(&t, "\"}");
     expect_long_config(&t, LIMIT);
 }
 
@@ -347,7 +348,7 @@ static void init_faulty(struct sys *sys) {
 }
 
 static int count_files(const char *name) {
-    DIR *files = opendir(under(name));
+    DIR *files = opendir(hostile_path(name));
     assert_non_null(files);
     int n = 0;
     while (readdir(files)) n++;
@@ -392,10 +393,10 @@ static void test_round_trip(void **state) {
     struct sys sys;
     struct error e;
     init_faulty(&sys);
-    make_folder("out");
+    hostile_make_folder("out");
     for (write_most = 1; write_most < 8; write_most++) {
-        assert_int_equal(write_two(&sys, under("out/a.safetensors"), &e), OK);
-        expect_written(under("out/a.safetensors"));
+        assert_int_equal(write_two(&sys, hostile_path("out/a.safetensors"), &e), OK);
+        expect_written(hostile_path("out/a.safetensors"));
     }
     assert_int_equal(count_files("out"), 1);
 }
@@ -405,25 +406,25 @@ static void test_write_faults(void **state) {
     struct sys sys;
     struct error e;
     init_faulty(&sys);
-    make_folder("faults");
-    assert_int_equal(write_two(&sys, under("faults/a.safetensors"), &e), OK);
+    hostile_make_folder("faults");
+    assert_int_equal(write_two(&sys, hostile_path("faults/a.safetensors"), &e), OK);
     for (int n = 0; n < 3; n++) {
         writes_left = n;
-        assert_int_equal(write_two(&sys, under("faults/a.safetensors"), &e), OUTPUT);
+        assert_int_equal(write_two(&sys, hostile_path("faults/a.safetensors"), &e), OUTPUT);
         assert_string_equal(e.found, strerror(ENOSPC));
     }
     writes_left = INT32_MAX;
     flush_result = -EIO;
-    assert_int_equal(write_two(&sys, under("faults/a.safetensors"), &e), OUTPUT);
+    assert_int_equal(write_two(&sys, hostile_path("faults/a.safetensors"), &e), OUTPUT);
     flush_result = 0;
     rename_result = -EACCES;
-    assert_int_equal(write_two(&sys, under("faults/a.safetensors"), &e), OUTPUT);
+    assert_int_equal(write_two(&sys, hostile_path("faults/a.safetensors"), &e), OUTPUT);
     rename_result = 0;
     write_most = 0;
-    assert_int_equal(write_two(&sys, under("faults/a.safetensors"), &e), OUTPUT);
+    assert_int_equal(write_two(&sys, hostile_path("faults/a.safetensors"), &e), OUTPUT);
     assert_int_equal(count_files("faults"), 1);
-    expect_written(under("faults/a.safetensors"));
-    assert_int_equal(write_two(&sys, under("none/a.safetensors"), &e), OUTPUT);
+    expect_written(hostile_path("faults/a.safetensors"));
+    assert_int_equal(write_two(&sys, hostile_path("none/a.safetensors"), &e), OUTPUT);
     assert_string_equal(e.found, strerror(ENOENT));
 }
 
@@ -443,10 +444,10 @@ static void test_unwritable_tensors(void **state) {
         {{{"a", t}, {"\xff", t}}, UTF8},
         {{{"a", t}, {"b", other}}, UNSUPPORTED},
     };
-    make_folder("unwritable");
+    hostile_make_folder("unwritable");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct error e = {0};
-        assert_int_equal(safetensors_write(&sys, under("unwritable/a"), cases[i].tensors, 2, &e),
+        assert_int_equal(safetensors_write(&sys, hostile_path("unwritable/a"), cases[i].tensors, 2, &e),
                          cases[i].code);
     }
     assert_int_equal(count_files("unwritable"), 0);
@@ -460,18 +461,18 @@ typedef enum status operation(struct sys *sys, struct error *e);
 
 static enum status open_component(struct sys *sys, struct error *e) {
     struct tensor_index index;
-    if (component_open(sys, under("memory"), &index, e) == OK) index_destroy(&index);
+    if (component_open(sys, hostile_path("memory"), &index, e) == OK) index_destroy(&index);
     return e->code;
 }
 
 static enum status open_config(struct sys *sys, struct error *e) {
     struct config config;
-    if (config_read(sys, under("memory/config.json"), &config, e) == OK) config_destroy(&config);
+    if (config_read(sys, hostile_path("memory/config.json"), &config, e) == OK) config_destroy(&config);
     return e->code;
 }
 
 static enum status write_file(struct sys *sys, struct error *e) {
-    return write_two(sys, under("memory/out"), e);
+    return write_two(sys, hostile_path("memory/out"), e);
 }
 
 static operation *const operations[] = {open_component, open_config, write_file};
@@ -479,7 +480,7 @@ static operation *const operations[] = {open_component, open_config, write_file}
 static void test_every_alloc_fails_once(void **state) {
     (void)state;
     make_sharded("memory", WEIGHT_MAP(GOOD_MAP));
-    put_text("memory/config.json", "{\"a\": {\"b\": \"c\"}, \"d\": [1, 2]}");
+    hostile_put_text("memory/config.json", "{\"a\": {\"b\": \"c\"}, \"d\": [1, 2]}");
     for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
         struct sys sys;
         struct error e = {0};
@@ -527,7 +528,8 @@ int main(void) {
         cmocka_unit_test(test_unwritable_tensors),
         cmocka_unit_test(test_every_alloc_fails_once),
     };
-    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, set_up, tear_down);
+    int n = sizeof tests / sizeof *tests,
+        failed = cmocka_run_group_tests(tests, hostile_set_up, hostile_tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);
     return failed != 0;
 }

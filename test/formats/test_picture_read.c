@@ -14,11 +14,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <cmocka.h>
 
@@ -26,7 +29,38 @@ enum { MUTATIONS = 5000, RECENT_SECONDS = 10 };
 
 static struct sluice_error problem;
 static struct sluice_picture picture;
+static uint8_t *pixels;
 static bool transparent;
+
+static void forget(void) {
+    free(pixels);
+    pixels = NULL;
+}
+
+static int n_rows;
+
+static void take_row(void *to, const uint8_t *row) {
+    (void)to;
+    size_t bytes = 3 * (size_t)picture.width;
+    assert_true(n_rows < picture.height);
+    memcpy(pixels + (size_t)n_rows++ * bytes, row, bytes);
+}
+
+/* As a run does: first the size, then the pixels. */
+static int read_file(const char *name) {
+    unsigned head = 0, rest = 0;
+    memset(&problem, 0, sizeof problem);
+    int status = picture_open(name, &picture, &head, &problem);
+    if (status) return status;
+    pixels = malloc((size_t)picture.width * (size_t)picture.height * 3);
+    assert_non_null(pixels);
+    n_rows = 0;
+    status = picture_read(&picture, &(struct row_taker){take_row, NULL}, &rest, &problem);
+    if (!status) assert_int_equal(n_rows, picture.height);
+    transparent = (head | rest) & PICTURE_TRANSPARENT;
+    if (status) forget();
+    return status;
+}
 
 static int read_bytes(const struct bytes *b) {
     char name[64];
@@ -36,10 +70,10 @@ static int read_bytes(const struct bytes *b) {
     snprintf(name, sizeof name, "/proc/self/fd/%d", file);
     memset(&problem, 0, sizeof problem);
     transparent = false;
-    int status = picture_read(name, &picture, &transparent, &problem);
+    int status = read_file(name);
     close(file);
     assert_int_equal(status, problem.code);
-    assert_true(status ? !picture.rgb && problem.what[0] && problem.where[0] : picture.rgb != NULL);
+    assert_true(!status || (problem.what[0] && problem.where[0]));
     return status;
 }
 
@@ -51,7 +85,7 @@ static void expect(struct bytes *b, int code, const char *text) {
     if (status != code || !strstr(line, text))
         fail_msg("%s, not %s with '%s': %s", sluice_code_name(status), sluice_code_name(code), text, line);
     if (status) assert_int_equal(problem.exit_code, 3);
-    picture_free(&picture);
+    forget();
     free(b->at);
     *b = (struct bytes){0};
 }
@@ -64,8 +98,9 @@ static unsigned char eight_bits(unsigned v, unsigned depth) {
 }
 
 static void expected_pixel(struct kind k, unsigned x, unsigned y, unsigned char rgb[3]) {
-    for (unsigned c = 0; c < 3; c++) rgb[c] = eight_bits(sample_of(k, x, y, k.colours & 2 ? c : 0), k.depth);
-    if (k.colours == 3) palette_of(sample_of(k, x, y, 0), rgb);
+    for (unsigned c = 0; c < 3; c++)
+        rgb[c] = eight_bits(png_sample_of(k, x, y, k.colours & 2 ? c : 0), k.depth);
+    if (k.colours == 3) png_palette_of(png_sample_of(k, x, y, 0), rgb);
 }
 
 static void assert_pixels(struct kind k) {
@@ -75,7 +110,7 @@ static void assert_pixels(struct kind k) {
     for (unsigned y = 0; y < k.height; y++)
         for (unsigned x = 0; x < k.width; x++) {
             expected_pixel(k, x, y, rgb);
-            if (memcmp(rgb, picture.rgb + 3 * (y * k.width + x), 3) != 0)
+            if (memcmp(rgb, pixels + 3 * (y * k.width + x), 3) != 0)
                 fail_msg("%ux%u, %u bits of type %u%s: another pixel at %u, %u", k.width, k.height, k.depth,
                          k.colours, k.interlaced ? ", interlaced" : "", x, y);
         }
@@ -94,19 +129,19 @@ static bool is_legal(unsigned depth, unsigned colours) {
 /* Transparency of a kind that may have the chunk: its pixels stay. */
 static void put_transparency(struct bytes *b, struct kind k) {
     static const unsigned char bytes[6] = {0, 1, 0, 1, 0, 0};
-    put_chunk(b, "tRNS", bytes, k.colours == 3 ? 2 : k.colours == 2 ? 6 : 2);
+    png_put_chunk(b, "tRNS", bytes, k.colours == 3 ? 2 : k.colours == 2 ? 6 : 2);
 }
 
 static void check_kind(struct kind k, bool clear, size_t idat) {
     struct bytes b = {0};
-    put_start(&b, k);
+    png_put_start(&b, k);
     if (clear) put_transparency(&b, k);
-    put_idat(&b, k, idat);
-    put_chunk(&b, "IEND", "", 0);
+    png_put_idat(&b, k, idat);
+    png_put_chunk(&b, "IEND", "", 0);
     if (read_bytes(&b)) fail_msg("%u bits of type %u: %s", k.depth, k.colours, problem.found);
     assert_pixels(k);
     assert_true(transparent == (clear || k.colours & 4));
-    picture_free(&picture);
+    forget();
     free(b.at);
 }
 
@@ -134,7 +169,7 @@ static struct bytes file_bytes(const char *name, const char *ending) {
     snprintf(path, sizeof path, "test/golden/pictures/%s.%s", name, ending);
     FILE *f = fopen(path, "rb");
     if (!f) fail_msg("cannot read %s", path);
-    for (size_t n; (n = fread(part, 1, sizeof part, f)) > 0;) put(&b, part, n);
+    for (size_t n; (n = fread(part, 1, sizeof part, f)) > 0;) png_put(&b, part, n);
     fclose(f);
     return b;
 }
@@ -149,8 +184,8 @@ static void test_pillow(void **state) {
         struct bytes png = file_bytes(stored[i], "png"), rgb = file_bytes(stored[i], "rgb");
         assert_int_equal(read_bytes(&png), SLUICE_OK);
         assert_int_equal(picture.width * picture.height * 3, rgb.n);
-        assert_memory_equal(picture.rgb, rgb.at, rgb.n);
-        picture_free(&picture);
+        assert_memory_equal(pixels, rgb.at, rgb.n);
+        forget();
         free(png.at);
         free(rgb.at);
     }
@@ -163,9 +198,7 @@ static void test_other_files(void **state) {
     static const struct {
         const char *start, *kind;
         size_t n;
-    } rows[] = {{"\xff\xd8\xff\xe0 JFIF", "a JPEG picture", 9},
-                {"RIFF\1\2\3\4WEBPVP8 ", "a WebP picture", 16},
-                {"GIF89a\1\0\1\0", "a GIF picture", 10},
+    } rows[] = {{"GIF89a\1\0\1\0", "a GIF picture", 10},
                 {"BM\1\2\3\4", "a BMP picture", 6},
                 {"\0\0\0\40ftypavif", "an AVIF picture", 12},
                 {"\x89PNG\n\x1a\n\0\0\0\15IHDR", "converted, as text", 15},
@@ -175,7 +208,7 @@ static void test_other_files(void **state) {
                 {"\0\0\0\0\0\0\0\0", "another kind", 8}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct bytes b = {0};
-        put(&b, rows[i].start, rows[i].n);
+        png_put(&b, rows[i].start, rows[i].n);
         expect(&b, SLUICE_BADMAGIC, rows[i].kind);
     }
     expect(&(struct bytes){0}, SLUICE_TRUNC, "found 0 bytes");
@@ -184,10 +217,9 @@ static void test_other_files(void **state) {
 static void assert_unreadable(const char *name, int code, const char *text) {
     char line[1024];
     memset(&problem, 0, sizeof problem);
-    assert_int_equal(picture_read(name, &picture, &transparent, &problem), code);
+    assert_int_equal(read_file(name), code);
     sluice_error_line(&problem, line, sizeof line);
     if (!strstr(line, text) || !strstr(line, name)) fail_msg("no '%s': %s", text, line);
-    assert_null(picture.rgb);
 }
 
 /* Nobody writes to the pipe: who opens it and waits, waits for ever. */
@@ -221,8 +253,8 @@ static void test_sides(void **state) {
                                         {1u << 31, 1}, {0xffffffff, 0xffffffff}};
     for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
         struct bytes b = {0};
-        put_signature(&b);
-        put_ihdr(&b, (struct kind){sides[i][0], sides[i][1], 8, 2, false});
+        png_put_signature(&b);
+        png_put_ihdr(&b, (struct kind){sides[i][0], sides[i][1], 8, 2, false});
         expect(&b, SLUICE_LIMIT, "sides of 1 to 16384");
     }
 }
@@ -233,8 +265,8 @@ static void test_illegal_kinds(void **state) {
         for (unsigned colours = 0; colours <= 8; colours++) {
             struct bytes b = {0};
             if (is_legal(depth, colours)) continue;
-            put_signature(&b);
-            put_ihdr(&b, (struct kind){9, 9, depth, colours, false});
+            png_put_signature(&b);
+            png_put_ihdr(&b, (struct kind){9, 9, depth, colours, false});
             expect(&b, SLUICE_TYPE, "colour type");
         }
 }
@@ -246,13 +278,13 @@ static void test_header(void **state) {
         unsigned char data[13] = {0, 0, 0, 9, 0, 0, 0, 5, 8, 0, 0, 0, 0};
         struct bytes b = {0};
         data[i] = 2;
-        put_signature(&b);
-        put_chunk(&b, "IHDR", data, sizeof data);
+        png_put_signature(&b);
+        png_put_chunk(&b, "IHDR", data, sizeof data);
         expect(&b, SLUICE_TYPE, "IHDR");
     }
     struct bytes b = {0};
-    put_signature(&b);
-    put_chunk(&b, "IDAT", "0123456789abc", 13);
+    png_put_signature(&b);
+    png_put_chunk(&b, "IDAT", "0123456789abc", 13);
     expect(&b, SLUICE_TYPE, "a chunk IHDR");
 }
 
@@ -262,17 +294,17 @@ static void test_chunk_lengths(void **state) {
     for (int ancillary = 0; ancillary < 2; ancillary++)
         for (int i = 0; i < 4; i++) {
             struct bytes b = {0};
-            put_start(&b, grey);
-            put_u32(&b, lengths[i]);
-            put(&b, ancillary ? "tEXtabcd" : "IDATabcd", 8);
+            png_put_start(&b, grey);
+            png_put_u32(&b, lengths[i]);
+            png_put(&b, ancillary ? "tEXtabcd" : "IDATabcd", 8);
             expect(&b, i < 2 ? SLUICE_BOUNDS : SLUICE_TRUNC, "");
         }
     struct bytes b = {0};
-    put_start(&b, grey);
-    put_idat(&b, grey, 8192);
+    png_put_start(&b, grey);
+    png_put_idat(&b, grey, 8192);
     expect(&b, SLUICE_TRUNC, "ends too early");
-    put_start(&b, grey);
-    put_chunk(&b, "IEND", "", 0);
+    png_put_start(&b, grey);
+    png_put_chunk(&b, "IEND", "", 0);
     expect(&b, SLUICE_IO, "IEND");
 }
 
@@ -281,10 +313,10 @@ static void test_checksums(void **state) {
     static const char *const chunks[] = {"IHDR", "PLTE", "tEXt", "IDAT", "IEND"};
     for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
         struct bytes b = {0};
-        put_start(&b, places);
-        put_chunk(&b, "tEXt", "a\0b", 3);
-        put_idat(&b, places, 8192);
-        put_chunk(&b, "IEND", "", 0);
+        png_put_start(&b, places);
+        png_put_chunk(&b, "tEXt", "a\0b", 3);
+        png_put_idat(&b, places, 8192);
+        png_put_chunk(&b, "IEND", "", 0);
         unsigned char *chunk = memmem(b.at, b.n, chunks[i], 4);
         uint32_t n = (uint32_t)chunk[-2] << 8 | chunk[-1];
         chunk[4 + n] ^= 1;
@@ -294,9 +326,9 @@ static void test_checksums(void **state) {
 
 static void put_data(struct bytes *b, const void *rows, size_t n) {
     struct bytes data = {0};
-    put_deflated(&data, rows, n);
-    put_chunk(b, "IDAT", data.at, data.n);
-    put_chunk(b, "IEND", "", 0);
+    png_put_deflated(&data, rows, n);
+    png_put_chunk(b, "IDAT", data.at, data.n);
+    png_put_chunk(b, "IEND", "", 0);
     free(data.at);
 }
 
@@ -318,17 +350,17 @@ static void test_amounts(void **state) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         unsigned char *zeros = calloc(1, rows[i].n + 1);
         struct bytes b = {0};
-        put_start(&b, grey);
+        png_put_start(&b, grey);
         put_data(&b, zeros, rows[i].n);
         free(zeros);
         expect(&b, rows[i].code, rows[i].text);
     }
     struct bytes b = {0}, data = {0};
-    put_start(&b, grey);
-    put_deflated(&data, (char[50]){0}, 50);
-    put(&data, "more", 4);
-    put_chunk(&b, "IDAT", data.at, data.n);
-    put_chunk(&b, "IEND", "", 0);
+    png_put_start(&b, grey);
+    png_put_deflated(&data, (char[50]){0}, 50);
+    png_put(&data, "more", 4);
+    png_put_chunk(&b, "IDAT", data.at, data.n);
+    png_put_chunk(&b, "IEND", "", 0);
     free(data.at);
     expect(&b, SLUICE_LIMIT, "");
 }
@@ -339,32 +371,32 @@ static void test_contents(void **state) {
     struct bytes b = {0};
     unsigned char rows[50] = {0};
     rows[20] = 5;
-    put_start(&b, grey);
+    png_put_start(&b, grey);
     put_data(&b, rows, sizeof rows);
     expect(&b, SLUICE_TYPE, "filter");
     for (unsigned n = 15; n <= 16; n++) { /* of 4 bits some pixel has the last place */
-        put_signature(&b);
-        put_ihdr(&b, places);
-        put_palette(&b, n);
-        put_idat(&b, places, 8192);
-        put_chunk(&b, "IEND", "", 0);
+        png_put_signature(&b);
+        png_put_ihdr(&b, places);
+        png_put_palette(&b, n);
+        png_put_idat(&b, places, 8192);
+        png_put_chunk(&b, "IEND", "", 0);
         expect(&b, n < 16 ? SLUICE_BOUNDS : SLUICE_OK, n < 16 ? "palette index" : "");
     }
     static const unsigned wrong[] = {0, 257};
     for (int i = 0; i < 2; i++) {
-        put_signature(&b);
-        put_ihdr(&b, (struct kind){9, 5, 8, 3, false});
-        if (wrong[i]) put_palette(&b, wrong[i]);
-        put_idat(&b, (struct kind){9, 5, 8, 3, false}, 8192);
+        png_put_signature(&b);
+        png_put_ihdr(&b, (struct kind){9, 5, 8, 3, false});
+        if (wrong[i]) png_put_palette(&b, wrong[i]);
+        png_put_idat(&b, (struct kind){9, 5, 8, 3, false}, 8192);
         expect(&b, SLUICE_BOUNDS, "PLTE");
     }
-    put_start(&b, places);
-    put_chunk(&b, "tRNS", "0123456789abcdefg", 17);
-    put_idat(&b, places, 8192);
-    put_chunk(&b, "IEND", "", 0);
+    png_put_start(&b, places);
+    png_put_chunk(&b, "tRNS", "0123456789abcdefg", 17);
+    png_put_idat(&b, places, 8192);
+    png_put_chunk(&b, "IEND", "", 0);
     expect(&b, SLUICE_BOUNDS, "tRNS");
-    put_start(&b, grey);
-    put_chunk(&b, "CgBI", "abcd", 4);
+    png_put_start(&b, grey);
+    png_put_chunk(&b, "CgBI", "abcd", 4);
     expect(&b, SLUICE_UNSUPPORTED, "CgBI");
 }
 
@@ -379,7 +411,7 @@ static void put_bits(struct bits *to, unsigned value, unsigned n) {
     for (unsigned i = 0; i < n; i++) {
         to->byte |= (value >> i & 1) << to->n;
         if (++to->n < 8) continue;
-        put_byte(&to->b, to->byte);
+        png_put_byte(&to->b, to->byte);
         to->byte = to->n = 0;
     }
 }
@@ -387,10 +419,10 @@ static void put_bits(struct bits *to, unsigned value, unsigned n) {
 static void expect_stream(struct bits *stream) {
     struct bytes b = {0};
     put_bits(stream, 0, 7);
-    put(&stream->b, (char[64]){0}, 64);
-    put_start(&b, grey);
-    put_chunk(&b, "IDAT", stream->b.at, stream->b.n);
-    put_chunk(&b, "IEND", "", 0);
+    png_put(&stream->b, (char[64]){0}, 64);
+    png_put_start(&b, grey);
+    png_put_chunk(&b, "IDAT", stream->b.at, stream->b.n);
+    png_put_chunk(&b, "IEND", "", 0);
     free(stream->b.at);
     *stream = (struct bits){0};
     expect(&b, SLUICE_IO, "IDAT");
@@ -444,10 +476,10 @@ static void put_bomb(struct bytes *b) {
     enum { INFLATED = 100 << 20 };
     char *zeros = calloc(1, INFLATED);
     struct bytes text = {0};
-    put(&text, "key\0", 5);
-    put_deflated(&text, zeros, INFLATED);
-    put_chunk(b, "zTXt", text.at, text.n);
-    put_chunk(b, "iCCP", text.at, text.n);
+    png_put(&text, "key\0", 5);
+    png_put_deflated(&text, zeros, INFLATED);
+    png_put_chunk(b, "zTXt", text.at, text.n);
+    png_put_chunk(b, "iCCP", text.at, text.n);
     free(text.at);
     free(zeros);
 }
@@ -458,15 +490,15 @@ static void test_ancillary(void **state) {
     enum { LARGE = 40 << 20 };
     struct bytes b = {0};
     char *large = calloc(1, LARGE);
-    put_start(&b, grey);
-    for (int i = 0; i < 50000; i++) put_chunk(&b, "tEXt", "a\0b", 3);
+    png_put_start(&b, grey);
+    for (int i = 0; i < 50000; i++) png_put_chunk(&b, "tEXt", "a\0b", 3);
     put_bomb(&b);
-    put_chunk(&b, "caBX", large, LARGE);
-    put_idat(&b, grey, 8192);
-    for (int i = 0; i < 50000; i++) put_chunk(&b, i % 2 ? "sPLT" : "prVt", "a\0\10", 3);
+    png_put_chunk(&b, "caBX", large, LARGE);
+    png_put_idat(&b, grey, 8192);
+    for (int i = 0; i < 50000; i++) png_put_chunk(&b, i % 2 ? "sPLT" : "prVt", "a\0\10", 3);
     put_bomb(&b);
-    put_chunk(&b, "IEND", "", 0);
-    put(&b, "and more behind the end", 23);
+    png_put_chunk(&b, "IEND", "", 0);
+    png_put(&b, "and more behind the end", 23);
     double began = seconds();
     long before = peak_kib();
     assert_int_equal(read_bytes(&b), SLUICE_OK);
@@ -474,9 +506,43 @@ static void test_ancillary(void **state) {
     /* The file is memory too; measured: LARGE in all and 1 MiB. */
     assert_true(peak_kib() - before < 2 * (LARGE >> 10));
     assert_pixels(grey);
-    picture_free(&picture);
+    forget();
     free(b.at);
     free(large);
+}
+
+/* ---- what reading takes ---- */
+
+static void forget_row(void *to, const uint8_t *row) {
+    *(uint64_t *)to += row[0] < 255;
+}
+
+/* What comes in rows takes a few of them; what is interlaced all, and says so. */
+static void test_reading_memory(void **state) {
+    (void)state;
+    struct kind k = {16384, 4096, 1, 0, false};
+    uint64_t n = 0;
+    struct bytes b = png_make(k);
+    FILE *file = tmpfile();
+    char name[64];
+    unsigned nothing;
+    fwrite(b.at, 1, b.n, file);
+    fflush(file);
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fileno(file));
+    assert_int_equal(picture_open(name, &picture, &nothing, &problem), SLUICE_OK);
+    assert_true(picture.reading_bytes < 1 << 20);
+    long before = peak_kib();
+    assert_int_equal(picture_read(&picture, &(struct row_taker){forget_row, &n}, &nothing, &problem),
+                     SLUICE_OK);
+    assert_true(n > 0 && peak_kib() - before < 8 << 10);
+    b.at[28] = 1;
+    rewind(file);
+    fwrite(b.at, 1, b.n, file);
+    fflush(file);
+    assert_int_equal(picture_open(name, &picture, &nothing, &problem), SLUICE_OK);
+    assert_true(picture.reading_bytes > 3 * 16384 * 4096);
+    fclose(file);
+    free(b.at);
 }
 
 /* ---- damage ---- */
@@ -491,7 +557,7 @@ static int count_open(void) {
 
 static void test_truncations(void **state) {
     (void)state;
-    struct bytes whole = make_png(places);
+    struct bytes whole = png_make(places);
     for (size_t n = 0; n < whole.n; n++) {
         struct bytes part = {whole.at, n, n};
         assert_int_equal(read_bytes(&part), SLUICE_TRUNC);
@@ -511,12 +577,12 @@ static void damage(struct bytes *b) {
         b->n = at;
         return;
     case 1:
-        put(&out, b->at, at);
-        put(&out, b->at + at + n, b->n - at - n);
+        png_put(&out, b->at, at);
+        png_put(&out, b->at + at + n, b->n - at - n);
         break;
     case 2:
-        put(&out, b->at, at + n);
-        put(&out, b->at + at, b->n - at);
+        png_put(&out, b->at, at + n);
+        png_put(&out, b->at + at, b->n - at);
         break;
     default:
         b->at[at] = (unsigned char)random_next(&random_state);
@@ -546,14 +612,14 @@ static void test_damage(void **state) {
         static const unsigned colours[] = {0, 2, 3, 4, 6};
         unsigned type = colours[i / 2 % 5];
         struct kind k = {17, 9, type == 3 ? 4 : 8, type, i & 1};
-        struct bytes b = i % 3 ? make_png(k) : file_bytes(stored[i / 3 % N_STORED], "png");
+        struct bytes b = i % 3 ? png_make(k) : file_bytes(stored[i / 3 % N_STORED], "png");
         for (uint64_t n = random_below(&random_state, 3) + 1; n > 0 && b.n; n--) damage(&b);
         if (i & 4) mend_checksums(&b);
         int status = b.n ? read_bytes(&b) : SLUICE_OK;
         if (status && problem.exit_code != 3) fail_msg("exit code %d: %s", problem.exit_code, problem.what);
         n_good += !status;
         n_bad += status != SLUICE_OK;
-        picture_free(&picture);
+        forget();
         free(b.at);
     }
     printf("damage: %d of %d were pictures still\n", n_good, n_good + n_bad);
@@ -565,13 +631,14 @@ static void test_damage(void **state) {
 int main(void) {
     if (getenv("SEED")) random_state = strtoull(getenv("SEED"), NULL, 10);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kinds),       cmocka_unit_test(test_pillow),
-        cmocka_unit_test(test_other_files), cmocka_unit_test(test_no_files),
-        cmocka_unit_test(test_sides),       cmocka_unit_test(test_illegal_kinds),
-        cmocka_unit_test(test_header),      cmocka_unit_test(test_chunk_lengths),
-        cmocka_unit_test(test_checksums),   cmocka_unit_test(test_amounts),
-        cmocka_unit_test(test_contents),    cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_ancillary),   cmocka_unit_test(test_truncations),
+        cmocka_unit_test(test_reading_memory), /* before any that raises the peak */
+        cmocka_unit_test(test_kinds),          cmocka_unit_test(test_pillow),
+        cmocka_unit_test(test_other_files),    cmocka_unit_test(test_no_files),
+        cmocka_unit_test(test_sides),          cmocka_unit_test(test_illegal_kinds),
+        cmocka_unit_test(test_header),         cmocka_unit_test(test_chunk_lengths),
+        cmocka_unit_test(test_checksums),      cmocka_unit_test(test_amounts),
+        cmocka_unit_test(test_contents),       cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_ancillary),      cmocka_unit_test(test_truncations),
         cmocka_unit_test(test_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

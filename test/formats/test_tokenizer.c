@@ -94,15 +94,15 @@ static struct tokenizer *open_recipe(struct recipe recipe) {
     struct tokenizer *t;
     struct error e;
     char line[1024], *text = cook(recipe);
-    put(json_path, text, strlen(text));
+    tokenizer_put(tokenizer_json, text, strlen(text));
     free(text);
-    if (open_path(json_path, &t, &e) != OK) fail_msg("%s", error_line(&e, line, sizeof line));
+    if (tokenizer_open_path(tokenizer_json, &t, &e) != OK) fail_msg("%s", error_line(&e, line, sizeof line));
     return t;
 }
 
 static void expect_text_failure(const char *text, enum status code, const char *says) {
-    put(json_path, text, strlen(text));
-    expect_open_failure(json_path, code, says);
+    tokenizer_put(tokenizer_json, text, strlen(text));
+    expect_open_failure(tokenizer_json, code, says);
 }
 
 static void expect_failure(struct recipe recipe, enum status code, const char *says) {
@@ -142,15 +142,15 @@ static void test_merges(void **state) {
     IDS(t, "e\xcc\x81", 0xC3, 0xA9); /* NFC */
     IDS(t, "a\0b", 'a', 0, 'b');
     assert_ids(t, "", 0, NULL, 0);
-    close_clean(t);
+    tokenizer_close_clean(t);
     /* "b c" outranks "a b" */
     t = open_recipe((struct recipe){.merges = "\"b c\",\"a b\",\"ab c\""});
     IDS(t, "abc", 'a', BC);
-    close_clean(t);
+    tokenizer_close_clean(t);
     t = open_recipe((struct recipe){.merges = "\"b c\",\"a b\"", .model = "\"ignore_merges\":true"});
     IDS(t, "abc", ABC);
     IDS(t, "abcx", 'a', BC, 'x');
-    close_clean(t);
+    tokenizer_close_clean(t);
 }
 
 static void test_added_tokens(void **state) {
@@ -174,7 +174,7 @@ static void test_added_tokens(void **state) {
     IDS(t, "\xc3\xa9one", 305, 'o', 'n', 'e'); /* a token is a neighbour too */
     IDS(t, "abc", 256, 'c');
     IDS(t, "\xc3\xa9 e\xcc\x81", 305, ' ', 305);
-    close_clean(t);
+    tokenizer_close_clean(t);
 }
 
 static void test_unknown_bytes(void **state) {
@@ -195,10 +195,10 @@ static void test_unknown_bytes(void **state) {
         struct tokenizer *t;
         struct error e;
         snprintf(text, sizeof text, head, rows[i].members);
-        put(json_path, text, strlen(text));
-        assert_int_equal(open_path(json_path, &t, &e), OK);
+        tokenizer_put(tokenizer_json, text, strlen(text));
+        assert_int_equal(tokenizer_open_path(tokenizer_json, &t, &e), OK);
         assert_ids(t, "abcda", 5, rows[i].ids, rows[i].n);
-        close_clean(t);
+        tokenizer_close_clean(t);
     }
     char text[1024];
     snprintf(text, sizeof text, head, ",\"unk_token\":\"#\"");
@@ -210,11 +210,11 @@ static void test_patterns(void **state) {
     (void)state;
     struct tokenizer *t = open_recipe((struct recipe){.pre_tokenizer = SPLIT("\\\\s+|\\\\S")});
     IDS(t, "ab", 'a', 'b');
-    close_clean(t);
+    tokenizer_close_clean(t);
     /* U+180E is no white space; U+1E4D0 is a letter since Unicode 15: no split between a and b */
     t = open_recipe((struct recipe){.merges = "\"a b\"", .pre_tokenizer = SPLIT("\\\\s|[ab]+")});
     IDS(t, "ab\xe1\xa0\x8e", AB, 0xE1, 0xA0, 0x8E);
-    close_clean(t);
+    tokenizer_close_clean(t);
     t = open_recipe((struct recipe){.vocab = "\"\\u0132b\":256",
                                     .merges = "\"\\u0132 b\"", /* byte 0x90, then b */
                                     .pre_tokenizer = SPLIT("\\\\p{L}+")});
@@ -222,20 +222,20 @@ static void test_patterns(void **state) {
         "\xf0\x9e\x93\x90"
         "b",
         0xF0, 0x9E, 0x93, 256);
-    close_clean(t);
+    tokenizer_close_clean(t);
     t = open_recipe((struct recipe){.pre_tokenizer = SPLIT("\\\\d*")}); /* empty matches */
     IDS(t, "ab1bc", 'a', 'b', '1', 'b', 'c');
-    close_clean(t);
+    tokenizer_close_clean(t);
     t = open_recipe((struct recipe){.pre_tokenizer = SPLIT("z"), .normalizer = "null"}); /* gaps are pieces */
     IDS(t, "abzbce\xcc\x81", AB, 'z', BC, 'e', 0xCC, 0x81);
-    close_clean(t);
+    tokenizer_close_clean(t);
 }
 
 static void put_in_folder(const char *name, const char *text) {
     char path[128];
-    snprintf(path, sizeof path, "%s/old/%s", folder, name);
+    snprintf(path, sizeof path, "%s/old/%s", tokenizer_folder, name);
     if (text)
-        put(path, text, strlen(text));
+        tokenizer_put(path, text, strlen(text));
     else
         unlink(path);
 }
@@ -245,7 +245,7 @@ static void test_older_form(void **state) {
     char path[64];
     struct tokenizer *t;
     struct error e;
-    snprintf(path, sizeof path, "%s/old", folder);
+    snprintf(path, sizeof path, "%s/old", tokenizer_folder);
     assert_int_equal(mkdir(path, 0777), 0);
     expect_open_failure(path, MISSING, "tokenizer");
     put_in_folder("vocab.json", "{\"a\":0,\"b\":1,\"#\":2,\"##\":3,\"ab\":4}");
@@ -253,16 +253,16 @@ static void test_older_form(void **state) {
     put_in_folder("merges.txt", "#version: 0.2\n# #\r\na b\n\n");
     put_in_folder("added_tokens.json", "{\"<x>\":5,\"<y>\":6}");
     put_in_folder("special_tokens_map.json", "{\"eos_token\":{\"content\":\"<x>\"}}");
-    assert_int_equal(open_path(path, &t, &e), OK);
+    assert_int_equal(tokenizer_open_path(path, &t, &e), OK);
     IDS(t, "ab##<x>b<y>", 4, 3, 5, 1, 6);
-    close_clean(t);
+    tokenizer_close_clean(t);
     put_in_folder("tokenizer_config.json",
                   "{\"tokenizer_class\":\"Qwen2Tokenizer\",\"added_tokens_decoder\":{"
                   "\"7\":{\"content\":\"<z>\",\"special\":true}}}");
-    assert_int_equal(open_path(path, &t, &e), OK);
+    assert_int_equal(tokenizer_open_path(path, &t, &e), OK);
     IDS(t, "a<z>", 0, 7);
     assert_int_equal(tokenizer_special(t, "<x>"), -1);
-    close_clean(t);
+    tokenizer_close_clean(t);
     put_in_folder("tokenizer_config.json", "{\"added_tokens_decoder\":{\"x7\":{\"content\":\"<z>\"}}}");
     expect_open_failure(path, META, "x7");
     put_in_folder("tokenizer_config.json", "{\"tokenizer_class\":\"LlamaTokenizer\"}");
@@ -286,8 +286,8 @@ static void test_t01_damaged_json(void **state) {
     for (size_t n = 0; n < strlen(text); n++) {
         struct tokenizer *t;
         struct error e;
-        put(json_path, text, n);
-        assert_int_equal(open_path(json_path, &t, &e), JSON);
+        tokenizer_put(tokenizer_json, text, n);
+        assert_int_equal(tokenizer_open_path(tokenizer_json, &t, &e), JSON);
     }
     free(text);
     char *deep = malloc(1000001);
@@ -295,9 +295,9 @@ static void test_t01_damaged_json(void **state) {
     deep[1000000] = 0;
     expect_text_failure(deep, LIMIT, "nested");
     free(deep);
-    put(json_path, "{", 1);
-    assert_int_equal(truncate(json_path, (off_t)2 << 30), 0);
-    expect_open_failure(json_path, LIMIT, "256000000");
+    tokenizer_put(tokenizer_json, "{", 1);
+    assert_int_equal(truncate(tokenizer_json, (off_t)2 << 30), 0);
+    expect_open_failure(tokenizer_json, LIMIT, "256000000");
     expect_text_failure("[]", META, "an object");
     expect_text_failure("{}", META, "pre_tokenizer");
 }
@@ -315,7 +315,7 @@ static void test_t02_vocabulary(void **state) {
         (struct recipe){.vocab = "\"ab\":99999,\"bc\":500,\"abc\":501,\"xx\":16777215"}); /* gaps */
     IDS(t, "xxab", 16777215, 99999);
     assert_int_equal(tokenizer_size(t), 16777216);
-    close_clean(t);
+    tokenizer_close_clean(t);
 }
 
 static void test_t03_merges(void **state) {
@@ -364,8 +364,8 @@ static void test_t05_lengths_and_template(void **state) {
     expect_failure((struct recipe){.members = "\"truncation\":{\"max_length\":8,\"stride\":8}"}, META,
                    "stride 8");
     expect_failure((struct recipe){.members = "\"version\":\"2.0\""}, VERSION, "2.0");
-    close_clean(open_recipe((struct recipe){.members = TEMPLATE("A", "<|end|>")}));
-    close_clean(open_recipe((struct recipe){
+    tokenizer_close_clean(open_recipe((struct recipe){.members = TEMPLATE("A", "<|end|>")}));
+    tokenizer_close_clean(open_recipe((struct recipe){
         .members =
             "\"truncation\":{\"max_length\":8,\"stride\":7},\"padding\":{\"strategy\":\"BatchLongest\"}"}));
 }
@@ -411,8 +411,8 @@ static void test_t06_backtracking(void **state) {
                      LIMIT);
     guard(0, 0);
     assert_null(ids);
-    assert_non_null(strstr(e.where, folder));
-    close_clean(t);
+    assert_non_null(strstr(e.where, tokenizer_folder));
+    tokenizer_close_clean(t);
 }
 
 /* ---- texts ---- */
@@ -441,7 +441,7 @@ static void test_t14_texts(void **state) {
     expect_usage(t, text, TEXT_MAX + 1, LIMIT, "1048577");
     expect_usage(t, text, 10 * TEXT_MAX, LIMIT, "10485760");
     free(text);
-    close_clean(t);
+    tokenizer_close_clean(t);
 }
 
 /* One long word whose merges cascade, marks that normalisation must reorder, white space that the pattern
@@ -452,7 +452,7 @@ static void test_linear_time(void **state) {
         open_recipe((struct recipe){.added = "{\"id\":300,\"content\":\"<|end|>\",\"lstrip\":true}"});
     expect_linear_time(t, (const char *const[]){"abcxxbca", "\xcc\x81\xcc\xa3", "  \t ", "<|en",
                                                 "\xcc\xa3\xe3\x82\x99\xcc\x95", NULL});
-    close_clean(t);
+    tokenizer_close_clean(t);
 }
 
 /* ---- memory ---- */
@@ -463,9 +463,9 @@ static void test_every_allocation_fails(void **state) {
     static const char text[] = "abc e\xcc\x81 <|end|> xx\n";
     char *json = cook((struct recipe){.model = "\"ignore_merges\":true",
                                       .added = "{\"id\":300,\"content\":\"e\\u0301\",\"normalized\":true}"});
-    put(json_path, json, strlen(json));
+    tokenizer_put(tokenizer_json, json, strlen(json));
     free(json);
-    expect_memory_failures(json_path, text);
+    expect_memory_failures(tokenizer_json, text);
 }
 
 /* Jansson's own memory: what it drops when that is short would be other tokens. */
@@ -486,21 +486,21 @@ static void test_every_json_allocation_fails(void **state) {
     (void)state;
     struct tokenizer *t = NULL;
     struct error e = {0};
-    close_clean(open_recipe((struct recipe){.model = "\"ignore_merges\":true"}));
-    sys_init_machine(&sys);
+    tokenizer_close_clean(open_recipe((struct recipe){.model = "\"ignore_merges\":true"}));
+    sys_init_machine(&tokenizer_sys);
     json_calls = 0;
-    assert_int_equal(tokenizer_open(&sys, json_path, &t, &e), OK);
-    close_clean(t);
+    assert_int_equal(tokenizer_open(&tokenizer_sys, tokenizer_json, &t, &e), OK);
+    tokenizer_close_clean(t);
     long n = json_calls;
     assert_true(n > 100);
     for (long at = 1; at <= n; at++) {
-        sys_init_machine(&sys);
+        sys_init_machine(&tokenizer_sys);
         e = (struct error){0};
         json_calls = 0;
         json_fails_at = at;
-        enum status status = tokenizer_open(&sys, json_path, &t, &e);
+        enum status status = tokenizer_open(&tokenizer_sys, tokenizer_json, &t, &e);
         if (status != MEMORY) fail_msg("allocation %ld: %s %s", at, status_name(status), e.what);
-        close_clean(t);
+        tokenizer_close_clean(t);
     }
     json_fails_at = 0;
 }
@@ -508,13 +508,13 @@ static void test_every_json_allocation_fails(void **state) {
 static void test_open_bytes(void **state) {
     (void)state;
     struct stat s;
-    close_clean(open_recipe((struct recipe){0}));
-    assert_int_equal(stat(json_path, &s), 0);
-    uint64_t bound = tokenizer_open_bytes(&sys, json_path);
+    tokenizer_close_clean(open_recipe((struct recipe){0}));
+    assert_int_equal(stat(tokenizer_json, &s), 0);
+    uint64_t bound = tokenizer_open_bytes(&tokenizer_sys, tokenizer_json);
     assert_true(bound > (uint64_t)s.st_size);
-    assert_int_equal(tokenizer_open_bytes(&sys, folder), bound);
-    assert_int_equal(truncate(json_path, 10 * s.st_size), 0);
-    assert_true(tokenizer_open_bytes(&sys, json_path) > bound);
+    assert_int_equal(tokenizer_open_bytes(&tokenizer_sys, tokenizer_folder), bound);
+    assert_int_equal(truncate(tokenizer_json, 10 * s.st_size), 0);
+    assert_true(tokenizer_open_bytes(&tokenizer_sys, tokenizer_json) > bound);
 }
 
 int main(void) {
@@ -540,7 +540,7 @@ int main(void) {
         cmocka_unit_test(test_open_bytes),
     };
     int n = sizeof tests / sizeof *tests,
-        failed = cmocka_run_group_tests(tests, make_test_folder, remove_test_folder);
+        failed = cmocka_run_group_tests(tests, tokenizer_make_folder, tokenizer_remove_folder);
     printf("%d passed, %d failed\n", n - failed, failed);
     return failed != 0;
 }

@@ -27,11 +27,11 @@ static struct tokenizer *open_small(const char *config, const char *special_map)
     struct tokenizer *t;
     struct error e;
     char line[1024];
-    put_file("vocab.json", vocab);
-    put_file("merges.txt", merges);
-    put_file("tokenizer_config.json", config);
-    put_file("special_tokens_map.json", special_map);
-    if (open_path(folder, &t, &e)) fail_msg("%s", error_line(&e, line, sizeof line));
+    tokenizer_put_file("vocab.json", vocab);
+    tokenizer_put_file("merges.txt", merges);
+    tokenizer_put_file("tokenizer_config.json", config);
+    tokenizer_put_file("special_tokens_map.json", special_map);
+    if (tokenizer_open_path(tokenizer_folder, &t, &e)) fail_msg("%s", error_line(&e, line, sizeof line));
     assert_string_equal(tokenizer_kind(t), "CLIP BPE");
     return t;
 }
@@ -48,7 +48,7 @@ static void test_words(void **state) {
     IDS(t, "c", 9); /* a byte without a token */
     assert_ids(t, " \n ", 3, NULL, 0);
     IDS(t, "a<|endoftext|>b", 3, 9, 4);
-    close_clean(t);
+    tokenizer_close_clean(t);
 }
 
 /* Of flags and ids the last that is said holds, and nothing said is what the reference's class has. */
@@ -56,18 +56,18 @@ static void test_named_tokens(void **state) {
     (void)state;
     struct tokenizer *t = open_small("{\"tokenizer_class\":\"CLIPTokenizer\",\"pad_token\":\"!\"}", NULL);
     IDS(t, "a!!", 3, 2, 2);
-    close_clean(t);
+    tokenizer_close_clean(t);
     t = open_small(
         "{\"tokenizer_class\":\"CLIPTokenizer\"}",
         "{\"bos_token\":{\"content\":\"<|startoftext|>\",\"normalized\":true},\"pad_token\":\"<x>\"}");
     IDS(t, "<|StartOfText|>a<x>", 8, 3, 10); /* looked for in small letters; a new one behind the last */
     assert_int_equal(tokenizer_size(t), 11);
-    close_clean(t);
+    tokenizer_close_clean(t);
     t = open_small("{\"added_tokens_decoder\":{\"8\":{\"content\":\"<|startoftext|>\",\"normalized\":true}},"
                    "\"bos_token\":\"<|startoftext|>\"}",
                    "{\"pad_token\":\"!\"}");
     IDS(t, "<|STARTOFTEXT|>!", 8, 5);
-    close_clean(t);
+    tokenizer_close_clean(t);
     expect_folder_failure("tokenizer_config.json",
                           "{\"tokenizer_class\":\"CLIPTokenizer\",\"bos_token\":{\"content\":5}}", META,
                           "a string");
@@ -77,8 +77,8 @@ static void test_named_tokens(void **state) {
                           META, "clashes");
     expect_folder_failure("tokenizer_config.json", "{\"tokenizer_class\":\"BertTokenizer\"}", UNSUPPORTED,
                           "BertTokenizer");
-    put_file("tokenizer_config.json", NULL);
-    put_file("special_tokens_map.json", NULL);
+    tokenizer_put_file("tokenizer_config.json", NULL);
+    tokenizer_put_file("special_tokens_map.json", NULL);
     expect_folder_failure("merges.txt", "a c</w>\n", META, "c</w>");
 }
 
@@ -111,22 +111,22 @@ static void test_json(void **state) {
     struct tokenizer *t;
     struct error e;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        put(json_path, rows[i].text, strlen(rows[i].text));
-        expect_open_failure(json_path, rows[i].code, rows[i].says);
+        tokenizer_put(tokenizer_json, rows[i].text, strlen(rows[i].text));
+        expect_open_failure(tokenizer_json, rows[i].code, rows[i].says);
     }
     static const char good[] = JSON("{\"type\":\"Lowercase\"}", KEEP, "\".\"");
-    put(json_path, good, sizeof good - 1);
-    assert_int_equal(open_path(json_path, &t, &e), OK);
+    tokenizer_put(tokenizer_json, good, sizeof good - 1);
+    assert_int_equal(tokenizer_open_path(tokenizer_json, &t, &e), OK);
     IDS(t, "xxAB-bab", 2, 1, 2);
-    close_clean(t);
-    unlink(json_path);
+    tokenizer_close_clean(t);
+    unlink(tokenizer_json);
 }
 
 /* Every allocation of ours fails once, for each form. */
 static void test_every_allocation_fails(void **state) {
     (void)state;
-    close_clean(open_small("{\"bos_token\":\"<|startoftext|>\"}", NULL));
-    expect_memory_failures(folder, "AB <|endoftext|> \xc3\x89!");
+    tokenizer_close_clean(open_small("{\"bos_token\":\"<|startoftext|>\"}", NULL));
+    expect_memory_failures(tokenizer_folder, "AB <|endoftext|> \xc3\x89!");
 }
 
 static void test_linear_time(void **state) {
@@ -134,7 +134,7 @@ static void test_linear_time(void **state) {
     struct tokenizer *t = open_small(NULL, NULL);
     expect_linear_time(t,
                        (const char *const[]){"abab", "\xcc\x81\xcc\xa3", "  \t ", "<|en", "\xc4\xb0", NULL});
-    close_clean(t);
+    tokenizer_close_clean(t);
 }
 
 /* Made-up ones open and have the size that was asked for; their bytes stand in the released order. */
@@ -146,7 +146,7 @@ static void test_made(void **state) {
         assert_int_equal(tokenizer_size(t), sizes[i]);
         assert_int_equal(tokenizer_special(t, "<|endoftext|>"), sizes[i] - 1);
         IDS(t, "<|startoftext|> !", sizes[i] - 2, 256);
-        close_clean(t);
+        tokenizer_close_clean(t);
     }
     expect_made_failure("CLIP BPE", 513, "514");
 }
@@ -162,7 +162,7 @@ int main(void) {
         cmocka_unit_test(test_made),
     };
     int n = sizeof tests / sizeof *tests,
-        failed = cmocka_run_group_tests(tests, make_test_folder, remove_test_folder);
+        failed = cmocka_run_group_tests(tests, tokenizer_make_folder, tokenizer_remove_folder);
     printf("%d passed, %d failed\n", n - failed, failed);
     return failed != 0;
 }

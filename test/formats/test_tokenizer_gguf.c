@@ -70,7 +70,7 @@ static void write_keys(void) {
     add_u64(&file, 0);
     add_u64(&file, n_keys);
     add(&file, keys.at, keys.n);
-    put_bytes("tokenizer.gguf", file.at, file.n);
+    tokenizer_put_bytes("tokenizer.gguf", file.at, file.n);
 }
 
 /* ---- the small tokenizers ---- */
@@ -189,7 +189,7 @@ static void cook_unigram(struct recipe r) {
 
 static const char *gguf_path(void) {
     static char path[128];
-    snprintf(path, sizeof path, "%s/tokenizer.gguf", folder);
+    snprintf(path, sizeof path, "%s/tokenizer.gguf", tokenizer_folder);
     return path;
 }
 
@@ -197,7 +197,7 @@ static struct tokenizer *open_cooked(const char *kind) {
     struct tokenizer *t;
     struct error e;
     char line[1024];
-    if (open_path(gguf_path(), &t, &e)) fail_msg("%s", error_line(&e, line, sizeof line));
+    if (tokenizer_open_path(gguf_path(), &t, &e)) fail_msg("%s", error_line(&e, line, sizeof line));
     assert_string_equal(tokenizer_kind(t), kind);
     return t;
 }
@@ -218,14 +218,14 @@ static void expect_unigram_failure(struct recipe r, enum status code, const char
 static void compare_golden(const char *name, const char *cases) {
     char file[64], path[128];
     snprintf(file, sizeof file, "%s.gguf", name);
-    unpack("gguf", file);
-    snprintf(path, sizeof path, "%s/%s", folder, file);
+    tokenizer_unpack("gguf", file);
+    snprintf(path, sizeof path, "%s/%s", tokenizer_folder, file);
     if (strstr(cases, "tokenizer_cases")) {
         compare_cases(path, cases);
     } else {
         char unpacked[128];
-        unpack(cases, "cases.json");
-        snprintf(unpacked, sizeof unpacked, "%s/cases.json", folder);
+        tokenizer_unpack(cases, "cases.json");
+        snprintf(unpacked, sizeof unpacked, "%s/cases.json", tokenizer_folder);
         compare_cases(path, unpacked);
         unlink(unpacked);
     }
@@ -251,7 +251,7 @@ static void test_bpe(void **state) {
     IDS(t, "a\xc3\xa9", 'a', 0xC3, 0xA9);
     IDS(t, "e\xcc\x81", 0xC3, 0xA9); /* NFC */
     IDS(t, "[PAD]", '[', 'P', 'A', 'D', ']');
-    close_clean(t);
+    tokenizer_close_clean(t);
 }
 
 static void test_unigram(void **state) {
@@ -262,14 +262,14 @@ static void test_unigram(void **state) {
     assert_int_equal(tokenizer_special(t, "</s>"), 1);
     assert_int_equal(tokenizer_special(t, "<extra_id_0>"), 106);
     IDS(t, "ab  b</s><extra_id_99>", 3, 6, 3, 5, 1, 7);
-    close_clean(t);
+    tokenizer_close_clean(t);
     /* The score of a token that users added must not make unknown characters cheap. */
     cook_unigram((struct recipe){.token = &(struct token){"<mine>", USER, -1000}});
     t = open_cooked("unigram");
     assert_int_equal(tokenizer_special(t, "<mine>"), 7);
     assert_int_equal(tokenizer_size(t), 108);
     IDS(t, "a<mine>x", 3, 4, 7, 3, 2);
-    close_clean(t);
+    tokenizer_close_clean(t);
 }
 
 /* How text is split is the model's, where its converter has not said it. */
@@ -277,9 +277,9 @@ static void test_split(void **state) {
     (void)state;
     static const char says[] = "tokenizer.ggml.pre is not supported";
     cook_bpe((struct recipe){.pre = "default", .architecture = "qwen3"});
-    close_clean(open_cooked("BPE"));
+    tokenizer_close_clean(open_cooked("BPE"));
     cook_bpe((struct recipe){.pre = "", .architecture = "qwen2"});
-    close_clean(open_cooked("BPE"));
+    tokenizer_close_clean(open_cooked("BPE"));
     expect_bpe_failure((struct recipe){.pre = "default"}, UNSUPPORTED, says);
     expect_bpe_failure((struct recipe){.pre = "default", .architecture = "llama"}, UNSUPPORTED, says);
     expect_bpe_failure((struct recipe){.pre = "llama-bpe", .architecture = "qwen3"}, UNSUPPORTED, says);
@@ -348,7 +348,7 @@ static void test_tokens(void **state) {
     cook_bpe((struct recipe){.token = &(struct token){"\xff", NORMAL, 0}});
     struct tokenizer *t = open_cooked("BPE");
     assert_int_equal(tokenizer_size(t), MORE + 1);
-    close_clean(t);
+    tokenizer_close_clean(t);
 }
 
 static void test_merges(void **state) {
@@ -382,12 +382,12 @@ static void test_damage(void **state) {
         for (size_t i = 0; i < n; i++) {
             struct tokenizer *t;
             struct error e;
-            put_bytes("tokenizer.gguf", file, i);
-            assert_int_not_equal(open_path(gguf_path(), &t, &e), OK);
+            tokenizer_put_bytes("tokenizer.gguf", file, i);
+            assert_int_not_equal(tokenizer_open_path(gguf_path(), &t, &e), OK);
             memcpy(changed, file, n);
             changed[i] ^= (char)(1 + i % 255);
-            put_bytes("tokenizer.gguf", changed, n);
-            if (open_path(gguf_path(), &t, &e) == OK) close_clean(t);
+            tokenizer_put_bytes("tokenizer.gguf", changed, n);
+            if (tokenizer_open_path(gguf_path(), &t, &e) == OK) tokenizer_close_clean(t);
         }
     }
 }
@@ -410,7 +410,7 @@ int main(void) {
         cmocka_unit_test(test_damage),      cmocka_unit_test(test_every_allocation_fails),
     };
     int n = sizeof tests / sizeof *tests,
-        failed = cmocka_run_group_tests(tests, make_test_folder, remove_test_folder);
+        failed = cmocka_run_group_tests(tests, tokenizer_make_folder, tokenizer_remove_folder);
     printf("%d passed, %d failed\n", n - failed, failed);
     return failed != 0;
 }

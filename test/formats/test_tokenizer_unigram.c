@@ -92,7 +92,7 @@ static void cook(struct recipe r) {
     if (r.table) add_text(&part, 2, r.table, r.table_bytes);
     if (!r.no_normalizer) add_text(&model, 3, part.at, part.n);
     if (r.tail) add(&model, r.tail, r.tail_bytes);
-    put_bytes("spiece.model", model.at, model.n);
+    tokenizer_put_bytes("spiece.model", model.at, model.n);
 }
 
 static struct tokenizer *open_recipe(struct recipe r) {
@@ -100,14 +100,14 @@ static struct tokenizer *open_recipe(struct recipe r) {
     struct error e;
     char line[1024];
     cook(r);
-    if (open_path(folder, &t, &e)) fail_msg("%s", error_line(&e, line, sizeof line));
+    if (tokenizer_open_path(tokenizer_folder, &t, &e)) fail_msg("%s", error_line(&e, line, sizeof line));
     assert_string_equal(tokenizer_kind(t), "unigram");
     return t;
 }
 
 static void expect_failure(struct recipe r, enum status code, const char *says) {
     cook(r);
-    expect_open_failure(folder, code, says);
+    expect_open_failure(tokenizer_folder, code, says);
 }
 
 /* ---- ids ---- */
@@ -138,10 +138,10 @@ static void test_words(void **state) {
     IDS(t, "a</s> b<extra_id_0>", MARK, A, END, MARK, B, EXTRA_0);
     IDS(t, "a\0b", MARK, A, UNK, B);
     assert_ids(t, "  ", 2, NULL, 0);
-    close_clean(t);
+    tokenizer_close_clean(t);
     t = open_recipe((struct recipe){.piece = "a\0b", .piece_bytes = 3, .score = -1});
     IDS(t, "a\0b", MARK, N_PIECES);
-    close_clean(t);
+    tokenizer_close_clean(t);
 }
 
 /* Equal sums of scores: the way whose last piece is longest, however often sums were rounded before. */
@@ -153,14 +153,14 @@ static void test_ties(void **state) {
     for (int i = 2; i < 32; i++) want[i] = N_PIECES;
     memset(text, 'a', sizeof text);
     assert_ids(t, text, 61, want, 32);
-    close_clean(t);
+    tokenizer_close_clean(t);
 }
 
 static void test_configuration(void **state) {
     (void)state;
     struct tokenizer *t;
     struct error e;
-    put_file(
+    tokenizer_put_file(
         "tokenizer_config.json",
         "{\"tokenizer_class\":\"T5TokenizerFast\",\"extra_ids\":1,\"added_tokens_decoder\":{\"1\":{"
         "\"content\":"
@@ -168,17 +168,17 @@ static void test_configuration(void **state) {
     t = open_recipe((struct recipe){0});
     assert_int_equal(tokenizer_size(t), N_PIECES + 1);
     IDS(t, "a  <extra_id_0>b</s>  a", MARK, A, N_PIECES, MARK, B, END, MARK, A);
-    close_clean(t);
+    tokenizer_close_clean(t);
     expect_folder_failure("tokenizer_config.json", "{\"tokenizer_class\":\"LlamaTokenizer\"}", UNSUPPORTED,
                           "LlamaTokenizer");
     expect_folder_failure("tokenizer_config.json", "{\"extra_ids\":1001}", META, "extra_ids");
     expect_folder_failure("tokenizer_config.json", "{\"extra_ids\":\"5\"}", META, "a string");
-    put_file("tokenizer_config.json", NULL);
+    tokenizer_put_file("tokenizer_config.json", NULL);
     char path[128];
-    snprintf(path, sizeof path, "%s/spiece.model", folder);
-    assert_int_equal(open_path(path, &t, &e), OK); /* by name, alone */
+    snprintf(path, sizeof path, "%s/spiece.model", tokenizer_folder);
+    assert_int_equal(tokenizer_open_path(path, &t, &e), OK); /* by name, alone */
     assert_int_equal(tokenizer_special(t, "<extra_id_0>"), EXTRA_0);
-    close_clean(t);
+    tokenizer_close_clean(t);
 }
 
 /* ---- files that are wrong ---- */
@@ -190,8 +190,8 @@ static void test_t01_every_truncation(void **state) {
     struct error e;
     cook((struct recipe){0});
     for (size_t n = 0; n < model.n; n++) {
-        put_bytes("spiece.model", model.at, n);
-        enum status status = open_path(folder, &t, &e);
+        tokenizer_put_bytes("spiece.model", model.at, n);
+        enum status status = tokenizer_open_path(tokenizer_folder, &t, &e);
         if (status != BOUNDS && status != MISSING)
             fail_msg("%zu bytes: %s %s", n, status_name(status), e.what);
     }
@@ -222,10 +222,10 @@ static void test_t07_wire_format(void **state) {
     expect_failure(TAIL("\x08\x01"), TYPE, "type 0 of field 1");
     expect_failure(TAIL("\x0a\x02\x08\x01"), TYPE, "type 0 of field 1");
     expect_failure(TAIL("\x0a\x02\x12\x00"), TYPE, "type 2 of field 2");
-    close_clean(open_recipe(TAIL("\xa2\x06\x03"
-                                 "abc\xa5\x06"
-                                 "abcd\xa1\x06"
-                                 "abcdefgh\xa0\x06\x01")));
+    tokenizer_close_clean(open_recipe(TAIL("\xa2\x06\x03"
+                                           "abc\xa5\x06"
+                                           "abcd\xa1\x06"
+                                           "abcdefgh\xa0\x06\x01")));
 }
 
 static void test_t08_pieces(void **state) {
@@ -259,7 +259,7 @@ static void test_t09_normalisation(void **state) {
     struct recipe r = {.table = (const char *)&good, .table_bytes = 4 + 1024 + 5};
     struct tokenizer *t = open_recipe(r);
     IDS(t, "ba b", MARK, B, CD, MARK, B);
-    close_clean(t);
+    tokenizer_close_clean(t);
     for (size_t n = 1; n < 4; n++)
         expect_failure((struct recipe){.table = "\0\0\0", .table_bytes = n}, BOUNDS,
                        "shorter than its own length");
@@ -298,7 +298,7 @@ static void test_t09_circles(void **state) {
     struct recipe r = {.table = (const char *)&table, .table_bytes = sizeof table};
     struct tokenizer *t = open_recipe(r);
     IDS(t, "aaab", MARK, A, A, AB);
-    close_clean(t);
+    tokenizer_close_clean(t);
     table.units[0x71] = 'a' | 1 << 8 | 0x20 << 10;
     table.units[0x51] = 1u << 31;
     t = open_recipe(r);
@@ -306,7 +306,7 @@ static void test_t09_circles(void **state) {
     int32_t *ids;
     int n;
     assert_int_equal(tokenizer_encode(t, "aaaa", 4, &ids, &n, &e), LIMIT);
-    close_clean(t);
+    tokenizer_close_clean(t);
 }
 
 /* Pieces that are each other's beginnings, and as many tokens of a user. */
@@ -320,15 +320,15 @@ static void test_t10_nested(void **state) {
         for (size_t n = 1; n <= 70; n++) add_piece(&model, text, n, -1 - (float)n / 128, type);
         add_text(&model, 2, "\x18\x01", 2);
         add_text(&model, 3, "", 0);
-        put_bytes("spiece.model", model.at, model.n);
+        tokenizer_put_bytes("spiece.model", model.at, model.n);
         struct tokenizer *t;
         struct error e;
-        assert_int_equal(open_path(folder, &t, &e), OK);
+        assert_int_equal(tokenizer_open_path(tokenizer_folder, &t, &e), OK);
         if (type == 4)
             assert_ids(t, text, 75, (const int32_t[]){70, 5}, 2);
         else
             assert_ids(t, text, 75, (const int32_t[]){0, 5, 70}, 3);
-        close_clean(t);
+        tokenizer_close_clean(t);
     }
 }
 
@@ -341,7 +341,7 @@ static void test_t11_special_ids(void **state) {
     expect_failure((struct recipe){.trainer_field = UNK_ID, .trainer_value = 8}, META, "8 in field 40");
     expect_failure((struct recipe){.trainer_field = EOS_ID, .trainer_value = 1000}, META, "1000 in field 42");
     expect_failure((struct recipe){.trainer_field = PAD_ID, .trainer_value = INT64_MIN}, META, "in field 43");
-    close_clean(open_recipe((struct recipe){.trainer_field = BOS_ID, .trainer_value = -1}));
+    tokenizer_close_clean(open_recipe((struct recipe){.trainer_field = BOS_ID, .trainer_value = -1}));
     expect_failure((struct recipe){.trainer_field = FALLBACK, .trainer_value = 1}, UNSUPPORTED,
                    "byte_fallback");
     expect_failure((struct recipe){.trainer_field = 3, .trainer_value = 2}, UNSUPPORTED, "model type");
@@ -388,18 +388,18 @@ static void test_json(void **state) {
     struct tokenizer *t;
     struct error e;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        put(json_path, rows[i].text, strlen(rows[i].text));
-        expect_open_failure(json_path, rows[i].code, rows[i].says);
+        tokenizer_put(tokenizer_json, rows[i].text, strlen(rows[i].text));
+        expect_open_failure(tokenizer_json, rows[i].code, rows[i].says);
     }
     /* What earlier releases wrote. */
     static const char older[] = JSON("{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Strip\"},{\"type\":"
                                      "\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\" \"}]}",
                                      META_SPACE, "", "0");
-    put(json_path, older, sizeof older - 1);
-    assert_int_equal(open_path(json_path, &t, &e), OK);
+    tokenizer_put(tokenizer_json, older, sizeof older - 1);
+    assert_int_equal(tokenizer_open_path(tokenizer_json, &t, &e), OK);
     IDS(t, " a  a</s>b", 2, 3, 2, 3, 1, 2, 0);
-    close_clean(t);
-    unlink(json_path);
+    tokenizer_close_clean(t);
+    unlink(tokenizer_json);
 }
 
 /* ---- memory, time ---- */
@@ -408,19 +408,19 @@ static void test_every_allocation_fails(void **state) {
     (void)state;
     struct table table = {.bytes = 1024, .texts = "b"};
     cook((struct recipe){.table = (const char *)&table, .table_bytes = 4 + 1024 + 2});
-    expect_memory_failures(folder, "ab <extra_id_0> x");
+    expect_memory_failures(tokenizer_folder, "ab <extra_id_0> x");
 }
 
 /* One word whose every piece overlaps others, unknown ones, marks in clusters, white space, look-alikes. */
 static void test_linear_time(void **state) {
     (void)state;
-    unpack("t5", "spiece.model");
+    tokenizer_unpack("t5", "spiece.model");
     struct tokenizer *t;
     struct error e;
-    assert_int_equal(open_path(folder, &t, &e), OK);
+    assert_int_equal(tokenizer_open_path(tokenizer_folder, &t, &e), OK);
     expect_linear_time(t, (const char *const[]){"haha...", "\xcc\x81\xcc\xa3", "  \t ", "<extra_id",
                                                 "\xe2\x96\x81", "\xef\xb7\xba", NULL});
-    close_clean(t);
+    tokenizer_close_clean(t);
 }
 
 /* The first ids of a sentence, -1 behind them. */
@@ -431,7 +431,7 @@ static void first_ids(struct tokenizer *t, int32_t *first, int most) {
     int n;
     assert_int_equal(tokenizer_encode(t, text, sizeof text - 1, &ids, &n, &e), OK);
     for (int i = 0; i < most; i++) first[i] = i < n ? ids[i] : -1;
-    sys.release(&sys, ids);
+    tokenizer_sys.release(&tokenizer_sys, ids);
 }
 
 /* Made-up ones have the size that was asked for, and the same ids from either file. */
@@ -447,7 +447,7 @@ static void test_made(void **state) {
             assert_int_equal(tokenizer_special(t, "<extra_id_0>"), sizes[i] - 1);
             IDS(t, "~ ~</s>", 3, 97, 3, 97, 1);
             first_ids(t, ids[form], 32);
-            close_clean(t);
+            tokenizer_close_clean(t);
         }
         assert_memory_equal(ids[0], ids[1], sizeof ids[0]);
     }
@@ -474,7 +474,7 @@ int main(void) {
         cmocka_unit_test(test_made),
     };
     int n = sizeof tests / sizeof *tests,
-        failed = cmocka_run_group_tests(tests, make_test_folder, remove_test_folder);
+        failed = cmocka_run_group_tests(tests, tokenizer_make_folder, tokenizer_remove_folder);
     printf("%d passed, %d failed\n", n - failed, failed);
     return failed != 0;
 }

@@ -162,7 +162,7 @@ static void test_packing(void **state) {
         struct tensor w = repeated(&q);
         int64_t k = w.dim[1], rows = q.values.dim[0];
         float *found = take((size_t)(64 * k) * sizeof *found), *values = q.values.data;
-        weights_widen_packed(found, &w, 1 + i % 2);
+        weights_widen_packed(found, &w);
         quantised_settle(found, 64 * k);
         for (int64_t row = 0; row < 64; row++)
             for (int64_t column = 0; column < k; column++)

@@ -153,7 +153,7 @@ static struct {
 static uint64_t bytes_needed(void *user) {
     (void)user;
     pressure.asked++;
-    pressure.live = watch.pages_live;
+    pressure.live = watched.pages_live;
     return below(3) ? 0 : pressure.bytes;
 }
 
@@ -162,7 +162,7 @@ static void evicted(void *user, const struct visit *first, uint64_t bytes, enum 
     assert_true(first == toy.visits.visits || first[-1].stage != first->stage ||
                 first[-1].evaluation != first->evaluation);
     assert_true(bytes > 0);
-    if (reason == EVICT_ASKED) assert_true(watch.pages_live <= pressure.live - (int64_t)bytes);
+    if (reason == EVICT_ASKED) assert_true(watched.pages_live <= pressure.live - (int64_t)bytes);
     pressure.evicted++;
     pressure.again += reason == EVICT_OPERATOR;
     pressure.begun_again += reason == EVICT_STAGE;
@@ -221,7 +221,7 @@ static void run_same(void) {
     toy_execute(&e);
     assert_ok(&e);
     assert_memory_equal(want, toy.latent, sizeof want);
-    assert_true(watch.pages_peak <= planned_pages());
+    assert_true(watched.pages_peak <= planned_pages());
     assert_no_violation();
 }
 
@@ -266,7 +266,7 @@ static void test_operator(void **state) {
         if (e.code == OK && runs < at) break;
         if (e.code == OK) assert_true(pressure.again == 1 && !memcmp(want, toy.latent, sizeof want));
         if (e.code != OK) assert_true(e.code == MEMORY && pressure.again == 0);
-        assert_true(watch.pages_peak <= planned_pages());
+        assert_true(watched.pages_peak <= planned_pages());
         rescued += e.code == OK;
         failed += e.code != OK;
         run_same(); /* the session's next */
@@ -322,20 +322,19 @@ static bool start_fails(enum call call, long at, long more) {
     pressure.begun_again = 0;
     toy.device.runs = 0;
     toy_reset(false);
-    watch_reset(&watch);
-    watch.fail_at[call] = at;
-    watch.fail_more[call] = more;
+    watched_restart();
+    watch_fail(&watch, call, at, more);
     executor_run(&toy.run, &toy.need, &toy.plan, &toy.residents, &toy.counters, &e);
-    bool there = watch.calls[call] >= at;
+    bool there = atomic_load(&watch.count[call]) >= at;
     struct memory_use use = sys_memory_use(&watch.sys);
     for (int line = toy.plan.keep ? LINE_STATE : LINE_STORE; line < N_MEMORY_LINES; line++)
         assert_int_equal(use.live_bytes[line], 0);
-    assert_true(watch.pages_peak <= planned_pages());
+    assert_true(watched.pages_peak <= planned_pages());
     if (!there) assert_ok(&e);
     if (e.code == OK) assert_memory_equal(want, toy.latent, sizeof want);
     if (e.code == OK) assert_true(there == (pressure.begun_again > 0));
     if (e.code != OK) assert_int_equal(e.code, MEMORY);
-    if (e.code != OK && !more && watch.calls[CALL_THREAD]) assert_false(could_evict());
+    if (e.code != OK && !more && atomic_load(&watch.count[CALL_THREAD])) assert_false(could_evict());
     assert_in_range(pressure.begun_again, 0, more <= 1 ? more + 1 : 2 * TOY_STAGES);
     if (there && e.code == OK) starts.begun++;
     if (there && e.code != OK && more <= 1) starts.stood++;
@@ -345,11 +344,11 @@ static bool start_fails(enum call call, long at, long more) {
 /* Once; twice, which is half of the residents and then all of them; for good. */
 static void one_plan(void) {
     static const long more[] = {0, 1, 1 << 20};
-    static const enum call calls[] = {CALL_MAP, CALL_RESERVE, CALL_COMMIT};
-    for (int k = 0; k < 9; k++)
+    static const enum call calls[] = {CALL_MAP, CALL_COMMIT};
+    for (int k = 0; k < 6; k++)
         for (long at = 1;; at++) {
             if (below(2)) residents_destroy(&toy.residents);
-            if (!start_fails(calls[k % 3], at, more[k / 3])) break;
+            if (!start_fails(calls[k % 2], at, more[k / 2])) break;
             run_same();
         }
     residents_destroy(&toy.residents);
@@ -365,7 +364,7 @@ static void test_stage(void **state) {
         choose_plan();
         one_plan();
     }
-    assert_true(starts.begun > 2 * starts.stood && starts.stood > 0);
+    assert_true(starts.begun > starts.stood && starts.stood > 0);
     toy_remove();
 }
 

@@ -3,6 +3,7 @@
  * oneDNN, so that the thread sanitizer can watch.
  */
 #include "engine/run/reader.h"
+#include "kernels/paced/paced.h"
 #include "test/lib/store_world.h"
 #include "test/lib/toy_run.h"
 
@@ -19,27 +20,14 @@ static struct store *open_slow_block(bool separate, struct error *e) {
     world.need.separate = separate;
     world.readers = 1;
     plan_evaluate(&world.need, &world.plan);
-    watch.random = 1; /* the first read takes about half a second */
+    atomic_store(&watch.random, 1); /* the first read takes about half a second */
     watch.delay_us = SLOW_US;
-    watch_reset(&watch);
+    watched_restart();
     struct store *store = world_open(e);
     assert_int_equal(store_begin_stage(store, 0, e), OK);
     assert_int_equal(store_acquire(store, 0, &packed, e), OK);
     assert_int_equal(store_count(store).bytes_read, 0);
     return store;
-}
-
-static int reads_under_way(void) {
-    pthread_mutex_lock(&watch.lock);
-    int n = watch.n_spans;
-    pthread_mutex_unlock(&watch.lock);
-    return n;
-}
-
-static void fail_second_read(void) {
-    pthread_mutex_lock(&watch.lock);
-    watch.fail_at[CALL_READ] = 2;
-    pthread_mutex_unlock(&watch.lock);
 }
 
 /* The read of the second piece fails: the place had been given, the bytes are not. */
@@ -49,7 +37,7 @@ static void test_second_piece_fails(void **state) {
         struct error e = {0};
         char line[1200];
         struct store *store = open_slow_block(separate, &e);
-        fail_second_read();
+        watch_fail(&watch, CALL_READ, 1, 0); /* the second: the first has been counted */
         assert_int_equal(store_await(store, 0, world.blocks[0][0].bytes, &e), IO);
         assert_non_null(strstr(error_line(&e, line, sizeof line), world.files.folder));
         e = (struct error){0};
@@ -72,7 +60,7 @@ static void test_cancel_while_awaiting(void **state) {
         store_release(store, 0);
         assert_int_equal(reads_under_way(), 0);
         store_close(store);
-        assert_int_equal(watch.n_reads, 1); /* the rest is not read for nobody */
+        assert_int_equal(watched.n_reads, 1); /* the rest is not read for nobody */
         world_remove();
     }
 }
@@ -123,7 +111,7 @@ static void test_run_in_pieces(void **state) {
         toy_execute(&e);
         assert_ok(&e);
         assert_memory_equal(latent, toy.latent, sizeof latent);
-        assert_true(watch.pages_peak <= planned_pages() + STAGING_PAGES * PLAN_PAGE);
+        assert_true(watched.pages_peak <= planned_pages() + STAGING_PAGES * PLAN_PAGE);
     }
     residents_destroy(&toy.residents);
     toy.run.device->destroy(toy.run.device);
@@ -169,7 +157,7 @@ static void assert_rows(struct tensor weight, int32_t row, const char *tensor, i
 
 static void bind_parts(int32_t rows, struct block *block, struct error *e) {
     const struct block_ref ref = {.kind = &part_kind};
-    watch_init(&watch, seed_base);
+    watched_init(seed_base);
     toy_files_begin(&world.files, &watch.sys, seed_base);
     toy_files_add(&world.files, "fused.weight", DTYPE_BF16, 2, (int32_t[]){rows, 7});
     toy_files_add(&world.files, "fused.bias", DTYPE_F32, 1, (int32_t[]){rows});
@@ -226,10 +214,5 @@ int main(void) {
         cmocka_unit_test(test_slow_worlds),        cmocka_unit_test(test_run_in_pieces),
         cmocka_unit_test(test_parts_of_a_tensor),  cmocka_unit_test(test_parts_of_a_shorter_tensor),
     };
-    const char *seed = getenv("SEED");
-    seed_base = seed ? strtoull(seed, NULL, 0) : 1;
-    alarm(300); /* a deadlock that no tick sees ends the program with a signal */
-    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, NULL, NULL);
-    printf("%d passed, %d failed\n", n - failed, failed);
-    return failed != 0;
+    return seeded_run(tests, sizeof tests / sizeof *tests);
 }

@@ -112,7 +112,8 @@ static void one_request(struct rig *rig, struct sluice_request request, const ch
 static void gate(const char *folder, const char *name, int threads, bool all) {
     struct rig rig;
     if (!rig_open(&rig, folder, threads, 21)) return;
-    rig.watch.delays = rig.watch.short_reads = true;
+    rig.watch.delay_us = 300;
+    rig.watch.short_reads = true;
     one_request(&rig, request_fox(48, 32, 4, 1, 3.5), name);
     if (all) one_request(&rig, request_fox(48, 32, 4, 1, 1), name);
     if (all) one_request(&rig, request_fox(48, 32, 3, 2, 3.5), name);
@@ -181,7 +182,7 @@ static void room_fails(const char *folder) {
     struct rig rig;
     if (!rig_open(&rig, folder, 1, 6)) return;
     struct sluice_request request = request_fox(48, 32, 2, 1, 1);
-    watch_fail(&rig.watch, CALL_ROOM, 3, false);
+    watch_fail(&rig.watch, CALL_ROOM, 3, 0);
     struct result r = run(&rig, &request);
     check(r.code == SLUICE_MEMORY && strstr(r.error.what, "primitive"), "a primitive: %s", r.error.what);
     result_free(&r);
@@ -195,7 +196,7 @@ static void room_fails(const char *folder) {
     for (int i = 0; i < TRIES; i++) {
         char what[64];
         snprintf(what, sizeof what, "room fails %d", i);
-        watch_fail(&rig.watch, CALL_ROOM, 1 + (n - 2) * i / (TRIES - 1), false);
+        watch_fail(&rig.watch, CALL_ROOM, 1 + (n - 2) * i / (TRIES - 1), 0);
         r = run(&rig, &request);
         same(&want, &r, what);
         check(replanned(&rig).n == 1, "%s: %d times given up", what, replanned(&rig).n);
@@ -229,7 +230,7 @@ static void calls_fail(struct rig *rig, struct sluice_request *request, const st
         char what[64];
         snprintf(what, sizeof what, "%s %ld fails", name, at);
         residents_destroy(&rig->session->residents); /* the run before kept them */
-        watch_fail(&rig->watch, call, at, false);
+        watch_fail(&rig->watch, call, at, 0);
         struct result r = run(rig, request);
         bool reached = atomic_load(&rig->watch.count[call]) >= at;
         bool opened = atomic_load(&rig->watch.count[CALL_THREAD]) > 0; /* before: the store's own, and host */

@@ -35,7 +35,8 @@ static struct result gate(const char *folder, const char *type, int threads, boo
     struct sluice_request request = request_of(type);
     struct result want = fresh(folder, threads, request);
     if (!rig_open(&rig, folder, threads, 3)) return want;
-    rig.watch.delays = rig.watch.short_reads = true;
+    rig.watch.delay_us = 300;
+    rig.watch.short_reads = true;
     budgets(&rig, request, &want, all ? 3 : 2, type);
     if (all) direct_reads(&rig, request, &want, 2, type);
     if (all) edited_plans(&rig, request, &want, 2, type);
@@ -71,6 +72,22 @@ static void lossless(const char *folder, const struct result *f32) {
     struct result stored = fresh(folder, 2, request_of(NULL));
     check(!strcmp(stored.latent[0], f32->latent[0]), "bf16 weights kept in f32 give other bits");
     result_free(&stored);
+}
+
+/* It is for planning only. */
+static void not_converted_yet(const char *folder) {
+    struct rig rig;
+    struct sluice_request request = request_of("q8_0");
+    bool fits = false;
+    request.converted = true;
+    if (!rig_open(&rig, folder, 2, 3)) return;
+    json_t *plan = query(&rig, &request, &fits);
+    check(fits && json_is_true(json_object_get(json_object_get(plan, "request"), "converted")), "planned");
+    struct result r = run(&rig, &request);
+    check(r.code == SLUICE_USAGE, "drawn with files that are not there: %s", r.error.what);
+    result_free(&r);
+    json_decref(plan);
+    rig_close(&rig);
 }
 
 /* What a session keeps of one type is not taken for another's. */
@@ -146,6 +163,7 @@ int main(void) {
     compare(results);
     lossless(folder, &results[7]);
     session_changes(folder, results);
+    not_converted_yet(folder);
     refusals(folder);
     cancelled(folder, &results[0]);
     for (int i = 0; i < TYPES; i++) result_free(&results[i]);

@@ -157,7 +157,8 @@ static void gate_of(const char *folder, const char *name, const struct gate *gat
     if (!rig_open(&rig, folder, gate->threads, (uint64_t)gate->threads)) return;
     struct result want = fresh(folder, gate->threads, request);
     bounds(&rig, request, &least, &all);
-    rig.watch.delays = rig.watch.short_reads = true;
+    rig.watch.delay_us = 300;
+    rig.watch.short_reads = true;
     some_budgets(&rig, request, &want, gate->wide, name);
     if (gate->no_decode && thorough()) {
         struct result latents = want;
@@ -217,7 +218,8 @@ static void gate_in_bf16(const char *folder, const char *name, const struct gate
     } else {
         struct result want = fresh(folder, gate->threads, request);
         bounds(&rig, request, &least, &all);
-        rig.watch.delays = rig.watch.short_reads = true;
+        rig.watch.delay_us = 300;
+        rig.watch.short_reads = true;
         some_budgets(&rig, request, &want, gate->wide, name);
         edited_plans(&rig, request, &want, some(EDITS_ALL, 3), name);
         least_budget(&rig, request, name);

@@ -80,7 +80,8 @@ static void gate(const struct stored *s, int threads, const char *precision) {
     if (!rig_open(&rig, folder, threads, 7)) return;
     check_types(&rig, s);
     struct result want = fresh(folder, threads, request);
-    rig.watch.delays = rig.watch.short_reads = true;
+    rig.watch.delay_us = 300;
+    rig.watch.short_reads = true;
     struct tally t = budgets(&rig, request, &want, TYPE_BUDGETS, s->dtype);
     check(tally_of(&t, "denoise") >= TYPE_BUDGETS - 1, "%s streams at %d budgets", s->dtype,
           tally_of(&t, "denoise"));

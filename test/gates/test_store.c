@@ -19,8 +19,8 @@ static void test_every_layout(void **state) {
         run_whole(false);
         int64_t kept = 0;
         for (int s = 0; s < world.plan.n_stages && world.plan.keep; s++) kept += stays_bytes(s);
-        assert_int_equal(watch.pages_live, kept);
-        watch_reset(&watch);
+        assert_int_equal(watched.pages_live, kept);
+        watched_restart();
         run_whole(world.plan.keep); /* the session's next run */
         world_remove();
     }
@@ -42,7 +42,7 @@ static void test_changed_layout_gives_back(void **state) {
     for (uint64_t i = 0; i < (uint64_t)layouts / 4; i++) {
         world_make(seed_base + 1000 + i);
         make_plan(true);
-        watch_reset(&watch);
+        watched_restart();
         run_whole(false);
         make_plan(below(2));
         run_again();
@@ -60,14 +60,14 @@ static void test_fewer_stages_give_back(void **state) {
     for (int s = 0; s < world.need.n_stages; s++)
         for (int b = 0; b < world.stages[s].n_blocks; b++) plan_set_resident(&world.plan.stage[s], b, true);
     plan_evaluate(&world.need, &world.plan);
-    watch_reset(&watch);
+    watched_restart();
     run_whole(false);
     int n_stages = world.need.n_stages;
     world.need.n_stages = world.plan.n_stages = 1;
     while (world.visits.visits[world.visits.n_visits - 1].stage) world.visits.n_visits--;
     store_close(world_open(&e));
     assert_ok(&e);
-    assert_int_equal(watch.pages_live, world.plan.stage[0].resident_bytes);
+    assert_int_equal(watched.pages_live, world.plan.stage[0].resident_bytes);
     world.need.n_stages = n_stages;
     world_remove();
 }
@@ -80,9 +80,10 @@ static void test_failing_reads(void **state) {
         world_make(seed_base + 2000 + i);
         run_whole(false);
         residents_destroy(&world.residents);
-        long reads = watch.calls[CALL_READ];
-        watch_reset(&watch);
-        if (reads) watch.fail_at[CALL_READ] = 1 + (long)below((uint64_t)reads) / 2; /* short reads vary */
+        long reads = atomic_load(&watch.count[CALL_READ]);
+        watched_restart();
+        if (reads)
+            watch_fail(&watch, CALL_READ, 1 + (long)below((uint64_t)reads) / 2, 0); /* short reads vary */
         struct error e = {0};
         struct store *store = world_open(&e);
         drive(store, -1, &e);
@@ -90,7 +91,7 @@ static void test_failing_reads(void **state) {
         if (reads) assert_string_equal(e.found, strerror(EIO));
         if (below(2) && world.stage >= 0) store_end_stage(store, world.stage);
         store_close(store);
-        watch_reset(&watch);
+        watched_restart();
         run_again(); /* of a failed run only what was read whole may have been kept */
         world_remove();
     }
@@ -151,7 +152,7 @@ static void read_directly(void) {
     world_open_direct(UINT64_MAX);
     world.plan.bounce_bytes = PLAN_PAGE * 15;
     plan_evaluate(&world.need, &world.plan);
-    watch_reset(&watch);
+    watched_restart();
 }
 
 static void test_await_yields_only_ready(void **state) {
@@ -187,7 +188,7 @@ static void test_large_block(void **state) {
         watch.short_reads = true;
         watch.delay_us = 20000; /* pieces are done in any order */
         run_whole(false);
-        assert_true(watch.n_reads >= 3);
+        assert_true(watched.n_reads >= 3);
         world_remove();
     }
 }
@@ -201,10 +202,10 @@ static void test_other_component(void **state) {
     plan_set_resident(&world.plan.stage[0], 0, true);
     plan_evaluate(&world.need, &world.plan);
     for (int i = 0; i < 3; i++) {
-        watch_reset(&watch);
+        watched_restart();
         if (i == 2) world.list[0][0] = memcpy(&world.blocks[1][0], &world.blocks[0][0], sizeof(struct block));
         run_again();
-        assert_int_equal(watch.n_reads, i != 1);
+        assert_int_equal(watched.n_reads, i != 1);
     }
     world_remove();
 }
@@ -212,7 +213,7 @@ static void test_other_component(void **state) {
 static void test_stall_is_counted(void **state) {
     (void)state;
     one_block(1000, 0);
-    watch.random = 1; /* a delay of about half a second at most */
+    atomic_store(&watch.random, 1); /* a delay of nearly half a second */
     watch.delay_us = 500000;
     struct error e = {0};
     struct store *store = world_open(&e);
@@ -251,17 +252,19 @@ static enum status expected_of(enum call call) {
 static void test_store_faults(void **state) {
     (void)state;
     world_make(seed_base + 5);
-    for (enum call call = 0; call < CALL_READ; call++)
+    static const enum call calls[] = {CALL_ALLOC, CALL_MAP, CALL_COMMIT, CALL_THREAD};
+    for (int i = 0; i < 4; i++)
         for (long n = 1; n < 100; n++) {
+            const enum call call = calls[i];
             struct error e = {0};
-            watch_reset(&watch);
-            watch.fail_at[call] = n;
+            watched_restart();
+            watch_fail(&watch, call, n, 0);
             struct store *store = world_open(&e);
             if (store) drive(store, -1, &e);
             store_close(store);
             residents_destroy(&world.residents);
-            assert_int_equal(watch.pages_live, 0);
-            if (watch.calls[call] < n) break;
+            assert_int_equal(watched.pages_live, 0);
+            if (atomic_load(&watch.count[call]) < n) break;
             /* a thread that cannot be had for want of memory is a thread that cannot be had */
             if (call == CALL_ALLOC && e.code == DEVICE) continue;
             assert_int_equal(e.code, expected_of(call));
@@ -291,10 +294,10 @@ static void test_replan(void **state) {
             assert_ok(&e);
             at = seam;
             lesser_plan(&lesser[n]);
-            int64_t before = watch.pages_live, held = resident_pages();
+            int64_t before = watched.pages_live, held = resident_pages();
             store_replan(store, &lesser[n], seam, &e);
             assert_ok(&e);
-            smaller += watch.pages_live < before && held > 0;
+            smaller += watched.pages_live < before && held > 0;
             world.plan = lesser[n]; /* what later stages are checked against */
             world.evicted = true;
             replanned++;
@@ -303,7 +306,7 @@ static void test_replan(void **state) {
         assert_ok(&e);
         if (below(2)) store_end_stage(store, world.stage);
         store_close(store);
-        watch_reset(&watch);
+        watched_restart();
         world.evicted = false;
         run_again();
         world_remove();
@@ -315,13 +318,13 @@ static void test_replan(void **state) {
 
 static void test_visits(void **state) {
     (void)state;
-    watch_init(&watch, 0);
+    watched_init(0);
     struct visit_list list = {.sys = &watch.sys};
     struct error e = {0};
     for (int i = 0; i < 10000; i++) assert_int_equal(visit_add(&list, (struct visit){.block = i}, &e), OK);
     assert_int_equal(list.n_visits, 10000);
     for (int i = 0; i < list.n_visits; i++) assert_int_equal(list.visits[i].block, i);
-    watch.fail_at[CALL_ALLOC] = watch.calls[CALL_ALLOC] + 1;
+    watch_fail(&watch, CALL_ALLOC, 1, 0);
     int n = list.n_visits;
     while (visit_add(&list, (struct visit){.block = n}, &e) == OK) n++;
     assert_int_equal(e.code, MEMORY);
@@ -526,7 +529,7 @@ static void test_residents_are_spread(void **state) {
 
 /* --- the executor --- */
 
-/* By hand, from the forwards in toy_family.h. Widest: layer 1 (number % 3 == 1) is 2 F wide. */
+/* By hand, from the forwards in toy_family.c. Widest: layer 1 (number % 3 == 1) is 2 F wide. */
 static void test_measure(void **state) {
     (void)state;
     toy_make();
@@ -592,7 +595,7 @@ static void test_run(void **state) {
             assert_ok(&e);
             assert_memory_equal(latent, toy.latent, sizeof latent);
             check_events();
-            assert_true(watch.pages_peak <= planned_pages());
+            assert_true(watched.pages_peak <= planned_pages());
             assert_true(toy.counters.bytes_moved >= 0 &&
                         toy.done <= toy.need.stage[0].flops + toy.need.stage[1].flops);
             assert_no_violation();
@@ -629,7 +632,7 @@ static void test_run_odd_plans(void **state) {
         residents_destroy(&toy.residents);
         toy_execute(&e);
         assert_ok(&e);
-        assert_in_range(watch.pages_peak, 1, (uint64_t)planned_pages());
+        assert_in_range(watched.pages_peak, 1, (uint64_t)planned_pages());
         assert_no_violation();
     }
     toy_remove();
@@ -673,17 +676,19 @@ static void test_faults(void **state) {
     toy_make();
     plan_solve(&toy.need, least_of(&toy.need) + (64 << 10), 0, &toy.plan);
     int64_t before = watch_live(&watch);
-    for (enum call call = 0; call < N_CALLS; call++)
-        for (long n = 1; n < 500; n += call == CALL_READ ? stride : 1) {
+    static const enum call calls[] = {CALL_ALLOC, CALL_MAP, CALL_COMMIT, CALL_THREAD, CALL_READ};
+    for (int i = 0; i < 5; i++)
+        for (long n = 1; n < 500; n += calls[i] == CALL_READ ? stride : 1) {
+            const enum call call = calls[i];
             struct error e = {0};
             toy_reset(false);
-            watch_reset(&watch);
-            watch.fail_at[call] = n;
+            watched_restart();
+            watch_fail(&watch, call, n, 0);
             executor_measure(&toy.run, false, &toy.need, &e);
             if (e.code == OK) executor_run(&toy.run, &toy.need, &toy.plan, &toy.residents, NULL, &e);
             residents_destroy(&toy.residents);
             assert_int_equal(watch_live(&watch), before);
-            if (watch.calls[call] < n) {
+            if (atomic_load(&watch.count[call]) < n) {
                 assert_ok(&e);
                 break;
             }

@@ -7,23 +7,15 @@
 
 #include "test/lib/demo_reader.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
 enum place { PLACE_LEFT, PLACE_RIGHT, PLACE_TOP, PLACE_BOTTOM, PLACE_CENTRE, N_PLACES };
 enum relation { LEFT_OF, RIGHT_OF, ABOVE, BELOW, N_RELATIONS };
 enum { N_SIZES = 2, GROUPS_MAX = 2, COUNT_MAX = 3, CAPTION_MAX = 160, UNSAID = -1 };
 
-static const char *const size_words[N_SIZES] = {"large", "small"};
-static const char *const place_words[N_PLACES] = {"left", "right", "top", "bottom", "centre"};
-static const char *const place_phrases[N_PLACES] = {"on the left", "on the right", "at the top",
-                                                    "at the bottom", "in the centre"};
-static const char *const relation_words[N_RELATIONS] = {"left of", "right of", "above", "below"};
+extern const char *const size_words[N_SIZES];
+extern const char *const place_words[N_PLACES];
+extern const char *const relation_words[N_RELATIONS];
 /* Where a relation puts its first group; the second is on the opposite side. */
-static const enum place relation_sides[N_RELATIONS][GROUPS_MAX] = {{PLACE_LEFT, PLACE_RIGHT},
-                                                                   {PLACE_RIGHT, PLACE_LEFT},
-                                                                   {PLACE_TOP, PLACE_BOTTOM},
-                                                                   {PLACE_BOTTOM, PLACE_TOP}};
+extern const enum place relation_sides[N_RELATIONS][GROUPS_MAX];
 
 struct group {
     int count, colour, shape, size, place;
@@ -34,140 +26,29 @@ struct scene {
     struct group group[GROUPS_MAX];
 };
 
-static inline int word_index(const char *word, const char *const *words, int n) {
-    for (int i = 0; i < n; i++)
-        if (!strcmp(word, words[i])) return i;
-    return UNSAID;
-}
-
-static inline const char *word_or_none(int index, const char *const *words) {
-    return index == UNSAID ? "None" : words[index];
-}
+int word_index(const char *word, const char *const *words, int n);
 
 /* ---- captions ---- */
 
-__attribute__((format(printf, 2, 3))) static inline void append(char *text, const char *format, ...) {
-    size_t n = strlen(text);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text + n, CAPTION_MAX - n, format, args);
-    va_end(args);
-}
-
-static inline const char *article(const char *word) {
-    return strchr("aeiou", word[0]) ? "an" : "a";
-}
-
-static inline void append_group(char *text, const struct group *g) {
-    static const char *const counts[] = {"", "", "two", "three"};
-    char words[CAPTION_MAX] = "";
-    if (g->size != UNSAID) append(words, "%s ", size_words[g->size]);
-    if (g->colour != UNSAID) append(words, "%s ", colour_words[g->colour]);
-    append(words, "%s%s", shape_words[g->shape], g->count > 1 ? "s" : "");
-    append(text, "%s %s", g->count > 1 ? counts[g->count] : article(words), words);
-}
-
-static inline void caption(const struct scene *s, char text[CAPTION_MAX]) {
-    const char *background = colour_words[s->background];
-    text[0] = 0;
-    append_group(text, &s->group[0]);
-    if (s->relation != UNSAID) {
-        append(text, " %s ", relation_words[s->relation]);
-        append_group(text, &s->group[1]);
-    } else if (s->group[0].place != UNSAID) {
-        append(text, " %s", place_phrases[s->group[0].place]);
-    }
-    append(text, " on %s %s background", article(background), background);
-}
+void caption(const struct scene *s, char text[CAPTION_MAX]);
 
 /* ---- what a reading got right ---- */
 
 enum aspect { BACKGROUND, COLOUR, SIDE, SHAPE, COUNT, N_ASPECTS };
-static const char *const aspect_words[N_ASPECTS] = {"background", "colour", "side", "shape", "count"};
+
+extern const char *const aspect_words[N_ASPECTS];
 
 struct score {
     int asked[N_ASPECTS], right[N_ASPECTS];
 };
 
-/* The parts in a group's colour: how many, how many of its shape, and their mean place. */
-struct found {
-    int n, n_shape;
-    double dx, dy;
-};
-
-static inline struct found find_group(const struct group *g, const struct reading *r) {
-    struct found f = {0};
-    for (int i = 0; i < r->n_parts; i++) {
-        const struct component_file *p = &r->file[i];
-        if (p->colour != g->colour) continue;
-        f.n++;
-        f.n_shape += p->shape == g->shape;
-        f.dx += p->dx;
-        f.dy += p->dy;
-    }
-    f.dx /= f.n ? f.n : 1;
-    f.dy /= f.n ? f.n : 1;
-    return f;
-}
-
-static inline bool is_at(int place, double dx, double dy) {
-    if (place == PLACE_CENTRE) return fmax(fabs(dx), fabs(dy)) < .14;
-    bool horizontal = place == PLACE_LEFT || place == PLACE_RIGHT;
-    double along = horizontal ? dx : dy, across = horizontal ? dy : dx;
-    double toward = place == PLACE_LEFT || place == PLACE_TOP ? -along : along;
-    return toward > .07 && toward > fabs(across);
-}
-
-static inline bool side_right(const struct scene *s, const struct found *f) {
-    if (s->relation == UNSAID) return f[0].n && is_at(s->group[0].place, f[0].dx, f[0].dy);
-    bool horizontal = s->relation == LEFT_OF || s->relation == RIGHT_OF;
-    double gap = horizontal ? f[1].dx - f[0].dx : f[1].dy - f[0].dy;
-    return f[0].n && f[1].n && (s->relation == LEFT_OF || s->relation == ABOVE ? gap : -gap) > .15;
-}
-
-/* The colours of the parts are exactly those that the scene names. */
-static inline bool colours_right(const struct scene *s, const struct reading *r) {
-    unsigned named = 0, seen = 0;
-    for (int i = 0; i < s->n_groups; i++) named |= 1u << s->group[i].colour;
-    for (int i = 0; i < r->n_parts; i++) seen |= 1u << r->file[i].colour;
-    return named == seen;
-}
-
 /* One scene's score; draw.py's score() by its definitions, but that a group which is not there has no right
  * shape (there it has none either: 0 > 0 is false). Every group must have a colour. */
-static inline struct score score_scene(const struct scene *s, const struct reading *r) {
-    struct score out = {.asked = {1, 1, s->relation != UNSAID || s->group[0].place != UNSAID, 1, 1}};
-    struct found f[GROUPS_MAX] = {0};
-    bool shape = true, count = true;
-    for (int i = 0; i < s->n_groups; i++) {
-        f[i] = find_group(&s->group[i], r);
-        shape = shape && 2 * f[i].n_shape > f[i].n;
-        count = count && f[i].n == s->group[i].count;
-    }
-    out.right[BACKGROUND] = r->background == s->background;
-    out.right[COLOUR] = colours_right(s, r);
-    out.right[SIDE] = out.asked[SIDE] && side_right(s, f);
-    out.right[SHAPE] = shape;
-    out.right[COUNT] = count;
-    return out;
-}
-
-static inline void score_add(struct score *to, const struct score *from) {
-    for (int i = 0; i < N_ASPECTS; i++) {
-        to->asked[i] += from->asked[i];
-        to->right[i] += from->right[i];
-    }
-}
-
-static inline double score_percent(const struct score *s, enum aspect aspect) {
-    return s->asked[aspect] ? 100. * s->right[aspect] / s->asked[aspect] : 0;
-}
+struct score score_scene(const struct scene *s, const struct reading *r);
+void score_add(struct score *to, const struct score *from);
+double score_percent(const struct score *s, enum aspect aspect);
 
 /* Right answers of all that were asked, every aspect the same weight. */
-static inline double score_mean(const struct score *s) {
-    double sum = 0;
-    for (int i = 0; i < N_ASPECTS; i++) sum += score_percent(s, (enum aspect)i);
-    return sum / N_ASPECTS;
-}
+double score_mean(const struct score *s);
 
 #endif

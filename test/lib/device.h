@@ -2,11 +2,6 @@
 #ifndef SLUICE_TEST_DEVICE_H
 #define SLUICE_TEST_DEVICE_H
 
-#include <stdlib.h>
-
-static inline const char *test_device(void) {
-    const char *name = getenv("SLUICE_TEST_DEVICE");
-    return name ? name : "cpu";
-}
+const char *test_device(void);
 
 #endif

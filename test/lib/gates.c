@@ -42,11 +42,26 @@ const struct gate gate_zimage_wide = {
 
 enum { SIDE_MOST = 128 };
 static uint8_t noise_rgb[SIDE_MOST * SIDE_MOST * 3];
-static const struct sluice_picture picture = {sizeof picture, 48, 32, noise_rgb, "picture"},
-                                   mask = {sizeof mask, 48, 32, noise_rgb + 3 * 48 * 32, "mask"},
-                                   wide_picture = {sizeof wide_picture, 96, 32, noise_rgb, "wide picture"},
-                                   tall_picture = {sizeof tall_picture, 16, 80, noise_rgb + 999,
-                                                   "tall picture"};
+static const struct sluice_picture picture = {.struct_size = sizeof picture,
+                                              .width = 48,
+                                              .height = 32,
+                                              .rgb = noise_rgb,
+                                              .name = "picture"},
+                                   mask = {.struct_size = sizeof mask,
+                                           .width = 48,
+                                           .height = 32,
+                                           .rgb = noise_rgb + 3 * 48 * 32,
+                                           .name = "mask"},
+                                   wide_picture = {.struct_size = sizeof wide_picture,
+                                                   .width = 96,
+                                                   .height = 32,
+                                                   .rgb = noise_rgb,
+                                                   .name = "wide picture"},
+                                   tall_picture = {.struct_size = sizeof tall_picture,
+                                                   .width = 16,
+                                                   .height = 80,
+                                                   .rgb = noise_rgb + 999,
+                                                   .name = "tall picture"};
 static const struct sluice_picture *const references[] = {&wide_picture, &tall_picture};
 
 void gates_begin(void) {
@@ -77,10 +92,16 @@ const struct gate gate_flux_wide = {
 
 /* ---- the toy ---- */
 
-static const struct sluice_picture small_wide = {sizeof small_wide, 8, 4, noise_rgb + 77,
-                                                 "small wide picture"},
-                                   small_tall = {sizeof small_tall, 10, 14, noise_rgb + 777,
-                                                 "small tall picture"};
+static const struct sluice_picture small_wide = {.struct_size = sizeof small_wide,
+                                                 .width = 8,
+                                                 .height = 4,
+                                                 .rgb = noise_rgb + 77,
+                                                 .name = "small wide picture"},
+                                   small_tall = {.struct_size = sizeof small_tall,
+                                                 .width = 10,
+                                                 .height = 14,
+                                                 .rgb = noise_rgb + 777,
+                                                 .name = "small tall picture"};
 static const struct sluice_picture *const seen[] = {&small_wide, &small_tall};
 
 /* Of so many frames, with so many pictures that are seen. */
@@ -98,4 +119,6 @@ const struct gate gate_toy = {.request = TOY(12, 8, 9, 4, 2, 2.5, 2),
                               .shapes = toy_shapes,
                               .n_shapes = sizeof toy_shapes / sizeof *toy_shapes,
                               .threads = 1,
-                              .always = true};
+                              .always = true,
+                              .cuda = CUDA_BUDGETS_AND_PLANS,
+                              .small = true};

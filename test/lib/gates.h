@@ -21,6 +21,7 @@ struct gate {
     bool no_decode; /* once more without the decoder: the least is lower then, and more of the rest streams */
     bool in_bf16;   /* once more in the types that text encoders and transformers are published in */
     enum cuda_extent cuda;
+    bool small; /* on a GPU the request is run as it is; of others a smaller one */
 };
 
 extern const struct gate gate_zimage, gate_zimage_wide, gate_flux, gate_flux_schnell, gate_flux_kontext,

@@ -65,11 +65,6 @@ struct tensor test_copy(struct tensor t) {
     return copy;
 }
 
-void assert_ok(const struct error *e) {
-    char line[1024];
-    if (e->code != OK) fail_msg("%s", error_line(e, line, sizeof line));
-}
-
 struct tensor read_tensor(const struct tensor_index *index, const char *name) {
     const struct index_entry *entry = index_find(index, name);
     if (!entry) fail_msg("there is no tensor %s", name);

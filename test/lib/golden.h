@@ -17,6 +17,7 @@
 #include "engine/api/devices.h"
 #include "engine/open/model.h"
 #include "kernels/ops.h"
+#include "test/lib/assert_ok.h"
 #include "test/lib/fixtures.h"
 
 #include <jansson.h>
@@ -84,8 +85,6 @@ void *test_memory(size_t bytes);
 void test_memory_free_to(void *mark);
 struct tensor test_tensor(enum dtype dtype, int rank, const int32_t *dim);
 struct tensor test_copy(struct tensor t);
-
-void assert_ok(const struct error *e);
 
 struct tensor read_tensor(const struct tensor_index *index, const char *name);
 bool has_golden(const struct golden *g, const char *name);

@@ -94,7 +94,8 @@ static const struct sluice_picture *picture_of(const struct golden *g, const jso
     if (!has_golden(g, full)) return NULL;
     struct tensor rgb = golden(g, full);
     struct sluice_picture *picture = test_memory(sizeof *picture);
-    *picture = (struct sluice_picture){sizeof *picture, rgb.dim[1], rgb.dim[0], rgb.data, NULL};
+    *picture = (struct sluice_picture){
+        .struct_size = sizeof *picture, .width = rgb.dim[1], .height = rgb.dim[0], .rgb = rgb.data};
     return picture;
 }
 

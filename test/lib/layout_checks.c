@@ -87,7 +87,7 @@ void opens_without_memory(options from) {
         struct error e = {0};
         sluice_model *opened = NULL;
         watch_init(&watch, 1);
-        watch_fail(&watch, CALL_ALLOC, n, false);
+        watch_fail(&watch, CALL_ALLOC, n, 0);
         code = model_open(&watch.sys, model_options(&from), &opened, &e);
         check(code == OK || code == MEMORY, "allocation %ld: %s %s", n, status_name(code), e.what);
         model_close(opened);

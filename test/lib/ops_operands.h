@@ -8,7 +8,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <cmocka.h>
 
 #include "engine/base/random.h"
@@ -22,117 +21,41 @@
 
 enum { POOL_BYTES = 512 << 20 };
 
-static struct context x;
-static struct error problem;
-static char *pool;
-static size_t pool_used;
+extern struct context x;
+extern struct error problem;
+extern char *pool;
+extern size_t pool_used;
 
 /* What a device may bring. */
-static void *(*operand_take)(size_t bytes);      /* NULL: operands come from the pool */
-static void (*operand_forget)(void);             /* gives all of them back */
-static double (*operand_rounding)(double value); /* of products' and attention's; NULL: none */
+extern void *(*operand_take)(size_t bytes);      /* NULL: operands come from the pool */
+extern void (*operand_forget)(void);             /* gives all of them back */
+extern double (*operand_rounding)(double value); /* of products' and attention's; NULL: none */
 
-static inline double rounded(double value) {
-    return operand_rounding ? operand_rounding(value) : value;
-}
+double rounded(double value);
+void pool_open(void);
+uint64_t hash_out(const struct op *op);
 
-static void pool_open(void) {
-    pool = mmap(NULL, POOL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    assert_true(pool != MAP_FAILED);
-}
+extern uint64_t random_state;
 
-static inline uint64_t hash_out(const struct op *op) {
-    uint64_t h = 0xcbf29ce484222325u;
-    int64_t bytes = (int64_t)tensor_columns(&op->out) * dtype_bits(op->out.dtype) / 8;
-    for (int64_t i = 0; i < tensor_rows(&op->out); i++)
-        for (int64_t j = 0; j < bytes; j++)
-            h = (h ^ ((unsigned char *)op->out.data)[i * op->out.row_bytes + j]) * 0x100000001b3u;
-    return h;
-}
-
-static uint64_t random_state;
-
-static uint64_t random_bits(void) {
-    return random_next(&random_state);
-}
-
-static inline int random_int(int least, int most) {
-    return least + (int)(random_bits() % (uint64_t)(most - least + 1));
-}
-
-static float random_value(void) {
-    return (float)((double)(random_bits() >> 40) / (1 << 23) - 1);
-}
+uint64_t random_bits(void);
+int random_int(int least, int most);
+float random_value(void);
 
 /* Of the pool, until the next case begins. */
-static void *take(size_t bytes) {
-    void *p = pool + pool_used;
-    pool_used += (bytes + 511) / 256 * 256;
-    assert_true(pool_used <= POOL_BYTES);
-    return p;
-}
-
-static void *operand_memory(size_t bytes) {
-    return operand_take ? operand_take(bytes) : take(bytes);
-}
-
-static inline void case_begin(void) {
-    pool_used = 0;
-    if (operand_forget) operand_forget();
-}
-
-static uint32_t bits_of(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-/* Rounds towards zero; only for values that are normal in f16. */
-static uint16_t narrow_f16(float value) {
-    uint32_t bits = bits_of(value);
-    int exponent = (int)(bits >> 23 & 255) - 112;
-    if (exponent <= 0) return 0;
-    return (uint16_t)((bits >> 16 & 0x8000) | (uint32_t)exponent << 10 | (bits >> 13 & 0x3ff));
-}
-
-static void store(struct tensor *t, int64_t row, int32_t column, float value) {
-    char *at = (char *)t->data + row * t->row_bytes;
-    if (t->dtype == DTYPE_F32)
-        ((float *)at)[column] = value;
-    else if (t->dtype == DTYPE_F16)
-        ((uint16_t *)at)[column] = narrow_f16(value);
-    else
-        ((uint16_t *)at)[column] = (uint16_t)(bits_of(value) >> 16);
-}
-
-static inline double load(const struct tensor *t, int64_t row, int64_t column) {
-    const char *at = (const char *)t->data + row * t->row_bytes;
-    if (t->dtype == DTYPE_F32) return ((const float *)at)[column];
-    uint16_t h = ((const uint16_t *)at)[column];
-    int bits = t->dtype == DTYPE_F16 ? 10 : 7, bias = t->dtype == DTYPE_F16 ? 15 : 127;
-    int exponent = (h & 0x7fff) >> bits, mantissa = h & ((1 << bits) - 1);
-    double size =
-        ldexp(exponent ? mantissa + (1 << bits) : mantissa, (exponent ? exponent : 1) - bias - bits);
-    return h & 0x8000 ? -size : size;
-}
+void *take(size_t bytes);
+void *operand_memory(size_t bytes);
+void case_begin(void);
+uint32_t bits_of(float value);
+double load(const struct tensor *t, int64_t row, int64_t column);
 
 /* Random values in (-spread, spread); rows gap elements further apart than they are long. */
-static inline struct tensor tensor_random(enum dtype dtype, int rank, const int32_t *dim, int gap,
-                                          double spread) {
-    struct tensor t = tensor_make(NULL, dtype, rank, dim);
-    t.row_bytes += (int64_t)gap * dtype_bits(dtype) / 8;
-    t.data = operand_memory((size_t)(tensor_rows(&t) * t.row_bytes));
-    memset(t.data, 0xff, (size_t)(tensor_rows(&t) * t.row_bytes));
-    for (int64_t i = 0; i < tensor_rows(&t); i++)
-        for (int32_t j = 0; j < tensor_columns(&t); j++) store(&t, i, j, random_value() * (float)spread);
-    return t;
-}
+struct tensor tensor_random(enum dtype dtype, int rank, const int32_t *dim, int gap, double spread);
 
 #define SHAPE(...)                                                                                           \
     (int)(sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t)), (int32_t[]) {                                 \
         __VA_ARGS__                                                                                          \
     }
 
-static const struct tensor absent;
+extern const struct tensor absent;
 
 #endif

@@ -160,7 +160,29 @@ static json_int_t ring_of(struct flow flow, int edit, atomic_ullong *random) {
     return flow.largest + pages((json_int_t)(draw(random) % (uint64_t)(flow.whole - flow.largest + 1)));
 }
 
-static void edit_stage(json_t *stage, int edit, atomic_ullong *random, int64_t ring_less) {
+/* What an edited plan may choose: pictures so small that a band is all of them are not tiled. */
+struct edits {
+    atomic_ullong random;
+    bool tiles;
+};
+
+static struct edits edits_of(struct rig *rig, struct sluice_request request, uint64_t seed) {
+    json_t *plan = query(rig, &request, NULL);
+    json_object_set_new(stage_of(plan, "decode"), "vae_tiling", json_string("on"));
+    char *tiled = json_dumps(plan, 0), *answer = NULL;
+    struct sluice_error e;
+    bool fits;
+    request.plan = tiled;
+    struct edits edits = {seed,
+                          sluice_plan_query(rig->session, &request, NULL, &answer, &fits, &e) == SLUICE_OK};
+    sluice_free(answer);
+    free(tiled);
+    json_decref(plan);
+    return edits;
+}
+
+static void edit_stage(json_t *stage, int edit, struct edits *edits, int64_t ring_less) {
+    atomic_ullong *random = &edits->random;
     static const int percents[] = {0, 100, 50, 20, 80};
     json_int_t ring = ring_of(edit_residents(stage, percents[edit % 5], random), edit, random);
     if (ring_less && ring >= ring_less) ring -= ring_less;
@@ -168,17 +190,18 @@ static void edit_stage(json_t *stage, int edit, atomic_ullong *random, int64_t r
     json_object_set_new(stage, "depth", json_integer(edit / 3 % 3)); /* each with each ring */
     json_object_set_new(stage, "no_wrap", json_integer((json_int_t)(draw(random) % 2)));
     json_object_set_new(stage, "waits", json_integer((json_int_t)(draw(random) % 2)));
-    if (json_object_get(stage, "vae_tiling"))
+    if (json_object_get(stage, "vae_tiling") && edits->tiles)
         json_object_set_new(stage, "vae_tiling", json_string(draw(random) % 2 ? "on" : "off"));
 }
 
-static void edit_plan(json_t *plan, int edit, atomic_ullong *random, int64_t ring_less) {
+static void edit_plan(json_t *plan, int edit, struct edits *edits, int64_t ring_less) {
     static const int bounces[] = {0, 32 * PLAN_PAGE, PLAN_BOUNCE / 4,
                                   PLAN_BOUNCE}; /* one page: test_direct.c */
     size_t i;
     json_t *stage;
-    json_array_foreach(json_object_get(plan, "stages"), i, stage) edit_stage(stage, edit, random, ring_less);
-    json_object_set_new(plan, "bounce_bytes", json_integer(bounces[draw(random) % 4]));
+    json_array_foreach(json_object_get(plan, "stages"), i, stage) edit_stage(stage, edit, edits, ring_less);
+    json_object_set_new(plan, "bounce_bytes",
+                        json_integer(bounces[(edit + edit / 5) % 4])); /* with each share */
     json_object_set_new(plan, "keep", json_boolean(edit / 2 % 2)); /* after each of both comes each of both */
 }
 
@@ -208,9 +231,9 @@ static void check_variety(const struct variety *v, const char *name) {
 
 void edited_plan(struct rig *rig, struct sluice_request request, const struct result *want,
                  const char *what) {
-    atomic_ullong random = 78;
+    struct edits edits = edits_of(rig, request, 78);
     json_t *plan = query(rig, &request, NULL);
-    edit_plan(plan, 0, &random, 0);
+    edit_plan(plan, 0, &edits, 0);
     char *text = json_dumps(plan, 0);
     request.plan = text;
     struct result r = run_same(rig, &request, want, what);
@@ -231,14 +254,14 @@ static void check_streams(json_t *plan, const char *what) {
 
 void edited_plans(struct rig *rig, struct sluice_request request, const struct result *want, int n,
                   const char *name) {
-    atomic_ullong random = 77;
+    struct edits edits = edits_of(rig, request, 77);
     struct variety variety = {0};
     json_t *plan = query(rig, &request, NULL);
     request.max_ram_bytes = 0; /* the plan brings its own */
     for (int i = 0; i < n; i++) {
         char what[64];
         snprintf(what, sizeof what, "%s edited plan %d", name, i);
-        edit_plan(plan, i, &random, 0);
+        edit_plan(plan, i, &edits, 0);
         char *text = json_dumps(plan, 0);
         request.plan = text;
         struct result r = run_same(rig, &request, want, what);
@@ -248,7 +271,7 @@ void edited_plans(struct rig *rig, struct sluice_request request, const struct r
         free(text);
     }
     if (n >= EDITS_ALL) check_variety(&variety, name);
-    edit_plan(plan, 0, &random, PLAN_PAGE);
+    edit_plan(plan, 0, &edits, PLAN_PAGE);
     char *text = json_dumps(plan, 0);
     request.plan = text;
     watch_restart(&rig->watch);

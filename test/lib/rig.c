@@ -95,8 +95,9 @@ bool same_from(const struct result *want, int first, const struct result *got, c
 }
 
 bool same(const struct result *want, const struct result *got, const char *what) {
-    return check(want->n_latents == got->n_latents, "%s: %d latents", what, got->n_latents) &&
-           same_from(want, 0, got, what);
+    return same_from(want, 0, got, what) &&
+           check(want->n_latents == got->n_latents && want->n_images == got->n_images,
+                 "%s: %d latents, %d pictures", what, got->n_latents, got->n_images);
 }
 
 /* ---- requests ---- */

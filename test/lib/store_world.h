@@ -4,40 +4,22 @@
 #ifndef SLUICE_TEST_STORE_WORLD_H
 #define SLUICE_TEST_STORE_WORLD_H
 
-#include "kernels/paced/paced.h"
-#include "test/lib/toy_family.h"
+#include "engine/run/store.h"
+#include "test/lib/assert_ok.h"
+#include "test/lib/seeded.h"
+#include "test/lib/toy_files.h"
+#include "test/lib/watch_memory.h"
 
-enum { HANG_SECONDS = 60, STAGES = 3, BLOCKS = 14, READS = 4096 };
+#include <errno.h>
+#include <string.h>
 
-/* --- a world: files, blocks, visits and a plan, all made up --- */
+enum { HANG_SECONDS = 60, STAGES = 3, BLOCKS = 14 };
 
 struct raw_weights {
     struct tensor part[3];
 };
 
-static const struct block_kind raw_kind = {
-    .name = "raw",
-    .format = "raw.%d",
-    .weights =
-        (const struct weight_spec[]){{.offset = 0, .names = {"raw.%d.0"}, .rank = 1, .dim = {0}, .spread = 1},
-                                     {.offset = sizeof(struct tensor),
-                                      .names = {"raw.%d.1"},
-                                      .rank = 1,
-                                      .dim = {1},
-                                      .optional = true,
-                                      .spread = 1},
-                                     {.offset = 2 * sizeof(struct tensor),
-                                      .names = {"raw.%d.2"},
-                                      .rank = 1,
-                                      .dim = {2},
-                                      .optional = true,
-                                      .spread = 1}},
-    .n_weights = 3,
-    .weights_bytes = sizeof(struct raw_weights),
-};
-static const struct block_kind empty_kind = {.name = "empty", .format = "empty", .weights_bytes = 1};
-
-static struct world {
+extern struct world {
     struct toy_files files;
     struct block blocks[STAGES][BLOCKS];
     const struct block *list[STAGES][BLOCKS];
@@ -57,412 +39,48 @@ static struct world {
     double began;
 } world;
 
-static uint64_t below(uint64_t n) {
-    return random_below(&world.random, n);
-}
+/* The world's random numbers. */
+uint64_t below(uint64_t n);
 
-static void make_sizes(int s, int n_blocks) {
-    static const uint64_t scales[] = {8, 300, 20000};
-    uint64_t scale = scales[below(3)];
-    for (int b = 0; b < n_blocks; b++) {
-        int parts = below(8) ? 1 + (int)below(3) : 0;
-        for (int i = 0; i < 3; i++) world.dims[s][b][i] = i < parts ? 1 + (int32_t)below(scale) : 0;
-        for (int i = 0; i < parts; i++) {
-            char name[TOY_NAME];
-            snprintf(name, sizeof name, "raw.%d.%d", s * 100 + b, i);
-            toy_files_add(&world.files, name, below(2) ? DTYPE_BF16 : DTYPE_F32, 1, &world.dims[s][b][i]);
-        }
-    }
-}
-
-static void make_blocks(int s, int n_blocks) {
-    struct error e = {0};
-    struct stage_need *need = &world.need.stage[s];
-    for (int b = 0; b < n_blocks; b++) {
-        const struct block_kind *kind = world.dims[s][b][0] ? &raw_kind : &empty_kind;
-        const struct block_ref ref = {.kind = kind, .number = s * 100 + b};
-        block_bind(&watch.sys, &ref, &world.files.index, world.dims[s][b], &world.blocks[s][b], &e);
-        world.list[s][b] = &world.blocks[s][b];
-        need->block_bytes[b] = world.blocks[s][b].bytes;
-        need->block_repeats[b] = true;
-    }
-    assert_ok(&e);
-    int n_lasting = below(2) ? n_blocks : (int)below((uint64_t)n_blocks + 1);
-    world.stages[s] = (struct store_stage){world.list[s], n_blocks, n_lasting};
-    need->n_blocks = n_blocks;
-}
-
-/* Blocks in order, evaluation by evaluation; some left out, some visited twice or thrice in a row. */
-static void make_visits(int s) {
-    struct error e = {0};
-    int evaluations = 1 + (int)below(4), n = world.stages[s].n_blocks;
-    visit_add(&world.visits, (struct visit){.stage = s, .block = (int)below((uint64_t)n)}, &e);
-    for (int i = 0; i < evaluations; i++)
-        for (int b = 0; b < n; b++) {
-            int times = below(4) ? 1 : (int)below(4);
-            for (int t = 0; t < times; t++)
-                visit_add(&world.visits, (struct visit){.stage = s, .block = b, .evaluation = i}, &e);
-        }
-    assert_ok(&e);
-}
-
-/* On a separate device: which streamed blocks stay in the pool, and room for the others to pass. */
-static void make_tiers(void) {
-    uint64_t buffers = 1 + below(4), odds = below(5);
-    for (int s = 0; s < world.plan.n_stages; s++) {
-        struct plan_stage *p = &world.plan.stage[s];
-        for (int b = 0; b < world.stages[s].n_blocks; b++)
-            if (!plan_is_resident(p, b) && below(4) < odds) {
-                plan_set_pooled(p, b, true);
-                p->pool_bytes += world.blocks[s][b].bytes;
-            }
-        p->pool_bytes = align_up(p->pool_bytes, PLAN_PAGE);
-        p->staging_bytes = buffers * PLAN_PAGE * (1 + below(4));
-    }
-}
-
-/* Residents with some probability; rings from exactly the largest block to everything. */
-static void make_plan(bool keep) {
-    world.plan = (struct plan){.n_stages = world.need.n_stages, .keep = keep};
-    for (int s = 0; s < world.plan.n_stages; s++) {
-        struct plan_stage *p = &world.plan.stage[s];
-        uint64_t largest = 0, all = 0, odds = below(5);
-        for (int b = 0; b < world.stages[s].n_blocks; b++) {
-            uint64_t bytes = world.blocks[s][b].bytes;
-            plan_set_resident(p, b, below(4) < odds);
-            if (plan_is_resident(p, b)) continue;
-            all += bytes;
-            if (bytes > largest) largest = bytes;
-        }
-        largest = align_up(largest, PLAN_PAGE);
-        all = align_up(all, PLAN_PAGE);
-        uint64_t spare = (all - largest) / PLAN_PAGE;
-        p->ring_bytes = largest + PLAN_PAGE * (below(3) ? below(spare + 1) : below(2) * spare);
-        if (!below(4)) p->depth = 1 + (int32_t)below(3);
-        p->no_wrap = !below(6);
-        p->waits = !below(6);
-    }
-    if (world.direct) world.plan.bounce_bytes = (uint64_t)(world.readers + 1) * PLAN_PAGE * (1 + below(30));
-    world.need.bounce_bytes = world.plan.bounce_bytes;
-    if (world.separate) make_tiers();
-    plan_evaluate(&world.need, &world.plan);
-}
-
-/* Some files refuse. */
-static void world_open_direct(uint64_t odds) {
-    world.direct = true;
-    for (int i = 0; i < world.files.index.n_sources; i++) {
-        watch.fail_at[CALL_OPEN_DIRECT] = below(odds) ? 0 : watch.calls[CALL_OPEN_DIRECT] + 1;
-        bool refuses = watch.fail_at[CALL_OPEN_DIRECT];
-        int failed = source_open_direct(&world.files.index.sources[i]);
-        if (refuses) assert_int_equal(failed, -EINVAL);
-        assert_int_equal(failed == 0, source_is_direct(&world.files.index.sources[i]));
-    }
-}
-
-static void world_make(uint64_t seed) {
-    watch_init(&watch, seed);
-    memset(&world, 0, sizeof world);
-    world.random = seed;
-    world.readers = (int)below(5);
-    world.separate = below(2);
-    world.ticks_left = -1;
-    world.visits.sys = world.residents.sys = &watch.sys;
-    toy_files_begin(&world.files, &watch.sys, seed);
-    int n_stages = 1 + (int)below(STAGES), n_blocks[STAGES];
-    for (int s = 0; s < n_stages; s++) make_sizes(s, n_blocks[s] = 1 + (int)below(BLOCKS));
-    toy_files_end(&world.files);
-    if (below(2)) world_open_direct(4);
-    world.need.n_stages = n_stages;
-    for (int s = 0; s < n_stages; s++) {
-        make_blocks(s, n_blocks[s]);
-        make_visits(s);
-    }
-    world.need.separate = world.separate;
-    make_plan(below(3) == 0);
-    watch.delay_us = below(3) ? 0 : 200;
-    watch.short_reads = below(2);
-    watch_reset(&watch);
-}
-
-static void world_remove(void) {
-    residents_destroy(&world.residents);
-    if (world.residents.device) world.residents.device->destroy(world.residents.device);
-    for (int s = 0; s < world.need.n_stages; s++)
-        for (int b = 0; b < world.stages[s].n_blocks; b++) block_destroy(&watch.sys, &world.blocks[s][b]);
-    visit_list_destroy(&world.visits);
-    index_destroy(&world.files.index);
-    toy_files_remove(&world.files);
-    assert_no_violation();
-    assert_int_equal(watch_live(&watch), 0);
-    assert_int_equal(watch.pages_live, 0);
-}
+void world_make(uint64_t seed);
+void world_remove(void);
 
 /* One block of this many f32 in a stage of its own, visited once. */
-static inline void one_block(int32_t elements, uint64_t ring_bytes) {
-    watch_init(&watch, seed_base);
-    memset(&world, 0, sizeof world);
-    world.readers = 3;
-    world.ticks_left = -1;
-    world.visits.sys = world.residents.sys = &watch.sys;
-    toy_files_begin(&world.files, &watch.sys, seed_base);
-    world.dims[0][0][0] = elements;
-    toy_files_add(&world.files, "raw.0.0", DTYPE_F32, 1, &elements);
-    toy_files_end(&world.files);
-    world.need.n_stages = 1;
-    make_blocks(0, 1);
-    struct error e = {0};
-    visit_add(&world.visits, (struct visit){0}, &e);
-    world.plan = (struct plan){.n_stages = 1};
-    world.plan.stage[0].ring_bytes = align_up(world.blocks[0][0].bytes, PLAN_PAGE) + ring_bytes;
-    plan_evaluate(&world.need, &world.plan);
-    watch_reset(&watch);
-}
+void one_block(int32_t elements, uint64_t ring_bytes);
 
-/* --- driving the store --- */
+/* Residents with some probability; rings from exactly the largest block to everything. */
+void make_plan(bool keep);
 
-static bool world_tick(void *user) {
-    struct error *e = user;
-    double now = watch.sys.clock(&watch.sys);
-    if (world.ticks_left > 0) world.ticks_left--;
-    if (world.ticks_left != 0 && now - world.began < HANG_SECONDS) return true;
-    error_set(e, world.ticks_left ? INTERNAL : CANCELLED, world.ticks_left ? "the store hangs" : "cancelled");
-    return false;
-}
-
-static struct device *paced_device(struct error *e) {
-    return paced_open(&watch.sys, NULL, 0, e);
-}
+/* One file in so many refuses. */
+void world_open_direct(uint64_t odds);
 
 /* Whose memory the worlds' weights lie in that are to lie in a device's. */
-static struct device *(*world_device)(struct error *e) = paced_device;
+extern struct device *(*world_device)(struct error *e);
 
-static struct store *world_open(struct error *e) {
-    struct store_options options = {
-        .sys = &watch.sys,
-        .stages = world.stages,
-        .visits = &world.visits,
-        .need = &world.need,
-        .plan = &world.plan,
-        .residents = &world.residents,
-        .readers = world.readers,
-        .tick = world_tick,
-        .tick_user = e,
-    };
-    struct store *store = NULL;
-    world.began = watch.sys.clock(&watch.sys);
-    world.stage = -1;
-    if (world.separate && !world.residents.device) world.residents.device = world_device(e);
-    if (e->code == OK) store_open(&options, &store, e);
-    return store;
-}
+struct store *world_open(struct error *e);
+
+/* Visits from at on, to the end or up to (not with) stop; returns where it came to. The last stage stays
+ * open. A visit that fails may be released. */
+int drive_from(struct store *store, int at, int stop, struct error *e);
+int drive(struct store *store, int stop, struct error *e);
 
 /* Bytes [from, to) of the packed block. */
-static void check_packed(const struct block *block, const char *packed, uint64_t from, uint64_t to) {
-    for (int i = 0; i < block->n_segments; i++) {
-        const struct packed_segment *g = &block->segments[i];
-        uint64_t first = g->packed_offset > from ? g->packed_offset : from,
-                 last = g->packed_offset + g->bytes;
-        if (last > to) last = to;
-        if (first < last &&
-            memcmp(packed + first,
-                   world.files.contents[g->source] + g->file_offset + first - g->packed_offset, last - first))
-            fail_msg("wrong bytes in %s, segment %d", block->name, i);
-    }
-}
+void check_packed(const struct block *block, const char *packed, uint64_t from, uint64_t to);
 
-/* Asks for a packed block in a few steps of any size, some of them backwards, and looks at no more than it
- * asked for. */
-static enum status use_packed(struct store *store, int visit, char *packed, struct error *e) {
-    enum { STEPS = 4 };
-    const struct visit *v = &world.visits.visits[visit];
-    const struct block *block = world.list[v->stage][v->block];
-    uint64_t done = 0;
-    assert_int_equal((uintptr_t)packed % ARENA_ALIGN, 0);
-    assert_true(packed || !block->bytes);
-    for (int i = 0; i <= STEPS; i++) {
-        uint64_t to = i < STEPS ? below(block->bytes + 1) : block->bytes;
-        if (store_await(store, visit, to, e) != OK) break;
-        if (to > done) {
-            span_remove(&watch, packed);
-            span_add(&watch, packed, done = to, false);
-        }
-        if (watch.delay_us && !below(8)) usleep((useconds_t)below(200));
-        check_packed(block, packed, 0, to);
-    }
-    span_remove(&watch, packed);
-    return e->code;
-}
+/* A whole run, of which reads, counters and pages are checked. */
+void run_whole(bool second_run);
 
-/* At the start of a stage exactly what is planned for it is held: ring, residents, those kept of others. */
-static void check_held(int stage) {
-    if (world.evicted) return;
-    int64_t held = (int64_t)world.plan.stage[stage].ring_bytes;
-    int64_t bounce = (int64_t)world.plan.bounce_bytes;
-    int64_t host = (int64_t)world.plan.stage[stage].staging_bytes;
-    for (int s = 0; s < world.plan.n_stages; s++) {
-        if (s == stage || (world.plan.keep && world.residents.memory[s].base))
-            held += (int64_t)world.plan.stage[s].resident_bytes;
-        if (s == stage || (world.plan.keep && world.residents.pool[s].base))
-            host += (int64_t)world.plan.stage[s].pool_bytes;
-    }
-    struct memory_use use = sys_memory_use(&watch.sys);
-    assert_int_equal(use.live_bytes[LINE_STORE], bounce + (world.separate ? host : held));
-    assert_int_equal(use.live_bytes[LINE_DEVICE], world.separate ? held : 0);
-}
+/* Of a stage's memory what may outlive a run. */
+int64_t stays_bytes(int s);
 
-static enum status change_stage(struct store *store, int stage, struct error *e) {
-    if (stage == world.stage) return OK;
-    if (world.stage >= 0) store_end_stage(store, world.stage);
-    world.stage = -1;
-    if (store_begin_stage(store, stage, e) != OK) return e->code;
-    world.stage = stage;
-    check_held(stage);
-    return OK;
-}
+uint64_t paged(uint64_t bytes);
 
-/* Visits from at on, to the end or up to (not with) stop. The last stage stays open. A visit that fails may
- * be released. */
-static int drive_from(struct store *store, int at, int stop, struct error *e) {
-    int i = at;
-    for (; i < world.visits.n_visits && i != stop; i++) {
-        void *packed;
-        if (change_stage(store, world.visits.visits[i].stage, e) != OK ||
-            store_acquire(store, i, &packed, e) != OK)
-            return i;
-        bool ok = use_packed(store, i, packed, e) == OK;
-        if (ok || below(2)) store_release(store, i);
-        if (!ok) return i;
-    }
-    return i;
-}
-
-static int drive(struct store *store, int stop, struct error *e) {
-    return drive_from(store, 0, stop, e);
-}
-
-/* What must be read, in order: every fill of the list, from the definition and not from the store. */
-static int expected_reads(bool second_run, struct read_log *reads) {
-    bool there[STAGES][BLOCKS] = {{0}};
-    int n = 0, last_stage = -1, last_block = -1;
-    for (int i = 0; i < world.visits.n_visits; i++) {
-        int s = world.visits.visits[i].stage, b = world.visits.visits[i].block;
-        const struct block *block = world.list[s][b];
-        bool resident = plan_is_resident(&world.plan.stage[s], b);
-        if (!block->bytes) continue;
-        bool stays = resident || plan_is_pooled(&world.plan.stage[s], b);
-        bool kept = second_run && stays && b < world.stages[s].n_lasting;
-        bool fills = stays ? !there[s][b] && !kept : s != last_stage || b != last_block;
-        if (!resident || !there[s][b]) last_stage = resident ? -1 : s, last_block = b;
-        there[s][b] = true;
-        for (int k = 0; fills && k < block->n_segments; k++) {
-            const struct packed_segment *g = &block->segments[k];
-            assert_true(n < READS);
-            const struct byte_source *source = &world.files.index.sources[g->source];
-            bool direct = world.direct && source_is_direct(source);
-            reads[n++] = (struct read_log){direct ? source->direct : source->file, (int64_t)g->file_offset,
-                                           (int64_t)g->bytes};
-        }
-    }
-    return n;
-}
-
-static bool is_direct(int file) {
-    for (int i = 0; i < world.files.index.n_sources; i++)
-        if (file == world.files.index.sources[i].direct) return true;
-    return false;
-}
-
-/* One reader reads exactly this and in this order (I5). Direct reads begin and end with a block. */
-static void check_order(const struct read_log *expected, int n) {
-    int64_t done = 0;
-    int at = 0;
-    for (int i = 0; i < watch.n_reads; i++) {
-        const struct read_log *read = &watch.reads[i];
-        assert_true(at < n);
-        int64_t from = expected[at].offset + done, end = expected[at].offset + expected[at].bytes;
-        bool direct = is_direct(read->file);
-        assert_int_equal(read->file, expected[at].file);
-        assert_int_equal(read->offset, direct ? from / SYS_DIRECT_BLOCK * SYS_DIRECT_BLOCK : from);
-        done += (direct && read->offset + read->bytes > end ? end : read->offset + read->bytes) - from;
-        if (done == expected[at].bytes) at++, done = 0;
-    }
-    assert_int_equal(at, n);
-}
-
-/* What was read, by one reader or several, and what of it past the page cache. */
-static void check_reads(bool second_run, const struct store_counters *counters) {
-    static struct read_log expected[READS];
-    int n = expected_reads(second_run, expected);
-    int64_t all = 0, direct = 0, moved = 0;
-    for (int i = 0; i < n; i++) all += expected[i].bytes;
-    for (int i = 0; i < n; i++) direct += is_direct(expected[i].file) ? expected[i].bytes : 0;
-    for (int i = 0; i < watch.n_reads; i++) moved += watch.reads[i].bytes;
-    if (!watch.short_reads && !direct) assert_int_equal(moved, all); /* a short read is asked for again */
-    /* Direct reads of pieces that staging cuts short overlap by a block: their bytes are checked, not their
-     * order. */
-    if (world.readers <= 1 && !(world.separate && world.direct)) check_order(expected, n);
-    assert_int_equal(counters->bytes_read, all);
-    assert_int_equal(counters->bytes_direct, direct);
-}
-
-static int64_t stays_bytes(int s) {
-    return (int64_t)(world.plan.stage[s].resident_bytes + world.plan.stage[s].pool_bytes);
-}
-
-static inline void run_whole(bool second_run) {
-    struct error e = {0};
-    int64_t most = 0, kept = 0;
-    struct store *store = world_open(&e);
-    assert_ok(&e);
-    assert_int_equal(drive(store, -1, &e), e.code ? -1 : world.visits.n_visits);
-    assert_ok(&e);
-    struct store_counters counters = store_count(store);
-    check_reads(second_run, &counters);
-    if (!world.separate) assert_int_equal(counters.bytes_moved, counters.bytes_read);
-    store_end_stage(store, world.stage);
-    store_close(store);
-    for (int s = 0; s < world.plan.n_stages; s++) kept += stays_bytes(s);
-    for (int s = 0; s < world.plan.n_stages; s++) {
-        const struct plan_stage *p = &world.plan.stage[s];
-        int64_t takes = (int64_t)(p->ring_bytes + p->staging_bytes + world.plan.bounce_bytes) +
-                        (world.plan.keep ? kept : stays_bytes(s));
-        if (takes > most) most = takes;
-    }
-    assert_true(watch.pages_peak <= most);
-    assert_no_violation();
-}
-
-/* -- residents evicted in mid-run -- */
-
-static inline uint64_t paged(uint64_t bytes) {
-    return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
-}
+/* ---- residents evicted in mid-run ---- */
 
 /* The first visit of an evaluation after the first, in any stage; -1 if there is none. */
-static inline int seam_after(int from) {
-    for (int i = from; i < world.visits.n_visits; i++) {
-        const struct visit *v = &world.visits.visits[i];
-        if (i && v->evaluation > 0 && v[-1].stage == v->stage && v[-1].evaluation < v->evaluation) return i;
-    }
-    return -1;
-}
+int seam_after(int from);
 
 /* Fewer residents in every stage, and a ring that holds what now streams. */
-static inline void lesser_plan(struct plan *lesser) {
-    *lesser = world.plan;
-    for (int s = 0; s < lesser->n_stages; s++) {
-        uint64_t largest = 0;
-        for (int b = 0; b < world.stages[s].n_blocks; b++) {
-            if (below(2)) plan_set_resident(&lesser->stage[s], b, false);
-            if (!plan_is_resident(&lesser->stage[s], b) && world.blocks[s][b].bytes > largest)
-                largest = world.blocks[s][b].bytes;
-        }
-        if (lesser->stage[s].ring_bytes < paged(largest)) lesser->stage[s].ring_bytes = paged(largest);
-        if (below(3)) lesser->stage[s].ring_bytes += PLAN_PAGE * below(8);
-        if (world.separate) lesser->stage[s].staging_bytes = world.plan.stage[s].staging_bytes;
-    }
-    plan_evaluate(&world.need, lesser);
-}
+void lesser_plan(struct plan *lesser);
 
 #endif

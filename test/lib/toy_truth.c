@@ -1,6 +1,6 @@
 #include "test/lib/toy_truth.h"
 
-#include "engine/api/pictures.h"
+#include "engine/pictures/pictures.h"
 #include "engine/sample/noise.h"
 #include "test/lib/toy_pipeline.h"
 

@@ -15,7 +15,7 @@ uint64_t draw(atomic_ullong *state) {
 static bool fails(struct watch *w, enum call call) {
     long n = atomic_fetch_add(&w->count[call], 1) + 1, at = atomic_load(&w->fail_at);
     if (call == CALL_ALLOC || call == CALL_MAP || call == CALL_COMMIT) atomic_store(&w->in_group, false);
-    return at && w->fail == call && (n == at || (w->fail_on && n > at));
+    return at && w->fail == call && n >= at && n - at <= w->fail_more;
 }
 
 static void *watch_alloc(struct sys *sys, enum memory_line line, size_t bytes) {
@@ -43,12 +43,17 @@ static bool watch_has_room(struct sys *sys, size_t bytes) {
     return !fails(w, CALL_ROOM) && w->machine.has_room(sys, bytes);
 }
 
+static void forget_peaks(struct sys *sys) {
+    struct memory_use use = sys_memory_use(sys);
+    for (int i = 0; i < N_MEMORY_LINES; i++)
+        __atomic_store_n(&sys->use.peak_bytes[i], use.live_bytes[i], __ATOMIC_RELAXED);
+}
+
 static int watch_thread_start(struct sys *sys, struct sys_thread **thread, void (*body)(void *),
                               void *argument) {
     struct watch *w = (struct watch *)sys;
     /* Readers start when what an earlier run kept has been given back: from here on the plan is a promise. */
-    for (int i = 0; i < N_MEMORY_LINES && !atomic_load(&w->count[CALL_THREAD]); i++)
-        sys->use.peak_bytes[i] = sys->use.live_bytes[i];
+    if (!atomic_load(&w->count[CALL_THREAD])) forget_peaks(sys);
     return fails(w, CALL_THREAD) ? -EAGAIN : w->machine.thread_start(sys, thread, body, argument);
 }
 
@@ -72,8 +77,8 @@ int64_t watch_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t
     }
     if (w->on_read) w->on_read(w->on_read_user, atomic_load(&w->count[CALL_READ]));
     uint64_t r = draw(&w->random);
-    if (w->delays && r % 4 == 0) {
-        struct timespec pause = {0, (long)(r >> 8) % 600000};
+    if (w->delay_us) {
+        struct timespec pause = {0, (long)((r >> 8) % (1000 * (uint64_t)w->delay_us))};
         nanosleep(&pause, NULL);
     }
     if (w->interrupts && (r >> 50) % 3 == 0) return -EINTR;
@@ -94,6 +99,16 @@ static int watch_identify(struct sys *sys, int file, struct file_identity *ident
 static int watch_create(struct sys *sys, const char *path) {
     struct watch *w = (struct watch *)sys;
     return fails(w, CALL_CREATE) ? -EACCES : w->machine.create(sys, path);
+}
+
+static int watch_create_unnamed(struct sys *sys, const char *folder) {
+    struct watch *w = (struct watch *)sys;
+    return fails(w, CALL_CREATE) ? -EACCES : w->machine.create_unnamed(sys, folder);
+}
+
+static int watch_link(struct sys *sys, int file, const char *path) {
+    struct watch *w = (struct watch *)sys;
+    return fails(w, CALL_RENAME) ? -EACCES : w->machine.link(sys, file, path);
 }
 
 static int64_t watch_write(struct sys *sys, int file, const void *from, size_t bytes) {
@@ -148,6 +163,8 @@ void watch_init(struct watch *w, uint64_t seed) {
     w->sys.open = watch_open;
     w->sys.identify = watch_identify;
     w->sys.create = watch_create;
+    w->sys.create_unnamed = watch_create_unnamed;
+    w->sys.link = watch_link;
     w->sys.write = watch_write;
     w->sys.flush = watch_flush;
     w->sys.rename = watch_rename;
@@ -162,16 +179,23 @@ void watch_restart(struct watch *w) {
     atomic_store(&w->fail_at, 0);
     w->n_free = 0;
     for (int i = 0; i < N_CALLS; i++) atomic_store(&w->count[i], 0);
-    for (int i = 0; i < N_MEMORY_LINES; i++) w->sys.use.peak_bytes[i] = w->sys.use.live_bytes[i];
+    forget_peaks(&w->sys);
     atomic_store(&w->n_discards, 0);
     atomic_store(&w->n_groups, 0);
     atomic_store(&w->in_group, false);
 }
 
-void watch_fail(struct watch *w, enum call call, long at, bool and_later) {
+void watch_fail(struct watch *w, enum call call, long at, long more) {
     watch_restart(w);
     w->fail = call;
     w->fault = FAULT_ERROR;
-    w->fail_on = and_later;
+    w->fail_more = more;
     atomic_store(&w->fail_at, at);
+}
+
+int64_t watch_live(struct watch *w) {
+    struct memory_use use = sys_memory_use(&w->sys);
+    int64_t live = 0;
+    for (int i = 0; i < N_MEMORY_LINES; i++) live += use.live_bytes[i];
+    return live;
 }

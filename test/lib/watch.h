@@ -4,6 +4,7 @@
 
 #include "engine/base/sys.h"
 
+#include <limits.h>
 #include <stdatomic.h>
 
 enum call {
@@ -29,13 +30,14 @@ enum fault { FAULT_ERROR, FAULT_SHORT, FAULT_INTERRUPTED, FAULT_END };
 struct watch {
     struct sys sys;     /* first: the engine hands its address back to the functions */
     struct sys machine; /* what really happens; counts in sys.use above */
-    bool delays, short_reads, interrupts, poison;
+    bool short_reads, interrupts, poison;
+    int delay_us; /* a read takes up to so long, each another time */
     atomic_ullong random;
     atomic_long count[N_CALLS];
     enum call fail;
     enum fault fault;
     atomic_long fail_at; /* 0: never */
-    bool fail_on;        /* and every later one */
+    long fail_more;      /* and so many behind it */
     void (*on_read)(void *user, long n);
     void *on_read_user;
     /* What other programs leave: plenty, but so little when the run asks between two evaluations, with a
@@ -61,6 +63,11 @@ void watch_init(struct watch *w, uint64_t seed);
 /* Counts calls and peaks from here on, fails nothing. */
 void watch_restart(struct watch *w);
 
-void watch_fail(struct watch *w, enum call call, long at, bool and_later);
+/* Counts from here on too; the at-th call fails, none if that is 0, and so many behind it: LONG_MAX is all.
+ */
+void watch_fail(struct watch *w, enum call call, long at, long more);
+
+/* Bytes that live, of all lines. */
+int64_t watch_live(struct watch *w);
 
 #endif

@@ -1,5 +1,6 @@
 /* A file of any size that is made up as it is read: each 16-bit word follows from where it lies. Whoever
- * includes this says how, in word_at. */
+ * includes this says how, in word_at, which is called for every word: so the loop is here, to have it
+ * inlined. */
 #ifndef SLUICE_TEST_WORD_FILE_H
 #define SLUICE_TEST_WORD_FILE_H
 

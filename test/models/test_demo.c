@@ -10,6 +10,7 @@
 #include "test/lib/demo_scene.h"
 #include "engine/base/random.h"
 
+#include <math.h>
 #include <png.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,6 +2,7 @@
  * diffusers' names or their authors'. Each gives the bits of the Hugging Face folder that it was made from;
  * what cannot be one is refused by name. For each fixture that has layouts, and then what is of its family
  * alone: test/lib/layouts_FAMILY.c. */
+#include "engine/convert/convert.h"
 #include "test/lib/layouts.h"
 
 /* ---- each part in a file of its own ---- */
@@ -45,6 +46,48 @@ static void test_all_in_one(const struct layout_family *family) {
         json_array_foreach(components, k, component) found += (int)number(component, "tensors");
         check(found == written, "%s: %d tensors of %d", what, found, written);
         json_decref(root);
+    }
+}
+
+/* ---- parts that are converted ---- */
+
+/* The part by itself, in another form and in the types it has, draws as it did: with its own configuration.
+ */
+static void draws_converted(const struct layout_part *part, options from, const char *input, const char *name,
+                            const char *form) {
+    struct sys machine;
+    struct error e = {0};
+    char line[1024], what[PILE_PATH + 64];
+    const char *output = under(form);
+    struct sluice_convert_options asked = {
+        .struct_size = sizeof asked, .inputs = &input, .n_inputs = 1, .part = name, .output = output};
+    snprintf(what, sizeof what, "convert %s%s%s", input, name ? " --part " : "", name ? name : "");
+    sys_init_machine(&machine);
+    if (!check(convert_files(&machine, &asked, NULL, &e) == OK, "%s: %s", what,
+               error_line(&e, line, sizeof line)))
+        return;
+    layouts_choose(&from, part->component, output);
+    gives_the_same(from, what);
+    remove(output);
+}
+
+/* The folder's part by its name and by its path, a file's part by what the file is called or by its prefix.
+ */
+static void test_converted(const struct layouts *l) {
+    for (int i = 0; i < l->family->n_parts; i++) {
+        const struct layout_part *part = &l->family->parts[i];
+        options folder = {.model = at_hand.folder, .tokenizer = l->tokenizer_of};
+        char path[PILE_PATH];
+        snprintf(path, sizeof path, "%s/%s", at_hand.folder, part->component);
+        draws_converted(part, folder, at_hand.folder, part->component, "part.safetensors");
+        draws_converted(part, folder, at_hand.folder, part->component, "part.gguf");
+        draws_converted(part, folder, path, NULL, "part.safetensors");
+        draws_converted(part, layouts_split(), under(part->file), NULL, "part.safetensors");
+        for (int k = 0; l->everything && k < l->family->n_all; k++) {
+            options all = {.model = under("all.safetensors"), .tokenizer = at_hand.tokenizer};
+            layouts_write_all(all.model, &l->family->all[k]);
+            draws_converted(part, all, all.model, part->component, "part.safetensors");
+        }
     }
 }
 
@@ -100,6 +143,7 @@ static bool read_model(const struct fixture *f) {
 
 static void test_layouts(const struct layouts *l) {
     test_split(l);
+    test_converted(l);
     if (l->everything) {
         test_all_in_one(l->family);
         test_slots(l->family);

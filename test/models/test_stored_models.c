@@ -14,6 +14,7 @@
 #include "engine/open/model.h"
 #include "loaders/gguf/gguf.h"
 #include "loaders/loaders.h"
+#include "test/lib/assert_ok.h"
 #include "test/lib/model_paths.h"
 
 #include <stdio.h>
@@ -67,11 +68,6 @@ static const char *path_of(const char *name) {
     static char path[PATH];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     return path;
-}
-
-static void assert_ok(const struct error *e) {
-    char line[1024];
-    if (e->code != OK) fail_msg("%s", error_line(e, line, sizeof line));
 }
 
 static void add_tensors(struct copying *c, struct old_file *old) {

@@ -2,14 +2,14 @@
  *
  * All calls go through the watching device of ops_watch.h, so each case below only describes operands and the
  * expected values. Random cases: SEED in the environment repeats a run. */
-#include "test/lib/ops_watch.h"
+#include "test/ops/ops_watch.h"
 
 #include "test/lib/ops_cases.h"
 
 #include <time.h>
 
 /* Measured with AVX-512, AVX2 and SSE4.1, 2 threads. */
-static struct op_error errors[N_OP_KINDS] = {
+struct op_error op_errors[N_OP_KINDS] = {
     [OP_LINEAR] = {6.11e-07, 0},     [OP_LINEAR_FEW] = {2.99e-07, 0},
     [OP_ATTENTION] = {9.11e-07, 0},  [OP_RMS_NORM] = {6.11e-08, 0},
     [OP_LAYER_NORM] = {5e-08, 0},    [OP_GROUP_STATISTICS] = {4.6e-08, 0},
@@ -429,7 +429,7 @@ int main(void) {
         cmocka_unit_test(test_close_gives_back),
         cmocka_unit_test(test_print_errors),
     };
-    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, set_up, tear_down);
+    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, ops_set_up, ops_tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);
     return failed != 0;
 }

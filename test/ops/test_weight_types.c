@@ -94,7 +94,7 @@ static void test_packing(void **state) {
         struct tensor half = random_halves(i % 2 ? DTYPE_F16 : DTYPE_BF16, N, K),
                       packed = make(DTYPE_F32, N, K);
         float value, *at = packed.data;
-        weights_widen_packed(at, &half, 1 + i % 2);
+        weights_widen_packed(at, &half);
         for (int64_t n = 0; n < N; n++)
             for (int64_t k = 0; k < K; k++) {
                 weights_widen_part(&value, &half, n, k, 1);

@@ -36,11 +36,41 @@ expect 6 "bench checkpoint into a full folder" bench checkpoint zimage full
 check "the file stays" [ -e full/file ]
 rm -rf full
 expect 6 "bench checkpoint nowhere" bench checkpoint zimage nowhere/ck
+tiny=heads=8,axis0=16,axis1=24,axis2=24,layers=1,refiners=1,hidden=384,text_heads=8,text_key_heads=4,text_head_dim=48,\
+text_ff=256,text_layers=2,vocabulary=2000,vae0=32,vae1=32,vae2=32,vae3=32,vae_groups=16
+mkdir crowd crowd/theirs.tmp.12
+echo keep >crowd/theirs.tmp.12/file
+writing() { # a checkpoint of some seconds is being written in crowd/
+    "$sluice" bench checkpoint zimage crowd/big --no-progress --dims "$(echo "$tiny" | sed 's/layers=1,/layers=40,/; s/hidden=384/hidden=4096/')" 2>../err &
+    pid=$!
+    n=0
+    while [ $n -lt 100 ] && [ -z "$(find crowd/big.tmp.$pid -size +100k 2>/dev/null)" ]; do
+        sleep 0.1
+        n=$((n + 1))
+    done
+}
+name="a killed bench checkpoint"
+writing
+kill -KILL $pid
+wait $pid 2>/dev/null
+check "is no checkpoint" absent crowd/big
+writing # the next one
+check "its folder goes with the next" [ "$(ls crowd)" = "$(printf 'big.tmp.%s\ntheirs.tmp.12' $pid)" ]
+expect 0 "another beside one that lives" bench checkpoint zimage crowd/small --dims "$tiny"
+check "leaves that alone" [ -d crowd/big.tmp.$pid ]
+check "has no mark" [ -z "$(find crowd/small -name '.*')" ]
+kill -TERM $pid
+wait $pid
+check "exit 130, not $?" [ $? = 130 ]
+check "what ends tidily leaves nothing" [ "$(ls crowd)" = "$(printf 'small\ntheirs.tmp.12')" ]
+check "others' folders stay" [ -s crowd/theirs.tmp.12/file ]
+rm -rf crowd
 expect 0 "bench checkpoint help" bench checkpoint help
 check "lists families" has ../out '^zimage: --dims '
 check "and dimensions" has ../out '^  layers  *transformer  *30  *1  *[0-9]'
 expect 0 "bench --help" bench --help
-check "says how to list them" has ../out 'sluice bench checkpoint help'
+tr -s ' \n' ' ' <../out >../flat
+check "says how to list them" has ../flat 'sluice bench checkpoint help'
 for twice in heads=1,heads=2 layers=2,heads=1,layers=2 dtype=f32,dtype=bf16; do
     expect 2 "bench checkpoint, $twice" bench checkpoint zimage many --dims $twice
     check "says so" has ../err "^sluice: .*twice.*found '${twice##*,}'"
@@ -68,10 +98,14 @@ for op in linear attention conv; do
     check "$op" has ../flat "{\"op\":\"$op\",[^}]*\"threads\":1,\"flops_per_second\":[0-9.e+-]*}"
 done
 check "bytes" has ../flat '{"op":"bytes",[^}]*"bytes_per_second":[0-9.e+-]*}'
+check "one thread is not slower than itself" has ../flat '"slower":\[\]}$'
 tr -d ' \n' <../saved.json >../flat
 check "ops are saved" has ../flat '"ops":{"linear":[1-9]'
 check "beside what bus saved" [ "$(number host_copy)" = "$copied" ]
 expect 0 "plans read it" plan -m "$model" --rates ../saved.json --max-ram 60%
+for rates in "$demo"/../../bench/rates/*.json; do
+    expect 0 "plans read ${rates##*/}" plan -m "$model" --rates "$rates" --max-ram 60%
+done
 expect 0 "bench bus of a model's file, as a table" bench bus -m "$model" -t 1
 check "table" has ../out '^host_copy'
 check "in words" has ../out '^disk: looks like'
@@ -130,6 +164,23 @@ expect 0 "bench stream, a table" bench stream
 check "its head" has ../out '^blocks .*prefix .*branches_apart$'
 check "a line" has ../out '^qwen_image  *24  60 %'
 check "nothing on stderr" [ ! -s ../err ]
+
+# ---- bench/peers.sh says what it lacks before it fetches or writes anything ----
+lacking() { # TEXT NAME=VALUE...
+    name="bench/peers.sh: $1"
+    text=$1
+    shift
+    env -u PYTHON -u SD_SOURCE SLUICE="$sluice" "$@" sh "$demo/../../bench/peers.sh" "$scratch/work/peers" >../out 2>../err
+    check "exit 2, not $?" [ $? = 2 ]
+    check "one sentence" [ "$(wc -l <../err)" = 1 ]
+    check "which says so" has ../err "^peers.sh: .*$text"
+}
+lacking "there is no .*nowhere" SLUICE=nowhere
+lacking "PYTHON is not set" SD_SOURCE=none
+lacking "lacks torch" PYTHON=false SD_SOURCE=none
+lacking "SD_SOURCE is not set" PYTHON=none
+lacking "PYTHON is none" PYTHON=none SD_SOURCE=elsewhere
+lacking "expected 2 or more" PYTHON=none SD_SOURCE=none STEPS=1
 
 check "nothing was left" empty_folder .
 

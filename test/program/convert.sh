@@ -10,6 +10,11 @@ expect 0 "a model" bench checkpoint zimage ../made -q --dims heads=2,axis0=32,ax
 model=$scratch/made
 transformer=$model/transformer
 
+alike() { # alike "bytes":N,"seconds":S,"fits":true OTHER: within a hundredth
+    echo "$1,$2" | tr -d '"' | awk -F '[:,]' 'function near(a, b) { return a > 0 && a <= 1.01 * b && b <= 1.01 * a }
+        END { exit !(near($2, $8) && near($4, $10) && $6 == "true" && $12 == "true") }'
+}
+
 # ---- the same picture as --type ----
 for type in q8_0 q4_k f8_e4m3; do
     form=gguf
@@ -25,8 +30,31 @@ for type in q8_0 q4_k f8_e4m3; do
         --save-latent file.safetensors
     check "the same picture" cmp -s type.png file.png
     check "the same latent" cmp -s type.safetensors file.safetensors
+    # What planning says of files that are not there yet is what it says of them, but for GGUF's vectors in f32.
+    expect 0 "plan --types" plan -m "$model" $size --max-ram 1G --types --json
+    planned=$(tr -d ' \n' <../out | sed "s/.*\"type\":\"$type\",\"convert\":{\([^}]*\)}.*/\1/")
+    expect 0 "plan the $type files" plan -m "$model" $size --max-ram 1G --types --json \
+        --diffusion-model "t.$form" --llm "l.$form"
+    had=$(tr -d ' \n' <../out | sed 's/.*"types":\[{\([^}]*\),"type":null.*/\1/')
+    check "planned $planned, had $had" alike "$planned" "$had"
     rm -f ./*
 done
+
+# ---- plan --types ----
+expect 0 "plan" plan -m "$model" $size --max-ram 1G --json
+check "types only where they are asked for" lacks ../out '"types"'
+expect 0 "plan --types" plan -m "$model" $size --max-ram 1G --types
+check "a table" has ../out '^--type .* as read  *convert$'
+check "a type's row" has ../out '^q4_k  *[0-9.]* [KM]iB  *[0-9.]* s  *[0-9.]* s$'
+while IFS='|' read -r line pattern; do
+    # shellcheck disable=SC2086
+    expect 2 "plan --types $line" plan -m "$model" --types $line
+    check "message has $pattern" has ../err "^sluice: .*--types.*$pattern"
+done <<END
+--type q8_0|--type
+--plan nowhere.json|--plan
+latent.safetensors|a latent
+END
 
 # ---- flags ----
 expect 0 "convert --json" convert "$transformer" -o t.gguf --type q8_0 --json

@@ -31,7 +31,8 @@ expect "make install: $(cat "$folder/said" 2>/dev/null)" make_it install
 expect "make install again builds something: $(cat "$folder/said")" make_it install
 expect "make install again builds something: $(cat "$folder/said")" [ ! -s "$folder/said" ]
 files="./opt/sluice/bin/sluice ./opt/sluice/include/sluice.h ./opt/sluice/include/sluice_bench.h ./opt/sluice/lib/libsluice.a \
-./opt/sluice/lib/libsluice.so ./opt/sluice/lib/$soname ./opt/sluice/lib/libsluice.so.$version ./opt/sluice/lib/pkgconfig/sluice.pc "
+./opt/sluice/lib/libsluice.so ./opt/sluice/lib/$soname ./opt/sluice/lib/libsluice.so.$version ./opt/sluice/lib/pkgconfig/sluice.pc ./opt/sluice/share/bash-completion/completions/sluice \
+./opt/sluice/share/fish/vendor_completions.d/sluice.fish ./opt/sluice/share/man/man1/sluice.1 ./opt/sluice/share/zsh/site-functions/_sluice "
 expect "other files: $(lists)" [ "$(lists)" = "$files" ]
 expect "the program does not run" status_is 0 "$prefix/bin/sluice" --version
 expect "the program says $(cat "$folder/out")" grep -qF "$version" "$folder/out"

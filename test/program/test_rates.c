@@ -2,6 +2,7 @@
  * benches that measure them, as far as a test can hold them to anything. */
 #include "engine/api/job.h"
 #include "engine/bench/bus.h"
+#include "engine/bench/ops.h"
 #include "engine/api/rates_file.h"
 #include "engine/api/session.h"
 #include "engine/sluice_bench.h"
@@ -513,6 +514,24 @@ static void ops_can_be_stopped(void **state) {
     bench_fails(sluice_bench_ops, (struct sluice_bench_options){.saved = "{}"}, SLUICE_META, 3);
 }
 
+static void threads_that_are_slower_than_one_are_named(void **state) {
+    (void)state;
+    /* Faster, equal, slower, measured by one of them only: by the second, by the first. */
+    struct op_rates one = {.per_second = {[CLASS_LINEAR] = 100, [CLASS_ATTENTION] = 80, [CLASS_CONV] = 80}};
+    struct op_rates all = {.per_second = {[CLASS_LINEAR] = 190, [CLASS_ATTENTION] = 80, [CLASS_CONV] = 60}};
+    all.per_second[CLASS_BYTES] = 5;
+    one.per_second[CLASS_LINEAR_BF16] = 7;
+    json_t *slower = ops_slower(&one, &all, 2), *class = json_array_get(slower, 0);
+    assert_int_equal(json_array_size(slower), 1);
+    assert_string_equal(json_string_value(json_object_get(class, "op")), "conv");
+    assert_int_equal(json_integer_value(json_object_get(class, "threads")), 2);
+    assert_true(json_real_value(json_object_get(class, "of_one_thread")) == 0.75);
+    json_decref(slower);
+    slower = ops_slower(&all, &all, 2);
+    assert_int_equal(json_array_size(slower), 0);
+    json_decref(slower);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_a_full_file),
@@ -533,6 +552,7 @@ int main(void) {
         cmocka_unit_test(bus_measures_and_leaves_nothing),
         cmocka_unit_test(bus_says_what_is_wrong),
         cmocka_unit_test(ops_can_be_stopped),
+        cmocka_unit_test(threads_that_are_slower_than_one_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

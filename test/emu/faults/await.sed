@@ -1,2 +1,2 @@
 # Operators do not wait for the copy of what they read.
-s/code = cudaStreamWaitEvent(o->compute, o->fence\[fence % FENCES\], 0);/code = cudaSuccess;/
+s/code = cudaStreamWaitEvent(s->compute, s->fence\[fence % FENCES\], 0);/code = cudaSuccess;/

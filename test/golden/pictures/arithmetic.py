@@ -21,22 +21,13 @@ from diffusers.image_processor import VaeImageProcessor
 from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
 from diffusers.pipelines.flux.pipeline_flux_fill import FluxFillPipeline
 from diffusers.pipelines.flux.pipeline_flux_kontext import PREFERRED_KONTEXT_RESOLUTIONS
+from drawn import draw
 from PIL import Image
 from safetensors.torch import save_file
 
 SCALE, SHIFT = 0.3611, 0.1159
 RESIZE = [(97, 61, 48, 32), (20, 13, 32, 16), (200, 10, 16, 16), (1, 1, 16, 16), (33, 35, 48, 16), (50, 700, 48, 32),
           (2000, 900, 1504, 688, 37, 41)]
-
-
-def draw(seed, height, width):
-    """RGB bytes: the highest of splitmix64's outputs."""
-    with np.errstate(over="ignore"):
-        z = (np.arange(1, height * width * 3 + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) + np.uint64(seed)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z = z ^ (z >> np.uint64(31))
-    return Image.fromarray((z >> np.uint64(56)).astype(np.uint8).reshape(height, width, 3))
 
 
 def resized(out):

@@ -1,13 +1,4 @@
-/* Watches every operator call of test_ops: prepares it, poisons the workspace, guards what lies behind it,
- * repeats the call, compares the bits (with one thread too where no library takes part), and compares what
- * oneDNN allocates with what cost() said. */
-#ifndef SLUICE_TEST_OPS_WATCH_H
-#define SLUICE_TEST_OPS_WATCH_H
-
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/onednn.h"
-#include "kernels/cpu/simd.h"
-#include "test/lib/ops_operands.h"
+#include "test/ops/ops_watch.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -24,7 +15,8 @@
 #ifndef __SANITIZE_ADDRESS__
 enum { COUNTS_HEAP = 1 };
 
-static int64_t heap_live, heap_peak;
+int64_t heap_live;
+static int64_t heap_peak;
 
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
@@ -78,24 +70,16 @@ void free(void *p) {
 }
 #else
 enum { COUNTS_HEAP = 0 };
-static int64_t heap_live, heap_peak;
+int64_t heap_live;
+static int64_t heap_peak;
 #endif
 
 /* --- the watching device --- */
 
-enum { CANARY = 4096, WORKSPACE_MAX = 256 << 20 };
+enum { CANARY = 4096 };
 
-struct watch {
-    struct device device; /* first */
-    struct sys sys;
-    struct device *two, *one;  /* threads */
-    int64_t primitive_most[2]; /* heap kept by a product, a convolution */
-    double hidden_most;        /* of what was said */
-    int calls;
-};
-
-static struct watch watch;
-static char *workspace;
+struct ops_watch watch;
+char *workspace;
 
 static void watch_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
     (void)device;
@@ -112,14 +96,6 @@ static void prepare_counted(const struct op *op, const struct op_cost *cost) {
     assert_true(kept <= (int64_t)(cost->primitive_bytes * (uint64_t)cost->n_primitives));
 }
 
-/* Lets OpenMP make its team of the device's threads, which it keeps until another number works. */
-static void warm_team(const struct device *device) {
-    int sum = 0;
-#pragma omp parallel num_threads(device == watch.two ? 2 : 1) reduction(+ : sum)
-    sum++;
-    assert_int_equal(sum, device == watch.two ? 2 : 1);
-}
-
 /* A run keeps nothing, but that on processors with AMX oneDNN keeps how tiles are laid out from its first
  * product in bf16 on, once a process (measured: 928 bytes, oneDNN 2.6.3, a Xeon of 2026). */
 static void check_kept(int64_t bytes) {
@@ -130,7 +106,6 @@ static void check_kept(int64_t bytes) {
 }
 
 static uint64_t run_guarded(struct device *device, const struct op *op) {
-    warm_team(device);
     struct op_cost cost;
     device->cost(device, op, &cost);
     assert_true(cost.workspace_bytes + CANARY <= WORKSPACE_MAX);
@@ -170,16 +145,15 @@ static enum status watch_run(struct device *device, const struct op *op, void *u
     memcpy(before, op->out.data, bytes);
     uint64_t first = run_guarded(watch.two, op);
     memcpy(op->out.data, before, bytes);
-    if (cold.n_primitives == 0) {
-        assert_true(run_guarded(watch.one, op) == first);
-        memcpy(op->out.data, before, bytes);
-    }
+    assert_int_equal(watch.one->prepare(watch.one, op, &problem), OK);
+    assert_true(run_guarded(watch.one, op) == first);
+    memcpy(op->out.data, before, bytes);
     assert_true(run_guarded(watch.two, op) == first);
     watch.calls++;
     return OK;
 }
 
-static int set_up(void **state) {
+int ops_set_up(void **state) {
     (void)state;
     sys_init_machine(&watch.sys);
     watch.device = (struct device){.name = "watch", .cost = watch_cost, .run = watch_run};
@@ -192,7 +166,7 @@ static int set_up(void **state) {
     return !watch.two || !watch.one || workspace == MAP_FAILED;
 }
 
-static int tear_down(void **state) {
+int ops_tear_down(void **state) {
     (void)state;
     watch.two->destroy(watch.two);
     watch.one->destroy(watch.one);
@@ -205,5 +179,3 @@ static int tear_down(void **state) {
     assert_true(!COUNTS_HEAP || watch.primitive_most[0] > 0);
     return 0;
 }
-
-#endif

@@ -1,9 +1,8 @@
-/* PNG: see png.h. libpng leaves its functions by longjmp, so everything between setjmp and the end lies in
+/* PNG out: see picture_write.h. The text `parameters` is tEXt where Latin-1 can hold it, which more tools
+ * read, else iTXt. libpng leaves its functions by longjmp, so everything between setjmp and the end lies in
  * struct encoder, not in locals. */
-#include "cli/png.h"
-
 #include "cli/fail.h"
-#include "cli/outfile.h"
+#include "cli/picture_write.h"
 
 #include <errno.h>
 #include <png.h>
@@ -22,13 +21,13 @@ struct encoder {
     char message[160];
 };
 
-static void png_on_error(png_structp png, png_const_charp message) {
+static void encode_png_on_error(png_structp png, png_const_charp message) {
     struct encoder *encoder = png_get_error_ptr(png);
     snprintf(encoder->message, sizeof encoder->message, "%s", message);
     png_longjmp(png, 1);
 }
 
-static void png_on_warning(png_structp png, png_const_charp message) {
+static void encode_png_on_warning(png_structp png, png_const_charp message) {
     (void)png;
     (void)message;
 }
@@ -85,33 +84,17 @@ static bool encode(struct encoder *encoder) {
     return true;
 }
 
-static int encode_to(FILE *to, const char *name, const struct sluice_image *image, const char *text,
-                     struct sluice_error *e) {
-    struct encoder encoder = {.to = to, .image = image, .utf8 = text};
-    encoder.png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &encoder, png_on_error, png_on_warning);
+int picture_encode_png(FILE *to, const char *name, const struct picture_content *content,
+                       struct sluice_error *e) {
+    struct encoder encoder = {.to = to, .image = content->image, .utf8 = content->parameters};
+    encoder.png =
+        png_create_write_struct(PNG_LIBPNG_VER_STRING, &encoder, encode_png_on_error, encode_png_on_warning);
     encoder.info = encoder.png ? png_create_info_struct(encoder.png) : NULL;
-    encoder.latin1 = text ? to_latin1(text) : NULL;
+    encoder.latin1 = content->parameters ? to_latin1(content->parameters) : NULL;
     bool done = encoder.info && encode(&encoder);
     free(encoder.latin1);
     png_destroy_write_struct(&encoder.png, &encoder.info);
     if (done) return SLUICE_OK;
     if (encoder.problem) return fail_output(e, name, encoder.problem);
-    fail(e, SLUICE_OUTPUT, "the picture could not be encoded");
-    fail_where(e, "%s", name);
-    return fail_found(e, "%s", encoder.message[0] ? encoder.message : "no memory");
-}
-
-int png_write(const char *name, const struct sluice_image *image, const char *parameters,
-              struct sluice_error *e) {
-    struct outfile out;
-    if (strcmp(name, "-") == 0) {
-        int status = encode_to(stdout, "stdout", image, parameters, e);
-        return status ? status : outfile_flush_stdout(e);
-    }
-    int status = outfile_open(&out, name, e);
-    if (status) return status;
-    status = encode_to(out.file, name, image, parameters, e);
-    if (!status) return outfile_commit(&out, e);
-    outfile_abandon(&out);
-    return status;
+    return picture_unencodable(name, encoder.message[0] ? encoder.message : "no memory", e);
 }

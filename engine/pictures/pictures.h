@@ -2,30 +2,22 @@
  * encoder makes of them. Pure functions over host memory; must not know of jobs, devices or files.
  *
  * Source of the arithmetic: diffusers 0.42, image_processor.py (VaeImageProcessor), pipelines/flux
- * (pipeline_flux_fill.py, pipeline_flux_kontext.py), models/autoencoders/vae.py; Pillow's resampling. */
-#ifndef SLUICE_API_PICTURES_H
-#define SLUICE_API_PICTURES_H
+ * (pipeline_flux_fill.py, pipeline_flux_kontext.py), models/autoencoders/vae.py. */
+#ifndef SLUICE_PICTURES_PICTURES_H
+#define SLUICE_PICTURES_PICTURES_H
 
+#include "engine/pictures/resample.h"
 #include "engine/base/error.h"
-#include "engine/base/sys.h"
 #include "engine/base/tensor.h"
 #include "engine/sluice.h"
 #include "kernels/ops.h"
 
 enum { PICTURE_SIDE_MAX = 16384 };
 
-struct picture_size {
-    int width, height;
-};
-
 /* Pictures as the public header has them, whole (copy_sized). what: how messages call it, "the mask". */
 
-/* USAGE without pixels, LIMIT unless both sides are 1 to PICTURE_SIDE_MAX. */
+/* USAGE without pixels or what reads them, LIMIT unless both sides are 1 to PICTURE_SIDE_MAX. */
 enum status picture_check(const struct sluice_picture *picture, const char *what, struct error *e);
-/* SHAPE, naming both sizes, unless the picture is of that size. */
-enum status picture_check_size(const struct sluice_picture *picture, const char *what,
-                               struct picture_size expected, struct error *e);
-
 /* out [Y, X, 3] f32, packed, of the picture's size: 2 (v / 255) - 1. mask, of the same size, or NULL: where
  * it draws, out is 0 (the grey that a model that fills has seen there). */
 void picture_to_tensor(const struct sluice_picture *picture, const struct sluice_picture *mask,
@@ -42,15 +34,6 @@ void mask_to_channels(const struct sluice_picture *mask, int factor, struct tens
  * beyond 4 to 1 that would be squeezed into a trained size. multiple: 1 to 672. */
 enum status picture_reference_size(const struct sluice_picture *picture, int multiple,
                                    struct picture_size *size, struct error *e);
-
-/* What picture_resize takes of the heap while it works: exactly the bytes it asks of sys. At most 2 MiB for
- * any legal picture and any size that picture_reference_size gives. */
-uint64_t picture_resize_bytes(struct picture_size from, struct picture_size to);
-/* to, of size.height rows of size.width RGB triples, packed: the picture resampled as Pillow
- * 13's resize(size, LANCZOS), 8 bits between the directions; down first where that loses more than twice as
- * many pixels as across, as there. Takes LINE_HOST memory while it works; MEMORY without. */
-enum status picture_resize(struct sys *sys, const struct sluice_picture *picture, struct picture_size size,
-                           uint8_t *to, struct error *e);
 
 /* Draws a latent from what the encoder says of it: out [C, Y, X] f32, packed, = (mean + exp(logvar / 2) noise
  * - shift) scale, from moments [Y, X, 2 C] f32 with the C means first; logvar is clamped to -30 to 20. noise:

@@ -1,0 +1,73 @@
+/* Other programs' flags: see names.h. Must not hold a name that the table of flags has. */
+#include "cli/names.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+static const struct {
+    const char *theirs, *ours;
+} same[] = {
+    {"--cfg", "--cfg-scale"},          {"--negative", "--negative-prompt"},
+    {"--batch-count", "--batch"},      {"--sampling-method", "--sampler"},
+    {"--schedule", "--scheduler"},     {"--num-inference-steps", "--steps"},
+    {"--init-image", "--init-img"},    {"--video-frames", "--frames"},
+    {"--tensor-type-rules", "--rule"}, {"--qwen2vl", "--llm"},
+};
+
+static const struct {
+    const char *theirs; /* each between spaces */
+    const char *answer;
+} others[] = {
+    {" --offload-to-cpu --vae-on-cpu --clip-on-cpu --control-net-cpu --backend --params-backend ",
+     "--max-vram SIZE and --max-ram SIZE: what lies where follows from them"},
+    {" --diffusion-fa --fa --diffusion-conv-direct --vae-conv-direct --force-sdxl-vae-conv-scale --color ",
+     "the command without it: there is nothing to switch"},
+    {" --mmap --no-mmap ", "--direct-io auto|on|off"},
+    {" -M --mode ", "the command as the first word: generate, convert, ... (sluice --help)"},
+    {" --lora --lora-dir --lora-model-dir --lora-apply-mode ",
+     "a run without it: this build has no adapters (LoRA)"},
+    {" --upscale-model --upscale-repeats --upscale-tile-size ",
+     "-W N and -H N as large as wanted: this build has no upscaler"},
+    {" --control-net --control-image --control-video --control-strength --canny ",
+     "-r FILE where the model takes it: this build has no ControlNet"},
+    {" --preview --preview-path --preview-interval --preview-every --preview-noisy --taesd --tae ",
+     "a run without it: this build has no previews and no small decoder"},
+    {" --vae-tile-size --vae-tile-overlap --vae-relative-tile-size ", "--vae-tiling auto|on|off"},
+    {" --rng --sampler-rng ", "--seed N alone: its noise is the same on every device"},
+    {" --guidance-scale ", "--cfg-scale S, or --guidance S for models that were distilled with it"},
+    {" --clip-skip --eta --sigmas --timestep-shift --prediction --skip-layers --slg-scale --img-cfg-scale ",
+     "a run without it: no model of this build takes it"},
+    {" --embd-dir --photo-maker --pm-id-images-dir --pm-style-strength --clip_vision --llm_vision --end-img "
+     "--high-noise-steps --high-noise-cfg-scale --moe-boundary --vace-strength ",
+     "a run without it: no model of this build takes it"},
+    {" --size --resolution ", "-W N -H N"},
+    {" --lowvram --medvram --low-vram --cpu-offload ", "--max-vram SIZE"},
+};
+
+enum { N_SAME = sizeof same / sizeof *same, N_OTHERS = sizeof others / sizeof *others };
+
+const char *name_ours(const char *typed) {
+    for (int i = 0; i < N_SAME; i++)
+        if (strcmp(same[i].theirs, typed) == 0) return same[i].ours;
+    return NULL;
+}
+
+static bool is_among(const char *list, const char *word) {
+    size_t bytes = strlen(word);
+    for (const char *at = list; bytes && (at = strstr(at, word)); at++)
+        if (at > list && at[-1] == ' ' && at[bytes] == ' ') return true;
+    return false;
+}
+
+const char *name_answer(const char *typed) {
+    for (int i = 0; i < N_OTHERS; i++)
+        if (is_among(others[i].theirs, typed)) return others[i].answer;
+    return NULL;
+}
+
+const char *name_other(const char *ours, int i) {
+    for (int k = 0; k < N_SAME; k++)
+        if (strcmp(same[k].ours, ours) == 0 && i-- == 0) return same[k].theirs;
+    return NULL;
+}

@@ -1,0 +1,84 @@
+/* WebP out: see picture_write.h. libwebp makes the picture's own chunk, and the container around it that
+ * holds the text is made here. Source of the container: RFC 9649. */
+#include "cli/exif.h"
+#include "cli/fail.h"
+#include "cli/picture_write.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <webp/encode.h>
+
+enum { RIFF_BYTES = 12, CHUNK_BYTES = 8, EXTENDED_BYTES = 10, HAS_EXIF = 8, EXIF_MARK_BYTES = 6 };
+
+static unsigned char *put_little(unsigned char *to, size_t value, int n) {
+    for (int i = 0; i < n; i++) *to++ = (unsigned char)(value >> 8 * i);
+    return to;
+}
+
+static unsigned char *put_chunk_head(unsigned char *to, const char *type, size_t bytes) {
+    memcpy(to, type, 4);
+    return put_little(to + 4, bytes, 4);
+}
+
+/* What stands before the picture's own chunk: the file's head, and what the file has besides. */
+static size_t webp_head(unsigned char *head, const struct sluice_image *image, size_t own_bytes,
+                        size_t exif_bytes) {
+    size_t all = 4 + CHUNK_BYTES + EXTENDED_BYTES + own_bytes + CHUNK_BYTES + exif_bytes + (exif_bytes & 1);
+    unsigned char *to = put_chunk_head(head, "RIFF", all);
+    memcpy(to, "WEBP", 4);
+    to = put_chunk_head(to + 4, "VP8X", EXTENDED_BYTES);
+    to = put_little(to, HAS_EXIF, 4);
+    to = put_little(to, (size_t)image->width - 1, 3);
+    return (size_t)(put_little(to, (size_t)image->height - 1, 3) - head);
+}
+
+static bool put_bytes(FILE *to, const void *from, size_t bytes) {
+    return fwrite(from, 1, bytes, to) == bytes;
+}
+
+static bool put_all(FILE *to, const struct sluice_image *image, const WebPMemoryWriter *made,
+                    const struct exif *exif) {
+    unsigned char head[64], chunk[CHUNK_BYTES];
+    if (!exif->bytes) return put_bytes(to, made->mem, made->size);
+    size_t own = made->size - RIFF_BYTES, text = exif->bytes - EXIF_MARK_BYTES;
+    put_chunk_head(chunk, "EXIF", text);
+    return put_bytes(to, head, webp_head(head, image, own, text)) &&
+           put_bytes(to, made->mem + RIFF_BYTES, own) && put_bytes(to, chunk, sizeof chunk) &&
+           put_bytes(to, exif->at + EXIF_MARK_BYTES, text + (text & 1));
+}
+
+/* False: what is wrong stands in picture's error_code. */
+static bool webp_encode(const struct picture_content *content, WebPPicture *picture, WebPMemoryWriter *made) {
+    WebPConfig config;
+    if (!WebPConfigPreset(&config, WEBP_PRESET_DEFAULT, (float)content->quality)) return false;
+    config.low_memory = 1; /* a seventh of what it takes otherwise */
+    picture->width = content->image->width;
+    picture->height = content->image->height;
+    picture->writer = WebPMemoryWrite;
+    picture->custom_ptr = made;
+    return WebPPictureImportRGB(picture, content->image->rgb, 3 * content->image->width) &&
+           WebPEncode(&config, picture);
+}
+
+int picture_encode_webp(FILE *to, const char *name, const struct picture_content *content,
+                        struct sluice_error *e) {
+    WebPMemoryWriter made;
+    WebPPicture picture;
+    struct exif exif = {0};
+    if (content->parameters && !exif_of_comment(content->parameters, &exif))
+        return fail(e, SLUICE_MEMORY, "no memory for the picture's text");
+    WebPMemoryWriterInit(&made);
+    bool encoded = WebPPictureInit(&picture) && webp_encode(content, &picture, &made);
+    errno = 0;
+    if (!encoded)
+        picture_unencodable(
+            name, picture.error_code == VP8_ENC_ERROR_OUT_OF_MEMORY ? "no memory" : "an error of libwebp", e);
+    else if (!put_all(to, content->image, &made, &exif))
+        fail_output(e, name, errno ? errno : EIO);
+    WebPPictureFree(&picture);
+    WebPMemoryWriterClear(&made);
+    free(exif.at);
+    return e->code;
+}

@@ -1,0 +1,265 @@
+/* PNG: see picture_kinds.h.
+ *
+ * What a file says of itself is checked here before libpng and before memory is taken; chunks that are not
+ * needed are passed over unread, so that none can be too large or inflate. libpng leaves its functions by
+ * longjmp, so everything between setjmp and the end lies in struct decoder, not in locals. */
+#include "cli/exif.h"
+#include "cli/fail.h"
+#include "cli/picture_kinds.h"
+
+#include <errno.h>
+#include <png.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Signature, and IHDR up to its colour type, and to its end. */
+enum { LEAST_HEADER_BYTES = 26, HEADER_BYTES = 29 };
+
+/* What libpng and zlib take beside rows. */
+enum { LIBRARY_BYTES = 256 << 10 };
+
+struct decoder {
+    png_structp png;
+    png_infop info;
+    FILE *from;
+    const char *name;
+    int width, height, depth, colours;
+    bool interlaced;
+    const struct row_taker *rows;
+    unsigned char *rgb; /* one row, of what is interlaced all of them */
+    bool transparent;
+    long long at;      /* bytes read */
+    long long allowed; /* bytes that may still be read; negative: any number */
+    bool ended, failed, excessive;
+    char message[120];
+};
+
+/* ---- what it says it is ---- */
+
+static bool is_legal(int depth, int colours) {
+    static const unsigned char depths[] = {
+        [0] = 1 | 2 | 4 | 8 | 16, [2] = 8 | 16, [3] = 1 | 2 | 4 | 8, [4] = 8 | 16, [6] = 8 | 16};
+    bool power = depth > 0 && depth <= 16 && (depth & (depth - 1)) == 0;
+    return power && colours < (int)sizeof depths && depths[colours] & depth;
+}
+
+static int check_header(struct decoder *d, const unsigned char *h, struct sluice_error *e) {
+    png_uint_32 width = png_get_uint_32(h + 16), height = png_get_uint_32(h + 20);
+    if (memcmp(h + 8, "\0\0\0\15IHDR", 8) != 0) {
+        fail(e, SLUICE_TYPE, "the picture does not begin with its header");
+        fail_where(e, "%s, byte 8", d->name);
+        return fail_expected(e, "a chunk IHDR of 13 bytes");
+    }
+    if (picture_check_sides(d->name, width, height, e)) return e->code;
+    if (!is_legal(h[24], h[25])) {
+        fail(e, SLUICE_TYPE, "PNG has no such pixels");
+        fail_where(e, "%s, byte 24", d->name);
+        fail_found(e, "%d bits, colour type %d", h[24], h[25]);
+        return fail_expected(e, "1 to 16 bits of colour type 0, 2, 3, 4 or 6");
+    }
+    d->width = (int)width;
+    d->height = (int)height;
+    d->depth = h[24];
+    d->colours = h[25];
+    d->interlaced = h[28];
+    return SLUICE_OK;
+}
+
+/* Its colour type is the last that is needed of it; files that end there are too short later. */
+static int read_header(struct decoder *d, struct sluice_error *e) {
+    unsigned char header[HEADER_BYTES] = {0};
+    rewind(d->from);
+    size_t bytes = fread(header, 1, sizeof header, d->from);
+    if (ferror(d->from)) return picture_unreadable(d->name, errno, e);
+    if (bytes < LEAST_HEADER_BYTES) return picture_too_short(d->name, (long long)bytes, e);
+    return check_header(d, header, e);
+}
+
+/* ---- libpng ---- */
+
+static void picture_png_on_error(png_structp png, png_const_charp message) {
+    struct decoder *d = png_get_error_ptr(png);
+    snprintf(d->message, sizeof d->message, "%s", message);
+    png_longjmp(png, 1);
+}
+
+static void picture_png_on_warning(png_structp png, png_const_charp message) {
+    (void)png;
+    (void)message;
+}
+
+static void picture_png_bytes(png_structp png, png_bytep to, size_t n) {
+    struct decoder *d = png_get_io_ptr(png);
+    d->excessive = d->allowed >= 0 && (long long)n > d->allowed;
+    if (d->excessive) png_error(png, "data for more than the picture");
+    if (d->allowed >= 0) d->allowed -= (long long)n;
+    size_t got = fread(to, 1, n, d->from);
+    d->at += (long long)got;
+    if (got == n) return;
+    d->failed = ferror(d->from);
+    d->ended = !d->failed;
+    png_error(png, "read failed");
+}
+
+/* Chunks that nobody needs are dropped as they come, so libpng's limit of their size, which would refuse
+ * large ones, is not for them. What it mends silently (too much data, transparency of more colours than there
+ * are) is an error. */
+static void set_up(struct decoder *d) {
+    png_set_read_fn(d->png, d, picture_png_bytes);
+    png_set_user_limits(d->png, PICTURE_READ_SIDE_MAX, PICTURE_READ_SIDE_MAX);
+    png_set_keep_unknown_chunks(d->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
+    png_set_chunk_malloc_max(d->png, PNG_UINT_31_MAX);
+    png_set_crc_action(d->png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
+    png_set_benign_errors(d->png, 0);
+}
+
+static bool has_palette(const struct decoder *d) {
+    return d->colours == PNG_COLOR_TYPE_PALETTE;
+}
+
+/* Palettes stay places, which libpng would look up beyond the palette's end. */
+static int transform(struct decoder *d) {
+    if (has_palette(d)) {
+        png_set_packing(d->png);
+    } else {
+        if (d->depth < 8) png_set_expand_gray_1_2_4_to_8(d->png);
+        if (d->depth == 16) png_set_scale_16(d->png);
+        if (d->colours & PNG_COLOR_MASK_ALPHA) png_set_strip_alpha(d->png);
+        if (!(d->colours & PNG_COLOR_MASK_COLOR)) png_set_gray_to_rgb(d->png);
+    }
+    int passes = png_set_interlace_handling(d->png);
+    png_read_update_info(d->png, d->info);
+    size_t columns = (size_t)d->width * (has_palette(d) ? 1 : 3);
+    if (png_get_rowbytes(d->png, d->info) != columns) png_error(d->png, "rows of another size");
+    return passes;
+}
+
+static unsigned char *row_of(const struct decoder *d, int y) {
+    return d->rgb + (d->interlaced ? (size_t)y * (size_t)d->width * 3 : 0);
+}
+
+/* From the end, for the places lie where the first third of the colours will. */
+static void look_up(struct decoder *d, unsigned char *row) {
+    png_colorp palette = NULL;
+    int n = 0;
+    png_get_PLTE(d->png, d->info, &palette, &n);
+    for (size_t x = (size_t)d->width; x-- > 0;) {
+        if (row[x] >= n) png_error(d->png, "palette index out of range");
+        png_color colour = palette[row[x]];
+        row[3 * x] = colour.red;
+        row[3 * x + 1] = colour.green;
+        row[3 * x + 2] = colour.blue;
+    }
+}
+
+static void hand_over(struct decoder *d, unsigned char *row) {
+    if (has_palette(d)) look_up(d, row);
+    d->rows->take(d->rows->to, row);
+}
+
+/* False if libpng gave up. A row's data cannot be much larger than the row, even in chunks of one byte each;
+ * what is behind the last row would be inflated to its end, were it not for this limit. */
+static bool decode(struct decoder *d) {
+    if (setjmp(png_jmpbuf(d->png))) return false;
+    set_up(d);
+    png_read_info(d->png, d->info);
+    d->transparent = png_get_valid(d->png, d->info, PNG_INFO_tRNS);
+    int passes = transform(d);
+    for (int pass = 0; pass < passes; pass++) {
+        for (int y = 0; y < d->height; y++) {
+            d->allowed = 16LL * 8 * d->width + 65536;
+            png_read_row(d->png, row_of(d, y), NULL);
+            if (pass == passes - 1) hand_over(d, row_of(d, y));
+        }
+    }
+    d->allowed = -1;
+    png_read_end(d->png, NULL);
+    return true;
+}
+
+/* ---- what went wrong ---- */
+
+/* By what libpng says, the first that fits; else IO. */
+static const struct {
+    const char *part;
+    int code;
+} said[] = {
+    {"CRC error", SLUICE_IO},
+    {"emory", SLUICE_MEMORY},
+    {"Not enough image data", SLUICE_TRUNC},
+    {"unexpected end", SLUICE_TRUNC},
+    {"oo much image data", SLUICE_LIMIT},
+    {"xtra compressed data", SLUICE_LIMIT},
+    {"oo many IDATs", SLUICE_LIMIT},
+    {"too large", SLUICE_LIMIT},
+    {"out of range", SLUICE_BOUNDS},
+    {"PLTE", SLUICE_BOUNDS},
+    {"tRNS", SLUICE_BOUNDS},
+    {"filter", SLUICE_TYPE},
+    {"IHDR", SLUICE_TYPE},
+    {"invalid chunk type", SLUICE_TYPE},
+    {"unhandled critical chunk", SLUICE_UNSUPPORTED},
+};
+
+static int picture_png_code_of(const char *message) {
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        if (strstr(message, said[i].part)) return said[i].code;
+    return SLUICE_IO;
+}
+
+static int damaged(const struct decoder *d, struct sluice_error *e) {
+    int code = d->excessive ? SLUICE_LIMIT : picture_png_code_of(d->message);
+    if (d->ended) return picture_too_short(d->name, d->at, e);
+    if (d->failed) return picture_unreadable(d->name, EIO, e);
+    fail(e, code, code == SLUICE_MEMORY ? "no memory to read the picture" : "the picture is damaged");
+    fail_where(e, "%s, before byte %lld", d->name, d->at);
+    return fail_found(e, "%s", d->message);
+}
+
+static uint64_t held_bytes(const struct decoder *d) {
+    return 3 * (uint64_t)d->width * (d->interlaced ? (uint64_t)d->height : 1);
+}
+
+static int decode_from(struct decoder *d, struct sluice_error *e) {
+    d->rgb = malloc(held_bytes(d));
+    d->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, d, picture_png_on_error, picture_png_on_warning);
+    d->info = d->png ? png_create_info_struct(d->png) : NULL;
+    if (!d->info || !d->rgb) snprintf(d->message, sizeof d->message, "out of memory");
+    bool done = d->info && d->rgb && decode(d);
+    png_destroy_read_struct(&d->png, &d->info, NULL);
+    free(d->rgb);
+    return done ? SLUICE_OK : damaged(d, e);
+}
+
+/* The chunks before the data: one of them may say how the picture is turned. */
+static int chunk_orientation(FILE *from) {
+    unsigned char head[8];
+    if (fseek(from, 8, SEEK_SET)) return 1;
+    for (int i = 0; i < EXIF_WITHIN && fread(head, 1, sizeof head, from) == sizeof head; i++) {
+        png_uint_32 bytes = png_get_uint_32(head);
+        if (memcmp(head + 4, "IDAT", 4) == 0) break;
+        if (memcmp(head + 4, "eXIf", 4) == 0) return exif_orientation(from, bytes);
+        if (bytes > PNG_UINT_31_MAX || fseek(from, (long)bytes + 4, SEEK_CUR)) break;
+    }
+    return 1;
+}
+
+int picture_png_look(struct picture_source *source, struct sluice_error *e) {
+    struct decoder d = {.from = source->from, .name = source->name};
+    if (read_header(&d, e)) return e->code;
+    source->width = d.width;
+    source->height = d.height;
+    source->notes = d.colours & PNG_COLOR_MASK_ALPHA ? PICTURE_TRANSPARENT : 0;
+    source->reading_bytes = held_bytes(&d) + LIBRARY_BYTES;
+    source->orientation = chunk_orientation(d.from);
+    return SLUICE_OK;
+}
+
+int picture_png_decode(struct picture_source *source, const struct row_taker *rows, struct sluice_error *e) {
+    struct decoder d = {.from = source->from, .name = source->name, .rows = rows, .allowed = -1};
+    if (read_header(&d, e)) return e->code;
+    rewind(d.from);
+    int status = decode_from(&d, e);
+    if (d.transparent) source->notes |= PICTURE_TRANSPARENT;
+    return status;
+}

@@ -1,0 +1,151 @@
+/* WebP: see picture_kinds.h. libwebp hands no rows over: the file and all pixels are in memory while it
+ * works, which is said beforehand (reading_bytes). Source of the format: RFC 9649. */
+#include "cli/exif.h"
+#include "cli/fail.h"
+#include "cli/picture_kinds.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <webp/decode.h>
+
+/* Beside the file, a pixel: what is made, and what libwebp takes of the lossy kind, whose transparency it
+ * holds, and of the lossless kind; tables and rows. */
+enum { RGB_BYTES = 3, ALPHA_BYTES = 2, EXACT_BYTES = 4, WEBP_LIBRARY_BYTES = 2 << 20 };
+
+enum { FRAME_BYTES = 16 }; /* before the chunks of an animated file's picture */
+
+/* Where the chunks of the first picture lie, and what is known of it. */
+struct webp {
+    long first, bytes; /* of an animated file; else all of it */
+    int width, height, orientation;
+    bool lossy; /* known to be */
+    unsigned notes;
+};
+
+static unsigned long little(const unsigned char *at, int n) {
+    unsigned long value = 0;
+    while (n-- > 0) value = value << 8 | at[n];
+    return value;
+}
+
+static void webp_set_size(struct webp *w, unsigned long width, unsigned long height) {
+    w->width = (int)width;
+    w->height = (int)height;
+}
+
+/* What the beginning of a chunk's data says. */
+static void webp_read_chunk(struct webp *w, const char *type, const unsigned char *data, long at,
+                            long bytes) {
+    enum { ANIMATED = 2, ALPHA = 16 };
+    bool sized = w->width > 0;
+    if (!memcmp(type, "VP8 ", 4)) w->lossy = true;
+    if (!memcmp(type, "VP8X", 4)) {
+        if (data[0] & ALPHA) w->notes |= PICTURE_TRANSPARENT;
+        if (data[0] & ANIMATED) w->notes |= PICTURE_ANIMATED;
+        if (!(data[0] & ANIMATED)) webp_set_size(w, little(data + 4, 3) + 1, little(data + 7, 3) + 1);
+    } else if (!memcmp(type, "ANMF", 4) && !sized) {
+        webp_set_size(w, little(data + 6, 3) + 1, little(data + 9, 3) + 1);
+        w->first = at + FRAME_BYTES;
+        w->bytes = bytes - FRAME_BYTES;
+    } else if (!memcmp(type, "VP8 ", 4) && !sized) {
+        webp_set_size(w, little(data + 6, 2) & 0x3FFF, little(data + 8, 2) & 0x3FFF);
+    } else if (!memcmp(type, "VP8L", 4) && !sized) {
+        unsigned long bits = little(data + 1, 4);
+        webp_set_size(w, (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1);
+        if (bits >> 28 & 1) w->notes |= PICTURE_TRANSPARENT;
+    }
+}
+
+/* All chunks, and those of the first picture, of which nothing but the first bytes is read; some have EXIF's
+ * six letters before it. */
+static void webp_walk(struct webp *w, FILE *from) {
+    unsigned char head[8], data[12];
+    long at = 12;
+    for (int i = 0; i < EXIF_WITHIN && !fseek(from, at, SEEK_SET); i++) {
+        if (fread(head, 1, sizeof head, from) != sizeof head) break;
+        unsigned long bytes = little(head + 4, 4);
+        memset(data, 0, sizeof data);
+        size_t got = fread(data, 1, bytes < sizeof data ? bytes : sizeof data, from);
+        if (!memcmp(head, "EXIF", 4)) {
+            long skipped = got >= 6 && !memcmp(data, "Exif\0", 6) ? 6 : 0;
+            if (!fseek(from, at + 8 + skipped, SEEK_SET)) w->orientation = exif_orientation(from, bytes);
+        } else if (got >= 10 || !memcmp(head, "VP8L", 4)) {
+            webp_read_chunk(w, (const char *)head, data, at + 8, (long)bytes);
+        }
+        at += 8 + (w->first == at + 8 + FRAME_BYTES ? FRAME_BYTES : (long)(bytes + (bytes & 1)));
+    }
+}
+
+static long webp_file_bytes(FILE *from) {
+    return fseek(from, 0, SEEK_END) ? -1 : ftell(from);
+}
+
+static int webp_damaged(const char *name, VP8StatusCode why, struct sluice_error *e) {
+    if (why == VP8_STATUS_OUT_OF_MEMORY) return picture_no_memory(name, e);
+    bool early = why == VP8_STATUS_NOT_ENOUGH_DATA || why == VP8_STATUS_SUSPENDED;
+    fail(e, early ? SLUICE_TRUNC : SLUICE_IO,
+         early ? "the picture ends too early" : "the picture is damaged");
+    fail_where(e, "%s", name);
+    return early ? fail_expected(e, "more") : fail_found(e, "what is no WebP");
+}
+
+int picture_webp_look(struct picture_source *source, struct sluice_error *e) {
+    struct webp w = {.orientation = 1};
+    webp_walk(&w, source->from);
+    long bytes = webp_file_bytes(source->from);
+    if (ferror(source->from) || bytes < 0) return picture_unreadable(source->name, errno ? errno : EIO, e);
+    if (!w.width) return webp_damaged(source->name, VP8_STATUS_NOT_ENOUGH_DATA, e);
+    if (picture_check_sides(source->name, w.width, w.height, e)) return e->code;
+    source->width = w.width;
+    source->height = w.height;
+    source->orientation = w.orientation;
+    source->notes = w.notes;
+    int more = !w.lossy ? EXACT_BYTES : w.notes & PICTURE_TRANSPARENT ? ALPHA_BYTES : 0;
+    source->reading_bytes = (uint64_t)bytes + WEBP_LIBRARY_BYTES +
+                            (uint64_t)(RGB_BYTES + more) * (uint64_t)w.width * (uint64_t)w.height;
+    return SLUICE_OK;
+}
+
+/* ---- decoding ---- */
+
+/* The bytes of the first picture, to be freed. */
+static uint8_t *webp_load(FILE *from, size_t *bytes) {
+    struct webp w = {.orientation = 1};
+    webp_walk(&w, from);
+    long all = webp_file_bytes(from);
+    if (!w.first || w.first > all) w.first = 0, w.bytes = all;
+    if (w.bytes > all - w.first) w.bytes = all - w.first;
+    if (w.bytes < 0) w.bytes = 0;
+    uint8_t *data = malloc((size_t)w.bytes + 1);
+    *bytes = data && !fseek(from, w.first, SEEK_SET) ? fread(data, 1, (size_t)w.bytes, from) : 0;
+    return data;
+}
+
+static void webp_hand_over(const struct picture_source *source, const uint8_t *rgb,
+                           const struct row_taker *rows) {
+    for (size_t y = 0; y < (size_t)source->height; y++)
+        rows->take(rows->to, rgb + 3 * y * (size_t)source->width);
+}
+
+int picture_webp_decode(struct picture_source *source, const struct row_taker *rows, struct sluice_error *e) {
+    size_t bytes, pitch = 3 * (size_t)source->width;
+    uint8_t *data = webp_load(source->from, &bytes), *rgb = malloc(pitch * (size_t)source->height);
+    WebPDecoderConfig config;
+    VP8StatusCode why = VP8_STATUS_OUT_OF_MEMORY;
+    if (data && rgb && WebPInitDecoderConfig(&config)) why = WebPGetFeatures(data, bytes, &config.input);
+    if (why == VP8_STATUS_OK &&
+        (config.input.width != source->width || config.input.height != source->height))
+        why = VP8_STATUS_BITSTREAM_ERROR;
+    if (why == VP8_STATUS_OK) {
+        config.output.colorspace = MODE_RGB;
+        config.output.is_external_memory = 1;
+        config.output.u.RGBA = (WebPRGBABuffer){rgb, (int)pitch, pitch * (size_t)source->height};
+        why = WebPDecode(data, bytes, &config);
+    }
+    if (why == VP8_STATUS_OK) webp_hand_over(source, rgb, rows);
+    free(data);
+    free(rgb);
+    return why == VP8_STATUS_OK ? SLUICE_OK : webp_damaged(source->name, why, e);
+}

@@ -1,0 +1,174 @@
+/* Control groups: see control_groups.h. */
+#include "engine/base/control_groups.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- texts ---- */
+
+const char *control_groups_text(const char *root, const char *path, char text[CONTROL_GROUPS_TEXT]) {
+    char name[PATH_MAX];
+    bool fits = snprintf(name, sizeof name, "%s%s", root, path) < (int)sizeof name;
+    int file = fits ? open(name, O_RDONLY | O_CLOEXEC) : -1;
+    ssize_t n = file < 0 ? 0 : read(file, text, CONTROL_GROUPS_TEXT - 1);
+    if (file >= 0) close(file);
+    text[n > 0 ? n : 0] = 0;
+    return text;
+}
+
+uint64_t control_groups_number(const char *text, const char *name) {
+    size_t n = strlen(name);
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (!strncmp(line, name, n)) return strtoull(line + n, NULL, 10);
+    }
+    return 0;
+}
+
+/* ---- what a group says ---- */
+
+/* One folder of one hierarchy. */
+struct group {
+    const char *root;
+    char folder[PATH_MAX];
+};
+
+static const char *group_text(const struct group *g, const char *file, char text[CONTROL_GROUPS_TEXT]) {
+    char path[PATH_MAX + 64];
+    snprintf(path, sizeof path, "%s/%s", g->folder, file);
+    return control_groups_text(g->root, path, text);
+}
+
+/* "max" and no file are 0. */
+static uint64_t group_number(const struct group *g, const char *file) {
+    char text[CONTROL_GROUPS_TEXT];
+    const char *first = group_text(g, file, text);
+    return *first == '-' ? 0 : strtoull(first, NULL, 10);
+}
+
+/* How each version calls it. */
+static const struct version {
+    const char *controller; /* of a line in /proc/self/cgroup; "": the line without any */
+    const char *mounts[2];
+    const char *limit, *usage, *cached[2];
+} memory_versions[] = {{"",
+                        {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"},
+                        "memory.max",
+                        "memory.current",
+                        {"inactive_file ", "active_file "}},
+                       {"memory",
+                        {"/sys/fs/cgroup/memory"},
+                        "memory.limit_in_bytes",
+                        "memory.usage_in_bytes",
+                        {"total_inactive_file ", "total_active_file "}}},
+  processor_versions[] = {{"", {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}, .limit = "cpu.max"},
+                          {"cpu",
+                           {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"},
+                           .limit = "cpu.cfs_quota_us",
+                           .usage = "cpu.cfs_period_us"}};
+
+static double group_memory(const struct group *g, const struct version *v) {
+    uint64_t limit = group_number(g, v->limit);
+    return limit ? (double)limit : HUGE_VAL;
+}
+
+/* Files that are read fill a group up to its limit with cached pages, which nobody misses: without them every
+ * run would seem to be under pressure. */
+static double group_memory_left(const struct group *g, const struct version *v) {
+    char text[CONTROL_GROUPS_TEXT];
+    uint64_t limit = group_number(g, v->limit), usage = group_number(g, v->usage), cached = 0;
+    if (!limit || !usage) return HUGE_VAL;
+    group_text(g, "memory.stat", text);
+    for (int i = 0; i < 2; i++) cached += control_groups_number(text, v->cached[i]);
+    uint64_t used = usage > cached ? usage - cached : 0;
+    return limit > used ? (double)(limit - used) : 0;
+}
+
+/* "150000 100000" in one file, or each in its own: -1 and "max" are no quota. */
+static double group_processors(const struct group *g, const struct version *v) {
+    char text[CONTROL_GROUPS_TEXT], *behind;
+    double quota = strtod(group_text(g, v->limit, text), &behind);
+    double period = v->usage ? (double)group_number(g, v->usage) : strtod(behind, NULL);
+    return quota > 0 && period > 0 ? quota / period : HUGE_VAL;
+}
+
+/* ---- groups and those around them ---- */
+
+typedef double group_says(const struct group *group, const struct version *version);
+
+static double least(double a, double b) {
+    return a < b ? a : b;
+}
+
+/* Inside a container the path may name folders that are not mounted: what is there counts, up to the root. */
+static double least_upwards(const char *root, const char *mount, const char *path, const struct version *v,
+                            group_says *says) {
+    struct group group = {.root = root};
+    double found = HUGE_VAL;
+    size_t mounted = strlen(mount);
+    if (snprintf(group.folder, sizeof group.folder, "%s%s", mount, path) >= (int)sizeof group.folder)
+        group.folder[mounted] = 0;
+    for (;;) {
+        found = least(found, says(&group, v));
+        char *slash = strrchr(group.folder, '/');
+        if (!group.folder[mounted] || !slash) return found;
+        *slash = 0;
+    }
+}
+
+/* Is the controller one of "cpu,cpuacct"? The second version's line names none. */
+static bool has_controller(const char *names, size_t bytes, const char *controller) {
+    size_t n = strlen(controller);
+    if (!n) return bytes == 0;
+    for (size_t at = 0; at + n <= bytes; at++) {
+        bool begins = !at || names[at - 1] == ',', ends = at + n == bytes || names[at + n] == ',';
+        if (begins && ends && !memcmp(names + at, controller, n)) return true;
+    }
+    return false;
+}
+
+/* Of "4:cpu,cpuacct:/a/b" lines the path of that controller's, into path; without one the root. */
+static void find_path(const char *lines, const char *controller, char path[PATH_MAX]) {
+    path[0] = 0;
+    for (const char *line = lines; line && *line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        const char *names = strchr(line, ':'), *end = names ? strchr(names + 1, ':') : NULL;
+        if (!end || !has_controller(names + 1, (size_t)(end - names - 1), controller)) continue;
+        snprintf(path, PATH_MAX, "%.*s", (int)strcspn(end + 1, "\n"), end + 1);
+        return;
+    }
+}
+
+static double least_of(const char *root, const struct version versions[2], group_says *says) {
+    char lines[CONTROL_GROUPS_TEXT], path[PATH_MAX];
+    double found = HUGE_VAL;
+    control_groups_text(root, "/proc/self/cgroup", lines);
+    for (int i = 0; i < 2; i++) {
+        find_path(lines, versions[i].controller, path);
+        for (int m = 0; m < 2 && versions[i].mounts[m]; m++)
+            found = least(found, least_upwards(root, versions[i].mounts[m], path, &versions[i], says));
+    }
+    return found;
+}
+
+static uint64_t bytes_of(double bytes) {
+    return bytes < 1e18 ? (uint64_t)bytes : UINT64_MAX;
+}
+
+uint64_t control_groups_memory(const char *root) {
+    return bytes_of(least_of(root, memory_versions, group_memory));
+}
+
+uint64_t control_groups_memory_left(const char *root) {
+    return bytes_of(least_of(root, memory_versions, group_memory_left));
+}
+
+double control_groups_processors(const char *root) {
+    return least_of(root, processor_versions, group_processors);
+}

@@ -1,0 +1,151 @@
+/* Fitting: see fit.h. */
+#include "engine/pictures/fit.h"
+
+#include "engine/open/model.h"
+
+#include <string.h>
+
+static const char *const fit_names[] = {[FIT_CROP] = "crop", [FIT_PAD] = "pad", [FIT_STRETCH] = "stretch"};
+
+const char *fit_name(enum fit fit) {
+    return fit_names[fit];
+}
+
+enum status fit_find(const char *name, enum fit *fit, struct error *e) {
+    for (*fit = FIT_CROP; name && *fit < N_FITS; ++*fit)
+        if (!strcmp(name, fit_names[*fit])) break;
+    if (*fit < N_FITS) return OK;
+    error_set(e, USAGE, "pictures cannot be made to fit (--fit) like this");
+    error_found(e, "%s", name);
+    return error_expected(e, "crop, pad or stretch");
+}
+
+/* ---- sizes ---- */
+
+static int at_least_one(int64_t n) {
+    return n < 1 ? 1 : (int)n;
+}
+
+/* The picture's aspect at which it covers all of `size`, or lies within it. */
+static struct picture_size scaled(struct picture_size from, struct picture_size size, bool covers) {
+    int64_t width = (int64_t)size.height * from.width / from.height;
+    int64_t height = (int64_t)size.width * from.height / from.width;
+    bool flatter = (int64_t)size.width * from.height > (int64_t)from.width * size.height; /* what is drawn */
+    if (flatter == covers) return (struct picture_size){size.width, at_least_one(height)};
+    return (struct picture_size){at_least_one(width), size.height};
+}
+
+/* Where the middle of the one lies on the other: diffusers halves both first. */
+static int middle(int outer, int inner) {
+    return outer / 2 - inner / 2;
+}
+
+struct fitting fit_make(enum fit fit, struct picture_size from, struct picture_size size) {
+    struct fitting f = {.from = from, .size = size, .part = {.whole = size, .size = size}};
+    if (fit == FIT_STRETCH) return f;
+    struct picture_size whole = scaled(from, size, fit == FIT_CROP);
+    f.part.whole = whole;
+    if (fit == FIT_PAD) {
+        f.part.size = whole;
+        f.left = middle(size.width, whole.width);
+        f.top = middle(size.height, whole.height);
+    } else {
+        f.part.x = middle(whole.width, size.width);
+        f.part.y = middle(whole.height, size.height);
+    }
+    return f;
+}
+
+bool fit_changes(const struct fitting *f) {
+    return f->from.width != f->size.width || f->from.height != f->size.height;
+}
+
+/* ---- pixels ---- */
+
+static uint64_t rgb_bytes(struct picture_size size) {
+    return 3 * (uint64_t)size.width * (uint64_t)size.height;
+}
+
+static bool comes_in_rows(const struct sluice_picture *given) {
+    return given->rgb || given->read_rows;
+}
+
+uint64_t fit_bytes(const struct sluice_picture *given, const struct fitting *f) {
+    uint64_t bytes = given->reading_bytes;
+    if (!fit_changes(f)) return bytes;
+    return bytes + resample_bytes(f->from, &f->part) + (comes_in_rows(given) ? 0 : rgb_bytes(f->from));
+}
+
+static void fit_take(void *to, const uint8_t *row) {
+    resample_take(to, row);
+}
+
+static void take_all(struct resampling *r, const uint8_t *rgb, struct picture_size size) {
+    for (size_t y = 0; y < (size_t)size.height; y++) resample_take(r, rgb + 3 * y * (size_t)size.width);
+}
+
+static enum status fit_no_memory(const struct sluice_picture *given, struct error *e) {
+    error_set(e, MEMORY, "no memory to read a picture");
+    if (given->name) error_where(e, "%s", given->name);
+    return e->code;
+}
+
+/* A reader that cannot hand rows over has all of them in memory for as long as it takes. */
+static enum status take_whole(struct sys *sys, const struct sluice_picture *given, struct resampling *r,
+                              struct error *e) {
+    struct picture_size size = {given->width, given->height};
+    struct sluice_error failed = {0};
+    uint8_t *rgb = sys->map(sys, LINE_HOST, rgb_bytes(size));
+    if (!rgb) return fit_no_memory(given, e);
+    if (given->read(given, rgb, &failed))
+        adopt_error(&failed, e);
+    else
+        take_all(r, rgb, size);
+    sys->unmap(sys, LINE_HOST, rgb, rgb_bytes(size));
+    return e->code;
+}
+
+static enum status take_rows(struct sys *sys, const struct sluice_picture *given, struct resampling *r,
+                             struct error *e) {
+    struct sluice_error failed = {0};
+    if (given->rgb)
+        take_all(r, given->rgb, (struct picture_size){given->width, given->height});
+    else if (!given->read_rows)
+        return take_whole(sys, given, r, e);
+    else if (given->read_rows(given, fit_take, r, &failed))
+        return adopt_error(&failed, e);
+    if (resample_done(r)) return OK;
+    error_set(e, IO, "a picture's reader handed over too few rows");
+    if (given->name) error_where(e, "%s", given->name);
+    error_found(e, "%d", r->taken);
+    return error_expected(e, "%d", given->height);
+}
+
+/* What lies around the part becomes its edges, first beside each row and then above and below. */
+static void pad(const struct fitting *f, uint8_t *to) {
+    size_t pitch = 3 * (size_t)f->size.width;
+    int right = f->left + f->part.size.width, bottom = f->top + f->part.size.height;
+    for (int y = f->top; y < bottom; y++) {
+        uint8_t *row = to + pitch * (size_t)y;
+        for (int x = 0; x < f->left; x++) memcpy(row + 3 * x, row + 3 * f->left, 3);
+        for (int x = right; x < f->size.width; x++) memcpy(row + 3 * x, row + 3 * (right - 1), 3);
+    }
+    for (int y = 0; y < f->size.height; y++) {
+        int edge = y < f->top ? f->top : bottom - 1;
+        if (y < f->top || y >= bottom) memcpy(to + pitch * (size_t)y, to + pitch * (size_t)edge, pitch);
+    }
+}
+
+enum status fit_read(struct sys *sys, const struct sluice_picture *given, const struct fitting *f,
+                     uint8_t *to, struct error *e) {
+    struct sluice_error failed = {0};
+    struct resampling r;
+    size_t pitch = 3 * (size_t)f->size.width;
+    if (!fit_changes(f)) return given->read(given, to, &failed) ? adopt_error(&failed, e) : OK;
+    void *memory = sys->alloc(sys, LINE_HOST, resample_bytes(f->from, &f->part));
+    if (!memory) return fit_no_memory(given, e);
+    resample_begin(&r, f->from, &f->part, memory, to + pitch * (size_t)f->top + 3 * (size_t)f->left, pitch);
+    if (take_rows(sys, given, &r, e) == OK) pad(f, to);
+    sys->release(sys, memory);
+    return e->code;
+}

@@ -1,0 +1,127 @@
+/* Pictures of a request: see pictures.h. */
+#include "engine/pictures/pictures.h"
+
+#include <assert.h>
+#include <math.h>
+
+/* ---- what may be read ---- */
+
+static void error_of_picture(const struct sluice_picture *picture, struct error *e) {
+    if (picture->name) error_where(e, "%s", picture->name);
+}
+
+enum status picture_check(const struct sluice_picture *picture, const char *what, struct error *e) {
+    bool sized = picture->width >= 1 && picture->width <= PICTURE_SIDE_MAX && picture->height >= 1 &&
+                 picture->height <= PICTURE_SIDE_MAX;
+    if (sized && (picture->rgb || picture->read)) return OK;
+    if (sized) {
+        error_set(e, USAGE, "%s has no pixels", what);
+        error_of_picture(picture, e);
+        return error_expected(e, "%d by %d of them", picture->width, picture->height);
+    }
+    error_set(e, LIMIT, "%s has a size that is not allowed", what);
+    error_of_picture(picture, e);
+    error_found(e, "%dx%d", picture->width, picture->height);
+    return error_expected(e, "sides of 1 to %d pixels", PICTURE_SIDE_MAX);
+}
+
+/* ---- numbers of pixels ---- */
+
+/* Grey as Pillow's convert("L") rounds it (ITU-R 601 in 16 bits); half of white is 127.5. */
+static bool draws(const uint8_t *rgb) {
+    return (rgb[0] * 19595 + rgb[1] * 38470 + rgb[2] * 7471 + 0x8000) >> 16 >= 128;
+}
+
+void picture_to_tensor(const struct sluice_picture *picture, const struct sluice_picture *mask,
+                       struct tensor out) {
+    float *to = out.data;
+    size_t pixels = (size_t)picture->width * (size_t)picture->height;
+    assert(out.dtype == DTYPE_F32 && tensor_elements(&out) == (int64_t)pixels * 3 && tensor_packed(&out));
+    assert(!mask || (mask->width == picture->width && mask->height == picture->height));
+    for (size_t i = 0; i < pixels; i++) {
+        bool hidden = mask && draws(mask->rgb + 3 * i);
+        for (size_t c = 3 * i; c < 3 * i + 3; c++)
+            to[c] = hidden ? 0 : 2 * ((float)picture->rgb[c] / 255) - 1;
+    }
+}
+
+void mask_to_channels(const struct sluice_picture *mask, int factor, struct tensor out) {
+    float *to = out.data;
+    size_t width = (size_t)mask->width, height = (size_t)mask->height, side = (size_t)factor;
+    size_t Y = height / side, X = width / side;
+    assert(out.dtype == DTYPE_F32 && out.rank == 3 && tensor_packed(&out));
+    assert((size_t)out.dim[0] == side * side && (size_t)out.dim[1] == Y && (size_t)out.dim[2] == X);
+    for (size_t y = 0; y < Y * side; y++)
+        for (size_t x = 0; x < X * side; x++) {
+            size_t channel = y % side * side + x % side;
+            to[(channel * Y + y / side) * X + x / side] = draws(mask->rgb + 3 * (y * width + x)) ? 1 : 0;
+        }
+}
+
+void posterior_sample(struct tensor moments, const float *noise, const struct latent_format *format,
+                      struct tensor out) {
+    const float *from = moments.data;
+    float *to = out.data;
+    size_t channels = (size_t)out.dim[0], pixels = (size_t)tensor_rows(&moments);
+    assert(moments.dtype == DTYPE_F32 && out.dtype == DTYPE_F32);
+    assert((size_t)tensor_columns(&moments) == 2 * channels && tensor_packed(&moments));
+    assert((size_t)tensor_elements(&out) == channels * pixels && tensor_packed(&out));
+    for (size_t c = 0; c < channels; c++) {
+        float scale = format->scale[format->n > 1 ? c : 0], shift = format->shift[format->n > 1 ? c : 0];
+        for (size_t p = 0; p < pixels; p++) {
+            float z = from[p * 2 * channels + c];
+            float logvar = fminf(fmaxf(from[(p * 2 + 1) * channels + c], -30), 20);
+            if (noise) z += expf(0.5f * logvar) * noise[c * pixels + p];
+            to[c * pixels + p] = (z - shift) * scale;
+        }
+    }
+}
+
+/* ---- sizes of pictures to refer to ---- */
+
+/* The sizes that FLUX.1 Kontext was trained with, and the rule of choosing by aspect: diffusers 0.42,
+ * pipeline_flux_kontext.py, PREFERRED_KONTEXT_RESOLUTIONS. By width, so that the first of equals is theirs.
+ */
+static const struct picture_size trained[] = {
+    {672, 1568}, {688, 1504}, {720, 1456},  {752, 1392}, {800, 1328}, {832, 1248},
+    {880, 1184}, {944, 1104}, {1024, 1024}, {1104, 944}, {1184, 880}, {1248, 832},
+    {1328, 800}, {1392, 752}, {1456, 720},  {1504, 688}, {1568, 672}};
+
+enum { TRAINED_PIXELS_MAX = 800 * 1328, ASPECT_MAX = 4 };
+
+static struct picture_size nearest_trained(int width, int height) {
+    double aspect = (double)width / height, least = INFINITY;
+    struct picture_size nearest = trained[0];
+    for (size_t i = 0; i < sizeof trained / sizeof *trained; i++) {
+        double away = fabs(aspect - (double)trained[i].width / trained[i].height);
+        if (away < least) nearest = trained[i];
+        if (away < least) least = away;
+    }
+    return nearest;
+}
+
+static enum status refuse_reference(const struct sluice_picture *picture, const char *why, struct error *e) {
+    error_set(e, SHAPE, "the reference picture is too %s", why);
+    error_of_picture(picture, e);
+    return error_found(e, "%dx%d", picture->width, picture->height);
+}
+
+enum status picture_reference_size(const struct sluice_picture *picture, int multiple,
+                                   struct picture_size *size, struct error *e) {
+    int width = picture->width, height = picture->height;
+    *size = (struct picture_size){width, height};
+    if (width < multiple || height < multiple) {
+        refuse_reference(picture, "small", e);
+        return error_expected(e, "sides of %d pixels or more", multiple);
+    }
+    bool large = (int64_t)width * height > TRAINED_PIXELS_MAX;
+    if (large && (width > (int64_t)height * ASPECT_MAX || height > (int64_t)width * ASPECT_MAX)) {
+        refuse_reference(picture, "large for its aspect", e);
+        return error_expected(e, "at most %d pixels, or sides within %d to 1", TRAINED_PIXELS_MAX,
+                              ASPECT_MAX);
+    }
+    if (large) *size = nearest_trained(width, height);
+    size->width -= size->width % multiple;
+    size->height -= size->height % multiple;
+    return OK;
+}

@@ -1,0 +1,639 @@
+#include "test/lib/ops_cases.h"
+
+/* --- comparing --- */
+
+double op_gate(enum op_kind kind, int64_t n) {
+    return (n < 64 ? 10 : 3) * op_errors[kind].known;
+}
+
+static double *truth_make(const struct tensor *t) {
+    return take(sizeof(double) * (size_t)tensor_elements(t));
+}
+
+/* Relative L2, of out against values in row-major order. */
+static double error_of(const struct tensor *out, const double *truth) {
+    double wrong = 0, all = 1e-300;
+    int64_t columns = tensor_columns(out);
+    for (int64_t i = 0; i < tensor_elements(out); i++) {
+        double value = out->dtype == DTYPE_U8
+                           ? ((uint8_t *)out->data)[i / columns * out->row_bytes + i % columns]
+                           : load(out, i / columns, i % columns);
+        wrong += (value - truth[i]) * (value - truth[i]);
+        all += truth[i] * truth[i];
+    }
+    return sqrt(wrong / all);
+}
+
+static void expect_within(enum op_kind kind, const struct tensor *out, const double *truth, double most) {
+    if (problem.code) {
+        char line[1200];
+        fail_msg("%s", error_line(&problem, line, sizeof line));
+    }
+    double error = error_of(out, truth);
+    if (tensor_elements(out) >= 64 && !(error <= op_errors[kind].measured)) op_errors[kind].measured = error;
+    if (!(error <= most)) fail_msg("%s: error %g, gate %g", op_name(kind), error, most);
+}
+
+static void expect(enum op_kind kind, const struct tensor *out, const double *truth) {
+    expect_within(kind, out, truth, op_gate(kind, tensor_elements(out)));
+}
+
+static double sigmoid(double v) {
+    return 1 / (1 + exp(-v));
+}
+
+double activated(enum activation activation, double v) {
+    switch (activation) {
+    case ACTIVATION_SILU:
+        return v * sigmoid(v);
+    case ACTIVATION_GELU_TANH: /* 0.79...: sqrt(2 / pi) */
+        return v / 2 * (1 + tanh(0.79788456080286535588 * (v + 0.044715 * v * v * v)));
+    case ACTIVATION_GELU_QUICK:
+        return v * sigmoid(1.702 * v);
+    default:
+        return v;
+    }
+}
+
+/* --- one case of each operator --- */
+
+void case_epilogue(struct linear_case c) {
+    int32_t t = c.t, n = c.n, k = c.k, gap = c.gap;
+    case_begin();
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, k), gap, 1);
+    struct tensor weight = tensor_random(c.dtype, SHAPE(n, k), 0, 1);
+    struct tensor out = tensor_random(DTYPE_F32, SHAPE(t, n), 2 * gap, 1);
+    struct epilogue e = {.activation = c.activation};
+    if (c.bias) e.bias = tensor_random(c.dtype, SHAPE(n), 0, 1);
+    if (c.gate) e.gate = tensor_random(DTYPE_F32, SHAPE(n), 0, 2);
+    if (c.residual == RESIDUAL_APART) e.residual = tensor_random(DTYPE_F32, SHAPE(t, n), gap, 1);
+    if (c.residual == RESIDUAL_OUT) e.residual = out;
+    double *truth = truth_make(&out), *rows = truth_make(&in), *row = take(sizeof *row * (size_t)k);
+    for (int64_t i = 0; i < tensor_elements(&in); i++) rows[i] = rounded(load(&in, i / k, i % k));
+    for (int32_t j = 0; j < n; j++) {
+        for (int32_t l = 0; l < k; l++) row[l] = rounded(load(&weight, j, l));
+        for (int32_t i = 0; i < t; i++) {
+            double sum = c.bias ? load(&e.bias, 0, j) : 0;
+            for (int32_t l = 0; l < k; l++) sum += rows[(int64_t)i * k + l] * row[l];
+            sum = activated(c.activation, sum) * (c.gate ? load(&e.gate, 0, j) : 1);
+            truth[(int64_t)i * n + j] = sum + (c.residual ? load(&e.residual, i, j) : 0);
+        }
+    }
+    op_linear(&x, out, in, weight, e);
+    expect(OP_LINEAR, &out, truth);
+}
+
+void case_linear(int32_t t, int32_t n, int32_t k, enum dtype dtype, int gap, bool bias,
+                 enum residual residual) {
+    case_epilogue((struct linear_case){t, n, k, dtype, gap, bias, false, ACTIVATION_NONE, residual});
+}
+
+void case_linear_few(int32_t t, int32_t n, int32_t k, enum dtype dtype, int gap, bool bias,
+                     enum activation activation) {
+    case_begin();
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, k), gap, 3);
+    struct tensor weight = tensor_random(dtype, SHAPE(n, k), 0, 1);
+    struct tensor out = tensor_random(DTYPE_F32, SHAPE(t, n), gap, 1), b = absent;
+    if (bias) b = tensor_random(dtype, SHAPE(n), 0, 1);
+    double *truth = truth_make(&out), *at = truth;
+    for (int32_t i = 0; i < t; i++)
+        for (int32_t j = 0; j < n; j++, at++) {
+            *at = bias ? load(&b, 0, j) : 0;
+            for (int32_t l = 0; l < k; l++) {
+                double value = load(&in, i, l);
+                *at += activated(activation, value) * load(&weight, j, l);
+            }
+        }
+    op_linear_few(&x, out, in, weight, b, activation);
+    expect(OP_LINEAR_FEW, &out, truth);
+    /* R4: each row alone has the same bits. */
+    struct tensor lone = tensor_random(DTYPE_F32, SHAPE(1, n), 0, 1);
+    op_linear_few(&x, lone, tensor_slice(in, t - 1, 1), weight, b, activation);
+    assert_memory_equal(lone.data, (char *)out.data + (t - 1) * out.row_bytes, (size_t)n * sizeof(float));
+}
+
+static double as_it_is(double value) {
+    return value;
+}
+
+struct attention_operands {
+    struct tensor q, k, v, bias; /* bias may be absent */
+};
+
+/* as: what becomes of operands and of the softmax's numerators. */
+static void attention_row(const struct attention_case *c, const struct attention_operands *o, int32_t row,
+                          int32_t head, double (*as)(double), double *to) {
+    int32_t keys = c->causal ? c->s - c->t + row + 1 : c->s, key_head = head / (c->heads / c->key_heads);
+    size_t was_used = pool_used;
+    double *p = take(sizeof *p * (size_t)keys), max = -1e300, sum = 0;
+    for (int32_t j = 0; j < keys; j++) {
+        p[j] = 0;
+        for (int32_t i = 0; i < c->d; i++)
+            p[j] +=
+                as(load(&o->q, row, head * c->d + i)) * as(load(&o->k, j, key_head * c->d + i)) * c->scale;
+        if (o->bias.rank) p[j] += load(&o->bias, head, j - row + c->t - 1);
+        max = fmax(max, p[j]);
+    }
+    for (int32_t j = 0; j < keys; j++) sum += p[j] = exp(p[j] - max);
+    for (int32_t i = 0; i < c->d; i++) {
+        to[i] = 0;
+        for (int32_t j = 0; j < keys; j++) to[i] += as(p[j]) / sum * as(load(&o->v, j, key_head * c->d + i));
+    }
+    pool_used = was_used;
+}
+
+static double *attention_truth(const struct attention_case *c, const struct attention_operands *o,
+                               double (*as)(double)) {
+    double *truth = take(sizeof *truth * (size_t)c->t * (size_t)(c->heads * c->d));
+    for (int32_t i = 0; i < c->t; i++)
+        for (int32_t h = 0; h < c->heads; h++)
+            attention_row(c, o, i, h, as, truth + ((int64_t)i * c->heads + h) * c->d);
+    return truth;
+}
+
+/* Where operands are rounded, in what order cannot be told from outside: the error may be half as large again
+ * as that of rounding each once. */
+static double attention_gate(const struct tensor *out, const double *truth, const double *plain) {
+    double wrong = 0, all = 1e-300;
+    int64_t n = tensor_elements(out);
+    if (!operand_rounding || n < 64) return op_gate(OP_ATTENTION, n);
+    for (int64_t i = 0; i < n; i++) {
+        wrong += (plain[i] - truth[i]) * (plain[i] - truth[i]);
+        all += truth[i] * truth[i];
+    }
+    return 1.5 * sqrt(wrong / all);
+}
+
+void attention_case(struct attention_case c, bool biased) {
+    case_begin();
+    struct attention_operands o = {.q = tensor_random(DTYPE_F32, SHAPE(c.t, c.heads * c.d), c.gap, 2),
+                                   .k = tensor_random(DTYPE_F32, SHAPE(c.s, c.key_heads * c.d), c.gap, 2),
+                                   .v =
+                                       tensor_random(DTYPE_F32, SHAPE(c.s, c.key_heads * c.d), 2 * c.gap, 1)};
+    struct tensor out = o.q;
+    if (!c.in_place) out = tensor_random(DTYPE_F32, SHAPE(c.t, c.heads * c.d), 3 * c.gap, 1);
+    if (biased) o.bias = tensor_random(DTYPE_F32, SHAPE(c.heads, c.t + c.s - 1), c.gap, 4);
+    double *truth = attention_truth(&c, &o, as_it_is), *plain = truth;
+    if (operand_rounding) plain = attention_truth(&c, &o, operand_rounding);
+    op_attention(&x, out, o.q, o.k, o.v,
+                 (struct heads){.queries = c.heads,
+                                .keys = c.key_heads,
+                                .scale = c.scale,
+                                .causal = c.causal,
+                                .relative_bias = o.bias});
+    expect_within(OP_ATTENTION, &out, truth, attention_gate(&out, truth, plain));
+}
+
+void case_attention(struct attention_case c) {
+    attention_case(c, false);
+}
+
+void case_attention_biased(struct attention_case c) {
+    attention_case(c, true);
+}
+
+void case_relative_bias(int32_t t, int32_t heads, int32_t buckets, int32_t max_distance, enum dtype dtype,
+                        int gap) {
+    case_begin();
+    struct tensor table = tensor_random(dtype, SHAPE(buckets, heads), 0, 1);
+    struct tensor out = tensor_random(DTYPE_F32, SHAPE(heads, 2 * t - 1), gap, 1);
+    double *truth = truth_make(&out);
+    for (int32_t h = 0; h < heads; h++)
+        for (int32_t d = 1 - t; d < t; d++)
+            truth[h * (2 * t - 1) + d + t - 1] = load(&table, distance_bucket(d, buckets, max_distance), h);
+    op_relative_bias(&x, out, table, (struct distance_buckets){max_distance});
+    expect(OP_RELATIVE_BIAS, &out, truth);
+}
+
+void case_rms_norm(int32_t t, int32_t c, int32_t groups, enum dtype dtype, int gap, bool modulated,
+                   bool in_place) {
+    case_begin();
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, c * groups), gap, 5);
+    struct tensor weight = tensor_random(dtype, SHAPE(c), 0, 1);
+    struct tensor out = tensor_random(DTYPE_F32, SHAPE(t, c * groups), gap, 1);
+    struct modulation m = {0};
+    if (modulated) {
+        m.scale = tensor_random(dtype, SHAPE(c), 0, 1);
+        m.gate = tensor_random(DTYPE_F32, SHAPE(c), 0, 2);
+        m.base = out;
+    } else if (in_place)
+        out = in;
+    double *truth = truth_make(&out);
+    for (int32_t i = 0; i < t; i++)
+        for (int32_t g = 0; g < groups; g++) {
+            double sum = 0;
+            for (int32_t j = 0; j < c; j++) sum += pow(load(&in, i, g * c + j), 2);
+            for (int32_t j = 0; j < c; j++) {
+                double value = load(&in, i, g * c + j) / sqrt(sum / c + 1e-5f) * load(&weight, 0, j);
+                if (modulated) value *= (1 + load(&m.scale, 0, j)) * tanh(load(&m.gate, 0, j));
+                truth[((int64_t)i * groups + g) * c + j] = value + (modulated ? load(&out, i, g * c + j) : 0);
+            }
+        }
+    op_rms_norm(&x, out, in, weight, 1e-5f, m);
+    expect(OP_RMS_NORM, &out, truth);
+}
+
+void case_affine(int32_t t, int32_t c, int gap, int with, bool in_place) {
+    case_begin();
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, c), gap, 5), out = in;
+    struct affine a = {0};
+    if (with & WITH_WEIGHT) a.weight = tensor_random(DTYPE_F16, SHAPE(c), 0, 2);
+    if (with & WITH_BIAS) a.bias = tensor_random(DTYPE_BF16, SHAPE(c), 0, 1);
+    if (with & WITH_SCALE) a.scale = tensor_random(DTYPE_BF16, SHAPE(c), 0, 1);
+    if (with & WITH_SHIFT) a.shift = tensor_random(DTYPE_F32, SHAPE(c), 0, 1);
+    if (!in_place) out = tensor_random(DTYPE_F32, SHAPE(t, c), 0, 1);
+    double *truth = truth_make(&out);
+    for (int32_t i = 0; i < t; i++) {
+        double mean = 0, variance = 0;
+        for (int32_t j = 0; j < c; j++) mean += load(&in, i, j) / c;
+        for (int32_t j = 0; j < c; j++) variance += pow(load(&in, i, j) - mean, 2) / c;
+        for (int32_t j = 0; j < c; j++) {
+            double value = (load(&in, i, j) - mean) / sqrt(variance + 1e-6f);
+            if (with & WITH_WEIGHT) value *= load(&a.weight, 0, j);
+            if (with & WITH_BIAS) value += load(&a.bias, 0, j);
+            if (with & WITH_SCALE) value *= 1 + load(&a.scale, 0, j);
+            truth[(int64_t)i * c + j] = value + (with & WITH_SHIFT ? load(&a.shift, 0, j) : 0);
+        }
+    }
+    op_layer_norm(&x, out, in, a, 1e-6f);
+    expect(OP_LAYER_NORM, &out, truth);
+}
+
+void case_layer_norm(int32_t t, int32_t c, int gap, bool scaled, bool in_place) {
+    case_affine(t, c, gap, scaled ? WITH_SCALE : 0, in_place);
+}
+
+void case_group_norm(int32_t rows, int32_t columns, int32_t c, int groups, bool in_place) {
+    case_begin();
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(rows, columns, c), 0, 3), out = in;
+    struct tensor statistics = tensor_random(DTYPE_F32, SHAPE(groups, 2), 0, 1);
+    struct tensor weight = tensor_random(DTYPE_BF16, SHAPE(c), 0, 1),
+                  bias = tensor_random(DTYPE_F32, SHAPE(c), 0, 1);
+    if (!in_place) out = tensor_random(DTYPE_F32, SHAPE(rows, columns, c), 1, 1);
+    double *truth = truth_make(&statistics), *normed = truth_make(&in);
+    int each = c / groups;
+    for (int g = 0; g < groups; g++) {
+        double mean = 0, variance = 0, n = (double)rows * columns * each;
+        for (int64_t i = 0; i < (int64_t)rows * columns * each; i++)
+            mean += load(&in, i / each, g * each + i % each) / n;
+        for (int64_t i = 0; i < (int64_t)rows * columns * each; i++)
+            variance += pow(load(&in, i / each, g * each + i % each) - mean, 2) / n;
+        truth[2 * g] = mean;
+        truth[2 * g + 1] = 1 / sqrt(variance + 1e-6f);
+    }
+    op_group_statistics(&x, statistics, in, (struct rows_before){0}, groups, 1e-6f);
+    expect(OP_GROUP_STATISTICS, &statistics, truth);
+    for (int64_t i = 0; i < tensor_elements(&in); i++) {
+        int64_t j = i % c, g = j / each;
+        normed[i] =
+            (load(&in, i / c, j) - load(&statistics, g, 0)) * load(&statistics, g, 1) * load(&weight, 0, j) +
+            load(&bias, 0, j);
+    }
+    op_group_norm(&x, out, in, (struct group_norm){statistics, weight, bias});
+    expect(OP_GROUP_NORM, &out, normed);
+}
+
+void case_rope_table(const struct rope_options *o) {
+    case_begin();
+    int32_t tokens = 0, pairs = 0;
+    for (int a = 0; a < o->n_axes; a++) pairs += o->axis_dim[a] / 2;
+    for (int g = 0; g < o->n_grids; g++)
+        tokens += o->grid[g].extent[0] * o->grid[g].extent[1] * o->grid[g].extent[2];
+    struct tensor out = tensor_random(DTYPE_F32, SHAPE(tokens, pairs, 2), 0, 1);
+    double *truth = truth_make(&out), *at = truth;
+    for (int g = 0; g < o->n_grids; g++)
+        for (int32_t i = 0; i < o->grid[g].extent[0] * o->grid[g].extent[1] * o->grid[g].extent[2]; i++) {
+            const struct rope_grid *r = &o->grid[g];
+            int32_t place[3] = {i / r->extent[2] / r->extent[1], i / r->extent[2] % r->extent[1],
+                                i % r->extent[2]};
+            for (int a = 0; a < o->n_axes; a++)
+                for (int j = 0; j < o->axis_dim[a]; j += 2) {
+                    float angle =
+                        (float)((r->start[a] + place[a]) / pow(o->theta, (double)j / o->axis_dim[a]));
+                    *at++ = cos((double)angle);
+                    *at++ = sin((double)angle);
+                }
+        }
+    op_rope_table(&x, out, o);
+    expect(OP_ROPE_TABLE, &out, truth);
+}
+
+void case_rope(int32_t t, int32_t heads, int32_t d, int gap, enum rope_pairs pairs) {
+    case_begin();
+    struct tensor io = tensor_random(DTYPE_F32, SHAPE(t, heads * d), gap, 1);
+    struct tensor table = tensor_random(DTYPE_F32, SHAPE(t, d / 2, 2), 0, 1);
+    double *truth = truth_make(&io);
+    for (int32_t i = 0; i < t; i++)
+        for (int32_t j = 0; j < heads * d / 2; j++) {
+            int32_t h = j / (d / 2), p = j % (d / 2), at = (i * (d / 2) + p);
+            int32_t a = h * d + (pairs == ROPE_HALVES ? p : 2 * p),
+                    b = a + (pairs == ROPE_HALVES ? d / 2 : 1);
+            double c = load(&table, at, 0), s = load(&table, at, 1);
+            truth[(int64_t)i * heads * d + a] = load(&io, i, a) * c - load(&io, i, b) * s;
+            truth[(int64_t)i * heads * d + b] = load(&io, i, a) * s + load(&io, i, b) * c;
+        }
+    op_rope(&x, io, table, heads, pairs);
+    expect(OP_ROPE, &io, truth);
+}
+
+void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activation) {
+    case_begin();
+    struct tensor a = tensor_random(DTYPE_F32, SHAPE(t, f), gap, 20),
+                  b = tensor_random(DTYPE_F32, SHAPE(t, f), gap, 1);
+    struct tensor out = place == 1 ? a : place == 2 ? b : tensor_random(DTYPE_F32, SHAPE(t, f), 0, 1);
+    double *truth = truth_make(&out);
+    for (int64_t i = 0; i < (int64_t)t * f; i++)
+        truth[i] = activated(activation, load(&a, i / f, i % f)) * load(&b, i / f, i % f);
+    op_glu(&x, out, a, b, activation);
+    expect(OP_GLU, &out, truth);
+}
+
+void case_add(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place) {
+    case_begin();
+    struct tensor a = tensor_random(DTYPE_F32, SHAPE(t, c), gap, 3),
+                  b = tensor_random(dtype, SHAPE(one_row ? 1 : t, c), 2 * gap, 1);
+    struct tensor out = place == 1 ? a : place == 2 ? b : tensor_random(DTYPE_F32, SHAPE(t, c), 3 * gap, 1);
+    double *truth = truth_make(&out);
+    for (int64_t i = 0; i < (int64_t)t * c; i++)
+        truth[i] = load(&a, i / c, i % c) + load(&b, one_row ? 0 : i / c, i % c);
+    op_add(&x, out, a, b);
+    expect(OP_ADD, &out, truth);
+}
+
+void case_copy(int32_t t, int32_t c, enum dtype dtype, int gap) {
+    case_begin();
+    struct tensor in = tensor_random(dtype, SHAPE(t, c), gap, 1),
+                  out = tensor_random(DTYPE_F32, SHAPE(t, c), gap, 1);
+    struct tensor row = tensor_random(dtype, SHAPE(1, c), 0, 1);
+    double *truth = truth_make(&out);
+    for (int64_t i = 0; i < (int64_t)t * c; i++) truth[i] = load(&in, i / c, i % c);
+    op_copy(&x, out, in);
+    expect(OP_COPY, &out, truth);
+    for (int64_t i = 0; i < (int64_t)t * c; i++) truth[i] = load(&row, 0, i % c);
+    op_broadcast_row(&x, out, row);
+    expect(OP_BROADCAST_ROW, &out, truth);
+}
+
+static void patches(int32_t c, int32_t rows, int32_t columns, int p, int gap, enum patch_order order) {
+    case_begin();
+    struct tensor latent = tensor_random(DTYPE_F32, SHAPE(c, rows, columns), 0, 1);
+    struct tensor tokens = tensor_random(DTYPE_F32, SHAPE(rows / p * (columns / p), p * p * c), gap, 1);
+    double *truth = truth_make(&tokens), *back = truth_make(&latent);
+    for (int32_t ch = 0; ch < c; ch++)
+        for (int32_t i = 0; i < rows * columns; i++) {
+            int32_t y = i / columns, xx = i % columns, token = y / p * (columns / p) + xx / p;
+            int32_t place = y % p * p + xx % p;
+            place = order == PATCH_CHANNELS_LAST ? place * c + ch : ch * p * p + place;
+            truth[(int64_t)token * p * p * c + place] = load(&latent, ch * rows + y, xx);
+            back[ch * rows * columns + i] = 1.7f * load(&latent, ch * rows + y, xx);
+        }
+    op_patchify(&x, tokens, latent, p, order);
+    expect(OP_PATCHIFY, &tokens, truth);
+    memset(latent.data, 0xff, (size_t)tensor_bytes(&latent));
+    op_unpatchify(&x, latent, tokens, p, order, 1.7f);
+    expect(OP_UNPATCHIFY, &latent, back);
+}
+
+void case_patchify(int32_t c, int32_t rows, int32_t columns, int p, int gap) {
+    patches(c, rows, columns, p, gap, PATCH_CHANNELS_LAST);
+    patches(c, rows, columns, p, gap, PATCH_CHANNELS_FIRST);
+}
+
+void case_timestep(int32_t d, float t) {
+    case_begin();
+    struct tensor out = tensor_random(DTYPE_F32, SHAPE(1, d), 0, 1);
+    double *truth = truth_make(&out);
+    for (int i = 0; i < d / 2; i++) {
+        float exponent = (float)-log(10000) * (float)i / (float)(d / 2); /* f32 as in the reference */
+        float angle = t * (float)exp((double)exponent);
+        truth[i] = cos((double)angle);
+        truth[d / 2 + i] = sin((double)angle);
+    }
+    op_timestep(&x, out, t);
+    expect(OP_TIMESTEP, &out, truth);
+}
+
+static void conv_input(const struct conv_case *c, const struct tensor *in, const struct group_norm *norm,
+                       double *to) {
+    for (int64_t i = 0; i < tensor_elements(in); i++) {
+        int64_t j = i % c->c, g = c->groups ? j / (c->c / c->groups) : 0;
+        double v = load(in, i / c->c, j);
+        if (c->groups)
+            v = (v - load(&norm->statistics, g, 0)) * load(&norm->statistics, g, 1) *
+                    load(&norm->weight, 0, j) +
+                load(&norm->bias, 0, j);
+        to[i] = activated(c->activation, v);
+    }
+}
+
+/* y, xx: of the input, upsampled, at the kernel's first row and column. */
+static double conv_value(const struct conv_case *c, const double *in, const double *w, int32_t y, int32_t xx,
+                         int32_t n) {
+    double sum = 0;
+    for (int32_t ky = 0; ky < c->k; ky++)
+        for (int32_t kx = 0; kx < c->k; kx++) {
+            int32_t sy = y + ky, sx = xx + kx;
+            if (sy < 0 || sx < 0 || sy >= c->rows * c->up || sx >= c->columns * c->up) continue;
+            const double *pixel = in + ((int64_t)(sy / c->up) * c->columns + sx / c->up) * c->c;
+            for (int32_t i = 0; i < c->c; i++) sum += pixel[i] * w[((n * c->c + i) * c->k + ky) * c->k + kx];
+        }
+    return sum;
+}
+
+static void conv_case(struct conv_case c, int stride) {
+    case_begin();
+    int32_t before = stride == 2 ? 0 : c.k / 2;
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(c.rows, c.columns, c.c), 0, 1);
+    struct tensor weight = tensor_random(c.dtype, SHAPE(c.n, c.c, c.k, c.k), 0, 1);
+    struct tensor out =
+        tensor_random(DTYPE_F32, SHAPE(c.rows * c.up / stride, c.columns * c.up / stride, c.n), 0, 1);
+    struct epilogue e = {0};
+    struct conv_options o = {.upsample = c.up, .stride = stride, .activation = c.activation};
+    if (c.bias) e.bias = tensor_random(c.dtype, SHAPE(c.n), 0, 1);
+    if (c.residual)
+        e.residual = c.residual == RESIDUAL_OUT ? out : tensor_random(DTYPE_F32, 3, out.dim, 0, 1);
+    if (c.groups)
+        o.norm = (struct group_norm){tensor_random(DTYPE_F32, SHAPE(c.groups, 2), 0, 1),
+                                     tensor_random(c.dtype, SHAPE(c.c), 0, 2),
+                                     tensor_random(DTYPE_F32, SHAPE(c.c), 0, 1)};
+    double *source = truth_make(&in), *w = truth_make(&weight), *truth = truth_make(&out);
+    conv_input(&c, &in, &o.norm, source);
+    for (int64_t i = 0; i < tensor_elements(&weight); i++) w[i] = load(&weight, i / c.k, i % c.k);
+    for (int64_t i = 0; i < tensor_elements(&out); i++) {
+        int32_t n = (int32_t)(i % c.n), xx = (int32_t)(i / c.n % out.dim[1]),
+                y = (int32_t)(i / c.n / out.dim[1]);
+        truth[i] = conv_value(&c, source, w, y * stride - before, xx * stride - before, n) +
+                   (c.bias ? load(&e.bias, 0, n) : 0) + (c.residual ? load(&e.residual, i / c.n, n) : 0);
+    }
+    op_conv2d(&x, out, in, weight, e, o);
+    expect(OP_CONV2D, &out, truth);
+}
+
+void case_conv(struct conv_case c) {
+    conv_case(c, 1);
+}
+
+void case_conv_strided(struct conv_case c) {
+    conv_case(c, 2);
+}
+
+void case_picture(int32_t c, int32_t rows, int32_t columns) {
+    case_begin();
+    struct tensor latent = tensor_random(DTYPE_F32, SHAPE(c, rows, columns), 0, 1);
+    struct tensor image = tensor_random(DTYPE_F32, SHAPE(rows, columns, c), 0, 1);
+    struct tensor rgb =
+        tensor_make(operand_memory((size_t)tensor_elements(&image)), DTYPE_U8, SHAPE(rows, columns, c));
+    double *truth = truth_make(&image);
+    struct latent_format format = {.n = columns % 2 ? c : 1}; /* a channel each, or all alike */
+    for (int i = 0; i < format.n; i++)
+        format.scale[i] = 0.36f + 0.01f * (float)i, format.shift[i] = 0.12f - 0.03f * (float)i;
+    for (int64_t i = 0; i < tensor_elements(&image); i++) {
+        int64_t channel = format.n > 1 ? i % c : 0;
+        truth[i] = load(&latent, i % c * rows + i / c / columns, i / c % columns) / format.scale[channel] +
+                   format.shift[channel];
+    }
+    op_latent_to_image(&x, image, latent, format);
+    expect(OP_LATENT_TO_IMAGE, &image, truth);
+    for (int64_t i = 0; i < tensor_elements(&image); i++) {
+        float half = (float)load(&image, i / c, i % c) / 2 + 0.5f;
+        truth[i] = nearbyint((double)(255 * fminf(fmaxf(half, 0), 1)));
+    }
+    op_image_to_rgb(&x, rgb, image);
+    expect(OP_IMAGE_TO_RGB, &rgb, truth);
+}
+
+void case_rows_alike(int32_t k, enum dtype dtype, bool silu, int32_t most) {
+    enum { N = 5 };
+    const int32_t rows[] = {7, most < 64 ? most : 64, most};
+    enum activation activation = silu ? ACTIVATION_SILU : ACTIVATION_NONE;
+    case_begin();
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(most, k), 0, 3);
+    struct tensor weight = tensor_random(dtype, SHAPE(N, k), 0, 1),
+                  bias = tensor_random(dtype, SHAPE(N), 0, 1);
+    struct tensor lone = tensor_random(DTYPE_F32, SHAPE(most, N), 0, 1);
+    for (int32_t t = 0; t < most; t++)
+        if (t < 64 || t % 37 == 0 || t == most - 1)
+            op_linear_few(&x, tensor_slice(lone, t, 1), tensor_slice(in, t, 1), weight, bias, activation);
+    for (int i = 0; i < 3; i++) {
+        struct tensor out = tensor_random(DTYPE_F32, SHAPE(rows[i], N), 0, 1);
+        op_linear_few(&x, out, tensor_slice(in, 0, rows[i]), weight, bias, activation);
+        for (int32_t t = 0; t < rows[i]; t++)
+            if (t < 64 || t % 37 == 0 || t == most - 1)
+                assert_memory_equal((char *)out.data + t * out.row_bytes,
+                                    (char *)lone.data + t * lone.row_bytes, N * sizeof(float));
+    }
+    assert_int_equal(problem.code, OK);
+}
+
+/* --- random cases --- */
+
+int random_bool(void) {
+    return random_int(0, 1);
+}
+
+enum dtype random_dtype(void) {
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    return dtypes[random_int(0, 2)];
+}
+
+int32_t random_size(int32_t most) {
+    return random_int(1, random_bool() ? most : most < 40 ? most : 40);
+}
+
+static void random_attention(void) {
+    struct attention_case c = {.t = random_size(300), .key_heads = random_int(1, 3), .d = random_size(160)};
+    c.causal = random_bool();
+    c.s = c.causal ? c.t + random_int(0, 40) : random_size(400);
+    c.heads = c.key_heads * random_int(1, 3);
+    c.gap = random_int(0, 1) * 4;
+    c.in_place = random_bool();
+    c.scale = 1 / sqrtf((float)c.d);
+    attention_case(c, random_bool());
+}
+
+static void random_conv(void) {
+    struct conv_case c = {random_size(60),       random_size(60), random_size(80),  random_size(80),
+                          1 + 2 * random_bool(), random_dtype(),  random_int(1, 2), 0,
+                          random_bool(),         random_bool(),   random_int(0, 2)};
+    if (random_bool()) c.groups = c.c % 4 ? 1 : 4;
+    case_conv(c);
+}
+
+static void random_strided(void) {
+    case_conv_strided((struct conv_case){2 * random_size(30), 2 * random_size(40), random_size(80),
+                                         random_size(80), 3, random_dtype(), 1, 0, random_bool(),
+                                         random_bool(), RESIDUAL_NONE});
+}
+
+static void random_epilogue(void) {
+    case_epilogue((struct linear_case){random_size(300), random_size(700), random_size(1500), random_dtype(),
+                                       random_int(0, 5), random_bool(), random_bool(), random_int(0, 3),
+                                       random_int(0, 2)});
+}
+
+void random_case(void) {
+    int gap = random_int(0, 1) * random_int(1, 9);
+    switch (random_int(0, 10)) {
+    case 0:
+        random_epilogue();
+        break;
+    case 1:
+        case_linear_few(random_size(30), random_size(300), random_size(500), random_dtype(), gap,
+                        random_bool(), random_int(0, 3));
+        break;
+    case 2:
+        random_attention();
+        break;
+    case 3:
+        case_rms_norm(random_size(200), random_size(300), random_int(1, 4), random_dtype(), gap,
+                      random_bool(), random_bool());
+        break;
+    case 4:
+        case_affine(random_size(200), random_int(2, 900), gap, random_int(0, 15), random_bool());
+        break;
+    case 5:
+        case_rope(random_size(200), random_int(1, 5), 2 * random_size(64), gap, random_bool());
+        break;
+    case 6:
+        case_glu(random_size(100), random_size(900), gap, random_int(0, 2), random_int(0, 3));
+        break;
+    case 7:
+        case_group_norm(random_size(50), random_size(50), 4 * random_size(40), 4, random_bool());
+        break;
+    case 8:
+        case_add(random_size(100), random_size(900), random_dtype(), gap, random_bool(), random_int(0, 1));
+        break;
+    case 9:
+        random_strided();
+        break;
+    default:
+        random_conv();
+    }
+}
+
+void test_rgb_rounding(void **state) {
+    (void)state;
+    case_begin();
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(1, 86, 3), 0, 1);
+    struct tensor out = tensor_make(operand_memory(258), DTYPE_U8, SHAPE(1, 86, 3));
+    float *value = in.data;
+    for (int i = 0; i < 258; i++) value[i] = 2 * ((float)i + 0.5f) / 255 - 1;
+    value[255] = -1.01f, value[256] = NAN, value[257] = INFINITY;
+    op_image_to_rgb(&x, out, in);
+    const uint8_t *rgb = out.data;
+    int ties = 0;
+    for (int i = 0; i < 255; i++) {
+        float scaled = 255 * (value[i] / 2 + 0.5f);
+        ties += scaled == (float)i + 0.5f;
+        assert_int_equal(rgb[i], (int)nearbyint((double)scaled));
+    }
+    assert_true(ties > 100);
+    assert_true(rgb[255] == 0 && rgb[256] == 0 && rgb[257] == 255);
+}
+
+void test_print_errors(void **state) {
+    (void)state;
+    for (int i = 0; i < N_OP_KINDS; i++)
+        if (op_errors[i].known > 0)
+            printf("  %-18s %.3g (known %.3g)\n", op_name(i), op_errors[i].measured, op_errors[i].known);
+}

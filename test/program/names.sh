@@ -1,0 +1,110 @@
+#!/bin/sh
+# Flags as people type them who come from other programs, and what in a prompt means something there and not here.
+#
+# usage: names.sh SLUICE MODEL_DIR [SCRATCH_DIR]
+. "$(dirname "$0")/program.sh"
+
+# ---- the same flag under another name: theirs | ours ----
+request() { # request ARGS...: a plan's request and hash, in ../flat
+    expect 0 "plan $*" plan -m "$model" --max-ram 90% --json "$@"
+    tr -d ' \n' <../out | sed 's/.*"request":{\([^}]*\)}.*"hash":"\([^"]*\)".*/\1 \2/' >../flat
+}
+while IFS='|' read -r theirs ours; do
+    [ -z "$theirs" ] && continue
+    # shellcheck disable=SC2086
+    request $ours
+    cp ../flat ../flat.ours
+    # shellcheck disable=SC2086
+    request $theirs
+    check "is the same" cmp -s ../flat ../flat.ours
+    request
+    check "and does something" sh -c '! cmp -s ../flat ../flat.ours'
+done <<END
+--cfg 2|--cfg-scale 2
+--negative x --cfg=2|--negative-prompt x --cfg-scale 2
+--batch-count 3|--batch 3
+-b3|--batch 3
+--sampling-method euler --steps 5|--sampler euler --steps 5
+--schedule simple --steps 5|--scheduler simple --steps 5
+--num-inference-steps 5|--steps 5
+-W128 -H96|--width 128 --height 96
+END
+for seed in '-s 7' -s7; do
+    # shellcheck disable=SC2086
+    draw 0 "$seed" -p x -o a.png $seed
+    check "is the seed" has ../err '^seed 7$'
+done
+draw 0 "-s-1" -p x -o a.png -s-1
+check "draws one" has ../err '^seed [0-9]*$'
+rm -f a.png
+name="one flag under both names"
+expect 2 "$name" plan -m "$model" --cfg 2 --cfg-scale 3
+check "given twice" has ../err 'given twice.*--cfg-scale'
+
+# ---- answered in one line: command line | what it holds ----
+while IFS='|' read -r line pattern; do
+    [ -z "$line" ] && continue
+    # shellcheck disable=SC2086
+    expect 2 "$line" $line
+    check "message has $pattern" has ../err "^sluice: .*$pattern"
+    check "in one line" [ "$(wc -l <../err)" = 1 ]
+done <<END
+generate --offload-to-cpu|--offload-to-cpu, expected --max-vram SIZE and --max-ram SIZE
+generate --vae-on-cpu|--max-vram
+generate --clip-on-cpu|--max-vram
+generate --diffusion-fa|nothing to switch
+generate -M img2img|-M, expected the command as the first word
+generate --mode txt2img|as the first word
+generate --lora-model-dir loras|no adapters
+generate --upscale-model x.pth|no upscaler
+generate --control-net x|no ControlNet
+generate --rng cuda|--seed N
+generate --mmap|--direct-io
+generate --guidance-scale 3|--cfg-scale S, or --guidance S
+generate --vae-tile-size 32x32|--vae-tiling auto
+generate --clip-skip 2|no model of this build
+generate --vae-tiling --seed 1|--vae-tiling.*found --seed, expected auto|on|off
+generate -steps 3|did you mean --steps
+generate -prompt x|did you mean --prompt
+generate --neg x|did you mean --negative-prompt
+generate --steps-count 3|did you mean --steps
+generate --sampling_method euler|did you mean --sampler
+generate --batch-cout 3|did you mean --batch
+generate -q4|--quiet.*found "4", expected no value
+generate -W|a value is missing.*--width
+generate -W5x|--width.*found "5x"
+generate -z4|unknown flag
+generate -b3 -b4|given twice
+generate --tensors|other commands: inspect
+inspect --steps 3|other commands: generate, plan
+-m model -p fox|which command.*found -m, expected sluice generate -m
+--steps 3|which command.*sluice generate --steps
+END
+
+# ---- prompts: nothing is loaded or weighed, and it says so ----
+warned() { # warned PATTERN ARGS...: drawn, with that warning and no other
+    pattern=$1
+    shift
+    draw 0 "warning: $pattern" -o a.png "$@"
+    check "says it" has ../err "^warning: .*$pattern"
+    check "once" [ "$(grep -c '^warning: ' ../err)" = 1 ]
+    rm -f a.png
+}
+warned '--prompt: <lora:' -p 'a fox <lora:foxes:0.8>'
+warned '--prompt: (word:1.3)' -p 'a (red:1.3) fox' -q
+warned '--prompt: (word:1.3)' -p '((very) red:.5) (fox:2)'
+warned '--negative-prompt: (word' -p 'a fox' -n '(blue:2)' --cfg-scale 2
+warned '--negative-prompt is not read' -p 'a fox' -n blue --cfg-scale 1
+expect 0 "planned too" plan -m "$model" -p 'a fox' -n blue --cfg-scale 1
+check "says it" has ../err '^warning: --negative-prompt is not read'
+for text in 'a (red) fox' 'at 10:30 (noon)' 'a fox: 1.3' '(1:x)' '(a:)' ')a:1(' 'a <lore>'; do
+    draw 0 "no warning: $text" -o a.png -p "$text" -n "" --cfg-scale 1
+    check "none" lacks ../err '^warning: '
+done
+draw 0 "read where there is guidance" -o a.png -p x -n blue --cfg-scale 2
+check "no warning" lacks ../err '^warning: '
+rm -f a.png
+check "nothing was left" empty_folder .
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]

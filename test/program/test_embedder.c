@@ -1,0 +1,218 @@
+/* What a program meets that is not ours and uses the library: see engine/sluice.h. */
+#include "engine/sluice_bench.h"
+#include "test/lib/rig.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+
+/* Several times as large: what is asked of a stack is meant for others. */
+#ifdef __SANITIZE_ADDRESS__
+enum { FRAMES_ARE_LARGE = 1 };
+#else
+enum { FRAMES_ARE_LARGE = 0 };
+#endif
+
+static const char model_path[] = "test/golden/zimage_a/model";
+
+/* ---- progress ---- */
+
+struct followed {
+    double fraction, eta; /* the last */
+    int n, n_falls;
+};
+
+static void follow(void *user, const struct sluice_progress *now) {
+    struct followed *f = user;
+    f->n_falls += now->fraction < f->fraction;
+    f->fraction = now->fraction;
+    f->eta = now->eta;
+    f->n++;
+}
+
+/* It never goes back, and says 1 last; a run that was cancelled does not. */
+static void progress_ends_at_one(void) {
+    struct rig rig;
+    struct followed f = {0};
+    struct sluice_session_options options = {.threads = 1, .on_progress = follow, .user = &f};
+    if (!rig_open(&rig, model_path, 1, 1)) return;
+    for (int no_decode = 0; no_decode < 2; no_decode++) {
+        struct sluice_request request = request_fox(64, 48, 3, 2, 2);
+        request.no_decode = no_decode;
+        sluice_session_close(rig.session);
+        f = (struct followed){0};
+        if (!rig_open_session(&rig, &options)) return;
+        struct result r = run(&rig, &request);
+        check(r.code == SLUICE_OK && f.n > 3 && f.n_falls == 0, "%d, %d reports, %d fall back", r.code, f.n,
+              f.n_falls);
+        check(f.fraction == 1 && f.eta == 0, "progress ends at %g, %g s left", f.fraction, f.eta);
+        result_free(&r);
+    }
+    rig_close(&rig);
+}
+
+/* ---- what was not given ---- */
+
+static void is_usage(int code, const struct sluice_error *e, const char *what) {
+    check(code == SLUICE_USAGE && e->exit_code == 2 && strstr(e->where, what), "%s: %s, %s", what,
+          sluice_code_name(code), e->where);
+}
+
+static void nothing_given(void) {
+    struct rig rig;
+    struct sluice_error e;
+    struct sluice_model_options from = {.struct_size = sizeof from, .model = model_path};
+    struct sluice_session_options to = {.struct_size = sizeof to};
+    sluice_model *model = NULL;
+    sluice_session *session = NULL;
+    char *json = NULL, line[64] = "x";
+    bool fits;
+    if (!rig_open(&rig, model_path, 1, 1)) return;
+    struct sluice_request request = request_fox(32, 32, 1, 1, 1);
+    is_usage(sluice_model_open(NULL, &model, &e), &e, "options");
+    is_usage(sluice_model_open(&from, NULL, &e), &e, "model");
+    is_usage(sluice_inspect(NULL, true, &json, &e), &e, "options");
+    is_usage(sluice_inspect(&from, true, NULL, &e), &e, "json");
+    is_usage(sluice_tokenize(NULL, "x", 1, &json, &e), &e, "options");
+    is_usage(sluice_tokenize(&from, NULL, 0, &json, &e), &e, "text");
+    is_usage(sluice_tokenize(&from, "x", 1, NULL, &e), &e, "json");
+    is_usage(sluice_session_open(NULL, &to, &session, &e), &e, "model");
+    is_usage(sluice_session_open(rig.model, NULL, &session, &e), &e, "options");
+    is_usage(sluice_session_open(rig.model, &to, NULL, &e), &e, "session");
+    is_usage(sluice_plan_query(NULL, &request, NULL, &json, &fits, &e), &e, "session");
+    is_usage(sluice_plan_query(rig.session, NULL, NULL, &json, &fits, &e), &e, "request");
+    is_usage(sluice_plan_query(rig.session, &request, NULL, NULL, &fits, &e), &e, "json");
+    is_usage(sluice_plan_query(rig.session, &request, NULL, &json, NULL, &e), &e, "fits");
+    is_usage(sluice_run(NULL, &request, &e), &e, "session");
+    is_usage(sluice_run(rig.session, NULL, &e), &e, "request");
+    is_usage(sluice_decode(NULL, &request, "x", &e), &e, "session");
+    is_usage(sluice_decode(rig.session, NULL, "x", &e), &e, "request");
+    is_usage(sluice_decode(rig.session, &request, NULL, &e), &e, "latent_file");
+    is_usage(sluice_report(NULL, &json, &e), &e, "session");
+    is_usage(sluice_report(rig.session, NULL, &e), &e, "json");
+    is_usage(sluice_convert(NULL, &json, &e), &e, "options");
+    is_usage(sluice_devices(NULL, &e), &e, "json");
+    is_usage(sluice_checkpoint_write(NULL, "x", NULL, 0, NULL, NULL, &e), &e, "family");
+    is_usage(sluice_checkpoint_write("zimage", NULL, NULL, 0, NULL, NULL, &e), &e, "folder");
+    is_usage(sluice_checkpoint_families(NULL, &e), &e, "json");
+    is_usage(sluice_bench_bus(NULL, &json, NULL, &e), &e, "options");
+    is_usage(sluice_bench_ops(NULL, &json, NULL, &e), &e, "options");
+    is_usage(sluice_bench_load(NULL, &json, &e), &e, "options");
+    is_usage(sluice_bench_stream(NULL, &json, &e), &e, "options");
+    is_usage(sluice_bench_block(NULL, &json, &e), &e, "options");
+    check(sluice_run(NULL, NULL, NULL) == SLUICE_USAGE, "nothing at all");
+    sluice_cancel(NULL);
+    sluice_request_defaults(NULL, &request);
+    sluice_request_defaults(rig.model, NULL);
+    sluice_session_close(NULL);
+    sluice_model_close(NULL);
+    sluice_free(NULL);
+    check(!*sluice_error_line(NULL, line, sizeof line) && !sluice_error_line(&e, NULL, 0),
+          "a line of nothing");
+    check(!model && !session && !json, "something was made");
+    rig_close(&rig);
+}
+
+/* ---- threads with little stack ---- */
+
+/* All that a program does, on a thread with that much stack. */
+struct worker {
+    size_t stack_bytes;
+    char *stack;
+    struct sluice_error opened, planned, ran;
+    bool advised; /* of other budgets and requests, which is where planning goes deepest */
+};
+
+static int64_t least_of(const char *plan) {
+    json_t *json = json_loads(plan, 0, NULL);
+    int64_t bytes = json_integer_value(json_object_get(json_object_get(json, "least"), "ram_bytes"));
+    json_decref(json);
+    return bytes;
+}
+
+static void *work(void *user) {
+    struct worker *w = user;
+    struct sluice_model_options from = {.struct_size = sizeof from, .model = "models/demo"};
+    struct sluice_session_options to = {.struct_size = sizeof to, .threads = 1};
+    struct sluice_request request = {.struct_size = sizeof request};
+    sluice_model *model = NULL;
+    sluice_session *session = NULL;
+    char *json = NULL;
+    bool fits;
+    if (sluice_model_open(&from, &model, &w->opened)) return NULL;
+    if (!sluice_inspect(&from, true, &json, &w->opened)) sluice_free(json);
+    if (!sluice_tokenize(&from, "a fox", 5, &json, &w->opened)) sluice_free(json);
+    if (!w->opened.code && !sluice_session_open(model, &to, &session, &w->opened)) {
+        sluice_request_defaults(model, &request);
+        request.prompt = "a fox";
+        request.width = request.height = 64;
+        request.steps = 2;
+        request.cfg_scale = 2;
+        request.max_ram_bytes = 1;
+        request.rates = "{\"version\":1,\"disk\":10000000}"; /* what is read again is worth advice */
+        json = NULL;
+        if (!sluice_plan_query(session, &request, NULL, &json, &fits, &w->planned))
+            request.max_ram_bytes = least_of(json) + (1 << 20);
+        sluice_free(json);
+        if (!w->planned.code && !sluice_plan_query(session, &request, NULL, &json, &fits, &w->planned)) {
+            w->advised = strstr(json, "\"batch\"") && strstr(json, "\"disk\"");
+            sluice_free(json);
+        }
+        sluice_run(session, &request, &w->ran);
+        sluice_session_close(session);
+    }
+    sluice_model_close(model);
+    return NULL;
+}
+
+static void on_thread(struct worker *w) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    w->stack = mmap(NULL, w->stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(w->stack, 0xA5, w->stack_bytes);
+    pthread_attr_setstack(&attributes, w->stack, w->stack_bytes);
+    check(!pthread_create(&thread, &attributes, work, w) && !pthread_join(thread, NULL), "no thread");
+    pthread_attr_destroy(&attributes);
+}
+
+/* How deep it went. */
+static size_t depth(const struct worker *w) {
+    size_t untouched = 0;
+    while (untouched < w->stack_bytes && (unsigned char)w->stack[untouched] == 0xA5) untouched++;
+    return w->stack_bytes - untouched;
+}
+
+static void is_refused(const struct sluice_error *e, size_t bytes) {
+    check(e->code == SLUICE_USAGE && strstr(e->what, "stack"), "a stack of %zu bytes: %s, %s", bytes,
+          sluice_code_name(e->code), e->what);
+}
+
+/* Opening and looking work with 256 KiB; planning and running do, or are refused where they might not: at
+ * what they take with room to spare, too. */
+static void little_stack(void) {
+    struct worker much = {.stack_bytes = 8 << 20}, little = {.stack_bytes = 256 << 10},
+                  enough = {.stack_bytes = 1 << 20};
+    on_thread(&much);
+    size_t taken = depth(&much);
+    printf("planning and running take %zu KiB of stack\n", taken >> 10);
+    check(!much.opened.code && !much.planned.code && !much.ran.code, "much: %s", much.ran.what);
+    check(much.advised, "there was nothing to advise");
+    on_thread(&little);
+    check(!little.opened.code, "a stack of 256 KiB: %s", little.opened.what);
+    is_refused(&little.planned, little.stack_bytes);
+    is_refused(&little.ran, little.stack_bytes);
+    check((unsigned char)*little.stack == 0xA5, "the little stack was used up");
+    on_thread(&enough);
+    check(!enough.opened.code && !enough.planned.code && !enough.ran.code, "1 MiB: %s", enough.ran.what);
+    check((unsigned char)*enough.stack == 0xA5, "the stack was used up");
+    struct worker just = {.stack_bytes = (taken + 4095) / 4096 * 4096};
+    on_thread(&just);
+    is_refused(&just.ran, just.stack_bytes);
+}
+
+int main(void) {
+    progress_ends_at_one();
+    nothing_given();
+    if (!FRAMES_ARE_LARGE) little_stack();
+    return finish();
+}

@@ -1,0 +1,169 @@
+/* What control groups allow: memory, what is left of it, processors; of made-up machines, a folder each that
+ * stands for the root. Both versions, nested, beside each other, as containers see them, and damaged. */
+#include "engine/api/machine.h"
+#include "engine/base/control_groups.h"
+#include "engine/base/free_memory.h"
+#include "test/lib/check.h"
+#include "test/lib/folder.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define GIB ((uint64_t)1 << 30)
+#define V1  "sys/fs/cgroup/memory"
+#define V2  "sys/fs/cgroup"
+#define CPU "sys/fs/cgroup/cpu"
+
+enum { FILES_MAX = 12, FULL = -1 };
+
+static const struct machine {
+    const char *what;
+    struct {
+        const char *path, *text;
+    } files[FILES_MAX];
+    int memory, left;  /* in MiB; 0: no limit */
+    double processors; /* 0: no limit */
+} machines[] = {
+    {"no groups", {{NULL, NULL}}, 0, 0, 0},
+    {"its own group, version 2",
+     {{"proc/self/cgroup", "0::/a\n"},
+      {V2 "/a/memory.max", "1073741824\n"},
+      {V2 "/a/memory.current", "209715200\n"},
+      {V2 "/a/memory.stat", "anon 1\ninactive_file 52428800\nactive_file 52428800\n"},
+      {V2 "/a/cpu.max", "150000 100000\n"}},
+     1024,
+     924,
+     1.5},
+    {"those around it, version 2",
+     {{"proc/self/cgroup", "0::/a/b/c\n"},
+      {V2 "/a/memory.max", "536870912\n"},
+      {V2 "/a/memory.current", "104857600\n"},
+      {V2 "/a/b/memory.max", "max\n"},
+      {V2 "/a/b/c/memory.max", "1073741824\n"},
+      {V2 "/a/b/c/memory.current", "1024\n"},
+      {V2 "/a/b/c/cpu.max", "max 100000\n"},
+      {V2 "/a/b/cpu.max", "50000 100000\n"},
+      {V2 "/a/cpu.max", "200000 100000\n"}},
+     512,
+     412,
+     0.5},
+    {"the least is the inner one's",
+     {{"proc/self/cgroup", "0::/a/b\n"},
+      {V2 "/a/memory.max", "2147483648\n"},
+      {V2 "/a/b/memory.max", "268435456\n"},
+      {V2 "/a/b/memory.current", "268435456\n"},
+      {V2 "/a/cpu.max", "300000 100000\n"},
+      {V2 "/a/b/cpu.max", "250000 100000\n"}},
+     256,
+     FULL,
+     2.5},
+    {"a neighbour's does not count",
+     {{"proc/self/cgroup", "0::/a\n"}, {V2 "/b/memory.max", "4096\n"}, {V2 "/b/cpu.max", "1 100000\n"}},
+     0,
+     0,
+     0},
+    {"a container's root, whatever the path",
+     {{"proc/self/cgroup", "0::/docker/0123\n"},
+      {V2 "/memory.max", "805306368\n"},
+      {V2 "/memory.current", "1048576\n"},
+      {V2 "/cpu.max", "100000 100000\n"}},
+     768,
+     767,
+     1},
+    {"no path at all", {{V2 "/memory.max", "805306368\n"}, {V2 "/cpu.max", "120000 100000\n"}}, 768, 0, 1.2},
+    {"version 1, nested",
+     {{"proc/self/cgroup", "9:name=systemd:/x\n5:cpu,cpuacct:/q/r\n4:memory:/m/n\n0::/\n"},
+      {V1 "/memory.limit_in_bytes", "9223372036854771712\n"},
+      {V1 "/m/memory.limit_in_bytes", "644245094\n"},
+      {V1 "/m/memory.usage_in_bytes", "110000000\n"},
+      {V1 "/m/memory.stat", "inactive_file 1\ntotal_inactive_file 4000000\ntotal_active_file 6000000\n"},
+      {V1 "/m/n/memory.limit_in_bytes", "1073741824\n"},
+      {CPU "/q/cpu.cfs_quota_us", "75000\n"},
+      {CPU "/q/cpu.cfs_period_us", "50000\n"},
+      {CPU "/q/r/cpu.cfs_quota_us", "-1\n"},
+      {CPU "/q/r/cpu.cfs_period_us", "100000\n"}},
+     614,
+     519,
+     1.5},
+    {"version 1, no links between mounts",
+     {{"proc/self/cgroup", "5:cpu,cpuacct:/q\n"},
+      {"sys/fs/cgroup/cpu,cpuacct/q/cpu.cfs_quota_us", "20000\n"},
+      {"sys/fs/cgroup/cpu,cpuacct/q/cpu.cfs_period_us", "100000\n"}},
+     0,
+     0,
+     0.2},
+    {"a controller whose name begins alike",
+     {{"proc/self/cgroup", "5:cpuset:/q\n4:cpuacct:/q\n"},
+      {CPU "/q/cpu.cfs_quota_us", "20000\n"},
+      {CPU "/q/cpu.cfs_period_us", "100000\n"}},
+     0,
+     0,
+     0},
+    {"both versions, the least of each",
+     {{"proc/self/cgroup", "4:memory:/m\n0::/u\n"},
+      {V1 "/m/memory.limit_in_bytes", "1073741824\n"},
+      {V1 "/m/memory.usage_in_bytes", "1048576\n"},
+      {"sys/fs/cgroup/unified/u/memory.max", "536870912\n"},
+      {"sys/fs/cgroup/unified/u/memory.current", "1048576\n"},
+      {"sys/fs/cgroup/unified/u/cpu.max", "400000 100000\n"}},
+     512,
+     511,
+     4},
+    {"files that say nothing",
+     {{"proc/self/cgroup", "0\n::::\n\n0::/a"},
+      {V2 "/a/memory.max", ""},
+      {V2 "/a/memory.current", "many"},
+      {V2 "/a/cpu.max", "100000"},
+      {V2 "/memory.max", "-5"},
+      {V2 "/cpu.max", "0 0"}},
+     0,
+     0,
+     0},
+};
+enum { MACHINES = sizeof machines / sizeof *machines };
+
+static void write_below(const char *root, const char *path, const char *text) {
+    char command[1024], name[512];
+    snprintf(name, sizeof name, "%s/%s", root, path);
+    snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s')\"", name);
+    check(system(command) == 0, "%s", command);
+    FILE *f = fopen(name, "w");
+    check(f && fputs(text, f) >= 0 && fclose(f) == 0, "write %s", name);
+}
+
+static bool near(uint64_t bytes, int mebibytes) {
+    if (mebibytes == FULL) return bytes == 0;
+    return mebibytes ? bytes >> 20 == (uint64_t)mebibytes : bytes == UINT64_MAX;
+}
+
+/* The machine has 2 GiB, of which 1.5 are free. */
+static void test_one(const struct machine *m, int i) {
+    char root[256];
+    snprintf(root, sizeof root, "%s/%d", temporary, i);
+    write_below(root, "proc/meminfo", "MemTotal:  2097152 kB\nMemFree: 1 kB\nMemAvailable:  1572864 kB\n");
+    for (int k = 0; k < FILES_MAX && m->files[k].path; k++)
+        write_below(root, m->files[k].path, m->files[k].text);
+    uint64_t memory = control_groups_memory(root), left = control_groups_memory_left(root);
+    double processors = control_groups_processors(root), wanted = m->processors ? m->processors : HUGE_VAL;
+    check(near(memory, m->memory), "%s: a limit of %llu bytes", m->what, (unsigned long long)memory);
+    check(near(left, m->left), "%s: %llu bytes left", m->what, (unsigned long long)left);
+    check(processors == wanted, "%s: %g processors", m->what, processors);
+    uint64_t whole = machine_memory_bytes(root), free = free_memory_bytes(root);
+    check(whole == (memory < 2 * GIB ? memory : 2 * GIB), "%s: a machine of %llu bytes", m->what,
+          (unsigned long long)whole);
+    check(free == (m->left == FULL      ? 1
+                   : left < 3 * GIB / 2 ? left
+                                        : 3 * GIB / 2),
+          "%s: %llu bytes free", m->what, (unsigned long long)free);
+    int cores = machine_cores(), threads = machine_threads(root);
+    check(threads == (wanted < cores ? (int)ceil(wanted) : cores) && threads >= 1, "%s: %d threads", m->what,
+          threads);
+}
+
+int main(void) {
+    temporary_make();
+    for (int i = 0; i < MACHINES; i++) test_one(&machines[i], i);
+    check(free_memory_bytes("/nowhere") == 0 && machine_memory_bytes("/nowhere") == 0, "no machine at all");
+    return finish();
+}

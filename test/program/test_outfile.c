@@ -1,0 +1,160 @@
+/* Outputs of processes that are killed: the program's files and the library's leave nothing in their folder,
+ * neither where files may be without a name nor where they may not; what there is of an older one stays. */
+#include "cli/outfile.h"
+#include "loaders/output.h"
+#include "test/lib/check.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static bool names_only; /* as on a file system whose files all have names */
+
+/* The C library's, of both the program's file and the library's. */
+int open(const char *path, int flags, ...) {
+    va_list list;
+    va_start(list, flags);
+    mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(list, mode_t) : 0;
+    va_end(list);
+    if (names_only && (flags & O_TMPFILE) == O_TMPFILE) return errno = EOPNOTSUPP, -1;
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+static char folder[64], path[96];
+
+static int count_files(void) {
+    int n = -2;
+    DIR *entries = opendir(folder);
+    while (entries && readdir(entries)) n++;
+    if (entries) closedir(entries);
+    return n;
+}
+
+static void put(const char *name, const char *text) {
+    FILE *file = fopen(name, "w");
+    check(file && fputs(text, file) >= 0 && !fclose(file), "cannot write %s", name);
+}
+
+static void check_holds(const char *text, const char *what) {
+    char got[64] = "";
+    FILE *file = fopen(path, "r");
+    if (file) got[fread(got, 1, sizeof got - 1, file)] = 0;
+    if (file) fclose(file);
+    check(strcmp(got, text) == 0, "%s: holds \"%s\", not \"%s\"", what, got, text);
+}
+
+/* ---- the two writers ---- */
+
+static bool of_program(const char *text, bool killed) {
+    struct outfile out;
+    struct sluice_error e;
+    if (outfile_open(&out, path, &e) || fputs(text, out.file) < 0 || fflush(out.file)) return false;
+    if (killed) raise(SIGKILL);
+    return outfile_commit(&out, &e) == SLUICE_OK;
+}
+
+static bool of_library(const char *text, bool killed) {
+    struct sys sys;
+    struct output output;
+    struct error e = {0};
+    sys_init_machine(&sys);
+    if (output_open(&sys, path, &output, &e) == OK) output_write(&output, text, strlen(text), &e);
+    if (killed) raise(SIGKILL);
+    return output_close(&output, &e) == OK;
+}
+
+static const struct writer {
+    const char *name;
+    bool (*write)(const char *text, bool killed);
+
+} writers[] = {{"the program's", of_program}, {"the library's", of_library}};
+
+static void write_and_die(const struct writer *w) {
+    pid_t child = fork();
+    if (!child) {
+        w->write("half", true);
+        _exit(0);
+    }
+    int status = 0;
+    check(waitpid(child, &status, 0) == child && WIFSIGNALED(status), "%s: nobody was killed", w->name);
+}
+
+static void killed(const struct writer *w) {
+    char text[32];
+    names_only = false;
+    for (int older = 0; older < 2; older++) {
+        if (older) put(path, "older");
+        write_and_die(w);
+        check(count_files() == older, "%s: a killed process left %d files", w->name, count_files() - older);
+        if (older) check_holds("older", w->name);
+        snprintf(text, sizeof text, "whole %d", older);
+        check(w->write(text, false) && count_files() == 1, "%s: %d files", w->name, count_files());
+        check_holds(text, w->name);
+        unlink(path);
+    }
+}
+
+/* Where all files have names one is left, which the next of that name removes, but not one that lives. */
+static void killed_with_a_name(const struct writer *w) {
+    char other[128];
+    names_only = true;
+    write_and_die(w);
+    check(count_files() == 1, "%s: %d files after a killed process", w->name, count_files());
+    snprintf(other, sizeof other, "%s.tmp.x1", path); /* not ours */
+    put(other, "theirs");
+    check(of_program("whole", false) && count_files() == 2, "%s: %d files", w->name, count_files());
+    check_holds("whole", w->name);
+    unlink(other);
+    unlink(path);
+}
+
+static void alive(const struct writer *w) {
+    int go[2], ready[2];
+    char byte = 0;
+    check(!pipe(go) && !pipe(ready), "no pipes");
+    pid_t child = fork();
+    if (!child) {
+        struct sys sys;
+        struct output output;
+        struct error e = {0};
+        sys_init_machine(&sys);
+        output_open(&sys, path, &output, &e);
+        if (write(ready[1], &byte, 1) != 1 || read(go[0], &byte, 1) != 1) _exit(2);
+        output_write(&output, "later", 5, &e);
+        _exit(output_close(&output, &e) != OK);
+    }
+    check(read(ready[0], &byte, 1) == 1 && w->write("sooner", false), "%s: not written", w->name);
+    check_holds("sooner", w->name);
+    int status = -1;
+    check(write(go[1], &byte, 1) == 1 && waitpid(child, &status, 0) == child && status == 0,
+          "%s: another's file was taken away", w->name);
+    check_holds("later", w->name);
+    check(count_files() == 1, "%s: %d files", w->name, count_files());
+    unlink(path);
+    for (int i = 0; i < 2; i++) close(go[i]), close(ready[i]);
+}
+
+int main(void) {
+    snprintf(folder, sizeof folder, "/tmp/sluice-outfile-%ld", (long)getpid());
+    snprintf(path, sizeof path, "%s/a.safetensors", folder);
+    check(!mkdir(folder, 0777), "no folder");
+    for (size_t i = 0; i < sizeof writers / sizeof *writers; i++) {
+        killed(&writers[i]);
+        killed_with_a_name(&writers[i]);
+        for (int k = 0; k < 2; k++) {
+            names_only = k;
+            alive(&writers[i]);
+        }
+    }
+    check(count_files() == 0, "%d files are left", count_files());
+    rmdir(folder);
+    return finish();
+}

@@ -1,0 +1,266 @@
+/* What people see while a picture is drawn and after it: the progress line on a terminal of 80 columns and in
+ * a log, and the lines behind a run. stderr is a terminal here, or a file; the library's part is made up. */
+#include "cli/plain.h"
+#include "cli/progress.h"
+#include "cli/say.h"
+#include "cli/summary.h"
+#include "test/lib/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+
+/* ---- stderr ---- */
+
+static int stderr_before;
+static char heard[1 << 16];
+
+static int terminal_of(int columns, int *other) {
+    struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
+    *other = posix_openpt(O_RDWR | O_NOCTTY);
+    check(!grantpt(*other) && !unlockpt(*other), "no terminal to be had");
+    int terminal = open(ptsname(*other), O_RDWR | O_NOCTTY);
+    check(terminal >= 0 && !ioctl(terminal, TIOCSWINSZ, &size), "no terminal of %d columns", columns);
+    return terminal;
+}
+
+/* From here on stderr is a terminal so wide, or a file if columns is 0; what is said there comes back from
+ * heard_end. */
+static int heard_begin(int columns) {
+    int other = -1, file = columns ? terminal_of(columns, &other) : memfd_create("heard", 0);
+    stderr_before = dup(2);
+    setenv("TERM", "xterm", 1);
+    dup2(file, 2);
+    if (columns) return close(file), other;
+    return file;
+}
+
+static const char *heard_end(int other) {
+    size_t bytes = 0;
+    ssize_t n = 1;
+    lseek(other, 0, SEEK_SET); /* of a file; a terminal has no place */
+    fcntl(other, F_SETFL, O_NONBLOCK);
+    for (; n > 0 && bytes<sizeof heard - 1; bytes += n> 0 ? (size_t)n : 0)
+        n = read(other, heard + bytes, sizeof heard - 1 - bytes);
+    heard[bytes] = 0;
+    dup2(stderr_before, 2);
+    close(stderr_before);
+    close(other);
+    return heard;
+}
+
+static void check_says(const char *text, const char *what, bool said) {
+    check(!!strstr(text, what) == said, "%s is %s: %s", what, said ? "not said" : "said", text);
+}
+
+/* ---- the progress line ---- */
+
+static const struct sluice_progress at_step_3 = {.struct_size = sizeof at_step_3,
+                                                 .stage = "denoise",
+                                                 .step = 3,
+                                                 .of = 8,
+                                                 .fraction = 0.5,
+                                                 .seconds = 60,
+                                                 .eta = 65,
+                                                 .stall_seconds = 0.5,
+                                                 .source = "disk"};
+
+static const char *shown(int columns, int n_pictures, struct sluice_progress now) {
+    struct progress progress;
+    int other = heard_begin(columns);
+    progress_start(&progress, false, n_pictures);
+    progress_show(&progress, &now);
+    return heard_end(other);
+}
+
+/* Columns of the last live line. */
+static int columns_of(const char *text) {
+    const char *line = strrchr(text, 'K');
+    return line ? (int)strlen(line + 1) : -1;
+}
+
+static void a_line_of_pictures(void) {
+    const char *one = shown(80, 1, at_step_3);
+    check_says(one, "drawing [##########----------], step 3 of 8, 1 min 5 s left", true);
+    check_says(one, "waiting", false);
+    check_says(one, "weights", false);
+    check_says(shown(80, 4, at_step_3), "drawing 4 pictures [##########----------], step 3 of 8", true);
+    check_says(shown(0, 1, at_step_3), "drawing, step 3 of 8, 50 %, 1 min 5 s left\n", true);
+    struct sluice_progress now = at_step_3;
+    now.stage = "text_2";
+    now.step = now.of = 1;
+    check_says(shown(80, 1, now), "reading the prompt [", true);
+    check_says(heard, "step", false);
+    now.stage = "texture"; /* of a library that knows more */
+    check_says(shown(80, 1, now), "texture [", true);
+    now.stage = "decode";
+    now.of = 4;
+    check_says(shown(80, 4, now), "finishing [", true);
+    check_says(heard, ", picture 1 of 4", true);
+    now.eta = -1;
+    check_says(shown(80, 4, now), "left", false);
+    now.eta = 0.01;
+    now.fraction = 1;
+    check_says(shown(80, 4, now), "[####################]", true);
+    check_says(heard, "left", false);
+}
+
+/* A quarter of the second before. */
+static void waiting_is_said_while_it_lasts(void) {
+    struct progress progress;
+    struct sluice_progress now = at_step_3;
+    int other = heard_begin(80);
+    progress_start(&progress, false, 1);
+    progress_show(&progress, &now);
+    now.seconds += 1.5, now.stall_seconds += 0.2, now.step++;
+    progress_show(&progress, &now);
+    check_says(heard_end(other), "waiting", false);
+    other = heard_begin(80);
+    now.seconds += 1.5, now.stall_seconds += 1, now.step++;
+    progress_show(&progress, &now);
+    check_says(heard_end(other), ", waiting for the disk", true);
+    other = heard_begin(80);
+    now.seconds += 1.5, now.stall_seconds += 1, now.source = "bus";
+    progress_show(&progress, &now);
+    check_says(heard_end(other), ", waiting for the bus", true);
+    other = heard_begin(80);
+    now.seconds += 1.5, now.step++;
+    progress_show(&progress, &now);
+    check_says(heard_end(other), "waiting", false);
+}
+
+static void a_line_is_no_wider_than_the_terminal(void) {
+    struct sluice_progress now = at_step_3;
+    now.step = now.of = 10000;
+    now.eta = 100 * 3600;
+    now.stall_seconds = 60;
+    for (int columns = 20; columns <= 200; columns++)
+        for (int n = 1; n <= 64; n += 63) {
+            int width = columns_of(shown(columns, n, now));
+            check(width > 0 && width < columns, "%d columns of %d", width, columns);
+        }
+    check_says(heard, "waiting for the disk", true);
+}
+
+/* ---- sizes ---- */
+
+static void sizes_have_three_digits(void) {
+    static const struct {
+        double bytes;
+        const char *text;
+    } sizes[] = {{0, "0 B"},
+                 {1023, "1023 B"},
+                 {1024, "1.00 KiB"},
+                 {10.25 * 1024, "10.2 KiB"},
+                 {9.999 * 1024, "10.0 KiB"},
+                 {99.97 * 1024, "100 KiB"},
+                 {419.3 * 1048576, "419 MiB"},
+                 {12.34 * 1073741824, "12.3 GiB"},
+                 {5e15, "4547 TiB"}};
+    char text[32];
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        check(strcmp(progress_bytes(sizes[i].bytes, text), sizes[i].text) == 0, "%.0f: %s, not %s",
+              sizes[i].bytes, text, sizes[i].text);
+}
+
+/* ---- text from outside ---- */
+
+static void text_is_made_plain(void) {
+    static const struct {
+        const char *text, *plain, *json;
+    } rows[] = {
+        {"", "", ""},
+        {"a fox", "a fox", "a fox"},
+        {"caf\u00E9 \u72D0 \U0001F98A \u00A0", "caf\u00E9 \u72D0 \U0001F98A \u00A0",
+         "caf\u00E9 \u72D0 \U0001F98A \u00A0"},
+        {"\x1B[2J\t\r", "?[2J??", "\x1B[2J\t\r"}, /* no JSON has them in a string */
+        {"\x7F", "?", "\\u007F"},
+        {"\xC2\x80|\xC2\x9F", "?|?", "\\u0080|\\u009F"},
+        {"\u202Ea\u2066b\u2069\u200F\u061C", "?a?b???", "\\u202Ea\\u2066b\\u2069\\u200F\\u061C"},
+        {"\u2028\u2029", "??", "\\u2028\\u2029"},
+        {"\xFF|\xC0\x80|\xED\xA0\x80|\xF4\x90\x80\x80", "?|??|???|????", "?|??|???|????"},
+        {"a\xE7\x8B", "a??", "a??"}, /* cut off */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[64], json[128], *from = strcpy(text, rows[i].text);
+        FILE *to = fmemopen(json, sizeof json, "w");
+        plain_put_json(to, rows[i].text);
+        fclose(to);
+        check(strcmp(plain_make(from), rows[i].plain) == 0, "row %zu: %s, not %s", i, from, rows[i].plain);
+        check(strcspn(json, "\n") == strlen(rows[i].json) &&
+                  !strncmp(json, rows[i].json, strlen(rows[i].json)),
+              "row %zu as JSON: %s", i, json);
+    }
+}
+
+/* The live line is cut between bytes: half a character does not reach the terminal. */
+static void a_live_line_is_plain(void) {
+    int other = heard_begin(6);
+    say_live("abcd\u72D0e");
+    say_note("%s", "one\ntwo\u202E");
+    check_says(heard_end(other), "Kabcd?", true);
+    check_says(heard, "one?two?", true);
+}
+
+/* ---- behind a run ---- */
+
+static const char *report_text;
+
+int sluice_report(sluice_session *session, char **json, struct sluice_error *error) {
+    (void)session;
+    (void)error;
+    *json = strdup(report_text);
+    return SLUICE_OK;
+}
+
+void sluice_free(char *text) {
+    free(text);
+}
+
+char *sluice_error_line(const struct sluice_error *error, char *out, size_t out_bytes) {
+    snprintf(out, out_bytes, "%s", error->what);
+    return out;
+}
+
+/* A run of 100 s that waited so long in a stage of so many evaluations, which read so much each time. */
+static const char *behind(double waited, int evaluations, int bytes, const char *bound) {
+    static char text[1024];
+    snprintf(text, sizeof text,
+             "{\"seconds\":100, \"stages\":[{\"name\":\"text\", \"stall_seconds\":9}, {\"name\":\"denoise\", "
+             "\"stall_seconds\":%g}], \"plan\":{\"stages\":[{\"evaluations\":1, "
+             "\"streamed_bytes_per_evaluation\":5, \"bound\":\"disk\"}, {\"evaluations\":%d, "
+             "\"streamed_bytes_per_evaluation\":%d, \"bound\":\"%s\"}]}}",
+             waited, evaluations, bytes, bound);
+    report_text = text;
+    struct summary summary = {.n_pictures = 2, .seconds = 101};
+    int other = heard_begin(0);
+    summary_say(&summary);
+    return heard_end(other);
+}
+
+static void what_can_be_mended_is_said(void) {
+    static const char nothing[] = "done: 2 pictures in 1 min 41 s\n";
+    check_says(behind(40, 8, 5, "disk"), "40 s of 1 min 40 s went by waiting for the disk", true);
+    check_says(heard, "(--max-ram)", true);
+    check_says(heard, "--type", true);
+    check_says(behind(40, 8, 5, "bus"), "waiting for the bus: more memory (--max-vram)", true);
+    check(strcmp(behind(4, 8, 5, "disk"), nothing) == 0, "more than that it is done: %s", heard);
+    check(strcmp(behind(40, 1, 5, "disk"), nothing) == 0, "more than that it is done: %s",
+          heard); /* read once, it has to come from somewhere */
+    check(strcmp(behind(40, 8, 0, "disk"), nothing) == 0, "more than that it is done: %s", heard);
+}
+
+int main(void) {
+    a_line_of_pictures();
+    waiting_is_said_while_it_lasts();
+    a_line_is_no_wider_than_the_terminal();
+    sizes_have_three_digits();
+    text_is_made_plain();
+    a_live_line_is_plain();
+    what_can_be_mended_is_said();
+    return finish();
+}
