@@ -432,8 +432,9 @@ static double seconds_of(const char *name) {
     return seconds;
 }
 
-/* Ten times as much takes about ten times as long; a quadratic search would take a hundred times. Each is the least of a
- * few, for others may be busy on the machine. Measured 2026-11: 10 to 13 times, by processor and sanitizer. */
+/* Ten times as much takes about ten times as long; a quadratic search would take a hundred times. Each is the
+ * least of a few, for others may be busy on the machine. Measured 2026-11: 10 to 13 times, by processor and
+ * sanitizer. */
 static void test_G43_caps(void **state) {
     (void)state;
     double few = 1e9, most = 1e9;
