@@ -32,8 +32,9 @@
  * library never prints, exits, aborts, reads the environment or installs a signal handler. (oneDNN may end
  * the process where the C library has no memory for it; room is made sure of before it is called.) Threads: a
  * model is immutable and may be shared; a session belongs to one thread at a time, except sluice_cancel,
- * which any thread or signal handler may call. Callbacks run on the thread that called. Planning
- * and running take 896 KiB of the calling thread's stack: with less they are refused with USAGE.
+ * which any thread or signal handler may call. Callbacks run on the thread that called. A
+ * calling thread's stack has to have SLUICE_STACK_BYTES left for what plans, runs or measures, and
+ * SLUICE_STACK_BYTES_TO_OPEN for every other function that can fail: with less they are refused with USAGE.
  *
  * What measures the machine, and writes checkpoints to measure with, is in sluice_bench.h. */
 #ifndef SLUICE_H
@@ -49,6 +50,9 @@ extern "C" {
 
 #define SLUICE_API     __attribute__((visibility("default")))
 #define SLUICE_VERSION "0.1.0"
+
+#define SLUICE_STACK_BYTES         (896 << 10)
+#define SLUICE_STACK_BYTES_TO_OPEN (192 << 10)
 
 /* Codes: pinned numbers, named in messages and reports. */
 enum sluice_code {

@@ -6,10 +6,6 @@
 #include <pthread.h>
 #include <stdint.h>
 
-/* Planning goes deepest: a job beside another, one's layouts, and a simulation of its visits (measured with
- * -fstack-usage: 0.6 MiB), and oneDNN builds its operators from there. */
-enum { STACK_BYTES = 896 << 10 };
-
 bool caller_gave(const void *given, const char *name, struct error *e) {
     if (given) return true;
     error_set(e, USAGE, "something was not given");
@@ -31,12 +27,12 @@ static size_t stack_left(void) {
     return inside ? here - (uintptr_t)lowest : SIZE_MAX;
 }
 
-bool caller_has_stack(struct error *e) {
+bool caller_has_stack(size_t bytes, struct error *e) {
     char size[SIZE_TEXT_BYTES];
     size_t left = stack_left();
-    if (left >= STACK_BYTES) return true;
+    if (left >= bytes) return true;
     error_set(e, USAGE, "the calling thread's stack is too small");
     error_found(e, "%s left", size_text(left, size));
-    error_expected(e, "%s (ulimit -s, or the thread's attributes)", size_text(STACK_BYTES, size));
+    error_expected(e, "%s (ulimit -s, or the thread's attributes)", size_text(bytes, size));
     return false;
 }

@@ -113,7 +113,8 @@ static void list_cuda(json_t *devices, json_t *absent) {
 int sluice_devices(char **json, struct sluice_error *error) {
     struct error e = {0};
     struct sys sys;
-    if (!caller_gave(json, "json", &e)) return publish_error(&e, error);
+    if (!caller_gave(json, "json", &e) || !caller_has_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
+        return publish_error(&e, error);
     *json = NULL;
     sys_init_machine(&sys);
     struct device *cpu = cpu_open(&sys, 1, &e);

@@ -384,23 +384,17 @@ static enum status inspect_all(struct sys *sys, const struct sluice_model_option
     return OK;
 }
 
-int sluice_inspect(const struct sluice_model_options *options, bool tensors, char **json,
-                   struct sluice_error *error) {
-    struct error e = {0};
+/* (What looks has a large frame, and is called once there is room for it.) */
+__attribute__((noinline)) static enum status inspect_text_of(const struct sluice_model_options *options,
+                                                             bool tensors, char **json, struct error *e) {
     struct sys sys;
     struct sluice_model_options o;
     struct component_files files;
-    if (!caller_gave(json, "json", &e) || !caller_gave(options, "options", &e))
-        return publish_error(&e, error);
     sys_init_machine(&sys);
     copy_sized(&o, sizeof o, options);
-    *json = NULL;
     unsigned losses = json_losses();
     struct findings *to = sys.alloc(&sys, LINE_HOST, sizeof *to);
-    if (!to) {
-        error_set(&e, MEMORY, "no memory to inspect a model");
-        return publish_error(&e, error);
-    }
+    if (!to) return error_set(e, MEMORY, "no memory to inspect a model");
     *to = (struct findings){.tensors = tensors,
                             .components = json_array(),
                             .unknown = json_array(),
@@ -409,12 +403,22 @@ int sluice_inspect(const struct sluice_model_options *options, bool tensors, cha
     json_t *all =
         json_pack("{s:i, s:n, s:n, s:o, s:o, s:o, s:o}", "version", 1, "pipeline", "recipe", "components",
                   to->components, "unknown", to->unknown, "missing", to->missing, "notes", to->notes);
-    if (component_files_locate(&sys, &o, &files, &e) == OK) inspect_all(&sys, &o, &files, to, all, &e);
+    if (component_files_locate(&sys, &o, &files, e) == OK) inspect_all(&sys, &o, &files, to, all, e);
     json_put(all, "schedule", json_string(files.scheduler ? "scheduler_config.json" : "default"));
     for (int i = 0; i < to->n_components; i++) component_destroy(&to->component[i]);
     sys.release(&sys, to);
     component_files_destroy(&sys, &files);
-    hand_out(all, losses, json, &e);
+    return hand_out(all, losses, json, e);
+}
+
+int sluice_inspect(const struct sluice_model_options *options, bool tensors, char **json,
+                   struct sluice_error *error) {
+    struct error e = {0};
+    if (!caller_gave(json, "json", &e) || !caller_gave(options, "options", &e) ||
+        !caller_has_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
+        return publish_error(&e, error);
+    *json = NULL;
+    inspect_text_of(options, tensors, json, &e);
     return publish_error(&e, error);
 }
 
@@ -482,23 +486,28 @@ static enum status tokenize_seen(struct sys *sys, const struct sluice_model_opti
     return e->code;
 }
 
-int sluice_tokenize(const struct sluice_model_options *options, const char *text, size_t text_bytes,
-                    char **json, struct sluice_error *error) {
-    struct error e = {0};
+__attribute__((noinline)) static enum status tokenize_text(const struct sluice_model_options *options,
+                                                           const char *text, size_t bytes, char **json,
+                                                           struct error *e) {
     struct sys sys;
     struct sluice_model_options o;
     struct component_files files;
-    if (!caller_gave(json, "json", &e) || !caller_gave(options, "options", &e) ||
-        !caller_gave(text, "text", &e))
-        return publish_error(&e, error);
     sys_init_machine(&sys);
     copy_sized(&o, sizeof o, options);
+    if (o.tokenizer && !o.model) return tokenize_plain(&sys, o.tokenizer, text, bytes, json, e);
+    if (component_files_locate(&sys, &o, &files, e) != OK) return e->code;
+    tokenize_seen(&sys, &o, &files, text, bytes, json, e);
+    component_files_destroy(&sys, &files);
+    return e->code;
+}
+
+int sluice_tokenize(const struct sluice_model_options *options, const char *text, size_t text_bytes,
+                    char **json, struct sluice_error *error) {
+    struct error e = {0};
+    if (!caller_gave(json, "json", &e) || !caller_gave(options, "options", &e) ||
+        !caller_gave(text, "text", &e) || !caller_has_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
+        return publish_error(&e, error);
     *json = NULL;
-    if (o.tokenizer && !o.model) {
-        tokenize_plain(&sys, o.tokenizer, text, text_bytes, json, &e);
-    } else if (component_files_locate(&sys, &o, &files, &e) == OK) {
-        tokenize_seen(&sys, &o, &files, text, text_bytes, json, &e);
-        component_files_destroy(&sys, &files);
-    }
+    tokenize_text(options, text, text_bytes, json, &e);
     return publish_error(&e, error);
 }

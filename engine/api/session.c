@@ -292,7 +292,8 @@ int sluice_session_open(sluice_model *model, const struct sluice_session_options
     struct error e = {0};
     if (!caller_gave(session, "session", &e)) return publish_error(&e, error);
     *session = NULL;
-    if (!caller_gave(model, "model", &e) || !caller_gave(options, "options", &e))
+    if (!caller_gave(model, "model", &e) || !caller_gave(options, "options", &e) ||
+        !caller_has_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
         return publish_error(&e, error);
     struct sys *sys = model->sys;
     struct sluice_session *s = sys->alloc(sys, LINE_HOST, sizeof *s);
@@ -334,7 +335,8 @@ void sluice_session_close(sluice_session *s) {
 
 static bool can_work(const struct sluice_session *session, const struct sluice_request *request,
                      struct error *e) {
-    return caller_gave(session, "session", e) && caller_gave(request, "request", e) && caller_has_stack(e);
+    return caller_gave(session, "session", e) && caller_gave(request, "request", e) &&
+           caller_has_stack(SLUICE_STACK_BYTES, e);
 }
 
 int sluice_run(sluice_session *session, const struct sluice_request *request, struct sluice_error *error) {
@@ -414,7 +416,8 @@ int sluice_plan_query(sluice_session *session, const struct sluice_request *requ
 
 int sluice_report(sluice_session *session, char **json, struct sluice_error *error) {
     struct error e = {0};
-    if (!caller_gave(session, "session", &e) || !caller_gave(json, "json", &e))
+    if (!caller_gave(session, "session", &e) || !caller_gave(json, "json", &e) ||
+        !caller_has_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
         return publish_error(&e, error);
     unsigned losses = json_losses();
     *json = json_hand_out(report_json(&session->report), JSON_INDENT(1), losses);

@@ -13,7 +13,7 @@ enum status bench_start(struct bench *bench, const struct sluice_bench_options *
     struct rates ignored = {0};
     *bench = (struct bench){0};
     sys_init_machine(&bench->sys);
-    if (!caller_gave(options, "options", e) || !caller_has_stack(e)) return e->code;
+    if (!caller_gave(options, "options", e) || !caller_has_stack(SLUICE_STACK_BYTES, e)) return e->code;
     copy_sized(&bench->options, sizeof bench->options, options);
     bench->losses = json_losses();
     bench->rows = json_array();

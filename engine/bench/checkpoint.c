@@ -459,7 +459,8 @@ int sluice_checkpoint_write(const char *family, const char *folder, const char *
                             struct sluice_error *error) {
     struct error e = {0};
     struct sys sys;
-    if (!caller_gave(family, "family", &e) || !caller_gave(folder, "folder", &e) || !caller_has_stack(&e))
+    if (!caller_gave(family, "family", &e) || !caller_gave(folder, "folder", &e) ||
+        !caller_has_stack(SLUICE_STACK_BYTES, &e))
         return publish_error(&e, error);
     sys_init_machine(&sys);
     struct writer w = {
@@ -495,7 +496,8 @@ static json_t *list_dimensions(const struct recipe *recipe) {
 
 int sluice_checkpoint_families(char **json, struct sluice_error *error) {
     struct error e = {0};
-    if (!caller_gave(json, "json", &e)) return publish_error(&e, error);
+    if (!caller_gave(json, "json", &e) || !caller_has_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
+        return publish_error(&e, error);
     unsigned losses = json_losses();
     json_t *list = json_array();
     for (const struct recipe *const *r = recipes; *r; r++)

@@ -181,10 +181,10 @@ chmod 700 "$public/parts" && [ -z "$somebody" ] || chown 0 "$public/parts"
 rm -rf "$public"
 
 # ---- little stack: looking works, what plans says what it lacks ----
-on_little() { # on_little CODE ARGS...: with 256 KiB
-    want=$1 name="a stack of 256 KiB: $2 $3"
-    shift
-    (ulimit -s 256 && exec "$sluice" "$@") >../out 2>../err
+on_little() { # on_little KIB CODE ARGS...: with that much stack
+    kib=$1 want=$2 name="a stack of $1 KiB: $3 $4"
+    shift 2
+    (ulimit -s "$kib" && exec "$sluice" "$@") >../out 2>../err
     code=$?
     check "exit $want, not $code" [ $code = "$want" ]
     check "the last line" last_line_rule $code
@@ -192,13 +192,14 @@ on_little() { # on_little CODE ARGS...: with 256 KiB
 }
 for command in --help devices "inspect $demo --tensors" "tokenize -m $demo -p x" "convert $demo/vae -o v.gguf"; do
     # shellcheck disable=SC2086
-    on_little 0 $command
+    on_little 256 0 $command
+    [ "$command" = --help ] || on_little 64 2 $command
 done
 rm -f v.gguf
 for command in "plan -m $demo" "generate -m $demo -p x" "bench ops" "bench block" "bench stream" "bench load -m $demo" \
     "bench checkpoint zimage ck"; do
     # shellcheck disable=SC2086
-    on_little 2 $command
+    on_little 256 2 $command
 done
 check "nothing was left" empty_folder .
 

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* Several times as large: what is asked of a stack is meant for others. */
 #ifdef __SANITIZE_ADDRESS__
@@ -117,7 +118,6 @@ static void nothing_given(void) {
 /* All that a program does, on a thread with that much stack. */
 struct worker {
     size_t stack_bytes;
-    char *stack;
     struct sluice_error opened, planned, ran;
     bool advised; /* of other budgets and requests, which is where planning goes deepest */
 };
@@ -164,22 +164,39 @@ static void *work(void *user) {
     return NULL;
 }
 
-static void on_thread(struct worker *w) {
+/* Below it lies a page that nobody may touch. */
+static void on_thread(void *(*what)(void *), void *user, size_t bytes, char **stack) {
     pthread_attr_t attributes;
     pthread_t thread;
+    size_t guard = (size_t)sysconf(_SC_PAGESIZE);
     pthread_attr_init(&attributes);
-    w->stack = mmap(NULL, w->stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    memset(w->stack, 0xA5, w->stack_bytes);
-    pthread_attr_setstack(&attributes, w->stack, w->stack_bytes);
-    check(!pthread_create(&thread, &attributes, work, w) && !pthread_join(thread, NULL), "no thread");
+    char *mapped = mmap(NULL, bytes + guard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect(mapped, guard, PROT_NONE);
+    *stack = mapped + guard;
+    memset(*stack, 0xA5, bytes);
+    pthread_attr_setstack(&attributes, *stack, bytes);
+    check(!pthread_create(&thread, &attributes, what, user) && !pthread_join(thread, NULL), "no thread");
     pthread_attr_destroy(&attributes);
 }
 
+static void free_stack(char *stack, size_t bytes) {
+    size_t guard = (size_t)sysconf(_SC_PAGESIZE);
+    munmap(stack - guard, bytes + guard);
+}
+
 /* How deep it went. */
-static size_t depth(const struct worker *w) {
+static size_t depth(const char *stack, size_t bytes) {
     size_t untouched = 0;
-    while (untouched < w->stack_bytes && (unsigned char)w->stack[untouched] == 0xA5) untouched++;
-    return w->stack_bytes - untouched;
+    while (untouched < bytes && (unsigned char)stack[untouched] == 0xA5) untouched++;
+    return bytes - untouched;
+}
+
+static size_t work_on(struct worker *w) {
+    char *stack;
+    on_thread(work, w, w->stack_bytes, &stack);
+    size_t taken = depth(stack, w->stack_bytes);
+    free_stack(stack, w->stack_bytes);
+    return taken;
 }
 
 static void is_refused(const struct sluice_error *e, size_t bytes) {
@@ -191,28 +208,142 @@ static void is_refused(const struct sluice_error *e, size_t bytes) {
  * what they take with room to spare, too. */
 static void little_stack(void) {
     struct worker much = {.stack_bytes = 8 << 20}, little = {.stack_bytes = 256 << 10},
-                  enough = {.stack_bytes = 1 << 20};
-    on_thread(&much);
-    size_t taken = depth(&much);
+                  enough = {.stack_bytes = SLUICE_STACK_BYTES + (128 << 10)};
+    size_t taken = work_on(&much);
     printf("planning and running take %zu KiB of stack\n", taken >> 10);
     check(!much.opened.code && !much.planned.code && !much.ran.code, "much: %s", much.ran.what);
     check(much.advised, "there was nothing to advise");
-    on_thread(&little);
+    check(work_on(&little) < little.stack_bytes, "the little stack was used up");
     check(!little.opened.code, "a stack of 256 KiB: %s", little.opened.what);
     is_refused(&little.planned, little.stack_bytes);
     is_refused(&little.ran, little.stack_bytes);
-    check((unsigned char)*little.stack == 0xA5, "the little stack was used up");
-    on_thread(&enough);
+    check(work_on(&enough) < enough.stack_bytes, "the stack was used up");
     check(!enough.opened.code && !enough.planned.code && !enough.ran.code, "1 MiB: %s", enough.ran.what);
-    check((unsigned char)*enough.stack == 0xA5, "the stack was used up");
     struct worker just = {.stack_bytes = (taken + 4095) / 4096 * 4096};
-    on_thread(&just);
+    work_on(&just);
     is_refused(&just.ran, just.stack_bytes);
+}
+
+/* ---- one call on a thread with hardly any ---- */
+
+struct little_call {
+    sluice_model *model;
+    sluice_session *session;
+    struct sluice_error error;
+};
+
+static const struct sluice_model_options demo = {.struct_size = sizeof demo, .model = "models/demo"};
+
+static void *calls_model_open(void *user) {
+    struct little_call *c = user;
+    sluice_model *model = NULL;
+    sluice_model_open(&demo, &model, &c->error);
+    sluice_model_close(model);
+    return NULL;
+}
+
+static void *calls_inspect(void *user) {
+    struct little_call *c = user;
+    char *json = NULL;
+    sluice_inspect(&demo, true, &json, &c->error);
+    sluice_free(json);
+    return NULL;
+}
+
+static void *calls_tokenize(void *user) {
+    struct little_call *c = user;
+    char *json = NULL;
+    sluice_tokenize(&demo, "a fox", 5, &json, &c->error);
+    sluice_free(json);
+    return NULL;
+}
+
+static void *calls_session_open(void *user) {
+    struct little_call *c = user;
+    struct sluice_session_options to = {.struct_size = sizeof to, .threads = 2};
+    sluice_session *session = NULL;
+    sluice_session_open(c->model, &to, &session, &c->error);
+    sluice_session_close(session);
+    return NULL;
+}
+
+static void *calls_report(void *user) {
+    struct little_call *c = user;
+    char *json = NULL;
+    sluice_report(c->session, &json, &c->error);
+    sluice_free(json);
+    return NULL;
+}
+
+static void *calls_convert(void *user) {
+    struct little_call *c = user;
+    const char *from[] = {"models/demo/transformer"}, *rules[] = {"^layers[.]0[.].*w1=q4_k", "(a+)+b=f16"};
+    struct sluice_convert_options options = {.struct_size = sizeof options,
+                                             .inputs = from,
+                                             .n_inputs = 1,
+                                             .output = "build/little_stack.gguf",
+                                             .type = "q6_k",
+                                             .rules = rules,
+                                             .n_rules = 2};
+    sluice_convert(&options, NULL, &c->error);
+    unlink(options.output);
+    return NULL;
+}
+
+static void *calls_devices(void *user) {
+    struct little_call *c = user;
+    char *json = NULL;
+    sluice_devices(&json, &c->error);
+    sluice_free(json);
+    return NULL;
+}
+
+static void *calls_families(void *user) {
+    struct little_call *c = user;
+    char *json = NULL;
+    sluice_checkpoint_families(&json, &c->error);
+    sluice_free(json);
+    return NULL;
+}
+
+/* Whatever a thread has, a call works or says that it is too little, and what it asks for is twice what it
+ * takes at least. */
+static void hardly_any_stack(void) {
+    static const struct {
+        const char *name;
+        void *(*call)(void *);
+    } calls[] = {
+        {"model_open", calls_model_open},     {"inspect", calls_inspect},   {"tokenize", calls_tokenize},
+        {"session_open", calls_session_open}, {"report", calls_report},     {"convert", calls_convert},
+        {"devices", calls_devices},           {"families", calls_families},
+    };
+    static const size_t kib[] = {8 << 10, 32, 40, 48, 64, 96, 128, 192, 196, 224};
+    struct rig rig;
+    char *stack;
+    if (!rig_open(&rig, demo.model, 1, 1)) return;
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        for (size_t j = 0; j < sizeof kib / sizeof *kib; j++) {
+            struct little_call call = {.model = rig.model, .session = rig.session};
+            size_t bytes = kib[j] << 10;
+            on_thread(calls[i].call, &call, bytes, &stack);
+            size_t taken = depth(stack, bytes);
+            if (!j) printf("%s takes %zu KiB of stack\n", calls[i].name, taken >> 10);
+            if (bytes > SLUICE_STACK_BYTES_TO_OPEN + (16 << 10))
+                check(!call.error.code && 2 * taken <= SLUICE_STACK_BYTES_TO_OPEN, "%s takes %zu of %zu: %s",
+                      calls[i].name, taken, bytes, call.error.what);
+            else if (bytes <= SLUICE_STACK_BYTES_TO_OPEN)
+                is_refused(&call.error, bytes);
+            free_stack(stack, bytes);
+        }
+    rig_close(&rig);
 }
 
 int main(void) {
     progress_ends_at_one();
     nothing_given();
-    if (!FRAMES_ARE_LARGE) little_stack();
+    if (!FRAMES_ARE_LARGE) {
+        little_stack();
+        hardly_any_stack();
+    }
     return finish();
 }
