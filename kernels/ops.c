@@ -146,11 +146,7 @@ static void ops_check_rows(struct check *c, const char *what, const struct tenso
     check_true(c, t->rank >= 1 && t->dtype == DTYPE_F32 && sound(t), what, t, "F32 rows, rank at least 1");
 }
 
-enum { OPERANDS_MAX = OP_INPUTS + 3 };
-
-/* What an operator reads, absent tensors too: the one place that knows which of the union's are its own. What
- * it reads and writes (rope's out) is left out: weights are never written. */
-static int operands(const struct op *op, const struct tensor *list[OPERANDS_MAX]) {
+int op_operands(const struct op *op, const struct tensor *list[OP_OPERANDS_MAX]) {
     int n = 0;
     for (int i = 0; i < OP_INPUTS; i++) list[n++] = &op->in[i];
     const struct group_norm *norm = op->kind == OP_CONV2D ? &op->conv.norm : &op->group_norm;
@@ -178,8 +174,8 @@ static int operands(const struct op *op, const struct tensor *list[OPERANDS_MAX]
 }
 
 uint64_t op_bytes_in(const struct op *op, const struct arena *arena) {
-    const struct tensor *list[OPERANDS_MAX + 2];
-    int n = operands(op, list);
+    const struct tensor *list[OP_OPERANDS_MAX + 2];
+    int n = op_operands(op, list);
     uint64_t bytes = 0;
     list[n++] = &op->out;
     if (op->kind == OP_ROPE) list[n++] = &op->out; /* rotated in place: read and written */
@@ -189,8 +185,8 @@ uint64_t op_bytes_in(const struct op *op, const struct arena *arena) {
 }
 
 static bool await_operands(struct context *x, const struct op *op) {
-    const struct tensor *list[OPERANDS_MAX];
-    int n = x->await ? operands(op, list) : 0;
+    const struct tensor *list[OP_OPERANDS_MAX];
+    int n = x->await ? op_operands(op, list) : 0;
     for (int i = 0; i < n; i++)
         if (list[i]->rank && !x->await(x->await_user, list[i])) return false;
     return true;

@@ -241,6 +241,10 @@ enum op_class op_class_of(const struct op *op);
 const char *op_class_name(enum op_class of);
 /* Seconds that a call takes at these rates. */
 double op_seconds(const struct op *op, const struct op_rates *rates);
+enum { OP_OPERANDS_MAX = OP_INPUTS + 3 };
+/* What an operator reads, absent tensors too, into list; returns how many: the one place that knows which of
+ * the union's are its own. What it reads and writes (rope's out) is left out: weights are never written. */
+int op_operands(const struct op *op, const struct tensor *list[OP_OPERANDS_MAX]);
 /* Bytes of the operands that lie in the arena, each operand once for being read or written: what a kernel
  * reads again (rows that bands share) is not in it. */
 uint64_t op_bytes_in(const struct op *op, const struct arena *arena);

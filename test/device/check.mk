@@ -2,7 +2,7 @@
 # where they need no CUDA. Not under the thread sanitizer, where there is no oneDNN: the gate, which needs whole models, and weights,
 # which needs what the CPU makes of them.
 CUDA_TESTS := $(patsubst test/device/test_cuda_%.c,%,$(wildcard test/device/test_cuda_*.c))
-CUDA_TEST_O := $B/obj/test/device/fragments.o
+CUDA_TEST_O := $(patsubst test/device/%.cu,$B/obj/test/device/%.o,$(wildcard test/device/*.cu))
 
 ifneq ($(EMULATED),)
 $B/obj/test/device/%.o: test/device/%.cu

@@ -1,20 +1,16 @@
-/* Watches every operator call of the CUDA tests, on a GPU or under the emulator: prepares it, poisons the
- * workspace and guards what lies behind it, repeats the call and compares the bits, and sees that nothing but
- * the result has changed: not other operands, not the gaps between rows. Under the address sanitizer what
- * lies between operands may not even be read. Costs are compared with those of the device that is only
- * planned for. */
+/* Watches every operator call of the CUDA tests, on a GPU or under the emulator. Operands and workspace lie
+ * in the device's memory, as they do when pictures are drawn. A call is prepared and made twice: with an
+ * allocation of its own for each of them, so that what knows allocations (compute-sanitizer, the address
+ * sanitizer) sees every access beyond one; then with all operands in one allocation and the workspace guarded
+ * behind its end, so that what was written where nothing of the call's lies is seen without such a tool. Both
+ * give the same bits, and nothing but the result has changed: not other operands, not the gaps between rows.
+ * Costs are compared with those of the device that is only planned for. */
 #ifndef SLUICE_TEST_CUDA_WATCH_H
 #define SLUICE_TEST_CUDA_WATCH_H
 
 #include "kernels/cuda/cuda.h"
+#include "test/device/device_memory.h"
 #include "test/lib/ops_operands.h"
-
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(from, bytes)   ((void)(from), (void)(bytes))
-#define ASAN_UNPOISON_MEMORY_REGION(from, bytes) ((void)(from), (void)(bytes))
-#endif
 
 enum { CANARY = 4096, WORKSPACE_MAX = 224 << 20, OPERANDS_MAX = 128 << 20, GUARD = 512, SPANS_MAX = 64 };
 
@@ -22,12 +18,13 @@ struct watch {
     struct device device; /* first */
     struct sys sys;
     struct device *cuda, *planned;
-    char *operands, *workspace; /* shared with the GPU */
-    char *snapshot, *result;    /* of the operands */
+    char *operands, *snapshot, *result; /* the host's: as tests see them, as they were, as they became */
+    char *together, *workspace;         /* the device's: of all operands in their places, of any call */
     size_t used;
     int shift; /* every operand begins so many bytes behind a multiple of 256 */
-    struct {
+    struct span {
         size_t from, bytes;
+        char *apart; /* the device's, while it has an allocation of its own */
     } spans[SPANS_MAX];
     int n_spans;
     uint64_t bits; /* of all results since somebody set it to 0 */
@@ -75,20 +72,81 @@ static void watch_wait(void) {
     assert_no_problem();
 }
 
-/* How much behind operands and workspace is watched for reads: the more, the slower. */
-enum { MOAT = 1 << 20 };
-
-/* Only operands and the workspace that the call may use can be touched, from here to watch_let. */
-static void watch_forbid(uint64_t workspace_bytes) {
-    ASAN_POISON_MEMORY_REGION(watch.operands, watch.used + MOAT);
+/* The operand that this address lies in. */
+static struct span *span_of(const void *address) {
+    size_t at = (size_t)((const char *)address - watch.operands);
     for (int i = 0; i < watch.n_spans; i++)
-        ASAN_UNPOISON_MEMORY_REGION(watch.operands + watch.spans[i].from, watch.spans[i].bytes);
-    ASAN_POISON_MEMORY_REGION(watch.workspace + workspace_bytes, MOAT);
+        if (at >= watch.spans[i].from && at < watch.spans[i].from + watch.spans[i].bytes)
+            return &watch.spans[i];
+    fail_msg("an operand lies where none was taken");
+    return NULL;
 }
 
-static void watch_let(uint64_t workspace_bytes) {
-    ASAN_UNPOISON_MEMORY_REGION(watch.operands, watch.used + MOAT);
-    ASAN_UNPOISON_MEMORY_REGION(watch.workspace + workspace_bytes, MOAT);
+static void *on_device(const void *host) {
+    if (!host) return NULL;
+    const struct span *span = span_of(host);
+    size_t at = (size_t)((const char *)host - watch.operands);
+    return span->apart ? span->apart + (at - span->from) : watch.together + at;
+}
+
+/* The same call, its operands on the device. */
+static struct op op_on_device(const struct op *op) {
+    struct op moved = *op;
+    const struct tensor *list[OP_OPERANDS_MAX + 1];
+    int n = op_operands(&moved, list);
+    list[n++] = &moved.out;
+    for (int i = 0; i < n; i++) {
+        struct tensor *t = (struct tensor *)list[i]; /* of moved, which is ours */
+        if (!t->rank) continue;
+        t->data = on_device(t->data);
+        t->scales = on_device(t->scales);
+    }
+    return moved;
+}
+
+static void run_on_device(const struct op *op, void *workspace) {
+    struct op moved = op_on_device(op);
+    watch.cuda->run(watch.cuda, &moved, workspace, &problem);
+    assert_no_problem();
+    watch_wait();
+}
+
+/* Each operand and the workspace by itself. */
+static void run_apart(const struct op *op, uint64_t workspace_bytes) {
+    char *memory[SPANS_MAX + 1];
+    for (int i = 0; i < watch.n_spans; i++) {
+        struct span *span = &watch.spans[i];
+        memory[i] = device_memory_take(span->bytes + (size_t)watch.shift);
+        assert_non_null(memory[i]);
+        span->apart = memory[i] + watch.shift;
+        assert_true(device_memory_put(watch.cuda, span->apart, watch.operands + span->from, span->bytes));
+    }
+    memory[watch.n_spans] = device_memory_take(workspace_bytes);
+    assert_non_null(memory[watch.n_spans]);
+    assert_true(device_memory_fill(watch.cuda, memory[watch.n_spans], 0xff, workspace_bytes));
+    run_on_device(op, memory[watch.n_spans]);
+    for (int i = 0; i < watch.n_spans; i++) {
+        struct span *span = &watch.spans[i];
+        assert_true(device_memory_get(watch.cuda, watch.operands + span->from, span->apart, span->bytes));
+        span->apart = NULL;
+    }
+    for (int i = 0; i <= watch.n_spans; i++) device_memory_give(memory[i]);
+}
+
+/* All in their places. */
+static void run_together(const struct op *op) {
+    assert_true(device_memory_put(watch.cuda, watch.together, watch.operands, watch.used));
+    run_on_device(op, watch.workspace);
+    assert_true(device_memory_get(watch.cuda, watch.operands, watch.together, watch.used));
+}
+
+static void run_guarded(const struct op *op, uint64_t workspace_bytes) {
+    unsigned char canary[CANARY];
+    assert_true(device_memory_fill(watch.cuda, watch.workspace, 0xff, workspace_bytes));
+    assert_true(device_memory_fill(watch.cuda, watch.workspace + workspace_bytes, 0xa5, CANARY));
+    run_together(op);
+    assert_true(device_memory_get(watch.cuda, canary, watch.workspace + workspace_bytes, CANARY));
+    for (int i = 0; i < CANARY; i++) assert_int_equal(canary[i], 0xa5);
 }
 
 /* The result's values become what they were. */
@@ -100,23 +158,13 @@ static void put_back(const struct tensor *t) {
     }
 }
 
-static uint64_t run_guarded(const struct op *op, uint64_t workspace_bytes, bool keep) {
-    memset(watch.workspace, 0xff, workspace_bytes);
-    memset(watch.workspace + workspace_bytes, 0xa5, CANARY);
-    watch_forbid(workspace_bytes);
-    watch.cuda->run(watch.cuda, op, watch.workspace, &problem);
-    assert_no_problem();
-    watch_wait();
-    watch_let(workspace_bytes);
-    for (int i = 0; i < CANARY; i++)
-        assert_int_equal((unsigned char)watch.workspace[workspace_bytes + (uint64_t)i], 0xa5);
-    if (keep) memcpy(watch.result, watch.operands, watch.used);
+/* The bits of what a run gave. Then everything is as it was before. */
+static uint64_t take_bits(const struct op *op) {
     uint64_t bits = hash_out(op);
     put_back(&op->out);
     if (op->kind == OP_GROUP_STATISTICS && op->in[1].rank) put_back(&op->in[1]);
     if (memcmp(watch.operands, watch.snapshot, watch.used))
         fail_msg("%s wrote where nothing of its own lies", op_name(op->kind));
-    if (keep) memcpy(watch.operands, watch.result, watch.used);
     return bits;
 }
 
@@ -136,9 +184,12 @@ static enum status watch_run(struct device *device, const struct op *op, void *u
     watch.cuda->prepare(watch.cuda, op, &problem);
     assert_no_problem();
     memcpy(watch.snapshot, watch.operands, watch.used);
-    uint64_t first = run_guarded(op, cost.workspace_bytes, false);
-    if (run_guarded(op, cost.workspace_bytes, true) != first)
-        fail_msg("%s: the same call gave other bits", op_name(op->kind));
+    run_apart(op, cost.workspace_bytes);
+    uint64_t first = take_bits(op);
+    run_guarded(op, cost.workspace_bytes);
+    memcpy(watch.result, watch.operands, watch.used);
+    if (take_bits(op) != first) fail_msg("%s: the same call gave other bits", op_name(op->kind));
+    memcpy(watch.operands, watch.result, watch.used);
     watch.bits = (watch.bits ^ first) * 0x100000001b3u;
     watch.all_bits = (watch.all_bits ^ first) * 0x100000001b3u;
     watch.calls++;
@@ -156,8 +207,9 @@ static int set_up(void **state) {
     assert_no_problem();
     watch.cuda->memory->provide(watch.cuda, 1, &problem); /* loads kernels */
     assert_no_problem();
-    watch.operands = watch.cuda->memory->take_shared(watch.cuda, OPERANDS_MAX + MOAT);
-    watch.workspace = watch.cuda->memory->take_shared(watch.cuda, WORKSPACE_MAX + MOAT);
+    watch.operands = aligned_alloc(256, OPERANDS_MAX);
+    watch.together = device_memory_take(OPERANDS_MAX);
+    watch.workspace = device_memory_take(WORKSPACE_MAX);
     watch.snapshot = malloc(OPERANDS_MAX);
     watch.result = malloc(OPERANDS_MAX);
     pool_open();
@@ -170,17 +222,17 @@ static int set_up(void **state) {
                          .workspace = watch.workspace,
                          .workspace_bytes = WORKSPACE_MAX,
                          .error = &problem};
-    return !watch.operands || !watch.workspace || !watch.snapshot || !watch.result;
+    return !watch.operands || !watch.together || !watch.workspace || !watch.snapshot || !watch.result;
 }
 
 static int tear_down(void **state) {
     (void)state;
     if (!watch.cuda) return 0; /* set_up has said why */
-    const struct device_memory *memory = watch.cuda->memory;
-    memory->give_shared(watch.cuda, watch.operands, OPERANDS_MAX + MOAT);
-    memory->give_shared(watch.cuda, watch.workspace, WORKSPACE_MAX + MOAT);
+    device_memory_give(watch.together);
+    device_memory_give(watch.workspace);
     watch.cuda->destroy(watch.cuda);
     watch.planned->destroy(watch.planned);
+    free(watch.operands);
     free(watch.snapshot);
     free(watch.result);
     printf("  %d calls, bits %016llx\n", watch.calls, (unsigned long long)watch.all_bits);

@@ -8,8 +8,16 @@
 
 static struct device *cuda;
 
+/* Memory that the test and the GPU share: a kernel here reads little, once. */
+enum { SHARED_MAX = 4 << 20 };
+static char *shared_memory;
+static size_t shared_used;
+
 static void *shared(size_t bytes) {
-    return operand_memory(bytes);
+    void *at = shared_memory + shared_used;
+    shared_used += (bytes + 255) / 256 * 256;
+    assert_true(shared_used <= SHARED_MAX);
+    return at;
 }
 
 /* Whole numbers up to 256 are exact in bf16. */
@@ -32,7 +40,7 @@ static int b_value(int k, int column) {
 
 static void test_mma(void **state) {
     (void)state;
-    case_begin();
+    shared_used = 0;
     uint32_t *a = shared(LANES * 4 * sizeof *a), *b = shared(LANES * MMA_TILES * 2 * sizeof *b);
     float *d = shared(LANES * MMA_TILES * 4 * sizeof *d);
     for (int l = 0; l < LANES; l++) {
@@ -63,7 +71,7 @@ static void test_mma(void **state) {
 static void test_ldmatrix(void **state) {
     (void)state;
     for (int transposed = 0; transposed < 2; transposed++) {
-        case_begin();
+        shared_used = 0;
         uint16_t *values = shared(LANES * TILE_STRIDE * sizeof *values);
         int32_t *row_of = shared(LANES * sizeof *row_of);
         uint32_t *got = shared(LANES * 4 * sizeof *got);
@@ -86,7 +94,7 @@ static void test_ldmatrix(void **state) {
 static void test_product(void **state) {
     (void)state;
     for (int transposed = 0; transposed < 2; transposed++) {
-        case_begin();
+        shared_used = 0;
         uint16_t *a = shared(256 * sizeof *a), *b = shared(256 * sizeof *b);
         float *d = shared(256 * sizeof *d);
         for (int i = 0; i < 256; i++) {
@@ -105,7 +113,7 @@ static void test_product(void **state) {
 
 static void test_copy(void **state) {
     (void)state;
-    case_begin();
+    shared_used = 0;
     uint32_t *from = shared(CHUNKS * 16), *to = shared(CHUNKS * 16);
     int32_t *valid = shared(CHUNKS * sizeof *valid);
     for (int i = 0; i < CHUNKS * 4; i++) from[i] = 0x10001u * (uint32_t)(i + 1), to[i] = 0xffffffff;
@@ -119,7 +127,7 @@ static void test_copy(void **state) {
 static void test_exp2(void **state) {
     (void)state;
     enum { N = 20000 };
-    case_begin();
+    shared_used = 0;
     float *from = shared(N * sizeof *from), *to = shared(N * sizeof *to);
     for (int i = 0; i < N; i++) from[i] = -125.9f + 253.8f * (float)i / N;
     from[0] = -INFINITY, from[1] = -200, from[2] = 0, from[3] = -1;
@@ -135,7 +143,7 @@ static void test_exp2(void **state) {
 static void test_pack(void **state) {
     (void)state;
     enum { N = 3000 };
-    case_begin();
+    shared_used = 0;
     float *low = shared(N * sizeof *low), *high = shared(N * sizeof *high);
     uint32_t *to = shared(N * sizeof *to);
     random_state = 1;
@@ -165,7 +173,7 @@ static void test_pack(void **state) {
 static void test_f16(void **state) {
     (void)state;
     enum { N = 1 << 16 };
-    case_begin();
+    shared_used = 0;
     uint16_t *from = shared(N * sizeof *from);
     float *to = shared(N * sizeof *to);
     for (int i = 0; i < N; i++) from[i] = (uint16_t)i;
@@ -183,7 +191,13 @@ static void test_f16(void **state) {
 static int open_watch(void **state) {
     int failed = set_up(state);
     cuda = watch.cuda;
-    return failed;
+    shared_memory = cuda->memory->take_shared(cuda, SHARED_MAX);
+    return failed || !shared_memory;
+}
+
+static int close_watch(void **state) {
+    if (watch.cuda) cuda->memory->give_shared(cuda, shared_memory, SHARED_MAX);
+    return tear_down(state);
 }
 
 int main(void) {
@@ -192,7 +206,7 @@ int main(void) {
         cmocka_unit_test(test_copy), cmocka_unit_test(test_exp2),     cmocka_unit_test(test_pack),
         cmocka_unit_test(test_f16),
     };
-    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, open_watch, tear_down);
+    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, open_watch, close_watch);
     printf("%d passed, %d failed\n", n - failed, failed);
     return failed != 0;
 }

@@ -437,7 +437,8 @@ static void test_unprepared(void **state) {
         .out = tensor_random(DTYPE_F32, SHAPE(11, 13), 0, 1),
         .in = {tensor_random(DTYPE_F32, SHAPE(11, 19), 0, 1), tensor_random(DTYPE_BF16, SHAPE(13, 19), 0, 1)},
         .precision = PRECISION_BF16};
-    assert_int_equal(watch.cuda->run(watch.cuda, &op, watch.workspace, &problem), INTERNAL);
+    struct op moved = op_on_device(&op);
+    assert_int_equal(watch.cuda->run(watch.cuda, &moved, watch.workspace, &problem), INTERNAL);
     problem = (struct error){0};
     watch_wait();
 }
