@@ -11,7 +11,7 @@
 enum picture_note { PICTURE_TRANSPARENT = 1, PICTURE_ANIMATED = 2 };
 
 /* Sides of 1 to this; no memory is taken for more. */
-enum { PICTURE_READ_SIDE_MAX = 16384 };
+enum { PICTURE_READ_SIDE_MAX = SLUICE_SIDE_MAX };
 
 /* Looks at the head of the regular file of that name, which the picture borrows: its size and what reading it
  * takes. *transparent: the head says something of transparency, which is lost. */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Measured for WebP of noise at quality 100, 2048x2048: 4.0 bytes a pixel, 1 MiB and the result included. */
-enum { ANY_SIDE = 16384, WEBP_SIDE = 16383, WEBP_BYTES_A_PIXEL = 6 };
+enum { ANY_SIDE = SLUICE_SIDE_MAX, WEBP_SIDE = 16383, WEBP_BYTES_A_PIXEL = 6 };
 
 #ifndef PICTURES_JPEG
 #define picture_encode_jpeg NULL

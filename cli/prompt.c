@@ -10,9 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* No model reads more than some thousand tokens; this stops @/dev/zero. */
-#define PROMPT_BYTES_MAX (8u << 20)
-
 static int check_text(const struct prompt_text *prompt, const char *flag, bool as_bytes,
                       struct sluice_error *e) {
     const char *text = prompt->text;
@@ -32,7 +29,7 @@ static int check_text(const struct prompt_text *prompt, const char *flag, bool a
 static int too_long(const char *flag, struct sluice_error *e) {
     fail(e, SLUICE_USAGE, "the prompt is too long");
     fail_where(e, "%s", flag);
-    return fail_expected(e, "at most %d MiB", PROMPT_BYTES_MAX >> 20);
+    return fail_expected(e, "at most %d bytes", SLUICE_TEXT_BYTES_MAX);
 }
 
 /* What an editor adds to a text is not part of it: a byte order mark, CR before LF, the last line's end. */
@@ -49,9 +46,9 @@ static void drop_editors_marks(struct prompt_text *prompt) {
 
 static int read_file(struct prompt_text *prompt, const char *flag, struct sluice_error *e) {
     const char *path = prompt_file(prompt->typed);
-    int problem = textfile_read_bytes(path, PROMPT_BYTES_MAX, &prompt->text, &prompt->bytes);
+    int problem = textfile_read_bytes(path, SLUICE_TEXT_BYTES_MAX, &prompt->text, &prompt->bytes);
     if (problem == ENOMEM) return fail(e, SLUICE_MEMORY, "no memory for the prompt");
-    if (!problem) return prompt->bytes > PROMPT_BYTES_MAX ? too_long(flag, e) : SLUICE_OK;
+    if (!problem) return prompt->bytes > SLUICE_TEXT_BYTES_MAX ? too_long(flag, e) : SLUICE_OK;
     fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "the file of %s cannot be read", flag);
     fail_where(e, "%s", path);
     return fail_found(e, "%s", textfile_problem(problem));

@@ -51,6 +51,16 @@ extern "C" {
 #define SLUICE_API     __attribute__((visibility("default")))
 #define SLUICE_VERSION "0.1.0"
 
+/* What may be asked for: more is refused with USAGE, text of more bytes with LIMIT. */
+#define SLUICE_THREADS_MAX      1024
+#define SLUICE_SIDE_MAX         16384 /* pixels of a picture, in and out */
+#define SLUICE_STEPS_MAX        10000
+#define SLUICE_BATCH_MAX        64
+#define SLUICE_SCALE_MAX        1000.0 /* cfg_scale and guidance, from 0 */
+#define SLUICE_FLOW_SHIFT_LEAST 0.001
+#define SLUICE_FLOW_SHIFT_MAX   1000.0
+#define SLUICE_TEXT_BYTES_MAX   (1 << 20) /* of a prompt */
+
 #define SLUICE_STACK_BYTES         (896 << 10)
 #define SLUICE_STACK_BYTES_TO_OPEN (192 << 10)
 
@@ -197,7 +207,7 @@ SLUICE_API void sluice_session_close(sluice_session *session);
 /* A picture to read: height rows of width RGB triples, packed. */
 struct sluice_picture {
     size_t struct_size;
-    int width, height; /* 1 to 16384 */
+    int width, height; /* 1 to SLUICE_SIDE_MAX */
     const uint8_t *rgb;
     const char *name; /* what messages call it, a file's name; or NULL */
     /* Where rgb is NULL: writes height rows to memory that the library takes once a run is known to fit its

@@ -2,15 +2,29 @@
 #include "engine/api/caller.h"
 
 #include "engine/base/text.h"
+#include "engine/sluice.h"
 
 #include <pthread.h>
 #include <stdint.h>
+#include <string.h>
 
 bool caller_gave(const void *given, const char *name, struct error *e) {
     if (given) return true;
     error_set(e, USAGE, "something was not given");
     error_where(e, "%s", name);
     error_found(e, "NULL");
+    return false;
+}
+
+bool caller_filled(const void *given, const char *name, struct error *e) {
+    size_t bytes;
+    if (!caller_gave(given, name, e)) return false;
+    memcpy(&bytes, given, sizeof bytes); /* it comes first in every public structure */
+    if (bytes >= sizeof bytes) return true;
+    error_set(e, USAGE, "a struct does not say how large it is");
+    error_where(e, "%s->struct_size", name);
+    error_found(e, "%zu", bytes);
+    error_expected(e, "its sizeof");
     return false;
 }
 
@@ -34,5 +48,13 @@ bool caller_has_stack(size_t bytes, struct error *e) {
     error_set(e, USAGE, "the calling thread's stack is too small");
     error_found(e, "%s left", size_text(left, size));
     error_expected(e, "%s (ulimit -s, or the thread's attributes)", size_text(bytes, size));
+    return false;
+}
+
+bool caller_threads(int threads, struct error *e) {
+    if (threads >= 1 && threads <= SLUICE_THREADS_MAX) return true;
+    error_set(e, USAGE, "the number of threads (-t) cannot be used");
+    error_found(e, "%d", threads);
+    error_expected(e, "1 to %d", SLUICE_THREADS_MAX);
     return false;
 }

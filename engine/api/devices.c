@@ -16,6 +16,8 @@
 
 /* ---- opening ---- */
 
+_Static_assert((int)SLUICE_THREADS_MAX == (int)CPU_THREADS_MAX, "a session's threads are the device's");
+
 /* N of "cuda" or "cuda:N"; -1 for anything else. */
 static int ordinal_of(const char *name) {
     if (!strcmp(name, "cuda")) return 0;

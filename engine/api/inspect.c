@@ -414,7 +414,7 @@ __attribute__((noinline)) static enum status inspect_text_of(const struct sluice
 int sluice_inspect(const struct sluice_model_options *options, bool tensors, char **json,
                    struct sluice_error *error) {
     struct error e = {0};
-    if (!caller_gave(json, "json", &e) || !caller_gave(options, "options", &e) ||
+    if (!caller_gave(json, "json", &e) || !caller_filled(options, "options", &e) ||
         !caller_has_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
         return publish_error(&e, error);
     *json = NULL;
@@ -504,10 +504,11 @@ __attribute__((noinline)) static enum status tokenize_text(const struct sluice_m
 int sluice_tokenize(const struct sluice_model_options *options, const char *text, size_t text_bytes,
                     char **json, struct sluice_error *error) {
     struct error e = {0};
-    if (!caller_gave(json, "json", &e) || !caller_gave(options, "options", &e) ||
+    if (!caller_gave(json, "json", &e) || !caller_filled(options, "options", &e) ||
         !caller_gave(text, "text", &e) || !caller_has_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
         return publish_error(&e, error);
     *json = NULL;
-    tokenize_text(options, text, text_bytes, json, &e);
+    if (tokenizer_check_text("text", text, text_bytes, SLUICE_TEXT_BYTES_MAX, &e) == OK)
+        tokenize_text(options, text, text_bytes, json, &e);
     return publish_error(&e, error);
 }

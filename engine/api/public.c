@@ -102,7 +102,7 @@ int sluice_model_open(const struct sluice_model_options *options, sluice_model *
     struct error e = {0};
     if (!caller_gave(model, "model", &e)) return publish_error(&e, error);
     *model = NULL;
-    if (!caller_gave(options, "options", &e) || !caller_has_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
+    if (!caller_filled(options, "options", &e) || !caller_has_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
         return publish_error(&e, error);
     model_open_beside(NULL, options, machine_base_bytes(), model, &e);
     return publish_error(&e, error);

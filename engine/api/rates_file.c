@@ -1,6 +1,7 @@
 /* Rates as text: see rates_file.h. */
 #include "engine/api/rates_file.h"
 
+#include "engine/sluice.h"
 #include "loaders/json.h"
 
 #include <stddef.h>
@@ -30,7 +31,7 @@ static void assume_bf16(struct op_rates *rates) {
 enum { DISK_MB = 500, HOST_COPY_MB = 5000, H2D_MB = 6000 };
 
 /* Two channels of memory feed about four threads; more of them move no more bytes. */
-enum { THREADS_OF_MEMORY = 4, THREADS_MAX = 1024 };
+enum { THREADS_OF_MEMORY = 4, THREADS_MAX = SLUICE_THREADS_MAX };
 
 /* Threads that make this class faster. */
 static double useful_threads(int class, int threads) {
@@ -117,7 +118,7 @@ static double *path_rate(struct rates *rates, int i) {
 static enum status read_threads(struct place at, const json_t *value, struct error *e) {
     json_int_t n = json_integer_value(value);
     bool usable = json_is_integer(value) && n >= 1 && n <= THREADS_MAX;
-    return usable ? OK : bad_file(e, at, "a whole number from 1 to 1024");
+    return usable ? OK : bad_file(e, at, "a whole number of threads that a session can have");
 }
 
 /* What a file says: ops apart by device. */

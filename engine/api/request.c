@@ -14,15 +14,22 @@ static enum status usage(struct error *e, const char *flag, double found, const 
     return error_expected(e, "%s", expected);
 }
 
+/* NaN is within nothing. */
+static enum status within(const char *flag, double found, double least, double most, struct error *e) {
+    char expected[64];
+    if (found >= least && found <= most) return OK;
+    snprintf(expected, sizeof expected, "%g to %g", least, most);
+    return usage(e, flag, found, expected);
+}
+
 static enum status request_check_size(const struct settling *s, struct error *e) {
     const struct sluice_request *r = s->request;
     char multiple[64];
-    snprintf(multiple, sizeof multiple, "a multiple of %d from %d to 16384", s->model->size_step,
-             s->model->size_step);
     int step = s->model->size_step;
-    if (r->width < step || r->width > 16384 || r->width % step)
+    snprintf(multiple, sizeof multiple, "a multiple of %d from %d to %d", step, step, SLUICE_SIDE_MAX);
+    if (r->width < step || r->width > SLUICE_SIDE_MAX || r->width % step)
         return usage(e, "the width (-W)", r->width, multiple);
-    if (r->height < step || r->height > 16384 || r->height % step)
+    if (r->height < step || r->height > SLUICE_SIDE_MAX || r->height % step)
         return usage(e, "the height (-H)", r->height, multiple);
     return OK;
 }
@@ -70,7 +77,7 @@ static enum status check_guidance(const struct settling *s, struct error *e) {
     double guidance = s->request->guidance;
     if (guidance != 0 && !s->model->recipe->takes_guidance)
         return usage(e, "--guidance", guidance, "nothing: this model is not guidance-distilled");
-    return guidance >= 0 && guidance <= 1000 ? OK : usage(e, "--guidance", guidance, "0 to 1000");
+    return within("--guidance", guidance, 0, SLUICE_SCALE_MAX, e);
 }
 
 static enum status refuse_picture(const struct settling *s, const char *flag, const char *expected,
@@ -151,17 +158,23 @@ static enum status check_frames(const struct settling *s, struct error *e) {
                 : error_expected(e, "none: this model makes no videos");
 }
 
+/* Before a template lies around it, so that a position is the caller's. */
+static enum status check_prompt(const char *name, const char *text, struct error *e) {
+    return text ? tokenizer_check_text(name, text, strlen(text), SLUICE_TEXT_BYTES_MAX, e) : OK;
+}
+
 static enum status check_request(struct settling *s, struct error *e) {
     const struct sluice_request *r = s->request;
     if (!s->decode_only && request_check_size(s, e) != OK) return e->code;
-    if (check_frames(s, e) != OK) return e->code;
-    if (r->steps < 1 || r->steps > 10000) return usage(e, "the number of steps", r->steps, "1 to 10000");
-    if (r->batch < 1 || r->batch > BATCH_MAX) return usage(e, "the batch", r->batch, "1 to 64 images");
-    if (!(r->cfg_scale >= 0 && r->cfg_scale <= 1000))
-        return usage(e, "--cfg-scale", r->cfg_scale, "0 to 1000");
+    check_prompt("prompt", r->prompt, e);
+    check_prompt("negative prompt", r->negative_prompt, e);
+    if (e->code != OK || check_frames(s, e) != OK) return e->code;
+    within("the number of steps", r->steps, 1, SLUICE_STEPS_MAX, e);
+    within("the batch", r->batch, 1, BATCH_MAX, e);
+    if (within("--cfg-scale", r->cfg_scale, 0, SLUICE_SCALE_MAX, e) != OK) return e->code;
     if (check_guidance(s, e) != OK || request_check_pictures(s, e) != OK) return e->code;
-    if (r->image_bytes_a_pixel < 0 || r->image_bytes_a_pixel > 1024)
-        return usage(e, "the bytes a pixel that pictures take", r->image_bytes_a_pixel, "0 to 1024");
+    if (within("the bytes a pixel that pictures take", r->image_bytes_a_pixel, 0, 1024, e) != OK)
+        return e->code;
     if (r->max_ram_bytes < 0)
         return usage(e, "the memory budget", (double)r->max_ram_bytes, "a positive size");
     if (find_device_budget(s, e) != OK || check_device_budget(s, e) != OK) return e->code;
@@ -220,8 +233,8 @@ static void fill_defaults(struct settling *s) {
 
 enum status request_settle(struct settling *s, struct error *e) {
     double shift = s->request->flow_shift;
-    if (shift != 0 && !(shift >= 1e-3 && shift <= 1e3))
-        return usage(e, "--flow-shift", shift, "0.001 to 1000");
+    if (shift != 0 && within("--flow-shift", shift, SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX, e) != OK)
+        return e->code;
     fill_defaults(s);
     return check_request(s, e) == OK ? find_precision(s, e) : e->code;
 }

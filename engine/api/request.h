@@ -8,7 +8,7 @@
 #include "engine/open/model.h"
 #include "kernels/device.h"
 
-enum { BATCH_MAX = 64 };
+enum { BATCH_MAX = SLUICE_BATCH_MAX };
 
 /* A request on its way from what a caller wrote to what is run. */
 struct settling {

@@ -292,7 +292,7 @@ int sluice_session_open(sluice_model *model, const struct sluice_session_options
     struct error e = {0};
     if (!caller_gave(session, "session", &e)) return publish_error(&e, error);
     *session = NULL;
-    if (!caller_gave(model, "model", &e) || !caller_gave(options, "options", &e) ||
+    if (!caller_gave(model, "model", &e) || !caller_filled(options, "options", &e) ||
         !caller_has_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
         return publish_error(&e, error);
     struct sys *sys = model->sys;
@@ -306,13 +306,8 @@ int sluice_session_open(sluice_model *model, const struct sluice_session_options
     s->residents.sys = sys;
     copy_sized(&s->options, sizeof s->options, options);
     int threads = s->options.threads ? s->options.threads : machine_threads("");
-    if (threads < 1 || threads > 1024) {
-        error_set(&e, USAGE, "the number of threads cannot be used");
-        error_found(&e, "%d", threads);
-        error_expected(&e, "1 to 1024");
-    } else {
+    if (caller_threads(threads, &e))
         s->device = device_open(sys, s->options.device, threads, s->options.plans_only, &e);
-    }
     if (s->device && s->device->memory) s->residents.device = s->device;
     if (e.code == OK) {
         *session = s;
@@ -335,7 +330,7 @@ void sluice_session_close(sluice_session *s) {
 
 static bool can_work(const struct sluice_session *session, const struct sluice_request *request,
                      struct error *e) {
-    return caller_gave(session, "session", e) && caller_gave(request, "request", e) &&
+    return caller_gave(session, "session", e) && caller_filled(request, "request", e) &&
            caller_has_stack(SLUICE_STACK_BYTES, e);
 }
 

@@ -13,17 +13,13 @@ enum status bench_start(struct bench *bench, const struct sluice_bench_options *
     struct rates ignored = {0};
     *bench = (struct bench){0};
     sys_init_machine(&bench->sys);
-    if (!caller_gave(options, "options", e) || !caller_has_stack(SLUICE_STACK_BYTES, e)) return e->code;
+    if (!caller_filled(options, "options", e) || !caller_has_stack(SLUICE_STACK_BYTES, e)) return e->code;
     copy_sized(&bench->options, sizeof bench->options, options);
     bench->losses = json_losses();
     bench->rows = json_array();
     bench->threads = bench->options.threads ? bench->options.threads : machine_threads("");
     if (!bench->rows) return error_set(e, MEMORY, "no memory for a table");
-    if (bench->threads < 1 || bench->threads > 1024) {
-        error_set(e, USAGE, "the number of threads cannot be used");
-        error_found(e, "%d", bench->threads);
-        return error_expected(e, "1 to 1024");
-    }
+    if (!caller_threads(bench->threads, e)) return e->code;
     return bench->options.saved ? rates_read("cpu", NULL, bench->options.saved, 0, &ignored, e) : OK;
 }
 

@@ -94,7 +94,7 @@ static enum status read_shift(struct sluice_model *m, const struct config *confi
     m->shift_rule = dynamic ? FLOW_SHIFT_BY_TOKENS : FLOW_SHIFT_FIXED;
     if (dynamic) return read_shift_line(config, &m->shift_line, e);
     if (m->flow_shift == 0) m->flow_shift = 1; /* diffusers' default */
-    return config_float(config, "shift", 1e-3, 1e3, &m->flow_shift, e);
+    return config_float(config, "shift", SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX, &m->flow_shift, e);
 }
 
 static enum status read_schedule(struct sluice_model *m, const char *path, struct error *e) {
@@ -117,7 +117,7 @@ static void read_given_shift(struct sluice_model *m, const struct config *config
     m->shift_rule = FLOW_SHIFT_FIXED;
     m->has_schedule = true;
     if (m->flow_shift == 0) m->flow_shift = 1;
-    config_float(config, "flow_shift", 1e-3, 1e3, &m->flow_shift, e);
+    config_float(config, "flow_shift", SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX, &m->flow_shift, e);
 }
 
 static enum status read_defaults(struct sluice_model *m, const char *path, struct error *e) {

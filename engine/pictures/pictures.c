@@ -14,6 +14,11 @@ enum status picture_check(const struct sluice_picture *picture, const char *what
     bool sized = picture->width >= 1 && picture->width <= PICTURE_SIDE_MAX && picture->height >= 1 &&
                  picture->height <= PICTURE_SIDE_MAX;
     if (sized && (picture->rgb || picture->read)) return OK;
+    if (!picture->struct_size) {
+        error_set(e, USAGE, "%s does not say how large its struct is", what);
+        error_found(e, "a struct_size of 0");
+        return error_expected(e, "its sizeof");
+    }
     if (sized) {
         error_set(e, USAGE, "%s has no pixels", what);
         error_of_picture(picture, e);

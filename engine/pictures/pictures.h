@@ -12,7 +12,7 @@
 #include "engine/sluice.h"
 #include "kernels/ops.h"
 
-enum { PICTURE_SIDE_MAX = 16384 };
+enum { PICTURE_SIDE_MAX = SLUICE_SIDE_MAX };
 
 /* Pictures as the public header has them, whole (copy_sized). what: how messages call it, "the mask". */
 

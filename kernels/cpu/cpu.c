@@ -94,10 +94,10 @@ void cpu_library(char *out, size_t out_bytes) {
 }
 
 struct device *cpu_open(struct sys *sys, int threads, struct error *e) {
-    if (threads < 1 || threads > 1024) {
+    if (threads < 1 || threads > CPU_THREADS_MAX) {
         error_set(e, USAGE, "the number of threads is out of range");
         error_found(e, "%d", threads);
-        error_expected(e, "1 to 1024");
+        error_expected(e, "1 to %d", CPU_THREADS_MAX);
         return NULL;
     }
     struct cpu *cpu = sys->alloc(sys, LINE_HOST, sizeof *cpu);

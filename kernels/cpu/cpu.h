@@ -6,10 +6,12 @@
 #include "engine/base/sys.h"
 #include "kernels/device.h"
 
-/* Opens the device with a fixed number of threads (1 to 1024); no bit depends on it. They are started by the
- * first prepare, so that a plan starts none. One thread uses the device at a time. sys outlives it; its own
- * memory is taken under LINE_HOST. MEMORY, DEVICE (oneDNN does not start) or USAGE; then NULL is returned.
- * Ends with device->destroy. */
+enum { CPU_THREADS_MAX = 1024 };
+
+/* Opens the device with a fixed number of threads (1 to CPU_THREADS_MAX); no bit depends on it. They are
+ * started by the first prepare, so that a plan starts none. One thread uses the device at a time. sys
+ * outlives it; its own memory is taken under LINE_HOST. MEMORY, DEVICE (oneDNN does not start) or USAGE; then
+ * NULL is returned. Ends with device->destroy. */
 struct device *cpu_open(struct sys *sys, int threads, struct error *e);
 
 /* The instruction set of products, the processor's best unless DNNL_MAX_CPU_ISA says less, in oneDNN's words:

@@ -22,7 +22,7 @@
 
 enum {
     TOKENIZER_ID_MAX = (1 << 24) - 1,    /* ids above are damage: the largest vocabularies have 2^18 */
-    TOKENIZER_TEXT_BYTES = 1 << 20,      /* of one text to encode */
+    TOKENIZER_TEXT_BYTES = 5 << 18,      /* of one text to encode, a template around it included */
     TOKENIZER_ADDED_MAX = 65536,         /* added tokens */
     TOKENIZER_ADDED_BYTES = 256,         /* of one added token: bounds the matcher's work per byte of text */
     TOKENIZER_PIECE_BYTES = 512,         /* of a unigram model's piece: as above */

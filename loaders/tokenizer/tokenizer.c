@@ -88,17 +88,18 @@ static enum status encode_normalized(struct encoding *c, struct span text, struc
     return e->code;
 }
 
-static enum status check_text(const char *text, uint64_t bytes, struct error *e) {
-    if (bytes > TOKENIZER_TEXT_BYTES) {
-        error_set(e, LIMIT, "the text is too long");
+enum status tokenizer_check_text(const char *name, const char *text, uint64_t bytes, uint64_t most,
+                                 struct error *e) {
+    if (bytes > most) {
+        error_set(e, LIMIT, "the %s is too long", name);
         error_found(e, "%" PRIu64 " bytes", bytes);
-        error_expected(e, "at most %d bytes", TOKENIZER_TEXT_BYTES);
+        error_expected(e, "at most %" PRIu64 " bytes", most);
         return error_is_usage(e);
     }
     uint64_t valid = utf8_valid_bytes(text, bytes);
     if (valid == bytes) return OK;
-    error_set(e, UTF8, "the text is not UTF-8");
-    error_where(e, "byte %" PRIu64 " of the text", valid);
+    error_set(e, UTF8, "the %s is not UTF-8", name);
+    error_where(e, "byte %" PRIu64 " of the %s", valid, name);
     error_found(e, "byte 0x%02x", (unsigned char)text[valid]);
     error_expected(e, "valid UTF-8");
     return error_is_usage(e);
@@ -123,7 +124,7 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, uint64
     struct encoding c = {.t = t};
     *ids = NULL;
     *n_ids = 0;
-    if (check_text(text, bytes, e)) return e->code;
+    if (tokenizer_check_text("text", text, bytes, TOKENIZER_TEXT_BYTES, e)) return e->code;
     /* An array even for no ids, so that NULL means failure. */
     c.out.ids = alloc_array(t->sys, 64, sizeof *c.out.ids, e);
     c.out.capacity = 64;

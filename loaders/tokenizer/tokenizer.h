@@ -17,12 +17,16 @@ struct tokenizer;
 enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer **tokenizer, struct error *e);
 void tokenizer_close(struct tokenizer *tokenizer);
 
+/* UTF8 for invalid text, with its first byte that is wrong; LIMIT for more bytes than that (exit class 2:
+ * text is what a user typed). name: what messages call it. */
+enum status tokenizer_check_text(const char *name, const char *text, uint64_t bytes, uint64_t most,
+                                 struct error *e);
+
 /* Ids of UTF-8 text exactly as the reference tokenizer gives them with add_special_tokens=False: added tokens
  * are recognised in the text, normalisation, split, merges or the best pieces. The reference is transformers
  * 5.23 on tokenizers 0.23; for a unigram model its T5Tokenizer, whose words are the same whatever
- * tokenizer.json says of them ("legacy" or not). *ids is freed with sys->release. UTF8 for invalid text,
- * LIMIT above 1 MB (exit class 2: text is what a user typed). Linear in the text's length up to a logarithm.
- */
+ * tokenizer.json says of them ("legacy" or not). *ids is freed with sys->release. Errors as those of
+ * tokenizer_check_text, with 1.25 MiB. Linear in the text's length up to a logarithm. */
 enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, uint64_t bytes,
                              int32_t **ids, int *n_ids, struct error *e);
 

@@ -438,7 +438,7 @@ static void test_t14_texts(void **state) {
         expect_usage(t, invalid[i], strlen(invalid[i]), UTF8, "byte 2 of the text");
     char *text = malloc(10 * TEXT_MAX);
     memset(text, ' ', 10 * TEXT_MAX);
-    expect_usage(t, text, TEXT_MAX + 1, LIMIT, "1048577");
+    expect_usage(t, text, TEXT_MAX + TEXT_MAX / 4 + 1, LIMIT, "1310721"); /* a prompt and its template */
     expect_usage(t, text, 10 * TEXT_MAX, LIMIT, "10485760");
     free(text);
     tokenizer_close_clean(t);

@@ -73,6 +73,9 @@ generate --batch-cout 3|did you mean --batch
 generate -q4|--quiet.*found "4", expected no value
 generate -W|a value is missing.*--width
 generate -W5x|--width.*found "5x"
+generate -t 1025|--threads.*a whole number from 1 to 1024
+generate -W 16385|--width.*a whole number from 1 to 16384
+generate --flow-shift 1e-4|--flow-shift.*a number from 0.001 to 1000
 generate -z4|unknown flag
 generate -b3 -b4|given twice
 generate --tensors|other commands: inspect

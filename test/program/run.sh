@@ -283,6 +283,7 @@ check "names byte" has ../err 'byte 4'
 expect 2 "surrogate" generate -m "$model" -p @../surrogate
 expect 2 "NUL" generate -m "$model" -p @../nul
 expect 2 "endless prompt" generate -m "$model" -p @/dev/zero
+check "says the limit" has ../err 'the prompt is too long.*at most 1048576 bytes'
 mkfifo ../pipe
 expect 3 "a prompt from a pipe that nobody writes to" tokenize -m "$model" -p @../pipe
 check "says so" has ../err 'nobody writes to'

@@ -113,6 +113,72 @@ static void nothing_given(void) {
     rig_close(&rig);
 }
 
+/* Structs whose size was not set: what follows in them is not believed, and that is what is said. */
+static void nothing_filled(void) {
+    struct rig rig;
+    struct sluice_error e;
+    struct sluice_model_options from = {.model = model_path};
+    struct sluice_session_options to = {.threads = 1};
+    struct sluice_convert_options convert = {.n_inputs = 1};
+    struct sluice_bench_options bench = {.threads = 1};
+    struct sluice_picture picture = {.width = 32, .height = 32, .rgb = (const uint8_t *)"x"};
+    struct sluice_request request = {.prompt = "x"};
+    sluice_model *model = NULL;
+    sluice_session *session = NULL;
+    char *json = NULL;
+    bool fits;
+    if (!rig_open(&rig, model_path, 1, 1)) return;
+    is_usage(sluice_model_open(&from, &model, &e), &e, "options->struct_size");
+    is_usage(sluice_inspect(&from, true, &json, &e), &e, "options->struct_size");
+    is_usage(sluice_tokenize(&from, "x", 1, &json, &e), &e, "options->struct_size");
+    is_usage(sluice_session_open(rig.model, &to, &session, &e), &e, "options->struct_size");
+    is_usage(sluice_plan_query(rig.session, &request, NULL, &json, &fits, &e), &e, "request->struct_size");
+    is_usage(sluice_run(rig.session, &request, &e), &e, "request->struct_size");
+    is_usage(sluice_decode(rig.session, &request, "x", &e), &e, "request->struct_size");
+    is_usage(sluice_convert(&convert, &json, &e), &e, "options->struct_size");
+    is_usage(sluice_bench_ops(&bench, &json, NULL, &e), &e, "options->struct_size");
+    request = request_fox(32, 32, 1, 1, 1);
+    request.init_image = &picture;
+    check(sluice_run(rig.session, &request, &e) == SLUICE_USAGE && strstr(e.found, "struct_size"),
+          "a picture: %s, %s", e.what, e.found);
+    check(!model && !session && !json, "something was made");
+    rig_close(&rig);
+}
+
+/* ---- texts ---- */
+
+static void texts(void) {
+    struct rig rig;
+    struct sluice_error e;
+    struct sluice_model_options from = {.struct_size = sizeof from, .model = model_path};
+    char *json = NULL, *longest = malloc(SLUICE_TEXT_BYTES_MAX + 2);
+    bool fits;
+    if (!rig_open(&rig, model_path, 1, 1)) return;
+    struct sluice_request request = request_fox(32, 32, 1, 1, 2);
+    /* Its place is that in the caller's text, whatever lies around it. */
+    request.negative_prompt = "fox \xff";
+    check(sluice_run(rig.session, &request, &e) == SLUICE_UTF8 && e.exit_code == 2 &&
+              !strcmp(e.where, "byte 4 of the negative prompt"),
+          "%s (%s)", e.what, e.where);
+    request.prompt = "\xe4";
+    check(sluice_run(rig.session, &request, &e) == SLUICE_UTF8 && !strcmp(e.where, "byte 0 of the prompt"),
+          "%s (%s)", e.what, e.where);
+    check(sluice_tokenize(&from, "ab\xff", 3, &json, &e) == SLUICE_UTF8 &&
+              !strcmp(e.where, "byte 2 of the text"),
+          "%s (%s)", e.what, e.where);
+    memset(longest, 'a', SLUICE_TEXT_BYTES_MAX + 1);
+    longest[SLUICE_TEXT_BYTES_MAX + 1] = 0;
+    request.prompt = longest;
+    request.negative_prompt = NULL;
+    check(sluice_run(rig.session, &request, &e) == SLUICE_LIMIT && e.exit_code == 2, "too long: %s", e.what);
+    check(sluice_tokenize(&from, longest, SLUICE_TEXT_BYTES_MAX + 1, &json, &e) == SLUICE_LIMIT, "too long");
+    longest[SLUICE_TEXT_BYTES_MAX] = 0; /* as long as may be, and the template around it */
+    check(!sluice_plan_query(rig.session, &request, NULL, &json, &fits, &e), "the longest: %s", e.what);
+    sluice_free(json);
+    free(longest);
+    rig_close(&rig);
+}
+
 /* ---- threads with little stack ---- */
 
 /* All that a program does, on a thread with that much stack. */
@@ -341,6 +407,8 @@ static void hardly_any_stack(void) {
 int main(void) {
     progress_ends_at_one();
     nothing_given();
+    nothing_filled();
+    texts();
     if (!FRAMES_ARE_LARGE) {
         little_stack();
         hardly_any_stack();
