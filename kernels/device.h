@@ -92,6 +92,7 @@ struct device {
     uint64_t own_bytes, host_bytes;
     uint64_t memory_bytes; /* all that it has; 0: not known */
     bool planned;          /* there is none: what is said about it is assumed, and run() only fails */
+    char note[256];        /* what whoever opened it should be told, a line; empty: nothing */
     void (*cost)(const struct device *device, const struct op *op, struct op_cost *cost);
     /* Builds what the operator needs, so that run() allocates nothing. Operands' addresses are not looked at.
      */

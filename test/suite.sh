@@ -37,7 +37,7 @@ with_toolkit() {
     case $said in *"built for GPUs"*) "$@" ;; *) echo "0 passed, 0 failed" ;; esac
 }
 nvcc_holds() {
-    make -s -j"$(nproc)" B=build/release-nvcc all && echo "1 passed, 0 failed"
+    make -s -j"$(nproc)" B=build/release-nvcc CUDA_STRICT=1 all && echo "1 passed, 0 failed"
 }
 # One order of the emulated threads, or all three, whose results are the same bits.
 emulated_orders() {

@@ -282,6 +282,7 @@ static void say_passed_over(struct sluice_session *s) {
 }
 
 static void say_assumptions(struct sluice_session *s) {
+    if (s->device->note[0]) session_say(s, SLUICE_INFO, "%s", s->device->note);
     char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES];
     int n = model_notes(s->model, lines);
     for (int i = 0; i < n; i++) session_say(s, SLUICE_INFO, "%s", lines[i]);

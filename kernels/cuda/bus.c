@@ -83,9 +83,9 @@ static double best(struct bus *bus, struct error *e) {
 enum status cuda_bus_rate(struct sys *sys, int ordinal, enum cuda_path path, uint64_t bytes,
                           double *bytes_per_second, struct error *e) {
     struct bus bus = {.sys = sys, .path = path, .bytes = bytes};
-    uint64_t all = 0;
+    struct cuda_info info;
     *bytes_per_second = 0;
-    if (gpus_choose(ordinal, &all, e) != OK) return e->code;
+    if (gpus_choose(ordinal, &info, e) != OK) return e->code;
     if (bus_take(&bus, e) == OK) *bytes_per_second = best(&bus, e);
     bus_give(&bus);
     return e->code;

@@ -12,6 +12,7 @@
 #include "kernels/cuda/products.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 struct gpu {
@@ -144,7 +145,8 @@ static enum status load_kernels(struct gpu *g, struct error *e) {
 static enum status touch_libraries(struct gpu *g, void *scratch, uint64_t bytes, struct error *e) {
     struct cuda *cuda = &g->cuda;
     double stalled = 0;
-    enum status status = products_touch(cuda->products, scratch, bytes, cuda->compute, e);
+    enum status status = OK;
+    if (cuda->products) status = products_touch(cuda->products, scratch, bytes, cuda->compute, e);
     if (status == OK && cuda->convolutions)
         status = convolutions_touch(cuda->convolutions, scratch, bytes, cuda->compute, e);
     note_lost(g, status);
@@ -154,7 +156,7 @@ static enum status touch_libraries(struct gpu *g, void *scratch, uint64_t bytes,
 /* Of the pages that are not in use: mapping them takes time. */
 static uint64_t touch_bytes(struct gpu *g) {
     const struct cuda *cuda = &g->cuda;
-    uint64_t idle = pages_idle(g->pages), needs = products_touch_needs(cuda->products);
+    uint64_t idle = pages_idle(g->pages), needs = cuda->products ? products_touch_needs(cuda->products) : 0;
     uint64_t more = cuda->convolutions ? convolutions_touch_needs(cuda->convolutions) : 0;
     if (more > needs) needs = more;
     return needs < idle ? needs : idle;
@@ -311,14 +313,14 @@ static void cuda_destroy(struct device *device) {
     cuda->sys->release(cuda->sys, g);
 }
 
-/* Without cuDNN everything but convolutions works. */
-static enum status open_libraries(struct cuda *cuda, struct error *e) {
-    struct error lacks = {0};
-    cuda->products = products_open(cuda->sys, e);
-    if (!cuda->products) return e->code;
-    cuda->convolutions = convolutions_open(cuda->sys, &lacks);
-    if (!cuda->convolutions) error_line(&lacks, cuda->lacks_convolutions, sizeof cuda->lacks_convolutions);
-    return OK;
+/* What needs a library that is not there is refused, and nothing else. */
+static void open_libraries(struct cuda *cuda) {
+    struct error no_products = {0}, no_convolutions = {0};
+    cuda->products = products_open(cuda->sys, &no_products);
+    if (!cuda->products) error_line(&no_products, cuda->lacks_products, sizeof cuda->lacks_products);
+    cuda->convolutions = convolutions_open(cuda->sys, &no_convolutions);
+    if (!cuda->convolutions)
+        error_line(&no_convolutions, cuda->lacks_convolutions, sizeof cuda->lacks_convolutions);
 }
 
 static enum status open_all(struct gpu *g, struct error *e) {
@@ -329,19 +331,32 @@ static enum status open_all(struct gpu *g, struct error *e) {
     if (failures_check(&g->failures, code, "streams", e) != OK) return e->code;
     g->streams = streams_open(cuda->sys, cuda->compute, cuda->copies, &g->failures, e);
     if (g->streams) g->pages = pages_open(cuda->sys, cuda->ordinal, &g->failures, e);
-    return g->pages ? open_libraries(cuda, e) : e->code;
+    if (!g->pages) return e->code;
+    open_libraries(cuda);
+    return OK;
+}
+
+/* Drivers keep what they have compiled; whether they have is not known before. */
+static void expect_compiling(struct device *device, const struct cuda_info *info) {
+    device->host_bytes += CUDA_COMPILING_BYTES;
+    snprintf(
+        device->note, sizeof device->note,
+        "compiling kernels for your GPU (%s, compute capability %d.%d), which this build has none for: once, "
+        "unless the driver has kept them",
+        info->name, info->major, info->minor);
 }
 
 struct device *cuda_open(struct sys *sys, int ordinal, struct error *e) {
-    uint64_t bytes = 0;
-    if (gpus_choose(ordinal, &bytes, e) != OK) return NULL;
+    struct cuda_info info;
+    if (gpus_choose(ordinal, &info, e) != OK) return NULL;
     struct gpu *g = sys->alloc(sys, LINE_HOST, sizeof *g);
     if (!g) {
         error_set(e, MEMORY, "no memory for the CUDA device");
         return NULL;
     }
     g->cuda = (struct cuda){.device = cuda_identity(), .sys = sys, .ordinal = ordinal};
-    g->cuda.device.memory_bytes = bytes;
+    g->cuda.device.memory_bytes = info.bytes;
+    if (info.compiles) expect_compiling(&g->cuda.device, &info);
     g->cuda.device.memory = &cuda_memory;
     g->cuda.device.prepare = cuda_prepare;
     g->cuda.device.run = cuda_run;

@@ -13,6 +13,8 @@ struct cuda_info {
     char name[128];
     int major, minor; /* compute capability */
     uint64_t bytes, free_bytes;
+    bool compiles; /* this build has no machine code for it: the driver makes it of PTX when it loads kernels
+                    */
     char library[160]; /* versions of driver, runtime, cuBLASLt and cuDNN */
 };
 
@@ -34,7 +36,8 @@ enum status cuda_bus_rate(struct sys *sys, int ordinal, enum cuda_path path, uin
 
 /* Opens GPU number ordinal. Of one process one thread uses the device at a time, but for copies (device.h).
  * USAGE: there is no such GPU, or this build has no CUDA; DEVICE: no driver, one that is too old, a GPU below
- * 8.0, a library that is missing; MEMORY. NULL then. Ends with device->destroy. */
+ * 8.0; MEMORY. NULL then. Without cuBLASLt or cuDNN it opens: what needs them is refused by prepare. Ends
+ * with device->destroy. */
 struct device *cuda_open(struct sys *sys, int ordinal, struct error *e);
 
 /* The same device as far as plans go: costs, and no way to run. Needs no GPU and is in every build. MEMORY.

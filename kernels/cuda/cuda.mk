@@ -1,10 +1,12 @@
 # The CUDA device: with nvcc and cuDNN's headers the real one, in EMULATED configurations the same sources on the CPU (test/emu),
 # else only what plans need. Sets CUDA_O and CUDA_LIBS.
 #   CUDA=0|1            without, with; by itself with where nvcc and cuDNN are, in release and debug
-#   CUDA_ARCHS="80 86"  machine code for these, and PTX of the last for what follows; the default is quick to build
+#   CUDA_ARCHS="80 86"  machine code for these, and PTX of the last for what follows; by itself those of this machine's GPUs, or
+#                       where there is none one of each generation: machine code of 8.0 runs on all of 8, of 12.0 on all of 12
 #   make cuda-all       for all that are supported, in build/release-all
+#   CUDA_STRICT=1       warnings of nvcc are errors: for those who change kernels, with the nvcc that they have
 CUDA_ARCHS_ALL := 80 86 89 90 100 120
-CUDA_ARCHS ?= 80
+CUDA_ARCHS_HERE = $(sort $(subst .,,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -E '^([89]|1[0-9])\.[0-9]$$')))
 
 CUDA_PLANS := costs planned
 CUDA_HOST := bus cuda failures gpus pages streams
@@ -43,16 +45,19 @@ ifeq ($(and $(NVCC),$(CUDNN_HEADER)),)
 $(error CUDA=1, but $(if $(NVCC),cudnn.h,nvcc) was not found)
 endif
 CUDA_OBJECTS := $(CUDA_PLANS) $(CUDA_HOST) library cublaslt cudnn $(CUDA_KERNELS)
+CUDA_ARCHS ?= $(or $(CUDA_ARCHS_HERE),80 90 120)
 CUDA_KNOWN := $(shell $(NVCC) --list-gpu-code)
 CUDA_BUILT := $(foreach arch,$(CUDA_ARCHS),$(if $(filter sm_$(arch),$(CUDA_KNOWN)),$(arch)))
 ifneq ($(strip $(CUDA_ARCHS)),$(strip $(CUDA_BUILT)))
 $(info cuda: this nvcc does not know sm_$(filter-out $(CUDA_BUILT),$(CUDA_ARCHS)): left out)
 endif
+# PTX of 9.0 too: what is between two generations (10.x) reads none that is newer.
+CUDA_PTX := $(sort $(filter 90,$(CUDA_BUILT)) $(lastword $(CUDA_BUILT)))
 CUDA_CODE := $(foreach arch,$(CUDA_BUILT),-gencode arch=compute_$(arch),code=sm_$(arch)) \
-             -gencode arch=compute_$(lastword $(CUDA_BUILT)),code=compute_$(lastword $(CUDA_BUILT))
-# Spills are errors. No fast mathematics: what is approximate is so by name (ptx.cuh). nvcc's launch stubs have local statics, whose
+             $(foreach arch,$(CUDA_PTX),-gencode arch=compute_$(arch),code=compute_$(arch))
+# Spills are said, and errors where CUDA_STRICT is set. No fast mathematics: what is approximate is so by name (ptx.cuh). nvcc's launch stubs have local statics, whose
 # guards would need the C++ library; one thread launches.
-NVCCFLAGS := -std=c++17 -O3 -lineinfo -I. -ccbin $(CC) $(CUDA_CODE) -Werror all-warnings -Xptxas -warn-spills,-warn-lmem-usage \
+NVCCFLAGS := -std=c++17 -O3 -lineinfo -I. -ccbin $(CC) $(CUDA_CODE) $(if $(CUDA_STRICT),-Werror all-warnings) -Xptxas -warn-spills,-warn-lmem-usage \
              -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics,-Wall,-Wno-missing-field-initializers,-Wno-unused-function
 $B/obj/kernels/cuda/%.o: CFLAGS += -isystem $(CUDA_HOME)/include -isystem $(dir $(CUDNN_HEADER))
 $B/obj/kernels/cuda/%.o: kernels/cuda/%.cu $B/cuda.code
@@ -64,12 +69,16 @@ else
 CUDA_OBJECTS := $(CUDA_PLANS) absent
 endif
 
+# Which machine code there is: where a GPU finds none, the driver makes it of PTX, and the program says so.
+$B/obj/kernels/cuda/gpus.o: CFLAGS += $(if $(CUDA_BUILT),-DCUDA_MACHINE_CODE='"$(CUDA_BUILT)"')
+$B/obj/kernels/cuda/gpus.o: $B/cuda.code
+
 CUDA_O := $(CUDA_OBJECTS:%=$B/obj/kernels/cuda/%.o) $(EMU_O)
 # Files that are newer than what was made of another choice: of CUDA=0|1, of architectures.
 keep = $(shell mkdir -p $B; echo '$2' | cmp -s - $B/$1 || echo '$2' >$B/$1)
 $(call keep,cuda.objects,$(CUDA_OBJECTS))$(call keep,cuda.code,$(CUDA_CODE))
-CUDA_SAID = $(if $(filter 1,$(CUDA)),for GPUs by $(shell $(NVCC) --version | sed -n 's/.*release \([^,]*\),.*/nvcc \1/p'): machine code for $(CUDA_BUILT:%=sm_%) \
-    and PTX of the last,for \
+CUDA_SAID = $(if $(filter 1,$(CUDA)),for GPUs by $(shell $(NVCC) --version | sed -n 's/.*release \([^,]*\),.*/nvcc \1/p'): machine code for $(CUDA_BUILT:%=sm_%)$(comma) \
+    PTX of $(CUDA_PTX:%=compute_%),for \
     $(if $(EMULATED),the emulator,the CPU alone: $(if $(NVCC),$(if $(CUDNN_HEADER),CUDA=$(CUDA),nvcc without cudnn.h),no nvcc)))
 -include $(CUDA_O:.o=.d)
 

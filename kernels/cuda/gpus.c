@@ -7,8 +7,15 @@
 #include "kernels/cuda/products.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { OLDEST_MAJOR = 8 };
+
+/* Of cuda.mk: "80 90 120". */
+#ifndef CUDA_MACHINE_CODE
+#define CUDA_MACHINE_CODE "80" /* what the emulator is taken for */
+#endif
 
 /* CUDA writes 13.1 as 13010. */
 static int major_of(int version) {
@@ -17,6 +24,31 @@ static int major_of(int version) {
 
 static int minor_of(int version) {
     return version % 1000 / 10;
+}
+
+/* Whether none of the build's machine code runs there: it does within a generation, from its minor version
+ * on. */
+static bool compiles(const struct cuda_info *info) {
+    for (const char *at = CUDA_MACHINE_CODE; *at; at += strspn(at, " ")) {
+        char *end;
+        long code = strtol(at, &end, 10);
+        if (code / 10 == info->major && code % 10 <= info->minor) return false;
+        at = end;
+    }
+    return true;
+}
+
+/* The driver's release that first knows this major version of CUDA (CUDA's release notes, "CUDA Driver"):
+ * what people find under their driver's name. */
+static const char *release_for(int major) {
+    switch (major) {
+    case 12:
+        return "525";
+    case 13:
+        return "580";
+    default:
+        return "a newer one";
+    }
 }
 
 /* Why there is no GPU to be had. A driver that is not there at all counts as one that is too old. */
@@ -28,7 +60,8 @@ static enum status explain(cudaError_t code, struct error *e) {
     if (code == cudaErrorInsufficientDriver && driver > 0) {
         error_set(e, DEVICE, "the NVIDIA driver is too old");
         error_found(e, "one for CUDA %d.%d", major_of(driver), minor_of(driver));
-        return error_expected(e, "one for CUDA %d.0 or later", major_of(runtime));
+        return error_expected(e, "one for CUDA %d.0 or later: driver %s, or a build with CUDA %d",
+                              major_of(runtime), release_for(major_of(runtime)), major_of(driver));
     }
     if (code == cudaErrorInsufficientDriver || code == cudaErrorStubLibrary)
         return error_set(e, DEVICE, "there is no NVIDIA driver");
@@ -72,6 +105,7 @@ static enum status read_properties(int ordinal, struct properties *to, struct er
     info->major = properties.major;
     info->minor = properties.minor;
     info->bytes = properties.totalGlobalMem;
+    info->compiles = compiles(info);
     to->integrated = properties.integrated;
     return OK;
 }
@@ -99,11 +133,9 @@ static enum status examine(int ordinal, struct cuda_info *info, struct error *e)
     return error_expected(e, "a GPU with memory of its own, or --device cpu");
 }
 
-enum status gpus_choose(int ordinal, uint64_t *bytes, struct error *e) {
-    struct cuda_info info = {0};
+enum status gpus_choose(int ordinal, struct cuda_info *info, struct error *e) {
     size_t free_bytes = 0;
-    if (examine(ordinal, &info, e) != OK) return e->code;
-    *bytes = info.bytes;
+    if (examine(ordinal, info, e) != OK) return e->code;
     return gpus_enter(ordinal, &free_bytes, e);
 }
 

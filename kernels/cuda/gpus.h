@@ -2,12 +2,10 @@
 #ifndef SLUICE_CUDA_GPUS_H
 #define SLUICE_CUDA_GPUS_H
 
-#include "engine/base/error.h"
-
-#include <stdint.h>
+#include "kernels/cuda/cuda.h"
 
 /* GPU number ordinal is there, of compute capability 8.0 or later, has a context, and is this thread's.
- * *bytes: all its memory. USAGE, DEVICE, MEMORY. */
-enum status gpus_choose(int ordinal, uint64_t *bytes, struct error *e);
+ * Of info all but free_bytes and library is filled in. USAGE, DEVICE, MEMORY. */
+enum status gpus_choose(int ordinal, struct cuda_info *info, struct error *e);
 
 #endif

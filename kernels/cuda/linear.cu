@@ -46,6 +46,10 @@ static enum status prepare_panel(struct cuda *cuda, const struct op *op, int32_t
 }
 
 static enum status cuda_linear_prepare(struct cuda *cuda, const struct op *op, struct error *e) {
+    if (!cuda->products) {
+        error_set(e, DEVICE, "large products need cuBLASLt 12 or 13, which is not there");
+        return error_found(e, "%s", cuda->lacks_products);
+    }
     int32_t panel = linear_panel(op);
     if (prepare_panel(cuda, op, panel, e)) return e->code;
     return prepare_panel(cuda, op, op->in[1].dim[0] % panel, e);

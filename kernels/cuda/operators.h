@@ -23,10 +23,10 @@ struct cuda {
     struct sys *sys;
     int ordinal;
     cudaStream_t compute, copies;
-    struct products *products;         /* products.h */
+    struct products *products;         /* products.h; NULL: cuBLASLt is not there */
     struct convolutions *convolutions; /* convolutions.h; NULL: cuDNN is not there */
-    /* Why cuDNN is not there. */
-    char lacks_convolutions[160];
+    /* Why they are not there. What needs them is refused when it is prepared. */
+    char lacks_products[160], lacks_convolutions[160];
 };
 
 /* prepare may be NULL. run queues the operator on the compute stream and never waits. Operands are what the

@@ -37,8 +37,20 @@ on_gpu 0 "the first GPU"
 with EMU_DRIVER=0 on_gpu 5 "no driver"
 check "says so" has ../err '^sluice: there is no NVIDIA driver (--device cuda:0)'
 with EMU_DRIVER=12080 on_gpu 5 "an old driver"
-check "says so" has ../err '^sluice: .*too old.*found one for CUDA 12.8, expected one for CUDA 13'
+check "says so" has ../err '^sluice: .*too old.*found one for CUDA 12.8, expected one for CUDA 13.0 or later: driver 580, or'
+with EMU_CAPABILITY=9.0 draw 0 "a GPU that the build has no machine code for" -p x -o a.png --device cuda
+check "says so" has ../err 'compiling kernels for your GPU (Emulated GPU 0, compute capability 9.0)'
+check "the same picture" cmp -s a.png ../first.png
+with EMU_CAPABILITY=8.9 draw 0 "one that it has some for" -p x -o a.png --device cuda
+check "says nothing" lacks ../err compiling
+rm -f a.png
 with EMU_DEVICES=0 on_gpu 5 "no GPU"
+with EMU_ABSENT=cublaslt on_gpu 5 "no cuBLASLt"
+check "says so" has ../err '^sluice: large products need cuBLASLt .*not there: found cuBLASLt cannot be loaded'
+with EMU_ABSENT=cudnn on_gpu 5 "no cuDNN"
+check "says so" has ../err '^sluice: convolutions need cuDNN 9, .*not there: found cuDNN cannot be loaded'
+with EMU_ABSENT=cudnn draw 0 "a latent without cuDNN" -p x --device cuda --no-decode --save-latent l.safetensors -q
+rm -f l.safetensors
 with EMU_CAPABILITY=7.5 on_gpu 5 "an old GPU"
 check "says so" has ../err '^sluice: the GPU cuda:0 .*found compute capability 7.5, expected 8.0 or later'
 with EMU_INTEGRATED=1 on_gpu 5 "a GPU without memory of its own"

@@ -23,6 +23,10 @@ struct convolutions {
 };
 
 struct convolutions *convolutions_open(struct sys *sys, struct error *e) {
+    if (emu_absent("cudnn")) {
+        error_set(e, DEVICE, "cuDNN cannot be loaded");
+        return NULL;
+    }
     struct convolutions *c = sys->alloc(sys, LINE_HOST, sizeof *c);
     if (!c) {
         error_set(e, MEMORY, "no memory for cuDNN");

@@ -3,6 +3,8 @@
 
 #include "internal.h"
 
+#include <stdlib.h>
+
 void emu_enqueue(const char *name, void (*call)(void *), const void *arguments, size_t bytes,
                  cudaStream_t stream) {
     kernel_loaded(reinterpret_cast<const void *>(call)); /* a library's own business */
@@ -17,4 +19,9 @@ void emu_stop(const char *why) {
 void emu_require_aligned(const char *what, const void *address, uintptr_t align) {
     if (reinterpret_cast<uintptr_t>(address) % align)
         refuse("%s at %p is no multiple of %d", what, address, (int)align);
+}
+
+bool emu_absent(const char *library) {
+    const char *absent = getenv("EMU_ABSENT");
+    return absent && strstr(absent, library);
 }

@@ -3,6 +3,7 @@
 #define SLUICE_EMU_ENQUEUE_H
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -16,6 +17,9 @@ void emu_enqueue(const char *name, void (*call)(void *), const void *arguments, 
 void emu_stop(const char *why) __attribute__((noreturn));
 /* Stops unless the address is a multiple of align. */
 void emu_require_aligned(const char *what, const void *address, uintptr_t align);
+
+/* Whether EMU_ABSENT names this library: then it is not there. */
+bool emu_absent(const char *library);
 
 #ifdef __cplusplus
 }

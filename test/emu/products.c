@@ -23,6 +23,10 @@ struct products {
 };
 
 struct products *products_open(struct sys *sys, struct error *e) {
+    if (emu_absent("cublaslt")) {
+        error_set(e, DEVICE, "cuBLASLt cannot be loaded");
+        return NULL;
+    }
     struct products *p = sys->alloc(sys, LINE_HOST, sizeof *p);
     if (!p) {
         error_set(e, MEMORY, "no memory for cuBLASLt");
