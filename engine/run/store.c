@@ -231,7 +231,7 @@ void store_release(struct store *s, int visit) {
     if (empties && !s->device) s->o.sys->discard(s->o.sys, f->address, f->block->bytes);
     pthread_mutex_lock(&s->lock);
     s->event = event;
-    if (empties) fills_empty(s, f);
+    if (empties) fills_empty(f, event);
     pthread_cond_broadcast(&s->work);
     pieces_move_inline(s);
     pthread_mutex_unlock(&s->lock);

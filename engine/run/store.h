@@ -14,7 +14,8 @@
  *   I1  a slot is written only while FILLING, by readers, each byte by one of them;
  *   I2  acquire yields only a place, await only bytes that are there;
  *   I3  a slot in use is never refilled: ring space comes back in the order of the visits, at release, and a
- *       copy into it waits for the device's event of that release;
+ *       copy into it waits for the device's event of that release and for no later one. Memory that is handed
+ *       on otherwise (another stage's, another plan's) was waited for by the host;
  *   I4  a failed fill surfaces at acquire or await, never as stale bytes;
  *   I5  fills are placed in the order of the visit list, so whatever is acquired next has its place: no
  *       deadlock;

@@ -56,8 +56,9 @@ void fills_forget_from(struct store *s, int visit) {
     if (s->next_claim > n) s->next_claim = n;
     for (int i = 0; i < n; i++) /* one that visits before and after share is read again */
         if (!s->fills[i].resident) s->fills[i].state = FILL_EMPTY;
-    s->ring_oldest = n;
+    s->ring_turn = n;
     s->ring_head = 0;
+    s->ring_above = NULL;
 }
 
 /* ---- the ring's memory ---- */
@@ -100,9 +101,38 @@ int ring_renew(struct store *s, uint64_t bytes) {
 
 /* ---- places ---- */
 
-static int next_live(const struct store *s, int from) {
-    while (from < s->next_place && (s->fills[from].resident || s->fills[from].state == FILL_EMPTY)) from++;
-    return from;
+static char *end_of(const struct fill *f) {
+    return f->address + f->block->bytes;
+}
+
+/* The head goes back to the beginning: what lies below it lies above it now. */
+static void turn_ring(struct store *s) {
+    for (int i = s->next_place - 1; i >= s->ring_turn; i--) {
+        if (s->fills[i].resident) continue;
+        s->fills[i].above = s->ring_above;
+        s->ring_above = &s->fills[i];
+    }
+    s->ring_turn = s->next_place;
+    s->ring_head = 0;
+}
+
+/* False if the fill does not fit. What it covers whole is nobody's room any more when it is over. */
+static bool place_in_ring(struct store *s, struct fill *f) {
+    uint64_t here = s->o.plan->stage[s->stage].ring_bytes, there = s->o.plan->stage[f->stage].ring_bytes;
+    uint64_t limit = here < there ? here : there /* I7 */;
+    if (f->block->bytes > limit) return false;
+    if (s->ring_head + f->block->bytes > limit) turn_ring(s);
+    f->address = s->ring + s->ring_head;
+    f->over = s->ring_above;
+    s->ring_head += f->block->bytes;
+    while (s->ring_above && end_of(s->ring_above) <= end_of(f)) s->ring_above = s->ring_above->above;
+    return true;
+}
+
+/* Plans that hold the copier back do so in the device's time too, ahead of which the host may be: what is
+ * placed then waits for the release before. */
+static bool holds_back(const struct plan_stage *p) {
+    return p->depth || p->no_wrap || p->waits;
 }
 
 /* What the plan allows beyond room: see depth, no_wrap and waits in plan.h. */
@@ -123,32 +153,27 @@ bool fills_place_next(struct store *s) {
     if (f->resident) {
         struct resident_memory *memory = &s->o.residents->memory[f->stage];
         f->address = memory->base + memory->offset[f->place];
-    } else {
-        uint64_t here = s->o.plan->stage[s->stage].ring_bytes, there = s->o.plan->stage[f->stage].ring_bytes;
-        uint64_t limit = here < there ? here : there /* I7 */, at = s->ring_head;
-        if (f->block->bytes > limit) return false;
-        if (at + f->block->bytes > limit) at = 0;
-        f->address = s->ring + at;
-        s->ring_head = at + f->block->bytes;
+    } else if (!place_in_ring(s, f)) {
+        return false;
     }
+    f->event = holds_back(&s->o.plan->stage[s->stage]) ? s->event : 0;
     f->state = f->claimed == f->block->bytes ? FILL_READY : FILL_FILLING; /* kept: nobody fills it (I6) */
     s->next_place++;                                                      /* I5 */
-    s->ring_oldest = next_live(s, s->ring_oldest);
     return true;
 }
 
-bool fills_place_is_free(const struct store *s, const struct fill *f, uint64_t from, uint64_t to) {
+bool fills_place_is_free(struct fill *f, uint64_t from, uint64_t to, uint64_t *event) {
+    *event = f->event;
     if (f->resident) return true;
-    for (int i = s->ring_oldest; &s->fills[i] < f; i++) {
-        const struct fill *other = &s->fills[i];
-        if (!other->resident && other->state != FILL_EMPTY && other->address < f->address + to &&
-            f->address + from < other->address + other->block->bytes)
-            return false;
+    while (f->over && end_of(f->over) <= f->address + from) f->over = f->over->above;
+    for (const struct fill *o = f->over; o && o->address < f->address + to; o = o->above) {
+        if (o->state != FILL_EMPTY) return false;
+        if (o->released > *event) *event = o->released;
     }
     return true;
 }
 
-void fills_empty(struct store *s, struct fill *f) {
+void fills_empty(struct fill *f, uint64_t event) {
+    f->released = event;
     f->state = FILL_EMPTY; /* I3 */
-    s->ring_oldest = next_live(s, s->ring_oldest);
 }

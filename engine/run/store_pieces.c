@@ -45,8 +45,9 @@ static bool cut_piece(struct store *s, struct fill *f, struct piece *piece) {
     bool staged = s->device && !f->pooled;
     int buffer = staged ? free_staging(s) : -1;
     if (!most || (staged && buffer < 0)) return false; /* between two stages there is no staging */
-    if (!fills_place_is_free(s, f, from, to)) return false;
-    *piece = (struct piece){f, from, to, s->event, buffer};
+    uint64_t event;
+    if (!fills_place_is_free(f, from, to, &event)) return false;
+    *piece = (struct piece){f, from, to, event, buffer};
     if (staged) s->staging[buffer].taken = true;
     if (!from) f->fence_bytes = fence_bytes(left, most);
     return true;

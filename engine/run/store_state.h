@@ -29,7 +29,11 @@ struct fill {
     bool reads_pool; /* this fill is the one that fills the pool */
     enum fill_state state;
     char *address;
-    uint64_t claimed; /* bytes of the packed block that readers have taken or done */
+    struct fill *over;  /* in the ring: the first that was there before it, where pieces are still to come */
+    struct fill *above; /* in the ring: see ring_above */
+    uint64_t event;     /* of the device: what its copies wait for wherever it lies */
+    uint64_t released;  /* event of its last release */
+    uint64_t claimed;   /* bytes of the packed block that readers have taken or done */
     int pieces_in_flight;
     uint64_t awaited; /* bytes that whoever computes may use: only the thread that acquires looks here */
     /* Of the last copy into each stretch of the packed block, on a device with memory of its own. A stretch
@@ -84,8 +88,11 @@ struct store {
     uint64_t event;    /* of the last release */
     char *ring;
     uint64_t ring_reserved, ring_committed;
+    /* Every byte of the ring is whose who was placed there last. Below the head those are the fills from
+     * ring_turn on, one behind the other; what lies above is older: a list in the order of addresses. */
     uint64_t ring_head; /* where the next fill goes */
-    int ring_oldest;    /* oldest live ring fill; n_fills if none */
+    int ring_turn;      /* the first fill that was placed since the head was last at the beginning */
+    struct fill *ring_above;
 
     char *staging_memory;
     struct pins staging_pins;
@@ -111,10 +118,11 @@ void fills_list(struct store *store, int first_visit);
 void fills_forget_from(struct store *store, int visit);
 /* Gives the next fill its place if it can have one. */
 bool fills_place_next(struct store *store);
-/* The place of a fill may still hold earlier fills; its pieces follow as they are released (I3). */
-bool fills_place_is_free(const struct store *store, const struct fill *fill, uint64_t from, uint64_t to);
-/* The fill is over, its place is free. */
-void fills_empty(struct store *store, struct fill *fill);
+/* The place of a fill may still hold earlier fills; its pieces, which are asked for in order, follow as those
+ * are released. *event: the last of those releases, which a copy there waits for (I3). */
+bool fills_place_is_free(struct fill *fill, uint64_t from, uint64_t to, uint64_t *event);
+/* The fill is over, its place is free as of that event. */
+void fills_empty(struct fill *fill, uint64_t event);
 
 /* Address space for the largest ring. MEMORY. */
 enum status ring_reserve(struct store *store, struct error *e);

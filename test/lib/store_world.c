@@ -296,6 +296,9 @@ int drive_from(struct store *store, int at, int stop, struct error *e) {
         if (change_stage(store, world.visits.visits[i].stage, e) != OK ||
             store_acquire(store, i, &packed, e) != OK)
             return i;
+        const struct visit *v = &world.visits.visits[i];
+        world.packed = packed;
+        world.packed_bytes = world.list[v->stage][v->block]->bytes;
         bool ok = use_packed(store, i, packed, e) == OK;
         if (ok || below(2)) store_release(store, i);
         if (!ok) return i;

@@ -31,10 +31,12 @@ extern struct world {
     struct residents residents;
     uint64_t random;
     int readers;
-    bool direct;    /* files are read past the page cache, where that is allowed */
-    bool separate;  /* the device has memory of its own */
-    bool evicted;   /* Residents were evicted in mid-run: what is held is less than the plan says */
-    int stage;      /* where drive is, or -1 */
+    bool direct;        /* files are read past the page cache, where that is allowed */
+    bool separate;      /* the device has memory of its own */
+    bool evicted;       /* Residents were evicted in mid-run: what is held is less than the plan says */
+    int stage;          /* where drive is, or -1 */
+    const char *packed; /* of the visit at hand */
+    uint64_t packed_bytes;
     int ticks_left; /* of acquire's waiting; below 0: until it must be a hang */
     double began;
 } world;
