@@ -191,17 +191,23 @@ int outfile_probe(const char *name, struct sluice_error *e) {
     return status;
 }
 
-int outfile_flush_stdout(struct sluice_error *e) {
+/* 0, or what went wrong with it: asked once, since a flush that failed leaves nothing to fail again. */
+static int flush_stdout(void) {
     errno = 0;
-    if (!fflush(stdout) && !ferror(stdout)) return SLUICE_OK;
-    return fail_output(e, "stdout", errno ? errno : EIO);
+    if (!fflush(stdout) && !ferror(stdout)) return 0;
+    return errno ? errno : EIO;
+}
+
+int outfile_flush_stdout(struct sluice_error *e) {
+    int problem = flush_stdout();
+    return problem ? fail_output(e, "stdout", problem) : SLUICE_OK;
 }
 
 int outfile_flush_text(struct sluice_error *e) {
     struct pollfd reader = {.fd = STDOUT_FILENO};
-    bool failed = fflush(stdout) || ferror(stdout);
-    if (failed && poll(&reader, 1, 0) > 0 && reader.revents & POLLERR) return SLUICE_OK;
-    return outfile_flush_stdout(e);
+    int problem = flush_stdout();
+    if (problem && poll(&reader, 1, 0) > 0 && reader.revents & POLLERR) return SLUICE_OK;
+    return problem ? fail_output(e, "stdout", problem) : SLUICE_OK;
 }
 
 int outfile_write_text(const char *name, const char *text, struct sluice_error *e) {

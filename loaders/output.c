@@ -58,7 +58,7 @@ enum status output_open(struct sys *sys, const char *path, struct output *output
     snprintf(output->temporary, bytes, "%s.tmp.%ld", path, (long)getpid());
     output->unnamed = output->file >= 0;
     if (output->file == -EOPNOTSUPP) output->file = sys->create(sys, output->temporary);
-    return output->file < 0 ? output_fail(output->temporary, "cannot create file", output->file, e) : OK;
+    return output->file < 0 ? output_fail(path, "cannot create file", output->file, e) : OK;
 }
 
 enum status output_write(struct output *output, const void *from, uint64_t bytes, struct error *e) {

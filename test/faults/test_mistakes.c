@@ -197,7 +197,7 @@ static const struct wish wishes[] = {
      {.init_latent = "test/golden/zimage_a/model/text_encoder/model.safetensors"},
      SLUICE_MISSING,
      "'latent'"},
-    {"no folder to save to", {.save_latent = "/nowhere/latent"}, SLUICE_OUTPUT, "/nowhere/latent"},
+    {"no folder to save to", {.save_latent = "/nowhere/latent"}, SLUICE_OUTPUT, "(/nowhere/latent)"},
     {"no folder to dump to", {.dump = "/nowhere"}, SLUICE_OUTPUT, "/nowhere"},
     {"a plan that is none", {.plan = "plan"}, SLUICE_JSON, "plan"},
     {"a plan of no stages", {.plan = "{}", .plan_name = "p.json"}, SLUICE_META, "p.json"},

@@ -618,6 +618,7 @@ draw 6 "dump nowhere" -p x -o a.png --dump nowhere/d
 check "nothing was left" empty_folder .
 ln -s /dev/full a.png
 draw 6 "full disk" -p x -o a.png --report r.json
+check "says why" has ../err 'found No space left'
 check "exit 6 in report" has r.json '"exit": *6'
 check "OUTPUT in report" has r.json '"OUTPUT"'
 rm -f a.png r.json
@@ -627,6 +628,7 @@ check "the first stays" [ -s a-1.png ]
 check "no third" absent a-3.png
 rm -f ./*
 draw 6 "report on a full disk" -p x -o a.png --report /dev/full
+check "says why" has ../err 'found No space left'
 rm -f a.png
 name="file size limit"
 (
@@ -651,12 +653,13 @@ for output in "--save-latent l.safetensors" "--dump ."; do
     check "no temporary file, none half" [ -z "$(ls -A | grep -v -e '^tokens' -e '^sigmas')" ]
     rm -f ./*
 done
-for command in "plan -m $model" "inspect $model" "tokenize -m $model -p x" devices --help; do
+for command in "plan -m $model" "inspect $model" "inspect $model --tensors" "tokenize -m $model -p x" devices --help; do
     name="$command > /dev/full"
     # shellcheck disable=SC2086
     "$sluice" $command >/dev/full 2>../err
     code=$?
     check "exit 6, not $code" [ $code = 6 ]
+    check "says why" has ../err 'found No space left'
     check "last line" last_line_rule 6
 done
 name="stderr closed"
