@@ -1,51 +1,36 @@
 /* `sluice bench checkpoint`: a model of random weights, as large as wanted. It is written as DIR.tmp.PID and
- * gets its name when it is whole. Until then a file in it, which is locked, says whose it is: the next that
- * is written beside it removes what a killed process left. */
+ * gets its name when it is whole. Until then it is marked: whatever writes a file beside it next removes what
+ * a killed process left. */
 #include "cli/bench.h"
 
 #include "cli/fail.h"
 #include "cli/fields.h"
 #include "cli/interrupt.h"
+#include "cli/leftovers.h"
 #include "cli/request.h"
 #include "cli/say.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char mark_name[] = ".sluice-unfinished";
-
 struct writing {
     const struct args *args;
-    char temporary[PATH_MAX], mark[PATH_MAX + sizeof mark_name];
-    int mark_file;
+    char temporary[PATH_MAX];
+    int mark;    /* open for as long as it is written */
     int percent; /* last shown */
 };
-
-static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *place) {
-    (void)info;
-    (void)kind;
-    (void)place;
-    return remove(path);
-}
-
-static void remove_tree(const char *folder) {
-    nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
 
 /* The library cannot be told to stop here, so the program ends from within the callback. */
 static void end_if_interrupted(const struct writing *writing) {
     struct sluice_error cancelled;
     if (!interrupt_pending()) return;
-    remove_tree(writing->temporary);
+    leftovers_remove_tree(writing->temporary);
     interrupt_error(&cancelled);
     say_failure(&cancelled);
     _exit(cancelled.exit_code);
@@ -76,44 +61,18 @@ static int check_empty(const char *folder, struct sluice_error *e) {
     return n < 3 ? SLUICE_OK : fail_output(e, folder, ENOTEMPTY);
 }
 
-/* "DIR.tmp.123", and its mark is nobody's. */
-static bool is_left_behind(const char *folder) {
-    char mark[PATH_MAX + sizeof mark_name];
-    const char *number = strstr(folder, ".tmp.");
-    if (!number || !number[5] || number[5 + strspn(number + 5, "0123456789")]) return false;
-    snprintf(mark, sizeof mark, "%s/%s", folder, mark_name);
-    int file = open(mark, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    bool left = file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0;
-    if (file >= 0) close(file);
-    return left;
-}
-
-static void clear_beside(const char *temporary) {
-    char path[PATH_MAX];
-    const char *slash = strrchr(temporary, '/');
-    int length = slash ? (int)(slash - temporary) + 1 : 0;
-    snprintf(path, sizeof path, "%.*s", length ? length : 1, length ? temporary : ".");
-    DIR *entries = opendir(path);
-    for (struct dirent *entry; entries && (entry = readdir(entries));) {
-        int bytes = snprintf(path, sizeof path, "%.*s%s", length, temporary, entry->d_name);
-        if (bytes < PATH_MAX && is_left_behind(path)) remove_tree(path);
-    }
-    if (entries) closedir(entries);
-}
-
 static int make_temporary(const char *folder, struct writing *writing, struct sluice_error *e) {
     size_t length = strlen(folder), room = sizeof writing->temporary;
     while (length > 1 && folder[length - 1] == '/') length--;
     int bytes = snprintf(writing->temporary, room, "%.*s.tmp.%ld", (int)length, folder, (long)getpid());
     if (bytes < 0 || (size_t)bytes >= room) return fail_output(e, folder, ENAMETOOLONG);
-    clear_beside(writing->temporary);
-    remove_tree(writing->temporary);
+    leftovers_clear(writing->temporary);
+    leftovers_remove_tree(writing->temporary);
     if (mkdir(writing->temporary, 0777)) return fail_output(e, folder, errno);
-    snprintf(writing->mark, sizeof writing->mark, "%s/%s", writing->temporary, mark_name);
-    writing->mark_file = open(writing->mark, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (writing->mark_file >= 0 && !flock(writing->mark_file, LOCK_EX | LOCK_NB)) return SLUICE_OK;
+    writing->mark = leftovers_mark(writing->temporary);
+    if (writing->mark >= 0) return SLUICE_OK;
     int failed = errno;
-    remove_tree(writing->temporary);
+    leftovers_remove_tree(writing->temporary);
     return fail_output(e, folder, failed);
 }
 
@@ -127,11 +86,11 @@ static int write_checkpoint(const struct args *args, uint64_t seed, struct sluic
     status = sluice_checkpoint_write(args->operands[1], writing.temporary, args->dimensions, seed,
                                      checkpoint_on_progress, &writing, e);
     say_live_end();
-    if (!status && (unlink(writing.mark) || rename(writing.temporary, folder)))
+    if (!status && (leftovers_unmark(writing.temporary) || rename(writing.temporary, folder)))
         status = fail_output(e, folder, errno);
-    close(writing.mark_file);
+    close(writing.mark);
     if (status) {
-        remove_tree(writing.temporary);
+        leftovers_remove_tree(writing.temporary);
     } else if (!args->quiet) {
         say_note("wrote %s (seed %llu)", folder, (unsigned long long)seed);
     }

@@ -3,9 +3,9 @@
 
 #include "cli/fail.h"
 #include "cli/interrupt.h"
+#include "cli/leftovers.h"
 #include "cli/plain.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -31,41 +31,9 @@ static bool name_temporary(char temporary[PATH_MAX], const char *name) {
     return bytes >= 0 && bytes < PATH_MAX;
 }
 
-/* The folder of name, with its last slash, in out; the rest is returned. False, NULL: too long. */
-static const char *split_name(const char *name, char out[PATH_MAX]) {
-    const char *slash = strrchr(name, '/');
-    int bytes = snprintf(out, PATH_MAX, "%.*s", slash ? (int)(slash - name + 1) : 2, slash ? name : "./");
-    return bytes >= PATH_MAX ? NULL : slash ? slash + 1 : name;
-}
-
-static bool is_leftover(const char *entry, const char *base) {
-    size_t n = strlen(base);
-    if (strncmp(entry, base, n) != 0 || strncmp(entry + n, ".tmp.", 5) != 0) return false;
-    return entry[n + 5] && !entry[n + 5 + strspn(entry + n + 5, "0123456789")];
-}
-
-/* Whoever still writes it has it locked, on whatever machine. */
-static void clear_one(int folder, const char *entry) {
-    struct stat info;
-    int file = openat(folder, entry, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (file < 0) return;
-    bool ours = fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid();
-    if (ours && flock(file, LOCK_EX | LOCK_NB) == 0) unlinkat(folder, entry, 0);
-    close(file);
-}
-
-static void clear_leftovers(const char *name) {
-    char folder[PATH_MAX];
-    const char *base = split_name(name, folder);
-    DIR *entries = base && *base ? opendir(folder) : NULL;
-    for (struct dirent *entry; entries && (entry = readdir(entries));)
-        if (is_leftover(entry->d_name, base)) clear_one(dirfd(entries), entry->d_name);
-    if (entries) closedir(entries);
-}
-
 void outfile_of_library(const char *name) {
     atomic_store(&library_pending, false);
-    if (name) clear_leftovers(name);
+    if (name) leftovers_clear(name);
     if (name && name_temporary(library_path, name)) atomic_store(&library_pending, true);
 }
 
@@ -86,14 +54,14 @@ static int set_names(struct outfile *out, const char *name) {
 static int open_unnamed(const char *name) {
     char folder[PATH_MAX];
     errno = EOPNOTSUPP;
-    if (!split_name(name, folder) || access("/proc/self/fd", X_OK)) return -1;
+    if (!leftovers_folder(name, folder) || access("/proc/self/fd", X_OK)) return -1;
     return open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
 }
 
 /* Where it gets a name only when it is whole, a killed process leaves nothing. (EISDIR and EINVAL: what older
  * kernels say who have no such files.) */
 static int open_new(struct outfile *out) {
-    clear_leftovers(out->name);
+    leftovers_clear(out->name);
     int file = open_unnamed(out->name);
     out->unnamed = file >= 0;
     if (file < 0 && errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) return -1;
@@ -152,7 +120,7 @@ void outfile_abandon(struct outfile *out) {
 /* Where the name itself was made durable; file systems that cannot are no reason to fail. */
 static void sync_folder(const char *name) {
     char folder[PATH_MAX];
-    if (!split_name(name, folder)) return;
+    if (!leftovers_folder(name, folder)) return;
     int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (file < 0) return;
     fsync(file);

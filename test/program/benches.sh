@@ -54,6 +54,13 @@ writing
 kill -KILL $pid
 wait $pid 2>/dev/null
 check "is no checkpoint" absent crowd/big
+expect 0 "whatever is written beside it next" convert "$model/vae" -o crowd/vae.safetensors
+check "takes its folder away" [ "$(ls crowd)" = "$(printf 'theirs.tmp.12\nvae.safetensors')" ]
+rm -f crowd/vae.safetensors
+name="another killed bench checkpoint"
+writing
+kill -KILL $pid
+wait $pid 2>/dev/null
 writing # the next one
 check "its folder goes with the next" [ "$(ls crowd)" = "$(printf 'big.tmp.%s\ntheirs.tmp.12' $pid)" ]
 expect 0 "another beside one that lives" bench checkpoint zimage crowd/small --dims "$tiny"
