@@ -6,6 +6,7 @@
 #include "cli/prompt.h"
 
 #include <fnmatch.h>
+#include <ftw.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +47,12 @@ static bool same_file(const struct stat *output, const char *input) {
     return stat(input, &info) == 0 && info.st_dev == output->st_dev && info.st_ino == output->st_ino;
 }
 
+/* One folder may be mounted in several places: names say nothing. */
+static bool same_folder(const char *one, const char *other) {
+    struct stat info;
+    return stat(one, &info) == 0 && same_file(&info, other);
+}
+
 bool inputs_folder_of(const char *name, char out[PATH_MAX]) {
     char folder[PATH_MAX];
     const char *slash = strrchr(name, '/');
@@ -54,9 +61,44 @@ bool inputs_folder_of(const char *name, char out[PATH_MAX]) {
     return bytes < PATH_MAX && realpath(folder, out);
 }
 
-static bool is_within(const char *path, const char *folder) {
-    size_t bytes = strcmp(folder, "/") == 0 ? 0 : strlen(folder);
-    return strncmp(path, folder, bytes) == 0 && (path[bytes] == '/' || path[bytes] == 0);
+/* Cuts the last name off; false if there is none. */
+static bool go_up(char *path) {
+    char *slash = strrchr(path, '/');
+    if (!slash || !slash[1]) return false;
+    slash[slash == path] = 0;
+    return true;
+}
+
+/* nftw hands its caller's things to nobody. */
+static struct {
+    struct stat folder;
+    int n;
+    bool found;
+} search;
+
+/* A model has some dozens of files; who names a whole disk is not searched to its end. */
+enum { ENTRIES_MOST = 10000 };
+
+static int search_one(const char *path, const struct stat *info, int kind, struct FTW *place) {
+    struct stat target;
+    (void)place;
+    if (kind == FTW_SL && stat(path, &target) == 0) info = &target;
+    bool same = info->st_dev == search.folder.st_dev && info->st_ino == search.folder.st_ino;
+    search.found = same && S_ISDIR(info->st_mode);
+    return search.found || ++search.n > ENTRIES_MOST;
+}
+
+/* folder, root: their links resolved. Whether it, or what it lies in, is that root or in it. */
+static bool is_within(char *folder, const char *root) {
+    search.n = 0;
+    search.found = false;
+    if (stat(folder, &search.folder)) return false;
+    nftw(root, search_one, 16, FTW_PHYS);
+    if (search.found) return true;
+    do {
+        if (same_folder(folder, root)) return true;
+    } while (go_up(folder));
+    return false;
 }
 
 /* As it is named, and where its links lead. No model reads pictures: who draws in its folder draws again. */
@@ -64,7 +106,7 @@ static bool lies_in(const char *output, const char *folder) {
     char root[PATH_MAX], path[PATH_MAX];
     if (picture_has_extension(output) || !realpath(folder, root)) return false;
     if (inputs_folder_of(output, path) && is_within(path, root)) return true;
-    return realpath(output, path) && is_within(path, root);
+    return realpath(output, path) && go_up(path) && is_within(path, root);
 }
 
 static bool is_companion(const char *output, const char *file) {
@@ -72,16 +114,8 @@ static bool is_companion(const char *output, const char *file) {
     if (!realpath(output, real) || !inputs_folder_of(real, one) || !inputs_folder_of(file, other))
         return false;
     for (size_t i = 0; i < sizeof companions / sizeof *companions; i++)
-        if (strcmp(one, other) == 0 && fnmatch(companions[i], strrchr(real, '/') + 1, 0) == 0) return true;
+        if (same_folder(one, other) && fnmatch(companions[i], strrchr(real, '/') + 1, 0) == 0) return true;
     return false;
-}
-
-/* Cuts the last name off; false if there is none. */
-static bool go_up(char *path) {
-    char *slash = strrchr(path, '/');
-    if (!slash) return false;
-    *slash = 0;
-    return true;
 }
 
 /* A text encoder's tokenizer is found in a folder of that name beside the encoder's. */
@@ -90,7 +124,7 @@ static bool is_tokenizer_beside(const char *output, const char *folder) {
     if (!realpath(folder, root) || !realpath(output, real)) return false;
     if (!go_up(root) || !go_up(real)) return false;
     const char *name = strrchr(real, '/');
-    return name && !fnmatch("/tokenizer*", name, 0) && go_up(real) && !strcmp(real, root);
+    return name && !fnmatch("/tokenizer*", name, 0) && go_up(real) && same_folder(real, root);
 }
 
 static int inputs_check_part(const char *flag, const char *name, const char *reader, const char *path,

@@ -216,12 +216,13 @@ check "no file" empty_folder .
 
 # ---- an output is never an input: CODE | flags; no file may change ----
 rm -rf ../in ../in.before
-mkdir -p ../in/part ../in/tokens ../in/tokenizer_2 && cd ../in || exit 2
-for file in a.json l.safetensors sigmas.safetensors b.png part/config.json part/w-00001-of-00002.safetensors part/w.json tokens/tokenizer.json tokenizer_2/spiece.model; do
+mkdir -p ../in/part/inner ../in/tokens ../in/tokenizer_2 ../in/away ../in/there && cd ../in || exit 2
+for file in away/config.json part/inner/config.json a.json l.safetensors sigmas.safetensors b.png part/config.json part/w-00001-of-00002.safetensors part/w.json tokens/tokenizer.json tokenizer_2/spiece.model; do
     echo keep >$file
 done
 ln -s part link
 ln -s ../l.safetensors part/l.safetensors
+ln -s ../away part/away
 ln -s l.safetensors to_l
 ln -s part/config.json to_config
 cp -r . ../in.before
@@ -236,6 +237,7 @@ generate -m part -p x --save-latent part/config.json|--save-latent would overwri
 generate -m link -p x --report part/config.json|--report would overwrite a file in the folder of --model
 generate -m part -p x --report link/../part/config.json|--report would overwrite .* --model
 generate -m part -p x --report to_config|--report would overwrite .* --model
+generate -m part -p x --report away/config.json|--report would overwrite a file in the folder of --model
 generate -m part -p x --save-latent part/l.safetensors|--save-latent would overwrite .* --model
 generate -m $model --vae part -p x --report part/config.json|--report would overwrite a file in the folder of --vae
 generate -m $model --llm l.safetensors -p x --save-latent l.safetensors|--save-latent would overwrite the file of --llm
@@ -263,6 +265,16 @@ generate -m $model -p x --dump x.png -o x.png|--dump and --output name the same 
 generate -m $model -p x --dump ./x/ --report x|--dump and --report name the same file
 generate -m $model -p x --dump x --save-latent x|--dump and --save-latent name the same file
 END
+# (The link into the folder stands for mounts where nobody may mount.)
+for mounted in part part/inner; do
+    unshare -rm true 2>/dev/null || continue
+    name="an output through a bind mount of $mounted"
+    unshare -rm sh -c 'mount --bind "$1" there && exec "$2" generate -m part -p x --report there/config.json' - $mounted "$sluice" 2>../err
+    code=$?
+    check "exit 2, not $code" [ $code = 2 ]
+    check "is recognised" has ../err 'would overwrite a file in the folder of --model'
+    check "the files are as they were" diff -r . ../in.before
+done
 cd ../work && rm -rf ../in ../in.before
 copy() { # copy NAME: a copy of the model to spoil
     rm -rf "$1" && cp -r "$model" "$1"
