@@ -168,7 +168,8 @@ enum status team_start(struct team *team, struct error *e) {
         if (failed) {
             error_set(e, MEMORY, "thread %d of %d that compute cannot be started", team->n_started + 1,
                       team->n_members);
-            return error_found(e, "%s", strerror(-failed));
+            error_found(e, "%s", strerror(-failed));
+            return error_expected(e, "a system with room for it, or -t %d", team->n_started);
         }
         team->n_started++;
     }

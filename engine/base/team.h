@@ -27,8 +27,9 @@ struct team *team_open(struct sys *sys, int members, struct error *e);
 /* NULL is fine. */
 void team_close(struct team *team);
 
-/* Starts the members that are not there yet; one thread at a time. MEMORY if the system has no thread left:
- * the team then works with those that it has. */
+/* Starts the members that are not there yet; one thread at a time. MEMORY if the system has no thread left.
+ * The team itself would work with those that it has, but what was planned with all ends by it: a run says so
+ * and names how many there could be, and does not take twice as long instead. Asked again, it tries again. */
 enum status team_start(struct team *team, struct error *e);
 
 /* Calls work until each of n items (0 or more) was in exactly one call. One thread at a time. */
