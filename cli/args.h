@@ -48,7 +48,7 @@ struct args {
     struct seed seed;
     const char *sampler, *scheduler, *device, *precision, *type, *vae_tiling, *direct_io, *fit;
     const char *output, *init_image, *mask, *init_latent, *save_latent, *dump, *plan, *rates, *report;
-    const char *dimensions, *save, *folder, *clock;
+    const char *dimensions, *save, *folder, *clock, *predict;
     const char *part;
     struct strings references, rules;
     int64_t max_ram_bytes;

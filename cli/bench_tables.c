@@ -1,4 +1,5 @@
-/* `sluice bench load`, `stream` and `block`: tables of what the library measures. Every number is its. */
+/* `sluice bench load`, `stream` and `block`: tables of what the library measures or predicts. Every number is
+ * its. */
 #include "cli/bench.h"
 
 #include "cli/fail.h"
@@ -113,7 +114,67 @@ static void print_block(json_t *root) {
          "before.");
 }
 
-/* ---- all three ---- */
+/* ---- block --predict: a table for each family's block, a line a kernel, then sums by class ---- */
+
+static const char *const predicted_classes[] = {"product", "attention", "conv", "pass"};
+enum { N_PREDICTED = sizeof predicted_classes / sizeof *predicted_classes };
+
+struct predicted {
+    double calls, flops, bytes, seconds;
+};
+
+static void predicted_add(struct predicted *sum, const struct predicted *of) {
+    sum->calls += of->calls;
+    sum->flops += of->flops;
+    sum->bytes += of->bytes;
+    sum->seconds += of->seconds;
+}
+
+static void predicted_print(const char *what, const char *kernel, const struct predicted *p) {
+    printf("%-18s %-24s %6.0f %10.1f %10.1f %9.3f\n", what, kernel, p->calls, p->flops / 1e9, p->bytes / 1e6,
+           1e3 * p->seconds);
+}
+
+static void predicted_finish(struct predicted *sums) {
+    struct predicted all = {0};
+    for (int i = 0; i < N_PREDICTED; i++) {
+        char what[32];
+        if (!sums[i].calls) continue;
+        snprintf(what, sizeof what, "all %s", predicted_classes[i]);
+        predicted_print(what, "", &sums[i]);
+        predicted_add(&all, &sums[i]);
+        sums[i] = (struct predicted){0};
+    }
+    predicted_print("all", "", &all);
+}
+
+static bool of_one_block(const json_t *a, const json_t *b) {
+    return a && b && strcmp(field_string(a, "family"), field_string(b, "family")) == 0;
+}
+
+static void print_prediction(json_t *root) {
+    size_t i;
+    json_t *row;
+    const json_t *rows = json_object_get(root, "rows");
+    struct predicted sums[N_PREDICTED] = {0};
+    printf("calculated for %s, nothing was measured\n", field_string(root, "card"));
+    json_array_foreach(rows, i, row) {
+        struct predicted p = {field_number(row, "calls"), field_number(row, "flops"),
+                              field_number(row, "bytes"), field_number(row, "seconds")};
+        int class = 0;
+        while (class < N_PREDICTED - 1 && strcmp(field_string(row, "class"), predicted_classes[class]) != 0)
+            class ++;
+        if (!i || !of_one_block(row, json_array_get(rows, i - 1)))
+            printf("\n%s, a block \"%s\", %.0f tokens\n%-18s %-24s %6s %10s %10s %9s\n",
+                   field_string(row, "family"), field_string(row, "block"), field_number(row, "tokens"),
+                   "operator", "kernel", "calls", "GFLOP", "MB", "ms");
+        predicted_print(field_string(row, "op"), field_string(row, "kernel"), &p);
+        predicted_add(&sums[class], &p);
+        if (!of_one_block(row, json_array_get(rows, i + 1))) predicted_finish(sums);
+    }
+}
+
+/* ---- all of them ---- */
 
 static int measure_table(const struct args *args, void (*print)(json_t *),
                          int (*measure)(const struct sluice_bench_options *, char **, struct sluice_error *),
@@ -141,5 +202,13 @@ int bench_stream(const struct args *args, struct sluice_error *e) {
 }
 
 int bench_block(const struct args *args, struct sluice_error *e) {
-    return measure_table(args, print_block, sluice_bench_block, e);
+    bool cuda = args->device && strncmp(args->device, "cuda", 4) == 0;
+    if (!args->device || cuda == (args->predict != NULL))
+        return measure_table(args, args->predict ? print_prediction : print_block, sluice_bench_block, e);
+    fail(e, SLUICE_USAGE,
+         args->predict ? "predictions are for GPUs"
+                       : "this bench measures the CPU; a GPU's are make bench-gpu");
+    fail_where(e, "sluice bench block --device");
+    fail_found(e, "%s", args->device);
+    return fail_expected(e, args->predict ? "cuda" : "cpu, or --predict CARD");
 }

@@ -125,8 +125,11 @@ static const struct flag own[] = {
      "read the model past the system's file cache; auto: where it is larger than three quarters of the "
      "machine's memory, and would push everything else out; default auto",
      NULL},
-    {NULL, RUNS | DECODE, NULL, "--device", "NAME", FLAG_STRING, AT(device), 0, 0, NULL,
-     "cpu, cuda (the first GPU) or cuda:N; default cuda where there is one; `plan` needs none", NULL},
+    {NULL, RUNS | DECODE | BENCH, NULL, "--device", "NAME", FLAG_STRING, AT(device), 0, 0, NULL,
+     "cpu, cuda (the first GPU) or cuda:N; default cuda where there is one; `plan` needs none; bench block: "
+     "cuda "
+     "with --predict",
+     NULL},
     {NULL, RUNS | DECODE, NULL, "--precision", "TYPE", FLAG_CHOICE, AT(precision), 0, 0, "f32|bf16|f16",
      "of text encoder and transformer; default f32 on the CPU, bf16 on a GPU", NULL},
     {NULL, RUNS | CONVERT | BENCH, NULL, "--type", "TYPE", FLAG_STRING, AT(type), 0, 0, NULL,
@@ -158,6 +161,11 @@ static const struct flag own[] = {
     {NULL, BENCH, NULL, "--clock", "WHICH", FLAG_CHOICE, AT(clock), 0, 0, "timed|paced",
      "stream: a virtual clock, the same everywhere (seconds), or this machine's (minutes): the CPU behind a "
      "bus of set rates; default timed",
+     NULL},
+    {NULL, BENCH, NULL, "--predict", "CARD", FLAG_STRING, AT(predict), 0, 0, NULL,
+     "block: calculate instead what a block of each family takes on a GPU that need not be there: 3060, "
+     "4060, "
+     "4060ti, 4090 or h100",
      NULL},
     {NULL, BENCH, NULL, "--dir", "DIR", FLAG_STRING, AT(folder), 0, 0, NULL,
      "bus: the disk to measure: a file of 256 MiB is written and read there; default here. With -m a model's "

@@ -42,6 +42,8 @@ struct sluice_bench_options {
     const char *clock; /* stream: "timed", a virtual one, or "paced", this machine's; NULL: timed */
     const struct sluice_model_options *model; /* load: the one to read */
     const char *type; /* block: any that weights are stored in ("q4_k"), beside bf16; NULL: bf16 alone */
+    const char
+        *predict; /* block: calculate for this card ("3060", "4090", "h100") and measure nothing; NULL */
 };
 
 /* How fast bytes move, by path and size of a piece: {"version":1,"rows":[{"path","bytes","gbytes_per_second",
@@ -79,6 +81,13 @@ SLUICE_API int sluice_bench_stream(const struct sluice_bench_options *options, c
  * tokens, the same with bf16 in turn: "part":"block|short block", "type" and, of all, "of_bf16", what it
  * takes of their time. on_progress is called before each round with a new text, outside what is timed. Takes
  * minutes and at most 1.5 GiB. */
+/* With predict nothing is measured: what one block of each family launches on a GPU at its usual size, and
+ * the seconds that the card is calculated to take, from the dry run that plans use; in every build, without a
+ * GPU:
+ * {"version":1,"card":"4090","rows":[{"family","block","tokens","op","class":"product|attention|conv|pass",
+ * "calls","flops","bytes","seconds","kernel"}]}: a row a kernel of an operator, with the sums of the whole
+ * block; calls are launches, those of libraries among them; tokens are pixels in an autoencoder. With a type
+ * of matrices of it instead of bf16. USAGE lists the cards. */
 SLUICE_API int sluice_bench_block(const struct sluice_bench_options *options, char **json,
                                   struct sluice_error *error);
 

@@ -4,6 +4,7 @@
  * once as oneDNN does it best: whole, with weights that are f32 and repacked already. So both rates are of
  * the same seconds on a machine that others use too. Medians of the rounds count. */
 #include "engine/bench/block.h"
+#include "engine/bench/predict.h"
 #include "loaders/json.h"
 
 #include "engine/bench/random_weights.h"
@@ -354,10 +355,18 @@ static void measure_parts(struct bench *bench, struct device *device, struct err
     }
 }
 
+static json_t *predict_parts(struct bench *bench, struct error *e) {
+    enum dtype type = DTYPE_BF16;
+    if (find_type(bench->options.type, &type, e) == OK) predict_bench(bench, bench->options.predict, type, e);
+    return json_pack("{s:s}", "card", bench->options.predict);
+}
+
 int sluice_bench_block(const struct sluice_bench_options *options, char **json, struct sluice_error *error) {
     struct error e = {0};
     struct bench bench;
     bench_start(&bench, options, &e);
+    if (e.code == OK && bench.options.predict)
+        return bench_finish(&bench, predict_parts(&bench, &e), 0, json, NULL, &e, error);
     struct device *device = e.code == OK ? cpu_open(&bench.sys, bench.threads, &e) : NULL;
     if (device) measure_parts(&bench, device, &e);
     if (device) device->destroy(device);

@@ -7,10 +7,16 @@
 
 #include <string.h>
 
-static int choose_blocks(struct random_component *c, const char *name) {
+bool random_component_at_last(const struct random_component_sizes *sizes, const struct block_ref *ref) {
+    return sizes->last.kind && !strcmp(ref->kind->name, sizes->last.kind) &&
+           ref->number == sizes->last.number;
+}
+
+static int choose_blocks(struct random_component *c, const struct random_component_sizes *sizes) {
     int n = c->component.family->blocks(&c->component, c->refs);
-    for (int i = 0; name && i < n; i++) {
-        if (strcmp(c->refs[i].kind->name, name) != 0) continue;
+    for (int i = 0; i < n; i++) {
+        if (random_component_at_last(sizes, &c->refs[i])) n = i + 1;
+        if (!sizes->block || strcmp(c->refs[i].kind->name, sizes->block) != 0) continue;
         c->refs[0] = c->refs[i];
         return 1;
     }
@@ -26,7 +32,7 @@ static enum status bench_random_component_begin(struct random_component *c,
     c->refs = sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *c->refs);
     c->lane.state = sys->alloc(sys, LINE_HOST, sizes->family->lane_state_bytes);
     if (!c->refs || !c->lane.state) return error_set(e, MEMORY, "no memory for a bench");
-    c->n_blocks = choose_blocks(c, sizes->block);
+    c->n_blocks = choose_blocks(c, sizes);
     for (int b = 0; b < c->n_blocks; b++) structure_bytes += c->refs[b].kind->weights_bytes;
     c->structures = sys->alloc(sys, LINE_HOST, structure_bytes);
     return c->structures ? OK : error_set(e, MEMORY, "no memory for a bench");
@@ -75,6 +81,7 @@ static void random_component_lay_out(struct random_component *c, const struct ra
     c->lane.latent = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     c->lane.text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){sizes->text_rows, sizes->text_columns}, ok);
     c->lane.picture = arena_tensor(arena, DTYPE_F32, 4, picture, ok);
+    c->lane.n_tokens = sizes->text_rows;
     memset(c->lane.state, 0, sizes->family->lane_state_bytes);
     sizes->family->declare(&c->component, &c->lane, 1, arena, arena, ok);
     if (arena->base) {
@@ -120,6 +127,18 @@ enum status random_component_make(struct random_component *c, struct sys *sys, s
     return OK;
 }
 
+enum status random_component_count(struct random_component *c, struct sys *sys,
+                                   const struct random_component_sizes *sizes, struct error *e) {
+    struct arena arena = arena_counting();
+    bool ok = true;
+    *c = (struct random_component){.sys = sys, .type = sizes->type};
+    if (bench_random_component_begin(c, sizes, e) != OK) return e->code;
+    random_component_lay_out(c, sizes, &arena, &ok);
+    c->scratch = arena_counting();
+    c->context = (struct context){.scratch = &c->scratch};
+    return OK;
+}
+
 enum status random_component_run(struct random_component *c, struct device *device, struct error *e) {
     static const float timestep = 0.5f;
     const char *structure = c->structures;
@@ -128,6 +147,7 @@ enum status random_component_run(struct random_component *c, struct device *devi
     x->error = e;
     for (int b = 0; b < c->n_blocks && e->code == OK; b++) {
         const struct block_ref *ref = &c->refs[b];
+        c->running = b;
         struct visit_scope scope = {.settings = c->component.settings,
                                     .lane = &c->lane,
                                     .number = ref->number,

@@ -13,6 +13,10 @@ struct random_component_sizes {
     int32_t text_rows, text_columns;
     int32_t latent_channels, latent_side, picture_side;
     enum dtype type; /* of matrices that it fits; other weights are bf16 */
+    struct {
+        const char *kind;
+        int number;
+    } last; /* no block behind this one; NULL: to the end */
 };
 
 struct random_component {
@@ -23,6 +27,7 @@ struct random_component {
     struct lane lane;
     struct block_ref *refs; /* those that run, in order */
     int n_blocks;
+    int running;      /* the place in refs of the one that runs */
     char *structures; /* the blocks' weights structures, one after another */
     char *memory;     /* weights, state and workspace */
     uint64_t bytes;
@@ -30,10 +35,15 @@ struct random_component {
     struct arena scratch;
 };
 
+/* Is it the one that sizes call the last? */
+bool random_component_at_last(const struct random_component_sizes *sizes, const struct block_ref *ref);
 /* Lays out and fills one; the device has prepared what it needs. MEMORY. It stays where it is and
  * is destroyed, also after a failure. */
 enum status random_component_make(struct random_component *c, struct sys *sys, struct device *device,
                                   const struct random_component_sizes *sizes, struct error *e);
+/* The same without memory, for devices that only count. MEMORY. */
+enum status random_component_count(struct random_component *c, struct sys *sys,
+                                   const struct random_component_sizes *sizes, struct error *e);
 /* Runs every block once, on its own device or on another that computes the same. */
 enum status random_component_run(struct random_component *c, struct device *device, struct error *e);
 void random_component_destroy(struct random_component *c);

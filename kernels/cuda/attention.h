@@ -55,6 +55,23 @@ static inline int32_t attention_blocks_at_once(int32_t queries, int32_t head, in
     return (int32_t)(most < 1 ? 1 : most < 1 << 30 ? most : 1 << 30);
 }
 
+/* Queries of a block, of a compiled size of heads. */
+static inline int32_t attention_queries(int32_t padded) {
+#define QUERIES_OF(head, sixteens, down, ...)                                                                \
+    if (padded == head) return 16 * sixteens * down;
+    ATTENTION_TILES(QUERIES_OF)
+#undef QUERIES_OF
+    return 0; /* never: heads are padded to one of these */
+}
+
+/* How many launches a call's blocks take. */
+static inline int attention_launches(const struct op *op) {
+    int32_t padded = attention_padded(op->in[0].dim[1] / op->n), queries = attention_queries(padded);
+    int64_t blocks = (int64_t)op->n * ((op->in[0].dim[0] + queries - 1) / queries);
+    int32_t most = attention_blocks_at_once(queries, padded, op->in[1].dim[0]);
+    return (int)((blocks + most - 1) / most);
+}
+
 /* k and v in bf16, head after head: [G, S, head]. They are read once for every block of queries, so they are
  * rounded once, before, and lie as copies to shared memory want them. q is read once and needs nothing. */
 struct attention_layout {

@@ -1,12 +1,10 @@
 /* The biases of distances (T5): a row of a table for each distance between key and query. No workspace: which
  * row comes from the host's mathematics, as on the CPU, and travels as a kernel's argument. */
+#include "kernels/cuda/arguments.h"
 #include "kernels/cuda/rows.cuh"
 
-/* Arguments of a kernel are few: 512 tokens, the longest prompt of T5's, take one launch. */
-enum { DISTANCES = 1024 };
-
 struct fallen {
-    uint8_t bucket[DISTANCES];
+    uint8_t bucket[DISTANCES_AT_ONCE];
 };
 
 /* Grid: heads in y, distances in x; block: 256; no shared memory; 27 registers. A launch takes longer than
@@ -24,8 +22,8 @@ static enum status distance_run(struct cuda *cuda, const struct op *op, char *wo
     const struct tensor *table = &op->in[0];
     int32_t places = op->out.dim[1], tokens = (places + 1) / 2;
     struct fallen fallen = {};
-    for (int32_t first = 0; first < places; first += DISTANCES) {
-        int32_t n = places - first < DISTANCES ? places - first : DISTANCES;
+    for (int32_t first = 0; first < places; first += DISTANCES_AT_ONCE) {
+        int32_t n = places - first < DISTANCES_AT_ONCE ? places - first : DISTANCES_AT_ONCE;
         for (int32_t i = 0; i < n; i++)
             fallen.bucket[i] =
                 (uint8_t)distance_bucket(first + i - (tokens - 1), table->dim[0], op->max_distance);

@@ -1,16 +1,14 @@
 /* Positions and times as angles: rope table, rotation, timestep embedding. None needs a workspace: what is
  * computed once (frequencies, the embedding of a time) comes from the host's mathematics, as on the CPU, and
  * travels as a kernel's argument. */
+#include "kernels/cuda/arguments.h"
 #include "kernels/cuda/rows.cuh"
 
 #include <math.h>
 
-/* Arguments of a kernel are few: heads of 128 take one launch. */
-enum { FREQUENCIES = 64 };
-
 struct table_part {
     struct rope_options rope;
-    double frequency[FREQUENCIES];
+    double frequency[ROPE_PAIRS_AT_ONCE];
     int32_t axis[ROPE_AXES_MAX]; /* first pair of each */
     int32_t first, n;            /* pairs of this part */
     int32_t pairs;               /* of the table */
@@ -80,9 +78,9 @@ static enum status cuda_table_run(struct cuda *cuda, const struct op *op, char *
     struct table_part part = {op->rope};
     part.pairs = op->out.dim[1];
     for (int a = 1; a < op->rope.n_axes; a++) part.axis[a] = part.axis[a - 1] + op->rope.axis_dim[a - 1] / 2;
-    for (part.first = 0; part.first < part.pairs; part.first += FREQUENCIES) {
+    for (part.first = 0; part.first < part.pairs; part.first += ROPE_PAIRS_AT_ONCE) {
         int32_t left = part.pairs - part.first;
-        part.n = left < FREQUENCIES ? left : FREQUENCIES;
+        part.n = left < ROPE_PAIRS_AT_ONCE ? left : ROPE_PAIRS_AT_ONCE;
         for (int32_t i = 0; i < part.n; i++) part.frequency[i] = frequency_of(&part, part.first + i);
         struct rows_grid g = rows_grid_of(tokens, part.n);
         LAUNCH(table_pairs, g.grid, g.block, 0, cuda->compute, static_cast<float *>(op->out.data), part,
@@ -163,16 +161,13 @@ static const void *const rope_kernels[] = {KERNEL(cuda_rotate_interleaved), KERN
 
 const struct cuda_operator cuda_rope = {NULL, cuda_rope_run, rope_kernels};
 
-/* An embedding has 256 values in every model: few enough to be computed on the host and to travel along, in
- * two launches. */
-enum { EMBEDDED = 128 };
-
+/* An embedding has 256 values in every model: few enough to be computed on the host and to travel along. */
 struct embedded {
-    float value[EMBEDDED];
+    float value[TIMES_AT_ONCE];
 };
 
 /* Grid: one block, a thread a value; no shared memory; 8 registers. A launch takes longer than its bytes. */
-static __global__ void __launch_bounds__(EMBEDDED, 1)
+static __global__ void __launch_bounds__(TIMES_AT_ONCE, 1)
     write_values(float *out, const struct embedded values, int32_t n) {
     int32_t i = (int32_t)threadIdx.x;
     if (i < n) out[i] = values.value[i];
@@ -190,10 +185,10 @@ static enum status cuda_timestep_run(struct cuda *cuda, const struct op *op, cha
     (void)workspace;
     int32_t columns = op->out.dim[1];
     struct embedded values = {};
-    for (int32_t first = 0; first < columns; first += EMBEDDED) {
-        int32_t n = columns - first < EMBEDDED ? columns - first : EMBEDDED;
+    for (int32_t first = 0; first < columns; first += TIMES_AT_ONCE) {
+        int32_t n = columns - first < TIMES_AT_ONCE ? columns - first : TIMES_AT_ONCE;
         for (int32_t i = 0; i < n; i++) values.value[i] = timestep_value(op->scale, columns / 2, first + i);
-        LAUNCH(write_values, 1, EMBEDDED, 0, cuda->compute, static_cast<float *>(op->out.data) + first,
+        LAUNCH(write_values, 1, TIMES_AT_ONCE, 0, cuda->compute, static_cast<float *>(op->out.data) + first,
                values, n);
     }
     return cuda_launched(op, e);

@@ -1,5 +1,5 @@
 # Tests of the CUDA device: the same programs on a GPU (release or debug with CUDA=1) and on the CPU (CONFIG=emu, asan, tsan),
-# where they need no CUDA. Not under the thread sanitizer, where there is no oneDNN: the gate, which needs whole models, and weights,
+# where they need no CUDA. Not under the thread sanitizer, where there is no oneDNN: the gate, which needs whole models, weights and work,
 # which needs what the CPU makes of them.
 CUDA_TESTS := $(patsubst test/device/test_cuda_%.c,%,$(wildcard test/device/test_cuda_*.c))
 CUDA_TEST_O := $(patsubst test/device/%.cu,$B/obj/test/device/%.o,$(wildcard test/device/*.cu))
@@ -20,7 +20,7 @@ endif
 $(CUDA_TESTS:%=$B/test_cuda_%): $(CUDA_TEST_O) $(EMU_O)
 
 .PHONY: cuda-tests
-cuda-tests: $(patsubst %,$B/test_cuda_%,$(if $(filter tsan,$(CONFIG)),$(filter-out gate weights,$(CUDA_TESTS)),$(CUDA_TESTS))) $(if $(EMULATED),$B/emu_self)
+cuda-tests: $(patsubst %,$B/test_cuda_%,$(if $(filter tsan,$(CONFIG)),$(filter-out gate weights work,$(CUDA_TESTS)),$(CUDA_TESTS))) $(if $(EMULATED),$B/emu_self)
 
 # Whether the toolkit was there, and what was built with it.
 .PHONY: cuda-said

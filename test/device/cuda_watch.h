@@ -4,12 +4,15 @@
  * sanitizer) sees every access beyond one; then with all operands in one allocation and the workspace guarded
  * behind its end, so that what was written where nothing of the call's lies is seen without such a tool. Both
  * give the same bits, and nothing but the result has changed: not other operands, not the gaps between rows.
- * Costs are compared with those of the device that is only planned for. */
+ * Costs are compared with those of the device that is only planned for, launches with what the call is said
+ * to make. */
 #ifndef SLUICE_TEST_CUDA_WATCH_H
 #define SLUICE_TEST_CUDA_WATCH_H
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/work.h"
 #include "test/device/device_memory.h"
+#include "test/device/emulated.h"
 #include "test/lib/ops_operands.h"
 
 enum { CANARY = 4096, WORKSPACE_MAX = 224 << 20, OPERANDS_MAX = 128 << 20, GUARD = 512, SPANS_MAX = 64 };
@@ -104,10 +107,22 @@ static struct op op_on_device(const struct op *op) {
     return moved;
 }
 
+/* So many as the call is said to make. Operands that begin elsewhere than plans put them may take more. */
+static void assert_launches(const struct op *op, long launches) {
+    struct work_list list;
+    int said = 0;
+    cuda_work(op, &list);
+    for (int i = 0; i < list.n; i++) said += list.rows[i].launches;
+    if (emulated() && watch.shift % 16 == 0 && launches != said)
+        fail_msg("%s launches %ld kernels, not %d", op_name(op->kind), launches, said);
+}
+
 static void run_on_device(const struct op *op, void *workspace) {
     struct op moved = op_on_device(op);
+    long before = emulated_launches();
     watch.cuda->run(watch.cuda, &moved, workspace, &problem);
     assert_no_problem();
+    assert_launches(op, emulated_launches() - before);
     watch_wait();
 }
 

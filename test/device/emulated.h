@@ -24,6 +24,11 @@ static inline long emulated_pageable_copies(void) {
     return emulated() ? (long)emu_read_counts().pageable_copies : 0;
 }
 
+/* Of kernels and of libraries' calls. */
+static inline long emulated_launches(void) {
+    return emulated() ? (long)emu_read_counts().calls[EMU_LAUNCH] : 0;
+}
+
 /* Kernels whose code was not there before their first launch. */
 static inline long emulated_late_kernels(void) {
     return emulated() ? (long)emu_read_counts().late_kernels : 0;

@@ -124,6 +124,22 @@ void refuse(const char *format, ...) {
     _exit(EMU_FAULT_STATUS);
 }
 
+/* ---- watching ---- */
+
+static struct {
+    void (*behind)(void *user, const char *kernel);
+    void *user;
+} watcher;
+
+void emu_set_watcher(void (*behind)(void *user, const char *kernel), void *user) {
+    watcher.behind = behind;
+    watcher.user = user;
+}
+
+void tell_watcher(const char *kernel) {
+    if (watcher.behind) watcher.behind(watcher.user, kernel);
+}
+
 /* ---- counters ---- */
 
 void count_copy(size_t bytes, bool pageable) {

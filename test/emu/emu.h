@@ -53,6 +53,10 @@ void emu_set_taken(uint64_t bytes);
  * error that CUDA calls sticky every later call gives it too. A launch that fails so fails while it runs. */
 void emu_fail(enum emu_call call, uint64_t n, int error);
 
+/* Called on the stream's thread behind each kernel and each call of a library that has run, with its name as
+ * the source launches it, before anything else begins there. NULL: nobody is. */
+void emu_set_watcher(void (*behind)(void *user, const char *kernel), void *user);
+
 struct emu_counts {
     uint64_t calls[EMU_CALLS];
     uint64_t pageable_copies;        /* copies from or to memory that is neither pinned nor registered */

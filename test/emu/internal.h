@@ -117,6 +117,8 @@ extern settings now;
 void refuse(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 /* Counts the call; the error that it was told to give, or success. */
 cudaError_t planned_failure(emu_call call);
+/* That this kernel has run. */
+void tell_watcher(const char *kernel);
 void count_copy(size_t bytes, bool pageable);
 void count_device(int64_t bytes);
 void count_host(int64_t pinned, int64_t registered);

@@ -113,7 +113,7 @@ static void run_kernel(worker *w, const operation *o, uint64_t *random) {
     if (o->fails)
         strike(o->fails);
     else if (!struck())
-        worker_run(w, &o->kernel);
+        worker_run(w, &o->kernel), tell_watcher(o->kernel.name);
 }
 
 static void run_record(const operation *o) {

@@ -23,7 +23,7 @@ static const struct bench_block_case block_case = {
     .shape = "small",
     .rounds = 2,
     .to = 1,
-    .sizes = {&family_zimage, "layer", block_sizes, TEXT, 64, 16, SIDE, 1, DTYPE_BF16}};
+    .sizes = {&family_zimage, "layer", block_sizes, TEXT, 64, 16, SIDE, 1, DTYPE_BF16, {NULL, 0}}};
 
 static const int decoder_sizes[] = {4, 16, 16, 8, 8, 1, 4};
 static const struct bench_block_case decoder_case = {
@@ -31,7 +31,7 @@ static const struct bench_block_case decoder_case = {
     .shape = "small",
     .rounds = 2,
     .to = 1,
-    .sizes = {&family_vae_kl, NULL, decoder_sizes, 1, 1, 4, SIDE, 8 * SIDE, DTYPE_BF16}};
+    .sizes = {&family_vae_kl, NULL, decoder_sizes, 1, 1, 4, SIDE, 8 * SIDE, DTYPE_BF16, {NULL, 0}}};
 
 /* Calls back until the announced round, then says no. */
 struct listener {

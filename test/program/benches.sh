@@ -172,6 +172,23 @@ check "its head" has ../out '^blocks .*prefix .*branches_apart$'
 check "a line" has ../out '^qwen_image  *24  60 %'
 check "nothing on stderr" [ ! -s ../err ]
 
+# ---- bench block --predict: that it is right is test_predict's and test_cuda_work's business ----
+expect 0 "bench block --predict --json" bench block --device cuda --predict 3060 --json
+tr -d ' \n' <../out >../flat
+check "a whole object" has ../flat '^{"version":1,"rows":\[{"family":"zimage".*}\],"card":"3060"}$'
+check "every key" has ../flat '{"family":"zimage","block":"layer","tokens":4128,"op":"attention","class":"attention","calls":1,"flops":261740298240,"bytes":[0-9]*,"seconds":[0-9.e-]*,'
+for family in zimage flux qwen3 clip t5 vae_kl vae_kl_encoder; do
+    check "$family" has ../flat "{\"family\":\"$family\",\"block\""
+done
+for class in product attention conv pass; do check "$class" has ../flat "\"class\":\"$class\""; done
+"$sluice" bench block --predict 3060 --json >../again 2>../err
+check "the same again" cmp -s ../out ../again
+expect 0 "bench block --predict, a table" bench block --device cuda --predict h100
+check "says what it is" has ../out '^calculated for h100, nothing was measured$'
+check "a block" has ../out '^zimage, a block "layer", 4128 tokens$'
+check "its sums" has ../out '^all product  *[0-9]* *1460.9 '
+check "nothing on stderr" [ ! -s ../err ]
+
 # ---- bench/peers.sh says what it lacks before it fetches or writes anything ----
 lacking() { # TEXT NAME=VALUE...
     name="bench/peers.sh: $1"

@@ -113,6 +113,10 @@ bench stream --clock sundial|timed.paced
 bench stream --save x|belongs to other benches
 bench ops --clock timed|belongs to other benches
 bench block --save x|belongs to other benches
+bench block --predict 5090|3060, 4060, 4060ti, 4090 or h100
+bench block --predict 4090 --device cpu|predictions are for GPUs
+bench block --device cuda|make bench-gpu
+bench stream --predict 4090|belongs to other benches
 bench bus word|a word too many
 bench ops a b|a word too many
 bench bus --dims a=1|belongs to other benches

@@ -1,0 +1,139 @@
+/* `sluice bench block --predict`: what one block of each family launches on a GPU, from the dry run that
+ * plans use. The forwards are the families', the launches the CUDA device's own account of its operators
+ * (kernels/cuda/work.h), the seconds follow from a card's data sheet (kernels/cuda/cards.h). */
+#include "engine/bench/predict.h"
+
+#include "loaders/json.h"
+#include "models/models.h"
+
+#include <string.h>
+
+/* ---- blocks ---- */
+
+/* A picture of 1024 x 1024, the longest prompts. Of Flux.1's two kinds the one in which it spends more time;
+ * of autoencoders one of the resnets at full size. */
+#define LATENT .latent_channels = 16, .latent_side = 128, .picture_side = 1024, .type = DTYPE_BF16
+#define TEXT(rows, columns)                                                                                  \
+    .text_rows = rows, .text_columns = columns, .latent_channels = 1, .latent_side = 1, .picture_side = 1,   \
+    .type = DTYPE_BF16
+#define ONLY(kind_) .block = kind_, .last = {kind_, 0}
+enum { RESNET_OF_UP_3 = 301, RESNET_OF_DOWN_0 = 0, PIXELS = 1024 * 1024 };
+
+static const struct predict_case cases[] = {
+    {{.family = &family_zimage, .text_rows = 32, .text_columns = 2560, LATENT, ONLY("layer")}, 4128},
+    {{.family = &family_flux, .text_rows = 512, .text_columns = 4096, LATENT, ONLY("single")}, 4608},
+    {{.family = &family_qwen3, TEXT(512, 2560), ONLY("layer")}, 512},
+    {{.family = &family_clip, TEXT(77, 768), ONLY("layer")}, 77},
+    {{.family = &family_t5, TEXT(512, 4096), ONLY("layer")}, 512},
+    {{.family = &family_vae_kl,
+      .text_rows = 1,
+      .text_columns = 1,
+      LATENT,
+      .last = {"resnet", RESNET_OF_UP_3}},
+     PIXELS},
+    {{.family = &family_vae_kl_encoder,
+      .text_rows = 1,
+      .text_columns = 1,
+      LATENT,
+      .last = {"resnet", RESNET_OF_DOWN_0}},
+     PIXELS},
+};
+
+const struct predict_case *predict_cases(int *n) {
+    *n = COUNT_OF(cases);
+    return cases;
+}
+
+/* ---- a device that writes down what would be launched ---- */
+
+struct predicting {
+    struct device device; /* first */
+    const struct cuda_card *card;
+    const struct random_component_sizes *sizes;
+    const struct random_component *component;
+    struct predict_rows *rows;
+};
+
+static struct predict_row *row_of(struct predict_rows *rows, enum op_kind op, const struct work *work) {
+    int i = 0;
+    while (i < rows->n && (rows->rows[i].op != op || strcmp(rows->rows[i].kernel, work->kernel))) i++;
+    if (i == PREDICT_ROWS_MAX) return NULL;
+    if (i == rows->n)
+        rows->rows[rows->n++] = (struct predict_row){.op = op, .kernel = work->kernel, .class = work->class};
+    return &rows->rows[i];
+}
+
+static enum status predicting_run(struct device *device, const struct op *op, void *workspace,
+                                  struct error *e) {
+    struct predicting *p = (struct predicting *)device;
+    struct work_list list;
+    (void)workspace;
+    if (!random_component_at_last(p->sizes, &p->component->refs[p->component->running])) return OK;
+    cuda_work(op, &list);
+    for (int i = 0; i < list.n; i++) {
+        struct predict_row *row = row_of(p->rows, op->kind, &list.rows[i]);
+        if (!row) return error_set(e, INTERNAL, "a block launches more kinds of kernels than there are");
+        row->calls += list.rows[i].launches;
+        row->flops += list.rows[i].flops;
+        row->bytes += list.rows[i].read_bytes + list.rows[i].written_bytes;
+        row->seconds += cuda_card_seconds(p->card, &list.rows[i]);
+    }
+    return OK;
+}
+
+static void predicting_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
+    (void)device, (void)op;
+    *cost = (struct op_cost){0}; /* nothing is computed, so nobody needs a workspace */
+}
+
+enum status predict_block(struct sys *sys, const struct cuda_card *card, const struct predict_case *c,
+                          struct predict_rows *rows, struct error *e) {
+    struct random_component component;
+    struct predicting p = {.device = {.name = "cuda", .cost = predicting_cost, .run = predicting_run},
+                           .card = card,
+                           .sizes = &c->sizes,
+                           .component = &component,
+                           .rows = rows};
+    rows->n = 0;
+    if (random_component_count(&component, sys, &c->sizes, e) == OK) {
+        component.context.precision = PRECISION_BF16;
+        random_component_run(&component, &p.device, e);
+    }
+    random_component_destroy(&component);
+    return e->code;
+}
+
+/* ---- the bench ---- */
+
+static void add_row(struct bench *bench, const struct predict_case *c, const struct predict_row *row) {
+    json_push(bench->rows,
+              json_pack("{s:s, s:s, s:i, s:s, s:s, s:i, s:I, s:I, s:f, s:s}", "family", c->sizes.family->name,
+                        "block", c->sizes.last.kind, "tokens", c->tokens, "op", op_name(row->op), "class",
+                        work_class_name(row->class), "calls", row->calls, "flops", (json_int_t)row->flops,
+                        "bytes", (json_int_t)row->bytes, "seconds", row->seconds, "kernel", row->kernel));
+}
+
+static enum status no_card(const char *name, struct error *e) {
+    char known[128] = "";
+    const struct cuda_card *card;
+    for (int i = 0; (card = cuda_card_at(i)); i++) {
+        if (i) strncat(known, cuda_card_at(i + 1) ? ", " : " or ", sizeof known - strlen(known) - 1);
+        strncat(known, card->name, sizeof known - strlen(known) - 1);
+    }
+    error_set(e, USAGE, "no card of that name is known");
+    error_found(e, "%.60s", name);
+    return error_expected(e, "%s", known);
+}
+
+enum status predict_bench(struct bench *bench, const char *name, enum dtype type, struct error *e) {
+    const struct cuda_card *card = cuda_card_named(name);
+    struct predict_rows rows;
+    if (!card) return no_card(name, e);
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        struct predict_case c = cases[i];
+        c.sizes.type = type;
+        if (predict_block(&bench->sys, card, &c, &rows, e) != OK) return e->code;
+        for (int k = 0; k < rows.n; k++) add_row(bench, &c, &rows.rows[k]);
+    }
+    return OK;
+}

@@ -1,0 +1,87 @@
+/* Cards by name: see cards.h. */
+#include "kernels/cuda/cards.h"
+
+#include <string.h>
+
+#define GIB ((uint64_t)1 << 30)
+
+/* Data sheets: NVIDIA's of the RTX 3060 12 GB, 4060 8 GB, 4060 Ti 16 GB and 4090 (multiprocessors times 512
+ * FLOPs a clock times boost clock) and of the H100 SXM5. The H100's products are held by its power; its
+ * attention by mma.sync, which is what attention.cu has. */
+static const struct cuda_card cards[] = {
+    {"3060", "GeForce RTX 3060, 12 GB", 28, 12 * GIB, 25.5e12, 360e9, 24e9, 0.90, 0.88, 0.30, 0.88},
+    {"4060", "GeForce RTX 4060, 8 GB", 24, 8 * GIB, 30.2e12, 272e9, 12e9, 0.90, 0.88, 0.30, 0.88},
+    {"4060ti", "GeForce RTX 4060 Ti, 16 GB", 34, 16 * GIB, 44.1e12, 288e9, 12e9, 0.90, 0.88, 0.30, 0.88},
+    {"4090", "GeForce RTX 4090, 24 GB", 128, 24 * GIB, 165.2e12, 1008e9, 24e9, 0.90, 0.88, 0.30, 0.88},
+    {"h100", "H100 SXM5, 80 GB", 132, 80 * GIB, 989.4e12, 3350e9, 50e9, 0.79, 0.315, 0.30, 0.88},
+};
+enum { N_CARDS = sizeof cards / sizeof *cards };
+
+const struct cuda_card *cuda_card_at(int i) {
+    return i >= 0 && i < N_CARDS ? &cards[i] : NULL;
+}
+
+const struct cuda_card *cuda_card_named(const char *name) {
+    for (int i = 0; i < N_CARDS; i++)
+        if (!strcmp(cards[i].name, name)) return &cards[i];
+    return NULL;
+}
+
+/* Between a kernel's end and the next one's first block, on a stream that is never empty. */
+static const double gap_seconds = 1.5e-6;
+
+/* What cuBLASLt has kernels for, and how near the largest a multiprocessor comes with each: smaller tiles
+ * read their operands more often. Assumed. */
+static const struct {
+    int32_t rows, columns;
+    double share;
+} tiles[] = {{256, 128, 1}, {128, 256, 1}, {128, 128, 0.97}, {128, 64, 0.9}, {64, 128, 0.9}, {64, 64, 0.8}};
+enum { N_TILES = sizeof tiles / sizeof *tiles };
+
+static int64_t cuda_parts(int64_t n, int64_t each) {
+    return (n + each - 1) / each;
+}
+
+/* One product, by the fastest tile. */
+static double product_seconds(const struct cuda_card *card, const struct work *work) {
+    double rate = card->products * card->product_flops / card->multiprocessors, least = 0;
+    for (int i = 0; i < N_TILES; i++) {
+        int64_t n = cuda_parts(work->m, tiles[i].rows) * cuda_parts(work->n, tiles[i].columns);
+        double tile_flops = 2.0 * tiles[i].rows * tiles[i].columns * work->k;
+        double seconds = (double)cuda_parts(n, card->multiprocessors) * tile_flops / (rate * tiles[i].share);
+        if (!i || seconds < least) least = seconds;
+    }
+    return least;
+}
+
+/* Computing alone, one launch. */
+static double launch_seconds(const struct cuda_card *card, const struct work *work) {
+    double flops = work->flops / work->launches / card->product_flops;
+    switch (work->class) {
+    case WORK_PRODUCT:
+        return product_seconds(card, work);
+    case WORK_ATTENTION:
+        return flops / card->attention;
+    case WORK_CONV:
+        return flops / card->convolutions;
+    default:
+        return 0;
+    }
+}
+
+double cuda_card_seconds(const struct cuda_card *card, const struct work *work) {
+    double bytes = (work->read_bytes + work->written_bytes) / work->launches;
+    double moving = bytes / (card->passes * card->memory_bytes_per_second);
+    double computing = launch_seconds(card, work);
+    return work->launches * ((computing > moving ? computing : moving) + gap_seconds);
+}
+
+struct op_rates cuda_card_rates(const struct cuda_card *card) {
+    const double filled = 0.95; /* of tiles and waves: calculated of Z-Image's products, 0.92 to 0.97 */
+    double products = filled * card->products * card->product_flops;
+    return (struct op_rates){.per_second = {[CLASS_LINEAR] = products / 2, /* TF32 */
+                                            [CLASS_LINEAR_BF16] = products,
+                                            [CLASS_ATTENTION] = card->attention * card->product_flops,
+                                            [CLASS_CONV] = card->convolutions * card->product_flops,
+                                            [CLASS_BYTES] = card->passes * card->memory_bytes_per_second}};
+}

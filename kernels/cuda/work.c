@@ -1,0 +1,235 @@
+/* What operators make a GPU do: see work.h. */
+#include "kernels/cuda/work.h"
+
+#include "kernels/cuda/arguments.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/conv.h"
+#include "kernels/cuda/group_norm.h"
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/linear_few.h"
+#include "kernels/cuda/norm.h"
+
+enum { HALF = 2, FLOAT = sizeof(float) };
+
+const char *work_class_name(enum work_class of) {
+    static const char *const class_names[N_WORK_CLASSES] = {"product", "attention", "conv", "pass"};
+    return class_names[of];
+}
+
+static void work_add(struct work_list *list, struct work work) {
+    if (work.launches > 0) list->rows[list->n++] = work;
+}
+
+/* Of all values of an operand, with what scales them; 0 of an absent one. */
+static double bytes_of(const struct tensor *t) {
+    return t->rank ? (double)(tensor_bytes(t) + tensor_scales_bytes(t)) : 0;
+}
+
+/* A pass whose every launch is one. */
+static void work_add_pass(struct work_list *list, const char *kernel, double flops, double reads,
+                          double writes) {
+    work_add(list, (struct work){.kernel = kernel,
+                                 .class = WORK_PASS,
+                                 .launches = 1,
+                                 .flops = flops,
+                                 .read_bytes = reads,
+                                 .written_bytes = writes});
+}
+
+/* A vector made f32 where kernels or libraries cannot take it as it lies. */
+static void add_widening(struct work_list *list, const struct tensor *vector) {
+    work_add_pass(list, "widen_vector", 0, bytes_of(vector), FLOAT * (double)tensor_columns(vector));
+}
+
+static void widen_unless_plain(struct work_list *list, const struct tensor *vector) {
+    if (!weight_is_plain(vector)) add_widening(list, vector);
+}
+
+/* ---- products ---- */
+
+/* So many panels of so many columns, with what is done to each. */
+static void add_panels(struct work_list *list, const struct op *op, const struct linear_layout *l,
+                       int32_t columns, int panels) {
+    const struct epilogue *e = &op->epilogue;
+    double m = op->in[0].dim[0], k = linear_depth(op), each = m * columns, all = panels * each;
+    double share = (double)panels * columns / op->in[1].dim[0]; /* of what has a value for each column */
+    struct work rounding = {.kernel = "round_rows", .class = WORK_PASS, .launches = l->converts ? panels : 0};
+    rounding.read_bytes = share * bytes_of(&op->in[1]);
+    rounding.written_bytes = (double)panels * HALF * k * columns;
+    work_add(list, rounding);
+    struct work product = {.kernel = "product", .class = WORK_PRODUCT, .launches = panels};
+    product.m = op->in[0].dim[0], product.n = columns, product.k = linear_depth(op);
+    product.flops = 2 * all * op->in[1].dim[1];
+    product.read_bytes = panels * HALF * k * (m + columns) + (e->bias.rank ? panels * FLOAT * columns : 0);
+    product.read_bytes += l->stages ? 0 : share * bytes_of(&e->residual);
+    product.written_bytes = l->stages ? FLOAT * all : share * bytes_of(&op->out);
+    work_add(list, product);
+    struct work finish = {.kernel = "finish_rows", .class = WORK_PASS, .launches = l->finishes ? panels : 0};
+    finish.flops = 4 * all;
+    finish.read_bytes = FLOAT * all + share * (bytes_of(&e->gate) + bytes_of(&e->residual));
+    finish.written_bytes = share * bytes_of(&op->out);
+    work_add(list, finish);
+}
+
+static void linear_work(const struct op *op, struct work_list *list) {
+    struct linear_layout l = cuda_linear_layout(op);
+    const struct tensor *bias = &op->epilogue.bias;
+    int32_t n = op->in[1].dim[0], last = n % l.panel;
+    if (bias->rank && (bias->dtype != DTYPE_F32 || !weight_is_plain(bias))) add_widening(list, bias);
+    work_add_pass(list, "round_rows", 0, bytes_of(&op->in[0]),
+                  HALF * (double)op->in[0].dim[0] * linear_depth(op));
+    add_panels(list, op, &l, l.panel, n / l.panel);
+    if (last) add_panels(list, op, &l, last, 1);
+}
+
+static void few_work(const struct op *op, struct work_list *list) {
+    struct few_layout l = cuda_few_layout(op);
+    double in = FLOAT * (double)op->in[0].dim[0] * l.columns;
+    work_add_pass(list, "few_rows", 4 * (double)tensor_elements(&op->in[0]), bytes_of(&op->in[0]), in);
+    widen_unless_plain(list, &op->in[2]);
+    work_add_pass(list, "few_columns", op_flops(op), bytes_of(&op->in[1]) + bytes_of(&op->in[2]) + in,
+                  bytes_of(&op->out));
+}
+
+/* ---- attention ---- */
+
+/* Pairs of a query and a key that it sees. */
+static double pairs_of(const struct op *op) {
+    double queries = op->in[0].dim[0], keys = op->in[1].dim[0];
+    return op->causal ? queries * keys - queries * (queries - 1) / 2 : queries * keys;
+}
+
+static void attention_work(const struct op *op, struct work_list *list) {
+    struct attention_layout l = cuda_attention_layout(op);
+    double packed = (double)(l.end - l.keys), columns = op->in[0].dim[1];
+    work_add_pass(list, "attention_pack", 0, bytes_of(&op->in[1]) + bytes_of(&op->in[2]), packed);
+    struct work attend = {.kernel = "attend", .class = WORK_ATTENTION};
+    attend.launches = attention_launches(op);
+    attend.flops = 4 * columns * pairs_of(op);
+    attend.read_bytes = bytes_of(&op->in[0]) + packed + bytes_of(&op->in[3]);
+    attend.written_bytes = bytes_of(&op->out);
+    work_add(list, attend);
+}
+
+/* ---- norms ---- */
+
+static void rms_work(const struct op *op, struct work_list *list) {
+    struct rms_layout l = cuda_rms_layout(op);
+    const struct modulation *m = &op->modulation;
+    double vectors = bytes_of(&op->in[1]), made = (double)FLOAT * op->in[1].dim[0];
+    if (!l.direct) {
+        vectors += bytes_of(&m->scale) + bytes_of(&m->gate);
+        made *= m->gate.rank ? 2 : 1;
+        work_add_pass(list, "cuda_rms_vectors", 0, vectors, made);
+        vectors = made;
+    }
+    work_add_pass(list, "rms_runs", op_flops(op), bytes_of(&op->in[0]) + bytes_of(&m->base) + vectors,
+                  bytes_of(&op->out));
+}
+
+static void layer_work(const struct op *op, struct work_list *list) {
+    double reads = bytes_of(&op->in[0]);
+    for (int i = 1; i <= LAYER_VECTORS; i++) {
+        widen_unless_plain(list, &op->in[i]);
+        reads += bytes_of(&op->in[i]);
+    }
+    work_add_pass(list, "layer_runs", op_flops(op), reads, bytes_of(&op->out));
+}
+
+static void statistics_work(const struct op *op, struct work_list *list) {
+    struct statistics_layout l = cuda_statistics_layout(op);
+    double sums = (double)l.end;
+    work_add_pass(list, "sum_piece", op_flops(op), bytes_of(&op->in[0]), sums);
+    work_add_pass(list, "finish_statistics", 0, sums, bytes_of(&op->out));
+}
+
+static void add_channel_norm(struct work_list *list, const struct group_norm *norm, int32_t channels) {
+    work_add_pass(list, "channel_norm", 0, bytes_of(&norm->statistics) + 2 * bytes_of(&norm->weight),
+                  3 * FLOAT * (double)channels);
+}
+
+static void group_work(const struct op *op, struct work_list *list) {
+    add_channel_norm(list, &op->group_norm, tensor_columns(&op->in[0]));
+    work_add_pass(list, "norm_channels", op_flops(op), bytes_of(&op->in[0]), bytes_of(&op->out));
+}
+
+/* ---- convolutions ---- */
+
+static void conv_work(const struct op *op, struct work_list *list) {
+    struct conv_layout l = cuda_conv_layout(op);
+    int bands = (l.rows + l.band - 1) / l.band;
+    double weights = FLOAT * (double)l.n_padded * l.c_padded * l.kernel * l.kernel;
+    double gathered_rows = (double)l.rows * l.stride + (double)bands * (l.kernel - l.stride);
+    double gathered = FLOAT * gathered_rows * conv_reach(&l, l.columns) * l.c_padded;
+    double result = FLOAT * (double)l.rows * l.columns * l.n_padded;
+    if (op->conv.norm.statistics.rank) add_channel_norm(list, &op->conv.norm, op->in[0].dim[2]);
+    if (conv_widens(&op->in[2])) add_widening(list, &op->in[2]);
+    work_add_pass(list, "cuda_pad_weights", 0, bytes_of(&op->in[1]), weights);
+    double area = op->conv.upsample * op->conv.upsample;
+    work_add(list, (struct work){"gather_pixels", WORK_PASS, bands, 7 * gathered / FLOAT, gathered / area,
+                                 gathered, 0, 0, 0});
+    work_add(list, (struct work){"convolution", WORK_CONV, bands, op_flops(op), gathered + bands * weights,
+                                 result, 0, 0, 0});
+    work_add(list, (struct work){"finish_pixels", WORK_PASS, bands, 2 * result / FLOAT,
+                                 result + bytes_of(&op->in[3]), bytes_of(&op->out), 0, 0, 0});
+}
+
+/* ---- what goes through its operands once ---- */
+
+static const char *pass_kernel(const struct op *op) {
+    switch (op->kind) {
+    case OP_ROPE_TABLE:
+        return "table_pairs";
+    case OP_ROPE:
+        return op->pairs == ROPE_HALVES ? "cuda_rotate_halves" : "cuda_rotate_interleaved";
+    case OP_GLU:
+        return "glu_rows";
+    case OP_ADD:
+        return "add_rows";
+    case OP_PATCHIFY:
+    case OP_UNPATCHIFY:
+        return "move_patches";
+    case OP_TIMESTEP:
+        return "write_values";
+    case OP_RELATIVE_BIAS:
+        return "spread_buckets";
+    case OP_LATENT_TO_IMAGE:
+        return "move_latent";
+    case OP_IMAGE_TO_RGB:
+        return "rgb_rows";
+    default:
+        return "copy_rows"; /* copy, broadcast_row */
+    }
+}
+
+static int pass_launches(const struct op *op) {
+    switch (op->kind) {
+    case OP_ROPE_TABLE:
+        return arguments_launches(op->out.dim[1], ROPE_PAIRS_AT_ONCE);
+    case OP_TIMESTEP:
+        return arguments_launches(op->out.dim[1], TIMES_AT_ONCE);
+    case OP_RELATIVE_BIAS:
+        return arguments_launches(op->out.dim[1], DISTANCES_AT_ONCE);
+    default:
+        return 1;
+    }
+}
+
+static void pass_work(const struct op *op, struct work_list *list) {
+    struct work pass = {.kernel = pass_kernel(op), .class = WORK_PASS, .launches = pass_launches(op)};
+    pass.flops = op_flops(op);
+    for (int i = 0; i < OP_INPUTS; i++) pass.read_bytes += bytes_of(&op->in[i]);
+    if (op->kind == OP_ROPE) pass.read_bytes += bytes_of(&op->out);
+    pass.written_bytes = bytes_of(&op->out);
+    work_add(list, pass);
+}
+
+void cuda_work(const struct op *op, struct work_list *list) {
+    static void (*const works[N_OP_KINDS])(const struct op *op, struct work_list *list) = {
+        [OP_LINEAR] = linear_work,    [OP_LINEAR_FEW] = few_work,   [OP_ATTENTION] = attention_work,
+        [OP_RMS_NORM] = rms_work,     [OP_LAYER_NORM] = layer_work, [OP_GROUP_STATISTICS] = statistics_work,
+        [OP_GROUP_NORM] = group_work, [OP_CONV2D] = conv_work,
+    };
+    list->n = 0;
+    (works[op->kind] ? works[op->kind] : pass_work)(op, list);
+}

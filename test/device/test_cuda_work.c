@@ -1,0 +1,254 @@
+/* What the CUDA device says that operators launch (kernels/cuda/work.h), against what they launch under the
+ * emulator: whole blocks of every family, small. Of each call the kernels by name and number, exactly; and
+ * what each of them wrote, counted in memory: at most what is said, and nearly all of it. The sums of a block
+ * are those that `bench block --predict` gives. What is read is not seen. A GPU says nothing of its launches:
+ * there is nothing to test there. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "engine/bench/predict.h"
+#include "kernels/cuda/conv.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/linear.h"
+#include "models/models.h"
+#include "test/device/emulated.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#pragma weak emu_set_watcher
+
+/* ---- what is launched ---- */
+
+struct seen {
+    const char *kernel;
+    int launches;
+    double written_bytes;
+};
+
+struct counted {
+    struct device device; /* first */
+    struct sys sys;
+    struct device *cuda;
+    struct random_component component;
+    const struct random_component_sizes *sizes;
+    char *snapshot;   /* of the component's memory */
+    uint64_t watched; /* bytes of it, from its beginning: all but a library's workspace */
+    struct seen seen[WORK_ROWS_MAX];
+    int n_seen;
+    int launches, calls; /* of the block that counts */
+};
+
+static struct counted counted;
+static struct error problem;
+
+static void assert_no_problem(void) {
+    char line[1200];
+    if (problem.code) fail_msg("%s", error_line(&problem, line, sizeof line));
+}
+
+/* "(round_rows<D>)" is round_rows. */
+static bool is_kernel(const char *launched, const char *kernel) {
+    launched += launched[0] == '(';
+    size_t n = strcspn(launched, "<)");
+    return n == strlen(kernel) && !strncmp(launched, kernel, n);
+}
+
+/* Bytes that are others than in the snapshot, by words of four, which a result hardly leaves as they were. */
+static uint64_t changed_bytes(void) {
+    const uint32_t *now = (const uint32_t *)counted.component.memory,
+                   *was = (const uint32_t *)counted.snapshot;
+    uint64_t words = 0;
+    for (uint64_t i = 0; i < counted.watched / 4; i++) words += now[i] != was[i];
+    memcpy(counted.snapshot, counted.component.memory, counted.watched);
+    return 4 * words;
+}
+
+static void behind_kernel(void *user, const char *kernel) {
+    (void)user;
+    int i = 0;
+    while (i < counted.n_seen && strcmp(counted.seen[i].kernel, kernel)) i++;
+    if (i == WORK_ROWS_MAX) return; /* more than any operator has: compare_call finds them missing */
+    if (i == counted.n_seen) counted.seen[counted.n_seen++] = (struct seen){.kernel = kernel};
+    counted.seen[i].launches++;
+    counted.seen[i].written_bytes += (double)changed_bytes();
+}
+
+/* ---- what is said ---- */
+
+/* A second launch may write zeros where the first has written zeros. */
+static void compare_call(const struct op *op) {
+    struct work_list list;
+    int launches = 0, seen = 0;
+    cuda_work(op, &list);
+    for (int i = 0; i < counted.n_seen; i++) seen += counted.seen[i].launches;
+    for (int i = 0; i < list.n; i++) {
+        const struct work *w = &list.rows[i];
+        int said = 0, made = 0;
+        double said_bytes = 0, made_bytes = 0;
+        launches += w->launches;
+        for (int k = 0; k < list.n; k++) {
+            if (strcmp(list.rows[k].kernel, w->kernel)) continue;
+            said += list.rows[k].launches;
+            said_bytes += list.rows[k].written_bytes;
+        }
+        for (int k = 0; k < counted.n_seen; k++) {
+            if (!is_kernel(counted.seen[k].kernel, w->kernel)) continue;
+            made += counted.seen[k].launches;
+            made_bytes += counted.seen[k].written_bytes;
+        }
+        if (said != made)
+            fail_msg("%s launches %s %d times, not %d", op_name(op->kind), w->kernel, made, said);
+        if (made_bytes > said_bytes + 64 * made || made_bytes < (made > 1 ? 0.6 : 0.9) * said_bytes)
+            fail_msg("%s: %s wrote %.0f bytes, not %.0f", op_name(op->kind), w->kernel, made_bytes,
+                     said_bytes);
+    }
+    if (random_component_at_last(counted.sizes, &counted.component.refs[counted.component.running]))
+        counted.launches += seen;
+    if (launches != seen) fail_msg("%s launches %d kernels, not %d", op_name(op->kind), seen, launches);
+}
+
+static uint64_t library_bytes(const struct op *op) {
+    return op->kind == OP_LINEAR ? LINEAR_LIBRARY_BYTES : op->kind == OP_CONV2D ? CONV_LIBRARY_BYTES : 0;
+}
+
+/* ---- a device that counts what another launches ---- */
+
+static void counting_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
+    (void)device;
+    counted.cuda->cost(counted.cuda, op, cost);
+}
+
+static enum status counting_run(struct device *device, const struct op *op, void *workspace,
+                                struct error *e) {
+    const struct random_component *c = &counted.component;
+    struct op_cost cost;
+    double stalled = 0;
+    counting_cost(device, op, &cost);
+    memset(workspace, 0xff, cost.workspace_bytes);
+    counted.n_seen = 0;
+    counted.watched = (uint64_t)((char *)workspace - c->memory) + cost.workspace_bytes - library_bytes(op);
+    memcpy(counted.snapshot, c->memory, counted.watched);
+    counted.cuda->run(counted.cuda, op, workspace, e);
+    counted.cuda->memory->wait(counted.cuda, &stalled, e);
+    assert_no_problem();
+    compare_call(op);
+    counted.calls++;
+    return OK;
+}
+
+static void *take_shared(struct sys *sys, enum memory_line line, size_t bytes) {
+    (void)sys, (void)line;
+    return counted.cuda->memory->take_shared(counted.cuda, bytes);
+}
+
+static void give_shared(struct sys *sys, enum memory_line line, void *memory, size_t bytes) {
+    (void)sys, (void)line;
+    counted.cuda->memory->give_shared(counted.cuda, memory, bytes);
+}
+
+/* ---- blocks ---- */
+
+/* Heads of 16 and 24, an odd number of channels where there may be one, images that pad to whole rows, and
+ * pictures of more than one band. */
+static const int zimage_sizes[] = {4, 8, 8, 8, 1, 1, 64, 16};
+static const int flux_sizes[] = {4, 8, 8, 8, 1, 1, 64, 32, 16, 1, 0};
+static const int qwen3_sizes[] = {300, 72, 4, 2, 16, 104, 2};
+static const int clip_sizes[] = {300, 64, 4, 100, 2, 77};
+static const int t5_sizes[] = {300, 72, 4, 16, 120, 2, 32};
+static const int vae_sizes[] = {4, 16, 16, 8, 8, 2, 4};
+
+#define TEXT(rows, columns)                                                                                  \
+    .text_rows = rows, .text_columns = columns, .latent_channels = 1, .latent_side = 1, .picture_side = 1
+#define SMALL(side)                                                                                          \
+    .text_rows = 32, .text_columns = 64, .latent_channels = 16, .latent_side = side, .picture_side = 8 * side
+#define PICTURE                                                                                              \
+    .text_rows = 1, .text_columns = 1, .latent_channels = 4, .latent_side = 16, .picture_side = 128
+#define ONLY(kind_) .block = kind_, .last = {kind_, 0}
+
+static const struct predict_case blocks[] = {
+    {{.family = &family_zimage, .chosen = zimage_sizes, SMALL(12), ONLY("layer"), .type = DTYPE_BF16}, 0},
+    {{.family = &family_zimage, .chosen = zimage_sizes, SMALL(8), ONLY("layer"), .type = DTYPE_Q8_0}, 0},
+    {{.family = &family_flux, .chosen = flux_sizes, SMALL(12), ONLY("single"), .type = DTYPE_BF16}, 0},
+    {{.family = &family_flux, .chosen = flux_sizes, SMALL(8), ONLY("double"), .type = DTYPE_F16}, 0},
+    {{.family = &family_qwen3, .chosen = qwen3_sizes, TEXT(50, 72), ONLY("layer"), .type = DTYPE_BF16}, 0},
+    {{.family = &family_clip, .chosen = clip_sizes, TEXT(77, 64), ONLY("layer"), .type = DTYPE_BF16}, 0},
+    {{.family = &family_t5, .chosen = t5_sizes, TEXT(30, 72), ONLY("layer"), .type = DTYPE_BF16}, 0},
+    {{.family = &family_vae_kl, .chosen = vae_sizes, PICTURE, .last = {"resnet", 301}, .type = DTYPE_BF16},
+     0},
+    {{.family = &family_vae_kl_encoder,
+      .chosen = vae_sizes,
+      PICTURE,
+      .last = {"resnet", 0},
+      .type = DTYPE_BF16},
+     0},
+};
+
+static int predicted_launches(const struct predict_case *c) {
+    struct predict_rows rows;
+    int launches = 0;
+    predict_block(&counted.sys, cuda_card_at(0), c, &rows, &problem);
+    assert_no_problem();
+    for (int i = 0; i < rows.n; i++) launches += rows.rows[i].calls;
+    return launches;
+}
+
+static void count_block(const struct predict_case *c) {
+    struct random_component *component = &counted.component;
+    enum status made = random_component_make(component, &counted.sys, counted.cuda, &c->sizes, &problem);
+    assert_no_problem();
+    assert_int_equal(made, OK);
+    counted.snapshot = counted.sys.alloc(&counted.sys, LINE_HOST, component->bytes);
+    assert_non_null(counted.snapshot);
+    component->context.precision = PRECISION_BF16;
+    counted.sizes = &c->sizes;
+    counted.launches = 0;
+    emu_set_watcher(behind_kernel, NULL);
+    random_component_run(component, &counted.device, &problem);
+    emu_set_watcher(NULL, NULL);
+    assert_no_problem();
+    assert_int_equal(counted.launches, predicted_launches(c));
+    counted.sys.release(&counted.sys, counted.snapshot);
+    random_component_destroy(component);
+}
+
+static void test_blocks(void **state) {
+    (void)state;
+    if (!emulated()) {
+        print_message("SKIP cuda_work: only the emulator tells what was launched\n");
+        skip();
+    }
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) count_block(&blocks[i]);
+    print_message("%d calls of operators\n", counted.calls);
+}
+
+static int set_up(void **state) {
+    (void)state;
+    sys_init_machine(&counted.sys);
+    counted.device = (struct device){.name = "counted", .cost = counting_cost, .run = counting_run};
+    if (!emulated()) return 0;
+    counted.cuda = cuda_open(&counted.sys, 0, &problem);
+    assert_no_problem();
+    counted.cuda->memory->provide(counted.cuda, 1, &problem); /* loads kernels */
+    assert_no_problem();
+    counted.sys.map = take_shared;
+    counted.sys.unmap = give_shared;
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    if (counted.cuda) counted.cuda->destroy(counted.cuda);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_blocks)};
+    int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, set_up, tear_down);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
+}

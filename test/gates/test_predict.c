@@ -1,0 +1,180 @@
+/* What `bench block --predict` says, against the formulas of the blocks: FLOPs of what the models multiply,
+ * bytes that passes move, launches, and what follows of seconds. That it is what the device launches is
+ * test_cuda_work's business. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "engine/bench/predict.h"
+#include "models/models.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct sys sys;
+static const struct cuda_card *card; /* the first */
+
+static struct predict_rows predict(const struct cuda_card *of, const struct predict_case *c) {
+    struct predict_rows rows;
+    struct error e = {0};
+    char line[1200];
+    if (predict_block(&sys, of, c, &rows, &e) != OK) fail_msg("%s", error_line(&e, line, sizeof line));
+    return rows;
+}
+
+static const struct predict_case *case_of(const struct family *family) {
+    int n;
+    const struct predict_case *cases = predict_cases(&n), *found = NULL;
+    for (int i = 0; i < n; i++) {
+        if (cases[i].sizes.family != family) continue;
+        assert_null(found); /* one block a family */
+        found = &cases[i];
+    }
+    assert_non_null(found);
+    return found;
+}
+
+static struct predict_row sum_of(const struct predict_rows *rows, enum work_class class) {
+    struct predict_row sum = {0};
+    for (int i = 0; i < rows->n; i++) {
+        const struct predict_row *row = &rows->rows[i];
+        assert_true(row->calls > 0 && row->bytes > 0 && row->seconds > 0 && row->flops >= 0);
+        if (row->class != class) continue;
+        sum.calls += row->calls;
+        sum.flops += row->flops;
+        sum.bytes += row->bytes;
+        sum.seconds += row->seconds;
+    }
+    return sum;
+}
+
+static void assert_near(double a, double b, double share) {
+    if (!(a >= b * (1 - share) && a <= b * (1 + share))) fail_msg("%.9g, not %.9g", a, b);
+}
+
+/* ---- the families ---- */
+
+#define FAMILY_ROW(name) &family_##name,
+static const struct family *const published[] = {PUBLISHED_FAMILIES(FAMILY_ROW)};
+enum { N_PUBLISHED = sizeof published / sizeof *published };
+
+/* Multiplications and additions of one block, by what it is made of. */
+struct formula {
+    const struct family *family;
+    double tokens, products, attention, convolutions;
+};
+
+static const double T = 4128, C = 3840, F = 10240; /* Z-Image */
+static const double FT = 4608, FC = 3072, FF = 12288;
+static const double PIXELS = 1024.0 * 1024;
+
+static void test_flops(void **state) {
+    (void)state;
+    const struct formula formulas[] = {
+        {&family_zimage, T, 2 * T * (4 * C * C + 3 * C * F), 4 * T * T * C, 0},
+        {&family_flux, FT, 2 * FT * (3 * FC * FC + FC * FF + (FC + FF) * FC), 4 * FT * FT * FC, 0},
+        {&family_qwen3, 512, 2 * 512.0 * (2 * 4096 + 2 * 1024 + 3 * 9728) * 2560, 4 * 512.0 * 513 / 2 * 4096,
+         0},
+        {&family_clip, 77, 2 * 77.0 * (4 * 768 + 2 * 3072) * 768, 4 * 77.0 * 78 / 2 * 768, 0},
+        {&family_t5, 512, 2 * 512.0 * (4 * 4096 + 3 * 10240) * 4096, 4 * 512.0 * 512 * 4096, 0},
+        {&family_vae_kl, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 128 * 128},
+        {&family_vae_kl_encoder, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 128 * 128},
+    };
+    assert_int_equal(sizeof formulas / sizeof *formulas, N_PUBLISHED);
+    for (int i = 0; i < N_PUBLISHED; i++) {
+        const struct predict_case *c = case_of(formulas[i].family);
+        struct predict_rows rows = predict(card, c);
+        assert_near(c->tokens, formulas[i].tokens, 0);
+        assert_near(sum_of(&rows, WORK_PRODUCT).flops, formulas[i].products, 1e-9);
+        assert_near(sum_of(&rows, WORK_ATTENTION).flops, formulas[i].attention, 1e-9);
+        assert_near(sum_of(&rows, WORK_CONV).flops, formulas[i].convolutions, 1e-9);
+    }
+}
+
+/* A block of Z-Image at 1024 x 1024: what its passes move, and how often anything is launched. */
+static void test_zimage_passes(void **state) {
+    (void)state;
+    enum { LAUNCHES_MOST = 106 };
+    const double pass_bytes_most = 2.7e9;
+    struct predict_rows rows = predict(card, case_of(&family_zimage));
+    struct predict_row passes = sum_of(&rows, WORK_PASS);
+    int launches = passes.calls + sum_of(&rows, WORK_PRODUCT).calls + sum_of(&rows, WORK_ATTENTION).calls;
+    print_message("%d launches, passes move %.2f GB\n", launches, passes.bytes / 1e9);
+    assert_true(launches <= LAUNCHES_MOST);
+    assert_true(passes.bytes <= pass_bytes_most);
+    assert_true(passes.bytes >= 10 * T * C); /* they are counted: the residual alone is read and written */
+}
+
+/* Stored weights are dequantised in passes; nothing is multiplied more often. */
+static void test_types(void **state) {
+    (void)state;
+    struct predict_case stored = *case_of(&family_zimage);
+    struct predict_rows plain = predict(card, &stored);
+    stored.sizes.type = DTYPE_Q4_K;
+    struct predict_rows rows = predict(card, &stored);
+    double weights = 4 * C * C + 3 * C * F,
+           more = sum_of(&rows, WORK_PASS).bytes - sum_of(&plain, WORK_PASS).bytes;
+    assert_near(sum_of(&rows, WORK_PRODUCT).flops, sum_of(&plain, WORK_PRODUCT).flops, 1e-12);
+    assert_true(more >=
+                weights * (2 + 144.0 / 256)); /* once at least: 144 bytes for 256 values, two for one */
+}
+
+/* ---- the cards ---- */
+
+/* Passes by memory alone; products no faster than the card is said to be, and slower in fewer rows at a time.
+ */
+static void test_seconds(void **state) {
+    (void)state;
+    enum { WHOLE = 4128, PARTS = 8 };
+    const struct cuda_card *of;
+    for (int i = 0; (of = cuda_card_at(i)); i++) {
+        struct work pass = {"round_rows", WORK_PASS, 3, 0, 6e9, 3e9, 0, 0, 0};
+        struct work whole = {"product", WORK_PRODUCT, 1,   2e0 * WHOLE * 3840 * 10240, 1, 1,
+                             WHOLE,     10240,        3840};
+        struct work parts = whole;
+        parts.launches = PARTS;
+        parts.m = WHOLE / PARTS;
+        double one = cuda_card_seconds(of, &whole), cut = cuda_card_seconds(of, &parts);
+        assert_near(cuda_card_seconds(of, &pass), 9e9 / (of->passes * of->memory_bytes_per_second), 1e-2);
+        assert_true(one > whole.flops / (of->products * of->product_flops));
+        assert_true(one < 1.15 * whole.flops / (of->products * of->product_flops));
+        assert_true(cut > 1.05 * one);
+        assert_ptr_equal(cuda_card_named(of->name), of);
+    }
+    assert_null(cuda_card_named("5"));
+}
+
+static void test_names(void **state) {
+    (void)state;
+    static const char *const asked[] = {"3060", "4060", "4090", "h100"};
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) assert_non_null(cuda_card_named(asked[i]));
+}
+
+static int set_up(void **state) {
+    (void)state;
+    sys_init_machine(&sys);
+    card = cuda_card_at(0);
+    return 0;
+}
+
+/* Nothing that was taken stays. */
+static int tear_down(void **state) {
+    (void)state;
+    struct memory_use use = sys_memory_use(&sys);
+    for (int i = 0; i < N_MEMORY_LINES; i++)
+        if (use.live_bytes[i]) return 1;
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_flops),   cmocka_unit_test(test_zimage_passes), cmocka_unit_test(test_types),
+        cmocka_unit_test(test_seconds), cmocka_unit_test(test_names),
+    };
+    int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, set_up, tear_down);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
+}
