@@ -34,6 +34,9 @@ struct op_cost {
 
 struct device;
 
+/* What a library computes an operator's shape with, in the library's words. */
+typedef void device_algorithm(void *user, const char *op, const char *shape, const char *algorithm);
+
 /* Memory and queues of a device that does not compute in the host's memory. Two queues run beside each other:
  * operators, in the order of run(), and copies from host memory, in the order of copy(). An event is a place
  * in the first, a fence one in the second; 0 is the beginning of both, behind which nobody waits. Functions
@@ -80,6 +83,8 @@ struct device_memory {
     /* Bytes of the device that this process has now; that it could have, those among them. */
     uint64_t (*used)(struct device *device);
     uint64_t (*available)(struct device *device);
+    /* What of used() the device takes by itself, as measured when memory was last provided; 0: not known. */
+    uint64_t (*context)(struct device *device);
 };
 
 struct device {
@@ -88,7 +93,8 @@ struct device {
     const char *lacks[N_PRECISIONS];    /* why it cannot compute in this precision; NULL: it can */
     const struct device_memory *memory; /* NULL: everything lies in the host's memory */
     /* Of a device with memory of its own, for plans: what it takes there by itself (context, libraries,
-     * kernels, whole granules), and what its libraries take of the host's. Constants of the build. */
+     * kernels, whole granules), and what its libraries take of the host's. Constants of the build; of a
+     * device that is there the first grows where it has turned out to be more, between runs. */
     uint64_t own_bytes, host_bytes;
     uint64_t memory_bytes; /* all that it has; 0: not known */
     bool planned;          /* there is none: what is said about it is assumed, and run() only fails */
@@ -99,6 +105,9 @@ struct device {
     enum status (*prepare)(struct device *device, const struct op *op, struct error *e);
     /* Computes. workspace has the bytes that cost() said, aligned to 256. */
     enum status (*run)(struct device *device, const struct op *op, void *workspace, struct error *e);
+    /* Says every algorithm that has run since the device was opened. NULL: it leaves no choice to a library.
+     */
+    void (*algorithms)(struct device *device, device_algorithm *say, void *user);
     void (*destroy)(struct device *device);
 };
 

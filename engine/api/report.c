@@ -93,6 +93,10 @@ json_t *report_json(const struct report *r) {
         "ram_bytes", (json_int_t)r->peak_bytes, "base_bytes", (json_int_t)r->base_bytes, "library_bytes",
         (json_int_t)r->library_bytes, "stages", stages_json(r), "steps", steps_json(r), "replanned",
         evicted_json(r));
+    if (r->context_bytes)
+        json_put(json_object_get(json, "measured"), "context_bytes",
+                 json_integer((json_int_t)r->context_bytes));
+    if (r->algorithms) json_put(json, "algorithms", json_incref(r->algorithms));
     if (json && r->error.code != OK)
         json_put(json, "error",
                  json_pack("{s:s, s:o, s:o, s:o, s:o}", "code", status_name(r->error.code), "what",
@@ -103,6 +107,7 @@ json_t *report_json(const struct report *r) {
 
 void report_destroy(struct sys *sys, struct report *report) {
     json_decref(report->plan);
+    json_decref(report->algorithms);
     sys->release(sys, report->step);
     sys->release(sys, report->sigma);
     memset(report, 0, sizeof *report);

@@ -58,6 +58,8 @@ struct report {
     uint64_t base_bytes, peak_bytes, library_bytes;
     uint64_t
         device_bytes; /* of the device, where it has memory of its own: all is taken before the first visit */
+    uint64_t context_bytes; /* of those what the device takes by itself, measured; 0: not known */
+    json_t *algorithms;     /* what libraries computed with; NULL: the device leaves them no choice */
     struct error error;
 };
 

@@ -234,13 +234,25 @@ static enum status session_check_drawable(const struct job *job, struct error *e
     return job->decode_only || job->request.prompt ? OK : error_set(e, USAGE, "no prompt was given");
 }
 
+static void put_algorithm(void *list, const char *op, const char *shape, const char *algorithm) {
+    json_push(list, json_pack("{s:s, s:s, s:s}", "op", op, "shape", shape, "algorithm", algorithm));
+}
+
+static void measure_device(struct sluice_session *s) {
+    struct device *device = s->device;
+    const struct device_memory *own = device->memory;
+    if (own && own->used) s->report.device_bytes = own->used(device);
+    if (own && own->context) s->report.context_bytes = own->context(device);
+    if (device->algorithms && (s->report.algorithms = json_array()))
+        device->algorithms(device, put_algorithm, s->report.algorithms);
+}
+
 static void measure_process(struct sluice_session *s) {
     struct memory_use use = sys_memory_use(s->sys);
     int64_t own = 0;
     for (int i = 0; i < N_MEMORY_LINES; i++) own += use.peak_bytes[i];
     s->report.peak_bytes = machine_peak_bytes();
-    const struct device_memory *device = s->device->memory;
-    if (device && device->used) s->report.device_bytes = device->used(s->device);
+    measure_device(s);
     uint64_t known = s->report.base_bytes + (uint64_t)own;
     s->report.library_bytes = s->report.peak_bytes > known ? s->report.peak_bytes - known : 0;
 }

@@ -14,9 +14,11 @@ extern "C" {
 
 #include "engine/base/error.h"
 #include "engine/base/sys.h"
+#include "kernels/device.h"
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* What every convolution may use. */
 enum { CONVOLUTIONS_WORKSPACE = 64 << 20 };
@@ -27,6 +29,16 @@ struct convolution_key {
     int32_t side;          /* k */
     int32_t stride;        /* 1 or 2 */
 };
+
+enum { CONVOLUTION_SHAPE = 128 };
+
+/* "512 x 512 pixels, 128 to 256 channels, kernel 3, stride 1" into out of CONVOLUTION_SHAPE bytes, which is
+ * returned. */
+static inline const char *convolution_shape(const struct convolution_key *key, char *out) {
+    snprintf(out, CONVOLUTION_SHAPE, "%d x %d pixels, %d to %d channels, kernel %d, stride %d", key->rows,
+             key->columns, key->in, key->out, key->side, key->stride);
+    return out;
+}
 
 /* Rows or columns of in, of so many of out. */
 static inline int32_t convolution_reach(const struct convolution_key *key, int32_t of_out) {
@@ -63,6 +75,8 @@ enum status convolutions_prepare(struct convolutions *convolutions, const struct
 enum status convolutions_run(struct convolutions *convolutions, const struct convolution_key *key,
                              const struct convolution_operands *operands, cudaStream_t stream,
                              struct error *e);
+/* As products_algorithms: "conv2d". */
+void convolutions_algorithms(const struct convolutions *convolutions, device_algorithm *say, void *user);
 /* As products_touch_needs and products_touch. */
 uint64_t convolutions_touch_needs(const struct convolutions *convolutions);
 enum status convolutions_touch(struct convolutions *convolutions, void *scratch, uint64_t scratch_bytes,

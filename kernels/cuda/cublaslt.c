@@ -29,6 +29,7 @@
     X(cublasLtMatmulPreferenceCreate)                                                                        \
     X(cublasLtMatmulPreferenceDestroy)                                                                       \
     X(cublasLtMatmulPreferenceSetAttribute)                                                                  \
+    X(cublasLtMatmulAlgoConfigGetAttribute)                                                                  \
     X(cublasLtMatmulAlgoGetHeuristic)                                                                        \
     X(cublasLtMatmul)
 
@@ -279,4 +280,39 @@ enum status products_touch(struct products *p, void *scratch, uint64_t scratch_b
         if (cublaslt_touch(p, product, scratch, stream, e)) return e->code;
     }
     return OK;
+}
+
+/* --- saying what ran --- */
+
+/* The library's number for its kernel, tile and stages, and into how many parts K is split. */
+static void cublaslt_algorithm(const struct products *p, const struct product *product, char *out,
+                               size_t out_bytes) {
+    static const struct {
+        const char *name;
+        cublasLtMatmulAlgoConfigAttributes_t attribute;
+    } parts[] = {{"id", CUBLASLT_ALGO_CONFIG_ID},
+                 {"tile", CUBLASLT_ALGO_CONFIG_TILE_ID},
+                 {"stages", CUBLASLT_ALGO_CONFIG_STAGES_ID},
+                 {"split", CUBLASLT_ALGO_CONFIG_SPLITK_NUM}};
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        uint32_t value = 0;
+        size_t written;
+        if (p->api.cublasLtMatmulAlgoConfigGetAttribute(&product->algo, parts[i].attribute, &value,
+                                                        sizeof value, &written))
+            continue;
+        used +=
+            (size_t)snprintf(out + used, out_bytes - used, "%s%s %u", used ? ", " : "", parts[i].name, value);
+    }
+}
+
+void products_algorithms(const struct products *p, device_algorithm *say, void *user) {
+    for (uint64_t i = 0; i < p->keys.capacity; i++) {
+        const struct product *product = keys_at(&p->keys, i);
+        char shape[64], algorithm[96] = "";
+        if (!product || !product->touched) continue;
+        snprintf(shape, sizeof shape, "%d x %d x %d", product->key.m, product->key.n, product->key.k);
+        cublaslt_algorithm(p, product, algorithm, sizeof algorithm);
+        say(user, "linear", shape, algorithm);
+    }
 }

@@ -7,6 +7,7 @@
 #include "kernels/cuda/gpus.h"
 #include "kernels/cuda/operators.h"
 #include "kernels/cuda/streams.h"
+#include "kernels/cuda/nvml.h"
 #include "kernels/cuda/own.h"
 #include "kernels/cuda/pages.h"
 #include "kernels/cuda/products.h"
@@ -20,6 +21,9 @@ struct gpu {
     struct failures failures;
     struct streams *streams;
     struct pages *pages;
+    struct nvml *nvml;    /* NULL: it is not there */
+    uint64_t free_before; /* there was a context; 0: not known */
+    uint64_t context;     /* measured; 0: not known */
     bool kernels_loaded;
 };
 
@@ -113,7 +117,23 @@ static void cuda_unreserve(struct device *device, void *memory, size_t bytes) {
 }
 
 static uint64_t cuda_used(struct device *device) {
-    return pages_taken(gpu_of(device)->pages) + CUDA_CONTEXT_BYTES;
+    return pages_taken(gpu_of(device)->pages) + device->own_bytes - PAGES_SPARE_BYTES;
+}
+
+static uint64_t cuda_context(struct device *device) {
+    return gpu_of(device)->context;
+}
+
+/* What the process has of the GPU beside pages, more than it had before; expected: what it will take on top
+ * of that. Plans count the most that was ever found. */
+static void measure_context(struct gpu *g, uint64_t expected) {
+    uint64_t free_bytes = g->free_before ? nvml_free_bytes(g->nvml) : 0, pages = pages_taken(g->pages);
+    if (!free_bytes || g->free_before < free_bytes + pages) return;
+    uint64_t context = align_up(g->free_before - free_bytes - pages, CUDA_CONTEXT_STEP);
+    if (context > CUDA_CONTEXT_MOST) return;
+    uint64_t own = context + expected + PAGES_SPARE_BYTES;
+    g->context = context;
+    if (own > g->cuda.device.own_bytes) g->cuda.device.own_bytes = own;
 }
 
 static uint64_t cuda_available(struct device *device) {
@@ -189,7 +209,8 @@ static enum status cuda_provide(struct device *device, uint64_t bytes, struct er
     struct gpu *g = gpu_of(device);
     if (enter_sound(g, e) != OK) return e->code;
     if (pages_provide(g->pages, bytes, e) == MEMORY) return say_what_would_do(device, e);
-    return e->code == OK && bytes ? load(g, e) : e->code;
+    if (e->code == OK && bytes && load(g, e) == OK) measure_context(g, 0);
+    return e->code;
 }
 
 /* ---- host memory ---- */
@@ -294,9 +315,16 @@ static const struct device_memory cuda_memory = {
     .wait = cuda_wait,
     .used = cuda_used,
     .available = cuda_available,
+    .context = cuda_context,
 };
 
 /* ---- opening ---- */
+
+static void cuda_algorithms(struct device *device, device_algorithm *say, void *user) {
+    const struct cuda *cuda = &gpu_of(device)->cuda;
+    if (cuda->products) products_algorithms(cuda->products, say, user);
+    if (cuda->convolutions) convolutions_algorithms(cuda->convolutions, say, user);
+}
 
 /* The libraries give their host memory back whatever has become of the GPU. */
 static void cuda_destroy(struct device *device) {
@@ -306,6 +334,7 @@ static void cuda_destroy(struct device *device) {
     convolutions_close(cuda->convolutions);
     products_close(cuda->products);
     pages_close(g->pages);
+    nvml_close(g->nvml);
     streams_close(g->streams);
     if (cuda_enter(g) && cuda->copies) (void)cudaStreamDestroy(cuda->copies);
     if (cuda_enter(g) && cuda->compute) (void)cudaStreamDestroy(cuda->compute);
@@ -333,6 +362,7 @@ static enum status open_all(struct gpu *g, struct error *e) {
     if (g->streams) g->pages = pages_open(cuda->sys, cuda->ordinal, &g->failures, e);
     if (!g->pages) return e->code;
     open_libraries(cuda);
+    measure_context(g, CUDA_CODE_BYTES);
     return OK;
 }
 
@@ -348,10 +378,12 @@ static void expect_compiling(struct device *device, const struct cuda_info *info
 
 struct device *cuda_open(struct sys *sys, int ordinal, struct error *e) {
     struct cuda_info info;
-    if (gpus_choose(ordinal, &info, e) != OK) return NULL;
-    struct gpu *g = sys->alloc(sys, LINE_HOST, sizeof *g);
+    struct nvml *nvml = nvml_open(sys, ordinal);
+    uint64_t free_before = nvml ? nvml_free_bytes(nvml) : 0;
+    struct gpu *g = gpus_choose(ordinal, &info, e) == OK ? sys->alloc(sys, LINE_HOST, sizeof *g) : NULL;
     if (!g) {
-        error_set(e, MEMORY, "no memory for the CUDA device");
+        if (e->code == OK) error_set(e, MEMORY, "no memory for the CUDA device");
+        nvml_close(nvml);
         return NULL;
     }
     g->cuda = (struct cuda){.device = cuda_identity(), .sys = sys, .ordinal = ordinal};
@@ -360,7 +392,10 @@ struct device *cuda_open(struct sys *sys, int ordinal, struct error *e) {
     g->cuda.device.memory = &cuda_memory;
     g->cuda.device.prepare = cuda_prepare;
     g->cuda.device.run = cuda_run;
+    g->cuda.device.algorithms = cuda_algorithms;
     g->cuda.device.destroy = cuda_destroy;
+    g->nvml = nvml;
+    g->free_before = free_before;
     failures_init(&g->failures);
     if (open_all(g, e) == OK) return &g->cuda.device;
     cuda_destroy(&g->cuda.device);

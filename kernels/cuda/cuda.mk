@@ -44,7 +44,7 @@ else ifeq ($(CUDA),1)
 ifeq ($(and $(NVCC),$(CUDNN_HEADER)),)
 $(error CUDA=1, but $(if $(NVCC),cudnn.h,nvcc) was not found)
 endif
-CUDA_OBJECTS := $(CUDA_PLANS) $(CUDA_HOST) library cublaslt cudnn $(CUDA_KERNELS)
+CUDA_OBJECTS := $(CUDA_PLANS) $(CUDA_HOST) library cublaslt cudnn nvml $(CUDA_KERNELS)
 CUDA_ARCHS ?= $(or $(CUDA_ARCHS_HERE),80 90 120)
 CUDA_KNOWN := $(shell $(NVCC) --list-gpu-code)
 CUDA_BUILT := $(foreach arch,$(CUDA_ARCHS),$(if $(filter sm_$(arch),$(CUDA_KNOWN)),$(arch)))

@@ -73,9 +73,8 @@ static enum status cudnn_failed(const struct convolutions *c, const struct convo
                   s == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
     error_set(e, memory ? MEMORY : DEVICE, "cuDNN %s failed", what);
     error_found(e, "%s (%d)", c->api.cudnnGetErrorString(s), (int)s);
-    if (key)
-        error_expected(e, "a convolution of %d x %d pixels, %d to %d channels, kernel %d, stride %d",
-                       key->rows, key->columns, key->in, key->out, key->side, key->stride);
+    char shape[CONVOLUTION_SHAPE];
+    if (key) error_expected(e, "a convolution of %s", convolution_shape(key, shape));
     return e->code;
 }
 
@@ -217,9 +216,9 @@ enum status convolutions_run(struct convolutions *c, const struct convolution_ke
                              struct error *e) {
     struct convolution *convolution = keys_find(&c->keys, key);
     if (convolution) return cudnn_run(c, convolution, operands, stream, e);
+    char shape[CONVOLUTION_SHAPE];
     error_set(e, INTERNAL, "a convolution was not prepared");
-    return error_found(e, "%d x %d pixels, %d to %d channels, kernel %d, stride %d", key->rows, key->columns,
-                       key->in, key->out, key->side, key->stride);
+    return error_found(e, "%s", convolution_shape(key, shape));
 }
 
 static enum status cudnn_touch(const struct convolutions *c, struct convolution *convolution, char *scratch,
@@ -253,4 +252,17 @@ enum status convolutions_touch(struct convolutions *c, void *scratch, uint64_t s
         if (cudnn_touch(c, convolution, scratch, stream, e)) return e->code;
     }
     return OK;
+}
+
+/* --- saying what ran --- */
+
+void convolutions_algorithms(const struct convolutions *c, device_algorithm *say, void *user) {
+    static const char *const algorithm_names[ALGORITHMS] = {"IMPLICIT_PRECOMP_GEMM", "IMPLICIT_GEMM"};
+    for (uint64_t i = 0; i < c->keys.capacity; i++) {
+        const struct convolution *convolution = keys_at(&c->keys, i);
+        char shape[CONVOLUTION_SHAPE];
+        if (convolution && convolution->touched)
+            say(user, "conv2d", convolution_shape(&convolution->key, shape),
+                algorithm_names[convolution->algorithm]);
+    }
 }

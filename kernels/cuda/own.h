@@ -5,10 +5,14 @@
 #include "kernels/cuda/costs.h"
 #include "kernels/cuda/pages.h"
 
-/* Taken on the GPU by the context, cuBLASLt, cuDNN and everything's code, once kernels are loaded; taken of
- * the host's memory by the driver and these libraries. Assumed generously: no GPU run yet. */
-static const uint64_t CUDA_CONTEXT_BYTES = (uint64_t)640 << 20;
+/* Taken on the GPU by the context, cuBLASLt and cuDNN when they are opened, and by everything's code once
+ * kernels are loaded; taken of the host's memory by the driver and these libraries. Assumed generously: no
+ * GPU run yet. Where there is a GPU its context is measured (nvml.h), and the larger is planned with. */
+static const uint64_t CUDA_OPENED_BYTES = (uint64_t)448 << 20, CUDA_CODE_BYTES = (uint64_t)192 << 20;
 static const uint64_t CUDA_HOST_BYTES = (uint64_t)768 << 20;
+/* Measured sizes are rounded up to whole ones of these, so that plans of two runs are one; more than the
+ * latter is no context: somebody else has taken memory meanwhile. */
+static const uint64_t CUDA_CONTEXT_STEP = (uint64_t)16 << 20, CUDA_CONTEXT_MOST = (uint64_t)2 << 30;
 
 /* Beside the latter where the driver compiles kernels: ptxas of CUDA 13.0 took 99 MiB for those of
  * attention.cu, which are most of them, compute_80's PTX to sm_89 (/usr/bin/time -f %M). */
@@ -19,7 +23,7 @@ static inline struct device cuda_identity(void) {
     static const char bf16_only[] = "the CUDA device computes in bf16";
     return (struct device){.name = "cuda",
                            .lacks = {[PRECISION_F32] = bf16_only, [PRECISION_F16] = bf16_only},
-                           .own_bytes = CUDA_CONTEXT_BYTES + PAGES_SPARE_BYTES,
+                           .own_bytes = CUDA_OPENED_BYTES + CUDA_CODE_BYTES + PAGES_SPARE_BYTES,
                            .host_bytes = CUDA_HOST_BYTES,
                            .cost = cuda_cost};
 }

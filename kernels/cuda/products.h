@@ -12,6 +12,7 @@ extern "C" {
 
 #include "engine/base/error.h"
 #include "engine/base/sys.h"
+#include "kernels/device.h"
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
@@ -63,6 +64,8 @@ enum status products_prepare(struct products *products, const struct product_key
 /* Queues it on the stream. INTERNAL if it was not prepared, DEVICE. */
 enum status products_run(struct products *products, const struct product_key *key,
                          const struct product_operands *operands, cudaStream_t stream, struct error *e);
+/* Says each product that has run, as struct device does: "linear", its shape, the library's algorithm. */
+void products_algorithms(const struct products *products, device_algorithm *say, void *user);
 /* Scratch memory that products_touch can use: 0 if it has nothing to do. */
 uint64_t products_touch_needs(const struct products *products);
 /* Runs every product that has been prepared and not been run yet once, on scratch memory of the device (a

@@ -118,6 +118,18 @@ static cublasStatus_t check(const struct desc *desc, const struct layout *a, con
                : CUBLAS_STATUS_INVALID_VALUE;
 }
 
+/* Each attribute is its own number; of stages it knows nothing. */
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
+                                                    void *value, size_t bytes, size_t *written) {
+    uint32_t number = 100 + (uint32_t)attribute;
+    if (algo->data[0] != ALGORITHM || attribute == CUBLASLT_ALGO_CONFIG_STAGES_ID)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    *written = sizeof number;
+    memcpy(value, &number, bytes < sizeof number ? bytes : sizeof number);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 /* Of 13 columns it has no algorithm. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,

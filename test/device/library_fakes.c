@@ -85,6 +85,41 @@ static void products_are_asked_for_as_meant(void **state) {
     products_close(products);
 }
 
+/* What ran, the last that was said. */
+static char said[400];
+static int n_said;
+
+static void say(void *user, const char *op, const char *shape, const char *algorithm) {
+    (void)user;
+    n_said++;
+    snprintf(said, sizeof said, "%s %s: %s", op, shape, algorithm);
+}
+
+static void what_ran_is_said(void **state) {
+    (void)state;
+    struct products *products = products_open(&sys, &e);
+    struct convolutions *convolutions = convolutions_open(&sys, &e);
+    struct product_key key = {.m = 5, .n = 12, .k = 8, .out_row = 12};
+    struct product_operands operands = {in, weights, bias, NULL, out, NULL};
+    assert_int_equal(products_prepare(products, &key, &e), OK);
+    products_algorithms(products, say, NULL);
+    assert_int_equal(n_said, 0);
+    assert_int_equal(products_run(products, &key, &operands, NULL, &e), OK);
+    products_algorithms(products, say, NULL);
+    assert_int_equal(n_said, 1);
+    assert_string_equal(said, "linear 5 x 12 x 8: id 100, tile 101, split 102");
+    struct convolution_key small = {4, 6, 8, 8, 3, 2};
+    struct convolution_operands pictures = {in, weights, out, NULL};
+    assert_int_equal(convolutions_prepare(convolutions, &small, &e), OK);
+    assert_int_equal(convolutions_run(convolutions, &small, &pictures, NULL, &e), OK);
+    convolutions_algorithms(convolutions, say, NULL);
+    assert_int_equal(n_said, 2);
+    assert_string_equal(said,
+                        "conv2d 4 x 6 pixels, 8 to 8 channels, kernel 3, stride 2: IMPLICIT_PRECOMP_GEMM");
+    convolutions_close(convolutions);
+    products_close(products);
+}
+
 static void products_that_are_refused_are_named(void **state) {
     (void)state;
     struct products *products = products_open(&sys, &e);
@@ -174,6 +209,7 @@ static int begin(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_asked_for_as_meant),
+        cmocka_unit_test(what_ran_is_said),
         cmocka_unit_test(products_that_are_refused_are_named),
         cmocka_unit_test(convolutions_are_asked_for_as_meant),
         cmocka_unit_test(convolutions_that_are_refused_are_named),

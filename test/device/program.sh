@@ -23,6 +23,7 @@ on_gpu() { # on_gpu CODE NAME ARGS...: draws a.png, and compares it where that e
     fi
     rm -f a.png
 }
+tr_has() { tr -d '\n' <"$1" | sed 's/" *: */":/g;s/, *"/,"/g' | grep -q "$2"; }
 with() { # with VARIABLE=VALUE COMMAND...: a setting of the emulator for one run
     emu_setting=$1
     shift
@@ -102,6 +103,17 @@ check "the plan's hash" has r.json "$(grep -o '"hash": *"[0-9a-f]*"' ../plan.jso
 rm -f r.json
 draw 4 "the GPU's plan on the CPU" -p x -o a.png --device cpu --plan ../plan.json
 check "says so" has ../err '^sluice: .*another device'
+with EMU_CONTEXT=$((896 << 20)) on_gpu 4 "a context larger than assumed" --max-vram "${least_vram}B" --report r.json
+with EMU_CONTEXT=$((896 << 20)) on_gpu 0 "the same with enough" --report r.json
+check "what it took" has r.json '"context_bytes": *939524096'
+check "what it was taken for" has r.json "\"device_bytes\": *$(((896 + 192 + 32) << 20))"
+check "what convolutions ran" tr_has r.json '"op":"conv2d","shape":"[0-9x ]*pixels,[^"]*","algorithm":"emulated"'
+check "what products ran" tr_has r.json '"op":"linear","shape":"[0-9x ]*","algorithm":"emulated"'
+with EMU_CODE=$((600 << 20)) on_gpu 0 "kernels larger than assumed" --report r.json
+check "what they took" has r.json '"context_bytes": *905969664'
+with EMU_ABSENT=nvml on_gpu 0 "without NVML" --max-vram "${least_vram}B" --report r.json
+check "nothing is known of the context" lacks r.json '"context_bytes"'
+rm -f r.json
 with EMU_TAKEN=$((8 << 30)) on_gpu 4 "a full GPU"
 with EMU_TAKEN=$(((8 << 30) - (300 << 20))) on_gpu 5 "a GPU that others fill" --max-vram 4G
 check "says so" has ../err '^sluice: the GPU has too little memory left.*--max-vram.*free'

@@ -237,6 +237,12 @@ static void test_conv(void **state) {
     for (size_t i = 0; i < (SMALL ? 4 : sizeof cases / sizeof *cases); i++) case_conv(cases[i]);
 }
 
+/* Tensor cores round operands to TF32: results that are nearer came from another, slow algorithm. */
+static void test_conv_is_tf32(void **state) {
+    (void)state;
+    if (!SMALL) assert_true(op_errors[OP_CONV2D].measured > 1e-5);
+}
+
 static void test_conv_strided(void **state) {
     (void)state;
     static const struct conv_case cases[] = {
@@ -474,6 +480,7 @@ int main(void) {
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_unprepared),
         cmocka_unit_test(test_kernels_were_loaded),
+        cmocka_unit_test(test_conv_is_tf32),
         cmocka_unit_test(test_print_errors),
     };
     const char *only = getenv("ONLY"), *skip = getenv("SKIP");

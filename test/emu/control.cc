@@ -36,6 +36,8 @@ static void read_environment() {
     now.bytes = number("EMU_MEMORY", 8ull << 30);
     now.taken = number("EMU_TAKEN", 0);
     now.granule = number("EMU_GRANULE", 2 << 20);
+    now.context = number("EMU_CONTEXT", 256 << 20);
+    now.code = number("EMU_CODE", 0);
     now.major = 8, now.minor = 0;
     now.integrated = number("EMU_INTEGRATED", 0) != 0;
     const char *text = getenv("EMU_CAPABILITY");

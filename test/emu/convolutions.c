@@ -143,9 +143,9 @@ enum status convolutions_run(struct convolutions *c, const struct convolution_ke
                              const struct convolution_operands *operands, cudaStream_t stream,
                              struct error *e) {
     if (!keys_find(&c->keys, key)) {
+        char shape[CONVOLUTION_SHAPE];
         error_set(e, INTERNAL, "a convolution was not prepared");
-        return error_found(e, "%d x %d pixels, %d to %d channels, kernel %d, stride %d", key->rows,
-                           key->columns, key->in, key->out, key->side, key->stride);
+        return error_found(e, "%s", convolution_shape(key, shape));
     }
     emu_require_aligned("in of a convolution", operands->in, 16);
     emu_require_aligned("weights of a convolution", operands->weights, 16);
@@ -168,4 +168,13 @@ enum status convolutions_touch(struct convolutions *c, void *scratch, uint64_t s
     (void)c, (void)scratch_bytes, (void)stream, (void)e;
     emu_require_aligned("scratch of convolutions", scratch, 256);
     return OK;
+}
+
+/* All that was prepared: what has run is not kept here. */
+void convolutions_algorithms(const struct convolutions *c, device_algorithm *say, void *user) {
+    for (uint64_t i = 0; i < c->keys.capacity; i++) {
+        const struct convolution *convolution = keys_at(&c->keys, i);
+        char shape[CONVOLUTION_SHAPE];
+        if (convolution) say(user, "conv2d", convolution_shape(&convolution->key, shape), "emulated");
+    }
 }

@@ -4,9 +4,10 @@
  *   EMU_ORDER=forward|reverse|random  EMU_SEED=N  EMU_DELAY=US (copies)  EMU_DELAY_KERNELS=US
  *   EMU_DEVICES=N  EMU_CAPABILITY=8.6  EMU_INTEGRATED=1  EMU_MEMORY=BYTES  EMU_TAKEN=BYTES  EMU_GRANULE=BYTES
  *   EMU_DRIVER=13000 (0: there is none)  EMU_FAIL=CALL:N:ERROR, CALL as in enum emu_call from 0
- *   EMU_ABSENT=cublaslt,cudnn: libraries that are not there
- * The emulator refuses what CUDA leaves undefined or what Sluice must not do: one line on stderr that begins
- * with "emu: ", and the process ends with status 86. */
+ *   EMU_CONTEXT=BYTES that a context takes, 256 MiB by default  EMU_CODE=BYTES that kernels take once one is
+ * loaded EMU_ABSENT=cublaslt,cudnn,nvml: libraries that are not there The emulator refuses what CUDA leaves
+ * undefined or what Sluice must not do: one line on stderr that begins with "emu: ", and the process ends
+ * with status 86. */
 #ifndef SLUICE_EMU_EMU_H
 #define SLUICE_EMU_EMU_H
 

@@ -109,7 +109,7 @@ struct settings {
     uint64_t seed;
     uint32_t copies_us, kernels_us;
     int devices, major, minor, integrated, driver;
-    uint64_t bytes, taken, granule;
+    uint64_t bytes, taken, granule, context, code;
 };
 extern settings now;
 
@@ -140,6 +140,8 @@ size_t shared_limit(const void *function);
 /* The kernel's code is on the GPU from here on. Returns whether it was before. */
 bool kernel_loaded(const void *function);
 void count_late_kernel();
+/* Whether any kernel is loaded. */
+bool kernels_there();
 
 /* ---- memory.cc ---- */
 
@@ -151,6 +153,9 @@ enum cover { COVER_NONE, COVER_PART, COVER_DEVICE, COVER_HOST };
 /* What of the emulator's knowledge lies under these bytes; part: the beginning only. */
 cover range_cover(const void *start, size_t bytes);
 bool device_memory_left(size_t bytes);
+/* What nobody has of the device; the context counts from the first call that needs it. */
+uint64_t device_memory_free();
+void make_context();
 
 /* ---- blocks.cc ---- */
 

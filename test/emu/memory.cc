@@ -94,23 +94,31 @@ cover range_cover(const void *start, size_t bytes) {
 
 /* ---- the device's ---- */
 
-/* What a context takes of a real GPU, with a few kernels. */
-static const uint64_t CONTEXT_BYTES = (uint64_t)256 << 20;
+/* As on a real GPU the first context of a process takes some, and stays. */
+static uint32_t context_there;
 
-static uint64_t free_now() {
-    uint64_t used = now.taken + CONTEXT_BYTES + device_live();
+void make_context() {
+    __atomic_store_n(&context_there, 1, __ATOMIC_RELEASE);
+}
+
+uint64_t device_memory_free() {
+    uint64_t used = now.taken + device_live();
+    if (__atomic_load_n(&context_there, __ATOMIC_ACQUIRE)) used += now.context;
+    if (kernels_there()) used += now.code;
     return used < now.bytes ? now.bytes - used : 0;
 }
 
 bool device_memory_left(size_t bytes) {
-    return bytes <= free_now();
+    make_context();
+    return bytes <= device_memory_free();
 }
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
     cudaError_t bad = need_device();
     if (bad) return report(bad);
+    make_context();
     *total_bytes = now.bytes;
-    *free_bytes = free_now();
+    *free_bytes = device_memory_free();
     return cudaSuccess;
 }
 

@@ -149,3 +149,14 @@ enum status products_touch(struct products *p, void *scratch, uint64_t scratch_b
     emu_require_aligned("scratch of products", scratch, 256);
     return OK;
 }
+
+/* All that was prepared: what has run is not kept here. */
+void products_algorithms(const struct products *p, device_algorithm *say, void *user) {
+    for (uint64_t i = 0; i < p->keys.capacity; i++) {
+        const struct product *product = keys_at(&p->keys, i);
+        char shape[64];
+        if (!product) continue;
+        snprintf(shape, sizeof shape, "%d x %d x %d", product->key.m, product->key.n, product->key.k);
+        say(user, "linear", shape, "emulated");
+    }
+}

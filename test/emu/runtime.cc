@@ -186,7 +186,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 
 cudaError_t cudaSetDevice(int device) {
     cudaError_t bad = device_valid(device);
-    if (!bad) current = device;
+    if (!bad) current = device, make_context();
     return report(bad);
 }
 
@@ -213,7 +213,7 @@ static struct {
     size_t bytes;
     bool loaded;
 } kernels[KERNELS];
-static int n_kernels;
+static int n_kernels, n_loaded; /* n_loaded: 1, or 0 where none is */
 
 /* Its place; the lock is held. */
 static int kernel_place(const void *function) {
@@ -224,11 +224,16 @@ static int kernel_place(const void *function) {
     return i;
 }
 
+bool kernels_there() {
+    return __atomic_load_n(&n_loaded, __ATOMIC_ACQUIRE);
+}
+
 bool kernel_loaded(const void *function) {
     lock(&kernels_lock);
     int i = kernel_place(function);
     bool before = kernels[i].loaded;
     kernels[i].loaded = true;
+    __atomic_store_n(&n_loaded, 1, __ATOMIC_RELEASE);
     unlock(&kernels_lock);
     return before;
 }
