@@ -110,6 +110,13 @@ int picture_webp_look(struct picture_source *source, struct sluice_error *e) {
 
 /* ---- decoding ---- */
 
+/* One that moves may be cut off behind its first picture, which libwebp would not see. */
+static bool webp_is_whole(FILE *from) {
+    unsigned char head[8];
+    bool read = !fseek(from, 0, SEEK_SET) && fread(head, 1, sizeof head, from) == sizeof head;
+    return read && webp_file_bytes(from) >= 8 + (long)little(head + 4, 4);
+}
+
 /* The bytes of the first picture, to be freed. */
 static uint8_t *webp_load(FILE *from, size_t *bytes) {
     struct webp w = {.orientation = 1};
@@ -135,6 +142,7 @@ int picture_webp_decode(struct picture_source *source, const struct row_taker *r
     WebPDecoderConfig config;
     VP8StatusCode why = VP8_STATUS_OUT_OF_MEMORY;
     if (data && rgb && WebPInitDecoderConfig(&config)) why = WebPGetFeatures(data, bytes, &config.input);
+    if (why == VP8_STATUS_OK && !webp_is_whole(source->from)) why = VP8_STATUS_NOT_ENOUGH_DATA;
     if (why == VP8_STATUS_OK &&
         (config.input.width != source->width || config.input.height != source->height))
         why = VP8_STATUS_BITSTREAM_ERROR;

@@ -181,6 +181,9 @@ static void test_other_kinds(void **state) {
     png_put(&b, "RIFF\1\2\3\4WEBP", 12);
     png_put(&b, (char[64]){0}, 64);
     expect(&b, SLUICE_TRUNC, "ends too early");
+    b = golden("moving.webp"); /* its first picture is whole */
+    b.n -= 2;
+    expect(&b, SLUICE_TRUNC, "ends too early");
 }
 
 /* A scan that says nothing, over and over: each goes over the whole picture. */
