@@ -3,6 +3,7 @@
  *
  * Which GPU CUDA calls go to is a thread's own matter, and readers and whoever pins memory call from theirs:
  * everything that calls CUDA enters first. Of a lost GPU nothing is asked any more. */
+#include "engine/base/memory_nodes.h"
 #include "kernels/cuda/convolutions.h"
 #include "kernels/cuda/gpus.h"
 #include "kernels/cuda/operators.h"
@@ -24,6 +25,7 @@ struct gpu {
     struct nvml *nvml;    /* NULL: it is not there */
     uint64_t free_before; /* there was a context; 0: not known */
     uint64_t context;     /* measured; 0: not known */
+    int node;             /* of the host's memory, that the GPU hangs on; -1: there is one */
     bool kernels_loaded;
 };
 
@@ -252,6 +254,7 @@ static int cuda_pin(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
     struct error known = {0};
     if (!cuda_enter(g)) return -EIO;
+    memory_nodes_prefer(g->node, memory, bytes);
     cudaError_t code = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
     return failures_check(&g->failures, code, "pinning", &known) == OK ? 0 : refused_pin(code);
 }
@@ -366,6 +369,14 @@ static enum status open_all(struct gpu *g, struct error *e) {
     return OK;
 }
 
+static int node_of(int ordinal) {
+    char bus[32];
+    if (cudaDeviceGetPCIBusId(bus, sizeof bus, ordinal) == cudaSuccess)
+        return memory_nodes_of_device("", bus);
+    (void)cudaGetLastError();
+    return -1;
+}
+
 /* Drivers keep what they have compiled; whether they have is not known before. */
 static void expect_compiling(struct device *device, const struct cuda_info *info) {
     device->host_bytes += CUDA_COMPILING_BYTES;
@@ -395,6 +406,7 @@ struct device *cuda_open(struct sys *sys, int ordinal, struct error *e) {
     g->cuda.device.algorithms = cuda_algorithms;
     g->cuda.device.destroy = cuda_destroy;
     g->nvml = nvml;
+    g->node = node_of(ordinal);
     g->free_before = free_before;
     failures_init(&g->failures);
     if (open_all(g, e) == OK) return &g->cuda.device;

@@ -24,11 +24,17 @@ struct run {
     int32_t place;
 };
 
+/* A division of 64 bits takes some hundred instructions, more than a head's run has; few calls need one. */
+__device__ static inline int64_t row_of(const struct runs &runs, int64_t number) {
+    if (runs.count > UINT32_MAX) return number / runs.in_row;
+    return (uint32_t)number / (uint32_t)runs.in_row;
+}
+
 __device__ static inline struct run run_of(const struct runs &runs) {
     int32_t teams = (int32_t)blockDim.x / runs.threads, team = (int32_t)threadIdx.x / runs.threads;
     int64_t number = (int64_t)blockIdx.x * teams + team;
     bool any = number < runs.count;
-    int64_t row = any ? number / runs.in_row : 0, first = any ? number % runs.in_row * runs.c : 0;
+    int64_t row = any ? row_of(runs, number) : 0, first = any ? (number - row * runs.in_row) * runs.c : 0;
     return {row, first, first + (any ? runs.c : 0), (int32_t)threadIdx.x % runs.threads};
 }
 

@@ -20,7 +20,7 @@ struct streams {
     pthread_mutex_t lock; /* guards the next two, and that no event is recorded anew while it is looked up */
     uint64_t events, fences; /* the last that there is; events grow on the operators' thread alone */
 
-    pthread_mutex_t copying; /* one copy after another; taken before lock. Guards the next one */
+    pthread_mutex_t copying; /* one fence after another; taken before lock. Guards the next one */
     uint64_t followed;       /* the last event that the copies' stream waits for */
 
     /* The operators' thread's own. */
@@ -64,19 +64,28 @@ static cudaError_t follow(struct streams *s, uint64_t event) {
 
 /* ---- copies ---- */
 
-/* Out of memory that is not pinned the driver lets the caller wait: only copying is held then, so that
- * operators go on. */
-uint64_t streams_copy(struct streams *s, void *to, const void *from, size_t bytes, uint64_t event) {
-    pthread_mutex_lock(&s->copying);
+/* The place behind all copies that have been queued. */
+static uint64_t record_fence(struct streams *s, cudaError_t *code) {
     uint64_t fence = s->fences + 1; /* changes only here */
     cudaEvent_t slot = s->fence[fence % FENCES];
-    cudaError_t code = fence > FENCES ? cudaEventSynchronize(slot) : cudaSuccess;
-    if (code == cudaSuccess) code = follow(s, event);
-    if (code == cudaSuccess) code = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, s->copies);
+    if (*code == cudaSuccess && fence > FENCES) *code = cudaEventSynchronize(slot);
     pthread_mutex_lock(&s->lock);
-    if (code == cudaSuccess) code = cudaEventRecord(slot, s->copies);
+    if (*code == cudaSuccess) *code = cudaEventRecord(slot, s->copies);
     s->fences = fence;
     pthread_mutex_unlock(&s->lock);
+    return fence;
+}
+
+/* Out of memory that is not pinned the driver lets the caller wait until the copy is over: nothing is held
+ * then, so that operators and other copies go on. So a fence gets its number behind the copy: of two copies
+ * at once either may come first, and each lies before its fence. */
+uint64_t streams_copy(struct streams *s, void *to, const void *from, size_t bytes, uint64_t event) {
+    pthread_mutex_lock(&s->copying);
+    cudaError_t code = follow(s, event);
+    pthread_mutex_unlock(&s->copying);
+    if (code == cudaSuccess) code = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, s->copies);
+    pthread_mutex_lock(&s->copying);
+    uint64_t fence = record_fence(s, &code);
     failures_note(s->failures, code, "a copy to the GPU"); /* before anybody has the fence */
     pthread_mutex_unlock(&s->copying);
     return fence;

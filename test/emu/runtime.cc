@@ -184,6 +184,12 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     return cudaSuccess;
 }
 
+cudaError_t cudaDeviceGetPCIBusId(char *bus, int bytes, int device) {
+    cudaError_t bad = device_valid(device);
+    if (!bad) snprintf(bus, (size_t)bytes, "0000:%02X:00.0", 0xC1 + device);
+    return report(bad);
+}
+
 cudaError_t cudaSetDevice(int device) {
     cudaError_t bad = device_valid(device);
     if (!bad) current = device, make_context();

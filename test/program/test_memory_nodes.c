@@ -1,0 +1,69 @@
+/* Which memory node a device hangs on, of made-up machines; and that pages which are sent to one keep what
+ * they hold. */
+#include "engine/base/memory_nodes.h"
+#include "test/lib/check.h"
+#include "test/lib/folder.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static const struct machine {
+    const char *what, *nodes, *device, *text;
+    int node;
+} machines[] = {
+    {"two nodes", "0-1\n", "0000:c1:00.0", "1\n", 1},
+    {"the first of two", "0-1\n", "0000:41:00.0", "0\n", 0},
+    {"nodes with a gap", "0,8\n", "0000:c1:00.0", "8\n", 8},
+    {"one node", "0\n", "0000:c1:00.0", "0\n", -1},
+    {"a device without one", "0-1\n", "0000:c1:00.0", "-1\n", -1},
+    {"a machine that does not say", "0-1\n", "0000:c1:00.0", "", -1},
+    {"no nodes", "", "0000:c1:00.0", "1\n", -1},
+    {"more than there can be", "0-1\n", "0000:c1:00.0", "1024\n", -1},
+};
+
+static void put(const char *root, const char *path, const char *text) {
+    char name[512], command[640];
+    snprintf(name, sizeof name, "%s/%s", root, path);
+    snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s')\"", name);
+    check(!system(command), "no folder for %s", name);
+    FILE *file = fopen(name, "w");
+    check(file && fputs(text, file) >= 0 && !fclose(file), "%s was not written", name);
+}
+
+/* CUDA writes buses in capitals. */
+static void test_machine(const struct machine *m, int i) {
+    char root[256], path[128], bus[32];
+    snprintf(root, sizeof root, "%s/%d", temporary, i);
+    put(root, "sys/devices/system/node/online", m->nodes);
+    snprintf(path, sizeof path, "sys/bus/pci/devices/%s/numa_node", m->device);
+    put(root, path, m->text);
+    snprintf(bus, sizeof bus, "%s", m->device);
+    if (bus[5] == 'c') bus[5] = 'C';
+    int node = memory_nodes_of_device(root, bus);
+    check(node == m->node, "%s: node %d, expected %d", m->what, node, m->node);
+    check(memory_nodes_of_device(root, "0000:99:00.0") == -1, "%s: a device that is not there", m->what);
+}
+
+static void test_pages(void) {
+    enum { BYTES = 1 << 20 };
+    char *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    check(memory != MAP_FAILED, "no memory");
+    memset(memory, 7, BYTES / 2);
+    for (int node = -1; node < 3; node++) memory_nodes_prefer(node, memory, BYTES);
+    memory_nodes_prefer(1 << 20, memory, BYTES);
+    for (int i = 0; i < BYTES; i++)
+        if (memory[i] != (i < BYTES / 2 ? 7 : 0)) {
+            check(false, "a page lost what it held");
+            break;
+        }
+    munmap(memory, BYTES);
+}
+
+int main(void) {
+    temporary_make();
+    for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) test_machine(&machines[i], (int)i);
+    test_pages();
+    return finish();
+}
