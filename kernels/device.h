@@ -37,6 +37,12 @@ struct device;
 /* What a library computes an operator's shape with, in the library's words. */
 typedef void device_algorithm(void *user, const char *op, const char *shape, const char *algorithm);
 
+/* Rows that a forward takes at a time where they are wide, as in a feed-forward: about so many, in whole
+ * steps. A constant of the device, never of the plan (R3). rows 0: all there are. */
+struct row_chunks {
+    int32_t rows, step;
+};
+
 /* Memory and queues of a device that does not compute in the host's memory. Two queues run beside each other:
  * operators, in the order of run(), and copies from host memory, in the order of copy(). An event is a place
  * in the first, a fence one in the second; 0 is the beginning of both, behind which nobody waits. Functions
@@ -90,6 +96,7 @@ struct device_memory {
 struct device {
     const char *name;
     int threads; /* the session's, where the device computes with the host's processors; else 0 */
+    struct row_chunks chunks;           /* whoever stands in for another device has that one's */
     const char *lacks[N_PRECISIONS];    /* why it cannot compute in this precision; NULL: it can */
     const struct device_memory *memory; /* NULL: everything lies in the host's memory */
     /* Of a device with memory of its own, for plans: what it takes there by itself (context, libraries,

@@ -422,7 +422,7 @@ static void flux_stream_out(struct context *x, const struct stream *s, struct te
 }
 
 static void flux_stream_feed_forward(struct context *x, const struct stream *s, struct tensor tokens) {
-    int32_t dim = tokens.dim[1], chunk = row_chunk(s->rows);
+    int32_t dim = tokens.dim[1], chunk = row_chunk(x, s->rows);
     struct affine affine = {.shift = flux_part(s->modulation, 3, dim),
                             .scale = flux_part(s->modulation, 4, dim)};
     struct tensor n = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, dim});
@@ -465,7 +465,7 @@ static void flux_forward_single(struct context *x, const void *weights, const st
     const struct single_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
     struct tensor tokens = state->tokens, modulation = flux_rows_of_block(state->single_modulation, scope);
-    int32_t T = tokens.dim[0], dim = tokens.dim[1], chunk = row_chunk(T), in = w->out.weight.dim[1];
+    int32_t T = tokens.dim[0], dim = tokens.dim[1], chunk = row_chunk(x, T), in = w->out.weight.dim[1];
     struct affine affine = {.shift = flux_part(modulation, 0, dim), .scale = flux_part(modulation, 1, dim)};
     struct modulation plain = {0};
     struct attended a = flux_attended_tensors(x, &tokens);

@@ -133,7 +133,7 @@ static void t5_feed_forward(struct context *x, const struct layer_weights *w,
     const struct t5_settings *settings = scope->settings;
     struct tensor tokens = t5_tokens(scope->lane);
     struct epilogue none = {0};
-    int32_t T = tokens.dim[0], chunk = row_chunk(T), wide[] = {chunk, w->gate.dim[0]};
+    int32_t T = tokens.dim[0], chunk = row_chunk(x, T), wide[] = {chunk, w->gate.dim[0]};
     struct tensor n = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, tokens.dim[1]});
     struct tensor gate = context_tensor(x, DTYPE_F32, 2, wide);
     struct tensor up = context_tensor(x, DTYPE_F32, 2, wide);

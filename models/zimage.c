@@ -286,7 +286,7 @@ static void zimage_attend(struct context *x, const struct layer_weights *w, stru
 static void zimage_feed_forward(struct context *x, const struct layer_weights *w, float eps,
                                 struct tensor tokens, struct tensor n, struct modulation in,
                                 struct modulation out) {
-    int32_t T = tokens.dim[0], chunk = row_chunk(T);
+    int32_t T = tokens.dim[0], chunk = row_chunk(x, T);
     struct epilogue none = {0};
     struct tensor a = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, w->w1.dim[0]});
     struct tensor b = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, w->w1.dim[0]});

@@ -91,6 +91,7 @@ static enum status watch_run(struct device *device, const struct op *op, void *w
 static void watch_init(struct watch *watch, struct sys *sys, struct device *target) {
     *watch = (struct watch){.device = {.name = target->name,
                                        .threads = target->threads,
+                                       .chunks = target->chunks,
                                        .cost = watch_cost,
                                        .prepare = watch_prepare,
                                        .run = watch_run},

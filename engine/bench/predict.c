@@ -3,6 +3,7 @@
  * (kernels/cuda/work.h), the seconds follow from a card's data sheet (kernels/cuda/cards.h). */
 #include "engine/bench/predict.h"
 
+#include "kernels/cuda/cuda.h"
 #include "loaders/json.h"
 #include "models/models.h"
 
@@ -86,10 +87,13 @@ static void predicting_cost(const struct device *device, const struct op *op, st
     *cost = (struct op_cost){0}; /* nothing is computed, so nobody needs a workspace */
 }
 
-enum status predict_block(struct sys *sys, const struct cuda_card *card, const struct predict_case *c,
-                          struct predict_rows *rows, struct error *e) {
+enum status predict_block(struct sys *sys, const struct device *cuda, const struct cuda_card *card,
+                          const struct predict_case *c, struct predict_rows *rows, struct error *e) {
     struct random_component component;
-    struct predicting p = {.device = {.name = "cuda", .cost = predicting_cost, .run = predicting_run},
+    struct predicting p = {.device = {.name = cuda->name,
+                                      .chunks = cuda->chunks,
+                                      .cost = predicting_cost,
+                                      .run = predicting_run},
                            .card = card,
                            .sizes = &c->sizes,
                            .component = &component,
@@ -113,6 +117,18 @@ static void add_row(struct bench *bench, const struct predict_case *c, const str
                         "bytes", (json_int_t)row->bytes, "seconds", row->seconds, "kernel", row->kernel));
 }
 
+static enum status predict_families(struct bench *bench, const struct device *cuda,
+                                    const struct cuda_card *card, enum dtype type, struct error *e) {
+    struct predict_rows rows;
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        struct predict_case c = cases[i];
+        c.sizes.type = type;
+        if (predict_block(&bench->sys, cuda, card, &c, &rows, e) != OK) return e->code;
+        for (int k = 0; k < rows.n; k++) add_row(bench, &c, &rows.rows[k]);
+    }
+    return OK;
+}
+
 static enum status no_card(const char *name, struct error *e) {
     char known[128] = "";
     const struct cuda_card *card;
@@ -127,13 +143,10 @@ static enum status no_card(const char *name, struct error *e) {
 
 enum status predict_bench(struct bench *bench, const char *name, enum dtype type, struct error *e) {
     const struct cuda_card *card = cuda_card_named(name);
-    struct predict_rows rows;
     if (!card) return no_card(name, e);
-    for (int i = 0; i < COUNT_OF(cases); i++) {
-        struct predict_case c = cases[i];
-        c.sizes.type = type;
-        if (predict_block(&bench->sys, card, &c, &rows, e) != OK) return e->code;
-        for (int k = 0; k < rows.n; k++) add_row(bench, &c, &rows.rows[k]);
-    }
-    return OK;
+    struct device *cuda = cuda_planned(&bench->sys, e);
+    if (!cuda) return e->code;
+    predict_families(bench, cuda, card, type, e);
+    cuda->destroy(cuda);
+    return e->code;
 }

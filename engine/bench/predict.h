@@ -31,9 +31,9 @@ struct predict_rows {
     int n;
 };
 
-/* MEMORY, INTERNAL. */
-enum status predict_block(struct sys *sys, const struct cuda_card *card, const struct predict_case *c,
-                          struct predict_rows *rows, struct error *e);
+/* On a CUDA device, of which only what forwards ask for counts. MEMORY, INTERNAL. */
+enum status predict_block(struct sys *sys, const struct device *cuda, const struct cuda_card *card,
+                          const struct predict_case *c, struct predict_rows *rows, struct error *e);
 
 /* Adds all families' rows to the bench's. USAGE where no card is called so. */
 enum status predict_bench(struct bench *bench, const char *card, enum dtype type, struct error *e);

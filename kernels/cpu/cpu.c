@@ -93,6 +93,9 @@ void cpu_library(char *out, size_t out_bytes) {
     onednn_version(out, out_bytes);
 }
 
+/* Wide rows stay few, and no chunk is so short that widening its weights takes longer than multiplying. */
+static const struct row_chunks row_chunks = {512, 1};
+
 struct device *cpu_open(struct sys *sys, int threads, struct error *e) {
     if (threads < 1 || threads > CPU_THREADS_MAX) {
         error_set(e, USAGE, "the number of threads is out of range");
@@ -107,6 +110,7 @@ struct device *cpu_open(struct sys *sys, int threads, struct error *e) {
     }
     *cpu = (struct cpu){.device = {.name = "cpu",
                                    .threads = threads,
+                                   .chunks = row_chunks,
                                    .cost = device_cost,
                                    .prepare = device_prepare,
                                    .run = device_run,

@@ -18,10 +18,17 @@ static const uint64_t CUDA_CONTEXT_STEP = (uint64_t)16 << 20, CUDA_CONTEXT_MOST 
  * attention.cu, which are most of them, compute_80's PTX to sm_89 (/usr/bin/time -f %M). */
 static const uint64_t CUDA_COMPILING_BYTES = (uint64_t)128 << 20;
 
+/* Chunks that fill a card: products come in tiles of 128 rows and waves of a tile for each multiprocessor,
+ * and each chunk reads all weights. Calculated over four cards, two models and five sizes (bench/LOG.md): all
+ * between 1,400 and 2,600 rows are within some percent of no chunks at all, and what they take lies where q,
+ * k and v were. */
+static const struct row_chunks CUDA_ROW_CHUNKS = {1792, 128};
+
 /* The fields of both, all but its functions. */
 static inline struct device cuda_identity(void) {
     static const char bf16_only[] = "the CUDA device computes in bf16";
     return (struct device){.name = "cuda",
+                           .chunks = CUDA_ROW_CHUNKS,
                            .lacks = {[PRECISION_F32] = bf16_only, [PRECISION_F16] = bf16_only},
                            .own_bytes = CUDA_OPENED_BYTES + CUDA_CODE_BYTES + PAGES_SPARE_BYTES,
                            .host_bytes = CUDA_HOST_BYTES,

@@ -71,6 +71,7 @@ static void dry_device_destroy(struct device *device) {
 void dry_init(struct dry *dry, struct sys *sys, struct device *target, bool prepare) {
     *dry = (struct dry){
         .device = {.name = "dry",
+                   .chunks = target->chunks,
                    .cost = dry_cost,
                    .prepare = dry_prepare,
                    .run = dry_run,

@@ -182,6 +182,7 @@ struct device *paced_open(struct sys *sys, struct device *compute, double bytes_
         return NULL;
     }
     *p = (struct paced){.device = {.name = "paced",
+                                   .chunks = compute->chunks,
                                    .memory = &paced_memory,
                                    .cost = paced_cost,
                                    .prepare = paced_prepare,

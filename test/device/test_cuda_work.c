@@ -191,7 +191,7 @@ static const struct predict_case blocks[] = {
 static int predicted_launches(const struct predict_case *c) {
     struct predict_rows rows;
     int launches = 0;
-    predict_block(&counted.sys, cuda_card_at(0), c, &rows, &problem);
+    predict_block(&counted.sys, counted.cuda, cuda_card_at(0), c, &rows, &problem);
     assert_no_problem();
     for (int i = 0; i < rows.n; i++) launches += rows.rows[i].calls;
     return launches;
@@ -229,10 +229,12 @@ static void test_blocks(void **state) {
 static int set_up(void **state) {
     (void)state;
     sys_init_machine(&counted.sys);
-    counted.device = (struct device){.name = "counted", .cost = counting_cost, .run = counting_run};
     if (!emulated()) return 0;
     counted.cuda = cuda_open(&counted.sys, 0, &problem);
     assert_no_problem();
+    counted.cuda->chunks = (struct row_chunks){32, 16}; /* so that these blocks have some */
+    counted.device = (struct device){
+        .name = "counted", .chunks = counted.cuda->chunks, .cost = counting_cost, .run = counting_run};
     counted.cuda->memory->provide(counted.cuda, 1, &problem); /* loads kernels */
     assert_no_problem();
     counted.sys.map = take_shared;

@@ -9,19 +9,23 @@
 #include <cmocka.h>
 
 #include "engine/bench/predict.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cuda/cuda.h"
 #include "models/models.h"
+#include "models/row_chunk.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static struct sys sys;
 static const struct cuda_card *card; /* the first */
+static struct device *cuda;
 
 static struct predict_rows predict(const struct cuda_card *of, const struct predict_case *c) {
     struct predict_rows rows;
     struct error e = {0};
     char line[1200];
-    if (predict_block(&sys, of, c, &rows, &e) != OK) fail_msg("%s", error_line(&e, line, sizeof line));
+    if (predict_block(&sys, cuda, of, c, &rows, &e) != OK) fail_msg("%s", error_line(&e, line, sizeof line));
     return rows;
 }
 
@@ -98,7 +102,7 @@ static void test_flops(void **state) {
 /* A block of Z-Image at 1024 x 1024: what its passes move, and how often anything is launched. */
 static void test_zimage_passes(void **state) {
     (void)state;
-    enum { LAUNCHES_MOST = 106 };
+    enum { LAUNCHES_MOST = 40 };
     const double pass_bytes_most = 2.7e9;
     struct predict_rows rows = predict(card, case_of(&family_zimage));
     struct predict_row passes = sum_of(&rows, WORK_PASS);
@@ -107,6 +111,31 @@ static void test_zimage_passes(void **state) {
     assert_true(launches <= LAUNCHES_MOST);
     assert_true(passes.bytes <= pass_bytes_most);
     assert_true(passes.bytes >= 10 * T * C); /* they are counted: the residual alone is read and written */
+}
+
+/* Rows that a device takes at a time, of so many. */
+static void assert_chunk(struct device *device, int32_t rows, int32_t chunk) {
+    struct context x = {.device = device};
+    assert_int_equal(row_chunk(&x, rows), chunk);
+}
+
+/* Constants of the devices: the pictures' bits hang on them. A block of a GPU has as few chunks as that
+ * takes. */
+static void test_chunks(void **state) {
+    (void)state;
+    struct device *cpu = cpu_open(&sys, 1, &(struct error){0});
+    assert_non_null(cpu);
+    for (int32_t rows = 1; rows < 768; rows += 59) assert_chunk(cpu, rows, rows);
+    assert_chunk(cpu, 768, 384);
+    assert_chunk(cpu, 1056, 528);
+    assert_chunk(cpu, 4128, 516);
+    assert_chunk(cpu, 4608, 512);
+    cpu->destroy(cpu);
+    for (int32_t rows = 1; rows < 2688; rows += 59) assert_chunk(cuda, rows, rows);
+    assert_chunk(cuda, 2688, 1408);
+    assert_chunk(cuda, 4128, 2176);
+    assert_chunk(cuda, 4608, 1536);
+    assert_chunk(cuda, 16416, 1920);
 }
 
 /* Stored weights are dequantised in passes; nothing is multiplied more often. */
@@ -158,12 +187,14 @@ static int set_up(void **state) {
     (void)state;
     sys_init_machine(&sys);
     card = cuda_card_at(0);
-    return 0;
+    cuda = cuda_planned(&sys, &(struct error){0});
+    return !cuda;
 }
 
 /* Nothing that was taken stays. */
 static int tear_down(void **state) {
     (void)state;
+    cuda->destroy(cuda);
     struct memory_use use = sys_memory_use(&sys);
     for (int i = 0; i < N_MEMORY_LINES; i++)
         if (use.live_bytes[i]) return 1;
@@ -172,8 +203,8 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_flops),   cmocka_unit_test(test_zimage_passes), cmocka_unit_test(test_types),
-        cmocka_unit_test(test_seconds), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_flops),  cmocka_unit_test(test_zimage_passes), cmocka_unit_test(test_types),
+        cmocka_unit_test(test_chunks), cmocka_unit_test(test_seconds),       cmocka_unit_test(test_names),
     };
     int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, set_up, tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);
