@@ -85,3 +85,16 @@ CUDA_SAID = $(if $(filter 1,$(CUDA)),for GPUs by $(shell $(NVCC) --version | sed
 .PHONY: cuda-all
 cuda-all:
 	@$(MAKE) --no-print-directory CONFIG=release CUDA=1 'CUDA_ARCHS=$(CUDA_ARCHS_ALL)' B=build/release-all build/release-all/sluice
+
+# What ptxas makes of each kernel, and that none spills; for CUDA_ARCHS, by default all that are supported. Needs cuobjdump, no GPU.
+SASS_ARCHS := $(if $(filter command environment,$(origin CUDA_ARCHS)),$(CUDA_ARCHS),$(CUDA_ARCHS_ALL))
+SASS_LOGS := $(foreach arch,$(SASS_ARCHS),$(CUDA_KERNELS:%=$B/sass/%.$(arch).log))
+$B/sass/%.log:
+	@mkdir -p $(@D)
+	@$(NVCC) -std=c++17 -O3 -I. -ccbin $(CC) -arch=sm_$(lastword $(subst ., ,$*)) -cubin -Xptxas -v -o $B/sass/$*.cubin \
+	    kernels/cuda/$(firstword $(subst ., ,$*)).cu 2>$@.part || { cat $@.part; exit 1; }
+	@mv $@.part $@
+$(foreach kernel,$(CUDA_KERNELS),$(foreach arch,$(SASS_ARCHS),$(eval $B/sass/$(kernel).$(arch).log: kernels/cuda/$(kernel).cu $(wildcard kernels/cuda/*.cuh kernels/cuda/*.h))))
+.PHONY: sass
+sass: $(SASS_LOGS)
+	@sh bench/gpu/sass.sh $B/sass $(SASS_ARCHS)

@@ -1,0 +1,66 @@
+#!/bin/sh
+# What ptxas makes of every kernel, for each architecture: registers, stack and spills in bytes, instructions, and those of its loop
+# (of loops with tensor cores the one with most of them, else the longest; a loop holds what is called rarely in it, too), how many of
+# them are for tensor cores, shared memory and special functions. Fails if any kernel spills or has a stack. Needs nvcc and cuobjdump, no GPU.
+#
+# usage: sass.sh FOLDER ARCH...      FOLDER: NAME.ARCH.cubin and NAME.ARCH.log, which make sass has put there
+set -eu
+folder=$1
+shift
+cuobjdump=$(command -v cuobjdump || echo /usr/local/cuda/bin/cuobjdump)
+[ -x "$cuobjdump" ] || { echo "sass: there is no cuobjdump (PyPI: nvidia-cuda-cuobjdump)" >&2; exit 1; }
+
+# One file: lines of ptxas, then of cuobjdump. To lines "kernel registers stack spills instructions loop mma shared special".
+figures() {
+    awk '
+    function end_kernel(   i, j, n, best, best_mma, mma, first, last) {
+        if (kernel == "") return
+        best = -1; best_mma = -1
+        for (i = 0; i < n_back; i++) {
+            first = place[target[i]]; last = from[i]
+            mma = 0
+            for (j = first; j <= last; j++) mma += code[j] ~ /^[HQ]MMA/
+            n = last - first + 1
+            if (mma > best_mma || (mma == best_mma && n > best)) { best = n; best_mma = mma; at = first; to = last }
+        }
+        shared = special = 0
+        if (best > 0) for (j = at; j <= to; j++) { shared += code[j] ~ /^(LDSM|LDS|STS|LDGSTS)/; special += code[j] ~ /^MUFU/ }
+        printf "%s %d %d %d %d %d %d %d %d\n", kernel, registers[kernel], stack[kernel], spills[kernel], n_code, best < 0 ? 0 : best,
+            best_mma < 0 ? 0 : best_mma, shared, special
+    }
+    /Function properties for/ { of = $NF }
+    /bytes stack frame/ { stack[of] = $1; spills[of] = $5 + $9 }
+    /Used [0-9]+ registers/ { for (i = 1; i < NF; i++) if ($i == "Used") registers[of] = $(i + 1) }
+    /^\t\tFunction : / { end_kernel(); kernel = $3; n_code = n_back = 0; delete place; delete code }
+    /^ +\/\*[0-9a-f]+\*\/ / {
+        address = substr($1, 3, length($1) - 4)
+        op = $2
+        operand = $3
+        if (op ~ /^@/) { op = $3; operand = $4 }
+        if (op == "NOP") next
+        place[address] = n_code; code[n_code] = op
+        if (op ~ /^BRA/) {
+            for (i = 2; i <= NF; i++) if ($i ~ /^0x[0-9a-f]+$/) { operand = $i; break }
+            sub(/^0x/, "", operand)
+            while (length(operand) < length(address)) operand = "0" operand
+            if (operand in place) { from[n_back] = n_code; target[n_back++] = operand }
+        }
+        n_code++
+    }
+    END { end_kernel() }'
+}
+
+printf '%-72s %-8s %5s %5s %6s %6s %5s %4s %6s %7s\n' kernel for regs stack spills instr. loop mma shared special
+bad=0
+for cubin in "$folder"/*."$1".cubin; do
+    name=$(basename "$cubin" ".$1.cubin")
+    for arch in "$@"; do
+        { cat "$folder/$name.$arch.log"; "$cuobjdump" -sass "$folder/$name.$arch.cubin"; } | figures >"$folder/$name.$arch.figures"
+        awk -v arch="sm_$arch" '{ print $1, arch, $2, $3, $4, $5, $6, $7, $8, $9 }' "$folder/$name.$arch.figures"
+    done
+done | c++filt | sed 's/^void //; s/(\([^)]*\)) sm_/ sm_/' >"$folder/figures"
+sort -s -k1,1 "$folder/figures" | awk '{ n = NF; name = $1; for (i = 2; i <= n - 9; i++) name = name $i
+    printf "%-72s %-8s %5d %5d %6d %6d %5d %4d %6d %7d\n", name, $(n - 8), $(n - 7), $(n - 6), $(n - 5), $(n - 4), $(n - 3), $(n - 2), $(n - 1), $n }'
+awk '{ kernels++; if ($(NF - 6) + $(NF - 5) > 0) { bad++; print "sass: spills: " $0 } } END { print kernels - bad " passed, " bad + 0 " failed"; exit bad > 0 }' \
+    "$folder/figures" || bad=1
+exit $bad
