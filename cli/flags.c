@@ -126,9 +126,8 @@ static const struct flag own[] = {
      "machine's memory, and would push everything else out; default auto",
      NULL},
     {NULL, RUNS | DECODE | BENCH, NULL, "--device", "NAME", FLAG_STRING, AT(device), 0, 0, NULL,
-     "cpu, cuda (the first GPU) or cuda:N; default cuda where there is one; `plan` needs none; bench block: "
-     "cuda "
-     "with --predict",
+     "cpu, cuda (the first GPU) or cuda:N; default cuda where there is one; `plan` needs none, and knows "
+     "cuda:CARD (3060, 4060, 4060ti, 4090, h100); bench block: cuda with --predict",
      NULL},
     {NULL, RUNS | DECODE, NULL, "--precision", "TYPE", FLAG_CHOICE, AT(precision), 0, 0, "f32|bf16|f16",
      "of text encoder and transformer; default f32 on the CPU, bf16 on a GPU", NULL},

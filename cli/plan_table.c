@@ -162,6 +162,8 @@ static void print_rates(FILE *to, const json_t *plan) {
     if (strcmp(rates, "default") == 0)
         rates = "assumed; `sluice bench bus --save FILE` and `sluice bench ops --save FILE` measure them, "
                 "--rates FILE reads them";
+    if (strcmp(rates, "card") == 0)
+        rates = "calculated from the card's data sheet; --rates FILE reads measured ones";
     fprintf(to, "rates    %s\n", rates);
 }
 
@@ -212,8 +214,9 @@ int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error
     json_t *plan = json_loads(json, 0, NULL);
     if (!plan) return fail(e, SLUICE_INTERNAL, "the library's plan is no JSON");
     plain_make_json(plan);
-    fprintf(to, "plan     %s on %s in %s\n", field_string(plan, "hash"), field_string(plan, "device"),
-            field_string(plan, "precision"));
+    const json_t *card = json_object_get(plan, "card");
+    fprintf(to, "plan     %s on %s in %s\n", field_string(plan, "hash"),
+            field_string(plan, card ? "card" : "device"), field_string(plan, "precision"));
     print_request(to, json_object_get(plan, "request"));
     print_memory(to, plan, "budget", bytes);
     print_memory(to, plan, "peak", bytes);

@@ -193,8 +193,10 @@ struct sluice_session_options {
     void (*on_log)(void *user, int level, const char *line);
     void (*on_progress)(void *user, const struct sluice_progress *progress);
     void (*on_image)(void *user, const struct sluice_image *image);
-    void *user;      /* given back to every callback */
-    bool plans_only; /* the session only plans: then "cuda" needs no GPU, and numbers about it are assumed */
+    void *user; /* given back to every callback */
+    /* The session only plans: then "cuda" needs no GPU, and numbers about it are assumed; "cuda:CARD" is one
+     * of the cards known by name (3060, 4060, 4060ti, 4090, h100), with its memory and calculated rates. */
+    bool plans_only;
 };
 
 /* Cheap: allocates nothing of size. The model must outlive the session. */

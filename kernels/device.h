@@ -33,6 +33,7 @@ struct op_cost {
 };
 
 struct device;
+struct cuda_card;
 
 /* What a library computes an operator's shape with, in the library's words. */
 typedef void device_algorithm(void *user, const char *op, const char *shape, const char *algorithm);
@@ -103,9 +104,10 @@ struct device {
      * kernels, whole granules), and what its libraries take of the host's. Constants of the build; of a
      * device that is there the first grows where it has turned out to be more, between runs. */
     uint64_t own_bytes, host_bytes;
-    uint64_t memory_bytes; /* all that it has; 0: not known */
-    bool planned;          /* there is none: what is said about it is assumed, and run() only fails */
-    char note[256];        /* what whoever opened it should be told, a line; empty: nothing */
+    uint64_t memory_bytes;        /* all that it has; 0: not known */
+    bool planned;                 /* there is none: what is said about it is assumed, and run() only fails */
+    const struct cuda_card *card; /* which one is planned for; NULL: none that is known */
+    char note[256];               /* what whoever opened it should be told, a line; empty: nothing */
     void (*cost)(const struct device *device, const struct op *op, struct op_cost *cost);
     /* Builds what the operator needs, so that run() allocates nothing. Operands' addresses are not looked at.
      */

@@ -213,6 +213,7 @@ enum status job_measure(struct job *job, struct error *e) {
     struct candidates c = {.job = job};
     const char *how = job->request.vae_tiling;
     rates_default(job->device->name, job->device->threads, &c.rates);
+    if (job->device->card) rates_of_card(job->device->card, &c.rates);
     if (job->request.rates && rates_read(job->device->name, job->request.rates_name, job->request.rates,
                                          job->device->threads, &c.rates, e) != OK)
         return e->code;

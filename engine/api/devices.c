@@ -7,6 +7,7 @@
 #include "engine/open/model.h"
 #include "engine/base/free_memory.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cuda/cards.h"
 #include "kernels/cuda/cuda.h"
 #include "loaders/json.h"
 
@@ -25,9 +26,14 @@ static int ordinal_of(const char *name) {
     return strspn(name + 5, "0123456789") == strlen(name + 5) ? atoi(name + 5) : -1;
 }
 
+/* Of "cuda:4090"; NULL: no card is called so. */
+static const struct cuda_card *card_of(const char *name) {
+    return strncmp(name, "cuda:", 5) ? NULL : cuda_card_named(name + 5);
+}
+
 static struct device *open_cuda(struct sys *sys, int ordinal, bool plans_only, struct error *e) {
     bool assumed = plans_only && !cuda_usable(ordinal);
-    struct device *device = assumed ? cuda_planned(sys, e) : cuda_open(sys, ordinal, e);
+    struct device *device = assumed ? cuda_planned(sys, NULL, e) : cuda_open(sys, ordinal, e);
     if (!device && !e->where[0]) error_where(e, "--device cuda:%d", ordinal);
     return device;
 }
@@ -44,25 +50,27 @@ bool device_passed_over(char *why, size_t why_bytes) {
 struct device *device_open(struct sys *sys, const char *name, int threads, bool plans_only, struct error *e) {
     if (!name) name = cuda_usable(0) ? "cuda" : "cpu";
     if (!strcmp(name, "cpu")) return cpu_open(sys, threads, e);
+    if (plans_only && card_of(name)) return cuda_planned(sys, card_of(name), e);
     int ordinal = ordinal_of(name);
     if (ordinal >= 0) return open_cuda(sys, ordinal, plans_only, e);
     error_set(e, USAGE,
               strchr(name, ',') ? "a run has one device: several are not supported"
+              : card_of(name)   ? "a card that is only named can be planned for, not run on"
                                 : "there is no such device");
     error_where(e, "--device");
     error_found(e, "%.100s", name);
-    error_expected(e, "cpu, cuda or cuda:N");
+    error_expected(e, plans_only ? "cpu, cuda, cuda:N or a card, as cuda:4090" : "cpu, cuda or cuda:N");
     return NULL;
 }
 
-/* Of a GPU that is not there: a common small one. */
+/* Of a GPU that is not there and has no name: a common small one. */
 static const uint64_t ASSUMED_BYTES = (uint64_t)8 << 30;
 
 uint64_t device_default_budget(struct device *device) {
     const struct device_memory *own = device->memory;
     if (!own) return 0;
-    if (!own->available) return ASSUMED_BYTES;
-    uint64_t free = own->available(device), reserve = free / 20;
+    uint64_t free = own->available ? own->available(device) : device->memory_bytes, reserve = free / 20;
+    if (!free) return ASSUMED_BYTES;
     if (reserve < (uint64_t)512 << 20) reserve = (uint64_t)512 << 20;
     if (reserve > free / 2) reserve = free / 2;
     return free - reserve;

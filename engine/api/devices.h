@@ -6,7 +6,8 @@
 
 /* Opens a session's device: "cpu", "cuda" (the first GPU), "cuda:N"; NULL: the first GPU if that will do,
  * else the CPU. threads: of the CPU's. plans_only: where there is no GPU that will do, or no CUDA in this
- * build, a device that says what one is assumed to need, and cannot run. USAGE, DEVICE, MEMORY; NULL then.
+ * build, a device that says what one is assumed to need, and cannot run; also for cards by name (cards.h),
+ * "cuda:4090", whatever is there. USAGE, DEVICE, MEMORY; NULL then.
  * Ends with device->destroy. */
 struct device *device_open(struct sys *sys, const char *name, int threads, bool plans_only, struct error *e);
 

@@ -4,6 +4,7 @@
 #include "engine/api/devices.h"
 #include "engine/api/machine.h"
 #include "engine/api/stages.h"
+#include "kernels/cuda/cards.h"
 #include "loaders/json.h"
 
 #include <stddef.h>
@@ -127,7 +128,8 @@ static json_t *two_budgets(uint64_t vram, uint64_t ram) {
 /* Names of files need not be UTF-8, JSON must be. */
 static json_t *rates_name(const struct job *job) {
     const struct sluice_request *r = &job->request;
-    return json_string_of(!r->rates ? "default" : r->rates_name ? r->rates_name : "given");
+    if (!r->rates) return json_string(job->device->card ? "card" : "default");
+    return json_string_of(r->rates_name ? r->rates_name : "given");
 }
 
 /* Which numbers of a plan for a device that is not there nobody has measured. */
@@ -159,6 +161,7 @@ json_t *plan_json(const struct job *job) {
     put_times(json, p->seconds, p->floor_seconds, p->bound);
     if (job->need->separate) json_put(json, "device_bytes", json_integer(integer(job->need->device_bytes)));
     if (job->device->planned) json_put(json, "assumed", assumed(job));
+    if (job->device->card) json_put(json, "card", json_string(job->device->card->words));
     json_put(json, "stages", stages);
     return json;
 }

@@ -2,6 +2,7 @@
 #include "engine/api/rates_file.h"
 
 #include "engine/sluice.h"
+#include "kernels/cuda/cards.h"
 #include "loaders/json.h"
 
 #include <stddef.h>
@@ -38,14 +39,8 @@ static double useful_threads(int class, int threads) {
     return class == CLASS_BYTES && threads > THREADS_OF_MEMORY ? THREADS_OF_MEMORY : threads;
 }
 
-/* A GPU of which nothing is known: an RTX 3060 in half of a PCIe Gen3 slot reaches this (20 TFLOP/s of dense
- * bf16: reference/streaming.md; attention at two thirds of products, convolutions in TF32 at half; 360 GB/s
- * of memory at three quarters). */
-static const struct op_rates cuda_rates = {.per_second = {[CLASS_LINEAR] = 10e12,
-                                                          [CLASS_LINEAR_BF16] = 20e12,
-                                                          [CLASS_ATTENTION] = 13e12,
-                                                          [CLASS_CONV] = 8e12,
-                                                          [CLASS_BYTES] = 270e9}};
+/* A GPU of which nothing is known: this card, in half of a PCIe Gen3 slot. */
+static const char cuda_assumed[] = "3060";
 
 static bool is_cuda(const char *device) {
     return !strcmp(device, "cuda");
@@ -57,7 +52,17 @@ void rates_default(const char *device, int threads, struct rates *rates) {
     for (int i = 0; i < N_OP_CLASSES; i++)
         rates->ops.per_second[i] = useful_threads(i, n) * thread_rates.per_second[i];
     assume_bf16(&rates->ops);
-    if (is_cuda(device)) rates->ops = cuda_rates;
+    if (is_cuda(device)) rates->ops = cuda_card_rates(cuda_card_named(cuda_assumed));
+}
+
+/* Beside a card of the last years: an NVMe disk of Gen3, two channels' copy. */
+enum { CARD_DISK_MB = 3000, CARD_HOST_COPY_MB = 10000 };
+
+void rates_of_card(const struct cuda_card *card, struct rates *rates) {
+    *rates = (struct rates){.ops = cuda_card_rates(card),
+                            .disk = CARD_DISK_MB * 1e6,
+                            .host_copy = CARD_HOST_COPY_MB * 1e6,
+                            .h2d = card->bus_bytes_per_second};
 }
 
 /* ---- reading ---- */

@@ -13,9 +13,13 @@
 #include <stdint.h>
 
 /* Lets predictions exist before anything was measured. From device and threads alone, so that the same flags
- * give the same plan. "cuda" is a small card; unknown
- * devices and 0 threads count as one thread of the CPU. */
+ * give the same plan. "cuda" is a small card; unknown devices and 0 threads count as one thread of the CPU.
+ */
 void rates_default(const char *device, int threads, struct rates *rates);
+
+struct cuda_card;
+/* The same of a card that is known by name, in a machine of its time. */
+void rates_of_card(const struct cuda_card *card, struct rates *rates);
 
 /* Puts what text says of this device over *rates. JSON, DUP, LIMIT, UTF8 or META for what is no rates file;
  * USAGE for a rate that is 0, negative or beyond any machine; *rates then stays as it is. file: its name for

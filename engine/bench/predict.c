@@ -144,7 +144,7 @@ static enum status no_card(const char *name, struct error *e) {
 enum status predict_bench(struct bench *bench, const char *name, enum dtype type, struct error *e) {
     const struct cuda_card *card = cuda_card_named(name);
     if (!card) return no_card(name, e);
-    struct device *cuda = cuda_planned(&bench->sys, e);
+    struct device *cuda = cuda_planned(&bench->sys, card, e);
     if (!cuda) return e->code;
     predict_families(bench, cuda, card, type, e);
     cuda->destroy(cuda);

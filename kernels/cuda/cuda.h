@@ -40,8 +40,8 @@ enum status cuda_bus_rate(struct sys *sys, int ordinal, enum cuda_path path, uin
  * with device->destroy. */
 struct device *cuda_open(struct sys *sys, int ordinal, struct error *e);
 
-/* The same device as far as plans go: costs, and no way to run. Needs no GPU and is in every build. MEMORY.
- */
-struct device *cuda_planned(struct sys *sys, struct error *e);
+/* The same device as far as plans go: costs, and no way to run. Needs no GPU and is in every build. card:
+ * whose memory it has; NULL: nobody says. MEMORY. */
+struct device *cuda_planned(struct sys *sys, const struct cuda_card *card, struct error *e);
 
 #endif

@@ -1,5 +1,6 @@
 /* The CUDA device without a GPU: see cuda.h. It is what `plan --device cuda` is measured with on any machine.
  */
+#include "kernels/cuda/cards.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/own.h"
 
@@ -26,7 +27,7 @@ static void planned_destroy(struct device *device) {
 /* That there is one says to plans that the device has memory of its own; nobody takes any. */
 static const struct device_memory planned_memory;
 
-struct device *cuda_planned(struct sys *sys, struct error *e) {
+struct device *cuda_planned(struct sys *sys, const struct cuda_card *card, struct error *e) {
     struct planned *p = sys->alloc(sys, LINE_HOST, sizeof *p);
     if (!p) {
         error_set(e, MEMORY, "no memory for the CUDA device's plans");
@@ -34,6 +35,8 @@ struct device *cuda_planned(struct sys *sys, struct error *e) {
     }
     *p = (struct planned){.device = cuda_identity(), .sys = sys};
     p->device.planned = true;
+    p->device.card = card;
+    p->device.memory_bytes = card ? card->memory_bytes : 0;
     p->device.memory = &planned_memory;
     p->device.prepare = planned_prepare;
     p->device.run = planned_run;

@@ -217,7 +217,7 @@ static int set_up(void **state) {
     (void)state;
     sys_init_machine(&watch.sys);
     watch.device = (struct device){.name = "watch", .cost = watch_cost, .run = watch_run};
-    watch.planned = cuda_planned(&watch.sys, &problem);
+    watch.planned = cuda_planned(&watch.sys, NULL, &problem);
     watch.cuda = watch.planned ? cuda_open(&watch.sys, 0, &problem) : NULL;
     assert_no_problem();
     watch.cuda->memory->provide(watch.cuda, 1, &problem); /* loads kernels */

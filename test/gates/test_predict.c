@@ -187,7 +187,7 @@ static int set_up(void **state) {
     (void)state;
     sys_init_machine(&sys);
     card = cuda_card_at(0);
-    cuda = cuda_planned(&sys, &(struct error){0});
+    cuda = cuda_planned(&sys, card, &(struct error){0});
     return !cuda;
 }
 

@@ -110,9 +110,21 @@ tr -d ' \n' <../saved.json >../flat
 check "ops are saved" has ../flat '"ops":{"linear":[1-9]'
 check "beside what bus saved" [ "$(number host_copy)" = "$copied" ]
 expect 0 "plans read it" plan -m "$model" --rates ../saved.json --max-ram 60%
-for rates in "$demo"/../../bench/rates/*.json; do
-    expect 0 "plans read ${rates##*/}" plan -m "$model" --rates "$rates" --max-ram 60%
+for card in 3060 4060 4060ti 4090 h100; do
+    expect 0 "a plan for a $card" plan -m "$model" --device cuda:$card --json --max-ram 60%
+    tr -d ' \n' <../out >../flat
+    check "says which" has ../flat '"card":"[^"]*,[0-9]*GB"'
+    check "all of its memory but a reserve" has ../flat "\"budget\":{\"vram_bytes\":$(case $card in 3060) echo 12 ;; 4060) echo 8 ;; 4060ti) echo 16 ;; 4090) echo 24 ;; h100) echo 80 ;; esac |
+        awk '{ all = $1 * 2 ^ 30; part = int(all / 20); printf "%.0f", all - (part > 2 ^ 29 ? part : 2 ^ 29) }')"
+    check "the same again" sh -c "'$sluice' plan -m '$model' --device cuda:$card --json --max-ram 60% 2>../err | cmp -s - ../out"
 done
+expect 0 "a plan for a card, in words" plan -m "$model" --device cuda:4090
+check "which" has ../out '^plan .* on GeForce RTX 4090, 24 GB in bf16$'
+expect 2 "more than the card has" plan -m "$model" --device cuda:4060 --max-vram 9G
+expect 2 "no such card" plan -m "$model" --device cuda:gtx
+check "says what there is" has ../err 'cuda:4090'
+expect 2 "drawing on a card that is only named" generate -m "$model" -p x --device cuda:h100
+check "says so" has ../err 'planned for, not run on'
 expect 0 "bench bus of a model's file, as a table" bench bus -m "$model" -t 1
 check "table" has ../out '^host_copy'
 check "in words" has ../out '^disk: looks like'
