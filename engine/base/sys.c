@@ -250,6 +250,33 @@ static int machine_thread_start(struct sys *sys, struct sys_thread **out, void (
     return 0;
 }
 
+void sys_cond_init(pthread_cond_t *there) {
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(there, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+static void machine_wait(struct sys *sys, pthread_cond_t *there, pthread_mutex_t *lock, double seconds) {
+    struct timespec until;
+    (void)sys;
+    if (seconds <= 0) {
+        pthread_cond_wait(there, lock);
+        return;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    double end = (double)until.tv_nsec + seconds * 1e9;
+    until.tv_sec += (time_t)(end / 1e9);
+    until.tv_nsec = (long)(end - (double)(time_t)(end / 1e9) * 1e9);
+    pthread_cond_timedwait(there, lock, &until);
+}
+
+static void machine_wake(struct sys *sys, pthread_cond_t *there) {
+    (void)sys;
+    pthread_cond_broadcast(there);
+}
+
 static void machine_thread_join(struct sys *sys, struct sys_thread *thread) {
     if (!thread) return;
     pthread_join(thread->thread, NULL);
@@ -292,6 +319,8 @@ void sys_init_machine(struct sys *sys) {
         .remove = machine_remove,
         .thread_start = machine_thread_start,
         .thread_join = machine_thread_join,
+        .wait = machine_wait,
+        .wake = machine_wake,
         .clock = machine_clock,
     };
 }

@@ -5,6 +5,7 @@
 #ifndef SLUICE_BASE_SYS_H
 #define SLUICE_BASE_SYS_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -100,6 +101,11 @@ struct sys {
     /* A thread that runs main(argument); 0 or negative errno. join waits for it and frees it. */
     int (*thread_start)(struct sys *sys, struct sys_thread **thread, void (*main)(void *), void *argument);
     void (*thread_join)(struct sys *sys, struct sys_thread *thread);
+    /* Waits until somebody wakes whoever waits there, or for so many seconds (0: without end), or for no
+     * reason. lock is let go of meanwhile. Whatever threads of a store wait for goes through these, so that
+     * threads may be another clock's than the machine's: see kernels/dry/actors.h. */
+    void (*wait)(struct sys *sys, pthread_cond_t *there, pthread_mutex_t *lock, double seconds);
+    void (*wake)(struct sys *sys, pthread_cond_t *there);
 
     /* Monotonic seconds. */
     double (*clock)(struct sys *sys);
@@ -107,6 +113,9 @@ struct sys {
     struct sys_room room;  /* for files that are opened */
     struct memory_use use; /* kept by alloc, release, map and unmap; read with sys_memory_use */
 };
+
+/* For wait: those of the C library measure another clock by default. */
+void sys_cond_init(pthread_cond_t *there);
 
 /* The real machine. Initialises in place; nothing to destroy. */
 void sys_init_machine(struct sys *sys);

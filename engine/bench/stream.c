@@ -1,6 +1,7 @@
 /* `bench stream`: see stream.h. A layout is a plan made by hand, or a list of visits; the store knows
  * none of their names. */
-#include "engine/bench/stream.h"
+#include "engine/bench/stream_ahead.h"
+#include "engine/bench/stream_shapes.h"
 #include "loaders/json.h"
 
 #include "engine/bench/bench.h"
@@ -12,45 +13,6 @@
 static const char *const layout_names[N_STREAM_LAYOUTS] = {
     "ours", "prefix", "suffix", "even", "depth1", "no_wrap", "sync", "branches_apart",
 };
-
-/* ---- models ---- */
-
-/* The timed device multiplies at a rate so high that tokens can express any time to a few parts in 10^5. */
-static const double timed_flops = 1e15;
-/* Practical dense bf16 rates: ../shared/reference/streaming.md, section 1. */
-#define FLOPS_4060TI 32e12
-#define FLOPS_4090   115e12
-/* Of a step at the resolution people use: Z-Image at 1024x1024 with 200 tokens of text, Flux at 1024x1024. */
-#define ZIMAGE_LAYER_FLOPS (61.3e12 / 32)
-#define FLUX_BLOCK_FLOPS   (74.3e12 / 57)
-
-/* Runs of equal blocks, one after the other. */
-struct stream_shape {
-    const char *name;
-    struct {
-        int n;
-        double bytes, seconds; /* of each */
-    } blocks[2];
-};
-
-/* Sizes of the published models in bf16. */
-static const struct stream_shape shapes[] = {
-    /* On a 4060 Ti; noise refiners see the picture only. */
-    {"zimage",
-     {{2, 354e6, 0.95 * ZIMAGE_LAYER_FLOPS / FLOPS_4060TI}, {30, 354e6, ZIMAGE_LAYER_FLOPS / FLOPS_4060TI}}},
-    /* On a 4090, as the next: that one at 1328x1328. */
-    {"flux", {{19, 680e6, FLUX_BLOCK_FLOPS / FLOPS_4090}, {38, 283.2e6, FLUX_BLOCK_FLOPS / FLOPS_4090}}},
-    {"qwen_image", {{60, 680e6, 1.15 / 60}}},
-    /* A model whose computing takes as long as Gen4 x16. */
-    {"uniform", {{40, 300e6, 0.5 / 40}}},
-};
-
-static void stream_shape_add(const struct stream_shape *shape, double flops, struct stream_model *m) {
-    for (int k = 0; k < COUNT_OF(shape->blocks); k++)
-        for (int i = 0; i < shape->blocks[k].n; i++)
-            m->sizes[m->n_blocks++] =
-                stream_block_of(shape->blocks[k].bytes, shape->blocks[k].seconds, flops);
-}
 
 /* ---- layouts ---- */
 
@@ -119,24 +81,22 @@ static uint64_t share_of(const struct run_need *need, int percent) {
     return (all_bytes(&need->stage[0]) * (uint64_t)percent + 99) / 100;
 }
 
-/* The solver gets the memory that the others use: residents of so many bytes and a ring for two blocks. */
-static void plan_ours(const struct run_need *need, uint64_t resident_bytes, struct plan *plan) {
-    const uint64_t unlimited = (uint64_t)1 << 50;
+void stream_plan_ours(const struct run_need *need, int resident_percent, uint64_t ram_bytes,
+                      struct plan *plan) {
     uint64_t block = align_up(largest_block(&need->stage[0]), PLAN_PAGE);
-    plan_solve(need, unlimited, 0, plan); /* what else a stage takes */
+    plan_least(need, ram_bytes, 0, plan); /* what else a stage takes */
     uint64_t rest = plan->vram_least_bytes - block;
-    plan_solve(need, unlimited, rest + resident_bytes + 2 * block, plan);
+    plan_solve(need, ram_bytes, rest + share_of(need, resident_percent) + 2 * block, plan);
 }
 
 static void plan_layout(const struct run_need *need, enum stream_layout layout, int resident_percent,
                         struct plan *plan) {
-    uint64_t resident = share_of(need, resident_percent);
     if (layout == LAYOUT_OURS || layout == LAYOUT_BRANCHES_APART) {
-        plan_ours(need, resident, plan);
+        stream_plan_ours(need, resident_percent, STREAM_UNLIMITED, plan);
         return;
     }
     plan_begin(need, plan);
-    plan_by_hand(need, layout, resident, plan);
+    plan_by_hand(need, layout, share_of(need, resident_percent), plan);
 }
 
 /* ---- one row ---- */
@@ -190,7 +150,7 @@ static enum status stream_add_row(struct stream_table *table, struct stream_run 
     return e->code;
 }
 
-static bool watch_go_on(void *user) {
+bool stream_watch_go_on(void *user) {
     struct stream_watch *watch = user;
     return !watch || watch->go_on(watch->user, watch->fraction);
 }
@@ -202,7 +162,7 @@ static void watch_row(struct stream_watch *watch, int n_done, int n_rows) {
 /* ---- the virtual clock ---- */
 
 static const double timed_buses[] = {12e9, 24e9, 56e9}; /* Gen3, Gen4, Gen5 x16 */
-enum { N_TIMED = COUNT_OF(shapes) * COUNT_OF(timed_buses) * 4 * N_STREAM_LAYOUTS };
+enum { N_TIMED = STREAM_SHAPES * COUNT_OF(timed_buses) * 4 * N_STREAM_LAYOUTS };
 
 /* What a timed run needs, made in place: all of it refers to itself. */
 struct timed_bench {
@@ -212,17 +172,17 @@ struct timed_bench {
 };
 
 static void timed_bench_init(struct timed_bench *b, int shape, double bus, struct stream_watch *watch) {
-    const struct op_rates rates = {{[CLASS_LINEAR] = timed_flops}};
+    const struct op_rates rates = {{[CLASS_LINEAR] = STREAM_TIMED_FLOPS}};
     const double disk = 3e9;
     b->model = (struct stream_model){0};
-    stream_shape_add(&shapes[shape], timed_flops, &b->model);
+    stream_shape_add(&stream_shapes[shape], STREAM_TIMED_FLOPS, &b->model);
     timed_init(&b->timed, &rates, bus, disk);
     stream_model_make(&b->model, &b->timed.sys);
     b->run = (struct stream_run){.model = &b->model,
                                  .device = &b->timed.device,
                                  .rates = {.ops = rates, .disk = disk, .host_copy = 2 * bus, .h2d = bus},
                                  .evaluations = STREAM_EVALUATIONS,
-                                 .go_on = watch_go_on,
+                                 .go_on = stream_watch_go_on,
                                  .user = watch};
 }
 
@@ -232,7 +192,7 @@ static enum status timed_rows(struct stream_table *table, int shape, double bus,
     timed_bench_init(&b, shape, bus, watch);
     for (int percent = 0; percent <= 60; percent += 20)
         for (int layout = 0; layout < N_STREAM_LAYOUTS && e->code == OK; layout++) {
-            struct stream_case c = {shapes[shape].name, (enum stream_layout)layout, percent};
+            struct stream_case c = {stream_shapes[shape].name, (enum stream_layout)layout, percent};
             watch_row(watch, table->n_rows, N_TIMED);
             stream_add_row(table, &b.run, &c, e);
         }
@@ -241,7 +201,7 @@ static enum status timed_rows(struct stream_table *table, int shape, double bus,
 
 enum status stream_timed(struct stream_table *table, struct stream_watch *watch, struct error *e) {
     table->n_rows = 0;
-    for (int shape = 0; shape < COUNT_OF(shapes); shape++)
+    for (int shape = 0; shape < STREAM_SHAPES; shape++)
         for (int i = 0; i < COUNT_OF(timed_buses) && e->code == OK; i++)
             timed_rows(table, shape, timed_buses[i], watch, e);
     return e->code;
@@ -251,8 +211,8 @@ enum status stream_timed_row(struct stream_view *view, struct error *e) {
     struct stream_case c = {view->blocks, view->layout, view->resident_percent};
     struct timed_bench b;
     int shape = 0;
-    while (shape < COUNT_OF(shapes) && strcmp(shapes[shape].name, view->blocks) != 0) shape++;
-    if (shape == COUNT_OF(shapes)) return error_set(e, USAGE, "no such model to stream");
+    while (shape < STREAM_SHAPES && strcmp(stream_shapes[shape].name, view->blocks) != 0) shape++;
+    if (shape == STREAM_SHAPES) return error_set(e, USAGE, "no such model to stream");
     timed_bench_init(&b, shape, view->bus, NULL);
     b.timed.trace = view->trace;
     b.timed.trace_user = view->user;
@@ -371,7 +331,7 @@ static enum status paced_rows(struct paced_bench *b, int shape, double flops, do
                              .rates = {.disk = 1e9, .host_copy = 4e9, .h2d = bus},
                              .readers = 2,
                              .evaluations = PACED_EVALUATIONS,
-                             .go_on = watch_go_on,
+                             .go_on = stream_watch_go_on,
                              .user = b->watch};
     int first_row = b->table->n_rows;
     run.rates.ops.per_second[CLASS_LINEAR] = flops;
@@ -405,7 +365,7 @@ enum status stream_paced(struct device *device, struct stream_table *table, stru
                              .lanes = 1,
                              .readers = 2,
                              .evaluations = PACED_EVALUATIONS,
-                             .go_on = watch_go_on,
+                             .go_on = stream_watch_go_on,
                              .user = watch};
     measure_rate(&b, &run, &flops, e);
     free_bus->destroy(free_bus);
@@ -420,7 +380,8 @@ enum status stream_paced(struct device *device, struct stream_table *table, stru
 struct stream_bench {
     struct bench bench;
     struct stream_table table;
-    double told; /* when the caller was asked last */
+    struct stream_ahead_table ahead; /* of the virtual clock only */
+    double told;                     /* when the caller was asked last */
 };
 
 /* The caller is asked ten times a second: often enough to be cancelled at once, and costs nothing. */
@@ -441,16 +402,38 @@ static enum status run_paced(struct stream_bench *b, struct stream_watch *watch,
     return e->code;
 }
 
+static double efficiency_of(double floor_seconds, double seconds) {
+    return seconds > 0 ? floor_seconds / seconds : 0;
+}
+
 static enum status list_rows(struct stream_bench *b, struct error *e) {
     for (int i = 0; i < b->table.n_rows; i++) {
         const struct stream_row *r = &b->table.rows[i];
         json_t *row = json_pack("{s:s, s:s, s:i, s:f, s:f, s:f, s:f}", "blocks", r->blocks, "layout",
                                 r->layout, "resident_percent", r->resident_percent, "bus_gbytes_per_second",
                                 r->bus / 1e9, "seconds", r->seconds, "floor_seconds", r->floor_seconds,
-                                "efficiency", r->seconds > 0 ? r->floor_seconds / r->seconds : 0);
+                                "efficiency", efficiency_of(r->floor_seconds, r->seconds));
         if (json_array_append_new(b->bench.rows, row)) return error_set(e, MEMORY, "no memory for a table");
     }
     return OK;
+}
+
+/* A list beside the rows, whose keys are fixed. NULL if there is no memory. */
+static json_t *list_ahead(const struct stream_ahead_table *table) {
+    json_t *list = json_array();
+    json_watch(!list);
+    for (int i = 0; i < table->n_rows; i++) {
+        const struct stream_ahead_row *r = &table->rows[i];
+        json_t *row =
+            json_pack("{s:s, s:i, s:f, s:f, s:b, s:i, s:f, s:f, s:f, s:f, s:f}", "blocks", r->blocks,
+                      "resident_percent", r->resident_percent, "bus_gbytes_per_second", r->bus / 1e9,
+                      "disk_gbytes_per_second", r->disk / 1e9, "pooled", r->pooled, "readers", r->readers,
+                      "host_seconds_per_visit", r->host_seconds, "reader_seconds_per_piece",
+                      r->reader_seconds, "seconds", r->seconds, "floor_seconds", r->floor_seconds,
+                      "efficiency", efficiency_of(r->floor_seconds, r->seconds));
+        json_push(list, row);
+    }
+    return list;
 }
 
 /* True if it is the clock asked for; none asked for is the timed one. */
@@ -462,7 +445,8 @@ static bool is_clock(struct bench *bench, const char *name) {
 /* By itself: its frame is large, and whether there is room for it is asked first. */
 __attribute__((noinline)) static enum status fill_table(struct stream_bench *b, struct stream_watch *watch,
                                                         struct error *e) {
-    if (is_clock(&b->bench, "timed")) return stream_timed(&b->table, watch, e);
+    if (is_clock(&b->bench, "timed"))
+        return stream_timed(&b->table, watch, e) == OK ? stream_ahead(&b->ahead, watch, e) : e->code;
     if (is_clock(&b->bench, "paced")) return run_paced(b, watch, e);
     error_set(e, USAGE, "no such clock");
     error_found(e, "\"%s\"", b->bench.options.clock);
@@ -476,5 +460,6 @@ int sluice_bench_stream(const struct sluice_bench_options *options, char **json,
     if (bench_start(&b.bench, options, &e) == OK && fill_table(&b, &watch, &e) == OK) list_rows(&b, &e);
     json_t *rest = e.code == OK ? json_pack("{s:s}", "clock", b.bench.options.clock) : NULL;
     json_watch(!rest);
+    if (b.ahead.n_rows) json_put(rest, "ahead", list_ahead(&b.ahead));
     return bench_finish(&b.bench, rest, 0, json, NULL, &e, error);
 }

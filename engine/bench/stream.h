@@ -48,6 +48,15 @@ enum status stream_timed(struct stream_table *table, struct stream_watch *watch,
 enum status stream_paced(struct device *device, struct stream_table *table, struct stream_watch *watch,
                          struct error *e);
 
+/* What the solver plans for a model's one stage: on the device residents of that share of the model and two
+ * of the largest blocks, on the host so many bytes. */
+#define STREAM_UNLIMITED ((uint64_t)1 << 50)
+void stream_plan_ours(const struct run_need *need, int resident_percent, uint64_t ram_bytes,
+                      struct plan *plan);
+
+/* As struct stream_run asks; user: a watch, or NULL. */
+bool stream_watch_go_on(void *user);
+
 /* One row under the virtual clock, to look into. */
 struct stream_view {
     const char *blocks; /* USAGE if there is no such model */

@@ -3,7 +3,6 @@
 #include "engine/run/store_state.h"
 
 #include <string.h>
-#include <time.h>
 
 /* ---- opening ---- */
 
@@ -46,12 +45,8 @@ enum status store_open(const struct store_options *options, struct store **store
     s->stage = s->current_visit = -1;
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->pinning, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->work, NULL);
-    pthread_cond_init(&s->ready, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    sys_cond_init(&s->work);
+    sys_cond_init(&s->ready);
     if (allocate(s, e) != OK) goto out;
     lay_out_resident_memory(s);
     fills_list(s, 0);
@@ -69,7 +64,7 @@ void store_close(struct store *s) {
     struct sys *sys = s->o.sys;
     pthread_mutex_lock(&s->lock);
     s->stopping = true;
-    pthread_cond_broadcast(&s->work);
+    s->o.sys->wake(s->o.sys, &s->work);
     pthread_mutex_unlock(&s->lock);
     for (int i = 0; i < s->n_threads; i++) sys->thread_join(sys, s->readers[i].thread);
     if (s->stage >= 0) store_end_stage(s, s->stage);
@@ -99,7 +94,7 @@ enum status store_begin_stage(struct store *s, int stage, struct error *e) {
     pins_begin(&r->pool[stage].pins, s->device, r->pool[stage].base, r->pool[stage].bytes);
     pthread_mutex_lock(&s->lock);
     if (pieces_open_staging(s, p->staging_bytes, e) == OK) s->stage = stage;
-    pthread_cond_broadcast(&s->work);
+    s->o.sys->wake(s->o.sys, &s->work);
     pthread_mutex_unlock(&s->lock);
     return e->code;
 }
@@ -153,7 +148,7 @@ enum status store_replan(struct store *s, const struct plan *plan, int visit, st
     uint64_t ring_bytes = stage < 0 ? 0 : plan->stage[stage].ring_bytes;
     if (ring_renew(s, ring_bytes))
         error_set(e, MEMORY, "no memory for a ring of %llu bytes", (unsigned long long)ring_bytes);
-    pthread_cond_broadcast(&s->work);
+    s->o.sys->wake(s->o.sys, &s->work);
     pthread_mutex_unlock(&s->lock);
     return e->code;
 }
@@ -166,17 +161,12 @@ static bool has_arrived(const struct store *s, const struct fill *f, uint64_t to
 
 /* Until the fill has its place and bytes [0, to) of it are there. Lets go of the lock. */
 static enum status wait_for(struct store *s, struct fill *f, uint64_t to, struct error *e) {
-    enum { POLL_NS = 20000000 };
+    const double poll_seconds = 20e-3;
     double since = s->o.sys->clock(s->o.sys);
     bool go_on = true;
     if (!s->n_threads && s->error.code == OK) return error_set(e, INTERNAL, "a visit found no place");
     while (!has_arrived(s, f, to) && s->error.code == OK && go_on) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += POLL_NS;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&s->ready, &s->lock, &until);
+        s->o.sys->wait(s->o.sys, &s->ready, &s->lock, poll_seconds);
         pthread_mutex_unlock(&s->lock);
         go_on = !s->o.tick || s->o.tick(s->o.tick_user);
         pthread_mutex_lock(&s->lock);
@@ -194,7 +184,7 @@ enum status store_acquire(struct store *s, int visit, void **packed, struct erro
     struct fill *f = &s->fills[s->fill_of_visit[visit]];
     pthread_mutex_lock(&s->lock);
     s->current_visit = visit;
-    pthread_cond_broadcast(&s->work);
+    s->o.sys->wake(s->o.sys, &s->work);
     pieces_move_inline(s);
     enum status status = has_arrived(s, f, 0) ? OK : wait_for(s, f, 0, e);
     if (status == OK && !s->device) f->awaited = pieces_there(s, f);
@@ -232,7 +222,7 @@ void store_release(struct store *s, int visit) {
     pthread_mutex_lock(&s->lock);
     s->event = event;
     if (empties) fills_empty(f, event);
-    pthread_cond_broadcast(&s->work);
+    s->o.sys->wake(s->o.sys, &s->work);
     pieces_move_inline(s);
     pthread_mutex_unlock(&s->lock);
 }

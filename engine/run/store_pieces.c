@@ -47,7 +47,7 @@ static bool cut_piece(struct store *s, struct fill *f, struct piece *piece) {
     if (!most || (staged && buffer < 0)) return false; /* between two stages there is no staging */
     uint64_t event;
     if (!fills_place_is_free(f, from, to, &event)) return false;
-    *piece = (struct piece){f, from, to, event, buffer};
+    *piece = (struct piece){f, from, to, event, buffer, s->pieces_claimed++};
     if (staged) s->staging[buffer].taken = true;
     if (!from) f->fence_bytes = fence_bytes(left, most);
     return true;
@@ -72,6 +72,16 @@ static bool claim_piece(struct store *s, struct piece *piece) {
 static void count_reads(struct store *s, const struct reader *reader) {
     s->counters.bytes_read += (int64_t)reader->bytes_read;
     s->counters.bytes_direct += (int64_t)reader->bytes_direct;
+}
+
+/* One queue carries all copies. One that waits for a later event than others that are on their way and were
+ * claimed before it would hold them up. */
+static bool comes_too_soon(const struct store *s, const struct piece *piece) {
+    for (int i = 0; i < STORE_READERS_MAX; i++) {
+        const struct piece *other = &s->readers[i].piece;
+        if (other->fill && other->number < piece->number && other->event < piece->event) return true;
+    }
+    return false;
 }
 
 /* Queues the copy of a piece, in as many parts as the chunks that it lies in are pinned in. Returns the last
@@ -107,6 +117,9 @@ static uint64_t move_to_device(struct store *s, const struct piece *piece, struc
     pthread_mutex_unlock(&s->lock);
     if (passed) s->device->memory->wait_copy(s->device, passed); /* I8 */
     if (!in_pool) reader_read(reader, f->block, piece->from, piece->to, from, e);
+    pthread_mutex_lock(&s->lock);
+    while (comes_too_soon(s, piece)) s->o.sys->wait(s->o.sys, &s->ready, &s->lock, 0);
+    pthread_mutex_unlock(&s->lock);
     if (e->code == OK)
         fence = copy_piece(s, piece, f->pooled ? &pool->pins : &s->staging_pins, from, &unpinned);
     pthread_mutex_lock(&s->lock);
@@ -115,7 +128,7 @@ static uint64_t move_to_device(struct store *s, const struct piece *piece, struc
         if (fence > f->fence[i]) f->fence[i] = fence;
     if (buffer >= 0) {
         s->staging[buffer] = (struct staging){.fence = fence};
-        pthread_cond_broadcast(&s->work);
+        s->o.sys->wake(s->o.sys, &s->work);
     }
     if (!in_pool) count_reads(s, reader);
     return piece->to - piece->from;
@@ -135,7 +148,7 @@ static void finish_piece(struct store *s, const struct piece *piece, uint64_t mo
     struct fill *f = piece->fill;
     f->pieces_in_flight--;
     s->pieces_in_flight--;
-    pthread_cond_broadcast(&s->ready);
+    s->o.sys->wake(s->o.sys, &s->ready);
     if (e->code != OK) {
         if (s->error.code == OK) s->error = *e;
         f->state = FILL_FAILED; /* I4 */
@@ -147,7 +160,7 @@ static void finish_piece(struct store *s, const struct piece *piece, uint64_t mo
         f->state = FILL_READY;
         if (f->resident) s->o.residents->memory[f->stage].ready[f->place] = true;
         if (f->reads_pool) s->o.residents->pool[f->stage].ready[f->place] = true;
-        if (f->reads_pool) pthread_cond_broadcast(&s->work);
+        if (f->reads_pool) s->o.sys->wake(s->o.sys, &s->work);
     }
 }
 
@@ -164,8 +177,8 @@ static bool work_once(struct store *s, struct store_reader *r) {
         return true;
     }
     if (!fills_place_next(s)) return false;
-    pthread_cond_broadcast(&s->work);
-    pthread_cond_broadcast(&s->ready);
+    s->o.sys->wake(s->o.sys, &s->work);
+    s->o.sys->wake(s->o.sys, &s->ready);
     return true;
 }
 
@@ -196,8 +209,8 @@ static void reader_main(void *argument) {
     pthread_mutex_lock(&s->lock);
     while (!s->stopping) {
         if (work_once(s, r)) continue;
-        if (s->error.code != OK) pthread_cond_broadcast(&s->ready);
-        pthread_cond_wait(&s->work, &s->lock);
+        if (s->error.code != OK) s->o.sys->wake(s->o.sys, &s->ready);
+        s->o.sys->wait(s->o.sys, &s->work, &s->lock, 0);
     }
     pthread_mutex_unlock(&s->lock);
 }
@@ -248,7 +261,7 @@ enum status pieces_take_work(struct store *s, struct error *e) {
 void pieces_cancel(struct store *s, struct fill *f) {
     f->state = FILL_FAILED;
     f->claimed = f->block->bytes;
-    while (f->pieces_in_flight) pthread_cond_wait(&s->ready, &s->lock);
+    while (f->pieces_in_flight) s->o.sys->wait(s->o.sys, &s->ready, &s->lock, 0);
     f->reads_pool = false; /* now another may */
 }
 
@@ -281,7 +294,7 @@ enum status pieces_open_staging(struct store *s, uint64_t bytes, struct error *e
 void pieces_close_staging(struct store *s) {
     if (!s->device) return;
     s->staging_open = false;
-    while (s->pieces_in_flight) pthread_cond_wait(&s->ready, &s->lock);
+    while (s->pieces_in_flight) s->o.sys->wait(s->o.sys, &s->ready, &s->lock, 0);
     s->device->memory->finish(s->device);
     pins_end(&s->staging_pins);
     s->o.sys->unmap(s->o.sys, LINE_STORE, s->staging_memory, s->staging_bytes);

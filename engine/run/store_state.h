@@ -54,8 +54,9 @@ enum { STAGING_MAX = 64 };
 struct piece {
     struct fill *fill;
     uint64_t from, to;
-    uint64_t event; /* of the device, when the place was free: a copy waits for it (I3) */
-    int buffer;     /* staging that it passes through, or -1 */
+    uint64_t event;  /* of the device, when the place was free: a copy waits for it (I3) */
+    int buffer;      /* staging that it passes through, or -1 */
+    uint64_t number; /* of claiming */
 };
 
 /* A thread's part of the store; without threads the first one is whoever acquires and releases. */
@@ -105,7 +106,8 @@ struct store {
     char *work_memory; /* of all readers that convert */
 
     int pieces_in_flight; /* of all fills */
-    struct error error;   /* of the first read that failed */
+    uint64_t pieces_claimed;
+    struct error error; /* of the first read that failed */
     struct store_counters counters;
 };
 

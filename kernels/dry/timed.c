@@ -7,10 +7,6 @@ static struct timed *timed_of(struct device *device) {
     return (struct timed *)device;
 }
 
-static uint64_t picoseconds(double seconds) {
-    return (uint64_t)(seconds * 1e12 + 0.5);
-}
-
 static uint64_t later(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
@@ -36,7 +32,7 @@ static enum status timed_run(struct device *device, const struct op *op, void *w
     struct timed *t = timed_of(device);
     (void)workspace, (void)e;
     uint64_t start = t->compute;
-    t->compute += picoseconds(op_seconds(op, &t->rates));
+    t->compute += timed_picoseconds(op_seconds(op, &t->rates));
     tell(t, TIMED_OPERATOR, start, t->compute, 0);
     return OK;
 }
@@ -72,7 +68,7 @@ static uint64_t timed_copy(struct device *device, void *to, const void *from, si
     struct timed *t = timed_of(device);
     (void)to, (void)from;
     uint64_t start = later(later(t->copies, t->reader), event);
-    t->copies = start + picoseconds((double)bytes / t->bus);
+    t->copies = start + timed_picoseconds((double)bytes / t->bus);
     tell(t, TIMED_COPY, start, t->copies, bytes);
     return t->copies;
 }
@@ -125,7 +121,7 @@ static int64_t timed_read_at(struct sys *sys, int file, void *to, size_t bytes, 
     struct timed *t = timed_of_sys(sys);
     (void)file, (void)to, (void)offset;
     uint64_t start = t->reader;
-    t->reader += picoseconds((double)bytes / t->disk);
+    t->reader += timed_picoseconds((double)bytes / t->disk);
     tell(t, TIMED_READ, start, t->reader, bytes);
     return (int64_t)bytes;
 }

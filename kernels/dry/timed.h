@@ -3,7 +3,8 @@
  * It touches no weights and takes as long as rates say. The real store, executor and plan run on it
  * unchanged, without reader threads, so that the same input gives the same time to the picosecond: claims
  * about scheduling are tested here. Three queues run beside each other: operators; copies; reads, which are
- * the work of one reader that also waits for staging buffers. */
+ * the work of one reader that also waits for staging buffers. The host takes no time; one that does, and more
+ * readers, are ahead.h's. */
 #ifndef SLUICE_DRY_TIMED_H
 #define SLUICE_DRY_TIMED_H
 
@@ -23,6 +24,10 @@ struct timed {
     void (*trace)(void *user, enum timed_event event, uint64_t start, uint64_t end, uint64_t bytes);
     void *trace_user;
 };
+
+static inline uint64_t timed_picoseconds(double seconds) {
+    return (uint64_t)(seconds * 1e12 + 0.5);
+}
 
 /* Makes it in place; memory for descriptors and address space comes from the machine. */
 void timed_init(struct timed *timed, const struct op_rates *rates, double bus, double disk);

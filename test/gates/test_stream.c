@@ -2,7 +2,7 @@
  * real run behind the paced device, whose weights are looked at.
  *
  * test/golden/stream/table.csv has the simulator's figures; make_table.py there has the command. */
-#include "engine/bench/stream.h"
+#include "engine/bench/stream_ahead.h"
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/ops.h"
@@ -210,6 +210,31 @@ static void test_branches_apart(void **state) {
     assert_true(n >= 4);
 }
 
+/* ---- a host that runs ahead ---- */
+
+static void test_ahead(void **state) {
+    static struct stream_ahead_table ahead, repeated;
+    struct error e = {0};
+    double worst = 0;
+    (void)state;
+    assert_int_equal(stream_ahead(&ahead, NULL, &e), OK);
+    assert_int_equal(stream_ahead(&repeated, NULL, &e), OK);
+    assert_true(ahead.n_rows > 60 && repeated.n_rows == ahead.n_rows);
+    for (int i = 0; i < ahead.n_rows; i++) {
+        const struct stream_ahead_row *r = &ahead.rows[i];
+        double over = r->seconds / r->floor_seconds;
+        if (over > worst) worst = over;
+        if (over > 1.03 && r->pooled)
+            printf(
+                "%s, %d %% resident, %.2f ms a visit, %.0f us a piece, disk %.0f GB/s: %.4f of the floor\n",
+                r->blocks, r->resident_percent, r->host_seconds * 1e3, r->reader_seconds * 1e6, r->disk / 1e9,
+                over);
+        assert_true(over >= 1 - 1e-6 && (over <= 1.03 || !r->pooled));
+        assert_memory_equal(&r->seconds, &repeated.rows[i].seconds, sizeof r->seconds);
+    }
+    printf("a host that runs ahead: at most %.4f of the floor in %d rows\n", worst, ahead.n_rows);
+}
+
 /* ---- the paced device, really ---- */
 
 enum { PACED_BLOCKS = 24, PACED_BLOCK_BYTES = 1 << 20, PACED_STEPS = 5 };
@@ -367,6 +392,7 @@ int main(void) {
         cmocka_unit_test(test_ours),
         cmocka_unit_test(test_peers),
         cmocka_unit_test(test_branches_apart),
+        cmocka_unit_test(test_ahead),
         cmocka_unit_test(test_paced),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_cancel_table),

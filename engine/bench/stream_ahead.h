@@ -1,0 +1,31 @@
+/* `bench stream`, how a host that runs ahead streams: what is to be expected of CUDA, where launching takes
+ * the host a fraction of what computing takes the device, and a reader a few microseconds a piece. */
+#ifndef SLUICE_BENCH_STREAM_AHEAD_H
+#define SLUICE_BENCH_STREAM_AHEAD_H
+
+#include "engine/bench/stream.h"
+
+struct stream_ahead_row {
+    const char *blocks;
+    int resident_percent, readers;
+    double bus, disk;                    /* bytes a second */
+    bool pooled;                         /* nothing comes from the disk after the first step */
+    double host_seconds, reader_seconds; /* that a visit takes of the host, a piece of its reader */
+    double seconds;                      /* of a step, when steady */
+    double floor_seconds;
+};
+
+enum { STREAM_AHEAD_MAX = 128 };
+
+struct stream_ahead_table {
+    struct stream_ahead_row rows[STREAM_AHEAD_MAX];
+    int n_rows;
+};
+
+/* The same on every machine. watch may be NULL. */
+enum status stream_ahead(struct stream_ahead_table *table, struct stream_watch *watch, struct error *e);
+
+/* One row of which all but the seconds are given. */
+enum status stream_ahead_run(struct stream_ahead_row *row, struct stream_watch *watch, struct error *e);
+
+#endif
