@@ -84,6 +84,11 @@ static void machine_unreserve(struct sys *sys, void *memory, size_t bytes) {
     if (memory) munmap(memory, bytes);
 }
 
+static void machine_use_large_pages(struct sys *sys, void *memory, size_t bytes) {
+    (void)sys;
+    madvise(memory, bytes, MADV_HUGEPAGE); /* where the system has none there are small ones */
+}
+
 static void machine_discard(struct sys *sys, void *memory, size_t bytes) {
     (void)sys;
 #ifdef SLUICE_STRESS
@@ -300,6 +305,7 @@ void sys_init_machine(struct sys *sys) {
         .commit = machine_commit,
         .decommit = machine_decommit,
         .unreserve = machine_unreserve,
+        .use_large_pages = machine_use_large_pages,
         .discard = machine_discard,
         .trim = machine_trim,
         .settle = machine_settle,

@@ -63,6 +63,10 @@ struct sys {
     void (*decommit)(struct sys *sys, enum memory_line line, void *memory, size_t bytes);
     void (*unreserve)(struct sys *sys, void *memory, size_t bytes);
 
+    /* The machine may lay these bytes (mapped or committed) in large pages where it can: for what is filled
+     * whole, and pinned or read into at once. Nothing more becomes resident than these bytes. */
+    void (*use_large_pages)(struct sys *sys, void *memory, size_t bytes);
+
     /* The contents of these bytes will not be read again before they are written. Does nothing here; a stress
      * build fills them with 0xFF. */
     void (*discard)(struct sys *sys, void *memory, size_t bytes);

@@ -11,6 +11,8 @@ struct stream_ahead_row {
     double bus, disk;                    /* bytes a second */
     bool pooled;                         /* nothing comes from the disk after the first step */
     double host_seconds, reader_seconds; /* that a visit takes of the host, a piece of its reader */
+    double first_seconds;                /* of the first step, which comes from the disk */
+    double pinning_seconds;              /* that its pool takes to pin, one chunk after another */
     double seconds;                      /* of a step, when steady */
     double floor_seconds;
 };

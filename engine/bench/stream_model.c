@@ -158,12 +158,14 @@ enum status stream_measure(const struct stream_run *run, struct run_need *need, 
 }
 
 enum status stream_execute(const struct stream_run *run, const struct run_need *need, const struct plan *plan,
-                           double *seconds, struct error *e) {
+                           struct stream_times *times, struct error *e) {
     struct stand stand;
     struct residents residents = {.sys = run->model->sys, .device = run->device};
+    double began = run->model->sys->clock(run->model->sys);
     if (stand_up(run, &stand, e) == OK) executor_run(&stand.run, need, plan, &residents, NULL, e);
     residents_destroy(&residents);
     visit_list_destroy(&stand.visits);
-    *seconds = (stand.ended[run->evaluations - 1] - stand.ended[run->evaluations - 3]) / 2;
+    times->first = stand.ended[0] - began;
+    times->steady = (stand.ended[run->evaluations - 1] - stand.ended[run->evaluations - 3]) / 2;
     return e->code;
 }

@@ -51,8 +51,14 @@ struct stream_run {
 /* Lists the visits and measures dry; need->stage[0] then has bytes and seconds. */
 enum status stream_measure(const struct stream_run *run, struct run_need *need, struct error *e);
 
-/* Runs it under the plan. Gives the seconds of a step when it is steady: the mean of the last two. */
+/* Seconds of the first step, which fills residents and pool; of one when it is steady: the mean of the last
+ * two. */
+struct stream_times {
+    double first, steady;
+};
+
+/* Runs it under the plan. */
 enum status stream_execute(const struct stream_run *run, const struct run_need *need, const struct plan *plan,
-                           double *seconds, struct error *e);
+                           struct stream_times *times, struct error *e);
 
 #endif

@@ -37,25 +37,36 @@ static uint64_t chunk_bytes(const struct pins *pins, uint64_t i) {
     return left < pins->chunk ? left : pins->chunk;
 }
 
-uint64_t pins_cover(struct pins *pins, uint64_t from, bool *pinned) {
-    *pinned = true;
-    if (!pins->memory) return UINT64_MAX;
-    uint64_t i = from / pins->chunk, bit = (uint64_t)1 << (i % 64);
-    if (!pins->refused && !(pins->pinned[i / 64] & bit)) {
-        int failed =
-            pins->device->memory->pin(pins->device, pins->memory + i * pins->chunk, chunk_bytes(pins, i));
-        if (failed)
-            pins->refused = true;
-        else
-            pins->pinned[i / 64] |= bit;
-    }
-    *pinned = pins->pinned[i / 64] & bit;
-    return (i + 1) * pins->chunk;
+enum pin_state pins_state(const struct pins *pins, uint64_t from, uint64_t *end) {
+    *end = UINT64_MAX;
+    if (!pins->memory) return PIN_DONE;
+    uint64_t i = from / pins->chunk;
+    *end = i * pins->chunk + chunk_bytes(pins, i);
+    return (enum pin_state)__atomic_load_n(&pins->state[i], __ATOMIC_ACQUIRE);
+}
+
+static void set_state(struct pins *pins, uint64_t i, enum pin_state state) {
+    __atomic_store_n(&pins->state[i], (uint8_t)state, __ATOMIC_RELEASE);
+}
+
+bool pins_claim(struct pins *pins, uint64_t from) {
+    uint64_t end;
+    if (from >= pins->bytes || pins_state(pins, from, &end) != PIN_NOT_YET) return false;
+    bool refused = __atomic_load_n(&pins->refused, __ATOMIC_RELAXED);
+    set_state(pins, from / pins->chunk, refused ? PIN_REFUSED : PIN_UNDER_WAY);
+    return !refused;
+}
+
+void pins_pin(struct pins *pins, uint64_t from) {
+    uint64_t i = from / pins->chunk, bytes = chunk_bytes(pins, i);
+    int failed = pins->device->memory->pin(pins->device, pins->memory + i * pins->chunk, bytes);
+    if (failed) __atomic_store_n(&pins->refused, true, __ATOMIC_RELAXED);
+    set_state(pins, i, failed ? PIN_REFUSED : PIN_DONE);
 }
 
 void pins_end(struct pins *pins) {
     for (uint64_t i = 0; pins->memory && i * pins->chunk < pins->bytes; i++)
-        if (pins->pinned[i / 64] >> (i % 64) & 1)
+        if (pins->state[i] == PIN_DONE)
             pins->device->memory->unpin(pins->device, pins->memory + i * pins->chunk, chunk_bytes(pins, i));
     *pins = (struct pins){0};
 }

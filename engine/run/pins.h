@@ -1,8 +1,9 @@
 /* Host memory as a device reaches it: shared memory, which its operators read and write over the bus, and
  * pinned memory, out of which copies run beside computing.
  *
- * Pinning takes a fifth of a second a GiB and more, so a pool is pinned in chunks, by whoever is first to
- * copy out of one, while the device computes. */
+ * Pinning takes a fifth of a second a GiB and more, so a pool is pinned in chunks, while the device computes:
+ * each by one of those who copy out of it, when he has nothing else under way. Others go on with the chunks
+ * that are pinned already. */
 #ifndef SLUICE_RUN_PINS_H
 #define SLUICE_RUN_PINS_H
 
@@ -15,20 +16,27 @@ void shared_unmap(struct sys *sys, struct device *device, enum memory_line line,
 
 enum { PINS_CHUNK = 64 << 20, PINS_MAX = 4096 };
 
-/* What of a range is pinned. Zero: nothing, and nothing will be. One thread uses it at a time. */
+enum pin_state { PIN_NOT_YET, PIN_UNDER_WAY, PIN_DONE, PIN_REFUSED };
+
+/* What of a range is pinned. Zero: nothing, and nothing will be nor need be. */
 struct pins {
     struct device *device;
     char *memory;
     uint64_t bytes, chunk;
-    uint64_t pinned[PINS_MAX / 64];
-    bool refused; /* a chunk could not be pinned: no more are tried */
+    uint8_t state[PINS_MAX]; /* enum pin_state, of each chunk */
+    bool refused;            /* a chunk could not be pinned: no more are tried */
 };
 
 /* For memory (whole pages) that stays until pins_end. */
 void pins_begin(struct pins *pins, struct device *device, char *memory, uint64_t bytes);
-/* Pins the chunk that holds this byte, unless it is or cannot be. Returns where the chunk ends: one copy may
- * not go beyond. *pinned: it is now, or nobody need. */
-uint64_t pins_cover(struct pins *pins, uint64_t from, bool *pinned);
+/* Of the chunk that holds this byte; *end: where it ends: one copy may not go beyond. Any thread, without a
+ * lock. PIN_DONE where nothing need be pinned. */
+enum pin_state pins_state(const struct pins *pins, uint64_t from, uint64_t *end);
+/* True if the chunk is not pinned yet and the caller is to do it: then it is UNDER_WAY. One thread at a time.
+ */
+bool pins_claim(struct pins *pins, uint64_t from);
+/* Pins the chunk that the caller has claimed. Other threads may pin others. */
+void pins_pin(struct pins *pins, uint64_t from);
 /* Unpins. Nothing is being copied out of it any more. */
 void pins_end(struct pins *pins);
 

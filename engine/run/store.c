@@ -44,7 +44,6 @@ enum status store_open(const struct store_options *options, struct store **store
     s->device = options->residents->device;
     s->stage = s->current_visit = -1;
     pthread_mutex_init(&s->lock, NULL);
-    pthread_mutex_init(&s->pinning, NULL);
     sys_cond_init(&s->work);
     sys_cond_init(&s->ready);
     if (allocate(s, e) != OK) goto out;
@@ -75,7 +74,6 @@ void store_close(struct store *s) {
     pthread_cond_destroy(&s->ready);
     pthread_cond_destroy(&s->work);
     pthread_mutex_destroy(&s->lock);
-    pthread_mutex_destroy(&s->pinning);
     sys->release(sys, s->fill_of_visit);
     sys->release(sys, s->fills);
     sys->release(sys, s);
@@ -91,6 +89,7 @@ enum status store_begin_stage(struct store *s, int stage, struct error *e) {
     if (resident_memory_begin(&r->memory[stage], s->o.sys, s->device, p->resident_bytes, e) != OK ||
         (s->device && resident_memory_begin(&r->pool[stage], s->o.sys, NULL, p->pool_bytes, e) != OK))
         return e->code;
+    if (r->pool[stage].base) s->o.sys->use_large_pages(s->o.sys, r->pool[stage].base, r->pool[stage].bytes);
     pins_begin(&r->pool[stage].pins, s->device, r->pool[stage].base, r->pool[stage].bytes);
     pthread_mutex_lock(&s->lock);
     if (pieces_open_staging(s, p->staging_bytes, e) == OK) s->stage = stage;

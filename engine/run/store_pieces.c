@@ -84,18 +84,36 @@ static bool comes_too_soon(const struct store *s, const struct piece *piece) {
     return false;
 }
 
+/* The chunk that holds this byte is pinned now, if the caller has claimed it. Without the lock. */
+static void pin_claimed(struct store *s, struct pins *pins, uint64_t from) {
+    pins_pin(pins, from);
+    pthread_mutex_lock(&s->lock);
+    s->o.sys->wake(s->o.sys, &s->ready);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Pins the chunk that holds this byte, unless it is or cannot be, or waits until another has. *end: of the
+ * chunk. Without the lock. */
+static bool cover(struct store *s, struct pins *pins, uint64_t from, uint64_t *end) {
+    if (pins_state(pins, from, end) == PIN_DONE) return true; /* nearly always */
+    pthread_mutex_lock(&s->lock);
+    bool mine = pins_claim(pins, from);
+    while (!mine && pins_state(pins, from, end) == PIN_UNDER_WAY)
+        s->o.sys->wait(s->o.sys, &s->ready, &s->lock, 0);
+    pthread_mutex_unlock(&s->lock);
+    if (mine) pin_claimed(s, pins, from);
+    return pins_state(pins, from, end) == PIN_DONE;
+}
+
 /* Queues the copy of a piece, in as many parts as the chunks that it lies in are pinned in. Returns the last
  * fence. Without the lock. */
 static uint64_t copy_piece(struct store *s, const struct piece *piece, struct pins *pins, const char *from,
                            int64_t *unpinned) {
     uint64_t fence = 0, at = piece->from;
     while (at < piece->to) {
-        pthread_mutex_lock(&s->pinning);
-        bool pinned;
-        uint64_t offset = (uint64_t)(from + at - pins->memory), ends = pins_cover(pins, offset, &pinned);
-        pthread_mutex_unlock(&s->pinning);
-        uint64_t n = piece->to - at;
-        if (pins->memory && n > ends - offset) n = ends - offset;
+        uint64_t offset = (uint64_t)(from + at - pins->memory), end, n = piece->to - at;
+        bool pinned = cover(s, pins, offset, &end);
+        if (pins->memory && n > end - offset) n = end - offset;
         if (!pinned) *unpinned += (int64_t)n;
         fence = s->device->memory->copy(s->device, piece->fill->address + at, from + at, n, piece->event);
         at += n;
@@ -103,15 +121,24 @@ static uint64_t copy_piece(struct store *s, const struct piece *piece, struct pi
     return fence;
 }
 
+/* Host memory that a piece goes through: what of it is pinned, and where byte 0 of the packed block would be
+ * there. */
+static struct pins *passes(struct store *s, const struct piece *piece, char **packed) {
+    const struct fill *f = piece->fill;
+    struct resident_memory *pool = &s->o.residents->pool[f->stage];
+    *packed = f->pooled ? pool->base + pool->offset[f->place]
+                        : s->staging_memory + (uint64_t)piece->buffer * s->staging_piece - piece->from;
+    return f->pooled ? &pool->pins : &s->staging_pins;
+}
+
 /* Moves one piece to a device with memory of its own. The lock is held on entry and exit. */
 static uint64_t move_to_device(struct store *s, const struct piece *piece, struct reader *reader,
                                struct error *e) {
     struct fill *f = piece->fill;
-    struct resident_memory *pool = &s->o.residents->pool[f->stage];
-    bool in_pool = f->pooled && pool->ready[f->place];
+    bool in_pool = f->pooled && s->o.residents->pool[f->stage].ready[f->place];
     int buffer = piece->buffer;
-    char *from = f->pooled ? pool->base + pool->offset[f->place]
-                           : s->staging_memory + (uint64_t)buffer * s->staging_piece - piece->from;
+    char *from;
+    struct pins *pins = passes(s, piece, &from);
     uint64_t passed = buffer < 0 ? 0 : s->staging[buffer].fence, fence = 0;
     int64_t unpinned = 0;
     pthread_mutex_unlock(&s->lock);
@@ -120,8 +147,7 @@ static uint64_t move_to_device(struct store *s, const struct piece *piece, struc
     pthread_mutex_lock(&s->lock);
     while (comes_too_soon(s, piece)) s->o.sys->wait(s->o.sys, &s->ready, &s->lock, 0);
     pthread_mutex_unlock(&s->lock);
-    if (e->code == OK)
-        fence = copy_piece(s, piece, f->pooled ? &pool->pins : &s->staging_pins, from, &unpinned);
+    if (e->code == OK) fence = copy_piece(s, piece, pins, from, &unpinned);
     pthread_mutex_lock(&s->lock);
     s->counters.bytes_unpinned += unpinned;
     for (uint64_t i = piece->from / f->fence_bytes; i * f->fence_bytes < piece->to; i++)
@@ -164,6 +190,30 @@ static void finish_piece(struct store *s, const struct piece *piece, uint64_t mo
     }
 }
 
+/* A reader that has nothing under way pins one of the next chunks of the pool, before others come to it; the
+ * other half of the readers go on reading. Lets go of the lock. */
+static void pin_ahead(struct store *s, const struct piece *piece) {
+    enum { CHUNKS_AHEAD = 4 };
+    char *packed;
+    struct pins *pins = passes(s, piece, &packed);
+    if (!pins->memory || 2 * s->pinning > s->n_threads) return;
+    uint64_t at = (uint64_t)(packed + piece->to - 1 - pins->memory), next;
+    bool mine = false;
+    for (int i = 0; i < CHUNKS_AHEAD && !mine; i++, at = next) {
+        pins_state(pins, at, &next);
+        mine = pins_claim(pins, next);
+    }
+    if (!mine) return;
+    s->pinning++;
+    s->pieces_in_flight++; /* the memory stays as long */
+    pthread_mutex_unlock(&s->lock);
+    pin_claimed(s, pins, at);
+    pthread_mutex_lock(&s->lock);
+    s->pieces_in_flight--;
+    s->pinning--;
+    s->o.sys->wake(s->o.sys, &s->ready);
+}
+
 /* One thing that can be done now: a piece, or a place for the next fill. False if there is none. */
 static bool work_once(struct store *s, struct store_reader *r) {
     struct piece *piece = &r->piece;
@@ -172,8 +222,10 @@ static bool work_once(struct store *s, struct store_reader *r) {
         struct error e = {0};
         uint64_t moved =
             s->device ? move_to_device(s, piece, &r->reader, &e) : move_within_host(s, piece, &r->reader, &e);
+        struct piece done = *piece;
         finish_piece(s, piece, moved, &e);
         piece->fill = NULL;
+        if (s->device && done.fill->pooled) pin_ahead(s, &done);
         return true;
     }
     if (!fills_place_next(s)) return false;
@@ -282,6 +334,7 @@ enum status pieces_open_staging(struct store *s, uint64_t bytes, struct error *e
     s->staging_memory = s->o.sys->map(s->o.sys, LINE_STORE, bytes);
     if (!s->staging_memory)
         return error_set(e, MEMORY, "no memory for %llu bytes of staging", (unsigned long long)bytes);
+    s->o.sys->use_large_pages(s->o.sys, s->staging_memory, bytes);
     pins_begin(&s->staging_pins, s->device, s->staging_memory, bytes);
     s->staging_bytes = bytes;
     s->staging_piece = bytes / n / PLAN_PAGE * PLAN_PAGE;

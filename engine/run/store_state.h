@@ -75,7 +75,6 @@ struct store {
     int oldest_fill;    /* of those under the present plan, residents apart */
     int *fill_of_visit; /* -1: a block without weights */
 
-    pthread_mutex_t pinning;    /* readers take turns at pinning; taken without the lock */
     pthread_mutex_t lock;       /* guards everything below and all fills */
     pthread_cond_t work, ready; /* readers wait for work, whoever needs their pieces for ready */
     struct store_reader readers[STORE_READERS_MAX];
@@ -107,6 +106,7 @@ struct store {
 
     int pieces_in_flight; /* of all fills */
     uint64_t pieces_claimed;
+    int pinning;        /* readers that pin what nobody waits for yet */
     struct error error; /* of the first read that failed */
     struct store_counters counters;
 };

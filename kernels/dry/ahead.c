@@ -62,6 +62,17 @@ static enum status ahead_wait(struct device *device, double *stalled, struct err
     return e->code;
 }
 
+static int ahead_pin(struct device *device, void *memory, size_t bytes) {
+    struct ahead *a = ahead_of(device);
+    (void)memory;
+    take_time(a, a->rates.pin_seconds * (double)bytes);
+    return 0;
+}
+
+static void ahead_unpin(struct device *device, void *memory, size_t bytes) {
+    (void)device, (void)memory, (void)bytes;
+}
+
 /* ---- the world ---- */
 
 static double ahead_clock(struct sys *sys) {
@@ -115,6 +126,8 @@ void ahead_init(struct ahead *a, const struct op_rates *rates, double bus, doubl
     a->memory.wait_copy = ahead_wait_copy;
     a->memory.finish = ahead_finish;
     a->memory.wait = ahead_wait;
+    a->memory.pin = ahead_pin;
+    a->memory.unpin = ahead_unpin;
     a->timed.device.memory = &a->memory;
     a->timed.device.run = ahead_run;
     struct sys *sys = &a->timed.sys;

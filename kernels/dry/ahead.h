@@ -12,6 +12,7 @@
 struct ahead_rates {
     double launch_seconds; /* of the host's, an operator */
     double piece_seconds;  /* of a reader's, a piece: claiming, queueing its copy, waking others */
+    double pin_seconds;    /* of a reader's, a byte that it pins */
 };
 
 struct ahead {

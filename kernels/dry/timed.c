@@ -176,4 +176,5 @@ void timed_init(struct timed *timed, const struct op_rates *rates, double bus, d
     sys->map = timed_map;
     sys->unmap = timed_unmap;
     sys->discard = timed_discard;
+    sys->use_large_pages = timed_discard;
 }
