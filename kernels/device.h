@@ -16,8 +16,8 @@ struct op_rates;
 
 enum { OP_PRIMITIVES_MAX = 8 };
 
-/* What the large products round both operands to, once each, to nearest even. Sums, results and everything
- * between products are f32 in any. */
+/* What the large products round both operands to, once each, to nearest even. Sums and everything between
+ * products are f32 in any. */
 enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_F16, N_PRECISIONS };
 
 /* "f32", "bf16", "f16". */
@@ -37,6 +37,13 @@ struct cuda_card;
 
 /* What a library computes an operator's shape with, in the library's words. */
 typedef void device_algorithm(void *user, const char *op, const char *shape, const char *algorithm);
+
+/* What products and attention read besides f32, in each precision: what they round f32 to anyway, so that a
+ * result which only they read may be of this type and no bit that follows from it changes. F32: nothing else.
+ */
+struct operand_types {
+    enum dtype in[N_PRECISIONS];
+};
 
 /* Rows that a forward takes at a time where they are wide, as in a feed-forward: about so many, in whole
  * steps. A constant of the device, never of the plan (R3). rows 0: all there are. */
@@ -98,6 +105,7 @@ struct device {
     const char *name;
     int threads; /* the session's, where the device computes with the host's processors; else 0 */
     struct row_chunks chunks;           /* whoever stands in for another device has that one's */
+    struct operand_types operands;      /* likewise */
     const char *lacks[N_PRECISIONS];    /* why it cannot compute in this precision; NULL: it can */
     const struct device_memory *memory; /* NULL: everything lies in the host's memory */
     /* Of a device with memory of its own, for plans: what it takes there by itself (context, libraries,
@@ -147,5 +155,9 @@ struct context {
 
 /* A tensor in the visit's scratch. On failure the context's error is set and the tensor has no data. */
 struct tensor context_tensor(struct context *x, enum dtype dtype, int rank, const int32_t *dim);
+/* The same for what only products and attention read: of the type that they read there. */
+struct tensor context_operand(struct context *x, int rank, const int32_t *dim);
+/* Where values are computed in f32 that become such an operand: in place, or in a tensor of its size. */
+struct tensor context_unrounded(struct context *x, struct tensor operand);
 
 #endif

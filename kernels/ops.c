@@ -8,12 +8,14 @@
 #include <stdio.h>
 
 /* What a tensor's elements may be. */
-enum elements { F32, F64, U8, WEIGHTS };
+enum elements { F32, OPERANDS, F64, U8, WEIGHTS };
 
-static bool elements_are(enum dtype dtype, enum elements elements) {
+static bool elements_are(const struct context *x, enum dtype dtype, enum elements elements) {
     switch (elements) {
     case F32:
         return dtype == DTYPE_F32;
+    case OPERANDS:
+        return dtype == DTYPE_F32 || dtype == x->device->operands.in[x->precision];
     case F64:
         return dtype == DTYPE_F64;
     case U8:
@@ -98,12 +100,15 @@ static bool sound(const struct tensor *t) {
 static void ops_check_tensor(struct check *c, const char *what, const struct tensor *t,
                              enum elements elements, int rank, const int64_t *dim) {
     if (!c->ok) return;
-    bool fits = t->rank == rank && elements_are(t->dtype, elements) && sound(t);
+    bool fits = t->rank == rank && elements_are(c->x, t->dtype, elements) && sound(t);
     for (int i = 0; fits && i < rank; i++) fits = dim[i] < 0 || t->dim[i] == dim[i];
     if (fits) return;
     char expected[140];
-    static const char *const words[] = {
-        [F32] = "F32", [F64] = "F64", [U8] = "U8", [WEIGHTS] = "a weight's type"};
+    static const char *const words[] = {[F32] = "F32",
+                                        [OPERANDS] = "F32 or the device's",
+                                        [F64] = "F64",
+                                        [U8] = "U8",
+                                        [WEIGHTS] = "a weight's type"};
     int n = snprintf(expected, sizeof expected, "%s [", words[elements]);
     for (int i = 0; i < rank; i++)
         n += snprintf(expected + n, sizeof expected - (size_t)n, dim[i] < 0 ? "%sany" : "%s%lld",
@@ -141,6 +146,33 @@ static void check_like(struct check *c, const char *what, const struct tensor *t
     ops_check_tensor(c, what, t, F32, other->rank, dim);
 }
 
+/* Do they share no byte, from first to last row? What has no address yet does not. */
+static bool apart(const struct tensor *a, const struct tensor *b) {
+    uintptr_t from = (uintptr_t)a->data, to = (uintptr_t)b->data;
+    return !a->data || !b->data || from + (uintptr_t)(tensor_rows(a) * a->row_bytes) <= to ||
+           to + (uintptr_t)(tensor_rows(b) * b->row_bytes) <= from;
+}
+
+/* What products and attention read, of these dimensions. */
+static void check_operand(struct check *c, const char *what, const struct tensor *t, const int64_t dim[2]) {
+    ops_check_tensor(c, what, t, OPERANDS, 2, dim);
+    check_true(c, t->dtype == DTYPE_F32 || (uintptr_t)t->data % 16 == 0, what, t,
+               "F32, or an address that is a multiple of 16");
+}
+
+/* A result of the dimensions of in, which may be an operand. */
+static void check_result(struct check *c, const struct tensor *out, const struct tensor *in) {
+    int64_t dim[TENSOR_RANK_MAX];
+    for (int i = 0; i < in->rank; i++) dim[i] = in->dim[i];
+    ops_check_tensor(c, "out", out, OPERANDS, in->rank, dim);
+}
+
+/* A value of another size in its place would write over values that are still to be read. */
+static void check_in_place(struct check *c, const struct tensor *out, const struct tensor *in) {
+    check_true(c, !in->rank || out->dtype == in->dtype || apart(out, in), "out", out,
+               "the type of what lies in its place");
+}
+
 /* f32 of any rank but 0. */
 static void ops_check_rows(struct check *c, const char *what, const struct tensor *t) {
     check_true(c, t->rank >= 1 && t->dtype == DTYPE_F32 && sound(t), what, t, "F32 rows, rank at least 1");
@@ -174,11 +206,10 @@ int op_operands(const struct op *op, const struct tensor *list[OP_OPERANDS_MAX])
 }
 
 uint64_t op_bytes_in(const struct op *op, const struct arena *arena) {
-    const struct tensor *list[OP_OPERANDS_MAX + 2];
+    const struct tensor *list[OP_OPERANDS_MAX + 1];
     int n = op_operands(op, list);
     uint64_t bytes = 0;
     list[n++] = &op->out;
-    if (op->kind == OP_ROPE) list[n++] = &op->out; /* rotated in place: read and written */
     for (int i = 0; i < n; i++)
         if (list[i]->rank && arena_holds(arena, list[i]->data)) bytes += (uint64_t)tensor_bytes(list[i]);
     return bytes;
@@ -222,6 +253,14 @@ struct tensor context_tensor(struct context *x, enum dtype dtype, int rank, cons
     return t;
 }
 
+struct tensor context_operand(struct context *x, int rank, const int32_t *dim) {
+    return context_tensor(x, x->device->operands.in[x->precision], rank, dim);
+}
+
+struct tensor context_unrounded(struct context *x, struct tensor operand) {
+    return operand.dtype == DTYPE_F32 ? operand : context_tensor(x, DTYPE_F32, operand.rank, operand.dim);
+}
+
 static void check_epilogue(struct check *c, const struct tensor *out, const struct tensor *bias,
                            const struct tensor *residual) {
     check_vector(c, "bias", bias, tensor_columns(out), true);
@@ -231,11 +270,12 @@ static void check_epilogue(struct check *c, const struct tensor *out, const stru
 void op_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e) {
     struct check c = check_begin(x, OP_LINEAR);
-    ops_check_tensor(&c, "in", &in, F32, 2, DIMS(-1, -1));
+    check_operand(&c, "in", &in, DIMS(-1, -1));
     ops_check_tensor(&c, "weight", &weight, WEIGHTS, 2, DIMS(-1, in.dim[1]));
     check_packed(&c, "weight", &weight);
-    ops_check_tensor(&c, "out", &out, F32, 2, DIMS(in.dim[0], weight.dim[0]));
+    ops_check_tensor(&c, "out", &out, OPERANDS, 2, DIMS(in.dim[0], weight.dim[0]));
     check_epilogue(&c, &out, &e.bias, &e.residual);
+    check_in_place(&c, &out, &e.residual);
     check_vector(&c, "gate", &e.gate, out.dim[1], true);
     ops_dispatch(
         &c, &(struct op){
@@ -258,15 +298,17 @@ void op_linear_few(struct context *x, struct tensor out, struct tensor in, struc
 void op_attention(struct context *x, struct tensor out, struct tensor q, struct tensor k, struct tensor v,
                   struct heads heads) {
     struct check c = check_begin(x, OP_ATTENTION);
-    ops_check_tensor(&c, "q", &q, F32, 2, DIMS(-1, -1));
+    check_operand(&c, "q", &q, DIMS(-1, -1));
     check_true(&c, heads.queries > 0 && heads.keys > 0 && heads.queries % heads.keys == 0, "heads", &q,
                "a multiple of the key heads");
     check_true(&c, c.ok && q.dim[1] % heads.queries == 0 && q.dim[1] / heads.queries <= 512, "q", &q,
                "heads of at most 512 columns");
     int64_t columns = c.ok ? (int64_t)q.dim[1] / heads.queries * heads.keys : 0;
-    ops_check_tensor(&c, "k", &k, F32, 2, DIMS(-1, columns));
-    ops_check_tensor(&c, "v", &v, F32, 2, DIMS(k.dim[0], columns));
-    check_like(&c, "out", &out, &q);
+    check_operand(&c, "k", &k, DIMS(-1, columns));
+    check_operand(&c, "v", &v, DIMS(k.dim[0], columns));
+    check_true(&c, v.dtype == k.dtype, "v", &v, "k's type");
+    check_result(&c, &out, &q);
+    check_in_place(&c, &out, &q);
     check_true(&c, !heads.causal || k.dim[0] >= q.dim[0], "k", &k, "at least as many keys as queries");
     if (heads.relative_bias.rank)
         ops_check_tensor(&c, "relative bias", &heads.relative_bias, F32, 2,
@@ -308,13 +350,15 @@ void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct 
                  struct modulation m) {
     struct check c = check_begin(x, OP_RMS_NORM);
     ops_check_rows(&c, "in", &in);
-    check_like(&c, "out", &out, &in);
+    check_result(&c, &out, &in);
+    check_in_place(&c, &out, &in);
     check_vector(&c, "weight", &weight, -1, false);
     check_true(&c, c.ok && tensor_columns(&in) % weight.dim[0] == 0, "in", &in,
                "rows of whole groups of weights");
     check_vector(&c, "scale", &m.scale, weight.dim[0], true);
     check_vector(&c, "gate", &m.gate, weight.dim[0], true);
     if (m.base.rank) check_like(&c, "base", &m.base, &in);
+    check_in_place(&c, &out, &m.base);
     ops_dispatch(
         &c, &(struct op){.kind = OP_RMS_NORM, .out = out, .in = {in, weight}, .eps = eps, .modulation = m});
 }
@@ -322,7 +366,8 @@ void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct 
 void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struct affine affine, float eps) {
     struct check c = check_begin(x, OP_LAYER_NORM);
     ops_check_rows(&c, "in", &in);
-    check_like(&c, "out", &out, &in);
+    check_result(&c, &out, &in);
+    check_in_place(&c, &out, &in);
     check_vector(&c, "weight", &affine.weight, tensor_columns(&in), true);
     check_vector(&c, "bias", &affine.bias, tensor_columns(&in), true);
     check_vector(&c, "scale", &affine.scale, tensor_columns(&in), true);
@@ -390,14 +435,25 @@ void op_rope_table(struct context *x, struct tensor out, const struct rope_optio
     ops_dispatch(&c, &(struct op){.kind = OP_ROPE_TABLE, .out = out, .rope = *options});
 }
 
-void op_rope(struct context *x, struct tensor inout, struct tensor table, int heads, enum rope_pairs pairs) {
+void op_rope(struct context *x, struct tensor out, struct tensor in, struct tensor table,
+             struct rotation rotation) {
     struct check c = check_begin(x, OP_ROPE);
-    ops_check_tensor(&c, "inout", &inout, F32, 2, DIMS(-1, -1));
-    check_true(&c, c.ok && heads > 0 && inout.dim[1] % (2 * heads) == 0, "inout", &inout,
-               "heads of even size");
-    ops_check_tensor(&c, "table", &table, F32, 3, DIMS(inout.dim[0], c.ok ? inout.dim[1] / heads / 2 : 0, 2));
+    int heads = rotation.heads;
+    ops_check_tensor(&c, "in", &in, F32, 2, DIMS(-1, -1));
+    check_true(&c, c.ok && heads > 0 && in.dim[1] % (2 * heads) == 0 && in.dim[1] / heads <= 512, "in", &in,
+               "heads of an even number of columns, at most 512");
+    int64_t head = c.ok ? in.dim[1] / heads : 0;
+    check_result(&c, &out, &in);
+    check_in_place(&c, &out, &in);
+    ops_check_tensor(&c, "table", &table, F32, 3, DIMS(in.dim[0], head / 2, 2));
     check_packed(&c, "table", &table);
-    ops_dispatch(&c, &(struct op){.kind = OP_ROPE, .out = inout, .in = {table}, .n = heads, .pairs = pairs});
+    check_vector(&c, "norm", &rotation.norm, head, true);
+    ops_dispatch(&c, &(struct op){.kind = OP_ROPE,
+                                  .out = out,
+                                  .in = {in, table, rotation.norm},
+                                  .n = heads,
+                                  .eps = rotation.eps,
+                                  .pairs = rotation.pairs});
 }
 
 void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor b,
@@ -405,7 +461,9 @@ void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor
     struct check c = check_begin(x, OP_GLU);
     ops_check_rows(&c, "a", &a);
     check_like(&c, "b", &b, &a);
-    check_like(&c, "out", &out, &a);
+    check_result(&c, &out, &a);
+    check_in_place(&c, &out, &a);
+    check_in_place(&c, &out, &b);
     ops_dispatch(&c, &(struct op){.kind = OP_GLU, .out = out, .in = {a, b}, .activation = activation});
 }
 
@@ -421,10 +479,9 @@ void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor
 
 void op_copy(struct context *x, struct tensor out, struct tensor in) {
     struct check c = check_begin(x, OP_COPY);
-    ops_check_rows(&c, "out", &out);
-    int64_t dim[TENSOR_RANK_MAX];
-    for (int i = 0; i < out.rank; i++) dim[i] = out.dim[i];
-    ops_check_tensor(&c, "in", &in, WEIGHTS, out.rank, dim);
+    check_true(&c, in.rank >= 1, "in", &in, "rows, rank at least 1");
+    check_result(&c, &out, &in);
+    ops_check_tensor(&c, "in", &in, WEIGHTS, out.rank, DIMS(-1, -1, -1, -1, -1, -1));
     ops_dispatch(&c, &(struct op){.kind = OP_COPY, .out = out, .in = {in}});
 }
 
@@ -486,12 +543,6 @@ int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t
     int64_t reach = ((band < rows ? band : rows) + halo + 2 * (upsample - 1)) / upsample;
     int64_t growth = rows * out_row - rows / upsample * in_row;
     return reach * in_row + (growth > 0 ? growth : 0);
-}
-
-static bool apart(const struct tensor *out, const struct tensor *in) {
-    uintptr_t from = (uintptr_t)out->data, to = (uintptr_t)in->data;
-    return !out->data || from + (uintptr_t)tensor_bytes(out) <= to ||
-           to + (uintptr_t)(tensor_rows(in) * in->row_bytes) <= from;
 }
 
 /* out does not reach a picture of these rows, of which a halo is read, or begins far enough before it. */
@@ -580,9 +631,9 @@ void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in) {
 /* Of the operators that do a fixed small amount of work for each output; 0: moves only. */
 static const unsigned char flops_per_output[N_OP_KINDS] = {
     [OP_RMS_NORM] = 4,     [OP_LAYER_NORM] = 6, [OP_GROUP_NORM] = 3,
-    [OP_ROPE_TABLE] = 2,   [OP_ROPE] = 3,       [OP_GLU] = 4,
-    [OP_ADD] = 1,          [OP_UNPATCHIFY] = 1, [OP_LATENT_TO_IMAGE] = 2,
-    [OP_IMAGE_TO_RGB] = 3, [OP_TIMESTEP] = 2,
+    [OP_ROPE_TABLE] = 2,   [OP_GLU] = 4,        [OP_ADD] = 1,
+    [OP_UNPATCHIFY] = 1,   [OP_TIMESTEP] = 2,   [OP_LATENT_TO_IMAGE] = 2,
+    [OP_IMAGE_TO_RGB] = 3,
 };
 
 double op_flops(const struct op *op) {
@@ -598,6 +649,8 @@ double op_flops(const struct op *op) {
         return 2 * outputs * in[1].dim[1] * in[1].dim[2] * in[1].dim[3];
     case OP_GROUP_STATISTICS:
         return 3 * (double)tensor_elements(&in[0]);
+    case OP_ROPE:
+        return (in[2].rank ? 7 : 3) * outputs;
     default:
         return flops_per_output[op->kind] * outputs;
     }

@@ -1,12 +1,17 @@
 /* The operators. One line of mathematics each; every device computes the same.
  *
  * Letters: T tokens or rows, C channels, N outputs, K inputs, H heads, G key heads, D head size, Y X pixels.
- * All activations are f32; weights are of any type that dtype_is_weight knows, and stand for what tensor.h
- * says, in f32. Where the context computes in bf16, OP_LINEAR rounds in and weight to bf16, to nearest even;
- * nothing else is rounded. Accumulation is f32 in an order that depends on shapes alone, norm statistics are
- * double. Errors stick in the context: after one, operators do nothing. Wrappers check shapes once for every
- * device; a mismatch is INTERNAL, because files were checked when they were bound. Tensors that are absent
- * (optional) have rank 0. Source of the formulas: each family's reference implementation. */
+ * Weights are of any type that dtype_is_weight knows, and stand for what tensor.h says, in f32. Where the
+ * context computes in bf16, OP_LINEAR rounds in and weight to bf16, to nearest even; a device may have
+ * attention do so too (device->operands). Activations are f32; those that only such operators read may be of
+ * the type that they round to, as context_operand makes them: whoever writes them rounds what it would have
+ * written in f32, once, to nearest even, so that every other result has the bits that it would have anyway.
+ * Which operators read and write them is said below; such tensors begin at multiples of 16 bytes, and a
+ * result does not lie in an operand of another type. Nothing else is rounded. Accumulation is f32 in an order
+ * that depends on shapes alone, norm statistics are double. Errors stick in the context: after one, operators
+ * do nothing. Wrappers check shapes once for every device; a mismatch is INTERNAL, because files were checked
+ * when they were bound. Tensors that are absent (optional) have rank 0. Source of the formulas: each family's
+ * reference implementation. */
 #ifndef SLUICE_KERNELS_OPS_H
 #define SLUICE_KERNELS_OPS_H
 
@@ -24,10 +29,10 @@ enum op_kind {
                             it, over pixels and group channels */
     OP_GROUP_NORM,       /* out = (in - mean) * rstd * weight + bias, statistics given */
     OP_ROPE_TABLE,       /* out[T,D/2,2] = cos, sin of position * theta^(-2i/d), axis by axis */
-    OP_ROPE,             /* rotates pairs of in[T,H,D] in place by the table: (2i,2i+1) or (i,i+D/2) */
+    OP_ROPE,             /* out = pairs (2i,2i+1) or (i,i+D/2) of rms_norm(in[T,H,D]), turned by the table */
     OP_GLU,              /* out = act(a) * b */
     OP_ADD,              /* out = a + b */
-    OP_COPY,             /* out[f32] = in, of any weight's type */
+    OP_COPY,             /* out = in, of any weight's type */
     OP_BROADCAST_ROW,    /* every row of out[T,C] = in[1,C] */
     OP_PATCHIFY,         /* tokens[Y/p*X/p, p*p*C], order (py,px,c) or (c,py,px), from latent[C,Y,X] */
     OP_UNPATCHIFY,       /* the way back, times factor */
@@ -80,6 +85,14 @@ struct distance_buckets {
     int32_t max_distance;
 };
 
+/* Of rope. */
+struct rotation {
+    int heads;
+    enum rope_pairs pairs;
+    struct tensor norm; /* [D], or absent: heads are turned as they are */
+    float eps;          /* the norm's */
+};
+
 enum patch_order { PATCH_CHANNELS_LAST, PATCH_CHANNELS_FIRST };
 
 struct group_norm {
@@ -130,7 +143,7 @@ struct latent_format {
 };
 
 /* One call, as devices see it. in[] holds the wrapper's tensors in the order of its arguments, with these
- * exceptions: conv2d's in[] is in, weight, bias, residual; rope's out is what it rotates and in[0] the table;
+ * exceptions: conv2d's in[] is in, weight, bias, residual; rope's in, table, norm;
  * norms, modulation, linear's bias and residual and conv2d's norm are in the union. Key heads are k's columns
  * / (q's columns / n); attention's distance bias is in[3]; layer_norm's in[] is in, weight, bias, scale,
  * shift. */
@@ -157,14 +170,15 @@ struct op {
     enum precision precision;   /* linear */
 };
 
-/* weight packed, as everywhere. Rows of in and out may be strided; of in that costs a copy of in. out is not
- * in. */
+/* weight packed, as everywhere. Rows of in and out may be strided. in and out may be operands (see above).
+ * out is not in. */
 void op_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e);
 /* activation: applied to in. Any T: a row's bits do not depend on how many others there are. */
 void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                    struct tensor bias, enum activation activation);
-/* q, out [T,H*D], k and v [S,G*D]; rows may be strided. out may be q, but not k or v. D at most 512. */
+/* q, out [T,H*D], k and v [S,G*D]; rows may be strided. All may be operands, k and v both or neither. out may
+ * be q, but not k or v. D at most 512. */
 void op_attention(struct context *x, struct tensor out, struct tensor q, struct tensor k, struct tensor v,
                   struct heads heads);
 /* out [H,2T-1], table [buckets,H] with a multiple of 4 buckets, at most 128. Distances fall into buckets as
@@ -174,10 +188,10 @@ void op_relative_bias(struct context *x, struct tensor out, struct tensor table,
 /* Which bucket a distance of key minus query falls into: the host's part of the above, a pure function. */
 int32_t distance_bucket(int32_t distance, int32_t n_buckets, int32_t max_distance);
 /* weight [C]; rows of out and in have a multiple of C values: each run of C is normed by itself, so that
- * [T,H*D] with weight [D] norms heads. out may be in or base. */
+ * [T,H*D] with weight [D] norms heads. out may be in or base, or an operand. */
 void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct tensor weight, float eps,
                  struct modulation m);
-/* out may be in. */
+/* out may be in, or an operand. */
 void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struct affine affine, float eps);
 /* Rows are added one after another, from the top: a picture in pieces has the bits of the whole. */
 void op_group_statistics(struct context *x, struct tensor out, struct tensor in, struct rows_before before,
@@ -186,15 +200,16 @@ void op_group_norm(struct context *x, struct tensor out, struct tensor in, struc
 /* The angle is position * theta^(-2i/d) in double, rounded to f32, as the reference (diffusers, Z-Image)
  * rounds it. */
 void op_rope_table(struct context *x, struct tensor out, const struct rope_options *options);
-/* inout [T,H*D], rows may be strided; table [T,D/2,2]. */
-void op_rope(struct context *x, struct tensor inout, struct tensor table, int heads, enum rope_pairs pairs);
-/* Rows may be strided (halves of one product); out may be a or b. */
+/* in, out [T,H*D], rows may be strided; table [T,D/2,2]. D at most 512. out may be in, or an operand. */
+void op_rope(struct context *x, struct tensor out, struct tensor in, struct tensor table,
+             struct rotation rotation);
+/* Rows may be strided (halves of one product); out may be a or b, or an operand. */
 void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor b,
             enum activation activation);
 /* b as a, or one row for all of a's; of any weight's type. Rows may be strided; out may be a, or b if that is
  * as a. */
 void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor b);
-/* Rows may be strided. */
+/* Rows may be strided; out may be an operand. */
 void op_copy(struct context *x, struct tensor out, struct tensor in);
 void op_broadcast_row(struct context *x, struct tensor out, struct tensor row);
 /* Rows of tokens may be strided. */
@@ -243,7 +258,7 @@ const char *op_class_name(enum op_class of);
 double op_seconds(const struct op *op, const struct op_rates *rates);
 enum { OP_OPERANDS_MAX = OP_INPUTS + 3 };
 /* What an operator reads, absent tensors too, into list; returns how many: the one place that knows which of
- * the union's are its own. What it reads and writes (rope's out) is left out: weights are never written. */
+ * the union's are its own. */
 int op_operands(const struct op *op, const struct tensor *list[OP_OPERANDS_MAX]);
 /* Bytes of the operands that lie in the arena, each operand once for being read or written: what a kernel
  * reads again (rows that bands share) is not in it. */

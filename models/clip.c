@@ -113,12 +113,9 @@ static void clip_forward_layer(struct context *x, const void *weights, const str
     struct tensor tokens = state->tokens;
     int heads = settings->heads;
     float scale = 1 / sqrtf((float)(tokens.dim[1] / heads));
-    struct tensor n = context_tensor(x, DTYPE_F32, 2, tokens.dim);
-    struct tensor q = context_tensor(x, DTYPE_F32, 2, tokens.dim);
-    struct tensor k = context_tensor(x, DTYPE_F32, 2, tokens.dim);
-    struct tensor v = context_tensor(x, DTYPE_F32, 2, tokens.dim);
-    int32_t wide[] = {tokens.dim[0], w->up.weight.dim[0]};
-    struct tensor up = context_tensor(x, DTYPE_F32, 2, wide);
+    struct tensor n = context_operand(x, 2, tokens.dim), q = context_operand(x, 2, tokens.dim);
+    struct tensor k = context_operand(x, 2, tokens.dim), v = context_operand(x, 2, tokens.dim);
+    struct tensor up = context_operand(x, 2, (int32_t[]){tokens.dim[0], w->up.weight.dim[0]});
     clip_norm(x, n, tokens, &w->norm1, scope);
     clip_product(x, q, n, &w->q);
     clip_product(x, k, n, &w->k);

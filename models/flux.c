@@ -220,7 +220,7 @@ static struct tensor flux_picture_rows(struct tensor all, const struct lane *lan
 
 /* Columns [first, first + n) of all rows. */
 static struct tensor flux_columns(struct tensor rows, int32_t first, int32_t n) {
-    if (rows.data) rows.data = (float *)rows.data + first;
+    if (rows.data) rows.data = (char *)rows.data + dtype_bytes(rows.dtype, first);
     rows.dim[1] = n;
     return rows;
 }
@@ -370,19 +370,27 @@ struct attended {
 
 static struct attended flux_attended_tensors(struct context *x, const struct tensor *tokens) {
     struct attended a;
-    a.n = context_tensor(x, DTYPE_F32, 2, tokens->dim);
-    a.q = context_tensor(x, DTYPE_F32, 2, tokens->dim);
+    a.n = context_operand(x, 2, tokens->dim);
+    a.q = context_operand(x, 2, tokens->dim);
     a.mark = x->scratch->used;
-    a.k = context_tensor(x, DTYPE_F32, 2, tokens->dim);
-    a.v = context_tensor(x, DTYPE_F32, 2, tokens->dim);
+    a.k = context_operand(x, 2, tokens->dim);
+    a.v = context_operand(x, 2, tokens->dim);
     return a;
 }
 
-static void flux_attend(struct context *x, const struct attended *a, struct tensor rope) {
-    int32_t head = 2 * rope.dim[1];
+/* Queries or keys: heads normed and turned. */
+static void flux_project_heads(struct context *x, struct tensor out, struct tensor n,
+                               const struct linear_weights *w, struct tensor norm, struct tensor rope) {
+    uint64_t mark = x->scratch->used;
+    struct tensor heads = context_unrounded(x, out);
+    flux_product(x, heads, n, w);
+    op_rope(x, out, heads, rope,
+            (struct rotation){.heads = out.dim[1] / norm.dim[0], .norm = norm, .eps = flux_norm_eps});
+    x->scratch->used = mark;
+}
+
+static void flux_attend(struct context *x, const struct attended *a, int32_t head) {
     int heads = a->q.dim[1] / head;
-    op_rope(x, a->q, rope, heads, ROPE_INTERLEAVED);
-    op_rope(x, a->k, rope, heads, ROPE_INTERLEAVED);
     op_attention(x, a->q, a->q, a->k, a->v,
                  (struct heads){.queries = heads, .keys = heads, .scale = 1 / sqrtf((float)head)});
     x->scratch->used = a->mark;
@@ -399,19 +407,16 @@ static struct tensor flux_stream_rows(struct tensor all, const struct stream *s)
     return tensor_slice(all, s->first, s->rows);
 }
 
-static void flux_stream_heads(struct context *x, const struct stream *s, struct tensor tokens,
+static void flux_stream_heads(struct context *x, const struct stream *s, const struct flux_state *state,
                               const struct attended *a) {
-    int32_t dim = tokens.dim[1];
-    struct tensor n = flux_stream_rows(a->n, s), q = flux_stream_rows(a->q, s), k = flux_stream_rows(a->k, s);
+    int32_t dim = state->tokens.dim[1];
+    struct tensor n = flux_stream_rows(a->n, s), rope = flux_stream_rows(state->rope, s);
     struct affine affine = {.shift = flux_part(s->modulation, 0, dim),
                             .scale = flux_part(s->modulation, 1, dim)};
-    struct modulation plain = {0};
-    op_layer_norm(x, n, flux_stream_rows(tokens, s), affine, flux_norm_eps);
-    flux_product(x, q, n, &s->w->q);
-    flux_product(x, k, n, &s->w->k);
+    op_layer_norm(x, n, flux_stream_rows(state->tokens, s), affine, flux_norm_eps);
+    flux_project_heads(x, flux_stream_rows(a->q, s), n, &s->w->q, s->w->q_norm, rope);
+    flux_project_heads(x, flux_stream_rows(a->k, s), n, &s->w->k, s->w->k_norm, rope);
     flux_product(x, flux_stream_rows(a->v, s), n, &s->w->v);
-    op_rms_norm(x, q, q, s->w->q_norm, flux_norm_eps, plain);
-    op_rms_norm(x, k, k, s->w->k_norm, flux_norm_eps, plain);
 }
 
 static void flux_stream_out(struct context *x, const struct stream *s, struct tensor tokens,
@@ -425,8 +430,8 @@ static void flux_stream_feed_forward(struct context *x, const struct stream *s, 
     int32_t dim = tokens.dim[1], chunk = row_chunk(x, s->rows);
     struct affine affine = {.shift = flux_part(s->modulation, 3, dim),
                             .scale = flux_part(s->modulation, 4, dim)};
-    struct tensor n = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, dim});
-    struct tensor wide = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, s->w->up.weight.dim[0]});
+    struct tensor n = context_operand(x, 2, (int32_t[]){chunk, dim});
+    struct tensor wide = context_operand(x, 2, (int32_t[]){chunk, s->w->up.weight.dim[0]});
     for (int32_t first = 0; first < s->rows; first += chunk) {
         int32_t rows = s->rows - first < chunk ? s->rows - first : chunk;
         struct tensor t = tensor_slice(flux_stream_rows(tokens, s), first, rows);
@@ -451,8 +456,8 @@ static void flux_forward_double(struct context *x, const void *weights, const st
     };
     uint64_t before = x->scratch->used;
     struct attended a = flux_attended_tensors(x, &tokens);
-    for (int i = 0; i < 2; i++) flux_stream_heads(x, &streams[i], tokens, &a);
-    flux_attend(x, &a, state->rope);
+    for (int i = 0; i < 2; i++) flux_stream_heads(x, &streams[i], state, &a);
+    flux_attend(x, &a, w->image.q_norm.dim[0]);
     for (int i = 0; i < 2; i++) flux_stream_out(x, &streams[i], tokens, a.q);
     for (int i = 0; i < 2; i++) {
         x->scratch->used = before;
@@ -467,16 +472,13 @@ static void flux_forward_single(struct context *x, const void *weights, const st
     struct tensor tokens = state->tokens, modulation = flux_rows_of_block(state->single_modulation, scope);
     int32_t T = tokens.dim[0], dim = tokens.dim[1], chunk = row_chunk(x, T), in = w->out.weight.dim[1];
     struct affine affine = {.shift = flux_part(modulation, 0, dim), .scale = flux_part(modulation, 1, dim)};
-    struct modulation plain = {0};
     struct attended a = flux_attended_tensors(x, &tokens);
     op_layer_norm(x, a.n, tokens, affine, flux_norm_eps);
-    flux_product(x, a.q, a.n, &w->q);
-    flux_product(x, a.k, a.n, &w->k);
+    flux_project_heads(x, a.q, a.n, &w->q, w->q_norm, state->rope);
+    flux_project_heads(x, a.k, a.n, &w->k, w->k_norm, state->rope);
     flux_product(x, a.v, a.n, &w->v);
-    op_rms_norm(x, a.q, a.q, w->q_norm, flux_norm_eps, plain);
-    op_rms_norm(x, a.k, a.k, w->k_norm, flux_norm_eps, plain);
-    flux_attend(x, &a, state->rope);
-    struct tensor wide = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, in});
+    flux_attend(x, &a, w->q_norm.dim[0]);
+    struct tensor wide = context_operand(x, 2, (int32_t[]){chunk, in});
     for (int32_t first = 0; first < T; first += chunk) {
         int32_t rows = T - first < chunk ? T - first : chunk;
         struct tensor t = tensor_slice(tokens, first, rows), both = tensor_slice(wide, 0, rows);
@@ -496,7 +498,7 @@ static void flux_forward_final(struct context *x, const void *weights, const str
     struct tensor latent = scope->lane->prediction, modulation = flux_rows_of(state->final_modulation, scope);
     int32_t rows = flux_tokens_of(latent), dim = state->tokens.dim[1];
     struct affine affine = {.scale = flux_part(modulation, 0, dim), .shift = flux_part(modulation, 1, dim)};
-    struct tensor n = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, dim});
+    struct tensor n = context_operand(x, 2, (int32_t[]){rows, dim});
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->linear.weight.dim[0]});
     op_layer_norm(x, n, tensor_slice(flux_picture_rows(state->tokens, scope->lane), 0, rows), affine,
                   flux_norm_eps);

@@ -97,24 +97,30 @@ static void qwen3_forward_embedding(struct context *x, const void *weights, cons
     op_rope_table(x, state->rope, &rope);
 }
 
-static void qwen3_attend(struct context *x, const struct layer_weights *w, const struct visit_scope *scope,
-                         struct tensor tokens, struct tensor n) {
+/* Queries or keys: heads normed and turned. */
+static void qwen3_project_heads(struct context *x, struct tensor out, struct tensor n, struct tensor weight,
+                                struct tensor norm, const struct visit_scope *scope) {
     const struct qwen3_settings *settings = scope->settings;
     const struct qwen3_state *state = scope->lane->state;
+    struct rotation rotation = {
+        .heads = out.dim[1] / norm.dim[0], .pairs = ROPE_HALVES, .norm = norm, .eps = settings->norm_eps};
+    uint64_t mark = x->scratch->used;
+    struct tensor heads = context_unrounded(x, out);
+    op_linear(x, heads, n, weight, (struct epilogue){0});
+    op_rope(x, out, heads, state->rope, rotation);
+    x->scratch->used = mark;
+}
+
+static void qwen3_attend(struct context *x, const struct layer_weights *w, const struct visit_scope *scope,
+                         struct tensor tokens, struct tensor n) {
     int32_t T = tokens.dim[0], head = w->q_norm.dim[0];
-    struct tensor q = context_tensor(x, DTYPE_F32, 2, (int32_t[]){T, w->q.dim[0]});
-    struct tensor k = context_tensor(x, DTYPE_F32, 2, (int32_t[]){T, w->k.dim[0]});
-    struct tensor v = context_tensor(x, DTYPE_F32, 2, (int32_t[]){T, w->v.dim[0]});
-    struct modulation plain = {0};
-    struct epilogue none = {0};
+    struct tensor q = context_operand(x, 2, (int32_t[]){T, w->q.dim[0]});
+    struct tensor k = context_operand(x, 2, (int32_t[]){T, w->k.dim[0]});
+    struct tensor v = context_operand(x, 2, (int32_t[]){T, w->v.dim[0]});
     int heads = w->q.dim[0] / head, key_heads = w->k.dim[0] / head;
-    op_linear(x, q, n, w->q, none);
-    op_linear(x, k, n, w->k, none);
-    op_linear(x, v, n, w->v, none);
-    op_rms_norm(x, q, q, w->q_norm, settings->norm_eps, plain);
-    op_rms_norm(x, k, k, w->k_norm, settings->norm_eps, plain);
-    op_rope(x, q, state->rope, heads, ROPE_HALVES);
-    op_rope(x, k, state->rope, key_heads, ROPE_HALVES);
+    qwen3_project_heads(x, q, n, w->q, w->q_norm, scope);
+    qwen3_project_heads(x, k, n, w->k, w->k_norm, scope);
+    op_linear(x, v, n, w->v, (struct epilogue){0});
     op_attention(
         x, q, q, k, v,
         (struct heads){.queries = heads, .keys = key_heads, .scale = 1 / sqrtf((float)head), .causal = true});
@@ -128,18 +134,19 @@ static void qwen3_forward_layer(struct context *x, const void *weights, const st
     struct modulation plain = {0};
     struct epilogue none = {0};
     int32_t T = tokens.dim[0];
-    struct tensor n = context_tensor(x, DTYPE_F32, 2, tokens.dim);
+    struct tensor n = context_operand(x, 2, tokens.dim);
     op_rms_norm(x, n, tokens, w->norm1, settings->norm_eps, plain);
     uint64_t mark = x->scratch->used;
     qwen3_attend(x, w, scope, tokens, n);
     x->scratch->used = mark;
     op_rms_norm(x, n, tokens, w->norm2, settings->norm_eps, plain);
-    struct tensor gate = context_tensor(x, DTYPE_F32, 2, (int32_t[]){T, w->gate.dim[0]});
+    struct tensor gated = context_operand(x, 2, (int32_t[]){T, w->gate.dim[0]});
+    struct tensor gate = context_unrounded(x, gated);
     struct tensor up = context_tensor(x, DTYPE_F32, 2, (int32_t[]){T, w->up.dim[0]});
     op_linear(x, gate, n, w->gate, none);
     op_linear(x, up, n, w->up, none);
-    op_glu(x, gate, gate, up, ACTIVATION_SILU);
-    op_linear(x, tokens, gate, w->down, (struct epilogue){.residual = tokens});
+    op_glu(x, gated, gate, up, ACTIVATION_SILU);
+    op_linear(x, tokens, gated, w->down, (struct epilogue){.residual = tokens});
     if (scope->number == settings->last_layer) qwen3_give(x, scope->lane);
 }
 

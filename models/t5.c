@@ -115,10 +115,8 @@ static void t5_attend(struct context *x, const struct layer_weights *w, const st
     struct epilogue none = {0};
     int32_t wide[] = {tokens.dim[0], w->q.dim[0]};
     int heads = state->bias.dim[0];
-    struct tensor n = context_tensor(x, DTYPE_F32, 2, tokens.dim);
-    struct tensor q = context_tensor(x, DTYPE_F32, 2, wide);
-    struct tensor k = context_tensor(x, DTYPE_F32, 2, wide);
-    struct tensor v = context_tensor(x, DTYPE_F32, 2, wide);
+    struct tensor n = context_operand(x, 2, tokens.dim), q = context_operand(x, 2, wide);
+    struct tensor k = context_operand(x, 2, wide), v = context_operand(x, 2, wide);
     op_rms_norm(x, n, tokens, w->norm1, settings->norm_eps, (struct modulation){0});
     op_linear(x, q, n, w->q, none);
     op_linear(x, k, n, w->k, none);
@@ -134,18 +132,19 @@ static void t5_feed_forward(struct context *x, const struct layer_weights *w,
     struct tensor tokens = t5_tokens(scope->lane);
     struct epilogue none = {0};
     int32_t T = tokens.dim[0], chunk = row_chunk(x, T), wide[] = {chunk, w->gate.dim[0]};
-    struct tensor n = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, tokens.dim[1]});
-    struct tensor gate = context_tensor(x, DTYPE_F32, 2, wide);
+    struct tensor n = context_operand(x, 2, (int32_t[]){chunk, tokens.dim[1]});
+    struct tensor gated = context_operand(x, 2, wide), gate = context_unrounded(x, gated);
     struct tensor up = context_tensor(x, DTYPE_F32, 2, wide);
     for (int32_t first = 0; first < T; first += chunk) {
         int32_t rows = T - first < chunk ? T - first : chunk;
         struct tensor t = tensor_slice(tokens, first, rows), h = tensor_slice(n, 0, rows);
         struct tensor gate_rows = tensor_slice(gate, 0, rows), up_rows = tensor_slice(up, 0, rows);
+        struct tensor gated_rows = tensor_slice(gated, 0, rows);
         op_rms_norm(x, h, t, w->norm2, settings->norm_eps, (struct modulation){0});
         op_linear(x, gate_rows, h, w->gate, none);
         op_linear(x, up_rows, h, w->up, none);
-        op_glu(x, gate_rows, gate_rows, up_rows, ACTIVATION_GELU_TANH);
-        op_linear(x, t, gate_rows, w->down, (struct epilogue){.residual = t});
+        op_glu(x, gated_rows, gate_rows, up_rows, ACTIVATION_GELU_TANH);
+        op_linear(x, t, gated_rows, w->down, (struct epilogue){.residual = t});
     }
 }
 

@@ -76,7 +76,7 @@ void vae_forward_attention(struct context *x, const void *weights, const struct 
     struct tensor normed = canvas_back(&state->canvas, 0, Y, X, C);
     struct tensor n = tensor_reshape(normed, 2, dim);
     struct tensor q = tensor_reshape(canvas_back(&state->canvas, 1, Y, X, C), 2, dim);
-    struct tensor k = context_tensor(x, DTYPE_F32, 2, dim), v = context_tensor(x, DTYPE_F32, 2, dim);
+    struct tensor k = context_operand(x, 2, dim), v = context_operand(x, 2, dim);
     op_group_norm(x, normed, in, vae_measure(x, scope->settings, in, w->norm, w->norm_bias));
     op_linear(x, q, n, w->q, (struct epilogue){.bias = w->q_bias});
     op_linear(x, k, n, w->k, (struct epilogue){.bias = w->k_bias});

@@ -193,7 +193,7 @@ static void zimage_forward_caption(struct context *x, const void *weights, const
     struct tensor text = scope->lane->text;
     struct modulation plain = {0};
     zimage_fill_rope(x, scope);
-    struct tensor n = context_tensor(x, DTYPE_F32, 2, text.dim);
+    struct tensor n = context_operand(x, 2, text.dim);
     op_rms_norm(x, n, text, w->norm, settings->norm_eps, plain);
     op_linear(x, tensor_slice(state->caption, 0, text.dim[0]), n, w->weight,
               (struct epilogue){.bias = w->bias});
@@ -261,46 +261,57 @@ static void zimage_forward_embedder(struct context *x, const void *weights, cons
     op_copy(x, zimage_caption_rows(state->tokens, state), state->caption);
 }
 
-static void zimage_attend(struct context *x, const struct layer_weights *w, struct tensor tokens,
-                          struct tensor rope, struct tensor n) {
-    int32_t head = w->q_norm.dim[0];
-    int heads = tokens.dim[1] / head;
+/* Queries or keys: heads normed and turned. */
+static void zimage_project_heads(struct context *x, struct tensor out, struct tensor n, struct tensor weight,
+                                 struct tensor norm, struct tensor rope) {
     float eps = 1e-5f; /* diffusers' Attention fixes it, whatever norm_eps says */
-    struct modulation plain = {0};
-    struct epilogue none = {0};
-    struct tensor q = context_tensor(x, DTYPE_F32, 2, tokens.dim);
-    struct tensor k = context_tensor(x, DTYPE_F32, 2, tokens.dim);
-    struct tensor v = context_tensor(x, DTYPE_F32, 2, tokens.dim);
-    op_linear(x, q, n, w->q, none);
-    op_linear(x, k, n, w->k, none);
-    op_linear(x, v, n, w->v, none);
-    op_rms_norm(x, q, q, w->q_norm, eps, plain);
-    op_rms_norm(x, k, k, w->k_norm, eps, plain);
-    op_rope(x, q, rope, heads, ROPE_INTERLEAVED);
-    op_rope(x, k, rope, heads, ROPE_INTERLEAVED);
-    op_attention(x, q, q, k, v,
-                 (struct heads){.queries = heads, .keys = heads, .scale = 1 / sqrtf((float)head)});
-    op_linear(x, n, q, w->out, none);
+    uint64_t mark = x->scratch->used;
+    struct tensor heads = context_unrounded(x, out);
+    op_linear(x, heads, n, weight, (struct epilogue){0});
+    op_rope(x, out, heads, rope,
+            (struct rotation){.heads = out.dim[1] / norm.dim[0], .norm = norm, .eps = eps});
+    x->scratch->used = mark;
 }
 
+/* tokens += gate * norm(out(attention)). */
+static void zimage_attend(struct context *x, const struct layer_weights *w, float eps, struct tensor tokens,
+                          struct tensor rope, struct modulation in, struct modulation out) {
+    int32_t head = w->q_norm.dim[0];
+    int heads = tokens.dim[1] / head;
+    struct tensor n = context_operand(x, 2, tokens.dim), q = context_operand(x, 2, tokens.dim);
+    struct tensor k = context_operand(x, 2, tokens.dim), v = context_operand(x, 2, tokens.dim);
+    op_rms_norm(x, n, tokens, w->norm1, eps, in);
+    zimage_project_heads(x, q, n, w->q, w->q_norm, rope);
+    zimage_project_heads(x, k, n, w->k, w->k_norm, rope);
+    op_linear(x, v, n, w->v, (struct epilogue){0});
+    op_attention(x, q, q, k, v,
+                 (struct heads){.queries = heads, .keys = heads, .scale = 1 / sqrtf((float)head)});
+    struct tensor attended = context_unrounded(x, n);
+    op_linear(x, attended, q, w->out, (struct epilogue){0});
+    op_rms_norm(x, tokens, attended, w->norm2, eps, out);
+}
+
+/* tokens += gate * norm(w2(silu(w1(n)) * w3(n))). */
 static void zimage_feed_forward(struct context *x, const struct layer_weights *w, float eps,
-                                struct tensor tokens, struct tensor n, struct modulation in,
-                                struct modulation out) {
-    int32_t T = tokens.dim[0], chunk = row_chunk(x, T);
+                                struct tensor tokens, struct modulation in, struct modulation out) {
+    int32_t T = tokens.dim[0], chunk = row_chunk(x, T), wide[] = {chunk, w->w1.dim[0]};
     struct epilogue none = {0};
-    struct tensor a = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, w->w1.dim[0]});
-    struct tensor b = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, w->w1.dim[0]});
+    struct tensor n = context_operand(x, 2, (int32_t[]){chunk, tokens.dim[1]}),
+                  gated = context_operand(x, 2, wide);
+    struct tensor h = context_unrounded(x, n), a = context_unrounded(x, gated);
+    struct tensor b = context_tensor(x, DTYPE_F32, 2, wide);
     for (int32_t first = 0; first < T; first += chunk) {
         int32_t rows = T - first < chunk ? T - first : chunk;
-        struct tensor t = tensor_slice(tokens, first, rows), h = tensor_slice(n, first, rows);
+        struct tensor t = tensor_slice(tokens, first, rows), n_rows = tensor_slice(n, 0, rows);
         struct tensor a_rows = tensor_slice(a, 0, rows), b_rows = tensor_slice(b, 0, rows);
-        op_rms_norm(x, h, t, w->ffn_norm1, eps, in);
-        op_linear(x, a_rows, h, w->w1, none);
-        op_linear(x, b_rows, h, w->w3, none);
-        op_glu(x, a_rows, a_rows, b_rows, ACTIVATION_SILU);
-        op_linear(x, h, a_rows, w->w2, none);
+        struct tensor gated_rows = tensor_slice(gated, 0, rows), h_rows = tensor_slice(h, 0, rows);
+        op_rms_norm(x, n_rows, t, w->ffn_norm1, eps, in);
+        op_linear(x, a_rows, n_rows, w->w1, none);
+        op_linear(x, b_rows, n_rows, w->w3, none);
+        op_glu(x, gated_rows, a_rows, b_rows, ACTIVATION_SILU);
+        op_linear(x, h_rows, gated_rows, w->w2, none);
         out.base = t;
-        op_rms_norm(x, t, h, w->ffn_norm2, eps, out);
+        op_rms_norm(x, t, h_rows, w->ffn_norm2, eps, out);
     }
 }
 
@@ -314,19 +325,16 @@ static void zimage_forward_layer(struct context *x, const struct layer_weights *
                                  const struct zimage_settings *settings, struct tensor tokens,
                                  struct tensor rope, struct tensor modulation) {
     struct modulation attention_in = {0}, attention_out = {.base = tokens}, ffn_in = {0}, ffn_out = {0};
-    struct tensor n = context_tensor(x, DTYPE_F32, 2, tokens.dim);
     if (modulation.rank) {
         attention_in.scale = zimage_quarter(modulation, 0);
         attention_out.gate = zimage_quarter(modulation, 1);
         ffn_in.scale = zimage_quarter(modulation, 2);
         ffn_out.gate = zimage_quarter(modulation, 3);
     }
-    op_rms_norm(x, n, tokens, w->norm1, settings->norm_eps, attention_in);
     uint64_t mark = x->scratch->used;
-    zimage_attend(x, w, tokens, rope, n);
+    zimage_attend(x, w, settings->norm_eps, tokens, rope, attention_in, attention_out);
     x->scratch->used = mark;
-    op_rms_norm(x, tokens, n, w->norm2, settings->norm_eps, attention_out);
-    zimage_feed_forward(x, w, settings->norm_eps, tokens, n, ffn_in, ffn_out);
+    zimage_feed_forward(x, w, settings->norm_eps, tokens, ffn_in, ffn_out);
 }
 
 static void zimage_forward_context(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -355,7 +363,7 @@ static void zimage_forward_final(struct context *x, const void *weights, const s
     struct tensor latent = scope->lane->prediction;
     int32_t rows = latent.dim[2] / PATCH_SIDE * (latent.dim[3] / PATCH_SIDE), dim = state->tokens.dim[1];
     struct tensor scale = tensor_reshape(zimage_rows_of(state->final_scale, scope), 1, &dim);
-    struct tensor n = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, dim});
+    struct tensor n = context_operand(x, 2, (int32_t[]){rows, dim});
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->weight.dim[0]});
     op_layer_norm(x, n, tensor_slice(state->tokens, 0, rows), (struct affine){.scale = scale}, 1e-6f);
     op_linear(x, patches, n, w->weight, (struct epilogue){.bias = w->bias});

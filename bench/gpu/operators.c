@@ -174,7 +174,8 @@ static void rope_table(struct call *c) {
 static void rope(struct call *c) {
     struct tensor inout = matrix(c, DTYPE_F32, c->n[0], c->n[1] * c->n[2]);
     struct tensor table = context_tensor(c->x, DTYPE_F32, 3, (int32_t[]){c->n[0], c->n[2] / 2, 2});
-    op_rope(c->x, inout, table, c->n[1], (enum rope_pairs)c->n[3]);
+    op_rope(c->x, inout, inout, table,
+            (struct rotation){.heads = c->n[1], .pairs = (enum rope_pairs)c->n[3]});
 }
 
 static void swiglu(struct call *c) {

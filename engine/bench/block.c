@@ -92,6 +92,7 @@ static void watch_init(struct watch *watch, struct sys *sys, struct device *targ
     *watch = (struct watch){.device = {.name = target->name,
                                        .threads = target->threads,
                                        .chunks = target->chunks,
+                                       .operands = target->operands,
                                        .cost = watch_cost,
                                        .prepare = watch_prepare,
                                        .run = watch_run},

@@ -64,7 +64,7 @@ static void ops_move(struct context *x, const struct ops_case *c) {
     struct modulation m = {.scale = row, .gate = row, .base = out};
     op_rms_norm(x, out, h, row, 1e-6f, m);
     op_rms_norm(x, out, h, row, 1e-6f, m);
-    op_rope(x, h, table, C / D, ROPE_INTERLEAVED);
+    op_rope(x, h, h, table, (struct rotation){.heads = C / D, .pairs = ROPE_INTERLEAVED});
     op_glu(x, a, a, b, ACTIVATION_SILU);
     op_linear_few(x, matrix(x, DTYPE_F32, 1, C), matrix(x, DTYPE_F32, 1, 256), matrix(x, c->weights, C, 256),
                   row, ACTIVATION_SILU);

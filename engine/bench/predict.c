@@ -92,6 +92,7 @@ enum status predict_block(struct sys *sys, const struct device *cuda, const stru
     struct random_component component;
     struct predicting p = {.device = {.name = cuda->name,
                                       .chunks = cuda->chunks,
+                                      .operands = cuda->operands,
                                       .cost = predicting_cost,
                                       .run = predicting_run},
                            .card = card,

@@ -1,6 +1,7 @@
 /* A component of random weights: see random_component.h. */
 #include "engine/bench/random_component.h"
 
+#include "engine/api/request.h"
 #include "engine/bench/random_weights.h"
 #include "kernels/dry/dry.h"
 #include "kernels/ops.h"
@@ -100,9 +101,10 @@ static enum status random_component_measure(struct random_component *c, struct e
     struct dry dry;
     struct arena counting = arena_counting();
     dry_init(&dry, c->sys, c->device, true);
-    c->context = (struct context){.scratch = &counting};
+    c->context = (struct context){.scratch = &counting, .precision = request_first_precision(c->device)};
     random_component_run(c, &dry.device, e);
-    c->context = (struct context){.scratch = &c->scratch, .workspace_bytes = dry.workspace_bytes};
+    c->context.scratch = &c->scratch;
+    c->context.workspace_bytes = dry.workspace_bytes;
     c->scratch.bytes = counting.peak;
     dry_destroy(&dry);
     return e->code;

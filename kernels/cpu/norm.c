@@ -68,16 +68,21 @@ WIDE static void rms_apply(float *to, const float *from, float rstd, const struc
         for (int64_t i = 0; i < c; i++) to[i] = from[i] * rstd * factor[i];
 }
 
+static float rms_rstd(const float *x, float eps, int64_t c) {
+    return (float)(1 / sqrt(sum_squares(x, c, 0) / (double)c + (double)eps));
+}
+
+void rms_norm_run(float *to, const float *from, const float *factor, float eps, int64_t c) {
+    rms_apply(to, from, rms_rstd(from, eps, c), &(struct vectors){factor, NULL}, NULL, c);
+}
+
 static void rms_row(const struct op *op, int64_t row, const struct vectors *v) {
     int64_t c = op->in[1].dim[0], columns = tensor_columns(&op->in[0]);
     const float *from = tensor_row(&op->in[0], row);
     const float *base = op->modulation.base.rank ? tensor_row(&op->modulation.base, row) : NULL;
     float *to = tensor_row(&op->out, row);
-    for (int64_t i = 0; i < columns; i += c) {
-        double mean_square = sum_squares(from + i, c, 0) / (double)c;
-        float rstd = (float)(1 / sqrt(mean_square + (double)op->eps));
-        rms_apply(to + i, from + i, rstd, v, base ? base + i : NULL, c);
-    }
+    for (int64_t i = 0; i < columns; i += c)
+        rms_apply(to + i, from + i, rms_rstd(from + i, op->eps, c), v, base ? base + i : NULL, c);
 }
 
 struct rms_work {

@@ -64,6 +64,9 @@ static inline float *tensor_row(const struct tensor *t, int64_t i) {
     return (float *)((char *)t->data + i * t->row_bytes);
 }
 
+/* A run of c values over its root mean square, times a factor each; to may be from. */
+void rms_norm_run(float *to, const float *from, const float *factor, float eps, int64_t c);
+
 /* A group norm with given statistics, spread to one mean, factor and bias a channel in the workspace. */
 struct channel_norm {
     const float *mean, *factor, *bias;

@@ -1,8 +1,10 @@
 /* Positions and times as angles: rope table, rotation, timestep embedding. */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/weights.h"
 
 #include <math.h>
+#include <string.h>
 
 static void table_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
     (void)cpu;
@@ -83,29 +85,49 @@ WIDE static void cpu_rotate_halves(float *restrict x, const float *restrict tabl
     }
 }
 
-static void rotate_rows(const void *context, int64_t first, int64_t end, int member) {
+static void rope_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
+    (void)cpu;
+    if (op->in[2].rank) cost->workspace_bytes = sizeof(float) * (uint64_t)op->in[2].dim[0];
+}
+
+struct rope_work {
+    const struct op *op;
+    const float *factor; /* of the heads' norm; NULL: there is none */
+};
+
+static void rope_head(const struct rope_work *w, float *to, const float *from, const float *table,
+                      int64_t pairs) {
+    size_t bytes = 2 * (size_t)pairs * sizeof *to;
+    if (w->factor)
+        rms_norm_run(to, from, w->factor, w->op->eps, 2 * pairs);
+    else if (to != from)
+        memcpy(to, from, bytes);
+    if (w->op->pairs == ROPE_HALVES)
+        cpu_rotate_halves(to, table, pairs);
+    else
+        cpu_rotate_interleaved(to, table, pairs);
+}
+
+static void rope_rows(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
-    const struct op *op = context;
-    const float *table = op->in[0].data;
-    int64_t pairs = op->in[0].dim[1];
+    const struct rope_work *w = context;
+    const struct tensor *in = &w->op->in[0], *table = &w->op->in[1];
+    int64_t pairs = table->dim[1];
     for (int64_t t = first; t < end; t++)
-        for (int h = 0; h < op->n; h++) {
-            float *x = tensor_row(&op->out, t) + 2 * pairs * h;
-            if (op->pairs == ROPE_HALVES)
-                cpu_rotate_halves(x, table + 2 * pairs * t, pairs);
-            else
-                cpu_rotate_interleaved(x, table + 2 * pairs * t, pairs);
-        }
+        for (int64_t i = 0; i < in->dim[1]; i += 2 * pairs)
+            rope_head(w, tensor_row(&w->op->out, t) + i, tensor_row(in, t) + i,
+                      (const float *)table->data + 2 * pairs * t, pairs);
 }
 
 static enum status cpu_rope_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
-    (void)workspace;
     (void)e;
-    team_run(cpu->team, op->out.dim[0], rotate_rows, op);
+    struct rope_work work = {op, op->in[2].rank ? (float *)workspace : NULL};
+    if (work.factor) weights_widen((float *)workspace, &op->in[2], 0, 1);
+    team_run(cpu->team, op->out.dim[0], rope_rows, &work);
     return OK;
 }
 
-const struct cpu_operator cpu_rope = {NULL, NULL, cpu_rope_run};
+const struct cpu_operator cpu_rope = {rope_cost, NULL, cpu_rope_run};
 
 /* Rounded to f32 wherever the reference (diffusers, TimestepEmbedder) rounds: at t = 1000 an angle in double
  * is another one by 3e-5. What is left is PyTorch's exp, which is an ulp off in 2 of 128 frequencies. */

@@ -3,8 +3,9 @@
  *
  * A block takes some queries of one head past all keys that they see, a tile of keys at a time, in order, and
  * keeps results relative to the largest score so far. No scores reach memory, and there is no split over
- * keys: sums have one order, which depends on shapes alone. q, k and v are rounded to bf16 once; scores, sums
- * and results are f32; probabilities are rounded to bf16 for their product and summed unrounded.
+ * keys: sums have one order, which depends on shapes alone. q, k and v are rounded to bf16 once, here or by
+ * whoever wrote them; scores and sums are f32, and so are results but for the last step, where they may be
+ * rounded to bf16; probabilities are rounded to bf16 for their product and summed unrounded.
  *
  * Measured under emulation, normal values, scale 1/sqrt(D), relative to double: 3.2e-3 to 3.4e-3 (PyTorch
  * 2.15's bf16 on the CPU: 3.7e-3 to 3.8e-3); with operands that are bf16 already 1.5e-3.
@@ -19,9 +20,10 @@
 #include <math.h>
 
 struct packed {
-    const float *from;
+    const char *from;
     uint16_t *to; /* [heads, rows, padded] */
-    int64_t row;  /* elements from one row of from to the next */
+    int64_t row;  /* bytes from one row of from to the next */
+    bool bf16;    /* else f32 */
     bool wide;    /* its heads begin at multiples of 16 bytes */
 };
 
@@ -32,7 +34,23 @@ struct pack_args {
 
 enum { PACK_THREADS = 256, PACK_ITEMS = 1024 };
 
-/* Columns [first, first + 8) of a head in bf16, zeros from its end on. */
+/* Columns [first, first + 8) of a head that is bf16, zeros from its end on. */
+__device__ static inline uint4 eight_columns(const uint16_t *head, int32_t first, int32_t head_size,
+                                             bool wide) {
+    if (wide && first + 8 <= head_size) return ld128(head + first);
+    uint32_t pair[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int32_t at = first + 2 * i;
+        uint32_t low = at < head_size ? head[at] : 0, high = at + 1 < head_size ? head[at + 1] : 0;
+        pair[i] = low | high << 16;
+    }
+    uint4 packed;
+    packed.x = pair[0], packed.y = pair[1], packed.z = pair[2], packed.w = pair[3];
+    return packed;
+}
+
+/* The same of a head that is f32. */
 __device__ static inline uint4 eight_columns(const float *head, int32_t first, int32_t head_size, bool wide) {
     float f[8];
     if (wide && first + 8 <= head_size) {
@@ -51,10 +69,10 @@ __device__ static inline uint4 eight_columns(const float *head, int32_t first, i
     return packed;
 }
 
-/* k and v into the workspace: rounded, padded with zeros, head after head.
+/* k and v into the workspace: bf16, padded with zeros, head after head.
  *   grid    ceil(S / rows) x 2: k, v; rows: as many as make 1,024 items of eight columns
  *   block   256; no shared memory; 28 registers (sm_80)
- *   bytes   reads 8 S G D, writes 4 S G head
+ *   bytes   reads 8 S G D, 4 S G D of bf16, writes 4 S G head
  *   roof    memory; share of the roof: not measured yet */
 __global__ void __launch_bounds__(PACK_THREADS) attention_pack(pack_args a) {
     packed t = blockIdx.y ? a.v : a.k;
@@ -64,15 +82,22 @@ __global__ void __launch_bounds__(PACK_THREADS) attention_pack(pack_args a) {
     for (int32_t i = static_cast<int32_t>(threadIdx.x); i < rows * row_pieces; i += PACK_THREADS) {
         int64_t row = first + i / row_pieces;
         int32_t head = i % row_pieces / pieces, column = i % pieces * 8;
-        const float *from = t.from + row * t.row + static_cast<int64_t>(head) * a.head_size;
-        uint16_t *to = t.to + (static_cast<int64_t>(head) * a.rows + row) * a.padded;
-        st128(to + column, eight_columns(from, column, a.head_size, t.wide));
+        const char *from = t.from + row * t.row;
+        uint16_t *to = t.to + (static_cast<int64_t>(head) * a.rows + row) * a.padded + column;
+        head *= a.head_size;
+        if (t.bf16)
+            st128(to, eight_columns(reinterpret_cast<const uint16_t *>(from) + head, column, a.head_size,
+                                    t.wide));
+        else
+            st128(to,
+                  eight_columns(reinterpret_cast<const float *>(from) + head, column, a.head_size, t.wide));
     }
 }
 
 /* What follows from a line of ATTENTION_TILES. */
 template <int HEAD, int SIXTEENS, int DOWN, int ACROSS, int KEYS, int KEPT> struct tile {
     static constexpr int head = HEAD, sixteens = SIXTEENS, down = DOWN, across = ACROSS, keys = KEYS;
+    static constexpr bool strided = ATTENTION_STRIDED(HEAD);
     static constexpr int kept = KEPT, waiting = HEAD / ACROSS / 16 - KEPT; /* steps of queries */
     static constexpr int threads = WARP * DOWN * ACROSS, queries = 16 * SIXTEENS * DOWN;
     static constexpr int columns = HEAD / ACROSS; /* a warp's */
@@ -87,17 +112,25 @@ template <int HEAD, int SIXTEENS, int DOWN, int ACROSS, int KEYS, int KEPT> stru
     static_assert(shared_bytes <= 99 * 1024, "what GPUs of 8.6 give a block");
 };
 
+/* k or v in bf16, its heads and rows at multiples of 16 bytes. */
+struct key_rows {
+    const uint16_t *data;
+    int64_t head; /* elements from one to the next, and likewise row */
+    int32_t row;
+};
+
 struct attend_args {
-    const float *q;
-    float *out;
-    const uint16_t *keys, *values;                            /* [G, n_keys, padded head] */
-    int64_t q_row, out_row;                                   /* elements from one row to the next */
+    const char *q; /* f32 or bf16, and so is out */
+    char *out;
+    key_rows keys, values;
+    int64_t q_row, out_row;                                   /* bytes from one row to the next */
     int32_t n_queries, n_keys, head_size, group, tiles, last; /* last: of the launch's blocks */
     const float *bias;                                        /* [H, n_queries + n_keys - 1], or NULL */
     int64_t bias_row;                                         /* elements from one row to the next */
-    bool causal, q_wide, out_wide; /* wide: pairs of columns begin at multiples of 8 bytes */
-    float q_factor, scale;         /* q is multiplied by 1, -1 or 0, scores by scale > 0, base 2 */
-    float bias_factor;             /* so that the bias is not */
+    bool causal, q_bf16, out_bf16;
+    bool q_wide, out_wide; /* pairs of columns begin at multiples of their size */
+    float q_factor, scale; /* q is multiplied by 1, -1 or 0, scores by scale > 0, base 2 */
+    float bias_factor;     /* so that the bias is not */
 };
 
 /* Where a lane stands: its query head, its rows (those of its first sixteen are row and row + 8) and, in
@@ -113,20 +146,39 @@ __device__ static inline int32_t visible(const attend_args &a, int32_t row) {
     return a.causal ? a.n_keys - a.n_queries + last + 1 : a.n_keys;
 }
 
-/* Two neighbouring columns of q. wide: pairs begin at multiples of 8 bytes. */
-template <bool WIDE>
+/* E: what q's elements are. */
+__device__ static inline float query_value(const float *from) {
+    return *from;
+}
+__device__ static inline float query_value(const uint16_t *from) {
+    return cuda_bf16_f32(*from);
+}
+__device__ static inline float2 query_pair(const float *from) {
+    return *reinterpret_cast<const float2 *>(from);
+}
+__device__ static inline float2 query_pair(const uint16_t *from) {
+    uint32_t pair = *reinterpret_cast<const uint32_t *>(from);
+    float2 both;
+    both.x = cuda_bf16_f32(static_cast<uint16_t>(pair));
+    both.y = cuda_bf16_f32(static_cast<uint16_t>(pair >> 16));
+    return both;
+}
+
+/* Two neighbouring columns of q. wide: pairs begin at multiples of their size. */
+template <class E, bool WIDE>
 __device__ static inline float2 two_queries(const attend_args &a, const place &at, int32_t row,
                                             int32_t column) {
-    const float *from = a.q + row * a.q_row + static_cast<int64_t>(at.head) * a.head_size + column;
+    const E *from = reinterpret_cast<const E *>(a.q + row * a.q_row) +
+                    static_cast<int64_t>(at.head) * a.head_size + column;
     float2 both;
     both.x = both.y = 0;
     if (row < a.n_queries && column < a.head_size) {
         if constexpr (WIDE)
-            both = *reinterpret_cast<const float2 *>(from);
+            both = query_pair(from);
         else
-            both.x = *from;
+            both.x = query_value(from);
     }
-    if (!WIDE && row < a.n_queries && column + 1 < a.head_size) both.y = from[1];
+    if (!WIDE && row < a.n_queries && column + 1 < a.head_size) both.y = query_value(from + 1);
     return both;
 }
 
@@ -138,12 +190,12 @@ template <class T> struct query_fragments {
 };
 
 /* Loads first, so that they run beside each other. */
-template <bool WIDE>
+template <class E, bool WIDE>
 __device__ static inline uint4 load_fragment(const attend_args &a, const place &at, int32_t row,
                                              int32_t column) {
     float2 v[4];
 #pragma unroll
-    for (int i = 0; i < 4; i++) v[i] = two_queries<WIDE>(a, at, row + i % 2 * 8, column + i / 2 * 8);
+    for (int i = 0; i < 4; i++) v[i] = two_queries<E, WIDE>(a, at, row + i % 2 * 8, column + i / 2 * 8);
     uint32_t f[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) f[i] = pack_bf16(v[i].x * a.q_factor, v[i].y * a.q_factor);
@@ -152,20 +204,20 @@ __device__ static inline uint4 load_fragment(const attend_args &a, const place &
     return fragment;
 }
 
-template <class T, bool WIDE>
+template <class T, class E, bool WIDE>
 __device__ static inline void load_queries(query_fragments<T> &q, const attend_args &a, const place &at) {
 #pragma unroll
     for (int m = 0; m < T::sixteens; m++) {
 #pragma unroll
         for (int step = 0; step < T::kept; step++) {
-            uint4 f = load_fragment<WIDE>(a, at, at.row + 16 * m, at.column + 16 * step);
+            uint4 f = load_fragment<E, WIDE>(a, at, at.row + 16 * m, at.column + 16 * step);
             q.kept[m][step][0] = f.x, q.kept[m][step][1] = f.y;
             q.kept[m][step][2] = f.z, q.kept[m][step][3] = f.w;
         }
 #pragma unroll 4
         for (int step = 0; step < T::waiting; step++)
             st128(q.waiting + (m * T::waiting + step) * WARP,
-                  load_fragment<WIDE>(a, at, at.row + 16 * m, at.column + 16 * (T::kept + step)));
+                  load_fragment<E, WIDE>(a, at, at.row + 16 * m, at.column + 16 * (T::kept + step)));
     }
 }
 
@@ -180,19 +232,32 @@ __device__ static inline void query_fragment(uint32_t to[4], const query_fragmen
     }
 }
 
-/* Queues rows [first, first + keys) of a head of k or v, zeros from n on. They follow each other in memory.
- */
+/* Queues rows [first, first + keys) of a head of k or v, zeros from n on. They are row elements apart; where
+ * T is not strided they follow each other. */
 template <class T>
-__device__ static inline void load_rows(uint16_t *shared, const uint16_t *from, int32_t first, int32_t n) {
+__device__ static inline void load_rows(uint16_t *shared, const uint16_t *from, int32_t row, int32_t first,
+                                        int32_t n) {
     constexpr int pieces = T::head / 8, steps = (T::keys * pieces + T::threads - 1) / T::threads;
-    int valid = (n - first < T::keys ? n - first : T::keys) * pieces;
-    int item = static_cast<int>(threadIdx.x);
-    from += static_cast<int64_t>(first) * T::head;
+    int item = static_cast<int>(threadIdx.x), valid = n - first < T::keys ? n - first : T::keys;
+    from += static_cast<int64_t>(first) * (T::strided ? row : T::head);
+    if constexpr (T::strided) {
+        constexpr int rows = T::threads / pieces;
+        int mine = item / pieces, column = item % pieces * 8;
+        const uint16_t *at = from + mine * row + column;
+        shared += mine * T::row + column;
 #pragma unroll
-    for (int i = 0; i < steps; i++, item += T::threads) {
-        if (T::keys * pieces % T::threads && item >= T::keys * pieces) break;
-        uint16_t *to = shared + item / pieces * T::row + item % pieces * 8;
-        copy_async_16(to, from + (item < valid ? item * 8 : 0), item < valid);
+        for (int i = 0; i < steps; i++) {
+            if (T::keys % rows && mine + i * rows >= T::keys) break;
+            bool there = mine + i * rows < valid;
+            copy_async_16(shared + i * rows * T::row, there ? at + i * rows * row : from, there);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < steps; i++, item += T::threads) {
+            if (T::keys * pieces % T::threads && item >= T::keys * pieces) break;
+            uint16_t *to = shared + item / pieces * T::row + item % pieces * 8;
+            copy_async_16(to, from + (item < valid * pieces ? item * 8 : 0), item < valid * pieces);
+        }
     }
     copy_async_commit();
 }
@@ -367,7 +432,19 @@ __device__ static inline void soften(rows_so_far<T> &r, float (&s)[T::sixteens][
 __device__ static inline void store_two(const attend_args &a, const place &at, int32_t row, int32_t column,
                                         float first, float second) {
     if (row >= a.n_queries || column >= a.head_size) return;
-    float *to = a.out + row * a.out_row + static_cast<int64_t>(at.head) * a.head_size + column;
+    int64_t place = static_cast<int64_t>(at.head) * a.head_size + column;
+    if (a.out_bf16) {
+        uint16_t *to = reinterpret_cast<uint16_t *>(a.out + row * a.out_row) + place;
+        uint32_t both = pack_bf16(first, second);
+        if (a.out_wide) {
+            *reinterpret_cast<uint32_t *>(to) = both;
+            return;
+        }
+        to[0] = static_cast<uint16_t>(both);
+        if (column + 1 < a.head_size) to[1] = static_cast<uint16_t>(both >> 16);
+        return;
+    }
+    float *to = reinterpret_cast<float *>(a.out + row * a.out_row) + place;
     if (a.out_wide) {
         float2 both;
         both.x = first, both.y = second;
@@ -412,7 +489,7 @@ template <class T> __device__ static inline place find_place(const attend_args &
  *   block     128    128    128    128    128    128    128    128    256    256    256    256    256
  *   shared   6144  10240  14336  18432  43008  44544  44032  50176  43008  59392  66560  66560  99328
  *   regs      155    183    218    248    238    230    228    245    233    249    250    241    255 (sm_80)
- *   bytes   reads 4 T H D, writes 4 T H D, and reads 4 S head, mostly in L2, for each block
+ *   bytes   reads and writes T H D, of 4 bytes or of 2, and reads 4 S head, mostly in L2, for each block
  *   FLOPs   4 T S H D, causal less: 4 H D times the pairs that see each other; computed are whole tiles of
  * head roof    tensor cores, bf16; share of the roof: not measured yet */
 template <class T> __global__ void __launch_bounds__(T::threads, 1) attend(attend_args a) {
@@ -422,28 +499,34 @@ template <class T> __global__ void __launch_bounds__(T::threads, 1) attend(atten
     place at = find_place<T>(a);
     int32_t first_row = at.row - at.lane / 4 - at.warp / T::across * 16 * T::sixteens;
     int32_t seen = visible(a, first_row + T::queries - 1);
-    int64_t head = static_cast<int64_t>(at.head / a.group) * a.n_keys * T::head;
-    load_rows<T>(keys, a.keys + head, 0, a.n_keys);
+    int64_t head = at.head / a.group;
+    const uint16_t *all_keys = a.keys.data + head * a.keys.head;
+    const uint16_t *all_values = a.values.data + head * a.values.head;
+    load_rows<T>(keys, all_keys, a.keys.row, 0, a.n_keys);
     query_fragments<T> q;
     q.waiting = reinterpret_cast<uint4 *>(rest) + at.warp * T::sixteens * T::waiting * WARP + at.lane;
-    if (a.q_wide)
-        load_queries<T, true>(q, a, at);
+    if (a.q_bf16 && a.q_wide)
+        load_queries<T, uint16_t, true>(q, a, at);
+    else if (a.q_bf16)
+        load_queries<T, uint16_t, false>(q, a, at);
+    else if (a.q_wide)
+        load_queries<T, float, true>(q, a, at);
     else
-        load_queries<T, false>(q, a, at);
+        load_queries<T, float, false>(q, a, at);
     rows_so_far<T> r = {};
 #pragma unroll
     for (int m = 0; m < T::sixteens; m++) r.top[m][0] = r.top[m][1] = -INFINITY;
     for (int32_t first = 0; first < seen; first += T::keys) {
         copy_async_wait<0>();
         __syncthreads(); /* k is here, v before it is done with */
-        load_rows<T>(values, a.values + head, first, a.n_keys);
+        load_rows<T>(values, all_values, a.values.row, first, a.n_keys);
         float s[T::sixteens][T::key_eights][4] = {};
         if (a.bias && at.part == 0) begin_scores<T>(s, a, at, first);
         multiply_keys<T>(s, q, keys + at.part * T::columns, at.lane);
         if constexpr (T::across > 1) leave_scores<T>(partial, s, at);
         copy_async_wait<0>();
         __syncthreads(); /* v is here, k is done with, and parts of scores are there */
-        if (first + T::keys < seen) load_rows<T>(keys, a.keys + head, first + T::keys, a.n_keys);
+        if (first + T::keys < seen) load_rows<T>(keys, all_keys, a.keys.row, first + T::keys, a.n_keys);
         if constexpr (T::across > 1) add_scores<T>(s, partial, at);
         if (first + T::keys > visible(a, at.row)) mask_scores<T>(s, a, at, first);
         soften<T>(r, s, a.scale);
@@ -458,11 +541,27 @@ static bool aligned(const struct tensor *t, int64_t bytes) {
 
 static packed packed_of(const struct tensor *t, int32_t head_size, char *to) {
     packed p = {};
-    p.from = static_cast<const float *>(t->data);
+    p.from = static_cast<const char *>(t->data);
     p.to = reinterpret_cast<uint16_t *>(to);
-    p.row = t->row_bytes / 4;
-    p.wide = aligned(t, 16) && head_size % 4 == 0;
+    p.row = t->row_bytes;
+    p.bf16 = t->dtype == DTYPE_BF16;
+    p.wide = aligned(t, 16) && head_size % (p.bf16 ? 8 : 4) == 0;
     return p;
+}
+
+static bool pairs_are_aligned(const struct tensor *t, int32_t head_size) {
+    return aligned(t, t->dtype == DTYPE_BF16 ? 4 : 8) && head_size % 2 == 0;
+}
+
+/* Where they lie, or packed in the workspace at to. */
+static key_rows key_rows_of(const struct op *op, const struct tensor *t, const attention_layout *l,
+                            const char *to) {
+    key_rows rows = {};
+    int64_t head_size = op->in[0].dim[1] / op->n;
+    rows.data = static_cast<const uint16_t *>(l->packs ? to : t->data);
+    rows.row = l->packs ? l->head : static_cast<int32_t>(t->row_bytes / 2);
+    rows.head = l->packs ? static_cast<int64_t>(t->dim[0]) * l->head : head_size;
+    return rows;
 }
 
 static void pack(struct cuda *cuda, const struct op *op, const attention_layout *l, char *workspace) {
@@ -483,17 +582,18 @@ static attend_args attend_args_of(const struct op *op, const attention_layout *l
     const float log2_e = 1.44269504f;
     const struct tensor *q = &op->in[0];
     attend_args a = {};
-    a.q = static_cast<const float *>(q->data), a.q_row = q->row_bytes / 4;
-    a.out = static_cast<float *>(op->out.data), a.out_row = op->out.row_bytes / 4;
-    a.keys = reinterpret_cast<const uint16_t *>(workspace + l->keys);
-    a.values = reinterpret_cast<const uint16_t *>(workspace + l->values);
+    a.q = static_cast<const char *>(q->data), a.q_row = q->row_bytes;
+    a.out = static_cast<char *>(op->out.data), a.out_row = op->out.row_bytes;
+    a.keys = key_rows_of(op, &op->in[1], l, workspace + l->keys);
+    a.values = key_rows_of(op, &op->in[2], l, workspace + l->values);
     a.n_queries = q->dim[0], a.n_keys = op->in[1].dim[0];
     a.head_size = q->dim[1] / op->n, a.group = q->dim[1] / op->in[1].dim[1];
     a.causal = op->causal;
     if (op->in[3].rank) a.bias = static_cast<const float *>(op->in[3].data);
     a.bias_row = op->in[3].row_bytes / 4;
-    a.q_wide = aligned(q, 8) && a.head_size % 2 == 0;
-    a.out_wide = aligned(&op->out, 8) && a.head_size % 2 == 0;
+    a.q_bf16 = q->dtype == DTYPE_BF16, a.out_bf16 = op->out.dtype == DTYPE_BF16;
+    a.q_wide = pairs_are_aligned(q, a.head_size);
+    a.out_wide = pairs_are_aligned(&op->out, a.head_size);
     /* Sign and zero go to q, which is exact: the largest score is then also the largest scaled one, and keys
      * that are not seen stay at minus infinity. */
     a.q_factor = op->scale < 0 ? -1.0f : op->scale > 0 ? 1.0f : 0.0f;
@@ -521,7 +621,7 @@ static enum status launch(struct cuda *cuda, const struct op *op, attend_args a,
 static enum status cuda_attention_run(struct cuda *cuda, const struct op *op, char *workspace,
                                       struct error *e) {
     attention_layout l = cuda_attention_layout(op);
-    pack(cuda, op, &l, workspace);
+    if (l.packs) pack(cuda, op, &l, workspace);
     if (cuda_launched(op, e)) return e->code;
     attend_args a = attend_args_of(op, &l, workspace);
 #define LAUNCH_TILE(head, ...)                                                                               \

@@ -72,18 +72,35 @@ static inline int attention_launches(const struct op *op) {
     return (int)((blocks + most - 1) / most);
 }
 
-/* k and v in bf16, head after head: [G, S, head]. They are read once for every block of queries, so they are
- * rounded once, before, and lie as copies to shared memory want them. q is read once and needs nothing. */
+/* Do a block's threads have whole rows of a tile of keys? Then rows may be any distance apart, which costs
+ * registers: not those that heads of more than 128 need. */
+#define ATTENTION_STRIDED(head) ((head) <= 128 && ((head) & ((head)-1)) == 0)
+
+/* k and v are read once for every block of queries, 16 bytes at a time. In bf16, in rows that begin at
+ * multiples of that, of heads as above or of one head without gaps, they are read where they lie; else they
+ * are rounded and padded before, into bf16 head after head: [G, S, head]. q is read once and needs nothing.
+ */
 struct attention_layout {
     int32_t head; /* compiled */
+    bool packs;
     uint64_t keys, values, end;
 };
+
+static inline bool attention_packs_rows(const struct tensor *t, int32_t head_size) {
+    if (t->dtype != DTYPE_BF16 || head_size != attention_padded(head_size)) return true;
+    return ATTENTION_STRIDED(head_size) ? t->row_bytes % 16 != 0 : t->row_bytes != 2 * (int64_t)head_size;
+}
+
+static inline bool attention_packs(const struct op *op, int32_t head_size) {
+    return attention_packs_rows(&op->in[1], head_size) || attention_packs_rows(&op->in[2], head_size);
+}
 
 static inline struct attention_layout cuda_attention_layout(const struct op *op) {
     struct attention_layout l;
     int32_t head_size = op->in[0].dim[1] / op->n, key_heads = op->in[1].dim[1] / head_size;
     l.head = attention_padded(head_size);
-    uint64_t bytes = 2 * (uint64_t)op->in[1].dim[0] * (uint64_t)key_heads * (uint64_t)l.head;
+    l.packs = attention_packs(op, head_size);
+    uint64_t bytes = l.packs ? 2 * (uint64_t)op->in[1].dim[0] * (uint64_t)key_heads * (uint64_t)l.head : 0;
     l.end = 0;
     l.keys = workspace_part(&l.end, bytes);
     l.values = workspace_part(&l.end, bytes);

@@ -85,25 +85,27 @@ void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channel
 /* out = residual + gate act(from), where from and residual may be out: each value is read and written by one
  * thread.
  *
- * Grid: rows_grid_of; no shared memory; 39 registers. Bytes: 8 a value, 12 with a residual; FLOPs: 2 to 10.
- * Roof: memory; share of the roof: not measured yet. */
-static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+ * Grid: rows_grid_of; no shared memory; 39 registers. Bytes: 8 a value, 12 with a residual, 2 less where the
+ * result is bf16; FLOPs: 2 to 10. Roof: memory; share of the roof: not measured yet. */
+template <enum rows_kind K>
+static __global__ void __launch_bounds__(ROWS_THREADS)
     finish_rows(struct rows out, struct rows from, struct rows gate, struct rows residual, int64_t rows,
                 int32_t first, int32_t columns, enum activation activation) {
     int64_t i = 4 * first_quad();
     if (i >= columns) return;
     float4 factor = gate.data ? rows_load(gate, 0, first + i, (int64_t)first + columns) : all_four(1);
     for (int64_t row = first_row(); row < rows; row += next_row()) {
-        float4 v = activate_four(rows_load_f32(from, row, i, columns), activation);
+        float4 v = activate_four(rows_load_kind<K>(from, row, i, columns), activation);
         if (gate.data) v = multiply_four(factor, v);
-        if (residual.data) v = add_four(rows_load_f32(residual, row, i, columns), v);
-        rows_store(out, row, i, columns, v);
+        if (residual.data) v = add_four(rows_load_kind<K>(residual, row, i, columns), v);
+        rows_store_kind<K>(out, row, i, columns, v);
     }
 }
 
-/* Rows of f32 without what comes before column first. */
+/* Rows of f32 or bf16 without what comes before column first. */
 static struct rows rows_behind(const struct tensor *t, int32_t first) {
-    return t->rank ? rows_at(static_cast<float *>(t->data) + first, t->row_bytes, DTYPE_F32) : rows_of(t);
+    if (!t->rank) return rows_of(t);
+    return rows_at(static_cast<char *>(t->data) + dtype_bytes(t->dtype, first), t->row_bytes, t->dtype);
 }
 
 void cuda_finish_product(const struct product_finish *finish, cudaStream_t stream) {
@@ -111,11 +113,12 @@ void cuda_finish_product(const struct product_finish *finish, cudaStream_t strea
     struct rows out = rows_behind(finish->out, finish->first);
     struct rows from = finish->product ? rows_floats(finish->product, finish->columns) : out;
     struct rows_grid g = rows_grid_of(finish->out->dim[0], ((int64_t)finish->columns + 3) / 4);
-    LAUNCH(finish_rows, g.grid, g.block, 0, stream, out, from, rows_vector(&e->gate),
-           rows_behind(&e->residual, finish->first), (int64_t)finish->out->dim[0], finish->first,
-           finish->columns, e->activation);
+    struct rows residual = rows_behind(&e->residual, finish->first);
+    LAUNCH_ROWS(finish_rows, rows_kind_of(out, from, residual, finish->columns), g, stream, out, from,
+                rows_vector(&e->gate), residual, (int64_t)finish->out->dim[0], finish->first, finish->columns,
+                e->activation);
 }
 
 #define ROUND_KERNEL(D) KERNEL(round_rows<D>),
 const void *const cuda_cast_kernels[] = {WEIGHT_TYPES(ROUND_KERNEL) KERNEL(widen_vector),
-                                         KERNEL(channel_norm), KERNEL(finish_rows), NULL};
+                                         KERNEL(channel_norm), ROWS_KERNELS(finish_rows), NULL};

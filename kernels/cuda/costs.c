@@ -7,6 +7,7 @@
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/linear_few.h"
 #include "kernels/cuda/norm.h"
+#include "kernels/cuda/rope.h"
 
 static uint64_t workspace_bytes(const struct op *op) {
     switch (op->kind) {
@@ -22,6 +23,8 @@ static uint64_t workspace_bytes(const struct op *op) {
         return cuda_rms_layout(op).end;
     case OP_LAYER_NORM:
         return cuda_layer_layout(op).end;
+    case OP_ROPE:
+        return cuda_rope_bytes(op);
     case OP_GROUP_STATISTICS:
         return cuda_statistics_layout(op).end;
     case OP_GROUP_NORM:

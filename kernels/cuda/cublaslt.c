@@ -62,8 +62,9 @@ static enum status cublaslt_failed(const struct products *p, const struct produc
     error_set(e, s == CUBLAS_STATUS_ALLOC_FAILED ? MEMORY : DEVICE, "cuBLASLt %s failed", what);
     error_found(e, "%s (%d)", p->api.cublasLtGetStatusString(s), (int)s);
     if (key)
-        error_expected(e, "a product of %d x %d x %d%s%s, rows of %lld and %lld", key->m, key->n, key->k,
-                       key->bias ? ", bias" : "", key->residual ? ", residual" : "", (long long)key->out_row,
+        error_expected(e, "a product of %d x %d x %d%s%s%s, rows of %d, %lld and %lld", key->m, key->n,
+                       key->k, key->bias ? ", bias" : "", key->residual ? ", residual" : "",
+                       key->rounded ? ", rounded" : "", key->in_row, (long long)key->out_row,
                        (long long)key->residual_row);
     return e->code;
 }
@@ -122,14 +123,19 @@ void products_version(const struct products *p, char *out, size_t out_bytes) {
 
 /* --- preparing --- */
 
+/* The bias has out's type: the library takes a bf16 result with no other. */
+static cudaDataType_t out_type(const struct product_key *key) {
+    return key->rounded ? CUDA_R_16BF : CUDA_R_32F;
+}
+
 /* Layouts by columns. One layout for residual and out where they are alike: the library demands it of a
  * product in place. */
 static cublasStatus_t layouts_create(const struct api *api, struct product *product) {
     const struct product_key *key = &product->key;
     uint64_t m = (uint64_t)key->m, n = (uint64_t)key->n, k = (uint64_t)key->k;
     cublasStatus_t s = api->cublasLtMatrixLayoutCreate(&product->weight, CUDA_R_16BF, k, n, key->k);
-    if (!s) s = api->cublasLtMatrixLayoutCreate(&product->in, CUDA_R_16BF, k, m, key->k);
-    if (!s) s = api->cublasLtMatrixLayoutCreate(&product->out, CUDA_R_32F, n, m, key->out_row);
+    if (!s) s = api->cublasLtMatrixLayoutCreate(&product->in, CUDA_R_16BF, k, m, key->in_row);
+    if (!s) s = api->cublasLtMatrixLayoutCreate(&product->out, out_type(key), n, m, key->out_row);
     product->residual = product->out;
     if (!s && key->residual && key->residual_row != key->out_row)
         s = api->cublasLtMatrixLayoutCreate(&product->residual, CUDA_R_32F, n, m, key->residual_row);
@@ -138,7 +144,7 @@ static cublasStatus_t layouts_create(const struct api *api, struct product *prod
 
 /* The heuristic looks at the bias's address for its alignment alone: any multiple of 16 that is no more. */
 static cublasStatus_t desc_create(const struct api *api, struct product *product) {
-    int32_t transposed = CUBLAS_OP_T, bias_type = CUDA_R_32F;
+    int32_t transposed = CUBLAS_OP_T, bias_type = out_type(&product->key);
     uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     const void *bias = (const void *)(uintptr_t)16;
     cublasStatus_t s = api->cublasLtMatmulDescCreate(&product->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
@@ -164,7 +170,7 @@ static cublasStatus_t preference_create(const struct api *api, const struct prod
                                         cublasLtMatmulPreference_t *preference) {
     uint64_t workspace = PRODUCTS_WORKSPACE;
     uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    uint32_t sixteen = 16, out = key->wide ? 16 : 4;
+    uint32_t sixteen = 16, out = key->wide ? 16 : (uint32_t)product_out_bytes(key);
     const struct {
         cublasLtMatmulPreferenceAttributes_t attribute;
         const void *value;
@@ -241,8 +247,8 @@ enum status products_run(struct products *p, const struct product_key *key,
     struct product *product = keys_find(&p->keys, key);
     if (product) return cublaslt_run(p, product, operands, stream, e);
     error_set(e, INTERNAL, "a product was not prepared");
-    return error_found(e, "%d x %d x %d, bias %d, residual %d, wide %d", key->m, key->n, key->k, key->bias,
-                       key->residual, key->wide);
+    return error_found(e, "%d x %d x %d, bias %d, residual %d, rounded %d, wide %d", key->m, key->n, key->k,
+                       key->bias, key->residual, key->rounded, key->wide);
 }
 
 /* The residual lies elsewhere than out: in place the library takes only equal layouts. */
@@ -251,9 +257,9 @@ static enum status cublaslt_touch(const struct products *p, struct product *prod
     char *garbage = scratch + PRODUCTS_WORKSPACE;
     struct product_operands operands = {.in = garbage,
                                         .weight = garbage,
-                                        .bias = (const float *)garbage,
+                                        .bias = garbage,
                                         .residual = (const float *)scratch,
-                                        .out = (float *)garbage,
+                                        .out = garbage,
                                         .workspace = scratch};
     return cublaslt_run(p, product, &operands, stream, e);
 }

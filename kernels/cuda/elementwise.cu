@@ -3,16 +3,18 @@
 
 /* out = act(a) b.
  *
- * Grid: rows_grid_of; no shared memory; 38 registers. Bytes: 12 a value; FLOPs: 4. Roof: memory; share of the
- * roof: not measured yet. out may be a or b: each value is read and written by one thread. */
-static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+ * Grid: rows_grid_of; no shared memory; 38 registers. Bytes: 12 a value, 10 where the result is bf16; FLOPs:
+ * 4. Roof: memory; share of the roof: not measured yet. out may be a or b, f32 then: each value is read and
+ * written by one thread. */
+template <enum rows_kind K>
+static __global__ void __launch_bounds__(ROWS_THREADS)
     glu_rows(struct rows out, struct rows a, struct rows b, int64_t rows, int64_t columns,
              enum activation activation) {
     int64_t i = 4 * first_quad();
     if (i >= columns) return;
     for (int64_t row = first_row(); row < rows; row += next_row()) {
-        float4 x = rows_load_f32(a, row, i, columns), y = rows_load_f32(b, row, i, columns);
-        rows_store(out, row, i, columns, multiply_four(activate_four(x, activation), y));
+        float4 x = rows_load_kind<K>(a, row, i, columns), y = rows_load_kind<K>(b, row, i, columns);
+        rows_store_kind<K>(out, row, i, columns, multiply_four(activate_four(x, activation), y));
     }
 }
 
@@ -20,12 +22,13 @@ static enum status glu_run(struct cuda *cuda, const struct op *op, char *workspa
     (void)workspace;
     int64_t rows = tensor_rows(&op->out), columns = tensor_columns(&op->out);
     struct rows_grid g = rows_grid_of(rows, (columns + 3) / 4);
-    LAUNCH(glu_rows, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), rows_of(&op->in[0]),
-           rows_of(&op->in[1]), rows, columns, op->activation);
+    struct rows out = rows_of(&op->out), a = rows_of(&op->in[0]), b = rows_of(&op->in[1]);
+    LAUNCH_ROWS(glu_rows, rows_kind_of(out, a, b, columns), g, cuda->compute, out, a, b, rows, columns,
+                op->activation);
     return cuda_launched(op, e);
 }
 
-static const void *const glu_kernels[] = {KERNEL(glu_rows), NULL};
+static const void *const glu_kernels[] = {ROWS_KERNELS(glu_rows), NULL};
 
 const struct cuda_operator cuda_glu = {NULL, glu_run, glu_kernels};
 
@@ -62,17 +65,17 @@ static const void *const add_kernels[] = {KERNEL(add_rows<true>), KERNEL(add_row
 
 const struct cuda_operator cuda_add = {NULL, cuda_add_run, add_kernels};
 
-/* out = in, from any type of weights to f32; a step of 0 repeats one row.
+/* out = in, from any type of weights to f32 or bf16; a step of 0 repeats one row.
  *
- * Grid: rows_grid_of; no shared memory; 22 registers, of what is not plain 48. Bytes: 4 a value and what is
- * read. Roof: memory; share of the roof: not measured yet. */
+ * Grid: rows_grid_of; no shared memory; 22 registers, of what is not plain 48. Bytes: 4 a value, or 2, and
+ * what is read. Roof: memory; share of the roof: not measured yet. */
 template <bool PLAIN>
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     copy_rows(struct rows out, struct rows in, int64_t rows, int64_t columns) {
     int64_t i = 4 * first_quad();
     if (i >= columns) return;
     for (int64_t row = first_row(); row < rows; row += next_row())
-        rows_store(out, row, i, columns, rows_load_of<PLAIN>(in, row, i, columns));
+        rows_store_kind<ROWS_ANY>(out, row, i, columns, rows_load_of<PLAIN>(in, row, i, columns));
 }
 
 static enum status copy_from(struct cuda *cuda, const struct op *op, struct rows in, struct error *e) {

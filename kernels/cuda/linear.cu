@@ -1,11 +1,13 @@
 /* Matrix products with a weight, through products.h.
  *
- * in is rounded to bf16 once, whole; weights of another type are dequantised and rounded panel by panel of
- * output columns, and so is bf16 moved whose K is no multiple of 8: zeros fill it up. Rows are never split.
- * Bias and residual are added by the library, in f32. Activation and gate are a kernel's after it, panel by
- * panel: the library knows only some, to no accuracy that it says; a residual is added there then, and the
- * product goes through the workspace, for the residual may be out. What it does beside the product: 6 bytes a
- * value of in, and of a weight that is not bf16; with activation or gate 8 a value of out, or 12. */
+ * in is rounded to bf16 once, whole, unless it is bf16 already; weights of another type are dequantised and
+ * rounded panel by panel of output columns, and so is bf16 moved whose K is no multiple of 8: zeros fill it
+ * up. Rows are never split. Bias and residual are added by the library, in f32. Activation and gate are a
+ * kernel's after it, panel by panel: the library knows only some, to no accuracy that it says; a residual is
+ * added there then, and the product goes through the workspace, for the residual may be out. A result in bf16
+ * is the library's too, rounded as it is stored, or the last step of that kernel. What it does beside the
+ * product: 6 bytes a value of an in that is f32, and of a weight that is not bf16; with activation or gate 8
+ * a value of out, 6 of a bf16 one, or 12 with a residual. */
 #include "kernels/cuda/linear.h"
 
 #include "kernels/cuda/cast.h"
@@ -23,14 +25,16 @@ static bool sixteen(const void *address) {
 static struct product_key cuda_linear_key_of(const struct op *op, const struct linear_layout *l,
                                              int32_t columns) {
     struct product_key key = {0};
-    int64_t element = sizeof(float);
     key.m = op->in[0].dim[0];
     key.n = columns;
     key.k = linear_depth(op);
+    key.in_row = l->rounds ? key.k : (int32_t)(op->in[0].row_bytes / 2);
+    key.rounded = linear_library_rounds(op);
+    int64_t element = key.rounded ? 2 : sizeof(float);
     key.bias = op->epilogue.bias.rank > 0;
     key.residual = op->epilogue.residual.rank > 0 && !l->stages;
     key.out_row = l->stages ? columns : op->out.row_bytes / element;
-    key.residual_row = key.residual ? op->epilogue.residual.row_bytes / element : 0;
+    key.residual_row = key.residual ? op->epilogue.residual.row_bytes / (int64_t)sizeof(float) : 0;
     key.wide = product_rows_wide(&key);
     return key;
 }
@@ -55,11 +59,16 @@ static enum status cuda_linear_prepare(struct cuda *cuda, const struct op *op, s
     return prepare_panel(cuda, op, op->in[1].dim[0] % panel, e);
 }
 
-static const float *cuda_linear_ready_bias(const struct cuda *cuda, const struct tensor *bias, float *to) {
+/* As the product wants it: in f32, or in bf16 as it is. */
+static const char *cuda_linear_ready_bias(const struct cuda *cuda, const struct op *op, char *to) {
+    const struct tensor *bias = &op->epilogue.bias;
     if (!bias->rank) return NULL;
-    if (bias->dtype == DTYPE_F32 && weight_is_plain(bias) && sixteen(bias->data))
-        return static_cast<const float *>(bias->data);
-    cuda_widen_vector(to, bias, tensor_columns(bias), cuda->compute);
+    if (!linear_moves_bias(op) && sixteen(bias->data)) return static_cast<const char *>(bias->data);
+    int32_t n = tensor_columns(bias);
+    if (linear_library_rounds(op))
+        cuda_round_rows(to, bias, (n + 7) / 8 * 8, cuda->compute);
+    else
+        cuda_widen_vector(reinterpret_cast<float *>(to), bias, n, cuda->compute);
     return to;
 }
 
@@ -68,28 +77,31 @@ struct call {
     struct cuda *cuda;
     const struct op *op;
     struct linear_layout l;
-    const float *bias; /* NULL: there is none */
+    const char *bias; /* NULL: there is none */
     char *workspace;
     bool wide; /* what the library writes and adds begins at multiples of 16 */
 };
+
+/* Column i of the first row. */
+static char *column_at(const struct tensor *t, int32_t i) {
+    return static_cast<char *>(t->data) + dtype_bytes(t->dtype, i);
+}
 
 /* Operands of the panel that begins at column first. */
 static struct product_operands panel_of(const struct call *c, int32_t first, int32_t columns) {
     const struct op *op = c->op;
     struct tensor weight = tensor_slice(op->in[1], first, columns);
     struct product_operands operands = {0};
-    operands.in = c->workspace + c->l.in;
+    operands.in = c->l.rounds ? c->workspace + c->l.in : op->in[0].data;
     operands.weight = weight.data;
     if (c->l.converts) {
         cuda_round_rows(c->workspace + c->l.weight, &weight, linear_depth(op), c->cuda->compute);
         operands.weight = c->workspace + c->l.weight;
     }
-    operands.bias = c->bias ? c->bias + first : NULL;
-    operands.out = static_cast<float *>(op->out.data) + first;
-    if (c->l.stages)
-        operands.out = reinterpret_cast<float *>(c->workspace + c->l.stage);
-    else if (op->epilogue.residual.rank)
-        operands.residual = static_cast<const float *>(op->epilogue.residual.data) + first;
+    if (c->bias) operands.bias = c->bias + first * (linear_library_rounds(op) ? 2 : sizeof(float));
+    operands.out = c->l.stages ? c->workspace + c->l.stage : column_at(&op->out, first);
+    if (op->epilogue.residual.rank && !c->l.stages)
+        operands.residual = reinterpret_cast<const float *>(column_at(&op->epilogue.residual, first));
     operands.workspace = c->workspace + c->l.products;
     return operands;
 }
@@ -101,7 +113,7 @@ static enum status run_panel(const struct call *c, int32_t first, struct error *
     struct product_operands operands = panel_of(c, first, columns);
     if (products_run(c->cuda->products, &key, &operands, c->cuda->compute, e)) return e->code;
     struct product_finish finish = {&c->op->out, first, columns, &c->op->epilogue};
-    if (c->l.stages) finish.product = operands.out;
+    if (c->l.stages) finish.product = static_cast<const float *>(operands.out);
     if (c->l.finishes) cuda_finish_product(&finish, c->cuda->compute);
     return OK;
 }
@@ -114,9 +126,8 @@ static enum status cuda_linear_run(struct cuda *cuda, const struct op *op, char 
     }
     const struct tensor *residual = &op->epilogue.residual;
     c.wide = c.l.stages || (sixteen(op->out.data) && (!residual->rank || sixteen(residual->data)));
-    c.bias =
-        cuda_linear_ready_bias(cuda, &op->epilogue.bias, reinterpret_cast<float *>(workspace + c.l.bias));
-    cuda_round_rows(workspace + c.l.in, &op->in[0], linear_depth(op), cuda->compute);
+    c.bias = cuda_linear_ready_bias(cuda, op, workspace + c.l.bias);
+    if (c.l.rounds) cuda_round_rows(workspace + c.l.in, &op->in[0], linear_depth(op), cuda->compute);
     for (int32_t first = 0; first < op->in[1].dim[0]; first += c.l.panel)
         if (run_panel(&c, first, e)) return e->code;
     return cuda_launched(op, e);

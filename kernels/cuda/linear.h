@@ -15,9 +15,10 @@ enum { LINEAR_LIBRARY_BYTES = 32 << 20 };
 
 struct linear_layout {
     int32_t panel;                                   /* columns of out at a time */
+    bool rounds;                                     /* in is rounded or moved, whole */
     bool converts;                                   /* the weight is rounded or moved, panel by panel */
     bool finishes;                                   /* a kernel comes after the library's */
-    bool stages;                                     /* the library writes to the workspace */
+    bool stages;                                     /* the library writes to the workspace, in f32 */
     uint64_t in, weight, bias, stage, products, end; /* offsets; end: bytes of all */
 };
 
@@ -34,9 +35,31 @@ static inline bool linear_converts(const struct op *op) {
     return weight->dtype != DTYPE_BF16 || !weight_is_plain(weight) || weight->dim[1] != linear_depth(op);
 }
 
-/* The library adds bias and residual; activation and gate come after it. */
+/* bf16 is used where it lies, if K is what products see and rows begin at multiples of 16. */
+static inline bool linear_rounds(const struct op *op) {
+    const struct tensor *in = &op->in[0];
+    return in->dtype != DTYPE_BF16 || in->dim[1] != linear_depth(op) || in->row_bytes % 16;
+}
+
+/* The library adds bias and residual; activation and gate come after it. What it rounds to bf16 it adds no
+ * f32 to: of that only a bias that is bf16. */
 static inline bool linear_finishes(const struct op *op) {
-    return op->epilogue.activation != ACTIVATION_NONE || op->epilogue.gate.rank > 0;
+    const struct epilogue *e = &op->epilogue;
+    bool bias = e->bias.rank && (e->bias.dtype != DTYPE_BF16 || !weight_is_plain(&e->bias));
+    return e->activation != ACTIVATION_NONE || e->gate.rank > 0 ||
+           (op->out.dtype == DTYPE_BF16 && (bias || e->residual.rank));
+}
+
+/* Does the library itself round the result to bf16? */
+static inline bool linear_library_rounds(const struct op *op) {
+    return op->out.dtype == DTYPE_BF16 && !linear_finishes(op);
+}
+
+/* Of the type of what it is added to, the bias is used where it lies. */
+static inline bool linear_moves_bias(const struct op *op) {
+    const struct tensor *bias = &op->epilogue.bias;
+    enum dtype dtype = linear_library_rounds(op) ? DTYPE_BF16 : DTYPE_F32;
+    return bias->rank && (bias->dtype != dtype || !weight_is_plain(bias));
 }
 
 /* Panels of about 64 MiB of bf16, as equal as whole 64s let them be: some 4,096 columns where K is 8,192,
@@ -57,12 +80,14 @@ static inline struct linear_layout cuda_linear_layout(const struct op *op) {
     uint64_t m = (uint64_t)op->in[0].dim[0], n = (uint64_t)op->in[1].dim[0], k = (uint64_t)linear_depth(op);
     struct linear_layout l = {0};
     l.panel = linear_panel(op);
+    l.rounds = linear_rounds(op);
     l.converts = linear_converts(op);
     l.finishes = linear_finishes(op);
-    l.stages = l.finishes && op->epilogue.residual.rank; /* which may be out */
-    l.in = workspace_part(&l.end, 2 * m * k);
+    /* The residual may be out; nothing is rounded before it is finished. */
+    l.stages = l.finishes && (op->epilogue.residual.rank || op->out.dtype == DTYPE_BF16);
+    l.in = workspace_part(&l.end, l.rounds ? 2 * m * k : 0);
     l.weight = workspace_part(&l.end, l.converts ? 2 * (uint64_t)l.panel * k : 0);
-    l.bias = workspace_part(&l.end, op->epilogue.bias.rank ? sizeof(float) * n : 0);
+    l.bias = workspace_part(&l.end, op->epilogue.bias.rank ? sizeof(float) * n : 0); /* if it is moved */
     l.stage = workspace_part(&l.end, l.stages ? sizeof(float) * m * (uint64_t)l.panel : 0);
     l.products = workspace_part(&l.end, LINEAR_LIBRARY_BYTES);
     return l;

@@ -17,12 +17,15 @@ struct norm_team {
     int32_t block;   /* threads */
 };
 
+/* Threads of a block whose teams are a warp or less. */
+enum { NORM_SMALL_BLOCK = 128 };
+
 /* Heads (C of 16 to 128) take one load a thread and as many threads as they need. Rows take four loads a
  * thread, which is what is on its way at once: 2 KiB a warp. Above 8,192 values a block would have too few
  * registers to hold them: it reads the run again, from the cache. */
 static inline struct norm_team norm_team_of(int32_t c) {
-    enum { QUAD = 4, WARP_THREADS = 32, SMALL_BLOCK = 128, BLOCK_MOST = 512, HELD = 4 };
-    struct norm_team team = {1, HELD, SMALL_BLOCK};
+    enum { QUAD = 4, WARP_THREADS = 32, BLOCK_MOST = 512, HELD = 4 };
+    struct norm_team team = {1, HELD, NORM_SMALL_BLOCK};
     if (c > QUAD * HELD * BLOCK_MOST) {
         team.threads = team.block = BLOCK_MOST;
         team.held = 0;

@@ -30,6 +30,7 @@ static inline struct device cuda_identity(void) {
     return (struct device){.name = "cuda",
                            .chunks = CUDA_ROW_CHUNKS,
                            .lacks = {[PRECISION_F32] = bf16_only, [PRECISION_F16] = bf16_only},
+                           .operands.in = {[PRECISION_BF16] = DTYPE_BF16},
                            .own_bytes = CUDA_OPENED_BYTES + CUDA_CODE_BYTES + PAGES_SPARE_BYTES,
                            .host_bytes = CUDA_HOST_BYTES,
                            .cost = cuda_cost};

@@ -21,34 +21,41 @@ extern "C" {
 /* What every product may use. NVIDIA recommends 32 MiB on Hopper and 4 elsewhere; one size is one table. */
 enum { PRODUCTS_WORKSPACE = 32 << 20 };
 
-/* out[M,N] = in[M,K] . weight[N,K]^T (+ bias[N]) (+ residual[M,N]): in and weight bf16 and packed, the rest
- * f32; out's and residual's rows may be strided, in elements. K is a multiple of 8. */
+/* out[M,N] = in[M,K] . weight[N,K]^T (+ bias[N]) (+ residual[M,N]): in and weight bf16, the rest f32, or out
+ * and bias bf16 (rounded: once, to nearest even, what f32 would be; without a residual). weight is packed,
+ * other rows may be strided, in elements. K and in's rows are multiples of 8. */
 struct product_key {
     int32_t m, n, k;
-    int32_t bias, residual; /* 1: there is one */
+    int32_t in_row;
+    int32_t bias, residual, rounded; /* 1: there is one, it is */
     int32_t wide; /* 1: out and residual begin at multiples of 16 bytes, which the fast kernels ask for */
     int64_t out_row, residual_row; /* the latter 0 without a residual */
 };
 
+static inline uint64_t product_out_bytes(const struct product_key *key) {
+    return key->rounded ? 2 : sizeof(float);
+}
+
 /* Whether all rows of out and residual begin at multiples of 16 bytes if the first ones do. Then only an
  * unusual call is not wide. */
 static inline bool product_rows_wide(const struct product_key *key) {
-    return key->out_row % 4 == 0 && key->residual_row % 4 == 0;
+    return key->out_row * (int64_t)product_out_bytes(key) % 16 == 0 && key->residual_row % 4 == 0;
 }
 
 /* What trying it takes, operands lying over each other: the library's workspace and the largest operand. */
 static inline uint64_t product_touch_bytes(const struct product_key *key) {
     uint64_t m = (uint64_t)key->m, n = (uint64_t)key->n, k = (uint64_t)key->k;
     uint64_t row = (uint64_t)(key->out_row > key->residual_row ? key->out_row : key->residual_row);
-    uint64_t product = 2 * k * (m > n ? m : n), out = sizeof(float) * m * row, bias = sizeof(float) * n;
+    uint64_t in = 2 * m * (uint64_t)key->in_row, weight = 2 * n * k, out = product_out_bytes(key) * m * row;
+    uint64_t product = in > weight ? in : weight, bias = sizeof(float) * n;
     uint64_t most = product > out ? product : out;
     return PRODUCTS_WORKSPACE + (most > bias ? most : bias);
 }
 
 struct product_operands {
-    const void *in, *weight; /* multiples of 16 bytes, as is bias */
-    const float *bias, *residual;
-    float *out;      /* may be residual */
+    const void *in, *weight, *bias; /* multiples of 16 bytes */
+    const float *residual;
+    void *out;       /* may be residual */
     void *workspace; /* PRODUCTS_WORKSPACE bytes, aligned to 256 */
 };
 

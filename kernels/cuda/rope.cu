@@ -1,8 +1,11 @@
-/* Positions and times as angles: rope table, rotation, timestep embedding. None needs a workspace: what is
- * computed once (frequencies, the embedding of a time) comes from the host's mathematics, as on the CPU, and
- * travels as a kernel's argument. */
+/* Positions and times as angles: rope table, rotation, timestep embedding. What is computed once
+ * (frequencies, the embedding of a time) comes from the host's mathematics, as on the CPU, and travels as a
+ * kernel's argument. */
+#include "kernels/cuda/rope.h"
+
 #include "kernels/cuda/arguments.h"
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/cast.h"
+#include "kernels/cuda/runs.cuh"
 
 #include <math.h>
 
@@ -93,71 +96,120 @@ static const void *const table_kernels[] = {KERNEL(table_pairs), NULL};
 
 const struct cuda_operator cuda_rope_table = {NULL, cuda_table_run, table_kernels};
 
-/* What a rotation's threads share: pairs of a head, and units of two (interleaved) or four (halves) of them,
- * which is a quad of in for each load. */
-struct rope_shape {
-    int64_t rows;
-    int32_t pairs, units, heads;
-    bool wide; /* quads of every head are aligned */
+struct turn_call {
+    struct rows out, in, table, norm; /* norm may be absent: heads are turned as they are */
+    struct runs runs;                 /* heads */
+    float eps;
+    bool halves; /* pairs are (i, i + D / 2), else (2i, 2i + 1) */
 };
 
-__device__ static inline float2 rotate(float a, float b, float c, float s) {
+__device__ static inline float2 turn(float a, float b, float c, float s) {
     return make_float2(a * c - b * s, a * s + b * c);
 }
 
-/* Pairs (2i, 2i + 1), two of a head in place.
- *
- * Grid: rows_grid_of, units of all heads in place of quads; no shared memory; 28 registers (47 by halves).
- * Bytes: 8 a value and the table once, which the cache keeps for all heads; FLOPs: 3 a value. Roof: memory;
- * share of the roof: not measured yet. */
-static __global__ void __launch_bounds__(ROWS_THREADS, 1)
-    cuda_rotate_interleaved(struct rows inout, struct rows table, struct rope_shape s) {
-    int64_t unit = first_quad();
-    if (unit >= (int64_t)s.units * s.heads) return;
-    int64_t head = (uint32_t)unit / (uint32_t)s.units, pair = 2 * ((uint32_t)unit % (uint32_t)s.units);
-    int64_t i = 2 * (head * s.pairs + pair), end = 2 * (head + 1) * s.pairs;
-    inout.wide = inout.wide && s.wide;
-    for (int64_t row = first_row(); row < s.rows; row += next_row()) {
-        float4 v = rows_load_f32(inout, row, i, end), t = rows_load_f32(table, row, 2 * pair, 2 * s.pairs);
-        float2 x = rotate(v.x, v.y, t.x, t.y), y = rotate(v.z, v.w, t.z, t.w);
-        rows_store(inout, row, i, end, make_float4(x.x, x.y, y.x, y.y));
-    }
+/* Two pairs of neighbours; t: their cosines and sines. */
+__device__ static inline float4 turn_neighbours(float4 v, float4 t) {
+    float2 x = turn(v.x, v.y, t.x, t.y), y = turn(v.z, v.w, t.z, t.w);
+    return make_float4(x.x, x.y, y.x, y.y);
 }
 
-/* Pairs (i, i + D / 2), four of a head in place. Grid and the rest: as rotate_interleaved. */
-static __global__ void __launch_bounds__(ROWS_THREADS, 1)
-    cuda_rotate_halves(struct rows inout, struct rows table, struct rope_shape s) {
-    int64_t unit = first_quad();
-    if (unit >= (int64_t)s.units * s.heads) return;
-    int64_t head = (uint32_t)unit / (uint32_t)s.units, pair = 4 * ((uint32_t)unit % (uint32_t)s.units);
-    int64_t low = 2 * head * s.pairs + pair, middle = (2 * head + 1) * s.pairs, end = middle + s.pairs;
-    inout.wide = inout.wide && s.wide;
-    for (int64_t row = first_row(); row < s.rows; row += next_row()) {
-        float4 a = rows_load_f32(inout, row, low, middle);
-        float4 b = rows_load_f32(inout, row, low + s.pairs, end);
-        float4 t = rows_load_f32(table, row, 2 * pair, 2 * s.pairs);
-        float4 u = rows_load_f32(table, row, 2 * pair + 4, 2 * s.pairs);
-        float2 x = rotate(a.x, b.x, t.x, t.y), y = rotate(a.y, b.y, t.z, t.w);
-        float2 z = rotate(a.z, b.z, u.x, u.y), w = rotate(a.w, b.w, u.z, u.w);
-        rows_store(inout, row, low, middle, make_float4(x.x, y.x, z.x, w.x));
-        rows_store(inout, row, low + s.pairs, end, make_float4(x.y, y.y, z.y, w.y));
+/* Column i of a head whose other half is in shared memory. */
+__device__ static inline float turn_half(const struct turn_call &r, const float *head, int64_t row,
+                                         int64_t i) {
+    int32_t half = r.runs.c / 2;
+    int64_t pair = i < half ? i : i - half;
+    const float *t = reinterpret_cast<const float *>(r.table.data + row * r.table.step) + 2 * pair;
+    float2 both = turn(head[pair], head[pair + half], t[0], t[1]);
+    return i < half ? both.x : both.y;
+}
+
+/* Four columns from i on, of which those behind the head are anything. Where halves are whole quads, a quad
+ * has one place in both. */
+__device__ static inline float4 turn_halves(const struct turn_call &r, const float *head, int64_t row,
+                                            int64_t i) {
+    int32_t c = r.runs.c, half = c / 2;
+    float v[4];
+    if (half % 4 || !r.table.wide) {
+#pragma unroll
+        for (int j = 0; j < 4; j++) v[j] = i + j < c ? turn_half(r, head, row, i + j) : 0;
+        return make_float4(v[0], v[1], v[2], v[3]);
+    }
+    int64_t pair = i < half ? i : i - half;
+    float4 a = four_at(reinterpret_cast<const char *>(head), DTYPE_F32, true, pair, c);
+    float4 b = four_at(reinterpret_cast<const char *>(head), DTYPE_F32, true, pair + half, c);
+    float4 t = rows_load_f32(r.table, row, 2 * pair, c), u = rows_load_f32(r.table, row, 2 * pair + 4, c);
+    float2 x = turn(a.x, b.x, t.x, t.y), y = turn(a.y, b.y, t.z, t.w);
+    float2 z = turn(a.z, b.z, u.x, u.y), w = turn(a.w, b.w, u.z, u.w);
+    return i < half ? make_float4(x.x, y.x, z.x, w.x) : make_float4(x.y, y.y, z.y, w.y);
+}
+
+/* Heads normed, if there is a norm, and turned: out = turned(in rstd norm), where out may be in. A team holds
+ * a head; a quad of it has its pairs' other halves in the quad itself, or gets them through shared memory.
+ *
+ * Grid: a team a head (norm_team_of, up to 32 threads), blocks of 128 threads; shared memory: 2 KiB for one
+ * quad a thread, 8 for four; 40 registers, or 56. Bytes: 8 a value, 6 where the result is bf16, and the table
+ * once, which the cache keeps for all heads; FLOPs: 7 a value. Roof: memory; share of the roof: not measured
+ * yet. */
+template <int HELD, enum rows_kind K>
+static __global__ void __launch_bounds__(NORM_SMALL_BLOCK) turn_runs(struct turn_call r) {
+    SMEM_ARRAY(float, heads, NORM_SMALL_BLOCK * 4 * HELD);
+    struct run run = run_of(r.runs);
+    int32_t c = r.runs.c, threads = r.runs.threads;
+    float4 held[HELD], rstd = all_four(1);
+    hold<HELD, K>(held, r.in, r.runs, run);
+    if (r.norm.data) {
+        float sum = 0;
+        for (int j = 0; j < HELD; j++) sum += sum_four(multiply_four(held[j], held[j]));
+        rstd = all_four(1.0f / sqrtf(team_sum(sum, threads, NULL) / (float)c + r.eps));
+    }
+    float *head = heads + (int64_t)threadIdx.x / threads * threads * 4 * HELD;
+#pragma unroll
+    for (int j = 0; j < HELD; j++) {
+        int64_t i = column_of(r.runs, run, j);
+        if (r.norm.data)
+            held[j] = multiply_four(multiply_four(held[j], rstd), rows_load_plain(r.norm, 0, i, c));
+        if (r.halves)
+            st128(head + i, make_uint4(__float_as_uint(held[j].x), __float_as_uint(held[j].y),
+                                       __float_as_uint(held[j].z), __float_as_uint(held[j].w)));
+    }
+    if (r.halves) __syncwarp();
+#pragma unroll
+    for (int j = 0; j < HELD; j++) {
+        int64_t i = column_of(r.runs, run, j);
+        if (run.first + i >= run.end) continue;
+        float4 v = r.halves ? turn_halves(r, head, run.row, i)
+                            : turn_neighbours(held[j], rows_load_f32(r.table, run.row, i, c));
+        store_quad<K>(r.out, run, i, v);
     }
 }
 
 static enum status cuda_rope_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
-    (void)workspace;
-    int32_t pairs = op->in[0].dim[1], each = op->pairs == ROPE_HALVES ? 4 : 2;
-    struct rope_shape s = {op->out.dim[0], pairs, (pairs + each - 1) / each, op->n, pairs % each == 0};
-    struct rows table = rows_floats(static_cast<const float *>(op->in[0].data), 2 * (int64_t)pairs);
-    struct rows_grid g = rows_grid_of(s.rows, (int64_t)s.units * s.heads);
-    if (op->pairs == ROPE_HALVES)
-        LAUNCH(cuda_rotate_halves, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), table, s);
+    const struct tensor *table = &op->in[1], *norm = &op->in[2];
+    int32_t c = op->in[0].dim[1] / op->n;
+    struct norm_team team = norm_team_of(c);
+    struct turn_call call = {};
+    call.runs = runs_of(op, c, &team);
+    call.eps = op->eps;
+    call.halves = op->pairs == ROPE_HALVES;
+    call.in = rows_of_runs(&op->in[0], &call.runs);
+    call.out = rows_of_runs(&op->out, &call.runs);
+    call.table = rows_floats(static_cast<const float *>(table->data), c);
+    call.norm = rows_vector(norm);
+    if (!weight_is_plain(norm)) {
+        cuda_widen_vector(reinterpret_cast<float *>(workspace), norm, c, cuda->compute);
+        call.norm = rows_floats(reinterpret_cast<float *>(workspace), 0);
+    }
+    enum rows_kind kind = rows_kind_of(call.out, call.in, call.in, c);
+    unsigned blocks = blocks_of(&call.runs, &team);
+    if (team.held == 1)
+        LAUNCH_RUNS_HELD(turn_runs, 1, kind, blocks, team.block, cuda->compute, call);
     else
-        LAUNCH(cuda_rotate_interleaved, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), table, s);
+        LAUNCH_RUNS_HELD(turn_runs, 4, kind, blocks, team.block, cuda->compute, call);
     return cuda_launched(op, e);
 }
 
-static const void *const rope_kernels[] = {KERNEL(cuda_rotate_interleaved), KERNEL(cuda_rotate_halves), NULL};
+static const void *const rope_kernels[] = {RUNS_KERNELS_HELD(turn_runs, 1), RUNS_KERNELS_HELD(turn_runs, 4),
+                                           NULL};
 
 const struct cuda_operator cuda_rope = {NULL, cuda_rope_run, rope_kernels};
 

@@ -202,6 +202,21 @@ __device__ static inline float4 rows_load_of(const struct rows &rows, int64_t ro
     return PLAIN ? rows_load_plain(rows, row, i, n) : rows_load(rows, row, i, n);
 }
 
+/* To rows of bf16, to nearest even; nothing is written from n on. */
+__device__ static inline void rows_store_bf16(const struct rows &rows, int64_t row, int64_t i, int64_t n,
+                                              float4 v) {
+    uint16_t *to = reinterpret_cast<uint16_t *>(rows.data + row * rows.step) + i;
+    uint2 both = make_uint2(pack_bf16(v.x, v.y), pack_bf16(v.z, v.w));
+    if (rows.wide && i + 4 <= n) {
+        *reinterpret_cast<uint2 *>(to) = both;
+        return;
+    }
+    if (i < n) to[0] = (uint16_t)both.x;
+    if (i + 1 < n) to[1] = (uint16_t)(both.x >> 16);
+    if (i + 2 < n) to[2] = (uint16_t)both.y;
+    if (i + 3 < n) to[3] = (uint16_t)(both.y >> 16);
+}
+
 /* To rows of f32; nothing is written from n on. */
 __device__ static inline void rows_store(const struct rows &rows, int64_t row, int64_t i, int64_t n,
                                          float4 v) {
@@ -216,6 +231,48 @@ __device__ static inline void rows_store(const struct rows &rows, int64_t row, i
     if (i + 2 < n) to[2] = v.z;
     if (i + 3 < n) to[3] = v.w;
 }
+
+/* What the kernels that most bytes go through are compiled for: rows that are all wide and of whole quads,
+ * with a result in f32 or bf16, so that a load or store is one instruction; and any, where they ask. What
+ * they read is f32, but for vectors. */
+enum rows_kind { ROWS_ANY, ROWS_F32, ROWS_BF16 };
+
+/* others: what is read beside the first operand, absent or not. */
+static inline enum rows_kind rows_kind_of(const struct rows &out, const struct rows &in,
+                                          const struct rows &other, int64_t columns) {
+    bool wide = out.wide && in.wide && (!other.data || other.wide) && columns % 4 == 0;
+    return !wide ? ROWS_ANY : out.dtype == DTYPE_BF16 ? ROWS_BF16 : ROWS_F32;
+}
+
+template <enum rows_kind K>
+__device__ static inline float4 rows_load_kind(const struct rows &rows, int64_t row, int64_t i, int64_t n) {
+    if constexpr (K == ROWS_ANY) return rows_load_f32(rows, row, i, n);
+    uint4 v = ld128(rows.data + row * rows.step + 4 * i);
+    return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z),
+                       __uint_as_float(v.w));
+}
+
+template <enum rows_kind K>
+__device__ static inline void rows_store_kind(struct rows rows, int64_t row, int64_t i, int64_t n, float4 v) {
+    if constexpr (K != ROWS_ANY) rows.wide = true, n = i + 4;
+    if (K == ROWS_BF16 || (K == ROWS_ANY && rows.dtype == DTYPE_BF16))
+        rows_store_bf16(rows, row, i, n, v);
+    else
+        rows_store(rows, row, i, n, v);
+}
+
+/* A kernel for the rows that it has: the last argument of its template. */
+#define LAUNCH_ROWS(kernel, kind, g, stream, ...)                                                            \
+    do {                                                                                                     \
+        if ((kind) == ROWS_F32)                                                                              \
+            LAUNCH((kernel<ROWS_F32>), g.grid, g.block, 0, stream, __VA_ARGS__);                             \
+        else if ((kind) == ROWS_BF16)                                                                        \
+            LAUNCH((kernel<ROWS_BF16>), g.grid, g.block, 0, stream, __VA_ARGS__);                            \
+        else                                                                                                 \
+            LAUNCH((kernel<ROWS_ANY>), g.grid, g.block, 0, stream, __VA_ARGS__);                             \
+    } while (0)
+/* All kernels that it may launch. */
+#define ROWS_KERNELS(kernel) KERNEL(kernel<ROWS_ANY>), KERNEL(kernel<ROWS_F32>), KERNEL(kernel<ROWS_BF16>)
 
 /* x sigmoid(inner). expf and the division are CUDA's own: at most 2 ulp, and correctly rounded. */
 __device__ static inline float gated_by(float x, float inner) {

@@ -60,7 +60,8 @@ static void add_panels(struct work_list *list, const struct op *op, const struct
     struct work product = {.kernel = "product", .class = WORK_PRODUCT, .launches = panels};
     product.m = op->in[0].dim[0], product.n = columns, product.k = linear_depth(op);
     product.flops = 2 * all * op->in[1].dim[1];
-    product.read_bytes = panels * HALF * k * (m + columns) + (e->bias.rank ? panels * FLOAT * columns : 0);
+    double bias = e->bias.rank ? linear_library_rounds(op) ? HALF : FLOAT : 0;
+    product.read_bytes = panels * HALF * k * (m + columns) + panels * bias * columns;
     product.read_bytes += l->stages ? 0 : share * bytes_of(&e->residual);
     product.written_bytes = l->stages ? FLOAT * all : share * bytes_of(&op->out);
     work_add(list, product);
@@ -75,9 +76,10 @@ static void linear_work(const struct op *op, struct work_list *list) {
     struct linear_layout l = cuda_linear_layout(op);
     const struct tensor *bias = &op->epilogue.bias;
     int32_t n = op->in[1].dim[0], last = n % l.panel;
-    if (bias->rank && (bias->dtype != DTYPE_F32 || !weight_is_plain(bias))) add_widening(list, bias);
-    work_add_pass(list, "round_rows", 0, bytes_of(&op->in[0]),
-                  HALF * (double)op->in[0].dim[0] * linear_depth(op));
+    if (linear_moves_bias(op)) add_widening(list, bias);
+    if (l.rounds)
+        work_add_pass(list, "round_rows", 0, bytes_of(&op->in[0]),
+                      HALF * (double)op->in[0].dim[0] * linear_depth(op));
     add_panels(list, op, &l, l.panel, n / l.panel);
     if (last) add_panels(list, op, &l, last, 1);
 }
@@ -101,12 +103,16 @@ static double pairs_of(const struct op *op) {
 
 static void attention_work(const struct op *op, struct work_list *list) {
     struct attention_layout l = cuda_attention_layout(op);
-    double packed = (double)(l.end - l.keys), columns = op->in[0].dim[1];
-    work_add_pass(list, "attention_pack", 0, bytes_of(&op->in[1]) + bytes_of(&op->in[2]), packed);
+    double keys = bytes_of(&op->in[1]) + bytes_of(&op->in[2]), columns = op->in[0].dim[1];
+    if (l.packs) {
+        double packed = (double)(l.end - l.keys);
+        work_add_pass(list, "attention_pack", 0, keys, packed);
+        keys = packed;
+    }
     struct work attend = {.kernel = "attend", .class = WORK_ATTENTION};
     attend.launches = attention_launches(op);
     attend.flops = 4 * columns * pairs_of(op);
-    attend.read_bytes = bytes_of(&op->in[0]) + packed + bytes_of(&op->in[3]);
+    attend.read_bytes = bytes_of(&op->in[0]) + keys + bytes_of(&op->in[3]);
     attend.written_bytes = bytes_of(&op->out);
     work_add(list, attend);
 }
@@ -125,6 +131,12 @@ static void rms_work(const struct op *op, struct work_list *list) {
     }
     work_add_pass(list, "rms_runs", op_flops(op), bytes_of(&op->in[0]) + bytes_of(&m->base) + vectors,
                   bytes_of(&op->out));
+}
+
+static void rope_work(const struct op *op, struct work_list *list) {
+    widen_unless_plain(list, &op->in[2]);
+    work_add_pass(list, "turn_runs", op_flops(op),
+                  bytes_of(&op->in[0]) + bytes_of(&op->in[1]) + bytes_of(&op->in[2]), bytes_of(&op->out));
 }
 
 static void layer_work(const struct op *op, struct work_list *list) {
@@ -180,8 +192,6 @@ static const char *pass_kernel(const struct op *op) {
     switch (op->kind) {
     case OP_ROPE_TABLE:
         return "table_pairs";
-    case OP_ROPE:
-        return op->pairs == ROPE_HALVES ? "cuda_rotate_halves" : "cuda_rotate_interleaved";
     case OP_GLU:
         return "glu_rows";
     case OP_ADD:
@@ -219,7 +229,6 @@ static void pass_work(const struct op *op, struct work_list *list) {
     struct work pass = {.kernel = pass_kernel(op), .class = WORK_PASS, .launches = pass_launches(op)};
     pass.flops = op_flops(op);
     for (int i = 0; i < OP_INPUTS; i++) pass.read_bytes += bytes_of(&op->in[i]);
-    if (op->kind == OP_ROPE) pass.read_bytes += bytes_of(&op->out);
     pass.written_bytes = bytes_of(&op->out);
     work_add(list, pass);
 }
@@ -228,7 +237,7 @@ void cuda_work(const struct op *op, struct work_list *list) {
     static void (*const works[N_OP_KINDS])(const struct op *op, struct work_list *list) = {
         [OP_LINEAR] = linear_work,    [OP_LINEAR_FEW] = few_work,   [OP_ATTENTION] = attention_work,
         [OP_RMS_NORM] = rms_work,     [OP_LAYER_NORM] = layer_work, [OP_GROUP_STATISTICS] = statistics_work,
-        [OP_GROUP_NORM] = group_work, [OP_CONV2D] = conv_work,
+        [OP_GROUP_NORM] = group_work, [OP_CONV2D] = conv_work,      [OP_ROPE] = rope_work,
     };
     list->n = 0;
     (works[op->kind] ? works[op->kind] : pass_work)(op, list);

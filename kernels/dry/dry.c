@@ -72,6 +72,7 @@ void dry_init(struct dry *dry, struct sys *sys, struct device *target, bool prep
     *dry = (struct dry){
         .device = {.name = "dry",
                    .chunks = target->chunks,
+                   .operands = target->operands,
                    .cost = dry_cost,
                    .prepare = dry_prepare,
                    .run = dry_run,

@@ -183,6 +183,7 @@ struct device *paced_open(struct sys *sys, struct device *compute, double bytes_
     }
     *p = (struct paced){.device = {.name = "paced",
                                    .chunks = compute->chunks,
+                                   .operands = compute->operands,
                                    .memory = &paced_memory,
                                    .cost = paced_cost,
                                    .prepare = paced_prepare,

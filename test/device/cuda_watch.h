@@ -220,6 +220,7 @@ static int set_up(void **state) {
     watch.planned = cuda_planned(&watch.sys, NULL, &problem);
     watch.cuda = watch.planned ? cuda_open(&watch.sys, 0, &problem) : NULL;
     assert_no_problem();
+    watch.device.operands = watch.cuda->operands;
     watch.cuda->memory->provide(watch.cuda, 1, &problem); /* loads kernels */
     assert_no_problem();
     watch.operands = aligned_alloc(256, OPERANDS_MAX);

@@ -27,7 +27,7 @@ enum { SMALL = 0, RANDOM_CASES = 100, ROWS_ALIKE = 130, PICTURES = 12 };
 struct op_error op_errors[N_OP_KINDS] = {
     [OP_LINEAR] = {1e-05, 0},     [OP_LINEAR_FEW] = {3e-07, 0},      [OP_ATTENTION] = {7e-03, 0},
     [OP_RMS_NORM] = {1e-07, 0},   [OP_LAYER_NORM] = {1.1e-07, 0},    [OP_GROUP_STATISTICS] = {5e-08, 0},
-    [OP_GROUP_NORM] = {1e-07, 0}, [OP_ROPE_TABLE] = {5e-08, 0},      [OP_ROPE] = {6e-08, 0},
+    [OP_GROUP_NORM] = {1e-07, 0}, [OP_ROPE_TABLE] = {5e-08, 0},      [OP_ROPE] = {1e-07, 0},
     [OP_GLU] = {1e-07, 0},        [OP_UNPATCHIFY] = {2.7e-08, 0},    [OP_TIMESTEP] = {5e-08, 0},
     [OP_CONV2D] = {7e-04, 0},     [OP_LATENT_TO_IMAGE] = {5e-08, 0}, [OP_ADD] = {3e-08, 0},
 };
@@ -172,18 +172,27 @@ static void test_norms(void **state) {
 
 static void test_rope(void **state) {
     (void)state;
-    case_rope(1, 1, 2, 0, ROPE_HALVES);
-    case_rope(7, 5, 20, 4, ROPE_INTERLEAVED);
-    case_rope(7, 2, 36, 2, ROPE_HALVES);
+    static const struct rope_case cases[] = {
+        {1, 1, 2, 0, ROPE_HALVES, false, DTYPE_F32, true},
+        {7, 5, 20, 4, ROPE_INTERLEAVED, false, DTYPE_F32, true},
+        {7, 2, 36, 2, ROPE_HALVES, true, DTYPE_F32, true},
+        {3, 3, 24, 0, ROPE_HALVES, true, DTYPE_F16, false},
+        {3, 3, 26, 0, ROPE_INTERLEAVED, true, DTYPE_BF16, false},
+        {33, 5, 20, 4, ROPE_INTERLEAVED, true, DTYPE_F32, false},
+        {33, 3, 128, 0, ROPE_HALVES, true, DTYPE_BF16, true},
+        {33, 30, 128, 0, ROPE_INTERLEAVED, true, DTYPE_BF16, false},
+        {5, 2, 512, 0, ROPE_HALVES, true, DTYPE_BF16, false},
+        {5, 3, 276, 0, ROPE_HALVES, true, DTYPE_F32, false},
+        {9, 1, 334, 1, ROPE_INTERLEAVED, true, DTYPE_F32, true},
+    };
+    for (int i = 0; i < 5; i++) case_rope(cases[i]);
     case_timestep(2, 0);
     case_timestep(256, 999.5f);
     case_rope_table(
         &(struct rope_options){256, 3, {4, 8, 8}, 2, {{{1, 0, 0}, {32, 1, 1}}, {{33, 0, 0}, {1, 6, 9}}}});
     if (SMALL) return;
     case_rope_table(&(struct rope_options){1e6, 1, {128}, 1, {{{0}, {300, 1, 1}}}});
-    case_rope(33, 5, 20, 4, ROPE_INTERLEAVED);
-    case_rope(33, 3, 128, 0, ROPE_HALVES);
-    case_rope(33, 30, 128, 0, ROPE_INTERLEAVED);
+    for (size_t i = 5; i < sizeof cases / sizeof *cases; i++) case_rope(cases[i]);
 }
 
 static void test_elementwise(void **state) {
@@ -382,8 +391,8 @@ static void cases_at(int gap) {
     case_layer_norm(3, 516, gap, true, true);
     case_affine(3, 516, gap, WITH_WEIGHT | WITH_BIAS | WITH_SCALE | WITH_SHIFT, false);
     case_attention_biased((struct attention_case){9, 21, 2, 1, 48, gap, false, false, 0.1f});
-    case_rope(5, 2, 40, gap, ROPE_INTERLEAVED);
-    case_rope(5, 2, 40, gap, ROPE_HALVES);
+    case_rope((struct rope_case){5, 2, 40, gap, ROPE_INTERLEAVED, true, DTYPE_BF16, true});
+    case_rope((struct rope_case){5, 2, 40, gap, ROPE_HALVES, true, DTYPE_BF16, false});
     case_glu(3, 136, gap, 0, ACTIVATION_GELU_TANH);
     case_add(3, 136, DTYPE_BF16, gap, false, 0);
     case_add(3, 136, DTYPE_F16, gap, true, 1);

@@ -204,7 +204,6 @@ static void count_block(const struct predict_case *c) {
     assert_int_equal(made, OK);
     counted.snapshot = counted.sys.alloc(&counted.sys, LINE_HOST, component->bytes);
     assert_non_null(counted.snapshot);
-    component->context.precision = PRECISION_BF16;
     counted.sizes = &c->sizes;
     counted.launches = 0;
     emu_set_watcher(behind_kernel, NULL);
@@ -233,8 +232,11 @@ static int set_up(void **state) {
     counted.cuda = cuda_open(&counted.sys, 0, &problem);
     assert_no_problem();
     counted.cuda->chunks = (struct row_chunks){32, 16}; /* so that these blocks have some */
-    counted.device = (struct device){
-        .name = "counted", .chunks = counted.cuda->chunks, .cost = counting_cost, .run = counting_run};
+    counted.device = (struct device){.name = "counted",
+                                     .chunks = counted.cuda->chunks,
+                                     .operands = counted.cuda->operands,
+                                     .cost = counting_cost,
+                                     .run = counting_run};
     counted.cuda->memory->provide(counted.cuda, 1, &problem); /* loads kernels */
     assert_no_problem();
     counted.sys.map = take_shared;

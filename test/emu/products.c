@@ -78,24 +78,45 @@ static void spoil(void *workspace) {
     memset((char *)workspace + PRODUCTS_WORKSPACE - ENDS, 0xff, ENDS);
 }
 
-static float *widen(const void *from, int64_t n) {
-    float *to = matrix_floats(n);
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits = (uint32_t)((const uint16_t *)from)[i] << 16;
-        memcpy(&to[i], &bits, sizeof bits);
-    }
+static float widened(uint16_t half) {
+    uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* To nearest even; NaN stays one. */
+static uint16_t nearest(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (value != value) return 0x7fff;
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* Packed. */
+static float *widen(const uint16_t *from, int64_t rows, int64_t columns, int64_t row) {
+    float *to = matrix_floats(rows * columns);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) to[i * columns + j] = widened(from[i * row + j]);
     return to;
 }
 
 static void finish(const struct call *c, const float *from) {
     const struct product_key *key = &c->key;
     const struct product_operands *o = &c->operands;
+    const float *bias = o->bias;
+    const uint16_t *half_bias = o->bias;
+    float *out = o->out;
+    uint16_t *half_out = o->out;
     for (int64_t i = 0; i < key->m; i++)
         for (int64_t j = 0; j < key->n; j++) {
             float value = from[i * key->n + j];
-            if (key->bias) value += o->bias[j];
+            if (key->bias) value += key->rounded ? widened(half_bias[j]) : bias[j];
             if (key->residual) value += o->residual[i * key->residual_row + j];
-            o->out[i * key->out_row + j] = value;
+            if (key->rounded)
+                half_out[i * key->out_row + j] = nearest(value);
+            else
+                out[i * key->out_row + j] = value;
         }
 }
 
@@ -104,8 +125,8 @@ static void compute(void *arguments) {
     const struct product_key *key = &c->key;
     struct onednn_key of = matrix_key(key);
     spoil(c->operands.workspace);
-    float *in = widen(c->operands.in, (int64_t)key->m * key->k);
-    float *weight = widen(c->operands.weight, (int64_t)key->n * key->k);
+    float *in = widen(c->operands.in, key->m, key->k, key->in_row);
+    float *weight = widen(c->operands.weight, key->n, key->k, key->k);
     float *out = matrix_floats((int64_t)key->m * key->n);
     matrix_run(c->matrix, &of, in, weight, out);
     finish(c, out);
@@ -115,7 +136,7 @@ static void compute(void *arguments) {
 }
 
 static void check(const struct product_key *key, const struct product_operands *operands) {
-    uintptr_t align = key->wide ? 16 : sizeof(float);
+    uintptr_t align = key->wide ? 16 : (uintptr_t)product_out_bytes(key);
     emu_require_aligned("in of a product", operands->in, 16);
     emu_require_aligned("weight of a product", operands->weight, 16);
     emu_require_aligned("workspace of a product", operands->workspace, 256);
@@ -128,10 +149,11 @@ enum status products_run(struct products *p, const struct product_key *key,
                          const struct product_operands *operands, cudaStream_t stream, struct error *e) {
     if (!keys_find(&p->keys, key)) {
         error_set(e, INTERNAL, "a product was not prepared");
-        return error_found(e, "%d x %d x %d, bias %d, residual %d, wide %d", key->m, key->n, key->k,
-                           key->bias, key->residual, key->wide);
+        return error_found(e, "%d x %d x %d, bias %d, residual %d, rounded %d, wide %d", key->m, key->n,
+                           key->k, key->bias, key->residual, key->rounded, key->wide);
     }
     check(key, operands);
+    if (key->rounded && key->residual) emu_stop("a residual to a result in bf16");
     struct call call = {p->matrix, *key, *operands};
     emu_enqueue("product", compute, &call, sizeof call, stream);
     return OK;

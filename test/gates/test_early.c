@@ -379,8 +379,9 @@ static void test_operands(void **state) {
     saw(4);
     op_group_statistics(x, at(0, 2, 4, 2, 0), at(1, 3, 2, 2, 8), (struct rows_before){0}, 4, 0);
     saw(1);
-    op_rope(x, at(0, 2, 2, 8, 0), at(1, 3, 2, 2, 2), 2, ROPE_HALVES);
-    saw(1);
+    struct rotation rotation = {.heads = 2, .pairs = ROPE_HALVES, .norm = at(3, 1, 4, 0, 0)};
+    op_rope(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 3, 2, 2, 2), rotation);
+    saw(3);
     op_glu(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 2, 8, 0), ACTIVATION_SILU);
     saw(2);
     op_copy(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0));

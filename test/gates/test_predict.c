@@ -103,7 +103,7 @@ static void test_flops(void **state) {
 static void test_zimage_passes(void **state) {
     (void)state;
     enum { LAUNCHES_MOST = 40 };
-    const double pass_bytes_most = 2.7e9;
+    const double pass_bytes_most = 1.4e9;
     struct predict_rows rows = predict(card, case_of(&family_zimage));
     struct predict_row passes = sum_of(&rows, WORK_PASS);
     int launches = passes.calls + sum_of(&rows, WORK_PRODUCT).calls + sum_of(&rows, WORK_ATTENTION).calls;

@@ -318,22 +318,36 @@ void case_rope_table(const struct rope_options *o) {
     expect(OP_ROPE_TABLE, &out, truth);
 }
 
-void case_rope(int32_t t, int32_t heads, int32_t d, int gap, enum rope_pairs pairs) {
+/* A head over its root mean square, times weights; as it is without. */
+static void rope_head(const struct tensor *in, int32_t row, int32_t first, int32_t d,
+                      const struct tensor *norm, float eps, double *to) {
+    double squares = 0;
+    for (int32_t i = 0; i < d; i++) to[i] = load(in, row, first + i), squares += to[i] * to[i];
+    for (int32_t i = 0; norm->rank && i < d; i++) to[i] *= load(norm, 0, i) / sqrt(squares / d + (double)eps);
+}
+
+void case_rope(struct rope_case r) {
+    int32_t t = r.t, heads = r.heads, d = r.d;
     case_begin();
-    struct tensor io = tensor_random(DTYPE_F32, SHAPE(t, heads * d), gap, 1);
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, heads * d), r.gap, 1), out = in;
     struct tensor table = tensor_random(DTYPE_F32, SHAPE(t, d / 2, 2), 0, 1);
-    double *truth = truth_make(&io);
+    struct rotation rotation = {.heads = heads, .pairs = r.pairs, .eps = 1e-3f};
+    if (r.normed) rotation.norm = tensor_random(r.norm, SHAPE(d), 0, 1);
+    if (!r.in_place) out = tensor_random(DTYPE_F32, SHAPE(t, heads * d), 2 * r.gap, 1);
+    double *truth = truth_make(&out), *head = take(sizeof *head * (size_t)d);
     for (int32_t i = 0; i < t; i++)
-        for (int32_t j = 0; j < heads * d / 2; j++) {
-            int32_t h = j / (d / 2), p = j % (d / 2), at = (i * (d / 2) + p);
-            int32_t a = h * d + (pairs == ROPE_HALVES ? p : 2 * p),
-                    b = a + (pairs == ROPE_HALVES ? d / 2 : 1);
-            double c = load(&table, at, 0), s = load(&table, at, 1);
-            truth[(int64_t)i * heads * d + a] = load(&io, i, a) * c - load(&io, i, b) * s;
-            truth[(int64_t)i * heads * d + b] = load(&io, i, a) * s + load(&io, i, b) * c;
+        for (int32_t h = 0; h < heads; h++) {
+            double *to = truth + ((int64_t)i * heads + h) * d;
+            rope_head(&in, i, h * d, d, &rotation.norm, rotation.eps, head);
+            for (int32_t p = 0; p < d / 2; p++) {
+                int32_t a = r.pairs == ROPE_HALVES ? p : 2 * p, b = a + (r.pairs == ROPE_HALVES ? d / 2 : 1);
+                double c = load(&table, i * (d / 2) + p, 0), s = load(&table, i * (d / 2) + p, 1);
+                to[a] = head[a] * c - head[b] * s;
+                to[b] = head[a] * s + head[b] * c;
+            }
         }
-    op_rope(&x, io, table, heads, pairs);
-    expect(OP_ROPE, &io, truth);
+    op_rope(&x, out, in, table, rotation);
+    expect(OP_ROPE, &out, truth);
 }
 
 void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activation) {
@@ -592,7 +606,8 @@ void random_case(void) {
         case_affine(random_size(200), random_int(2, 900), gap, random_int(0, 15), random_bool());
         break;
     case 5:
-        case_rope(random_size(200), random_int(1, 5), 2 * random_size(64), gap, random_bool());
+        case_rope((struct rope_case){random_size(200), random_int(1, 5), 2 * random_size(128), gap,
+                                     random_bool(), random_bool(), random_dtype(), random_bool()});
         break;
     case 6:
         case_glu(random_size(100), random_size(900), gap, random_int(0, 2), random_int(0, 3));

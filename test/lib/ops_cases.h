@@ -66,7 +66,17 @@ void case_layer_norm(int32_t t, int32_t c, int gap, bool scaled, bool in_place);
 /* Statistics, then the norm with the statistics as they were computed. */
 void case_group_norm(int32_t rows, int32_t columns, int32_t c, int groups, bool in_place);
 void case_rope_table(const struct rope_options *o);
-void case_rope(int32_t t, int32_t heads, int32_t d, int gap, enum rope_pairs pairs);
+
+struct rope_case {
+    int32_t t, heads, d;
+    int gap;
+    enum rope_pairs pairs;
+    bool normed;
+    enum dtype norm; /* of its weights */
+    bool in_place;
+};
+
+void case_rope(struct rope_case c);
 
 /* place: of out; 0 apart, 1 in a, 2 in b. */
 void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activation);

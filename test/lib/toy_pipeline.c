@@ -366,7 +366,7 @@ static void toy_mixer_forward_layer(struct context *x, const void *weights, cons
     op_linear(x, q, n, w->q, (struct epilogue){0});
     op_linear(x, k, state->text, w->k, (struct epilogue){0});
     op_linear(x, v, state->text, w->v, (struct epilogue){0});
-    op_rope(x, k, state->rope, TOY_HEADS, ROPE_INTERLEAVED);
+    op_rope(x, k, k, state->rope, (struct rotation){.heads = TOY_HEADS, .pairs = ROPE_INTERLEAVED});
     op_attention(
         x, q, q, k, v,
         (struct heads){.queries = TOY_HEADS, .keys = TOY_HEADS, .scale = 1 / sqrtf(dim / TOY_HEADS)});

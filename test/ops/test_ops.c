@@ -136,10 +136,14 @@ static void test_rope(void **state) {
     case_rope_table(
         &(struct rope_options){256, 3, {4, 8, 8}, 2, {{{1, 0, 0}, {32, 1, 1}}, {{33, 0, 0}, {1, 6, 9}}}});
     case_rope_table(&(struct rope_options){1e6, 1, {128}, 1, {{{0}, {300, 1, 1}}}});
-    case_rope(1, 1, 2, 0, ROPE_HALVES);
-    case_rope(33, 5, 20, 4, ROPE_INTERLEAVED);
-    case_rope(33, 3, 128, 0, ROPE_HALVES);
-    case_rope(20, 2, 36, 2, ROPE_HALVES);
+    static const struct rope_case ropes[] = {
+        {1, 1, 2, 0, ROPE_HALVES, false, DTYPE_F32, true},
+        {33, 5, 20, 4, ROPE_INTERLEAVED, false, DTYPE_F32, true},
+        {33, 3, 128, 0, ROPE_HALVES, true, DTYPE_BF16, true},
+        {20, 2, 36, 2, ROPE_HALVES, false, DTYPE_F32, false},
+        {7, 3, 60, 1, ROPE_INTERLEAVED, true, DTYPE_F16, false},
+    };
+    for (size_t i = 0; i < sizeof ropes / sizeof *ropes; i++) case_rope(ropes[i]);
     case_timestep(2, 0);
     case_timestep(256, 999.5f);
 }

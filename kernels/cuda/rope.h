@@ -1,0 +1,25 @@
+/* rope on the CUDA device: its workspace. Pure functions. */
+#ifndef SLUICE_CUDA_ROPE_H
+#define SLUICE_CUDA_ROPE_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "kernels/cuda/costs.h"
+#include "kernels/cuda/weights.h"
+#include "kernels/ops.h"
+
+/* The heads' norm as f32, where it is not plain. */
+static inline uint64_t cuda_rope_bytes(const struct op *op) {
+    const struct tensor *norm = &op->in[2];
+    uint64_t end = 0;
+    workspace_part(&end, weight_is_plain(norm) ? 0 : sizeof(float) * (uint64_t)tensor_columns(norm));
+    return end;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,310 @@
+/* What only products and attention read, in the type that they round to: every operator that may write such a
+ * tensor against what it writes in f32, rounded, and every one that may read it against the same values in
+ * f32, bit for bit; and what the wrappers refuse. On a GPU, or under the emulator. ONLY and SKIP in the
+ * environment are patterns of tests. */
+#include "test/device/cuda_watch.h"
+#include "test/device/emulated.h"
+
+/* --- comparing --- */
+
+static uint16_t *half_at(const struct tensor *t, int64_t row, int64_t i) {
+    return (uint16_t *)((char *)t->data + row * t->row_bytes) + i;
+}
+
+static uint16_t nearest_half(double value) {
+    float rounded = (float)nearest_bf16(value);
+    return (uint16_t)(bits_of(rounded) >> 16);
+}
+
+/* bf16 values, widened. */
+static struct tensor widened_copy(const struct tensor *t, int gap) {
+    struct tensor to = tensor_random(DTYPE_F32, t->rank, t->dim, gap, 1);
+    for (int64_t row = 0; row < tensor_rows(t); row++)
+        for (int32_t i = 0; i < tensor_columns(t); i++)
+            ((float *)((char *)to.data + row * to.row_bytes))[i] = (float)load(t, row, i);
+    return to;
+}
+
+/* A GPU's library may take another algorithm for another result: then bits are those of another sum. */
+static bool near_enough(double found, double plain, bool library) {
+    return library && !emulated() && fabs(found - plain) <= 0.01 * fabs(plain) + 0.01;
+}
+
+static void expect_rounded(const struct tensor *found, const struct tensor *plain, bool library) {
+    assert_no_problem();
+    for (int64_t row = 0; row < tensor_rows(plain); row++)
+        for (int32_t i = 0; i < tensor_columns(plain); i++) {
+            double value = load(plain, row, i);
+            if (*half_at(found, row, i) != nearest_half(value) &&
+                !near_enough(load(found, row, i), value, library))
+                fail_msg("row %lld, column %d: %04x, expected %04x, which is %a rounded", (long long)row, i,
+                         *half_at(found, row, i), nearest_half(value), value);
+        }
+}
+
+static void expect_same(const struct tensor *found, const struct tensor *expected) {
+    assert_no_problem();
+    size_t bytes = (size_t)dtype_bytes(found->dtype, tensor_columns(found));
+    for (int64_t row = 0; row < tensor_rows(found); row++)
+        assert_memory_equal((char *)found->data + row * found->row_bytes,
+                            (char *)expected->data + row * expected->row_bytes, bytes);
+}
+
+/* Two results of one shape, in f32 and bf16. */
+struct results {
+    struct tensor plain, rounded;
+};
+
+static struct results results_of(int rank, const int32_t *dim, int gap) {
+    return (struct results){tensor_random(DTYPE_F32, rank, dim, gap, 1),
+                            tensor_random(DTYPE_BF16, rank, dim, 2 * gap, 1)};
+}
+
+/* --- operators that go through rows --- */
+
+enum { PLACES = 4 };
+static const int32_t columns_of[PLACES] = {128, 36, 77, 8200}; /* the last is not held in registers */
+static const int gaps[PLACES] = {0, 4, 1, 8};
+
+static void test_norms(void **state) {
+    (void)state;
+    for (int i = 0; i < 2 * PLACES; i++) {
+        int32_t c = columns_of[i % PLACES], t = i < PLACES ? 5 : 3, each = i < PLACES ? c : c / (i % 2 + 1);
+        random_state = 500 + (uint64_t)i;
+        case_begin();
+        if (c % each) each = c;
+        struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, c), gaps[i % PLACES], 3);
+        struct tensor weight = tensor_random(DTYPE_BF16, SHAPE(each), 0, 1);
+        struct modulation m = {0};
+        if (i % 2) m.scale = tensor_random(DTYPE_F32, SHAPE(each), 0, 1);
+        if (i % 3 == 1) m.gate = tensor_random(DTYPE_F32, SHAPE(each), 0, 1);
+        if (i % 3 == 1) m.base = tensor_random(DTYPE_F32, SHAPE(t, c), 0, 1);
+        struct results out = results_of(2, in.dim, gaps[i % PLACES]);
+        op_rms_norm(&x, out.plain, in, weight, 1e-5f, m);
+        op_rms_norm(&x, out.rounded, in, weight, 1e-5f, m);
+        expect_rounded(&out.rounded, &out.plain, false);
+        struct affine affine = {.scale = tensor_random(DTYPE_F32, SHAPE(c), 0, 1)};
+        if (i % 2) affine.weight = tensor_random(DTYPE_F16, SHAPE(c), 0, 1);
+        if (i % 3) affine.shift = tensor_random(DTYPE_F32, SHAPE(c), 0, 1);
+        op_layer_norm(&x, out.plain, in, affine, 1e-6f);
+        op_layer_norm(&x, out.rounded, in, affine, 1e-6f);
+        expect_rounded(&out.rounded, &out.plain, false);
+    }
+}
+
+/* With the norm before it and as two operators, which are to have the same bits. */
+static void test_rope(void **state) {
+    (void)state;
+    static const int32_t heads[] = {2, 16, 20, 64, 128, 130, 276, 512};
+    for (int i = 0; i < 2 * (int)(sizeof heads / sizeof *heads); i++) {
+        int32_t d = heads[i / 2], n = i % 3 + 1;
+        struct rotation rotation = {.heads = n, .pairs = i % 2 ? ROPE_HALVES : ROPE_INTERLEAVED};
+        random_state = 600 + (uint64_t)i;
+        case_begin();
+        struct tensor in = tensor_random(DTYPE_F32, SHAPE(7, n * d), gaps[i % PLACES], 2);
+        struct tensor table = tensor_random(DTYPE_F32, SHAPE(7, d / 2, 2), 0, 1);
+        struct tensor norm = tensor_random(DTYPE_F16, SHAPE(d), 0, 1);
+        struct results out = results_of(2, in.dim, gaps[i % PLACES]);
+        struct tensor fused = tensor_random(DTYPE_F32, 2, in.dim, 0, 1);
+        op_rms_norm(&x, out.plain, in, norm, 1e-5f, (struct modulation){0});
+        op_rope(&x, out.plain, out.plain, table, rotation);
+        rotation.norm = norm;
+        rotation.eps = 1e-5f;
+        op_rope(&x, fused, in, table, rotation);
+        op_rope(&x, out.rounded, in, table, rotation);
+        expect_same(&fused, &out.plain);
+        expect_rounded(&out.rounded, &out.plain, false);
+        op_rope(&x, in, in, table, rotation);
+        expect_same(&in, &out.plain);
+    }
+}
+
+static void test_elementwise(void **state) {
+    (void)state;
+    for (int i = 0; i < PLACES; i++) {
+        random_state = 700 + (uint64_t)i;
+        case_begin();
+        struct tensor a = tensor_random(DTYPE_F32, SHAPE(9, columns_of[i]), gaps[i], 20);
+        struct tensor b = tensor_random(DTYPE_F32, SHAPE(9, columns_of[i]), 2 * gaps[i], 1);
+        struct results out = results_of(2, a.dim, gaps[i]);
+        op_glu(&x, out.plain, a, b, (enum activation)(i % 3 + 1));
+        op_glu(&x, out.rounded, a, b, (enum activation)(i % 3 + 1));
+        expect_rounded(&out.rounded, &out.plain, false);
+        op_copy(&x, out.rounded, b);
+        expect_rounded(&out.rounded, &b, false);
+        struct tensor again = tensor_random(DTYPE_BF16, 2, a.dim, 3, 1);
+        op_copy(&x, again, out.rounded);
+        expect_same(&again, &out.rounded);
+    }
+}
+
+/* --- products --- */
+
+struct product {
+    int32_t t, n, k;
+    enum dtype bias; /* OTHER: there is none */
+    enum activation activation;
+    bool gate, residual;
+    int in_gap, out_gap;
+};
+
+static void product_case(struct product c) {
+    case_begin();
+    struct tensor halves = tensor_random(DTYPE_BF16, SHAPE(c.t, c.k), c.in_gap, 1);
+    struct tensor in = widened_copy(&halves, 0), weight = tensor_random(DTYPE_BF16, SHAPE(c.n, c.k), 0, 1);
+    struct results out = results_of(2, (int32_t[]){c.t, c.n}, c.out_gap);
+    struct tensor same = tensor_random(DTYPE_F32, 2, out.plain.dim, 0, 1);
+    struct epilogue e = {.activation = c.activation};
+    if (c.bias != DTYPE_OTHER) e.bias = tensor_random(c.bias, SHAPE(c.n), 0, 1);
+    if (c.gate) e.gate = tensor_random(DTYPE_F32, SHAPE(c.n), 0, 1);
+    if (c.residual) e.residual = tensor_random(DTYPE_F32, 2, out.plain.dim, 0, 1);
+    op_linear(&x, out.plain, in, weight, e);
+    op_linear(&x, same, halves, weight, e);
+    expect_same(&same, &out.plain);
+    op_linear(&x, out.rounded, in, weight, e);
+    expect_rounded(&out.rounded, &out.plain, true);
+    op_linear(&x, out.rounded, halves, weight, e);
+    expect_rounded(&out.rounded, &out.plain, true);
+}
+
+static void test_linear(void **state) {
+    (void)state;
+    static const struct product cases[] = {
+        {33, 40, 64, DTYPE_OTHER, ACTIVATION_NONE, false, false, 0, 0},
+        {33, 40, 64, DTYPE_BF16, ACTIVATION_NONE, false, false, 0, 0},
+        {33, 40, 64, DTYPE_F32, ACTIVATION_NONE, false, false, 0, 8},
+        {5, 37, 77, DTYPE_BF16, ACTIVATION_NONE, false, false, 0, 0}, /* K is filled up with zeros */
+        {9, 36, 72, DTYPE_BF16, ACTIVATION_NONE, false, false, 8, 1}, /* rows as they lie, and gaps in out */
+        {9, 36, 72, DTYPE_OTHER, ACTIVATION_NONE, false, false, 1, 3},
+        {17, 64, 128, DTYPE_F16, ACTIVATION_GELU_TANH, false, false, 0, 0},
+        {17, 48, 128, DTYPE_OTHER, ACTIVATION_SILU, true, true, 0, 4},
+        {3, 21, 16, DTYPE_OTHER, ACTIVATION_NONE, false, true, 0, 0},
+        {2100, 4100, 8, DTYPE_BF16, ACTIVATION_GELU_TANH, false, false, 0, 0}, /* two panels */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        random_state = 800 + i;
+        product_case(cases[i]);
+    }
+}
+
+/* --- attention --- */
+
+struct attended {
+    int32_t t, s, heads, key_heads, d;
+    int gap;
+    bool causal;
+};
+
+static void attention_case(struct attended c) {
+    case_begin();
+    struct heads heads = {
+        .queries = c.heads, .keys = c.key_heads, .scale = 1 / sqrtf((float)c.d), .causal = c.causal};
+    struct tensor q = tensor_random(DTYPE_BF16, SHAPE(c.t, c.heads * c.d), c.gap, 1);
+    struct tensor k = tensor_random(DTYPE_BF16, SHAPE(c.s, c.key_heads * c.d), 2 * c.gap, 1);
+    struct tensor v = tensor_random(DTYPE_BF16, SHAPE(c.s, c.key_heads * c.d), c.gap, 1);
+    struct tensor wide_q = widened_copy(&q, c.gap), wide_k = widened_copy(&k, 0),
+                  wide_v = widened_copy(&v, 0);
+    struct tensor same = tensor_random(DTYPE_F32, 2, q.dim, 0, 1);
+    struct results out = results_of(2, q.dim, c.gap);
+    op_attention(&x, out.plain, wide_q, wide_k, wide_v, heads);
+    op_attention(&x, same, q, k, v, heads);
+    expect_same(&same, &out.plain);
+    op_attention(&x, out.rounded, wide_q, k, v, heads);
+    expect_rounded(&out.rounded, &out.plain, false);
+    op_attention(&x, out.rounded, q, wide_k, wide_v, heads);
+    expect_rounded(&out.rounded, &out.plain, false);
+    op_attention(&x, q, q, k, v, heads);
+    expect_rounded(&q, &out.plain, false);
+}
+
+static void test_attention(void **state) {
+    (void)state;
+    static const struct attended cases[] = {
+        {20, 33, 2, 2, 16, 0, false}, {20, 70, 4, 2, 32, 8, false}, {9, 77, 2, 1, 64, 0, false},
+        {70, 70, 2, 2, 128, 8, true}, {5, 40, 2, 1, 128, 4, false}, {5, 40, 2, 2, 40, 0, false},
+        {7, 9, 2, 2, 7, 1, false},    {9, 40, 1, 1, 512, 0, false}, {5, 33, 2, 1, 256, 8, false},
+        {6, 50, 2, 2, 80, 0, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        random_state = 900 + i;
+        attention_case(cases[i]);
+    }
+}
+
+/* --- what is refused --- */
+
+static void expect_refused(const char *what) {
+    char line[1200];
+    assert_int_equal(problem.code, INTERNAL);
+    if (!strstr(error_line(&problem, line, sizeof line), what))
+        fail_msg("'%s' does not say '%s'", line, what);
+    problem = (struct error){0};
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    struct modulation plain = {0};
+    case_begin();
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(4, 32), 0, 1), half = in, out = in;
+    struct tensor weight = tensor_random(DTYPE_BF16, SHAPE(32), 0, 1);
+    half.dtype = DTYPE_F16;
+    op_rms_norm(&x, half, in, weight, 0, plain);
+    expect_refused("operator rms_norm: out does not fit");
+    half.dtype = DTYPE_BF16;
+    op_rms_norm(&x, half, in, weight, 0, plain);
+    expect_refused("operator rms_norm: out does not fit");
+    op_layer_norm(&x, half, in, (struct affine){0}, 0);
+    expect_refused("the type of what lies in its place");
+    op_glu(&x, half, tensor_random(DTYPE_F32, SHAPE(4, 32), 0, 1), in, ACTIVATION_SILU);
+    expect_refused("the type of what lies in its place");
+    out = tensor_random(DTYPE_BF16, SHAPE(4, 32), 0, 1);
+    op_add(&x, out, in, in);
+    expect_refused("operator add: out does not fit");
+    op_rms_norm(&x, in, out, weight, 0, plain);
+    expect_refused("operator rms_norm: in does not fit");
+    struct tensor matrix = tensor_random(DTYPE_BF16, SHAPE(8, 32), 0, 1);
+    struct tensor product = tensor_random(DTYPE_F32, SHAPE(4, 8), 0, 1), shifted = out;
+    shifted.data = half_at(&out, 0, 1);
+    op_linear(&x, product, shifted, matrix, (struct epilogue){0});
+    expect_refused("an address that is a multiple of 16");
+    struct heads heads = {.queries = 2, .keys = 2, .scale = 1};
+    op_attention(&x, out, out, out, in, heads);
+    expect_refused("k's type");
+    x.precision = PRECISION_F32; /* in which the device names no type but f32 */
+    op_rms_norm(&x, out, in, weight, 0, plain);
+    x.precision = PRECISION_BF16;
+    expect_refused("operator rms_norm: out does not fit");
+}
+
+/* Of the type that products read; and of no other where that is f32. */
+static void test_scratch(void **state) {
+    (void)state;
+    static char memory[4096];
+    struct arena arena = {.base = memory, .bytes = sizeof memory};
+    x.scratch = &arena;
+    struct tensor operand = context_operand(&x, SHAPE(4, 8)), f32 = context_unrounded(&x, operand);
+    assert_int_equal(operand.dtype, DTYPE_BF16);
+    assert_int_equal(f32.dtype, DTYPE_F32);
+    assert_true(f32.data != operand.data && f32.rank == 2 && f32.dim[0] == 4 && f32.dim[1] == 8);
+    x.precision = PRECISION_F32;
+    operand = context_operand(&x, SHAPE(4, 8)), f32 = context_unrounded(&x, operand);
+    x.precision = PRECISION_BF16;
+    assert_int_equal(operand.dtype, DTYPE_F32);
+    assert_ptr_equal(f32.data, operand.data);
+    assert_no_problem();
+    x.scratch = NULL;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_norms),   cmocka_unit_test(test_rope),      cmocka_unit_test(test_elementwise),
+        cmocka_unit_test(test_linear),  cmocka_unit_test(test_attention), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_scratch),
+    };
+    const char *only = getenv("ONLY"), *skip = getenv("SKIP");
+    if (only) cmocka_set_test_filter(only);
+    if (skip) cmocka_set_skip_filter(skip);
+    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, set_up, tear_down);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
+}
