@@ -15,7 +15,8 @@ struct layout {
 struct desc {
     int32_t transposed;
     uint32_t epilogue;
-    const float *bias;
+    int32_t bias_type;
+    const void *bias;
 };
 
 enum { ALGORITHM = 77 };
@@ -71,16 +72,15 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t at, cublasLtMatmulDescAttributes_t what,
                                               const void *value, size_t bytes) {
     struct desc *desc = (struct desc *)(void *)at;
-    int32_t type = CUDA_R_32F;
     void *to = what == CUBLASLT_MATMUL_DESC_TRANSA           ? (void *)&desc->transposed
                : what == CUBLASLT_MATMUL_DESC_EPILOGUE       ? (void *)&desc->epilogue
-               : what == CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE ? (void *)&type
+               : what == CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE ? (void *)&desc->bias_type
                : what == CUBLASLT_MATMUL_DESC_BIAS_POINTER   ? (void *)&desc->bias
                                                              : NULL;
-    size_t size = what == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof desc->bias : sizeof type;
+    size_t size = what == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof desc->bias : sizeof(int32_t);
     if (!to || bytes != size) return CUBLAS_STATUS_INVALID_VALUE;
     memcpy(to, value, bytes);
-    return type == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+    return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out) {
@@ -108,11 +108,11 @@ static const struct layout *layout_at(cublasLtMatrixLayout_t l) {
 /* The one kind of product that Sluice asks for, sizes that fit. */
 static cublasStatus_t check(const struct desc *desc, const struct layout *a, const struct layout *b,
                             const struct layout *c, const struct layout *d) {
-    bool types =
-        a->type == CUDA_R_16BF && b->type == CUDA_R_16BF && c->type == CUDA_R_32F && d->type == CUDA_R_32F;
+    bool types = a->type == CUDA_R_16BF && b->type == CUDA_R_16BF && c->type == d->type &&
+                 (d->type == CUDA_R_32F || d->type == CUDA_R_16BF);
     bool sizes = desc->transposed == CUBLAS_OP_T && b->rows == a->rows && d->rows == a->columns &&
                  d->columns == b->columns && c->rows == d->rows && c->columns == d->columns;
-    bool bias = desc->epilogue == CUBLASLT_EPILOGUE_BIAS && desc->bias;
+    bool bias = desc->epilogue == CUBLASLT_EPILOGUE_BIAS && desc->bias && desc->bias_type == (int)d->type;
     return types && sizes && (bias || desc->epilogue == CUBLASLT_EPILOGUE_DEFAULT)
                ? CUBLAS_STATUS_SUCCESS
                : CUBLAS_STATUS_INVALID_VALUE;
@@ -151,6 +151,21 @@ static float widened(const void *from, int64_t i) {
     return value;
 }
 
+/* Value i of an operand of either type. */
+static float value_of(const void *from, cudaDataType type, int64_t i) {
+    return type == CUDA_R_16BF ? widened(from, i) : ((const float *)from)[i];
+}
+
+/* To nearest even, where the type is bf16. */
+static void store(void *to, cudaDataType type, int64_t i, float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (type == CUDA_R_16BF)
+        ((uint16_t *)to)[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    else
+        ((float *)to)[i] = value;
+}
+
 static float dot(const void *a, const struct layout *of_a, const void *b, const struct layout *of_b,
                  int64_t i, int64_t j) {
     float sum = 0;
@@ -175,9 +190,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t comp
     for (int64_t j = 0; j < of_d->columns; j++)
         for (int64_t i = 0; i < of_d->rows; i++) {
             float value = times * dot(a, layout_at(a_at), b, layout_at(b_at), i, j);
-            if (kept != 0) value += kept * ((const float *)c)[i + j * of_c->row];
-            if (desc->epilogue == CUBLASLT_EPILOGUE_BIAS) value += desc->bias[i];
-            ((float *)d)[i + j * of_d->row] = value;
+            if (kept != 0) value += kept * value_of(c, of_c->type, i + j * of_c->row);
+            if (desc->epilogue == CUBLASLT_EPILOGUE_BIAS) value += value_of(desc->bias, of_d->type, i);
+            store(d, of_d->type, i + j * of_d->row, value);
         }
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -13,6 +13,8 @@
 
 #include <cmocka.h>
 
+#include <math.h>
+
 enum { VALUES = 8192, SCRATCH = 70 << 20 };
 
 static struct sys sys;
@@ -37,28 +39,45 @@ static void cut(uint16_t *to, const float *from) {
 
 static float in[VALUES], weights[VALUES], bias[VALUES], residual[VALUES], out[VALUES], truth[VALUES];
 
+/* To nearest even: halves of the last bit to the one that is even. */
+static uint16_t nearest(float value) {
+    int exponent;
+    frexpf(value, &exponent);
+    float rounded = ldexpf(nearbyintf(ldexpf(value, 8 - exponent)), exponent - 8);
+    uint32_t bits;
+    memcpy(&bits, &rounded, sizeof bits);
+    return (uint16_t)(bits >> 16);
+}
+
+/* Into truth, which is out where nothing is written; of either type. */
 static void multiply(const struct product_key *key, const float *added) {
     memcpy(truth, out, sizeof truth);
     for (int64_t i = 0; i < key->m; i++)
         for (int64_t j = 0; j < key->n; j++) {
             float value = key->bias ? bias[j] : 0;
             if (key->residual) value += added[i * key->residual_row + j];
-            for (int64_t k = 0; k < key->k; k++) value += in[i * key->k + k] * weights[j * key->k + k];
-            truth[i * key->out_row + j] = value;
+            for (int64_t k = 0; k < key->k; k++) value += in[i * key->in_row + k] * weights[j * key->k + k];
+            if (key->rounded)
+                ((uint16_t *)(void *)truth)[i * key->out_row + j] = nearest(value);
+            else
+                truth[i * key->out_row + j] = value;
         }
 }
 
 static void one_product(struct products *products) {
-    static uint16_t rounded_in[VALUES], rounded_weights[VALUES];
+    static uint16_t rounded_in[VALUES], rounded_weights[VALUES], rounded_bias[VALUES];
     struct product_key key = {.m = 1 + some(9), .n = 1 + some(12), .k = 1 + some(14)};
     key.bias = some(2), key.residual = some(2), key.wide = some(2);
+    key.rounded = !key.residual && some(2);
+    key.in_row = key.k + some(3);
     key.out_row = key.n + some(3);
     if (key.residual) key.residual_row = some(2) ? key.out_row : key.n + some(4);
     fill(in), fill(weights), fill(bias), fill(residual), fill(out);
-    cut(rounded_in, in), cut(rounded_weights, weights);
+    cut(rounded_in, in), cut(rounded_weights, weights), cut(rounded_bias, bias);
     float *added = key.residual_row == key.out_row && some(2) ? out : residual;
     multiply(&key, added);
     struct product_operands operands = {rounded_in, rounded_weights, bias, added, out, NULL};
+    if (key.rounded) operands.bias = rounded_bias;
     assert_int_equal(products_prepare(products, &key, &e), OK);
     assert_int_equal(products_run(products, &key, &operands, NULL, &e), OK);
     assert_memory_equal(out, truth, sizeof truth);
@@ -75,7 +94,7 @@ static void products_are_asked_for_as_meant(void **state) {
     void *scratch = aligned_alloc(256, SCRATCH);
     memset(scratch, 0, SCRATCH);
     assert_int_equal(products_touch_needs(products), 0); /* all of these have run */
-    struct product_key key = {.m = 2, .n = 3, .k = 8, .out_row = 3};
+    struct product_key key = {.m = 2, .n = 3, .k = 8, .in_row = 8, .out_row = 3};
     assert_int_equal(products_prepare(products, &key, &e), OK);
     assert_int_equal(products_touch_needs(products), product_touch_bytes(&key));
     assert_int_equal(products_touch(products, scratch, SCRATCH, NULL, &e), OK);
@@ -99,7 +118,7 @@ static void what_ran_is_said(void **state) {
     (void)state;
     struct products *products = products_open(&sys, &e);
     struct convolutions *convolutions = convolutions_open(&sys, &e);
-    struct product_key key = {.m = 5, .n = 12, .k = 8, .out_row = 12};
+    struct product_key key = {.m = 5, .n = 12, .k = 8, .in_row = 8, .out_row = 12};
     struct product_operands operands = {in, weights, bias, NULL, out, NULL};
     assert_int_equal(products_prepare(products, &key, &e), OK);
     products_algorithms(products, say, NULL);
@@ -123,7 +142,7 @@ static void what_ran_is_said(void **state) {
 static void products_that_are_refused_are_named(void **state) {
     (void)state;
     struct products *products = products_open(&sys, &e);
-    struct product_key key = {.m = 5, .n = 13, .k = 8, .bias = 1, .out_row = 13};
+    struct product_key key = {.m = 5, .n = 13, .k = 8, .in_row = 8, .bias = 1, .out_row = 13};
     struct product_operands operands = {in, weights, bias, NULL, out, NULL};
     char line[800];
     assert_int_equal(products_run(products, &key, &operands, NULL, &e), INTERNAL);
@@ -132,7 +151,7 @@ static void products_that_are_refused_are_named(void **state) {
     assert_string_equal(
         error_line(&e, line, sizeof line),
         "cuBLASLt choice of an algorithm failed: found not supported (15), expected a product "
-        "of 5 x 13 x 8, bias, rows of 13 and 0");
+        "of 5 x 13 x 8, bias, rows of 8, 13 and 0");
     e = (struct error){0};
     products_close(products);
 }
