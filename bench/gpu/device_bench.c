@@ -1,6 +1,7 @@
-/* Measures the first GPU: where it is, its bus, every operator. JSON on stdout, a line a result on stderr as
- * it comes. For bench/gpu/run.sh. device_bench info | bus [--small] | ops [--small]
- * [products|attention|bytes|decoder|quantised] */
+/* Measures the first GPU: where it is, its bus, its memory, every operator. JSON on stdout, a line a result
+ * on stderr as it comes. For bench/gpu/run.sh. device_bench info | context | bus [--small] | memory [--small]
+ * | ops [--small] [products|attention|bytes|decoder|quantised] */
+#include "bench/gpu/memory_calls.h"
 #include "bench/gpu/operators.h"
 
 #include <stdio.h>
@@ -48,6 +49,29 @@ static int info(void) {
     return print(json);
 }
 
+/* ---- context: what the device takes by itself, beside what plans say ---- */
+
+static int context(void) {
+    struct sys sys;
+    struct error e = {0};
+    sys_init_machine(&sys);
+    struct device *device = cuda_open(&sys, 0, &e);
+    if (!device) return fail(&e);
+    uint64_t said = device->own_bytes;
+    device->memory->provide(device, 1, &e); /* loads all kernels */
+    uint64_t measured = device->memory->context ? device->memory->context(device) : 0;
+    json_t *json = json_pack("{s:I, s:I, s:I, s:I}", "own_bytes", (json_int_t)said, "own_bytes_from_now_on",
+                             (json_int_t)device->own_bytes, "context_bytes", (json_int_t)measured,
+                             "used_bytes", (json_int_t)device->memory->used(device));
+    fprintf(stderr, "context: %.0f MiB of the %.0f that plans assume\n", (double)measured / (1 << 20),
+            (double)said / (1 << 20));
+    if (measured > said) fprintf(stderr, "FAILED: the context takes more than plans assume\n");
+    device->destroy(device);
+    int status = print(json);
+    if (e.code != OK) return fail(&e);
+    return measured > said ? 1 : status;
+}
+
 /* ---- bus ---- */
 
 static int bus(bool small) {
@@ -65,6 +89,26 @@ static int bus(bool small) {
             json_array_append_new(rows, json_pack("{s:s, s:I, s:f}", "path", name, "bytes", (json_int_t)bytes,
                                                   "gbytes_per_second", rate / 1e9));
         }
+    int status = print(json_pack("{s:o, s:b}", "rows", rows, "complete", e.code == OK));
+    return e.code == OK ? status : fail(&e);
+}
+
+/* ---- memory ---- */
+
+static void say_call(const json_t *row) {
+    fprintf(stderr, "%-24s %11.0f bytes %10.1f us\n", json_string_value(json_object_get(row, "call")),
+            json_number_value(json_object_get(row, "bytes")),
+            1e6 * json_number_value(json_object_get(row, "seconds")));
+}
+
+static int memory(bool small) {
+    struct sys sys;
+    struct error e = {0};
+    sys_init_machine(&sys);
+    struct device *device = cuda_open(&sys, 0, &e);
+    if (!device) return fail(&e);
+    json_t *rows = memory_calls_measure(&sys, device, small, say_call, &e);
+    device->destroy(device);
     int status = print(json_pack("{s:o, s:b}", "rows", rows, "complete", e.code == OK));
     return e.code == OK ? status : fail(&e);
 }
@@ -102,7 +146,7 @@ static int ops(bool small, const char *group) {
 }
 
 static int usage(void) {
-    fprintf(stderr, "usage: device_bench info | bus [--small] | ops [--small] [GROUP]\n");
+    fprintf(stderr, "usage: device_bench info | context | bus | memory | ops [GROUP] [--small]\n");
     return 2;
 }
 
@@ -124,7 +168,9 @@ int main(int argc, char **argv) {
             return usage();
     }
     if (argc > 1 && !strcmp(argv[1], "info")) return info();
+    if (argc > 1 && !strcmp(argv[1], "context")) return context();
     if (argc > 1 && !strcmp(argv[1], "bus")) return bus(small);
+    if (argc > 1 && !strcmp(argv[1], "memory")) return memory(small);
     if (argc > 1 && !strcmp(argv[1], "ops")) return ops(small, group);
     return usage();
 }

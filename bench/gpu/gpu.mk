@@ -6,7 +6,7 @@
 GPU_TOOLS := device_bench fill_gpu gpu_results
 GPU_PROGRAMS := sluice test_golden test_blocks $(CUDA_TESTS:%=test_cuda_%) $(GPU_TOOLS)
 GPU_BUNDLE_BYTES := 52428800
-RIG_O := $(patsubst %,$B/obj/bench/gpu/%.o,device_bench operators rig)
+RIG_O := $(patsubst %,$B/obj/bench/gpu/%.o,device_bench memory_calls operators rig)
 RESULTS_O := $(patsubst %,$B/obj/bench/gpu/%.o,gpu_results parts tables)
 # Not with LD_LIBRARY_PATH, which other programs there would find our libraries by too.
 ifeq ($(GPU_STAGE),1)

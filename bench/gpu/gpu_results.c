@@ -1,7 +1,8 @@
 /* Keeps and shows what was found on a GPU machine, for bench/gpu/run.sh and bench/README.md.
  *   gpu_results add RESULTS PART EXIT SECONDS LOG [--status S] [--data FILE] [--report FILE] [NAME=VALUE...]
  *   gpu_results rates RATES OPERATORS      puts measured rates into a rates file
- *   gpu_results document RESULTS FOLDER DATE COMMIT      writes FOLDER/GPU-DATE.json and prints its table
+ *   gpu_results overlap RESULTS            how near streamed steps came to max(computing, bytes / bus), as
+ * JSON gpu_results document RESULTS FOLDER DATE COMMIT      writes FOLDER/GPU-DATE.json and prints its table
  *   gpu_results readme FILE...             bench/README.md's table of all files that hold a GPU's results */
 #include "bench/gpu/gpu_results.h"
 
@@ -72,6 +73,17 @@ static int document(const char *results, const char *folder, const char *date, c
     return 0;
 }
 
+static int overlap(const char *results) {
+    json_t *all = parts_assemble(results, "", "");
+    if (!all) return complain("cannot be read", results);
+    json_t *json = json_pack("{s:o}", "rows", overlap_of(all));
+    bool any = json_array_size(json_object_get(json, "rows")) > 0;
+    json_dumpf(json, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+    json_decref(json);
+    json_decref(all);
+    return any ? 0 : complain("no step of Z-Image", results);
+}
+
 static int by_date(const void *a, const void *b) {
     return strcmp(member_text(*(json_t *const *)a, "date", NULL),
                   member_text(*(json_t *const *)b, "date", NULL));
@@ -98,8 +110,10 @@ int main(int argc, char **argv) {
     const char *verb = argc > 1 ? argv[1] : "";
     if (!strcmp(verb, "add") && argc >= 7) return add(argc - 2, argv + 2);
     if (!strcmp(verb, "rates") && argc == 4) return rates(argv[2], argv[3]);
+    if (!strcmp(verb, "overlap") && argc == 3) return overlap(argv[2]);
     if (!strcmp(verb, "document") && argc == 6) return document(argv[2], argv[3], argv[4], argv[5]);
     if (!strcmp(verb, "readme")) return readme(argc - 2, argv + 2);
-    fprintf(stderr, "usage: gpu_results add | rates | document | readme: see bench/gpu/gpu_results.c\n");
+    fprintf(stderr,
+            "usage: gpu_results add | rates | overlap | document | readme: see bench/gpu/gpu_results.c\n");
     return 2;
 }

@@ -32,6 +32,10 @@ json_t *parts_assemble(const char *results, const char *date, const char *commit
 
 /* Of one document, after a run. */
 void table_short(const json_t *document);
+/* Of each budget that Z-Image was drawn under: a step over max(computing, bytes / bus), the two being a
+ * resident step and the bus's best rate in the same document. Rows
+ * {"budget","bytes","seconds","floor_seconds","ratio"}. */
+json_t *overlap_of(const json_t *document);
 /* The README's: n documents, oldest first. */
 void table_readme(json_t *const *documents, int n);
 

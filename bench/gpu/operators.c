@@ -9,7 +9,8 @@
 /* Letters as in kernels/ops.h. */
 struct sizes {
     int32_t T, C, F, H, D; /* tokens of picture and caption, a layer's widths */
-    int32_t chunk;         /* rows of a feed-forward chunk (models/zimage.c) */
+    int32_t chunk;         /* rows of a feed-forward chunk: what the device asks for, of T */
+    int32_t chunks[3];     /* others beside it */
     int32_t text, text_C, text_F;
     int32_t latent, side; /* a picture's, in latent and in pixels */
     int32_t wide;         /* channels of the decoder's middle */
@@ -23,7 +24,8 @@ static const struct sizes real = {.T = 4128,
                                   .F = 10240,
                                   .H = 30,
                                   .D = 128,
-                                  .chunk = 516,
+                                  .chunk = 2176,
+                                  .chunks = {516, 1408, 2064},
                                   .text = 512,
                                   .text_C = 2560,
                                   .text_F = 9728,
@@ -43,6 +45,7 @@ static const struct sizes tiny = {.T = 40,
                                   .H = 2,
                                   .D = 128,
                                   .chunk = 20,
+                                  .chunks = {8, 12, 24},
                                   .text = 16,
                                   .text_C = 256,
                                   .text_F = 320,
@@ -295,8 +298,12 @@ static void list_products(struct list *l, const struct sizes *s) {
     enum op_class p = CLASS_LINEAR_BF16;
     enum dtype bf16 = DTYPE_BF16;
     add(l, (struct bench_case){"linear", "q, k, v, out", linear, {s->T, s->C, s->C}, bf16, p, 4});
-    add(l, (struct bench_case){"linear", "w1, w3, a chunk", linear, {s->chunk, s->C, s->F}, bf16, p, 16});
-    add(l, (struct bench_case){"linear", "w2, a chunk", linear, {s->chunk, s->F, s->C}, bf16, p, 8});
+    add(l, (struct bench_case){"linear", "w1, w3, a chunk", linear, {s->chunk, s->C, s->F}, bf16, p, 4});
+    add(l, (struct bench_case){"linear", "w2, a chunk", linear, {s->chunk, s->F, s->C}, bf16, p, 2});
+    for (int i = 0; i < 3; i++) {
+        add(l, (struct bench_case){"linear", "w1, other chunks", linear, {s->chunks[i], s->C, s->F}, bf16, p, 0});
+        add(l, (struct bench_case){"linear", "w2, other chunks", linear, {s->chunks[i], s->F, s->C}, bf16, p, 0});
+    }
     add(l, (struct bench_case){"linear", "w1 without chunks", linear, {s->T, s->C, s->F}, bf16, p, 0});
     add(l, (struct bench_case){"linear", "q, f16 weights", linear, {s->T, s->C, s->C}, DTYPE_F16, p, 0});
     add(l, (struct bench_case){"linear", "q, f32 weights", linear, {s->T, s->C, s->C}, DTYPE_F32, p, 0});
@@ -331,7 +338,7 @@ static void list_bytes(struct list *l, const struct sizes *s) {
     add(l, (struct bench_case){"rope", "interleaved", rope, {s->T, s->H, s->D, ROPE_INTERLEAVED}, 0, b, 2});
     add(l, (struct bench_case){"rope", "halves", rope, {s->T, s->H, s->D, ROPE_HALVES}, 0, b, 0});
     add(l, (struct bench_case){"rope_table", "", rope_table, {s->latent * s->latent / 4, 128}, 0, b, 0});
-    add(l, (struct bench_case){"glu", "a chunk", swiglu, {s->chunk, s->F}, 0, b, 8});
+    add(l, (struct bench_case){"glu", "a chunk", swiglu, {s->chunk, s->F}, 0, b, 2});
     add(l, (struct bench_case){"glu", "all", swiglu, {s->T, s->F}, 0, b, 0});
     add(l, (struct bench_case){"glu", "T5's, GELU", geglu, {s->text, s->t5_F}, 0, b, 0});
     add(l, (struct bench_case){"add", "a row to all", add_row_to_all, {s->T, s->C}, 0, b, 0});
@@ -539,9 +546,12 @@ static bool measure_case(struct measuring *m, const struct bench_case *c) {
 static bool measure_library(struct measuring *m) {
     const struct sizes *s = m->s;
     const int32_t sizes[][3] = {
-        {s->T, s->C, s->C}, {s->chunk, s->C, s->F}, {s->chunk, s->F, s->C}, {s->T, s->C, s->F}};
+        {s->T, s->C, s->C},         {s->T, s->C, s->F},         {s->T, s->F, s->C},
+        {s->chunk, s->C, s->F},     {s->chunk, s->F, s->C},     {s->chunks[0], s->C, s->F},
+        {s->chunks[0], s->F, s->C}, {s->chunks[1], s->C, s->F}, {s->chunks[1], s->F, s->C},
+        {s->chunks[2], s->C, s->F}, {s->chunks[2], s->F, s->C}};
     struct error e = {0};
-    for (int i = 0; i < 4 && e.code != DEVICE; i++) {
+    for (int i = 0; i < (int)(sizeof sizes / sizeof *sizes) && e.code != DEVICE; i++) {
         char shape[64];
         double seconds = 0, work = 2.0 * sizes[i][0] * sizes[i][1] * sizes[i][2];
         e = (struct error){0};

@@ -5,10 +5,12 @@
 #   sh run.sh OUT_DIR [check|bench|all|PART...] [--minutes N] [--again] [--small]
 # PART: a part's name or the beginning of one (bench.zimage). --minutes: no part begins or goes on later than that (for machines
 # that cut commands off). --again: does what is asked for though it has results. --small: tiny sizes, to try the script.
-# MODEL, in the environment: where Z-Image's random weights are or will be written (20.5 GB), else /tmp/sluice-zimage.
+# MODEL and FLUX, in the environment: where Z-Image's (20.5 GB) and Flux.1's random weights (25 GB) are or will be written, else
+# /tmp/sluice-zimage and /tmp/sluice-flux. Parts come in the order in which they tell most: what everything stands on, bytes,
+# computing beside PyTorch, then everything at length.
 set -u
 case ${1:-} in
-"" | -*) sed -n '2,8s/^# *//p' "$0" && exit 2 ;;
+"" | -*) sed -n '2,10s/^# *//p' "$0" && exit 2 ;;
 esac
 mkdir -p "$1" || exit 1
 out=$(cd "$1" && pwd)
@@ -41,6 +43,10 @@ log=$out/log.txt
 rates=$out/rates.json
 work=$(mktemp -d)
 model=${MODEL:-/tmp/sluice-zimage}
+flux=${FLUX:-/tmp/sluice-flux}
+modes=
+torch=
+python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null && torch=1
 commit=$(cat commit 2>/dev/null || echo unknown)
 deadline=
 shortened= # the part at hand has less time than it could need
@@ -303,38 +309,55 @@ sanitize() {
 
 # ---- what the benches are made of ----
 
+# checkpoint FAMILY FOLDER GB SMALL ABOUT DIMS: random weights of the family there, unless they are; what they are into FOLDER/complete
 checkpoint() {
-    if [ -e "$model/complete" ]; then
-        cat "$model/complete"
+    family=$1
+    folder=$2
+    gb=$3
+    dims=$6
+    about=$5
+    if [ -e "$folder/complete" ]; then
+        cat "$folder/complete"
         return 0
     fi
-    rm -rf "$model"
-    mkdir -p "$(dirname "$model")" || return 1
-    free_gb=$(df -Pk "$(dirname "$model")" | awk 'NR == 2 { printf "%d", $4 * 1024 / 1e9 }')
-    dims=
-    about="published sizes"
+    rm -rf "$folder"
+    mkdir -p "$(dirname "$folder")" || return 1
+    free_gb=$(df -Pk "$(dirname "$folder")" | awk 'NR == 2 { printf "%d", $4 * 1024 / 1e9 }')
     if [ -n "$small" ]; then
-        dims="heads=8,layers=4,refiners=1,hidden=512,text_heads=8,text_key_heads=2,text_head_dim=64,text_ff=1536,text_layers=4,vocabulary=2000,vae0=128,vae1=128,vae2=64,vae3=64,vae_groups=16"
-        about="tiny"
-    elif [ "$free_gb" -lt 22 ]; then
+        dims=$4
+        about=tiny
+    elif [ "$free_gb" -lt $((gb + 2)) ]; then
+        [ "$family" = zimage ] || { echo "only $free_gb GB free where $folder would be" && return 77; }
         # A layer is 0.36 GB, the text encoder's 0.2 each and 0.8 beside them.
         layers=$(((free_gb - 4) * 10 / 8))
-        [ $layers -ge 3 ] || { echo "only $free_gb GB free where $model would be" && return 77; }
+        [ $layers -ge 3 ] || { echo "only $free_gb GB free where $folder would be" && return 77; }
         [ $layers -le 30 ] || layers=30
         dims="layers=$layers,text_layers=$layers"
         about="$layers layers of each instead of 30 and 36, for only $free_gb GB of disk were free"
     fi
-    "$bin/sluice" bench checkpoint zimage "$model" --seed 5 --no-progress ${dims:+--dims "$dims"} || return 1
-    echo "$about" >"$model/complete"
-    cat "$model/complete"
+    "$bin/sluice" bench checkpoint "$family" "$folder" --seed 5 --no-progress ${dims:+--dims "$dims"} || return 1
+    echo "$about" >"$folder/complete"
+    cat "$folder/complete"
+}
+zimage_checkpoint() {
+    checkpoint zimage "$model" 20 \
+        heads=8,layers=4,refiners=1,hidden=512,text_heads=8,text_key_heads=2,text_head_dim=64,text_ff=1536,text_layers=4,vocabulary=2000,vae0=128,vae1=128,vae2=64,vae3=64,vae_groups=16 \
+        "published sizes" ""
+}
+# Its text encoders are read once and no more than a layer of them is wanted here.
+flux_checkpoint() {
+    checkpoint flux "$flux" 25 \
+        heads=2,axis0=8,axis1=12,axis2=12,double_layers=1,single_layers=2,hidden=64,pooled=64,clip_heads=4,clip_ff=128,clip_layers=2,clip_vocabulary=1000,t5_heads=4,t5_head_dim=16,t5_ff=128,t5_layers=1,t5_vocabulary=1000,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8 \
+        "published sizes, a layer of T5" t5_layers=1
 }
 smi_used() { nvidia-smi -i 0 --query-gpu=memory.used --format=csv,noheader,nounits 2>/dev/null | head -1; }
-# zimage BUDGET BATCH SECONDS
-zimage() {
-    part=bench.zimage.$1.b$2
-    begin "$part" "$3" || return 0
+# draws FAMILY FOLDER STEPS BUDGET BATCH SECONDS
+draws() {
+    part=bench.$1.$4.b$5
+    [ -e "$2/complete" ] || { skip "$part" "no weights" && return 0; }
+    begin "$part" "$6" || return 0
     flags=
-    [ "$1" = all ] || flags="--max-vram $1"
+    [ "$4" = all ] || flags="--max-vram $4"
     [ ! -e "$rates" ] || flags="$flags --rates $rates"
     rm -f "$work/report" "$work/smi"
     before=$(smi_used)
@@ -346,16 +369,37 @@ zimage() {
     side=1024
     [ -z "$small" ] || side=64
     # shellcheck disable=SC2086
-    limited "$bin/sluice" generate -m "$model" -p "a red fox in the snow" -W $side -H $side --steps 8 --seed 1 -b "$2" --device cuda \
+    limited "$bin/sluice" generate -m "$2" -p "a red fox in the snow" -W $side -H $side --steps "$3" --seed 1 -b "$5" --device cuda \
         --no-progress --report "$work/report" -o "$work/fox.png" $flags $no_decode >"$work/log" 2>&1
     code=$?
     [ -z "$before" ] || kill "$sampler" 2>/dev/null
     status=
-    [ $code != 4 ] || status="--status refused"
+    # Too little for it, or more than the GPU has.
+    if [ $code = 4 ] || { [ $code = 2 ] && grep -q '^sluice: .*--max-vram' "$work/log"; }; then status="--status refused"; fi
     peak=$(sort -n "$work/smi" 2>/dev/null | tail -1)
     # shellcheck disable=SC2086
     end "$part" $code $status --report "$work/report" ${peak:+smi_peak_mib=$peak} ${before:+smi_before_mib=$before} \
-        "weights=$(cat "$model/complete" 2>/dev/null)"
+        "weights=$(cat "$2/complete" 2>/dev/null)"
+}
+# Which algorithms the libraries ran, into the part's report; two runs, and two budgets, give one hash.
+algorithms() {
+    passed=0
+    failed=0
+    late=
+    expect "a run" 0 demo 4
+    first=$(latent)
+    cp "$work/report" "$work/first"
+    expect "the same run" 0 demo 4
+    same "the same run"
+    expect "the least budget" 0 demo 4 --max-vram "$(least)B"
+    same "the least budget"
+    if tr -d ' \n' <"$work/first" | grep -q '"algorithms":\[{'; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED: the report does not say which algorithms ran"
+    fi
+    sum
 }
 
 # ---- first: what is there ----
@@ -385,20 +429,106 @@ if grep -q '"decode": false' "$work/info" 2>/dev/null; then
     say "decode skipped: no cuDNN"
 fi
 
-# ---- checks ----
+# ---- first what everything else stands on ----
 
 run check.fragments 120 $bin/test_cuda_fragments
+if [ -n "$no_decode" ]; then
+    skip check.pipeline "decode skipped: no cuDNN"
+else
+    run check.pipeline 300 env SLUICE_TEST_DEVICE=cuda $bin/test_golden zimage_a
+fi
+measure check.context 120 $bin/device_bench context
+if [ -n "$no_decode" ]; then
+    skip check.gate "decode skipped: no cuDNN"
+else
+    run check.gate 500 env SLUICE_TEST_DEVICE=cuda $bin/test_cuda_gate
+fi
+run check.store 300 $bin/test_cuda_store
+# A hundred times slower: without convolutions where there are none, else without the largest products.
+sanitized='test_linear_of*'
+cases=10
+[ -z "$no_decode" ] || sanitized='test_conv*'
+[ -z "$no_decode" ] || cases=0
+sanitize memcheck check.memcheck.draw 300 $bin/sluice generate -m models/demo -p "a red square" --device cuda --steps 1 -q --no-progress \
+    -o "$work/memcheck.png" $no_decode
+sanitize racecheck check.racecheck.attention 300 env "ONLY=test_attention*" $bin/test_cuda_ops
+if begin check.algorithms 300; then
+    algorithms >"$work/log" 2>&1
+    end check.algorithms $? --report "$work/first"
+fi
+
+# ---- bytes: the bus, memory's calls, copies beside computing ----
+
+# shellcheck disable=SC2086
+measure bench.bus 200 $bin/device_bench bus $small
+if begin bench.rates 120; then
+    (cd "$work" && limited "$OLDPWD/bin/sluice" bench bus --save "$rates" --no-progress) >"$work/log" 2>&1
+    end bench.rates $?
+fi
+# shellcheck disable=SC2086
+measure bench.memory 200 $bin/device_bench memory $small
+case "$wanted" in *bench.zimage* | *bench.overlap* | *bench.load*) wanted="$wanted bench.checkpoint" ;; esac
+if begin bench.checkpoint 590; then
+    zimage_checkpoint >"$work/log" 2>&1
+    end bench.checkpoint $? "weights=$(cat "$model/complete" 2>/dev/null)"
+elif is_wanted bench.checkpoint && [ ! -e "$model/complete" ]; then
+    zimage_checkpoint >>"$log" 2>&1 # on a fresh machine, with a result from another
+fi
+for budget in all 9G 6G 4G 2G; do draws zimage "$model" 8 $budget 1 300; done
+measure bench.overlap 30 $bin/gpu_results overlap "$results"
+
+# ---- computing ----
+
+# A process each: what loses the GPU in one does not stop the others.
+operators() {
+    # shellcheck disable=SC2086
+    measure bench.ops.$1 200 $bin/device_bench ops $small "$1"
+    [ "$1" = quantised ] || [ ! -s "$work/bench.ops.$1" ] || $bin/gpu_results rates "$rates" "$work/bench.ops.$1"
+}
+operators products
+operators attention
+beside() { # beside PART [MODE]: PyTorch's, a process each
+    # shellcheck disable=SC2086
+    measure "bench.torch.$1${2:+.$2}" 590 python3 torch_beside.py $small "$@"
+}
+for family in zimage flux; do modes="$modes $family.eager $family.compiled $family.cudnn"; done
+for part in products attention $modes; do
+    if [ -n "$torch" ]; then
+        beside $(echo "$part" | tr . ' ')
+    else
+        skip bench.torch.$part "no PyTorch that sees a GPU"
+    fi
+done
+case "$wanted" in *bench.flux.*) wanted="$wanted bench.flux_checkpoint" ;; esac
+if begin bench.flux_checkpoint 590; then
+    flux_checkpoint >"$work/log" 2>&1
+    end bench.flux_checkpoint $? "weights=$(cat "$flux/complete" 2>/dev/null)"
+elif is_wanted bench.flux_checkpoint && [ ! -e "$flux/complete" ]; then
+    flux_checkpoint >>"$log" 2>&1
+fi
+for budget in all 12G 6G; do draws flux "$flux" 4 $budget 1 400; done
+
+# ---- loading, refusing, stored types ----
+
+if [ -e "$model/complete" ]; then
+    measure bench.load 300 $bin/sluice bench load -m "$model" --json --no-progress
+else
+    skip bench.load "no weights"
+fi
 if begin check.refusals 300; then
     refusals >"$work/log" 2>&1
     end check.refusals $?
 fi
+operators quantised
+
+# ---- everything else, at length ----
+
 if [ -n "$no_decode" ]; then
     run check.ops 500 env "SKIP=test_conv*" CASES=0 $bin/test_cuda_ops # random cases are convolutions too
     run check.weights 300 env "SKIP=test_conv*" $bin/test_cuda_weights
     for family in zimage flux clip t5; do run check.blocks.$family 300 env SLUICE_TEST_DEVICE=cuda $bin/test_blocks $family; done
     for part in vae vae_encoder; do skip check.blocks.$part "decode skipped: no cuDNN"; done
     skip check.golden "decode skipped: no cuDNN"
-    skip check.gate "decode skipped: no cuDNN"
 else
     run check.ops 500 $bin/test_cuda_ops
     run check.weights 300 $bin/test_cuda_weights
@@ -407,67 +537,20 @@ else
     for family in zimage flux clip t5 vae vae_encoder; do
         run check.blocks.$family 300 env SLUICE_TEST_DEVICE=cuda $bin/test_blocks $family
     done
-    run check.gate 500 env SLUICE_TEST_DEVICE=cuda $bin/test_cuda_gate
 fi
-run check.store 300 $bin/test_cuda_store
 run check.memory 300 $bin/test_cuda_memory
 if begin check.ladder 500; then
     ladder >"$work/log" 2>&1
     end check.ladder $?
 fi
-# A hundred times slower: without convolutions where there are none, else without the largest products.
-sanitized='test_linear_of*'
-cases=10
-[ -z "$no_decode" ] || sanitized='test_conv*'
-[ -z "$no_decode" ] || cases=0
 sanitize memcheck check.memcheck.fragments 200 $bin/test_cuda_fragments
 sanitize memcheck check.memcheck.weights 200 env ONLY=test_rows $bin/test_cuda_weights
 sanitize memcheck check.memcheck.ops 500 env "SKIP=$sanitized" CASES=$cases $bin/test_cuda_ops
-sanitize memcheck check.memcheck.draw 300 $bin/sluice generate -m models/demo -p "a red square" --device cuda --steps 1 -q --no-progress \
-    -o "$work/memcheck.png" $no_decode
 sanitize racecheck check.racecheck.ops 500 env "SKIP=$sanitized" CASES=$cases $bin/test_cuda_ops
 sanitize synccheck check.synccheck.ops 500 env "SKIP=$sanitized" CASES=$cases $bin/test_cuda_ops
-
-# ---- benches ----
-
-# shellcheck disable=SC2086
-measure bench.bus 200 $bin/device_bench bus $small
-if begin bench.rates 120; then
-    (cd "$work" && limited "$OLDPWD/bin/sluice" bench bus --save "$rates" --no-progress) >"$work/log" 2>&1
-    end bench.rates $?
-fi
-# A process each: what loses the GPU in one does not stop the others.
-for group in products attention bytes decoder quantised; do
-    if [ $group = decoder ] && [ -n "$no_decode" ]; then
-        skip bench.ops.decoder "decode skipped: no cuDNN"
-        continue
-    fi
-    # shellcheck disable=SC2086
-    measure bench.ops.$group 200 $bin/device_bench ops $small $group
-    [ $group = quantised ] || [ ! -s "$work/bench.ops.$group" ] || $bin/gpu_results rates "$rates" "$work/bench.ops.$group"
-done
-if python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
-    # shellcheck disable=SC2086
-    measure bench.torch 300 python3 torch_beside.py $small
-else
-    skip bench.torch "no PyTorch that sees a GPU"
-fi
-case "$wanted" in *bench.zimage*) wanted="$wanted bench.checkpoint" ;; esac
-if begin bench.checkpoint 590; then
-    checkpoint >"$work/log" 2>&1
-    end bench.checkpoint $? "weights=$(cat "$model/complete" 2>/dev/null)"
-elif is_wanted bench.checkpoint && [ ! -e "$model/complete" ]; then
-    checkpoint >>"$log" 2>&1 # on a fresh machine, with a result from another
-fi
-for batch in 1 4; do
-    for budget in all 9G 6G 4G 2G; do
-        if [ -e "$model/complete" ]; then
-            zimage $budget $batch 300
-        else
-            skip bench.zimage.$budget.b$batch "no weights"
-        fi
-    done
-done
+operators bytes
+if [ -n "$no_decode" ]; then skip bench.ops.decoder "decode skipped: no cuDNN"; else operators decoder; fi
+for budget in all 9G 6G 4G 2G; do draws zimage "$model" 8 $budget 4 300; done
 
 # ---- last ----
 

@@ -62,10 +62,25 @@ static const json_t *row_of(const json_t *rows, const char *op, const char *shap
     return NULL;
 }
 
-static const json_t *zimage(const json_t *document, const char *budget, int batch) {
+static const json_t *drawn(const json_t *document, const char *family, const char *budget, int batch) {
     char name[64];
-    snprintf(name, sizeof name, "bench.zimage.%s.b%d", budget, batch);
+    snprintf(name, sizeof name, "bench.%s.%s.b%d", family, budget, batch);
     return part_of(document, name);
+}
+
+static const json_t *zimage(const json_t *document, const char *budget, int batch) {
+    return drawn(document, "zimage", budget, batch);
+}
+
+/* PyTorch's, of all its parts; to be given back. */
+static json_t *torch_rows_of(const json_t *document) {
+    const char *name;
+    json_t *part, *rows = json_array();
+    json_object_foreach(json_object_get(document, "parts"), name, part) {
+        json_t *own = json_object_get(json_object_get(part, "data"), "rows");
+        if (own && !strncmp(name, "bench.torch.", 12)) json_array_extend(rows, own);
+    }
+    return rows;
 }
 
 static double step_number(const json_t *part, const char *name) {
@@ -187,7 +202,7 @@ static json_t *operators_of(const json_t *document, double *products, double *co
 static void print_operators(const json_t *document) {
     double products, copy, most;
     json_t *rows = operators_of(document, &products, &copy);
-    const json_t *torch = rows_of(document, "bench.torch");
+    json_t *torch = torch_rows_of(document);
     const json_t *q = row_of(rows, "linear", "q, k, v, out"),
                  *attention = row_of(rows, "attention", "a layer");
     if (products > 0 || copy > 0)
@@ -205,6 +220,7 @@ static void print_operators(const json_t *document) {
                100 * least, 100 * most);
     print_beside("attention of a layer", attention, row_of(torch, "attention", "4128x30x128"));
     print_beside("product 4128x3840x3840", q, row_of(torch, "linear", "4128x3840x3840"));
+    json_decref(torch);
     json_decref(rows);
 }
 
@@ -240,10 +256,37 @@ static void print_links(const json_t *document) {
     if (bus > 0)
         printf("- bus, from pinned memory: %.1f GB/s; to it: %.1f\n", bus / 1e9,
                best_bus(document, "d2h_pinned") / 1e9);
-    const json_t *torch = row_of(rows_of(document, "bench.torch"), "step", "layers");
-    if (torch)
-        printf("- PyTorch's transformer of these sizes, resident, eager: %.3f s a step\n",
-               member_number(torch, 0, "seconds", NULL));
+}
+
+/* Ours has embedders and the final layer too. */
+static void print_torch_steps(const json_t *document) {
+    static const char *const families[] = {"zimage", "flux"}, *const modes[] = {"eager", "compiled", "cudnn"};
+    json_t *rows = torch_rows_of(document);
+    for (int f = 0; f < 2; f++)
+        for (int m = 0; m < 3; m++) {
+            char shape[64];
+            snprintf(shape, sizeof shape, "%s, %s, ", families[f], modes[m]);
+            double them = member_number(row_of(rows, "step", shape), -1, "seconds", NULL);
+            double us = step_number(drawn(document, families[f], "all", 1), "seconds");
+            if (them <= 0) continue;
+            printf("- PyTorch's %s, %s, resident: %.3f s a step", families[f], modes[m], them);
+            if (us > 0) printf("; ours %.3f, %.2f times its time", us, us / them);
+            puts("");
+        }
+    json_decref(rows);
+}
+
+json_t *overlap_of(const json_t *document) {
+    json_t *rows = json_array();
+    for (int i = 0; i < N_BUDGETS; i++) {
+        const json_t *part = zimage(document, budgets[i], 1);
+        double step = step_number(part, "seconds"), floor = floor_of(document, part, 1);
+        if (step <= 0 || floor <= 0) continue;
+        json_array_append_new(rows, json_pack("{s:s, s:f, s:f, s:f, s:f}", "budget", budgets[i], "bytes",
+                                              step_number(part, "bytes_moved"), "seconds", step,
+                                              "floor_seconds", floor, "ratio", step / floor));
+    }
+    return rows;
 }
 
 static void print_document(const json_t *document) {
@@ -258,6 +301,7 @@ static void print_document(const json_t *document) {
     if (weights) printf("Z-Image with random weights (%s), 1024x1024, 8 steps:\n\n", weights);
     if (weights) print_steps(document);
     print_links(document);
+    print_torch_steps(document);
     print_operators(document);
     print_checks(document);
 }

@@ -50,6 +50,32 @@ check "what has a result is left out" has "$work/said" '^check.fragments: has a 
 check "and the rest done" has "$results" '"part": "bench.ops.decoder", "status": "done"'
 script out check.fragments --again --small
 check "again" [ "$(grep -c '"check.fragments"' "$results")" = 2 ]
+# In the order in which parts tell most, whatever order they were asked in.
+MODEL=$work/weights-z FLUX=$work/weights-f script day bench.load bench.flux.all bench.torch bench.overlap bench.zimage.all bench.memory bench.bus \
+    check.algorithms check.context check.pipeline --small
+day=$work/day/results.jsonl
+check "it ends well" [ $code = 0 ]
+order=$(sed -n 's/^{"part": "\([^"]*\)".*/\1/p' "$day" | tr '\n' ' ')
+want="info check.pipeline check.context check.algorithms bench.bus bench.memory bench.checkpoint bench.zimage.all.b1 bench.overlap \
+bench.torch.products bench.torch.attention bench.torch.zimage.eager bench.torch.zimage.compiled bench.torch.zimage.cudnn \
+bench.torch.flux.eager bench.torch.flux.compiled bench.torch.flux.cudnn bench.flux_checkpoint bench.flux.all.b1 bench.load bench.zimage.all.b4 "
+check "the order of the day, not $order" [ "$order" = "$want" ]
+check "no part failed" lacks "$day" '"status": "failed"'
+check "the pipeline" has "$day" '"part": "check.pipeline", "status": "done", .*"failed": 0'
+check "what the context takes" has "$day" '"part": "check.context", "status": "done", .*"context_bytes": [1-9]'
+check "one hash" has "$day" '"part": "check.algorithms", "status": "done", .*"passed": 6, "failed": 0'
+check "which algorithms" has "$day" '"algorithms": \[{"op"'
+for call in "pin cold" "pin warm" unpin provide commit decommit; do check "$call" has "$day" "\"call\": \"$call\", \"bytes\": 2097152"; done
+check "overlap" has "$day" '"part": "bench.overlap", "status": "done", .*"budget": "all", .*"ratio": [0-9.]*'
+if python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+    check "PyTorch" has "$day" '"part": "bench.torch.flux.cudnn", "status": "done"'
+else
+    check "no PyTorch is said" has "$day" '"part": "bench.torch.flux.cudnn", "status": "skipped", .*"reason": "no PyTorch that sees a GPU"'
+fi
+check "Flux" has "$day" '"part": "bench.flux.all.b1", "status": "done", .*"latent_sha256"'
+check "loading" has "$day" '"part": "bench.load", "status": "done", .*"page_cache"'
+check "in the table" has "$work/said" '^| all | [1-9]'
+
 script late check.fragments --minutes 0
 check "no time" has "$work/said" '^check.fragments: not begun'
 check "nothing was claimed" [ ! -s "$work/late/results.jsonl" ]
