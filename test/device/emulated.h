@@ -9,6 +9,8 @@
 
 #pragma weak emu_read_counts
 #pragma weak emu_fail
+#pragma weak emu_count_accesses
+#pragma weak emu_read_accesses
 #pragma weak emu_set_taken
 #pragma weak emu_set_delays
 #pragma weak emu_set_devices
@@ -32,6 +34,14 @@ static inline long emulated_launches(void) {
 /* Kernels whose code was not there before their first launch. */
 static inline long emulated_late_kernels(void) {
     return emulated() ? (long)emu_read_counts().late_kernels : 0;
+}
+
+static inline void emulated_count_accesses(bool on) {
+    if (emulated()) emu_count_accesses(on);
+}
+
+static inline struct emu_accesses emulated_accesses(const char *kernel) {
+    return emulated() ? emu_read_accesses(kernel) : (struct emu_accesses){0};
 }
 
 static inline const char *emulated_call_name(enum emulated_call call) {

@@ -68,6 +68,64 @@ static void test_mma(void **state) {
             }
 }
 
+/* The same layouts as CuTe has them (include/cute/atom/mma_traits_sm80.hpp, SM80_16x8x16_F32BF16BF16F32_TN):
+ * written by others, from the instruction and not from its description. Lane and value are numbers of mixed
+ * base, the first digit counting fastest; their digits times strides sum to row + rows * column of A
+ * [16][16], of B as [8 columns][16 k], of C [16][8]. */
+enum { DIGITS = 3 };
+
+struct digits {
+    int base[DIGITS], stride[DIGITS];
+};
+
+static const struct strides {
+    struct digits lane, value;
+    int rows, values;
+} a_strides = {{{4, 8, 1}, {32, 1, 0}}, {{2, 2, 2}, {16, 8, 128}}, 16, 8},
+  b_strides = {{{4, 8, 1}, {16, 1, 0}}, {{2, 2, 1}, {8, 64, 0}}, 8, 4},
+  c_strides = {{{4, 8, 1}, {32, 1, 0}}, {{2, 2, 1}, {16, 8, 0}}, 16, 4};
+
+static int offset_of(const struct digits *d, int number) {
+    int offset = 0;
+    for (int i = 0; i < DIGITS; number /= d->base[i++]) offset += number % d->base[i] * d->stride[i];
+    return offset;
+}
+
+static void place_of(const struct strides *s, int lane, int value, int *row, int *column) {
+    int offset = offset_of(&s->lane, lane) + offset_of(&s->value, value);
+    *row = offset % s->rows, *column = offset / s->rows;
+}
+
+static void test_strides(void **state) {
+    (void)state;
+    shared_used = 0;
+    uint16_t *a = shared(LANES * 8 * sizeof *a), *b = shared(LANES * MMA_TILES * 4 * sizeof *b);
+    float *d = shared(LANES * MMA_TILES * 4 * sizeof *d);
+    int row, column;
+    memset(d, 0, LANES * MMA_TILES * 4 * sizeof *d);
+    for (int l = 0; l < LANES; l++) {
+        for (int v = 0; v < a_strides.values; v++) {
+            place_of(&a_strides, l, v, &row, &column);
+            a[l * 8 + v] = bf16_of(a_value(row, column));
+        }
+        for (int t = 0; t < MMA_TILES; t++)
+            for (int v = 0; v < b_strides.values; v++) {
+                place_of(&b_strides, l, v, &row, &column);
+                b[(l * MMA_TILES + t) * 4 + v] = bf16_of(b_value(column, t * 8 + row));
+            }
+    }
+    fragments_mma(cuda, (uint32_t *)a, (uint32_t *)b, d);
+    watch_wait();
+    for (int l = 0; l < LANES; l++)
+        for (int t = 0; t < MMA_TILES; t++)
+            for (int v = 0; v < c_strides.values; v++) {
+                int sum = 0;
+                place_of(&c_strides, l, v, &row, &column);
+                for (int k = 0; k < 16; k++) sum += a_value(row, k) * b_value(k, t * 8 + column);
+                assert_int_equal((int)d[(l * MMA_TILES + t) * 4 + v], sum);
+            }
+}
+
 static void test_ldmatrix(void **state) {
     (void)state;
     for (int transposed = 0; transposed < 2; transposed++) {
@@ -204,9 +262,9 @@ static int close_watch(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mma),  cmocka_unit_test(test_ldmatrix), cmocka_unit_test(test_product),
-        cmocka_unit_test(test_copy), cmocka_unit_test(test_exp2),     cmocka_unit_test(test_pack),
-        cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_mma),     cmocka_unit_test(test_strides), cmocka_unit_test(test_ldmatrix),
+        cmocka_unit_test(test_product), cmocka_unit_test(test_copy),    cmocka_unit_test(test_exp2),
+        cmocka_unit_test(test_pack),    cmocka_unit_test(test_f16),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, open_watch, close_watch);
     printf("%d passed, %d failed\n", n - failed, failed);

@@ -9,6 +9,8 @@
  * When nobody can go on, a barrier is divergent: the message says who waits where. */
 #include "blocks.h"
 
+#include "accesses.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -271,6 +273,7 @@ static void block_run(worker *w, uint64_t i_block) {
     emu_self = &first->self;
     first->on = fiber_for(b, first);
     fiber_switch(&w->main, first->on);
+    if (emu_counts_accesses) accesses_of_block();
     shared_forget(w);
     w->n_blocks++;
 }

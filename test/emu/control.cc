@@ -36,6 +36,8 @@ static void read_environment() {
     now.bytes = number("EMU_MEMORY", 8ull << 30);
     now.taken = number("EMU_TAKEN", 0);
     now.granule = number("EMU_GRANULE", 2 << 20);
+    const char *mma = getenv("EMU_MMA");
+    now.truncates = mma && !strcmp(mma, "truncate");
     now.context = number("EMU_CONTEXT", 256 << 20);
     now.code = number("EMU_CODE", 0);
     now.major = 8, now.minor = 0;

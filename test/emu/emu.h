@@ -4,6 +4,7 @@
  *   EMU_ORDER=forward|reverse|random  EMU_SEED=N  EMU_DELAY=US (copies)  EMU_DELAY_KERNELS=US
  *   EMU_DEVICES=N  EMU_CAPABILITY=8.6  EMU_INTEGRATED=1  EMU_MEMORY=BYTES  EMU_TAKEN=BYTES  EMU_GRANULE=BYTES
  *   EMU_DRIVER=13000 (0: there is none)  EMU_FAIL=CALL:N:ERROR, CALL as in enum emu_call from 0
+ *   EMU_MMA=truncate: tensor cores cut sums off as hardware does, instead of rounding each
  *   EMU_CONTEXT=BYTES that a context takes, 256 MiB by default  EMU_CODE=BYTES that kernels take once one is
  * loaded EMU_ABSENT=cublaslt,cudnn,nvml: libraries that are not there The emulator refuses what CUDA leaves
  * undefined or what Sluice must not do: one line on stderr that begins with "emu: ", and the process ends
@@ -11,6 +12,7 @@
 #ifndef SLUICE_EMU_EMU_H
 #define SLUICE_EMU_EMU_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -68,6 +70,21 @@ struct emu_counts {
 };
 
 struct emu_counts emu_read_counts(void);
+
+/* What a kernel's 16-byte accesses cost (accesses.cc): global memory in sectors of 32 bytes, and the fewest
+ * that hold what was asked for; shared memory in phases of eight lanes, and how often its banks are gone
+ * through for them: once each where there are no conflicts. */
+struct emu_accesses {
+    uint64_t requests, sectors, least_sectors;
+    uint64_t phases, passes;
+};
+
+/* From here on they are counted, from 0, or not. Kernels that count take ten times as long. No kernel runs.
+ */
+void emu_count_accesses(bool on);
+/* Sums over all kernels whose source name has this in it. */
+struct emu_accesses emu_read_accesses(const char *kernel);
+
 /* live_bytes becomes the peak. */
 void emu_forget_peak(void);
 

@@ -108,6 +108,7 @@ struct settings {
     int order;
     uint64_t seed;
     uint32_t copies_us, kernels_us;
+    bool truncates; /* tensor cores */
     int devices, major, minor, integrated, driver;
     uint64_t bytes, taken, granule, context, code;
 };

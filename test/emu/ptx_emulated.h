@@ -15,17 +15,23 @@ extern "C" void emu_async_commit(void);
 /* The next copy that must have arrived when at most n groups are on their way; false if there is none. */
 extern "C" bool emu_async_arrived(int n, void **to, uint4 *value);
 
+/* accesses.cc */
+extern "C" bool emu_counts_accesses;
+extern "C" void emu_access(const void *address, bool write, const char *file, int line);
+
 static inline void emu_aligned(const void *address, const char *what, const char *file, int line) {
     if (reinterpret_cast<uintptr_t>(address) % 16) emu_misaligned(what, address, file, line);
 }
 
 static inline uint4 ld128(const void *from, EMU_AT) {
     emu_aligned(from, "ld128", file, line);
+    if (emu_counts_accesses) emu_access(from, false, file, line);
     return *static_cast<const uint4 *>(from);
 }
 
 static inline void st128(void *to, uint4 value, EMU_AT) {
     emu_aligned(to, "st128", file, line);
+    if (emu_counts_accesses) emu_access(to, true, file, line);
     *static_cast<uint4 *>(to) = value;
 }
 
@@ -37,6 +43,7 @@ static inline void mma_bf16(float (*d)[4], const uint32_t a[4], const uint32_t (
 static inline void emu_ldmatrix_of(uint32_t to[4], const void *row, bool transposed, const char *file,
                                    int line) {
     emu_aligned(row, "ldmatrix_x4", file, line);
+    if (emu_counts_accesses) emu_access(row, false, file, line);
     uint4 v = *static_cast<const uint4 *>(row);
     uint32_t value[4] = {v.x, v.y, v.z, v.w};
     emu_ldmatrix(value, transposed, file, line);
@@ -55,6 +62,8 @@ static inline void ldmatrix_x4_transposed(uint32_t to[4], const void *row, EMU_A
  * do, so an early overwrite and a missing wait both show. */
 static inline void copy_async_16(void *to_shared, const void *from, bool valid, EMU_AT) {
     emu_aligned(to_shared, "copy_async_16's target", file, line);
+    if (emu_counts_accesses) emu_access(to_shared, true, file, line);
+    if (emu_counts_accesses && valid) emu_access(from, false, file, line);
     uint4 value = make_uint4(0, 0, 0, 0), gone = make_uint4(~0u, ~0u, ~0u, ~0u);
     if (valid) {
         emu_aligned(from, "copy_async_16's source", file, line);

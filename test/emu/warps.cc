@@ -3,6 +3,8 @@
 #include "internal.h"
 #include "ptx_emulated.h"
 
+#include <math.h>
+
 /* ---- values ---- */
 
 struct shuffled {
@@ -91,17 +93,50 @@ static inline float high_half(uint32_t two) {
     return emu_bits<float>(two & 0xFFFF0000u);
 }
 
-__attribute__((always_inline)) static inline void mma_tile(const product *const all[32], const float (*a)[16],
-                                                           int tile) {
-    float b[16][8] __attribute__((aligned(32))), d[16][8] __attribute__((aligned(32)));
-    for (int lane = 0; lane < 32; lane++) {
-        int g = lane / 4, p = lane % 4 * 2;
-        const uint32_t *word = all[lane]->b[tile];
-        const float *sum = all[lane]->d[tile];
-        b[p][g] = low_half(word[0]), b[p + 1][g] = high_half(word[0]);
-        b[p + 8][g] = low_half(word[1]), b[p + 9][g] = high_half(word[1]);
-        d[g][p] = sum[0], d[g][p + 1] = sum[1], d[g + 8][p] = sum[2], d[g + 8][p + 1] = sum[3];
+/* How tensor cores add, as measured on several generations (Fasi, Higham, Mikaitis, Pranesh, "Numerical
+ * behavior of NVIDIA tensor cores", 2021): what came before and the exact products of eight k are shifted to
+ * the largest exponent among them, what lies below the kept bits is cut off, and so is what the sum has too
+ * many. The coarsest of them keep 23 bits behind the point. */
+enum { SUMMED_AT_ONCE = 8, BITS_KEPT = 23 };
+
+/* Towards 0, in whole units. */
+static inline double cut_off(double value, double unit) {
+    return (double)(int64_t)(value / unit) * unit;
+}
+
+static inline int exponent_of(double value) {
+    return (int)(emu_bits<uint64_t>(value) >> 52 & 2047) - 1023;
+}
+
+static float truncated(double value) {
+    float nearest = (float)value;
+    if (fabs((double)nearest) <= fabs(value) || !isfinite(nearest)) return nearest;
+    return emu_bits<float>(emu_bits<uint32_t>(nearest) - 1);
+}
+
+static float sum_cut_off(float before, const float *a, const float (*b)[8], int column) {
+    double terms[SUMMED_AT_ONCE + 1], sum = 0;
+    int most = -1022;
+    for (int i = 0; i <= SUMMED_AT_ONCE; i++) {
+        terms[i] = i < SUMMED_AT_ONCE ? (double)a[i] * (double)b[i][column] : (double)before;
+        if (!isfinite(terms[i])) return before + (float)terms[i];
+        if (exponent_of(terms[i]) > most) most = exponent_of(terms[i]);
     }
+    if (most < -900) return before; /* all are 0 */
+    double unit = emu_bits<double>((uint64_t)(most - BITS_KEPT + 1023) << 52);
+    for (double term : terms) sum += cut_off(term, unit);
+    return truncated(sum);
+}
+
+static void add_cut_off(float (*d)[8], const float (*a)[16], const float (*b)[8]) {
+    for (int k = 0; k < 16; k += SUMMED_AT_ONCE)
+        for (int row = 0; row < 16; row++)
+            for (int column = 0; column < 8; column++)
+                d[row][column] = sum_cut_off(d[row][column], a[row] + k, b + k, column);
+}
+
+__attribute__((always_inline)) static inline void add_rounded(float (*d)[8], const float (*a)[16],
+                                                              const float (*b)[8]) {
     const row8 *b_row = reinterpret_cast<const row8 *>(b);
     row8 *d_row = reinterpret_cast<row8 *>(d);
     for (int row = 0; row < 16; row += 4) {
@@ -114,6 +149,23 @@ __attribute__((always_inline)) static inline void mma_tile(const product *const 
         }
         d_row[row] = s0, d_row[row + 1] = s1, d_row[row + 2] = s2, d_row[row + 3] = s3;
     }
+}
+
+__attribute__((always_inline)) static inline void mma_tile(const product *const all[32], const float (*a)[16],
+                                                           int tile) {
+    float b[16][8] __attribute__((aligned(32))), d[16][8] __attribute__((aligned(32)));
+    for (int lane = 0; lane < 32; lane++) {
+        int g = lane / 4, p = lane % 4 * 2;
+        const uint32_t *word = all[lane]->b[tile];
+        const float *sum = all[lane]->d[tile];
+        b[p][g] = low_half(word[0]), b[p + 1][g] = high_half(word[0]);
+        b[p + 8][g] = low_half(word[1]), b[p + 9][g] = high_half(word[1]);
+        d[g][p] = sum[0], d[g][p + 1] = sum[1], d[g + 8][p] = sum[2], d[g + 8][p + 1] = sum[3];
+    }
+    if (now.truncates)
+        add_cut_off(d, a, b);
+    else
+        add_rounded(d, a, b);
     for (int lane = 0; lane < 32; lane++) {
         int g = lane / 4, p = lane % 4 * 2;
         float *sum = all[lane]->d[tile];

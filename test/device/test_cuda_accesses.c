@@ -1,0 +1,102 @@
+/* How the hot kernels reach memory, counted by the emulator: sectors a request, passes a phase (test/emu/emu.h).
+ * These are counts, the same on every machine; how long they take is a GPU's to say. On a GPU nothing is
+ * counted and nothing is tested. */
+#include "test/device/cuda_watch.h"
+#include "test/device/emulated.h"
+
+#include "test/lib/ops_cases.h"
+
+struct op_error op_errors[N_OP_KINDS];
+
+/* Rows of the widths that models have, as they lie. */
+static void attention_of(int32_t head) {
+    case_attention((struct attention_case){66, 100, 1, 1, head, 0, false, false, 0.1f});
+}
+static void attention_64(void) {
+    attention_of(64);
+}
+static void attention_80(void) {
+    attention_of(80);
+}
+static void attention_128(void) {
+    attention_of(128);
+}
+static void attention_512(void) {
+    attention_of(512);
+}
+static void rms_of_rows(void) {
+    case_rms_norm(5, 3840, 1, DTYPE_BF16, 0, true, false);
+}
+static void rms_of_heads(void) {
+    case_rms_norm(9, 128, 30, DTYPE_BF16, 0, false, false);
+}
+static void layer_norm(void) {
+    case_layer_norm(5, 3072, 0, true, true);
+}
+static void glu(void) {
+    case_glu(5, 1024, 0, 0, ACTIVATION_SILU);
+}
+static void rounding(void) {
+    case_linear(9, 64, 3840, DTYPE_BF16, 0, false, RESIDUAL_NONE);
+}
+static void few(void) {
+    case_linear_few(2, 512, 256, DTYPE_BF16, 0, true, true);
+}
+static void conv(void) {
+    case_conv((struct conv_case){16, 16, 128, 128, 3, DTYPE_BF16, 1, 32, true, true, RESIDUAL_OUT});
+}
+
+/* At most so many hundredths: sectors for each that a request needs at least, passes for each phase. What is
+ * above 100 is known: heads of 80 have 11 pieces a row, so eight lanes write into two rows of keys, and f32 that
+ * becomes bf16 is read in two halves of 32 bytes, whose other half the cache keeps. */
+static const struct accesses_case {
+    const char *kernel;
+    void (*run)(void);
+    int sectors, passes;
+} cases[] = {
+    {"attend", attention_64, 100, 100},
+    {"attend", attention_80, 100, 111},
+    {"attend", attention_128, 100, 100},
+    {"attend", attention_512, 100, 100},
+    {"pack", attention_128, 170, 0},
+    {"rms", rms_of_rows, 100, 0},
+    {"rms", rms_of_heads, 100, 0},
+    {"layer", layer_norm, 100, 0},
+    {"glu", glu, 100, 0},
+    {"round", rounding, 170, 0},
+    {"few", few, 175, 0},
+    {"", conv, 105, 0},
+};
+
+static int hundredths(uint64_t found, uint64_t least) {
+    return least ? (int)((100 * found + least - 1) / least) : 0;
+}
+
+static void test_accesses(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct accesses_case *c = &cases[i];
+        random_state = 1;
+        emulated_count_accesses(true);
+        c->run();
+        struct emu_accesses a = emulated_accesses(c->kernel);
+        emulated_count_accesses(false);
+        int sectors = hundredths(a.sectors, a.least_sectors), passes = hundredths(a.passes, a.phases);
+        printf("  %-10s %8llu requests, sectors %3d %%, passes %3d %%\n", c->kernel,
+               (unsigned long long)a.requests, sectors, passes);
+        assert_true(a.requests > 0);
+        if (sectors > c->sectors)
+            fail_msg("%s: %d sectors for 100 that are needed, at most %d", c->kernel, sectors, c->sectors);
+        if (passes > c->passes)
+            fail_msg("%s: %d passes for 100 phases, at most %d", c->kernel, passes, c->passes);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_accesses)};
+    if (!emulated()) return 0;
+    for (int i = 0; i < N_OP_KINDS; i++) op_errors[i].known = 1e-2; /* other tests measure them */
+    int n = 1, failed = cmocka_run_group_tests(tests, set_up, tear_down);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
+}
