@@ -1,6 +1,6 @@
-/* How the hot kernels reach memory, counted by the emulator: sectors a request, passes a phase (test/emu/emu.h).
- * These are counts, the same on every machine; how long they take is a GPU's to say. On a GPU nothing is
- * counted and nothing is tested. */
+/* How the hot kernels reach memory, counted by the emulator: sectors a request, passes a phase
+ * (test/emu/emu.h). These are counts, the same on every machine; how long they take is a GPU's to say. On a
+ * GPU nothing is counted and nothing is tested. */
 #include "test/device/cuda_watch.h"
 #include "test/device/emulated.h"
 
@@ -47,8 +47,8 @@ static void conv(void) {
 }
 
 /* At most so many hundredths: sectors for each that a request needs at least, passes for each phase. What is
- * above 100 is known: heads of 80 have 11 pieces a row, so eight lanes write into two rows of keys, and f32 that
- * becomes bf16 is read in two halves of 32 bytes, whose other half the cache keeps. */
+ * above 100 is known: heads of 80 have 11 pieces a row, so eight lanes write into two rows of keys, and f32
+ * that becomes bf16 is read in two halves of 32 bytes, whose other half the cache keeps. */
 static const struct accesses_case {
     const char *kernel;
     void (*run)(void);
