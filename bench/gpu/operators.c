@@ -73,6 +73,11 @@ static struct tensor matrix(struct call *c, enum dtype dtype, int32_t rows, int3
     return context_tensor(c->x, dtype, 2, (int32_t[]){rows, columns});
 }
 
+/* What only products and attention read, as forwards make it. */
+static struct tensor operand(struct call *c, int32_t rows, int32_t columns) {
+    return context_operand(c->x, 2, (int32_t[]){rows, columns});
+}
+
 static struct tensor row(struct call *c, int32_t columns) {
     return context_tensor(c->x, DTYPE_F32, 1, &columns);
 }
@@ -92,21 +97,20 @@ static struct tensor stored_weight(struct call *c, int32_t rows, int32_t columns
 
 /* rows, inputs, outputs */
 static void linear(struct call *c) {
-    struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]), weight = stored_weight(c, c->n[2], c->n[1]);
+    struct tensor in = operand(c, c->n[0], c->n[1]), weight = stored_weight(c, c->n[2], c->n[1]);
     op_linear(c->x, matrix(c, DTYPE_F32, c->n[0], c->n[2]), in, weight, (struct epilogue){0});
 }
 
 /* The same, with bias and GELU. */
 static void linear_gelu(struct call *c) {
-    struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]),
-                  weight = matrix(c, c->weights, c->n[2], c->n[1]);
+    struct tensor in = operand(c, c->n[0], c->n[1]), weight = matrix(c, c->weights, c->n[2], c->n[1]);
     struct epilogue e = {.bias = row(c, c->n[2]), .activation = ACTIVATION_GELU_TANH};
-    op_linear(c->x, matrix(c, DTYPE_F32, c->n[0], c->n[2]), in, weight, e);
+    op_linear(c->x, operand(c, c->n[0], c->n[2]), in, weight, e);
 }
 
 /* The same, with bias, gate and residual. */
 static void linear_gated(struct call *c) {
-    struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]), out = matrix(c, DTYPE_F32, c->n[0], c->n[2]);
+    struct tensor in = operand(c, c->n[0], c->n[1]), out = matrix(c, DTYPE_F32, c->n[0], c->n[2]);
     struct epilogue e = {.bias = row(c, c->n[2]), .gate = row(c, c->n[2]), .residual = out};
     op_linear(c->x, out, in, matrix(c, c->weights, c->n[2], c->n[1]), e);
 }
@@ -118,10 +122,8 @@ static void linear_few(struct call *c) {
 
 /* tokens, heads, key heads, head size; causal where key heads are fewer, as in a text encoder */
 static void attention(struct call *c) {
-    struct tensor q = matrix(c, DTYPE_F32, c->n[0], c->n[1] * c->n[3]);
-    struct tensor k = matrix(c, DTYPE_F32, c->n[0], c->n[2] * c->n[3]);
-    struct tensor v = matrix(c, DTYPE_F32, c->n[0], c->n[2] * c->n[3]),
-                  out = matrix(c, DTYPE_F32, c->n[0], q.dim[1]);
+    struct tensor q = operand(c, c->n[0], c->n[1] * c->n[3]), k = operand(c, c->n[0], c->n[2] * c->n[3]);
+    struct tensor v = operand(c, c->n[0], c->n[2] * c->n[3]), out = operand(c, c->n[0], q.dim[1]);
     op_attention(
         c->x, out, q, k, v,
         (struct heads){.queries = c->n[1], .keys = c->n[2], .scale = 0.1f, .causal = c->n[2] < c->n[1]});
@@ -129,11 +131,11 @@ static void attention(struct call *c) {
 
 /* tokens, heads, head size */
 static void attention_biased(struct call *c) {
-    struct tensor q = matrix(c, DTYPE_F32, c->n[0], c->n[1] * c->n[2]);
-    struct tensor k = matrix(c, DTYPE_F32, c->n[0], q.dim[1]), v = matrix(c, DTYPE_F32, c->n[0], q.dim[1]);
+    struct tensor q = operand(c, c->n[0], c->n[1] * c->n[2]);
+    struct tensor k = operand(c, c->n[0], q.dim[1]), v = operand(c, c->n[0], q.dim[1]);
     struct heads heads = {.queries = c->n[1], .keys = c->n[1], .scale = 1};
     heads.relative_bias = matrix(c, DTYPE_F32, c->n[1], 2 * c->n[0] - 1);
-    op_attention(c->x, matrix(c, DTYPE_F32, c->n[0], q.dim[1]), q, k, v, heads);
+    op_attention(c->x, operand(c, c->n[0], q.dim[1]), q, k, v, heads);
 }
 
 /* tokens, heads */
@@ -143,22 +145,26 @@ static void relative_bias(struct call *c) {
     op_relative_bias(c->x, matrix(c, DTYPE_F32, c->n[1], 2 * c->n[0] - 1), table, buckets);
 }
 
-/* rows, columns, columns of the weight; modulated, with gate and residual */
+/* rows, columns; modulated, for products */
 static void rms_norm(struct call *c) {
+    struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
+    op_rms_norm(c->x, operand(c, c->n[0], c->n[1]), in, row(c, c->n[1]), 1e-6f,
+                (struct modulation){.scale = row(c, c->n[1])});
+}
+
+static void rms_norm_gated(struct call *c) {
     struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]), out = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
-    struct modulation m = {0};
-    if (c->n[3] == 1) m.scale = row(c, c->n[1]);
-    if (c->n[3] == 2) m = (struct modulation){.gate = row(c, c->n[1]), .base = out};
-    op_rms_norm(c->x, out, in, row(c, c->n[2]), 1e-6f, m);
+    op_rms_norm(c->x, out, in, row(c, c->n[1]), 1e-6f,
+                (struct modulation){.gate = row(c, c->n[1]), .base = out});
 }
 
 static void layer_norm(struct call *c) {
-    struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]), out = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
+    struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]), out = operand(c, c->n[0], c->n[1]);
     op_layer_norm(c->x, out, in, (struct affine){.scale = row(c, c->n[1])}, 1e-6f);
 }
 
 static void layer_norm_modulated(struct call *c) {
-    struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]), out = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
+    struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]), out = operand(c, c->n[0], c->n[1]);
     struct affine affine = {.scale = row(c, c->n[1]), .shift = row(c, c->n[1])};
     op_layer_norm(c->x, out, in, affine, 1e-6f);
 }
@@ -175,20 +181,22 @@ static void rope_table(struct call *c) {
 
 /* tokens, heads, head size, pairs */
 static void rope(struct call *c) {
-    struct tensor inout = matrix(c, DTYPE_F32, c->n[0], c->n[1] * c->n[2]);
+    struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1] * c->n[2]);
+    struct tensor out = operand(c, c->n[0], in.dim[1]);
     struct tensor table = context_tensor(c->x, DTYPE_F32, 3, (int32_t[]){c->n[0], c->n[2] / 2, 2});
-    op_rope(c->x, inout, inout, table,
-            (struct rotation){.heads = c->n[1], .pairs = (enum rope_pairs)c->n[3]});
+    struct rotation rotation = {
+        .heads = c->n[1], .pairs = (enum rope_pairs)c->n[3], .norm = row(c, c->n[2]), .eps = 1e-6f};
+    op_rope(c->x, out, in, table, rotation);
 }
 
 static void swiglu(struct call *c) {
     struct tensor a = matrix(c, DTYPE_F32, c->n[0], c->n[1]), b = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
-    op_glu(c->x, a, a, b, ACTIVATION_SILU);
+    op_glu(c->x, operand(c, c->n[0], c->n[1]), a, b, ACTIVATION_SILU);
 }
 
 static void geglu(struct call *c) {
     struct tensor a = matrix(c, DTYPE_F32, c->n[0], c->n[1]), b = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
-    op_glu(c->x, a, a, b, ACTIVATION_GELU_TANH);
+    op_glu(c->x, operand(c, c->n[0], c->n[1]), a, b, ACTIVATION_GELU_TANH);
 }
 
 /* One row to all. */
@@ -329,14 +337,13 @@ static void list_attention(struct list *l, const struct sizes *s) {
 
 static void list_bytes(struct list *l, const struct sizes *s) {
     enum op_class b = CLASS_BYTES;
-    add(l, (struct bench_case){"rms_norm", "modulated", rms_norm, {s->T, s->C, s->C, 1}, 0, b, 2});
-    add(l, (struct bench_case){"rms_norm", "gate and residual", rms_norm, {s->T, s->C, s->C, 2}, 0, b, 2});
-    add(l, (struct bench_case){"rms_norm", "of heads", rms_norm, {s->T, s->H * s->D, s->D, 0}, 0, b, 2});
-    add(l, (struct bench_case){"rms_norm", "a chunk", rms_norm, {s->chunk, s->C, s->C, 1}, 0, b, 0});
+    add(l, (struct bench_case){"rms_norm", "modulated", rms_norm, {s->T, s->C}, 0, b, 2});
+    add(l, (struct bench_case){"rms_norm", "gate and residual", rms_norm_gated, {s->T, s->C}, 0, b, 2});
+    add(l, (struct bench_case){"rms_norm", "a chunk", rms_norm, {s->chunk, s->C}, 0, b, 0});
     add(l, (struct bench_case){"layer_norm", "", layer_norm, {s->T, s->C}, 0, b, 0});
     add(l, (struct bench_case){"layer_norm", "scale and shift", layer_norm_modulated, {s->flux_T, s->flux_C}, 0, b, 0});
-    add(l, (struct bench_case){"rope", "interleaved", rope, {s->T, s->H, s->D, ROPE_INTERLEAVED}, 0, b, 2});
-    add(l, (struct bench_case){"rope", "halves", rope, {s->T, s->H, s->D, ROPE_HALVES}, 0, b, 0});
+    add(l, (struct bench_case){"rope", "normed heads, interleaved", rope, {s->T, s->H, s->D, ROPE_INTERLEAVED}, 0, b, 2});
+    add(l, (struct bench_case){"rope", "normed heads, halves", rope, {s->T, s->H, s->D, ROPE_HALVES}, 0, b, 0});
     add(l, (struct bench_case){"rope_table", "", rope_table, {s->latent * s->latent / 4, 128}, 0, b, 0});
     add(l, (struct bench_case){"glu", "a chunk", swiglu, {s->chunk, s->F}, 0, b, 2});
     add(l, (struct bench_case){"glu", "all", swiglu, {s->T, s->F}, 0, b, 0});
@@ -404,7 +411,7 @@ static enum status queue_product(void *user, struct error *e) {
 /* The library alone, on operands that are bf16 already. */
 static enum status time_product(struct rig *rig, int32_t m, int32_t k, int32_t n, double *seconds,
                                 struct error *e) {
-    struct product p = {.rig = rig, .key = {.m = m, .n = n, .k = k, .wide = 1, .out_row = n}};
+    struct product p = {.rig = rig, .key = {.m = m, .n = n, .k = k, .in_row = k, .wide = 1, .out_row = n}};
     uint64_t used = 0, in = workspace_part(&used, 2ull * (uint64_t)m * (uint64_t)k);
     uint64_t weight = workspace_part(&used, 2ull * (uint64_t)n * (uint64_t)k);
     uint64_t out = workspace_part(&used, 4ull * (uint64_t)m * (uint64_t)n);
