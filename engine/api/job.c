@@ -373,7 +373,7 @@ void job_close(struct job *job) {
 
 struct run job_run(const struct job *job, struct layout *layout, const struct run_hooks *hooks) {
     return (struct run){
-        .readers = plan_readers(&job->plan),
+        .readers = plan_readers(job->device->memory, job->plan.bounce_bytes),
         .converter = job->weights == N_DTYPES ? NULL : requantised_convert,
         .sys = job->sys,
         .device = job->device,

@@ -173,7 +173,7 @@ static enum status read_as_stages_do(struct load *l, enum way way, double *rate,
                                     .need = l->need,
                                     .plan = l->plan,
                                     .residents = &none,
-                                    .readers = plan_readers(l->plan)};
+                                    .readers = plan_readers(false, l->plan->bounce_bytes)};
     double began = sys->clock(sys);
     if (store_open(&options, &store, e) == OK) visit_all(l, store, e);
     *rate = (double)l->bytes / (sys->clock(sys) - began);
@@ -200,8 +200,9 @@ static void load_add_row(struct load *l, enum way way, double *ours, double *dd)
     double rate = bench_median(ours, ROUNDS), other = bench_median(dd, ROUNDS);
     json_push(l->bench->rows,
               json_pack("{s:s, s:s, s:I, s:i, s:f, s:f, s:f}", "path", "load", "page_cache", way_names[way],
-                        "bytes", (json_int_t)l->bytes, "threads", plan_readers(l->plan), "gbytes_per_second",
-                        rate / 1e9, "dd_gbytes_per_second", other / 1e9, "share", rate / other));
+                        "bytes", (json_int_t)l->bytes, "threads", plan_readers(false, l->plan->bounce_bytes),
+                        "gbytes_per_second", rate / 1e9, "dd_gbytes_per_second", other / 1e9, "share",
+                        rate / other));
 }
 
 /* By itself: its frame is large, and whether there is room for it is asked first. */

@@ -2,6 +2,7 @@
 #include "engine/bench/stream_ahead.h"
 #include "engine/bench/stream_shapes.h"
 
+#include "engine/run/pace.h"
 #include "kernels/dry/ahead.h"
 
 #include <string.h>
@@ -33,6 +34,7 @@ static enum status run_row(struct stream_ahead_row *row, struct stream_run *run,
     if (stream_measure(run, need, e) != OK) return e->code;
     stream_plan_ours(need, row->resident_percent, row->pooled ? STREAM_UNLIMITED : disk_ram_bytes, plan);
     row->floor_seconds = floor_of(row, need, plan);
+    row->law_seconds = pace_predict(need, plan, 0).evaluation_seconds;
     struct stream_times times = {0};
     stream_execute(run, need, plan, &times, e);
     row->first_seconds = times.first;
@@ -90,7 +92,7 @@ enum status stream_ahead(struct stream_ahead_table *table, struct stream_watch *
                     add_row(table, watch,
                             (struct stream_ahead_row){.blocks = pooled[b],
                                                       .resident_percent = percent,
-                                                      .readers = PLAN_DIRECT_READERS,
+                                                      .readers = PLAN_SEPARATE_READERS,
                                                       .bus = 24e9,
                                                       .disk = 6e9,
                                                       .pooled = true,
@@ -103,7 +105,7 @@ enum status stream_ahead(struct stream_ahead_table *table, struct stream_watch *
                 add_row(table, watch,
                         (struct stream_ahead_row){.blocks = from_disk[b],
                                                   .resident_percent = percent,
-                                                  .readers = PLAN_DIRECT_READERS,
+                                                  .readers = PLAN_SEPARATE_READERS,
                                                   .bus = 24e9,
                                                   .disk = disks[d],
                                                   .host_seconds = 0.3e-3,

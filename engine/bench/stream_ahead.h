@@ -14,7 +14,7 @@ struct stream_ahead_row {
     double first_seconds;                /* of the first step, which comes from the disk */
     double pinning_seconds;              /* that its pool takes to pin, one chunk after another */
     double seconds;                      /* of a step, when steady */
-    double floor_seconds;
+    double floor_seconds, law_seconds;   /* what the plan's law says of a steady step */
 };
 
 enum { STREAM_AHEAD_MAX = 128 };

@@ -6,8 +6,6 @@
 
 /* Evaluations grow alike after two or three; the mean of the last two also covers a rhythm of two. */
 enum { SIMULATED = 6, VISITS_MAX = PLAN_BLOCKS_MAX * (SIMULATED + 1) };
-/* What a block leaves of itself for the bus when its last byte has come from the disk. */
-static const double last_piece_bytes = 16 << 20;
 
 static double larger(double a, double b) {
     return a > b ? a : b;
@@ -105,7 +103,7 @@ static double wait_for_room(struct simulation *s, struct held *held, const doubl
 static double disk_then_bus(struct simulation *s, int i, bool staged, double from, double bus_from) {
     const struct course *c = s->c;
     uint64_t bytes = c->bytes[i], limit = s->stage->staging_bytes;
-    double piece = larger(1, (double)bytes / last_piece_bytes);
+    double piece = larger(1, (double)bytes / PLAN_STAGED_PIECE);
     if (staged) from = larger(from, wait_for_room(s, &s->staging, s->copied, limit));
     double began = larger(s->disk_free, from), bus_began = larger(bus_from, began);
     double read = began + c->disk[i];

@@ -17,9 +17,15 @@
 
 enum { PLAN_STAGES_MAX = 10, PLAN_BLOCKS_MAX = 1088, PLAN_PAGE = 4096 };
 
-/* Blocks travel in pieces of at most this: from files to host memory, and to a device with memory of its own.
- * Of two staging buffers one is filled from the disk while the other leaves for the device. */
-enum { PLAN_READ_PIECE = 8 << 20, PLAN_COPY_PIECE = 16 << 20, PLAN_STAGING = 2 * PLAN_COPY_PIECE };
+/* Blocks travel in pieces of at most this: from files to host memory; to a device with memory of its own, out
+ * of the pool or from the disk. What the pool does not keep passes staging buffers of such a piece:
+ * PLAN_STAGING is two for each reader, of which one is filled while the other leaves for the device. */
+enum {
+    PLAN_READ_PIECE = 8 << 20,
+    PLAN_COPY_PIECE = 16 << 20,
+    PLAN_STAGED_PIECE = 2 << 20,
+    PLAN_STAGING = 32 << 20
+};
 
 /* Threads of the store that read files: two through the page cache, which reads ahead by itself and gets
  * confused by more; four past it, for a disk is busy only with what is asked of it, and the bounce memory
@@ -27,6 +33,7 @@ enum { PLAN_READ_PIECE = 8 << 20, PLAN_COPY_PIECE = 16 << 20, PLAN_STAGING = 2 *
 enum {
     PLAN_READERS = 2,
     PLAN_DIRECT_READERS = 4,
+    PLAN_SEPARATE_READERS = 8,
     PLAN_BOUNCE_PIECE = 1 << 20,
     PLAN_BOUNCE = PLAN_DIRECT_READERS * PLAN_BOUNCE_PIECE,
 };
@@ -119,8 +126,10 @@ struct plan {
     int16_t precision, weights; /* the need's */
 };
 
-static inline int plan_readers(const struct plan *plan) {
-    return plan->bounce_bytes ? PLAN_DIRECT_READERS : PLAN_READERS;
+/* Of a run on a separate device or not, with bounce memory or without. */
+static inline int plan_readers(bool separate, uint64_t bounce_bytes) {
+    if (separate) return PLAN_SEPARATE_READERS;
+    return bounce_bytes ? PLAN_DIRECT_READERS : PLAN_READERS;
 }
 
 static inline bool plan_is_resident(const struct plan_stage *stage, int block) {

@@ -5,9 +5,13 @@
 
 /* ---- claiming ---- */
 
+static bool in_pool(const struct store *s, const struct fill *f) {
+    return f->pooled && s->o.residents->pool[f->stage].ready[f->place];
+}
+
 /* Several fills of a pooled block may be under way: the first reads, the others wait for it. */
 static bool pool_allows(struct store *s, struct fill *f) {
-    if (!f->pooled || s->o.residents->pool[f->stage].ready[f->place]) return true;
+    if (!f->pooled || in_pool(s, f)) return true;
     if (f->claimed) return f->reads_pool;
     for (struct fill *other = s->fills; other < f; other++)
         if (other->reads_pool && other->stage == f->stage && other->place == f->place) return false;
@@ -17,7 +21,7 @@ static bool pool_allows(struct store *s, struct fill *f) {
 
 static uint64_t largest_piece(const struct store *s, const struct fill *f) {
     if (!s->device) return PLAN_READ_PIECE;
-    if (f->pooled) return PLAN_COPY_PIECE;
+    if (f->pooled) return in_pool(s, f) ? PLAN_COPY_PIECE : PLAN_STAGED_PIECE;
     return s->staging_open ? s->staging_piece : 0;
 }
 
@@ -135,7 +139,7 @@ static struct pins *passes(struct store *s, const struct piece *piece, char **pa
 static uint64_t move_to_device(struct store *s, const struct piece *piece, struct reader *reader,
                                struct error *e) {
     struct fill *f = piece->fill;
-    bool in_pool = f->pooled && s->o.residents->pool[f->stage].ready[f->place];
+    bool reads = !in_pool(s, f);
     int buffer = piece->buffer;
     char *from;
     struct pins *pins = passes(s, piece, &from);
@@ -143,7 +147,7 @@ static uint64_t move_to_device(struct store *s, const struct piece *piece, struc
     int64_t unpinned = 0;
     pthread_mutex_unlock(&s->lock);
     if (passed) s->device->memory->wait_copy(s->device, passed); /* I8 */
-    if (!in_pool) reader_read(reader, f->block, piece->from, piece->to, from, e);
+    if (reads) reader_read(reader, f->block, piece->from, piece->to, from, e);
     pthread_mutex_lock(&s->lock);
     while (comes_too_soon(s, piece)) s->o.sys->wait(s->o.sys, &s->ready, &s->lock, 0);
     pthread_mutex_unlock(&s->lock);
@@ -156,7 +160,7 @@ static uint64_t move_to_device(struct store *s, const struct piece *piece, struc
         s->staging[buffer] = (struct staging){.fence = fence};
         s->o.sys->wake(s->o.sys, &s->work);
     }
-    if (!in_pool) count_reads(s, reader);
+    if (reads) count_reads(s, reader);
     return piece->to - piece->from;
 }
 
@@ -327,7 +331,7 @@ void pieces_abandon(struct store *s, int stage) {
 /* ---- staging ---- */
 
 enum status pieces_open_staging(struct store *s, uint64_t bytes, struct error *e) {
-    uint64_t n = bytes / PLAN_COPY_PIECE;
+    uint64_t n = bytes / PLAN_STAGED_PIECE;
     if (n < 2) n = bytes >= 2 * PLAN_PAGE ? 2 : 1;
     if (n > STAGING_MAX) n = STAGING_MAX;
     if (!s->device || !bytes) return OK;

@@ -48,7 +48,7 @@ struct staging {
     uint64_t fence; /* of the last copy out of it */
 };
 
-enum { STAGING_MAX = 64 };
+enum { STAGING_MAX = 256 };
 
 /* Bytes [from, to) of a fill's packed block. */
 struct piece {

@@ -236,7 +236,7 @@ static void test_tiers_by_hand(void **state) {
     need.rates.h2d = 1e9;
     memset(&plan, 0, sizeof plan);
     plan.stage[0].ring_bytes = plan.stage[0].staging_bytes = 200 * mb;
-    double piece = (16 << 20) / 1e9;
+    double piece = PLAN_STAGED_PIECE / 1e9;
     assert_float_equal(pace_predict(&need, &plan, 0).seconds, 8 + piece, 1e-6);
     assert_int_equal(pace_predict(&need, &plan, 0).bound, BOUND_DISK);
     plan_set_pooled(&plan.stage[0], 0, true);

@@ -212,29 +212,34 @@ static void test_branches_apart(void **state) {
 
 /* ---- a host that runs ahead ---- */
 
+/* Within 3 % of the floor, from pool and disk, but where the law says that no plan of that memory is: a ring
+ * has room for whole blocks. */
+static void check_ahead(const struct stream_ahead_row *r, int *n_out_of_reach) {
+    double over = r->seconds / r->floor_seconds, law = r->law_seconds / r->floor_seconds;
+    if (over > 1.03)
+        printf("%s, %d %% resident, %.2f ms a visit, %.0f us a piece, disk %.0f GB/s: %.4f of the floor, the "
+               "law says %.4f\n",
+               r->blocks, r->resident_percent, r->host_seconds * 1e3, r->reader_seconds * 1e6, r->disk / 1e9,
+               over, law);
+    assert_true(over >= 1 - 1e-6 && over <= 1.03 * (law > 1.03 ? law : 1));
+    *n_out_of_reach += law > 1.03;
+    /* Readers pin what lies ahead, and read meanwhile: not one chunk after another. */
+    assert_true(!r->pooled || r->first_seconds < 0.75 * r->pinning_seconds);
+}
+
 static void test_ahead(void **state) {
     static struct stream_ahead_table ahead, repeated;
     struct error e = {0};
-    double worst = 0;
+    int n_out_of_reach = 0;
     (void)state;
     assert_int_equal(stream_ahead(&ahead, NULL, &e), OK);
     assert_int_equal(stream_ahead(&repeated, NULL, &e), OK);
     assert_true(ahead.n_rows > 60 && repeated.n_rows == ahead.n_rows);
     for (int i = 0; i < ahead.n_rows; i++) {
-        const struct stream_ahead_row *r = &ahead.rows[i];
-        double over = r->seconds / r->floor_seconds;
-        if (over > worst) worst = over;
-        if (over > 1.03 && r->pooled)
-            printf(
-                "%s, %d %% resident, %.2f ms a visit, %.0f us a piece, disk %.0f GB/s: %.4f of the floor\n",
-                r->blocks, r->resident_percent, r->host_seconds * 1e3, r->reader_seconds * 1e6, r->disk / 1e9,
-                over);
-        assert_true(over >= 1 - 1e-6 && (over <= 1.03 || !r->pooled));
-        /* Readers pin what lies ahead, and read meanwhile: not one chunk after another. */
-        assert_true(!r->pooled || r->first_seconds < 0.75 * r->pinning_seconds);
-        assert_memory_equal(&r->seconds, &repeated.rows[i].seconds, sizeof r->seconds);
+        check_ahead(&ahead.rows[i], &n_out_of_reach);
+        assert_memory_equal(&ahead.rows[i].seconds, &repeated.rows[i].seconds, sizeof(double));
     }
-    printf("a host that runs ahead: at most %.4f of the floor in %d rows\n", worst, ahead.n_rows);
+    assert_true(n_out_of_reach <= 2);
 }
 
 /* ---- the paced device, really ---- */
