@@ -182,8 +182,6 @@ struct device *paced_open(struct sys *sys, struct device *compute, double bytes_
         return NULL;
     }
     *p = (struct paced){.device = {.name = "paced",
-                                   .chunks = compute->chunks,
-                                   .operands = compute->operands,
                                    .memory = &paced_memory,
                                    .cost = paced_cost,
                                    .prepare = paced_prepare,
@@ -192,6 +190,10 @@ struct device *paced_open(struct sys *sys, struct device *compute, double bytes_
                         .sys = sys,
                         .compute = compute,
                         .rate = bytes_per_second};
+    if (compute) { /* without one nobody computes */
+        p->device.chunks = compute->chunks;
+        p->device.operands = compute->operands;
+    }
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed, NULL);
     int failed = sys->thread_start(sys, &p->thread, copier_main, p);

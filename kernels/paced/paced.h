@@ -9,8 +9,9 @@
 
 #include "kernels/device.h"
 
-/* Operators are compute's, which is borrowed and must outlive it. bytes_per_second: 0 is as fast as memory.
- * Memory is taken under LINE_DEVICE. MEMORY or DEVICE; then NULL is returned. Ends with device->destroy. */
+/* Operators are compute's, which is borrowed and must outlive it; NULL: there are none. bytes_per_second: 0
+ * is as fast as memory. Memory is taken under LINE_DEVICE. MEMORY or DEVICE; then NULL is returned. Ends with
+ * device->destroy. */
 struct device *paced_open(struct sys *sys, struct device *compute, double bytes_per_second, struct error *e);
 
 #endif
