@@ -42,13 +42,47 @@ static void rounding(void) {
 static void few(void) {
     case_linear_few(2, 512, 256, DTYPE_BF16, 0, true, true);
 }
+
+/* The same in bf16, as forwards have them: heads that lie beside each other, results for products. */
+static void attention_of_operands(void) {
+    case_begin();
+    struct tensor q = tensor_random(DTYPE_BF16, SHAPE(128, 256), 0, 1);
+    struct tensor k = tensor_random(DTYPE_BF16, SHAPE(200, 256), 0, 1), v = k;
+    op_attention(&x, q, q, k, v, (struct heads){.queries = 2, .keys = 2, .scale = 0.1f});
+}
+static void rms_for_products(void) {
+    case_begin();
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(5, 3840), 0, 1);
+    op_rms_norm(&x, tensor_random(DTYPE_BF16, 2, in.dim, 0, 1), in,
+                tensor_random(DTYPE_BF16, SHAPE(3840), 0, 1), 1e-5f, (struct modulation){0});
+}
+static void glu_for_products(void) {
+    case_begin();
+    struct tensor a = tensor_random(DTYPE_F32, SHAPE(5, 1024), 0, 1);
+    op_glu(&x, tensor_random(DTYPE_BF16, 2, a.dim, 0, 1), a, a, ACTIVATION_SILU);
+}
+static void heads_turned(enum rope_pairs pairs) {
+    case_begin();
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(9, 30 * 128), 0, 1);
+    struct rotation rotation = {.heads = 30, .pairs = pairs, .eps = 1e-5f};
+    rotation.norm = tensor_random(DTYPE_BF16, SHAPE(128), 0, 1);
+    op_rope(&x, tensor_random(DTYPE_BF16, 2, in.dim, 0, 1), in,
+            tensor_random(DTYPE_F32, SHAPE(9, 64, 2), 0, 1), rotation);
+}
+static void heads_interleaved(void) {
+    heads_turned(ROPE_INTERLEAVED);
+}
+static void heads_in_halves(void) {
+    heads_turned(ROPE_HALVES);
+}
 static void conv(void) {
     case_conv((struct conv_case){16, 16, 128, 128, 3, DTYPE_BF16, 1, 32, true, true, RESIDUAL_OUT});
 }
 
 /* At most so many hundredths: sectors for each that a request needs at least, passes for each phase. What is
- * above 100 is known: heads of 80 have 11 pieces a row, so eight lanes write into two rows of keys, and f32
- * that becomes bf16 is read in two halves of 32 bytes, whose other half the cache keeps. */
+ * above 100 is known: heads of 80 have 11 pieces a row, so eight lanes write into two rows of keys; f32 that
+ * becomes bf16, and the table of four pairs of a head's halves, are read in two halves of 32 bytes, whose
+ * other half the cache keeps. */
 static const struct accesses_case {
     const char *kernel;
     void (*run)(void);
@@ -58,11 +92,16 @@ static const struct accesses_case {
     {"attend", attention_80, 100, 111},
     {"attend", attention_128, 100, 100},
     {"attend", attention_512, 100, 100},
+    {"attend", attention_of_operands, 100, 100},
     {"pack", attention_128, 170, 0},
     {"rms", rms_of_rows, 100, 0},
     {"rms", rms_of_heads, 100, 0},
     {"layer", layer_norm, 100, 0},
     {"glu", glu, 100, 0},
+    {"rms", rms_for_products, 100, 0},
+    {"glu", glu_for_products, 100, 0},
+    {"turn", heads_interleaved, 100, 0},
+    {"turn", heads_in_halves, 150, 100},
     {"round", rounding, 170, 0},
     {"few", few, 175, 0},
     {"", conv, 105, 0},
