@@ -428,7 +428,7 @@ static json_t *list_ahead(const struct stream_ahead_table *table) {
     for (int i = 0; i < table->n_rows; i++) {
         const struct stream_ahead_row *r = &table->rows[i];
         json_t *row = json_pack(
-            "{s:s, s:i, s:f, s:f, s:b, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "blocks", r->blocks,
+            "{s:s, s:i, s:f, s:f, s:b, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "blocks", r->blocks,
             "resident_percent", r->resident_percent, "bus_gbytes_per_second", r->bus / 1e9,
             "disk_gbytes_per_second", r->disk / 1e9, "pooled", r->pooled, "readers", r->readers,
             "host_seconds_per_visit", r->host_seconds, "reader_seconds_per_piece", r->reader_seconds,

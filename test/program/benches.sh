@@ -172,7 +172,7 @@ check "nothing was left" empty_folder .
 # ---- bench stream: that it is right is test_stream's business ----
 expect 0 "bench stream --json" bench stream --json
 tr -d ' \n' <../out >../flat
-check "a whole object" has ../flat '^{"version":1,"rows":\[{"blocks":"zimage","layout":"ours".*}\],"clock":"timed"}$'
+check "a whole object" has ../flat '^{"version":1,"rows":\[{"blocks":"zimage","layout":"ours".*}\],"clock":"timed","ahead":\[{.*}\]}$'
 check "every key" has ../flat '{"blocks":"flux","layout":"ours","resident_percent":20,"bus_gbytes_per_second":24.0,"seconds":[0-9.e-]*,"floor_seconds":[0-9.e-]*,"efficiency":[0-9.e-]*}'
 for layout in ours prefix suffix even depth1 no_wrap sync branches_apart; do
     check "$layout, 48 rows" [ "$(grep -c "\"layout\": \"$layout\"" ../out)" = 48 ]
@@ -200,6 +200,16 @@ check "says what it is" has ../out '^calculated for h100, nothing was measured$'
 check "a block" has ../out '^zimage, a block "layer", 4128 tokens$'
 check "its sums" has ../out '^all product  *[0-9]* *1460.9 '
 check "nothing on stderr" [ ! -s ../err ]
+expect 2 "bench block --predict of no card" bench block --predict none
+cards=$(sed 's/.*expected //; s/,//g; s/ or / /' ../err)
+check "four at least" [ "$(echo "$cards" | wc -w)" -ge 4 ]
+expect 0 "bench --help-all" bench --help-all
+cp ../out ../benches_help
+expect 0 "plan --help-all" plan --help-all
+for card in $cards; do
+    check "bench's help names $card" has ../benches_help "$card"
+    check "plan's help names $card" has ../out "$card"
+done
 
 # ---- bench/peers.sh says what it lacks before it fetches or writes anything ----
 lacking() { # TEXT NAME=VALUE...
