@@ -91,6 +91,9 @@ struct device_memory {
      * unpins it first. */
     int (*pin)(struct device *device, void *memory, size_t bytes);
     void (*unpin)(struct device *device, void *memory, size_t bytes);
+    /* Of so many bytes of host memory, shared and pinned, how many can be taken together; as tried, once.
+     * NULL: all. Between runs. */
+    uint64_t (*pinnable)(struct device *device, uint64_t bytes);
     /* The host waits for all operators so far, not for copies. *stalled grows by the seconds that operators
      * have waited for copies since the last time. Operators' failures surface here. NULL: run() waits. */
     enum status (*wait)(struct device *device, double *stalled, struct error *e);

@@ -67,7 +67,8 @@ struct simulation {
     double copied[VISITS_MAX]; /* when the last byte was there */
     struct held ring, staging;
     uint64_t moved[VISITS_MAX]; /* bytes of the visit's block */
-    double bus_free, disk_free;
+    double bus_free, disk_free, host_free;
+    uint64_t windowed[PLAN_BLOCKS_MAX / 64]; /* by place: in the pool, and not all pinned */
 };
 
 static double end_of(const struct simulation *s, int visit) {
@@ -97,20 +98,32 @@ static double wait_for_room(struct simulation *s, struct held *held, const doubl
     return from;
 }
 
-/* From disk through staging (or into the pool) and over the bus, both at once: the bus begins when the first
- * piece is there and ends a piece after the disk. A block that is larger than staging waits for the bus with
- * what does not fit. */
-static double disk_then_bus(struct simulation *s, int i, bool staged, double from, double bus_from) {
+/* What a block comes from before the bus: the disk, or the host's own memory. */
+struct spring {
+    double seconds, rate;
+    double *free;
+};
+
+/* From there through staging (or from the disk into the pool) and over the bus, both at once: the bus begins
+ * when the first piece is there and ends a piece after the other. A block that is larger than staging waits
+ * for the bus with what does not fit. */
+static double spring_then_bus(struct simulation *s, int i, struct spring spring, bool staged, double from,
+                              double bus_from) {
     const struct course *c = s->c;
     uint64_t bytes = c->bytes[i], limit = s->stage->staging_bytes;
     double piece = larger(1, (double)bytes / PLAN_STAGED_PIECE);
     if (staged) from = larger(from, wait_for_room(s, &s->staging, s->copied, limit));
-    double began = larger(s->disk_free, from), bus_began = larger(bus_from, began);
-    double read = began + c->disk[i];
-    if (staged && bytes > limit)
-        read = larger(read, bus_began + pace_seconds_of(bytes - limit, c->disk_rate));
-    s->disk_free = read;
+    double began = larger(*spring.free, from), bus_began = larger(bus_from, began);
+    double read = began + spring.seconds;
+    if (staged && bytes > limit) read = larger(read, bus_began + pace_seconds_of(bytes - limit, spring.rate));
+    *spring.free = read;
     return larger(bus_began + c->bus[i], read + c->bus[i] / piece);
+}
+
+static struct spring spring_of(struct simulation *s, int i, bool in_pool) {
+    const struct course *c = s->c;
+    return in_pool ? (struct spring){c->host[i], c->host_rate, &s->host_free}
+                   : (struct spring){c->disk[i], c->disk_rate, &s->disk_free};
 }
 
 /* When the bytes of the visit at hand are on the device. */
@@ -118,6 +131,7 @@ static double arrival(struct simulation *s, int i, bool first) {
     const struct course *c = s->c;
     bool resident = plan_is_resident(s->stage, c->place[i]);
     bool pooled = !resident && plan_is_pooled(s->stage, c->place[i]);
+    bool windowed = pooled && in_set(s->windowed, c->place[i]);
     if (!c->bytes[i] || (resident && !first)) return 0;
     s->moved[s->visit] = c->bytes[i];
     double from = gate(s), bus_from = from;
@@ -125,10 +139,12 @@ static double arrival(struct simulation *s, int i, bool first) {
     bus_from = larger(bus_from, s->bus_free);
     if (!c->separate)
         s->bus_free = s->disk_free = bus_from + c->disk[i];
-    else if (pooled && !first)
+    else if (pooled && !first && !windowed)
         s->bus_free = bus_from + c->bus[i];
     else
-        s->bus_free = disk_then_bus(s, i, !pooled, from, bus_from);
+        s->bus_free =
+            spring_then_bus(s, i, spring_of(s, i, pooled && !first), !pooled || windowed, from, bus_from);
+    if (windowed && first) s->host_free = larger(s->host_free, s->disk_free); /* it is in the pool now */
     s->copied[s->visit] = s->bus_free;
     return s->bus_free;
 }
@@ -168,12 +184,27 @@ static double least_seconds(const struct load *so_far, const struct load *later,
     return largest_load(&load);
 }
 
+/* In the pool blocks lie in the order of their places. */
+static void find_windowed(struct simulation *s) {
+    uint64_t bytes[PLAN_BLOCKS_MAX], end = 0;
+    memset(s->windowed, 0, sizeof s->windowed);
+    if (s->stage->pinned_bytes >= s->stage->pool_bytes) return;
+    memset(bytes, 0, sizeof bytes);
+    for (int i = 0; i < s->c->n; i++) bytes[s->c->place[i]] = s->c->bytes[i];
+    for (int place = 0; place < PLAN_BLOCKS_MAX; place++) {
+        if (!plan_is_pooled(s->stage, place) || plan_is_resident(s->stage, place)) continue;
+        end += bytes[place];
+        if (end > s->stage->pinned_bytes) s->windowed[place / 64] |= (uint64_t)1 << (place % 64);
+    }
+}
+
 static void simulation_begin(struct simulation *s, const struct course *c, const struct plan_stage *stage) {
     s->c = c;
     s->stage = stage;
     s->visit = s->ring.first = s->ring.last = s->staging.first = s->staging.last = 0;
     s->ring.bytes = s->staging.bytes = 0;
-    s->bus_free = s->disk_free = 0;
+    s->bus_free = s->disk_free = s->host_free = 0;
+    find_windowed(s);
     simulate(s, 0, c->n_once, true);
 }
 
@@ -212,6 +243,7 @@ void course_make(const struct stage_need *need, const struct rates *rates, bool 
     course->separate = separate;
     course->evaluations = need->evaluations > 1 ? need->evaluations : 1;
     course->disk_rate = rates->disk;
+    course->host_rate = rates->host_copy;
     course->n = course->n_once = 0;
     for (int repeats = 0; repeats < 2; repeats++)
         for (int i = 0; i < need->n_blocks; i++) {
@@ -224,6 +256,7 @@ void course_make(const struct stage_need *need, const struct rates *rates, bool 
             if (pictures_on_host)
                 course->compute[to] += pace_seconds_of(need->block_picture_bytes[i], rates->h2d);
             course->bus[to] = separate ? pace_seconds_of(need->block_bytes[i], rates->h2d) : 0;
+            course->host[to] = pace_seconds_of(need->block_bytes[i], rates->host_copy);
             course->disk[to] =
                 pace_seconds_of(need->block_bytes[i], rates->disk) + need->block_fill_seconds[i];
         }

@@ -8,11 +8,11 @@
  * tools/residency_sim.py (its figures are in test_plan.c).
  *
  * Assumed: a block is one piece, so this is an upper bound: a block really begins when its first tensors are
- * there, and gains most where the ring holds only one; the ring loses no room at its end. Where pictures lie
- * in the host's memory, operators wait for every byte of them over the bus, in either direction at its rate,
- * and hide none of it behind their computing; weights that travel meanwhile lose nothing by it. A rate of 0
- * is unknown and takes no time. No clock, no randomness: pure functions. Knows no devices and no
- * store. */
+ * there, and gains most where the ring holds only one; the ring loses no room at its end. What of a pool is
+ * not pinned is copied to staging while the disk goes on: one such copy at a time. Where pictures lie in the
+ * host's memory, operators wait for every byte of them over the bus, in either direction at its rate, and
+ * hide none of it behind their computing; weights that travel meanwhile lose nothing by it. A rate of 0 is
+ * unknown and takes no time. No clock, no randomness: pure functions. Knows no devices and no store. */
 #ifndef SLUICE_RUN_PACE_H
 #define SLUICE_RUN_PACE_H
 
@@ -33,7 +33,8 @@ struct course {
     /* Seconds: of computing; of the bus (only on a separate device); of the disk, which is the only link
      * where device and host are one memory. */
     double compute[PLAN_BLOCKS_MAX], bus[PLAN_BLOCKS_MAX], disk[PLAN_BLOCKS_MAX];
-    double disk_rate;
+    double host[PLAN_BLOCKS_MAX]; /* of a copy within the host's memory: from a pool that is not pinned */
+    double disk_rate, host_rate;
     struct load
         start; /* when each of the three is done with the first evaluation, if nothing waits for room */
 };

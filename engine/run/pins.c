@@ -27,7 +27,7 @@ void shared_unmap(struct sys *sys, struct device *device, enum memory_line line,
 
 /* Larger chunks where there would be too many to keep count of. */
 void pins_begin(struct pins *pins, struct device *device, char *memory, uint64_t bytes) {
-    if (pins->memory || !device || !device->memory || !device->memory->pin || !bytes) return;
+    if (pins->memory || !device || !device->memory || !device->memory->pin || !memory) return;
     *pins = (struct pins){.device = device, .memory = memory, .bytes = bytes, .chunk = PINS_CHUNK};
     while (bytes > pins->chunk * PINS_MAX) pins->chunk *= 2;
 }
@@ -40,6 +40,7 @@ static uint64_t chunk_bytes(const struct pins *pins, uint64_t i) {
 enum pin_state pins_state(const struct pins *pins, uint64_t from, uint64_t *end) {
     *end = UINT64_MAX;
     if (!pins->memory) return PIN_DONE;
+    if (from >= pins->bytes) return PIN_REFUSED;
     uint64_t i = from / pins->chunk;
     *end = i * pins->chunk + chunk_bytes(pins, i);
     return (enum pin_state)__atomic_load_n(&pins->state[i], __ATOMIC_ACQUIRE);
@@ -49,18 +50,21 @@ static void set_state(struct pins *pins, uint64_t i, enum pin_state state) {
     __atomic_store_n(&pins->state[i], (uint8_t)state, __ATOMIC_RELEASE);
 }
 
+bool pins_refuse(const struct pins *pins) {
+    return __atomic_load_n(&pins->refused, __ATOMIC_ACQUIRE);
+}
+
 bool pins_claim(struct pins *pins, uint64_t from) {
     uint64_t end;
-    if (from >= pins->bytes || pins_state(pins, from, &end) != PIN_NOT_YET) return false;
-    bool refused = __atomic_load_n(&pins->refused, __ATOMIC_RELAXED);
-    set_state(pins, from / pins->chunk, refused ? PIN_REFUSED : PIN_UNDER_WAY);
-    return !refused;
+    if (pins_state(pins, from, &end) != PIN_NOT_YET) return false;
+    set_state(pins, from / pins->chunk, PIN_UNDER_WAY);
+    return true;
 }
 
 void pins_pin(struct pins *pins, uint64_t from) {
     uint64_t i = from / pins->chunk, bytes = chunk_bytes(pins, i);
     int failed = pins->device->memory->pin(pins->device, pins->memory + i * pins->chunk, bytes);
-    if (failed) __atomic_store_n(&pins->refused, true, __ATOMIC_RELAXED);
+    if (failed) __atomic_store_n(&pins->refused, true, __ATOMIC_RELEASE);
     set_state(pins, i, failed ? PIN_REFUSED : PIN_DONE);
 }
 

@@ -6,9 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
+/* With less pinned, copies wait for each other more than they move. */
+enum { STAGING_WORTH = 1 << 20 };
+
 /* A plan is hashed byte by byte, so nothing may lie between its fields. */
 _Static_assert(sizeof(struct plan_stage) ==
-                   40 + 6 * 4 + (2 * (PLAN_BLOCKS_MAX / 64) + 5 + 6) * 8 + 3 * 8 + 4 * 2,
+                   40 + 6 * 4 + (2 * (PLAN_BLOCKS_MAX / 64) + 6 + 6) * 8 + 3 * 8 + 4 * 2,
                "padding in struct plan_stage");
 _Static_assert(sizeof(struct plan) ==
                    2 * 4 + PLAN_STAGES_MAX * sizeof(struct plan_stage) + 10 * 8 + 2 * 8 + 2 * 4,
@@ -21,15 +24,36 @@ uint64_t plan_least_ring(const struct stage_need *need, const struct plan_stage 
     return plan_pages(largest);
 }
 
-/* Pooled blocks are read into the pool itself; residents and all others pass through staging. */
+/* Pooled blocks are read into the pool itself, but pass through staging where the pool cannot all be pinned;
+ * residents and all others always do. It takes no more than can be pinned, if that is worth the while. */
 uint64_t plan_least_staging(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
     const struct stage_need *n = &need->stage[i_stage];
     uint64_t largest = 0;
     if (!need->separate) return 0;
     for (int i = 0; i < n->n_blocks; i++)
-        if ((plan_is_resident(stage, i) || !plan_is_pooled(stage, i)) && n->block_bytes[i] > largest)
+        if ((plan_is_resident(stage, i) || !plan_is_pooled(stage, i) || need->pin_limit_bytes) &&
+            n->block_bytes[i] > largest)
             largest = n->block_bytes[i];
-    return largest < PLAN_STAGING ? plan_pages(largest) : PLAN_STAGING;
+    uint64_t least = largest < PLAN_STAGING ? plan_pages(largest) : PLAN_STAGING,
+             limit = need->pin_limit_bytes;
+    return limit >= STAGING_WORTH && limit < least ? limit : least;
+}
+
+void plan_limit_pins(struct run_need *need, uint64_t bytes) {
+    need->pin_limit_bytes = bytes < PLAN_PAGE ? PLAN_PAGE : bytes / PLAN_PAGE * PLAN_PAGE;
+    for (int s = 0; s < need->n_stages; s++) {
+        struct stage_need *n = &need->stage[s];
+        bool fits = plan_pages(n->picture_bytes) + PLAN_STAGING <= need->pin_limit_bytes;
+        if (n->picture_bytes && n->pictures_place == PICTURES_ANYWHERE && !fits)
+            n->pictures_place = PICTURES_ON_DEVICE;
+    }
+}
+
+uint64_t plan_pinnable(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
+    uint64_t taken = stage->staging_bytes;
+    if (!need->pin_limit_bytes) return UINT64_MAX;
+    if (stage->pictures_on_host) taken += plan_pages(need->stage[i_stage].picture_bytes);
+    return taken < need->pin_limit_bytes ? need->pin_limit_bytes - taken : 0;
 }
 
 uint64_t plan_resident_offset(const struct stage_need *need, const struct plan_stage *stage, int block) {
@@ -81,6 +105,18 @@ static enum status check_room(const char *what, const struct plan_stage *stage, 
     return error_expected(e, "at least %" PRIu64 " bytes", least);
 }
 
+/* Of the host's memory they would have to be pinned. */
+static enum status check_pictures(const struct run_need *need, const struct plan_stage *stage, int s,
+                                  struct error *e) {
+    char size[SIZE_TEXT_BYTES];
+    uint64_t bytes = plan_pages(need->stage[s].picture_bytes), limit = need->pin_limit_bytes;
+    if (!stage->pictures_on_host || !limit || bytes <= limit) return OK;
+    error_set(e, BUDGET, "whole pictures in host memory are more than the system lets be pinned");
+    error_where(e, "stage '%s'", stage->name);
+    error_found(e, "%s", size_text(bytes, size));
+    return error_expected(e, "at most %s, or --vae-tiling auto", size_text(limit, size));
+}
+
 enum status plan_check(const struct run_need *need, const struct plan *plan, struct error *e) {
     if (plan->ram_peak_bytes > plan->ram_budget_bytes)
         return over_budget("--max-ram", plan->ram_budget_bytes, plan->ram_peak_bytes, plan->ram_least_bytes,
@@ -93,6 +129,7 @@ enum status plan_check(const struct run_need *need, const struct plan *plan, str
         if (check_room("ring", stage, stage->ring_bytes, plan_least_ring(&need->stage[s], stage), e) != OK)
             return e->code;
         uint64_t least = plan_least_staging(need, stage, s);
+        if (check_pictures(need, stage, s, e) != OK) return e->code;
         if (check_room("staging", stage, stage->staging_bytes, least, e) != OK) return e->code;
     }
     return OK;

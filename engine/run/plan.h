@@ -77,6 +77,7 @@ struct run_need {
     uint64_t open_bytes;   /* peak before the first stage beyond base and host: tokenizer parsing */
     uint64_t bounce_bytes; /* of all readers, in pages: files are read past the page cache; 0: through it */
     uint64_t device_bytes; /* taken on a separate device before any stage: context, handles, kernels */
+    uint64_t pin_limit_bytes; /* what of the host's memory can be pinned together; 0: no limit is known */
     struct stage_need stage[PLAN_STAGES_MAX];
 };
 
@@ -102,6 +103,7 @@ struct plan_stage {
     uint64_t pooled[PLAN_BLOCKS_MAX / 64];
     uint64_t ring_bytes, resident_bytes, streamed_bytes_per_evaluation;
     uint64_t pool_bytes, staging_bytes;
+    uint64_t pinned_bytes; /* of the pool, its first: what lies behind them passes through staging, too */
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes, peak_ram_bytes, peak_vram_bytes;
     double flops;
     double seconds, floor_seconds; /* of the whole stage, predicted; floor: max of compute, bus and disk */
@@ -213,6 +215,12 @@ static inline bool plan_pictures_may(const struct stage_need *need, bool on_host
 }
 /* The state that lies on the device: with whole-picture buffers, unless those lie in the host's memory. */
 uint64_t plan_state_bytes(const struct stage_need *need, bool pictures_on_host);
+/* From here on the need knows that no more than that can be pinned together, at least a page. Pictures that
+ * could lie on either side lie on the device where the host's cannot hold them: it would have to be pinned.
+ */
+void plan_limit_pins(struct run_need *need, uint64_t bytes);
+/* What of a stage's pool can be pinned. */
+uint64_t plan_pinnable(const struct run_need *need, const struct plan_stage *stage, int i_stage);
 /* What a stage takes besides residents, ring, pool and staging: of host memory, and of device memory where
  * that is separate. pictures_on_host: as in its plan. */
 uint64_t plan_fixed_ram(const struct run_need *need, int stage, bool pictures_on_host);

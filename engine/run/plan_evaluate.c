@@ -67,6 +67,22 @@ static uint64_t most(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
+/* Pools that are kept stay pinned: each stage's gets what staging and pictures of all leave, the first first.
+ */
+static void pin_pools(const struct run_need *need, struct plan *plan) {
+    uint64_t kept = 0, left = UINT64_MAX;
+    for (int s = 0; s < need->n_stages; s++) {
+        uint64_t bytes = plan_pinnable(need, &plan->stage[s], s);
+        if (bytes < left) left = bytes;
+    }
+    for (int s = 0; s < need->n_stages; s++) {
+        struct plan_stage *stage = &plan->stage[s];
+        uint64_t room = plan->keep ? left - kept : plan_pinnable(need, stage, s);
+        stage->pinned_bytes = stage->pool_bytes < room ? stage->pool_bytes : room;
+        kept += stage->pinned_bytes;
+    }
+}
+
 void plan_evaluate(const struct run_need *need, struct plan *plan) {
     uint64_t residents = 0, pools = 0;
     for (int s = 0; s < need->n_stages; s++) {
@@ -74,6 +90,7 @@ void plan_evaluate(const struct run_need *need, struct plan *plan) {
         residents += plan->stage[s].resident_bytes;
         pools += plan->stage[s].pool_bytes;
     }
+    pin_pools(need, plan);
     plan->ram_peak_bytes = need->base_bytes + need->host_bytes + need->open_bytes;
     plan->vram_peak_bytes = 0;
     for (int s = 0; s < need->n_stages; s++) {

@@ -212,12 +212,18 @@ static bool try_pool(struct search *s, struct plan_stage *stage, const uint64_t 
     if (hopeless(s, stage)) return false;
     bool done = false;
     int n = sizes_of_staging(s->run, s->stage, s->course, stage, sizes);
+    stage->staging_bytes = 0;
+    uint64_t pinnable = plan_pinnable(s->run, stage, s->stage);
     for (int i = 0; i < n; i++) {
         stage->staging_bytes = sizes[i];
         if (stage->pool_bytes + sizes[i] > s->host_bytes) continue;
-        if (too_slow(s, try_rings(s, stage, rings, n_rings))) break;
-        done = s->choosing;
+        if (sizes[i] > pinnable && i + 1 < n) continue; /* the last is the least */
+        stage->pinned_bytes = plan_pinnable(s->run, stage, s->stage);
+        double seconds = try_rings(s, stage, rings, n_rings);
+        if (too_slow(s, seconds) && !s->run->pin_limit_bytes) break; /* less staging leaves more to pin */
+        done = s->choosing && !too_slow(s, seconds);
     }
+    stage->pinned_bytes = UINT64_MAX;
     return done;
 }
 
@@ -282,7 +288,7 @@ static void try_pools(struct search *s, struct plan_stage *stage, const uint64_t
 }
 
 static void try_residents(struct search *s, const uint64_t *set) {
-    struct plan_stage stage = {0};
+    struct plan_stage stage = {.pinned_bytes = UINT64_MAX}; /* until staging is chosen: no plan is faster */
     uint64_t sizes[SIZES_MAX];
     memcpy(stage.resident, set, sizeof stage.resident);
     stage.resident_bytes = plan_pages(plan_search_set_bytes(s, set));

@@ -68,7 +68,9 @@ static void widen_rings(const struct run_need *need, struct plan *plan) {
     plan_evaluate(need, plan);
 }
 
-/* The same plan with every lasting block that streams in a pool that is kept: the next run reads nothing. */
+/* The same plan with every lasting block that streams in a pool that is kept: the next run reads nothing.
+ * Where only so much can be pinned, pools that stay leave others less, which may cost more than it is worth.
+ */
 static void keep_pools(const struct run_need *need, struct plan *plan) {
     struct plan kept = *plan;
     kept.keep = true;
@@ -77,7 +79,8 @@ static void keep_pools(const struct run_need *need, struct plan *plan) {
             plan_set_pooled(&kept.stage[s], i,
                             need->stage[s].block_lasts[i] && !plan_is_resident(&kept.stage[s], i));
     plan_evaluate(need, &kept);
-    if (need->separate && plan_solve_fits(need, &kept)) *plan = kept;
+    bool slower = kept.seconds > plan->seconds * (1 + 1e-9);
+    if (need->separate && plan_solve_fits(need, &kept) && !slower) *plan = kept;
 }
 
 bool plan_exists(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes) {

@@ -90,7 +90,7 @@ enum status store_begin_stage(struct store *s, int stage, struct error *e) {
         (s->device && resident_memory_begin(&r->pool[stage], s->o.sys, NULL, p->pool_bytes, e) != OK))
         return e->code;
     if (r->pool[stage].base) s->o.sys->use_large_pages(s->o.sys, r->pool[stage].base, r->pool[stage].bytes);
-    pins_begin(&r->pool[stage].pins, s->device, r->pool[stage].base, r->pool[stage].bytes);
+    pins_begin(&r->pool[stage].pins, s->device, r->pool[stage].base, p->pinned_bytes);
     pthread_mutex_lock(&s->lock);
     if (pieces_open_staging(s, p->staging_bytes, e) == OK) s->stage = stage;
     s->o.sys->wake(s->o.sys, &s->work);

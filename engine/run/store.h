@@ -8,7 +8,8 @@
  * A visit acquires its fill as soon as that has its place, and awaits each tensor before it reads it: a large
  * block begins when its first tensors are there. A piece is there when its bytes are, or, on a device with
  * memory of its own, when its copy is queued: then await lets the device wait, not the host. There a piece
- * comes from the pinned pool, or from the disk through a staging buffer.
+ * comes from the pinned pool, or through a staging buffer: from the disk, or from what of the pool could not
+ * be pinned.
  *
  * Invariants, cited where they are kept:
  *   I1  a slot is written only while FILLING, by readers, each byte by one of them;
@@ -69,6 +70,7 @@ struct store_counters {
     int64_t bytes_read;     /* from files */
     int64_t bytes_direct;   /* of those, past the page cache */
     int64_t bytes_unpinned; /* over the bus out of memory that could not be pinned: slower, and in the way */
+    int64_t bytes_windowed; /* out of such memory by way of staging that could */
 };
 
 struct store;

@@ -19,10 +19,25 @@ static bool pool_allows(struct store *s, struct fill *f) {
     return true;
 }
 
-static uint64_t largest_piece(const struct store *s, const struct fill *f) {
+static uint64_t largest_piece(const struct store *s, const struct fill *f, bool staged) {
     if (!s->device) return PLAN_READ_PIECE;
-    if (f->pooled) return in_pool(s, f) ? PLAN_COPY_PIECE : PLAN_STAGED_PIECE;
+    if (!staged) return in_pool(s, f) ? PLAN_COPY_PIECE : PLAN_STAGED_PIECE;
     return s->staging_open ? s->staging_piece : 0;
+}
+
+/* Whether the next piece passes through staging: what comes from the disk, and what of the pool could not be
+ * pinned, if staging is. *most: bytes from there on of which that is true. */
+static bool passes_staging(const struct store *s, const struct fill *f, uint64_t *most) {
+    *most = UINT64_MAX;
+    if (!s->device || !f->pooled) return s->device;
+    const struct resident_memory *pool = &s->o.residents->pool[f->stage];
+    bool all = !pins_refuse(&pool->pins) && pool->pins.bytes >= pool->bytes;
+    if (!pool->pins.memory || all || s->staging_unpinned) return false;
+    if (!s->o.plan->stage[f->stage].staging_bytes) return false;
+    uint64_t from = pool->offset[f->place] + f->claimed, end;
+    bool refused = pins_state(&pool->pins, from, &end) == PIN_REFUSED;
+    *most = end - from;
+    return refused;
 }
 
 /* Stretches of whole pieces, as the first one is cut: then one is over when its last piece is. Pieces that
@@ -44,9 +59,10 @@ static int free_staging(const struct store *s) {
 /* The next piece of this fill, if it can set out now. A reader without a buffer claims nothing: the piece
  * would come later than those that others claim after it, and hold up whoever awaits it. */
 static bool cut_piece(struct store *s, struct fill *f, struct piece *piece) {
-    uint64_t from = f->claimed, left = f->block->bytes - from, most = largest_piece(s, f);
-    uint64_t to = from + (left < most ? left : most);
-    bool staged = s->device && !f->pooled;
+    uint64_t from = f->claimed, left = f->block->bytes - from, alike;
+    bool staged = passes_staging(s, f, &alike);
+    uint64_t most = largest_piece(s, f, staged), n = left < most ? left : most;
+    uint64_t to = from + (n < alike ? n : alike);
     int buffer = staged ? free_staging(s) : -1;
     if (!most || (staged && buffer < 0)) return false; /* between two stages there is no staging */
     uint64_t event;
@@ -125,14 +141,19 @@ static uint64_t copy_piece(struct store *s, const struct piece *piece, struct pi
     return fence;
 }
 
-/* Host memory that a piece goes through: what of it is pinned, and where byte 0 of the packed block would be
- * there. */
+/* Where a pooled fill's packed block lies in the host's memory. */
+static char *pool_place(struct store *s, const struct fill *f) {
+    const struct resident_memory *pool = &s->o.residents->pool[f->stage];
+    return pool->base + pool->offset[f->place];
+}
+
+/* Host memory that a piece is copied out of: what of it is pinned, and where byte 0 of the packed block would
+ * be there. */
 static struct pins *passes(struct store *s, const struct piece *piece, char **packed) {
-    const struct fill *f = piece->fill;
-    struct resident_memory *pool = &s->o.residents->pool[f->stage];
-    *packed = f->pooled ? pool->base + pool->offset[f->place]
-                        : s->staging_memory + (uint64_t)piece->buffer * s->staging_piece - piece->from;
-    return f->pooled ? &pool->pins : &s->staging_pins;
+    bool staged = piece->buffer >= 0;
+    *packed = staged ? s->staging_memory + (uint64_t)piece->buffer * s->staging_piece - piece->from
+                     : pool_place(s, piece->fill);
+    return staged ? &s->staging_pins : &s->o.residents->pool[piece->fill->stage].pins;
 }
 
 /* Moves one piece to a device with memory of its own. The lock is held on entry and exit. */
@@ -141,19 +162,24 @@ static uint64_t move_to_device(struct store *s, const struct piece *piece, struc
     struct fill *f = piece->fill;
     bool reads = !in_pool(s, f);
     int buffer = piece->buffer;
-    char *from;
+    char *from, *read;
     struct pins *pins = passes(s, piece, &from);
+    read = f->pooled ? pool_place(s, f) : from;
     uint64_t passed = buffer < 0 ? 0 : s->staging[buffer].fence, fence = 0;
     int64_t unpinned = 0;
     pthread_mutex_unlock(&s->lock);
+    if (reads && f->pooled) reader_read(reader, f->block, piece->from, piece->to, read, e);
     if (passed) s->device->memory->wait_copy(s->device, passed); /* I8 */
-    if (reads) reader_read(reader, f->block, piece->from, piece->to, from, e);
+    if (!f->pooled) reader_read(reader, f->block, piece->from, piece->to, read, e);
+    if (from != read && e->code == OK)
+        memcpy(from + piece->from, read + piece->from, piece->to - piece->from);
     pthread_mutex_lock(&s->lock);
     while (comes_too_soon(s, piece)) s->o.sys->wait(s->o.sys, &s->ready, &s->lock, 0);
     pthread_mutex_unlock(&s->lock);
     if (e->code == OK) fence = copy_piece(s, piece, pins, from, &unpinned);
     pthread_mutex_lock(&s->lock);
     s->counters.bytes_unpinned += unpinned;
+    if (from != read) s->counters.bytes_windowed += (int64_t)(piece->to - piece->from);
     for (uint64_t i = piece->from / f->fence_bytes; i * f->fence_bytes < piece->to; i++)
         if (fence > f->fence[i]) f->fence[i] = fence;
     if (buffer >= 0) {
@@ -229,7 +255,7 @@ static bool work_once(struct store *s, struct store_reader *r) {
         struct piece done = *piece;
         finish_piece(s, piece, moved, &e);
         piece->fill = NULL;
-        if (s->device && done.fill->pooled) pin_ahead(s, &done);
+        if (s->device && done.buffer < 0) pin_ahead(s, &done);
         return true;
     }
     if (!fills_place_next(s)) return false;
@@ -330,6 +356,15 @@ void pieces_abandon(struct store *s, int stage) {
 
 /* ---- staging ---- */
 
+/* At once, before a pool takes what may be pinned: all of what cannot passes here. */
+static void pin_staging(struct store *s, uint64_t bytes) {
+    struct pins *pins = &s->staging_pins;
+    pins_begin(pins, s->device, s->staging_memory, bytes);
+    for (uint64_t at = 0; pins->memory && at < bytes; at += pins->chunk)
+        if (pins_claim(pins, at)) pins_pin(pins, at);
+    s->staging_unpinned = pins_refuse(pins);
+}
+
 enum status pieces_open_staging(struct store *s, uint64_t bytes, struct error *e) {
     uint64_t n = bytes / PLAN_STAGED_PIECE;
     if (n < 2) n = bytes >= 2 * PLAN_PAGE ? 2 : 1;
@@ -339,7 +374,7 @@ enum status pieces_open_staging(struct store *s, uint64_t bytes, struct error *e
     if (!s->staging_memory)
         return error_set(e, MEMORY, "no memory for %llu bytes of staging", (unsigned long long)bytes);
     s->o.sys->use_large_pages(s->o.sys, s->staging_memory, bytes);
-    pins_begin(&s->staging_pins, s->device, s->staging_memory, bytes);
+    pin_staging(s, bytes);
     s->staging_bytes = bytes;
     s->staging_piece = bytes / n / PLAN_PAGE * PLAN_PAGE;
     s->n_staging = (int)n;

@@ -99,7 +99,7 @@ struct store {
     uint64_t staging_bytes, staging_piece; /* of all buffers, of one */
     struct staging staging[STAGING_MAX];
     int n_staging;
-    bool staging_open;
+    bool staging_open, staging_unpinned; /* some of it, as of the last stage */
     char *bounce_memory; /* of all readers, as first planned: another plan in mid-run does not move it */
     uint64_t bounce_bytes;
     char *work_memory; /* of all readers that convert */

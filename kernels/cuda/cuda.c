@@ -11,6 +11,7 @@
 #include "kernels/cuda/nvml.h"
 #include "kernels/cuda/own.h"
 #include "kernels/cuda/pages.h"
+#include "kernels/cuda/pinnable.h"
 #include "kernels/cuda/products.h"
 
 #include <errno.h>
@@ -27,6 +28,8 @@ struct gpu {
     uint64_t context;     /* measured; 0: not known */
     int node;             /* of the host's memory, that the GPU hangs on; -1: there is one */
     bool kernels_loaded;
+    atomic_ullong pinned;            /* host memory, shared or pinned */
+    uint64_t pins_proven, pins_most; /* so much can be; so much and no more: 0: not known */
 };
 
 static struct gpu *gpu_of(struct device *device) {
@@ -227,12 +230,13 @@ static void *cuda_take_shared(struct device *device, size_t bytes) {
         (void)cudaGetLastError(); /* the caller says so */
     else
         failures_note(&g->failures, code, "host memory for the GPU");
+    if (code == cudaSuccess) g->pinned += bytes;
     return code == cudaSuccess ? memset(memory, 0, bytes) : NULL;
 }
 
 static void cuda_give_shared(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
-    (void)bytes;
+    if (memory) g->pinned -= bytes;
     if (memory && cuda_enter(g)) failures_note(&g->failures, cudaFreeHost(memory), "giving host memory back");
 }
 
@@ -256,13 +260,30 @@ static int cuda_pin(struct device *device, void *memory, size_t bytes) {
     if (!cuda_enter(g)) return -EIO;
     memory_nodes_prefer(g->node, memory, bytes);
     cudaError_t code = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
-    return failures_check(&g->failures, code, "pinning", &known) == OK ? 0 : refused_pin(code);
+    if (failures_check(&g->failures, code, "pinning", &known) != OK) return refused_pin(code);
+    g->pinned += bytes;
+    return 0;
 }
 
 static void cuda_unpin(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
-    (void)bytes;
+    g->pinned -= bytes;
     if (cuda_enter(g)) failures_note(&g->failures, cudaHostUnregister(memory), "unpinning");
+}
+
+/* Where all of this can be pinned that is tried, there is no limit to be expected. Trying takes a while, so a
+ * device tries no more than once what it knows. */
+static uint64_t cuda_pinnable(struct device *device, uint64_t bytes) {
+    static const uint64_t trial_bytes = (uint64_t)2 << 30;
+    struct gpu *g = gpu_of(device);
+    uint64_t wanted = bytes, now = g->pinned;
+    if (wanted > trial_bytes && !pinnable_must_be_tried()) wanted = trial_bytes;
+    if (!g->pins_most && wanted > g->pins_proven && wanted > now && cuda_enter(g)) {
+        uint64_t tried = now + pinnable_try(wanted - now);
+        if (tried < wanted) g->pins_most = tried ? tried : 1;
+        g->pins_proven = tried;
+    }
+    return g->pins_most && g->pins_most < bytes ? g->pins_most : bytes;
 }
 
 /* ---- the queues ---- */
@@ -315,6 +336,7 @@ static const struct device_memory cuda_memory = {
     .give_shared = cuda_give_shared,
     .pin = cuda_pin,
     .unpin = cuda_unpin,
+    .pinnable = cuda_pinnable,
     .wait = cuda_wait,
     .used = cuda_used,
     .available = cuda_available,

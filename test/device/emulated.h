@@ -12,6 +12,7 @@
 #pragma weak emu_count_accesses
 #pragma weak emu_read_accesses
 #pragma weak emu_set_taken
+#pragma weak emu_set_pinnable
 #pragma weak emu_set_delays
 #pragma weak emu_set_devices
 #pragma weak emu_set_order
@@ -54,6 +55,12 @@ static inline void emulated_fail(enum emulated_call call, long n) {
     static const enum emu_call calls[] = {EMU_MEM_CREATE, EMU_HOST_ALLOC, EMU_HOST_REGISTER, EMU_COPY};
     enum { OUT_OF_MEMORY = 2 }; /* CUDA's number */
     emu_fail(calls[call], n ? (uint64_t)n : UINT64_MAX, OUT_OF_MEMORY);
+}
+
+/* So much more of the host's memory can be pinned than is now; below 0: any. */
+static inline void emulated_pinnable(int64_t bytes) {
+    struct emu_counts now = emu_read_counts();
+    emu_set_pinnable(bytes < 0 ? UINT64_MAX : now.pinned_bytes + now.registered_bytes + (uint64_t)bytes);
 }
 
 /* From here on threads go on in another order, and copies come late by up to 3 ms. */

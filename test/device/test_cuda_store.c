@@ -225,11 +225,138 @@ static void test_close_in_the_middle(void **state) {
     }
 }
 
+/* ---- systems that let only so much be pinned ---- */
+
+static int64_t largest_staging(void) {
+    uint64_t most = 0;
+    for (int s = 0; s < world.plan.n_stages; s++)
+        if (world.plan.stage[s].staging_bytes > most) most = world.plan.stage[s].staging_bytes;
+    return (int64_t)most;
+}
+
+static int64_t all_pools(void) {
+    uint64_t bytes = 0;
+    for (int s = 0; s < world.plan.n_stages; s++) bytes += world.plan.stage[s].pool_bytes;
+    return (int64_t)bytes;
+}
+
+/* A whole run where `limit` bytes can be pinned, which the plan knows or does not. */
+static struct store_counters run_limited(int64_t limit, bool known) {
+    struct error e = {0};
+    if (known) plan_limit_pins(&world.need, (uint64_t)limit);
+    if (known) plan_evaluate(&world.need, &world.plan);
+    struct store *store = world_open(&e);
+    assert_ok(&e);
+    open_results();
+    emulated_pinnable(limit);
+    compute_from(store, 0, -1, &e);
+    leave_stage(store);
+    struct store_counters counters = store_count(store);
+    store_close(store);
+    close_results();
+    emulated_pinnable(-1);
+    return counters;
+}
+
+/* Where the plan knows, nothing is copied out of memory that is not pinned: what of a pool is not passes
+ * through staging. Where it does not, or no staging can be pinned, such copies are counted and as right as
+ * others. */
+static void test_limited_pins(void **state) {
+    (void)state;
+    uint64_t seed = seed_base + 13000;
+    int64_t windowed = 0, unpinned = 0;
+    if (!emulated()) skip();
+    for (int i = 0; i < 3 * WORLDS; i++) {
+        seed = next_world(seed);
+        int64_t staging = largest_staging(), pools = all_pools();
+        int64_t limit = staging + (int64_t)below((uint64_t)pools / PLAN_PAGE + 1) * PLAN_PAGE;
+        bool known = i % 3;
+        if (i % 3 == 2) limit = (int64_t)below(2) * staging / 2 / PLAN_PAGE * PLAN_PAGE;
+        long pageable = emulated_pageable_copies();
+        struct store_counters counters = run_limited(limit, known);
+        pageable = emulated_pageable_copies() - pageable;
+        assert_int_equal(pageable > 0, counters.bytes_unpinned > 0);
+        if (i % 3 == 1) assert_int_equal(counters.bytes_unpinned, 0);
+        windowed += counters.bytes_windowed;
+        unpinned += counters.bytes_unpinned;
+        world_remove();
+    }
+    printf("  %lld bytes of pools that were not pinned through staging, %lld not\n", (long long)windowed,
+           (long long)unpinned);
+    assert_true(windowed > 100000 && unpinned > 100000);
+}
+
+/* One pin that fails is that chunk's loss and no other's. */
+static void test_failed_pin(void **state) {
+    (void)state;
+    enum { CHUNKS = 5 };
+    struct error e = {0};
+    struct sys sys;
+    uint64_t ends;
+    if (!emulated()) skip();
+    sys_init_machine(&sys);
+    struct device *gpu = cuda_open(&sys, 0, &e);
+    assert_ok(&e);
+    char *memory = sys.reserve(&sys, CHUNKS * (size_t)PINS_CHUNK); /* the emulator touches none of it */
+    struct pins pins = {0};
+    pins_begin(&pins, gpu, memory, CHUNKS * (uint64_t)PINS_CHUNK - PLAN_PAGE);
+    for (uint64_t i = 0; i < CHUNKS; i++) {
+        uint64_t at = i * PINS_CHUNK + 17, end = (i + 1) * PINS_CHUNK - (i == CHUNKS - 1 ? PLAN_PAGE : 0);
+        if (i == 2) emulated_fail(EMULATED_PIN, 1);
+        assert_int_equal(pins_state(&pins, at, &ends), PIN_NOT_YET);
+        assert_true(pins_claim(&pins, at));
+        assert_false(pins_claim(&pins, at));
+        pins_pin(&pins, at);
+        assert_int_equal(pins_state(&pins, at, &ends), i == 2 ? PIN_REFUSED : PIN_DONE);
+        assert_false(pins_claim(&pins, at)); /* nor again */
+        assert_int_equal(ends, end);
+        assert_int_equal(pins_refuse(&pins), i >= 2);
+    }
+    uint64_t behind = CHUNKS * (uint64_t)PINS_CHUNK - 1;
+    assert_int_equal(pins_state(&pins, behind, &ends), PIN_REFUSED);
+    assert_false(pins_claim(&pins, behind));
+    assert_int_equal(emu_read_counts().registered_bytes, (CHUNKS - 1) * (uint64_t)PINS_CHUNK - PLAN_PAGE);
+    pins_end(&pins);
+    assert_int_equal(emu_read_counts().registered_bytes, 0);
+    sys.unreserve(&sys, memory, CHUNKS * (size_t)PINS_CHUNK);
+    gpu->destroy(gpu);
+}
+
+/* What a device says of pinning is what it can do then, to 64 KiB, and takes no more than a trial's pages. */
+static void test_pinnable(void **state) {
+    (void)state;
+    static const int64_t limits[] = {0, 4 << 10, 1 << 20, 100 << 20, (int64_t)1 << 30};
+    const uint64_t wanted = (uint64_t)3 << 29;
+    struct sys sys;
+    if (!emulated()) skip();
+    sys_init_machine(&sys);
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        struct error e = {0};
+        struct device *gpu = cuda_open(&sys, 0, &e);
+        assert_ok(&e);
+        emulated_pinnable(limits[i]);
+        uint64_t found = gpu->memory->pinnable(gpu, wanted);
+        assert_true(found <= (uint64_t)limits[i] || found == 1);
+        assert_true(found + (64 << 10) > (uint64_t)limits[i]);
+        assert_int_equal(gpu->memory->pinnable(gpu, (uint64_t)1 << 40), found); /* is not tried again */
+        emulated_pinnable(-1);
+        assert_int_equal(emu_read_counts().registered_bytes, 0);
+        gpu->destroy(gpu);
+        gpu = cuda_open(&sys, 0, &e);
+        assert_int_equal(gpu->memory->pinnable(gpu, wanted), wanted);
+        assert_int_equal(gpu->memory->pinnable(gpu, (uint64_t)1 << 40), (uint64_t)1 << 40);
+        gpu->destroy(gpu);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_worlds),
         cmocka_unit_test(test_evict),
         cmocka_unit_test(test_close_in_the_middle),
+        cmocka_unit_test(test_limited_pins),
+        cmocka_unit_test(test_failed_pin),
+        cmocka_unit_test(test_pinnable),
     };
     const char *only = getenv("ONLY");
     if (only) cmocka_set_test_filter(only);

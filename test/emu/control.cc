@@ -35,6 +35,7 @@ static void read_environment() {
     now.driver = (int)number("EMU_DRIVER", CUDART_VERSION);
     now.bytes = number("EMU_MEMORY", 8ull << 30);
     now.taken = number("EMU_TAKEN", 0);
+    now.pinnable = number("EMU_PINNABLE", UINT64_MAX);
     now.granule = number("EMU_GRANULE", 2 << 20);
     const char *mma = getenv("EMU_MMA");
     now.truncates = mma && !strcmp(mma, "truncate");
@@ -92,6 +93,10 @@ void emu_set_driver(int version) {
 void emu_set_granule(uint64_t bytes) {
     if (!bytes || bytes % 4096) refuse("emu_set_granule: %llu", (unsigned long long)bytes);
     now.granule = bytes;
+}
+
+void emu_set_pinnable(uint64_t bytes) {
+    now.pinnable = bytes;
 }
 
 void emu_set_taken(uint64_t bytes) {
@@ -166,11 +171,14 @@ void count_device(int64_t bytes) {
     unlock(&counting);
 }
 
-void count_host(int64_t pinned, int64_t registered) {
+bool count_host(int64_t pinned, int64_t registered) {
     lock(&counting);
-    counts.pinned_bytes += (uint64_t)pinned;
-    counts.registered_bytes += (uint64_t)registered;
+    uint64_t all = counts.pinned_bytes + counts.registered_bytes + (uint64_t)(pinned + registered);
+    bool allowed = pinned + registered <= 0 || all <= now.pinnable;
+    if (allowed) counts.pinned_bytes += (uint64_t)pinned;
+    if (allowed) counts.registered_bytes += (uint64_t)registered;
     unlock(&counting);
+    return allowed;
 }
 
 uint64_t device_live() {

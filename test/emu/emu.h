@@ -2,7 +2,8 @@
  *
  * Settings hold for what is queued after them; emu_reset gives the defaults, or what the environment says:
  *   EMU_ORDER=forward|reverse|random  EMU_SEED=N  EMU_DELAY=US (copies)  EMU_DELAY_KERNELS=US
- *   EMU_DEVICES=N  EMU_CAPABILITY=8.6  EMU_INTEGRATED=1  EMU_MEMORY=BYTES  EMU_TAKEN=BYTES  EMU_GRANULE=BYTES
+ *   EMU_DEVICES=N  EMU_CAPABILITY=8.6  EMU_INTEGRATED=1  EMU_MEMORY=BYTES  EMU_TAKEN=BYTES EMU_PINNABLE=BYTES
+ *   EMU_GRANULE=BYTES
  *   EMU_DRIVER=13000 (0: there is none)  EMU_FAIL=CALL:N:ERROR, CALL as in enum emu_call from 0
  *   EMU_MMA=truncate: tensor cores cut sums off as hardware does, instead of rounding each
  *   EMU_CONTEXT=BYTES that a context takes, 256 MiB by default  EMU_CODE=BYTES that kernels take once one is
@@ -52,6 +53,8 @@ void emu_set_driver(int version);
 void emu_set_granule(uint64_t bytes);
 /* So much of the device's memory is somebody else's from here on. */
 void emu_set_taken(uint64_t bytes);
+/* So much of the host's memory may be pinned together; UINT64_MAX: any. */
+void emu_set_pinnable(uint64_t bytes);
 /* The n-th such call from here on, counted from 1, gives this error (a number of CUDA's); it alone. With an
  * error that CUDA calls sticky every later call gives it too. A launch that fails so fails while it runs. */
 void emu_fail(enum emu_call call, uint64_t n, int error);

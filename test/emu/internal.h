@@ -110,7 +110,7 @@ struct settings {
     uint32_t copies_us, kernels_us;
     bool truncates; /* tensor cores */
     int devices, major, minor, integrated, driver;
-    uint64_t bytes, taken, granule, context, code;
+    uint64_t bytes, taken, pinnable, granule, context, code;
 };
 extern settings now;
 
@@ -122,7 +122,8 @@ cudaError_t planned_failure(emu_call call);
 void tell_watcher(const char *kernel);
 void count_copy(size_t bytes, bool pageable);
 void count_device(int64_t bytes);
-void count_host(int64_t pinned, int64_t registered);
+/* False, and nothing counted, where so much more may not be pinned. */
+bool count_host(int64_t pinned, int64_t registered);
 uint64_t device_live();
 /* Sleeps for a random time up to us. */
 void delay(uint32_t us, uint64_t *random);

@@ -169,11 +169,14 @@ cudaError_t cudaFree(void *memory) {
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned) {
     cudaError_t bad = need_device();
     if (bad || (bad = planned_failure(EMU_HOST_ALLOC))) return report(bad);
+    if (!count_host((int64_t)bytes, 0)) return report(cudaErrorMemoryAllocation);
     void *at = mmap(nullptr, whole_pages(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) return report(cudaErrorMemoryAllocation);
+    if (at == MAP_FAILED) {
+        count_host(-(int64_t)bytes, 0);
+        return report(cudaErrorMemoryAllocation);
+    }
     __asan_poison_memory_region((char *)at + bytes, whole_pages(bytes) - bytes);
     range_add(RANGE_PINNED, at, bytes);
-    count_host((int64_t)bytes, 0);
     *memory = at;
     return cudaSuccess;
 }
@@ -193,8 +196,9 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned) {
     if (bad || (bad = planned_failure(EMU_HOST_REGISTER))) return report(bad);
     if (!memory || !bytes) return report(cudaErrorInvalidValue);
     if (!range_add(RANGE_REGISTERED, memory, bytes)) return report(cudaErrorHostMemoryAlreadyRegistered);
-    count_host(0, (int64_t)bytes);
-    return cudaSuccess;
+    if (count_host(0, (int64_t)bytes)) return cudaSuccess;
+    range_remove(RANGE_REGISTERED, memory);
+    return report(cudaErrorMemoryAllocation);
 }
 
 cudaError_t cudaHostUnregister(void *memory) {

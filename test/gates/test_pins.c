@@ -1,0 +1,153 @@
+/* Plans where only so much of the host's memory can be pinned: what of a pool is not passes through staging.
+ * That it does, and what it moves, is in test/device (test_cuda_store, test_cuda_gate).
+ *
+ * SEED in the environment moves the needs. */
+#include "engine/run/pace.h"
+#include "test/lib/assert_ok.h"
+#include "test/lib/seeded.h"
+
+#include <string.h>
+
+enum { NEEDS = 24, LIMITS = 6 };
+
+static struct run_need need;
+static struct plan plan;
+static uint64_t random_state;
+
+static uint64_t below(uint64_t n) {
+    return random_below(&random_state, n);
+}
+
+static double from_to(double least, double most) {
+    return least + (most - least) * (double)below(1 << 20) / (1 << 20);
+}
+
+static uint64_t block_bytes(const struct stage_need *n, uint64_t *largest) {
+    uint64_t all = 0;
+    for (int i = 0; i < n->n_blocks; i++) {
+        all += n->block_bytes[i];
+        if (n->block_bytes[i] > *largest) *largest = n->block_bytes[i];
+    }
+    return all;
+}
+
+/* Disk, bus, copying and computing of about the same weight. */
+static void make_need(void) {
+    memset(&need, 0, sizeof need);
+    need.separate = true;
+    need.n_stages = 1 + (int)below(2);
+    need.rates = (struct rates){.disk = from_to(0.1e9, 1e9), .h2d = 1e9, .host_copy = from_to(0.1e9, 2e9)};
+    for (int s = 0; s < need.n_stages; s++) {
+        struct stage_need *n = &need.stage[s];
+        n->evaluations = 2 + (int)below(10);
+        n->lanes = n->groups = 1;
+        n->n_blocks = 2 + (int)below(7);
+        for (int i = 0; i < n->n_blocks; i++) {
+            n->block_bytes[i] = 256 * (400 + below(4000));
+            n->block_repeats[i] = n->block_lasts[i] = true;
+            n->block_seconds[i] = (double)n->block_bytes[i] / 1e9 * from_to(0.1, 2);
+        }
+    }
+}
+
+/* Of two pooled blocks only one is pinned: the other is copied to staging each time, beside the bus. */
+static void test_by_hand(void **state) {
+    (void)state;
+    static const uint64_t mb = 1000000;
+    const double piece = PLAN_STAGED_PIECE / 1e9;
+    static const struct {
+        double host_copy, seconds; /* but for the last piece */
+    } cases[] = {{10e9, 2.6}, {0.25e9, 3.2}, {0, 2.6}};
+    memset(&need, 0, sizeof need);
+    memset(&plan, 0, sizeof plan);
+    need.separate = true;
+    need.n_stages = 1;
+    need.rates = (struct rates){.disk = 1e8, .h2d = 1e9};
+    need.stage[0].evaluations = 4;
+    need.stage[0].n_blocks = 2;
+    plan.stage[0].ring_bytes = plan.stage[0].staging_bytes = plan.stage[0].pool_bytes = 200 * mb;
+    plan.stage[0].pinned_bytes = 199 * mb;
+    for (int i = 0; i < 2; i++) {
+        need.stage[0].block_bytes[i] = 100 * mb;
+        need.stage[0].block_repeats[i] = true;
+        plan_set_pooled(&plan.stage[0], i, true);
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        need.rates.host_copy = cases[i].host_copy;
+        assert_float_equal(pace_predict(&need, &plan, 0).seconds, cases[i].seconds + piece, 1e-6);
+    }
+}
+
+/* What the plan pins at most, staging included; n_limited grows by stages whose pool is not all of it. */
+static uint64_t check_pins(int *n_limited) {
+    uint64_t staging = 0, kept = 0, most = 0;
+    struct error e = {0};
+    for (int s = 0; s < need.n_stages; s++) {
+        const struct plan_stage *p = &plan.stage[s];
+        assert_true(p->pinned_bytes <= p->pool_bytes);
+        *n_limited += p->pinned_bytes < p->pool_bytes;
+        if (p->staging_bytes > staging) staging = p->staging_bytes;
+        if (p->staging_bytes + p->pinned_bytes > most) most = p->staging_bytes + p->pinned_bytes;
+        kept += p->pinned_bytes;
+    }
+    assert_int_equal(plan_check(&need, &plan, &e), OK);
+    return plan.keep ? staging + kept : most;
+}
+
+/* No plan pins more than can be, and a lower limit never makes one faster, where staging is as large as ever.
+ */
+static void test_limits(void **state) {
+    (void)state;
+    int limited = 0, slower = 0;
+    for (int i = 0; i < NEEDS; i++) {
+        random_state = seed_base + (uint64_t)i;
+        make_need();
+        uint64_t all = 0, largest = 0;
+        for (int s = 0; s < need.n_stages; s++) all += block_bytes(&need.stage[s], &largest);
+        plan_solve(&need, 0, 0, &plan);
+        uint64_t vram = plan.vram_least_bytes, ram = plan.ram_least_bytes + 2 * all;
+        plan_solve(&need, ram, vram, &plan);
+        double last = plan.seconds, first = last;
+        for (int k = LIMITS; k >= 0; k--) {
+            uint64_t limit = plan_pages(largest) + 2 * all * (uint64_t)k / LIMITS;
+            plan_limit_pins(&need, limit);
+            plan_solve(&need, ram, vram, &plan);
+            assert_true(check_pins(&limited) <= need.pin_limit_bytes);
+            assert_true(plan.seconds >= last * (1 - 1e-6));
+            last = plan.seconds;
+        }
+        slower += last > first * 1.001;
+        plan_limit_pins(&need, below(largest)); /* less than staging: smaller, or not pinned */
+        plan_solve(&need, ram, vram, &plan);
+        check_pins(&limited);
+    }
+    print_message("%d stages with pools that are not all pinned, %d needs slower by it\n", limited, slower);
+    assert_true(limited >= NEEDS && slower > 0);
+}
+
+/* Whole pictures in the host's memory are pinned: not where that is not to be had. */
+static void test_pictures(void **state) {
+    (void)state;
+    struct error e = {0};
+    make_need();
+    struct stage_need *n = &need.stage[need.n_stages - 1];
+    n->picture_bytes = 100 << 20;
+    plan_limit_pins(&need, 200 << 20);
+    assert_int_equal(n->pictures_place, PICTURES_ANYWHERE);
+    plan_limit_pins(&need, 101 << 20); /* with staging */
+    assert_int_equal(n->pictures_place, PICTURES_ON_DEVICE);
+    n->pictures_place = PICTURES_ON_HOST; /* asked for */
+    plan_limit_pins(&need, 99 << 20);
+    plan_solve(&need, (uint64_t)1 << 40, (uint64_t)1 << 40, &plan);
+    assert_int_equal(plan_check(&need, &plan, &e), BUDGET);
+    assert_non_null(strstr(e.what, "pinned"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_by_hand),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_pictures),
+    };
+    return seeded_run(tests, sizeof tests / sizeof *tests);
+}
