@@ -15,7 +15,8 @@
 void *shared_map(struct sys *sys, struct device *device, enum memory_line line, size_t bytes);
 void shared_unmap(struct sys *sys, struct device *device, enum memory_line line, void *memory, size_t bytes);
 
-enum { PINS_CHUNK = 64 << 20, PINS_MAX = 4096 };
+/* Chunks are larger where memory is more than 32 GiB. */
+enum { PINS_CHUNK = 64 << 20, PINS_MAX = 512 };
 
 enum pin_state { PIN_NOT_YET, PIN_UNDER_WAY, PIN_DONE, PIN_REFUSED };
 

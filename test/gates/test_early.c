@@ -205,10 +205,8 @@ static double run_timed(const struct timed_case *c, double bus, bool last_first)
 
 /* In the last case a packed block has more pieces than a fill has parts. */
 static void test_virtual_clock(void **state) {
-    static const struct timed_case cases[] = {{20 << 20, 8 << 20, 1},
-                                              {20 << 20, 8 << 20, 0.25},
-                                              {20 << 20, 8 << 20, 4},
-                                              {64 << 20, 24 << 20, 1}};
+    static const struct timed_case cases[] = {
+        {20 << 20, 8 << 20, 1}, {20 << 20, 8 << 20, 0.25}, {20 << 20, 8 << 20, 4}, {64 << 20, 24 << 20, 1}};
     (void)state;
     for (int i = 0; i < COUNT_OF(cases); i++) {
         double in_order = run_timed(&cases[i], 12e9, false);
