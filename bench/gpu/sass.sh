@@ -34,6 +34,7 @@ figures() {
     /^\t\tFunction : / { end_kernel(); kernel = $3; n_code = n_back = 0; delete place; delete code }
     /^ +\/\*[0-9a-f]+\*\/ / {
         address = substr($1, 3, length($1) - 4)
+        sub(/^0+/, "", address)
         op = $2
         operand = $3
         if (op ~ /^@/) { op = $3; operand = $4 }
@@ -41,8 +42,7 @@ figures() {
         place[address] = n_code; code[n_code] = op
         if (op ~ /^BRA/) {
             for (i = 2; i <= NF; i++) if ($i ~ /^0x[0-9a-f]+$/) { operand = $i; break }
-            sub(/^0x/, "", operand)
-            while (length(operand) < length(address)) operand = "0" operand
+            sub(/^0x0*/, "", operand)
             if (operand in place) { from[n_back] = n_code; target[n_back++] = operand }
         }
         n_code++

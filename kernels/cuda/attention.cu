@@ -95,22 +95,34 @@ __global__ void __launch_bounds__(PACK_THREADS) attention_pack(pack_args a) {
 }
 
 /* What follows from a line of ATTENTION_TILES. */
-template <int HEAD, int SIXTEENS, int DOWN, int ACROSS, int KEYS, int KEPT> struct tile {
-    static constexpr int head = HEAD, sixteens = SIXTEENS, down = DOWN, across = ACROSS, keys = KEYS;
-    static constexpr bool strided = ATTENTION_STRIDED(HEAD);
-    static constexpr int kept = KEPT, waiting = HEAD / ACROSS / 16 - KEPT; /* steps of queries */
-    static constexpr int threads = WARP * DOWN * ACROSS, queries = 16 * SIXTEENS * DOWN;
-    static constexpr int columns = HEAD / ACROSS; /* a warp's */
-    static constexpr int steps = columns / 16, column_eights = columns / 8, key_eights = KEYS / 8;
+template <int HEAD_DIM, int BLOCK_M, int BLOCK_N, int WARPS_M, int WARPS_D, int Q_IN_REGISTERS> struct tile {
+    static constexpr int head_dim = HEAD_DIM, block_m = BLOCK_M, block_n = BLOCK_N;
+    static constexpr int warps_m = WARPS_M, warps_d = WARPS_D, threads = WARP * WARPS_M * WARPS_D;
+    static constexpr bool strided = ATTENTION_STRIDED(HEAD_DIM);
+    static constexpr int warp_d = HEAD_DIM / WARPS_D; /* columns of a warp */
+    /* Of a warp, in instructions m16n8k16: rows of queries; keys, and columns, as what is to be multiplied
+     * with; columns as what is summed over. */
+    static constexpr int mma_m = BLOCK_M / WARPS_M / 16, mma_n = BLOCK_N / 8, mma_d = warp_d / 8,
+                         mma_k = warp_d / 16;
+    static constexpr int q_in_registers = Q_IN_REGISTERS, q_in_shared = mma_k - Q_IN_REGISTERS;
     /* Rows in shared memory: an odd multiple of 16 bytes, so that eight of them lie in different banks. */
-    static constexpr int row = HEAD + 8;
-    static constexpr int rows_bytes = KEYS * row * 2;
-    static constexpr int queries_bytes = queries * ACROSS * waiting * 32;
-    static constexpr int partial_bytes = ACROSS > 1 ? queries *ACROSS *KEYS * 4 : 0;
+    static constexpr int row = HEAD_DIM + 8;
+    static constexpr int rows_bytes = BLOCK_N * row * 2;
+    static constexpr int queries_bytes = BLOCK_M * WARPS_D * q_in_shared * 32;
+    static constexpr int partial_bytes = WARPS_D > 1 ? BLOCK_M *WARPS_D *BLOCK_N * 4 : 0;
     static constexpr int shared_bytes = 2 * rows_bytes + queries_bytes + partial_bytes;
-    static_assert(ACROSS <= 2, "scores have two parts at most");
+    static constexpr int blocks = threads == 128 ? 2 : 1; /* of a multiprocessor */
+    static constexpr bool wide = blocks * (shared_bytes + 1024) > 100 * 1024;
+    static_assert(WARPS_D <= 2, "scores have two parts at most");
     static_assert(shared_bytes <= 99 * 1024, "what GPUs of 8.6 give a block");
 };
+
+/* Machine code of a GPU without wide tiles has none of them. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 800 && __CUDA_ARCH__ != 870 && __CUDA_ARCH__ != 900
+enum { HAS_WIDE_TILES = 0 };
+#else
+enum { HAS_WIDE_TILES = 1 };
+#endif
 
 /* k or v in bf16, its heads and rows at multiples of 16 bytes. */
 struct key_rows {
@@ -133,7 +145,7 @@ struct attend_args {
     float bias_factor;     /* so that the bias is not */
 };
 
-/* Where a lane stands: its query head, its rows (those of its first sixteen are row and row + 8) and, in
+/* Where a lane stands: its query head, its rows (those of its first 16 are row and row + 8) and, in
  * every eight columns of its warp's, its two. */
 struct place {
     int32_t head, row, column;
@@ -185,8 +197,8 @@ __device__ static inline float2 two_queries(const attend_args &a, const place &a
 /* A warp's queries as the instruction wants them, the first steps in registers. In shared memory every lane
  * reads what it has written, so nobody waits. */
 template <class T> struct query_fragments {
-    uint32_t kept[T::sixteens][T::kept ? T::kept : 1][4];
-    uint4 *waiting; /* this lane's first */
+    uint32_t in_registers[T::mma_m][T::q_in_registers ? T::q_in_registers : 1][4];
+    uint4 *in_shared; /* this lane's first */
 };
 
 /* Loads first, so that they run beside each other. */
@@ -207,27 +219,28 @@ __device__ static inline uint4 load_fragment(const attend_args &a, const place &
 template <class T, class E, bool WIDE>
 __device__ static inline void load_queries(query_fragments<T> &q, const attend_args &a, const place &at) {
 #pragma unroll
-    for (int m = 0; m < T::sixteens; m++) {
+    for (int m = 0; m < T::mma_m; m++) {
 #pragma unroll
-        for (int step = 0; step < T::kept; step++) {
+        for (int step = 0; step < T::q_in_registers; step++) {
             uint4 f = load_fragment<E, WIDE>(a, at, at.row + 16 * m, at.column + 16 * step);
-            q.kept[m][step][0] = f.x, q.kept[m][step][1] = f.y;
-            q.kept[m][step][2] = f.z, q.kept[m][step][3] = f.w;
+            q.in_registers[m][step][0] = f.x, q.in_registers[m][step][1] = f.y;
+            q.in_registers[m][step][2] = f.z, q.in_registers[m][step][3] = f.w;
         }
 #pragma unroll 4
-        for (int step = 0; step < T::waiting; step++)
-            st128(q.waiting + (m * T::waiting + step) * WARP,
-                  load_fragment<E, WIDE>(a, at, at.row + 16 * m, at.column + 16 * (T::kept + step)));
+        for (int step = 0; step < T::q_in_shared; step++)
+            st128(
+                q.in_shared + (m * T::q_in_shared + step) * WARP,
+                load_fragment<E, WIDE>(a, at, at.row + 16 * m, at.column + 16 * (T::q_in_registers + step)));
     }
 }
 
 template <class T>
 __device__ static inline void query_fragment(uint32_t to[4], const query_fragments<T> &q, int m, int step) {
-    if (step < T::kept) {
+    if (step < T::q_in_registers) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) to[i] = q.kept[m][step][i];
+        for (int i = 0; i < 4; i++) to[i] = q.in_registers[m][step][i];
     } else {
-        uint4 f = ld128(q.waiting + (m * T::waiting + step - T::kept) * WARP);
+        uint4 f = ld128(q.in_shared + (m * T::q_in_shared + step - T::q_in_registers) * WARP);
         to[0] = f.x, to[1] = f.y, to[2] = f.z, to[3] = f.w;
     }
 }
@@ -237,9 +250,9 @@ __device__ static inline void query_fragment(uint32_t to[4], const query_fragmen
 template <class T>
 __device__ static inline void load_rows(uint16_t *shared, const uint16_t *from, int32_t row, int32_t first,
                                         int32_t n) {
-    constexpr int pieces = T::head / 8, steps = (T::keys * pieces + T::threads - 1) / T::threads;
-    int item = static_cast<int>(threadIdx.x), valid = n - first < T::keys ? n - first : T::keys;
-    from += static_cast<int64_t>(first) * (T::strided ? row : T::head);
+    constexpr int pieces = T::head_dim / 8, steps = (T::block_n * pieces + T::threads - 1) / T::threads;
+    int item = static_cast<int>(threadIdx.x), valid = n - first < T::block_n ? n - first : T::block_n;
+    from += static_cast<int64_t>(first) * (T::strided ? row : T::head_dim);
     if constexpr (T::strided) {
         constexpr int rows = T::threads / pieces;
         int mine = item / pieces, column = item % pieces * 8;
@@ -247,14 +260,14 @@ __device__ static inline void load_rows(uint16_t *shared, const uint16_t *from, 
         shared += mine * T::row + column;
 #pragma unroll
         for (int i = 0; i < steps; i++) {
-            if (T::keys % rows && mine + i * rows >= T::keys) break;
+            if (T::block_n % rows && mine + i * rows >= T::block_n) break;
             bool there = mine + i * rows < valid;
             copy_async_16(shared + i * rows * T::row, there ? at + i * rows * row : from, there);
         }
     } else {
 #pragma unroll
         for (int i = 0; i < steps; i++, item += T::threads) {
-            if (T::keys * pieces % T::threads && item >= T::keys * pieces) break;
+            if (T::block_n * pieces % T::threads && item >= T::block_n * pieces) break;
             uint16_t *to = shared + item / pieces * T::row + item % pieces * 8;
             copy_async_16(to, from + (item < valid * pieces ? item * 8 : 0), item < valid * pieces);
         }
@@ -270,15 +283,15 @@ __device__ static constexpr int together(int tiles) {
 /* Scores begin as the bias of their distance, where warps share a head in one of the two. Rows and keys
  * beyond the last get any row's: they are taken out or not stored. */
 template <class T>
-__device__ static inline void begin_scores(float (&s)[T::sixteens][T::key_eights][4], const attend_args &a,
+__device__ static inline void begin_scores(float (&s)[T::mma_m][T::mma_n][4], const attend_args &a,
                                            const place &at, int32_t first) {
     const float *from = a.bias + at.head * a.bias_row;
     int32_t distance = first + at.lane % 4 * 2 - at.row + a.n_queries - 1;
     int32_t last = a.n_queries + a.n_keys - 2;
 #pragma unroll
-    for (int m = 0; m < T::sixteens; m++)
+    for (int m = 0; m < T::mma_m; m++)
 #pragma unroll
-        for (int n = 0; n < T::key_eights; n++)
+        for (int n = 0; n < T::mma_n; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 int32_t here = min(max(distance - 16 * m + 8 * n + i % 2 - i / 2 * 8, 0), last);
@@ -288,22 +301,22 @@ __device__ static inline void begin_scores(float (&s)[T::sixteens][T::key_eights
 
 /* s += q k^T over the warp's columns. keys: the first of them. */
 template <class T>
-__device__ static inline void multiply_keys(float (&s)[T::sixteens][T::key_eights][4],
-                                            const query_fragments<T> &q, const uint16_t *keys, int lane) {
-    constexpr int N = together(T::key_eights);
+__device__ static inline void multiply_keys(float (&s)[T::mma_m][T::mma_n][4], const query_fragments<T> &q,
+                                            const uint16_t *keys, int lane) {
+    constexpr int N = together(T::mma_n);
     const uint16_t *from = keys + (lane / 16 * 8 + lane % 8) * T::row + lane / 8 % 2 * 8;
 #pragma unroll
-    for (int step = 0; step < T::steps; step++) {
-        uint32_t a[T::sixteens][4];
+    for (int step = 0; step < T::mma_k; step++) {
+        uint32_t a[T::mma_m][4];
 #pragma unroll
-        for (int m = 0; m < T::sixteens; m++) query_fragment<T>(a[m], q, m, step);
+        for (int m = 0; m < T::mma_m; m++) query_fragment<T>(a[m], q, m, step);
 #pragma unroll
-        for (int n = 0; n < T::key_eights; n += N) {
+        for (int n = 0; n < T::mma_n; n += N) {
             uint32_t b[N / 2][4];
 #pragma unroll
             for (int i = 0; i < N / 2; i++) ldmatrix_x4(b[i], from + (n + 2 * i) * 8 * T::row + step * 16);
 #pragma unroll
-            for (int m = 0; m < T::sixteens; m++)
+            for (int m = 0; m < T::mma_m; m++)
                 mma_bf16<N>(s[m] + n, a[m], reinterpret_cast<const uint32_t(*)[2]>(b));
         }
     }
@@ -311,29 +324,29 @@ __device__ static inline void multiply_keys(float (&s)[T::sixteens][T::key_eight
 
 /* o += p v for the warp's columns. p: probabilities, in the places of scores. values: the first column. */
 template <class T>
-__device__ static inline void multiply_values(float (&o)[T::sixteens][T::column_eights][4],
-                                              const float (&p)[T::sixteens][T::key_eights][4],
-                                              const uint16_t *values, int lane) {
-    constexpr int N = together(T::column_eights);
+__device__ static inline void multiply_values(float (&o)[T::mma_m][T::mma_d][4],
+                                              const float (&p)[T::mma_m][T::mma_n][4], const uint16_t *values,
+                                              int lane) {
+    constexpr int N = together(T::mma_d);
     const uint16_t *from = values + lane % 16 * T::row + lane / 16 * 8;
 #pragma unroll
-    for (int step = 0; step < T::keys / 16; step++) {
-        uint32_t a[T::sixteens][4];
+    for (int step = 0; step < T::block_n / 16; step++) {
+        uint32_t a[T::mma_m][4];
 #pragma unroll
-        for (int m = 0; m < T::sixteens; m++)
+        for (int m = 0; m < T::mma_m; m++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const float *pair = p[m][2 * step + i / 2] + i % 2 * 2;
                 a[m][i] = pack_bf16(pair[0], pair[1]);
             }
 #pragma unroll
-        for (int n = 0; n < T::column_eights; n += N) {
+        for (int n = 0; n < T::mma_d; n += N) {
             uint32_t b[N / 2][4];
 #pragma unroll
             for (int i = 0; i < N / 2; i++)
                 ldmatrix_x4_transposed(b[i], from + step * 16 * T::row + (n + 2 * i) * 8);
 #pragma unroll
-            for (int m = 0; m < T::sixteens; m++)
+            for (int m = 0; m < T::mma_m; m++)
                 mma_bf16<N>(o[m] + n, a[m], reinterpret_cast<const uint32_t(*)[2]>(b));
         }
     }
@@ -341,91 +354,93 @@ __device__ static inline void multiply_values(float (&o)[T::sixteens][T::column_
 
 /* Where warps share a head: leaves this one's scores for the other. */
 template <class T>
-__device__ static inline void leave_scores(float4 *partial, const float (&s)[T::sixteens][T::key_eights][4],
-                                           const place &at) {
-    float4 *to = partial + at.warp * T::sixteens * T::key_eights * WARP + at.lane;
+__device__ static inline void store_partial_scores(float4 *partial, const float (&s)[T::mma_m][T::mma_n][4],
+                                                   const place &at) {
+    float4 *to = partial + at.warp * T::mma_m * T::mma_n * WARP + at.lane;
 #pragma unroll
-    for (int m = 0; m < T::sixteens; m++)
+    for (int m = 0; m < T::mma_m; m++)
 #pragma unroll
-        for (int n = 0; n < T::key_eights; n++) {
+        for (int n = 0; n < T::mma_n; n++) {
             float4 f;
             f.x = s[m][n][0], f.y = s[m][n][1], f.z = s[m][n][2], f.w = s[m][n][3];
-            to[(m * T::key_eights + n) * WARP] = f;
+            to[(m * T::mma_n + n) * WARP] = f;
         }
 }
 
 /* Adds the other's: both get the same bits, so that nothing else needs to be told. */
 template <class T>
-__device__ static inline void add_scores(float (&s)[T::sixteens][T::key_eights][4], const float4 *partial,
-                                         const place &at) {
-    const float4 *from = partial + (at.warp ^ 1) * T::sixteens * T::key_eights * WARP + at.lane;
+__device__ static inline void add_partial_scores(float (&s)[T::mma_m][T::mma_n][4], const float4 *partial,
+                                                 const place &at) {
+    const float4 *from = partial + (at.warp ^ 1) * T::mma_m * T::mma_n * WARP + at.lane;
 #pragma unroll
-    for (int m = 0; m < T::sixteens; m++)
+    for (int m = 0; m < T::mma_m; m++)
 #pragma unroll
-        for (int n = 0; n < T::key_eights; n++) {
-            float4 f = from[(m * T::key_eights + n) * WARP];
+        for (int n = 0; n < T::mma_n; n++) {
+            float4 f = from[(m * T::mma_n + n) * WARP];
             s[m][n][0] += f.x, s[m][n][1] += f.y, s[m][n][2] += f.z, s[m][n][3] += f.w;
         }
 }
 
 /* Takes out the keys that a row does not see. */
 template <class T>
-__device__ static inline void mask_scores(float (&s)[T::sixteens][T::key_eights][4], const attend_args &a,
+__device__ static inline void mask_scores(float (&s)[T::mma_m][T::mma_n][4], const attend_args &a,
                                           const place &at, int32_t first) {
 #pragma unroll
-    for (int m = 0; m < T::sixteens; m++) {
+    for (int m = 0; m < T::mma_m; m++) {
         int32_t seen[2] = {visible(a, at.row + 16 * m), visible(a, at.row + 16 * m + 8)};
 #pragma unroll
-        for (int n = 0; n < T::key_eights; n++)
+        for (int n = 0; n < T::mma_n; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 if (first + 8 * n + at.lane % 4 * 2 + i % 2 >= seen[i / 2]) s[m][n][i] = -INFINITY;
     }
 }
 
-/* What a lane knows of its rows: results and sums so far, both relative to 2^top. sum is over the lane's own
- * keys. */
-template <class T> struct rows_so_far {
-    float o[T::sixteens][T::column_eights][4];
-    float top[T::sixteens][2], sum[T::sixteens][2];
+/* What a lane knows of its rows: results and sums so far, both relative to 2^row_max. row_sum is over the
+ * lane's own keys. */
+template <class T> struct accumulators {
+    float o[T::mma_m][T::mma_d][4];
+    float row_max[T::mma_m][2], row_sum[T::mma_m][2];
 };
 
 /* The largest of four lanes that share a row. */
-__device__ static inline float cuda_row_max(float value) {
+__device__ static inline float quad_max(float value) {
     value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, 1));
     return fmaxf(value, __shfl_xor_sync(0xffffffff, value, 2));
 }
 
-__device__ static inline float row_sum(float value) {
+__device__ static inline float quad_sum(float value) {
     value += __shfl_xor_sync(0xffffffff, value, 1);
     return value + __shfl_xor_sync(0xffffffff, value, 2);
 }
 
-/* Scores become probabilities relative to the new top, and so does what came before. */
+/* Scores become probabilities relative to the new maximum of their row, and so does what came before. Most
+ * tiles bring a warp's rows no larger score: what is multiplied by 1 would stay as it is, and is not. */
 template <class T>
-__device__ static inline void soften(rows_so_far<T> &r, float (&s)[T::sixteens][T::key_eights][4],
-                                     float scale) {
+__device__ static inline void online_softmax(accumulators<T> &r, float (&s)[T::mma_m][T::mma_n][4],
+                                             float scale) {
 #pragma unroll
-    for (int m = 0; m < T::sixteens; m++)
+    for (int m = 0; m < T::mma_m; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             float most = -INFINITY, sum = 0;
 #pragma unroll
-            for (int n = 0; n < T::key_eights; n++)
+            for (int n = 0; n < T::mma_n; n++)
                 most = fmaxf(most, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
-            float top = fmaxf(r.top[m][half], cuda_row_max(most) * scale);
+            float top = fmaxf(r.row_max[m][half], quad_max(most) * scale);
             float base = top == -INFINITY ? 0 : top; /* nothing to be seen yet: probabilities 0, not NaN */
-            float shrink = exp2_fast(r.top[m][half] - base);
+            float rescale = exp2_fast(r.row_max[m][half] - base);
 #pragma unroll
-            for (int n = 0; n < T::key_eights; n++)
+            for (int n = 0; n < T::mma_n; n++)
 #pragma unroll
                 for (int i = 2 * half; i < 2 * half + 2; i++)
                     sum += s[m][n][i] = exp2_fast(s[m][n][i] * scale - base);
-            r.top[m][half] = top;
-            r.sum[m][half] = r.sum[m][half] * shrink + sum;
+            r.row_max[m][half] = top;
+            r.row_sum[m][half] = r.row_sum[m][half] * rescale + sum;
+            if (!__any_sync(0xffffffff, rescale != 1)) continue;
 #pragma unroll
-            for (int n = 0; n < T::column_eights; n++)
-                r.o[m][n][2 * half] *= shrink, r.o[m][n][2 * half + 1] *= shrink;
+            for (int n = 0; n < T::mma_d; n++)
+                r.o[m][n][2 * half] *= rescale, r.o[m][n][2 * half + 1] *= rescale;
         }
 }
 
@@ -456,55 +471,59 @@ __device__ static inline void store_two(const attend_args &a, const place &at, i
 }
 
 template <class T>
-__device__ static inline void store_rows(const rows_so_far<T> &r, const attend_args &a, const place &at) {
+__device__ static inline void store_rows(const accumulators<T> &r, const attend_args &a, const place &at) {
 #pragma unroll
-    for (int m = 0; m < T::sixteens; m++)
+    for (int m = 0; m < T::mma_m; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float factor = 1 / row_sum(r.sum[m][half]);
+            float factor = 1 / quad_sum(r.row_sum[m][half]);
 #pragma unroll
-            for (int n = 0; n < T::column_eights; n++)
+            for (int n = 0; n < T::mma_d; n++)
                 store_two(a, at, at.row + 16 * m + 8 * half, at.column + 8 * n, r.o[m][n][2 * half] * factor,
                           r.o[m][n][2 * half + 1] * factor);
         }
 }
 
-template <class T> __device__ static inline place find_place(const attend_args &a) {
+template <class T>
+__device__ static inline place find_place(const attend_args &a, int32_t block, uint32_t thread) {
     place at;
     /* The last rows first: under causal they see the most keys. */
-    int32_t block = a.last - static_cast<int32_t>(blockIdx.x);
-    at.lane = static_cast<int>(threadIdx.x % WARP), at.warp = static_cast<int>(threadIdx.x / WARP);
-    at.part = at.warp % T::across;
+    block = a.last - block;
+    at.lane = static_cast<int>(thread % WARP), at.warp = static_cast<int>(thread / WARP);
+    at.part = at.warp % T::warps_d;
     at.head = block / a.tiles;
-    at.row = block % a.tiles * T::queries + at.warp / T::across * 16 * T::sixteens + at.lane / 4;
-    at.column = at.part * T::columns + at.lane % 4 * 2;
+    at.row = block % a.tiles * T::block_m + at.warp / T::warps_d * 16 * T::mma_m + at.lane / 4;
+    at.column = at.part * T::warp_d + at.lane % 4 * 2;
     return at;
 }
 
 /* k of the next tile travels while this one's probabilities are computed and multiplied, v while its scores
  * are: two barriers a tile, and one buffer for each.
- *   grid    H ceil(T / queries), in as many launches as attention_blocks_at_once says
- *   head       16     32     48     64     80     96    112    128    160    192    256    384    512
- *   queries   128    128    128    128    128    128    128    128    128    128    128     64     64
+ *   grid    H ceil(T / BLOCK_M), in as many launches as attention_blocks_at_once says
+ *   head_dim   16     32     48     64     80     96    112    128    160    192    256    384    512
+ *   BLOCK_M   128    128    128    128    128    128    128    128    128    128    128     64     64
  *   block     128    128    128    128    128    128    128    128    256    256    256    256    256
  *   shared   6144  10240  14336  18432  43008  44544  44032  50176  43008  59392  66560  66560  99328
- *   regs      155    183    218    248    238    230    228    245    233    249    250    241    255 (sm_80)
+ *   regs      146    168    203    223    239    235    226    232    227    251    249    248    254 (sm_80)
+ *   wide tiles: shared                         51200  51712  67584
+ *               regs                             255    253    255 (sm_80; make sass has all)
  *   bytes   reads and writes T H D, of 4 bytes or of 2, and reads 4 S head, mostly in L2, for each block
  *   FLOPs   4 T S H D, causal less: 4 H D times the pairs that see each other; computed are whole tiles of
- * head roof    tensor cores, bf16; share of the roof: not measured yet */
-template <class T> __global__ void __launch_bounds__(T::threads, 1) attend(attend_args a) {
+ *           head_dim
+ *   roof    tensor cores, bf16; share of the roof: not measured yet */
+template <class T> __device__ static inline void attend_block(const attend_args &a) {
     SMEM_DYN(uint16_t, shared);
-    uint16_t *keys = shared, *values = keys + T::keys * T::row, *rest = values + T::keys * T::row;
+    uint16_t *keys = shared, *values = keys + T::block_n * T::row, *rest = values + T::block_n * T::row;
     float4 *partial = reinterpret_cast<float4 *>(rest + T::queries_bytes / 2);
-    place at = find_place<T>(a);
-    int32_t first_row = at.row - at.lane / 4 - at.warp / T::across * 16 * T::sixteens;
-    int32_t seen = visible(a, first_row + T::queries - 1);
+    place at = find_place<T>(a, static_cast<int32_t>(blockIdx.x), threadIdx.x);
+    int32_t first_row = at.row - at.lane / 4 - at.warp / T::warps_d * 16 * T::mma_m;
+    int32_t seen = visible(a, first_row + T::block_m - 1);
     int64_t head = at.head / a.group;
     const uint16_t *all_keys = a.keys.data + head * a.keys.head;
     const uint16_t *all_values = a.values.data + head * a.values.head;
     load_rows<T>(keys, all_keys, a.keys.row, 0, a.n_keys);
     query_fragments<T> q;
-    q.waiting = reinterpret_cast<uint4 *>(rest) + at.warp * T::sixteens * T::waiting * WARP + at.lane;
+    q.in_shared = reinterpret_cast<uint4 *>(rest) + at.warp * T::mma_m * T::q_in_shared * WARP + at.lane;
     if (a.q_bf16 && a.q_wide)
         load_queries<T, uint16_t, true>(q, a, at);
     else if (a.q_bf16)
@@ -513,26 +532,32 @@ template <class T> __global__ void __launch_bounds__(T::threads, 1) attend(atten
         load_queries<T, float, true>(q, a, at);
     else
         load_queries<T, float, false>(q, a, at);
-    rows_so_far<T> r = {};
+    accumulators<T> r = {};
 #pragma unroll
-    for (int m = 0; m < T::sixteens; m++) r.top[m][0] = r.top[m][1] = -INFINITY;
-    for (int32_t first = 0; first < seen; first += T::keys) {
+    for (int m = 0; m < T::mma_m; m++) r.row_max[m][0] = r.row_max[m][1] = -INFINITY;
+    for (int32_t first = 0; first < seen; first += T::block_n) {
         copy_async_wait<0>();
         __syncthreads(); /* k is here, v before it is done with */
         load_rows<T>(values, all_values, a.values.row, first, a.n_keys);
-        float s[T::sixteens][T::key_eights][4] = {};
+        float s[T::mma_m][T::mma_n][4] = {};
         if (a.bias && at.part == 0) begin_scores<T>(s, a, at, first);
-        multiply_keys<T>(s, q, keys + at.part * T::columns, at.lane);
-        if constexpr (T::across > 1) leave_scores<T>(partial, s, at);
+        multiply_keys<T>(s, q, keys + at.part * T::warp_d, at.lane);
+        if constexpr (T::warps_d > 1) store_partial_scores<T>(partial, s, at);
         copy_async_wait<0>();
         __syncthreads(); /* v is here, k is done with, and parts of scores are there */
-        if (first + T::keys < seen) load_rows<T>(keys, all_keys, a.keys.row, first + T::keys, a.n_keys);
-        if constexpr (T::across > 1) add_scores<T>(s, partial, at);
-        if (first + T::keys > visible(a, at.row)) mask_scores<T>(s, a, at, first);
-        soften<T>(r, s, a.scale);
-        multiply_values<T>(r.o, s, values + at.part * T::columns, at.lane);
+        if (first + T::block_n < seen) load_rows<T>(keys, all_keys, a.keys.row, first + T::block_n, a.n_keys);
+        if constexpr (T::warps_d > 1) add_partial_scores<T>(s, partial, at);
+        if (first + T::block_n > visible(a, at.row)) mask_scores<T>(s, a, at, first);
+        online_softmax<T>(r, s, a.scale);
+        multiply_values<T>(r.o, s, values + at.part * T::warp_d, at.lane);
     }
+    /* Found again: where two warps share a head, what was kept of it would be spilled on 10.0. */
+    if constexpr (T::warps_d > 1) at = find_place<T>(a, block_again(), thread_again());
     store_rows<T>(r, a, at);
+}
+
+template <class T> __global__ void __launch_bounds__(T::threads, T::blocks) attend(attend_args a) {
+    if constexpr (!T::wide || HAS_WIDE_TILES) attend_block<T>(a);
 }
 
 static bool aligned(const struct tensor *t, int64_t bytes) {
@@ -604,12 +629,16 @@ static attend_args attend_args_of(const struct op *op, const attention_layout *l
 
 template <class T>
 static enum status launch(struct cuda *cuda, const struct op *op, attend_args a, struct error *e) {
-    if (cuda_check(cudaFuncSetAttribute(reinterpret_cast<const void *>(attend<T>),
-                                        cudaFuncAttributeMaxDynamicSharedMemorySize, T::shared_bytes),
-                   "attention's shared memory", e))
+    const void *kernel = KERNEL(attend<T>);
+    /* All of what shared memory and cache have between them, or fewer blocks run beside each other. */
+    if (cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::shared_bytes),
+                   "attention's shared memory", e) ||
+        cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                        cudaSharedmemCarveoutMaxShared),
+                   "attention's share of the cache", e))
         return e->code;
-    a.tiles = (a.n_queries + T::queries - 1) / T::queries;
-    int32_t most = attention_blocks_at_once(T::queries, T::head, a.n_keys);
+    a.tiles = (a.n_queries + T::block_m - 1) / T::block_m;
+    int32_t most = attention_blocks_at_once(T::block_m, T::head_dim, a.n_keys);
     for (int32_t left = a.tiles * op->n; left > 0; left -= most) {
         a.last = left - 1;
         unsigned blocks = static_cast<unsigned>(left < most ? left : most);
@@ -627,13 +656,17 @@ static enum status cuda_attention_run(struct cuda *cuda, const struct op *op, ch
 #define LAUNCH_TILE(head, ...)                                                                               \
     case head:                                                                                               \
         return launch<tile<head, __VA_ARGS__>>(cuda, op, a, e);
+    if (cuda->wide_tiles) switch (l.head) {
+            ATTENTION_WIDE_TILES(LAUNCH_TILE)
+        }
     switch (l.head) { ATTENTION_TILES(LAUNCH_TILE) }
 #undef LAUNCH_TILE
     return OK; /* never: heads are padded to one of these */
 }
 
 #define TILE_KERNEL(...) KERNEL(attend<tile<__VA_ARGS__>>),
-static const void *const kernels[] = {KERNEL(attention_pack), ATTENTION_TILES(TILE_KERNEL) NULL};
+static const void *const kernels[] = {KERNEL(attention_pack),
+                                      ATTENTION_TILES(TILE_KERNEL) ATTENTION_WIDE_TILES(TILE_KERNEL) NULL};
 #undef TILE_KERNEL
 
 const struct cuda_operator cuda_attention = {NULL, cuda_attention_run, kernels};

@@ -10,33 +10,48 @@ extern "C" {
 #include "kernels/cuda/costs.h"
 #include "kernels/ops.h"
 
-/* The one table of tiles: _(head, sixteens, down, across, keys, kept).
- *   head      compiled head sizes; others are padded to the next one with zeros
- *   sixteens  groups of 16 queries of a warp: the instruction's rows. Two halve what a warp reads of k and v
- *             from shared memory, which is what bounds a GPU whose tensor cores are as fast as the A100's
- *   down      warps below each other: a block has 16 * sixteens * down queries
- *   across    warps beside each other, each with its part of the head: then they add up their scores
- *   keys      keys at a time
- *   kept      of a warp's queries, groups of 16 columns that stay in registers; the others in shared memory
+/* The one table of tiles: _(head_dim, BLOCK_M, BLOCK_N, warps_m, warps_d, q_in_registers).
+ *   head_dim  compiled head sizes; others are padded to the next one with zeros
+ *   BLOCK_M   queries of a block. A warp has 32 or 16 of them, the instruction's rows twice or once: twice
+ *             halves what a warp reads of k and v from shared memory, which is what bounds a GPU whose tensor
+ *             cores are as fast as the A100's
+ *   BLOCK_N   keys of a tile: so many at a time
+ *   warps_m   warps that share the queries
+ *   warps_d   warps that share a head, each with its part of the columns: then they add up their scores
+ *   q_in_registers   of a warp's q, groups of 16 columns that stay in registers; the others in shared memory
  *
- * What decides: a lane has sixteens * head / across / 2 registers of results, sixteens * keys / 2 of scores
- * and 4 * sixteens * kept of queries, of 255 in all. A block must fit into the 99 KiB of shared memory that
- * GPUs of 8.6, 8.9 and 12.0 give it, and for heads of up to 128, where four warps are too few for a
- * multiprocessor, two blocks into the 100 KiB that it has there, 1 KiB of it lost to each. */
+ * What decides: with M rows of 16 a warp, a lane has M * head_dim / warps_d / 2 registers of results,
+ * M * BLOCK_N / 2 of scores and 4 * M * q_in_registers of q, of 255 in all. A block must fit into the 99 KiB
+ * of shared memory that GPUs of 8.6, 8.9 and 12.0 give it, and for heads of up to 128, where four warps are
+ * too few for a multiprocessor, two blocks into the 100 KiB that it has there, 1 KiB of it lost to each. */
 #define ATTENTION_TILES(_)                                                                                   \
-    _(16, 2, 4, 1, 64, 1)                                                                                    \
-    _(32, 2, 4, 1, 64, 2)                                                                                    \
-    _(48, 2, 4, 1, 64, 3)                                                                                    \
-    _(64, 2, 4, 1, 64, 4)                                                                                    \
-    _(80, 2, 4, 1, 64, 0)   /* 40 registers of queries are too many beside 80 and 64 */                      \
-    _(96, 2, 4, 1, 48, 0)   /* 64 keys: 50 KiB, one block where there are 100 */                             \
-    _(112, 2, 4, 1, 32, 0)  /* 48 keys: 50.5 KiB, likewise */                                                \
-    _(128, 2, 4, 1, 32, 0)  /* 49 KiB: two blocks are exactly 100 */                                         \
-    _(160, 1, 8, 1, 64, 10) /* from here on results of 32 queries are too many registers */                  \
-    _(192, 1, 8, 1, 64, 10)                                                                                  \
-    _(256, 1, 8, 1, 32, 8)                                                                                   \
-    _(384, 1, 4, 2, 32, 12) /* from here on those of 16 are: two warps share them */                         \
-    _(512, 1, 4, 2, 32, 12)
+    _(16, 128, 64, 4, 1, 1)                                                                                  \
+    _(32, 128, 64, 4, 1, 2)                                                                                  \
+    _(48, 128, 64, 4, 1, 3)                                                                                  \
+    _(64, 128, 64, 4, 1, 4)                                                                                  \
+    _(80, 128, 64, 4, 1, 0)   /* 40 registers of q are too many beside 80 and 64 */                          \
+    _(96, 128, 48, 4, 1, 0)   /* 64 keys: 50 KiB, one block where there are 100 */                           \
+    _(112, 128, 32, 4, 1, 0)  /* 48 keys: 50.5 KiB, likewise */                                              \
+    _(128, 128, 32, 4, 1, 0)  /* 49 KiB: two blocks are exactly 100 */                                       \
+    _(160, 128, 64, 8, 1, 10) /* from here on results of 32 queries are too many registers */                \
+    _(192, 128, 64, 8, 1, 10)                                                                                \
+    _(256, 128, 32, 8, 1, 8)                                                                                 \
+    _(384, 64, 32, 4, 2, 12) /* from here on those of 16 are: two warps share them */                        \
+    _(512, 64, 32, 4, 2, 12)
+
+/* Those of the tiles that may be larger where two such blocks fit into a multiprocessor's shared memory: on
+ * 8.0, 8.7 and 9.0. Fewer tiles are fewer barriers, row maxima and loads beside the same products. With 64
+ * keys heads of 112 would spill there, and those of 128 on 10.0, whose tensor cores are reached otherwise. */
+#define ATTENTION_WIDE_TILES(_)                                                                              \
+    _(96, 128, 64, 4, 1, 0)                                                                                  \
+    _(112, 128, 48, 4, 1, 0)                                                                                 \
+    _(128, 128, 64, 4, 1, 0)
+
+/* Whether a GPU has the wide tiles: of its compute capability and the shared memory that it gives a block. A
+ * constant of the device: bits follow from it. */
+static inline bool attention_is_wide(int major, int shared_bytes) {
+    return major < 10 && shared_bytes >= 163 << 10;
+}
 
 /* A head's compiled size. */
 static inline int32_t attention_padded(int32_t head_size) {
@@ -57,8 +72,8 @@ static inline int32_t attention_blocks_at_once(int32_t queries, int32_t head, in
 
 /* Queries of a block, of a compiled size of heads. */
 static inline int32_t attention_queries(int32_t padded) {
-#define QUERIES_OF(head, sixteens, down, ...)                                                                \
-    if (padded == head) return 16 * sixteens * down;
+#define QUERIES_OF(head, block_m, ...)                                                                       \
+    if (padded == head) return block_m;
     ATTENTION_TILES(QUERIES_OF)
 #undef QUERIES_OF
     return 0; /* never: heads are padded to one of these */

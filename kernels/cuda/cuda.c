@@ -4,6 +4,7 @@
  * Which GPU CUDA calls go to is a thread's own matter, and readers and whoever pins memory call from theirs:
  * everything that calls CUDA enters first. Of a lost GPU nothing is asked any more. */
 #include "engine/base/memory_nodes.h"
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/convolutions.h"
 #include "kernels/cuda/gpus.h"
 #include "kernels/cuda/operators.h"
@@ -377,6 +378,15 @@ static void open_libraries(struct cuda *cuda) {
         error_line(&no_convolutions, cuda->lacks_convolutions, sizeof cuda->lacks_convolutions);
 }
 
+static enum status choose_tiles(struct gpu *g, struct error *e) {
+    int major = 0, shared = 0, ordinal = g->cuda.ordinal;
+    cudaError_t code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal);
+    if (code == cudaSuccess)
+        code = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, ordinal);
+    g->cuda.wide_tiles = attention_is_wide(major, shared);
+    return failures_check(&g->failures, code, "its shared memory", e);
+}
+
 static enum status open_all(struct gpu *g, struct error *e) {
     struct cuda *cuda = &g->cuda;
     /* Not those that wait for the default stream. */
@@ -388,7 +398,7 @@ static enum status open_all(struct gpu *g, struct error *e) {
     if (!g->pages) return e->code;
     open_libraries(cuda);
     measure_context(g, CUDA_CODE_BYTES);
-    return OK;
+    return choose_tiles(g, e);
 }
 
 static int node_of(int ordinal) {

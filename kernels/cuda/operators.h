@@ -23,6 +23,7 @@ struct cuda {
     struct sys *sys;
     int ordinal;
     cudaStream_t compute, copies;
+    bool wide_tiles;                   /* attention.h */
     struct products *products;         /* products.h; NULL: cuBLASLt is not there */
     struct convolutions *convolutions; /* convolutions.h; NULL: cuDNN is not there */
     /* Why they are not there. What needs them is refused when it is prepared. */

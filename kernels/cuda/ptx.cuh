@@ -55,6 +55,19 @@ __device__ static inline void ldmatrix_x4_transposed(uint32_t to[4], const void 
                  : "memory");
 }
 
+/* blockIdx.x and threadIdx.x, read again: what follows from them occupies no registers until then. */
+__device__ static inline int32_t block_again() {
+    int32_t x;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
+    return x;
+}
+
+__device__ static inline uint32_t thread_again() {
+    uint32_t x;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+    return x;
+}
+
 /* Queues 16 bytes from global to shared memory, both multiples of 16; zeros instead where valid is false
  * (from is then not read, but must be a pointer). */
 __device__ static inline void copy_async_16(void *to_shared, const void *from, bool valid) {

@@ -40,6 +40,7 @@ static void read_environment() {
     const char *mma = getenv("EMU_MMA");
     now.truncates = mma && !strcmp(mma, "truncate");
     now.context = number("EMU_CONTEXT", 256 << 20);
+    now.shared = number("EMU_SHARED", 99 << 10);
     now.code = number("EMU_CODE", 0);
     now.major = 8, now.minor = 0;
     now.integrated = number("EMU_INTEGRATED", 0) != 0;

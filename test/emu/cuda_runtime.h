@@ -194,12 +194,12 @@ static inline T __shfl_up_sync(uint32_t mask, T value, unsigned by, int width = 
     return emu_shuffle_of(mask, value, emu_group_lane(emu_self->lane - (int)by, width), file, line);
 }
 
-static inline uint32_t __ballot_sync(uint32_t mask, int vote, EMU_AT) {
-    return emu_ballot(mask, vote != 0, file, line);
-}
-
 static inline int __any_sync(uint32_t mask, int vote, EMU_AT) {
     return emu_ballot(mask, vote != 0, file, line) != 0;
+}
+
+static inline uint32_t __ballot_sync(uint32_t mask, int vote, EMU_AT) {
+    return emu_ballot(mask, vote != 0, file, line);
 }
 
 static inline int __all_sync(uint32_t mask, int vote, EMU_AT) {

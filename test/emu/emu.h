@@ -5,6 +5,7 @@
  *   EMU_DEVICES=N  EMU_CAPABILITY=8.6  EMU_INTEGRATED=1  EMU_MEMORY=BYTES  EMU_TAKEN=BYTES EMU_PINNABLE=BYTES
  *   EMU_GRANULE=BYTES
  *   EMU_DRIVER=13000 (0: there is none)  EMU_FAIL=CALL:N:ERROR, CALL as in enum emu_call from 0
+ *   EMU_SHARED=BYTES of shared memory that a block may have, by what the device says; 99 KiB by default
  *   EMU_MMA=truncate: tensor cores cut sums off as hardware does, instead of rounding each
  *   EMU_CONTEXT=BYTES that a context takes, 256 MiB by default  EMU_CODE=BYTES that kernels take once one is
  * loaded EMU_ABSENT=cublaslt,cudnn,nvml: libraries that are not there The emulator refuses what CUDA leaves

@@ -73,6 +73,14 @@ static inline void copy_async_16(void *to_shared, const void *from, bool valid, 
     emu_async_copy(to_shared, value, file, line);
 }
 
+static inline int32_t block_again() {
+    return static_cast<int32_t>(blockIdx.x);
+}
+
+static inline uint32_t thread_again() {
+    return threadIdx.x;
+}
+
 static inline void copy_async_commit() {
     emu_async_commit();
 }

@@ -140,8 +140,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     snprintf(p->name, sizeof p->name, "Emulated GPU %d", device);
     p->totalGlobalMem = now.bytes;
     p->sharedMemPerBlock = 48 << 10;
-    p->sharedMemPerBlockOptin = 99 << 10;
-    p->sharedMemPerMultiprocessor = 100 << 10;
+    p->sharedMemPerBlockOptin = now.shared;
+    p->sharedMemPerMultiprocessor = now.shared + (1 << 10);
     p->regsPerBlock = 65536;
     p->warpSize = 32;
     p->maxThreadsPerBlock = 1024;
