@@ -294,24 +294,25 @@ static void zimage_attend(struct context *x, const struct layer_weights *w, floa
 /* tokens += gate * norm(w2(silu(w1(n)) * w3(n))). */
 static void zimage_feed_forward(struct context *x, const struct layer_weights *w, float eps,
                                 struct tensor tokens, struct modulation in, struct modulation out) {
-    int32_t T = tokens.dim[0], chunk = row_chunk(x, T), wide[] = {chunk, w->w1.dim[0]};
+    int32_t T = tokens.dim[0], chunk = row_chunk(x, T);
     struct epilogue none = {0};
-    struct tensor n = context_operand(x, 2, (int32_t[]){chunk, tokens.dim[1]}),
-                  gated = context_operand(x, 2, wide);
-    struct tensor h = context_unrounded(x, n), a = context_unrounded(x, gated);
-    struct tensor b = context_tensor(x, DTYPE_F32, 2, wide);
     for (int32_t first = 0; first < T; first += chunk) {
-        int32_t rows = T - first < chunk ? T - first : chunk;
-        struct tensor t = tensor_slice(tokens, first, rows), n_rows = tensor_slice(n, 0, rows);
-        struct tensor a_rows = tensor_slice(a, 0, rows), b_rows = tensor_slice(b, 0, rows);
-        struct tensor gated_rows = tensor_slice(gated, 0, rows), h_rows = tensor_slice(h, 0, rows);
-        op_rms_norm(x, n_rows, t, w->ffn_norm1, eps, in);
-        op_linear(x, a_rows, n_rows, w->w1, none);
-        op_linear(x, b_rows, n_rows, w->w3, none);
-        op_glu(x, gated_rows, a_rows, b_rows, ACTIVATION_SILU);
-        op_linear(x, h_rows, gated_rows, w->w2, none);
+        struct tensor t = tensor_slice(tokens, first, T - first < chunk ? T - first : chunk);
+        int32_t wide[] = {t.dim[0], w->w1.dim[0]};
+        uint64_t before = x->scratch->used;
+        struct tensor n = context_operand(x, 2, t.dim), gated = context_operand(x, 2, wide);
+        uint64_t mark = x->scratch->used;
+        struct tensor a = context_unrounded(x, gated), b = context_tensor(x, DTYPE_F32, 2, wide);
+        op_rms_norm(x, n, t, w->ffn_norm1, eps, in);
+        op_linear(x, a, n, w->w1, none);
+        op_linear(x, b, n, w->w3, none);
+        op_glu(x, gated, a, b, ACTIVATION_SILU);
+        x->scratch->used = mark; /* a and b are done with */
+        struct tensor h = context_unrounded(x, n);
+        op_linear(x, h, gated, w->w2, none);
         out.base = t;
-        op_rms_norm(x, t, h_rows, w->ffn_norm2, eps, out);
+        op_rms_norm(x, t, h, w->ffn_norm2, eps, out);
+        x->scratch->used = before;
     }
 }
 

@@ -6,10 +6,10 @@
 /* Eight columns of a row, rounded to bf16, to nearest even. Of a product's weight this is the dequantising,
  * so each type has a kernel.
  *
- * Grid: rows_grid_of, of eights; no shared memory; 22 to 25 registers, of quantised types 28 to 56. Bytes: 2
+ * Grid: rows_grid_of, of eights; no shared memory; 22 to 25 registers, of quantised types 28 to 46. Bytes: 2
  * a value and what is read. Roof: memory; share of the roof: not measured yet. */
 template <enum dtype D>
-static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+static __global__ void __launch_bounds__(ROWS_THREADS)
     round_rows(uint16_t *to, struct rows from, int64_t rows, int64_t columns, int64_t padded) {
     int64_t i = 8 * first_quad();
     if (i >= padded) return;
@@ -37,9 +37,9 @@ void cuda_round_rows(void *to, const struct tensor *from, int32_t padded, cudaSt
     }
 }
 
-/* Grid: rows_grid_of one row; no shared memory; 32 registers. Bytes: 4 a value and what is read. Roof:
+/* Grid: rows_grid_of one row; no shared memory; 31 registers. Bytes: 4 a value and what is read. Roof:
  * memory; a launch takes longer than its bytes. */
-static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+static __global__ void __launch_bounds__(ROWS_THREADS)
     widen_vector(struct rows to, struct rows from, int64_t n, int64_t padded) {
     int64_t i = 4 * first_quad();
     if (i < padded && first_row() == 0)
@@ -55,9 +55,9 @@ void cuda_widen_vector(float *to, const struct tensor *from, int32_t padded, cud
 /* Mean, factor = weight rstd, and bias of four channels; each is of the channels that follow each other in
  * one group.
  *
- * Grid: rows_grid_of one row; no shared memory; 48 registers. Bytes: 12 a channel and what is read. Roof:
+ * Grid: rows_grid_of one row; no shared memory; 38 registers. Bytes: 12 a channel and what is read. Roof:
  * memory; a launch takes longer than its bytes. */
-static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+static __global__ void __launch_bounds__(ROWS_THREADS)
     channel_norm(struct rows to, const float *statistics, struct rows weight, struct rows bias,
                  int32_t channels, int32_t each) {
     int64_t i = 4 * first_quad();
@@ -85,8 +85,8 @@ void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channel
 /* out = residual + gate act(from), where from and residual may be out: each value is read and written by one
  * thread.
  *
- * Grid: rows_grid_of; no shared memory; 39 registers. Bytes: 8 a value, 12 with a residual, 2 less where the
- * result is bf16; FLOPs: 2 to 10. Roof: memory; share of the roof: not measured yet. */
+ * Grid: rows_grid_of; no shared memory; 32 registers, of any rows 36. Bytes: 8 a value, 12 with a residual, 2
+ * less where the result is bf16; FLOPs: 2 to 10. Roof: memory; share of the roof: not measured yet. */
 template <enum rows_kind K>
 static __global__ void __launch_bounds__(ROWS_THREADS)
     finish_rows(struct rows out, struct rows from, struct rows gate, struct rows residual, int64_t rows,

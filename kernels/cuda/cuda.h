@@ -1,8 +1,9 @@
 /* The CUDA device: hand-written kernels, cuBLASLt for large products, cuDNN for convolutions.
  *
- * Activations are f32 as everywhere (ops.h). Products and attention round their operands to bf16 once, to
- * nearest even, and sum in f32; attention's probabilities are rounded likewise. Convolutions round to TF32.
- * For GPUs of compute capability 8.0 and later. */
+ * Products and attention have operands in bf16, rounded once, to nearest even, by whoever writes them or by
+ * themselves (device->operands), and sum in f32; all other activations are f32 (ops.h). Attention's
+ * probabilities are rounded likewise. Convolutions round to TF32. For GPUs of compute capability 8.0 and
+ * later. */
 #ifndef SLUICE_CUDA_CUDA_H
 #define SLUICE_CUDA_CUDA_H
 

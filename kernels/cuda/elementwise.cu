@@ -3,9 +3,9 @@
 
 /* out = act(a) b.
  *
- * Grid: rows_grid_of; no shared memory; 38 registers. Bytes: 12 a value, 10 where the result is bf16; FLOPs:
- * 4. Roof: memory; share of the roof: not measured yet. out may be a or b, f32 then: each value is read and
- * written by one thread. */
+ * Grid: rows_grid_of; no shared memory; 32 registers, of any rows 37. Bytes: 12 a value, 10 where the result
+ * is bf16; FLOPs: 4. Roof: memory; share of the roof: not measured yet. out may be a or b, f32 then: each
+ * value is read and written by one thread. */
 template <enum rows_kind K>
 static __global__ void __launch_bounds__(ROWS_THREADS)
     glu_rows(struct rows out, struct rows a, struct rows b, int64_t rows, int64_t columns,
@@ -32,18 +32,21 @@ static const void *const glu_kernels[] = {ROWS_KERNELS(glu_rows), NULL};
 
 const struct cuda_operator cuda_glu = {NULL, glu_run, glu_kernels};
 
-/* out = a + b, b of any type of weights; its step of 0 adds one row to all.
+/* out = a + b, b of any type of weights, f32 where all rows are wide; its step of 0 adds one row to all.
  *
- * Grid: rows_grid_of; no shared memory; 23 registers, of what is not plain 56. Bytes: 8 a value and what is
- * read of b; FLOPs: 1. Roof: memory; share of the roof: not measured yet. out may be a or b: as glu_rows. */
-template <bool PLAIN>
-static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+ * Grid: rows_grid_of; no shared memory; 32 registers, of any plain rows 26, of what is not plain 40. Bytes: 8
+ * a value and what is read of b; FLOPs: 1. Roof: memory; share of the roof: not measured yet. out may be a or
+ * b: as glu_rows. */
+template <enum rows_kind K, bool PLAIN>
+static __global__ void __launch_bounds__(ROWS_THREADS)
     add_rows(struct rows out, struct rows a, struct rows b, int64_t rows, int64_t columns) {
     int64_t i = 4 * first_quad();
     if (i >= columns) return;
-    for (int64_t row = first_row(); row < rows; row += next_row())
-        rows_store(out, row, i, columns,
-                   add_four(rows_load_f32(a, row, i, columns), rows_load_of<PLAIN>(b, row, i, columns)));
+    for (int64_t row = first_row(); row < rows; row += next_row()) {
+        float4 added =
+            K == ROWS_F32 ? rows_load_kind<K>(b, row, i, columns) : rows_load_of<PLAIN>(b, row, i, columns);
+        rows_store_kind<K>(out, row, i, columns, add_four(rows_load_kind<K>(a, row, i, columns), added));
+    }
 }
 
 static enum status cuda_add_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
@@ -51,26 +54,29 @@ static enum status cuda_add_run(struct cuda *cuda, const struct op *op, char *wo
     int64_t rows = tensor_rows(&op->out), columns = tensor_columns(&op->out);
     const struct tensor *b = &op->in[1];
     struct rows_grid g = rows_grid_of(rows, (columns + 3) / 4);
-    struct rows added = tensor_rows(b) == 1 ? rows_vector(b) : rows_of(b);
-    if (weight_is_plain(b))
-        LAUNCH(add_rows<true>, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), rows_of(&op->in[0]),
-               added, rows, columns);
+    struct rows added = tensor_rows(b) == 1 ? rows_vector(b) : rows_of(b), out = rows_of(&op->out);
+    struct rows a = rows_of(&op->in[0]);
+    bool f32 = b->dtype == DTYPE_F32 && rows_kind_of(out, a, added, columns) == ROWS_F32;
+    if (!weight_is_plain(b))
+        LAUNCH((add_rows<ROWS_ANY, false>), g.grid, g.block, 0, cuda->compute, out, a, added, rows, columns);
+    else if (f32)
+        LAUNCH((add_rows<ROWS_F32, true>), g.grid, g.block, 0, cuda->compute, out, a, added, rows, columns);
     else
-        LAUNCH(add_rows<false>, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), rows_of(&op->in[0]),
-               added, rows, columns);
+        LAUNCH((add_rows<ROWS_ANY, true>), g.grid, g.block, 0, cuda->compute, out, a, added, rows, columns);
     return cuda_launched(op, e);
 }
 
-static const void *const add_kernels[] = {KERNEL(add_rows<true>), KERNEL(add_rows<false>), NULL};
+static const void *const add_kernels[] = {KERNEL(add_rows<ROWS_ANY, true>), KERNEL(add_rows<ROWS_ANY, false>),
+                                          KERNEL(add_rows<ROWS_F32, true>), NULL};
 
 const struct cuda_operator cuda_add = {NULL, cuda_add_run, add_kernels};
 
 /* out = in, from any type of weights to f32 or bf16; a step of 0 repeats one row.
  *
- * Grid: rows_grid_of; no shared memory; 22 registers, of what is not plain 48. Bytes: 4 a value, or 2, and
+ * Grid: rows_grid_of; no shared memory; 20 registers, of what is not plain 40. Bytes: 4 a value, or 2, and
  * what is read. Roof: memory; share of the roof: not measured yet. */
 template <bool PLAIN>
-static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+static __global__ void __launch_bounds__(ROWS_THREADS)
     copy_rows(struct rows out, struct rows in, int64_t rows, int64_t columns) {
     int64_t i = 4 * first_quad();
     if (i >= columns) return;

@@ -15,9 +15,9 @@
 
 /* factor = weight (1 + scale), gate = tanh(gate).
  *
- * Grid: rows_grid_of one row; no shared memory; 39 registers. Bytes: 8 a channel and what is read. A launch
+ * Grid: rows_grid_of one row; no shared memory; 32 registers. Bytes: 8 a channel and what is read. A launch
  * takes longer than its bytes. tanhf is CUDA's own: at most 2 ulp. */
-static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+static __global__ void __launch_bounds__(ROWS_THREADS)
     cuda_rms_vectors(struct rows to_factor, struct rows to_gate, struct rows weight, struct rows scale,
                      struct rows gate, int32_t c) {
     int64_t i = 4 * first_quad();
@@ -38,10 +38,9 @@ struct rms_call {
 
 /* out = base + gate (in rstd factor), where out may be in or base: a thread reads a quad before it writes it.
  *
- * Grid: a team a run (norm_team_of), blocks of 128 threads or one team; shared memory: 128 bytes; 30
- * registers for one quad a thread, 46 for four. Bytes: 8 a value, 12 with a base, 2 less where the result is
- * bf16; FLOPs: 4 to 7. Roof:
- * memory; share of the roof: not measured yet. */
+ * Grid: a team a run (norm_team_of), blocks of 128 threads or one team; shared memory: 128 bytes; 26
+ * registers for one quad a thread, 40 for four; of any rows 30 and 45. Bytes: 8 a value, 12 with a base, 2
+ * less where the result is bf16; FLOPs: 4 to 7. Roof: memory; share of the roof: not measured yet. */
 template <int HELD, enum rows_kind K>
 static __global__ void __launch_bounds__(512) rms_runs(struct rms_call r) {
     SMEM_ARRAY(float, parts, WARP);
@@ -126,8 +125,9 @@ __device__ static inline float4 refine(const struct layer_call &r, float4 v, int
 
 /* out = ((in - mean) rstd weight + bias) (1 + scale) + shift, where out may be in.
  *
- * Grid and shared memory: as rms_runs, thrice the shared memory; 38 registers, or 53. Bytes: 8 a value, or 6;
- * FLOPs: 9 and one for each vector. Roof: memory; share of the roof: not measured yet. */
+ * Grid and shared memory: as rms_runs, thrice the shared memory; 32 registers, or 53; of any rows 38 and 56.
+ * Bytes: 8 a value, or 6; FLOPs: 9 and one for each vector. Roof: memory; share of the roof: not measured
+ * yet. */
 template <int HELD, enum rows_kind K>
 static __global__ void __launch_bounds__(512) layer_runs(struct layer_call r) {
     SMEM_ARRAY(float, parts, 3 * WARP);

@@ -54,7 +54,7 @@ __device__ static inline int32_t position_of(const struct rope_options &rope, in
  * Grid: rows_grid_of, rows being tokens and pairs in place of quads; no shared memory; 32 registers. Bytes: 8
  * a pair; FLOPs: 60 in double, once for a table. Roof: double arithmetic; share of the roof: not measured
  * yet. */
-static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+static __global__ void __launch_bounds__(ROWS_THREADS)
     table_pairs(float *out, const struct table_part part, int64_t tokens) {
     int64_t pair = first_quad();
     if (pair >= part.n) return;
@@ -147,9 +147,9 @@ __device__ static inline float4 turn_halves(const struct turn_call &r, const flo
  * a head; a quad of it has its pairs' other halves in the quad itself, or gets them through shared memory.
  *
  * Grid: a team a head (norm_team_of, up to 32 threads), blocks of 128 threads; shared memory: 2 KiB for one
- * quad a thread, 8 for four; 40 registers, or 56. Bytes: 8 a value, 6 where the result is bf16, and the table
- * once, which the cache keeps for all heads; FLOPs: 7 a value. Roof: memory; share of the roof: not measured
- * yet. */
+ * quad a thread, 8 for four; 32 registers, or 55; of any rows 40 and 56. Bytes: 8 a value, 6 where the result
+ * is bf16, and the table once, which the cache keeps for all heads; FLOPs: 7 a value. Roof: memory; share of
+ * the roof: not measured yet. */
 template <int HELD, enum rows_kind K>
 static __global__ void __launch_bounds__(NORM_SMALL_BLOCK) turn_runs(struct turn_call r) {
     SMEM_ARRAY(float, heads, NORM_SMALL_BLOCK * 4 * HELD);
@@ -219,7 +219,7 @@ struct embedded {
 };
 
 /* Grid: one block, a thread a value; no shared memory; 8 registers. A launch takes longer than its bytes. */
-static __global__ void __launch_bounds__(TIMES_AT_ONCE, 1)
+static __global__ void __launch_bounds__(TIMES_AT_ONCE)
     write_values(float *out, const struct embedded values, int32_t n) {
     int32_t i = (int32_t)threadIdx.x;
     if (i < n) out[i] = values.value[i];
