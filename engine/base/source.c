@@ -122,22 +122,42 @@ static uint64_t whole_blocks(uint64_t bytes) {
     return (bytes + SYS_DIRECT_BLOCK - 1) / SYS_DIRECT_BLOCK * SYS_DIRECT_BLOCK;
 }
 
+/* One read of what is left of a direct read. */
+struct direct_read {
+    char *to;
+    uint64_t offset, bytes;
+};
+
+/* Where memory and file agree, whole blocks go where they belong, and what lies before the first comes by
+ * itself. Returns the bytes read of those that are wanted, or negative errno. */
+static int64_t read_blocks(const struct byte_source *source, int file, const struct bounce *bounce,
+                           const struct direct_read *r) {
+    struct sys *sys = source->sys;
+    uint64_t skip = r->offset % SYS_DIRECT_BLOCK, want = whole_blocks(skip + r->bytes);
+    bool agree = (uintptr_t)r->to % SYS_DIRECT_BLOCK == skip;
+    uint64_t whole = r->bytes / SYS_DIRECT_BLOCK * SYS_DIRECT_BLOCK;
+    if (agree && !skip && whole) return sys_read_at(sys, file, r->to, whole, (int64_t)r->offset);
+    if (agree && want > SYS_DIRECT_BLOCK) want = SYS_DIRECT_BLOCK;
+    if (want > bounce->bytes) want = bounce->bytes;
+    int64_t n = sys_read_at(sys, file, bounce->memory, want, (int64_t)(r->offset - skip));
+    if (n < 0) return n;
+    uint64_t got = (uint64_t)n > skip ? (uint64_t)n - skip : 0;
+    if (got > r->bytes) got = r->bytes;
+    memcpy(r->to, bounce->memory + skip, got);
+    return (int64_t)got;
+}
+
 enum status source_read_direct(const struct byte_source *source, const struct bounce *bounce, void *to,
                                uint64_t bytes, uint64_t offset, struct error *e) {
-    struct sys *sys = source->sys;
     int file = __atomic_load_n(&source->direct, __ATOMIC_ACQUIRE);
     uint64_t done = 0;
     while (done < bytes) {
-        uint64_t skip = (offset + done) % SYS_DIRECT_BLOCK, want = whole_blocks(skip + bytes - done);
-        if (want > bounce->bytes) want = bounce->bytes;
-        int64_t n = sys_read_at(sys, file, bounce->memory, want, (int64_t)(offset + done - skip));
-        if (n < 0) return read_failed(source, offset + done, n, e);
+        struct direct_read rest = {(char *)to + done, offset + done, bytes - done};
+        int64_t n = read_blocks(source, file, bounce, &rest);
+        if (n < 0) return read_failed(source, rest.offset, n, e);
         /* Nothing of what is wanted: the file ends here. source_read says which error that is. */
-        if ((uint64_t)n <= skip)
-            return source_read(source, (char *)to + done, bytes - done, offset + done, e);
-        uint64_t got = (uint64_t)n - skip < bytes - done ? (uint64_t)n - skip : bytes - done;
-        memcpy((char *)to + done, bounce->memory + skip, got);
-        done += got;
+        if (!n) return source_read(source, rest.to, rest.bytes, rest.offset, e);
+        done += (uint64_t)n;
     }
     return check_unchanged(source, e);
 }

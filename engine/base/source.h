@@ -20,7 +20,8 @@ struct byte_source {
     struct file_identity identity;
 };
 
-/* Memory of a reader's own for direct reads: whole blocks come here, what is wanted of them is copied out. */
+/* Memory of a reader's own for direct reads: blocks that cannot be read where they belong come here, and what
+ * is wanted of them is copied out. */
 struct bounce {
     char *memory;   /* aligned to SYS_DIRECT_BLOCK; NULL: reads go through the page cache */
     uint64_t bytes; /* a multiple of SYS_DIRECT_BLOCK */
@@ -40,8 +41,9 @@ bool source_is_direct(const struct byte_source *source);
 /* Reads exactly bytes at offset, repeating short reads. TRUNC past the end, IO, CHANGED. Thread-safe. */
 enum status source_read(const struct byte_source *source, void *to, uint64_t bytes, uint64_t offset,
                         struct error *e);
-/* The same past the page cache; the source must be direct. Offset, bytes and to need no alignment. One thread
- * a bounce at a time. */
+/* The same past the page cache; the source must be direct. Offset, bytes and to need no alignment; where
+ * offset and to agree modulo SYS_DIRECT_BLOCK, whole blocks are read where they belong. One thread a bounce
+ * at a time. */
 enum status source_read_direct(const struct byte_source *source, const struct bounce *bounce, void *to,
                                uint64_t bytes, uint64_t offset, struct error *e);
 

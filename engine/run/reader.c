@@ -45,6 +45,21 @@ static enum status read_converted(struct reader *reader, const struct byte_sourc
     return e->code;
 }
 
+uint64_t reader_phase(const struct block *block, uint64_t from, uint64_t to) {
+    uint64_t most = 0, phase = 0;
+    for (int i = 0; i < block->n_segments; i++) {
+        const struct packed_segment *g = &block->segments[i];
+        uint64_t first = g->packed_offset > from ? g->packed_offset : from,
+                 last = g->packed_offset + g->bytes;
+        if (last > to) last = to;
+        if (packed_converts(g) || first >= last || last - first <= most) continue;
+        most = last - first;
+        phase =
+            (g->file_offset - g->packed_offset + from) % SYS_DIRECT_BLOCK; /* whole blocks wrap round 2^64 */
+    }
+    return phase;
+}
+
 enum status reader_read(struct reader *reader, const struct block *block, uint64_t from, uint64_t to,
                         char *packed, struct error *e) {
     reader->bytes_read = reader->bytes_direct = 0;

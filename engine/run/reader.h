@@ -24,6 +24,10 @@ struct reader {
     uint64_t bytes_direct;       /* of those, past the page cache */
 };
 
+/* How far behind a page's beginning byte `from` of the packed block should lie in memory for most of [from,
+ * to) to be read where it belongs: there memory and file agree modulo PLAN_PAGE. */
+uint64_t reader_phase(const struct block *block, uint64_t from, uint64_t to);
+
 /* Reads what files have of bytes [from, to) of the packed block to where byte 0 of the packed block would be.
  * A source that is not direct is read through the page cache. TRUNC, IO, CHANGED. */
 enum status reader_read(struct reader *reader, const struct block *block, uint64_t from, uint64_t to,

@@ -22,7 +22,7 @@ static bool pool_allows(struct store *s, struct fill *f) {
 static uint64_t largest_piece(const struct store *s, const struct fill *f, bool staged) {
     if (!s->device) return PLAN_READ_PIECE;
     if (!staged) return in_pool(s, f) ? PLAN_COPY_PIECE : PLAN_STAGED_PIECE;
-    return s->staging_open ? s->staging_piece : 0;
+    return s->staging_open ? s->staging_piece - s->staging_slack : 0;
 }
 
 /* Whether the next piece passes through staging: what comes from the disk, and what of the pool could not be
@@ -150,10 +150,14 @@ static char *pool_place(struct store *s, const struct fill *f) {
 /* Host memory that a piece is copied out of: what of it is pinned, and where byte 0 of the packed block would
  * be there. */
 static struct pins *passes(struct store *s, const struct piece *piece, char **packed) {
-    bool staged = piece->buffer >= 0;
-    *packed = staged ? s->staging_memory + (uint64_t)piece->buffer * s->staging_piece - piece->from
-                     : pool_place(s, piece->fill);
-    return staged ? &s->staging_pins : &s->o.residents->pool[piece->fill->stage].pins;
+    const struct fill *f = piece->fill;
+    if (piece->buffer < 0) {
+        *packed = pool_place(s, f);
+        return &s->o.residents->pool[f->stage].pins;
+    }
+    uint64_t phase = s->staging_slack ? reader_phase(f->block, piece->from, piece->to) : 0;
+    *packed = s->staging_memory + (uint64_t)piece->buffer * s->staging_piece + phase - piece->from;
+    return &s->staging_pins;
 }
 
 /* Moves one piece to a device with memory of its own. The lock is held on entry and exit. */
@@ -366,6 +370,7 @@ static void pin_staging(struct store *s, uint64_t bytes) {
 }
 
 enum status pieces_open_staging(struct store *s, uint64_t bytes, struct error *e) {
+    enum { SLACK_FROM = 4 * PLAN_PAGE };
     uint64_t n = bytes / PLAN_STAGED_PIECE;
     if (n < 2) n = bytes >= 2 * PLAN_PAGE ? 2 : 1;
     if (n > STAGING_MAX) n = STAGING_MAX;
@@ -378,6 +383,7 @@ enum status pieces_open_staging(struct store *s, uint64_t bytes, struct error *e
     s->staging_bytes = bytes;
     s->staging_piece = bytes / n / PLAN_PAGE * PLAN_PAGE;
     s->n_staging = (int)n;
+    s->staging_slack = s->bounce_bytes && s->staging_piece >= SLACK_FROM ? PLAN_PAGE : 0;
     s->staging_open = true;
     memset(s->staging, 0, sizeof s->staging);
     return OK;

@@ -97,6 +97,7 @@ struct store {
     char *staging_memory;
     struct pins staging_pins;
     uint64_t staging_bytes, staging_piece; /* of all buffers, of one */
+    uint64_t staging_slack; /* of one: where files are read directly, memory agrees with them */
     struct staging staging[STAGING_MAX];
     int n_staging;
     bool staging_open, staging_unpinned; /* some of it, as of the last stage */
