@@ -24,7 +24,9 @@ static uint64_t candidates_host_bytes(const struct job *job, const struct layout
                                     (uint64_t)job->request.image_bytes_a_pixel;
     return align_up(job->model->host_bytes + (uint64_t)l->visits.n_visits * a_visit + tokens * a_token +
                         (uint64_t)(job->n_needs + 1) * run_need_bytes(l->n_stages) + pictures +
-                        requantised_bytes(job->request.converted ? NULL : job->place.requantised) + (9 << 16),
+                        requantised_bytes(job->request.converted ? NULL : job->place.requantised,
+                                          plan_readers(job->device->memory, PLAN_BOUNCE)) +
+                        (9 << 16),
                     1 << 16);
 }
 

@@ -55,13 +55,13 @@ const struct component *requantised_component(const struct requantised *r, const
     return r && r->component[slot].family ? &r->component[slot] : &model->component[slot];
 }
 
-uint64_t requantised_bytes(const struct requantised *r) {
+uint64_t requantised_bytes(const struct requantised *r, int readers) {
     uint64_t bytes = 0;
     for (int i = 0; r && i < SLOTS_MAX; i++)
         for (int b = 0; r->component[i].family && b < r->component[i].n_blocks; b++)
             bytes += sizeof(struct block) +
                      (uint64_t)r->component[i].blocks[b].n_segments * sizeof(struct packed_segment);
-    return bytes ? bytes + PLAN_DIRECT_READERS * (uint64_t)READER_WORK_BYTES + sizeof(struct scan) : 0;
+    return bytes ? bytes + (uint64_t)readers * READER_WORK_BYTES + sizeof(struct scan) : 0;
 }
 
 /* Values that follow each other, as they are stored, as numbers. */

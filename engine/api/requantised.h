@@ -28,7 +28,7 @@ const struct component *requantised_component(const struct requantised *r, const
 void requantised_destroy(struct requantised *r);
 
 /* Of our allocator while a request runs: layouts, and what readers convert in; 0 for NULL. */
-uint64_t requantised_bytes(const struct requantised *r);
+uint64_t requantised_bytes(const struct requantised *r, int readers);
 
 /* What readers do with such weights. */
 packed_converter requantised_convert;
