@@ -366,7 +366,6 @@ static void pin_staging(struct store *s, uint64_t bytes) {
     pins_begin(pins, s->device, s->staging_memory, bytes);
     for (uint64_t at = 0; pins->memory && at < bytes; at += pins->chunk)
         if (pins_claim(pins, at)) pins_pin(pins, at);
-    s->staging_unpinned = pins_refuse(pins);
 }
 
 enum status pieces_open_staging(struct store *s, uint64_t bytes, struct error *e) {
@@ -379,7 +378,10 @@ enum status pieces_open_staging(struct store *s, uint64_t bytes, struct error *e
     if (!s->staging_memory)
         return error_set(e, MEMORY, "no memory for %llu bytes of staging", (unsigned long long)bytes);
     s->o.sys->use_large_pages(s->o.sys, s->staging_memory, bytes);
+    pthread_mutex_unlock(&s->lock); /* readers may have pools to copy out of */
     pin_staging(s, bytes);
+    pthread_mutex_lock(&s->lock);
+    s->staging_unpinned = pins_refuse(&s->staging_pins);
     s->staging_bytes = bytes;
     s->staging_piece = bytes / n / PLAN_PAGE * PLAN_PAGE;
     s->n_staging = (int)n;

@@ -156,7 +156,7 @@ uint64_t pieces_last_fence(const struct store *store, const struct fill *fill, u
 void pieces_cancel(struct store *store, struct fill *fill);
 /* The same for all that a stage that is cut short has under way. */
 void pieces_abandon(struct store *store, int stage);
-/* At least two buffers, if they can be of whole pages. MEMORY. */
+/* At least two buffers, if they can be of whole pages. Lets go of the lock. MEMORY. */
 enum status pieces_open_staging(struct store *store, uint64_t bytes, struct error *e);
 /* Pieces of the next stage may be on their way; nothing new sets out while there is no staging. Lets go of
  * the lock. */
