@@ -58,6 +58,12 @@ static void print_bus(json_t *root) {
     json_object_foreach(json_object_get(root, "links"), path, link) {
         printf("%s: looks like %s\n", path, json_string_value(link));
     }
+    const json_t *pinned = json_object_get(root, "pinned");
+    char tried[32];
+    if (pinned)
+        printf("pinned memory: %s of %s that were tried\n",
+               progress_bytes(field_number(pinned, "bytes"), piece),
+               progress_bytes(field_number(pinned, "tried_bytes"), tried));
     json_array_foreach(json_object_get(root, "absent"), i, row)
         printf("%s: %s\n", field_string(row, "name"), field_string(row, "reason"));
 }

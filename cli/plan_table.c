@@ -210,6 +210,22 @@ static void print_stages(FILE *to, json_t *stages) {
     }
 }
 
+/* Where the system lets less be pinned than would be used: how much, and what goes another way. */
+static void print_pins(FILE *to, const json_t *plan) {
+    size_t i;
+    double most = 0;
+    char limit[32], rest[32];
+    const json_t *stage, *known = json_object_get(plan, "pin_limit_bytes");
+    if (!known) return;
+    json_array_foreach(json_object_get(plan, "stages"), i, stage) {
+        double windowed = field_number(stage, "pool_bytes") - field_number(stage, "pinned_bytes");
+        if (windowed > most) most = windowed;
+    }
+    fprintf(to, "pinned   at most %s of host memory", progress_bytes(json_number_value(known), limit));
+    if (most > 0) fprintf(to, "; %s of weights there pass through staging", progress_bytes(most, rest));
+    fputc('\n', to);
+}
+
 int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error *e) {
     json_t *plan = json_loads(json, 0, NULL);
     if (!plan) return fail(e, SLUICE_INTERNAL, "the library's plan is no JSON");
@@ -222,6 +238,7 @@ int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error
     print_memory(to, plan, "peak", bytes);
     print_memory(to, plan, "least", bytes);
     print_assumed(to, plan);
+    print_pins(to, plan);
     print_reads(to, plan);
     plan_table_print_groups(to, plan);
     print_time(to, plan);

@@ -70,6 +70,25 @@ static struct run_need *candidates_need(const struct job *job, const struct layo
     return need;
 }
 
+/* What of the host's memory would be pinned at most, and whether it can be. */
+static void candidates_limit_pins(const struct job *job, struct run_need *need) {
+    const struct device_memory *own = job->device->memory;
+    uint64_t wanted = PLAN_STAGING, largest = 0, budget = (uint64_t)job->request.max_ram_bytes;
+    if (!own || !own->pinnable) return;
+    for (int s = 0; s < need->n_stages; s++) {
+        const struct stage_need *n = &need->stage[s];
+        wanted += plan_pages(n->picture_bytes);
+        for (int i = 0; i < n->n_blocks; i++) {
+            wanted += n->block_bytes[i];
+            if (n->block_bytes[i] > largest) largest = n->block_bytes[i];
+        }
+    }
+    wanted += 4 * largest; /* of staging */
+    if (budget && wanted > budget) wanted = budget;
+    uint64_t can = own->pinnable(job->device, wanted);
+    if (can < wanted) plan_limit_pins(need, can);
+}
+
 static enum status candidates_measure(const struct job *job, struct layout *l, const struct rates *rates,
                                       struct run_need *need, struct error *e) {
     struct run run = job_run(job, l, NULL);
@@ -89,6 +108,7 @@ static enum status candidates_measure(const struct job *job, struct layout *l, c
     /* None lasts into the run, nor do they meet. */
     need->open_bytes = job->model->open_bytes > RATE_BYTES ? job->model->open_bytes : RATE_BYTES;
     if (job_reading_bytes(job) > need->open_bytes) need->open_bytes = job_reading_bytes(job);
+    candidates_limit_pins(job, need);
     return OK;
 }
 

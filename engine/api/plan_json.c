@@ -116,6 +116,7 @@ static json_t *stage_json(const struct job *job, int s) {
     if (job->need->separate) {
         json_put(json, "pool_bytes", json_integer(integer(p.pool_bytes)));
         json_put(json, "staging_bytes", json_integer(integer(p.staging_bytes)));
+        json_put(json, "pinned_bytes", json_integer(integer(p.pinned_bytes)));
     }
     if (p.pictures_on_host) json_put(json, "pictures_on_host", json_true());
     return json;
@@ -160,6 +161,8 @@ json_t *plan_json(const struct job *job) {
     }
     put_times(json, p->seconds, p->floor_seconds, p->bound);
     if (job->need->separate) json_put(json, "device_bytes", json_integer(integer(job->need->device_bytes)));
+    if (job->need->pin_limit_bytes)
+        json_put(json, "pin_limit_bytes", json_integer(integer(job->need->pin_limit_bytes)));
     if (job->device->planned) json_put(json, "assumed", assumed(job));
     if (job->device->card) json_put(json, "card", json_string(job->device->card->words));
     json_put(json, "stages", stages);

@@ -17,7 +17,9 @@ static struct store_counters progress_since(struct store_counters now, struct st
     return (struct store_counters){.bytes_moved = now.bytes_moved - then.bytes_moved,
                                    .stall_seconds = now.stall_seconds - then.stall_seconds,
                                    .bytes_read = now.bytes_read - then.bytes_read,
-                                   .bytes_direct = now.bytes_direct - then.bytes_direct};
+                                   .bytes_direct = now.bytes_direct - then.bytes_direct,
+                                   .bytes_unpinned = now.bytes_unpinned - then.bytes_unpinned,
+                                   .bytes_windowed = now.bytes_windowed - then.bytes_windowed};
 }
 
 /* ---- progress ---- */

@@ -44,6 +44,8 @@ static void put_work(json_t *json, double seconds, double floor_seconds, struct 
     json_put(json, "system_seconds", json_real(spent.system));
     json_put(json, "bytes_moved", json_integer(moved->bytes_moved));
     json_put(json, "gbytes_per_second", known_json(took ? bytes / seconds / 1e9 : 0, took));
+    if (moved->bytes_windowed) json_put(json, "bytes_windowed", json_integer(moved->bytes_windowed));
+    if (moved->bytes_unpinned) json_put(json, "bytes_unpinned", json_integer(moved->bytes_unpinned));
     json_put(json, "stall_seconds", json_real(moved->stall_seconds));
     json_put(json, "stall_block", stall->seconds > 0 ? json_string(stall->block) : json_null());
     json_put(json, "stall_block_seconds", json_real(stall->seconds));

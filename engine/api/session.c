@@ -225,6 +225,24 @@ static void say_budget(struct sluice_session *s, const struct job *job) {
                 size_text(job->plan.vram_budget_bytes, budget));
 }
 
+/* What a plan makes of a system that lets less be pinned than it would use. */
+static void say_pins(struct sluice_session *s, const struct job *job) {
+    char limit[SIZE_TEXT_BYTES], windowed[SIZE_TEXT_BYTES];
+    uint64_t most = 0;
+    for (int i = 0; i < job->plan.n_stages; i++) {
+        const struct plan_stage *p = &job->plan.stage[i];
+        if (p->pool_bytes - p->pinned_bytes > most) most = p->pool_bytes - p->pinned_bytes;
+    }
+    if (!job->need->pin_limit_bytes) return;
+    size_text(job->need->pin_limit_bytes, limit);
+    if (most)
+        session_say(s, SLUICE_INFO,
+                    "the system lets %s of host memory be pinned: %s of weights there pass through staging",
+                    limit, size_text(most, windowed));
+    else
+        session_say(s, SLUICE_INFO, "the system lets %s of host memory be pinned", limit);
+}
+
 /* What may be left out, or assumed, for planning only. */
 static enum status session_check_drawable(const struct job *job, struct error *e) {
     if (job->request.converted) {
@@ -276,6 +294,7 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
         if (fit_changes(&job.fitting[i])) say_fitted(s, &job.given[i], &job.fitting[i]);
     say_resized(s, &job);
     say_budget(s, &job);
+    say_pins(s, &job);
     if (job_read_pictures(&job, e) != OK) goto out;
     execute(s, &job, latent_file, e);
 out:

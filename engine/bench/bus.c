@@ -5,6 +5,7 @@
  * leaves it behind; a rate that came out of the page cache is shown as such and never saved as the disk's. */
 #include "engine/bench/bus.h"
 
+#include "engine/base/free_memory.h"
 #include "engine/bench/bench.h"
 #include "kernels/cuda/cuda.h"
 #include "loaders/json.h"
@@ -33,6 +34,7 @@ struct bus {
     int64_t file_bytes;
     double done;    /* share of the bench */
     json_t *absent; /* why there are no rows of a GPU that is there; or NULL */
+    json_t *pinned; /* how much of the host's memory could be; or NULL */
 };
 
 /* One measurement: threads that move pieces until all are moved or time is up. */
@@ -272,6 +274,18 @@ static enum status measure_path(struct bus *bus, enum cuda_path path, double *be
     return OK;
 }
 
+/* How much of what is free can be pinned, up to 16 GiB: where the wall is, if there is one below that. */
+static enum status measure_pins(struct bus *bus, struct error *e) {
+    static const uint64_t most = (uint64_t)16 << 30;
+    uint64_t tried = free_memory_bytes("") / 2, pinnable;
+    if (tried > most || !tried) tried = most;
+    if (bench_go_on(bus->bench, 0.99, "pinning", e) != OK || cuda_pinnable(0, tried, &pinnable, e) != OK)
+        return e->code;
+    bus->pinned = json_pack("{s:I, s:I}", "tried_bytes", (json_int_t)tried, "bytes", (json_int_t)pinnable);
+    json_watch(!bus->pinned);
+    return OK;
+}
+
 /* A GPU that cannot be used is as good as none, and says why where its rows would be. */
 static enum status measure_gpu(struct bus *bus, struct error *e) {
     static const enum cuda_path paths[] = {CUDA_H2D_PINNED, CUDA_H2D_PAGEABLE, CUDA_D2H_PINNED};
@@ -288,7 +302,7 @@ static enum status measure_gpu(struct bus *bus, struct error *e) {
     }
     for (int i = 0; i < 3 && e->code == OK; i++)
         measure_path(bus, paths[i], paths[i] == CUDA_H2D_PINNED ? &bus->bench->measured.h2d : &unused, e);
-    return e->code;
+    return e->code == OK ? measure_pins(bus, e) : e->code;
 }
 
 /* ---- names of links ---- */
@@ -349,7 +363,7 @@ static json_t *links(const struct bus *bus) {
     double disk = bus->bench->measured.disk, pinned = bus->bench->measured.h2d;
     json_t *names = json_pack("{s:s}", "disk", disk > 0 ? link_of_disk(disk) : "page cache");
     if (pinned > 0) json_put(names, "h2d_pinned", json_string(link_of_pinned(pinned)));
-    return json_pack("{s:o, s:O*}", "links", names, "absent", bus->absent);
+    return json_pack("{s:o, s:O*, s:O*}", "links", names, "absent", bus->absent, "pinned", bus->pinned);
 }
 
 int sluice_bench_bus(const struct sluice_bench_options *options, char **json, char **rates,
@@ -363,5 +377,6 @@ int sluice_bench_bus(const struct sluice_bench_options *options, char **json, ch
     json_t *rest = e.code == OK ? links(&bus) : NULL;
     json_watch(!rest);
     json_decref(bus.absent);
+    json_decref(bus.pinned);
     return bench_finish(&bench, rest, 0, json, rates, &e, error);
 }

@@ -24,6 +24,14 @@ uint64_t plan_least_ring(const struct stage_need *need, const struct plan_stage 
     return plan_pages(largest);
 }
 
+/* For staging and pool: what crosses stages is pinned, and so are pictures in the host's memory. */
+static uint64_t pins_left(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
+    uint64_t taken = need->cross_bytes, limit = need->pin_limit_bytes;
+    if (!limit) return UINT64_MAX;
+    if (stage->pictures_on_host) taken += plan_pages(need->stage[i_stage].picture_bytes);
+    return taken < limit ? limit - taken : 0;
+}
+
 /* Pooled blocks are read into the pool itself, but pass through staging where the pool cannot all be pinned;
  * residents and all others always do. It takes no more than can be pinned, if that is worth the while. */
 uint64_t plan_least_staging(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
@@ -34,26 +42,25 @@ uint64_t plan_least_staging(const struct run_need *need, const struct plan_stage
         if ((plan_is_resident(stage, i) || !plan_is_pooled(stage, i) || need->pin_limit_bytes) &&
             n->block_bytes[i] > largest)
             largest = n->block_bytes[i];
-    uint64_t least = largest < PLAN_STAGING ? plan_pages(largest) : PLAN_STAGING,
-             limit = need->pin_limit_bytes;
-    return limit >= STAGING_WORTH && limit < least ? limit : least;
+    uint64_t least = largest < PLAN_STAGING ? plan_pages(largest) : PLAN_STAGING;
+    uint64_t left = pins_left(need, stage, i_stage) / PLAN_PAGE * PLAN_PAGE;
+    return left >= STAGING_WORTH && left < least ? left : least;
 }
 
 void plan_limit_pins(struct run_need *need, uint64_t bytes) {
     need->pin_limit_bytes = bytes < PLAN_PAGE ? PLAN_PAGE : bytes / PLAN_PAGE * PLAN_PAGE;
     for (int s = 0; s < need->n_stages; s++) {
         struct stage_need *n = &need->stage[s];
-        bool fits = plan_pages(n->picture_bytes) + PLAN_STAGING <= need->pin_limit_bytes;
+        bool fits = need->cross_bytes + plan_pages(n->picture_bytes) + PLAN_STAGING <= need->pin_limit_bytes;
         if (n->picture_bytes && n->pictures_place == PICTURES_ANYWHERE && !fits)
             n->pictures_place = PICTURES_ON_DEVICE;
     }
 }
 
 uint64_t plan_pinnable(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
-    uint64_t taken = stage->staging_bytes;
-    if (!need->pin_limit_bytes) return UINT64_MAX;
-    if (stage->pictures_on_host) taken += plan_pages(need->stage[i_stage].picture_bytes);
-    return taken < need->pin_limit_bytes ? need->pin_limit_bytes - taken : 0;
+    uint64_t left = pins_left(need, stage, i_stage);
+    if (left == UINT64_MAX) return left;
+    return stage->staging_bytes < left ? left - stage->staging_bytes : 0;
 }
 
 uint64_t plan_resident_offset(const struct stage_need *need, const struct plan_stage *stage, int block) {
@@ -105,16 +112,18 @@ static enum status check_room(const char *what, const struct plan_stage *stage, 
     return error_expected(e, "at least %" PRIu64 " bytes", least);
 }
 
-/* Of the host's memory they would have to be pinned. */
-static enum status check_pictures(const struct run_need *need, const struct plan_stage *stage, int s,
-                                  struct error *e) {
+/* What crosses stages is pinned, and pictures where they lie in the host's memory. */
+static enum status check_shared(const struct run_need *need, const struct plan_stage *stage, int s,
+                                struct error *e) {
     char size[SIZE_TEXT_BYTES];
-    uint64_t bytes = plan_pages(need->stage[s].picture_bytes), limit = need->pin_limit_bytes;
-    if (!stage->pictures_on_host || !limit || bytes <= limit) return OK;
-    error_set(e, BUDGET, "whole pictures in host memory are more than the system lets be pinned");
+    uint64_t bytes = need->cross_bytes, limit = need->pin_limit_bytes;
+    if (stage->pictures_on_host) bytes += plan_pages(need->stage[s].picture_bytes);
+    if (!limit || bytes <= limit) return OK;
+    error_set(e, BUDGET, "the GPU reaches more of the host's memory than the system lets be pinned");
     error_where(e, "stage '%s'", stage->name);
     error_found(e, "%s", size_text(bytes, size));
-    return error_expected(e, "at most %s, or --vae-tiling auto", size_text(limit, size));
+    return error_expected(e, "at most %s%s", size_text(limit, size),
+                          stage->pictures_on_host ? ", or --vae-tiling auto" : "");
 }
 
 enum status plan_check(const struct run_need *need, const struct plan *plan, struct error *e) {
@@ -129,7 +138,7 @@ enum status plan_check(const struct run_need *need, const struct plan *plan, str
         if (check_room("ring", stage, stage->ring_bytes, plan_least_ring(&need->stage[s], stage), e) != OK)
             return e->code;
         uint64_t least = plan_least_staging(need, stage, s);
-        if (check_pictures(need, stage, s, e) != OK) return e->code;
+        if (check_shared(need, stage, s, e) != OK) return e->code;
         if (check_room("staging", stage, stage->staging_bytes, least, e) != OK) return e->code;
     }
     return OK;

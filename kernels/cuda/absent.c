@@ -35,6 +35,13 @@ enum status cuda_bus_rate(struct sys *sys, int ordinal, enum cuda_path path, uin
     return cuda_describe(ordinal, &info, e);
 }
 
+enum status cuda_pinnable(int ordinal, uint64_t bytes, uint64_t *pinnable, struct error *e) {
+    struct cuda_info info;
+    (void)bytes;
+    *pinnable = 0;
+    return cuda_describe(ordinal, &info, e);
+}
+
 struct device *cuda_open(struct sys *sys, int ordinal, struct error *e) {
     struct cuda_info info;
     (void)sys;

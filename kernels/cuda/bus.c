@@ -2,6 +2,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gpus.h"
 #include "kernels/cuda/operators.h"
+#include "kernels/cuda/pinnable.h"
 
 #include <string.h>
 
@@ -78,6 +79,13 @@ static double best(struct bus *bus, struct error *e) {
         if (i == 0 || seconds < least) least = seconds;
     }
     return e->code == OK && least > 0 ? (double)n * (double)bus->bytes / least : 0;
+}
+
+enum status cuda_pinnable(int ordinal, uint64_t bytes, uint64_t *pinnable, struct error *e) {
+    struct cuda_info info;
+    *pinnable = 0;
+    if (gpus_choose(ordinal, &info, e) == OK) *pinnable = pinnable_try(bytes);
+    return e->code;
 }
 
 enum status cuda_bus_rate(struct sys *sys, int ordinal, enum cuda_path path, uint64_t bytes,

@@ -274,7 +274,7 @@ static void cuda_unpin(struct device *device, void *memory, size_t bytes) {
 
 /* Where all of this can be pinned that is tried, there is no limit to be expected. Trying takes a while, so a
  * device tries no more than once what it knows. */
-static uint64_t cuda_pinnable(struct device *device, uint64_t bytes) {
+static uint64_t cuda_try_pins(struct device *device, uint64_t bytes) {
     static const uint64_t trial_bytes = (uint64_t)2 << 30;
     struct gpu *g = gpu_of(device);
     uint64_t wanted = bytes, now = g->pinned;
@@ -337,7 +337,7 @@ static const struct device_memory cuda_memory = {
     .give_shared = cuda_give_shared,
     .pin = cuda_pin,
     .unpin = cuda_unpin,
-    .pinnable = cuda_pinnable,
+    .pinnable = cuda_try_pins,
     .wait = cuda_wait,
     .used = cuda_used,
     .available = cuda_available,

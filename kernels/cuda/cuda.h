@@ -35,6 +35,10 @@ const char *cuda_path_name(enum cuda_path path);
 enum status cuda_bus_rate(struct sys *sys, int ordinal, enum cuda_path path, uint64_t bytes,
                           double *bytes_per_second, struct error *e);
 
+/* Of so many bytes of the host's memory how many can be pinned together for that GPU, tried. The errors of
+ * cuda_open. */
+enum status cuda_pinnable(int ordinal, uint64_t bytes, uint64_t *pinnable, struct error *e);
+
 /* Opens GPU number ordinal. Of one process one thread uses the device at a time, but for copies (device.h).
  * USAGE: there is no such GPU, or this build has no CUDA; DEVICE: no driver, one that is too old, a GPU below
  * 8.0; MEMORY. NULL then. Without cuBLASLt or cuDNN it opens: what needs them is refused by prepare. Ends

@@ -4,6 +4,7 @@
  *
  *     budgets of both memories          budgets
  *     residents, pools, rings, staging, where pictures lie, depth, no_wrap, waits, keep     edited_plans
+ *     what of the host's memory can be pinned         pins (emulated only)
  *     batch against single seeds, shapes, lengths of prompts                                requests, batch
  *     several text encoders, a picture in                       all of these of Flux.1's fixture but batch
  *     copies that come late, orders of threads       every run of these (emulated only)
@@ -158,6 +159,103 @@ static void edited_plans(struct rig *rig, struct sluice_request request, const s
     json_decref(plan);
 }
 
+/* ---- systems that let only so much be pinned ---- */
+
+/* With a session that has no memory of the GPU yet, nor knows what can be pinned. */
+static bool renew(struct rig *rig) {
+    struct sluice_session_options options = {.threads = 1};
+    sluice_session_close(rig->session);
+    return rig_open_session(rig, &options);
+}
+
+/* Of all stages of the last run. */
+static json_int_t reported(struct rig *rig, const char *key) {
+    char *text = NULL;
+    size_t i;
+    json_int_t sum = 0;
+    json_t *stage;
+    sluice_report(rig->session, &text, NULL);
+    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
+    json_array_foreach(json_object_get(report, "stages"), i, stage) sum += number(stage, key);
+    sluice_free(text);
+    json_decref(report);
+    return sum;
+}
+
+struct pinned {
+    json_int_t pools, most, staging; /* of the plan: in pools; pinned at most; of that what is no pool */
+};
+
+static struct pinned pinned_of(json_t *plan) {
+    struct pinned p = {0};
+    size_t i;
+    json_t *stage;
+    json_int_t kept = 0;
+    json_array_foreach(json_object_get(plan, "stages"), i, stage) {
+        json_int_t staging = number(stage, "staging_bytes"), pinned = number(stage, "pinned_bytes");
+        if (staging > p.staging) p.staging = staging;
+        if (staging + pinned > p.most) p.most = staging + pinned;
+        p.pools += number(stage, "pool_bytes");
+        kept += pinned;
+    }
+    if (json_is_true(json_object_get(plan, "keep"))) p.most = p.staging + kept;
+    p.staging += number(plan, "cross_bytes");
+    p.most += number(plan, "cross_bytes");
+    return p;
+}
+
+/* The wall is found before the run, the plan keeps below it, and what it does not pin passes through staging:
+ * no copy is out of pageable memory, but where there is no room for staging either. */
+static void pins_within(struct rig *rig, struct sluice_request request, const struct result *want,
+                        int64_t limit, const char *name) {
+    char what[96];
+    snprintf(what, sizeof what, "%s, %lld bytes can be pinned", name, (long long)limit);
+    emulated_pinnable(-1);
+    if (!renew(rig)) return;
+    emulated_pinnable(limit);
+    long pageable = emulated_pageable_copies();
+    struct result r = run(rig, &request);
+    pageable = emulated_pageable_copies() - pageable;
+    same(want, &r, what);
+    struct pinned p = pinned_of(r.plan);
+    json_int_t found = number(r.plan, "pin_limit_bytes"), windowed = reported(rig, "bytes_windowed");
+    check(found > 0 && found <= (limit > PLAN_PAGE ? limit : PLAN_PAGE), "%s: %lld found", what,
+          (long long)found);
+    bool staged = p.staging <= limit;
+    check(!staged || p.most <= limit, "%s: %lld planned", what, (long long)p.most);
+    check((pageable > 0) == (reported(rig, "bytes_unpinned") > 0), "%s: %ld pageable copies", what, pageable);
+    check(!staged || !pageable, "%s: copies out of pageable memory", what);
+    check(!staged || windowed > 0 || p.most >= p.pools, "%s: nothing through staging", what);
+    check(measured_vram(rig) <= vram(r.plan, "peak"), "%s: device memory", what);
+    printf("%s: pools of %lld, %lld through staging, %ld pageable copies\n", what, (long long)p.pools,
+           (long long)windowed, pageable);
+    result_free(&r);
+}
+
+static void pins(struct rig *rig, struct sluice_request request, const struct result *want,
+                 const char *name) {
+    if (!emulated()) return;
+    request.max_vram_bytes = limits_of(rig, request).least_vram;
+    request.max_ram_bytes = plenty;
+    json_t *plan = query(rig, &request, NULL);
+    struct pinned p = pinned_of(plan);
+    check(p.pools > 0 && p.most >= p.pools, "%s: pools of %lld, of which %lld are pinned", name,
+          (long long)p.pools, (long long)p.most);
+    json_decref(plan);
+    const int64_t limits[] = {p.staging + (p.most - p.staging) / 2, p.staging + (1 << 20), 3 << 19};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        pins_within(rig, request, want, limits[i], name);
+    emulated_pinnable(-1);
+    if (!renew(rig)) return;
+    emulated_pinnable(0);
+    struct result r = run(rig, &request);
+    check(r.code == SLUICE_BUDGET && strstr(r.error.what, "pinned"), "nothing can be pinned: %s %s",
+          sluice_code_name(r.code), r.error.what);
+    result_free(&r);
+    emulated_pinnable(-1);
+    renew(rig);
+}
+
 /* ---- requests ---- */
 
 static void batch(struct rig *rig, const char *name) {
@@ -197,13 +295,6 @@ static void requests(struct rig *rig, const char *name) {
 }
 
 /* ---- what fails ---- */
-
-/* With a session that has no memory of the GPU yet. */
-static bool renew(struct rig *rig) {
-    struct sluice_session_options options = {.threads = 1};
-    sluice_session_close(rig->session);
-    return rig_open_session(rig, &options);
-}
 
 /* The n-th call of a kind fails; then the same session draws the same. */
 static void fail_once(struct rig *rig, const struct sluice_request *request, const struct result *want,
@@ -321,6 +412,9 @@ static void gate_of(const char *folder, const char *name, const struct gate *gat
     budgets(&rig, request, &latents, whole, name);
     request.no_decode = false;
     edited_plans(&rig, request, &want, name);
+    request.no_decode = true;
+    if (whole) pins(&rig, request, &latents, name);
+    request.no_decode = false;
     if (whole) requests(&rig, name);
     if (whole) batch(&rig, name);
     if (whole) ladder(&rig, request, &want);

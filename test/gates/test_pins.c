@@ -36,6 +36,7 @@ static void make_need(void) {
     memset(&need, 0, sizeof need);
     need.separate = true;
     need.n_stages = 1 + (int)below(2);
+    need.cross_bytes = PLAN_PAGE * below(100);
     need.rates = (struct rates){.disk = from_to(0.1e9, 1e9), .h2d = 1e9, .host_copy = from_to(0.1e9, 2e9)};
     for (int s = 0; s < need.n_stages; s++) {
         struct stage_need *n = &need.stage[s];
@@ -90,6 +91,8 @@ static uint64_t check_pins(int *n_limited) {
         if (p->staging_bytes + p->pinned_bytes > most) most = p->staging_bytes + p->pinned_bytes;
         kept += p->pinned_bytes;
     }
+    staging += need.cross_bytes;
+    most += need.cross_bytes;
     assert_int_equal(plan_check(&need, &plan, &e), OK);
     return plan.keep ? staging + kept : most;
 }
@@ -109,7 +112,7 @@ static void test_limits(void **state) {
         plan_solve(&need, ram, vram, &plan);
         double last = plan.seconds, first = last;
         for (int k = LIMITS; k >= 0; k--) {
-            uint64_t limit = plan_pages(largest) + 2 * all * (uint64_t)k / LIMITS;
+            uint64_t limit = need.cross_bytes + plan_pages(largest) + 2 * all * (uint64_t)k / LIMITS;
             plan_limit_pins(&need, limit);
             plan_solve(&need, ram, vram, &plan);
             assert_true(check_pins(&limited) <= need.pin_limit_bytes);
@@ -117,7 +120,8 @@ static void test_limits(void **state) {
             last = plan.seconds;
         }
         slower += last > first * 1.001;
-        plan_limit_pins(&need, below(largest)); /* less than staging: smaller, or not pinned */
+        plan_limit_pins(&need,
+                        need.cross_bytes + below(largest)); /* less than staging: smaller, or not pinned */
         plan_solve(&need, ram, vram, &plan);
         check_pins(&limited);
     }
@@ -131,6 +135,7 @@ static void test_pictures(void **state) {
     struct error e = {0};
     make_need();
     struct stage_need *n = &need.stage[need.n_stages - 1];
+    need.cross_bytes = 0;
     n->picture_bytes = 100 << 20;
     plan_limit_pins(&need, 200 << 20);
     assert_int_equal(n->pictures_place, PICTURES_ANYWHERE);
