@@ -61,6 +61,34 @@ static void print_ours(const json_t *row) {
            100 * field_number(row, "efficiency"));
 }
 
+/* Of the host's times those that cost most: the last of each model, share and disk. */
+static bool is_followed_by_its_like(const json_t *rows, size_t i) {
+    const json_t *row = json_array_get(rows, i), *next = json_array_get(rows, i + 1);
+    return next && on_one_line(row, next) && field_flag(row, "pooled") == field_flag(next, "pooled") &&
+           field_number(row, "disk_gbytes_per_second") == field_number(next, "disk_gbytes_per_second");
+}
+
+static void print_ahead(const json_t *rows) {
+    size_t i;
+    json_t *row;
+    if (!json_array_size(rows)) return;
+    printf(
+        "\nBehind a host that runs ahead of its device, as with CUDA:\n%-12s %6s %5s %11s %8s %9s  %8s %8s "
+        "%6s\n",
+        "blocks", "GB/s", "res.", "from", "ms/visit", "us/piece", "ours, s", "floor, s", "of it");
+    json_array_foreach((json_t *)rows, i, row) {
+        char from[32] = "memory";
+        if (is_followed_by_its_like(rows, i)) continue;
+        if (!field_flag(row, "pooled"))
+            snprintf(from, sizeof from, "%.3g GB/s", field_number(row, "disk_gbytes_per_second"));
+        printf("%-12s %6.4g %3.0f %% %11s %8.2g %9.2g  %8.4g %8.4g %4.0f %%\n", field_string(row, "blocks"),
+               field_number(row, "bus_gbytes_per_second"), field_number(row, "resident_percent"), from,
+               1e3 * field_number(row, "host_seconds_per_visit"),
+               1e6 * field_number(row, "reader_seconds_per_piece"), field_number(row, "seconds"),
+               field_number(row, "floor_seconds"), 100 * field_number(row, "efficiency"));
+    }
+}
+
 /* Rows come line by line, ours first. */
 static void print_stream(json_t *root) {
     size_t i;
@@ -79,6 +107,7 @@ static void print_stream(json_t *root) {
     puts("\n\nSeconds of a step. ours: what the solver plans in the memory that the others have; of it: "
          "floor / ours. "
          "branches_apart\ncomputes two lanes, so its floor may be higher (--json has it).");
+    print_ahead(json_object_get(root, "ahead"));
 }
 
 /* ---- block: one block and one decoder, a line for each kind of work ---- */

@@ -1,11 +1,16 @@
-/* Members of the library's JSON as plain values: what is absent or null is 0, or "-". */
+/* Members of the library's JSON as plain values: what is absent or null is 0, false, or "-". */
 #ifndef SLUICE_CLI_FIELDS_H
 #define SLUICE_CLI_FIELDS_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 static inline double field_number(const json_t *object, const char *key) {
     return json_number_value(json_object_get(object, key));
+}
+
+static inline bool field_flag(const json_t *object, const char *key) {
+    return json_is_true(json_object_get(object, key));
 }
 
 static inline const char *field_string(const json_t *object, const char *key) {

@@ -20,6 +20,7 @@ struct driver {
     CUresult (*unmap)(CUdeviceptr, size_t);
     CUresult (*set_access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
     CUresult (*granularity)(size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags);
+    CUresult (*attribute)(int *, CUdevice_attribute, CUdevice);
 };
 
 struct chunk {
@@ -320,15 +321,28 @@ static enum status find_all(struct pages *p, struct error *e) {
                {"cuMemMap", &p->driver.map},
                {"cuMemUnmap", &p->driver.unmap},
                {"cuMemSetAccess", &p->driver.set_access},
-               {"cuMemGetAllocationGranularity", &p->driver.granularity}};
+               {"cuMemGetAllocationGranularity", &p->driver.granularity},
+               {"cuDeviceGetAttribute", &p->driver.attribute}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (find(all[i].name, all[i].function, p->failures, e) != OK) return e->code;
     return OK;
 }
 
+/* The driver has the functions where the GPU cannot map, too: some virtual machines' GPUs. */
+static enum status expect_mapping(struct pages *p, struct error *e) {
+    int maps = 0;
+    CUresult result = p->driver.attribute(&maps, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+                                          p->kind.location.id);
+    if (failures_check(p->failures, pages_code_of(result), "virtual memory", e) != OK || maps) return e->code;
+    error_set(e, DEVICE, "this GPU has no virtual memory management");
+    error_found(e, "a driver that denies it, as some virtual machines' do");
+    return error_expected(e, "another GPU, or --device cpu");
+}
+
 /* Chunks are 2 MiB, or more where the GPU cannot map less. */
 static enum status choose_chunk(struct pages *p, struct error *e) {
     size_t granule = 0;
+    if (expect_mapping(p, e) != OK) return e->code;
     CUresult result = p->driver.granularity(&granule, &p->kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     if (failures_check(p->failures, pages_code_of(result), "virtual memory", e) != OK) return e->code;
     p->chunk_bytes = align_up(PAGES_CHUNK_BYTES, granule);

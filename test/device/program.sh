@@ -54,6 +54,8 @@ with EMU_ABSENT=cudnn draw 0 "a latent without cuDNN" -p x --device cuda --no-de
 rm -f l.safetensors
 with EMU_CAPABILITY=7.5 on_gpu 5 "an old GPU"
 check "says so" has ../err '^sluice: the GPU cuda:0 .*found compute capability 7.5, expected 8.0 or later'
+with EMU_MAPS=0 on_gpu 5 "a GPU without virtual memory"
+check "says so" has ../err "^sluice: this GPU has no virtual memory management"
 with EMU_INTEGRATED=1 on_gpu 5 "a GPU without memory of its own"
 check "says so" has ../err '^sluice: unified memory is not supported'
 with EMU_CAPABILITY=7.5 expect 0 "an old GPU is listed" devices

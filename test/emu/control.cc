@@ -37,6 +37,7 @@ static void read_environment() {
     now.taken = number("EMU_TAKEN", 0);
     now.pinnable = number("EMU_PINNABLE", UINT64_MAX);
     now.granule = number("EMU_GRANULE", 2 << 20);
+    now.maps = number("EMU_MAPS", 1) != 0;
     const char *mma = getenv("EMU_MMA");
     now.truncates = mma && !strcmp(mma, "truncate");
     now.context = number("EMU_CONTEXT", 256 << 20);

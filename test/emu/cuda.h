@@ -30,6 +30,10 @@ typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
 typedef unsigned long long CUmemGenericAllocationHandle;
 
+typedef enum CUdevice_attribute_enum {
+    CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 102
+} CUdevice_attribute;
+
 typedef enum CUmemLocationType_enum {
     CU_MEM_LOCATION_TYPE_INVALID = 0,
     CU_MEM_LOCATION_TYPE_DEVICE = 1
@@ -70,6 +74,7 @@ typedef enum CUmemAllocationGranularity_flags_enum {
 
 CUresult cuGetErrorString(CUresult error, const char **text);
 CUresult cuGetErrorName(CUresult error, const char **text);
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device);
 CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *properties,
                                        CUmemAllocationGranularity_flags option);
 CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wish,

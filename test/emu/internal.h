@@ -110,6 +110,7 @@ struct settings {
     uint32_t copies_us, kernels_us;
     bool truncates; /* tensor cores */
     int devices, major, minor, integrated, driver;
+    bool maps; /* has virtual memory management */
     uint64_t bytes, taken, pinnable, granule, context, code, shared;
 };
 extern settings now;

@@ -77,6 +77,13 @@ CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignmen
     return CUDA_SUCCESS;
 }
 
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
+    if (device < 0 || device >= now.devices) return CUDA_ERROR_INVALID_DEVICE;
+    if (attribute != CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) return CUDA_ERROR_INVALID_VALUE;
+    *value = now.maps;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
     char *at = (char *)(uintptr_t)address;
     lock(&pages_lock);

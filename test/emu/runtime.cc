@@ -279,10 +279,17 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
 static const struct {
     const char *name;
     void *function;
-} entries[] = {ENTRY(cuGetErrorString),    ENTRY(cuGetErrorName),   ENTRY(cuMemGetAllocationGranularity),
-               ENTRY(cuMemAddressReserve), ENTRY(cuMemAddressFree), ENTRY(cuMemCreate),
-               ENTRY(cuMemRelease),        ENTRY(cuMemMap),         ENTRY(cuMemUnmap),
-               ENTRY(cuMemSetAccess)};
+} entries[] = {ENTRY(cuGetErrorString),
+               ENTRY(cuGetErrorName),
+               ENTRY(cuMemGetAllocationGranularity),
+               ENTRY(cuMemAddressReserve),
+               ENTRY(cuMemAddressFree),
+               ENTRY(cuMemCreate),
+               ENTRY(cuMemRelease),
+               ENTRY(cuMemMap),
+               ENTRY(cuMemUnmap),
+               ENTRY(cuMemSetAccess),
+               ENTRY(cuDeviceGetAttribute)};
 
 cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function, unsigned long long,
                                     enum cudaDriverEntryPointQueryResult *result) {

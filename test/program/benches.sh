@@ -182,6 +182,7 @@ check "the same again" cmp -s ../out ../again
 expect 0 "bench stream, a table" bench stream
 check "its head" has ../out '^blocks .*prefix .*branches_apart$'
 check "a line" has ../out '^qwen_image  *24  60 %'
+check "behind a host that runs ahead" has ../out '^zimage_3060  *24   0 %  *3 GB/s '
 check "nothing on stderr" [ ! -s ../err ]
 
 # ---- bench block --predict: that it is right is test_predict's and test_cuda_work's business ----
