@@ -70,11 +70,12 @@ static struct run_need *candidates_need(const struct job *job, const struct layo
     return need;
 }
 
-/* What of the host's memory would be pinned at most, and whether it can be. */
-static void candidates_limit_pins(const struct job *job, struct run_need *need) {
+/* What of the host's memory would be pinned at most, and whether it can be. DEVICE: it was lost by trying. */
+static enum status candidates_limit_pins(const struct job *job, struct run_need *need, struct error *e) {
     const struct device_memory *own = job->device->memory;
     uint64_t wanted = PLAN_STAGING, largest = 0, budget = (uint64_t)job->request.max_ram_bytes;
-    if (!own || !own->pinnable) return;
+    double stalled = 0;
+    if (!own || !own->pinnable) return OK;
     for (int s = 0; s < need->n_stages; s++) {
         const struct stage_need *n = &need->stage[s];
         wanted += plan_pages(n->picture_bytes);
@@ -87,6 +88,7 @@ static void candidates_limit_pins(const struct job *job, struct run_need *need) 
     if (budget && wanted > budget) wanted = budget;
     uint64_t can = own->pinnable(job->device, wanted);
     if (can < wanted) plan_limit_pins(need, can);
+    return device_wait(job->device, &stalled, e);
 }
 
 static enum status candidates_measure(const struct job *job, struct layout *l, const struct rates *rates,
@@ -108,8 +110,7 @@ static enum status candidates_measure(const struct job *job, struct layout *l, c
     /* None lasts into the run, nor do they meet. */
     need->open_bytes = job->model->open_bytes > RATE_BYTES ? job->model->open_bytes : RATE_BYTES;
     if (job_reading_bytes(job) > need->open_bytes) need->open_bytes = job_reading_bytes(job);
-    candidates_limit_pins(job, need);
-    return OK;
+    return candidates_limit_pins(job, need, e);
 }
 
 /* ---- hoisting ---- */

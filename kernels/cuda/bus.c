@@ -83,8 +83,9 @@ static double best(struct bus *bus, struct error *e) {
 
 enum status cuda_pinnable(int ordinal, uint64_t bytes, uint64_t *pinnable, struct error *e) {
     struct cuda_info info;
+    cudaError_t refused;
     *pinnable = 0;
-    if (gpus_choose(ordinal, &info, e) == OK) *pinnable = pinnable_try(bytes);
+    if (gpus_choose(ordinal, &info, e) == OK) *pinnable = pinnable_try(bytes, &refused);
     return e->code;
 }
 

@@ -273,14 +273,18 @@ static void cuda_unpin(struct device *device, void *memory, size_t bytes) {
 }
 
 /* Where all of this can be pinned that is tried, there is no limit to be expected. Trying takes a while, so a
- * device tries no more than once what it knows. */
+ * device tries no more than once what it knows. What a lost GPU refuses says nothing. */
 static uint64_t cuda_try_pins(struct device *device, uint64_t bytes) {
     static const uint64_t trial_bytes = (uint64_t)2 << 30;
     struct gpu *g = gpu_of(device);
     uint64_t wanted = bytes, now = g->pinned;
     if (wanted > trial_bytes && !pinnable_must_be_tried()) wanted = trial_bytes;
     if (!g->pins_most && wanted > g->pins_proven && wanted > now && cuda_enter(g)) {
-        uint64_t tried = now + pinnable_try(wanted - now);
+        struct error known = {0};
+        cudaError_t refused;
+        uint64_t tried = now + pinnable_try(wanted - now, &refused);
+        failures_check(&g->failures, refused, "pinning", &known); /* the next wait tells of a lost GPU */
+        if (failures_lost(&g->failures)) return bytes;
         if (tried < wanted) g->pins_most = tried ? tried : 1;
         g->pins_proven = tried;
     }

@@ -15,6 +15,7 @@ struct trial {
     uint64_t bytes, pinned;    /* of memory; of its first bytes */
     uint64_t parts[PARTS_MAX]; /* where those begin that are less than a chunk */
     int n_parts;
+    cudaError_t refused; /* by the last that failed */
 };
 
 static bool trial_open(struct trial *t, uint64_t chunks) {
@@ -32,7 +33,7 @@ static bool pin_next(struct trial *t, uint64_t bytes) {
         mmap(at, CHUNK, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, t->file, 0) == MAP_FAILED)
         return false;
     cudaError_t code = cudaHostRegister(at, bytes, cudaHostRegisterPortable);
-    if (code != cudaSuccess) (void)cudaGetLastError(); /* it is the answer */
+    if (code != cudaSuccess) t->refused = code, (void)cudaGetLastError(); /* it is the answer */
     madvise(at, bytes, MADV_DONTNEED);
     if (code == cudaSuccess) t->pinned += bytes;
     return code == cudaSuccess;
@@ -46,7 +47,7 @@ static void trial_close(struct trial *t) {
     if (t->file >= 0) close(t->file);
 }
 
-uint64_t pinnable_try(uint64_t bytes) {
+uint64_t pinnable_try(uint64_t bytes, cudaError_t *refused) {
     struct trial t;
     uint64_t chunks = bytes / CHUNK + (bytes % CHUNK != 0), pinned = bytes;
     if (chunks > CHUNKS_MAX) chunks = CHUNKS_MAX;
@@ -60,6 +61,7 @@ uint64_t pinnable_try(uint64_t bytes) {
         pinned = t.pinned < t.bytes ? t.pinned : bytes;
     }
     trial_close(&t);
+    *refused = t.refused;
     return pinned < bytes ? pinned : bytes;
 }
 

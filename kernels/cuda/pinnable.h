@@ -8,13 +8,15 @@
 extern "C" {
 #endif
 
+#include <cuda_runtime_api.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 /* Of so many bytes, at most 64 GiB, how many can be pinned beside what this thread's GPU has pinned now,
  * within 64 KiB. Takes 16 MiB of memory for a while: the same pages are pinned again and again, as many as
- * there would be. Calculated, not measured: a fifth of a second a GiB. */
-uint64_t pinnable_try(uint64_t bytes);
+ * there would be. Calculated, not measured: a fifth of a second a GiB. *refused: what the last that could not
+ * be was refused with, cudaSuccess where all can: a GPU that is lost says no, too. */
+uint64_t pinnable_try(uint64_t bytes, cudaError_t *refused);
 
 /* Whether a system is known to end somewhere that only trying shows: Linux within Windows. */
 bool pinnable_must_be_tried(void);
