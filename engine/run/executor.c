@@ -382,7 +382,8 @@ static enum status execute_stage(struct execution *x, int *i_visit, struct stage
     while (x->e->code == OK && *i_visit < run->visits->n_visits &&
            run->visits->visits[*i_visit].stage == i_stage)
         *i_visit = execute_next(x, *i_visit, memory);
-    if (x->e->code == OK) wait_for_device(x);
+    /* Behind an evaluation it was waited for, and what came of that may have been handed out. */
+    if (x->e->code == OK && !x->visit->ends_evaluation) wait_for_device(x);
     store_end_stage(x->store, i_stage);
     if (x->e->code == OK) run->hooks->stage_ended(run->hooks->user, i_stage, x->e);
     stage_memory_leave(run, memory, x->e->code == OK && run->stages[i_stage].hoists);
