@@ -94,12 +94,17 @@ uint64_t plan_fixed_vram(const struct run_need *need, int stage, bool pictures_o
 
 static enum status over_budget(const char *flag, uint64_t budget, uint64_t peak, uint64_t least,
                                struct error *e) {
-    char size[SIZE_TEXT_BYTES];
+    char size[SIZE_TEXT_BYTES], expected[SIZE_TEXT_BYTES];
     error_set(e, BUDGET, "does not fit the memory budget: the least that would do is %s %" PRIu64 "B (%s)",
               flag, least, size_text(least, size));
     error_where(e, "memory");
-    error_found(e, "a budget of %s", size_text(budget, size));
-    return error_expected(e, "at least %s for this plan", size_text(peak, size));
+    /* As people write them, but for a budget that would read the same. */
+    if (!strcmp(size_text(budget, size), size_text(peak, expected))) {
+        error_found(e, "a budget of %" PRIu64 " bytes", budget);
+        return error_expected(e, "at least %" PRIu64 " bytes for this plan", peak);
+    }
+    error_found(e, "a budget of %s", size);
+    return error_expected(e, "at least %s for this plan", expected);
 }
 
 static enum status check_room(const char *what, const struct plan_stage *stage, uint64_t found,
@@ -119,7 +124,7 @@ static enum status check_shared(const struct run_need *need, const struct plan_s
     uint64_t bytes = need->cross_bytes, limit = need->pin_limit_bytes;
     if (stage->pictures_on_host) bytes += plan_pages(need->stage[s].picture_bytes);
     if (!limit || bytes <= limit) return OK;
-    error_set(e, BUDGET, "the GPU reaches more of the host's memory than the system lets be pinned");
+    error_set(e, BUDGET, "needs more of the host's memory pinned than the system lets be");
     error_where(e, "stage '%s'", stage->name);
     error_found(e, "%s", size_text(bytes, size));
     return error_expected(e, "at most %s%s", size_text(limit, size),

@@ -1,7 +1,7 @@
 /* Cards by name: see cards.h. */
 #include "kernels/cuda/cards.h"
 
-#include <string.h>
+#include <strings.h>
 
 #define GIB ((uint64_t)1 << 30)
 
@@ -23,7 +23,7 @@ const struct cuda_card *cuda_card_at(int i) {
 
 const struct cuda_card *cuda_card_named(const char *name) {
     for (int i = 0; i < N_CARDS; i++)
-        if (!strcmp(cards[i].name, name)) return &cards[i];
+        if (!strcasecmp(cards[i].name, name)) return &cards[i];
     return NULL;
 }
 
