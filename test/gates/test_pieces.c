@@ -7,6 +7,8 @@
 #include "test/lib/store_world.h"
 #include "test/lib/toy_run.h"
 
+#include <sched.h>
+
 enum { PLANS = 30, WORLDS = 40, STAGING_PAGES = 4 };
 
 /* One block of several pieces; of the first one a slow read is under way when it is acquired. */
@@ -26,6 +28,7 @@ static struct store *open_slow_block(bool separate, struct error *e) {
     struct store *store = world_open(e);
     assert_int_equal(store_begin_stage(store, 0, e), OK);
     assert_int_equal(store_acquire(store, 0, &packed, e), OK);
+    while (!atomic_load(&watch.count[CALL_READ])) sched_yield(); /* it has its place; now it is being read */
     assert_int_equal(store_count(store).bytes_read, 0);
     return store;
 }
