@@ -186,7 +186,7 @@ static void print_stage(FILE *to, const json_t *stage) {
     size_t i, n_resident = 0;
     json_t *block, *all = json_object_get(stage, "blocks");
     json_array_foreach(all, i, block) {
-        n_resident += json_is_true(json_object_get(block, "resident"));
+        n_resident += field_flag(block, "resident");
     }
     snprintf(blocks, sizeof blocks, "%zu/%zu", n_resident, json_array_size(all));
     fprintf(to, "%-10s %-16s %5.0f %5.0f %9s", field_string(stage, "name"), field_string(stage, "family"),

@@ -102,7 +102,7 @@ int plan_types_add(struct drawing *drawing, char **json, struct sluice_error *e)
 
 static void print_outcome(FILE *to, const json_t *outcome) {
     const json_t *seconds = json_object_get(outcome, "seconds");
-    if (!json_is_true(json_object_get(outcome, "fits")))
+    if (!field_flag(outcome, "fits"))
         fprintf(to, " %14s", "does not fit");
     else if (json_is_number(seconds))
         fprintf(to, " %12.1f s", json_number_value(seconds));

@@ -1,6 +1,7 @@
 /* `sluice tokenize`: token ids, one line an encoder. */
 #include "cli/commands.h"
 #include "cli/fail.h"
+#include "cli/fields.h"
 #include "cli/plain.h"
 
 #include <jansson.h>
@@ -18,7 +19,7 @@ static void print_ids(const json_t *ids) {
 static void print_encoder(const json_t *encoder) {
     const json_t *ids = json_object_get(encoder, "ids");
     const char *name = json_string_value(json_object_get(encoder, "name"));
-    bool cut = json_is_true(json_object_get(encoder, "truncated"));
+    bool cut = field_flag(encoder, "truncated");
     printf("%s: %zu tokens%s\n", name ? name : "encoder", json_array_size(ids),
            cut ? ", cut to this length" : "");
     print_ids(ids);

@@ -24,11 +24,16 @@ uint64_t plan_least_ring(const struct stage_need *need, const struct plan_stage 
     return plan_pages(largest);
 }
 
-/* For staging and pool: what crosses stages is pinned, and so are pictures in the host's memory. */
+/* Pinned in any case: what crosses stages, and pictures where they lie in the host's memory. */
+static uint64_t shared_bytes(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
+    uint64_t pictures = stage->pictures_on_host ? plan_pages(need->stage[i_stage].picture_bytes) : 0;
+    return need->cross_bytes + pictures;
+}
+
+/* For staging and pool. */
 static uint64_t pins_left(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
-    uint64_t taken = need->cross_bytes, limit = need->pin_limit_bytes;
+    uint64_t taken = shared_bytes(need, stage, i_stage), limit = need->pin_limit_bytes;
     if (!limit) return UINT64_MAX;
-    if (stage->pictures_on_host) taken += plan_pages(need->stage[i_stage].picture_bytes);
     return taken < limit ? limit - taken : 0;
 }
 
@@ -117,12 +122,10 @@ static enum status check_room(const char *what, const struct plan_stage *stage, 
     return error_expected(e, "at least %" PRIu64 " bytes", least);
 }
 
-/* What crosses stages is pinned, and pictures where they lie in the host's memory. */
 static enum status check_shared(const struct run_need *need, const struct plan_stage *stage, int s,
                                 struct error *e) {
     char size[SIZE_TEXT_BYTES];
-    uint64_t bytes = need->cross_bytes, limit = need->pin_limit_bytes;
-    if (stage->pictures_on_host) bytes += plan_pages(need->stage[s].picture_bytes);
+    uint64_t bytes = shared_bytes(need, stage, s), limit = need->pin_limit_bytes;
     if (!limit || bytes <= limit) return OK;
     error_set(e, BUDGET, "needs more of the host's memory pinned than the system lets be");
     error_where(e, "stage '%s'", stage->name);
