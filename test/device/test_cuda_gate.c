@@ -39,11 +39,8 @@ static struct sluice_request request_small(int batch, double cfg_scale) {
 /* ---- one run ---- */
 
 static json_int_t measured_vram(struct rig *rig) {
-    char *text = NULL;
-    sluice_report(rig->session, &text, NULL);
-    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *report = rig_report(rig);
     json_int_t bytes = number(json_object_get(report, "measured"), "vram_bytes");
-    sluice_free(text);
     json_decref(report);
     return bytes;
 }
@@ -168,20 +165,6 @@ static bool renew(struct rig *rig) {
     return rig_open_session(rig, &options);
 }
 
-/* Of all stages of the last run. */
-static json_int_t reported(struct rig *rig, const char *key) {
-    char *text = NULL;
-    size_t i;
-    json_int_t sum = 0;
-    json_t *stage;
-    sluice_report(rig->session, &text, NULL);
-    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
-    json_array_foreach(json_object_get(report, "stages"), i, stage) sum += number(stage, key);
-    sluice_free(text);
-    json_decref(report);
-    return sum;
-}
-
 struct pinned {
     json_int_t pools, most, staging; /* of the plan: in pools; pinned at most; of that what is no pool */
 };
@@ -218,12 +201,13 @@ static void pins_within(struct rig *rig, struct sluice_request request, const st
     pageable = emulated_pageable_copies() - pageable;
     same(want, &r, what);
     struct pinned p = pinned_of(r.plan);
-    json_int_t found = number(r.plan, "pin_limit_bytes"), windowed = reported(rig, "bytes_windowed");
+    json_int_t found = number(r.plan, "pin_limit_bytes"), windowed = rig_stages_sum(rig, "bytes_windowed");
     check(found > 0 && found <= (limit > PLAN_PAGE ? limit : PLAN_PAGE), "%s: %lld found", what,
           (long long)found);
     bool staged = p.staging <= limit;
     check(!staged || p.most <= limit, "%s: %lld planned", what, (long long)p.most);
-    check((pageable > 0) == (reported(rig, "bytes_unpinned") > 0), "%s: %ld pageable copies", what, pageable);
+    check((pageable > 0) == (rig_stages_sum(rig, "bytes_unpinned") > 0), "%s: %ld pageable copies", what,
+          pageable);
     check(!staged || !pageable, "%s: copies out of pageable memory", what);
     check(!staged || windowed > 0 || p.most >= p.pools, "%s: nothing through staging", what);
     check(measured_vram(rig) <= vram(r.plan, "peak"), "%s: device memory", what);

@@ -193,19 +193,6 @@ static bool open_rig(struct rig *rig, const char *folder) {
     return rig_open_session(rig, &options);
 }
 
-static json_int_t reported(struct rig *rig, const char *key) {
-    char *text = NULL;
-    json_int_t sum = 0;
-    size_t i;
-    json_t *stage;
-    sluice_report(rig->session, &text, NULL);
-    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
-    json_array_foreach(json_object_get(report, "stages"), i, stage) sum += number(stage, key);
-    sluice_free(text);
-    json_decref(report);
-    return sum;
-}
-
 static struct result run_with(struct rig *rig, const char *direct_io, bool least, const struct result *want) {
     struct sluice_request request = request_small(direct_io);
     json_int_t low, all;
@@ -213,7 +200,7 @@ static struct result run_with(struct rig *rig, const char *direct_io, bool least
     request.max_ram_bytes = least ? low : all;
     struct result r = run(rig, &request);
     if (want) same(want, &r, direct_io);
-    json_int_t moved = reported(rig, "bytes_moved"), direct = reported(rig, "bytes_direct");
+    json_int_t moved = rig_stages_sum(rig, "bytes_moved"), direct = rig_stages_sum(rig, "bytes_direct");
     if (!want) check(moved > 0 && direct == 0, "off: %lld of %lld bytes direct", direct, moved);
     if (want && !last_line[0])
         check(moved > 0 && direct == moved, "%s: %lld of %lld bytes direct", direct_io, direct, moved);
@@ -248,7 +235,7 @@ static void refusing_files(const char *folder) {
         check(!strncmp(last_line, "reading through the page cache: ", 32) && strstr(last_line, folder) &&
                   strstr(last_line, strerror(EINVAL)),
               "refusal %d says: %s", n, last_line);
-        json_int_t direct = reported(&rig, "bytes_direct"), moved = reported(&rig, "bytes_moved");
+        json_int_t direct = rig_stages_sum(&rig, "bytes_direct"), moved = rig_stages_sum(&rig, "bytes_moved");
         check(n < 4 ? direct > 0 && direct < moved : direct == 0, "refusal %d: %lld direct", n, direct);
         result_free(&want);
         result_free(&r);

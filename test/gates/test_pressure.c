@@ -34,12 +34,9 @@ struct replanned {
 
 static struct replanned replanned(struct rig *rig) {
     struct replanned r = {.named = true};
-    char *text = NULL;
     size_t i;
     json_t *entry;
-    sluice_report(rig->session, &text, NULL);
-    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
-    sluice_free(text);
+    json_t *report = rig_report(rig);
     json_array_foreach(json_object_get(report, "replanned"), i, entry) {
         json_t *stage =
             stage_of(json_object_get(report, "plan"), json_string_value(json_object_get(entry, "stage")));
@@ -211,10 +208,7 @@ static void room_fails(const char *folder) {
 
 /* Whether the first thing that was evicted was for this stage. */
 static bool evicted_for(struct rig *rig, const char *stage) {
-    char *text = NULL;
-    sluice_report(rig->session, &text, NULL);
-    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
-    sluice_free(text);
+    json_t *report = rig_report(rig);
     json_t *first = json_array_get(json_object_get(report, "replanned"), 0);
     bool found = first && !strcmp(json_string_value(json_object_get(first, "stage")), stage);
     json_decref(report);

@@ -63,14 +63,29 @@ static void check_floors(json_t *list) {
     }
 }
 
-struct result run_or_decode(struct rig *rig, const struct sluice_request *request, const char *latent) {
-    struct result r = {0};
+json_t *rig_report(struct rig *rig) {
     char *text = NULL;
-    r.code = latent ? sluice_decode(rig->session, request, latent, &r.error)
-                    : sluice_run(rig->session, request, &r.error);
     sluice_report(rig->session, &text, NULL);
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
     sluice_free(text);
+    return report;
+}
+
+json_int_t rig_stages_sum(struct rig *rig, const char *key) {
+    json_t *report = rig_report(rig), *stage;
+    json_int_t sum = 0;
+    size_t i;
+    json_array_foreach(json_object_get(report, "stages"), i, stage) sum +=
+        json_integer_value(json_object_get(stage, key));
+    json_decref(report);
+    return sum;
+}
+
+struct result run_or_decode(struct rig *rig, const struct sluice_request *request, const char *latent) {
+    struct result r = {0};
+    r.code = latent ? sluice_decode(rig->session, request, latent, &r.error)
+                    : sluice_run(rig->session, request, &r.error);
+    json_t *report = rig_report(rig);
     r.n_latents = read_hashes(json_object_get(report, "latent_sha256"), r.latent);
     r.n_images = read_hashes(json_object_get(report, "image_sha256"), r.image);
     r.plan = json_incref(json_object_get(report, "plan"));

@@ -43,6 +43,12 @@ struct result {
     json_t *plan; /* the one that was used; may be NULL */
 };
 
+/* The session's report; NULL if there is none. The caller decrefs it. */
+json_t *rig_report(struct rig *rig);
+
+/* A number of the last run's stages, added up. */
+json_int_t rig_stages_sum(struct rig *rig, const char *key);
+
 /* Returns how many. */
 int read_hashes(json_t *list, char (*to)[HEX]);
 

@@ -225,10 +225,7 @@ static void refused(struct rig *rig, struct sluice_request request) {
 /* ---- memory ---- */
 
 static int evicted(struct rig *rig) {
-    char *text = NULL;
-    sluice_report(rig->session, &text, NULL);
-    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
-    sluice_free(text);
+    json_t *report = rig_report(rig);
     int n = (int)json_array_size(json_object_get(report, "replanned"));
     json_decref(report);
     return n;
@@ -295,7 +292,6 @@ static void reported(struct rig *rig, const struct sluice_request *request, cons
                                          "denoise", "hoist_2", "denoise_2", "decode"};
     size_t n = sizeof stages / sizeof *stages;
     json_t *planned = json_object_get(r->plan, "stages");
-    char *text = NULL;
     check(json_array_size(planned) == n, "%zu stages", json_array_size(planned));
     for (size_t i = 0; i < n; i++)
         check(!strcmp(json_string_value(json_object_get(json_array_get(planned, i), "name")), stages[i]),
@@ -306,9 +302,7 @@ static void reported(struct rig *rig, const struct sluice_request *request, cons
               number(stage_of(r->plan, "decode"), "evaluations") == 3 * request->batch &&
               number(stage_of(r->plan, "vision"), "evaluations") == request->n_references,
           "evaluations");
-    sluice_report(rig->session, &text, NULL);
-    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
-    sluice_free(text);
+    json_t *report = rig_report(rig);
     check(json_array_size(json_object_get(report, "steps")) == (size_t)request->steps &&
               json_array_size(json_object_get(report, "stages")) == n,
           "the report has other steps or stages");
