@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-enum { LANE_REFERENCES_MAX = 3 };
+enum { LANE_REFERENCES_MAX = 3, LANE_NUMBERS_MAX = 6 };
 
 /* One thing being worked on in a stage: a prompt, one image under one guidance branch, one picture.
  * The tensors cross stages and belong to the session; which of them a family reads and writes its role says.
@@ -29,6 +29,10 @@ struct lane {
     int n_tokens;
     int pooled_row; /* the token whose row is the pooled one */
     float guidance; /* distilled guidance */
+    /* Told to the denoiser beside the pooled row: sizes, an aesthetic score. Lanes of one prompt have the
+     * same. */
+    float numbers[LANE_NUMBERS_MAX];
+    int n_numbers;
     int prompt;     /* which prompt it is conditioned on: lanes of one prompt share what depends on it only */
     int hoisted;    /* timesteps whose rows its state holds at once: all if they are hoisted, else 0 */
     bool tiled;  /* of a decoder: whole-picture buffers are as small as can be; its state is the same else */
