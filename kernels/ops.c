@@ -529,6 +529,11 @@ void op_timestep(struct context *x, struct tensor out, float t) {
     ops_dispatch(&c, &(struct op){.kind = OP_TIMESTEP, .out = out, .scale = t});
 }
 
+int32_t conv_size(int32_t in, const struct conv_options *options, bool cut) {
+    if (options->stride == 2) return (in + options->before) / 2;
+    return in * options->upsample - cut;
+}
+
 /* 8,192 pixels: what a band reads and writes stays in the cache of a core, and keeps all of them busy. */
 int32_t conv_band_rows(int32_t columns) {
     enum { PIXELS = 8192, ROWS_LEAST = 4 };
@@ -555,19 +560,21 @@ static bool clear_of(const struct tensor *out, const struct tensor *in, int32_t 
 }
 
 /* The same where every other row is taken: a band is gathered before any of it is written, and those after
- * it read from twice its end on. */
-static bool clear_of_strided(const struct tensor *out, const struct tensor *in) {
+ * it read from twice its end on, less the row before. The distance that a band's end needs is linear in it,
+ * so its ends, after the first row and after the last, need the most. */
+static bool clear_of_strided(const struct tensor *out, const struct tensor *in, int before) {
     if (apart(out, in)) return true;
     int64_t in_row = in->row_bytes * in->dim[1], out_row = out->row_bytes * out->dim[1];
-    int64_t growth = out->dim[0] * (out_row - 2 * in_row);
-    return (int64_t)((uintptr_t)in->data - (uintptr_t)out->data) >= (growth > 0 ? growth : 0);
+    int64_t growth = out_row - 2 * in_row;
+    int64_t lead = (growth > 0 ? out->dim[0] * growth : growth) + before * in_row;
+    return (int64_t)((uintptr_t)in->data - (uintptr_t)out->data) >= (lead > 0 ? lead : 0);
 }
 
 static void check_overlap(struct check *c, const struct tensor *out, const struct tensor *in,
                           const struct tensor *residual, const struct conv_options *o, int halo) {
     if (!c->ok) return;
     if (o->stride == 2) {
-        check_true(c, clear_of_strided(out, in), "out", out, "at in, or far enough before it");
+        check_true(c, clear_of_strided(out, in, o->before), "out", out, "at in, or far enough before it");
         return;
     }
     check_true(c, clear_of(out, in, o->first_row, halo, o->upsample), "out", out, "far enough before in");
@@ -578,8 +585,11 @@ static void check_overlap(struct check *c, const struct tensor *out, const struc
 static void check_stride(struct check *c, const struct tensor *in, const struct tensor *weight,
                          const struct epilogue *e, const struct conv_options *o) {
     check_true(c, o->stride >= 0 && o->stride <= 2, "stride", in, "0, 1 or 2");
+    check_true(c, o->before == 0 || (o->before == 1 && o->stride == 2), "before", in, "0, or 1 to stride");
+    check_true(c, o->upsample == 2 || (!o->cut_row && !o->cut_column), "cut", in, "none but of 2x");
     if (o->stride != 2) return;
-    check_true(c, in->dim[0] % 2 == 0 && in->dim[1] % 2 == 0, "in", in, "even rows and columns to stride");
+    check_true(c, o->before || (in->dim[0] % 2 == 0 && in->dim[1] % 2 == 0), "in", in,
+               "even rows and columns to stride");
     check_true(c, weight->dim[2] == 3, "weight", weight, "a kernel of 3 to stride");
     check_true(c, !o->norm.statistics.rank && o->upsample == 1 && !e->residual.rank, "options", in,
                "no norm, upsampling or residual to stride");
@@ -588,18 +598,19 @@ static void check_stride(struct check *c, const struct tensor *in, const struct 
 void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e, struct conv_options options) {
     struct check c = check_begin(x, OP_CONV2D);
-    int64_t up = options.upsample, first = options.first_row, stride = options.stride == 2 ? 2 : 1;
+    int64_t first = options.first_row;
+    bool pieces = options.upsample == 1 && options.stride != 2;
     ops_check_tensor(&c, "in", &in, F32, 3, DIMS(-1, -1, -1));
-    check_true(&c, up == 1 || up == 2, "upsample", &in, "1 or 2");
+    check_true(&c, options.upsample == 1 || options.upsample == 2, "upsample", &in, "1 or 2");
     ops_check_tensor(&c, "weight", &weight, WEIGHTS, 4, DIMS(-1, in.dim[2], -1, weight.dim[2]));
     check_packed(&c, "weight", &weight);
     check_true(&c, weight.dim[2] == 1 || weight.dim[2] == 3, "weight", &weight, "a kernel of 1 or 3");
     check_stride(&c, &in, &weight, &e, &options);
-    ops_check_tensor(&c, "out", &out, F32, 3, DIMS(-1, in.dim[1] * up / stride, weight.dim[0]));
-    check_true(&c,
-               first >= 0 && ((up == 1 && stride == 1) || !first) &&
-                   first + out.dim[0] <= in.dim[0] * up / stride,
-               "out", &out, "rows of the result");
+    int64_t rows = conv_size(in.dim[0], &options, options.cut_row);
+    int64_t columns = conv_size(in.dim[1], &options, options.cut_column);
+    ops_check_tensor(&c, "out", &out, F32, 3, DIMS(-1, columns, weight.dim[0]));
+    check_true(&c, first >= 0 && (pieces || !first) && first + out.dim[0] <= rows, "out", &out,
+               "rows of the result");
     check_packed(&c, "out", &out);
     check_epilogue(&c, &out, &e.bias, &e.residual);
     check_true(&c, !e.gate.rank && e.activation == ACTIVATION_NONE, "epilogue", &e.gate,

@@ -38,15 +38,21 @@ enum op_kind {
     OP_UNPATCHIFY,       /* the way back, times factor */
     OP_TIMESTEP,         /* out[1,D] = cos(t f), sin(t f), f_i = 10000^(-i/(D/2)) */
     OP_CONV2D, /* out[Y,X,N] = residual + conv(act(norm(up(in[Y,X,C])))) + bias, odd square kernel, same size,
-                  or half of it */
+                  or half of it, rounded up */
     OP_LATENT_TO_IMAGE, /* out[Y,X,C] = in[C,Y,X] / scale[C] + shift[C] */
     OP_IMAGE_TO_RGB,    /* out u8 = round_half_even(255 clamp(in / 2 + 1/2)) */
     N_OP_KINDS,
 };
 
 /* SiLU: v sigmoid(v). GELU with tanh: v/2 (1 + tanh(sqrt(2/pi) (v + 0.044715 v^3))). Quick GELU: v
- * sigmoid(1.702 v). */
-enum activation { ACTIVATION_NONE, ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_GELU_QUICK };
+ * sigmoid(1.702 v). GELU by the error function: v/2 (1 + erf(v / sqrt 2)). */
+enum activation {
+    ACTIVATION_NONE,
+    ACTIVATION_SILU,
+    ACTIVATION_GELU_TANH,
+    ACTIVATION_GELU_QUICK,
+    ACTIVATION_GELU_ERF,
+};
 enum rope_pairs { ROPE_INTERLEAVED, ROPE_HALVES };
 
 /* Of linear; a convolution has bias and residual alone. */
@@ -103,11 +109,15 @@ struct group_norm {
 struct conv_options {
     struct group_norm norm; /* applied to the input on the way in, if statistics are present */
     enum activation activation;
-    int upsample;      /* 1, or 2: nearest neighbour before the convolution */
-    int stride;        /* 0 or 1, or 2: every other row and column of out, kernel 3 over an even picture with
-                          one row of zeros below and one column to the right, none above and to the left */
-    int32_t first_row; /* out is the rows from this one on, as many as it has; 0 where it upsamples or strides
-                        */
+    int upsample;             /* 1, or 2: nearest neighbour before the convolution */
+    bool cut_row, cut_column; /* where it upsamples: to 2Y - 1 rows, 2X - 1 columns: the last one is cut off,
+                                 and zeros are in its place */
+    int stride;               /* 0 or 1, or 2: every other row and column of out, kernel 3 */
+    int before;               /* where it strides, rows and columns of zeros above and to the left: 0, of an
+                                 even picture with one below and to the right; 1, of any picture, with one on
+                                 all sides */
+    int32_t first_row;        /* out is the rows from this one on, as many as it has; 0 where it upsamples or
+                                 strides */
 };
 
 /* Statistics of a picture that comes in pieces, from the top. */
@@ -203,7 +213,8 @@ void op_rope_table(struct context *x, struct tensor out, const struct rope_optio
 /* in, out [T,H*D], rows may be strided; table [T,D/2,2]. D at most 512. out may be in, or an operand. */
 void op_rope(struct context *x, struct tensor out, struct tensor in, struct tensor table,
              struct rotation rotation);
-/* Rows may be strided (halves of one product); out may be a or b, or an operand. */
+/* Rows may be strided (halves of one product); out may be a or b, or an operand. The activation is a's:
+ * GEGLU, whose gate is the second half of a product, names that half a. */
 void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor b,
             enum activation activation);
 /* b as a, or one row for all of a's; of any weight's type. Rows may be strided; out may be a, or b if that is
@@ -219,7 +230,7 @@ void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens
                    enum patch_order order, float factor);
 /* Exponent, frequency and angle are rounded to f32 each, as the reference (diffusers) rounds them. */
 void op_timestep(struct context *x, struct tensor out, float t);
-/* weight [N,C,k,k], k 1 or 3, in [Y,X,C], out and residual [Y*up/stride,X*up/stride,N] or rows of that, out
+/* weight [N,C,k,k], k 1 or 3, in [Y,X,C], out and residual [conv_size(Y),conv_size(X),N] or rows of that, out
  * packed. The zeros around the picture stay zero: norm and activation come before padding. A convolution that
  * strides has neither norm, upsampling nor residual.
  *
@@ -227,9 +238,11 @@ void op_timestep(struct context *x, struct tensor out, float t);
  * above it. So out may run into in, and into a residual that is not out itself, if it begins so far before
  * them (conv_lead) that no band is written over rows which it or a later one reads. A band of a convolution
  * that strides is gathered before it is written: its out may begin where in does, unless a row of it is
- * longer than two of in. */
+ * longer than two of in, or with zeros before, than one. */
 void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e, struct conv_options options);
+/* Rows of the result of so many of in, or columns: cut is then the options' cut_row or cut_column. */
+int32_t conv_size(int32_t in, const struct conv_options *options, bool cut);
 int32_t conv_band_rows(int32_t columns);
 /* How far before row 0 of in row 0 of out must lie, in the unit of the two rows' sizes: rows and columns of
  * out, halo rows that are read above and below. Also for several convolutions in turn, with the halo that

@@ -46,7 +46,7 @@ static void conv_shapes(const struct op *op, struct conv_layout *l) {
     l->up = op->conv.upsample;
     l->kernel = weight->dim[2];
     l->stride = op->conv.stride == 2 ? 2 : 1;
-    l->before = l->stride == 1 ? l->kernel / 2 : 0;
+    l->before = l->stride == 1 ? l->kernel / 2 : op->conv.before;
     l->rows = op->out.dim[0];
     l->columns = op->out.dim[1];
     l->width = gathered(l, l->columns);
@@ -156,9 +156,9 @@ static void gather_pixel(const struct conv_layout *l, const float *from, const s
 static void gather_row(const struct op *op, const struct conv_layout *l, const struct channel_norm *norm,
                        int32_t y, float *to) {
     const struct tensor *in = &op->in[0];
-    int32_t columns = in->dim[1] * l->up;
+    int32_t rows = in->dim[0] * l->up - op->conv.cut_row, columns = in->dim[1] * l->up - op->conv.cut_column;
     int64_t pixel = l->c_padded, edge = pixel * l->before;
-    if (y < 0 || y >= in->dim[0] * l->up) {
+    if (y < 0 || y >= rows) {
         memset(to, 0, (size_t)(pixel * l->width) * sizeof *to);
         return;
     }

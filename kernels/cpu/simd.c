@@ -23,6 +23,7 @@ float simd_dot(const float *a, const float *b, int64_t n) {
 ACTIVATE(silu, silu_f32)
 ACTIVATE(gelu_tanh, gelu_tanh_f32)
 ACTIVATE(gelu_quick, gelu_quick_f32)
+ACTIVATE(gelu_erf, gelu_erf_f32)
 
 void simd_activate(enum activation activation, float *to, const float *from, int64_t n) {
     if (activation == ACTIVATION_SILU)
@@ -31,6 +32,8 @@ void simd_activate(enum activation activation, float *to, const float *from, int
         gelu_tanh(to, from, n);
     else if (activation == ACTIVATION_GELU_QUICK)
         gelu_quick(to, from, n);
+    else if (activation == ACTIVATION_GELU_ERF)
+        gelu_erf(to, from, n);
     else if (to != from)
         memcpy(to, from, (size_t)n * sizeof *to);
 }

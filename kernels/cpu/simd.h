@@ -61,6 +61,29 @@ static inline float gelu_quick_f32(float x) {
     return x / (1.0f + exp_f32(-1.702f * x));
 }
 
+/* x Phi(x), where Phi(-v) is e^(-v^2/2) R(u), u = 0.4 v / (1 + 0.4 v), and R a polynomial that we fitted on
+ * 0 <= v <= 16, wrong by at most 5.3e-9 of Phi: in u, not in 1 - u, so that nothing is lost around 0. Within
+ * 1.2e-7 |x| like the others, and within 1.2e-5 of the value itself down to -12, where v/2 (1 + erf) has
+ * nothing left. */
+static inline float gelu_erf_f32(float x) {
+    union float_bits size = {.value = x}, near = size, above = size;
+    uint32_t most = 0x41800000; /* 16 */
+    size.bits &= 0x7fffffffu;
+    near.bits = size.bits > most ? most : size.bits;
+    above.bits &= ~(uint32_t)((int32_t)above.bits >> 31); /* max(x, 0) */
+    float v = near.value, u = 0.4f * v / (1.0f + 0.4f * v);
+    float r = -0.0329076312f;
+    r = r * u + 0.0949816853f;
+    r = r * u - 0.0513618737f;
+    r = r * u - 0.0213265568f;
+    r = r * u - 0.107653387f;
+    r = r * u + 0.0505359732f;
+    r = r * u + 0.565101922f;
+    r = r * u - 0.997354865f;
+    r = r * u + 0.5f;
+    return above.value - size.value * (r * exp_f32(-0.5f * (v * v)));
+}
+
 static inline float sum_16(const float *part) {
     float s[8];
     for (int i = 0; i < 8; i++) s[i] = part[i] + part[i + 8];

@@ -53,6 +53,8 @@ static enum status cuda_run_band(const struct call *c, int32_t first, struct err
     float *in = reinterpret_cast<float *>(c->workspace + l->in);
     float *out = reinterpret_cast<float *>(c->workspace + l->out);
     struct conv_gather gather = {&op->in[0], c->norm, op->conv.activation, op->conv.upsample};
+    gather.cut_row = op->conv.cut_row;
+    gather.cut_column = op->conv.cut_column;
     gather.left = l->halo;
     gather.first = (op->conv.first_row + first) * l->stride - l->halo;
     gather.rows = conv_reach(l, rows);

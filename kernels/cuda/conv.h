@@ -41,7 +41,7 @@ static inline struct conv_layout cuda_conv_layout(const struct op *op) {
     struct conv_layout l = {0};
     l.kernel = weight->dim[2];
     l.stride = op->conv.stride == 2 ? 2 : 1;
-    l.halo = l.stride == 1 ? l.kernel / 2 : 0;
+    l.halo = l.stride == 1 ? l.kernel / 2 : op->conv.before;
     l.rows = op->out.dim[0];
     l.columns = op->out.dim[1];
     int32_t band = conv_band_rows(l.columns * l.stride);

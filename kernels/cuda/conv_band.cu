@@ -6,7 +6,8 @@
 
 /* What gather_pixels needs to know, in pixels. */
 struct gather_shape {
-    int32_t rows, columns; /* of the input */
+    int32_t rows, columns; /* of the upsampled input, less what is cut off */
+    int32_t in_columns;    /* of the input */
     int32_t upsample, left, first;
     int32_t width; /* of the band, zeros beside the picture included */
     int32_t channels, padded;
@@ -26,10 +27,10 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
         int32_t y = (int32_t)((uint32_t)pixel / (uint32_t)s.width) + s.first;
         int32_t x = (int32_t)((uint32_t)pixel % (uint32_t)s.width) - s.left;
         int half = s.upsample - 1; /* of 1 or 2: the base-2 logarithm */
-        bool inside = y >= 0 && y < s.rows * s.upsample && x >= 0 && x < s.columns * s.upsample;
+        bool inside = y >= 0 && y < s.rows && x >= 0 && x < s.columns;
         float4 v = all_four(0);
         if (inside && i < s.channels) {
-            int64_t source = (int64_t)(y >> half) * s.columns + (x >> half);
+            int64_t source = (int64_t)(y >> half) * s.in_columns + (x >> half);
             v = rows_load_f32(in, source, i, s.channels);
             if (norm.data) {
                 float4 mean = rows_load_f32(norm, 0, i, s.channels);
@@ -45,7 +46,9 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
 
 void cuda_conv_gather(float *to, const struct conv_gather *gather, cudaStream_t stream) {
     const struct tensor *in = gather->in;
-    struct gather_shape s = {.rows = in->dim[0], .columns = in->dim[1], .upsample = gather->upsample};
+    struct gather_shape s = {.in_columns = in->dim[1], .upsample = gather->upsample};
+    s.rows = in->dim[0] * s.upsample - gather->cut_row;
+    s.columns = in->dim[1] * s.upsample - gather->cut_column;
     s.left = gather->left;
     s.first = gather->first;
     s.width = gather->columns;

@@ -15,6 +15,7 @@ extern "C" {
 #include "kernels/ops.h"
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct conv_gather {
@@ -22,6 +23,7 @@ struct conv_gather {
     const float *norm;          /* what cuda_channel_norm wrote, or NULL */
     enum activation activation; /* after the norm */
     int32_t upsample;           /* 1 or 2 */
+    bool cut_row, cut_column;   /* the last one of the upsampled picture is zeros */
     /* Of the upsampled picture, from row first and column -left on; what lies outside of it is zeros. */
     int32_t first, rows, left, columns;
 };

@@ -284,6 +284,11 @@ __device__ static inline float gelu_tanh(float x) {
     return gated_by(x, 1.59576912f * (x + 0.044715f * (x * x * x)));
 }
 
+/* v/2 (1 + erf(v / sqrt 2)), which erfc gives without loss where erf nears -1. erfcf: at most 4 ulp. */
+__device__ static inline float gelu_erf(float x) {
+    return 0.5f * x * erfcf(-0.707106781f * x);
+}
+
 /* The branch is every thread's. */
 __device__ static inline float4 activate_four(float4 v, enum activation activation) {
     switch (activation) {
@@ -296,6 +301,8 @@ __device__ static inline float4 activate_four(float4 v, enum activation activati
     case ACTIVATION_GELU_QUICK:
         return make_float4(gated_by(v.x, 1.702f * v.x), gated_by(v.y, 1.702f * v.y),
                            gated_by(v.z, 1.702f * v.z), gated_by(v.w, 1.702f * v.w));
+    case ACTIVATION_GELU_ERF:
+        return make_float4(gelu_erf(v.x), gelu_erf(v.y), gelu_erf(v.z), gelu_erf(v.w));
     }
     return v;
 }

@@ -56,6 +56,7 @@ static void test_epilogue(void **state) {
         {1, 1, 1, DTYPE_F32, 0, false, true, ACTIVATION_GELU_TANH, RESIDUAL_NONE},
         {7, 36, 20, DTYPE_F16, 0, true, true, ACTIVATION_SILU, RESIDUAL_APART},
         {9, 30, 77, DTYPE_F32, 3, true, false, ACTIVATION_GELU_QUICK, RESIDUAL_OUT},
+        {9, 30, 77, DTYPE_F16, 3, true, true, ACTIVATION_GELU_ERF, RESIDUAL_APART},
         {5, 40, 64, DTYPE_BF16, 4, true, true, ACTIVATION_NONE, RESIDUAL_OUT},
         {100, 320, 512, DTYPE_BF16, 0, true, false, ACTIVATION_GELU_TANH, RESIDUAL_NONE},
         {100, 321, 512, DTYPE_BF16, 1, false, true, ACTIVATION_NONE, RESIDUAL_NONE},
@@ -87,6 +88,7 @@ static void test_linear_few(void **state) {
     case_linear_few(40, 64, 3840, DTYPE_F32, 0, false, true);
     case_linear_few(3, 50, 768, DTYPE_BF16, 5, true, ACTIVATION_GELU_TANH);
     case_linear_few(3, 50, 768, DTYPE_F16, 0, true, ACTIVATION_GELU_QUICK);
+    case_linear_few(2, 50, 320, DTYPE_BF16, 0, true, ACTIVATION_GELU_ERF);
     case_linear_few(2, 15360, 256, DTYPE_BF16, 0, true, true);
 }
 
@@ -201,6 +203,7 @@ static void test_elementwise(void **state) {
         case_glu(11, 77, 5, place, ACTIVATION_SILU);
         case_glu(5, 130, 3, place, ACTIVATION_GELU_TANH);
         case_glu(9, 33, 0, place, ACTIVATION_GELU_QUICK);
+        case_glu(7, 65, 2, place, ACTIVATION_GELU_ERF);
         case_add(7, 45, DTYPE_F32, 2, false, place);
     }
     case_glu(1, 1, 0, 0, ACTIVATION_SILU);
@@ -246,6 +249,17 @@ static void test_conv(void **state) {
     for (size_t i = 0; i < (SMALL ? 4 : sizeof cases / sizeof *cases); i++) case_conv(cases[i]);
 }
 
+/* Upsampled to sizes that are odd: what lay behind the cut is zeros for the last row and column. */
+static void test_conv_cut(void **state) {
+    (void)state;
+    struct conv_case c = {5, 4, 12, 20, 3, DTYPE_BF16, 2, 0, ACTIVATION_NONE, true, RESIDUAL_NONE};
+    case_conv_sized(c, (struct conv_options){.cut_row = true});
+    case_conv_sized(c, (struct conv_options){.cut_column = true});
+    c = (struct conv_case){SMALL ? 3 : 19, SMALL ? 5 : 300, 8, 8, 3, DTYPE_F32, 2, 4, ACTIVATION_SILU,
+                           true,           RESIDUAL_APART};
+    case_conv_sized(c, (struct conv_options){.cut_row = true, .cut_column = true}); /* bands of 13 rows */
+}
+
 /* Tensor cores round operands to TF32: results that are nearer came from another, slow algorithm. */
 static void test_conv_is_tf32(void **state) {
     (void)state;
@@ -261,7 +275,15 @@ static void test_conv_strided(void **state) {
         {34, 1500, 5, 12, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE}, /* bands of 5 and 2 */
         {20, 12, 128, 128, 3, DTYPE_BF16, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
     };
-    for (size_t i = 0; i < (SMALL ? 2 : sizeof cases / sizeof *cases); i++) case_conv_strided(cases[i]);
+    for (size_t i = 0; i < (SMALL ? 2 : sizeof cases / sizeof *cases); i++) {
+        struct conv_case c = cases[i];
+        struct conv_options o = {.stride = 2};
+        case_conv_sized(c, o);
+        o.before = 1;
+        c.columns -= i & 1;
+        c.rows -= (i >> 1) & 1;
+        case_conv_sized(c, o);
+    }
 }
 
 struct conv {
@@ -345,11 +367,11 @@ static void test_conv_strided_overlap(void **state) {
         random_state = 250 + (uint64_t)i;
         case_begin();
         int32_t rows = 2 * random_int(1, SMALL ? 3 : 30), columns = 2 * random_int(1, SMALL ? 4 : 800);
-        int32_t c = random_int(1, 9), n = random_int(1, 4 * c);
+        int32_t before = i % 2, c = random_int(1, 9), n = random_int(1, (before ? 2 : 4) * c);
         struct tensor in = tensor_random(DTYPE_F32, SHAPE(rows, columns, c), 0, 1);
         struct tensor weight = tensor_random(random_dtype(), SHAPE(n, c, 3, 3), 0, 1);
         struct tensor out = tensor_random(DTYPE_F32, SHAPE(rows / 2, columns / 2, n), 0, 1), over = out;
-        struct conv_options o = {.upsample = 1, .stride = 2};
+        struct conv_options o = {.upsample = 1, .stride = 2, .before = before};
         op_conv2d(&x, out, in, weight, (struct epilogue){0}, o);
         over.data = in.data;
         op_conv2d(&x, over, in, weight, (struct epilogue){0}, o);
@@ -480,6 +502,7 @@ int main(void) {
         cmocka_unit_test(test_elementwise),
         cmocka_unit_test(test_rgb_rounding),
         cmocka_unit_test(test_conv),
+        cmocka_unit_test(test_conv_cut),
         cmocka_unit_test(test_conv_strided),
         cmocka_unit_test(test_conv_strided_overlap),
         cmocka_unit_test(test_conv_pieces),

@@ -50,6 +50,8 @@ double activated(enum activation activation, double v) {
         return v / 2 * (1 + tanh(0.79788456080286535588 * (v + 0.044715 * v * v * v)));
     case ACTIVATION_GELU_QUICK:
         return v * sigmoid(1.702 * v);
+    case ACTIVATION_GELU_ERF: /* 0.70...: sqrt(1 / 2) */
+        return v / 2 * erfc(-0.70710678118654752440 * v);
     default:
         return v;
     }
@@ -440,29 +442,38 @@ static void conv_input(const struct conv_case *c, const struct tensor *in, const
     }
 }
 
-/* y, xx: of the input, upsampled, at the kernel's first row and column. */
-static double conv_value(const struct conv_case *c, const double *in, const double *w, int32_t y, int32_t xx,
+/* What a convolution slides over: rows and columns of the input, upsampled. */
+struct conv_source {
+    const double *in, *weight;
+    int32_t rows, columns;
+};
+
+/* y, xx: at the kernel's first row and column. */
+static double conv_value(const struct conv_case *c, const struct conv_source *s, int32_t y, int32_t xx,
                          int32_t n) {
     double sum = 0;
     for (int32_t ky = 0; ky < c->k; ky++)
         for (int32_t kx = 0; kx < c->k; kx++) {
             int32_t sy = y + ky, sx = xx + kx;
-            if (sy < 0 || sx < 0 || sy >= c->rows * c->up || sx >= c->columns * c->up) continue;
-            const double *pixel = in + ((int64_t)(sy / c->up) * c->columns + sx / c->up) * c->c;
-            for (int32_t i = 0; i < c->c; i++) sum += pixel[i] * w[((n * c->c + i) * c->k + ky) * c->k + kx];
+            if (sy < 0 || sx < 0 || sy >= s->rows || sx >= s->columns) continue;
+            const double *pixel = s->in + ((int64_t)(sy / c->up) * c->columns + sx / c->up) * c->c;
+            const double *weight = s->weight + (n * c->c * c->k + ky) * c->k + kx;
+            for (int32_t i = 0; i < c->c; i++) sum += pixel[i] * weight[i * c->k * c->k];
         }
     return sum;
 }
 
-static void conv_case(struct conv_case c, int stride) {
+void case_conv_sized(struct conv_case c, struct conv_options o) {
     case_begin();
-    int32_t before = stride == 2 ? 0 : c.k / 2;
+    int32_t stride = o.stride == 2 ? 2 : 1, before = o.stride == 2 ? o.before : c.k / 2;
+    struct conv_source s = {.rows = c.rows * c.up - o.cut_row, .columns = c.columns * c.up - o.cut_column};
+    int32_t dim[] = {(s.rows + o.before) / stride, (s.columns + o.before) / stride, c.n};
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(c.rows, c.columns, c.c), 0, 1);
     struct tensor weight = tensor_random(c.dtype, SHAPE(c.n, c.c, c.k, c.k), 0, 1);
-    struct tensor out =
-        tensor_random(DTYPE_F32, SHAPE(c.rows * c.up / stride, c.columns * c.up / stride, c.n), 0, 1);
+    struct tensor out = tensor_random(DTYPE_F32, 3, dim, 0, 1);
     struct epilogue e = {0};
-    struct conv_options o = {.upsample = c.up, .stride = stride, .activation = c.activation};
+    o.upsample = c.up;
+    o.activation = c.activation;
     if (c.bias) e.bias = tensor_random(c.dtype, SHAPE(c.n), 0, 1);
     if (c.residual)
         e.residual = c.residual == RESIDUAL_OUT ? out : tensor_random(DTYPE_F32, 3, out.dim, 0, 1);
@@ -470,13 +481,14 @@ static void conv_case(struct conv_case c, int stride) {
         o.norm = (struct group_norm){tensor_random(DTYPE_F32, SHAPE(c.groups, 2), 0, 1),
                                      tensor_random(c.dtype, SHAPE(c.c), 0, 2),
                                      tensor_random(DTYPE_F32, SHAPE(c.c), 0, 1)};
-    double *source = truth_make(&in), *w = truth_make(&weight), *truth = truth_make(&out);
-    conv_input(&c, &in, &o.norm, source);
+    double *values = truth_make(&in), *w = truth_make(&weight), *truth = truth_make(&out);
+    conv_input(&c, &in, &o.norm, values);
+    s.in = values, s.weight = w;
     for (int64_t i = 0; i < tensor_elements(&weight); i++) w[i] = load(&weight, i / c.k, i % c.k);
     for (int64_t i = 0; i < tensor_elements(&out); i++) {
         int32_t n = (int32_t)(i % c.n), xx = (int32_t)(i / c.n % out.dim[1]),
                 y = (int32_t)(i / c.n / out.dim[1]);
-        truth[i] = conv_value(&c, source, w, y * stride - before, xx * stride - before, n) +
+        truth[i] = conv_value(&c, &s, y * stride - before, xx * stride - before, n) +
                    (c.bias ? load(&e.bias, 0, n) : 0) + (c.residual ? load(&e.residual, i / c.n, n) : 0);
     }
     op_conv2d(&x, out, in, weight, e, o);
@@ -484,11 +496,7 @@ static void conv_case(struct conv_case c, int stride) {
 }
 
 void case_conv(struct conv_case c) {
-    conv_case(c, 1);
-}
-
-void case_conv_strided(struct conv_case c) {
-    conv_case(c, 2);
+    case_conv_sized(c, (struct conv_options){0});
 }
 
 void case_picture(int32_t c, int32_t rows, int32_t columns) {
@@ -570,19 +578,24 @@ static void random_conv(void) {
                           1 + 2 * random_bool(), random_dtype(),  random_int(1, 2), 0,
                           random_bool(),         random_bool(),   random_int(0, 2)};
     if (random_bool()) c.groups = c.c % 4 ? 1 : 4;
-    case_conv(c);
+    struct conv_options o = {0};
+    if (c.up == 2) o.cut_row = random_bool(), o.cut_column = random_bool();
+    case_conv_sized(c, o);
 }
 
 static void random_strided(void) {
-    case_conv_strided((struct conv_case){2 * random_size(30), 2 * random_size(40), random_size(80),
-                                         random_size(80), 3, random_dtype(), 1, 0, random_bool(),
-                                         random_bool(), RESIDUAL_NONE});
+    struct conv_case c = {
+        2 * random_size(30), 2 * random_size(40), random_size(80), random_size(80), 3, random_dtype(), 1, 0,
+        random_bool(),       random_bool(),       RESIDUAL_NONE};
+    struct conv_options o = {.stride = 2, .before = random_bool()};
+    if (o.before) c.rows -= random_bool(), c.columns -= random_bool();
+    case_conv_sized(c, o);
 }
 
 static void random_epilogue(void) {
     case_epilogue((struct linear_case){random_size(300), random_size(700), random_size(1500), random_dtype(),
-                                       random_int(0, 5), random_bool(), random_bool(), random_int(0, 3),
-                                       random_int(0, 2)});
+                                       random_int(0, 5), random_bool(), random_bool(),
+                                       random_int(0, ACTIVATION_GELU_ERF), random_int(0, 2)});
 }
 
 void random_case(void) {
@@ -593,7 +606,7 @@ void random_case(void) {
         break;
     case 1:
         case_linear_few(random_size(30), random_size(300), random_size(500), random_dtype(), gap,
-                        random_bool(), random_int(0, 3));
+                        random_bool(), random_int(0, ACTIVATION_GELU_ERF));
         break;
     case 2:
         random_attention();
@@ -610,7 +623,8 @@ void random_case(void) {
                                      random_bool(), random_bool(), random_dtype(), random_bool()});
         break;
     case 6:
-        case_glu(random_size(100), random_size(900), gap, random_int(0, 2), random_int(0, 3));
+        case_glu(random_size(100), random_size(900), gap, random_int(0, 2),
+                 random_int(0, ACTIVATION_GELU_ERF));
         break;
     case 7:
         case_group_norm(random_size(50), random_size(50), 4 * random_size(40), 4, random_bool());

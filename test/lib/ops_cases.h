@@ -98,8 +98,8 @@ struct conv_case {
 
 void case_conv(struct conv_case c);
 
-/* Of an even picture, without norm, upsampling and residual. */
-void case_conv_strided(struct conv_case c);
+/* With cuts, stride and zeros before; where it strides, without norm, upsampling and residual. */
+void case_conv_sized(struct conv_case c, struct conv_options size);
 void case_picture(int32_t c, int32_t rows, int32_t columns);
 
 /* R4: a row has the same bits alone and among as many as there are steps. Sums have parts, so every short K

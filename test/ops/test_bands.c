@@ -52,6 +52,7 @@ static void test_lead(void **state) {
     for (int i = 0; i < 10 * CASES; i++) {
         int up = between(1, 2), halo = between(0, 2);
         int32_t rows = up * between(1, 100), columns = between(60, 3000), band = conv_band_rows(columns);
+        rows -= between(0, up - 1); /* cut */
         int64_t in_row = between(1, 9), out_row = between(1, 9);
         int64_t needed = lead_needed(rows, band, halo, up, in_row, out_row);
         int64_t lead = conv_lead(rows, columns, halo, up, in_row, out_row);
@@ -69,6 +70,13 @@ struct conv {
     struct conv_options options;
 };
 
+/* What a convolution of so large a picture writes. */
+static struct tensor conv_out(const struct tensor *in, int32_t channels, const struct conv_options *o) {
+    return test_tensor(
+        DTYPE_F32, 3,
+        (int32_t[]){conv_size(in->dim[0], o, o->cut_row), conv_size(in->dim[1], o, o->cut_column), channels});
+}
+
 /* Wide enough for some bands; conv_band_rows keeps the rows few. */
 static struct conv make_conv(int up) {
     static const int32_t channels[] = {3, 4, 8, 10, 16, 24, 32, 64};
@@ -77,9 +85,11 @@ static struct conv make_conv(int up) {
     int32_t C = channels[random_below(&random_state, 8)], N = channels[random_below(&random_state, 8)];
     struct conv c = {.in = filled(3, (int32_t[]){Y, X, C}),
                      .weight = filled(4, (int32_t[]){N, C, k, k}),
-                     .out = test_tensor(DTYPE_F32, 3, (int32_t[]){Y * up, X * up, N}),
                      .epilogue.bias = filled(1, &N),
                      .options = {.upsample = up, .activation = (enum activation)(k / 2)}};
+    c.options.cut_row = between(0, up - 1);
+    c.options.cut_column = between(0, up - 1);
+    c.out = conv_out(&c.in, N, &c.options);
     if (k > 1 && up == 1)
         c.options.norm = (struct group_norm){filled(2, (int32_t[]){1, 2}), filled(1, &C), filled(1, &C)};
     return c;
@@ -158,16 +168,20 @@ static void test_overlap(void **state) {
 
 static struct conv make_strided(void) {
     static const int32_t channels[] = {3, 4, 8, 10, 16, 24, 32, 64};
-    int32_t X = 2 * between(50, COLUMNS_MOST / 2), Y = 2 * between(1, 30);
+    int32_t before = between(0, 1);
+    int32_t X = 2 * between(50, COLUMNS_MOST / 2) - before * between(0, 1);
+    int32_t Y = 2 * between(1, 30) - before * between(0, 1);
     int32_t C = channels[random_below(&random_state, 8)], N = channels[random_below(&random_state, 8)];
-    return (struct conv){.in = filled(3, (int32_t[]){Y, X, C}),
-                         .weight = filled(4, (int32_t[]){N, C, 3, 3}),
-                         .out = test_tensor(DTYPE_F32, 3, (int32_t[]){Y / 2, X / 2, N}),
-                         .epilogue.bias = filled(1, &N),
-                         .options = {.upsample = 1, .stride = 2}};
+    struct conv c = {.in = filled(3, (int32_t[]){Y, X, C}),
+                     .weight = filled(4, (int32_t[]){N, C, 3, 3}),
+                     .epilogue.bias = filled(1, &N),
+                     .options = {.upsample = 1, .stride = 2, .before = before}};
+    c.out = conv_out(&c.in, N, &c.options);
+    return c;
 }
 
-/* Of rows below which others lie all results but the last are those of the whole, whatever the bands. */
+/* Of rows between others all results are those of the whole, whatever the bands, but the one on the side that
+ * has zeros. */
 static void test_strided_pieces(void **state) {
     (void)state;
     for (int i = 0; i < CASES; i++) {
@@ -175,15 +189,27 @@ static void test_strided_pieces(void **state) {
         int32_t rows = c.out.dim[0];
         run_conv(&c, c.out, c.in, c.epilogue);
         for (int32_t y = 0; y < rows;) {
-            int32_t n = between(1, rows - y), same = y + n < rows ? n - 1 : n;
+            int32_t n = between(1, rows - y), left = c.in.dim[0] - 2 * y;
+            int32_t wrong = c.options.before && y, same = n - (wrong || (!c.options.before && y + n < rows));
             struct tensor piece = test_tensor(DTYPE_F32, 3, (int32_t[]){n, c.out.dim[1], c.out.dim[2]});
-            run_conv(&c, piece, tensor_slice(c.in, 2 * y, 2 * n), c.epilogue);
-            if (same) assert_same(tensor_slice(c.out, y, same), tensor_slice(piece, 0, same));
+            run_conv(&c, piece, tensor_slice(c.in, 2 * y, 2 * n < left ? 2 * n : left), c.epilogue);
+            if (same) assert_same(tensor_slice(c.out, y + wrong, same), tensor_slice(piece, wrong, same));
             y += same ? same : 1;
         }
         assert_ok(&problem);
         test_memory_free_to(NULL);
     }
+}
+
+/* At every band's end, those of one row too, rows of in that are still to be read lie behind it. */
+static int64_t strided_lead(const struct conv *c) {
+    int64_t in_row = tensor_bytes(&c->in) / c->in.dim[0], out_row = tensor_bytes(&c->out) / c->out.dim[0];
+    int64_t most = 0;
+    for (int32_t end = 1; end <= c->out.dim[0]; end++) {
+        int64_t lead = end * out_row - (2 * end - c->options.before) * in_row;
+        most = lead > most ? lead : most;
+    }
+    return most;
 }
 
 /* At its own input, or as far before it as rows that get longer need; nearer is refused. */
@@ -192,8 +218,7 @@ static void test_strided_overlap(void **state) {
     (void)state;
     for (int i = 0; i < CASES; i++) {
         struct conv c = make_strided();
-        int64_t in_row = tensor_bytes(&c.in) / c.in.dim[0], out_row = tensor_bytes(&c.out) / c.out.dim[0];
-        int64_t lead = out_row > 2 * in_row ? c.out.dim[0] * (out_row - 2 * in_row) : 0;
+        int64_t lead = strided_lead(&c);
         run_conv(&c, c.out, c.in, c.epilogue);
         char *memory = test_memory((size_t)(lead + tensor_bytes(&c.in) + tensor_bytes(&c.out)));
         struct tensor out = c.out, in = lies_at(memory, c.in, lead);

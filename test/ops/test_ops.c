@@ -42,6 +42,7 @@ static void test_epilogue(void **state) {
     static const struct linear_case cases[] = {
         {1, 1, 1, DTYPE_F32, 0, false, true, ACTIVATION_GELU_TANH, RESIDUAL_NONE},
         {33, 130, 77, DTYPE_F32, 3, true, false, ACTIVATION_GELU_QUICK, RESIDUAL_NONE},
+        {33, 130, 77, DTYPE_F16, 3, true, true, ACTIVATION_GELU_ERF, RESIDUAL_APART},
         {100, 320, 512, DTYPE_BF16, 0, true, false, ACTIVATION_GELU_TANH, RESIDUAL_NONE}, /* direct */
         {100, 320, 512, DTYPE_BF16, 0, false, true, ACTIVATION_NONE, RESIDUAL_NONE},      /* direct */
         {17, 200, 10240, DTYPE_BF16, 0, true, true, ACTIVATION_NONE, RESIDUAL_OUT},
@@ -68,6 +69,7 @@ static void test_linear_few(void **state) {
     case_linear_few(40, 64, 3840, DTYPE_F32, 0, false, true);
     case_linear_few(3, 50, 768, DTYPE_BF16, 5, true, ACTIVATION_GELU_TANH);
     case_linear_few(3, 50, 768, DTYPE_F16, 0, true, ACTIVATION_GELU_QUICK);
+    case_linear_few(2, 50, 320, DTYPE_BF16, 0, true, ACTIVATION_GELU_ERF);
 }
 
 static void test_attention(void **state) {
@@ -154,6 +156,7 @@ static void test_elementwise(void **state) {
         case_glu(11, 77, 5, place, ACTIVATION_SILU);
         case_glu(5, 130, 3, place, ACTIVATION_GELU_TANH);
         case_glu(9, 33, 0, place, ACTIVATION_GELU_QUICK);
+        case_glu(7, 65, 2, place, ACTIVATION_GELU_ERF);
         case_add(7, 45, DTYPE_F32, 2, false, place);
     }
     case_glu(1, 1, 0, 0, ACTIVATION_SILU);
@@ -194,6 +197,20 @@ static void test_conv(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) case_conv(cases[i]);
 }
 
+/* Upsampled to sizes that are odd: what lay behind the cut is zeros for the last row and column. */
+static void test_conv_cut(void **state) {
+    (void)state;
+    struct conv_case c = {7, 5, 12, 20, 3, DTYPE_BF16, 2, 0, ACTIVATION_NONE, true, RESIDUAL_NONE};
+    struct conv_options both = {.cut_row = true, .cut_column = true};
+    case_conv_sized(c, (struct conv_options){.cut_row = true});
+    case_conv_sized(c, (struct conv_options){.cut_column = true});
+    case_conv_sized(c, both);
+    c = (struct conv_case){1, 1, 8, 8, 3, DTYPE_F32, 2, 0, ACTIVATION_NONE, false, RESIDUAL_OUT};
+    case_conv_sized(c, both); /* of one pixel nothing but it is left */
+    c = (struct conv_case){19, 300, 8, 8, 3, DTYPE_F32, 2, 4, ACTIVATION_SILU, true, RESIDUAL_APART};
+    case_conv_sized(c, both); /* bands of 13: the last ends in the cut */
+}
+
 static void test_conv_strided(void **state) {
     (void)state;
     static const struct conv_case cases[] = {
@@ -204,7 +221,17 @@ static void test_conv_strided(void **state) {
         {20, 12, 128, 128, 3, DTYPE_BF16, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {4, 6, 4, 512, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) case_conv_strided(cases[i]);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct conv_case c = cases[i];
+        struct conv_options o = {.stride = 2};
+        case_conv_sized(c, o);
+        o.before = 1;
+        case_conv_sized(c, o);
+        c.rows--;
+        case_conv_sized(c, o);
+        c.columns--;
+        case_conv_sized(c, o);
+    }
 }
 
 /* --- random cases --- */
@@ -239,8 +266,8 @@ static void test_exp(void **state) {
 /* Of the size of x: below -6 the value itself nearly vanishes. */
 static void test_activations(void **state) {
     (void)state;
-    static float (*const of[])(float) = {NULL, silu_f32, gelu_tanh_f32, gelu_quick_f32};
-    for (int a = ACTIVATION_SILU; a <= ACTIVATION_GELU_QUICK; a++) {
+    static float (*const of[])(float) = {NULL, silu_f32, gelu_tanh_f32, gelu_quick_f32, gelu_erf_f32};
+    for (int a = ACTIVATION_SILU; a <= ACTIVATION_GELU_ERF; a++) {
         double worst = 0;
         for (int sign = 0; sign < 2; sign++)
             for (uint32_t bits = 0x0d800000u; bits < 0x5f000000u; bits += 97) { /* 2^-100 to 2^63 */
@@ -289,6 +316,16 @@ static void test_conv_refusals(void **state) {
     expect_error("operator conv2d: options does not fit");
     op_conv2d(&x, out, odd, weight, (struct epilogue){0}, o);
     expect_error("expected even rows and columns to stride");
+    other.before = 2;
+    op_conv2d(&x, out, in, weight, (struct epilogue){0}, other);
+    expect_error("operator conv2d: before does not fit");
+    other = (struct conv_options){.upsample = 1, .before = 1};
+    op_conv2d(&x, in, in, weight, (struct epilogue){0}, other);
+    expect_error("expected 0, or 1 to stride");
+    other = (struct conv_options){.upsample = 1, .cut_row = true};
+    op_conv2d(&x, tensor_slice(in, 0, 3), in, weight, (struct epilogue){0}, other);
+    expect_error("operator conv2d: cut does not fit");
+    other = o;
     op_conv2d(&x, out, in, tensor_random(DTYPE_F32, SHAPE(8, 8, 1, 1), 0, 1), (struct epilogue){0}, o);
     expect_error("expected a kernel of 3 to stride");
     op_conv2d(&x, in, in, weight, (struct epilogue){0}, o);
@@ -410,27 +447,17 @@ static void test_close_gives_back(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_epilogue),
-        cmocka_unit_test(test_linear_few),
-        cmocka_unit_test(test_rows_alike),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_elementwise),
-        cmocka_unit_test(test_conv),
-        cmocka_unit_test(test_conv_strided),
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_exp),
-        cmocka_unit_test(test_activations),
-        cmocka_unit_test(test_f16),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_conv_refusals),
-        cmocka_unit_test(test_context_tensor),
-        cmocka_unit_test(test_no_reference_code),
-        cmocka_unit_test(test_rgb_rounding),
-        cmocka_unit_test(test_close_gives_back),
+        cmocka_unit_test(test_linear),         cmocka_unit_test(test_epilogue),
+        cmocka_unit_test(test_linear_few),     cmocka_unit_test(test_rows_alike),
+        cmocka_unit_test(test_attention),      cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_norms),          cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_elementwise),    cmocka_unit_test(test_conv),
+        cmocka_unit_test(test_conv_cut),       cmocka_unit_test(test_conv_strided),
+        cmocka_unit_test(test_random),         cmocka_unit_test(test_exp),
+        cmocka_unit_test(test_activations),    cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_conv_refusals),
+        cmocka_unit_test(test_context_tensor), cmocka_unit_test(test_no_reference_code),
+        cmocka_unit_test(test_rgb_rounding),   cmocka_unit_test(test_close_gives_back),
         cmocka_unit_test(test_print_errors),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, ops_set_up, ops_tear_down);
