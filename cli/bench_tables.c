@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 /* ---- load: beside dd ---- */
 
@@ -230,14 +231,22 @@ int bench_stream(const struct args *args, struct sluice_error *e) {
     return measure_table(args, print_stream, sluice_bench_stream, e);
 }
 
+/* The CPU is measured, GPUs are predicted: "cuda", or that card's name behind it, as `plan` takes it. */
+static bool block_device_fits(const struct args *args) {
+    const char *device = args->device, *card = device + strcspn(device, ":");
+    if (!args->predict) return strncmp(device, "cuda", 4) != 0;
+    return strncmp(device, "cuda", 4) == 0 && card == device + 4 &&
+           (!*card || strcasecmp(card + 1, args->predict) == 0);
+}
+
 int bench_block(const struct args *args, struct sluice_error *e) {
-    bool cuda = args->device && strncmp(args->device, "cuda", 4) == 0;
-    if (!args->device || cuda == (args->predict != NULL))
+    if (!args->device || block_device_fits(args))
         return measure_table(args, args->predict ? print_prediction : print_block, sluice_bench_block, e);
     fail(e, SLUICE_USAGE,
-         args->predict ? "predictions are for GPUs"
+         args->predict ? "predictions are for the GPU that --predict names"
                        : "this bench measures the CPU; a GPU's are make bench-gpu");
     fail_where(e, "sluice bench block --device");
     fail_found(e, "%s", args->device);
-    return fail_expected(e, args->predict ? "cuda" : "cpu, or --predict CARD");
+    if (!args->predict) return fail_expected(e, "cpu, or --predict CARD");
+    return fail_expected(e, "cuda, or cuda:%s", args->predict);
 }

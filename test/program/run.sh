@@ -115,6 +115,7 @@ bench ops --clock timed|belongs to other benches
 bench block --save x|belongs to other benches
 bench block --predict 5090|3060, 4060, 4060ti, 4090 or h100
 bench block --predict 4090 --device cpu|predictions are for GPUs
+bench block --predict 4090 --device cuda:3060|cuda, or cuda:4090
 bench block --device cuda|make bench-gpu
 bench stream --predict 4090|belongs to other benches
 bench bus word|a word too many
