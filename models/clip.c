@@ -1,27 +1,37 @@
-/* CLIP's text model: of a whole prompt one row, the pooled one, or a row for each token, or both.
+/* CLIP's text models, OpenAI's (L) and those of OpenCLIP (H, G): of a whole prompt one row, the pooled one,
+ * or a row for each token, or both.
  *
- * Embeddings plus positions, then layers: x += out(causal attention(n)); x += fc2(quick_gelu(fc1(n))), with
- * layer norms before each half and biases everywhere; a norm, of which the row of the token that ends the
- * text is the pooled one. Tokens may be those of an earlier layer, without the norm. Reference: transformers
- * 5, models/clip/modeling_clip.py. */
+ * Embeddings plus positions, then layers: x += out(causal attention(n)); x += fc2(gelu(fc1(n))), with layer
+ * norms before each half and biases everywhere; a norm, of which the row of the token that ends the text is
+ * the pooled one, as it is or projected. Tokens may be those of an earlier layer, with the norm or without.
+ * A prompt of several windows is several texts, one below the other: positions begin anew in each, and no
+ * window sees another. Reference: transformers 5, models/clip/modeling_clip.py. */
 #include "kernels/ops.h"
 #include "models/models.h"
 
 #include <math.h>
 #include <stdio.h>
 
-enum { VOCABULARY, WIDTH, POSITIONS, HEADS, FEED_FORWARD, LAYERS };
+enum { VOCABULARY, WIDTH, POSITIONS, HEADS, FEED_FORWARD, LAYERS, GELU, PROJECTION };
 
 enum { HEAD = 64 }; /* of all published ones */
 
+/* What hidden_act says, in the order of its words. */
+enum { GELU_UNSAID = -1, GELU_QUICK, GELU_ERF };
+
 struct clip_settings {
     float norm_eps;
-    int heads;
-    int last_layer; /* whose output is given as tokens, without the norm; -1: all, with it */
+    int heads, gelu;
+    int layers;
+    int left_out; /* layers behind the one whose output is given as tokens, where a lane does not say */
+    int absent;   /* layers that were left out of the file */
+    bool normed;  /* tokens go through the norm, whichever layer they are of */
+    bool projected;
 };
 
 struct clip_state {
     struct tensor tokens; /* [T, WIDTH] */
+    struct tensor pooled; /* [1, WIDTH], before it is projected; absent where it is not */
 };
 
 struct embedding_weights {
@@ -44,44 +54,81 @@ struct norm_weights {
     struct linear_weights norm;
 };
 
+struct projection_weights {
+    struct tensor projection;
+};
+
 /* transformers 5 drops the prefix when it saves a text model alone. GGUF files have these names, or those
- * that clip.cpp's models/convert_hf_to_gguf.py makes: its ffn_down is what comes first. */
+ * that clip.cpp's models/convert_hf_to_gguf.py makes: its ffn_down is what comes first. OpenCLIP has names of
+ * its own, and q, k and v in one tensor. */
 #define NAMED(structure, field, spread_, name, gguf, rank_, ...)                                             \
+    .offset = offsetof(struct structure, field), .names = {"text_model." name, name, "t." gguf},             \
+    .rank = rank_, .spread = spread_, .dim = {__VA_ARGS__}
+#define BLOCKS "transformer.resblocks."
+#define LAYER  BLOCKS "%d."
+#define IN_LAYER(field, end, spread, name, gguf, rank, ...)                                                  \
+    NAMED(layer_weights, field, spread, "encoder.layers.%d." name end, "blk.%d." gguf end, rank, __VA_ARGS__)
+#define LINEAR(field, name, gguf, open, rows, columns)                                                       \
+    {IN_LAYER(field.weight, ".weight", 1, name, gguf, 2, rows, columns), .original = LAYER open ".weight"},  \
     {                                                                                                        \
-        .offset = offsetof(struct structure, field), .names = {"text_model." name, name, "t." gguf},         \
-        .rank = rank_, .dim = {__VA_ARGS__}, .spread = spread_                                               \
+        IN_LAYER(field.bias, ".bias", 1, name, gguf, 1, rows), .original = LAYER open ".bias"                \
     }
-#define LINEAR(field, name, gguf, rows, columns)                                                             \
-    NAMED(layer_weights, field.weight, 1, "encoder.layers.%d." name ".weight", "blk.%d." gguf ".weight", 2,  \
-          rows, columns),                                                                                    \
-        NAMED(layer_weights, field.bias, 1, "encoder.layers.%d." name ".bias", "blk.%d." gguf ".bias", 1,    \
-              rows)
-#define NORM(structure, field, name, gguf)                                                                   \
-    NAMED(structure, field.weight, 0, name ".weight", gguf ".weight", 1, WIDTH),                             \
-        NAMED(structure, field.bias, 1, name ".bias", gguf ".bias", 1, WIDTH)
+#define PART(i, end)                                                                                         \
+    .fused = {.name = LAYER "attn.in_proj_" end,                                                             \
+              .n_parts = 3,                                                                                  \
+              .rows = {WIDTH, WIDTH, WIDTH},                                                                 \
+              .n_taken = 1,                                                                                  \
+              .taken = {i}}
+#define PART_OF_QKV(field, i, name, gguf)                                                                    \
+    {IN_LAYER(field.weight, ".weight", 1, name, gguf, 2, WIDTH, WIDTH), PART(i, "weight")}, {                \
+        IN_LAYER(field.bias, ".bias", 1, name, gguf, 1, WIDTH), PART(i, "bias")                              \
+    }
+#define NORM(structure, field, name, gguf, open)                                                             \
+    {NAMED(structure, field.weight, 0, name ".weight", gguf ".weight", 1, WIDTH),                            \
+     .original = open ".weight"},                                                                            \
+    {                                                                                                        \
+        NAMED(structure, field.bias, 1, name ".bias", gguf ".bias", 1, WIDTH), .original = open ".bias"      \
+    }
 
 static const struct weight_spec clip_embedding_table[] = {
-    NAMED(embedding_weights, rows, 1, "embeddings.token_embedding.weight", "token_embd.weight", 2, VOCABULARY,
-          WIDTH),
+    {NAMED(embedding_weights, rows, 1, "embeddings.token_embedding.weight", "token_embd.weight", 2,
+           VOCABULARY, WIDTH),
+     .original = "token_embedding.weight"},
 };
 
 static const struct weight_spec clip_position_table[] = {
-    NAMED(position_weights, table, 1, "embeddings.position_embedding.weight", "position_embd.weight", 2,
-          POSITIONS, WIDTH),
+    {NAMED(position_weights, table, 1, "embeddings.position_embedding.weight", "position_embd.weight", 2,
+           POSITIONS, WIDTH),
+     .original = "positional_embedding"},
 };
 
 static const struct weight_spec clip_layer_table[] = {
-    NORM(layer_weights, norm1, "encoder.layers.%d.layer_norm1", "blk.%d.ln1"),
-    LINEAR(q, "self_attn.q_proj", "attn_q", WIDTH, WIDTH),
-    LINEAR(k, "self_attn.k_proj", "attn_k", WIDTH, WIDTH),
-    LINEAR(v, "self_attn.v_proj", "attn_v", WIDTH, WIDTH),
-    LINEAR(out, "self_attn.out_proj", "attn_out", WIDTH, WIDTH),
-    NORM(layer_weights, norm2, "encoder.layers.%d.layer_norm2", "blk.%d.ln2"),
-    LINEAR(up, "mlp.fc1", "ffn_down", FEED_FORWARD, WIDTH),
-    LINEAR(down, "mlp.fc2", "ffn_up", WIDTH, FEED_FORWARD),
+    NORM(layer_weights, norm1, "encoder.layers.%d.layer_norm1", "blk.%d.ln1", LAYER "ln_1"),
+    PART_OF_QKV(q, 0, "self_attn.q_proj", "attn_q"),
+    PART_OF_QKV(k, 1, "self_attn.k_proj", "attn_k"),
+    PART_OF_QKV(v, 2, "self_attn.v_proj", "attn_v"),
+    LINEAR(out, "self_attn.out_proj", "attn_out", "attn.out_proj", WIDTH, WIDTH),
+    NORM(layer_weights, norm2, "encoder.layers.%d.layer_norm2", "blk.%d.ln2", LAYER "ln_2"),
+    LINEAR(up, "mlp.fc1", "ffn_down", "mlp.c_fc", FEED_FORWARD, WIDTH),
+    LINEAR(down, "mlp.fc2", "ffn_up", "mlp.c_proj", WIDTH, FEED_FORWARD),
 };
 
-static const struct weight_spec clip_norm_table[] = {NORM(norm_weights, norm, "final_layer_norm", "post_ln")};
+static const struct weight_spec clip_norm_table[] = {
+    NORM(norm_weights, norm, "final_layer_norm", "post_ln", "ln_final"),
+};
+
+static const struct weight_spec clip_projection_table[] = {
+    {.offset = offsetof(struct projection_weights, projection),
+     .names = {"text_projection.weight", "t.text_projection.weight"},
+     .rank = 2,
+     .dim = {PROJECTION, WIDTH},
+     .spread = 1},
+};
+
+/* OpenCLIP multiplies from the other side. */
+static const struct weight_spec clip_transposed_table[] = {
+    BLOCK_WEIGHT(projection_weights, projection, 1, "text_projection", 2, WIDTH, PROJECTION),
+};
 
 static void clip_product(struct context *x, struct tensor out, struct tensor in,
                          const struct linear_weights *w) {
@@ -100,16 +147,36 @@ static void clip_forward_embedding(struct context *x, const void *weights, const
     op_copy(x, state->tokens, w->rows);
 }
 
+/* Window number i of rows that belong to tokens. */
+static struct tensor clip_window(const struct lane *lane, struct tensor rows, int i) {
+    int window = lane->window ? lane->window : lane->n_tokens;
+    return tensor_slice(rows, i * window, window);
+}
+
+static int clip_windows(const struct lane *lane) {
+    return lane->window ? lane->n_tokens / lane->window : 1;
+}
+
 static void clip_forward_position(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct position_weights *w = weights;
     const struct clip_state *state = scope->lane->state;
-    op_add(x, state->tokens, state->tokens, tensor_slice(w->table, 0, state->tokens.dim[0]));
+    for (int i = 0; i < clip_windows(scope->lane); i++) {
+        struct tensor tokens = clip_window(scope->lane, state->tokens, i);
+        op_add(x, tokens, tokens, tensor_slice(w->table, 0, tokens.dim[0]));
+    }
+}
+
+/* The layer whose output is given as tokens. */
+static int clip_given_layer(const struct clip_settings *s, const struct lane *lane) {
+    int left_out = lane->clip_skip ? lane->clip_skip - 1 : s->left_out;
+    return s->layers - 1 - (left_out - s->absent);
 }
 
 static void clip_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct layer_weights *w = weights;
     const struct clip_settings *settings = scope->settings;
-    const struct clip_state *state = scope->lane->state;
+    const struct lane *lane = scope->lane;
+    const struct clip_state *state = lane->state;
     struct tensor tokens = state->tokens;
     int heads = settings->heads;
     float scale = 1 / sqrtf((float)(tokens.dim[1] / heads));
@@ -120,28 +187,50 @@ static void clip_forward_layer(struct context *x, const void *weights, const str
     clip_product(x, q, n, &w->q);
     clip_product(x, k, n, &w->k);
     clip_product(x, v, n, &w->v);
-    op_attention(x, q, q, k, v,
-                 (struct heads){.queries = heads, .keys = heads, .scale = scale, .causal = true});
+    for (int i = 0; i < clip_windows(lane); i++)
+        op_attention(x, clip_window(lane, q, i), clip_window(lane, q, i), clip_window(lane, k, i),
+                     clip_window(lane, v, i),
+                     (struct heads){.queries = heads, .keys = heads, .scale = scale, .causal = true});
     op_linear(x, tokens, q, w->out.weight, (struct epilogue){.bias = w->out.bias, .residual = tokens});
     clip_norm(x, n, tokens, &w->norm2, scope);
     op_linear(x, up, n, w->up.weight,
-              (struct epilogue){.bias = w->up.bias, .activation = ACTIVATION_GELU_QUICK});
+              (struct epilogue){.bias = w->up.bias,
+                                .activation = settings->gelu ? ACTIVATION_GELU_ERF : ACTIVATION_GELU_QUICK});
     op_linear(x, tokens, up, w->down.weight, (struct epilogue){.bias = w->down.bias, .residual = tokens});
-    if (scope->number == settings->last_layer && scope->lane->text.rank)
-        op_copy(x, scope->lane->text, tokens);
+    if (lane->text.rank && scope->number == clip_given_layer(settings, lane)) op_copy(x, lane->text, tokens);
 }
 
 static void clip_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct norm_weights *w = weights;
-    const struct clip_state *state = scope->lane->state;
     const struct clip_settings *settings = scope->settings;
     const struct lane *lane = scope->lane;
+    const struct clip_state *state = lane->state;
     if (lane->pooled.rank)
-        clip_norm(x, lane->pooled, tensor_slice(state->tokens, lane->pooled_row, 1), &w->norm, scope);
-    if (!lane->text.rank || settings->last_layer >= 0) return;
+        clip_norm(x, settings->projected ? state->pooled : lane->pooled,
+                  tensor_slice(state->tokens, lane->pooled_row, 1), &w->norm, scope);
+    if (!lane->text.rank || !settings->normed) return;
     struct tensor n = context_tensor(x, DTYPE_F32, 2, state->tokens.dim);
-    clip_norm(x, n, state->tokens, &w->norm, scope);
-    op_copy(x, lane->text, n); /* whose rows may be parts of longer ones */
+    op_copy(x, n, lane->text); /* whose rows may be parts of longer ones */
+    clip_norm(x, n, n, &w->norm, scope);
+    op_copy(x, lane->text, n);
+}
+
+static void clip_forward_projection(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct projection_weights *w = weights;
+    const struct clip_state *state = scope->lane->state;
+    op_linear_few(x, scope->lane->pooled, state->pooled, w->projection, (struct tensor){0}, ACTIVATION_NONE);
+}
+
+/* Patches of one pixel are a transposition. */
+static void clip_forward_transposed(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct projection_weights *w = weights;
+    const struct clip_state *state = scope->lane->state;
+    int32_t rows = w->projection.dim[0], columns = w->projection.dim[1];
+    struct tensor as_picture = context_tensor(x, DTYPE_F32, 3, (int32_t[]){rows, 1, columns});
+    struct tensor projection = context_tensor(x, DTYPE_F32, 2, (int32_t[]){columns, rows});
+    op_copy(x, tensor_reshape(as_picture, 2, w->projection.dim), w->projection);
+    op_patchify(x, projection, as_picture, 1, PATCH_CHANNELS_LAST);
+    op_linear_few(x, scope->lane->pooled, state->pooled, projection, (struct tensor){0}, ACTIVATION_NONE);
 }
 
 static const struct block_kind clip_kind_embedding =
@@ -154,23 +243,63 @@ static const struct block_kind clip_kind_layer =
     BLOCK_KIND("layer", "layers.%d", clip_layer_table, layer_weights, clip_forward_layer);
 static const struct block_kind clip_kind_norm = BLOCK_KIND(
     "norm", "final_layer_norm", clip_norm_table, norm_weights, clip_forward_norm, .keeps_types = true);
+static const struct block_kind clip_kind_projection =
+    BLOCK_KIND("projection", "text_projection", clip_projection_table, projection_weights,
+               clip_forward_projection, .keeps_types = true);
+static const struct block_kind clip_kind_transposed =
+    BLOCK_KIND("transposed projection", "text_projection", clip_transposed_table, projection_weights,
+               clip_forward_transposed, .keeps_types = true);
 
-static bool clip_has(const struct tensor_index *index, const char *name, const char *gguf) {
+static const struct index_entry *clip_find(const struct tensor_index *index, const char *name,
+                                           const char *gguf, const char *open) {
     char prefixed[2 * BLOCK_NAME_MAX];
     snprintf(prefixed, sizeof prefixed, "text_model.%s", name);
-    return index_find(index, prefixed) || index_find(index, name) || index_find(index, gguf);
+    const struct index_entry *entry = index_find(index, prefixed);
+    if (!entry) entry = index_find(index, name);
+    if (!entry) entry = index_find(index, gguf);
+    return entry ? entry : index_find(index, open);
+}
+
+static const struct index_entry *clip_find_table(const struct tensor_index *index) {
+    return clip_find(index, "embeddings.token_embedding.weight", "t.token_embd.weight",
+                     "token_embedding.weight");
 }
 
 static bool clip_probe(const struct tensor_index *index) {
-    return clip_has(index, "embeddings.token_embedding.weight", "t.token_embd.weight") &&
-           clip_has(index, "encoder.layers.0.self_attn.out_proj.weight", "t.blk.0.attn_out.weight");
+    return clip_find_table(index) && clip_find(index, "encoder.layers.0.self_attn.out_proj.weight",
+                                               "t.blk.0.attn_out.weight", BLOCKS "0.attn.out_proj.weight");
+}
+
+static bool clip_is_named_by_openclip(const struct component *c) {
+    return index_find(&c->index, BLOCKS "0.attn.out_proj.weight");
+}
+
+/* The widths of L, H and G tell them apart; another width may be any. */
+enum { WIDTH_L = 768, WIDTH_H = 1024, WIDTH_G = 1280 };
+
+static bool clip_may_be(const struct tensor_index *view, int32_t width) {
+    const struct index_entry *table = clip_find_table(view);
+    int32_t has = table && table->rank == 2 ? table->dim[1] : width;
+    return has == width || (has != WIDTH_L && has != WIDTH_H && has != WIDTH_G);
+}
+
+bool clip_is_l(const struct tensor_index *view) {
+    return clip_may_be(view, WIDTH_L);
+}
+
+bool clip_is_h(const struct tensor_index *view) {
+    return clip_may_be(view, WIDTH_H);
+}
+
+bool clip_is_g(const struct tensor_index *view) {
+    return clip_may_be(view, WIDTH_G);
 }
 
 static enum status clip_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     const struct clip_settings *s = (const struct clip_settings *)c->settings;
     if (s->heads >= 1 && d[WIDTH] % s->heads == 0 && d[WIDTH] / s->heads <= 512 &&
-        d[LAYERS] > c->reads.layers_left_out && d[LAYERS] <= FAMILY_BLOCKS_MAX - 3)
+        d[LAYERS] > c->reads.layers_left_out && d[LAYERS] <= FAMILY_BLOCKS_MAX - 4)
         return OK;
     error_set(e, SHAPE, "the CLIP text encoder's sizes do not fit together");
     error_where(e, "%s", c->index.sources[0].path);
@@ -179,78 +308,122 @@ static enum status clip_check_dims(const struct component *c, struct error *e) {
         e, "a width of whole heads (num_attention_heads in config.json; without it heads of 64)");
 }
 
+/* Rows of what the pooled row is multiplied by; 0: there is no projection. */
+static int32_t clip_read_projection(const struct component *c) {
+    const struct index_entry *stored = NULL, *transposed = index_find(&c->index, "text_projection");
+    for (int i = 0; i < WEIGHT_NAMES_MAX && clip_projection_table[0].names[i] && !stored; i++)
+        stored = index_find(&c->index, clip_projection_table[0].names[i]);
+    if (stored) return stored->rank == 2 ? stored->dim[0] : 0;
+    return transposed && transposed->rank == 2 ? transposed->dim[1] : 0;
+}
+
 static enum status clip_configure(struct component *c, const struct config *config, struct error *e) {
-    struct clip_settings *settings = (struct clip_settings *)c->settings;
-    (void)config;
-    if (!settings->heads) settings->heads = c->dims[WIDTH] / HEAD;
-    return clip_check_dims(c, e);
+    struct clip_settings *s = (struct clip_settings *)c->settings;
+    bool erf = s->gelu == GELU_ERF;
+    if (!s->heads) s->heads = c->dims[WIDTH] / HEAD;
+    if (s->gelu == GELU_UNSAID) erf = c->dims[GELU] == GELU_ERF || clip_is_named_by_openclip(c);
+    config_bool(config, "clip.use_gelu", &erf, e);
+    s->gelu = erf ? GELU_ERF : GELU_QUICK;
+    c->dims[PROJECTION] = clip_read_projection(c);
+    return e->code == OK ? clip_check_dims(c, e) : e->code;
 }
 
 static int clip_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
+    bool transposed = index_find(&c->index, "text_projection");
     refs[n++] = (struct block_ref){.kind = &clip_kind_embedding};
     refs[n++] = (struct block_ref){.kind = &clip_kind_position};
-    int left_out = c->reads.pooled ? 0 : c->reads.layers_left_out;
     for (int i = 0; i < c->dims[LAYERS]; i++)
-        refs[n++] = (struct block_ref){
-            .kind = &clip_kind_layer, .number = i, .unused = i >= c->dims[LAYERS] - left_out};
-    refs[n++] = (struct block_ref){.kind = &clip_kind_norm, .unused = left_out};
+        refs[n++] = (struct block_ref){.kind = &clip_kind_layer, .number = i};
+    refs[n++] = (struct block_ref){.kind = &clip_kind_norm};
+    if (c->reads.pooled && c->reads.projected)
+        refs[n++] = (struct block_ref){.kind = transposed ? &clip_kind_transposed : &clip_kind_projection};
     return n;
+}
+
+/* The pooled row is of all layers, tokens perhaps of an earlier one. */
+static bool clip_idles(const struct component *c, const struct block *block, const struct lane *lane) {
+    const struct clip_settings *s = (const struct clip_settings *)c->settings;
+    if (lane->pooled.rank) return false;
+    if (block->kind == &clip_kind_norm) return !s->normed;
+    return block->kind == &clip_kind_layer && block->number > clip_given_layer(s, lane);
 }
 
 static void clip_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                          struct arena *pictures, bool *ok) {
+    const struct clip_settings *s = (const struct clip_settings *)c->settings;
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct clip_state *state = lanes[i].state;
         int32_t shape[] = {lanes[i].n_tokens, c->dims[WIDTH]};
         state->tokens = arena_tensor(arena, DTYPE_F32, 2, shape, ok);
+        shape[0] = 1;
+        if (s->projected) state->pooled = arena_tensor(arena, DTYPE_F32, 2, shape, ok);
     }
+}
+
+/* Operands begin at multiples of 16 bytes, those of each window too. */
+enum { WIDTH_STEP = 8 };
+
+static enum status clip_check_width(const struct component *c, const struct lane *lane, struct error *e) {
+    if (clip_windows(lane) < 2 || c->dims[WIDTH] % WIDTH_STEP == 0) return OK;
+    error_set(e, UNSUPPORTED, "the prompt is too long for this CLIP text encoder");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "width %d, %d tokens", c->dims[WIDTH], lane->n_tokens);
+    return error_expected(e, "a width of a multiple of %d, or at most %d tokens", WIDTH_STEP, lane->window);
 }
 
 static enum status clip_check_lanes(const struct component *c, const struct lane *lanes, int n_lanes,
                                     struct error *e) {
     for (int i = 0; i < n_lanes; i++) {
-        if (lanes[i].n_tokens <= c->dims[POSITIONS]) continue;
+        int tokens = lanes[i].window ? lanes[i].window : lanes[i].n_tokens;
+        if (clip_check_width(c, &lanes[i], e) != OK) return e->code;
+        if (tokens <= c->dims[POSITIONS]) continue;
         error_set(e, SHAPE, "the CLIP text encoder has fewer positions than a prompt has tokens");
         error_where(e, "%s", c->index.sources[0].path);
         error_found(e, "%d", c->dims[POSITIONS]);
-        return error_expected(e, "%d", lanes[i].n_tokens);
+        return error_expected(e, "%d", tokens);
     }
     return OK;
 }
 
-/* Projections to the space that text shares with pictures, the model of pictures; position_ids is 0, 1, 2,
- * ..., which older versions of transformers stored. */
+/* Projections to the space that text shares with pictures where they are not read, the model of pictures;
+ * position_ids is 0, 1, 2, ..., which older versions of transformers stored. */
 static const char *const clip_ignorable[] = {"text_model.embeddings.position_ids",
                                              "embeddings.position_ids",
                                              "text_projection",
                                              "logit_scale",
                                              "vision_model.",
                                              "visual_projection.",
+                                             "visual.",
                                              "v.",
                                              "text_encoders.clip_l.logit_scale",
                                              "text_encoders.clip_l.text_projection",
                                              NULL};
 static const char *const clip_architectures[] = {"clip", NULL};
 
-#define OF_EITHER(axis, name, gguf)                                                                          \
-    OF_TENSOR(2, axis, "text_model." name ".weight", name ".weight", "t." gguf ".weight")
+#define OF_EITHER(axis, name, gguf, open)                                                                    \
+    OF_TENSOR(2, axis, "text_model." name ".weight", name ".weight", "t." gguf ".weight", open)
 
 /* CLIP ViT-L/14. */
 static const struct dimension clip_dimensions[] = {
     {"clip_vocabulary", 49408, 300, 1048576, .place = VOCABULARY,
-     OF_EITHER(0, "embeddings.token_embedding", "token_embd"), .key = "vocab_size"},
-    {"pooled", 768, 8, 65536, .place = WIDTH, OF_EITHER(1, "embeddings.token_embedding", "token_embd"),
+     OF_EITHER(0, "embeddings.token_embedding", "token_embd", "token_embedding.weight"), .key = "vocab_size"},
+    {"pooled", 768, 8, 65536, .place = WIDTH,
+     OF_EITHER(1, "embeddings.token_embedding", "token_embd", "token_embedding.weight"),
      .key = "hidden_size"},
     {"clip_heads", 12, 1, 1024, .place = HEADS},
     {"clip_ff", 3072, 8, 262144, .place = FEED_FORWARD,
-     OF_EITHER(0, "encoder.layers.0.mlp.fc1", "blk.0.ffn_down"), .key = "intermediate_size"},
+     OF_EITHER(0, "encoder.layers.0.mlp.fc1", "blk.0.ffn_down", BLOCKS "0.mlp.c_fc.weight"),
+     .key = "intermediate_size"},
     {"clip_layers", 12, 1, 400, .place = LAYERS,
-     OF_BLOCKS("text_model.encoder.layers.", "encoder.layers.", "t.blk."), .key = "num_hidden_layers"},
+     OF_BLOCKS("text_model.encoder.layers.", "encoder.layers.", "t.blk.", BLOCKS),
+     .key = "num_hidden_layers"},
     {"clip_positions", 77, 2, 4096, .place = POSITIONS,
-     OF_EITHER(0, "embeddings.position_embedding", "position_embd"), .key = "max_position_embeddings"},
-    {.place = WIDTH, .key = "projection_dim"},
+     OF_EITHER(0, "embeddings.position_embedding", "position_embd", "positional_embedding"),
+     .key = "max_position_embeddings"},
+    {"clip_erf_gelu", 0, 0, 1, .place = GELU},
+    {"clip_projection", 768, 8, 65536, .place = PROJECTION, .key = "projection_dim"},
 };
 
 /* In config.json and in GGUF files. Heads are 64 wide where nothing says their number. */
@@ -267,23 +440,41 @@ static const struct setting clip_settings[] = {
      1e-5,
      0,
      1},
+    {{"hidden_act", "quick_gelu", "gelu"},
+     offsetof(struct clip_settings, gelu),
+     SETTING_WORD,
+     GELU_UNSAID,
+     0,
+     0},
 };
 
-static const struct expectation clip_expects[] = {{"hidden_act", "quick_gelu"}, {"clip.use_gelu", NULL}, {0}};
-
 static void clip_follow(struct component *c) {
-    ((struct clip_settings *)c->settings)->heads = c->dims[HEADS];
+    struct clip_settings *s = (struct clip_settings *)c->settings;
+    s->heads = c->dims[HEADS];
+    s->gelu = c->dims[GELU];
 }
+
+/* OpenCLIP-H, of all of whose layers the last is left out. diffusers left it out of its files. */
+enum { LAYERS_H = 24 };
 
 static void clip_derive(struct component *c) {
     struct clip_settings *s = (struct clip_settings *)c->settings;
+    bool cut = c->reads.normed && c->reads.layers_left_out && !clip_is_named_by_openclip(c) &&
+               c->dims[LAYERS] != LAYERS_H;
     c->dims[HEADS] = s->heads;
-    s->last_layer = c->reads.layers_left_out ? c->dims[LAYERS] - 1 - c->reads.layers_left_out : -1;
+    s->layers = c->dims[LAYERS];
+    s->left_out = c->reads.layers_left_out;
+    s->absent = cut ? s->left_out : 0;
+    s->normed = c->reads.normed || !s->left_out;
+    s->projected = c->reads.pooled && c->reads.projected;
+    c->skip_least = s->absent + 1;
+    c->skip_most = s->absent + s->layers;
     c->text_columns = c->reads.tokens ? c->dims[WIDTH] : 0;
-    c->pooled_columns = c->reads.pooled ? c->dims[WIDTH] : 0;
+    c->pooled_columns = c->reads.pooled ? c->dims[s->projected ? PROJECTION : WIDTH] : 0;
 }
 
-static const struct state_tensor clip_state_tensors[] = {STATE_TENSOR(clip_state, tokens)};
+static const struct state_tensor clip_state_tensors[] = {STATE_TENSOR(clip_state, tokens),
+                                                         STATE_TENSOR(clip_state, pooled)};
 
 const struct family family_clip = {
     .name = "clip",
@@ -297,14 +488,14 @@ const struct family family_clip = {
     .n_dimensions = COUNT_OF(clip_dimensions),
     .settings = clip_settings,
     .n_settings = COUNT_OF(clip_settings),
-    .expects = clip_expects,
     .configure = clip_configure,
     .follow = clip_follow,
     .derive = clip_derive,
     .reads = {.pooled = true},
-    .config_rest = "\"architectures\": [\"CLIPTextModel\"], \"hidden_act\": \"quick_gelu\", "
+    .config_rest = "\"architectures\": [\"CLIPTextModel\"], "
                    "\"bos_token_id\": 0, \"eos_token_id\": 2, \"pad_token_id\": 1",
     .blocks = clip_blocks,
+    .idles = clip_idles,
     .ignorable = clip_ignorable,
     .lane_state_bytes = sizeof(struct clip_state),
     .state = clip_state_tensors,

@@ -16,6 +16,11 @@
 #define DECLARE_FAMILY(name) extern const struct family family_##name;
 PUBLISHED_FAMILIES(DECLARE_FAMILY)
 
+/* By its width, is it OpenAI's CLIP-L, or OpenCLIP's H or G, as far as it is any of them? For slots. */
+bool clip_is_l(const struct tensor_index *view);
+bool clip_is_h(const struct tensor_index *view);
+bool clip_is_g(const struct tensor_index *view);
+
 /* Of Flux: with distilled guidance (dev, Kontext), without (schnell), with a picture around a hole (Fill). */
 enum { FLUX_GUIDED, FLUX_SCHNELL, FLUX_FILL };
 
@@ -28,7 +33,9 @@ struct text_recipe {
     /* Tokens around it: they stay where a prompt is cut. NULL: none. */
     const char *first, *last;
     const char *pad;        /* shorter ones are padded to tokens_max with this token; NULL: they stay short */
+    bool pads_with_0;       /* or with id 0, whatever that stands for */
     int tokens_max;         /* with all that is around it; of longer ones the first are seen */
+    int windows_max;        /* longer ones go on in so many windows of tokens_max; 0: they do not */
     const char *special[3]; /* tokens of the template that the tokenizer must know, NULL-terminated */
     int dropped; /* tokens of the template before the prompt, whose rows the denoiser does not see */
     const char *tokenizer;        /* its kind, as tokenizer_kind() names it: "BPE", "CLIP BPE", "unigram" */
@@ -87,6 +94,8 @@ struct condition {
     enum condition_kind what;
     int layers_left_out; /* the output of all layers but so many last ones is read; 0: the encoder's own end
                           */
+    bool normed;         /* rows go through the encoder's last norm also where layers are left out */
+    bool projected;      /* the pooled row goes through the encoder's projection */
     bool beside;         /* its rows begin where those of the tokens before begin, its columns behind theirs;
                             else it lies below all before. Pooled ones lie beside each other always */
     int padded_to;       /* rows, with zeros; 0: as many as there are */
@@ -103,6 +112,15 @@ enum concat_rule {
     CONCAT_NONE,
     CONCAT_MASKED, /* the latent of the picture around the mask, then the mask, a channel a pixel under a
                       latent pixel; such a model needs both */
+};
+
+/* What a denoiser is told beside the pooled row (lane.numbers), as diffusers' pipelines have it. */
+enum numbers_rule {
+    NUMBERS_NONE,
+    NUMBERS_SIZES,           /* height and width of an original, top and left of what is cut out of it, height
+                                and width of the target: nothing is cut, and all are the picture's */
+    NUMBERS_SIZES_AND_SCORE, /* those of the original and what is cut out, and an aesthetic score: 6, of a
+                                negative prompt 2.5 */
 };
 
 /* A pipeline. One session runs every recipe. */
@@ -123,6 +141,8 @@ struct recipe {
     const struct sampler *sampler;
     guidance_rule *guide;
     enum concat_rule concat;
+    enum numbers_rule numbers;
+    bool zero_negative; /* where no model_index.json says it: an absent negative prompt is zeros, not "" */
     /* Schedule, where scheduler_config.json does not say. */
     enum flow_shift_rule shift_rule;
     double flow_shift;

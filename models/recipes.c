@@ -12,7 +12,8 @@ static const char *const qwen3_prefixes[] = {"", "text_encoders.qwen3_4b.transfo
                                              NULL};
 static const char *const clip_l_prefixes[] = {
     "",        "text_encoders.clip_l.transformer.", "text_encoders.clip_l.",
-    "clip_l.", "cond_stage_model.transformer.",     NULL};
+    "clip_l.", "cond_stage_model.transformer.",     "conditioner.embedders.0.transformer.",
+    NULL};
 static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transformer.", "text_encoders.t5xxl.",
                                              "t5xxl.", NULL};
 
@@ -68,20 +69,53 @@ const struct recipe recipe_zimage = {
     .strength = 0.6,
 };
 
+/* CLIP sees 77 tokens at a time, all its positions; OpenCLIP's models were trained with zeros behind the end,
+ * OpenAI's with more ends. windows: how often it looks at a long prompt; 0: it sees the beginning. */
+enum { CLIP_TOKENS = 77, CLIP_WINDOWS_MAX = 64 };
+/* clang-format off */
+#define TEXT_CLIP(folder_number, windows, source, ...)                                                         \
+    .text = {.first = "<|startoftext|>", .last = "<|endoftext|>",                                              \
+             .tokens_max = CLIP_TOKENS, .windows_max = windows, .tokenizer = "CLIP BPE",                       \
+             .tokenizer_folder = "tokenizer" folder_number,                                                    \
+             .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or the tokenizer of "       \
+                               source,                                                                         \
+             .classes = {__VA_ARGS__}}
+#define TEXT_CLIP_L(windows)                                                                                   \
+    {.family = &family_clip, .flag = "--clip_l", .folder = "text_encoder", .prefixes = clip_l_prefixes,        \
+     .is = clip_is_l,                                                                                          \
+     TEXT_CLIP("", windows, "openai/clip-vit-large-patch14", "CLIPTextModel", "CLIPTokenizer"),                \
+     .text.pad = "<|endoftext|>"}
+/* Sizes are those of the first 23 layers, which diffusers' files have. */
+#define TEXT_CLIP_H                                                                                            \
+    {.family = &family_clip, .flag = "--clip_h", .folder = "text_encoder",                                     \
+     .prefixes = (const char *const[]){"", "text_encoders.clip_h.transformer.", "text_encoders.clip_h.",       \
+                                       "clip_h.", "cond_stage_model.model.",                                   \
+                                       "conditioner.embedders.0.model.", NULL},                                \
+     .is = clip_is_h,                                                                                          \
+     .dimension = {{"pooled", 1024}, {"clip_heads", 16}, {"clip_ff", 4096}, {"clip_layers", 23},               \
+                   {"clip_erf_gelu", 1}},                                                                      \
+     TEXT_CLIP("", CLIP_WINDOWS_MAX, "stabilityai/stable-diffusion-2-1", "CLIPTextModel", "CLIPTokenizer"),    \
+     .text.pads_with_0 = true}
+#define TEXT_CLIP_G                                                                                            \
+    {.family = &family_clip, .flag = "--clip_g", .folder = "text_encoder_2",                                   \
+     .prefixes = (const char *const[]){"", "text_encoders.clip_g.transformer.", "text_encoders.clip_g.",       \
+                                       "clip_g.", "conditioner.embedders.1.model.",                            \
+                                       "conditioner.embedders.0.model.", NULL},                                \
+     .is = clip_is_g,                                                                                          \
+     .dimension = {{"pooled", 1280}, {"clip_heads", 20}, {"clip_ff", 5120}, {"clip_layers", 32},               \
+                   {"clip_erf_gelu", 1}, {"clip_projection", 1280}},                                           \
+     TEXT_CLIP("_2", CLIP_WINDOWS_MAX, "laion/CLIP-ViT-bigG-14-laion2B-39B-b160k",                             \
+               "CLIPTextModelWithProjection", "CLIPTokenizer"),                                                \
+     .text.pads_with_0 = true}
+/* clang-format on */
+
 /* Flux.1: diffusers 0.42, pipelines/flux. Both encoders see the prompt as it is, padded to a fixed length
  * without a mask; CLIP's 77 are all its positions. Defaults are those of each pipeline's __call__; steps of
  * schnell and guidance of Kontext the published model cards'; shifts those of the published
  * scheduler_config.json. */
 /* clang-format off */
-#define FLUX(t5_tokens, ...)                                                                                    \
-    .slot = {{.family = &family_clip, .flag = "--clip_l", .folder = "text_encoder",                            \
-              .prefixes = clip_l_prefixes,                                                                     \
-              .text = {.first = "<|startoftext|>", .last = "<|endoftext|>", .pad = "<|endoftext|>",            \
-                       .tokens_max = 77, .tokenizer = "CLIP BPE",                               \
-                       .tokenizer_folder = "tokenizer",                                                        \
-                       .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or the "          \
-                                         "tokenizer of openai/clip-vit-large-patch14",                         \
-                       .classes = {"CLIPTextModel", "CLIPTokenizer"}}},                                        \
+#define FLUX(t5_tokens, ...)                                                                                   \
+    .slot = {TEXT_CLIP_L(0),                                                                                   \
              {.family = &family_t5, .flag = "--t5xxl", .folder = "text_encoder_2",                             \
               .prefixes = t5xxl_prefixes,                                                                      \
               .text = {.last = "</s>", .pad = "<pad>", .tokens_max = (t5_tokens), .tokenizer = "unigram",      \
@@ -93,8 +127,8 @@ const struct recipe recipe_zimage = {
     .condition = {{.slot = 1, .what = CONDITION_TOKENS}, {.slot = 0, .what = CONDITION_POOLED}},               \
     .n_conditions = 2, .span = {{2, INFINITY}},                                                                \
     .patch = 2, .shift_line = {.base_shift = 0.5, .max_shift = 1.15, .base_tokens = 256, .max_tokens = 4096},  \
-    .grid = FLOW_GRID_F64, .prediction = &prediction_flow, .schedule = &schedule_flow,                      \
-    .sampler = &sampler_euler, .guide = guidance_plain, .samples_init = true,                                \
+    .grid = FLOW_GRID_F64, .prediction = &prediction_flow, .schedule = &schedule_flow,                         \
+    .sampler = &sampler_euler, .guide = guidance_plain, .samples_init = true,                                  \
     .width = 1024, .height = 1024, .cfg_scale = 1
 /* clang-format on */
 

@@ -41,7 +41,11 @@ static enum status encode_text(struct sys *sys, const struct text_recipe *recipe
 }
 
 static bool is_framed(const struct text_recipe *recipe) {
-    return recipe->first || recipe->last || recipe->pad;
+    return recipe->first || recipe->last || recipe->pad || recipe->pads_with_0;
+}
+
+static bool pads(const struct text_recipe *recipe) {
+    return recipe->pad || recipe->pads_with_0;
 }
 
 /* The first `last`, as transformers finds the end of a prompt. */
@@ -56,14 +60,14 @@ static enum status frame(struct sys *sys, const struct text_recipe *recipe, cons
                          struct prompt_tokens *tokens, struct error *e) {
     int around = (recipe->first != NULL) + (recipe->last != NULL), content = tokens->n_ids, n = 0;
     if (content > recipe->tokens_max - around) content = recipe->tokens_max - around;
-    int n_ids = recipe->pad ? recipe->tokens_max : content + around;
+    int n_ids = pads(recipe) ? recipe->tokens_max : content + around;
     int32_t *ids = sys->alloc(sys, LINE_HOST, (size_t)(n_ids + 1) * sizeof *ids);
     if (!ids) return error_set(e, MEMORY, "no memory for %d tokens", n_ids);
     int32_t last = recipe->last ? tokenizer_special(tokenizer, recipe->last) : -1;
     if (recipe->first) ids[n++] = tokenizer_special(tokenizer, recipe->first);
     for (int i = 0; i < content; i++) ids[n++] = tokens->ids[i];
     if (recipe->last) ids[n++] = last;
-    while (n < n_ids) ids[n++] = tokenizer_special(tokenizer, recipe->pad);
+    while (n < n_ids) ids[n++] = recipe->pad ? tokenizer_special(tokenizer, recipe->pad) : 0;
     tokens->cut = content < tokens->n_ids;
     sys->release(sys, tokens->ids);
     tokens->ids = ids;

@@ -25,6 +25,7 @@ static void cadence_add(const struct cadence_list *l, int i, struct visit visit)
     const struct component *c = l->c;
     bool of_table = i < c->n_tables;
     visit.block = of_table ? c->n_blocks + i : i - c->n_tables;
+    if (!of_table && c->family->idles && c->family->idles(c, &c->blocks[visit.block], l->lanes)) return;
     if (of_table && c->family->kind == FAMILY_TEXT) {
         visit.n_lanes = 1;
         visit.block = c->n_blocks + i * l->n_lanes;

@@ -41,6 +41,7 @@ static void setting_put(struct component *c, const struct setting *s, double val
     float narrow = (float)value;
     switch (s->type) {
     case SETTING_INT:
+    case SETTING_WORD:
         memcpy(at, &whole, sizeof whole);
         break;
     case SETTING_FLOAT:
@@ -52,16 +53,38 @@ static void setting_put(struct component *c, const struct setting *s, double val
     }
 }
 
+static void setting_read_word(const struct setting *s, const struct config *config, int *word,
+                              struct error *e) {
+    const char *found = config_string(config, s->keys[0], NULL);
+    char list[96] = "";
+    size_t n = 0;
+    if (!found) {
+        config_expect(config, s->keys[0], s->keys[1], e); /* or nothing */
+        return;
+    }
+    for (int i = 1; i < SETTING_KEYS_MAX && s->keys[i] && n < sizeof list; i++) {
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s\"%s\"", n ? " or " : "", s->keys[i]);
+        if (strcmp(s->keys[i], found) != 0) continue;
+        *word = i - 1;
+        return;
+    }
+    error_set(e, UNSUPPORTED, "the configuration asks for '%s', which is not supported", s->keys[0]);
+    error_where(e, "%s", config->path);
+    error_found(e, "\"%s\"", found);
+    error_expected(e, "%s", list);
+}
+
 static void setting_read(struct component *c, const struct setting *s, const struct config *config,
                          struct error *e) {
     double value = s->published;
     int whole = (int)value;
-    for (int i = 0; i < SETTING_KEYS_MAX && s->keys[i]; i++)
+    if (s->type == SETTING_WORD) setting_read_word(s, config, &whole, e);
+    for (int i = 0; i < SETTING_KEYS_MAX && s->keys[i] && s->type != SETTING_WORD; i++)
         if (s->type == SETTING_INT)
             config_int(config, s->keys[i], (int)s->least, (int)s->most, &whole, e);
         else
             config_float(config, s->keys[i], s->least, s->most, &value, e);
-    setting_put(c, s, s->type == SETTING_INT ? whole : value);
+    setting_put(c, s, s->type == SETTING_INT || s->type == SETTING_WORD ? whole : value);
 }
 
 enum status component_configure(struct component *c, const struct config *config, struct error *e) {
@@ -150,6 +173,10 @@ static void config_text_setting(struct config_text *text, const struct component
     memcpy(&narrow, at, sizeof narrow);
     if (s->type == SETTING_DOUBLE) memcpy(&value, at, sizeof value);
     config_text_key(text, s->keys[0]);
+    if (s->type == SETTING_WORD) {
+        config_text_add(text, "\"%s\"", s->keys[1 + whole]);
+        return;
+    }
     if (s->type == SETTING_INT) snprintf(digits, sizeof digits, "%d", whole);
     for (int n = 6; n <= 17 && s->type != SETTING_INT; n++) {
         snprintf(digits, sizeof digits, "%.*g", n, s->type == SETTING_FLOAT ? (double)narrow : value);

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { DIMENSIONS_MAX = 48, DIMENSION_NAMES_MAX = 3, SETTING_KEYS_MAX = 3 };
+enum { DIMENSIONS_MAX = 48, DIMENSION_NAMES_MAX = 4, SETTING_KEYS_MAX = 3 };
 
 /* How config.json writes a dimension. */
 enum dimension_form { FORM_INT, FORM_BOOL, FORM_NULL_IF_0 };
@@ -39,9 +39,11 @@ struct dimension {
 /* What shapes cannot tell: a number in the family's settings. */
 struct setting {
     const char *keys[SETTING_KEYS_MAX]; /* in configurations, as struct config has them: the last that is
-                                           there holds. The first is config.json's */
+                                           there holds. The first is config.json's. Of SETTING_WORD it is
+                                           the only one: the others are what it may be, and the number is
+                                           that of the word */
     size_t offset;                      /* in the settings structure */
-    enum { SETTING_INT, SETTING_FLOAT, SETTING_DOUBLE } type;
+    enum { SETTING_INT, SETTING_FLOAT, SETTING_DOUBLE, SETTING_WORD } type;
     double published; /* where nothing says it */
     double least, most;
 };

@@ -42,6 +42,8 @@ struct text_reads {
      */
     int layers_left_out;
     bool tokens, pooled; /* a row for each token; one of the whole prompt */
+    bool normed;         /* tokens go through the norm in any case */
+    bool projected;      /* the pooled row is projected to where text and pictures meet */
 };
 
 struct family {
@@ -74,6 +76,8 @@ struct family {
     const char *config_rest; /* "\"key\": value, ...": what config.json has besides the rows; NULL: nothing */
     /* All blocks in the order of their visits. Returns their number, at most FAMILY_BLOCKS_MAX. */
     int (*blocks)(const struct component *c, struct block_ref *refs);
+    /* Has this block nothing to do for lanes like this one, so that they do not visit it? NULL: none has. */
+    bool (*idles)(const struct component *c, const struct block *block, const struct lane *lane);
     /* Where blocks of one kind differ in shape: changes a copy of the component's dims for one block. May be
      * NULL. */
     void (*block_dims)(const struct component *c, const struct block_ref *ref, int32_t *dims);
@@ -123,8 +127,10 @@ struct component {
     int n_tables;
     int n_unknown; /* tensors that nobody knows */
     /* What the parts of a pipeline must agree on, and sizes follow from; 0 where it means nothing. */
-    int text_columns;    /* given by a text encoder, expected by a denoiser */
-    int pooled_columns;  /* the same of the whole prompt */
+    int text_columns;   /* given by a text encoder, expected by a denoiser */
+    int pooled_columns; /* the same of the whole prompt */
+    /* Of a text encoder: what lanes may say of clip_skip; 0: nothing. */
+    int skip_least, skip_most;
     int latent_channels; /* of a denoiser and of an autoencoder */
     int concat_channels; /* what a denoiser reads beside the latent */
     int pixel_factor;    /* pixels on the side of an autoencoder's latent pixel */

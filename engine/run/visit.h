@@ -27,14 +27,16 @@ struct lane {
     struct tensor moments; /* [Y, X, 2 C]: mean and logarithm of the variance, written by the encoder */
     const int32_t *tokens; /* of the prompt, in a text encoder's stage */
     int n_tokens;
+    int window;     /* so many tokens see each other, and positions begin anew behind them; 0: all */
+    int clip_skip;  /* 1: the last layer's tokens are given, 2: the one's before; 0: the recipe's */
     int pooled_row; /* the token whose row is the pooled one */
     float guidance; /* distilled guidance */
     /* Told to the denoiser beside the pooled row: sizes, an aesthetic score. Lanes of one prompt have the
      * same. */
     float numbers[LANE_NUMBERS_MAX];
     int n_numbers;
-    int prompt;     /* which prompt it is conditioned on: lanes of one prompt share what depends on it only */
-    int hoisted;    /* timesteps whose rows its state holds at once: all if they are hoisted, else 0 */
+    int prompt;  /* which prompt it is conditioned on: lanes of one prompt share what depends on it only */
+    int hoisted; /* timesteps whose rows its state holds at once: all if they are hoisted, else 0 */
     bool tiled;  /* of a decoder: whole-picture buffers are as small as can be; its state is the same else */
     bool idle;   /* of a group that has fewer lanes than others: never computed */
     void *state; /* the family's own structure of tensors, declared by family->declare */

@@ -48,7 +48,8 @@ static const struct misfit rows[] = {
     {T5, .change = rename_gate, .what = "no gate", REFUSED(UNSUPPORTED, "no T5 1.1", "T5 1.0")},
     {T5, .change = add_bias, .what = "a bias in every layer", REFUSED(UNSUPPORTED, "no T5 1.1", "UMT5")},
 
-    {CLIP, CONFIG("hidden_act", "\"gelu\""), REFUSED(UNSUPPORTED, "'hidden_act'", "\"quick_gelu\"")},
+    {CLIP, CONFIG("hidden_act", "\"gelu_new\""),
+     REFUSED(UNSUPPORTED, "'hidden_act'", "\"quick_gelu\" or \"gelu\"")},
     {CLIP, CONFIG("num_attention_heads", "3"), REFUSED(SHAPE, "width 20, 3 heads")},
 };
 
