@@ -16,7 +16,7 @@ struct gather_shape {
 
 /* Four channels of pixels of a band: normed, activated; zeros beyond the picture and the channels.
  *
- * Grid: rows_grid_of, rows being pixels of the band; no shared memory; 38 registers. Bytes: 8 a value (4 + 4
+ * Grid: rows_grid_of, rows being pixels of the band; no shared memory; 39 registers. Bytes: 8 a value (4 + 4
  * / upsample^2 where the cache holds a row of in); FLOPs: 7. Roof: memory; share of the roof: not measured
  * yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
