@@ -43,10 +43,11 @@ struct args {
     struct sluice_model_options model; /* its parts are these */
     struct sluice_part parts[COMPONENT_FILES_MAX];
     struct prompt_text prompt, negative_prompt;
-    int width, height, frames, fps, steps, batch, threads, quality;
+    int width, height, frames, fps, steps, batch, threads, quality, clip_skip;
     double cfg_scale, guidance, flow_shift, strength;
     struct seed seed;
-    const char *sampler, *scheduler, *device, *precision, *type, *vae_tiling, *direct_io, *fit;
+    const char *sampler, *scheduler, *device, *precision, *type, *vae_tiling, *direct_io, *fit,
+        *prompt_weights;
     const char *output, *init_image, *mask, *init_latent, *save_latent, *dump, *plan, *rates, *report;
     const char *dimensions, *save, *folder, *clock, *predict;
     const char *part;

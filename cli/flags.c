@@ -32,6 +32,14 @@ static const struct flag own[] = {
      "what to draw; @FILE reads a file, @- stdin, @@ begins a text with an @", NULL},
     {NULL, RUNS, "-n", "--negative-prompt", "TEXT", FLAG_PROMPT, AT(negative_prompt), 0, 0, NULL,
      "what to keep away from, where --cfg-scale is not 1; @ as with -p; default empty", NULL},
+    {NULL, RUNS, NULL, "--prompt-weights", "HOW", FLAG_CHOICE, AT(prompt_weights), 0, 0, "on|off",
+     "(word), [word], (word:1.3) weigh words and BREAK divides a prompt, for UNets; off: all is text; "
+     "default "
+     "on where the model takes it",
+     NULL},
+    {NULL, RUNS, NULL, "--clip-skip", "N", FLAG_WHOLE, AT(clip_skip), 1, 100, NULL,
+     "which of CLIP's layers is read of a prompt: 1 the last, 2 the one before ...; default the model's",
+     NULL},
     {NULL, RUNS, "-W", "--width", "N", FLAG_WHOLE, AT(width), 1, SLUICE_SIDE_MAX, NULL,
      "pixels, default those of -i, else the model's", NULL},
     {NULL, RUNS, "-H", "--height", "N", FLAG_WHOLE, AT(height), 1, SLUICE_SIDE_MAX, NULL,

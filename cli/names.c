@@ -36,7 +36,7 @@ static const struct {
     {" --vae-tile-size --vae-tile-overlap --vae-relative-tile-size ", "--vae-tiling auto|on|off"},
     {" --rng --sampler-rng ", "--seed N alone: its noise is the same on every device"},
     {" --guidance-scale ", "--cfg-scale S, or --guidance S for models that were distilled with it"},
-    {" --clip-skip --eta --sigmas --timestep-shift --prediction --skip-layers --slg-scale --img-cfg-scale ",
+    {" --eta --sigmas --timestep-shift --prediction --skip-layers --slg-scale --img-cfg-scale ",
      "a run without it: no model of this build takes it"},
     {" --embd-dir --photo-maker --pm-id-images-dir --pm-style-strength --clip_vision --llm_vision --end-img "
      "--high-noise-steps --high-noise-cfg-scale --moe-boundary --vace-strength ",

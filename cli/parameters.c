@@ -33,6 +33,8 @@ static void print_settings(FILE *to, const struct args *args, const struct sluic
     fprintf(to, "Steps: %d, Sampler: Euler, Schedule type: Simple, CFG scale: %.9g, ", request->steps,
             request->cfg_scale);
     if (request->guidance != 0) fprintf(to, "Distilled CFG Scale: %.9g, ", request->guidance);
+    if (request->clip_skip) fprintf(to, "Clip skip: %d, ", request->clip_skip);
+    if (args->prompt_weights && !strcmp(args->prompt_weights, "off")) fputs("Emphasis: None, ", to);
     if (args_given(args, "--flow-shift")) fprintf(to, "Shift: %.9g, ", args->flow_shift);
 }
 

@@ -76,28 +76,8 @@ int prompt_read(struct prompt_text *prompt, const char *flag, bool as_bytes, str
     return check_text(prompt, flag, as_bytes, e);
 }
 
-/* The number of a weight, as 1.3 in "(word:1.3)", up to the bracket. */
-static bool ends_in_weight(const char *from, const char *bracket) {
-    const char *colon = bracket;
-    while (colon > from && *colon != ':') colon--;
-    size_t length = *colon == ':' ? strspn(colon + 1, "0123456789.") : 0;
-    return length > 0 && colon + 1 + length == bracket;
-}
-
-static bool has_weight(const char *text) {
-    const char *open = NULL;
-    for (; *text; text++) {
-        if (*text == '(') open = text;
-        if (*text == ')' && open && ends_in_weight(open, text)) return true;
-        if (*text == ')') open = NULL;
-    }
-    return false;
-}
-
 void prompt_warn(const struct prompt_text *prompt, const char *flag) {
     if (!prompt->text) return;
     if (strstr(prompt->text, "<lora:"))
         say_note("warning: %s: <lora:...> loads nothing here, its letters are read as text", flag);
-    if (has_weight(prompt->text))
-        say_note("warning: %s: (word:1.3) weighs nothing here, its letters are read as text", flag);
 }

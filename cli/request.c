@@ -138,6 +138,8 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->direct_io = args->direct_io;
     request->vae_tiling = args->vae_tiling;
     request->fit = args->fit;
+    request->prompt_weights = args->prompt_weights;
+    request->clip_skip = args->clip_skip;
 }
 
 void request_warn(const struct sluice_request *request, const struct args *args) {

@@ -227,7 +227,7 @@ struct sluice_picture {
 struct sluice_request {
     size_t struct_size;
     const char *prompt;          /* NULL: the longest the model takes (for planning only) */
-    const char *negative_prompt; /* NULL: "" */
+    const char *negative_prompt; /* NULL: "", or of models that are trained so (SDXL) no text at all */
     int width, height; /* pixels, multiples of the model's step; 0: init_image's, rounded down to it,
                           else the model's */
     int steps;         /* at least 1 */
@@ -278,6 +278,10 @@ struct sluice_request {
     const char *fit; /* of init_image and mask where they have another size than is drawn: "crop" or NULL: as
                         large as covers it, centred; "pad": as large as fits into it, its edges go on;
                         "stretch". Resampled by Pillow's Lanczos */
+    const char *prompt_weights; /* "on" or NULL: (word), [word] and (word:1.3) in prompts weigh words, BREAK
+                                   divides them, for models that take it; "off": they are text */
+    int clip_skip; /* which of CLIP's layers is read of a prompt: 1 the last, 2 the one before ...; 0: the one
+                      that the model was trained with */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */

@@ -444,6 +444,20 @@ static enum status tokenize_plain(struct sys *sys, const char *path, const char 
     return e->code;
 }
 
+static json_t *encoder_json(const char *name, const struct prompt_tokens *tokens) {
+    json_t *weights = json_array(), *json;
+    for (int i = 0; i < tokens->n_ids && tokens->weights; i++)
+        json_push(weights, json_real((double)tokens->weights[i]));
+    json = json_pack("{s:s, s:i, s:b, s:o}", "name", name, "tokens", tokens->n_ids, "truncated",
+                     (int)tokens->cut, "ids", ids_json(tokens->ids, tokens->n_ids));
+    if (tokens->window) json_put(json, "window", json_integer(tokens->window));
+    if (tokens->weights)
+        json_put(json, "weights", weights);
+    else
+        json_decref(weights);
+    return json;
+}
+
 /* As the encoder in that slot sees it. */
 static enum status tokenize_slot(struct tokenizer_search *search, int slot, const char *text, size_t bytes,
                                  json_t *encoders, struct error *e) {
@@ -451,11 +465,9 @@ static enum status tokenize_slot(struct tokenizer_search *search, int slot, cons
     struct prompt_tokens tokens = {0};
     const struct text_recipe *recipe = &search->recipe->slot[slot].text;
     if (tokenizer_find(search, slot, &tokenizer, e) == OK &&
-        prompt_encode(search->sys, recipe, tokenizer, text, bytes, &tokens, e) == OK)
-        json_push(encoders, json_pack("{s:s, s:i, s:b, s:o}", "name", search->recipe->slot[slot].folder,
-                                      "tokens", tokens.n_ids, "truncated", (int)tokens.cut, "ids",
-                                      ids_json(tokens.ids, tokens.n_ids)));
-    search->sys->release(search->sys, tokens.ids);
+        prompt_encode(search->sys, recipe, tokenizer, text, bytes, true, &tokens, e) == OK)
+        json_push(encoders, encoder_json(search->recipe->slot[slot].folder, &tokens));
+    prompt_destroy(search->sys, &tokens);
     tokenizer_close(tokenizer);
     return e->code;
 }

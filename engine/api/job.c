@@ -15,13 +15,15 @@ char *job_numbered(const char *name, int i, char out[16]) {
 
 /* ---- tokens ---- */
 
-/* Without a prompt (planning only) the longest there is: ids do not matter, their number does. */
+/* Without a prompt (planning only) the longest there is, or a whole window: ids do not matter, their number
+ * does. */
 static enum status job_encode(const struct job *job, int slot, const char *prompt,
                               struct prompt_tokens *tokens, struct error *e) {
     const struct text_recipe *recipe = &job->model->recipe->slot[slot].text;
+    bool weighs = !asked_for(job->request.prompt_weights, "off");
     if (prompt)
-        return prompt_encode(job->sys, recipe, job->model->tokenizer[slot], prompt, strlen(prompt), tokens,
-                             e);
+        return prompt_encode(job->sys, recipe, job->model->tokenizer[slot], prompt, strlen(prompt), weighs,
+                             tokens, e);
     tokens->n_ids = recipe->tokens_max;
     tokens->ids = job->sys->alloc(job->sys, LINE_HOST, (size_t)tokens->n_ids * sizeof *tokens->ids);
     return tokens->ids ? OK : error_set(e, MEMORY, "no memory for tokens");
@@ -31,8 +33,10 @@ static enum status job_encode(const struct job *job, int slot, const char *promp
 static enum status job_encode_all(struct job *job, int slot, struct error *e) {
     const struct sluice_request *r = &job->request;
     const char *negative = r->negative_prompt ? r->negative_prompt : "";
-    for (int i = 0; i < job->n_prompts && e->code == OK; i++)
+    for (int i = 0; i < job->n_read && e->code == OK; i++)
         job_encode(job, slot, i ? negative : r->prompt, &job->tokens[slot][i], e);
+    for (int i = job->n_read; i < job->n_prompts; i++)
+        job->tokens[slot][i].n_ids = job->model->recipe->slot[slot].text.tokens_max;
     return e->code;
 }
 
@@ -40,7 +44,7 @@ static enum status job_encode_all(struct job *job, int slot, struct error *e) {
  * latent. */
 static enum status job_gather(struct job *job, int slot, struct error *e) {
     const struct component *c = &job->model->component[slot];
-    int n_lanes = c->family->kind == FAMILY_TEXT ? job->n_prompts : 1;
+    int n_lanes = c->family->kind == FAMILY_TEXT ? job->n_read : 1;
     struct lane lane = {.latent =
                             tensor_make(NULL, DTYPE_F32, 4, (int32_t[]){job->C, job->F, job->Y, job->X})};
     job->rows[slot] = job->sys->alloc(job->sys, LINE_HOST, GATHERED_MAX * sizeof *job->rows[slot]);
@@ -257,6 +261,7 @@ static enum status job_size(struct job *job, struct error *e) {
     const struct component *decoder = model_component(job->model, FAMILY_DECODER);
     job->batch = r->batch;
     job->n_prompts = r->cfg_scale == 1 ? 1 : 2;
+    job->n_read = r->negative_prompt || !job->model->zero_negative ? job->n_prompts : 1;
     job->C = decoder->latent_channels; /* and the transformer's, if it is there */
     job->F = (r->frames - 1) / component_frame_factor(decoder) + 1;
     job->Y = r->height / decoder->pixel_factor;
@@ -333,6 +338,11 @@ enum status job_lay_out(struct job *job, int groups, bool tiled, struct error *e
     return error_expected(e, "a number of groups that `plan` chooses, vae_tiling as asked for");
 }
 
+/* What no encoder writes of a prompt is zeros. */
+static void job_clear(struct tensor t) {
+    if (t.rank) memset(t.data, 0, (size_t)tensor_bytes(&t));
+}
+
 enum status job_allocate(struct job *job, struct error *e) {
     uint64_t bytes = job->need->cross_bytes;
     struct layout_choice choice = job->layout.choice;
@@ -343,10 +353,10 @@ enum status job_allocate(struct job *job, struct error *e) {
     }
     layout_close(job->sys, &job->layout);
     layout_open(job, choice, memory, &job->layout, e);
-    /* What no encoder writes of a text is zeros. */
-    for (int i = 0; i < job->n_prompts && e->code == OK; i++)
-        if (job->layout.text[i].rank)
-            memset(job->layout.text[i].data, 0, (size_t)tensor_bytes(&job->layout.text[i]));
+    for (int i = 0; i < job->n_prompts && e->code == OK; i++) {
+        job_clear(job->layout.text[i]);
+        job_clear(job->layout.pooled[i]);
+    }
     return e->code;
 }
 
@@ -359,7 +369,7 @@ void job_close(struct job *job) {
         if (job->rows[i / GATHERED_MAX]) block_destroy(sys, &job->rows[i / GATHERED_MAX][i % GATHERED_MAX]);
     for (int i = 0; i < SLOTS_MAX; i++) sys->release(sys, job->rows[i]);
     for (int i = 0; i < SLOTS_MAX * PROMPTS_MAX; i++)
-        sys->release(sys, job->tokens[i / PROMPTS_MAX][i % PROMPTS_MAX].ids);
+        prompt_destroy(sys, &job->tokens[i / PROMPTS_MAX][i % PROMPTS_MAX]);
     for (int i = 0; i < PICTURES_MAX; i++) sys->release(sys, job->pixels[i]);
     sys->release(sys, job->sigmas);
     sys->release(sys, job->timesteps);

@@ -70,6 +70,7 @@ struct job {
     enum dtype weights;       /* what theirs are converted to; N_DTYPES: nothing */
 
     int n_prompts, batch;              /* prompt 0 is the positive one */
+    int n_read;                        /* prompts that encoders read: of the others all is zeros */
     int32_t C, F, Y, X;                /* of the latent */
     int n_texts, text_slot[SLOTS_MAX]; /* of the text encoders, in their order */
     struct prompt_tokens tokens[SLOTS_MAX][PROMPTS_MAX];

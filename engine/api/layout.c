@@ -47,6 +47,7 @@ static void layout_texts(const struct job *job, struct layout *l, struct arena *
             int slot = recipe->condition[i].slot;
             const struct component *c = &job->model->component[slot];
             bool is_text = c->family->kind == FAMILY_TEXT;
+            if (prompt >= job->n_read) continue;
             if (recipe->condition[i].what == CONDITION_POOLED) {
                 bool whole = c->pooled_columns == pooled;
                 l->encoder_pooled[slot][prompt] =
@@ -172,7 +173,7 @@ static void layout_list_stages(const struct job *job, struct layout *l) {
     for (int slot = 0; slot < SLOTS_MAX && recipe->slot[slot].family && !job->decode_only; slot++) {
         enum family_kind kind = recipe->slot[slot].family->kind;
         int n = layout_count(job, slot);
-        if (kind == FAMILY_TEXT) layout_add(job, l, &stage_text, slot, 0, job->n_prompts, 1);
+        if (kind == FAMILY_TEXT) layout_add(job, l, &stage_text, slot, 0, job->n_read, 1);
         if (kind == FAMILY_VISION && n) layout_add(job, l, &stage_vision, slot, 0, n, n);
     }
     int encoder = recipe_slot(recipe, FAMILY_ENCODER), n = layout_count(job, encoder);
@@ -248,14 +249,33 @@ static void layout_split_hoisted(struct layout *l, struct stage *hoist, int firs
     }
 }
 
+/* Of a stage's blocks those remain that its lanes visit, in their order. */
+static void layout_drop_unvisited(struct layout *l, struct stage *stage, int first_visit) {
+    int place[PLAN_BLOCKS_MAX], n_blocks = 0, n_lasting = 0;
+    memset(place, -1, sizeof place);
+    for (int i = first_visit; i < l->visits.n_visits; i++) place[l->visits.visits[i].block] = 0;
+    for (int i = 0; i < stage->n_blocks; i++) {
+        if (place[i] < 0) continue;
+        n_lasting += i < stage->n_lasting;
+        place[i] = n_blocks;
+        stage->blocks[n_blocks++] = stage->blocks[i];
+    }
+    stage->n_blocks = n_blocks;
+    stage->n_lasting = n_lasting;
+    for (int i = first_visit; i < l->visits.n_visits; i++)
+        l->visits.visits[i].block = place[l->visits.visits[i].block];
+}
+
 static enum status layout_list_visits(struct layout *l, struct error *e) {
     for (int s = 0; s < l->n_stages && e->code == OK; s++) {
-        const struct stage *stage = &l->stages[s];
+        struct stage *stage = &l->stages[s];
         int first = l->visits.n_visits;
         if (stage->hoists) continue;
         component_visits(stage->component, s, stage->lanes, stage->n_lanes, stage->evaluations, &l->visits,
                          e);
-        if (s && l->stages[s - 1].hoists && e->code == OK) layout_split_hoisted(l, &l->stages[s - 1], first);
+        if (e->code != OK) return e->code;
+        s && l->stages[s - 1].hoists ? layout_split_hoisted(l, &l->stages[s - 1], first)
+                                     : layout_drop_unvisited(l, stage, first);
     }
     return e->code;
 }

@@ -53,6 +53,8 @@ static json_t *request_json(const struct job *job) {
         json_put(json, job_numbered("tokens", i, key), tokens_json(job, job->text_slot[i]));
     }
     if (recipe->takes_guidance) json_put(json, "guidance", json_real(r->guidance));
+    if (r->clip_skip) json_put(json, "clip_skip", json_integer(r->clip_skip));
+    if (r->prompt_weights) json_put(json, "prompt_weights", json_string(r->prompt_weights));
     if (r->frames > 1) json_put(json, "frames", json_integer(r->frames));
     put_pictures(job, json);
     return json;

@@ -80,8 +80,8 @@ static enum status check_guidance(const struct settling *s, struct error *e) {
     return within("--guidance", guidance, 0, SLUICE_SCALE_MAX, e);
 }
 
-static enum status refuse_picture(const struct settling *s, const char *flag, const char *expected,
-                                  struct error *e) {
+static enum status refuse_of_model(const struct settling *s, const char *flag, const char *expected,
+                                   struct error *e) {
     error_set(e, USAGE, "%s cannot be used with this model", flag);
     error_where(e, "%s", s->model->name);
     error_found(e, "%s", s->model->recipe->name);
@@ -103,7 +103,7 @@ static enum status check_init(const struct settling *s, struct error *e) {
 static enum status check_mask(const struct settling *s, struct error *e) {
     const struct sluice_request *r = s->request;
     bool fills = s->model->recipe->concat == CONCAT_MASKED;
-    if (r->mask && !fills) return refuse_picture(s, "--mask", "a model that fills masks, as FLUX.1-Fill", e);
+    if (r->mask && !fills) return refuse_of_model(s, "--mask", "a model that fills masks, as FLUX.1-Fill", e);
     if (fills && !(r->mask && r->init_image)) {
         error_set(e, USAGE, "this model fills a mask in a picture and needs both");
         error_where(e, "%s", s->model->name);
@@ -119,7 +119,7 @@ static enum status check_references(struct settling *s, struct error *e) {
     if (r->n_references < 0 || (r->n_references && !r->references))
         return usage(e, "the number of references", r->n_references, "that of those given");
     if (r->n_references && !most)
-        return refuse_picture(s, "--ref-image", "a model that takes references, as FLUX.1-Kontext", e);
+        return refuse_of_model(s, "--ref-image", "a model that takes references, as FLUX.1-Kontext", e);
     if (r->n_references > most) {
         error_set(e, USAGE, "there are more references (--ref-image) than this model takes");
         error_where(e, "%s", s->model->name);
@@ -163,12 +163,40 @@ static enum status check_prompt(const char *name, const char *text, struct error
     return text ? tokenizer_check_text(name, text, strlen(text), SLUICE_TEXT_BYTES_MAX, e) : OK;
 }
 
+/* Of what encoders of these prompts can do. */
+static enum status check_texts(const struct settling *s, struct error *e) {
+    const struct sluice_request *r = s->request;
+    const struct recipe *recipe = s->model->recipe;
+    bool weighs = false, skips = false;
+    int least = 1, most = INT32_MAX;
+    for (int i = 0; i < recipe->n_conditions; i++) {
+        const struct component *c = &s->model->component[recipe->condition[i].slot];
+        weighs |= recipe->slot[recipe->condition[i].slot].text.windows_max > 0;
+        if (recipe->condition[i].what != CONDITION_TOKENS || !c->skip_most) continue;
+        skips = true;
+        if (c->skip_least > least) least = c->skip_least;
+        if (c->skip_most < most) most = c->skip_most;
+    }
+    if (r->prompt_weights && !asked_for(r->prompt_weights, "on") && !asked_for(r->prompt_weights, "off")) {
+        error_set(e, USAGE, "--prompt-weights cannot be used like this");
+        error_found(e, "%s", r->prompt_weights);
+        return error_expected(e, "on or off");
+    }
+    if (asked_for(r->prompt_weights, "on") && !weighs)
+        return refuse_of_model(s, "--prompt-weights on", "off: words weigh nothing in this model's prompts",
+                               e);
+    if (r->clip_skip && !skips)
+        return refuse_of_model(s, "--clip-skip", "a model that reads the layers of a CLIP text encoder", e);
+    return r->clip_skip ? within("--clip-skip", r->clip_skip, least, most, e) : OK;
+}
+
 static enum status check_request(struct settling *s, struct error *e) {
     const struct sluice_request *r = s->request;
     if (!s->decode_only && request_check_size(s, e) != OK) return e->code;
     check_prompt("prompt", r->prompt, e);
     check_prompt("negative prompt", r->negative_prompt, e);
     if (e->code != OK || check_frames(s, e) != OK) return e->code;
+    if (!s->decode_only && check_texts(s, e) != OK) return e->code;
     within("the number of steps", r->steps, 1, SLUICE_STEPS_MAX, e);
     within("the batch", r->batch, 1, BATCH_MAX, e);
     if (within("--cfg-scale", r->cfg_scale, 0, SLUICE_SCALE_MAX, e) != OK) return e->code;

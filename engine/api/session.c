@@ -13,6 +13,7 @@
 #include "engine/api/stages.h"
 #include "engine/api/turns.h"
 #include "engine/base/text.h"
+#include "engine/open/emphasis.h"
 #include "loaders/json.h"
 
 #include <math.h>
@@ -94,13 +95,24 @@ static void warn_of_component(struct sluice_session *s, const struct component *
             c->family->name, (unsigned long long)claimed, (unsigned long long)bytes);
 }
 
+static void warn_of_marks(struct sluice_session *s, const struct job *job) {
+    const char *const texts[PROMPTS_MAX] = {job->request.prompt, job->request.negative_prompt};
+    for (int i = 0; i < SLOTS_MAX; i++)
+        if (job->model->recipe->slot[i].text.windows_max) return;
+    for (int i = 0; i < job->n_prompts; i++)
+        if (texts[i] && emphasis_is_in(texts[i]))
+            session_say(s, SLUICE_WARNING,
+                        "the %s: (word:1.3) weighs nothing with this model, its letters are read as text",
+                        i ? "negative prompt" : "prompt");
+}
+
 static void warn_of_cuts(struct sluice_session *s, const struct job *job) {
     const struct recipe *recipe = job->model->recipe;
     for (int i = 0; i < SLOTS_MAX * PROMPTS_MAX; i++) {
         int slot = i / PROMPTS_MAX, prompt = i % PROMPTS_MAX;
         if (job->tokens[slot][prompt].cut)
             session_say(s, SLUICE_WARNING, "the %s is longer than %d tokens: the %s does not see its end",
-                        prompt ? "negative prompt" : "prompt", recipe->slot[slot].text.tokens_max,
+                        prompt ? "negative prompt" : "prompt", job->tokens[slot][prompt].n_ids,
                         recipe->slot[slot].family->word);
     }
     for (int i = 0; i < SLOTS_MAX; i++) {
@@ -290,6 +302,7 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
     if (plan_check(job.need, &job.plan, e) == BUDGET) refusal_explain(&job, e);
     if (e->code != OK) goto out;
     warn_of_cuts(s, &job);
+    warn_of_marks(s, &job);
     for (int i = 0; i < PICTURES_MAX; i++)
         if (fit_changes(&job.fitting[i])) say_fitted(s, &job.given[i], &job.fitting[i]);
     say_resized(s, &job);

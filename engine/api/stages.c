@@ -8,11 +8,13 @@
 
 static void stages_connect_text(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
     int slot = l->slot[s];
-    for (int i = 0; i < job->n_prompts; i++) {
+    for (int i = 0; i < job->n_read; i++) {
         const struct prompt_tokens *tokens = &job->tokens[slot][i];
         lanes[i] = (struct lane){.prompt = i,
                                  .tokens = tokens->ids,
                                  .n_tokens = tokens->n_ids,
+                                 .window = tokens->window,
+                                 .clip_skip = job->request.clip_skip,
                                  .pooled_row = tokens->pooled_row,
                                  .text = l->encoder_text[slot][i],
                                  .pooled = l->encoder_pooled[slot][i]};
@@ -27,6 +29,21 @@ static void stages_connect_encode(const struct job *job, const struct layout *l,
         lanes[n++] = (struct lane){
             .tiled = l->choice.tiled, .picture = t->picture, .moments = t->moments, .text = t->tokens};
     }
+}
+
+/* What the recipe's rule makes of the picture's size. */
+static void stages_fill_numbers(const struct job *job, struct lane *lane) {
+    enum { SIZES = 6, SCORE = 4 };
+    static const float score[PROMPTS_MAX] = {6, 2.5F};
+    float height = (float)job->request.height, width = (float)job->request.width;
+    const float sizes[SIZES] = {height, width, 0, 0, height, width};
+    enum numbers_rule rule = job->model->recipe->numbers;
+    if (rule == NUMBERS_NONE) return;
+    memcpy(lane->numbers, sizes, sizeof sizes);
+    lane->n_numbers = SIZES;
+    if (rule == NUMBERS_SIZES) return;
+    lane->numbers[SCORE] = score[lane->prompt];
+    lane->n_numbers = SCORE + 1;
 }
 
 /* Lanes of a prompt are neighbours in their group: lane = prompt * together + place. A group with fewer
@@ -48,6 +65,7 @@ static void stages_connect_denoise(const struct job *job, const struct layout *l
                                  .hoisted = hoisted,
                                  .idle = place >= n};
         memcpy(lanes[i].reference, l->reference, sizeof l->reference);
+        stages_fill_numbers(job, &lanes[i]);
     }
 }
 

@@ -22,7 +22,7 @@ enum status turn_dump_start(const struct running *r, struct error *e) {
     const char *folder = job->request.dump;
     int32_t n_sigmas = job->steps + 1;
     for (int text = 0; text < job->n_texts; text++)
-        for (int i = 0; i < job->n_prompts && e->code == OK; i++) {
+        for (int i = 0; i < job->n_read && e->code == OK; i++) {
             const struct prompt_tokens *tokens = &job->tokens[job->text_slot[text]][i];
             char number[16], name[32];
             snprintf(name, sizeof name, "%s%s", job_numbered("tokens", text, number), i ? "_uncond" : "");
@@ -40,6 +40,26 @@ static void turn_place_rows(struct tensor to, int32_t row, int32_t column, struc
     for (int32_t i = 0; i < from.dim[0]; i++)
         memcpy((float *)to.data + (int64_t)(row + i) * to.dim[1] + column,
                (const float *)from.data + (int64_t)i * from.dim[1], (size_t)from.dim[1] * sizeof(float));
+}
+
+static double turn_mean(const float *values, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)values[i];
+    return sum / (double)n;
+}
+
+/* Each token's row times its weight, and what that changed of a window's mean undone: as AUTOMATIC1111's web
+ * UI does (stable-diffusion-webui 1.10, modules/sd_emphasis.py, EmphasisOriginal). */
+static void turn_weigh(const struct prompt_tokens *tokens, struct tensor text) {
+    int64_t columns = text.dim[1], n = tokens->window * columns;
+    for (int first = 0; first < tokens->n_ids && tokens->weights; first += tokens->window) {
+        float *rows = (float *)text.data + first * columns;
+        double before = turn_mean(rows, n);
+        for (int64_t i = 0; i < n; i++) rows[i] *= tokens->weights[first + i / columns];
+        double after = turn_mean(rows, n);
+        float restored = after == 0 ? 1 : (float)(before / after);
+        for (int64_t i = 0; i < n; i++) rows[i] *= restored;
+    }
 }
 
 /* What the encoder in that slot wrote of a prompt, where that is not its place already. */
@@ -90,8 +110,9 @@ enum status turn_text_ended(struct running *r, int stage, struct error *e) {
     const struct job *job = r->job;
     const struct layout *l = &job->layout;
     int slot = l->slot[stage];
-    for (int i = 0; i < job->n_prompts && e->code == OK; i++) {
+    for (int i = 0; i < job->n_read && e->code == OK; i++) {
         struct tensor text = l->encoder_text[slot][i], pooled = l->encoder_pooled[slot][i];
+        if (text.rank) turn_weigh(&job->tokens[slot][i], text);
         if (text.rank) check_finite(text, "the conditioning", l->stages[stage].name, -1, e);
         if (pooled.rank && e->code == OK)
             check_finite(pooled, "the conditioning", l->stages[stage].name, -1, e);

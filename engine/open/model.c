@@ -120,6 +120,16 @@ static void read_given_shift(struct sluice_model *m, const struct config *config
     config_float(config, "flow_shift", SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX, &m->flow_shift, e);
 }
 
+/* What model_index.json says of an absent negative prompt. */
+static enum status read_negative(struct sluice_model *m, const char *path, struct error *e) {
+    struct config config = {0};
+    m->zero_negative = m->recipe->zero_negative;
+    if (path && config_read(m->sys, path, &config, e) == OK)
+        config_bool(&config, "force_zeros_for_empty_prompt", &m->zero_negative, e);
+    config_destroy(&config);
+    return e->code;
+}
+
 static enum status read_defaults(struct sluice_model *m, const char *path, struct error *e) {
     struct config config = {0};
     m->width = m->recipe->width;
@@ -285,6 +295,7 @@ static enum status fill_from(struct sluice_model *m, struct component_files *fil
         open_tokenizers(m, files, o, e);
     if (e->code == OK) open_kind(m, files, false, e);
     if (e->code == OK) read_schedule(m, files->scheduler, e);
+    if (e->code == OK) read_negative(m, files->pipeline, e);
     if (e->code == OK) read_defaults(m, files->defaults, e);
     return e->code == OK && !m->decodes_only ? model_check_parts(m, e) : e->code;
 }

@@ -1,6 +1,8 @@
 /* Prompts: see prompt.h. */
 #include "engine/open/prompt.h"
 
+#include "engine/open/windows.h"
+
 #include <string.h>
 
 static enum status check_special(const struct tokenizer *tokenizer, const char *token, struct error *e) {
@@ -77,11 +79,23 @@ static enum status frame(struct sys *sys, const struct text_recipe *recipe, cons
 }
 
 enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
-                          const struct tokenizer *tokenizer, const char *text, size_t bytes,
+                          const struct tokenizer *tokenizer, const char *text, size_t bytes, bool weighs,
                           struct prompt_tokens *tokens, struct error *e) {
+    *tokens = (struct prompt_tokens){0};
+    if (recipe->windows_max) {
+        if (windows_encode(sys, recipe, tokenizer, text, bytes, weighs, tokens, e) == OK)
+            tokens->pooled_row = find_last(tokens, tokenizer_special(tokenizer, recipe->last));
+        return e->code;
+    }
     if (encode_text(sys, recipe, tokenizer, text, bytes, tokens, e) != OK) return e->code;
     if (is_framed(recipe)) return frame(sys, recipe, tokenizer, tokens, e);
     tokens->cut = tokens->n_ids > recipe->tokens_max;
     if (tokens->cut) tokens->n_ids = recipe->tokens_max;
     return OK;
+}
+
+void prompt_destroy(struct sys *sys, struct prompt_tokens *tokens) {
+    sys->release(sys, tokens->ids);
+    sys->release(sys, tokens->weights);
+    *tokens = (struct prompt_tokens){0};
 }

@@ -1,4 +1,5 @@
-/* A prompt as the model sees it: the recipe's template around it, its tokens, cut to the longest. */
+/* A prompt as the model sees it: the recipe's template around it, its tokens, in windows or cut to the
+ * longest. */
 #ifndef SLUICE_OPEN_PROMPT_H
 #define SLUICE_OPEN_PROMPT_H
 
@@ -6,8 +7,10 @@
 #include "models/models.h"
 
 struct prompt_tokens {
-    int32_t *ids; /* freed with sys->release */
+    int32_t *ids;
+    float *weights; /* of each token; NULL: all weigh 1 */
     int n_ids;
+    int window;     /* of so many tokens each; 0: there is one */
     bool cut;       /* the text was longer than the model sees */
     int pooled_row; /* the place of the recipe's first `last` token, if it has one */
 };
@@ -17,8 +20,11 @@ struct prompt_tokens {
 enum status prompt_check(const struct text_recipe *recipe, const struct tokenizer *tokenizer,
                          struct error *e);
 
+/* weighs: where the recipe has windows, marks in the text weigh its words (emphasis.h). To be destroyed also
+ * after failure. */
 enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
-                          const struct tokenizer *tokenizer, const char *text, size_t bytes,
+                          const struct tokenizer *tokenizer, const char *text, size_t bytes, bool weighs,
                           struct prompt_tokens *tokens, struct error *e);
+void prompt_destroy(struct sys *sys, struct prompt_tokens *tokens);
 
 #endif

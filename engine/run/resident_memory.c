@@ -52,7 +52,7 @@ static void place(struct resident_memory *memory, const struct stage_need *need)
 
 static bool same_layout(const struct resident_memory *memory, const struct resident_memory *wanted,
                         const struct store_stage *stage, uint64_t bytes) {
-    if (!memory->base || memory->evicted || memory->bytes != bytes || memory->first != wanted->first)
+    if (!memory->base || memory->evicted || memory->bytes != bytes || memory->blocks != wanted->blocks)
         return false;
     for (int i = 0; i < stage->n_lasting; i++)
         if (resident_memory_has(memory, i) != resident_memory_has(wanted, i) ||
@@ -61,10 +61,18 @@ static bool same_layout(const struct resident_memory *memory, const struct resid
     return true;
 }
 
+/* Of the addresses of the blocks that last, in their order (FNV-1a, by words). */
+static uint64_t fingerprint(const struct store_stage *stage) {
+    uint64_t hash = 0xcbf29ce484222325;
+    for (int i = 0; i < stage->n_lasting; i++)
+        hash = (hash ^ (uint64_t)(uintptr_t)stage->blocks[i]) * 0x100000001b3;
+    return hash;
+}
+
 void resident_memory_lay_out(struct resident_memory *memory, struct sys *sys, struct device *device,
                              const struct store_stage *stage, const uint64_t *member,
                              const struct stage_need *need, uint64_t bytes, bool keep) {
-    struct resident_memory wanted = {.first = stage->n_blocks ? stage->blocks[0] : NULL};
+    struct resident_memory wanted = {.blocks = fingerprint(stage)};
     memcpy(wanted.member, member, sizeof wanted.member);
     place(&wanted, need);
     if (keep && same_layout(memory, &wanted, stage, bytes)) {

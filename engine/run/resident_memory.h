@@ -20,7 +20,7 @@ struct store_stage {
 struct resident_memory {
     char *base; /* NULL until the stage begins */
     uint64_t bytes;
-    const struct block *first; /* of the stage's blocks: tells one component's blocks from another's */
+    uint64_t blocks; /* tells one list of blocks from another: of one component, and of those it visits */
     int n_blocks;
     uint64_t member[PLAN_BLOCKS_MAX / 64];
     uint64_t offset[PLAN_BLOCKS_MAX + 1]; /* as laid out; a block ends where the next begins */

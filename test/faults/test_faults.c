@@ -126,9 +126,9 @@ static struct result act_tokenize(struct rig *rig, const struct sluice_request *
     if (tokenizer_open(sys, "test/golden/zimage_a/model/tokenizer", &tokenizer, &e) == OK &&
         prompt_check(&recipes[0]->slot[0].text, tokenizer, &e) == OK)
         prompt_encode(sys, &recipes[0]->slot[0].text, tokenizer, request->prompt, strlen(request->prompt),
-                      &tokens, &e);
+                      true, &tokens, &e);
     struct result r = result_of(&e, tokens.ids, (size_t)tokens.n_ids * sizeof *tokens.ids);
-    sys->release(sys, tokens.ids);
+    prompt_destroy(sys, &tokens);
     tokenizer_close(tokenizer);
     return r;
 }

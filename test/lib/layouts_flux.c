@@ -383,7 +383,7 @@ static void test_tokens(void) {
         for (int cut = 0; cut < 2; cut++) {
             struct prompt_tokens tokens = {0};
             const char *prompt = cut ? words : text;
-            prompt_encode(m->sys, recipe, tokenizer, prompt, strlen(prompt), &tokens, &inner);
+            prompt_encode(m->sys, recipe, tokenizer, prompt, strlen(prompt), true, &tokens, &inner);
             int end = 0;
             while (end < tokens.n_ids && tokens.ids[end] != last) end++;
             check(tokens.n_ids == lengths[i] && tokens.cut == cut &&
@@ -391,7 +391,7 @@ static void test_tokens(void) {
                   "encoder %d: %d ids", i, tokens.n_ids);
             check(cut ? end == lengths[i] - 1 : end > 4 && end < 60, "encoder %d: ends at %d", i, end);
             check(tokens.pooled_row == end, "encoder %d: row %d", i, tokens.pooled_row);
-            m->sys->release(m->sys, tokens.ids);
+            prompt_destroy(m->sys, &tokens);
         }
     }
     sluice_model_close(m);

@@ -72,7 +72,7 @@ static void expect_ids(const struct golden *g, const json_t *c, const char *text
     snprintf(tail, sizeof tail, "%s.%s", names[encoder], lane);
     if (!has_golden(g, case_tensor(c, tail, name))) return;
     prompt_encode(&golden_state.sys, &m->recipe->slot[encoder].text, m->tokenizer[encoder], text,
-                  strlen(text), &tokens, &e);
+                  strlen(text), true, &tokens, &e);
     assert_ok(&e);
     struct tensor ids = golden(g, name);
     assert_int_equal(ids.dtype, DTYPE_I32);
@@ -82,7 +82,7 @@ static void expect_ids(const struct golden *g, const json_t *c, const char *text
             fail_msg("%s: token %d is %d, in the reference %d", name, i, tokens.ids[i],
                      ((int32_t *)ids.data)[i]);
     if (!strcmp(lane, "cond")) assert_int_equal(tokens.cut, json_is_true(json_object_get(c, cuts[encoder])));
-    golden_state.sys.release(&golden_state.sys, tokens.ids);
+    prompt_destroy(&golden_state.sys, &tokens);
 }
 
 static void test_ids(const struct golden *g) {

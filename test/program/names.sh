@@ -62,7 +62,7 @@ generate --rng cuda|--seed N
 generate --mmap|--direct-io
 generate --guidance-scale 3|--cfg-scale S, or --guidance S
 generate --vae-tile-size 32x32|--vae-tiling auto
-generate --clip-skip 2|no model of this build
+generate --sigmas 3|no model of this build
 generate --vae-tiling --seed 1|--vae-tiling.*found --seed, expected auto|on|off
 generate -steps 3|did you mean --steps
 generate -prompt x|did you mean --prompt
@@ -94,9 +94,9 @@ warned() { # warned PATTERN ARGS...: drawn, with that warning and no other
     rm -f a.png
 }
 warned '--prompt: <lora:' -p 'a fox <lora:foxes:0.8>'
-warned '--prompt: (word:1.3)' -p 'a (red:1.3) fox' -q
-warned '--prompt: (word:1.3)' -p '((very) red:.5) (fox:2)'
-warned '--negative-prompt: (word' -p 'a fox' -n '(blue:2)' --cfg-scale 2
+warned 'the prompt: (word:1.3)' -p 'a (red:1.3) fox' -q
+warned 'the prompt: (word:1.3)' -p '((very) red:.5) (fox:2)'
+warned 'the negative prompt: (word' -p 'a fox' -n '(blue:2)' --cfg-scale 2
 warned '--negative-prompt is not read' -p 'a fox' -n blue --cfg-scale 1
 expect 0 "planned too" plan -m "$model" -p 'a fox' -n blue --cfg-scale 1
 check "says it" has ../err '^warning: --negative-prompt is not read'
