@@ -8,10 +8,15 @@
 #include "engine/sample/schedule.h"
 
 /* All that are published: X(name) for family_NAME, each in models/NAME.c. */
-#define PUBLISHED_FAMILIES(X) X(zimage) X(flux) X(qwen3) X(clip) X(t5) X(vae_kl) X(vae_kl_encoder)
+#define PUBLISHED_FAMILIES(X) X(zimage) X(flux) X(unet) X(qwen3) X(clip) X(t5) X(vae_kl) X(vae_kl_encoder)
 /* X(name) for recipe_NAME of models/recipes.c. Where nothing names the pipeline the first that fits the
  * weights is taken. */
-#define PUBLISHED_RECIPES(X) X(zimage) X(flux) X(flux_schnell) X(flux_kontext) X(flux_fill)
+/* clang-format off */
+#define PUBLISHED_RECIPES(X)                                                                                 \
+    X(zimage)                                                                                                \
+    X(flux) X(flux_schnell) X(flux_kontext) X(flux_fill)                                                     \
+    X(sd1) X(sd1_inpaint) X(sd2) X(sd2_inpaint) X(sdxl) X(sdxl_inpaint) X(sdxl_refiner)
+/* clang-format on */
 
 #define DECLARE_FAMILY(name) extern const struct family family_##name;
 PUBLISHED_FAMILIES(DECLARE_FAMILY)
@@ -23,6 +28,17 @@ bool clip_is_g(const struct tensor_index *view);
 
 /* Of Flux: with distilled guidance (dev, Kontext), without (schnell), with a picture around a hole (Fill). */
 enum { FLUX_GUIDED, FLUX_SCHNELL, FLUX_FILL };
+
+/* Of the UNet: what its shapes tell. */
+enum {
+    UNET_SD1,
+    UNET_SD1_INPAINT,
+    UNET_SD2,
+    UNET_SD2_INPAINT,
+    UNET_SDXL,
+    UNET_SDXL_INPAINT,
+    UNET_SDXL_REFINER,
+};
 
 /* All families, NULL-terminated. */
 extern const struct family *const families[];
@@ -44,7 +60,7 @@ struct text_recipe {
     const char *classes[2];       /* of encoder and tokenizer in model_index.json */
 };
 
-enum { SLOTS_MAX = 10, SLOT_DIMENSIONS_MAX = 6 };
+enum { SLOTS_MAX = 10, SLOT_DIMENSIONS_MAX = 16 };
 
 /* A place in a pipeline, and the family that stands in it; one family may stand in several. */
 struct slot {
@@ -65,6 +81,7 @@ struct slot {
         const char *name;
         int value;
     } dimension[SLOT_DIMENSIONS_MAX];
+    const struct published_setting *published; /* and settings; NULL: nowhere */
 };
 
 /* The shift s of a schedule, in s u / (1 + (s - 1) u). */
@@ -110,8 +127,9 @@ struct denoiser_span {
 /* What a denoiser reads beside the latent. */
 enum concat_rule {
     CONCAT_NONE,
-    CONCAT_MASKED, /* the latent of the picture around the mask, then the mask, a channel a pixel under a
-                      latent pixel; such a model needs both */
+    CONCAT_MASKED,  /* the latent of the picture around the mask, then the mask, a channel a pixel under a
+                       latent pixel; such a model needs both */
+    CONCAT_INPAINT, /* the mask at the latent's size, then the latent of the picture around it; the same */
 };
 
 /* What a denoiser is told beside the pooled row (lane.numbers), as diffusers' pipelines have it. */
@@ -133,7 +151,7 @@ struct recipe {
     struct condition condition[CONDITIONS_MAX];
     int n_conditions;
     struct denoiser_span span[DENOISER_SPANS_MAX + 1];
-    const char *pipelines[4]; /* _class_names in model_index.json, NULL-terminated */
+    const char *pipelines[5]; /* _class_names in model_index.json, NULL-terminated */
     int patch;      /* latent pixels on a token's side: width and height are multiples of patch * factor */
     int frames_max; /* of a video; 0: it draws pictures */
     const struct prediction *prediction;

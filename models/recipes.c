@@ -183,6 +183,122 @@ const struct recipe recipe_flux_fill = {
     .strength = 1,
 };
 
+/* Stable Diffusion: diffusers 0.42, pipelines/stable_diffusion and stable_diffusion_xl. Steps, guidance and
+ * strength are those of each pipeline's __call__; sizes those of the published UNets. */
+static const struct published_setting sd_vae[] = {{"scaling_factor", 0.18215}, {"shift_factor", 0}, {0}};
+static const struct published_setting sdxl_vae[] = {{"scaling_factor", 0.13025}, {"shift_factor", 0}, {0}};
+/* clang-format off */
+#define VAE_KL_4(settings)                                                                                     \
+    {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes,                     \
+     .dimension = {{"latent_channels", 4}, {"vae_quant", 1}}, .published = settings},                          \
+    {.family = &family_vae_kl_encoder, .folder = "vae",                                                        \
+     .dimension = {{"latent_channels", 4}, {"vae_quant", 1}}, .published = settings}
+#define UNET(fills, ...)                                                                                       \
+    {.family = &family_unet, .flag = "--diffusion-model", .folder = "unet", .prefixes = denoiser_prefixes,     \
+     .dimension = {{"unet_fill", fills}, __VA_ARGS__}}
+#define DIFFUSES                                                                                               \
+    .patch = 1, .prediction = &prediction_eps, .schedule = &schedule_flow, .sampler = &sampler_euler,          \
+    .flow_shift = 1, .guide = guidance_plain, .samples_init = true, .steps = 50
+
+#define SD1(fills)                                                                                             \
+    .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), UNET(fills, {"unet_numbers", 0}), VAE_KL_4(sd_vae)},               \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{1, INFINITY}},          \
+    DIFFUSES, .width = 512, .height = 512, .cfg_scale = 7.5
+#define SD2(fills)                                                                                             \
+    .slot = {TEXT_CLIP_H, UNET(fills, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1024}),          \
+             VAE_KL_4(sd_vae)},                                                                                \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1, .normed = true}},                \
+    .n_conditions = 1, .span = {{1, INFINITY}}, DIFFUSES, .width = 768, .height = 768, .cfg_scale = 7.5
+#define SDXL(fills)                                                                                            \
+    .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), TEXT_CLIP_G,                                                       \
+             UNET(fills, {"unet3", 0}, {"unet_layers0", 0}, {"unet_layers1", 2}, {"unet_layers2", 10},         \
+                  {"unet_middle_layers", 10}, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 2048},   \
+                  {"unet_pooled", 1280}, {"unet_numbers", 6}),                                                 \
+             VAE_KL_4(sdxl_vae)},                                                                              \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1},                                 \
+                  {.slot = 1, .what = CONDITION_TOKENS, .layers_left_out = 1, .beside = true},                 \
+                  {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                   \
+    .n_conditions = 3, .span = {{2, INFINITY}}, DIFFUSES, .numbers = NUMBERS_SIZES, .zero_negative = true,     \
+    .width = 1024, .height = 1024, .cfg_scale = 5
+/* clang-format on */
+
+const struct recipe recipe_sd1 = {
+    SD1(0),
+    .name = "sd1",
+    .variant = UNET_SD1,
+    .pipelines = {"StableDiffusionPipeline", "StableDiffusionImg2ImgPipeline",
+                  "StableDiffusionInpaintPipeline"},
+    .strength = 0.8,
+};
+
+const struct recipe recipe_sd1_inpaint = {
+    SD1(1),
+    .name = "sd1_inpaint",
+    .variant = UNET_SD1_INPAINT,
+    .pipelines = {"StableDiffusionInpaintPipeline", "StableDiffusionPipeline"},
+    .concat = CONCAT_INPAINT,
+    .strength = 1,
+};
+
+const struct recipe recipe_sd2 = {
+    SD2(0),
+    .name = "sd2",
+    .variant = UNET_SD2,
+    .pipelines = {"StableDiffusionPipeline", "StableDiffusionImg2ImgPipeline",
+                  "StableDiffusionInpaintPipeline"},
+    .strength = 0.8,
+};
+
+const struct recipe recipe_sd2_inpaint = {
+    SD2(1),
+    .name = "sd2_inpaint",
+    .variant = UNET_SD2_INPAINT,
+    .pipelines = {"StableDiffusionInpaintPipeline", "StableDiffusionPipeline"},
+    .concat = CONCAT_INPAINT,
+    .strength = 1,
+};
+
+const struct recipe recipe_sdxl = {
+    SDXL(0),
+    .name = "sdxl",
+    .variant = UNET_SDXL,
+    .pipelines = {"StableDiffusionXLPipeline", "StableDiffusionXLImg2ImgPipeline",
+                  "StableDiffusionXLInpaintPipeline"},
+    .strength = 0.3,
+};
+
+const struct recipe recipe_sdxl_inpaint = {
+    SDXL(1),
+    .name = "sdxl_inpaint",
+    .variant = UNET_SDXL_INPAINT,
+    .pipelines = {"StableDiffusionXLInpaintPipeline", "StableDiffusionXLPipeline"},
+    .concat = CONCAT_INPAINT,
+    .strength = 0.9999,
+};
+
+/* Its base model's pictures are what it is made for; it draws from noise too. */
+const struct recipe recipe_sdxl_refiner = {
+    .slot = {TEXT_CLIP_G,
+             UNET(0, {"unet0", 384}, {"unet1", 768}, {"unet2", 1536}, {"unet3", 1536}, {"unet_layers0", 0},
+                  {"unet_layers1", 4}, {"unet_layers2", 4}, {"unet_middle_layers", 4}, {"unet_heads", 0},
+                  {"unet_convolved", 0}, {"unet_text", 1280}, {"unet_pooled", 1280}, {"unet_numbers", 5}),
+             VAE_KL_4(sdxl_vae)},
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1},
+                  {.slot = 0, .what = CONDITION_POOLED, .projected = true}},
+    .n_conditions = 2,
+    .span = {{1, INFINITY}},
+    DIFFUSES,
+    .numbers = NUMBERS_SIZES_AND_SCORE,
+    .name = "sdxl_refiner",
+    .variant = UNET_SDXL_REFINER,
+    .pipelines = {"StableDiffusionXLImg2ImgPipeline", "StableDiffusionXLPipeline",
+                  "StableDiffusionXLInpaintPipeline"},
+    .width = 1024,
+    .height = 1024,
+    .cfg_scale = 5,
+    .strength = 0.3,
+};
+
 int recipe_slot(const struct recipe *recipe, enum family_kind kind) {
     for (int i = 0; i < SLOTS_MAX && recipe->slot[i].family; i++)
         if (recipe->slot[i].family->kind == kind) return i;

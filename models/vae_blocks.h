@@ -24,6 +24,7 @@ enum vae_dim {
     RESNETS,         /* a level */
     ENCODER_RESNETS, /* a level of an encoder: one less than a decoder's */
     GROUPS,
+    QUANT, /* whether a 1x1 convolution stands between it and the latent */
     IN,
     OUT,      /* of one block: set by block_dims */
     CHANNELS, /* CHANNELS + i: of level i as the half runs */
@@ -53,13 +54,6 @@ struct resnet_weights {
 struct attention_weights {
     struct tensor norm, norm_bias, q, q_bias, k, k_bias, v, v_bias, out, out_bias;
 };
-
-/* A convolution that may be absent. */
-#define VAE_OPTIONAL(structure, field, name, spread_, r, ...)                                                \
-    {                                                                                                        \
-        .offset = offsetof(struct structure, field), .names = {name}, .rank = r, .dim = {__VA_ARGS__},       \
-        .optional = true, .spread = spread_                                                                  \
-    }
 
 #define VAE_RESNET_WEIGHT(field, spread_, prefix, original_, name, rank_, ...)                               \
     BLOCK_WEIGHT_ORIGINALLY(resnet_weights, field, spread_, prefix name, original_ name, rank_, __VA_ARGS__)

@@ -17,11 +17,14 @@ struct out_weights {
     struct tensor norm, norm_bias, weight, bias;
 };
 
-static const struct weight_spec vae_kl_in_table[] = {
-    VAE_OPTIONAL(in_weights, post, "post_quant_conv.weight", 1, 4, LATENT, LATENT, K1, K1),
-    VAE_OPTIONAL(in_weights, post_bias, "post_quant_conv.bias", 1, 1, LATENT),
-    BLOCK_WEIGHT(in_weights, weight, 1, "decoder.conv_in.weight", 4, OUT, LATENT, K3, K3),
-    BLOCK_WEIGHT(in_weights, bias, 1, "decoder.conv_in.bias", 1, OUT),
+#define IN_ROWS                                                                                              \
+    BLOCK_WEIGHT(in_weights, weight, 1, "decoder.conv_in.weight", 4, OUT, LATENT, K3, K3),                   \
+        BLOCK_WEIGHT(in_weights, bias, 1, "decoder.conv_in.bias", 1, OUT)
+static const struct weight_spec vae_kl_in_table[] = {IN_ROWS};
+static const struct weight_spec vae_kl_quant_in_table[] = {
+    BLOCK_WEIGHT(in_weights, post, 1, "post_quant_conv.weight", 4, LATENT, LATENT, K1, K1),
+    BLOCK_WEIGHT(in_weights, post_bias, 1, "post_quant_conv.bias", 1, LATENT),
+    IN_ROWS,
 };
 
 /* The authors' names count the middle's resnets from 1, and the levels from the picture's. */
@@ -97,6 +100,8 @@ static void vae_kl_forward_out(struct context *x, const void *weights, const str
 
 static const struct block_kind vae_kl_kind_in =
     BLOCK_KIND("conv_in", "conv_in", vae_kl_in_table, in_weights, vae_kl_forward_in, .keeps_types = true);
+static const struct block_kind vae_kl_kind_quant_in = BLOCK_KIND(
+    "quant_conv_in", "conv_in", vae_kl_quant_in_table, in_weights, vae_kl_forward_in, .keeps_types = true);
 static const struct block_kind vae_kl_kind_mid_resnet =
     BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", vae_kl_mid_resnet_table, resnet_weights,
                vae_forward_resnet, .keeps_types = true);
@@ -139,7 +144,7 @@ static enum status vae_kl_configure(struct component *c, const struct config *co
 static int vae_kl_blocks(const struct component *c, struct block_ref *refs) {
     const struct vae_settings *s = (const struct vae_settings *)c->settings;
     int n = 0, levels = c->dims[LEVELS];
-    refs[n++] = (struct block_ref){.kind = &vae_kl_kind_in};
+    refs[n++] = (struct block_ref){.kind = c->dims[QUANT] ? &vae_kl_kind_quant_in : &vae_kl_kind_in};
     refs[n++] = (struct block_ref){.kind = &vae_kl_kind_mid_resnet, .number = 0, .original = 1};
     if (s->attention) refs[n++] = (struct block_ref){.kind = &vae_kl_kind_attention};
     refs[n++] = (struct block_ref){.kind = &vae_kl_kind_mid_resnet, .number = 1, .original = 1};
@@ -194,11 +199,13 @@ static const char *const vae_kl_ignorable[] = {"encoder.", "quant_conv.", NULL};
 #define UP   "\"UpDecoderBlock2D\""
 static const char vae_kl_config_rest[] =
     "\"in_channels\": 3, \"out_channels\": 3, \"down_block_types\": [" DOWN ", " DOWN ", " DOWN ", " DOWN
-    "], \"up_block_types\": [" UP ", " UP ", " UP ", " UP
-    "], \"use_quant_conv\": false, \"use_post_quant_conv\": false";
+    "], \"up_block_types\": [" UP ", " UP ", " UP ", " UP "]";
 
 static const struct dimension vae_kl_dimensions[] = {
     VAE_DIMENSIONS(0, 1, OF_TENSOR(4, 1, "decoder.conv_in.weight"), .key = "latent_channels"),
+    {"vae_quant", 0, 0, 1, .place = QUANT, OF_TENSOR(0, 0, "post_quant_conv.weight"),
+     .key = "use_post_quant_conv", .form = FORM_BOOL},
+    {.place = QUANT, .key = "use_quant_conv", .form = FORM_BOOL},
     {.place = CHANNELS + 3, .key = "block_out_channels.0"},
     {.place = CHANNELS + 2, .key = "block_out_channels.1"},
     {.place = CHANNELS + 1, .key = "block_out_channels.2"},

@@ -41,15 +41,18 @@ static const struct weight_spec vae_kl_encoder_downsample_table[] = {
                             "encoder.down.%d.downsample.conv.bias", 1, OUT),
 };
 
-static const struct weight_spec vae_kl_encoder_out_table[] = {
-    BLOCK_WEIGHT_ORIGINALLY(out_weights, norm, 0, "encoder.conv_norm_out.weight", "encoder.norm_out.weight",
-                            1, OUT),
-    BLOCK_WEIGHT_ORIGINALLY(out_weights, norm_bias, 1, "encoder.conv_norm_out.bias", "encoder.norm_out.bias",
-                            1, OUT),
-    BLOCK_WEIGHT(out_weights, weight, 1, "encoder.conv_out.weight", 4, MOMENTS, OUT, K3, K3),
-    BLOCK_WEIGHT(out_weights, bias, 1, "encoder.conv_out.bias", 1, MOMENTS),
-    VAE_OPTIONAL(out_weights, post, "quant_conv.weight", 1, 4, MOMENTS, MOMENTS, K1, K1),
-    VAE_OPTIONAL(out_weights, post_bias, "quant_conv.bias", 1, 1, MOMENTS),
+#define OUT_ROWS                                                                                             \
+    BLOCK_WEIGHT_ORIGINALLY(out_weights, norm, 0, "encoder.conv_norm_out.weight", "encoder.norm_out.weight", \
+                            1, OUT),                                                                         \
+        BLOCK_WEIGHT_ORIGINALLY(out_weights, norm_bias, 1, "encoder.conv_norm_out.bias",                     \
+                                "encoder.norm_out.bias", 1, OUT),                                            \
+        BLOCK_WEIGHT(out_weights, weight, 1, "encoder.conv_out.weight", 4, MOMENTS, OUT, K3, K3),            \
+        BLOCK_WEIGHT(out_weights, bias, 1, "encoder.conv_out.bias", 1, MOMENTS)
+static const struct weight_spec vae_kl_encoder_out_table[] = {OUT_ROWS};
+static const struct weight_spec vae_kl_encoder_quant_out_table[] = {
+    OUT_ROWS,
+    BLOCK_WEIGHT(out_weights, post, 1, "quant_conv.weight", 4, MOMENTS, MOMENTS, K1, K1),
+    BLOCK_WEIGHT(out_weights, post_bias, 1, "quant_conv.bias", 1, MOMENTS),
 };
 
 /* ---- forwards ---- */
@@ -113,6 +116,10 @@ static const struct block_kind vae_kl_encoder_kind_out =
     BLOCK_KIND("conv_out", "conv_out", vae_kl_encoder_out_table, out_weights, vae_kl_encoder_forward_out,
                .keeps_types = true);
 
+static const struct block_kind vae_kl_encoder_kind_quant_out =
+    BLOCK_KIND("quant_conv_out", "conv_out", vae_kl_encoder_quant_out_table, out_weights,
+               vae_kl_encoder_forward_out, .keeps_types = true);
+
 static bool vae_kl_encoder_probe(const struct tensor_index *index) {
     return index_find(index, "encoder.conv_in.weight") &&
            (index_find(index, "encoder.mid_block.resnets.0.conv1.weight") ||
@@ -151,7 +158,8 @@ static int vae_kl_encoder_blocks(const struct component *c, struct block_ref *re
     refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_mid_resnet, .number = 0, .original = 1};
     if (s->attention) refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_attention};
     refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_mid_resnet, .number = 1, .original = 1};
-    refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_out};
+    refs[n++] = (struct block_ref){.kind = c->dims[QUANT] ? &vae_kl_encoder_kind_quant_out
+                                                          : &vae_kl_encoder_kind_out};
     return n;
 }
 
@@ -197,6 +205,7 @@ static const char *const vae_kl_encoder_ignorable[] = {"decoder.", "post_quant_c
 
 static const struct dimension vae_kl_encoder_dimensions[] = {
     VAE_DIMENSIONS(VAE_LEVELS - 1, -1, .key = NULL),
+    {"vae_quant", 0, 0, 1, .place = QUANT, OF_TENSOR(0, 0, "quant_conv.weight")},
     {.place = MOMENTS, OF_TENSOR(4, 0, "encoder.conv_out.weight")},
 };
 

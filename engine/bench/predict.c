@@ -11,8 +11,9 @@
 
 /* ---- blocks ---- */
 
-/* A picture of 1024 x 1024, the longest prompts. Of Flux.1's two kinds the one in which it spends more time;
- * of autoencoders one of the resnets at full size. */
+/* A picture of 1024 x 1024 (of Stable Diffusion 1 512 x 512), the longest prompts. Of Flux.1's two kinds the
+ * one in which it spends more time, of UNets a transformer's layer at full size; of autoencoders one of the
+ * resnets at full size. */
 #define LATENT .latent_channels = 16, .latent_side = 128, .picture_side = 1024, .type = DTYPE_BF16
 #define TEXT(rows, columns)                                                                                  \
     .text_rows = rows, .text_columns = columns, .latent_channels = 1, .latent_side = 1, .picture_side = 1,   \
@@ -23,6 +24,15 @@ enum { RESNET_OF_UP_3 = 301, RESNET_OF_DOWN_0 = 0, PIXELS = 1024 * 1024 };
 static const struct predict_case cases[] = {
     {{.family = &family_zimage, .text_rows = 32, .text_columns = 2560, LATENT, ONLY("layer")}, 4128},
     {{.family = &family_flux, .text_rows = 512, .text_columns = 4096, LATENT, ONLY("single")}, 4608},
+    {{.family = &family_unet,
+      .text_rows = 77,
+      .text_columns = 768,
+      .latent_channels = 4,
+      .latent_side = 64,
+      .picture_side = 512,
+      .type = DTYPE_BF16,
+      ONLY("down_layer")},
+     4096},
     {{.family = &family_qwen3, TEXT(512, 2560), ONLY("layer")}, 512},
     {{.family = &family_clip, TEXT(77, 768), ONLY("layer")}, 77},
     {{.family = &family_t5, TEXT(512, 4096), ONLY("layer")}, 512},

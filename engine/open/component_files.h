@@ -16,7 +16,7 @@ bool part_flag_chooses(const char *flag, enum family_kind kind);
 /* Is it that family's, in any recipe? */
 bool part_flag_takes(const char *flag, const struct family *family);
 
-/* "transformer (zimage or flux)": the families that a flag chooses among. */
+/* "transformer (zimage, flux or unet)": the families that a flag chooses among. */
 void part_flag_families(const char *flag, char *list, size_t bytes);
 /* "--vae, --llm ...": all of them. */
 void part_flag_list(char *list, size_t bytes);
@@ -40,6 +40,8 @@ enum { COMPONENT_FILES_MAX = 64 };
 struct component_files {
     bool decodes_only; /* only a decoder is looked for */
     bool by_name;      /* -m is a folder in Hugging Face's layout */
+    bool has_variant;  /* the denoiser that counts has been looked into */
+    int variant;       /* and this is its */
     struct component_file file[COMPONENT_FILES_MAX];
     struct opened_file opened[COMPONENT_FILES_MAX];
     int n_files, n_opened;

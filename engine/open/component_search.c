@@ -15,7 +15,7 @@
 
 /* A Hugging Face folder says so by its pipeline or by names that no other layout has. */
 static bool is_hugging_face(struct sys *sys, const char *model, struct error *e) {
-    static const char *const signs[] = {"model_index.json", "transformer", "text_encoder"};
+    static const char *const signs[] = {"model_index.json", "transformer", "unet", "text_encoder"};
     for (size_t i = 0; i < sizeof signs / sizeof *signs; i++) {
         char *sign = path_existing(sys, model, signs[i], e);
         sys->release(sys, sign);
@@ -155,7 +155,7 @@ static enum status open_folders(struct sys *sys, const char *model, struct compo
                                 struct error *e) {
     static const enum family_kind order[] = {FAMILY_DENOISER, FAMILY_TEXT, FAMILY_VISION, FAMILY_DECODER};
     const char *folders[SLOTS_MAX];
-    for (size_t k = 0; k < sizeof order / sizeof *order; k++)
+    for (size_t k = 0; k < sizeof order / sizeof *order; k++) {
         for (int i = 0, n = list_folders(order[k], folders); i < n && e->code == OK; i++) {
             if (!looks_in_folder(files, order[k], folders[i])) continue;
             char *path = path_existing(sys, model, folders[i], e);
@@ -163,6 +163,8 @@ static enum status open_folders(struct sys *sys, const char *model, struct compo
                 open_located(sys, files, path, (struct component_file){.folder = folders[i]}, order[k], e);
             sys->release(sys, path);
         }
+        pipeline_look(sys, files);
+    }
     return e->code;
 }
 
@@ -351,9 +353,11 @@ enum status component_files_open(struct sys *sys, const struct sluice_model_opti
                                  struct error *e) {
     struct missing_part missing[SLOTS_MAX];
     if (open_flags(sys, o, files, e) != OK) return e->code;
+    pipeline_look(sys, files);
     if (files->by_name && open_folders(sys, o->model, files, e) != OK) return e->code;
     *guess = pipeline_guess(files);
     if (o->model && pipeline_missing(files, *guess, missing)) search(sys, o->model, files, e);
+    pipeline_look(sys, files);
     *guess = pipeline_guess(files);
     return e->code == OK ? pipeline_check_twice(files, *guess, o->model, e) : e->code;
 }

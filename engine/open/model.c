@@ -18,7 +18,8 @@ void copy_sized(void *to, size_t to_bytes, const void *from) {
 /* ---- components ---- */
 
 void model_configure_slot(const struct recipe *recipe, int slot, struct sys *sys, struct component *c) {
-    *c = (struct component){.family = recipe->slot[slot].family, .sys = sys};
+    *c = (struct component){
+        .family = recipe->slot[slot].family, .sys = sys, .published = recipe->slot[slot].published};
     for (int i = 0; i < recipe->n_conditions; i++) {
         const struct condition *condition = &recipe->condition[i];
         if (condition->slot != slot) continue;
@@ -194,11 +195,17 @@ static enum status check_columns(const struct sluice_model *m, const struct comp
                     wanted, denoiser->family->word, e);
 }
 
-/* What a mask adds to a latent: a channel for each pixel under a latent pixel. */
+/* What a mask adds to a latent. */
 static int concat_wanted(const struct sluice_model *m, const struct component *decoder) {
-    return m->recipe->concat == CONCAT_MASKED
-               ? decoder->latent_channels + decoder->pixel_factor * decoder->pixel_factor
-               : 0;
+    switch (m->recipe->concat) {
+    case CONCAT_MASKED:
+        return decoder->latent_channels + decoder->pixel_factor * decoder->pixel_factor;
+    case CONCAT_INPAINT:
+        return decoder->latent_channels + 1;
+    case CONCAT_NONE:
+        break;
+    }
+    return 0;
 }
 
 static enum status check_denoiser(const struct sluice_model *m, const struct component *denoiser,

@@ -26,12 +26,25 @@ const struct recipe *pipeline_guess(const struct component_files *files) {
     int most = 0;
     for (const struct recipe *const *r = recipes; *r; r++) {
         if (denoiser && recipe_family(*r, FAMILY_DENOISER) != denoiser->family) continue;
+        if (denoiser && files->has_variant && (*r)->variant != files->variant) continue;
         int n = encoders_found(files, *r) + (denoiser != NULL);
         if (n <= most) continue;
         best = *r;
         most = n;
     }
     return best;
+}
+
+void pipeline_look(struct sys *sys, struct component_files *files) {
+    const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
+    const struct recipe *recipe = pipeline_guess(files);
+    struct error misfit = {0};
+    if (!denoiser || files->has_variant) return;
+    const struct slot *slot = &recipe->slot[recipe_slot(recipe, FAMILY_DENOISER)];
+    struct component c = {.sys = sys, .family = denoiser->family, .index = parts_view(files, denoiser)};
+    configuration_look(&c, component_files_path(files, denoiser), slot, &misfit);
+    files->has_variant = misfit.code == OK;
+    files->variant = c.variant;
 }
 
 const struct recipe *pipeline_of_decoder(const struct component_files *files) {

@@ -7,6 +7,9 @@
 /* The recipe that the families found so far point to: of those with this denoiser, else of all, the first
  * with the most of its encoders there. NULL: nothing points anywhere. */
 const struct recipe *pipeline_guess(const struct component_files *files);
+/* Looks into the denoiser that counts, if there is one, for which of its family's pipelines it can be. What
+ * is wrong with it is said when it is opened. */
+void pipeline_look(struct sys *sys, struct component_files *files);
 /* Where only a decoder was looked for: the first recipe that decodes with it. NULL: none was found. */
 const struct recipe *pipeline_of_decoder(const struct component_files *files);
 

@@ -6,15 +6,17 @@
 #include <string.h>
 
 char *block_weight_name(const char *format, int number, char *out) {
-    const char *first = strstr(format, "%d"), *second = first ? strstr(first + 2, "%d") : NULL;
-    size_t bytes = 2 * BLOCK_NAME_MAX;
-    if (!first)
-        snprintf(out, bytes, "%s", format);
-    else if (!second)
-        snprintf(out, bytes, "%.*s%d%s", (int)(first - format), format, number, first + 2);
-    else
-        snprintf(out, bytes, "%.*s%d%.*s%d%s", (int)(first - format), format, number / BLOCK_NUMBER_STEP,
-                 (int)(second - first - 2), first + 2, number % BLOCK_NUMBER_STEP, second + 2);
+    size_t bytes = 2 * BLOCK_NAME_MAX, n = 0;
+    int step = 1;
+    number %= BLOCK_ROW_STEP;
+    for (const char *at = format; (at = strstr(at, "%d")) != NULL; at += 2)
+        if (at != strstr(format, "%d")) step *= BLOCK_NUMBER_STEP;
+    for (const char *at; (at = strstr(format, "%d")) != NULL && n < bytes; format = at + 2) {
+        n += (size_t)snprintf(out + n, bytes - n, "%.*s%d", (int)(at - format), format, number / step);
+        number %= step;
+        step /= BLOCK_NUMBER_STEP;
+    }
+    if (n < bytes) snprintf(out + n, bytes - n, "%s", format);
     return out;
 }
 

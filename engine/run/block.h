@@ -34,8 +34,9 @@ struct weight_spec {
     struct weight_slice fused;           /* where the authors keep it with others in one tensor */
     int rank;
     int dim[WEIGHT_RANK_MAX]; /* shape as places in the family's dimensions, outermost first */
-    bool optional;            /* absent: a tensor of rank 0 */
-    double spread;            /* made-up weights: uniform in +- this times 1/sqrt(inputs); 0: around 1 */
+    int ones;      /* place of how many axes of 1 files have behind these; read in any case. 0: none */
+    bool optional; /* absent: a tensor of rank 0 */
+    double spread; /* made-up weights: uniform in +- this times 1/sqrt(inputs); 0: around 1 */
 };
 
 /* A row of a weight table: the field of a weights structure, how made-up values spread, the tensor's name,
@@ -143,11 +144,14 @@ struct block {
     uint64_t bytes; /* of the packed block, a multiple of 256 */
 };
 
-/* Blocks that are counted twice ("up_blocks.2.resnets.1") have the number 100 * 2 + 1. */
-enum { BLOCK_NUMBER_STEP = 100 };
+/* Blocks that are counted twice ("up_blocks.2.resnets.1") have the number 100 * 2 + 1, those that are counted
+ * three times go on likewise. Where blocks stand in several rows which their names tell apart, a row's
+ * numbers begin at a multiple of BLOCK_ROW_STEP. */
+enum { BLOCK_NUMBER_STEP = 100, BLOCK_ROW_STEP = 1000000 };
 
-/* Prints a table's name for a block: one %d is the block's number; of two, the first is number / 100 and the
- * second number % 100. out has BLOCK_NAME_MAX * 2 bytes. Returns out. */
+/* Prints a table's name for a block: the last %d is the block's number in its row; where there are more, its
+ * last two digits, and the one before is the number without them. out has BLOCK_NAME_MAX * 2 bytes. Returns
+ * out. */
 char *block_weight_name(const char *format, int number, char *out);
 
 /* The entry that holds a weight of the block, whole or as a slice, or NULL. */

@@ -74,9 +74,15 @@ static void setting_read_word(const struct setting *s, const struct config *conf
     error_expected(e, "%s", list);
 }
 
+static double setting_published(const struct component *c, const struct setting *s) {
+    for (const struct published_setting *p = c->published; p && p->key; p++)
+        if (!strcmp(p->key, s->keys[0])) return p->value;
+    return s->published;
+}
+
 static void setting_read(struct component *c, const struct setting *s, const struct config *config,
                          struct error *e) {
-    double value = s->published;
+    double value = setting_published(c, s);
     int whole = (int)value;
     if (s->type == SETTING_WORD) setting_read_word(s, config, &whole, e);
     for (int i = 0; i < SETTING_KEYS_MAX && s->keys[i] && s->type != SETTING_WORD; i++)
@@ -107,7 +113,7 @@ void component_derive(struct component *c, const int *chosen) {
     const struct family *family = c->family;
     dimension_choose_reads(c);
     for (int i = 0; i < family->n_settings; i++)
-        setting_put(c, &family->settings[i], family->settings[i].published);
+        setting_put(c, &family->settings[i], setting_published(c, &family->settings[i]));
     for (int i = 0; i < family->n_dimensions; i++) {
         const struct dimension *d = &family->dimensions[i];
         if (d->name) c->dims[d->place] = chosen ? chosen[i] : d->published;
@@ -151,9 +157,13 @@ static void config_text_key(struct config_text *text, const char *key) {
 }
 
 static void config_text_dimension(struct config_text *text, const struct dimension *d, int32_t value) {
-    if (!d->key) return;
+    const char *word = d->words ? d->words[value] : NULL;
+    bool absent = d->words ? !word : d->form == FORM_ABSENT_IF_0 && !value;
+    if (!d->key || absent) return;
     config_text_key(text, d->key);
-    if (d->form == FORM_BOOL)
+    if (word)
+        config_text_add(text, "\"%s\"", word);
+    else if (d->form == FORM_BOOL)
         config_text_add(text, value ? "true" : "false");
     else if (d->form == FORM_NULL_IF_0 && !value)
         config_text_add(text, "null");

@@ -9,10 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { DIMENSIONS_MAX = 48, DIMENSION_NAMES_MAX = 4, SETTING_KEYS_MAX = 3 };
+enum { DIMENSIONS_MAX = 64, DIMENSION_NAMES_MAX = 4, SETTING_KEYS_MAX = 3 };
 
 /* How config.json writes a dimension. */
-enum dimension_form { FORM_INT, FORM_BOOL, FORM_NULL_IF_0 };
+enum dimension_form { FORM_INT, FORM_BOOL, FORM_NULL_IF_0, FORM_ABSENT_IF_0 };
 
 /* A place in component.dims. Where neither a tensor nor blocks tell it, a file does not: the family sets it.
  */
@@ -30,6 +30,7 @@ struct dimension {
     const char *blocks[DIMENSION_NAMES_MAX];
     const char *key; /* in config.json, where it is written: shapes are what is read; NULL: none */
     enum dimension_form form;
+    const char *const *words; /* that stand for its values there; NULL among them: it is not written */
 };
 
 /* Of a row: where a file tells the dimension. */
@@ -46,6 +47,12 @@ struct setting {
     enum { SETTING_INT, SETTING_FLOAT, SETTING_DOUBLE, SETTING_WORD } type;
     double published; /* where nothing says it */
     double least, most;
+};
+
+/* Where the published model of a pipeline has another value than its family's: a setting's first key. */
+struct published_setting {
+    const char *key; /* NULL ends a list */
+    double value;
 };
 
 /* What a configuration must say of a key, if it has it; NULL: that it does not have it, or not switched on.

@@ -15,7 +15,7 @@
 /* What a family is, wherever it stands in a pipeline. */
 enum family_kind { FAMILY_TEXT, FAMILY_VISION, FAMILY_DENOISER, FAMILY_DECODER, FAMILY_ENCODER };
 
-enum { FAMILY_DIMS_MAX = 48, FAMILY_SETTINGS_BYTES = 512 };
+enum { FAMILY_DIMS_MAX = 64, FAMILY_SETTINGS_BYTES = 512 };
 
 enum { FAMILY_BLOCKS_MAX = 1024, TABLES_MAX = 4 };
 
@@ -120,8 +120,9 @@ struct component {
     struct tensor_index index;
     int32_t dims[FAMILY_DIMS_MAX];
     _Alignas(16) unsigned char settings[FAMILY_SETTINGS_BYTES]; /* the family's configuration structure */
-    struct text_reads reads; /* set before it is bound, or derived; all 0: the family's */
-    struct block *blocks;    /* those that are used, in the order of visits */
+    struct text_reads reads;                   /* set before it is bound, or derived; all 0: the family's */
+    const struct published_setting *published; /* the same; NULL: none but the family's */
+    struct block *blocks;                      /* those that are used, in the order of visits */
     int n_blocks;
     struct block tables[TABLES_MAX]; /* of embeddings: no blocks, only rows of them are read */
     int n_tables;

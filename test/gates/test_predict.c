@@ -73,6 +73,7 @@ struct formula {
 
 static const double T = 4128, C = 3840, F = 10240; /* Z-Image */
 static const double FT = 4608, FC = 3072, FF = 12288;
+static const double UT = 4096, UC = 320;
 static const double PIXELS = 1024.0 * 1024;
 
 static void test_flops(void **state) {
@@ -80,6 +81,7 @@ static void test_flops(void **state) {
     const struct formula formulas[] = {
         {&family_zimage, T, 2 * T * (4 * C * C + 3 * C * F), 4 * T * T * C, 0},
         {&family_flux, FT, 2 * FT * (3 * FC * FC + FC * FF + (FC + FF) * FC), 4 * FT * FT * FC, 0},
+        {&family_unet, UT, 2 * UT * 18 * UC * UC, 4 * UT * (UT + 77) * UC, 0},
         {&family_qwen3, 512, 2 * 512.0 * (2 * 4096 + 2 * 1024 + 3 * 9728) * 2560, 4 * 512.0 * 513 / 2 * 4096,
          0},
         {&family_clip, 77, 2 * 77.0 * (4 * 768 + 2 * 3072) * 768, 4 * 77.0 * 78 / 2 * 768, 0},

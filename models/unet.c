@@ -1,0 +1,737 @@
+/* The UNets of Stable Diffusion 1, 2 and XL: convolutions over the latent at three or four resolutions, with
+ * transformers in between that attend to the prompt.
+ *
+ * On the way down each level has resnets, a transformer behind each where the level has any, and a
+ * convolution that halves the size; then come a resnet, a transformer and a resnet in the middle; on the way
+ * up each level has one resnet more, which read beside the stream what the way down left (skips, last in,
+ * first out). Timestep, and in SDXL the whole prompt's embedding and sizes of the picture, make one row that
+ * every resnet projects for itself. These projections, and the keys and values that transformers make of the
+ * prompt, are blocks of their own, because they depend on timestep and prompt alone and are read once.
+ *
+ * A place is a resnet with the transformer behind it. Pictures are [Y, X, C], and a transformer's tokens are
+ * the same bytes as rows. Reference: diffusers 0.42, models/unets/unet_2d_condition.py, models/resnet.py,
+ * models/transformers/transformer_2d.py; the authors' own names are those of its
+ * loaders/single_file_utils.py, convert_ldm_unet_checkpoint. */
+#include "kernels/ops.h"
+#include "models/models.h"
+#include "models/row_chunk.h"
+#include "models/unet_sizes.h"
+
+#include <math.h>
+
+static const float unet_transformer_eps = 1e-6f, unet_layer_eps = 1e-5f;
+
+struct unet_state {
+    struct tensor skip[UNET_SKIPS_MAX]; /* [Y, X, C]: the stream on the way down */
+    struct tensor stream;               /* [values]: the picture from the middle on, of any level */
+    struct tensor tokens;               /* [values]: of the transformer under way */
+    /* Shared by a prompt's lanes: */
+    struct tensor text[UNET_PLACES_MAX]; /* [layers, text rows, 2 C]: keys, values */
+    /* From timestep and prompt; a row for each evaluation or, not hoisted, one. */
+    struct tensor condition;             /* [rows, TIME] */
+    struct tensor time[UNET_PLACES_MAX]; /* [rows, C] */
+};
+
+struct linear_weights {
+    struct tensor weight, bias;
+};
+
+struct conditioning_weights {
+    struct linear_weights time_in, time_out, added_in, added_out;
+};
+
+/* Of blocks that are one product or convolution, with a norm before it where there is one. */
+struct product_weights {
+    struct linear_weights norm, product;
+};
+
+struct resnet_weights {
+    struct linear_weights norm1, conv1, norm2, conv2, shortcut;
+};
+
+struct text_weights {
+    struct tensor k, v;
+};
+
+struct layer_weights {
+    struct linear_weights norm1;
+    struct tensor q, k, v;
+    struct linear_weights out, norm2;
+    struct tensor text_q;
+    struct linear_weights text_out, norm3, up, down;
+};
+
+#define WEIGHTED(structure, field, name, original, rank_, ...)                                               \
+    BLOCK_WEIGHT_ORIGINALLY(structure, field.weight, 1, name ".weight", original ".weight", rank_,           \
+                            __VA_ARGS__)
+#define BIASED(structure, field, spread_, name, original, columns)                                           \
+    BLOCK_WEIGHT_ORIGINALLY(structure, field.bias, spread_, name ".bias", original ".bias", 1, columns)
+#define LINEAR(structure, field, name, original, rows, columns)                                              \
+    WEIGHTED(structure, field, name, original, 2, rows, columns),                                            \
+        BIASED(structure, field, 1, name, original, rows)
+#define CONV(structure, field, name, original, out, in, side)                                                \
+    WEIGHTED(structure, field, name, original, 4, out, in, side, side),                                      \
+        BIASED(structure, field, 1, name, original, out)
+#define NORM(structure, field, name, original, columns)                                                      \
+    BLOCK_WEIGHT_ORIGINALLY(structure, field.weight, 0, name ".weight", original ".weight", 1, columns),     \
+        BIASED(structure, field, 1, name, original, columns)
+/* Some files have 1x1 convolutions in place of products. */
+#define PROJECTION(structure, field, name, original_, rows, columns)                                         \
+    {.offset = offsetof(struct structure, field.weight),                                                     \
+     .names = {name ".weight"},                                                                              \
+     .original = original_ ".weight",                                                                        \
+     .rank = 2,                                                                                              \
+     .dim = {rows, columns},                                                                                 \
+     .ones = CONVOLVED,                                                                                      \
+     .spread = 1},                                                                                           \
+        BIASED(structure, field, 1, name, original_, rows)
+
+/* ---- weight tables ---- */
+
+#define TIME_ROWS                                                                                            \
+    LINEAR(conditioning_weights, time_in, "time_embedding.linear_1", "time_embed.0", TIME, FREQUENCIES),     \
+        LINEAR(conditioning_weights, time_out, "time_embedding.linear_2", "time_embed.2", TIME, TIME)
+static const struct weight_spec unet_time_table[] = {TIME_ROWS};
+static const struct weight_spec unet_added_table[] = {
+    TIME_ROWS, LINEAR(conditioning_weights, added_in, "add_embedding.linear_1", "label_emb.0.0", TIME, ADDED),
+    LINEAR(conditioning_weights, added_out, "add_embedding.linear_2", "label_emb.0.2", TIME, TIME)};
+
+static const struct weight_spec unet_in_table[] = {
+    CONV(product_weights, product, "conv_in", "input_blocks.0.0", OUT, READ, K3)};
+static const struct weight_spec unet_out_table[] = {
+    NORM(product_weights, norm, "conv_norm_out", "out.0", OUT),
+    CONV(product_weights, product, "conv_out", "out.2", LATENT, OUT, K3)};
+static const struct weight_spec unet_downsample_table[] = {CONV(
+    product_weights, product, "down_blocks.%d.downsamplers.0.conv", "input_blocks.%d.0.op", OUT, OUT, K3)};
+/* The authors count it behind the transformer, where there is one. */
+static const struct weight_spec unet_upsample_table[] = {CONV(
+    product_weights, product, "up_blocks.%d.upsamplers.0.conv", "output_blocks.%d.1.conv", OUT, OUT, K3)};
+static const struct weight_spec unet_upsample_behind_table[] = {CONV(
+    product_weights, product, "up_blocks.%d.upsamplers.0.conv", "output_blocks.%d.2.conv", OUT, OUT, K3)};
+
+#define RESNET(name, original)                                                                               \
+    NORM(resnet_weights, norm1, name ".norm1", original ".in_layers.0", IN),                                 \
+        CONV(resnet_weights, conv1, name ".conv1", original ".in_layers.2", OUT, IN, K3),                    \
+        NORM(resnet_weights, norm2, name ".norm2", original ".out_layers.0", OUT),                           \
+        CONV(resnet_weights, conv2, name ".conv2", original ".out_layers.3", OUT, OUT, K3)
+#define SHORTCUT(name, original)                                                                             \
+    CONV(resnet_weights, shortcut, name ".conv_shortcut", original ".skip_connection", OUT, IN, K1)
+
+/* Of a transformer's layer, which the authors name alike. */
+#define LAYER_NAME ".transformer_blocks.%d"
+#define MATRIX(structure, field, A, A_ORIGINAL, tail, rows, columns)                                         \
+    BLOCK_WEIGHT_ORIGINALLY(structure, field, 1, A LAYER_NAME tail ".weight",                                \
+                            A_ORIGINAL LAYER_NAME tail ".weight", 2, rows, columns)
+#define LAYER_LINEAR(field, A, A_ORIGINAL, tail, rows, columns)                                              \
+    LINEAR(layer_weights, field, A LAYER_NAME tail, A_ORIGINAL LAYER_NAME tail, rows, columns)
+#define LAYER_NORM(field, A, A_ORIGINAL, tail)                                                               \
+    NORM(layer_weights, field, A LAYER_NAME tail, A_ORIGINAL LAYER_NAME tail, OUT)
+
+/* In the order of their use. */
+#define LAYER(A, A_ORIGINAL)                                                                                 \
+    LAYER_NORM(norm1, A, A_ORIGINAL, ".norm1"),                                                              \
+        MATRIX(layer_weights, q, A, A_ORIGINAL, ".attn1.to_q", OUT, OUT),                                    \
+        MATRIX(layer_weights, k, A, A_ORIGINAL, ".attn1.to_k", OUT, OUT),                                    \
+        MATRIX(layer_weights, v, A, A_ORIGINAL, ".attn1.to_v", OUT, OUT),                                    \
+        LAYER_LINEAR(out, A, A_ORIGINAL, ".attn1.to_out.0", OUT, OUT),                                       \
+        LAYER_NORM(norm2, A, A_ORIGINAL, ".norm2"),                                                          \
+        MATRIX(layer_weights, text_q, A, A_ORIGINAL, ".attn2.to_q", OUT, OUT),                               \
+        LAYER_LINEAR(text_out, A, A_ORIGINAL, ".attn2.to_out.0", OUT, OUT),                                  \
+        LAYER_NORM(norm3, A, A_ORIGINAL, ".norm3"),                                                          \
+        LAYER_LINEAR(up, A, A_ORIGINAL, ".ff.net.0.proj", TWO_FEED_FORWARD, OUT),                            \
+        LAYER_LINEAR(down, A, A_ORIGINAL, ".ff.net.2", OUT, FEED_FORWARD)
+#define TEXT(A, A_ORIGINAL)                                                                                  \
+    MATRIX(text_weights, k, A, A_ORIGINAL, ".attn2.to_k", OUT, CONTEXT),                                     \
+        MATRIX(text_weights, v, A, A_ORIGINAL, ".attn2.to_v", OUT, CONTEXT)
+
+/* The tables of one side, whose resnets and transformers have these names. */
+#define SIDE_TABLES(side, R, R_ORIGINAL, A, A_ORIGINAL)                                                      \
+    static const struct weight_spec unet_##side##_time_table[] = {                                           \
+        LINEAR(product_weights, product, R ".time_emb_proj", R_ORIGINAL ".emb_layers.1", OUT, TIME)};        \
+    static const struct weight_spec unet_##side##_resnet_table[] = {RESNET(R, R_ORIGINAL)};                  \
+    static const struct weight_spec unet_##side##_wider_resnet_table[] = {RESNET(R, R_ORIGINAL),             \
+                                                                          SHORTCUT(R, R_ORIGINAL)};          \
+    static const struct weight_spec unet_##side##_proj_in_table[] = {                                        \
+        NORM(product_weights, norm, A ".norm", A_ORIGINAL ".norm", OUT),                                     \
+        PROJECTION(product_weights, product, A ".proj_in", A_ORIGINAL ".proj_in", OUT, OUT)};                \
+    static const struct weight_spec unet_##side##_text_table[] = {TEXT(A, A_ORIGINAL)};                      \
+    static const struct weight_spec unet_##side##_layer_table[] = {LAYER(A, A_ORIGINAL)};                    \
+    static const struct weight_spec unet_##side##_proj_out_table[] = {                                       \
+        PROJECTION(product_weights, product, A ".proj_out", A_ORIGINAL ".proj_out", OUT, OUT)};
+/* clang-format off */
+SIDE_TABLES(down, UNET_DOWN_RESNET, UNET_DOWN_RESNET_ORIGINAL, UNET_DOWN_ATTENTION,
+            UNET_DOWN_ATTENTION_ORIGINAL)
+SIDE_TABLES(mid, UNET_MID_RESNET, UNET_MID_RESNET_ORIGINAL, UNET_MID_ATTENTION, UNET_MID_ATTENTION_ORIGINAL)
+SIDE_TABLES(up, UNET_UP_RESNET, UNET_UP_RESNET_ORIGINAL, UNET_UP_ATTENTION, UNET_UP_ATTENTION_ORIGINAL)
+/* clang-format on */
+
+/* ---- pictures ---- */
+
+/* Columns [first, first + n) of all rows. */
+static struct tensor unet_columns(struct tensor rows, int32_t first, int32_t n) {
+    if (rows.data) rows.data = (char *)rows.data + dtype_bytes(rows.dtype, first);
+    rows.dim[1] = n;
+    return rows;
+}
+
+/* A picture's pixels as rows. */
+static struct tensor unet_rows(struct tensor picture) {
+    return tensor_reshape(picture, 2, (int32_t[]){picture.dim[0] * picture.dim[1], picture.dim[2]});
+}
+
+/* What a forward of a place is about. */
+struct unet_visit {
+    const struct unet_settings *settings;
+    const struct unet_state *state;
+    struct unet_place place;
+};
+
+static struct unet_visit unet_visit_of(const struct visit_scope *scope, bool of_layer) {
+    return (struct unet_visit){scope->settings, scope->lane->state,
+                               of_layer ? unet_layer_place_of(scope->number) : unet_place_of(scope->number)};
+}
+
+/* Of that level's size the picture at the beginning of a buffer. */
+static struct tensor unet_picture(const struct unet_visit *v, struct tensor buffer, int depth, int32_t C) {
+    struct tensor like = v->state->skip[depth * (v->settings->resnets + 1)];
+    return tensor_make(buffer.data, DTYPE_F32, 3, (int32_t[]){like.dim[0], like.dim[1], C});
+}
+
+/* What a place's resnet writes, and its transformer reads and writes. */
+static struct tensor unet_result(const struct unet_visit *v, int32_t C) {
+    if (v->place.side == UNET_DOWN) return v->state->skip[unet_skip(v->settings, v->place)];
+    return unet_picture(v, v->state->stream, unet_depth(v->settings, v->place), C);
+}
+
+/* [Y X, C]: the pixels as a transformer's tokens. */
+static struct tensor unet_tokens(const struct unet_visit *v, int32_t C) {
+    return unet_rows(unet_picture(v, v->state->tokens, unet_depth(v->settings, v->place), C));
+}
+
+/* The skip that was written last. */
+static struct tensor unet_lowest(const struct unet_visit *v) {
+    return v->state->skip[v->settings->levels * (v->settings->resnets + 1) - 1];
+}
+
+/* ---- conditioning ---- */
+
+/* The rows of this visit's timesteps, [n_timesteps, C]. Where they are not hoisted there is one row, of
+ * the evaluation under way. */
+static struct tensor unet_rows_of(struct tensor rows, const struct visit_scope *scope) {
+    return tensor_slice(rows, rows.dim[0] == 1 ? 0 : scope->timestep, scope->n_timesteps);
+}
+
+/* Two layers with SiLU between them: rows of in to as many of out. */
+static void unet_embed(struct context *x, struct tensor out, struct tensor in,
+                       const struct linear_weights *w1, const struct linear_weights *w2) {
+    struct tensor h = context_tensor(x, DTYPE_F32, 2, (int32_t[]){in.dim[0], w1->weight.dim[0]});
+    op_linear_few(x, h, in, w1->weight, w1->bias, ACTIVATION_NONE);
+    op_linear_few(x, out, h, w2->weight, w2->bias, ACTIVATION_SILU);
+}
+
+/* [1, ADDED]: the pooled text, then each number as a sinusoid. */
+static struct tensor unet_added(struct context *x, const struct visit_scope *scope, int32_t columns) {
+    const struct unet_settings *settings = scope->settings;
+    struct tensor pooled = scope->lane->pooled;
+    struct tensor added = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, columns});
+    int32_t first = pooled.dim[1], each = settings->number_columns;
+    op_copy(x, unet_columns(added, 0, first), pooled);
+    for (int i = 0; first < columns; i++, first += each)
+        op_timestep(x, unet_columns(added, first, each), scope->lane->numbers[i]);
+    return added;
+}
+
+static void unet_forward_conditioning(struct context *x, const void *weights,
+                                      const struct visit_scope *scope) {
+    const struct conditioning_weights *w = weights;
+    const struct unet_state *state = scope->lane->state;
+    struct tensor rows = unet_rows_of(state->condition, scope);
+    int32_t n = scope->n_timesteps, frequencies = w->time_in.weight.dim[1];
+    struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, frequencies});
+    for (int32_t i = 0; i < n; i++) op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i]);
+    unet_embed(x, rows, f, &w->time_in, &w->time_out);
+    if (!w->added_in.weight.rank) return;
+    struct tensor one = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, rows.dim[1]});
+    unet_embed(x, one, unet_added(x, scope, w->added_in.weight.dim[1]), &w->added_in, &w->added_out);
+    op_add(x, rows, rows, one);
+}
+
+/* What each resnet adds to its channels. */
+static void unet_forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct product_weights *w = weights;
+    struct unet_visit v = unet_visit_of(scope, false);
+    struct tensor rows = unet_rows_of(v.state->time[unet_index(v.settings, v.place)], scope);
+    op_linear_few(x, rows, unet_rows_of(v.state->condition, scope), w->product.weight, w->product.bias,
+                  ACTIVATION_SILU);
+}
+
+/* ---- convolutions ---- */
+
+static struct group_norm unet_measure(struct context *x, const struct visit_scope *scope,
+                                      struct tensor picture, const struct linear_weights *norm, float eps) {
+    const struct unet_settings *settings = scope->settings;
+    struct group_norm measured = {.weight = norm->weight, .bias = norm->bias};
+    measured.statistics = context_tensor(x, DTYPE_F32, 2, (int32_t[]){settings->groups, 2});
+    op_group_statistics(x, measured.statistics, picture, (struct rows_before){0}, settings->groups, eps);
+    return measured;
+}
+
+static void unet_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct product_weights *w = weights;
+    const struct unet_state *state = scope->lane->state;
+    struct tensor latent = latent_planes(scope->lane->latent);
+    int32_t C = latent.dim[0], read = w->product.weight.dim[1];
+    struct tensor in = context_tensor(x, DTYPE_F32, 3, (int32_t[]){latent.dim[1], latent.dim[2], read});
+    op_patchify(x, unet_columns(unet_rows(in), 0, C), latent, 1, PATCH_CHANNELS_FIRST);
+    if (read > C)
+        op_patchify(x, unet_columns(unet_rows(in), C, read - C), latent_planes(scope->lane->concat), 1,
+                    PATCH_CHANNELS_FIRST);
+    op_conv2d(x, state->skip[0], in, w->product.weight, (struct epilogue){.bias = w->product.bias},
+              (struct conv_options){.upsample = 1});
+}
+
+/* What a place's resnet reads: on the way up the stream with a skip beside it. */
+static struct tensor unet_resnet_input(struct context *x, const struct unet_visit *v, int32_t C) {
+    const struct unet_settings *s = v->settings;
+    struct unet_place place = v->place;
+    int skip = unet_skip(s, place);
+    if (place.side == UNET_DOWN) return v->state->skip[skip - 1];
+    if (place.side == UNET_MID) return place.resnet ? unet_result(v, C) : unet_lowest(v);
+    struct tensor beside = v->state->skip[skip];
+    int32_t own = C - beside.dim[2], dim[3] = {beside.dim[0], beside.dim[1], C};
+    bool first = !place.level && !place.resnet && !s->mid_resnets;
+    struct tensor joined = context_tensor(x, DTYPE_F32, 3, dim);
+    struct tensor stream = first ? unet_lowest(v) : unet_result(v, own);
+    op_copy(x, unet_columns(unet_rows(joined), 0, own), unet_rows(stream));
+    op_copy(x, unet_columns(unet_rows(joined), own, beside.dim[2]), unet_rows(beside));
+    return joined;
+}
+
+/* out = shortcut(in) + conv2(silu(norm2(conv1(silu(norm1(in))) + time))) */
+static void unet_forward_resnet(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct resnet_weights *w = weights;
+    struct unet_visit v = unet_visit_of(scope, false);
+    float eps = v.settings->norm_eps;
+    int32_t C = w->conv1.weight.dim[0];
+    struct conv_options normed = {.activation = ACTIVATION_SILU, .upsample = 1}, plain = {.upsample = 1};
+    struct tensor in = unet_resnet_input(x, &v, w->conv1.weight.dim[1]), out = unet_result(&v, C);
+    struct tensor h = context_tensor(x, DTYPE_F32, 3, out.dim), residual = in;
+    struct tensor time = unet_rows_of(v.state->time[unet_index(v.settings, v.place)], scope);
+    struct tensor bias = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, C});
+    op_add(x, bias, time, tensor_reshape(w->conv1.bias, 2, bias.dim));
+    normed.norm = unet_measure(x, scope, in, &w->norm1, eps);
+    op_conv2d(x, h, in, w->conv1.weight, (struct epilogue){.bias = tensor_reshape(bias, 1, &C)}, normed);
+    normed.norm = unet_measure(x, scope, h, &w->norm2, eps);
+    if (w->shortcut.weight.rank) {
+        op_conv2d(x, out, in, w->shortcut.weight, (struct epilogue){.bias = w->shortcut.bias}, plain);
+        residual = out;
+    }
+    op_conv2d(x, out, h, w->conv2.weight, (struct epilogue){.bias = w->conv2.bias, .residual = residual},
+              normed);
+}
+
+static void unet_forward_downsample(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct product_weights *w = weights;
+    struct unet_visit v = unet_visit_of(scope, false);
+    v.place = (struct unet_place){UNET_DOWN, scope->number, v.settings->resnets, 0};
+    int out = unet_skip(v.settings, v.place);
+    op_conv2d(x, v.state->skip[out], v.state->skip[out - 1], w->product.weight,
+              (struct epilogue){.bias = w->product.bias},
+              (struct conv_options){.upsample = 1, .stride = 2, .before = 1});
+}
+
+/* To the size of the skip that is read next. */
+static void unet_forward_upsample(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct product_weights *w = weights;
+    struct unet_visit v = unet_visit_of(scope, false);
+    int depth = v.settings->levels - 1 - scope->number;
+    int32_t C = w->product.weight.dim[0];
+    struct tensor small = unet_picture(&v, v.state->stream, depth, C);
+    struct tensor out = unet_picture(&v, v.state->stream, depth - 1, C);
+    struct tensor in = context_tensor(x, DTYPE_F32, 3, small.dim);
+    op_copy(x, in, small);
+    op_conv2d(x, out, in, w->product.weight, (struct epilogue){.bias = w->product.bias},
+              (struct conv_options){
+                  .upsample = 2, .cut_row = out.dim[0] % 2 == 1, .cut_column = out.dim[1] % 2 == 1});
+}
+
+static void unet_forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct product_weights *w = weights;
+    struct unet_visit v = unet_visit_of(scope, false);
+    struct tensor in = unet_picture(&v, v.state->stream, 0, w->product.weight.dim[1]);
+    struct conv_options options = {.activation = ACTIVATION_SILU, .upsample = 1};
+    int32_t dim[3] = {in.dim[0], in.dim[1], w->product.weight.dim[0]};
+    struct tensor out = context_tensor(x, DTYPE_F32, 3, dim);
+    options.norm = unet_measure(x, scope, in, &w->norm, v.settings->norm_eps);
+    op_conv2d(x, out, in, w->product.weight, (struct epilogue){.bias = w->product.bias}, options);
+    op_unpatchify(x, latent_planes(scope->lane->prediction), unet_rows(out), 1, PATCH_CHANNELS_FIRST, 1);
+}
+
+/* ---- transformers ---- */
+
+static void unet_product(struct context *x, struct tensor out, struct tensor in, struct tensor weight) {
+    op_linear(x, out, in, weight, (struct epilogue){0});
+}
+
+/* The layer's keys and values of the prompt: [text rows, 2 C]. */
+static struct tensor unet_layer_text(const struct unet_visit *v) {
+    struct tensor all = v->state->text[unet_index(v->settings, v->place)];
+    return tensor_reshape(tensor_slice(all, v->place.layer, 1), 2, all.dim + 1);
+}
+
+static void unet_forward_text(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct text_weights *w = weights;
+    struct unet_visit v = unet_visit_of(scope, true);
+    struct tensor both = unet_layer_text(&v);
+    int32_t C = w->k.dim[0];
+    unet_product(x, unet_columns(both, 0, C), scope->lane->text, w->k);
+    unet_product(x, unet_columns(both, C, C), scope->lane->text, w->v);
+}
+
+static void unet_forward_proj_in(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct product_weights *w = weights;
+    struct unet_visit v = unet_visit_of(scope, false);
+    int32_t C = w->product.weight.dim[0];
+    struct tensor picture = unet_result(&v, C), n = context_tensor(x, DTYPE_F32, 3, picture.dim);
+    op_group_norm(x, n, picture, unet_measure(x, scope, picture, &w->norm, unet_transformer_eps));
+    op_linear(x, unet_tokens(&v, C), unet_rows(n), w->product.weight,
+              (struct epilogue){.bias = w->product.bias});
+}
+
+static void unet_forward_proj_out(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct product_weights *w = weights;
+    struct unet_visit v = unet_visit_of(scope, false);
+    int32_t C = w->product.weight.dim[0];
+    struct tensor picture = unet_rows(unet_result(&v, C));
+    op_linear(x, picture, unet_tokens(&v, C), w->product.weight,
+              (struct epilogue){.bias = w->product.bias, .residual = picture});
+}
+
+static void unet_norm(struct context *x, struct tensor out, struct tensor in,
+                      const struct linear_weights *w) {
+    op_layer_norm(x, out, in, (struct affine){.weight = w->weight, .bias = w->bias}, unet_layer_eps);
+}
+
+/* q becomes what it attends to; then tokens += out(q). */
+static void unet_attend(struct context *x, struct tensor tokens, struct tensor q, struct tensor k,
+                        struct tensor v, int heads, const struct linear_weights *out) {
+    float scale = 1 / sqrtf((float)(q.dim[1] / heads));
+    op_attention(x, q, q, k, v, (struct heads){.queries = heads, .keys = heads, .scale = scale});
+    op_linear(x, tokens, q, out->weight, (struct epilogue){.bias = out->bias, .residual = tokens});
+}
+
+/* tokens += down(a gelu(g)), where up(norm3(tokens)) = [a | g]. */
+static void unet_feed_forward(struct context *x, const struct layer_weights *w, struct tensor tokens) {
+    int32_t T = tokens.dim[0], chunk = row_chunk(x, T), wide = w->up.weight.dim[0], half = wide / 2;
+    struct tensor normed = context_operand(x, 2, (int32_t[]){chunk, tokens.dim[1]});
+    struct tensor gated = context_operand(x, 2, (int32_t[]){chunk, half});
+    struct tensor both = context_tensor(x, DTYPE_F32, 2, (int32_t[]){chunk, wide});
+    for (int32_t first = 0; first < T; first += chunk) {
+        int32_t rows = T - first < chunk ? T - first : chunk;
+        struct tensor t = tensor_slice(tokens, first, rows), n = tensor_slice(normed, 0, rows);
+        struct tensor up = tensor_slice(both, 0, rows), g = tensor_slice(gated, 0, rows);
+        unet_norm(x, n, t, &w->norm3);
+        op_linear(x, up, n, w->up.weight, (struct epilogue){.bias = w->up.bias});
+        op_glu(x, g, unet_columns(up, half, half), unet_columns(up, 0, half), ACTIVATION_GELU_ERF);
+        op_linear(x, t, g, w->down.weight, (struct epilogue){.bias = w->down.bias, .residual = t});
+    }
+}
+
+static void unet_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct layer_weights *w = weights;
+    struct unet_visit v = unet_visit_of(scope, true);
+    int heads = v.settings->heads[unet_depth(v.settings, v.place)];
+    int32_t C = w->q.dim[0];
+    struct tensor tokens = unet_tokens(&v, C), text = unet_layer_text(&v);
+    uint64_t before = x->scratch->used;
+    struct tensor n = context_operand(x, 2, tokens.dim), q = context_operand(x, 2, tokens.dim);
+    uint64_t mark = x->scratch->used;
+    struct tensor key = context_operand(x, 2, tokens.dim), value = context_operand(x, 2, tokens.dim);
+    unet_norm(x, n, tokens, &w->norm1);
+    unet_product(x, q, n, w->q);
+    unet_product(x, key, n, w->k);
+    unet_product(x, value, n, w->v);
+    unet_attend(x, tokens, q, key, value, heads, &w->out);
+    x->scratch->used = mark;
+    unet_norm(x, n, tokens, &w->norm2);
+    unet_product(x, q, n, w->text_q);
+    unet_attend(x, tokens, q, unet_columns(text, 0, C), unet_columns(text, C, C), heads, &w->text_out);
+    x->scratch->used = before;
+    unet_feed_forward(x, w, tokens);
+}
+
+/* ---- the family ---- */
+
+static const struct block_kind unet_kind_time =
+    BLOCK_KIND("time", "time_embedding", unet_time_table, conditioning_weights, unet_forward_conditioning,
+               .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
+static const struct block_kind unet_kind_added =
+    BLOCK_KIND("added", "add_embedding", unet_added_table, conditioning_weights, unet_forward_conditioning,
+               .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
+static const struct block_kind unet_kind_in =
+    BLOCK_KIND("conv_in", "conv_in", unet_in_table, product_weights, unet_forward_in, .keeps_types = true);
+static const struct block_kind unet_kind_downsample =
+    BLOCK_KIND("downsample", "down_blocks.%d.downsample", unet_downsample_table, product_weights,
+               unet_forward_downsample);
+static const struct block_kind unet_kind_upsample = BLOCK_KIND(
+    "upsample", "up_blocks.%d.upsample", unet_upsample_table, product_weights, unet_forward_upsample);
+static const struct block_kind unet_kind_upsample_behind =
+    BLOCK_KIND("upsample_behind", "up_blocks.%d.upsample", unet_upsample_behind_table, product_weights,
+               unet_forward_upsample);
+static const struct block_kind unet_kind_out = BLOCK_KIND(
+    "conv_out", "conv_out", unet_out_table, product_weights, unet_forward_out, .keeps_types = true);
+
+/* Those of one side. */
+struct unet_kinds {
+    struct block_kind time, resnet, wider_resnet, proj_in, text, layer, proj_out;
+};
+#define SIDE_KINDS(side, R, A)                                                                               \
+    {                                                                                                        \
+        .time = BLOCK_KIND(#side "_time", R ".time", unet_##side##_time_table, product_weights,              \
+                           unet_forward_time, .cadence = CADENCE_TIMESTEP_AND_PROMPT),                       \
+        .resnet =                                                                                            \
+            BLOCK_KIND(#side "_resnet", R, unet_##side##_resnet_table, resnet_weights, unet_forward_resnet), \
+        .wider_resnet = BLOCK_KIND(#side "_wider_resnet", R, unet_##side##_wider_resnet_table,               \
+                                   resnet_weights, unet_forward_resnet),                                     \
+        .proj_in = BLOCK_KIND(#side "_proj_in", A ".proj_in", unet_##side##_proj_in_table, product_weights,  \
+                              unet_forward_proj_in),                                                         \
+        .text = BLOCK_KIND(#side "_text", A LAYER_NAME ".text", unet_##side##_text_table, text_weights,      \
+                           unet_forward_text, .cadence = CADENCE_PROMPT),                                    \
+        .layer = BLOCK_KIND(#side "_layer", A LAYER_NAME, unet_##side##_layer_table, layer_weights,          \
+                            unet_forward_layer),                                                             \
+        .proj_out = BLOCK_KIND(#side "_proj_out", A ".proj_out", unet_##side##_proj_out_table,               \
+                               product_weights, unet_forward_proj_out),                                      \
+    }
+static const struct unet_kinds unet_kinds[UNET_SIDES] = {
+    [UNET_DOWN] = SIDE_KINDS(down, UNET_DOWN_RESNET, UNET_DOWN_ATTENTION),
+    [UNET_MID] = SIDE_KINDS(mid, UNET_MID_RESNET, UNET_MID_ATTENTION),
+    [UNET_UP] = SIDE_KINDS(up, UNET_UP_RESNET, UNET_UP_ATTENTION),
+};
+
+static bool unet_probe(const struct tensor_index *index) {
+    return (index_find(index, "time_embedding.linear_1.weight") &&
+            index_find(index, "down_blocks.0.resnets.0.time_emb_proj.weight")) ||
+           (index_find(index, "time_embed.0.weight") &&
+            index_find(index, "input_blocks.1.0.emb_layers.1.weight"));
+}
+
+/* ---- blocks ---- */
+
+struct unet_list {
+    const struct component *c;
+    struct block_ref *refs;
+    int n;
+};
+
+static void unet_add(struct unet_list *list, const struct block_kind *kind, struct block_ref ref) {
+    ref.kind = kind;
+    list->refs[list->n++] = ref;
+}
+
+/* A resnet on the way up always reads more channels than it gives. */
+static bool unet_widens(const struct component *c, struct unet_place p) {
+    const int32_t *channels = c->dims + CHANNELS;
+    return p.side == UNET_UP ||
+           (p.side == UNET_DOWN && p.level && !p.resnet && channels[p.level] != channels[p.level - 1]);
+}
+
+/* Projections of the timestep right before what reads them, as the visits of an evaluation have it if they
+ * are not hoisted. */
+static void unet_add_place(struct unet_list *list, struct unet_place place) {
+    const struct unet_settings *s = (const struct unet_settings *)list->c->settings;
+    const struct unet_kinds *kinds = &unet_kinds[place.side];
+    struct block_ref ref = unet_ref(s, place);
+    int layers = s->layers[unet_index(s, place)];
+    unet_add(list, &kinds->time, ref);
+    unet_add(list, unet_widens(list->c, place) ? &kinds->wider_resnet : &kinds->resnet, ref);
+    if (!layers) return;
+    unet_add(list, &kinds->proj_in, ref);
+    for (place.layer = 0; place.layer < layers; place.layer++) {
+        unet_add(list, &kinds->text, unet_layer_ref(s, place));
+        unet_add(list, &kinds->layer, unet_layer_ref(s, place));
+    }
+    unet_add(list, &kinds->proj_out, ref);
+}
+
+/* What stands between a level and the next. */
+static void unet_add_step(struct unet_list *list, struct unet_place place) {
+    const struct unet_settings *s = (const struct unet_settings *)list->c->settings;
+    int level = place.level, row = s->resnets + 1;
+    bool attends = s->layers[unet_index(s, place)] > 0, is_last = level + 1 == s->levels;
+    if (place.side == UNET_DOWN && place.resnet + 1 == s->resnets && !is_last)
+        unet_add(list, &unet_kind_downsample,
+                 (struct block_ref){.number = level, .original = (level + 1) * row - level});
+    if (place.side == UNET_UP && place.resnet == s->resnets && !is_last)
+        unet_add(list, attends ? &unet_kind_upsample_behind : &unet_kind_upsample,
+                 (struct block_ref){.number = level, .original = level * row + s->resnets - level});
+}
+
+static int unet_blocks(const struct component *c, struct block_ref *refs) {
+    const struct unet_settings *s = (const struct unet_settings *)c->settings;
+    struct unet_list list = {c, refs, 0};
+    unet_add(&list, c->dims[ADDED] ? &unet_kind_added : &unet_kind_time, (struct block_ref){0});
+    unet_add(&list, &unet_kind_in, (struct block_ref){0});
+    for (int i = 0; i < unet_n_places(s); i++) {
+        unet_add_place(&list, unet_place_at(s, i));
+        unet_add_step(&list, unet_place_at(s, i));
+    }
+    unet_add(&list, &unet_kind_out, (struct block_ref){0});
+    return list.n;
+}
+
+/* Channels of a skip: those of its level, or where it begins with a smaller picture, of the level before. */
+static int32_t unet_skip_channels(const struct component *c, int skip) {
+    const struct unet_settings *s = (const struct unet_settings *)c->settings;
+    int level = skip / (s->resnets + 1);
+    return c->dims[CHANNELS + level - (level && skip % (s->resnets + 1) == 0)];
+}
+
+/* What a place's resnet reads. */
+static int32_t unet_place_input(const struct component *c, struct unet_place place) {
+    const struct unet_settings *s = (const struct unet_settings *)c->settings;
+    int depth = unet_depth(s, place);
+    if (place.side == UNET_MID) return c->dims[CHANNELS + depth];
+    if (place.side == UNET_DOWN) return unet_skip_channels(c, unet_skip(s, place) - 1);
+    bool is_first = !place.resnet && place.level;
+    return c->dims[CHANNELS + depth + is_first] + unet_skip_channels(c, unet_skip(s, place));
+}
+
+static void unet_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
+    const struct unet_settings *s = (const struct unet_settings *)c->settings;
+    struct unet_place place = unet_place_of(ref->number);
+    const struct unet_kinds *kinds = &unet_kinds[place.side];
+    int depth = 0;
+    if (ref->kind == &kinds->text || ref->kind == &kinds->layer) place = unet_layer_place_of(ref->number);
+    if (ref->kind >= &kinds->time && ref->kind <= &kinds->proj_out) depth = unet_depth(s, place);
+    if (ref->kind == &unet_kind_downsample) depth = ref->number;
+    if (ref->kind == &unet_kind_upsample || ref->kind == &unet_kind_upsample_behind)
+        depth = s->levels - 1 - ref->number;
+    dims[IN] = dims[OUT] = dims[CHANNELS + depth];
+    if (ref->kind == &kinds->resnet || ref->kind == &kinds->wider_resnet)
+        dims[IN] = unet_place_input(c, place);
+    dims[FEED_FORWARD] = 4 * dims[OUT];
+    dims[TWO_FEED_FORWARD] = 8 * dims[OUT];
+}
+
+/* ---- state ---- */
+
+static void unet_declare_skips(const struct component *c, struct lane *lane, struct arena *arena, bool *ok) {
+    const struct unet_settings *s = (const struct unet_settings *)c->settings;
+    struct unet_state *state = lane->state;
+    int row = s->resnets + 1;
+    int32_t Y = lane->latent.dim[1] * lane->latent.dim[2], X = lane->latent.dim[3];
+    for (int i = 0; i < s->levels * row; i++) {
+        if (i && i % row == 0) Y = (Y + 1) / 2, X = (X + 1) / 2;
+        int32_t dim[3] = {Y, X, unet_skip_channels(c, i)};
+        state->skip[i] = arena_tensor(arena, DTYPE_F32, 3, dim, ok);
+    }
+}
+
+/* The most values that the stream has on the way up, or that a transformer's tokens have. */
+static int32_t unet_most_values(const struct component *c, const struct unet_state *state, bool of_tokens) {
+    const struct unet_settings *s = (const struct unet_settings *)c->settings;
+    int32_t most = 1;
+    for (int i = 0; i < unet_n_places(s); i++) {
+        struct unet_place place = unet_place_at(s, i);
+        int depth = unet_depth(s, place);
+        bool grows = !of_tokens && place.side == UNET_UP && place.level && !place.resnet;
+        struct tensor like = state->skip[depth * (s->resnets + 1)];
+        int32_t values = like.dim[0] * like.dim[1] * c->dims[CHANNELS + depth + grows];
+        bool counts = of_tokens ? s->layers[i] > 0 : place.side != UNET_DOWN;
+        if (counts && values > most) most = values;
+    }
+    return most;
+}
+
+/* What a prompt's lanes share. */
+static void unet_declare_prompt(const struct component *c, const struct lane *lane, struct arena *arena,
+                                bool *ok) {
+    const struct unet_settings *s = (const struct unet_settings *)c->settings;
+    struct unet_state *state = lane->state;
+    int32_t rows = lane->hoisted ? lane->hoisted : 1;
+    state->condition = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, c->dims[TIME]}, ok);
+    for (int i = 0; i < unet_n_places(s); i++) {
+        int32_t C = c->dims[CHANNELS + unet_depth(s, unet_place_at(s, i))];
+        int32_t text[3] = {s->layers[i], lane->text.dim[0], 2 * C};
+        state->time[i] = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, C}, ok);
+        if (s->layers[i]) state->text[i] = arena_tensor(arena, DTYPE_F32, 3, text, ok);
+    }
+}
+
+static void unet_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                         struct arena *pictures, bool *ok) {
+    (void)pictures;
+    for (int i = 0; i < n_lanes; i++) {
+        struct unet_state *state = lanes[i].state;
+        int first = lane_first_of_prompt(lanes, i);
+        if (first != i) *state = *(const struct unet_state *)lanes[first].state;
+        unet_declare_skips(c, &lanes[i], arena, ok);
+        int32_t stream = unet_most_values(c, state, false), tokens = unet_most_values(c, state, true);
+        state->stream = arena_tensor(arena, DTYPE_F32, 1, &stream, ok);
+        state->tokens = arena_tensor(arena, DTYPE_F32, 1, &tokens, ok);
+        if (first == i) unet_declare_prompt(c, &lanes[i], arena, ok);
+    }
+}
+
+/* ---- sizes ---- */
+
+static const char *const unet_ignorable[] = {"model_ema.",
+                                             "alphas_cumprod",
+                                             "betas",
+                                             "sqrt_",
+                                             "log_one_minus_",
+                                             "posterior_",
+                                             "logvar",
+                                             "lvlb_weights",
+                                             "denoiser.",
+                                             "v_pred",
+                                             "ztsnr",
+                                             "edm_",
+                                             "position_ids",
+                                             "first_stage_model.loss.",
+                                             NULL};
+static const char *const unet_architectures[] = {"sd1", "sdxl", "sd2", NULL};
+
+#define SKIP(i)                                                                                              \
+    { "skip" #i, offsetof(struct unet_state, skip[i]) }
+static const struct state_tensor unet_state_tensors[] = {SKIP(0),
+                                                         SKIP(1),
+                                                         SKIP(2),
+                                                         SKIP(3),
+                                                         SKIP(4),
+                                                         SKIP(5),
+                                                         SKIP(6),
+                                                         SKIP(7),
+                                                         SKIP(8),
+                                                         SKIP(9),
+                                                         SKIP(10),
+                                                         SKIP(11),
+                                                         STATE_TENSOR(unet_state, stream),
+                                                         STATE_TENSOR(unet_state, tokens),
+                                                         STATE_TENSOR(unet_state, condition)};
+
+const struct family family_unet = {
+    .name = "unet",
+    .kind = FAMILY_DENOISER,
+    .word = "UNet",
+    .architectures = unet_architectures,
+    .config_key = "_class_name",
+    .config_value = "UNet2DConditionModel",
+    .probe = unet_probe,
+    .refuse = unet_refuse,
+    .dimensions = unet_dimensions,
+    .n_dimensions = N_UNET_DIMENSIONS,
+    .settings = unet_settings_rows,
+    .n_settings = N_UNET_SETTINGS,
+    .expects = unet_expects,
+    .configure = unet_configure,
+    .follow = unet_follow,
+    .derive = unet_derive,
+    .blocks = unet_blocks,
+    .block_dims = unet_block_dims,
+    .ignorable = unet_ignorable,
+    .lane_state_bytes = sizeof(struct unet_state),
+    .state = unet_state_tensors,
+    .n_state = COUNT_OF(unet_state_tensors),
+    .declare = unet_declare,
+};
