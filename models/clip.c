@@ -346,7 +346,8 @@ static bool clip_idles(const struct component *c, const struct block *block, con
     const struct clip_settings *s = (const struct clip_settings *)c->settings;
     if (lane->pooled.rank) return false;
     if (block->kind == &clip_kind_norm) return !s->normed;
-    return block->kind == &clip_kind_layer && block->number > clip_given_layer(s, lane);
+    if (block->kind == &clip_kind_layer) return block->number > clip_given_layer(s, lane);
+    return block->kind != &clip_kind_position;
 }
 
 static void clip_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,

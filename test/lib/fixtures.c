@@ -11,6 +11,9 @@ static const struct suite *const zimage[] = {&blocks_zimage, &blocks_vae, NULL};
 static const struct suite *const flux[] = {&blocks_flux, &blocks_clip, &blocks_t5, &blocks_vae, NULL};
 static const struct suite *const vae_encoder[] = {&blocks_vae_encoder, NULL};
 
+static const struct suite *const clip_kinds[] = {&blocks_clip_kinds, NULL};
+
+#define CLIP_KIND   .blocks = clip_kinds, .open = clip_kinds_open, .close = clip_kinds_close
 #define VAE_ENCODER .blocks = vae_encoder, .open = vae_encoder_open, .close = vae_encoder_close
 
 /* ---- stored weights ---- */
@@ -63,6 +66,9 @@ const struct fixture fixtures[] = {
     {.name = "vae_encoder/f32", VAE_ENCODER},
     {.name = "vae_encoder/bf16", VAE_ENCODER},
     {.name = "vae_encoder/authors", VAE_ENCODER},
+    {.name = "clip/l", CLIP_KIND},
+    {.name = "clip/h", CLIP_KIND},
+    {.name = "clip/g", CLIP_KIND},
     {.name = "stored/zimage_gguf", .stored = &zimage_gguf},
     {.name = "stored/zimage_comfy", .stored = &zimage_comfy},
     {.name = "stored/flux_gguf", .stored = &flux_gguf},

@@ -5,10 +5,14 @@
 
 #include "test/lib/golden.h"
 
-extern const struct suite blocks_zimage, blocks_flux, blocks_clip, blocks_t5, blocks_vae, blocks_vae_encoder;
+extern const struct suite blocks_zimage, blocks_flux, blocks_clip, blocks_t5, blocks_vae, blocks_vae_encoder,
+    blocks_clip_kinds;
 
 /* Of the encoder alone, whose data are no whole model's. */
 void vae_encoder_open(struct golden *g);
 void vae_encoder_close(struct golden *g);
+/* Of text encoders alone. */
+void clip_kinds_open(struct golden *g);
+void clip_kinds_close(struct golden *g);
 
 #endif

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Makes clip/: tiny random CLIP text encoders of each kind and what the reference gives for a prompt of two windows.
+
+    clip.py
+
+needs requirements.txt.  test/lib/blocks_clip_kinds.c reads what it wrote and needs no Python.  Each folder NAME/ holds
+  model.safetensors         as transformers saves it (of h without the last layer, as diffusers' files of SD2 are)
+  open.safetensors          of h and g the same weights (all in f16), whole, under OpenCLIP's names: q, k and v in one tensor, the
+                            projection transposed, and what text encoders in single files have besides
+  config.json               as transformers saves it
+  reference.safetensors     f32: ids [154], two windows of 77; rows.N [22, width], every seventh of the rows that clip skip
+                            N gives; pooled [1, width or projection] of the first window
+  bf16.json                 what bf16 costs the reference, as bf16.py has it
+computed from the files just written, in f32 on the CPU, window by window. Rows of l and h go through the last norm
+whichever layer they are of, as Stable Diffusion 1's and 2's do; those of g do not, as SDXL's.
+"""
+
+import json
+import os
+import shutil
+
+import torch
+from safetensors.torch import save_file
+from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
+
+from bf16 import deviation
+
+WINDOW, VOCABULARY, EVERY = 77, 90, 7
+START, END = VOCABULARY - 2, VOCABULARY - 1
+SPECS = {
+    "l": dict(seed=1, width=24, heads=3, ff=40, layers=3, projection=24, act="quick_gelu", pad=END, normed=True),
+    "h": dict(seed=2, width=32, heads=4, ff=56, layers=3, projection=32, act="gelu", pad=0, normed=True),
+    "g": dict(seed=3, width=40, heads=5, ff=48, layers=3, projection=16, act="gelu", pad=0, normed=False),
+}
+
+
+def build(spec):
+    config = CLIPTextConfig(
+        vocab_size=VOCABULARY, hidden_size=spec["width"], intermediate_size=spec["ff"], projection_dim=spec["projection"],
+        num_hidden_layers=spec["layers"], num_attention_heads=spec["heads"], max_position_embeddings=WINDOW,
+        hidden_act=spec["act"], bos_token_id=START, eos_token_id=END, pad_token_id=spec["pad"])
+    model = (CLIPTextModelWithProjection if not spec["normed"] else CLIPTextModel)(config).eval()
+    generator = torch.Generator().manual_seed(spec["seed"])
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            spread = 0.3 if p.ndim == 1 else 1.5 / p.shape[1] ** 0.5 if "embedding" not in name else 0.8
+            p.copy_(torch.randn(p.shape, generator=generator) * spread)
+            if p.ndim == 1 and name.endswith("weight"):
+                p.add_(1)  # a norm's
+    return model.half().float()
+
+
+def ids_of(spec, generator, lengths):
+    """Windows of content of these lengths."""
+    rows = []
+    for n in lengths:
+        content = torch.randint(1, START, [n], generator=generator).tolist()
+        rows += [START] + content + [END] + [spec["pad"]] * (WINDOW - 2 - n)
+    return torch.tensor(rows, dtype=torch.int32)
+
+
+@torch.no_grad()
+def given(model, spec, ids):
+    """What each clip skip gives, by hooks, and the pooled row of the first window."""
+    outputs, rows, pooled = [], [], []
+    text = model.text_model if hasattr(model, "text_model") else model
+    for layer in text.encoder.layers:
+        layer.register_forward_hook(lambda m, i, o: outputs.append(o[0] if isinstance(o, tuple) else o))
+    for window in ids.long().view(-1, 1, WINDOW):
+        outputs.clear()
+        result = model(window)
+        pooled.append(result.text_embeds if hasattr(result, "text_embeds") else result.pooler_output)
+        rows.append([o[0].clone() for o in outputs])
+        assert torch.equal(text.final_layer_norm(outputs[-1]), result.last_hidden_state)
+    of_skips = [torch.cat(r)[::EVERY] for r in reversed(list(zip(*rows)))]
+    if spec["normed"]:
+        of_skips = [text.final_layer_norm(r) for r in of_skips]
+    return {f"rows.{i}": r for i, r in enumerate(of_skips, 1)} | {"pooled": pooled[0]}
+
+
+def open_names(state, spec):
+    """OpenCLIP's, from transformers'."""
+    out = {"logit_scale": torch.tensor(4.6).half()}
+    for name, t in state.items():
+        name = name.removeprefix("text_model.")
+        if name == "text_projection.weight":
+            out["text_projection"] = t.t()
+            continue
+        for ours, theirs in (("embeddings.token_embedding", "token_embedding"), ("final_layer_norm", "ln_final"),
+                             ("embeddings.position_embedding.weight", "positional_embedding"),
+                             ("encoder.layers", "transformer.resblocks"), ("layer_norm", "ln_"),
+                             ("self_attn.out_proj", "attn.out_proj"), ("mlp.fc1", "mlp.c_fc"), ("mlp.fc2", "mlp.c_proj")):
+            name = name.replace(ours, theirs)
+        out[name] = t
+    for i in range(spec["layers"]):
+        for end in ("weight", "bias"):
+            parts = [out.pop(f"transformer.resblocks.{i}.self_attn.{x}_proj.{end}") for x in "qkv"]
+            out[f"transformer.resblocks.{i}.attn.in_proj_{end}"] = torch.cat(parts)
+    if "text_projection" not in out:
+        out["text_projection"] = torch.eye(spec["width"]).half()
+    return out
+
+
+@torch.no_grad()
+def write(name, spec):
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clip", name)
+    shutil.rmtree(folder, ignore_errors=True)
+    model = build(spec)
+    state = {k: t.half() for k, t in model.state_dict().items()}
+    cut = f"encoder.layers.{spec['layers'] - 1}." if name == "h" else "nothing"
+    os.makedirs(folder)
+    save_file({k: t for k, t in state.items() if cut not in k}, os.path.join(folder, "model.safetensors"))
+    model.config.num_hidden_layers -= name == "h"
+    model.config.save_pretrained(folder)
+    if name != "l":
+        save_file({k: t.contiguous() for k, t in open_names(state, spec).items()}, os.path.join(folder, "open.safetensors"))
+    generator = torch.Generator().manual_seed(10 + spec["seed"])
+    references = {"ids": ids_of(spec, generator, [WINDOW - 2, 9])}
+    truth, rough = (given(m, spec, references["ids"]) for m in (model, build(spec).bfloat16()))
+    references |= truth
+    with open(os.path.join(folder, "bf16.json"), "w", encoding="utf-8") as f:
+        json.dump({k: deviation(rough[k], truth[k]) for k in truth}, f, indent=1)
+        f.write("\n")
+    save_file({k: t.contiguous() for k, t in references.items()}, os.path.join(folder, "reference.safetensors"))
+    for file in os.listdir(folder):
+        os.chmod(os.path.join(folder, file), 0o644)
+    print(name, sum(os.path.getsize(os.path.join(folder, f)) for f in os.listdir(folder)), "bytes")
+
+
+for each in SPECS.items():
+    write(*each)

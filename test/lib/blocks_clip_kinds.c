@@ -1,0 +1,236 @@
+/* CLIP's kinds against the reference, on data of their own (test/golden/clip.py): the rows of every layer
+ * that can be read, window by window, and the pooled row; from files under transformers' names and under
+ * OpenCLIP's with the same bits; and every weight's influence on them. */
+#include "loaders/loaders.h"
+#include "models/models.h"
+#include "test/lib/bench.h"
+#include "test/lib/suites.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct tolerance tolerances[] = {{"rows.1", 4.27e-7, 1.3e-6},
+                                              {"rows.2", 3.86e-7, 1.2e-6},
+                                              {"rows.3", 3.11e-7, 1e-6},
+                                              {"pooled", 5.56e-7, 1.7e-6},
+                                              {0}};
+
+enum { WINDOW = 77, EVERY = 7 }; /* of the rows that are in the data */
+
+/* ---- opening ---- */
+
+/* Files under transformers' names, and under OpenCLIP's. */
+enum { FILES = 2 };
+
+/* What SD1, SD2 and SDXL read. */
+static struct text_reads reads_of(const struct golden *g) {
+    if (!strcmp(g->name, "clip/l"))
+        return (struct text_reads){.tokens = true, .pooled = true, .normed = true};
+    if (!strcmp(g->name, "clip/h"))
+        return (struct text_reads){.layers_left_out = 1, .tokens = true, .normed = true};
+    return (struct text_reads){.layers_left_out = 1, .tokens = true, .pooled = true, .projected = true};
+}
+
+/* What is said of a single file's text encoder, whose heads are not 64 wide. */
+static void read_config(const struct golden *g, bool open, struct config *config, struct error *e) {
+    char path[GOLDEN_PATH + 64], said[64];
+    int heads = 0;
+    snprintf(path, sizeof path, "%s/config.json", g->path);
+    config_read(&golden_state.sys, path, config, e);
+    if (!open) return;
+    config_int(config, "num_attention_heads", 1, 99, &heads, e);
+    config_destroy(config);
+    snprintf(said, sizeof said, "{\"num_attention_heads\": %d}", heads);
+    config_parse(&golden_state.sys, path, said, NULL, config, e);
+}
+
+static void open_file(struct golden *g, bool open) {
+    struct component *c = &g->model->component[open];
+    struct config config = {0};
+    struct error e = {0};
+    char path[GOLDEN_PATH + 64];
+    *c = (struct component){.family = &family_clip, .sys = &golden_state.sys, .reads = reads_of(g)};
+    snprintf(path, sizeof path, "%s/%s.safetensors", g->path, open ? "open" : "model");
+    safetensors_open(&golden_state.sys, path, &c->index, &e);
+    read_config(g, open, &config, &e);
+    assert_ok(&e);
+    assert_true(c->family->probe(&c->index));
+    component_bind(c, &config, &e);
+    assert_ok(&e);
+    assert_int_equal(c->n_unknown, 0);
+    config_destroy(&config);
+}
+
+void clip_kinds_open(struct golden *g) {
+    g->model = calloc(1, sizeof *g->model);
+    assert_non_null(g->model);
+    open_file(g, false);
+    if (strcmp(g->name, "clip/l") != 0) open_file(g, true);
+}
+
+void clip_kinds_close(struct golden *g) {
+    for (int i = 0; i < FILES; i++) component_destroy(&g->model->component[i]);
+    free(g->model);
+}
+
+static const struct component *file_of(const struct golden *g, int file) {
+    const struct component *c = &g->model->component[file];
+    return c->family ? c : NULL;
+}
+
+/* ---- running ---- */
+
+static struct bench *encode_open(const struct golden *g, int file, int clip_skip, bool pools) {
+    const struct component *c = file_of(g, file);
+    struct tensor ids = golden(g, "ids");
+    struct lane lane = {.n_tokens = ids.dim[0],
+                        .window = WINDOW,
+                        .clip_skip = clip_skip,
+                        .pooled_row = WINDOW - 1,
+                        .text = test_tensor(DTYPE_F32, 2, (int32_t[]){ids.dim[0], c->text_columns})};
+    if (pools) lane.pooled = test_tensor(DTYPE_F32, 2, (int32_t[]){1, c->pooled_columns});
+    return bench_open(g, file, lane);
+}
+
+/* With nothing in the place of one weight; -1: with all. */
+static void encode(const struct golden *g, struct bench *b, int block, int weight) {
+    struct visit_list list = {.sys = &golden_state.sys};
+    bench_gather(b, golden(g, "ids"));
+    component_visits(b->component, 0, &b->lane, 1, 1, &list, &b->error);
+    for (int i = 0; i < list.n_visits; i++) {
+        struct packed_segment segments[BLOCK_WEIGHTS_MAX];
+        if (list.visits[i].block >= b->component->n_blocks) continue; /* the table's rows */
+        struct block copy = b->component->blocks[list.visits[i].block];
+        const struct block *whole = &b->component->blocks[list.visits[i].block];
+        for (int k = copy.n_segments = 0; k < whole->n_segments; k++)
+            if (list.visits[i].block != block || k != weight)
+                segments[copy.n_segments++] = whole->segments[k];
+        copy.segments = segments;
+        bench_visit(b, &copy, 0);
+    }
+    visit_list_destroy(&list);
+}
+
+static struct bench *encoded(const struct golden *g, int file, int clip_skip, bool pools) {
+    struct bench *b = encode_open(g, file, clip_skip, pools);
+    encode(g, b, -1, -1);
+    return b;
+}
+
+/* ---- tests ---- */
+
+static void expect_rows(const struct golden *g, struct tensor text, int clip_skip) {
+    char name[32];
+    snprintf(name, sizeof name, "rows.%d", clip_skip);
+    struct tensor truth = golden(g, name), some = test_tensor(DTYPE_F32, 2, truth.dim);
+    assert_int_equal(truth.dim[0] * EVERY, text.dim[0]);
+    for (int32_t i = 0; i < truth.dim[0]; i++)
+        memcpy((float *)some.data + i * text.dim[1], (float *)text.data + i * EVERY * text.dim[1],
+               (size_t)text.dim[1] * sizeof(float));
+    expect_close(g, name, some, truth.data);
+}
+
+/* Every clip skip that a file can serve; no other layer is visited than what it needs. */
+static void test_rows(const struct golden *g) {
+    for (int file = 0; file < FILES; file++) {
+        const struct component *c = file_of(g, file);
+        if (!c) continue;
+        assert_int_equal(c->skip_least, !strcmp(g->name, "clip/h") && !file ? 2 : 1);
+        assert_int_equal(c->skip_most, 3);
+        for (int skip = c->skip_least; skip <= c->skip_most; skip++) {
+            struct bench *b = encoded(g, file, skip, false);
+            expect_rows(g, b->lane.text, skip);
+            bench_close(b);
+        }
+        struct bench *b = encoded(g, file, 0, c->reads.pooled);
+        expect_rows(g, b->lane.text, c->reads.layers_left_out + 1);
+        bench_close(b);
+    }
+}
+
+static void test_pooled(const struct golden *g) {
+    for (int file = 0; file < FILES; file++) {
+        if (!file_of(g, file) || !file_of(g, file)->reads.pooled) continue;
+        struct bench *b = encoded(g, file, 0, true);
+        expect_close(g, "pooled", b->lane.pooled, golden(g, "pooled").data);
+        bench_close(b);
+    }
+}
+
+static void assert_same(struct tensor a, struct tensor b) {
+    assert_int_equal(tensor_bytes(&a), tensor_bytes(&b));
+    assert_memory_equal(a.data, b.data, (size_t)tensor_bytes(&b));
+}
+
+static void test_names(const struct golden *g) {
+    if (!file_of(g, 1)) return;
+    bool pools = file_of(g, 0)->reads.pooled;
+    for (int skip = file_of(g, 0)->skip_least; skip <= 3; skip++) {
+        struct bench *b = encoded(g, 0, skip, pools), *open = encoded(g, 1, skip, pools);
+        assert_same(open->lane.text, b->lane.text);
+        if (pools) assert_same(open->lane.pooled, b->lane.pooled);
+        bench_close(b);
+        bench_close(open);
+    }
+}
+
+static int count_visits(const struct golden *g, int skip, bool pools) {
+    struct visit_list list = {.sys = &golden_state.sys};
+    struct bench *b = encode_open(g, 0, skip, pools);
+    component_visits(b->component, 0, &b->lane, 1, 1, &list, &b->error);
+    assert_ok(&b->error);
+    int n = list.n_visits;
+    visit_list_destroy(&list);
+    bench_close(b);
+    return n;
+}
+
+/* A layer that nothing is read of is not visited; for a pooled row all are. */
+static void test_visits(const struct golden *g) {
+    const struct component *c = file_of(g, 0);
+    for (int skip = c->skip_least; skip < c->skip_most; skip++) {
+        assert_int_equal(count_visits(g, skip, false) - count_visits(g, skip + 1, false), 1);
+        if (c->reads.pooled) assert_int_equal(count_visits(g, skip, true), c->n_tables + c->n_blocks);
+    }
+}
+
+/* A key bias adds the same to all scores of a query: softmax cancels it. */
+static bool matters(const struct block *block, int weight) {
+    return !strstr(block->tensors[weight].entry->name, "k_proj.bias");
+}
+
+static void test_influence(const struct golden *g) {
+    const double LEAST = 1e-3, NOTHING = 1e-6;
+    const struct component *c = file_of(g, 0);
+    bool pools = c->reads.pooled;
+    struct bench *whole = encoded(g, 0, 1 + c->reads.layers_left_out, pools);
+    double least = INFINITY;
+    for (int i = 0; i < c->n_blocks; i++)
+        for (int w = 0; w < c->blocks[i].n_tensors; w++) {
+            struct bench *b = encode_open(g, 0, 1 + c->reads.layers_left_out, pools);
+            encode(g, b, i, w);
+            double moved = distance(b->lane.text.data, whole->lane.text.data, tensor_elements(&b->lane.text));
+            if (pools)
+                moved +=
+                    distance(b->lane.pooled.data, whole->lane.pooled.data, tensor_elements(&b->lane.pooled));
+            if (matters(&c->blocks[i], w) ? moved < LEAST : moved > NOTHING)
+                fail_msg("%s moved by %g", c->blocks[i].tensors[w].entry->name, moved);
+            if (matters(&c->blocks[i], w) && moved < least) least = moved;
+            bench_close(b);
+        }
+    printf("  %-12s every weight moves what is read by %.2e at least\n", g->name, least);
+    bench_close(whole);
+}
+
+static const struct golden_test tests[] = {{"rows", test_rows, PRECISION_F32, false, NULL},
+                                           {"pooled", test_pooled, PRECISION_F32, false, "pooled"},
+                                           {"names", test_names, PRECISION_F32, false, NULL},
+                                           {"visits", test_visits, PRECISION_F32, false, NULL},
+                                           {"influence", test_influence, PRECISION_F32, false, NULL},
+                                           {"rows, bf16", test_rows, PRECISION_BF16, true, NULL},
+                                           {"pooled, bf16", test_pooled, PRECISION_BF16, true, "pooled"},
+                                           {"names, bf16", test_names, PRECISION_BF16, true, NULL}};
+
+const struct suite blocks_clip_kinds = {"clip_kinds", tests, COUNT_OF(tests), tolerances, tolerances};
