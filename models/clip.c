@@ -12,12 +12,12 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { VOCABULARY, WIDTH, POSITIONS, HEADS, FEED_FORWARD, LAYERS, GELU, PROJECTION };
+enum { VOCABULARY, WIDTH, POSITIONS, HEADS, FEED_FORWARD, LAYERS, PROJECTION };
 
 enum { HEAD = 64 }; /* of all published ones */
 
 /* What hidden_act says, in the order of its words. */
-enum { GELU_UNSAID = -1, GELU_QUICK, GELU_ERF };
+enum { GELU_QUICK, GELU_ERF };
 
 struct clip_settings {
     float norm_eps;
@@ -321,7 +321,6 @@ static enum status clip_configure(struct component *c, const struct config *conf
     struct clip_settings *s = (struct clip_settings *)c->settings;
     bool erf = s->gelu == GELU_ERF;
     if (!s->heads) s->heads = c->dims[WIDTH] / HEAD;
-    if (s->gelu == GELU_UNSAID) erf = c->dims[GELU] == GELU_ERF || clip_is_named_by_openclip(c);
     config_bool(config, "clip.use_gelu", &erf, e);
     s->gelu = erf ? GELU_ERF : GELU_QUICK;
     c->dims[PROJECTION] = clip_read_projection(c);
@@ -423,7 +422,6 @@ static const struct dimension clip_dimensions[] = {
     {"clip_positions", 77, 2, 4096, .place = POSITIONS,
      OF_EITHER(0, "embeddings.position_embedding", "position_embd", "positional_embedding"),
      .key = "max_position_embeddings"},
-    {"clip_erf_gelu", 0, 0, 1, .place = GELU},
     {"clip_projection", 768, 8, 65536, .place = PROJECTION, .key = "projection_dim"},
 };
 
@@ -444,15 +442,13 @@ static const struct setting clip_settings[] = {
     {{"hidden_act", "quick_gelu", "gelu"},
      offsetof(struct clip_settings, gelu),
      SETTING_WORD,
-     GELU_UNSAID,
+     GELU_QUICK,
      0,
      0},
 };
 
 static void clip_follow(struct component *c) {
-    struct clip_settings *s = (struct clip_settings *)c->settings;
-    s->heads = c->dims[HEADS];
-    s->gelu = c->dims[GELU];
+    ((struct clip_settings *)c->settings)->heads = c->dims[HEADS];
 }
 
 /* OpenCLIP-H, of all of whose layers the last is left out. diffusers left it out of its files. */

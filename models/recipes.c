@@ -72,6 +72,7 @@ const struct recipe recipe_zimage = {
 /* CLIP sees 77 tokens at a time, all its positions; OpenCLIP's models were trained with zeros behind the end,
  * OpenAI's with more ends. windows: how often it looks at a long prompt; 0: it sees the beginning. */
 enum { CLIP_TOKENS = 77, CLIP_WINDOWS_MAX = 64 };
+static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
 /* clang-format off */
 #define TEXT_CLIP(folder_number, windows, source, ...)                                                         \
     .text = {.first = "<|startoftext|>", .last = "<|endoftext|>",                                              \
@@ -92,8 +93,8 @@ enum { CLIP_TOKENS = 77, CLIP_WINDOWS_MAX = 64 };
                                        "clip_h.", "cond_stage_model.model.",                                   \
                                        "conditioner.embedders.0.model.", NULL},                                \
      .is = clip_is_h,                                                                                          \
-     .dimension = {{"pooled", 1024}, {"clip_heads", 16}, {"clip_ff", 4096}, {"clip_layers", 23},               \
-                   {"clip_erf_gelu", 1}},                                                                      \
+     .dimension = {{"pooled", 1024}, {"clip_heads", 16}, {"clip_ff", 4096}, {"clip_layers", 23}},              \
+     .published = erf_gelu,                                                                                    \
      TEXT_CLIP("", CLIP_WINDOWS_MAX, "stabilityai/stable-diffusion-2-1", "CLIPTextModel", "CLIPTokenizer"),    \
      .text.pads_with_0 = true}
 #define TEXT_CLIP_G                                                                                            \
@@ -103,7 +104,8 @@ enum { CLIP_TOKENS = 77, CLIP_WINDOWS_MAX = 64 };
                                        "conditioner.embedders.0.model.", NULL},                                \
      .is = clip_is_g,                                                                                          \
      .dimension = {{"pooled", 1280}, {"clip_heads", 20}, {"clip_ff", 5120}, {"clip_layers", 32},               \
-                   {"clip_erf_gelu", 1}, {"clip_projection", 1280}},                                           \
+                   {"clip_projection", 1280}},                                                                 \
+     .published = erf_gelu,                                                                                    \
      TEXT_CLIP("_2", CLIP_WINDOWS_MAX, "laion/CLIP-ViT-bigG-14-laion2B-39B-b160k",                             \
                "CLIPTextModelWithProjection", "CLIPTokenizer"),                                                \
      .text.pads_with_0 = true}

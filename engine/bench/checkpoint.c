@@ -72,14 +72,25 @@ static enum status list_choices(const struct recipe *recipe, struct error *e) {
     return error_where(e, "known:%.*s", (int)strlen(names) - 1, names);
 }
 
-/* One "name=value" for every family that has a dimension of that name. */
+/* Is a name's "clip_g." this slot's flag? Without such a part it may be any's. */
+static bool checkpoint_is_for(const struct slot *slot, const char *part, size_t part_bytes) {
+    const char *flag = slot->flag ? slot->flag + strspn(slot->flag, "-") : "";
+    return !part_bytes || (strlen(flag) == part_bytes - 1 && !strncmp(flag, part, part_bytes - 1));
+}
+
+/* One "name=value" for every family that has a dimension of that name, or "part.name=value" for one slot. */
 static enum status checkpoint_choose(struct writer *w, const char *name, size_t name_bytes, long value,
                                      struct error *e) {
+    const char *part = name, *dot = memchr(name, '.', name_bytes);
+    size_t part_bytes = dot ? (size_t)(dot - name) + 1 : 0;
     bool known = false;
+    name += part_bytes;
+    name_bytes -= part_bytes;
     for (int s = 0; s < SLOTS_MAX && w->recipe->slot[s].family; s++)
         for (int i = 0; i < w->recipe->slot[s].family->n_dimensions; i++) {
             const struct dimension *d = &w->recipe->slot[s].family->dimensions[i];
             if (!d->name || strlen(d->name) != name_bytes || strncmp(d->name, name, name_bytes)) continue;
+            if (!checkpoint_is_for(&w->recipe->slot[s], part, part_bytes)) continue;
             known = true;
             if (value < d->least || value > d->most) {
                 error_set(e, USAGE, "the dimension '%s' cannot be used", d->name);
@@ -89,7 +100,7 @@ static enum status checkpoint_choose(struct writer *w, const char *name, size_t 
             w->chosen[s][i] = (int)value;
         }
     if (known) return OK;
-    error_set(e, USAGE, "there is no dimension '%.*s'", (int)name_bytes, name);
+    error_set(e, USAGE, "there is no dimension '%.*s'", (int)(part_bytes + name_bytes), part);
     return list_choices(w->recipe, e);
 }
 

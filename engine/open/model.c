@@ -25,10 +25,12 @@ void model_configure_slot(const struct recipe *recipe, int slot, struct sys *sys
         if (condition->slot != slot) continue;
         if (condition->what == CONDITION_POOLED) {
             c->reads.pooled = true;
+            c->reads.projected = condition->projected;
             continue;
         }
         c->reads.tokens = true;
         c->reads.layers_left_out = condition->layers_left_out;
+        c->reads.normed = condition->normed;
     }
 }
 

@@ -47,11 +47,13 @@ static void read_config(const struct golden *g, bool open, struct config *config
 }
 
 static void open_file(struct golden *g, bool open) {
+    static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
     struct component *c = &g->model->component[open];
     struct config config = {0};
     struct error e = {0};
     char path[GOLDEN_PATH + 64];
     *c = (struct component){.family = &family_clip, .sys = &golden_state.sys, .reads = reads_of(g)};
+    if (open) c->published = erf_gelu;
     snprintf(path, sizeof path, "%s/%s.safetensors", g->path, open ? "open" : "model");
     safetensors_open(&golden_state.sys, path, &c->index, &e);
     read_config(g, open, &config, &e);
