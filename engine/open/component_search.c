@@ -232,15 +232,21 @@ static enum status take_contents(struct search *s, const char *path, struct tens
     return e->code;
 }
 
-/* What no component's prefix explains. */
+/* Does a component's prefix explain the name, or does its family know that it may stand there? */
+static bool is_explained(const char *name, const struct contents *contents) {
+    for (int k = 0; k < contents->n; k++) {
+        if (!strncmp(name, contents->component[k].prefix, strlen(contents->component[k].prefix))) return true;
+        for (const char *const *p = contents->component[k].family->ignorable; *p; p++)
+            if (!strncmp(name, *p, strlen(*p))) return true;
+    }
+    return false;
+}
+
 static void count_strangers(struct component_files *files, const struct tensor_index *whole,
                             const struct contents *contents) {
     for (int i = 0; i < whole->n_entries; i++) {
         const char *name = whole->entries[i].name;
-        bool known = false;
-        for (int k = 0; k < contents->n && !known; k++)
-            known = !strncmp(name, contents->component[k].prefix, strlen(contents->component[k].prefix));
-        if (known) continue;
+        if (is_explained(name, contents)) continue;
         if (!files->strangers.n++)
             snprintf(files->strangers.first, sizeof files->strangers.first, "%s", name);
     }
