@@ -262,7 +262,9 @@ struct sluice_request {
         *init_image; /* to start from, or to fill; made to fit where it has another size; or NULL */
     double strength; /* above 0, to 1: how far to leave it. Of `steps` the last steps * strength are run, as
                         diffusers counts */
-    const struct sluice_picture *mask; /* white where a model that fills is to draw; as init_image; or NULL */
+    const struct sluice_picture *mask; /* white where init_image is drawn anew: by a model that sees the
+                                          mask, else with the rest put back after every step; fitted as it; or
+                                          NULL */
     const struct sluice_picture *const *references; /* to refer to, of any sizes: one of other than whole
                                                        tokens or of more pixels than the model was trained
                                                        with is resized first */

@@ -127,9 +127,11 @@ struct denoiser_span {
 /* What a denoiser reads beside the latent. */
 enum concat_rule {
     CONCAT_NONE,
+    /* Such models need a picture and a mask: */
     CONCAT_MASKED,  /* the latent of the picture around the mask, then the mask, a channel a pixel under a
-                       latent pixel; such a model needs both */
-    CONCAT_INPAINT, /* the mask at the latent's size, then the latent of the picture around it; the same */
+                       latent pixel */
+    CONCAT_INPAINT, /* the mask in one channel, of each latent pixel its upper left pixel, then the latent of
+                       the picture around it */
 };
 
 /* What a denoiser is told beside the pooled row (lane.numbers), as diffusers' pipelines have it. */

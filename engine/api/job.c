@@ -223,6 +223,17 @@ static void job_list_vision(struct job *job, int slot) {
     }
 }
 
+bool job_keeps(const struct job *job) {
+    return job->request.mask && !job->decode_only && job->model->recipe->concat == CONCAT_NONE;
+}
+
+/* A model that sees the mask and begins with noise alone needs nothing of the picture but what lies around
+ * the mask; what it drew from the picture's distribution would shift every draw after it. */
+static bool job_reads_init(const struct job *job) {
+    const struct sluice_request *r = &job->request;
+    return r->init_image && !(job->model->recipe->concat == CONCAT_INPAINT && r->strength == 1);
+}
+
 static void job_list_encoded(struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
@@ -231,9 +242,9 @@ static void job_list_encoded(struct job *job) {
         if (recipe->slot[slot].family->kind == FAMILY_VISION) job_list_vision(job, slot);
     if (drawn.slot == SLOTS_MAX) return;
     drawn.kind = ENCODED_INIT;
-    if (r->init_image) job->encoded[job->n_encoded++] = drawn;
+    if (job_reads_init(job)) job->encoded[job->n_encoded++] = drawn;
     drawn.kind = ENCODED_MASKED;
-    if (r->mask) job->encoded[job->n_encoded++] = drawn;
+    if (r->mask && !job_keeps(job)) job->encoded[job->n_encoded++] = drawn;
     for (int i = 0; i < r->n_references; i++)
         job->encoded[job->n_encoded++] =
             (struct encoded){ENCODED_REFERENCE, drawn.slot, i, job->reference_size[i], 0};

@@ -109,6 +109,9 @@ uint64_t job_vram_budget(const struct job *job);
 enum status job_plan(struct job *job, struct error *e);
 /* Lays the job out in so many groups, tiled or not; BUDGET if no need is for that. */
 enum status job_lay_out(struct job *job, int groups, bool tiled, struct error *e);
+/* Whether the host puts what the mask leaves back into every sample: models that see no mask do not heed it.
+ */
+bool job_keeps(const struct job *job);
 /* The picture behind one that is encoded, made to fit; of a masked one that is the mask. */
 const struct sluice_picture *job_source(const struct job *job, const struct encoded *encoded);
 /* What reading pictures takes for a while beside their pixels: one after another. */

@@ -117,6 +117,16 @@ static void layout_pictures(const struct job *job, struct layout *l, struct aren
     }
 }
 
+static void layout_kept(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
+    int32_t latent[4] = {job->C, job->F, job->Y, job->X};
+    if (!job_keeps(job)) return;
+    l->mask = arena_tensor(arena, DTYPE_F32, 2, latent + 2, ok);
+    for (int i = 0; i < job->batch; i++) {
+        l->kept[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+        l->kept_noise[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    }
+}
+
 static void layout_tensors(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
     const struct recipe *recipe = job->model->recipe;
     int32_t latent[4] = {job->C, job->F, job->Y, job->X}, concat[4];
@@ -133,6 +143,7 @@ static void layout_tensors(const struct job *job, struct layout *l, struct arena
     if (samples && recipe->sampler->draws) l->noise = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     for (int i = 0; i < job->batch && concat[0]; i++)
         l->concat[i] = arena_tensor(arena, DTYPE_F32, 4, concat, ok);
+    layout_kept(job, l, arena, ok);
     for (int i = 0; i < l->together * job->n_prompts; i++)
         l->prediction[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     layout_pictures(job, l, arena, ok);

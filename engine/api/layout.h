@@ -52,7 +52,10 @@ struct layout {
     struct tensor input[BATCH_MAX];  /* what denoisers read: the latent itself, or scaled */
     struct tensor history[BATCH_MAX][SAMPLER_HISTORY_MAX], noise; /* the sampler's */
     struct tensor concat[BATCH_MAX];                              /* rank 0 where the denoiser reads none */
-    struct tensor reference[LANE_REFERENCES_MAX];                 /* latents of pictures to refer to */
+    /* Where the host heeds the mask (job_keeps), else rank 0: 1 where it draws, [Y, X]; the picture's latent
+     * and the noise that the run began with. */
+    struct tensor mask, kept[BATCH_MAX], kept_noise[BATCH_MAX];
+    struct tensor reference[LANE_REFERENCES_MAX];      /* latents of pictures to refer to */
     struct tensor prediction[BATCH_MAX * PROMPTS_MAX]; /* of one group: prompt * together + place in it */
     struct tensor picture, rgb;                        /* frames of a chunk [N, Y, X, 3]; one of them */
     struct encoded_tensors encoded[ENCODED_MAX];

@@ -102,8 +102,11 @@ static enum status check_init(const struct settling *s, struct error *e) {
 
 static enum status check_mask(const struct settling *s, struct error *e) {
     const struct sluice_request *r = s->request;
-    bool fills = s->model->recipe->concat == CONCAT_MASKED;
-    if (r->mask && !fills) return refuse_of_model(s, "--mask", "a model that fills masks, as FLUX.1-Fill", e);
+    bool fills = s->model->recipe->concat != CONCAT_NONE;
+    if (r->mask && !r->init_image && !fills) {
+        error_set(e, USAGE, "a mask (--mask) says what of a picture is drawn anew, and there is no picture");
+        return error_expected(e, "--init-img beside it");
+    }
     if (fills && !(r->mask && r->init_image)) {
         error_set(e, USAGE, "this model fills a mask in a picture and needs both");
         error_where(e, "%s", s->model->name);

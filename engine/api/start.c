@@ -99,6 +99,12 @@ static void take_latent(struct start *start, int image, struct tensor moments, b
     posterior_sample(moments, drawn ? to.data : NULL, &c->latent_format, latent_planes(to));
 }
 
+/* What the mask leaves is put back at the noise that the run begins with (kept.h). */
+static void keep_noise(const struct job *job, int image) {
+    const struct tensor *noise = &job->layout.kept_noise[image];
+    if (noise->rank) memcpy(noise->data, job->layout.latent[image].data, (size_t)tensor_bytes(noise));
+}
+
 /* Of noise, where the run begins. */
 static void start_begin(struct start *start, int image, const float *picture) {
     struct job *job = start->job;
@@ -107,23 +113,43 @@ static void start_begin(struct start *start, int image, const float *picture) {
     start_scale_input(job, image, 0);
 }
 
-/* No denoiser has written predictions yet: the first is room for the picture's latent. */
+/* No denoiser has written predictions yet: the first is room for the picture's latent, where none is kept.
+ * With a mask and nothing left of the picture a run begins with noise alone, as without one. What diffusers
+ * draws for the picture around the mask, and then does not read, is drawn here too: samplers draw after it.
+ */
 static void begin_at_picture(struct start *start, int image, struct tensor moments) {
     struct job *job = start->job;
-    struct tensor latent = job->layout.latent[image], picture = job->layout.prediction[0];
+    const struct layout *l = &job->layout;
+    bool keeps = job_keeps(job);
+    struct tensor latent = l->latent[image], picture = keeps ? l->kept[image] : l->prediction[0];
     take_latent(start, image, moments, job->model->recipe->samples_init, picture);
     if (!start->latent_file) start_draw(start, image, latent);
-    start_begin(start, image, picture.data);
+    keep_noise(job, image);
+    if (keeps && job->model->recipe->samples_init) start_draw(start, image, l->prediction[0]);
+    start_begin(start, image, keeps && job->request.strength == 1 ? NULL : picture.data);
+}
+
+/* Where of what lies beside the latent the picture around the mask is; the mask is what else there is. */
+static struct tensor masked_latent(const struct job *job, int image) {
+    struct tensor concat = job->layout.concat[image];
+    bool first = job->model->recipe->concat == CONCAT_MASKED;
+    return tensor_slice(concat, first ? 0 : concat.dim[0] - job->C, job->C);
+}
+
+static void take_mask(const struct job *job, struct tensor concat) {
+    const struct sluice_picture *mask = &job->picture[PICTURE_MASK];
+    int factor = model_component(job->model, FAMILY_ENCODER)->pixel_factor;
+    if (job->model->recipe->concat == CONCAT_MASKED)
+        mask_to_channels(mask, factor, latent_planes(tensor_slice(concat, job->C, concat.dim[0] - job->C)));
+    else
+        mask_to_latent(mask, factor, tensor_reshape(tensor_slice(concat, 0, 1), 2, concat.dim + 2));
 }
 
 /* Beside the latent lie that of the picture around the mask, and the mask. */
 static void take_masked(struct start *start, int image, struct tensor moments) {
     struct job *job = start->job;
-    struct tensor concat = job->layout.concat[image];
-    int32_t channels = job->C;
-    take_latent(start, image, moments, job->model->recipe->samples_init, tensor_slice(concat, 0, channels));
-    mask_to_channels(&job->picture[PICTURE_MASK], model_component(job->model, FAMILY_ENCODER)->pixel_factor,
-                     latent_planes(tensor_slice(concat, channels, concat.dim[0] - channels)));
+    take_latent(start, image, moments, job->model->recipe->samples_init, masked_latent(job, image));
+    take_mask(job, job->layout.concat[image]);
 }
 
 static enum status dump_encoded(const struct job *job, int i, struct tensor latent, struct error *e) {
@@ -137,7 +163,7 @@ enum status start_encoded(struct start *start, int i, struct error *e) {
     const struct encoded *encoded = &job->encoded[i];
     const struct layout *l = &job->layout;
     bool sees = encoded->kind == ENCODED_VISION;
-    struct tensor moments = l->encoded[i].moments, shown = l->prediction[0];
+    struct tensor moments = l->encoded[i].moments, shown = job_keeps(job) ? l->kept[0] : l->prediction[0];
     check_finite(sees ? l->encoded[i].tokens : moments, "the encoded picture", sees ? "vision" : "encode", -1,
                  e);
     for (int image = 0; image < job->batch && !sees && e->code == OK; image++) {
@@ -148,7 +174,7 @@ enum status start_encoded(struct start *start, int i, struct error *e) {
             begin_at_picture(start, image, moments);
         } else {
             take_masked(start, image, moments);
-            shown = tensor_slice(l->concat[0], 0, job->C);
+            shown = masked_latent(job, 0);
         }
         if (!image) dump_encoded(job, i, shown, e);
     }
@@ -159,7 +185,9 @@ enum status start_encoded(struct start *start, int i, struct error *e) {
 /* ---- all ---- */
 
 bool start_is_early(const struct job *job) {
-    return !job->request.init_image;
+    for (int i = 0; i < job->n_encoded; i++)
+        if (job->encoded[i].kind == ENCODED_INIT) return false;
+    return true;
 }
 
 enum status start_open(struct start *start, struct job *job, const char *latent_file, struct error *e) {
@@ -171,6 +199,9 @@ enum status start_open(struct start *start, struct job *job, const char *latent_
         if (!latent_file) start_draw(start, i, job->layout.latent[i]);
         start_begin(start, i, NULL);
     }
+    if (job->layout.mask.rank)
+        mask_to_latent(&job->picture[PICTURE_MASK], model_component(job->model, FAMILY_ENCODER)->pixel_factor,
+                       job->layout.mask);
     if (job->n_encoded) fill_picture(job, 0);
     return OK;
 }

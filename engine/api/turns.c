@@ -1,6 +1,7 @@
 /* The host's turns: see turns.h. */
 #include "engine/api/turns.h"
 
+#include "engine/api/kept.h"
 #include "engine/api/latents.h"
 #include "engine/api/progress.h"
 #include "engine/api/stages.h"
@@ -163,6 +164,7 @@ static enum status turn_update(struct running *r, int i_call, int image, int pla
                                              .history = history,
                                              .noise = draws ? l->noise.data : NULL,
                                              .n = n});
+    kept_put_back(job, image, i_call, output);
     if (i_call + 1 < job->n_calls) start_scale_input(job, image, i_call + 1);
     return check_finite(sample, "the latent", "denoise", call->step, e);
 }

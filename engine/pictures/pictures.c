@@ -63,6 +63,16 @@ void mask_to_channels(const struct sluice_picture *mask, int factor, struct tens
         }
 }
 
+void mask_to_latent(const struct sluice_picture *mask, int factor, struct tensor out) {
+    float *to = out.data;
+    size_t width = (size_t)mask->width, side = (size_t)factor, Y = (size_t)out.dim[0], X = (size_t)out.dim[1];
+    assert(out.dtype == DTYPE_F32 && out.rank == 2 && tensor_packed(&out));
+    assert(Y == (size_t)mask->height / side && X == width / side);
+    for (size_t y = 0; y < Y; y++)
+        for (size_t x = 0; x < X; x++)
+            to[y * X + x] = draws(mask->rgb + 3 * (y * side * width + x * side)) ? 1 : 0;
+}
+
 void posterior_sample(struct tensor moments, const float *noise, const struct latent_format *format,
                       struct tensor out) {
     const float *from = moments.data;

@@ -28,6 +28,10 @@ void picture_to_tensor(const struct sluice_picture *picture, const struct sluice
  * Pillow converts to "L", is at least half of white. */
 void mask_to_channels(const struct sluice_picture *mask, int factor, struct tensor out);
 
+/* out [Y, X] f32, packed, of such a mask: 1 where it draws at the upper left pixel of a latent pixel's
+ * square, else 0: nearest, as PyTorch makes a picture smaller. */
+void mask_to_latent(const struct sluice_picture *mask, int factor, struct tensor out);
+
 /* The size that a picture to refer to is read at: its own where that has whole multiples and no more pixels
  * than the largest of Kontext's trained sizes; with fewer pixels each side is rounded down to a multiple;
  * with more it is the trained size of the nearest aspect. SHAPE for a side below a multiple, and for aspects

@@ -260,6 +260,10 @@ static void test_mask(void **state) {
         n += expected_mask[i];
     }
     assert_true(n > 500 && n < 1000); /* both sides of the threshold */
+    /* The upper left pixel of each square is the first channel of the other form. */
+    struct tensor small = floats(1, 4, 6);
+    mask_to_latent(&mask, 8, tensor_reshape(small, 2, small.dim + 1));
+    assert_memory_equal(small.data, control.data, (size_t)tensor_bytes(&small));
 }
 
 static void test_posterior(void **state) {

@@ -75,8 +75,10 @@ void gates_begin(void) {
 #define FILLED(batch_)       FROM_PICTURE(batch_), .cfg_scale = 1, .guidance = 30, .mask = &mask
 #define REFERRING            DRAWN, .references = references, .n_references = 2
 
-const struct gate gate_flux = {
-    .request = REQUEST(DRAWN), .other = REQUEST(SCHNELL(2), .guidance = 3.5), .threads = 1, .always = true};
+const struct gate gate_flux = {.request = REQUEST(DRAWN),
+                               .other = REQUEST(SCHNELL(2), .guidance = 3.5, .mask = &mask),
+                               .threads = 1,
+                               .always = true};
 const struct gate gate_flux_schnell = {
     .request = REQUEST(SCHNELL(2)), .other = REQUEST(SCHNELL(1)), .threads = 2, .always = true};
 const struct gate gate_flux_kontext = {.request = REQUEST(REFERRING),

@@ -58,8 +58,8 @@ check "the least that would do" has ../err '^sluice: .*the least that would do i
 draw_from 4 "a reference beyond the budget" "$kontext" -W 64 -H 48 -r ../head.png --max-ram 50M -o a.png
 check "the least that would do" has ../err '^sluice: .*the least that would do is --max-ram [0-9]*B'
 expect 4 "its plan" plan -m "$kontext" -W 64 -H 48 -r ../head.png --max-ram 50M
-draw_from 2 "a mask that nobody uses" "$model" -i ../wide.png --mask ../head.png -o a.png
-check "who would" has ../err '^sluice: .*a model that fills'
+draw_from 2 "a mask of nothing" "$model" --mask ../head.png -o a.png
+check "of what" has ../err '^sluice: a mask .*there is no picture: expected --init-img beside it'
 draw_from 2 "a reference that nobody uses" "$model" -r ../head.png -o a.png
 check "who would" has ../err '^sluice: .*a model that takes references'
 # Interlaced it would have to be held whole; as it comes in rows it takes next to nothing.
@@ -84,7 +84,7 @@ done <<END
 2|-i ../wide.png --strength 0|more than 0, up to 1
 2|-i ../wide.png --strength 1e-18|leaves no step
 2|-i ../wide.png -i ../tall.png|given twice
-2|-i ../wide.png --mask ../wide.png|a model that fills
+2|--mask ../wide.png|there is no picture
 2|-r ../wide.png|a model that takes references
 2|-i ../small.png -W 65|multiple of
 2|--fit pad|no picture to fit
@@ -158,6 +158,13 @@ check "said" has ../err '^sluice: .*CMYK'
 draw_from 4 "a large WebP" "$model" -i ../large.webp -W 64 -H 48 --max-ram 100M -o b.png
 check "the least that would do" has ../err '^sluice: .*the least that would do is --max-ram [0-9]*B'
 rm ../large.webp
+
+# ---- to draw anew where a mask is white ----
+draw_from 0 "all of a picture" "$model" -i ../wide.png --strength 0.8 -o a.png
+all=$hash
+draw_from 0 "a part of it" "$model" -i ../wide.png --mask ../wide.png --strength 0.8 -o a.png
+check "another" [ "$hash" != "$all" ]
+expect 0 "plan it" plan --json -m "$model" -i ../wide.png --mask ../tall.png
 
 # ---- to fill ----
 draw_from 2 "a model that fills, without a mask" "$fill" -i ../wide.png -o a.png

@@ -1,0 +1,28 @@
+/* What a mask leaves: see kept.h. */
+#include "engine/api/kept.h"
+
+#include <string.h>
+
+/* The picture's latent with the run's noise at the sigma of the call behind this one. */
+static void kept_noised(const struct job *job, int image, int i_call, float *out) {
+    const struct layout *l = &job->layout;
+    const float *picture = l->kept[image].data;
+    int64_t n = tensor_elements(&l->kept[image]);
+    if (i_call + 1 == job->n_calls) {
+        memcpy(out, picture, (size_t)n * sizeof *out);
+        return;
+    }
+    memcpy(out, l->kept_noise[image].data, (size_t)n * sizeof *out);
+    job->model->recipe->prediction->begin(out, picture, n, job->calls[i_call + 1].sigma);
+}
+
+void kept_put_back(const struct job *job, int image, int i_call, float *scratch) {
+    const struct layout *l = &job->layout;
+    const float *draws = l->mask.data;
+    float *sample = l->latent[image].data;
+    int64_t pixels = tensor_elements(&l->mask), n = tensor_elements(&l->latent[image]);
+    if (!l->mask.rank) return;
+    kept_noised(job, image, i_call, scratch);
+    for (int64_t i = 0; i < n; i++)
+        if (draws[i % pixels] == 0) sample[i] = scratch[i];
+}
