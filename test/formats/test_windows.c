@@ -1,0 +1,179 @@
+/* Prompts in windows, with words that weigh, against AUTOMATIC1111's web UI (test/golden/windows.py); and
+ * what is ours alone: other padding, the most windows, BREAK within brackets, marks that are refused. */
+#include "engine/open/emphasis.h"
+#include "engine/open/windows.h"
+#include "test/lib/check.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOKENS = 77, WINDOWS = 64 };
+
+static struct sys machine;
+static struct tokenizer *tokenizer;
+static int32_t first, last;
+static const struct text_recipe clip = {.first = "<|startoftext|>",
+                                        .last = "<|endoftext|>",
+                                        .pad = "<|endoftext|>",
+                                        .tokens_max = TOKENS,
+                                        .windows_max = WINDOWS};
+
+static struct prompt_tokens encode_by(const struct text_recipe *recipe, const char *text, bool weighs,
+                                      enum status wanted) {
+    struct prompt_tokens tokens;
+    struct error e = {0};
+    char line[1024];
+    enum status code = prompt_encode(&machine, recipe, tokenizer, text, strlen(text), weighs, &tokens, &e);
+    check(code == wanted, "\"%.40s\": %s", text, error_line(&e, line, sizeof line));
+    return tokens;
+}
+
+/* One window: its frame, its padding, and what lies between. */
+static void check_window(const struct prompt_tokens *tokens, int window, const json_t *ids,
+                         const json_t *weights, const char *text) {
+    const int32_t *id = tokens->ids + window * TOKENS;
+    const float *weight = tokens->weights ? tokens->weights + window * TOKENS : NULL;
+    int n = (int)json_array_size(ids);
+    bool same = id[0] == first && id[n + 1] == last;
+    for (int i = 0; i < n; i++) same &= id[1 + i] == json_integer_value(json_array_get(ids, (size_t)i));
+    for (int i = n + 2; i < TOKENS; i++) same &= id[i] == last;
+    check(same, "\"%s\": ids of window %d", text, window);
+    for (int i = 0; i < TOKENS && weight; i++) {
+        const json_t *wanted = i && i <= n ? json_array_get(weights, (size_t)i - 1) : NULL;
+        check(weight[i] == (wanted ? (float)json_number_value(wanted) : 1), "\"%s\": weight %d of window %d",
+              text, i, window);
+    }
+}
+
+static void reference(void) {
+    json_t *cases = json_load_file("test/golden/windows.json", 0, NULL), *one;
+    size_t i;
+    check(json_array_size(cases) > 100, "there are no reference data");
+    json_array_foreach(cases, i, one) {
+        const char *text = json_string_value(json_object_get(one, "text"));
+        const json_t *ids = json_object_get(one, "ids"), *weights = json_object_get(one, "weights");
+        int n = (int)json_array_size(ids);
+        struct prompt_tokens tokens =
+            encode_by(&clip, text, json_is_true(json_object_get(one, "weighs")), OK);
+        check(tokens.n_ids == n * TOKENS && tokens.window == TOKENS && !tokens.cut, "\"%s\": %d ids", text,
+              tokens.n_ids);
+        check(!tokens.weights == !weights, "\"%s\": weights", text);
+        check(tokens.pooled_row == (int)json_array_size(json_array_get(ids, 0)) + 1, "\"%s\": row %d", text,
+              tokens.pooled_row);
+        for (int k = 0; k < n && tokens.n_ids == n * TOKENS; k++)
+            check_window(&tokens, k, json_array_get(ids, (size_t)k), json_array_get(weights, (size_t)k),
+                         text);
+        prompt_destroy(&machine, &tokens);
+    }
+    json_decref(cases);
+}
+
+/* OpenCLIP's padding differs, not what comes before it. */
+static void padding(void) {
+    struct text_recipe open = clip;
+    open.pad = NULL;
+    open.pads_with_0 = true;
+    struct prompt_tokens a = encode_by(&clip, "a fox BREAK b", true, OK),
+                         b = encode_by(&open, "a fox BREAK b", true, OK);
+    bool ended = false;
+    check(a.n_ids == 2 * TOKENS && b.n_ids == a.n_ids, "%d and %d ids", a.n_ids, b.n_ids);
+    for (int i = 0; i < a.n_ids && b.n_ids == a.n_ids; i++) {
+        if (i % TOKENS == 0) ended = false;
+        check(b.ids[i] == (ended ? 0 : a.ids[i]), "id %d is %d", i, (int)b.ids[i]);
+        ended |= a.ids[i] == last;
+    }
+    prompt_destroy(&machine, &a);
+    prompt_destroy(&machine, &b);
+}
+
+static void most(void) {
+    static char text[2 * 75 * WINDOWS + 8];
+    for (int more = -1; more < 2; more++) {
+        int n = 75 * WINDOWS + more;
+        for (int i = 0; i < n; i++) memcpy(text + 2 * i, " a", 3);
+        struct prompt_tokens tokens = encode_by(&clip, text, true, OK);
+        check(tokens.n_ids == WINDOWS * TOKENS && tokens.cut == (more > 0), "%d tokens: %d ids, cut %d", n,
+              tokens.n_ids, tokens.cut);
+        prompt_destroy(&machine, &tokens);
+    }
+    struct text_recipe two = clip;
+    two.windows_max = 2;
+    struct prompt_tokens tokens = encode_by(&two, "a BREAK b BREAK c", true, OK);
+    check(tokens.n_ids == 2 * TOKENS && tokens.cut, "%d ids, cut %d", tokens.n_ids, tokens.cut);
+    prompt_destroy(&machine, &tokens);
+    tokens = encode_by(&two, "a BREAK b", true, OK);
+    check(tokens.n_ids == 2 * TOKENS && !tokens.cut, "%d ids, cut %d", tokens.n_ids, tokens.cut);
+    prompt_destroy(&machine, &tokens);
+}
+
+/* What the pieces of a text are: "text|weight text|weight", a BREAK is /. */
+static void pieces(const char *text, const char *wanted) {
+    struct emphasis m;
+    struct error e = {0};
+    char found[256] = "";
+    size_t n = 0;
+    check(emphasis_read(&machine, text, strlen(text), &m, &e) == OK, "\"%s\": %s", text, e.what);
+    for (int i = 0; i < m.n_pieces; i++)
+        if (m.piece[i].breaks)
+            n += (size_t)snprintf(found + n, sizeof found - n, "/");
+        else
+            n += (size_t)snprintf(found + n, sizeof found - n, "%.*s|%g ", (int)m.piece[i].bytes,
+                                  m.text + m.piece[i].first, m.piece[i].weight);
+    check(!strcmp(found, wanted), "\"%s\" is %s", text, found);
+    emphasis_destroy(&machine, &m);
+}
+
+static void ours(void) {
+    pieces("(a BREAK b:1.5)", "a|1.5 /b|1.5 ");
+    pieces("(a:1.2.3)", "a:1.2.3|1.1 ");
+    pieces("(a:1.5", "a:1.5|1.1 ");
+    pieces("(a:--1)", "a:--1|1.1 ");
+    pieces("(a:1000)(b:-1000)", "a|1000 b|-1000 ");
+    pieces("", "");
+    pieces("()", "");
+    pieces("\\(a\\)", "(a)|1 ");
+    pieces("(a)(b)", "ab|1.1 ");
+    pieces("(a[b)c]", "a|1.1 b|1 c|0.909091 ");
+}
+
+static void refused(void) {
+    static char many[4 * EMPHASIS_MARKS_MAX + 8];
+    memset(many, '(', EMPHASIS_MARKS_MAX + 1);
+    prompt_destroy(&machine, &(struct prompt_tokens){0});
+    struct prompt_tokens tokens = encode_by(&clip, many, true, USAGE);
+    prompt_destroy(&machine, &tokens);
+    tokens = encode_by(&clip, many, false, OK);
+    prompt_destroy(&machine, &tokens);
+    many[EMPHASIS_MARKS_MAX] = 0; /* 1.1 to the 1000th */
+    strcat(many, "a");
+    tokens = encode_by(&clip, many, true, USAGE);
+    prompt_destroy(&machine, &tokens);
+    const char *const wrong[] = {"(a:1001)", "(a:-1000.5)", "((a:999):2)",
+                                 "(a:9999999999999999999999999999)"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        tokens = encode_by(&clip, wrong[i], true, USAGE);
+        prompt_destroy(&machine, &tokens);
+    }
+    check(emphasis_is_in("a (red:1.3) fox") && !emphasis_is_in("a (red) fox"), "who expects it");
+}
+
+int main(void) {
+    struct error e = {0};
+    sys_init_machine(&machine);
+    if (tokenizer_open(&machine, "test/golden/tokens/clip", &tokenizer, &e) != OK) {
+        check(false, "%s", e.what);
+        return finish();
+    }
+    first = tokenizer_special(tokenizer, clip.first);
+    last = tokenizer_special(tokenizer, clip.last);
+    reference();
+    padding();
+    most();
+    ours();
+    refused();
+    tokenizer_close(tokenizer);
+    check(sys_memory_use(&machine).live_bytes[LINE_HOST] == 0, "memory stays");
+    return finish();
+}
