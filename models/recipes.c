@@ -186,36 +186,40 @@ const struct recipe recipe_flux_fill = {
 };
 
 /* Stable Diffusion: diffusers 0.42, pipelines/stable_diffusion and stable_diffusion_xl. Steps, guidance and
- * strength are those of each pipeline's __call__; sizes those of the published UNets. */
+ * strength are those of each pipeline's __call__, guidance of 1 and 2 rounded down; sizes those of the
+ * published UNets. */
 static const struct published_setting sd_vae[] = {{"scaling_factor", 0.18215}, {"shift_factor", 0}, {0}};
 static const struct published_setting sdxl_vae[] = {{"scaling_factor", 0.13025}, {"shift_factor", 0}, {0}};
+static const struct published_setting sd2_unet[] = {{"sample_size", 96}, {0}};
+static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
 /* clang-format off */
 #define VAE_KL_4(settings)                                                                                     \
     {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes,                     \
      .dimension = {{"latent_channels", 4}, {"vae_quant", 1}}, .published = settings},                          \
     {.family = &family_vae_kl_encoder, .folder = "vae",                                                        \
      .dimension = {{"latent_channels", 4}, {"vae_quant", 1}}, .published = settings}
-#define UNET(fills, ...)                                                                                       \
+#define UNET(settings, fills, ...)                                                                             \
     {.family = &family_unet, .flag = "--diffusion-model", .folder = "unet", .prefixes = denoiser_prefixes,     \
-     .dimension = {{"unet_fill", fills}, __VA_ARGS__}}
+     .published = settings, .dimension = {{"unet_fill", fills}, __VA_ARGS__}}
 #define DIFFUSES                                                                                               \
     .patch = 1, .prediction = &prediction_eps, .schedule = &schedule_flow, .sampler = &sampler_euler,          \
     .flow_shift = 1, .guide = guidance_plain, .samples_init = true, .steps = 50
 
 #define SD1(fills)                                                                                             \
-    .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), UNET(fills, {"unet_numbers", 0}), VAE_KL_4(sd_vae)},               \
+    .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), UNET(NULL, fills, {"unet_numbers", 0}), VAE_KL_4(sd_vae)},         \
     .condition = {{.slot = 0, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{1, INFINITY}},          \
-    DIFFUSES, .width = 512, .height = 512, .cfg_scale = 7.5
+    DIFFUSES, .width = 512, .height = 512, .cfg_scale = 7
 #define SD2(fills)                                                                                             \
-    .slot = {TEXT_CLIP_H, UNET(fills, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1024}),          \
+    .slot = {TEXT_CLIP_H,                                                                                      \
+             UNET(sd2_unet, fills, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1024}),             \
              VAE_KL_4(sd_vae)},                                                                                \
     .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1, .normed = true}},                \
-    .n_conditions = 1, .span = {{1, INFINITY}}, DIFFUSES, .width = 768, .height = 768, .cfg_scale = 7.5
+    .n_conditions = 1, .span = {{1, INFINITY}}, DIFFUSES, .width = 768, .height = 768, .cfg_scale = 7
 #define SDXL(fills)                                                                                            \
     .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), TEXT_CLIP_G,                                                       \
-             UNET(fills, {"unet3", 0}, {"unet_layers0", 0}, {"unet_layers1", 2}, {"unet_layers2", 10},         \
-                  {"unet_middle_layers", 10}, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 2048},   \
-                  {"unet_pooled", 1280}, {"unet_numbers", 6}),                                                 \
+             UNET(sdxl_unet, fills, {"unet3", 0}, {"unet_layers0", 0}, {"unet_layers1", 2},                    \
+                  {"unet_layers2", 10}, {"unet_middle_layers", 10}, {"unet_heads", 0}, {"unet_convolved", 0},         \
+                  {"unet_text", 2048}, {"unet_pooled", 1280}, {"unet_numbers", 6}),                            \
              VAE_KL_4(sdxl_vae)},                                                                              \
     .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1},                                 \
                   {.slot = 1, .what = CONDITION_TOKENS, .layers_left_out = 1, .beside = true},                 \
@@ -281,9 +285,10 @@ const struct recipe recipe_sdxl_inpaint = {
 /* Its base model's pictures are what it is made for; it draws from noise too. */
 const struct recipe recipe_sdxl_refiner = {
     .slot = {TEXT_CLIP_G,
-             UNET(0, {"unet0", 384}, {"unet1", 768}, {"unet2", 1536}, {"unet3", 1536}, {"unet_layers0", 0},
-                  {"unet_layers1", 4}, {"unet_layers2", 4}, {"unet_middle_layers", 4}, {"unet_heads", 0},
-                  {"unet_convolved", 0}, {"unet_text", 1280}, {"unet_pooled", 1280}, {"unet_numbers", 5}),
+             UNET(sdxl_unet, 0, {"unet0", 384}, {"unet1", 768}, {"unet2", 1536}, {"unet3", 1536},
+                  {"unet_layers0", 0}, {"unet_layers1", 4}, {"unet_layers2", 4}, {"unet_middle_layers", 4},
+                  {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1280}, {"unet_pooled", 1280},
+                  {"unet_numbers", 5}),
              VAE_KL_4(sdxl_vae)},
     .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1},
                   {.slot = 0, .what = CONDITION_POOLED, .projected = true}},

@@ -23,6 +23,7 @@ struct unet_settings {
     float norm_eps;
     int groups;
     int number_columns; /* of each number that it is told */
+    int side;           /* of the square latents that it was trained on */
     int levels, resnets, mid_resnets;
     int heads[UNET_LEVELS_MAX];
     unsigned char layers[UNET_PLACES_MAX]; /* of the transformer behind a place; 0: none */

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-enum { DIM_MAX = 1 << 15, HEAD_MAX = 512 };
+enum { DIM_MAX = 1 << 15, HEAD_MAX = 512, UNET_SIDE_MAX = 4096 };
 
 /* ---- files ---- */
 
@@ -380,6 +380,7 @@ const struct setting unet_settings_rows[N_UNET_SETTINGS] = {
     SETTING("norm_num_groups", groups, SETTING_INT, 32, 1, 4096),
     SETTING("norm_eps", norm_eps, SETTING_FLOAT, 1e-5, 1e-12, 1),
     SETTING("addition_time_embed_dim", number_columns, SETTING_INT, 256, 2, 8192),
+    SETTING("sample_size", side, SETTING_INT, 64, 1, UNET_SIDE_MAX),
 };
 
 void unet_follow(struct component *c) {
@@ -409,5 +410,6 @@ void unet_derive(struct component *c) {
     c->pooled_columns = d[ADDED] ? d[POOLED] : 0;
     c->latent_channels = d[LATENT];
     c->concat_channels = d[READ] - d[LATENT];
+    c->latent_side = ((const struct unet_settings *)c->settings)->side;
     c->variant = unet_variant(c);
 }

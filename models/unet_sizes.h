@@ -40,7 +40,7 @@ enum unet_dim {
     ADDED_KIND,
 };
 
-enum { N_UNET_DIMENSIONS = 46, N_UNET_SETTINGS = 3 };
+enum { N_UNET_DIMENSIONS = 46, N_UNET_SETTINGS = 4 };
 extern const struct dimension unet_dimensions[N_UNET_DIMENSIONS];
 extern const struct setting unet_settings_rows[N_UNET_SETTINGS];
 extern const struct expectation unet_expects[];

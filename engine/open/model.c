@@ -135,8 +135,10 @@ static enum status read_negative(struct sluice_model *m, const char *path, struc
 
 static enum status read_defaults(struct sluice_model *m, const char *path, struct error *e) {
     struct config config = {0};
-    m->width = m->recipe->width;
-    m->height = m->recipe->height;
+    int side = model_component(m, FAMILY_DENOISER)->latent_side;
+    side *= model_component(m, FAMILY_DECODER)->pixel_factor;
+    m->width = side ? side : m->recipe->width;
+    m->height = side ? side : m->recipe->height;
     m->steps = m->recipe->steps;
     m->cfg_scale = m->recipe->cfg_scale;
     m->guidance = m->recipe->guidance;
