@@ -230,7 +230,7 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
 
 const struct recipe recipe_sd1 = {
     SD1(0),
-    .name = "sd1",
+    .name = "sd15",
     .variant = UNET_SD1,
     .pipelines = {"StableDiffusionPipeline", "StableDiffusionImg2ImgPipeline",
                   "StableDiffusionInpaintPipeline"},
@@ -239,7 +239,7 @@ const struct recipe recipe_sd1 = {
 
 const struct recipe recipe_sd1_inpaint = {
     SD1(1),
-    .name = "sd1_inpaint",
+    .name = "sd15_inpaint",
     .variant = UNET_SD1_INPAINT,
     .pipelines = {"StableDiffusionInpaintPipeline", "StableDiffusionPipeline"},
     .concat = CONCAT_INPAINT,
