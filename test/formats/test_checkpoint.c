@@ -116,8 +116,8 @@ static void test_published(void) {
                      {"flux_kontext", {CLIP_L, t5, 11901408320, VAE_16}},
                      {"flux_schnell", {CLIP_L, t5, 11891178560, VAE_16}},
                      {"flux_fill", {CLIP_L, t5, 11902391360, VAE_16}},
-                     {"sd1", {CLIP_L, 859520964, VAE_4}},
-                     {"sd1_inpaint", {CLIP_L, 859535364, VAE_4}},
+                     {"sd15", {CLIP_L, 859520964, VAE_4}},
+                     {"sd15_inpaint", {CLIP_L, 859535364, VAE_4}},
                      {"sd2", {CLIP_H, 865910724, VAE_4}},
                      {"sdxl", {CLIP_L, CLIP_G, 2567463684, VAE_4}},
                      {"sdxl_refiner", {CLIP_G, 2259526660, VAE_4}}};
