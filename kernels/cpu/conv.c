@@ -5,7 +5,12 @@
  * without padding, and the whole picture is never copied. Channels are padded to multiples of 8, because
  * oneDNN leaves its fast code for others below AVX2. Members of the team gather a band's rows, then convolve
  * and finish a few rows of out each, alone. Heights are functions of shapes alone; bands give the bits of the
- * whole picture (measured for direct convolution, all instruction sets: reference/numerics.md). */
+ * whole picture (measured for direct convolution, all instruction sets: reference/numerics.md).
+ *
+ * Weights are repacked once, before the bands. Where they are more than caches hold and pixels are few, that
+ * takes longer than multiplying: a UNet's 1280 to 1280 channels at 8 x 8 pixels ran at a third of oneDNN's
+ * rate. So members convolve a panel of output channels each, as in linear.c, and convert its weights, which
+ * then still are in the cache (bench/LOG.md). */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
@@ -13,6 +18,10 @@
 #include <string.h>
 
 enum { CHANNEL_STEP = 8, PIECES = 16 };
+/* What is shared is at most 9 MiB in f32, what autoencoders have. Of others a member takes panels of 32
+ * outputs, which is the block that oneDNN chooses, or of 64 with a kernel of 1 (AVX2: 10 % faster than 32),
+ * and so many pixels that converting weights is a twentieth of multiplying. */
+enum { SHARED_MOST = 512 * 512 * 9, PANEL = 32, PANEL_1X1 = 64, PANEL_PIXELS = 1024 };
 
 struct conv_layout {
     int32_t up, kernel, stride;
@@ -21,16 +30,17 @@ struct conv_layout {
     int32_t band, piece;   /* rows of out at a time: gathered, and convolved by one member */
     int32_t width;         /* columns that are gathered */
     int32_t c, n, n_padded, c_padded;
-    bool direct;                                      /* oneDNN writes out itself */
-    uint64_t norm, bias, plain, weights, in, scratch; /* offsets; scratch is that of repacking */
-    uint64_t members;                                 /* where the first one's part begins */
-    uint64_t piece_out, piece_scratch, member_bytes;  /* in a member's part */
+    int32_t panel; /* outputs at a time: all, or those of a panel */
+    bool shared;   /* all, with weights that are repacked once */
+    bool keeps;    /* weights are repacked as they lie */
+    bool direct;   /* oneDNN writes out itself */
+    struct conv_weights {
+        uint64_t plain, packed, scratch; /* f32 as they are stored; repacked; of repacking */
+    } weights;                           /* offsets: in the workspace, or if not shared in a member's part */
+    uint64_t norm, bias, in;             /* offsets */
+    uint64_t members;                    /* where the first one's part begins */
+    uint64_t piece_out, piece_scratch, member_bytes; /* in a member's part */
 };
-
-static struct onednn_key conv_key(const struct conv_layout *l, int32_t rows) {
-    return (struct onednn_key){ONEDNN_CONV,
-                               {rows, l->columns, l->c_padded, l->n_padded, l->kernel, l->stride - 1}};
-}
 
 /* Rows (or columns) that so many of out are made of. */
 static int32_t gathered(const struct conv_layout *l, int32_t n) {
@@ -39,6 +49,18 @@ static int32_t gathered(const struct conv_layout *l, int32_t n) {
 
 static int32_t pad_channels(int32_t n) {
     return (n + CHANNEL_STEP - 1) / CHANNEL_STEP * CHANNEL_STEP;
+}
+
+/* What a member convolves at a time, of a band of rows. */
+static void conv_panel(const struct op *op, struct conv_layout *l, int32_t band) {
+    const struct tensor *weight = &op->in[1];
+    int32_t panel = l->kernel == 1 ? PANEL_1X1 : PANEL, pixels = PANEL_PIXELS + l->columns - 1;
+    l->shared = tensor_elements(weight) <= SHARED_MOST || l->n % panel;
+    l->panel = l->shared ? l->n_padded : panel;
+    l->piece = l->shared ? (band + PIECES - 1) / PIECES : pixels / l->columns;
+    if (l->piece > band) l->piece = band;
+    l->keeps = !l->shared && weights_are(weight, DTYPE_F32) && l->c == l->c_padded;
+    l->direct = l->shared && l->n == l->n_padded && !op->in[3].rank;
 }
 
 static void conv_shapes(const struct op *op, struct conv_layout *l) {
@@ -52,21 +74,30 @@ static void conv_shapes(const struct op *op, struct conv_layout *l) {
     l->width = gathered(l, l->columns);
     int32_t band = conv_band_rows(l->columns * l->stride);
     band = band < l->rows ? band : l->rows;
-    l->piece = (band + PIECES - 1) / PIECES;
-    l->band = band / l->piece * l->piece;
     l->n = weight->dim[0];
     l->c = weight->dim[1];
     l->n_padded = pad_channels(l->n);
     l->c_padded = pad_channels(l->c);
-    l->direct = l->n == l->n_padded && !op->in[3].rank;
+    conv_panel(op, l, band);
+    l->band = band / l->piece * l->piece;
 }
 
 /* The repacking of weights, and the convolution of a piece. One shape for all pieces: the last one reaches
  * back into rows that are done, because oneDNN may want the weights in another layout for another height. */
 static void conv_keys(const struct conv_layout *l, struct onednn_key keys[2]) {
-    keys[0] = conv_key(l, l->piece);
+    keys[1] = (struct onednn_key){ONEDNN_CONV,
+                                  {l->piece, l->columns, l->c_padded, l->panel, l->kernel, l->stride - 1}};
+    keys[0] = keys[1];
     keys[0].kind = ONEDNN_REPACK;
-    keys[1] = conv_key(l, l->piece);
+}
+
+static struct conv_weights weights_layout(const struct cpu *cpu, const struct conv_layout *l,
+                                          const struct onednn_key keys[2], uint64_t *used) {
+    uint64_t values = (uint64_t)l->panel * (uint64_t)l->c_padded * (uint64_t)(l->kernel * l->kernel);
+    struct conv_weights w = {.plain = workspace_take(used, l->keeps ? 0 : sizeof(float) * values)};
+    w.packed = workspace_take(used, onednn_facts(cpu->onednn, &keys[1]).weights_bytes);
+    w.scratch = workspace_take(used, scratch_bytes(cpu, keys, 1));
+    return w;
 }
 
 static struct conv_layout cpu_conv_layout_of(const struct cpu *cpu, const struct op *op) {
@@ -74,21 +105,24 @@ static struct conv_layout cpu_conv_layout_of(const struct cpu *cpu, const struct
     struct onednn_key keys[2];
     conv_shapes(op, &l);
     conv_keys(&l, keys);
-    uint64_t used = 0, c = (uint64_t)l.c_padded, n = (uint64_t)l.n_padded;
-    uint64_t taps = (uint64_t)(l.kernel * l.kernel);
-    uint64_t piece = sizeof(float) * n * (uint64_t)l.piece * (uint64_t)l.columns;
+    uint64_t used = 0, row = sizeof(float) * (uint64_t)l.c_padded * (uint64_t)l.width;
+    uint64_t piece = sizeof(float) * (uint64_t)l.panel * (uint64_t)l.piece * (uint64_t)l.columns;
     l.norm = workspace_take(&used, op->conv.norm.statistics.rank ? channel_norm_bytes(l.c) : 0);
-    l.bias = workspace_take(&used, sizeof(float) * n);
-    l.plain = workspace_take(&used, sizeof(float) * n * c * taps);
-    l.weights = workspace_take(&used, onednn_facts(cpu->onednn, &keys[1]).weights_bytes);
-    l.in = workspace_take(&used, sizeof(float) * c * (uint64_t)l.width * (uint64_t)gathered(&l, l.band));
-    l.scratch = workspace_take(&used, scratch_bytes(cpu, keys, 1));
+    l.bias = workspace_take(&used, sizeof(float) * (uint64_t)l.n_padded);
+    l.in = workspace_take(&used, row * (uint64_t)gathered(&l, l.band));
+    if (l.shared) l.weights = weights_layout(cpu, &l, keys, &used);
     l.members = used;
     used = 0;
+    if (!l.shared) l.weights = weights_layout(cpu, &l, keys, &used);
     l.piece_out = workspace_take(&used, l.direct && l.rows % l.piece == 0 ? 0 : piece);
     l.piece_scratch = workspace_take(&used, scratch_bytes(cpu, keys + 1, 1));
     l.member_bytes = used;
     return l;
+}
+
+/* Pieces of a panel follow each other: who takes several converts its weights once. */
+static int64_t conv_items(const struct conv_layout *l, int32_t rows) {
+    return (int64_t)((rows + l->piece - 1) / l->piece) * (l->n_padded / l->panel);
 }
 
 static void conv_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
@@ -96,7 +130,7 @@ static void conv_cost(const struct cpu *cpu, const struct op *op, struct op_cost
     struct onednn_key keys[2];
     conv_keys(&l, keys);
     for (int i = 0; i < 2; i++) cost_add_primitive(cpu, &keys[i], cost);
-    cost->workspace_bytes = l.members + l.member_bytes * (uint64_t)cpu_members(cpu, l.band / l.piece);
+    cost->workspace_bytes = l.members + l.member_bytes * (uint64_t)cpu_members(cpu, conv_items(&l, l.band));
 }
 
 static enum status conv_prepare(struct cpu *cpu, const struct op *op, struct error *e) {
@@ -119,21 +153,50 @@ struct conv_work {
     struct team_error *failed;
 };
 
-/* [N,C,k,k] in any type to f32 with zeros for the channels that only pad. */
-static void cpu_pad_weights(const void *context, int64_t first, int64_t end, int member) {
+/* Outputs [first, end) of [N,C,k,k] in any type to f32, with zeros for the channels that only pad. */
+static void cpu_pad_weights(const struct conv_work *w, int64_t first, int64_t end, float *to) {
+    const struct conv_layout *l = w->layout;
+    int64_t taps = l->kernel * l->kernel, from_row = l->c * taps, to_row = l->c_padded * taps;
+    int64_t rows = (int64_t)l->c * l->kernel;
+    for (int64_t n = first; n < end; n++, to += to_row) {
+        int64_t filled = n < l->n ? from_row : 0;
+        if (filled) weights_widen(to, &w->op->in[1], n * rows, rows);
+        memset(to + filled, 0, (size_t)(to_row - filled) * sizeof *to);
+    }
+}
+
+static void pad_shared_weights(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
     const struct conv_work *w = context;
     const struct conv_layout *l = w->layout;
-    const struct tensor *weight = &w->op->in[1];
-    float *to = (float *)(w->workspace + l->plain);
-    int64_t taps = l->kernel * l->kernel, from_row = l->c * taps, to_row = l->c_padded * taps;
-    int64_t rows = (int64_t)l->c * l->kernel;
-    for (int64_t n = first; n < end; n++) {
-        float *row = to + n * to_row;
-        int64_t filled = n < l->n ? from_row : 0;
-        if (filled) weights_widen(row, weight, n * rows, rows);
-        memset(row + filled, 0, (size_t)(to_row - filled) * sizeof *row);
-    }
+    int64_t row = (int64_t)l->c_padded * l->kernel * l->kernel;
+    cpu_pad_weights(w, first, end, (float *)(w->workspace + l->weights.plain) + first * row);
+}
+
+/* part: what the offsets of weights are in. */
+static enum status repack(const struct conv_work *w, const float *plain, char *part, struct error *e) {
+    struct onednn_key keys[2];
+    conv_keys(w->layout, keys);
+    struct onednn_operands operands = {
+        .src = plain, .dst = part + w->layout->weights.packed, .scratch = part + w->layout->weights.scratch};
+    return onednn_run(w->cpu->onednn, &keys[0], operands, e);
+}
+
+/* By all members together. */
+static enum status repack_shared(const struct conv_work *w, struct error *e) {
+    team_run(w->cpu->team, w->layout->n_padded, pad_shared_weights, w);
+    return repack(w, (const float *)(w->workspace + w->layout->weights.plain), w->workspace, e);
+}
+
+/* Those of outputs from first on, by one member. */
+static enum status repack_panel(const struct conv_work *w, int32_t first, char *part, struct error *e) {
+    const struct conv_layout *l = w->layout;
+    float *plain = (float *)(part + l->weights.plain);
+    if (l->keeps)
+        plain = tensor_row(&w->op->in[1], (int64_t)first * l->c * l->kernel);
+    else
+        cpu_pad_weights(w, first, first + l->panel, plain);
+    return repack(w, plain, part, e);
 }
 
 static void pad_bias(const struct tensor *bias, const struct conv_layout *l, float *to) {
@@ -194,63 +257,72 @@ WIDE static void finish_pixel(float *to, const float *from, const float *residua
         for (int64_t i = 0; i < n; i++) to[i] = from[i] + residual[i];
 }
 
-static void finish_piece(const struct op *op, const struct conv_layout *l, int32_t first, int32_t rows,
-                         const float *from) {
+/* What one member convolves at a time: rows of out and outputs, from these on. */
+struct piece {
+    int32_t row, rows, output; /* row: of out; rows of the piece that were not done before */
+    const float *result;       /* of those, packed */
+};
+
+static void finish_piece(const struct op *op, const struct conv_layout *l, struct piece p) {
     const struct tensor *residual = &op->in[3];
-    int64_t start = (int64_t)first * l->columns, n = (int64_t)rows * l->columns;
+    int64_t start = (int64_t)p.row * l->columns, n = (int64_t)p.rows * l->columns;
+    int64_t outputs = l->shared ? l->n : l->panel;
     for (int64_t i = 0; i < n; i++)
-        finish_pixel(tensor_row(&op->out, start + i), from + i * l->n_padded,
-                     residual->rank ? tensor_row(residual, start + i) : NULL, l->n);
+        finish_pixel(tensor_row(&op->out, start + i) + p.output, p.result + i * l->panel,
+                     residual->rank ? tensor_row(residual, start + i) + p.output : NULL, outputs);
 }
 
-/* Rows of out from `first` of the band on, by one member. */
-static enum status convolve_piece(const struct conv_work *w, int32_t first, char *part, struct error *e) {
+/* Rows of out from `first` of the band on and a panel's outputs, by one member. */
+static enum status convolve_piece(const struct conv_work *w, int32_t first, int32_t output, char *part,
+                                  struct error *e) {
     const struct conv_layout *l = w->layout;
     int32_t left = w->rows - first, rows = left < l->piece ? left : l->piece, done = l->piece - rows;
     int64_t before = (int64_t)l->c_padded * l->width * (w->lead + first - done) * l->stride;
     float *out = (float *)(part + l->piece_out);
     bool direct = l->direct && !done;
     if (direct) out = tensor_row(&w->op->out, (int64_t)(w->first + first) * l->columns);
-    struct onednn_key key = conv_key(l, l->piece);
+    struct onednn_key keys[2];
+    conv_keys(l, keys);
     struct onednn_operands operands = {.src = (const float *)(w->workspace + l->in) + before,
-                                       .weights = w->workspace + l->weights,
-                                       .bias = w->workspace + l->bias,
+                                       .weights = (l->shared ? w->workspace : part) + l->weights.packed,
+                                       .bias = (const float *)(w->workspace + l->bias) + output,
                                        .dst = out,
                                        .scratch = part + l->piece_scratch};
-    if (onednn_run(w->cpu->onednn, &key, operands, e)) return e->code;
-    out += (int64_t)done * l->columns * l->n_padded;
-    if (!direct) finish_piece(w->op, l, w->first + first, rows, out);
+    if (onednn_run(w->cpu->onednn, &keys[1], operands, e)) return e->code;
+    out += (int64_t)done * l->columns * l->panel;
+    if (!direct) finish_piece(w->op, l, (struct piece){w->first + first, rows, output, out});
     return OK;
 }
 
 static void convolve_pieces(const void *context, int64_t first, int64_t end, int member) {
     const struct conv_work *w = context;
-    char *part = w->workspace + w->layout->members + w->layout->member_bytes * (uint64_t)member;
-    for (int64_t i = first; i < end; i++) {
-        struct error own = {0};
-        if (convolve_piece(w, (int32_t)i * w->layout->piece, part, &own)) team_error_report(w->failed, &own);
+    const struct conv_layout *l = w->layout;
+    char *part = w->workspace + l->members + l->member_bytes * (uint64_t)member;
+    int32_t pieces = (w->rows + l->piece - 1) / l->piece, packed = -1;
+    struct error own = {0};
+    for (int64_t i = first; i < end && !own.code; i++) {
+        int32_t panel = (int32_t)(i / pieces), output = panel * l->panel;
+        if (!l->shared && panel != packed) repack_panel(w, output, part, &own);
+        packed = panel;
+        if (!own.code) convolve_piece(w, (int32_t)(i % pieces) * l->piece, output, part, &own);
     }
+    if (own.code) team_error_report(w->failed, &own);
 }
 
 static enum status conv_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     struct conv_layout l = cpu_conv_layout_of(cpu, op);
-    struct onednn_key keys[2];
-    conv_keys(&l, keys);
     struct channel_norm norm = {0};
     bool normed = op->conv.norm.statistics.rank > 0;
     if (normed) norm = channel_norm(&op->conv.norm, l.c, workspace + l.norm);
     struct team_error failed = {ATOMIC_FLAG_INIT, e};
     struct conv_work work = {cpu, op, &l, normed ? &norm : NULL, workspace, .failed = &failed};
     pad_bias(&op->in[2], &l, (float *)(workspace + l.bias));
-    team_run(cpu->team, l.n_padded, cpu_pad_weights, &work);
-    struct onednn_operands repack = {
-        .src = workspace + l.plain, .dst = workspace + l.weights, .scratch = workspace + l.scratch};
-    if (onednn_run(cpu->onednn, &keys[0], repack, e)) return e->code;
+    if (l.shared && repack_shared(&work, e)) return e->code;
     for (; work.first < l.rows && !e->code; work.first += l.band) {
         work.rows = l.rows - work.first < l.band ? l.rows - work.first : l.band;
         work.lead = work.rows < l.piece ? l.piece - work.rows : 0;
         team_run(cpu->team, gathered(&l, work.rows + work.lead), gather_rows, &work);
-        team_run(cpu->team, (work.rows + l.piece - 1) / l.piece, convolve_pieces, &work);
+        team_run(cpu->team, conv_items(&l, work.rows), convolve_pieces, &work);
     }
     return e->code;
 }

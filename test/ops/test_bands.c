@@ -99,11 +99,22 @@ static void run_conv(const struct conv *c, struct tensor out, struct tensor in, 
     op_conv2d(&x, out, in, c->weight, epilogue, c->options);
 }
 
+/* Of so many weights that members convolve panels of outputs, in bands of one piece and of several. */
+static struct conv make_panels(void) {
+    int32_t C = 8 * between(116, 130), N = 288, dim[] = {N, C, 3, 3};
+    struct conv c = {.in = filled(3, (int32_t[]){between(5, 20), between(100, 500), C}),
+                     .weight = filled(4, dim),
+                     .epilogue.bias = filled(1, &N),
+                     .options = {.upsample = 1}};
+    c.out = conv_out(&c.in, N, &c.options);
+    return c;
+}
+
 /* Any rows of the result, from the whole of the input or from the rows that it is made of. */
 static void test_pieces(void **state) {
     (void)state;
     for (int i = 0; i < CASES; i++) {
-        struct conv c = make_conv(1);
+        struct conv c = i < CASES / 20 ? make_panels() : make_conv(1);
         int32_t Y = c.in.dim[0], halo = c.weight.dim[2] / 2;
         if (between(0, 1)) c.epilogue.residual = filled(3, c.out.dim);
         run_conv(&c, c.out, c.in, c.epilogue);

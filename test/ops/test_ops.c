@@ -211,6 +211,19 @@ static void test_conv_cut(void **state) {
     case_conv_sized(c, both); /* bands of 13: the last ends in the cut */
 }
 
+/* More weights than are repacked for all at once: a panel of outputs at a time. */
+static void test_conv_panels(void **state) {
+    (void)state;
+    case_conv((struct conv_case){3, 5, 920, 288, 3, DTYPE_F16, 1, 4, ACTIVATION_SILU, true, RESIDUAL_APART});
+    case_conv((struct conv_case){3, 3, 915, 288, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, false, RESIDUAL_OUT});
+    case_conv((struct conv_case){5, 2, 1544, 1536, 1, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE});
+    case_conv_sized(
+        (struct conv_case){5, 7, 920, 288, 3, DTYPE_BF16, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
+        (struct conv_options){.stride = 2, .before = 1});
+    /* As many outputs as fill no panels. */
+    case_conv((struct conv_case){2, 3, 1000, 280, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE});
+}
+
 static void test_conv_strided(void **state) {
     (void)state;
     static const struct conv_case cases[] = {
@@ -401,10 +414,11 @@ static void test_context_tensor(void **state) {
 /* No convolution or product of the families may fall to oneDNN's reference code. */
 static void test_no_reference_code(void **state) {
     (void)state;
-    static const int32_t channels[] = {8, 16, 24, 40, 64, 128, 256, 512};
+    enum { CHANNELS = 10 };
+    static const int32_t channels[CHANNELS] = {8, 16, 32, 40, 64, 128, 256, 512, 1280, 2560};
     struct onednn *o = onednn_open(&watch.sys, 2, &problem);
-    for (int i = 0; i < 8; i++)
-        for (int j = 0; j < 8; j++)
+    for (int i = 0; i < CHANNELS; i++)
+        for (int j = 0; j < CHANNELS; j++)
             for (int k = 1; k <= 3; k += 2) {
                 struct onednn_key key = {ONEDNN_CONV,
                                          {random_int(1, 40), random_int(1, 500), channels[i], channels[j], k,
@@ -447,17 +461,29 @@ static void test_close_gives_back(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_linear),         cmocka_unit_test(test_epilogue),
-        cmocka_unit_test(test_linear_few),     cmocka_unit_test(test_rows_alike),
-        cmocka_unit_test(test_attention),      cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_norms),          cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_elementwise),    cmocka_unit_test(test_conv),
-        cmocka_unit_test(test_conv_cut),       cmocka_unit_test(test_conv_strided),
-        cmocka_unit_test(test_random),         cmocka_unit_test(test_exp),
-        cmocka_unit_test(test_activations),    cmocka_unit_test(test_f16),
-        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_conv_refusals),
-        cmocka_unit_test(test_context_tensor), cmocka_unit_test(test_no_reference_code),
-        cmocka_unit_test(test_rgb_rounding),   cmocka_unit_test(test_close_gives_back),
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_epilogue),
+        cmocka_unit_test(test_linear_few),
+        cmocka_unit_test(test_rows_alike),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_elementwise),
+        cmocka_unit_test(test_conv),
+        cmocka_unit_test(test_conv_cut),
+        cmocka_unit_test(test_conv_strided),
+        cmocka_unit_test(test_conv_panels),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_exp),
+        cmocka_unit_test(test_activations),
+        cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_conv_refusals),
+        cmocka_unit_test(test_context_tensor),
+        cmocka_unit_test(test_no_reference_code),
+        cmocka_unit_test(test_rgb_rounding),
+        cmocka_unit_test(test_close_gives_back),
         cmocka_unit_test(test_print_errors),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, ops_set_up, ops_tear_down);
