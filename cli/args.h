@@ -46,7 +46,7 @@ struct args {
     int width, height, frames, fps, steps, batch, threads, quality, clip_skip;
     double cfg_scale, guidance, flow_shift, strength;
     struct seed seed;
-    const char *sampler, *scheduler, *device, *precision, *type, *vae_tiling, *direct_io, *fit,
+    const char *sampler, *scheduler, *prediction, *device, *precision, *type, *vae_tiling, *direct_io, *fit,
         *prompt_weights;
     const char *output, *init_image, *mask, *init_latent, *save_latent, *dump, *plan, *rates, *report;
     const char *dimensions, *save, *folder, *clock, *predict;

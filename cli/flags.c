@@ -54,10 +54,23 @@ static const struct flag own[] = {
      "of the noise, default 0; -1 draws one and prints it", NULL},
     {NULL, RUNS, "-b", "--batch", "N", FLAG_WHOLE, AT(batch), 1, SLUICE_BATCH_MAX, NULL,
      "how many pictures, of seeds S, S+1, ...; default 1", NULL},
-    {NULL, RUNS, NULL, "--sampler", "NAME", FLAG_CHOICE, AT(sampler), 0, 0, "euler",
-     "how a step is taken, default euler", NULL},
-    {NULL, RUNS, NULL, "--scheduler", "NAME", FLAG_CHOICE, AT(scheduler), 0, 0, "discrete|simple",
-     "both names mean the model's own schedule, the default", NULL},
+    {NULL, RUNS, NULL, "--sampler", "NAME", FLAG_CHOICE, AT(sampler), 0, 0,
+     "euler|euler_a|heun|dpm2|dpm2_a|dpm++2s_a|dpm++2m|dpm++3m|dpm++2m_sde|dpm++_sde|lms|ipndm|pndm|ddim|"
+     "unipc|"
+     "lcm|tcd|euler_ancestral|dpm_2|dpm_2_ancestral|dpmpp_2s_ancestral|dpmpp_2m|dpmpp_2m_sde|dpmpp_sde|uni_"
+     "pc|plms",
+     "how a step is taken: euler, euler_a, heun, dpm2, dpm2_a, dpm++2s_a, dpm++2m, dpm++3m, dpm++2m_sde, "
+     "dpm++_sde, lms, ipndm, pndm, ddim, unipc, lcm, tcd, or ComfyUI's names of them; default the model's",
+     NULL},
+    {NULL, RUNS, NULL, "--scheduler", "NAME", FLAG_CHOICE, AT(scheduler), 0, 0,
+     "leading|trailing|linspace|discrete|karras|exponential|ays|sgm_uniform|simple|smoothstep|kl_optimal|lcm|"
+     "bong_tangent|beta|normal|align_your_steps",
+     "how much noise each step begins with: leading, trailing and linspace as diffusers spaces timesteps; "
+     "discrete, karras, exponential, ays, sgm_uniform, simple, smoothstep, kl_optimal, lcm, bong_tangent, "
+     "beta as stable-diffusion.cpp has them; default the model's",
+     NULL},
+    {NULL, RUNS, NULL, "--prediction", "WHAT", FLAG_CHOICE, AT(prediction), 0, 0, "eps|v|flow",
+     "what the model gives, where its files do not say it: noise, velocity, or noise less picture", NULL},
     {NULL, RUNS, NULL, "--flow-shift", "S", FLAG_REAL, AT(flow_shift), SLUICE_FLOW_SHIFT_LEAST,
      SLUICE_FLOW_SHIFT_MAX, NULL, "S in S*u/(1+(S-1)*u); default the model's", NULL},
     {NULL, RUNS, NULL, "--init-latent", "FILE", FLAG_STRING, AT(init_latent), 0, 0, NULL,

@@ -42,7 +42,8 @@ static void print_wrapped(const char *text, int column) {
 }
 
 const char *help_value(const struct flag *flag) {
-    bool several = flag->choices && strchr(flag->choices, '|');
+    enum { LONG = 40 };
+    bool several = flag->choices && strchr(flag->choices, '|') && strlen(flag->choices) <= LONG;
     return several ? flag->choices : flag->value;
 }
 

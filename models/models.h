@@ -3,9 +3,7 @@
 #define SLUICE_MODELS_H
 
 #include "engine/run/family.h"
-#include "engine/sample/prediction.h"
-#include "engine/sample/sampler.h"
-#include "engine/sample/schedule.h"
+#include "engine/sample/sampling.h"
 
 /* All that are published: X(name) for family_NAME, each in models/NAME.c. */
 #define PUBLISHED_FAMILIES(X) X(zimage) X(flux) X(unet) X(qwen3) X(clip) X(t5) X(vae_kl) X(vae_kl_encoder)
@@ -90,10 +88,6 @@ enum flow_shift_rule {
     FLOW_SHIFT_BY_TOKENS, /* e^mu, mu linear in the latent's tokens */
 };
 
-/* How the evenly spaced values of a schedule are rounded: made in f32 as PyTorch does, or in f64 and then
- * rounded, as NumPy does. */
-enum flow_grid { FLOW_GRID_F32, FLOW_GRID_F64 };
-
 /* mu at two numbers of tokens. */
 struct flow_shift_line {
     double base_shift, max_shift;
@@ -156,18 +150,15 @@ struct recipe {
     const char *pipelines[5]; /* _class_names in model_index.json, NULL-terminated */
     int patch;      /* latent pixels on a token's side: width and height are multiples of patch * factor */
     int frames_max; /* of a video; 0: it draws pictures */
-    const struct prediction *prediction;
-    const struct schedule *schedule;
-    const struct sampler *sampler;
+    struct sampling sampling; /* where scheduler_config.json does not say */
     guidance_rule *guide;
     enum concat_rule concat;
     enum numbers_rule numbers;
     bool zero_negative; /* where no model_index.json says it: an absent negative prompt is zeros, not "" */
-    /* Schedule, where scheduler_config.json does not say. */
+    /* The schedule's shift, where scheduler_config.json does not say. */
     enum flow_shift_rule shift_rule;
     double flow_shift;
     struct flow_shift_line shift_line;
-    enum flow_grid grid; /* how evenly spaced values are rounded */
     /* Pictures. */
     bool samples_init;  /* pictures to start from are drawn from the encoder's distribution, not its mean */
     int references_max; /* pictures to refer to */

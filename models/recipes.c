@@ -17,6 +17,21 @@ static const char *const clip_l_prefixes[] = {
 static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transformer.", "text_encoders.t5xxl.",
                                              "t5xxl.", NULL};
 
+/* ---- sampling ---- */
+
+/* As the published folders' scheduler_config.json have it: Stable Diffusion 1 with PNDM, 2 with DDIM, XL with
+ * Euler. */
+/* clang-format off */
+#define SAMPLING_ADDED(schedule_, sampler_, levels)                                                            \
+    .prediction = &prediction_eps, .schedule = &(schedule_), .sampler = &(sampler_),                           \
+    .grid = {.spacing = SPACING_LEADING, .steps_offset = 1, .original_steps = 50, .aligned = (levels)},        \
+    .noise = NOISE_OF_STABLE_DIFFUSION
+#define SAMPLING_SD1                                                                                           \
+    {SAMPLING_ADDED(schedule_leaping, sampler_pndm, schedule_aligned_sd1), .mends_old_files = true}
+#define SAMPLING_SD2 {SAMPLING_ADDED(schedule_leaping, sampler_ddim, NULL), .mends_old_files = true}
+#define SAMPLING_SDXL {SAMPLING_ADDED(schedule_spaced, sampler_euler, schedule_aligned_sdxl)}
+/* clang-format on */
+
 /* ---- recipes ---- */
 
 /* What nearly every pipeline has. */
@@ -56,10 +71,7 @@ const struct recipe recipe_zimage = {
     .patch = 2,
     .shift_rule = FLOW_SHIFT_FIXED,
     .flow_shift = 3.0,
-    .grid = FLOW_GRID_F32,
-    .prediction = &prediction_flow_of_picture,
-    .schedule = &schedule_flow,
-    .sampler = &sampler_euler,
+    .sampling = {&prediction_flow_of_picture, &schedule_flow, &sampler_euler},
     .guide = guidance_plain,
     .samples_init = true,
     .width = 1024,
@@ -129,8 +141,8 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
     .condition = {{.slot = 1, .what = CONDITION_TOKENS}, {.slot = 0, .what = CONDITION_POOLED}},               \
     .n_conditions = 2, .span = {{2, INFINITY}},                                                                \
     .patch = 2, .shift_line = {.base_shift = 0.5, .max_shift = 1.15, .base_tokens = 256, .max_tokens = 4096},  \
-    .grid = FLOW_GRID_F64, .prediction = &prediction_flow, .schedule = &schedule_flow,                         \
-    .sampler = &sampler_euler, .guide = guidance_plain, .samples_init = true,                                  \
+    .sampling = {&prediction_flow, &schedule_flow, &sampler_euler, {.grid_f64 = true}},                         \
+    .guide = guidance_plain, .samples_init = true,                                  \
     .width = 1024, .height = 1024, .cfg_scale = 1
 /* clang-format on */
 
@@ -201,20 +213,20 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
 #define UNET(settings, fills, ...)                                                                             \
     {.family = &family_unet, .flag = "--diffusion-model", .folder = "unet", .prefixes = denoiser_prefixes,     \
      .published = settings, .dimension = {{"unet_fill", fills}, __VA_ARGS__}}
-#define DIFFUSES                                                                                               \
-    .patch = 1, .prediction = &prediction_eps, .schedule = &schedule_flow, .sampler = &sampler_euler,          \
-    .flow_shift = 1, .guide = guidance_plain, .samples_init = true, .steps = 50
+#define DIFFUSES(of)                                                                                           \
+    .patch = 1, .sampling = of, .flow_shift = 1, .guide = guidance_plain, .samples_init = true, .steps = 50
 
 #define SD1(fills)                                                                                             \
     .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), UNET(NULL, fills, {"unet_numbers", 0}), VAE_KL_4(sd_vae)},         \
     .condition = {{.slot = 0, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{1, INFINITY}},          \
-    DIFFUSES, .width = 512, .height = 512, .cfg_scale = 7
+    DIFFUSES(SAMPLING_SD1), .width = 512, .height = 512, .cfg_scale = 7
 #define SD2(fills)                                                                                             \
     .slot = {TEXT_CLIP_H,                                                                                      \
              UNET(sd2_unet, fills, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1024}),             \
              VAE_KL_4(sd_vae)},                                                                                \
     .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1, .normed = true}},                \
-    .n_conditions = 1, .span = {{1, INFINITY}}, DIFFUSES, .width = 768, .height = 768, .cfg_scale = 7
+    .n_conditions = 1, .span = {{1, INFINITY}}, DIFFUSES(SAMPLING_SD2), .width = 768, .height = 768,           \
+    .cfg_scale = 7
 #define SDXL(fills)                                                                                            \
     .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), TEXT_CLIP_G,                                                       \
              UNET(sdxl_unet, fills, {"unet3", 0}, {"unet_layers0", 0}, {"unet_layers1", 2},                    \
@@ -224,7 +236,8 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
     .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1},                                 \
                   {.slot = 1, .what = CONDITION_TOKENS, .layers_left_out = 1, .beside = true},                 \
                   {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                   \
-    .n_conditions = 3, .span = {{2, INFINITY}}, DIFFUSES, .numbers = NUMBERS_SIZES, .zero_negative = true,     \
+    .n_conditions = 3, .span = {{2, INFINITY}}, DIFFUSES(SAMPLING_SDXL), .numbers = NUMBERS_SIZES,          \
+    .zero_negative = true,                                                                                      \
     .width = 1024, .height = 1024, .cfg_scale = 5
 /* clang-format on */
 
@@ -294,7 +307,7 @@ const struct recipe recipe_sdxl_refiner = {
                   {.slot = 0, .what = CONDITION_POOLED, .projected = true}},
     .n_conditions = 2,
     .span = {{1, INFINITY}},
-    DIFFUSES,
+    DIFFUSES(SAMPLING_SDXL),
     .numbers = NUMBERS_SIZES_AND_SCORE,
     .name = "sdxl_refiner",
     .variant = UNET_SDXL_REFINER,

@@ -69,19 +69,17 @@ int32_t job_text_rows(const struct job *job, int slot, int prompt) {
 
 /* ---- schedule and calls ---- */
 
-/* The whole schedule, of which a picture to start from leaves the end. */
-static void job_fill_schedule(struct job *job) {
-    const struct recipe *recipe = job->model->recipe;
+/* The whole grid, of which a picture to start from leaves the end. */
+static void job_fill_grid(struct job *job) {
     const struct sluice_request *r = &job->request;
-    struct schedule_options options = {.n = r->steps,
-                                       .grid_f64 = recipe->grid == FLOW_GRID_F64,
-                                       .exponential = job->model->shift_rule == FLOW_SHIFT_BY_TOKENS,
-                                       .shift = r->flow_shift};
-    recipe->schedule->fill(&options, job->sigmas, job->timesteps);
-    int first = r->init_image ? schedule_first_step(r->steps, r->strength) : 0;
-    job->steps = r->steps - first;
-    memmove(job->sigmas, job->sigmas + first, (size_t)(job->steps + 1) * sizeof *job->sigmas);
-    memmove(job->timesteps, job->timesteps + first, (size_t)job->steps * sizeof *job->timesteps);
+    struct schedule_options options = job->sampling.grid;
+    options.n = r->steps;
+    options.shift = r->flow_shift;
+    options.mixes = job->sampling.prediction->mixes;
+    options.exponential = job->model->shift_rule == FLOW_SHIFT_BY_TOKENS;
+    options.table = job->noise;
+    sampling_fill(&job->sampling, &options, &job->grid);
+    if (r->init_image) grid_skip(&job->grid, schedule_first_step(r->steps, r->strength));
 }
 
 /* Which denoiser a step is for. */
@@ -93,51 +91,46 @@ static int job_span_of(const struct recipe *recipe, float sigma) {
     return span;
 }
 
-/* What is told of a call between two steps: the timestep that lies between theirs as its sigma does. */
-static float job_timestep_at(const struct job *job, int step, float sigma) {
-    float from = job->sigmas[step], to = job->sigmas[step + 1];
-    float last = step + 1 < job->steps ? job->timesteps[step + 1] : 0;
-    if (sigma == from) return job->timesteps[step];
-    if (sigma == to) return last;
-    return job->timesteps[step] + (last - job->timesteps[step]) * ((sigma - from) / (to - from));
+/* What its denoiser's calls of a step are; the first stands at the step's own point. */
+static void job_list_step(struct job *job, int step) {
+    const struct sampling *s = &job->sampling;
+    struct denoiser_call call = {.step = step, .scale = job->request.cfg_scale};
+    for (call.evaluation = 0; call.evaluation < s->sampler->evaluations; call.evaluation++) {
+        call.at = job->grid.step[step].at;
+        if (call.evaluation && !s->sampler->stands(&job->grid, step, call.evaluation, &call.at)) break;
+        call.input_scale = prediction_input_scale(s->prediction, &call.at);
+        if (call.input_scale != 1) job->scales_input = true;
+        job->calls[job->n_calls] = call;
+        job->told[job->n_calls++] = s->prediction->told(call.at.timestep);
+        job->spans[job->n_spans - 1].n_calls++;
+    }
+    job->calls[job->n_calls - 1].ends_step = true;
 }
 
-/* Every evaluation of the sampler, published before the run: in a step its first stands at the step's sigma.
- */
+/* Every evaluation of the sampler, published before the run. */
 static void job_list_calls(struct job *job) {
     const struct recipe *recipe = job->model->recipe;
-    const struct sampler *sampler = recipe->sampler;
-    for (int step = 0; step < job->steps; step++) {
-        int span = job_span_of(recipe, job->sigmas[step]);
+    for (int step = 0; step < job->grid.n; step++) {
+        int span = job_span_of(recipe, job->grid.step[step].at.sigma);
         bool begins = !job->n_spans || job->spans[job->n_spans - 1].slot != recipe->span[span].slot;
         if (begins) job->spans[job->n_spans++] = (struct job_span){recipe->span[span].slot, job->n_calls, 0};
-        for (int i = 0; i < sampler->evaluations; i++) {
-            float sigma = i ? sampler->sigma_of(job->sigmas, step, i) : job->sigmas[step];
-            if (sigma < 0) break;
-            job->calls[job->n_calls] = (struct denoiser_call){
-                .step = step,
-                .evaluation = i,
-                .sigma = sigma,
-                .input_scale = recipe->prediction->input_scale ? recipe->prediction->input_scale(sigma) : 1,
-                .scale = job->request.cfg_scale};
-            job->told[job->n_calls++] = recipe->prediction->told(job_timestep_at(job, step, sigma));
-            job->spans[job->n_spans - 1].n_calls++;
-        }
-        job->calls[job->n_calls - 1].ends_step = true;
+        job_list_step(job, step);
     }
 }
 
 static enum status job_make_calls(struct job *job, struct error *e) {
-    size_t n = (size_t)job->request.steps;
-    size_t calls = n * (size_t)job->model->recipe->sampler->evaluations;
+    size_t n = (size_t)job->request.steps + GRID_STEPS_MORE;
+    size_t calls = n * (size_t)job->sampling.sampler->evaluations;
     struct sys *sys = job->sys;
-    job->sigmas = sys->alloc(sys, LINE_HOST, (n + 1) * sizeof *job->sigmas);
-    job->timesteps = sys->alloc(sys, LINE_HOST, n * sizeof *job->timesteps);
+    bool adds = !job->sampling.prediction->mixes;
+    if (adds) job->noise = sys->alloc(sys, LINE_HOST, sizeof *job->noise);
+    job->grid.step = sys->alloc(sys, LINE_HOST, n * sizeof *job->grid.step);
     job->calls = sys->alloc(sys, LINE_HOST, calls * sizeof *job->calls);
     job->told = sys->alloc(sys, LINE_HOST, calls * sizeof *job->told);
-    if (!job->sigmas || !job->timesteps || !job->calls || !job->told)
+    if ((adds && !job->noise) || !job->grid.step || !job->calls || !job->told)
         return error_set(e, MEMORY, "no memory for %zu steps", n);
-    job_fill_schedule(job);
+    if (adds) noise_table_fill(job->noise, &job->sampling.noise);
+    job_fill_grid(job);
     job_list_calls(job);
     return OK;
 }
@@ -302,6 +295,7 @@ enum status job_open(struct job *job, const struct job_place *place, const struc
                                 .device = job->device,
                                 .decode_only = job->decode_only,
                                 .request = &job->request,
+                                .sampling = &job->sampling,
                                 .reference_size = job->reference_size};
     if (request_settle(&settling, e) != OK || requantised_type(job->request.type, &job->weights, e) != OK)
         return e->code;
@@ -382,8 +376,8 @@ void job_close(struct job *job) {
     for (int i = 0; i < SLOTS_MAX * PROMPTS_MAX; i++)
         prompt_destroy(sys, &job->tokens[i / PROMPTS_MAX][i % PROMPTS_MAX]);
     for (int i = 0; i < PICTURES_MAX; i++) sys->release(sys, job->pixels[i]);
-    sys->release(sys, job->sigmas);
-    sys->release(sys, job->timesteps);
+    sys->release(sys, job->noise);
+    sys->release(sys, job->grid.step);
     sys->release(sys, job->calls);
     sys->release(sys, job->told);
     for (int i = 0; i < job->n_needs && job->needs; i++) sys->release(sys, job->needs[i]);

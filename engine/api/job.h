@@ -34,9 +34,9 @@ struct job_place {
 struct denoiser_call {
     int step, evaluation; /* of the step, from 0 */
     bool ends_step;
-    float sigma;       /* where the sample stands */
-    float input_scale; /* of what is read of it */
-    double scale;      /* of guidance */
+    struct grid_point at; /* where the sample stands */
+    float input_scale;    /* of what is read of it */
+    double scale;         /* of guidance */
 };
 
 /* Calls of one denoiser. */
@@ -75,11 +75,13 @@ struct job {
     int n_texts, text_slot[SLOTS_MAX]; /* of the text encoders, in their order */
     struct prompt_tokens tokens[SLOTS_MAX][PROMPTS_MAX];
     struct block *rows[SLOTS_MAX]; /* of tables, as component_visits counts them: GATHERED_MAX, or none */
-    int steps;                     /* that are run: a picture to start from leaves out the first */
-    float *sigmas, *timesteps;     /* steps + 1, steps */
+    struct sampling sampling;      /* the model's, with what the request chooses */
+    struct noise_table *noise;     /* of models that add it; else NULL */
+    struct grid grid;              /* of what is run: a picture to start from leaves out the first steps */
     int n_calls;
     struct denoiser_call *calls;
-    float *told; /* n_calls: what the denoiser is told */
+    float *told;       /* n_calls: what the denoiser is told */
+    bool scales_input; /* it reads something else than the samples themselves */
     int n_spans;
     struct job_span spans[DENOISER_SPANS_MAX];
     struct picture_size reference_size[LANE_REFERENCES_MAX]; /* as encoded */

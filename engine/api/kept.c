@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* The picture's latent with the run's noise at the sigma of the call behind this one. */
+/* The picture's latent with the run's noise where the call behind this one stands. */
 static void kept_noised(const struct job *job, int image, int i_call, float *out) {
     const struct layout *l = &job->layout;
     const float *picture = l->kept[image].data;
@@ -12,8 +12,7 @@ static void kept_noised(const struct job *job, int image, int i_call, float *out
         memcpy(out, picture, (size_t)n * sizeof *out);
         return;
     }
-    memcpy(out, l->kept_noise[image].data, (size_t)n * sizeof *out);
-    job->model->recipe->prediction->begin(out, picture, n, job->calls[i_call + 1].sigma);
+    grid_mix(&job->calls[i_call + 1].at, picture, l->kept_noise[image].data, out, n);
 }
 
 void kept_put_back(const struct job *job, int image, int i_call, float *scratch) {

@@ -128,19 +128,18 @@ static void layout_kept(const struct job *job, struct layout *l, struct arena *a
 }
 
 static void layout_tensors(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
-    const struct recipe *recipe = job->model->recipe;
     int32_t latent[4] = {job->C, job->F, job->Y, job->X}, concat[4];
     memcpy(concat, latent, sizeof concat);
     concat[0] = job->decode_only ? 0 : model_component(job->model, FAMILY_DENOISER)->concat_channels;
     if (!job->decode_only) layout_texts(job, l, arena, ok);
     for (int i = 0; i < job->batch; i++) l->latent[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
-    bool samples = !job->decode_only, scaled = samples && recipe->prediction->input_scale;
+    const struct sampler *sampler = job->decode_only ? NULL : job->sampling.sampler;
     for (int i = 0; i < job->batch; i++) {
-        l->input[i] = scaled ? arena_tensor(arena, DTYPE_F32, 4, latent, ok) : l->latent[i];
-        for (int k = 0; samples && k < recipe->sampler->history; k++)
+        l->input[i] = job->scales_input ? arena_tensor(arena, DTYPE_F32, 4, latent, ok) : l->latent[i];
+        for (int k = 0; sampler && k < sampler->history; k++)
             l->history[i][k] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     }
-    if (samples && recipe->sampler->draws) l->noise = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    if (sampler && sampler->draws != DRAWS_NOTHING) l->noise = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     for (int i = 0; i < job->batch && concat[0]; i++)
         l->concat[i] = arena_tensor(arena, DTYPE_F32, 4, concat, ok);
     layout_kept(job, l, arena, ok);

@@ -234,7 +234,7 @@ void progress_predict(struct running *r) {
     if (width) snprintf(quarter, sizeof quarter, "; %dx%d would take about a quarter", width, height);
     session_say(r->session, SLUICE_INFO, "about %.0f %s for %dx%d, %d steps%s",
                 long_one ? seconds / 60 : seconds, long_one ? "minutes" : "seconds", r->job->request.width,
-                r->job->request.height, r->job->steps, quarter);
+                r->job->request.height, r->job->grid.n, quarter);
 }
 
 /* ---- pressure ---- */

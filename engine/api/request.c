@@ -2,7 +2,7 @@
 #include "engine/api/request.h"
 
 #include "engine/pictures/pictures.h"
-#include "engine/sample/schedule.h"
+#include "engine/sample/sampling.h"
 #include "engine/base/text.h"
 
 #include <stdio.h>
@@ -193,6 +193,16 @@ static enum status check_texts(const struct settling *s, struct error *e) {
     return r->clip_skip ? within("--clip-skip", r->clip_skip, least, most, e) : OK;
 }
 
+static enum status find_sampling(struct settling *s, struct error *e) {
+    const struct sluice_request *r = s->request;
+    *s->sampling = s->model->sampling;
+    if (s->decode_only) return OK;
+    return sampling_choose(
+        &(struct sampling_choice){
+            .sampler = r->sampler, .schedule = r->scheduler, .prediction = r->prediction, .steps = r->steps},
+        s->sampling, e);
+}
+
 static enum status check_request(struct settling *s, struct error *e) {
     const struct sluice_request *r = s->request;
     if (!s->decode_only && request_check_size(s, e) != OK) return e->code;
@@ -200,7 +210,8 @@ static enum status check_request(struct settling *s, struct error *e) {
     check_prompt("negative prompt", r->negative_prompt, e);
     if (e->code != OK || check_frames(s, e) != OK) return e->code;
     if (!s->decode_only && check_texts(s, e) != OK) return e->code;
-    within("the number of steps", r->steps, 1, SLUICE_STEPS_MAX, e);
+    if (within("the number of steps", r->steps, 1, SLUICE_STEPS_MAX, e) != OK || find_sampling(s, e) != OK)
+        return e->code;
     within("the batch", r->batch, 1, BATCH_MAX, e);
     if (within("--cfg-scale", r->cfg_scale, 0, SLUICE_SCALE_MAX, e) != OK) return e->code;
     if (check_guidance(s, e) != OK || request_check_pictures(s, e) != OK) return e->code;

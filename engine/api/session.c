@@ -56,11 +56,11 @@ static enum status session_stage_ended(void *user, int stage, struct error *e) {
 
 static enum status prepare_steps(struct sluice_session *s, const struct job *job, struct error *e) {
     if (job->decode_only) return OK;
-    size_t n = (size_t)job->steps;
+    size_t n = (size_t)job->grid.n;
     s->report.step = s->sys->alloc(s->sys, LINE_HOST, n * sizeof *s->report.step);
     s->report.sigma = s->sys->alloc(s->sys, LINE_HOST, n * sizeof *s->report.sigma);
     if (!s->report.step || !s->report.sigma) return error_set(e, MEMORY, "no memory for %zu steps", n);
-    memcpy(s->report.sigma, job->sigmas, n * sizeof *s->report.sigma);
+    for (size_t i = 0; i < n; i++) s->report.sigma[i] = job->grid.step[i].at.sigma;
     return OK;
 }
 

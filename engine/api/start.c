@@ -109,7 +109,7 @@ static void keep_noise(const struct job *job, int image) {
 static void start_begin(struct start *start, int image, const float *picture) {
     struct job *job = start->job;
     struct tensor latent = job->layout.latent[image];
-    job->model->recipe->prediction->begin(latent.data, picture, tensor_elements(&latent), job->sigmas[0]);
+    grid_begin(&job->grid, latent.data, picture, tensor_elements(&latent));
     start_scale_input(job, image, 0);
 }
 

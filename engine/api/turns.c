@@ -18,10 +18,21 @@ static enum status turn_dump_latents(const struct job *job, int step, struct err
     return dump_save_latents(job->sys, job->request.dump, name, job->layout.latent, job->batch, e);
 }
 
+/* Where the steps begin, and where the last one ends. */
+static enum status turn_dump_sigmas(const struct job *job, struct error *e) {
+    int32_t n = job->grid.n + 1;
+    float *sigmas = job->sys->alloc(job->sys, LINE_HOST, (size_t)n * sizeof *sigmas);
+    if (!sigmas) return error_set(e, MEMORY, "no memory for sigmas");
+    for (int i = 0; i < n - 1; i++) sigmas[i] = job->grid.step[i].at.sigma;
+    sigmas[n - 1] = job->grid.step[n - 2].to.sigma;
+    dump_save(job->sys, job->request.dump, "sigmas", tensor_make(sigmas, DTYPE_F32, 1, &n), e);
+    job->sys->release(job->sys, sigmas);
+    return e->code;
+}
+
 enum status turn_dump_start(const struct running *r, struct error *e) {
     const struct job *job = r->job;
     const char *folder = job->request.dump;
-    int32_t n_sigmas = job->steps + 1;
     for (int text = 0; text < job->n_texts; text++)
         for (int i = 0; i < job->n_read && e->code == OK; i++) {
             const struct prompt_tokens *tokens = &job->tokens[job->text_slot[text]][i];
@@ -29,8 +40,7 @@ enum status turn_dump_start(const struct running *r, struct error *e) {
             snprintf(name, sizeof name, "%s%s", job_numbered("tokens", text, number), i ? "_uncond" : "");
             dump_save(job->sys, folder, name, tensor_make(tokens->ids, DTYPE_I32, 1, &tokens->n_ids), e);
         }
-    if (e->code == OK)
-        dump_save(job->sys, folder, "sigmas", tensor_make(job->sigmas, DTYPE_F32, 1, &n_sigmas), e);
+    if (e->code == OK) turn_dump_sigmas(job, e);
     return e->code == OK && start_is_early(job) ? turn_dump_latents(job, 0, e) : e->code;
 }
 
@@ -145,25 +155,27 @@ static enum status turn_update(struct running *r, int i_call, int image, int pla
     struct job *job = r->job;
     struct layout *l = &job->layout;
     const struct recipe *recipe = job->model->recipe;
-    const struct sampler *sampler = recipe->sampler;
+    const struct sampling *s = &job->sampling;
     const struct denoiser_call *call = &job->calls[i_call];
     struct tensor sample = l->latent[image];
     float *output = l->prediction[place].data, *history[SAMPLER_HISTORY_MAX];
     int64_t n = tensor_elements(&sample);
-    bool draws = sampler->draws && call->ends_step && call->step + 1 < job->steps;
-    for (int k = 0; k < sampler->history; k++) history[k] = l->history[image][k].data;
+    bool draws = s->sampler->draws != DRAWS_NOTHING && job->grid.step[call->step].to.noise > 0 &&
+                 (s->sampler->draws == DRAWS_ALWAYS || call->ends_step);
+    for (int k = 0; k < s->sampler->history; k++) history[k] = l->history[image][k].data;
     if (job->n_prompts > 1) recipe->guide(output, l->prediction[l->together + place].data, n, call->scale);
-    recipe->prediction->convert(output, sample.data, n, call->sigma, sampler->form);
+    s->prediction->convert(output, sample.data, n, &call->at, s->sampler->form);
     if (draws) start_draw(&r->start, image, l->noise);
-    sampler->update(&(struct sampler_update){.sigmas = job->sigmas,
-                                             .n_steps = job->steps,
-                                             .step = call->step,
-                                             .evaluation = call->evaluation,
-                                             .sample = sample.data,
-                                             .output = output,
-                                             .history = history,
-                                             .noise = draws ? l->noise.data : NULL,
-                                             .n = n});
+    s->sampler->update(&(struct sampler_update){.grid = &job->grid,
+                                                .prediction = s->prediction,
+                                                .solver = &s->solver,
+                                                .step = call->step,
+                                                .evaluation = call->evaluation,
+                                                .sample = sample.data,
+                                                .output = output,
+                                                .history = history,
+                                                .noise = draws ? l->noise.data : NULL,
+                                                .n = n});
     kept_put_back(job, image, i_call, output);
     if (i_call + 1 < job->n_calls) start_scale_input(job, image, i_call + 1);
     return check_finite(sample, "the latent", "denoise", call->step, e);

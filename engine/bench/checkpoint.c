@@ -409,12 +409,28 @@ static enum status write_tokenizer(struct writer *w, int slot, struct error *e) 
 
 /* ---- what is no weights ---- */
 
+/* As the published models have it. */
+static void put_noise(json_t *json, const struct sampling *s) {
+    bool scaled = s->noise.betas == BETAS_SCALED_LINEAR;
+    json_watch(json_object_update_new(
+        json,
+        json_pack("{s:f, s:f, s:s, s:s, s:i, s:s, s:b, s:b, s:b}", "beta_start", s->noise.beta_start,
+                  "beta_end", s->noise.beta_end, "beta_schedule", scaled ? "scaled_linear" : "linear",
+                  "prediction_type", s->prediction == &prediction_v ? "v_prediction" : "epsilon",
+                  "steps_offset", s->grid.steps_offset, "timestep_spacing", "leading", "set_alpha_to_one",
+                  s->grid.ends_with_picture, "skip_prk_steps", true, "clip_sample", false)));
+}
+
 static enum status write_scheduler(struct writer *w, struct error *e) {
     const struct recipe *r = w->recipe;
     unsigned losses = json_losses();
-    json_t *json = json_pack("{s:s, s:i, s:b}", "_class_name", r->schedule->class_name, "num_train_timesteps",
-                             1000, "use_dynamic_shifting", r->shift_rule == FLOW_SHIFT_BY_TOKENS);
-    if (r->shift_rule == FLOW_SHIFT_FIXED) json_put(json, "shift", json_real(r->flow_shift));
+    json_t *json =
+        json_pack("{s:s, s:i, s:b}", "_class_name", sampling_class(&r->sampling), "num_train_timesteps", 1000,
+                  "use_dynamic_shifting", r->shift_rule == FLOW_SHIFT_BY_TOKENS);
+    if (!r->sampling.prediction->mixes)
+        put_noise(json, &r->sampling);
+    else if (r->shift_rule == FLOW_SHIFT_FIXED)
+        json_put(json, "shift", json_real(r->flow_shift));
     if (r->shift_rule == FLOW_SHIFT_BY_TOKENS)
         json_watch(json_object_update_new(
             json, json_pack("{s:f, s:f, s:i, s:i}", "base_shift", r->shift_line.base_shift, "max_shift",
@@ -431,7 +447,7 @@ static enum status write_model_index(struct writer *w, struct error *e) {
     const struct recipe *r = w->recipe;
     unsigned losses = json_losses();
     json_t *json = json_pack("{s:s}", "_class_name", r->pipelines[0]);
-    add_class(json, "scheduler", "diffusers", r->schedule->class_name);
+    add_class(json, "scheduler", "diffusers", sampling_class(&r->sampling));
     for (const struct slot *s = r->slot; s->family; s++) {
         if (s->family->kind == FAMILY_ENCODER) continue;
         if (s->family->kind != FAMILY_TEXT) {

@@ -102,12 +102,15 @@ static enum status read_shift(struct sluice_model *m, const struct config *confi
 
 static enum status read_schedule(struct sluice_model *m, const char *path, struct error *e) {
     struct config config = {0};
+    m->sampling = m->recipe->sampling;
     m->shift_rule = m->recipe->shift_rule;
     m->flow_shift = m->recipe->flow_shift;
     m->shift_line = m->recipe->shift_line;
     if (!path) return OK;
-    if (config_read(m->sys, path, &config, e) == OK &&
-        check_schedule(&config, m->recipe->schedule->class_name, e) == OK)
+    if (config_read(m->sys, path, &config, e) == OK && !m->sampling.prediction->mixes &&
+        !m->sampling.schedule->class_name)
+        sampling_read(&config, &m->sampling, e);
+    else if (e->code == OK && check_schedule(&config, m->sampling.schedule->class_name, e) == OK)
         read_shift(m, &config, e);
     if (m->shift_rule == FLOW_SHIFT_BY_TOKENS) m->flow_shift = 0;
     m->has_schedule = true;
@@ -334,6 +337,11 @@ static enum status fill_model(struct sluice_model *m, const struct sluice_model_
 
 static int note_schedule(const struct sluice_model *m, char line[MODEL_NOTE_BYTES]) {
     const struct flow_shift_line *s = &m->shift_line;
+    if (!m->sampling.prediction->mixes)
+        return snprintf(line, MODEL_NOTE_BYTES,
+                        "no scheduler_config.json: %s, prediction %s and sampler %s are the default of %s",
+                        sampling_class(&m->sampling), m->sampling.prediction->name, m->sampling.sampler->name,
+                        m->recipe->name);
     if (m->shift_rule == FLOW_SHIFT_FIXED)
         return snprintf(line, MODEL_NOTE_BYTES,
                         "no scheduler_config.json: flow shift %g is the default of %s", m->flow_shift,

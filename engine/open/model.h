@@ -16,9 +16,10 @@ struct sluice_model {
     struct component component[SLOTS_MAX]; /* of each slot of the recipe; without family: none is there */
     enum config_origin config_origin[SLOTS_MAX];
     bool decodes_only; /* of the components only the decoder is there, and no tokenizer */
-    bool has_schedule; /* a file says the flow shift */
+    bool has_schedule; /* a file says the schedule, or its flow shift */
     bool named;        /* a model_index.json names the pipeline */
     struct tokenizer *tokenizer[SLOTS_MAX];
+    struct sampling sampling;
     enum flow_shift_rule shift_rule;
     double flow_shift; /* 0 where the rule makes it */
     struct flow_shift_line shift_line;

@@ -4,11 +4,8 @@
 #include <math.h>
 #include <stddef.h>
 
-/* Of flow and of noise: the output is the derivative already. */
-static void prediction_convert_derivative(float *output, const float *sample, int64_t n, float sigma,
-                                          enum prediction_form form) {
-    if (form == PREDICTION_DERIVATIVE) return;
-    for (int64_t i = 0; i < n; i++) output[i] = sample[i] - sigma * output[i];
+float prediction_input_scale(const struct prediction *prediction, const struct grid_point *at) {
+    return prediction->input_scale ? prediction->input_scale(at) : at->input_scale;
 }
 
 /* ---- flow ---- */
@@ -21,41 +18,44 @@ static float prediction_told_picture(float timestep) {
     return (1000 - timestep) / 1000;
 }
 
-static void prediction_begin_mixed(float *noise, const float *picture, int64_t n, float sigma) {
-    for (int64_t i = 0; i < n && picture; i++) noise[i] = sigma * noise[i] + (1 - sigma) * picture[i];
-}
-
-/* ---- noise that is added ---- */
-
-static float prediction_input_scale(float sigma) {
-    return 1 / sqrtf(sigma * sigma + 1);
-}
-
 static float prediction_told_timestep(float timestep) {
     return timestep;
 }
 
-/* The picture is sample a^2 - sigma a output. */
-static void prediction_convert_v(float *output, const float *sample, int64_t n, float sigma,
-                                 enum prediction_form form) {
-    float square = 1 / (sigma * sigma + 1), factor = -sigma / sqrtf(sigma * sigma + 1);
-    for (int64_t i = 0; i < n; i++) {
-        float denoised = sample[i] * square + output[i] * factor;
-        output[i] = form == PREDICTION_DENOISED ? denoised : (sample[i] - denoised) / sigma;
-    }
+static void prediction_convert_flow(float *output, const float *sample, int64_t n,
+                                    const struct grid_point *at, enum prediction_form form) {
+    if (form != PREDICTION_DENOISED) return;
+    for (int64_t i = 0; i < n; i++) output[i] = sample[i] - at->noise * output[i];
 }
 
-static void prediction_begin_added(float *noise, const float *picture, int64_t n, float sigma) {
-    for (int64_t i = 0; i < n; i++) noise[i] = sigma * noise[i] + (picture ? picture[i] : 0);
+/* ---- noise that is added ---- */
+
+static void prediction_convert_eps(float *output, const float *sample, int64_t n, const struct grid_point *at,
+                                   enum prediction_form form) {
+    if (form != PREDICTION_DENOISED) return;
+    for (int64_t i = 0; i < n; i++) output[i] = (sample[i] - at->noise * output[i]) / at->signal;
+}
+
+static void prediction_convert_v(float *output, const float *sample, int64_t n, const struct grid_point *at,
+                                 enum prediction_form form) {
+    float variance = at->noise * at->noise + at->signal * at->signal;
+    float of_sample = at->signal / variance, factor = -at->noise / sqrtf(variance);
+    if (form == PREDICTION_OUTPUT) return;
+    for (int64_t i = 0; i < n; i++) {
+        float denoised = sample[i] * of_sample + output[i] * factor;
+        output[i] = form == PREDICTION_DENOISED ? denoised : (sample[i] - at->signal * denoised) / at->noise;
+    }
 }
 
 /* ---- the table ---- */
 
-const struct prediction prediction_flow = {"flow", NULL, prediction_told_noise, prediction_convert_derivative,
-                                           prediction_begin_mixed};
-const struct prediction prediction_flow_of_picture = {"flow", NULL, prediction_told_picture,
-                                                      prediction_convert_derivative, prediction_begin_mixed};
-const struct prediction prediction_eps = {"eps", prediction_input_scale, prediction_told_timestep,
-                                          prediction_convert_derivative, prediction_begin_added};
-const struct prediction prediction_v = {"v", prediction_input_scale, prediction_told_timestep,
-                                        prediction_convert_v, prediction_begin_added};
+const struct prediction prediction_flow = {
+    .name = "flow", .mixes = true, .told = prediction_told_noise, .convert = prediction_convert_flow};
+const struct prediction prediction_flow_of_picture = {
+    .name = "flow", .mixes = true, .told = prediction_told_picture, .convert = prediction_convert_flow};
+const struct prediction prediction_flow_of_timestep = {
+    .name = "flow", .mixes = true, .told = prediction_told_timestep, .convert = prediction_convert_flow};
+const struct prediction prediction_eps = {
+    .name = "eps", .told = prediction_told_timestep, .convert = prediction_convert_eps};
+const struct prediction prediction_v = {
+    .name = "v", .told = prediction_told_timestep, .convert = prediction_convert_v};

@@ -1,19 +1,34 @@
-/* Samplers and guidance: see sampler.h. */
+/* Samplers by name, and guidance: see sampler.h. */
 #include "engine/sample/sampler.h"
 
-#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 
 void guidance_plain(float *cond, const float *uncond, int64_t n, double scale) {
     float g = (float)(scale - 1);
     for (int64_t i = 0; i < n; i++) cond[i] = cond[i] + g * (cond[i] - uncond[i]);
 }
 
-static void sampler_update_euler(const struct sampler_update *u) {
-    float step = u->sigmas[u->step + 1] - u->sigmas[u->step];
-    for (int64_t i = 0; i < u->n; i++) u->sample[i] = u->sample[i] + step * u->output[i];
+const struct sampler *const samplers[] = {&sampler_euler,     &sampler_euler_a,  &sampler_heun,
+                                          &sampler_dpm2,      &sampler_dpm2_a,   &sampler_dpmpp_2s_a,
+                                          &sampler_dpmpp_2m,  &sampler_dpmpp_3m, &sampler_dpmpp_2m_sde,
+                                          &sampler_dpmpp_sde, &sampler_lms,      &sampler_ipndm,
+                                          &sampler_pndm,      &sampler_ddim,     &sampler_unipc,
+                                          &sampler_lcm,       &sampler_tcd,      NULL};
+
+enum status sampler_find(const char *name, const struct sampler **sampler, struct error *e) {
+    char names[400] = "";
+    size_t length = 0;
+    for (const struct sampler *const *s = samplers; *s; s++) {
+        if (!strcmp((*s)->name, name) || ((*s)->alias && !strcmp((*s)->alias, name))) {
+            *sampler = *s;
+            return OK;
+        }
+        if (length < sizeof names)
+            length += (size_t)snprintf(names + length, sizeof names - length, "%s%s", length ? ", " : "",
+                                       (*s)->name);
+    }
+    error_set(e, USAGE, "there is no such sampler (--sampler)");
+    error_found(e, "%s", name);
+    return error_expected(e, "%s", names);
 }
-
-const struct sampler sampler_euler = {
-    .name = "euler", .form = PREDICTION_DERIVATIVE, .evaluations = 1, .update = sampler_update_euler};
-
-const struct sampler *const samplers[] = {&sampler_euler, NULL};

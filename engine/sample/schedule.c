@@ -21,20 +21,21 @@ static float schedule_linspace_f64(int i, int n) {
     return (float)(i * ((end - 1) / (n - 1)) + 1);
 }
 
-static void schedule_fill_flow(const struct schedule_options *options, float *sigmas, float *timesteps) {
+static void schedule_fill_flow(const struct schedule_options *options, struct grid *grid) {
     int n = options->n;
     float s = (float)options->shift, less_one = (float)(options->shift - 1);
+    *grid = (struct grid){.form = GRID_MIXED, .step = grid->step, .start = 1, .n = n, .n_whole = n};
     for (int i = 0; i < n; i++) {
         float u = options->grid_f64 ? schedule_linspace_f64(i, n) : schedule_linspace(i, n);
-        sigmas[i] = options->exponential ? s / (s + (1 / u - 1)) : s * u / (1 + less_one * u);
-        timesteps[i] = sigmas[i] * 1000;
+        float sigma = options->exponential ? s / (s + (1 / u - 1)) : s * u / (1 + less_one * u);
+        grid->step[i].at = grid_point_of_sigma(GRID_MIXED, sigma, sigma * 1000);
+        if (i) grid->step[i - 1].to = grid->step[i].at;
     }
-    sigmas[n] = 0;
+    grid->step[n - 1].to = grid_point_of_sigma(GRID_MIXED, 0, 0);
 }
 
-const struct schedule schedule_flow = {"discrete", "FlowMatchEulerDiscreteScheduler", schedule_fill_flow};
-
-const struct schedule *const schedules[] = {&schedule_flow, NULL};
+const struct schedule schedule_flow = {
+    .name = "flow", .class_name = "FlowMatchEulerDiscreteScheduler", .fill = schedule_fill_flow};
 
 double schedule_shift_of_tokens(int64_t tokens, int base_tokens, double base_mu, int most_tokens,
                                 double most_mu) {

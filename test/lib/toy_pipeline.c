@@ -657,26 +657,33 @@ const struct family family_toy_film =
 /* ---- schedule and sampler ---- */
 
 /* From 8 down by as much in every step, to 1 before the end with four of them. */
-static void toy_fill_schedule(const struct schedule_options *options, float *sigmas, float *timesteps) {
-    for (int i = 0; i < options->n; i++) {
-        sigmas[i] = (float)exp2(3 - 4.0 * i / options->n);
-        timesteps[i] = 1000 - 900.0f * (float)i / (float)options->n;
+static void toy_fill_schedule(const struct schedule_options *options, struct grid *grid) {
+    int n = options->n;
+    *grid = (struct grid){.form = GRID_ADDED, .step = grid->step, .n = n, .n_whole = n};
+    for (int i = 0; i < n; i++) {
+        grid->step[i].at = grid_point_of_sigma(GRID_ADDED, (float)exp2(3 - 4.0 * i / n),
+                                               1000 - 900.0f * (float)i / (float)n);
+        if (i) grid->step[i - 1].to = grid->step[i].at;
     }
-    sigmas[options->n] = 0;
+    grid->step[n - 1].to = grid_point_of_sigma(GRID_ADDED, 0, 0);
+    grid->start = grid->step[0].at.sigma;
 }
 
-static const struct schedule toy_schedule = {"toy", "ToyScheduler", toy_fill_schedule};
+static const struct schedule toy_schedule = {
+    .name = "toy", .class_name = "ToyScheduler", .fill = toy_fill_schedule};
 
 /* The second evaluation lies between two steps; the last step has none. */
-static float toy_sigma_of(const float *sigmas, int step, int evaluation) {
+static bool toy_stands(const struct grid *grid, int step, int evaluation, struct grid_point *at) {
+    const struct grid_step *s = &grid->step[step];
     (void)evaluation;
-    return sigmas[step + 1] > 0 ? sqrtf(sigmas[step] * sigmas[step + 1]) : -1;
+    if (s->to.sigma > 0) *at = grid_between(grid, step, sqrtf(s->at.sigma * s->to.sigma));
+    return s->to.sigma > 0;
 }
 
 /* Towards what the past and this prediction say together: half of a step with the past drawn on beyond this
  * one, the other with the mean of both; noise at its end. */
 static void toy_update(const struct sampler_update *u) {
-    float to = u->sigmas[u->step + 1], from = u->sigmas[u->step], *past = u->history[0];
+    float to = u->grid->step[u->step].to.sigma, from = u->grid->step[u->step].at.sigma, *past = u->history[0];
     float middle = to > 0 ? sqrtf(from * to) : 0, ratio = u->evaluation ? to / middle : middle / from;
     for (int64_t i = 0; i < u->n; i++) {
         float now = u->output[i], towards = now;
@@ -694,8 +701,8 @@ static const struct sampler toy_sampler = {.name = "toy",
                                            .form = PREDICTION_DENOISED,
                                            .evaluations = 2,
                                            .history = 1,
-                                           .draws = true,
-                                           .sigma_of = toy_sigma_of,
+                                           .draws = DRAWS_AT_ENDS,
+                                           .stands = toy_stands,
                                            .update = toy_update};
 
 /* ---- the recipe ---- */
@@ -762,9 +769,7 @@ const struct recipe recipe_toy = {
     .pipelines = {"ToyPipeline"},
     .patch = 1,
     .frames_max = 17,
-    .prediction = &prediction_eps,
-    .schedule = &toy_schedule,
-    .sampler = &toy_sampler,
+    .sampling = {&prediction_eps, &toy_schedule, &toy_sampler},
     .guide = guidance_plain,
     .flow_shift = 1,
     .references_max = LANE_REFERENCES_MAX,

@@ -123,7 +123,14 @@ static void expect_schedule(const struct golden *g, const char *prefix, struct s
     int steps = options.n;
     float *sigmas = test_memory(sizeof(float) * (size_t)(steps + 1));
     float *timesteps = test_memory(sizeof(float) * (size_t)steps);
-    schedule_flow.fill(&options, sigmas, timesteps);
+    struct grid grid = {.step = test_memory(sizeof *grid.step * (size_t)steps)};
+    schedule_flow.fill(&options, &grid);
+    for (int i = 0; i < steps; i++) {
+        sigmas[i] = grid.step[i].at.sigma;
+        timesteps[i] = grid.step[i].at.timestep;
+        assert_true(grid.step[i].to.sigma == (i + 1 < steps ? grid.step[i + 1].at.sigma : 0));
+    }
+    sigmas[steps] = grid.step[steps - 1].to.sigma;
     snprintf(name, sizeof name, "%s.sigmas", prefix);
     struct tensor truth_sigmas = golden(g, name);
     assert_int_equal(truth_sigmas.dim[0], steps + 1);
@@ -136,7 +143,7 @@ static void expect_schedule(const struct golden *g, const char *prefix, struct s
 static struct schedule_options schedule_named(const struct golden *g, const char *name) {
     const struct recipe *recipe = g->model->recipe;
     const struct flow_shift_line *line = &recipe->shift_line;
-    struct schedule_options options = {.grid_f64 = recipe->grid == FLOW_GRID_F64};
+    struct schedule_options options = {.grid_f64 = recipe->sampling.grid.grid_f64};
     int steps, tokens;
     if (sscanf(name, "schedule.%d.%lf", &steps, &options.shift) == 2) {
         options.n = steps;

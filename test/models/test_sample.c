@@ -1,5 +1,5 @@
-/* Predictions, guidance and the Euler step against the formulas that their headers name, in f64. */
-#include "engine/sample/prediction.h"
+/* Predictions, beginnings, guidance and the Euler step against the formulas that their headers name, in f64.
+ */
 #include "engine/sample/sampler.h"
 #include "test/lib/seeded.h"
 
@@ -28,28 +28,31 @@ static void draw_all(void) {
 
 /* What a sample at sigma is of noise and picture, and what a perfect model gives of them: converted, that is
  * the picture, and the direction from it. */
-static void expect_truth(const struct prediction *p, bool mixes, float sigma, const double *given) {
+static void expect_truth(const struct prediction *p, enum grid_form grid, float sigma, const double *given) {
+    struct grid_point point = grid_point_of_sigma(grid, sigma, 0);
     double a = 1 / sqrt((double)sigma * sigma + 1), worst = 0;
+    double signal = grid == GRID_MIXED ? 1 - (double)sigma : grid == GRID_ADDED ? 1 : a;
     for (int form = PREDICTION_DERIVATIVE; form <= PREDICTION_DENOISED; form++) {
         float at[N], out[N];
         for (int i = 0; i < N; i++) {
             double noise = output[i];
-            at[i] = (float)(mixes ? sigma * noise + (1 - sigma) * (double)picture[i]
-                                  : picture[i] + sigma * noise);
+            double part = grid == GRID_PRESERVED ? a * (double)sigma : (double)sigma;
+            at[i] = (float)(part * noise + signal * (double)picture[i]);
             out[i] = (float)given[i];
         }
-        p->convert(out, at, N, sigma, (enum prediction_form)form);
+        p->convert(out, at, N, &point, (enum prediction_form)form);
         for (int i = 0; i < N; i++) {
-            double noise = output[i], derivative = mixes ? noise - picture[i] : noise;
+            double noise = output[i], derivative = p->mixes ? noise - picture[i] : noise;
             double truth = form == PREDICTION_DENOISED ? picture[i] : derivative;
             double size =
                 form == PREDICTION_DENOISED ? sigma + 1 : 1 / (double)sigma + 1; /* a difference, divided */
             worst = fmax(worst, fabs(out[i] - truth) / size);
         }
     }
-    if (p->input_scale) assert_true(fabs((double)p->input_scale(sigma) - a) < 1e-7);
+    double read = grid == GRID_ADDED ? a : 1;
+    assert_true(fabs((double)prediction_input_scale(p, &point) - read) < 1e-7);
     if (worst > most) most = worst;
-    assert_true(worst < 6e-7); /* measured: 1.7e-7 */
+    assert_true(worst < 6e-7); /* measured: 2e-7 */
 }
 
 static void test_predictions(void **state) {
@@ -63,42 +66,50 @@ static void test_predictions(void **state) {
             eps[i] = output[i];
             v[i] = a * (double)output[i] - a * s * (double)picture[i];
         }
-        if (s < 1) expect_truth(&prediction_flow, true, sigmas[k], flow);
-        expect_truth(&prediction_eps, false, sigmas[k], eps);
-        expect_truth(&prediction_v, false, sigmas[k], v);
+        if (s < 1) expect_truth(&prediction_flow, GRID_MIXED, sigmas[k], flow);
+        for (int form = GRID_ADDED; form <= GRID_PRESERVED; form++) {
+            expect_truth(&prediction_eps, (enum grid_form)form, sigmas[k], eps);
+            expect_truth(&prediction_v, (enum grid_form)form, sigmas[k], v);
+        }
     }
     printf("the largest error: %.2g\n", most);
     assert_true(prediction_flow.told(250) == 0.25f && prediction_flow_of_picture.told(250) == 0.75f);
     assert_true(prediction_eps.told(250) == 250 && prediction_v.told(250) == 250);
 }
 
+/* With a picture both at the first point; without one noise alone, as large as the grid says. */
 static void test_beginnings(void **state) {
     (void)state;
     draw_all();
-    for (int added = 0; added < 2; added++)
+    for (int form = GRID_MIXED; form <= GRID_PRESERVED; form++)
         for (int of_picture = 0; of_picture < 2; of_picture++) {
-            const struct prediction *p = added ? &prediction_eps : &prediction_flow;
-            float noise[N], sigma = 0.75f;
+            struct grid_step step = {.at = grid_point_of_sigma((enum grid_form)form, 0.75f, 0)};
+            struct grid grid = {.form = (enum grid_form)form, .n = 1, .step = &step, .start = 1.5f};
+            float noise[N];
+            double signal = form == GRID_MIXED ? 0.25 : form == GRID_ADDED ? 1 : 0.8;
+            double part = form == GRID_PRESERVED ? 0.6 : 0.75;
             memcpy(noise, sample, sizeof noise);
-            p->begin(noise, of_picture ? picture : NULL, N, sigma);
+            grid_begin(&grid, noise, of_picture ? picture : NULL, N);
             for (int i = 0; i < N; i++) {
-                double from = of_picture ? picture[i] : 0, drawn = sample[i];
-                double truth = added ? from + 0.75 * drawn : of_picture ? 0.75 * drawn + 0.25 * from : drawn;
-                assert_true(fabs(noise[i] - truth) < 5e-7);
+                double truth = of_picture ? part * (double)sample[i] + signal * (double)picture[i]
+                                          : 1.5 * (double)sample[i];
+                assert_true(fabs((double)noise[i] - truth) < 5e-7);
             }
         }
 }
 
 static void test_guided_step(void **state) {
-    static const float sigmas[] = {1, 0.7f, 0};
+    struct grid_step step = {.at = grid_point_of_sigma(GRID_MIXED, 0.7f, 0),
+                             .to = grid_point_of_sigma(GRID_MIXED, 0, 0)};
+    struct grid grid = {.form = GRID_MIXED, .n = 1, .step = &step};
     float guided[N], moved[N];
     (void)state;
     draw_all();
     memcpy(guided, output, sizeof guided);
     guidance_plain(guided, picture, N, 3.5);
     memcpy(moved, sample, sizeof moved);
-    sampler_euler.update(&(struct sampler_update){
-        .sigmas = sigmas, .n_steps = 2, .step = 1, .sample = moved, .output = guided, .n = N});
+    sampler_euler.update(
+        &(struct sampler_update){.grid = &grid, .step = 0, .sample = moved, .output = guided, .n = N});
     for (int i = 0; i < N; i++) {
         double truth = (double)picture[i] + 3.5 * ((double)output[i] - (double)picture[i]);
         assert_true(fabs(guided[i] - truth) < 4e-6);

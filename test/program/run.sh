@@ -95,7 +95,7 @@ generate --max-ram 18446744073709551617B|above the memory
 generate --max-ram 99999999999999999999999999999999999G|above the memory
 generate --max-vram 0|--max-vram
 generate --sampler dpm|--sampler
-generate --scheduler karras|--scheduler
+generate --scheduler karass|--scheduler
 generate --vae-tiling maybe|--vae-tiling
 generate --direct-io maybe|--direct-io
 generate --precision f64|--precision

@@ -1,0 +1,57 @@
+/* Grids: see grid.h. */
+#include "engine/sample/grid.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+struct grid_point grid_point_of_sigma(enum grid_form form, float sigma, float timestep) {
+    struct grid_point p = {timestep, sigma, 1, sigma, 1};
+    if (form == GRID_MIXED) p.signal = 1 - sigma;
+    if (form == GRID_ADDED) p.input_scale = 1 / sqrtf(sigma * sigma + 1);
+    if (form == GRID_PRESERVED) {
+        p.signal = 1 / sqrtf(sigma * sigma + 1);
+        p.noise = sigma * p.signal;
+    }
+    return p;
+}
+
+struct grid_point grid_point_of_abar(float abar, float timestep) {
+    return (struct grid_point){timestep, sigma_of_abar(abar), sqrtf(abar), sqrtf(1 - abar), 1};
+}
+
+void grid_set(struct grid *grid, int n, const float *sigmas, const float *timesteps) {
+    grid->n = grid->n_whole = n;
+    for (int i = 0; i < n; i++) {
+        grid->step[i].at = grid_point_of_sigma(grid->form, sigmas[i], timesteps[i]);
+        grid->step[i].to = grid_point_of_sigma(grid->form, sigmas[i + 1], i + 1 < n ? timesteps[i + 1] : 0);
+    }
+}
+
+static float timestep_between(const struct grid *grid, const struct grid_step *s, float sigma) {
+    if (grid->continuous) return 0.25f * (float)log((double)sigma);
+    if (grid->table) return noise_table_timestep_f32(grid->table, sigma);
+    return s->at.timestep +
+           (s->to.timestep - s->at.timestep) * ((sigma - s->at.sigma) / (s->to.sigma - s->at.sigma));
+}
+
+struct grid_point grid_between(const struct grid *grid, int step, float sigma) {
+    const struct grid_step *s = &grid->step[step];
+    if (sigma == s->at.sigma) return s->at;
+    if (sigma == s->to.sigma) return s->to;
+    return grid_point_of_sigma(grid->form, sigma, timestep_between(grid, s, sigma));
+}
+
+void grid_skip(struct grid *grid, int first) {
+    grid->n -= first;
+    memmove(grid->step, grid->step + first, (size_t)grid->n * sizeof *grid->step);
+}
+
+void grid_begin(const struct grid *grid, float *noise, const float *picture, int64_t n) {
+    if (picture) grid_mix(&grid->step->at, picture, noise, noise, n);
+    for (int64_t i = 0; i < n && !picture; i++) noise[i] *= grid->start;
+}
+
+void grid_mix(const struct grid_point *at, const float *picture, const float *noise, float *out, int64_t n) {
+    for (int64_t i = 0; i < n; i++) out[i] = at->noise * noise[i] + at->signal * picture[i];
+}
