@@ -1,0 +1,294 @@
+/* What denoisers are given of prompts, beyond the rows themselves: windows one below the other, weights with
+ * the mean restored, zeros where there is no negative prompt, the layer that was asked for, and the numbers
+ * told beside them. On small models of random weights; rows against transformers: blocks_clip_kinds.c. */
+#include "engine/api/job.h"
+#include "engine/api/request.h"
+#include "engine/sluice_bench.h"
+#include "loaders/loaders.h"
+#include "test/lib/rig.h"
+
+#include <math.h>
+#include <sys/stat.h>
+
+#define UNET                                                                                                 \
+    "unet0=32,unet1=32,unet2=32,unet_layers1=1,unet_layers2=1,unet_middle_layers=1,clip_vocabulary=600,"     \
+    "clip_ff=48,vae0=32,vae1=32,vae2=32,vae3=32,dtype=f16,"
+#define CLIP_G "clip_g.pooled=40,clip_g.clip_heads=5,clip_g.clip_layers=4,clip_projection=16,"
+
+static const struct {
+    const char *family, *sizes;
+} models[] = {
+    {"sdxl",
+     UNET CLIP_G "clip_l.pooled=32,clip_l.clip_heads=2,clip_l.clip_layers=3,unet_text=72,unet_pooled=16"},
+    {"sdxl_refiner", UNET CLIP_G "unet3=32,unet_layers3=0,unet_text=40,unet_pooled=16"},
+    {"sd1", UNET "unet3=32,unet_layers0=1,unet_heads=2,pooled=32,clip_heads=2,clip_layers=3,unet_text=32"},
+};
+enum { SDXL, REFINER, SD1, MODELS };
+
+static char folders[MODELS][128];
+
+static void make_models(void) {
+    for (int i = 0; i < MODELS; i++) {
+        struct sluice_error e;
+        snprintf(folders[i], sizeof folders[i], "%s/%s", temporary, models[i].family);
+        int code = sluice_checkpoint_write(models[i].family, folders[i], models[i].sizes, 7, NULL, NULL, &e);
+        check(!code, "%s: %s (%s) %s", models[i].family, e.what, e.where, e.found);
+    }
+}
+
+/* ---- runs ---- */
+
+enum { COND, UNCOND, POOLED, POOLED_UNCOND, GIVEN };
+
+struct texts {
+    struct {
+        float *values;
+        int rows, columns; /* 0: it was not given */
+    } given[GIVEN];
+    char latent[HEX];
+    int code;
+};
+
+static struct sluice_request request_of(const char *prompt, const char *negative) {
+    struct sluice_request r = request_fox(64, 64, 1, 1, negative ? 3 : 1);
+    r.prompt = prompt;
+    r.negative_prompt = negative;
+    r.no_decode = true;
+    return r;
+}
+
+static void take(struct texts *t, int i, const char *folder) {
+    static const char *const names[GIVEN] = {"cond", "uncond", "pooled", "pooled_uncond"};
+    char path[192];
+    struct sys sys;
+    struct error e = {0};
+    struct tensor_index index;
+    struct stat there;
+    sys_init_machine(&sys);
+    snprintf(path, sizeof path, "%s/%s.safetensors", folder, names[i]);
+    if (stat(path, &there) || !check(safetensors_open(&sys, path, &index, &e) == OK, "%s", e.what)) return;
+    const struct index_entry *entry = index_find(&index, names[i]);
+    t->given[i].values = malloc(entry->bytes);
+    t->given[i].rows = entry->dim[0];
+    t->given[i].columns = entry->dim[1];
+    source_read(&index.sources[0], t->given[i].values, entry->bytes, entry->offset, &e);
+    index_destroy(&index);
+}
+
+static struct texts give(struct rig *rig, struct sluice_request request) {
+    static int n;
+    struct texts t = {0};
+    char folder[128];
+    snprintf(folder, sizeof folder, "%s/dump%d", temporary, n++);
+    check(!mkdir(folder, 0700), "%s is there", folder);
+    request.dump = folder;
+    struct result r = run(rig, &request);
+    t.code = r.code;
+    if (check(r.code == SLUICE_OK, "\"%s\": %s (%s) %s", request.prompt, r.error.what, r.error.where,
+              r.error.found)) {
+        memcpy(t.latent, r.latent[0], HEX);
+        for (int i = 0; i < GIVEN; i++) take(&t, i, folder);
+    }
+    result_free(&r);
+    return t;
+}
+
+static void texts_free(struct texts *t) {
+    for (int i = 0; i < GIVEN; i++) free(t->given[i].values);
+}
+
+static bool same_rows(const struct texts *a, int i, int row, const struct texts *b, int k, int rows) {
+    int columns = a->given[i].columns;
+    return columns && columns == b->given[k].columns && a->given[i].rows >= row + rows &&
+           b->given[k].rows >= rows &&
+           !memcmp(a->given[i].values + row * columns, b->given[k].values,
+                   (size_t)rows * (size_t)columns * sizeof(float));
+}
+
+static bool is_zero(const struct texts *t, int i) {
+    int n = t->given[i].rows * t->given[i].columns, zeros = 0;
+    while (zeros < n && t->given[i].values[zeros] == 0) zeros++;
+    return n && zeros == n;
+}
+
+static void refused(struct rig *rig, struct sluice_request request, const char *what) {
+    struct result r = run(rig, &request);
+    check(r.code == SLUICE_USAGE, "%s: %d, %s", what, r.code, r.error.what);
+    result_free(&r);
+}
+
+/* ---- tests ---- */
+
+enum { WINDOW = 77 };
+
+static void windows(struct rig *rig) {
+    struct texts both = give(rig, request_of("a red fox BREAK b", NULL)),
+                 first = give(rig, request_of("a red fox", NULL)), second = give(rig, request_of("b", NULL));
+    check(both.given[COND].rows == 2 * WINDOW && first.given[COND].rows == WINDOW, "rows of windows");
+    check(same_rows(&both, COND, 0, &first, COND, WINDOW), "the first window");
+    check(same_rows(&both, COND, WINDOW, &second, COND, WINDOW), "the second window");
+    check(same_rows(&both, POOLED, 0, &first, POOLED, 1), "the pooled row is of the first window");
+    texts_free(&both);
+    texts_free(&first);
+    texts_free(&second);
+}
+
+/* Columns of one encoder: rows times weights, then what that changed of a window's mean undone. */
+static double weigh(const struct prompt_tokens *tokens, const struct texts *even, const struct texts *weighed,
+                    int from, int to) {
+    double error = 0, size = 0;
+    int columns = even->given[COND].columns;
+    for (int first = 0; first < tokens->n_ids; first += WINDOW) {
+        const float *rows = even->given[COND].values + first * columns,
+                    *found = weighed->given[COND].values + first * columns;
+        double before = 0, after = 0;
+        for (int pass = 0; pass < 2; pass++)
+            for (int i = 0; i < WINDOW; i++)
+                for (int c = from; c < to; c++) {
+                    double value = (double)rows[i * columns + c];
+                    double times = value * (double)tokens->weights[first + i];
+                    double wanted = times * before / after, off = (double)found[i * columns + c] - wanted;
+                    before += pass ? 0 : value;
+                    after += pass ? 0 : times;
+                    error += pass ? off * off : 0;
+                    size += pass ? wanted * wanted : 0;
+                }
+    }
+    return sqrt(error / size);
+}
+
+static void weights(struct rig *rig) {
+    const char *text = "a (red:1.3) fox, [b] BREAK (a:0.4) c";
+    const struct recipe *recipe = rig->model->recipe;
+    struct prompt_tokens tokens;
+    struct error e = {0};
+    struct texts even = give(rig, request_of("a red fox, b BREAK a c", NULL)),
+                 weighed = give(rig, request_of(text, NULL));
+    prompt_encode(rig->model->sys, &recipe->slot[0].text, rig->model->tokenizer[0], text, strlen(text), true,
+                  &tokens, &e);
+    int l = rig->model->component[0].text_columns, all = even.given[COND].columns;
+    bool fits = check(tokens.weights && tokens.n_ids == even.given[COND].rows &&
+                          even.given[COND].rows == weighed.given[COND].rows,
+                      "as many tokens");
+    for (int encoder = 0; encoder < 2 && fits; encoder++) {
+        double error = weigh(&tokens, &even, &weighed, encoder ? l : 0, encoder ? all : l);
+        printf("weights of encoder %d: error %.1e, at most 4e-7\n", encoder, error);
+        check(error < 4e-7, "encoder %d: error %.1e", encoder, error);
+    }
+    check(same_rows(&even, POOLED, 0, &weighed, POOLED, 1), "the pooled row weighs nothing");
+    prompt_destroy(rig->model->sys, &tokens);
+    texts_free(&even);
+    texts_free(&weighed);
+    struct sluice_request request = request_of(text, NULL);
+    request.prompt_weights = "off";
+    struct texts off = give(rig, request);
+    check(off.given[COND].rows == WINDOW, "without weights all is text, BREAK too");
+    texts_free(&off);
+    request.prompt_weights = "perhaps";
+    refused(rig, request, "--prompt-weights perhaps");
+}
+
+static void negatives(struct rig *rig, bool zeros, const char *what) {
+    struct sluice_request request = request_of("a red fox", "");
+    struct texts empty = give(rig, request), plain = give(rig, request_of("", NULL));
+    request.negative_prompt = NULL;
+    struct texts absent = give(rig, request);
+    check(same_rows(&empty, UNCOND, 0, &plain, COND, WINDOW) && !is_zero(&empty, UNCOND),
+          "%s: \"\" is encoded", what);
+    check(absent.given[UNCOND].rows == WINDOW, "%s: rows of an absent one", what);
+    check(is_zero(&absent, UNCOND) == zeros, "%s: an absent one", what);
+    check(zeros || same_rows(&absent, UNCOND, 0, &plain, COND, WINDOW), "%s: an absent one is \"\"", what);
+    if (empty.given[POOLED].columns) {
+        check(same_rows(&empty, POOLED_UNCOND, 0, &plain, POOLED, 1), "%s: \"\" is pooled", what);
+        check(is_zero(&absent, POOLED_UNCOND) == zeros, "%s: an absent one's pooled row", what);
+    }
+    check(same_rows(&absent, COND, 0, &empty, COND, WINDOW), "%s: the prompt itself", what);
+    texts_free(&empty);
+    texts_free(&plain);
+    texts_free(&absent);
+}
+
+/* model_index.json says otherwise. */
+static void no_zeros(void) {
+    static const char index[] = "{\"_class_name\": \"StableDiffusionXLPipeline\", "
+                                "\"force_zeros_for_empty_prompt\": false}";
+    char path[192];
+    struct rig rig;
+    snprintf(path, sizeof path, "%s/model_index.json", folders[SDXL]);
+    FILE *to = fopen(path, "w");
+    if (!check(to, "%s", path)) return;
+    fputs(index, to);
+    fclose(to);
+    if (rig_open(&rig, folders[SDXL], 1, 1)) negatives(&rig, false, "sdxl without zeros");
+    rig_close(&rig);
+}
+
+/* In one session, whose residents must not be taken for others. */
+static void skips(struct rig *rig, int usual, int most, const char *what) {
+    struct sluice_request request = request_of("a red fox", NULL);
+    struct texts plain = give(rig, request), skipped[4] = {0};
+    for (int turn = 0; turn < 2; turn++)
+        for (int n = 1; n <= most; n++) {
+            request.clip_skip = n;
+            struct texts t = give(rig, request);
+            check(turn ? !strcmp(t.latent, skipped[n].latent) : true, "%s: %d again", what, n);
+            check(same_rows(&t, COND, 0, &plain, COND, WINDOW) == (n == usual), "%s: clip skip %d", what, n);
+            if (t.given[POOLED].columns)
+                check(same_rows(&t, POOLED, 0, &plain, POOLED, 1), "%s: pooled at %d", what, n);
+            texts_free(&t);
+            skipped[n] = t;
+        }
+    texts_free(&plain);
+    request.clip_skip = most + 1;
+    refused(rig, request, "a layer that there is not");
+    request.clip_skip = -1;
+    refused(rig, request, "a layer behind the last");
+}
+
+/* As lanes have them: of both prompts. */
+static void numbers(struct rig *rig, const float (*wanted)[LANE_NUMBERS_MAX], int n, const char *what) {
+    static struct job job;
+    struct error e = {0};
+    struct sluice_request request = request_of("a", "b");
+    request.width = 64;
+    request.height = 128;
+    struct job_place place = {rig->model, rig->session->device, NULL};
+    if (!check(job_open(&job, &place, &request, NULL, &e) == OK, "%s: %s", what, e.what)) return;
+    int s = job.layout.n_stages - 1;
+    for (int i = 0; i < 2; i++) {
+        const struct lane *lane = &job.layout.stages[s].lanes[i];
+        check(lane->n_numbers == n && !memcmp(lane->numbers, wanted[i], (size_t)n * sizeof(float)),
+              "%s: numbers of lane %d", what, i);
+    }
+    job_close(&job);
+}
+
+int main(void) {
+    static const float sizes[2][LANE_NUMBERS_MAX] = {{128, 64, 0, 0, 128, 64}, {128, 64, 0, 0, 128, 64}},
+                       scored[2][LANE_NUMBERS_MAX] = {{128, 64, 0, 0, 6}, {128, 64, 0, 0, 2.5F}};
+    struct rig rig;
+    temporary_make();
+    make_models();
+    if (n_failed) return finish();
+    if (rig_open(&rig, folders[SDXL], 1, 1)) {
+        windows(&rig);
+        weights(&rig);
+        negatives(&rig, true, "sdxl");
+        skips(&rig, 2, 3, "sdxl");
+        numbers(&rig, sizes, 6, "sdxl");
+    }
+    rig_close(&rig);
+    if (rig_open(&rig, folders[REFINER], 1, 1)) {
+        negatives(&rig, false, "refiner");
+        numbers(&rig, scored, 5, "refiner");
+    }
+    rig_close(&rig);
+    if (rig_open(&rig, folders[SD1], 1, 1)) {
+        negatives(&rig, false, "sd1");
+        skips(&rig, 1, 3, "sd1");
+        numbers(&rig, sizes, 0, "sd1");
+    }
+    rig_close(&rig);
+    no_zeros();
+    return finish();
+}
