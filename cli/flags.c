@@ -25,8 +25,6 @@ static const struct flag own[] = {
      "tokenizer.json, a GGUF file, or a folder with the tokenizer's files", NULL},
     {NULL, MODELS, NULL, "--high-noise-diffusion-model", "PATH", FLAG_PART, 0, 0, 0, NULL,
      "second transformer (not in this build)", "no model of this build has a second transformer"},
-    {NULL, MODELS, NULL, "--clip_g", "PATH", FLAG_PART, 0, 0, 0, NULL, "text encoder (not in this build)",
-     "no model of this build has a second CLIP text encoder"},
 
     {"Picture", RUNS | TOKENIZE, "-p", "--prompt", "TEXT", FLAG_PROMPT, AT(prompt), 0, 0, NULL,
      "what to draw; @FILE reads a file, @- stdin, @@ begins a text with an @", NULL},

@@ -21,7 +21,7 @@ static const struct {
     {"sdxl",
      UNET CLIP_G "clip_l.pooled=32,clip_l.clip_heads=2,clip_l.clip_layers=3,unet_text=72,unet_pooled=16"},
     {"sdxl_refiner", UNET CLIP_G "unet3=32,unet_layers3=0,unet_text=40,unet_pooled=16"},
-    {"sd1", UNET "unet3=32,unet_layers0=1,unet_heads=2,pooled=32,clip_heads=2,clip_layers=3,unet_text=32"},
+    {"sd15", UNET "unet3=32,unet_layers0=1,unet_heads=2,pooled=32,clip_heads=2,clip_layers=3,unet_text=32"},
 };
 enum { SDXL, REFINER, SD1, MODELS };
 
