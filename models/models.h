@@ -66,6 +66,7 @@ struct slot {
     /* That chooses its file ("--t5xxl"), and the name of that file's part where it is converted. An
      * autoencoder's encoder lies in its decoder's files: it has neither flag nor prefixes. */
     const char *flag;
+    const char *word;   /* what people call what stands here, where its family has a wider word; or NULL */
     const char *folder; /* of Hugging Face's layout */
     /* What its tensors' names may begin with in files that hold other components too, NULL-terminated; the
      * first is "". */

@@ -94,13 +94,15 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
                                source,                                                                         \
              .classes = {__VA_ARGS__}}
 #define TEXT_CLIP_L(windows)                                                                                   \
-    {.family = &family_clip, .flag = "--clip_l", .folder = "text_encoder", .prefixes = clip_l_prefixes,        \
+    {.family = &family_clip, .flag = "--clip_l", .word = "CLIP-L text encoder",                                \
+     .folder = "text_encoder", .prefixes = clip_l_prefixes,                                                    \
      .is = clip_is_l,                                                                                          \
      TEXT_CLIP("", windows, "openai/clip-vit-large-patch14", "CLIPTextModel", "CLIPTokenizer"),                \
      .text.pad = "<|endoftext|>"}
 /* Sizes are those of the first 23 layers, which diffusers' files have. */
 #define TEXT_CLIP_H                                                                                            \
-    {.family = &family_clip, .flag = "--clip_h", .folder = "text_encoder",                                     \
+    {.family = &family_clip, .flag = "--clip_h", .word = "OpenCLIP-H text encoder",                            \
+     .folder = "text_encoder",                                                                                 \
      .prefixes = (const char *const[]){"", "text_encoders.clip_h.transformer.", "text_encoders.clip_h.",       \
                                        "clip_h.", "cond_stage_model.model.",                                   \
                                        "conditioner.embedders.0.model.", NULL},                                \
@@ -110,7 +112,8 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
      TEXT_CLIP("", CLIP_WINDOWS_MAX, "stabilityai/stable-diffusion-2-1", "CLIPTextModel", "CLIPTokenizer"),    \
      .text.pads_with_0 = true}
 #define TEXT_CLIP_G                                                                                            \
-    {.family = &family_clip, .flag = "--clip_g", .folder = "text_encoder_2",                                   \
+    {.family = &family_clip, .flag = "--clip_g", .word = "OpenCLIP-G text encoder",                            \
+     .folder = "text_encoder_2",                                                                               \
      .prefixes = (const char *const[]){"", "text_encoders.clip_g.transformer.", "text_encoders.clip_g.",       \
                                        "clip_g.", "conditioner.embedders.1.model.",                            \
                                        "conditioner.embedders.0.model.", NULL},                                \
@@ -141,8 +144,8 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
     .condition = {{.slot = 1, .what = CONDITION_TOKENS}, {.slot = 0, .what = CONDITION_POOLED}},               \
     .n_conditions = 2, .span = {{2, INFINITY}},                                                                \
     .patch = 2, .shift_line = {.base_shift = 0.5, .max_shift = 1.15, .base_tokens = 256, .max_tokens = 4096},  \
-    .sampling = {&prediction_flow, &schedule_flow, &sampler_euler, {.grid_f64 = true}},                         \
-    .guide = guidance_plain, .samples_init = true,                                  \
+    .sampling = {&prediction_flow, &schedule_flow, &sampler_euler, {.grid_f64 = true}},                        \
+    .guide = guidance_plain, .samples_init = true,                                                             \
     .width = 1024, .height = 1024, .cfg_scale = 1
 /* clang-format on */
 
@@ -230,14 +233,14 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
 #define SDXL(fills)                                                                                            \
     .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), TEXT_CLIP_G,                                                       \
              UNET(sdxl_unet, fills, {"unet3", 0}, {"unet_layers0", 0}, {"unet_layers1", 2},                    \
-                  {"unet_layers2", 10}, {"unet_middle_layers", 10}, {"unet_heads", 0}, {"unet_convolved", 0},         \
+                  {"unet_layers2", 10}, {"unet_middle_layers", 10}, {"unet_heads", 0}, {"unet_convolved", 0},  \
                   {"unet_text", 2048}, {"unet_pooled", 1280}, {"unet_numbers", 6}),                            \
              VAE_KL_4(sdxl_vae)},                                                                              \
     .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1},                                 \
                   {.slot = 1, .what = CONDITION_TOKENS, .layers_left_out = 1, .beside = true},                 \
                   {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                   \
-    .n_conditions = 3, .span = {{2, INFINITY}}, DIFFUSES(SAMPLING_SDXL), .numbers = NUMBERS_SIZES,          \
-    .zero_negative = true,                                                                                      \
+    .n_conditions = 3, .span = {{2, INFINITY}}, DIFFUSES(SAMPLING_SDXL), .numbers = NUMBERS_SIZES,             \
+    .zero_negative = true,                                                                                     \
     .width = 1024, .height = 1024, .cfg_scale = 5
 /* clang-format on */
 

@@ -232,7 +232,8 @@ static enum status unet_check_dims(const struct component *c, struct error *e) {
     int bad = 0, blocks = 3;
     for (int i = 0; i < s->levels; i++) {
         int32_t C = d[CHANNELS + i];
-        if (C > DIM_MAX || C % s->groups || C % s->heads[i] || C / s->heads[i] > HEAD_MAX) bad = C;
+        if (C > DIM_MAX || C % s->groups || s->heads[i] < 1 || C % s->heads[i] || C / s->heads[i] > HEAD_MAX)
+            bad = C;
     }
     for (int i = 0; i < unet_n_places(s); i++) blocks += 5 + 2 * s->layers[i];
     if (!bad && blocks <= FAMILY_BLOCKS_MAX && d[CONTEXT] && d[FREQUENCIES] % 2 == 0 &&

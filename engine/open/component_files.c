@@ -41,6 +41,14 @@ bool part_flag_takes(const char *flag, const struct family *family) {
     return false;
 }
 
+/* What people call what that flag chooses of that family. */
+static const char *word_of(const char *flag, const struct family *family) {
+    const struct slot *slot;
+    for (int i = 0; (slot = models_slot(i)); i++)
+        if (has_flag(slot, flag) && slot->family == family && slot->word) return slot->word;
+    return family->word;
+}
+
 void part_flag_families(const char *flag, char *list, size_t bytes) {
     const struct family *last = NULL;
     size_t n = 0;
@@ -49,7 +57,7 @@ void part_flag_families(const char *flag, char *list, size_t bytes) {
         if (part_flag_takes(flag, *f)) last = *f;
     for (const struct family *const *f = families; *f && n < bytes; f++) {
         if (!part_flag_takes(flag, *f)) continue;
-        const char *before = !n ? (*f)->word : *f == last ? " or " : ", ";
+        const char *before = !n ? word_of(flag, *f) : *f == last ? " or " : ", ";
         n += (size_t)snprintf(list + n, bytes - n, "%s%s%s", before, n ? "" : " (", (*f)->name);
     }
     if (n < bytes) snprintf(list + n, bytes - n, ")");

@@ -287,7 +287,8 @@ int pipeline_missing(const struct component_files *files, const struct recipe *r
     for (int i = 0; recipe->slot[i].family; i++) {
         const struct slot *slot = &recipe->slot[i];
         if (!in[i] && slot->family->kind != FAMILY_ENCODER)
-            missing[n++] = (struct missing_part){slot, slot->folder, slot->flag, slot->family->word};
+            missing[n++] = (struct missing_part){slot, slot->folder, slot->flag,
+                                                  slot->word ? slot->word : slot->family->word};
     }
     return n;
 }
