@@ -110,7 +110,7 @@ static const struct layout_part parts[] = {
     {"transformer", "flux1.safetensors", offsetof(options, diffusion_model), original, NULL, NULL,
      "transformer (flux)", "transformer (zimage, flux or unet)", "for --diffusion-model"},
     {"text_encoder", "clip_l.safetensors", offsetof(options, clip_l), NULL, NULL, NULL,
-     "CLIP text encoder (clip)", "CLIP text encoder (clip)", "for --clip_l"},
+     "CLIP text encoder (clip)", "CLIP-L text encoder (clip)", "for --clip_l"},
     {"text_encoder_2", "t5xxl.safetensors", offsetof(options, t5xxl), NULL, NULL, NULL,
      "T5 text encoder (t5)", "T5 text encoder (t5)", "for --t5xxl"},
     {"vae", "ae.safetensors", offsetof(options, vae), layouts_vae_originally, NULL, NULL,
@@ -268,7 +268,7 @@ static void test_uses(void) {
     from.clip_l = from.t5xxl = NULL;
     is_refused(from, MISSING, "no encoders",
                WORDS("no 'text_encoder' and 'text_encoder_2' (",
-                     "--clip_l and --t5xxl with the CLIP text encoder and T5 text encoder"));
+                     "--clip_l and --t5xxl with the CLIP-L text encoder and T5 text encoder"));
     is_refused(
         (options){.t5xxl = under("t5xxl.safetensors")}, MISSING, "an encoder alone",
         WORDS("no 'text_encoder', 'transformer' and 'vae' (", "--clip_l, --diffusion-model and --vae"));
