@@ -64,7 +64,7 @@ int plan_command(const struct args *args, struct sluice_error *e) {
     if (!status && args->seed.random) say_note("seed %llu", (unsigned long long)drawing.seed);
     if (!status) status = drawing_open(&drawing, e);
     if (!status && !args->prompt.text && !drawing.latent && !args->quiet)
-        say_note("no prompt: planned for the longest one");
+        say_note("no prompt: planned for the longest that is read at once");
     if (!status) status = print_plan(&drawing, &json, e);
     struct report report = {.name = args->report, .plan_json = json, .seed = drawing.seed};
     status = report_write(&report, e);

@@ -2,6 +2,7 @@
  * what is ours alone: other padding, the most windows, BREAK within brackets, marks that are refused. */
 #include "engine/open/emphasis.h"
 #include "engine/open/windows.h"
+#include "engine/base/random.h"
 #include "test/lib/check.h"
 
 #include <jansson.h>
@@ -138,6 +139,32 @@ static void ours(void) {
     pieces("(a[b)c]", "a|1.1 b|1 c|0.909091 ");
 }
 
+/* Whatever stands there: pieces follow one another in the text, and neighbours differ. */
+static void random_marks(void) {
+    static const char *const parts[] = {"(",      ")",     "[", "]", "\\", ":",       ":1.2)",
+                                        ": .5 )", "BREAK", " ", "a", ",",  "\xc3\xa9"};
+    const uint64_t n_parts = sizeof parts / sizeof *parts;
+    uint64_t random = 5;
+    for (int i = 0; i < 5000; i++) {
+        char text[160] = "";
+        struct emphasis m;
+        struct error e = {0};
+        size_t at = 0;
+        for (uint64_t k = random_below(&random, 24); k > 0; k--)
+            strcat(text, parts[random_below(&random, n_parts)]);
+        enum status code = emphasis_read(&machine, text, strlen(text), &m, &e);
+        bool good = code == OK;
+        for (int k = 0; k < m.n_pieces && good; k++) {
+            good &= m.piece[k].first == at && m.piece[k].breaks == !m.piece[k].bytes;
+            good &= !k || m.piece[k].breaks || m.piece[k - 1].breaks ||
+                    m.piece[k].weight != m.piece[k - 1].weight;
+            at += m.piece[k].bytes;
+        }
+        check(good, "\"%s\": %s", text, e.what);
+        emphasis_destroy(&machine, &m);
+    }
+}
+
 static void refused(void) {
     static char many[4 * EMPHASIS_MARKS_MAX + 8];
     memset(many, '(', EMPHASIS_MARKS_MAX + 1);
@@ -172,6 +199,7 @@ int main(void) {
     padding();
     most();
     ours();
+    random_marks();
     refused();
     tokenizer_close(tokenizer);
     check(sys_memory_use(&machine).live_bytes[LINE_HOST] == 0, "memory stays");
