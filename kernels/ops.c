@@ -522,11 +522,24 @@ void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens
                                   .scale = factor});
 }
 
-void op_timestep(struct context *x, struct tensor out, float t) {
+/* Rounded to f32 wherever the reference (diffusers: TimestepEmbedder, and get_guidance_scale_embedding of
+ * pipelines/latent_consistency_models) rounds: at t = 1000 an angle in double is another one by 3e-5. What is
+ * left is PyTorch's exp, which is an ulp off in 2 of 128 frequencies. */
+float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i) {
+    float all = (float)log(10000), place = (float)(i % half);
+    float exponent =
+        form == TIMESTEP_TO_END ? -(all / (float)(half - 1)) * place : -all * place / (float)half;
+    float angle = t * (float)exp((double)exponent);
+    bool cosine = (form == TIMESTEP_TO_END) != (i < half);
+    return (float)(cosine ? cos((double)angle) : sin((double)angle));
+}
+
+void op_timestep(struct context *x, struct tensor out, float t, enum timestep_form form) {
     struct check c = check_begin(x, OP_TIMESTEP);
     ops_check_tensor(&c, "out", &out, F32, 2, DIMS(1, -1));
-    check_true(&c, out.dim[1] % 2 == 0, "out", &out, "an even number of columns");
-    ops_dispatch(&c, &(struct op){.kind = OP_TIMESTEP, .out = out, .scale = t});
+    check_true(&c, out.dim[1] % 2 == 0 && (form == TIMESTEP_USUAL || out.dim[1] > 2), "out", &out,
+               "an even number of columns, more than 2 to the end");
+    ops_dispatch(&c, &(struct op){.kind = OP_TIMESTEP, .out = out, .scale = t, .form = form});
 }
 
 int32_t conv_size(int32_t in, const struct conv_options *options, bool cut) {

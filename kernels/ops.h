@@ -36,7 +36,7 @@ enum op_kind {
     OP_BROADCAST_ROW,    /* every row of out[T,C] = in[1,C] */
     OP_PATCHIFY,         /* tokens[Y/p*X/p, p*p*C], order (py,px,c) or (c,py,px), from latent[C,Y,X] */
     OP_UNPATCHIFY,       /* the way back, times factor */
-    OP_TIMESTEP,         /* out[1,D] = cos(t f), sin(t f), f_i = 10000^(-i/(D/2)) */
+    OP_TIMESTEP,         /* out[1,D] = cos(t f), sin(t f), f_i = 10000^(-i/(D/2)); or as timestep_form says */
     OP_CONV2D, /* out[Y,X,N] = residual + conv(act(norm(up(in[Y,X,C])))) + bias, odd square kernel, same size,
                   or half of it, rounded up */
     OP_LATENT_TO_IMAGE, /* out[Y,X,C] = in[C,Y,X] / scale[C] + shift[C] */
@@ -128,6 +128,10 @@ struct rows_before {
 
 enum { ROPE_AXES_MAX = 3 };
 
+/* How a number becomes sinusoids. TO_END: sin(t f), cos(t f), f_i = 10000^(-i/(D/2-1)), so that the last one
+ * is 1/10000 (guidance of latent consistency models). */
+enum timestep_form { TIMESTEP_USUAL, TIMESTEP_TO_END };
+
 /* Positions as a list of grids: tokens of a grid run through its last axis fastest. */
 struct rope_grid {
     int32_t start[ROPE_AXES_MAX], extent[ROPE_AXES_MAX];
@@ -171,6 +175,7 @@ struct op {
         int32_t rows_before;         /* group_statistics, whose sums are in[1] */
         int32_t max_distance;        /* relative_bias */
         struct latent_format format; /* latent_to_image */
+        enum timestep_form form;     /* timestep */
     };
     float scale; /* attention's; unpatchify's factor; timestep's t */
     float eps;
@@ -229,7 +234,9 @@ void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, 
 void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens, int patch,
                    enum patch_order order, float factor);
 /* Exponent, frequency and angle are rounded to f32 each, as the reference (diffusers) rounds them. */
-void op_timestep(struct context *x, struct tensor out, float t);
+void op_timestep(struct context *x, struct tensor out, float t, enum timestep_form form);
+/* Value i of out[1,2 half]: the host's part of the above, a pure function. */
+float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i);
 /* weight [N,C,k,k], k 1 or 3, in [Y,X,C], out and residual [conv_size(Y),conv_size(X),N] or rows of that, out
  * packed. The zeros around the picture stay zero: norm and activation come before padding. A convolution that
  * strides has neither norm, upsampling nor residual.

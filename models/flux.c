@@ -298,11 +298,11 @@ static void flux_forward_conditioning(struct context *x, const void *weights,
     struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, frequencies});
     struct tensor one = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, rows.dim[1]});
     for (int32_t i = 0; i < n; i++)
-        op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i] * flux_time_scale);
+        op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i] * flux_time_scale, TIMESTEP_USUAL);
     flux_condition(x, rows, f, &w->time_in, &w->time_out);
     if (w->guidance_in.weight.rank) {
         struct tensor g = tensor_slice(f, 0, 1);
-        op_timestep(x, g, scope->lane->guidance * flux_time_scale);
+        op_timestep(x, g, scope->lane->guidance * flux_time_scale, TIMESTEP_USUAL);
         flux_condition(x, one, g, &w->guidance_in, &w->guidance_out);
         op_add(x, rows, rows, one);
     }

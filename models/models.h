@@ -13,7 +13,8 @@
 #define PUBLISHED_RECIPES(X)                                                                                 \
     X(zimage)                                                                                                \
     X(flux) X(flux_schnell) X(flux_kontext) X(flux_fill)                                                     \
-    X(sd1) X(sd1_inpaint) X(sd2) X(sd2_inpaint) X(sdxl) X(sdxl_inpaint) X(sdxl_refiner)
+    X(sd1) X(sd1_inpaint) X(sd2) X(sd2_inpaint) X(sdxl) X(sdxl_inpaint) X(sdxl_refiner)                      \
+    X(sd1_lcm) X(sdxl_lcm)
 /* clang-format on */
 
 #define DECLARE_FAMILY(name) extern const struct family family_##name;
@@ -36,6 +37,8 @@ enum {
     UNET_SDXL,
     UNET_SDXL_INPAINT,
     UNET_SDXL_REFINER,
+    UNET_SD1_GUIDED,
+    UNET_SDXL_GUIDED,
 };
 
 /* All families, NULL-terminated. */

@@ -30,6 +30,7 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
     {SAMPLING_ADDED(schedule_leaping, sampler_pndm, schedule_aligned_sd1), .mends_old_files = true}
 #define SAMPLING_SD2 {SAMPLING_ADDED(schedule_leaping, sampler_ddim, NULL), .mends_old_files = true}
 #define SAMPLING_SDXL {SAMPLING_ADDED(schedule_spaced, sampler_euler, schedule_aligned_sdxl)}
+#define SAMPLING_LCM  {SAMPLING_ADDED(schedule_distilled, sampler_lcm, NULL)}
 /* clang-format on */
 
 /* ---- recipes ---- */
@@ -219,10 +220,10 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
 #define DIFFUSES(of)                                                                                           \
     .patch = 1, .sampling = of, .flow_shift = 1, .guide = guidance_plain, .samples_init = true, .steps = 50
 
-#define SD1(fills)                                                                                             \
-    .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), UNET(NULL, fills, {"unet_numbers", 0}), VAE_KL_4(sd_vae)},         \
+#define SD1(fills, guided)                                                                                     \
+    .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), UNET(NULL, fills, {"unet_guidance", guided}), VAE_KL_4(sd_vae)},   \
     .condition = {{.slot = 0, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{1, INFINITY}},          \
-    DIFFUSES(SAMPLING_SD1), .width = 512, .height = 512, .cfg_scale = 7
+    .width = 512, .height = 512
 #define SD2(fills)                                                                                             \
     .slot = {TEXT_CLIP_H,                                                                                      \
              UNET(sd2_unet, fills, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1024}),             \
@@ -230,22 +231,29 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
     .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1, .normed = true}},                \
     .n_conditions = 1, .span = {{1, INFINITY}}, DIFFUSES(SAMPLING_SD2), .width = 768, .height = 768,           \
     .cfg_scale = 7
-#define SDXL(fills)                                                                                            \
+#define SDXL(fills, guided)                                                                                    \
     .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), TEXT_CLIP_G,                                                       \
              UNET(sdxl_unet, fills, {"unet3", 0}, {"unet_layers0", 0}, {"unet_layers1", 2},                    \
                   {"unet_layers2", 10}, {"unet_middle_layers", 10}, {"unet_heads", 0}, {"unet_convolved", 0},  \
-                  {"unet_text", 2048}, {"unet_pooled", 1280}, {"unet_numbers", 6}),                            \
+                  {"unet_text", 2048}, {"unet_pooled", 1280}, {"unet_numbers", 6},                             \
+                  {"unet_guidance", guided}),                                                                  \
              VAE_KL_4(sdxl_vae)},                                                                              \
     .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1},                                 \
                   {.slot = 1, .what = CONDITION_TOKENS, .layers_left_out = 1, .beside = true},                 \
                   {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                   \
-    .n_conditions = 3, .span = {{2, INFINITY}}, DIFFUSES(SAMPLING_SDXL), .numbers = NUMBERS_SIZES,             \
-    .zero_negative = true,                                                                                     \
-    .width = 1024, .height = 1024, .cfg_scale = 5
+    .n_conditions = 3, .span = {{2, INFINITY}}, .numbers = NUMBERS_SIZES, .zero_negative = true,               \
+    .width = 1024, .height = 1024
+/* Latent consistency models: guidance as pipelines/latent_consistency_models has it, and for SDXL its model
+ * card; steps and guidance are distilled. */
+#define DISTILLED                                                                                              \
+    .patch = 1, .sampling = SAMPLING_LCM, .flow_shift = 1, .guide = guidance_plain, .samples_init = true,      \
+    .steps = 4, .cfg_scale = 1, .takes_guidance = true
 /* clang-format on */
 
 const struct recipe recipe_sd1 = {
-    SD1(0),
+    SD1(0, 0),
+    DIFFUSES(SAMPLING_SD1),
+    .cfg_scale = 7,
     .name = "sd15",
     .variant = UNET_SD1,
     .pipelines = {"StableDiffusionPipeline", "StableDiffusionImg2ImgPipeline",
@@ -254,7 +262,9 @@ const struct recipe recipe_sd1 = {
 };
 
 const struct recipe recipe_sd1_inpaint = {
-    SD1(1),
+    SD1(1, 0),
+    DIFFUSES(SAMPLING_SD1),
+    .cfg_scale = 7,
     .name = "sd15_inpaint",
     .variant = UNET_SD1_INPAINT,
     .pipelines = {"StableDiffusionInpaintPipeline", "StableDiffusionPipeline"},
@@ -281,7 +291,9 @@ const struct recipe recipe_sd2_inpaint = {
 };
 
 const struct recipe recipe_sdxl = {
-    SDXL(0),
+    SDXL(0, 0),
+    DIFFUSES(SAMPLING_SDXL),
+    .cfg_scale = 5,
     .name = "sdxl",
     .variant = UNET_SDXL,
     .pipelines = {"StableDiffusionXLPipeline", "StableDiffusionXLImg2ImgPipeline",
@@ -290,12 +302,35 @@ const struct recipe recipe_sdxl = {
 };
 
 const struct recipe recipe_sdxl_inpaint = {
-    SDXL(1),
+    SDXL(1, 0),
+    DIFFUSES(SAMPLING_SDXL),
+    .cfg_scale = 5,
     .name = "sdxl_inpaint",
     .variant = UNET_SDXL_INPAINT,
     .pipelines = {"StableDiffusionXLInpaintPipeline", "StableDiffusionXLPipeline"},
     .concat = CONCAT_INPAINT,
     .strength = 0.9999,
+};
+
+const struct recipe recipe_sd1_lcm = {
+    SD1(0, 256),
+    DISTILLED,
+    .name = "sd15_lcm",
+    .variant = UNET_SD1_GUIDED,
+    .pipelines = {"LatentConsistencyModelPipeline", "LatentConsistencyModelImg2ImgPipeline",
+                  "StableDiffusionPipeline", "StableDiffusionImg2ImgPipeline"},
+    .guidance = 8.5,
+    .strength = 0.8,
+};
+
+const struct recipe recipe_sdxl_lcm = {
+    SDXL(0, 256),
+    DISTILLED,
+    .name = "sdxl_lcm",
+    .variant = UNET_SDXL_GUIDED,
+    .pipelines = {"StableDiffusionXLPipeline", "StableDiffusionXLImg2ImgPipeline"},
+    .guidance = 8,
+    .strength = 0.3,
 };
 
 /* Its base model's pictures are what it is made for; it draws from noise too. */

@@ -38,6 +38,7 @@ struct linear_weights {
 
 struct conditioning_weights {
     struct linear_weights time_in, time_out, added_in, added_out;
+    struct tensor guidance;
 };
 
 /* Of blocks that are one product or convolution, with a norm before it where there is one. */
@@ -92,9 +93,15 @@ struct layer_weights {
     LINEAR(conditioning_weights, time_in, "time_embedding.linear_1", "time_embed.0", TIME, FREQUENCIES),     \
         LINEAR(conditioning_weights, time_out, "time_embedding.linear_2", "time_embed.2", TIME, TIME)
 static const struct weight_spec unet_time_table[] = {TIME_ROWS};
-static const struct weight_spec unet_added_table[] = {
-    TIME_ROWS, LINEAR(conditioning_weights, added_in, "add_embedding.linear_1", "label_emb.0.0", TIME, ADDED),
-    LINEAR(conditioning_weights, added_out, "add_embedding.linear_2", "label_emb.0.2", TIME, TIME)};
+#define ADDED_ROWS                                                                                           \
+    LINEAR(conditioning_weights, added_in, "add_embedding.linear_1", "label_emb.0.0", TIME, ADDED),          \
+        LINEAR(conditioning_weights, added_out, "add_embedding.linear_2", "label_emb.0.2", TIME, TIME)
+#define GUIDANCE_ROW                                                                                         \
+    BLOCK_WEIGHT_ORIGINALLY(conditioning_weights, guidance, 1, "time_embedding.cond_proj.weight",            \
+                            "time_embed.cond_proj.weight", 2, FREQUENCIES, GUIDANCE)
+static const struct weight_spec unet_added_table[] = {TIME_ROWS, ADDED_ROWS};
+static const struct weight_spec unet_guided_time_table[] = {GUIDANCE_ROW, TIME_ROWS};
+static const struct weight_spec unet_guided_added_table[] = {GUIDANCE_ROW, TIME_ROWS, ADDED_ROWS};
 
 static const struct weight_spec unet_in_table[] = {
     CONV(product_weights, product, "conv_in", "input_blocks.0.0", OUT, READ, K3)};
@@ -237,8 +244,18 @@ static struct tensor unet_added(struct context *x, const struct visit_scope *sco
     int32_t first = pooled.dim[1], each = settings->number_columns;
     op_copy(x, unet_columns(added, 0, first), pooled);
     for (int i = 0; first < columns; i++, first += each)
-        op_timestep(x, unet_columns(added, first, each), scope->lane->numbers[i]);
+        op_timestep(x, unet_columns(added, first, each), scope->lane->numbers[i], TIMESTEP_USUAL);
     return added;
+}
+
+/* Distilled guidance lies on the sinusoids of the timestep. */
+static void unet_guide(struct context *x, struct tensor f, struct tensor weight, float guidance) {
+    const float scale = 1000;
+    struct tensor g = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, weight.dim[1]});
+    struct tensor row = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, weight.dim[0]});
+    op_timestep(x, g, (guidance - 1) * scale, TIMESTEP_TO_END);
+    op_linear_few(x, row, g, weight, (struct tensor){0}, ACTIVATION_NONE);
+    op_add(x, f, f, row);
 }
 
 static void unet_forward_conditioning(struct context *x, const void *weights,
@@ -248,7 +265,9 @@ static void unet_forward_conditioning(struct context *x, const void *weights,
     struct tensor rows = unet_rows_of(state->condition, scope);
     int32_t n = scope->n_timesteps, frequencies = w->time_in.weight.dim[1];
     struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, frequencies});
-    for (int32_t i = 0; i < n; i++) op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i]);
+    for (int32_t i = 0; i < n; i++)
+        op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i], TIMESTEP_USUAL);
+    if (w->guidance.rank) unet_guide(x, f, w->guidance, scope->lane->guidance);
     unet_embed(x, rows, f, &w->time_in, &w->time_out);
     if (!w->added_in.weight.rank) return;
     struct tensor one = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, rows.dim[1]});
@@ -462,12 +481,13 @@ static void unet_forward_layer(struct context *x, const void *weights, const str
 
 /* ---- the family ---- */
 
-static const struct block_kind unet_kind_time =
-    BLOCK_KIND("time", "time_embedding", unet_time_table, conditioning_weights, unet_forward_conditioning,
-               .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
-static const struct block_kind unet_kind_added =
-    BLOCK_KIND("added", "add_embedding", unet_added_table, conditioning_weights, unet_forward_conditioning,
-               .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
+/* By whether the model is told pooled text and sizes, and whether it is told its guidance. */
+#define CONDITIONING(kind, name)                                                                             \
+    BLOCK_KIND(#kind, name, unet_##kind##_table, conditioning_weights, unet_forward_conditioning,            \
+               .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true)
+static const struct block_kind unet_conditioning[2][2] = {
+    {CONDITIONING(time, "time_embedding"), CONDITIONING(guided_time, "time_embedding")},
+    {CONDITIONING(added, "add_embedding"), CONDITIONING(guided_added, "add_embedding")}};
 static const struct block_kind unet_kind_in =
     BLOCK_KIND("conv_in", "conv_in", unet_in_table, product_weights, unet_forward_in, .keeps_types = true);
 static const struct block_kind unet_kind_downsample =
@@ -569,7 +589,7 @@ static void unet_add_step(struct unet_list *list, struct unet_place place) {
 static int unet_blocks(const struct component *c, struct block_ref *refs) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     struct unet_list list = {c, refs, 0};
-    unet_add(&list, c->dims[ADDED] ? &unet_kind_added : &unet_kind_time, (struct block_ref){0});
+    unet_add(&list, &unet_conditioning[c->dims[ADDED] > 0][c->dims[GUIDANCE] > 0], (struct block_ref){0});
     unet_add(&list, &unet_kind_in, (struct block_ref){0});
     for (int i = 0; i < unet_n_places(s); i++) {
         unet_add_place(&list, unet_place_at(s, i));

@@ -186,7 +186,6 @@ const struct expectation unet_expects[] = {
     {"only_cross_attention", NULL},
     {"resnet_skip_time_act", NULL},
     {"resnet_time_scale_shift", "default"},
-    {"time_cond_proj_dim", NULL},
     {"time_embedding_act_fn", NULL},
     {"time_embedding_type", "positional"},
     {"timestep_post_act", NULL},
@@ -265,13 +264,28 @@ static bool unet_is_refiner(const struct component *c) {
     return c->dims[ADDED] && !s->layers[(s->levels - 1) * s->resnets];
 }
 
+/* Consistency models were distilled from Stable Diffusion 1 and XL. */
+static enum status unet_check_guidance(const struct component *c, struct error *e) {
+    const int32_t *d = c->dims;
+    bool has_recipe = d[READ] == d[LATENT] && (d[ADDED] ? !unet_is_refiner(c) : d[CONVOLVED]);
+    if (!d[GUIDANCE] || (has_recipe && d[GUIDANCE] > 2 && d[GUIDANCE] % 2 == 0)) return OK;
+    error_set(e, UNSUPPORTED, "a UNet that is told its guidance, of a kind that nothing draws with");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "%d columns of guidance, %d channels in, %d columns of text", d[GUIDANCE], d[READ],
+                d[CONTEXT]);
+    return error_expected(e, "a UNet of Stable Diffusion 1 or XL that draws from the latent alone");
+}
+
 enum status unet_configure(struct component *c, const struct config *config, struct error *e) {
     enum { SIZES = 6, SIZES_AND_SCORE = 5 };
     struct unet_settings *s = (struct unet_settings *)c->settings;
     const char *added = component_either(c, "add_embedding.linear_1.weight", "label_emb.0.0.weight");
+    const char *guided =
+        component_either(c, "time_embedding.cond_proj.weight", "time_embed.cond_proj.weight");
     int32_t *d = c->dims;
     if (unet_read(c, config, e) != OK) return e->code;
     bool linear = !d[CONVOLVED];
+    if (index_find(&c->index, guided)) d[GUIDANCE] = component_dim(c, guided, 2, 1, e);
     if (index_find(&c->index, added)) d[ADDED] = component_dim(c, added, 2, 1, e);
     d[NUMBERS] = !d[ADDED] ? 0 : unet_is_refiner(c) ? SIZES_AND_SCORE : SIZES;
     d[POOLED] = d[ADDED] - d[NUMBERS] * s->number_columns;
@@ -279,7 +293,8 @@ enum status unet_configure(struct component *c, const struct config *config, str
     if (!linear) d[CONVOLVED] = UNET_CONVOLVED;
     unet_check_numbers(config, e);
     unet_check_types(c, config, e);
-    return e->code == OK && unet_check_dims(c, e) == OK ? unet_check_inputs(c, e) : e->code;
+    if (e->code != OK || unet_check_dims(c, e) != OK || unet_check_inputs(c, e) != OK) return e->code;
+    return unet_check_guidance(c, e);
 }
 
 /* ---- made up ---- */
@@ -360,6 +375,8 @@ const struct dimension unet_dimensions[N_UNET_DIMENSIONS] = {
     {"unet_fill", 0, 0, 1, .place = FILL},
     {"latent_channels", 4, 1, 1024, .place = LATENT, OF_TENSOR(4, 0, "conv_out.weight", "out.2.weight"),
      .key = "out_channels"},
+    {"unet_guidance", 0, 0, 4096, .place = GUIDANCE},
+    {.place = GUIDANCE, .key = "time_cond_proj_dim", .form = FORM_NULL_IF_0},
     {.place = READ, OF_TENSOR(4, 1, "conv_in.weight", "input_blocks.0.0.weight"), .key = "in_channels"},
     {.place = TIME, OF_TENSOR(2, 0, "time_embedding.linear_1.weight", "time_embed.0.weight")},
     {.place = FREQUENCIES, OF_TENSOR(2, 1, "time_embedding.linear_1.weight", "time_embed.0.weight")},
@@ -397,6 +414,7 @@ void unet_follow(struct component *c) {
 static int unet_variant(const struct component *c) {
     const int32_t *d = c->dims;
     bool fills = d[READ] != d[LATENT];
+    if (d[GUIDANCE]) return d[ADDED] ? UNET_SDXL_GUIDED : UNET_SD1_GUIDED;
     if (d[ADDED]) return unet_is_refiner(c) ? UNET_SDXL_REFINER : fills ? UNET_SDXL_INPAINT : UNET_SDXL;
     if (d[CONVOLVED]) return fills ? UNET_SD1_INPAINT : UNET_SD1;
     return fills ? UNET_SD2_INPAINT : UNET_SD2;

@@ -15,6 +15,7 @@ enum unet_dim {
     TIME,
     ADDED, /* columns of pooled text and numbers; 0: the model is told neither */
     POOLED,
+    GUIDANCE, /* columns that it is told its guidance in; 0: it is not */
     NUMBERS,
     CONTEXT,
     CONVOLVED, /* axes of 1 that files have behind a transformer's projections */
@@ -40,7 +41,7 @@ enum unet_dim {
     ADDED_KIND,
 };
 
-enum { N_UNET_DIMENSIONS = 46, N_UNET_SETTINGS = 4 };
+enum { N_UNET_DIMENSIONS = 48, N_UNET_SETTINGS = 4 };
 extern const struct dimension unet_dimensions[N_UNET_DIMENSIONS];
 extern const struct setting unet_settings_rows[N_UNET_SETTINGS];
 extern const struct expectation unet_expects[];

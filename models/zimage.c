@@ -219,7 +219,7 @@ static void zimage_forward_time(struct context *x, const void *weights, const st
     struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, w->in.dim[1]});
     struct tensor h = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, w->in.dim[0]});
     for (int32_t i = 0; i < n; i++)
-        op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i] * settings->time_scale);
+        op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i] * settings->time_scale, TIMESTEP_USUAL);
     op_linear_few(x, h, f, w->in, w->in_bias, ACTIVATION_NONE);
     op_linear_few(x, zimage_rows_of(state->time, scope), h, w->out, w->out_bias, ACTIVATION_SILU);
 }

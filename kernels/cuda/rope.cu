@@ -225,13 +225,6 @@ static __global__ void __launch_bounds__(TIMES_AT_ONCE)
     if (i < n) out[i] = values.value[i];
 }
 
-/* Exponent, frequency and angle rounded to f32 each, as on the CPU. */
-static float timestep_value(float t, int32_t half, int32_t i) {
-    float exponent = -(float)log(10000) * (float)(i % half) / (float)half;
-    float angle = t * (float)exp((double)exponent);
-    return (float)(i < half ? cos((double)angle) : sin((double)angle));
-}
-
 static enum status cuda_timestep_run(struct cuda *cuda, const struct op *op, char *workspace,
                                      struct error *e) {
     (void)workspace;
@@ -239,7 +232,8 @@ static enum status cuda_timestep_run(struct cuda *cuda, const struct op *op, cha
     struct embedded values = {};
     for (int32_t first = 0; first < columns; first += TIMES_AT_ONCE) {
         int32_t n = columns - first < TIMES_AT_ONCE ? columns - first : TIMES_AT_ONCE;
-        for (int32_t i = 0; i < n; i++) values.value[i] = timestep_value(op->scale, columns / 2, first + i);
+        for (int32_t i = 0; i < n; i++)
+            values.value[i] = timestep_value(op->scale, op->form, columns / 2, first + i);
         LAUNCH(write_values, 1, TIMES_AT_ONCE, 0, cuda->compute, static_cast<float *>(op->out.data) + first,
                values, n);
     }

@@ -188,8 +188,9 @@ static void test_rope(void **state) {
         {9, 1, 334, 1, ROPE_INTERLEAVED, true, DTYPE_F32, true},
     };
     for (int i = 0; i < 5; i++) case_rope(cases[i]);
-    case_timestep(2, 0);
-    case_timestep(256, 999.5f);
+    case_timestep(2, 0, TIMESTEP_USUAL);
+    case_timestep(256, 999.5f, TIMESTEP_USUAL);
+    case_timestep(256, 6500.25f, TIMESTEP_TO_END);
     case_rope_table(
         &(struct rope_options){256, 3, {4, 8, 8}, 2, {{{1, 0, 0}, {32, 1, 1}}, {{33, 0, 0}, {1, 6, 9}}}});
     if (SMALL) return;

@@ -75,7 +75,7 @@ static void test_timestep(const struct golden *g) {
     b->settings = unscaled.settings;
     for (int i = 0; i < in.dim[0]; i++) {
         float t = ((float *)in.data)[i];
-        op_timestep(&b->context, tensor_slice(ours, i, 1), t);
+        op_timestep(&b->context, tensor_slice(ours, i, 1), t, TIMESTEP_USUAL);
         bench_visit(b, bench_block(b, "time"), t);
         put(tensor_slice(time, i, 1), bench_state(b, "time"));
     }

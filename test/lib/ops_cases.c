@@ -415,17 +415,19 @@ void case_patchify(int32_t c, int32_t rows, int32_t columns, int p, int gap) {
     patches(c, rows, columns, p, gap, PATCH_CHANNELS_FIRST);
 }
 
-void case_timestep(int32_t d, float t) {
+void case_timestep(int32_t d, float t, enum timestep_form form) {
     case_begin();
     struct tensor out = tensor_random(DTYPE_F32, SHAPE(1, d), 0, 1);
     double *truth = truth_make(&out);
+    bool to_end = form == TIMESTEP_TO_END;
     for (int i = 0; i < d / 2; i++) {
         float exponent = (float)-log(10000) * (float)i / (float)(d / 2); /* f32 as in the reference */
+        if (to_end) exponent = (float)-log(10000) / (float)(d / 2 - 1) * (float)i;
         float angle = t * (float)exp((double)exponent);
-        truth[i] = cos((double)angle);
-        truth[d / 2 + i] = sin((double)angle);
+        truth[to_end ? d / 2 + i : i] = cos((double)angle);
+        truth[to_end ? i : d / 2 + i] = sin((double)angle);
     }
-    op_timestep(&x, out, t);
+    op_timestep(&x, out, t, form);
     expect(OP_TIMESTEP, &out, truth);
 }
 

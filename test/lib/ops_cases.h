@@ -85,7 +85,7 @@ void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activati
 void case_add(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place);
 void case_copy(int32_t t, int32_t c, enum dtype dtype, int gap);
 void case_patchify(int32_t c, int32_t rows, int32_t columns, int p, int gap);
-void case_timestep(int32_t d, float t);
+void case_timestep(int32_t d, float t, enum timestep_form form);
 
 struct conv_case {
     int32_t rows, columns, c, n, k;

@@ -27,7 +27,7 @@ static void toy_start_forward(struct context *x, const void *weights, const stru
     (void)weights;
     const struct toy_state *s = scope->lane->state;
     struct tensor row = context_tensor(x, DTYPE_F32, 2, (const int32_t[]){1, s->x.dim[1]});
-    op_timestep(x, row, scope->timesteps[0]);
+    op_timestep(x, row, scope->timesteps[0], TIMESTEP_USUAL);
     op_broadcast_row(x, s->x, row);
     op_glu(x, s->x, s->x, scope->lane->latent, ACTIVATION_SILU);
 }

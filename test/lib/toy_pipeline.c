@@ -336,7 +336,8 @@ static void toy_mixer_forward_conditioning(struct context *x, const void *weight
     struct tensor rows = toy_mixer_rows_of(state->condition, scope);
     struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows.dim[0], w->time.dim[1]});
     struct tensor pooled = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, rows.dim[1]});
-    for (int32_t i = 0; i < rows.dim[0]; i++) op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i]);
+    for (int32_t i = 0; i < rows.dim[0]; i++)
+        op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i], TIMESTEP_USUAL);
     op_linear_few(x, rows, f, w->time, (struct tensor){0}, ACTIVATION_NONE);
     op_linear_few(x, pooled, scope->lane->pooled, w->pooled, w->bias, ACTIVATION_NONE);
     op_add(x, rows, rows, pooled);

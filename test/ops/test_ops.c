@@ -146,8 +146,9 @@ static void test_rope(void **state) {
         {7, 3, 60, 1, ROPE_INTERLEAVED, true, DTYPE_F16, false},
     };
     for (size_t i = 0; i < sizeof ropes / sizeof *ropes; i++) case_rope(ropes[i]);
-    case_timestep(2, 0);
-    case_timestep(256, 999.5f);
+    case_timestep(2, 0, TIMESTEP_USUAL);
+    case_timestep(256, 999.5f, TIMESTEP_USUAL);
+    case_timestep(256, 6500.25f, TIMESTEP_TO_END);
 }
 
 static void test_elementwise(void **state) {
