@@ -424,14 +424,13 @@ static void put_noise(json_t *json, const struct sampling *s) {
 static enum status write_scheduler(struct writer *w, struct error *e) {
     const struct recipe *r = w->recipe;
     unsigned losses = json_losses();
+    bool mixes = r->sampling.prediction->mixes, by_tokens = r->shift_rule == FLOW_SHIFT_BY_TOKENS;
     json_t *json =
-        json_pack("{s:s, s:i, s:b}", "_class_name", sampling_class(&r->sampling), "num_train_timesteps", 1000,
-                  "use_dynamic_shifting", r->shift_rule == FLOW_SHIFT_BY_TOKENS);
-    if (!r->sampling.prediction->mixes)
-        put_noise(json, &r->sampling);
-    else if (r->shift_rule == FLOW_SHIFT_FIXED)
-        json_put(json, "shift", json_real(r->flow_shift));
-    if (r->shift_rule == FLOW_SHIFT_BY_TOKENS)
+        json_pack("{s:s, s:i}", "_class_name", sampling_class(&r->sampling), "num_train_timesteps", 1000);
+    if (!mixes) put_noise(json, &r->sampling);
+    if (mixes) json_put(json, "use_dynamic_shifting", json_boolean(by_tokens));
+    if (mixes && !by_tokens) json_put(json, "shift", json_real(r->flow_shift));
+    if (mixes && by_tokens)
         json_watch(json_object_update_new(
             json, json_pack("{s:f, s:f, s:i, s:i}", "base_shift", r->shift_line.base_shift, "max_shift",
                             r->shift_line.max_shift, "base_image_seq_len", r->shift_line.base_tokens,
