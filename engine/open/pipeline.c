@@ -288,7 +288,7 @@ int pipeline_missing(const struct component_files *files, const struct recipe *r
         const struct slot *slot = &recipe->slot[i];
         if (!in[i] && slot->family->kind != FAMILY_ENCODER)
             missing[n++] = (struct missing_part){slot, slot->folder, slot->flag,
-                                                  slot->word ? slot->word : slot->family->word};
+                                                 slot->word ? slot->word : slot->family->word};
     }
     return n;
 }
