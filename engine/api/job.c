@@ -79,7 +79,9 @@ static void job_fill_grid(struct job *job) {
     options.exponential = job->model->shift_rule == FLOW_SHIFT_BY_TOKENS;
     options.table = job->noise;
     sampling_fill(&job->sampling, &options, &job->grid);
-    if (r->init_image) grid_skip(&job->grid, schedule_first_step(r->steps, r->strength));
+    if (!r->init_image) return;
+    int first = sampling_first_step(&job->sampling, r->steps, r->strength), last = job->grid.n - 1;
+    grid_skip(&job->grid, first < last ? first : last);
 }
 
 /* Which denoiser a step is for. */

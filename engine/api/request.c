@@ -94,7 +94,7 @@ static enum status check_init(const struct settling *s, struct error *e) {
     if (picture_check(r->init_image, "--init-img", e) != OK) return e->code;
     if (!(r->strength > 0 && r->strength <= 1))
         return usage(e, "--strength", r->strength, "more than 0, up to 1");
-    if (schedule_first_step(r->steps, r->strength) < r->steps) return OK;
+    if (sampling_first_step(s->sampling, r->steps, r->strength) < r->steps) return OK;
     error_set(e, USAGE, "--strength leaves no step to run");
     error_found(e, "%g of %d steps", r->strength, r->steps);
     return error_expected(e, "at least %g, or more steps", 1.0 / r->steps);

@@ -37,8 +37,6 @@ static float timestep_between(const struct grid *grid, const struct grid_step *s
 
 struct grid_point grid_between(const struct grid *grid, int step, float sigma) {
     const struct grid_step *s = &grid->step[step];
-    if (sigma == s->at.sigma) return s->at;
-    if (sigma == s->to.sigma) return s->to;
     return grid_point_of_sigma(grid->form, sigma, timestep_between(grid, s, sigma));
 }
 

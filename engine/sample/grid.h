@@ -55,7 +55,7 @@ struct grid_point grid_point_of_abar(float abar, float timestep);
 
 /* Writes sigmas (n + 1) and timesteps (n) into a grid whose form is set. */
 void grid_set(struct grid *grid, int n, const float *sigmas, const float *timesteps);
-/* A point within a step, or at its ends: its timestep is the one that training calls that sigma, where there
+/* A point within a step: its timestep is the one that training calls that sigma, where there
  * is no table the one that lies between the ends' as sigma does. */
 struct grid_point grid_between(const struct grid *grid, int step, float sigma);
 /* Leaves out the first steps. */

@@ -39,10 +39,10 @@ static void prediction_convert_eps(float *output, const float *sample, int64_t n
 static void prediction_convert_v(float *output, const float *sample, int64_t n, const struct grid_point *at,
                                  enum prediction_form form) {
     float variance = at->noise * at->noise + at->signal * at->signal;
-    float of_sample = at->signal / variance, factor = -at->noise / sqrtf(variance);
+    float factor = -at->noise / sqrtf(variance);
     if (form == PREDICTION_OUTPUT) return;
     for (int64_t i = 0; i < n; i++) {
-        float denoised = sample[i] * of_sample + output[i] * factor;
+        float denoised = sample[i] * at->signal / variance + output[i] * factor;
         output[i] = form == PREDICTION_DENOISED ? denoised : (sample[i] - at->signal * denoised) / at->noise;
     }
 }

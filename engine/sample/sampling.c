@@ -113,6 +113,11 @@ enum status sampling_choose(const struct sampling_choice *choice, struct samplin
 
 /* ---- the grid ---- */
 
+int sampling_first_step(const struct sampling *sampling, int n, double strength) {
+    double left = n * strength < n ? n * strength : n;
+    return sampling->prediction->mixes ? (int)(n - left) : n - (int)left;
+}
+
 void sampling_fill(const struct sampling *sampling, const struct schedule_options *options,
                    struct grid *grid) {
     sampling->schedule->fill(options, grid);

@@ -45,6 +45,11 @@ struct sampling_choice {
 };
 enum status sampling_choose(const struct sampling_choice *choice, struct sampling *sampling, struct error *e);
 
+/* Of n steps those that a picture to start from leaves to run: the last n * strength, rounded up for flow
+ * models and down for others (diffusers 0.42, get_timesteps of pipelines/flux/pipeline_flux_img2img.py and of
+ * pipelines/stable_diffusion/pipeline_stable_diffusion_img2img.py). Returns the first. */
+int sampling_first_step(const struct sampling *sampling, int n, double strength);
+
 /* The grid of a request with such options (n, shift; table: where the schedule needs one), arranged for the
  * sampler. grid->step: the caller's, room for n and GRID_STEPS_MORE. */
 void sampling_fill(const struct sampling *sampling, const struct schedule_options *options,

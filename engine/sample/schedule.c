@@ -42,8 +42,3 @@ double schedule_shift_of_tokens(int64_t tokens, int base_tokens, double base_mu,
     double slope = (most_mu - base_mu) / (most_tokens - base_tokens);
     return exp((double)tokens * slope + (base_mu - slope * base_tokens));
 }
-
-int schedule_first_step(int n, double strength) {
-    double left = n * strength < n ? n * strength : n;
-    return (int)(n - left);
-}

@@ -36,6 +36,7 @@ struct schedule_options {
     double sigma_min, sigma_max; /* ends of a spread; 0: the schedule's own */
     bool rounds_timesteps;       /* those of Karras' spread */
     bool ends_at_sigma_min;      /* the last step ends with the least noise, not with none */
+    bool ends_where_it_begins;   /* then, with a spread, where it begins: the least of that */
     bool continuous;             /* see grid.h */
     bool ends_with_picture; /* schedules that leap: the last step ends without noise, not with the least */
     int original_steps;     /* that a consistency model was distilled from */
@@ -69,9 +70,5 @@ extern const struct schedule *const schedules[];
  * (diffusers 0.42, pipelines/flux, calculate_shift). */
 double schedule_shift_of_tokens(int64_t tokens, int base_tokens, double base_mu, int most_tokens,
                                 double most_mu);
-
-/* Of n steps those that a picture to start from leaves to run: the last n * strength, at least none. Returns
- * the first (diffusers 0.42, pipelines/flux/pipeline_flux_img2img.py, get_timesteps). */
-int schedule_first_step(int n, double strength);
 
 #endif

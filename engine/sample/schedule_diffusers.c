@@ -106,7 +106,9 @@ static void schedule_fill_solver(const struct schedule_options *o, struct grid *
         }
         grid->step[i].at = grid_point_of_sigma(grid->form, (float)sigma, (float)trunc(timestep));
     }
-    join(grid, grid_point_of_sigma(grid->form, o->ends_at_sigma_min ? o->table->sigma[0] : 0, 0));
+    float least = o->ends_where_it_begins && o->spread != SPREAD_NONE ? grid->step[o->n - 1].at.sigma
+                                                                      : o->table->sigma[0];
+    join(grid, grid_point_of_sigma(grid->form, o->ends_at_sigma_min ? least : 0, 0));
 }
 
 static struct grid_point trained(const struct schedule_options *o, double timestep) {

@@ -206,6 +206,7 @@ static enum status read_grid(const struct config *config, const struct scheduler
     *grid = (struct schedule_options){.original_steps = 50, .aligned = grid->aligned};
     grid->rounds_timesteps = of->reads & ROUNDS_TIMESTEPS;
     grid->ends_with_picture = of->reads & ALPHA_IS_ONE;
+    grid->ends_where_it_begins = of->reads & READS_UNIPC;
     grid->spacing = (enum spacing)one_of(config, "timestep_spacing", spacings, (int)of->spacing, e);
     config_int(config, "steps_offset", 0, TRAINED_TIMESTEPS - 1, &grid->steps_offset, e);
     if (mends) grid->steps_offset = 1;
