@@ -80,8 +80,12 @@ static void random_component_lay_out(struct random_component *c, const struct ra
     int32_t picture[4] = {1, sizes->picture_side, sizes->picture_side, 3};
     char *structure = c->structures;
     c->lane.latent = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    c->lane.prediction = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     c->lane.text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){sizes->text_rows, sizes->text_columns}, ok);
     c->lane.picture = arena_tensor(arena, DTYPE_F32, 4, picture, ok);
+    if (c->component.pooled_columns)
+        c->lane.pooled = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, c->component.pooled_columns}, ok);
+    for (int i = 0; i < LANE_NUMBERS_MAX; i++) c->lane.numbers[i] = (float)sizes->picture_side;
     c->lane.n_tokens = sizes->text_rows;
     memset(c->lane.state, 0, sizes->family->lane_state_bytes);
     sizes->family->declare(&c->component, &c->lane, 1, arena, arena, ok);

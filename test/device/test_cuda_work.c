@@ -154,13 +154,14 @@ static void give_shared(struct sys *sys, enum memory_line line, void *memory, si
 /* ---- blocks ---- */
 
 /* Heads of 16 and 24, an odd number of channels where there may be one, images that pad to whole rows, and
- * pictures of more than one band. */
+ * pictures of more than one band. A UNet whole: it is up- and downsampled to odd sizes. */
 static const int zimage_sizes[] = {4, 8, 8, 8, 1, 1, 64, 16};
 static const int flux_sizes[] = {4, 8, 8, 8, 1, 1, 64, 32, 16, 1, 0};
+static const int unet_sizes[] = {40, 64, 0, 0, 1, 1, 0, 0, 1, 1, 4, 8, 2, 72, 40, 2, 0, 4, 16};
 static const int qwen3_sizes[] = {300, 72, 4, 2, 16, 104, 2};
-static const int clip_sizes[] = {300, 64, 4, 100, 2, 77};
+static const int clip_sizes[] = {300, 64, 4, 100, 2, 77, 64};
 static const int t5_sizes[] = {300, 72, 4, 16, 120, 2, 32};
-static const int vae_sizes[] = {4, 16, 16, 8, 8, 2, 4};
+static const int vae_sizes[] = {4, 16, 16, 8, 8, 2, 4, 0};
 
 #define TEXT(rows, columns)                                                                                  \
     .text_rows = rows, .text_columns = columns, .latent_channels = 1, .latent_side = 1, .picture_side = 1
@@ -175,6 +176,15 @@ static const struct predict_case blocks[] = {
     {{.family = &family_zimage, .chosen = zimage_sizes, SMALL(8), ONLY("layer"), .type = DTYPE_Q8_0}, 0},
     {{.family = &family_flux, .chosen = flux_sizes, SMALL(12), ONLY("single"), .type = DTYPE_BF16}, 0},
     {{.family = &family_flux, .chosen = flux_sizes, SMALL(8), ONLY("double"), .type = DTYPE_F16}, 0},
+    {{.family = &family_unet,
+      .chosen = unet_sizes,
+      .text_rows = 77,
+      .text_columns = 72,
+      .latent_channels = 4,
+      .latent_side = 9,
+      .picture_side = 72,
+      .type = DTYPE_F16},
+     0},
     {{.family = &family_qwen3, .chosen = qwen3_sizes, TEXT(50, 72), ONLY("layer"), .type = DTYPE_BF16}, 0},
     {{.family = &family_clip, .chosen = clip_sizes, TEXT(77, 64), ONLY("layer"), .type = DTYPE_BF16}, 0},
     {{.family = &family_t5, .chosen = t5_sizes, TEXT(30, 72), ONLY("layer"), .type = DTYPE_BF16}, 0},

@@ -25,7 +25,7 @@ static const struct bench_block_case block_case = {
     .to = 1,
     .sizes = {&family_zimage, "layer", block_sizes, TEXT, 64, 16, SIDE, 1, DTYPE_BF16, {NULL, 0}}};
 
-static const int decoder_sizes[] = {4, 16, 16, 8, 8, 1, 4};
+static const int decoder_sizes[] = {4, 16, 16, 8, 8, 1, 4, 0};
 static const struct bench_block_case decoder_case = {
     .name = "decoder",
     .shape = "small",
