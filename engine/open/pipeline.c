@@ -174,6 +174,15 @@ static bool is_used(const struct component_file *file, const struct component_fi
     return false;
 }
 
+/* Could it stand in a slot of the recipe, as far as its content says? Of SDXL's encoders Flux has one. */
+static bool has_place(const struct component_files *files, const struct recipe *recipe,
+                      const struct component_file *file) {
+    struct tensor_index view = parts_view(files, file);
+    for (const struct slot *s = recipe->slot; s->family; s++)
+        if (s->family == file->family && (!s->is || s->is(&view))) return true;
+    return false;
+}
+
 enum status pipeline_check_twice(const struct component_files *files, const struct recipe *recipe,
                                  const char *model, struct error *e) {
     const struct component_file *in[SLOTS_MAX] = {0};
@@ -184,6 +193,9 @@ enum status pipeline_check_twice(const struct component_files *files, const stru
             if (!was_searched(one) || !was_searched(other)) continue;
             if (!contents_alike(one->family, other->family)) continue;
             if (is_used(one, in) && is_used(other, in)) continue;
+            if (recipe && one->family == other->family &&
+                !(has_place(files, recipe, one) && has_place(files, recipe, other)))
+                continue;
             bool encodes = one->family->kind == FAMILY_TEXT || one->family->kind == FAMILY_VISION;
             if (encodes && !(recipe && recipe_count(recipe, one->family))) continue;
             return two_files(files, one, other, flag_of(recipe, one->family), model, e);

@@ -1,7 +1,9 @@
 /* Which part stands in which slot, where a pipeline has several slots of one family: parts are told apart by
- * flag, else folder, else prefix, else content, else their order. No recipe that ships has such slots yet, so
- * the recipe is made up; and the flags that the library lists are all of the recipes'. */
+ * flag, else folder, else prefix, else content, else their order, of made-up recipes; which of CLIP's are
+ * whose by their width; two files for one slot; and the flags that the library lists are all of the recipes'.
+ */
 #include "engine/open/component_files.h"
+#include "engine/open/pipeline.h"
 #include "engine/sluice.h"
 #include "test/lib/check.h"
 
@@ -75,6 +77,41 @@ static void assignments(void) {
     }
 }
 
+/* A second file of a family is a mistake where it could stand in the same slot. */
+static void twice(void) {
+    static const struct recipe odd = {.slot = {SLOT(first, .is = is_odd)}};
+    for (int other = 2; other < 4; other++) {
+        struct component_files files = {
+            .n_opened = 1, .n_files = 2, .file = {PART(.view = 1), PART(.view = other)}};
+        struct error e = {0};
+        files.opened[0].path = (char[]){"folder/file"};
+        enum status code = pipeline_check_twice(&files, &odd, "folder", &e);
+        check((code == OK) == (other % 2 == 0), "views 1 and %d: %s", other, e.what);
+    }
+}
+
+/* Widths that are published are of one slot each, any other may be of all. */
+static void widths(void) {
+    static const struct {
+        int32_t width;
+        bool l, h, g;
+    } of[] = {{768, true, false, false},
+              {1024, false, true, false},
+              {1280, false, false, true},
+              {32, true, true, true}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        for (int open = 0; open < 2; open++) {
+            struct index_entry entry = {.name = open ? "token_embedding.weight"
+                                                     : "text_model.embeddings.token_embedding.weight",
+                                        .rank = 2,
+                                        .dim = {600, of[i].width}};
+            struct tensor_index index = {.entries = &entry, .n_entries = 1};
+            check(clip_is_l(&index) == of[i].l && clip_is_h(&index) == of[i].h &&
+                      clip_is_g(&index) == of[i].g,
+                  "width %d", (int)of[i].width);
+        }
+}
+
 /* Every slot but those of encoders has a flag, each flag is listed once, and none that is not a slot's. */
 static void flags(void) {
     const struct slot *slot;
@@ -115,6 +152,8 @@ static void given(void) {
 
 int main(void) {
     assignments();
+    twice();
+    widths();
     flags();
     given();
     return finish();

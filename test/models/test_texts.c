@@ -263,6 +263,23 @@ static void numbers(struct rig *rig, const float (*wanted)[LANE_NUMBERS_MAX], in
     job_close(&job);
 }
 
+/* A model that takes neither. */
+static void others(void) {
+    struct rig rig;
+    if (rig_open(&rig, "test/golden/zimage_a/model", 1, 1)) {
+        struct sluice_request request = request_of("a", NULL);
+        request.clip_skip = 1;
+        refused(&rig, request, "no CLIP");
+        request.clip_skip = 0;
+        request.prompt_weights = "on";
+        refused(&rig, request, "no words that weigh");
+        request.prompt_weights = "off";
+        struct texts t = give(&rig, request);
+        texts_free(&t);
+    }
+    rig_close(&rig);
+}
+
 int main(void) {
     static const float sizes[2][LANE_NUMBERS_MAX] = {{128, 64, 0, 0, 128, 64}, {128, 64, 0, 0, 128, 64}},
                        scored[2][LANE_NUMBERS_MAX] = {{128, 64, 0, 0, 6}, {128, 64, 0, 0, 2.5F}};
@@ -290,5 +307,6 @@ int main(void) {
     }
     rig_close(&rig);
     no_zeros();
+    others();
     return finish();
 }
