@@ -43,6 +43,7 @@ static char *append_part(struct tensor_index *index, struct tensor_index *part, 
         names += bytes;
     }
     index->quantised |= part->quantised;
+    index->predicts_v |= part->predicts_v;
     if (!index->config && part->config) {
         index->config = part->config;
         index->host_bytes += strlen(part->config) + 1;

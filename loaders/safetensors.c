@@ -315,7 +315,9 @@ static char *copy_string(struct tensor_index *index, const json_t *string, uint6
 static enum status keep_metadata(const json_t *json, struct tensor_index *index, struct error *e) {
     const json_t *config = json_object_get(json, "config");
     uint64_t bytes;
+    const char *predicts = json_string_value(json_object_get(json, "modelspec.prediction_type"));
     index->quantised = json_object_get(json, "quantization_config") != NULL;
+    index->predicts_v = predicts && (!strcmp(predicts, "v") || !strcmp(predicts, "v_prediction"));
     index->quantisation =
         copy_string(index, json_object_get(json, "_quantization_metadata"), &index->quantisation_bytes, e);
     if (json_string_length(config) < LOADER_CONFIG_BYTES_MAX)

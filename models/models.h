@@ -98,6 +98,14 @@ struct flow_shift_line {
     int base_tokens, max_tokens;
 };
 
+/* A vector of a denoiser by which weights that predict v are told from others of the same shapes: its values'
+ * standard deviation is larger than this. */
+enum { TELLING_NAMES = 2 };
+struct telling_vector {
+    const char *name[TELLING_NAMES]; /* authors' and diffusers'; NULL: nothing tells */
+    double deviation;
+};
+
 enum { CONDITIONS_MAX = 8, DENOISER_SPANS_MAX = 2 };
 
 enum condition_kind { CONDITION_TOKENS, CONDITION_POOLED };
@@ -154,7 +162,8 @@ struct recipe {
     const char *pipelines[5]; /* _class_names in model_index.json, NULL-terminated */
     int patch;      /* latent pixels on a token's side: width and height are multiples of patch * factor */
     int frames_max; /* of a video; 0: it draws pictures */
-    struct sampling sampling; /* where scheduler_config.json does not say */
+    struct sampling sampling;      /* where scheduler_config.json does not say */
+    struct telling_vector telling; /* likewise */
     guidance_rule *guide;
     enum concat_rule concat;
     enum numbers_rule numbers;

@@ -272,8 +272,12 @@ const struct recipe recipe_sd1_inpaint = {
     .strength = 1,
 };
 
+/* The vector, and 0.09, are ComfyUI's: comfy/supported_models.py, SD20. */
 const struct recipe recipe_sd2 = {
     SD2(0),
+    .telling = {{"output_blocks.11.1.transformer_blocks.0.norm1.bias",
+                 "up_blocks.3.attentions.2.transformer_blocks.0.norm1.bias"},
+                0.09},
     .name = "sd2",
     .variant = UNET_SD2,
     .pipelines = {"StableDiffusionPipeline", "StableDiffusionImg2ImgPipeline",

@@ -52,6 +52,9 @@ static json_t *request_json(const struct job *job) {
         char key[16];
         json_put(json, job_numbered("tokens", i, key), tokens_json(job, job->text_slot[i]));
     }
+    json_put(json, "sampler", json_string(job->sampling.sampler->name));
+    json_put(json, "scheduler", json_string(sampling_schedule_name(&job->sampling)));
+    json_put(json, "prediction", json_string(job->sampling.prediction->name));
     if (recipe->takes_guidance) json_put(json, "guidance", json_real(r->guidance));
     if (r->clip_skip) json_put(json, "clip_skip", json_integer(r->clip_skip));
     if (r->prompt_weights) json_put(json, "prompt_weights", json_string(r->prompt_weights));

@@ -46,6 +46,7 @@ struct tensor_index {
     char *quantisation;
     uint64_t quantisation_bytes;
     bool quantised;         /* it describes a quantisation of another program */
+    bool predicts_v;        /* it says that the model predicts v */
     uint64_t host_bytes;    /* of our allocator held by this index */
     const char *prefix;     /* of the names of this view, borrowed; NULL: none */
     int view;               /* number of this view */

@@ -3,6 +3,7 @@
 #include "engine/open/component_search.h"
 #include "engine/open/pipeline.h"
 #include "engine/open/prompt.h"
+#include "engine/open/recognition.h"
 #include "engine/open/tokenizers.h"
 
 #include <stdio.h>
@@ -309,6 +310,7 @@ static enum status fill_from(struct sluice_model *m, struct component_files *fil
         open_tokenizers(m, files, o, e);
     if (e->code == OK) open_kind(m, files, false, e);
     if (e->code == OK) read_schedule(m, files->scheduler, e);
+    if (e->code == OK && !m->decodes_only) recognise_sampling(m, e);
     if (e->code == OK) read_negative(m, files->pipeline, e);
     if (e->code == OK) read_defaults(m, files->defaults, e);
     return e->code == OK && !m->decodes_only ? model_check_parts(m, e) : e->code;

@@ -12,6 +12,12 @@ static bool is_called(const char *given, const char *name, const char *alias) {
 static const char *const spacings[] = {
     [SPACING_LINSPACE] = "linspace", [SPACING_LEADING] = "leading", [SPACING_TRAILING] = "trailing", NULL};
 
+const char *sampling_schedule_name(const struct sampling *s) {
+    for (const struct schedule *const *k = schedules; *k; k++)
+        if (s->schedule == *k) return (*k)->name;
+    return spacings[s->prediction->mixes ? SPACING_LINSPACE : s->grid.spacing];
+}
+
 /* ---- what a request chooses ---- */
 
 static enum status choose_prediction(const char *name, struct sampling *s, struct error *e) {

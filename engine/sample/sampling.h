@@ -34,6 +34,9 @@ struct sampling {
  * and sampler. For files that are written. */
 const char *sampling_class(const struct sampling *sampling);
 
+/* As a request would choose its schedule: a spacing, or a schedule's name. */
+const char *sampling_schedule_name(const struct sampling *sampling);
+
 /* What a scheduler_config.json says of a model that adds noise. UNSUPPORTED, META. */
 enum status sampling_read(const struct config *config, struct sampling *sampling, struct error *e);
 

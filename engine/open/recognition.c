@@ -1,0 +1,67 @@
+/* What a denoiser's file tells of what it predicts: see recognition.h. */
+#include "engine/open/recognition.h"
+
+#include "engine/base/half.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Marks lie beside the weights, so that no view's prefix is before them, or among them. */
+static bool has_mark(void *user, const char *name) {
+    const struct tensor_index *index = user;
+    if (index_find(index, name)) return true;
+    for (int i = 0; i < index->n_entries; i++)
+        if (!strcmp(index->entries[i].name, name)) return true;
+    return false;
+}
+
+/* ---- the vector that tells ---- */
+
+enum { TELLING_MAX = 4096 };
+
+static float value_of(const void *values, enum dtype dtype, int i) {
+    uint16_t half = 0;
+    if (dtype == DTYPE_F32) return ((const float *)values)[i];
+    memcpy(&half, (const char *)values + (size_t)i * sizeof half, sizeof half);
+    return dtype == DTYPE_BF16 ? half_bf16_f32(half) : half_f16_f32(half);
+}
+
+static double deviation(const void *values, enum dtype dtype, int n) {
+    double sum = 0, squares = 0;
+    for (int i = 0; i < n; i++) sum += (double)value_of(values, dtype, i);
+    for (int i = 0; i < n; i++) squares += pow((double)value_of(values, dtype, i) - sum / n, 2);
+    return sqrt(squares / n);
+}
+
+static const struct index_entry *find_telling(const struct tensor_index *index,
+                                              const struct telling_vector *telling) {
+    for (int i = 0; i < TELLING_NAMES && telling->name[i]; i++) {
+        const struct index_entry *entry = index_find(index, telling->name[i]);
+        if (entry) return entry;
+    }
+    return NULL;
+}
+
+static enum status recognise_vector(struct sluice_model *m, const struct tensor_index *index,
+                                    struct error *e) {
+    const struct telling_vector *telling = &m->recipe->telling;
+    const struct index_entry *entry = find_telling(index, telling);
+    if (!entry || entry->rank != 1 || entry->dim[0] > TELLING_MAX) return OK;
+    if (entry->dtype != DTYPE_F32 && entry->dtype != DTYPE_F16 && entry->dtype != DTYPE_BF16) return OK;
+    void *values = m->sys->alloc(m->sys, LINE_HOST, entry->bytes);
+    if (!values) return error_set(e, MEMORY, "no memory for a vector");
+    if (source_read(&index->sources[entry->source], values, entry->bytes, entry->offset, e) == OK &&
+        deviation(values, entry->dtype, entry->dim[0]) > telling->deviation)
+        m->sampling.prediction = &prediction_v;
+    m->sys->release(m->sys, values);
+    return e->code;
+}
+
+enum status recognise_sampling(struct sluice_model *m, struct error *e) {
+    struct tensor_index *index = &m->component[recipe_slot(m->recipe, FAMILY_DENOISER)].index;
+    if (m->sampling.prediction->mixes) return OK;
+    if (!m->has_schedule && recognise_vector(m, index, e) != OK) return e->code;
+    if (index->predicts_v) m->sampling.prediction = &prediction_v;
+    sampling_recognise(has_mark, index, &m->sampling);
+    return OK;
+}
