@@ -114,7 +114,7 @@ bench stream --save x|belongs to other benches
 bench ops --clock timed|belongs to other benches
 bench block --save x|belongs to other benches
 bench block --predict 5090|3060, 4060, 4060ti, 4090 or h100
-bench block --predict 4090 --device cpu|predictions are for GPUs
+bench block --predict 4090 --device cpu|predictions are for the GPU
 bench block --predict 4090 --device cuda:3060|cuda, or cuda:4090
 bench block --device cuda|make bench-gpu
 bench stream --predict 4090|belongs to other benches
@@ -144,7 +144,6 @@ while IFS='|' read -r line pattern; do
     check "message has $pattern" has ../err "^sluice: .*$pattern"
 done <<END
 --high-noise-diffusion-model x|--high-noise-diffusion-model
---clip_g x|--clip_g
 --strength 0.5|--strength
 --frames 5|--frames
 --fps 24|--fps
