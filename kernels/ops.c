@@ -85,14 +85,21 @@ static void check_fail(struct check *c, const char *what, const struct tensor *f
     c->ok = false;
 }
 
-/* Blocks fill its rows, or, of a convolution's weights, whose rows are of 3, the whole of it. */
+/* Operators whose weights' blocks may run on from row to row; those that multiply them read eight values at a
+ * time. */
+static bool ops_read_on(enum op_kind kind, const struct tensor *t) {
+    enum { EIGHT = 8 };
+    if (kind == OP_LINEAR || kind == OP_LINEAR_FEW) return tensor_columns(t) % EIGHT == 0;
+    return kind == OP_CONV2D || kind == OP_RELATIVE_BIAS;
+}
+
+/* Blocks fill its rows, or run on and fill the whole of it. */
 static bool sound(const struct tensor *t) {
     int values = dtype_block_values(t->dtype), bytes = dtype_block_bytes(t->dtype);
     if (t->rank > TENSOR_RANK_MAX || !values) return false;
     for (int i = 0; i < t->rank; i++)
         if (t->dim[i] < 1) return false;
-    if (tensor_columns(t) % values)
-        return t->rank == 4 && !t->scales && tensor_packed(t) && tensor_elements(t) % values == 0;
+    if (tensor_runs_on(t)) return !t->scales && tensor_packed(t) && tensor_elements(t) % values == 0;
     return t->row_bytes % bytes == 0 && t->row_bytes >= dtype_bytes(t->dtype, tensor_columns(t));
 }
 
@@ -100,7 +107,8 @@ static bool sound(const struct tensor *t) {
 static void ops_check_tensor(struct check *c, const char *what, const struct tensor *t,
                              enum elements elements, int rank, const int64_t *dim) {
     if (!c->ok) return;
-    bool fits = t->rank == rank && elements_are(c->x, t->dtype, elements) && sound(t);
+    bool fits = t->rank == rank && elements_are(c->x, t->dtype, elements) && sound(t) &&
+                (!tensor_runs_on(t) || ops_read_on(c->kind, t));
     for (int i = 0; fits && i < rank; i++) fits = dim[i] < 0 || t->dim[i] == dim[i];
     if (fits) return;
     char expected[140];

@@ -113,6 +113,11 @@ int64_t tensor_scales_bytes(const struct tensor *t) {
     return (rows + 127) / 128 * 128 * ((blocks + 3) / 4 * 4);
 }
 
+bool tensor_runs_on(const struct tensor *t) {
+    int values = dtypes[t->dtype].values;
+    return values > 1 && tensor_columns(t) % values != 0;
+}
+
 bool tensor_packed(const struct tensor *t) {
     return t->row_bytes == dtype_bytes(t->dtype, tensor_columns(t));
 }
@@ -122,6 +127,7 @@ struct tensor tensor_slice(struct tensor t, int32_t first, int32_t n) {
     int64_t rows_each = 1;
     for (int i = 1; i + 1 < t.rank; i++) rows_each *= t.dim[i];
     int64_t before = t.rank == 1 ? dtype_bytes(t.dtype, first) : first * rows_each * t.row_bytes;
+    if (tensor_runs_on(&t)) before = dtype_bytes(t.dtype, first * rows_each * tensor_columns(&t));
     if (t.data) t.data = (char *)t.data + before;
     t.dim[0] = n;
     if (t.rank == 1)

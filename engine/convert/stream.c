@@ -18,9 +18,12 @@ static int64_t convert_least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* What the file has of a tensor. */
+/* What the file has of a tensor. Blocks that run on from row to row are rows of their own. */
 static struct tensor stored_shape(const struct index_entry *entry) {
     struct tensor t = tensor_make(NULL, entry->dtype, entry->rank, entry->dim);
+    int32_t values = dtype_block_values(entry->dtype);
+    if (tensor_runs_on(&t))
+        t = tensor_make(NULL, entry->dtype, 2, (int32_t[]){(int32_t)(tensor_elements(&t) / values), values});
     t.scale = entry->scale;
     return t;
 }

@@ -122,12 +122,15 @@ static enum dtype plain_type(const struct index_entry *entry) {
     return is_f8(entry->dtype) && entry->scale == 1 && !entry->scales.bytes ? DTYPE_BF16 : DTYPE_F32;
 }
 
-/* GGUF files have vectors in f32, for their readers add and multiply them so. */
+/* GGUF files have vectors in f32, for their readers add and multiply them so. Blocks that run on from row to
+ * row are written as numbers: this program's files have no shapes but tensors' own. */
 static enum dtype kept_in_gguf(const struct index_entry *entry) {
     if (!dtype_is_weight(entry->dtype)) return entry->dtype;
     bool plain = dtype_bits(entry->dtype) >= 16;
     if (plain) return is_small(entry) ? DTYPE_F32 : entry->dtype;
-    bool blocks = dtype_block_values(entry->dtype) > 1 && !dtype_tiled_values(entry->dtype);
+    int values = dtype_block_values(entry->dtype);
+    bool blocks =
+        values > 1 && !dtype_tiled_values(entry->dtype) && entry->dim[entry->rank - 1] % values == 0;
     return blocks ? entry->dtype : plain_type(entry);
 }
 

@@ -57,6 +57,7 @@ enum dtype block_stored_type(const struct block_kind *kind, const struct index_e
     enum { KEPT_VALUES = 1024 };
     const int32_t *dim = entry->dim;
     if (!dtype_is_weight(entry->dtype) || entry->rank != 2 || dim[0] == 1) return entry->dtype;
+    if (dim[1] % dtype_block_values(entry->dtype)) return entry->dtype;
     if (kind && (kind->keeps_types || kind->gathers_rows)) return entry->dtype;
     if ((int64_t)dim[0] * dim[1] <= KEPT_VALUES) return entry->dtype;
     if (dim[1] % dtype_block_values(wanted) && dtype_block_values(wanted) == 256)
@@ -82,6 +83,20 @@ static bool same_shape(const struct index_entry *entry, int rank, const int32_t 
     return true;
 }
 
+/* Rows are whole blocks, or blocks run on from row to row of all of a matrix or convolution: operators read
+ * matrices eight values at a time. */
+static bool fills_blocks(const struct place *place, const struct block_kind *kind, int rank,
+                         const int32_t *dim) {
+    enum { EIGHT = 8 };
+    const struct index_entry *entry = place->entry;
+    int values = dtype_block_values(entry->dtype);
+    int64_t all = 1;
+    for (int i = 0; i < rank; i++) all *= dim[i];
+    if (dim[rank - 1] % values == 0) return true;
+    bool alone = !place->slice && !kind->gathers_rows && !entry->scales.bytes;
+    return alone && all % values == 0 && (rank == 4 || (rank == 2 && dim[1] % EIGHT == 0));
+}
+
 /* What a weight's type must be, where this one cannot be used; NULL if it can. Blocks of values do not go on
  * in the next row, scales are those of a matrix's rows, and rows of an embedding table are read alone. */
 static const char *wanted_type(const struct place *place, const struct block_kind *kind, int rank,
@@ -89,7 +104,8 @@ static const char *wanted_type(const struct place *place, const struct block_kin
     const struct index_entry *entry = place->entry;
     int values = dtype_block_values(entry->dtype);
     if (!dtype_is_weight(entry->dtype)) return "F32, F16, BF16 or a quantised type";
-    if (dim[rank - 1] % values || (place->slice && rank == 1 && values > 1)) return "rows of whole blocks";
+    if (!fills_blocks(place, kind, rank, dim) || (place->slice && rank == 1 && values > 1))
+        return "rows of whole blocks";
     if (entry->scales.bytes && rank != 2) return "one scale for all";
     if (dtype_tiled_values(entry->dtype) && kind->gathers_rows) return "a type whose rows can be read alone";
     return NULL;
@@ -179,6 +195,7 @@ static int row_parts(const struct place *place, const int32_t *dims, int32_t all
 
 /* A vector's rows are its values. */
 static uint64_t rows_bytes(const struct tensor *shape, int32_t rows) {
+    if (rows == shape->dim[0]) return (uint64_t)tensor_bytes(shape);
     if (shape->rank == 1) return (uint64_t)dtype_bytes(shape->dtype, rows);
     return (uint64_t)(tensor_bytes(shape) / shape->dim[0] * rows);
 }

@@ -8,12 +8,6 @@
 
 enum { BLOCK_MOST = 256, PIECE = 1024 };
 
-/* Do a row's values fill whole blocks? Else the tensor is packed and its blocks run on from row to row: a
- * convolution's kernel is a row of 3. */
-static bool fills(const struct tensor *w) {
-    return tensor_columns(w) % dtype_block_values(w->dtype) == 0;
-}
-
 bool weights_are(const struct tensor *w, enum dtype dtype) {
     return w->dtype == dtype && tensor_packed(w) && !w->scales && w->scale == 1;
 }
@@ -74,7 +68,7 @@ static void widen_line(float *to, const struct tensor *w, struct place at, int64
 }
 
 void weights_widen_part(float *to, const struct tensor *w, int64_t row, int64_t first, int64_t n) {
-    bool whole = fills(w);
+    bool whole = !tensor_runs_on(w);
     struct place at = {row, (const unsigned char *)w->data + (whole ? row * w->row_bytes : 0), 0};
     widen_line(to, w, at, first + (whole ? 0 : row * tensor_columns(w)), n);
 }

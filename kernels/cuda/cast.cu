@@ -21,7 +21,13 @@ static __global__ void __launch_bounds__(ROWS_THREADS)
     }
 }
 
+/* Blocks that run on from row to row are rows of their own; what comes of them is packed too. */
 void cuda_round_rows(void *to, const struct tensor *from, int32_t padded, cudaStream_t stream) {
+    int32_t values = dtype_block_values(from->dtype);
+    int32_t dim[2] = {(int32_t)(tensor_elements(from) / values), values};
+    struct tensor blocks = tensor_make(from->data, from->dtype, 2, dim);
+    blocks.scale = from->scale;
+    if (tensor_runs_on(from)) from = &blocks, padded = values;
     int64_t rows = tensor_rows(from), columns = tensor_columns(from);
     struct rows_grid g = rows_grid_of(rows, padded / 8);
     switch (from->dtype) {

@@ -32,6 +32,7 @@ struct few_call {
     struct rows out, weight, bias; /* bias may be absent; a plain weight is wide at multiples of 16 */
     const float *in;               /* [rows, columns] */
     int32_t rows, n, k, columns;
+    bool runs_on; /* the weight is one row of blocks */
 };
 
 /* Values i to i + 7 of a row of k plain weights; zeros beyond. */
@@ -73,7 +74,9 @@ __device__ static inline void few_sums(const struct few_call &f, int32_t first_c
             if (PLAIN)
                 load_eight(weight[c], f.weight, row, i, f.k);
             else
-                weights_load_any<FEW_VALUES>(weight[c], f.weight, row, i, f.k);
+                weights_load_any<FEW_VALUES>(weight[c], f.weight, f.runs_on ? 0 : row,
+                                             f.runs_on ? (int64_t)row * f.k + i : i,
+                                             f.runs_on ? (int64_t)f.n * f.k : f.k);
         }
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
@@ -152,6 +155,7 @@ static enum status cuda_few_run(struct cuda *cuda, const struct op *op, char *wo
     struct few_call call = {rows_of(&op->out), rows_of(weight), few_bias(cuda, op, &l, workspace), rows};
     if (weight_is_plain(weight))
         call.weight.wide = ((uintptr_t)weight->data | (uintptr_t)weight->row_bytes) % 16 == 0;
+    call.runs_on = tensor_runs_on(weight);
     call.rows = in->dim[0];
     call.n = weight->dim[0];
     call.k = weight->dim[1];

@@ -7,14 +7,17 @@ struct fallen {
     uint8_t bucket[DISTANCES_AT_ONCE];
 };
 
-/* Grid: heads in y, distances in x; block: 256; no shared memory; 27 registers. A launch takes longer than
+/* run: columns of a table whose blocks run on from row to row, or 0.
+ *
+ * Grid: heads in y, distances in x; block: 256; no shared memory; 27 registers. A launch takes longer than
  * its bytes. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
-    spread_buckets(struct rows out, struct rows table, const struct fallen fallen, int32_t first, int32_t n) {
+    spread_buckets(struct rows out, struct rows table, const struct fallen fallen, int32_t first, int32_t n,
+                   int32_t run) {
     int32_t i = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x), head = (int32_t)blockIdx.y;
     if (i >= n) return;
     float *to = reinterpret_cast<float *>(out.data + head * out.step);
-    to[first + i] = rows_value(table, fallen.bucket[i], head);
+    to[first + i] = rows_value(table, run ? 0 : fallen.bucket[i], fallen.bucket[i] * run + head);
 }
 
 static enum status distance_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
@@ -29,7 +32,7 @@ static enum status distance_run(struct cuda *cuda, const struct op *op, char *wo
                 (uint8_t)distance_bucket(first + i - (tokens - 1), table->dim[0], op->max_distance);
         dim3 grid((unsigned)((n + ROWS_THREADS - 1) / ROWS_THREADS), (unsigned)op->out.dim[0]);
         LAUNCH(spread_buckets, grid, ROWS_THREADS, 0, cuda->compute, rows_of(&op->out), rows_of(table),
-               fallen, first, n);
+               fallen, first, n, tensor_runs_on(table) ? table->dim[1] : 0);
     }
     return cuda_launched(op, e);
 }

@@ -260,6 +260,19 @@ static void test_autoencoder_stays(void) {
         check(compare_files(folder, output, DTYPE_Q8_0) == 0, "an autoencoder is quantised");
 }
 
+/* Blocks that run on from row to row, as ComfyUI's converter leaves them, become numbers, in either layout.
+ */
+static void test_flattened(void) {
+    static const char *const outputs[] = {"flattened.gguf", "flattened.safetensors"};
+    static const char *const types[] = {"q8_0", "f8_e4m3"};
+    for (size_t i = 0; i < 2; i++) {
+        char *output = in_temporary(outputs[i]);
+        if (convert_well(ASK("test/golden/gguf/aligned.gguf", output, types[i])))
+            check(compare_files("test/golden/gguf/aligned.gguf", output, DTYPE_F32) == 1 + (i == 0), "%s",
+                  outputs[i]);
+    }
+}
+
 /* ---- rules ---- */
 
 static void test_rules(void) {
@@ -635,6 +648,7 @@ int main(void) {
     test_scaled_f8();
     test_what_it_says();
     test_autoencoder_stays();
+    test_flattened();
     test_rules();
     test_wrong_rules();
     test_sources_of_every_type();

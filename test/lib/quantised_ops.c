@@ -49,9 +49,10 @@ struct twins {
 
 /* Matrices are cut out of the middle of larger ones, so that their scales are further back. */
 static struct twins make_twins(enum dtype dtype, int rank, const int32_t *dim) {
-    enum { BEFORE = 37 };
+    enum { BEFORE = 37, BEFORE_BLOCKS = 64 };
     int32_t larger[TENSOR_RANK_MAX], cut = rank == 2 ? BEFORE : 0;
     memcpy(larger, dim, sizeof *dim * (size_t)rank);
+    if (cut && dim[1] % dtype_block_values(dtype)) cut = BEFORE_BLOCKS;
     larger[0] += cut;
     struct tensor t = tensor_make(NULL, dtype, rank, larger);
     if (dtype_is_quantised(dtype)) {
@@ -191,6 +192,12 @@ void same_everywhere(enum dtype dtype) {
     same_linear(dtype, 3, n, 256); /* what is bf16 might be used where it lies */
     same_linear_few(dtype, 1, n, 256 + odd);
     same_linear_few(dtype, small_operands ? 2 : 7, n + odd, 512);
+    if (block >= 16 && !dtype_tiled_values(dtype)) { /* blocks that run on from row to row */
+        same_linear(dtype, 3, n, block / 2 * 3);
+        same_linear_few(dtype, 1, n, block / 2 * 3);
+        same_linear_few(dtype, 3, n, block / 2 * 3);
+        same_relative_bias(dtype, 3, block / 2 * 3);
+    }
     same_add(dtype, 3, n + odd);
     same_norms(dtype, small_operands ? 1 : 6, n + (block < 8 ? 4 : 0));
     same_relative_bias(dtype, 3, n);

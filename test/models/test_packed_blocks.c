@@ -305,6 +305,7 @@ static void expect(struct made *m, const struct block_kind *kind, const int32_t 
 
 static void test_types_that_do_not_fit(void **state) {
     const int32_t dims[N_DIMS] = {64, 16, 16, 32, 100, 3, 48}, shape[] = {64, 100, 3, 3};
+    const int32_t other_dims[N_DIMS] = {63, 16, 16, 32, 104, 3, 48}, other[] = {63, 104, 3, 3};
     struct made m;
     (void)state;
     make(&m, DTYPE_Q4_K, false, 2, shape);
@@ -319,8 +320,15 @@ static void test_types_that_do_not_fit(void **state) {
     expect(&m, &convolving, dims, OK, NULL);
     make(&m, DTYPE_F8_E4M3, true, 4, shape);
     expect(&m, &convolving, dims, UNSUPPORTED, "one scale");
+    /* Blocks may run on from row to row, if they fill the whole. */
     make(&m, DTYPE_Q4_0, false, 4, shape);
-    expect(&m, &convolving, dims, UNSUPPORTED, "whole blocks");
+    expect(&m, &convolving, dims, OK, NULL);
+    make(&m, DTYPE_Q4_0, false, 4, other);
+    expect(&m, &convolving, other_dims, UNSUPPORTED, "whole blocks");
+    make(&m, DTYPE_Q4_0, false, 2, other);
+    expect(&m, &in_whole, other_dims, UNSUPPORTED, "whole blocks");
+    make(&m, DTYPE_Q4_K, false, 2, (int32_t[]){64, 104});
+    expect(&m, &in_whole, (int32_t[N_DIMS]){64, 16, 16, 32, 104, 3, 48}, OK, NULL);
 }
 
 static int set_up(void **state) {
