@@ -16,13 +16,26 @@ static void print_ids(const json_t *ids) {
     putchar('\n');
 }
 
+static void print_weights(const json_t *weights) {
+    size_t i;
+    json_t *weight;
+    json_array_foreach(weights, i, weight) {
+        printf("%s%g", i ? " " : "weights ", json_real_value(weight));
+    }
+    putchar('\n');
+}
+
 static void print_encoder(const json_t *encoder) {
     const json_t *ids = json_object_get(encoder, "ids");
     const char *name = json_string_value(json_object_get(encoder, "name"));
     bool cut = field_flag(encoder, "truncated");
-    printf("%s: %zu tokens%s\n", name ? name : "encoder", json_array_size(ids),
-           cut ? ", cut to this length" : "");
+    const json_t *weights = json_object_get(encoder, "weights");
+    json_int_t window = json_integer_value(json_object_get(encoder, "window"));
+    printf("%s: %zu tokens", name ? name : "encoder", json_array_size(ids));
+    if (window) printf(" in windows of %" JSON_INTEGER_FORMAT, window);
+    printf("%s\n", cut ? ", cut to this length" : "");
     print_ids(ids);
+    if (weights) print_weights(weights);
 }
 
 static int print_tokens(const char *json, struct sluice_error *e) {

@@ -308,28 +308,31 @@ static enum status clip_check_dims(const struct component *c, struct error *e) {
         e, "a width of whole heads (num_attention_heads in config.json; without it heads of 64)");
 }
 
-/* Rows of what the pooled row is multiplied by; 0: there is no projection. */
-static int32_t clip_read_projection(const struct component *c) {
-    const struct index_entry *stored = NULL, *transposed = index_find(&c->index, "text_projection");
-    for (int i = 0; i < WEIGHT_NAMES_MAX && clip_projection_table[0].names[i] && !stored; i++)
-        stored = index_find(&c->index, clip_projection_table[0].names[i]);
-    if (stored) return stored->rank == 2 ? stored->dim[0] : 0;
-    return transposed && transposed->rank == 2 ? transposed->dim[1] : 0;
+/* What the pooled row is multiplied by, or NULL; OpenCLIP's is transposed. */
+static const struct index_entry *clip_find_projection(const struct component *c, bool *transposed) {
+    const struct index_entry *entry = NULL;
+    for (int i = 0; i < WEIGHT_NAMES_MAX && clip_projection_table[0].names[i] && !entry; i++)
+        entry = index_find(&c->index, clip_projection_table[0].names[i]);
+    const struct index_entry *other = index_find(&c->index, clip_transposed_table[0].names[0]);
+    *transposed = !entry && other;
+    return entry ? entry : other;
 }
 
 static enum status clip_configure(struct component *c, const struct config *config, struct error *e) {
     struct clip_settings *s = (struct clip_settings *)c->settings;
-    bool erf = s->gelu == GELU_ERF;
+    bool erf = s->gelu == GELU_ERF, transposed;
+    const struct index_entry *projection = clip_find_projection(c, &transposed);
     if (!s->heads) s->heads = c->dims[WIDTH] / HEAD;
     config_bool(config, "clip.use_gelu", &erf, e);
     s->gelu = erf ? GELU_ERF : GELU_QUICK;
-    c->dims[PROJECTION] = clip_read_projection(c);
+    c->dims[PROJECTION] = projection && projection->rank == 2 ? projection->dim[transposed] : 0;
     return e->code == OK ? clip_check_dims(c, e) : e->code;
 }
 
 static int clip_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
-    bool transposed = index_find(&c->index, "text_projection");
+    bool transposed;
+    clip_find_projection(c, &transposed);
     refs[n++] = (struct block_ref){.kind = &clip_kind_embedding};
     refs[n++] = (struct block_ref){.kind = &clip_kind_position};
     for (int i = 0; i < c->dims[LAYERS]; i++)

@@ -133,6 +133,19 @@ static void windows(struct rig *rig) {
     texts_free(&second);
 }
 
+/* Prompts of unlike many windows: each branch of guidance reads its own rows. */
+static void uneven(struct rig *rig) {
+    const char *longer = "a red fox BREAK b", *shorter = "a blue house";
+    struct texts a = give(rig, request_of(longer, shorter)), b = give(rig, request_of(shorter, longer)),
+                 even = give(rig, request_of(longer, longer));
+    check(same_rows(&a, COND, 0, &b, UNCOND, 2 * WINDOW) && same_rows(&a, UNCOND, 0, &b, COND, WINDOW),
+          "rows of one branch are the other's, exchanged");
+    check(strcmp(a.latent, b.latent) != 0 && strcmp(a.latent, even.latent) != 0, "what is read counts");
+    texts_free(&a);
+    texts_free(&b);
+    texts_free(&even);
+}
+
 /* Columns of one encoder: rows times weights, then what that changed of a window's mean undone. */
 static double weigh(const struct prompt_tokens *tokens, const struct texts *even, const struct texts *weighed,
                     int from, int to) {
@@ -289,6 +302,7 @@ int main(void) {
     if (n_failed) return finish();
     if (rig_open(&rig, folders[SDXL], 1, 1)) {
         windows(&rig);
+        uneven(&rig);
         weights(&rig);
         negatives(&rig, true, "sdxl");
         skips(&rig, 2, 3, "sdxl");
