@@ -398,7 +398,8 @@ static enum status write_tokenizer(struct writer *w, int slot, struct error *e) 
     struct made_tokenizer made = {0};
     int32_t rows = list_slot(w, slot, &c, e) == OK ? w->tensors[0].tensor.dim[0] : 0;
     const struct text_recipe *text = &w->recipe->slot[slot].text;
-    if (rows) tokenizer_make(w->sys, text->tokenizer, rows, &made, e);
+    const char *kind = text->pads_with_0 ? "OpenCLIP BPE" : text->tokenizer;
+    if (rows) tokenizer_make(w->sys, kind, rows, &made, e);
     for (int i = 0; i < made.n_files && e->code == OK; i++)
         write_small(w, text->tokenizer_folder, made.files[i].name, made.files[i].text, made.files[i].bytes,
                     e);

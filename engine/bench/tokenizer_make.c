@@ -175,8 +175,8 @@ enum status tokenizer_make(struct sys *sys, const char *kind, int n_ids, struct 
     *made = (struct made_tokenizer){0};
     if (!strcmp(kind, "BPE"))
         make_qwen(sys, n_ids, made, e);
-    else if (!strcmp(kind, "CLIP BPE"))
-        make_clip(sys, n_ids, made, e);
+    else if (!strcmp(kind, "CLIP BPE") || !strcmp(kind, "OpenCLIP BPE"))
+        make_clip(sys, n_ids, !strcmp(kind, "OpenCLIP BPE"), made, e);
     else if (!strcmp(kind, "unigram"))
         make_unigram(n_ids, made, e);
     else

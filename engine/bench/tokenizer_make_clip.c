@@ -16,7 +16,8 @@ enum {
     CLIP_IDS = 49408,
     LEAST = 2 * BYTES + 2
 };
-static const char start[] = "<|startoftext|>", end_of_text[] = "<|endoftext|>", word_end[] = "</w>";
+static const char start[] = "<|startoftext|>", end_of_text[] = "<|endoftext|>", word_end[] = "</w>",
+                  first_token[] = "!";
 
 struct making {
     char (*token)[TOKEN_BYTES];
@@ -83,7 +84,7 @@ static json_t *describe_special(const char *text, bool normalized) {
     return token;
 }
 
-static char *bench_tokenizer_make_clip_dump_config(int n) {
+static char *bench_tokenizer_make_clip_dump_config(int n, const char *pad) {
     char ids[2][16];
     for (int i = 0; i < 2; i++) snprintf(ids[i], sizeof ids[i], "%d", n + i);
     json_t *root =
@@ -91,21 +92,25 @@ static char *bench_tokenizer_make_clip_dump_config(int n) {
                   "added_tokens_decoder", ids[0], describe_special(start, true), ids[1],
                   describe_special(end_of_text, false), "bos_token", start, "clean_up_tokenization_spaces", 1,
                   "do_lower_case", 1, "eos_token", end_of_text, "errors", "replace", "model_max_length", 77,
-                  "pad_token", end_of_text, "tokenizer_class", "CLIPTokenizer", "unk_token", end_of_text);
+                  "pad_token", pad, "tokenizer_class", "CLIPTokenizer", "unk_token", end_of_text);
+    if (pad == first_token)
+        json_put(json_object_get(root, "added_tokens_decoder"), "0", describe_special(pad, false));
     char *text = json_hand_out(root, JSON_INDENT(2), json_losses());
     return text;
 }
 
-static char *dump_special_map(void) {
+static char *dump_special_map(const char *pad) {
     json_t *root =
         json_pack("{s:o, s:o, s:s, s:o}", "bos_token", bench_tokenizer_make_clip_describe(start, true),
-                  "eos_token", bench_tokenizer_make_clip_describe(end_of_text, false), "pad_token",
-                  end_of_text, "unk_token", bench_tokenizer_make_clip_describe(end_of_text, false));
+                  "eos_token", bench_tokenizer_make_clip_describe(end_of_text, false), "pad_token", pad,
+                  "unk_token", bench_tokenizer_make_clip_describe(end_of_text, false));
     char *text = json_hand_out(root, JSON_INDENT(2), json_losses());
     return text;
 }
 
-enum status make_clip(struct sys *sys, int n_ids, struct made_tokenizer *made, struct error *e) {
+enum status make_clip(struct sys *sys, int n_ids, bool pads_with_0, struct made_tokenizer *made,
+                      struct error *e) {
+    const char *pad = pads_with_0 ? first_token : end_of_text;
     struct making m = {.most = (n_ids < CLIP_IDS ? n_ids : CLIP_IDS) - 2, .random = 5};
     if (n_ids < LEAST) return made_too_few(n_ids, LEAST, e);
     uint64_t n = (uint64_t)m.most;
@@ -119,8 +124,8 @@ enum status make_clip(struct sys *sys, int n_ids, struct made_tokenizer *made, s
         json_put(m.vocab, start, json_integer(m.most));
         json_put(m.vocab, end_of_text, json_integer(m.most + 1));
         made_add(made, "vocab.json", json_hand_out(json_incref(m.vocab), JSON_COMPACT, json_losses()));
-        made_add(made, "tokenizer_config.json", bench_tokenizer_make_clip_dump_config(m.most));
-        made_add(made, "special_tokens_map.json", dump_special_map());
+        made_add(made, "tokenizer_config.json", bench_tokenizer_make_clip_dump_config(m.most, pad));
+        made_add(made, "special_tokens_map.json", dump_special_map(pad));
         made_add(made, "merges.txt", m.lines);
         m.lines = NULL;
     }

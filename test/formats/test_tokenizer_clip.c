@@ -149,6 +149,10 @@ static void test_made(void **state) {
         tokenizer_close_clean(t);
     }
     expect_made_failure("CLIP BPE", 513, "514");
+    expect_made_failure("OpenCLIP BPE", 513, "514");
+    struct tokenizer *t = open_made("OpenCLIP BPE", 600, NULL);
+    assert_int_equal(tokenizer_special(t, "!"), 0);
+    tokenizer_close_clean(t);
 }
 
 int main(void) {

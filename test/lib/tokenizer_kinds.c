@@ -43,7 +43,7 @@ struct tokenizer *open_made(const char *kind, int n_ids, const char *without) {
         if (!without || strcmp(made.files[i].name, without))
             tokenizer_put_bytes(made.files[i].name, made.files[i].text, made.files[i].bytes);
     if (tokenizer_open_path(tokenizer_folder, &t, &e)) fail_msg("%s", error_line(&e, line, sizeof line));
-    assert_string_equal(tokenizer_kind(t), kind);
+    assert_non_null(strstr(kind, tokenizer_kind(t)));
     for (int i = 0; i < made.n_files; i++) tokenizer_put_file(made.files[i].name, NULL);
     made_tokenizer_destroy(&made);
     return t;
