@@ -45,5 +45,6 @@ static double lower_quantile(double part, double a) {
 }
 
 double beta_quantile(double part, double a) {
-    return part <= 0.5 ? lower_quantile(part, a) : 1 - lower_quantile(1 - part, a);
+    if (part == 0.5) return 0.5;
+    return part < 0.5 ? lower_quantile(part, a) : 1 - lower_quantile(1 - part, a);
 }

@@ -23,7 +23,8 @@ struct solver {
     bool heun;             /* DPM-Solver++'s second order by Heun's formula, not the midpoint's */
     bool same_order_final; /* orders do not fall towards the end of runs of under 15 steps */
     bool euler_at_final;
-    bool bh1; /* UniPC's B(h) = h, not e^h - 1 */
+    bool bh1;         /* UniPC's B(h) = h, not e^h - 1 */
+    bool at_boundary; /* LCM: what is left of the sample near timestep 0 stays, as it was distilled with */
 };
 
 /* What an update after one evaluation is given. All tensors have n values. */

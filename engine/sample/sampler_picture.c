@@ -90,8 +90,8 @@ static void sampler_update_sde(const struct sampler_update *u) {
 static void lcm_boundary(const struct sampler_update *u, double *of_sample, double *of_picture) {
     const struct grid_point *at = &update_step(u)->at;
     double t = 10 * (double)at->timestep, sum = t * t + 0.25;
-    *of_sample = u->grid->form == GRID_MIXED ? 0 : 0.25 / sum * (double)at->input_scale;
-    *of_picture = u->grid->form == GRID_MIXED ? 1 : t / sqrt(sum);
+    *of_sample = u->solver->at_boundary ? 0.25 / sum * (double)at->input_scale : 0;
+    *of_picture = u->solver->at_boundary ? t / sqrt(sum) : 1;
 }
 
 static void sampler_update_lcm(const struct sampler_update *u) {

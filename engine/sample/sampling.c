@@ -78,6 +78,7 @@ static enum status choose_schedule(const char *name, struct sampling *s, struct 
     for (const struct schedule *const *k = schedules; *k; k++) {
         if (!is_called(name, (*k)->name, (*k)->alias) || !makes_sense(*k, s)) continue;
         s->schedule = *k;
+        s->solver.at_boundary = false;
         return OK;
     }
     return no_schedule(s, name, e);

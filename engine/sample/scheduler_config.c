@@ -295,7 +295,7 @@ enum status sampling_read(const struct config *config, struct sampling *sampling
     if (!of || check_keys(config, e) != OK) return e->code;
     sampling->schedule = of->schedule;
     sampling->sampler = of->sampler;
-    sampling->solver = (struct solver){0};
+    sampling->solver = (struct solver){.at_boundary = of->sampler == &sampler_lcm};
     read_prediction(config, sampling, e);
     read_noise(config, of, &sampling->noise, e);
     read_grid(config, of, sampling->mends_old_files, &sampling->grid, e);

@@ -13,6 +13,7 @@ here they are rounded correctly, so that what is written is the same everywhere.
 says how far the grids move.
 """
 
+import inspect
 import json
 import os
 import sys
@@ -179,7 +180,6 @@ def run(config, n, strength):
         if hasattr(s, "set_begin_index"):
             s.set_begin_index(first * s.order)
         x = s.add_noise(picture(), noise, timesteps[:1])
-    import inspect
     draws = {"generator": generator} if "generator" in inspect.signature(s.step).parameters else {}
     for t in timesteps:
         output = denoise(s.scale_model_input(x, t), t)
@@ -240,4 +240,5 @@ def main():
     print(f"{len(written)} cases, {len(tensors)} tensors")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+/* Schedules and samplers that diffusers does not have, or not so: stable-diffusion.cpp's schedules and
+ * k-diffusion's samplers against their formulas (test/golden/samplers_named.py), for noise that is added, for
+ * samples of one variance, and for flow models; and what makes no sense is refused by name. */
+#include "test/lib/course.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N = COURSE_N };
+
+static json_t *named;
+
+static int open_named(void **state) {
+    (void)state;
+    named = json_load_file("test/golden/samplers/named.json", 0, NULL);
+    assert_non_null(named);
+    course_open_reference("named.safetensors");
+    return 0;
+}
+
+static int close_named(void **state) {
+    (void)state;
+    json_decref(named);
+    course_close_reference();
+    return 0;
+}
+
+static const char *text(json_t *row, size_t i) {
+    return json_string_value(json_array_get(row, i));
+}
+
+/* Stable Diffusion's levels, by Euler or DDIM; or flow matching told timesteps, by a shift of 3. */
+static struct course course_of(const char *kind, const char *sampler, const char *schedule) {
+    struct course c = {.shift = 3};
+    bool preserved = !strcmp(kind, "preserved"), flow = !strcmp(kind, "flow");
+    json_t *file =
+        json_pack("{s:s, s:s, s:f, s:f, s:i, s:b}", "_class_name",
+                  preserved ? "DDIMScheduler" : "EulerDiscreteScheduler", "beta_schedule", "scaled_linear",
+                  "beta_start", 0.00085, "beta_end", 0.012, "steps_offset", 1, "clip_sample", false);
+    if (preserved) json_object_set_new(file, "set_alpha_to_one", json_false());
+    struct sampling_choice choice = {.steps = 1, .sampler = sampler, .schedule = preserved ? NULL : schedule};
+    if (flow) choice.prediction = "flow";
+    c.sampling = course_sampling(file, &choice);
+    json_decref(file);
+    return c;
+}
+
+/* For 1, or for what it is. */
+static double relative(float a, float truth) {
+    return fabs((double)a - (double)truth) / fmax(fabs((double)truth), 1e-3);
+}
+
+static void test_named_schedules(void **state) {
+    double worst_sigma = 0, worst_timestep = 0;
+    size_t k;
+    json_t *row;
+    (void)state;
+    json_array_foreach(json_object_get(named, "schedules"), k, row) {
+        struct course c = course_of(text(row, 1), NULL, text(row, 0));
+        float sigmas[COURSE_STEPS_MAX + 1], timesteps[COURSE_STEPS_MAX];
+        int n = (int)json_integer_value(json_array_get(row, 2));
+        char key[96];
+        course_fill(&c, n);
+        snprintf(key, sizeof key, "%s.%s.%d.timesteps", text(row, 0), text(row, 1), n);
+        assert_int_equal(course_reference(key, timesteps, COURSE_STEPS_MAX), c.grid.n);
+        snprintf(key, sizeof key, "%s.%s.%d.sigmas", text(row, 0), text(row, 1), n);
+        assert_int_equal(course_reference(key, sigmas, COURSE_STEPS_MAX + 1), c.grid.n + 1);
+        for (int i = 0; i < c.grid.n; i++) {
+            const struct grid_step *s = &c.grid.step[i];
+            worst_sigma = fmax(worst_sigma, relative(s->at.sigma, sigmas[i]));
+            worst_sigma = fmax(worst_sigma, relative(s->to.sigma, sigmas[i + 1]));
+            worst_timestep = fmax(worst_timestep, fabs((double)s->at.timestep - (double)timesteps[i]));
+        }
+    }
+    printf("%zu grids: sigmas %.2g, timesteps %.2g\n", k, worst_sigma, worst_timestep);
+    assert_true(k > 100 && worst_sigma < 1e-6);
+    assert_true(worst_timestep < 1e-3); /* of 999: sigmas are f32, and timesteps follow from them */
+}
+
+static void test_named_samplers(void **state) {
+    double worst = 0;
+    size_t k;
+    json_t *row;
+    (void)state;
+    json_array_foreach(json_object_get(named, "runs"), k, row) {
+        struct course c = course_of(text(row, 1), text(row, 0), "discrete");
+        float truth[N], sample[N];
+        int n = (int)json_integer_value(json_array_get(row, 2));
+        char key[96];
+        snprintf(key, sizeof key, "%s.%s.%d", text(row, 0), text(row, 1), n);
+        assert_int_equal(course_reference(key, truth, N), N);
+        course_run(&c, n, 0, sample);
+        double d = course_difference(sample, truth);
+        if (!(d < 2e-5)) printf("  %-12s %-9s %d steps: %.2g\n", text(row, 0), text(row, 1), n, d);
+        if (!(d <= worst)) worst = d;
+    }
+    printf("%zu runs: the largest difference: %.2g\n", k, worst);
+    assert_true(k > 50 && worst < 2e-5);
+}
+
+/* ---- refusals ---- */
+
+static void expect_refused(struct sampling s, struct sampling_choice choice, const char *what) {
+    struct error e = {0};
+    char line[1024];
+    if (!choice.steps) choice.steps = 5;
+    assert_int_equal(sampling_choose(&choice, &s, &e), USAGE);
+    error_line(&e, line, sizeof line);
+    if (!strstr(line, what)) fail_msg("%s: no word of %s", line, what);
+}
+
+static void test_refusals(void **state) {
+    static const struct sampling flow = {
+        .prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler};
+    struct sampling added = course_of("added", NULL, NULL).sampling, bare = added, distilled = added;
+    (void)state;
+    bare.noise.zero_snr = ZERO_SNR_WHOLLY;
+    distilled.schedule = &schedule_distilled;
+    expect_refused(added, (struct sampling_choice){.sampler = "eular"}, "euler_a, heun");
+    expect_refused(added, (struct sampling_choice){.schedule = "karass"}, "leading, trailing, discrete");
+    expect_refused(added, (struct sampling_choice){.prediction = "x0"}, "eps, v or flow");
+    expect_refused(added, (struct sampling_choice){.steps = 1001}, "at most 1000");
+    expect_refused(distilled, (struct sampling_choice){.steps = 51}, "at most 50");
+    expect_refused(bare, (struct sampling_choice){.sampler = "heun"}, "heun");
+    expect_refused(flow, (struct sampling_choice){.sampler = "tcd"}, "tcd");
+    expect_refused(flow, (struct sampling_choice){.schedule = "leading"}, "leading");
+    expect_refused(flow, (struct sampling_choice){.schedule = "ays"}, "ays");
+    expect_refused(flow, (struct sampling_choice){.prediction = "v"}, "flow model");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_named_schedules),
+                                       cmocka_unit_test(test_named_samplers),
+                                       cmocka_unit_test(test_refusals)};
+    return cmocka_run_group_tests_name("schedules and samplers by name", tests, open_named, close_named);
+}
