@@ -61,7 +61,7 @@ static double launch_seconds(const struct cuda_card *card, const struct work *wo
     case WORK_PRODUCT:
         return product_seconds(card, work);
     case WORK_ATTENTION:
-        return flops / card->attention;
+        return flops * work->k / work->n / card->attention;
     case WORK_CONV:
         return flops / card->convolutions;
     default:

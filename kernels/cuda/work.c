@@ -114,6 +114,8 @@ static void attention_work(const struct op *op, struct work_list *list) {
     attend.flops = 4 * columns * pairs_of(op);
     attend.read_bytes = bytes_of(&op->in[0]) + keys + bytes_of(&op->in[3]);
     attend.written_bytes = bytes_of(&op->out);
+    attend.n = op->in[0].dim[1];
+    attend.k = op->n * l.head;
     work_add(list, attend);
 }
 

@@ -23,7 +23,9 @@ struct work {
     int launches;
     double flops;
     double read_bytes, written_bytes;
-    int32_t m, n, k; /* of a product: rows, columns and depth of one launch */
+    /* Of a product: rows, columns and depth of one launch. Of attention: n columns of q, and as k those that
+     * are multiplied, zeros that fill a head to its tile among them. */
+    int32_t m, n, k;
 };
 
 enum { WORK_ROWS_MAX = 8 };

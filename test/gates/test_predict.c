@@ -179,6 +179,16 @@ static void test_seconds(void **state) {
     assert_null(cuda_card_named("5"));
 }
 
+/* Heads of 40 columns are computed as 48. */
+static void test_padded_heads(void **state) {
+    (void)state;
+    struct predict_row row = {0};
+    struct predict_rows rows = predict(card, case_of(&family_unet));
+    for (int i = 0; i < rows.n; i++)
+        if (rows.rows[i].class == WORK_ATTENTION) row = rows.rows[i];
+    assert_near(row.seconds, row.flops * 48 / 40 / (card->attention * card->product_flops), 0.05);
+}
+
 static void test_names(void **state) {
     (void)state;
     static const char *const asked[] = {"3060", "4060", "4090", "h100"};
@@ -205,8 +215,10 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_flops),  cmocka_unit_test(test_zimage_passes), cmocka_unit_test(test_types),
-        cmocka_unit_test(test_chunks), cmocka_unit_test(test_seconds),       cmocka_unit_test(test_names),
+        cmocka_unit_test(test_flops),   cmocka_unit_test(test_zimage_passes),
+        cmocka_unit_test(test_types),   cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_seconds), cmocka_unit_test(test_padded_heads),
+        cmocka_unit_test(test_names),
     };
     int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, set_up, tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);
