@@ -154,11 +154,15 @@ static void check_like(struct check *c, const char *what, const struct tensor *t
     ops_check_tensor(c, what, t, F32, other->rank, dim);
 }
 
+/* Behind the last value of the last row. */
+static uintptr_t end_of(const struct tensor *t) {
+    int64_t last = (tensor_rows(t) - 1) * t->row_bytes;
+    return (uintptr_t)t->data + (uintptr_t)(last + dtype_bytes(t->dtype, tensor_columns(t)));
+}
+
 /* Do they share no byte, from first to last row? What has no address yet does not. */
 static bool apart(const struct tensor *a, const struct tensor *b) {
-    uintptr_t from = (uintptr_t)a->data, to = (uintptr_t)b->data;
-    return !a->data || !b->data || from + (uintptr_t)(tensor_rows(a) * a->row_bytes) <= to ||
-           to + (uintptr_t)(tensor_rows(b) * b->row_bytes) <= from;
+    return !a->data || !b->data || end_of(a) <= (uintptr_t)b->data || end_of(b) <= (uintptr_t)a->data;
 }
 
 /* What products and attention read, of these dimensions. */

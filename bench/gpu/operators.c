@@ -14,6 +14,7 @@ struct sizes {
     int32_t text, text_C, text_F;
     int32_t latent, side; /* a picture's, in latent and in pixels */
     int32_t wide;         /* channels of the decoder's middle */
+    int32_t unet;         /* channels of a UNet's first level, of a picture as large */
     int32_t flux_T, flux_C, flux_F;
     int32_t t5_H, t5_D, t5_F;
     int32_t roof;
@@ -32,6 +33,7 @@ static const struct sizes real = {.T = 4128,
                                   .latent = 128,
                                   .side = 1024,
                                   .wide = 512,
+                                  .unet = 320,
                                   .flux_T = 4608,
                                   .flux_C = 3072,
                                   .flux_F = 12288,
@@ -52,6 +54,7 @@ static const struct sizes tiny = {.T = 40,
                                   .latent = 8,
                                   .side = 32,
                                   .wide = 32,
+                                  .unet = 32,
                                   .flux_T = 48,
                                   .flux_C = 256,
                                   .flux_F = 320,
@@ -199,6 +202,13 @@ static void geglu(struct call *c) {
     op_glu(c->x, operand(c, c->n[0], c->n[1]), a, b, ACTIVATION_GELU_TANH);
 }
 
+static void geglu_erf(struct call *c) {
+    struct tensor both = matrix(c, DTYPE_F32, c->n[0], 2 * c->n[1]), a = both, b = both;
+    a.dim[1] = b.dim[1] = c->n[1];
+    b.data = (float *)b.data + c->n[1];
+    op_glu(c->x, operand(c, c->n[0], c->n[1]), b, a, ACTIVATION_GELU_ERF);
+}
+
 /* One row to all. */
 static void add_row_to_all(struct call *c) {
     struct tensor a = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
@@ -228,7 +238,7 @@ static void unpatchify(struct call *c) {
 }
 
 static void timestep(struct call *c) {
-    op_timestep(c->x, matrix(c, DTYPE_F32, 1, 256), 500);
+    op_timestep(c->x, matrix(c, DTYPE_F32, 1, 256), 500, TIMESTEP_USUAL);
 }
 
 /* side, channels in, channels out, upsampling */
@@ -239,12 +249,12 @@ static void conv(struct call *c) {
               (struct conv_options){.upsample = c->n[3]});
 }
 
-/* The encoder's: half of the side comes out. */
+/* side, channels in, channels out, zeros before: half of the side comes out. */
 static void conv_strided(struct call *c) {
     struct tensor in = picture(c, c->n[0], c->n[1]), out = picture(c, c->n[0] / 2, c->n[2]);
     struct tensor weight = context_tensor(c->x, DTYPE_BF16, 4, (int32_t[]){c->n[2], c->n[1], 3, 3});
     op_conv2d(c->x, out, in, weight, (struct epilogue){.bias = row(c, c->n[2])},
-              (struct conv_options){.upsample = 1, .stride = 2});
+              (struct conv_options){.upsample = 1, .stride = 2, .before = c->n[3]});
 }
 
 static int32_t groups_of(int32_t channels) {
@@ -293,7 +303,7 @@ struct bench_case {
 };
 
 struct list {
-    struct bench_case cases[160];
+    struct bench_case cases[200];
     int n;
 };
 
@@ -388,6 +398,22 @@ static void list_decoder(struct list *l, const struct sizes *s) {
     add(l, (struct bench_case){"group_norm", "level 1", group_norm, {side / 8, n}, 0, b, 0});
     add(l, (struct bench_case){"latent_to_image", "", latent_to_image, {16, s->latent}, 0, b, 0});
     add(l, (struct bench_case){"image_to_rgb", "", image_to_rgb, {side, 3}, 0, b, 0});
+}
+
+/* Stable Diffusion XL's. */
+static void list_unet(struct list *l, const struct sizes *s) {
+    enum op_class c = CLASS_CONV;
+    int32_t n = s->unet, side = s->latent;
+    add(l, (struct bench_case){"conv2d", "UNet, in", conv, {side, 4, n, 1}, 0, c, 0});
+    add(l, (struct bench_case){"conv2d", "UNet, resnet, level 1", conv_resnet, {side, n, n}, 0, c, 0});
+    add(l, (struct bench_case){"conv2d", "UNet, resnet, level 2", conv_resnet, {side / 2, 2 * n, 2 * n}, 0, c, 0});
+    add(l, (struct bench_case){"conv2d", "UNet, resnet, level 3", conv_resnet, {side / 4, 4 * n, 4 * n}, 0, c, 0});
+    add(l, (struct bench_case){"conv2d", "UNet, with a skip, level 3", conv_resnet, {side / 4, 8 * n, 4 * n}, 0, c, 0});
+    add(l, (struct bench_case){"conv2d", "UNet, downsample to level 3", conv_strided, {side / 2, 2 * n, 2 * n, 1}, 0, c, 0});
+    add(l, (struct bench_case){"conv2d", "UNet, upsample to level 2", conv, {side / 4, 4 * n, 4 * n, 2}, 0, c, 0});
+    add(l, (struct bench_case){"conv2d", "UNet, out", conv, {side, n, 4, 1}, 0, c, 0});
+    add(l, (struct bench_case){"attention", "UNet, level 2", attention, {side * side / 4, n / 32, n / 32, 64}, 0, CLASS_ATTENTION, 0});
+    add(l, (struct bench_case){"glu", "UNet, GELU by erf, level 3", geglu_erf, {side * side / 16, 16 * n}, 0, CLASS_BYTES, 0});
 }
 /* clang-format on */
 
@@ -580,12 +606,13 @@ static json_t *rates_of(const struct measuring *m) {
     return rates;
 }
 
-const char *const operators_groups[] = {"products", "attention", "bytes", "decoder", "quantised", NULL};
+const char *const operators_groups[] = {"products", "attention", "bytes", "decoder",
+                                        "unet",     "quantised", NULL};
 
 json_t *operators_measure(struct rig *rig, const struct operators_options *options,
                           void (*on_row)(const json_t *row)) {
     static void (*const lists[])(struct list * l, const struct sizes *s) = {
-        list_products, list_attention, list_bytes, list_decoder, list_quantised};
+        list_products, list_attention, list_bytes, list_decoder, list_unet, list_quantised};
     struct measuring m = {
         .rig = rig, .s = options->small ? &tiny : &real, .rows = json_array(), .on_row = on_row};
     struct list list = {0};

@@ -12,7 +12,7 @@ struct operators_options {
     const char *group; /* one of operators_groups; NULL: all */
 };
 
-/* "products", "attention", "bytes", "decoder" (which needs cuDNN), "quantised", NULL last. */
+/* "products", "attention", "bytes", "decoder" and "unet" (which need cuDNN), "quantised", NULL last. */
 extern const char *const operators_groups[];
 
 /* {"roofs":{"products_flops_per_second","copy_bytes_per_second"}, "rows":[{"op","shape","seconds",

@@ -241,6 +241,20 @@ static void expect_refused(const char *what) {
     problem = (struct error){0};
 }
 
+/* The second half of wide rows ends before what lies right behind them. */
+static void test_halves_end(void **state) {
+    (void)state;
+    case_begin();
+    char *memory = operand_memory(4 * 64 * sizeof(float) + 4 * 32 * sizeof(uint16_t));
+    memset(memory, 0, 4 * 64 * sizeof(float));
+    struct tensor a = tensor_make(memory, DTYPE_F32, SHAPE(4, 64)), b = a;
+    struct tensor out = tensor_make(memory + tensor_bytes(&a), DTYPE_BF16, SHAPE(4, 32));
+    a.dim[1] = b.dim[1] = 32;
+    b.data = memory + 32 * sizeof(float);
+    op_glu(&x, out, b, a, ACTIVATION_GELU_ERF);
+    assert_int_equal(problem.code, OK);
+}
+
 static void test_refused(void **state) {
     (void)state;
     struct modulation plain = {0};
@@ -298,8 +312,8 @@ static void test_scratch(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_norms),   cmocka_unit_test(test_rope),      cmocka_unit_test(test_elementwise),
-        cmocka_unit_test(test_linear),  cmocka_unit_test(test_attention), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_scratch),
+        cmocka_unit_test(test_linear),  cmocka_unit_test(test_attention), cmocka_unit_test(test_halves_end),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_scratch),
     };
     const char *only = getenv("ONLY"), *skip = getenv("SKIP");
     if (only) cmocka_set_test_filter(only);
