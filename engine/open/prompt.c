@@ -50,6 +50,11 @@ static bool pads(const struct text_recipe *recipe) {
     return recipe->pad || recipe->pads_with_0;
 }
 
+int32_t prompt_pad(const struct text_recipe *recipe, const struct tokenizer *tokenizer) {
+    if (tokenizer_pad(tokenizer) >= 0) return tokenizer_pad(tokenizer);
+    return recipe->pad ? tokenizer_special(tokenizer, recipe->pad) : 0;
+}
+
 /* The first `last`, as transformers finds the end of a prompt. */
 static int find_last(const struct prompt_tokens *tokens, int32_t last) {
     int i = 0;
@@ -69,7 +74,7 @@ static enum status frame(struct sys *sys, const struct text_recipe *recipe, cons
     if (recipe->first) ids[n++] = tokenizer_special(tokenizer, recipe->first);
     for (int i = 0; i < content; i++) ids[n++] = tokens->ids[i];
     if (recipe->last) ids[n++] = last;
-    while (n < n_ids) ids[n++] = recipe->pad ? tokenizer_special(tokenizer, recipe->pad) : 0;
+    while (n < n_ids) ids[n++] = prompt_pad(recipe, tokenizer);
     tokens->cut = content < tokens->n_ids;
     sys->release(sys, tokens->ids);
     tokens->ids = ids;

@@ -20,6 +20,9 @@ struct prompt_tokens {
 enum status prompt_check(const struct text_recipe *recipe, const struct tokenizer *tokenizer,
                          struct error *e);
 
+/* What shorter texts are padded with: as the tokenizer's folder says, else the recipe. */
+int32_t prompt_pad(const struct text_recipe *recipe, const struct tokenizer *tokenizer);
+
 /* weighs: where the recipe has windows, marks in the text weigh its words (emphasis.h). To be destroyed also
  * after failure. */
 enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,

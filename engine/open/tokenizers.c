@@ -47,6 +47,37 @@ out:
     return e->code;
 }
 
+/* What is padded with, where a folder of the encoder's own says it: another encoder's would be the wrong one.
+ */
+static enum status read_pad(struct lookup *l, const char *folder, struct error *e) {
+    static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};
+    struct sys *sys = l->search->sys;
+    if (!l->text->pad && !l->text->pads_with_0) return OK;
+    for (int i = 0; i < 2 && tokenizer_pad(l->found) < 0 && e->code == OK; i++) {
+        struct config config = {0};
+        char *path = path_existing(sys, folder, names[i], e);
+        if (path && config_read(sys, path, &config, e) == OK) {
+            const char *pad = config_string(&config, "pad_token", NULL);
+            if (!pad) pad = config_string(&config, "pad_token.content", NULL);
+            if (pad) tokenizer_set_pad(l->found, tokenizer_special(l->found, pad));
+        }
+        config_destroy(&config);
+        sys->release(sys, path);
+    }
+    return e->code;
+}
+
+/* In the encoder's own folder within another. */
+static enum status try_own(struct lookup *l, const char *folder, struct error *e) {
+    struct sys *sys = l->search->sys;
+    char *own = path_existing(sys, folder, l->text->tokenizer_folder, e);
+    if (!own || l->found) goto out;
+    if (try_path(l, path_copy(sys, own, e), e) == OK && l->found) read_pad(l, own, e);
+out:
+    sys->release(sys, own);
+    return e->code;
+}
+
 static bool tokenizers_holds(struct sys *sys, const char *folder, const char *name, struct error *e) {
     char *path = path_existing(sys, folder, name, e);
     sys->release(sys, path);
@@ -59,9 +90,10 @@ static enum status try_folder(struct lookup *l, const char *folder, struct error
     struct sys *sys = l->search->sys;
     const char *first =
         l->search->recipe->slot[recipe_slot(l->search->recipe, FAMILY_TEXT)].text.tokenizer_folder;
-    const char *const names[] = {l->text->tokenizer_folder, "tokenizer.json", first};
-    for (int i = 0; i < 3 && !l->found && e->code == OK; i++)
-        if (i < 2 || first != l->text->tokenizer_folder)
+    const char *const names[] = {"tokenizer.json", first};
+    try_own(l, folder, e);
+    for (int i = 0; i < 2 && !l->found && e->code == OK; i++)
+        if (i < 1 || first != l->text->tokenizer_folder)
             try_path(l, path_existing(sys, folder, names[i], e), e);
     for (int i = 0; i < 3 && !l->found && e->code == OK; i++)
         if (tokenizers_holds(sys, folder, loose[i], e)) return try_path(l, path_copy(sys, folder, e), e);
@@ -76,8 +108,7 @@ static enum status try_flag(struct lookup *l, struct error *e) {
     for (const struct slot *s = l->search->recipe->slot; s->family && path_is_folder(path); s++)
         if (s->text.tokenizer_folder) folders |= tokenizers_holds(sys, path, s->text.tokenizer_folder, e);
     if (e->code != OK) return e->code;
-    try_path(l, folders ? path_existing(sys, path, l->text->tokenizer_folder, e) : path_copy(sys, path, e),
-             e);
+    folders ? try_own(l, path, e) : try_path(l, path_copy(sys, path, e), e);
     l->search->flag_serves |= l->found != NULL;
     return e->code;
 }

@@ -103,7 +103,7 @@ static enum status fill_windows(struct sys *sys, struct windows *w, const struct
     if (find_comma(sys, tokenizer, &w->comma, e) != OK) return e->code;
     w->first = tokenizer_special(tokenizer, recipe->first);
     w->last = tokenizer_special(tokenizer, recipe->last);
-    w->pad = recipe->pad ? tokenizer_special(tokenizer, recipe->pad) : 0;
+    w->pad = prompt_pad(recipe, tokenizer);
     w->ids = sys->alloc(sys, LINE_HOST, most * sizeof *w->ids);
     w->weights = sys->alloc(sys, LINE_HOST, most * sizeof *w->weights);
     if (!w->ids || !w->weights) return error_set(e, MEMORY, "no memory for %zu tokens", most);

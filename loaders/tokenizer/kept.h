@@ -104,6 +104,7 @@ struct tokenizer {
     bool nfc, one_space, lower; /* normalisation: in this order */
     bool ignore_merges;
     bool fuse_unk;
+    int32_t pad;                        /* see tokenizer_pad */
     int32_t unk;                        /* id for bytes without one, or -1: such bytes are dropped */
     int32_t byte_id[256], last_id[256]; /* within a piece, at its end; -1: none */
     struct merge_table merges;

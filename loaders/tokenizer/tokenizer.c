@@ -159,6 +159,14 @@ int tokenizer_special(const struct tokenizer *t, const char *text) {
     return -1;
 }
 
+int tokenizer_pad(const struct tokenizer *t) {
+    return t->pad;
+}
+
+void tokenizer_set_pad(struct tokenizer *t, int id) {
+    t->pad = id;
+}
+
 /* The length of path, or negative errno. A folder has none. */
 static int64_t file_bytes(struct sys *sys, const char *path, bool *regular) {
     struct file_identity identity = {0};
@@ -203,7 +211,7 @@ enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer *
     struct tokenizer *t = alloc_array(sys, 1, sizeof *t, e);
     if (!t) return e->code;
     t->sys = sys;
-    t->unk = -1;
+    t->unk = t->pad = -1;
     t->kind = "BPE";
     if (is_spiece(path))
         tokenizer_read_spiece(t, path, e);

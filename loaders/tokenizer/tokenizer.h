@@ -36,6 +36,10 @@ int tokenizer_size(const struct tokenizer *tokenizer);
 const char *tokenizer_kind(const struct tokenizer *tokenizer);
 /* The id of an added token's exact text, of a unigram model also of a control or unknown piece; or -1. */
 int tokenizer_special(const struct tokenizer *tokenizer, const char *text);
+/* The id that shorter texts are padded with, as whoever opened it has set it; -1: nothing says it. */
+int tokenizer_pad(const struct tokenizer *tokenizer);
+/* Before others see the tokenizer. */
+void tokenizer_set_pad(struct tokenizer *tokenizer, int id);
 /* Peak bytes of heap that opening this path needs beyond what it keeps, an upper bound for real tokenizers
  * from file sizes alone (16 per byte and 4 MB; measured 6 to 12 per byte, see tokenizer.c). A Qwen3-sized
  * tokenizer keeps 3.9 MB (9.5 MB with ignore_merges), CLIP's 1.1 MB, a unigram model of 32,100 pieces 3 to 6
