@@ -87,6 +87,13 @@ static void padding(void) {
     }
     prompt_destroy(&machine, &a);
     prompt_destroy(&machine, &b);
+    /* What the tokenizer's own folder says goes before the recipe. */
+    check(prompt_pad(&clip, tokenizer) == last && prompt_pad(&open, tokenizer) == 0, "padding of recipes");
+    tokenizer_set_pad(tokenizer, 7);
+    a = encode_by(&clip, "a", true, OK);
+    check(a.n_ids == TOKENS && a.ids[TOKENS - 1] == 7, "padding of a folder");
+    tokenizer_set_pad(tokenizer, -1);
+    prompt_destroy(&machine, &a);
 }
 
 static void most(void) {
