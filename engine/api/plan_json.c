@@ -56,6 +56,7 @@ static json_t *request_json(const struct job *job) {
     json_put(json, "scheduler", json_string(sampling_schedule_name(&job->sampling)));
     json_put(json, "prediction", json_string(job->sampling.prediction->name));
     if (recipe->takes_guidance) json_put(json, "guidance", json_real(r->guidance));
+    if (job->n_read < job->n_prompts) json_put(json, "zero_negative", json_true());
     if (r->clip_skip) json_put(json, "clip_skip", json_integer(r->clip_skip));
     if (r->prompt_weights) json_put(json, "prompt_weights", json_string(r->prompt_weights));
     if (r->frames > 1) json_put(json, "frames", json_integer(r->frames));

@@ -293,6 +293,30 @@ static void others(void) {
     rig_close(&rig);
 }
 
+/* Windows and layers that are left out change nothing of what a plan promises: at the least that would do
+ * there are the same bits, below it nothing. */
+static void least(struct rig *rig) {
+    struct sluice_request request = request_of("a (red:1.3) fox BREAK b", "c BREAK d BREAK e");
+    struct sluice_error e;
+    struct texts plain = give(rig, request);
+    char *json = NULL;
+    bool fits;
+    check(!sluice_plan_query(rig->session, &request, NULL, &json, &fits, &e), "%s", e.what);
+    json_t *plan = json_loads(json ? json : "", 0, NULL);
+    request.max_ram_bytes =
+        (int64_t)json_integer_value(json_object_get(json_object_get(plan, "least"), "ram_bytes"));
+    struct texts tight = give(rig, request);
+    check(!strcmp(tight.latent, plain.latent), "the same bits at the least");
+    request.max_ram_bytes--;
+    struct result r = run(rig, &request);
+    check(r.code == SLUICE_BUDGET, "below it: %d", r.code);
+    result_free(&r);
+    json_decref(plan);
+    sluice_free(json);
+    texts_free(&plain);
+    texts_free(&tight);
+}
+
 int main(void) {
     static const float sizes[2][LANE_NUMBERS_MAX] = {{128, 64, 0, 0, 128, 64}, {128, 64, 0, 0, 128, 64}},
                        scored[2][LANE_NUMBERS_MAX] = {{128, 64, 0, 0, 6}, {128, 64, 0, 0, 2.5F}};
@@ -303,6 +327,7 @@ int main(void) {
     if (rig_open(&rig, folders[SDXL], 1, 1)) {
         windows(&rig);
         uneven(&rig);
+        least(&rig);
         weights(&rig);
         negatives(&rig, true, "sdxl");
         skips(&rig, 2, 3, "sdxl");
