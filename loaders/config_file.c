@@ -159,11 +159,28 @@ out:
     return e->code;
 }
 
+/* Python writes -Infinity, which is no JSON, where a bound below is none; diffusers'
+ * DPMSolverMultistepScheduler has one. That is null, which says the same. Infinity and NaN stay the errors
+ * they are. */
+static void mend_infinity(char *text) {
+    static const char infinity[] = "-Infinity", null[] = "null     ";
+    bool quoted = false;
+    for (char *c = text; *c; c++) {
+        if (quoted && *c == '\\' && c[1])
+            c++;
+        else if (*c == '"')
+            quoted = !quoted;
+        else if (!quoted && !strncmp(c, infinity, sizeof infinity - 1))
+            memcpy(c, null, sizeof null - 1);
+    }
+}
+
 enum status config_read(struct sys *sys, const char *path, struct config *config, struct error *e) {
     char *text = NULL;
     uint64_t bytes = 0;
     *config = (struct config){.sys = sys};
     if (file_read_text(sys, path, LOADER_CONFIG_BYTES_MAX, &text, &bytes, e) != OK) return e->code;
+    mend_infinity(text);
     if (strlen(text) == bytes)
         config_parse(sys, path, text, NULL, config, e);
     else

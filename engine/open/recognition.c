@@ -62,6 +62,7 @@ enum status recognise_sampling(struct sluice_model *m, struct error *e) {
     if (m->sampling.prediction->mixes) return OK;
     if (!m->has_schedule && recognise_vector(m, index, e) != OK) return e->code;
     if (index->predicts_v) m->sampling.prediction = &prediction_v;
-    sampling_recognise(has_mark, index, &m->sampling);
-    return OK;
+    if (sampling_recognise(has_mark, index, &m->sampling, e) != OK)
+        error_where(e, "%s", index->sources[0].path);
+    return e->code;
 }

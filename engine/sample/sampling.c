@@ -143,10 +143,15 @@ static void recognise_edm(struct sampling *s) {
     s->grid.sigma_max = 120;
 }
 
-void sampling_recognise(sampling_has *has, void *user, struct sampling *sampling) {
+enum status sampling_recognise(sampling_has *has, void *user, struct sampling *sampling, struct error *e) {
     bool edm = has(user, "edm_vpred.sigma_max");
-    if (!edm && !has(user, "v_pred")) return;
+    if (has(user, "edm_mean")) {
+        error_set(e, UNSUPPORTED, "the model sees pictures of another variance, as Playground 2.5 does");
+        return error_found(e, "a tensor edm_mean");
+    }
+    if (!edm && !has(user, "v_pred")) return OK;
     sampling->prediction = &prediction_v;
     if (edm) recognise_edm(sampling);
     if (has(user, "ztsnr")) sampling->noise.zero_snr = ZERO_SNR_NEARLY;
+    return OK;
 }

@@ -61,6 +61,7 @@ void sampling_fill(const struct sampling *sampling, const struct schedule_option
 /* Recognition of what a model predicts, from what its file holds beside weights that are bound: names of
  * tensors as "v_pred", "ztsnr", "edm_vpred.sigma_max". */
 typedef bool sampling_has(void *user, const char *name);
-void sampling_recognise(sampling_has *has, void *user, struct sampling *sampling);
+/* UNSUPPORTED for "edm_mean": a denoiser and an autoencoder of another variance (Playground 2.5). */
+enum status sampling_recognise(sampling_has *has, void *user, struct sampling *sampling, struct error *e);
 
 #endif

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { N = COURSE_N, KEYS_MAX = 32 };
+enum { N = COURSE_N };
 
 static struct sys sys;
 static struct tensor_index tensors;
@@ -43,14 +43,13 @@ int course_reference(const char *name, float *out, int most) {
     return n;
 }
 
-/* The case's file as a configuration, whose strings are the case's. */
-static struct config config_of(json_t *file, struct config_value *values) {
+struct config course_config(json_t *file, struct config_value *values) {
     struct config config = {.path = "scheduler_config.json", .values = values};
     const char *key;
     json_t *value;
     json_object_foreach(file, key, value) {
         struct config_value *v = &values[config.n_values++];
-        assert_true(config.n_values <= KEYS_MAX);
+        assert_true(config.n_values <= COURSE_KEYS_MAX);
         *v = (struct config_value){.key = (char *)(uintptr_t)key, .kind = CONFIG_NUMBER};
         if (json_is_boolean(value)) v->kind = CONFIG_BOOL;
         if (json_is_string(value)) v->kind = CONFIG_STRING;
@@ -62,8 +61,8 @@ static struct config config_of(json_t *file, struct config_value *values) {
 }
 
 struct sampling course_sampling(json_t *file, const struct sampling_choice *choice) {
-    struct config_value values[KEYS_MAX];
-    struct config config = config_of(file, values);
+    struct config_value values[COURSE_KEYS_MAX];
+    struct config config = course_config(file, values);
     struct sampling s = {
         .prediction = &prediction_eps, .schedule = &schedule_spaced, .sampler = &sampler_euler};
     struct error e = {0};

@@ -23,6 +23,10 @@ struct course {
     int n_calls;
 };
 
+/* An object as a configuration, whose strings are the object's. values: COURSE_KEYS_MAX of them. */
+enum { COURSE_KEYS_MAX = 40 };
+struct config course_config(json_t *object, struct config_value *values);
+
 /* Sampling as an object of scheduler_config.json says, and a request chooses. */
 struct sampling course_sampling(json_t *config, const struct sampling_choice *choice);
 

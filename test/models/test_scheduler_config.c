@@ -1,0 +1,165 @@
+/* scheduler_config.json of models that add noise: what its keys mean, and what is refused by name. */
+#include "test/lib/assert_ok.h"
+#include "test/lib/course.h"
+#include "loaders/loaders.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static enum status read_text(const char *text, bool mends, struct sampling *s, struct error *e) {
+    struct config_value values[COURSE_KEYS_MAX];
+    json_t *object = json_loads(text, 0, NULL);
+    assert_non_null(object);
+    struct config config = course_config(object, values);
+    *s = (struct sampling){.prediction = &prediction_eps, .mends_old_files = mends};
+    sampling_read(&config, s, e);
+    json_decref(object);
+    return e->code;
+}
+
+static struct sampling expect_read(const char *text, bool mends) {
+    struct sampling s;
+    struct error e = {0};
+    read_text(text, mends, &s, &e);
+    assert_ok(&e);
+    return s;
+}
+
+static void expect_refused(const char *text, bool mends, const char *what) {
+    struct sampling s;
+    struct error e = {0};
+    char line[1024];
+    read_text(text, mends, &s, &e);
+    error_line(&e, line, sizeof line);
+    if ((e.code != UNSUPPORTED && e.code != META) || !strstr(line, what))
+        fail_msg("%s: %d, %s: no word of %s", text, e.code, line, what);
+}
+
+#define OF(name, rest)      "{\"_class_name\": \"" name "\", " rest " \"x\": 0, \"_y\": 1}"
+#define FILE_OF(name, rest) "{\"_class_name\": \"" name "\"" rest "}"
+
+static void test_refusals(void **state) {
+    (void)state;
+    expect_refused("{}", false, "_class_name");
+    expect_refused(FILE_OF("DPMSolverSDEScheduler", ""), false, "DPMSolverSDEScheduler");
+    expect_refused(FILE_OF("DPMSolverSinglestepScheduler", ""), false, "DPMSolverSinglestepScheduler");
+    expect_refused(FILE_OF("FlowMatchEulerDiscreteScheduler", ""), false, "FlowMatchEulerDiscreteScheduler");
+    expect_refused(OF("EulerDiscreteScheduler", ""), false, "found x");
+    expect_refused(FILE_OF("EulerDiscreteScheduler", ", \"prediction_type\": \"sample\""), false, "sample");
+    expect_refused(FILE_OF("EulerDiscreteScheduler", ", \"timestep_spacing\": \"odd\""), false, "odd");
+    expect_refused(FILE_OF("EulerDiscreteScheduler", ", \"beta_schedule\": \"laplace\""), false, "laplace");
+    expect_refused(FILE_OF("EulerDiscreteScheduler", ", \"beta_start\": -1"), false, "beta_start");
+    expect_refused(FILE_OF("EulerDiscreteScheduler", ", \"num_train_timesteps\": 500"), false, "500");
+    expect_refused(FILE_OF("EulerDiscreteScheduler", ", \"interpolation_type\": \"log_linear\""), false,
+                   "log");
+    expect_refused(FILE_OF("EulerDiscreteScheduler", ", \"final_sigmas_type\": \"one\""), false, "one");
+    expect_refused(
+        FILE_OF("EulerDiscreteScheduler", ", \"use_karras_sigmas\": true, \"use_beta_sigmas\": true"), false,
+        "use_beta_sigmas");
+    expect_refused(FILE_OF("DPMSolverMultistepScheduler", ", \"algorithm_type\": \"dpmsolver\""), false,
+                   "dpmsolver");
+    expect_refused(FILE_OF("DPMSolverMultistepScheduler", ", \"solver_order\": 4"), false, "solver_order");
+    expect_refused(FILE_OF("DPMSolverMultistepScheduler",
+                           ", \"algorithm_type\": \"sde-dpmsolver++\", \"solver_order\": 3"),
+                   false, "solver_order");
+    expect_refused(FILE_OF("DPMSolverMultistepScheduler", ", \"use_lu_lambdas\": true"), false,
+                   "use_lu_lambdas");
+    expect_refused(FILE_OF("DPMSolverMultistepScheduler", ", \"use_flow_sigmas\": true"), false,
+                   "use_flow_sigmas");
+    expect_refused(FILE_OF("DPMSolverMultistepScheduler", ", \"lambda_min_clipped\": -5.1"), false,
+                   "lambda_min_clipped");
+    expect_refused(FILE_OF("UniPCMultistepScheduler", ", \"predict_x0\": false"), false, "predict_x0");
+    expect_refused(FILE_OF("DDIMScheduler", ""), false, "clip_sample");
+    expect_refused(FILE_OF("DDIMScheduler", ", \"clip_sample\": false, \"thresholding\": true"), false,
+                   "thresholding");
+    expect_refused(FILE_OF("PNDMScheduler", ""), false, "skip_prk_steps");
+}
+
+/* Old files of Stable Diffusion 1 and 2 are taken as diffusers' pipelines take them. */
+static void test_old_files(void **state) {
+    (void)state;
+    struct sampling s = expect_read(FILE_OF("DDIMScheduler", ", \"steps_offset\": 0"), true);
+    assert_int_equal(s.grid.steps_offset, 1);
+    assert_ptr_equal(expect_read(FILE_OF("PNDMScheduler", ""), true).sampler, &sampler_pndm);
+    assert_int_equal(expect_read(FILE_OF("EulerDiscreteScheduler", ""), false).grid.steps_offset, 0);
+}
+
+/* Keys that a class does not read change nothing. */
+static void test_foreign_keys(void **state) {
+    (void)state;
+    struct sampling s = expect_read(
+        FILE_OF("EulerAncestralDiscreteScheduler",
+                ", \"use_karras_sigmas\": true, \"skip_prk_steps\": false, \"clip_sample\": true, "
+                "\"final_sigmas_type\": \"sigma_min\""),
+        false);
+    assert_true(s.grid.spread == SPREAD_NONE && !s.grid.ends_at_sigma_min);
+    assert_ptr_equal(s.sampler, &sampler_euler_a);
+}
+
+/* What Python writes for no bound. */
+static void test_infinity(void **state) {
+    struct sys sys;
+    struct config config;
+    struct sampling s = {.prediction = &prediction_eps};
+    struct error e = {0};
+    const char *path = "build/scheduler_config_test.json";
+    (void)state;
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(FILE_OF("DPMSolverMultistepScheduler",
+                  ", \"lambda_min_clipped\": -Infinity, \"_note\": \"a \\\" -Infinity\""),
+          file);
+    assert_int_equal(fclose(file), 0);
+    sys_init_machine(&sys);
+    config_read(&sys, path, &config, &e);
+    assert_ok(&e);
+    assert_string_equal(config_string(&config, "_note", ""), "a \" -Infinity");
+    sampling_read(&config, &s, &e);
+    assert_ok(&e);
+    config_destroy(&config);
+    remove(path);
+    assert_ptr_equal(s.sampler, &sampler_dpmpp_2m);
+}
+
+/* ---- marks in files ---- */
+
+static bool has_one_of(void *user, const char *name) {
+    for (const char *const *mark = user; *mark; mark++)
+        if (!strcmp(*mark, name)) return true;
+    return false;
+}
+
+static struct sampling recognised(const char *const *marks) {
+    struct sampling s = expect_read(FILE_OF("EulerDiscreteScheduler", ", \"steps_offset\": 1"), false);
+    struct error e = {0};
+    sampling_recognise(has_one_of, (void *)(uintptr_t)marks, &s, &e);
+    assert_ok(&e);
+    return s;
+}
+
+static void test_marks(void **state) {
+    static const char *const playground[] = {"edm_mean", "edm_std", NULL};
+    struct error e = {0};
+    struct sampling s = recognised((const char *const[]){"betas", NULL});
+    (void)state;
+    assert_true(s.prediction == &prediction_eps && s.noise.zero_snr == ZERO_SNR_NO);
+    s = recognised((const char *const[]){"v_pred", NULL});
+    assert_true(s.prediction == &prediction_v && s.noise.zero_snr == ZERO_SNR_NO && !s.grid.continuous);
+    s = recognised((const char *const[]){"v_pred", "ztsnr", NULL});
+    assert_true(s.prediction == &prediction_v && s.noise.zero_snr == ZERO_SNR_NEARLY);
+    s = recognised((const char *const[]){"edm_vpred.sigma_max", NULL});
+    assert_true(s.prediction == &prediction_v && s.grid.continuous && s.grid.sigma_max == 120);
+    assert_int_equal(sampling_recognise(has_one_of, (void *)(uintptr_t)playground, &s, &e), UNSUPPORTED);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refusals), cmocka_unit_test(test_old_files),
+                                       cmocka_unit_test(test_foreign_keys), cmocka_unit_test(test_infinity),
+                                       cmocka_unit_test(test_marks)};
+    return cmocka_run_group_tests_name("scheduler_config.json", tests, NULL, NULL);
+}
