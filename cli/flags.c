@@ -172,8 +172,9 @@ static const struct flag own[] = {
      NULL},
 
     {"Benchmark", BENCH, NULL, "--dims", "LIST", FLAG_STRING, AT(dimensions), 0, 0, NULL,
-     "checkpoint: name=value,... of those that `sluice bench checkpoint help` lists; instead of the family's "
-     "published sizes",
+     "checkpoint: name=value,... of those that `sluice bench checkpoint help` lists, or clip_g.name=value of "
+     "one "
+     "part alone; instead of the family's published sizes",
      NULL},
     {NULL, BENCH, NULL, "--save", "FILE", FLAG_STRING, AT(save), 0, 0, NULL,
      "bus, ops: add what was measured to this rates file, for --rates", NULL},

@@ -14,9 +14,10 @@ extern "C" {
 
 /* Writes a Hugging Face folder of that family with real names, shapes, types and shards, random weights and a
  * tokenizer of the real kind and size, streaming, with no sparse extents. OUTPUT before the first weight if
- * the disk has no room. dimensions: "name=value,..." overriding the published sizes and "dtype=TYPE" the
- * bf16, or NULL; a name that is unknown, which lists them, or given twice is a USAGE error, and so is an
- * unknown type. f32 and f16 are for all weights, other types for those that are quantised; of several
+ * the disk has no room. dimensions: "name=value,..." overriding the published sizes ("clip_g.name=value"
+ * those of the part that --clip_g chooses alone) and "dtype=TYPE" the bf16, or NULL; a name that is unknown,
+ * which lists them, or given twice is a USAGE error, and so is an unknown type. f32 and f16 are for all
+ * weights, other types for those that are quantised; of several
  * ("q4_k/q6_k") each weight takes the next. Types of GGUF make the transformer a GGUF file and leave the
  * rest. */
 SLUICE_API int sluice_checkpoint_write(const char *family, const char *folder, const char *dimensions,
