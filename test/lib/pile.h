@@ -7,7 +7,7 @@
 
 #include <sys/stat.h>
 
-enum { PILE_MAX = 1024, PILE_NAME = 200, PILE_PATH = 400 };
+enum { PILE_MAX = 2048, PILE_NAME = 200, PILE_PATH = 400 };
 
 struct item {
     char name[PILE_NAME];

@@ -1,0 +1,73 @@
+/* Models that are nearly UNets of Stable Diffusion. */
+#include "test/lib/layouts.h"
+
+#define UNET               .component = "unet"
+#define CONFIG(k, v)       .key = k, .value = v
+#define SHAPED(t, d, size) .tensor = t, .dimension = d, .n = size
+#define REFUSED(c, ...)    .code = c, .words = {__VA_ARGS__}
+
+static void add(struct pile *p, const char *name) {
+    pile_add(p, "", name, "F32", 1, (int32_t[]){1}, "1234", 4);
+}
+
+static void of_controlnet(struct pile *p) {
+    add(p, "controlnet_cond_embedding.conv_in.weight");
+}
+static void of_class(struct pile *p) {
+    add(p, "class_embedding.linear_1.weight");
+}
+static void of_videos(struct pile *p) {
+    add(p, "down_blocks.0.motion_modules.0.temporal_transformer.norm.weight");
+}
+static void of_other_text(struct pile *p) {
+    add(p, "encoder_hid_proj.weight");
+}
+
+static const struct misfit rows[] = {
+    {UNET, SHAPED("conv_in.weight", 1, 8),
+     REFUSED(UNSUPPORTED, "8 channels", "4, or 9 (inpainting)", "pix2pix")},
+    {UNET, SHAPED("conv_in.weight", 1, 5), REFUSED(UNSUPPORTED, "5 channels")},
+    {UNET, SHAPED("conv_in.weight", 1, 3), REFUSED(UNSUPPORTED, "3 channels")},
+    {UNET, .change = of_controlnet, .what = "a ControlNet", REFUSED(UNSUPPORTED, "a ControlNet")},
+    {UNET, .change = of_class, .what = "a class", REFUSED(UNSUPPORTED, "told a class")},
+    {UNET, .change = of_videos, .what = "videos", REFUSED(UNSUPPORTED, "a UNet of videos")},
+    {UNET, .change = of_other_text, .what = "another text", REFUSED(UNSUPPORTED, "another encoder's text")},
+
+    {UNET, CONFIG("attention_head_dim", "5"), REFUSED(SHAPE, "64 channels", "whole heads")},
+    {UNET, CONFIG("attention_head_dim", "[8, 8, 8, 7]"), REFUSED(SHAPE, "64 channels")},
+    {UNET, CONFIG("attention_head_dim", "0"), REFUSED(META, "'attention_head_dim'")},
+    {UNET, CONFIG("norm_num_groups", "7"), REFUSED(SHAPE, "in 7 groups")},
+    {UNET, CONFIG("flip_sin_to_cos", "false"), REFUSED(UNSUPPORTED, "\"flip_sin_to_cos\": false")},
+    {UNET, CONFIG("freq_shift", "1"), REFUSED(META, "'freq_shift'")},
+    {UNET, CONFIG("downsample_padding", "0"), REFUSED(META, "'downsample_padding'")},
+    {UNET, CONFIG("act_fn", "\"gelu\""), REFUSED(UNSUPPORTED, "'act_fn'", "\"gelu\"", "\"silu\"")},
+    {UNET, CONFIG("dual_cross_attention", "true"), REFUSED(UNSUPPORTED, "'dual_cross_attention'")},
+    {UNET, CONFIG("only_cross_attention", "[true, false]"), REFUSED(UNSUPPORTED, "'only_cross_attention.0'")},
+    {UNET, CONFIG("class_embed_type", "\"timestep\""), REFUSED(UNSUPPORTED, "'class_embed_type'")},
+    {UNET, CONFIG("encoder_hid_dim_type", "\"text_proj\""), REFUSED(UNSUPPORTED, "'encoder_hid_dim_type'")},
+    {UNET, CONFIG("resnet_time_scale_shift", "\"scale_shift\""),
+     REFUSED(UNSUPPORTED, "'resnet_time_scale_shift'")},
+    {UNET, CONFIG("time_embedding_type", "\"fourier\""), REFUSED(UNSUPPORTED, "'time_embedding_type'")},
+    {UNET, CONFIG("mid_block_type", "\"UNetMidBlock2DSimpleCrossAttn\""),
+     REFUSED(UNSUPPORTED, "'mid_block_type'")},
+    {UNET,
+     CONFIG("down_block_types", "[\"SimpleCrossAttnDownBlock2D\", \"CrossAttnDownBlock2D\", "
+                                "\"CrossAttnDownBlock2D\", \"DownBlock2D\"]"),
+     REFUSED(UNSUPPORTED, "'down_block_types.0'", "\"CrossAttnDownBlock2D\"")},
+
+    {UNET, .tensor = "down_blocks.1.resnets.0.conv_shortcut", .what = "no shortcut",
+     REFUSED(MISSING, "down_blocks.1.resnets.0.conv_shortcut.weight",
+             "input_blocks.4.0.skip_connection.weight")},
+    {UNET, .tensor = "up_blocks.3.attentions.2.transformer_blocks.0.attn2.to_v",
+     .what = "no values of the prompt",
+     REFUSED(MISSING, "up_blocks.3.attentions.2.transformer_blocks.0.attn2.to_v.weight",
+             "output_blocks.11.1.transformer_blocks.0.attn2.to_v.weight")},
+    {UNET, SHAPED("mid_block.attentions.0.transformer_blocks.0.attn2.to_k.weight", 1, 48),
+     REFUSED(SHAPE, "attn2.to_k")},
+    {UNET, SHAPED("up_blocks.0.resnets.2.conv1.weight", 1, 100),
+     REFUSED(SHAPE, "up_blocks.0.resnets.2.conv1.weight")},
+};
+
+static void (*const own[])(void) = {NULL};
+
+const struct misfits misfits_unet = {&layouts_of_unet, rows, COUNT_OF(rows), own};
