@@ -29,8 +29,45 @@ static void print_quoted(FILE *to, const char *value) {
     json_decref(string);
 }
 
+/* Ours and the web UI's names; a sampler it does not have keeps ours. */
+struct name {
+    const char *ours, *theirs;
+};
+
+static const struct name sampler_names[] = {{"euler", "Euler"},
+                                            {"euler_a", "Euler a"},
+                                            {"heun", "Heun"},
+                                            {"dpm2", "DPM2"},
+                                            {"dpm2_a", "DPM2 a"},
+                                            {"dpm++2s_a", "DPM++ 2S a"},
+                                            {"dpm++2m", "DPM++ 2M"},
+                                            {"dpm++2m_sde", "DPM++ 2M SDE"},
+                                            {"dpm++_sde", "DPM++ SDE"},
+                                            {"lms", "LMS"},
+                                            {"ddim", "DDIM"},
+                                            {"pndm", "PLMS"},
+                                            {"unipc", "UniPC"},
+                                            {"lcm", "LCM"},
+                                            {NULL, NULL}};
+static const struct name schedule_names[] = {
+    {"discrete", "Uniform"},        {"karras", "Karras"},        {"exponential", "Exponential"},
+    {"sgm_uniform", "SGM Uniform"}, {"simple", "Simple"},        {"beta", "Beta"},
+    {"kl_optimal", "KL Optimal"},   {"ays", "Align Your Steps"}, {NULL, NULL}};
+
+static const char *theirs(const struct name *names, const char *ours) {
+    while (names->ours && strcmp(names->ours, ours)) names++;
+    return names->ours ? names->theirs : ours;
+}
+
+/* A model's own schedule is what the web UI calls automatic; of flow models that is its "simple". */
+static const char *schedule_name(const struct sluice_request *request) {
+    if (request->scheduler) return theirs(schedule_names, request->scheduler);
+    return request->prediction && !strcmp(request->prediction, "flow") ? "Simple" : "Automatic";
+}
+
 static void print_settings(FILE *to, const struct args *args, const struct sluice_request *request) {
-    fprintf(to, "Steps: %d, Sampler: Euler, Schedule type: Simple, CFG scale: %.9g, ", request->steps,
+    fprintf(to, "Steps: %d, Sampler: %s, Schedule type: %s, CFG scale: %.9g, ", request->steps,
+            theirs(sampler_names, request->sampler ? request->sampler : "euler"), schedule_name(request),
             request->cfg_scale);
     if (request->guidance != 0) fprintf(to, "Distilled CFG Scale: %.9g, ", request->guidance);
     if (request->clip_skip) fprintf(to, "Clip skip: %d, ", request->clip_skip);

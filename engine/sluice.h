@@ -286,7 +286,7 @@ struct sluice_request {
                                    divides them, for models that take it; "off": they are text */
     int clip_skip; /* which of CLIP's layers is read of a prompt: 1 the last, 2 the one before ...; 0: the one
                       that the model was trained with */
-    /* Names; NULL: the model's own, as its scheduler_config.json says. */
+    /* Names, which stay the library's; NULL: the model's own, as its scheduler_config.json says. */
     const char *sampler;    /* "euler", "euler_a", "dpm++2m" ...: how a step is taken; the grid stays */
     const char *scheduler;  /* the grid: "leading", "trailing", "linspace": the model's own of that spacing;
                                "karras", "simple", "beta" ...: stable-diffusion.cpp's */

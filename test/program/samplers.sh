@@ -1,0 +1,64 @@
+#!/bin/sh
+# Samplers and schedules as a user chooses them: what each costs, that it does something, and what is refused.
+#
+# usage: samplers.sh SLUICE MODEL_DIR [SCRATCH_DIR]      (a flow model)
+. "$(dirname "$0")/program.sh"
+
+evaluations() { # evaluations ARGS...: of the denoiser, as planned, in $n
+    expect 0 "plan $*" plan -m "$model" --json -W 64 -H 64 --steps 4 "$@"
+    n=$(tr -d ' \n' <../out | grep -o '"name":"denoise","family":"[a-z0-9]*","evaluations":[0-9]*' | grep -o '[0-9]*$')
+}
+: >../all
+# sampler|evaluations of 4 steps
+while IFS='|' read -r sampler wanted; do
+    [ -z "$sampler" ] && continue
+    evaluations --sampler "$sampler"
+    check "evaluates $wanted times, not $n" [ "$n" = "$wanted" ]
+    expect 0 "generate $sampler" generate -m "$model" -p x -W 64 -H 48 --steps 4 --no-decode --sampler "$sampler" \
+        --save-latent l.safetensors --report r.json --dump .
+    check "sigmas" [ -s sigmas.safetensors ]
+    tr -d ' \n' <r.json | sed 's/.*"latent_sha256":\["\([0-9a-f]*\).*/\1/' >>../all
+    echo >>../all
+    rm -f ./*.safetensors r.json
+done <<END
+euler|4
+euler_a|4
+heun|7
+dpm2|7
+dpm2_a|7
+dpm++2s_a|7
+dpm++2m|4
+dpm++3m|4
+dpm++2m_sde|4
+lms|4
+ipndm|4
+unipc|4
+lcm|4
+END
+name="samplers"
+# Of so few steps none is of the third order.
+check "each but dpm++3m gives something else" [ "$(sort -u ../all | wc -l)" = 12 ]
+: >../all
+for schedule in linspace discrete karras exponential sgm_uniform simple smoothstep kl_optimal lcm bong_tangent beta; do
+    expect 0 "generate $schedule" generate -m "$model" -p x -W 64 -H 48 --steps 4 --no-decode --report r.json \
+        --scheduler "$schedule"
+    tr -d ' \n' <r.json | sed 's/.*"latent_sha256":\["\([0-9a-f]*\).*/\1/' >>../all
+    echo >>../all
+done
+name="schedules"
+check "each but one gives something else" [ "$(sort -u ../all | wc -l)" -ge 10 ]
+while IFS='|' read -r line pattern; do
+    [ -z "$line" ] && continue
+    # shellcheck disable=SC2086
+    expect 2 "$line" plan -m "$model" $line
+    check "says $pattern" has ../err "$pattern"
+done <<END
+--sampler tcd|trained levels
+--sampler pndm|flow models
+--scheduler leading|no such schedule
+--scheduler ays|no such schedule
+--scheduler lcm --steps 51|at most 50
+--prediction v|flow model
+END
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
