@@ -14,7 +14,7 @@ while IFS='|' read -r sampler wanted; do
     [ -z "$sampler" ] && continue
     evaluations --sampler "$sampler"
     check "evaluates $wanted times, not $n" [ "$n" = "$wanted" ]
-    expect 0 "generate $sampler" generate -m "$model" -p x -W 64 -H 48 --steps 4 --no-decode --sampler "$sampler" \
+    expect 0 "generate $sampler" generate -m "$model" -p x -W 64 -H 48 --steps 4 --no-decode --flow-shift 3 --sampler "$sampler" \
         --save-latent l.safetensors --report r.json --dump .
     check "sigmas" [ -s sigmas.safetensors ]
     tr -d ' \n' <r.json | sed 's/.*"latent_sha256":\["\([0-9a-f]*\).*/\1/' >>../all
