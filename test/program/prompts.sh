@@ -81,7 +81,43 @@ expect 0 "tokenize what a model draws" tokenize -m "$model" -p "a red fox"
 check "other ids" sh -c '! cmp -s ../out ../out.file'
 expect 0 "tokenize stdin" tokenize -m "$model" -p @- <../prompt
 check "the same ids" cmp -s ../out ../out.file
-rm -f ../@fox a.png
+# ---- words that weigh, layers of CLIP ----
+refuses() { # refuses PATTERN ARGS...
+    pattern=$1
+    shift
+    draw 2 "refused: $*" -p x -o a.png "$@"
+    check "message has $pattern" has ../err "^sluice: .*$pattern"
+}
+refuses '--clip-skip.*expected a model that reads the layers of a CLIP' --clip-skip 2
+refuses '--clip-skip' --clip-skip 0
+refuses '--prompt-weights on.*expected off' --prompt-weights on
+refuses '--prompt-weights.*on|off' --prompt-weights perhaps
+unet=../unet
+expect 0 "a small UNet" bench checkpoint sd15 "$unet" --dims "unet0=32,unet1=32,unet2=32,unet3=32,unet_heads=2,unet_text=32,\
+pooled=32,clip_heads=2,clip_layers=3,clip_vocabulary=600,clip_ff=48,vae0=32,vae1=32,vae2=32,vae3=32,dtype=f16"
+by_unet() { # by_unet NAME ARGS...: draws ../NAME.png
+    unet_name=$1
+    shift
+    expect 0 "$unet_name" generate -m "$unet" -W 64 -H 64 --steps 1 -o "../$unet_name.png" --no-metadata "$@"
+}
+by_unet plain -p 'a red fox'
+by_unet even -p 'a (red:1) fox' --prompt-weights on
+by_unet weighed -p 'a (red:1.5) fox'
+by_unet text -p 'a (red:1.5) fox' --prompt-weights off
+by_unet last -p 'a red fox' --clip-skip 1
+by_unet skipped -p 'a red fox' --clip-skip 2
+for same in even last; do check "$same is plain" cmp -s ../plain.png "../$same.png"; done
+for other in weighed text skipped; do check "$other is not plain" sh -c "! cmp -s ../plain.png ../$other.png"; done
+check "text is not weighed" sh -c '! cmp -s ../text.png ../weighed.png'
+check "no warning" lacks ../err '^warning: '
+expect 0 "the picture says it" generate -m "$unet" -W 64 -H 64 --steps 1 -p a --clip-skip 2 --prompt-weights off -o a.png
+check "as the web UI does" sh -c "tr '\\0' '\\n' <a.png | grep -q 'Clip skip: 2, Emphasis: None, '"
+expect 0 "what the encoder sees" tokenize -m "$unet" -p 'a (red:1.5) fox BREAK b'
+check "two windows" has ../out '^text_encoder: 154 tokens in windows of 77$'
+check "weights" has ../out '^weights 1 1 1.5 '
+expect 2 "a layer that there is not" generate -m "$unet" -p x --clip-skip 4 -o a.png
+check "which there are" has ../err 'expected 1 to 3'
+rm -rf "$unet" ../@fox a.png
 check "nothing was left" empty_folder .
 
 echo "$passed passed, $failed failed"
