@@ -246,6 +246,8 @@ static void test_conv(void **state) {
         {4, 6, 512, 512, 1, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
         {6, 4, 512, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
         {6, 4, 4, 512, 3, DTYPE_F32, 2, 0, false, true, RESIDUAL_NONE},
+        {5, 3, 9, 320, 3, DTYPE_F16, 1, 0, false, true, RESIDUAL_NONE}, /* a UNet's that fills in, first */
+        {5, 3, 320, 4, 3, DTYPE_F16, 1, 32, true, true, RESIDUAL_NONE}, /* and last */
     };
     for (size_t i = 0; i < (SMALL ? 4 : sizeof cases / sizeof *cases); i++) case_conv(cases[i]);
 }
