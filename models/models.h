@@ -194,6 +194,9 @@ const struct family *recipe_family(const struct recipe *recipe, enum family_kind
 /* In how many slots does that family stand? */
 int recipe_count(const struct recipe *recipe, const struct family *family);
 
+/* The size that is published: of the slot's family, or of the slot where that differs. */
+int slot_dimension(const struct slot *slot, const struct dimension *d);
+
 /* Slot i of all recipes, one recipe after the other; NULL behind the last. */
 const struct slot *models_slot(int i);
 /* May weights of that family stand there, whose tensors' names begin so? Its `is` has not been asked. */

@@ -385,6 +385,12 @@ int recipe_count(const struct recipe *recipe, const struct family *family) {
     return n;
 }
 
+int slot_dimension(const struct slot *slot, const struct dimension *d) {
+    for (int i = 0; i < SLOT_DIMENSIONS_MAX && slot->dimension[i].name; i++)
+        if (d->name && !strcmp(slot->dimension[i].name, d->name)) return slot->dimension[i].value;
+    return d->published;
+}
+
 const struct slot *models_slot(int i) {
     for (const struct recipe *const *r = recipes; *r; r++)
         for (int k = 0; k < SLOTS_MAX && (*r)->slot[k].family; k++)

@@ -130,18 +130,10 @@ static bool came_before(const char *text, const char *at) {
     return text < at;
 }
 
-/* What is published: of the family, or of its slot in the recipe where that differs. */
-static int published(const struct slot *slot, const struct dimension *d) {
-    int value = d->published;
-    for (int i = 0; i < SLOT_DIMENSIONS_MAX && slot->dimension[i].name; i++)
-        if (d->name && !strcmp(slot->dimension[i].name, d->name)) value = slot->dimension[i].value;
-    return value;
-}
-
 static enum status read_choices(struct writer *w, const char *text, struct error *e) {
     for (int s = 0; s < SLOTS_MAX && w->recipe->slot[s].family; s++)
         for (int i = 0; i < w->recipe->slot[s].family->n_dimensions; i++)
-            w->chosen[s][i] = published(&w->recipe->slot[s], &w->recipe->slot[s].family->dimensions[i]);
+            w->chosen[s][i] = slot_dimension(&w->recipe->slot[s], &w->recipe->slot[s].family->dimensions[i]);
     for (const char *at = text; at && *at && e->code == OK;) {
         size_t length = strcspn(at, ",");
         if (read_choice(w, at, length, e) == OK && came_before(text, at)) {
@@ -516,7 +508,7 @@ static json_t *list_dimensions(const struct recipe *recipe) {
             const struct dimension *d = &s->family->dimensions[i]; /* an encoder has its decoder's */
             if (!d->name) continue;
             json_push(list, json_pack("{s:s, s:s, s:i, s:i, s:i}", "name", d->name, "component", s->folder,
-                                      "published", published(s, d), "least", d->least, "most", d->most));
+                                      "published", slot_dimension(s, d), "least", d->least, "most", d->most));
         }
     return list;
 }

@@ -47,11 +47,29 @@ void pipeline_look(struct sys *sys, struct component_files *files) {
     files->variant = c.variant;
 }
 
-const struct recipe *pipeline_of_decoder(const struct component_files *files) {
+/* Of the latents that what is published for the slot decodes. */
+static int published_channels(const struct slot *slot) {
+    struct component c = {.family = slot->family};
+    int chosen[DIMENSIONS_MAX];
+    for (int i = 0; i < slot->family->n_dimensions; i++)
+        chosen[i] = slot_dimension(slot, &slot->family->dimensions[i]);
+    component_derive(&c, chosen);
+    return c.latent_channels;
+}
+
+const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component_files *files) {
     const struct component_file *decoder = component_files_find_kind(files, FAMILY_DECODER);
-    for (const struct recipe *const *r = recipes; *r && decoder; r++)
-        if (recipe_family(*r, FAMILY_DECODER) == decoder->family) return *r;
-    return NULL;
+    const struct recipe *first = NULL;
+    for (const struct recipe *const *r = recipes; *r && decoder; r++) {
+        if (recipe_family(*r, FAMILY_DECODER) != decoder->family) continue;
+        const struct slot *slot = &(*r)->slot[recipe_slot(*r, FAMILY_DECODER)];
+        struct component c = {.sys = sys, .family = decoder->family, .index = parts_view(files, decoder)};
+        struct error misfit = {0};
+        if (!first) first = *r;
+        if (configuration_look(&c, component_files_path(files, decoder), slot, &misfit) != OK) break;
+        if (c.latent_channels == published_channels(slot)) return *r;
+    }
+    return first;
 }
 
 static bool has_pipeline(const struct recipe *recipe, const char *name) {

@@ -80,10 +80,7 @@ static int64_t count_weights(const struct recipe *recipe, int i_slot) {
     if (!refs) abort();
     model_configure_slot(recipe, i_slot, sys, &c);
     for (int i = 0; i < c.family->n_dimensions; i++) {
-        const struct dimension *d = &c.family->dimensions[i];
-        chosen[i] = d->published;
-        for (int k = 0; k < SLOT_DIMENSIONS_MAX && slot->dimension[k].name; k++)
-            if (d->name && !strcmp(slot->dimension[k].name, d->name)) chosen[i] = slot->dimension[k].value;
+        chosen[i] = slot_dimension(slot, &c.family->dimensions[i]);
     }
     component_derive(&c, chosen);
     n = c.family->blocks(&c, refs);

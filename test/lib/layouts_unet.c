@@ -82,7 +82,24 @@ static const struct all_in_one all_in_one[] = {
 
 const struct layout_family layouts_of_unet = {parts, COUNT_OF(parts), all_in_one, COUNT_OF(all_in_one)};
 
-static void (*const own[])(void) = {NULL};
+/* An autoencoder alone, whose configuration does not say its scale, is taken for one of those whose latents
+ * have as many channels. */
+static void test_decoder_alone(void) {
+    sluice_model *m = NULL;
+    struct sluice_error e;
+    options from = {.vae = under("bare_vae.safetensors")};
+    struct sluice_model_options open = *model_options(&from);
+    open.decodes_only = true;
+    write_pile(layouts_part("vae"), from.vae, "{\"_class_name\": \"AutoencoderKL\", \"norm_num_groups\": 8}");
+    if (!check(!sluice_model_open(&open, &m, &e), "%s (%s)", e.what, e.where)) return;
+    const struct component *decoder = model_component(m, FAMILY_DECODER);
+    check(decoder->latent_format.scale[0] == 0.18215f && decoder->latent_format.shift[0] == 0,
+          "latents are scaled by %g and shifted by %g", (double)decoder->latent_format.scale[0],
+          (double)decoder->latent_format.shift[0]);
+    sluice_model_close(m);
+}
+
+static void (*const own[])(void) = {test_decoder_alone, NULL};
 
 const struct layouts layouts_unet = {.family = &layouts_of_unet,
                                      .width = 56,
