@@ -39,17 +39,6 @@ static enum status choose_prediction(const char *name, struct sampling *s, struc
     return OK;
 }
 
-static enum status no_schedule(const struct sampling *s, const char *name, struct error *e) {
-    char names[300] = "linspace";
-    size_t length = strlen(names);
-    if (!s->prediction->mixes) length = (size_t)snprintf(names, sizeof names, "linspace, leading, trailing");
-    for (const struct schedule *const *k = schedules; *k && length < sizeof names; k++)
-        length += (size_t)snprintf(names + length, sizeof names - length, ", %s", (*k)->name);
-    error_set(e, USAGE, "there is no such schedule for this model (--scheduler)");
-    error_found(e, "%s", name);
-    return error_expected(e, "%s", names);
-}
-
 /* The model's own with that spacing; of flow models' there is one. */
 static bool choose_spacing(const char *name, struct sampling *s) {
     for (int i = 0; spacings[i]; i++) {
@@ -71,6 +60,18 @@ static bool makes_sense(const struct schedule *schedule, const struct sampling *
     for (int i = 0; between_ends[i]; i++)
         if (!strcmp(schedule->name, between_ends[i])) return true;
     return false;
+}
+
+static enum status no_schedule(const struct sampling *s, const char *name, struct error *e) {
+    char names[300] = "linspace";
+    size_t length = strlen(names);
+    if (!s->prediction->mixes) length = (size_t)snprintf(names, sizeof names, "linspace, leading, trailing");
+    for (const struct schedule *const *k = schedules; *k && length < sizeof names; k++)
+        if (makes_sense(*k, s))
+            length += (size_t)snprintf(names + length, sizeof names - length, ", %s", (*k)->name);
+    error_set(e, USAGE, "there is no such schedule for this model (--scheduler)");
+    error_found(e, "%s", name);
+    return error_expected(e, "%s", names);
 }
 
 static enum status choose_schedule(const char *name, struct sampling *s, struct error *e) {

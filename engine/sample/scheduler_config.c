@@ -147,8 +147,9 @@ static const struct scheduler_class *find_class(const struct config *config, str
     error_set(e, UNSUPPORTED, "the model's scheduler is none that is known");
     error_where(e, "%s", config->path ? config->path : "scheduler_config.json");
     error_found(e, "%s", *name ? name : "no _class_name");
-    error_expected(e, "one of %d classes, as EulerDiscreteScheduler or PNDMScheduler, or --scheduler",
-                   N_CLASSES);
+    error_expected(
+        e, "one of the %d classes that models/README.md lists, as EulerDiscreteScheduler or PNDMScheduler",
+        N_CLASSES);
     return NULL;
 }
 
