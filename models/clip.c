@@ -172,32 +172,47 @@ static int clip_given_layer(const struct clip_settings *s, const struct lane *la
     return s->layers - 1 - (left_out - s->absent);
 }
 
-static void clip_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct layer_weights *w = weights;
+/* Between the products of a layer: of one window. */
+struct clip_between {
+    struct tensor n, q, k, v; /* [window, WIDTH] */
+    struct tensor up;         /* [window, FEED_FORWARD] */
+};
+
+static void clip_compute_window(struct context *x, const struct layer_weights *w,
+                                const struct visit_scope *scope, struct tensor tokens,
+                                const struct clip_between *b) {
     const struct clip_settings *settings = scope->settings;
-    const struct lane *lane = scope->lane;
-    const struct clip_state *state = lane->state;
-    struct tensor tokens = state->tokens;
     int heads = settings->heads;
     float scale = 1 / sqrtf((float)(tokens.dim[1] / heads));
-    struct tensor n = context_operand(x, 2, tokens.dim), q = context_operand(x, 2, tokens.dim);
-    struct tensor k = context_operand(x, 2, tokens.dim), v = context_operand(x, 2, tokens.dim);
-    struct tensor up = context_operand(x, 2, (int32_t[]){tokens.dim[0], w->up.weight.dim[0]});
-    clip_norm(x, n, tokens, &w->norm1, scope);
-    clip_product(x, q, n, &w->q);
-    clip_product(x, k, n, &w->k);
-    clip_product(x, v, n, &w->v);
-    for (int i = 0; i < clip_windows(lane); i++)
-        op_attention(x, clip_window(lane, q, i), clip_window(lane, q, i), clip_window(lane, k, i),
-                     clip_window(lane, v, i),
-                     (struct heads){.queries = heads, .keys = heads, .scale = scale, .causal = true});
-    op_linear(x, tokens, q, w->out.weight, (struct epilogue){.bias = w->out.bias, .residual = tokens});
-    clip_norm(x, n, tokens, &w->norm2, scope);
-    op_linear(x, up, n, w->up.weight,
+    clip_norm(x, b->n, tokens, &w->norm1, scope);
+    clip_product(x, b->q, b->n, &w->q);
+    clip_product(x, b->k, b->n, &w->k);
+    clip_product(x, b->v, b->n, &w->v);
+    op_attention(x, b->q, b->q, b->k, b->v,
+                 (struct heads){.queries = heads, .keys = heads, .scale = scale, .causal = true});
+    op_linear(x, tokens, b->q, w->out.weight, (struct epilogue){.bias = w->out.bias, .residual = tokens});
+    clip_norm(x, b->n, tokens, &w->norm2, scope);
+    op_linear(x, b->up, b->n, w->up.weight,
               (struct epilogue){.bias = w->up.bias,
                                 .activation = settings->gelu ? ACTIVATION_GELU_ERF : ACTIVATION_GELU_QUICK});
-    op_linear(x, tokens, up, w->down.weight, (struct epilogue){.bias = w->down.bias, .residual = tokens});
-    if (lane->text.rank && scope->number == clip_given_layer(settings, lane)) op_copy(x, lane->text, tokens);
+    op_linear(x, tokens, b->up, w->down.weight, (struct epilogue){.bias = w->down.bias, .residual = tokens});
+}
+
+static void clip_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct layer_weights *w = weights;
+    const struct lane *lane = scope->lane;
+    const struct clip_state *state = lane->state;
+    struct tensor first = clip_window(lane, state->tokens, 0);
+    int32_t up[] = {first.dim[0], w->up.weight.dim[0]};
+    struct clip_between between = {.n = context_operand(x, 2, first.dim),
+                                   .q = context_operand(x, 2, first.dim),
+                                   .k = context_operand(x, 2, first.dim),
+                                   .v = context_operand(x, 2, first.dim),
+                                   .up = context_operand(x, 2, up)};
+    for (int i = 0; i < clip_windows(lane); i++)
+        clip_compute_window(x, w, scope, clip_window(lane, state->tokens, i), &between);
+    if (lane->text.rank && scope->number == clip_given_layer(scope->settings, lane))
+        op_copy(x, lane->text, state->tokens);
 }
 
 static void clip_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -365,22 +380,10 @@ static void clip_declare(const struct component *c, struct lane *lanes, int n_la
     }
 }
 
-/* Operands begin at multiples of 16 bytes, those of each window too. */
-enum { WIDTH_STEP = 8 };
-
-static enum status clip_check_width(const struct component *c, const struct lane *lane, struct error *e) {
-    if (clip_windows(lane) < 2 || c->dims[WIDTH] % WIDTH_STEP == 0) return OK;
-    error_set(e, UNSUPPORTED, "the prompt is too long for this CLIP text encoder");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "width %d, %d tokens", c->dims[WIDTH], lane->n_tokens);
-    return error_expected(e, "a width of a multiple of %d, or at most %d tokens", WIDTH_STEP, lane->window);
-}
-
 static enum status clip_check_lanes(const struct component *c, const struct lane *lanes, int n_lanes,
                                     struct error *e) {
     for (int i = 0; i < n_lanes; i++) {
         int tokens = lanes[i].window ? lanes[i].window : lanes[i].n_tokens;
-        if (clip_check_width(c, &lanes[i], e) != OK) return e->code;
         if (tokens <= c->dims[POSITIONS]) continue;
         error_set(e, SHAPE, "the CLIP text encoder has fewer positions than a prompt has tokens");
         error_where(e, "%s", c->index.sources[0].path);
