@@ -37,10 +37,15 @@ static void end_window(struct windows *w, int n) {
     w->n_windows++;
     w->n = 0;
     w->last_comma = -1;
-    w->cut = w->n_windows == w->recipe->windows_max;
+}
+
+static bool has_room(const struct windows *w) {
+    return w->n_windows < w->recipe->windows_max;
 }
 
 static void put_token(struct windows *w, int32_t id, float weight) {
+    w->cut |= !has_room(w);
+    if (w->cut) return;
     window_ids(w)[w->n] = id;
     window_weights(w)[w->n++] = weight;
 }
@@ -53,7 +58,7 @@ static void end_window_at_comma(struct windows *w) {
     memcpy(moved, window_ids(w) + from, (size_t)n * sizeof *moved);
     memcpy(weights, window_weights(w) + from, (size_t)n * sizeof *weights);
     end_window(w, from);
-    for (int i = 0; i < n && !w->cut; i++) put_token(w, moved[i], weights[i]);
+    for (int i = 0; i < n; i++) put_token(w, moved[i], weights[i]);
 }
 
 static void add_token(struct windows *w, int32_t id, float weight) {
@@ -63,7 +68,7 @@ static void add_token(struct windows *w, int32_t id, float weight) {
     else if (full && w->last_comma >= 0 && w->n - w->last_comma <= WINDOW_BACKTRACK)
         end_window_at_comma(w);
     if (w->n == w->size) end_window(w, w->size);
-    if (!w->cut) put_token(w, id, weight);
+    put_token(w, id, weight);
 }
 
 static enum status add_piece(struct sys *sys, struct windows *w, const struct tokenizer *tokenizer,
@@ -71,7 +76,7 @@ static enum status add_piece(struct sys *sys, struct windows *w, const struct to
     int32_t *ids = NULL;
     int n = 0;
     if (piece->breaks) {
-        end_window(w, w->n);
+        if (has_room(w)) end_window(w, w->n);
         return OK;
     }
     tokenizer_encode(tokenizer, m->text + piece->first, piece->bytes, &ids, &n, e);
@@ -109,10 +114,7 @@ static enum status fill_windows(struct sys *sys, struct windows *w, const struct
     if (!w->ids || !w->weights) return error_set(e, MEMORY, "no memory for %zu tokens", most);
     for (int i = 0; i < m->n_pieces && !w->cut && e->code == OK; i++)
         add_piece(sys, w, tokenizer, m, &m->piece[i], e);
-    if (!w->cut && (w->n || !w->n_windows)) {
-        end_window(w, w->n);
-        w->cut = false; /* the last there may be was enough */
-    }
+    if (has_room(w) && (w->n || !w->n_windows)) end_window(w, w->n);
     return e->code;
 }
 

@@ -111,7 +111,7 @@ static void most(void) {
     struct prompt_tokens tokens = encode_by(&two, "a BREAK b BREAK c", true, OK);
     check(tokens.n_ids == 2 * TOKENS && tokens.cut, "%d ids, cut %d", tokens.n_ids, tokens.cut);
     prompt_destroy(&machine, &tokens);
-    tokens = encode_by(&two, "a BREAK b", true, OK);
+    tokens = encode_by(&two, "a BREAK b BREAK BREAK", true, OK);
     check(tokens.n_ids == 2 * TOKENS && !tokens.cut, "%d ids, cut %d", tokens.n_ids, tokens.cut);
     prompt_destroy(&machine, &tokens);
 }
