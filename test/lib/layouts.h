@@ -74,9 +74,9 @@ struct misfits {
     void (*const *own)(void); /* as in struct layouts */
 };
 
-extern const struct layout_family layouts_of_zimage, layouts_of_flux, layouts_of_unet;
+extern const struct layout_family layouts_of_zimage, layouts_of_flux;
 extern const struct layouts layouts_zimage, layouts_zimage_wide, layouts_flux, layouts_flux_schnell,
-    layouts_flux_published, layouts_unet;
+    layouts_flux_published;
 extern const struct named_recipe named_flux, named_flux_schnell, named_flux_kontext, named_flux_fill;
 extern const struct misfits misfits_zimage, misfits_flux, misfits_unet;
 

@@ -1,5 +1,11 @@
-/* Models that are nearly UNets of Stable Diffusion. */
+/* Models that are nearly UNets of Stable Diffusion; and an autoencoder without its configuration. */
 #include "test/lib/layouts.h"
+
+static const struct layout_part parts[] = {
+    {.component = "unet", .file = "unet.safetensors", .flag = offsetof(options, diffusion_model)},
+    {.component = "vae", .file = "vae.safetensors", .flag = offsetof(options, vae)},
+};
+static const struct layout_family family = {parts, COUNT_OF(parts), NULL, 0};
 
 #define UNET               .component = "unet"
 #define CONFIG(k, v)       .key = k, .value = v
@@ -68,6 +74,23 @@ static const struct misfit rows[] = {
      REFUSED(SHAPE, "up_blocks.0.resnets.2.conv1.weight")},
 };
 
-static void (*const own[])(void) = {NULL};
+/* An autoencoder alone, whose configuration does not say its scale, is taken for one of those whose latents
+ * have as many channels. */
+static void test_decoder_alone(void) {
+    sluice_model *m = NULL;
+    struct sluice_error e;
+    options from = {.vae = under("bare_vae.safetensors")};
+    struct sluice_model_options open = *model_options(&from);
+    open.decodes_only = true;
+    write_pile(layouts_part("vae"), from.vae, "{\"_class_name\": \"AutoencoderKL\", \"norm_num_groups\": 8}");
+    if (!check(!sluice_model_open(&open, &m, &e), "%s (%s)", e.what, e.where)) return;
+    const struct component *decoder = model_component(m, FAMILY_DECODER);
+    check(decoder->latent_format.scale[0] == 0.18215f && decoder->latent_format.shift[0] == 0,
+          "latents are scaled by %g and shifted by %g", (double)decoder->latent_format.scale[0],
+          (double)decoder->latent_format.shift[0]);
+    sluice_model_close(m);
+}
 
-const struct misfits misfits_unet = {&layouts_of_unet, rows, COUNT_OF(rows), own};
+static void (*const own[])(void) = {test_decoder_alone, NULL};
+
+const struct misfits misfits_unet = {&family, rows, COUNT_OF(rows), own};
