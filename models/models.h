@@ -178,6 +178,11 @@ struct recipe {
     bool references_if_unnamed; /* only where no model_index.json names another pipeline */
     /* Defaults where the model's folder has no sluice.json. */
     int width, height, frames, steps; /* frames 0: one */
+    /* A distilled model has the same shapes; its files say a smaller latent, and steps that begin at the last
+     * timestep, without noise alone being there. It is guided by nothing. steps 0: none is known. */
+    struct {
+        int latent_side, steps;
+    } distilled;
     double cfg_scale, guidance, strength;
     bool takes_guidance;
 };

@@ -278,6 +278,7 @@ const struct recipe recipe_sd2 = {
     .telling = {{"output_blocks.11.1.transformer_blocks.0.norm1.bias",
                  "up_blocks.3.attentions.2.transformer_blocks.0.norm1.bias"},
                 0.09},
+    .distilled = {.latent_side = 64, .steps = 4}, /* SD-Turbo */
     .name = "sd2",
     .variant = UNET_SD2,
     .pipelines = {"StableDiffusionPipeline", "StableDiffusionImg2ImgPipeline",
@@ -298,6 +299,7 @@ const struct recipe recipe_sdxl = {
     SDXL(0, 0),
     DIFFUSES(SAMPLING_SDXL),
     .cfg_scale = 5,
+    .distilled = {.latent_side = 64, .steps = 4}, /* SDXL-Turbo */
     .name = "sdxl",
     .variant = UNET_SDXL,
     .pipelines = {"StableDiffusionXLPipeline", "StableDiffusionXLImg2ImgPipeline",

@@ -137,14 +137,22 @@ static enum status read_negative(struct sluice_model *m, const char *path, struc
     return e->code;
 }
 
+/* Which is not said anywhere: by what its files have in common (models.h). */
+static bool is_distilled(const struct sluice_model *m) {
+    const struct sampling *s = &m->sampling;
+    return m->recipe->distilled.steps && m->has_schedule && s->grid.spacing == SPACING_TRAILING &&
+           s->noise.zero_snr == ZERO_SNR_NO &&
+           model_component(m, FAMILY_DENOISER)->latent_side == m->recipe->distilled.latent_side;
+}
+
 static enum status read_defaults(struct sluice_model *m, const char *path, struct error *e) {
     struct config config = {0};
     int side = model_component(m, FAMILY_DENOISER)->latent_side;
     side *= model_component(m, FAMILY_DECODER)->pixel_factor;
     m->width = side ? side : m->recipe->width;
     m->height = side ? side : m->recipe->height;
-    m->steps = m->recipe->steps;
-    m->cfg_scale = m->recipe->cfg_scale;
+    m->steps = is_distilled(m) ? m->recipe->distilled.steps : m->recipe->steps;
+    m->cfg_scale = is_distilled(m) ? 1 : m->recipe->cfg_scale;
     m->guidance = m->recipe->guidance;
     m->strength = m->recipe->strength;
     if (!path) return OK;

@@ -60,5 +60,26 @@ done <<END
 --scheduler lcm --steps 51|at most 50
 --prediction v|flow model
 END
+
+# ---- defaults of Stable Diffusion: its configurations say the size, and whether the model is distilled ----
+defaults() { # defaults WANTED ARGS...: "width, steps, cfg_scale" as planned
+    wanted=$1
+    shift
+    expect 0 "plan $*" plan --json "$@"
+    found=$(tr -d ' \n' <../out | sed 's/.*"width":\([0-9]*\),.*"steps":\([0-9]*\),"cfg_scale":\([0-9.]*\).*/\1 \2 \3/')
+    check "is $wanted, not $found" [ "$found" = "$wanted" ]
+}
+expect 0 "bench checkpoint sdxl" bench checkpoint sdxl xl -q --dims \
+    clip_layers=2,unet0=32,unet1=64,unet2=64,unet_layers2=1,unet_middle_layers=1,unet_heads=2,clip_vocabulary=600
+defaults "1024 50 5.0" -m xl
+sed -i 's/"sample_size": 128/"sample_size": 64/' xl/unet/config.json
+defaults "512 50 5.0" -m xl
+sed -i 's/"leading"/"trailing"/; s/EulerDiscrete/EulerAncestralDiscrete/' xl/scheduler/scheduler_config.json
+defaults "512 4 1.0" -m xl
+defaults "512 7 2.0" -m xl --steps 7 --cfg-scale 2
+sed -i 's/EulerAncestralDiscrete/DPMSolverSDE/' xl/scheduler/scheduler_config.json
+expect 3 "a scheduler that is none of ours" plan -m xl
+check "says which" has ../err DPMSolverSDEScheduler
+rm -rf xl
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
