@@ -19,12 +19,14 @@
 
 #include <math.h>
 
+enum { MEMORY_ROW = 64 };
+
 static const float unet_transformer_eps = 1e-6f, unet_layer_eps = 1e-5f;
 
 struct unet_state {
     struct tensor skip[UNET_SKIPS_MAX]; /* [Y, X, C]: the stream on the way down */
-    struct tensor stream;               /* [values]: the picture from the middle on, of any level */
-    struct tensor tokens;               /* [values]: of the transformer under way */
+    struct tensor stream;               /* [rows, MEMORY_ROW]: the picture from the middle on, of any level */
+    struct tensor tokens;               /* the same: of the transformer under way */
     /* Shared by a prompt's lanes: */
     struct tensor text[UNET_PLACES_MAX]; /* [layers, text rows, 2 C]: keys, values */
     /* From timestep and prompt; a row for each evaluation or, not hoisted, one. */
@@ -647,20 +649,21 @@ static void unet_declare_skips(const struct component *c, struct lane *lane, str
     }
 }
 
-/* The most values that the stream has on the way up, or that a transformer's tokens have. */
-static int32_t unet_most_values(const struct component *c, const struct unet_state *state, bool of_tokens) {
+/* Rows of memory for the most values that the stream has on the way up, or that a transformer's tokens have.
+ */
+static int32_t unet_most_rows(const struct component *c, const struct unet_state *state, bool of_tokens) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
-    int32_t most = 1;
+    int64_t most = 1;
     for (int i = 0; i < unet_n_places(s); i++) {
         struct unet_place place = unet_place_at(s, i);
         int depth = unet_depth(s, place);
         bool grows = !of_tokens && place.side == UNET_UP && place.level && !place.resnet;
         struct tensor like = state->skip[depth * (s->resnets + 1)];
-        int32_t values = like.dim[0] * like.dim[1] * c->dims[CHANNELS + depth + grows];
+        int64_t values = (int64_t)like.dim[0] * like.dim[1] * c->dims[CHANNELS + depth + grows];
         bool counts = of_tokens ? s->layers[i] > 0 : place.side != UNET_DOWN;
         if (counts && values > most) most = values;
     }
-    return most;
+    return (int32_t)((most + MEMORY_ROW - 1) / MEMORY_ROW);
 }
 
 /* What a prompt's lanes share. */
@@ -686,9 +689,10 @@ static void unet_declare(const struct component *c, struct lane *lanes, int n_la
         int first = lane_first_of_prompt(lanes, i);
         if (first != i) *state = *(const struct unet_state *)lanes[first].state;
         unet_declare_skips(c, &lanes[i], arena, ok);
-        int32_t stream = unet_most_values(c, state, false), tokens = unet_most_values(c, state, true);
-        state->stream = arena_tensor(arena, DTYPE_F32, 1, &stream, ok);
-        state->tokens = arena_tensor(arena, DTYPE_F32, 1, &tokens, ok);
+        int32_t stream[2] = {unet_most_rows(c, state, false), MEMORY_ROW};
+        int32_t tokens[2] = {unet_most_rows(c, state, true), MEMORY_ROW};
+        state->stream = arena_tensor(arena, DTYPE_F32, 2, stream, ok);
+        state->tokens = arena_tensor(arena, DTYPE_F32, 2, tokens, ok);
         if (first == i) unet_declare_prompt(c, &lanes[i], arena, ok);
     }
 }

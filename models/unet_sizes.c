@@ -55,7 +55,7 @@ static void unet_count_levels(const struct component *c, struct unet_settings *s
         s->resnets = index_last_block(&c->index, "down_blocks.0.resnets.") + 1;
         return;
     }
-    while (first < places &&
+    while (first < places && first <= UNET_RESNETS_MAX + 1 &&
            !index_find(&c->index, block_weight_name("input_blocks.%d.0.op.weight", first, name)))
         first++;
     s->resnets = first - 1;
