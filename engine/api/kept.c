@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* The picture's latent with the run's noise where the call behind this one stands. */
+/* The picture's latent with the run's noise where the step behind this call begins; within a step where that
+ * ends, also for samplers that stand between: so diffusers has it for KDPM2. */
 static void kept_noised(const struct job *job, int image, int i_call, float *out) {
     const struct layout *l = &job->layout;
     const float *picture = l->kept[image].data;
@@ -12,7 +13,9 @@ static void kept_noised(const struct job *job, int image, int i_call, float *out
         memcpy(out, picture, (size_t)n * sizeof *out);
         return;
     }
-    grid_mix(&job->calls[i_call + 1].at, picture, l->kept_noise[image].data, out, n);
+    const struct denoiser_call *call = &job->calls[i_call];
+    const struct grid_point *at = call->ends_step ? &call[1].at : &job->grid.step[call->step].to;
+    grid_mix(at, picture, l->kept_noise[image].data, out, n);
 }
 
 void kept_put_back(const struct job *job, int image, int i_call, float *scratch) {
