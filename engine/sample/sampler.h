@@ -53,6 +53,7 @@ struct sampler {
     int history;     /* tensors kept for each image */
     /* Noise: once a step, when it ends; or after every evaluation. Never where a step ends without any. */
     enum sampler_draws draws;
+    bool counts_timesteps; /* it reads trained levels by timesteps from 0 to 999 */
     /* Why it cannot be used where signal and noise are mixed, or from a point without any signal; or NULL. */
     const char *lacks_mixing, *lacks_bare_noise;
     /* What it makes of a grid before any step is left out: writes at most GRID_STEPS_MORE. May be NULL. */

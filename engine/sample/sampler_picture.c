@@ -157,5 +157,6 @@ const struct sampler sampler_tcd = {.name = "tcd",
                                     .form = PREDICTION_DENOISED,
                                     .evaluations = 1,
                                     .draws = DRAWS_AT_ENDS,
+                                    .counts_timesteps = true,
                                     .lacks_mixing = "it needs the trained levels of added noise",
                                     .update = sampler_update_tcd};

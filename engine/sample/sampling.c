@@ -93,6 +93,8 @@ static bool begins_bare(const struct sampling *s) {
 static enum status check_sampler(const struct sampling *s, struct error *e) {
     const char *why = s->prediction->mixes ? s->sampler->lacks_mixing : NULL;
     if (!why && begins_bare(s)) why = s->sampler->lacks_bare_noise;
+    if (s->grid.continuous && s->sampler->counts_timesteps)
+        why = "it counts timesteps, and the model is told the level of noise itself";
     if (!why) return OK;
     error_set(e, USAGE, "the sampler cannot be used with this model: %s", why);
     error_found(e, "%s", s->sampler->name);

@@ -33,7 +33,8 @@ static float told(const struct schedule_options *o, float sigma) {
                          : (float)noise_table_timestep(o->table, (double)sigma);
 }
 
-/* A schedule is sigma number i of n; a negative one is left out. */
+/* A schedule is sigma number i of n. One that repeats the last is left out: a step over nothing, which
+ * samplers that divide by steps cannot take; so there may be fewer steps than were asked for. */
 typedef double sigma_rule(const struct schedule_options *o, int i);
 
 static void fill_by(const struct schedule_options *o, sigma_rule *rule, struct grid *grid) {
@@ -41,7 +42,7 @@ static void fill_by(const struct schedule_options *o, sigma_rule *rule, struct g
     *grid = (struct grid){.form = form, .step = grid->step, .table = o->table, .continuous = o->continuous};
     for (int i = 0; i < o->n; i++) {
         float sigma = (float)rule(o, i);
-        if (sigma < 0) continue;
+        if (grid->n && sigma == grid->step[grid->n - 1].at.sigma) continue;
         grid->step[grid->n].at = grid_point_of_sigma(form, sigma, told(o, sigma));
         if (grid->n) grid->step[grid->n - 1].to = grid->step[grid->n].at;
         grid->n++;
@@ -70,14 +71,8 @@ static double smoothstep(const struct schedule_options *o, int i) {
     return sigma_of(o, (double)roundf(u * u * (3 - 2 * u) * LAST));
 }
 
-static double beta_timestep(const struct schedule_options *o, int i) {
-    return rint(beta_quantile(1 - (double)i / o->n, 0.6) * LAST);
-}
-
-/* Timesteps that repeat are left out, so that there may be fewer steps than were asked for. */
 static double beta(const struct schedule_options *o, int i) {
-    double timestep = beta_timestep(o, i);
-    return i && timestep == beta_timestep(o, i - 1) ? -1 : sigma_of(o, timestep);
+    return sigma_of(o, rint(beta_quantile(1 - (double)i / o->n, 0.6) * LAST));
 }
 
 /* Of the 50 timesteps that LCM was distilled to. */

@@ -216,7 +216,8 @@ static enum status read_grid(const struct config *config, const struct scheduler
         grid->ends_at_sigma_min = one_of(config, "final_sigmas_type", finals, 0, e);
     if (of->reads & READS_ENDS) {
         config_float(config, "sigma_min", 1e-6, SIGMA_MOST, &grid->sigma_min, e);
-        config_float(config, "sigma_max", 1e-6, SIGMA_MOST, &grid->sigma_max, e);
+        config_float(config, "sigma_max", grid->sigma_min > 0 ? grid->sigma_min : 1e-6, SIGMA_MOST,
+                     &grid->sigma_max, e);
     }
     if (of->reads & READS_CONTINUOUS) {
         grid->continuous = one_of(config, "timestep_type", types, 0, e);

@@ -55,6 +55,8 @@ static void test_refusals(void **state) {
     expect_refused(FILE_OF("EulerDiscreteScheduler", ", \"beta_schedule\": \"laplace\""), false, "laplace");
     expect_refused(FILE_OF("EulerDiscreteScheduler", ", \"beta_start\": -1"), false, "beta_start");
     expect_refused(FILE_OF("EulerDiscreteScheduler", ", \"num_train_timesteps\": 500"), false, "500");
+    expect_refused(FILE_OF("EulerDiscreteScheduler", ", \"sigma_min\": 2, \"sigma_max\": 1"), false,
+                   "sigma_max");
     expect_refused(FILE_OF("EulerDiscreteScheduler", ", \"interpolation_type\": \"log_linear\""), false,
                    "log");
     expect_refused(FILE_OF("EulerDiscreteScheduler", ", \"final_sigmas_type\": \"one\""), false, "one");

@@ -118,9 +118,11 @@ static void expect_refused(struct sampling s, struct sampling_choice choice, con
 static void test_refusals(void **state) {
     static const struct sampling flow = {
         .prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler};
-    struct sampling added = course_of("added", NULL, NULL).sampling, bare = added, distilled = added;
+    struct sampling added = course_of("added", NULL, NULL).sampling, bare = added, distilled = added,
+                    edm = added;
     (void)state;
     bare.noise.zero_snr = ZERO_SNR_WHOLLY;
+    edm.grid.continuous = true;
     distilled.schedule = &schedule_distilled;
     expect_refused(added, (struct sampling_choice){.sampler = "eular"}, "euler_a, heun");
     expect_refused(added, (struct sampling_choice){.schedule = "karass"}, "leading, trailing, discrete");
@@ -128,6 +130,8 @@ static void test_refusals(void **state) {
     expect_refused(added, (struct sampling_choice){.steps = 1001}, "at most 1000");
     expect_refused(distilled, (struct sampling_choice){.steps = 51}, "at most 50");
     expect_refused(bare, (struct sampling_choice){.sampler = "heun"}, "heun");
+    expect_refused(edm, (struct sampling_choice){.sampler = "tcd"}, "level of noise");
+    expect_refused(edm, (struct sampling_choice){.schedule = "simple"}, "simple");
     expect_refused(flow, (struct sampling_choice){.sampler = "tcd"}, "tcd");
     expect_refused(flow, (struct sampling_choice){.schedule = "leading"}, "leading");
     expect_refused(flow, (struct sampling_choice){.schedule = "ays"}, "ays");
