@@ -3,6 +3,7 @@
 #include "models/unet_sizes.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { DIM_MAX = 1 << 15, HEAD_MAX = 512, UNET_SIDE_MAX = 4096 };
 
@@ -144,24 +145,35 @@ static enum status unet_read(struct component *c, const struct config *config, s
 /* ---- what is refused ---- */
 
 /* Relatives whose names begin alike. */
+static const struct index_entry *unet_find_prefix(const struct component *c, const char *prefix) {
+    for (int i = 0; i < c->index.n_entries; i++) {
+        const struct index_entry *entry = &c->index.entries[i];
+        bool begins = !strncmp(index_name(&c->index, entry), prefix, strlen(prefix));
+        if (begins && index_has(&c->index, entry)) return entry;
+    }
+    return NULL;
+}
+
 enum status unet_refuse(const struct component *c, struct error *e) {
     static const struct {
-        const char *tensor, *what;
+        const char *prefix, *what;
     } relatives[] = {
-        {"controlnet_cond_embedding.conv_in.weight", "a ControlNet, which is no model by itself"},
-        {"input_hint_block.0.weight", "a ControlNet, which is no model by itself"},
-        {"class_embedding.linear_1.weight", "a UNet that is told a class"},
-        {"class_embedding.weight", "a UNet that is told a class"},
+        {"controlnet_", "a ControlNet, which is no model by itself"},
+        {"input_hint_block.", "a ControlNet, which is no model by itself"},
+        {"class_embedding.", "a UNet that is told a class"},
         {"label_emb.weight", "a UNet that is told a class"},
-        {"encoder_hid_proj.weight", "a UNet that reads another encoder's text"},
-        {"add_embedding.image_norm.weight", "a UNet that is told a picture's embedding"},
-        {"down_blocks.0.motion_modules.0.temporal_transformer.norm.weight", "a UNet of videos"},
-        {"down_blocks.0.resnets.0.temporal_res_block.conv1.weight", "a UNet of videos"},
-        {"input_blocks.1.0.time_stack.in_layers.2.weight", "a UNet of videos"},
-        {"down_blocks.0.attentions.0.transformer_blocks.0.fuser.linear.weight", "a UNet that is told boxes"},
+        {"encoder_hid_proj", "a UNet that reads another encoder's text"},
+        {"add_embedding.image", "a UNet that is told a picture's embedding"},
+        {"add_embedding.text", "a UNet that is told a text's embedding"},
+        {"down_blocks.0.motion_modules.", "a UNet of videos"},
+        {"down_blocks.0.resnets.0.temporal_res_block.", "a UNet of videos"},
+        {"input_blocks.1.0.time_stack.", "a UNet of videos"},
+        {"down_blocks.0.attentions.0.transformer_blocks.0.fuser.", "a UNet that is told boxes"},
+        {"down_blocks.0.attentions.0.transformer_blocks.0.attn2.processor.", "a UNet with an adapter"},
+        {"down_blocks.1.attentions.0.transformer_blocks.0.attn2.processor.", "a UNet with an adapter"},
     };
     for (size_t i = 0; i < sizeof relatives / sizeof *relatives; i++) {
-        const struct index_entry *entry = index_find(&c->index, relatives[i].tensor);
+        const struct index_entry *entry = unet_find_prefix(c, relatives[i].prefix);
         if (!entry) continue;
         error_set(e, UNSUPPORTED, "%s", relatives[i].what);
         error_where(e, "%s", c->index.sources[0].path);

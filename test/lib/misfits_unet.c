@@ -23,7 +23,10 @@ static void of_class(struct pile *p) {
     add(p, "class_embedding.linear_1.weight");
 }
 static void of_videos(struct pile *p) {
-    add(p, "down_blocks.0.motion_modules.0.temporal_transformer.norm.weight");
+    add(p, "down_blocks.0.motion_modules.0.transformer_blocks.0.norm1.weight");
+}
+static void of_adapter(struct pile *p) {
+    add(p, "down_blocks.0.attentions.0.transformer_blocks.0.attn2.processor.to_k_ip.0.weight");
 }
 static void of_other_text(struct pile *p) {
     add(p, "encoder_hid_proj.weight");
@@ -37,6 +40,7 @@ static const struct misfit rows[] = {
     {UNET, .change = of_controlnet, .what = "a ControlNet", REFUSED(UNSUPPORTED, "a ControlNet")},
     {UNET, .change = of_class, .what = "a class", REFUSED(UNSUPPORTED, "told a class")},
     {UNET, .change = of_videos, .what = "videos", REFUSED(UNSUPPORTED, "a UNet of videos")},
+    {UNET, .change = of_adapter, .what = "an adapter", REFUSED(UNSUPPORTED, "with an adapter")},
     {UNET, .change = of_other_text, .what = "another text", REFUSED(UNSUPPORTED, "another encoder's text")},
 
     {UNET, CONFIG("attention_head_dim", "5"), REFUSED(SHAPE, "64 channels", "whole heads")},
