@@ -234,9 +234,8 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
 #define SDXL(fills, guided)                                                                                    \
     .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), TEXT_CLIP_G,                                                       \
              UNET(sdxl_unet, fills, {"unet3", 0}, {"unet_layers0", 0}, {"unet_layers1", 2},                    \
-                  {"unet_layers2", 10}, {"unet_middle_layers", 10}, {"unet_heads", 0}, {"unet_convolved", 0},  \
-                  {"unet_text", 2048}, {"unet_pooled", 1280}, {"unet_numbers", 6},                             \
-                  {"unet_guidance", guided}),                                                                  \
+                  {"unet_layers2", 10}, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 2048},         \
+                  {"unet_pooled", 1280}, {"unet_numbers", 6}, {"unet_guidance", guided}),                      \
              VAE_KL_4(sdxl_vae)},                                                                              \
     .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1},                                 \
                   {.slot = 1, .what = CONDITION_TOKENS, .layers_left_out = 1, .beside = true},                 \

@@ -326,7 +326,8 @@ static void unet_follow_places(struct component *c) {
     for (int i = 0, n = unet_n_places(s); i < n; i++) {
         struct unet_place place = unet_place_at(s, i);
         int layers = d[LAYERS + unet_depth(s, place)];
-        if (place.side == UNET_MID) layers = place.resnet ? 0 : d[MID_LAYERS];
+        if (place.side == UNET_MID && !layers) layers = d[MID_LAYERS];
+        if (place.side == UNET_MID && place.resnet) layers = 0;
         s->layers[i] = (unsigned char)layers;
     }
 }

@@ -27,7 +27,7 @@ enum unet_dim {
     TWO_FEED_FORWARD,
     LEVELS,
     RESNETS,
-    MID_LAYERS,
+    MID_LAYERS,  /* where the smallest level has none; else they are as many */
     EQUAL_HEADS, /* heads of every level, where they are as many; 0: they are 64 wide */
     GROUPS,
     FILL,                                  /* it reads a masked picture and its mask too */
