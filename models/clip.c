@@ -125,9 +125,13 @@ static const struct weight_spec clip_projection_table[] = {
      .spread = 1},
 };
 
-/* OpenCLIP multiplies from the other side. */
+/* OpenCLIP multiplies from the other side; stable-diffusion.cpp renames that alone. */
 static const struct weight_spec clip_transposed_table[] = {
-    BLOCK_WEIGHT(projection_weights, projection, 1, "text_projection", 2, WIDTH, PROJECTION),
+    {.offset = offsetof(struct projection_weights, projection),
+     .names = {"text_projection", "text_model.text_projection"},
+     .rank = 2,
+     .dim = {WIDTH, PROJECTION},
+     .spread = 1},
 };
 
 static void clip_product(struct context *x, struct tensor out, struct tensor in,
@@ -325,12 +329,10 @@ static enum status clip_check_dims(const struct component *c, struct error *e) {
 
 /* What the pooled row is multiplied by, or NULL; OpenCLIP's is transposed. */
 static const struct index_entry *clip_find_projection(const struct component *c, bool *transposed) {
-    const struct index_entry *entry = NULL;
-    for (int i = 0; i < WEIGHT_NAMES_MAX && clip_projection_table[0].names[i] && !entry; i++)
-        entry = index_find(&c->index, clip_projection_table[0].names[i]);
-    const struct index_entry *other = index_find(&c->index, clip_transposed_table[0].names[0]);
-    *transposed = !entry && other;
-    return entry ? entry : other;
+    const struct block_ref as_is = {.kind = &clip_kind_projection}, other = {.kind = &clip_kind_transposed};
+    const struct index_entry *entry = block_find_weight(&as_is, clip_projection_table, &c->index);
+    *transposed = !entry;
+    return entry ? entry : block_find_weight(&other, clip_transposed_table, &c->index);
 }
 
 static enum status clip_configure(struct component *c, const struct config *config, struct error *e) {
@@ -347,14 +349,15 @@ static enum status clip_configure(struct component *c, const struct config *conf
 static int clip_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
     bool transposed;
-    clip_find_projection(c, &transposed);
+    bool stored = clip_find_projection(c, &transposed);
     refs[n++] = (struct block_ref){.kind = &clip_kind_embedding};
     refs[n++] = (struct block_ref){.kind = &clip_kind_position};
     for (int i = 0; i < c->dims[LAYERS]; i++)
         refs[n++] = (struct block_ref){.kind = &clip_kind_layer, .number = i};
     refs[n++] = (struct block_ref){.kind = &clip_kind_norm};
     if (c->reads.pooled && c->reads.projected)
-        refs[n++] = (struct block_ref){.kind = transposed ? &clip_kind_transposed : &clip_kind_projection};
+        refs[n++] =
+            (struct block_ref){.kind = stored && transposed ? &clip_kind_transposed : &clip_kind_projection};
     return n;
 }
 
@@ -398,6 +401,7 @@ static enum status clip_check_lanes(const struct component *c, const struct lane
 static const char *const clip_ignorable[] = {"text_model.embeddings.position_ids",
                                              "embeddings.position_ids",
                                              "text_projection",
+                                             "text_model.text_projection",
                                              "logit_scale",
                                              "vision_model.",
                                              "visual_projection.",

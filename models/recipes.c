@@ -82,7 +82,10 @@ const struct recipe recipe_zimage = {
     .strength = 0.6,
 };
 
-/* CLIP sees 77 tokens at a time, all its positions; OpenCLIP's models were trained with zeros behind the end,
+/* Prefixes are transformers', ComfyUI's and those of the authors' files; stable-diffusion.cpp converts such
+ * files to "cond_stage_model.transformer." and, of a second encoder, "cond_stage_model.1.transformer.".
+ *
+ * CLIP sees 77 tokens at a time, all its positions; OpenCLIP's models were trained with zeros behind the end,
  * OpenAI's with more ends. windows: how often it looks at a long prompt; 0: it sees the beginning. */
 enum { CLIP_TOKENS = 77, CLIP_WINDOWS_MAX = 64 };
 static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
@@ -105,7 +108,7 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
     {.family = &family_clip, .flag = "--clip_h", .word = "OpenCLIP-H text encoder",                            \
      .folder = "text_encoder",                                                                                 \
      .prefixes = (const char *const[]){"", "text_encoders.clip_h.transformer.", "text_encoders.clip_h.",       \
-                                       "clip_h.", "cond_stage_model.model.",                                   \
+                                       "clip_h.", "cond_stage_model.model.", "cond_stage_model.transformer.",  \
                                        "conditioner.embedders.0.model.", NULL},                                \
      .is = clip_is_h,                                                                                          \
      .dimension = {{"pooled", 1024}, {"clip_heads", 16}, {"clip_ff", 4096}, {"clip_layers", 23}},              \
@@ -117,6 +120,7 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
      .folder = "text_encoder_2",                                                                               \
      .prefixes = (const char *const[]){"", "text_encoders.clip_g.transformer.", "text_encoders.clip_g.",       \
                                        "clip_g.", "conditioner.embedders.1.model.",                            \
+                                       "cond_stage_model.1.transformer.",                                      \
                                        "conditioner.embedders.0.model.", NULL},                                \
      .is = clip_is_g,                                                                                          \
      .dimension = {{"pooled", 1280}, {"clip_heads", 20}, {"clip_ff", 5120}, {"clip_layers", 32},               \
