@@ -1,0 +1,151 @@
+/* One file with all of SDXL draws as the folder does, whoever named its text encoders: the authors
+ * (OpenCLIP's names: q, k and v in one tensor, the projection transposed), ComfyUI, stable-diffusion.cpp. */
+#include "engine/sluice_bench.h"
+#include "test/lib/model_paths.h"
+#include "test/lib/pile.h"
+
+static char folder[128];
+
+static void make_folder(void) {
+    struct sluice_error e;
+    snprintf(folder, sizeof folder, "%s/sdxl", temporary);
+    int code = sluice_checkpoint_write(
+        "sdxl", folder,
+        "unet0=32,unet1=32,unet2=32,unet_layers1=1,unet_layers2=1,unet_middle_layers=1,unet_text=72,"
+        "unet_pooled=16,clip_vocabulary=600,clip_ff=48,vae0=32,vae1=32,vae2=32,vae3=32,dtype=f16,"
+        "clip_g.pooled=40,clip_g.clip_heads=5,clip_g.clip_layers=4,clip_projection=16,clip_l.pooled=32,"
+        "clip_l.clip_heads=2,clip_l.clip_layers=3",
+        7, NULL, NULL, &e);
+    check(!code, "sdxl: %s (%s) %s", e.what, e.where, e.found);
+}
+
+/* ---- names ---- */
+
+static void transpose(struct item *t) {
+    uint16_t *from = (uint16_t *)(void *)t->data, *to = malloc(t->bytes);
+    int32_t rows = t->dim[0], columns = t->dim[1];
+    if (!to) abort();
+    for (int32_t i = 0; i < rows; i++)
+        for (int32_t k = 0; k < columns; k++) to[k * rows + i] = from[i * columns + k];
+    memcpy(t->data, to, t->bytes);
+    free(to);
+    t->dim[0] = columns;
+    t->dim[1] = rows;
+}
+
+static void join_qkv(struct pile *p, struct item *q) {
+    for (int i = 0; i < 2; i++) {
+        char name[PILE_NAME];
+        snprintf(name, sizeof name, "%s", q->name);
+        memcpy(strstr(name, "q_proj"), i ? "v_proj" : "k_proj", 6);
+        join_rows(p, q, name);
+    }
+    rename_part(q, "self_attn.q_proj.", "attn.in_proj_");
+}
+
+static void name_as_openclip(struct pile *p) {
+    static const char *const parts[][2] = {{"embeddings.token_embedding", "token_embedding"},
+                                           {"final_layer_norm", "ln_final"},
+                                           {"embeddings.position_embedding.weight", "positional_embedding"},
+                                           {"encoder.layers", "transformer.resblocks"},
+                                           {"layer_norm", "ln_"},
+                                           {"self_attn.out_proj", "attn.out_proj"},
+                                           {"mlp.fc1", "mlp.c_fc"},
+                                           {"mlp.fc2", "mlp.c_proj"}};
+    for (int i = 0; i < p->n; i++) {
+        struct item *t = &p->item[i];
+        rename_part(t, "text_model.", "");
+        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) rename_part(t, parts[k][0], parts[k][1]);
+        if (!strcmp(t->name, "text_projection.weight")) {
+            transpose(t);
+            rename_part(t, ".weight", "");
+        }
+    }
+    for (int i = 0; i < p->n; i++)
+        if (strstr(p->item[i].name, "q_proj")) join_qkv(p, &p->item[i]);
+    pile_drop(p, "-");
+}
+
+static void name_as_sdcpp(struct pile *p) {
+    struct item *t = pile_find(p, "text_projection.weight");
+    transpose(t);
+    rename_part(t, "text_projection.weight", "text_model.text_projection");
+}
+
+/* ---- files ---- */
+
+static const struct {
+    const char *what, *l, *g; /* prefixes */
+    void (*name)(struct pile *p);
+} files[] = {
+    {"authors", "conditioner.embedders.0.transformer.", "conditioner.embedders.1.model.", name_as_openclip},
+    {"ComfyUI", "text_encoders.clip_l.transformer.", "text_encoders.clip_g.transformer.", NULL},
+    {"stable-diffusion.cpp", "cond_stage_model.transformer.", "cond_stage_model.1.transformer.",
+     name_as_sdcpp},
+};
+
+static char *write_one_file(int file) {
+    static const char *const components[] = {"text_encoder", "text_encoder_2", "unet", "vae"};
+    const char *const prefixes[] = {files[file].l, files[file].g, "model.diffusion_model.",
+                                    "first_stage_model."};
+    static char path[160];
+    struct pile *all = calloc(1, sizeof *all);
+    json_t *configs = json_object();
+    if (!all) abort();
+    for (int i = 0; i < 4; i++) {
+        struct pile *p = pile_read(folder, components[i]);
+        if (i == 1 && files[file].name) files[file].name(p);
+        pile_append(all, p, prefixes[i]);
+        json_object_set_new(configs, components[i], json_loads(p->config, 0, NULL));
+        pile_free(p);
+    }
+    /* What older files have besides: positions as floats, a scale of pictures and text. */
+    static const float positions[77];
+    pile_add(all, files[file].l, "text_model.embeddings.position_ids", "F32", 2, (int32_t[]){1, 77},
+             positions, sizeof positions);
+    pile_add(all, files[file].g, "logit_scale", "F32", 1, (int32_t[]){1}, positions, 4);
+    char *config = json_dumps(configs, 0);
+    snprintf(path, sizeof path, "%s/one.safetensors", temporary);
+    write_pile(all, path, config);
+    free(config);
+    json_decref(configs);
+    pile_free(all);
+    return path;
+}
+
+/* The latent of a run; the model is opened by the caller's paths. */
+static bool draw_latent(const struct sluice_model_options *from, char latent[HEX], const char *what) {
+    struct rig rig = {0};
+    struct sluice_error e;
+    struct sluice_session_options to = {.struct_size = sizeof to, .device = "cpu", .threads = 1};
+    struct sluice_request request = request_fox(64, 64, 1, 1, 3);
+    int code = sluice_model_open(from, &rig.model, &e);
+    if (!code) code = sluice_session_open(rig.model, &to, &rig.session, &e);
+    request.no_decode = true;
+    struct result r = {.code = code};
+    if (!code) r = run(&rig, &request);
+    check(!r.code, "%s: %s (%s) %s", what, code ? e.what : r.error.what, code ? e.where : r.error.where,
+          code ? e.found : r.error.found);
+    for (int i = 0; i < SLOTS_MAX && rig.model; i++)
+        check(!rig.model->component[i].n_unknown, "%s: %d tensors of slot %d are unknown", what,
+              rig.model->component[i].n_unknown, i);
+    memcpy(latent, r.latent[0], HEX);
+    result_free(&r);
+    sluice_session_close(rig.session);
+    sluice_model_close(rig.model);
+    return !r.code;
+}
+
+int main(void) {
+    char wanted[HEX], found[HEX];
+    struct model_paths whole = {.model = folder};
+    temporary_make();
+    make_folder();
+    if (n_failed || !draw_latent(model_options(&whole), wanted, "the folder")) return finish();
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct model_paths one = {.model = write_one_file((int)i), .tokenizer = folder};
+        if (draw_latent(model_options(&one), found, files[i].what))
+            check(!strcmp(wanted, found), "%s: another latent", files[i].what);
+    }
+    return finish();
+}
