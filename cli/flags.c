@@ -58,7 +58,8 @@ static const struct flag own[] = {
      "lcm|tcd|euler_ancestral|dpm_2|dpm_2_ancestral|dpmpp_2s_ancestral|dpmpp_2m|dpmpp_2m_sde|dpmpp_sde|uni_"
      "pc|plms",
      "how a step is taken: euler, euler_a, heun, dpm2, dpm2_a, dpm++2s_a, dpm++2m, dpm++3m, dpm++2m_sde, "
-     "dpm++_sde, lms, ipndm, pndm, ddim, unipc, lcm, tcd, or ComfyUI's names of them; default the model's",
+     "dpm++_sde, lms, ipndm, pndm, ddim, deis, unipc, lcm, tcd, or ComfyUI's names of them; default the "
+     "model's",
      NULL},
     {NULL, RUNS, NULL, "--scheduler", "NAME", FLAG_CHOICE, AT(scheduler), 0, 0,
      "leading|trailing|linspace|discrete|karras|exponential|ays|sgm_uniform|simple|smoothstep|kl_optimal|lcm|"

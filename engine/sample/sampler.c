@@ -9,12 +9,25 @@ void guidance_plain(float *cond, const float *uncond, int64_t n, double scale) {
     for (int64_t i = 0; i < n; i++) cond[i] = cond[i] + g * (cond[i] - uncond[i]);
 }
 
-const struct sampler *const samplers[] = {&sampler_euler,     &sampler_euler_a,  &sampler_heun,
-                                          &sampler_dpm2,      &sampler_dpm2_a,   &sampler_dpmpp_2s_a,
-                                          &sampler_dpmpp_2m,  &sampler_dpmpp_3m, &sampler_dpmpp_2m_sde,
-                                          &sampler_dpmpp_sde, &sampler_lms,      &sampler_ipndm,
-                                          &sampler_pndm,      &sampler_ddim,     &sampler_unipc,
-                                          &sampler_lcm,       &sampler_tcd,      NULL};
+const struct sampler *const samplers[] = {&sampler_euler,
+                                          &sampler_euler_a,
+                                          &sampler_heun,
+                                          &sampler_dpm2,
+                                          &sampler_dpm2_a,
+                                          &sampler_dpmpp_2s_a,
+                                          &sampler_dpmpp_2m,
+                                          &sampler_dpmpp_3m,
+                                          &sampler_dpmpp_2m_sde,
+                                          &sampler_dpmpp_sde,
+                                          &sampler_lms,
+                                          &sampler_ipndm,
+                                          &sampler_pndm,
+                                          &sampler_ddim,
+                                          &sampler_deis,
+                                          &sampler_unipc,
+                                          &sampler_lcm,
+                                          &sampler_tcd,
+                                          NULL};
 
 enum status sampler_find(const char *name, const struct sampler **sampler, struct error *e) {
     char names[400] = "";

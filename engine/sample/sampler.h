@@ -19,7 +19,7 @@ enum { SAMPLER_EVALUATIONS_MAX = 2, SAMPLER_HISTORY_MAX = 4 };
 
 /* What some rows of samplers read; scheduler_config.json may say it. */
 struct solver {
-    int order;             /* of DPM-Solver++ and UniPC: 1 to 3 */
+    int order;             /* of DPM-Solver++, DEIS and UniPC: 1 to 3 */
     bool heun;             /* DPM-Solver++'s second order by Heun's formula, not the midpoint's */
     bool same_order_final; /* orders do not fall towards the end of runs of under 15 steps */
     bool euler_at_final;
@@ -66,7 +66,8 @@ struct sampler {
 
 extern const struct sampler sampler_euler, sampler_euler_a, sampler_heun, sampler_dpm2, sampler_dpm2_a,
     sampler_lms, sampler_ipndm, sampler_pndm, sampler_ddim, sampler_dpmpp_2s_a, sampler_dpmpp_sde,
-    sampler_dpmpp_2m, sampler_dpmpp_3m, sampler_dpmpp_2m_sde, sampler_unipc, sampler_lcm, sampler_tcd;
+    sampler_dpmpp_2m, sampler_dpmpp_3m, sampler_dpmpp_2m_sde, sampler_deis, sampler_unipc, sampler_lcm,
+    sampler_tcd;
 
 extern const struct sampler *const samplers[]; /* NULL-terminated */
 

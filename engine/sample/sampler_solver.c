@@ -1,7 +1,7 @@
 /* Samplers that solve in the logarithm of signal / noise and remember past pictures: DPM-Solver++ (Lu et al.
- * 2022) and UniPC (Zhao et al. 2023), as diffusers 0.42 has them: scheduling_dpmsolver_multistep.py and
- * scheduling_unipc_multistep.py. Points without signal or noise are infinitely far; what follows from that is
- * finite. */
+ * 2022), UniPC (Zhao et al. 2023) and, of past derivatives, DEIS (Zhang and Chen 2022), as diffusers 0.42 has
+ * them: scheduling_dpmsolver_multistep.py, scheduling_unipc_multistep.py, scheduling_deis_multistep.py.
+ * Points without signal or noise are infinitely far; what follows from that is finite. */
 #include "engine/sample/update.h"
 
 #include <math.h>
@@ -19,15 +19,16 @@ static int place_in_whole(const struct sampler_update *u) {
 /* Orders fall towards the end of short runs: steps are long there. */
 enum { SHORT_RUN = 15 };
 
-/* ---- DPM-Solver++ ---- */
-
-static int dpmpp_order(const struct sampler_update *u) {
+/* Of DPM-Solver++ and DEIS. */
+static int falling_order(const struct sampler_update *u) {
     int left = u->grid->n_whole - place_in_whole(u), order = u->solver->order;
     bool falls = !u->solver->same_order_final && u->grid->n_whole < SHORT_RUN;
     if (left == 1 && (u->solver->euler_at_final || falls || !(update_step(u)->to.noise > 0))) return 1;
     if (left == 2 && falls && order > 2) order = 2;
     return u->step + 1 < order ? u->step + 1 : order;
 }
+
+/* ---- DPM-Solver++ ---- */
 
 /* How far a step goes, h; of the ones before r = their h / this; and what it makes of pictures: of D0, of the
  * first difference D1, of the second D2. */
@@ -71,7 +72,7 @@ static void dpmpp_move(const struct sampler_update *u, int order, const struct d
 
 static void dpmpp_update(const struct sampler_update *u, bool draws, int past) {
     struct dpmpp d;
-    int order = dpmpp_order(u);
+    int order = falling_order(u);
     dpmpp_measure(u, order, &d);
     dpmpp_weigh(u, order, draws, &d);
     dpmpp_move(u, order, &d);
@@ -88,6 +89,47 @@ static void sampler_update_3m(const struct sampler_update *u) {
 
 static void sampler_update_2m_sde(const struct sampler_update *u) {
     dpmpp_update(u, true, 1);
+}
+
+/* ---- DEIS ---- */
+
+enum { DEIS_ORDER_MAX = 3 };
+
+/* The integral of log(sigma)^power to that sigma. */
+static double integral_of_log(double sigma, int power) {
+    double l = log(sigma);
+    return sigma * (power == 0 ? 1 : power == 1 ? l - 1 : l * l - 2 * l + 2);
+}
+
+static double over_step(const struct grid_step *s, int power) {
+    return integral_of_log((double)s->to.sigma, power) - integral_of_log((double)s->at.sigma, power);
+}
+
+/* Over the step, of the polynomial in log(sigma) that is 1 where derivative j is of, and 0 at the others. */
+static double deis_weight(const struct grid_step *s, int order, int j) {
+    double other[DEIS_ORDER_MAX] = {0}, at = log((double)s[-j].at.sigma), below = 1;
+    int n = 0;
+    for (int k = 0; k < order; k++) {
+        if (k == j) continue;
+        other[n] = log((double)s[-k].at.sigma);
+        below *= at - other[n++];
+    }
+    if (order == 1) return (double)s->to.sigma - (double)s->at.sigma;
+    if (order == 2) return (over_step(s, 1) - other[0] * over_step(s, 0)) / below;
+    return (over_step(s, 2) - (other[0] + other[1]) * over_step(s, 1) +
+            other[0] * other[1] * over_step(s, 0)) /
+           below;
+}
+
+static void sampler_update_deis(const struct sampler_update *u) {
+    const struct grid_step *s = update_step(u);
+    double scale = update_scale(u->grid, &s->to);
+    int order = falling_order(u);
+    struct term terms[DEIS_ORDER_MAX + 1] = {{scale / update_scale(u->grid, &s->at), u->sample}};
+    for (int j = 0; j < order; j++)
+        terms[j + 1] = (struct term){scale * deis_weight(s, order, j), j ? u->history[j - 1] : u->output};
+    update_sum(u->sample, u->n, terms, order + 1);
+    update_push(u->history, DEIS_ORDER_MAX - 1, u->output, u->n);
 }
 
 /* ---- UniPC ---- */
@@ -198,5 +240,14 @@ const struct sampler sampler_dpmpp_2m = SOLVER("dpm++2m", "dpmpp_2m", 2, 1, DRAW
 const struct sampler sampler_dpmpp_3m = SOLVER("dpm++3m", NULL, 3, 2, DRAWS_NOTHING, sampler_update_3m);
 const struct sampler sampler_dpmpp_2m_sde =
     SOLVER("dpm++2m_sde", "dpmpp_2m_sde", 2, 1, DRAWS_AT_ENDS, sampler_update_2m_sde);
+const struct sampler sampler_deis = {
+    .name = "deis",
+    .form = PREDICTION_DERIVATIVE,
+    .order = 2,
+    .evaluations = 1,
+    .history = DEIS_ORDER_MAX - 1,
+    .lacks_mixing = "it takes logarithms of noise for one of picture, where flow models have none at first",
+    .lacks_bare_noise = "it divides by what the first step has left of the picture, which is nothing",
+    .update = sampler_update_deis};
 const struct sampler sampler_unipc =
     SOLVER("unipc", "uni_pc", 2, 1 + UNIPC_ORDER_MAX, DRAWS_NOTHING, sampler_update_unipc);

@@ -12,6 +12,7 @@ enum {
     READS_CONTINUOUS = 1 << 3,  /* timestep_type */
     READS_DPM = 1 << 4,         /* algorithm_type and what belongs to it */
     READS_UNIPC = 1 << 5,
+    READS_DEIS = 1 << 15,
     READS_PRK = 1 << 6,       /* skip_prk_steps, false by default */
     READS_ALPHA_ONE = 1 << 7, /* set_alpha_to_one */
     READS_CLIP = 1 << 8,      /* clip_sample */
@@ -53,6 +54,8 @@ static const struct scheduler_class classes[] = {
      READS_SPREADS | READS_FINAL_SIGMA | READS_DPM},
     {"UniPCMultistepScheduler", &schedule_solver, &sampler_unipc, SPACING_LINSPACE, ZERO_SNR_NEARLY,
      READS_SPREADS | READS_FINAL_SIGMA | READS_ENDS | READS_UNIPC},
+    {"DEISMultistepScheduler", &schedule_solver, &sampler_deis, SPACING_LINSPACE, ZERO_SNR_NO,
+     READS_SPREADS | READS_DEIS},
     {"DDIMScheduler", &schedule_leaping, &sampler_ddim, SPACING_LEADING, ZERO_SNR_WHOLLY, LEAPING_READS},
     {"PNDMScheduler", &schedule_leaping, &sampler_pndm, SPACING_LEADING, ZERO_SNR_NO,
      READS_ALPHA_ONE | READS_PRK},
@@ -207,7 +210,8 @@ static enum status read_grid(const struct config *config, const struct scheduler
     *grid = (struct schedule_options){.original_steps = 50, .aligned = grid->aligned};
     grid->rounds_timesteps = of->reads & ROUNDS_TIMESTEPS;
     grid->ends_with_picture = of->reads & ALPHA_IS_ONE;
-    grid->ends_where_it_begins = of->reads & READS_UNIPC;
+    grid->ends_where_it_begins = of->reads & (READS_UNIPC | READS_DEIS);
+    grid->ends_at_sigma_min = of->reads & READS_DEIS;
     grid->spacing = (enum spacing)one_of(config, "timestep_spacing", spacings, (int)of->spacing, e);
     config_int(config, "steps_offset", 0, TRAINED_TIMESTEPS - 1, &grid->steps_offset, e);
     if (mends) grid->steps_offset = 1;
@@ -247,6 +251,20 @@ static enum status read_dpm(const struct config *config, struct sampling *s, str
     if (draws) s->sampler = &sampler_dpmpp_2m_sde;
     if (s->solver.order > 2) s->sampler = &sampler_dpmpp_3m;
     return e->code;
+}
+
+/* Other solvers' names of what there is one of mean that. */
+static enum status read_deis(const struct config *config, struct solver *solver, struct error *e) {
+    static const char *const algorithms[] = {"deis", "dpmsolver", "dpmsolver++", NULL};
+    static const char *const types[] = {"logrho", "midpoint", "heun", "bh1", "bh2", NULL};
+    bool lower = true;
+    solver->order = 2;
+    config_int(config, "solver_order", 1, 3, &solver->order, e);
+    config_bool(config, "lower_order_final", &lower, e);
+    one_of(config, "algorithm_type", algorithms, 0, e);
+    one_of(config, "solver_type", types, 0, e);
+    solver->same_order_final = !lower;
+    return config_refuse(config, "use_flow_sigmas", e);
 }
 
 static enum status read_unipc(const struct config *config, struct solver *solver, struct error *e) {
@@ -302,6 +320,7 @@ enum status sampling_read(const struct config *config, struct sampling *sampling
     read_noise(config, of, &sampling->noise, e);
     read_grid(config, of, sampling->mends_old_files, &sampling->grid, e);
     if (of->reads & READS_DPM) read_dpm(config, sampling, e);
+    if (of->reads & READS_DEIS) read_deis(config, &sampling->solver, e);
     if (of->reads & READS_UNIPC) read_unipc(config, &sampling->solver, e);
     return refuse_rest(config, of, sampling->mends_old_files, e);
 }

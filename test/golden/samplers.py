@@ -130,6 +130,10 @@ def make_cases():
             # With B(h) = h diffusers' last step, if it ends without noise, is no number.
             add(cases, f"unipc.order{order}.{bh}", families["unipc"], **SD, solver_order=order, solver_type=bh,
                 final_sigmas_type="sigma_min" if bh == "bh1" else "zero")
+        add(cases, f"deis.order{order}", "DEISMultistepScheduler", **SD, solver_order=order)
+    add(cases, "deis.leading.karras", "DEISMultistepScheduler", **SD, use_karras_sigmas=True)
+    add(cases, "deis.v", "DEISMultistepScheduler", **v, algorithm_type="dpmsolver++", solver_type="midpoint")
+    add(cases, "deis.final", "DEISMultistepScheduler", **SD, solver_order=3, lower_order_final=False)
     add(cases, "dpmpp.final", families["dpmpp"], **SD, solver_order=3, lower_order_final=False)
     add(cases, "dpmpp.euler_final", families["dpmpp"], **SD, euler_at_final=True, final_sigmas_type="sigma_min")
     add(cases, "dpmpp_sde.ends", families["dpmpp"], **SD, algorithm_type="sde-dpmsolver++", final_sigmas_type="sigma_min")
