@@ -63,6 +63,9 @@ enum status recognise_sampling(struct sluice_model *m, struct error *e) {
     if (!m->has_schedule && recognise_vector(m, index, e) != OK) return e->code;
     if (index->predicts_v) m->sampling.prediction = &prediction_v;
     if (sampling_recognise(has_mark, index, &m->sampling, e) != OK)
-        error_where(e, "%s", index->sources[0].path);
-    return e->code;
+        return error_where(e, "%s", index->sources[0].path);
+    /* Such models are to see their first timestep, which `leading` leaves out. */
+    if (!m->has_schedule && m->sampling.noise.zero_snr != ZERO_SNR_NO)
+        m->sampling.grid.spacing = SPACING_TRAILING;
+    return OK;
 }
