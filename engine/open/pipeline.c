@@ -192,12 +192,20 @@ static bool is_used(const struct component_file *file, const struct component_fi
     return false;
 }
 
-/* Could it stand in a slot of the recipe, as far as its content says? Of SDXL's encoders Flux has one. */
-static bool has_place(const struct component_files *files, const struct recipe *recipe,
-                      const struct component_file *file) {
-    struct tensor_index view = parts_view(files, file);
-    for (const struct slot *s = recipe->slot; s->family; s++)
-        if (s->family == file->family && (!s->is || s->is(&view))) return true;
+/* Could both stand in one slot of the recipe, as far as prefixes and contents say, which no flag and no
+ * folder fills? Of SDXL's encoders Flux has one; of one that a flag chooses nobody asks which else there is.
+ */
+static bool share_place(const struct component_files *files, const struct recipe *recipe,
+                        const struct component_file *const in[SLOTS_MAX], const struct component_file *one,
+                        const struct component_file *other) {
+    struct tensor_index view = parts_view(files, one), other_view = parts_view(files, other);
+    for (int i = 0; i < SLOTS_MAX && recipe->slot[i].family; i++) {
+        const struct slot *s = &recipe->slot[i];
+        if (!slot_takes(s, one->family, one->prefix) || !slot_takes(s, other->family, other->prefix))
+            continue;
+        if (in[i] && !was_searched(in[i])) continue;
+        if (!s->is || (s->is(&view) && s->is(&other_view))) return true;
+    }
     return false;
 }
 
@@ -211,8 +219,7 @@ enum status pipeline_check_twice(const struct component_files *files, const stru
             if (!was_searched(one) || !was_searched(other)) continue;
             if (!contents_alike(one->family, other->family)) continue;
             if (is_used(one, in) && is_used(other, in)) continue;
-            if (recipe && one->family == other->family &&
-                !(has_place(files, recipe, one) && has_place(files, recipe, other)))
+            if (recipe && one->family == other->family && !share_place(files, recipe, in, one, other))
                 continue;
             bool encodes = one->family->kind == FAMILY_TEXT || one->family->kind == FAMILY_VISION;
             if (encodes && !(recipe && recipe_count(recipe, one->family))) continue;

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ARRAY_MAX = 64, TEXT_MAX = 1023, KEY_MAX = 240, NUMBER_BYTES = 26 };
+/* TEXT_MAX: the configuration of a UNet, which files have as one text, takes 2 KB. */
+enum { ARRAY_MAX = 64, TEXT_MAX = 8191, KEY_MAX = 240, NUMBER_BYTES = 26 };
 
 static const char shapes[] = "comfy.gguf.orig_shape."; /* are in the tensors already */
 

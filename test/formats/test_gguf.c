@@ -254,7 +254,7 @@ static void test_config_limits(void **state) {
     struct error e = {0};
     struct bytes file =
         bytes_of(HEAD(0, 7) "$nan 6 0x7fc00000 $inf 12 0x7ff0000000000000:8 $bytes 8 $\xff\xfe "
-                            "$nul 8 3:8 'a .1 'b $k*241 4 1 $long 8 $x*1024 $array 9 5 65:8 .260");
+                            "$nul 8 3:8 'a .1 'b $k*241 4 1 $long 8 $x*8192 $array 9 5 65:8 .260");
     hostile_put("odd.gguf", file.at, file.n);
     free(file.at);
     sys_init_machine(&sys);
