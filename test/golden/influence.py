@@ -19,8 +19,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import flux.influence
+import unet.influence
 import watch
 import zimage_influence
+
+FAMILIES = {"zimage": zimage_influence, "flux": flux.influence, "unet": unet.influence}
 
 LEAST = 1e-3   # every tensor that counts moves the result by more
 NOTHING = 2e-6  # what does not count moves it by no more than rounding
@@ -57,10 +60,11 @@ def report(target):
     tensors = load_file(os.path.join(target, "reference.safetensors"))
     with open(os.path.join(target, "expect.json"), encoding="utf-8") as f:
         expect = json.load(f)
-    family = flux.influence if os.path.basename(target).startswith("flux") else zimage_influence
-    pipe = family.reference_tensors.load(os.path.join(target, "model"))
+    family = FAMILIES[expect["family"]]
+    model = os.path.join(target, "model")
+    pipe = family.reference_tensors.load(model)
     # what a fixture borrows is tried where it is
-    parts = [part for part in family.PARTS if not os.path.islink(os.path.join(target, "model", part))]
+    parts = [part for part in family.PARTS if os.path.isdir(os.path.join(model, part)) and not os.path.islink(os.path.join(model, part))]
     if not parts:
         return True
     unused = family.unused(pipe)

@@ -69,6 +69,8 @@ import folder
 import reference_tensors
 import specs
 import tokens
+import unet.make
+import unet.specs
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -172,6 +174,7 @@ def main():
     parser.add_argument("--out", default=HERE)
     # in this order: a fixture may link to one before it
     families = {name: (specs, make) for name in sorted(specs.FORMS)} | {name: (flux.specs, flux.make.make) for name in flux.specs.FORMS}
+    families |= {name: (unet.specs, unet.make.make) for name in unet.specs.FORMS}
     parser.add_argument("--only", choices=families)
     parser.add_argument("--check", action="store_true", help="also influence.txt and sensitivity.txt")
     args = parser.parse_args()

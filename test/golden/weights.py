@@ -48,12 +48,23 @@ CLIP = [
     ("token_embedding", 0.5, 0), ("position_embedding", 0.4, 0),
     ("q_proj", 1.0, 0.3), ("k_proj", 1.0, 0.3), ("v_proj", 0.5, 0.15), ("out_proj", 0.3, 0.05),
     ("fc1", 0.8, 0.2), ("fc2", 0.3, 0.05),
+    ("text_projection", 1.0, 0),
 ]
 T5 = [
     ("shared", 0.5, 0), ("embed_tokens", 0.5, 0), ("relative_attention_bias", 1.5, 0),
     # no scale before the softmax: the fourth root of the heads' width is in both
     ("SelfAttention.q", 0.9, 0), ("SelfAttention.k", 0.9, 0), ("SelfAttention.v", 0.6, 0), ("SelfAttention.o", 0.3, 0),
     ("wi_0", 1.0, 0), ("wi_1", 1.0, 0), ("wo", 0.2, 0),
+]
+UNET = [
+    ("conv_in", 0.3, 0.06), ("conv_out", 1.0, 0.1),
+    ("embedding.linear_1", 1.0, 0.3), ("embedding.linear_2", 1.2, 0.3),
+    ("time_emb_proj", 1.0, 0.4), ("conv_shortcut", 0.8, 0.15), ("conv1", 0.8, 0.3), ("conv2", 0.5, 0.2),
+    # the text, and what lies deep below the skips, have their say in a few values
+    ("attn2.to_q", 1.8, 0), ("attn2.to_k", 0.7, 0), ("attn2.to_v", 2.0, 0), ("attn2.to_out", 1.2, 0.2),
+    ("to_q", 0.8, 0), ("to_k", 0.8, 0), ("to_v", 1.0, 0), ("to_out", 0.9, 0.2),
+    ("net.0", 1.0, 0.3), ("net.2", 0.8, 0.3), ("proj_in", 1.0, 0.1), ("proj_out", 0.6, 0.2),
+    ("up_blocks.0.upsamplers", 6.0, 0.4), ("upsamplers", 3.6, 0.2), ("downsamplers", 0.8, 0.1),
 ]
 VAE = [
     ("decoder.conv_out", 0.9, 0.1),

@@ -9,6 +9,10 @@
 
 static const struct suite *const zimage[] = {&blocks_zimage, &blocks_vae, NULL};
 static const struct suite *const flux[] = {&blocks_flux, &blocks_clip, &blocks_t5, &blocks_vae, NULL};
+static const struct suite *const unet[] = {&blocks_unet, &blocks_vae, NULL};
+/* Its autoencoder's first two levels are equally wide, as no published one's are: tiling gains nothing there.
+ */
+static const struct suite *const unet_alone[] = {&blocks_unet, NULL};
 static const struct suite *const vae_encoder[] = {&blocks_vae_encoder, NULL};
 
 static const struct suite *const clip_kinds[] = {&blocks_clip_kinds, NULL};
@@ -56,6 +60,11 @@ const struct fixture fixtures[] = {
      .named = &named_flux_schnell},
     {PIPELINE("flux_kontext", flux), .gate = &gate_flux_kontext, .named = &named_flux_kontext},
     {PIPELINE("flux_fill", flux), .gate = &gate_flux_fill, .named = &named_flux_fill},
+    {.name = "sd1", .gate = &gate_sd1, .layouts = &layouts_sd1},
+    {.name = "sd2", .gate = &gate_sd2},
+    {PIPELINE("sdxl", unet_alone), .gate = &gate_sdxl, .layouts = &layouts_sdxl},
+    {.name = "inpaint", .gate = &gate_inpaint},
+    {PIPELINE("refiner", unet), .gate = &gate_refiner},
     {.name = "zimage_wide",
      .model = wide_checkpoint,
      .gate = &gate_zimage_wide,

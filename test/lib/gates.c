@@ -92,6 +92,30 @@ const struct gate gate_flux_fill = {
 const struct gate gate_flux_wide = {
     .request = REQUEST(SCHNELL(2), .guidance = 3.5), .other = REQUEST(DRAWN), .threads = 2, .wide = true};
 
+/* ---- Stable Diffusion ---- */
+
+/* PNDM keeps four tensors of every image; with the mask the host keeps two more. */
+#define MASKED(batch_) FROM_PICTURE(batch_), .cfg_scale = 1, .mask = &mask
+
+const struct gate gate_sd1 = {.request = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 2.5),
+                              .other = REQUEST(MASKED(2)),
+                              .threads = 2,
+                              .always = true,
+                              .in_bf16 = true,
+                              .cuda = CUDA_BUDGETS_AND_PLANS};
+const struct gate gate_sd2 = {.request = REQUEST(FROM_PICTURE(2), .cfg_scale = 2.5),
+                              .other = REQUEST(.steps = 2, .batch = 1, .cfg_scale = 1),
+                              .threads = 1};
+const struct gate gate_sdxl = {.request = REQUEST(MASKED(2)),
+                               .other = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 2.5),
+                               .threads = 1,
+                               .always = true};
+const struct gate gate_inpaint = {
+    .request = REQUEST(MASKED(2)), .other = REQUEST(MASKED(1)), .threads = 1, .always = true};
+const struct gate gate_refiner = {.request = REQUEST(FROM_PICTURE(2), .cfg_scale = 2.5),
+                                  .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1),
+                                  .threads = 2};
+
 /* ---- the toy ---- */
 
 static const struct sluice_picture small_wide = {.struct_size = sizeof small_wide,

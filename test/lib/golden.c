@@ -98,7 +98,7 @@ double distance(const float *a, const float *truth, int64_t n) {
         difference += d * d;
         size += (double)truth[i] * (double)truth[i];
     }
-    double error = sqrt(difference / size);
+    double error = difference > 0 ? sqrt(difference / size) : 0;
     return isfinite(error) ? error : INFINITY;
 }
 

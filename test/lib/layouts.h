@@ -45,7 +45,8 @@ struct layouts {
     double guidance, flow_shift;
     bool no_configs;          /* in its files: sizes are the published ones */
     const char *said[2];      /* of what is assumed */
-    bool everything;          /* all in one file and wrong slots, too */
+    bool one_file;            /* all in one file, too */
+    bool wrong_slots;         /* and each part in another's slot */
     void (*const *own)(void); /* then these, up to NULL */
 };
 
@@ -76,7 +77,7 @@ struct misfits {
 
 extern const struct layout_family layouts_of_zimage, layouts_of_flux;
 extern const struct layouts layouts_zimage, layouts_zimage_wide, layouts_flux, layouts_flux_schnell,
-    layouts_flux_published;
+    layouts_flux_published, layouts_sd1, layouts_sdxl;
 extern const struct named_recipe named_flux, named_flux_schnell, named_flux_kontext, named_flux_fill;
 extern const struct misfits misfits_zimage, misfits_flux, misfits_unet;
 

@@ -407,8 +407,9 @@ static void (*const own_published[])(void) = {test_names, NULL};
 
 #define LIKE_ALL .family = &layouts_of_flux, .width = 48, .height = 32
 
-const struct layouts layouts_flux = {LIKE_ALL, .guidance = 3.5, .said = {"metadata", "flow shift from e^0.5"},
-                                     .everything = true, .own = own};
+const struct layouts layouts_flux = {
+    LIKE_ALL,         .guidance = 3.5,     .said = {"metadata", "flow shift from e^0.5"},
+    .one_file = true, .wrong_slots = true, .own = own};
 const struct layouts layouts_flux_schnell = {
     LIKE_ALL, .said = {"metadata", "flow shift 1 is the default of flux_schnell"}, .own = own_schnell};
 const struct layouts layouts_flux_published = {

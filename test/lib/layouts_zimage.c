@@ -281,5 +281,5 @@ static void (*const own_wide[])(void) = {test_mixed, NULL};
     .family = &layouts_of_zimage, .tokenizer = "/tokenizer", .width = 32, .height = 48, .flow_shift = 3,     \
     .said = {"metadata", "flow shift 3"}
 
-const struct layouts layouts_zimage = {LIKE_ALL, .everything = true, .own = own};
+const struct layouts layouts_zimage = {LIKE_ALL, .one_file = true, .wrong_slots = true, .own = own};
 const struct layouts layouts_zimage_wide = {LIKE_ALL, .own = own_wide};

@@ -5,10 +5,10 @@
 #include "engine/sluice.h"
 
 struct model_paths {
-    const char *model, *diffusion_model, *llm, *clip_l, *t5xxl, *vae, *tokenizer;
+    const char *model, *diffusion_model, *llm, *clip_l, *clip_g, *t5xxl, *vae, *tokenizer;
     bool decodes_only;
     /* Filled by model_options. */
-    struct sluice_part parts[5];
+    struct sluice_part parts[6];
     struct sluice_model_options options;
 };
 

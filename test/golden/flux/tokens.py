@@ -62,7 +62,7 @@ def _merged(word, pair):
     return tuple(out)
 
 
-def save_clip(vocab, pairs, folder, as_json):
+def save_clip(vocab, pairs, folder, as_json, pad=CLIP_LAST):
     os.makedirs(folder)
     special = {"lstrip": False, "normalized": True, "rstrip": False, "single_word": False}
     if as_json:
@@ -80,13 +80,13 @@ def save_clip(vocab, pairs, folder, as_json):
             f.writelines(f"{left} {right}\n" for left, right in pairs)
     token = {"content": CLIP_LAST, **special}
     files.write_json(os.path.join(folder, "special_tokens_map.json"), {
-        "bos_token": {"content": CLIP_FIRST, **special}, "eos_token": token, "pad_token": CLIP_LAST, "unk_token": token})
+        "bos_token": {"content": CLIP_FIRST, **special}, "eos_token": token, "pad_token": pad, "unk_token": token})
     files.write_json(os.path.join(folder, "tokenizer_config.json"), {
         "add_prefix_space": False,
         "added_tokens_decoder": {str(vocab[t]): {"content": t, "lstrip": False, "normalized": t == CLIP_FIRST, "rstrip": False,
                                                  "single_word": False, "special": True} for t in (CLIP_FIRST, CLIP_LAST)},
         "bos_token": CLIP_FIRST, "clean_up_tokenization_spaces": True, "do_lower_case": True, "eos_token": CLIP_LAST,
-        "errors": "replace", "model_max_length": 77, "pad_token": CLIP_LAST, "tokenizer_class": "CLIPTokenizer", "unk_token": CLIP_LAST})
+        "errors": "replace", "model_max_length": 77, "pad_token": pad, "tokenizer_class": "CLIPTokenizer", "unk_token": CLIP_LAST})
 
 
 def t5():

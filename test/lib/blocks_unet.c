@@ -1,0 +1,218 @@
+/* The UNets' blocks one by one, each on the reference's input, then whole forwards; see blocks_flux.c.
+ *
+ * The reference's pictures are [C, Y, X], ours [Y, X, C]. Two resnets a level on the way down make three
+ * skips of each: what it begins with, and one a resnet. */
+#include "test/lib/bench.h"
+#include "test/lib/suites.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct tolerance tolerances[] = {
+    {"block.temb", 5e-7, 1.5e-6},
+    {"block.conv_in", 2e-7, 6e-7},
+    {"block.resnet", 3e-7, 9e-7},
+    {"block.resnet_plain", 3e-7, 9e-7},
+    {"block.resnet_joined", 3e-7, 9e-7},
+    {"block.transformer", 3e-7, 9e-7},
+    {"block.transformer_mid", 3e-7, 9e-7},
+    {"block.down", 2e-7, 6e-7},
+    {"block.up", 2e-7, 6e-7},
+    {"block.out", 3e-7, 9e-7},
+    {"unet", 1.5e-6, 4.5e-6},
+    {0},
+};
+
+enum { SKIPS = 3, CALLS = 4 };
+
+/* ---- tensors ---- */
+
+/* A picture of the reference as ours. */
+static struct tensor picture(const struct golden *g, const char *name, const char *end) {
+    char full[64];
+    snprintf(full, sizeof full, "%s.%s", name, end);
+    struct tensor from = golden_single(g, full);
+    int32_t C = from.dim[0], pixels = from.dim[1] * from.dim[2];
+    struct tensor to = test_tensor(DTYPE_F32, 3, (int32_t[]){from.dim[1], from.dim[2], C});
+    for (int32_t c = 0; c < C; c++)
+        for (int32_t i = 0; i < pixels; i++)
+            ((float *)to.data)[i * C + c] = ((float *)from.data)[c * pixels + i];
+    return to;
+}
+
+/* At the beginning of a buffer that takes pictures of any level. */
+static struct tensor put(struct tensor to, struct tensor from) {
+    assert_true(tensor_elements(&to) >= tensor_elements(&from));
+    memcpy(to.data, from.data, (size_t)tensor_bytes(&from));
+    return tensor_make(to.data, DTYPE_F32, from.rank, from.dim);
+}
+
+static struct tensor skip_of(const struct bench *b, int i) {
+    char name[16];
+    snprintf(name, sizeof name, "skip%d", i);
+    return bench_state(b, name);
+}
+
+/* The picture of that name in a buffer of any size. */
+static void expect_picture(const struct golden *g, const char *name, struct tensor buffer) {
+    struct tensor truth = picture(g, name, "out");
+    expect_close(g, name, tensor_make(buffer.data, DTYPE_F32, 3, truth.dim), truth.data);
+}
+
+/* Channels [first, first + n) of pixels. */
+static struct tensor channels(struct tensor all, int32_t first, int32_t n) {
+    int32_t C = all.dim[2], pixels = all.dim[0] * all.dim[1];
+    struct tensor some = test_tensor(DTYPE_F32, 3, (int32_t[]){all.dim[0], all.dim[1], n});
+    for (int32_t i = 0; i < pixels; i++)
+        memcpy((float *)some.data + i * n, (float *)all.data + i * C + first, (size_t)n * sizeof(float));
+    return some;
+}
+
+/* ---- a forward ---- */
+
+static json_t *call_of(const struct golden *g, int call) {
+    return json_array_get(json_object_get(g->expect, "unet"), (size_t)call);
+}
+
+/* The latent is the first channels of what goes in. */
+static struct bench *open_call(const struct golden *g, int call) {
+    char name[32];
+    snprintf(name, sizeof name, "unet.%d.in", call);
+    struct tensor in = golden_single(g, name);
+    int32_t latent = model_component(g->model, FAMILY_DECODER)->latent_channels;
+    int32_t dim[4] = {latent, 1, in.dim[1], in.dim[2]}, concat[4] = {in.dim[0] - latent, 1, dim[2], dim[3]};
+    json_t *numbers = json_object_get(call_of(g, call), "numbers");
+    struct lane lane = {.text = golden(g, "case0.hidden.cond"),
+                        .latent = tensor_make(in.data, DTYPE_F32, 4, dim),
+                        .prediction = test_tensor(DTYPE_F32, 4, dim),
+                        .n_numbers = (int)json_array_size(numbers)};
+    for (int i = 0; i < lane.n_numbers; i++)
+        lane.numbers[i] = (float)json_number_value(json_array_get(numbers, (size_t)i));
+    if (concat[0]) lane.concat = tensor_make(tensor_slice(in, latent, concat[0]).data, DTYPE_F32, 4, concat);
+    if (has_golden(g, "case0.pooled.cond")) {
+        struct tensor pooled = golden(g, "case0.pooled.cond");
+        lane.pooled = tensor_reshape(pooled, 2, (int32_t[]){1, pooled.dim[0]});
+    }
+    return bench_open(g, recipe_slot(g->model->recipe, FAMILY_DENOISER), lane);
+}
+
+static float timestep_of(const struct golden *g, int call) {
+    return (float)json_number_value(json_object_get(call_of(g, call), "t"));
+}
+
+/* ---- one block ---- */
+
+enum { BLOCKS_OF = 2 }; /* the call whose blocks there are */
+
+static const char *module_of(const struct golden *g, const char *name) {
+    json_t *about = json_object_get(json_object_get(g->expect, "blocks"), name);
+    return json_string_value(json_object_get(about, "module"));
+}
+
+/* Open, the reference's conditioning known. */
+static struct bench *open_blocks(const struct golden *g) {
+    struct bench *b = open_call(g, BLOCKS_OF);
+    put(bench_state(b, "condition"), golden(g, "block.temb"));
+    return b;
+}
+
+/* All blocks whose names begin so, in their order. */
+static void visit_all(struct bench *b, const char *prefix) {
+    size_t n = strlen(prefix);
+    for (int i = 0; i < b->component->n_blocks; i++) {
+        const char *name = b->component->blocks[i].name;
+        if (!strncmp(name, prefix, n) && (!name[n] || name[n] == '.'))
+            bench_visit(b, &b->component->blocks[i], 0);
+    }
+}
+
+static void test_conditioning(const struct golden *g) {
+    struct bench *b = open_call(g, BLOCKS_OF);
+    bench_visit(b, &b->component->blocks[0], timestep_of(g, BLOCKS_OF));
+    expect_close(g, "block.temb", bench_state(b, "condition"), golden(g, "block.temb").data);
+    bench_close(b);
+}
+
+static void test_resnets(const struct golden *g) {
+    struct bench *b = open_blocks(g);
+    put(skip_of(b, SKIPS), picture(g, "block.resnet", "in"));
+    visit_all(b, module_of(g, "block.resnet"));
+    expect_picture(g, "block.resnet", skip_of(b, SKIPS + 1));
+    put(bench_state(b, "stream"), picture(g, "block.resnet_plain", "in"));
+    visit_all(b, module_of(g, "block.resnet_plain"));
+    expect_picture(g, "block.resnet_plain", bench_state(b, "stream"));
+    struct tensor joined = picture(g, "block.resnet_joined", "in");
+    int32_t beside = skip_of(b, 1).dim[2], own = joined.dim[2] - beside;
+    put(bench_state(b, "stream"), channels(joined, 0, own));
+    put(skip_of(b, 1), channels(joined, own, beside));
+    visit_all(b, module_of(g, "block.resnet_joined"));
+    expect_picture(g, "block.resnet_joined", bench_state(b, "stream"));
+    bench_close(b);
+}
+
+static void test_transformers(const struct golden *g) {
+    struct bench *b = open_blocks(g);
+    int level = 0;
+    assert_int_equal(sscanf(module_of(g, "block.transformer"), "down_blocks.%d.attentions.1", &level), 1);
+    struct tensor there = skip_of(b, SKIPS * level + 2);
+    put(there, picture(g, "block.transformer", "in"));
+    visit_all(b, module_of(g, "block.transformer"));
+    expect_picture(g, "block.transformer", there);
+    put(bench_state(b, "stream"), picture(g, "block.transformer_mid", "in"));
+    visit_all(b, module_of(g, "block.transformer_mid"));
+    expect_picture(g, "block.transformer_mid", bench_state(b, "stream"));
+    bench_close(b);
+}
+
+static void test_sizes(const struct golden *g) {
+    struct bench *b = open_blocks(g);
+    char name[64];
+    int level = 0;
+    put(skip_of(b, SKIPS - 1), picture(g, "block.down", "in"));
+    visit_all(b, "down_blocks.0.downsample");
+    expect_picture(g, "block.down", skip_of(b, SKIPS));
+    assert_int_equal(sscanf(module_of(g, "block.up"), "up_blocks.%d.", &level), 1);
+    snprintf(name, sizeof name, "up_blocks.%d.upsample", level);
+    put(bench_state(b, "stream"), picture(g, "block.up", "in"));
+    visit_all(b, name);
+    expect_picture(g, "block.up", bench_state(b, "stream"));
+    bench_close(b);
+}
+
+static void test_ends(const struct golden *g) {
+    struct bench *b = open_blocks(g);
+    visit_all(b, "conv_in");
+    expect_picture(g, "block.conv_in", skip_of(b, 0));
+    put(bench_state(b, "stream"), picture(g, "block.out", "in"));
+    visit_all(b, "conv_out");
+    expect_close(g, "block.out", b->lane.prediction, golden(g, "block.out.out").data);
+    bench_close(b);
+}
+
+/* Two sizes at two timesteps; sizes are odd at some level. */
+static void test_whole(const struct golden *g) {
+    for (int i = 0; i < CALLS; i++) {
+        char name[32], key[32];
+        struct bench *b = open_call(g, i);
+        snprintf(name, sizeof name, "unet.%d.out", i);
+        snprintf(key, sizeof key, "unet.%d", i);
+        bench_all(b, timestep_of(g, i));
+        struct tensor truth = golden(g, name);
+        bool known = golden_state.precision == PRECISION_BF16 && json_object_get(g->bf16, key);
+        expect_values(g, known ? key : "unet", "", b->lane.prediction.data, truth.data,
+                      tensor_elements(&truth));
+        bench_close(b);
+    }
+}
+
+#define IN(precision, gpu, tail)                                                                             \
+    {"conditioning" tail, test_conditioning, precision, gpu, "block.resnet.in"},                             \
+        {"resnets" tail, test_resnets, precision, gpu, "block.resnet.in"},                                   \
+        {"transformers" tail, test_transformers, precision, gpu, "block.resnet.in"},                         \
+        {"sizes" tail, test_sizes, precision, gpu, "block.resnet.in"},                                       \
+        {"ends" tail, test_ends, precision, gpu, "block.resnet.in"}, {                                       \
+        "whole" tail, test_whole, precision, gpu, "unet.0.in"                                                \
+    }
+static const struct golden_test tests[] = {IN(PRECISION_F32, false, ""), IN(PRECISION_BF16, true, ", bf16")};
+
+const struct suite blocks_unet = {"unet", tests, COUNT_OF(tests), tolerances, tolerances};
