@@ -714,7 +714,7 @@ static const char *const unet_ignorable[] = {"model_ema.",
                                              "position_ids",
                                              "first_stage_model.loss.",
                                              NULL};
-static const char *const unet_architectures[] = {"sd1", "sdxl", "sd2", NULL};
+static const char *const unet_architectures[] = {"sd1", "sdxl", NULL};
 
 #define SKIP(i)                                                                                              \
     { "skip" #i, offsetof(struct unet_state, skip[i]) }

@@ -444,4 +444,5 @@ void unet_derive(struct component *c) {
     c->concat_channels = d[READ] - d[LATENT];
     c->latent_side = ((const struct unet_settings *)c->settings)->side;
     c->variant = unet_variant(c);
+    if (d[ADDED]) c->architecture = "sdxl";
 }

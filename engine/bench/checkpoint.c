@@ -320,26 +320,27 @@ static enum status write_shard(struct writer *w, const struct slot *slot, const 
     return e->code;
 }
 
-static enum status checkpoint_write_gguf(struct writer *w, const struct slot *slot, struct error *e) {
+static enum status checkpoint_write_gguf(struct writer *w, const struct slot *slot, const struct component *c,
+                                         struct error *e) {
     char file[80];
-    const char *const *names = slot->family->architectures;
-    struct gguf_metadata architecture = {.key = "general.architecture", .kind = GGUF_STRING};
+    struct gguf_metadata architecture = {
+        .key = "general.architecture", .kind = GGUF_STRING, .text = component_architecture(c)};
     struct tensor_maker maker = {w, make_tensor};
     snprintf(file, sizeof file, "%s.gguf", file_name(slot));
     char *path = place_file(w, slot->folder, file, e);
-    if (names) architecture.text = names[0];
     w->shard_first = 0;
     if (path)
-        gguf_write_made(w->sys, path, &architecture, architecture.text != NULL, w->tensors, w->n_tensors,
+        gguf_write_made(w->sys, path, &architecture, *architecture.text != 0, w->tensors, w->n_tensors,
                         &maker, e);
     w->sys->release(w->sys, path);
     return e->code;
 }
 
-static enum status write_weights(struct writer *w, const struct slot *slot, struct error *e) {
+static enum status write_weights(struct writer *w, const struct slot *slot, const struct component *c,
+                                 struct error *e) {
     /* Denoisers are what GGUF files of this program's models hold; other parts stay as they are published. */
     if (slot->family->kind == FAMILY_DENOISER && stored_types_are_gguf(&w->types))
-        return checkpoint_write_gguf(w, slot, e);
+        return checkpoint_write_gguf(w, slot, c, e);
     struct shards s = divide(w, slot);
     for (int shard = 0; shard < s.n && e->code == OK; shard++) write_shard(w, slot, &s, shard, e);
     return s.n == 1 || e->code != OK ? e->code : write_index(w, slot, &s, e);
@@ -372,7 +373,7 @@ static enum status do_slot(struct writer *w, int i_slot, bool write, struct erro
     if (!write) goto out;
     component_write_config(&c, config, sizeof config);
     if (write_small(w, slot->folder, "config.json", config, strlen(config), e) == OK)
-        write_weights(w, slot, e);
+        write_weights(w, slot, &c, e);
 out:
     forget_tensors(w);
     return e->code;

@@ -164,7 +164,7 @@ static const char *architecture(const struct conversion *c) {
     const char *said = c->header ? gguf_architecture(c->header) : "";
     if (!c->family) return said;
     if (contents_is_architecture(c->family, said)) return said;
-    return c->family->architectures ? c->family->architectures[0] : "";
+    return c->architecture;
 }
 
 static void describe_gguf(struct conversion *c, struct gguf_metadata *metadata, int *n, const char *config) {

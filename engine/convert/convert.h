@@ -45,6 +45,7 @@ struct conversion {
     char *place; /* owned: of the first input, within a pipeline its part's */
     struct tensor_index whole;
     const struct family *family;     /* NULL: nobody knows these tensors */
+    const char *architecture;        /* of the family's component; "": none */
     const char *prefix;              /* of names that is not written */
     int view;                        /* whose tensors are converted */
     const struct block_kind **kinds; /* of each entry, or NULL */

@@ -143,6 +143,7 @@ static enum status bind_slot(struct conversion *c, const struct recipe *recipe, 
         configuration_read(c->sys, &place, &config, &origin, e) == OK &&
         component_bind(&component, &config, e) == OK)
         find_kinds(c, &component, e);
+    if (component.family == c->family) c->architecture = component_architecture(&component);
     component_destroy(&component);
     if (e->code == OK && recipe->slot[slot].family == c->family) {
         c->config = config;

@@ -4,6 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
+const char *component_architecture(const struct component *c) {
+    const char *const *usual = c->family->architectures;
+    return c->architecture ? c->architecture : usual ? *usual : "";
+}
+
 const char *component_either(const struct component *c, const char *name, const char *other) {
     return !index_find(&c->index, name) && index_find(&c->index, other) ? other : name;
 }

@@ -138,9 +138,12 @@ struct component {
     int pixel_factor;    /* pixels on the side of an autoencoder's latent pixel */
     int frame_factor;    /* frames behind every latent frame but the first, which has one; 0: one */
     struct latent_format latent_format; /* of an autoencoder */
+    const char *architecture;           /* of the family's, where it is not the usual one; NULL: it is */
     int variant;                        /* of a family that several recipes have, as recipe.variant */
 };
 
+/* What a GGUF file of it says under general.architecture; "": nothing. */
+const char *component_architecture(const struct component *c);
 /* The first of two names that a tensor has; name if none has either. */
 const char *component_either(const struct component *c, const char *name, const char *other);
 /* META if a GGUF file's metadata (ARCHITECTURE.block_count) have another number of blocks than its tensors.
