@@ -18,7 +18,7 @@
 enum spacing { SPACING_LINSPACE, SPACING_LEADING, SPACING_TRAILING };
 
 /* How sigmas lie between the largest and the smallest, instead of where timesteps do. */
-enum spread { SPREAD_NONE, SPREAD_KARRAS, SPREAD_EXPONENTIAL, SPREAD_BETA };
+enum sigma_spread { SPREAD_NONE, SPREAD_KARRAS, SPREAD_EXPONENTIAL, SPREAD_BETA };
 
 struct schedule_options {
     int n; /* steps, at least 1 */
@@ -32,7 +32,7 @@ struct schedule_options {
     const struct noise_table *table;
     enum spacing spacing;
     int steps_offset; /* added to the timesteps of `leading` */
-    enum spread spread;
+    enum sigma_spread spread;
     double sigma_min, sigma_max; /* ends of a spread; 0: the schedule's own */
     bool rounds_timesteps;       /* those of Karras' spread */
     bool ends_at_sigma_min;      /* the last step ends with the least noise, not with none */

@@ -194,7 +194,7 @@ static enum status read_spread(const struct config *config, struct schedule_opti
         bool given = false;
         if (config_bool(config, keys[i], &given, e) != OK) return e->code;
         if (given && grid->spread != SPREAD_NONE) return config_refuse(config, keys[i], e);
-        if (given) grid->spread = (enum spread)(SPREAD_KARRAS + i);
+        if (given) grid->spread = (enum sigma_spread)(SPREAD_KARRAS + i);
     }
     return OK;
 }

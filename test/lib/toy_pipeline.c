@@ -770,7 +770,7 @@ const struct recipe recipe_toy = {
     .pipelines = {"ToyPipeline"},
     .patch = 1,
     .frames_max = 17,
-    .sampling = {&prediction_eps, &toy_schedule, &toy_sampler},
+    .sampling = {.prediction = &prediction_eps, .schedule = &toy_schedule, .sampler = &toy_sampler},
     .guide = guidance_plain,
     .flow_shift = 1,
     .references_max = LANE_REFERENCES_MAX,
