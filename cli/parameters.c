@@ -59,16 +59,23 @@ static const char *theirs(const struct name *names, const char *ours) {
     return names->ours ? names->theirs : ours;
 }
 
-/* A model's own schedule is what the web UI calls automatic; of flow models that is its "simple". */
-static const char *schedule_name(const struct sluice_request *request) {
-    if (request->scheduler) return theirs(schedule_names, request->scheduler);
-    return request->prediction && !strcmp(request->prediction, "flow") ? "Simple" : "Automatic";
+static const char *sampler_name(const struct sluice_image *image) {
+    return image->sampler ? theirs(sampler_names, image->sampler) : "unknown";
 }
 
-static void print_settings(FILE *to, const struct args *args, const struct sluice_request *request) {
+/* A model's own is what the web UI calls automatic, unless it has a name for it. */
+static const char *schedule_name(const struct sluice_image *image) {
+    bool mixes = image->prediction && !strcmp(image->prediction, "flow");
+    if (!image->scheduler || !strcmp(image->scheduler, "leading") || !strcmp(image->scheduler, "trailing"))
+        return "Automatic";
+    if (!strcmp(image->scheduler, "linspace")) return mixes ? "Simple" : "Uniform";
+    return theirs(schedule_names, image->scheduler);
+}
+
+static void print_settings(FILE *to, const struct args *args, const struct sluice_request *request,
+                           const struct sluice_image *image) {
     fprintf(to, "Steps: %d, Sampler: %s, Schedule type: %s, CFG scale: %.9g, ", request->steps,
-            theirs(sampler_names, request->sampler ? request->sampler : "euler"), schedule_name(request),
-            request->cfg_scale);
+            sampler_name(image), schedule_name(image), request->cfg_scale);
     if (request->guidance != 0) fprintf(to, "Distilled CFG Scale: %.9g, ", request->guidance);
     if (request->clip_skip) fprintf(to, "Clip skip: %d, ", request->clip_skip);
     if (args->prompt_weights && !strcmp(args->prompt_weights, "off")) fputs("Emphasis: None, ", to);
@@ -85,7 +92,7 @@ char *parameters_text(const struct args *args, const struct sluice_request *requ
     if (drawn) fprintf(to, "%s\n", request->prompt);
     if (drawn && request->negative_prompt && *request->negative_prompt)
         fprintf(to, "Negative prompt: %s\n", request->negative_prompt);
-    if (drawn) print_settings(to, args, request);
+    if (drawn) print_settings(to, args, request, image);
     if (drawn) fprintf(to, "Seed: %llu, ", (unsigned long long)image->seed);
     fprintf(to, "Size: %dx%d, Model: ", image->width, image->height);
     model_name(args, name);

@@ -138,9 +138,9 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->direct_io = args->direct_io;
     request->vae_tiling = args->vae_tiling;
     request->fit = args->fit;
-    if (args->sampler) request->sampler = args->sampler;
+    request->sampler = args->sampler;
     request->scheduler = args->scheduler;
-    if (args->prediction) request->prediction = args->prediction;
+    request->prediction = args->prediction;
     request->prompt_weights = args->prompt_weights;
     request->clip_skip = args->clip_skip;
 }

@@ -183,6 +183,8 @@ struct sluice_image {
     uint64_t seed;
     const char *sha256; /* hex, of the rows */
     int frame, frames;  /* 0 .. frames-1: those of a video come one after another; frames 1: a picture */
+    const char *sampler, *scheduler, *prediction; /* of a run: what a request would call those that made it;
+                                                     else NULL */
 };
 
 enum sluice_level { SLUICE_WARNING = 1, SLUICE_INFO = 2 };
@@ -286,7 +288,7 @@ struct sluice_request {
                                    divides them, for models that take it; "off": they are text */
     int clip_skip; /* which of CLIP's layers is read of a prompt: 1 the last, 2 the one before ...; 0: the one
                       that the model was trained with */
-    /* Names, which stay the library's; NULL: the model's own, as its scheduler_config.json says. */
+    /* Names; NULL: the model's own, as its scheduler_config.json says. */
     const char *sampler;    /* "euler", "euler_a", "dpm++2m" ...: how a step is taken; the grid stays */
     const char *scheduler;  /* the grid: "leading", "trailing", "linspace": the model's own of that spacing;
                                "karras", "simple", "beta" ...: stable-diffusion.cpp's */

@@ -123,8 +123,6 @@ void sluice_request_defaults(const sluice_model *model, struct sluice_request *r
         .cfg_scale = model->cfg_scale,
         .guidance = model->guidance,
         .strength = model->strength,
-        .sampler = model->sampling.sampler->name,
-        .prediction = model->sampling.prediction->name,
     };
     size_t bytes = request->struct_size < sizeof ours ? request->struct_size : sizeof ours;
     memset(request, 0, request->struct_size);

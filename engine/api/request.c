@@ -278,5 +278,8 @@ enum status request_settle(struct settling *s, struct error *e) {
     if (shift != 0 && within("--flow-shift", shift, SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX, e) != OK)
         return e->code;
     fill_defaults(s);
-    return check_request(s, e) == OK ? find_precision(s, e) : e->code;
+    if (check_request(s, e) != OK) return e->code;
+    if (shift != 0 && !s->decode_only && !s->sampling->prediction->mixes)
+        return usage(e, "--flow-shift", shift, "nothing: this is no flow model, or --prediction flow");
+    return find_precision(s, e);
 }

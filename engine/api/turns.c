@@ -244,6 +244,9 @@ static enum status turn_hand_out(struct running *r, int image, int frame, struct
         .sha256 = sha256,
         .frame = frame,
         .frames = job->request.frames,
+        .sampler = job->decode_only ? NULL : job->sampling.sampler->name,
+        .scheduler = job->decode_only ? NULL : sampling_schedule_name(&job->sampling),
+        .prediction = job->decode_only ? NULL : job->sampling.prediction->name,
     };
     if (s->options.on_image) s->options.on_image(s->options.user, &out);
     if (frame + 1 < job->request.frames) return OK;
