@@ -18,10 +18,11 @@ enum {
     READS_CLIP = 1 << 8,      /* clip_sample */
     READS_DISTILLED = 1 << 9, /* original_inference_steps */
     ROUNDS_TIMESTEPS = 1 << 10,
-    ALPHA_IS_ONE = 1 << 11, /* set_alpha_to_one is true by default */
-    CLIPS = 1 << 12,        /* clip_sample is */
-    STABLE_BETAS = 1 << 13, /* beta_start and beta_end are Stable Diffusion's by default */
-    SCALED_BETAS = 1 << 14, /* beta_schedule is scaled_linear by default */
+    ALPHA_IS_ONE = 1 << 11,   /* set_alpha_to_one is true by default */
+    CLIPS = 1 << 12,          /* clip_sample is */
+    STABLE_BETAS = 1 << 13,   /* beta_start and beta_end are Stable Diffusion's by default */
+    SCALED_BETAS = 1 << 14,   /* beta_schedule is scaled_linear by default */
+    READS_VARIANCE = 1 << 16, /* variance_type */
 };
 
 struct scheduler_class {
@@ -60,7 +61,7 @@ static const struct scheduler_class classes[] = {
     {"PNDMScheduler", &schedule_leaping, &sampler_pndm, SPACING_LEADING, ZERO_SNR_NO,
      READS_ALPHA_ONE | READS_PRK},
     {"DDPMScheduler", &schedule_whole, &sampler_euler_a, SPACING_LEADING, ZERO_SNR_WHOLLY,
-     READS_CLIP | CLIPS},
+     READS_CLIP | CLIPS | READS_VARIANCE},
     {"LCMScheduler", &schedule_distilled, &sampler_lcm, SPACING_LEADING, ZERO_SNR_WHOLLY, LCM_READS},
     {"TCDScheduler", &schedule_distilled, &sampler_tcd, SPACING_LEADING, ZERO_SNR_WHOLLY, LCM_READS},
 };
@@ -150,9 +151,10 @@ static const struct scheduler_class *find_class(const struct config *config, str
     error_set(e, UNSUPPORTED, "the model's scheduler is none that is known");
     error_where(e, "%s", config->path ? config->path : "scheduler_config.json");
     error_found(e, "%s", *name ? name : "no _class_name");
-    error_expected(
-        e, "one of the %d classes that models/README.md lists, as EulerDiscreteScheduler or PNDMScheduler",
-        N_CLASSES);
+    error_expected(e,
+                   "one of the %d classes that engine/sample/README.md lists, as EulerDiscreteScheduler or "
+                   "PNDMScheduler",
+                   N_CLASSES);
     return NULL;
 }
 
@@ -267,6 +269,15 @@ static enum status read_deis(const struct config *config, struct solver *solver,
     return config_refuse(config, "use_flow_sigmas", e);
 }
 
+/* A list of steps, whose first entry may be step 0. */
+static enum status refuse_list(const struct config *config, const char *first, struct error *e) {
+    if (!config_find(config, first)) return OK;
+    error_set(e, UNSUPPORTED, "the configuration asks for something that is not supported");
+    error_where(e, "%s", config->path ? config->path : "scheduler_config.json");
+    error_found(e, "%s", first);
+    return error_expected(e, "an empty list");
+}
+
 static enum status read_unipc(const struct config *config, struct solver *solver, struct error *e) {
     static const char *const types[] = {"bh2", "bh1", "midpoint", "heun", "logrho", NULL};
     bool lower = true, predicts_picture = true;
@@ -277,7 +288,7 @@ static enum status read_unipc(const struct config *config, struct solver *solver
     solver->same_order_final = !lower;
     solver->bh1 = one_of(config, "solver_type", types, 0, e) == 1;
     config_refuse(config, "use_flow_sigmas", e);
-    config_refuse(config, "disable_corrector.0", e);
+    refuse_list(config, "disable_corrector.0", e);
     config_refuse(config, "solver_p", e);
     if (predicts_picture || e->code != OK) return e->code;
     error_set(e, UNSUPPORTED, "UniPC that predicts noise is not there");
@@ -291,10 +302,12 @@ static enum status read_unipc(const struct config *config, struct solver *solver
 /* Steps of another kind, and bounds on pictures that latents do not have. */
 static enum status refuse_rest(const struct config *config, const struct scheduler_class *of, bool mends,
                                struct error *e) {
+    static const char *const variances[] = {"fixed_small", "fixed_small_log", NULL};
     bool clips = of->reads & CLIPS, skips = !(of->reads & READS_PRK) || mends;
     if (of->reads & READS_CLIP) config_bool(config, "clip_sample", &clips, e);
     if (of->reads & READS_PRK) config_bool(config, "skip_prk_steps", &skips, e);
     config_refuse(config, "thresholding", e);
+    if (of->reads & READS_VARIANCE) one_of(config, "variance_type", variances, 0, e);
     if (e->code != OK || ((!clips || mends) && skips)) return e->code;
     error_set(e, UNSUPPORTED,
               clips && !mends ? "the scheduler clips what it predicts"
