@@ -72,7 +72,9 @@ const struct recipe recipe_zimage = {
     .patch = 2,
     .shift_rule = FLOW_SHIFT_FIXED,
     .flow_shift = 3.0,
-    .sampling = {&prediction_flow_of_picture, &schedule_flow, &sampler_euler},
+    .sampling = {.prediction = &prediction_flow_of_picture,
+                 .schedule = &schedule_flow,
+                 .sampler = &sampler_euler},
     .guide = guidance_plain,
     .samples_init = true,
     .width = 1024,
@@ -149,7 +151,8 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
     .condition = {{.slot = 1, .what = CONDITION_TOKENS}, {.slot = 0, .what = CONDITION_POOLED}},               \
     .n_conditions = 2, .span = {{2, INFINITY}},                                                                \
     .patch = 2, .shift_line = {.base_shift = 0.5, .max_shift = 1.15, .base_tokens = 256, .max_tokens = 4096},  \
-    .sampling = {&prediction_flow, &schedule_flow, &sampler_euler, {.grid_f64 = true}},                        \
+    .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,        \
+                 .grid = {.grid_f64 = true}},                                                                  \
     .guide = guidance_plain, .samples_init = true,                                                             \
     .width = 1024, .height = 1024, .cfg_scale = 1
 /* clang-format on */
