@@ -75,7 +75,7 @@ struct misfits {
     void (*const *own)(void); /* as in struct layouts */
 };
 
-extern const struct layout_family layouts_of_zimage, layouts_of_flux;
+extern const struct layout_family layouts_of_zimage, layouts_of_flux, layouts_of_sd1;
 extern const struct layouts layouts_zimage, layouts_zimage_wide, layouts_flux, layouts_flux_schnell,
     layouts_flux_published, layouts_sd1, layouts_sdxl;
 extern const struct named_recipe named_flux, named_flux_schnell, named_flux_kontext, named_flux_fill;

@@ -173,8 +173,7 @@ static const struct all_in_one sdxl_one[] = {
      {"unet", "text_encoder", "text_encoder_2", "vae"},
      STRAYS}};
 
-static const struct layout_family layouts_of_sd1 = {sd1_parts, COUNT_OF(sd1_parts), sd1_one,
-                                                    COUNT_OF(sd1_one)};
+const struct layout_family layouts_of_sd1 = {sd1_parts, COUNT_OF(sd1_parts), sd1_one, COUNT_OF(sd1_one)};
 static const struct layout_family layouts_of_sdxl = {sdxl_parts, COUNT_OF(sdxl_parts), sdxl_one,
                                                      COUNT_OF(sdxl_one)};
 

@@ -72,20 +72,6 @@ const char *stored_checkpoint(const char *dtype) {
     return folder;
 }
 
-const char *small_unet_checkpoint(void) {
-    static char folder[128];
-    struct sluice_error e;
-    snprintf(folder, sizeof folder, "%s/small_unet", temporary);
-    int code = sluice_checkpoint_write(
-        "sd15", folder,
-        "unet0=32,unet1=48,unet2=64,unet3=64,unet_groups=8,unet_text=40,unet_layers1=2,"
-        "pooled=40,clip_heads=2,clip_ff=64,clip_layers=2,clip_vocabulary=714,vae0=32,vae1=32,"
-        "vae2=16,vae3=16,vae_groups=8,dtype=f32",
-        3, NULL, NULL, &e);
-    check(!code, "small UNet: %s (%s) %s", e.what, e.where, e.found);
-    return folder;
-}
-
 const char *toy_checkpoint(void) {
     static char folder[128];
     struct sluice_error e;

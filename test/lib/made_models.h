@@ -11,9 +11,6 @@ const char *wide_flux_checkpoint(void);
 /* Flux.1 with heads as published, so that files without any configuration are enough. */
 const char *published_flux_checkpoint(void);
 
-/* Stable Diffusion 1. */
-const char *small_unet_checkpoint(void);
-
 /* The toy pipeline: test/lib/toy_pipeline.h. */
 const char *toy_checkpoint(void);
 

@@ -1,12 +1,6 @@
 /* Models that are nearly UNets of Stable Diffusion; and an autoencoder without its configuration. */
 #include "test/lib/layouts.h"
 
-static const struct layout_part parts[] = {
-    {.component = "unet", .file = "unet.safetensors", .flag = offsetof(options, diffusion_model)},
-    {.component = "vae", .file = "vae.safetensors", .flag = offsetof(options, vae)},
-};
-static const struct layout_family family = {parts, COUNT_OF(parts), NULL, 0};
-
 #define UNET               .component = "unet"
 #define CONFIG(k, v)       .key = k, .value = v
 #define SHAPED(t, d, size) .tensor = t, .dimension = d, .n = size
@@ -43,8 +37,8 @@ static const struct misfit rows[] = {
     {UNET, .change = of_adapter, .what = "an adapter", REFUSED(UNSUPPORTED, "with an adapter")},
     {UNET, .change = of_other_text, .what = "another text", REFUSED(UNSUPPORTED, "another encoder's text")},
 
-    {UNET, CONFIG("attention_head_dim", "5"), REFUSED(SHAPE, "64 channels", "whole heads")},
-    {UNET, CONFIG("attention_head_dim", "[8, 8, 8, 7]"), REFUSED(SHAPE, "64 channels")},
+    {UNET, CONFIG("attention_head_dim", "5"), REFUSED(SHAPE, "16 channels", "whole heads")},
+    {UNET, CONFIG("attention_head_dim", "[2, 2, 2, 3]"), REFUSED(SHAPE, "16 channels")},
     {UNET, CONFIG("attention_head_dim", "0"), REFUSED(META, "'attention_head_dim'")},
     {UNET, CONFIG("norm_num_groups", "7"), REFUSED(SHAPE, "in 7 groups")},
     {UNET, CONFIG("flip_sin_to_cos", "false"), REFUSED(UNSUPPORTED, "\"flip_sin_to_cos\": false")},
@@ -86,7 +80,7 @@ static void test_decoder_alone(void) {
     options from = {.vae = under("bare_vae.safetensors")};
     struct sluice_model_options open = *model_options(&from);
     open.decodes_only = true;
-    write_pile(layouts_part("vae"), from.vae, "{\"_class_name\": \"AutoencoderKL\", \"norm_num_groups\": 8}");
+    write_pile(layouts_part("vae"), from.vae, "{\"_class_name\": \"AutoencoderKL\", \"norm_num_groups\": 2}");
     if (!check(!sluice_model_open(&open, &m, &e), "%s (%s)", e.what, e.where)) return;
     const struct component *decoder = model_component(m, FAMILY_DECODER);
     check(decoder->latent_format.scale[0] == 0.18215f && decoder->latent_format.shift[0] == 0,
@@ -97,4 +91,4 @@ static void test_decoder_alone(void) {
 
 static void (*const own[])(void) = {test_decoder_alone, NULL};
 
-const struct misfits misfits_unet = {&family, rows, COUNT_OF(rows), own};
+const struct misfits misfits_unet = {&layouts_of_sd1, rows, COUNT_OF(rows), own};
