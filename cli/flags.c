@@ -54,7 +54,7 @@ static const struct flag own[] = {
      "how many pictures, of seeds S, S+1, ...; default 1", NULL},
     {NULL, RUNS, NULL, "--sampler", "NAME", FLAG_CHOICE, AT(sampler), 0, 0,
      "euler|euler_a|heun|dpm2|dpm2_a|dpm++2s_a|dpm++2m|dpm++3m|dpm++2m_sde|dpm++_sde|lms|ipndm|pndm|ddim|"
-     "unipc|"
+     "deis|unipc|"
      "lcm|tcd|euler_ancestral|dpm_2|dpm_2_ancestral|dpmpp_2s_ancestral|dpmpp_2m|dpmpp_2m_sde|dpmpp_sde|uni_"
      "pc|plms",
      "how a step is taken: euler, euler_a, heun, dpm2, dpm2_a, dpm++2s_a, dpm++2m, dpm++3m, dpm++2m_sde, "

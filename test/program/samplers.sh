@@ -1,7 +1,7 @@
 #!/bin/sh
 # Samplers and schedules as a user chooses them: what each costs, that it does something, and what is refused.
 #
-# usage: samplers.sh SLUICE MODEL_DIR [SCRATCH_DIR]      (a flow model)
+# usage: samplers.sh SLUICE MODEL_DIR [SCRATCH_DIR]      (a flow model; a UNet is sd1 beside it)
 . "$(dirname "$0")/program.sh"
 
 evaluations() { # evaluations ARGS...: of the denoiser, as planned, in $n
@@ -14,8 +14,8 @@ while IFS='|' read -r sampler wanted; do
     [ -z "$sampler" ] && continue
     evaluations --sampler "$sampler"
     check "evaluates $wanted times, not $n" [ "$n" = "$wanted" ]
-    expect 0 "generate $sampler" generate -m "$model" -p x -W 64 -H 48 --steps 4 --no-decode --flow-shift 3 --sampler "$sampler" \
-        --save-latent l.safetensors --report r.json --dump .
+    expect 0 "generate $sampler" generate -m "$model" -p x -W 64 -H 48 --steps 4 --no-decode --flow-shift 3 \
+        --sampler "$sampler" --save-latent l.safetensors --report r.json --dump .
     check "sigmas" [ -s sigmas.safetensors ]
     tr -d ' \n' <r.json | sed 's/.*"latent_sha256":\["\([0-9a-f]*\).*/\1/' >>../all
     echo >>../all
@@ -81,5 +81,46 @@ sed -i 's/EulerAncestralDiscrete/DPMSolverSDE/' xl/scheduler/scheduler_config.js
 expect 3 "a scheduler that is none of ours" plan -m xl
 check "says which" has ../err DPMSolverSDEScheduler
 rm -rf xl
+
+# ---- noise that is added: the folder says PNDM, whose grid ends with noise ----
+model=$(dirname "$(dirname "$model")")/sd1/model
+: >../all
+while IFS='|' read -r sampler wanted; do
+    [ -z "$sampler" ] && continue
+    evaluations --sampler "$sampler"
+    check "evaluates $wanted times, not $n" [ "$n" = "$wanted" ]
+    expect 0 "generate $sampler" generate -m "$model" -p x -W 64 -H 48 --steps 4 --no-decode --report r.json \
+        --sampler "$sampler"
+    tr -d ' \n' <r.json | sed 's/.*"latent_sha256":\["\([0-9a-f]*\).*/\1/' >>../all
+    echo >>../all
+done <<END
+pndm|5
+euler|4
+euler_a|4
+heun|8
+dpm2|8
+dpm2_a|8
+dpm++2s_a|8
+dpm++_sde|8
+dpm++2m_sde|4
+lms|4
+ddim|4
+deis|4
+lcm|4
+tcd|4
+END
+name="samplers of a UNet"
+check "each gives something else" [ "$(sort -u ../all | wc -l)" = 14 ]
+evaluations
+check "without a flag as the folder says" [ "$n" = 5 ]
+evaluations --scheduler karras --sampler heun
+check "a schedule that ends without noise" [ "$n" = 7 ]
+expect 2 "a shift of nothing" plan -m "$model" --flow-shift 3
+check "says so" has ../err 'no flow model'
+expect 0 "a UNet as a flow model" generate -m "$model" -p x -W 64 -H 48 --steps 4 --prediction flow --flow-shift 3 \
+    -o x.png
+check "names what made it" has x.png 'Sampler: Euler, Schedule type: Simple'
+rm -f ./*
+
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
