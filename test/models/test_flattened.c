@@ -1,0 +1,114 @@
+/* GGUF files as ComfyUI's converter makes them of UNets: matrices and convolutions whose rows fill no block
+ * of 256 are flattened before they are quantised, with their shapes under comfy.gguf.orig_shape. They draw as
+ * the numbers that their blocks stand for. Source: ComfyUI-GGUF, tools/convert.py. */
+#include "kernels/cpu/weights.h"
+#include "loaders/gguf/gguf.h"
+#include "loaders/quantise/quantise.h"
+#include "test/lib/layouts.h"
+
+#include <math.h>
+
+enum { BLOCK = 256, KEY_BYTES = PILE_NAME + 32, WIDTH = 56, HEIGHT = 40 };
+
+struct flattened {
+    struct pile *pile;
+    char keys[PILE_MAX][KEY_BYTES];
+    struct gguf_metadata metadata[PILE_MAX];
+    struct named_tensor tensors[PILE_MAX];
+    void *blocks[PILE_MAX]; /* of a tensor that is quantised; else NULL */
+    int n_metadata, n_flattened;
+};
+
+static enum status give_bytes(void *user, int i, void *to, uint64_t bytes, struct error *e) {
+    struct flattened *f = user;
+    (void)e;
+    memcpy(to, f->blocks[i] ? f->blocks[i] : f->pile->item[i].data, bytes);
+    return OK;
+}
+
+/* As f32, whatever it is stored in. */
+static void widen(struct item *item) {
+    enum dtype dtype = !strcmp(item->type, "F32")   ? DTYPE_F32
+                       : !strcmp(item->type, "F16") ? DTYPE_F16
+                                                    : DTYPE_BF16;
+    struct tensor stored = tensor_make(item->data, dtype, item->rank, item->dim);
+    size_t bytes = (size_t)tensor_elements(&stored) * sizeof(float);
+    float *numbers = malloc(bytes);
+    if (!numbers) abort();
+    weights_widen(numbers, &stored, 0, tensor_rows(&stored));
+    free(item->data);
+    item->data = (unsigned char *)numbers;
+    item->bytes = bytes;
+    item->type = "F32";
+}
+
+/* Quantised, and in the pile the numbers that this stands for. */
+static void flatten(struct flattened *f, int i, enum dtype dtype) {
+    struct item *item = &f->pile->item[i];
+    int32_t n = (int32_t)(item->bytes / sizeof(float)), dim[2] = {n / BLOCK, BLOCK};
+    struct tensor blocks = tensor_make(NULL, dtype, 2, dim);
+    blocks.data = f->blocks[i] = malloc((size_t)tensor_bytes(&blocks));
+    quantise_rows(dtype, 1, (const float *)(const void *)item->data, dim[0], BLOCK, blocks.data);
+    weights_widen((float *)(void *)item->data, &blocks, 0, dim[0]);
+    f->tensors[i].tensor = blocks;
+    if (item->dim[item->rank - 1] % BLOCK == 0) return;
+    snprintf(f->keys[i], KEY_BYTES, "comfy.gguf.orig_shape.%s", item->name);
+    f->metadata[f->n_metadata++] =
+        (struct gguf_metadata){.key = f->keys[i], .kind = GGUF_I32, .array = item->dim, .n = item->rank};
+    f->n_flattened++;
+}
+
+static void write_flattened(struct flattened *f, const char *path, enum dtype dtype) {
+    struct tensor_maker maker = {f, give_bytes};
+    struct sys sys;
+    struct error e = {0};
+    char line[1024];
+    sys_init_machine(&sys);
+    f->metadata[f->n_metadata++] =
+        (struct gguf_metadata){.key = "general.architecture", .kind = GGUF_STRING, .text = "sd1"};
+    for (int i = 0; i < f->pile->n; i++) {
+        struct item *item = &f->pile->item[i];
+        widen(item);
+        f->tensors[i] =
+            (struct named_tensor){item->name, tensor_make(NULL, DTYPE_F32, item->rank, item->dim)};
+        if (item->rank > 1 && item->bytes / sizeof(float) % BLOCK == 0) flatten(f, i, dtype);
+    }
+    gguf_write_made(&sys, path, f->metadata, f->n_metadata, f->tensors, f->pile->n, &maker, &e);
+    check(e.code == OK, "%s", error_line(&e, line, sizeof line));
+}
+
+static void write_text(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    check(file && fputs(text, file) >= 0 && !fclose(file), "cannot write %s", path);
+}
+
+static void test_type(enum dtype dtype) {
+    static struct flattened f;
+    struct rig rig;
+    options from = {.model = at_hand.folder, .diffusion_model = under("twin.safetensors")};
+    f = (struct flattened){.pile = pile_copy(layouts_part("unet"), "")};
+    write_flattened(&f, under("flattened.gguf"), dtype);
+    write_pile(f.pile, from.diffusion_model, NULL);
+    write_text(under("config.json"), f.pile->config);
+    check(f.n_flattened >= 30, "%d tensors are flattened", f.n_flattened);
+    wanted_request = request_fox(WIDTH, HEIGHT, 2, 1, 1);
+    if (open_rig(&rig, from, "numbers")) {
+        wanted = run(&rig, &wanted_request);
+        check(wanted.code == SLUICE_OK, "%s: %s", dtype_name(dtype), wanted.error.what);
+        rig_close(&rig);
+        from.diffusion_model = under("flattened.gguf");
+        gives_the_same(from, dtype_name(dtype));
+        result_free(&wanted);
+    }
+    for (int i = 0; i < f.pile->n; i++) free(f.blocks[i]);
+    pile_free(f.pile);
+}
+
+int main(void) {
+    static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q6_K};
+    temporary_make();
+    layouts_read(&layouts_of_sd1, "test/golden/sd1/model");
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) test_type(types[i]);
+    layouts_forget();
+    return finish();
+}
