@@ -25,7 +25,8 @@ enum { HANG_SECONDS = 2 };
 enum { RANDOM = 60, OURS_MAX = 64 << 20, LONGEST_SECONDS = 3600 };
 
 static const char model_a[] = "test/golden/zimage_a/model", model_b[] = "test/golden/zimage_b/model",
-                  flux_a[] = "test/golden/flux_a/model", flux_b[] = "test/golden/flux_b/model";
+                  flux_a[] = "test/golden/flux_a/model", flux_b[] = "test/golden/flux_b/model",
+                  sdxl[] = "test/golden/sdxl/model";
 static char folder[160]; /* the copy that is damaged */
 static struct rig rig;   /* on the model as it is: for plans, rates and latents */
 static uint64_t seed = 1;
@@ -221,6 +222,11 @@ static const struct victim victims[] = {
     {"CLIP, merges.txt", flux_a, "tokenizer/merges.txt", open_model, true, 0, false},
     {"T5, spiece.model", flux_b, "tokenizer_2/spiece.model", open_model, true, 0, false},
     {"T5, tokenizer.json", flux_a, "tokenizer_2/tokenizer.json", open_model, true, 0, false},
+    {"UNet, safetensors", sdxl, "unet/diffusion_pytorch_model.safetensors", open_model, true, 3000, false},
+    {"UNet", sdxl, "unet/config.json", open_model, true, 0, true},
+    {"OpenCLIP", sdxl, "text_encoder_2/config.json", open_model, true, 0, true},
+    {"UNet, scheduler", sdxl, "scheduler/scheduler_config.json", open_model, true, 0, true},
+    {"UNet, model_index.json", sdxl, "model_index.json", open_model, true, 0, true},
 };
 
 static bool documented(int code, const struct sluice_error *e) {
