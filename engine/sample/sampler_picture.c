@@ -51,14 +51,21 @@ static bool stands_above_down(const struct grid *grid, int step, int evaluation,
     return true;
 }
 
+/* The second of two evaluations: what it gives of the picture goes all the way from where the first began.
+ * The first keeps that, and goes on. */
+static bool ends_step(const struct sampler_update *u) {
+    const struct grid_step *s = update_step(u);
+    if (u->evaluation)
+        step_ancestral(u, u->history[0], &s->at, &s->to);
+    else
+        update_keep(u->history[0], u->sample, u->n);
+    return u->evaluation;
+}
+
 static void sampler_update_2s_a(const struct sampler_update *u) {
     const struct grid_step *s = update_step(u);
     struct grid_point middle;
-    if (u->evaluation) {
-        step_ancestral(u, u->history[0], &s->at, &s->to);
-        return;
-    }
-    update_keep(u->history[0], u->sample, u->n);
+    if (ends_step(u)) return;
     if (!stands_above_down(u->grid, u->step, 1, &middle)) middle = s->to;
     struct towards t = update_towards(&s->at, (double)middle.sigma, update_scale(u->grid, &middle));
     update_sum(u->sample, u->n, (struct term[]){{t.sample, u->history[0]}, {t.picture, u->output}}, 2);
@@ -75,11 +82,7 @@ static bool stands_in_middle(const struct grid *grid, int step, int evaluation, 
 static void sampler_update_sde(const struct sampler_update *u) {
     const struct grid_step *s = update_step(u);
     struct grid_point middle;
-    if (u->evaluation) {
-        step_ancestral(u, u->history[0], &s->at, &s->to);
-        return;
-    }
-    update_keep(u->history[0], u->sample, u->n);
+    if (ends_step(u)) return;
     if (!stands_in_middle(u->grid, u->step, 1, &middle)) middle = s->to;
     step_ancestral(u, u->history[0], &s->at, &middle);
 }
