@@ -98,11 +98,11 @@ int32_t tensor_columns(const struct tensor *t);
 int64_t tensor_bytes(const struct tensor *t);
 /* Bytes of `scales` up to the last that this tensor needs; 0 without. */
 int64_t tensor_scales_bytes(const struct tensor *t);
-/* True if rows follow each other without gaps. */
 /* Do blocks of its type run on from row to row, because its rows do not fill them? It is packed then, and all
  * of it fills blocks: a convolution's kernel is a row of 3, and some files flatten matrices before they are
  * quantised. */
 bool tensor_runs_on(const struct tensor *t);
+/* True if rows follow each other without gaps. */
 bool tensor_packed(const struct tensor *t);
 /* Rows [first, first + n) of the outermost dimension. Works with data == NULL. Scales stay where they are:
  * scale_row moves on. Of a vector of blocks whole blocks. */
