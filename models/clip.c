@@ -402,12 +402,10 @@ static const char *const clip_ignorable[] = {"text_model.embeddings.position_ids
                                              "embeddings.position_ids",
                                              "text_projection",
                                              "text_model.text_projection",
-                                             "logit_scale",
                                              "vision_model.",
                                              "visual_projection.",
                                              "visual.",
                                              "v.",
-                                             "text_encoders.clip_l.logit_scale",
                                              "text_encoders.clip_l.text_projection",
                                              NULL};
 static const char *const clip_architectures[] = {"clip", NULL};

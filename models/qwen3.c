@@ -226,9 +226,7 @@ static void qwen3_declare(const struct component *c, struct lane *lanes, int n_l
     }
 }
 
-/* ComfyUI writes a logit_scale for every text encoder, as if it were CLIP. */
-static const char *const qwen3_ignorable[] = {"lm_head.", "output.weight",
-                                              "text_encoders.qwen3_4b.logit_scale", NULL};
+static const char *const qwen3_ignorable[] = {"lm_head.", "output.weight", NULL};
 static const char *const qwen3_architectures[] = {"qwen3", NULL};
 
 #define OF_TABLE(axis)                                                                                       \

@@ -242,11 +242,9 @@ static void t5_declare(const struct component *c, struct lane *lanes, int n_lane
     }
 }
 
-/* The decoder; the embedding table under its second name; ComfyUI's logit_scale, which it writes for every
- * text encoder; a tokenizer stored as a tensor. */
+/* The decoder; the embedding table under its second name; a tokenizer stored as a tensor. */
 static const char *const t5_ignorable[] = {
-    "decoder.",     "lm_head.", "encoder.embed_tokens.", "logit_scale", "text_encoders.t5xxl.logit_scale",
-    "spiece_model", "dec.",     "output.weight",         NULL};
+    "decoder.", "lm_head.", "encoder.embed_tokens.", "spiece_model", "dec.", "output.weight", NULL};
 static const char *const t5_architectures[] = {"t5encoder", "t5", NULL};
 
 #define OF_TABLE(axis) OF_TENSOR(2, axis, "shared.weight", "encoder.embed_tokens.weight", "token_embd.weight")

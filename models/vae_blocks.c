@@ -161,7 +161,9 @@ const struct setting vae_settings_rows[N_VAE_SETTINGS] = {
     SETTING("scaling_factor", scale, SETTING_FLOAT, 0.3611, -1e6, 1e6), /* Flux's and Z-Image's */
     SETTING("shift_factor", shift, SETTING_FLOAT, 0.1159, -1e6, 1e6),
 };
-const struct expectation vae_expects[] = {{"act_fn", "silu"}, {0}};
+/* A mean and a deviation a channel: Playground 2.5's. */
+const struct expectation vae_expects[] = {
+    {"act_fn", "silu"}, {"latents_mean", NULL}, {"latents_std", NULL}, {0}};
 
 void vae_follow(struct component *c) {
     struct vae_settings *s = (struct vae_settings *)c->settings;

@@ -142,8 +142,7 @@ static void list_leftovers(const struct component *c, json_t *unknown) {
     for (int i = 0; i < c->index.n_entries; i++) {
         const struct index_entry *entry = &c->index.entries[i];
         bool known = entry->used || !index_has(&c->index, entry);
-        for (const char *const *p = c->family ? c->family->ignorable : NULL; p && *p && !known; p++)
-            known = !strncmp(index_name(&c->index, entry), *p, strlen(*p));
+        known = known || (c->family && family_ignores(c->family, index_name(&c->index, entry)));
         if (!known) json_push(unknown, json_string(entry->name));
     }
 }

@@ -303,6 +303,9 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
     if (e->code != OK) goto out;
     warn_of_cuts(s, &job);
     warn_of_marks(s, &job);
+    if (!job.decode_only && job.request.cfg_scale == 0)
+        session_say(s, SLUICE_WARNING,
+                    "--cfg-scale 0 draws the negative prompt alone; without guidance it is 1");
     for (int i = 0; i < PICTURES_MAX; i++)
         if (fit_changes(&job.fitting[i])) say_fitted(s, &job.given[i], &job.fitting[i]);
     say_resized(s, &job);

@@ -236,8 +236,7 @@ static enum status take_contents(struct search *s, const char *path, struct tens
 static bool is_explained(const char *name, const struct contents *contents) {
     for (int k = 0; k < contents->n; k++) {
         if (!strncmp(name, contents->component[k].prefix, strlen(contents->component[k].prefix))) return true;
-        for (const char *const *p = contents->component[k].family->ignorable; *p; p++)
-            if (!strncmp(name, *p, strlen(*p))) return true;
+        if (family_ignores(contents->component[k].family, name)) return true;
     }
     return false;
 }

@@ -34,17 +34,25 @@ int32_t component_dim(const struct component *c, const char *name, int rank, int
     return 1;
 }
 
-static bool ignorable(const struct family *family, const char *name) {
+/* CLIP's temperature, under whatever name an encoder was stripped of, and which ComfyUI writes for encoders
+ * of any kind: no scale of weights. */
+static bool is_temperature(const char *name) {
+    static const char temperature[] = "logit_scale";
+    size_t n = strlen(name), tail = sizeof temperature - 1;
+    return n >= tail && !strcmp(name + n - tail, temperature);
+}
+
+bool family_ignores(const struct family *family, const char *name) {
     for (const char *const *prefix = family->ignorable; *prefix; prefix++)
         if (!strncmp(name, *prefix, strlen(*prefix))) return true;
-    return false;
+    return is_temperature(name);
 }
 
 static enum status check_leftovers(struct component *c, struct error *e) {
     for (int i = 0; i < c->index.n_entries; i++) {
         struct index_entry *entry = &c->index.entries[i];
         if (entry->used || !index_has(&c->index, entry)) continue;
-        if (ignorable(c->family, index_name(&c->index, entry))) continue;
+        if (family_ignores(c->family, index_name(&c->index, entry))) continue;
         c->n_unknown++;
         if (!strstr(entry->name, "scale")) continue;
         error_set(e, UNUSED,

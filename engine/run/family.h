@@ -144,6 +144,8 @@ struct component {
 
 /* What a GGUF file of it says under general.architecture; "": nothing. */
 const char *component_architecture(const struct component *c);
+/* May a tensor of that name stand beside the family's own without being used? */
+bool family_ignores(const struct family *family, const char *name);
 /* The first of two names that a tensor has; name if none has either. */
 const char *component_either(const struct component *c, const char *name, const char *other);
 /* META if a GGUF file's metadata (ARCHITECTURE.block_count) have another number of blocks than its tensors.

@@ -101,7 +101,8 @@ const struct gate gate_sd1 = {.request = REQUEST(.steps = 2, .batch = 2, .cfg_sc
                               .other = REQUEST(MASKED(2)),
                               .threads = 2,
                               .always = true,
-                              .in_bf16 = true};
+                              .in_bf16 = true,
+                              .cuda = CUDA_BUDGETS_AND_PLANS};
 const struct gate gate_sd2 = {.request = REQUEST(FROM_PICTURE(2), .cfg_scale = 2.5),
                               .other = REQUEST(.steps = 2, .batch = 1, .cfg_scale = 1),
                               .threads = 1};

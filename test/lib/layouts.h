@@ -9,7 +9,7 @@
 
 #include <stddef.h>
 
-enum { LAYOUT_PARTS = 4, LAYOUT_STRAYS = 2 };
+enum { LAYOUT_PARTS = 4, LAYOUT_STRAYS = 5 };
 
 struct layout_part {
     const char *component;                           /* its folder in Hugging Face's layout */

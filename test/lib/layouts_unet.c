@@ -158,9 +158,13 @@ static struct pile *openclip_originally(const struct pile *of) {
             "autoencoder (vae_kl)", "autoencoder (vae_kl)", "for --vae"                                      \
     }
 
-/* What training leaves: averaged weights under flat names, which nobody reads. */
+/* What training leaves: averaged weights under flat names, the latents' scale; and what other programs leave
+ * of text encoders, CLIP's temperature. Nobody reads them. */
 #define STRAYS                                                                                               \
-    { "model_ema.diffusion_modeltime_embed0weight", "model_ema.decay" }
+    {                                                                                                        \
+        "model_ema.diffusion_modeltime_embed0weight", "model_ema.decay", "scale_factor",                     \
+            "cond_stage_model.logit_scale", "conditioner.embedders.0.logit_scale"                            \
+    }
 #define UNET_PREFIX "model.diffusion_model."
 #define VAE_PREFIX  "first_stage_model."
 

@@ -59,6 +59,9 @@ static const struct misfit rows[] = {
                                 "\"CrossAttnDownBlock2D\", \"DownBlock2D\"]"),
      REFUSED(UNSUPPORTED, "'down_block_types.0'", "\"CrossAttnDownBlock2D\"")},
 
+    {.component = "vae", CONFIG("latents_mean", "[0.5, 0, 0, 0]"), REFUSED(UNSUPPORTED, "'latents_mean.0'")},
+    {.component = "vae", CONFIG("latents_std", "[1, 2, 3, 4]"), REFUSED(UNSUPPORTED, "'latents_std.0'")},
+
     {UNET, .tensor = "down_blocks.1.resnets.0.conv_shortcut", .what = "no shortcut",
      REFUSED(MISSING, "down_blocks.1.resnets.0.conv_shortcut.weight",
              "input_blocks.4.0.skip_connection.weight")},
