@@ -699,22 +699,11 @@ static void unet_declare(const struct component *c, struct lane *lanes, int n_la
 
 /* ---- sizes ---- */
 
-static const char *const unet_ignorable[] = {"model_ema.",
-                                             "alphas_cumprod",
-                                             "betas",
-                                             "sqrt_",
-                                             "log_one_minus_",
-                                             "posterior_",
-                                             "logvar",
-                                             "lvlb_weights",
-                                             "scale_factor",
-                                             "denoiser.",
-                                             "v_pred",
-                                             "ztsnr",
-                                             "edm_",
-                                             "position_ids",
-                                             "first_stage_model.loss.",
-                                             NULL};
+static const char *const unet_ignorable[] = {
+    "model_ema.", "alphas_cumprod", "betas",        "sqrt_",        "log_one_minus_",
+    "posterior_", "logvar",         "lvlb_weights", "scale_factor", "denoiser.",
+    "v_pred",     "ztsnr",          "edm_",         "position_ids", "first_stage_model.loss.",
+    NULL};
 static const char *const unet_architectures[] = {"sd1", "sdxl", NULL};
 
 #define SKIP(i)                                                                                              \
