@@ -82,7 +82,9 @@ static const struct flag own[] = {
      "their edges, or lose their aspect; default crop",
      NULL},
     {NULL, RUNS, NULL, "--strength", "S", FLAG_REAL, AT(strength), 0, 1, NULL,
-     "how far to leave it: the last steps*S steps are run; 1 keeps nothing; default the model's", NULL},
+     "how far to leave it: the last steps*S steps are run; 1 keeps nothing; default the model's, with "
+     "--mask 1",
+     NULL},
     {NULL, RUNS, "-r", "--ref-image", "FILE", FLAG_STRINGS, AT(references), 0, 0, NULL,
      "picture to refer to, of any size, for models that take them; up to three times", NULL},
     {NULL, RUNS, NULL, "--mask", "FILE", FLAG_STRING, AT(mask), 0, 0, NULL,

@@ -109,6 +109,8 @@ static void fill_numbers(struct sluice_request *request, const struct args *args
     if (args_given(args, "--cfg-scale")) request->cfg_scale = args->cfg_scale;
     if (args_given(args, "--guidance")) request->guidance = args->guidance;
     if (args_given(args, "--flow-shift")) request->flow_shift = args->flow_shift;
+    /* What a mask shows is made anew; a picture alone is left as far as the model is used to. */
+    if (args->mask) request->strength = 1;
     if (args_given(args, "--strength")) request->strength = args->strength;
     request->batch = args->batch ? args->batch : 1;
     request->max_ram_bytes = args->max_ram_bytes;

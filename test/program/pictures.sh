@@ -165,6 +165,7 @@ all=$hash
 draw_from 0 "a part of it" "$model" -i ../wide.png --mask ../wide.png --strength 0.8 -o a.png
 check "another" [ "$hash" != "$all" ]
 expect 0 "plan it" plan --json -m "$model" -i ../wide.png --mask ../tall.png
+check "anew altogether, where nothing else is said" has ../out '"strength": *1'
 
 # ---- to fill ----
 draw_from 2 "a model that fills, without a mask" "$fill" -i ../wide.png -o a.png
