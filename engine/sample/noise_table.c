@@ -1,17 +1,12 @@
 /* The noise that a model was trained to see: see noise_table.h. */
 #include "engine/sample/noise_table.h"
 
+#include "engine/sample/linspace.h"
+
 #include <float.h>
 #include <math.h>
 
 #define N TRAINED_TIMESTEPS
-
-/* torch.linspace in float32: from both ends towards the middle, with the fused multiply-add that its vector
- * code has. */
-static float betas_linspace(double from, double to, int i) {
-    float start = (float)from, end = (float)to, step = (end - start) / (float)(N - 1);
-    return i < N / 2 ? fmaf(step, (float)i, start) : fmaf(-step, (float)(N - i - 1), end);
-}
 
 static double cosine_abar(double part) {
     double c = cos((part + 0.008) / 1.008 * M_PI / 2);
@@ -19,10 +14,10 @@ static double cosine_abar(double part) {
 }
 
 static float beta_of(const struct noise_settings *s, int i) {
-    if (s->betas == BETAS_LINEAR) return betas_linspace(s->beta_start, s->beta_end, i);
+    if (s->betas == BETAS_LINEAR) return linspace_torch((float)s->beta_start, (float)s->beta_end, i, N);
     if (s->betas == BETAS_COSINE)
         return (float)fmin(1 - cosine_abar((i + 1.0) / N) / cosine_abar((double)i / N), 0.999);
-    float root = betas_linspace(sqrt(s->beta_start), sqrt(s->beta_end), i);
+    float root = linspace_torch((float)sqrt(s->beta_start), (float)sqrt(s->beta_end), i, N);
     return root * root;
 }
 

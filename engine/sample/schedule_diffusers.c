@@ -1,5 +1,6 @@
 /* Schedules of diffusers' schedulers for noise that is added: see schedule.h. */
 #include "engine/sample/beta_quantile.h"
+#include "engine/sample/linspace.h"
 #include "engine/sample/schedule.h"
 
 #include <math.h>
@@ -9,16 +10,10 @@
 
 /* ---- timesteps ---- */
 
-/* numpy.linspace(0, T - 1, n)[i], in f64. */
-static double linspace(int i, int n) {
-    if (n == 1) return 0;
-    return i + 1 == n ? T - 1 : i * ((double)(T - 1) / (n - 1));
-}
-
 /* Timestep number i of n, falling. numpy.arange's length is off by one for some n of `trailing` (61, 103):
  * what it has too many is left out here. */
 static double spaced_timestep(const struct schedule_options *o, int i, int n) {
-    if (o->spacing == SPACING_LINSPACE) return linspace(n - 1 - i, n);
+    if (o->spacing == SPACING_LINSPACE) return linspace_numpy(0, T - 1, n - 1 - i, n);
     if (o->spacing == SPACING_LEADING) return (n - 1 - i) * (T / n) + o->steps_offset;
     return rint(T + i * ((T - (double)T / n) - T)) - 1;
 }
@@ -35,15 +30,13 @@ struct ends {
 
 static double spread_sigma(const struct schedule_options *o, struct ends ends, int i) {
     double from = o->sigma_max > 0 ? o->sigma_max : ends.from, to = o->sigma_min > 0 ? o->sigma_min : ends.to;
-    int n = o->n;
-    double part = n == 1 ? 0 : i + 1 == n ? 1 : i * (1.0 / (n - 1));
+    double part = linspace_numpy(0, 1, i, o->n);
     if (o->spread == SPREAD_KARRAS) {
         double root_from = pow(from, 1 / 7.0), root_to = pow(to, 1 / 7.0);
         return pow(root_from + part * (root_to - root_from), 7);
     }
     if (o->spread == SPREAD_BETA) return to + beta_quantile(1 - part, 0.6) * (from - to);
-    double log_from = log(from), log_to = log(to);
-    return exp(n == 1 ? log_from : i + 1 == n ? log_to : i * ((log_to - log_from) / (n - 1)) + log_from);
+    return exp(linspace_numpy(log(from), log(to), i, o->n));
 }
 
 /* ---- grids ---- */
