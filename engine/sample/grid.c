@@ -20,16 +20,12 @@ struct grid_point grid_point_of_abar(float abar, float timestep) {
     return (struct grid_point){timestep, sigma_of_abar(abar), sqrtf(abar), sqrtf(1 - abar), 1};
 }
 
-void grid_set(struct grid *grid, int n, const float *sigmas, const float *timesteps) {
-    grid->n = grid->n_whole = n;
-    for (int i = 0; i < n; i++) {
-        grid->step[i].at = grid_point_of_sigma(grid->form, sigmas[i], timesteps[i]);
-        grid->step[i].to = grid_point_of_sigma(grid->form, sigmas[i + 1], i + 1 < n ? timesteps[i + 1] : 0);
-    }
+float grid_continuous_timestep(float sigma) {
+    return 0.25f * (float)log((double)sigma);
 }
 
 static float timestep_between(const struct grid *grid, const struct grid_step *s, float sigma) {
-    if (grid->continuous) return 0.25f * (float)log((double)sigma);
+    if (grid->continuous) return grid_continuous_timestep(sigma);
     if (grid->table) return noise_table_timestep_f32(grid->table, sigma);
     return s->at.timestep +
            (s->to.timestep - s->at.timestep) * ((sigma - s->at.sigma) / (s->to.sigma - s->at.sigma));

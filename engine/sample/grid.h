@@ -53,8 +53,8 @@ struct grid_point grid_point_of_sigma(enum grid_form form, float sigma, float ti
 /* PRESERVED. */
 struct grid_point grid_point_of_abar(float abar, float timestep);
 
-/* Writes sigmas (n + 1) and timesteps (n) into a grid whose form is set. */
-void grid_set(struct grid *grid, int n, const float *sigmas, const float *timesteps);
+/* What models are told of a sigma that are told the level itself (grid.continuous). */
+float grid_continuous_timestep(float sigma);
 /* A point within a step: its timestep is the one that training calls that sigma, where there
  * is no table the one that lies between the ends' as sigma does. */
 struct grid_point grid_between(const struct grid *grid, int step, float sigma);

@@ -6,6 +6,11 @@
 #include <math.h>
 #include <stddef.h>
 
+float schedule_timestep(const struct schedule_options *options, double sigma) {
+    return options->continuous ? grid_continuous_timestep((float)sigma)
+                               : (float)noise_table_timestep(options->table, sigma);
+}
+
 static void schedule_fill_flow(const struct schedule_options *options, struct grid *grid) {
     int n = options->n;
     float s = (float)options->shift, less_one = (float)(options->shift - 1);

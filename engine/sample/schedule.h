@@ -55,6 +55,9 @@ struct schedule {
     void (*fill)(const struct schedule_options *options, struct grid *grid);
 };
 
+/* What training calls a sigma of noise that is added. For schedules. */
+float schedule_timestep(const struct schedule_options *options, double sigma);
+
 /* Flow matching: evenly spaced values u from 1 to 1/n, shifted; a timestep is 1000 sigma. */
 extern const struct schedule schedule_flow;
 /* Timesteps of a spacing. spaced: fractional, noise added: Euler, Heun, DPM2, LMS. whole: whole ones,

@@ -54,11 +54,6 @@ static void join(struct grid *grid, struct grid_point end) {
     grid->step[grid->n - 1].to = end;
 }
 
-static float timestep_of(const struct schedule_options *o, double sigma) {
-    return o->continuous ? 0.25f * (float)log((double)(float)sigma)
-                         : (float)noise_table_timestep(o->table, sigma);
-}
-
 static void schedule_fill_spaced(const struct schedule_options *o, struct grid *grid) {
     begin(o, GRID_ADDED, grid);
     float largest = 0;
@@ -69,9 +64,9 @@ static void schedule_fill_spaced(const struct schedule_options *o, struct grid *
         double sigma = noise_table_sigma(o->table, (double)timestep);
         if (o->spread != SPREAD_NONE) {
             sigma = spread_sigma(o, ends, i);
-            timestep = timestep_of(o, sigma);
+            timestep = schedule_timestep(o, sigma);
         } else if (o->continuous) {
-            timestep = timestep_of(o, sigma);
+            timestep = schedule_timestep(o, sigma);
         }
         if (o->spread == SPREAD_KARRAS && o->rounds_timesteps) timestep = rintf(timestep);
         grid->step[i].at = grid_point_of_sigma(grid->form, (float)sigma, timestep);

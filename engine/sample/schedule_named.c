@@ -29,8 +29,7 @@ static double part_of(int i, int n) {
 
 static float told(const struct schedule_options *o, float sigma) {
     if (o->mixes) return sigma * 1000;
-    return o->continuous ? 0.25f * (float)log((double)sigma)
-                         : (float)noise_table_timestep(o->table, (double)sigma);
+    return schedule_timestep(o, (double)sigma);
 }
 
 /* A schedule is sigma number i of n. One that repeats the last is left out: a step over nothing, which
