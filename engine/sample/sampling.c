@@ -9,13 +9,10 @@ static bool is_called(const char *given, const char *name, const char *alias) {
     return !strcmp(given, name) || (alias && !strcmp(given, alias));
 }
 
-static const char *const spacings[] = {
-    [SPACING_LINSPACE] = "linspace", [SPACING_LEADING] = "leading", [SPACING_TRAILING] = "trailing", NULL};
-
 const char *sampling_schedule_name(const struct sampling *s) {
     for (const struct schedule *const *k = schedules; *k; k++)
         if (s->schedule == *k) return (*k)->name;
-    return spacings[s->prediction->mixes ? SPACING_LINSPACE : s->grid.spacing];
+    return spacing_names[s->prediction->mixes ? SPACING_LINSPACE : s->grid.spacing];
 }
 
 /* ---- what a request chooses ---- */
@@ -41,8 +38,8 @@ static enum status choose_prediction(const char *name, struct sampling *s, struc
 
 /* The model's own with that spacing; of flow models' there is one. */
 static bool choose_spacing(const char *name, struct sampling *s) {
-    for (int i = 0; spacings[i]; i++) {
-        if (strcmp(name, spacings[i]) || (s->prediction->mixes && i != SPACING_LINSPACE)) continue;
+    for (int i = 0; spacing_names[i]; i++) {
+        if (strcmp(name, spacing_names[i]) || (s->prediction->mixes && i != SPACING_LINSPACE)) continue;
         s->grid.spacing = (enum spacing)i;
         s->grid.spread = SPREAD_NONE;
         if (s->schedule == &schedule_distilled) s->schedule = &schedule_leaping;

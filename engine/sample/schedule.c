@@ -6,6 +6,9 @@
 #include <math.h>
 #include <stddef.h>
 
+const char *const spacing_names[] = {
+    [SPACING_LINSPACE] = "linspace", [SPACING_LEADING] = "leading", [SPACING_TRAILING] = "trailing", NULL};
+
 float schedule_timestep(const struct schedule_options *options, double sigma) {
     return options->continuous ? grid_continuous_timestep((float)sigma)
                                : (float)noise_table_timestep(options->table, sigma);

@@ -16,6 +16,8 @@
 
 /* Where timesteps lie in training's 1000. */
 enum spacing { SPACING_LINSPACE, SPACING_LEADING, SPACING_TRAILING };
+/* As configurations and people call them, NULL-terminated. */
+extern const char *const spacing_names[];
 
 /* How sigmas lie between the largest and the smallest, instead of where timesteps do. */
 enum sigma_spread { SPREAD_NONE, SPREAD_KARRAS, SPREAD_EXPONENTIAL, SPREAD_BETA };

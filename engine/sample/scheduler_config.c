@@ -125,6 +125,14 @@ static const char *const known_keys[] = {
     "variance_type",
 };
 
+static enum status refused(const struct config *config, const char *what, const char *found,
+                           const char *expected, struct error *e) {
+    error_set(e, UNSUPPORTED, "%s", what);
+    error_where(e, "%s", config->path ? config->path : "scheduler_config.json");
+    error_found(e, "%s", found);
+    return expected ? error_expected(e, "%s", expected) : e->code;
+}
+
 /* A key, or an entry of it. */
 static bool is_key(const char *key, const char *known) {
     size_t n = strlen(known);
@@ -137,9 +145,7 @@ static enum status check_keys(const struct config *config, struct error *e) {
         size_t k = 0, n = sizeof known_keys / sizeof *known_keys;
         while (k < n && !is_key(key, known_keys[k])) k++;
         if (k < n || *key == '_') continue;
-        error_set(e, UNSUPPORTED, "the scheduler has a key that is not known");
-        error_where(e, "%s", config->path ? config->path : "scheduler_config.json");
-        return error_found(e, "%s", key);
+        return refused(config, "the scheduler has a key that is not known", key, NULL, e);
     }
     return OK;
 }
@@ -148,9 +154,7 @@ static const struct scheduler_class *find_class(const struct config *config, str
     const char *name = config_string(config, "_class_name", "");
     for (int i = 0; i < N_CLASSES; i++)
         if (!strcmp(classes[i].name, name)) return &classes[i];
-    error_set(e, UNSUPPORTED, "the model's scheduler is none that is known");
-    error_where(e, "%s", config->path ? config->path : "scheduler_config.json");
-    error_found(e, "%s", *name ? name : "no _class_name");
+    refused(config, "the model's scheduler is none that is known", *name ? name : "no _class_name", NULL, e);
     error_expected(e,
                    "one of the %d classes that engine/sample/README.md lists, as EulerDiscreteScheduler or "
                    "PNDMScheduler",
@@ -206,7 +210,6 @@ static enum status read_spread(const struct config *config, struct schedule_opti
 
 static enum status read_grid(const struct config *config, const struct scheduler_class *of, bool mends,
                              struct schedule_options *grid, struct error *e) {
-    static const char *const spacings[] = {"linspace", "leading", "trailing", NULL};
     static const char *const finals[] = {"zero", "sigma_min", NULL};
     static const char *const types[] = {"discrete", "continuous", NULL};
     *grid = (struct schedule_options){.original_steps = 50, .aligned = grid->aligned};
@@ -214,7 +217,7 @@ static enum status read_grid(const struct config *config, const struct scheduler
     grid->ends_with_picture = of->reads & ALPHA_IS_ONE;
     grid->ends_where_it_begins = of->reads & (READS_UNIPC | READS_DEIS);
     grid->ends_at_sigma_min = of->reads & READS_DEIS;
-    grid->spacing = (enum spacing)one_of(config, "timestep_spacing", spacings, (int)of->spacing, e);
+    grid->spacing = (enum spacing)one_of(config, "timestep_spacing", spacing_names, (int)of->spacing, e);
     config_int(config, "steps_offset", 0, TRAINED_TIMESTEPS - 1, &grid->steps_offset, e);
     if (mends) grid->steps_offset = 1;
     if (of->reads & READS_SPREADS) read_spread(config, grid, e);
@@ -272,10 +275,8 @@ static enum status read_deis(const struct config *config, struct solver *solver,
 /* A list of steps, whose first entry may be step 0. */
 static enum status refuse_list(const struct config *config, const char *first, struct error *e) {
     if (!config_find(config, first)) return OK;
-    error_set(e, UNSUPPORTED, "the configuration asks for something that is not supported");
-    error_where(e, "%s", config->path ? config->path : "scheduler_config.json");
-    error_found(e, "%s", first);
-    return error_expected(e, "an empty list");
+    return refused(config, "the configuration asks for something that is not supported", first,
+                   "an empty list", e);
 }
 
 static enum status read_unipc(const struct config *config, struct solver *solver, struct error *e) {
@@ -291,10 +292,7 @@ static enum status read_unipc(const struct config *config, struct solver *solver
     refuse_list(config, "disable_corrector.0", e);
     config_refuse(config, "solver_p", e);
     if (predicts_picture || e->code != OK) return e->code;
-    error_set(e, UNSUPPORTED, "UniPC that predicts noise is not there");
-    error_where(e, "%s", config->path ? config->path : "scheduler_config.json");
-    error_found(e, "predict_x0 false");
-    return error_expected(e, "true");
+    return refused(config, "UniPC that predicts noise is not there", "predict_x0 false", "true", e);
 }
 
 /* ---- all ---- */
@@ -308,13 +306,12 @@ static enum status refuse_rest(const struct config *config, const struct schedul
     if (of->reads & READS_PRK) config_bool(config, "skip_prk_steps", &skips, e);
     config_refuse(config, "thresholding", e);
     if (of->reads & READS_VARIANCE) one_of(config, "variance_type", variances, 0, e);
-    if (e->code != OK || ((!clips || mends) && skips)) return e->code;
-    error_set(e, UNSUPPORTED,
-              clips && !mends ? "the scheduler clips what it predicts"
-                              : "the scheduler begins with Runge-Kutta steps");
-    error_where(e, "%s", config->path ? config->path : "scheduler_config.json");
-    error_found(e, clips && !mends ? "clip_sample is true" : "skip_prk_steps is false");
-    return error_expected(e, clips && !mends ? "false" : "true");
+    if (e->code != OK) return e->code;
+    if (clips && !mends)
+        return refused(config, "the scheduler clips what it predicts", "clip_sample is true", "false", e);
+    return skips ? OK
+                 : refused(config, "the scheduler begins with Runge-Kutta steps", "skip_prk_steps is false",
+                           "true", e);
 }
 
 static enum status read_prediction(const struct config *config, struct sampling *s, struct error *e) {
