@@ -11,11 +11,14 @@ const struct config_value *config_find(const struct config *config, const char *
 }
 
 /* An array or object where a value belongs shows as keys below it. */
-static const struct config_value *find_below(const struct config *config, const char *key) {
+static bool is_below(const struct config_value *value, const char *key) {
     size_t n = strlen(key);
+    return !strncmp(value->key, key, n) && value->key[n] == '.';
+}
+
+static const struct config_value *find_below(const struct config *config, const char *key) {
     for (int i = 0; i < config->n_values; i++)
-        if (!strncmp(config->values[i].key, key, n) && config->values[i].key[n] == '.')
-            return &config->values[i];
+        if (is_below(&config->values[i], key)) return &config->values[i];
     return NULL;
 }
 
@@ -100,10 +103,13 @@ enum status config_expect(const struct config *config, const char *key, const ch
 }
 
 enum status config_refuse(const struct config *config, const char *key, struct error *e) {
-    const struct config_value *value = find_given(config, key);
-    if (!value) value = find_below(config, key);
-    if (!value || (value->kind != CONFIG_STRING && value->number == 0)) return OK;
-    return config_unsupported(config, value, e);
+    for (int i = 0; i < config->n_values; i++) {
+        const struct config_value *value = &config->values[i];
+        bool off = value->kind == CONFIG_NULL || (value->kind != CONFIG_STRING && value->number == 0);
+        if (!off && (!strcmp(value->key, key) || is_below(value, key)))
+            return config_unsupported(config, value, e);
+    }
+    return OK;
 }
 
 void config_destroy(struct config *config) {

@@ -39,7 +39,8 @@ const char *config_string(const struct config *config, const char *key, const ch
  */
 enum status config_expect(const struct config *config, const char *key, const char *expected,
                           struct error *e);
-/* UNSUPPORTED if the key is true, a number but 0, or a string: for features that nothing here honours. */
+/* UNSUPPORTED if the key, or anything in the list or object under it, is true, a number but 0, or a string:
+ * for features that nothing here honours. */
 enum status config_refuse(const struct config *config, const char *key, struct error *e);
 
 void config_destroy(struct config *config);

@@ -60,6 +60,8 @@ static const struct misfit rows[] = {
      REFUSED(UNSUPPORTED, "'down_block_types.0'", "\"CrossAttnDownBlock2D\"")},
 
     {.component = "vae", CONFIG("latents_mean", "[0.5, 0, 0, 0]"), REFUSED(UNSUPPORTED, "'latents_mean.0'")},
+    {.component = "vae", CONFIG("latents_mean", "[0, 0, 0.5, 0]"), REFUSED(UNSUPPORTED, "'latents_mean.2'")},
+    {UNET, CONFIG("only_cross_attention", "[false, true]"), REFUSED(UNSUPPORTED, "'only_cross_attention.1'")},
     {.component = "vae", CONFIG("latents_std", "[1, 2, 3, 4]"), REFUSED(UNSUPPORTED, "'latents_std.0'")},
 
     {UNET, .tensor = "down_blocks.1.resnets.0.conv_shortcut", .what = "no shortcut",
