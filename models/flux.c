@@ -218,13 +218,6 @@ static struct tensor flux_picture_rows(struct tensor all, const struct lane *lan
     return tensor_slice(all, lane->text.dim[0], all.dim[0] - lane->text.dim[0]);
 }
 
-/* Columns [first, first + n) of all rows. */
-static struct tensor flux_columns(struct tensor rows, int32_t first, int32_t n) {
-    if (rows.data) rows.data = (char *)rows.data + dtype_bytes(rows.dtype, first);
-    rows.dim[1] = n;
-    return rows;
-}
-
 /* Part number i of a row of parts of that length. */
 static struct tensor flux_part(struct tensor row, int i, int32_t length) {
     return tensor_slice(tensor_reshape(row, 1, row.dim + 1), i * length, length);
@@ -269,17 +262,6 @@ static void flux_forward_context(struct context *x, const void *weights, const s
     flux_product(x, state->text, scope->lane->text, &w->linear);
 }
 
-/* The rows of this visit's timesteps, [n_timesteps, C]. Where they are not hoisted there is one row, of
- * the evaluation under way. */
-static struct tensor flux_rows_of(struct tensor rows, const struct visit_scope *scope) {
-    return tensor_slice(rows, rows.dim[0] == 1 ? 0 : scope->timestep, scope->n_timesteps);
-}
-
-/* One block's rows of all blocks'. */
-static struct tensor flux_rows_of_block(struct tensor all, const struct visit_scope *scope) {
-    return flux_rows_of(tensor_reshape(tensor_slice(all, scope->number, 1), 2, all.dim + 1), scope);
-}
-
 /* Two layers with SiLU between them: rows of in to as many of out. */
 static void flux_condition(struct context *x, struct tensor out, struct tensor in,
                            const struct linear_weights *w1, const struct linear_weights *w2) {
@@ -293,7 +275,7 @@ static void flux_forward_conditioning(struct context *x, const void *weights,
                                       const struct visit_scope *scope) {
     const struct conditioning_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    struct tensor rows = flux_rows_of(state->condition, scope);
+    struct tensor rows = scope_rows(state->condition, scope);
     int32_t n = scope->n_timesteps, frequencies = w->time_in.weight.dim[1];
     struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, frequencies});
     struct tensor one = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, rows.dim[1]});
@@ -313,29 +295,29 @@ static void flux_forward_conditioning(struct context *x, const void *weights,
 static void flux_modulate(struct context *x, const struct linear_weights *w, struct tensor rows,
                           const struct visit_scope *scope) {
     const struct flux_state *state = scope->lane->state;
-    op_linear_few(x, rows, flux_rows_of(state->condition, scope), w->weight, w->bias, ACTIVATION_SILU);
+    op_linear_few(x, rows, scope_rows(state->condition, scope), w->weight, w->bias, ACTIVATION_SILU);
 }
 
 static void flux_forward_double_modulation(struct context *x, const void *weights,
                                            const struct visit_scope *scope) {
     const struct double_modulation_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    flux_modulate(x, &w->image, flux_rows_of_block(state->image_modulation, scope), scope);
-    flux_modulate(x, &w->text, flux_rows_of_block(state->text_modulation, scope), scope);
+    flux_modulate(x, &w->image, scope_rows_of_block(state->image_modulation, scope), scope);
+    flux_modulate(x, &w->text, scope_rows_of_block(state->text_modulation, scope), scope);
 }
 
 static void flux_forward_single_modulation(struct context *x, const void *weights,
                                            const struct visit_scope *scope) {
     const struct embedder_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    flux_modulate(x, &w->linear, flux_rows_of_block(state->single_modulation, scope), scope);
+    flux_modulate(x, &w->linear, scope_rows_of_block(state->single_modulation, scope), scope);
 }
 
 static void flux_forward_final_modulation(struct context *x, const void *weights,
                                           const struct visit_scope *scope) {
     const struct embedder_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    flux_modulate(x, &w->linear, flux_rows_of(state->final_modulation, scope), scope);
+    flux_modulate(x, &w->linear, scope_rows(state->final_modulation, scope), scope);
 }
 
 static void flux_forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -347,11 +329,11 @@ static void flux_forward_embedder(struct context *x, const void *weights, const 
     int32_t patch = PATCH_SIDE * PATCH_SIDE * lane->latent.dim[0];
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){all, in});
     struct tensor image = tensor_slice(patches, 0, first);
-    op_patchify(x, flux_columns(image, 0, patch), latent_planes(lane->latent), PATCH_SIDE,
+    op_patchify(x, tensor_slice_columns(image, 0, patch), latent_planes(lane->latent), PATCH_SIDE,
                 PATCH_CHANNELS_FIRST);
     if (in > patch)
-        op_patchify(x, flux_columns(image, patch, in - patch), latent_planes(lane->concat), PATCH_SIDE,
-                    PATCH_CHANNELS_FIRST);
+        op_patchify(x, tensor_slice_columns(image, patch, in - patch), latent_planes(lane->concat),
+                    PATCH_SIDE, PATCH_CHANNELS_FIRST);
     for (int i = 0; i < flux_n_references(lane); i++) {
         int32_t rows = flux_tokens_of(lane->reference[i]);
         op_patchify(x, tensor_slice(patches, first, rows), latent_planes(lane->reference[i]), PATCH_SIDE,
@@ -451,8 +433,8 @@ static void flux_forward_double(struct context *x, const void *weights, const st
     struct tensor tokens = state->tokens;
     int32_t text = scope->lane->text.dim[0];
     struct stream streams[] = {
-        {&w->image, text, tokens.dim[0] - text, flux_rows_of_block(state->image_modulation, scope)},
-        {&w->text, 0, text, flux_rows_of_block(state->text_modulation, scope)},
+        {&w->image, text, tokens.dim[0] - text, scope_rows_of_block(state->image_modulation, scope)},
+        {&w->text, 0, text, scope_rows_of_block(state->text_modulation, scope)},
     };
     uint64_t before = x->scratch->used;
     struct attended a = flux_attended_tensors(x, &tokens);
@@ -469,7 +451,7 @@ static void flux_forward_double(struct context *x, const void *weights, const st
 static void flux_forward_single(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct single_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    struct tensor tokens = state->tokens, modulation = flux_rows_of_block(state->single_modulation, scope);
+    struct tensor tokens = state->tokens, modulation = scope_rows_of_block(state->single_modulation, scope);
     int32_t T = tokens.dim[0], dim = tokens.dim[1], chunk = row_chunk(x, T), in = w->out.weight.dim[1];
     struct affine affine = {.shift = flux_part(modulation, 0, dim), .scale = flux_part(modulation, 1, dim)};
     struct attended a = flux_attended_tensors(x, &tokens);
@@ -482,8 +464,8 @@ static void flux_forward_single(struct context *x, const void *weights, const st
     for (int32_t first = 0; first < T; first += chunk) {
         int32_t rows = T - first < chunk ? T - first : chunk;
         struct tensor t = tensor_slice(tokens, first, rows), both = tensor_slice(wide, 0, rows);
-        op_copy(x, flux_columns(both, 0, dim), tensor_slice(a.q, first, rows));
-        op_linear(x, flux_columns(both, dim, in - dim), tensor_slice(a.n, first, rows), w->up.weight,
+        op_copy(x, tensor_slice_columns(both, 0, dim), tensor_slice(a.q, first, rows));
+        op_linear(x, tensor_slice_columns(both, dim, in - dim), tensor_slice(a.n, first, rows), w->up.weight,
                   (struct epilogue){.bias = w->up.bias, .activation = ACTIVATION_GELU_TANH});
         op_linear(
             x, t, both, w->out.weight,
@@ -495,7 +477,7 @@ static void flux_forward_single(struct context *x, const void *weights, const st
 static void flux_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct embedder_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    struct tensor latent = scope->lane->prediction, modulation = flux_rows_of(state->final_modulation, scope);
+    struct tensor latent = scope->lane->prediction, modulation = scope_rows(state->final_modulation, scope);
     int32_t rows = flux_tokens_of(latent), dim = state->tokens.dim[1];
     struct affine affine = {.scale = flux_part(modulation, 0, dim), .shift = flux_part(modulation, 1, dim)};
     struct tensor n = context_operand(x, 2, (int32_t[]){rows, dim});

@@ -176,13 +176,6 @@ SIDE_TABLES(up, UNET_UP_RESNET, UNET_UP_RESNET_ORIGINAL, UNET_UP_ATTENTION, UNET
 
 /* ---- pictures ---- */
 
-/* Columns [first, first + n) of all rows. */
-static struct tensor unet_columns(struct tensor rows, int32_t first, int32_t n) {
-    if (rows.data) rows.data = (char *)rows.data + dtype_bytes(rows.dtype, first);
-    rows.dim[1] = n;
-    return rows;
-}
-
 /* A picture's pixels as rows. */
 static struct tensor unet_rows(struct tensor picture) {
     return tensor_reshape(picture, 2, (int32_t[]){picture.dim[0] * picture.dim[1], picture.dim[2]});
@@ -224,12 +217,6 @@ static struct tensor unet_lowest(const struct unet_visit *v) {
 
 /* ---- conditioning ---- */
 
-/* The rows of this visit's timesteps, [n_timesteps, C]. Where they are not hoisted there is one row, of
- * the evaluation under way. */
-static struct tensor unet_rows_of(struct tensor rows, const struct visit_scope *scope) {
-    return tensor_slice(rows, rows.dim[0] == 1 ? 0 : scope->timestep, scope->n_timesteps);
-}
-
 /* Two layers with SiLU between them: rows of in to as many of out. */
 static void unet_embed(struct context *x, struct tensor out, struct tensor in,
                        const struct linear_weights *w1, const struct linear_weights *w2) {
@@ -244,9 +231,9 @@ static struct tensor unet_added(struct context *x, const struct visit_scope *sco
     struct tensor pooled = scope->lane->pooled;
     struct tensor added = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, columns});
     int32_t first = pooled.dim[1], each = settings->number_columns;
-    op_copy(x, unet_columns(added, 0, first), pooled);
+    op_copy(x, tensor_slice_columns(added, 0, first), pooled);
     for (int i = 0; first < columns; i++, first += each)
-        op_timestep(x, unet_columns(added, first, each), scope->lane->numbers[i], TIMESTEP_USUAL);
+        op_timestep(x, tensor_slice_columns(added, first, each), scope->lane->numbers[i], TIMESTEP_USUAL);
     return added;
 }
 
@@ -264,7 +251,7 @@ static void unet_forward_conditioning(struct context *x, const void *weights,
                                       const struct visit_scope *scope) {
     const struct conditioning_weights *w = weights;
     const struct unet_state *state = scope->lane->state;
-    struct tensor rows = unet_rows_of(state->condition, scope);
+    struct tensor rows = scope_rows(state->condition, scope);
     int32_t n = scope->n_timesteps, frequencies = w->time_in.weight.dim[1];
     struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, frequencies});
     for (int32_t i = 0; i < n; i++)
@@ -281,8 +268,8 @@ static void unet_forward_conditioning(struct context *x, const void *weights,
 static void unet_forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct product_weights *w = weights;
     struct unet_visit v = unet_visit_of(scope, false);
-    struct tensor rows = unet_rows_of(v.state->time[unet_index(v.settings, v.place)], scope);
-    op_linear_few(x, rows, unet_rows_of(v.state->condition, scope), w->product.weight, w->product.bias,
+    struct tensor rows = scope_rows(v.state->time[unet_index(v.settings, v.place)], scope);
+    op_linear_few(x, rows, scope_rows(v.state->condition, scope), w->product.weight, w->product.bias,
                   ACTIVATION_SILU);
 }
 
@@ -303,10 +290,10 @@ static void unet_forward_in(struct context *x, const void *weights, const struct
     struct tensor latent = latent_planes(scope->lane->latent);
     int32_t C = latent.dim[0], read = w->product.weight.dim[1];
     struct tensor in = context_tensor(x, DTYPE_F32, 3, (int32_t[]){latent.dim[1], latent.dim[2], read});
-    op_patchify(x, unet_columns(unet_rows(in), 0, C), latent, 1, PATCH_CHANNELS_FIRST);
+    op_patchify(x, tensor_slice_columns(unet_rows(in), 0, C), latent, 1, PATCH_CHANNELS_FIRST);
     if (read > C)
-        op_patchify(x, unet_columns(unet_rows(in), C, read - C), latent_planes(scope->lane->concat), 1,
-                    PATCH_CHANNELS_FIRST);
+        op_patchify(x, tensor_slice_columns(unet_rows(in), C, read - C), latent_planes(scope->lane->concat),
+                    1, PATCH_CHANNELS_FIRST);
     op_conv2d(x, state->skip[0], in, w->product.weight, (struct epilogue){.bias = w->product.bias},
               (struct conv_options){.upsample = 1});
 }
@@ -323,8 +310,8 @@ static struct tensor unet_resnet_input(struct context *x, const struct unet_visi
     bool first = !place.level && !place.resnet && !s->mid_resnets;
     struct tensor joined = context_tensor(x, DTYPE_F32, 3, dim);
     struct tensor stream = first ? unet_lowest(v) : unet_result(v, own);
-    op_copy(x, unet_columns(unet_rows(joined), 0, own), unet_rows(stream));
-    op_copy(x, unet_columns(unet_rows(joined), own, beside.dim[2]), unet_rows(beside));
+    op_copy(x, tensor_slice_columns(unet_rows(joined), 0, own), unet_rows(stream));
+    op_copy(x, tensor_slice_columns(unet_rows(joined), own, beside.dim[2]), unet_rows(beside));
     return joined;
 }
 
@@ -337,7 +324,7 @@ static void unet_forward_resnet(struct context *x, const void *weights, const st
     struct conv_options normed = {.activation = ACTIVATION_SILU, .upsample = 1}, plain = {.upsample = 1};
     struct tensor in = unet_resnet_input(x, &v, w->conv1.weight.dim[1]), out = unet_result(&v, C);
     struct tensor h = context_tensor(x, DTYPE_F32, 3, out.dim), residual = in;
-    struct tensor time = unet_rows_of(v.state->time[unet_index(v.settings, v.place)], scope);
+    struct tensor time = scope_rows(v.state->time[unet_index(v.settings, v.place)], scope);
     struct tensor bias = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, C});
     op_add(x, bias, time, tensor_reshape(w->conv1.bias, 2, bias.dim));
     normed.norm = unet_measure(x, scope, in, &w->norm1, eps);
@@ -405,8 +392,8 @@ static void unet_forward_text(struct context *x, const void *weights, const stru
     struct unet_visit v = unet_visit_of(scope, true);
     struct tensor both = unet_layer_text(&v);
     int32_t C = w->k.dim[0];
-    unet_product(x, unet_columns(both, 0, C), scope->lane->text, w->k);
-    unet_product(x, unet_columns(both, C, C), scope->lane->text, w->v);
+    unet_product(x, tensor_slice_columns(both, 0, C), scope->lane->text, w->k);
+    unet_product(x, tensor_slice_columns(both, C, C), scope->lane->text, w->v);
 }
 
 static void unet_forward_proj_in(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -453,7 +440,8 @@ static void unet_feed_forward(struct context *x, const struct layer_weights *w, 
         struct tensor up = tensor_slice(both, 0, rows), g = tensor_slice(gated, 0, rows);
         unet_norm(x, n, t, &w->norm3);
         op_linear(x, up, n, w->up.weight, (struct epilogue){.bias = w->up.bias});
-        op_glu(x, g, unet_columns(up, half, half), unet_columns(up, 0, half), ACTIVATION_GELU_ERF);
+        op_glu(x, g, tensor_slice_columns(up, half, half), tensor_slice_columns(up, 0, half),
+               ACTIVATION_GELU_ERF);
         op_linear(x, t, g, w->down.weight, (struct epilogue){.bias = w->down.bias, .residual = t});
     }
 }
@@ -476,7 +464,8 @@ static void unet_forward_layer(struct context *x, const void *weights, const str
     x->scratch->used = mark;
     unet_norm(x, n, tokens, &w->norm2);
     unet_product(x, q, n, w->text_q);
-    unet_attend(x, tokens, q, unet_columns(text, 0, C), unet_columns(text, C, C), heads, &w->text_out);
+    unet_attend(x, tokens, q, tensor_slice_columns(text, 0, C), tensor_slice_columns(text, C, C), heads,
+                &w->text_out);
     x->scratch->used = before;
     unet_feed_forward(x, w, tokens);
 }

@@ -200,17 +200,6 @@ static void zimage_forward_caption(struct context *x, const void *weights, const
     zimage_pad_rows(x, state->caption, text.dim[0], w->pad);
 }
 
-/* The rows of this visit's timesteps, [n_timesteps, C]. Where they are not hoisted there is one row, of
- * the evaluation under way. */
-static struct tensor zimage_rows_of(struct tensor rows, const struct visit_scope *scope) {
-    return tensor_slice(rows, rows.dim[0] == 1 ? 0 : scope->timestep, scope->n_timesteps);
-}
-
-/* One block's rows of all blocks'. */
-static struct tensor zimage_rows_of_block(struct tensor all, const struct visit_scope *scope) {
-    return zimage_rows_of(tensor_reshape(tensor_slice(all, scope->number, 1), 2, all.dim + 1), scope);
-}
-
 static void zimage_forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct time_weights *w = weights;
     const struct zimage_settings *settings = scope->settings;
@@ -221,31 +210,31 @@ static void zimage_forward_time(struct context *x, const void *weights, const st
     for (int32_t i = 0; i < n; i++)
         op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i] * settings->time_scale, TIMESTEP_USUAL);
     op_linear_few(x, h, f, w->in, w->in_bias, ACTIVATION_NONE);
-    op_linear_few(x, zimage_rows_of(state->time, scope), h, w->out, w->out_bias, ACTIVATION_SILU);
+    op_linear_few(x, scope_rows(state->time, scope), h, w->out, w->out_bias, ACTIVATION_SILU);
 }
 
 static void zimage_modulate(struct context *x, const struct modulation_weights *w, struct tensor rows,
                             const struct visit_scope *scope, enum activation activation) {
     const struct zimage_state *state = scope->lane->state;
-    op_linear_few(x, rows, zimage_rows_of(state->time, scope), w->weight, w->bias, activation);
+    op_linear_few(x, rows, scope_rows(state->time, scope), w->weight, w->bias, activation);
 }
 
 static void zimage_forward_noise_modulation(struct context *x, const void *weights,
                                             const struct visit_scope *scope) {
     const struct zimage_state *state = scope->lane->state;
-    zimage_modulate(x, weights, zimage_rows_of_block(state->noise_modulation, scope), scope, ACTIVATION_NONE);
+    zimage_modulate(x, weights, scope_rows_of_block(state->noise_modulation, scope), scope, ACTIVATION_NONE);
 }
 
 static void zimage_forward_main_modulation(struct context *x, const void *weights,
                                            const struct visit_scope *scope) {
     const struct zimage_state *state = scope->lane->state;
-    zimage_modulate(x, weights, zimage_rows_of_block(state->main_modulation, scope), scope, ACTIVATION_NONE);
+    zimage_modulate(x, weights, scope_rows_of_block(state->main_modulation, scope), scope, ACTIVATION_NONE);
 }
 
 static void zimage_forward_final_modulation(struct context *x, const void *weights,
                                             const struct visit_scope *scope) {
     const struct zimage_state *state = scope->lane->state;
-    zimage_modulate(x, weights, zimage_rows_of(state->final_scale, scope), scope, ACTIVATION_SILU);
+    zimage_modulate(x, weights, scope_rows(state->final_scale, scope), scope, ACTIVATION_SILU);
 }
 
 static void zimage_forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -348,13 +337,13 @@ static void zimage_forward_noise(struct context *x, const void *weights, const s
     const struct zimage_state *state = scope->lane->state;
     zimage_forward_layer(x, weights, scope->settings, zimage_image_rows(state->tokens, state),
                          zimage_image_rows(state->rope, state),
-                         zimage_rows_of_block(state->noise_modulation, scope));
+                         scope_rows_of_block(state->noise_modulation, scope));
 }
 
 static void zimage_forward_main(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct zimage_state *state = scope->lane->state;
     zimage_forward_layer(x, weights, scope->settings, state->tokens, state->rope,
-                         zimage_rows_of_block(state->main_modulation, scope));
+                         scope_rows_of_block(state->main_modulation, scope));
 }
 
 /* The model predicts data minus noise; flow matching wants noise minus data, hence the factor -1. */
@@ -363,7 +352,7 @@ static void zimage_forward_final(struct context *x, const void *weights, const s
     const struct zimage_state *state = scope->lane->state;
     struct tensor latent = scope->lane->prediction;
     int32_t rows = latent.dim[2] / PATCH_SIDE * (latent.dim[3] / PATCH_SIDE), dim = state->tokens.dim[1];
-    struct tensor scale = tensor_reshape(zimage_rows_of(state->final_scale, scope), 1, &dim);
+    struct tensor scale = tensor_reshape(scope_rows(state->final_scale, scope), 1, &dim);
     struct tensor n = context_operand(x, 2, (int32_t[]){rows, dim});
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->weight.dim[0]});
     op_layer_norm(x, n, tensor_slice(state->tokens, 0, rows), (struct affine){.scale = scale}, 1e-6f);

@@ -137,6 +137,13 @@ struct tensor tensor_slice(struct tensor t, int32_t first, int32_t n) {
     return t;
 }
 
+struct tensor tensor_slice_columns(struct tensor t, int32_t first, int32_t n) {
+    assert(t.rank == 2 && first >= 0 && n >= 0 && first + n <= t.dim[1]);
+    if (t.data) t.data = (char *)t.data + dtype_bytes(t.dtype, first);
+    t.dim[1] = n;
+    return t;
+}
+
 struct tensor tensor_reshape(struct tensor t, int rank, const int32_t *dim) {
     assert(tensor_packed(&t));
     struct tensor r = tensor_make(t.data, t.dtype, rank, dim);

@@ -107,6 +107,9 @@ bool tensor_packed(const struct tensor *t);
 /* Rows [first, first + n) of the outermost dimension. Works with data == NULL. Scales stay where they are:
  * scale_row moves on. Of a vector of blocks whole blocks. */
 struct tensor tensor_slice(struct tensor t, int32_t first, int32_t n);
+/* Columns [first, first + n) of all rows of a matrix of numbers, which then is not packed. Works with data ==
+ * NULL. */
+struct tensor tensor_slice_columns(struct tensor t, int32_t first, int32_t n);
 /* The same packed elements under other dimensions. */
 struct tensor tensor_reshape(struct tensor t, int rank, const int32_t *dim);
 

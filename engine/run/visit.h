@@ -65,6 +65,17 @@ struct visit_scope {
     const float *timesteps; /* these, as the family's recipe defines them */
 };
 
+/* Of rows that depend on the timestep, [all timesteps or 1, C], those of this visit, [n_timesteps, C]: where
+ * they are not hoisted there is one, of the evaluation under way. */
+static inline struct tensor scope_rows(struct tensor rows, const struct visit_scope *scope) {
+    return tensor_slice(rows, rows.dim[0] == 1 ? 0 : scope->timestep, scope->n_timesteps);
+}
+
+/* The same of this block in all blocks', [blocks, rows, C]. */
+static inline struct tensor scope_rows_of_block(struct tensor all, const struct visit_scope *scope) {
+    return scope_rows(tensor_reshape(tensor_slice(all, scope->number, 1), 2, all.dim + 1), scope);
+}
+
 struct visit {
     int stage, block; /* block: place in the stage's list */
     int first_lane, n_lanes;

@@ -291,15 +291,10 @@ static const struct weight_spec toy_mixer_out_table[] = {
     WEIGHT(linear_weights, weight, "toy_mixer.out.weight", 2, LATENT, DIM),
     WEIGHT(linear_weights, bias, "toy_mixer.out.bias", 1, LATENT)};
 
-/* These timesteps' rows of all that there are. */
-static struct tensor toy_mixer_rows_of(struct tensor rows, const struct visit_scope *scope) {
-    return tensor_slice(rows, rows.dim[0] == 1 ? 0 : scope->timestep, scope->n_timesteps);
-}
-
 static struct tensor toy_mixer_modulation(const struct mixer_state *state, const struct visit_scope *scope) {
     struct tensor all = state->modulation;
     all = tensor_reshape(tensor_slice(all, scope->number, 1), 2, all.dim + 1);
-    return toy_mixer_rows_of(all, scope);
+    return scope_rows(all, scope);
 }
 
 static void toy_mixer_forward_positions(struct context *x, const void *weights,
@@ -333,7 +328,7 @@ static void toy_mixer_forward_conditioning(struct context *x, const void *weight
                                            const struct visit_scope *scope) {
     const struct conditioning_weights *w = weights;
     const struct mixer_state *state = scope->lane->state;
-    struct tensor rows = toy_mixer_rows_of(state->condition, scope);
+    struct tensor rows = scope_rows(state->condition, scope);
     struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows.dim[0], w->time.dim[1]});
     struct tensor pooled = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, rows.dim[1]});
     for (int32_t i = 0; i < rows.dim[0]; i++)
@@ -347,8 +342,8 @@ static void toy_mixer_forward_modulation(struct context *x, const void *weights,
                                          const struct visit_scope *scope) {
     const struct linear_weights *w = weights;
     const struct mixer_state *state = scope->lane->state;
-    op_linear_few(x, toy_mixer_modulation(state, scope), toy_mixer_rows_of(state->condition, scope),
-                  w->weight, w->bias, ACTIVATION_SILU);
+    op_linear_few(x, toy_mixer_modulation(state, scope), scope_rows(state->condition, scope), w->weight,
+                  w->bias, ACTIVATION_SILU);
 }
 
 /* x += out(attention(n, text)); x += down(gelu(up(n))), n = norm(x) (1 + scale) + shift. Positions of the
