@@ -113,6 +113,12 @@ struct family {
                           int evaluations, struct visit_list *list, struct error *e);
 };
 
+/* How a vision encoder reads pictures: (value - mean) / deviation of values from 0 to 1, a colour each.
+ * Deviations of 0: from -1 to 1, as autoencoders do. */
+struct picture_format {
+    float mean[3], deviation[3];
+};
+
 /* A family matched to files. Immutable once opened. */
 struct component {
     const struct family *family;
@@ -137,9 +143,10 @@ struct component {
     int latent_side;     /* of a denoiser, of the square pictures that it draws best */
     int pixel_factor;    /* pixels on the side of an autoencoder's latent pixel */
     int frame_factor;    /* frames behind every latent frame but the first, which has one; 0: one */
-    struct latent_format latent_format; /* of an autoencoder */
-    const char *architecture;           /* of the family's, where it is not the usual one; NULL: it is */
-    int variant;                        /* of a family that several recipes have, as recipe.variant */
+    struct latent_format latent_format;   /* of an autoencoder */
+    struct picture_format picture_format; /* of a vision encoder */
+    const char *architecture;             /* of the family's, where it is not the usual one; NULL: it is */
+    int variant;                          /* of a family that several recipes have, as recipe.variant */
 };
 
 /* What a GGUF file of it says under general.architecture; "": nothing. */

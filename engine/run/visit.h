@@ -10,6 +10,12 @@
 
 enum { LANE_REFERENCES_MAX = 3, LANE_NUMBERS_MAX = 6 };
 
+/* A picture in a prompt. Its tokens are a grid, row by row, of those that a vision encoder made of it. */
+struct seen_picture {
+    struct tensor rows;           /* [height width, C]: written by a vision encoder; absent: no picture */
+    int32_t first, height, width; /* its first token's place in the prompt, and the grid */
+};
+
 /* One thing being worked on in a stage: a prompt, one image under one guidance branch, one picture.
  * The tensors cross stages and belong to the session; which of them a family reads and writes its role says.
  */
@@ -27,6 +33,9 @@ struct lane {
     struct tensor moments; /* [Y, X, 2 C]: mean and logarithm of the variance, written by the encoder */
     const int32_t *tokens; /* of the prompt, in a text encoder's stage */
     int n_tokens;
+    /* In a text encoder's stage, in the order of their places: their rows stand where embeddings of tokens
+     * would. Those that are absent come last. */
+    struct seen_picture seen[LANE_REFERENCES_MAX];
     int window;     /* so many tokens see each other, and positions begin anew behind them; 0: all */
     int clip_skip;  /* 1: the last layer's tokens are given, 2: the one's before; 0: the recipe's */
     int pooled_row; /* the token whose row is the pooled one */
