@@ -44,6 +44,14 @@ enum {
 /* All families, NULL-terminated. */
 extern const struct family *const families[];
 
+/* How a prompt with pictures is told to a text encoder: their rows stand among its tokens. */
+struct pictured {
+    const char *template_before; /* instead of the text recipe's; NULL: its prompts have no pictures */
+    int dropped;                 /* instead of the text recipe's */
+    const char *before, *after; /* text around each picture, ahead of the prompt's; %d in it: which, from 1 */
+    const char *pad;            /* the token in whose places a picture's rows stand */
+};
+
 /* How a text encoder sees a prompt. */
 struct text_recipe {
     const char *template_before, *template_after; /* text around the prompt's; NULL: none */
@@ -53,8 +61,9 @@ struct text_recipe {
     bool pads_with_0;       /* or with id 0, whatever that stands for */
     int tokens_max;         /* with all that is around it; of longer ones the first are seen */
     int windows_max;        /* longer ones go on in so many windows of tokens_max; 0: they do not */
-    const char *special[3]; /* tokens of the template that the tokenizer must know, NULL-terminated */
+    const char *special[5]; /* tokens of the template that the tokenizer must know, NULL-terminated */
     int dropped; /* tokens of the template before the prompt, whose rows the denoiser does not see */
+    struct pictured pictured;     /* such prompts are not cut */
     const char *tokenizer;        /* its kind, as tokenizer_kind() names it: "BPE", "CLIP BPE", "unigram" */
     const char *tokenizer_folder; /* of Hugging Face's layout */
     const char *tokenizer_from;   /* where a missing tokenizer is usually found */
@@ -149,6 +158,15 @@ enum numbers_rule {
                                 negative prompt 2.5 */
 };
 
+/* Sizes of pictures to refer to, and of what is drawn after them: of so many pixels, about, with the aspect
+ * of a picture, sides rounded to multiples. */
+struct picture_areas {
+    int64_t seen;    /* as a vision encoder is shown it, which may read it at another size; 0: as it is */
+    int64_t encoded; /* by an autoencoder; 0: as Kontext reads it (picture_reference_size) */
+    int64_t drawn;   /* where the request says no size: after its last picture; 0: whatever it refers to */
+    int multiple;
+};
+
 /* A pipeline. One session runs every recipe. */
 struct recipe {
     const char *name; /* "zimage" */
@@ -173,9 +191,11 @@ struct recipe {
     double flow_shift;
     struct flow_shift_line shift_line;
     /* Pictures. */
-    bool samples_init;  /* pictures to start from are drawn from the encoder's distribution, not its mean */
-    int references_max; /* pictures to refer to */
-    bool references_if_unnamed; /* only where no model_index.json names another pipeline */
+    bool samples_init; /* pictures to start from are drawn from the encoder's distribution, not its mean */
+    int references_min, references_max; /* pictures to refer to */
+    bool references_if_unnamed;         /* only where no model_index.json names another pipeline */
+    struct picture_areas areas;
+    const char *edit; /* what --edit calls it; NULL: it is not chosen so */
     /* Defaults where the model's folder has no sluice.json. */
     int width, height, frames, steps; /* frames 0: one */
     /* A distilled model has the same shapes; its files say a smaller latent, and steps that begin at the last

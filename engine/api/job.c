@@ -63,7 +63,7 @@ int32_t job_text_rows(const struct job *job, int slot, int prompt) {
     const struct slot *s = &job->model->recipe->slot[slot];
     if (s->family->kind == FAMILY_TEXT) return job->tokens[slot][prompt].n_ids - s->text.dropped;
     for (int i = 0; i < job->n_encoded; i++)
-        if (job->encoded[i].slot == slot) n += job->encoded[i].n_tokens;
+        if (job->encoded[i].slot == slot) n += job->encoded[i].columns * job->encoded[i].rows;
     return n;
 }
 
@@ -211,10 +211,13 @@ static void job_list_vision(struct job *job, int slot) {
     const struct component *c = &job->model->component[slot];
     for (int i = 0; i < job->request.n_references; i++) {
         const struct sluice_picture *given = job->request.references[i];
-        struct encoded *encoded = &job->encoded[job->n_encoded++];
-        *encoded = (struct encoded){.kind = ENCODED_VISION, .slot = slot, .reference = i};
-        encoded->n_tokens =
-            c->family->sees(c, given->width, given->height, &encoded->size.width, &encoded->size.height);
+        struct sight sight = c->family->sees(c, given->width, given->height);
+        job->encoded[job->n_encoded++] = (struct encoded){.kind = ENCODED_VISION,
+                                                          .slot = slot,
+                                                          .reference = i,
+                                                          .size = {sight.width, sight.height},
+                                                          .columns = sight.columns,
+                                                          .rows = sight.rows};
     }
 }
 
@@ -242,7 +245,7 @@ static void job_list_encoded(struct job *job) {
     if (r->mask && !job_keeps(job)) job->encoded[job->n_encoded++] = drawn;
     for (int i = 0; i < r->n_references; i++)
         job->encoded[job->n_encoded++] =
-            (struct encoded){ENCODED_REFERENCE, drawn.slot, i, job->reference_size[i], 0};
+            (struct encoded){ENCODED_REFERENCE, drawn.slot, i, job->reference_size[i], 0, 0};
 }
 
 /* ---- all ---- */

@@ -20,7 +20,7 @@ struct encoded {
     int slot;
     int reference;            /* number, of references and what vision encoders see of them */
     struct picture_size size; /* as it is encoded */
-    int n_tokens;             /* that a vision encoder makes of it */
+    int32_t columns, rows;    /* of the tokens that a vision encoder makes of it */
 };
 
 /* Where jobs are for. */

@@ -104,9 +104,10 @@ static void layout_pictures(const struct job *job, struct layout *l, struct aren
         bool resized = given->width != X || given->height != Y;
         t->picture = tensor_make(all.data, DTYPE_F32, 4, (int32_t[]){1, Y, X, 3});
         if (encoded->kind == ENCODED_VISION)
-            t->tokens = arena_tensor(
-                arena, DTYPE_F32, 2,
-                (int32_t[]){encoded->n_tokens, job->model->component[encoded->slot].text_columns}, ok);
+            t->tokens = arena_tensor(arena, DTYPE_F32, 2,
+                                     (int32_t[]){encoded->columns * encoded->rows,
+                                                 job->model->component[encoded->slot].text_columns},
+                                     ok);
         else
             t->moments = tensor_make(moments.data, DTYPE_F32, 3,
                                      (int32_t[]){Y / factor, X / factor, 2 * c->latent_channels});

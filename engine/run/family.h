@@ -36,6 +36,13 @@ struct frame_chunk {
 
 enum { FRAME_CHUNKS_MAX = 256 };
 
+/* The size that a vision encoder reads a picture at, and the grid of tokens that it makes of it, which it
+ * writes row by row to the lane's text. No tokens: it reads no picture of such a shape. */
+struct sight {
+    int32_t width, height;
+    int32_t columns, rows;
+};
+
 /* What is read of a text encoder. */
 struct text_reads {
     /* 0: the last layer's output with the norm behind it; n: what all but the last n layers give, without it.
@@ -97,9 +104,8 @@ struct family {
      * NULL, returns how many. Every lane of a text encoder has rows of its own; in other stages all lanes
      * have the same. NULL: the lane's tokens. */
     int (*rows)(const struct component *c, int i_table, const struct lane *lane, int32_t *rows);
-    /* Of a vision encoder: the size that it reads a picture of that size at, and the tokens that it makes of
-     * it, which it writes to the lane's text. */
-    int (*sees)(const struct component *c, int width, int height, int *read_width, int *read_height);
+    /* Of a vision encoder: what it makes of a picture of that size. */
+    struct sight (*sees)(const struct component *c, int width, int height);
     /* Of a decoder of videos: how the frames of a latent of so many are decoded, one chunk an evaluation,
      * with state that goes from chunk to chunk: an evaluation reads what the one before wrote, and writes
      * elsewhere, for it may be computed again. Returns their number, which may be more than FRAME_CHUNKS_MAX:

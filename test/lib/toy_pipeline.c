@@ -219,11 +219,10 @@ static int toy_eye_blocks(const struct component *c, struct block_ref *refs) {
 }
 
 /* Four pixels high; eight wide if that is its shape. */
-static int toy_eye_sees(const struct component *c, int width, int height, int *read_width, int *read_height) {
+static struct sight toy_eye_sees(const struct component *c, int width, int height) {
     (void)c;
-    *read_height = 4;
-    *read_width = width > height ? 8 : 4;
-    return *read_width * *read_height / 4;
+    int32_t read_width = width > height ? 8 : 4;
+    return (struct sight){.width = read_width, .height = 4, .columns = read_width / 2, .rows = 2};
 }
 
 static bool toy_eye_probe(const struct tensor_index *index) {
