@@ -542,6 +542,7 @@ float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i) 
     float exponent =
         form == TIMESTEP_TO_END ? -(all / (float)(half - 1)) * place : -all * place / (float)half;
     float angle = t * (float)exp((double)exponent);
+    if (form == TIMESTEP_OF_SIGMA) angle *= 1000;
     bool cosine = (form == TIMESTEP_TO_END) != (i < half);
     return (float)(cosine ? cos((double)angle) : sin((double)angle));
 }
@@ -549,7 +550,7 @@ float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i) 
 void op_timestep(struct context *x, struct tensor out, float t, enum timestep_form form) {
     struct check c = check_begin(x, OP_TIMESTEP);
     ops_check_tensor(&c, "out", &out, F32, 2, DIMS(1, -1));
-    check_true(&c, out.dim[1] % 2 == 0 && (form == TIMESTEP_USUAL || out.dim[1] > 2), "out", &out,
+    check_true(&c, out.dim[1] % 2 == 0 && (form != TIMESTEP_TO_END || out.dim[1] > 2), "out", &out,
                "an even number of columns, more than 2 to the end");
     ops_dispatch(&c, &(struct op){.kind = OP_TIMESTEP, .out = out, .scale = t, .form = form});
 }

@@ -129,8 +129,9 @@ struct rows_before {
 enum { ROPE_AXES_MAX = 3 };
 
 /* How a number becomes sinusoids. TO_END: sin(t f), cos(t f), f_i = 10000^(-i/(D/2-1)), so that the last one
- * is 1/10000 (guidance of latent consistency models). */
-enum timestep_form { TIMESTEP_USUAL, TIMESTEP_TO_END };
+ * is 1/10000 (guidance of latent consistency models). OF_SIGMA: as usual of 1000 t, but 1000 is multiplied to
+ * the angle t f, which has been rounded (Qwen-Image). */
+enum timestep_form { TIMESTEP_USUAL, TIMESTEP_TO_END, TIMESTEP_OF_SIGMA };
 
 /* Positions as a list of grids: tokens of a grid run through its last axis fastest. */
 struct rope_grid {

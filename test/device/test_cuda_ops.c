@@ -191,6 +191,7 @@ static void test_rope(void **state) {
     case_timestep(2, 0, TIMESTEP_USUAL);
     case_timestep(256, 999.5f, TIMESTEP_USUAL);
     case_timestep(256, 6500.25f, TIMESTEP_TO_END);
+    case_timestep(256, 0.9767442f, TIMESTEP_OF_SIGMA);
     case_rope_table(
         &(struct rope_options){256, 3, {4, 8, 8}, 2, {{{1, 0, 0}, {32, 1, 1}}, {{33, 0, 0}, {1, 6, 9}}}});
     if (SMALL) return;

@@ -424,6 +424,7 @@ void case_timestep(int32_t d, float t, enum timestep_form form) {
         float exponent = (float)-log(10000) * (float)i / (float)(d / 2); /* f32 as in the reference */
         if (to_end) exponent = (float)-log(10000) / (float)(d / 2 - 1) * (float)i;
         float angle = t * (float)exp((double)exponent);
+        if (form == TIMESTEP_OF_SIGMA) angle = 1000 * angle;
         truth[to_end ? d / 2 + i : i] = cos((double)angle);
         truth[to_end ? i : d / 2 + i] = sin((double)angle);
     }

@@ -149,6 +149,7 @@ static void test_rope(void **state) {
     case_timestep(2, 0, TIMESTEP_USUAL);
     case_timestep(256, 999.5f, TIMESTEP_USUAL);
     case_timestep(256, 6500.25f, TIMESTEP_TO_END);
+    case_timestep(256, 0.9767442f, TIMESTEP_OF_SIGMA);
 }
 
 static void test_elementwise(void **state) {
