@@ -238,7 +238,8 @@ struct sluice_request {
                           else the model's */
     int steps;         /* at least 1 */
     int batch;         /* images, seeds seed, seed+1, ...; 0 means 1 */
-    double cfg_scale;  /* uncond + s*(cond - uncond); exactly 1: no second lane */
+    double cfg_scale;  /* uncond + s*(cond - uncond); exactly 1: no second lane; of models that are trained
+                          so (Qwen-Image) 1 without a negative prompt */
     double guidance;   /* distilled guidance, for models that take it: no other value than 0 for others */
     double flow_shift; /* 0: the model's */
     uint64_t seed;

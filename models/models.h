@@ -3,6 +3,7 @@
 #define SLUICE_MODELS_H
 
 #include "engine/run/family.h"
+#include "engine/sample/guidance.h"
 #include "engine/sample/sampling.h"
 
 /* All that are published: X(name) for family_NAME, each in models/NAME.c. */
@@ -183,6 +184,7 @@ struct recipe {
     struct sampling sampling;      /* where scheduler_config.json does not say */
     struct telling_vector telling; /* likewise */
     guidance_rule *guide;
+    bool guides_if_negative; /* without a negative prompt there is no guidance, whatever its scale */
     enum concat_rule concat;
     enum numbers_rule numbers;
     bool zero_negative; /* where no model_index.json says it: an absent negative prompt is zeros, not "" */
@@ -190,6 +192,7 @@ struct recipe {
     enum flow_shift_rule shift_rule;
     double flow_shift;
     struct flow_shift_line shift_line;
+    double shift_terminal; /* see schedule.h; 0: none */
     /* Pictures. */
     bool samples_init; /* pictures to start from are drawn from the encoder's distribution, not its mean */
     int references_min, references_max; /* pictures to refer to */

@@ -75,6 +75,7 @@ static void job_fill_grid(struct job *job) {
     struct schedule_options options = job->sampling.grid;
     options.n = r->steps;
     options.shift = r->flow_shift;
+    options.terminal = job->terminal;
     options.mixes = job->sampling.prediction->mixes;
     options.exponential = job->model->shift_rule == FLOW_SHIFT_BY_TOKENS;
     options.table = job->noise;
@@ -305,6 +306,7 @@ enum status job_open(struct job *job, const struct job_place *place, const struc
     if (request_settle(&settling, e) != OK || requantised_type(job->request.type, &job->weights, e) != OK)
         return e->code;
     job->precision = settling.precision;
+    job->terminal = settling.terminal;
     if (!job->decode_only) job_fit_pictures(job, settling.fit);
     if (place->requantised && requantised_make(place->requantised, model, job->weights, e) != OK)
         return e->code;

@@ -76,6 +76,7 @@ struct job {
     struct prompt_tokens tokens[SLOTS_MAX][PROMPTS_MAX];
     struct block *rows[SLOTS_MAX]; /* of tables, as component_visits counts them: GATHERED_MAX, or none */
     struct sampling sampling;      /* the model's, with what the request chooses */
+    double terminal;               /* of its own schedule */
     struct noise_table *noise;     /* of models that add it; else NULL */
     struct grid grid;              /* of what is run: a picture to start from leaves out the first steps */
     int n_calls;

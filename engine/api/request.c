@@ -270,6 +270,7 @@ static void fill_defaults(struct settling *s) {
     if (!r->height) r->height = init ? side_of(init->height, m->size_step) : m->height;
     if (!r->frames) r->frames = m->recipe->frames ? m->recipe->frames : 1;
     if (!r->batch) r->batch = 1;
+    s->terminal = r->flow_shift == 0 ? m->shift_terminal : 0;
     if (r->flow_shift == 0) r->flow_shift = s->decode_only ? 1 : shift_of_size(s);
 }
 
@@ -279,6 +280,7 @@ enum status request_settle(struct settling *s, struct error *e) {
         return e->code;
     fill_defaults(s);
     if (check_request(s, e) != OK) return e->code;
+    if (s->model->recipe->guides_if_negative && !s->request->negative_prompt) s->request->cfg_scale = 1;
     if (shift != 0 && !s->decode_only && !s->sampling->prediction->mixes)
         return usage(e, "--flow-shift", shift, "nothing: this is no flow model, or --prediction flow");
     return find_precision(s, e);

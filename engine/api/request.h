@@ -17,6 +17,7 @@ struct settling {
     bool decode_only;
     struct sluice_request *request;      /* what it leaves open is filled in */
     struct sampling *sampling;           /* found */
+    double terminal;                     /* of the schedule, as schedule_options has it; found */
     enum precision precision;            /* of text encoder and denoiser; found */
     enum fit fit;                        /* of pictures of another size than is drawn; found */
     struct picture_size *reference_size; /* LANE_REFERENCES_MAX of them: as references are encoded; found */

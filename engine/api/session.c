@@ -106,6 +106,19 @@ static void warn_of_marks(struct sluice_session *s, const struct job *job) {
                         i ? "negative prompt" : "prompt");
 }
 
+/* asked: the caller's scale. What is the model's default nobody has asked for. */
+static void warn_of_guidance(struct sluice_session *s, const struct job *job, double asked) {
+    if (job->decode_only) return;
+    if (job->request.cfg_scale == 0)
+        session_say(s, SLUICE_WARNING,
+                    "--cfg-scale 0 draws the negative prompt alone; without guidance it is 1");
+    if (job->request.cfg_scale == asked) return;
+    session_say(s, asked == job->model->cfg_scale ? SLUICE_INFO : SLUICE_WARNING,
+                "--cfg-scale %g changes nothing: this model is guided away from a negative prompt "
+                "(--negative-prompt), and there is none",
+                asked);
+}
+
 static void warn_of_cuts(struct sluice_session *s, const struct job *job) {
     const struct recipe *recipe = job->model->recipe;
     for (int i = 0; i < SLOTS_MAX * PROMPTS_MAX; i++) {
@@ -303,9 +316,7 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
     if (e->code != OK) goto out;
     warn_of_cuts(s, &job);
     warn_of_marks(s, &job);
-    if (!job.decode_only && job.request.cfg_scale == 0)
-        session_say(s, SLUICE_WARNING,
-                    "--cfg-scale 0 draws the negative prompt alone; without guidance it is 1");
+    warn_of_guidance(s, &job, request->cfg_scale);
     for (int i = 0; i < PICTURES_MAX; i++)
         if (fit_changes(&job.fitting[i])) say_fitted(s, &job.given[i], &job.fitting[i]);
     say_resized(s, &job);

@@ -163,7 +163,8 @@ static enum status turn_update(struct running *r, int i_call, int image, int pla
     bool draws = s->sampler->draws != DRAWS_NOTHING && job->grid.step[call->step].to.noise > 0 &&
                  (s->sampler->draws == DRAWS_ALWAYS || call->ends_step);
     for (int k = 0; k < s->sampler->history; k++) history[k] = l->history[image][k].data;
-    if (job->n_prompts > 1) recipe->guide(output, l->prediction[l->together + place].data, n, call->scale);
+    if (job->n_prompts > 1)
+        recipe->guide(l->prediction[place], l->prediction[l->together + place], recipe->patch, call->scale);
     s->prediction->convert(output, sample.data, n, &call->at, s->sampler->form);
     if (draws) start_draw(&r->start, image, l->noise);
     s->sampler->update(&(struct sampler_update){.grid = &job->grid,

@@ -424,6 +424,7 @@ static enum status write_scheduler(struct writer *w, struct error *e) {
     if (!mixes) put_noise(json, &r->sampling);
     if (mixes) json_put(json, "use_dynamic_shifting", json_boolean(by_tokens));
     if (mixes && !by_tokens) json_put(json, "shift", json_real(r->flow_shift));
+    if (r->shift_terminal > 0) json_put(json, "shift_terminal", json_real(r->shift_terminal));
     if (mixes && by_tokens)
         json_watch(json_object_update_new(
             json, json_pack("{s:f, s:f, s:i, s:i}", "base_shift", r->shift_line.base_shift, "max_shift",

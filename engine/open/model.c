@@ -65,7 +65,7 @@ static enum status open_slot(struct sluice_model *m, int slot, struct component_
 /* Schedules that would give other sigmas are refused rather than ignored. */
 static enum status check_schedule(const struct config *config, const char *class_name, struct error *e) {
     static const char *const others[] = {"use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas",
-                                         "invert_sigmas",     "stochastic_sampling",    "shift_terminal"};
+                                         "invert_sigmas", "stochastic_sampling"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) config_refuse(config, others[i], e);
     int timesteps = 1000;
     config_int(config, "num_train_timesteps", 1000, 1000, &timesteps, e);
@@ -93,6 +93,8 @@ static enum status read_shift_line(const struct config *config, struct flow_shif
 /* A shift by size is read where the recipe knows of it. */
 static enum status read_shift(struct sluice_model *m, const struct config *config, struct error *e) {
     bool dynamic = m->shift_rule == FLOW_SHIFT_BY_TOKENS;
+    m->shift_terminal = 0;
+    config_float(config, "shift_terminal", 0, 0.99, &m->shift_terminal, e);
     if (!m->recipe->shift_line.max_tokens) config_refuse(config, "use_dynamic_shifting", e);
     config_bool(config, "use_dynamic_shifting", &dynamic, e);
     m->shift_rule = dynamic ? FLOW_SHIFT_BY_TOKENS : FLOW_SHIFT_FIXED;
@@ -107,6 +109,7 @@ static enum status read_schedule(struct sluice_model *m, const char *path, struc
     m->shift_rule = m->recipe->shift_rule;
     m->flow_shift = m->recipe->flow_shift;
     m->shift_line = m->recipe->shift_line;
+    m->shift_terminal = m->recipe->shift_terminal;
     if (!path) return OK;
     if (config_read(m->sys, path, &config, e) == OK && !m->sampling.prediction->mixes &&
         !m->sampling.schedule->class_name)
@@ -122,6 +125,7 @@ static enum status read_schedule(struct sluice_model *m, const char *path, struc
 static void read_given_shift(struct sluice_model *m, const struct config *config, struct error *e) {
     if (!config_find(config, "flow_shift")) return;
     m->shift_rule = FLOW_SHIFT_FIXED;
+    m->shift_terminal = 0;
     m->has_schedule = true;
     if (m->flow_shift == 0) m->flow_shift = 1;
     config_float(config, "flow_shift", SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX, &m->flow_shift, e);
@@ -356,10 +360,12 @@ static int note_schedule(const struct sluice_model *m, char line[MODEL_NOTE_BYTE
         return snprintf(line, MODEL_NOTE_BYTES,
                         "no scheduler_config.json: flow shift %g is the default of %s", m->flow_shift,
                         m->recipe->name);
-    return snprintf(line, MODEL_NOTE_BYTES,
-                    "no scheduler_config.json: a flow shift from e^%g at %d tokens to e^%g at %d is the "
-                    "default of %s",
-                    s->base_shift, s->base_tokens, s->max_shift, s->max_tokens, m->recipe->name);
+    int n = snprintf(line, MODEL_NOTE_BYTES,
+                     "no scheduler_config.json: a flow shift from e^%g at %d tokens to e^%g at %d",
+                     s->base_shift, s->base_tokens, s->max_shift, s->max_tokens);
+    if (m->shift_terminal > 0)
+        n += snprintf(line + n, MODEL_NOTE_BYTES - (size_t)n, ", and down to %g,", m->shift_terminal);
+    return n + snprintf(line + n, MODEL_NOTE_BYTES - (size_t)n, " is the default of %s", m->recipe->name);
 }
 
 int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES]) {

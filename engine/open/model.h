@@ -23,6 +23,7 @@ struct sluice_model {
     enum flow_shift_rule shift_rule;
     double flow_shift; /* 0 where the rule makes it */
     struct flow_shift_line shift_line;
+    double shift_terminal;    /* of the schedule's own shift; 0: none */
     bool zero_negative;       /* an absent negative prompt is zeros, not "" */
     int references_max;       /* pictures to refer to that a request may have */
     int width, height, steps; /* defaults */

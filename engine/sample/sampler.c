@@ -1,13 +1,8 @@
-/* Samplers by name, and guidance: see sampler.h. */
+/* Samplers by name: see sampler.h. */
 #include "engine/sample/sampler.h"
 
 #include <stdio.h>
 #include <string.h>
-
-void guidance_plain(float *cond, const float *uncond, int64_t n, double scale) {
-    float g = (float)(scale - 1);
-    for (int64_t i = 0; i < n; i++) cond[i] = cond[i] + g * (cond[i] - uncond[i]);
-}
 
 const struct sampler *const samplers[] = {&sampler_euler,
                                           &sampler_euler_a,

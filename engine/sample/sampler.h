@@ -1,4 +1,4 @@
-/* Samplers and guidance: how a sample moves from one point of a grid to the next. One row a sampler; the rest
+/* Samplers: how a sample moves from one point of a grid to the next. One row a sampler; the rest
  * of the engine knows no more of it than the row says: evaluations of a step, past tensors that are kept (and
  * so planned), noise that is drawn, the update. Plain loops on the host.
  *
@@ -73,11 +73,5 @@ extern const struct sampler *const samplers[]; /* NULL-terminated */
 
 /* USAGE, with all names, if there is no such sampler. */
 enum status sampler_find(const char *name, const struct sampler **sampler, struct error *e);
-
-/* What becomes of two predictions: cond := the guided one, of n values. scale 1: cond as it is. */
-typedef void guidance_rule(float *cond, const float *uncond, int64_t n, double scale);
-
-/* uncond + scale (cond - uncond), as cond + (scale - 1) (cond - uncond). */
-guidance_rule guidance_plain;
 
 #endif

@@ -30,6 +30,8 @@ struct schedule_options {
     bool exponential; /* sigma = s / (s + (1/u - 1)), not s u / (1 + (s - 1) u): the same but for roundings */
     bool mixes;       /* of a flow model: for the schedules that are for both */
     double shift;     /* s, above 0 */
+    double terminal;  /* what is left of the picture is stretched so that the last step begins with so much
+                         noise; 0: it is not */
     /* Noise that is added. */
     const struct noise_table *table;
     enum spacing spacing;

@@ -1,5 +1,6 @@
 /* Predictions, beginnings, guidance and the Euler step against the formulas that their headers name, in f64.
  */
+#include "engine/sample/guidance.h"
 #include "engine/sample/sampler.h"
 #include "test/lib/seeded.h"
 
@@ -106,7 +107,8 @@ static void test_guided_step(void **state) {
     (void)state;
     draw_all();
     memcpy(guided, output, sizeof guided);
-    guidance_plain(guided, picture, N, 3.5);
+    int32_t row[] = {1, 1, 1, N};
+    guidance_plain(tensor_make(guided, DTYPE_F32, 4, row), tensor_make(picture, DTYPE_F32, 4, row), 1, 3.5);
     memcpy(moved, sample, sizeof moved);
     sampler_euler.update(
         &(struct sampler_update){.grid = &grid, .step = 0, .sample = moved, .output = guided, .n = N});
@@ -117,8 +119,47 @@ static void test_guided_step(void **state) {
     }
 }
 
+enum { KEPT_C = 3, KEPT_F = 2, KEPT_Y = 4, KEPT_X = 6, KEPT = KEPT_C * KEPT_F * KEPT_Y * KEPT_X };
+
+/* Value k of token t, which has KEPT_C channels of 2 x 2 pixels. */
+static int place_in_token(int t, int k) {
+    int c = k / 4, y = 2 * (t / (KEPT_X / 2)) + k / 2 % 2, x = 2 * (t % (KEPT_X / 2)) + k % 2;
+    return (c * KEPT_F * KEPT_Y + y) * KEPT_X + x;
+}
+
+/* Token 1 has no guidance but a length, token 2 is nothing at all. */
+static void test_guidance_that_keeps_norms(void **state) {
+    float cond[KEPT], uncond[KEPT], guided[KEPT];
+    int32_t dim[] = {KEPT_C, KEPT_F, KEPT_Y, KEPT_X}, in_token = 4 * KEPT_C;
+    (void)state;
+    for (int i = 0; i < KEPT; i++) {
+        cond[i] = (float)random_below(&random_state, 4001) / 1000 - 2;
+        uncond[i] = (float)random_below(&random_state, 4001) / 1000 - 2;
+    }
+    for (int k = 0; k < in_token; k++) {
+        uncond[place_in_token(1, k)] = cond[place_in_token(1, k)];
+        uncond[place_in_token(2, k)] = cond[place_in_token(2, k)] = 0;
+    }
+    memcpy(guided, cond, sizeof cond);
+    guidance_keep_norm(tensor_make(guided, DTYPE_F32, 4, dim), tensor_make(uncond, DTYPE_F32, 4, dim), 2, 4);
+    for (int t = 0; t < KEPT / in_token; t++) {
+        double kept = 0, length = 0, truth[4 * KEPT_C];
+        for (int k = 0; k < in_token; k++) {
+            double p = cond[place_in_token(t, k)], n = uncond[place_in_token(t, k)];
+            truth[k] = n + 4 * (p - n);
+            kept += p * p;
+            length += truth[k] * truth[k];
+        }
+        for (int k = 0; k < in_token; k++) {
+            if (length > 0) truth[k] *= sqrt(kept / length);
+            assert_true(fabs((double)guided[place_in_token(t, k)] - truth[k]) < 2e-6);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_predictions), cmocka_unit_test(test_beginnings),
-                                       cmocka_unit_test(test_guided_step)};
+                                       cmocka_unit_test(test_guided_step),
+                                       cmocka_unit_test(test_guidance_that_keeps_norms)};
     return cmocka_run_group_tests_name("predictions, guidance and samplers", tests, NULL, NULL);
 }

@@ -1,0 +1,44 @@
+/* Guidance: see guidance.h. */
+#include "engine/sample/guidance.h"
+
+#include <math.h>
+
+void guidance_plain(struct tensor cond, struct tensor uncond, int patch, double scale) {
+    float g = (float)(scale - 1), *c = cond.data;
+    const float *u = uncond.data;
+    (void)patch;
+    for (int64_t i = 0; i < tensor_elements(&cond); i++) c[i] = c[i] + g * (c[i] - u[i]);
+}
+
+/* Where a token's values lie: channels of `plane` values each, in each patch rows of `row` values. */
+struct token_values {
+    int channels, patch;
+    int64_t plane, row;
+};
+
+/* Of one token, from its first value on. */
+static void guide_token(float *cond, const float *uncond, const struct token_values *at, float scale) {
+    double kept = 0, guided = 0;
+    for (int c = 0; c < at->channels; c++)
+        for (int y = 0; y < at->patch; y++)
+            for (int x = 0; x < at->patch; x++) {
+                int64_t i = c * at->plane + y * at->row + x;
+                kept += (double)cond[i] * (double)cond[i];
+                cond[i] = uncond[i] + scale * (cond[i] - uncond[i]);
+                guided += (double)cond[i] * (double)cond[i];
+            }
+    float factor = guided > 0 ? (float)sqrt(kept) / (float)sqrt(guided) : 1;
+    for (int c = 0; c < at->channels; c++)
+        for (int y = 0; y < at->patch; y++)
+            for (int x = 0; x < at->patch; x++) cond[c * at->plane + y * at->row + x] *= factor;
+}
+
+void guidance_keep_norm(struct tensor cond, struct tensor uncond, int patch, double scale) {
+    int32_t X = cond.dim[3], rows = cond.dim[1] * cond.dim[2];
+    struct token_values at = {cond.dim[0], patch, (int64_t)rows * X, X};
+    for (int32_t y = 0; y < rows; y += patch)
+        for (int32_t x = 0; x < X; x += patch) {
+            int64_t first = (int64_t)y * X + x;
+            guide_token((float *)cond.data + first, (const float *)uncond.data + first, &at, (float)scale);
+        }
+}
