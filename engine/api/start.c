@@ -68,7 +68,8 @@ static enum status resize_references(struct job *job, struct error *e) {
     for (int i = 0; i < job->n_encoded && e->code == OK; i++) {
         const struct encoded *encoded = &job->encoded[i];
         const struct tensor *to = &job->layout.encoded[i].resized;
-        if (to->rank) picture_resize(job->sys, job_source(job, encoded), encoded->size, to->data, e);
+        enum resampler by = encoded->kind == ENCODED_VISION ? TORCH_BICUBIC : PILLOW_LANCZOS;
+        if (to->rank) picture_resize(job->sys, job_source(job, encoded), by, encoded->size, to->data, e);
     }
     return e->code;
 }

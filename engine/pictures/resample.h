@@ -1,5 +1,5 @@
-/* Pictures at another size, bit for bit as Pillow 13's resize(size, LANCZOS) makes them, from rows as they
- * come: a picture that is read row by row is never held whole. Pure arithmetic over the memory that it is
+/* Pictures at another size, bit for bit as those who trained models make them, from rows as they come: a
+ * picture that is read row by row is never held whole. Pure arithmetic over the memory that it is
  * given; must not know of files, jobs or why a picture is resampled. */
 #ifndef SLUICE_PICTURES_RESAMPLE_H
 #define SLUICE_PICTURES_RESAMPLE_H
@@ -12,8 +12,16 @@ struct picture_size {
     int width, height;
 };
 
+/* Whose. */
+enum resampler {
+    PILLOW_LANCZOS, /* Pillow 13's resize(size, LANCZOS) */
+    TORCH_BICUBIC,  /* PyTorch 2.15's interpolate(mode="bicubic", antialias=True) of bytes on a CPU, which is
+                       torchvision's resize and what transformers 5 shows vision encoders */
+};
+
 /* Of a picture that is resampled to `whole`: size pixels from (x, y), which lie within it. */
 struct picture_part {
+    enum resampler by;
     struct picture_size whole;
     int x, y;
     struct picture_size size;
@@ -22,6 +30,8 @@ struct picture_part {
 /* From so many values to so many, of which n from `first` are made. */
 struct direction {
     int from, to, first, n;
+    enum resampler by;
+    int bits; /* of weights, behind the point */
 };
 
 /* Which values an output sees. */
@@ -31,7 +41,7 @@ struct window {
 
 struct resampling {
     struct direction across, down;
-    bool down_first; /* where that loses more than twice as many pixels as across, as Pillow does */
+    bool down_first;
     int taps_across, taps_down;
     int taken, made;
     struct window next;     /* of the row that is made next, whose weights are weights_down */
@@ -57,7 +67,7 @@ bool resample_done(const struct resampling *r);
 
 /* to, of size.height rows of size.width RGB triples, packed: all of a picture that has its pixels. Takes
  * LINE_HOST memory, resample_bytes, while it works; MEMORY without. */
-enum status picture_resize(struct sys *sys, const struct sluice_picture *picture, struct picture_size size,
-                           uint8_t *to, struct error *e);
+enum status picture_resize(struct sys *sys, const struct sluice_picture *picture, enum resampler by,
+                           struct picture_size size, uint8_t *to, struct error *e);
 
 #endif

@@ -135,16 +135,16 @@ static void test_absurd_references(void **state) {
 
 /* ---- resampling ---- */
 
-/* Of a known picture "resize/W/H/W2/H2", or every Yth row and Xth column of it. */
-static void check_resized(const char *name, int *differing, int *largest) {
+/* Of a known picture "KIND/W/H/W2/H2", or every Yth row and Xth column of it. */
+static void check_resized(const char *name, enum resampler by, int *differing, int *largest) {
     int w, h, every_row = 1, every_column = 1;
     struct picture_size size;
-    int n = sscanf(name, "resize/%d/%d/%d/%d/%d/%d", &w, &h, &size.width, &size.height, &every_row,
+    int n = sscanf(strchr(name, '/'), "/%d/%d/%d/%d/%d/%d", &w, &h, &size.width, &size.height, &every_row,
                    &every_column);
     assert_true(n == 4 || n == 6);
     struct sluice_picture from = drawn((uint64_t)w * 65536 + (uint64_t)h, w, h);
     uint8_t *made = room((size_t)size.width * (size_t)size.height * 3);
-    picture_resize(&machine, &from, size, made, &problem);
+    picture_resize(&machine, &from, by, size, made, &problem);
     assert_ok();
     struct tensor t = known(name);
     for (int y = 0; y < t.dim[0]; y++)
@@ -157,38 +157,52 @@ static void check_resized(const char *name, int *differing, int *largest) {
         }
 }
 
-/* Measured: every value is Pillow's, of noise, which clips at every turn (x86-64, glibc 2.36, whose sine is
- * the system's). */
-static void test_resizing(void **state) {
-    (void)state;
-    int differing = 0, largest = 0, n = 0;
+static int check_all_resized(const char *kind, enum resampler by, int *differing, int *largest) {
+    int n = 0;
     for (int i = 0; i < truth.n_entries; i++) {
         const char *name = truth.entries[i].name;
-        if (strncmp(name, "resize/", 7) != 0) continue;
-        check_resized(name, &differing, &largest);
+        if (strncmp(name, kind, strlen(kind)) != 0) continue;
+        check_resized(name, by, differing, largest);
+        pool_used = 0;
         n++;
     }
-    printf("resized: %d values differ, by at most %d\n", differing, largest);
-    assert_int_equal(n, 7);
+    printf("%s: %d values differ, by at most %d\n", kind, *differing, *largest);
+    return n;
+}
+
+/* Measured: every value is Pillow's, of noise, which clips at every turn (x86-64, glibc 2.36, whose sine is
+ * the system's); and every one is PyTorch's, which needs nothing of the system's. */
+static void test_resizing(void **state) {
+    (void)state;
+    int differing = 0, largest = 0;
+    assert_int_equal(check_all_resized("resize/", PILLOW_LANCZOS, &differing, &largest), 7);
     assert_true(largest <= 1 && differing <= 20);
+    differing = largest = 0;
+    assert_int_equal(check_all_resized("bicubic/", TORCH_BICUBIC, &differing, &largest), 12);
+    assert_int_equal(differing, 0);
 }
 
 /* What stays of a picture whose size does not change, and of one of a single colour, in every direction. */
-static void test_what_stays(void **state) {
-    (void)state;
+static void check_what_stays(enum resampler by) {
     struct sluice_picture p = drawn(3, 50, 40);
     uint8_t *made = room(3 * 300 * 200), *plain = room(50 * 40 * 3);
-    picture_resize(&machine, &p, (struct picture_size){50, 40}, made, &problem);
+    picture_resize(&machine, &p, by, (struct picture_size){50, 40}, made, &problem);
     assert_memory_equal(made, p.rgb, 50 * 40 * 3);
     memset(plain, 255, 50 * 40 * 3);
     p.rgb = plain;
     static const struct picture_size sizes[] = {{300, 200}, {7, 200}, {300, 9}, {1, 1}, {13, 11}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         int n = sizes[i].width * sizes[i].height * 3;
-        picture_resize(&machine, &p, sizes[i], made, &problem);
+        picture_resize(&machine, &p, by, sizes[i], made, &problem);
         for (int j = 0; j < n; j++) assert_int_equal(made[j], 255);
     }
     assert_ok();
+}
+
+static void test_what_stays(void **state) {
+    (void)state;
+    check_what_stays(PILLOW_LANCZOS);
+    check_what_stays(TORCH_BICUBIC);
 }
 
 static void *alloc_none(struct sys *sys, enum memory_line line, size_t bytes) {
@@ -218,14 +232,14 @@ static void test_resizing_memory(void **state) {
     sys_init_machine(&counting);
     struct sluice_picture p = drawn(1, 100, 80);
     uint8_t *made = room(48 * 32 * 3);
-    picture_resize(&counting, &p, (struct picture_size){48, 32}, made, &problem);
+    picture_resize(&counting, &p, PILLOW_LANCZOS, (struct picture_size){48, 32}, made, &problem);
     assert_ok();
     struct memory_use use = sys_memory_use(&counting);
     assert_int_equal(use.peak_bytes[LINE_HOST],
                      bytes_of((struct picture_size){100, 80}, (struct picture_size){48, 32}));
     assert_int_equal(use.live_bytes[LINE_HOST], 0);
     counting.alloc = alloc_none;
-    picture_resize(&counting, &p, (struct picture_size){48, 32}, made, &problem);
+    picture_resize(&counting, &p, PILLOW_LANCZOS, (struct picture_size){48, 32}, made, &problem);
     assert_code(MEMORY, "fox.png");
 }
 

@@ -144,7 +144,7 @@ static struct matrix pixels(const struct toy_input *in, const struct sluice_pict
     if (!bytes) abort();
     if (p->width == size.width && p->height == size.height)
         memcpy(bytes, p->rgb, (size_t)(size.height * size.width * 3));
-    else if (picture_resize(in->model->sys, p, size, bytes, &e) != OK)
+    else if (picture_resize(in->model->sys, p, TORCH_BICUBIC, size, bytes, &e) != OK)
         abort();
     for (int i = 0; i < out.rows * 3; i++) out.at[i] = bytes[i] / 255.0 * 2 - 1;
     free(bytes);

@@ -3,10 +3,11 @@
 
     arithmetic.py
 
-(diffusers 0.42, Pillow 13.0.0, torch 2.x on a CPU, NumPy 2.4.6.)  Pictures are what draw() gives for a seed, the same
+(diffusers 0.42, Pillow 13.0.0, torch 2.15 on a CPU, NumPy 2.4.6.)  Pictures are what draw() gives for a seed, the same
 as test_picture_arithmetic.c's.
 
-resize/W/H/W2/H2[/Y/X]: resampled, of seed W 65536 + H; every Yth row and Xth column.
+resize/W/H/W2/H2[/Y/X]: resampled by Pillow's Lanczos, of seed W 65536 + H; every Yth row and Xth column.
+bicubic/W/H/W2/H2[/Y/X]: likewise by PyTorch, as torchvision resizes bytes (its functional.resize calls just this).
 tensor [3, H, W]: every value of every channel.  mask [H, W], channels [64, H/8, W/8] and masked [3, H, W]: of a mask
 whose grey lies on both sides of the threshold (mask_rgb).  moments, noise, sampled, mean: of an autoencoder's
 distribution.  sizes [N, 4]: of pictures larger than trained sizes, and what they are read at.
@@ -28,14 +29,24 @@ from safetensors.torch import save_file
 SCALE, SHIFT = 0.3611, 0.1159
 RESIZE = [(97, 61, 48, 32), (20, 13, 32, 16), (200, 10, 16, 16), (1, 1, 16, 16), (33, 35, 48, 16), (50, 700, 48, 32),
           (2000, 900, 1504, 688, 37, 41)]
+BICUBIC = [(96, 64, 84, 56), (64, 96, 56, 112, 3, 1), (96, 96, 84, 84), (37, 250, 56, 56), (1, 1, 56, 56), (50, 700, 56, 56, 2, 1),
+           (32, 1184, 28, 1176, 9, 1), (56, 84, 56, 84), (384, 384, 392, 392, 17, 13), (1024, 1024, 1036, 1036, 37, 41),
+           (1504, 704, 1512, 700, 37, 41), (3000, 40, 56, 1036, 29, 3)]
 
 
 def resized(out):
     for width, height, to_width, to_height, *every in RESIZE:
         made = draw(width * 65536 + height, height, width).resize((to_width, to_height), Image.LANCZOS)
-        rows, columns = every or (1, 1)
-        name = "/".join(map(str, ["resize", width, height, to_width, to_height, *every]))
-        out[name] = torch.from_numpy(np.array(made)[::rows, ::columns].copy())
+        keep(out, "resize", (width, height, to_width, to_height, *every), np.array(made))
+    for width, height, to_width, to_height, *every in BICUBIC:
+        planes = torch.from_numpy(np.array(draw(width * 65536 + height, height, width))).permute(2, 0, 1).contiguous()
+        made = torch.nn.functional.interpolate(planes[None], (to_height, to_width), mode="bicubic", antialias=True)
+        keep(out, "bicubic", (width, height, to_width, to_height, *every), made[0].permute(1, 2, 0).numpy())
+
+
+def keep(out, kind, numbers, made):
+    rows, columns = numbers[4:] or (1, 1)
+    out["/".join(map(str, [kind, *numbers]))] = torch.from_numpy(made[::rows, ::columns].copy())
 
 
 def numbers(out):
