@@ -46,14 +46,16 @@ static uint64_t candidates_model_bytes(const struct layout *l) {
     return bytes;
 }
 
-/* What filling takes beyond reading the image: a file that has more bytes, and converting them. */
+/* What filling takes beyond reading the image: a file that has more bytes, also between those that are
+ * wanted, and converting them. */
 static void candidates_measure_fills(const struct job *job, const struct stage *stage,
                                      const struct rates *rates, struct stage_need *need) {
     for (int i = 0; i < need->n_blocks; i++) {
         const struct block *block = stage->blocks[i];
         int64_t values = block_converted_values(block);
-        if (!values || rates->disk <= 0 || job->request.converted) continue;
         double more = (double)block_file_bytes(block) - (double)block->bytes;
+        if (values ? job->request.converted : more <= 0) continue;
+        if (rates->disk <= 0) continue;
         need->block_fill_seconds[i] = more / rates->disk + requantised_seconds(job->weights, values);
     }
 }

@@ -20,16 +20,26 @@ char *block_weight_name(const char *format, int number, char *out) {
     return out;
 }
 
-/* Where a weight lies: an entry, or so many of its rows. */
+/* Where a weight lies: an entry, or so many of its rows, or the last slice in time of a kernel. */
 struct place {
     struct index_entry *entry;
     const struct weight_slice *slice; /* NULL: all of it */
+    int32_t slices;                   /* in time; 1: none but itself */
 };
+
+int block_file_shape(const struct weight_spec *spec, const int32_t *dims, int32_t dim[WEIGHT_FILE_RANK_MAX]) {
+    int n = 0;
+    for (int i = 0; i < spec->rank; i++) {
+        if (spec->slices && i == spec->rank - 2) dim[n++] = dims[spec->slices];
+        dim[n++] = dims[spec->dim[i]];
+    }
+    return n;
+}
 
 static struct place block_find_place(const struct block_ref *ref, const struct weight_spec *spec,
                                      const struct tensor_index *index) {
     char name[2 * BLOCK_NAME_MAX];
-    struct place place = {0};
+    struct place place = {.slices = 1};
     int original = ref->number + ref->original;
     for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i] && !place.entry; i++)
         place.entry = index_find(index, block_weight_name(spec->names[i], ref->number, name));
@@ -83,6 +93,16 @@ static bool same_shape(const struct index_entry *entry, int rank, const int32_t 
     return true;
 }
 
+/* Of a kernel with slices in time, whose axis not every file can have besides the others. */
+static bool same_merged_shape(const struct index_entry *entry, int rank, const int32_t *dim) {
+    int32_t merged[WEIGHT_FILE_RANK_MAX];
+    int64_t outer = (int64_t)dim[0] * dim[1];
+    if (rank != WEIGHT_FILE_RANK_MAX || outer > INT32_MAX) return false;
+    merged[0] = (int32_t)outer;
+    memcpy(merged + 1, dim + 2, (size_t)(rank - 2) * sizeof *dim);
+    return same_shape(entry, rank - 1, merged);
+}
+
 /* Rows are whole blocks, or blocks run on from row to row of all of a matrix or convolution: operators read
  * matrices eight values at a time. */
 static bool fills_blocks(const struct place *place, const struct block_kind *kind, int rank,
@@ -93,7 +113,7 @@ static bool fills_blocks(const struct place *place, const struct block_kind *kin
     int64_t all = 1;
     for (int i = 0; i < rank; i++) all *= dim[i];
     if (dim[rank - 1] % values == 0) return true;
-    bool alone = !place->slice && !kind->gathers_rows && !entry->scales.bytes;
+    bool alone = !place->slice && place->slices == 1 && !kind->gathers_rows && !entry->scales.bytes;
     return alone && all % values == 0 && (rank == 4 || (rank == 2 && dim[1] % EIGHT == 0));
 }
 
@@ -117,7 +137,7 @@ static enum status check_weight(const struct place *place, const struct block *b
     const char *path = block->index->sources[entry->source].path;
     const char *wanted = NULL;
     char found[128], expected[128];
-    if (!same_shape(entry, rank, dim)) {
+    if (!same_shape(entry, rank, dim) && !same_merged_shape(entry, rank, dim)) {
         block_print_shape(entry->rank, entry->dim, found, sizeof found);
         block_print_shape(rank, dim, expected, sizeof expected);
         error_set(e, SHAPE, "tensor '%s' has the wrong shape", entry->name);
@@ -169,10 +189,13 @@ static int32_t rows_above(const struct weight_slice *slice, const int32_t *dims,
 }
 
 /* Bytes of a file follow what the block has already. */
-static void add_segment(struct block *block, int source, uint64_t file_offset, uint64_t bytes) {
-    block->segments[block->n_segments++] = (struct packed_segment){
+static struct packed_segment *add_segment(struct block *block, int source, uint64_t file_offset,
+                                          uint64_t bytes) {
+    struct packed_segment *segment = &block->segments[block->n_segments++];
+    *segment = (struct packed_segment){
         .source = source, .file_offset = file_offset, .packed_offset = block->bytes, .bytes = bytes};
     block->bytes += bytes;
+    return segment;
 }
 
 /* Rows of a tensor that a weight is made of, in turn. */
@@ -226,15 +249,27 @@ static enum status lay_out_scales(struct block *block, const struct index_entry 
     return OK;
 }
 
+/* Rows of a weight that are in the file as they are, or whose kernels lie there behind earlier slices. */
+static void add_rows(struct block *block, const struct place *place, const struct tensor *shape,
+                     struct row_part part) {
+    const struct index_entry *entry = place->entry;
+    uint64_t slices = (uint64_t)place->slices, first = rows_bytes(shape, part.first) * slices;
+    struct packed_segment *segment =
+        add_segment(block, entry->source, entry->offset + first, rows_bytes(shape, part.rows));
+    if (slices == 1) return;
+    segment->run = (uint64_t)dtype_bytes(shape->dtype,
+                                         (int64_t)shape->dim[shape->rank - 2] * shape->dim[shape->rank - 1]);
+    segment->stride = segment->run * slices;
+    segment->file_offset += segment->run * (slices - 1);
+}
+
 static enum status lay_out_weight(struct block *block, const struct place *place, const int32_t *dims,
                                   struct packed_tensor *t, struct error *e) {
     const struct index_entry *entry = place->entry;
     struct row_part parts[WEIGHT_SLICES_MAX];
     int n = row_parts(place, dims, t->shape.dim[0], parts);
     t->packed_offset = block->bytes;
-    for (int i = 0; i < n; i++)
-        add_segment(block, entry->source, entry->offset + rows_bytes(&t->shape, parts[i].first),
-                    rows_bytes(&t->shape, parts[i].rows));
+    for (int i = 0; i < n; i++) add_rows(block, place, &t->shape, parts[i]);
     block->bytes = align_up(block->bytes, ARENA_ALIGN);
     return entry->scales.bytes ? lay_out_scales(block, entry, parts, n, t, e) : OK;
 }
@@ -243,10 +278,12 @@ static enum status bind_weight(struct block *block, const struct block_ref *ref,
                                const struct weight_spec *spec, const int32_t *dims, struct error *e) {
     struct place place = block_find_place(ref, spec, block->index);
     if (!place.entry) return spec->optional ? OK : missing_weight(ref, spec, block->index, e);
-    int32_t dim[WEIGHT_RANK_MAX], whole[WEIGHT_RANK_MAX];
-    for (int i = 0; i < spec->rank; i++) whole[i] = dim[i] = dims[spec->dim[i]];
+    int32_t dim[WEIGHT_RANK_MAX], whole[WEIGHT_FILE_RANK_MAX];
+    int rank = block_file_shape(spec, dims, whole);
+    for (int i = 0; i < spec->rank; i++) dim[i] = dims[spec->dim[i]];
+    if (spec->slices) place.slices = dims[spec->slices];
     if (place.slice) whole[0] = rows_above(place.slice, dims, place.slice->n_parts);
-    if (check_weight(&place, block, spec->rank, whole, e) != OK) return e->code;
+    if (check_weight(&place, block, rank, whole, e) != OK) return e->code;
     struct packed_tensor *t = &block->tensors[block->n_tensors++];
     *t = (struct packed_tensor){.offset = spec->offset,
                                 .entry = place.entry,

@@ -13,7 +13,13 @@
 #include "engine/base/index.h"
 #include "kernels/device.h"
 
-enum { WEIGHT_NAMES_MAX = 3, WEIGHT_RANK_MAX = 4, BLOCK_WEIGHTS_MAX = 32, BLOCK_NAME_MAX = 64 };
+enum {
+    WEIGHT_NAMES_MAX = 3,
+    WEIGHT_RANK_MAX = 4,
+    WEIGHT_FILE_RANK_MAX = 5,
+    BLOCK_WEIGHTS_MAX = 32,
+    BLOCK_NAME_MAX = 64
+};
 enum { WEIGHT_SLICES_MAX = 4 };
 
 /* Rows of a tensor that holds several parts one below the other: which of them make up the weight, and in
@@ -34,7 +40,11 @@ struct weight_spec {
     struct weight_slice fused;           /* where the authors keep it with others in one tensor */
     int rank;
     int dim[WEIGHT_RANK_MAX]; /* shape as places in the family's dimensions, outermost first */
-    int ones;      /* place of how many axes of 1 files have behind these; read in any case. 0: none */
+    int ones; /* place of how many axes of 1 files have behind these; read in any case. 0: none */
+    /* Place of how many slices in time a kernel has in files, an axis before its last two of which the last
+     * slice is the weight: what a causal convolution sees of a picture alone. The others take no memory and
+     * are not moved. Files may have the two outermost axes as one. 0: no such axis. */
+    int slices;
     bool optional; /* absent: a tensor of rank 0 */
     double spread; /* made-up weights: uniform in +- this times 1/sqrt(inputs); 0: around 1 */
 };
@@ -112,13 +122,21 @@ struct packed_conversion {
     float to_scale;
 };
 
-/* Bytes of one source file that lie together in file and packed block; a tensor is one or several. */
+/* Bytes of one source file that lie together in the packed block, and in the file or as runs of one length
+ * that are equally far apart; a tensor is one or several. */
 struct packed_segment {
     int source;
     uint64_t file_offset, packed_offset;
-    uint64_t bytes; /* in the packed block */
+    uint64_t bytes;       /* in the packed block */
+    uint64_t run, stride; /* in the file: bytes of a run, and from one to the next; 0: all is one */
     struct packed_conversion conversion;
 };
+
+/* Where the file has byte `at` of what the segment is made of. */
+static inline uint64_t packed_file_byte(const struct packed_segment *segment, uint64_t at) {
+    if (!segment->stride) return segment->file_offset + at;
+    return segment->file_offset + at / segment->run * segment->stride + at % segment->run;
+}
 
 static inline bool packed_converts(const struct packed_segment *segment) {
     return segment->conversion.from != segment->conversion.to;
@@ -153,6 +171,9 @@ enum { BLOCK_NUMBER_STEP = 100, BLOCK_ROW_STEP = 1000000 };
  * last two digits, and the one before is the number without them. out has BLOCK_NAME_MAX * 2 bytes. Returns
  * out. */
 char *block_weight_name(const char *format, int number, char *out);
+
+/* The shape that files give a weight of these dimensions, without axes of 1: returns its rank. */
+int block_file_shape(const struct weight_spec *spec, const int32_t *dims, int32_t dim[WEIGHT_FILE_RANK_MAX]);
 
 /* The entry that holds a weight of the block, whole or as a slice, or NULL. */
 struct index_entry *block_find_weight(const struct block_ref *ref, const struct weight_spec *spec,

@@ -12,6 +12,29 @@ static enum status reader_read_bytes(struct reader *reader, const struct byte_so
     return source_read_direct(source, &reader->bounce, to, bytes, offset, e);
 }
 
+/* Bytes [at, at + bytes) of what the file has of a segment, as if its runs followed each other. What lies
+ * between them is read too, into the part of `to` that is still empty, and the runs move to the front of it:
+ * a run is shorter than what disks read, and this way nobody needs memory for it. */
+static enum status read_stored(struct reader *reader, const struct byte_source *source,
+                               const struct packed_segment *g, uint64_t at, uint64_t bytes, char *to,
+                               struct error *e) {
+    uint64_t run = g->run, stride = g->stride;
+    if (!stride) return reader_read_bytes(reader, source, to, bytes, g->file_offset + at, e);
+    while (bytes && e->code == OK) {
+        uint64_t skip = at % run, n = run - skip < bytes ? run - skip : bytes, runs = 1;
+        if (!skip && bytes > stride) runs = (bytes - run) / stride + 1; /* the last without what follows it */
+        uint64_t span = runs > 1 ? (runs - 1) * stride + run : n;
+        char *read = to + bytes - span;
+        if (reader_read_bytes(reader, source, read, span, packed_file_byte(g, at), e) != OK) break;
+        for (uint64_t i = 0; i < runs; i++) memmove(to + i * run, read + i * stride, n);
+        n *= runs;
+        at += n;
+        to += n;
+        bytes -= n;
+    }
+    return e->code;
+}
+
 /* The least that stands by itself in both types; block sizes are powers of 2. */
 static int64_t unit_values(const struct packed_conversion *c) {
     int from = dtype_block_values(c->from), to = dtype_block_values(c->to);
@@ -34,9 +57,7 @@ static enum status read_converted(struct reader *reader, const struct byte_sourc
         bool cut = first % unit_bytes || !n;
         if (cut) n = 1;
         if (n > READER_VALUES / (uint64_t)unit) n = READER_VALUES / (uint64_t)unit;
-        if (reader_read_bytes(reader, source, stored, n * file_bytes, g->file_offset + i * file_bytes, e) !=
-            OK)
-            break;
+        if (read_stored(reader, source, g, i * file_bytes, n * file_bytes, stored, e) != OK) break;
         uint64_t end = (i + n) * unit_bytes < last ? (i + n) * unit_bytes : last;
         reader->converter(c, stored, numbers, cut ? whole : packed + first, (int64_t)n * unit);
         if (cut) memcpy(packed + first, whole + first - i * unit_bytes, end - first);
@@ -52,7 +73,7 @@ uint64_t reader_phase(const struct block *block, uint64_t from, uint64_t to) {
         uint64_t first = g->packed_offset > from ? g->packed_offset : from,
                  last = g->packed_offset + g->bytes;
         if (last > to) last = to;
-        if (packed_converts(g) || first >= last || last - first <= most) continue;
+        if (packed_converts(g) || g->stride || first >= last || last - first <= most) continue;
         most = last - first;
         phase =
             (g->file_offset - g->packed_offset + from) % SYS_DIRECT_BLOCK; /* whole blocks wrap round 2^64 */
@@ -74,8 +95,7 @@ enum status reader_read(struct reader *reader, const struct block *block, uint64
             read_converted(reader, source, g, first - g->packed_offset, last - g->packed_offset,
                            packed + g->packed_offset, e);
         else
-            reader_read_bytes(reader, source, packed + first, last - first,
-                              g->file_offset + (first - g->packed_offset), e);
+            read_stored(reader, source, g, first - g->packed_offset, last - first, packed + first, e);
     }
     return e->code;
 }

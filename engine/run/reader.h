@@ -28,8 +28,9 @@ struct reader {
  * to) to be read where it belongs: there memory and file agree modulo PLAN_PAGE. */
 uint64_t reader_phase(const struct block *block, uint64_t from, uint64_t to);
 
-/* Reads what files have of bytes [from, to) of the packed block to where byte 0 of the packed block would be.
- * A source that is not direct is read through the page cache. TRUNC, IO, CHANGED. */
+/* Reads what files have of bytes [from, to) of the packed block to where byte 0 of the packed block would be;
+ * of a segment in runs, what lies between them too, which then is in none of these bytes. A source that is
+ * not direct is read through the page cache. TRUNC, IO, CHANGED. */
 enum status reader_read(struct reader *reader, const struct block *block, uint64_t from, uint64_t to,
                         char *packed, struct error *e);
 

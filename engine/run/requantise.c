@@ -117,9 +117,10 @@ uint64_t block_file_bytes(const struct block *block) {
     uint64_t bytes = 0;
     for (int i = 0; i < block->n_segments; i++) {
         const struct packed_segment *g = &block->segments[i];
-        bytes += packed_converts(g)
-                     ? (uint64_t)dtype_bytes(g->conversion.from, requantise_values_of(g, g->conversion.to))
-                     : g->bytes;
+        uint64_t stored = g->bytes;
+        if (packed_converts(g))
+            stored = (uint64_t)dtype_bytes(g->conversion.from, requantise_values_of(g, g->conversion.to));
+        bytes += g->stride ? stored / g->run * g->stride : stored;
     }
     return bytes;
 }

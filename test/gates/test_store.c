@@ -12,9 +12,8 @@ static int layouts, needs, stride; /* how many, and of what can fail every so ma
 
 /* --- tests of the store --- */
 
-static void test_every_layout(void **state) {
-    (void)state;
-    for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
+static void every_layout(uint64_t n) {
+    for (uint64_t i = 0; i < n; i++) {
         world_make(seed_base + i);
         run_whole(false);
         int64_t kept = 0;
@@ -24,6 +23,18 @@ static void test_every_layout(void **state) {
         run_whole(world.plan.keep); /* the session's next run */
         world_remove();
     }
+}
+
+static void test_every_layout(void **state) {
+    (void)state;
+    every_layout((uint64_t)layouts);
+}
+
+static void test_every_layout_sliced(void **state) {
+    (void)state;
+    world_sliced = true;
+    every_layout((uint64_t)layouts / 2);
+    world_sliced = false;
 }
 
 /* Whatever was kept of the run before, the bytes are right. */
@@ -705,6 +716,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_visits),
         cmocka_unit_test(test_every_layout),
+        cmocka_unit_test(test_every_layout_sliced),
         cmocka_unit_test(test_changed_layout_gives_back),
         cmocka_unit_test(test_fewer_stages_give_back),
         cmocka_unit_test(test_failing_reads),

@@ -23,7 +23,7 @@ extern struct world {
     struct toy_files files;
     struct block blocks[STAGES][BLOCKS];
     const struct block *list[STAGES][BLOCKS];
-    int32_t dims[STAGES][BLOCKS][3]; /* 0: absent */
+    int32_t dims[STAGES][BLOCKS][5]; /* of parts, 0: absent; 1; a kernel's side */
     struct store_stage stages[STAGES];
     struct visit_list visits;
     struct run_need need;
@@ -58,6 +58,8 @@ void world_open_direct(uint64_t odds);
 
 /* Whose memory the worlds' weights lie in that are to lie in a device's. */
 extern struct device *(*world_device)(struct error *e);
+/* Weights of worlds that are made are last slices of kernels, in runs of files. */
+extern bool world_sliced;
 
 struct store *world_open(struct error *e);
 
