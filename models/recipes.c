@@ -45,6 +45,25 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
     {.family = &family_vae_kl_encoder, .folder = "vae"}
 /* clang-format on */
 
+/* Qwen-Image: diffusers 0.42, pipelines/qwenimage. The reference reads 512 rows behind the 34 of the
+ * template's beginning, of up to 1,058 tokens: those behind them are seen by none of these. More initialisers
+ * of the text may follow. */
+/* clang-format off */
+#define TEXT_QWEN25VL(...)                                                                                     \
+    {.family = &family_qwen25vl, .flag = "--llm", .folder = "text_encoder",                                    \
+     .prefixes = (const char *const[]){"", "model.language_model.", "language_model.",                         \
+                                       "text_encoders.qwen25_7b.transformer.", "text_encoders.llm.", NULL},    \
+     .text = {.template_before = "<|im_start|>system\nDescribe the image by detailing the color, shape, size, " \
+                                 "texture, quantity, text, spatial relationships of the objects and "          \
+                                 "background:<|im_end|>\n<|im_start|>user\n",                                  \
+              .template_after = "<|im_end|>\n<|im_start|>assistant\n",                                         \
+              .tokens_max = 34 + 512, .dropped = 34, .tokenizer = "BPE", .tokenizer_folder = "tokenizer",      \
+              .special = {"<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"},                 \
+              .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or tokenizer.json of "     \
+                                "Qwen/Qwen2.5-VL-7B-Instruct",                                                 \
+              .classes = {"Qwen2_5_VLForConditionalGeneration", "Qwen2Tokenizer"}, __VA_ARGS__}}
+/* clang-format on */
+
 /* Template and limits: diffusers 0.42, pipelines/z_image (Qwen3's chat template with thinking enabled adds no
  * think block). Sizes and steps are those of the published Turbo model, which is distilled and takes no
  * guidance. Strength: pipeline_z_image_img2img.py. */

@@ -371,7 +371,7 @@ static enum status do_slot(struct writer *w, int i_slot, bool write, struct erro
     if (e->code != OK || list_slot(w, i_slot, &c, e) != OK) goto out;
     for (int i = 0; i < w->n_tensors && !write; i++) w->all += (uint64_t)tensor_bytes(&w->tensors[i].tensor);
     if (!write) goto out;
-    component_write_config(&c, config, sizeof config);
+    component_write_config((const struct component *[]){&c}, 1, config, sizeof config);
     if (write_small(w, slot->folder, "config.json", config, strlen(config), e) == OK)
         write_weights(w, slot, &c, e);
 out:

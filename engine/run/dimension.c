@@ -128,7 +128,7 @@ struct config_text {
     char *out;
     size_t bytes;
     int n;
-    const char *array; /* the key before it was this array's, up to its last dot; NULL: none is open */
+    const char *last; /* the key before, whose objects and arrays are open; NULL: none is */
 };
 
 static void config_text_add(struct config_text *text, const char *format, ...) {
@@ -140,20 +140,39 @@ static void config_text_add(struct config_text *text, const char *format, ...) {
     va_end(arguments);
 }
 
-/* The key, or nothing but a comma where an array goes on: "axes.0" begins one, "axes.1" is in it. */
+/* Bytes of what two keys have in common, up to behind a dot. */
+static size_t config_text_shared(const char *one, const char *other) {
+    size_t shared = 0;
+    for (size_t i = 0; one && other && one[i] && one[i] == other[i]; i++)
+        if (one[i] == '.') shared = i + 1;
+    return shared;
+}
+
+/* The places of an array are numbers. */
+static bool config_text_is_place(const char *part) {
+    return *part >= '0' && *part <= '9';
+}
+
+/* Closes what stands behind the first bytes of the last key, the innermost first. */
+static void config_text_close(struct config_text *text, size_t kept) {
+    for (size_t i = text->last ? strlen(text->last) : 0; i-- > kept;)
+        if (text->last[i] == '.') config_text_add(text, config_text_is_place(text->last + i + 1) ? "]" : "}");
+}
+
+/* The key, in the objects and arrays that its dots mean: "axes.0" begins one, "axes.1" goes on in it. */
 static void config_text_key(struct config_text *text, const char *key) {
-    const char *dot = key ? strrchr(key, '.') : NULL;
-    size_t stem = dot ? (size_t)(dot - key) : 0;
-    bool goes_on = dot && text->array && !strncmp(text->array, key, stem + 1);
-    if (text->array && !goes_on) config_text_add(text, "]");
-    text->array = dot ? key : NULL;
-    if (!key) return;
-    if (goes_on)
-        config_text_add(text, ", ");
-    else if (dot)
-        config_text_add(text, ", \"%.*s\": [", (int)stem, key);
-    else
-        config_text_add(text, ", \"%s\": ", key);
+    size_t shared = config_text_shared(text->last, key);
+    const char *between = ", ";
+    config_text_close(text, shared);
+    text->last = key;
+    for (const char *part = key ? key + shared : NULL, *dot; part; part = dot ? dot + 1 : NULL) {
+        dot = strchr(part, '.');
+        config_text_add(text, "%s", between);
+        if (!config_text_is_place(part))
+            config_text_add(text, "\"%.*s\": ", (int)(dot ? (size_t)(dot - part) : strlen(part)), part);
+        if (dot) config_text_add(text, config_text_is_place(dot + 1) ? "[" : "{");
+        between = "";
+    }
 }
 
 static void config_text_dimension(struct config_text *text, const struct dimension *d, int32_t value) {
@@ -182,6 +201,7 @@ static void config_text_setting(struct config_text *text, const struct component
     memcpy(&whole, at, sizeof whole);
     memcpy(&narrow, at, sizeof narrow);
     if (s->type == SETTING_DOUBLE) memcpy(&value, at, sizeof value);
+    if (s->type == SETTING_INT && (whole < s->least || whole > s->most)) return;
     config_text_key(text, s->keys[0]);
     if (s->type == SETTING_WORD) {
         config_text_add(text, "\"%s\"", s->keys[1 + whole]);
@@ -196,14 +216,21 @@ static void config_text_setting(struct config_text *text, const struct component
     config_text_add(text, "%s", digits);
 }
 
-int component_write_config(const struct component *c, char *out, size_t out_bytes) {
+static void config_text_component(struct config_text *text, const struct component *c) {
     const struct family *family = c->family;
-    struct config_text text = {.out = out, .bytes = out_bytes};
-    config_text_add(&text, "{\"%s\": \"%s\"%s%s", family->config_key, family->config_value,
-                    family->config_rest ? ", " : "", family->config_rest ? family->config_rest : "");
     for (int i = 0; i < family->n_dimensions; i++)
-        config_text_dimension(&text, &family->dimensions[i], c->dims[family->dimensions[i].place]);
-    for (int i = 0; i < family->n_settings; i++) config_text_setting(&text, c, &family->settings[i]);
+        config_text_dimension(text, &family->dimensions[i], c->dims[family->dimensions[i].place]);
+    for (int i = 0; i < family->n_settings; i++) config_text_setting(text, c, &family->settings[i]);
+}
+
+int component_write_config(const struct component *const *components, int n, char *out, size_t out_bytes) {
+    const struct family *first = components[0]->family;
+    struct config_text text = {.out = out, .bytes = out_bytes};
+    config_text_add(&text, "{\"%s\": \"%s\"", first->config_key, first->config_value);
+    for (int i = 0; i < n; i++)
+        if (components[i]->family->config_rest)
+            config_text_add(&text, ", %s", components[i]->family->config_rest);
+    for (int i = 0; i < n; i++) config_text_component(&text, components[i]);
     config_text_key(&text, NULL);
     config_text_add(&text, "}\n");
     return text.n;

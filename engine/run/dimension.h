@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { DIMENSIONS_MAX = 64, DIMENSION_NAMES_MAX = 4, SETTING_KEYS_MAX = 3 };
+enum { DIMENSIONS_MAX = 64, DIMENSION_NAMES_MAX = 4, SETTING_KEYS_MAX = 6 };
 
 /* How config.json writes a dimension. */
 enum dimension_form { FORM_INT, FORM_BOOL, FORM_NULL_IF_0, FORM_ABSENT_IF_0 };
@@ -45,7 +45,8 @@ struct setting {
                                            that of the word */
     size_t offset;                      /* in the settings structure */
     enum { SETTING_INT, SETTING_FLOAT, SETTING_DOUBLE, SETTING_WORD } type;
-    double published; /* where nothing says it */
+    double published; /* where nothing says it; an int outside of what follows stands for none, and is not
+                         written */
     double least, most;
 };
 
@@ -68,7 +69,7 @@ enum status component_configure(struct component *c, const struct config *config
 /* Those of a component that is made up. chosen: a value for each row of family.dimensions that
  * has a name; NULL: the published ones. */
 void component_derive(struct component *c, const int *chosen);
-/* config.json, as snprintf. */
-int component_write_config(const struct component *c, char *out, size_t out_bytes);
+/* The config.json of components that share one, the first's kind of model; as snprintf. */
+int component_write_config(const struct component *const *components, int n, char *out, size_t out_bytes);
 
 #endif

@@ -12,8 +12,8 @@ enum { LANE_REFERENCES_MAX = 3, LANE_NUMBERS_MAX = 6 };
 
 /* A picture in a prompt. Its tokens are a grid, row by row, of those that a vision encoder made of it. */
 struct seen_picture {
-    struct tensor rows;           /* [height width, C]: written by a vision encoder; absent: no picture */
-    int32_t first, height, width; /* its first token's place in the prompt, and the grid */
+    struct tensor rows;           /* [height width, C]: written by a vision encoder */
+    int32_t first, height, width; /* its first token's place in the prompt, and the grid; 0: no picture */
 };
 
 /* One thing being worked on in a stage: a prompt, one image under one guidance branch, one picture.

@@ -1,0 +1,226 @@
+/* Qwen's language models: see qwen_layers.h. */
+#include "models/qwen_layers.h"
+
+#include "kernels/ops.h"
+
+#include <math.h>
+
+struct embedding_weights {
+    struct tensor rows; /* of tokens that are text, gathered */
+};
+
+static const struct weight_spec qwen_embedding_table[] = {
+    {.offset = offsetof(struct embedding_weights, rows),
+     .names = {"model.embed_tokens.weight", "embed_tokens.weight", "token_embd.weight"},
+     .rank = 2,
+     .dim = {QWEN_VOCABULARY, QWEN_HIDDEN},
+     .spread = 1},
+};
+
+struct norm_weights {
+    struct tensor norm;
+};
+static const struct weight_spec qwen_norm_table[] = {
+    {.offset = offsetof(struct norm_weights, norm),
+     .names = {"model.norm.weight", "norm.weight", "output_norm.weight"},
+     .rank = 1,
+     .dim = {QWEN_HIDDEN}},
+};
+
+static struct tensor qwen_tokens(const struct lane *lane) {
+    const struct qwen_state *state = lane->state;
+    return state->tokens.rank ? state->tokens : lane->text;
+}
+
+/* Tokens that lie elsewhere go to where they are read. */
+static void qwen_give(struct context *x, const struct lane *lane) {
+    const struct qwen_state *state = lane->state;
+    if (state->tokens.rank) op_copy(x, lane->text, state->tokens);
+}
+
+/* ---- text and pictures ---- */
+
+/* A run of text and the picture behind it. */
+struct qwen_run {
+    int32_t first, n;                   /* of the text's tokens; n may be 0 */
+    const struct seen_picture *picture; /* NULL: none, and the prompt ends */
+};
+
+/* Run i of a prompt of n_tokens. */
+static struct qwen_run qwen_run(const struct lane *lane, int32_t n_tokens, int i) {
+    struct qwen_run run = {0};
+    if (i) run.first = lane->seen[i - 1].first + lane->seen[i - 1].height * lane->seen[i - 1].width;
+    if (i < LANE_REFERENCES_MAX && lane->seen[i].height) run.picture = &lane->seen[i];
+    run.n = (run.picture ? run.picture->first : n_tokens) - run.first;
+    return run;
+}
+
+int qwen_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows) {
+    int n = 0;
+    (void)c;
+    (void)i_table;
+    for (int i = 0;; i++) {
+        struct qwen_run run = qwen_run(lane, lane->n_tokens, i);
+        for (int32_t k = 0; k < run.n; k++, n++)
+            if (rows) rows[n] = lane->tokens[run.first + k];
+        if (!run.picture) return n;
+    }
+}
+
+static void qwen_place_tokens(struct context *x, const struct lane *lane, struct tensor rows) {
+    struct tensor tokens = qwen_tokens(lane);
+    for (int i = 0, n = 0;; i++) {
+        struct qwen_run run = qwen_run(lane, tokens.dim[0], i);
+        if (run.n) op_copy(x, tensor_slice(tokens, run.first, run.n), tensor_slice(rows, n, run.n));
+        n += run.n;
+        if (!run.picture) return;
+        op_copy(x, tensor_slice(tokens, run.picture->first, run.picture->rows.dim[0]), run.picture->rows);
+    }
+}
+
+static void qwen_forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct embedding_weights *w = weights;
+    const struct qwen_settings *settings = scope->settings;
+    const struct qwen_state *state = scope->lane->state;
+    qwen_place_tokens(x, scope->lane, w->rows);
+    struct rope_options rope = {
+        .theta = settings->rope_theta,
+        .n_axes = 1,
+        .axis_dim = {2 * state->rope.dim[1]},
+        .n_grids = 1,
+        .grid = {{.start = {0}, .extent = {state->rope.dim[0]}}},
+    };
+    op_rope_table(x, state->rope, &rope);
+}
+
+/* ---- layers ---- */
+
+struct projection {
+    struct tensor weight, bias, norm;
+};
+
+/* Queries or keys: heads normed, where they have a norm, and turned. */
+static void qwen_project_heads(struct context *x, struct tensor out, struct tensor n, struct projection w,
+                               const struct visit_scope *scope) {
+    const struct qwen_settings *settings = scope->settings;
+    const struct qwen_state *state = scope->lane->state;
+    struct rotation rotation = {.heads = out.dim[1] / (2 * state->rope.dim[1]),
+                                .pairs = ROPE_HALVES,
+                                .norm = w.norm,
+                                .eps = settings->norm_eps};
+    uint64_t mark = x->scratch->used;
+    struct tensor heads = context_unrounded(x, out);
+    op_linear(x, heads, n, w.weight, (struct epilogue){.bias = w.bias});
+    op_rope(x, out, heads, state->rope, rotation);
+    x->scratch->used = mark;
+}
+
+static void qwen_attend(struct context *x, const struct qwen_layer_weights *w,
+                        const struct visit_scope *scope, struct tensor tokens, struct tensor n) {
+    const struct qwen_state *state = scope->lane->state;
+    int32_t T = tokens.dim[0], head = 2 * state->rope.dim[1];
+    struct tensor q = context_operand(x, 2, (int32_t[]){T, w->q.dim[0]});
+    struct tensor k = context_operand(x, 2, (int32_t[]){T, w->k.dim[0]});
+    struct tensor v = context_operand(x, 2, (int32_t[]){T, w->v.dim[0]});
+    int heads = w->q.dim[0] / head, key_heads = w->k.dim[0] / head;
+    qwen_project_heads(x, q, n, (struct projection){w->q, w->q_bias, w->q_norm}, scope);
+    qwen_project_heads(x, k, n, (struct projection){w->k, w->k_bias, w->k_norm}, scope);
+    op_linear(x, v, n, w->v, (struct epilogue){.bias = w->v_bias});
+    op_attention(
+        x, q, q, k, v,
+        (struct heads){.queries = heads, .keys = key_heads, .scale = 1 / sqrtf((float)head), .causal = true});
+    op_linear(x, tokens, q, w->out, (struct epilogue){.residual = tokens});
+}
+
+void qwen_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct qwen_layer_weights *w = weights;
+    const struct qwen_settings *settings = scope->settings;
+    struct tensor tokens = qwen_tokens(scope->lane);
+    struct modulation plain = {0};
+    struct epilogue none = {0};
+    int32_t T = tokens.dim[0];
+    struct tensor n = context_operand(x, 2, tokens.dim);
+    op_rms_norm(x, n, tokens, w->norm1, settings->norm_eps, plain);
+    uint64_t mark = x->scratch->used;
+    qwen_attend(x, w, scope, tokens, n);
+    x->scratch->used = mark;
+    op_rms_norm(x, n, tokens, w->norm2, settings->norm_eps, plain);
+    struct tensor gated = context_operand(x, 2, (int32_t[]){T, w->gate.dim[0]});
+    struct tensor gate = context_unrounded(x, gated);
+    struct tensor up = context_tensor(x, DTYPE_F32, 2, (int32_t[]){T, w->up.dim[0]});
+    op_linear(x, gate, n, w->gate, none);
+    op_linear(x, up, n, w->up, none);
+    op_glu(x, gated, gate, up, ACTIVATION_SILU);
+    op_linear(x, tokens, gated, w->down, (struct epilogue){.residual = tokens});
+    if (scope->number == settings->last_layer) qwen_give(x, scope->lane);
+}
+
+static void qwen_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct norm_weights *w = weights;
+    const struct qwen_settings *settings = scope->settings;
+    struct tensor tokens = qwen_tokens(scope->lane);
+    op_rms_norm(x, tokens, tokens, w->norm, settings->norm_eps, (struct modulation){0});
+    qwen_give(x, scope->lane);
+}
+
+static const struct block_kind qwen_kind_embedding = {
+    .name = "embedding",
+    .format = "embed_tokens",
+    .weights = qwen_embedding_table,
+    .n_weights = COUNT_OF(qwen_embedding_table),
+    .weights_bytes = sizeof(struct embedding_weights),
+    .gathers_rows = true,
+    .forward = qwen_forward_embedding,
+};
+static const struct block_kind qwen_kind_norm =
+    BLOCK_KIND("norm", "norm", qwen_norm_table, norm_weights, qwen_forward_norm, .keeps_types = true);
+
+int qwen_list_blocks(const struct component *c, const struct block_kind *layer, struct block_ref *refs) {
+    int n = 0, layers = c->dims[QWEN_LAYERS];
+    refs[n++] = (struct block_ref){.kind = &qwen_kind_embedding};
+    for (int i = 0; i < layers; i++)
+        refs[n++] =
+            (struct block_ref){.kind = layer, .number = i, .unused = i >= layers - c->reads.layers_left_out};
+    refs[n++] = (struct block_ref){.kind = &qwen_kind_norm, .unused = c->reads.layers_left_out};
+    return n;
+}
+
+/* ---- what families say of themselves ---- */
+
+enum status qwen_check_dims(const struct component *c, struct error *e) {
+    const int32_t *d = c->dims;
+    int32_t head = d[QWEN_HEAD];
+    if (head > 0 && d[QWEN_Q] % head == 0 && d[QWEN_KV] % head == 0 && d[QWEN_Q] % d[QWEN_KV] == 0 &&
+        head % 2 == 0 && head <= 512 && d[QWEN_LAYERS] > c->reads.layers_left_out &&
+        d[QWEN_LAYERS] <= FAMILY_BLOCKS_MAX - 1)
+        return OK;
+    error_set(e, SHAPE, "the text encoder's sizes do not fit together");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "queries %d, keys %d, head %d, layers %d", d[QWEN_Q], d[QWEN_KV], head, d[QWEN_LAYERS]);
+    return error_expected(e, "queries a multiple of keys, keys of an even head, at least %d layers",
+                          c->reads.layers_left_out + 1);
+}
+
+void qwen_derive(struct component *c) {
+    int32_t *d = c->dims;
+    d[QWEN_HEADS] = d[QWEN_Q] / d[QWEN_HEAD];
+    d[QWEN_KEY_HEADS] = d[QWEN_KV] / d[QWEN_HEAD];
+    ((struct qwen_settings *)c->settings)->last_layer =
+        c->reads.layers_left_out ? d[QWEN_LAYERS] - 1 - c->reads.layers_left_out : -1;
+    c->text_columns = d[QWEN_HIDDEN];
+}
+
+void qwen_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                  struct arena *pictures, bool *ok) {
+    (void)pictures;
+    for (int i = 0; i < n_lanes; i++) {
+        struct qwen_state *state = lanes[i].state;
+        if (!tensor_packed(&lanes[i].text))
+            state->tokens = arena_tensor(arena, DTYPE_F32, 2, lanes[i].text.dim, ok);
+        state->rope = arena_tensor(arena, DTYPE_F32, 3,
+                                   (int32_t[]){lanes[i].text.dim[0], c->dims[QWEN_HEAD] / 2, 2}, ok);
+    }
+}
+
+const char *const qwen_ignorable[] = {"lm_head.", "output.weight", NULL};
+const struct state_tensor qwen_state_tensors[1] = {STATE_TENSOR(qwen_state, rope)};
