@@ -66,6 +66,8 @@ import files
 import flux.make
 import flux.specs
 import folder
+import qwen.make
+import qwen.specs
 import reference_tensors
 import specs
 import tokens
@@ -175,6 +177,7 @@ def main():
     # in this order: a fixture may link to one before it
     families = {name: (specs, make) for name in sorted(specs.FORMS)} | {name: (flux.specs, flux.make.make) for name in flux.specs.FORMS}
     families |= {name: (unet.specs, unet.make.make) for name in unet.specs.FORMS}
+    families |= {name: (qwen.specs, qwen.make.make) for name in qwen.specs.FORMS}
     parser.add_argument("--only", choices=families)
     parser.add_argument("--check", action="store_true", help="also influence.txt and sensitivity.txt")
     args = parser.parse_args()

@@ -84,7 +84,7 @@ def train(merges, seed):
     return vocab, pairs
 
 
-def build(vocab, pairs):
+def build(vocab, pairs, added=ADDED):
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=pairs))
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
@@ -93,7 +93,7 @@ def build(vocab, pairs):
     ])
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     tokenizer.decoder = decoders.ByteLevel()
-    for text, special in ADDED:
+    for text, special in added:
         token = AddedToken(text, special=special, normalized=False)
         if special:
             tokenizer.add_special_tokens([token])
@@ -102,7 +102,7 @@ def build(vocab, pairs):
     return tokenizer
 
 
-def save(tokenizer, vocab, pairs, folder, as_json):
+def save(tokenizer, vocab, pairs, folder, as_json, added=ADDED):
     os.makedirs(folder, exist_ok=True)
     if as_json:
         with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as f:
@@ -121,7 +121,7 @@ def save(tokenizer, vocab, pairs, folder, as_json):
             str(len(vocab) + i): {
                 "content": text, "lstrip": False, "normalized": False, "rstrip": False, "single_word": False,
                 "special": special}
-            for i, (text, special) in enumerate(ADDED)
+            for i, (text, special) in enumerate(added)
         },
         "additional_special_tokens": ["<|im_start|>", "<|im_end|>"],
         "bos_token": None,

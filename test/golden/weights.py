@@ -66,6 +66,41 @@ UNET = [
     ("net.0", 1.0, 0.3), ("net.2", 0.8, 0.3), ("proj_in", 1.0, 0.1), ("proj_out", 0.6, 0.2),
     ("up_blocks.0.upsamplers", 6.0, 0.4), ("upsamplers", 3.6, 0.2), ("downsamplers", 0.8, 0.1),
 ]
+QWEN = [
+    ("attn.norm_", 1.7, 0),
+    ("norm_out.linear", 0.4, 0.3),
+    ("img_mod.1", 0.3, 0.4), ("txt_mod.1", 0.3, 0.4),
+    ("img_in", 0.3, 0.06), ("txt_in", 0.4, 0.06),
+    ("embedder.linear_1", 1.0, 0.3), ("embedder.linear_2", 1.0, 0.3),
+    ("to_q", 0.15, 0.15), ("to_k", 0.15, 0.15), ("to_v", 0.7, 0.1),
+    # text acts on text, and only then on the image
+    ("add_q_proj", 0.2, 0.3), ("add_k_proj", 0.2, 0.3), ("add_v_proj", 1.0, 0.1),
+    ("to_out", 0.7, 0.1), ("to_add_out", 1.2, 0.1),
+    ("net.0", 0.8, 0.3), ("net.2", 0.5, 0.1),
+    ("proj_out", 0.6, 0.2),
+]
+QWEN_TEXT = [
+    ("q_proj", 0.9, 0.5), ("k_proj", 0.9, 0.5), ("v_proj", 0.5, 0.1), ("o_proj", 0.2, 0),
+    ("gate_proj", 1.0, 0), ("up_proj", 1.0, 0), ("down_proj", 0.16, 0),
+]
+QWEN_TOWER = [
+    ("patch_embed", 0.2, 0),
+    ("qkv", 0.9, 0.4), ("attn.proj", 0.3, 0.05),
+    ("gate_proj", 1.0, 0.3), ("up_proj", 1.0, 0.3), ("down_proj", 0.2, 0.05),
+    # as large as a text's embedding
+    ("mlp.0", 1.0, 0.3), ("mlp.2", 0.15, 0.05),
+]
+# Of the 27 taps 9 see a single frame.
+VAE_WAN = [
+    ("decoder.conv_out", 0.9, 0.1),
+    ("conv_in", 0.9, 0.1),
+    ("conv_shortcut", 0.8, 0.05),
+    ("resample.1", 0.9, 0.05), ("time_conv", 0.5, 0.05),
+    ("to_qkv", 1.0, 0.3), ("proj", 0.6, 0.05),
+    ("conv1", 1.2, 0.2), ("conv2", 1.2, 0.1),
+    ("post_quant_conv", 1.0, 0.4), ("quant_conv", 1.0, 0.4),
+    ("conv_out", 1.5, 0.1),
+]
 VAE = [
     ("decoder.conv_out", 0.9, 0.1),
     ("conv_in", 0.08, 0.06),
@@ -107,14 +142,14 @@ def _draw(name, tensor, rules, seed):
     return gain / fan_in**0.5 * normal
 
 
+# The norms whose names do not say so.
+NORMS = {"cap_embedder.0.weight": "cap_embedder.norm.weight", "merger.ln_q.weight": "merger.norm.weight"}
+
+
 def randomize(model, rules, seed):
     """Every parameter in place."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            # the one norm whose name does not say so
-            key = name
-            if name == "cap_embedder.0.weight":
-                key = "cap_embedder.norm.weight"
-            parameter.copy_(_draw(key, parameter, rules, seed))
+            parameter.copy_(_draw(NORMS.get(name, name), parameter, rules, seed))
     model.requires_grad_(False)
     return model.eval()

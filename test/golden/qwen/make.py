@@ -1,0 +1,125 @@
+"""Makes the Qwen-Image fixtures; ../make.py is the program.
+
+Each NAME/ is as Flux.1's (../flux/make.py): model/, expect.json, reference.safetensors.  qwen_image links to what it shares
+with qwen_edit_plus.  Pictures are resized to the small areas of specs.py.  Case k's reference tensors have the prefix "case{k}.":
+  ids.cond                   i32, template and a picture's repeated pads included, cut as the pipeline cuts; .uncond likewise
+  hidden.cond                [T, hidden]: what encode_prompt gives: without the template's first tokens, cut
+  sigmas timesteps           n+1 and n values: of the steps that are run
+  picture.{init,reference_000,...}   u8 [H, W, 3]: what goes in
+  pixels.reference_000 ...   u8 [H, W, 3]: what the vision tower sees of it, resized twice; seen.reference_000 [tokens, hidden]: what it gives
+  moments.{init,reference_000,...}  [2C, h, w]: mean, then log variance, before clamping
+  encoded.{...}              [N, C, h, w]: init drawn from the posterior, references its mean; brought to the model's scale
+  latent_000 latent_001 ... latent decoded picture   as Flux.1's; decoded is not clamped
+Cases of kind "text" have ids; the first two hidden states.
+
+Block reference tensors, from one forward at case 0's step 1 with the text's first block.text_tokens tokens and
+case 0's references (in: latent_001, hidden.cond; batch of one):
+  block.t block.temb         timestep / 1000 as the pipeline gives it; [1, dim], and a second row of timestep 0 with zero_cond_t
+  block.dual.{in,out}        [1, tokens, dim], text, image, references: of the block that expect.json names
+  block.final.{in,out}  block.final_small.{in,out}   image and reference rows before the last norm, and packed velocity
+  block.velocity             as block.final.out: [1, tokens, 4 C]; rows of references included
+  embed.image.{in,out}       packed rows (C, ph, pw in a row);  embed.text.{in,out}: before the norm, and embedded
+  rope rope.ids              [tokens, head_dim / 2, 2] cos and sin; i32 [tokens, 3]
+Where the text encoder is its own:
+  block.text.{in,out}        [1, T, hidden] of the layer that expect.json names, on all of case 0's tokens
+  text.embedding             [T, hidden], rows of pictures in their places;  text.positions i32 [3, T];  text.rope [T, head_dim / 2, 2]
+  block.tower.{in,out} block.tower_full.{in,out}   [1, tokens, dim] of a block that looks into windows and of one that looks
+                             everywhere, at case 0's first picture; rows window by window, in each 2x2 by 2x2
+  tower.patches.out tower.positions tower.rope     in that order: embedded patches, i32 [tokens, 2] row and column, [tokens, head_dim / 2, 2]
+  tower.merger.{in,out}      before the norm, and a row for each 2x2, still in that order
+Encoder and decoder reference tensors: as Flux.1's; decoder.out is not clamped.
+Without a model: schedule_tokens.{steps}.{tokens}.{sigmas,timesteps} by the fixture's scheduler_config.json.
+"""
+
+import os
+
+import numpy as np
+from PIL import Image
+
+import files
+from flux.reference_tensors import picture_of
+
+from . import folder, reference_tensors, specs
+
+TEXT_CASES = ["unicode", "template", "long", "longer", "empty"]
+HIDDEN_TEXTS = 2  # of these, with hidden states; so have the first two image cases
+TOKENS_MAX = 512
+
+
+def image_case(spec, k, wanted):
+    columns, rows = wanted["grid"]
+    negative = wanted["negative"]
+    return dict(
+        index=k, kind="image", prompt=specs.TEXTS[wanted["prompt"]], negative_prompt=negative and specs.TEXTS[negative],
+        width=columns * spec.pixel_multiple, height=rows * spec.pixel_multiple, steps=wanted["steps"], cfg_scale=wanted["cfg"],
+        guidance=None, seed=wanted["seed"], batch=wanted.get("batch", 1), flow_shift=None, max_sequence_length=TOKENS_MAX,
+        channels=spec.channels, init=wanted.get("init", False), mask=False, strength=wanted.get("strength"),
+        references=wanted.get("references", []), latent_width=2 * columns, latent_height=2 * rows, image_tokens=columns * rows)
+
+
+def pictures_of(spec, case):
+    rng = np.random.default_rng([spec.seed, case["index"]])
+    out = {}
+    if case["init"]:
+        out["init"] = picture_of(rng, case["width"], case["height"])
+    for i, (width, height) in enumerate(case["references"]):
+        out[f"reference_{i:03}"] = picture_of(rng, width, height)
+    return out
+
+
+def encode_case(pipe, case, pictures, out, hidden):
+    lanes = [("cond", case["prompt"])] + ([("uncond", case["negative_prompt"])] if case["cfg_scale"] != 1 else [])
+    for lane, prompt in lanes:
+        values, uncut = reference_tensors.encode(pipe, prompt, pictures, case["max_sequence_length"])
+        out[f"case{case['index']}.ids.{lane}"] = values["ids"]
+        if hidden:
+            out[f"case{case['index']}.hidden.{lane}"] = values["hidden"]
+        if lane == "cond":
+            case["ids_cond"], case["rows_cond"] = uncut, len(values["hidden"])
+            case["cut"] = case["rows_cond"] < uncut - pipe.prompt_template_encode_start_idx
+
+
+def model_numbers(spec):
+    mean, deviation = spec.latents_format()
+    return dict(
+        dim=spec.dim, heads=spec.heads, head_dim=spec.head_dim, axes=spec.axes, layers=spec.layers, channels=spec.channels,
+        zero_cond_t=bool(spec.form["zero_cond_t"]), text_hidden=spec.text_hidden, text_heads=spec.text_heads, text_kv_heads=spec.text_kv_heads,
+        text_sections=spec.text_sections, text_layers=spec.text_layers, text_ffn=spec.text_ffn, tower_dim=spec.tower_dim,
+        tower_heads=spec.tower_heads, tower_layers=spec.tower_layers, tower_full=spec.tower_full, tower_ffn=spec.tower_ffn,
+        tower_window=spec.tower_window, vae_base=spec.vae_base, vae_times=spec.vae_times, vae_layers=spec.vae_layers, latents_mean=mean,
+        latents_std=deviation, pixel_multiple=spec.pixel_multiple, tower_area=specs.PLUS_TOWER if spec.name == "qwen_edit_plus" else specs.PICTURE,
+        picture_area=specs.PICTURE, max_sequence_length=TOKENS_MAX)
+
+
+def make(spec, out):
+    target = files.fixture_begin(out, spec.name)
+    folder.write(spec, os.path.join(target, "model"))
+    pipe = reference_tensors.load(os.path.join(target, "model"))
+    cases = [image_case(spec, k, wanted) for k, wanted in enumerate(spec.cases)]
+    sees = spec.form["processor"]
+    if not sees:
+        cases += [dict(index=len(cases) + i, kind="text", prompt=specs.TEXTS[name], negative_prompt=None, cfg_scale=1.0,
+                       max_sequence_length=TOKENS_MAX) for i, name in enumerate(TEXT_CASES)]
+    tensors = {}
+    for case in cases:
+        pictures = pictures_of(spec, case) if case["kind"] == "image" else {}
+        seen = [Image.fromarray(pictures[name]) for name in sorted(pictures)] if sees else []
+        encode_case(pipe, case, seen, tensors, hidden=case["index"] in (0, 1) or 0 <= case["index"] - len(spec.cases) < HIDDEN_TEXTS)
+        if case["kind"] == "text":
+            continue
+        values = reference_tensors.run_case(pipe, case, pictures)
+        if sees:
+            values |= reference_tensors.look(pipe, seen)
+        tensors |= {f"case{case['index']}.{name}": value for name, value in values.items()}
+    block, blocks = reference_tensors.block_references(pipe, cases[0], tensors)
+    tensors |= block
+    kept = [(reference_tensors.text_references, (pipe, cases[0], tensors))]
+    if sees:
+        kept += [(reference_tensors.tower_references, (pipe, cases[0], tensors)), (reference_tensors.encoder_references, (pipe, spec)),
+                 (reference_tensors.decoder_references, (pipe, spec))]
+    for references, given in kept:
+        more, about = references(*given)
+        tensors |= more
+        blocks |= about
+    tensors |= reference_tensors.schedule_references(pipe)
+    files.fixture_end(out, spec, tensors, dict(family="qwen", model=model_numbers(spec), cases=cases, blocks=blocks))

@@ -1,0 +1,472 @@
+"""Runs the reference and keeps what goes in and out of every reference tensor."""
+
+import math
+import os
+
+import diffusers
+import numpy as np
+import torch
+from diffusers import FlowMatchEulerDiscreteScheduler, QwenImageImg2ImgPipeline
+from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit, pipeline_qwenimage_edit_plus
+from diffusers.pipelines.qwenimage.pipeline_qwenimage import calculate_shift
+from PIL import Image
+from transformers import AutoTokenizer, Qwen2_5_VLForConditionalGeneration
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.vision_utils import get_vision_position_ids, get_vision_window_index
+
+from watch import Watch
+
+from . import specs
+
+SCHEDULE_STEPS = [1, 2, 4, 7, 20, 28, 50]
+SCHEDULE_TOKENS = [1, 117, 256, 1024, 1521, 4096, 6889]
+
+BLOCK_TEXT = 24  # tokens of the text in block reference tensors, the first ones that are kept
+LATER = "latent_001"  # what those are made from: case 0 after a step
+
+
+class Processor:
+    """What Qwen2VLProcessor makes of text and pictures; that class itself asks for torchvision, for videos."""
+
+    def __init__(self, pictures, tokenizer):
+        self.pictures, self.tokenizer = pictures, tokenizer
+
+    def __call__(self, text, images, padding, return_tensors):
+        assert padding and return_tensors == "pt" and len(text) == 1
+        text, seen = text[0], self.pictures(images=images, return_tensors="pt")
+        for grid in seen["image_grid_thw"]:
+            text = text.replace("<|image_pad|>", "<|placeholder|>" * (int(grid.prod()) // self.pictures.merge_size**2), 1)
+        encoded = self.tokenizer([text.replace("<|placeholder|>", "<|image_pad|>")], padding=True, return_tensors="pt")
+        return type(seen)(dict(input_ids=encoded.input_ids, attention_mask=encoded.attention_mask, **seen))
+
+
+def _with_types(pad):
+    """diffusers 0.42 does not say which tokens are pictures', and transformers 5 then numbers them like text."""
+    def hook(_module, args, kwargs):
+        if kwargs.get("image_grid_thw") is not None:
+            kwargs["mm_token_type_ids"] = (kwargs["input_ids"] == pad).int()
+        return args, kwargs
+
+    return hook
+
+
+def load(folder):
+    """The folder as the reference reads it, all in f32 whatever the files hold; pictures of small areas."""
+    pipeline_qwenimage_edit_plus.CONDITION_IMAGE_SIZE = specs.PLUS_TOWER
+    pipeline_qwenimage_edit_plus.VAE_IMAGE_SIZE = specs.PICTURE
+    for module in (pipeline_qwenimage_edit, pipeline_qwenimage_edit_plus):
+        module.calculate_dimensions = _of_small_areas(module.calculate_dimensions)
+    parts = dict(
+        scheduler=FlowMatchEulerDiscreteScheduler.from_pretrained(folder, subfolder="scheduler"),
+        vae=diffusers.AutoencoderKLQwenImage.from_pretrained(folder, subfolder="vae", dtype=torch.float32),
+        text_encoder=Qwen2_5_VLForConditionalGeneration.from_pretrained(os.path.join(folder, "text_encoder"), dtype=torch.float32),
+        tokenizer=AutoTokenizer.from_pretrained(os.path.join(folder, "tokenizer")),
+        transformer=diffusers.QwenImageTransformer2DModel.from_pretrained(folder, subfolder="transformer", dtype=torch.float32))
+    name = diffusers.DiffusionPipeline.load_config(folder)["_class_name"]
+    if os.path.isdir(os.path.join(folder, "processor")):
+        pictures = Qwen2VLImageProcessorPil.from_pretrained(os.path.join(folder, "processor"))
+        parts["processor"] = Processor(pictures, parts["tokenizer"])
+    pipe = getattr(diffusers, name)(**parts)
+    pipe.set_progress_bar_config(disable=True)
+    for model in (pipe.transformer, pipe.text_encoder, pipe.vae):
+        model.requires_grad_(False).eval()
+    pipe.text_encoder.register_forward_pre_hook(_with_types(pipe.text_encoder.config.image_token_id), with_kwargs=True)
+    return pipe
+
+
+def _of_small_areas(calculate):
+    """Called again it gives what it was given."""
+    if hasattr(calculate, "small"):
+        return calculate
+
+    def calculated(area, ratio):
+        return calculate(specs.PICTURE if area == 1024 * 1024 else area, ratio)
+
+    calculated.small = True
+    return calculated
+
+
+def resized(pipe, pictures):
+    """(for the tower, for the autoencoder) of each picture: as the pipelines resize them."""
+    plus = isinstance(pipe, diffusers.QwenImageEditPlusPipeline)
+    for picture in pictures:
+        ratio = picture.width / picture.height
+        sizes = [(pipeline_qwenimage_edit_plus if plus else pipeline_qwenimage_edit).calculate_dimensions(area, ratio)[:2]
+                 for area in (specs.PLUS_TOWER if plus else specs.PICTURE, specs.PICTURE)]
+        (seen_width, seen_height), (width, height) = sizes
+        yield pipe.image_processor.resize(picture, seen_height, seen_width), pipe.image_processor.resize(picture, height, width)
+
+
+@torch.no_grad()
+def encode(pipe, prompt, pictures=(), tokens_max=512):
+    """Reference tensors of one prompt, by the pipeline's own code, and how many tokens it would be uncut."""
+    given = {}
+    keep = pipe.text_encoder.register_forward_pre_hook(lambda _m, _a, kw: given.update(ids=kw["input_ids"][0].int().clone()), with_kwargs=True)
+    if hasattr(pipe, "processor"):
+        seen = [tower for tower, _ in resized(pipe, pictures)]
+        hidden, mask = pipe.encode_prompt(prompt, image=seen if isinstance(pipe, diffusers.QwenImageEditPlusPipeline) else seen[0],
+                                          max_sequence_length=tokens_max)
+    else:
+        hidden, mask = pipe.encode_prompt(prompt, max_sequence_length=tokens_max)
+    keep.remove()
+    assert mask is None
+    uncut = len(given["ids"]) if pictures else len(pipe.tokenizer(pipe.prompt_template_encode.format(prompt)).input_ids)
+    return dict(ids=given["ids"], hidden=hidden[0]), uncut
+
+
+@torch.no_grad()
+def look(pipe, pictures):
+    """What the tower is given of each picture (u8 [H, W, 3]; rows in the processor's order) and gives (rows in raster order)."""
+    out = {}
+    for i, (tower, _) in enumerate(resized(pipe, pictures)):
+        processor = pipe.processor.pictures
+        seen = processor(images=[tower], return_tensors="pt")
+        (_, rows, columns), = seen["image_grid_thw"].tolist()
+        flat = processor(images=[tower], return_tensors="np", do_normalize=False, do_rescale=False)["pixel_values"]
+        pixels = flat.reshape(rows // 2, columns // 2, 2, 2, 3, 2, 14, 14)[:, :, :, :, :, 0]
+        pixels = pixels.transpose(0, 2, 5, 1, 3, 6, 4).reshape(14 * rows, 14 * columns, 3)
+        assert (pixels == pixels.astype(np.uint8)).all()
+        out[f"pixels.reference_{i:03}"] = torch.from_numpy(pixels.astype(np.uint8))
+        out[f"seen.reference_{i:03}"] = pipe.text_encoder.model.visual(seen["pixel_values"], seen["image_grid_thw"]).pooler_output
+    return out
+
+
+def unpack(pipe, packed, case):
+    return pipe._unpack_latents(packed, case["height"], case["width"], pipe.vae_scale_factor)[:, :, 0]
+
+
+def latents_format(pipe):
+    config = pipe.vae.config
+    return [torch.tensor(v).view(1, config.z_dim, 1, 1, 1) for v in (config.latents_mean, config.latents_std)]
+
+
+def img2img(pipe):
+    starting = QwenImageImg2ImgPipeline(**{name: part for name, part in pipe.components.items() if name != "processor"})
+    starting.set_progress_bar_config(disable=True)
+    return starting
+
+
+def _call(pipe, case, pictures, generator):
+    """The pipeline for the case, and its arguments."""
+    common = dict(
+        prompt=case["prompt"], negative_prompt=case["negative_prompt"] if case["cfg_scale"] > 1 else None, true_cfg_scale=case["cfg_scale"],
+        height=case["height"], width=case["width"], num_inference_steps=case["steps"], generator=generator,
+        max_sequence_length=case["max_sequence_length"])
+    if case["init"]:
+        return img2img(pipe), common | dict(image=pictures["init"], strength=case["strength"])
+    if case["references"]:
+        references = [pictures[name] for name in sorted(pictures)]
+        return pipe, common | dict(image=references if isinstance(pipe, diffusers.QwenImageEditPlusPipeline) else references[0])
+    return pipe, common
+
+
+@torch.no_grad()
+def run_case(pipe, case, pictures):
+    """Draws one case; tensors by their name without the case's prefix.
+
+    Image k of a batch is a call of its own with seed + k.  The decoder's raw output is caught on
+    its way, so the picture is exactly the pipeline's; so are the pictures' moments.
+    """
+    references, images, moments = {f"picture.{name}": torch.from_numpy(p.copy()) for name, p in pictures.items()}, [], []
+    pictures = {name: Image.fromarray(p) for name, p in pictures.items()}
+    mean, deviation = latents_format(pipe)
+    for k in range(case["batch"]):
+        steps, decoded, first, encoded = [], [], [], []
+
+        def on_step(_pipe, _i, _t, values):
+            steps.append(unpack(pipe, values["latents"], case).clone())
+            return {}
+
+        runner, arguments = _call(pipe, case, pictures, torch.Generator().manual_seed(case["seed"] + k))
+        encode_picture = pipe.vae.encode
+
+        def encode_kept(picture):
+            out = encode_picture(picture)
+            moments.append(out.latent_dist.parameters[0, :, 0].clone())
+            sample, mode = out.latent_dist.sample, out.latent_dist.mode
+
+            def keep(z):  # each as its pipeline rounds it
+                encoded.append(((z - mean) * (1.0 / deviation) if case["init"] else (z - mean) / deviation)[:, :, 0])
+                return z
+
+            out.latent_dist.sample = lambda generator=None: keep(sample(generator))
+            out.latent_dist.mode = lambda: keep(mode())
+            return out
+
+        pipe.vae.encode = encode_kept
+        hooks = [
+            pipe.vae.decoder.register_forward_hook(lambda _m, _i, out: decoded.append(out[:, :, 0].clone())),
+            pipe.transformer.register_forward_pre_hook(lambda _m, _a, kw: first.append(kw["hidden_states"].clone()), with_kwargs=True),
+        ]
+        picture = runner(**arguments, output_type="pil", callback_on_step_end=on_step).images[0]
+        for hook in hooks:
+            hook.remove()
+        pipe.vae.encode = encode_picture
+        start = unpack(pipe, first[0][:, :case["image_tokens"]], case)
+        images.append(dict(latent=steps[-1], steps=steps, start=start, encoded=encoded, decoded=decoded[0],
+                           picture=torch.from_numpy(np.array(picture))[None]))
+    names = ["init"] if case["init"] else [f"reference_{i:03}" for i in range(len(images[0]["encoded"]))]
+    for i, name in enumerate(names):
+        references[f"moments.{name}"] = moments[i]
+        references[f"encoded.{name}"] = torch.cat([image["encoded"][i] for image in images])
+    references["latent_000"] = torch.cat([image["start"] for image in images])
+    for name in ("latent", "decoded", "picture"):
+        references[name] = torch.cat([image[name] for image in images])
+    if case["batch"] == 1:
+        references["decoded"], references["picture"] = references["decoded"][0], references["picture"][0]
+        for i, latent in enumerate(images[0]["steps"][:-1]):
+            references[f"latent_{i + 1:03}"] = latent
+    else:
+        del references["decoded"]  # the pictures say as much in a quarter of the bytes
+    first_step = len(runner.scheduler.timesteps) - len(images[0]["steps"])
+    references["sigmas"] = runner.scheduler.sigmas[first_step:].clone()
+    references["timesteps"] = runner.scheduler.timesteps[first_step:].clone()
+    assert references["sigmas"].dtype == references["timesteps"].dtype == torch.float32
+    case["steps_run"] = len(references["timesteps"])
+    case["reference_grids"] = [[z.shape[-1] // 2, z.shape[-2] // 2] for z in images[0]["encoded"]] if case["references"] else []
+    check_noise(case, references)
+    return references
+
+
+def check_noise(case, references):
+    """What the tests draw themselves: in this order, each picture by itself, and nothing else."""
+    shape = references["latent_000"][0].shape
+    for k in range(case["batch"]):
+        generator = torch.Generator().manual_seed(case["seed"] + k)
+        start, sigma = 0, references["sigmas"][0]
+        if case["init"]:
+            torch.randn([1, *shape], generator=generator)  # the posterior's, even where the picture has no part in the start
+            start = (1 - sigma) * references["encoded.init"][k]
+        noise = torch.randn([1, *shape], generator=generator)[0]
+        assert torch.equal(references["latent_000"][k], sigma * noise + start if case["init"] else noise)
+
+
+def of_case(references, index):
+    """The case's reference tensors without their prefix."""
+    prefix = f"case{index}."
+    return {name.removeprefix(prefix): value for name, value in references.items() if name.startswith(prefix)}
+
+
+def packed(pipe, latents):
+    """What the transformer sees of latents [1, C, h, w], one after another."""
+    return torch.cat([pipe._pack_latents(z, 1, *z.shape[1:]) for z in latents], dim=1)
+
+
+def shapes(latents):
+    return [[(1, z.shape[2] // 2, z.shape[3] // 2) for z in latents]]
+
+
+def given(case, known):
+    """The latents of references [1, C, h, w] that stand behind that of an image."""
+    return [known[f"encoded.reference_{i:03}"][:1] for i in range(len(case["references"]))]
+
+
+class exactly:
+    """Inside, the transformer's conditioning sees this timestep, which it would round to its own type."""
+
+    def __init__(self, model, t):
+        self.model, self.t = model, torch.cat([t, t * 0]) if model.zero_cond_t else t
+
+    def __enter__(self):
+        self.hook = self.model.time_text_embed.register_forward_pre_hook(lambda _module, args: (self.t, *args[1:]))
+
+    def __exit__(self, *_):
+        self.hook.remove()
+
+
+@torch.no_grad()
+def velocity_of(pipe, latents, t, hidden):
+    """Of the first latent's tokens; t: timestep / 1000 in f32."""
+    dtype = pipe.transformer.dtype
+    with exactly(pipe.transformer, t):
+        return pipe.transformer(hidden_states=packed(pipe, latents).to(dtype), timestep=t, encoder_hidden_states=hidden[None].to(dtype),
+                                img_shapes=shapes(latents), return_dict=False)[0]
+
+
+@torch.no_grad()
+def denoise(pipe, case, known, texts, image=0, steps=None, references=None):
+    """The pipeline's loop from what the reference tensors say it starts with; texts: hidden states for each lane.  Latents between steps and
+    timesteps are f32 (f64) whatever the transformer computes in."""
+    wide = torch.float64 if pipe.transformer.dtype == torch.float64 else torch.float32
+    references = given(case, known) if references is None else references
+    sigmas, latent = known["sigmas"], known["latent_000"][image:image + 1].to(wide)
+    for i, t in enumerate(known["timesteps"][:steps]):
+        velocities = [velocity_of(pipe, [latent, *references], t[None] / 1000, hidden)[:, :case["image_tokens"]].to(wide) for hidden in texts]
+        v = velocities[0]
+        if len(velocities) > 1:
+            v = velocities[1] + case["cfg_scale"] * (velocities[0] - velocities[1])
+            v = v * (velocities[0].norm(dim=-1, keepdim=True) / v.norm(dim=-1, keepdim=True))
+        latent = latent + (sigmas[i + 1] - sigmas[i]) * unpack(pipe, v, case)
+    return latent
+
+
+def positions(latents, text_tokens):
+    """Of text, image and references."""
+    def of_picture(frame, z):
+        rows, columns = z.shape[2] // 2, z.shape[3] // 2
+        y, x = torch.meshgrid(torch.arange(rows) - (rows - rows // 2), torch.arange(columns) - (columns - columns // 2), indexing="ij")
+        return torch.stack([torch.full_like(y, frame), y, x], dim=-1).reshape(-1, 3)
+
+    most = max(side // 2 for _, rows, columns in shapes(latents)[0] for side in (rows, columns))
+    return torch.cat([(most + torch.arange(text_tokens))[:, None].expand(-1, 3)] + [of_picture(i, z) for i, z in enumerate(latents)])
+
+
+@torch.no_grad()
+def block_references(pipe, case, references):
+    """One block inside a whole forward, after case 0's first step, of the text's first tokens."""
+    model, out = pipe.transformer, {}
+    known = of_case(references, 0)
+    latents = [known[LATER], *given(case, known)]
+    hidden, t = known["hidden.cond"][:BLOCK_TEXT], known["timesteps"][1:2] / 1000
+    i = len(model.transformer_blocks) - 1
+    kept = {}
+
+    def keep_block(_module, _args, kwargs, result):
+        kept["in"] = torch.cat([kwargs["encoder_hidden_states"], kwargs["hidden_states"]], 1)
+        kept["out"] = torch.cat(result, 1)
+
+    def keep_temb(_module, _args, result):
+        kept["temb"] = result.clone()
+
+    hooks = [model.transformer_blocks[i].register_forward_hook(keep_block, with_kwargs=True),
+             model.time_text_embed.register_forward_hook(keep_temb)]
+    with Watch({"block.final": model.proj_out, "block.norm_out": model.norm_out, "embed.image": model.img_in, "embed.text": model.txt_in,
+                "embed.text_norm": model.txt_norm}) as watch:
+        velocity = velocity_of(pipe, latents, t, hidden)
+    for hook in hooks:
+        hook.remove()
+    seen = watch.seen
+    out["block.dual.in"], out["block.dual.out"] = kept["in"], kept["out"]
+    out["block.t"], out["block.temb"], out["block.velocity"] = t, kept["temb"], velocity
+    out["block.final.in"], out["block.final.out"] = seen["block.norm_out.in"], seen["block.final.out"]
+    small = seen["block.norm_out.in"][:, :8] * 0.01
+    out["block.final_small.in"], out["block.final_small.out"] = small, model.proj_out(model.norm_out(small, kept["temb"][:1]))
+    out["embed.image.in"], out["embed.image.out"] = seen["embed.image.in"], seen["embed.image.out"]
+    out["embed.text.in"], out["embed.text.out"] = seen["embed.text_norm.in"], seen["embed.text.out"]
+    pictures, text = model.pos_embed(shapes(latents), max_txt_seq_len=BLOCK_TEXT, device=torch.device("cpu"))
+    out["rope"] = torch.view_as_real(torch.cat([text, pictures]))
+    out["rope.ids"] = positions(latents, BLOCK_TEXT).to(torch.int32)
+    check_rope(model, out)
+    return out, {"block": dict(text_tokens=BLOCK_TEXT, dual=i)}
+
+
+def check_rope(model, out):
+    """The positions are those that the table was made of."""
+    angles = torch.cat([axis[:, None] / 10000 ** (torch.arange(0, d, 2) / d) for axis, d in
+                        zip(out["rope.ids"].double().unbind(-1), model.pos_embed.axes_dim)], dim=-1)
+    assert torch.allclose(torch.stack([angles.cos(), angles.sin()], dim=-1), out["rope"].double(), atol=1e-4)
+
+
+@torch.no_grad()
+def text_references(pipe, case, references):
+    """A middle layer of the language model on case 0's tokens, pictures and all, and where these stand."""
+    model, known, out = pipe.text_encoder.model, of_case(references, 0), {}
+    layer = (len(model.language_model.layers) - 1) // 2
+    kept = {}
+
+    def keep(_module, _args, kwargs):
+        kept.update(embedding=kwargs["inputs_embeds"][0].clone(), positions=kwargs["position_ids"])
+
+    hook = model.language_model.register_forward_pre_hook(keep, with_kwargs=True)
+    with Watch({"block.text": model.language_model.layers[layer]}) as watch:
+        ids, hidden = encode(pipe, case["prompt"], [Image.fromarray(known[name].numpy()) for name in sorted(known) if name.startswith("picture.reference")],
+                             case["max_sequence_length"])[0].values()
+    hook.remove()
+    assert torch.equal(ids, known["ids.cond"]) and torch.equal(hidden, known["hidden.cond"])
+    out |= watch.seen
+    out["text.embedding"] = kept["embedding"]
+    out["text.positions"] = model_positions(kept["positions"], len(ids))
+    cos, sin = model.language_model.rotary_emb(kept["embedding"], out["text.positions"][:, None].long())
+    half = cos.shape[-1] // 2
+    out["text.rope"] = torch.stack([cos[0, :, :half], sin[0, :, :half]], dim=-1)
+    return out, {"block.text": dict(layer=layer, name=f"layers.{layer}", tokens=len(ids))}
+
+
+def model_positions(given_positions, n):
+    """[3, n]: by frame, row and column."""
+    if given_positions is None:
+        return torch.arange(n, dtype=torch.int32).expand(3, -1)
+    return given_positions[-3:, 0].to(torch.int32)
+
+
+@torch.no_grad()
+def tower_references(pipe, case, references):
+    """The vision tower's parts on case 0's first picture, in the tower's order: window by window."""
+    tower, out = pipe.text_encoder.model.visual, {}
+    picture = Image.fromarray(of_case(references, 0)["picture.reference_000"].numpy())
+    seen = pipe.processor.pictures(images=[next(resized(pipe, [picture]))[0]], return_tensors="pt")
+    grid = seen["image_grid_thw"]
+    full = tower.config.fullatt_block_indexes[0]
+    blocks = {"block.tower": next(i for i in range(len(tower.blocks)) if i not in tower.config.fullatt_block_indexes), "block.tower_full": full}
+    kept = {}
+    hook = tower.rotary_pos_emb.register_forward_hook(lambda _m, _a, result: kept.update(rope=result))
+    with Watch({name: tower.blocks[i] for name, i in blocks.items()} | {"tower.patches": tower.patch_embed, "tower.merger": tower.merger}) as watch:
+        tower(seen["pixel_values"], grid)
+    hook.remove()
+    order, _ = get_vision_window_index(grid, spatial_merge_size=2, window_size=tower.window_size, patch_size=14)
+
+    def walked(rows):  # from the processor's order
+        return rows.reshape(len(order), 4, -1)[order].reshape(4 * len(order), -1)
+
+    out |= {name: value for name, value in watch.seen.items() if not name.startswith("tower.patches")}
+    out["tower.patches.out"] = walked(watch.seen["tower.patches.out"])
+    out["tower.positions"] = walked(get_vision_position_ids(grid, 2).T).to(torch.int32)
+    half = kept["rope"][0].shape[-1] // 2
+    out["tower.rope"] = torch.stack([walked(table)[:, :half] for table in kept["rope"]], dim=-1)
+    rows = {name: value[None] if value.dim() == 2 and name.startswith(("block.", "tower.merger", "tower.patches")) else value for name, value in out.items()}
+    return rows, {name: dict(layer=i) for name, i in blocks.items()} | {"tower": dict(grid=grid[0, 1:].tolist())}
+
+
+def _without_frame(seen):
+    return {name: value[:, :, 0] if value.dim() == 5 else value for name, value in seen.items()}
+
+
+@torch.no_grad()
+def encoder_references(pipe, spec):
+    """The autoencoder's encoder on a picture of its own: its parts, and moments."""
+    encoder = pipe.vae.encoder
+    picture = 2 * torch.rand([1, 3, 6 * spec.pixel_multiple, 2 * spec.pixel_multiple], generator=torch.Generator().manual_seed(spec.seed % 2**31)) - 1
+    kinds = [type(block).__name__ for block in encoder.down_blocks]
+    names = {"encoder.resnet": f"down_blocks.{next(i for i, b in enumerate(encoder.down_blocks) if hasattr(b, 'conv1') and b.in_dim != b.out_dim)}",
+             "encoder.downsampler": f"down_blocks.{kinds.index('QwenImageResample')}", "encoder.mid": "mid_block"}
+    with Watch({name: encoder.get_submodule(path) for name, path in names.items()}) as watch:
+        moments = pipe.vae.encode(picture[:, :, None]).latent_dist.parameters
+    references = _without_frame(watch.seen)
+    references["encoder.in"], references["encoder.out"] = picture, moments[:, :, 0]
+    return references, {name: dict(module=f"encoder.{path}") for name, path in names.items()}
+
+
+@torch.no_grad()
+def decoder_references(pipe, spec):
+    """The decoder and its parts on a small latent of its own; its output before it is clamped."""
+    decoder = pipe.vae.decoder
+    z = 1.5 * torch.randn([1, spec.channels, 6, 4], generator=torch.Generator().manual_seed(spec.seed % 2**31))
+    names = {
+        "vae.resnet_shortcut": next(name for name, m in decoder.named_modules() if hasattr(m, "conv1") and m.in_dim != m.out_dim),
+        "vae.resnet": "mid_block.resnets.1",
+        "vae.attention": "mid_block.attentions.0",
+        "vae.upsampler": "up_blocks.0.upsamplers.0",
+        "vae.mid": "mid_block",
+    }
+    with Watch({name: decoder.get_submodule(path) for name, path in names.items()} | {"decoder": decoder}) as watch:
+        pipe.vae.decode(z[:, :, None], return_dict=False)
+    references = _without_frame(watch.seen)
+    references["decoder.in"] = z
+    return references, {name: dict(module=f"decoder.{path}") for name, path in names.items()}
+
+
+def schedule_references(pipe):
+    """The schedule alone, for many lengths and token counts."""
+    out, scheduler = {}, pipe.scheduler
+    for steps in SCHEDULE_STEPS:
+        for tokens in SCHEDULE_TOKENS:
+            config = scheduler.config
+            mu = calculate_shift(tokens, config.base_image_seq_len, config.max_image_seq_len, config.base_shift, config.max_shift)
+            if steps == 1 and config.shift_terminal:
+                continue  # its only sigma is 1, and cannot be stretched
+            fresh = FlowMatchEulerDiscreteScheduler.from_config(config)
+            fresh.set_timesteps(sigmas=np.linspace(1.0, 1 / steps, steps), mu=mu)
+            name = f"schedule_tokens.{steps}.{tokens}"
+            out[f"{name}.sigmas"], out[f"{name}.timesteps"] = fresh.sigmas.clone(), fresh.timesteps.clone()
+    assert all(math.isfinite(v) for t in out.values() for v in t.tolist())
+    return out
